@@ -1,0 +1,160 @@
+# session_sweeper
+#
+# Packagers: plain PGXS.  Give PG_CONFIG of the wanted server and have that
+# server preload the library (shared_preload_libraries = 'session_sweeper'):
+#
+#     make PG_CONFIG=… && make PG_CONFIG=… install && make PG_CONFIG=… installcheck
+#
+# Everybody else: "make demo" and "make check" need only git, make and a shell;
+# "make help" lists the rest.
+
+EXTENSION  = session_sweeper
+EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" $(EXTENSION).control)
+
+# Debian's pg_config in PATH belongs to the newest server; ours is the primary.
+PG_MAJOR  ?= 15
+PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_config) pg_config)
+
+# Goals that bring their own prerequisites.  They work on a machine without
+# PostgreSQL, so PGXS is not included for them (its "check" only says that it
+# is not supported); they call make again once there is a server.
+TEST_GOALS = check check-regress check-isolation check-tap
+OWN_GOALS  = help setup demo bench $(TEST_GOALS) run-% indent indent-check lint dist
+
+ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
+# ---------------------------------------------------------------------------
+
+.PHONY: help setup demo bench $(TEST_GOALS) indent indent-check lint dist
+
+help:
+	@echo 'On a bare machine (as root, or with sudo):'
+	@echo '  make demo              watch dead rows of three session tables go, in a private cluster;'
+	@echo '                         PGHOST=… [PGPORT=… PGUSER=…]: on a server of your own'
+	@echo '  make check             regression, isolation and TAP tests against private clusters'
+	@echo '  make check-regress     one suite alone: [REGRESS="name …"]'
+	@echo '  make check-isolation   [ISOLATION="name …"]'
+	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=2]'
+	@echo '  make bench             measurements against peers (bench/README.md)'
+	@echo '  make setup             only install what the above need'
+	@echo 'With PostgreSQL and its headers (PG_CONFIG=… for another server):'
+	@echo '  make, make install, make uninstall, make clean'
+	@echo '  make installcheck      the tests, against a server that preloads the library'
+	@echo 'For developers:'
+	@echo '  make indent            format the C code as PostgreSQL does'
+	@echo '  make indent-check      say what that would change'
+	@echo '  make lint              house rules and static checks'
+	@echo '  make dist              $(EXTENSION)-$(EXTVERSION).tar.gz from the last commit'
+
+# It is told PG_CONFIG only if somebody gave one.
+setup:
+	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh
+
+demo bench $(TEST_GOALS): setup
+	@$(MAKE) --no-print-directory run-$@
+
+# From here on there is a server, and PG_CONFIG is known.
+RUN = PG_CONFIG='$(PG_CONFIG)'
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
+
+run-install:
+	@$(MAKE) --no-print-directory $(JOBS) all $(RUN)
+	@if test -w "$$($(PG_CONFIG) --pkglibdir)"; \
+	then $(MAKE) --no-print-directory -s install $(RUN); \
+	else sudo $(MAKE) --no-print-directory -s install $(RUN); fi
+
+run-demo: run-install
+	@$(RUN) tools/demo.sh
+
+run-bench: run-install
+	@$(RUN) bench/run.sh
+
+TEST_ENV = $(RUN) REGRESS='$(REGRESS)' ISOLATION='$(ISOLATION)' \
+	PROVE_TESTS='$(PROVE_TESTS)' PROVE_JOBS='$(PROVE_JOBS)'
+run-check: run-install
+	@$(TEST_ENV) test/run-suites.sh regress isolation tap
+
+run-check-%: run-install
+	@$(TEST_ENV) test/run-suites.sh $*
+
+indent:
+	@tools/indent.sh
+
+indent-check:
+	@tools/indent.sh --check
+
+lint:
+	@tools/lint.sh
+
+dist:
+	git archive --format=tar.gz --prefix=$(EXTENSION)-$(EXTVERSION)/ -o $(EXTENSION)-$(EXTVERSION).tar.gz HEAD
+
+# What PGXS knows, asked for in the same breath ("make clean check").
+ifneq ($(filter-out $(OWN_GOALS),$(MAKECMDGOALS)),)
+OTHER_GOALS = $(filter-out $(OWN_GOALS),$(MAKECMDGOALS))
+.PHONY: $(OTHER_GOALS)
+$(OTHER_GOALS): ; @$(MAKE) --no-print-directory $@
+setup: | $(OTHER_GOALS)
+endif
+
+else
+# ---------------------------------------------------------------------------
+
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+
+ifneq ($(wildcard $(PGXS)),)
+
+MODULE_big = $(EXTENSION)
+OBJS       = $(EXTENSION).o $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
+DATA_built = $(EXTENSION)--$(EXTVERSION).sql
+
+PG_CPPFLAGS = -I$(srcdir)/src -DSSW_VERSION='"$(EXTVERSION)"'
+PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -MMD -MP
+
+# Bitcode would need clang, and nothing here is inlined into queries.
+ifeq ($(filter command%,$(origin with_llvm)),)
+override with_llvm = no
+endif
+
+SUITES     ?= regress isolation tap
+ifneq ($(filter regress,$(SUITES)),)
+REGRESS    := $(or $(REGRESS),$(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql))))
+endif
+ifneq ($(filter isolation,$(SUITES)),)
+ISOLATION  := $(or $(ISOLATION),$(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec))))
+endif
+ISOLATION_OPTS = --inputdir=$(srcdir)/test/isolation
+ifneq ($(filter tap,$(SUITES)),)
+TAP_TESTS   = 1
+PROVE_TESTS ?= test/t/*.pl
+endif
+PROVE_FLAGS += -I test/perl
+
+EXTRA_CLEAN = $(OBJS:.o=.d) .built-for $(EXTENSION)--*.sql $(EXTENSION)-*.tar.gz test-output
+
+include $(PGXS)
+
+# One file a subject, joined in the order of their names.  The folder is a
+# prerequisite too: a file that goes away changes the result.
+$(EXTENSION)--$(EXTVERSION).sql: schema $(sort $(wildcard schema/*.sql)) $(EXTENSION).control
+	cat $(filter %.sql,$^) >$@.tmp && mv $@.tmp $@
+
+# Objects know their headers (-MMD), the version and the server they are for.
+$(OBJS): $(EXTENSION).control Makefile .built-for
+.built-for: FORCE
+	@echo '$(VERSION) $(EXTVERSION) $(COPT)' | cmp -s - $@ || echo '$(VERSION) $(EXTVERSION) $(COPT)' >$@
+.PHONY: FORCE
+-include $(OBJS:.o=.d)
+
+else
+# No server headers here: say so, and how to get them.
+
+all install uninstall installcheck:
+	@echo 'No PostgreSQL server headers found (PG_CONFIG=$(PG_CONFIG)): run "make setup", or give PG_CONFIG.' >&2; exit 1
+
+clean:
+	rm -rf *.o *.d *.so src/*.o src/*.d .built-for $(EXTENSION)--*.sql $(EXTENSION)-*.tar.gz test-output
+
+.PHONY: all install uninstall installcheck clean
+endif
+
+endif

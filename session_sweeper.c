@@ -1,0 +1,33 @@
+/*
+ * session_sweeper.c
+ *		Module entry: settings, shared memory, hooks, launcher.
+ *
+ * Runs in the postmaster at preload, or in a session that loads the library
+ * without it; then only the settings exist and functions say what is missing.
+ * _PG_init never raises.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+
+#include "compat.h"
+#include "guc.h"
+#include "hooks.h"
+#include "launcher.h"
+#include "shmem.h"
+
+PG_MODULE_MAGIC_EXT(.name = "session_sweeper",.version = SSW_VERSION);
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	ssw_guc_init();
+	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
+		return;
+	ssw_shmem_init();
+	ssw_hooks_init();
+	ssw_launcher_register();
+}

@@ -1,0 +1,72 @@
+/*
+ * compat.h
+ *		The only file that knows server versions.  Wrappers carry the newest
+ *		signature, so that an old branch can be deleted with its version.
+ */
+#ifndef SSW_COMPAT_H
+#define SSW_COMPAT_H
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "session_sweeper supports PostgreSQL 15 to 18"
+#endif
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/acl.h"
+
+#if PG_VERSION_NUM >= 160000
+#include "utils/guc_hooks.h"
+#endif
+
+/* 16: one function for all object classes (commit afbfc029) */
+#if PG_VERSION_NUM < 160000
+#include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_proc.h"
+static inline bool
+object_ownercheck(Oid classid, Oid objectid, Oid roleid)
+{
+	switch (classid)
+	{
+		case RelationRelationId:
+			return pg_class_ownercheck(objectid, roleid);
+		case DatabaseRelationId:
+			return pg_database_ownercheck(objectid, roleid);
+		case ProcedureRelationId:
+			return pg_proc_ownercheck(objectid, roleid);
+		default:
+			elog(ERROR, "unexpected object class %u", classid);
+	}
+	return false;
+}
+#endif
+
+/* 16: onlySummarizing (commit 19d8e230) */
+#if PG_VERSION_NUM >= 160000
+#define ssw_insert_index_tuples(rri, slot, estate) \
+	ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL, false)
+#else
+#define ssw_insert_index_tuples(rri, slot, estate) \
+	ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL)
+#endif
+
+/* 17: flags and wait events by name (WaitEventExtensionNew) */
+#if PG_VERSION_NUM >= 170000
+#include "utils/wait_event.h"
+#define ssw_wait_event(name, cache) \
+	((cache) == 0 ? ((cache) = WaitEventExtensionNew(name)) : (cache))
+#else
+#include "utils/wait_event.h"
+#define ssw_wait_event(name, cache) ((void) (cache), PG_WAIT_EXTENSION)
+#endif
+
+/* 18: PG_MODULE_MAGIC_EXT carries name and version */
+#ifndef PG_MODULE_MAGIC_EXT
+#define PG_MODULE_MAGIC_EXT(...) PG_MODULE_MAGIC
+#endif
+
+#endif							/* SSW_COMPAT_H */

@@ -1,0 +1,141 @@
+/*
+ * guc.c
+ *		The settings session_sweeper.*: definitions and check hooks.
+ *
+ * Defined in every process that loads the library; shares nothing.  All are
+ * reloadable.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "access/xact.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/varlena.h"
+
+#include "guc.h"
+
+bool		ssw_enabled = true;
+char	   *ssw_databases = NULL;
+int			ssw_max_workers = 2;
+int			ssw_max_coordinators = 2;
+int			ssw_worker_idle_timeout = 60000;
+int			ssw_shutdown_timeout = 3000;
+int			ssw_min_interval = 200;
+int			ssw_synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
+int			ssw_max_gap = 3 * 24 * 60 * 60;
+int			ssw_fuse_hold = 60 * 60;
+int			ssw_cleanup_event_retention = 90 * 24 * 60;
+int			ssw_pass_retention = 30 * 24 * 60;
+
+static const struct config_enum_entry synchronous_commit_options[] = {
+	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
+	{"remote_write", SYNCHRONOUS_COMMIT_REMOTE_WRITE, false},
+	{"remote_apply", SYNCHRONOUS_COMMIT_REMOTE_APPLY, false},
+	{"on", SYNCHRONOUS_COMMIT_REMOTE_FLUSH, false},
+	{"off", SYNCHRONOUS_COMMIT_OFF, false},
+	{NULL, 0, false}
+};
+
+/* The value's name, for setting the server's own synchronous_commit. */
+const char *
+ssw_guc_synchronous_commit_name(void)
+{
+	const struct config_enum_entry *e;
+
+	for (e = synchronous_commit_options; e->name; e++)
+		if (e->val == ssw_synchronous_commit)
+			return e->name;
+	return "local";
+}
+
+static bool
+check_databases(char **newval, void **extra, GucSource source)
+{
+	char	   *copy = pstrdup(*newval);
+	List	   *names;
+	bool		ok = SplitIdentifierString(copy, ',', &names);
+
+	if (!ok)
+		GUC_check_errdetail("List syntax is invalid: give database names separated by commas.");
+	list_free(names);
+	pfree(copy);
+	return ok;
+}
+
+/* Is a database in session_sweeper.databases?  An empty list means all. */
+bool
+ssw_guc_database_wanted(const char *name)
+{
+	char	   *copy = pstrdup(ssw_databases ? ssw_databases : "");
+	List	   *names;
+	ListCell   *lc;
+	bool		found = false;
+
+	if (!SplitIdentifierString(copy, ',', &names) || names == NIL)
+		return true;
+	foreach(lc, names)
+		found = found || strcmp(lfirst(lc), name) == 0;
+	list_free(names);
+	pfree(copy);
+	return found;
+}
+
+/* Define every setting, then reserve the prefix. */
+void
+ssw_guc_init(void)
+{
+	DefineCustomBoolVariable("session_sweeper.enabled",
+							 "Runs sweeps; off stops them all at the next batch.",
+							 NULL, &ssw_enabled, true, PGC_SIGHUP, 0,
+							 NULL, NULL, NULL);
+	DefineCustomStringVariable("session_sweeper.databases",
+							   "Databases to sweep; empty means every one that has the extension.",
+							   NULL, &ssw_databases, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   check_databases, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_workers",
+							"Most sweep processes in the cluster.",
+							"Each takes a place of max_worker_processes.",
+							&ssw_max_workers, 2, 1, 256, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_coordinators",
+							"Most coordinators in the cluster; databases take turns.",
+							NULL, &ssw_max_coordinators, 2, 1, 256, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.worker_idle_timeout",
+							"How long a worker stays warm without work.",
+							NULL, &ssw_worker_idle_timeout, 60000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.shutdown_timeout",
+							"How long a worker may take to end its batch after SIGTERM.",
+							NULL, &ssw_shutdown_timeout, 3000, 0, 60000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.min_interval",
+							"Shortest time between two looks at one policy.",
+							NULL, &ssw_min_interval, 200, 1, 60000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomEnumVariable("session_sweeper.synchronous_commit",
+							 "synchronous_commit of sweep transactions.",
+							 NULL, &ssw_synchronous_commit,
+							 SYNCHRONOUS_COMMIT_LOCAL_FLUSH,
+							 synchronous_commit_options, PGC_SIGHUP, 0,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_gap",
+							"A longer time without any pass holds the database's policies.",
+							"0 never holds them.", &ssw_max_gap, 3 * 24 * 60 * 60,
+							0, INT_MAX, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.fuse_hold",
+							"How long the fuse holds a policy of fixed deadlines.",
+							NULL, &ssw_fuse_hold, 60 * 60, 1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.cleanup_event_retention",
+							"How long rows of sweeper.cleanup_event are kept; 0 keeps them.",
+							NULL, &ssw_cleanup_event_retention, 90 * 24 * 60, 0,
+							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.pass_retention",
+							"How long rows of sweeper.pass are kept; 0 keeps them.",
+							NULL, &ssw_pass_retention, 30 * 24 * 60, 0,
+							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	MarkGUCPrefixReserved("session_sweeper");
+}

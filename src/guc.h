@@ -1,0 +1,25 @@
+/*
+ * guc.h
+ *		The settings session_sweeper.*.
+ */
+#ifndef SSW_GUC_H
+#define SSW_GUC_H
+
+extern bool ssw_enabled;
+extern char *ssw_databases;
+extern int	ssw_max_workers;
+extern int	ssw_max_coordinators;
+extern int	ssw_worker_idle_timeout;	/* ms */
+extern int	ssw_shutdown_timeout;	/* ms */
+extern int	ssw_min_interval;	/* ms */
+extern int	ssw_synchronous_commit;
+extern int	ssw_max_gap;		/* s */
+extern int	ssw_fuse_hold;		/* s */
+extern int	ssw_cleanup_event_retention;	/* min; 0 keeps for ever */
+extern int	ssw_pass_retention; /* min */
+
+extern const char *ssw_guc_synchronous_commit_name(void);
+extern bool ssw_guc_database_wanted(const char *name);
+extern void ssw_guc_init(void);
+
+#endif							/* SSW_GUC_H */

@@ -1,0 +1,95 @@
+/*
+ * identity.c
+ *		Run code as a table's owner, or as the extension's owner, and come back.
+ *
+ * Runs in any process that has a transaction; shares nothing.  Each switch
+ * opens a GUC nest level, so that settings changed by code of the owner are
+ * undone by ssw_identity_restore(); when an error is thrown instead, the abort
+ * of the (sub)transaction restores user, context and settings, so no caller
+ * needs a PG_TRY for that.
+ *
+ * A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_extension.h"
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+
+#include "identity.h"
+#include "ssw.h"
+
+static void
+become(Oid userid, int context, const char *search_path, SswIdentity *save)
+{
+	GetUserIdAndSecContext(&save->userid, &save->sec_context);
+	save->guc_level = NewGUCNestLevel();
+	SetUserIdAndSecContext(userid, save->sec_context | context);
+	(void) set_config_option("search_path", search_path,
+							 PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+/*
+ * Become the owner of a swept table, for statements that may run the owner's
+ * code.  Restricted: no temporary objects, no settings or cursors that outlive
+ * the operation, no SET ROLE.  FORCE ROW LEVEL SECURITY does not hide the
+ * owner's own rows, or sweeping such a table would silently skip them.
+ */
+void
+ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save)
+{
+	become(owner, SECURITY_RESTRICTED_OPERATION | SECURITY_NOFORCE_RLS,
+		   search_path, save);
+}
+
+/* The extension's owner, looked up afresh: it can be handed over. */
+static Oid
+extension_owner(void)
+{
+	Oid			extoid = get_extension_oid(SSW_EXTENSION, false);
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tup;
+	Oid			owner = InvalidOid;
+
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(extoid));
+	scan = systable_beginscan(rel, ExtensionOidIndexId, true, NULL, 1, &key);
+	tup = systable_getnext(scan);
+	if (HeapTupleIsValid(tup))
+		owner = ((Form_pg_extension) GETSTRUCT(tup))->extowner;
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	if (!OidIsValid(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("extension \"%s\" does not exist", SSW_EXTENSION)));
+	return owner;
+}
+
+/*
+ * Become the extension's owner, for our own fully qualified statements on our
+ * own tables: not restricted, because nothing of a user's runs in them.
+ */
+void
+ssw_identity_become_extension(SswIdentity *save)
+{
+	become(extension_owner(), SECURITY_LOCAL_USERID_CHANGE | SECURITY_NOFORCE_RLS,
+		   "pg_catalog, pg_temp", save);
+}
+
+/* Undo a switch: settings first, while the role that made them is current. */
+void
+ssw_identity_restore(const SswIdentity *save)
+{
+	AtEOXact_GUC(false, save->guc_level);
+	SetUserIdAndSecContext(save->userid, save->sec_context);
+}

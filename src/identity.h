@@ -1,0 +1,19 @@
+/*
+ * identity.h
+ *		Run code as somebody else, and come back.
+ */
+#ifndef SSW_IDENTITY_H
+#define SSW_IDENTITY_H
+
+typedef struct SswIdentity
+{
+	Oid			userid;
+	int			sec_context;
+	int			guc_level;
+} SswIdentity;
+
+extern void ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save);
+extern void ssw_identity_become_extension(SswIdentity *save);
+extern void ssw_identity_restore(const SswIdentity *save);
+
+#endif							/* SSW_IDENTITY_H */

@@ -1,0 +1,353 @@
+/*
+ * policy.c
+ *		Read rows of sweeper.policy into structs.
+ *
+ * Runs in any process of a database that has the extension, in a transaction;
+ * shares nothing and changes nothing.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "guc.h"
+#include "identity.h"
+#include "policy.h"
+#include "sql.h"
+
+/*
+ * Everything but the columns that only views read.  Renamed columns are
+ * followed: "columns" keeps the number of every plain column a field named.
+ */
+#define POLICY_SELECT \
+	"SELECT policy_id, policy, relid, relation, owner, owner_name, system_identifier, database," \
+	" key, deadline, last_seen, ttl, ttl_column, created, max_age, unit, timezone, keep_for," \
+	" filter, on_null, action, set_clause, on_expire, on_expire_name, is_alive, is_alive_name," \
+	" group_by, capture, audit, notify_channel, notify_keys, check_every, max_lag, batch_size," \
+	" max_workers, rate_limit, backlog_rate, soft_time_limit, hard_time_limit, lock_timeout," \
+	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated," \
+	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
+	" held_reason, fuse_until, failures, broken, retry_at, backlog_before, horizon," \
+	" horizon_service, last_pass_at, columns FROM sweeper.policy"
+
+enum
+{
+	P_ID = 1, P_NAME, P_RELID, P_RELATION, P_OWNER, P_OWNER_NAME, P_SYSID, P_DATABASE,
+	P_KEY, P_DEADLINE, P_LAST_SEEN, P_TTL, P_TTL_COLUMN, P_CREATED, P_MAX_AGE, P_UNIT,
+	P_TIMEZONE, P_KEEP_FOR, P_FILTER, P_ON_NULL, P_ACTION, P_SET_CLAUSE, P_ON_EXPIRE,
+	P_ON_EXPIRE_NAME, P_IS_ALIVE, P_IS_ALIVE_NAME, P_GROUP_BY, P_CAPTURE, P_AUDIT,
+	P_NOTIFY_CHANNEL, P_NOTIFY_KEYS, P_CHECK_EVERY, P_MAX_LAG, P_BATCH_SIZE, P_MAX_WORKERS,
+	P_RATE_LIMIT, P_BACKLOG_RATE, P_SOFT, P_HARD, P_LOCK_TIMEOUT, P_MAX_RETRIES,
+	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED,
+	P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
+	P_BACKLOG_BEFORE, P_HORIZON, P_HORIZON_SERVICE, P_LAST_PASS, P_COLUMNS
+};
+
+typedef struct Row
+{
+	HeapTuple	tup;
+	TupleDesc	desc;
+	MemoryContext cxt;			/* where results go */
+} Row;
+
+static Datum
+get(Row *r, int col, bool *isnull)
+{
+	return ssw_sql_datum(r->tup, r->desc, col, isnull);
+}
+
+static char *
+get_text(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+	MemoryContext old;
+	char	   *s;
+
+	if (isnull)
+		return NULL;
+	old = MemoryContextSwitchTo(r->cxt);
+	s = TextDatumGetCString(d);
+	MemoryContextSwitchTo(old);
+	return s;
+}
+
+static int64
+get_interval(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+	Interval   *i;
+
+	if (isnull)
+		return 0;
+	i = DatumGetIntervalP(d);
+	return i->time + (int64) i->day * USECS_PER_DAY;
+}
+
+static TimestampTz
+get_time(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+
+	return isnull ? 0 : DatumGetTimestampTz(d);
+}
+
+static int32
+get_int(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+
+	return isnull ? 0 : DatumGetInt32(d);
+}
+
+static Oid
+get_oid(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+
+	return isnull ? InvalidOid : DatumGetObjectId(d);
+}
+
+static bool
+get_bool(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+
+	return !isnull && DatumGetBool(d);
+}
+
+static char **
+get_text_array(Row *r, int col, int *n)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+	Datum	   *elems;
+	char	  **result;
+	MemoryContext old;
+
+	*n = 0;
+	if (isnull)
+		return NULL;
+	deconstruct_array(DatumGetArrayTypeP(d), TEXTOID, -1, false, TYPALIGN_INT,
+					  &elems, NULL, n);
+	old = MemoryContextSwitchTo(r->cxt);
+	result = palloc0((*n + 1) * sizeof(char *));
+	for (int i = 0; i < *n; i++)
+		result[i] = TextDatumGetCString(elems[i]);
+	MemoryContextSwitchTo(old);
+	return result;
+}
+
+/* Today's name of a column that had the given name at registration. */
+static char *
+renamed(SswPolicy *p, Jsonb *columns, char *name, MemoryContext cxt)
+{
+	JsonbValue	key;
+	JsonbValue *v;
+	char	   *now;
+
+	if (name == NULL)
+		return NULL;
+	key.type = jbvString;
+	key.val.string.val = name;
+	key.val.string.len = strlen(name);
+	v = findJsonbValueFromContainer(&columns->root, JB_FOBJECT, &key);
+	if (v == NULL || v->type != jbvNumeric)
+		return name;
+	now = get_attname(p->relid,
+					  DatumGetInt16(DirectFunctionCall1(numeric_int2,
+														NumericGetDatum(v->val.numeric))),
+					  true);
+	return now ? MemoryContextStrdup(cxt, now) : name;
+}
+
+static void
+follow_renames(SswPolicy *p, Row *r)
+{
+	bool		isnull;
+	Datum		d = get(r, P_COLUMNS, &isnull);
+	Jsonb	   *columns;
+
+	if (isnull)
+		return;
+	columns = DatumGetJsonbP(d);
+	for (int i = 0; i < p->nkeys; i++)
+		p->key[i] = renamed(p, columns, p->key[i], r->cxt);
+	for (int i = 0; i < p->ncapture; i++)
+		p->capture[i] = renamed(p, columns, p->capture[i], r->cxt);
+	p->deadline = renamed(p, columns, p->deadline, r->cxt);
+	p->last_seen = renamed(p, columns, p->last_seen, r->cxt);
+	p->ttl_column = renamed(p, columns, p->ttl_column, r->cxt);
+	p->created = renamed(p, columns, p->created, r->cxt);
+	p->group_by = renamed(p, columns, p->group_by, r->cxt);
+}
+
+static int
+pick(const char *value, const char *const *names)
+{
+	for (int i = 0; names[i]; i++)
+		if (strcmp(value, names[i]) == 0)
+			return i;
+	elog(ERROR, "unexpected value \"%s\" in sweeper.policy", value);
+	return 0;
+}
+
+/* The built-in retention policies take their time from settings. */
+static void
+apply_retention(SswPolicy *p)
+{
+	int			minutes;
+
+	if (strcmp(p->name, "sweeper.cleanup_event") == 0)
+		minutes = ssw_cleanup_event_retention;
+	else if (strcmp(p->name, "sweeper.pass") == 0)
+		minutes = ssw_pass_retention;
+	else
+		return;
+	p->keep_for_us = minutes * USECS_PER_MINUTE;
+	if (minutes == 0)
+		p->held_reason = pstrdup("retention is 0: kept for ever");
+}
+
+static SswPolicy *
+read_row(Row *r)
+{
+	static const char *const actions[] = {"delete", "update", "call", NULL};
+	static const char *const audits[] = {"row", "hash", "count", "none", NULL};
+	static const char *const on_nulls[] = {"ignore", "repair", "expire", NULL};
+	SswPolicy  *p = MemoryContextAllocZero(r->cxt, sizeof(SswPolicy));
+	bool		isnull;
+	MemoryContext old;
+
+	p->id = get_int(r, P_ID);
+	p->name = get_text(r, P_NAME);
+	p->relid = get_oid(r, P_RELID);
+	p->relation = get_text(r, P_RELATION);
+	p->owner = get_oid(r, P_OWNER);
+	p->owner_name = get_text(r, P_OWNER_NAME);
+	p->system_identifier = (uint64) DatumGetInt64(get(r, P_SYSID, &isnull));
+	p->database = get_oid(r, P_DATABASE);
+	p->key = get_text_array(r, P_KEY, &p->nkeys);
+	p->deadline = get_text(r, P_DEADLINE);
+	p->last_seen = get_text(r, P_LAST_SEEN);
+	p->ttl_us = get_interval(r, P_TTL);
+	p->ttl_column = get_text(r, P_TTL_COLUMN);
+	p->created = get_text(r, P_CREATED);
+	p->max_age_us = get_interval(r, P_MAX_AGE);
+	p->unit = get_text(r, P_UNIT);
+	p->timezone = get_text(r, P_TIMEZONE);
+	p->keep_for_us = get_interval(r, P_KEEP_FOR);
+	p->filter = get_text(r, P_FILTER);
+	p->on_null = pick(get_text(r, P_ON_NULL), on_nulls);
+	p->action = pick(get_text(r, P_ACTION), actions);
+	p->set_clause = get_text(r, P_SET_CLAUSE);
+	p->on_expire = get_oid(r, P_ON_EXPIRE);
+	p->on_expire_name = get_text(r, P_ON_EXPIRE_NAME);
+	p->is_alive = get_oid(r, P_IS_ALIVE);
+	p->is_alive_name = get_text(r, P_IS_ALIVE_NAME);
+	p->group_by = get_text(r, P_GROUP_BY);
+	p->capture = get_text_array(r, P_CAPTURE, &p->ncapture);
+	p->audit = pick(get_text(r, P_AUDIT), audits);
+	p->notify_channel = get_text(r, P_NOTIFY_CHANNEL);
+	p->notify_keys = get_bool(r, P_NOTIFY_KEYS);
+	p->check_every_us = get_interval(r, P_CHECK_EVERY);
+	p->max_lag_us = get_interval(r, P_MAX_LAG);
+	p->batch_size = get_int(r, P_BATCH_SIZE);
+	p->max_workers = get_int(r, P_MAX_WORKERS);
+	p->rate_limit = get_int(r, P_RATE_LIMIT);
+	p->backlog_rate = get_int(r, P_BACKLOG_RATE);
+	p->soft_limit_us = get_interval(r, P_SOFT);
+	p->hard_limit_us = get_interval(r, P_HARD);
+	p->lock_timeout_ms = Max(1, get_interval(r, P_LOCK_TIMEOUT) / 1000);
+	p->max_retries = get_int(r, P_MAX_RETRIES);
+	p->fuse_fraction = DatumGetFloat4(get(r, P_FUSE_FRACTION, &isnull));
+	p->fuse_min = get_int(r, P_FUSE_MIN);
+	p->heartbeats = get_bool(r, P_HEARTBEATS);
+	p->search_path = get_text(r, P_SEARCH_PATH);
+	p->allow_replicated = get_bool(r, P_ALLOW_REPLICATED);
+	p->paused_at = get_time(r, P_PAUSED_AT);
+	p->paused_until = get_time(r, P_PAUSED_UNTIL);
+	p->held_reason = get_text(r, P_HELD);
+	p->fuse_until = get_time(r, P_FUSE_UNTIL);
+	p->failures = get_int(r, P_FAILURES);
+	p->broken = get_bool(r, P_BROKEN);
+	p->retry_at = get_time(r, P_RETRY_AT);
+	p->backlog_before = get_time(r, P_BACKLOG_BEFORE);
+	p->horizon = get_time(r, P_HORIZON);
+	p->horizon_service = get_time(r, P_HORIZON_SERVICE);
+	p->last_pass_at = get_time(r, P_LAST_PASS);
+	follow_renames(p, r);
+	old = MemoryContextSwitchTo(r->cxt);
+	apply_retention(p);
+	MemoryContextSwitchTo(old);
+	return p;
+}
+
+static List *
+load(const char *where, int nargs, Oid *types, Datum *values)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *sql = psprintf("%s %s", POLICY_SELECT, where);
+	List	   *result = NIL;
+	uint64		n;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	n = ssw_sql_exec(sql, nargs, types, values, NULL, false, 0);
+	for (uint64 i = 0; i < n; i++)
+	{
+		Row			r = {SPI_tuptable->vals[i], SPI_tuptable->tupdesc, cxt};
+		SswPolicy  *p = read_row(&r);
+		MemoryContext old = MemoryContextSwitchTo(cxt);
+
+		result = lappend(result, p);
+		MemoryContextSwitchTo(old);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return result;
+}
+
+/* Every policy of this database, by id, in CurrentMemoryContext. */
+List *
+ssw_policy_load_all(void)
+{
+	return load("ORDER BY policy_id", 0, NULL, NULL);
+}
+
+/* One policy by id, or null. */
+SswPolicy *
+ssw_policy_load(int policy_id)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(policy_id);
+	List	   *l = load("WHERE policy_id = $1", 1, &type, &value);
+
+	return l ? linitial(l) : NULL;
+}
+
+/* One policy by name; without missing_ok a missing one is an error. */
+SswPolicy *
+ssw_policy_find(const char *name, bool missing_ok)
+{
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(name);
+	List	   *l = load("WHERE policy = $1", 1, &type, &value);
+
+	if (l == NIL && !missing_ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("policy \"%s\" does not exist", name),
+				 errhint("SELECT policy FROM sweeper.policy_status; lists the policies you may see.")));
+	return l ? linitial(l) : NULL;
+}

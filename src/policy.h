@@ -1,0 +1,129 @@
+/*
+ * policy.h
+ *		A row of sweeper.policy as a C struct, and the SQL fragments that its
+ *		deadline fields stand for.
+ *
+ * Fragments use alias t for the swept relation and $1 (timestamptz) for the
+ * cutoff; every identifier in them is quoted, every operator that could be
+ * shadowed is safe because the caller pins search_path to the policy's own.
+ */
+#ifndef SSW_POLICY_H
+#define SSW_POLICY_H
+
+#include "nodes/pg_list.h"
+#include "ssw.h"
+#include "utils/rel.h"
+
+/* One clock of a policy: idle or fixed deadline first, then maximum age. */
+typedef struct SswClock
+{
+	bool		activity;		/* last_seen + ttl: grace covers it, a death is
+								 * a zombie; otherwise a fixed deadline */
+	bool		absolute;		/* the created + max_age clock */
+	Oid			sort_type;		/* base type of sort, comparable in a btree */
+	char	   *sort;			/* expression to order and index by */
+	char	   *due;			/* the deadline as timestamptz (keep_for not
+								 * added); null where there is none */
+	char	   *seen;			/* last activity as timestamptz, or NULL when
+								 * the policy has no activity column */
+	char	   *predicate;		/* boolean over t and $1: the row's deadline is
+								 * at or before $1; index usable on sort */
+	char	   *row_ttl;		/* interval expression of the row's own time to
+								 * live, or NULL when ttl_us is it */
+	int64		ttl_us;			/* constant time to live; 0 for a deadline */
+	bool		plain;			/* sort is a column of a built-in type */
+	int16		attnum;			/* that column, or 0 */
+} SswClock;
+
+typedef struct SswPolicy
+{
+	int			id;
+	char	   *name;
+	Oid			relid;
+	char	   *relation;		/* schema-qualified, quoted, as registered */
+	Oid			owner;
+	char	   *owner_name;
+	uint64		system_identifier;
+	Oid			database;
+
+	int			nkeys;			/* 0: rows are found by ctid */
+	char	  **key;			/* column names, raw */
+	char	   *deadline;
+	char	   *last_seen;
+	int64		ttl_us;			/* 0: none */
+	char	   *ttl_column;
+	char	   *created;
+	int64		max_age_us;		/* 0: none */
+	char	   *unit;
+	char	   *timezone;
+	int64		keep_for_us;
+	char	   *filter;
+	SswOnNull	on_null;
+
+	SswAction	action;
+	char	   *set_clause;
+	Oid			on_expire;
+	char	   *on_expire_name; /* regprocedure text, schema-qualified */
+	Oid			is_alive;
+	char	   *is_alive_name;
+	char	   *group_by;
+	int			ncapture;
+	char	  **capture;
+	SswAudit	audit;
+	char	   *notify_channel;
+	bool		notify_keys;
+
+	int64		check_every_us;
+	int64		max_lag_us;
+	int			batch_size;		/* 0: adaptive */
+	int			max_workers;
+	int			rate_limit;
+	int			backlog_rate;
+	int64		soft_limit_us;
+	int64		hard_limit_us;
+	int			lock_timeout_ms;
+	int			max_retries;
+	float4		fuse_fraction;
+	int			fuse_min;
+	bool		heartbeats;
+	char	   *search_path;
+	bool		allow_replicated;
+
+	/* brakes and state, as stored; 0 where the column is null */
+	TimestampTz paused_at;
+	TimestampTz paused_until;
+	char	   *held_reason;
+	TimestampTz fuse_until;
+	int			failures;
+	bool		broken;
+	TimestampTz retry_at;
+	TimestampTz backlog_before;
+	TimestampTz horizon;
+	TimestampTz horizon_service;
+	TimestampTz last_pass_at;
+
+	/* filled by ssw_clock_build */
+	int			nclocks;
+	SswClock	clock[2];
+	char	   *key_text;		/* text expression over t: the canonical key */
+	char	   *group_text;		/* text expression over t, or NULL */
+	char	   *null_predicate; /* boolean over t: deadline is null; NULL when
+								 * on_null is ignore */
+	char	   *repair_set;		/* SET list over t and $1 (now) that gives one
+								 * ttl from now; for on_null repair and for
+								 * is_alive refresh; NULL when impossible */
+} SswPolicy;
+
+/* policy.c: read rows.  All results are allocated in CurrentMemoryContext. */
+extern List *ssw_policy_load_all(void);
+extern SswPolicy *ssw_policy_load(int policy_id);
+extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
+
+/*
+ * clock.c: fill the fragments from the fields and the relation's columns.
+ * ereports, with the SQLSTATE and hint a user of register() should see, when a
+ * field does not fit the relation.  The caller holds a lock on rel.
+ */
+extern void ssw_clock_build(SswPolicy *p, Relation rel);
+
+#endif							/* SSW_POLICY_H */

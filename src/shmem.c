@@ -1,0 +1,308 @@
+/*
+ * shmem.c
+ *		Fixed shared memory: reserve it, set it up, find entries in it.
+ *
+ * The postmaster reserves and initialises it; every process of the cluster may
+ * read it.  SswShared->lock guards it (see shmem.h).  A crash of any backend
+ * empties it: everything in it is a cache, a mailbox or a counter, and facts
+ * are in tables.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_control.h"
+#include "common/controldata_utils.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
+#include "utils/timestamp.h"
+
+#include "shmem.h"
+
+SswSharedState *SswShared = NULL;
+SswProc    *SswProcs = NULL;
+SswPass    *SswPasses = NULL;
+SswProc    *MySswProc = NULL;
+
+static HTAB *policy_hash = NULL;
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
+/* Upper bounds in seconds; the last bucket is open. */
+const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1] =
+{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300};
+const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
+{0.1, 0.5, 1, 2.5, 5, 10, 30, 60};
+
+static bool changed_pending = false;
+static bool created_pending = false;
+static bool xact_callback_registered = false;
+
+static Size
+fixed_size(void)
+{
+	Size		size = MAXALIGN(sizeof(SswSharedState));
+
+	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswProc))));
+	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswPass))));
+	return size;
+}
+
+static void
+shmem_request(void)
+{
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+	RequestAddinShmemSpace(add_size(fixed_size(),
+									hash_estimate_size(SSW_MAX_POLICIES,
+													   sizeof(SswPolicyShared))));
+	RequestNamedLWLockTranche(SSW_EXTENSION, 1);
+}
+
+/*
+ * What pg_control says of the time before this start.  The postmaster runs
+ * this before the startup process overwrites the state.
+ */
+static void
+read_control_file(void)
+{
+	bool		crc_ok;
+	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
+
+	if (!crc_ok)
+		return;
+	SswShared->system_identifier = control->system_identifier;
+	if (control->state == DB_SHUTDOWNED)
+	{
+		SswShared->clean_start = true;
+		SswShared->down_since = time_t_to_timestamptz(control->time);
+	}
+	pfree(control);
+}
+
+static void
+shmem_startup(void)
+{
+	HASHCTL		ctl = {.keysize = sizeof(SswPolicyKey),.entrysize = sizeof(SswPolicyShared)};
+	bool		found;
+
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	SswShared = ShmemInitStruct(SSW_EXTENSION, fixed_size(), &found);
+	SswProcs = (SswProc *) ((char *) SswShared + MAXALIGN(sizeof(SswSharedState)));
+	SswPasses = (SswPass *) ((char *) SswProcs +
+							 MAXALIGN(max_worker_processes * sizeof(SswProc)));
+	if (!found)
+	{
+		memset(SswShared, 0, fixed_size());
+		SswShared->lock = &(GetNamedLWLockTranche(SSW_EXTENSION))->lock;
+		SswShared->nprocs = max_worker_processes;
+		SswShared->launcher = -1;
+		ConditionVariableInit(&SswShared->request_cv);
+		ConditionVariableInit(&SswShared->exit_cv);
+		for (int i = 0; i < SSW_MAX_DATABASES; i++)
+			SswShared->databases[i].coordinator = -1;
+		for (int i = 0; i < max_worker_processes; i++)
+		{
+			SswProcs[i].pass = -1;
+			ConditionVariableInit(&SswPasses[i].collector_cv);
+		}
+		read_control_file();
+	}
+	policy_hash = ShmemInitHash("session_sweeper policies", SSW_MAX_POLICIES,
+								SSW_MAX_POLICIES, &ctl, HASH_ELEM | HASH_BLOBS);
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* Set the hooks; called from _PG_init while the postmaster preloads us. */
+void
+ssw_shmem_init(void)
+{
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = shmem_request;
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = shmem_startup;
+}
+
+/* Was the library preloaded? */
+bool
+ssw_shmem_available(void)
+{
+	return SswShared != NULL;
+}
+
+/* ereport unless the library was preloaded. */
+void
+ssw_shmem_require(void)
+{
+	if (!ssw_shmem_available())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("session_sweeper is not running in this server"),
+				 errdetail("The library was not loaded when the server started."),
+				 errhint("Add session_sweeper to the line \"shared_preload_libraries = 'session_sweeper'\" in postgresql.conf and restart the server.")));
+}
+
+/*
+ * The entry of a database, or null.  With create, a missing one is made, in
+ * state UNKNOWN; null then means that all SSW_MAX_DATABASES are taken.  The
+ * caller holds the lock, exclusively to create.
+ */
+SswDatabase *
+ssw_shmem_database(Oid dboid, bool create)
+{
+	SswDatabase *free_entry = NULL;
+
+	Assert(LWLockHeldByMe(SswShared->lock));
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (d->oid == dboid)
+			return d;
+		if (!OidIsValid(d->oid) && free_entry == NULL)
+			free_entry = d;
+	}
+	if (create && free_entry)
+	{
+		Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
+		memset(free_entry, 0, sizeof(SswDatabase));
+		free_entry->oid = dboid;
+		free_entry->coordinator = -1;
+		return free_entry;
+	}
+	return NULL;
+}
+
+/*
+ * The shared entry of a policy, or null.  With create, a missing one is made;
+ * null then means that the table is full.  The caller holds the lock,
+ * exclusively to create.
+ */
+SswPolicyShared *
+ssw_shmem_policy(Oid dboid, int policy_id, bool create)
+{
+	SswPolicyKey key = {.database = dboid,.policy_id = policy_id};
+	SswPolicyShared *s;
+	bool		found;
+
+	Assert(LWLockHeldByMe(SswShared->lock));
+	s = hash_search(policy_hash, &key, create ? HASH_ENTER_NULL : HASH_FIND, &found);
+	if (s && !found)
+	{
+		memset((char *) s + sizeof(SswPolicyKey), 0,
+			   sizeof(SswPolicyShared) - sizeof(SswPolicyKey));
+		s->running_pass = -1;
+		s->stats_since = GetCurrentTimestamp();
+	}
+	return s;
+}
+
+/* Call back for every policy entry.  The caller holds the lock. */
+void
+ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg)
+{
+	HASH_SEQ_STATUS seq;
+	SswPolicyShared *s;
+
+	Assert(LWLockHeldByMe(SswShared->lock));
+	hash_seq_init(&seq, policy_hash);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		callback(s, arg);
+}
+
+/* Remove the policy entries of a database that lost the extension. */
+void
+ssw_shmem_forget_policies(Oid dboid)
+{
+	HASH_SEQ_STATUS seq;
+	SswPolicyShared *s;
+
+	Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
+	hash_seq_init(&seq, policy_hash);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		if (s->key.database == dboid)
+			hash_search(policy_hash, &s->key, HASH_REMOVE, NULL);
+}
+
+/* Set the launcher's latch, if there is one.  The caller holds the lock. */
+void
+ssw_shmem_wake_launcher(void)
+{
+	if (SswShared->launcher >= 0 && SswProcs[SswShared->launcher].latch)
+		SetLatch(SswProcs[SswShared->launcher].latch);
+}
+
+/*
+ * Wake the coordinator of a database, or have one started.  The caller holds
+ * the lock exclusively.
+ */
+void
+ssw_shmem_wake_coordinator(Oid dboid)
+{
+	SswDatabase *d = ssw_shmem_database(dboid, false);
+
+	if (d == NULL)
+		return;
+	if (d->coordinator >= 0 && SswProcs[d->coordinator].latch)
+		SetLatch(SswProcs[d->coordinator].latch);
+	else
+	{
+		d->next_due = GetCurrentTimestamp();
+		ssw_shmem_wake_launcher();
+	}
+}
+
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT && (changed_pending || created_pending))
+	{
+		SswDatabase *d;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		d = ssw_shmem_database(MyDatabaseId, created_pending);
+		if (d)
+		{
+			if (created_pending)
+			{
+				d->state = SSW_DB_PRESENT;
+				d->not_before = 0;
+			}
+			d->policy_generation++;
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+		}
+		LWLockRelease(SswShared->lock);
+	}
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+		changed_pending = created_pending = false;
+}
+
+static void
+remember(bool *what)
+{
+	if (!ssw_shmem_available())
+		return;
+	if (!xact_callback_registered)
+	{
+		RegisterXactCallback(at_xact_end, NULL);
+		xact_callback_registered = true;
+	}
+	*what = true;
+}
+
+void
+ssw_shmem_policies_changed(void)
+{
+	remember(&changed_pending);
+}
+
+void
+ssw_shmem_extension_created(void)
+{
+	remember(&created_pending);
+}

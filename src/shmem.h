@@ -1,0 +1,255 @@
+/*
+ * shmem.h
+ *		The fixed shared memory of the cluster: known databases, our processes,
+ *		running passes, per-policy counters.
+ *
+ * One lock, SswShared->lock, guards everything here but the atomics and what a
+ * field's comment excepts.  It is held for a few instructions only: no catalog
+ * access, allocation or ereport while holding it.
+ */
+#ifndef SSW_SHMEM_H
+#define SSW_SHMEM_H
+
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/itemptr.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+#include "ssw.h"
+
+#define SSW_MAX_DATABASES	1024
+#define SSW_MAX_POLICIES	1024	/* with shared counters, in all databases */
+#define SSW_CHECK_LIST		512		/* rows one look hands out to is_alive */
+#define SSW_CURSOR_LEN		256
+#define SSW_MESSAGE_LEN		512
+#define SSW_LAG_BUCKETS		10
+#define SSW_DURATION_BUCKETS 9
+
+typedef enum SswDatabaseState
+{
+	SSW_DB_UNKNOWN,				/* must be probed; -> PROBING */
+	SSW_DB_PROBING,				/* -> PRESENT, ABSENT, UNKNOWN when it fails */
+	SSW_DB_ABSENT,				/* no extension; -> UNKNOWN at CREATE EXTENSION */
+	SSW_DB_PRESENT				/* has it; -> ABSENT when a coordinator misses it */
+} SswDatabaseState;
+
+typedef struct SswDatabase
+{
+	Oid			oid;			/* invalid: entry free */
+	SswDatabaseState state;
+	int			closed;			/* commands in progress that want nobody here */
+	int			coordinator;	/* index in procs, or -1 */
+	int			workers_wanted; /* by its coordinator, now */
+	TimestampTz wanted_since;	/* when workers_wanted last rose above what it
+								 * has */
+	TimestampTz next_due;		/* coordinator wanted from then on */
+	TimestampTz not_before;		/* back-off after a failed start */
+	int			start_failures;
+	uint64		policy_generation;	/* bumped by commits that change policies */
+	char		problem[128];	/* why it idles, for the view; "" when it does
+								 * not */
+} SswDatabase;
+
+typedef enum SswProcKind
+{
+	SSW_PROC_LAUNCHER,
+	SSW_PROC_PROBE,
+	SSW_PROC_COORDINATOR,
+	SSW_PROC_WORKER
+} SswProcKind;
+
+typedef enum SswProcState
+{
+	SSW_STATE_FREE,				/* -> STARTING */
+	SSW_STATE_STARTING,			/* registered; -> IDLE, FREE when it never came */
+	SSW_STATE_IDLE,				/* -> BUSY, FREE */
+	SSW_STATE_BUSY				/* a worker with a pass; -> IDLE, FREE */
+} SswProcState;
+
+typedef struct SswProc
+{
+	SswProcKind kind;
+	SswProcState state;
+	uint32		generation;		/* so a late starter cannot take a reused slot */
+	Oid			database;
+	int			pid;
+	Latch	   *latch;			/* null while no process is attached */
+	int			pass;			/* index in passes, or -1 */
+	int			policy_id;		/* what it works on, for the view */
+	bool		stop;			/* leave at the next safe point */
+	volatile sig_atomic_t terminating;	/* SIGTERM seen; set without lock */
+	TimestampTz started_at;
+	TimestampTz state_since;
+	TimestampTz stop_since;		/* launcher: when it first saw terminating */
+	TimestampTz batch_deadline; /* hard limit of the running batch, or 0 */
+	int64		rows;			/* acted on by this process; own writes only */
+} SswProc;
+
+/* What a pass does next; in this order for each leaf. */
+typedef enum SswPhase
+{
+	SSW_PHASE_CLOCK_1,
+	SSW_PHASE_CLOCK_2,
+	SSW_PHASE_NULLS,
+	SSW_PHASE_END
+} SswPhase;
+
+typedef enum SswPassEnd
+{
+	SSW_END_NONE,				/* running */
+	SSW_END_DONE,				/* nothing is left */
+	SSW_END_LIMIT,				/* soft limit or a rate: go on at the next look */
+	SSW_END_STOPPED,			/* paused, dropped, changed, shut down */
+	SSW_END_FAILED,				/* the policy as a whole failed; back off */
+	SSW_END_FUSE				/* held by the fuse */
+} SswPassEnd;
+
+typedef struct SswPass
+{
+	bool		in_use;
+	Oid			database;
+	int			policy_id;
+	int64		pass_id;		/* 0 until the row in table pass is written */
+	uint64		policy_generation;
+	bool		forced;			/* CALL sweep: no rate limit */
+	bool		fuse_open;		/* do not count for the fuse */
+	TimestampTz started_at;
+	TimestampTz soft_deadline;
+	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
+	TimestampTz clock_cutoff[2];	/* DT_NOBEGIN: this clock rests (grace) */
+	TimestampTz service_start;	/* for rows with a time to live of their own */
+	TimestampTz backlog_before; /* rows due before are drained at backlog_rate */
+	double		tokens;			/* rows that may still go; < 0: no limit */
+	double		backlog_tokens;
+
+	SswPassEnd	end;
+	int			workers;		/* attached now */
+	int			max_workers_seen;
+	int			target;			/* how many the coordinator wants attached */
+	bool		more;			/* the last chunk was full: worth another worker */
+	bool		yield;			/* attached workers leave after their batch */
+	bool		skip_locked;	/* after the first lock time-out */
+
+	/* the dispenser: whoever is collector may read and move the cursor */
+	int			collector;		/* index in procs, or -1 */
+	ConditionVariable collector_cv;
+	bool		backlog_segment;	/* 0: fresh rows, 1: backlog */
+	Oid			leaf;			/* last leaf begun; invalid at the start */
+	SswPhase	phase;
+	bool		cursor_set;
+	char		cursor[SSW_CURSOR_LEN]; /* sort value in text form */
+	ItemPointerData cursor_tid;
+	TimestampTz next_due;		/* earliest deadline seen beyond the cutoff */
+
+	/* rows for is_alive, pulled one by one */
+	int			nchecks;
+	int			next_check;
+	Oid			check_leaf;
+	SswPhase	check_phase;
+	ItemPointerData check_tid[SSW_CHECK_LIST];
+
+	/* results */
+	int64		expired;
+	int64		refreshed;
+	int64		repaired;
+	int64		failed;
+	int64		skipped;
+	int64		batches;
+	int64		estimate;		/* rows due when the pass began, about */
+	int64		max_lag_us;
+	TimestampTz progress_at;	/* last change of a count */
+	int			sqlerrcode;
+	char		message[SSW_MESSAGE_LEN];
+} SswPass;
+
+typedef struct SswPolicyKey
+{
+	Oid			database;
+	int32		policy_id;
+} SswPolicyKey;
+
+/* Counters and the coordinator's view of a policy; entry of a shared hash. */
+typedef struct SswPolicyShared
+{
+	SswPolicyKey key;			/* must be first */
+	char		state[32];		/* what policy_status shows */
+	char		reason[160];
+	TimestampTz last_look;
+	TimestampTz next_look;
+	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
+	int64		backlog;		/* due rows, about; 0 when none */
+	int			batch_rows;		/* adaptive size, carried over */
+	int			running_pass;	/* index in passes, or -1 */
+	int64		last_pass_id;
+
+	/* CALL sweep: request numbers; done when completed >= the caller's */
+	uint64		requested;
+	uint64		completed;
+	bool		request_force;
+
+	/* counters since stat_reset() */
+	TimestampTz stats_since;
+	int64		looks;
+	int64		passes;
+	int64		batches;
+	int64		expired;
+	int64		refreshed;
+	int64		repaired;
+	int64		failed;
+	int64		skipped;
+	int64		failed_passes;
+	int64		fuse_trips;
+	int64		max_lag_us;
+	double		busy_seconds;
+	int64		duration_hist[SSW_DURATION_BUCKETS];
+	double		duration_sum;
+	int64		lag_hist[SSW_LAG_BUCKETS];
+	double		lag_sum;
+} SswPolicyShared;
+
+typedef struct SswSharedState
+{
+	LWLock	   *lock;
+	ConditionVariable request_cv;	/* a pass ended; waiters of CALL sweep */
+	ConditionVariable exit_cv;	/* a process of ours left; DROP DATABASE waits */
+
+	/* start of service, and what is known of the outage before it */
+	TimestampTz service_start;	/* 0 until the launcher runs */
+	bool		clean_start;	/* pg_control said "shut down" */
+	TimestampTz down_since;		/* its time, when clean_start */
+	uint64		system_identifier;
+
+	int			launcher;		/* index in procs, or -1 */
+	int			nprocs;			/* length of procs and passes */
+	int64		no_slot_failures;	/* background worker slots were short */
+	TimestampTz no_slot_since;	/* 0 when the last try worked */
+	SswDatabase databases[SSW_MAX_DATABASES];
+	/* procs and passes follow */
+} SswSharedState;
+
+extern SswSharedState *SswShared;
+extern SswProc *SswProcs;
+extern SswPass *SswPasses;
+extern SswProc *MySswProc;
+
+extern const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1];
+extern const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1];
+
+extern void ssw_shmem_init(void);
+extern bool ssw_shmem_available(void);
+extern void ssw_shmem_require(void);
+
+extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
+extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
+extern void ssw_shmem_forget_policies(Oid dboid);
+extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);
+extern void ssw_shmem_wake_launcher(void);
+extern void ssw_shmem_wake_coordinator(Oid dboid);
+
+/* Wake this database's coordinator when the current transaction commits. */
+extern void ssw_shmem_policies_changed(void);
+/* Announce that this database has the extension, at commit. */
+extern void ssw_shmem_extension_created(void);
+
+#endif							/* SSW_SHMEM_H */

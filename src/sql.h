@@ -1,0 +1,23 @@
+/*
+ * sql.h
+ *		SPI scope and small statement helpers.
+ */
+#ifndef SSW_SQL_H
+#define SSW_SQL_H
+
+#include "executor/spi.h"
+
+extern void ssw_sql_begin(void);
+extern void ssw_sql_end(void);
+
+extern uint64 ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values,
+						   const char *nulls, bool read_only, long limit);
+extern char *ssw_sql_value(HeapTuple tup, TupleDesc desc, int col);
+extern Datum ssw_sql_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull);
+
+/* Transactions of background processes. */
+extern void ssw_sql_start_transaction(void);
+extern void ssw_sql_commit(void);
+extern void ssw_sql_abort(void);
+
+#endif							/* SSW_SQL_H */

@@ -1,0 +1,44 @@
+/*
+ * ssw.h
+ *		Limits and small types shared by every layer.
+ *
+ * Includes nothing but postgres.h-level types; every other header may
+ * include it.
+ */
+#ifndef SSW_H
+#define SSW_H
+
+#include "datatype/timestamp.h"
+
+#define SSW_SCHEMA			"sweeper"
+#define SSW_EXTENSION		"session_sweeper"
+
+/* Rows of one batch at most: an event id has 20 bits for the position. */
+#define SSW_MAX_BATCH		(1 << 20)
+
+/* Subtransactions one transaction may use before its xids overflow PGPROC. */
+#define SSW_MAX_SUBXACTS	60
+
+typedef enum SswAction
+{
+	SSW_ACTION_DELETE,
+	SSW_ACTION_UPDATE,
+	SSW_ACTION_CALL
+} SswAction;
+
+typedef enum SswAudit
+{
+	SSW_AUDIT_ROW,
+	SSW_AUDIT_HASH,
+	SSW_AUDIT_COUNT,
+	SSW_AUDIT_NONE
+} SswAudit;
+
+typedef enum SswOnNull
+{
+	SSW_NULL_IGNORE,
+	SSW_NULL_REPAIR,
+	SSW_NULL_EXPIRE
+} SswOnNull;
+
+#endif							/* SSW_H */

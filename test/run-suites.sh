@@ -1,0 +1,97 @@
+#!/bin/bash
+# Run the suites named (regress, isolation, tap), against private servers and
+# the installed extension, in a copy of the tree; what they leave is then in
+# test-output/.  Lists in REGRESS, ISOLATION and PROVE_TESTS choose tests.
+# Ends with a line "N passed, N failed".
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+export PG_CONFIG
+. "$root/tools/private-cluster.sh"
+
+limit=${SUITE_TIMEOUT:-1200} # seconds a suite; a hang must not eat the day
+output=$root/test-output
+passed=0 failed=0
+
+# Tests in the output of pg_regress (15; 16 and later speak TAP) or prove.
+count_passed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. ok |^ok [0-9]+ |^test/[^ ]+ \.+ ok$' "$1" || true; }
+count_failed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. FAILED|^not ok [0-9]+ |^test/[^ ]+ \(Wstat: [^0]' "$1" || true; }
+
+show_failure() {
+    local suite=$1 test log
+    case $suite in
+        tap)
+            sed -nE 's|^test/t/([^ ]+)\.pl \(Wstat: [^0].*|\1|p' "$output/tap/log.txt" | while read -r test; do
+                for log in "$output/tap/log/regress_log_$test" "$output/tap/log/${test}_"*.log; do
+                    [ -f "$log" ] || continue
+                    echo "--- last lines of ${log#"$root/"}"
+                    tail -n 60 "$log"
+                done
+            done ;;
+        *)
+            for log in "$output/$suite"/*.diffs; do
+                [ -f "$log" ] || continue
+                echo "--- ${log#"$root/"}"
+                head -n 400 "$log"
+            done
+            for log in "$output/$suite"/log/postmaster.log; do
+                [ -f "$log" ] || continue
+                echo "--- last lines of ${log#"$root/"}"
+                tail -n 30 "$log"
+            done ;;
+    esac
+}
+
+run_suite() {
+    local suite=$1 status=0 ok bad
+    rm -rf "${output:?}/$suite"
+    mkdir -p "$output/$suite"
+    # In the background, so that a signal reaches this shell at once; timeout
+    # passes it on to everything that the suite started.
+    "${as_server_user[@]}" timeout -k 30 "$limit" \
+        make -s -C "$private/tree" installcheck SUITES="$suite" PG_CONFIG="$PG_CONFIG" \
+        ${REGRESS:+REGRESS="$REGRESS"} ${ISOLATION:+ISOLATION="$ISOLATION"} \
+        PROVE_TESTS="${PROVE_TESTS:-test/t/*.pl}" PROVE_FLAGS="-I test/perl -j${PROVE_JOBS:-2}" ENCODING=UTF8 \
+        EXTRA_REGRESS_OPTS="--temp-instance=$private/$suite --temp-config=$private/tree/test/regress.conf" \
+        </dev/null > >(tee "$output/$suite/log.txt") 2>&1 &
+    child=$!
+    wait "$child" || status=$?
+    child=
+    [ "$status" != 124 ] || echo "$suite: stopped after $limit s"
+
+    # What a developer wants to look at, or to take over as expected output.
+    local tree=$private/tree kept
+    case $suite in
+        regress) kept="regression.diffs results" ;;
+        isolation) kept="output_iso/regression.diffs output_iso/results" ;;
+        tap) kept="tmp_check/log" ;;
+    esac
+    for kept in $kept; do
+        [ ! -e "$tree/$kept" ] || cp -R "$tree/$kept" "$output/$suite/"
+    done
+    [ ! -d "$private/$suite/log" ] || cp -R "$private/$suite/log" "$output/$suite/"
+    [ ! -d "$tree/log" ] || cp -R "$tree/log" "$output/$suite/"
+
+    ok=$(count_passed "$output/$suite/log.txt")
+    bad=$(count_failed "$output/$suite/log.txt")
+    if [ "$status" != 0 ]; then
+        [ "$bad" != 0 ] || bad=1
+        show_failure "$suite"
+    fi
+    passed=$((passed + ok)) failed=$((failed + bad))
+}
+
+child=
+private_folder
+trap 'if [ -n "$child" ]; then kill "$child" 2>/dev/null; wait "$child"; fi; private_cleanup' EXIT
+private_tree "$root"
+for suite in "$@"; do
+    case $suite in
+        regress) tests=$root/sql/*.sql ;;
+        isolation) tests=$root/test/isolation/specs/*.spec ;;
+        tap) tests=$root/test/t/*.pl ;;
+        *) echo "no such suite: $suite" >&2; exit 2 ;;
+    esac
+    if compgen -G "$tests" >/dev/null; then run_suite "$suite"; fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

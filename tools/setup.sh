@@ -1,0 +1,59 @@
+#!/bin/sh
+# Install what building, the demo and the tests need, by Debian package name:
+# only what is missing, after saying so.  With PG_CONFIG given, nothing is
+# installed: whoever brings a server brings its tools too.
+set -eu
+
+die() { echo "setup: $*" >&2; exit 1; }
+
+major=${PG_MAJOR:-15}
+packages="gcc make libc6-dev perl libipc-run-perl pg-bsd-indent cppcheck
+    postgresql-$major postgresql-server-dev-$major postgresql-$major-cron"
+
+if [ -n "${PG_CONFIG:-}" ]; then
+    pgxs=$("$PG_CONFIG" --pgxs) || die "PG_CONFIG=$PG_CONFIG does not run"
+    [ -f "$pgxs" ] || die "$("$PG_CONFIG" --version) has no $pgxs: its development package is missing"
+    command -v "${CC:-cc}" >/dev/null || command -v gcc >/dev/null || die "no C compiler"
+    perl -MIPC::Run -MTest::More -e 1 2>/dev/null || echo "setup: no Perl module IPC::Run: TAP tests will fail" >&2
+    exit 0
+fi
+
+# shellcheck disable=SC2086  # a list
+command -v dpkg-query >/dev/null ||
+    die "this is no Debian system: give PG_CONFIG, and install the equivalents of" $packages
+
+missing=
+for package in $packages; do
+    case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) in
+        installed) ;;
+        *) missing="$missing $package" ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+echo "Installing from Debian:$missing"
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+else
+    command -v sudo >/dev/null || die "need root, or sudo, to install$missing"
+    as_root=sudo
+fi
+
+# The server packages would create and start a cluster that nobody asked for.
+dropin=/etc/postgresql-common/createcluster.d/session_sweeper-setup.conf
+log=$(mktemp)
+trap 'rm -f "$log"; $as_root rm -f "$dropin"' EXIT
+trap 'exit 1' HUP INT TERM
+$as_root mkdir -p "${dropin%/*}"
+echo 'create_main_cluster = false' | $as_root tee "$dropin" >/dev/null
+
+apt() {
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" </dev/null >"$log" 2>&1
+}
+apt update || { tail -n 5 "$log"; echo "setup: the package lists could not be refreshed; trying with the old ones" >&2; }
+# shellcheck disable=SC2086  # a list
+apt install --no-install-recommends $missing || {
+    tail -n 30 "$log" >&2
+    die "apt could not install$missing (another PostgreSQL: PG_MAJOR=17, or PG_CONFIG=…)"
+}
