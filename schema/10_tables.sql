@@ -154,6 +154,13 @@ CREATE TABLE sweeper.failed_row (
     PRIMARY KEY (policy_id, key)
 );
 
+-- When this database was last looked at; written at most once an hour.
+CREATE TABLE sweeper.service_mark (
+    only_row    boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    looked_at   timestamptz NOT NULL
+);
+INSERT INTO sweeper.service_mark (looked_at) VALUES (pg_catalog.clock_timestamp());
+
 SELECT pg_catalog.pg_extension_config_dump('sweeper.policy', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.policy_policy_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.policy_change', '');

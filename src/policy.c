@@ -32,7 +32,7 @@
 	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated," \
 	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
 	" held_reason, fuse_until, failures, broken, retry_at, backlog_before, horizon," \
-	" horizon_service, last_pass_at, columns FROM sweeper.policy"
+	" horizon_service, last_pass_at, columns, fuse_at FROM sweeper.policy"
 
 enum
 {
@@ -44,7 +44,7 @@ enum
 	P_RATE_LIMIT, P_BACKLOG_RATE, P_SOFT, P_HARD, P_LOCK_TIMEOUT, P_MAX_RETRIES,
 	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED,
 	P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
-	P_BACKLOG_BEFORE, P_HORIZON, P_HORIZON_SERVICE, P_LAST_PASS, P_COLUMNS
+	P_BACKLOG_BEFORE, P_HORIZON, P_HORIZON_SERVICE, P_LAST_PASS, P_COLUMNS, P_FUSE_AT
 };
 
 typedef struct Row
@@ -277,6 +277,7 @@ read_row(Row *r)
 	p->paused_at = get_time(r, P_PAUSED_AT);
 	p->paused_until = get_time(r, P_PAUSED_UNTIL);
 	p->held_reason = get_text(r, P_HELD);
+	p->fuse_at = get_time(r, P_FUSE_AT);
 	p->fuse_until = get_time(r, P_FUSE_UNTIL);
 	p->failures = get_int(r, P_FAILURES);
 	p->broken = get_bool(r, P_BROKEN);

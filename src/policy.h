@@ -22,6 +22,8 @@ typedef struct SswClock
 	bool		absolute;		/* the created + max_age clock */
 	Oid			sort_type;		/* base type of sort, comparable in a btree */
 	char	   *sort;			/* expression to order and index by */
+	char	   *bound;			/* $1 in sort's type: the predicate contains
+								 * sort <= bound */
 	char	   *due;			/* the deadline as timestamptz (keep_for not
 								 * added); null where there is none */
 	char	   *seen;			/* last activity as timestamptz, or NULL when
@@ -93,6 +95,7 @@ typedef struct SswPolicy
 	TimestampTz paused_at;
 	TimestampTz paused_until;
 	char	   *held_reason;
+	TimestampTz fuse_at;		/* rows due up to then do not count for it */
 	TimestampTz fuse_until;
 	int			failures;
 	bool		broken;

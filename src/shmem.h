@@ -113,7 +113,8 @@ typedef struct SswPass
 	int64		pass_id;		/* 0 until the row in table pass is written */
 	uint64		policy_generation;
 	bool		forced;			/* CALL sweep: no rate limit */
-	bool		fuse_open;		/* do not count for the fuse */
+	bool		fuse_open;		/* do not count for the fuse, or counted */
+	TimestampTz fuse_exempt;	/* rows due up to then do not count */
 	TimestampTz started_at;
 	TimestampTz soft_deadline;
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
@@ -140,13 +141,15 @@ typedef struct SswPass
 	bool		cursor_set;
 	char		cursor[SSW_CURSOR_LEN]; /* sort value in text form */
 	ItemPointerData cursor_tid;
-	TimestampTz next_due;		/* earliest deadline seen beyond the cutoff */
+	TimestampTz next_due;		/* earliest reason to look again, or 0 */
+	int			excluded;		/* dead rows left alone: known failures */
 
 	/* rows for is_alive, pulled one by one */
 	int			nchecks;
 	int			next_check;
 	Oid			check_leaf;
 	SswPhase	check_phase;
+	TimestampTz check_cutoff;
 	ItemPointerData check_tid[SSW_CHECK_LIST];
 
 	/* results */
@@ -187,6 +190,7 @@ typedef struct SswPolicyShared
 	uint64		requested;
 	uint64		completed;
 	bool		request_force;
+	bool		request_found;	/* the last request had something to do */
 
 	/* counters since stat_reset() */
 	TimestampTz stats_since;
@@ -221,6 +225,8 @@ typedef struct SswSharedState
 	uint64		system_identifier;
 
 	int			launcher;		/* index in procs, or -1 */
+	bool		rescan;			/* the list of databases changed */
+	bool		coordinators_waiting;	/* a database waits for a coordinator */
 	int			nprocs;			/* length of procs and passes */
 	int64		no_slot_failures;	/* background worker slots were short */
 	TimestampTz no_slot_since;	/* 0 when the last try worked */

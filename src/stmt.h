@@ -8,10 +8,11 @@
 #include "policy.h"
 #include "shmem.h"
 
-/* Parameters common to all statements of a pass. */
-#define SSW_P_CUTOFF	1		/* timestamptz: the clock's cutoff */
-#define SSW_P_SERVICE	2		/* timestamptz: start of service, for row ttls */
-#define SSW_P_TIDS		3		/* tid[]: the rows */
+/*
+ * Parameters of every statement: $1 timestamptz cutoff (now for refresh),
+ * $2 timestamptz start of service, $3 tid[] rows.  collect has $3 cursor
+ * (sort type), $4 tid of the cursor, $5 bigint limit; probe has $3 lower bound.
+ */
 
 /* Result columns of the row action, in order. */
 enum
@@ -22,21 +23,34 @@ enum
 	SSW_R_GROUP,				/* text */
 	SSW_R_META,					/* jsonb */
 	SSW_R_STILL_DEAD,			/* boolean; for update */
-	SSW_R_NCOLS = SSW_R_STILL_DEAD
+	SSW_R_CTID,					/* of lock only, with what follows */
+	SSW_R_RAW_KEY,				/* text, not hashed */
+	SSW_R_KEY_COLUMN			/* text, one for each key column */
+};
+
+/* Result columns of collect, in order. */
+enum
+{
+	SSW_C_CTID = 1,
+	SSW_C_SORT,
+	SSW_C_DUE,					/* timestamptz */
+	SSW_C_KEY					/* text, only when asked for */
 };
 
 extern char *ssw_stmt_relation(Oid relid);
-extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase, bool service);
-extern char *ssw_stmt_sort(const SswPolicy *p, SswPhase phase);
-extern Oid	ssw_stmt_sort_type(const SswPolicy *p, SswPhase phase);
+extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
+extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
 							  bool cursor, bool with_key);
 extern char *ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low);
+extern char *ssw_stmt_bound(const SswPolicy *p, SswPhase phase);
+extern char *ssw_stmt_count(const SswPolicy *p, Oid leaf, SswPhase phase, bool fresh);
 extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);
 extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);
-extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
+extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
 extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase);
-extern char *ssw_stmt_repair(const SswPolicy *p, Oid leaf, int limit);
 extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock);
+extern char *ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase);
 
 #endif							/* SSW_STMT_H */

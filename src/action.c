@@ -1,0 +1,312 @@
+/*
+ * action.c
+ *		The row action on a set of rows, inside a transaction.
+ *
+ * Runs in a worker or in a session that calls expire(), as the relation's
+ * owner, within an SPI connection that the caller opened.  Shares nothing;
+ * prepared plans are kept for the life of the process.  A crash leaves nothing
+ * behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "action.h"
+#include "sql.h"
+#include "stmt.h"
+
+#define PLAN_CACHE	16
+
+typedef struct CachedPlanEntry
+{
+	char	   *sql;
+	SPIPlanPtr	plan;
+} CachedPlanEntry;
+
+static CachedPlanEntry plans[PLAN_CACHE];
+static int	next_plan = 0;
+
+/* A kept generic plan of a statement; plans follow changes of the schema. */
+SPIPlanPtr
+ssw_action_plan(const char *sql, int nargs, Oid *types)
+{
+	CachedPlanEntry *e;
+	SPIPlanPtr	plan;
+
+	for (int i = 0; i < PLAN_CACHE; i++)
+		if (plans[i].sql && strcmp(plans[i].sql, sql) == 0)
+			return plans[i].plan;
+	plan = SPI_prepare_cursor(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
+	if (plan == NULL || SPI_keepplan(plan) != 0)
+		elog(ERROR, "could not prepare statement: %s", sql);
+	e = &plans[next_plan];
+	next_plan = (next_plan + 1) % PLAN_CACHE;
+	if (e->sql)
+	{
+		pfree(e->sql);
+		SPI_freeplan(e->plan);
+	}
+	e->plan = plan;
+	e->sql = MemoryContextStrdup(TopMemoryContext, sql);
+	return plan;
+}
+
+/* tid[] of the rows, in CurrentMemoryContext. */
+Datum
+ssw_action_tid_array(const ItemPointerData *tids, int n)
+{
+	Datum	   *d = palloc(Max(n, 1) * sizeof(Datum));
+	ArrayType  *a;
+
+	for (int i = 0; i < n; i++)
+		d[i] = PointerGetDatum(&tids[i]);
+	a = construct_array(d, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT);
+	pfree(d);
+	return PointerGetDatum(a);
+}
+
+/* Run a kept plan; with dest its rows go there, else to SPI_tuptable. */
+uint64
+ssw_action_execute(const char *sql, int nargs, Oid *types, Datum *values,
+				   DestReceiver *dest, bool read_only)
+{
+	ParamListInfo params = makeParamList(nargs);
+	SPIExecuteOptions options = {.params = params,.read_only = read_only,.dest = dest};
+	int			rc;
+
+	for (int i = 0; i < nargs; i++)
+	{
+		params->params[i].value = values[i];
+		params->params[i].isnull = values[i] == (Datum) 0 && !get_typbyval(types[i]);
+		params->params[i].pflags = PARAM_FLAG_CONST;
+		params->params[i].ptype = types[i];
+	}
+	rc = SPI_execute_plan_extended(ssw_action_plan(sql, nargs, types), &options);
+	if (rc < 0)
+		elog(ERROR, "statement failed with SPI code %d: %s", rc, sql);
+	return SPI_processed;
+}
+
+/*
+ * Deferred triggers cannot fire in a restricted operation, and must not fire at
+ * commit as somebody else: fire what is pending now, and the rest at once.
+ */
+void
+ssw_action_constraints_immediate(void)
+{
+	ConstraintsSetStmt stmt = {.type = T_ConstraintsSetStmt,.constraints = NIL,.deferred = false};
+
+	AfterTriggerSetState(&stmt);
+}
+
+/*
+ * Lock a leaf for a batch and make sure that it is still the policy's: an
+ * ordinary table of the policy's owner.
+ */
+void
+ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
+{
+	HeapTuple	tup;
+	Form_pg_class c;
+
+	LockRelationOid(leaf, mode);
+	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(leaf));
+	if (!HeapTupleIsValid(tup))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u of policy \"%s\" does not exist", leaf, p->name)));
+	c = (Form_pg_class) GETSTRUCT(tup);
+	if (c->relowner != p->owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("relation \"%s\" does not belong to the owner of policy \"%s\"",
+						NameStr(c->relname), p->name),
+				 errhint("Give it to role \"%s\", or confirm the new owner with sweeper.resume(%s).",
+						 p->owner_name, quote_literal_cstr(p->name))));
+	if (c->relkind != RELKIND_RELATION && c->relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("relation \"%s\" of policy \"%s\" is not a table",
+						NameStr(c->relname), p->name)));
+	ReleaseSysCache(tup);
+}
+
+static void
+common_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
+{
+	types[0] = types[1] = TIMESTAMPTZOID;
+	types[2] = TIDARRAYOID;
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->service);
+	values[2] = tids;
+}
+
+/* Rows that a hook works on: their tids and texts, one array a column. */
+typedef struct LockedRows
+{
+	int			n;
+	ItemPointerData *tids;
+	Datum		keys;			/* text[] */
+	Datum	   *columns;		/* text[] for each key column */
+} LockedRows;
+
+static Datum
+text_array(SPITupleTable *tuples, int n, int col)
+{
+	Datum	   *d = palloc(Max(n, 1) * sizeof(Datum));
+	bool		isnull;
+
+	for (int i = 0; i < n; i++)
+		d[i] = SPI_getbinval(tuples->vals[i], tuples->tupdesc, col, &isnull);
+	return PointerGetDatum(construct_array(d, n, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+/* Lock the dead rows; for call, hand what is known of them to the sink. */
+static LockedRows *
+lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
+{
+	const SswPolicy *p = t->policy;
+	LockedRows *l = palloc0(sizeof(LockedRows));
+	Oid			types[3];
+	Datum		values[3];
+
+	common_params(t, tids, types, values);
+	l->n = ssw_action_execute(ssw_stmt_lock(p, t->leaf, t->phase, t->skip_locked),
+							  3, types, values, NULL, false);
+	l->tids = palloc(Max(l->n, 1) * sizeof(ItemPointerData));
+	for (int i = 0; i < l->n; i++)
+	{
+		bool		isnull;
+
+		l->tids[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
+																  SPI_tuptable->tupdesc,
+																  SSW_R_CTID, &isnull));
+	}
+	l->keys = text_array(SPI_tuptable, l->n, SSW_R_RAW_KEY);
+	l->columns = palloc0(Max(p->nkeys, 1) * sizeof(Datum));
+	for (int k = 0; k < p->nkeys; k++)
+		l->columns[k] = text_array(SPI_tuptable, l->n, SSW_R_KEY_COLUMN + k);
+	if (p->action == SSW_ACTION_CALL)
+	{
+		DestReceiver *dest = ssw_audit_receiver(sink);
+		TupleTableSlot *slot = MakeSingleTupleTableSlot(SPI_tuptable->tupdesc, &TTSOpsHeapTuple);
+
+		for (int i = 0; i < l->n; i++)
+		{
+			ExecStoreHeapTuple(SPI_tuptable->vals[i], slot, false);
+			dest->receiveSlot(slot, dest);
+		}
+		ExecDropSingleTupleTableSlot(slot);
+	}
+	return l;
+}
+
+/* Call the hook for the locked rows; the result is where those rows are now. */
+static Datum
+call_hook(const SswTarget *t, LockedRows *l)
+{
+	const SswPolicy *p = t->policy;
+	Oid		   *types = palloc((p->nkeys + 4) * sizeof(Oid));
+	Datum	   *values = palloc((p->nkeys + 4) * sizeof(Datum));
+	bool		by_keys;
+	char	   *sql = ssw_stmt_hook(p, t->leaf, &by_keys);
+	char	   *find = ssw_stmt_find(p, t->leaf);
+	ItemPointerData *now;
+	uint64		n;
+
+	common_params(t, ssw_action_tid_array(l->tids, l->n), types, values);
+	types[3] = TEXTARRAYOID;
+	values[3] = l->keys;
+	ssw_action_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
+	if (find == NULL)
+		return values[2];
+	for (int k = 0; k < p->nkeys; k++)
+	{
+		types[3 + k] = TEXTARRAYOID;
+		values[3 + k] = l->columns[k];
+	}
+	n = ssw_action_execute(find, 3 + p->nkeys, types, values, NULL, false);
+	now = palloc(Max(n, 1) * sizeof(ItemPointerData));
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		isnull;
+
+		now[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
+															  SPI_tuptable->tupdesc, 1, &isnull));
+	}
+	return ssw_action_tid_array(now, n);
+}
+
+static void
+left_dead(const SswPolicy *p)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_SSW_ACTION_LEFT_ROW_DEAD),
+			 errmsg("action of policy \"%s\" left a row dead", p->name),
+			 errdetail("The row still matches the policy's deadline and filter after the action."),
+			 errhint("Make the action change the deadline, or give the policy a filter that excludes rows already handled.")));
+}
+
+/* Did any of the rows stay dead?  Then the action would be repeated for ever. */
+static void
+check_not_dead(const SswTarget *t, Datum tids)
+{
+	Oid			types[3];
+	Datum		values[3];
+
+	common_params(t, tids, types, values);
+	if (ssw_action_execute(ssw_stmt_missing(t->policy, t->leaf, t->phase, false),
+						   3, types, values, NULL, false) > 0)
+		left_dead(t->policy);
+}
+
+/*
+ * End, or refresh, those of the rows that are still dead; returns how many it
+ * acted on and adds them to the sink.  Throws what the owner's code throws.
+ */
+uint64
+ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+{
+	const SswPolicy *p = t->policy;
+	Datum		rows = ssw_action_tid_array(tids, n);
+	Oid			types[3];
+	Datum		values[3];
+	uint64		acted;
+
+	if (t->refresh)
+	{
+		common_params(t, rows, types, values);
+		return ssw_action_execute(ssw_stmt_refresh(p, t->leaf, t->phase), 3, types, values,
+								  NULL, false);
+	}
+	if (OidIsValid(p->on_expire))
+	{
+		LockedRows *l = lock_rows(t, rows, sink);
+
+		if (l->n == 0)
+			return 0;
+		rows = call_hook(t, l);
+		if (p->action == SSW_ACTION_CALL)
+		{
+			check_not_dead(t, rows);
+			return l->n;
+		}
+	}
+	common_params(t, rows, types, values);
+	acted = ssw_action_execute(ssw_stmt_action(p, t->leaf, t->phase, t->skip_locked),
+							   3, types, values, ssw_audit_receiver(sink), false);
+	if (ssw_audit_still_dead(sink))
+		left_dead(p);
+	return acted;
+}

@@ -1,0 +1,39 @@
+/*
+ * action.h
+ *		The row action on a set of rows, inside a transaction.
+ */
+#ifndef SSW_ACTION_H
+#define SSW_ACTION_H
+
+#include "audit.h"
+#include "executor/spi.h"
+#include "storage/itemptr.h"
+
+/* An action that leaves its row dead would be taken for ever. */
+#define ERRCODE_SSW_ACTION_LEFT_ROW_DEAD	MAKE_SQLSTATE('S','W','0','0','1')
+/* A BEFORE trigger kept the row. */
+#define ERRCODE_SSW_SUPPRESSED				MAKE_SQLSTATE('S','W','0','0','2')
+/* Somebody holds the row's lock. */
+#define ERRCODE_SSW_LOCKED					MAKE_SQLSTATE('S','W','0','0','3')
+
+/* Where and when an action takes place. */
+typedef struct SswTarget
+{
+	const SswPolicy *policy;
+	Oid			leaf;
+	SswPhase	phase;
+	TimestampTz cutoff;			/* of this phase's clock */
+	TimestampTz service;		/* start of service */
+	bool		skip_locked;
+	bool		refresh;		/* give a new deadline instead of ending */
+} SswTarget;
+
+extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
+extern SPIPlanPtr ssw_action_plan(const char *sql, int nargs, Oid *types);
+extern uint64 ssw_action_execute(const char *sql, int nargs, Oid *types, Datum *values,
+								 DestReceiver *dest, bool read_only);
+extern void ssw_action_constraints_immediate(void);
+extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);
+extern uint64 ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
+
+#endif							/* SSW_ACTION_H */

@@ -1,0 +1,33 @@
+/*
+ * batch.h
+ *		One batch: one transaction, or as many as a bad row makes necessary.
+ */
+#ifndef SSW_BATCH_H
+#define SSW_BATCH_H
+
+#include "action.h"
+#include "failure.h"
+
+/* A worker's part of a pass. */
+typedef struct SswWork
+{
+	SswPolicy  *policy;
+	SswPass    *pass;			/* shared */
+	SswTarget	target;
+	const char *cleanup_type;
+	const char *reason;
+	SswFailures *failures;
+	MemoryContext batch_cxt;	/* reset before each transaction */
+	uint64		succeeded;		/* rows, by this worker in this pass */
+	bool		failed;			/* the policy as a whole; leave the pass */
+	ErrorData  *error;			/* of the last failed transaction */
+} SswWork;
+
+extern void ssw_batch_run(SswWork *w, const ItemPointerData *tids, int n);
+extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
+extern bool ssw_batch_begin(SswWork *w);
+extern void ssw_batch_disarm(void);
+extern void ssw_batch_reset_session(void);
+extern bool ssw_batch_must_stop(SswWork *w);
+
+#endif							/* SSW_BATCH_H */

@@ -1,0 +1,272 @@
+/*
+ * bgw.c
+ *		Common life of our background processes: slot, signals, connection.
+ *
+ * A process belongs to a slot of SswProcs, guarded by SswShared->lock; the
+ * launcher reserves a slot, registers the process, and the process attaches if
+ * the slot's generation is still its own.  The exit callback frees the slot and
+ * whatever the process held in a pass.  A crash empties shared memory.
+ *
+ * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM
+ * ends the process at the next interrupt check, batch or not.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/xact.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "bgw.h"
+#include "guc.h"
+
+static uint32 my_generation;
+
+static void
+handle_sigterm(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	if (MySswProc == NULL || MySswProc->terminating)
+		die(postgres_signal_arg);
+	else
+	{
+		int			launcher = SswShared->launcher;
+
+		MySswProc->terminating = true;
+		/* the launcher counts the time until the second SIGTERM */
+		if (launcher >= 0 && SswProcs[launcher].latch)
+			SetLatch(SswProcs[launcher].latch);
+		SetLatch(MyLatch);
+	}
+	errno = save_errno;
+}
+
+/* Take a free slot for a process to be started; -1 when there is none. */
+int
+ssw_bgw_reserve(SswProcKind kind, Oid database)
+{
+	int			slot = -1;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs && slot < 0; i++)
+		if (SswProcs[i].state == SSW_STATE_FREE)
+			slot = i;
+	if (slot >= 0)
+	{
+		uint32		generation = SswProcs[slot].generation + 1;
+
+		memset(&SswProcs[slot], 0, sizeof(SswProc));
+		SswProcs[slot].generation = generation;
+		SswProcs[slot].kind = kind;
+		SswProcs[slot].state = SSW_STATE_STARTING;
+		SswProcs[slot].database = database;
+		SswProcs[slot].pass = -1;
+		SswProcs[slot].state_since = GetCurrentTimestamp();
+	}
+	LWLockRelease(SswShared->lock);
+	return slot;
+}
+
+static const struct
+{
+	const char *type;
+	const char *function;
+}			kinds[] = {
+	[SSW_PROC_LAUNCHER] = {"session_sweeper launcher", "ssw_launcher_main"},
+	[SSW_PROC_PROBE] = {"session_sweeper probe", "ssw_probe_main"},
+	[SSW_PROC_COORDINATOR] = {"session_sweeper coordinator", "ssw_coordinator_main"},
+	[SSW_PROC_WORKER] = {"session_sweeper worker", "ssw_worker_main"},
+};
+
+/* Register the process of a reserved slot; false frees the slot again. */
+bool
+ssw_bgw_start(int slot, BackgroundWorkerHandle **handle)
+{
+	BackgroundWorker bgw = {0};
+	SswProc    *proc = &SswProcs[slot];
+
+	bgw.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	bgw.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	bgw.bgw_restart_time = BGW_NEVER_RESTART;
+	strlcpy(bgw.bgw_type, kinds[proc->kind].type, sizeof(bgw.bgw_type));
+	strlcpy(bgw.bgw_name, kinds[proc->kind].type, sizeof(bgw.bgw_name));
+	strlcpy(bgw.bgw_library_name, SSW_EXTENSION, sizeof(bgw.bgw_library_name));
+	strlcpy(bgw.bgw_function_name, kinds[proc->kind].function, sizeof(bgw.bgw_function_name));
+	bgw.bgw_main_arg = Int32GetDatum(slot);
+	memcpy(bgw.bgw_extra, &proc->generation, sizeof(proc->generation));
+	if (RegisterDynamicBackgroundWorker(&bgw, handle))
+		return true;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	proc->state = SSW_STATE_FREE;
+	LWLockRelease(SswShared->lock);
+	return false;
+}
+
+/* Leave a pass: the last one out wakes the coordinator. */
+static void
+leave_pass(SswProc *proc)
+{
+	int			me = proc - SswProcs;
+
+	if (proc->pass < 0)
+		return;
+	if (SswPasses[proc->pass].collector == me)
+		SswPasses[proc->pass].collector = -1;
+	if (SswPasses[proc->pass].workers > 0)
+		SswPasses[proc->pass].workers--;
+	proc->pass = -1;
+	proc->policy_id = 0;
+}
+
+static void
+free_slot(int code, Datum arg)
+{
+	int			me = MySswProc - SswProcs;
+	SswDatabase *d;
+
+	LWLockReleaseAll();
+	ConditionVariableCancelSleep();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (MySswProc->generation == my_generation)
+	{
+		leave_pass(MySswProc);
+		if (SswShared->launcher == me)
+			SswShared->launcher = -1;
+		d = ssw_shmem_database(MySswProc->database, false);
+		if (d && d->coordinator == me)
+			d->coordinator = -1;
+		if (d && d->coordinator >= 0 && SswProcs[d->coordinator].latch)
+			SetLatch(SswProcs[d->coordinator].latch);
+		MySswProc->state = SSW_STATE_FREE;
+		MySswProc->latch = NULL;
+		MySswProc->pid = 0;
+	}
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+	ConditionVariableBroadcast(&SswShared->exit_cv);
+	MySswProc = NULL;
+}
+
+static void
+set_signals(void)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, handle_sigterm);
+	BackgroundWorkerUnblockSignals();
+}
+
+static void
+occupy(int slot)
+{
+	MySswProc = &SswProcs[slot];
+	my_generation = MySswProc->generation;
+	MySswProc->pid = MyProcPid;
+	MySswProc->latch = MyLatch;
+	MySswProc->started_at = MySswProc->state_since = GetCurrentTimestamp();
+	MySswProc->state = SSW_STATE_IDLE;
+}
+
+/*
+ * Attach to the slot that main_arg names.  False: the slot is not ours any
+ * more, and the process should exit.
+ */
+bool
+ssw_bgw_attach(Datum main_arg)
+{
+	int			slot = DatumGetInt32(main_arg);
+	uint32		generation;
+	bool		mine;
+
+	memcpy(&generation, MyBgworkerEntry->bgw_extra, sizeof(generation));
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	mine = SswProcs[slot].state == SSW_STATE_STARTING && SswProcs[slot].generation == generation;
+	if (mine)
+	{
+		SswDatabase *d = ssw_shmem_database(SswProcs[slot].database, false);
+
+		occupy(slot);
+		if (MySswProc->kind == SSW_PROC_COORDINATOR && d)
+			d->coordinator = slot;
+	}
+	LWLockRelease(SswShared->lock);
+	if (mine)
+		before_shmem_exit(free_slot, (Datum) 0);
+	set_signals();
+	return mine;
+}
+
+/* The launcher takes a slot by itself. */
+void
+ssw_bgw_attach_launcher(void)
+{
+	int			slot = ssw_bgw_reserve(SSW_PROC_LAUNCHER, InvalidOid);
+
+	if (slot < 0)
+		proc_exit(1);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	occupy(slot);
+	SswShared->launcher = slot;
+	LWLockRelease(SswShared->lock);
+	before_shmem_exit(free_slot, (Datum) 0);
+	set_signals();
+}
+
+/* Connect, and override what a host may have set for its own sessions. */
+void
+ssw_bgw_connect(Oid database)
+{
+	static const char *const overrides[][2] = {
+		{"session_replication_role", "origin"},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_deferrable", "off"},
+		{"DateStyle", "ISO, YMD"},
+		{"IntervalStyle", "postgres"},
+		{"TimeZone", "UTC"},
+		{"extra_float_digits", "1"},
+		{"search_path", "pg_catalog, pg_temp"},
+		{"statement_timeout", "0"},
+		{"transaction_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"idle_session_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"row_security", "on"},
+		{"zero_damaged_pages", "off"},
+		{"check_function_bodies", "on"},
+	};
+
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	for (int i = 0; i < lengthof(overrides); i++)
+		if (GetConfigOption(overrides[i][0], true, false) != NULL)
+			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("synchronous_commit", ssw_guc_synchronous_commit_name(),
+					PGC_SUSET, PGC_S_OVERRIDE);
+	pgstat_report_appname(MyBgworkerEntry->bgw_type);
+}
+
+/* Change this process's state, leaving its pass when it becomes idle. */
+void
+ssw_bgw_set_state(SswProcState state)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	MySswProc->state = state;
+	MySswProc->state_since = GetCurrentTimestamp();
+	if (state == SSW_STATE_IDLE)
+	{
+		leave_pass(MySswProc);
+		d = ssw_shmem_database(MySswProc->database, false);
+		if (d && d->coordinator >= 0 && SswProcs[d->coordinator].latch)
+			SetLatch(SswProcs[d->coordinator].latch);
+	}
+	LWLockRelease(SswShared->lock);
+}

@@ -1,0 +1,18 @@
+/*
+ * bgw.h
+ *		Common life of our background processes.
+ */
+#ifndef SSW_BGW_H
+#define SSW_BGW_H
+
+#include "postmaster/bgworker.h"
+#include "shmem.h"
+
+extern bool ssw_bgw_start(int slot, BackgroundWorkerHandle **handle);
+extern int	ssw_bgw_reserve(SswProcKind kind, Oid database);
+extern bool ssw_bgw_attach(Datum main_arg);
+extern void ssw_bgw_attach_launcher(void);
+extern void ssw_bgw_connect(Oid database);
+extern void ssw_bgw_set_state(SswProcState state);
+
+#endif							/* SSW_BGW_H */

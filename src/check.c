@@ -1,0 +1,203 @@
+/*
+ * check.c
+ *		Ask a policy's is_alive function about dead-looking rows, one by one.
+ *
+ * Runs in workers.  The list of rows is in the pass (shared memory, guarded by
+ * SswShared->lock); each worker pulls the next row, so slow checks overlap and
+ * no worker waits for another.  Alive: a new deadline.  Dead: the row action.
+ * An error or null says nothing: the row is left and tried again later.
+ *
+ * A worker that dies loses the rows it had pulled; they still look dead and the
+ * next pass asks again.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "identity.h"
+#include "pass.h"
+#include "sql.h"
+#include "stmt.h"
+
+/* After so long the verdicts are acted on, and the batch ends. */
+#define TURN_US		(200 * 1000)
+
+typedef enum Verdict
+{
+	VERDICT_GONE,				/* the row is no longer dead, or not there */
+	VERDICT_ALIVE,
+	VERDICT_DEAD,
+	VERDICT_UNKNOWN
+} Verdict;
+
+static bool
+pull(SswPass *pass, ItemPointerData *tid)
+{
+	bool		got = false;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (pass->next_check < pass->nchecks)
+	{
+		*tid = pass->check_tid[pass->next_check++];
+		got = true;
+	}
+	LWLockRelease(SswShared->lock);
+	return got;
+}
+
+static void
+params(SswWork *w, const ItemPointerData *tid, Oid *types, Datum *values)
+{
+	types[0] = types[1] = TIMESTAMPTZOID;
+	types[2] = TIDARRAYOID;
+	values[0] = TimestampTzGetDatum(w->target.cutoff);
+	values[1] = TimestampTzGetDatum(w->target.service);
+	values[2] = ssw_action_tid_array(tid, 1);
+}
+
+/* Ask about one row, in a transaction of its own, as the owner. */
+static Verdict
+ask(SswWork *w, const ItemPointerData *tid)
+{
+	SswIdentity save;
+	Oid			types[3];
+	Datum		values[3];
+	Verdict		verdict = VERDICT_GONE;
+	bool		isnull;
+
+	if (ssw_batch_begin(w))
+	{
+		MemoryContextSwitchTo(w->batch_cxt);
+		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+		ssw_sql_begin();
+		params(w, tid, types, values);
+		if (ssw_action_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
+							   3, types, values, NULL, false) > 0)
+		{
+			Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
+
+			verdict = isnull ? VERDICT_UNKNOWN : DatumGetBool(d) ? VERDICT_ALIVE : VERDICT_DEAD;
+		}
+		ssw_action_constraints_immediate();
+		ssw_sql_end();
+		ssw_identity_restore(&save);
+	}
+	ssw_batch_disarm();
+	ssw_sql_commit();
+	ssw_batch_reset_session();
+	return verdict;
+}
+
+/* Remember that nothing is known about a row, and why. */
+static void
+record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *message)
+{
+	SswIdentity save;
+	Oid			types[3];
+	Datum		values[3];
+
+	ssw_sql_start_transaction();
+	MemoryContextSwitchTo(w->batch_cxt);
+	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+	ssw_sql_begin();
+	params(w, tid, types, values);
+	ssw_action_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, false),
+					   3, types, values, NULL, false);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		bool		nodue;
+		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], desc, 3, &nodue);
+
+		ssw_failures_add(w->failures, SPI_getvalue(SPI_tuptable->vals[i], desc, 2),
+						 nodue ? 0 : DatumGetTimestampTz(due), !nodue, "check", code, message, 0);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	ssw_sql_commit();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->failed++;
+	LWLockRelease(SswShared->lock);
+}
+
+static Verdict
+ask_safely(SswWork *w, const ItemPointerData *tid)
+{
+	volatile Verdict verdict = VERDICT_UNKNOWN;
+	int			code = ERRCODE_NO_DATA_FOUND;
+	const char *volatile message = "is_alive returned null";
+
+	MemoryContextReset(w->batch_cxt);
+	PG_TRY();
+	{
+		verdict = ask(w, tid);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(w->batch_cxt);
+		w->error = CopyErrorData();
+		FlushErrorState();
+		ssw_batch_disarm();
+		ssw_sql_abort();
+		ssw_batch_reset_session();
+		MemoryContextSwitchTo(w->batch_cxt);
+		if (ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_POLICY)
+			ssw_batch_fail(w, w->error);
+		message = NULL;
+	}
+	PG_END_TRY();
+	if (message == NULL)
+	{
+		code = w->error->sqlerrcode;
+		message = w->error->message;
+	}
+	if (verdict == VERDICT_UNKNOWN && !w->failed)
+		record_unknown(w, tid, code, message);
+	return verdict;
+}
+
+/* Pull and ask for one turn, then act on the verdicts. */
+void
+ssw_check_work(SswWork *w)
+{
+	ItemPointerData dead[SSW_CHECK_LIST];
+	ItemPointerData alive[SSW_CHECK_LIST];
+	ItemPointerData tid;
+	int			ndead = 0;
+	int			nalive = 0;
+	TimestampTz until = GetCurrentTimestamp() + TURN_US;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	w->target.leaf = w->pass->check_leaf;
+	w->target.phase = w->pass->check_phase;
+	w->target.cutoff = w->pass->check_cutoff;
+	LWLockRelease(SswShared->lock);
+	w->target.service = w->pass->service_start;
+	w->target.skip_locked = w->pass->skip_locked;
+	w->cleanup_type = "zombie";
+
+	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && pull(w->pass, &tid))
+	{
+		Verdict		v;
+
+		CHECK_FOR_INTERRUPTS();
+		v = ask_safely(w, &tid);
+		if (v == VERDICT_ALIVE)
+			alive[nalive++] = tid;
+		else if (v == VERDICT_DEAD)
+			dead[ndead++] = tid;
+	}
+	if (w->failed)
+		return;
+	w->target.refresh = true;
+	ssw_batch_run(w, alive, nalive);
+	w->target.refresh = false;
+	ssw_batch_run(w, dead, ndead);
+}

@@ -1,0 +1,748 @@
+/*
+ * coordinator.c
+ *		The process that decides, for one database, which policies look when.
+ *
+ * A dynamic background process, at most one a database.  It judges each policy
+ * (brakes), probes it or has a worker look, opens passes, asks the launcher for
+ * workers and hands passes to idle ones, collects what they did, and sleeps on
+ * its latch until the next thing is due.  It never writes a user's table.
+ *
+ * Shares passes, policy entries and worker slots, under SswShared->lock.  When
+ * it dies, its workers go on; the next coordinator adopts the passes it finds
+ * in shared memory, and after a crash closes the rows of those that are gone.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_database.h"
+#include "commands/extension.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgw.h"
+#include "guc.h"
+#include "sql.h"
+#include "watch.h"
+#include "worker.h"
+
+#define IDLE_MAX			10	/* times check_every */
+#define MARK_EVERY_US		(60 * USECS_PER_MINUTE)
+#define LEAVE_AFTER_US		(2 * USECS_PER_SEC)
+#define YIELD_AFTER_US		(500 * 1000)
+#define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
+#define MAX_SLEEP_US		(60 * USECS_PER_SEC)
+
+PGDLLEXPORT void ssw_coordinator_main(Datum main_arg);
+
+static List *watches = NIL;		/* in TopMemoryContext */
+static MemoryContext generation_cxt = NULL;
+static uint64 generation = 0;
+static bool reload_wanted = true;
+static TimestampTz reloaded_at = 0;
+static TimestampTz marked_at = 0;
+
+/* A swept relation, or its owner's functions, may have changed. */
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (!OidIsValid(relid) || (w->policy && w->policy->relid == relid))
+			reload_wanted = true;
+	}
+}
+
+static SswWatch *
+find_watch(int policy_id)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+		if (((SswWatch *) lfirst(lc))->policy_id == policy_id)
+			return lfirst(lc);
+	return NULL;
+}
+
+/* Passes that a predecessor left with living workers. */
+static void
+adopt_pass(SswWatch *w)
+{
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId &&
+			SswPasses[i].policy_id == w->policy_id)
+			w->pass = &SswPasses[i];
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+publish(SswWatch *w)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
+	if (s)
+	{
+		strlcpy(s->state, w->pass ? "running" : w->state, sizeof(s->state));
+		strlcpy(s->reason, w->reason, sizeof(s->reason));
+		s->next_look = w->runs ? w->next_look : 0;
+		s->running_pass = w->pass ? w->pass - SswPasses : -1;
+		s->oldest_due = w->earliest;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Read all policies and judge them. */
+static void
+reload(TimestampTz now)
+{
+	MemoryContext old_cxt = generation_cxt;
+	List	   *policies;
+	List	   *kept = NIL;
+	ListCell   *lc;
+	SswDatabase *d;
+
+	reload_wanted = false;
+	reloaded_at = now;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	generation = d ? d->policy_generation : 0;
+	LWLockRelease(SswShared->lock);
+
+	generation_cxt = AllocSetContextCreate(TopMemoryContext, "policies", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(generation_cxt);
+	policies = ssw_policy_load_all();
+	foreach(lc, policies)
+	{
+		SswPolicy  *p = lfirst(lc);
+		SswWatch   *w = find_watch(p->id);
+
+		if (w == NULL)
+		{
+			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
+			w->policy_id = p->id;
+			w->tokens_at = now;
+			adopt_pass(w);
+		}
+		w->policy = p;
+		if (!w->runs)
+			w->next_look = now;
+		ssw_watch_judge(w, now);
+		w->next_look = Min(w->next_look, now + p->check_every_us);
+		publish(w);
+		MemoryContextSwitchTo(TopMemoryContext);
+		kept = lappend(kept, w);
+		MemoryContextSwitchTo(generation_cxt);
+	}
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (list_member_ptr(kept, w))
+			continue;
+		if (w->pass == NULL)
+			pfree(w);
+		else
+		{
+			/* unregistered while it runs: its workers leave, then it goes */
+			w->policy = NULL;
+			MemoryContextSwitchTo(TopMemoryContext);
+			kept = lappend(kept, w);
+			MemoryContextSwitchTo(generation_cxt);
+		}
+	}
+	list_free(watches);
+	watches = kept;
+	if (old_cxt)
+		MemoryContextDelete(old_cxt);
+}
+
+/* Tokens of the two rates, at most a second's worth. */
+static void
+refill(SswWatch *w, TimestampTz now)
+{
+	double		elapsed = (now - w->tokens_at) / 1e6;
+	SswPolicy  *p = w->policy;
+
+	w->tokens_at = now;
+	w->tokens = p->rate_limit > 0 ? Min(p->rate_limit, w->tokens + elapsed * p->rate_limit) : -1;
+	w->backlog_tokens = p->backlog_rate > 0 ?
+		Min(p->backlog_rate, Max(0, w->backlog_tokens) + elapsed * p->backlog_rate) : -1;
+}
+
+static SswPass *
+free_pass(void)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (!SswPasses[i].in_use)
+			return &SswPasses[i];
+	return NULL;
+}
+
+/* Open a pass in shared memory; its row is written when it finds a row. */
+static void
+open_pass(SswWatch *w, TimestampTz now, bool forced)
+{
+	SswPolicy  *p = w->policy;
+	ConditionVariable cv;
+	SswPass    *pass;
+	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
+
+	refill(w, now);
+	ssw_watch_cutoffs(p, now, cutoffs);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass = free_pass();
+	if (pass)
+	{
+		cv = pass->collector_cv;
+		memset(pass, 0, sizeof(SswPass));
+		pass->collector_cv = cv;
+		pass->in_use = true;
+		pass->database = MyDatabaseId;
+		pass->policy_id = p->id;
+		pass->policy_generation = generation;
+		pass->forced = forced;
+		pass->started_at = pass->now = pass->progress_at = now;
+		pass->soft_deadline = now + p->soft_limit_us;
+		pass->clock_cutoff[0] = cutoffs[0];
+		pass->clock_cutoff[1] = cutoffs[1];
+		pass->service_start = SswShared->service_start;
+		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
+		pass->fuse_exempt = Max(pass->backlog_before, p->fuse_at ? p->fuse_at - p->keep_for_us : 0);
+		pass->tokens = forced ? -1 : w->tokens;
+		pass->backlog_tokens = forced ? -1 : w->backlog_tokens;
+		pass->collector = -1;
+		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
+		if (w->open_pass_id != 0 && now - w->open_pass_at < p->soft_limit_us)
+			pass->pass_id = w->open_pass_id;
+		w->pass = pass;
+		w->served_at = 0;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
+{
+	SswPolicyShared *s;
+	double		seconds = (now - pass->started_at) / 1e6;
+	int			b = 0;
+
+	while (b < SSW_DURATION_BUCKETS - 1 && seconds > ssw_duration_bounds[b])
+		b++;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
+	if (s)
+	{
+		s->last_look = now;
+		s->looks++;
+		if (pass->pass_id != 0)
+		{
+			s->passes++;
+			s->duration_hist[b]++;
+			s->duration_sum += seconds;
+			s->last_pass_id = pass->pass_id;
+		}
+		s->failed += pass->failed;
+		s->skipped += pass->skipped;
+		s->failed_passes += pass->end == SSW_END_FAILED;
+		s->fuse_trips += pass->end == SSW_END_FUSE;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+complete_request(SswWatch *w, uint64 request, int64 pass_id)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (s)
+	{
+		s->completed = Max(s->completed, request);
+		s->last_pass_id = pass_id ? pass_id : s->last_pass_id;
+		s->request_found = pass_id != 0;
+	}
+	LWLockRelease(SswShared->lock);
+	ConditionVariableBroadcast(&SswShared->request_cv);
+}
+
+/* When a policy looks again after a pass that ended in the given way. */
+static void
+schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
+{
+	TimestampTz soon = now + ssw_min_interval * INT64CONST(1000);
+	SswPolicy  *p = w->policy;
+	bool		did = pass->expired + pass->refreshed + pass->repaired > 0;
+
+	w->idle = did ? 0 : w->idle + 1;
+	w->excluded = pass->excluded;
+	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
+		w->next_look = now;
+	else if (pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
+		w->next_look = soon;
+	else
+	{
+		w->next_look = now + p->check_every_us * Min(Max(w->idle, 1), IDLE_MAX);
+		if (pass->next_due != 0)
+			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
+	}
+	if (p->check_every_us == 0 && pass->end != SSW_END_LIMIT && pass->end != SSW_END_NONE)
+		w->next_look = DT_NOEND;
+}
+
+/* A pass without workers that has ended: write down what it did. */
+static void
+close_pass(SswWatch *w, TimestampTz now)
+{
+	SswPass		pass = *w->pass;
+	uint64		request = w->request;
+
+	if (pass.end == SSW_END_NONE)
+		pass.end = now > pass.soft_deadline ? SSW_END_LIMIT : SSW_END_STOPPED;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->in_use = false;
+	LWLockRelease(SswShared->lock);
+	w->pass = NULL;
+	w->request = 0;
+	if (w->policy == NULL)
+		return;
+	if (w->policy->rate_limit > 0 && pass.tokens >= 0)
+		w->tokens = pass.tokens;
+	if (pass.backlog_tokens >= 0)
+		w->backlog_tokens = pass.backlog_tokens;
+	w->backlog_done = pass.end == SSW_END_DONE && w->policy->backlog_before != 0;
+	count_pass(w, &pass, now);
+	if (pass.pass_id != 0)
+	{
+		bool		open = pass.end == SSW_END_LIMIT && now <= pass.soft_deadline;
+
+		ssw_ledger_close_pass(w, &pass, pass.end == SSW_END_FAILED ? "failed" : open ? "running" : "done");
+		w->open_pass_at = w->open_pass_id == pass.pass_id ? w->open_pass_at : pass.started_at;
+		w->open_pass_id = open ? pass.pass_id : 0;
+	}
+	else if (w->open_pass_id != 0)
+	{
+		/* a throttled pass that had nothing left */
+		pass.pass_id = w->open_pass_id;
+		ssw_ledger_close_pass(w, &pass, "done");
+		pass.pass_id = w->open_pass_id = 0;
+	}
+	if (pass.end == SSW_END_FAILED)
+		ssw_ledger_failed(w, &pass);
+	else if (pass.end == SSW_END_FUSE)
+		ssw_ledger_fuse(w, &pass);
+	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
+		ssw_ledger_succeeded(w);
+	ssw_watch_judge(w, now);
+	schedule_after(w, &pass, now);
+	if (request != 0 && pass.end != SSW_END_STOPPED)
+		complete_request(w, request, pass.pass_id);
+	publish(w);
+}
+
+/* During grace, write how far this start of service has judged. */
+static void
+keep_horizon(SswWatch *w, TimestampTz now)
+{
+	SswPolicy  *p = w->policy;
+	TimestampTz service = SswShared->service_start;
+	TimestampTz cutoffs[2];
+
+	if (!p->clock[0].activity || p->ttl_us == 0)
+		return;
+	ssw_watch_cutoffs(p, now, cutoffs);
+	if (!TIMESTAMP_IS_NOBEGIN(cutoffs[0]))
+		return;
+	if (p->horizon_service == service ? now - p->horizon > p->ttl_us / 4 :
+		p->horizon == 0 || now - p->horizon_service >= p->ttl_us)
+	{
+		ssw_ledger_horizon(p, now - p->keep_for_us, service);
+		p->horizon = now - p->keep_for_us;
+		p->horizon_service = service;
+	}
+}
+
+static uint64
+pending_request(SswWatch *w, bool *force)
+{
+	SswPolicyShared *s;
+	uint64		request = 0;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (s && s->requested > s->completed)
+	{
+		request = s->requested;
+		*force = s->request_force;
+		s->request_force = false;
+	}
+	LWLockRelease(SswShared->lock);
+	return request;
+}
+
+/* Look at one policy if it is time, or somebody asked for it. */
+static void
+look(SswWatch *w, TimestampTz now)
+{
+	bool		force = false;
+	uint64		request;
+	bool		due;
+
+	if (w->policy == NULL || w->pass != NULL)
+		return;
+	request = pending_request(w, &force);
+	if (!w->runs)
+	{
+		if (request)
+			complete_request(w, request, 0);
+		return;
+	}
+	if (request == 0 && now < w->next_look)
+		return;
+	keep_horizon(w, now);
+	due = !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
+	if (!due)
+	{
+		SswPolicyShared *s;
+
+		ssw_watch_probe(w, now);
+		due = w->earliest != 0 && w->earliest <= now;
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
+		if (s)
+		{
+			s->last_look = now;
+			s->looks++;
+		}
+		LWLockRelease(SswShared->lock);
+	}
+	if (due)
+	{
+		open_pass(w, now, force);
+		w->request = w->pass ? request : 0;
+		w->next_look = now + ssw_min_interval * INT64CONST(1000);
+	}
+	else
+	{
+		w->idle++;
+		w->next_look = now + w->policy->check_every_us * Min(w->idle, IDLE_MAX);
+		if (w->earliest != 0)
+			w->next_look = Min(w->next_look, w->earliest);
+		if (w->policy->check_every_us == 0)
+			w->next_look = DT_NOEND;
+		if (w->policy->backlog_before != 0)
+		{
+			w->backlog_done = true;
+			ssw_ledger_succeeded(w);
+		}
+		if (request)
+			complete_request(w, request, 0);
+	}
+	publish(w);
+}
+
+/* The pass that has waited longest for a worker and may use one more. */
+static SswWatch *
+neediest(void)
+{
+	SswWatch   *best = NULL;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass == NULL || w->policy == NULL || w->pass->end != SSW_END_NONE || w->pass->yield ||
+			w->pass->workers >= w->pass->target)
+			continue;
+		if (best == NULL || w->pass->workers < best->pass->workers ||
+			(w->pass->workers == best->pass->workers && w->served_at < best->served_at))
+			best = w;
+	}
+	return best;
+}
+
+static SswProc *
+idle_worker(void)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state == SSW_STATE_IDLE && SswProcs[i].kind == SSW_PROC_WORKER &&
+			SswProcs[i].database == MyDatabaseId && SswProcs[i].pass < 0 &&
+			!SswProcs[i].stop && !SswProcs[i].terminating && SswProcs[i].latch)
+			return &SswProcs[i];
+	return NULL;
+}
+
+/* A pass without any worker while others hold all: they yield after a batch. */
+static void
+make_others_yield(TimestampTz now)
+{
+	SswWatch   *most = NULL;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass && w->pass->workers > 0 && !w->pass->yield && now - w->served_at > YIELD_AFTER_US &&
+			(most == NULL || w->pass->workers > most->pass->workers))
+			most = w;
+	}
+	if (most)
+		most->pass->yield = true;
+}
+
+/* Give passes to idle workers, and tell the launcher how many are wanted. */
+static void
+assign(TimestampTz now)
+{
+	SswDatabase *d;
+	SswWatch   *w;
+	SswProc    *proc;
+	int			wanted = 0;
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, watches)
+	{
+		w = lfirst(lc);
+		if (w->pass == NULL || w->policy == NULL)
+			continue;
+		if (w->pass->workers == 0)
+			w->pass->yield = false;
+		if (w->pass->more && w->pass->target < w->policy->max_workers)
+			w->pass->target = w->policy->max_workers;
+		if (w->pass->end == SSW_END_NONE)
+			wanted += w->pass->target;
+	}
+	while ((w = neediest()) != NULL && (proc = idle_worker()) != NULL)
+	{
+		proc->pass = w->pass - SswPasses;
+		proc->policy_id = w->policy_id;
+		w->pass->workers++;
+		w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
+		w->served_at = now;
+		SetLatch(proc->latch);
+	}
+	if (w && w->pass->workers == 0)
+		make_others_yield(now);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))
+	{
+		if (d->workers_wanted < wanted)
+			d->wanted_since = now;
+		d->workers_wanted = Min(wanted, ssw_max_workers);
+		ssw_shmem_wake_launcher();
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+collect_results(TimestampTz now)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+		bool		over;
+
+		if (w->pass == NULL)
+			continue;
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		over = w->pass->workers == 0 &&
+			(w->pass->end != SSW_END_NONE || now > w->pass->soft_deadline || w->policy == NULL ||
+			 w->pass->policy_generation != generation || !w->runs);
+		LWLockRelease(SswShared->lock);
+		if (over)
+			close_pass(w, now);
+	}
+}
+
+static TimestampTz
+next_wakeup(TimestampTz now)
+{
+	TimestampTz next = now + MAX_SLEEP_US;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass)
+			next = Min(next, now + USECS_PER_SEC);
+		else if (w->runs)
+			next = Min(next, w->next_look);
+		else if (w->brake_until != 0)
+			next = Min(next, w->brake_until);
+	}
+	return next;
+}
+
+/* Is it time to go?  Also when another database waits and nothing is due. */
+static bool
+must_leave(TimestampTz now, TimestampTz next)
+{
+	SswDatabase *d;
+	bool		leave;
+	bool		waiting;
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	leave = MySswProc->terminating || MySswProc->stop || !ssw_enabled ||
+		d == NULL || d->closed > 0 || d->problem[0] != '\0';
+	waiting = SswShared->coordinators_waiting;
+	if (d)
+		d->next_due = next;
+	LWLockRelease(SswShared->lock);
+	if (leave || !waiting)
+		return leave;
+	foreach(lc, watches)
+		if (((SswWatch *) lfirst(lc))->pass)
+			return false;
+	return next > now + LEAVE_AFTER_US || now - MySswProc->started_at > LEAVE_AFTER_US;
+}
+
+/* The extension is there and of our version; else note why this database idles. */
+static bool
+extension_present(void)
+{
+	Oid			extoid = get_extension_oid(SSW_EXTENSION, true);
+	SswDatabase *d;
+
+	if (OidIsValid(extoid))
+	{
+		LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
+		if (get_extension_oid(SSW_EXTENSION, true) == extoid)
+			return true;
+	}
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		d->state = SSW_DB_ABSENT;
+		d->workers_wanted = 0;
+	}
+	ssw_shmem_forget_policies(MyDatabaseId);
+	LWLockRelease(SswShared->lock);
+	return false;
+}
+
+/* First acts: note the start, close what a crash left open, mind a long gap. */
+static void
+begin_service(TimestampTz now)
+{
+	TimestampTz mark = ssw_ledger_mark(true);
+	bool		passes = false;
+
+	marked_at = now;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		passes = passes || (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId);
+	LWLockRelease(SswShared->lock);
+	if (!passes)
+		ssw_ledger_abandon();
+	if (ssw_max_gap > 0 && mark != 0 && now - mark > ssw_max_gap * USECS_PER_SEC)
+	{
+		ssw_ledger_long_gap();
+		ereport(WARNING,
+				(errmsg("session_sweeper holds the policies of this database: nothing was swept since %s",
+						timestamptz_to_str(mark)),
+				 errhint("If the clock and the data are right, SELECT sweeper.resume_all();")));
+	}
+}
+
+/* One round; returns when the next is due, or 0 when the extension is gone. */
+static TimestampTz
+round_of_work(bool first)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ListCell   *lc;
+	SswDatabase *d;
+	TimestampTz next;
+
+	ssw_sql_start_transaction();
+	if (!extension_present())
+	{
+		ssw_sql_commit();
+		return 0;
+	}
+	if (first)
+		begin_service(now);
+	else if (now - marked_at > MARK_EVERY_US)
+	{
+		ssw_ledger_mark(true);
+		marked_at = now;
+	}
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	reload_wanted = reload_wanted || (d && d->policy_generation != generation);
+	LWLockRelease(SswShared->lock);
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->policy && !w->runs && w->brake_until != 0 && w->brake_until <= now)
+			reload_wanted = true;
+	}
+	if (reload_wanted || now - reloaded_at > RELOAD_EVERY_US)
+		reload(now);
+	collect_results(now);
+	foreach(lc, watches)
+		look(lfirst(lc), now);
+	assign(now);
+	next = next_wakeup(now);
+	ssw_sql_commit();
+	return next;
+}
+
+void
+ssw_coordinator_main(Datum main_arg)
+{
+	static uint32 wait_event = 0;
+	MemoryContext round_cxt;
+	bool		first = true;
+
+	if (!ssw_bgw_attach(main_arg))
+		return;
+	ssw_bgw_connect(MySswProc->database);
+	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);
+	ssw_bgw_set_state(SSW_STATE_IDLE);
+
+	for (;;)
+	{
+		TimestampTz next;
+		TimestampTz now;
+
+		ssw_worker_reload();
+		MemoryContextSwitchTo(round_cxt);
+		next = round_of_work(first);
+		first = false;
+		MemoryContextSwitchTo(TopMemoryContext);
+		MemoryContextReset(round_cxt);
+		now = GetCurrentTimestamp();
+		if (next == 0 || must_leave(now, next))
+			break;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 Max(1, (next - now + 999) / 1000),
+						 ssw_wait_event("SessionSweeperCoordinatorMain", wait_event));
+		ResetLatch(MyLatch);
+	}
+}

@@ -1,0 +1,359 @@
+/*
+ * failure.c
+ *		Rows that could not be handled: what class of failure, when again.
+ *
+ * Runs in a worker.  Entries of sweeper.failed_row are loaded when the worker
+ * joins a pass; new failures are collected in memory and written in a
+ * transaction of their own, after it is known that not everything fails.
+ * Shares nothing; a crash loses at most the failures of one pass, and the rows
+ * are then tried again.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_type.h"
+#include "common/pg_prng.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "failure.h"
+#include "identity.h"
+#include "sql.h"
+
+#define RETRY_BASE_US	(1 * USECS_PER_SEC)
+#define RETRY_MAX_US	(10 * USECS_PER_MINUTE)
+
+typedef struct FailedEntry
+{
+	uint32		hash;			/* of the key: the hash table's key */
+	struct FailedEntry *next;	/* others with that hash */
+	char	   *key;
+	TimestampTz due;
+	bool		has_due;
+	bool		quarantined;
+	int			attempts;
+	TimestampTz next_attempt;
+	bool		seen;			/* met among this pass's candidates */
+	bool		failed_again;
+} FailedEntry;
+
+typedef struct FailedSlot
+{
+	uint32		hash;
+	FailedEntry *first;
+} FailedSlot;
+
+typedef struct NewFailure
+{
+	char	   *key;
+	TimestampTz due;
+	bool		has_due;
+	char		class[16];
+	int			sqlerrcode;
+	char	   *message;
+	int			blocker;
+	int			attempts;
+} NewFailure;
+
+struct SswFailures
+{
+	const SswPolicy *policy;
+	MemoryContext cxt;
+	HTAB	   *table;
+	int			count;
+	List	   *pending;		/* of NewFailure */
+};
+
+/* What kind of failure an SQLSTATE stands for. */
+SswFailureClass
+ssw_failure_classify(int code)
+{
+	switch (code)
+	{
+		case ERRCODE_LOCK_NOT_AVAILABLE:
+			return SSW_FAIL_LOCKED;
+		case ERRCODE_QUERY_CANCELED:
+		case ERRCODE_T_R_DEADLOCK_DETECTED:
+		case ERRCODE_T_R_SERIALIZATION_FAILURE:
+			return SSW_FAIL_TRANSIENT;
+		case ERRCODE_INSUFFICIENT_PRIVILEGE:
+		case ERRCODE_UNDEFINED_TABLE:
+		case ERRCODE_UNDEFINED_COLUMN:
+		case ERRCODE_UNDEFINED_FUNCTION:
+		case ERRCODE_UNDEFINED_OBJECT:
+		case ERRCODE_UNDEFINED_SCHEMA:
+		case ERRCODE_WRONG_OBJECT_TYPE:
+		case ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE:
+		case ERRCODE_READ_ONLY_SQL_TRANSACTION:
+		case ERRCODE_DISK_FULL:
+		case ERRCODE_PROGRAM_LIMIT_EXCEEDED:
+		case ERRCODE_DATA_CORRUPTED:
+		case ERRCODE_INDEX_CORRUPTED:
+			return SSW_FAIL_POLICY;
+	}
+	switch (ERRCODE_TO_CATEGORY(code))
+	{
+		case MAKE_SQLSTATE('0', '8', '0', '0', '0'):	/* connection */
+		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* resources */
+			return SSW_FAIL_TRANSIENT;
+		case MAKE_SQLSTATE('5', '8', '0', '0', '0'):	/* system */
+			return SSW_FAIL_POLICY;
+	}
+	return SSW_FAIL_ROW;
+}
+
+/* base * 2^(attempts - 1), at most max, with a quarter of jitter. */
+int64
+ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us)
+{
+	double		d = base_us * pow(2, Min(Max(attempts - 1, 0), 30));
+
+	d = Min(d, (double) max_us);
+	return (int64) (d * (0.75 + 0.5 * pg_prng_double(&pg_global_prng_state)));
+}
+
+static FailedEntry *
+lookup(SswFailures *f, const char *key)
+{
+	uint32		hash = string_hash(key, strlen(key) + 1);
+	FailedSlot *s = hash_search(f->table, &hash, HASH_FIND, NULL);
+
+	for (FailedEntry *e = s ? s->first : NULL; e; e = e->next)
+		if (strcmp(e->key, key) == 0)
+			return e;
+	return NULL;
+}
+
+static void
+remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
+{
+	MemoryContext old = MemoryContextSwitchTo(f->cxt);
+	FailedEntry *e = palloc0(sizeof(FailedEntry));
+	FailedSlot *s;
+	bool		found;
+	bool		isnull;
+	Datum		d;
+
+	e->key = TextDatumGetCString(SPI_getbinval(tup, desc, 1, &isnull));
+	d = SPI_getbinval(tup, desc, 2, &isnull);
+	e->has_due = !isnull;
+	e->due = isnull ? 0 : DatumGetTimestampTz(d);
+	e->quarantined = DatumGetBool(SPI_getbinval(tup, desc, 3, &isnull));
+	e->attempts = DatumGetInt32(SPI_getbinval(tup, desc, 4, &isnull));
+	d = SPI_getbinval(tup, desc, 5, &isnull);
+	e->next_attempt = isnull ? 0 : DatumGetTimestampTz(d);
+	e->hash = string_hash(e->key, strlen(e->key) + 1);
+	s = hash_search(f->table, &e->hash, HASH_ENTER, &found);
+	e->next = found ? s->first : NULL;
+	s->first = e;
+	f->count++;
+	MemoryContextSwitchTo(old);
+}
+
+/* The known failures of a policy, in CurrentMemoryContext; in a transaction. */
+SswFailures *
+ssw_failures_load(const SswPolicy *p)
+{
+	SswFailures *f = palloc0(sizeof(SswFailures));
+	HASHCTL		ctl = {.keysize = sizeof(uint32),.entrysize = sizeof(FailedSlot)};
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+	SswIdentity save;
+	uint64		n;
+
+	f->policy = p;
+	f->cxt = CurrentMemoryContext;
+	ctl.hcxt = f->cxt;
+	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts, next_attempt"
+					 " FROM sweeper.failed_row WHERE policy_id = $1", 1, &type, &value, NULL, false, 0);
+	for (uint64 i = 0; i < n; i++)
+		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return f;
+}
+
+int
+ssw_failures_count(SswFailures *f)
+{
+	return f->count;
+}
+
+/*
+ * Must a candidate be left alone now?  An entry for another deadline has
+ * lapsed: the row was changed since.
+ */
+bool
+ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz due, bool has_due,
+					  TimestampTz now)
+{
+	FailedEntry *e = lookup(f, key);
+
+	if (e == NULL)
+		return false;
+	if (e->has_due != has_due || (has_due && e->due != due))
+		return false;
+	e->seen = true;
+	return e->quarantined || e->next_attempt > now;
+}
+
+/* The earliest time at which a known failure may be tried again, or 0. */
+TimestampTz
+ssw_failures_next_attempt(SswFailures *f)
+{
+	HASH_SEQ_STATUS seq;
+	FailedSlot *s;
+	TimestampTz next = 0;
+
+	hash_seq_init(&seq, f->table);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		for (FailedEntry *e = s->first; e; e = e->next)
+			if (!e->quarantined && e->next_attempt && (next == 0 || e->next_attempt < next))
+				next = e->next_attempt;
+	return next;
+}
+
+/* Remember a failure, to be written by ssw_failures_flush(). */
+void
+ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
+				 const char *class, int sqlerrcode, const char *message, int blocker)
+{
+	MemoryContext old = MemoryContextSwitchTo(f->cxt);
+	NewFailure *n = palloc0(sizeof(NewFailure));
+	FailedEntry *e = lookup(f, key);
+
+	n->key = pstrdup(key);
+	n->due = due;
+	n->has_due = has_due;
+	strlcpy(n->class, class, sizeof(n->class));
+	n->sqlerrcode = sqlerrcode;
+	n->message = pstrdup(message);
+	n->blocker = blocker;
+	n->attempts = 1;
+	if (e && e->has_due == has_due && (!has_due || e->due == due))
+	{
+		n->attempts = e->attempts + 1;
+		e->failed_again = true;
+	}
+	f->pending = lappend(f->pending, n);
+	MemoryContextSwitchTo(old);
+}
+
+int
+ssw_failures_pending(SswFailures *f)
+{
+	return list_length(f->pending);
+}
+
+/* The one SQLSTATE that all pending failures share, or 0. */
+int
+ssw_failures_same_code(SswFailures *f)
+{
+	int			code = 0;
+	ListCell   *lc;
+
+	foreach(lc, f->pending)
+	{
+		NewFailure *n = lfirst(lc);
+
+		if (code && n->sqlerrcode != code)
+			return 0;
+		code = n->sqlerrcode;
+	}
+	return code;
+}
+
+/* Forget pending failures: the policy failed, not the rows. */
+void
+ssw_failures_discard(SswFailures *f)
+{
+	f->pending = NIL;
+}
+
+static void
+write_one(SswFailures *f, NewFailure *n)
+{
+	static const char *const sql =
+		"INSERT INTO sweeper.failed_row AS r (policy_id, policy, key, deadline, state, class,"
+		" attempts, sqlstate, message, blocked_by, next_attempt) VALUES ($1, $2, $3, $4, $5, $6,"
+		" $7, $8, $9, $10, $11) ON CONFLICT (policy_id, key) DO UPDATE SET deadline = excluded.deadline,"
+		" state = excluded.state, class = excluded.class, attempts = excluded.attempts,"
+		" sqlstate = excluded.sqlstate, message = excluded.message, blocked_by = excluded.blocked_by,"
+		" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt";
+	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT4OID,
+	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID};
+	bool		final = n->attempts > f->policy->max_retries &&
+		strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0;
+	Datum		blocker = Int32GetDatum(n->blocker);
+	Datum		values[11];
+	char		nulls[12] = "           ";
+
+	values[0] = Int32GetDatum(f->policy->id);
+	values[1] = CStringGetTextDatum(f->policy->name);
+	values[2] = CStringGetTextDatum(n->key);
+	values[3] = TimestampTzGetDatum(n->due);
+	nulls[3] = n->has_due ? ' ' : 'n';
+	values[4] = CStringGetTextDatum(final ? "quarantined" : "retrying");
+	values[5] = CStringGetTextDatum(n->class);
+	values[6] = Int32GetDatum(n->attempts);
+	values[7] = CStringGetTextDatum(unpack_sql_state(n->sqlerrcode));
+	values[8] = CStringGetTextDatum(n->message);
+	values[9] = PointerGetDatum(construct_array(&blocker, 1, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	nulls[9] = n->blocker ? ' ' : 'n';
+	values[10] = TimestampTzGetDatum(GetCurrentTimestamp() +
+									 ssw_failure_backoff_us(n->attempts, RETRY_BASE_US, RETRY_MAX_US));
+	nulls[10] = final ? 'n' : ' ';
+	ssw_sql_exec(sql, 11, types, values, nulls, false, 0);
+}
+
+/* Remove entries whose row was handled, or is no longer dead. */
+static void
+purge_entries(SswFailures *f)
+{
+	HASH_SEQ_STATUS seq;
+	FailedSlot *s;
+	Oid			types[] = {INT4OID, TEXTOID};
+	Datum		values[2];
+
+	values[0] = Int32GetDatum(f->policy->id);
+	hash_seq_init(&seq, f->table);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		for (FailedEntry *e = s->first; e; e = e->next)
+		{
+			bool		waiting = e->quarantined || e->next_attempt > GetCurrentTimestamp();
+
+			if (e->failed_again || (e->seen && waiting))
+				continue;
+			values[1] = CStringGetTextDatum(e->key);
+			ssw_sql_exec("DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND key = $2",
+						 2, types, values, NULL, false, 0);
+		}
+}
+
+/*
+ * Write the pending failures, in the caller's transaction.  With purge, the
+ * pass has seen every dead row, and entries that no longer apply are removed.
+ */
+void
+ssw_failures_flush(SswFailures *f, bool purge)
+{
+	SswIdentity save;
+	ListCell   *lc;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	foreach(lc, f->pending)
+		write_one(f, lfirst(lc));
+	f->pending = NIL;
+	if (purge)
+		purge_entries(f);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}

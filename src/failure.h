@@ -1,0 +1,35 @@
+/*
+ * failure.h
+ *		Rows that could not be handled: what class of failure, when again.
+ */
+#ifndef SSW_FAILURE_H
+#define SSW_FAILURE_H
+
+#include "policy.h"
+
+typedef enum SswFailureClass
+{
+	SSW_FAIL_ROW,				/* the row's own: retried, then quarantined */
+	SSW_FAIL_TRANSIENT,			/* deadlock, time-out, resources: retried */
+	SSW_FAIL_LOCKED,			/* a lock was not granted: retried */
+	SSW_FAIL_POLICY				/* the policy cannot work at all: back off */
+} SswFailureClass;
+
+typedef struct SswFailures SswFailures;
+
+extern SswFailureClass ssw_failure_classify(int sqlerrcode);
+extern int64 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us);
+
+extern SswFailures *ssw_failures_load(const SswPolicy *p);
+extern int	ssw_failures_count(SswFailures *f);
+extern bool ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz due,
+								  bool has_due, TimestampTz now);
+extern TimestampTz ssw_failures_next_attempt(SswFailures *f);
+extern void ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
+							 const char *class, int sqlerrcode, const char *message, int blocker);
+extern int	ssw_failures_pending(SswFailures *f);
+extern int	ssw_failures_same_code(SswFailures *f);
+extern void ssw_failures_discard(SswFailures *f);
+extern void ssw_failures_flush(SswFailures *f, bool purge);
+
+#endif							/* SSW_FAILURE_H */

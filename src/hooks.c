@@ -1,0 +1,199 @@
+/*
+ * hooks.c
+ *		Utility-command hook: stay out of the way of database commands.
+ *
+ * Runs in the session that executes the command.  DROP, RENAME, SET TABLESPACE
+ * of a database, and CREATE … TEMPLATE, need a database without connections:
+ * after checking that the caller may run the command, the hook closes the
+ * database to us (a count in SswShared->databases, under SswShared->lock),
+ * waits until our processes have left it, and opens it again when the command
+ * has ended in any way.
+ *
+ * A crash empties shared memory, and with it the count.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "pgstat.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "hooks.h"
+#include "shmem.h"
+
+/* Longer than a batch may take to end; the server itself waits 5 s more. */
+#define CLOSE_TIMEOUT_MS	5000
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+static bool
+may_own(Oid dboid)
+{
+	return object_ownercheck(DatabaseRelationId, dboid, GetUserId());
+}
+
+static bool
+is_template(Oid dboid)
+{
+	HeapTuple	tup = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(dboid));
+	bool		result;
+
+	if (!HeapTupleIsValid(tup))
+		return false;
+	result = ((Form_pg_database) GETSTRUCT(tup))->datistemplate;
+	ReleaseSysCache(tup);
+	return result;
+}
+
+static const char *
+template_name(CreatedbStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->options)
+	{
+		DefElem    *def = lfirst(lc);
+
+		if (strcmp(def->defname, "template") == 0 && def->arg)
+			return defGetString(def);
+	}
+	return "template1";
+}
+
+/*
+ * The database that a command wants for itself and the caller may have, or
+ * invalid.
+ */
+static Oid
+wanted_database(Node *stmt)
+{
+	Oid			dboid = InvalidOid;
+
+	switch (nodeTag(stmt))
+	{
+		case T_DropdbStmt:
+			dboid = get_database_oid(((DropdbStmt *) stmt)->dbname, true);
+			break;
+		case T_RenameStmt:
+			if (((RenameStmt *) stmt)->renameType == OBJECT_DATABASE)
+				dboid = get_database_oid(((RenameStmt *) stmt)->subname, true);
+			break;
+		case T_AlterDatabaseStmt:
+			{
+				ListCell   *lc;
+
+				foreach(lc, ((AlterDatabaseStmt *) stmt)->options)
+					if (strcmp(((DefElem *) lfirst(lc))->defname, "tablespace") == 0)
+						dboid = get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
+				break;
+			}
+		case T_CreatedbStmt:
+			dboid = get_database_oid(template_name((CreatedbStmt *) stmt), true);
+			if (OidIsValid(dboid) && !may_own(dboid) &&
+				!(is_template(dboid) && have_createdb_privilege()))
+				return InvalidOid;
+			return dboid;
+		default:
+			break;
+	}
+	return OidIsValid(dboid) && may_own(dboid) ? dboid : InvalidOid;
+}
+
+static void
+add_closed(Oid dboid, int change)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(dboid, change > 0);
+	if (d)
+		d->closed = Max(0, d->closed + change);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == dboid && SswProcs[i].latch)
+			SetLatch(SswProcs[i].latch);
+	SswShared->rescan = true;
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+}
+
+/* After an error, or when the session is terminated in the command. */
+static void
+reopen(int code, Datum dboid)
+{
+	add_closed(DatumGetObjectId(dboid), -1);
+}
+
+static bool
+anybody_in(Oid dboid)
+{
+	bool		found = false;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		found = found || (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == dboid);
+	LWLockRelease(SswShared->lock);
+	return found;
+}
+
+static void
+wait_until_empty(Oid dboid)
+{
+	static uint32 wait_event = 0;
+	TimestampTz until = GetCurrentTimestamp() + CLOSE_TIMEOUT_MS * INT64CONST(1000);
+
+	ConditionVariablePrepareToSleep(&SswShared->exit_cv);
+	while (anybody_in(dboid) && GetCurrentTimestamp() < until)
+		(void) ConditionVariableTimedSleep(&SswShared->exit_cv, 50,
+										   ssw_wait_event("SessionSweeperCloseDatabase", wait_event));
+	ConditionVariableCancelSleep();
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params,
+				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+{
+	ProcessUtility_hook_type next = prev_process_utility ? prev_process_utility : standard_ProcessUtility;
+	Oid			dboid = InvalidOid;
+
+	switch (nodeTag(pstmt->utilityStmt))
+	{
+		case T_DropdbStmt:
+		case T_RenameStmt:
+		case T_AlterDatabaseStmt:
+		case T_CreatedbStmt:
+			if (ssw_shmem_available() && IsTransactionState())
+				dboid = wanted_database(pstmt->utilityStmt);
+			break;
+		default:
+			break;
+	}
+	if (!OidIsValid(dboid))
+	{
+		next(pstmt, query, read_only_tree, context, params, env, dest, qc);
+		return;
+	}
+	add_closed(dboid, 1);
+	PG_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
+	{
+		wait_until_empty(dboid);
+		next(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
+	add_closed(dboid, -1);
+}
+
+void
+ssw_hooks_init(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+}

@@ -1,0 +1,491 @@
+/*
+ * launcher.c
+ *		The one static process of the cluster: it starts all others.
+ *
+ * Connected to no database; starts when recovery has finished, so a standby has
+ * none and promotion starts it.  At every tick it compares what is wanted
+ * (databases with the extension that are due, workers their coordinators ask
+ * for) with what runs, and starts or stops processes, never more than the
+ * settings allow.  It runs no SQL of users.
+ *
+ * Shares SswShared->databases and SswProcs under SswShared->lock.  It exits 1
+ * so that the postmaster brings it back; a successor finds the others through
+ * shared memory.  A crash empties that, and it starts anew.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "commands/extension.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "bgw.h"
+#include "guc.h"
+#include "launcher.h"
+#include "sql.h"
+
+#define RESCAN_MS			(60 * 1000)
+#define BUSY_TICK_MS		500
+#define IDLE_TICK_MS		(10 * 1000)
+#define START_TIMEOUT_US	(30 * USECS_PER_SEC)
+#define CANCEL_GRACE_US		(2 * USECS_PER_SEC)
+
+PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
+PGDLLEXPORT void ssw_probe_main(Datum main_arg);
+
+static TimestampTz rescan_at = 0;
+
+/* Register the launcher; called while the postmaster preloads the library. */
+void
+ssw_launcher_register(void)
+{
+	BackgroundWorker bgw = {0};
+
+	bgw.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	bgw.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	bgw.bgw_restart_time = 1;
+	strlcpy(bgw.bgw_type, "session_sweeper launcher", sizeof(bgw.bgw_type));
+	strlcpy(bgw.bgw_name, "session_sweeper launcher", sizeof(bgw.bgw_name));
+	strlcpy(bgw.bgw_library_name, SSW_EXTENSION, sizeof(bgw.bgw_library_name));
+	strlcpy(bgw.bgw_function_name, "ssw_launcher_main", sizeof(bgw.bgw_function_name));
+	RegisterBackgroundWorker(&bgw);
+}
+
+/*
+ * Does a database have the extension?  A short process of its own answers,
+ * because the launcher sees shared catalogs only.
+ */
+void
+ssw_probe_main(Datum main_arg)
+{
+	bool		present;
+	SswDatabase *d;
+
+	if (!ssw_bgw_attach(main_arg))
+		return;
+	ssw_bgw_connect(MySswProc->database);
+	ssw_sql_start_transaction();
+	present = OidIsValid(get_extension_oid(SSW_EXTENSION, true));
+	ssw_sql_commit();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MySswProc->database, false);
+	if (d && d->state == SSW_DB_PROBING)
+		d->state = present ? SSW_DB_PRESENT : SSW_DB_ABSENT;
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+note_database(Oid oid, bool wanted)
+{
+	static bool full_logged = false;
+	SswDatabase *d;
+	bool		full;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(oid, wanted);
+	full = wanted && d == NULL;
+	if (d)
+		strlcpy(d->problem, wanted ? "" : "not in session_sweeper.databases", sizeof(d->problem));
+	LWLockRelease(SswShared->lock);
+	if (full && !full_logged)
+		ereport(LOG,
+				(errmsg("session_sweeper knows %d databases already and ignores the others", SSW_MAX_DATABASES),
+				 errhint("List the databases to sweep in \"session_sweeper.databases\".")));
+	full_logged = full;
+}
+
+/* Compare the list of databases with pg_database. */
+static void
+scan_databases(void)
+{
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tup;
+	List	   *seen = NIL;
+
+	ssw_sql_start_transaction();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tup = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database db = (Form_pg_database) GETSTRUCT(tup);
+
+		if (!db->datallowconn || db->datconnlimit == -2)
+			continue;
+		note_database(db->oid, ssw_guc_database_wanted(NameStr(db->datname)));
+		seen = lappend_oid(seen, db->oid);
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (OidIsValid(d->oid) && !list_member_oid(seen, d->oid) && d->closed == 0 && d->coordinator < 0)
+		{
+			ssw_shmem_forget_policies(d->oid);
+			d->oid = InvalidOid;
+		}
+	}
+	SswShared->rescan = false;
+	LWLockRelease(SswShared->lock);
+	ssw_sql_commit();
+	rescan_at = GetCurrentTimestamp() + RESCAN_MS * INT64CONST(1000);
+}
+
+static int
+count_procs(SswProcKind kind, Oid database)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == kind &&
+			(!OidIsValid(database) || SswProcs[i].database == database))
+			n++;
+	return n;
+}
+
+/* Start one process; shortness of slots is told once, and tried again later. */
+static bool
+start_process(SswProcKind kind, Oid database)
+{
+	BackgroundWorkerHandle *handle;
+	int			slot = ssw_bgw_reserve(kind, database);
+	bool		ok = slot >= 0 && ssw_bgw_start(slot, &handle);
+	bool		first = false;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (ok)
+		SswShared->no_slot_since = 0;
+	else
+	{
+		first = SswShared->no_slot_since == 0;
+		SswShared->no_slot_failures++;
+		if (first)
+			SswShared->no_slot_since = GetCurrentTimestamp();
+	}
+	LWLockRelease(SswShared->lock);
+	if (first)
+		ereport(LOG,
+				(errmsg("session_sweeper could not start a background process"),
+				 errdetail("All background worker slots are in use."),
+				 errhint("Raise \"max_worker_processes\" (now %d) and restart the server; until then sweeps use what is free.",
+						 max_worker_processes)));
+	return ok;
+}
+
+/* Free slots whose process never came. */
+static void
+reap_starting(TimestampTz now)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_STARTING && now - p->state_since > START_TIMEOUT_US)
+		{
+			p->generation++;
+			p->state = SSW_STATE_FREE;
+		}
+	}
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+		bool		probing = false;
+
+		if (!OidIsValid(d->oid) || d->state != SSW_DB_PROBING)
+			continue;
+		for (int k = 0; k < SswShared->nprocs; k++)
+			probing = probing || (SswProcs[k].state != SSW_STATE_FREE &&
+								  SswProcs[k].kind == SSW_PROC_PROBE && SswProcs[k].database == d->oid);
+		if (!probing)
+		{
+			/* the probe died: try again, not at once */
+			d->state = SSW_DB_UNKNOWN;
+			d->start_failures++;
+			d->not_before = now + Min(60, d->start_failures) * USECS_PER_SEC;
+		}
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Probe one unknown database, if no probe runs. */
+static bool
+start_probe(TimestampTz now)
+{
+	Oid			target = InvalidOid;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (count_procs(SSW_PROC_PROBE, InvalidOid) == 0)
+		for (int i = 0; i < SSW_MAX_DATABASES && !OidIsValid(target); i++)
+		{
+			SswDatabase *d = &SswShared->databases[i];
+
+			if (OidIsValid(d->oid) && d->state == SSW_DB_UNKNOWN && d->closed == 0 &&
+				d->not_before <= now && d->problem[0] == '\0')
+			{
+				d->state = SSW_DB_PROBING;
+				target = d->oid;
+			}
+		}
+	LWLockRelease(SswShared->lock);
+	return OidIsValid(target) && start_process(SSW_PROC_PROBE, target);
+}
+
+/* The database whose turn it is; invalid when none waits. */
+static Oid
+next_database(TimestampTz now, bool *waiting)
+{
+	SswDatabase *best = NULL;
+
+	*waiting = false;
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (!OidIsValid(d->oid) || d->state != SSW_DB_PRESENT || d->closed > 0 ||
+			d->problem[0] != '\0' || d->next_due > now || d->not_before > now ||
+			count_procs(SSW_PROC_COORDINATOR, d->oid) > 0)
+			continue;
+		if (best == NULL || d->next_due < best->next_due)
+			best = d;
+	}
+	if (best == NULL)
+		return InvalidOid;
+	if (count_procs(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_max_coordinators)
+	{
+		*waiting = true;
+		return InvalidOid;
+	}
+	best->not_before = now + USECS_PER_SEC; /* should it die at once */
+	return best->oid;
+}
+
+static void
+start_coordinators(TimestampTz now)
+{
+	for (;;)
+	{
+		Oid			database;
+		bool		waiting;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		database = next_database(now, &waiting);
+		SswShared->coordinators_waiting = waiting;
+		if (waiting)
+			for (int i = 0; i < SswShared->nprocs; i++)
+				if (SswProcs[i].state != SSW_STATE_FREE &&
+					SswProcs[i].kind == SSW_PROC_COORDINATOR && SswProcs[i].latch)
+					SetLatch(SswProcs[i].latch);
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database) || !start_process(SSW_PROC_COORDINATOR, database))
+			return;
+	}
+}
+
+/* Ask a worker of another database to make room for one that waits. */
+static void
+make_room(Oid for_database)
+{
+	SswProc    *victim = NULL;
+	int			most = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		int			n;
+
+		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
+			continue;
+		if (p->stop)
+			return;				/* one is leaving already */
+		if (p->state == SSW_STATE_IDLE && p->pass < 0)
+		{
+			victim = p;
+			break;
+		}
+		n = count_procs(SSW_PROC_WORKER, p->database);
+		if (n > most && p->latch)
+		{
+			most = n;
+			victim = p;
+		}
+	}
+	if (victim && victim->latch)
+	{
+		victim->stop = true;
+		SetLatch(victim->latch);
+	}
+}
+
+static void
+start_workers(TimestampTz now)
+{
+	for (;;)
+	{
+		SswDatabase *best = NULL;
+		Oid			database = InvalidOid;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		{
+			SswDatabase *d = &SswShared->databases[i];
+
+			if (OidIsValid(d->oid) && d->closed == 0 && d->coordinator >= 0 &&
+				d->workers_wanted > count_procs(SSW_PROC_WORKER, d->oid) &&
+				(best == NULL || d->wanted_since < best->wanted_since))
+				best = d;
+		}
+		if (best && count_procs(SSW_PROC_WORKER, InvalidOid) < ssw_max_workers)
+			database = best->oid;
+		else if (best && count_procs(SSW_PROC_WORKER, best->oid) == 0)
+			make_room(best->oid);
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database) || !start_process(SSW_PROC_WORKER, database))
+			return;
+	}
+}
+
+/*
+ * Second SIGTERM for processes that take longer than shutdown_timeout to end,
+ * or whose batch outlives its hard limit.  Returns how many of ours are left.
+ */
+static int
+enforce_limits(TimestampTz now, bool stopping)
+{
+	int			left = 0;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		bool		late;
+
+		if (p->state == SSW_STATE_FREE || p == MySswProc)
+			continue;
+		left++;
+		if (p->pid == 0)
+			continue;
+		if (stopping && !p->terminating)
+			kill(p->pid, SIGTERM);
+		if (p->terminating && p->stop_since == 0)
+			p->stop_since = now;
+		late = p->stop_since != 0 && now - p->stop_since > ssw_shutdown_timeout * INT64CONST(1000);
+		if (p->batch_deadline != 0 && now > p->batch_deadline + CANCEL_GRACE_US)
+		{
+			if (!p->terminating)
+				kill(p->pid, SIGTERM);
+			late = true;
+		}
+		if (late && p->terminating)
+			kill(p->pid, SIGTERM);
+	}
+	LWLockRelease(SswShared->lock);
+	return left;
+}
+
+/* Milliseconds until something is due. */
+static long
+sleep_ms(TimestampTz now)
+{
+	TimestampTz next = now + IDLE_TICK_MS * INT64CONST(1000);
+	bool		busy = false;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		busy = busy || SswProcs[i].state == SSW_STATE_BUSY ||
+			SswProcs[i].state == SSW_STATE_STARTING || SswProcs[i].terminating;
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (!OidIsValid(d->oid) || d->closed > 0 || d->problem[0] != '\0')
+			continue;
+		if (d->state == SSW_DB_UNKNOWN ||
+			(d->state == SSW_DB_PRESENT && d->coordinator < 0))
+			next = Min(next, Max(d->next_due, d->not_before));
+	}
+	LWLockRelease(SswShared->lock);
+	if (busy)
+		next = Min(next, now + BUSY_TICK_MS * INT64CONST(1000));
+	next = Min(next, rescan_at);
+	return Max(5, (next - now) / 1000);
+}
+
+static void
+wait_tick(long ms)
+{
+	static uint32 wait_event = 0;
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
+					 ssw_wait_event("SessionSweeperLauncherMain", wait_event));
+	ResetLatch(MyLatch);
+}
+
+/* End our processes, in order, within shutdown_timeout and a little. */
+static void
+stop_all(void)
+{
+	TimestampTz until = GetCurrentTimestamp() + (ssw_shutdown_timeout + 1000) * INT64CONST(1000);
+
+	while (enforce_limits(GetCurrentTimestamp(), true) > 0 && GetCurrentTimestamp() < until)
+		wait_tick(20);
+}
+
+void
+ssw_launcher_main(Datum main_arg)
+{
+	ssw_bgw_attach_launcher();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	pgstat_report_appname(MyBgworkerEntry->bgw_type);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (SswShared->service_start == 0)
+		SswShared->service_start = GetCurrentTimestamp();
+	LWLockRelease(SswShared->lock);
+	ereport(LOG, (errmsg("session_sweeper launcher started")));
+
+	while (!MySswProc->terminating)
+	{
+		TimestampTz now;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			rescan_at = 0;
+		}
+		now = GetCurrentTimestamp();
+		if (now >= rescan_at || SswShared->rescan)
+			scan_databases();
+		reap_starting(now);
+		(void) enforce_limits(now, false);
+		if (ssw_enabled)
+		{
+			(void) start_probe(now);
+			start_coordinators(now);
+			start_workers(now);
+		}
+		wait_tick(sleep_ms(GetCurrentTimestamp()));
+	}
+	stop_all();
+	/* 1, so that the postmaster starts another unless the server stops */
+	proc_exit(1);
+}

@@ -1,0 +1,229 @@
+/*
+ * ledger.c
+ *		What the coordinator writes to the extension's own tables.
+ *
+ * Runs in the coordinator, inside its transactions, as the extension's owner.
+ * Facts that must outlive a crash are here: closed passes, brakes, failures,
+ * the grace horizon.  Shares nothing else.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "failure.h"
+#include "guc.h"
+#include "identity.h"
+#include "sql.h"
+#include "watch.h"
+
+#define FAIL_BASE_US	(1 * USECS_PER_SEC)
+#define FAIL_MAX_US		(10 * USECS_PER_MINUTE)
+#define BROKEN_AFTER	8
+
+static void
+run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_sql_exec(sql, nargs, types, values, nulls, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* Add a pass's counts to its row; status "running" leaves it open. */
+void
+ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status)
+{
+	Oid			types[] = {INT8OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
+	INT4OID, INT8OID, TEXTOID, TEXTOID};
+	bool		failed = pass->sqlerrcode != 0;
+	char		nulls[13] = "            ";
+	Datum		values[12];
+
+	values[0] = Int64GetDatum(pass->pass_id);
+	values[1] = CStringGetTextDatum(status);
+	values[2] = Int64GetDatum(pass->expired);
+	values[3] = Int64GetDatum(pass->refreshed);
+	values[4] = Int64GetDatum(pass->repaired);
+	values[5] = Int64GetDatum(pass->failed);
+	values[6] = Int64GetDatum(pass->skipped);
+	values[7] = Int64GetDatum(pass->batches);
+	values[8] = Int32GetDatum(pass->max_workers_seen);
+	values[9] = Int64GetDatum(pass->max_lag_us);
+	values[10] = CStringGetTextDatum(failed ? unpack_sql_state(pass->sqlerrcode) : "");
+	values[11] = CStringGetTextDatum(pass->message);
+	nulls[10] = failed ? ' ' : 'n';
+	nulls[11] = pass->message[0] ? ' ' : 'n';
+	run("UPDATE sweeper.pass SET status = $2, finished_at = CASE $2 WHEN 'running' THEN NULL"
+		" ELSE pg_catalog.clock_timestamp() END, expired = expired + $3, refreshed = refreshed + $4,"
+		" repaired = repaired + $5, failed = failed + $6, skipped = skipped + $7, batches = batches + $8,"
+		" workers = greatest(workers, $9), max_lag = greatest(max_lag, $10 * '1 microsecond'::pg_catalog.interval),"
+		" sqlstate = $11, error = $12 WHERE pass = $1",
+		12, types, values, nulls);
+}
+
+/* Close rows of passes that nobody runs any more, from their events. */
+void
+ssw_ledger_abandon(void)
+{
+	run("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
+		" expired = (SELECT coalesce(pg_catalog.sum(e.count), 0) FROM sweeper.cleanup_event AS e"
+		" WHERE e.cleaned_at >= p.started_at AND e.pass = p.pass) WHERE p.status = 'running'",
+		0, NULL, NULL, NULL);
+}
+
+/* The policy as a whole failed: back off, further each time. */
+void
+ssw_ledger_failed(SswWatch *w, const SswPass *pass)
+{
+	int			failures = w->policy->failures + 1;
+	TimestampTz retry = GetCurrentTimestamp() +
+		ssw_failure_backoff_us(failures, FAIL_BASE_US, FAIL_MAX_US);
+	Oid			types[] = {INT4OID, INT4OID, BOOLOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
+	Datum		values[6];
+
+	values[0] = Int32GetDatum(w->policy_id);
+	values[1] = Int32GetDatum(failures);
+	values[2] = BoolGetDatum(failures >= BROKEN_AFTER);
+	values[3] = TimestampTzGetDatum(retry);
+	values[4] = CStringGetTextDatum(pass->message);
+	values[5] = CStringGetTextDatum(unpack_sql_state(pass->sqlerrcode));
+	run("UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
+		" last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
+		" WHERE policy_id = $1", 6, types, values, NULL);
+	w->policy->failures = failures;
+	w->policy->broken = failures >= BROKEN_AFTER;
+	w->policy->retry_at = retry;
+	ereport(failures == 1 ? WARNING : LOG,
+			(errcode(pass->sqlerrcode),
+			 errmsg("session_sweeper policy \"%s\" failed: %s", w->policy->name, pass->message),
+			 errdetail("No row was quarantined; the policy is tried again in %d s (failure %d).",
+					   (int) ((retry - GetCurrentTimestamp()) / USECS_PER_SEC) + 1, failures),
+			 errhint("Mend the cause, then SELECT sweeper.resume(%s);",
+					 quote_literal_cstr(w->policy->name))));
+}
+
+/* A pass went through: lift what failures left, note the time. */
+void
+ssw_ledger_succeeded(SswWatch *w)
+{
+	Oid			types[] = {INT4OID, BOOLOID};
+	Datum		values[2];
+
+	values[0] = Int32GetDatum(w->policy_id);
+	values[1] = BoolGetDatum(w->backlog_done);
+	run("UPDATE sweeper.policy SET failures = 0, broken = false, retry_at = NULL, failing_since = NULL,"
+		" last_pass_at = pg_catalog.clock_timestamp(),"
+		" backlog_before = CASE WHEN $2 THEN NULL ELSE backlog_before END WHERE policy_id = $1",
+		2, types, values, NULL);
+	w->policy->failures = 0;
+	w->policy->broken = false;
+	w->policy->retry_at = 0;
+	if (w->backlog_done)
+		w->policy->backlog_before = 0;
+	w->backlog_done = false;
+}
+
+/* Held by the fuse, for a bounded time. */
+void
+ssw_ledger_fuse(SswWatch *w, const SswPass *pass)
+{
+	const SswPolicy *p = w->policy;
+	int64		hold = p->clock[0].activity && p->ttl_us > 0 ? p->ttl_us : ssw_fuse_hold * USECS_PER_SEC;
+	TimestampTz until;
+	Oid			types[] = {INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID};
+	Datum		values[4];
+
+	hold = Min(hold, ssw_fuse_hold * USECS_PER_SEC);
+	until = GetCurrentTimestamp() + hold;
+	values[0] = Int32GetDatum(p->id);
+	values[1] = TimestampTzGetDatum(until);
+	values[2] = TimestampTzGetDatum(pass->now);
+	values[3] = CStringGetTextDatum(pass->message);
+	run("UPDATE sweeper.policy SET fuse_at = $3, fuse_until = $2, fuse_detail = $4 WHERE policy_id = $1",
+		4, types, values, NULL);
+	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
+		" SELECT policy_id, policy, 'session_sweeper', 'fuse', pg_catalog.jsonb_build_object('detail', $4, 'until', $2)"
+		" FROM sweeper.policy WHERE policy_id = $1 AND $3 IS NOT NULL", 4, types, values, NULL);
+	w->policy->fuse_until = until;
+	w->policy->fuse_at = pass->now;
+	ereport(WARNING,
+			(errmsg("session_sweeper policy \"%s\" is held by its fuse: %s", p->name, pass->message),
+			 errdetail("Nothing was removed. It goes on by itself at %s.", timestamptz_to_str(until)),
+			 errhint("If the rows may go, SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+}
+
+/* Hold a policy until somebody resumes it. */
+void
+ssw_ledger_hold(int policy_id, const char *reason)
+{
+	Oid			types[] = {INT4OID, TEXTOID};
+	Datum		values[2];
+
+	values[0] = Int32GetDatum(policy_id);
+	values[1] = CStringGetTextDatum(reason);
+	run("UPDATE sweeper.policy SET held_reason = $2, held_at = pg_catalog.clock_timestamp()"
+		" WHERE policy_id = $1 AND held_reason IS NULL", 2, types, values, NULL);
+}
+
+/* The same objects in a cluster that pg_upgrade made: note its identity. */
+void
+ssw_ledger_restamp(const SswPolicy *p)
+{
+	Oid			types[] = {INT4OID, INT8OID, OIDOID};
+	Datum		values[3];
+
+	values[0] = Int32GetDatum(p->id);
+	values[1] = Int64GetDatum((int64) SswShared->system_identifier);
+	values[2] = ObjectIdGetDatum(MyDatabaseId);
+	run("UPDATE sweeper.policy SET system_identifier = $2, database = $3 WHERE policy_id = $1",
+		3, types, values, NULL);
+}
+
+/* Rows with a deadline up to horizon were judged under this start of service. */
+void
+ssw_ledger_horizon(const SswPolicy *p, TimestampTz horizon, TimestampTz service)
+{
+	Oid			types[] = {INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[3];
+
+	values[0] = Int32GetDatum(p->id);
+	values[1] = TimestampTzGetDatum(horizon);
+	values[2] = TimestampTzGetDatum(service);
+	run("UPDATE sweeper.policy SET horizon = $2, horizon_service = $3 WHERE policy_id = $1",
+		3, types, values, NULL);
+}
+
+/* When this database was last looked at; with write, now. */
+TimestampTz
+ssw_ledger_mark(bool write)
+{
+	SswIdentity save;
+	TimestampTz at = 0;
+	bool		isnull;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT looked_at FROM sweeper.service_mark", 0, NULL, NULL, NULL, true, 1) > 0)
+		at = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	if (write)
+		ssw_sql_exec("INSERT INTO sweeper.service_mark (looked_at) VALUES (pg_catalog.clock_timestamp())"
+					 " ON CONFLICT (only_row) DO UPDATE SET looked_at = excluded.looked_at",
+					 0, NULL, NULL, NULL, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return at;
+}
+
+/* Nobody looked for longer than max_gap: an operator must confirm. */
+void
+ssw_ledger_long_gap(void)
+{
+	run("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"
+		" WHERE held_reason IS NULL AND policy NOT LIKE 'sweeper.%'", 0, NULL, NULL, NULL);
+}

@@ -1,0 +1,560 @@
+/*
+ * pass.c
+ *		A worker's part of a pass: collect dead rows, act on them in batches.
+ *
+ * Runs in workers; several may work on one pass.  The pass struct in shared
+ * memory is a dispenser: one worker at a time is its collector, reads the next
+ * chunk of candidates in due order with a keyset cursor, moves the cursor, and
+ * hands the dispenser on before it acts on its chunk.  Cursor fields belong to
+ * the collector; everything else in the struct is guarded by SswShared->lock.
+ *
+ * A worker that dies loses its chunk, whose rows are still dead and found by
+ * the next pass.  A crash leaves nothing but a row in table pass that says
+ * "running"; the next coordinator closes it.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "catalog/namespace.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "identity.h"
+#include "pass.h"
+#include "sql.h"
+#include "stmt.h"
+
+/* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
+#define MIN_CHUNK	1000
+#define MAX_CHUNK	50000
+
+typedef struct Chunk
+{
+	Oid			leaf;
+	SswPhase	phase;
+	TimestampTz cutoff;
+	MemoryContext cxt;
+	int			n;
+	ItemPointerData *tids;
+} Chunk;
+
+/* The relation's leaves (itself, when it is no partitioned table), by oid. */
+List *
+ssw_pass_leaves(Oid relid)
+{
+	List	   *all = find_all_inheritors(relid, AccessShareLock, NULL);
+	List	   *leaves = NIL;
+	ListCell   *lc;
+
+	foreach(lc, all)
+		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION)
+			leaves = lappend_oid(leaves, lfirst_oid(lc));
+	list_sort(leaves, list_oid_cmp);
+	list_free(all);
+	return leaves;
+}
+
+/* Become the one who may read and move the cursor; false: leave the pass. */
+static bool
+take_dispenser(SswWork *w)
+{
+	static uint32 wait_event = 0;
+	int			me = MySswProc - SswProcs;
+	bool		mine = false;
+
+	while (!mine && !ssw_batch_must_stop(w))
+	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		if (w->pass->collector < 0)
+		{
+			w->pass->collector = me;
+			mine = true;
+		}
+		LWLockRelease(SswShared->lock);
+		if (!mine)
+			ConditionVariableTimedSleep(&w->pass->collector_cv, 100,
+										ssw_wait_event("SessionSweeperCollect", wait_event));
+	}
+	ConditionVariableCancelSleep();
+	return mine;
+}
+
+static void
+give_dispenser(SswPass *pass)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (pass->collector == MySswProc - SswProcs)
+		pass->collector = -1;
+	LWLockRelease(SswShared->lock);
+	ConditionVariableBroadcast(&pass->collector_cv);
+}
+
+/* Move the cursor to the next leaf, phase or segment; false at the end. */
+static bool
+advance(SswPass *pass, List *leaves)
+{
+	ListCell   *lc;
+
+	pass->cursor_set = false;
+	if (OidIsValid(pass->leaf) && pass->phase + 1 < SSW_PHASE_END)
+	{
+		pass->phase++;
+		return true;
+	}
+	foreach(lc, leaves)
+		if (lfirst_oid(lc) > pass->leaf)
+		{
+			pass->leaf = lfirst_oid(lc);
+			pass->phase = SSW_PHASE_CLOCK_1;
+			return true;
+		}
+	if (pass->backlog_before != 0 && !pass->backlog_segment)
+	{
+		pass->backlog_segment = true;
+		pass->leaf = InvalidOid;
+		return advance(pass, leaves);
+	}
+	return false;
+}
+
+/* The cutoff of the cursor's phase, or DT_NOBEGIN when there is nothing to do. */
+static TimestampTz
+phase_cutoff(SswWork *w)
+{
+	SswPass    *pass = w->pass;
+	TimestampTz cutoff;
+
+	if (pass->phase == SSW_PHASE_NULLS)
+		return w->policy->null_predicate && !pass->backlog_segment ? pass->now : DT_NOBEGIN;
+	if (pass->phase - SSW_PHASE_CLOCK_1 >= w->policy->nclocks)
+		return DT_NOBEGIN;
+	cutoff = pass->clock_cutoff[pass->phase - SSW_PHASE_CLOCK_1];
+	if (pass->backlog_segment)
+		cutoff = Min(cutoff, pass->backlog_before);
+	else if (pass->backlog_before != 0 && cutoff <= pass->backlog_before)
+		return DT_NOBEGIN;
+	return cutoff;
+}
+
+/* Where fresh rows begin: just above the backlog.  As the owner, in SPI. */
+static void
+start_above_backlog(SswWork *w)
+{
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(w->pass->backlog_before);
+	char	   *bound;
+
+	ssw_sql_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
+	bound = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (bound == NULL || strlen(bound) >= SSW_CURSOR_LEN)
+		return;
+	strlcpy(w->pass->cursor, bound, SSW_CURSOR_LEN);
+	ItemPointerSet(&w->pass->cursor_tid, MaxBlockNumber, MaxOffsetNumber);
+	w->pass->cursor_set = true;
+}
+
+static Datum
+cursor_datum(const SswClock *c, const char *text)
+{
+	Oid			input,
+				ioparam;
+
+	getTypeInputInfo(c->sort_type, &input, &ioparam);
+	return OidInputFunctionCall(input, unconstantify(char *, text), ioparam, -1);
+}
+
+/* Remember where the next chunk begins. */
+static void
+move_cursor(SswWork *w, HeapTuple last)
+{
+	const SswClock *c = ssw_stmt_clock(w->policy, w->pass->phase);
+	TupleDesc	desc = SPI_tuptable->tupdesc;
+	bool		isnull;
+
+	w->pass->cursor_tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(last, desc, SSW_C_CTID, &isnull));
+	if (c)
+	{
+		char	   *text = SPI_getvalue(last, desc, SSW_C_SORT);
+
+		if (strlen(text) >= SSW_CURSOR_LEN)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("deadline of policy \"%s\" has more than %d characters",
+							w->policy->name, SSW_CURSOR_LEN - 1)));
+		strlcpy(w->pass->cursor, text, SSW_CURSOR_LEN);
+	}
+	w->pass->cursor_set = true;
+}
+
+/* Copy the candidates that may be tried now out of SPI. */
+static void
+keep_candidates(SswWork *w, Chunk *chunk, uint64 rows)
+{
+	TupleDesc	desc = SPI_tuptable->tupdesc;
+	bool		known = ssw_failures_count(w->failures) > 0;
+
+	chunk->tids = MemoryContextAllocHuge(chunk->cxt, Max(rows, 1) * sizeof(ItemPointerData));
+	for (uint64 i = 0; i < rows; i++)
+	{
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		bool		isnull;
+
+		if (known)
+		{
+			char	   *key = SPI_getvalue(tup, desc, SSW_C_KEY);
+			Datum		due = SPI_getbinval(tup, desc, SSW_C_DUE, &isnull);
+
+			if (key && ssw_failures_excluded(w->failures, key, isnull ? 0 : DatumGetTimestampTz(due),
+											 !isnull, GetCurrentTimestamp()))
+			{
+				w->pass->excluded++;
+				continue;
+			}
+		}
+		chunk->tids[chunk->n++] =
+			*(ItemPointer) DatumGetPointer(SPI_getbinval(tup, desc, SSW_C_CTID, &isnull));
+	}
+}
+
+/* Read candidates at the cursor, as the owner; returns how many were read. */
+static uint64
+read_candidates(SswWork *w, Chunk *chunk, int64 limit)
+{
+	SswPass    *pass = w->pass;
+	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID};
+	Datum		values[5] = {0};
+	char		nulls[6] = "  nn ";
+	uint64		rows;
+
+	if (c && pass->backlog_before != 0 && !pass->backlog_segment && !pass->cursor_set)
+		start_above_backlog(w);
+	values[0] = TimestampTzGetDatum(chunk->cutoff);
+	values[1] = TimestampTzGetDatum(pass->service_start);
+	if (pass->cursor_set)
+	{
+		if (c)
+		{
+			values[2] = cursor_datum(c, pass->cursor);
+			nulls[2] = ' ';
+		}
+		values[3] = PointerGetDatum(&pass->cursor_tid);
+		nulls[3] = ' ';
+	}
+	values[4] = Int64GetDatum(limit);
+	rows = ssw_sql_exec(ssw_stmt_collect(w->policy, pass->leaf, pass->phase, pass->cursor_set,
+										 ssw_failures_count(w->failures) > 0),
+						5, types, values, nulls, true, 0);
+	keep_candidates(w, chunk, rows);
+	if (rows > 0)
+		move_cursor(w, SPI_tuptable->vals[rows - 1]);
+	return rows;
+}
+
+/* How many rows the rates and the batch size allow for one chunk. */
+static int64
+chunk_limit(SswWork *w)
+{
+	SswPass    *pass = w->pass;
+	SswPolicyShared *s;
+	int64		limit = MIN_CHUNK;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (w->policy->batch_size > 0)
+		limit = Max(limit, w->policy->batch_size);
+	else if (s)
+		limit = Max(limit, INT64CONST(4) * s->batch_rows);
+	limit = Min(limit, Max(MAX_CHUNK, w->policy->batch_size));
+	if (pass->tokens >= 0)
+		limit = Min(limit, (int64) pass->tokens);
+	if (pass->backlog_segment && pass->backlog_tokens >= 0)
+		limit = Min(limit, (int64) pass->backlog_tokens);
+	LWLockRelease(SswShared->lock);
+	return OidIsValid(w->policy->is_alive) ? Min(limit, SSW_CHECK_LIST) : limit;
+}
+
+/* Write the pass's row, before its first batch. */
+static void
+open_pass_row(SswWork *w)
+{
+	Oid			types[] = {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID, TIMESTAMPTZOID};
+	Datum		values[6];
+	SswIdentity save;
+	int64		id;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	id = nextval_internal(get_relname_relid("pass_seq", get_namespace_oid(SSW_SCHEMA, false)), false);
+	values[0] = Int64GetDatum(id);
+	values[1] = Int32GetDatum(w->policy->id);
+	values[2] = CStringGetTextDatum(w->policy->name);
+	values[3] = TimestampTzGetDatum(w->pass->started_at);
+	values[4] = BoolGetDatum(w->pass->forced);
+	values[5] = TimestampTzGetDatum(w->pass->now);
+	ssw_sql_exec("INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, status, forced, cutoff)"
+				 " VALUES ($1, $2, $3, $4, 'running', $5, $6)", 6, types, values, NULL, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	w->pass->pass_id = id;
+}
+
+static void
+end_pass(SswPass *pass, SswPassEnd end, const char *message)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (pass->end == SSW_END_NONE)
+		pass->end = end;
+	if (message)
+		strlcpy(pass->message, message, SSW_MESSAGE_LEN);
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * The next chunk, read by this worker as collector.  An empty one means that
+ * the pass has ended.  A transaction of its own, which takes no transaction id
+ * unless the pass's row must be written.
+ */
+static void
+collect(SswWork *w, Chunk *chunk)
+{
+	SswPass    *pass = w->pass;
+	SswIdentity save;
+	List	   *leaves;
+	bool		more = true;
+
+	if (!ssw_batch_begin(w))
+		return;
+	leaves = ssw_pass_leaves(w->policy->relid);
+	if (!pass->fuse_open)
+	{
+		if (ssw_fuse_trips(w, leaves))
+			return;
+		pass->fuse_open = true;
+	}
+	if (!OidIsValid(pass->leaf))
+		more = advance(pass, leaves);
+	while (more && chunk->n == 0)
+	{
+		int64		limit = chunk_limit(w);
+		uint64		rows = 0;
+
+		chunk->leaf = pass->leaf;
+		chunk->phase = pass->phase;
+		chunk->cutoff = phase_cutoff(w);
+		if (!TIMESTAMP_IS_NOBEGIN(chunk->cutoff))
+		{
+			if (limit <= 0)
+			{
+				end_pass(pass, SSW_END_LIMIT, NULL);
+				return;
+			}
+			ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
+			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+			ssw_sql_begin();
+			rows = read_candidates(w, chunk, limit);
+			ssw_sql_end();
+			ssw_identity_restore(&save);
+		}
+		if (rows < limit)
+			more = advance(pass, leaves);
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		pass->more = rows >= limit;
+		pass->estimate += chunk->n;
+		if (pass->tokens >= 0)
+			pass->tokens = Max(0, pass->tokens - chunk->n);
+		if (pass->backlog_segment && pass->backlog_tokens >= 0)
+			pass->backlog_tokens = Max(0, pass->backlog_tokens - chunk->n);
+		LWLockRelease(SswShared->lock);
+	}
+	if (chunk->n > 0 && pass->pass_id == 0)
+		open_pass_row(w);
+	if (!more && chunk->n == 0)
+		end_pass(pass, SSW_END_DONE, NULL);
+	else if (pass->more)
+	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+		LWLockRelease(SswShared->lock);
+	}
+}
+
+/* What a death in this phase is called. */
+static const char *
+cleanup_type(const SswPolicy *p, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return OidIsValid(p->is_alive) || (c && c->activity) ? "zombie" : "expired";
+}
+
+static void
+aim(SswWork *w, const Chunk *chunk)
+{
+	w->target.leaf = chunk->leaf;
+	w->target.phase = chunk->phase;
+	w->target.cutoff = chunk->cutoff;
+	w->target.service = w->pass->service_start;
+	w->target.skip_locked = w->pass->skip_locked;
+	w->target.refresh = chunk->phase == SSW_PHASE_NULLS && w->policy->on_null == SSW_NULL_REPAIR;
+	w->cleanup_type = cleanup_type(w->policy, chunk->phase);
+}
+
+/* Fill the shared list that is_alive checks are pulled from. */
+static void
+publish_checks(SswWork *w, const Chunk *chunk)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->check_leaf = chunk->leaf;
+	w->pass->check_phase = chunk->phase;
+	w->pass->check_cutoff = chunk->cutoff;
+	memcpy(w->pass->check_tid, chunk->tids, chunk->n * sizeof(ItemPointerData));
+	w->pass->next_check = 0;
+	w->pass->nchecks = chunk->n;
+	LWLockRelease(SswShared->lock);
+}
+
+static bool
+checks_left(SswPass *pass)
+{
+	bool		left;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	left = pass->next_check < pass->nchecks;
+	LWLockRelease(SswShared->lock);
+	return left;
+}
+
+/* One turn: a chunk of this worker's own, or checks from the shared list. */
+static bool
+turn(SswWork *w, MemoryContext chunk_cxt)
+{
+	bool		checks = OidIsValid(w->policy->is_alive);
+	Chunk		chunk = {.cxt = chunk_cxt};
+
+	MemoryContextReset(chunk_cxt);
+	if (checks && checks_left(w->pass))
+	{
+		ssw_check_work(w);
+		return true;
+	}
+	if (!take_dispenser(w))
+		return false;
+	if (!(checks && checks_left(w->pass)))
+	{
+		MemoryContextSwitchTo(chunk_cxt);
+		collect(w, &chunk);
+		ssw_sql_commit();
+		MemoryContextSwitchTo(chunk_cxt);
+		ssw_batch_disarm();
+		if (checks && chunk.n > 0 && chunk.phase != SSW_PHASE_NULLS)
+		{
+			publish_checks(w, &chunk);
+			chunk.n = -1;
+		}
+	}
+	give_dispenser(w->pass);
+	if (chunk.n > 0)
+	{
+		aim(w, &chunk);
+		ssw_batch_run(w, chunk.tids, chunk.n);
+	}
+	return chunk.n != 0 || (checks && checks_left(w->pass));
+}
+
+/* Write what is known of failures, and what the next look should know. */
+static void
+finish(SswWork *w)
+{
+	bool		purge;
+	TimestampTz next;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	purge = w->pass->end == SSW_END_DONE && w->pass->max_workers_seen == 1 &&
+		w->pass->pass_id != 0 && ssw_failures_count(w->failures) > 0;
+	LWLockRelease(SswShared->lock);
+	next = ssw_failures_next_attempt(w->failures);
+	if (purge || ssw_failures_pending(w->failures) > 0)
+	{
+		ssw_sql_start_transaction();
+		ssw_failures_flush(w->failures, purge);
+		ssw_sql_commit();
+	}
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (next != 0 && (w->pass->next_due == 0 || next < w->pass->next_due))
+		w->pass->next_due = next;
+	LWLockRelease(SswShared->lock);
+}
+
+/* Load the policy and its known failures; false when it is gone. */
+static bool
+prepare(SswWork *w, MemoryContext cxt)
+{
+	Relation	rel = NULL;
+
+	ssw_sql_start_transaction();
+	MemoryContextSwitchTo(cxt);
+	w->policy = ssw_policy_load(w->pass->policy_id);
+	if (w->policy)
+		rel = try_relation_open(w->policy->relid, AccessShareLock);
+	if (rel)
+	{
+		ssw_clock_build(w->policy, rel);
+		w->failures = ssw_failures_load(w->policy);
+		relation_close(rel, NoLock);
+	}
+	ssw_sql_commit();
+	MemoryContextSwitchTo(cxt);
+	return rel != NULL;
+}
+
+/*
+ * Work on a pass until it ends or this worker is told to leave.  Whatever goes
+ * wrong outside a batch is the policy's failure, never this process's end.
+ */
+void
+ssw_pass_work(SswPass *pass)
+{
+	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "pass", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext chunk_cxt = AllocSetContextCreate(cxt, "chunk", ALLOCSET_DEFAULT_SIZES);
+	SswWork    *w = MemoryContextAllocZero(cxt, sizeof(SswWork));
+
+	w->pass = pass;
+	w->batch_cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES);
+	PG_TRY();
+	{
+		if (prepare(w, cxt))
+		{
+			while (!ssw_batch_must_stop(w) && turn(w, chunk_cxt))
+				CHECK_FOR_INTERRUPTS();
+			MemoryContextSwitchTo(cxt);
+			finish(w);
+		}
+		else
+			end_pass(pass, SSW_END_STOPPED, "the policy or its relation is gone");
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		w->error = CopyErrorData();
+		FlushErrorState();
+		ssw_batch_disarm();
+		ssw_sql_abort();
+		ssw_batch_reset_session();
+		give_dispenser(pass);
+		ssw_batch_fail(w, w->error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(TopMemoryContext);
+	MemoryContextDelete(cxt);
+}

@@ -1,0 +1,19 @@
+/*
+ * pass.h
+ *		A worker's part of a pass: collect dead rows, act on them in batches.
+ */
+#ifndef SSW_PASS_H
+#define SSW_PASS_H
+
+#include "batch.h"
+
+extern void ssw_pass_work(SswPass *pass);
+extern List *ssw_pass_leaves(Oid relid);
+
+/* check.c: the is_alive part */
+extern void ssw_check_work(SswWork *w);
+
+/* fuse.c */
+extern bool ssw_fuse_trips(SswWork *w, List *leaves);
+
+#endif							/* SSW_PASS_H */

@@ -1,0 +1,287 @@
+/*
+ * stmt.c
+ *		Build the SQL of a pass over one leaf from a policy's fragments.
+ *
+ * Pure text building: runs anywhere, shares nothing.  Names are quoted and
+ * schema-qualified; the owner's own fragments stand in parentheses; values are
+ * parameters.  The statements run as the relation's owner.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+#include "stmt.h"
+
+/* schema.name, quoted. */
+char *
+ssw_stmt_relation(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+	char	   *schema = get_namespace_name(get_rel_namespace(relid));
+
+	if (name == NULL || schema == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	return quote_qualified_identifier(schema, name);
+}
+
+/* The clock of a phase; null for the nulls. */
+const SswClock *
+ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
+{
+	if (phase == SSW_PHASE_CLOCK_1)
+		return &p->clock[0];
+	if (phase == SSW_PHASE_CLOCK_2 && p->nclocks > 1)
+		return &p->clock[1];
+	return NULL;
+}
+
+/* Boolean over t, $1 and $2: the row is dead in this phase. */
+char *
+ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
+	if (c && c->activity && c->row_ttl)
+		appendStringInfo(&buf, " AND $2 OPERATOR(pg_catalog.+) (%s) OPERATOR(pg_catalog.<=) $1",
+						 c->row_ttl);
+	if (p->filter)
+		appendStringInfo(&buf, " AND (%s)", p->filter);
+	return buf.data;
+}
+
+/*
+ * Candidates in due order.  An int8 limit, the cursor and its tid are
+ * parameters; ties are ordered by ctid so that the cursor is exact.
+ */
+char *
+ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, bool cursor, bool with_key)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT t.ctid, %s, %s, %s FROM ONLY %s AS t WHERE %s",
+					 c ? c->sort : "NULL::pg_catalog.int4",
+					 c ? c->due : "NULL::pg_catalog.timestamptz",
+					 with_key ? p->key_text : "NULL::pg_catalog.text",
+					 ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+	if (cursor && c)
+		appendStringInfo(&buf, " AND %s >= $3 AND (%s > $3 OR t.ctid > $4)", c->sort, c->sort);
+	else if (cursor)
+		appendStringInfoString(&buf, " AND t.ctid > $4");
+	if (c)
+		appendStringInfo(&buf, " ORDER BY %s, t.ctid LIMIT $5", c->sort);
+	else
+		appendStringInfoString(&buf, " ORDER BY t.ctid LIMIT $5");
+	return buf.data;
+}
+
+/* The earliest deadline of a leaf, above the lower bound $3 if there is one. */
+char *
+ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s, (%s)::pg_catalog.text FROM ONLY %s AS t WHERE %s IS NOT NULL",
+					 c->due, c->sort, ssw_stmt_relation(leaf), c->sort);
+	if (low)
+		appendStringInfo(&buf, " AND %s >= $3", c->sort);
+	if (p->filter)
+		appendStringInfo(&buf, " AND (%s)", p->filter);
+	appendStringInfo(&buf, " ORDER BY %s LIMIT 1", c->sort);
+	return buf.data;
+}
+
+/* $1 as text of the sort type, to begin a cursor with. */
+char *
+ssw_stmt_bound(const SswPolicy *p, SswPhase phase)
+{
+	return psprintf("SELECT (%s)::pg_catalog.text", ssw_stmt_clock(p, phase)->bound);
+}
+
+/* Dead rows, at most $5; with fresh, only those above the cursor $3. */
+char *
+ssw_stmt_count(const SswPolicy *p, Oid leaf, SswPhase phase, bool fresh)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT pg_catalog.count(*) FROM (SELECT FROM ONLY %s AS t WHERE %s",
+					 ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+	if (fresh)
+		appendStringInfo(&buf, " AND %s > $3", c->sort);
+	appendStringInfoString(&buf, " LIMIT $5) AS d");
+	return buf.data;
+}
+
+/* Columns SSW_R_KEY to SSW_R_META. */
+static char *
+info_columns(const SswPolicy *p, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswClock *any = c ? c : &p->clock[0];
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	if (p->audit == SSW_AUDIT_ROW)
+		appendStringInfoString(&buf, p->key_text);
+	else if (p->audit == SSW_AUDIT_HASH)
+		appendStringInfo(&buf, "pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(%s, 'UTF8')), 'hex')",
+						 p->key_text);
+	else
+		appendStringInfoString(&buf, "NULL::pg_catalog.text");
+	appendStringInfo(&buf, ", %s, %s, %s, ",
+					 c ? c->due : "NULL::pg_catalog.timestamptz",
+					 any->seen && p->audit <= SSW_AUDIT_HASH ? any->seen : "NULL::pg_catalog.timestamptz",
+					 p->group_text ? p->group_text : "NULL::pg_catalog.text");
+	if (p->ncapture == 0 || p->audit > SSW_AUDIT_HASH)
+		appendStringInfoString(&buf, "NULL::pg_catalog.jsonb");
+	else
+	{
+		appendStringInfoString(&buf, "pg_catalog.jsonb_build_object(");
+		for (int i = 0; i < p->ncapture; i++)
+			appendStringInfo(&buf, "%s%s, t.%s", i ? ", " : "",
+							 quote_literal_cstr(p->capture[i]), quote_identifier(p->capture[i]));
+		appendStringInfoChar(&buf, ')');
+	}
+	return buf.data;
+}
+
+/* Rows $3 that are dead, locked in the same statement. */
+static char *
+locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, bool skip_locked)
+{
+	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s FOR UPDATE%s",
+					columns, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase),
+					skip_locked ? " SKIP LOCKED" : "");
+}
+
+/*
+ * The row action on the rows $3, for delete and update.  The predicate stands
+ * in the changing statement itself: a row refreshed since is not touched.
+ */
+char *
+ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
+{
+	char	   *rel = ssw_stmt_relation(leaf);
+	char	   *dead = ssw_stmt_dead(p, phase);
+	char	   *info = info_columns(p, phase);
+
+	if (p->action == SSW_ACTION_UPDATE)
+		return psprintf("UPDATE ONLY %s AS t SET %s FROM (SELECT t.ctid, %s FROM ONLY %s AS t"
+						" WHERE t.ctid = ANY ($3) AND %s FOR UPDATE%s)"
+						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
+						" WHERE t.ctid = ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
+						" ssw_group, ssw_meta, (%s) IS TRUE",
+						rel, p->set_clause, info, rel, dead,
+						skip_locked ? " SKIP LOCKED" : "", dead);
+	if (skip_locked)
+		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid = ANY (ARRAY(%s)) AND %s"
+						" RETURNING %s, false",
+						rel, locked_rows(p, leaf, phase, "t.ctid", true), dead, info);
+	return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s RETURNING %s, false",
+					rel, dead, info);
+}
+
+/* Lock the dead rows of $3 for a hook, and read all that is needed of them. */
+char *
+ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "%s, false, t.ctid, %s", info_columns(p, phase), p->key_text);
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, ", t.%s::pg_catalog.text", quote_identifier(p->key[i]));
+	return locked_rows(p, leaf, phase, buf.data, skip_locked);
+}
+
+/*
+ * Call the hook once for the rows: $3 are their tids, $4 their keys as text[].
+ * Rows of a leaf are handed over as rows of the registered relation.
+ */
+char *
+ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
+{
+	Oid		   *argtypes;
+	int			nargs;
+	char	   *func = quote_qualified_identifier(get_namespace_name(get_func_namespace(p->on_expire)),
+												  get_func_name(p->on_expire));
+
+	(void) get_func_signature(p->on_expire, &argtypes, &nargs);
+	*by_keys = nargs == 1 && argtypes[0] == TEXTARRAYOID;
+	if (*by_keys)
+		return psprintf("SELECT %s($4)", func);
+	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t)::%s) FROM ONLY %s AS t WHERE t.ctid = ANY ($3)))",
+					func, ssw_stmt_relation(p->relid), ssw_stmt_relation(leaf));
+}
+
+/*
+ * The tids that rows have now, after a hook may have updated them: by key
+ * columns ($4, $5, … as text[]), or null when the relation has no key.
+ */
+char *
+ssw_stmt_find(const SswPolicy *p, Oid leaf)
+{
+	StringInfoData buf;
+	Oid			type;
+
+	if (p->nkeys == 0)
+		return NULL;
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t WHERE (", ssw_stmt_relation(leaf));
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%st.%s", i ? ", " : "", quote_identifier(p->key[i]));
+	appendStringInfoString(&buf, ") IN (SELECT * FROM ROWS FROM (");
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		type = get_atttype(p->relid, get_attnum(p->relid, p->key[i]));
+		appendStringInfo(&buf, "%spg_catalog.unnest($%d::pg_catalog.text[]::%s[])",
+						 i ? ", " : "", 4 + i, format_type_be_qualified(type));
+	}
+	appendStringInfoString(&buf, ") AS k)");
+	return buf.data;
+}
+
+/* Give the rows $3 one time to live from now ($1). */
+char *
+ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	return psprintf("UPDATE ONLY %s AS t SET %s WHERE t.ctid = ANY ($3) AND %s",
+					ssw_stmt_relation(leaf), p->repair_set, ssw_stmt_dead(p, phase));
+}
+
+/* Rows of $3 that are still there and dead; with lock, those nobody holds. */
+char *
+ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	char	   *columns = psprintf("t.ctid, %s, %s", p->key_text,
+								   c ? c->due : "NULL::pg_catalog.timestamptz");
+
+	if (lock)
+		return locked_rows(p, leaf, phase, columns, true);
+	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s",
+					columns, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+}
+
+/* Ask is_alive for the rows $3: ctid and answer. */
+char *
+ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	return psprintf("SELECT t.ctid, %s(%s) FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s",
+					quote_qualified_identifier(get_namespace_name(get_func_namespace(p->is_alive)),
+											   get_func_name(p->is_alive)),
+					p->key_text, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+}

@@ -1,0 +1,58 @@
+/*
+ * watch.h
+ *		The coordinator's picture of one policy.
+ */
+#ifndef SSW_WATCH_H
+#define SSW_WATCH_H
+
+#include "policy.h"
+#include "shmem.h"
+
+typedef struct SswWatch
+{
+	int			policy_id;
+	SswPolicy  *policy;			/* in the generation's memory context */
+	bool		runs;			/* no brake is on */
+	char		state[32];
+	char		reason[160];
+	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
+	bool		plain;			/* the coordinator may probe by itself */
+
+	TimestampTz next_look;
+	int			idle;			/* looks in a row that found nothing */
+	TimestampTz earliest;		/* earliest due time known, or 0 */
+	TimestampTz full_probe_at;	/* last probe without a lower bound */
+	bool		slow_probe;		/* that probe was slow: dead index entries */
+	char		low[2][SSW_CURSOR_LEN]; /* per clock, "" when none */
+	int			excluded;		/* dead rows the last pass left alone */
+
+	SswPass    *pass;			/* running, or null */
+	TimestampTz served_at;		/* when the pass was last given a worker */
+	uint64		request;		/* of CALL sweep, that the pass answers */
+	double		tokens;
+	double		backlog_tokens;
+	TimestampTz tokens_at;
+	int64		open_pass_id;	/* row of a throttled pass, to be continued */
+	TimestampTz open_pass_at;
+	SswPass		open_counts;	/* its counts so far */
+	bool		backlog_done;	/* clear backlog_before */
+} SswWatch;
+
+/* watch.c: brakes and probes; in a transaction */
+extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
+extern void ssw_watch_probe(SswWatch *w, TimestampTz now);
+extern void ssw_watch_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs);
+
+/* ledger.c: what the coordinator writes to our tables; in a transaction */
+extern void ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status);
+extern void ssw_ledger_abandon(void);
+extern void ssw_ledger_failed(SswWatch *w, const SswPass *pass);
+extern void ssw_ledger_succeeded(SswWatch *w);
+extern void ssw_ledger_fuse(SswWatch *w, const SswPass *pass);
+extern void ssw_ledger_hold(int policy_id, const char *reason);
+extern void ssw_ledger_restamp(const SswPolicy *p);
+extern void ssw_ledger_horizon(const SswPolicy *p, TimestampTz horizon, TimestampTz service);
+extern TimestampTz ssw_ledger_mark(bool write);
+extern void ssw_ledger_long_gap(void);
+
+#endif							/* SSW_WATCH_H */

@@ -1,0 +1,97 @@
+/*
+ * worker.c
+ *		The worker: waits for a pass, works on it, waits again.
+ *
+ * A dynamic background process connected to one database; the coordinator of
+ * that database puts a pass into its slot and sets its latch.  It decides
+ * nothing.  Shares its slot and the pass, under SswShared->lock.  It exits
+ * after worker_idle_timeout, when asked to, or when its database closes; a
+ * crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "bgw.h"
+#include "guc.h"
+#include "pass.h"
+#include "worker.h"
+
+PGDLLEXPORT void ssw_worker_main(Datum main_arg);
+
+/* Reload settings when asked; the flag is cleared before the file is read. */
+void
+ssw_worker_reload(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (!ConfigReloadPending)
+		return;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	SetConfigOption("synchronous_commit", ssw_guc_synchronous_commit_name(),
+					PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+static SswPass *
+assigned_pass(bool *leave)
+{
+	SswPass    *pass = NULL;
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MySswProc->database, false);
+	if (MySswProc->pass >= 0)
+		pass = &SswPasses[MySswProc->pass];
+	*leave = MySswProc->stop || MySswProc->terminating || d == NULL || d->closed > 0;
+	LWLockRelease(SswShared->lock);
+	return pass;
+}
+
+static void
+wait_for_work(void)
+{
+	static uint32 wait_event = 0;
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 Max(1, Min(ssw_worker_idle_timeout, 10000)),
+					 ssw_wait_event("SessionSweeperWorkerIdle", wait_event));
+	ResetLatch(MyLatch);
+}
+
+void
+ssw_worker_main(Datum main_arg)
+{
+	if (!ssw_bgw_attach(main_arg))
+		return;
+	ssw_bgw_connect(MySswProc->database);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	ssw_bgw_set_state(SSW_STATE_IDLE);
+
+	for (;;)
+	{
+		bool		leave;
+		SswPass    *pass;
+
+		ssw_worker_reload();
+		pass = assigned_pass(&leave);
+		if (pass && !leave)
+		{
+			ssw_bgw_set_state(SSW_STATE_BUSY);
+			ssw_pass_work(pass);
+			ssw_bgw_set_state(SSW_STATE_IDLE);
+			continue;
+		}
+		if (leave ||
+			TimestampDifferenceExceeds(MySswProc->state_since, GetCurrentTimestamp(),
+									   ssw_worker_idle_timeout))
+			break;
+		wait_for_work();
+	}
+}
