@@ -161,7 +161,6 @@ CREATE TABLE sweeper.service_mark (
 );
 INSERT INTO sweeper.service_mark (looked_at) VALUES (pg_catalog.clock_timestamp());
 
-SELECT pg_catalog.pg_extension_config_dump('sweeper.policy', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.policy_policy_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.policy_change', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.pass', '');

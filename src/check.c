@@ -131,7 +131,7 @@ static Verdict
 ask_safely(SswWork *w, const ItemPointerData *tid)
 {
 	volatile Verdict verdict = VERDICT_UNKNOWN;
-	int			code = ERRCODE_NO_DATA_FOUND;
+	volatile int code = ERRCODE_NO_DATA_FOUND;
 	const char *volatile message = "is_alive returned null";
 
 	MemoryContextReset(w->batch_cxt);

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "common/pg_prng.h"
 #include "utils/array.h"
 #include "utils/builtins.h"

@@ -156,12 +156,31 @@ wait_until_empty(Oid dboid)
 	ConditionVariableCancelSleep();
 }
 
+static ProcessUtility_hook_type
+next_hook(void)
+{
+	return prev_process_utility ? prev_process_utility : standard_ProcessUtility;
+}
+
+/* Run the command while the database is closed to us. */
+static void
+run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only_tree,
+		  ProcessUtilityContext context, ParamListInfo params,
+		  QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+{
+	PG_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
+	{
+		wait_until_empty(dboid);
+		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				ProcessUtilityContext context, ParamListInfo params,
 				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
 {
-	ProcessUtility_hook_type next = prev_process_utility ? prev_process_utility : standard_ProcessUtility;
 	Oid			dboid = InvalidOid;
 
 	switch (nodeTag(pstmt->utilityStmt))
@@ -178,16 +197,11 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	}
 	if (!OidIsValid(dboid))
 	{
-		next(pstmt, query, read_only_tree, context, params, env, dest, qc);
+		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
 		return;
 	}
 	add_closed(dboid, 1);
-	PG_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
-	{
-		wait_until_empty(dboid);
-		next(pstmt, query, read_only_tree, context, params, env, dest, qc);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
+	run_alone(dboid, pstmt, query, read_only_tree, context, params, env, dest, qc);
 	add_closed(dboid, -1);
 }
 

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_inherits.h"
@@ -170,7 +171,7 @@ cursor_datum(const SswClock *c, const char *text)
 				ioparam;
 
 	getTypeInputInfo(c->sort_type, &input, &ioparam);
-	return OidInputFunctionCall(input, unconstantify(char *, text), ioparam, -1);
+	return OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1);
 }
 
 /* Remember where the next chunk begins. */

@@ -22,6 +22,14 @@ ssw_sql_begin(void)
 		elog(ERROR, "could not connect to SPI");
 }
 
+/* For a procedure that may end the transaction. */
+void
+ssw_sql_begin_nonatomic(void)
+{
+	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+}
+
 void
 ssw_sql_end(void)
 {

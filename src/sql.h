@@ -8,6 +8,7 @@
 #include "executor/spi.h"
 
 extern void ssw_sql_begin(void);
+extern void ssw_sql_begin_nonatomic(void);
 extern void ssw_sql_end(void);
 
 extern uint64 ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values,

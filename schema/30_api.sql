@@ -1,0 +1,71 @@
+-- Brakes, and passes on request.
+
+CREATE FUNCTION sweeper.pause(policy text, reason text DEFAULT NULL, until timestamptz DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_pause';
+CREATE FUNCTION sweeper.pause_all(reason text DEFAULT NULL, until timestamptz DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_pause_all';
+CREATE FUNCTION sweeper.resume(policy text) RETURNS text[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_resume';
+CREATE FUNCTION sweeper.resume_all() RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_resume_all';
+CREATE FUNCTION sweeper.retry_row(policy text, key text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_retry_row';
+CREATE PROCEDURE sweeper.sweep(policy text, wait boolean DEFAULT true, timeout interval DEFAULT '10 min',
+                               force boolean DEFAULT false, INOUT pass bigint DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_sweep';
+
+COMMENT ON FUNCTION sweeper.pause IS
+'Stops a policy, at commit, until resume() or the given time; waits for the batch in flight. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
+COMMENT ON FUNCTION sweeper.pause_all IS
+'Stops every policy that the caller may pause, as pause() does.';
+COMMENT ON FUNCTION sweeper.resume IS
+'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. Errors: 42704 no such policy, 42501 not allowed.';
+COMMENT ON FUNCTION sweeper.resume_all IS
+'Lifts the brakes on every policy that the caller may resume.';
+COMMENT ON FUNCTION sweeper.retry_row IS
+'Tries a failed or quarantined row again at the next look. Errors: 02000 no such failed row, 42704 no such policy, 42501 not allowed.';
+COMMENT ON PROCEDURE sweeper.sweep IS
+'Runs a pass now, without rate limits when force is true, and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 25001 inside a block, 55000 when the policy is paused, held or disabled, 57014 not done in time.';
+
+CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, OUT state text, OUT policy_id int,
+    OUT "rows" bigint, OUT started_at timestamptz, OUT state_since timestamptz) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_process';
+CREATE FUNCTION sweeper._progress(OUT policy_id int, OUT pass bigint, OUT phase text, OUT started_at timestamptz,
+    OUT done bigint, OUT total bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint,
+    OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_progress';
+CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason text, OUT last_look timestamptz,
+    OUT next_look timestamptz, OUT oldest_due timestamptz, OUT stats_since timestamptz, OUT looks bigint, OUT passes bigint,
+    OUT batches bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint, OUT skipped bigint,
+    OUT failed_passes bigint, OUT fuse_trips bigint, OUT max_lag interval, OUT busy_seconds float8, OUT duration_histogram bigint[],
+    OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_policy';
+CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
+    OUT service_start timestamptz, OUT slots_short_since timestamptz) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_cluster';
+CREATE FUNCTION sweeper.stat_reset(policy text DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_reset';
+CREATE FUNCTION sweeper._library(OUT library text, OUT restart_needed boolean) RETURNS record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_version';
+CREATE FUNCTION sweeper.version(OUT library text, OUT sql text, OUT restart_needed boolean) RETURNS record
+LANGUAGE sql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
+    SELECT l.library, e.extversion, l.restart_needed OR l.library <> e.extversion
+    FROM sweeper._library() AS l, pg_catalog.pg_extension AS e WHERE e.extname = 'session_sweeper'
+$$;
+CREATE FUNCTION sweeper._announce() RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_announce';
+CREATE FUNCTION sweeper._monitor() RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
+CREATE FUNCTION sweeper._admin() RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
+
+COMMENT ON FUNCTION sweeper._process IS 'Processes of session_sweeper in the cluster, from shared memory; see view stat_process.';
+COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';
+COMMENT ON FUNCTION sweeper._policy IS 'Counters and state of the policies of this database, from shared memory; see views policy_status and stat_policy.';
+COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short.';
+COMMENT ON FUNCTION sweeper.stat_reset IS 'Sets the counters of a policy to zero, or of all when null. Errors: 55000 library not preloaded, 42704 no such policy, 42501 not allowed.';
+COMMENT ON FUNCTION sweeper._library IS 'Version of the loaded library, and whether it was loaded without preload.';
+COMMENT ON FUNCTION sweeper.version IS 'Versions of library and SQL; restart_needed when they differ or the library is not preloaded.';
+COMMENT ON FUNCTION sweeper._announce IS 'Tells the launcher, at commit, that this database has the extension; the extension script calls it.';
+COMMENT ON FUNCTION sweeper._monitor IS 'Whoever may execute it has access level monitor; see grant_access().';
+COMMENT ON FUNCTION sweeper._admin IS 'Whoever may execute it has access level admin; see grant_access().';

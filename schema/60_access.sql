@@ -1,0 +1,71 @@
+-- Who may see and do what.
+
+CREATE FUNCTION sweeper.grant_access(role regrole, level text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF role IS NULL OR level IS NULL THEN
+        RAISE EXCEPTION 'role and level must not be null' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF level NOT IN ('user', 'monitor', 'admin') THEN
+        RAISE EXCEPTION 'level must not be "%"', level USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Use one of "user", "monitor", "admin".';
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role);
+    EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
+        sweeper.failed_row, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
+        sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
+        sweeper._library(), sweeper.version(), sweeper.preview(text) TO %s', role);
+    IF level = 'monitor' THEN
+        EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor() TO %s', role);
+        RETURN;
+    END IF;
+    EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper.register, sweeper.alter_policy, sweeper.adopt, sweeper.unregister(text),
+        sweeper.pause(text, text, timestamptz), sweeper.resume(text), sweeper.pause_all(text, timestamptz), sweeper.resume_all(),
+        sweeper.retry_row(text, text), sweeper.stat_reset(text) TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep TO %s', role);
+    IF level = 'admin' THEN
+        EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor() TO %s', role);
+    END IF;
+END
+$$;
+CREATE FUNCTION sweeper.revoke_access(role regrole) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF role IS NULL THEN
+        RAISE EXCEPTION 'role must not be null' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA sweeper FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA sweeper FROM %s', role);
+    EXECUTE format('REVOKE ALL ON SCHEMA sweeper FROM %s', role);
+END
+$$;
+COMMENT ON FUNCTION sweeper.grant_access IS
+'Gives a role an access level: user (register and run policies on its own tables), monitor (see everything), admin (also pause, resume and limit any policy, but change no code). Run by the extension''s owner. Errors: 22023 unknown level.';
+COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role. Run by the extension''s owner.';
+
+ALTER TABLE sweeper.policy ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.policy_change ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.pass ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.cleanup_event ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.failed_row ENABLE ROW LEVEL SECURITY;
+CREATE POLICY visible ON sweeper.policy FOR SELECT
+    USING (pg_catalog.pg_has_role(owner, 'USAGE') OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+CREATE POLICY visible ON sweeper.policy_change FOR SELECT
+    USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+CREATE POLICY visible ON sweeper.pass FOR SELECT
+    USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+CREATE POLICY visible ON sweeper.cleanup_event FOR SELECT
+    USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+CREATE POLICY visible ON sweeper.failed_row FOR SELECT
+    USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+ALTER VIEW sweeper.policy_status SET (security_invoker = true);
+ALTER VIEW sweeper.stat_progress SET (security_invoker = true);
+ALTER VIEW sweeper.stat_process SET (security_invoker = true);
+ALTER VIEW sweeper.stat_policy SET (security_invoker = true);
+ALTER VIEW sweeper.problem SET (security_invoker = true);
+ALTER VIEW sweeper.stat_cleanup_daily SET (security_invoker = true);
+ALTER VIEW sweeper.stat_cleanup_lag SET (security_invoker = true);
+
+REVOKE ALL ON ALL ROUTINES IN SCHEMA sweeper FROM PUBLIC;
+SELECT sweeper._announce();

@@ -1,0 +1,419 @@
+/*
+ * api.c
+ *		SQL functions that change what a policy does now: pause, resume, sweep.
+ *
+ * Run in the caller's session.  Brakes are columns of sweeper.policy, written as
+ * the extension's owner after the caller's rights were checked, in the caller's
+ * transaction.  sweep posts a request to the coordinator through shared memory
+ * (SswPolicyShared, under SswShared->lock) and waits on a condition variable.
+ * A crash loses requests, never brakes.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "pgstat.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "guc.h"
+#include "identity.h"
+#include "lock.h"
+#include "rights.h"
+#include "shmem.h"
+#include "sql.h"
+
+PG_FUNCTION_INFO_V1(ssw_pause);
+PG_FUNCTION_INFO_V1(ssw_pause_all);
+PG_FUNCTION_INFO_V1(ssw_resume);
+PG_FUNCTION_INFO_V1(ssw_resume_all);
+PG_FUNCTION_INFO_V1(ssw_retry_row);
+PG_FUNCTION_INFO_V1(ssw_sweep);
+PG_FUNCTION_INFO_V1(ssw_announce);
+
+#define PRELOAD_LINE "shared_preload_libraries = 'session_sweeper'"
+
+static text *
+arg_text(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : PG_GETARG_TEXT_PP(n);
+}
+
+/* One statement on our tables, with the policy's id as $1; the caller's name is $2. */
+static uint64
+change(const SswPolicy *p, const char *sql, int nargs, Oid *more_types, Datum *more, const char *more_nulls)
+{
+	Oid			types[6] = {INT4OID, TEXTOID};
+	Datum		values[6] = {Int32GetDatum(p->id), CStringGetTextDatum(GetUserNameFromId(GetSessionUserId(), false))};
+	char		nulls[7] = "      ";
+	SswIdentity save;
+	uint64		n;
+
+	for (int i = 0; i < nargs; i++)
+	{
+		types[2 + i] = more_types[i];
+		values[2 + i] = more[i];
+		nulls[2 + i] = more_nulls[i];
+	}
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	n = ssw_sql_exec(sql, 2 + nargs, types, values, nulls, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	CommandCounterIncrement();
+	return n;
+}
+
+static void
+log_change(const SswPolicy *p, const char *what, const char *detail)
+{
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[2];
+
+	values[0] = CStringGetTextDatum(what);
+	values[1] = detail ? CStringGetTextDatum(detail) : (Datum) 0;
+	change(p, "INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
+		   " SELECT policy_id, policy, $2, $3, pg_catalog.jsonb_build_object('detail', $4)"
+		   " FROM sweeper.policy WHERE policy_id = $1", 2, types, values, detail ? "  " : " n");
+}
+
+static void
+pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
+{
+	Oid			types[] = {TEXTOID, TIMESTAMPTZOID};
+	Datum		values[2] = {0};
+	char		nulls[3] = "  ";
+
+	if (PG_ARGISNULL(reason))
+		nulls[0] = 'n';
+	else
+		values[0] = PG_GETARG_DATUM(reason);
+	if (PG_ARGISNULL(until))
+		nulls[1] = 'n';
+	else
+		values[1] = PG_GETARG_DATUM(until);
+	if (!PG_ARGISNULL(until) && PG_GETARG_TIMESTAMPTZ(until) <= GetCurrentTimestamp())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("until must be in the future")));
+	ssw_lock_policy_exclusive(p->id);
+	change(p, "UPDATE sweeper.policy SET paused_at = pg_catalog.clock_timestamp(), paused_by = $2,"
+		   " paused_reason = $3, paused_until = $4 WHERE policy_id = $1", 2, types, values, nulls);
+	log_change(p, "pause", PG_ARGISNULL(reason) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(reason)));
+	ssw_shmem_policies_changed();
+}
+
+/* pause(policy, reason, until): waits for the batch in flight. */
+Datum
+ssw_pause(PG_FUNCTION_ARGS)
+{
+	pause_one(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
+	PG_RETURN_VOID();
+}
+
+/* pause_all(reason, until): every policy the caller may pause. */
+Datum
+ssw_pause_all(PG_FUNCTION_ARGS)
+{
+	List	   *all = ssw_policy_load_all();
+	ListCell   *lc;
+
+	foreach(lc, all)
+		if (ssw_rights_have(lfirst(lc), SSW_RIGHT_ADMIN))
+			pause_one(lfirst(lc), fcinfo, 0, 1);
+	PG_RETURN_VOID();
+}
+
+static void
+lift(ArrayBuildState **names, const char *name)
+{
+	*names = accumArrayResult(*names, CStringGetTextDatum(name), false, TEXTOID, CurrentMemoryContext);
+}
+
+/* The relation's present owner, when it is not the one the policy knows. */
+static bool
+owner_changed(const SswPolicy *p)
+{
+	Oid			type = OIDOID;
+	Datum		value = ObjectIdGetDatum(p->relid);
+	bool		changed = false;
+	bool		isnull;
+
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT relowner FROM pg_catalog.pg_class WHERE oid = $1", 1, &type, &value, NULL, true, 1) > 0)
+		changed = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) != p->owner;
+	ssw_sql_end();
+	return changed;
+}
+
+/* After a restore: the objects of the same names, in this cluster. */
+static void
+find_again(const SswPolicy *p)
+{
+	if (change(p, "UPDATE sweeper.policy AS p SET relid = c.oid, owner = c.relowner,"
+			   " owner_name = pg_catalog.pg_get_userbyid(c.relowner), database = d.oid,"
+			   " system_identifier = (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
+			   " on_expire = pg_catalog.to_regprocedure(p.on_expire_name), is_alive = pg_catalog.to_regprocedure(p.is_alive_name),"
+			   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum), '{}') FROM pg_catalog.pg_attribute AS a"
+			   " WHERE a.attrelid = c.oid AND p.columns ? a.attname::pg_catalog.text), held_reason = NULL, held_at = NULL,"
+			   " horizon = NULL, horizon_service = NULL"
+			   " FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d WHERE p.policy_id = $1 AND $2 IS NOT NULL"
+			   " AND c.oid = pg_catalog.to_regclass(p.relation) AND d.datname = pg_catalog.current_database()",
+			   0, NULL, NULL, NULL) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("cannot resume policy \"%s\": relation %s does not exist", p->name, p->relation),
+				 errhint("Create the relation, or SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name))));
+}
+
+static void
+resume_one(SswPolicy *p, ArrayBuildState **names)
+{
+	bool		confirm;
+
+	ssw_lock_policy_exclusive(p->id);
+	if (p->paused_at != 0)
+		lift(names, "paused");
+	if (p->held_reason && strcmp(p->held_reason, "restored") == 0)
+	{
+		find_again(p);
+		lift(names, "restored");
+	}
+	else if (p->held_reason)
+		lift(names, p->held_reason);
+	if (p->fuse_until > GetCurrentTimestamp())
+		lift(names, "fuse");
+	if (p->failures > 0)
+		lift(names, p->broken ? "broken" : "failing");
+	confirm = owner_changed(p);
+	if (confirm)
+	{
+		if (change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
+				   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND c.oid = p.relid"
+				   " AND pg_catalog.pg_has_role($2, c.relowner, 'USAGE')", 0, NULL, NULL, NULL) > 0)
+			lift(names, "owner");
+	}
+	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
+		lift(names, "quarantine");
+	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
+		   " backlog_before = CASE WHEN held_reason IS NOT NULL THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
+		   " held_reason = NULL, held_at = NULL, fuse_at = CASE WHEN fuse_until > pg_catalog.clock_timestamp()"
+		   " THEN pg_catalog.clock_timestamp() ELSE fuse_at END, fuse_until = NULL, fuse_detail = NULL,"
+		   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
+		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL);
+	log_change(p, "resume", NULL);
+	ssw_shmem_policies_changed();
+}
+
+/* The owner of the relation as it is now may always resume. */
+static bool
+owns_relation_now(const SswPolicy *p)
+{
+	return get_rel_name(p->relid) != NULL && object_ownercheck(RelationRelationId, p->relid, GetUserId());
+}
+
+/* resume(policy) → the brakes it lifted. */
+Datum
+ssw_resume(PG_FUNCTION_ARGS)
+{
+	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	SswPolicy  *p = PG_ARGISNULL(0) ? NULL : ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
+
+	if (p == NULL || !owns_relation_now(p))
+		p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
+	resume_one(p, &names);
+	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
+}
+
+/* resume_all(): every policy the caller may resume. */
+Datum
+ssw_resume_all(PG_FUNCTION_ARGS)
+{
+	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	List	   *all = ssw_policy_load_all();
+	ListCell   *lc;
+
+	foreach(lc, all)
+		if (ssw_rights_have(lfirst(lc), SSW_RIGHT_ADMIN))
+			resume_one(lfirst(lc), &names);
+	PG_RETURN_VOID();
+}
+
+/* retry_row(policy, key): try a failed row again at the next look. */
+Datum
+ssw_retry_row(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
+	Oid			type = TEXTOID;
+	Datum		key;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("key must not be null")));
+	key = PG_GETARG_DATUM(1);
+	if (change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
+			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND key = $3", 1, &type, &key, " ") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_NO_DATA_FOUND),
+				 errmsg("policy \"%s\" has no failed row with that key", p->name),
+				 errhint("SELECT key FROM sweeper.failed_row WHERE policy = %s;", quote_literal_cstr(p->name))));
+	ssw_shmem_policies_changed();
+	PG_RETURN_VOID();
+}
+
+/* Say why a policy cannot be swept now, if it cannot. */
+static void
+check_can_sweep(const SswPolicy *p)
+{
+	const char *why = NULL;
+
+	ssw_shmem_require();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot sweep on a standby"), errhint("Call it on the primary.")));
+	if (!ssw_enabled)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot sweep: \"session_sweeper.enabled\" is off"),
+				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
+	if (p->paused_at != 0)
+		why = "paused";
+	else if (p->held_reason)
+		why = psprintf("held: %s", p->held_reason);
+	else if (p->fuse_until > GetCurrentTimestamp())
+		why = "held by its fuse";
+	if (why)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot sweep policy \"%s\": it is %s", p->name, why),
+				 errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+}
+
+static uint64
+post_request(int policy_id, bool force)
+{
+	SswPolicyShared *s;
+	uint64		mine;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
+	mine = s ? ++s->requested : 0;
+	if (s)
+	{
+		s->request_force = s->request_force || force;
+		ssw_shmem_database(MyDatabaseId, true);
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+	if (mine == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("more than %d policies have counters in shared memory", SSW_MAX_POLICIES)));
+	return mine;
+}
+
+static bool
+request_done(int policy_id, uint64 mine, int64 *pass_id)
+{
+	SswPolicyShared *s;
+	bool		done;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	done = s == NULL || s->completed >= mine;
+	*pass_id = s && s->request_found ? s->last_pass_id : 0;
+	LWLockRelease(SswShared->lock);
+	return done;
+}
+
+/* Wait on the latch, without a snapshot, until the coordinator has answered. */
+static int64
+wait_for_pass(int policy_id, uint64 mine, int64 timeout_us)
+{
+	static uint32 wait_event = 0;
+	TimestampTz until = GetCurrentTimestamp() + timeout_us;
+	int64		pass_id;
+
+	ConditionVariablePrepareToSleep(&SswShared->request_cv);
+	while (!request_done(policy_id, mine, &pass_id))
+	{
+		long		left = (until - GetCurrentTimestamp()) / 1000;
+
+		if (left <= 0)
+		{
+			ConditionVariableCancelSleep();
+			ereport(ERROR,
+					(errcode(ERRCODE_QUERY_CANCELED),
+					 errmsg("the pass did not end within the timeout"),
+					 errdetail("It goes on in the background."),
+					 errhint("See sweeper.stat_progress.")));
+		}
+		(void) ConditionVariableTimedSleep(&SswShared->request_cv, Min(left, 1000),
+										   ssw_wait_event("SessionSweeperSweep", wait_event));
+	}
+	ConditionVariableCancelSleep();
+	return pass_id;
+}
+
+/* CALL sweep(policy, wait, timeout, force, INOUT pass). */
+Datum
+ssw_sweep(PG_FUNCTION_ARGS)
+{
+	CallContext *context = (CallContext *) fcinfo->context;
+	bool		wait = PG_ARGISNULL(1) || PG_GETARG_BOOL(1);
+	bool		force = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
+	SswPolicy  *p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
+	Interval   *timeout = PG_ARGISNULL(2) ? NULL : PG_GETARG_INTERVAL_P(2);
+	int64		timeout_us = timeout ? timeout->time + timeout->day * USECS_PER_DAY + timeout->month * 30 * USECS_PER_DAY :
+		10 * USECS_PER_MINUTE;
+	int			policy_id = p->id;
+	int64		pass_id = 0;
+	uint64		mine;
+	TupleDesc	desc;
+	Datum		value;
+	bool		isnull;
+
+	check_can_sweep(p);
+	if (wait && (context == NULL || !IsA(context, CallContext) || context->atomic))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("sweep cannot wait inside a transaction block"),
+				 errhint("Call it outside of one, or CALL sweeper.sweep(%s, wait => false).", quote_literal_cstr(p->name))));
+	if (wait)
+	{
+		ssw_sql_begin_nonatomic();
+		SPI_commit();
+		SPI_finish();
+		/* the transaction that SPI_commit() began has no snapshot yet */
+		mine = post_request(policy_id, force);
+		pass_id = wait_for_pass(policy_id, mine, timeout_us);
+	}
+	else
+		(void) post_request(policy_id, force);
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	value = Int64GetDatum(pass_id);
+	isnull = pass_id == 0;
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), &value, &isnull)));
+}
+
+/* _announce(): tell the launcher, at commit, that this database takes part. */
+Datum
+ssw_announce(PG_FUNCTION_ARGS)
+{
+	if (!ssw_shmem_available())
+		ereport(WARNING,
+				(errmsg("session_sweeper does not run in this server yet"),
+				 errhint("Set \"%s\" in postgresql.conf and restart the server.", PRELOAD_LINE)));
+	ssw_shmem_extension_created();
+	PG_RETURN_VOID();
+}

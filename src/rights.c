@@ -1,0 +1,69 @@
+/*
+ * rights.c
+ *		Who may do what to a policy.
+ *
+ * Runs in the caller's session; shares nothing.  An access level is the right
+ * to execute a marker function, so that membership and pg_dump carry it.
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "miscadmin.h"
+#include "parser/parse_func.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+#include "rights.h"
+
+static bool
+has_level(const char *marker)
+{
+	List	   *name = list_make2(makeString(SSW_SCHEMA), makeString(pstrdup(marker)));
+	Oid			func = LookupFuncName(name, 0, NULL, true);
+
+	return OidIsValid(func) &&
+		DatumGetBool(DirectFunctionCall2(has_function_privilege_id, ObjectIdGetDatum(func),
+										 CStringGetTextDatum("EXECUTE")));
+}
+
+/* May the current user do this to the policy? */
+bool
+ssw_rights_have(const SswPolicy *p, SswRight right)
+{
+	if (has_privs_of_role(GetUserId(), p->owner))
+		return true;
+	switch (right)
+	{
+		case SSW_RIGHT_SEE:
+			return has_level("_monitor") || has_level("_admin");
+		case SSW_RIGHT_ADMIN:
+			return has_level("_admin");
+		case SSW_RIGHT_OWNER:
+			break;
+	}
+	return false;
+}
+
+/* The policy of that name, or an error when it is not there or not allowed. */
+SswPolicy *
+ssw_rights_policy(text *name, SswRight right)
+{
+	SswPolicy  *p;
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
+	p = ssw_policy_find(text_to_cstring(name), false);
+	if (!ssw_rights_have(p, right))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for policy \"%s\"", p->name),
+				 errdetail("It belongs to role \"%s\".", p->owner_name),
+				 right == SSW_RIGHT_OWNER ? errhint("Call as a member of that role.") :
+				 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
+						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)),
+						 right == SSW_RIGHT_SEE ? "monitor" : "admin")));
+	return p;
+}

@@ -1,0 +1,20 @@
+/*
+ * rights.h
+ *		Who may do what to a policy.
+ */
+#ifndef SSW_RIGHTS_H
+#define SSW_RIGHTS_H
+
+#include "policy.h"
+
+typedef enum SswRight
+{
+	SSW_RIGHT_SEE,				/* owner, monitor, admin */
+	SSW_RIGHT_ADMIN,			/* owner, admin */
+	SSW_RIGHT_OWNER				/* owner of the relation only */
+} SswRight;
+
+extern bool ssw_rights_have(const SswPolicy *p, SswRight right);
+extern SswPolicy *ssw_rights_policy(text *name, SswRight right);
+
+#endif							/* SSW_RIGHTS_H */
