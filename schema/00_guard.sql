@@ -6,7 +6,9 @@ BEGIN
     IF EXISTS (SELECT FROM pg_catalog.pg_depend d
                WHERE d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass
                  AND d.refobjid = (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = 'sweeper')
+                 AND d.classid <> 'pg_catalog.pg_extension'::pg_catalog.regclass
                  AND d.deptype = 'n')
+       OR (SELECT n.nspacl FROM pg_catalog.pg_namespace n WHERE n.nspname = 'sweeper') IS NOT NULL
        OR (SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'sweeper')
           IS DISTINCT FROM (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
     THEN

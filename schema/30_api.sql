@@ -25,7 +25,7 @@ COMMENT ON FUNCTION sweeper.resume_all IS
 COMMENT ON FUNCTION sweeper.retry_row IS
 'Tries a failed or quarantined row again at the next look. Errors: 02000 no such failed row, 42704 no such policy, 42501 not allowed.';
 COMMENT ON PROCEDURE sweeper.sweep IS
-'Runs a pass now, without rate limits when force is true, and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 25001 inside a block, 55000 when the policy is paused, held or disabled, 57014 not done in time.';
+'Runs a pass now, without rate limits (with force, also past the fuse), and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 25001 inside a block, 55000 when the policy is paused, held or disabled, 57014 not done in time.';
 
 CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, OUT state text, OUT policy_id int,
     OUT "rows" bigint, OUT started_at timestamptz, OUT state_since timestamptz) RETURNS SETOF record

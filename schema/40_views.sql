@@ -94,7 +94,7 @@ UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due, format('The oldest dead row is %s late.', date_trunc('second', now() - s.oldest_due)),
        format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
-WHERE s.oldest_due < now() - p.max_lag AND s.state IN ('waiting', 'running')
+WHERE s.oldest_due < now() - p.max_lag AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running')
 UNION ALL
 SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows failed for good; the last error: %s', count(*), max(f.message)),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', f.policy)

@@ -166,12 +166,11 @@ sample(SswPolicy *p, SswPreview *v, List *leaves)
 }
 
 static void
-sample_keys(SswPolicy *p, SswPreview *v, List *leaves)
+sample_keys(SswPolicy *p, SswPreview *v, List *leaves, MemoryContext cxt)
 {
 	Oid			types[5];
 	Datum		values[5];
-	ArrayBuildState *keys = initArrayResult(TEXTOID, CurrentMemoryContext, false);
-	MemoryContext cxt = CurrentMemoryContext;
+	ArrayBuildState *keys = initArrayResult(TEXTOID, cxt, false);
 
 	if (leaves != NIL)
 	{
@@ -288,14 +287,17 @@ ssw_advice_preview(SswPolicy *p)
 			missing = create_index(p, 0);
 	}
 	v->cascade_rows = cascade_rows(p, &child);
-	MemoryContextSwitchTo(cxt);
+	sample_keys(p, v, leaves, cxt);
 	if (missing)
-		v->advice = lappend(v->advice, MemoryContextStrdup(cxt, missing));
+		missing = MemoryContextStrdup(cxt, missing);
 	if (child)
-		v->advice = lappend(v->advice, MemoryContextStrdup(cxt, child));
-	sample_keys(p, v, leaves);
-	v->sample_keys = PointerGetDatum(PG_DETOAST_DATUM_COPY(v->sample_keys));
+		child = MemoryContextStrdup(cxt, child);
 	ssw_sql_end();
+	/* SPI has its own context; what outlives it is made here */
+	if (missing)
+		v->advice = lappend(v->advice, missing);
+	if (child)
+		v->advice = lappend(v->advice, child);
 	ssw_identity_restore(&save);
 	if (v->exact && v->dead > v->rows)
 		v->rows = v->dead;

@@ -134,6 +134,8 @@ reload(TimestampTz now)
 		{
 			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
 			w->policy_id = p->id;
+			w->tokens = p->rate_limit;
+			w->backlog_tokens = p->backlog_rate;
 			w->tokens_at = now;
 			adopt_pass(w);
 		}
@@ -194,7 +196,7 @@ free_pass(void)
 
 /* Open a pass in shared memory; its row is written when it finds a row. */
 static void
-open_pass(SswWatch *w, TimestampTz now, bool forced)
+open_pass(SswWatch *w, TimestampTz now, bool requested, bool force)
 {
 	SswPolicy  *p = w->policy;
 	ConditionVariable cv;
@@ -214,7 +216,8 @@ open_pass(SswWatch *w, TimestampTz now, bool forced)
 		pass->database = MyDatabaseId;
 		pass->policy_id = p->id;
 		pass->policy_generation = generation;
-		pass->forced = forced;
+		pass->forced = requested;
+		pass->fuse_open = force;
 		pass->started_at = pass->now = pass->progress_at = now;
 		pass->soft_deadline = now + p->soft_limit_us;
 		pass->clock_cutoff[0] = cutoffs[0];
@@ -222,8 +225,8 @@ open_pass(SswWatch *w, TimestampTz now, bool forced)
 		pass->service_start = SswShared->service_start;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->fuse_exempt = Max(pass->backlog_before, p->fuse_at ? p->fuse_at - p->keep_for_us : 0);
-		pass->tokens = forced ? -1 : w->tokens;
-		pass->backlog_tokens = forced ? -1 : w->backlog_tokens;
+		pass->tokens = requested ? -1 : w->tokens;
+		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
 		pass->collector = -1;
 		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
 		if (w->open_pass_id != 0 && now - w->open_pass_at < p->soft_limit_us)
@@ -433,7 +436,7 @@ look(SswWatch *w, TimestampTz now)
 	}
 	if (due)
 	{
-		open_pass(w, now, force);
+		open_pass(w, now, request != 0, force);
 		w->request = w->pass ? request : 0;
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}

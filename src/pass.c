@@ -505,7 +505,7 @@ prepare(SswWork *w, MemoryContext cxt)
 
 	ssw_sql_start_transaction();
 	MemoryContextSwitchTo(cxt);
-	w->policy = ssw_policy_load(w->pass->policy_id);
+	w->target.policy = w->policy = ssw_policy_load(w->pass->policy_id);
 	if (w->policy)
 		rel = try_relation_open(w->policy->relid, AccessShareLock);
 	if (rel)

@@ -112,7 +112,7 @@ typedef struct SswPass
 	int			policy_id;
 	int64		pass_id;		/* 0 until the row in table pass is written */
 	uint64		policy_generation;
-	bool		forced;			/* CALL sweep: no rate limit */
+	bool		forced;			/* asked for by CALL sweep: no rate limit */
 	bool		fuse_open;		/* do not count for the fuse, or counted */
 	TimestampTz fuse_exempt;	/* rows due up to then do not count */
 	TimestampTz started_at;
