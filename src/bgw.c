@@ -143,9 +143,13 @@ free_slot(int code, Datum arg)
 			SswShared->launcher = -1;
 		d = ssw_shmem_database(MySswProc->database, false);
 		if (d && d->coordinator == me)
+		{
 			d->coordinator = -1;
-		if (d && d->coordinator >= 0 && SswProcs[d->coordinator].latch)
-			SetLatch(SswProcs[d->coordinator].latch);
+			if (code != 0)
+				d->next_due = 0;	/* it did not mean to leave */
+		}
+		if (d && d->coordinator >= 0)
+			ssw_shmem_wake_coordinator(d->oid);
 		MySswProc->state = SSW_STATE_FREE;
 		MySswProc->latch = NULL;
 		MySswProc->pid = 0;
@@ -265,8 +269,8 @@ ssw_bgw_set_state(SswProcState state)
 	{
 		leave_pass(MySswProc);
 		d = ssw_shmem_database(MySswProc->database, false);
-		if (d && d->coordinator >= 0 && SswProcs[d->coordinator].latch)
-			SetLatch(SswProcs[d->coordinator].latch);
+		if (d && d->coordinator >= 0)
+			ssw_shmem_wake_coordinator(d->oid);
 	}
 	LWLockRelease(SswShared->lock);
 }

@@ -143,7 +143,7 @@ reload(TimestampTz now)
 		if (!w->runs)
 			w->next_look = now;
 		ssw_watch_judge(w, now);
-		w->next_look = Min(w->next_look, now + p->check_every_us);
+		w->next_look = p->check_every_us == 0 ? DT_NOEND : Min(w->next_look, now + p->check_every_us);
 		publish(w);
 		MemoryContextSwitchTo(TopMemoryContext);
 		kept = lappend(kept, w);
@@ -351,7 +351,7 @@ close_pass(SswWatch *w, TimestampTz now)
 		ssw_ledger_fuse(w, &pass);
 	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
 		ssw_ledger_succeeded(w);
-	ssw_watch_judge(w, now);
+	ssw_watch_rejudge(w, now);
 	schedule_after(w, &pass, now);
 	if (request != 0 && pass.end != SSW_END_STOPPED)
 		complete_request(w, request, pass.pass_id);
@@ -398,6 +398,19 @@ pending_request(SswWatch *w, bool *force)
 	return request;
 }
 
+/* The relation cannot even be looked at: back off as after a failed pass. */
+static void
+probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
+{
+	SswPass    *pass = palloc0(sizeof(SswPass));
+
+	pass->sqlerrcode = error->sqlerrcode;
+	strlcpy(pass->message, error->message ? error->message : "unknown error", SSW_MESSAGE_LEN);
+	ssw_ledger_failed(w, pass);
+	ssw_watch_rejudge(w, now);
+	publish(w);
+}
+
 /* Look at one policy if it is time, or somebody asked for it. */
 static void
 look(SswWatch *w, TimestampTz now)
@@ -422,8 +435,15 @@ look(SswWatch *w, TimestampTz now)
 	if (!due)
 	{
 		SswPolicyShared *s;
+		ErrorData  *error = ssw_watch_probe(w, now);
 
-		ssw_watch_probe(w, now);
+		if (error)
+		{
+			probe_failed(w, error, now);
+			if (request)
+				complete_request(w, request, 0);
+			return;
+		}
 		due = w->earliest != 0 && w->earliest <= now;
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
@@ -597,6 +617,20 @@ next_wakeup(TimestampTz now)
 	return next;
 }
 
+/* How often this coordinator was woken up to now. */
+static uint64
+wakeups(void)
+{
+	SswDatabase *d;
+	uint64		n;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	n = d ? d->wakeups : 0;
+	LWLockRelease(SswShared->lock);
+	return n;
+}
+
 /* Is it time to go?  Also when another database waits and nothing is due. */
 static bool
 must_leave(TimestampTz now, TimestampTz next)
@@ -733,6 +767,7 @@ ssw_coordinator_main(Datum main_arg)
 	{
 		TimestampTz next;
 		TimestampTz now;
+		uint64		seen = wakeups();
 
 		ssw_worker_reload();
 		MemoryContextSwitchTo(round_cxt);
@@ -743,6 +778,8 @@ ssw_coordinator_main(Datum main_arg)
 		now = GetCurrentTimestamp();
 		if (next == 0 || must_leave(now, next))
 			break;
+		if (wakeups() != seen)
+			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Max(1, (next - now + 999) / 1000),
 						 ssw_wait_event("SessionSweeperCoordinatorMain", wait_event));

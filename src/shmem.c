@@ -248,6 +248,7 @@ ssw_shmem_wake_coordinator(Oid dboid)
 
 	if (d == NULL)
 		return;
+	d->wakeups++;
 	if (d->coordinator >= 0 && SswProcs[d->coordinator].latch)
 		SetLatch(SswProcs[d->coordinator].latch);
 	else

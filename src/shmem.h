@@ -47,6 +47,8 @@ typedef struct SswDatabase
 	TimestampTz not_before;		/* back-off after a failed start */
 	int			start_failures;
 	uint64		policy_generation;	/* bumped by commits that change policies */
+	uint64		wakeups;		/* of its coordinator: a lock wait inside the
+								 * server swallows a latch, this stays */
 	char		problem[128];	/* why it idles, for the view; "" when it does
 								 * not */
 } SswDatabase;

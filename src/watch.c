@@ -170,9 +170,20 @@ row_brake(SswWatch *w, TimestampTz now)
 	return false;
 }
 
+/* Judge again what a pass may have changed: failures, fuse. */
+void
+ssw_watch_rejudge(SswWatch *w, TimestampTz now)
+{
+	if (!w->runs)
+		return;
+	strlcpy(w->state, "waiting", sizeof(w->state));
+	w->reason[0] = '\0';
+	(void) row_brake(w, now);
+}
+
 /*
  * Decide whether the policy may run now, and why not.  The policy struct was
- * just loaded.
+ * just loaded; fragments are built in CurrentMemoryContext, which lives as long.
  */
 void
 ssw_watch_judge(SswWatch *w, TimestampTz now)
@@ -264,8 +275,8 @@ probe_leaf(SswWatch *w, Oid leaf, int i, bool low, char *first)
  * Find the earliest time at which a row of a plain policy is due; w->earliest
  * is 0 when it has no rows.  One index probe a leaf and clock.
  */
-void
-ssw_watch_probe(SswWatch *w, TimestampTz now)
+static void
+probe(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
 	bool		low = w->slow_probe && now - w->full_probe_at < FULL_PROBE_US;
@@ -309,4 +320,36 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 		for (int i = 0; i < 2; i++)
 			strlcpy(w->low[i], first[i], SSW_CURSOR_LEN);
 	}
+}
+
+/*
+ * Probe; an error of the relation's (an index expression, a dropped column) is
+ * returned, and is the policy's failure, not the coordinator's.
+ */
+ErrorData *
+ssw_watch_probe(SswWatch *w, TimestampTz now)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	MemoryContext cxt = CurrentMemoryContext;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		probe(w, now);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		disable_timeout(STATEMENT_TIMEOUT, false);
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	return error;
 }

@@ -40,7 +40,8 @@ typedef struct SswWatch
 
 /* watch.c: brakes and probes; in a transaction */
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
-extern void ssw_watch_probe(SswWatch *w, TimestampTz now);
+extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
+extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
 extern void ssw_watch_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs);
 
 /* ledger.c: what the coordinator writes to our tables; in a transaction */

@@ -26,7 +26,7 @@ private_folder() {
     # A socket's path has at most 107 bytes, so the folder's must be short.
     local base=${TMPDIR:-/tmp}
     [ ${#base} -le 60 ] || base=/tmp
-    private=$(mktemp -d "$base/sweeper.XXXXXX")
+    private=$(mktemp -d "$base/sweeper.XXXXXXXX")
     trap private_cleanup EXIT
     trap 'exit 129' HUP
     trap 'exit 130' INT
