@@ -32,7 +32,7 @@ SELECT sweeper.register('ok', deadline => 'd', filter => 'true) OR (SELECT true'
 SELECT sweeper.register('ok', deadline => 'd', filter => 'true); DROP TABLE ok; SELECT (true');
 SELECT sweeper.register('ok', deadline => 'd', filter => 'id IN (SELECT 1)');
 SELECT sweeper.register('ok', deadline => 'd', filter => 'random() < 2');
-SELECT sweeper.register('ok', deadline => 'clock_timestamp() + d - d');
+SELECT sweeper.register('ok', deadline => 'd + (clock_timestamp() - clock_timestamp())');
 SELECT sweeper.register('ok', deadline => 'd', lock_timeout => '5 s');
 SELECT sweeper.register('ok', deadline => 'd', heartbeats => true);
 SELECT sweeper.register('ok', deadline => 'd', policy => 'sweeper.mine');

@@ -51,7 +51,7 @@ ssw_clock_candidates(Relation rel, const char *sql, Oid type)
 	else
 		appendStringInfo(&q, "SELECT 'The newest value is ' || v || ': ' || (SELECT pg_catalog.string_agg(pg_catalog.format('%%s in %%s',"
 						 " CASE WHEN v / f NOT BETWEEN -60000000000 AND 9000000000000 THEN 'no date'"
-						 " ELSE (pg_catalog.timezone('UTC', pg_catalog.to_timestamp((v / f)::pg_catalog.float8)))::pg_catalog.date::pg_catalog.text END, u), ', ')"
+						 " ELSE pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.to_timestamp((v / f)::pg_catalog.float8)), 'YYYY-MM-DD') END, u), ', ')"
 						 " FROM (VALUES ('s', 1.0), ('ms', 1000.0), ('us', 1000000.0)) AS c (u, f)) || '.'"
 						 " FROM (SELECT (%s)::pg_catalog.numeric AS v FROM %s AS t WHERE %s IS NOT NULL ORDER BY 1 DESC LIMIT 1) AS n",
 						 sql, ssw_stmt_relation(RelationGetRelid(rel)), sql);

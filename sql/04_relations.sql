@@ -1,0 +1,111 @@
+-- Every kind of table that can be swept.
+\set VERBOSITY terse
+SET client_min_messages = warning;
+-- partitioned: a live row that shares a ctid with a dead one in another leaf stays
+CREATE TABLE part (id int, grp int, d timestamptz, PRIMARY KEY (id, grp)) PARTITION BY LIST (grp);
+CREATE TABLE part_a PARTITION OF part FOR VALUES IN (1);
+CREATE TABLE part_b PARTITION OF part FOR VALUES IN (2) PARTITION BY RANGE (id);
+CREATE TABLE part_b1 PARTITION OF part_b FOR VALUES FROM (0) TO (100);
+CREATE INDEX ON part (d);
+INSERT INTO part SELECT i, 1, now() - '1 min'::interval FROM generate_series(1, 10) AS i;
+INSERT INTO part SELECT i, 2, now() + CASE WHEN i > 8 THEN '-1 min' ELSE '1 h' END::interval FROM generate_series(1, 10) AS i;
+SELECT state, dead_estimate FROM sweeper.register('part', deadline => 'd', check_every => '0');
+CALL sweeper.sweep('part');
+SELECT grp, count(*), max(id) FROM part GROUP BY grp;
+SELECT key FROM sweeper.cleanup_event WHERE policy = 'part' AND key LIKE '%,2)' ORDER BY key;
+-- inherited
+CREATE TABLE mother (id int PRIMARY KEY, d timestamptz);
+CREATE TABLE child (extra text) INHERITS (mother);
+INSERT INTO mother VALUES (1, now() - '1 min'::interval), (2, now() + '1 h'::interval);
+INSERT INTO child VALUES (3, now() - '1 min'::interval), (4, now() + '1 h'::interval);
+SELECT state FROM sweeper.register('mother', deadline => 'd', check_every => '0');
+CALL sweeper.sweep('mother');
+SELECT id FROM mother ORDER BY id;
+-- no key: by physical row
+CREATE UNLOGGED TABLE nokey (v int, d timestamptz);
+INSERT INTO nokey SELECT 7, now() + CASE WHEN i <= 3 THEN '-1 min' ELSE '1 h' END::interval FROM generate_series(1, 5) AS i;
+SELECT state FROM sweeper.register('nokey', deadline => 'd', check_every => '0');
+CALL sweeper.sweep('nokey');
+SELECT count(*) FROM nokey;
+SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'nokey' AND key LIKE '(0,%';
+-- children: cascade, set null, restrict; deferred constraints; generated columns
+CREATE TABLE top (id int PRIMARY KEY, d timestamptz, g int GENERATED ALWAYS AS (id * 2) STORED);
+CREATE TABLE gone (id int REFERENCES top ON DELETE CASCADE);
+CREATE TABLE nulled (id int REFERENCES top ON DELETE SET NULL DEFERRABLE INITIALLY DEFERRED);
+CREATE TABLE guard (id int REFERENCES top DEFERRABLE INITIALLY DEFERRED);
+INSERT INTO top SELECT i, now() + CASE WHEN i <= 3 THEN '-1 min' ELSE '1 h' END::interval FROM generate_series(1, 5) AS i;
+INSERT INTO gone SELECT i FROM generate_series(1, 5) AS i;
+INSERT INTO nulled SELECT i FROM generate_series(1, 5) AS i;
+INSERT INTO guard VALUES (2);
+SELECT state FROM sweeper.register('top', deadline => 'd', check_every => '0', capture => '{g}');
+CALL sweeper.sweep('top');
+SELECT id FROM top ORDER BY id;
+SELECT count(*) FROM gone;
+SELECT count(*) FILTER (WHERE id IS NULL) AS nulled FROM nulled;
+SELECT key, state, class, sqlstate, attempts FROM sweeper.failed_row WHERE policy = 'top';
+SELECT key, metadata FROM sweeper.cleanup_event WHERE policy = 'top' ORDER BY key;
+-- the guard gone, the row goes
+DELETE FROM guard;
+SELECT sweeper.retry_row('top', '2');
+CALL sweeper.sweep('top');
+SELECT id FROM top ORDER BY id;
+SELECT count(*) FROM sweeper.failed_row WHERE policy = 'top';
+-- row security, forced, hides nothing from the sweep of the owner's table
+CREATE ROLE regress_sweep_owner;
+GRANT CREATE ON SCHEMA public TO regress_sweep_owner;
+SELECT sweeper.grant_access('regress_sweep_owner', 'user');
+SET ROLE regress_sweep_owner;
+CREATE TABLE rls (id int PRIMARY KEY, d timestamptz);
+ALTER TABLE rls ENABLE ROW LEVEL SECURITY;
+ALTER TABLE rls FORCE ROW LEVEL SECURITY;
+INSERT INTO rls SELECT 1, now() WHERE false;
+CREATE POLICY nobody ON rls USING (false) WITH CHECK (true);
+INSERT INTO rls VALUES (1, now() - '1 min'::interval), (2, now() + '1 h'::interval);
+SELECT count(*) FROM rls;
+SELECT state FROM sweeper.register('rls', deadline => 'd', check_every => '0');
+CALL sweeper.sweep('rls');
+RESET ROLE;
+SELECT id FROM rls;
+-- a trigger with an unqualified name sees the search_path of registration
+CREATE SCHEMA other;
+CREATE TABLE other.log (id int);
+CREATE TABLE other.trig (id int PRIMARY KEY, d timestamptz);
+CREATE FUNCTION other.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO log VALUES (OLD.id); RETURN OLD; END $$;
+CREATE TRIGGER note BEFORE DELETE ON other.trig FOR EACH ROW EXECUTE FUNCTION other.note();
+INSERT INTO other.trig VALUES (1, now() - '1 min'::interval);
+SET search_path = other, public;
+SELECT policy, relation FROM sweeper.register('trig', deadline => 'd', check_every => '0');
+RESET search_path;
+CALL sweeper.sweep('other.trig');
+SELECT * FROM other.log;
+-- a partition of somebody else is refused
+ALTER TABLE part_a OWNER TO regress_sweep_owner;
+SELECT sweeper.register('part', policy => 'again', deadline => 'd');
+-- renamed columns and tables are followed, dropped ones noticed, others go on
+ALTER TABLE mother RENAME COLUMN d TO due;
+ALTER TABLE mother RENAME TO parent;
+INSERT INTO parent VALUES (10, now() - '1 min'::interval);
+CALL sweeper.sweep('mother');
+SELECT id FROM parent ORDER BY id;
+DROP TABLE nokey;
+INSERT INTO parent VALUES (11, now() - '1 min'::interval);
+CALL sweeper.sweep('mother');
+CALL sweeper.sweep('nokey');
+SELECT policy, state, reason FROM sweeper.policy_status WHERE policy IN ('mother', 'nokey') ORDER BY policy;
+SELECT severity, policy, problem, detail FROM sweeper.problem WHERE policy = 'nokey';
+-- handed over: held until the new owner confirms
+ALTER TABLE parent OWNER TO regress_sweep_owner;
+ALTER TABLE child OWNER TO regress_sweep_owner;
+INSERT INTO parent VALUES (12, now() - '1 min'::interval);
+CALL sweeper.sweep('mother');
+SELECT id FROM parent WHERE id = 12;
+SELECT state, reason FROM sweeper.policy_status WHERE policy = 'mother';
+SELECT sweeper.resume('mother');
+CALL sweeper.sweep('mother');
+SELECT id FROM parent WHERE id = 12;
+SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
+DROP TABLE parent, child, part, gone, nulled, guard, top, rls;
+DROP SCHEMA other CASCADE;
+SELECT sweeper.revoke_access('regress_sweep_owner');
+REVOKE CREATE ON SCHEMA public FROM regress_sweep_owner;
+DROP ROLE regress_sweep_owner;

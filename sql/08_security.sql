@@ -1,0 +1,91 @@
+-- Code of a table's owner runs with the owner's rights, never more.
+SET client_min_messages = warning;
+CREATE ROLE regress_mallory;
+CREATE ROLE regress_watcher;
+CREATE ROLE regress_chief;
+GRANT CREATE ON SCHEMA public TO regress_mallory;
+-- without a level nothing is callable
+SET ROLE regress_mallory;
+SELECT sweeper.pause_all();
+RESET ROLE;
+SELECT sweeper.grant_access('regress_mallory', 'user');
+SELECT sweeper.grant_access('regress_watcher', 'monitor');
+SELECT sweeper.grant_access('regress_chief', 'admin');
+SELECT sweeper.grant_access('regress_chief', 'root');
+CREATE TABLE mine (id int PRIMARY KEY, d timestamptz);
+SET ROLE regress_mallory;
+SELECT sweeper.register('mine', deadline => 'd');
+CREATE TABLE evil (id int PRIMARY KEY, d timestamptz);
+CREATE TABLE seen (who text, path text, what text);
+INSERT INTO evil VALUES (1, now() - '1 min'::interval), (2, now() - '1 min'::interval);
+CREATE FUNCTION try(sql text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+    EXECUTE sql; RETURN 'succeeded'; EXCEPTION WHEN OTHERS THEN RETURN SQLSTATE; END $$;
+CREATE FUNCTION attack() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO public.seen SELECT current_user, current_setting('search_path'), what || ': ' || public.try(what) FROM unnest(ARRAY[
+        'ALTER ROLE regress_mallory SUPERUSER', 'SET ROLE postgres', 'SET SESSION AUTHORIZATION postgres', 'RESET SESSION AUTHORIZATION',
+        'INSERT INTO sweeper.cleanup_event (id, cleaned_at, policy_id, policy, relation, cleanup_type) VALUES (1, now(), 1, '''', '''', '''')',
+        'UPDATE sweeper.policy SET owner = 10', 'CREATE TEMP TABLE t (x int)', 'COPY public.seen TO PROGRAM ''true''',
+        'DECLARE c CURSOR WITH HOLD FOR SELECT 1', 'SET lock_timeout = ''1 h''', 'SELECT pg_advisory_lock(4711)']) AS what;
+    RETURN OLD; END $$;
+CREATE TRIGGER attack BEFORE DELETE ON evil FOR EACH ROW WHEN (OLD.id = 1) EXECUTE FUNCTION attack();
+SELECT state FROM sweeper.register('evil', deadline => 'd', check_every => '0');
+CALL sweeper.sweep('evil');
+SELECT * FROM seen;
+SELECT count(*) FROM evil;
+RESET ROLE;
+-- what it set and locked is gone
+SELECT rolsuper FROM pg_roles WHERE rolname = 'regress_mallory';
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory';
+-- an index expression, a filter function and a row-security policy run as the owner too
+SET ROLE regress_mallory;
+CREATE TABLE who (place text, name text);
+CREATE FUNCTION tell(place text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN
+    IF current_user <> 'regress_mallory' THEN RAISE EXCEPTION '% ran as %', place, current_user; END IF; RETURN true; END $$;
+CREATE FUNCTION tell_i(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+    IF current_user <> 'regress_mallory' THEN RAISE EXCEPTION 'index ran as %', current_user; END IF; RETURN $1; END $$;
+CREATE DOMAIN told AS timestamptz CHECK (tell('domain'));
+CREATE TABLE sly (id int PRIMARY KEY, d told, u int);
+CREATE INDEX ON sly (tell_i(u)) WHERE tell_i(1) = 1;
+ALTER TABLE sly ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sly FORCE ROW LEVEL SECURITY;
+CREATE POLICY p ON sly USING (tell('row security'));
+CREATE FUNCTION hook(text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM public.tell('hook'); END $$;
+INSERT INTO sly VALUES (1, now() - '1 min'::interval, 1), (2, now() + '1 h'::interval, 1);
+SELECT state FROM sweeper.register('sly', deadline => 'd', filter => 'tell(''filter'')', on_expire => 'hook(text[])', check_every => '0', action => 'update', set_clause => 'd = now() + ''1 h''::interval, u = u + 1');
+CALL sweeper.sweep('sly');
+SELECT id, u FROM sly ORDER BY id;
+SELECT policy, last_error FROM sweeper.policy_status WHERE last_error IS NOT NULL;
+RESET ROLE;
+-- a hook that somebody else owns is refused
+CREATE FUNCTION others_hook(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
+ALTER FUNCTION others_hook OWNER TO regress_chief;
+SET ROLE regress_mallory;
+SELECT sweeper.alter_policy('sly', on_expire => 'others_hook(text[])');
+-- each sees and changes its own
+RESET ROLE;
+SELECT state FROM sweeper.register('mine', deadline => 'd', check_every => '0');
+SET ROLE regress_mallory;
+SELECT policy FROM sweeper.policy_status ORDER BY policy;
+SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'evil';
+SELECT sweeper.pause('mine');
+SELECT sweeper.preview('mine');
+SELECT sweeper.unregister('mine');
+UPDATE sweeper.policy SET held_reason = NULL;
+SET ROLE regress_watcher;
+SELECT policy FROM sweeper.policy_status ORDER BY policy;
+SELECT sweeper.pause('mine');
+SET ROLE regress_chief;
+SELECT sweeper.pause('mine');
+SELECT sweeper.resume('mine');
+SELECT sweeper.alter_policy('mine', rate_limit => 100);
+SELECT sweeper.alter_policy('mine', filter => 'true');
+SELECT sweeper.unregister('mine');
+RESET ROLE;
+-- no function is PUBLIC's
+SELECT p.proname FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+WHERE p.pronamespace = 'sweeper'::regnamespace AND a.grantee = 0;
+SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
+SELECT sweeper.revoke_access(r::regrole) FROM unnest('{regress_mallory,regress_watcher,regress_chief}'::text[]) AS r;
+DROP OWNED BY regress_mallory, regress_watcher, regress_chief CASCADE;
+DROP TABLE mine;
+DROP ROLE regress_mallory, regress_watcher, regress_chief;
