@@ -24,6 +24,7 @@
 #include "utils/varlena.h"
 
 #include "clock.h"
+#include "identity.h"
 #include "policy.h"
 
 /* Seconds after 1970 beyond which an epoch is no timestamp any more. */
@@ -360,12 +361,8 @@ check_filter(SswPolicy *p, Relation rel)
 						format_type_be(type))));
 }
 
-/*
- * Fill the fragments of a policy.  Errors are those that a caller of register()
- * should see; the caller holds a lock on rel.
- */
-void
-ssw_clock_build(SswPolicy *p, Relation rel)
+static void
+build(SswPolicy *p, Relation rel)
 {
 	bool		activity = p->last_seen != NULL;
 	TimeValue	v = resolve(p, rel, activity ? "last_seen" : "deadline",
@@ -405,4 +402,19 @@ ssw_clock_build(SswPolicy *p, Relation rel)
 	p->repair_set = v.attnum && set_to ?
 		psprintf("%s = %s", quote_identifier(activity ? p->last_seen : p->deadline),
 				 from_timestamptz(&v, set_to, true)) : NULL;
+}
+
+/*
+ * Fill the fragments of a policy.  Errors are those that a caller of register()
+ * should see; the caller holds a lock on rel.  Names in expressions are those
+ * of the policy's own search_path.
+ */
+void
+ssw_clock_build(SswPolicy *p, Relation rel)
+{
+	SswIdentity save;
+
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	build(p, rel);
+	ssw_identity_restore(&save);
 }

@@ -294,6 +294,8 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 
 	w->idle = did ? 0 : w->idle + 1;
 	w->excluded = pass->excluded;
+	if (pass->end == SSW_END_DONE)
+		w->earliest = pass->next_due;
 	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
 		w->next_look = now;
 	else if (pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))

@@ -53,7 +53,7 @@ typedef struct NewFailure
 	char	   *key;
 	TimestampTz due;
 	bool		has_due;
-	char		class[16];
+	char		class[32];
 	int			sqlerrcode;
 	char	   *message;
 	int			blocker;

@@ -563,8 +563,8 @@ set_start(SswPolicy *p, SswPreview *v, const char *start)
 				(errmsg("policy \"%s\" is held: about %d %% of " INT64_FORMAT " rows are dead already",
 						p->name, (int) (v->sample_dead * 100), v->rows),
 				 errdetail("Nothing is removed until you confirm."),
-				 errhint("SELECT sweeper.resume(%s); drains them at %d rows a second.",
-						 quote_literal_cstr(p->name), p->backlog_rate)));
+				 errhint("SELECT sweeper.resume(%s); drains them%s.", quote_literal_cstr(p->name),
+						 p->backlog_rate > 0 ? psprintf(" at %d rows a second", p->backlog_rate) : "")));
 	}
 	values[0] = Int32GetDatum(p->id);
 	values[1] = BoolGetDatum(backlog);
