@@ -1,305 +1,513 @@
 /*
  * advice.c
- *		What a policy would find and cost, for register() and preview().
+ *		What a policy would find and cost now, and what would help it.
  *
- * Runs in the caller's session, in its transaction.  Everything that may run
- * the owner's code (filter, expressions, domains) is read as the relation's
- * owner.  Shares nothing; changes nothing.
+ * Runs in the backend that registers a policy or asks for a preview.  All that
+ * may run code of the relation's owner is read as that owner, in read-only
+ * statements; at most 100,000 entries or one second long each.  Shares and
+ * changes nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/table.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
+#include "funcapi.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "optimizer/plancat.h"
+#include "nodes/nodeFuncs.h"
+#include "portability/instr_time.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "advice.h"
-#include "clock.h"
+#include "expr.h"
 #include "identity.h"
-#include "pass.h"
+#include "index.h"
 #include "sql.h"
 #include "stmt.h"
 
-#define COUNT_MAX		100000
-#define SMALL_TABLE		50000
-#define SAMPLE_ROWS		1000
+#define MAX_ENTRIES		100000
+#define MAX_SECONDS		1.0
+#define SAMPLE_ROWS		10000
+#define FETCH_ROWS		1000
+/* guess of rows a second, where no rate says it */
+#define TYPICAL_RATE	20000
+
+/* What one stream of entries found. */
+typedef struct Tally
+{
+	int64		rows;			/* entries read */
+	int64		matched;		/* of these, selected by the filter */
+	int64		with_deadline;	/* of these, with a deadline */
+	int64		dead;
+	int64		absurd;
+	bool		complete;		/* neither limit was reached */
+} Tally;
+
+/* The smaller of the clocks' deadlines. */
+static char *
+due_sql(const SswPolicy *p)
+{
+	if (p->nclocks == 1)
+		return p->clock[0].due;
+	return psprintf("LEAST(%s, %s)", p->clock[0].due, p->clock[1].due);
+}
+
+/* Boolean over t and $1, never null: dead by any clock. */
+static char *
+dead_sql(const SswPolicy *p)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "COALESCE(");
+	for (int i = 0; i < p->nclocks; i++)
+		appendStringInfo(&buf, "%s(%s)", i ? " OR " : "", p->clock[i].predicate);
+	appendStringInfoString(&buf, ", false)");
+	if (p->on_null == SSW_NULL_EXPIRE)
+		appendStringInfo(&buf, " OR (%s)", p->null_predicate);
+	return buf.data;
+}
+
+static char *
+replace_param(const char *sql, const char *from, const char *to)
+{
+	StringInfoData buf;
+	const char *hit;
+
+	initStringInfo(&buf);
+	while ((hit = strstr(sql, from)) != NULL)
+	{
+		appendBinaryStringInfo(&buf, sql, hit - sql);
+		appendStringInfoString(&buf, to);
+		sql = hit + strlen(from);
+	}
+	appendStringInfoString(&buf, sql);
+	return buf.data;
+}
 
 /*
- * errdetail: what the newest value would mean in each unit or zone.  Called as
- * part of an ereport; reads as the relation's owner.
+ * Boolean over t and $2 (infinity): no deadline that anybody means.  A number
+ * too large for a time is one, unless it is the largest there is: "never".
  */
-int
-ssw_clock_candidates(Relation rel, const char *sql, Oid type)
+static char *
+absurd_sql(const SswPolicy *p)
 {
-	SswIdentity save;
-	StringInfoData q;
-	char	   *text = NULL;
+	StringInfoData buf;
 
-	initStringInfo(&q);
-	if (type == TIMESTAMPOID || type == DATEOID)
-		appendStringInfo(&q, "SELECT pg_catalog.format('The newest value is %%s; it is now %%s in UTC and %%s in %%s.', v,"
-						 " pg_catalog.date_trunc('second', pg_catalog.timezone('UTC', pg_catalog.now())),"
-						 " pg_catalog.date_trunc('second', pg_catalog.timezone(pg_catalog.current_setting('TimeZone'), pg_catalog.now())),"
-						 " pg_catalog.current_setting('TimeZone')) FROM (SELECT %s AS v FROM %s AS t WHERE %s IS NOT NULL"
-						 " ORDER BY 1 DESC LIMIT 1) AS n",
-						 sql, ssw_stmt_relation(RelationGetRelid(rel)), sql);
-	else
-		appendStringInfo(&q, "SELECT 'The newest value is ' || v || ': ' || (SELECT pg_catalog.string_agg(pg_catalog.format('%%s in %%s',"
-						 " CASE WHEN v / f NOT BETWEEN -60000000000 AND 9000000000000 THEN 'no date'"
-						 " ELSE pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.to_timestamp((v / f)::pg_catalog.float8)), 'YYYY-MM-DD') END, u), ', ')"
-						 " FROM (VALUES ('s', 1.0), ('ms', 1000.0), ('us', 1000000.0)) AS c (u, f)) || '.'"
-						 " FROM (SELECT (%s)::pg_catalog.numeric AS v FROM %s AS t WHERE %s IS NOT NULL ORDER BY 1 DESC LIMIT 1) AS n",
-						 sql, ssw_stmt_relation(RelationGetRelid(rel)), sql);
-	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
-	ssw_sql_begin();
-	if (ssw_sql_exec(q.data, 0, NULL, NULL, NULL, false, 1) > 0)
+	initStringInfo(&buf);
+	for (int i = 0; i < p->nclocks; i++)
 	{
-		char	   *value = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+		const SswClock *c = &p->clock[i];
 
-		text = value ? SPI_palloc(strlen(value) + 1) : NULL;
-		if (text)
-			strcpy(text, value);
+		appendStringInfo(&buf, "%sCOALESCE(CASE WHEN %s IS NULL THEN false WHEN pg_catalog.isfinite(%s)"
+						 " THEN %s NOT BETWEEN pg_catalog.now() - '1827 days'::interval"
+						 " AND pg_catalog.now() + '36525 days'::interval",
+						 i ? " OR " : "", c->due, c->due, c->due);
+		if (c->sort_type != TIMESTAMPTZOID && c->sort_type != TIMESTAMPOID && c->sort_type != DATEOID)
+			appendStringInfo(&buf, " ELSE %s < %s", c->sort, replace_param(c->bound, "$1", "$2"));
+		appendStringInfoString(&buf, " END, false)");
 	}
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	return errdetail("%s", text ? text : "The relation has no rows to judge by.");
+	return buf.data;
 }
 
-static void
-estimate_rows(SswPreview *v, List *leaves)
+static char *
+filter_sql(const SswPolicy *p)
 {
-	ListCell   *lc;
-
-	foreach(lc, leaves)
-	{
-		Relation	rel = table_open(lfirst_oid(lc), AccessShareLock);
-		BlockNumber pages;
-		double		tuples,
-					allvisible;
-
-		estimate_rel_size(rel, NULL, &pages, &tuples, &allvisible);
-		v->rows += (int64) tuples;
-		table_close(rel, NoLock);
-	}
+	return p->filter ? psprintf("COALESCE((%s), false)", p->filter) : "true";
 }
 
-static void
-clock_params(SswPolicy *p, Oid *types, Datum *values, int64 limit)
+static bool
+get_bool(HeapTuple tup, int col)
 {
-	types[0] = types[1] = TIMESTAMPTZOID;
-	types[2] = INT4OID;
-	types[3] = INT4OID;
-	types[4] = INT8OID;
-	memset(values, 0, 5 * sizeof(Datum));
-	values[0] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
-	values[1] = TimestampTzGetDatum(DT_NOBEGIN);
-	values[4] = Int64GetDatum(limit);
-}
-
-static void
-count_dead(SswPolicy *p, SswPreview *v, List *leaves)
-{
-	Oid			types[5];
-	Datum		values[5];
-	ListCell   *lc;
 	bool		isnull;
+	Datum		d = SPI_getbinval(tup, SPI_tuptable->tupdesc, col, &isnull);
 
-	foreach(lc, leaves)
-		for (int i = 0; i < p->nclocks && v->dead < COUNT_MAX; i++)
-		{
-			clock_params(p, types, values, COUNT_MAX - v->dead);
-			ssw_sql_exec(ssw_stmt_count(p, lfirst_oid(lc), SSW_PHASE_CLOCK_1 + i, false),
-						 5, types, values, "  nn ", false, 1);
-			v->dead += DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-		}
-	v->exact = v->dead < COUNT_MAX;
+	return !isnull && DatumGetBool(d);
 }
 
-/* Oldest and newest deadlines, and how many of them are dead or absurd. */
+/* Keep the keys of the oldest dead rows, oldest first. */
 static void
-sample(SswPolicy *p, SswPreview *v, List *leaves)
+remember_key(SswPreview *v, MemoryContext cxt, TimestampTz due, char *key)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	int			dead = 0;
-	int			absurd = 0;
-	ListCell   *lc;
+	int			at = v->nkeys;
 
-	foreach(lc, leaves)
+	if (key == NULL)
+		return;
+	while (at > 0 && v->key_due[at - 1] > due)
+		at--;
+	if (at >= SSW_PREVIEW_KEYS)
+		return;
+	if (v->nkeys < SSW_PREVIEW_KEYS)
+		v->nkeys++;
+	for (int i = v->nkeys - 1; i > at; i--)
 	{
-		char	   *rel = ssw_stmt_relation(lfirst_oid(lc));
-		char	   *filter = p->filter ? psprintf(" WHERE (%s)", p->filter) : "";
-		char	   *q = psprintf("SELECT %s FROM ONLY %s AS t%s LIMIT %d", p->clock[0].due, rel, filter,
-								 SAMPLE_ROWS);
-		uint64		n = ssw_sql_exec(q, 0, NULL, NULL, NULL, false, 0);
-
-		for (uint64 i = 0; i < n; i++)
-		{
-			bool		isnull;
-			TimestampTz due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[i],
-																SPI_tuptable->tupdesc, 1, &isnull));
-
-			if (isnull)
-				continue;
-			v->sampled++;
-			if (due + p->keep_for_us <= now || TIMESTAMP_IS_NOBEGIN(due))
-				dead++;
-			if (TIMESTAMP_IS_NOEND(due))
-				continue;
-			if (due < now - 5 * 366 * USECS_PER_DAY || due > now + 100 * 366 * USECS_PER_DAY)
-				absurd++;
-			if (v->oldest == 0 || due < v->oldest)
-				v->oldest = due;
-			if (v->newest == 0 || due > v->newest)
-				v->newest = due;
-		}
+		v->keys[i] = v->keys[i - 1];
+		v->key_due[i] = v->key_due[i - 1];
 	}
-	if (v->sampled > 0)
+	v->keys[at] = MemoryContextStrdup(cxt, key);
+	v->key_due[at] = due;
+}
+
+/* Take in one row of: dead, selected, absurd, deadline, key. */
+static void
+tally_row(SswPreview *v, Tally *t, MemoryContext cxt, HeapTuple tup)
+{
+	bool		isnull;
+	Datum		d;
+	TimestampTz due;
+
+	t->rows++;
+	if (!get_bool(tup, 2))
+		return;
+	t->matched++;
+	d = SPI_getbinval(tup, SPI_tuptable->tupdesc, 4, &isnull);
+	due = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
+	if (!isnull)
 	{
-		v->sample_dead = (double) dead / v->sampled;
-		v->sample_absurd = (double) absurd / v->sampled;
+		t->with_deadline++;
+		if (!v->found || due < v->oldest)
+			v->oldest = due;
+		if (!v->found || due > v->newest)
+			v->newest = due;
+		v->found = true;
+	}
+	if (get_bool(tup, 3))
+		t->absurd++;
+	if (get_bool(tup, 1))
+	{
+		t->dead++;
+		remember_key(v, cxt, due, SPI_getvalue(tup, SPI_tuptable->tupdesc, 5));
+	}
+}
+
+/* Stream a query with $1 the cutoff and $2 infinity, within the limits. */
+static Tally
+stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[2];
+	Portal		portal;
+	Tally		t = {0};
+	instr_time	start;
+	instr_time	now;
+
+	values[0] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
+	values[1] = TimestampTzGetDatum(DT_NOEND);
+	INSTR_TIME_SET_CURRENT(start);
+	portal = SPI_cursor_open_with_args(NULL, sql, 2, types, values, NULL, true,
+									   CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL);
+	for (;;)
+	{
+		SPI_cursor_fetch(portal, true, FETCH_ROWS);
+		for (uint64 i = 0; i < SPI_processed; i++)
+			tally_row(v, &t, cxt, SPI_tuptable->vals[i]);
+		t.complete = SPI_processed < FETCH_ROWS;
+		SPI_freetuptable(SPI_tuptable);
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, start);
+		if (t.complete || t.rows >= MAX_ENTRIES || INSTR_TIME_GET_DOUBLE(now) > MAX_SECONDS)
+			break;
+		CHECK_FOR_INTERRUPTS();
+	}
+	SPI_cursor_close(portal);
+	return t;
+}
+
+/* All rows of a small relation, or a sample of a large one. */
+static void
+look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
+{
+	bool		sampled;
+	char	   *source = ssw_advice_source(rel, SAMPLE_ROWS, &sampled);
+	double		estimate = sampled ? ssw_advice_estimate(rel) : 0;
+	Tally		t = stream(p, v, cxt, psprintf("SELECT %s, %s, %s, %s, %s FROM %s",
+											   dead_sql(p), filter_sql(p), absurd_sql(p),
+											   due_sql(p), p->key_text, source));
+
+	if (!t.complete && !sampled)
+		estimate = ssw_advice_estimate(rel);
+	v->exact = t.complete && !sampled;
+	v->rows = v->exact || t.rows == 0 ? t.matched :
+		(int64) (Max(estimate, t.rows) * t.matched / t.rows);
+	v->dead = v->exact || t.rows == 0 ? t.dead :
+		(int64) (Max(estimate, t.rows) * t.dead / t.rows);
+	v->sampled = t.with_deadline;
+	if (t.matched > 0)
+		v->sample_dead = (double) t.dead / t.matched;
+	if (t.with_deadline > 0)
+		v->sample_absurd = (double) t.absurd / t.with_deadline;
+}
+
+/*
+ * Count the dead of a large relation through the indexes of its clocks; the
+ * filter becomes a condition only where the index needs it, so that the rows
+ * it drops count as entries too.
+ */
+static void
+count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
+{
+	char	   *name = ssw_stmt_relation(RelationGetRelid(rel));
+	int64		dead = 0;
+	bool		complete = true;
+
+	if (p->on_null == SSW_NULL_EXPIRE)
+		return;
+	for (int i = 0; i < p->nclocks; i++)
+		if (!OidIsValid(ssw_index_find(rel, p->clock[i].sort, p->filter)))
+			return;
+	v->nkeys = 0;
+	for (int i = 0; i < p->nclocks; i++)
+	{
+		const SswClock *c = &p->clock[i];
+		bool		needs_filter = p->filter && !OidIsValid(ssw_index_find(rel, c->sort, NULL));
+		char	   *counts = i == 0 ? "true" :
+		psprintf("NOT COALESCE((%s), false)", p->clock[0].predicate);
+		Tally		t = stream(p, v, cxt,
+							   psprintf("SELECT %s, %s, false, %s, %s FROM %s AS t WHERE %s%s%s ORDER BY %s",
+										counts, filter_sql(p), c->due, p->key_text, name, c->predicate,
+										needs_filter ? " AND " : "", needs_filter ? filter_sql(p) : "", c->sort));
+
+		dead += t.dead;
+		complete = complete && t.complete;
+	}
+	v->exact = complete;
+	v->dead = complete ? dead : Max(dead, v->dead);
+	v->rows = Max(v->rows, v->dead);
+}
+
+/* The ends of a large relation's deadlines, from the first clock's index. */
+static void
+look_at_ends(const SswPolicy *p, Relation rel, SswPreview *v)
+{
+	const SswClock *c = &p->clock[0];
+	char	   *name = ssw_stmt_relation(RelationGetRelid(rel));
+
+	for (int newest = 0; newest < 2; newest++)
+	{
+		char	   *sql = psprintf("SELECT %s FROM %s AS t WHERE %s IS NOT NULL%s%s ORDER BY %s%s LIMIT 1",
+								   c->due, name, c->sort, p->filter ? " AND " : "",
+								   p->filter ? filter_sql(p) : "", c->sort, newest ? " DESC" : "");
+		bool		isnull;
+		Datum		d;
+
+		if (ssw_sql_exec(sql, 0, NULL, NULL, NULL, true, 1) == 0)
+			continue;
+		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+		if (isnull)
+			continue;
+		if (!v->found)
+			v->oldest = v->newest = DatumGetTimestampTz(d);
+		v->found = true;
+		if (newest)
+			v->newest = DatumGetTimestampTz(d);
+		else
+			v->oldest = Min(v->oldest, DatumGetTimestampTz(d));
 	}
 }
 
 static void
-sample_keys(SswPolicy *p, SswPreview *v, List *leaves, MemoryContext cxt)
+add_advice(SswPreview *v, MemoryContext cxt, bool missing_index, const char *text)
 {
-	Oid			types[5];
-	Datum		values[5];
-	ArrayBuildState *keys = initArrayResult(TEXTOID, cxt, false);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
 
-	if (leaves != NIL)
-	{
-		uint64		n;
-
-		clock_params(p, types, values, 3);
-		n = ssw_sql_exec(ssw_stmt_collect(p, linitial_oid(leaves), SSW_PHASE_CLOCK_1, false, true),
-						 5, types, values, "  nn ", false, 0);
-		for (uint64 i = 0; i < n; i++)
-		{
-			bool		isnull;
-			Datum		key = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, SSW_C_KEY, &isnull);
-
-			keys = accumArrayResult(keys, key, isnull, TEXTOID, cxt);
-		}
-	}
-	v->sample_keys = makeArrayResult(keys, cxt);
+	v->advice = lappend(v->advice, pstrdup(text));
+	if (missing_index)
+		v->missing = lappend(v->missing, pstrdup(text));
+	MemoryContextSwitchTo(old);
 }
 
-/* The index that the planner would use to find dead rows, if any. */
-static Oid
-index_used(SswPolicy *p, Oid leaf)
+/* Say which index would find the dead rows of each clock. */
+static void
+advise_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
-	Oid			types[5];
-	Datum		values[5];
-	char	   *plan;
-	char	   *name;
-	char	   *end;
-	int			level = NewGUCNestLevel();
-	Oid			result = InvalidOid;
-
-	(void) set_config_option("enable_seqscan", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("enable_sort", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	clock_params(p, types, values, 1);
-	ssw_sql_exec(psprintf("EXPLAIN (FORMAT JSON) %s",
-						  ssw_stmt_collect(p, leaf, SSW_PHASE_CLOCK_1, false, false)),
-				 5, types, values, "  nn ", false, 0);
-	plan = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	AtEOXact_GUC(false, level);
-	name = strstr(plan, "\"Index Name\": \"");
-	if (name && strstr(plan, "\"Index Cond\"") != NULL)
+	for (int i = 0; i < p->nclocks; i++)
 	{
-		name += strlen("\"Index Name\": \"");
-		end = strchr(name, '"');
-		if (end)
-			result = get_relname_relid(pnstrdup(name, end - name), get_rel_namespace(leaf));
+		const SswClock *c = &p->clock[i];
+		const char *wanted = i == 0 && p->index_sort ? p->index_sort : c->sort;
+		Oid			index = ssw_index_find(rel, c->sort, p->filter);
+		char	   *statement;
+
+		if (i == 0)
+			v->index = index;
+		if (OidIsValid(index) && wanted != c->sort && strcmp(wanted, c->sort) != 0)
+			index = InvalidOid;
+		if (OidIsValid(index))
+			continue;
+		statement = ssw_index_statement(rel, wanted);
+		if (statement)
+			add_advice(v, cxt, true, statement);
+		else
+			add_advice(v, cxt, false,
+					   "No index can serve the deadline, because its expression is not immutable: each look reads the whole table.");
 	}
-	return result;
 }
 
-/* Child rows that go with each parent, from the foreign keys' statistics. */
-static double
-cascade_rows(SswPolicy *p, char **missing_index)
+/*
+ * What foreign keys do to a deletion: child rows that go too, missing indexes,
+ * children that hold their parent.
+ */
+static void
+advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
 	Oid			type = OIDOID;
-	Datum		value = ObjectIdGetDatum(p->relid);
-	double		total = 0;
+	Datum		value = ObjectIdGetDatum(RelationGetRelid(rel));
+	double		parents = Max(ssw_advice_estimate(rel), 1);
 	uint64		n;
 
-	*missing_index = NULL;
-	n = ssw_sql_exec("SELECT c.reltuples / greatest(r.reltuples, 1), f.conrelid::pg_catalog.regclass::pg_catalog.text,"
-					 " f.confdeltype = 'c', (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ')"
-					 " FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = f.conrelid AND a.attnum = ANY (f.conkey)),"
+	if (p->action != SSW_ACTION_DELETE)
+		return;
+	n = ssw_sql_exec("SELECT f.conrelid, f.confdeltype IN ('c', 'n', 'd'), pg_catalog.quote_ident(f.conname),"
+					 " pg_catalog.format('%I.%I', s.nspname, c.relname),"
+					 " (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY k.n)"
+					 "  FROM pg_catalog.unnest(f.conkey) WITH ORDINALITY AS k (attnum, n)"
+					 "  JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.conrelid AND a.attnum = k.attnum),"
 					 " EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = f.conrelid AND i.indisvalid"
-					 " AND i.indkey[0] = f.conkey[1])"
+					 "  AND i.indkey[0] = ANY (f.conkey))"
 					 " FROM pg_catalog.pg_constraint AS f JOIN pg_catalog.pg_class AS c ON c.oid = f.conrelid"
-					 " JOIN pg_catalog.pg_class AS r ON r.oid = f.confrelid"
-					 " WHERE f.contype = 'f' AND f.confrelid = $1 AND f.conparentid = 0", 1, &type, &value, NULL, false, 0);
+					 " JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace"
+					 " WHERE f.contype = 'f' AND f.confrelid = $1 AND f.conparentid = 0 ORDER BY 4, 3",
+					 1, &type, &value, NULL, true, 0);
 	for (uint64 i = 0; i < n; i++)
 	{
 		HeapTuple	tup = SPI_tuptable->vals[i];
 		TupleDesc	desc = SPI_tuptable->tupdesc;
 		bool		isnull;
+		Oid			child = DatumGetObjectId(SPI_getbinval(tup, desc, 1, &isnull));
 
-		if (strcmp(SPI_getvalue(tup, desc, 3), "t") == 0)
-			total += Max(0, DatumGetFloat4(SPI_getbinval(tup, desc, 1, &isnull)));
-		if (strcmp(SPI_getvalue(tup, desc, 5), "f") == 0)
-			*missing_index = psprintf("CREATE INDEX CONCURRENTLY ON %s (%s);",
-									  SPI_getvalue(tup, desc, 2), SPI_getvalue(tup, desc, 4));
+		if (get_bool(tup, 2))
+		{
+			Relation	c = table_open(child, AccessShareLock);
+
+			v->cascade_rows += ssw_advice_estimate(c) / parents;
+			table_close(c, NoLock);
+		}
+		else
+			add_advice(v, cxt, false,
+					   psprintf("Rows that %s still refers to cannot be deleted: its foreign key %s has no ON DELETE action.",
+								SPI_getvalue(tup, desc, 4), SPI_getvalue(tup, desc, 3)));
+		if (!get_bool(tup, 6))
+			add_advice(v, cxt, false,
+					   psprintf("CREATE INDEX CONCURRENTLY ON %s (%s);",
+								SPI_getvalue(tup, desc, 4), SPI_getvalue(tup, desc, 5)));
 	}
-	return total;
 }
 
-static char *
-create_index(SswPolicy *p, int i)
-{
-	SswClock   *c = &p->clock[i];
-	char	   *column = c->attnum ? pstrdup(quote_identifier(get_attname(p->relid, c->attnum, false))) :
-		psprintf("(%s)", c->sort);
-
-	return psprintf("CREATE INDEX CONCURRENTLY ON %s (%s);", ssw_stmt_relation(p->relid), column);
-}
-
-/* Look at the relation of a built policy.  Results in CurrentMemoryContext. */
+/* Look at the relation of a built policy.  The result is in CurrentMemoryContext. */
 SswPreview *
-ssw_advice_preview(SswPolicy *p)
+ssw_advice_preview(SswPolicy *p, Relation rel)
 {
 	SswPreview *v = palloc0(sizeof(SswPreview));
 	MemoryContext cxt = CurrentMemoryContext;
-	List	   *leaves = ssw_pass_leaves(p->relid);
 	SswIdentity save;
-	char	   *missing = NULL;
-	char	   *child = NULL;
 
-	estimate_rows(v, leaves);
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_become_owner(rel->rd_rel->relowner, p->search_path, &save);
 	ssw_sql_begin();
-	sample(p, v, leaves);
-	count_dead(p, v, leaves);
-	if (leaves != NIL)
+	advise_index(p, rel, v, cxt);
+	look_at_sample(p, rel, v, cxt);
+	if (!v->exact)
 	{
-		v->index = index_used(p, linitial_oid(leaves));
-		if (!OidIsValid(v->index))
-			missing = create_index(p, 0);
+		count_by_index(p, rel, v, cxt);
+		if (OidIsValid(v->index))
+			look_at_ends(p, rel, v);
 	}
-	v->cascade_rows = cascade_rows(p, &child);
-	sample_keys(p, v, leaves, cxt);
-	if (missing)
-		missing = MemoryContextStrdup(cxt, missing);
-	if (child)
-		child = MemoryContextStrdup(cxt, child);
+	advise_children(p, rel, v, cxt);
+	if (p->nkeys == 0)
+		add_advice(v, cxt, false,
+				   "The table has no primary key and no unique index over columns that are not null: events name rows by their place.");
 	ssw_sql_end();
-	/* SPI has its own context; what outlives it is made here */
-	if (missing)
-		v->advice = lappend(v->advice, missing);
-	if (child)
-		v->advice = lappend(v->advice, child);
 	ssw_identity_restore(&save);
-	if (v->exact && v->dead > v->rows)
-		v->rows = v->dead;
 	return v;
+}
+
+/* Refuse what is more likely a wrong unit, zone or column than a deadline. */
+void
+ssw_advice_check_plausible(const SswPolicy *p, const SswPreview *v)
+{
+	if (v->sample_absurd <= 0.5)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("deadlines of %s are implausible", p->relation),
+			 errdetail("%d of 100 rows looked at would have one more than five years ago or more than a hundred years ahead, between %s and %s.",
+					   (int) (v->sample_absurd * 100),
+					   pstrdup(timestamptz_to_str(v->oldest)), timestamptz_to_str(v->newest)),
+			 errhint("Check %s%s, or exclude such rows by filter.",
+					 p->last_seen ? "last_seen and ttl" : "deadline",
+					 p->unit ? " and unit" : p->timezone ? " and timezone" : "")));
+}
+
+static double
+estimated_seconds(const SswPolicy *p, const SswPreview *v)
+{
+	double		rate = TYPICAL_RATE / (1 + v->cascade_rows);
+
+	if (p->backlog_rate > 0)
+		rate = Min(rate, p->backlog_rate);
+	if (p->rate_limit > 0)
+		rate = Min(rate, p->rate_limit);
+	return v->dead / rate;
+}
+
+static Datum
+rounded(double value)
+{
+	return DirectFunctionCall2(numeric_round,
+							   DirectFunctionCall1(float8_numeric, Float8GetDatum(value)),
+							   Int32GetDatum(1));
+}
+
+/* A key as the audit would show it. */
+static Datum
+shown_key(const SswPolicy *p, const char *key)
+{
+	Datum		hash;
+
+	if (p->audit != SSW_AUDIT_HASH)
+		return CStringGetTextDatum(key);
+	hash = DirectFunctionCall1(sha256_bytea,
+							   DirectFunctionCall2(pg_convert_to, CStringGetTextDatum(key),
+												   CStringGetDatum("UTF8")));
+	return DirectFunctionCall2(binary_encode, hash, CStringGetTextDatum("hex"));
+}
+
+/* The row that register, adopt and preview return. */
+Datum
+ssw_advice_row(FunctionCallInfo fcinfo, const SswPolicy *p, const SswPreview *v, const char *state)
+{
+	TupleDesc	desc;
+	Datum		values[13];
+	bool		nulls[13] = {0};
+	Datum		keys[SSW_PREVIEW_KEYS];
+	ArrayBuildState *advice = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	ListCell   *lc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE || desc->natts != lengthof(values))
+		elog(ERROR, "return type must be sweeper.preview_result");
+	for (int i = 0; i < v->nkeys; i++)
+		keys[i] = shown_key(p, v->keys[i]);
+	foreach(lc, v->advice)
+		advice = accumArrayResult(advice, CStringGetTextDatum(lfirst(lc)), false, TEXTOID,
+								  CurrentMemoryContext);
+	values[0] = CStringGetTextDatum(p->name);
+	values[1] = CStringGetTextDatum(p->relation);
+	values[2] = CStringGetTextDatum(state);
+	values[3] = Int64GetDatum(v->rows);
+	values[4] = Int64GetDatum(v->dead);
+	values[5] = BoolGetDatum(v->exact);
+	values[6] = TimestampTzGetDatum(v->oldest);
+	values[7] = TimestampTzGetDatum(v->newest);
+	nulls[6] = nulls[7] = !v->found;
+	values[8] = ObjectIdGetDatum(v->index);
+	nulls[8] = !OidIsValid(v->index);
+	values[9] = rounded(v->cascade_rows);
+	values[10] = rounded(estimated_seconds(p, v));
+	values[11] = PointerGetDatum(construct_array(keys, v->nkeys, TEXTOID, -1, false, TYPALIGN_INT));
+	values[12] = makeArrayResult(advice, CurrentMemoryContext);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }

@@ -1,28 +1,47 @@
 /*
  * advice.h
- *		What a policy would find and cost, for register() and preview().
+ *		What a policy would find and cost, and what its columns seem to mean.
  */
 #ifndef SSW_ADVICE_H
 #define SSW_ADVICE_H
 
+#include "fmgr.h"
+
 #include "policy.h"
+
+#define SSW_PREVIEW_KEYS	5
 
 typedef struct SswPreview
 {
-	int64		rows;			/* estimated */
-	int64		dead;
-	bool		exact;			/* dead is a full count */
-	TimestampTz oldest;			/* 0: none */
+	int64		rows;			/* that the policy looks at, about */
+	int64		dead;			/* of these */
+	bool		exact;			/* both are counts */
+	int64		sampled;		/* rows read with a deadline */
+	double		sample_dead;	/* share of them that is dead */
+	double		sample_absurd;	/* share with an implausible deadline */
+	TimestampTz oldest;			/* deadline; DT_NOBEGIN when there is none */
 	TimestampTz newest;
-	Oid			index;			/* that finds the dead, or invalid */
-	double		cascade_rows;	/* child rows for each parent */
-	Datum		sample_keys;	/* text[] */
-	List	   *advice;			/* of char * */
-	double		sample_dead;	/* share of the newest and oldest rows */
-	double		sample_absurd;	/* share outside the plausible range */
-	int			sampled;
+	bool		found;			/* oldest and newest are set */
+	Oid			index;			/* that serves the first clock, or invalid */
+	double		cascade_rows;	/* child rows that go with a parent */
+	int			nkeys;
+	char	   *keys[SSW_PREVIEW_KEYS]; /* of the oldest dead rows */
+	TimestampTz key_due[SSW_PREVIEW_KEYS];
+	List	   *advice;			/* of char *: what would help */
+	List	   *missing;		/* of char *: CREATE INDEX statements among it */
 } SswPreview;
 
-extern SswPreview *ssw_advice_preview(SswPolicy *p);
+extern SswPreview *ssw_advice_preview(SswPolicy *p, Relation rel);
+extern Datum ssw_advice_row(FunctionCallInfo fcinfo, const SswPolicy *p,
+							const SswPreview *v, const char *state);
+extern void ssw_advice_check_plausible(const SswPolicy *p, const SswPreview *v);
+
+/* meaning.c: ereport what a column could mean, with the completed call */
+extern void ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
+								 const char *sql, Oid type);
+extern void ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
+									 const char *sql, Oid type);
+extern char *ssw_advice_source(Relation rel, double rows_wanted, bool *sampled);
+extern double ssw_advice_estimate(Relation rel);
 
 #endif							/* SSW_ADVICE_H */

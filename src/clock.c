@@ -2,88 +2,63 @@
  * clock.c
  *		Turn a policy's deadline fields into SQL fragments.
  *
- * Runs wherever a policy is validated or used, in a transaction, with a lock on
- * the relation; shares nothing and evaluates nothing of a user's.  Each form of
- * deadline becomes a comparison of the bare column with a bound computed from
- * the cutoff, so that a plain index on the column serves it.
+ * Runs in any process that validates or uses a policy, in a transaction, with
+ * a lock on the relation.  Each form of deadline becomes a comparison of the
+ * bare column with a bound computed from the cutoff, so that a plain btree on
+ * the column serves it, and an exact test where that comparison alone would be
+ * early.  Names and expressions are resolved as the relation's owner under the
+ * policy's search_path; nothing of the user's is evaluated, except that
+ * immutable parts of index expressions may be folded.
+ *
+ * Shares nothing; a crash leaves nothing behind.
+ *
+ * A date used as deadline means its first instant in the policy's time zone, as
+ * in a cast; a date of last activity or creation counts until its end, because
+ * the session may have been used until then.  A row's own time to live of zero
+ * or less counts as null, one of more than 200 years as 200 years; days in it
+ * have 24 hours.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "lib/stringinfo.h"
-#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/optimizer.h"
-#include "parser/parse_collate.h"
-#include "parser/parse_expr.h"
-#include "parser/parse_relation.h"
-#include "parser/parser.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/varlena.h"
 
-#include "clock.h"
+#include "advice.h"
+#include "expr.h"
 #include "identity.h"
+#include "index.h"
 #include "policy.h"
 
-/* Seconds after 1970 beyond which an epoch is no timestamp any more. */
-#define EPOCH_MIN	"-200000000000"
-#define EPOCH_MAX	"9000000000000"
+/* Times from here on are as good as infinite: adding 200 years could raise. */
+#define LAST_TIME		"294000-01-01"
+#define FIRST_TIME		"4713-01-02"
+/* the same in seconds after 1970, a little inside */
+#define LAST_EPOCH		"9215000000000"
+#define FIRST_EPOCH		"-200000000000"
 
-/* A value that stands for a time: its SQL, and how to convert. */
+#define MAX_TTL_SECONDS "6307200000"	/* 73,000 days */
+
+#define LE				" OPERATOR(pg_catalog.<=) "
+#define PLUS			" OPERATOR(pg_catalog.+) "
+
+/* A column or expression that stands for a time. */
 typedef struct TimeValue
 {
 	const char *field;			/* argument name, for messages */
+	char	   *name;			/* column name, or NULL for an expression */
 	char	   *sql;
 	Oid			type;			/* base type */
 	int16		attnum;			/* 0 for an expression */
-	const char *factor;			/* epoch units a second, or null */
-	char	   *zone;			/* quoted literal, or null */
+	bool		builtin;		/* a column of a built-in type, no domain */
+	bool		settable;		/* a column that an UPDATE may set */
+	bool		end_of_day;		/* a date counts until its end */
+	int64		factor;			/* epoch units a second, or 0 */
+	char	   *zone;			/* quoted literal, or NULL */
+	bool		utc;			/* zone is UTC */
 } TimeValue;
-
-/*
- * Parse an expression over the row of rel and return its tree.  It must be one
- * expression: no subquery, aggregate or set-returning function, not volatile.
- */
-Node *
-ssw_clock_parse(Relation rel, const char *field, const char *text)
-{
-	char	   *sql = psprintf("SELECT (%s)", text);
-	List	   *stmts = raw_parser(sql, RAW_PARSE_DEFAULT);
-	SelectStmt *sel;
-	ParseState *pstate;
-	ParseNamespaceItem *nsitem;
-	Node	   *node;
-
-	sel = list_length(stmts) == 1 ? (SelectStmt *) linitial_node(RawStmt, stmts)->stmt : NULL;
-	if (sel == NULL || !IsA(sel, SelectStmt) || list_length(sel->targetList) != 1 ||
-		sel->fromClause || sel->whereClause || sel->op != SETOP_NONE || sel->sortClause ||
-		sel->limitCount || sel->limitOffset || sel->groupClause || sel->havingClause ||
-		sel->distinctClause || sel->intoClause || sel->withClause || sel->lockingClause ||
-		sel->windowClause || linitial_node(ResTarget, sel->targetList)->name != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("%s of the policy is not one expression: %s", field, text)));
-	pstate = make_parsestate(NULL);
-	nsitem = addRangeTableEntryForRelation(pstate, rel, AccessShareLock, makeAlias("t", NIL), false, true);
-	addNSItemToQuery(pstate, nsitem, false, true, true);
-	node = transformExpr(pstate, linitial_node(ResTarget, sel->targetList)->val, EXPR_KIND_WHERE);
-	assign_expr_collations(pstate, node);
-	if (pstate->p_hasSubLinks)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("%s of the policy must not contain a subquery", field),
-				 errhint("Put the subquery into a function of the row.")));
-	if (contain_volatile_functions(node))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("%s of the policy must not be volatile: %s", field, text),
-				 errdetail("A volatile expression has another value at each look, and no index can serve it."),
-				 errhint("Use columns and immutable or stable functions only.")));
-	free_parsestate(pstate);
-	return node;
-}
 
 static char *
 column_sql(const char *name)
@@ -91,85 +66,80 @@ column_sql(const char *name)
 	return psprintf("t.%s", quote_identifier(name));
 }
 
-/* An edit distance small enough for a hint. */
-static const char *
-similar_column(Relation rel, const char *name)
+static char *
+interval_sql(int64 us)
 {
-	const char *best = NULL;
-	int			best_distance = 4;
-
-	for (int i = 0; i < RelationGetDescr(rel)->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), i);
-		int			d;
-
-		if (att->attisdropped)
-			continue;
-		d = varstr_levenshtein_less_equal(name, Min(strlen(name), 255), NameStr(att->attname),
-										  strlen(NameStr(att->attname)), 1, 1, 1, best_distance, true);
-		if (pg_strcasecmp(name, NameStr(att->attname)) == 0)
-			d = 0;
-		if (d < best_distance)
-		{
-			best = NameStr(att->attname);
-			best_distance = d;
-		}
-	}
-	return best;
+	return psprintf("'" INT64_FORMAT " microseconds'::interval", us);
 }
 
-/* The number of a column that must exist; the error suggests a near name. */
-AttrNumber
-ssw_clock_column(Relation rel, const char *field, const char *name)
+static char *
+add_us(const char *time, int64 us)
 {
-	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
-	const char *near_name;
-
-	if (attnum > 0)
-		return attnum;
-	near_name = similar_column(rel, name);
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_COLUMN),
-			 errmsg("%s: column \"%s\" of relation \"%s\" does not exist", field, name,
-					RelationGetRelationName(rel)),
-			 near_name ? errhint("Perhaps you meant the column \"%s\".", near_name) : 0));
-	return InvalidAttrNumber;
+	return us == 0 ? pstrdup(time) : psprintf("(%s" PLUS "%s)", time, interval_sql(us));
 }
 
-static bool
-looks_like_name(const char *s)
+static void
+set_column(TimeValue *v, Relation rel, AttrNumber attnum)
 {
-	for (; *s; s++)
-		if (!(isalnum((unsigned char) *s) || *s == '_'))
-			return false;
-	return true;
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+
+	v->name = pstrdup(NameStr(att->attname));
+	v->sql = column_sql(v->name);
+	v->attnum = attnum;
+	v->type = getBaseType(att->atttypid);
+	v->builtin = v->type == att->atttypid;
+	v->settable = att->attgenerated == '\0' && att->attidentity == '\0';
 }
 
-/* Resolve a field to a column, or parse it as an expression. */
+/*
+ * Resolve a field: a column of exactly this name, else an expression.  One that
+ * turns out to be a column is stored by that column's name from now on.
+ */
 static TimeValue
-resolve(const SswPolicy *p, Relation rel, const char *field, const char *text, bool expression_ok)
+resolve(Relation rel, const char *field, char **text, bool expression_ok)
 {
 	TimeValue	v = {.field = field};
-	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), text);
+	AttrNumber	attnum = ssw_expr_find_column(rel, *text);
+	Node	   *node;
 
-	if (attnum > 0 || !expression_ok || looks_like_name(text))
+	if (attnum == InvalidAttrNumber && !expression_ok)
+		attnum = ssw_expr_column(rel, field, *text);
+	if (attnum == InvalidAttrNumber)
 	{
-		attnum = ssw_clock_column(rel, field, text);
-		v.sql = column_sql(text);
-		v.attnum = attnum;
-		v.type = getBaseType(get_atttype(RelationGetRelid(rel), attnum));
+		node = ssw_expr_parse(rel, field, *text);
+		if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0)
+			attnum = ((Var *) node)->varattno;
+		if (attnum <= 0)
+		{
+			v.sql = psprintf("(%s)", ssw_expr_text(rel, node, true));
+			v.type = getBaseType(exprType(node));
+			return v;
+		}
 	}
-	else
-	{
-		v.sql = psprintf("(%s)", text);
-		v.type = getBaseType(exprType(ssw_clock_parse(rel, field, text)));
-	}
+	set_column(&v, rel, attnum);
+	*text = v.name;
 	return v;
 }
 
-/* Fill in unit or zone; the type decides which of them is needed. */
 static void
-resolve_type(const SswPolicy *p, Relation rel, TimeValue *v)
+wrong_type(const TimeValue *v, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATATYPE_MISMATCH),
+			 errmsg("%s must not have type %s", v->field, format_type_be(v->type)),
+			 detail ? errdetail("%s", detail) : 0,
+			 errhint("Use timestamp with or without time zone, date, or an integer, bigint, numeric or double precision number of seconds, milliseconds or microseconds since 1970.")));
+}
+
+static int64
+unit_factor(const char *unit)
+{
+	return strcmp(unit, "s") == 0 ? 1 : strcmp(unit, "ms") == 0 ? 1000 : 1000000;
+}
+
+/* Fill in unit or zone; the type says which of them is needed. */
+static void
+interpret(const SswPolicy *p, Relation rel, TimeValue *v)
 {
 	switch (v->type)
 	{
@@ -178,85 +148,153 @@ resolve_type(const SswPolicy *p, Relation rel, TimeValue *v)
 		case TIMESTAMPOID:
 		case DATEOID:
 			if (p->timezone == NULL)
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("%s of relation \"%s\" has no time zone: timezone must be given", v->field,
-								RelationGetRelationName(rel)),
-						 ssw_clock_candidates(rel, v->sql, v->type),
-						 errhint("Add timezone => 'UTC', or the zone in which the application writes its local times.")));
+				ssw_advice_need_timezone(p, rel, v->field, v->sql, v->type);
 			v->zone = quote_literal_cstr(p->timezone);
+			v->utc = pg_strcasecmp(p->timezone, "UTC") == 0;
 			return;
 		case INT4OID:
 		case INT8OID:
 		case NUMERICOID:
 		case FLOAT8OID:
 			if (p->unit == NULL)
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("%s of relation \"%s\" is a number: unit must be given", v->field,
-								RelationGetRelationName(rel)),
-						 ssw_clock_candidates(rel, v->sql, v->type),
-						 errhint("Add unit => 's', 'ms' or 'us', whichever makes the newest rows plausible.")));
-			v->factor = strcmp(p->unit, "s") == 0 ? "1" : strcmp(p->unit, "ms") == 0 ? "1000" : "1000000";
+				ssw_advice_need_unit(p, rel, v->field, v->sql, v->type);
+			v->factor = unit_factor(p->unit);
+			if (v->type == INT4OID && v->factor > 1)
+				wrong_type(v, "It cannot hold milliseconds or microseconds since 1970.");
+			return;
+		case INT2OID:
+			wrong_type(v, "It cannot hold a number of seconds since 1970.");
+			return;
+		case FLOAT4OID:
+			wrong_type(v, "It holds seconds since 1970 only to two minutes.");
 			return;
 		default:
-			ereport(ERROR,
-					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("%s of the policy has type %s, which is no time", v->field, format_type_be(v->type)),
-					 errhint("Use timestamp with time zone, timestamp, date, or a number of seconds, milliseconds or microseconds since 1970.")));
+			wrong_type(v, NULL);
 	}
 }
 
-/* The value as timestamptz; absurd numbers become infinite, never an error. */
+/* A number in the type that the value is compared in. */
 static char *
-as_timestamptz(const TimeValue *v)
+number_sql(const TimeValue *v, const char *number)
 {
-	if (v->factor)
-		return psprintf("(CASE WHEN %s IS NULL THEN NULL"
-						" WHEN %s > " EPOCH_MAX "::pg_catalog.numeric * %s THEN 'infinity'"
-						" WHEN %s < " EPOCH_MIN "::pg_catalog.numeric * %s THEN '-infinity'"
-						" ELSE pg_catalog.to_timestamp(%s::pg_catalog.float8 / %s) END)",
-						v->sql, v->sql, v->factor, v->sql, v->factor, v->sql, v->factor);
-	if (v->zone)
-		return psprintf("pg_catalog.timezone(%s, %s::pg_catalog.timestamp)", v->zone, v->sql);
-	return psprintf("%s::pg_catalog.timestamptz", v->sql);
+	const char *type = v->type == NUMERICOID ? "numeric" :
+	v->type == FLOAT8OID ? "double precision" : "bigint";
+
+	return psprintf("'%s%s'::%s", number,
+					v->factor == 1 ? "" : v->factor == 1000 ? "000" : "000000", type);
 }
 
-/* A timestamptz expression in the value's own type. */
+/*
+ * The value as timestamptz.  Absurd values become infinite: nothing computed
+ * from the result, 200 years added, can raise an error.
+ */
 static char *
-from_timestamptz(const TimeValue *v, const char *tz, bool exact_type)
+to_instant(const TimeValue *v)
 {
+	char	   *value = v->sql;
+
 	if (v->factor)
 	{
-		char	   *epoch = psprintf("EXTRACT(epoch FROM %s) * %s", tz, v->factor);
-
-		if (v->type == INT4OID)
-			return psprintf("least(greatest(pg_catalog.floor(%s), -2147483648), 2147483647)::pg_catalog.int4", epoch);
-		if (v->type == INT8OID)
-			return psprintf("pg_catalog.floor(%s)::pg_catalog.int8", epoch);
-		return psprintf("(%s)::%s", epoch, v->type == NUMERICOID ? "pg_catalog.numeric" : "pg_catalog.float8");
+		if (v->factor == 1)
+			value = psprintf("%s::double precision", v->sql);
+		else
+			value = psprintf("(%s::double precision OPERATOR(pg_catalog./) " INT64_FORMAT
+							 "::double precision)", v->sql, v->factor);
+		return psprintf("(CASE WHEN %s" LE "%s THEN '-infinity'"
+						" WHEN %s" LE "%s THEN pg_catalog.to_timestamp(%s)"
+						" WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
+						v->sql, number_sql(v, FIRST_EPOCH),
+						v->sql, number_sql(v, LAST_EPOCH), value, v->sql);
 	}
-	if (v->zone)
-		return psprintf("pg_catalog.timezone(%s, %s)%s", v->zone, tz,
-						exact_type && v->type == DATEOID ? "::pg_catalog.date" : "");
-	return pstrdup(tz);
+	if (v->type == DATEOID)
+	{
+		if (v->end_of_day)
+			value = psprintf("(%s" PLUS "1)", v->sql);
+		return psprintf("(CASE WHEN %s" LE "'" FIRST_TIME " BC'::pg_catalog.date THEN '-infinity'"
+						" WHEN %s" LE "'" LAST_TIME "'::pg_catalog.date"
+						" THEN (%s::timestamp without time zone AT TIME ZONE %s)"
+						" WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
+						v->sql, v->sql, value, v->zone, v->sql);
+	}
+	if (v->type == TIMESTAMPOID)
+		return psprintf("(CASE WHEN %s" LE "'" FIRST_TIME " BC'::timestamp without time zone THEN '-infinity'"
+						" WHEN %s" LE "'" LAST_TIME "'::timestamp without time zone"
+						" THEN (%s AT TIME ZONE %s)"
+						" WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
+						v->sql, v->sql, v->sql, v->zone, v->sql);
+	return psprintf("(CASE WHEN %s" LE "'" LAST_TIME " 00:00:00+00'::timestamp with time zone THEN %s"
+					" WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
+					v->sql, v->sql, v->sql);
 }
 
+/* An instant in the value's own type, clamped to what the type can hold. */
 static char *
-interval_sql(int64 us)
+from_instant(const TimeValue *v, const char *instant)
 {
-	return psprintf("'" INT64_FORMAT " microseconds'::pg_catalog.interval", us);
+	char	   *epoch;
+
+	if (v->factor)
+	{
+		epoch = psprintf("EXTRACT(epoch FROM %s)", instant);
+		if (v->factor != 1)
+			epoch = psprintf("(%s OPERATOR(pg_catalog.*) " INT64_FORMAT "::numeric)", epoch, v->factor);
+		if (v->type == INT4OID)
+			return psprintf("LEAST(GREATEST(pg_catalog.floor(%s), '-2147483648'::numeric),"
+							" '2147483647'::numeric)::integer", epoch);
+		if (v->type == INT8OID)
+			return psprintf("LEAST(GREATEST(pg_catalog.floor(%s), '-9223372036854775808'::numeric),"
+							" '9223372036854775807'::numeric)::bigint", epoch);
+		return psprintf("%s::%s", epoch, v->type == NUMERICOID ? "numeric" : "double precision");
+	}
+	if (v->type == DATEOID)
+		return psprintf("(%s AT TIME ZONE %s)::pg_catalog.date", instant, v->zone);
+	if (v->type == TIMESTAMPOID)
+		return psprintf("(%s AT TIME ZONE %s)", instant, v->zone);
+	return pstrdup(instant);
 }
 
-/* The row's own time to live, as interval. */
-static char *
-row_ttl_sql(const SswPolicy *p, Relation rel)
+/* The clock of a constant time to live, or of a deadline (ttl 0). */
+static void
+build_constant(SswClock *c, const TimeValue *v, int64 ttl_us)
 {
-	AttrNumber	attnum = ssw_clock_column(rel, "ttl_column", p->ttl_column);
-	Oid			type = getBaseType(get_atttype(RelationGetRelid(rel), attnum));
-	char	   *sql = column_sql(p->ttl_column);
+	char	   *cutoff = ttl_us == 0 ? "$1" :
+	psprintf("($1 OPERATOR(pg_catalog.-) %s)", interval_sql(ttl_us));
 
-	switch (type)
+	c->sort = v->sql;
+	c->sort_type = v->type;
+	c->bound = from_instant(v, cutoff);
+	c->plain = v->builtin;
+	c->attnum = v->attnum;
+	c->ttl_us = ttl_us;
+	c->due = v->type == TIMESTAMPTZOID && ttl_us == 0 ? pstrdup(v->sql) :
+		add_us(to_instant(v), ttl_us);
+	c->predicate = psprintf("%s" LE "%s", c->sort, c->bound);
+
+	/*
+	 * In the hour that autumn repeats, the local bound goes back, and rows of
+	 * that hour are read as its second turn: late, never early.
+	 */
+	if (v->type == DATEOID || (v->type == TIMESTAMPOID && !v->utc))
+		c->predicate = psprintf("%s AND %s" LE "$1", c->predicate, c->due);
+}
+
+/* The row's own time to live. */
+typedef struct RowTtl
+{
+	char	   *column;			/* t.column */
+	Oid			type;
+	int64		factor;			/* its units a second; 0 for an interval */
+	int64		default_us;		/* where it is null; 0 for none */
+} RowTtl;
+
+static RowTtl
+resolve_row_ttl(const SswPolicy *p, Relation rel, const TimeValue *v)
+{
+	AttrNumber	attnum = ssw_expr_column(rel, "ttl_column", p->ttl_column);
+	RowTtl		r = {.column = column_sql(p->ttl_column),.default_us = p->ttl_us};
+
+	r.type = getBaseType(TupleDescAttr(RelationGetDescr(rel), attnum - 1)->atttypid);
+	switch (r.type)
 	{
 		case INTERVALOID:
 			break;
@@ -264,50 +302,119 @@ row_ttl_sql(const SswPolicy *p, Relation rel)
 		case INT4OID:
 		case INT8OID:
 		case NUMERICOID:
+		case FLOAT4OID:
 		case FLOAT8OID:
-			sql = psprintf("pg_catalog.make_interval(secs => %s::pg_catalog.float8)", sql);
+			/* unit is of the time column, if that is a number */
+			r.factor = p->unit && v->factor == 0 ? unit_factor(p->unit) : 1;
 			break;
 		default:
 			ereport(ERROR,
 					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("ttl_column \"%s\" has type %s", p->ttl_column, format_type_be(type)),
-					 errhint("It must be an interval, or a number of seconds.")));
+					 errmsg("ttl_column must not have type %s", format_type_be(r.type)),
+					 errhint("It must be an interval or a number of seconds.")));
 	}
-	return p->ttl_us > 0 ? psprintf("coalesce(%s, %s)", sql, interval_sql(p->ttl_us)) : sql;
+	return r;
 }
 
-/* Fill one clock: the deadline is the value plus ttl, or plus the row's ttl. */
-static void
-build_clock(SswClock *c, const TimeValue *v, int64 ttl_us, char *row_ttl)
+static char *
+row_ttl_seconds(const RowTtl *r)
 {
-	char	   *tz = as_timestamptz(v);
-	char	   *cutoff = "$1";
-	char	   *bound;
-	StringInfoData buf;
+	if (r->factor == 1)
+		return psprintf("%s::double precision", r->column);
+	return psprintf("(%s::double precision OPERATOR(pg_catalog./) " INT64_FORMAT "::double precision)",
+					r->column, r->factor);
+}
 
-	if (ttl_us > 0 && row_ttl == NULL)
-	{
-		cutoff = psprintf("($1 OPERATOR(pg_catalog.-) %s)", interval_sql(ttl_us));
-		c->due = psprintf("(%s OPERATOR(pg_catalog.+) %s)", tz, interval_sql(ttl_us));
-	}
-	else if (row_ttl)
-		c->due = psprintf("(%s OPERATOR(pg_catalog.+) %s)", tz, row_ttl);
+/* As interval; null where the row has none. */
+static char *
+row_ttl_interval(const RowTtl *r)
+{
+	char	   *sql;
+
+	if (r->factor == 0)
+		sql = psprintf("CASE WHEN %s OPERATOR(pg_catalog.>) '0'::interval"
+					   " THEN LEAST(%s, '%s seconds'::interval) END",
+					   r->column, r->column, MAX_TTL_SECONDS);
 	else
-		c->due = tz;
-	bound = from_timestamptz(v, cutoff, false);
-	c->sort = v->sql;
-	c->sort_type = v->type;
-	c->bound = from_timestamptz(v, cutoff, true);
-	c->ttl_us = row_ttl ? 0 : ttl_us;
-	c->row_ttl = row_ttl;
-	c->attnum = v->attnum;
-	c->plain = v->attnum != 0;
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "%s <= %s", c->sort, bound);
-	/* in the repeated hour of autumn the later reading counts: never early */
-	if (v->zone || row_ttl)
-		appendStringInfo(&buf, " AND %s <= $1", c->due);
-	c->predicate = buf.data;
+		sql = psprintf("CASE WHEN %s OPERATOR(pg_catalog.>) 0::double precision"
+					   " THEN pg_catalog.make_interval(secs => LEAST(%s, '%s'::double precision)) END",
+					   row_ttl_seconds(r), row_ttl_seconds(r), MAX_TTL_SECONDS);
+	if (r->default_us)
+		return psprintf("COALESCE(%s, %s)", sql, interval_sql(r->default_us));
+	return psprintf("(%s)", sql);
+}
+
+/*
+ * The expression to index by for rows with their own time to live: immutable,
+ * and as plain as a user would write it.  An index on it has computed it for
+ * every row, so it cannot raise in a sweep either.  NULL: there is none.
+ */
+static char *
+row_ttl_sort(const TimeValue *v, const RowTtl *r, Oid *type, char **bound)
+{
+	char	   *ttl = r->column;
+	char	   *base = v->sql;
+
+	if (v->type == DATEOID)
+		return NULL;
+	if (v->factor)
+	{
+		TimeValue	number = {.type = NUMERICOID,.factor = v->factor};
+
+		if (r->factor == 0)
+			return NULL;
+		ttl = psprintf("%s::numeric", ttl);
+		if (r->default_us)
+			ttl = psprintf("COALESCE(%s, %s)", ttl,
+						   psprintf("'" INT64_FORMAT ".%06d'::numeric", r->default_us / USECS_PER_SEC,
+									(int) (r->default_us % USECS_PER_SEC)));
+		if (v->factor != 1)
+			ttl = psprintf("(%s OPERATOR(pg_catalog.*) " INT64_FORMAT "::numeric)", ttl, v->factor);
+		*type = NUMERICOID;
+		*bound = from_instant(&number, "$1");
+		return psprintf("(%s::numeric" PLUS "%s)", v->sql, ttl);
+	}
+	if (r->factor)
+		ttl = psprintf("pg_catalog.make_interval(secs => %s)", row_ttl_seconds(r));
+	if (r->default_us)
+		ttl = psprintf("COALESCE(%s, %s)", ttl, interval_sql(r->default_us));
+	if (v->type == TIMESTAMPTZOID)
+		base = psprintf("(%s AT TIME ZONE 'UTC')", v->sql);
+	else if (!v->utc)
+		base = psprintf("((%s AT TIME ZONE %s) AT TIME ZONE 'UTC')", v->sql, v->zone);
+	*type = TIMESTAMPOID;
+	*bound = pstrdup("($1 AT TIME ZONE 'UTC')");
+	return psprintf("(%s" PLUS "%s)", base, ttl);
+}
+
+/*
+ * The clock of rows with their own time to live.  With an index on the sum the
+ * range is exact; without, it is all rows last seen before the cutoff.
+ */
+static void
+build_row_ttl(SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
+{
+	RowTtl		r = resolve_row_ttl(p, rel, v);
+	Oid			type = InvalidOid;
+	char	   *bound = NULL;
+	char	   *sort = row_ttl_sort(v, &r, &type, &bound);
+
+	build_constant(c, v, 0);
+	c->row_ttl = row_ttl_interval(&r);
+	c->due = psprintf("(((%s AT TIME ZONE 'UTC')" PLUS "%s) AT TIME ZONE 'UTC')",
+					  to_instant(v), c->row_ttl);
+	if (sort && !ssw_expr_immutable(ssw_expr_parse(rel, v->field, sort)))
+		sort = NULL;
+	p->index_sort = sort;
+	if (sort && OidIsValid(ssw_index_find(rel, sort, p->filter)))
+	{
+		c->sort = sort;
+		c->sort_type = type;
+		c->bound = bound;
+		c->plain = false;
+		c->attnum = 0;
+	}
+	c->predicate = psprintf("%s" LE "%s AND %s" LE "$1", c->sort, c->bound, c->due);
 }
 
 static void
@@ -318,7 +425,7 @@ build_key(SswPolicy *p, Relation rel)
 	initStringInfo(&buf);
 	for (int i = 0; i < p->nkeys; i++)
 	{
-		(void) ssw_clock_column(rel, "key", p->key[i]);
+		(void) ssw_expr_column(rel, "key", p->key[i]);
 		appendStringInfo(&buf, "%s%s", i ? ", " : "", column_sql(p->key[i]));
 	}
 	if (p->nkeys == 0)
@@ -332,89 +439,115 @@ build_key(SswPolicy *p, Relation rel)
 static void
 build_group(SswPolicy *p, Relation rel)
 {
+	Node	   *node;
+	AttrNumber	attnum = InvalidAttrNumber;
+
 	p->group_text = NULL;
 	if (p->group_by == NULL)
 		return;
-	if (get_attnum(RelationGetRelid(rel), p->group_by) > 0)
-		p->group_text = psprintf("%s::pg_catalog.text", column_sql(p->group_by));
-	else if (looks_like_name(p->group_by))
-		(void) ssw_clock_column(rel, "group_by", p->group_by);
-	else
+	attnum = ssw_expr_find_column(rel, p->group_by);
+	if (attnum == InvalidAttrNumber)
 	{
-		(void) ssw_clock_parse(rel, "group_by", p->group_by);
-		p->group_text = psprintf("(%s)::pg_catalog.text", p->group_by);
+		node = ssw_expr_parse(rel, "group_by", p->group_by);
+		if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0 && ((Var *) node)->varattno > 0)
+			attnum = ((Var *) node)->varattno;
+		else
+			p->group_text = psprintf("(%s)::pg_catalog.text", ssw_expr_text(rel, node, true));
+	}
+	if (attnum > 0)
+	{
+		p->group_by = pstrdup(NameStr(TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attname));
+		p->group_text = psprintf("%s::pg_catalog.text", column_sql(p->group_by));
 	}
 }
 
+/* What to do with rows without a deadline, and how to prolong the others. */
 static void
-check_filter(SswPolicy *p, Relation rel)
+build_repair(SswPolicy *p, const TimeValue *v)
 {
-	Oid			type;
+	SswClock   *c = &p->clock[0];
+	char	   *until = NULL;
 
-	if (p->filter == NULL)
-		return;
-	type = exprType(ssw_clock_parse(rel, "filter", p->filter));
-	if (getBaseType(type) != BOOLOID)
+	p->null_predicate = NULL;
+	p->repair_set = NULL;
+	if (p->last_seen)
+		until = "$1";
+	else if (p->ttl_us)
+		until = add_us("$1", p->ttl_us);
+	if (until && v->settable)
+		p->repair_set = psprintf("%s = %s", quote_identifier(v->name), from_instant(v, until));
+	if (p->on_null == SSW_NULL_EXPIRE)
+		p->null_predicate = psprintf("%s IS NULL", c->row_ttl ? c->due : v->sql);
+	else if (p->on_null == SSW_NULL_REPAIR)
+		p->null_predicate = c->row_ttl ?
+			psprintf("%s IS NULL AND %s IS NOT NULL", v->sql, c->row_ttl) :
+			psprintf("%s IS NULL", v->sql);
+	if (p->repair_set == NULL && (p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive)))
 		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("filter of the policy must be one boolean expression, not of type %s",
-						format_type_be(type))));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s needs a way to give a row a new deadline",
+						OidIsValid(p->is_alive) ? "is_alive" : "on_null \"repair\""),
+				 v->settable ? errdetail("Nothing says how long a row lives.") :
+				 errdetail("%s is no column that an UPDATE can set.", v->field),
+				 v->settable ? errhint("Give ttl.") :
+				 errhint("Name a column in %s.", v->field)));
 }
 
 static void
 build(SswPolicy *p, Relation rel)
 {
 	bool		activity = p->last_seen != NULL;
-	TimeValue	v = resolve(p, rel, activity ? "last_seen" : "deadline",
-							activity ? p->last_seen : p->deadline, true);
-	char	   *row_ttl = NULL;
-	char	   *set_to = NULL;
+	SswClock   *c = p->clock;
+	TimeValue	v;
 
-	resolve_type(p, rel, &v);
-	if (activity && p->ttl_column)
-		row_ttl = row_ttl_sql(p, rel);
 	memset(p->clock, 0, sizeof(p->clock));
 	p->nclocks = 1;
-	p->clock[0].activity = activity;
-	build_clock(&p->clock[0], &v, activity ? p->ttl_us : 0, row_ttl);
+	p->index_sort = NULL;
+	if (p->filter)
+		p->filter = ssw_expr_text(rel, ssw_expr_parse_boolean(rel, "filter", p->filter), true);
+	v = activity ? resolve(rel, "last_seen", &p->last_seen, true) :
+		resolve(rel, "deadline", &p->deadline, true);
+	v.end_of_day = activity;
+	interpret(p, rel, &v);
+	if (activity && p->ttl_column)
+		build_row_ttl(p, rel, c, &v);
+	else
+		build_constant(c, &v, activity ? p->ttl_us : 0);
+	c->activity = activity;
 	if (activity)
-		p->clock[0].seen = as_timestamptz(&v);
+		c->seen = to_instant(&v);
 	if (p->created)
 	{
-		TimeValue	created = resolve(p, rel, "created", p->created, false);
+		TimeValue	created = resolve(rel, "created", &p->created, false);
 
-		resolve_type(p, rel, &created);
+		created.end_of_day = true;
+		interpret(p, rel, &created);
 		p->nclocks = 2;
-		p->clock[1].absolute = true;
-		p->clock[1].seen = p->clock[0].seen;
-		build_clock(&p->clock[1], &created, p->max_age_us, NULL);
+		build_constant(&c[1], &created, p->max_age_us);
+		c[1].absolute = true;
+		c[1].seen = c->seen;
 	}
 	build_key(p, rel);
 	build_group(p, rel);
-	check_filter(p, rel);
 	for (int i = 0; i < p->ncapture; i++)
-		(void) ssw_clock_column(rel, "capture", p->capture[i]);
-	p->null_predicate = p->on_null == SSW_NULL_IGNORE ? NULL : psprintf("%s IS NULL", v.sql);
-	if (activity)
-		set_to = "$1";
-	else if (p->ttl_us > 0)
-		set_to = psprintf("($1 OPERATOR(pg_catalog.+) %s)", interval_sql(p->ttl_us));
-	p->repair_set = v.attnum && set_to ?
-		psprintf("%s = %s", quote_identifier(activity ? p->last_seen : p->deadline),
-				 from_timestamptz(&v, set_to, true)) : NULL;
+		(void) ssw_expr_column(rel, "capture", p->capture[i]);
+	build_repair(p, &v);
+	/* a comment at its end must not reach what follows */
+	if (p->set_clause)
+		p->set_clause = psprintf("%s\n", p->set_clause);
 }
 
 /*
  * Fill the fragments of a policy.  Errors are those that a caller of register()
- * should see; the caller holds a lock on rel.  Names in expressions are those
- * of the policy's own search_path.
+ * should see; the caller holds a lock on rel.  Names of columns and the filter
+ * are brought into the form that the fragments use.
  */
 void
 ssw_clock_build(SswPolicy *p, Relation rel)
 {
 	SswIdentity save;
 
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_become_owner(RelationGetForm(rel)->relowner, p->search_path, &save);
 	build(p, rel);
 	ssw_identity_restore(&save);
 }

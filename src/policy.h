@@ -50,6 +50,8 @@ typedef struct SswPolicy
 
 	int			nkeys;			/* 0: rows are found by ctid */
 	char	  **key;			/* column names, raw */
+	const struct SswArgs *args; /* the call that is checked now, for hints; NULL
+								 * when the policy was read from its table */
 	char	   *deadline;
 	char	   *last_seen;
 	int64		ttl_us;			/* 0: none */
@@ -108,6 +110,8 @@ typedef struct SswPolicy
 	/* filled by ssw_clock_build */
 	int			nclocks;
 	SswClock	clock[2];
+	char	   *index_sort;		/* what to index for rows with their own time to
+								 * live; NULL when there is no such expression */
 	char	   *key_text;		/* text expression over t: the canonical key */
 	char	   *group_text;		/* text expression over t, or NULL */
 	char	   *null_predicate; /* boolean over t: deadline is null; NULL when

@@ -1,0 +1,23 @@
+/*
+ * expr.h
+ *		Columns and SQL expressions that users name in a policy.
+ */
+#ifndef SSW_EXPR_H
+#define SSW_EXPR_H
+
+#include "nodes/nodes.h"
+#include "utils/rel.h"
+
+extern AttrNumber ssw_expr_find_column(Relation rel, const char *name);
+extern const char *ssw_expr_similar_column(Relation rel, const char *name);
+extern void ssw_expr_no_column(Relation rel, const char *field, const char *name);
+extern AttrNumber ssw_expr_column(Relation rel, const char *field, const char *name);
+extern Node *ssw_expr_parse(Relation rel, const char *field, const char *text);
+extern Node *ssw_expr_parse_boolean(Relation rel, const char *field, const char *text);
+extern char *ssw_expr_text(Relation rel, Node *node, bool prefix);
+extern Node *ssw_expr_folded(Node *node);
+extern bool ssw_expr_immutable(Node *node);
+extern void ssw_expr_check_set(Relation rel, const char *set_clause);
+extern const char *ssw_expr_similar(const char *name, const char *const *candidates, int n);
+
+#endif							/* SSW_EXPR_H */

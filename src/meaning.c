@@ -1,0 +1,250 @@
+/*
+ * meaning.c
+ *		What the values of a column could mean, for errors that ask for a unit
+ *		or a time zone.
+ *
+ * Runs in the backend that registers or alters a policy, as the relation's
+ * owner; reads at most a sample of the relation, shares and changes nothing.
+ * A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "optimizer/plancat.h"
+#include "pgtime.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "advice.h"
+#include "args.h"
+#include "expr.h"
+#include "index.h"
+#include "sql.h"
+#include "stmt.h"
+
+#define NEWEST			3		/* values that an error shows */
+#define ORDERED_ROWS	100000	/* read in full to find the newest */
+
+/* Rows of a relation and its children, about. */
+double
+ssw_advice_estimate(Relation rel)
+{
+	List	   *all = find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL);
+	double		rows = 0;
+	ListCell   *lc;
+
+	foreach(lc, all)
+	{
+		Relation	leaf = table_open(lfirst_oid(lc), NoLock);
+		BlockNumber pages;
+		double		tuples;
+		double		allvisible;
+
+		if (leaf->rd_rel->relkind == RELKIND_RELATION)
+		{
+			estimate_rel_size(leaf, NULL, &pages, &tuples, &allvisible);
+			rows += tuples;
+		}
+		table_close(leaf, NoLock);
+	}
+	return rows;
+}
+
+/*
+ * FROM item that yields about the wanted number of rows, or all rows when there
+ * are not many more.  The sample is the same each time.
+ */
+char *
+ssw_advice_source(Relation rel, double rows_wanted, bool *sampled)
+{
+	char	   *name = ssw_stmt_relation(RelationGetRelid(rel));
+	double		rows = ssw_advice_estimate(rel);
+
+	*sampled = rows > rows_wanted * 10;
+	if (!*sampled)
+		return psprintf("%s AS t", name);
+	return psprintf("%s AS t TABLESAMPLE SYSTEM (%.6f) REPEATABLE (1)", name,
+					Max(0.000001, 100.0 * rows_wanted / rows));
+}
+
+/*
+ * The newest values and what SQL makes of each: pairs of text, newest first.
+ * meaning is an expression over v.
+ */
+static uint64
+read_newest(Relation rel, const char *sql, const char *meaning)
+{
+	bool		sampled;
+	char	   *source = ssw_advice_source(rel, ORDERED_ROWS / 10, &sampled);
+
+	if (sampled && OidIsValid(ssw_index_find(rel, sql, NULL)))
+		source = psprintf("%s AS t", ssw_stmt_relation(RelationGetRelid(rel)));
+	return ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT %s AS v FROM %s"
+								 " WHERE %s IS NOT NULL ORDER BY %s DESC LIMIT %d) AS newest",
+								 meaning, sql, source, sql, sql, NEWEST),
+						0, NULL, NULL, NULL, true, 0);
+}
+
+static const char *const units[] = {"s", "ms", "us"};
+static const char *const factors[] = {"1", "1000", "1000000"};
+
+/* A timestamptz to the second, or "no time". */
+static char *
+unit_meaning(int i)
+{
+	return psprintf("CASE WHEN v::numeric BETWEEN -200000000000::numeric * %s AND 9215000000000::numeric * %s"
+					" THEN pg_catalog.date_trunc('second', pg_catalog.to_timestamp((v / %s::numeric)::double precision))::pg_catalog.text"
+					" ELSE 'no time' END, "
+					"COALESCE(CASE WHEN v::numeric BETWEEN -200000000000::numeric * %s AND 9215000000000::numeric * %s"
+					" THEN pg_catalog.to_timestamp((v / %s::numeric)::double precision)"
+					" BETWEEN pg_catalog.now() - '1827 days'::interval AND pg_catalog.now() + '36525 days'::interval END, false)",
+					factors[i], factors[i], factors[i], factors[i], factors[i], factors[i]);
+}
+
+static void
+need_unit_error(const char *field, Relation rel, const char *detail, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s of \"%s\" is a number: unit must be given", field, RelationGetRelationName(rel)),
+			 detail ? errdetail("%s", detail) : 0,
+			 errhint("%s", hint)));
+}
+
+/*
+ * A number of what?  Says what the newest rows would mean in each unit, and
+ * gives the call with the unit that makes them plausible.
+ */
+void
+ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
+					 const char *sql, Oid type)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	StringInfoData detail;
+	const char *best = NULL;
+
+	if (p->args == NULL)
+		need_unit_error(field, rel, NULL, "Give unit => 's', 'ms' or 'us' to sweeper.alter_policy().");
+	initStringInfo(&detail);
+	for (int i = 0; i < lengthof(units); i++)
+	{
+		uint64		n;
+		MemoryContext old;
+
+		ssw_sql_begin();
+		n = read_newest(rel, sql, unit_meaning(i));
+		old = MemoryContextSwitchTo(cxt);
+		for (uint64 r = 0; r < n; r++)
+		{
+			HeapTuple	tup = SPI_tuptable->vals[r];
+			TupleDesc	desc = SPI_tuptable->tupdesc;
+
+			if (r == 0 && best == NULL && strcmp(SPI_getvalue(tup, desc, 3), "t") == 0)
+				best = units[i];
+			if (r == 0)
+				appendStringInfo(&detail, "%s %s ", i == 0 ? "The newest rows would mean, in" : "; in", units[i]);
+			appendStringInfo(&detail, "%s%s (%s)", r ? ", " : "", SPI_getvalue(tup, desc, 2),
+							 SPI_getvalue(tup, desc, 1));
+		}
+		MemoryContextSwitchTo(old);
+		ssw_sql_end();
+	}
+	if (detail.len == 0)
+		appendStringInfoString(&detail, "There are no rows to judge by");
+	appendStringInfoChar(&detail, '.');
+	need_unit_error(field, rel, detail.data, ssw_args_call(p->args, "unit", best ? best : "s"));
+}
+
+/* Zones that applications may have written in, without repetition. */
+static List *
+candidate_zones(void)
+{
+	const char *names[] = {"UTC", pg_get_timezone_name(session_timezone),
+		GetConfigOptionResetString("TimeZone"), pg_get_timezone_name(log_timezone),
+	};
+	List	   *zones = NIL;
+
+	for (int i = 0; i < lengthof(names); i++)
+	{
+		ListCell   *lc;
+		bool		known = false;
+
+		if (names[i] == NULL || pg_tzset(names[i]) == NULL)
+			continue;
+		foreach(lc, zones)
+			known = known || pg_strcasecmp(lfirst(lc), names[i]) == 0;
+		if (!known && pg_strcasecmp(names[i], "Etc/UTC") != 0)
+			zones = lappend(zones, pstrdup(names[i]));
+	}
+	return zones;
+}
+
+static void
+need_timezone_error(const char *field, Relation rel, const char *detail, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s of \"%s\" has no time zone: timezone must be given", field,
+					RelationGetRelationName(rel)),
+			 detail ? errdetail("%s", detail) : 0,
+			 errhint("%s", hint)));
+}
+
+/*
+ * A local time where?  Says what the newest rows would mean in the zones at
+ * hand.  Activity cannot be in the future: that decides which one is proposed.
+ */
+void
+ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
+						 const char *sql, Oid type)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	StringInfoData detail;
+	const char *best = NULL;
+	ListCell   *lc;
+
+	if (p->args == NULL)
+		need_timezone_error(field, rel, NULL, "Give timezone to sweeper.alter_policy().");
+	initStringInfo(&detail);
+	foreach(lc, candidate_zones())
+	{
+		char	   *zone = lfirst(lc);
+		uint64		n;
+		MemoryContext old;
+
+		ssw_sql_begin();
+		n = read_newest(rel, sql,
+						psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
+								 " THEN pg_catalog.date_trunc('second', v::timestamp without time zone AT TIME ZONE %s)::pg_catalog.text"
+								 " ELSE 'no time' END, CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
+								 " THEN (v::timestamp without time zone AT TIME ZONE %s) <= pg_catalog.now() + '1 min'::interval"
+								 " ELSE false END",
+								 quote_literal_cstr(zone), quote_literal_cstr(zone)));
+		old = MemoryContextSwitchTo(cxt);
+		for (uint64 r = 0; r < n; r++)
+		{
+			HeapTuple	tup = SPI_tuptable->vals[r];
+			TupleDesc	desc = SPI_tuptable->tupdesc;
+
+			if (r == 0 && best == NULL &&
+				(strcmp(field, "deadline") == 0 || strcmp(SPI_getvalue(tup, desc, 3), "t") == 0))
+				best = zone;
+			if (r == 0)
+				appendStringInfo(&detail, "%s %s ", detail.len == 0 ? "The newest rows would mean, in" : "; in", zone);
+			appendStringInfo(&detail, "%s%s (%s)", r ? ", " : "", SPI_getvalue(tup, desc, 2),
+							 SPI_getvalue(tup, desc, 1));
+		}
+		MemoryContextSwitchTo(old);
+		ssw_sql_end();
+	}
+	if (detail.len == 0)
+		appendStringInfoString(&detail, "There are no rows to judge by");
+	appendStringInfoChar(&detail, '.');
+	need_timezone_error(field, rel, detail.data, ssw_args_call(p->args, "timezone", best ? best : "UTC"));
+}

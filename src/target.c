@@ -1,0 +1,312 @@
+/*
+ * target.c
+ *		May this relation be swept, with these functions, by this caller?
+ *
+ * Runs in the backend that registers or alters a policy, as the caller; shares
+ * nothing and changes nothing.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "catalog/catalog.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "rewrite/prs2lock.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "expr.h"
+#include "identity.h"
+#include "index.h"
+#include "sql.h"
+#include "stmt.h"
+#include "target.h"
+
+static const char *
+kind_name(char relkind)
+{
+	switch (relkind)
+	{
+		case RELKIND_VIEW:
+			return "a view";
+		case RELKIND_MATVIEW:
+			return "a materialized view";
+		case RELKIND_FOREIGN_TABLE:
+			return "a foreign table";
+		case RELKIND_SEQUENCE:
+			return "a sequence";
+		case RELKIND_INDEX:
+		case RELKIND_PARTITIONED_INDEX:
+			return "an index";
+		case RELKIND_COMPOSITE_TYPE:
+			return "a composite type";
+		default:
+			return "no ordinary table";
+	}
+}
+
+static void
+check_kind(Relation rel)
+{
+	char		kind = rel->rd_rel->relkind;
+
+	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot sweep \"%s\": it is %s", RelationGetRelationName(rel), kind_name(kind)),
+				 errhint("Register the table that holds the rows.")));
+	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot sweep \"%s\": it is a temporary table", RelationGetRelationName(rel)),
+				 errdetail("No other process can read it, and it goes with its session."),
+				 errhint("Use an ordinary or an unlogged table.")));
+	if (RelationGetRelid(rel) < FirstNormalObjectId || IsSystemRelation(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot sweep \"%s\": it belongs to the system catalogs",
+						RelationGetRelationName(rel))));
+	if (RelationGetNamespace(rel) == get_namespace_oid(SSW_SCHEMA, true))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot sweep \"%s\": it belongs to the extension", RelationGetRelationName(rel)),
+				 errdetail("Its own tables have built-in policies."),
+				 errhint("SELECT policy FROM sweeper.policy_status; lists the policies.")));
+}
+
+/* Open a relation that can be swept and belongs to the caller. */
+Relation
+ssw_target_open(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	check_kind(rel);
+	if (!object_ownercheck(RelationRelationId, relid, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be owner of table %s", RelationGetRelationName(rel)),
+				 errdetail("It is swept with the rights of its owner."),
+				 errhint("Call as a member of role \"%s\".",
+						 GetUserNameFromId(rel->rd_rel->relowner, false))));
+	return rel;
+}
+
+/* A rule on the action would make something else of it. */
+static void
+check_rules(const SswPolicy *p, Relation rel)
+{
+	CmdType		command = p->action == SSW_ACTION_UPDATE ? CMD_UPDATE :
+	p->action == SSW_ACTION_DELETE ? CMD_DELETE : CMD_NOTHING;
+	bool		refreshes = p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive);
+
+	if (rel->rd_rules == NULL)
+		return;
+	for (int i = 0; i < rel->rd_rules->numLocks; i++)
+	{
+		CmdType		event = rel->rd_rules->rules[i]->event;
+
+		if (event == command || (refreshes && event == CMD_UPDATE))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot sweep \"%s\": it has a rule on %s", RelationGetRelationName(rel),
+							event == CMD_UPDATE ? "UPDATE" : "DELETE"),
+					 errdetail("The rule would rewrite the sweep."),
+					 errhint("Use a trigger instead of the rule.")));
+	}
+}
+
+/* Every leaf must be a table of the same owner, and without such rules. */
+static void
+check_leaves(const SswPolicy *p, Relation rel)
+{
+	List	   *all = find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL);
+	ListCell   *lc;
+
+	foreach(lc, all)
+	{
+		Relation	leaf = table_open(lfirst_oid(lc), NoLock);
+
+		check_kind(leaf);
+		check_rules(p, leaf);
+		if (leaf->rd_rel->relowner != rel->rd_rel->relowner)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" has another owner",
+							RelationGetRelationName(rel), RelationGetRelationName(leaf)),
+					 errhint("ALTER TABLE %s OWNER TO %s;", ssw_stmt_relation(RelationGetRelid(leaf)),
+							 quote_identifier(GetUserNameFromId(rel->rd_rel->relowner, false)))));
+		table_close(leaf, NoLock);
+	}
+}
+
+/* What the publisher deletes would be deleted here too, or conflict. */
+static void
+check_replicated(const SswPolicy *p, Relation rel)
+{
+	List	   *all;
+	ListCell   *lc;
+	Datum	   *oids;
+	int			n = 0;
+	Oid			type = OIDARRAYOID;
+	Datum		value;
+	uint64		found;
+
+	if (p->allow_replicated)
+		return;
+	all = find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL);
+	oids = palloc(sizeof(Datum) * list_length(all));
+	foreach(lc, all)
+		oids[n++] = ObjectIdGetDatum(lfirst_oid(lc));
+	value = PointerGetDatum(construct_array(oids, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+	ssw_sql_begin();
+	found = ssw_sql_exec("SELECT FROM pg_catalog.pg_subscription_rel"
+						 " WHERE srrelid OPERATOR(pg_catalog.=) ANY ($1)",
+						 1, &type, &value, NULL, true, 1);
+	ssw_sql_end();
+	if (found > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot sweep \"%s\": it is the target of a subscription",
+						RelationGetRelationName(rel)),
+				 errdetail("Its rows are the publisher's."),
+				 errhint("Sweep it on the publisher, or give allow_replicated => true.")));
+}
+
+/* A hook: a function of the owner or a superuser, of the right shape. */
+static char *
+check_hook(Relation rel, const char *field, Oid func, bool is_alive)
+{
+	HeapTuple	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
+	Oid			owner = rel->rd_rel->relowner;
+	Form_pg_proc proc;
+	Oid			arg;
+	bool		fits;
+	char	   *name;
+
+	if (!HeapTupleIsValid(tup))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("%s: function with OID %u does not exist", field, func)));
+	proc = (Form_pg_proc) GETSTRUCT(tup);
+	name = format_procedure_qualified(func);
+	arg = proc->pronargs == 1 ? proc->proargtypes.values[0] : InvalidOid;
+	if (is_alive)
+		fits = arg == TEXTOID && proc->prorettype == BOOLOID;
+	else
+		fits = arg == TEXTARRAYOID || (OidIsValid(arg) && arg == get_array_type(rel->rd_rel->reltype));
+	if (!fits || proc->prokind != PROKIND_FUNCTION || proc->proretset)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+				 errmsg("%s must not be %s", field, name),
+				 is_alive ? errdetail("It must be a function of one text, the key, that returns boolean.") :
+				 errdetail("It must be a function of one argument: text[] (the keys) or %s[] (the rows).",
+						   quote_identifier(RelationGetRelationName(rel))),
+				 errhint("Create such a function as the table's owner.")));
+	if (proc->proowner != owner && !superuser_arg(proc->proowner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("%s must belong to the table's owner or a superuser", field),
+				 errdetail("Function %s belongs to role \"%s\".", name,
+						   GetUserNameFromId(proc->proowner, false)),
+				 errhint("ALTER FUNCTION %s OWNER TO %s;", name,
+						 quote_identifier(GetUserNameFromId(owner, false)))));
+	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(owner),
+										  ObjectIdGetDatum(func), CStringGetTextDatum("EXECUTE"))))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for %s", field),
+				 errdetail("Role \"%s\" must not execute function %s.",
+						   GetUserNameFromId(owner, false), name),
+				 errhint("GRANT EXECUTE ON FUNCTION %s TO %s;", name,
+						 quote_identifier(GetUserNameFromId(owner, false)))));
+	ReleaseSysCache(tup);
+	return name;
+}
+
+/* Find the key, or check the one that was given. */
+static void
+check_key(SswPolicy *p, Relation rel)
+{
+	List	   *names;
+	ListCell   *lc;
+
+	if (p->key == NULL)
+	{
+		names = ssw_index_key(rel);
+		p->key = palloc0(sizeof(char *) * (list_length(names) + 1));
+		foreach(lc, names)
+			p->key[p->nkeys++] = lfirst(lc);
+		return;
+	}
+	for (int i = 0; i < p->nkeys; i++)
+		(void) ssw_expr_column(rel, "key", p->key[i]);
+	if (p->nkeys > 0 && !ssw_index_covers_key(rel, p->key, p->nkeys))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("key does not identify the rows of \"%s\"", RelationGetRelationName(rel)),
+				 errdetail("No unique index on columns that are not null covers it."),
+				 errhint("Leave key out to take the primary key, or rows by their place when there is none.")));
+}
+
+static void
+check_set_clause(const SswPolicy *p, Relation rel)
+{
+	SswIdentity save;
+
+	ssw_identity_become_owner(rel->rd_rel->relowner, p->search_path, &save);
+	ssw_expr_check_set(rel, p->set_clause);
+	ssw_identity_restore(&save);
+}
+
+/* Let the server analyse the statement that user text becomes part of. */
+static void
+check_statements(SswPolicy *p, Relation rel)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
+	SswIdentity save;
+
+	if (p->action == SSW_ACTION_CALL)
+		return;
+	ssw_identity_become_owner(rel->rd_rel->relowner, p->search_path, &save);
+	ssw_sql_begin();
+	for (int i = 0; i < p->nclocks; i++)
+		if (SPI_prepare(ssw_stmt_action(p, p->relid, SSW_PHASE_CLOCK_1 + i, false), 3, types) == NULL)
+			elog(ERROR, "could not prepare the row action: %s", SPI_result_code_string(SPI_result));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/*
+ * Everything about a policy's fields that depends on the relation.  Fills the
+ * fragments, the key and the names of hooks.
+ */
+void
+ssw_target_check(SswPolicy *p, Relation rel)
+{
+	check_leaves(p, rel);
+	check_replicated(p, rel);
+	if (OidIsValid(p->on_expire))
+		p->on_expire_name = check_hook(rel, "on_expire", p->on_expire, false);
+	if (OidIsValid(p->is_alive))
+		p->is_alive_name = check_hook(rel, "is_alive", p->is_alive, true);
+	check_key(p, rel);
+	if (p->set_clause)
+		check_set_clause(p, rel);
+	ssw_clock_build(p, rel);
+	check_statements(p, rel);
+}

@@ -1,0 +1,80 @@
+# Processes come back, and nothing is lost or done twice, whoever is ended.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use SweeperTest;
+
+my $node = sweeper_node('main');
+$node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
+wait_for($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator'");
+is(scalar(pids($node, 'launcher')), 1, 'one launcher');
+
+# terminate each kind again and again during one large pass
+my ($dead, $live) = (60000, 20000);
+load_table($node, 'busy', $dead, $live);
+$node->safe_psql('postgres', "SELECT sweeper.register('busy', deadline => 'd', start => 'now', backlog_rate => 0,
+    max_workers => 4, batch_size => 100, check_every => '100 ms')");
+my %killed;
+for my $round (1 .. 60) {
+    my $kind = qw(worker coordinator launcher)[ $round % 3 ];
+    wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind')
+        OR NOT EXISTS (SELECT FROM busy WHERE id <= $dead)");
+    $killed{$kind}++ if kill_process($node, $kind, 'TERM');
+}
+ok($killed{$_} >= 10, "$_ ended $killed{$_} times") for qw(worker coordinator launcher);
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM busy WHERE id <= $dead)", 'all dead rows are gone');
+is(exactly_once($node, 'busy', $dead, $live), '0|0|0|0', 'exactly once, after SIGTERM');
+
+# kill -9 of each kind is a crash of the cluster
+load_table($node, 'crashed', $dead, $live);
+$node->safe_psql('postgres', "SELECT sweeper.register('crashed', deadline => 'd', start => 'now', backlog_rate => 0,
+    max_workers => 4, batch_size => 200, check_every => '100 ms')");
+for my $kind (qw(worker coordinator launcher worker)) {
+    wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind')
+        OR NOT EXISTS (SELECT FROM crashed WHERE id <= $dead)");
+    kill_process($node, $kind, 'KILL');
+    $node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+}
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM crashed WHERE id <= $dead)", 'all dead rows are gone');
+is(exactly_once($node, 'crashed', $dead, $live), '0|0|0|0', 'exactly once, after SIGKILL');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM sweeper.pass WHERE status = 'running')", 'no pass is left open');
+is($node->safe_psql('postgres', "SELECT sum(expired) FROM sweeper.pass WHERE policy = 'crashed'"), $dead,
+    'abandoned passes were closed from their events');
+
+# a clean restart in the middle, and settings that are reloaded
+load_table($node, 'again', $dead, $live);
+$node->safe_psql('postgres', "SELECT sweeper.register('again', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 100)");
+wait_for($node, 'SELECT EXISTS (SELECT FROM sweeper.stat_progress)');
+$node->restart;
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM again WHERE id <= $dead)", 'all dead rows are gone');
+is(exactly_once($node, 'again', $dead, $live), '0|0|0|0', 'exactly once, over a restart');
+
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
+$node->reload;
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator')");
+is($node->safe_psql('postgres', "SELECT problem FROM sweeper.problem"), 'disabled', 'disabled is a problem');
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
+$node->reload;
+wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator')");
+wait_for($node, 'SELECT NOT EXISTS (SELECT FROM sweeper.problem)', 'healthy again');
+
+# while the default is read-only, policies rest, and say so
+$node->safe_psql('postgres', "ALTER SYSTEM SET default_transaction_read_only = on");
+$node->reload;
+wait_for($node, "SELECT bool_and(state = 'read-only') FROM sweeper.policy_status");
+$node->safe_psql('postgres', "ALTER SYSTEM RESET default_transaction_read_only");
+$node->reload;
+wait_for($node, "SELECT bool_and(state = 'waiting') FROM sweeper.policy_status");
+
+# DROP EXTENSION during a pass waits for a batch, and CREATE starts anew
+load_table($node, 'dropped', $dead, $live);
+$node->safe_psql('postgres', "SELECT sweeper.register('dropped', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 100)");
+wait_for($node, 'SELECT EXISTS (SELECT FROM sweeper.stat_progress)');
+$node->safe_psql('postgres', 'DROP EXTENSION session_sweeper');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator')");
+$node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
+wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator')");
+$node->stop;
+done_testing();

@@ -1,0 +1,50 @@
+# Many databases on few processes, and in nobody's way.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use SweeperTest;
+
+my $node = sweeper_node('main', 'session_sweeper.max_workers = 2');
+my $n = 30;
+$node->safe_psql('postgres', "CREATE DATABASE proto");
+$node->safe_psql('proto', 'CREATE EXTENSION session_sweeper');
+load_table($node, 'login', 50, 50, 'proto');
+$node->safe_psql('proto', "SELECT sweeper.register('login', deadline => 'd', start => 'paused')");
+for my $i (1 .. $n) {
+    $node->safe_psql('postgres', "CREATE DATABASE db$i");
+    $node->safe_psql("db$i", 'CREATE EXTENSION session_sweeper');
+    load_table($node, 'login', 50, 50, "db$i");
+    $node->safe_psql("db$i", "SELECT sweeper.register('login', deadline => 'd', start => 'now')");
+}
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE id <= 50)", "db$_ is swept", "db$_") for 1 .. $n;
+is(exactly_once($node, 'login', 50, 50, "db$_"), '0|0|0|0', "exactly once in db$_") for 1 .. $n;
+cmp_ok(scalar(pids($node, 'coordinator')), '<=', 2, 'no more than max_coordinators');
+cmp_ok(scalar(pids($node, 'worker')), '<=', 2, 'no more than max_workers');
+
+# commands that need a database for themselves, while it is being swept
+$node->safe_psql('db1', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i;
+    SELECT sweeper.alter_policy('login', batch_size => 100)");
+$node->safe_psql('postgres', 'CREATE DATABASE copy1 TEMPLATE db1');
+pass('CREATE DATABASE … TEMPLATE of a swept database');
+wait_for($node, "SELECT held_reason = 'restored' FROM sweeper.policy WHERE policy = 'login'", 'the copy is held', 'copy1');
+is($node->safe_psql('copy1', "SELECT sweeper.resume('login')"), '{restored}', 'until somebody resumes it');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'then it is swept', 'copy1');
+$node->safe_psql('db2', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i");
+$node->safe_psql('postgres', 'ALTER DATABASE db2 RENAME TO renamed');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'a renamed database is swept', 'renamed');
+$node->safe_psql('db3', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i");
+$node->safe_psql('postgres', 'DROP DATABASE db3');
+pass('DROP DATABASE without force');
+
+# who may not drop it does not stop us
+$node->safe_psql('postgres', 'CREATE ROLE nobody LOGIN');
+$node->safe_psql('postgres', "CREATE EXTENSION session_sweeper");
+my ($before) = pids($node, 'launcher');
+my ($ret, $out, $err) = $node->psql('postgres', 'SET ROLE nobody; DROP DATABASE db4');
+like($err, qr/must be owner of database db4/, 'a refused DROP DATABASE');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'goes on', 'db4');
+is((pids($node, 'launcher'))[0], $before, 'the launcher is the same');
+$node->stop;
+done_testing();

@@ -1,0 +1,33 @@
+# A dump is restored without a surprise.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use SweeperTest;
+
+my $node = sweeper_node('main');
+$node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
+load_table($node, 'login', 20, 20);
+$node->safe_psql('postgres', "CREATE ROLE keeper; ALTER TABLE login OWNER TO keeper;
+    SELECT sweeper.grant_access('keeper', 'admin');
+    SELECT sweeper.register('login', deadline => 'd', start => 'paused', check_every => '100 ms', group_by => 'id % 2')");
+my $file = $node->basedir . '/dump.sql';
+$node->command_ok([ 'pg_dump', '-f', $file, $node->connstr('postgres') ], 'pg_dump');
+for my $where (qw(same other)) {
+    my $target = $where eq 'same' ? $node : sweeper_node('other');
+    $target->safe_psql('postgres', 'CREATE ROLE keeper') if $where eq 'other';
+    $target->safe_psql('postgres', 'CREATE DATABASE restored');
+    $target->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $file, $target->connstr('restored') ],
+        "restore into the $where cluster");
+    wait_for($target, "SELECT held_reason = 'restored' FROM sweeper.policy WHERE policy = 'login'", 'it is held', 'restored');
+    is($target->safe_psql('restored', "SELECT count(*) FROM login"), 40, 'nothing was removed');
+    is($target->safe_psql('restored', "SELECT has_function_privilege('keeper', 'sweeper._admin()', 'EXECUTE')"), 't',
+        'access levels came along');
+    is($target->safe_psql('restored', "SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'sweeper.%'"), 2,
+        'built-in policies are there once');
+    is($target->safe_psql('restored', "SELECT sweeper.resume('login')"), '{paused,restored}', 'resume');
+    wait_for($target, "SELECT count(*) = 20 FROM login", 'and then it is swept', 'restored');
+}
+$node->stop;
+done_testing();
