@@ -9,6 +9,8 @@ SELECT p.policy, p.relation,
             WHEN p.fuse_until > now() THEN 'fuse'
             WHEN p.broken THEN 'broken'
             WHEN p.failures > 0 THEN 'failing'
+            -- the coordinator may not have seen yet that these are lifted
+            WHEN s.state IN ('paused', 'fuse', 'failing') THEN 'waiting'
             ELSE coalesce(s.state, 'waiting') END AS state,
        array_remove(ARRAY[
             CASE WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused' END,

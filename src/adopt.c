@@ -12,10 +12,10 @@
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
+#include "advice.h"
 #include "args.h"
 #include "identity.h"
 #include "register.h"
@@ -147,34 +147,6 @@ recognise(Relation rel)
 	return linitial(found);
 }
 
-/*
- * The zone of an application's sessions, as far as the server knows: what is
- * set for the table's owner or this database, else that of this session.
- */
-static char *
-application_timezone(Oid owner)
-{
-	Oid			types[] = {OIDOID, OIDOID};
-	Datum		values[] = {ObjectIdGetDatum(owner), ObjectIdGetDatum(MyDatabaseId)};
-	MemoryContext cxt = CurrentMemoryContext;
-	SswIdentity save;
-	char	   *zone = NULL;
-
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
-					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
-					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setrole IN ($1, 0) AND s.setdatabase IN ($2, 0)"
-					 " ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1",
-					 2, types, values, NULL, true, 1) > 0)
-		zone = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	if (zone == NULL)
-		zone = pstrdup(pg_get_timezone_name(session_timezone));
-	return zone;
-}
-
 /* A preset's settings as arguments; those that were given prevail. */
 static void
 apply(SswArgs *a, const Preset *preset, Relation rel, bool *assumed_zone)
@@ -191,7 +163,7 @@ apply(SswArgs *a, const Preset *preset, Relation rel, bool *assumed_zone)
 			continue;
 		if (arg == SSW_ARG_TIMEZONE && strcmp(value, APPLICATION_TIMEZONE) == 0)
 		{
-			value = application_timezone(rel->rd_rel->relowner);
+			value = ssw_advice_application_timezone(rel->rd_rel->relowner);
 			*assumed_zone = true;
 		}
 		ssw_args_set_text(a, arg, value);

@@ -17,6 +17,7 @@
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "advice.h"
@@ -162,6 +163,8 @@ open_for_alter(const SswPolicy *p)
 				 errmsg("policy \"%s\" is built in", p->name),
 				 errdetail("Only how often and how much it sweeps can be changed."),
 				 errhint("What it keeps is set by session_sweeper.cleanup_event_retention and session_sweeper.pass_retention.")));
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(p->relid)))
+		ssw_register_table_gone(p);
 	rel = ssw_target_open(p->relid);
 	if (rel->rd_rel->relowner != p->owner)
 		ereport(ERROR,

@@ -178,7 +178,8 @@ find_again(const SswPolicy *p)
 static void
 resume_one(SswPolicy *p, ArrayBuildState **names)
 {
-	bool		confirm;
+	Oid			type = BOOLOID;
+	Datum		held = BoolGetDatum(p->held_reason != NULL);
 
 	ssw_lock_policy_exclusive(p->id);
 	if (p->paused_at != 0)
@@ -194,8 +195,7 @@ resume_one(SswPolicy *p, ArrayBuildState **names)
 		lift(names, "fuse");
 	if (p->failures > 0)
 		lift(names, p->broken ? "broken" : "failing");
-	confirm = owner_changed(p);
-	if (confirm)
+	if (owner_changed(p))
 	{
 		if (change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
 				   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND c.oid = p.relid"
@@ -205,11 +205,11 @@ resume_one(SswPolicy *p, ArrayBuildState **names)
 	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
 		lift(names, "quarantine");
 	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
-		   " backlog_before = CASE WHEN held_reason IS NOT NULL THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
+		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
 		   " held_reason = NULL, held_at = NULL, fuse_at = CASE WHEN fuse_until > pg_catalog.clock_timestamp()"
 		   " THEN pg_catalog.clock_timestamp() ELSE fuse_at END, fuse_until = NULL, fuse_detail = NULL,"
 		   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
-		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL);
+		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 1, &type, &held, " ");
 	log_change(p, "resume", NULL);
 	ssw_shmem_policies_changed();
 }

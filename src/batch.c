@@ -470,6 +470,51 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n)
 	PG_END_TRY();
 }
 
+/* A row that failed in a transaction of its own. */
+static void
+record_alone(SswWork *w, const ItemPointerData *tid)
+{
+	ErrorData  *error = w->error;
+	SswIdentity save;
+
+	PG_TRY();
+	{
+		ssw_sql_start_transaction();
+		MemoryContextSwitchTo(w->batch_cxt);
+		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+		ssw_sql_begin();
+		record_failure(w, tid, error);
+		ssw_sql_end();
+		ssw_identity_restore(&save);
+		ssw_sql_commit();
+	}
+	PG_CATCH();
+	{
+		save_error(w);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(w->batch_cxt);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->failed++;
+	LWLockRelease(SswShared->lock);
+	if (all_fail(w, 0))
+		ssw_batch_fail(w, error);
+}
+
+/* A batch outlived its limit: the next ones are smaller, down to single rows. */
+static void
+shrink(SswWork *w, int n)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s)
+		s->batch_rows = Max(1, n / 4);
+	LWLockRelease(SswShared->lock);
+}
+
 /* Run the rows; halve on failure. */
 static void
 run_range(SswWork *w, const ItemPointerData *tids, int n)
@@ -499,6 +544,13 @@ run_range(SswWork *w, const ItemPointerData *tids, int n)
 			break;
 		default:
 			break;
+	}
+	if (w->error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		shrink(w, n);
+	if (n == 1)
+	{
+		record_alone(w, tids);
+		return;
 	}
 	MemoryContextReset(w->batch_cxt);
 	if (n <= SSW_MAX_SUBXACTS)

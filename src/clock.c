@@ -22,6 +22,7 @@
 
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -111,6 +112,12 @@ resolve(Relation rel, const char *field, char **text, bool expression_ok)
 			attnum = ((Var *) node)->varattno;
 		if (attnum <= 0)
 		{
+			if (!contain_var_clause(node))
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("%s must depend on the row", field),
+						 errdetail("%s is the same for every row.", *text),
+						 errhint("Use a column, or an expression over columns.")));
 			v.sql = psprintf("(%s)", ssw_expr_text(rel, node, true));
 			v.type = getBaseType(exprType(node));
 			return v;

@@ -171,14 +171,15 @@ start_process(SswProcKind kind, Oid database)
 	bool		first = false;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (ok)
+	if (ok && kind == SswShared->no_slot_kind)
 		SswShared->no_slot_since = 0;
-	else
+	else if (!ok)
 	{
 		first = SswShared->no_slot_since == 0;
 		SswShared->no_slot_failures++;
 		if (first)
 			SswShared->no_slot_since = GetCurrentTimestamp();
+		SswShared->no_slot_kind = kind;
 	}
 	LWLockRelease(SswShared->lock);
 	if (first)

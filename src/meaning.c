@@ -14,16 +14,16 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "optimizer/plancat.h"
 #include "pgtime.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "advice.h"
 #include "args.h"
-#include "expr.h"
+#include "identity.h"
 #include "index.h"
 #include "sql.h"
 #include "stmt.h"
@@ -161,25 +161,52 @@ ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
 	need_unit_error(field, rel, detail.data, ssw_args_call(p->args, "unit", best ? best : "s"));
 }
 
+/*
+ * The zone of an application's sessions, as far as the server knows: what is
+ * set for the table's owner or this database, else that of this session.
+ */
+char *
+ssw_advice_application_timezone(Oid owner)
+{
+	Oid			types[] = {OIDOID, OIDOID};
+	Datum		values[] = {ObjectIdGetDatum(owner), ObjectIdGetDatum(MyDatabaseId)};
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *zone = NULL;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
+					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
+					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setrole IN ($1, 0) AND s.setdatabase IN ($2, 0)"
+					 " ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1",
+					 2, types, values, NULL, true, 1) > 0)
+		zone = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (zone == NULL)
+		zone = pstrdup(pg_get_timezone_name(session_timezone));
+	return zone;
+}
+
 /* Zones that applications may have written in, without repetition. */
 static List *
-candidate_zones(void)
+candidate_zones(Relation rel)
 {
 	const char *names[] = {"UTC", pg_get_timezone_name(session_timezone),
-		GetConfigOptionResetString("TimeZone"), pg_get_timezone_name(log_timezone),
-	};
+	ssw_advice_application_timezone(rel->rd_rel->relowner)};
 	List	   *zones = NIL;
 
 	for (int i = 0; i < lengthof(names); i++)
 	{
 		ListCell   *lc;
-		bool		known = false;
+		bool		known = pg_strcasecmp(names[i], "Etc/UTC") == 0 || pg_tzset(names[i]) == NULL;
 
-		if (names[i] == NULL || pg_tzset(names[i]) == NULL)
-			continue;
 		foreach(lc, zones)
+		{
 			known = known || pg_strcasecmp(lfirst(lc), names[i]) == 0;
-		if (!known && pg_strcasecmp(names[i], "Etc/UTC") != 0)
+		}
+		if (!known)
 			zones = lappend(zones, pstrdup(names[i]));
 	}
 	return zones;
@@ -212,7 +239,7 @@ ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
 	if (p->args == NULL)
 		need_timezone_error(field, rel, NULL, "Give timezone to sweeper.alter_policy().");
 	initStringInfo(&detail);
-	foreach(lc, candidate_zones())
+	foreach(lc, candidate_zones(rel))
 	{
 		char	   *zone = lfirst(lc);
 		uint64		n;

@@ -480,9 +480,10 @@ finish(SswWork *w)
 	bool		purge;
 	TimestampTz next;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	purge = w->pass->end == SSW_END_DONE && w->pass->max_workers_seen == 1 &&
-		w->pass->pass_id != 0 && ssw_failures_count(w->failures) > 0;
+		ssw_failures_count(w->failures) > 0;
+	w->pass->excluded += ssw_failures_pending(w->failures);
 	LWLockRelease(SswShared->lock);
 	next = ssw_failures_next_attempt(w->failures);
 	if (purge || ssw_failures_pending(w->failures) > 0)

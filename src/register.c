@@ -10,6 +10,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/table.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
@@ -55,6 +57,16 @@ ssw_register_name_taken(const char *name)
 			 errmsg("policy \"%s\" already exists", name),
 			 errhint("Give a name that is free, for example policy => %s, or change the policy with sweeper.alter_policy().",
 					 quote_literal_cstr(free_name))));
+}
+
+/* ereport that a policy's table was dropped. */
+void
+ssw_register_table_gone(const SswPolicy *p)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("table %s of policy \"%s\" does not exist any more", p->relation, p->name),
+			 errhint("SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name))));
 }
 
 /* May a policy have this name? */
@@ -107,8 +119,9 @@ ssw_register_backlog(const SswPolicy *p, const SswPreview *v)
 		return NULL;
 	snprintf(rate, sizeof(rate), "%d", p->backlog_rate);
 	ereport(NOTICE,
-			(errmsg("policy \"%s\" is held: %d of 100 rows are dead already", p->name,
-					(int) (v->sample_dead * 100)),
+			(errmsg("policy \"%s\" %s held: %d of 100 rows are dead already", p->name,
+					p->args && p->args->dry_run ? "would be" : "is",
+					(int) rint(v->sample_dead * 100)),
 			 errdetail("Of about " INT64_FORMAT " rows " INT64_FORMAT " would go, at %s rows a second.",
 					   v->rows, v->dead, p->backlog_rate ? rate : "any number of"),
 			 errhint("SELECT sweeper.resume(%s); lets them go.", quote_literal_cstr(p->name))));
@@ -235,10 +248,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 	p = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
 	rel = try_table_open(p->relid, AccessShareLock);
 	if (rel == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table %s of policy \"%s\" does not exist any more", p->relation, p->name),
-				 errhint("SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name))));
+		ssw_register_table_gone(p);
 	ssw_clock_build(p, rel);
 	result = ssw_advice_row(fcinfo, p, ssw_advice_preview(p, rel),
 							p->paused_at ? "paused" : p->held_reason ? "held" : p->broken ? "broken" :

@@ -17,6 +17,7 @@ extern Datum ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *args, Relat
 
 /* parts that alter_policy uses too */
 extern void ssw_register_name_taken(const char *name);
+extern void ssw_register_table_gone(const SswPolicy *p);
 extern void ssw_register_check_name(const char *name);
 extern void ssw_register_identity(SswPolicy *p, Relation rel);
 extern void ssw_register_notice_index(const SswPolicy *p, const SswPreview *v);

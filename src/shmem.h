@@ -232,6 +232,7 @@ typedef struct SswSharedState
 	int			nprocs;			/* length of procs and passes */
 	int64		no_slot_failures;	/* background worker slots were short */
 	TimestampTz no_slot_since;	/* 0 when the last try worked */
+	SswProcKind no_slot_kind;	/* what could not be started */
 	SswDatabase databases[SSW_MAX_DATABASES];
 	/* procs and passes follow */
 } SswSharedState;

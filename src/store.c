@@ -170,10 +170,25 @@ ssw_store_exec(const char *sql, int nargs, Oid *types, Datum *values, const char
 	return result;
 }
 
+/* Columns that passes and brakes write: they are no part of the definition. */
+#define STATE_COLUMNS \
+	"'{paused_at,paused_by,paused_reason,paused_until,held_reason,held_at,fuse_at,fuse_until,fuse_detail," \
+	"failures,failing_since,broken,retry_at,last_error,last_sqlstate,backlog_before,horizon," \
+	"horizon_service,last_pass_at}'::pg_catalog.text[]"
+
 /* Write down who changed what.  old is the row before, as JSON, or null. */
 void
 ssw_store_log(int policy_id, const char *name, const char *change, const char *old)
 {
+	static const char *const sql =
+	"INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
+	" SELECT $1, $2, $3, $4, o.fields, n.fields FROM"
+	" (SELECT (SELECT pg_catalog.to_jsonb(p) - " STATE_COLUMNS " FROM sweeper.policy AS p WHERE p.policy_id = $1) AS now,"
+	"  $5::pg_catalog.jsonb - " STATE_COLUMNS " AS before) AS r,"
+	" LATERAL (SELECT pg_catalog.jsonb_object_agg(e.key, e.value) AS fields"
+	"  FROM pg_catalog.jsonb_each(r.before) AS e WHERE (r.now -> e.key) IS DISTINCT FROM e.value) AS o,"
+	" LATERAL (SELECT pg_catalog.jsonb_object_agg(e.key, e.value) AS fields"
+	"  FROM pg_catalog.jsonb_each(r.now) AS e WHERE (r.before -> e.key) IS DISTINCT FROM e.value) AS n";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID};
 	Datum		values[5];
 	char		nulls[6] = "     ";
@@ -184,16 +199,7 @@ ssw_store_log(int policy_id, const char *name, const char *change, const char *o
 	values[3] = CStringGetTextDatum(change);
 	values[4] = old ? CStringGetTextDatum(old) : (Datum) 0;
 	nulls[4] = old ? ' ' : 'n';
-	ssw_store_exec("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
-				   " SELECT $1, $2, $3, $4, o.fields, n.fields FROM"
-				   " (SELECT (SELECT pg_catalog.to_jsonb(p) FROM sweeper.policy AS p WHERE p.policy_id = $1) AS now) AS r,"
-				   " LATERAL (SELECT pg_catalog.jsonb_object_agg(e.key, e.value) AS fields"
-				   "  FROM pg_catalog.jsonb_each($5::pg_catalog.jsonb) AS e"
-				   "  WHERE (r.now -> e.key) IS DISTINCT FROM e.value) AS o,"
-				   " LATERAL (SELECT pg_catalog.jsonb_object_agg(e.key, e.value) AS fields"
-				   "  FROM pg_catalog.jsonb_each(r.now) AS e"
-				   "  WHERE ($5::pg_catalog.jsonb -> e.key) IS DISTINCT FROM e.value) AS n",
-				   5, types, values, nulls);
+	ssw_store_exec(sql, lengthof(types), types, values, nulls);
 }
 
 /* The stored row of a policy as JSON, or null. */

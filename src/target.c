@@ -141,7 +141,14 @@ check_leaves(const SswPolicy *p, Relation rel)
 	{
 		Relation	leaf = table_open(lfirst_oid(lc), NoLock);
 
-		check_kind(leaf);
+		if (leaf->rd_rel->relkind == RELKIND_FOREIGN_TABLE ||
+			leaf->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" is a %s table",
+							RelationGetRelationName(rel), RelationGetRelationName(leaf),
+							leaf->rd_rel->relkind == RELKIND_FOREIGN_TABLE ? "foreign" : "temporary"),
+					 errhint("Register the other partitions or children by themselves.")));
 		check_rules(p, leaf);
 		if (leaf->rd_rel->relowner != rel->rd_rel->relowner)
 			ereport(ERROR,

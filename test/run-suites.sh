@@ -33,18 +33,20 @@ show_failure() {
                 echo "--- ${log#"$root/"}"
                 head -n 400 "$log"
             done
-            for log in "$output/$suite"/log/postmaster.log; do
-                [ -f "$log" ] || continue
+            log=$output/$suite/log/postmaster.log
+            if [ -f "$log" ]; then
                 echo "--- last lines of ${log#"$root/"}"
                 tail -n 30 "$log"
-            done ;;
+            fi ;;
     esac
 }
 
 run_suite() {
-    local suite=$1 status=0 ok bad
+    local suite=$1 status=0 ok bad out printer
     rm -rf "${output:?}/$suite"
     mkdir -p "$output/$suite"
+    exec {out}> >(exec tee "$output/$suite/log.txt")
+    printer=$!
     # In the background, so that a signal reaches this shell at once; timeout
     # passes it on to everything that the suite started.
     "${as_server_user[@]}" timeout -k 30 "$limit" \
@@ -52,10 +54,12 @@ run_suite() {
         ${REGRESS:+REGRESS="$REGRESS"} ${ISOLATION:+ISOLATION="$ISOLATION"} \
         PROVE_TESTS="${PROVE_TESTS:-test/t/*.pl}" PROVE_FLAGS="-I test/perl -j${PROVE_JOBS:-2}" ENCODING=UTF8 \
         EXTRA_REGRESS_OPTS="--temp-instance=$private/$suite --temp-config=$private/tree/test/regress.conf" \
-        </dev/null > >(tee "$output/$suite/log.txt") 2>&1 &
+        </dev/null >&"$out" 2>&1 &
     child=$!
     wait "$child" || status=$?
     child=
+    exec {out}>&-
+    wait "$printer"
     [ "$status" != 124 ] || echo "$suite: stopped after $limit s"
 
     # What a developer wants to look at, or to take over as expected output.
@@ -86,9 +90,9 @@ trap 'if [ -n "$child" ]; then kill "$child" 2>/dev/null; wait "$child"; fi; pri
 private_tree "$root"
 for suite in "$@"; do
     case $suite in
-        regress) tests=$root/sql/*.sql ;;
-        isolation) tests=$root/test/isolation/specs/*.spec ;;
-        tap) tests=$root/test/t/*.pl ;;
+        regress) tests="$root/sql/*.sql" ;;
+        isolation) tests="$root/test/isolation/specs/*.spec" ;;
+        tap) tests="$root/test/t/*.pl" ;;
         *) echo "no such suite: $suite" >&2; exit 2 ;;
     esac
     if compgen -G "$tests" >/dev/null; then run_suite "$suite"; fi

@@ -37,7 +37,7 @@ private_folder() {
         as_server_user=(setpriv --reuid=postgres --regid=postgres --init-groups "${as_server_user[@]}")
         chown postgres: "$private"
     fi
-    cd "$private" # the caller's may be unreadable for the server's user
+    cd "$private" || return # the caller's may be unreadable for the server's user
 }
 
 private_tree() {

@@ -4,7 +4,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use SweeperTest;
+use Sweeper;
 
 my $node = sweeper_node('main', 'session_sweeper.max_workers = 2');
 my $n = 30;
@@ -16,7 +16,7 @@ for my $i (1 .. $n) {
     $node->safe_psql('postgres', "CREATE DATABASE db$i");
     $node->safe_psql("db$i", 'CREATE EXTENSION session_sweeper');
     load_table($node, 'login', 50, 50, "db$i");
-    $node->safe_psql("db$i", "SELECT sweeper.register('login', deadline => 'd', start => 'now')");
+    $node->safe_psql("db$i", "SELECT sweeper.register('login', deadline => 'd', start => 'now', fuse_fraction => 1)");
 }
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE id <= 50)", "db$_ is swept", "db$_") for 1 .. $n;
 is(exactly_once($node, 'login', 50, 50, "db$_"), '0|0|0|0', "exactly once in db$_") for 1 .. $n;

@@ -5,7 +5,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
-use SweeperTest;
+use Sweeper;
 
 my $node = sweeper_node('main');
 $node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');

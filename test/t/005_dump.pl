@@ -4,7 +4,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use SweeperTest;
+use Sweeper;
 
 my $node = sweeper_node('main');
 $node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');

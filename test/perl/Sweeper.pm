@@ -1,0 +1,63 @@
+# Nodes that preload session_sweeper, and waits with a deadline.
+package Sweeper;
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Exporter 'import';
+our @EXPORT = qw(sweeper_node wait_for pids kill_process load_table exactly_once);
+
+# A started node with fast settings; extra lines of configuration may follow.
+sub sweeper_node {
+    my ($name, @conf) = @_;
+    my $node = PostgreSQL::Test::Cluster->new($name);
+    $node->init(allows_streaming => 1);
+    $node->append_conf('postgresql.conf', join("\n",
+        "shared_preload_libraries = 'session_sweeper'",
+        'max_worker_processes = 32', 'restart_after_crash = on', 'autovacuum = off',
+        "session_sweeper.min_interval = '20ms'", 'session_sweeper.max_workers = 4', @conf) . "\n");
+    $node->start;
+    return $node;
+}
+
+# Until a query gives true, or the node's deadline passes.
+sub wait_for {
+    my ($node, $query, $what, $db) = @_;
+    $node->poll_query_until($db // 'postgres', $query) or die "timed out waiting until " . ($what // $query);
+    return 1;
+}
+
+sub pids {
+    my ($node, $kind) = @_;
+    return split /\n/, $node->safe_psql('postgres',
+        "SELECT pid FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind' ORDER BY pid");
+}
+
+# Send a signal to one process of a kind; false when there is none.
+sub kill_process {
+    my ($node, $kind, $signal) = @_;
+    my ($pid) = eval { pids($node, $kind) };
+    return 0 unless $pid;
+    return kill $signal, $pid;
+}
+
+# A table of $dead dead and $live live rows, not registered yet.
+sub load_table {
+    my ($node, $table, $dead, $live, $db) = @_;
+    $node->safe_psql($db // 'postgres', qq{
+        CREATE TABLE $table (id int PRIMARY KEY, d timestamptz NOT NULL);
+        CREATE INDEX ON $table (d);
+        INSERT INTO $table SELECT i, now() + CASE WHEN i <= $dead THEN -1 ELSE 3600 END * (1 + i % 60) * interval '1 s'
+        FROM generate_series(1, $dead + $live) AS i;});
+}
+
+# Every row that is gone has one event, every live row is there.
+sub exactly_once {
+    my ($node, $table, $dead, $live, $db) = @_;
+    return $node->safe_psql($db // 'postgres', qq{
+        SELECT (SELECT count(*) FROM $table WHERE id <= $dead),
+               (SELECT count(*) FROM $table WHERE id > $dead) - $live,
+               (SELECT count(*) - count(DISTINCT key) FROM sweeper.cleanup_event WHERE policy = '$table'),
+               (SELECT count(*) FROM sweeper.cleanup_event WHERE policy = '$table') - $dead});
+}
+1;
