@@ -8,7 +8,8 @@ BEGIN
                  AND d.refobjid = (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = 'sweeper')
                  AND d.classid <> 'pg_catalog.pg_extension'::pg_catalog.regclass
                  AND d.deptype = 'n')
-       OR (SELECT n.nspacl FROM pg_catalog.pg_namespace n WHERE n.nspname = 'sweeper') IS NOT NULL
+       OR EXISTS (SELECT FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
+                  WHERE n.nspname = 'sweeper' AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner)
        OR (SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'sweeper')
           IS DISTINCT FROM (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
     THEN

@@ -13,9 +13,9 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role);
     EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
         sweeper.failed_row, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
-        sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset TO %s', role);
+        sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
-        sweeper._library(), sweeper.version(), sweeper.preview(text) TO %s', role);
+        sweeper._library(), sweeper.version(), sweeper.preview(text), sweeper._matches(oid, text[], text[]) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor() TO %s', role);
         RETURN;

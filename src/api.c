@@ -129,7 +129,7 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 
 	foreach(lc, all)
 		if (ssw_rights_have(lfirst(lc), SSW_RIGHT_ADMIN))
-			pause_one(lfirst(lc), fcinfo, 0, 1);
+		pause_one(lfirst(lc), fcinfo, 0, 1);
 	PG_RETURN_VOID();
 }
 
@@ -244,7 +244,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 
 	foreach(lc, all)
 		if (ssw_rights_have(lfirst(lc), SSW_RIGHT_ADMIN))
-			resume_one(lfirst(lc), &names);
+		resume_one(lfirst(lc), &names);
 	PG_RETURN_VOID();
 }
 
@@ -374,7 +374,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 	SswPolicy  *p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
 	Interval   *timeout = PG_ARGISNULL(2) ? NULL : PG_GETARG_INTERVAL_P(2);
 	int64		timeout_us = timeout ? timeout->time + timeout->day * USECS_PER_DAY + timeout->month * 30 * USECS_PER_DAY :
-		10 * USECS_PER_MINUTE;
+	10 * USECS_PER_MINUTE;
 	int			policy_id = p->id;
 	int64		pass_id = 0;
 	uint64		mine;

@@ -206,7 +206,7 @@ ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
 }
 
 /* The call as it was, with one more argument. */
-char *
+char	   *
 ssw_args_call(const SswArgs *a, const char *name, const char *value)
 {
 	StringInfoData buf;
@@ -368,7 +368,7 @@ get_timezone(const SswArgs *a)
  * is in effect now.  Temporary schemas are left out; pg_temp stands last, or
  * PostgreSQL would search it first.
  */
-char *
+char	   *
 ssw_args_search_path(const char *given)
 {
 	List	   *names = NIL;

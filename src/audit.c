@@ -118,7 +118,7 @@ no_op(DestReceiver *self)
  * A sink for one transaction, in CurrentMemoryContext.  The strings must live
  * as long.
  */
-SswSink *
+SswSink    *
 ssw_audit_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
 				const char *reason, const char *actor)
 {

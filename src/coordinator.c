@@ -71,7 +71,7 @@ find_watch(int policy_id)
 
 	foreach(lc, watches)
 		if (((SswWatch *) lfirst(lc))->policy_id == policy_id)
-			return lfirst(lc);
+		return lfirst(lc);
 	return NULL;
 }
 
@@ -267,21 +267,42 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 	LWLockRelease(SswShared->lock);
 }
 
+/* To be told after the round's commit: the caller then sees the pass's row. */
 static void
 complete_request(SswWatch *w, uint64 request, int64 pass_id)
 {
-	SswPolicyShared *s;
+	w->answered = request;
+	w->answer = pass_id;
+}
+
+/* Answer the requests of CALL sweep that the round has dealt with. */
+static void
+answer_requests(void)
+{
+	ListCell   *lc;
+	bool		any = false;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s)
+	foreach(lc, watches)
 	{
-		s->completed = Max(s->completed, request);
-		s->last_pass_id = pass_id ? pass_id : s->last_pass_id;
-		s->request_found = pass_id != 0;
+		SswWatch   *w = lfirst(lc);
+		SswPolicyShared *s;
+
+		if (w->answered == 0)
+			continue;
+		s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+		if (s)
+		{
+			s->completed = Max(s->completed, w->answered);
+			s->last_pass_id = w->answer ? w->answer : s->last_pass_id;
+			s->request_found = w->answer != 0;
+		}
+		w->answered = 0;
+		any = true;
 	}
 	LWLockRelease(SswShared->lock);
-	ConditionVariableBroadcast(&SswShared->request_cv);
+	if (any)
+		ConditionVariableBroadcast(&SswShared->request_cv);
 }
 
 /* When a policy looks again after a pass that ended in the given way. */
@@ -390,7 +411,7 @@ pending_request(SswWatch *w, bool *force)
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s && s->requested > s->completed)
+	if (s && s->requested > Max(s->completed, w->answered))
 	{
 		request = s->requested;
 		*force = s->request_force;
@@ -654,7 +675,7 @@ must_leave(TimestampTz now, TimestampTz next)
 		return leave;
 	foreach(lc, watches)
 		if (((SswWatch *) lfirst(lc))->pass)
-			return false;
+		return false;
 	return next > now + LEAVE_AFTER_US || now - MySswProc->started_at > LEAVE_AFTER_US;
 }
 
@@ -748,6 +769,7 @@ round_of_work(bool first)
 	assign(now);
 	next = next_wakeup(now);
 	ssw_sql_commit();
+	answer_requests();
 	return next;
 }
 

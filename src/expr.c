@@ -298,14 +298,14 @@ transform(Relation rel, const char *field, const char *text, bool boolean)
  * Parse an expression over a row of rel, known as t.  What needs other rows or
  * tables goes into a function, which runs with the rights of the owner.
  */
-Node *
+Node	   *
 ssw_expr_parse(Relation rel, const char *field, const char *text)
 {
 	return transform(rel, field, text, false);
 }
 
 /* The same, for a condition. */
-Node *
+Node	   *
 ssw_expr_parse_boolean(Relation rel, const char *field, const char *text)
 {
 	return transform(rel, field, text, true);
@@ -315,7 +315,7 @@ ssw_expr_parse_boolean(Relation rel, const char *field, const char *text)
  * SQL for a parsed expression, names qualified as the present search_path
  * needs; prefix for "t.column", else for a CREATE INDEX statement.
  */
-char *
+char	   *
 ssw_expr_text(Relation rel, Node *node, bool prefix)
 {
 	List	   *context = deparse_context_for("t", RelationGetRelid(rel));
@@ -324,7 +324,7 @@ ssw_expr_text(Relation rel, Node *node, bool prefix)
 }
 
 /* As the planner would see it, to compare with index expressions. */
-Node *
+Node	   *
 ssw_expr_folded(Node *node)
 {
 	return eval_const_expressions(NULL, copyObject(node));

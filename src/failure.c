@@ -282,16 +282,16 @@ static void
 write_one(SswFailures *f, NewFailure *n)
 {
 	static const char *const sql =
-		"INSERT INTO sweeper.failed_row AS r (policy_id, policy, key, deadline, state, class,"
-		" attempts, sqlstate, message, blocked_by, next_attempt) VALUES ($1, $2, $3, $4, $5, $6,"
-		" $7, $8, $9, $10, $11) ON CONFLICT (policy_id, key) DO UPDATE SET deadline = excluded.deadline,"
-		" state = excluded.state, class = excluded.class, attempts = excluded.attempts,"
-		" sqlstate = excluded.sqlstate, message = excluded.message, blocked_by = excluded.blocked_by,"
-		" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt";
+	"INSERT INTO sweeper.failed_row AS r (policy_id, policy, key, deadline, state, class,"
+	" attempts, sqlstate, message, blocked_by, next_attempt) VALUES ($1, $2, $3, $4, $5, $6,"
+	" $7, $8, $9, $10, $11) ON CONFLICT (policy_id, key) DO UPDATE SET deadline = excluded.deadline,"
+	" state = excluded.state, class = excluded.class, attempts = excluded.attempts,"
+	" sqlstate = excluded.sqlstate, message = excluded.message, blocked_by = excluded.blocked_by,"
+	" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT4OID,
 	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID};
 	bool		final = n->attempts > f->policy->max_retries &&
-		strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0;
+	strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0;
 	Datum		blocker = Int32GetDatum(n->blocker);
 	Datum		values[11];
 	char		nulls[12] = "           ";

@@ -114,9 +114,9 @@ ssw_fuse_trips(SswWork *w, List *leaves)
 	ssw_sql_begin();
 	foreach(lc, leaves)
 		for (int i = 0; i < p->nclocks && dead < limit; i++)
-			if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[i]))
-				dead += count_dead(w, lfirst_oid(lc), SSW_PHASE_CLOCK_1 + i,
-								   w->pass->clock_cutoff[i], limit - dead);
+		if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[i]))
+			dead += count_dead(w, lfirst_oid(lc), SSW_PHASE_CLOCK_1 + i,
+							   w->pass->clock_cutoff[i], limit - dead);
 	trips = dead >= p->fuse_min && dead > 0;
 	if (trips)
 	{
@@ -124,7 +124,7 @@ ssw_fuse_trips(SswWork *w, List *leaves)
 			(int64) (dead * (1 - p->fuse_fraction) / p->fuse_fraction) : INT64CONST(1) << 40;
 		foreach(lc, leaves)
 			if (alive < enough)
-				alive += count_alive(w, lfirst_oid(lc), enough - alive);
+			alive += count_alive(w, lfirst_oid(lc), enough - alive);
 		trips = alive < enough;
 	}
 	ssw_sql_end();

@@ -3,7 +3,7 @@
  *		Utility-command hook: stay out of the way of database commands.
  *
  * Runs in the session that executes the command.  DROP, RENAME, SET TABLESPACE
- * of a database, and CREATE … TEMPLATE, need a database without connections:
+ * of a database, and CREATE ... TEMPLATE, need a database without connections:
  * after checking that the caller may run the command, the hook closes the
  * database to us (a count in SswShared->databases, under SswShared->lock),
  * waits until our processes have left it, and opens it again when the command
@@ -92,7 +92,7 @@ wanted_database(Node *stmt)
 
 				foreach(lc, ((AlterDatabaseStmt *) stmt)->options)
 					if (strcmp(((DefElem *) lfirst(lc))->defname, "tablespace") == 0)
-						dboid = get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
+					dboid = get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
 				break;
 			}
 		case T_CreatedbStmt:

@@ -221,7 +221,7 @@ identifies(Relation rel, Relation index)
  * Columns that identify a row: the primary key, else the shortest unique index
  * over columns that are not null; names, or empty when there is none.
  */
-List *
+List	   *
 ssw_index_key(Relation rel)
 {
 	List	   *indexes = RelationGetIndexList(rel);
@@ -285,7 +285,7 @@ append_statement(StringInfo buf, Oid relid, const char *sql)
  * The statement that makes a usable index, or null when none can be made.  A
  * partitioned table gets one for each leaf: on the parent it would block writes.
  */
-char *
+char	   *
 ssw_index_statement(Relation rel, const char *sort)
 {
 	Node	   *node = ssw_expr_parse(rel, "deadline", sort);

@@ -83,7 +83,7 @@ ssw_ledger_failed(SswWatch *w, const SswPass *pass)
 {
 	int			failures = w->policy->failures + 1;
 	TimestampTz retry = GetCurrentTimestamp() +
-		ssw_failure_backoff_us(failures, FAIL_BASE_US, FAIL_MAX_US);
+	ssw_failure_backoff_us(failures, FAIL_BASE_US, FAIL_MAX_US);
 	Oid			types[] = {INT4OID, INT4OID, BOOLOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
 	Datum		values[6];
 

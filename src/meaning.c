@@ -60,7 +60,7 @@ ssw_advice_estimate(Relation rel)
  * FROM item that yields about the wanted number of rows, or all rows when there
  * are not many more.  The sample is the same each time.
  */
-char *
+char	   *
 ssw_advice_source(Relation rel, double rows_wanted, bool *sampled)
 {
 	char	   *name = ssw_stmt_relation(RelationGetRelid(rel));
@@ -165,7 +165,7 @@ ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
  * The zone of an application's sessions, as far as the server knows: what is
  * set for the table's owner or this database, else that of this session.
  */
-char *
+char	   *
 ssw_advice_application_timezone(Oid owner)
 {
 	Oid			types[] = {OIDOID, OIDOID};

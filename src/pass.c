@@ -50,7 +50,7 @@ typedef struct Chunk
 } Chunk;
 
 /* The relation's leaves (itself, when it is no partitioned table), by oid. */
-List *
+List	   *
 ssw_pass_leaves(Oid relid)
 {
 	List	   *all = find_all_inheritors(relid, AccessShareLock, NULL);
@@ -59,7 +59,7 @@ ssw_pass_leaves(Oid relid)
 
 	foreach(lc, all)
 		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION)
-			leaves = lappend_oid(leaves, lfirst_oid(lc));
+		leaves = lappend_oid(leaves, lfirst_oid(lc));
 	list_sort(leaves, list_oid_cmp);
 	list_free(all);
 	return leaves;
@@ -114,11 +114,11 @@ advance(SswPass *pass, List *leaves)
 	}
 	foreach(lc, leaves)
 		if (lfirst_oid(lc) > pass->leaf)
-		{
-			pass->leaf = lfirst_oid(lc);
-			pass->phase = SSW_PHASE_CLOCK_1;
-			return true;
-		}
+	{
+		pass->leaf = lfirst_oid(lc);
+		pass->phase = SSW_PHASE_CLOCK_1;
+		return true;
+	}
 	if (pass->backlog_before != 0 && !pass->backlog_segment)
 	{
 		pass->backlog_segment = true;

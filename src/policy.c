@@ -320,14 +320,14 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 }
 
 /* Every policy of this database, by id, in CurrentMemoryContext. */
-List *
+List	   *
 ssw_policy_load_all(void)
 {
 	return load("ORDER BY policy_id", 0, NULL, NULL);
 }
 
 /* One policy by id, or null. */
-SswPolicy *
+SswPolicy  *
 ssw_policy_load(int policy_id)
 {
 	Oid			type = INT4OID;
@@ -338,7 +338,7 @@ ssw_policy_load(int policy_id)
 }
 
 /* One policy by name; without missing_ok a missing one is an error. */
-SswPolicy *
+SswPolicy  *
 ssw_policy_find(const char *name, bool missing_ok)
 {
 	Oid			type = TEXTOID;

@@ -17,8 +17,8 @@
 /* One clock of a policy: idle or fixed deadline first, then maximum age. */
 typedef struct SswClock
 {
-	bool		activity;		/* last_seen + ttl: grace covers it, a death is
-								 * a zombie; otherwise a fixed deadline */
+	bool		activity;		/* last_seen + ttl: grace covers it, a death
+								 * is a zombie; otherwise a fixed deadline */
 	bool		absolute;		/* the created + max_age clock */
 	Oid			sort_type;		/* base type of sort, comparable in a btree */
 	char	   *sort;			/* expression to order and index by */
@@ -28,10 +28,10 @@ typedef struct SswClock
 								 * added); null where there is none */
 	char	   *seen;			/* last activity as timestamptz, or NULL when
 								 * the policy has no activity column */
-	char	   *predicate;		/* boolean over t and $1: the row's deadline is
-								 * at or before $1; index usable on sort */
-	char	   *row_ttl;		/* interval expression of the row's own time to
-								 * live, or NULL when ttl_us is it */
+	char	   *predicate;		/* boolean over t and $1: the row's deadline
+								 * is at or before $1; index usable on sort */
+	char	   *row_ttl;		/* interval expression of the row's own time
+								 * to live, or NULL when ttl_us is it */
 	int64		ttl_us;			/* constant time to live; 0 for a deadline */
 	bool		plain;			/* sort is a column of a built-in type */
 	int16		attnum;			/* that column, or 0 */
@@ -50,8 +50,9 @@ typedef struct SswPolicy
 
 	int			nkeys;			/* 0: rows are found by ctid */
 	char	  **key;			/* column names, raw */
-	const struct SswArgs *args; /* the call that is checked now, for hints; NULL
-								 * when the policy was read from its table */
+	const struct SswArgs *args; /* the call that is checked now, for hints;
+								 * NULL when the policy was read from its
+								 * table */
 	char	   *deadline;
 	char	   *last_seen;
 	int64		ttl_us;			/* 0: none */
@@ -110,8 +111,9 @@ typedef struct SswPolicy
 	/* filled by ssw_clock_build */
 	int			nclocks;
 	SswClock	clock[2];
-	char	   *index_sort;		/* what to index for rows with their own time to
-								 * live; NULL when there is no such expression */
+	char	   *index_sort;		/* what to index for rows with their own time
+								 * to live; NULL when there is no such
+								 * expression */
 	char	   *key_text;		/* text expression over t: the canonical key */
 	char	   *group_text;		/* text expression over t, or NULL */
 	char	   *null_predicate; /* boolean over t: deadline is null; NULL when

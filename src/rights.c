@@ -47,7 +47,7 @@ ssw_rights_have(const SswPolicy *p, SswRight right)
 }
 
 /* The policy of that name, or an error when it is not there or not allowed. */
-SswPolicy *
+SswPolicy  *
 ssw_rights_policy(text *name, SswRight right)
 {
 	SswPolicy  *p;

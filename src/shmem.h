@@ -20,7 +20,7 @@
 
 #define SSW_MAX_DATABASES	1024
 #define SSW_MAX_POLICIES	1024	/* with shared counters, in all databases */
-#define SSW_CHECK_LIST		512		/* rows one look hands out to is_alive */
+#define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */
 #define SSW_CURSOR_LEN		256
 #define SSW_MESSAGE_LEN		512
 #define SSW_LAG_BUCKETS		10
@@ -30,8 +30,10 @@ typedef enum SswDatabaseState
 {
 	SSW_DB_UNKNOWN,				/* must be probed; -> PROBING */
 	SSW_DB_PROBING,				/* -> PRESENT, ABSENT, UNKNOWN when it fails */
-	SSW_DB_ABSENT,				/* no extension; -> UNKNOWN at CREATE EXTENSION */
-	SSW_DB_PRESENT				/* has it; -> ABSENT when a coordinator misses it */
+	SSW_DB_ABSENT,				/* no extension; -> UNKNOWN at CREATE
+								 * EXTENSION */
+	SSW_DB_PRESENT				/* has it; -> ABSENT when a coordinator misses
+								 * it */
 } SswDatabaseState;
 
 typedef struct SswDatabase
@@ -64,7 +66,8 @@ typedef enum SswProcKind
 typedef enum SswProcState
 {
 	SSW_STATE_FREE,				/* -> STARTING */
-	SSW_STATE_STARTING,			/* registered; -> IDLE, FREE when it never came */
+	SSW_STATE_STARTING,			/* registered; -> IDLE, FREE when it never
+								 * came */
 	SSW_STATE_IDLE,				/* -> BUSY, FREE */
 	SSW_STATE_BUSY				/* a worker with a pass; -> IDLE, FREE */
 } SswProcState;
@@ -80,7 +83,7 @@ typedef struct SswProc
 	int			pass;			/* index in passes, or -1 */
 	int			policy_id;		/* what it works on, for the view */
 	bool		stop;			/* leave at the next safe point */
-	volatile sig_atomic_t terminating;	/* SIGTERM seen; set without lock */
+	volatile	sig_atomic_t terminating;	/* SIGTERM seen; set without lock */
 	TimestampTz started_at;
 	TimestampTz state_since;
 	TimestampTz stop_since;		/* launcher: when it first saw terminating */
@@ -101,7 +104,8 @@ typedef enum SswPassEnd
 {
 	SSW_END_NONE,				/* running */
 	SSW_END_DONE,				/* nothing is left */
-	SSW_END_LIMIT,				/* soft limit or a rate: go on at the next look */
+	SSW_END_LIMIT,				/* soft limit or a rate: go on at the next
+								 * look */
 	SSW_END_STOPPED,			/* paused, dropped, changed, shut down */
 	SSW_END_FAILED,				/* the policy as a whole failed; back off */
 	SSW_END_FUSE				/* held by the fuse */
@@ -130,7 +134,8 @@ typedef struct SswPass
 	int			workers;		/* attached now */
 	int			max_workers_seen;
 	int			target;			/* how many the coordinator wants attached */
-	bool		more;			/* the last chunk was full: worth another worker */
+	bool		more;			/* the last chunk was full: worth another
+								 * worker */
 	bool		yield;			/* attached workers leave after their batch */
 	bool		skip_locked;	/* after the first lock time-out */
 
@@ -258,6 +263,7 @@ extern void ssw_shmem_wake_coordinator(Oid dboid);
 
 /* Wake this database's coordinator when the current transaction commits. */
 extern void ssw_shmem_policies_changed(void);
+
 /* Announce that this database has the extension, at commit. */
 extern void ssw_shmem_extension_created(void);
 

@@ -53,7 +53,7 @@ ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values,
 }
 
 /* A column as text, in CurrentMemoryContext of SPI, or null. */
-char *
+char	   *
 ssw_sql_value(HeapTuple tup, TupleDesc desc, int col)
 {
 	return SPI_getvalue(tup, desc, col);

@@ -16,7 +16,7 @@
 #include "stmt.h"
 
 /* schema.name, quoted. */
-char *
+char	   *
 ssw_stmt_relation(Oid relid)
 {
 	char	   *name = get_rel_name(relid);
@@ -41,7 +41,7 @@ ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
 }
 
 /* Boolean over t, $1 and $2: the row is dead in this phase. */
-char *
+char	   *
 ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
@@ -61,7 +61,7 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
  * Candidates in due order.  An int8 limit, the cursor and its tid are
  * parameters; ties are ordered by ctid so that the cursor is exact.
  */
-char *
+char	   *
 ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, bool cursor, bool with_key)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
@@ -85,7 +85,7 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, bool cursor, bool
 }
 
 /* The earliest deadline of a leaf, above the lower bound $3 if there is one. */
-char *
+char	   *
 ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
@@ -103,14 +103,14 @@ ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low)
 }
 
 /* $1 as text of the sort type, to begin a cursor with. */
-char *
+char	   *
 ssw_stmt_bound(const SswPolicy *p, SswPhase phase)
 {
 	return psprintf("SELECT (%s)::pg_catalog.text", ssw_stmt_clock(p, phase)->bound);
 }
 
 /* Dead rows, at most $5; with fresh, only those above the cursor $3. */
-char *
+char	   *
 ssw_stmt_count(const SswPolicy *p, Oid leaf, SswPhase phase, bool fresh)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
@@ -171,7 +171,7 @@ locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, b
  * The row action on the rows $3, for delete and update.  The predicate stands
  * in the changing statement itself: a row refreshed since is not touched.
  */
-char *
+char	   *
 ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
 {
 	char	   *rel = ssw_stmt_relation(leaf);
@@ -195,7 +195,7 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
 }
 
 /* Lock the dead rows of $3 for a hook, and read all that is needed of them. */
-char *
+char	   *
 ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
 {
 	StringInfoData buf;
@@ -211,7 +211,7 @@ ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
  * Call the hook once for the rows: $3 are their tids, $4 their keys as text[].
  * Rows of a leaf are handed over as rows of the registered relation.
  */
-char *
+char	   *
 ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 {
 	Oid		   *argtypes;
@@ -229,9 +229,9 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 
 /*
  * The tids that rows have now, after a hook may have updated them: by key
- * columns ($4, $5, … as text[]), or null when the relation has no key.
+ * columns ($4, $5, ... as text[]), or null when the relation has no key.
  */
-char *
+char	   *
 ssw_stmt_find(const SswPolicy *p, Oid leaf)
 {
 	StringInfoData buf;
@@ -255,7 +255,7 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 }
 
 /* Give the rows $3 one time to live from now ($1). */
-char *
+char	   *
 ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("UPDATE ONLY %s AS t SET %s WHERE t.ctid = ANY ($3) AND %s",
@@ -263,7 +263,7 @@ ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase)
 }
 
 /* Rows of $3 that are still there and dead; with lock, those nobody holds. */
-char *
+char	   *
 ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
@@ -277,7 +277,7 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock)
 }
 
 /* Ask is_alive for the rows $3: ctid and answer. */
-char *
+char	   *
 ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT t.ctid, %s(%s) FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s",

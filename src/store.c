@@ -203,7 +203,7 @@ ssw_store_log(int policy_id, const char *name, const char *change, const char *o
 }
 
 /* The stored row of a policy as JSON, or null. */
-char *
+char	   *
 ssw_store_json(int policy_id)
 {
 	Oid			type = INT4OID;

@@ -266,7 +266,8 @@ probe_leaf(SswWatch *w, Oid leaf, int i, bool low, char *first)
 		return 0;
 	due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
-	if (text && strlen(text) < SSW_CURSOR_LEN)
+
+	if (text &&strlen(text) < SSW_CURSOR_LEN)
 		strlcpy(first, text, SSW_CURSOR_LEN);
 	return isnull ? 0 : DatumGetTimestampTz(due);
 }
@@ -295,21 +296,21 @@ probe(SswWatch *w, TimestampTz now)
 	ssw_sql_begin();
 	foreach(lc, leaves)
 		for (int i = 0; i < p->nclocks; i++)
-		{
-			TimestampTz due = probe_leaf(w, lfirst_oid(lc), i, low && w->low[i][0], first[i]);
-			int64		credit = TIMESTAMP_IS_NOBEGIN(cutoffs[i]) ?
-				SswShared->service_start + p->clock[i].ttl_us - now : now - p->keep_for_us - cutoffs[i];
+	{
+		TimestampTz due = probe_leaf(w, lfirst_oid(lc), i, low && w->low[i][0], first[i]);
+		int64		credit = TIMESTAMP_IS_NOBEGIN(cutoffs[i]) ?
+		SswShared->service_start + p->clock[i].ttl_us - now : now - p->keep_for_us - cutoffs[i];
 
-			if (due == 0 || TIMESTAMP_IS_NOEND(due))
-				continue;
-			if (TIMESTAMP_IS_NOBEGIN(due))
-				due = now - USECS_PER_DAY;
-			due += p->keep_for_us;
-			if (due <= now + Max(credit, 0))
-				due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoffs[i]) ? now + Max(credit, 0) : due + Max(credit, 0));
-			if (w->earliest == 0 || due < w->earliest)
-				w->earliest = due;
-		}
+		if (due == 0 || TIMESTAMP_IS_NOEND(due))
+			continue;
+		if (TIMESTAMP_IS_NOBEGIN(due))
+			due = now - USECS_PER_DAY;
+		due += p->keep_for_us;
+		if (due <= now + Max(credit, 0))
+			due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoffs[i]) ? now + Max(credit, 0) : due + Max(credit, 0));
+		if (w->earliest == 0 || due < w->earliest)
+			w->earliest = due;
+	}
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	disable_timeout(STATEMENT_TIMEOUT, false);
@@ -326,7 +327,7 @@ probe(SswWatch *w, TimestampTz now)
  * Probe; an error of the relation's (an index expression, a dropped column) is
  * returned, and is the policy's failure, not the coordinator's.
  */
-ErrorData *
+ErrorData  *
 ssw_watch_probe(SswWatch *w, TimestampTz now)
 {
 	ResourceOwner owner = CurrentResourceOwner;

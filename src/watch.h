@@ -29,6 +29,8 @@ typedef struct SswWatch
 	SswPass    *pass;			/* running, or null */
 	TimestampTz served_at;		/* when the pass was last given a worker */
 	uint64		request;		/* of CALL sweep, that the pass answers */
+	uint64		answered;		/* request dealt with in this round, or 0 */
+	int64		answer;			/* its pass, or 0 */
 	double		tokens;
 	double		backlog_tokens;
 	TimestampTz tokens_at;

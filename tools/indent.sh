@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 command -v pg_bsd_indent >/dev/null || { echo "indent: pg_bsd_indent is missing (make setup)" >&2; exit 1; }
-options="-bad -bap -bbb -bc -bl -cli1 -cp33 -cdb -nce -d0 -di12 -nfc1 -i4 -l79 -lp -lpl -nip -npro -sac -tpg -ts4 -U tools/typedefs.list"
+options="-bad -bap -bbb -bc -bl -cli1 -cp33 -cdb -nce -d0 -di12 -nfc1 -i4 -l79 -lp -lpl -nip -npro -sac -tpg -ts4 -Utools/typedefs.list"
 status=0
 for f in session_sweeper.c src/*.c src/*.h; do
     # shellcheck disable=SC2086  # a list
