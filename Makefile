@@ -57,13 +57,21 @@ RUN = PG_CONFIG='$(PG_CONFIG)'
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
 
 run-install:
-	@$(MAKE) --no-print-directory $(JOBS) all $(RUN)
+	@echo 'Building and installing for' $$($(PG_CONFIG) --version)
+	@$(MAKE) --no-print-directory -s $(JOBS) all $(RUN)
 	@if test -w "$$($(PG_CONFIG) --pkglibdir)"; \
 	then $(MAKE) --no-print-directory -s install $(RUN); \
 	else sudo $(MAKE) --no-print-directory -s install $(RUN); fi
 
+# Only a PGHOST given to make itself leads to a server of one's own, never one
+# that happens to be in the environment.
+ifeq ($(origin PGHOST),command line)
+run-demo:
+	@$(RUN) tools/demo.sh --own-server
+else
 run-demo: run-install
 	@$(RUN) tools/demo.sh
+endif
 
 run-bench: run-install
 	@$(RUN) bench/run.sh
@@ -83,7 +91,7 @@ indent-check:
 	@tools/indent.sh --check
 
 lint:
-	@tools/lint.sh
+	@$(RUN) tools/lint.sh
 
 dist:
 	git archive --format=tar.gz --prefix=$(EXTENSION)-$(EXTVERSION)/ -o $(EXTENSION)-$(EXTVERSION).tar.gz HEAD

@@ -1,74 +1,107 @@
 #!/bin/bash
-# make demo: dead rows of three well-known session tables go, in front of you.
-# A private cluster in a temporary folder; with PGHOST, a server of your own.
+# make demo: dead rows of three well-known session tables go, while you watch.
+# Here in a private cluster; with --own-server where PGHOST and the like lead,
+# in a database of its own.  Fails if a live row is missing or a dead one left.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-own_server=${PGHOST:-} own_port=${PGPORT:-} own_user=${PGUSER:-}
-. "$root/tools/private-cluster.sh"
-psql=("$pg_bin/psql" -X -q -v ON_ERROR_STOP=1)
-seconds=60 # the demo ends by itself within this time
-database=sweeper_demo_$$
+last_second=50 # of the whole demo, for a dead row to go
+database=session_sweeper_demo
 
-cleanup() {
-    if [ -n "$own_server" ]; then "$pg_bin/dropdb" --if-exists "$database" || true; else private_cleanup; fi
-}
+terminal=
+if [ -t 0 ] && [ -t 1 ]; then terminal=yes; fi
 
-if [ -n "$own_server" ]; then
-    export PGHOST=$own_server
-    [ -z "$own_port" ] || export PGPORT=$own_port
-    [ -z "$own_user" ] || export PGUSER=$own_user
-    [ "$("${psql[@]}" -At -d postgres -c "SELECT current_setting('shared_preload_libraries') LIKE '%session_sweeper%'")" = t ] || {
-        echo "demo: the server at $PGHOST does not preload the library: set shared_preload_libraries = 'session_sweeper' and restart it" >&2
-        exit 1
-    }
+if [ "${1:-}" = --own-server ]; then
+    pg_bin=$("${PG_CONFIG:-pg_config}" --bindir)
+    database=${database}_$$
+    unset PGOPTIONS PGTZ
 else
+    . "$root/tools/private-cluster.sh"
     private_folder
     echo "Starting a private cluster in $private"
-    private_start "max_worker_processes = 16" "session_sweeper.max_workers = 3"
+    private_start "timezone = 'UTC'" "max_worker_processes = 16" "session_sweeper.max_workers = 3"
 fi
-trap cleanup EXIT
-
-"$pg_bin/createdb" "$database"
+maintenance=${PGDATABASE:-postgres}
 export PGDATABASE=$database
-echo "Three session tables of 100,000 rows each, 40 % of them past their deadline"
-"${psql[@]}" -f "$root/tools/demo.sql"
-expected=$("${psql[@]}" -At -c "SELECT string_agg(live::text, ' ' ORDER BY relation) FROM demo_expected")
 
-state() {
-    "${psql[@]}" -P pager=off -P footer=off -c "
-        SELECT s.policy, e.live, s.expired, round(s.expired / extract(epoch FROM greatest(coalesce(p.last_pass_at, now()), p.registered_at + interval '0.1 s') - p.registered_at)) AS \"rows/s\",
-               date_trunc('milliseconds', s.lag) AS lag, s.workers
-        FROM sweeper.policy_status AS s JOIN demo_expected AS e ON e.policy = s.policy
-        JOIN sweeper.policy AS p ON p.policy = s.policy ORDER BY s.policy"
-}
-left() {
-    "${psql[@]}" -At -c "SELECT (SELECT count(*) FROM \"session\" WHERE expire <= now() AT TIME ZONE 'UTC')
-        + (SELECT count(*) FROM django_session WHERE expire_date <= now())
-        + (SELECT count(*) FROM spring_session WHERE expiry_time <= extract(epoch FROM now()) * 1000)"
-}
+psql() { "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 "$@"; }
+value() { psql -A -t -c "$1"; }
+table() { psql -P pager=off -P border=2 -P footer=off -c "$1"; }
 
-deadline=$((SECONDS + seconds))
-dead=$(left)
-while [ "$dead" -gt 0 ] && [ $SECONDS -lt $deadline ]; do
-    [ ! -t 1 ] || printf '\033[H\033[2J'
-    state
-    echo "dead rows left: $dead"
-    read -r -t 0.5 _ <> <(:) || true # half a second between two pictures
-    dead=$(left)
+case $(PGDATABASE=$maintenance value 'SHOW shared_preload_libraries') in
+    *session_sweeper*) ;;
+    *)
+        echo "demo: this server does not preload the library; put into its postgresql.conf, and restart it:" >&2
+        echo "    shared_preload_libraries = 'session_sweeper'" >&2
+        exit 1 ;;
+esac
+if [ -z "${private:-}" ]; then
+    # Whoever still looks at the database does not keep it.
+    trap '"$pg_bin/dropdb" --if-exists --force --maintenance-db="$maintenance" "$database"' EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+fi
+PGDATABASE=$maintenance psql -c "CREATE DATABASE $database"
+
+echo "Creating the session tables of connect-pg-simple, Django and Spring Session,"
+echo "100,000 rows each, 40 % of them past their deadline"
+psql -f "$root/tools/demo.sql"
+
+# Two at a pace that can be watched; the third as fast as it goes, in parallel.
+while read -r call; do
+    echo "SELECT sweeper.adopt($call);"
+    psql -o /dev/null -c 'SET client_min_messages = warning' -c "SELECT sweeper.adopt($call)"
+done <<'END'
+'"session"', start => 'now', backlog_rate => 7000, check_every => '250 ms'
+'django_session', start => 'now', backlog_rate => 5000, check_every => '250 ms'
+'spring_session', start => 'now', backlog_rate => 0, max_workers => 2
+END
+echo
+
+picture() {
+    table 'TABLE demo_progress'
+    value "SELECT string_agg(n || ' ' || backend_type, ', ' ORDER BY backend_type)
+           FROM (SELECT backend_type, count(*) AS n FROM sweeper.stat_process GROUP BY 1) AS p"
+}
+plain() {
+    value "SELECT format('%2s s | ', $SECONDS) || string_agg(format('%s: %s live, %s expired, %s rows/s, lag %s, workers %s',
+               policy, live, expired, \"rows/s\", lag, workers), ' | ') FROM demo_progress"
+}
+lines=0
+redraw() {
+    local now
+    now=$(picture)
+    [ "$lines" = 0 ] || printf '\033[%dA' "$lines" # to where the last one began
+    printf '%s\n' "${now//$'\n'/$'\033[K\n'}"
+    lines=$(wc -l <<<"$now")
+}
+while [ "$(value 'SELECT count(*) FROM demo_row WHERE deadline <= now()')" != 0 ] && [ $SECONDS -lt $last_second ]; do
+    if [ -n "$terminal" ]; then redraw; sleep 0.2; else plain; sleep 1; fi
 done
-[ ! -t 1 ] || printf '\033[H\033[2J'
-state
-found=$("${psql[@]}" -At -c "SELECT concat_ws(' ', (SELECT count(*) FROM django_session), (SELECT count(*) FROM \"session\"), (SELECT count(*) FROM spring_session))")
-events=$("${psql[@]}" -At -c "SELECT count(*) FROM sweeper.cleanup_event")
-problems=$("${psql[@]}" -At -c "SELECT count(*) FROM sweeper.problem")
-echo "Removed with one event each: $events rows.  Left: $found (expected: $expected).  Problems: $problems."
-if [ "$dead" != 0 ] || [ "$found" != "$expected" ] || [ "$events" != 120000 ] || [ "$problems" != 0 ]; then
-    "${psql[@]}" -c 'SELECT * FROM sweeper.problem' -c 'SELECT * FROM sweeper.policy_status'
-    echo "demo: FAILED: a live row is missing, a dead one is left, or something is wrong" >&2
+if [ -n "$terminal" ]; then redraw; else picture; fi
+
+echo
+echo "What was done (sweeper.pass), and three of the events (sweeper.cleanup_event):"
+table "SELECT policy, count(*) AS passes, sum(batches) AS batches, max(workers) AS workers, sum(expired) AS expired,
+              round(extract(epoch FROM max(coalesce(finished_at, clock_timestamp())) - min(started_at)), 1) AS seconds
+       FROM sweeper.pass GROUP BY policy ORDER BY policy"
+table "SELECT cleaned_at::time(3), policy, left(key, 12) || '…' AS key, cleanup_type, deadline::timestamptz(0)
+       FROM sweeper.cleanup_event ORDER BY cleaned_at DESC LIMIT 3"
+
+if [ "$(value 'SELECT count(*) FROM demo_fault')" != 0 ]; then
+    { echo "demo: FAILED"; table 'TABLE demo_fault'; } >&2
+    [ -z "${private:-}" ] || tail -n 30 "$private/server.log" >&2
     exit 1
 fi
-echo "Nothing is wrong: sweeper.problem is empty."
-echo "Connect: psql -h $PGHOST -p ${PGPORT:-5432} -U ${PGUSER:-$(id -un)} $database"
-if [ -t 0 ] && [ -t 1 ]; then
-    read -r -p "Press Enter to end the demo and remove everything. " _ || true
+echo "All 120,000 dead rows are gone, each with one event; all 180,000 live rows are there."
+echo "sweeper.problem is empty."
+connect="$pg_bin/psql"
+[ -z "${PGHOST:-}" ] || connect="$connect -h $PGHOST"
+[ -z "${PGPORT:-}" ] || connect="$connect -p $PGPORT"
+[ -z "${PGUSER:-}" ] || connect="$connect -U $PGUSER"
+echo "To connect: $connect $database"
+if [ -n "$terminal" ]; then
+    read -r -p "Enter ends the demo and removes everything: " _ || true
+else
+    echo "(On a terminal the demo waits here; now it removes everything.)"
 fi

@@ -1,25 +1,64 @@
 #!/bin/bash
 # House rules that a compiler does not check.  Prints what breaks them.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 bad=0
 complain() { [ -z "$2" ] || { printf '%s\n%s\n' "$1" "$2"; bad=1; }; }
 
+# C
+sources=(session_sweeper.c src/*.c)
 complain "PG_VERSION_NUM belongs in src/compat.h only:" \
-    "$(grep -ln PG_VERSION_NUM ./*.c src/*.c src/*.h | grep -v '^src/compat\.h$')"
-complain "Functions that other files see begin with ssw_ (or _PG_init):" \
-    "$(for f in src/*.o session_sweeper.o; do [ ! -f "$f" ] || nm -g --defined-only "$f" | awk -v f="$f" \
-        '$2 ~ /[TDB]/ && $3 !~ /^(ssw_|pg_finfo_ssw_|Ssw|MySsw|_PG_init|Pg_magic_func)/ { print "  " f ": " $3 }'; done)"
+    "$(grep -ln PG_VERSION_NUM "${sources[@]}" src/*.h | grep -v '^src/compat\.h$')"
+complain "Functions that other files see begin with ssw_ (or are _PG_init):" \
+    "$(awk 'FNR == 1 { before = "" }
+        /^[A-Za-z_0-9]+\(/ && before !~ /static/ && !/^(PG_|ssw_|_PG_init|MarkGUC)/ { print "  " FILENAME ": " $0 }
+        { before = $0 }' "${sources[@]}")"
+complain "So do the symbols of what is built:" \
+    "$([ ! -f session_sweeper.so ] || nm -D -g --defined-only session_sweeper.so |
+        awk '$2 ~ /[TDB]/ && $3 !~ /^(ssw_|pg_finfo_ssw_|Ssw|MySsw|_PG_init|_PG_fini|Pg_magic_func|_init|_fini)/ { print "  " $3 }')"
+complain "Modules include each other in a circle:" \
+    "$(for file in "${sources[@]}" src/*.h; do
+        module=${file##*/} module=${module%.*}
+        sed -nE 's/^#include "([a-z_]+)\.h".*/\1/p' "$file" | while read -r header; do
+            [ ! -f "src/$header.h" ] || [ "$header" = "$module" ] || echo "$module $header"
+        done
+    done | tsort 2>&1 >/dev/null)"
+complain "Each C file and header begins with its name and purpose:" \
+    "$(for file in "${sources[@]}" src/*.h; do sed -n 2p "$file" | grep -q "^ \* ${file##*/}$" || echo "  $file"; done)"
+complain "Functions for SQL, in C or in schema/ only:" \
+    "$(comm -3 <(sed -nE 's/^PG_FUNCTION_INFO_V1\((.*)\);/\1/p' "${sources[@]}" | sort -u) \
+        <(grep -hoE "'MODULE_PATHNAME', '[a-z_0-9]+'" schema/*.sql | sed -E "s/.* '(.*)'/\1/" | sort -u))"
+
+# SQL
+complain "Every function, procedure, view and type has a COMMENT ON:" \
+    "$(grep -hoE '^CREATE (FUNCTION|PROCEDURE|VIEW|TYPE) sweeper\.[a-z_]+' schema/*.sql | awk '{ print $2, $3 }' | sort -u |
+        while read -r kind name; do
+            grep -qE "^COMMENT ON $kind ${name//./\\.}( |\(|$)" schema/*.sql || echo "  $kind $name"
+        done)"
+
+# Tests
 complain "Tests wait on a row, a log line or a wait event; they do not sleep:" \
     "$(grep -nE '(^|[^a-z_])(sleep|usleep)[ (]' test/t/*.pl test/perl/*.pm test/*.sh 2>/dev/null)"
-complain "Left for later:" "$(grep -nE '(TODO|FIXME|HACK)' ./*.c src/*.[ch] schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint.sh')"
-complain "Every function has a COMMENT ON:" \
-    "$(grep -hoE '^CREATE (FUNCTION|PROCEDURE) sweeper\.[a-z_]+' schema/*.sql | awk '{print $2, $3}' | sort -u | while read -r kind name; do
-        grep -qE "^COMMENT ON $kind ${name//./\\.}( |\(|$)" schema/*.sql || echo "  $kind $name"; done)"
-complain "Each C file begins with its purpose:" \
-    "$(for f in session_sweeper.c src/*.c; do sed -n 2p "$f" | grep -q "^ \* ${f##*/}$" || echo "  $f"; done)"
-for f in tools/*.sh test/*.sh bench/*.sh .ci/run; do
-    [ ! -f "$f" ] || bash -n "$f" || bad=1
+complain "Tests without expected output:" \
+    "$(for file in sql/*.sql; do [ -f "expected/$(basename "$file" .sql).out" ] || echo "  $file"; done
+        for file in test/isolation/specs/*.spec; do
+            [ ! -f "$file" ] || [ -f "test/isolation/expected/$(basename "$file" .spec).out" ] || echo "  $file"
+        done)"
+
+# Everything
+complain "Left for later:" \
+    "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
+complain "White space at the end of a line:" \
+    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/*.sh tools/* Makefile .ci/run)"
+for file in tools/*.sh test/*.sh bench/*.sh .ci/run; do
+    [ ! -f "$file" ] || bash -n "$file" || bad=1
 done
-[ "$bad" = 0 ] && echo "lint: ok"
+perl_of_server=$(dirname "$("${PG_CONFIG:-pg_config}" --pgxs 2>/dev/null)")/../test/perl
+if [ -d "$perl_of_server" ]; then
+    for file in test/perl/*.pm test/t/*.pl; do
+        complaint=$(perl -I "$perl_of_server" -I test/perl -c "$file" 2>&1) || complain "Perl:" "$complaint"
+    done
+fi
+
+[ "$bad" != 0 ] || echo "lint: ok"
 exit "$bad"

@@ -1,0 +1,31 @@
+# Every SQL example of the README runs, in the order of the page.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main');
+my $page = slurp_file('README.md');
+my @blocks = $page =~ /^```sql\n(.*?)^```$/msg;
+cmp_ok(scalar(@blocks), '>=', 3, 'the README has examples');
+for my $block (@blocks) {
+    my ($ret, $out, $err) = $node->psql('postgres', $block, on_error_stop => 1);
+    is($ret, 0, 'runs: ' . substr($block, 0, 60)) or diag($err);
+}
+is($node->safe_psql('postgres', "SELECT count(*) FROM login"), 1, 'the dead row of the first example is gone');
+
+# settings, functions, views: what there is, is on the page
+my @settings = split /\n/, $node->safe_psql('postgres', "SELECT name FROM pg_settings WHERE name LIKE 'session_sweeper.%'");
+my @functions = split /\n/, $node->safe_psql('postgres',
+    "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'sweeper'::regnamespace AND proname NOT LIKE '\\_%'");
+my @relations = split /\n/, $node->safe_psql('postgres',
+    "SELECT relname FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace AND relkind IN ('r', 'v') AND relname <> 'service_mark'");
+like($page, qr/`\Q$_\E`/, "setting $_") for @settings;
+like($page, qr/\b\Q$_\E\(/, "function $_") for @functions;
+like($page, qr/`\Q$_\E`/, "relation $_") for @relations;
+my ($arguments) = $node->safe_psql('postgres', "SELECT pg_get_function_arguments('sweeper.register'::regproc)");
+like($page, qr/`\Q$_\E`/, "argument $_") for grep { $_ ne 'heartbeats' && $_ ne 'dry_run' } $arguments =~ /(?:^|, )"?([a-z_]+)"? (?:regclass|text|interval|int|bool|real|regproc)/g;
+$node->stop;
+done_testing();
