@@ -17,6 +17,7 @@ median() { sort -n | awk '{v[NR] = $1} END {print (NR % 2 ? v[(NR + 1) / 2] : (v
 timed() { { echo '\timing on'; cat; } | "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' | tail -n 1; }
 fill() {
     sql <<SQL
+SET client_min_messages = error;
 DROP TABLE IF EXISTS b;
 CREATE TABLE b (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), d timestamptz NOT NULL, pad text DEFAULT 'xxxxxxxxxxxxxxxx');
 INSERT INTO b (d) SELECT now() + (i % 2 * 2 - 1) * (60 + i % 864000) * interval '1 s' FROM generate_series(1, $rows) AS i;
@@ -27,7 +28,7 @@ SQL
 }
 sql <<SQL
 CREATE TABLE audit_same (LIKE sweeper.cleanup_event);
-CREATE INDEX ON audit_same (cleaned_at);
+CREATE INDEX ON audit_same USING brin (cleaned_at) WITH (autosummarize = on);
 CREATE TABLE audit_usual (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, cleaned_at timestamptz, key text, deadline timestamptz, policy text);
 CREATE INDEX ON audit_usual (cleaned_at);
 CREATE INDEX ON audit_usual (policy, cleaned_at);
@@ -53,7 +54,8 @@ m_bare=$(median <bare) m_same=$(median <same) m_usual=$(median <usual) m_ours=$(
 
 # empty passes
 empty() { # rows
-    sql <<SQL
+    sql <<SQL >/dev/null
+SET client_min_messages = error;
 DROP TABLE IF EXISTS e;
 CREATE UNLOGGED TABLE e (id int PRIMARY KEY, d timestamptz NOT NULL);
 INSERT INTO e SELECT i, now() + interval '1 day' + i * interval '1 ms' FROM generate_series(1, $1) AS i;

@@ -1,5 +1,7 @@
 -- Retention of the evidence, by ordinary policies.  They write no audit; their
--- time comes from session_sweeper.cleanup_event_retention and .pass_retention.
+-- time comes from session_sweeper.cleanup_event_retention and .pass_retention.  The
+-- filter keeps the coordinator from probing for the oldest event, which the BRIN
+-- index cannot find; a worker's look for what is due it serves well.
 
 INSERT INTO sweeper.policy (policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline,
     keep_for, filter, on_null, action, audit, notify_keys, check_every, max_lag, batch_size, max_workers, rate_limit,
@@ -9,7 +11,7 @@ SELECT v.policy, v.relation::regclass, v.relation, r.oid, r.rolname, s.system_id
        interval '90 days', v.filter, 'ignore', 'delete', 'none', false, interval '1 min', interval '1 day', 0, 1, 0,
        0, interval '50 s', interval '55 s', interval '100 ms', 3, 1, 100, false,
        'pg_catalog, pg_temp', false, '{}'
-FROM (VALUES ('sweeper.cleanup_event', 'sweeper.cleanup_event', '{}'::text[], 'cleaned_at', NULL),
+FROM (VALUES ('sweeper.cleanup_event', 'sweeper.cleanup_event', '{}'::text[], 'cleaned_at', 'cleaned_at IS NOT NULL'),
              ('sweeper.pass', 'sweeper.pass', '{pass}'::text[], 'started_at', NULL)) AS v (policy, relation, key, deadline, filter),
      pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
