@@ -11,6 +11,8 @@ SELECT p.policy, p.relation,
             WHEN p.failures > 0 THEN 'failing'
             -- the coordinator may not have seen yet that these are lifted
             WHEN s.state IN ('paused', 'fuse', 'failing') THEN 'waiting'
+            -- a look that has found nothing yet
+            WHEN s.state = 'running' AND g.pass IS NULL THEN 'waiting'
             ELSE coalesce(s.state, 'waiting') END AS state,
        array_remove(ARRAY[
             CASE WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused' END,

@@ -43,7 +43,7 @@
 /* Bounds of the adaptive batch size; a batch aims at TARGET_US. */
 #define MIN_ROWS		10
 #define FIRST_ROWS		500
-#define MAX_ROWS		20000
+#define MAX_ROWS		40000
 #define TARGET_US		(200 * 1000)
 
 /* Should this worker leave its pass before the next batch? */
@@ -159,8 +159,8 @@ count_results(SswWork *w, uint64 rows, SswSink *sink, int64 elapsed_us, int n)
 		{
 			double		fit = (double) n * TARGET_US / elapsed_us;
 
-			/* grow at most twofold at a time, shrink at once */
-			s->batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, s->batch_rows * 2.0)));
+			/* grow at most fourfold at a time, shrink at once */
+			s->batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, s->batch_rows * 4.0)));
 		}
 	}
 	LWLockRelease(SswShared->lock);
