@@ -445,6 +445,8 @@ look(SswWatch *w, TimestampTz now)
 	if (w->policy == NULL || w->pass != NULL)
 		return;
 	request = pending_request(w, &force);
+	if (request)
+		now = GetCurrentTimestamp();	/* what was due when it was called */
 	if (!w->runs)
 	{
 		if (request)

@@ -261,8 +261,9 @@ probe_leaf(SswWatch *w, Oid leaf, int i, bool low, char *first)
 
 	if (low)
 		values[2] = low_datum(&p->clock[i], w->low[i]);
+	/* with a snapshot of its own: the round's may be older than a request */
 	if (ssw_action_execute(ssw_stmt_probe(p, leaf, SSW_PHASE_CLOCK_1 + i, low),
-						   3, types, values, NULL, true) == 0)
+						   3, types, values, NULL, false) == 0)
 		return 0;
 	due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
