@@ -1,52 +1,107 @@
--- Observation.  None of these reads a swept table.
+-- Observation.  None of these reads a swept table but explain_row(), which reads one row by its key.
+
+CREATE FUNCTION sweeper.explain_row(policy text, key text, OUT found boolean, OUT state text, OUT deadline timestamptz,
+    OUT last_seen timestamptz, OUT last_heartbeat timestamptz, OUT verdict text, OUT reason text, OUT attempts int,
+    OUT next_attempt timestamptz, OUT last_error text, OUT blocked_by int[], OUT ended_at timestamptz,
+    OUT cleanup_type text, OUT hint text) RETURNS record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_explain_row';
+CREATE FUNCTION sweeper.explain_sweep(policy text) RETURNS SETOF text
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_explain_sweep';
+CREATE FUNCTION sweeper._database(OUT database oid, OUT state text, OUT closed int, OUT coordinator_pid int,
+    OUT workers_wanted int, OUT next_due timestamptz, OUT problem text) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_database';
+
+COMMENT ON FUNCTION sweeper.explain_row IS
+'Says why a row of a policy is, or is not, gone. key is as text; of a composite key, as a row: (a,b). verdict is one of alive, due, in grace, held by fuse, held, paused, locked, check unknown, quarantined, excluded by filter, no deadline, in retention, expired, not found; reason says more, hint is a statement to paste. found is null when the row could not be read; state is the policy''s; attempts to last_error are of the row''s failures, blocked_by the pids that hold it (0: a prepared transaction), ended_at and cleanup_type of its event. Reads one row as the table''s owner, changes and locks nothing. Errors: 42704 no such policy, 42501 not its owner and without level monitor, 22004 null.';
+COMMENT ON FUNCTION sweeper.explain_sweep IS
+'The statements of a pass over the policy and their plans, for at most eight leaves; runs none of them. Parameters: $1 cutoff, $2 start of service, $3 rows (find: $3 and $4 cursor, $5 limit). Errors: 42704 no such policy, 42501 not its owner and without level monitor, 55000 the relation is gone or changed its owner.';
+COMMENT ON FUNCTION sweeper._database IS
+'Databases that the launcher knows, from shared memory: has it the extension, its coordinator, when that is next due, why it idles.';
 
 CREATE VIEW sweeper.policy_status AS
-SELECT p.policy, p.relation,
-       CASE WHEN NOT c.preloaded OR c.launcher_pid IS NULL THEN 'not running'
-            WHEN NOT c.enabled THEN 'disabled'
-            WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused'
-            WHEN p.held_reason IS NOT NULL THEN 'held'
-            WHEN p.fuse_until > now() THEN 'fuse'
-            WHEN p.broken THEN 'broken'
-            WHEN p.failures > 0 THEN 'failing'
-            -- the coordinator may not have seen yet that these are lifted
-            WHEN s.state IN ('paused', 'fuse', 'failing') THEN 'waiting'
-            -- a look that has found nothing yet
-            WHEN s.state = 'running' AND g.pass IS NULL THEN 'waiting'
-            ELSE coalesce(s.state, 'waiting') END AS state,
-       array_remove(ARRAY[
-            CASE WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused' END,
-            CASE WHEN p.held_reason IS NOT NULL THEN 'held' END,
-            CASE WHEN p.fuse_until > now() THEN 'fuse' END,
-            CASE WHEN p.broken THEN 'broken' WHEN p.failures > 0 THEN 'failing' END], NULL) AS brakes,
-       coalesce(nullif(concat_ws('; ', p.held_reason, p.paused_reason,
-            CASE WHEN p.fuse_until > now() THEN p.fuse_detail END,
-            CASE WHEN p.failures > 0 THEN p.last_error END), ''), s.reason) AS reason,
-       s.last_look, s.next_look, p.last_pass_at, s.oldest_due AS next_due,
-       CASE WHEN s.oldest_due < now() THEN now() - s.oldest_due END AS lag,
-       coalesce(g.workers, 0) AS workers,
-       coalesce(s.expired, 0) AS expired,
-       p.last_error
-FROM sweeper.policy AS p
-CROSS JOIN sweeper._cluster() AS c
-LEFT JOIN sweeper._policy() AS s USING (policy_id)
-LEFT JOIN sweeper._progress() AS g USING (policy_id);
-COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset().';
+SELECT b.policy, b.relation, b.state, b.brakes,
+       coalesce(nullif(concat_ws('; ', b.held_reason, b.paused_reason,
+            CASE WHEN b.fuse_until > now() THEN b.fuse_detail END,
+            CASE WHEN b.failures > 0 THEN b.last_error END), ''), b.shared_reason) AS reason,
+       b.last_look, b.next_look, b.last_pass_at, b.oldest_due AS next_due,
+       CASE WHEN b.oldest_due <= now() THEN b.oldest_due - b.keep_for END AS oldest_deadline,
+       CASE WHEN b.oldest_due <= now() THEN now() - b.oldest_due END AS lag,
+       CASE WHEN b.pass IS NOT NULL THEN greatest(b.total - b.done - b.failed - b.skipped, 0)
+            WHEN b.oldest_due <= now() THEN NULL
+            WHEN b.last_look IS NOT NULL THEN 0 END AS backlog,
+       coalesce(b.workers, 0) AS workers,
+       coalesce(b.expired, 0) AS expired,
+       b.last_error,
+       CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
+            WHEN b.state IN ('paused', 'held', 'fuse', 'failing', 'broken') THEN
+                 CASE WHEN b.gone THEN format('SELECT sweeper.unregister(%L);', b.policy)
+                      ELSE format('SELECT sweeper.resume(%L);', b.policy) END
+            WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
+FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.oldest_due, s.expired,
+             g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
+             NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone,
+             CASE WHEN c.in_recovery THEN 'standby'
+                  WHEN NOT c.preloaded OR c.launcher_pid IS NULL THEN 'not running'
+                  WHEN NOT c.enabled THEN 'disabled'
+                  WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused'
+                  WHEN p.held_reason IS NOT NULL THEN 'held'
+                  WHEN p.fuse_until > now() THEN 'fuse'
+                  WHEN p.broken THEN 'broken'
+                  WHEN p.failures > 0 THEN 'failing'
+                  WHEN t.told = 'waiting' AND (p.last_seen IS NOT NULL OR p.is_alive IS NOT NULL)
+                       AND now() < c.service_start + coalesce(p.ttl, interval '0') + p.keep_for
+                       AND NOT coalesce(p.horizon_service <> c.service_start
+                                        AND now() >= p.horizon_service + coalesce(p.ttl, interval '0') + p.keep_for, false)
+                  THEN 'grace'
+                  ELSE t.told END AS state,
+             array_remove(ARRAY[
+                  CASE WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused' END,
+                  CASE WHEN p.held_reason IS NOT NULL THEN 'held' END,
+                  CASE WHEN p.fuse_until > now() THEN 'fuse' END,
+                  CASE WHEN p.broken THEN 'broken' WHEN p.failures > 0 THEN 'failing' END], NULL) AS brakes
+      FROM sweeper.policy AS p
+      CROSS JOIN sweeper._cluster() AS c
+      LEFT JOIN sweeper._policy() AS s USING (policy_id)
+      LEFT JOIN sweeper._progress() AS g USING (policy_id)
+      -- the coordinator may not have seen yet that a brake is lifted; a look that has found nothing yet is no pass
+      CROSS JOIN LATERAL (SELECT CASE WHEN s.state IN ('paused', 'fuse', 'failing') OR (s.state = 'running' AND g.pass IS NULL)
+                                      THEN 'waiting' ELSE coalesce(s.state, 'waiting') END AS told) AS t) AS b;
+COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
+COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, read-only, disabled, not running, standby.';
+COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; resume() lifts them.';
+COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, keep_for and grace included; null when unknown.';
+COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
+COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest due row has waited; null when nothing is due.';
+COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Due rows, about: found by the running pass and not handled yet; null when there are some and nobody has counted.';
+COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers on it now.';
+COMMENT ON COLUMN sweeper.policy_status.last_error IS 'The last failure of the policy as a whole; it stays after the policy works again.';
+COMMENT ON COLUMN sweeper.policy_status.next_step IS 'A statement to paste; null when nothing is wrong.';
 
 CREATE VIEW sweeper.stat_progress AS
-SELECT p.policy, g.pass, g.phase, g.started_at, clock_timestamp() - g.started_at AS elapsed, g.done, g.total,
-       round((g.done / greatest(extract(epoch FROM clock_timestamp() - g.started_at), 0.001))::numeric, 1) AS rows_per_second,
+SELECT p.policy, g.pass, g.phase, g.started_at, t.elapsed, g.done, g.total,
+       round((g.done / t.seconds)::numeric, 1) AS rows_per_second,
+       CASE WHEN g.done > 0 AND g.total > g.done
+            THEN make_interval(secs => (g.total - g.done) * t.seconds / g.done) END AS eta,
        g.expired, g.refreshed, g.repaired, g.failed, g.skipped, g.batches, g.workers, g.max_lag
-FROM sweeper._progress() AS g JOIN sweeper.policy AS p USING (policy_id);
-COMMENT ON VIEW sweeper.stat_progress IS 'Running passes: rows done, rows found so far (total grows while the pass reads on), rates and counts.';
+FROM sweeper._progress() AS g
+JOIN sweeper.policy AS p USING (policy_id)
+CROSS JOIN LATERAL (SELECT clock_timestamp() - g.started_at AS elapsed,
+                           greatest(extract(epoch FROM clock_timestamp() - g.started_at), 0.001)::float8 AS seconds) AS t;
+COMMENT ON VIEW sweeper.stat_progress IS 'Running passes: rows done, rows found so far, rates and counts.';
+COMMENT ON COLUMN sweeper.stat_progress.pass IS 'Its row in table pass; null until the first row is found.';
+COMMENT ON COLUMN sweeper.stat_progress.total IS 'Rows found so far; grows while the pass reads on.';
+COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left for the rows found so far; null before the first batch and when all are done.';
 
 CREATE VIEW sweeper.stat_process AS
-SELECT 'session_sweeper ' || q.kind AS backend_type, q.pid, d.datname AS database, q.state,
-       CASE WHEN d.datname = current_database() THEN p.policy END AS policy, q.rows, q.started_at, q.state_since
+SELECT 'session_sweeper ' || q.kind AS backend_type, q.pid, d.datname AS database, q.state, p.policy, g.pass, q.rows,
+       q.started_at, q.state_since
 FROM sweeper._process() AS q
 LEFT JOIN pg_catalog.pg_database AS d ON d.oid = q.database
-LEFT JOIN sweeper.policy AS p ON p.policy_id = q.policy_id AND d.datname = current_database();
-COMMENT ON VIEW sweeper.stat_process IS 'Processes of session_sweeper in the cluster.';
+LEFT JOIN sweeper.policy AS p ON p.policy_id = q.policy_id
+LEFT JOIN sweeper._progress() AS g ON g.policy_id = q.policy_id;
+COMMENT ON VIEW sweeper.stat_process IS 'Processes of session_sweeper in the cluster; what they work on is shown of this database only.';
+COMMENT ON COLUMN sweeper.stat_process.state IS 'starting, idle or busy.';
+COMMENT ON COLUMN sweeper.stat_process.rows IS 'Rows acted on since the process started.';
 
 CREATE VIEW sweeper.stat_policy AS
 SELECT p.policy, s.stats_since, s.looks, s.passes, s.batches, s.expired, s.refreshed, s.repaired, s.failed, s.skipped,
@@ -54,7 +109,15 @@ SELECT p.policy, s.stats_since, s.looks, s.passes, s.batches, s.expired, s.refre
        ARRAY[0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 'Infinity']::float8[] AS duration_bounds, s.duration_histogram,
        s.lag_seconds, ARRAY[0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300, 'Infinity']::float8[] AS lag_bounds, s.lag_histogram
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id);
-COMMENT ON VIEW sweeper.stat_policy IS 'Counters of each policy since stat_reset(), with histograms of pass duration and of lag (upper bounds in seconds).';
+COMMENT ON VIEW sweeper.stat_policy IS 'Counters of each policy since stat_reset() or the last start, with histograms of pass duration and of lag.';
+COMMENT ON COLUMN sweeper.stat_policy.looks IS 'How often it was looked at; most looks find nothing and are no pass.';
+COMMENT ON COLUMN sweeper.stat_policy.skipped IS 'Rows left for later because they were locked or a trigger kept them.';
+COMMENT ON COLUMN sweeper.stat_policy.max_lag IS 'The longest time from a row''s due time to the commit of its end.';
+COMMENT ON COLUMN sweeper.stat_policy.busy_seconds IS 'Time in batches, over all workers.';
+COMMENT ON COLUMN sweeper.stat_policy.duration_seconds IS 'Sum of the durations of its passes.';
+COMMENT ON COLUMN sweeper.stat_policy.duration_histogram IS 'Passes up to each of duration_bounds (seconds), each counted once.';
+COMMENT ON COLUMN sweeper.stat_policy.lag_seconds IS 'Sum of the lags of its expired rows.';
+COMMENT ON COLUMN sweeper.stat_policy.lag_histogram IS 'Rows expired with a lag up to each of lag_bounds (seconds), each counted once.';
 
 CREATE VIEW sweeper.problem AS
 SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
@@ -68,6 +131,14 @@ UNION ALL
 SELECT 'warning', NULL, 'disabled', NULL, 'session_sweeper.enabled is off.',
        $$ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();$$
 FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.enabled
+UNION ALL
+SELECT 'warning', NULL, 'database not swept', NULL, format('session_sweeper.databases does not list "%s".', current_database()),
+       $$ALTER SYSTEM RESET session_sweeper.databases; SELECT pg_reload_conf();$$
+FROM sweeper._cluster() AS c
+WHERE c.preloaded AND btrim(current_setting('session_sweeper.databases', true)) <> ''
+  AND current_database() NOT IN (
+      SELECT CASE WHEN btrim(x) LIKE '"%' THEN replace(btrim(btrim(x), '"'), '""', '"') ELSE lower(btrim(x)) END
+      FROM unnest(string_to_array(current_setting('session_sweeper.databases', true), ',')) AS x)
 UNION ALL
 SELECT 'warning', NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
        format('ALTER SYSTEM SET max_worker_processes = %s; -- then restart the server', current_setting('max_worker_processes')::int + 8)
@@ -87,7 +158,10 @@ SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHE
        p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error), format('SELECT sweeper.resume(%L);', p.policy)
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
-SELECT 'critical', p.policy, s.state, NULL, s.reason, format('SELECT sweeper.resume(%L);', p.policy)
+SELECT 'critical', p.policy, s.state, NULL, s.reason,
+       CASE WHEN s.state = 'read-only' THEN 'ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf();'
+            WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) THEN format('SELECT sweeper.unregister(%L);', p.policy)
+            ELSE format('SELECT sweeper.resume(%L);', p.policy) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
 UNION ALL
@@ -98,9 +172,23 @@ UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due, format('The oldest dead row is %s late.', date_trunc('second', now() - s.oldest_due)),
        format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
-WHERE s.oldest_due < now() - p.max_lag AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running')
+WHERE s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running')
 UNION ALL
-SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows failed for good; the last error: %s', count(*), max(f.message)),
+SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, p.registered_at),
+       'The next look is overdue; the server log may say why.', 'SELECT * FROM sweeper.stat_process;'
+FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
+WHERE c.enabled AND c.launcher_pid IS NOT NULL AND p.check_every > interval '0'
+  AND p.held_reason IS NULL AND p.failures = 0 AND (p.paused_at IS NULL OR p.paused_until <= now()) AND (p.fuse_until <= now()) IS NOT FALSE
+  AND (s.policy_id IS NULL OR s.state = 'waiting')
+  AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
+      < now() - greatest(10 * p.check_every, interval '1 min')
+UNION ALL
+SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every worker is busy with other policies.',
+       format('ALTER SYSTEM SET session_sweeper.max_workers = %s; SELECT pg_reload_conf();', current_setting('session_sweeper.max_workers')::int + 1)
+FROM sweeper.policy AS p JOIN sweeper._progress() AS g USING (policy_id)
+WHERE g.workers = 0 AND g.started_at < clock_timestamp() - interval '1 min'
+UNION ALL
+SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows failed for good; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', f.policy)
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
 UNION ALL
@@ -108,14 +196,28 @@ SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('%s 
        'SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start;'
 FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;
 COMMENT ON VIEW sweeper.problem IS 'One row for each present trouble, with a statement to paste; empty means healthy.';
+COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should go stay, or somebody must decide; warning: it will become so.';
+COMMENT ON COLUMN sweeper.problem.policy IS 'Null when the trouble is the server''s or the database''s.';
+COMMENT ON COLUMN sweeper.problem.since IS 'Null when unknown.';
 
 CREATE VIEW sweeper.stat_cleanup_daily AS
-SELECT date_trunc('day', e.cleaned_at) AS day, e.policy, e.cleanup_type, sum(e.count) AS cleaned, count(DISTINCT e."group") AS groups
+SELECT date_trunc('day', e.cleaned_at) AS day, e.policy, e.cleanup_type, sum(e.count)::bigint AS cleaned,
+       count(DISTINCT e."group") AS groups,
+       round(100.0 * sum(e.count) / sum(sum(e.count)) OVER (PARTITION BY date_trunc('day', e.cleaned_at)), 2) AS percent
 FROM sweeper.cleanup_event AS e WHERE e.cleaned_at > now() - interval '7 days' GROUP BY 1, 2, 3;
 COMMENT ON VIEW sweeper.stat_cleanup_daily IS 'Rows cleaned a day, policy and cleanup type, and how many groups they belong to; the last seven days.';
+COMMENT ON COLUMN sweeper.stat_cleanup_daily.day IS 'Start of the day in the reader''s time zone.';
+COMMENT ON COLUMN sweeper.stat_cleanup_daily.percent IS 'Of all rows cleaned that day that the reader may see.';
 
 CREATE VIEW sweeper.stat_cleanup_lag AS
-SELECT e.policy, count(*) AS rows, avg(e.cleaned_at - e.deadline) AS avg_after_deadline,
-       avg(e.cleaned_at - e.last_seen) AS avg_after_last_seen, max(e.cleaned_at - e.deadline) AS max_after_deadline
-FROM sweeper.cleanup_event AS e WHERE e.cleaned_at > now() - interval '7 days' GROUP BY e.policy;
+SELECT e.policy, sum(e.count)::bigint AS rows, avg(e.after_deadline) AS avg_after_deadline, avg(e.after_last_seen) AS avg_after_last_seen,
+       round((extract(epoch FROM avg(e.after_last_seen)) / 60)::numeric, 2) AS minutes_after_last_seen,
+       max(e.after_deadline) AS max_after_deadline
+FROM (SELECT policy, count, CASE WHEN isfinite(deadline) THEN cleaned_at - deadline END AS after_deadline,
+             CASE WHEN isfinite(last_seen) THEN cleaned_at - last_seen END AS after_last_seen
+      FROM sweeper.cleanup_event WHERE cleaned_at > now() - interval '7 days') AS e
+GROUP BY e.policy;
 COMMENT ON VIEW sweeper.stat_cleanup_lag IS 'How long after deadline and last activity rows were cleaned; the last seven days.';
+COMMENT ON COLUMN sweeper.stat_cleanup_lag.rows IS 'Rows cleaned; the averages are over those whose events have the time.';
+COMMENT ON COLUMN sweeper.stat_cleanup_lag.avg_after_deadline IS 'keep_for is part of it.';
+COMMENT ON COLUMN sweeper.stat_cleanup_lag.minutes_after_last_seen IS 'avg_after_last_seen in minutes.';

@@ -3,17 +3,19 @@
  *		Set-returning functions behind the views.
  *
  * Run in the reader's session; copy what they need out of shared memory under
- * SswShared->lock and build rows afterwards.  They never read a user's table.
- * A crash resets every counter.
+ * SswShared->lock and build rows afterwards.  They never read a user's table,
+ * show nothing of a policy that the reader may not see, and return no rows when
+ * the library was not preloaded.  A crash resets every counter.
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/bitmapset.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -26,6 +28,7 @@ PG_FUNCTION_INFO_V1(ssw_stat_process);
 PG_FUNCTION_INFO_V1(ssw_stat_progress);
 PG_FUNCTION_INFO_V1(ssw_stat_policy);
 PG_FUNCTION_INFO_V1(ssw_stat_cluster);
+PG_FUNCTION_INFO_V1(ssw_stat_database);
 PG_FUNCTION_INFO_V1(ssw_stat_reset);
 PG_FUNCTION_INFO_V1(ssw_version);
 
@@ -73,7 +76,28 @@ copy_under_lock(const void *source, Size size)
 	return copy;
 }
 
-/* _process(): one row a process of ours in the cluster. */
+/* Ids of this database's policies to which the caller has the right. */
+static Bitmapset *
+policies_with(SswRight right)
+{
+	List	   *all = ssw_policy_load_all();
+	Bitmapset  *ids = NULL;
+	ListCell   *lc;
+
+	foreach(lc, all)
+	{
+		SswPolicy  *p = lfirst(lc);
+
+		if (ssw_rights_have(p, right))
+			ids = bms_add_member(ids, p->id);
+	}
+	return ids;
+}
+
+/*
+ * _process(): one row a process of ours in the cluster; what it works on only
+ * where the reader may see the policy.
+ */
 Datum
 ssw_stat_process(PG_FUNCTION_ARGS)
 {
@@ -81,10 +105,12 @@ ssw_stat_process(PG_FUNCTION_ARGS)
 	static const char *const states[] = {"free", "starting", "idle", "busy"};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SswProc    *procs;
+	Bitmapset  *visible;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (!ssw_shmem_available())
 		return (Datum) 0;
+	visible = policies_with(SSW_RIGHT_SEE);
 	procs = copy_under_lock(SswProcs, SswShared->nprocs * sizeof(SswProc));
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
@@ -101,7 +127,7 @@ ssw_stat_process(PG_FUNCTION_ARGS)
 		n[2] = !OidIsValid(p->database);
 		v[3] = CStringGetTextDatum(states[p->state]);
 		v[4] = Int32GetDatum(p->policy_id);
-		n[4] = p->pass < 0;
+		n[4] = p->pass < 0 || p->database != MyDatabaseId || !bms_is_member(p->policy_id, visible);
 		v[5] = Int64GetDatum(p->rows);
 		v[6] = time_or_null(p->started_at, &n[6]);
 		v[7] = time_or_null(p->state_since, &n[7]);
@@ -117,10 +143,12 @@ ssw_stat_progress(PG_FUNCTION_ARGS)
 	static const char *const phases[] = {"deadline", "maximum age", "nulls", "end"};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SswPass    *passes;
+	Bitmapset  *visible;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (!ssw_shmem_available())
 		return (Datum) 0;
+	visible = policies_with(SSW_RIGHT_SEE);
 	passes = copy_under_lock(SswPasses, SswShared->nprocs * sizeof(SswPass));
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
@@ -128,7 +156,7 @@ ssw_stat_progress(PG_FUNCTION_ARGS)
 		Datum		v[14];
 		bool		n[14] = {0};
 
-		if (!p->in_use || p->database != MyDatabaseId)
+		if (!p->in_use || p->database != MyDatabaseId || !bms_is_member(p->policy_id, visible))
 			continue;
 		v[0] = Int32GetDatum(p->policy_id);
 		v[1] = Int64GetDatum(p->pass_id);
@@ -171,10 +199,12 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Collected	c = {0};
+	Bitmapset  *visible;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (!ssw_shmem_available())
 		return (Datum) 0;
+	visible = policies_with(SSW_RIGHT_SEE);
 	c.entries = palloc(SSW_MAX_POLICIES * sizeof(SswPolicyShared));
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	ssw_shmem_policies_seq(keep_entry, &c);
@@ -186,6 +216,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		bool		n[23] = {0};
 		int			k = 0;
 
+		if (!bms_is_member(s->key.policy_id, visible))
+			continue;
 		v[k++] = Int32GetDatum(s->key.policy_id);
 		v[k] = text_or_null(s->state, &n[k]), k++;
 		v[k] = text_or_null(s->reason, &n[k]), k++;
@@ -245,12 +277,51 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* _database(): one row a database that the launcher knows. */
+Datum
+ssw_stat_database(PG_FUNCTION_ARGS)
+{
+	static const char *const states[] = {"unknown", "probing", "absent", "present"};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SswDatabase *databases;
+	int		   *pids;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!ssw_shmem_available())
+		return (Datum) 0;
+	databases = palloc(sizeof(SswShared->databases));
+	pids = palloc0(SSW_MAX_DATABASES * sizeof(int));
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	memcpy(databases, SswShared->databases, sizeof(SswShared->databases));
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		if (databases[i].coordinator >= 0)
+			pids[i] = SswProcs[databases[i].coordinator].pid;
+	LWLockRelease(SswShared->lock);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &databases[i];
+		Datum		v[7];
+		bool		n[7] = {0};
+
+		if (!OidIsValid(d->oid))
+			continue;
+		v[0] = ObjectIdGetDatum(d->oid);
+		v[1] = CStringGetTextDatum(states[d->state]);
+		v[2] = Int32GetDatum(d->closed);
+		v[3] = Int32GetDatum(pids[i]);
+		n[3] = pids[i] == 0;
+		v[4] = Int32GetDatum(d->workers_wanted);
+		v[5] = time_or_null(d->next_due, &n[5]);
+		v[6] = text_or_null(d->problem, &n[6]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
+	}
+	return (Datum) 0;
+}
+
 static void
 reset_entry(SswPolicyShared *s, void *arg)
 {
-	int		   *policy_id = arg;
-
-	if (s->key.database != MyDatabaseId || (*policy_id != 0 && s->key.policy_id != *policy_id))
+	if (s->key.database != MyDatabaseId || !bms_is_member(s->key.policy_id, arg))
 		return;
 	s->stats_since = GetCurrentTimestamp();
 	s->looks = s->passes = s->batches = s->expired = s->refreshed = s->repaired = 0;
@@ -260,17 +331,22 @@ reset_entry(SswPolicyShared *s, void *arg)
 	memset(s->lag_hist, 0, sizeof(s->lag_hist));
 }
 
-/* stat_reset(policy): counters of one policy, or of all when null. */
+/*
+ * stat_reset(policy): counters of one policy; null means every policy that the
+ * caller owns or administers.
+ */
 Datum
 ssw_stat_reset(PG_FUNCTION_ARGS)
 {
-	int			policy_id = 0;
+	Bitmapset  *ids;
 
 	ssw_shmem_require();
-	if (!PG_ARGISNULL(0))
-		policy_id = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN)->id;
+	if (PG_ARGISNULL(0))
+		ids = policies_with(SSW_RIGHT_ADMIN);
+	else
+		ids = bms_make_singleton(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN)->id);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	ssw_shmem_policies_seq(reset_entry, &policy_id);
+	ssw_shmem_policies_seq(reset_entry, ids);
 	LWLockRelease(SswShared->lock);
 	PG_RETURN_VOID();
 }

@@ -1,0 +1,105 @@
+-- What the views show, to whom.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS session_sweeper;
+SELECT sweeper.stat_reset();
+-- every view says what it is, and reads with the reader's rights
+SELECT c.relname, obj_description(c.oid) IS NOT NULL AS described, 'security_invoker=true' = ANY (c.reloptions) AS invoker
+FROM pg_class AS c WHERE c.relnamespace = 'sweeper'::regnamespace AND c.relkind = 'v' AND c.relname ~ '^(policy_status|problem|stat_)' ORDER BY 1;
+SELECT kind, pid IS NOT NULL AS pid, state FROM sweeper._process() WHERE kind = 'launcher';
+SELECT backend_type, bool_and(p.pid = a.pid) AS found FROM sweeper.stat_process AS p JOIN pg_stat_activity AS a USING (backend_type)
+WHERE backend_type = 'session_sweeper launcher' GROUP BY 1;
+SELECT preloaded, enabled, in_recovery, launcher_pid IS NOT NULL AS launcher, service_start < now() AS started, slots_short_since FROM sweeper._cluster();
+SELECT state, closed, problem FROM sweeper._database() JOIN pg_database ON oid = database WHERE datname = current_database();
+-- a policy before and after a pass
+CREATE TABLE v (id int PRIMARY KEY, d timestamptz, g text);
+CREATE INDEX ON v (d);
+INSERT INTO v SELECT i, now() + CASE WHEN i <= 30 THEN '-2 min'::interval ELSE '1 h' END, 'g' || i % 2 FROM generate_series(1, 100) AS i;
+SELECT policy FROM sweeper.register('v', deadline => 'd', group_by => 'g', check_every => '0', start => 'now');
+CALL sweeper.sweep('v') \gset
+SELECT policy, relation, state, brakes, reason, last_look <= now() AS looked, next_look, last_pass_at <= now() AS passed, oldest_deadline,
+       lag, backlog, workers, expired, last_error, next_step
+FROM sweeper.policy_status WHERE policy = 'v';
+SELECT passes, batches, expired, refreshed, repaired, failed, skipped, failed_passes, fuse_trips, max_lag BETWEEN '2 min' AND '1 h' AS max_lag,
+       cardinality(lag_bounds) = cardinality(lag_histogram) AS lags, (SELECT sum(x) FROM unnest(lag_histogram) AS x) AS lag_rows,
+       (SELECT sum(x) FROM unnest(lag_histogram[1:8]) AS x) AS under_a_minute, lag_seconds / expired > 119 AS mean_lag,
+       cardinality(duration_bounds) = cardinality(duration_histogram) AS durations, (SELECT sum(x) FROM unnest(duration_histogram) AS x) AS pass_count,
+       busy_seconds > 0 AS busy, duration_seconds > 0 AS took
+FROM sweeper.stat_policy WHERE policy = 'v';
+SELECT cleanup_type, cleaned, groups, percent BETWEEN 0.01 AND 100 AS percent FROM sweeper.stat_cleanup_daily WHERE policy = 'v';
+SELECT rows, avg_after_deadline BETWEEN '2 min' AND '1 h' AS avg, max_after_deadline >= avg_after_deadline AS max, avg_after_last_seen, minutes_after_last_seen
+FROM sweeper.stat_cleanup_lag WHERE policy = 'v';
+SELECT count(*) FROM sweeper.stat_progress;
+-- last activity in minutes; counted rows count; infinite deadlines do not hurt
+CREATE TABLE act (id int PRIMARY KEY, seen timestamptz);
+INSERT INTO act SELECT i, now() - '10 h'::interval FROM generate_series(1, 4) AS i;
+INSERT INTO act VALUES (5, '-infinity'), (6, now() + '1 h'::interval), (7, now() + '1 h'::interval);
+SELECT policy FROM sweeper.register('act', last_seen => 'seen', ttl => '1 ms', check_every => '0', start => 'now');
+CALL sweeper.sweep('act', force => true) \gset
+SELECT rows, minutes_after_last_seen >= 60 AS minutes, avg_after_deadline >= '9 h' AS late FROM sweeper.stat_cleanup_lag WHERE policy = 'act';
+-- a long grace is a state
+SELECT sweeper.alter_policy('act', ttl => '10 days');
+SELECT state, next_step FROM sweeper.policy_status WHERE policy = 'act';
+SELECT sweeper.unregister('act');
+DROP TABLE act;
+-- brakes: one row each, with a statement that lifts it
+SELECT sweeper.pause('v', 'by hand');
+SELECT state, brakes, reason, next_step FROM sweeper.policy_status WHERE policy = 'v';
+SELECT problem FROM sweeper.problem WHERE policy = 'v';
+UPDATE sweeper.policy SET paused_at = now() - '2 days'::interval, held_reason = 'backlog', held_at = now() WHERE policy = 'v';
+SELECT state, brakes, reason, next_step FROM sweeper.policy_status WHERE policy = 'v';
+SELECT severity, problem, since IS NOT NULL AS since, detail LIKE '%by hand' AS by_hand, next_step FROM sweeper.problem WHERE policy = 'v' ORDER BY problem;
+SELECT sweeper.resume('v');
+UPDATE sweeper.policy SET failures = 9, broken = true, failing_since = now(), last_error = 'it does not work', last_sqlstate = '42501' WHERE policy = 'v';
+SELECT state, brakes, reason, last_error, next_step FROM sweeper.policy_status WHERE policy = 'v';
+SELECT severity, problem, detail, next_step FROM sweeper.problem WHERE policy = 'v';
+SELECT sweeper.resume('v');
+-- a failed row
+INSERT INTO sweeper.failed_row (policy_id, policy, key, state, class, message, first_at, last_at)
+SELECT policy_id, policy, x, s, c, m, now() - '1 h'::interval, now() - n FROM sweeper.policy, (VALUES ('1', 'quarantined', 'error', 'zz first', interval '2 min'),
+    ('2', 'quarantined', 'error', 'aa last', '1 min'), ('3', 'retrying', 'locked', 'held', '0')) AS f (x, s, c, m, n) WHERE policy = 'v';
+SELECT severity, problem, detail, next_step FROM sweeper.problem WHERE policy = 'v' ORDER BY problem;
+SELECT sweeper.resume('v');
+-- a name that must be quoted is
+SELECT sweeper.alter_policy('v', new_name => 'o''clock');
+SELECT sweeper.pause('o''clock');
+SELECT next_step FROM sweeper.policy_status WHERE state = 'paused';
+SELECT sweeper.resume('o''clock');
+SELECT sweeper.alter_policy('o''clock', new_name => 'v');
+-- readers: the owner sees its own, monitor all, others nothing; so do the functions behind the views
+CREATE ROLE regress_view_owner;
+CREATE ROLE regress_view_monitor;
+CREATE ROLE regress_view_nobody;
+GRANT CREATE ON SCHEMA public TO regress_view_owner;
+SELECT sweeper.grant_access('regress_view_owner', 'user'), sweeper.grant_access('regress_view_monitor', 'monitor');
+\set VERBOSITY terse
+SET ROLE regress_view_owner;
+CREATE TABLE own (id int PRIMARY KEY, d timestamptz);
+INSERT INTO own VALUES (1, now() - '1 min'::interval);
+SELECT policy FROM sweeper.register('own', deadline => 'd', check_every => '0', start => 'now');
+CALL sweeper.sweep('own') \gset
+SELECT policy, expired FROM sweeper.policy_status;
+SELECT policy FROM sweeper.stat_policy;
+SELECT count(*) FROM sweeper._policy();
+SELECT DISTINCT policy FROM sweeper.stat_cleanup_daily;
+SELECT count(*) FROM sweeper.problem;
+-- all of its own, not all
+SELECT sweeper.stat_reset();
+SELECT sweeper.stat_reset('v');
+SELECT policy, expired FROM sweeper.stat_policy;
+SET ROLE regress_view_monitor;
+SELECT policy, expired FROM sweeper.stat_policy WHERE policy IN ('v', 'own') ORDER BY 1;
+SELECT sweeper.stat_reset('v');
+SET ROLE regress_view_nobody;
+SELECT * FROM sweeper.problem;
+RESET ROLE;
+SELECT sweeper.stat_reset('v');
+SELECT expired, passes, max_lag, lag_histogram, duration_seconds FROM sweeper.stat_policy WHERE policy = 'v';
+SELECT sweeper.stat_reset('none');
+-- healthy
+SELECT * FROM sweeper.problem;
+SELECT sweeper.unregister('own');
+SELECT sweeper.unregister('v');
+DROP TABLE own, v;
+REVOKE CREATE ON SCHEMA public FROM regress_view_owner;
+SELECT sweeper.revoke_access('regress_view_owner'), sweeper.revoke_access('regress_view_monitor');
+DROP ROLE regress_view_owner, regress_view_monitor, regress_view_nobody;

@@ -1,0 +1,609 @@
+/*
+ * explain.c
+ *		explain_row() and explain_sweep(): why a row is, or is not, gone, and
+ *		how the dead are found.
+ *
+ * Run in the session of a caller who may see the policy.  Nothing is changed:
+ * see rowfacts.c for how a row is looked up; statements of a pass are planned
+ * as the relation's owner and not run.
+ *
+ * Copies the policy's state out of shared memory under SswShared->lock and
+ * works without shared memory as well.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "action.h"
+#include "guc.h"
+#include "identity.h"
+#include "pass.h"
+#include "rights.h"
+#include "rowfacts.h"
+#include "shmem.h"
+#include "sql.h"
+#include "stmt.h"
+#include "watch.h"
+
+PG_FUNCTION_INFO_V1(ssw_explain_row);
+PG_FUNCTION_INFO_V1(ssw_explain_sweep);
+
+/* Leaves whose plans are shown; the others are only counted. */
+#define MAX_LEAVES	8
+
+/* What explain_row() answers, and what it is concluded from. */
+typedef struct Explanation
+{
+	SswPolicy  *policy;
+	TimestampTz now;
+	SswRowFacts row;
+	char	   *state;			/* of the policy */
+	char	   *why;			/* it is in that state, or null */
+	const char *verdict;
+	const char *reason;			/* or null */
+	char	   *hint;			/* a statement to paste, or null */
+} Explanation;
+
+static Oid
+owner_of(Oid relid)
+{
+	HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tup))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tup))->relowner;
+		ReleaseSysCache(tup);
+	}
+	return owner;
+}
+
+/* Why the policy's relation must not be read in its name; null when it may. */
+static char *
+unusable_reason(const SswPolicy *p)
+{
+	Oid			owner = owner_of(p->relid);
+
+	if (p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId)
+		return pstrdup("the policy was restored from another cluster or database");
+	if (!OidIsValid(owner))
+		return psprintf("relation %s does not exist", p->relation);
+	if (owner != p->owner)
+		return psprintf("the relation's owner changed from \"%s\" to \"%s\"", p->owner_name,
+						GetUserNameFromId(owner, false));
+	return NULL;
+}
+
+/* What the brakes of the policy say, as people wrote them; never null. */
+static char *
+brake_text(const SswPolicy *p, const char *column)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *text = NULL;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec(psprintf("SELECT %s FROM sweeper.policy WHERE policy_id = $1", quote_identifier(column)),
+					 1, &type, &value, NULL, true, 1) > 0)
+		text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	text = MemoryContextStrdup(cxt, text ? text : "");
+
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return text;
+}
+
+/*
+ * What the coordinator last said of the policy.  It may not have seen yet that
+ * a brake is lifted, and a look that has found nothing yet is no pass.
+ */
+static void
+shared_state(const SswPolicy *p, char **state, char **why)
+{
+	char		s[sizeof(((SswPolicyShared *) 0)->state)] = "";
+	char		r[sizeof(((SswPolicyShared *) 0)->reason)] = "";
+	SswPolicyShared *shared;
+	bool		looks = false;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	shared = ssw_shmem_policy(MyDatabaseId, p->id, false);
+	if (shared)
+	{
+		strlcpy(s, shared->state, sizeof(s));
+		strlcpy(r, shared->reason, sizeof(r));
+		looks = shared->running_pass >= 0 && SswPasses[shared->running_pass].pass_id == 0;
+	}
+	LWLockRelease(SswShared->lock);
+	if (s[0] == '\0' || strcmp(s, "paused") == 0 || strcmp(s, "fuse") == 0 || strcmp(s, "failing") == 0 ||
+		(looks && strcmp(s, "running") == 0))
+	{
+		*state = "waiting";
+		*why = NULL;
+		return;
+	}
+	*state = pstrdup(s);
+	*why = r[0] ? pstrdup(r) : NULL;
+}
+
+/* The policy's state, by the rules of view policy_status. */
+static void
+find_state(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	int			launcher = -1;
+
+	e->why = NULL;
+	if (ssw_shmem_available())
+	{
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		launcher = SswShared->launcher;
+		LWLockRelease(SswShared->lock);
+	}
+	if (RecoveryInProgress())
+		e->state = "standby";
+	else if (launcher < 0)
+		e->state = "not running";
+	else if (!ssw_enabled)
+		e->state = "disabled";
+	else if (p->paused_at != 0)
+	{
+		e->state = "paused";
+		e->why = brake_text(p, "paused_reason");
+	}
+	else if (p->held_reason)
+	{
+		e->state = "held";
+		e->why = p->held_reason;
+	}
+	else if (p->fuse_until > e->now)
+	{
+		e->state = "fuse";
+		e->why = brake_text(p, "fuse_detail");
+	}
+	else if (p->failures > 0)
+	{
+		e->state = p->broken ? "broken" : "failing";
+		e->why = brake_text(p, "last_error");
+	}
+	else
+		shared_state(p, &e->state, &e->why);
+	if (e->why && e->why[0] == '\0')
+		e->why = NULL;
+}
+
+/* What lifts a brake; without its relation a policy is only there to be removed. */
+static char *
+resume_hint(const SswPolicy *p)
+{
+	if (!OidIsValid(owner_of(p->relid)))
+		return psprintf("SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name));
+	return psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
+}
+
+static char *
+retry_hint(const Explanation *e)
+{
+	return psprintf("SELECT sweeper.retry_row(%s, %s);", quote_literal_cstr(e->policy->name),
+					quote_literal_cstr(e->row.key));
+}
+
+static bool
+conclude(Explanation *e, const char *verdict, const char *reason, char *hint)
+{
+	e->verdict = verdict;
+	e->reason = reason;
+	e->hint = hint;
+	return true;
+}
+
+/* Brakes that keep every row of the policy; state alone is not enough. */
+static bool
+braked(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+
+	if (p->paused_at != 0)
+		return conclude(e, "paused", e->why, resume_hint(p));
+	if (p->held_reason || strcmp(e->state, "held") == 0)
+		return conclude(e, "held", e->why, resume_hint(p));
+	if (p->fuse_until > e->now)
+		return conclude(e, "held by fuse", e->why, resume_hint(p));
+	return false;
+}
+
+/* Does grace, or the time credited after a stop, still cover the row? */
+static bool
+in_grace(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	TimestampTz cutoffs[2];
+
+	if (!ssw_shmem_available() || RecoveryInProgress())
+		return false;
+	ssw_watch_cutoffs(p, e->now, cutoffs);
+	for (int i = 0; i < p->nclocks; i++)
+		if (e->row.has_due[i] && !TIMESTAMP_IS_NOBEGIN(cutoffs[i]) && e->row.due[i] <= cutoffs[i] &&
+			(i > 0 || !e->row.has_grace_end || e->row.grace_end <= cutoffs[i]))
+			return false;
+	return true;
+}
+
+static char *
+holders_hint(Explanation *e)
+{
+	char	   *pids;
+
+	if (DatumGetPointer(e->row.holders) == NULL)
+		return NULL;
+	pids = OidOutputFunctionCall(F_ARRAY_OUT, e->row.holders);
+	if (strcmp(pids, "{0}") == 0)
+		return "SELECT * FROM pg_catalog.pg_prepared_xacts;";
+	return psprintf("SELECT pid, state, xact_start, query FROM pg_catalog.pg_stat_activity WHERE pid = ANY ('%s');",
+					pids);
+}
+
+/* Nothing keeps the row but time: when does somebody come? */
+static void
+conclude_due(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	char	   *sweep = psprintf("CALL sweeper.sweep(%s);", quote_literal_cstr(p->name));
+
+	if (strcmp(e->state, "standby") == 0)
+		conclude(e, "due", "nothing is swept on a standby", NULL);
+	else if (strcmp(e->state, "not running") == 0)
+		conclude(e, "due", ssw_shmem_available() ? "the launcher does not run" :
+				 "the library was not loaded when the server started",
+				 "SELECT * FROM sweeper.problem;");
+	else if (strcmp(e->state, "disabled") == 0)
+		conclude(e, "due", "session_sweeper.enabled is off",
+				 "ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();");
+	else if (p->failures > 0)
+		conclude(e, "due", psprintf("the policy fails: %s", e->why ? e->why : "unknown error"), resume_hint(p));
+	else if (strcmp(e->state, "broken") == 0 || strcmp(e->state, "read-only") == 0)
+		conclude(e, "due", psprintf("the policy cannot run: %s", e->why ? e->why : e->state),
+				 "SELECT * FROM sweeper.problem;");
+	else if (e->row.fail_class && e->row.has_next)
+		conclude(e, "due", "it failed and is tried again at next_attempt",
+				 retry_hint(e));
+	else if (strcmp(e->state, "running") == 0)
+		conclude(e, "due", "a pass is running",
+				 psprintf("SELECT * FROM sweeper.stat_progress WHERE policy = %s;", quote_literal_cstr(p->name)));
+	else if (p->check_every_us == 0)
+		conclude(e, "due", "the policy looks only when asked", sweep);
+	else if (OidIsValid(p->is_alive))
+		conclude(e, "due", "the next pass asks is_alive", sweep);
+	else
+		conclude(e, "due", "the next pass takes it", sweep);
+}
+
+/* The row's deadline has passed, keep_for too: what keeps it? */
+static void
+judge_dead(Explanation *e)
+{
+	SswRowFacts *r = &e->row;
+	bool		by_null = !r->has_due[0] && !r->has_due[1];
+
+	if (braked(e))
+		return;
+	if (!by_null && in_grace(e))
+		conclude(e, "in grace", "time is credited after the last start, so that its application can write again", NULL);
+	else if (r->quarantined)
+		conclude(e, "quarantined", r->message,
+				 retry_hint(e));
+	else if (r->locked)
+		conclude(e, "locked", "another transaction holds the row or its table", holders_hint(e));
+	else if (r->fail_class && strcmp(r->fail_class, "check") == 0)
+		conclude(e, "check unknown", r->message,
+				 retry_hint(e));
+	else
+		conclude_due(e);
+}
+
+/* The earlier of the row's deadlines; false when it has none. */
+static bool
+deadline_of(const SswRowFacts *r, TimestampTz *deadline)
+{
+	if (r->has_due[0] && r->has_due[1])
+		*deadline = Min(r->due[0], r->due[1]);
+	else
+		*deadline = r->has_due[0] ? r->due[0] : r->due[1];
+	return r->has_due[0] || r->has_due[1];
+}
+
+static void
+judge_found(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	SswRowFacts *r = &e->row;
+	TimestampTz deadline;
+
+	if (r->excluded)
+	{
+		ssw_rowfacts_end(p, r);
+		if (r->has_end)
+			conclude(e, "expired", r->end_reason ? r->end_reason : "the row action was taken, and the filter excludes the row since", NULL);
+		else
+			conclude(e, "excluded by filter", psprintf("not true for the row: %s", p->filter), NULL);
+	}
+	else if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
+		judge_dead(e);
+	else if (!deadline_of(r, &deadline))
+		conclude(e, "no deadline", p->on_null == SSW_NULL_REPAIR ?
+				 "its deadline is null; the next pass gives it one" : "its deadline is null",
+				 p->on_null == SSW_NULL_REPAIR ? NULL :
+				 psprintf("SELECT sweeper.alter_policy(%s, on_null => 'expire');", quote_literal_cstr(p->name)));
+	else if (TIMESTAMP_IS_NOEND(deadline))
+		conclude(e, "alive", "it never expires", NULL);
+	else if (deadline > e->now)
+		conclude(e, "alive", "its deadline is in the future", NULL);
+	else if (!TIMESTAMP_IS_NOBEGIN(deadline) && deadline > e->now - p->keep_for_us)
+		conclude(e, "in retention", "its deadline has passed, keep_for since then has not", NULL);
+	else
+		judge_dead(e);
+}
+
+static void
+judge_missing(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	SswRowFacts *r = &e->row;
+
+	ssw_rowfacts_end(p, r);
+	if (r->has_end)
+		conclude(e, "expired", r->end_reason, NULL);
+	else if (r->trouble)
+		conclude(e, "not found", r->trouble, NULL);
+	else if (p->audit > SSW_AUDIT_HASH)
+		conclude(e, "not found", "no row has this key; events of this policy carry no keys", NULL);
+	else
+		conclude(e, "not found", "no row and no event has this key", NULL);
+}
+
+/* Gather facts and reach a verdict. */
+static void
+explain(Explanation *e, const char *key)
+{
+	SswPolicy  *p = e->policy;
+	SswRowFacts *r = &e->row;
+	char	   *unusable = unusable_reason(p);
+
+	find_state(e);
+	if (unusable)
+	{
+		e->state = "held";
+		conclude(e, "held", unusable, resume_hint(p));
+		return;
+	}
+	if (ConditionalLockRelationOid(p->relid, AccessShareLock))
+	{
+		ssw_rowfacts_find(p, key, r);
+		UnlockRelationOid(p->relid, AccessShareLock);
+	}
+	else
+		r->locked = true;
+	ssw_rowfacts_table_holders(p, r);
+	if (r->found)
+		ssw_rowfacts_failure(p, r);
+	if (r->done && r->found)
+		judge_found(e);
+	else if (r->done)
+		judge_missing(e);
+	else if (r->locked)
+		conclude(e, "locked", "another transaction holds the table", holders_hint(e));
+	else
+		conclude(e, "held", psprintf("the row cannot be read: %s", r->trouble), "SELECT * FROM sweeper.problem;");
+}
+
+static void
+set_time(bool has, TimestampTz t, int col, Datum *values, bool *nulls)
+{
+	values[col] = TimestampTzGetDatum(t);
+	nulls[col] = !has;
+}
+
+static void
+set_text(const char *s, int col, Datum *values, bool *nulls)
+{
+	nulls[col] = s == NULL;
+	values[col] = s ? CStringGetTextDatum(s) : (Datum) 0;
+}
+
+/* explain_row(policy, key): one row. */
+Datum
+ssw_explain_row(PG_FUNCTION_ARGS)
+{
+	Explanation e = {.now = GetCurrentTimestamp()};
+	SswRowFacts *r = &e.row;
+	TupleDesc	desc;
+	Datum		v[14] = {0};
+	bool		n[14] = {0};
+	TimestampTz deadline = 0;
+	bool		has_deadline;
+
+	e.policy = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("key must not be null")));
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	explain(&e, text_to_cstring(PG_GETARG_TEXT_PP(1)));
+
+	has_deadline = deadline_of(r, &deadline);
+	v[0] = BoolGetDatum(r->found);
+	n[0] = !r->done;
+	set_text(e.state, 1, v, n);
+	if (r->found)
+	{
+		set_time(has_deadline, deadline, 2, v, n);
+		set_time(r->has_seen, r->seen, 3, v, n);
+	}
+	else
+	{
+		set_time(r->has_end_deadline, r->end_deadline, 2, v, n);
+		set_time(r->has_end_seen, r->end_seen, 3, v, n);
+	}
+	n[4] = true;				/* heartbeats are not kept yet */
+	set_text(e.verdict, 5, v, n);
+	set_text(e.reason, 6, v, n);
+	v[7] = Int32GetDatum(r->attempts);
+	n[7] = r->fail_class == NULL;
+	set_time(r->has_next, r->next_attempt, 8, v, n);
+	set_text(r->message, 9, v, n);
+	v[10] = r->holders;
+	n[10] = DatumGetPointer(r->holders) == NULL;
+	set_time(r->has_end, r->ended_at, 11, v, n);
+	set_text(r->cleanup_type, 12, v, n);
+	set_text(e.hint, 13, v, n);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), v, n)));
+}
+
+/* Where the lines of explain_sweep() go, and the parameters of statements. */
+typedef struct Output
+{
+	ReturnSetInfo *rsinfo;
+	const SswPolicy *policy;
+	TimestampTz now;
+	TimestampTz service;
+	TimestampTz cutoffs[2];
+} Output;
+
+static void
+put_line(Output *out, const char *line)
+{
+	Datum		value = CStringGetTextDatum(line);
+	bool		isnull = false;
+
+	tuplestore_putvalues(out->rsinfo->setResult, out->rsinfo->setDesc, &value, &isnull);
+}
+
+/* A statement and its plan. */
+static void
+put_statement(Output *out, const char *what, Oid leaf, const char *sql, int nargs, Oid *types,
+			  Datum *values, const char *nulls)
+{
+	put_line(out, psprintf("-- %s, %s", what, ssw_stmt_relation(leaf)));
+	put_line(out, psprintf("%s;", sql));
+	ssw_sql_exec(psprintf("EXPLAIN %s", sql), nargs, types, values, nulls, false, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
+		put_line(out, psprintf("    %s", SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1)));
+}
+
+/* The statements of one phase, on one row where they take rows. */
+static void
+put_phase(Output *out, Oid leaf, SswPhase phase)
+{
+	static const char *const names[] = {"deadline", "maximum age", "no deadline"};
+	const SswPolicy *p = out->policy;
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	const char *name = names[phase];
+	ItemPointerData tid;
+	Oid			collect[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID};
+	Oid			act[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TEXTARRAYOID};
+	Datum		values[5] = {0};
+	bool		by_keys;
+
+	ItemPointerSet(&tid, 0, 1);
+	values[0] = TimestampTzGetDatum(c ? out->cutoffs[phase] : out->now);
+	values[1] = TimestampTzGetDatum(out->service);
+	values[4] = Int64GetDatum(1000);
+	put_statement(out, psprintf("%s: find", name), leaf,
+				  ssw_stmt_collect(p, leaf, phase, false, false), 5, collect, values, "  nn ");
+	values[2] = ssw_action_tid_array(&tid, 1);
+	values[3] = PointerGetDatum(construct_empty_array(TEXTOID));
+	if (c && OidIsValid(p->is_alive))
+		put_statement(out, psprintf("%s: ask is_alive", name), leaf,
+					  ssw_stmt_check(p, leaf, phase), 3, act, values, "   ");
+	if (p->repair_set && (c ? OidIsValid(p->is_alive) : p->on_null == SSW_NULL_REPAIR))
+		put_statement(out, psprintf("%s: give a new deadline", name), leaf,
+					  ssw_stmt_refresh(p, leaf, phase), 3, act, values, "   ");
+	if (!c && p->on_null == SSW_NULL_REPAIR)
+		return;
+	if (OidIsValid(p->on_expire))
+	{
+		char	   *hook = ssw_stmt_hook(p, leaf, &by_keys);
+
+		put_statement(out, psprintf("%s: lock for on_expire", name), leaf,
+					  ssw_stmt_lock(p, leaf, phase, false), 3, act, values, "   ");
+		put_statement(out, psprintf("%s: call on_expire", name), leaf, hook,
+					  by_keys ? 4 : 3, act, values, "    ");
+	}
+	if (p->action != SSW_ACTION_CALL)
+		put_statement(out, psprintf("%s: %s", name, p->action == SSW_ACTION_DELETE ? "delete" : "update"),
+					  leaf, ssw_stmt_action(p, leaf, phase, false), 3, act, values, "   ");
+}
+
+static void
+put_leaf(Output *out, Oid leaf)
+{
+	const SswPolicy *p = out->policy;
+
+	if (owner_of(leaf) != p->owner)
+	{
+		put_line(out, psprintf("-- %s is left alone: it does not belong to \"%s\"",
+							   ssw_stmt_relation(leaf), p->owner_name));
+		return;
+	}
+	for (int i = 0; i < p->nclocks; i++)
+		put_phase(out, leaf, SSW_PHASE_CLOCK_1 + i);
+	if (p->null_predicate)
+		put_phase(out, leaf, SSW_PHASE_NULLS);
+}
+
+/* explain_sweep(policy): the statements of a pass and their plans. */
+Datum
+ssw_explain_sweep(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
+	Output		out = {.policy = p,.now = GetCurrentTimestamp()};
+	char	   *unusable = unusable_reason(p);
+	SswIdentity save;
+	Relation	rel;
+	List	   *leaves;
+	int			shown = 0;
+	ListCell   *lc;
+
+	if (unusable)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot explain policy \"%s\": %s", p->name, unusable),
+				 errhint("%s", resume_hint(p))));
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	out.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	out.service = ssw_shmem_available() ? SswShared->service_start : 0;
+	/* the plans of a pass outside of grace, which has no cutoff */
+	out.cutoffs[0] = out.cutoffs[1] = out.now - p->keep_for_us;
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	rel = relation_open(p->relid, AccessShareLock);
+	ssw_clock_build(p, rel);
+	leaves = ssw_pass_leaves(p->relid);
+	ssw_sql_begin();
+	foreach(lc, leaves)
+		if (shown++ < MAX_LEAVES)
+		put_leaf(&out, lfirst_oid(lc));
+	if (shown > MAX_LEAVES)
+		put_line(&out, psprintf("-- and %d more leaves", shown - MAX_LEAVES));
+	ssw_sql_end();
+	relation_close(rel, NoLock);
+	ssw_identity_restore(&save);
+	return (Datum) 0;
+}

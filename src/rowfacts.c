@@ -1,0 +1,467 @@
+/*
+ * rowfacts.c
+ *		What is known of one row of a policy, found by its key.
+ *
+ * Runs in the session of a caller who may see the policy.  The row is looked
+ * up as the relation's owner, by key, inside a subtransaction that is rolled
+ * back whatever happened in it: no lock and no effect of the owner's code stay
+ * behind.  Who holds the row's lock is read from the tuple itself, so that
+ * nothing is written and read-only transactions may ask too.
+ *
+ * Shares nothing, works without shared memory; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/multixact.h"
+#include "access/relation.h"
+#include "access/subtrans.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "identity.h"
+#include "rowfacts.h"
+#include "shmem.h"
+#include "sql.h"
+
+/*
+ * Key columns of a composite key's text, which is what record output prints;
+ * null when the text is no row of n non-null columns.
+ */
+static char **
+split_record(const char *text, int n)
+{
+	char	  **fields = palloc0(n * sizeof(char *));
+	const char *s = text;
+
+	if (*s++ != '(')
+		return NULL;
+	for (int i = 0; i < n; i++)
+	{
+		StringInfoData buf;
+		bool		quoted = false;
+		bool		any = false;
+
+		initStringInfo(&buf);
+		for (; *s && (quoted || (*s != ',' && *s != ')')); s++)
+		{
+			any = true;
+			if (*s == '"' && quoted && s[1] == '"')
+				appendStringInfoChar(&buf, *++s);
+			else if (*s == '"')
+				quoted = !quoted;
+			else if (*s == '\\' && s[1])
+				appendStringInfoChar(&buf, *++s);
+			else
+				appendStringInfoChar(&buf, *s);
+		}
+		if (!any || *s++ != (i < n - 1 ? ',' : ')'))
+			return NULL;
+		fields[i] = buf.data;
+	}
+	return *s == '\0' ? fields : NULL;
+}
+
+/*
+ * The key as values of its columns, from $2 on; null in *trouble when all are.
+ * Input functions may run the owner's code, so this runs as the owner.
+ */
+static int
+key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values, char **trouble)
+{
+	int			n = Max(p->nkeys, 1);
+	char	  **fields = (char **) &key;
+
+	*trouble = NULL;
+	if (p->nkeys > 1 && (fields = split_record(key, n)) == NULL)
+	{
+		*trouble = psprintf("the key must be a row of %d columns, as (a,b)", n);
+		return n;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		Oid			input,
+					ioparam;
+
+		types[1 + i] = p->nkeys == 0 ? TIDOID :
+			get_atttype(p->relid, get_attnum(p->relid, p->key[i]));
+		getTypeInputInfo(types[1 + i], &input, &ioparam);
+		values[1 + i] = OidInputFunctionCall(input, fields[i], ioparam, -1);
+	}
+	return n;
+}
+
+/* The statement that finds the row: $1 is the start of service. */
+static char *
+row_statement(const SswPolicy *p)
+{
+	const SswClock *c = &p->clock[0];
+	const char *nothing = "NULL::pg_catalog.timestamptz";
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT t.tableoid, t.ctid, %s, %s, %s, ",
+					 c->due, p->nclocks > 1 ? p->clock[1].due : nothing, c->seen ? c->seen : nothing);
+	if (c->activity && c->row_ttl)
+		appendStringInfo(&buf, "$1 OPERATOR(pg_catalog.+) (%s)", c->row_ttl);
+	else
+		appendStringInfoString(&buf, nothing);
+	appendStringInfo(&buf, ", (%s) IS NOT TRUE FROM %s AS t WHERE ",
+					 p->filter ? p->filter : "true",
+					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(p->relid)),
+												get_rel_name(p->relid)));
+	if (p->nkeys == 0)
+		appendStringInfoString(&buf, "t.ctid = $2");
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%st.%s = $%d", i ? " AND " : "", quote_identifier(p->key[i]), 2 + i);
+	appendStringInfoString(&buf, " LIMIT 1");
+	return buf.data;
+}
+
+/* The key as the engine writes it. */
+static char *
+canonical_key(const SswPolicy *p, int n, Oid *types, Datum *values)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, p->nkeys > 1 ? "SELECT ROW(" : "SELECT (");
+	for (int i = 0; i < n; i++)
+		appendStringInfo(&buf, "%s$%d", i ? ", " : "", 2 + i);
+	appendStringInfoString(&buf, ")::pg_catalog.text WHERE $1 IS NOT NULL");
+	ssw_sql_exec(buf.data, 1 + n, types, values, NULL, true, 1);
+	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+}
+
+static bool
+get_time(int col, TimestampTz *result)
+{
+	bool		isnull;
+	Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col, &isnull);
+
+	*result = isnull ? 0 : DatumGetTimestampTz(d);
+	return !isnull;
+}
+
+static char *
+get_string(int col, MemoryContext cxt)
+{
+	char	   *s = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col);
+
+	return s ? MemoryContextStrdup(cxt, s) : NULL;
+}
+
+/* The pid of a transaction in progress; 0 for a prepared one, -1 for none. */
+static int
+holder_pid(TransactionId xid)
+{
+	if (!TransactionIdIsNormal(xid))
+		return -1;
+	if (TransactionIdIsCurrentTransactionId(xid))
+		return MyProcPid;
+	if (!TransactionIdIsInProgress(xid))
+		return -1;
+	return BackendXidGetPid(SubTransGetTopmostTransaction(xid));
+}
+
+/* Add whom a transaction belongs to, once: subtransactions share their pid. */
+static void
+add_holder(SswRowFacts *r, TransactionId xid, ArrayBuildState **pids, MemoryContext cxt)
+{
+	int			pid = holder_pid(xid);
+
+	if (pid < 0)
+		return;
+	r->locked = true;
+	for (int i = 0; *pids && i < (*pids)->nelems; i++)
+		if (DatumGetInt32((*pids)->dvalues[i]) == pid)
+			return;
+	*pids = accumArrayResult(*pids, Int32GetDatum(pid), false, INT4OID, cxt);
+}
+
+/* Who holds the row, or is changing it: its xmax, if that still runs. */
+static void
+find_row_holders(SswRowFacts *r, MemoryContext cxt)
+{
+	Relation	rel = table_open(r->leaf, AccessShareLock);
+	HeapTupleData tup = {.t_self = r->tid};
+	Buffer		buffer;
+	ArrayBuildState *pids = NULL;
+
+	if (rel->rd_tableam == GetHeapamTableAmRoutine() &&
+		heap_fetch(rel, GetActiveSnapshot(), &tup, &buffer, false))
+	{
+		uint16		mask;
+		TransactionId xmax;
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		mask = tup.t_data->t_infomask;
+		xmax = HeapTupleHeaderGetRawXmax(tup.t_data);
+		UnlockReleaseBuffer(buffer);
+		if (mask & HEAP_XMAX_IS_MULTI && !(mask & HEAP_XMAX_INVALID))
+		{
+			MultiXactMember *members;
+			int			n = GetMultiXactIdMembers(xmax, &members, HEAP_LOCKED_UPGRADED(mask),
+												  HEAP_XMAX_IS_LOCKED_ONLY(mask));
+
+			for (int i = 0; i < n; i++)
+				add_holder(r, members[i].xid, &pids, cxt);
+		}
+		else if (!(mask & HEAP_XMAX_INVALID))
+			add_holder(r, xmax, &pids, cxt);
+	}
+	table_close(rel, NoLock);
+	if (pids)
+		r->holders = makeArrayResult(pids, cxt);
+}
+
+/* Look the row up, as the owner; its results go to cxt. */
+static void
+look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
+{
+	TimestampTz service = ssw_shmem_available() ? SswShared->service_start : 0;
+	Oid			types[INDEX_MAX_KEYS + 1] = {TIMESTAMPTZOID};
+	Datum		values[INDEX_MAX_KEYS + 1] = {TimestampTzGetDatum(service)};
+	SswIdentity save;
+	Relation	rel;
+	int			n;
+	bool		isnull;
+
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	rel = relation_open(p->relid, AccessShareLock);
+	ssw_clock_build(p, rel);
+	n = key_params(p, key, types, values, &r->trouble);
+	if (r->trouble == NULL)
+	{
+		ssw_sql_begin();
+		r->key = MemoryContextStrdup(cxt, canonical_key(p, n, types, values));
+		r->found = ssw_sql_exec(row_statement(p), 1 + n, types, values, NULL, true, 1) > 0;
+		if (r->found)
+		{
+			HeapTuple	tup = SPI_tuptable->vals[0];
+			TupleDesc	desc = SPI_tuptable->tupdesc;
+
+			r->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, 1, &isnull));
+			r->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tup, desc, 2, &isnull));
+			r->has_due[0] = get_time(3, &r->due[0]);
+			r->has_due[1] = get_time(4, &r->due[1]);
+			r->has_seen = get_time(5, &r->seen);
+			r->has_grace_end = get_time(6, &r->grace_end);
+			r->excluded = DatumGetBool(SPI_getbinval(tup, desc, 7, &isnull));
+			find_row_holders(r, cxt);
+		}
+		ssw_sql_end();
+	}
+	relation_close(rel, NoLock);
+	ssw_identity_restore(&save);
+	r->done = true;
+}
+
+/* What an error of the look-up means; false: it is the caller's to see. */
+static bool
+explain_error(const ErrorData *e, SswRowFacts *r)
+{
+	switch (ERRCODE_TO_CATEGORY(e->sqlerrcode))
+	{
+		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* resources */
+		case MAKE_SQLSTATE('5', '8', '0', '0', '0'):	/* system */
+		case MAKE_SQLSTATE('X', 'X', '0', '0', '0'):	/* internal */
+			return false;
+	}
+	if (e->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		return false;
+	if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		r->locked = true;
+	/* a text that is no value of the key's type is no row's key */
+	r->done = r->key == NULL &&
+		ERRCODE_TO_CATEGORY(e->sqlerrcode) == MAKE_SQLSTATE('2', '2', '0', '0', '0');
+	r->found = false;
+	return true;
+}
+
+/*
+ * Look the row up and undo everything that this did.  The caller made sure
+ * that the relation is still the policy's.
+ */
+void
+ssw_rowfacts_find(SswPolicy *p, const char *key, SswRowFacts *r)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		look_up(p, key, r, cxt);
+		MemoryContextSwitchTo(cxt);
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *e;
+
+		MemoryContextSwitchTo(cxt);
+		e = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(cxt);
+		if (!explain_error(e, r))
+			ReThrowError(e);
+		r->trouble = e->message;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	if (r->key == NULL)
+		r->key = pstrdup(key);
+}
+
+/* The row's leaf; or every table it may be in, when that is not known. */
+static Datum
+tables_of(const SswPolicy *p, const SswRowFacts *r)
+{
+	List	   *oids = OidIsValid(r->leaf) ? list_make1_oid(r->leaf) :
+	find_all_inheritors(p->relid, NoLock, NULL);
+	Datum	   *d = palloc(list_length(oids) * sizeof(Datum));
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, oids)
+		d[n++] = ObjectIdGetDatum(lfirst_oid(lc));
+	return PointerGetDatum(construct_array(d, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+}
+
+/*
+ * Who keeps a batch out of the table, unless somebody holds the row itself.  A
+ * request that still waits counts too: a batch would queue behind it.
+ */
+void
+ssw_rowfacts_table_holders(const SswPolicy *p, SswRowFacts *r)
+{
+	Oid			type = OIDARRAYOID;
+	Datum		value;
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	bool		isnull;
+	Datum		d;
+
+	if (DatumGetPointer(r->holders) != NULL)
+		return;
+	value = tables_of(p, r);
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_sql_exec("SELECT pg_catalog.array_agg(DISTINCT coalesce(pid, 0)) FROM pg_catalog.pg_locks"
+				 " WHERE locktype = 'relation' AND relation = ANY ($1) AND database = (SELECT oid"
+				 " FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
+				 " AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND mode IN ('ShareLock',"
+				 " 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')",
+				 1, &type, &value, NULL, true, 1);
+	d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	if (!isnull)
+	{
+		MemoryContext old = MemoryContextSwitchTo(cxt);
+
+		r->locked = true;
+		r->holders = PointerGetDatum(DatumGetArrayTypePCopy(d));
+		MemoryContextSwitchTo(old);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* What is recorded of the row's failures, if it still is about this deadline. */
+void
+ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
+{
+	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[4];
+	char		nulls[5] = "    ";
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+
+	values[0] = Int32GetDatum(p->id);
+	values[1] = CStringGetTextDatum(r->key);
+	for (int i = 0; i < 2; i++)
+	{
+		values[2 + i] = TimestampTzGetDatum(r->due[i]);
+		nulls[2 + i] = r->has_due[i] ? ' ' : 'n';
+	}
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT class, state = 'quarantined', attempts, next_attempt, message FROM sweeper.failed_row"
+					 " WHERE policy_id = $1 AND key = $2 AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4)",
+					 4, types, values, nulls, true, 1) > 0)
+	{
+		bool		isnull;
+
+		r->fail_class = get_string(1, cxt);
+		r->quarantined = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+		r->attempts = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
+		r->has_next = get_time(4, &r->next_attempt);
+		r->message = get_string(5, cxt);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* The key's newest event in a span of time, plain or hashed; in SPI. */
+static bool
+find_end(const SswPolicy *p, SswRowFacts *r, TimestampTz from, TimestampTz until, MemoryContext cxt)
+{
+	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[4];
+
+	values[0] = Int32GetDatum(p->id);
+	values[1] = CStringGetTextDatum(r->key);
+	values[2] = TimestampTzGetDatum(from);
+	values[3] = TimestampTzGetDatum(until);
+	if (ssw_sql_exec("SELECT cleaned_at, deadline, last_seen, cleanup_type, reason FROM sweeper.cleanup_event"
+					 " WHERE cleaned_at >= $3 AND cleaned_at < $4 AND policy_id = $1"
+					 " AND key IN ($2, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($2, 'UTF8')), 'hex'))"
+					 " ORDER BY cleaned_at DESC LIMIT 1",
+					 4, types, values, NULL, true, 1) == 0)
+		return false;
+	r->has_end = get_time(1, &r->ended_at);
+	r->has_end_deadline = get_time(2, &r->end_deadline);
+	r->has_end_seen = get_time(3, &r->end_seen);
+	r->cleanup_type = get_string(4, cxt);
+	r->end_reason = get_string(5, cxt);
+	return true;
+}
+
+/*
+ * The newest event of the key's end.  The evidence is indexed by time only, so
+ * what ended lately is found at once, and an unknown key reads all of it once.
+ */
+void
+ssw_rowfacts_end(const SswPolicy *p, SswRowFacts *r)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz edges[] = {DT_NOEND, now - USECS_PER_HOUR, now - USECS_PER_DAY, DT_NOBEGIN};
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	for (int i = 1; i < lengthof(edges); i++)
+		if (find_end(p, r, edges[i], edges[i - 1], cxt))
+			break;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
