@@ -10,6 +10,10 @@ CREATE FUNCTION sweeper.resume_all() RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_resume_all';
 CREATE FUNCTION sweeper.retry_row(policy text, key text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_retry_row';
+CREATE FUNCTION sweeper.expire(policy text, keys text[], reason text) RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire';
+CREATE FUNCTION sweeper.expire_group(policy text, group_value text, reason text) RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire_group';
 CREATE PROCEDURE sweeper.sweep(policy text, wait boolean DEFAULT true, timeout interval DEFAULT '10 min',
                                force boolean DEFAULT false, INOUT pass bigint DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_sweep';
@@ -24,6 +28,10 @@ COMMENT ON FUNCTION sweeper.resume_all IS
 'Lifts the brakes on every policy that the caller may resume.';
 COMMENT ON FUNCTION sweeper.retry_row IS
 'Tries a failed or quarantined row again at the next look. Errors: 02000 no such failed row, 42704 no such policy, 42501 not allowed.';
+COMMENT ON FUNCTION sweeper.expire IS
+'Ends the rows with these keys now, dead or not, in the caller''s transaction: the policy''s action and hooks run as the relation''s owner, events have type manual. Keys are given as text, a composite one as (a,b); returns how many rows went; those that the filter excludes stay. Makes deferred constraints immediate for the rest of the transaction. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22004 null argument, 22P02 a text that is no key, 25006 read-only transaction, 55000 restored or hook not the owner''s; and what the action raises.';
+COMMENT ON FUNCTION sweeper.expire_group IS
+'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does; returns how many went. Errors: as expire(); 55000 the policy has no group_by.';
 COMMENT ON PROCEDURE sweeper.sweep IS
 'Runs a pass now, without rate limits (with force, also past the fuse), and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 25001 inside a block, 55000 when the policy is paused, held or disabled, 57014 not done in time.';
 

@@ -299,7 +299,8 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 		rows = call_hook(t, l);
 		if (p->action == SSW_ACTION_CALL)
 		{
-			check_not_dead(t, rows);
+			if (t->phase != SSW_PHASE_MANUAL)
+				check_not_dead(t, rows);
 			return l->n;
 		}
 	}

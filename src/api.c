@@ -269,6 +269,26 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Was the policy's row written by the current transaction? */
+static bool
+is_uncommitted(const SswPolicy *p)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+	SswIdentity save;
+	bool		ours = false;
+	bool		isnull;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT xmin FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL, true, 1) > 0)
+		ours = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0],
+																					   SPI_tuptable->tupdesc, 1, &isnull)));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return ours;
+}
+
 /* Say why a policy cannot be swept now, if it cannot. */
 static void
 check_can_sweep(const SswPolicy *p)
@@ -285,6 +305,11 @@ check_can_sweep(const SswPolicy *p)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot sweep: \"session_sweeper.enabled\" is off"),
 				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
+	if (is_uncommitted(p))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot sweep policy \"%s\": this transaction registered or changed it", p->name),
+				 errhint("Commit first.")));
 	if (p->paused_at != 0)
 		why = "paused";
 	else if (p->held_reason)
@@ -321,8 +346,15 @@ post_request(int policy_id, bool force)
 	return mine;
 }
 
+typedef struct Answer
+{
+	int64		pass_id;		/* 0: nothing was due */
+	int			code;			/* SQLSTATE when it did not end well, or 0 */
+	char		error[SSW_MESSAGE_LEN];
+} Answer;
+
 static bool
-request_done(int policy_id, uint64 mine, int64 *pass_id)
+request_done(int policy_id, uint64 mine, Answer *answer)
 {
 	SswPolicyShared *s;
 	bool		done;
@@ -330,21 +362,26 @@ request_done(int policy_id, uint64 mine, int64 *pass_id)
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
 	done = s == NULL || s->completed >= mine;
-	*pass_id = s && s->request_found ? s->last_pass_id : 0;
+	memset(answer, 0, sizeof(Answer));
+	if (s && done)
+	{
+		answer->pass_id = s->request_found ? s->last_pass_id : 0;
+		answer->code = s->request_code;
+		strlcpy(answer->error, s->request_error, sizeof(answer->error));
+	}
 	LWLockRelease(SswShared->lock);
 	return done;
 }
 
 /* Wait on the latch, without a snapshot, until the coordinator has answered. */
-static int64
-wait_for_pass(int policy_id, uint64 mine, int64 timeout_us)
+static void
+wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 {
 	static uint32 wait_event = 0;
 	TimestampTz until = GetCurrentTimestamp() + timeout_us;
-	int64		pass_id;
 
 	ConditionVariablePrepareToSleep(&SswShared->request_cv);
-	while (!request_done(policy_id, mine, &pass_id))
+	while (!request_done(policy_id, mine, answer))
 	{
 		long		left = (until - GetCurrentTimestamp()) / 1000;
 
@@ -361,7 +398,18 @@ wait_for_pass(int policy_id, uint64 mine, int64 timeout_us)
 										   ssw_wait_event("SessionSweeperSweep", wait_event));
 	}
 	ConditionVariableCancelSleep();
-	return pass_id;
+}
+
+/* The request was dealt with, but not as the caller wished. */
+static void
+report_failure(const char *policy, const Answer *answer)
+{
+	ereport(ERROR,
+			(errcode(answer->code),
+			 answer->pass_id ? errmsg("pass of policy \"%s\" failed", policy) :
+			 errmsg("policy \"%s\" could not be swept", policy),
+			 errdetail_internal("%s", answer->error),
+			 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(policy))));
 }
 
 /* CALL sweep(policy, wait, timeout, force, INOUT pass). */
@@ -376,7 +424,8 @@ ssw_sweep(PG_FUNCTION_ARGS)
 	int64		timeout_us = timeout ? timeout->time + timeout->day * USECS_PER_DAY + timeout->month * 30 * USECS_PER_DAY :
 	10 * USECS_PER_MINUTE;
 	int			policy_id = p->id;
-	int64		pass_id = 0;
+	char	   *name = pstrdup(p->name);
+	Answer		answer = {0};
 	uint64		mine;
 	TupleDesc	desc;
 	Datum		value;
@@ -395,14 +444,16 @@ ssw_sweep(PG_FUNCTION_ARGS)
 		SPI_finish();
 		/* the transaction that SPI_commit() began has no snapshot yet */
 		mine = post_request(policy_id, force);
-		pass_id = wait_for_pass(policy_id, mine, timeout_us);
+		wait_for_pass(policy_id, mine, timeout_us, &answer);
+		if (answer.code)
+			report_failure(name, &answer);
 	}
 	else
 		(void) post_request(policy_id, force);
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	value = Int64GetDatum(pass_id);
-	isnull = pass_id == 0;
+	value = Int64GetDatum(answer.pass_id);
+	isnull = answer.pass_id == 0;
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), &value, &isnull)));
 }
 

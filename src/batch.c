@@ -32,6 +32,7 @@
 
 #include "batch.h"
 #include "guc.h"
+#include "holders.h"
 #include "identity.h"
 #include "lock.h"
 #include "sql.h"
@@ -188,14 +189,21 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 	{
 		HeapTuple	tup = SPI_tuptable->vals[i];
 		bool		nokey,
-					nodue;
+					nodue,
+					isnull;
+		Datum		holders = (Datum) 0;
 		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
 		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
 
-		if (!nokey)
-			ssw_failures_add(w->failures, TextDatumGetCString(key),
-							 nodue ? 0 : DatumGetTimestampTz(due), !nodue,
-							 class, sqlerrcode, message, 0);
+		if (nokey)
+			continue;
+		if (ssw_failure_classify(sqlerrcode) == SSW_FAIL_LOCKED || sqlerrcode == ERRCODE_SSW_LOCKED)
+			holders = ssw_holders_of_row(w->target.leaf,
+										 (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull)),
+										 CurrentMemoryContext);
+		ssw_failures_add(w->failures, TextDatumGetCString(key),
+						 nodue ? 0 : DatumGetTimestampTz(due), !nodue,
+						 class, sqlerrcode, message, holders);
 	}
 }
 

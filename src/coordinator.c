@@ -267,12 +267,30 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 	LWLockRelease(SswShared->lock);
 }
 
-/* To be told after the round's commit: the caller then sees the pass's row. */
+/*
+ * To be told after the round's commit: the caller then sees the pass's row.  A
+ * code other than 0 says that it did not end well, and message why.
+ */
 static void
-complete_request(SswWatch *w, uint64 request, int64 pass_id)
+complete_request(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message)
 {
 	w->answered = request;
 	w->answer = pass_id;
+	w->answer_code = code;
+	strlcpy(w->answer_error, message, sizeof(w->answer_error));
+}
+
+/* What a pass that ended says to who asked for it. */
+static void
+complete_with_pass(SswWatch *w, uint64 request, const SswPass *pass)
+{
+	if (pass->end == SSW_END_FAILED)
+		complete_request(w, request, pass->pass_id, pass->sqlerrcode, pass->message);
+	else if (pass->end == SSW_END_FUSE)
+		complete_request(w, request, pass->pass_id, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						 psprintf("held by its fuse: %s", pass->message));
+	else
+		complete_request(w, request, pass->pass_id, 0, "");
 }
 
 /* Answer the requests of CALL sweep that the round has dealt with. */
@@ -296,6 +314,8 @@ answer_requests(void)
 			s->completed = Max(s->completed, w->answered);
 			s->last_pass_id = w->answer ? w->answer : s->last_pass_id;
 			s->request_found = w->answer != 0;
+			s->request_code = w->answer_code;
+			strlcpy(s->request_error, w->answer_error, sizeof(s->request_error));
 		}
 		w->answered = 0;
 		any = true;
@@ -377,7 +397,7 @@ close_pass(SswWatch *w, TimestampTz now)
 	ssw_watch_rejudge(w, now);
 	schedule_after(w, &pass, now);
 	if (request != 0 && pass.end != SSW_END_STOPPED)
-		complete_request(w, request, pass.pass_id);
+		complete_with_pass(w, request, &pass);
 	publish(w);
 }
 
@@ -450,7 +470,8 @@ look(SswWatch *w, TimestampTz now)
 	if (!w->runs)
 	{
 		if (request)
-			complete_request(w, request, 0);
+			complete_request(w, request, 0, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+							 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
 		return;
 	}
 	if (request == 0 && now < w->next_look)
@@ -466,7 +487,8 @@ look(SswWatch *w, TimestampTz now)
 		{
 			probe_failed(w, error, now);
 			if (request)
-				complete_request(w, request, 0);
+				complete_request(w, request, 0, error->sqlerrcode,
+								 error->message ? error->message : "unknown error");
 			return;
 		}
 		due = w->earliest != 0 && w->earliest <= now;
@@ -499,7 +521,7 @@ look(SswWatch *w, TimestampTz now)
 			ssw_ledger_succeeded(w);
 		}
 		if (request)
-			complete_request(w, request, 0);
+			complete_request(w, request, 0, 0, "");
 	}
 	publish(w);
 }

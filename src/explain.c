@@ -60,27 +60,13 @@ typedef struct Explanation
 	char	   *hint;			/* a statement to paste, or null */
 } Explanation;
 
-static Oid
-owner_of(Oid relid)
-{
-	HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner = InvalidOid;
-
-	if (HeapTupleIsValid(tup))
-	{
-		owner = ((Form_pg_class) GETSTRUCT(tup))->relowner;
-		ReleaseSysCache(tup);
-	}
-	return owner;
-}
-
 /* Why the policy's relation must not be read in its name; null when it may. */
 static char *
 unusable_reason(const SswPolicy *p)
 {
-	Oid			owner = owner_of(p->relid);
+	Oid			owner = ssw_relation_owner(p->relid);
 
-	if (p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId)
+	if (ssw_policy_is_foreign(p))
 		return pstrdup("the policy was restored from another cluster or database");
 	if (!OidIsValid(owner))
 		return psprintf("relation %s does not exist", p->relation);
@@ -194,7 +180,7 @@ find_state(Explanation *e)
 static char *
 resume_hint(const SswPolicy *p)
 {
-	if (!OidIsValid(owner_of(p->relid)))
+	if (!OidIsValid(ssw_relation_owner(p->relid)))
 		return psprintf("SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name));
 	return psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
 }
@@ -557,7 +543,7 @@ put_leaf(Output *out, Oid leaf)
 {
 	const SswPolicy *p = out->policy;
 
-	if (owner_of(leaf) != p->owner)
+	if (ssw_relation_owner(leaf) != p->owner)
 	{
 		put_line(out, psprintf("-- %s is left alone: it does not belong to \"%s\"",
 							   ssw_stmt_relation(leaf), p->owner_name));

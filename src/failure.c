@@ -56,7 +56,7 @@ typedef struct NewFailure
 	char		class[32];
 	int			sqlerrcode;
 	char	   *message;
-	int			blocker;
+	Datum		blocked_by;		/* int4[], or 0 */
 	int			attempts;
 } NewFailure;
 
@@ -221,10 +221,13 @@ ssw_failures_next_attempt(SswFailures *f)
 	return next;
 }
 
-/* Remember a failure, to be written by ssw_failures_flush(). */
+/*
+ * Remember a failure, to be written by ssw_failures_flush().  blocked_by is an
+ * int4[] of pids, or 0.
+ */
 void
 ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
-				 const char *class, int sqlerrcode, const char *message, int blocker)
+				 const char *class, int sqlerrcode, const char *message, Datum blocked_by)
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
 	NewFailure *n = palloc0(sizeof(NewFailure));
@@ -236,7 +239,8 @@ ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 	strlcpy(n->class, class, sizeof(n->class));
 	n->sqlerrcode = sqlerrcode;
 	n->message = pstrdup(message);
-	n->blocker = blocker;
+	if (blocked_by != (Datum) 0)
+		n->blocked_by = PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
 	n->attempts = 1;
 	if (e && e->has_due == has_due && (!has_due || e->due == due))
 	{
@@ -292,7 +296,6 @@ write_one(SswFailures *f, NewFailure *n)
 	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID};
 	bool		final = n->attempts > f->policy->max_retries &&
 	strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0;
-	Datum		blocker = Int32GetDatum(n->blocker);
 	Datum		values[11];
 	char		nulls[12] = "           ";
 
@@ -306,8 +309,8 @@ write_one(SswFailures *f, NewFailure *n)
 	values[6] = Int32GetDatum(n->attempts);
 	values[7] = CStringGetTextDatum(unpack_sql_state(n->sqlerrcode));
 	values[8] = CStringGetTextDatum(n->message);
-	values[9] = PointerGetDatum(construct_array(&blocker, 1, INT4OID, sizeof(int32), true, TYPALIGN_INT));
-	nulls[9] = n->blocker ? ' ' : 'n';
+	values[9] = n->blocked_by;
+	nulls[9] = n->blocked_by != (Datum) 0 ? ' ' : 'n';
 	values[10] = TimestampTzGetDatum(GetCurrentTimestamp() +
 									 ssw_failure_backoff_us(n->attempts, RETRY_BASE_US, RETRY_MAX_US));
 	nulls[10] = final ? 'n' : ' ';

@@ -26,7 +26,8 @@ extern bool ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz d
 								  bool has_due, TimestampTz now);
 extern TimestampTz ssw_failures_next_attempt(SswFailures *f);
 extern void ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
-							 const char *class, int sqlerrcode, const char *message, int blocker);
+							 const char *class, int sqlerrcode, const char *message,
+							 Datum blocked_by);
 extern int	ssw_failures_pending(SswFailures *f);
 extern int	ssw_failures_same_code(SswFailures *f);
 extern void ssw_failures_discard(SswFailures *f);

@@ -511,6 +511,11 @@ prepare(SswWork *w, MemoryContext cxt)
 		rel = try_relation_open(w->policy->relid, AccessShareLock);
 	if (rel)
 	{
+		char	   *trouble = ssw_policy_hook_trouble(w->policy);
+
+		if (trouble)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg_internal("%s", trouble)));
 		ssw_clock_build(w->policy, rel);
 		w->failures = ssw_failures_load(w->policy);
 		relation_close(rel, NoLock);

@@ -7,11 +7,17 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "guc.h"
@@ -351,4 +357,57 @@ ssw_policy_find(const char *name, bool missing_ok)
 				 errmsg("policy \"%s\" does not exist", name),
 				 errhint("SELECT policy FROM sweeper.policy_status; lists the policies you may see.")));
 	return l ? linitial(l) : NULL;
+}
+
+/* Was the row written in another cluster or database?  Its oids say nothing. */
+bool
+ssw_policy_is_foreign(const SswPolicy *p)
+{
+	return p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId;
+}
+
+/* Who owns a relation; invalid when it is gone. */
+Oid
+ssw_relation_owner(Oid relid)
+{
+	HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tup))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tup))->relowner;
+		ReleaseSysCache(tup);
+	}
+	return owner;
+}
+
+/* Why a hook must not be called: it is gone or somebody else's; or null. */
+static char *
+hook_trouble(const SswPolicy *p, Oid func, const char *name)
+{
+	HeapTuple	tup;
+	Oid			owner;
+
+	if (!OidIsValid(func))
+		return name ? psprintf("function %s does not exist", name) : NULL;
+	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
+	if (!HeapTupleIsValid(tup))
+		return psprintf("function %s does not exist", name);
+	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
+	ReleaseSysCache(tup);
+	if (owner != p->owner && !superuser_arg(owner))
+		return psprintf("function %s belongs to somebody else", name);
+	return NULL;
+}
+
+/*
+ * Why one of the policy's hooks must not be called, or null.  A function can be
+ * replaced or handed over at any time, so everybody asks before a pass.
+ */
+char	   *
+ssw_policy_hook_trouble(const SswPolicy *p)
+{
+	char	   *trouble = hook_trouble(p, p->on_expire, p->on_expire_name);
+
+	return trouble ? trouble : hook_trouble(p, p->is_alive, p->is_alive_name);
 }

@@ -128,6 +128,11 @@ extern List *ssw_policy_load_all(void);
 extern SswPolicy *ssw_policy_load(int policy_id);
 extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
 
+/* policy.c: may the policy's relation and hooks be used in its name? */
+extern bool ssw_policy_is_foreign(const SswPolicy *p);
+extern Oid	ssw_relation_owner(Oid relid);
+extern char *ssw_policy_hook_trouble(const SswPolicy *p);
+
 /*
  * clock.c: fill the fragments from the fields and the relation's columns.
  * ereports, with the SQLSTATE and hint a user of register() should see, when a

@@ -12,19 +12,12 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/htup_details.h"
-#include "access/multixact.h"
 #include "access/relation.h"
-#include "access/subtrans.h"
 #include "access/table.h"
-#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
-#include "storage/procarray.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -32,77 +25,12 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "holders.h"
 #include "identity.h"
+#include "key.h"
 #include "rowfacts.h"
 #include "shmem.h"
 #include "sql.h"
-
-/*
- * Key columns of a composite key's text, which is what record output prints;
- * null when the text is no row of n non-null columns.
- */
-static char **
-split_record(const char *text, int n)
-{
-	char	  **fields = palloc0(n * sizeof(char *));
-	const char *s = text;
-
-	if (*s++ != '(')
-		return NULL;
-	for (int i = 0; i < n; i++)
-	{
-		StringInfoData buf;
-		bool		quoted = false;
-		bool		any = false;
-
-		initStringInfo(&buf);
-		for (; *s && (quoted || (*s != ',' && *s != ')')); s++)
-		{
-			any = true;
-			if (*s == '"' && quoted && s[1] == '"')
-				appendStringInfoChar(&buf, *++s);
-			else if (*s == '"')
-				quoted = !quoted;
-			else if (*s == '\\' && s[1])
-				appendStringInfoChar(&buf, *++s);
-			else
-				appendStringInfoChar(&buf, *s);
-		}
-		if (!any || *s++ != (i < n - 1 ? ',' : ')'))
-			return NULL;
-		fields[i] = buf.data;
-	}
-	return *s == '\0' ? fields : NULL;
-}
-
-/*
- * The key as values of its columns, from $2 on; null in *trouble when all are.
- * Input functions may run the owner's code, so this runs as the owner.
- */
-static int
-key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values, char **trouble)
-{
-	int			n = Max(p->nkeys, 1);
-	char	  **fields = (char **) &key;
-
-	*trouble = NULL;
-	if (p->nkeys > 1 && (fields = split_record(key, n)) == NULL)
-	{
-		*trouble = psprintf("the key must be a row of %d columns, as (a,b)", n);
-		return n;
-	}
-	for (int i = 0; i < n; i++)
-	{
-		Oid			input,
-					ioparam;
-
-		types[1 + i] = p->nkeys == 0 ? TIDOID :
-			get_atttype(p->relid, get_attnum(p->relid, p->key[i]));
-		getTypeInputInfo(types[1 + i], &input, &ioparam);
-		values[1 + i] = OidInputFunctionCall(input, fields[i], ioparam, -1);
-	}
-	return n;
-}
 
 /* The statement that finds the row: $1 is the start of service. */
 static char *
@@ -123,11 +51,7 @@ row_statement(const SswPolicy *p)
 					 p->filter ? p->filter : "true",
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(p->relid)),
 												get_rel_name(p->relid)));
-	if (p->nkeys == 0)
-		appendStringInfoString(&buf, "t.ctid = $2");
-	for (int i = 0; i < p->nkeys; i++)
-		appendStringInfo(&buf, "%st.%s = $%d", i ? " AND " : "", quote_identifier(p->key[i]), 2 + i);
-	appendStringInfoString(&buf, " LIMIT 1");
+	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 2));
 	return buf.data;
 }
 
@@ -164,70 +88,6 @@ get_string(int col, MemoryContext cxt)
 	return s ? MemoryContextStrdup(cxt, s) : NULL;
 }
 
-/* The pid of a transaction in progress; 0 for a prepared one, -1 for none. */
-static int
-holder_pid(TransactionId xid)
-{
-	if (!TransactionIdIsNormal(xid))
-		return -1;
-	if (TransactionIdIsCurrentTransactionId(xid))
-		return MyProcPid;
-	if (!TransactionIdIsInProgress(xid))
-		return -1;
-	return BackendXidGetPid(SubTransGetTopmostTransaction(xid));
-}
-
-/* Add whom a transaction belongs to, once: subtransactions share their pid. */
-static void
-add_holder(SswRowFacts *r, TransactionId xid, ArrayBuildState **pids, MemoryContext cxt)
-{
-	int			pid = holder_pid(xid);
-
-	if (pid < 0)
-		return;
-	r->locked = true;
-	for (int i = 0; *pids && i < (*pids)->nelems; i++)
-		if (DatumGetInt32((*pids)->dvalues[i]) == pid)
-			return;
-	*pids = accumArrayResult(*pids, Int32GetDatum(pid), false, INT4OID, cxt);
-}
-
-/* Who holds the row, or is changing it: its xmax, if that still runs. */
-static void
-find_row_holders(SswRowFacts *r, MemoryContext cxt)
-{
-	Relation	rel = table_open(r->leaf, AccessShareLock);
-	HeapTupleData tup = {.t_self = r->tid};
-	Buffer		buffer;
-	ArrayBuildState *pids = NULL;
-
-	if (rel->rd_tableam == GetHeapamTableAmRoutine() &&
-		heap_fetch(rel, GetActiveSnapshot(), &tup, &buffer, false))
-	{
-		uint16		mask;
-		TransactionId xmax;
-
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		mask = tup.t_data->t_infomask;
-		xmax = HeapTupleHeaderGetRawXmax(tup.t_data);
-		UnlockReleaseBuffer(buffer);
-		if (mask & HEAP_XMAX_IS_MULTI && !(mask & HEAP_XMAX_INVALID))
-		{
-			MultiXactMember *members;
-			int			n = GetMultiXactIdMembers(xmax, &members, HEAP_LOCKED_UPGRADED(mask),
-												  HEAP_XMAX_IS_LOCKED_ONLY(mask));
-
-			for (int i = 0; i < n; i++)
-				add_holder(r, members[i].xid, &pids, cxt);
-		}
-		else if (!(mask & HEAP_XMAX_INVALID))
-			add_holder(r, xmax, &pids, cxt);
-	}
-	table_close(rel, NoLock);
-	if (pids)
-		r->holders = makeArrayResult(pids, cxt);
-}
-
 /* Look the row up, as the owner; its results go to cxt. */
 static void
 look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
@@ -245,7 +105,7 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	rel = relation_open(p->relid, AccessShareLock);
 	ssw_clock_build(p, rel);
-	n = key_params(p, key, types, values, &r->trouble);
+	n = ssw_key_params(p, key, types + 1, values + 1, &r->trouble);
 	if (r->trouble == NULL)
 	{
 		ssw_sql_begin();
@@ -263,7 +123,8 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 			r->has_seen = get_time(5, &r->seen);
 			r->has_grace_end = get_time(6, &r->grace_end);
 			r->excluded = DatumGetBool(SPI_getbinval(tup, desc, 7, &isnull));
-			find_row_holders(r, cxt);
+			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt);
+			r->locked = r->holders != (Datum) 0;
 		}
 		ssw_sql_end();
 	}

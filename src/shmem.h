@@ -97,7 +97,8 @@ typedef enum SswPhase
 	SSW_PHASE_CLOCK_1,
 	SSW_PHASE_CLOCK_2,
 	SSW_PHASE_NULLS,
-	SSW_PHASE_END
+	SSW_PHASE_END,
+	SSW_PHASE_MANUAL			/* no pass: rows that somebody named */
 } SswPhase;
 
 typedef enum SswPassEnd
@@ -198,6 +199,8 @@ typedef struct SswPolicyShared
 	uint64		completed;
 	bool		request_force;
 	bool		request_found;	/* the last request had something to do */
+	int			request_code;	/* SQLSTATE when it did not end well, or 0 */
+	char		request_error[SSW_MESSAGE_LEN];
 
 	/* counters since stat_reset() */
 	TimestampTz stats_since;

@@ -40,7 +40,7 @@ ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
 	return NULL;
 }
 
-/* Boolean over t, $1 and $2: the row is dead in this phase. */
+/* Boolean over t, $1 and $2: the row is to go in this phase. */
 char	   *
 ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 {
@@ -48,7 +48,10 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
+	if (phase == SSW_PHASE_MANUAL)
+		appendStringInfoString(&buf, "true");
+	else
+		appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
 	if (c && c->activity && c->row_ttl)
 		appendStringInfo(&buf, " AND $2 OPERATOR(pg_catalog.+) (%s) OPERATOR(pg_catalog.<=) $1",
 						 c->row_ttl);
@@ -129,7 +132,7 @@ ssw_stmt_count(const SswPolicy *p, Oid leaf, SswPhase phase, bool fresh)
 static char *
 info_columns(const SswPolicy *p, SswPhase phase)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswClock *c = ssw_stmt_clock(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_CLOCK_1 : phase);
 	const SswClock *any = c ? c : &p->clock[0];
 	StringInfoData buf;
 
@@ -184,8 +187,8 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
 						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
 						" WHERE t.ctid = ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
 						" ssw_group, ssw_meta, (%s) IS TRUE",
-						rel, p->set_clause, info, rel, dead,
-						skip_locked ? " SKIP LOCKED" : "", dead);
+						rel, p->set_clause, info, rel, dead, skip_locked ? " SKIP LOCKED" : "",
+						phase == SSW_PHASE_MANUAL ? "false" : dead);
 	if (skip_locked)
 		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid = ANY (ARRAY(%s)) AND %s"
 						" RETURNING %s, false",

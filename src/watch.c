@@ -46,58 +46,15 @@ brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
 	return true;
 }
 
-static Oid
-function_owner(Oid funcid)
-{
-	HeapTuple	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
-	Oid			owner = InvalidOid;
-
-	if (HeapTupleIsValid(tup))
-	{
-		owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
-		ReleaseSysCache(tup);
-	}
-	return owner;
-}
-
-/* A hook must be there and belong to the relation's owner or a superuser. */
-static bool
-hook_brake(SswWatch *w, Oid func, const char *name)
-{
-	Oid			owner;
-
-	if (!OidIsValid(func))
-		return false;
-	owner = function_owner(func);
-	if (!OidIsValid(owner))
-		return brake(w, "broken", psprintf("function %s does not exist", name), 0);
-	if (owner != w->policy->owner && !superuser_arg(owner))
-		return brake(w, "broken", psprintf("function %s belongs to somebody else", name), 0);
-	return false;
-}
-
-static Oid
-relation_owner(Oid relid)
-{
-	HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner = InvalidOid;
-
-	if (HeapTupleIsValid(tup))
-	{
-		owner = ((Form_pg_class) GETSTRUCT(tup))->relowner;
-		ReleaseSysCache(tup);
-	}
-	return owner;
-}
-
 /* Is the policy still about the objects it was registered for? */
 static bool
 identity_brake(SswWatch *w)
 {
 	SswPolicy  *p = w->policy;
-	Oid			owner = relation_owner(p->relid);
+	Oid			owner = ssw_relation_owner(p->relid);
+	char	   *trouble;
 
-	if (p->system_identifier != SswShared->system_identifier || p->database != MyDatabaseId)
+	if (ssw_policy_is_foreign(p))
 	{
 		if (OidIsValid(owner) && owner == p->owner &&
 			strcmp(ssw_stmt_relation(p->relid), p->relation) == 0 &&
@@ -115,8 +72,8 @@ identity_brake(SswWatch *w)
 	if (owner != p->owner)
 		return brake(w, "held", psprintf("owner changed from %s to %s", p->owner_name,
 										 GetUserNameFromId(owner, false)), 0);
-	return hook_brake(w, p->on_expire, p->on_expire_name) ||
-		hook_brake(w, p->is_alive, p->is_alive_name);
+	trouble = ssw_policy_hook_trouble(p);
+	return trouble != NULL && brake(w, "broken", trouble, 0);
 }
 
 /* Build the fragments; what does not fit the relation any more is a brake. */

@@ -31,6 +31,8 @@ typedef struct SswWatch
 	uint64		request;		/* of CALL sweep, that the pass answers */
 	uint64		answered;		/* request dealt with in this round, or 0 */
 	int64		answer;			/* its pass, or 0 */
+	int			answer_code;	/* why it did not end well, or 0 */
+	char		answer_error[SSW_MESSAGE_LEN];
 	double		tokens;
 	double		backlog_tokens;
 	TimestampTz tokens_at;

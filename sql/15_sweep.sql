@@ -1,0 +1,29 @@
+-- CALL sweep: what it answers, and what it refuses.
+SET client_min_messages = warning;
+CREATE TABLE w (id int PRIMARY KEY, d timestamptz);
+-- a policy of this transaction does not exist yet for anybody else
+BEGIN;
+SELECT policy FROM sweeper.register('w', deadline => 'd', check_every => '0');
+CALL sweeper.sweep('w', wait => false);
+ROLLBACK;
+SELECT policy FROM sweeper.register('w', deadline => 'd', check_every => '0');
+BEGIN;
+SELECT sweeper.alter_policy('w', max_retries => 0);
+SAVEPOINT s;
+CALL sweeper.sweep('w', wait => false);
+ROLLBACK;
+-- nothing due: null
+CALL sweeper.sweep('w');
+-- a pass that failed says why
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM * FROM no_such_table; RETURN OLD; END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON w FOR EACH ROW EXECUTE FUNCTION refuse();
+INSERT INTO w SELECT i, now() - '1 h'::interval FROM generate_series(1, 20) AS i;
+CALL sweeper.sweep('w');
+CALL sweeper.sweep('w');
+DROP TRIGGER refuse ON w;
+SELECT sweeper.resume('w');
+CALL sweeper.sweep('w', pass => NULL) \gset
+SELECT expired, status FROM sweeper.pass WHERE pass = :pass;
+SELECT sweeper.unregister('w');
+DROP TABLE w;
+DROP FUNCTION refuse;

@@ -1,0 +1,98 @@
+/*
+ * key.c
+ *		The text of a row's key, and the row's columns that it stands for.
+ *
+ * Runs in any process, in a transaction, as the relation's owner: input
+ * functions of key columns may be the owner's code.  Shares nothing.  A crash
+ * leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+#include "key.h"
+
+/*
+ * Key columns of a composite key's text, which is what record output prints;
+ * null when the text is no row of n non-null columns.
+ */
+static char **
+split_record(const char *text, int n)
+{
+	char	  **fields = palloc0(n * sizeof(char *));
+	const char *s = text;
+
+	if (*s++ != '(')
+		return NULL;
+	for (int i = 0; i < n; i++)
+	{
+		StringInfoData buf;
+		bool		quoted = false;
+		bool		any = false;
+
+		initStringInfo(&buf);
+		for (; *s && (quoted || (*s != ',' && *s != ')')); s++)
+		{
+			any = true;
+			if (*s == '"' && quoted && s[1] == '"')
+				appendStringInfoChar(&buf, *++s);
+			else if (*s == '"')
+				quoted = !quoted;
+			else if (*s == '\\' && s[1])
+				appendStringInfoChar(&buf, *++s);
+			else
+				appendStringInfoChar(&buf, *s);
+		}
+		if (!any || *s++ != (i < n - 1 ? ',' : ')'))
+			return NULL;
+		fields[i] = buf.data;
+	}
+	return *s == '\0' ? fields : NULL;
+}
+
+/*
+ * The key as values of its columns; returns how many.  *trouble says why the
+ * text cannot be a key, or is null; an input function may throw, too.
+ */
+int
+ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values, char **trouble)
+{
+	int			n = Max(p->nkeys, 1);
+	char	  **fields = (char **) &key;
+
+	*trouble = NULL;
+	if (p->nkeys > 1 && (fields = split_record(key, n)) == NULL)
+	{
+		*trouble = psprintf("the key must be a row of %d columns, as (a,b)", n);
+		return n;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		Oid			input,
+					ioparam;
+
+		types[i] = p->nkeys == 0 ? TIDOID :
+			get_atttype(p->relid, get_attnum(p->relid, p->key[i]));
+		getTypeInputInfo(types[i], &input, &ioparam);
+		values[i] = OidInputFunctionCall(input, fields[i], ioparam, -1);
+	}
+	return n;
+}
+
+/* Boolean over t: the row has the key whose values begin at that parameter. */
+char	   *
+ssw_key_matches(const SswPolicy *p, int first_param)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	if (p->nkeys == 0)
+		appendStringInfo(&buf, "t.ctid = $%d", first_param);
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%st.%s = $%d", i ? " AND " : "", quote_identifier(p->key[i]),
+						 first_param + i);
+	return buf.data;
+}
