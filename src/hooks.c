@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
@@ -68,6 +69,21 @@ template_name(CreatedbStmt *stmt)
 	return "template1";
 }
 
+/* The server's own check is not exported in all minor releases. */
+static bool
+may_create_databases(void)
+{
+	HeapTuple	tup = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	bool		may = superuser();
+
+	if (HeapTupleIsValid(tup))
+	{
+		may = may || ((Form_pg_authid) GETSTRUCT(tup))->rolcreatedb;
+		ReleaseSysCache(tup);
+	}
+	return may;
+}
+
 /*
  * The database that a command wants for itself and the caller may have, or
  * invalid.
@@ -98,7 +114,7 @@ wanted_database(Node *stmt)
 		case T_CreatedbStmt:
 			dboid = get_database_oid(template_name((CreatedbStmt *) stmt), true);
 			if (OidIsValid(dboid) && !may_own(dboid) &&
-				!(is_template(dboid) && have_createdb_privilege()))
+				!(is_template(dboid) && may_create_databases()))
 				return InvalidOid;
 			return dboid;
 		default:
