@@ -63,7 +63,7 @@ SELECT policy FROM sweeper.register('part', last_seen => 'seen', ttl => '1 d', o
 SELECT sweeper.expire('part', ARRAY['(x,1)', '("y,""z""",2)'], 'both');
 SELECT a, b FROM part ORDER BY 1, 2;
 SELECT a, b FROM gone ORDER BY 1, 2;
-SELECT key, last_seen IS NOT NULL AS seen FROM sweeper.cleanup_event WHERE policy = 'part' ORDER BY key;
+SELECT key, last_seen IS NOT NULL AS seen FROM sweeper.cleanup_event WHERE policy = 'part' AND cleanup_type = 'manual' ORDER BY key;
 SELECT sweeper.expire('part', '{x}', 'half a key');
 SELECT sweeper.alter_policy('part', action => 'update', set_clause => 'seen = NULL', reset => '{on_expire}');
 SELECT sweeper.expire('part', '{"(x,2)"}', 'marked');

@@ -37,6 +37,17 @@ typedef struct CachedPlanEntry
 static CachedPlanEntry plans[PLAN_CACHE];
 static int	next_plan = 0;
 
+static bool
+has_types(SPIPlanPtr plan, int nargs, Oid *types)
+{
+	if (SPI_getargcount(plan) != nargs)
+		return false;
+	for (int i = 0; i < nargs; i++)
+		if (SPI_getargtypeid(plan, i) != types[i])
+			return false;
+	return true;
+}
+
 /* A kept generic plan of a statement; plans follow changes of the schema. */
 SPIPlanPtr
 ssw_action_plan(const char *sql, int nargs, Oid *types)
@@ -45,7 +56,7 @@ ssw_action_plan(const char *sql, int nargs, Oid *types)
 	SPIPlanPtr	plan;
 
 	for (int i = 0; i < PLAN_CACHE; i++)
-		if (plans[i].sql && strcmp(plans[i].sql, sql) == 0)
+		if (plans[i].sql && strcmp(plans[i].sql, sql) == 0 && has_types(plans[i].plan, nargs, types))
 			return plans[i].plan;
 	plan = SPI_prepare_cursor(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
 	if (plan == NULL || SPI_keepplan(plan) != 0)
@@ -271,6 +282,22 @@ check_not_dead(const SswTarget *t, Datum tids)
 		left_dead(t->policy);
 }
 
+/* Delete all dead rows of the range. */
+static uint64
+delete_range(const SswTarget *t, SswSink *sink)
+{
+	const SswRange *r = t->range;
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, r->type, r->type};
+	Datum		values[4];
+
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->service);
+	values[2] = r->high;
+	values[3] = r->low;
+	return ssw_action_execute(ssw_stmt_delete_range(t->policy, t->leaf, t->phase, r->has_low),
+							  r->has_low ? 4 : 3, types, values, ssw_audit_receiver(sink), false);
+}
+
 /*
  * End, or refresh, those of the rows that are still dead; returns how many it
  * acted on and adds them to the sink.  Throws what the owner's code throws.
@@ -279,11 +306,14 @@ uint64
 ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
 {
 	const SswPolicy *p = t->policy;
-	Datum		rows = ssw_action_tid_array(tids, n);
+	Datum		rows;
 	Oid			types[3];
 	Datum		values[3];
 	uint64		acted;
 
+	if (t->range)
+		return delete_range(t, sink);
+	rows = ssw_action_tid_array(tids, n);
 	if (t->refresh)
 	{
 		common_params(t, rows, types, values);

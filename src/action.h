@@ -16,6 +16,15 @@
 /* Somebody holds the row's lock. */
 #define ERRCODE_SSW_LOCKED					MAKE_SQLSTATE('S','W','0','0','3')
 
+/* The rows of a leaf whose deadline, as the clock sorts it, is in (low, high]. */
+typedef struct SswRange
+{
+	Oid			type;
+	bool		has_low;
+	Datum		low;
+	Datum		high;
+} SswRange;
+
 /* Where and when an action takes place. */
 typedef struct SswTarget
 {
@@ -26,6 +35,7 @@ typedef struct SswTarget
 	TimestampTz service;		/* start of service */
 	bool		skip_locked;
 	bool		refresh;		/* give a new deadline instead of ending */
+	const SswRange *range;		/* delete these rows; null: those given */
 } SswTarget;
 
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);

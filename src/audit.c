@@ -19,6 +19,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
 #include "commands/sequence.h"
@@ -37,7 +38,7 @@
 #include "compat.h"
 #include "stmt.h"
 
-#define MULTI_INSERT_ROWS	1000
+#define MULTI_INSERT_ROWS	256
 #define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
 
 /* Columns of sweeper.cleanup_event, in the order of schema/10_tables.sql. */
@@ -206,6 +207,8 @@ typedef struct Writer
 	EState	   *estate;
 	ResultRelInfo *rri;
 	BulkInsertState bistate;
+	bool		once_a_block;	/* index one row of each block */
+	BlockNumber indexed;		/* the last block with such a row */
 	TupleTableSlot *slots[MULTI_INSERT_ROWS];
 	int			nslots;
 	MemoryContext cxt;			/* reset after each flush */
@@ -216,6 +219,34 @@ typedef struct Writer
 	Datum		actor;
 } Writer;
 
+/*
+ * Is a BRIN index on the time all there is?  All rows of a writer have the same
+ * time, so the second row of a block would tell it nothing.
+ */
+static bool
+only_brin_on_time(ResultRelInfo *rri)
+{
+	Relation	index;
+
+	if (rri->ri_NumIndices != 1)
+		return false;
+	index = rri->ri_IndexRelationDescs[0];
+	return index->rd_rel->relam == BRIN_AM_OID && index->rd_index->indnatts == 1 &&
+		index->rd_index->indkey.values[0] == E_CLEANED_AT + 1 &&
+		RelationGetIndexPredicate(index) == NIL;
+}
+
+static void
+index_row(Writer *w, TupleTableSlot *slot)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(&slot->tts_tid);
+
+	if (w->rri->ri_NumIndices == 0 || (w->once_a_block && block == w->indexed))
+		return;
+	list_free(ssw_insert_index_tuples(w->rri, slot, w->estate));
+	w->indexed = block;
+}
+
 static void
 writer_flush(Writer *w)
 {
@@ -224,8 +255,7 @@ writer_flush(Writer *w)
 	table_multi_insert(w->rel, w->slots, w->nslots, GetCurrentCommandId(true), 0, w->bistate);
 	for (int i = 0; i < w->nslots; i++)
 	{
-		if (w->rri->ri_NumIndices > 0)
-			list_free(ssw_insert_index_tuples(w->rri, w->slots[i], w->estate));
+		index_row(w, w->slots[i]);
 		ExecClearTuple(w->slots[i]);
 	}
 	w->nslots = 0;
@@ -296,6 +326,8 @@ writer_open(SswSink *sink)
 	w->rri = makeNode(ResultRelInfo);
 	InitResultRelInfo(w->rri, w->rel, 1, NULL, 0);
 	ExecOpenIndices(w->rri, false);
+	w->once_a_block = only_brin_on_time(w->rri);
+	w->indexed = InvalidBlockNumber;
 	w->bistate = GetBulkInsertState();
 	w->cxt = AllocSetContextCreate(CurrentMemoryContext, "event rows", ALLOCSET_DEFAULT_SIZES);
 	w->relation = CStringGetTextDatum(sink->policy->relation);

@@ -44,7 +44,7 @@
 /* Bounds of the adaptive batch size; a batch aims at TARGET_US. */
 #define MIN_ROWS		10
 #define FIRST_ROWS		500
-#define MAX_ROWS		40000
+#define MAX_ROWS		20000
 #define TARGET_US		(200 * 1000)
 
 /* Should this worker leave its pass before the next batch? */
@@ -278,7 +278,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	ssw_sql_begin();
 	ssw_action_constraints_immediate();
 	rows = ssw_action_run(&w->target, tids, n, sink);
-	*missing = rows < n ? find_missing(w, tids, n) : 0;
+	*missing = w->target.range == NULL && rows < n ? find_missing(w, tids, n) : 0;
 	ssw_action_constraints_immediate();
 	ssw_sql_end();
 	ssw_identity_restore(&save);
@@ -523,38 +523,70 @@ shrink(SswWork *w, int n)
 	LWLockRelease(SswShared->lock);
 }
 
+/* From now on nobody waits for a lock in this pass. */
+static void
+skip_locked(SswWork *w)
+{
+	w->target.skip_locked = true;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->skip_locked = true;
+	LWLockRelease(SswShared->lock);
+}
+
+/* What the failure of n rows together means for what follows. */
+static SswFailureClass
+learn(SswWork *w, int n)
+{
+	SswFailureClass class = ssw_failure_classify(w->error->sqlerrcode);
+
+	if (class == SSW_FAIL_POLICY)
+		ssw_batch_fail(w, w->error);
+	if (w->error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		shrink(w, n);
+	return class;
+}
+
+/*
+ * Delete the rows of the target's range, about n.  False when that failed and
+ * they must be tried by their tids.
+ */
+bool
+ssw_batch_run_range(SswWork *w, int n)
+{
+	SswFailureClass class;
+
+	if (ssw_batch_must_stop(w))
+		return true;
+	MemoryContextReset(w->batch_cxt);
+	if (run_together(w, NULL, n))
+		return true;
+	class = learn(w, n);
+	if (class == SSW_FAIL_LOCKED)
+		skip_locked(w);
+	return class == SSW_FAIL_POLICY;
+}
+
 /* Run the rows; halve on failure. */
 static void
-run_range(SswWork *w, const ItemPointerData *tids, int n)
+run_rows(SswWork *w, const ItemPointerData *tids, int n)
 {
+	SswFailureClass class;
+
 	CHECK_FOR_INTERRUPTS();
 	if (n == 0 || ssw_batch_must_stop(w))
 		return;
 	MemoryContextReset(w->batch_cxt);
 	if (run_together(w, tids, n))
 		return;
-	switch (ssw_failure_classify(w->error->sqlerrcode))
+	class = learn(w, n);
+	if (class == SSW_FAIL_POLICY)
+		return;
+	if (class == SSW_FAIL_LOCKED && !w->target.skip_locked)
 	{
-		case SSW_FAIL_POLICY:
-			ssw_batch_fail(w, w->error);
-			return;
-		case SSW_FAIL_LOCKED:
-			if (!w->target.skip_locked)
-			{
-				/* from now on nobody waits for a lock in this pass */
-				w->target.skip_locked = true;
-				LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-				w->pass->skip_locked = true;
-				LWLockRelease(SswShared->lock);
-				run_range(w, tids, n);
-				return;
-			}
-			break;
-		default:
-			break;
+		skip_locked(w);
+		run_rows(w, tids, n);
+		return;
 	}
-	if (w->error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-		shrink(w, n);
 	if (n == 1)
 	{
 		record_alone(w, tids);
@@ -565,14 +597,14 @@ run_range(SswWork *w, const ItemPointerData *tids, int n)
 		run_singly(w, tids, n);
 	else
 	{
-		run_range(w, tids, n / 2);
-		run_range(w, tids + n / 2, n - n / 2);
+		run_rows(w, tids, n / 2);
+		run_rows(w, tids + n / 2, n - n / 2);
 	}
 }
 
 /* How many rows the next batch takes. */
-static int
-batch_rows(SswWork *w)
+int
+ssw_batch_rows(SswWork *w)
 {
 	SswPolicyShared *s;
 	int			rows = w->policy->batch_size;
@@ -592,9 +624,9 @@ ssw_batch_run(SswWork *w, const ItemPointerData *tids, int n)
 {
 	while (n > 0 && !ssw_batch_must_stop(w))
 	{
-		int			rows = Min(n, batch_rows(w));
+		int			rows = Min(n, ssw_batch_rows(w));
 
-		run_range(w, tids, rows);
+		run_rows(w, tids, rows);
 		tids += rows;
 		n -= rows;
 	}

@@ -23,6 +23,8 @@ typedef struct SswWork
 	ErrorData  *error;			/* of the last failed transaction */
 } SswWork;
 
+extern int	ssw_batch_rows(SswWork *w);
+extern bool ssw_batch_run_range(SswWork *w, int n);
 extern void ssw_batch_run(SswWork *w, const ItemPointerData *tids, int n);
 extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
 extern bool ssw_batch_begin(SswWork *w);

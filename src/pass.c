@@ -30,6 +30,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "collect.h"
 #include "identity.h"
 #include "pass.h"
 #include "sql.h"
@@ -37,17 +38,10 @@
 
 /* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
 #define MIN_CHUNK	1000
-#define MAX_CHUNK	50000
+#define MAX_CHUNK	20000
 
-typedef struct Chunk
-{
-	Oid			leaf;
-	SswPhase	phase;
-	TimestampTz cutoff;
-	MemoryContext cxt;
-	int			n;
-	ItemPointerData *tids;
-} Chunk;
+/* Memory that a worker keeps from batch to batch, instead of giving it back. */
+#define BATCH_KEEP	(4 * 1024 * 1024)
 
 /* The relation's leaves (itself, when it is no partitioned table), by oid. */
 List	   *
@@ -106,7 +100,7 @@ advance(SswPass *pass, List *leaves)
 {
 	ListCell   *lc;
 
-	pass->cursor_set = false;
+	pass->cursor_kind = SSW_CURSOR_NONE;
 	if (OidIsValid(pass->leaf) && pass->phase + 1 < SSW_PHASE_END)
 	{
 		pass->phase++;
@@ -145,121 +139,6 @@ phase_cutoff(SswWork *w)
 	else if (pass->backlog_before != 0 && cutoff <= pass->backlog_before)
 		return DT_NOBEGIN;
 	return cutoff;
-}
-
-/* Where fresh rows begin: just above the backlog.  As the owner, in SPI. */
-static void
-start_above_backlog(SswWork *w)
-{
-	Oid			type = TIMESTAMPTZOID;
-	Datum		value = TimestampTzGetDatum(w->pass->backlog_before);
-	char	   *bound;
-
-	ssw_sql_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
-	bound = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	if (bound == NULL || strlen(bound) >= SSW_CURSOR_LEN)
-		return;
-	strlcpy(w->pass->cursor, bound, SSW_CURSOR_LEN);
-	ItemPointerSet(&w->pass->cursor_tid, MaxBlockNumber, MaxOffsetNumber);
-	w->pass->cursor_set = true;
-}
-
-static Datum
-cursor_datum(const SswClock *c, const char *text)
-{
-	Oid			input,
-				ioparam;
-
-	getTypeInputInfo(c->sort_type, &input, &ioparam);
-	return OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1);
-}
-
-/* Remember where the next chunk begins. */
-static void
-move_cursor(SswWork *w, HeapTuple last)
-{
-	const SswClock *c = ssw_stmt_clock(w->policy, w->pass->phase);
-	TupleDesc	desc = SPI_tuptable->tupdesc;
-	bool		isnull;
-
-	w->pass->cursor_tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(last, desc, SSW_C_CTID, &isnull));
-	if (c)
-	{
-		char	   *text = SPI_getvalue(last, desc, SSW_C_SORT);
-
-		if (strlen(text) >= SSW_CURSOR_LEN)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("deadline of policy \"%s\" has more than %d characters",
-							w->policy->name, SSW_CURSOR_LEN - 1)));
-		strlcpy(w->pass->cursor, text, SSW_CURSOR_LEN);
-	}
-	w->pass->cursor_set = true;
-}
-
-/* Copy the candidates that may be tried now out of SPI. */
-static void
-keep_candidates(SswWork *w, Chunk *chunk, uint64 rows)
-{
-	TupleDesc	desc = SPI_tuptable->tupdesc;
-	bool		known = ssw_failures_count(w->failures) > 0;
-
-	chunk->tids = MemoryContextAllocHuge(chunk->cxt, Max(rows, 1) * sizeof(ItemPointerData));
-	for (uint64 i = 0; i < rows; i++)
-	{
-		HeapTuple	tup = SPI_tuptable->vals[i];
-		bool		isnull;
-
-		if (known)
-		{
-			char	   *key = SPI_getvalue(tup, desc, SSW_C_KEY);
-			Datum		due = SPI_getbinval(tup, desc, SSW_C_DUE, &isnull);
-
-			if (key && ssw_failures_excluded(w->failures, key, isnull ? 0 : DatumGetTimestampTz(due),
-											 !isnull, GetCurrentTimestamp()))
-			{
-				w->pass->excluded++;
-				continue;
-			}
-		}
-		chunk->tids[chunk->n++] =
-			*(ItemPointer) DatumGetPointer(SPI_getbinval(tup, desc, SSW_C_CTID, &isnull));
-	}
-}
-
-/* Read candidates at the cursor, as the owner; returns how many were read. */
-static uint64
-read_candidates(SswWork *w, Chunk *chunk, int64 limit)
-{
-	SswPass    *pass = w->pass;
-	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID};
-	Datum		values[5] = {0};
-	char		nulls[6] = "  nn ";
-	uint64		rows;
-
-	if (c && pass->backlog_before != 0 && !pass->backlog_segment && !pass->cursor_set)
-		start_above_backlog(w);
-	values[0] = TimestampTzGetDatum(chunk->cutoff);
-	values[1] = TimestampTzGetDatum(pass->service_start);
-	if (pass->cursor_set)
-	{
-		if (c)
-		{
-			values[2] = cursor_datum(c, pass->cursor);
-			nulls[2] = ' ';
-		}
-		values[3] = PointerGetDatum(&pass->cursor_tid);
-		nulls[3] = ' ';
-	}
-	values[4] = Int64GetDatum(limit);
-	rows = ssw_sql_exec(ssw_stmt_collect(w->policy, pass->leaf, pass->phase, pass->cursor_set,
-										 ssw_failures_count(w->failures) > 0),
-						5, types, values, nulls, true, 0);
-	keep_candidates(w, chunk, rows);
-	if (rows > 0)
-		move_cursor(w, SPI_tuptable->vals[rows - 1]);
-	return rows;
 }
 
 /* How many rows the rates and the batch size allow for one chunk. */
@@ -327,7 +206,7 @@ end_pass(SswPass *pass, SswPassEnd end, const char *message)
  * unless the pass's row must be written.
  */
 static void
-collect(SswWork *w, Chunk *chunk)
+collect(SswWork *w, SswChunk *chunk)
 {
 	SswPass    *pass = w->pass;
 	SswIdentity save;
@@ -348,7 +227,7 @@ collect(SswWork *w, Chunk *chunk)
 	while (more && chunk->n == 0)
 	{
 		int64		limit = chunk_limit(w);
-		uint64		rows = 0;
+		bool		rest = false;
 
 		chunk->leaf = pass->leaf;
 		chunk->phase = pass->phase;
@@ -363,14 +242,14 @@ collect(SswWork *w, Chunk *chunk)
 			ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
 			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 			ssw_sql_begin();
-			rows = read_candidates(w, chunk, limit);
+			rest = ssw_collect(w, chunk, limit);
 			ssw_sql_end();
 			ssw_identity_restore(&save);
 		}
-		if (rows < limit)
+		if (!rest)
 			more = advance(pass, leaves);
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		pass->more = rows >= limit;
+		pass->more = rest;
 		pass->estimate += chunk->n;
 		if (pass->tokens >= 0)
 			pass->tokens = Max(0, pass->tokens - chunk->n);
@@ -400,20 +279,53 @@ cleanup_type(const SswPolicy *p, SswPhase phase)
 }
 
 static void
-aim(SswWork *w, const Chunk *chunk)
+aim(SswWork *w, const SswChunk *chunk)
 {
 	w->target.leaf = chunk->leaf;
 	w->target.phase = chunk->phase;
 	w->target.cutoff = chunk->cutoff;
 	w->target.service = w->pass->service_start;
 	w->target.skip_locked = w->pass->skip_locked;
+	w->target.range = NULL;
 	w->target.refresh = chunk->phase == SSW_PHASE_NULLS && w->policy->on_null == SSW_NULL_REPAIR;
 	w->cleanup_type = cleanup_type(w->policy, chunk->phase);
 }
 
+/* The rows of a range that could not be handled together. */
+static void
+read_range(SswWork *w, SswChunk *chunk)
+{
+	SswIdentity save;
+
+	w->target.range = NULL;
+	ssw_sql_start_transaction();
+	ssw_action_lock_leaf(w->policy, chunk->leaf, AccessShareLock);
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+	ssw_sql_begin();
+	ssw_collect_range(w, chunk);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	ssw_sql_commit();
+	MemoryContextSwitchTo(chunk->cxt);
+}
+
+static void
+act(SswWork *w, SswChunk *chunk)
+{
+	aim(w, chunk);
+	if (chunk->ranged)
+	{
+		w->target.range = &chunk->range;
+		if (ssw_batch_run_range(w, chunk->n))
+			return;
+		read_range(w, chunk);
+	}
+	ssw_batch_run(w, chunk->tids, chunk->n);
+}
+
 /* Fill the shared list that is_alive checks are pulled from. */
 static void
-publish_checks(SswWork *w, const Chunk *chunk)
+publish_checks(SswWork *w, const SswChunk *chunk)
 {
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->check_leaf = chunk->leaf;
@@ -441,7 +353,7 @@ static bool
 turn(SswWork *w, MemoryContext chunk_cxt)
 {
 	bool		checks = OidIsValid(w->policy->is_alive);
-	Chunk		chunk = {.cxt = chunk_cxt};
+	SswChunk	chunk = {.cxt = chunk_cxt};
 
 	MemoryContextReset(chunk_cxt);
 	if (checks && checks_left(w->pass))
@@ -466,10 +378,7 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	}
 	give_dispenser(w->pass);
 	if (chunk.n > 0)
-	{
-		aim(w, &chunk);
-		ssw_batch_run(w, chunk.tids, chunk.n);
-	}
+		act(w, &chunk);
 	return chunk.n != 0 || (checks && checks_left(w->pass));
 }
 
@@ -537,7 +446,7 @@ ssw_pass_work(SswPass *pass)
 	SswWork    *w = MemoryContextAllocZero(cxt, sizeof(SswWork));
 
 	w->pass = pass;
-	w->batch_cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES);
+	w->batch_cxt = AllocSetContextCreate(cxt, "batch", BATCH_KEEP, ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
 	PG_TRY();
 	{
 		if (prepare(w, cxt))

@@ -101,6 +101,14 @@ typedef enum SswPhase
 	SSW_PHASE_MANUAL			/* no pass: rows that somebody named */
 } SswPhase;
 
+/* What the cursor of a pass says of the rows with its deadline. */
+typedef enum SswCursor
+{
+	SSW_CURSOR_NONE,			/* at the start */
+	SSW_CURSOR_AFTER,			/* all were read */
+	SSW_CURSOR_WITHIN			/* those up to its tid were read */
+} SswCursor;
+
 typedef enum SswPassEnd
 {
 	SSW_END_NONE,				/* running */
@@ -146,9 +154,10 @@ typedef struct SswPass
 	bool		backlog_segment;	/* 0: fresh rows, 1: backlog */
 	Oid			leaf;			/* last leaf begun; invalid at the start */
 	SswPhase	phase;
-	bool		cursor_set;
+	SswCursor	cursor_kind;
 	char		cursor[SSW_CURSOR_LEN]; /* sort value in text form */
 	ItemPointerData cursor_tid;
+	bool		many_ties;		/* order rows of one deadline by tid */
 	TimestampTz next_due;		/* earliest reason to look again, or 0 */
 	int			excluded;		/* dead rows left alone: known failures */
 

@@ -52,6 +52,33 @@ ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values,
 	return SPI_processed;
 }
 
+static ParamListInfo
+make_params(int nargs, Oid *types, Datum *values, const bool *nulls)
+{
+	ParamListInfo params = makeParamList(nargs);
+
+	for (int i = 0; i < nargs; i++)
+	{
+		params->params[i].value = values[i];
+		params->params[i].isnull = nulls[i];
+		params->params[i].pflags = PARAM_FLAG_CONST;
+		params->params[i].ptype = types[i];
+	}
+	return params;
+}
+
+/* Run one statement that only reads; its rows go to dest. */
+void
+ssw_sql_send(const char *sql, int nargs, Oid *types, Datum *values,
+			 const bool *nulls, DestReceiver *dest)
+{
+	SPIExecuteOptions options = {.params = make_params(nargs, types, values, nulls),.read_only = true,.dest = dest};
+	int			rc = SPI_execute_extended(sql, &options);
+
+	if (rc < 0)
+		elog(ERROR, "statement failed with SPI code %d: %s", rc, sql);
+}
+
 /* A column as text, in CurrentMemoryContext of SPI, or null. */
 char	   *
 ssw_sql_value(HeapTuple tup, TupleDesc desc, int col)

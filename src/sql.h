@@ -13,6 +13,8 @@ extern void ssw_sql_end(void);
 
 extern uint64 ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values,
 						   const char *nulls, bool read_only, long limit);
+extern void ssw_sql_send(const char *sql, int nargs, Oid *types, Datum *values,
+						 const bool *nulls, DestReceiver *dest);
 extern char *ssw_sql_value(HeapTuple tup, TupleDesc desc, int col);
 extern Datum ssw_sql_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull);
 

@@ -61,11 +61,11 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 }
 
 /*
- * Candidates in due order.  An int8 limit, the cursor and its tid are
- * parameters; ties are ordered by ctid so that the cursor is exact.
+ * Candidates in due order behind the cursor.  Exact: as many as the limit says,
+ * ties in the order of their tids; else all that are due with the last of them.
  */
 char	   *
-ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, bool cursor, bool with_key)
+ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool exact)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
 	StringInfoData buf;
@@ -76,15 +76,62 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, bool cursor, bool
 					 c ? c->due : "NULL::pg_catalog.timestamptz",
 					 with_key ? p->key_text : "NULL::pg_catalog.text",
 					 ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
-	if (cursor && c)
+	if (cursor == SSW_CURSOR_AFTER)
+		appendStringInfo(&buf, " AND %s > $3", c->sort);
+	else if (cursor == SSW_CURSOR_WITHIN && c)
 		appendStringInfo(&buf, " AND %s >= $3 AND (%s > $3 OR t.ctid > $4)", c->sort, c->sort);
-	else if (cursor)
+	else if (cursor == SSW_CURSOR_WITHIN)
 		appendStringInfoString(&buf, " AND t.ctid > $4");
-	if (c)
+	if (c && !exact)
+		appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
+	else if (c)
 		appendStringInfo(&buf, " ORDER BY %s, t.ctid LIMIT $5", c->sort);
 	else
 		appendStringInfoString(&buf, " ORDER BY t.ctid LIMIT $5");
 	return buf.data;
+}
+
+/*
+ * The deadlines of the next $5 candidates above the cursor, and those of all
+ * that are due with the last of them: where a range may end.  An index has it.
+ */
+char	   *
+ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s",
+					 c->sort, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+	if (cursor == SSW_CURSOR_AFTER)
+		appendStringInfo(&buf, " AND %s > $3", c->sort);
+	appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
+	return buf.data;
+}
+
+/* Boolean over t: a dead row in the range. */
+static char *
+in_range(const SswPolicy *p, SswPhase phase, bool has_low)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "%s AND %s <= $3", ssw_stmt_dead(p, phase), c->sort);
+	if (has_low)
+		appendStringInfo(&buf, " AND %s > $4", c->sort);
+	return buf.data;
+}
+
+/* The dead rows of a range, in due order: shaped as those of collect. */
+char	   *
+ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return psprintf("SELECT t.ctid, %s FROM ONLY %s AS t WHERE %s ORDER BY %s",
+					c->sort, ssw_stmt_relation(leaf), in_range(p, phase, has_low), c->sort);
 }
 
 /* The earliest deadline of a leaf, above the lower bound $3 if there is one. */
@@ -195,6 +242,14 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
 						rel, locked_rows(p, leaf, phase, "t.ctid", true), dead, info);
 	return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s RETURNING %s, false",
 					rel, dead, info);
+}
+
+/* The same for all dead rows of a range. */
+char	   *
+ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low)
+{
+	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_stmt_relation(leaf),
+					in_range(p, phase, has_low), info_columns(p, phase));
 }
 
 /* Lock the dead rows of $3 for a hook, and read all that is needed of them. */

@@ -1,0 +1,52 @@
+-- How a pass is cut into chunks: ranges of deadlines, ties, rows that fail within a range.
+SET client_min_messages = warning;
+CREATE TABLE many (id int PRIMARY KEY, d timestamptz, done boolean DEFAULT false);
+CREATE INDEX ON many (d);
+CREATE VIEW swept AS SELECT count(*) AS events, count(DISTINCT key) AS rows FROM sweeper.cleanup_event
+    WHERE policy_id = (SELECT policy_id FROM sweeper.policy WHERE policy = 'many');
+-- more rows share a deadline than a chunk can take
+INSERT INTO many SELECT i, CASE WHEN i <= 60000 THEN date_trunc('day', now()) - interval '30 d' ELSE now() - i * interval '1 ms' END FROM generate_series(1, 70000) AS i;
+ANALYZE many;
+SELECT policy FROM sweeper.register('many', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1, backlog_rate => 0, batch_size => 7000);
+CALL sweeper.sweep('many', pass => NULL) \gset
+SELECT expired FROM sweeper.pass WHERE pass = :pass;
+SELECT count(*) FROM many;
+SELECT * FROM swept;
+SELECT sweeper.unregister('many');
+-- the same by update, which needs the rows' places
+INSERT INTO many SELECT i, CASE WHEN i <= 60000 THEN date_trunc('day', now()) - interval '30 d' ELSE now() - i * interval '1 ms' END FROM generate_series(1, 70000) AS i;
+SELECT policy FROM sweeper.register('many', deadline => 'd', filter => 'NOT done', action => 'update', set_clause => 'done = true',
+    check_every => '0', start => 'now', fuse_fraction => 1, backlog_rate => 0, max_workers => 2);
+CALL sweeper.sweep('many', pass => NULL) \gset
+SELECT expired FROM sweeper.pass WHERE pass = :pass;
+SELECT count(*), count(*) FILTER (WHERE done) FROM many;
+SELECT * FROM swept;
+SELECT sweeper.unregister('many');
+-- a row of a range that raises, one that is kept by a trigger, one that is held back
+TRUNCATE many;
+INSERT INTO many SELECT i, now() - i * interval '1 s' FROM generate_series(1, 30000) AS i;
+CREATE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.id = 20000 THEN RAISE EXCEPTION 'not this one'; END IF; RETURN OLD; END $$;
+CREATE TRIGGER picky AFTER DELETE ON many FOR EACH ROW WHEN (OLD.id = 20000) EXECUTE FUNCTION picky();
+SELECT policy FROM sweeper.register('many', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1, backlog_rate => 0);
+CALL sweeper.sweep('many', pass => NULL) \gset
+SELECT expired, failed FROM sweeper.pass WHERE pass = :pass;
+SELECT id FROM many;
+SELECT * FROM swept;
+SELECT key, class, message FROM sweeper.failed_row WHERE policy = 'many';
+-- new rows around a known failure
+INSERT INTO many SELECT i, now() - i * interval '1 s' FROM generate_series(40001, 42000) AS i;
+CALL sweeper.sweep('many', pass => NULL) \gset
+SELECT id FROM many;
+DROP TRIGGER picky ON many;
+CREATE OR REPLACE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER picky BEFORE DELETE ON many FOR EACH ROW WHEN (OLD.id = 20000) EXECUTE FUNCTION picky();
+SELECT sweeper.retry_row('many', '20000');
+INSERT INTO many SELECT i, now() - i * interval '1 s' FROM generate_series(50001, 51000) AS i;
+CALL sweeper.sweep('many', pass => NULL) \gset
+SELECT id FROM many;
+SELECT key, class FROM sweeper.failed_row WHERE policy = 'many';
+SELECT * FROM swept;
+SELECT sweeper.unregister('many');
+DROP TABLE many CASCADE;
+DROP FUNCTION picky;

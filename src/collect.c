@@ -1,0 +1,322 @@
+/*
+ * collect.c
+ *		Read the next dead rows of a pass, in due order.
+ *
+ * Runs in the worker that holds a pass's dispenser, as the relation's owner;
+ * reads and moves the pass's cursor, which is the dispenser's.  Nothing is kept
+ * of a row but its place.  A crash leaves nothing behind.
+ *
+ * The cursor is a deadline and, where it ends within one, a tid.  Usually a
+ * chunk ends between two deadlines, because all rows with the last one belong to
+ * it: then nothing needs sorting when an index gives the order.  Where the number
+ * of rows must be exact, or too many share a deadline, ties are read in the order
+ * of their tids.
+ *
+ * Rows that are just deleted need no list of tids: a range of deadlines is enough,
+ * and its ends are read from the index alone.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/tuptable.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "collect.h"
+#include "index.h"
+#include "sql.h"
+#include "stmt.h"
+
+/* Rows beyond the limit that may share its last deadline. */
+#define MAX_TIES	20000
+
+typedef struct Receiver
+{
+	DestReceiver dest;			/* must be first */
+	SswWork    *w;
+	SswChunk   *chunk;
+	int64		size;			/* of chunk->tids */
+	int64		rows;			/* read, those left alone included */
+	int64		max_rows;		/* stop there */
+	int16		sort_len;
+	bool		sort_byval;
+	Datum		sort;			/* of the last row */
+	ItemPointerData tid;		/* of the last row */
+} Receiver;
+
+/* Where fresh rows begin: just above the backlog.  As the owner, in SPI. */
+static void
+start_above_backlog(SswWork *w)
+{
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(w->pass->backlog_before);
+	char	   *bound;
+
+	ssw_sql_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
+	bound = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (bound == NULL || strlen(bound) >= SSW_CURSOR_LEN)
+		return;
+	strlcpy(w->pass->cursor, bound, SSW_CURSOR_LEN);
+	w->pass->cursor_kind = SSW_CURSOR_AFTER;
+}
+
+static Datum
+cursor_datum(const SswClock *c, const char *text)
+{
+	Oid			input,
+				ioparam;
+
+	getTypeInputInfo(c->sort_type, &input, &ioparam);
+	return OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1);
+}
+
+/* Is the row a known failure that must be left alone now? */
+static bool
+is_excluded(SswWork *w, TupleTableSlot *slot)
+{
+	bool		has_due = !slot->tts_isnull[SSW_C_DUE - 1];
+
+	if (slot->tts_isnull[SSW_C_KEY - 1] ||
+		!ssw_failures_excluded(w->failures, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+							   has_due ? DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]) : 0,
+							   has_due, GetCurrentTimestamp()))
+		return false;
+	w->pass->excluded++;
+	return true;
+}
+
+static bool
+receive(TupleTableSlot *slot, DestReceiver *self)
+{
+	Receiver   *r = (Receiver *) self;
+	SswChunk   *chunk = r->chunk;
+
+	slot_getallattrs(slot);
+	if (r->rows == r->max_rows)
+		return false;
+	r->rows++;
+	if (r->sort_byval)
+		r->sort = slot->tts_values[SSW_C_SORT - 1];
+	else if (!slot->tts_isnull[SSW_C_SORT - 1])
+	{
+		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+
+		if (r->sort != (Datum) 0)
+			pfree(DatumGetPointer(r->sort));
+		r->sort = datumCopy(slot->tts_values[SSW_C_SORT - 1], false, r->sort_len);
+		MemoryContextSwitchTo(old);
+	}
+	if (slot->tts_isnull[SSW_C_CTID - 1])
+		return true;
+	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
+	if (ssw_failures_count(r->w->failures) > 0 && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot))
+		return true;
+	if (chunk->n == r->size)
+	{
+		r->size *= 2;
+		chunk->tids = repalloc_huge(chunk->tids, r->size * sizeof(ItemPointerData));
+	}
+	chunk->tids[chunk->n++] = r->tid;
+	return true;
+}
+
+static void
+startup(DestReceiver *self, int operation, TupleDesc desc)
+{
+}
+
+static void
+no_op(DestReceiver *self)
+{
+}
+
+static void
+init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswClock *c, int64 size, int64 max_rows)
+{
+	memset(r, 0, sizeof(Receiver));
+	r->dest.receiveSlot = receive;
+	r->dest.rStartup = startup;
+	r->dest.rShutdown = no_op;
+	r->dest.rDestroy = no_op;
+	r->dest.mydest = DestNone;
+	r->w = w;
+	r->chunk = chunk;
+	r->max_rows = max_rows;
+	r->size = size;
+	get_typlenbyval(c ? c->sort_type : INT4OID, &r->sort_len, &r->sort_byval);
+	chunk->n = 0;
+	chunk->tids = MemoryContextAllocHuge(chunk->cxt, size * sizeof(ItemPointerData));
+}
+
+/* Remember where the next chunk begins. */
+static void
+move_cursor(SswWork *w, const SswClock *c, Receiver *r, SswCursor kind)
+{
+	w->pass->cursor_kind = kind;
+	w->pass->cursor_tid = r->tid;
+	if (c)
+	{
+		Oid			output;
+		bool		varlena;
+		char	   *text;
+
+		getTypeOutputInfo(c->sort_type, &output, &varlena);
+		text = OidOutputFunctionCall(output, r->sort);
+
+		if (strlen(text) >= SSW_CURSOR_LEN)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("deadline of policy \"%s\" has more than %d characters",
+							w->policy->name, SSW_CURSOR_LEN - 1)));
+		strlcpy(w->pass->cursor, text, SSW_CURSOR_LEN);
+	}
+}
+
+/* Run a statement on the candidates behind the cursor. */
+static void
+read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver *r)
+{
+	SswPass    *pass = w->pass;
+	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID};
+	Datum		values[5] = {0};
+	bool		nulls[5] = {false, false, true, true, false};
+
+	values[0] = TimestampTzGetDatum(cutoff);
+	values[1] = TimestampTzGetDatum(pass->service_start);
+	if (c && pass->cursor_kind != SSW_CURSOR_NONE)
+	{
+		values[2] = cursor_datum(c, pass->cursor);
+		nulls[2] = false;
+	}
+	if (pass->cursor_kind == SSW_CURSOR_WITHIN)
+	{
+		values[3] = PointerGetDatum(&pass->cursor_tid);
+		nulls[3] = false;
+	}
+	values[4] = Int64GetDatum(limit);
+	ssw_sql_send(sql, 5, types, values, nulls, &r->dest);
+}
+
+/* The tids of the next rows; exactly limit of them, or all with the last deadline. */
+static bool
+collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
+{
+	SswPass    *pass = w->pass;
+	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	int			excluded = pass->excluded;
+	Receiver	r;
+
+	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
+	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
+								  ssw_failures_count(w->failures) > 0, exact),
+			  chunk->cutoff, limit, &r);
+	if (!exact && r.rows == r.max_rows)
+	{
+		/* the last deadline goes on */
+		pass->many_ties = true;
+		pass->excluded = excluded;
+		return collect_tids(w, chunk, limit, true);
+	}
+	if (r.rows > 0)
+		move_cursor(w, c, &r, exact ? SSW_CURSOR_WITHIN : SSW_CURSOR_AFTER);
+	return r.rows >= limit;
+}
+
+/* A range of the next rows; false when too many share its last deadline. */
+static bool
+find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
+{
+	SswPass    *pass = w->pass;
+	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	Receiver	r;
+
+	init_receiver(&r, w, chunk, c, 1, limit + Min(limit, MAX_TIES));
+	read_rows(w, ssw_stmt_edge(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
+			  chunk->cutoff, limit, &r);
+	*more = r.rows >= limit;
+	if (r.rows == r.max_rows)
+		return false;
+	if (r.rows > 0)
+	{
+		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+
+		chunk->n = r.rows;
+		chunk->ranged = true;
+		chunk->range.type = c->sort_type;
+		chunk->range.has_low = pass->cursor_kind == SSW_CURSOR_AFTER;
+		if (chunk->range.has_low)
+			chunk->range.low = cursor_datum(c, pass->cursor);
+		chunk->range.high = r.sort;
+		MemoryContextSwitchTo(old);
+		move_cursor(w, c, &r, SSW_CURSOR_AFTER);
+	}
+	return true;
+}
+
+/* Could a row stay that a DELETE met?  Without an index a range costs too much. */
+static bool
+suits_ranges(SswWork *w, const SswChunk *chunk, const SswClock *c)
+{
+	Relation	rel = table_open(chunk->leaf, AccessShareLock);
+	bool		suits = (rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row) &&
+	OidIsValid(ssw_index_find(rel, c->sort, w->policy->filter));
+
+	table_close(rel, NoLock);
+	return suits;
+}
+
+/*
+ * Read the next rows behind the cursor, limit of them or a few more, and move
+ * the cursor; returns whether there may be more.  The chunk gets those that may be
+ * tried now.  In SPI, as the owner.
+ */
+bool
+ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
+{
+	SswPass    *pass = w->pass;
+	const SswPolicy *p = w->policy;
+	const SswClock *c = ssw_stmt_clock(p, pass->phase);
+	bool		exact = c == NULL || pass->many_ties || OidIsValid(p->is_alive) || pass->tokens >= 0 ||
+	(pass->backlog_segment && pass->backlog_tokens >= 0);
+	bool		more;
+
+	chunk->ranged = false;
+	if (c && pass->backlog_before != 0 && !pass->backlog_segment && pass->cursor_kind == SSW_CURSOR_NONE)
+		start_above_backlog(w);
+	if (!exact && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
+		!OidIsValid(p->on_expire) && !pass->skip_locked && ssw_failures_count(w->failures) == 0 &&
+		suits_ranges(w, chunk, c))
+	{
+		if (find_range(w, chunk, Min(limit, ssw_batch_rows(w)), &more))
+			return more;
+		pass->many_ties = exact = true;
+	}
+	return collect_tids(w, chunk, limit, exact);
+}
+
+/* The tids of a range's rows, for one that could not be handled as a whole. */
+void
+ssw_collect_range(SswWork *w, SswChunk *chunk)
+{
+	const SswClock *c = ssw_stmt_clock(w->policy, chunk->phase);
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c->sort_type, c->sort_type};
+	Datum		values[4];
+	bool		nulls[4] = {false, false, false, !chunk->range.has_low};
+	Receiver	r;
+
+	init_receiver(&r, w, chunk, c, chunk->n, PG_INT64_MAX);
+	values[0] = TimestampTzGetDatum(chunk->cutoff);
+	values[1] = TimestampTzGetDatum(w->pass->service_start);
+	values[2] = chunk->range.high;
+	values[3] = chunk->range.low;
+	ssw_sql_send(ssw_stmt_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low),
+				 4, types, values, nulls, &r.dest);
+	chunk->ranged = false;
+}

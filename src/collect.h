@@ -1,0 +1,25 @@
+/*
+ * collect.h
+ *		Read the next dead rows of a pass, in due order.
+ */
+#ifndef SSW_COLLECT_H
+#define SSW_COLLECT_H
+
+#include "batch.h"
+
+typedef struct SswChunk
+{
+	Oid			leaf;
+	SswPhase	phase;
+	TimestampTz cutoff;
+	MemoryContext cxt;			/* of tids */
+	int			n;
+	ItemPointerData *tids;
+	bool		ranged;			/* all rows of a range; tids are not known */
+	SswRange	range;
+} SswChunk;
+
+extern bool ssw_collect(SswWork *w, SswChunk *chunk, int64 limit);
+extern void ssw_collect_range(SswWork *w, SswChunk *chunk);
+
+#endif							/* SSW_COLLECT_H */
