@@ -9,9 +9,18 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/table.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "executor/tuptable.h"
+#include "mb/pg_wchar.h"
 #include "optimizer/plancat.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
@@ -40,55 +49,280 @@ estimated_rows(List *leaves)
 	return total;
 }
 
-/* Rows of one leaf and clock that would go, at most limit. */
-static int64
-count_dead(SswWork *w, Oid leaf, SswPhase phase, TimestampTz cutoff, int64 limit)
+/* Parameters of statements on a leaf: cutoff, service, exempt, group names, limit. */
+typedef struct Params
 {
-	const SswClock *c = ssw_stmt_clock(w->policy, phase);
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c->sort_type, INT4OID, INT8OID};
-	Datum		values[5] = {0};
-	char		nulls[6] = "  nn ";
-	bool		fresh = w->pass->fuse_exempt != 0;
-	bool		isnull;
+	Oid			types[5];
+	Datum		values[5];
+	bool		nulls[5];
+} Params;
 
-	values[0] = TimestampTzGetDatum(w->pass->fuse_exempt);
-	if (fresh)
+static void
+init_params(SswWork *w, TimestampTz cutoff, Params *x)
+{
+	*x = (Params)
 	{
-		if (cutoff <= w->pass->fuse_exempt)
-			return 0;
-		ssw_sql_exec(psprintf("SELECT (%s)", c->bound), 1, types, values, NULL, true, 1);
-		values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-		nulls[2] = isnull ? 'n' : ' ';
-	}
-	values[0] = TimestampTzGetDatum(cutoff);
-	values[1] = TimestampTzGetDatum(w->pass->service_start);
-	values[4] = Int64GetDatum(limit);
-	ssw_sql_exec(ssw_stmt_count(w->policy, leaf, phase, fresh), 5, types, values, nulls, true, 1);
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+		{
+			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, TEXTARRAYOID, INT8OID
+		},
+		{
+			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->service_start)
+		},
+		{
+			false, false, true, true, true
+		}
+	};
 }
 
-/* Rows of a leaf that would stay, at most limit: the estimate may be stale. */
-static int64
-count_alive(SswWork *w, Oid leaf, int64 limit)
+/* FROM and WHERE of the rows of a leaf and clock that would go; null: none can. */
+static char *
+dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 {
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, INT4OID, INT8OID};
-	Datum		values[5] = {0};
-	StringInfoData sql;
-	bool		isnull;
+	const SswClock *c = ssw_stmt_clock(w->policy, phase);
+	TimestampTz cutoff = w->pass->clock_cutoff[phase - SSW_PHASE_CLOCK_1];
+	char	   *sql;
 
+	if (TIMESTAMP_IS_NOBEGIN(cutoff) || (w->pass->fuse_exempt != 0 && cutoff <= w->pass->fuse_exempt))
+		return NULL;
+	init_params(w, cutoff, x);
+	x->types[2] = c->sort_type;
+	sql = psprintf("FROM ONLY %s AS t WHERE %s", ssw_stmt_relation(leaf), ssw_stmt_dead(w->policy, phase));
+	if (w->pass->fuse_exempt != 0)
+	{
+		Datum		exempt = TimestampTzGetDatum(w->pass->fuse_exempt);
+
+		ssw_sql_exec(psprintf("SELECT (%s)", c->bound), 1, x->types, &exempt, NULL, true, 1);
+		x->values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2]);
+		sql = psprintf("%s AND %s > $3", sql, c->sort);
+	}
+	return sql;
+}
+
+/* FROM and WHERE of the rows of a leaf that take part and would stay. */
+static char *
+alive_rows(SswWork *w, Oid leaf, Params *x)
+{
+	StringInfoData sql;
+
+	init_params(w, w->pass->now - w->policy->keep_for_us, x);
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "SELECT pg_catalog.count(*) FROM (SELECT FROM ONLY %s AS t WHERE true",
-					 ssw_stmt_relation(leaf));
+	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s)", ssw_stmt_relation(leaf),
+					 w->policy->filter ? w->policy->filter : "true");
 	for (int i = 0; i < w->policy->nclocks; i++)
 		if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[i]))
 			appendStringInfo(&sql, " AND (%s) IS NOT TRUE",
 							 ssw_stmt_dead(w->policy, SSW_PHASE_CLOCK_1 + i));
-	appendStringInfoString(&sql, " LIMIT $5) AS a");
-	values[0] = TimestampTzGetDatum(w->pass->now - w->policy->keep_for_us);
-	values[1] = TimestampTzGetDatum(w->pass->service_start);
-	values[4] = Int64GetDatum(limit);
-	ssw_sql_exec(sql.data, 5, types, values, "  nn ", true, 1);
+	return sql.data;
+}
+
+/* How many rows there are, at most limit. */
+static int64
+count(const char *rows, Params *x, int64 limit)
+{
+	char		nulls[6] = "     ";
+	bool		isnull;
+
+	x->values[4] = Int64GetDatum(limit);
+	x->nulls[4] = false;
+	for (int i = 0; i < 5; i++)
+		nulls[i] = x->nulls[i] ? 'n' : ' ';
+	ssw_sql_exec(psprintf("SELECT pg_catalog.count(*) FROM (SELECT %s LIMIT $5) AS r", rows),
+				 5, x->types, x->values, nulls, true, 1);
 	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+}
+
+/* As many alive rows make this many dead ones harmless. */
+static int64
+enough_alive(const SswPolicy *p, int64 dead)
+{
+	return p->fuse_fraction > 0 ?
+		(int64) ceil(dead * (1 - p->fuse_fraction) / p->fuse_fraction) : PG_INT64_MAX;
+}
+
+/* A group of rows; found by the hash of its text. */
+typedef struct FuseGroup
+{
+	uint64		hash;			/* must be first */
+	int64		dead;
+	int64		alive;
+	int64		enough;			/* alive rows that make it harmless */
+	char	   *name;			/* once it has fuse_min dead rows */
+} FuseGroup;
+
+typedef struct GroupReceiver
+{
+	DestReceiver dest;			/* must be first */
+	const SswPolicy *policy;
+	HTAB	   *groups;
+	List	   *suspects;		/* of FuseGroup, with fuse_min dead rows */
+	int			left;			/* suspects that lack alive rows */
+	bool		alive;			/* what the rows are */
+	MemoryContext cxt;
+} GroupReceiver;
+
+static void
+startup(DestReceiver *self, int operation, TupleDesc desc)
+{
+}
+
+static void
+no_op(DestReceiver *self)
+{
+}
+
+/* One row of a statement of ssw_stmt_groups(): the text of its group. */
+static bool
+receive_group(TupleTableSlot *slot, DestReceiver *self)
+{
+	GroupReceiver *r = (GroupReceiver *) self;
+	text	   *name;
+	uint64		hash;
+	FuseGroup  *g;
+	bool		found;
+
+	slot_getallattrs(slot);
+	if (slot->tts_isnull[0])
+		return true;
+	name = DatumGetTextPP(slot->tts_values[0]);
+	hash = hash_bytes_extended((unsigned char *) VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), 0);
+	g = hash_search(r->groups, &hash, r->alive ? HASH_FIND : HASH_ENTER, &found);
+	if (r->alive)
+	{
+		if (g && g->name && g->alive++ < g->enough && g->alive == g->enough)
+			r->left--;
+		return r->left > 0;
+	}
+	if (!found)
+		memset((char *) g + sizeof(g->hash), 0, sizeof(FuseGroup) - sizeof(g->hash));
+	if (++g->dead == Max(1, r->policy->fuse_min))
+	{
+		MemoryContext old = MemoryContextSwitchTo(r->cxt);
+
+		g->name = text_to_cstring(name);
+		r->suspects = lappend(r->suspects, g);
+		MemoryContextSwitchTo(old);
+	}
+	return true;
+}
+
+static Datum
+names_of(List *suspects)
+{
+	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	ListCell   *lc;
+
+	foreach(lc, suspects)
+		names = accumArrayResult(names, CStringGetTextDatum(((FuseGroup *) lfirst(lc))->name),
+								 false, TEXTOID, CurrentMemoryContext);
+	return makeArrayResult(names, CurrentMemoryContext);
+}
+
+static void
+init_groups(GroupReceiver *r, const SswPolicy *p)
+{
+	HASHCTL		ctl = {.keysize = sizeof(uint64),.entrysize = sizeof(FuseGroup),.hcxt = CurrentMemoryContext};
+
+	memset(r, 0, sizeof(GroupReceiver));
+	r->dest.receiveSlot = receive_group;
+	r->dest.rStartup = startup;
+	r->dest.rShutdown = no_op;
+	r->dest.rDestroy = no_op;
+	r->dest.mydest = DestNone;
+	r->policy = p;
+	r->cxt = CurrentMemoryContext;
+	r->groups = hash_create("groups of a pass", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/* Read the group of each row. */
+static void
+read_groups(const SswPolicy *p, const char *rows, Params *x, GroupReceiver *r)
+{
+	ssw_sql_send(psprintf("SELECT %s %s", p->group_text, rows), 5, x->types, x->values, x->nulls, &r->dest);
+}
+
+/*
+ * A group that would lose too much, as a message, or null.  Alive rows are read
+ * only until every group with many dead ones has enough of them.
+ */
+static char *
+find_group(SswWork *w, List *leaves)
+{
+	SswPolicy  *p = w->policy;
+	GroupReceiver r;
+	Params		x;
+	ListCell   *lc;
+
+	init_groups(&r, p);
+	foreach(lc, leaves)
+		for (int i = 0; i < p->nclocks; i++)
+	{
+		char	   *rows = dead_rows(w, lfirst_oid(lc), SSW_PHASE_CLOCK_1 + i, &x);
+
+		if (rows)
+			read_groups(p, rows, &x, &r);
+	}
+	foreach(lc, r.suspects)
+	{
+		FuseGroup  *g = lfirst(lc);
+
+		g->enough = enough_alive(p, g->dead);
+		r.left += g->enough > 0;
+	}
+	r.alive = true;
+	foreach(lc, leaves)
+		if (r.left > 0)
+	{
+		char	   *rows = alive_rows(w, lfirst_oid(lc), &x);
+
+		x.values[3] = names_of(r.suspects);
+		x.nulls[3] = false;
+		read_groups(p, psprintf("%s AND %s OPERATOR(pg_catalog.=) ANY ($4)", rows, p->group_text), &x, &r);
+	}
+	foreach(lc, r.suspects)
+	{
+		FuseGroup  *g = lfirst(lc);
+
+		if (g->alive < g->enough)
+			return psprintf("the pass would expire " INT64_FORMAT " rows of group \"%s\" and leave " INT64_FORMAT " alive",
+							g->dead, pnstrdup(g->name, pg_mbcliplen(g->name, strlen(g->name), 100)), g->alive);
+	}
+	return NULL;
+}
+
+/* Whether the pass would remove too much, as a message, or null. */
+static char *
+find_trouble(SswWork *w, List *leaves)
+{
+	SswPolicy  *p = w->policy;
+	int64		limit = Max((int64) p->fuse_min, (int64) (estimated_rows(leaves) * p->fuse_fraction)) + 1;
+	int64		dead = 0;
+	int64		alive = 0;
+	int64		enough;
+	Params		x;
+	ListCell   *lc;
+
+	foreach(lc, leaves)
+		for (int i = 0; i < p->nclocks && dead < limit; i++)
+	{
+		char	   *rows = dead_rows(w, lfirst_oid(lc), SSW_PHASE_CLOCK_1 + i, &x);
+
+		if (rows)
+			dead += count(rows, &x, limit - dead);
+	}
+	if (dead < p->fuse_min || dead == 0)
+		return NULL;
+	enough = enough_alive(p, dead);
+	foreach(lc, leaves)
+		if (alive < enough)
+	{
+		char	   *rows = alive_rows(w, lfirst_oid(lc), &x);
+
+		alive += count(rows, &x, enough - alive);
+	}
+	if (alive < enough)
+		return psprintf("the pass would expire " INT64_FORMAT " or more rows and leave " INT64_FORMAT " alive",
+						dead, alive);
+	return p->group_text ? find_group(w, leaves) : NULL;
 }
 
 /*
@@ -98,45 +332,22 @@ count_alive(SswWork *w, Oid leaf, int64 limit)
 bool
 ssw_fuse_trips(SswWork *w, List *leaves)
 {
-	SswPolicy  *p = w->policy;
 	SswIdentity save;
-	double		total = estimated_rows(leaves);
-	int64		limit = Max((int64) p->fuse_min, (int64) (total * p->fuse_fraction)) + 1;
-	int64		dead = 0;
-	int64		alive = 0;
-	int64		enough;
-	ListCell   *lc;
-	bool		trips;
+	char	   *message;
 
-	if (p->fuse_fraction >= 1 || w->pass->fuse_open)
+	if (w->policy->fuse_fraction >= 1)
 		return false;
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
-	foreach(lc, leaves)
-		for (int i = 0; i < p->nclocks && dead < limit; i++)
-		if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[i]))
-			dead += count_dead(w, lfirst_oid(lc), SSW_PHASE_CLOCK_1 + i,
-							   w->pass->clock_cutoff[i], limit - dead);
-	trips = dead >= p->fuse_min && dead > 0;
-	if (trips)
-	{
-		enough = p->fuse_fraction > 0 ?
-			(int64) (dead * (1 - p->fuse_fraction) / p->fuse_fraction) : INT64CONST(1) << 40;
-		foreach(lc, leaves)
-			if (alive < enough)
-			alive += count_alive(w, lfirst_oid(lc), enough - alive);
-		trips = alive < enough;
-	}
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	if (trips)
+	message = find_trouble(w, leaves);
+	if (message)
 	{
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		w->pass->end = SSW_END_FUSE;
-		snprintf(w->pass->message, SSW_MESSAGE_LEN,
-				 "the pass would expire " INT64_FORMAT " or more rows and leave " INT64_FORMAT " alive",
-				 dead, alive);
+		strlcpy(w->pass->message, message, SSW_MESSAGE_LEN);
 		LWLockRelease(SswShared->lock);
 	}
-	return trips;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return message != NULL;
 }

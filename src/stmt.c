@@ -159,22 +159,6 @@ ssw_stmt_bound(const SswPolicy *p, SswPhase phase)
 	return psprintf("SELECT (%s)::pg_catalog.text", ssw_stmt_clock(p, phase)->bound);
 }
 
-/* Dead rows, at most $5; with fresh, only those above the cursor $3. */
-char	   *
-ssw_stmt_count(const SswPolicy *p, Oid leaf, SswPhase phase, bool fresh)
-{
-	const SswClock *c = ssw_stmt_clock(p, phase);
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT pg_catalog.count(*) FROM (SELECT FROM ONLY %s AS t WHERE %s",
-					 ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
-	if (fresh)
-		appendStringInfo(&buf, " AND %s > $3", c->sort);
-	appendStringInfoString(&buf, " LIMIT $5) AS d");
-	return buf.data;
-}
-
 /* Columns SSW_R_KEY to SSW_R_META. */
 static char *
 info_columns(const SswPolicy *p, SswPhase phase)

@@ -48,7 +48,6 @@ extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool h
 extern char *ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low);
 extern char *ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low);
 extern char *ssw_stmt_bound(const SswPolicy *p, SswPhase phase);
-extern char *ssw_stmt_count(const SswPolicy *p, Oid leaf, SswPhase phase, bool fresh);
 extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);
 extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);
 extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);

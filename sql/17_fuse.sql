@@ -1,0 +1,33 @@
+-- The fuse looks at groups too, and only at rows that take part.
+SET client_min_messages = warning;
+CREATE TABLE f (id int PRIMARY KEY, tenant text, d timestamptz, ended boolean DEFAULT false) PARTITION BY HASH (id);
+CREATE TABLE f_0 PARTITION OF f FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE f_1 PARTITION OF f FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+CREATE INDEX ON f (d);
+INSERT INTO f SELECT i, 'tenant ' || i % 10, now() + interval '1 h' FROM generate_series(1, 4000) AS i;
+ANALYZE f;
+SELECT policy FROM sweeper.register('f', deadline => 'd', group_by => 'tenant', filter => 'NOT ended', action => 'update',
+    set_clause => 'ended = true', check_every => '0');
+-- 10 % of everything, but nearly all of one tenant
+UPDATE f SET d = now() WHERE tenant = 'tenant 3' AND id <= 3500;
+CALL sweeper.sweep('f');
+SELECT count(*) FROM f WHERE ended;
+SELECT sweeper.resume('f');
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f WHERE ended;
+-- half of each is not too much
+UPDATE f SET d = now() WHERE id <= 2000 AND tenant <> 'tenant 3';
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f WHERE ended;
+-- rows that ended long ago are no sessions that stay alive
+UPDATE f SET d = now() WHERE id > 2000 AND tenant IN ('tenant 1', 'tenant 2', 'tenant 4', 'tenant 5', 'tenant 6', 'tenant 7');
+CALL sweeper.sweep('f');
+-- rows without a group are none
+SELECT sweeper.resume('f');
+CALL sweeper.sweep('f', pass => NULL) \gset
+TRUNCATE f;
+INSERT INTO f SELECT i, CASE WHEN i > 150 THEN 'a' END, now() + CASE WHEN i > 150 THEN 1 ELSE 0 END * interval '1 h' FROM generate_series(1, 1000) AS i;
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f WHERE ended;
+SELECT sweeper.unregister('f');
+DROP TABLE f;
