@@ -71,9 +71,8 @@ CREATE TABLE sweeper.policy (
     last_sqlstate     text,
     -- rows due before this instant are the backlog found at registration; null when it is drained
     backlog_before    timestamptz,
-    -- grace: rows with a deadline up to the horizon were judged under this start of service
-    horizon           timestamptz,
-    horizon_service   timestamptz,
+    -- grace: pairs of a start of service and the deadline up to which rows were judged under it
+    horizons          timestamptz[],
     last_pass_at      timestamptz,
     registered_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     registered_by     text NOT NULL DEFAULT session_user

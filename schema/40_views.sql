@@ -50,8 +50,8 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.oldest_
                   WHEN p.failures > 0 THEN 'failing'
                   WHEN t.told = 'waiting' AND (p.last_seen IS NOT NULL OR p.is_alive IS NOT NULL)
                        AND now() < c.service_start + coalesce(p.ttl, interval '0') + p.keep_for
-                       AND NOT coalesce(p.horizon_service <> c.service_start
-                                        AND now() >= p.horizon_service + coalesce(p.ttl, interval '0') + p.keep_for, false)
+                       AND NOT coalesce(p.horizons[1] <> c.service_start
+                                        AND now() >= p.horizons[1] + coalesce(p.ttl, interval '0') + p.keep_for, false)
                   THEN 'grace'
                   ELSE t.told END AS state,
              array_remove(ARRAY[

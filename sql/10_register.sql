@@ -20,7 +20,7 @@ FROM sweeper.preview('reg.login');
 \x off
 -- reset puts each argument back to register's default
 CREATE FUNCTION pg_temp.fields() RETURNS jsonb LANGUAGE sql AS
-$$SELECT to_jsonb(p) - '{paused_at,registered_at,backlog_before,policy_id,last_pass_at,horizon,horizon_service}'::text[] FROM sweeper.policy AS p WHERE policy = 'reg.login'$$;
+$$SELECT to_jsonb(p) - '{paused_at,registered_at,backlog_before,policy_id,last_pass_at,horizons}'::text[] FROM sweeper.policy AS p WHERE policy = 'reg.login'$$;
 SELECT pg_temp.fields() AS before \gset
 SELECT sweeper.alter_policy('reg.login', keep_for => '1 h', filter => 'id > 0', on_null => 'expire', audit => 'hash', notify_channel => 'c', notify_keys => true,
     check_every => '5 s', max_lag => '1 h', batch_size => 7, max_workers => 3, rate_limit => 10, backlog_rate => 0, soft_time_limit => '1 s', hard_time_limit => '2 s',

@@ -137,8 +137,7 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	if (v)
 	{
 		ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0, "");
-		ssw_store_add(&q, "horizon", TIMESTAMPTZOID, (Datum) 0, true, "");
-		ssw_store_add(&q, "horizon_service", TIMESTAMPTZOID, (Datum) 0, true, "");
+		ssw_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");
 	}
 	if (held)
 	{

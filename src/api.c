@@ -165,7 +165,7 @@ find_again(const SswPolicy *p)
 			   " on_expire = pg_catalog.to_regprocedure(p.on_expire_name), is_alive = pg_catalog.to_regprocedure(p.is_alive_name),"
 			   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum), '{}') FROM pg_catalog.pg_attribute AS a"
 			   " WHERE a.attrelid = c.oid AND p.columns ? a.attname::pg_catalog.text), held_reason = NULL, held_at = NULL,"
-			   " horizon = NULL, horizon_service = NULL"
+			   " horizons = NULL"
 			   " FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d WHERE p.policy_id = $1 AND $2 IS NOT NULL"
 			   " AND c.oid = pg_catalog.to_regclass(p.relation) AND d.datname = pg_catalog.current_database()",
 			   0, NULL, NULL, NULL) == 0)

@@ -102,7 +102,7 @@ ssw_batch_begin(SswWork *w)
 	if (!OidIsValid(extoid))
 		return false;
 	LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
-	if (get_extension_oid(SSW_EXTENSION, true) != extoid)
+	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())
 		return false;
 	if (!ssw_lock_policy_batch_conditional(w->policy->id))
 		return false;

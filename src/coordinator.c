@@ -29,6 +29,7 @@
 
 #include "bgw.h"
 #include "guc.h"
+#include "identity.h"
 #include "sql.h"
 #include "watch.h"
 #include "worker.h"
@@ -47,6 +48,7 @@ static MemoryContext generation_cxt = NULL;
 static uint64 generation = 0;
 static bool reload_wanted = true;
 static TimestampTz reloaded_at = 0;
+static bool begun = false;
 static TimestampTz marked_at = 0;
 
 /* A swept relation, or its owner's functions, may have changed. */
@@ -204,7 +206,7 @@ open_pass(SswWatch *w, TimestampTz now, bool requested, bool force)
 	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
 
 	refill(w, now);
-	ssw_watch_cutoffs(p, now, cutoffs);
+	ssw_grace_cutoffs(p, now, cutoffs);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass = free_pass();
 	if (pass)
@@ -401,28 +403,6 @@ close_pass(SswWatch *w, TimestampTz now)
 	publish(w);
 }
 
-/* During grace, write how far this start of service has judged. */
-static void
-keep_horizon(SswWatch *w, TimestampTz now)
-{
-	SswPolicy  *p = w->policy;
-	TimestampTz service = SswShared->service_start;
-	TimestampTz cutoffs[2];
-
-	if (!p->clock[0].activity || p->ttl_us == 0)
-		return;
-	ssw_watch_cutoffs(p, now, cutoffs);
-	if (!TIMESTAMP_IS_NOBEGIN(cutoffs[0]))
-		return;
-	if (p->horizon_service == service ? now - p->horizon > p->ttl_us / 4 :
-		p->horizon == 0 || now - p->horizon_service >= p->ttl_us)
-	{
-		ssw_ledger_horizon(p, now - p->keep_for_us, service);
-		p->horizon = now - p->keep_for_us;
-		p->horizon_service = service;
-	}
-}
-
 static uint64
 pending_request(SswWatch *w, bool *force)
 {
@@ -476,7 +456,7 @@ look(SswWatch *w, TimestampTz now)
 	}
 	if (request == 0 && now < w->next_look)
 		return;
-	keep_horizon(w, now);
+	ssw_grace_note(w->policy, now);
 	due = !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
 	if (!due)
 	{
@@ -703,7 +683,7 @@ must_leave(TimestampTz now, TimestampTz next)
 	return next > now + LEAVE_AFTER_US || now - MySswProc->started_at > LEAVE_AFTER_US;
 }
 
-/* The extension is there and of our version; else note why this database idles. */
+/* Is the extension there?  Else note that this database has nothing to do. */
 static bool
 extension_present(void)
 {
@@ -728,6 +708,27 @@ extension_present(void)
 	return false;
 }
 
+/*
+ * Is the SQL of another version than this library?  Its tables may be shaped
+ * differently, so nothing is read or written until both are the same again.
+ */
+static bool
+other_version(void)
+{
+	static bool told = false;
+	char	   *version = ssw_identity_other_version();
+
+	if (version && !told)
+		ereport(WARNING,
+				(errmsg("session_sweeper rests in this database: its SQL is version %s, the library version %s",
+						version, SSW_VERSION),
+				 errhint("ALTER EXTENSION session_sweeper UPDATE; or restart the server with the library of that version.")));
+	if (told && !version)
+		reload_wanted = true;
+	told = version != NULL;
+	return told;
+}
+
 /* First acts: note the start, close what a crash left open, mind a long gap. */
 static void
 begin_service(TimestampTz now)
@@ -735,6 +736,7 @@ begin_service(TimestampTz now)
 	TimestampTz mark = ssw_ledger_mark(true);
 	bool		passes = false;
 
+	begun = true;
 	marked_at = now;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	for (int i = 0; i < SswShared->nprocs; i++)
@@ -754,7 +756,7 @@ begin_service(TimestampTz now)
 
 /* One round; returns when the next is due, or 0 when the extension is gone. */
 static TimestampTz
-round_of_work(bool first)
+round_of_work(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	ListCell   *lc;
@@ -767,7 +769,12 @@ round_of_work(bool first)
 		ssw_sql_commit();
 		return 0;
 	}
-	if (first)
+	if (other_version())
+	{
+		ssw_sql_commit();
+		return now + MAX_SLEEP_US;
+	}
+	if (!begun)
 		begin_service(now);
 	else if (now - marked_at > MARK_EVERY_US)
 	{
@@ -802,7 +809,6 @@ ssw_coordinator_main(Datum main_arg)
 {
 	static uint32 wait_event = 0;
 	MemoryContext round_cxt;
-	bool		first = true;
 
 	if (!ssw_bgw_attach(main_arg))
 		return;
@@ -819,8 +825,7 @@ ssw_coordinator_main(Datum main_arg)
 
 		ssw_worker_reload();
 		MemoryContextSwitchTo(round_cxt);
-		next = round_of_work(first);
-		first = false;
+		next = round_of_work();
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(round_cxt);
 		now = GetCurrentTimestamp();

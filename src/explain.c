@@ -225,7 +225,7 @@ in_grace(Explanation *e)
 
 	if (!ssw_shmem_available() || RecoveryInProgress())
 		return false;
-	ssw_watch_cutoffs(p, e->now, cutoffs);
+	ssw_grace_cutoffs(p, e->now, cutoffs);
 	for (int i = 0; i < p->nclocks; i++)
 		if (e->row.has_due[i] && !TIMESTAMP_IS_NOBEGIN(cutoffs[i]) && e->row.due[i] <= cutoffs[i] &&
 			(i > 0 || !e->row.has_grace_end || e->row.grace_end <= cutoffs[i]))

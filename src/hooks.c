@@ -16,18 +16,22 @@
 #include "access/htup_details.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
+#include "commands/extension.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pgstat.h"
+#include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "hooks.h"
+#include "identity.h"
 #include "shmem.h"
 
 /* Longer than a batch may take to end; the server itself waits 5 s more. */
@@ -192,6 +196,26 @@ run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only
 	PG_END_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
 }
 
+/*
+ * ALTER EXTENSION ... UPDATE: wait for the batches in flight, and let no other
+ * begin before its end.  The server takes no lock for it.  The coordinator looks
+ * at the version again after the commit.
+ */
+static void
+keep_batches_out(AlterExtensionStmt * stmt)
+{
+	Oid			extoid;
+
+	if (strcmp(stmt->extname, SSW_EXTENSION) != 0 || !ssw_identity_owns_extension())
+		return;
+	extoid = get_extension_oid(stmt->extname, true);
+	if (OidIsValid(extoid))
+	{
+		LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessExclusiveLock);
+		ssw_shmem_policies_changed();
+	}
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				ProcessUtilityContext context, ParamListInfo params,
@@ -207,6 +231,10 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		case T_CreatedbStmt:
 			if (ssw_shmem_available() && IsTransactionState())
 				dboid = wanted_database(pstmt->utilityStmt);
+			break;
+		case T_AlterExtensionStmt:
+			if (IsTransactionState())
+				keep_batches_out((AlterExtensionStmt *) pstmt->utilityStmt);
 			break;
 		default:
 			break;

@@ -12,15 +12,17 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_extension.h"
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_extension.h"
 #include "catalog/indexing.h"
-#include "commands/extension.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/rel.h"
 
 #include "identity.h"
 #include "ssw.h"
@@ -49,30 +51,66 @@ ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save)
 		   search_path, save);
 }
 
-/* The extension's owner, looked up afresh: it can be handed over. */
+/*
+ * The extension's owner, looked up afresh: it can be handed over.  *version is
+ * that of its SQL.  Invalid when it does not exist.
+ */
 static Oid
-extension_owner(void)
+extension_row(char **version)
 {
-	Oid			extoid = get_extension_oid(SSW_EXTENSION, false);
 	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tup;
 	Oid			owner = InvalidOid;
 
-	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(extoid));
-	scan = systable_beginscan(rel, ExtensionOidIndexId, true, NULL, 1, &key);
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum(SSW_EXTENSION));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
 	tup = systable_getnext(scan);
 	if (HeapTupleIsValid(tup))
+	{
+		bool		isnull;
+		Datum		d = heap_getattr(tup, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
+
 		owner = ((Form_pg_extension) GETSTRUCT(tup))->extowner;
+		*version = TextDatumGetCString(d);
+	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
+	return owner;
+}
+
+static Oid
+extension_owner(void)
+{
+	char	   *version;
+	Oid			owner = extension_row(&version);
+
 	if (!OidIsValid(owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("extension \"%s\" does not exist", SSW_EXTENSION)));
 	return owner;
+}
+
+/* The version of the extension's SQL when it is not the library's; else null. */
+char	   *
+ssw_identity_other_version(void)
+{
+	char	   *version;
+
+	return OidIsValid(extension_row(&version)) && strcmp(version, SSW_VERSION) != 0 ? version : NULL;
+}
+
+/* May the current user alter the extension? */
+bool
+ssw_identity_owns_extension(void)
+{
+	char	   *version;
+	Oid			owner = extension_row(&version);
+
+	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner);
 }
 
 /*

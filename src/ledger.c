@@ -10,6 +10,7 @@
 
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -181,22 +182,29 @@ ssw_ledger_restamp(const SswPolicy *p)
 	values[0] = Int32GetDatum(p->id);
 	values[1] = Int64GetDatum((int64) SswShared->system_identifier);
 	values[2] = ObjectIdGetDatum(MyDatabaseId);
-	run("UPDATE sweeper.policy SET system_identifier = $2, database = $3 WHERE policy_id = $1",
+	run("UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
+		" on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name)"
+		" WHERE policy_id = $1",
 		3, types, values, NULL);
 }
 
-/* Rows with a deadline up to horizon were judged under this start of service. */
+/* Write how far starts of service have judged. */
 void
-ssw_ledger_horizon(const SswPolicy *p, TimestampTz horizon, TimestampTz service)
+ssw_ledger_horizons(const SswPolicy *p)
 {
-	Oid			types[] = {INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
-	Datum		values[3];
+	Oid			types[] = {INT4OID, TIMESTAMPTZARRAYOID};
+	Datum		elems[2 * SSW_MAX_HORIZONS];
+	Datum		values[2];
 
+	for (int i = 0; i < p->nhorizons; i++)
+	{
+		elems[2 * i] = TimestampTzGetDatum(p->horizon[i].service);
+		elems[2 * i + 1] = TimestampTzGetDatum(p->horizon[i].deadline);
+	}
 	values[0] = Int32GetDatum(p->id);
-	values[1] = TimestampTzGetDatum(horizon);
-	values[2] = TimestampTzGetDatum(service);
-	run("UPDATE sweeper.policy SET horizon = $2, horizon_service = $3 WHERE policy_id = $1",
-		3, types, values, NULL);
+	values[1] = PointerGetDatum(construct_array(elems, 2 * p->nhorizons, TIMESTAMPTZOID, sizeof(TimestampTz),
+												true, TYPALIGN_DOUBLE));
+	run("UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
 }
 
 /* When this database was last looked at; with write, now. */

@@ -37,8 +37,8 @@
 	" max_workers, rate_limit, backlog_rate, soft_time_limit, hard_time_limit, lock_timeout," \
 	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated," \
 	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
-	" held_reason, fuse_until, failures, broken, retry_at, backlog_before, horizon," \
-	" horizon_service, last_pass_at, columns, fuse_at FROM sweeper.policy"
+	" held_reason, fuse_until, failures, broken, retry_at, backlog_before, horizons," \
+	" last_pass_at, columns, fuse_at FROM sweeper.policy"
 
 enum
 {
@@ -50,7 +50,7 @@ enum
 	P_RATE_LIMIT, P_BACKLOG_RATE, P_SOFT, P_HARD, P_LOCK_TIMEOUT, P_MAX_RETRIES,
 	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED,
 	P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
-	P_BACKLOG_BEFORE, P_HORIZON, P_HORIZON_SERVICE, P_LAST_PASS, P_COLUMNS, P_FUSE_AT
+	P_BACKLOG_BEFORE, P_HORIZONS, P_LAST_PASS, P_COLUMNS, P_FUSE_AT
 };
 
 typedef struct Row
@@ -151,6 +151,26 @@ get_text_array(Row *r, int col, int *n)
 		result[i] = TextDatumGetCString(elems[i]);
 	MemoryContextSwitchTo(old);
 	return result;
+}
+
+static void
+get_horizons(Row *r, SswPolicy *p)
+{
+	bool		isnull;
+	Datum		d = get(r, P_HORIZONS, &isnull);
+	Datum	   *elems;
+	int			n;
+
+	if (isnull)
+		return;
+	deconstruct_array(DatumGetArrayTypeP(d), TIMESTAMPTZOID, sizeof(TimestampTz), true,
+					  TYPALIGN_DOUBLE, &elems, NULL, &n);
+	p->nhorizons = Min(n / 2, SSW_MAX_HORIZONS);
+	for (int i = 0; i < p->nhorizons; i++)
+	{
+		p->horizon[i].service = DatumGetTimestampTz(elems[2 * i]);
+		p->horizon[i].deadline = DatumGetTimestampTz(elems[2 * i + 1]);
+	}
 }
 
 /* Today's name of a column that had the given name at registration. */
@@ -289,8 +309,7 @@ read_row(Row *r)
 	p->broken = get_bool(r, P_BROKEN);
 	p->retry_at = get_time(r, P_RETRY_AT);
 	p->backlog_before = get_time(r, P_BACKLOG_BEFORE);
-	p->horizon = get_time(r, P_HORIZON);
-	p->horizon_service = get_time(r, P_HORIZON_SERVICE);
+	get_horizons(r, p);
 	p->last_pass_at = get_time(r, P_LAST_PASS);
 	follow_renames(p, r);
 	old = MemoryContextSwitchTo(r->cxt);

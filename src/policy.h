@@ -37,6 +37,15 @@ typedef struct SswClock
 	int16		attnum;			/* that column, or 0 */
 } SswClock;
 
+/* Rows with a deadline up to this were judged under this start of service. */
+typedef struct SswHorizon
+{
+	TimestampTz service;
+	TimestampTz deadline;
+} SswHorizon;
+
+#define SSW_MAX_HORIZONS	20
+
 typedef struct SswPolicy
 {
 	int			id;
@@ -104,8 +113,8 @@ typedef struct SswPolicy
 	bool		broken;
 	TimestampTz retry_at;
 	TimestampTz backlog_before;
-	TimestampTz horizon;
-	TimestampTz horizon_service;
+	int			nhorizons;		/* in order of time; see grace.c */
+	SswHorizon	horizon[SSW_MAX_HORIZONS];
 	TimestampTz last_pass_at;
 
 	/* filled by ssw_clock_build */

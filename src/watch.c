@@ -60,7 +60,10 @@ identity_brake(SswWatch *w)
 			strcmp(ssw_stmt_relation(p->relid), p->relation) == 0 &&
 			p->system_identifier != SswShared->system_identifier &&
 			p->database == MyDatabaseId)
+		{
 			ssw_ledger_restamp(p);
+			return brake(w, "waiting", "moved by pg_upgrade", GetCurrentTimestamp());
+		}
 		else
 		{
 			ssw_ledger_hold(p->id, "restored");
@@ -161,40 +164,6 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 		w->plain = w->plain && p->clock[i].plain && p->clock[i].row_ttl == NULL;
 }
 
-/* When service began and how far a policy's horizon covers it. */
-static TimestampTz
-grace_cutoff(const SswPolicy *p, const SswClock *c, TimestampTz now)
-{
-	TimestampTz service = SswShared->service_start;
-	int64		ttl = c->row_ttl ? 0 : c->ttl_us;
-	TimestampTz cutoff = now - p->keep_for_us;
-
-	if (now - service >= ttl + p->keep_for_us)
-		return cutoff;
-	if (SswShared->clean_start)
-		return cutoff - Max(0, service - SswShared->down_since);
-	/* rows judged under an earlier start have had their grace */
-	if (p->horizon != 0 && p->horizon_service != 0 && p->horizon_service != service &&
-		now - p->horizon_service >= ttl + p->keep_for_us)
-		return Min(cutoff, p->horizon);
-	return DT_NOBEGIN;
-}
-
-/* The cutoff of each clock: rows with a deadline up to it are dead. */
-void
-ssw_watch_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs)
-{
-	for (int i = 0; i < p->nclocks; i++)
-	{
-		const SswClock *c = &p->clock[i];
-
-		if (c->activity || OidIsValid(p->is_alive))
-			cutoffs[i] = grace_cutoff(p, c, now);
-		else
-			cutoffs[i] = now - p->keep_for_us;
-	}
-}
-
 static Datum
 low_datum(const SswClock *c, char *text)
 {
@@ -247,7 +216,7 @@ probe(SswWatch *w, TimestampTz now)
 	char		first[2][SSW_CURSOR_LEN] = {"", ""};
 
 	w->earliest = 0;
-	ssw_watch_cutoffs(p, now, cutoffs);
+	ssw_grace_cutoffs(p, now, cutoffs);
 	leaves = ssw_pass_leaves(p->relid);
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);

@@ -46,7 +46,10 @@ typedef struct SswWatch
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
-extern void ssw_watch_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs);
+
+/* grace.c: what an outage credits; the coordinator only */
+extern void ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs);
+extern void ssw_grace_note(SswPolicy *p, TimestampTz now);
 
 /* ledger.c: what the coordinator writes to our tables; in a transaction */
 extern void ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status);
@@ -56,7 +59,7 @@ extern void ssw_ledger_succeeded(SswWatch *w);
 extern void ssw_ledger_fuse(SswWatch *w, const SswPass *pass);
 extern void ssw_ledger_hold(int policy_id, const char *reason);
 extern void ssw_ledger_restamp(const SswPolicy *p);
-extern void ssw_ledger_horizon(const SswPolicy *p, TimestampTz horizon, TimestampTz service);
+extern void ssw_ledger_horizons(const SswPolicy *p);
 extern TimestampTz ssw_ledger_mark(bool write);
 extern void ssw_ledger_long_gap(void);
 

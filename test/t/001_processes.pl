@@ -28,22 +28,6 @@ wait_for($node, "SELECT NOT EXISTS (SELECT FROM busy WHERE id <= $dead)", 'all d
 is(exactly_once($node, 'busy', $dead, $live), '0|0|0|0', 'exactly once, after SIGTERM');
 
 ($dead, $live) = (60000, 20000);
-# kill -9 of each kind is a crash of the cluster
-load_table($node, 'crashed', $dead, $live);
-$node->safe_psql('postgres', "SELECT sweeper.register('crashed', deadline => 'd', start => 'now', backlog_rate => 0,
-    max_workers => 4, batch_size => 200, check_every => '100 ms')");
-for my $kind (qw(worker coordinator launcher worker)) {
-    wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind')
-        OR NOT EXISTS (SELECT FROM crashed WHERE id <= $dead)");
-    kill_process($node, $kind, 'KILL');
-    $node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
-}
-wait_for($node, "SELECT NOT EXISTS (SELECT FROM crashed WHERE id <= $dead)", 'all dead rows are gone');
-is(exactly_once($node, 'crashed', $dead, $live), '0|0|0|0', 'exactly once, after SIGKILL');
-wait_for($node, "SELECT NOT EXISTS (SELECT FROM sweeper.pass WHERE status = 'running')", 'no pass is left open');
-is($node->safe_psql('postgres', "SELECT sum(expired) FROM sweeper.pass WHERE policy = 'crashed'"), $dead,
-    'abandoned passes were closed from their events');
-
 # a clean restart in the middle, and settings that are reloaded
 load_table($node, 'again', $dead, $live);
 $node->safe_psql('postgres', "SELECT sweeper.register('again', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 100)");
