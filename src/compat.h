@@ -64,6 +64,13 @@ object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 #define ssw_wait_event(name, cache) ((void) (cache), PG_WAIT_EXTENSION)
 #endif
 
+/* 18: RETURNING has options (commit 80feb727) */
+#if PG_VERSION_NUM >= 180000
+#define ssw_update_returning(stmt) ((stmt)->returningClause != NULL)
+#else
+#define ssw_update_returning(stmt) ((stmt)->returningList != NIL)
+#endif
+
 /* 18: PG_MODULE_MAGIC_EXT carries name and version */
 #ifndef PG_MODULE_MAGIC_EXT
 #define PG_MODULE_MAGIC_EXT(...) PG_MODULE_MAGIC

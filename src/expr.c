@@ -27,6 +27,7 @@
 #include "utils/ruleutils.h"
 #include "utils/varlena.h"
 
+#include "compat.h"
 #include "expr.h"
 
 /* Names farther apart than this are not suggested. */
@@ -357,7 +358,7 @@ ssw_expr_check_set(Relation rel, const char *set_clause)
 	if (list_length(stmts) == 1)
 		stmt = (UpdateStmt *) linitial_node(RawStmt, stmts)->stmt;
 	if (stmt == NULL || !IsA(stmt, UpdateStmt) || stmt->whereClause || stmt->fromClause ||
-		stmt->returningList || stmt->withClause)
+		ssw_update_returning(stmt) || stmt->withClause)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("argument \"%s\" of the policy is not one SET list", "set_clause"),
