@@ -823,7 +823,8 @@ ssw_coordinator_main(Datum main_arg)
 		TimestampTz now;
 		uint64		seen = wakeups();
 
-		ssw_worker_reload();
+		/* brakes and retention depend on settings */
+		reload_wanted |= ssw_worker_reload();
 		MemoryContextSwitchTo(round_cxt);
 		next = round_of_work();
 		MemoryContextSwitchTo(TopMemoryContext);

@@ -139,7 +139,6 @@ add_closed(Oid dboid, int change)
 	for (int i = 0; i < SswShared->nprocs; i++)
 		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == dboid && SswProcs[i].latch)
 			SetLatch(SswProcs[i].latch);
-	SswShared->rescan = true;
 	ssw_shmem_wake_launcher();
 	LWLockRelease(SswShared->lock);
 }
@@ -247,6 +246,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	add_closed(dboid, 1);
 	run_alone(dboid, pstmt, query, read_only_tree, context, params, env, dest, qc);
 	add_closed(dboid, -1);
+	ssw_shmem_databases_changed();
 }
 
 void

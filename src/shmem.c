@@ -38,6 +38,7 @@ const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
 
 static bool changed_pending = false;
 static bool created_pending = false;
+static bool databases_pending = false;
 static bool xact_callback_registered = false;
 
 static Size
@@ -279,8 +280,15 @@ at_xact_end(XactEvent event, void *arg)
 		}
 		LWLockRelease(SswShared->lock);
 	}
+	if (event == XACT_EVENT_COMMIT && databases_pending)
+	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		SswShared->rescan = true;
+		ssw_shmem_wake_launcher();
+		LWLockRelease(SswShared->lock);
+	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
-		changed_pending = created_pending = false;
+		changed_pending = created_pending = databases_pending = false;
 }
 
 static void
@@ -306,4 +314,10 @@ void
 ssw_shmem_extension_created(void)
 {
 	remember(&created_pending);
+}
+
+void
+ssw_shmem_databases_changed(void)
+{
+	remember(&databases_pending);
 }

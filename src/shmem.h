@@ -279,4 +279,7 @@ extern void ssw_shmem_policies_changed(void);
 /* Announce that this database has the extension, at commit. */
 extern void ssw_shmem_extension_created(void);
 
+/* Have the launcher read the list of databases at commit. */
+extern void ssw_shmem_databases_changed(void);
+
 #endif							/* SSW_SHMEM_H */

@@ -26,17 +26,21 @@
 
 PGDLLEXPORT void ssw_worker_main(Datum main_arg);
 
-/* Reload settings when asked; the flag is cleared before the file is read. */
-void
+/*
+ * Reload settings when asked; the flag is cleared before the file is read.
+ * True when they may have changed.
+ */
+bool
 ssw_worker_reload(void)
 {
 	CHECK_FOR_INTERRUPTS();
 	if (!ConfigReloadPending)
-		return;
+		return false;
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	SetConfigOption("synchronous_commit", ssw_guc_synchronous_commit_name(),
 					PGC_SUSET, PGC_S_OVERRIDE);
+	return true;
 }
 
 static SswPass *
@@ -79,7 +83,7 @@ ssw_worker_main(Datum main_arg)
 		bool		leave;
 		SswPass    *pass;
 
-		ssw_worker_reload();
+		(void) ssw_worker_reload();
 		pass = assigned_pass(&leave);
 		if (pass && !leave)
 		{

@@ -5,6 +5,6 @@
 #ifndef SSW_WORKER_H
 #define SSW_WORKER_H
 
-extern void ssw_worker_reload(void);
+extern bool ssw_worker_reload(void);
 
 #endif							/* SSW_WORKER_H */

@@ -25,7 +25,7 @@ cmp_ok(scalar(pids($node, 'worker')), '<=', 2, 'no more than max_workers');
 
 # commands that need a database for themselves, while it is being swept
 $node->safe_psql('db1', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i;
-    SELECT sweeper.alter_policy('login', batch_size => 100)");
+    SELECT sweeper.alter_policy('login', batch_size => 100, backlog_rate => 0)");
 $node->safe_psql('postgres', 'CREATE DATABASE copy1 TEMPLATE db1');
 pass('CREATE DATABASE … TEMPLATE of a swept database');
 wait_for($node, "SELECT held_reason = 'restored' FROM sweeper.policy WHERE policy = 'login'", 'the copy is held', 'copy1');

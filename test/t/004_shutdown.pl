@@ -29,7 +29,7 @@ $node->safe_psql('postgres', "CREATE TABLE stuck (id int PRIMARY KEY, d timestam
     INSERT INTO stuck VALUES (1, now());
     CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN OLD; END';
     CREATE TRIGGER hang BEFORE DELETE ON stuck FOR EACH ROW EXECUTE FUNCTION hang();
-    SELECT sweeper.register('stuck', deadline => 'd', start => 'now')");
+    SELECT sweeper.register('stuck', deadline => 'd', start => 'now', soft_time_limit => '1 s', hard_time_limit => '10 s')");
 wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep')");
 my $start = time;
 $node->stop('fast');
@@ -38,8 +38,7 @@ $node->start;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM stuck'), 1, 'its row is still there');
 
 # the hard limit ends it, and others are not held up meanwhile
-$node->safe_psql('postgres', "SELECT sweeper.alter_policy('stuck', soft_time_limit => '1 s', hard_time_limit => '2 s');
-    SELECT sweeper.resume('stuck')");
+$node->safe_psql('postgres', "SELECT sweeper.alter_policy('stuck', hard_time_limit => '2 s')");
 load_table($node, 'other', 1000, 10);
 $node->safe_psql('postgres', "SELECT sweeper.register('other', deadline => 'd', start => 'now')");
 wait_for($node, 'SELECT NOT EXISTS (SELECT FROM other WHERE id <= 1000)', 'another policy is swept');
