@@ -19,12 +19,12 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # PostgreSQL, so PGXS is not included for them (its "check" only says that it
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
-OWN_GOALS  = help setup demo bench $(TEST_GOALS) run-% indent indent-check lint dist
+OWN_GOALS  = help setup demo bench check-versions $(TEST_GOALS) run-% indent indent-check lint dist
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
 # ---------------------------------------------------------------------------
 
-.PHONY: help setup demo bench $(TEST_GOALS) indent indent-check lint dist
+.PHONY: help setup demo bench check-versions $(TEST_GOALS) indent indent-check lint dist
 
 help:
 	@echo 'On a bare machine (as root, or with sudo):'
@@ -34,6 +34,7 @@ help:
 	@echo '  make check-regress     one suite alone: [REGRESS="name …"]'
 	@echo '  make check-isolation   [ISOLATION="name …"]'
 	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=2]'
+	@echo '  make check-versions    the tests on PostgreSQL 17 and 18 of later Debian releases [VERSIONS="17 18"] [SUITES="regress …"]'
 	@echo '  make bench             measurements against peers (bench/README.md)'
 	@echo '  make setup             only install what the above need'
 	@echo 'With PostgreSQL and its headers (PG_CONFIG=… for another server):'
@@ -72,6 +73,9 @@ else
 run-demo: run-install
 	@$(RUN) tools/demo.sh
 endif
+
+check-versions:
+	@tools/versions.sh $(VERSIONS)
 
 run-bench: run-install
 	@$(RUN) bench/run.sh
