@@ -85,6 +85,15 @@ SELECT refused($$deadline => 'd', allow_replicated => true$$);
 DELETE FROM pg_subscription_rel;
 ALTER SUBSCRIPTION regress_sub SET (slot_name = NONE);
 DROP SUBSCRIPTION regress_sub;
+-- published, and no replica identity to delete by
+CREATE TABLE published (id int, d timestamptz);
+SET client_min_messages = error;
+CREATE PUBLICATION regress_pub FOR TABLE published;
+RESET client_min_messages;
+SELECT refused($$deadline => 'd'$$, 'no.published');
+ALTER TABLE published REPLICA IDENTITY FULL;
+SELECT refused($$deadline => 'd'$$, 'no.published');
+DROP PUBLICATION regress_pub;
 
 -- columns and types
 SELECT c, refused(format('deadline => %L', c)) FROM unnest('{D,expiresAt,expiresat,"\"expiresAt\"",expires_at,xyz,t,b,iv,i2,f4,payload,ctid,ok,t.d,no.ok.d,d AS x,*,""}'::text[]) AS c;

@@ -16,6 +16,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "rewrite/prs2lock.h"
 #include "utils/array.h"
@@ -130,7 +131,7 @@ check_rules(const SswPolicy *p, Relation rel)
 	}
 }
 
-/* Every leaf must be a table of the same owner, and without such rules. */
+/* Every leaf must be a table of the same owner, without such rules, that can be changed. */
 static void
 check_leaves(const SswPolicy *p, Relation rel)
 {
@@ -150,6 +151,9 @@ check_leaves(const SswPolicy *p, Relation rel)
 							leaf->rd_rel->relkind == RELKIND_FOREIGN_TABLE ? "foreign" : "temporary"),
 					 errhint("Register the other partitions or children by themselves.")));
 		check_rules(p, leaf);
+		/* a published table needs a replica identity for this */
+		if (leaf->rd_rel->relkind == RELKIND_RELATION && p->action != SSW_ACTION_CALL)
+			CheckCmdReplicaIdentity(leaf, p->action == SSW_ACTION_DELETE ? CMD_DELETE : CMD_UPDATE);
 		if (leaf->rd_rel->relowner != rel->rd_rel->relowner)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
