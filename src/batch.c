@@ -47,7 +47,10 @@
 #define MAX_ROWS		20000
 #define TARGET_US		(200 * 1000)
 
-/* Should this worker leave its pass before the next batch? */
+/*
+ * Should this worker leave its pass before the next batch?  Not because another
+ * has found the end: what was handed out before is handled first.
+ */
 bool
 ssw_batch_must_stop(SswWork *w)
 {
@@ -58,7 +61,7 @@ ssw_batch_must_stop(SswWork *w)
 		return true;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	stop = MySswProc->stop || w->pass->end != SSW_END_NONE || w->pass->yield ||
+	stop = MySswProc->stop || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
 		d == NULL || d->closed > 0 ||
 		d->policy_generation != w->pass->policy_generation;
 	LWLockRelease(SswShared->lock);

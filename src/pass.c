@@ -66,17 +66,19 @@ take_dispenser(SswWork *w)
 	static uint32 wait_event = 0;
 	int			me = MySswProc - SswProcs;
 	bool		mine = false;
+	bool		over = false;
 
-	while (!mine && !ssw_batch_must_stop(w))
+	while (!mine && !over && !ssw_batch_must_stop(w))
 	{
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		if (w->pass->collector < 0)
+		over = w->pass->end != SSW_END_NONE;
+		if (!over && w->pass->collector < 0)
 		{
 			w->pass->collector = me;
 			mine = true;
 		}
 		LWLockRelease(SswShared->lock);
-		if (!mine)
+		if (!mine && !over)
 			ConditionVariableTimedSleep(&w->pass->collector_cv, 100,
 										ssw_wait_event("SessionSweeperCollect", wait_event));
 	}
@@ -251,6 +253,7 @@ collect(SswWork *w, SswChunk *chunk)
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		pass->more = rest;
 		pass->estimate += chunk->n;
+		pass->unfinished += chunk->n > 0;
 		if (pass->tokens >= 0)
 			pass->tokens = Max(0, pass->tokens - chunk->n);
 		if (pass->backlog_segment && pass->backlog_tokens >= 0)
@@ -323,11 +326,12 @@ act(SswWork *w, SswChunk *chunk)
 	ssw_batch_run(w, chunk->tids, chunk->n);
 }
 
-/* Fill the shared list that is_alive checks are pulled from. */
+/* Fill the shared list that is_alive checks are pulled from; it is no chunk. */
 static void
 publish_checks(SswWork *w, const SswChunk *chunk)
 {
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->unfinished--;
 	w->pass->check_leaf = chunk->leaf;
 	w->pass->check_phase = chunk->phase;
 	w->pass->check_cutoff = chunk->cutoff;
@@ -348,6 +352,17 @@ checks_left(SswPass *pass)
 	return left;
 }
 
+/* The chunk was handled to its end; one whose worker left stays unfinished. */
+static void
+finish_chunk(SswWork *w)
+{
+	if (ssw_batch_must_stop(w))
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->unfinished--;
+	LWLockRelease(SswShared->lock);
+}
+
 /* One turn: a chunk of this worker's own, or checks from the shared list. */
 static bool
 turn(SswWork *w, MemoryContext chunk_cxt)
@@ -358,7 +373,11 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	MemoryContextReset(chunk_cxt);
 	if (checks && checks_left(w->pass))
 	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		w->pass->unfinished++;
+		LWLockRelease(SswShared->lock);
 		ssw_check_work(w);
+		finish_chunk(w);
 		return true;
 	}
 	if (!take_dispenser(w))
@@ -378,7 +397,10 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	}
 	give_dispenser(w->pass);
 	if (chunk.n > 0)
+	{
 		act(w, &chunk);
+		finish_chunk(w);
+	}
 	return chunk.n != 0 || (checks && checks_left(w->pass));
 }
 
@@ -391,7 +413,7 @@ finish(SswWork *w)
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	purge = w->pass->end == SSW_END_DONE && w->pass->max_workers_seen == 1 &&
-		ssw_failures_count(w->failures) > 0;
+		w->pass->unfinished == 0 && ssw_failures_count(w->failures) > 0;
 	w->pass->excluded += ssw_failures_pending(w->failures);
 	LWLockRelease(SswShared->lock);
 	next = ssw_failures_next_attempt(w->failures);

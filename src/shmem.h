@@ -160,6 +160,8 @@ typedef struct SswPass
 	bool		many_ties;		/* order rows of one deadline by tid */
 	TimestampTz next_due;		/* earliest reason to look again, or 0 */
 	int			excluded;		/* dead rows left alone: known failures */
+	int			unfinished;		/* chunks that were handed out and not handled
+								 * to the end */
 
 	/* rows for is_alive, pulled one by one */
 	int			nchecks;
