@@ -20,10 +20,14 @@ sub sweeper_node {
     return $node;
 }
 
-# Until a query gives true, or the node's deadline passes.
+# Until a query gives true, or the node's deadline passes.  While a server comes
+# back from a crash, psql may exit before it has read the query.
 sub wait_for {
     my ($node, $query, $what, $db) = @_;
-    $node->poll_query_until($db // 'postgres', $query) or die "timed out waiting until " . ($what // $query);
+    my $done;
+    do { $done = eval { $node->poll_query_until($db // 'postgres', $query) ? 1 : 0 } } until defined $done || $@ !~ /Broken pipe/;
+    die $@ unless defined $done;
+    die 'timed out waiting until ' . ($what // $query) unless $done;
     return 1;
 }
 

@@ -24,7 +24,7 @@ for my $round (0 .. 59) {
         ? "SELECT EXISTS (SELECT FROM sweeper.stat_process WHERE backend_type = 'session_sweeper worker')"
         : "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind')");
     $killed{$kind}++ if kill_process($node, $kind, 'KILL');
-    $node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+    wait_for($node, 'SELECT true', 'the server is back');
 }
 cmp_ok($killed{$_} // 0, '>=', 20, "$_ killed") for qw(worker coordinator launcher);
 wait_for($node, 'SELECT NOT EXISTS (SELECT FROM crashed WHERE id > 1000000)', 'all dead rows are gone');
@@ -43,7 +43,7 @@ $node->safe_psql('postgres', "CREATE TABLE lease (id int PRIMARY KEY, seen times
 my ($start, $crashes, $gone) = (time, 0);
 while (!$gone && time - $start < 10 * $ttl) {
     kill_process($node, 'coordinator', 'KILL') and $crashes++;
-    $node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+    wait_for($node, 'SELECT true', 'the server is back');
     # the application keeps number 2 alive; service lasts for less than the ttl
     $node->safe_psql('postgres', 'UPDATE lease SET seen = now() WHERE id = 2');
     wait_for($node, "SELECT clock_timestamp() > service_start + interval '1500 ms' AND EXISTS (SELECT FROM sweeper.stat_policy
