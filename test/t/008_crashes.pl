@@ -10,7 +10,16 @@ use Sweeper;
 my $node = sweeper_node('main', 'log_min_messages = log');
 $node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
 
-# kill -9 of each kind, 20 times, under load
+# kill -9 of one process, which is a crash, and wait for the recovery
+sub crash {
+    my ($kind) = @_;
+    my $offset = -s $node->logfile;
+    return 0 unless kill_process($node, $kind, 'KILL');
+    $node->wait_for_log(qr/database system is ready to accept connections/, $offset);
+    return wait_for($node, 'SELECT true', 'the server is back');
+}
+
+# each kind, 20 times, under load
 load_table($node, 'crashed', 0, 500);
 $node->safe_psql('postgres', "SELECT sweeper.register('crashed', deadline => 'd', start => 'now', backlog_rate => 0,
     max_workers => 4, batch_size => 50, check_every => '100 ms', fuse_fraction => 1)");
@@ -23,8 +32,7 @@ for my $round (0 .. 59) {
     wait_for($node, $kind eq 'worker'
         ? "SELECT EXISTS (SELECT FROM sweeper.stat_process WHERE backend_type = 'session_sweeper worker')"
         : "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind')");
-    $killed{$kind}++ if kill_process($node, $kind, 'KILL');
-    wait_for($node, 'SELECT true', 'the server is back');
+    $killed{$kind} += crash($kind);
 }
 cmp_ok($killed{$_} // 0, '>=', 20, "$_ killed") for qw(worker coordinator launcher);
 wait_for($node, 'SELECT NOT EXISTS (SELECT FROM crashed WHERE id > 1000000)', 'all dead rows are gone');
@@ -42,8 +50,7 @@ $node->safe_psql('postgres', "CREATE TABLE lease (id int PRIMARY KEY, seen times
     INSERT INTO lease VALUES (1, now()), (2, now())");
 my ($start, $crashes, $gone) = (time, 0);
 while (!$gone && time - $start < 10 * $ttl) {
-    kill_process($node, 'coordinator', 'KILL') and $crashes++;
-    wait_for($node, 'SELECT true', 'the server is back');
+    $crashes += crash('coordinator');
     # the application keeps number 2 alive; service lasts for less than the ttl
     $node->safe_psql('postgres', 'UPDATE lease SET seen = now() WHERE id = 2');
     wait_for($node, "SELECT clock_timestamp() > service_start + interval '1500 ms' AND EXISTS (SELECT FROM sweeper.stat_policy
