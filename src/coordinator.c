@@ -363,7 +363,7 @@ close_pass(SswWatch *w, TimestampTz now)
 	if (pass.end == SSW_END_NONE)
 		pass.end = now > pass.soft_deadline ? SSW_END_LIMIT : SSW_END_STOPPED;
 	/* a worker left, or was ended, with rows that no other has seen */
-	if (false)
+	if (pass.end == SSW_END_DONE && pass.unfinished > 0)
 		pass.end = SSW_END_STOPPED;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->in_use = false;

@@ -24,6 +24,7 @@ for my $round (1 .. 66) {
     $killed{$kind}++ if kill_process($node, $kind, 'TERM');
 }
 ok(($killed{$_} // 0) >= 20, "$_ ended $killed{$_} times") for qw(worker coordinator launcher);
+$node->safe_psql('postgres', "SELECT sweeper.alter_policy('busy', backlog_rate => 0, batch_size => 0)");
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM busy WHERE id <= $dead)", 'all dead rows are gone');
 is(exactly_once($node, 'busy', $dead, $live), '0|0|0|0', 'exactly once, after SIGTERM');
 
