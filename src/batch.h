@@ -1,6 +1,6 @@
 /*
  * batch.h
- *		One batch: one transaction, or as many as a bad row makes necessary.
+ *		The frame of one batch: its locks, limits, size and counts.
  */
 #ifndef SSW_BATCH_H
 #define SSW_BATCH_H
@@ -24,12 +24,12 @@ typedef struct SswWork
 } SswWork;
 
 extern int	ssw_batch_rows(SswWork *w);
-extern bool ssw_batch_run_range(SswWork *w, int n);
-extern void ssw_batch_run(SswWork *w, const ItemPointerData *tids, int n);
 extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
 extern bool ssw_batch_begin(SswWork *w);
 extern void ssw_batch_disarm(void);
 extern void ssw_batch_reset_session(void);
 extern bool ssw_batch_must_stop(SswWork *w);
+extern void ssw_batch_save_error(SswWork *w);
+extern void ssw_batch_count(SswWork *w, uint64 rows, SswSink *sink, int64 elapsed_us, int n);
 
 #endif							/* SSW_BATCH_H */

@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "halve.h"
 #include "identity.h"
 #include "pass.h"
 #include "sql.h"
@@ -197,7 +198,7 @@ ssw_check_work(SswWork *w)
 	if (w->failed)
 		return;
 	w->target.refresh = true;
-	ssw_batch_run(w, alive, nalive);
+	ssw_halve_run(w, alive, nalive);
 	w->target.refresh = false;
-	ssw_batch_run(w, dead, ndead);
+	ssw_halve_run(w, dead, ndead);
 }

@@ -37,7 +37,6 @@
 #define IDLE_MAX			10	/* times check_every */
 #define MARK_EVERY_US		(60 * USECS_PER_MINUTE)
 #define LEAVE_AFTER_US		(2 * USECS_PER_SEC)
-#define YIELD_AFTER_US		(500 * 1000)
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 
@@ -269,64 +268,6 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 	LWLockRelease(SswShared->lock);
 }
 
-/*
- * To be told after the round's commit: the caller then sees the pass's row.  A
- * code other than 0 says that it did not end well, and message why.
- */
-static void
-complete_request(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message)
-{
-	w->answered = request;
-	w->answer = pass_id;
-	w->answer_code = code;
-	strlcpy(w->answer_error, message, sizeof(w->answer_error));
-}
-
-/* What a pass that ended says to who asked for it. */
-static void
-complete_with_pass(SswWatch *w, uint64 request, const SswPass *pass)
-{
-	if (pass->end == SSW_END_FAILED)
-		complete_request(w, request, pass->pass_id, pass->sqlerrcode, pass->message);
-	else if (pass->end == SSW_END_FUSE)
-		complete_request(w, request, pass->pass_id, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						 psprintf("held by its fuse: %s", pass->message));
-	else
-		complete_request(w, request, pass->pass_id, 0, "");
-}
-
-/* Answer the requests of CALL sweep that the round has dealt with. */
-static void
-answer_requests(void)
-{
-	ListCell   *lc;
-	bool		any = false;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	foreach(lc, watches)
-	{
-		SswWatch   *w = lfirst(lc);
-		SswPolicyShared *s;
-
-		if (w->answered == 0)
-			continue;
-		s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-		if (s)
-		{
-			s->completed = Max(s->completed, w->answered);
-			s->last_pass_id = w->answer ? w->answer : s->last_pass_id;
-			s->request_found = w->answer != 0;
-			s->request_code = w->answer_code;
-			strlcpy(s->request_error, w->answer_error, sizeof(s->request_error));
-		}
-		w->answered = 0;
-		any = true;
-	}
-	LWLockRelease(SswShared->lock);
-	if (any)
-		ConditionVariableBroadcast(&SswShared->request_cv);
-}
-
 /* When a policy looks again after a pass that ended in the given way. */
 static void
 schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
@@ -402,26 +343,8 @@ close_pass(SswWatch *w, TimestampTz now)
 	ssw_watch_rejudge(w, now);
 	schedule_after(w, &pass, now);
 	if (request != 0 && pass.end != SSW_END_STOPPED)
-		complete_with_pass(w, request, &pass);
+		ssw_request_complete_with(w, request, &pass);
 	publish(w);
-}
-
-static uint64
-pending_request(SswWatch *w, bool *force)
-{
-	SswPolicyShared *s;
-	uint64		request = 0;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s && s->requested > Max(s->completed, w->answered))
-	{
-		request = s->requested;
-		*force = s->request_force;
-		s->request_force = false;
-	}
-	LWLockRelease(SswShared->lock);
-	return request;
 }
 
 /* The relation cannot even be looked at: back off as after a failed pass. */
@@ -447,14 +370,14 @@ look(SswWatch *w, TimestampTz now)
 
 	if (w->policy == NULL || w->pass != NULL)
 		return;
-	request = pending_request(w, &force);
+	request = ssw_request_pending(w, &force);
 	if (request)
 		now = GetCurrentTimestamp();	/* what was due when it was called */
 	if (!w->runs)
 	{
 		if (request)
-			complete_request(w, request, 0, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-							 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
+			ssw_request_complete(w, request, 0, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
 		return;
 	}
 	if (request == 0 && now < w->next_look)
@@ -470,8 +393,8 @@ look(SswWatch *w, TimestampTz now)
 		{
 			probe_failed(w, error, now);
 			if (request)
-				complete_request(w, request, 0, error->sqlerrcode,
-								 error->message ? error->message : "unknown error");
+				ssw_request_complete(w, request, 0, error->sqlerrcode,
+									 error->message ? error->message : "unknown error");
 			return;
 		}
 		due = w->earliest != 0 && w->earliest <= now;
@@ -504,107 +427,12 @@ look(SswWatch *w, TimestampTz now)
 			ssw_ledger_succeeded(w);
 		}
 		if (request)
-			complete_request(w, request, 0, 0, "");
+			ssw_request_complete(w, request, 0, 0, "");
 	}
 	publish(w);
 }
 
-/* The pass that has waited longest for a worker and may use one more. */
-static SswWatch *
-neediest(void)
-{
-	SswWatch   *best = NULL;
-	ListCell   *lc;
-
-	foreach(lc, watches)
-	{
-		SswWatch   *w = lfirst(lc);
-
-		if (w->pass == NULL || w->policy == NULL || w->pass->end != SSW_END_NONE || w->pass->yield ||
-			w->pass->workers >= w->pass->target)
-			continue;
-		if (best == NULL || w->pass->workers < best->pass->workers ||
-			(w->pass->workers == best->pass->workers && w->served_at < best->served_at))
-			best = w;
-	}
-	return best;
-}
-
-static SswProc *
-idle_worker(void)
-{
-	for (int i = 0; i < SswShared->nprocs; i++)
-		if (SswProcs[i].state == SSW_STATE_IDLE && SswProcs[i].kind == SSW_PROC_WORKER &&
-			SswProcs[i].database == MyDatabaseId && SswProcs[i].pass < 0 &&
-			!SswProcs[i].stop && !SswProcs[i].terminating && SswProcs[i].latch)
-			return &SswProcs[i];
-	return NULL;
-}
-
-/* A pass without any worker while others hold all: they yield after a batch. */
-static void
-make_others_yield(TimestampTz now)
-{
-	SswWatch   *most = NULL;
-	ListCell   *lc;
-
-	foreach(lc, watches)
-	{
-		SswWatch   *w = lfirst(lc);
-
-		if (w->pass && w->pass->workers > 0 && !w->pass->yield && now - w->served_at > YIELD_AFTER_US &&
-			(most == NULL || w->pass->workers > most->pass->workers))
-			most = w;
-	}
-	if (most)
-		most->pass->yield = true;
-}
-
-/* Give passes to idle workers, and tell the launcher how many are wanted. */
-static void
-assign(TimestampTz now)
-{
-	SswDatabase *d;
-	SswWatch   *w;
-	SswProc    *proc;
-	int			wanted = 0;
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	foreach(lc, watches)
-	{
-		w = lfirst(lc);
-		if (w->pass == NULL || w->policy == NULL)
-			continue;
-		if (w->pass->workers == 0)
-			w->pass->yield = false;
-		if (w->pass->more && w->pass->target < w->policy->max_workers)
-			w->pass->target = w->policy->max_workers;
-		if (w->pass->end == SSW_END_NONE)
-			wanted += w->pass->target;
-	}
-	while ((w = neediest()) != NULL && (proc = idle_worker()) != NULL)
-	{
-		proc->pass = w->pass - SswPasses;
-		proc->policy_id = w->policy_id;
-		w->pass->workers++;
-		w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
-		w->served_at = now;
-		SetLatch(proc->latch);
-	}
-	if (w && w->pass->workers == 0)
-		make_others_yield(now);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))
-	{
-		if (d->workers_wanted < wanted)
-			d->wanted_since = now;
-		d->workers_wanted = Min(wanted, ssw_max_workers);
-		ssw_shmem_wake_launcher();
-	}
-	LWLockRelease(SswShared->lock);
-}
-
+/* Passes whose workers have all left and that have ended, or must. */
 static void
 collect_results(TimestampTz now)
 {
@@ -800,10 +628,10 @@ round_of_work(void)
 	collect_results(now);
 	foreach(lc, watches)
 		look(lfirst(lc), now);
-	assign(now);
+	ssw_assign(watches, now);
 	next = next_wakeup(now);
 	ssw_sql_commit();
-	answer_requests();
+	ssw_request_answer(watches);
 	return next;
 }
 

@@ -31,6 +31,7 @@
 
 #include "compat.h"
 #include "collect.h"
+#include "halve.h"
 #include "identity.h"
 #include "pass.h"
 #include "sql.h"
@@ -319,11 +320,11 @@ act(SswWork *w, SswChunk *chunk)
 	if (chunk->ranged)
 	{
 		w->target.range = &chunk->range;
-		if (ssw_batch_run_range(w, chunk->n))
+		if (ssw_halve_run_range(w, chunk->n))
 			return;
 		read_range(w, chunk);
 	}
-	ssw_batch_run(w, chunk->tids, chunk->n);
+	ssw_halve_run(w, chunk->tids, chunk->n);
 }
 
 /* Fill the shared list that is_alive checks are pulled from; it is no chunk. */

@@ -47,6 +47,15 @@ extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
 
+/* request.c: CALL sweep */
+extern uint64 ssw_request_pending(SswWatch *w, bool *force);
+extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);
+extern void ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass);
+extern void ssw_request_answer(List *watches);
+
+/* assign.c */
+extern void ssw_assign(List *watches, TimestampTz now);
+
 /* grace.c: what an outage credits; the coordinator only */
 extern void ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs);
 extern void ssw_grace_note(SswPolicy *p, TimestampTz now);

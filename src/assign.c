@@ -1,0 +1,117 @@
+/*
+ * assign.c
+ *		Which pass gets which worker.
+ *
+ * Runs in the coordinator, once a round.  A pass without any worker comes first,
+ * then the one that was served longest ago; when all workers are held by others
+ * the pass with most of them gives up after its batch.  Nobody is starved.
+ *
+ * Shares passes and process slots under SswShared->lock.  A crash empties both.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+
+#include "guc.h"
+#include "watch.h"
+
+/* A pass that waits lets the others have their workers for so long. */
+#define YIELD_AFTER_US		(500 * 1000)
+
+/* The pass that has waited longest for a worker and may use one more. */
+static SswWatch *
+neediest(List *watches)
+{
+	SswWatch   *best = NULL;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass == NULL || w->policy == NULL || w->pass->end != SSW_END_NONE || w->pass->yield ||
+			w->pass->workers >= w->pass->target)
+			continue;
+		if (best == NULL || w->pass->workers < best->pass->workers ||
+			(w->pass->workers == best->pass->workers && w->served_at < best->served_at))
+			best = w;
+	}
+	return best;
+}
+
+static SswProc *
+idle_worker(void)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state == SSW_STATE_IDLE && SswProcs[i].kind == SSW_PROC_WORKER &&
+			SswProcs[i].database == MyDatabaseId && SswProcs[i].pass < 0 &&
+			!SswProcs[i].stop && !SswProcs[i].terminating && SswProcs[i].latch)
+			return &SswProcs[i];
+	return NULL;
+}
+
+/* A pass without any worker while others hold all: they yield after a batch. */
+static void
+make_others_yield(List *watches, TimestampTz now)
+{
+	SswWatch   *most = NULL;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass && w->pass->workers > 0 && !w->pass->yield && now - w->served_at > YIELD_AFTER_US &&
+			(most == NULL || w->pass->workers > most->pass->workers))
+			most = w;
+	}
+	if (most)
+		most->pass->yield = true;
+}
+
+/* Give passes to idle workers, and tell the launcher how many are wanted. */
+void
+ssw_assign(List *watches, TimestampTz now)
+{
+	SswDatabase *d;
+	SswWatch   *w;
+	SswProc    *proc;
+	int			wanted = 0;
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, watches)
+	{
+		w = lfirst(lc);
+		if (w->pass == NULL || w->policy == NULL)
+			continue;
+		if (w->pass->workers == 0)
+			w->pass->yield = false;
+		if (w->pass->more && w->pass->target < w->policy->max_workers)
+			w->pass->target = w->policy->max_workers;
+		if (w->pass->end == SSW_END_NONE)
+			wanted += w->pass->target;
+	}
+	while ((w = neediest(watches)) != NULL && (proc = idle_worker()) != NULL)
+	{
+		proc->pass = w->pass - SswPasses;
+		proc->policy_id = w->policy_id;
+		w->pass->workers++;
+		w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
+		w->served_at = now;
+		SetLatch(proc->latch);
+	}
+	if (w && w->pass->workers == 0)
+		make_others_yield(watches, now);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))
+	{
+		if (d->workers_wanted < wanted)
+			d->wanted_since = now;
+		d->workers_wanted = Min(wanted, ssw_max_workers);
+		ssw_shmem_wake_launcher();
+	}
+	LWLockRelease(SswShared->lock);
+}

@@ -1,0 +1,186 @@
+/*
+ * halve.c
+ *		Run the rows of a chunk in batches, and halve what fails.
+ *
+ * Runs in a worker.  Rows are acted on together, in one transaction as large as
+ * the policy's batch size; one that fails is run again as two halves, down to
+ * groups small enough for a subtransaction a row (single.c), so that one bad row
+ * costs its neighbours nothing.  Deletes begin with a whole range of deadlines.
+ *
+ * Shares nothing itself.  A crash rolls back the batch in flight.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "halve.h"
+#include "identity.h"
+#include "single.h"
+#include "sql.h"
+
+/* The middle of a batch: as the owner, with deferred constraints at both ends. */
+static uint64
+act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int *missing)
+{
+	SswIdentity save;
+	uint64		rows;
+
+	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+	ssw_sql_begin();
+	ssw_action_constraints_immediate();
+	rows = ssw_action_run(&w->target, tids, n, sink);
+	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n) : 0;
+	ssw_action_constraints_immediate();
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return rows;
+}
+
+/* One transaction for all rows; false leaves its error in w->error. */
+static bool
+run_together(SswWork *w, const ItemPointerData *tids, int n)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	volatile bool ok = false;
+	SswSink    *volatile sink = NULL;
+
+	MemoryContextSwitchTo(w->batch_cxt);
+	PG_TRY();
+	{
+		uint64		rows = 0;
+		int			missing = 0;
+
+		if (ssw_batch_begin(w))
+		{
+			MemoryContextSwitchTo(w->batch_cxt);
+			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
+			rows = act_as_owner(w, tids, n, sink, &missing);
+			ssw_audit_end(sink);
+		}
+		ssw_batch_disarm();
+		ssw_sql_commit();
+		ssw_batch_reset_session();
+		MemoryContextSwitchTo(w->batch_cxt);
+		if (sink)
+		{
+			ssw_batch_count(w, rows, sink, GetCurrentTimestamp() - start, n);
+			ssw_single_note_missing(w, missing);
+		}
+		ok = true;
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+/* A batch outlived its limit: the next ones are smaller, down to single rows. */
+static void
+shrink(SswWork *w, int n)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s)
+		s->batch_rows = Max(1, n / 4);
+	LWLockRelease(SswShared->lock);
+}
+
+/* From now on nobody waits for a lock in this pass. */
+static void
+skip_locked(SswWork *w)
+{
+	w->target.skip_locked = true;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->skip_locked = true;
+	LWLockRelease(SswShared->lock);
+}
+
+/* What the failure of n rows together means for what follows. */
+static SswFailureClass
+learn(SswWork *w, int n)
+{
+	SswFailureClass class = ssw_failure_classify(w->error->sqlerrcode);
+
+	if (class == SSW_FAIL_POLICY)
+		ssw_batch_fail(w, w->error);
+	if (w->error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		shrink(w, n);
+	return class;
+}
+
+/*
+ * Delete the rows of the target's range, about n.  False when that failed and
+ * they must be tried by their tids.
+ */
+bool
+ssw_halve_run_range(SswWork *w, int n)
+{
+	SswFailureClass class;
+
+	if (ssw_batch_must_stop(w))
+		return true;
+	MemoryContextReset(w->batch_cxt);
+	if (run_together(w, NULL, n))
+		return true;
+	class = learn(w, n);
+	if (class == SSW_FAIL_LOCKED)
+		skip_locked(w);
+	return class == SSW_FAIL_POLICY;
+}
+
+/* Run the rows; halve on failure. */
+static void
+run_rows(SswWork *w, const ItemPointerData *tids, int n)
+{
+	SswFailureClass class;
+
+	CHECK_FOR_INTERRUPTS();
+	if (n == 0 || ssw_batch_must_stop(w))
+		return;
+	MemoryContextReset(w->batch_cxt);
+	if (run_together(w, tids, n))
+		return;
+	class = learn(w, n);
+	if (class == SSW_FAIL_POLICY)
+		return;
+	if (class == SSW_FAIL_LOCKED && !w->target.skip_locked)
+	{
+		skip_locked(w);
+		run_rows(w, tids, n);
+		return;
+	}
+	if (n == 1)
+	{
+		ssw_single_record(w, tids);
+		return;
+	}
+	MemoryContextReset(w->batch_cxt);
+	if (n <= SSW_MAX_SUBXACTS)
+		ssw_single_run(w, tids, n);
+	else
+	{
+		run_rows(w, tids, n / 2);
+		run_rows(w, tids + n / 2, n - n / 2);
+	}
+}
+
+/* Handle the rows of one chunk, batch by batch, until done or told to leave. */
+void
+ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n)
+{
+	while (n > 0 && !ssw_batch_must_stop(w))
+	{
+		int			rows = Min(n, ssw_batch_rows(w));
+
+		run_rows(w, tids, rows);
+		tids += rows;
+		n -= rows;
+	}
+}

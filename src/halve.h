@@ -1,0 +1,13 @@
+/*
+ * halve.h
+ *		Run the rows of a chunk in batches, and halve what fails.
+ */
+#ifndef SSW_HALVE_H
+#define SSW_HALVE_H
+
+#include "batch.h"
+
+extern bool ssw_halve_run_range(SswWork *w, int n);
+extern void ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n);
+
+#endif							/* SSW_HALVE_H */

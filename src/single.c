@@ -1,0 +1,285 @@
+/*
+ * single.c
+ *		Rows one by one: which of a batch failed, and which did not go.
+ *
+ * Runs in a worker.  A batch that failed down to a few rows is run with a
+ * subtransaction for each; what fails is remembered and written after the pass
+ * (failure.c).  Ten failures alike and no success blame the policy instead.
+ *
+ * Shares counts of the pass under SswShared->lock.  A crash leaves nothing.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "batch.h"
+#include "holders.h"
+#include "identity.h"
+#include "single.h"
+#include "sql.h"
+#include "stmt.h"
+
+/* Rows that must fail alike, with none succeeding, to blame the policy. */
+#define SAME_FAILURES	10
+
+/* Run a statement on rows given by their tids; see SPI_tuptable. */
+static void
+lookup_rows(SswWork *w, const char *sql, Datum tids)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
+	Datum		values[3];
+
+	values[0] = TimestampTzGetDatum(w->target.cutoff);
+	values[1] = TimestampTzGetDatum(w->target.service);
+	values[2] = tids;
+	ssw_action_execute(sql, 3, types, values, NULL, false);
+}
+
+/* Remember the rows of SPI_tuptable (ctid, key, due) as failed. */
+static void
+record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
+{
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		bool		nokey,
+					nodue,
+					isnull;
+		Datum		holders = (Datum) 0;
+		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
+		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
+
+		if (nokey)
+			continue;
+		if (ssw_failure_classify(sqlerrcode) == SSW_FAIL_LOCKED || sqlerrcode == ERRCODE_SSW_LOCKED)
+			holders = ssw_holders_of_row(w->target.leaf,
+										 (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull)),
+										 CurrentMemoryContext);
+		ssw_failures_add(w->failures, TextDatumGetCString(key),
+						 nodue ? 0 : DatumGetTimestampTz(due), !nodue,
+						 class, sqlerrcode, message, holders);
+	}
+}
+
+/*
+ * Rows that the action neither returned nor failed on, yet are still there and
+ * dead: a trigger kept them, or, when locked rows are skipped, somebody holds
+ * them.  As the owner, in the batch's transaction.
+ */
+int
+ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n)
+{
+	SswTarget  *t = &w->target;
+	Datum		rows = ssw_action_tid_array(tids, n);
+	int			missing;
+
+	lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, false), rows);
+	missing = SPI_processed;
+	if (missing == 0)
+		return 0;
+	if (t->skip_locked)
+	{
+		ItemPointerData *found = palloc(missing * sizeof(ItemPointerData));
+		uint64		suppressed;
+		bool		isnull;
+
+		for (int i = 0; i < missing; i++)
+			found[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
+																	SPI_tuptable->tupdesc, 1, &isnull));
+		record_rows(w, "locked", ERRCODE_SSW_LOCKED, "another transaction holds the row");
+		lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, true),
+					ssw_action_tid_array(found, missing));
+		suppressed = SPI_processed;
+		if (suppressed == 0)
+			return missing;
+	}
+	record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
+				"the row action did not return the row: a BEFORE trigger returned null");
+	return missing;
+}
+
+/* Count rows that were left alone. */
+void
+ssw_single_note_missing(SswWork *w, int missing)
+{
+	if (missing == 0)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->skipped += missing;
+	LWLockRelease(SswShared->lock);
+}
+
+static const char *
+class_name(int code)
+{
+	if (code == ERRCODE_SSW_ACTION_LEFT_ROW_DEAD)
+		return "action_left_row_dead";
+	switch (ssw_failure_classify(code))
+	{
+		case SSW_FAIL_LOCKED:
+			return "locked";
+		case SSW_FAIL_TRANSIENT:
+			return "transient";
+		default:
+			return "error";
+	}
+}
+
+/* Record a row that failed by itself.  In a transaction, as the owner. */
+static void
+record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
+{
+	lookup_rows(w, ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, false),
+				ssw_action_tid_array(tid, 1));
+	record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, e->message ? e->message : "");
+}
+
+/* One row in a subtransaction; returns its error, or null. */
+static ErrorData *
+run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int *missing)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	int			mark = ssw_audit_mark(sink);
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(w->batch_cxt);
+	PG_TRY();
+	{
+		uint64		acted = ssw_action_run(&w->target, tid, 1, sink);
+
+		if (acted == 0)
+			*missing += ssw_single_find_missing(w, tid, 1);
+		ssw_action_constraints_immediate();
+		ReleaseCurrentSubTransaction();
+		*rows += acted;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(w->batch_cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		ssw_audit_truncate(sink, mark);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(w->batch_cxt);
+	CurrentResourceOwner = owner;
+	return error;
+}
+
+/* Do ten failures alike, and no success, say that the policy is at fault? */
+static bool
+all_fail(SswWork *w, uint64 rows)
+{
+	return w->succeeded + rows == 0 && ssw_failures_pending(w->failures) >= SAME_FAILURES &&
+		ssw_failures_same_code(w->failures) != 0 &&
+		ssw_failure_classify(ssw_failures_same_code(w->failures)) == SSW_FAIL_ROW;
+}
+
+/* A few rows in one transaction, each in a subtransaction of its own. */
+void
+ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
+{
+	TimestampTz start = GetCurrentTimestamp();
+
+	MemoryContextSwitchTo(w->batch_cxt);
+	PG_TRY();
+	{
+		SswSink    *sink = NULL;
+		uint64		rows = 0;
+		int			missing = 0;
+		int			failed = 0;
+
+		if (ssw_batch_begin(w))
+		{
+			SswIdentity save;
+			ErrorData  *blame = NULL;
+
+			MemoryContextSwitchTo(w->batch_cxt);
+			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
+			ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
+			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+			ssw_sql_begin();
+			MemoryContextSwitchTo(w->batch_cxt);
+			ssw_action_constraints_immediate();
+			for (int i = 0; i < n && blame == NULL; i++)
+			{
+				ErrorData  *e = run_one(w, &tids[i], sink, &rows, &missing);
+
+				if (e == NULL)
+					continue;
+				failed++;
+				if (ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_POLICY)
+					blame = e;
+				else
+				{
+					record_failure(w, &tids[i], e);
+					if (all_fail(w, rows))
+						blame = e;
+				}
+			}
+			ssw_action_constraints_immediate();
+			ssw_sql_end();
+			ssw_identity_restore(&save);
+			MemoryContextSwitchTo(w->batch_cxt);
+			ssw_audit_end(sink);
+			if (blame)
+				ssw_batch_fail(w, blame);
+		}
+		ssw_batch_disarm();
+		ssw_sql_commit();
+		ssw_batch_reset_session();
+		MemoryContextSwitchTo(w->batch_cxt);
+		if (sink)
+		{
+			ssw_batch_count(w, rows, sink, GetCurrentTimestamp() - start, n);
+			ssw_single_note_missing(w, missing);
+			LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+			w->pass->failed += failed;
+			LWLockRelease(SswShared->lock);
+		}
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+		ssw_batch_fail(w, w->error);
+	}
+	PG_END_TRY();
+}
+
+/* A row that failed in a transaction of its own. */
+void
+ssw_single_record(SswWork *w, const ItemPointerData *tid)
+{
+	ErrorData  *error = w->error;
+	SswIdentity save;
+
+	PG_TRY();
+	{
+		ssw_sql_start_transaction();
+		MemoryContextSwitchTo(w->batch_cxt);
+		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+		ssw_sql_begin();
+		record_failure(w, tid, error);
+		ssw_sql_end();
+		ssw_identity_restore(&save);
+		ssw_sql_commit();
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(w->batch_cxt);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->failed++;
+	LWLockRelease(SswShared->lock);
+	if (all_fail(w, 0))
+		ssw_batch_fail(w, error);
+}

@@ -1,0 +1,15 @@
+/*
+ * single.h
+ *		Rows one by one: which of a batch failed, and which did not go.
+ */
+#ifndef SSW_SINGLE_H
+#define SSW_SINGLE_H
+
+#include "batch.h"
+
+extern int	ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n);
+extern void ssw_single_note_missing(SswWork *w, int missing);
+extern void ssw_single_run(SswWork *w, const ItemPointerData *tids, int n);
+extern void ssw_single_record(SswWork *w, const ItemPointerData *tid);
+
+#endif							/* SSW_SINGLE_H */
