@@ -47,6 +47,14 @@ extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
 
+/* A policy in which nothing happens is looked at up to so many check_every apart. */
+#define SSW_IDLE_MAX		10
+
+/* passes.c */
+extern void ssw_passes_publish(SswWatch *w);
+extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested, bool force);
+extern void ssw_passes_close(SswWatch *w, TimestampTz now);
+
 /* request.c: CALL sweep */
 extern uint64 ssw_request_pending(SswWatch *w, bool *force);
 extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);

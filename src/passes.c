@@ -1,0 +1,210 @@
+/*
+ * passes.c
+ *		The coordinator's side of a pass: open it, close it, look again when.
+ *
+ * Runs in the coordinator, in a transaction.  A pass is opened in shared memory;
+ * its row is written by the worker that finds the first dead row, and closed here.
+ *
+ * Shares passes and policy entries under SswShared->lock.  A crash leaves a row
+ * in table pass that says "running"; the next coordinator closes it.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "guc.h"
+#include "watch.h"
+
+/* Show what the policy is doing, to views and to CALL sweep. */
+void
+ssw_passes_publish(SswWatch *w)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
+	if (s)
+	{
+		strlcpy(s->state, w->pass ? "running" : w->state, sizeof(s->state));
+		strlcpy(s->reason, w->reason, sizeof(s->reason));
+		s->next_look = w->runs ? w->next_look : 0;
+		s->running_pass = w->pass ? w->pass - SswPasses : -1;
+		s->oldest_due = w->earliest;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Tokens of the two rates, at most a second's worth. */
+static void
+refill(SswWatch *w, TimestampTz now)
+{
+	double		elapsed = (now - w->tokens_at) / 1e6;
+	SswPolicy  *p = w->policy;
+
+	w->tokens_at = now;
+	w->tokens = p->rate_limit > 0 ? Min(p->rate_limit, w->tokens + elapsed * p->rate_limit) : -1;
+	w->backlog_tokens = p->backlog_rate > 0 ?
+		Min(p->backlog_rate, Max(0, w->backlog_tokens) + elapsed * p->backlog_rate) : -1;
+}
+
+static SswPass *
+free_pass(void)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (!SswPasses[i].in_use)
+			return &SswPasses[i];
+	return NULL;
+}
+
+/* Open a pass in shared memory; its row is written when it finds a row. */
+void
+ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested, bool force)
+{
+	SswPolicy  *p = w->policy;
+	ConditionVariable cv;
+	SswPass    *pass;
+	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
+
+	refill(w, now);
+	ssw_grace_cutoffs(p, now, cutoffs);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass = free_pass();
+	if (pass)
+	{
+		cv = pass->collector_cv;
+		memset(pass, 0, sizeof(SswPass));
+		pass->collector_cv = cv;
+		pass->in_use = true;
+		pass->database = MyDatabaseId;
+		pass->policy_id = p->id;
+		pass->policy_generation = generation;
+		pass->forced = requested;
+		pass->fuse_open = force;
+		pass->started_at = pass->now = pass->progress_at = now;
+		pass->soft_deadline = now + p->soft_limit_us;
+		pass->clock_cutoff[0] = cutoffs[0];
+		pass->clock_cutoff[1] = cutoffs[1];
+		pass->service_start = SswShared->service_start;
+		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
+		pass->fuse_exempt = Max(pass->backlog_before, p->fuse_at ? p->fuse_at - p->keep_for_us : 0);
+		pass->tokens = requested ? -1 : w->tokens;
+		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
+		pass->collector = -1;
+		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
+		if (w->open_pass_id != 0 && now - w->open_pass_at < p->soft_limit_us)
+			pass->pass_id = w->open_pass_id;
+		w->pass = pass;
+		w->served_at = 0;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
+{
+	SswPolicyShared *s;
+	double		seconds = (now - pass->started_at) / 1e6;
+	int			b = 0;
+
+	while (b < SSW_DURATION_BUCKETS - 1 && seconds > ssw_duration_bounds[b])
+		b++;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
+	if (s)
+	{
+		s->last_look = now;
+		s->looks++;
+		if (pass->pass_id != 0)
+		{
+			s->passes++;
+			s->duration_hist[b]++;
+			s->duration_sum += seconds;
+			s->last_pass_id = pass->pass_id;
+		}
+		s->failed += pass->failed;
+		s->skipped += pass->skipped;
+		s->failed_passes += pass->end == SSW_END_FAILED;
+		s->fuse_trips += pass->end == SSW_END_FUSE;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* When a policy looks again after a pass that ended in the given way. */
+static void
+schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
+{
+	TimestampTz soon = now + ssw_min_interval * INT64CONST(1000);
+	SswPolicy  *p = w->policy;
+	bool		did = pass->expired + pass->refreshed + pass->repaired > 0;
+
+	w->idle = did ? 0 : w->idle + 1;
+	w->excluded = pass->excluded;
+	if (pass->end == SSW_END_DONE)
+		w->earliest = pass->next_due;
+	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
+		w->next_look = now;
+	else if (pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
+		w->next_look = soon;
+	else
+	{
+		w->next_look = now + p->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
+		if (pass->next_due != 0)
+			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
+	}
+	if (p->check_every_us == 0 && pass->end != SSW_END_LIMIT && pass->end != SSW_END_NONE)
+		w->next_look = DT_NOEND;
+}
+
+/* A pass without workers that has ended: write down what it did. */
+void
+ssw_passes_close(SswWatch *w, TimestampTz now)
+{
+	SswPass		pass = *w->pass;
+	uint64		request = w->request;
+
+	if (pass.end == SSW_END_NONE)
+		pass.end = now > pass.soft_deadline ? SSW_END_LIMIT : SSW_END_STOPPED;
+	/* a worker left, or was ended, with rows that no other has seen */
+	if (pass.end == SSW_END_DONE && pass.unfinished > 0)
+		pass.end = SSW_END_STOPPED;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->in_use = false;
+	LWLockRelease(SswShared->lock);
+	w->pass = NULL;
+	w->request = 0;
+	if (w->policy == NULL)
+		return;
+	if (w->policy->rate_limit > 0 && pass.tokens >= 0)
+		w->tokens = pass.tokens;
+	if (pass.backlog_tokens >= 0)
+		w->backlog_tokens = pass.backlog_tokens;
+	w->backlog_done = pass.end == SSW_END_DONE && w->policy->backlog_before != 0;
+	count_pass(w, &pass, now);
+	if (pass.pass_id != 0)
+	{
+		bool		open = pass.end == SSW_END_LIMIT && now <= pass.soft_deadline;
+
+		ssw_ledger_close_pass(w, &pass, pass.end == SSW_END_FAILED ? "failed" : open ? "running" : "done");
+		w->open_pass_at = w->open_pass_id == pass.pass_id ? w->open_pass_at : pass.started_at;
+		w->open_pass_id = open ? pass.pass_id : 0;
+	}
+	else if (w->open_pass_id != 0)
+	{
+		/* a throttled pass that had nothing left */
+		pass.pass_id = w->open_pass_id;
+		ssw_ledger_close_pass(w, &pass, "done");
+		pass.pass_id = w->open_pass_id = 0;
+	}
+	if (pass.end == SSW_END_FAILED)
+		ssw_ledger_failed(w, &pass);
+	else if (pass.end == SSW_END_FUSE)
+		ssw_ledger_fuse(w, &pass);
+	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
+		ssw_ledger_succeeded(w);
+	ssw_watch_rejudge(w, now);
+	schedule_after(w, &pass, now);
+	if (request != 0 && pass.end != SSW_END_STOPPED)
+		ssw_request_complete_with(w, request, &pass);
+	ssw_passes_publish(w);
+}
