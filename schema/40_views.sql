@@ -164,6 +164,7 @@ SELECT 'critical', p.policy, s.state, NULL, s.reason,
             ELSE format('SELECT sweeper.resume(%L);', p.policy) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
+  AND s.reason NOT LIKE 'retention is 0%'
 UNION ALL
 SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws(': ', p.paused_by, p.paused_reason),
        format('SELECT sweeper.resume(%L);', p.policy)

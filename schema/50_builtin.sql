@@ -8,11 +8,11 @@ INSERT INTO sweeper.policy (policy, relid, relation, owner, owner_name, system_i
     backlog_rate, soft_time_limit, hard_time_limit, lock_timeout, max_retries, fuse_fraction, fuse_min, heartbeats,
     search_path, allow_replicated, columns)
 SELECT v.policy, v.relation::regclass, v.relation, r.oid, r.rolname, s.system_identifier, d.oid, v.key, v.deadline,
-       interval '90 days', v.filter, 'ignore', 'delete', 'none', false, interval '1 min', interval '1 day', 0, 1, 0,
+       v.keep_for, v.filter, 'ignore', 'delete', 'none', false, interval '1 min', interval '1 day', 0, 1, 0,
        0, interval '50 s', interval '55 s', interval '100 ms', 3, 1, 100, false,
        'pg_catalog, pg_temp', false, '{}'
-FROM (VALUES ('sweeper.cleanup_event', 'sweeper.cleanup_event', '{}'::text[], 'cleaned_at', 'cleaned_at IS NOT NULL'),
-             ('sweeper.pass', 'sweeper.pass', '{pass}'::text[], 'started_at', NULL)) AS v (policy, relation, key, deadline, filter),
+FROM (VALUES ('sweeper.cleanup_event', 'sweeper.cleanup_event', '{}'::text[], 'cleaned_at', interval '90 days', 'cleaned_at IS NOT NULL'),
+             ('sweeper.pass', 'sweeper.pass', '{pass}'::text[], 'started_at', interval '30 days', NULL)) AS v (policy, relation, key, deadline, keep_for, filter),
      pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 
