@@ -35,7 +35,7 @@ help:
 	@echo '  make check-isolation   [ISOLATION="name …"]'
 	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=2]'
 	@echo '  make check-versions    the tests on PostgreSQL 17 and 18 of later Debian releases [VERSIONS="17 18"] [SUITES="regress …"]'
-	@echo '  make bench             measurements against peers (bench/README.md)'
+	@echo '  make bench             measurements against peers, 20 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make setup             only install what the above need'
 	@echo 'With PostgreSQL and its headers (PG_CONFIG=… for another server):'
 	@echo '  make, make install, make uninstall, make clean'
@@ -78,7 +78,7 @@ check-versions:
 	@tools/versions.sh $(VERSIONS)
 
 run-bench: run-install
-	@$(RUN) bench/run.sh
+	@$(RUN) BENCH='$(BENCH)' bench/run.sh
 
 TEST_ENV = $(RUN) REGRESS='$(REGRESS)' ISOLATION='$(ISOLATION)' \
 	PROVE_TESTS='$(PROVE_TESTS)' PROVE_JOBS='$(PROVE_JOBS)'

@@ -1,0 +1,83 @@
+# shellcheck shell=bash
+# Sourced by the subjects of make bench: their cluster, clock and statistics.
+#
+# Figures of a subject are kept in files of its private folder, one line a run,
+# so that two of them can be set against each other run by run.
+
+. "$(dirname "${BASH_SOURCE[0]}")/../tools/private-cluster.sh"
+runs=${RUNS:-5} rows=${ROWS:-1000000}
+
+# What is measured is the work, in memory and durable: no checkpoint, autovacuum
+# or just-in-time compiler strikes one run and spares another.  fsync,
+# synchronous_commit and full_page_writes are on, for the sweeper as for others.
+steady=(
+    "shared_buffers = '1GB'"
+    "max_wal_size = '16GB'" "min_wal_size = '2GB'" "checkpoint_timeout = '1h'"
+    "autovacuum = off" "jit = off"
+    "max_worker_processes = 40" "max_connections = 60"
+    "session_sweeper.max_workers = 2" "session_sweeper.synchronous_commit = on"
+)
+
+die() { echo "bench: $*" >&2; exit 1; }
+
+# A cluster of the subject's own, with these lines in its configuration.
+cluster() {
+    [ -n "$private" ] || private_folder
+    private_start "$@"
+    sql -c "CREATE EXTENSION session_sweeper"
+}
+
+sql() { "$pg_bin/psql" -X -q -At -v ON_ERROR_STOP=1 "$@"; }
+quiet() { sql "$@" >/dev/null; }
+
+# Milliseconds of each statement of the input, as its client sees them.
+times() { { echo '\timing on'; cat; } | "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p'; }
+
+# Until a query says t.
+wait_for() {
+    local end=$((SECONDS + ${2:-180}))
+    until [ "$(sql -c "$1")" = t ]; do
+        [ "$SECONDS" -lt "$end" ] || die "waited in vain for: $1"
+        sleep 0.5
+    done
+}
+
+# Statistics of the first column of the input.
+quantile() { sort -n | awk -v q="$1" '{v[NR] = $1} END {i = 1 + q * (NR - 1); f = int(i); print v[f] + (i - f) * (v[f + (f < NR)] - v[f])}'; }
+median() { quantile 0.5; }
+maximum() { quantile 1; }
+
+# One file against another, run by run: the median of the quotients and their range.
+against() {
+    paste "$1" "$2" | awk '{print $1 / $2}' >quotients
+    printf "%.${3:-2}f x (%.${3:-2}f to %.${3:-2}f)" "$(median <quotients)" "$(quantile 0 <quotients)" "$(maximum <quotients)"
+}
+rounded() { printf "%.${2:-0}f" "$1"; }
+
+# The words after the number, beginning with another one in each run: nobody
+# always comes first, or always after the same neighbour's leftovers.
+rotated() {
+    local n=$1
+    shift
+    n=$((n % $#))
+    echo "${@:n + 1}" "${@:1:n}"
+}
+
+# Table b, every second row dead.  Deadlines rise with the place in the table
+# (ordered: rows that nobody touched since they were written), or have nothing to
+# do with it (shuffled: rows that are refreshed all the time).  All of it is then
+# in shared buffers, and clean.
+fill() {
+    local age='i % 864000'
+    [ "$1" = ordered ] || age='pg_catalog.abs(pg_catalog.hashint4(i)::bigint) % 864000'
+    sql <<SQL
+SET client_min_messages = error;
+DROP TABLE IF EXISTS b;
+CREATE TABLE b (id uuid PRIMARY KEY, d timestamptz NOT NULL, pad text DEFAULT 'xxxxxxxxxxxxxxxx');
+INSERT INTO b (id, d)
+    SELECT md5(i::text)::uuid, now() + (i % 2 * 2 - 1) * (3600 + $age) * interval '1 s' FROM generate_series(1, ${2:-$rows}) AS i;
+CREATE INDEX ON b (d);
+VACUUM ANALYZE b;
+CHECKPOINT;
+SQL
+}
