@@ -78,6 +78,8 @@ INSERT INTO b (id, d)
     SELECT md5(i::text)::uuid, now() + (i % 2 * 2 - 1) * (3600 + $age) * interval '1 s' FROM generate_series(1, ${2:-$rows}) AS i;
 CREATE INDEX ON b (d);
 VACUUM ANALYZE b;
+SET enable_seqscan = off; -- reads the new index into shared buffers
+SELECT count(*) FROM b WHERE d > '-infinity' \g /dev/null
 CHECKPOINT;
 SQL
 }
