@@ -52,6 +52,9 @@ SELECT sweeper.expire_group('seat', '1', 'no group');
 -- paused: people still may
 SELECT sweeper.pause('seat');
 SELECT sweeper.expire('seat', '{3}', 'paused');
+-- what was done stays on record
+SELECT sweeper.expire('sweeper.cleanup_event', '{"(0,1)"}', 'hush');
+SELECT sweeper.expire('sweeper.pass', '{1}', 'hush');
 -- composite keys, partitions, update, a hook that archives
 CREATE TABLE part (a text, b int, seen timestamptz DEFAULT now(), PRIMARY KEY (a, b)) PARTITION BY LIST (b);
 CREATE TABLE part_1 PARTITION OF part FOR VALUES IN (1);

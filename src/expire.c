@@ -217,6 +217,11 @@ lock_policy(FunctionCallInfo fcinfo)
 	bool		foreign;
 
 	PreventCommandIfReadOnly("sweeper.expire()");
+	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot expire rows of policy \"%s\": they are evidence", p->name),
+				 errhint("They go after the time that the retention settings say.")));
 	LockDatabaseObject(ExtensionRelationId, get_extension_oid(SSW_EXTENSION, false), 0, AccessShareLock);
 	ssw_lock_policy_batch(p->id);
 	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
