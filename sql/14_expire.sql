@@ -71,6 +71,18 @@ SELECT sweeper.expire('part', '{x}', 'half a key');
 SELECT sweeper.alter_policy('part', action => 'update', set_clause => 'seen = NULL', reset => '{on_expire}');
 SELECT sweeper.expire('part', '{"(x,2)"}', 'marked');
 SELECT a, b, seen IS NULL AS marked FROM part ORDER BY 1, 2;
+-- keys are written and read alike, whatever the session's settings
+CREATE TABLE timed (at timestamptz, span interval, d timestamptz, PRIMARY KEY (at, span));
+INSERT INTO timed VALUES ('2026-01-02 03:04:05+00', '1 day 02:00', now() + '1 h'), ('2026-02-02 03:04:05+00', '1 day 02:00', now() - '1 h'::interval);
+SELECT policy FROM sweeper.register('timed', deadline => 'd', check_every => '0');
+SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'; SET intervalstyle = 'iso_8601';
+SELECT sweeper.expire('timed', '{"(\"2026-01-02 03:04:05+00\",\"1 day 02:00:00\")"}', 'spelled like an event');
+SHOW timezone;
+CALL sweeper.sweep('timed', pass => NULL) \gset
+SELECT key FROM sweeper.cleanup_event WHERE policy = 'timed' ORDER BY key;
+RESET timezone; RESET datestyle; RESET intervalstyle; SET timezone = 'UTC';
+SELECT sweeper.unregister('timed');
+DROP TABLE timed;
 -- no key: the physical row
 CREATE TABLE loose (d timestamptz);
 INSERT INTO loose VALUES (now()), (now());

@@ -195,6 +195,7 @@ act(const SswPolicy *p, const FoundRows *found, int *next, const char *reason)
 			tids[n++] = found->rows[*next].tid;
 	ssw_action_lock_leaf(p, target.leaf, RowExclusiveLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_pin_text();
 	ssw_sql_begin();
 	acted = ssw_action_run(&target, tids, n, sink);
 	ssw_action_constraints_immediate();
@@ -253,6 +254,7 @@ expire_rows(SswPolicy *p, ArrayType *keys, char *group, const char *reason)
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
 	rel = table_open(p->relid, NoLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_pin_text();
 	ssw_clock_build(p, rel);
 	if (group && p->group_text == NULL)
 		ereport(ERROR,

@@ -27,15 +27,25 @@
 #include "identity.h"
 #include "ssw.h"
 
+/* What the text of values depends on; keys are canonical under these. */
+static const char *const text_settings[][2] = {
+	{"DateStyle", "ISO, YMD"}, {"IntervalStyle", "postgres"}, {"TimeZone", "UTC"},
+	{"extra_float_digits", "1"}, {"bytea_output", "hex"}
+};
+
+static void
+set_local(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
 static void
 become(Oid userid, int context, const char *search_path, SswIdentity *save)
 {
 	GetUserIdAndSecContext(&save->userid, &save->sec_context);
 	save->guc_level = NewGUCNestLevel();
 	SetUserIdAndSecContext(userid, save->sec_context | context);
-	(void) set_config_option("search_path", search_path,
-							 PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
+	set_local("search_path", search_path);
 }
 
 /*
@@ -49,6 +59,17 @@ ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save)
 {
 	become(owner, SECURITY_RESTRICTED_OPERATION | SECURITY_NOFORCE_RLS,
 		   search_path, save);
+}
+
+/*
+ * After a switch in a session of somebody: read and write values as our
+ * processes do.  Undone with the switch.
+ */
+void
+ssw_identity_pin_text(void)
+{
+	for (int i = 0; i < lengthof(text_settings); i++)
+		set_local(text_settings[i][0], text_settings[i][1]);
 }
 
 /*
