@@ -166,6 +166,15 @@ FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
   AND s.reason NOT LIKE 'retention is 0%'
 UNION ALL
+SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is left alone.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
+       format('ALTER TABLE %s OWNER TO %I;', l.leaf::regclass, l.owner_name)
+FROM (WITH RECURSIVE tree AS (
+          SELECT p.policy, p.owner, p.owner_name, i.inhrelid AS leaf FROM sweeper.policy AS p JOIN pg_catalog.pg_inherits AS i ON i.inhparent = p.relid
+          UNION
+          SELECT t.policy, t.owner, t.owner_name, i.inhrelid FROM tree AS t JOIN pg_catalog.pg_inherits AS i ON i.inhparent = t.leaf)
+      SELECT * FROM tree) AS l JOIN pg_catalog.pg_class AS r ON r.oid = l.leaf
+WHERE r.relowner <> l.owner AND r.relkind = 'r'
+UNION ALL
 SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws(': ', p.paused_by, p.paused_reason),
        format('SELECT sweeper.resume(%L);', p.policy)
 FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())

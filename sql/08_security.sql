@@ -82,6 +82,33 @@ SELECT sweeper.alter_policy('mine', rate_limit => 100);
 SELECT sweeper.alter_policy('mine', filter => 'true');
 SELECT sweeper.unregister('mine');
 RESET ROLE;
+-- a leaf of another owner is left alone, and the others go on
+CREATE TABLE tree (id int PRIMARY KEY, d timestamptz) PARTITION BY LIST (id);
+CREATE TABLE leaf_1 PARTITION OF tree FOR VALUES IN (1);
+CREATE TABLE leaf_2 PARTITION OF tree FOR VALUES IN (2);
+ALTER TABLE tree OWNER TO regress_mallory;
+ALTER TABLE leaf_1 OWNER TO regress_mallory;
+ALTER TABLE leaf_2 OWNER TO regress_mallory;
+INSERT INTO tree SELECT i, now() - '1 min'::interval FROM generate_series(1, 2) AS i;
+SET ROLE regress_mallory;
+SELECT policy FROM sweeper.register('tree', deadline => 'd', check_every => '0');
+RESET ROLE;
+CREATE FUNCTION grab() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'run as %', current_user; RETURN OLD; END $$;
+CREATE TRIGGER grab BEFORE DELETE ON leaf_2 FOR EACH ROW EXECUTE FUNCTION grab();
+ALTER TABLE leaf_2 OWNER TO regress_watcher;
+CALL sweeper.sweep('tree', pass => NULL) \gset
+SELECT tableoid::regclass, id FROM tree;
+SELECT severity, problem, detail, next_step FROM sweeper.problem WHERE policy = 'tree';
+SELECT line FROM sweeper.explain_sweep('tree') AS line WHERE line LIKE '-- %leaf_2%';
+SELECT sweeper.expire('tree', '{2}', 'by hand');
+ALTER TABLE leaf_2 OWNER TO regress_mallory;
+DROP TRIGGER grab ON leaf_2;
+DROP FUNCTION grab;
+CALL sweeper.sweep('tree', pass => NULL) \gset
+SELECT count(*) FROM tree;
+SELECT count(*) FROM sweeper.problem WHERE policy = 'tree';
+SELECT sweeper.unregister('tree');
+DROP TABLE tree;
 -- no function is PUBLIC's
 SELECT p.proname FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
 WHERE p.pronamespace = 'sweeper'::regnamespace AND a.grantee = 0;

@@ -21,9 +21,9 @@ SELECT relation, preset, registered FROM sweeper.adoptable ORDER BY preset;
 SELECT policy, dead_estimate, index_used, advice FROM sweeper.adopt('"session"', check_every => '0');
 SELECT policy, dead_estimate, index_used FROM sweeper.adopt('django_session', check_every => '0');
 SELECT policy, dead_estimate, index_used FROM sweeper.adopt('spring_session', check_every => '0');
-CALL sweeper.sweep('session');
-CALL sweeper.sweep('django_session');
-CALL sweeper.sweep('spring_session');
+CALL sweeper.sweep('session', pass => NULL) \gset
+CALL sweeper.sweep('django_session', pass => NULL) \gset
+CALL sweeper.sweep('spring_session', pass => NULL) \gset
 SELECT (SELECT count(*) FROM "session") AS connect, (SELECT count(*) FROM django_session) AS django,
        (SELECT count(*) FROM spring_session) AS spring, (SELECT count(*) FROM spring_session_attributes) AS attributes;
 -- keys are credentials: only their hash is kept

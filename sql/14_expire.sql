@@ -89,6 +89,13 @@ INSERT INTO loose VALUES (now()), (now());
 SELECT policy FROM sweeper.register('loose', deadline => 'd', keep_for => '1 d', check_every => '0');
 SELECT sweeper.expire('loose', '{"(0,2)"}', 'one');
 SELECT count(*) FROM loose;
+-- in one of several partitions that is no key
+CREATE TABLE looser (d timestamptz) PARTITION BY RANGE (d);
+CREATE TABLE looser_1 PARTITION OF looser DEFAULT;
+SELECT policy FROM sweeper.register('looser', deadline => 'd', check_every => '0');
+SELECT sweeper.expire('looser', '{"(0,1)"}', 'r');
+SELECT sweeper.unregister('looser');
+DROP TABLE looser;
 -- somebody else's code runs as somebody else, and nothing of it is left for the caller's commit
 CREATE ROLE regress_tenant;
 CREATE ROLE regress_operator;

@@ -256,6 +256,12 @@ expire_rows(SswPolicy *p, ArrayType *keys, char *group, const char *reason)
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
 	ssw_clock_build(p, rel);
+	if (keys && p->nkeys == 0 && rel->rd_rel->relhassubclass)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" has no key", p->name),
+				 errdetail("Rows of different partitions may have the same place."),
+				 errhint("Give it one: SELECT sweeper.alter_policy(%s, key => '{...}');", quote_literal_cstr(p->name))));
 	if (group && p->group_text == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

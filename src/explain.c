@@ -18,6 +18,8 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -543,6 +545,8 @@ put_leaf(Output *out, Oid leaf)
 {
 	const SswPolicy *p = out->policy;
 
+	if (get_rel_relkind(leaf) != RELKIND_RELATION)
+		return;
 	if (ssw_relation_owner(leaf) != p->owner)
 	{
 		put_line(out, psprintf("-- %s is left alone: it does not belong to \"%s\"",
@@ -581,7 +585,7 @@ ssw_explain_sweep(PG_FUNCTION_ARGS)
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	rel = relation_open(p->relid, AccessShareLock);
 	ssw_clock_build(p, rel);
-	leaves = ssw_pass_leaves(p->relid);
+	leaves = find_all_inheritors(p->relid, AccessShareLock, NULL);
 	ssw_sql_begin();
 	foreach(lc, leaves)
 		if (shown++ < MAX_LEAVES)

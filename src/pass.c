@@ -44,16 +44,20 @@
 /* Memory that a worker keeps from batch to batch, instead of giving it back. */
 #define BATCH_KEEP	(4 * 1024 * 1024)
 
-/* The relation's leaves (itself, when it is no partitioned table), by oid. */
+/*
+ * The relation's leaves (itself, when it is no partitioned table), by oid.  One
+ * that somebody else owns is left alone; view problem tells of it.
+ */
 List	   *
-ssw_pass_leaves(Oid relid)
+ssw_pass_leaves(const SswPolicy *p)
 {
-	List	   *all = find_all_inheritors(relid, AccessShareLock, NULL);
+	List	   *all = find_all_inheritors(p->relid, AccessShareLock, NULL);
 	List	   *leaves = NIL;
 	ListCell   *lc;
 
 	foreach(lc, all)
-		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION)
+		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION &&
+			(lfirst_oid(lc) == p->relid || ssw_relation_owner(lfirst_oid(lc)) == p->owner))
 		leaves = lappend_oid(leaves, lfirst_oid(lc));
 	list_sort(leaves, list_oid_cmp);
 	list_free(all);
@@ -218,7 +222,7 @@ collect(SswWork *w, SswChunk *chunk)
 
 	if (!ssw_batch_begin(w))
 		return;
-	leaves = ssw_pass_leaves(w->policy->relid);
+	leaves = ssw_pass_leaves(w->policy);
 	if (!pass->fuse_open)
 	{
 		if (ssw_fuse_trips(w, leaves))

@@ -217,7 +217,7 @@ probe(SswWatch *w, TimestampTz now)
 
 	w->earliest = 0;
 	ssw_grace_cutoffs(p, now, cutoffs);
-	leaves = ssw_pass_leaves(p->relid);
+	leaves = ssw_pass_leaves(p);
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_sql_begin();
