@@ -71,7 +71,7 @@ CREATE TABLE sweeper.policy (
     last_sqlstate     text,
     -- rows due before this instant are the backlog found at registration; null when it is drained
     backlog_before    timestamptz,
-    -- grace: pairs of a start of service and the deadline up to which rows were judged under it
+    -- grace after a crash: pairs of a start of service and the latest deadline that it saw pass; null or empty when it is over
     horizons          timestamptz[],
     last_pass_at      timestamptz,
     registered_at     timestamptz NOT NULL DEFAULT clock_timestamp(),

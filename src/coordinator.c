@@ -34,7 +34,7 @@
 #include "watch.h"
 #include "worker.h"
 
-#define MARK_EVERY_US		(60 * USECS_PER_MINUTE)
+#define MARK_EVERY_S		(60 * 60)
 #define LEAVE_AFTER_US		(2 * USECS_PER_SEC)
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
@@ -189,7 +189,6 @@ look(SswWatch *w, TimestampTz now)
 	}
 	if (request == 0 && now < w->next_look)
 		return;
-	ssw_grace_note(w->policy, now);
 	due = !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
 	if (!due)
 	{
@@ -392,6 +391,42 @@ begin_service(TimestampTz now)
 	}
 }
 
+/*
+ * Keep the mark of the last look younger than max_gap.  While the default is
+ * read-only nothing can be written, and policies rest.
+ */
+static void
+keep_mark(TimestampTz now)
+{
+	int			every = ssw_max_gap > 0 ? Min(MARK_EVERY_S, ssw_max_gap / 4) : MARK_EVERY_S;
+
+	if (XactReadOnly)
+		return;
+	if (!begun)
+		begin_service(now);
+	else if (now - marked_at > every * USECS_PER_SEC)
+	{
+		ssw_ledger_mark(true);
+		marked_at = now;
+	}
+}
+
+static void
+note_grace(TimestampTz now)
+{
+	ListCell   *lc;
+
+	if (XactReadOnly)
+		return;
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->policy)
+			ssw_grace_note(w->policy, now);
+	}
+}
+
 /* One round; returns when the next is due, or 0 when the extension is gone. */
 static TimestampTz
 round_of_work(void)
@@ -412,13 +447,7 @@ round_of_work(void)
 		ssw_sql_commit();
 		return now + MAX_SLEEP_US;
 	}
-	if (!begun)
-		begin_service(now);
-	else if (now - marked_at > MARK_EVERY_US)
-	{
-		ssw_ledger_mark(true);
-		marked_at = now;
-	}
+	keep_mark(now);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	reload_wanted = reload_wanted || (d && d->policy_generation != generation);
@@ -432,6 +461,7 @@ round_of_work(void)
 	}
 	if (reload_wanted || now - reloaded_at > RELOAD_EVERY_US)
 		reload(now);
+	note_grace(now);
 	collect_results(now);
 	foreach(lc, watches)
 		look(lfirst(lc), now);

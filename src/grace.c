@@ -2,15 +2,22 @@
  * grace.c
  *		Time credited after an outage, to policies whose rows live by activity.
  *
- * Runs in the coordinator.  After a clean stop the credit is the down time;
- * after a crash or promotion nothing dies before one time to live has passed
- * since the start of service.
+ * Notes are written by the coordinator; cutoffs are computed there and where a
+ * row is explained.  After a clean stop the credit is the down time; after a
+ * crash or promotion nothing dies before one time to live has passed since the
+ * start of service.
  *
  * So that crashes in quick succession do not keep the dead for ever, each start
- * of service notes how far it judged: its horizons are pairs (start, deadline) in
- * the policy's row.  A row whose deadline was reached under a start that is now a
- * time to live ago has had its grace, whatever happened since.  A crash loses at
- * most what was judged since the last note, a quarter of a time to live.
+ * of service notes in the policy's row how far it has judged: pairs of its time
+ * and the latest deadline that it saw pass.  A row whose deadline passed under a
+ * start since which there was service for a time to live has had its grace.
+ * Outages do not count as service: the next start adds the time since the last
+ * note to the time of every start before.  Notes come ever more rarely, and a
+ * crash loses at most a fifth of the service before it.  When a grace is over its
+ * pairs are removed; as long as there are some, even a clean stop was no end of
+ * it.
+ *
+ * Rows with a time to live of their own have the start of service only.
  */
 #include "postgres.h"
 
@@ -28,6 +35,27 @@ grace_us(const SswPolicy *p)
 	return p->clock[0].row_ttl ? 0 : p->clock[0].ttl_us;
 }
 
+/* When this policy's last note was written; there is one. */
+static TimestampTz
+noted_at(const SswPolicy *p)
+{
+	return p->horizon[p->nhorizons - 1].deadline + p->keep_for_us;
+}
+
+/* Has this start of service written a note? */
+static bool
+has_noted(const SswPolicy *p)
+{
+	return p->nhorizons > 0 && p->horizon[p->nhorizons - 1].service == SswShared->service_start;
+}
+
+/* What the stored starts lack: the outage before this one. */
+static int64
+outage_us(const SswPolicy *p)
+{
+	return p->nhorizons == 0 || has_noted(p) ? 0 : Max(0, SswShared->service_start - noted_at(p));
+}
+
 /* The latest deadline that was judged under a start one time to live ago, or 0. */
 static TimestampTz
 past_grace(const SswPolicy *p, TimestampTz now)
@@ -35,7 +63,7 @@ past_grace(const SswPolicy *p, TimestampTz now)
 	TimestampTz result = 0;
 
 	for (int i = 0; i < p->nhorizons; i++)
-		if (now - p->horizon[i].service >= grace_us(p) + p->keep_for_us)
+		if (now - p->horizon[i].service - outage_us(p) >= grace_us(p) + p->keep_for_us)
 			result = p->horizon[i].deadline;
 	return result;
 }
@@ -51,7 +79,7 @@ grace_cutoff(const SswPolicy *p, const SswClock *c, TimestampTz now)
 
 	if (now - service >= ttl + p->keep_for_us)
 		return cutoff;
-	if (SswShared->clean_start)
+	if (SswShared->clean_start && p->nhorizons == 0)
 		return cutoff - Max(0, service - SswShared->down_since);
 	past = past_grace(p, now);
 	return past != 0 ? Min(cutoff, past) : DT_NOBEGIN;
@@ -85,33 +113,44 @@ prune(SswPolicy *p, TimestampTz now)
 	memmove(p->horizon, p->horizon + useless, p->nhorizons * sizeof(SswHorizon));
 }
 
+/* The first note of a start of service. */
+static void
+add_pair(SswPolicy *p, TimestampTz now)
+{
+	SswHorizon	h = {SswShared->service_start, now - p->keep_for_us};
+	int64		outage = outage_us(p);
+
+	for (int i = 0; i < p->nhorizons; i++)
+		p->horizon[i].service += outage;
+	prune(p, now);
+	if (p->nhorizons == SSW_MAX_HORIZONS ||
+		(p->nhorizons > 1 && h.service - p->horizon[p->nhorizons - 2].service < grace_us(p) / PAIRS_IN_TTL))
+		p->nhorizons--;
+	p->horizon[p->nhorizons++] = h;
+}
+
 /*
- * During the grace after a crash, note how far this start of service has judged.
- * In a transaction.
+ * During the grace after a crash, note how far this start of service has judged;
+ * afterwards, that it is over.  In a transaction.
  */
 void
 ssw_grace_note(SswPolicy *p, TimestampTz now)
 {
-	SswHorizon	h = {SswShared->service_start, now - p->keep_for_us};
-	SswHorizon *last;
+	int64		served = now - SswShared->service_start;
 
-	if (!p->clock[0].activity || grace_us(p) == 0 || SswShared->clean_start ||
-		now - h.service >= grace_us(p) + p->keep_for_us)
+	if (!p->clock[0].activity || grace_us(p) == 0 || (SswShared->clean_start && p->nhorizons == 0))
 		return;
-	last = p->nhorizons > 0 ? &p->horizon[p->nhorizons - 1] : NULL;
-	if (last && last->service == h.service)
+	if (served >= grace_us(p) + p->keep_for_us)
 	{
-		if (h.deadline - last->deadline <= grace_us(p) / 4)
+		if (p->nhorizons == 0)
 			return;
-		*last = h;
+		p->nhorizons = 0;
 	}
+	else if (!has_noted(p))
+		add_pair(p, now);
+	else if (now - noted_at(p) >= served / 4)
+		p->horizon[p->nhorizons - 1].deadline = now - p->keep_for_us;
 	else
-	{
-		prune(p, now);
-		if (p->nhorizons == SSW_MAX_HORIZONS ||
-			(p->nhorizons > 1 && h.service - p->horizon[p->nhorizons - 2].service < grace_us(p) / PAIRS_IN_TTL))
-			p->nhorizons--;
-		p->horizon[p->nhorizons++] = h;
-	}
+		return;
 	ssw_ledger_horizons(p);
 }

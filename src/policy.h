@@ -37,11 +37,11 @@ typedef struct SswClock
 	int16		attnum;			/* that column, or 0 */
 } SswClock;
 
-/* Rows with a deadline up to this were judged under this start of service. */
+/* How far a start of service has judged; see grace.c. */
 typedef struct SswHorizon
 {
-	TimestampTz service;
-	TimestampTz deadline;
+	TimestampTz service;		/* the start, later by the outages since */
+	TimestampTz deadline;		/* latest that it saw pass */
 } SswHorizon;
 
 #define SSW_MAX_HORIZONS	20

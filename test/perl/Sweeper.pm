@@ -5,7 +5,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Exporter 'import';
-our @EXPORT = qw(sweeper_node wait_for pids kill_process load_table exactly_once);
+our @EXPORT = qw(sweeper_node wait_for pids kill_process crash load_table exactly_once);
 
 # A started node with fast settings; extra lines of configuration may follow.
 sub sweeper_node {
@@ -43,6 +43,15 @@ sub kill_process {
     my ($pid) = eval { pids($node, $kind) };
     return 0 unless $pid;
     return kill $signal, $pid;
+}
+
+# kill -9 of one process of a kind, which is a crash of the server, and wait for
+# its next life; false when there is none of that kind.
+sub crash {
+    my ($node, $kind) = @_;
+    my $life = $node->safe_psql('postgres', 'SELECT service_start FROM sweeper._cluster()');
+    kill_process($node, $kind, 'KILL') or return 0;
+    return wait_for($node, "SELECT service_start > '$life' FROM sweeper._cluster()", "the server is back after the end of a $kind");
 }
 
 # A table of $dead dead and $live live rows, not registered yet.
