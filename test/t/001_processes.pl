@@ -31,7 +31,7 @@ is(exactly_once($node, 'busy', $dead, $live), '0|0|0|0', 'exactly once, after SI
 ($dead, $live) = (60000, 20000);
 # a clean restart in the middle, and settings that are reloaded
 load_table($node, 'again', $dead, $live);
-$node->safe_psql('postgres', "SELECT sweeper.register('again', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 100)");
+$node->safe_psql('postgres', "SELECT sweeper.register('again', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20)");
 wait_for($node, 'SELECT EXISTS (SELECT FROM sweeper.stat_progress)');
 $node->restart;
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM again WHERE id <= $dead)", 'all dead rows are gone');
@@ -56,7 +56,7 @@ wait_for($node, "SELECT bool_and(state = 'waiting') FROM sweeper.policy_status")
 
 # DROP EXTENSION during a pass waits for a batch, and CREATE starts anew
 load_table($node, 'dropped', $dead, $live);
-$node->safe_psql('postgres', "SELECT sweeper.register('dropped', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 100)");
+$node->safe_psql('postgres', "SELECT sweeper.register('dropped', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20)");
 wait_for($node, 'SELECT EXISTS (SELECT FROM sweeper.stat_progress)');
 $node->safe_psql('postgres', 'DROP EXTENSION session_sweeper');
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator')");

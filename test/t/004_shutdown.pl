@@ -14,7 +14,7 @@ for my $mode (qw(smart fast immediate)) {
     my $table = "t_$mode";
     load_table($node, $table, $dead, $live);
     $node->safe_psql('postgres', "SELECT sweeper.register('$table', deadline => 'd', start => 'now', backlog_rate => 0,
-        batch_size => 50, check_every => '100 ms')");
+        batch_size => 10, check_every => '100 ms')");
     wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.stat_progress WHERE policy = '$table' AND batches > 2)");
     my $start = time;
     $node->stop($mode);
