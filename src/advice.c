@@ -110,7 +110,7 @@ absurd_sql(const SswPolicy *p)
 						 " AND pg_catalog.now() + '36525 days'::interval",
 						 i ? " OR " : "", c->due, c->due, c->due);
 		if (c->sort_type != TIMESTAMPTZOID && c->sort_type != TIMESTAMPOID && c->sort_type != DATEOID)
-			appendStringInfo(&buf, " ELSE %s < %s", c->sort, replace_param(c->bound, "$1", "$2"));
+			appendStringInfo(&buf, " ELSE %s " SSW_OP("<") " %s", c->sort, replace_param(c->bound, "$1", "$2"));
 		appendStringInfoString(&buf, " END, false)");
 	}
 	return buf.data;

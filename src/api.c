@@ -21,6 +21,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -139,20 +140,41 @@ lift(ArrayBuildState **names, const char *name)
 	*names = accumArrayResult(*names, CStringGetTextDatum(name), false, TEXTOID, CurrentMemoryContext);
 }
 
-/* The relation's present owner, when it is not the one the policy knows. */
-static bool
-owner_changed(const SswPolicy *p)
+/* What the policy's relation is now; after a restore it is found by name. */
+static Oid
+relation_now(const SswPolicy *p)
 {
-	Oid			type = OIDOID;
-	Datum		value = ObjectIdGetDatum(p->relid);
-	bool		changed = false;
-	bool		isnull;
+	if (!ssw_policy_is_foreign(p))
+		return p->relid;
+	return DatumGetObjectId(DirectFunctionCall1(to_regclass, CStringGetTextDatum(p->relation)));
+}
 
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT relowner FROM pg_catalog.pg_class WHERE oid = $1", 1, &type, &value, NULL, true, 1) > 0)
-		changed = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) != p->owner;
-	ssw_sql_end();
-	return changed;
+/*
+ * Has the relation another owner than the one whose code the policy holds?  Who
+ * resumes it then has that code run as the new owner.
+ */
+static Oid
+new_owner(const SswPolicy *p)
+{
+	Oid			relid = relation_now(p);
+	Oid			owner = OidIsValid(relid) ? ssw_relation_owner(relid) : InvalidOid;
+	Oid			was = ssw_policy_is_foreign(p) ? get_role_oid(p->owner_name, true) : p->owner;
+
+	return owner == was ? InvalidOid : owner;
+}
+
+/* Only a member of the new owner may confirm it. */
+static void
+check_new_owner(const SswPolicy *p)
+{
+	Oid			owner = new_owner(p);
+
+	if (OidIsValid(owner) && !has_privs_of_role(GetUserId(), owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot resume policy \"%s\": relation %s belongs to role \"%s\", not to \"%s\"",
+						p->name, p->relation, GetUserNameFromId(owner, false), p->owner_name),
+				 errhint("Only a member of role \"%s\" can take the policy over.", GetUserNameFromId(owner, false))));
 }
 
 /* After a restore: the objects of the same names, in this cluster. */
@@ -182,6 +204,7 @@ resume_one(SswPolicy *p, ArrayBuildState **names)
 	Datum		held = BoolGetDatum(p->held_reason != NULL);
 
 	ssw_lock_policy_exclusive(p->id);
+	check_new_owner(p);
 	if (p->paused_at != 0)
 		lift(names, "paused");
 	if (p->held_reason && strcmp(p->held_reason, "restored") == 0)
@@ -195,11 +218,11 @@ resume_one(SswPolicy *p, ArrayBuildState **names)
 		lift(names, "fuse");
 	if (p->failures > 0)
 		lift(names, p->broken ? "broken" : "failing");
-	if (owner_changed(p))
+	if (!ssw_policy_is_foreign(p) && OidIsValid(new_owner(p)))
 	{
 		if (change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
-				   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND c.oid = p.relid"
-				   " AND pg_catalog.pg_has_role($2, c.relowner, 'USAGE')", 0, NULL, NULL, NULL) > 0)
+				   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND c.oid = p.relid AND $2 IS NOT NULL",
+				   0, NULL, NULL, NULL) > 0)
 			lift(names, "owner");
 	}
 	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
@@ -234,7 +257,10 @@ ssw_resume(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
 }
 
-/* resume_all(): every policy the caller may resume. */
+/*
+ * resume_all(): every policy the caller may resume.  Nobody confirms a new owner
+ * in passing.
+ */
 Datum
 ssw_resume_all(PG_FUNCTION_ARGS)
 {
@@ -243,8 +269,18 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	foreach(lc, all)
-		if (ssw_rights_have(lfirst(lc), SSW_RIGHT_ADMIN))
-		resume_one(lfirst(lc), &names);
+	{
+		SswPolicy  *p = lfirst(lc);
+
+		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
+			continue;
+		if (OidIsValid(new_owner(p)))
+			ereport(NOTICE,
+					(errmsg("policy \"%s\" is left as it is: its relation has another owner", p->name),
+					 errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+		else
+			resume_one(p, &names);
+	}
 	PG_RETURN_VOID();
 }
 

@@ -164,7 +164,7 @@ find_by_group(const SswPolicy *p, char *group, FoundRows *found)
 		type = get_atttype(p->relid, attnum);
 		getTypeInputInfo(type, &input, &ioparam);
 		value = OidInputFunctionCall(input, group, ioparam, -1);
-		matches = psprintf("t.%s = $1", quote_identifier(p->group_by));
+		matches = psprintf("t.%s %s $1", quote_identifier(p->group_by), ssw_key_equals(type));
 	}
 	else
 	{

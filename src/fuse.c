@@ -93,7 +93,7 @@ dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 
 		ssw_sql_exec(psprintf("SELECT (%s)", c->bound), 1, x->types, &exempt, NULL, true, 1);
 		x->values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2]);
-		sql = psprintf("%s AND %s > $3", sql, c->sort);
+		sql = psprintf("%s AND %s " SSW_OP(">") " $3", sql, c->sort);
 	}
 	return sql;
 }

@@ -45,6 +45,9 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 	GetUserIdAndSecContext(&save->userid, &save->sec_context);
 	save->guc_level = NewGUCNestLevel();
 	SetUserIdAndSecContext(userid, save->sec_context | context);
+	/* pg_catalog first, even where somebody would have it otherwise */
+	if (strstr(search_path, "pg_catalog") != NULL && strncmp(search_path, "pg_catalog", 10) != 0)
+		search_path = psprintf("pg_catalog, %s", search_path);
 	set_local("search_path", search_path);
 }
 

@@ -8,10 +8,14 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "key.h"
 
@@ -82,6 +86,29 @@ ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values, c
 	return n;
 }
 
+/*
+ * The type's own equality, as OPERATOR(schema.name): under an owner's search_path
+ * a bare = could be somebody else's function.
+ */
+char	   *
+ssw_key_equals(Oid type)
+{
+	Oid			op = lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
+	HeapTuple	tup = SearchSysCache1(OPEROID, ObjectIdGetDatum(op));
+	Form_pg_operator form;
+	char	   *result;
+
+	if (!HeapTupleIsValid(tup))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("type %s has no equality operator", format_type_be(type))));
+	form = (Form_pg_operator) GETSTRUCT(tup);
+	result = psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)),
+					  NameStr(form->oprname));
+	ReleaseSysCache(tup);
+	return result;
+}
+
 /* Boolean over t: the row has the key whose values begin at that parameter. */
 char	   *
 ssw_key_matches(const SswPolicy *p, int first_param)
@@ -90,9 +117,10 @@ ssw_key_matches(const SswPolicy *p, int first_param)
 
 	initStringInfo(&buf);
 	if (p->nkeys == 0)
-		appendStringInfo(&buf, "t.ctid = $%d", first_param);
+		appendStringInfo(&buf, "t.ctid " SSW_OP("=") " $%d", first_param);
 	for (int i = 0; i < p->nkeys; i++)
-		appendStringInfo(&buf, "%st.%s = $%d", i ? " AND " : "", quote_identifier(p->key[i]),
+		appendStringInfo(&buf, "%st.%s %s $%d", i ? " AND " : "", quote_identifier(p->key[i]),
+						 ssw_key_equals(get_atttype(p->relid, get_attnum(p->relid, p->key[i]))),
 						 first_param + i);
 	return buf.data;
 }

@@ -12,6 +12,7 @@
 
 extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values,
 						   char **trouble);
+extern char *ssw_key_equals(Oid type);
 extern char *ssw_key_matches(const SswPolicy *p, int first_param);
 
 #endif							/* SSW_KEY_H */

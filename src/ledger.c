@@ -188,6 +188,19 @@ ssw_ledger_restamp(const SswPolicy *p)
 		3, types, values, NULL);
 }
 
+/* The relation, or its owner, has another name now. */
+void
+ssw_ledger_renamed(const SswPolicy *p)
+{
+	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
+	Datum		values[3];
+
+	values[0] = Int32GetDatum(p->id);
+	values[1] = CStringGetTextDatum(p->relation);
+	values[2] = CStringGetTextDatum(p->owner_name);
+	run("UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values, NULL);
+}
+
 /* Write how far starts of service have judged. */
 void
 ssw_ledger_horizons(const SswPolicy *p)

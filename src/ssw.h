@@ -13,6 +13,9 @@
 #define SSW_SCHEMA			"sweeper"
 #define SSW_EXTENSION		"session_sweeper"
 
+/* An operator in our own SQL that runs under somebody's search_path. */
+#define SSW_OP(op)			"OPERATOR(pg_catalog." op ")"
+
 /* Rows of one batch at most: an event id has 20 bits for the position. */
 #define SSW_MAX_BATCH		(1 << 20)
 

@@ -13,6 +13,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
+#include "key.h"
 #include "stmt.h"
 
 /* schema.name, quoted. */
@@ -77,11 +78,12 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 					 with_key ? p->key_text : "NULL::pg_catalog.text",
 					 ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
-		appendStringInfo(&buf, " AND %s > $3", c->sort);
+		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
 	else if (cursor == SSW_CURSOR_WITHIN && c)
-		appendStringInfo(&buf, " AND %s >= $3 AND (%s > $3 OR t.ctid > $4)", c->sort, c->sort);
+		appendStringInfo(&buf, " AND %s " SSW_OP(">=") " $3 AND (%s " SSW_OP(">") " $3 OR t.ctid " SSW_OP(">") " $4)",
+						 c->sort, c->sort);
 	else if (cursor == SSW_CURSOR_WITHIN)
-		appendStringInfoString(&buf, " AND t.ctid > $4");
+		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">") " $4");
 	if (c && !exact)
 		appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
 	else if (c)
@@ -105,7 +107,7 @@ ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 	appendStringInfo(&buf, "SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s",
 					 c->sort, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
-		appendStringInfo(&buf, " AND %s > $3", c->sort);
+		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
 	appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
 	return buf.data;
 }
@@ -118,9 +120,9 @@ in_range(const SswPolicy *p, SswPhase phase, bool has_low)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "%s AND %s <= $3", ssw_stmt_dead(p, phase), c->sort);
+	appendStringInfo(&buf, "%s AND %s " SSW_OP("<=") " $3", ssw_stmt_dead(p, phase), c->sort);
 	if (has_low)
-		appendStringInfo(&buf, " AND %s > $4", c->sort);
+		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $4", c->sort);
 	return buf.data;
 }
 
@@ -145,7 +147,7 @@ ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low)
 	appendStringInfo(&buf, "SELECT %s, (%s)::pg_catalog.text FROM ONLY %s AS t WHERE %s IS NOT NULL",
 					 c->due, c->sort, ssw_stmt_relation(leaf), c->sort);
 	if (low)
-		appendStringInfo(&buf, " AND %s >= $3", c->sort);
+		appendStringInfo(&buf, " AND %s " SSW_OP(">=") " $3", c->sort);
 	if (p->filter)
 		appendStringInfo(&buf, " AND (%s)", p->filter);
 	appendStringInfo(&buf, " ORDER BY %s LIMIT 1", c->sort);
@@ -196,7 +198,7 @@ info_columns(const SswPolicy *p, SswPhase phase)
 static char *
 locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, bool skip_locked)
 {
-	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s FOR UPDATE%s",
+	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s FOR UPDATE%s",
 					columns, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase),
 					skip_locked ? " SKIP LOCKED" : "");
 }
@@ -214,17 +216,17 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
 
 	if (p->action == SSW_ACTION_UPDATE)
 		return psprintf("UPDATE ONLY %s AS t SET %s FROM (SELECT t.ctid, %s FROM ONLY %s AS t"
-						" WHERE t.ctid = ANY ($3) AND %s FOR UPDATE%s)"
+						" WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s FOR UPDATE%s)"
 						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
-						" WHERE t.ctid = ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
+						" WHERE t.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
 						" ssw_group, ssw_meta, (%s) IS TRUE",
 						rel, p->set_clause, info, rel, dead, skip_locked ? " SKIP LOCKED" : "",
 						phase == SSW_PHASE_MANUAL ? "false" : dead);
 	if (skip_locked)
-		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid = ANY (ARRAY(%s)) AND %s"
+		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"
 						" RETURNING %s, false",
 						rel, locked_rows(p, leaf, phase, "t.ctid", true), dead, info);
-	return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s RETURNING %s, false",
+	return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s RETURNING %s, false",
 					rel, dead, info);
 }
 
@@ -265,7 +267,7 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 	*by_keys = nargs == 1 && argtypes[0] == TEXTARRAYOID;
 	if (*by_keys)
 		return psprintf("SELECT %s($4)", func);
-	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t)::%s) FROM ONLY %s AS t WHERE t.ctid = ANY ($3)))",
+	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t)::%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)))",
 					func, ssw_stmt_relation(p->relid), ssw_stmt_relation(leaf));
 }
 
@@ -282,17 +284,20 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 	if (p->nkeys == 0)
 		return NULL;
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t WHERE (", ssw_stmt_relation(leaf));
-	for (int i = 0; i < p->nkeys; i++)
-		appendStringInfo(&buf, "%st.%s", i ? ", " : "", quote_identifier(p->key[i]));
-	appendStringInfoString(&buf, ") IN (SELECT * FROM ROWS FROM (");
+	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_stmt_relation(leaf));
 	for (int i = 0; i < p->nkeys; i++)
 	{
 		type = get_atttype(p->relid, get_attnum(p->relid, p->key[i]));
 		appendStringInfo(&buf, "%spg_catalog.unnest($%d::pg_catalog.text[]::%s[])",
 						 i ? ", " : "", 4 + i, format_type_be_qualified(type));
 	}
-	appendStringInfoString(&buf, ") AS k)");
+	appendStringInfoString(&buf, ") AS k (");
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%sk%d", i ? ", " : "", i);
+	appendStringInfoString(&buf, ") WHERE ");
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%st.%s %s k.k%d", i ? " AND " : "", quote_identifier(p->key[i]),
+						 ssw_key_equals(get_atttype(p->relid, get_attnum(p->relid, p->key[i]))), i);
 	return buf.data;
 }
 
@@ -300,7 +305,7 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 char	   *
 ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	return psprintf("UPDATE ONLY %s AS t SET %s WHERE t.ctid = ANY ($3) AND %s",
+	return psprintf("UPDATE ONLY %s AS t SET %s WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s",
 					ssw_stmt_relation(leaf), p->repair_set, ssw_stmt_dead(p, phase));
 }
 
@@ -314,7 +319,7 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock)
 
 	if (lock)
 		return locked_rows(p, leaf, phase, columns, true);
-	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s",
+	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s",
 					columns, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
 }
 
@@ -322,7 +327,7 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock)
 char	   *
 ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	return psprintf("SELECT t.ctid, %s(%s) FROM ONLY %s AS t WHERE t.ctid = ANY ($3) AND %s",
+	return psprintf("SELECT t.ctid, %s(%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s",
 					quote_qualified_identifier(get_namespace_name(get_func_namespace(p->is_alive)),
 											   get_func_name(p->is_alive)),
 					p->key_text, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));

@@ -46,6 +46,20 @@ brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
 	return true;
 }
 
+/* The texts beside the oids are what a dump is restored by. */
+static void
+follow_rename(SswPolicy *p)
+{
+	char	   *relation = ssw_stmt_relation(p->relid);
+	char	   *owner = GetUserNameFromId(p->owner, false);
+
+	if (XactReadOnly || (strcmp(relation, p->relation) == 0 && strcmp(owner, p->owner_name) == 0))
+		return;
+	p->relation = relation;
+	p->owner_name = owner;
+	ssw_ledger_renamed(p);
+}
+
 /* Is the policy still about the objects it was registered for? */
 static bool
 identity_brake(SswWatch *w)
@@ -70,6 +84,8 @@ identity_brake(SswWatch *w)
 			return brake(w, "held", "restored", 0);
 		}
 	}
+	else if (OidIsValid(owner) && owner == p->owner)
+		follow_rename(p);
 	if (!OidIsValid(owner))
 		return brake(w, "broken", psprintf("relation %s does not exist", p->relation), 0);
 	if (owner != p->owner)
