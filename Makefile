@@ -134,6 +134,7 @@ endif
 ifneq ($(filter isolation,$(SUITES)),)
 ISOLATION  := $(or $(ISOLATION),$(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec))))
 endif
+REGRESS_OPTS = --load-extension=session_sweeper
 ISOLATION_OPTS = --inputdir=$(srcdir)/test/isolation
 ifneq ($(filter tap,$(SUITES)),)
 TAP_TESTS   = 1

@@ -1,5 +1,4 @@
 -- The whole path: register, sweep, events, nothing twice.
-CREATE EXTENSION session_sweeper;
 SELECT library = sql AS same, restart_needed FROM sweeper.version();
 CREATE TABLE login (id int PRIMARY KEY, expires timestamptz NOT NULL, who text);
 CREATE INDEX login_expires ON login (expires);
@@ -7,7 +6,7 @@ INSERT INTO login SELECT i, now() + (CASE WHEN i <= 40 THEN -1 ELSE 1 END) * (i 
 FROM generate_series(1, 100) AS i;
 SELECT policy, relation, state, dead_estimate, exact, index_used, advice
 FROM sweeper.register('login', deadline => 'expires', check_every => '0', group_by => 'who', capture => '{who}');
-CALL sweeper.sweep('login');
+CALL sweeper.sweep('login') \gset
 SELECT count(*), min(id) FROM login;
 SELECT cleanup_type, relation, "group", count(*), min(key::int), max(key::int), bool_and(cleaned_at >= deadline) AS after_deadline,
        bool_and(metadata ->> 'who' = "group") AS captured
@@ -40,10 +39,10 @@ SELECT sweeper.alter_policy('login', keep_for => '1 hour', new_name => 'logins')
 SELECT policy, keep_for FROM sweeper.policy WHERE policy = 'logins';
 UPDATE login SET expires = now() - interval '30 minutes' WHERE id = 50;
 UPDATE login SET expires = now() - interval '2 hours' WHERE id = 51;
-CALL sweeper.sweep('logins');
+CALL sweeper.sweep('logins') \gset
 SELECT id FROM login WHERE id IN (50, 51);
 SELECT sweeper.alter_policy('logins', reset => '{keep_for}');
-CALL sweeper.sweep('logins');
+CALL sweeper.sweep('logins') \gset
 SELECT id FROM login WHERE id IN (50, 51);
 SELECT sweeper.unregister('logins');
 SELECT change, policy FROM sweeper.policy_change ORDER BY changed_at;

@@ -63,7 +63,7 @@ SELECT sweeper.retry_row('ok', 'x');
 SELECT sweeper.alter_policy('ok', reset => '{nope}');
 SELECT sweeper.alter_policy('ok', deadline => 'nope');
 SELECT deadline FROM sweeper.policy WHERE policy = 'ok';
-CALL sweeper.sweep('ok');
+CALL sweeper.sweep('ok') \gset
 SELECT sweeper.resume('ok');
 BEGIN; CALL sweeper.sweep('ok'); ROLLBACK;
 SELECT sweeper.unregister('ok');

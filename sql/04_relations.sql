@@ -10,7 +10,7 @@ CREATE INDEX ON part (d);
 INSERT INTO part SELECT i, 1, now() - '1 min'::interval FROM generate_series(1, 10) AS i;
 INSERT INTO part SELECT i, 2, now() + CASE WHEN i > 8 THEN '-1 min' ELSE '1 h' END::interval FROM generate_series(1, 10) AS i;
 SELECT state, dead_estimate FROM sweeper.register('part', deadline => 'd', check_every => '0');
-CALL sweeper.sweep('part');
+CALL sweeper.sweep('part') \gset
 SELECT grp, count(*), max(id) FROM part GROUP BY grp;
 SELECT key FROM sweeper.cleanup_event WHERE policy = 'part' AND key LIKE '%,2)' ORDER BY key;
 -- inherited
@@ -19,13 +19,13 @@ CREATE TABLE child (extra text) INHERITS (mother);
 INSERT INTO mother VALUES (1, now() - '1 min'::interval), (2, now() + '1 h'::interval);
 INSERT INTO child VALUES (3, now() - '1 min'::interval), (4, now() + '1 h'::interval);
 SELECT state FROM sweeper.register('mother', deadline => 'd', check_every => '0');
-CALL sweeper.sweep('mother');
+CALL sweeper.sweep('mother') \gset
 SELECT id FROM mother ORDER BY id;
 -- no key: by physical row
 CREATE UNLOGGED TABLE nokey (v int, d timestamptz);
 INSERT INTO nokey SELECT 7, now() + CASE WHEN i <= 3 THEN '-1 min' ELSE '1 h' END::interval FROM generate_series(1, 5) AS i;
 SELECT state FROM sweeper.register('nokey', deadline => 'd', check_every => '0');
-CALL sweeper.sweep('nokey');
+CALL sweeper.sweep('nokey') \gset
 SELECT count(*) FROM nokey;
 SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'nokey' AND key LIKE '(0,%';
 -- children: cascade, set null, restrict; deferred constraints; generated columns
@@ -38,7 +38,7 @@ INSERT INTO gone SELECT i FROM generate_series(1, 5) AS i;
 INSERT INTO nulled SELECT i FROM generate_series(1, 5) AS i;
 INSERT INTO guard VALUES (2);
 SELECT state FROM sweeper.register('top', deadline => 'd', check_every => '0', capture => '{g}');
-CALL sweeper.sweep('top');
+CALL sweeper.sweep('top') \gset
 SELECT id FROM top ORDER BY id;
 SELECT count(*) FROM gone;
 SELECT count(*) FILTER (WHERE id IS NULL) AS nulled FROM nulled;
@@ -47,7 +47,7 @@ SELECT key, metadata FROM sweeper.cleanup_event WHERE policy = 'top' ORDER BY ke
 -- the guard gone, the row goes
 DELETE FROM guard;
 SELECT sweeper.retry_row('top', '2');
-CALL sweeper.sweep('top');
+CALL sweeper.sweep('top') \gset
 SELECT id FROM top ORDER BY id;
 SELECT count(*) FROM sweeper.failed_row WHERE policy = 'top';
 -- row security, forced, hides nothing from the sweep of the owner's table
@@ -63,7 +63,7 @@ CREATE POLICY nobody ON rls USING (false) WITH CHECK (true);
 INSERT INTO rls VALUES (1, now() - '1 min'::interval), (2, now() + '1 h'::interval);
 SELECT count(*) FROM rls;
 SELECT state FROM sweeper.register('rls', deadline => 'd', check_every => '0');
-CALL sweeper.sweep('rls');
+CALL sweeper.sweep('rls') \gset
 RESET ROLE;
 SELECT id FROM rls;
 -- a trigger with an unqualified name sees the search_path of registration
@@ -76,7 +76,7 @@ INSERT INTO other.trig VALUES (1, now() - '1 min'::interval);
 SET search_path = other, public;
 SELECT policy, relation FROM sweeper.register('trig', deadline => 'd', check_every => '0');
 RESET search_path;
-CALL sweeper.sweep('other.trig');
+CALL sweeper.sweep('other.trig') \gset
 SELECT * FROM other.log;
 -- a partition of somebody else is refused
 ALTER TABLE part_a OWNER TO regress_sweep_owner;
@@ -85,23 +85,23 @@ SELECT sweeper.register('part', policy => 'again', deadline => 'd');
 ALTER TABLE mother RENAME COLUMN d TO due;
 ALTER TABLE mother RENAME TO parent;
 INSERT INTO parent VALUES (10, now() - '1 min'::interval);
-CALL sweeper.sweep('mother');
+CALL sweeper.sweep('mother') \gset
 SELECT id FROM parent ORDER BY id;
 DROP TABLE nokey;
 INSERT INTO parent VALUES (11, now() - '1 min'::interval);
-CALL sweeper.sweep('mother');
-CALL sweeper.sweep('nokey');
+CALL sweeper.sweep('mother') \gset
+CALL sweeper.sweep('nokey') \gset
 SELECT policy, state, reason FROM sweeper.policy_status WHERE policy IN ('mother', 'nokey') ORDER BY policy;
 SELECT severity, policy, problem, detail FROM sweeper.problem WHERE policy = 'nokey';
 -- handed over: held until the new owner confirms
 ALTER TABLE parent OWNER TO regress_sweep_owner;
 ALTER TABLE child OWNER TO regress_sweep_owner;
 INSERT INTO parent VALUES (12, now() - '1 min'::interval);
-CALL sweeper.sweep('mother');
+CALL sweeper.sweep('mother') \gset
 SELECT id FROM parent WHERE id = 12;
 SELECT state, reason FROM sweeper.policy_status WHERE policy = 'mother';
 SELECT sweeper.resume('mother');
-CALL sweeper.sweep('mother');
+CALL sweeper.sweep('mother') \gset
 SELECT id FROM parent WHERE id = 12;
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
 DROP TABLE parent, child, part, gone, nulled, guard, top, rls;

@@ -7,7 +7,7 @@ INSERT INTO s SELECT i, now() - CASE WHEN i <= 4 THEN '10 min' ELSE '1 min' END:
 SELECT state FROM sweeper.register('s', last_seen => 'seen', ttl => '5 min', action => 'update', set_clause => 'status = ''expired''',
     filter => 'status = ''active''', group_by => 'grp', check_every => '0');
 SELECT count(*) FROM s WHERE status = 'expired';
-CALL sweeper.sweep('s');
+CALL sweeper.sweep('s') \gset
 SELECT count(*) FROM s WHERE status = 'expired';
 SELECT sweeper.unregister('s');
 SELECT key, cleanup_type, cleaned_at > last_seen + '5 min'::interval AS late_enough FROM sweeper.cleanup_event WHERE policy = 's' ORDER BY key;
@@ -15,14 +15,14 @@ UPDATE s SET status = 'active';
 -- a count for each group instead of the keys
 SELECT state FROM sweeper.register('s', deadline => 'seen + ''5 min''::interval', action => 'update', set_clause => 'status = ''expired''',
     filter => 'status = ''active''', group_by => 'grp', check_every => '0', audit => 'count', notify_channel => 'swept');
-CALL sweeper.sweep('s');
+CALL sweeper.sweep('s') \gset
 SELECT id, status FROM s ORDER BY id;
 SELECT "group", cleanup_type, count, key FROM sweeper.cleanup_event WHERE policy = 's' AND key IS NULL ORDER BY "group";
 CALL sweeper.sweep('s');
 SELECT sweeper.unregister('s');
 -- an action that leaves the row dead is undone
 SELECT state FROM sweeper.register('s', deadline => 'seen', keep_for => '5 min', action => 'update', set_clause => 'status = ''again''', check_every => '0');
-CALL sweeper.sweep('s');
+CALL sweeper.sweep('s') \gset
 SELECT DISTINCT status FROM s ORDER BY 1;
 SELECT key, class, state FROM sweeper.failed_row WHERE policy = 's' ORDER BY key;
 SELECT sweeper.unregister('s');
@@ -34,14 +34,14 @@ CREATE FUNCTION by_keys(text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO killed SELECT array_agg(k ORDER BY k) FROM unnest($1) AS k;
     UPDATE s SET status = 'touched by the hook' WHERE id::text = ANY ($1); END $$;
 SELECT state FROM sweeper.register('s', deadline => 'seen', keep_for => '5 min', on_expire => 'by_rows(s[])', check_every => '0', audit => 'hash');
-CALL sweeper.sweep('s');
+CALL sweeper.sweep('s') \gset
 SELECT count(*) FROM s;
 SELECT id, status FROM archive ORDER BY id;
 SELECT count(*), min(length(key)) FROM sweeper.cleanup_event WHERE policy = 's' AND key = ANY (SELECT encode(sha256(convert_to(id::text, 'UTF8')), 'hex') FROM archive);
 SELECT sweeper.unregister('s');
 INSERT INTO s SELECT id, seen, 'active', grp FROM archive;
 SELECT state FROM sweeper.register('s', deadline => 'seen', keep_for => '5 min', on_expire => 'by_keys(text[])', check_every => '0');
-CALL sweeper.sweep('s');
+CALL sweeper.sweep('s') \gset
 SELECT count(*) FROM s;
 SELECT * FROM killed;
 SELECT sweeper.unregister('s');
@@ -50,11 +50,11 @@ CREATE FUNCTION renew(text[]) RETURNS void LANGUAGE sql AS $$ UPDATE s SET seen 
 CREATE FUNCTION nothing(text[]) RETURNS void LANGUAGE sql AS $$ SELECT $$;
 INSERT INTO s SELECT id, seen, 'active', grp FROM archive;
 SELECT state FROM sweeper.register('s', deadline => 'seen', keep_for => '5 min', action => 'call', on_expire => 'nothing(text[])', check_every => '0');
-CALL sweeper.sweep('s');
+CALL sweeper.sweep('s') \gset
 SELECT key, class FROM sweeper.failed_row WHERE policy = 's' ORDER BY key;
 SELECT sweeper.alter_policy('s', on_expire => 'renew(text[])');
 SELECT sweeper.resume('s');
-CALL sweeper.sweep('s');
+CALL sweeper.sweep('s') \gset
 SELECT count(*) FROM s WHERE seen > now() - '1 min'::interval;
 SELECT count(*) FROM sweeper.failed_row;
 SELECT sweeper.unregister('s');
@@ -65,7 +65,7 @@ CREATE FUNCTION alive(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
     IF $1 = 'error' THEN RAISE EXCEPTION 'cannot reach it'; END IF;
     RETURN CASE $1 WHEN 'alive' THEN true WHEN 'dead' THEN false END; END $$;
 SELECT state FROM sweeper.register('c', deadline => 'd', ttl => '10 ms', is_alive => 'alive(text)', check_every => '0');
-CALL sweeper.sweep('c');
+CALL sweeper.sweep('c') \gset
 SELECT id, d > now() - '30 s'::interval AS refreshed FROM c ORDER BY id;
 SELECT key, class, state, message FROM sweeper.failed_row ORDER BY key;
 SELECT key, cleanup_type FROM sweeper.cleanup_event WHERE policy = 'c';
@@ -75,7 +75,7 @@ SELECT sweeper.unregister('c');
 CREATE TABLE r (id int PRIMARY KEY, d timestamptz);
 INSERT INTO r VALUES (1, NULL), (2, now() - '1 s'::interval);
 SELECT state FROM sweeper.register('r', deadline => 'd', ttl => '1 h', on_null => 'repair', check_every => '0');
-CALL sweeper.sweep('r');
+CALL sweeper.sweep('r') \gset
 SELECT id, d > now() + '59 min'::interval AS repaired FROM r;
 SELECT repaired, expired FROM sweeper.pass WHERE policy = 'r';
 SELECT sweeper.unregister('r');

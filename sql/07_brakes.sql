@@ -6,21 +6,21 @@ INSERT INTO b SELECT i, now() + '1 h'::interval FROM generate_series(1, 400) AS 
 SELECT state FROM sweeper.register('b', deadline => 'd', check_every => '0');
 -- nearly all sessions die at once: held, nothing removed
 UPDATE b SET d = now() - '1 s'::interval WHERE id <= 390;
-CALL sweeper.sweep('b');
+CALL sweeper.sweep('b') \gset
 SELECT count(*) FROM b;
 SELECT brakes, state FROM sweeper.policy_status WHERE policy = 'b';
 SELECT severity, problem, next_step FROM sweeper.problem WHERE policy = 'b';
-CALL sweeper.sweep('b');
+CALL sweeper.sweep('b') \gset
 SELECT sweeper.resume('b');
-CALL sweeper.sweep('b');
+CALL sweeper.sweep('b') \gset
 SELECT count(*) FROM b;
 -- force opens the fuse
 INSERT INTO b SELECT i, now() - '1 ms'::interval FROM generate_series(1001, 1300) AS i;
-CALL sweeper.sweep('b', force => true);
+CALL sweeper.sweep('b', force => true) \gset
 SELECT count(*) FROM b;
 -- below fuse_min it does not trip
 INSERT INTO b SELECT i, now() - '1 ms'::interval FROM generate_series(2001, 2099) AS i;
-CALL sweeper.sweep('b');
+CALL sweeper.sweep('b') \gset
 SELECT count(*) FROM b;
 SELECT sweeper.pause('b', 'for a test', now() + '1 h'::interval);
 SELECT state, reason FROM sweeper.policy_status WHERE policy = 'b';
@@ -36,9 +36,9 @@ ANALYZE b;
 SET client_min_messages = notice;
 SELECT state FROM sweeper.register('b', deadline => 'd', check_every => '0', backlog_rate => 0);
 SET client_min_messages = warning;
-CALL sweeper.sweep('b');
+CALL sweeper.sweep('b') \gset
 SELECT sweeper.resume('b');
-CALL sweeper.sweep('b');
+CALL sweeper.sweep('b') \gset
 SELECT count(*) FROM b;
 SELECT backlog_before IS NULL AS drained FROM sweeper.policy WHERE policy = 'b';
 SELECT sweeper.unregister('b');

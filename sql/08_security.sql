@@ -29,7 +29,7 @@ CREATE FUNCTION attack() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RETURN OLD; END $$;
 CREATE TRIGGER attack BEFORE DELETE ON evil FOR EACH ROW WHEN (OLD.id = 1) EXECUTE FUNCTION attack();
 SELECT state FROM sweeper.register('evil', deadline => 'd', check_every => '0');
-CALL sweeper.sweep('evil');
+CALL sweeper.sweep('evil') \gset
 SELECT * FROM seen;
 SELECT count(*) FROM evil;
 RESET ROLE;
@@ -52,7 +52,7 @@ CREATE POLICY p ON sly USING (tell('row security'));
 CREATE FUNCTION hook(text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM public.tell('hook'); END $$;
 INSERT INTO sly VALUES (1, now() - '1 min'::interval, 1), (2, now() + '1 h'::interval, 1);
 SELECT state FROM sweeper.register('sly', deadline => 'd', filter => 'tell(''filter'')', on_expire => 'hook(text[])', check_every => '0', action => 'update', set_clause => 'd = now() + ''1 h''::interval, u = u + 1');
-CALL sweeper.sweep('sly');
+CALL sweeper.sweep('sly') \gset
 SELECT id, u FROM sly ORDER BY id;
 SELECT policy, problem, detail FROM sweeper.problem WHERE policy = 'sly';
 SELECT policy, key, class, message FROM sweeper.failed_row;

@@ -134,7 +134,7 @@ ALTER FUNCTION theirs OWNER TO regress_operator;
 SELECT sweeper.expire('trap', '{3}', 'r');
 UPDATE trap SET d = now() - '1 h'::interval;
 \set VERBOSITY terse
-CALL sweeper.sweep('trap');
+CALL sweeper.sweep('trap') \gset
 \set VERBOSITY default
 DROP TABLE trap, log, seat, part, gone, loose CASCADE;
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy IN ('trap', 'seat', 'part', 'loose') ORDER BY policy;

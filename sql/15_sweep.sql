@@ -4,13 +4,13 @@ CREATE TABLE w (id int PRIMARY KEY, d timestamptz);
 -- a policy of this transaction does not exist yet for anybody else
 BEGIN;
 SELECT policy FROM sweeper.register('w', deadline => 'd', check_every => '0');
-CALL sweeper.sweep('w', wait => false);
+CALL sweeper.sweep('w', wait => false) \gset
 ROLLBACK;
 SELECT policy FROM sweeper.register('w', deadline => 'd', check_every => '0');
 BEGIN;
 SELECT sweeper.alter_policy('w', max_retries => 0);
 SAVEPOINT s;
-CALL sweeper.sweep('w', wait => false);
+CALL sweeper.sweep('w', wait => false) \gset
 ROLLBACK;
 -- nothing due: null
 CALL sweeper.sweep('w');
@@ -18,8 +18,8 @@ CALL sweeper.sweep('w');
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM * FROM no_such_table; RETURN OLD; END $$;
 CREATE TRIGGER refuse BEFORE DELETE ON w FOR EACH ROW EXECUTE FUNCTION refuse();
 INSERT INTO w SELECT i, now() - '1 h'::interval FROM generate_series(1, 20) AS i;
-CALL sweeper.sweep('w');
-CALL sweeper.sweep('w');
+CALL sweeper.sweep('w') \gset
+CALL sweeper.sweep('w') \gset
 DROP TRIGGER refuse ON w;
 SELECT sweeper.resume('w');
 CALL sweeper.sweep('w', pass => NULL) \gset

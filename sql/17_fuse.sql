@@ -10,7 +10,7 @@ SELECT policy FROM sweeper.register('f', deadline => 'd', group_by => 'tenant', 
     set_clause => 'ended = true', check_every => '0');
 -- 10 % of everything, but nearly all of one tenant
 UPDATE f SET d = now() WHERE tenant = 'tenant 3' AND id <= 3500;
-CALL sweeper.sweep('f');
+CALL sweeper.sweep('f') \gset
 SELECT count(*) FROM f WHERE ended;
 SELECT sweeper.resume('f');
 CALL sweeper.sweep('f', pass => NULL) \gset
@@ -21,7 +21,7 @@ CALL sweeper.sweep('f', pass => NULL) \gset
 SELECT count(*) FROM f WHERE ended;
 -- rows that ended long ago are no sessions that stay alive
 UPDATE f SET d = now() WHERE id > 2000 AND tenant IN ('tenant 1', 'tenant 2', 'tenant 4', 'tenant 5', 'tenant 6', 'tenant 7');
-CALL sweeper.sweep('f');
+CALL sweeper.sweep('f') \gset
 -- rows without a group are none
 SELECT sweeper.resume('f');
 CALL sweeper.sweep('f', pass => NULL) \gset

@@ -23,7 +23,7 @@ CREATE PROCEDURE wait_until(query text) LANGUAGE plpgsql AS $$ DECLARE ok boolea
 CALL wait_until($$SELECT state = 'held' FROM sweeper._policy() AS s JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'sweeper.pass'$$);
 CALL sweeper.sweep('sweeper.cleanup_event', force => true, pass => NULL) \gset
 SELECT * FROM evidence;
-CALL sweeper.sweep('sweeper.pass');
+CALL sweeper.sweep('sweeper.pass') \gset
 SELECT count(*) FROM sweeper.problem WHERE policy = 'sweeper.pass';
 ALTER SYSTEM RESET session_sweeper.cleanup_event_retention;
 ALTER SYSTEM RESET session_sweeper.pass_retention;

@@ -1,6 +1,5 @@
 -- What the views show, to whom.
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS session_sweeper;
 SELECT sweeper.stat_reset();
 -- every view says what it is, and reads with the reader's rights
 SELECT c.relname, obj_description(c.oid) IS NOT NULL AS described, 'security_invoker=true' = ANY (c.reloptions) AS invoker

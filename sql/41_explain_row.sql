@@ -1,6 +1,5 @@
 -- Every verdict of explain_row, and what goes with it.
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS session_sweeper;
 -- alive, due, no deadline, excluded by filter, expired, not found
 CREATE TABLE s (id int PRIMARY KEY, d timestamptz, open boolean NOT NULL DEFAULT true);
 CREATE INDEX ON s (d);

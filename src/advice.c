@@ -406,7 +406,7 @@ ssw_advice_preview(SswPolicy *p, Relation rel)
 	MemoryContext cxt = CurrentMemoryContext;
 	SswIdentity save;
 
-	ssw_identity_become_owner(rel->rd_rel->relowner, p->search_path, &save);
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_sql_begin();
 	advise_index(p, rel, v, cxt);
 	look_at_sample(p, rel, v, cxt);

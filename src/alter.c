@@ -162,6 +162,11 @@ open_for_alter(const SswPolicy *p)
 				 errmsg("policy \"%s\" is built in", p->name),
 				 errdetail("Only how often and how much it sweeps can be changed."),
 				 errhint("What it keeps is set by session_sweeper.cleanup_event_retention and session_sweeper.pass_retention.")));
+	if (ssw_policy_is_foreign(p))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" was restored from another cluster or database", p->name),
+				 errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(p->relid)))
 		ssw_register_table_gone(p);
 	rel = ssw_target_open(p->relid);

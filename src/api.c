@@ -12,19 +12,21 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pgstat.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "utils/varlena.h"
 
 #include "compat.h"
 #include "guc.h"
@@ -140,35 +142,45 @@ lift(ArrayBuildState **names, const char *name)
 	*names = accumArrayResult(*names, CStringGetTextDatum(name), false, TEXTOID, CurrentMemoryContext);
 }
 
-/* What the policy's relation is now; after a restore it is found by name. */
+/* The policy's relation as it is here and now: after a restore, the one of its name. */
 static Oid
 relation_now(const SswPolicy *p)
 {
+	List	   *names;
+
 	if (!ssw_policy_is_foreign(p))
 		return p->relid;
-	return DatumGetObjectId(DirectFunctionCall1(to_regclass, CStringGetTextDatum(p->relation)));
+	names = textToQualifiedNameList(cstring_to_text(p->relation));
+	return get_relname_relid(strVal(lsecond(names)), get_namespace_oid(strVal(linitial(names)), true));
 }
 
 /*
- * Has the relation another owner than the one whose code the policy holds?  Who
+ * The relation's owner, when it is not the one whose code the policy holds: who
  * resumes it then has that code run as the new owner.
  */
 static Oid
-new_owner(const SswPolicy *p)
+new_owner(const SswPolicy *p, Oid relid)
 {
-	Oid			relid = relation_now(p);
-	Oid			owner = OidIsValid(relid) ? ssw_relation_owner(relid) : InvalidOid;
+	Oid			owner = ssw_relation_owner(relid);
 	Oid			was = ssw_policy_is_foreign(p) ? get_role_oid(p->owner_name, true) : p->owner;
 
 	return owner == was ? InvalidOid : owner;
 }
 
-/* Only a member of the new owner may confirm it. */
+/*
+ * Only a member of the new owner may confirm it.  The session's user does not
+ * count: a worker's is a superuser, and code of a table's owner can get here.
+ */
 static void
-check_new_owner(const SswPolicy *p)
+check_relation(const SswPolicy *p, Oid relid)
 {
-	Oid			owner = new_owner(p);
+	Oid			owner = new_owner(p, relid);
 
+	if (ssw_policy_is_foreign(p) && !OidIsValid(ssw_relation_owner(relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("cannot resume policy \"%s\": relation %s does not exist", p->name, p->relation),
+				 errhint("Create the relation, or SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name))));
 	if (OidIsValid(owner) && !has_privs_of_role(GetUserId(), owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -179,51 +191,49 @@ check_new_owner(const SswPolicy *p)
 
 /* After a restore: the objects of the same names, in this cluster. */
 static void
-find_again(const SswPolicy *p)
+bind_again(const SswPolicy *p, Oid relid)
 {
-	if (change(p, "UPDATE sweeper.policy AS p SET relid = c.oid, owner = c.relowner,"
-			   " owner_name = pg_catalog.pg_get_userbyid(c.relowner), database = d.oid,"
-			   " system_identifier = (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
-			   " on_expire = pg_catalog.to_regprocedure(p.on_expire_name), is_alive = pg_catalog.to_regprocedure(p.is_alive_name),"
-			   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum), '{}') FROM pg_catalog.pg_attribute AS a"
-			   " WHERE a.attrelid = c.oid AND p.columns ? a.attname::pg_catalog.text), held_reason = NULL, held_at = NULL,"
-			   " horizons = NULL"
-			   " FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d WHERE p.policy_id = $1 AND $2 IS NOT NULL"
-			   " AND c.oid = pg_catalog.to_regclass(p.relation) AND d.datname = pg_catalog.current_database()",
-			   0, NULL, NULL, NULL) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("cannot resume policy \"%s\": relation %s does not exist", p->name, p->relation),
-				 errhint("Create the relation, or SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name))));
+	Oid			type = OIDOID;
+	Datum		value = ObjectIdGetDatum(relid);
+
+	change(p, "UPDATE sweeper.policy AS p SET relid = c.oid, owner = c.relowner,"
+		   " owner_name = pg_catalog.pg_get_userbyid(c.relowner), database = d.oid,"
+		   " system_identifier = (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
+		   " on_expire = pg_catalog.to_regprocedure(p.on_expire_name), is_alive = pg_catalog.to_regprocedure(p.is_alive_name),"
+		   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum), '{}') FROM pg_catalog.pg_attribute AS a"
+		   " WHERE a.attrelid = c.oid AND p.columns ? a.attname::pg_catalog.text), held_reason = NULL, held_at = NULL,"
+		   " horizons = NULL"
+		   " FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d WHERE p.policy_id = $1 AND $2 IS NOT NULL"
+		   " AND c.oid = $3 AND d.datname = pg_catalog.current_database()", 1, &type, &value, " ");
 }
 
 static void
-resume_one(SswPolicy *p, ArrayBuildState **names)
+resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 {
 	Oid			type = BOOLOID;
 	Datum		held = BoolGetDatum(p->held_reason != NULL);
 
 	ssw_lock_policy_exclusive(p->id);
-	check_new_owner(p);
+	LockRelationOid(relid, AccessShareLock);	/* nobody hands it over now */
+	check_relation(p, relid);
 	if (p->paused_at != 0)
 		lift(names, "paused");
-	if (p->held_reason && strcmp(p->held_reason, "restored") == 0)
+	if (ssw_policy_is_foreign(p))
 	{
-		find_again(p);
+		bind_again(p, relid);
 		lift(names, "restored");
 	}
-	else if (p->held_reason)
+	if (p->held_reason && strcmp(p->held_reason, "restored") != 0)
 		lift(names, p->held_reason);
 	if (p->fuse_until > GetCurrentTimestamp())
 		lift(names, "fuse");
 	if (p->failures > 0)
 		lift(names, p->broken ? "broken" : "failing");
-	if (!ssw_policy_is_foreign(p) && OidIsValid(new_owner(p)))
+	if (!ssw_policy_is_foreign(p) && OidIsValid(new_owner(p, relid)))
 	{
-		if (change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
-				   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND c.oid = p.relid AND $2 IS NOT NULL",
-				   0, NULL, NULL, NULL) > 0)
-			lift(names, "owner");
+		change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
+			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND $2 IS NOT NULL AND c.oid = p.relid", 0, NULL, NULL, NULL);
+		lift(names, "owner");
 	}
 	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
 		lift(names, "quarantine");
@@ -237,29 +247,24 @@ resume_one(SswPolicy *p, ArrayBuildState **names)
 	ssw_shmem_policies_changed();
 }
 
-/* The owner of the relation as it is now may always resume. */
-static bool
-owns_relation_now(const SswPolicy *p)
-{
-	return get_rel_name(p->relid) != NULL && object_ownercheck(RelationRelationId, p->relid, GetUserId());
-}
-
-/* resume(policy) → the brakes it lifted. */
+/* resume(policy) → the brakes it lifted; the relation's owner of today may always. */
 Datum
 ssw_resume(PG_FUNCTION_ARGS)
 {
 	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 	SswPolicy  *p = PG_ARGISNULL(0) ? NULL : ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
+	Oid			relid = p ? relation_now(p) : InvalidOid;
+	Oid			owner = ssw_relation_owner(relid);
 
-	if (p == NULL || !owns_relation_now(p))
+	if (!OidIsValid(owner) || !has_privs_of_role(GetUserId(), owner))
 		p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
-	resume_one(p, &names);
+	resume_one(p, relid, &names);
 	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
 }
 
 /*
  * resume_all(): every policy the caller may resume.  Nobody confirms a new owner
- * in passing.
+ * in passing, and one that cannot be resumed holds up no other.
  */
 Datum
 ssw_resume_all(PG_FUNCTION_ARGS)
@@ -271,15 +276,19 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 	foreach(lc, all)
 	{
 		SswPolicy  *p = lfirst(lc);
+		Oid			relid;
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
-		if (OidIsValid(new_owner(p)))
-			ereport(NOTICE,
-					(errmsg("policy \"%s\" is left as it is: its relation has another owner", p->name),
-					 errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+		relid = relation_now(p);
+		if (OidIsValid(new_owner(p, relid)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
+			ereport(WARNING,
+					(errmsg("policy \"%s\" is left as it is: its relation %s", p->name,
+							OidIsValid(relid) ? "has another owner" : "does not exist"),
+					 errhint("SELECT sweeper.%s(%s);", OidIsValid(relid) ? "resume" : "unregister",
+							 quote_literal_cstr(p->name))));
 		else
-			resume_one(p, &names);
+			resume_one(p, relid, &names);
 	}
 	PG_RETURN_VOID();
 }

@@ -554,7 +554,7 @@ ssw_clock_build(SswPolicy *p, Relation rel)
 {
 	SswIdentity save;
 
-	ssw_identity_become_owner(RelationGetForm(rel)->relowner, p->search_path, &save);
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	build(p, rel);
 	ssw_identity_restore(&save);
 }

@@ -62,22 +62,6 @@ typedef struct Explanation
 	char	   *hint;			/* a statement to paste, or null */
 } Explanation;
 
-/* Why the policy's relation must not be read in its name; null when it may. */
-static char *
-unusable_reason(const SswPolicy *p)
-{
-	Oid			owner = ssw_relation_owner(p->relid);
-
-	if (ssw_policy_is_foreign(p))
-		return pstrdup("the policy was restored from another cluster or database");
-	if (!OidIsValid(owner))
-		return psprintf("relation %s does not exist", p->relation);
-	if (owner != p->owner)
-		return psprintf("the relation's owner changed from \"%s\" to \"%s\"", p->owner_name,
-						GetUserNameFromId(owner, false));
-	return NULL;
-}
-
 /* What the brakes of the policy say, as people wrote them; never null. */
 static char *
 brake_text(const SswPolicy *p, const char *column)
@@ -373,7 +357,7 @@ explain(Explanation *e, const char *key)
 {
 	SswPolicy  *p = e->policy;
 	SswRowFacts *r = &e->row;
-	char	   *unusable = unusable_reason(p);
+	char	   *unusable = ssw_policy_unusable(p);
 
 	find_state(e);
 	if (unusable)
@@ -565,7 +549,7 @@ ssw_explain_sweep(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
 	Output		out = {.policy = p,.now = GetCurrentTimestamp()};
-	char	   *unusable = unusable_reason(p);
+	char	   *unusable = ssw_policy_unusable(p);
 	SswIdentity save;
 	Relation	rel;
 	List	   *leaves;

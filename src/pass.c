@@ -447,8 +447,10 @@ prepare(SswWork *w, MemoryContext cxt)
 		rel = try_relation_open(w->policy->relid, AccessShareLock);
 	if (rel)
 	{
-		char	   *trouble = ssw_policy_hook_trouble(w->policy);
+		char	   *trouble = ssw_policy_unusable(w->policy);
 
+		if (trouble == NULL)
+			trouble = ssw_policy_hook_trouble(w->policy);
 		if (trouble)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg_internal("%s", trouble)));

@@ -400,6 +400,26 @@ ssw_relation_owner(Oid relid)
 	return owner;
 }
 
+/*
+ * Why nothing of the policy may be run now, in its owner's name or another's;
+ * null when it may.  Its code is that of the owner who registered it, so it
+ * never runs as whoever has the relation today.
+ */
+char	   *
+ssw_policy_unusable(const SswPolicy *p)
+{
+	Oid			owner = ssw_relation_owner(p->relid);
+
+	if (ssw_policy_is_foreign(p))
+		return pstrdup("the policy was restored from another cluster or database");
+	if (!OidIsValid(owner))
+		return psprintf("relation %s does not exist", p->relation);
+	if (owner != p->owner)
+		return psprintf("the relation's owner changed from \"%s\" to \"%s\"", p->owner_name,
+						GetUserNameFromId(owner, false));
+	return NULL;
+}
+
 /* Why a hook must not be called: it is gone or somebody else's; or null. */
 static char *
 hook_trouble(const SswPolicy *p, Oid func, const char *name)

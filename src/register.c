@@ -243,12 +243,19 @@ ssw_preview(PG_FUNCTION_ARGS)
 	SswPolicy  *p;
 	Relation	rel;
 	Datum		result;
+	char	   *unusable;
 
 	ssw_args_not_null(fcinfo, 0, "policy");
 	p = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
-	rel = try_table_open(p->relid, AccessShareLock);
-	if (rel == NULL)
+	rel = ssw_policy_is_foreign(p) ? NULL : try_table_open(p->relid, AccessShareLock);
+	if (rel == NULL && !ssw_policy_is_foreign(p))
 		ssw_register_table_gone(p);
+	unusable = ssw_policy_unusable(p);
+	if (unusable)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot preview policy \"%s\": %s", p->name, unusable),
+				 errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 	ssw_clock_build(p, rel);
 	result = ssw_advice_row(fcinfo, p, ssw_advice_preview(p, rel),
 							p->paused_at ? "paused" : p->held_reason ? "held" : p->broken ? "broken" :

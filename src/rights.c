@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "miscadmin.h"
@@ -28,11 +29,20 @@ has_level(const char *marker)
 										 CStringGetTextDatum("EXECUTE")));
 }
 
+/* Whose the policy is: in another cluster its oid may be any role's. */
+static Oid
+owner_here(const SswPolicy *p)
+{
+	if (p->system_identifier == GetSystemIdentifier())
+		return p->owner;
+	return get_role_oid(p->owner_name, true);
+}
+
 /* May the current user do this to the policy? */
 bool
 ssw_rights_have(const SswPolicy *p, SswRight right)
 {
-	if (has_privs_of_role(GetUserId(), p->owner))
+	if (has_privs_of_role(GetUserId(), owner_here(p)))
 		return true;
 	switch (right)
 	{

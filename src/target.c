@@ -279,7 +279,7 @@ check_set_clause(const SswPolicy *p, Relation rel)
 {
 	SswIdentity save;
 
-	ssw_identity_become_owner(rel->rd_rel->relowner, p->search_path, &save);
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
 	ssw_expr_check_set(rel, p->set_clause);
 	ssw_identity_restore(&save);
@@ -294,7 +294,7 @@ check_statements(SswPolicy *p, Relation rel)
 
 	if (p->action == SSW_ACTION_CALL)
 		return;
-	ssw_identity_become_owner(rel->rd_rel->relowner, p->search_path, &save);
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
 	ssw_sql_begin();
 	for (int i = 0; i < p->nclocks; i++)

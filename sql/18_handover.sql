@@ -1,0 +1,68 @@
+-- A table changes hands: the code of its policy never runs as the new owner before that owner agrees.
+SET client_min_messages = warning;
+CREATE ROLE regress_giver;
+CREATE ROLE regress_taker;
+CREATE ROLE regress_warden;
+GRANT CREATE ON SCHEMA public TO regress_giver, regress_taker;
+SELECT sweeper.grant_access('regress_giver', 'user');
+SELECT sweeper.grant_access('regress_taker', 'user');
+SELECT sweeper.grant_access('regress_warden', 'admin');
+SET ROLE regress_giver;
+CREATE TABLE ran (who text);
+GRANT INSERT ON ran TO regress_taker;
+CREATE FUNCTION spy(int) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN
+    IF current_user <> 'regress_giver' THEN RAISE EXCEPTION 'spy ran as %', current_user; END IF; RETURN true; END $$;
+CREATE TABLE bait (id int PRIMARY KEY, d timestamptz);
+INSERT INTO bait VALUES (1, now() - '1 min'::interval);
+SELECT state FROM sweeper.register('bait', deadline => 'd', filter => 'spy(id)', check_every => '0');
+-- a trigger of the giver's that resumes it in a worker, whose session is a superuser's
+CREATE FUNCTION resume_bait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM sweeper.resume('bait'); RETURN OLD; END $$;
+CREATE TABLE vehicle (id int PRIMARY KEY, d timestamptz);
+INSERT INTO vehicle VALUES (1, now() - '1 min'::interval);
+CREATE TRIGGER t BEFORE DELETE ON vehicle FOR EACH ROW EXECUTE FUNCTION resume_bait();
+SELECT state FROM sweeper.register('vehicle', deadline => 'd', check_every => '0');
+RESET ROLE;
+ALTER TABLE bait OWNER TO regress_taker;
+SET ROLE regress_giver;
+SELECT sweeper.preview('bait');
+SELECT * FROM sweeper.explain_sweep('bait');
+SELECT verdict FROM sweeper.explain_row('bait', '1');
+SELECT sweeper.alter_policy('bait', filter => 'true');
+SELECT sweeper.resume('bait');
+CALL sweeper.sweep('vehicle') \gset
+SELECT count(*) FROM vehicle;
+RESET ROLE;
+-- nor is the rights of the session's user enough
+SET ROLE regress_warden;
+SELECT sweeper.resume('bait');
+SELECT sweeper.resume_all();
+RESET ROLE;
+SELECT owner_name FROM sweeper.policy WHERE policy = 'bait';
+SELECT count(*) FROM bait;
+-- the new owner agrees; then it is the new owner's affair
+SET ROLE regress_taker;
+SELECT sweeper.resume('bait');
+SELECT sweeper.preview('bait');
+RESET ROLE;
+-- a restored policy: its oids mean nothing, and neither an admin nor its role of that number may bind it to another role's table
+ALTER FUNCTION spy(int) OWNER TO regress_taker;
+CREATE OR REPLACE FUNCTION spy(int) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT true';
+UPDATE sweeper.policy SET system_identifier = 1, owner = 'regress_giver'::regrole, owner_name = 'regress_lost', relid = 'vehicle'::regclass, held_reason = 'backlog' WHERE policy = 'bait';
+SET ROLE regress_giver;
+SELECT sweeper.preview('bait');
+SELECT sweeper.unregister('bait');
+SELECT sweeper.resume('bait');
+SET ROLE regress_warden;
+SELECT sweeper.preview('bait');
+SELECT sweeper.resume('bait');
+SELECT sweeper.resume_all();
+SET ROLE regress_taker;
+SELECT sweeper.resume('bait');
+CALL sweeper.sweep('bait') \gset
+SELECT count(*) FROM bait;
+RESET ROLE;
+SELECT relid::regclass, owner_name, held_reason FROM sweeper.policy WHERE policy = 'bait';
+SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
+SELECT sweeper.revoke_access(r::regrole) FROM unnest('{regress_giver,regress_taker,regress_warden}'::text[]) AS r;
+DROP OWNED BY regress_giver, regress_taker, regress_warden CASCADE;
+DROP ROLE regress_giver, regress_taker, regress_warden;
