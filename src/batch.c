@@ -81,6 +81,20 @@ ssw_batch_disarm(void)
 }
 
 /*
+ * Somebody changes the policy or the extension, and may take as long as a user
+ * thinks: the pass ends, so that it is not tried again at once.
+ */
+static bool
+stop_pass(SswWork *w)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (w->pass->end == SSW_END_NONE || w->pass->end == SSW_END_DONE)
+		w->pass->end = SSW_END_STOPPED;
+	LWLockRelease(SswShared->lock);
+	return false;
+}
+
+/*
  * Start the transaction of a batch and take its locks.  False when the
  * extension or the policy's present version is gone; the transaction is open
  * all the same.
@@ -97,12 +111,12 @@ ssw_batch_begin(SswWork *w)
 					PGC_SUSET, PGC_S_OVERRIDE);
 	extoid = get_extension_oid(SSW_EXTENSION, true);
 	if (!OidIsValid(extoid))
-		return false;
+		return stop_pass(w);
 	LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
 	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())
-		return false;
+		return stop_pass(w);
 	if (!ssw_lock_policy_batch_conditional(w->policy->id))
-		return false;
+		return stop_pass(w);
 	return !ssw_batch_must_stop(w);
 }
 

@@ -175,7 +175,7 @@ look(SswWatch *w, TimestampTz now)
 	uint64		request;
 	bool		due;
 
-	if (w->policy == NULL || w->pass != NULL)
+	if (w->policy == NULL || w->pass != NULL || now < w->not_before)
 		return;
 	request = ssw_request_pending(w, &force);
 	if (request)
@@ -273,6 +273,8 @@ next_wakeup(TimestampTz now)
 
 		if (w->pass)
 			next = Min(next, now + USECS_PER_SEC);
+		else if (w->not_before > now)
+			next = Min(next, w->not_before);
 		else if (w->runs)
 			next = Min(next, w->next_look);
 		else if (w->brake_until != 0)

@@ -136,6 +136,9 @@ add_closed(Oid dboid, int change)
 	d = ssw_shmem_database(dboid, change > 0);
 	if (d)
 		d->closed = Max(0, d->closed + change);
+	/* an entry made for this command may be of a template that nobody enters */
+	if (d && d->closed == 0 && d->state == SSW_DB_UNKNOWN)
+		SswShared->rescan = true;
 	for (int i = 0; i < SswShared->nprocs; i++)
 		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == dboid && SswProcs[i].latch)
 			SetLatch(SswProcs[i].latch);

@@ -143,7 +143,8 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	if (pass->end == SSW_END_DONE)
 		w->earliest = pass->next_due;
 	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
-		w->next_look = now;
+		w->next_look = w->not_before = soon;	/* not at once: who changes the
+												 * policy may hold it for long */
 	else if (pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
 		w->next_look = soon;
 	else
@@ -152,7 +153,8 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 		if (pass->next_due != 0)
 			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
 	}
-	if (p->check_every_us == 0 && pass->end != SSW_END_LIMIT && pass->end != SSW_END_NONE)
+	if (p->check_every_us == 0 && pass->end != SSW_END_LIMIT && pass->end != SSW_END_NONE &&
+		!(pass->end == SSW_END_STOPPED && pass->forced))
 		w->next_look = DT_NOEND;
 }
 

@@ -19,6 +19,7 @@ typedef struct SswWatch
 	bool		plain;			/* the coordinator may probe by itself */
 
 	TimestampTz next_look;
+	TimestampTz not_before;		/* no look, not even on request, until then */
 	int			idle;			/* looks in a row that found nothing */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
 	TimestampTz full_probe_at;	/* last probe without a lower bound */
