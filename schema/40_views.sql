@@ -67,7 +67,7 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.oldest_
       CROSS JOIN LATERAL (SELECT CASE WHEN s.state IN ('paused', 'fuse', 'failing') OR (s.state = 'running' AND g.pass IS NULL)
                                       THEN 'waiting' ELSE coalesce(s.state, 'waiting') END AS told) AS t) AS b;
 COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
-COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, read-only, disabled, not running, standby.';
+COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, locked, read-only, disabled, not running, standby.';
 COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; resume() lifts them.';
 COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, keep_for and grace included; null when unknown.';
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
@@ -192,6 +192,11 @@ WHERE c.enabled AND c.launcher_pid IS NOT NULL AND p.check_every > interval '0'
   AND (s.policy_id IS NULL OR s.state = 'waiting')
   AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
       < now() - greatest(10 * p.check_every, interval '1 min')
+UNION ALL
+SELECT 'warning', p.policy, 'table locked', coalesce(s.last_look, p.registered_at), s.reason,
+       format('SELECT pid, mode FROM pg_locks WHERE relation = %L::regclass;', p.relation)
+FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
+WHERE s.state = 'locked' AND coalesce(s.last_look, p.registered_at) < now() - interval '1 min'
 UNION ALL
 SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every worker is busy with other policies.',
        format('ALTER SYSTEM SET session_sweeper.max_workers = %s; SELECT pg_reload_conf();', current_setting('session_sweeper.max_workers')::int + 1)

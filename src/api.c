@@ -304,6 +304,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("key must not be null")));
 	key = PG_GETARG_DATUM(1);
+	ssw_lock_policy_exclusive(p->id);
 	if (change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
 			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND key = $3", 1, &type, &key, " ") == 0)
 		ereport(ERROR,

@@ -62,14 +62,17 @@ ssw_batch_must_stop(SswWork *w)
 	return stop || GetCurrentTimestamp() > w->pass->soft_deadline;
 }
 
-static void
-arm_hard_limit(SswWork *w)
+/* From now on code of users and waits for locks have an end. */
+void
+ssw_batch_arm(SswWork *w)
 {
 	int64		left = w->pass->started_at + w->policy->hard_limit_us - GetCurrentTimestamp();
 	int			ms = Max(1000, left / 1000);
 
 	enable_timeout_after(STATEMENT_TIMEOUT, ms);
 	MySswProc->batch_deadline = GetCurrentTimestamp() + ms * INT64CONST(1000);
+	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
+					PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /* The batch is over, or failed. */
@@ -106,9 +109,7 @@ ssw_batch_begin(SswWork *w)
 
 	ssw_sql_start_transaction();
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
-	arm_hard_limit(w);
-	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
-					PGC_SUSET, PGC_S_OVERRIDE);
+	ssw_batch_arm(w);
 	extoid = get_extension_oid(SSW_EXTENSION, true);
 	if (!OidIsValid(extoid))
 		return stop_pass(w);
@@ -194,13 +195,16 @@ ssw_batch_save_error(SswWork *w)
 	MemoryContextSwitchTo(w->batch_cxt);
 }
 
-/* Blame the policy: the pass ends, the coordinator backs off. */
+/*
+ * Blame the policy: the pass ends, the coordinator backs off.  Not when somebody
+ * holds a table that the pass needs: then it is tried again at the next look.
+ */
 void
 ssw_batch_fail(SswWork *w, const ErrorData *e)
 {
 	w->failed = true;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->end = SSW_END_FAILED;
+	w->pass->end = e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED : SSW_END_FAILED;
 	w->pass->sqlerrcode = e->sqlerrcode;
 	strlcpy(w->pass->message, e->message ? e->message : "unknown error", SSW_MESSAGE_LEN);
 	LWLockRelease(SswShared->lock);

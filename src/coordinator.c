@@ -197,10 +197,14 @@ look(SswWatch *w, TimestampTz now)
 
 		if (error)
 		{
-			probe_failed(w, error, now);
+			if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+				ssw_watch_locked(w);
+			else
+				probe_failed(w, error, now);
 			if (request)
 				ssw_request_complete(w, request, 0, error->sqlerrcode,
 									 error->message ? error->message : "unknown error");
+			ssw_passes_publish(w);
 			return;
 		}
 		due = w->earliest != 0 && w->earliest <= now;

@@ -17,6 +17,7 @@
 #include "failure.h"
 #include "guc.h"
 #include "identity.h"
+#include "lock.h"
 #include "sql.h"
 #include "watch.h"
 
@@ -34,6 +35,18 @@ run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 	ssw_sql_exec(sql, nargs, types, values, nulls, false, 0);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
+}
+
+/*
+ * The same for a policy's row, unless somebody is changing that policy now: who
+ * does holds its lock, perhaps for long, and a coordinator that waits for one
+ * policy would keep all others waiting.  What is not written is found out again.
+ */
+static void
+run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	if (ssw_lock_policy_batch_conditional(policy_id))
+		run(sql, nargs, types, values, nulls);
 }
 
 /* Add a pass's counts to its row; status "running" leaves it open. */
@@ -94,9 +107,9 @@ ssw_ledger_failed(SswWatch *w, const SswPass *pass)
 	values[3] = TimestampTzGetDatum(retry);
 	values[4] = CStringGetTextDatum(pass->message);
 	values[5] = CStringGetTextDatum(unpack_sql_state(pass->sqlerrcode));
-	run("UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
-		" last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
-		" WHERE policy_id = $1", 6, types, values, NULL);
+	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
+			   " last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
+			   " WHERE policy_id = $1", 6, types, values, NULL);
 	w->policy->failures = failures;
 	w->policy->broken = failures >= BROKEN_AFTER;
 	w->policy->retry_at = retry;
@@ -118,10 +131,10 @@ ssw_ledger_succeeded(SswWatch *w)
 
 	values[0] = Int32GetDatum(w->policy_id);
 	values[1] = BoolGetDatum(w->backlog_done);
-	run("UPDATE sweeper.policy SET failures = 0, broken = false, retry_at = NULL, failing_since = NULL,"
-		" last_pass_at = pg_catalog.clock_timestamp(),"
-		" backlog_before = CASE WHEN $2 THEN NULL ELSE backlog_before END WHERE policy_id = $1",
-		2, types, values, NULL);
+	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = 0, broken = false, retry_at = NULL, failing_since = NULL,"
+			   " last_pass_at = pg_catalog.clock_timestamp(),"
+			   " backlog_before = CASE WHEN $2 THEN NULL ELSE backlog_before END WHERE policy_id = $1",
+			   2, types, values, NULL);
 	w->policy->failures = 0;
 	w->policy->broken = false;
 	w->policy->retry_at = 0;
@@ -146,8 +159,8 @@ ssw_ledger_fuse(SswWatch *w, const SswPass *pass)
 	values[1] = TimestampTzGetDatum(until);
 	values[2] = TimestampTzGetDatum(pass->now);
 	values[3] = CStringGetTextDatum(pass->message);
-	run("UPDATE sweeper.policy SET fuse_at = $3, fuse_until = $2, fuse_detail = $4 WHERE policy_id = $1",
-		4, types, values, NULL);
+	run_policy(p->id, "UPDATE sweeper.policy SET fuse_at = $3, fuse_until = $2, fuse_detail = $4 WHERE policy_id = $1",
+			   4, types, values, NULL);
 	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
 		" SELECT policy_id, policy, 'session_sweeper', 'fuse', pg_catalog.jsonb_build_object('detail', $4, 'until', $2)"
 		" FROM sweeper.policy WHERE policy_id = $1 AND $3 IS NOT NULL", 4, types, values, NULL);
@@ -168,8 +181,8 @@ ssw_ledger_hold(int policy_id, const char *reason)
 
 	values[0] = Int32GetDatum(policy_id);
 	values[1] = CStringGetTextDatum(reason);
-	run("UPDATE sweeper.policy SET held_reason = $2, held_at = pg_catalog.clock_timestamp()"
-		" WHERE policy_id = $1 AND held_reason IS NULL", 2, types, values, NULL);
+	run_policy(policy_id, "UPDATE sweeper.policy SET held_reason = $2, held_at = pg_catalog.clock_timestamp()"
+			   " WHERE policy_id = $1 AND held_reason IS NULL", 2, types, values, NULL);
 }
 
 /* The same objects in a cluster that pg_upgrade made: note its identity. */
@@ -182,10 +195,10 @@ ssw_ledger_restamp(const SswPolicy *p)
 	values[0] = Int32GetDatum(p->id);
 	values[1] = Int64GetDatum((int64) SswShared->system_identifier);
 	values[2] = ObjectIdGetDatum(MyDatabaseId);
-	run("UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
-		" on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name)"
-		" WHERE policy_id = $1",
-		3, types, values, NULL);
+	run_policy(p->id, "UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
+			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name)"
+			   " WHERE policy_id = $1",
+			   3, types, values, NULL);
 }
 
 /* The relation, or its owner, has another name now. */
@@ -198,7 +211,7 @@ ssw_ledger_renamed(const SswPolicy *p)
 	values[0] = Int32GetDatum(p->id);
 	values[1] = CStringGetTextDatum(p->relation);
 	values[2] = CStringGetTextDatum(p->owner_name);
-	run("UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values, NULL);
+	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values, NULL);
 }
 
 /* Write how far starts of service have judged. */
@@ -217,7 +230,7 @@ ssw_ledger_horizons(const SswPolicy *p)
 	values[0] = Int32GetDatum(p->id);
 	values[1] = PointerGetDatum(construct_array(elems, 2 * p->nhorizons, TIMESTAMPTZOID, sizeof(TimestampTz),
 												true, TYPALIGN_DOUBLE));
-	run("UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
+	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
 }
 
 /* When this database was last looked at; with write, now. */
@@ -245,6 +258,8 @@ ssw_ledger_mark(bool write)
 void
 ssw_ledger_long_gap(void)
 {
+	/* one that somebody is changing is in that person's hands */
 	run("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"
-		" WHERE held_reason IS NULL AND policy NOT LIKE 'sweeper.%'", 0, NULL, NULL, NULL);
+		" WHERE policy_id IN (SELECT policy_id FROM sweeper.policy WHERE held_reason IS NULL"
+		" AND policy NOT LIKE 'sweeper.%' FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL);
 }

@@ -33,6 +33,7 @@
 #include "collect.h"
 #include "halve.h"
 #include "identity.h"
+#include "lock.h"
 #include "pass.h"
 #include "sql.h"
 #include "stmt.h"
@@ -425,7 +426,9 @@ finish(SswWork *w)
 	if (purge || ssw_failures_pending(w->failures) > 0)
 	{
 		ssw_sql_start_transaction();
-		ssw_failures_flush(w->failures, purge);
+		/* who changes the policy now decides about its failed rows too */
+		if (ssw_lock_policy_batch_conditional(w->policy->id))
+			ssw_failures_flush(w->failures, purge);
 		ssw_sql_commit();
 	}
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -444,7 +447,10 @@ prepare(SswWork *w, MemoryContext cxt)
 	MemoryContextSwitchTo(cxt);
 	w->target.policy = w->policy = ssw_policy_load(w->pass->policy_id);
 	if (w->policy)
+	{
+		ssw_batch_arm(w);
 		rel = try_relation_open(w->policy->relid, AccessShareLock);
+	}
 	if (rel)
 	{
 		char	   *trouble = ssw_policy_unusable(w->policy);
@@ -458,6 +464,7 @@ prepare(SswWork *w, MemoryContext cxt)
 		w->failures = ssw_failures_load(w->policy);
 		relation_close(rel, NoLock);
 	}
+	ssw_batch_disarm();
 	ssw_sql_commit();
 	MemoryContextSwitchTo(cxt);
 	return rel != NULL;

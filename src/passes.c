@@ -143,8 +143,9 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	if (pass->end == SSW_END_DONE)
 		w->earliest = pass->next_due;
 	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
-		w->next_look = w->not_before = soon;	/* not at once: who changes the
-												 * policy may hold it for long */
+		w->next_look = w->not_before = soon;	/* not at once: who changes
+												 * the policy may hold it for
+												 * long */
 	else if (pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
 		w->next_look = soon;
 	else
@@ -206,6 +207,8 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_ledger_succeeded(w);
 	ssw_watch_rejudge(w, now);
 	schedule_after(w, &pass, now);
+	if (pass.end == SSW_END_LOCKED)
+		ssw_watch_locked(w);
 	if (request != 0 && pass.end != SSW_END_STOPPED)
 		ssw_request_complete_with(w, request, &pass);
 	ssw_passes_publish(w);

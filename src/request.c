@@ -51,7 +51,7 @@ ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const
 void
 ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass)
 {
-	if (pass->end == SSW_END_FAILED)
+	if (pass->end == SSW_END_FAILED || pass->end == SSW_END_LOCKED)
 		ssw_request_complete(w, request, pass->pass_id, pass->sqlerrcode, pass->message);
 	else if (pass->end == SSW_END_FUSE)
 		ssw_request_complete(w, request, pass->pass_id, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,

@@ -116,6 +116,8 @@ typedef enum SswPassEnd
 	SSW_END_LIMIT,				/* soft limit or a rate: go on at the next
 								 * look */
 	SSW_END_STOPPED,			/* paused, dropped, changed, shut down */
+	SSW_END_LOCKED,				/* a lock on a table was not to be had: try
+								 * again at the next look */
 	SSW_END_FAILED,				/* the policy as a whole failed; back off */
 	SSW_END_FUSE				/* held by the fuse */
 } SswPassEnd;

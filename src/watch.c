@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
@@ -35,6 +36,23 @@
 #define FULL_PROBE_US		(60 * USECS_PER_SEC)
 /* A probe must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000
+/* Nor must a lock on a relation, or not all of a round's together. */
+#define LOCK_PATIENCE_MS	"5"
+#define LOCKED_AGAIN_US		(1 * USECS_PER_SEC)
+
+/*
+ * Somebody may hold a table for hours, and user code in an index may hang: the
+ * coordinator waits a moment only, because all policies would wait with it.
+ */
+static int
+begin_patience(void)
+{
+	int			level = NewGUCNestLevel();
+
+	(void) set_config_option("lock_timeout", LOCK_PATIENCE_MS, PGC_SUSET, PGC_S_OVERRIDE,
+							 GUC_ACTION_SAVE, true, 0, false);
+	return level;
+}
 
 static bool
 brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
@@ -58,6 +76,13 @@ follow_rename(SswPolicy *p)
 	p->relation = relation;
 	p->owner_name = owner;
 	ssw_ledger_renamed(p);
+}
+
+/* Somebody holds a table of the policy: try again soon. */
+void
+ssw_watch_locked(SswWatch *w)
+{
+	(void) brake(w, "locked", "somebody holds a lock on its table", GetCurrentTimestamp() + LOCKED_AGAIN_US);
 }
 
 /* Is the policy still about the objects it was registered for? */
@@ -107,10 +132,12 @@ shape_brake(SswWatch *w)
 	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
+		int			level = begin_patience();
 		Relation	rel = table_open(w->policy->relid, AccessShareLock);
 
 		ssw_clock_build(w->policy, rel);
 		table_close(rel, NoLock);
+		AtEOXact_GUC(false, level);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -121,7 +148,10 @@ shape_brake(SswWatch *w)
 		e = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		brake(w, "broken", e->message, 0);
+		if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+			ssw_watch_locked(w);
+		else
+			brake(w, "broken", e->message, 0);
 		bad = true;
 	}
 	PG_END_TRY();
@@ -281,7 +311,10 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
+		int			level = begin_patience();
+
 		probe(w, now);
+		AtEOXact_GUC(false, level);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();

@@ -46,6 +46,7 @@ typedef struct SswWatch
 /* watch.c: brakes and probes; in a transaction */
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
+extern void ssw_watch_locked(SswWatch *w);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
 
 /* A policy in which nothing happens is looked at up to so many check_every apart. */
