@@ -109,6 +109,36 @@ SELECT count(*) FROM tree;
 SELECT count(*) FROM sweeper.problem WHERE policy = 'tree';
 SELECT sweeper.unregister('tree');
 DROP TABLE tree;
+-- an operator that somebody else puts in a schema of the policy's search_path is never taken for ours
+CREATE SCHEMA common;
+GRANT USAGE, CREATE ON SCHEMA common TO regress_mallory;
+SET ROLE regress_mallory;
+CREATE FUNCTION common.trap(varchar, varchar) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'the trap ran as %', current_user; END $$;
+CREATE FUNCTION common.trap(date, date) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'the trap ran as %', current_user; END $$;
+CREATE OPERATOR common.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = common.trap);
+CREATE OPERATOR common.<= (LEFTARG = date, RIGHTARG = date, FUNCTION = common.trap);
+CREATE OPERATOR common.> (LEFTARG = date, RIGHTARG = date, FUNCTION = common.trap);
+RESET ROLE;
+CREATE TABLE django (session_key varchar(40) PRIMARY KEY, d date, who varchar(10));
+CREATE INDEX ON django (d);
+INSERT INTO django SELECT i, current_date - 10 + 20 * (i % 2), 'u' || i % 3 FROM generate_series(1, 20) AS i;
+CREATE FUNCTION farewell(text[]) RETURNS void LANGUAGE sql AS $$ SELECT $$;
+SET search_path = common, pg_catalog, public;
+SELECT session_key FROM public.django WHERE session_key = '1'::varchar;
+SELECT FROM sweeper.register('public.django', deadline => 'd', group_by => 'who', on_expire => 'public.farewell(text[])', check_every => '0', fuse_fraction => 1, timezone => 'UTC');
+RESET search_path;
+SELECT verdict FROM sweeper.explain_row('django', '2');
+SELECT sweeper.expire('django', '{1}', 'by hand');
+SELECT sweeper.expire_group('django', 'u0', 'by hand');
+CALL sweeper.sweep('django', pass => NULL) \gset
+SELECT count(*) FROM django;
+SELECT detail FROM sweeper.problem WHERE policy = 'django';
+SELECT sweeper.unregister('django');
+DROP TABLE django;
+DROP FUNCTION farewell;
+DROP SCHEMA common CASCADE;
 -- no function is PUBLIC's
 SELECT p.proname FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
 WHERE p.pronamespace = 'sweeper'::regnamespace AND a.grantee = 0;

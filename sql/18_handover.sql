@@ -62,6 +62,25 @@ CALL sweeper.sweep('bait') \gset
 SELECT count(*) FROM bait;
 RESET ROLE;
 SELECT relid::regclass, owner_name, held_reason FROM sweeper.policy WHERE policy = 'bait';
+-- a renamed table keeps its policy; what a dump finds under the old name is somebody else's
+SET ROLE regress_giver;
+CREATE TABLE plain (id int PRIMARY KEY, d timestamptz);
+SELECT policy FROM sweeper.register('plain', deadline => 'd', check_every => '50 ms');
+ALTER TABLE plain RENAME TO "Renamed";
+RESET ROLE;
+DO $$ BEGIN
+    FOR i IN 1 .. 1000 LOOP
+        EXIT WHEN (SELECT relation = 'public."Renamed"' FROM sweeper.policy WHERE policy = 'plain');
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+END $$;
+SELECT relation, owner_name FROM sweeper.policy WHERE policy = 'plain';
+CREATE TABLE plain (id int PRIMARY KEY, d timestamptz);
+UPDATE sweeper.policy SET system_identifier = 1, relation = 'public.plain' WHERE policy = 'plain';
+SET ROLE regress_giver;
+SELECT sweeper.resume('plain');
+RESET ROLE;
+DROP TABLE plain;
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
 SELECT sweeper.revoke_access(r::regrole) FROM unnest('{regress_giver,regress_taker,regress_warden}'::text[]) AS r;
 DROP OWNED BY regress_giver, regress_taker, regress_warden CASCADE;
