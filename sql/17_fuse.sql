@@ -31,3 +31,35 @@ CALL sweeper.sweep('f', pass => NULL) \gset
 SELECT count(*) FROM f WHERE ended;
 SELECT sweeper.unregister('f');
 DROP TABLE f;
+-- rows that lost their deadline count like others: first the fuse, then, lifted, they go
+CREATE TABLE f (id int PRIMARY KEY, d timestamptz, wide text);
+INSERT INTO f SELECT i, now() + interval '1 h', repeat('x', 500) FROM generate_series(1, 1000) AS i;
+SELECT policy FROM sweeper.register('f', deadline => 'd', on_null => 'expire', check_every => '0');
+CALL sweeper.sweep('f', pass => NULL) \gset
+UPDATE f SET d = NULL WHERE id <= 700;
+CALL sweeper.sweep('f') \gset
+SELECT count(*) FROM f;
+SELECT sweeper.resume('f');
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f;
+UPDATE f SET d = NULL WHERE id <= 900;
+CALL sweeper.sweep('f') \gset
+SELECT count(*) FROM f;
+SELECT sweeper.unregister('f');
+-- those that had none at registration are its backlog
+UPDATE f SET d = NULL WHERE id <= 850;
+SELECT policy, dead_estimate FROM sweeper.register('f', deadline => 'd', on_null => 'expire', check_every => '0');
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f;
+-- a table that was never analysed is estimated far too small
+TRUNCATE f;
+ALTER TABLE f SET (autovacuum_enabled = off);
+SELECT sweeper.unregister('f');
+INSERT INTO f SELECT i, now() + interval '1 h' FROM generate_series(1, 20000) AS i;
+ALTER TABLE f ADD c1 text, ADD c2 text, ADD c3 text, ADD c4 text, ADD c5 text, ADD c6 text, ADD c7 text, ADD c8 text;
+SELECT policy FROM sweeper.register('f', deadline => 'd', check_every => '0');
+UPDATE f SET d = now() WHERE id <= 15000;
+CALL sweeper.sweep('f') \gset
+SELECT count(*) FROM f;
+SELECT sweeper.unregister('f');
+DROP TABLE f;

@@ -2,9 +2,9 @@
  * fuse.c
  *		The brake that stops a pass which would remove implausibly much.
  *
- * Runs in the worker that collects first in a pass, in its transaction.  Cheap
- * when little is dead: it counts no further than it must.  Shares the verdict
- * through the pass; the coordinator writes it to the policy's row.  A crash
+ * Runs in the worker that collects first in a pass, in its transaction.  Counts
+ * the dead, and the alive only until there are enough of them: cheap when little
+ * is dead.  Shares the verdict through the pass; the coordinator writes it to the policy's row.  A crash
  * leaves nothing behind.
  */
 #include "postgres.h"
@@ -16,7 +16,6 @@
 #include "common/hashfn.h"
 #include "executor/tuptable.h"
 #include "mb/pg_wchar.h"
-#include "optimizer/plancat.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -28,26 +27,6 @@
 #include "pass.h"
 #include "sql.h"
 #include "stmt.h"
-
-static double
-estimated_rows(List *leaves)
-{
-	double		total = 0;
-	ListCell   *lc;
-
-	foreach(lc, leaves)
-	{
-		Relation	rel = table_open(lfirst_oid(lc), AccessShareLock);
-		BlockNumber pages;
-		double		tuples,
-					allvisible;
-
-		estimate_rel_size(rel, NULL, &pages, &tuples, &allvisible);
-		total += tuples;
-		table_close(rel, NoLock);
-	}
-	return total;
-}
 
 /* Parameters of statements on a leaf: cutoff, service, exempt, group names, limit. */
 typedef struct Params
@@ -74,24 +53,40 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 	};
 }
 
-/* FROM and WHERE of the rows of a leaf and clock that would go; null: none can. */
+/*
+ * Rows without a deadline have no time either: they do not count before the
+ * first whole pass after registration, or after a fuse.
+ */
+static bool
+nulls_count(SswWork *w)
+{
+	const SswPolicy *p = w->policy;
+
+	return p->null_predicate && p->on_null == SSW_NULL_EXPIRE && w->pass->backlog_before == 0 &&
+		(p->fuse_at == 0 || p->last_pass_at > p->fuse_at);
+}
+
+/* FROM and WHERE of the rows of a leaf and phase that would go; null: none count. */
 static char *
 dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 {
 	const SswClock *c = ssw_stmt_clock(w->policy, phase);
-	TimestampTz cutoff = w->pass->clock_cutoff[phase - SSW_PHASE_CLOCK_1];
+	TimestampTz cutoff = c ? w->pass->clock_cutoff[phase - SSW_PHASE_CLOCK_1] : w->pass->now;
+	TimestampTz exempt = c ? w->pass->fuse_exempt : 0;
 	char	   *sql;
 
-	if (TIMESTAMP_IS_NOBEGIN(cutoff) || (w->pass->fuse_exempt != 0 && cutoff <= w->pass->fuse_exempt))
+	if (c == NULL && (phase != SSW_PHASE_NULLS || !nulls_count(w)))
+		return NULL;
+	if (TIMESTAMP_IS_NOBEGIN(cutoff) || (exempt != 0 && cutoff <= exempt))
 		return NULL;
 	init_params(w, cutoff, x);
-	x->types[2] = c->sort_type;
 	sql = psprintf("FROM ONLY %s AS t WHERE %s", ssw_stmt_relation(leaf), ssw_stmt_dead(w->policy, phase));
-	if (w->pass->fuse_exempt != 0)
+	if (exempt != 0)
 	{
-		Datum		exempt = TimestampTzGetDatum(w->pass->fuse_exempt);
+		Datum		value = TimestampTzGetDatum(exempt);
 
-		ssw_sql_exec(psprintf("SELECT (%s)", c->bound), 1, x->types, &exempt, NULL, true, 1);
+		x->types[2] = c->sort_type;
+		ssw_sql_exec(psprintf("SELECT (%s)", c->bound), 1, x->types, &value, NULL, true, 1);
 		x->values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2]);
 		sql = psprintf("%s AND %s " SSW_OP(">") " $3", sql, c->sort);
 	}
@@ -112,6 +107,8 @@ alive_rows(SswWork *w, Oid leaf, Params *x)
 		if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[i]))
 			appendStringInfo(&sql, " AND (%s) IS NOT TRUE",
 							 ssw_stmt_dead(w->policy, SSW_PHASE_CLOCK_1 + i));
+	if (w->policy->on_null == SSW_NULL_EXPIRE)
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(w->policy, SSW_PHASE_NULLS));
 	return sql.data;
 }
 
@@ -254,9 +251,9 @@ find_group(SswWork *w, List *leaves)
 
 	init_groups(&r, p);
 	foreach(lc, leaves)
-		for (int i = 0; i < p->nclocks; i++)
+		for (SswPhase phase = SSW_PHASE_CLOCK_1; phase < SSW_PHASE_END; phase++)
 	{
-		char	   *rows = dead_rows(w, lfirst_oid(lc), SSW_PHASE_CLOCK_1 + i, &x);
+		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
 
 		if (rows)
 			read_groups(p, rows, &x, &r);
@@ -294,7 +291,6 @@ static char *
 find_trouble(SswWork *w, List *leaves)
 {
 	SswPolicy  *p = w->policy;
-	int64		limit = Max((int64) p->fuse_min, (int64) (estimated_rows(leaves) * p->fuse_fraction)) + 1;
 	int64		dead = 0;
 	int64		alive = 0;
 	int64		enough;
@@ -302,12 +298,12 @@ find_trouble(SswWork *w, List *leaves)
 	ListCell   *lc;
 
 	foreach(lc, leaves)
-		for (int i = 0; i < p->nclocks && dead < limit; i++)
+		for (SswPhase phase = SSW_PHASE_CLOCK_1; phase < SSW_PHASE_END; phase++)
 	{
-		char	   *rows = dead_rows(w, lfirst_oid(lc), SSW_PHASE_CLOCK_1 + i, &x);
+		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
 
 		if (rows)
-			dead += count(rows, &x, limit - dead);
+			dead += count(rows, &x, PG_INT64_MAX);
 	}
 	if (dead < p->fuse_min || dead == 0)
 		return NULL;
@@ -320,7 +316,7 @@ find_trouble(SswWork *w, List *leaves)
 		alive += count(rows, &x, enough - alive);
 	}
 	if (alive < enough)
-		return psprintf("the pass would expire " INT64_FORMAT " or more rows and leave " INT64_FORMAT " alive",
+		return psprintf("the pass would expire " INT64_FORMAT " rows and leave " INT64_FORMAT " alive",
 						dead, alive);
 	return p->group_text ? find_group(w, leaves) : NULL;
 }
