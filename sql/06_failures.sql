@@ -47,5 +47,58 @@ CALL sweeper.sweep('flaky') \gset
 SELECT id FROM f;
 SELECT key, class FROM sweeper.failed_row ORDER BY key;
 SELECT sweeper.unregister('flaky');
+-- bad rows at the head hold up no other, whatever their error says and whether rows go one by one or together
+CREATE TABLE g (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON g (d);
+CREATE FUNCTION refuse_first() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.id <= 30 THEN
+        RAISE EXCEPTION 'row % will not go', OLD.id USING ERRCODE = current_setting('regress.code');
+    END IF;
+    RETURN OLD; END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON g FOR EACH ROW EXECUTE FUNCTION refuse_first();
+CREATE TRIGGER refuse_late AFTER DELETE ON g FOR EACH ROW EXECUTE FUNCTION refuse_first();
+SELECT FROM sweeper.register('g', deadline => 'd', check_every => '0', start => 'now', max_retries => 0, fuse_fraction => 1);
+CREATE PROCEDURE bad_head(code text, batch int) LANGUAGE plpgsql AS $$ BEGIN
+    TRUNCATE g;
+    INSERT INTO g SELECT i, now() - '1 h'::interval + i * '1 s'::interval FROM generate_series(1, 1000) AS i;
+    EXECUTE format('ALTER FUNCTION refuse_first() SET regress.code = %L', code);
+    PERFORM sweeper.resume('g'), sweeper.alter_policy('g', batch_size => batch);
+END $$;
+CALL bad_head('P0001', 500);
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT count(*), max(id), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+DROP TRIGGER refuse ON g;
+CALL bad_head('42501', 500);
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT count(*), max(id), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+CALL bad_head('42P01', 1);
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT count(*), max(id), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+-- when all fail, it is the policy, even with few rows
+CALL bad_head('42501', 500);
+ALTER TABLE g DISABLE TRIGGER USER;
+DELETE FROM g WHERE id > 3;
+ALTER TABLE g ENABLE TRIGGER USER;
+CALL sweeper.sweep('g') \gset
+SELECT count(*), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+SELECT sweeper.unregister('g');
+-- the same for rows that must be asked about
+CREATE FUNCTION g_lives(key text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+    IF key::int <= 2 THEN RAISE EXCEPTION 'may not ask about %', key USING ERRCODE = '42501'; END IF; RETURN false; END $$;
+DROP TRIGGER refuse_late ON g;
+INSERT INTO g SELECT i, now() - '1 min'::interval FROM generate_series(4, 20) AS i;
+SELECT FROM sweeper.register('g', deadline => 'd', is_alive => 'g_lives(text)', ttl => '1 h', check_every => '0', start => 'now', fuse_fraction => 1);
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT id, (SELECT message FROM sweeper.failed_row WHERE key = id::text) FROM g ORDER BY id;
+SELECT sweeper.resume('g');
+\set VERBOSITY terse
+CALL sweeper.sweep('g') \gset
+\set VERBOSITY default
+SELECT count(*), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+SELECT sweeper.unregister('g');
+DROP FUNCTION g_lives;
+DROP TABLE g;
+DROP PROCEDURE bad_head;
+DROP FUNCTION refuse_first;
 DROP TABLE f;
 DROP FUNCTION refuse, refuse_all;

@@ -180,6 +180,8 @@ ssw_batch_count(SswWork *w, uint64 rows, SswSink *sink, int64 elapsed_us, int n)
 	LWLockRelease(SswShared->lock);
 	MySswProc->rows += rows;
 	w->succeeded += rows;
+	if (rows > 0)
+		w->streak = 0;
 }
 
 /* Roll back after an error, and keep it in w->error. */

@@ -19,6 +19,10 @@ typedef struct SswWork
 	SswFailures *failures;
 	MemoryContext batch_cxt;	/* reset before each transaction */
 	uint64		succeeded;		/* rows, by this worker in this pass */
+	int			streak;			/* rows that failed alike since the last
+								 * success */
+	int			streak_code;	/* their SQLSTATE */
+	bool		answered;		/* is_alive has given an answer */
 	bool		failed;			/* the policy as a whole; leave the pass */
 	ErrorData  *error;			/* of the last failed transaction */
 } SswWork;

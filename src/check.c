@@ -28,6 +28,9 @@
 /* After so long the verdicts are acted on, and the batch ends. */
 #define TURN_US		(200 * 1000)
 
+/* So many without an answer, for want of a right or an object, are enough. */
+#define MANY_UNKNOWN	100
+
 typedef enum Verdict
 {
 	VERDICT_GONE,				/* the row is no longer dead, or not there */
@@ -139,9 +142,12 @@ ask_safely(SswWork *w, const ItemPointerData *tid)
 	PG_TRY();
 	{
 		verdict = ask(w, tid);
+		w->answered |= verdict == VERDICT_ALIVE || verdict == VERDICT_DEAD;
 	}
 	PG_CATCH();
 	{
+		SswFailureClass class;
+
 		MemoryContextSwitchTo(w->batch_cxt);
 		w->error = CopyErrorData();
 		FlushErrorState();
@@ -149,7 +155,9 @@ ask_safely(SswWork *w, const ItemPointerData *tid)
 		ssw_sql_abort();
 		ssw_batch_reset_session();
 		MemoryContextSwitchTo(w->batch_cxt);
-		if (ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_POLICY)
+		class = ssw_failure_classify(w->error->sqlerrcode);
+		if (class == SSW_FAIL_POLICY ||
+			(class == SSW_FAIL_DEFINITION && !w->answered && ssw_failures_pending(w->failures) >= MANY_UNKNOWN))
 			ssw_batch_fail(w, w->error);
 		message = NULL;
 	}

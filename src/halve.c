@@ -106,11 +106,14 @@ skip_locked(SswWork *w)
 static SswFailureClass
 learn(SswWork *w, int n)
 {
-	SswFailureClass class = ssw_failure_classify(w->error->sqlerrcode);
+	ErrorData  *error = w->error;
+	SswFailureClass class = ssw_failure_classify(error->sqlerrcode);
 
+	if (class == SSW_FAIL_DEFINITION)
+		class = w->succeeded > 0 || ssw_single_witnesses(w) ? SSW_FAIL_ROW : SSW_FAIL_POLICY;
 	if (class == SSW_FAIL_POLICY)
-		ssw_batch_fail(w, w->error);
-	if (w->error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ssw_batch_fail(w, error);
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 		shrink(w, n);
 	return class;
 }

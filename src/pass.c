@@ -35,6 +35,7 @@
 #include "identity.h"
 #include "lock.h"
 #include "pass.h"
+#include "single.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -410,6 +411,26 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	return chunk.n != 0 || (checks && checks_left(w->pass));
 }
 
+/*
+ * Rows that is_alive must be asked about cannot be witnesses: at the end of the
+ * pass, was there none that went well?
+ */
+static void
+blame_policy(SswWork *w)
+{
+	SswFailureClass class = ssw_failure_classify(ssw_failures_same_code(w->failures));
+	bool		none;
+
+	if (!OidIsValid(w->policy->is_alive) || ssw_failures_pending(w->failures) == 0 || w->failed || w->error == NULL)
+		return;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	none = w->pass->end == SSW_END_DONE && w->pass->expired + w->pass->refreshed == 0;
+	LWLockRelease(SswShared->lock);
+	if (none && ((class == SSW_FAIL_DEFINITION && (!w->answered || w->streak > 0)) ||
+				 (class == SSW_FAIL_ROW && w->streak >= SSW_DOUBT)))
+		ssw_batch_fail(w, w->error);
+}
+
 /* Write what is known of failures, and what the next look should know. */
 static void
 finish(SswWork *w)
@@ -417,6 +438,7 @@ finish(SswWork *w)
 	bool		purge;
 	TimestampTz next;
 
+	blame_policy(w);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	purge = w->pass->end == SSW_END_DONE && w->pass->max_workers_seen == 1 &&
 		w->pass->unfinished == 0 && ssw_failures_count(w->failures) > 0;

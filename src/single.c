@@ -4,7 +4,8 @@
  *
  * Runs in a worker.  A batch that failed down to a few rows is run with a
  * subtransaction for each; what fails is remembered and written after the pass
- * (failure.c).  Ten failures alike and no success blame the policy instead.
+ * (failure.c).  After many failures alike and no success, other dead rows are
+ * tried as witnesses: when one goes, the rows are at fault, else the policy is.
  *
  * Shares counts of the pass under SswShared->lock.  A crash leaves nothing.
  */
@@ -23,8 +24,12 @@
 #include "sql.h"
 #include "stmt.h"
 
-/* Rows that must fail alike, with none succeeding, to blame the policy. */
-#define SAME_FAILURES	10
+/* Instead of SSW_DOUBT when rows have gone in this pass, or cannot be witnesses. */
+#define DOUBT_LATER		1000
+
+/* Witnesses from the latest deadlines, and from pages at random. */
+#define WITNESSES		10
+#define WITNESS_PAGES	200
 
 /* Run a statement on rows given by their tids; see SPI_tuptable. */
 static void
@@ -133,6 +138,8 @@ class_name(int code)
 static void
 record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
 {
+	w->streak = e->sqlerrcode == w->streak_code ? w->streak + 1 : 1;
+	w->streak_code = e->sqlerrcode;
 	lookup_rows(w, ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, false),
 				ssw_action_tid_array(tid, 1));
 	record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, e->message ? e->message : "");
@@ -172,20 +179,26 @@ run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int
 	return error;
 }
 
-/* Do ten failures alike, and no success, say that the policy is at fault? */
+/* Are there so many failures alike that the policy may be at fault? */
 static bool
-all_fail(SswWork *w, uint64 rows)
+doubtful(SswWork *w)
 {
-	return w->succeeded + rows == 0 && ssw_failures_pending(w->failures) >= SAME_FAILURES &&
-		ssw_failures_same_code(w->failures) != 0 &&
-		ssw_failure_classify(ssw_failures_same_code(w->failures)) == SSW_FAIL_ROW;
+	SswFailureClass class = ssw_failure_classify(w->streak_code);
+	bool		early = w->succeeded == 0 && !OidIsValid(w->policy->is_alive);
+
+	return (class == SSW_FAIL_ROW || class == SSW_FAIL_DEFINITION) &&
+		w->streak >= (early ? SSW_DOUBT : DOUBT_LATER);
 }
 
-/* A few rows in one transaction, each in a subtransaction of its own. */
-void
-ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
+/*
+ * A few rows in one transaction, each in a subtransaction of its own.  Returns
+ * how many were tried: not all when they leave *doubt, the error of the last.
+ */
+static int
+run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 {
 	TimestampTz start = GetCurrentTimestamp();
+	volatile int tried = 0;
 
 	MemoryContextSwitchTo(w->batch_cxt);
 	PG_TRY();
@@ -198,7 +211,7 @@ ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
 		if (ssw_batch_begin(w))
 		{
 			SswIdentity save;
-			ErrorData  *blame = NULL;
+			ErrorData  *e = NULL;
 
 			MemoryContextSwitchTo(w->batch_cxt);
 			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
@@ -207,29 +220,25 @@ ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
 			ssw_sql_begin();
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_action_constraints_immediate();
-			for (int i = 0; i < n && blame == NULL; i++)
+			while (tried < n && !(doubt && *doubt))
 			{
-				ErrorData  *e = run_one(w, &tids[i], sink, &rows, &missing);
-
+				e = run_one(w, &tids[tried++], sink, &rows, &missing);
 				if (e == NULL)
 					continue;
 				failed++;
 				if (ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_POLICY)
-					blame = e;
-				else
-				{
-					record_failure(w, &tids[i], e);
-					if (all_fail(w, rows))
-						blame = e;
-				}
+					break;
+				record_failure(w, &tids[tried - 1], e);
+				if (doubt && rows == 0 && doubtful(w))
+					*doubt = e;
 			}
 			ssw_action_constraints_immediate();
 			ssw_sql_end();
 			ssw_identity_restore(&save);
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_audit_end(sink);
-			if (blame)
-				ssw_batch_fail(w, blame);
+			if (e && ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_POLICY)
+				ssw_batch_fail(w, e);
 		}
 		ssw_batch_disarm();
 		ssw_sql_commit();
@@ -250,6 +259,114 @@ ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
 		ssw_batch_fail(w, w->error);
 	}
 	PG_END_TRY();
+	return tried;
+}
+
+/* Dead rows other than known failures: the latest, or some from anywhere. */
+static int
+find_witnesses(SswWork *w, bool latest, ItemPointerData *tids)
+{
+	SswIdentity save;
+	int			n = 0;
+
+	ssw_sql_start_transaction();
+	ssw_batch_arm(w);
+	MemoryContextSwitchTo(w->batch_cxt);
+	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+	ssw_sql_begin();
+	lookup_rows(w, ssw_stmt_witnesses(w->policy, w->target.leaf, w->target.phase,
+									  latest ? 0 : WITNESS_PAGES), (Datum) 0);
+	for (uint64 i = 0; i < SPI_processed && n < WITNESSES; i++)
+	{
+		bool		nokey,
+					nodue,
+					isnull;
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull));
+		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
+		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
+
+		if (nokey || !ssw_failures_excluded(w->failures, TextDatumGetCString(key),
+											nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp()))
+			tids[n++] = *tid;
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	ssw_batch_disarm();
+	ssw_sql_commit();
+	MemoryContextSwitchTo(w->batch_cxt);
+	return n;
+}
+
+/*
+ * Does any other dead row go?  Rows that were not asked about cannot tell.  The
+ * oldest alone would not do: whoever may insert rows may insert old ones.
+ */
+bool
+ssw_single_witnesses(SswWork *w)
+{
+	const SswRange *range = w->target.range;
+	uint64		before = w->succeeded;
+	ItemPointerData tids[WITNESSES];
+
+	if (OidIsValid(w->policy->is_alive))
+		return false;
+	w->target.range = NULL;
+	PG_TRY();
+	{
+		for (int latest = 1; latest >= 0 && w->succeeded == before && !ssw_batch_must_stop(w); latest--)
+		{
+			int			n = find_witnesses(w, latest, tids);
+
+			if (n > 0)
+				run_singly(w, tids, n, NULL);
+		}
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+	}
+	PG_END_TRY();
+	w->target.range = range;
+	return w->succeeded > before;
+}
+
+/* So many rows failed alike: whose fault is it? */
+static void
+settle(SswWork *w, const ErrorData *e)
+{
+	uint64		before = w->succeeded;
+
+	if (ssw_single_witnesses(w) || ssw_batch_must_stop(w))
+		return;
+	if (before == 0)
+		ssw_batch_fail(w, e);
+	else
+	{
+		/* it went well at first: see how the next pass fares */
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		w->pass->end = SSW_END_LIMIT;
+		LWLockRelease(SswShared->lock);
+	}
+}
+
+/* A few rows, each in a subtransaction. */
+void
+ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
+{
+	while (n > 0 && !ssw_batch_must_stop(w))
+	{
+		ErrorData  *doubt = NULL;
+		int			tried = run_singly(w, tids, n, &doubt);
+
+		if (tried == 0)
+			return;
+		if (doubt)
+			settle(w, doubt);
+		tids += tried;
+		n -= tried;
+	}
 }
 
 /* A row that failed in a transaction of its own. */
@@ -280,6 +397,6 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->failed++;
 	LWLockRelease(SswShared->lock);
-	if (all_fail(w, 0))
-		ssw_batch_fail(w, error);
+	if (doubtful(w))
+		settle(w, error);
 }

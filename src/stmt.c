@@ -8,10 +8,13 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 
 #include "key.h"
 #include "stmt.h"
@@ -321,6 +324,32 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock)
 		return locked_rows(p, leaf, phase, columns, true);
 	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s",
 					columns, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+}
+
+/*
+ * Dead rows that were not tried: those with the latest deadlines, or, with
+ * pages > 0, those of so many pages at random.
+ */
+char	   *
+ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	char	   *from = ssw_stmt_relation(leaf);
+	char	   *order = psprintf(" ORDER BY %s DESC", c ? c->sort : "t.ctid");
+
+	if (pages > 0)
+	{
+		Relation	rel = table_open(leaf, NoLock);
+
+		from = psprintf("%s AS t TABLESAMPLE pg_catalog.system (%f)", from,
+						Min(100.0, 100.0 * pages / Max(1, RelationGetNumberOfBlocks(rel))));
+		table_close(rel, NoLock);
+		order = "";
+	}
+	else
+		from = psprintf("%s AS t", from);
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s WHERE %s%s LIMIT 100", p->key_text,
+					c ? c->due : "NULL::pg_catalog.timestamptz", from, ssw_stmt_dead(p, phase), order);
 }
 
 /* Ask is_alive for the rows $3: ctid and answer. */
