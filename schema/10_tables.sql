@@ -154,12 +154,15 @@ CREATE TABLE sweeper.failed_row (
     PRIMARY KEY (policy_id, key)
 );
 
--- When this database was last looked at; written at most once an hour.
+-- When this database was last looked at, written at most once an hour; and in which clusters. pg_upgrade takes it along, a dump
+-- does not: that is how they are told apart.
 CREATE TABLE sweeper.service_mark (
     only_row    boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    looked_at   timestamptz NOT NULL
+    looked_at   timestamptz NOT NULL,
+    clusters    bigint[] NOT NULL
 );
-INSERT INTO sweeper.service_mark (looked_at) VALUES (pg_catalog.clock_timestamp());
+INSERT INTO sweeper.service_mark (looked_at, clusters)
+SELECT pg_catalog.clock_timestamp(), ARRAY[system_identifier] FROM pg_catalog.pg_control_system();
 
 SELECT pg_catalog.pg_extension_config_dump('sweeper.policy_policy_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.policy_change', '');

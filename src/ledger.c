@@ -199,6 +199,8 @@ ssw_ledger_restamp(const SswPolicy *p)
 			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name)"
 			   " WHERE policy_id = $1",
 			   3, types, values, NULL);
+	run("UPDATE sweeper.service_mark SET clusters = clusters || $1 WHERE NOT $1 = ANY (clusters)",
+		1, &types[1], &values[1], NULL);
 }
 
 /* The relation, or its owner, has another name now. */
@@ -233,6 +235,23 @@ ssw_ledger_horizons(const SswPolicy *p)
 	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
 }
 
+/* Has this database, with its files and oids, been in that cluster? */
+bool
+ssw_ledger_was_in(uint64 system_identifier)
+{
+	Oid			type = INT8OID;
+	Datum		value = Int64GetDatum((int64) system_identifier);
+	SswIdentity save;
+	bool		was;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	was = ssw_sql_exec("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true, 1) > 0;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return was;
+}
+
 /* When this database was last looked at; with write, now. */
 TimestampTz
 ssw_ledger_mark(bool write)
@@ -246,8 +265,7 @@ ssw_ledger_mark(bool write)
 	if (ssw_sql_exec("SELECT looked_at FROM sweeper.service_mark", 0, NULL, NULL, NULL, true, 1) > 0)
 		at = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	if (write)
-		ssw_sql_exec("INSERT INTO sweeper.service_mark (looked_at) VALUES (pg_catalog.clock_timestamp())"
-					 " ON CONFLICT (only_row) DO UPDATE SET looked_at = excluded.looked_at",
+		ssw_sql_exec("UPDATE sweeper.service_mark SET looked_at = pg_catalog.clock_timestamp()",
 					 0, NULL, NULL, NULL, false, 0);
 	ssw_sql_end();
 	ssw_identity_restore(&save);

@@ -98,7 +98,7 @@ identity_brake(SswWatch *w)
 		if (OidIsValid(owner) && owner == p->owner &&
 			strcmp(ssw_stmt_relation(p->relid), p->relation) == 0 &&
 			p->system_identifier != SswShared->system_identifier &&
-			p->database == MyDatabaseId)
+			p->database == MyDatabaseId && ssw_ledger_was_in(p->system_identifier))
 		{
 			ssw_ledger_restamp(p);
 			return brake(w, "waiting", "moved by pg_upgrade", GetCurrentTimestamp());

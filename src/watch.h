@@ -78,6 +78,7 @@ extern void ssw_ledger_succeeded(SswWatch *w);
 extern void ssw_ledger_fuse(SswWatch *w, const SswPass *pass);
 extern void ssw_ledger_hold(int policy_id, const char *reason);
 extern void ssw_ledger_restamp(const SswPolicy *p);
+extern bool ssw_ledger_was_in(uint64 system_identifier);
 extern void ssw_ledger_renamed(const SswPolicy *p);
 extern void ssw_ledger_horizons(const SswPolicy *p);
 extern TimestampTz ssw_ledger_mark(bool write);
