@@ -28,6 +28,7 @@
 #include "utils/timestamp.h"
 
 #include "bgw.h"
+#include "grace.h"
 #include "guc.h"
 #include "identity.h"
 #include "sql.h"
@@ -428,8 +429,8 @@ note_grace(TimestampTz now)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		if (w->policy)
-			ssw_grace_note(w->policy, now);
+		if (w->policy && ssw_grace_note(w->policy, now))
+			ssw_ledger_horizons(w->policy);
 	}
 }
 

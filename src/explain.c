@@ -33,6 +33,7 @@
 #include "utils/timestamp.h"
 
 #include "action.h"
+#include "grace.h"
 #include "guc.h"
 #include "identity.h"
 #include "pass.h"
@@ -214,7 +215,7 @@ in_grace(Explanation *e)
 	ssw_grace_cutoffs(p, e->now, cutoffs);
 	for (int i = 0; i < p->nclocks; i++)
 		if (e->row.has_due[i] && !TIMESTAMP_IS_NOBEGIN(cutoffs[i]) && e->row.due[i] <= cutoffs[i] &&
-			(i > 0 || !e->row.has_grace_end || e->row.grace_end <= cutoffs[i]))
+			(i > 0 || !e->row.in_grace))
 			return false;
 	return true;
 }
@@ -569,6 +570,8 @@ ssw_explain_sweep(PG_FUNCTION_ARGS)
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	rel = relation_open(p->relid, AccessShareLock);
 	ssw_clock_build(p, rel);
+	if (ssw_shmem_available())
+		ssw_grace_rows(p);
 	leaves = find_all_inheritors(p->relid, AccessShareLock, NULL);
 	ssw_sql_begin();
 	foreach(lc, leaves)

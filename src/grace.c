@@ -2,90 +2,105 @@
  * grace.c
  *		Time credited after an outage, to policies whose rows live by activity.
  *
- * Notes are written by the coordinator; cutoffs are computed there and where a
- * row is explained.  After a clean stop the credit is the down time; after a
- * crash or promotion nothing dies before one time to live has passed since the
- * start of service.
+ * Cutoffs are computed by the coordinator, by workers for rows with a time to
+ * live of their own, and where a row is explained.  After a clean stop the credit
+ * is the down time; after a crash or promotion nothing dies before one time to
+ * live has passed since the start of service.
  *
  * So that crashes in quick succession do not keep the dead for ever, each start
- * of service notes in the policy's row how far it has judged: pairs of its time
- * and the latest deadline that it saw pass.  A row whose deadline passed under a
- * start since which there was service for a time to live has had its grace.
- * Outages do not count as service: the next start adds the time since the last
- * note to the time of every start before.  Notes come ever more rarely, and a
- * crash loses at most a fifth of the service before it.  When a grace is over its
- * pairs are removed; as long as there are some, even a clean stop was no end of
- * it.
+ * of service after a crash notes in the policy's row how far it has judged: pairs
+ * of its time and the latest deadline that it saw pass.  A row whose deadline
+ * passed under a start since which there was service for a time to live has had
+ * its grace.  A clean stop does not end a service: the last pair goes on.  Outages
+ * do not count as service: the next start adds the time since the last note to
+ * the time of every start before.  Notes come ever more rarely, and a crash loses
+ * at most a fifth of the service before it.  When a grace is over its pairs are
+ * removed; where each row has its own time to live it never is, and the pairs are
+ * thinned out, the older the more.
  *
- * Rows with a time to live of their own have the start of service only.
+ * The coordinator alone notes.  A crash leaves the last note.
  */
 #include "postgres.h"
 
+#include "lib/stringinfo.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "watch.h"
+#include "grace.h"
+#include "shmem.h"
 
-/* Starts of service closer than this part of a time to live share a pair. */
-#define PAIRS_IN_TTL	8
-
-static int64
-grace_us(const SswPolicy *p)
+/* Does grace cover this clock at all? */
+static bool
+covers(const SswPolicy *p, const SswClock *c)
 {
-	return p->clock[0].row_ttl ? 0 : p->clock[0].ttl_us;
+	return c->activity || (OidIsValid(p->is_alive) && !c->absolute);
 }
 
-/* When this policy's last note was written; there is one. */
-static TimestampTz
-noted_at(const SswPolicy *p)
+/* How long a row of the clock lives; 0 where each row has its own. */
+static int64
+ttl_us(const SswPolicy *p, const SswClock *c)
 {
-	return p->horizon[p->nhorizons - 1].deadline + p->keep_for_us;
+	return c->row_ttl ? 0 : c->activity ? c->ttl_us : p->ttl_us;
+}
+
+/* How long the server was down before a clean start. */
+static int64
+down_us(void)
+{
+	return SswShared->clean_start ? Max(0, SswShared->service_start - SswShared->down_since) : 0;
 }
 
 /* Has this start of service written a note? */
 static bool
 has_noted(const SswPolicy *p)
 {
-	return p->nhorizons > 0 && p->horizon[p->nhorizons - 1].service == SswShared->service_start;
+	return p->nhorizons > 0 && p->noted_at >= SswShared->service_start;
 }
 
 /* What the stored starts lack: the outage before this one. */
 static int64
 outage_us(const SswPolicy *p)
 {
-	return p->nhorizons == 0 || has_noted(p) ? 0 : Max(0, SswShared->service_start - noted_at(p));
+	TimestampTz served = p->noted_at;
+
+	if (p->nhorizons == 0 || has_noted(p))
+		return 0;
+	if (SswShared->clean_start)
+		served = Max(served, SswShared->down_since);
+	return Max(0, SswShared->service_start - served);
 }
 
-/* The latest deadline that was judged under a start one time to live ago, or 0. */
+/* When a stored start was, later by the outages since. */
 static TimestampTz
-past_grace(const SswPolicy *p, TimestampTz now)
+start_of(const SswPolicy *p, int i)
 {
-	TimestampTz result = 0;
-
-	for (int i = 0; i < p->nhorizons; i++)
-		if (now - p->horizon[i].service - outage_us(p) >= grace_us(p) + p->keep_for_us)
-			result = p->horizon[i].deadline;
-	return result;
+	return p->horizon[i].service + outage_us(p);
 }
 
 /* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */
 static TimestampTz
 grace_cutoff(const SswPolicy *p, const SswClock *c, TimestampTz now)
 {
-	TimestampTz service = SswShared->service_start;
-	int64		ttl = c->row_ttl ? 0 : c->ttl_us;
 	TimestampTz cutoff = now - p->keep_for_us;
-	TimestampTz past;
+	TimestampTz past = DT_NOBEGIN;
+	int64		ttl = ttl_us(p, c);
 
-	if (now - service >= ttl + p->keep_for_us)
+	if (cutoff - SswShared->service_start >= ttl)
 		return cutoff;
 	if (SswShared->clean_start && p->nhorizons == 0)
-		return cutoff - Max(0, service - SswShared->down_since);
-	past = past_grace(p, now);
-	return past != 0 ? Min(cutoff, past) : DT_NOBEGIN;
+		return cutoff - down_us();
+	for (int i = 0; i < p->nhorizons; i++)
+		if (cutoff - start_of(p, i) >= ttl)
+			past = p->horizon[i].deadline;
+	if (SswShared->clean_start && cutoff - start_of(p, p->nhorizons - 1) >= ttl)
+		past = cutoff - down_us();
+	return Min(cutoff, past);
 }
 
-/* The cutoff of each clock: rows with a deadline up to it are dead. */
+/*
+ * The cutoff of each clock: rows with a deadline up to it are dead.  Of rows with
+ * a time to live of their own only those that ssw_grace_rows() says.
+ */
 void
 ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs)
 {
@@ -93,64 +108,127 @@ ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs)
 	{
 		const SswClock *c = &p->clock[i];
 
-		if (c->activity || OidIsValid(p->is_alive))
-			cutoffs[i] = grace_cutoff(p, c, now);
-		else
-			cutoffs[i] = now - p->keep_for_us;
+		cutoffs[i] = covers(p, c) && !c->row_ttl ? grace_cutoff(p, c, now) : now - p->keep_for_us;
 	}
 }
 
-/* Forget pairs that a later one, past its grace too, makes useless. */
-static void
-prune(SswPolicy *p, TimestampTz now)
+/* How long from now a row must wait that would be due, with that cutoff. */
+int64
+ssw_grace_credit(const SswPolicy *p, int clock, TimestampTz cutoff, TimestampTz now)
 {
-	int			useless = 0;
-
-	while (useless + 1 < p->nhorizons &&
-		   now - p->horizon[useless + 1].service >= grace_us(p) + p->keep_for_us)
-		useless++;
-	p->nhorizons -= useless;
-	memmove(p->horizon, p->horizon + useless, p->nhorizons * sizeof(SswHorizon));
+	if (TIMESTAMP_IS_NOBEGIN(cutoff))
+		return Max(0, SswShared->service_start + ttl_us(p, &p->clock[clock]) - now);
+	return Max(0, now - p->keep_for_us - cutoff);
 }
 
-/* The first note of a start of service. */
-static void
-add_pair(SswPolicy *p, TimestampTz now)
+static char *
+instant(TimestampTz t)
 {
-	SswHorizon	h = {SswShared->service_start, now - p->keep_for_us};
-	int64		outage = outage_us(p);
-
-	for (int i = 0; i < p->nhorizons; i++)
-		p->horizon[i].service += outage;
-	prune(p, now);
-	if (p->nhorizons == SSW_MAX_HORIZONS ||
-		(p->nhorizons > 1 && h.service - p->horizon[p->nhorizons - 2].service < grace_us(p) / PAIRS_IN_TTL))
-		p->nhorizons--;
-	p->horizon[p->nhorizons++] = h;
+	return psprintf("pg_catalog.to_timestamp(%.6f)",
+					t / 1e6 + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * (double) SECS_PER_DAY);
 }
 
 /*
- * During the grace after a crash, note how far this start of service has judged;
- * afterwards, that it is over.  In a transaction.
+ * For rows with a time to live of their own: p->row_grace, a boolean over t, $1
+ * (cutoff) and $2 (start of service), says that the row has had its grace.
  */
 void
+ssw_grace_rows(SswPolicy *p)
+{
+	const SswClock *c = &p->clock[0];
+	char	   *down = psprintf("%s " SSW_OP("<=") " ($1 " SSW_OP("-") " pg_catalog.make_interval(secs => %.6f))",
+								c->due, down_us() / 1e6);
+	StringInfoData buf;
+
+	if (!covers(p, c) || c->row_ttl == NULL)
+		return;
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "($2 " SSW_OP("+") " (%s) " SSW_OP("<=") " $1", c->row_ttl);
+	for (int i = 0; i < p->nhorizons; i++)
+		appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s " SSW_OP("+") " (%s) " SSW_OP("<=") " $1)",
+						 c->due, instant(p->horizon[i].deadline), instant(start_of(p, i)), c->row_ttl);
+	if (SswShared->clean_start && p->nhorizons > 0)
+		appendStringInfo(&buf, " OR (%s AND %s " SSW_OP("+") " (%s) " SSW_OP("<=") " $1)",
+						 down, instant(start_of(p, p->nhorizons - 1)), c->row_ttl);
+	else if (SswShared->clean_start)
+		appendStringInfo(&buf, " OR %s", down);
+	appendStringInfoChar(&buf, ')');
+	p->row_grace = buf.data;
+}
+
+static void
+forget(SswPolicy *p, int i)
+{
+	p->nhorizons--;
+	memmove(&p->horizon[i], &p->horizon[i + 1], (p->nhorizons - i) * sizeof(SswHorizon));
+}
+
+/* Make room for a pair: forget the one whose successor is as good, or nearly. */
+static void
+thin(SswPolicy *p, TimestampTz now)
+{
+	int64		ttl = ttl_us(p, &p->clock[0]);
+	int			least = 0;
+	double		least_loss = 0;
+
+	while (ttl > 0 && p->nhorizons > 1 && now - p->keep_for_us - p->horizon[1].service >= ttl)
+		forget(p, 0);
+	if (p->nhorizons < SSW_MAX_HORIZONS)
+		return;
+	for (int i = 0; i + 1 < p->nhorizons; i++)
+	{
+		TimestampTz next = p->horizon[i + 1].service;
+		double		loss = (double) (next - p->horizon[i].service) / Max(1, now - next);
+
+		if (i == 0 || loss < least_loss)
+		{
+			least = i;
+			least_loss = loss;
+		}
+	}
+	forget(p, least);
+}
+
+/*
+ * During the grace after a crash, note how far service has judged; afterwards,
+ * that it is over.  True when there is something to be written.
+ */
+bool
 ssw_grace_note(SswPolicy *p, TimestampTz now)
 {
-	int64		served = now - SswShared->service_start;
+	int64		ttl;
+	int64		served;
 
-	if (!p->clock[0].activity || grace_us(p) == 0 || (SswShared->clean_start && p->nhorizons == 0))
-		return;
-	if (served >= grace_us(p) + p->keep_for_us)
+	if (p->nclocks == 0 || !covers(p, &p->clock[0]) || (SswShared->clean_start && p->nhorizons == 0))
+		return false;
+	ttl = ttl_us(p, &p->clock[0]);
+	served = now - (SswShared->clean_start ? start_of(p, p->nhorizons - 1) : SswShared->service_start);
+	if (p->clock[0].row_ttl == NULL && served >= ttl + p->keep_for_us)
 	{
 		if (p->nhorizons == 0)
-			return;
+			return false;
 		p->nhorizons = 0;
+		return true;
 	}
-	else if (!has_noted(p))
-		add_pair(p, now);
-	else if (now - noted_at(p) >= served / 4)
-		p->horizon[p->nhorizons - 1].deadline = now - p->keep_for_us;
-	else
-		return;
-	ssw_ledger_horizons(p);
+	if (has_noted(p) && now - p->noted_at < served / 4)
+		return false;
+	if (!has_noted(p))
+	{
+		int64		outage = outage_us(p);
+
+		for (int i = 0; i < p->nhorizons; i++)
+			p->horizon[i].service += outage;
+		if (!SswShared->clean_start)
+		{
+			thin(p, now);
+			p->horizon[p->nhorizons++] = (SswHorizon)
+			{
+				SswShared->service_start, DT_NOBEGIN
+			};
+		}
+	}
+	p->horizon[p->nhorizons - 1].deadline = Max(p->horizon[p->nhorizons - 1].deadline,
+												now - p->keep_for_us - down_us());
+	p->noted_at = now;
+	return true;
 }

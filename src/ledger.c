@@ -221,7 +221,7 @@ void
 ssw_ledger_horizons(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, TIMESTAMPTZARRAYOID};
-	Datum		elems[2 * SSW_MAX_HORIZONS];
+	Datum		elems[2 * SSW_MAX_HORIZONS + 1];
 	Datum		values[2];
 
 	for (int i = 0; i < p->nhorizons; i++)
@@ -230,7 +230,8 @@ ssw_ledger_horizons(const SswPolicy *p)
 		elems[2 * i + 1] = TimestampTzGetDatum(p->horizon[i].deadline);
 	}
 	values[0] = Int32GetDatum(p->id);
-	values[1] = PointerGetDatum(construct_array(elems, 2 * p->nhorizons, TIMESTAMPTZOID, sizeof(TimestampTz),
+	elems[2 * p->nhorizons] = TimestampTzGetDatum(p->noted_at);
+	values[1] = PointerGetDatum(construct_array(elems, p->nhorizons > 0 ? 2 * p->nhorizons + 1 : 0, TIMESTAMPTZOID, sizeof(TimestampTz),
 												true, TYPALIGN_DOUBLE));
 	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
 }

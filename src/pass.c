@@ -31,6 +31,7 @@
 
 #include "compat.h"
 #include "collect.h"
+#include "grace.h"
 #include "halve.h"
 #include "identity.h"
 #include "lock.h"
@@ -483,6 +484,7 @@ prepare(SswWork *w, MemoryContext cxt)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg_internal("%s", trouble)));
 		ssw_clock_build(w->policy, rel);
+		ssw_grace_rows(w->policy);
 		w->failures = ssw_failures_load(w->policy);
 		relation_close(rel, NoLock);
 	}

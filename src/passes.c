@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "grace.h"
 #include "guc.h"
 #include "watch.h"
 

@@ -171,6 +171,8 @@ get_horizons(Row *r, SswPolicy *p)
 		p->horizon[i].service = DatumGetTimestampTz(elems[2 * i]);
 		p->horizon[i].deadline = DatumGetTimestampTz(elems[2 * i + 1]);
 	}
+	if (p->nhorizons > 0)
+		p->noted_at = DatumGetTimestampTz(elems[n - 1]);
 }
 
 /* Today's name of a column that had the given name at registration. */

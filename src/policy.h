@@ -44,7 +44,7 @@ typedef struct SswHorizon
 	TimestampTz deadline;		/* latest that it saw pass */
 } SswHorizon;
 
-#define SSW_MAX_HORIZONS	20
+#define SSW_MAX_HORIZONS	30
 
 typedef struct SswPolicy
 {
@@ -115,11 +115,13 @@ typedef struct SswPolicy
 	TimestampTz backlog_before;
 	int			nhorizons;		/* in order of time; see grace.c */
 	SswHorizon	horizon[SSW_MAX_HORIZONS];
+	TimestampTz noted_at;		/* when they were written; 0: never */
 	TimestampTz last_pass_at;
 
 	/* filled by ssw_clock_build */
 	int			nclocks;
 	SswClock	clock[2];
+	char	   *row_grace;		/* set by ssw_grace_rows() */
 	char	   *index_sort;		/* what to index for rows with their own time
 								 * to live; NULL when there is no such
 								 * expression */

@@ -25,6 +25,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "grace.h"
 #include "holders.h"
 #include "identity.h"
 #include "key.h"
@@ -32,7 +33,7 @@
 #include "shmem.h"
 #include "sql.h"
 
-/* The statement that finds the row: $1 is the start of service. */
+/* The statement that finds the row: $1 is the cutoff, $2 the start of service. */
 static char *
 row_statement(const SswPolicy *p)
 {
@@ -43,15 +44,11 @@ row_statement(const SswPolicy *p)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.tableoid, t.ctid, %s, %s, %s, ",
 					 c->due, p->nclocks > 1 ? p->clock[1].due : nothing, c->seen ? c->seen : nothing);
-	if (c->activity && c->row_ttl)
-		appendStringInfo(&buf, "$1 OPERATOR(pg_catalog.+) (%s)", c->row_ttl);
-	else
-		appendStringInfoString(&buf, nothing);
-	appendStringInfo(&buf, ", (%s) IS NOT TRUE FROM %s AS t WHERE ",
-					 p->filter ? p->filter : "true",
+	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE FROM %s AS t WHERE ",
+					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true",
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(p->relid)),
 												get_rel_name(p->relid)));
-	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 2));
+	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 3));
 	return buf.data;
 }
 
@@ -64,9 +61,9 @@ canonical_key(const SswPolicy *p, int n, Oid *types, Datum *values)
 	initStringInfo(&buf);
 	appendStringInfoString(&buf, p->nkeys > 1 ? "SELECT ROW(" : "SELECT (");
 	for (int i = 0; i < n; i++)
-		appendStringInfo(&buf, "%s$%d", i ? ", " : "", 2 + i);
-	appendStringInfoString(&buf, ")::pg_catalog.text WHERE $1 IS NOT NULL");
-	ssw_sql_exec(buf.data, 1 + n, types, values, NULL, true, 1);
+		appendStringInfo(&buf, "%s$%d", i ? ", " : "", 3 + i);
+	appendStringInfoString(&buf, ")::pg_catalog.text WHERE $1 IS NOT NULL AND $2 IS NOT NULL");
+	ssw_sql_exec(buf.data, 2 + n, types, values, NULL, true, 1);
 	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 }
 
@@ -92,9 +89,8 @@ get_string(int col, MemoryContext cxt)
 static void
 look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 {
-	TimestampTz service = ssw_shmem_available() ? SswShared->service_start : 0;
-	Oid			types[INDEX_MAX_KEYS + 1] = {TIMESTAMPTZOID};
-	Datum		values[INDEX_MAX_KEYS + 1] = {TimestampTzGetDatum(service)};
+	Oid			types[INDEX_MAX_KEYS + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[INDEX_MAX_KEYS + 2];
 	SswIdentity save;
 	Relation	rel;
 	int			n;
@@ -106,12 +102,16 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	rel = relation_open(p->relid, AccessShareLock);
 	ssw_clock_build(p, rel);
-	n = ssw_key_params(p, key, types + 1, values + 1, &r->trouble);
+	if (ssw_shmem_available())
+		ssw_grace_rows(p);
+	values[0] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
+	values[1] = TimestampTzGetDatum(ssw_shmem_available() ? SswShared->service_start : 0);
+	n = ssw_key_params(p, key, types + 2, values + 2, &r->trouble);
 	if (r->trouble == NULL)
 	{
 		ssw_sql_begin();
 		r->key = MemoryContextStrdup(cxt, canonical_key(p, n, types, values));
-		r->found = ssw_sql_exec(row_statement(p), 1 + n, types, values, NULL, true, 1) > 0;
+		r->found = ssw_sql_exec(row_statement(p), 2 + n, types, values, NULL, true, 1) > 0;
 		if (r->found)
 		{
 			HeapTuple	tup = SPI_tuptable->vals[0];
@@ -122,7 +122,7 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 			r->has_due[0] = get_time(3, &r->due[0]);
 			r->has_due[1] = get_time(4, &r->due[1]);
 			r->has_seen = get_time(5, &r->seen);
-			r->has_grace_end = get_time(6, &r->grace_end);
+			r->in_grace = DatumGetBool(SPI_getbinval(tup, desc, 6, &isnull));
 			r->excluded = DatumGetBool(SPI_getbinval(tup, desc, 7, &isnull));
 			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt);
 			r->locked = r->holders != (Datum) 0;

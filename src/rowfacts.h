@@ -22,8 +22,8 @@ typedef struct SswRowFacts
 	TimestampTz due[2];			/* deadline of each clock */
 	bool		has_seen;
 	TimestampTz seen;
-	bool		has_grace_end;	/* the row has a time to live of its own */
-	TimestampTz grace_end;
+	bool		in_grace;		/* the row has a time to live of its own, and
+								 * is covered still */
 	bool		excluded;		/* by the filter */
 	bool		locked;			/* somebody holds or changes it, or its table */
 	Datum		holders;		/* int4[] of pids; 0 is a prepared transaction */

@@ -56,9 +56,8 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 		appendStringInfoString(&buf, "true");
 	else
 		appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
-	if (c && c->activity && c->row_ttl)
-		appendStringInfo(&buf, " AND $2 OPERATOR(pg_catalog.+) (%s) OPERATOR(pg_catalog.<=) $1",
-						 c->row_ttl);
+	if (c && !c->absolute && p->row_grace)
+		appendStringInfo(&buf, " AND %s", p->row_grace);
 	if (p->filter)
 		appendStringInfo(&buf, " AND (%s)", p->filter);
 	return buf.data;

@@ -24,6 +24,7 @@
 
 #include "action.h"
 #include "compat.h"
+#include "grace.h"
 #include "guc.h"
 #include "identity.h"
 #include "pass.h"
@@ -271,16 +272,15 @@ probe(SswWatch *w, TimestampTz now)
 		for (int i = 0; i < p->nclocks; i++)
 	{
 		TimestampTz due = probe_leaf(w, lfirst_oid(lc), i, low && w->low[i][0], first[i]);
-		int64		credit = TIMESTAMP_IS_NOBEGIN(cutoffs[i]) ?
-		SswShared->service_start + p->clock[i].ttl_us - now : now - p->keep_for_us - cutoffs[i];
+		int64		credit = ssw_grace_credit(p, i, cutoffs[i], now);
 
 		if (due == 0 || TIMESTAMP_IS_NOEND(due))
 			continue;
 		if (TIMESTAMP_IS_NOBEGIN(due))
 			due = now - USECS_PER_DAY;
 		due += p->keep_for_us;
-		if (due <= now + Max(credit, 0))
-			due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoffs[i]) ? now + Max(credit, 0) : due + Max(credit, 0));
+		if (due <= now + credit)
+			due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoffs[i]) ? now + credit : due + credit);
 		if (w->earliest == 0 || due < w->earliest)
 			w->earliest = due;
 	}

@@ -66,9 +66,6 @@ extern void ssw_request_answer(List *watches);
 /* assign.c */
 extern void ssw_assign(List *watches, TimestampTz now);
 
-/* grace.c: what an outage credits; the coordinator only */
-extern void ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs);
-extern void ssw_grace_note(SswPolicy *p, TimestampTz now);
 
 /* ledger.c: what the coordinator writes to our tables; in a transaction */
 extern void ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status);

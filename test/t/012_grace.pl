@@ -11,6 +11,15 @@ my $node = sweeper_node('main');
 $node->safe_psql('postgres', "CREATE EXTENSION session_sweeper;
     CREATE TABLE lease (id int PRIMARY KEY, seen timestamptz); INSERT INTO lease VALUES (1, now()), (2, now());
     SELECT sweeper.register('lease', last_seen => 'seen', ttl => '1 min', check_every => '100 ms', fuse_fraction => 1)");
+# Rows with a time to live of their own: what is dead when a clean stop comes is dead afterwards.
+my $ids = sub { $node->safe_psql('postgres', "SELECT coalesce(string_agg(id::text, ',' ORDER BY id), '') FROM own") };
+$node->safe_psql('postgres', "CREATE TABLE own (id int PRIMARY KEY, seen timestamptz, ttl interval);
+    INSERT INTO own VALUES (1, now() - interval '2 h', '1 min'), (2, now() - interval '2 h', '10 min'), (3, now(), '1 h');
+    SELECT sweeper.register('own', last_seen => 'seen', ttl_column => 'ttl', check_every => '100 ms', fuse_fraction => 1, start => 'paused')");
+$node->restart;
+$node->safe_psql('postgres', "SELECT sweeper.resume('own')");
+wait_for($node, 'SELECT count(*) = 1 FROM own', 'the dead go after a clean start');
+is($ids->(), '3', 'the others stay');
 # nothing dies in the looks from here on
 my $stays = sub {
     my ($what) = @_;
@@ -49,7 +58,7 @@ $node->safe_psql('postgres', "UPDATE sweeper.policy SET horizons[1] = horizons[1
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
 $node->reload;
 wait_for($node, 'SELECT count(*) = 0 FROM lease', 'then they are dead');
-is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT key), min(cleanup_type) FROM sweeper.cleanup_event"), '2|2|zombie', 'once each');
+is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT key), min(cleanup_type) FROM sweeper.cleanup_event WHERE policy = 'lease'"), '2|2|zombie', 'once each');
 
 # a grace that is over leaves nothing behind
 $node->safe_psql('postgres', "SELECT sweeper.alter_policy('lease', ttl => '1 s')");
@@ -57,6 +66,46 @@ $node->stop('immediate');
 $node->start;
 wait_for($node, "SELECT cardinality(horizons) > 0 FROM sweeper.policy WHERE policy = 'lease'", 'a new start is noted');
 wait_for($node, "SELECT cardinality(horizons) = 0 FROM sweeper.policy WHERE policy = 'lease'", 'and forgotten when its grace is over');
+
+# A crash gives each its own time, and a clean restart does not begin it anew.
+$node->safe_psql('postgres', "SELECT sweeper.pause('own');
+    INSERT INTO own VALUES (1, now() - interval '2 h', '1 min'), (2, now() - interval '2 h', '10 min')");
+$node->stop('immediate');
+$node->start;
+wait_for($node, "SELECT horizons[cardinality(horizons)] > pg_postmaster_start_time() FROM sweeper.policy WHERE policy = 'own'", 'this start is noted');
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
+$node->restart;
+$node->safe_psql('postgres', "UPDATE sweeper.policy SET horizons[1] = horizons[1] - interval '5 min' WHERE policy = 'own'");
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
+$node->reload;
+$node->safe_psql('postgres', "SELECT sweeper.resume('own')");
+wait_for($node, 'SELECT count(*) = 2 FROM own', 'service of five minutes is the end of one');
+is($ids->(), '2,3', 'and of no other');
+is($node->safe_psql('postgres', "SELECT string_agg(verdict, ',' ORDER BY k) FROM unnest('{2,3}'::text[]) AS k, sweeper.explain_row('own', k)"),
+    'in grace,alive', 'explained');
+# Many crashes: notes are thinned out, the first start is not forgotten.
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
+$node->stop('immediate');
+$node->start;
+$node->safe_psql('postgres', "UPDATE sweeper.policy SET horizons = (SELECT array_agg(now() - i * interval '1 min' ORDER BY i DESC, h)
+    FROM generate_series(1, 30) AS i, generate_series(1, 2) AS h) || now() - interval '1 s' WHERE policy = 'own'");
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
+$node->reload;
+wait_for($node, 'SELECT count(*) = 1 FROM own', 'thirty starts ago was one that counts');
+is($node->safe_psql('postgres', "SELECT cardinality(horizons) FROM sweeper.policy WHERE policy = 'own'"), 61, 'and not more are kept');
+
+# is_alive with a deadline: whoever keeps it could not during the outage.
+$node->safe_psql('postgres', "CREATE TABLE asked (id int PRIMARY KEY, d timestamptz);
+    INSERT INTO asked SELECT i, now() + interval '1 h' FROM generate_series(1, 5) AS i;
+    CREATE FUNCTION lives(text) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+    SELECT sweeper.register('asked', deadline => 'd', ttl => '1 h', is_alive => 'lives(text)', check_every => '100 ms', fuse_fraction => 1)");
+$node->safe_psql('postgres', "UPDATE asked SET d = now() + interval '1 s'; SELECT pg_switch_wal()");
+$node->stop('immediate');
+$node->start;
+$node->safe_psql('postgres', "UPDATE asked SET d = now() - interval '1 min'");
+my $looks = $node->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = 'asked'");
+wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'asked'", 'it is looked at');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM asked'), 5, 'nobody dies before the application could write');
 
 # The mark of the last look stays younger than max_gap, however small that is.
 my $mark = $node->safe_psql('postgres', 'SELECT looked_at FROM sweeper.service_mark');
