@@ -50,3 +50,18 @@ SELECT * FROM swept;
 SELECT sweeper.unregister('many');
 DROP TABLE many CASCADE;
 DROP FUNCTION picky;
+-- what falls due later does not wait for the backlog, nor where each row has its own time to live
+CREATE TABLE own (id int PRIMARY KEY, seen timestamptz, ttl interval);
+INSERT INTO own SELECT i, now() - interval '10 min', interval '1 s' FROM generate_series(1, 2000) AS i;
+INSERT INTO own SELECT i, now(), interval '1 h' FROM generate_series(2001, 5000) AS i;
+SELECT policy FROM sweeper.register('own', last_seen => 'seen', ttl_column => 'ttl', backlog_rate => 20, start => 'now', check_every => '100 ms');
+INSERT INTO own SELECT i, now(), interval '100 ms' FROM generate_series(5001, 5005) AS i;
+DO $$ BEGIN
+    FOR i IN 1 .. 1000 LOOP
+        EXIT WHEN NOT EXISTS (SELECT FROM own WHERE id > 5000);
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+END $$;
+SELECT count(*) FILTER (WHERE id > 5000) AS fresh, count(*) FILTER (WHERE id <= 2000) > 1500 AS backlog_goes_slowly FROM own;
+SELECT sweeper.unregister('own');
+DROP TABLE own;

@@ -159,7 +159,7 @@ common_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
 	types[0] = types[1] = TIMESTAMPTZOID;
 	types[2] = TIDARRAYOID;
 	values[0] = TimestampTzGetDatum(t->cutoff);
-	values[1] = TimestampTzGetDatum(t->service);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = tids;
 }
 
@@ -291,7 +291,7 @@ delete_range(const SswTarget *t, SswSink *sink)
 	Datum		values[4];
 
 	values[0] = TimestampTzGetDatum(t->cutoff);
-	values[1] = TimestampTzGetDatum(t->service);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = r->high;
 	values[3] = r->low;
 	return ssw_action_execute(ssw_stmt_delete_range(t->policy, t->leaf, t->phase, r->has_low),

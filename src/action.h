@@ -32,7 +32,7 @@ typedef struct SswTarget
 	Oid			leaf;
 	SswPhase	phase;
 	TimestampTz cutoff;			/* of this phase's clock */
-	TimestampTz service;		/* start of service */
+	TimestampTz full_cutoff;	/* of the whole pass: now - keep_for */
 	bool		skip_locked;
 	bool		refresh;		/* give a new deadline instead of ending */
 	const SswRange *range;		/* delete these rows; null: those given */

@@ -60,7 +60,7 @@ params(SswWork *w, const ItemPointerData *tid, Oid *types, Datum *values)
 	types[0] = types[1] = TIMESTAMPTZOID;
 	types[2] = TIDARRAYOID;
 	values[0] = TimestampTzGetDatum(w->target.cutoff);
-	values[1] = TimestampTzGetDatum(w->target.service);
+	values[1] = TimestampTzGetDatum(w->target.full_cutoff);
 	values[2] = ssw_action_tid_array(tid, 1);
 }
 
@@ -188,7 +188,7 @@ ssw_check_work(SswWork *w)
 	w->target.phase = w->pass->check_phase;
 	w->target.cutoff = w->pass->check_cutoff;
 	LWLockRelease(SswShared->lock);
-	w->target.service = w->pass->service_start;
+	w->target.full_cutoff = w->pass->full_cutoff;
 	w->target.skip_locked = w->pass->skip_locked;
 	w->cleanup_type = "zombie";
 

@@ -270,6 +270,7 @@ build_constant(SswClock *c, const TimeValue *v, int64 ttl_us)
 	c->sort = v->sql;
 	c->sort_type = v->type;
 	c->bound = from_instant(v, cutoff);
+	c->by_due = true;
 	c->plain = v->builtin;
 	c->attnum = v->attnum;
 	c->ttl_us = ttl_us;
@@ -407,6 +408,7 @@ build_row_ttl(SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
 	char	   *sort = row_ttl_sort(v, &r, &type, &bound);
 
 	build_constant(c, v, 0);
+	c->by_due = false;
 	c->row_ttl = row_ttl_interval(&r);
 	c->due = psprintf("(((%s AT TIME ZONE 'UTC')" PLUS "%s) AT TIME ZONE 'UTC')",
 					  to_instant(v), c->row_ttl);
@@ -418,6 +420,7 @@ build_row_ttl(SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
 		c->sort = sort;
 		c->sort_type = type;
 		c->bound = bound;
+		c->by_due = true;
 		c->plain = false;
 		c->attnum = 0;
 	}

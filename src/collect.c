@@ -66,6 +66,13 @@ start_above_backlog(SswWork *w)
 	w->pass->cursor_kind = SSW_CURSOR_AFTER;
 }
 
+/* Does the cursor move among the rows that fell due after the backlog? */
+static bool
+is_fresh(SswWork *w, const SswClock *c)
+{
+	return c && w->pass->backlog_before != 0 && !w->pass->backlog_segment;
+}
+
 static Datum
 cursor_datum(const SswClock *c, const char *text)
 {
@@ -184,12 +191,13 @@ read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver
 {
 	SswPass    *pass = w->pass;
 	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID};
-	Datum		values[5] = {0};
-	bool		nulls[5] = {false, false, true, true, false};
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID,
+	TIMESTAMPTZOID};
+	Datum		values[6] = {0};
+	bool		nulls[6] = {false, false, true, true, false, false};
 
 	values[0] = TimestampTzGetDatum(cutoff);
-	values[1] = TimestampTzGetDatum(pass->service_start);
+	values[1] = TimestampTzGetDatum(pass->full_cutoff);
 	if (c && pass->cursor_kind != SSW_CURSOR_NONE)
 	{
 		values[2] = cursor_datum(c, pass->cursor);
@@ -201,7 +209,8 @@ read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver
 		nulls[3] = false;
 	}
 	values[4] = Int64GetDatum(limit);
-	ssw_sql_send(sql, 5, types, values, nulls, &r->dest);
+	values[5] = TimestampTzGetDatum(pass->backlog_before);
+	ssw_sql_send(sql, 6, types, values, nulls, &r->dest);
 }
 
 /* The tids of the next rows; exactly limit of them, or all with the last deadline. */
@@ -215,7 +224,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 
 	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
 	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
-								  ssw_failures_count(w->failures) > 0, exact),
+								  ssw_failures_count(w->failures) > 0, exact, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);
 	if (!exact && r.rows == r.max_rows)
 	{
@@ -284,11 +293,11 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	const SswPolicy *p = w->policy;
 	const SswClock *c = ssw_stmt_clock(p, pass->phase);
 	bool		exact = c == NULL || pass->many_ties || OidIsValid(p->is_alive) || pass->tokens >= 0 ||
-	(pass->backlog_segment && pass->backlog_tokens >= 0);
+	(pass->backlog_segment && pass->backlog_tokens >= 0) || (is_fresh(w, c) && !c->by_due);
 	bool		more;
 
 	chunk->ranged = false;
-	if (c && pass->backlog_before != 0 && !pass->backlog_segment && pass->cursor_kind == SSW_CURSOR_NONE)
+	if (is_fresh(w, c) && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
 		start_above_backlog(w);
 	if (!exact && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
 		!OidIsValid(p->on_expire) && !pass->skip_locked && ssw_failures_count(w->failures) == 0 &&
@@ -313,7 +322,7 @@ ssw_collect_range(SswWork *w, SswChunk *chunk)
 
 	init_receiver(&r, w, chunk, c, chunk->n, PG_INT64_MAX);
 	values[0] = TimestampTzGetDatum(chunk->cutoff);
-	values[1] = TimestampTzGetDatum(w->pass->service_start);
+	values[1] = TimestampTzGetDatum(w->pass->full_cutoff);
 	values[2] = chunk->range.high;
 	values[3] = chunk->range.low;
 	ssw_sql_send(ssw_stmt_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low),

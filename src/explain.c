@@ -456,7 +456,6 @@ typedef struct Output
 	ReturnSetInfo *rsinfo;
 	const SswPolicy *policy;
 	TimestampTz now;
-	TimestampTz service;
 	TimestampTz cutoffs[2];
 } Output;
 
@@ -497,10 +496,10 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 
 	ItemPointerSet(&tid, 0, 1);
 	values[0] = TimestampTzGetDatum(c ? out->cutoffs[phase] : out->now);
-	values[1] = TimestampTzGetDatum(out->service);
+	values[1] = TimestampTzGetDatum(out->now - out->policy->keep_for_us);
 	values[4] = Int64GetDatum(1000);
 	put_statement(out, psprintf("%s: find", name), leaf,
-				  ssw_stmt_collect(p, leaf, phase, SSW_CURSOR_NONE, false, false), 5, collect, values, "  nn ");
+				  ssw_stmt_collect(p, leaf, phase, SSW_CURSOR_NONE, false, false, false), 5, collect, values, "  nn ");
 	values[2] = ssw_action_tid_array(&tid, 1);
 	values[3] = PointerGetDatum(construct_empty_array(TEXTOID));
 	if (c && OidIsValid(p->is_alive))
@@ -564,7 +563,6 @@ ssw_explain_sweep(PG_FUNCTION_ARGS)
 				 errhint("%s", resume_hint(p))));
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	out.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	out.service = ssw_shmem_available() ? SswShared->service_start : 0;
 	/* the plans of a pass outside of grace, which has no cutoff */
 	out.cutoffs[0] = out.cutoffs[1] = out.now - p->keep_for_us;
 	ssw_identity_become_owner(p->owner, p->search_path, &save);

@@ -28,7 +28,7 @@
 #include "sql.h"
 #include "stmt.h"
 
-/* Parameters of statements on a leaf: cutoff, service, exempt, group names, limit. */
+/* Parameters of statements on a leaf: cutoff, full cutoff, exempt, group names, limit. */
 typedef struct Params
 {
 	Oid			types[5];
@@ -45,7 +45,7 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, TEXTARRAYOID, INT8OID
 		},
 		{
-			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->service_start)
+			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff)
 		},
 		{
 			false, false, true, true, true
@@ -85,10 +85,10 @@ dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 	{
 		Datum		value = TimestampTzGetDatum(exempt);
 
-		x->types[2] = c->sort_type;
-		ssw_sql_exec(psprintf("SELECT (%s)", c->bound), 1, x->types, &value, NULL, true, 1);
+		x->types[2] = c->by_due ? c->sort_type : TIMESTAMPTZOID;
+		ssw_sql_exec(psprintf("SELECT (%s)", c->by_due ? c->bound : "$1"), 1, x->types, &value, NULL, true, 1);
 		x->values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2]);
-		sql = psprintf("%s AND %s " SSW_OP(">") " $3", sql, c->sort);
+		sql = psprintf("%s AND %s " SSW_OP(">") " $3", sql, c->by_due ? c->sort : c->due);
 	}
 	return sql;
 }

@@ -128,28 +128,34 @@ instant(TimestampTz t)
 					t / 1e6 + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * (double) SECS_PER_DAY);
 }
 
+/* Boolean over t and $2: a time to live has passed since then. */
+static char *
+lived_since(const SswClock *c, TimestampTz start)
+{
+	return psprintf("%s " SSW_OP("+") " (%s) " SSW_OP("<=") " $2", instant(start), c->row_ttl);
+}
+
 /*
- * For rows with a time to live of their own: p->row_grace, a boolean over t, $1
- * (cutoff) and $2 (start of service), says that the row has had its grace.
+ * For rows with a time to live of their own: p->row_grace, a boolean over t and
+ * $2, says that the row has had its grace.
  */
 void
 ssw_grace_rows(SswPolicy *p)
 {
 	const SswClock *c = &p->clock[0];
-	char	   *down = psprintf("%s " SSW_OP("<=") " ($1 " SSW_OP("-") " pg_catalog.make_interval(secs => %.6f))",
+	char	   *down = psprintf("%s " SSW_OP("<=") " ($2 " SSW_OP("-") " pg_catalog.make_interval(secs => %.6f))",
 								c->due, down_us() / 1e6);
 	StringInfoData buf;
 
 	if (!covers(p, c) || c->row_ttl == NULL)
 		return;
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "($2 " SSW_OP("+") " (%s) " SSW_OP("<=") " $1", c->row_ttl);
+	appendStringInfo(&buf, "(%s", lived_since(c, SswShared->service_start));
 	for (int i = 0; i < p->nhorizons; i++)
-		appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s " SSW_OP("+") " (%s) " SSW_OP("<=") " $1)",
-						 c->due, instant(p->horizon[i].deadline), instant(start_of(p, i)), c->row_ttl);
+		appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s)", c->due,
+						 instant(p->horizon[i].deadline), lived_since(c, start_of(p, i)));
 	if (SswShared->clean_start && p->nhorizons > 0)
-		appendStringInfo(&buf, " OR (%s AND %s " SSW_OP("+") " (%s) " SSW_OP("<=") " $1)",
-						 down, instant(start_of(p, p->nhorizons - 1)), c->row_ttl);
+		appendStringInfo(&buf, " OR (%s AND %s)", down, lived_since(c, start_of(p, p->nhorizons - 1)));
 	else if (SswShared->clean_start)
 		appendStringInfo(&buf, " OR %s", down);
 	appendStringInfoChar(&buf, ')');

@@ -172,17 +172,19 @@ ssw_ledger_fuse(SswWatch *w, const SswPass *pass)
 			 errhint("If the rows may go, SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 }
 
-/* Hold a policy until somebody resumes it. */
+/* Hold a policy that was restored until somebody resumes it, unless somebody just has. */
 void
-ssw_ledger_hold(int policy_id, const char *reason)
+ssw_ledger_hold(const SswPolicy *p)
 {
-	Oid			types[] = {INT4OID, TEXTOID};
-	Datum		values[2];
+	Oid			types[] = {INT4OID, INT8OID, OIDOID};
+	Datum		values[3];
 
-	values[0] = Int32GetDatum(policy_id);
-	values[1] = CStringGetTextDatum(reason);
-	run_policy(policy_id, "UPDATE sweeper.policy SET held_reason = $2, held_at = pg_catalog.clock_timestamp()"
-			   " WHERE policy_id = $1 AND held_reason IS NULL", 2, types, values, NULL);
+	values[0] = Int32GetDatum(p->id);
+	values[1] = Int64GetDatum((int64) p->system_identifier);
+	values[2] = ObjectIdGetDatum(p->database);
+	run_policy(p->id, "UPDATE sweeper.policy SET held_reason = 'restored', held_at = pg_catalog.clock_timestamp()"
+			   " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3",
+			   3, types, values, NULL);
 }
 
 /* The same objects in a cluster that pg_upgrade made: note its identity. */

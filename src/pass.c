@@ -295,7 +295,7 @@ aim(SswWork *w, const SswChunk *chunk)
 	w->target.leaf = chunk->leaf;
 	w->target.phase = chunk->phase;
 	w->target.cutoff = chunk->cutoff;
-	w->target.service = w->pass->service_start;
+	w->target.full_cutoff = w->pass->full_cutoff;
 	w->target.skip_locked = w->pass->skip_locked;
 	w->target.range = NULL;
 	w->target.refresh = chunk->phase == SSW_PHASE_NULLS && w->policy->on_null == SSW_NULL_REPAIR;

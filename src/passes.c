@@ -86,7 +86,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested,
 		pass->soft_deadline = now + p->soft_limit_us;
 		pass->clock_cutoff[0] = cutoffs[0];
 		pass->clock_cutoff[1] = cutoffs[1];
-		pass->service_start = SswShared->service_start;
+		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->fuse_exempt = Max(pass->backlog_before, p->fuse_at ? p->fuse_at - p->keep_for_us : 0);
 		pass->tokens = requested ? -1 : w->tokens;

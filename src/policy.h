@@ -33,6 +33,7 @@ typedef struct SswClock
 	char	   *row_ttl;		/* interval expression of the row's own time
 								 * to live, or NULL when ttl_us is it */
 	int64		ttl_us;			/* constant time to live; 0 for a deadline */
+	bool		by_due;			/* sort has the order of due */
 	bool		plain;			/* sort is a column of a built-in type */
 	int16		attnum;			/* that column, or 0 */
 } SswClock;

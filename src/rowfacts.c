@@ -33,7 +33,7 @@
 #include "shmem.h"
 #include "sql.h"
 
-/* The statement that finds the row: $1 is the cutoff, $2 the start of service. */
+/* The statement that finds the row: $1 and $2 are the cutoff. */
 static char *
 row_statement(const SswPolicy *p)
 {
@@ -104,8 +104,7 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 	ssw_clock_build(p, rel);
 	if (ssw_shmem_available())
 		ssw_grace_rows(p);
-	values[0] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
-	values[1] = TimestampTzGetDatum(ssw_shmem_available() ? SswShared->service_start : 0);
+	values[0] = values[1] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
 	n = ssw_key_params(p, key, types + 2, values + 2, &r->trouble);
 	if (r->trouble == NULL)
 	{

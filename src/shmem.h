@@ -136,7 +136,7 @@ typedef struct SswPass
 	TimestampTz soft_deadline;
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
 	TimestampTz clock_cutoff[2];	/* DT_NOBEGIN: this clock rests (grace) */
-	TimestampTz service_start;	/* for rows with a time to live of their own */
+	TimestampTz full_cutoff;	/* now - keep_for: without grace and backlog */
 	TimestampTz backlog_before; /* rows due before are drained at backlog_rate */
 	double		tokens;			/* rows that may still go; < 0: no limit */
 	double		backlog_tokens;

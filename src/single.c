@@ -39,7 +39,7 @@ lookup_rows(SswWork *w, const char *sql, Datum tids)
 	Datum		values[3];
 
 	values[0] = TimestampTzGetDatum(w->target.cutoff);
-	values[1] = TimestampTzGetDatum(w->target.service);
+	values[1] = TimestampTzGetDatum(w->target.full_cutoff);
 	values[2] = tids;
 	ssw_action_execute(sql, 3, types, values, NULL, false);
 }

@@ -66,9 +66,11 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 /*
  * Candidates in due order behind the cursor.  Exact: as many as the limit says,
  * ties in the order of their tids; else all that are due with the last of them.
+ * Above: only rows due after $6.
  */
 char	   *
-ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool exact)
+ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool exact,
+				 bool above)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
 	StringInfoData buf;
@@ -86,6 +88,8 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 						 c->sort, c->sort);
 	else if (cursor == SSW_CURSOR_WITHIN)
 		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">") " $4");
+	if (above)
+		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $6", c->due);
 	if (c && !exact)
 		appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
 	else if (c)

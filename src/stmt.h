@@ -10,7 +10,7 @@
 
 /*
  * Parameters of every statement: $1 timestamptz cutoff (now for refresh),
- * $2 timestamptz start of service, $3 tid[] rows.  collect has $3 cursor
+ * $2 timestamptz cutoff without grace and backlog, $3 tid[] rows.  collect has $3 cursor
  * (sort type), $4 tid of the cursor, $5 bigint limit; probe has $3 lower bound;
  * those on a range have $3 its high and $4 its low end (sort type).
  */
@@ -42,7 +42,7 @@ extern char *ssw_stmt_relation(Oid relid);
 extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
-							  SswCursor cursor, bool with_key, bool exact);
+							  SswCursor cursor, bool with_key, bool exact, bool above);
 extern char *ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
 extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low);
 extern char *ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low);

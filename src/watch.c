@@ -106,7 +106,7 @@ identity_brake(SswWatch *w)
 		}
 		else
 		{
-			ssw_ledger_hold(p->id, "restored");
+			ssw_ledger_hold(p);
 			return brake(w, "held", "restored", 0);
 		}
 	}
