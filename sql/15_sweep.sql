@@ -27,3 +27,14 @@ SELECT expired, status FROM sweeper.pass WHERE pass = :pass;
 SELECT sweeper.unregister('w');
 DROP TABLE w;
 DROP FUNCTION refuse;
+-- arguments without a meaning
+CREATE TABLE w (id int PRIMARY KEY, d timestamptz);
+SELECT policy FROM sweeper.register('w', deadline => 'd', check_every => '0');
+CALL sweeper.sweep('w', wait => NULL);
+CALL sweeper.sweep('w', timeout => NULL);
+CALL sweeper.sweep('w', force => NULL);
+CALL sweeper.sweep('w', timeout => '0');
+CALL sweeper.sweep('w', timeout => '1000000 years');
+CALL sweeper.sweep('w', timeout => '1000000 days');
+SELECT sweeper.unregister('w');
+DROP TABLE w;

@@ -28,6 +28,7 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
+#include "args.h"
 #include "compat.h"
 #include "guc.h"
 #include "identity.h"
@@ -463,12 +464,10 @@ Datum
 ssw_sweep(PG_FUNCTION_ARGS)
 {
 	CallContext *context = (CallContext *) fcinfo->context;
-	bool		wait = PG_ARGISNULL(1) || PG_GETARG_BOOL(1);
-	bool		force = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
+	bool		wait = PG_GETARG_BOOL(1);
+	bool		force = PG_GETARG_BOOL(3);
 	SswPolicy  *p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
-	Interval   *timeout = PG_ARGISNULL(2) ? NULL : PG_GETARG_INTERVAL_P(2);
-	int64		timeout_us = timeout ? timeout->time + timeout->day * USECS_PER_DAY + timeout->month * 30 * USECS_PER_DAY :
-	10 * USECS_PER_MINUTE;
+	int64		timeout_us;
 	int			policy_id = p->id;
 	char	   *name = pstrdup(p->name);
 	Answer		answer = {0};
@@ -477,6 +476,9 @@ ssw_sweep(PG_FUNCTION_ARGS)
 	Datum		value;
 	bool		isnull;
 
+	for (int i = 1; i <= 3; i++)
+		ssw_args_not_null(fcinfo, i, i == 1 ? "wait" : i == 2 ? "timeout" : "force");
+	timeout_us = ssw_args_interval("timeout", PG_GETARG_INTERVAL_P(2), 1);
 	check_can_sweep(p);
 	if (wait && (context == NULL || !IsA(context, CallContext) || context->atomic))
 		ereport(ERROR,

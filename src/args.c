@@ -271,35 +271,37 @@ get_names(const SswArgs *a, SswArg arg, int *n)
 	return names;
 }
 
-/* An interval in microseconds, from min to some 200 years; null is 0. */
-static int64
-get_interval(const SswArgs *a, SswArg arg, int64 min)
+/* An interval in microseconds, from min to some 200 years. */
+int64
+ssw_args_interval(const char *name, const Interval *v, int64 min)
 {
-	Interval   *v;
-	int64		us;
+	int64		us = v->time;
 
-	if (a->isnull[arg])
-		return 0;
-	v = DatumGetIntervalP(a->value[arg]);
 	if (v->month != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not contain months or years", defs[arg].name),
+				 errmsg("%s must not contain months or years", name),
 				 errdetail("Their length varies."),
 				 errhint("Give days, hours or less; a day is 24 hours.")));
-	us = v->time;
 	if (abs(v->day) > MAX_INTERVAL_DAYS ||
 		us / USECS_PER_DAY > MAX_INTERVAL_DAYS || us / USECS_PER_DAY < -MAX_INTERVAL_DAYS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be longer than %d days", defs[arg].name, MAX_INTERVAL_DAYS)));
+				 errmsg("%s must not be longer than %d days", name, MAX_INTERVAL_DAYS)));
 	us += (int64) v->day * USECS_PER_DAY;
 	if (us < min)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 min > 0 ? errmsg("%s must be greater than zero", defs[arg].name) :
-				 errmsg("%s must not be negative", defs[arg].name)));
+				 min > 0 ? errmsg("%s must be greater than zero", name) :
+				 errmsg("%s must not be negative", name)));
 	return us;
+}
+
+/* The same of an argument; null is 0. */
+static int64
+get_interval(const SswArgs *a, SswArg arg, int64 min)
+{
+	return a->isnull[arg] ? 0 : ssw_args_interval(defs[arg].name, DatumGetIntervalP(a->value[arg]), min);
 }
 
 static int

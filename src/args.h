@@ -49,6 +49,7 @@ extern void ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool n
 extern char *ssw_args_call(const SswArgs *a, const char *name, const char *value);
 extern void ssw_args_fill(const SswArgs *a, SswPolicy *p);
 
+extern int64 ssw_args_interval(const char *name, const Interval *v, int64 min);
 extern void ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name);
 extern char *ssw_args_search_path(const char *given);
 
