@@ -16,6 +16,7 @@
 #include "hooks.h"
 #include "launcher.h"
 #include "shmem.h"
+#include "start.h"
 
 PG_MODULE_MAGIC_EXT(.name = "session_sweeper",.version = SSW_VERSION);
 
@@ -27,7 +28,7 @@ _PG_init(void)
 	ssw_guc_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
-	ssw_shmem_init();
+	ssw_shmem_init(ssw_start_read_control);
 	ssw_hooks_init();
 	ssw_launcher_register();
 }

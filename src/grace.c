@@ -50,6 +50,20 @@ down_us(void)
 	return SswShared->clean_start ? Max(0, SswShared->service_start - SswShared->down_since) : 0;
 }
 
+/*
+ * What is known of the starts of service before this one.  A crash whose start
+ * left no note, because nobody swept then, is known from the launcher's file.
+ */
+typedef struct Past
+{
+	int			n;
+	const SswHorizon *pair;
+	TimestampTz noted_at;
+	SswHorizon	unnoted;
+	int64		outage;			/* what the pairs lack: the time before this
+								 * start without service */
+} Past;
+
 /* Has this start of service written a note? */
 static bool
 has_noted(const SswPolicy *p)
@@ -57,24 +71,37 @@ has_noted(const SswPolicy *p)
 	return p->nhorizons > 0 && p->noted_at >= SswShared->service_start;
 }
 
-/* What the stored starts lack: the outage before this one. */
-static int64
-outage_us(const SswPolicy *p)
+static void
+recall(const SswPolicy *p, Past *past)
 {
-	TimestampTz served = p->noted_at;
+	TimestampTz served;
+	int64		ttl = ttl_us(p, &p->clock[0]);
 
-	if (p->nhorizons == 0 || has_noted(p))
-		return 0;
-	if (SswShared->clean_start)
-		served = Max(served, SswShared->down_since);
-	return Max(0, SswShared->service_start - served);
+	memset(past, 0, sizeof(Past));
+	past->n = p->nhorizons;
+	past->pair = p->horizon;
+	past->noted_at = p->noted_at;
+	if (past->n == 0 && SswShared->clean_start && SswShared->crash_start != 0 &&
+		(ttl == 0 || SswShared->down_since - SswShared->crash_start < ttl + p->keep_for_us))
+	{
+		past->unnoted = (SswHorizon)
+		{
+			SswShared->crash_start, DT_NOBEGIN
+		};
+		past->pair = &past->unnoted;
+		past->n = 1;
+	}
+	if (past->n == 0 || has_noted(p))
+		return;
+	served = SswShared->clean_start ? Max(past->noted_at, SswShared->down_since) : past->noted_at;
+	past->outage = Max(0, SswShared->service_start - served);
 }
 
-/* When a stored start was, later by the outages since. */
+/* When a start was, later by the outages since. */
 static TimestampTz
-start_of(const SswPolicy *p, int i)
+start_of(const Past *past, int i)
 {
-	return p->horizon[i].service + outage_us(p);
+	return past->pair[i].service + past->outage;
 }
 
 /* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */
@@ -82,19 +109,19 @@ static TimestampTz
 grace_cutoff(const SswPolicy *p, const SswClock *c, TimestampTz now)
 {
 	TimestampTz cutoff = now - p->keep_for_us;
-	TimestampTz past = DT_NOBEGIN;
+	TimestampTz judged = DT_NOBEGIN;
 	int64		ttl = ttl_us(p, c);
+	Past		past;
 
 	if (cutoff - SswShared->service_start >= ttl)
 		return cutoff;
-	if (SswShared->clean_start && p->nhorizons == 0)
-		return cutoff - down_us();
-	for (int i = 0; i < p->nhorizons; i++)
-		if (cutoff - start_of(p, i) >= ttl)
-			past = p->horizon[i].deadline;
-	if (SswShared->clean_start && cutoff - start_of(p, p->nhorizons - 1) >= ttl)
-		past = cutoff - down_us();
-	return Min(cutoff, past);
+	recall(p, &past);
+	for (int i = 0; i < past.n; i++)
+		if (cutoff - start_of(&past, i) >= ttl)
+			judged = past.pair[i].deadline;
+	if (SswShared->clean_start && (past.n == 0 || cutoff - start_of(&past, past.n - 1) >= ttl))
+		judged = cutoff - down_us();
+	return Min(cutoff, judged);
 }
 
 /*
@@ -146,16 +173,19 @@ ssw_grace_rows(SswPolicy *p)
 	char	   *down = psprintf("%s " SSW_OP("<=") " ($2 " SSW_OP("-") " pg_catalog.make_interval(secs => %.6f))",
 								c->due, down_us() / 1e6);
 	StringInfoData buf;
+	Past		past;
 
 	if (!covers(p, c) || c->row_ttl == NULL)
 		return;
+	recall(p, &past);
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "(%s", lived_since(c, SswShared->service_start));
-	for (int i = 0; i < p->nhorizons; i++)
-		appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s)", c->due,
-						 instant(p->horizon[i].deadline), lived_since(c, start_of(p, i)));
-	if (SswShared->clean_start && p->nhorizons > 0)
-		appendStringInfo(&buf, " OR (%s AND %s)", down, lived_since(c, start_of(p, p->nhorizons - 1)));
+	for (int i = 0; i < past.n; i++)
+		if (!TIMESTAMP_IS_NOBEGIN(past.pair[i].deadline))
+			appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s)", c->due,
+							 instant(past.pair[i].deadline), lived_since(c, start_of(&past, i)));
+	if (SswShared->clean_start && past.n > 0)
+		appendStringInfo(&buf, " OR (%s AND %s)", down, lived_since(c, start_of(&past, past.n - 1)));
 	else if (SswShared->clean_start)
 		appendStringInfo(&buf, " OR %s", down);
 	appendStringInfoChar(&buf, ')');
@@ -195,6 +225,25 @@ thin(SswPolicy *p, TimestampTz now)
 	forget(p, least);
 }
 
+/* The first note of this start: all starts are later by the outage before it. */
+static void
+begin_notes(SswPolicy *p, const Past *past, TimestampTz now)
+{
+	for (int i = 0; i < past->n; i++)
+		p->horizon[i] = (SswHorizon)
+	{
+		start_of(past, i), past->pair[i].deadline
+	};
+	p->nhorizons = past->n;
+	if (SswShared->clean_start)
+		return;
+	thin(p, now);
+	p->horizon[p->nhorizons++] = (SswHorizon)
+	{
+		SswShared->service_start, DT_NOBEGIN
+	};
+}
+
 /*
  * During the grace after a crash, note how far service has judged; afterwards,
  * that it is over.  True when there is something to be written.
@@ -202,14 +251,16 @@ thin(SswPolicy *p, TimestampTz now)
 bool
 ssw_grace_note(SswPolicy *p, TimestampTz now)
 {
-	int64		ttl;
+	Past		past;
 	int64		served;
 
-	if (p->nclocks == 0 || !covers(p, &p->clock[0]) || (SswShared->clean_start && p->nhorizons == 0))
+	if (p->nclocks == 0 || !covers(p, &p->clock[0]))
 		return false;
-	ttl = ttl_us(p, &p->clock[0]);
-	served = now - (SswShared->clean_start ? start_of(p, p->nhorizons - 1) : SswShared->service_start);
-	if (p->clock[0].row_ttl == NULL && served >= ttl + p->keep_for_us)
+	recall(p, &past);
+	if (SswShared->clean_start && past.n == 0)
+		return false;
+	served = now - (SswShared->clean_start ? start_of(&past, past.n - 1) : SswShared->service_start);
+	if (p->clock[0].row_ttl == NULL && served >= ttl_us(p, &p->clock[0]) + p->keep_for_us)
 	{
 		if (p->nhorizons == 0)
 			return false;
@@ -219,20 +270,7 @@ ssw_grace_note(SswPolicy *p, TimestampTz now)
 	if (has_noted(p) && now - p->noted_at < served / 4)
 		return false;
 	if (!has_noted(p))
-	{
-		int64		outage = outage_us(p);
-
-		for (int i = 0; i < p->nhorizons; i++)
-			p->horizon[i].service += outage;
-		if (!SswShared->clean_start)
-		{
-			thin(p, now);
-			p->horizon[p->nhorizons++] = (SswHorizon)
-			{
-				SswShared->service_start, DT_NOBEGIN
-			};
-		}
-	}
+		begin_notes(p, &past, now);
 	p->horizon[p->nhorizons - 1].deadline = Max(p->horizon[p->nhorizons - 1].deadline,
 												now - p->keep_for_us - down_us());
 	p->noted_at = now;

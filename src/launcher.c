@@ -37,6 +37,7 @@
 #include "guc.h"
 #include "launcher.h"
 #include "sql.h"
+#include "start.h"
 
 #define RESCAN_MS			(60 * 1000)
 #define BUSY_TICK_MS		500
@@ -456,10 +457,7 @@ ssw_launcher_main(Datum main_arg)
 	ssw_bgw_attach_launcher();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (SswShared->service_start == 0)
-		SswShared->service_start = GetCurrentTimestamp();
-	LWLockRelease(SswShared->lock);
+	ssw_start_service();
 	ereport(LOG, (errmsg("session_sweeper launcher started")));
 
 	while (!MySswProc->terminating)

@@ -10,8 +10,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_control.h"
-#include "common/controldata_utils.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
@@ -36,6 +34,7 @@ const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1] =
 const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
 {0.1, 0.5, 1, 2.5, 5, 10, 30, 60};
 
+static void (*on_new) (void);
 static bool changed_pending = false;
 static bool created_pending = false;
 static bool databases_pending = false;
@@ -60,27 +59,6 @@ shmem_request(void)
 									hash_estimate_size(SSW_MAX_POLICIES,
 													   sizeof(SswPolicyShared))));
 	RequestNamedLWLockTranche(SSW_EXTENSION, 1);
-}
-
-/*
- * What pg_control says of the time before this start.  The postmaster runs
- * this before the startup process overwrites the state.
- */
-static void
-read_control_file(void)
-{
-	bool		crc_ok;
-	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
-
-	if (!crc_ok)
-		return;
-	SswShared->system_identifier = control->system_identifier;
-	if (control->state == DB_SHUTDOWNED)
-	{
-		SswShared->clean_start = true;
-		SswShared->down_since = time_t_to_timestamptz(control->time);
-	}
-	pfree(control);
 }
 
 static void
@@ -112,17 +90,21 @@ shmem_startup(void)
 			SswProcs[i].pass = -1;
 			ConditionVariableInit(&SswPasses[i].collector_cv);
 		}
-		read_control_file();
+		on_new();
 	}
 	policy_hash = ShmemInitHash("session_sweeper policies", SSW_MAX_POLICIES,
 								SSW_MAX_POLICIES, &ctl, HASH_ELEM | HASH_BLOBS);
 	LWLockRelease(AddinShmemInitLock);
 }
 
-/* Set the hooks; called from _PG_init while the postmaster preloads us. */
+/*
+ * Set the hooks; called from _PG_init while the postmaster preloads us.  The
+ * postmaster calls new_callback whenever the memory is new and empty.
+ */
 void
-ssw_shmem_init(void)
+ssw_shmem_init(void (*new_callback) (void))
 {
+	on_new = new_callback;
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = shmem_request;
 	prev_shmem_startup_hook = shmem_startup_hook;

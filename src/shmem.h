@@ -245,6 +245,8 @@ typedef struct SswSharedState
 	TimestampTz service_start;	/* 0 until the launcher runs */
 	bool		clean_start;	/* pg_control said "shut down" */
 	TimestampTz down_since;		/* its time, when clean_start */
+	TimestampTz crash_start;	/* the last start of service without a clean
+								 * stop before it; 0: unknown */
 	uint64		system_identifier;
 
 	int			launcher;		/* index in procs, or -1 */
@@ -266,7 +268,7 @@ extern SswProc *MySswProc;
 extern const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1];
 extern const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1];
 
-extern void ssw_shmem_init(void);
+extern void ssw_shmem_init(void (*new_callback) (void));
 extern bool ssw_shmem_available(void);
 extern void ssw_shmem_require(void);
 

@@ -39,6 +39,15 @@ $stays->('a crash gives one time to live');
 $node->restart;
 $stays->('a clean restart within it is no end of it');
 
+# The same when nobody swept after the crash.
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
+$node->stop('immediate');
+$node->start;
+$node->safe_psql('postgres', "UPDATE sweeper.policy SET horizons = NULL");
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
+$node->restart;
+$stays->('a crash before the last start is not forgotten either');
+
 # Short service, another long outage: as if the last start had been an hour ago.
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
 $node->stop('immediate');
