@@ -65,3 +65,28 @@ END $$;
 SELECT count(*) FILTER (WHERE id > 5000) AS fresh, count(*) FILTER (WHERE id <= 2000) > 1500 AS backlog_goes_slowly FROM own;
 SELECT sweeper.unregister('own');
 DROP TABLE own;
+-- a great many that lie anywhere: block by block, each once, and a bad one costs its neighbours nothing
+CREATE TABLE heap (id int PRIMARY KEY, d timestamptz NOT NULL);
+INSERT INTO heap SELECT i, now() + CASE WHEN i <= 40000 THEN -1 ELSE 1 END * (1 + (i * 7919::bigint) % 100003) * interval '1 s'
+FROM generate_series(1, 60000) AS i ORDER BY (i * 104729::bigint) % 60013;
+CREATE INDEX ON heap (d);
+VACUUM ANALYZE heap;
+CREATE TABLE swept_by (backend int, xid xid8, id int, block bigint);
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.id = 30000 THEN RAISE EXCEPTION 'not this one'; END IF;
+    INSERT INTO public.swept_by VALUES (pg_backend_pid(), pg_current_xact_id(), OLD.id, (OLD.ctid::text::point)[0]);
+    RETURN OLD; END $$;
+CREATE TRIGGER note AFTER DELETE ON heap FOR EACH ROW EXECUTE FUNCTION note();
+SELECT policy FROM sweeper.register('heap', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1, max_workers => 2);
+CALL sweeper.sweep('heap', pass => NULL) \gset
+SELECT expired, failed FROM sweeper.pass WHERE pass = :pass;
+SELECT count(*), min(id) FROM heap WHERE id <= 40000;
+SELECT count(*), count(DISTINCT id) FROM swept_by;
+SELECT count(*), count(DISTINCT key) FROM sweeper.cleanup_event WHERE policy = 'heap';
+SELECT key, message FROM sweeper.failed_row WHERE policy = 'heap';
+-- the larger transactions kept to a part of the heap
+SELECT count(*) > 0 AS by_blocks FROM (SELECT max(block) - min(block) AS width, count(*) FROM swept_by GROUP BY xid) AS x,
+    (SELECT max(block) AS blocks FROM swept_by) AS h WHERE count > 2000 AND width < blocks * 0.8;
+SELECT sweeper.unregister('heap');
+DROP TABLE heap, swept_by;
+DROP FUNCTION note;

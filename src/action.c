@@ -18,8 +18,10 @@
 #include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "utils/syscache.h"
 
 #include "action.h"
@@ -48,16 +50,24 @@ has_types(SPIPlanPtr plan, int nargs, Oid *types)
 	return true;
 }
 
+static SPIPlanPtr
+find_plan(const char *sql, int nargs, Oid *types)
+{
+	for (int i = 0; i < PLAN_CACHE; i++)
+		if (plans[i].sql && strcmp(plans[i].sql, sql) == 0 && has_types(plans[i].plan, nargs, types))
+			return plans[i].plan;
+	return NULL;
+}
+
 /* A kept generic plan of a statement; plans follow changes of the schema. */
 SPIPlanPtr
 ssw_action_plan(const char *sql, int nargs, Oid *types)
 {
 	CachedPlanEntry *e;
-	SPIPlanPtr	plan;
+	SPIPlanPtr	plan = find_plan(sql, nargs, types);
 
-	for (int i = 0; i < PLAN_CACHE; i++)
-		if (plans[i].sql && strcmp(plans[i].sql, sql) == 0 && has_types(plans[i].plan, nargs, types))
-			return plans[i].plan;
+	if (plan)
+		return plan;
 	plan = SPI_prepare_cursor(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
 	if (plan == NULL || SPI_keepplan(plan) != 0)
 		elog(ERROR, "could not prepare statement: %s", sql);
@@ -282,20 +292,55 @@ check_not_dead(const SswTarget *t, Datum tids)
 		left_dead(t->policy);
 }
 
+/*
+ * Plan a statement on a part of the heap so that it reads that part only.  The
+ * planner does not know how small it is; and it must plan now, not while the
+ * statement runs triggers whose plans are theirs.
+ */
+static void
+plan_by_blocks(const char *sql, int nargs, Oid *types)
+{
+	static const char *const others[] = {"enable_seqscan", "enable_indexscan", "enable_bitmapscan"};
+	int			level;
+
+	if (find_plan(sql, nargs, types))
+		return;
+	level = NewGUCNestLevel();
+	for (int i = 0; i < lengthof(others); i++)
+		(void) set_config_option(others[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	ReleaseCachedPlan(SPI_plan_get_cached_plan(ssw_action_plan(sql, nargs, types)), CurrentResourceOwner);
+	AtEOXact_GUC(true, level);
+}
+
+/* Parameters of a statement on a range; returns how many. */
+int
+ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values)
+{
+	types[0] = types[1] = TIMESTAMPTZOID;
+	types[2] = types[3] = r->type;
+	types[4] = types[5] = TIDOID;
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
+	values[2] = r->high;
+	values[3] = r->has_low ? r->low : r->high;
+	values[4] = PointerGetDatum(&r->from);
+	values[5] = PointerGetDatum(&r->to);
+	return r->has_blocks ? 6 : 4;
+}
+
 /* Delete all dead rows of the range. */
 static uint64
 delete_range(const SswTarget *t, SswSink *sink)
 {
 	const SswRange *r = t->range;
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, r->type, r->type};
-	Datum		values[4];
+	Oid			types[6];
+	Datum		values[6];
+	int			nargs = ssw_action_range_params(t, r, types, values);
+	char	   *sql = ssw_stmt_delete_range(t->policy, t->leaf, t->phase, r->has_low, r->has_blocks);
 
-	values[0] = TimestampTzGetDatum(t->cutoff);
-	values[1] = TimestampTzGetDatum(t->full_cutoff);
-	values[2] = r->high;
-	values[3] = r->low;
-	return ssw_action_execute(ssw_stmt_delete_range(t->policy, t->leaf, t->phase, r->has_low),
-							  r->has_low ? 4 : 3, types, values, ssw_audit_receiver(sink), false);
+	if (r->has_blocks)
+		plan_by_blocks(sql, nargs, types);
+	return ssw_action_execute(sql, nargs, types, values, ssw_audit_receiver(sink), false);
 }
 
 /*

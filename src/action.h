@@ -23,6 +23,9 @@ typedef struct SswRange
 	bool		has_low;
 	Datum		low;
 	Datum		high;
+	bool		has_blocks;		/* only rows in blocks [from, to) of the heap */
+	ItemPointerData from;
+	ItemPointerData to;
 } SswRange;
 
 /* Where and when an action takes place. */
@@ -42,6 +45,7 @@ extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
 extern SPIPlanPtr ssw_action_plan(const char *sql, int nargs, Oid *types);
 extern uint64 ssw_action_execute(const char *sql, int nargs, Oid *types, Datum *values,
 								 DestReceiver *dest, bool read_only);
+extern int	ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values);
 extern void ssw_action_constraints_immediate(void);
 extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);
 extern uint64 ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);

@@ -13,19 +13,30 @@
  * of their tids.
  *
  * Rows that are just deleted need no list of tids: a range of deadlines is enough,
- * and its ends are read from the index alone.
+ * and its ends are read from the index alone.  Where a great many are dead, and
+ * lie anywhere in the heap, each range would visit most of its blocks: then a part
+ * of up to a million rows, still in due order, is handed out block by block.
  */
 #include "postgres.h"
 
+#include <math.h>
+
+#include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_statistic.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
+#include "executor/spi.h"
 #include "executor/tuptable.h"
+#include "nodes/plannodes.h"
+#include "optimizer/plancat.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "collect.h"
@@ -35,6 +46,15 @@
 
 /* Rows beyond the limit that may share its last deadline. */
 #define MAX_TIES	20000
+
+/* After so many rows in ranges of deadlines the order of the heap is thought of. */
+#define HEAP_AFTER	2000
+/* Rows that may be handed out in the order of the heap. */
+#define HEAP_ROWS	1000000
+/* ... for one batch. */
+#define HEAP_BATCH	20000
+/* What a row costs that is not met where the last one was, in rows just read. */
+#define RANDOM_COST	16
 
 typedef struct Receiver
 {
@@ -257,7 +277,9 @@ find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
 		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
 
 		chunk->n = r.rows;
+		pass->ranged += r.rows;
 		chunk->ranged = true;
+		chunk->range.has_blocks = false;
 		chunk->range.type = c->sort_type;
 		chunk->range.has_low = pass->cursor_kind == SSW_CURSOR_AFTER;
 		if (chunk->range.has_low)
@@ -267,6 +289,126 @@ find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
 		move_cursor(w, c, &r, SSW_CURSOR_AFTER);
 	}
 	return true;
+}
+
+/* How well deadlines follow the order of the heap: 0 (or unknown) to 1. */
+static double
+heap_correlation(Oid relid, AttrNumber attnum)
+{
+	HeapTuple	tup = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid), Int16GetDatum(attnum), BoolGetDatum(false));
+	AttStatsSlot slot;
+	double		result = 0;
+
+	if (!HeapTupleIsValid(tup))
+		return 0;
+	if (get_attstatsslot(&slot, tup, STATISTIC_KIND_CORRELATION, InvalidOid, ATTSTATSSLOT_NUMBERS))
+	{
+		result = fabs(slot.numbers[0]);
+		free_attstatsslot(&slot);
+	}
+	ReleaseSysCache(tup);
+	return result;
+}
+
+/* About how many candidates are above the cursor, by the planner. */
+static double
+estimate_rows(SswWork *w, const SswChunk *chunk, const SswClock *c)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c->sort_type};
+	Datum		values[3];
+	Portal		portal;
+	double		rows;
+
+	values[0] = TimestampTzGetDatum(chunk->cutoff);
+	values[1] = TimestampTzGetDatum(w->pass->full_cutoff);
+	values[2] = cursor_datum(c, w->pass->cursor);
+	portal = SPI_cursor_open_with_args(NULL, ssw_stmt_estimate(w->policy, chunk->leaf, w->pass->phase),
+									   3, types, values, NULL, true, 0);
+	rows = linitial_node(PlannedStmt, portal->stmts)->planTree->plan_rows;
+	SPI_cursor_close(portal);
+	return rows;
+}
+
+/* The end of the part that goes in the order of the heap: where rows are due, or fewer. */
+static bool
+set_high(SswWork *w, SswChunk *chunk, const SswClock *c, double rows)
+{
+	SswPass    *pass = w->pass;
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(chunk->cutoff);
+	char	   *high;
+
+	if (rows > HEAP_ROWS)
+	{
+		Oid			output;
+		bool		varlena;
+		Receiver	r;
+
+		init_receiver(&r, w, chunk, c, 1, HEAP_ROWS + MAX_TIES);
+		read_rows(w, ssw_stmt_edge(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
+				  chunk->cutoff, HEAP_ROWS, &r);
+		if (r.rows == 0)
+			return false;
+		getTypeOutputInfo(c->sort_type, &output, &varlena);
+		high = OidOutputFunctionCall(output, r.sort);
+	}
+	else
+	{
+		ssw_sql_exec(ssw_stmt_bound(w->policy, pass->phase), 1, &type, &value, NULL, true, 1);
+		high = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	}
+	if (high == NULL || strlen(high) >= SSW_CURSOR_LEN)
+		return false;
+	strlcpy(pass->high, high, SSW_CURSOR_LEN);
+	return true;
+}
+
+/* Turn to the order of the heap when that is less work. */
+static void
+consider_heap_order(SswWork *w, SswChunk *chunk, const SswClock *c)
+{
+	SswPass    *pass = w->pass;
+	Relation	rel = table_open(chunk->leaf, AccessShareLock);
+	double		rows = estimate_rows(w, chunk, c);
+	double		scattered = 1 - pow(heap_correlation(chunk->leaf, c->attnum), 2);
+	BlockNumber blocks;
+	double		tuples,
+				allvisible;
+
+	estimate_rel_size(rel, NULL, &blocks, &tuples, &allvisible);
+	table_close(rel, NoLock);
+	pass->ranged = 0;
+	if (c->attnum == 0 || blocks == 0 || tuples > RANDOM_COST * rows * scattered || !set_high(w, chunk, c, rows))
+		return;
+	rows = Min(rows, HEAP_ROWS);
+	pass->next_block = 0;
+	pass->nblocks = blocks;
+	pass->block_step = Max(1, blocks * (HEAP_BATCH / Max(rows, HEAP_BATCH)));
+	pass->block_rows = Max(1, rows * pass->block_step / blocks);
+}
+
+/* The dead rows of the next blocks. */
+static void
+next_blocks(SswWork *w, SswChunk *chunk, const SswClock *c)
+{
+	SswPass    *pass = w->pass;
+	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+
+	chunk->n = pass->block_rows;
+	chunk->ranged = true;
+	chunk->range.type = c->sort_type;
+	chunk->range.has_low = true;
+	chunk->range.low = cursor_datum(c, pass->cursor);
+	chunk->range.high = cursor_datum(c, pass->high);
+	chunk->range.has_blocks = true;
+	ItemPointerSet(&chunk->range.from, pass->next_block, 0);
+	pass->next_block = Min(pass->nblocks, pass->next_block + pass->block_step);
+	ItemPointerSet(&chunk->range.to, pass->next_block, 0);
+	MemoryContextSwitchTo(old);
+	if (pass->next_block < pass->nblocks)
+		return;
+	pass->nblocks = 0;
+	strlcpy(pass->cursor, pass->high, SSW_CURSOR_LEN);
 }
 
 /* Could a row stay that a DELETE met?  Without an index a range costs too much. */
@@ -303,10 +445,18 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 		!OidIsValid(p->on_expire) && !pass->skip_locked && ssw_failures_count(w->failures) == 0 &&
 		suits_ranges(w, chunk, c))
 	{
+		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER)
+			consider_heap_order(w, chunk, c);
+		if (pass->nblocks > 0)
+		{
+			next_blocks(w, chunk, c);
+			return true;
+		}
 		if (find_range(w, chunk, Min(limit, ssw_batch_rows(w)), &more))
 			return more;
 		pass->many_ties = exact = true;
 	}
+	pass->nblocks = 0;
 	return collect_tids(w, chunk, limit, exact);
 }
 
@@ -315,17 +465,13 @@ void
 ssw_collect_range(SswWork *w, SswChunk *chunk)
 {
 	const SswClock *c = ssw_stmt_clock(w->policy, chunk->phase);
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c->sort_type, c->sort_type};
-	Datum		values[4];
-	bool		nulls[4] = {false, false, false, !chunk->range.has_low};
+	Oid			types[6];
+	Datum		values[6];
+	int			nargs = ssw_action_range_params(&w->target, &chunk->range, types, values);
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, chunk->n, PG_INT64_MAX);
-	values[0] = TimestampTzGetDatum(chunk->cutoff);
-	values[1] = TimestampTzGetDatum(w->pass->full_cutoff);
-	values[2] = chunk->range.high;
-	values[3] = chunk->range.low;
-	ssw_sql_send(ssw_stmt_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low),
-				 4, types, values, nulls, &r.dest);
+	ssw_sql_send(ssw_stmt_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low, chunk->range.has_blocks),
+				 nargs, types, values, NULL, &r.dest);
 	chunk->ranged = false;
 }

@@ -111,6 +111,8 @@ advance(SswPass *pass, List *leaves)
 	ListCell   *lc;
 
 	pass->cursor_kind = SSW_CURSOR_NONE;
+	pass->ranged = 0;
+	pass->nblocks = 0;
 	if (OidIsValid(pass->leaf) && pass->phase + 1 < SSW_PHASE_END)
 	{
 		pass->phase++;

@@ -160,6 +160,13 @@ typedef struct SswPass
 	char		cursor[SSW_CURSOR_LEN]; /* sort value in text form */
 	ItemPointerData cursor_tid;
 	bool		many_ties;		/* order rows of one deadline by tid */
+	int64		ranged;			/* rows of this phase handed out as ranges */
+	char		high[SSW_CURSOR_LEN];	/* end of the part that is handed out
+										 * in the order of the heap */
+	BlockNumber next_block;		/* next of its blocks */
+	BlockNumber nblocks;		/* 0: rows go in due order */
+	BlockNumber block_step;		/* for one batch */
+	int64		block_rows;		/* about so many in a step */
 	TimestampTz next_due;		/* earliest reason to look again, or 0 */
 	int			excluded;		/* dead rows left alone: known failures */
 	int			unfinished;		/* chunks that were handed out and not handled

@@ -60,7 +60,7 @@ make_params(int nargs, Oid *types, Datum *values, const bool *nulls)
 	for (int i = 0; i < nargs; i++)
 	{
 		params->params[i].value = values[i];
-		params->params[i].isnull = nulls[i];
+		params->params[i].isnull = nulls && nulls[i];
 		params->params[i].pflags = PARAM_FLAG_CONST;
 		params->params[i].ptype = types[i];
 	}

@@ -120,7 +120,7 @@ ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 
 /* Boolean over t: a dead row in the range. */
 static char *
-in_range(const SswPolicy *p, SswPhase phase, bool has_low)
+in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
 	StringInfoData buf;
@@ -129,17 +129,29 @@ in_range(const SswPolicy *p, SswPhase phase, bool has_low)
 	appendStringInfo(&buf, "%s AND %s " SSW_OP("<=") " $3", ssw_stmt_dead(p, phase), c->sort);
 	if (has_low)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $4", c->sort);
+	if (has_blocks)
+		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">=") " $5 AND t.ctid " SSW_OP("<") " $6");
 	return buf.data;
+}
+
+/* What the planner is asked: how many candidates are above the cursor. */
+char	   *
+ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP(">") " $3",
+					ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase), c->sort);
 }
 
 /* The dead rows of a range, in due order: shaped as those of collect. */
 char	   *
-ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low)
+ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
 
 	return psprintf("SELECT t.ctid, %s FROM ONLY %s AS t WHERE %s ORDER BY %s",
-					c->sort, ssw_stmt_relation(leaf), in_range(p, phase, has_low), c->sort);
+					c->sort, ssw_stmt_relation(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
 }
 
 /* The earliest deadline of a leaf, above the lower bound $3 if there is one. */
@@ -238,10 +250,10 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
 
 /* The same for all dead rows of a range. */
 char	   *
-ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low)
+ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
 {
 	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_stmt_relation(leaf),
-					in_range(p, phase, has_low), info_columns(p, phase));
+					in_range(p, phase, has_low, has_blocks), info_columns(p, phase));
 }
 
 /* Lock the dead rows of $3 for a hook, and read all that is needed of them. */

@@ -44,8 +44,9 @@ extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
 							  SswCursor cursor, bool with_key, bool exact, bool above);
 extern char *ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
-extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low);
-extern char *ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low);
+extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
+extern char *ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern char *ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
 extern char *ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low);
 extern char *ssw_stmt_bound(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);
