@@ -74,6 +74,16 @@ SELECT count(*), max(id), (SELECT count(*) FROM sweeper.failed_row WHERE policy 
 CALL bad_head('42P01', 1);
 CALL sweeper.sweep('g', pass => NULL) \gset
 SELECT count(*), max(id), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+-- nor do many that lie together in the heap, nor one whose error looks like that of a disk or an index
+CALL bad_head('54000', 500);
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT count(*), max(id), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+CALL bad_head('P0001', 500);
+UPDATE g SET d = now() - '1 min'::interval WHERE id BETWEEN 16 AND 30;
+INSERT INTO g SELECT i, now() - '30 min'::interval FROM generate_series(-99, 0) AS i;
+CLUSTER g USING g_pkey;
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT count(*), max(id), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
 -- when all fail, it is the policy, even with few rows
 CALL bad_head('42501', 500);
 ALTER TABLE g DISABLE TRIGGER USER;

@@ -63,3 +63,24 @@ CALL sweeper.sweep('f') \gset
 SELECT count(*) FROM f;
 SELECT sweeper.unregister('f');
 DROP TABLE f;
+-- dead by both clocks, a row counts once
+CREATE TABLE f (id int PRIMARY KEY, d timestamptz, made timestamptz DEFAULT now());
+INSERT INTO f SELECT i, now() + interval '1 h' FROM generate_series(1, 160) AS i;
+SELECT policy FROM sweeper.register('f', deadline => 'd', created => 'made', max_age => '1 h', check_every => '0');
+CALL sweeper.sweep('f', pass => NULL) \gset
+UPDATE f SET d = now(), made = now() - interval '1 h' WHERE id <= 60;
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f;
+UPDATE f SET d = now(), made = now() - interval '1 h';
+SELECT sweeper.alter_policy('f', fuse_min => 100);
+CALL sweeper.sweep('f') \gset
+SELECT sweeper.unregister('f');
+-- a row without a deadline, which is ignored, is no session that stays alive
+TRUNCATE f;
+INSERT INTO f SELECT i, CASE WHEN i <= 1000 THEN now() + interval '1 h' END FROM generate_series(1, 3000) AS i;
+SELECT policy FROM sweeper.register('f', deadline => 'd', check_every => '0');
+CALL sweeper.sweep('f', pass => NULL) \gset
+UPDATE f SET d = now() WHERE d IS NOT NULL;
+CALL sweeper.sweep('f') \gset
+SELECT sweeper.unregister('f');
+DROP TABLE f;

@@ -146,8 +146,6 @@ ask_safely(SswWork *w, const ItemPointerData *tid)
 	}
 	PG_CATCH();
 	{
-		SswFailureClass class;
-
 		MemoryContextSwitchTo(w->batch_cxt);
 		w->error = CopyErrorData();
 		FlushErrorState();
@@ -155,9 +153,8 @@ ask_safely(SswWork *w, const ItemPointerData *tid)
 		ssw_sql_abort();
 		ssw_batch_reset_session();
 		MemoryContextSwitchTo(w->batch_cxt);
-		class = ssw_failure_classify(w->error->sqlerrcode);
-		if (class == SSW_FAIL_POLICY ||
-			(class == SSW_FAIL_DEFINITION && !w->answered && ssw_failures_pending(w->failures) >= MANY_UNKNOWN))
+		if (ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_POLICY && !w->answered &&
+			ssw_failures_pending(w->failures) >= MANY_UNKNOWN)
 			ssw_batch_fail(w, w->error);
 		message = NULL;
 	}

@@ -12,9 +12,8 @@ typedef enum SswFailureClass
 	SSW_FAIL_ROW,				/* the row's own: retried, then quarantined */
 	SSW_FAIL_TRANSIENT,			/* deadlock, time-out, resources: retried */
 	SSW_FAIL_LOCKED,			/* a lock was not granted: retried */
-	SSW_FAIL_DEFINITION,		/* a right or an object is missing: the policy
-								 * cannot work, unless other rows go */
-	SSW_FAIL_POLICY				/* the policy cannot work at all: back off */
+	SSW_FAIL_POLICY				/* unless other rows go, the policy cannot
+								 * work: back off */
 } SswFailureClass;
 
 typedef struct SswFailures SswFailures;

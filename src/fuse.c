@@ -28,12 +28,16 @@
 #include "sql.h"
 #include "stmt.h"
 
-/* Parameters of statements on a leaf: cutoff, full cutoff, exempt, group names, limit. */
+/*
+ * Parameters of statements on a leaf: cutoff, full cutoff, exempt, group names,
+ * limit, and the cutoff of the clock that the row may be dead by as well.
+ */
+#define NPARAMS 6
 typedef struct Params
 {
-	Oid			types[5];
-	Datum		values[5];
-	bool		nulls[5];
+	Oid			types[NPARAMS];
+	Datum		values[NPARAMS];
+	bool		nulls[NPARAMS];
 } Params;
 
 static void
@@ -42,13 +46,13 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 	*x = (Params)
 	{
 		{
-			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, TEXTARRAYOID, INT8OID
+			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, TEXTARRAYOID, INT8OID, TIMESTAMPTZOID
 		},
 		{
 			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff)
 		},
 		{
-			false, false, true, true, true
+			false, false, true, true, true, true
 		}
 	};
 }
@@ -81,6 +85,15 @@ dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 		return NULL;
 	init_params(w, cutoff, x);
 	sql = psprintf("FROM ONLY %s AS t WHERE %s", ssw_stmt_relation(leaf), ssw_stmt_dead(w->policy, phase));
+	/* dead by two clocks, a row goes once */
+	if (phase != SSW_PHASE_CLOCK_1 && w->policy->nclocks > 1)
+	{
+		int			other = c ? 0 : 1;
+
+		x->values[5] = TimestampTzGetDatum(w->pass->clock_cutoff[other]);
+		x->nulls[5] = false;
+		sql = psprintf("%s AND (%s " SSW_OP("<=") " $6) IS NOT TRUE", sql, w->policy->clock[other].due);
+	}
 	if (exempt != 0)
 	{
 		Datum		value = TimestampTzGetDatum(exempt);
@@ -107,6 +120,10 @@ alive_rows(SswWork *w, Oid leaf, Params *x)
 		if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[i]))
 			appendStringInfo(&sql, " AND (%s) IS NOT TRUE",
 							 ssw_stmt_dead(w->policy, SSW_PHASE_CLOCK_1 + i));
+	/* without a deadline a row takes no part, or goes too */
+	if (w->policy->on_null == SSW_NULL_IGNORE)
+		appendStringInfo(&sql, " AND (%s IS NOT NULL OR %s IS NOT NULL)", w->policy->clock[0].due,
+						 w->policy->nclocks > 1 ? w->policy->clock[1].due : "NULL");
 	if (w->policy->on_null == SSW_NULL_EXPIRE)
 		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(w->policy, SSW_PHASE_NULLS));
 	return sql.data;
@@ -116,15 +133,15 @@ alive_rows(SswWork *w, Oid leaf, Params *x)
 static int64
 count(const char *rows, Params *x, int64 limit)
 {
-	char		nulls[6] = "     ";
+	char		nulls[NPARAMS + 1] = "      ";
 	bool		isnull;
 
 	x->values[4] = Int64GetDatum(limit);
 	x->nulls[4] = false;
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < NPARAMS; i++)
 		nulls[i] = x->nulls[i] ? 'n' : ' ';
 	ssw_sql_exec(psprintf("SELECT pg_catalog.count(*) FROM (SELECT %s LIMIT $5) AS r", rows),
-				 5, x->types, x->values, nulls, true, 1);
+				 NPARAMS, x->types, x->values, nulls, true, 1);
 	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 }
 
@@ -234,7 +251,7 @@ init_groups(GroupReceiver *r, const SswPolicy *p)
 static void
 read_groups(const SswPolicy *p, const char *rows, Params *x, GroupReceiver *r)
 {
-	ssw_sql_send(psprintf("SELECT %s %s", p->group_text, rows), 5, x->types, x->values, x->nulls, &r->dest);
+	ssw_sql_send(psprintf("SELECT %s %s", p->group_text, rows), NPARAMS, x->types, x->values, x->nulls, &r->dest);
 }
 
 /*

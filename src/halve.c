@@ -109,8 +109,10 @@ learn(SswWork *w, int n)
 	ErrorData  *error = w->error;
 	SswFailureClass class = ssw_failure_classify(error->sqlerrcode);
 
-	if (class == SSW_FAIL_DEFINITION)
-		class = w->succeeded > 0 || ssw_single_witnesses(w) ? SSW_FAIL_ROW : SSW_FAIL_POLICY;
+	/* rows that is_alive was asked about are judged at the end of the pass */
+	if (class == SSW_FAIL_POLICY &&
+		(w->succeeded > 0 || OidIsValid(w->policy->is_alive) || ssw_single_witnesses(w)))
+		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)

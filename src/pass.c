@@ -429,7 +429,7 @@ blame_policy(SswWork *w)
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	none = w->pass->end == SSW_END_DONE && w->pass->expired + w->pass->refreshed == 0;
 	LWLockRelease(SswShared->lock);
-	if (none && ((class == SSW_FAIL_DEFINITION && (!w->answered || w->streak > 0)) ||
+	if (none && ((class == SSW_FAIL_POLICY && (!w->answered || w->streak > 0)) ||
 				 (class == SSW_FAIL_ROW && w->streak >= SSW_DOUBT)))
 		ssw_batch_fail(w, w->error);
 }

@@ -186,7 +186,7 @@ doubtful(SswWork *w)
 	SswFailureClass class = ssw_failure_classify(w->streak_code);
 	bool		early = w->succeeded == 0 && !OidIsValid(w->policy->is_alive);
 
-	return (class == SSW_FAIL_ROW || class == SSW_FAIL_DEFINITION) &&
+	return (class == SSW_FAIL_ROW || class == SSW_FAIL_POLICY) &&
 		w->streak >= (early ? SSW_DOUBT : DOUBT_LATER);
 }
 
@@ -211,7 +211,6 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 		if (ssw_batch_begin(w))
 		{
 			SswIdentity save;
-			ErrorData  *e = NULL;
 
 			MemoryContextSwitchTo(w->batch_cxt);
 			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
@@ -222,12 +221,11 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			ssw_action_constraints_immediate();
 			while (tried < n && !(doubt && *doubt))
 			{
-				e = run_one(w, &tids[tried++], sink, &rows, &missing);
+				ErrorData  *e = run_one(w, &tids[tried++], sink, &rows, &missing);
+
 				if (e == NULL)
 					continue;
 				failed++;
-				if (ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_POLICY)
-					break;
 				record_failure(w, &tids[tried - 1], e);
 				if (doubt && rows == 0 && doubtful(w))
 					*doubt = e;
@@ -237,8 +235,6 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			ssw_identity_restore(&save);
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_audit_end(sink);
-			if (e && ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_POLICY)
-				ssw_batch_fail(w, e);
 		}
 		ssw_batch_disarm();
 		ssw_sql_commit();

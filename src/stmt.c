@@ -359,7 +359,7 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 		from = psprintf("%s AS t TABLESAMPLE pg_catalog.system (%f)", from,
 						Min(100.0, 100.0 * pages / Max(1, RelationGetNumberOfBlocks(rel))));
 		table_close(rel, NoLock);
-		order = "";
+		order = " ORDER BY pg_catalog.random()";
 	}
 	else
 		from = psprintf("%s AS t", from);
