@@ -32,6 +32,7 @@
 #include "guc.h"
 #include "identity.h"
 #include "sql.h"
+#include "start.h"
 #include "watch.h"
 #include "worker.h"
 
@@ -434,6 +435,24 @@ note_grace(TimestampTz now)
 	}
 }
 
+/* The clock was set: nothing waits for a time of the old one. */
+static void
+forget_times(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		w->not_before = w->full_probe_at = 0;
+		if (!TIMESTAMP_IS_NOEND(w->next_look))
+			w->next_look = 0;
+	}
+	reload_wanted = true;
+	marked_at = 0;
+}
+
 /* One round; returns when the next is due, or 0 when the extension is gone. */
 static TimestampTz
 round_of_work(void)
@@ -443,6 +462,8 @@ round_of_work(void)
 	SswDatabase *d;
 	TimestampTz next;
 
+	if (ssw_start_watch_clock())
+		forget_times();
 	ssw_sql_start_transaction();
 	if (!extension_present())
 	{

@@ -3,17 +3,17 @@
  *		Time credited after an outage, to policies whose rows live by activity.
  *
  * Cutoffs are computed by the coordinator, by workers for rows with a time to
- * live of their own, and where a row is explained.  After a clean stop the credit
- * is the down time; after a crash or promotion nothing dies before one time to
- * live has passed since the start of service.
+ * live of their own, and where a row is explained.  Outages between clean starts,
+ * and jumps of the clock, are credited until there has been service for a time to
+ * live after them (start.c); after a crash or promotion nothing dies before one
+ * time to live has passed since the start of service.
  *
  * So that crashes in quick succession do not keep the dead for ever, each start
  * of service after a crash notes in the policy's row how far it has judged: pairs
  * of its time and the latest deadline that it saw pass.  A row whose deadline
  * passed under a start since which there was service for a time to live has had
  * its grace.  A clean stop does not end a service: the last pair goes on.  Outages
- * do not count as service: the next start adds the time since the last note to
- * the time of every start before.  Notes come ever more rarely, and a crash loses
+ * do not count as service: they are added to the time of every start before.  Notes come ever more rarely, and a crash loses
  * at most a fifth of the service before it.  When a grace is over its pairs are
  * removed; where each row has its own time to live it never is, and the pairs are
  * thinned out, the older the more.
@@ -27,7 +27,7 @@
 #include "utils/timestamp.h"
 
 #include "grace.h"
-#include "shmem.h"
+#include "start.h"
 
 /* Does grace cover this clock at all? */
 static bool
@@ -43,25 +43,16 @@ ttl_us(const SswPolicy *p, const SswClock *c)
 	return c->row_ttl ? 0 : c->activity ? c->ttl_us : p->ttl_us;
 }
 
-/* How long the server was down before a clean start. */
-static int64
-down_us(void)
-{
-	return SswShared->clean_start ? Max(0, SswShared->service_start - SswShared->down_since) : 0;
-}
-
 /*
- * What is known of the starts of service before this one.  A crash whose start
- * left no note, because nobody swept then, is known from the launcher's file.
+ * What is known of the time before.  A crash whose start left no note, because
+ * nobody swept then, is in the list of starts.
  */
 typedef struct Past
 {
+	SswStarts	starts;
 	int			n;
-	const SswHorizon *pair;
-	TimestampTz noted_at;
-	SswHorizon	unnoted;
-	int64		outage;			/* what the pairs lack: the time before this
-								 * start without service */
+	SswHorizon	pair[SSW_MAX_HORIZONS + 1]; /* with all outages added */
+	bool		moved;			/* they were later than in the policy */
 } Past;
 
 /* Has this start of service written a note? */
@@ -74,34 +65,33 @@ has_noted(const SswPolicy *p)
 static void
 recall(const SswPolicy *p, Past *past)
 {
-	TimestampTz served;
-	int64		ttl = ttl_us(p, &p->clock[0]);
+	TimestampTz noted_at = p->noted_at;
+	int64		outage;
 
-	memset(past, 0, sizeof(Past));
+	ssw_start_list(&past->starts);
 	past->n = p->nhorizons;
-	past->pair = p->horizon;
-	past->noted_at = p->noted_at;
-	if (past->n == 0 && SswShared->clean_start && SswShared->crash_start != 0 &&
-		(ttl == 0 || SswShared->down_since - SswShared->crash_start < ttl + p->keep_for_us))
-	{
-		past->unnoted = (SswHorizon)
+	memcpy(past->pair, p->horizon, past->n * sizeof(SswHorizon));
+	for (int i = past->starts.n - 1; i >= 0 && past->n == 0 && SswShared->clean_start; i--)
+		if (past->starts.start[i].crash)
 		{
-			SswShared->crash_start, DT_NOBEGIN
-		};
-		past->pair = &past->unnoted;
-		past->n = 1;
-	}
-	if (past->n == 0 || has_noted(p))
+			noted_at = past->starts.start[i].at;
+			past->pair[past->n++] = (SswHorizon)
+			{
+				noted_at, DT_NOBEGIN
+			};
+		}
+	outage = past->n > 0 ? ssw_start_outages_since(&past->starts, noted_at) : 0;
+	past->moved = outage > 0;
+	for (int i = 0; i < past->n; i++)
+		past->pair[i].service += outage;
+	if (SswShared->clean_start || has_noted(p))
 		return;
-	served = SswShared->clean_start ? Max(past->noted_at, SswShared->down_since) : past->noted_at;
-	past->outage = Max(0, SswShared->service_start - served);
-}
-
-/* When a start was, later by the outages since. */
-static TimestampTz
-start_of(const Past *past, int i)
-{
-	return past->pair[i].service + past->outage;
+	/* this start, after a crash; the clock may have been set since */
+	past->pair[past->n++] = (SswHorizon)
+	{
+		SswShared->service_start + ssw_start_outages_since(&past->starts, SswShared->service_start), DT_NOBEGIN
+	};
+	past->moved = true;
 }
 
 /* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */
@@ -113,14 +103,12 @@ grace_cutoff(const SswPolicy *p, const SswClock *c, TimestampTz now)
 	int64		ttl = ttl_us(p, c);
 	Past		past;
 
-	if (cutoff - SswShared->service_start >= ttl)
-		return cutoff;
 	recall(p, &past);
 	for (int i = 0; i < past.n; i++)
-		if (cutoff - start_of(&past, i) >= ttl)
+		if (cutoff - past.pair[i].service >= ttl)
 			judged = past.pair[i].deadline;
-	if (SswShared->clean_start && (past.n == 0 || cutoff - start_of(&past, past.n - 1) >= ttl))
-		judged = cutoff - down_us();
+	if (past.n == 0 || cutoff - past.pair[past.n - 1].service >= ttl)
+		judged = cutoff - ssw_start_credit(&past.starts, now, ttl + p->keep_for_us);
 	return Min(cutoff, judged);
 }
 
@@ -162,6 +150,24 @@ lived_since(const SswClock *c, TimestampTz start)
 	return psprintf("%s " SSW_OP("+") " (%s) " SSW_OP("<=") " $2", instant(start), c->row_ttl);
 }
 
+/* What outages since the last crash credit a row, in seconds. */
+static char *
+row_credit(const SswClock *c, const SswStarts *s)
+{
+	StringInfoData buf;
+	int64		later = 0;
+
+	initStringInfo(&buf);
+	appendStringInfoChar(&buf, '0');
+	for (int i = s->n - 1; i >= 0 && !s->start[i].crash; i--)
+	{
+		appendStringInfo(&buf, " " SSW_OP("+") " CASE WHEN %s THEN 0 ELSE %.6f END",
+						 lived_since(c, s->start[i].at + later), Max(0, s->start[i].outage_us) / 1e6);
+		later += Max(0, s->start[i].outage_us);
+	}
+	return buf.data;
+}
+
 /*
  * For rows with a time to live of their own: p->row_grace, a boolean over t and
  * $2, says that the row has had its grace.
@@ -170,8 +176,6 @@ void
 ssw_grace_rows(SswPolicy *p)
 {
 	const SswClock *c = &p->clock[0];
-	char	   *down = psprintf("%s " SSW_OP("<=") " ($2 " SSW_OP("-") " pg_catalog.make_interval(secs => %.6f))",
-								c->due, down_us() / 1e6);
 	StringInfoData buf;
 	Past		past;
 
@@ -179,42 +183,39 @@ ssw_grace_rows(SswPolicy *p)
 		return;
 	recall(p, &past);
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "(%s", lived_since(c, SswShared->service_start));
+	appendStringInfo(&buf, "(%s AND %s " SSW_OP("<=") " ($2 " SSW_OP("-") " pg_catalog.make_interval(secs => %s))",
+					 past.n > 0 ? lived_since(c, past.pair[past.n - 1].service) : "true", c->due,
+					 row_credit(c, &past.starts));
 	for (int i = 0; i < past.n; i++)
 		if (!TIMESTAMP_IS_NOBEGIN(past.pair[i].deadline))
 			appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s)", c->due,
-							 instant(past.pair[i].deadline), lived_since(c, start_of(&past, i)));
-	if (SswShared->clean_start && past.n > 0)
-		appendStringInfo(&buf, " OR (%s AND %s)", down, lived_since(c, start_of(&past, past.n - 1)));
-	else if (SswShared->clean_start)
-		appendStringInfo(&buf, " OR %s", down);
+							 instant(past.pair[i].deadline), lived_since(c, past.pair[i].service));
 	appendStringInfoChar(&buf, ')');
 	p->row_grace = buf.data;
 }
 
 static void
-forget(SswPolicy *p, int i)
+forget(Past *past, int i)
 {
-	p->nhorizons--;
-	memmove(&p->horizon[i], &p->horizon[i + 1], (p->nhorizons - i) * sizeof(SswHorizon));
+	past->n--;
+	memmove(&past->pair[i], &past->pair[i + 1], (past->n - i) * sizeof(SswHorizon));
 }
 
-/* Make room for a pair: forget the one whose successor is as good, or nearly. */
+/* Make room: forget the pair whose successor is as good, or nearly. */
 static void
-thin(SswPolicy *p, TimestampTz now)
+thin(Past *past, int64 ttl, TimestampTz cutoff)
 {
-	int64		ttl = ttl_us(p, &p->clock[0]);
 	int			least = 0;
 	double		least_loss = 0;
 
-	while (ttl > 0 && p->nhorizons > 1 && now - p->keep_for_us - p->horizon[1].service >= ttl)
-		forget(p, 0);
-	if (p->nhorizons < SSW_MAX_HORIZONS)
+	while (ttl > 0 && past->n > 1 && cutoff - past->pair[1].service >= ttl)
+		forget(past, 0);
+	if (past->n <= SSW_MAX_HORIZONS)
 		return;
-	for (int i = 0; i + 1 < p->nhorizons; i++)
+	for (int i = 0; i + 1 < past->n; i++)
 	{
-		TimestampTz next = p->horizon[i + 1].service;
-		double		loss = (double) (next - p->horizon[i].service) / Max(1, now - next);
+		TimestampTz next = past->pair[i + 1].service;
+		double		loss = (double) (next - past->pair[i].service) / Max(1, cutoff - next);
 
 		if (i == 0 || loss < least_loss)
 		{
@@ -222,26 +223,7 @@ thin(SswPolicy *p, TimestampTz now)
 			least_loss = loss;
 		}
 	}
-	forget(p, least);
-}
-
-/* The first note of this start: all starts are later by the outage before it. */
-static void
-begin_notes(SswPolicy *p, const Past *past, TimestampTz now)
-{
-	for (int i = 0; i < past->n; i++)
-		p->horizon[i] = (SswHorizon)
-	{
-		start_of(past, i), past->pair[i].deadline
-	};
-	p->nhorizons = past->n;
-	if (SswShared->clean_start)
-		return;
-	thin(p, now);
-	p->horizon[p->nhorizons++] = (SswHorizon)
-	{
-		SswShared->service_start, DT_NOBEGIN
-	};
+	forget(past, least);
 }
 
 /*
@@ -251,28 +233,32 @@ begin_notes(SswPolicy *p, const Past *past, TimestampTz now)
 bool
 ssw_grace_note(SswPolicy *p, TimestampTz now)
 {
+	TimestampTz cutoff = now - p->keep_for_us;
+	int64		ttl;
 	Past		past;
-	int64		served;
+	SswHorizon *last;
 
 	if (p->nclocks == 0 || !covers(p, &p->clock[0]))
 		return false;
 	recall(p, &past);
-	if (SswShared->clean_start && past.n == 0)
+	if (past.n == 0)
 		return false;
-	served = now - (SswShared->clean_start ? start_of(&past, past.n - 1) : SswShared->service_start);
-	if (p->clock[0].row_ttl == NULL && served >= ttl_us(p, &p->clock[0]) + p->keep_for_us)
+	ttl = ttl_us(p, &p->clock[0]);
+	last = &past.pair[past.n - 1];
+	if (p->clock[0].row_ttl == NULL && cutoff - last->service >= ttl)
 	{
 		if (p->nhorizons == 0)
 			return false;
 		p->nhorizons = 0;
 		return true;
 	}
-	if (has_noted(p) && now - p->noted_at < served / 4)
+	if (!past.moved && now - p->noted_at < (now - last->service) / 4)
 		return false;
-	if (!has_noted(p))
-		begin_notes(p, &past, now);
-	p->horizon[p->nhorizons - 1].deadline = Max(p->horizon[p->nhorizons - 1].deadline,
-												now - p->keep_for_us - down_us());
+	cutoff -= ssw_start_credit(&past.starts, now, p->clock[0].row_ttl ? PG_INT64_MAX : ttl + p->keep_for_us);
+	last->deadline = Max(last->deadline, cutoff);
+	thin(&past, ttl, now - p->keep_for_us);
+	p->nhorizons = past.n;
+	memcpy(p->horizon, past.pair, past.n * sizeof(SswHorizon));
 	p->noted_at = now;
 	return true;
 }

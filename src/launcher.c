@@ -451,6 +451,17 @@ stop_all(void)
 		wait_tick(20);
 }
 
+/* The clock was set: nothing waits for a time of the old one. */
+static void
+forget_times(void)
+{
+	rescan_at = 0;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		SswShared->databases[i].next_due = SswShared->databases[i].not_before = 0;
+	LWLockRelease(SswShared->lock);
+}
+
 void
 ssw_launcher_main(Datum main_arg)
 {
@@ -472,6 +483,9 @@ ssw_launcher_main(Datum main_arg)
 			rescan_at = 0;
 		}
 		now = GetCurrentTimestamp();
+		if (ssw_start_watch_clock())
+			forget_times();
+		ssw_start_alive(false);
 		if (now >= rescan_at || SswShared->rescan)
 			scan_databases();
 		reap_starting(now);
@@ -485,6 +499,7 @@ ssw_launcher_main(Datum main_arg)
 		wait_tick(sleep_ms(GetCurrentTimestamp()));
 	}
 	stop_all();
+	ssw_start_alive(true);
 	/* 1, so that the postmaster starts another unless the server stops */
 	proc_exit(1);
 }

@@ -187,20 +187,24 @@ ssw_ledger_hold(const SswPolicy *p)
 			   3, types, values, NULL);
 }
 
-/* The same objects in a cluster that pg_upgrade made: note its identity. */
+/*
+ * The same objects in a cluster that pg_upgrade made: note its identity.  How long
+ * there was no service nobody knows here: as after a crash.
+ */
 void
 ssw_ledger_restamp(const SswPolicy *p)
 {
-	Oid			types[] = {INT4OID, INT8OID, OIDOID};
-	Datum		values[3];
+	Oid			types[] = {INT4OID, INT8OID, OIDOID, TIMESTAMPTZOID};
+	Datum		values[4];
 
 	values[0] = Int32GetDatum(p->id);
 	values[1] = Int64GetDatum((int64) SswShared->system_identifier);
 	values[2] = ObjectIdGetDatum(MyDatabaseId);
+	values[3] = TimestampTzGetDatum(SswShared->service_start);
 	run_policy(p->id, "UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
-			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name)"
-			   " WHERE policy_id = $1",
-			   3, types, values, NULL);
+			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name),"
+			   " horizons = ARRAY[$4, '-infinity', pg_catalog.clock_timestamp()]"
+			   " WHERE policy_id = $1", 4, types, values, NULL);
 	run("UPDATE sweeper.service_mark SET clusters = clusters || $1 WHERE NOT $1 = ANY (clusters)",
 		1, &types[1], &values[1], NULL);
 }

@@ -242,6 +242,16 @@ typedef struct SswPolicyShared
 	double		lag_sum;
 } SswPolicyShared;
 
+#define SSW_MAX_STARTS	16
+
+/* Service began, or the clock was set forward. */
+typedef struct SswStart
+{
+	TimestampTz at;
+	int64		outage_us;		/* time without service before; -1: unknown */
+	bool		crash;			/* not after a clean stop */
+} SswStart;
+
 typedef struct SswSharedState
 {
 	LWLock	   *lock;
@@ -252,8 +262,10 @@ typedef struct SswSharedState
 	TimestampTz service_start;	/* 0 until the launcher runs */
 	bool		clean_start;	/* pg_control said "shut down" */
 	TimestampTz down_since;		/* its time, when clean_start */
-	TimestampTz crash_start;	/* the last start of service without a clean
-								 * stop before it; 0: unknown */
+	int			nstarts;		/* see start.c */
+	SswStart	starts[SSW_MAX_STARTS];
+	int64		clock_offset;	/* wall clock beyond the monotonic one */
+	TimestampTz alive_at;		/* last sign of life written; the launcher's */
 	uint64		system_identifier;
 
 	int			launcher;		/* index in procs, or -1 */

@@ -1,13 +1,17 @@
 /*
  * start.c
- *		When service began, and what is known of the time before.
+ *		When service began, and how long there was none before.
  *
- * The postmaster reads pg_control before the startup process overwrites it: a
- * clean stop has a time.  The launcher says when service began, and keeps the
- * time of the last beginning after a crash or promotion in a file, because a
- * clean restart soon after, or one with sweeps switched off, would look as if
- * there had been no outage before it.  Both write to shared memory before any
- * reader is started.  A crash leaves the file, which the next one replaces.
+ * While there is no service no session can be refreshed, so policies whose rows
+ * live by activity are credited that time.  The launcher keeps a file with the
+ * last starts and a sign of life; what ran without it (a single-user backend, a
+ * server without this library) is no service.  The postmaster reads pg_control
+ * before the startup process overwrites it, to tell a clean stop from a crash.
+ * A wall clock that jumps forward is an outage of that length: coordinators look
+ * for it before they judge.
+ *
+ * The list is in shared memory, under SswShared->lock.  A crash leaves the file,
+ * at most ALIVE_US old; one that is lost leaves pg_control.
  */
 #include "postgres.h"
 
@@ -16,14 +20,20 @@
 #include "catalog/pg_control.h"
 #include "common/controldata_utils.h"
 #include "miscadmin.h"
+#include "portability/instr_time.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
-#include "shmem.h"
 #include "start.h"
 
 /* In the folder of permanent statistics, which belongs to one cluster. */
-#define CRASH_FILE	"pg_stat/session_sweeper.crash"
+#define FILE_NAME	"pg_stat/session_sweeper.starts"
+#define ALIVE_US	(10 * USECS_PER_SEC)
+
+/* A clock that was set, not one that is slewed. */
+#define JUMP_US		(1 * USECS_PER_SEC)
+/* Longer between two readings: somebody else ran in between. */
+#define READING_US	10000
 
 /* What pg_control says of the time before this start. */
 void
@@ -43,35 +53,84 @@ ssw_start_read_control(void)
 	pfree(control);
 }
 
-/* When service last began without a clean stop before it; 0 when unknown. */
-static TimestampTz
-read_crash_file(void)
+/* What the wall clock shows beyond the monotonic one. */
+static int64
+clock_offset(void)
 {
-	FILE	   *file = AllocateFile(CRASH_FILE, PG_BINARY_R);
-	long long	at = 0;
+	instr_time	before,
+				after;
+	int64		wall;
+
+	do
+	{
+		INSTR_TIME_SET_CURRENT(before);
+		wall = GetCurrentTimestamp();
+		INSTR_TIME_SET_CURRENT(after);
+		INSTR_TIME_SUBTRACT(after, before);
+	} while (INSTR_TIME_GET_MICROSEC(after) > READING_US);
+	return wall - (int64) INSTR_TIME_GET_MICROSEC(before);
+}
+
+/* Add a start to the list in shared memory; the two oldest become one. */
+static void
+append(SswStart start)
+{
+	SswStart   *s = SswShared->starts;
+
+	if (SswShared->nstarts == SSW_MAX_STARTS)
+	{
+		s[1].outage_us = s[0].outage_us < 0 || s[1].outage_us < 0 ? -1 : s[0].outage_us + s[1].outage_us;
+		s[1].crash |= s[0].crash;
+		memmove(&s[0], &s[1], (SSW_MAX_STARTS - 1) * sizeof(SswStart));
+		SswShared->nstarts--;
+	}
+	s[SswShared->nstarts++] = start;
+}
+
+/* Read the file into the list; returns the last sign of life, or 0. */
+static TimestampTz
+read_file(void)
+{
+	FILE	   *file = AllocateFile(FILE_NAME, PG_BINARY_R);
+	long long	alive = 0;
+	long long	at,
+				outage;
+	int			crash;
 
 	if (file == NULL)
 		return 0;
-	if (fscanf(file, "%lld", &at) != 1)
-		at = 0;
+	if (fscanf(file, "alive %lld\n", &alive) == 1)
+		while (fscanf(file, "start %lld outage %lld crash %d\n", &at, &outage, &crash) == 3)
+			append((SswStart)
+/**INDENT** Error@105: Unbalanced parens */
+				   {
+			at, outage, crash != 0
+/**INDENT** Warning@107: Extra ) */
+		});
 	FreeFile(file);
-	return at;
+	return alive;
 }
 
+/* Write the list, and that there is service now; durable: it survives the system too. */
 static void
-write_crash_file(TimestampTz at)
+write_file(TimestampTz now, bool durable)
 {
-	FILE	   *file = AllocateFile(CRASH_FILE ".new", PG_BINARY_W);
-	bool		ok = file != NULL && fprintf(file, "%lld\n", (long long) at) > 0;
+	SswStarts	s;
+	FILE	   *file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
+	bool		ok = file != NULL && fprintf(file, "alive %lld\n", (long long) now) > 0;
 
+	ssw_start_list(&s);
+	for (int i = 0; ok && i < s.n; i++)
+		ok = fprintf(file, "start %lld outage %lld crash %d\n", (long long) s.start[i].at,
+					 (long long) s.start[i].outage_us, s.start[i].crash) > 0;
 	if (file && FreeFile(file) != 0)
 		ok = false;
-	if (!ok)
+	if (ok && durable)
+		(void) durable_rename(FILE_NAME ".new", FILE_NAME, LOG);
+	else if (!ok || rename(FILE_NAME ".new", FILE_NAME) != 0)
 		ereport(LOG,
 				(errcode_for_file_access(),
-				 errmsg("could not write file \"%s\": %m", CRASH_FILE ".new")));
-	else
-		(void) durable_rename(CRASH_FILE ".new", CRASH_FILE, LOG);
+				 errmsg("could not write file \"%s\": %m", FILE_NAME)));
 }
 
 /* The launcher runs: service begins, unless another launcher began it. */
@@ -79,17 +138,106 @@ void
 ssw_start_service(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	SswStart	start = {now, -1, !SswShared->clean_start};
+	TimestampTz alive;
 
 	if (SswShared->service_start != 0)
 		return;
-	if (SswShared->clean_start)
-		SswShared->crash_start = read_crash_file();
-	else
-	{
-		SswShared->crash_start = now;
-		write_crash_file(now);
-	}
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	SswShared->service_start = now;
+	alive = read_file();
+	if (alive == 0 && SswShared->clean_start)
+		alive = SswShared->down_since;
+	if (alive != 0)
+		start.outage_us = Max(0, now - alive);
+	append(start);
+	SswShared->clock_offset = clock_offset();
+	SswShared->alive_at = SswShared->service_start = now;
 	LWLockRelease(SswShared->lock);
+	write_file(now, true);
+}
+
+/* The launcher still runs; last: it is about to end. */
+void
+ssw_start_alive(bool last)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!last && now >= SswShared->alive_at && now - SswShared->alive_at < ALIVE_US)
+		return;
+	SswShared->alive_at = now;
+	write_file(now, last);
+}
+
+/*
+ * Was the wall clock set since this process last called?  Then what it planned by
+ * that clock is void.  The first process that sees it go forward notes an outage:
+ * callers take the time by which they judge before they call.
+ */
+bool
+ssw_start_watch_clock(void)
+{
+	static bool called = false;
+	static int64 last_offset;
+	int64		offset = clock_offset();
+	int64		jump;
+	bool		set = called && Abs(offset - last_offset) > JUMP_US;
+
+	called = true;
+	last_offset = offset;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	jump = offset - SswShared->clock_offset;
+	SswShared->clock_offset = offset;
+	if (jump > JUMP_US)
+		append((SswStart)
+/**INDENT** Error@189: Unbalanced parens */
+			   {
+		GetCurrentTimestamp(), jump, false
+/**INDENT** Warning@189: Extra ) */
+	});
+	LWLockRelease(SswShared->lock);
+	if (jump > JUMP_US)
+		ereport(WARNING,
+				(errmsg("the system clock went forward by " INT64_FORMAT " s", jump / USECS_PER_SEC),
+				 errdetail("Rows that live by their last activity are credited that time.")));
+	return set;
+}
+
+/* A copy of the list. */
+void
+ssw_start_list(SswStarts *s)
+{
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s->n = SswShared->nstarts;
+	memcpy(s->start, SswShared->starts, sizeof(s->start));
+	LWLockRelease(SswShared->lock);
+}
+
+/* How much time without service there was after t. */
+int64
+ssw_start_outages_since(const SswStarts *s, TimestampTz t)
+{
+	int64		sum = 0;
+
+	for (int i = 0; i < s->n; i++)
+		if (s->start[i].at > t)
+		{
+			int64		most = s->start[i].at - t;
+
+			sum += s->start[i].outage_us < 0 ? most : Min(most, s->start[i].outage_us);
+		}
+	return sum;
+}
+
+/*
+ * The outages since the last crash for which there has not yet been service for
+ * a time to live.
+ */
+int64
+ssw_start_credit(const SswStarts *s, TimestampTz now, int64 ttl_us)
+{
+	int64		sum = 0;
+
+	for (int i = s->n - 1; i >= 0 && !s->start[i].crash && now - s->start[i].at - sum < ttl_us; i--)
+		sum += Max(0, s->start[i].outage_us);
+	return sum;
 }

@@ -28,6 +28,34 @@ my $stays = sub {
     is($node->safe_psql('postgres', 'SELECT count(*) FROM lease'), 2, $what);
 };
 
+# In what the launcher wrote, all of it was so many seconds earlier: with the last sign of life an outage as long as that
+# follows, without it there was service.
+my $earlier = sub {
+    my ($seconds, $alive) = @_;
+    my $file = $node->data_dir . '/pg_stat/session_sweeper.starts';
+    my $us = $seconds * 1_000_000;
+    my $text = slurp_file($file);
+    $text =~ s/^start \K(-?\d+)/$1 - $us/gem;
+    $text =~ s/^alive \K(-?\d+)/$1 - $us/em if $alive;
+    unlink $file;
+    append_to_file($file, $text);
+};
+
+# A clean stop for an hour, and another restart before the applications are back.
+$node->safe_psql('postgres', "SELECT sweeper.pause('lease')");
+$node->stop;
+$earlier->(3600, 1);
+$node->start;
+$node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '1 h'; SELECT sweeper.resume('lease')");
+$stays->('an outage is credited');
+$node->restart;
+$stays->('a short restart does not take that away');
+$node->stop;
+$earlier->(120, 0);
+$node->start;
+wait_for($node, 'SELECT count(*) = 0 FROM lease', 'service of a time to live does');
+$node->safe_psql('postgres', "DELETE FROM sweeper.cleanup_event; INSERT INTO lease VALUES (1, now()), (2, now())");
+
 # The rows have not been refreshed for hours, because there was a long outage.
 $node->stop('immediate');
 $node->start;
@@ -51,6 +79,7 @@ $stays->('a crash before the last start is not forgotten either');
 # Short service, another long outage: as if the last start had been an hour ago.
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
 $node->stop('immediate');
+$earlier->(3600, 1);
 $node->start;
 $node->safe_psql('postgres', "UPDATE sweeper.policy SET horizons = (SELECT array_agg(h - interval '1 h') FROM unnest(horizons) AS h)
     WHERE policy = 'lease'");

@@ -1,0 +1,46 @@
+# A wall clock that is set forward gives nobody less time.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my $set_clock = sub { append_to_file("$dir/new", "$_[0]\n"); rename "$dir/new", "$dir/offset" or die $! };
+system_or_bail('cc', '-shared', '-fPIC', '-o', "$dir/clock.so", 'test/clock.c', '-ldl');
+$set_clock->(0);
+my $node;
+{
+    local $ENV{LD_PRELOAD} = "$dir/clock.so";
+    local $ENV{CLOCK_OFFSET} = "$dir/offset";
+    $node = sweeper_node('main');
+}
+$node->safe_psql('postgres', "CREATE EXTENSION session_sweeper;
+    CREATE TABLE lease (id int PRIMARY KEY, seen timestamptz, ttl interval DEFAULT '2 min', d timestamptz DEFAULT now() + interval '30 min');
+    INSERT INTO lease SELECT i, now() FROM generate_series(1, 50) AS i;
+    CREATE TABLE own AS TABLE lease;
+    ALTER TABLE own ADD PRIMARY KEY (id);
+    CREATE TABLE fixed AS TABLE lease;
+    ALTER TABLE fixed ADD PRIMARY KEY (id);
+    SELECT sweeper.register('lease', last_seen => 'seen', ttl => '2 min', check_every => '100 ms', fuse_fraction => 1),
+        sweeper.register('own', last_seen => 'seen', ttl_column => 'ttl', check_every => '100 ms', fuse_fraction => 1),
+        sweeper.register('fixed', deadline => 'd', check_every => '100 ms', fuse_fraction => 1)");
+my $look = sub {
+    my $looks = $node->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = 'own'");
+    wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'own'", 'it is looked at');
+};
+$look->();
+$set_clock->(3600);
+wait_for($node, 'SELECT count(*) = 0 FROM fixed', 'a deadline is a deadline');
+$look->();
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '50|50', 'nobody dies of the clock');
+like(slurp_file($node->logfile), qr/the system clock went forward by 3(599|600) s/, 'it is told');
+# whoever is dead by the new clock goes
+$node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '2 h' WHERE id <= 10; UPDATE own SET seen = now() - interval '2 h' WHERE id <= 10");
+wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 40 AND (SELECT count(*) FROM own) = 40', 'the dead go');
+$set_clock->(0);
+$look->();
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '40|40', 'nor when it is set back');
+$node->stop;
+done_testing();
