@@ -139,6 +139,44 @@ SELECT sweeper.unregister('django');
 DROP TABLE django;
 DROP FUNCTION farewell;
 DROP SCHEMA common CASCADE;
+-- what a table's owner does in a worker, or in somebody's session, is booked as the owner's
+SET ROLE regress_mallory;
+CREATE TABLE m1 (id int PRIMARY KEY, d timestamptz);
+CREATE TABLE m2 (id int PRIMARY KEY, d timestamptz);
+INSERT INTO m1 VALUES (1, now()), (2, now() + interval '1 h');
+INSERT INTO m2 SELECT i, now() + interval '1 h' FROM generate_series(1, 2) AS i;
+CREATE FUNCTION forge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM sweeper.expire('m2', ARRAY[OLD.id::text], 'by order of the DBA'), sweeper.alter_policy('m2', max_workers => 1 + OLD.id);
+    RETURN OLD; END $$;
+CREATE TRIGGER forge BEFORE DELETE ON m1 FOR EACH ROW EXECUTE FUNCTION forge();
+SELECT FROM sweeper.register('m1', deadline => 'd', check_every => '0');
+SELECT FROM sweeper.register('m2', deadline => 'd', check_every => '0');
+RESET ROLE;
+CALL sweeper.sweep('m1', pass => NULL) \gset
+SELECT sweeper.expire('m1', '{2}', 'mine');
+SELECT key, actor FROM sweeper.cleanup_event WHERE policy = 'm2' ORDER BY key;
+SELECT actor = session_user AS mine FROM sweeper.cleanup_event WHERE policy = 'm1' AND key = '2';
+SELECT DISTINCT changed_by FROM sweeper.policy_change WHERE policy = 'm2' AND change = 'alter';
+DROP TABLE m1, m2;
+DROP FUNCTION forge;
+SELECT sweeper.unregister('m1'), sweeper.unregister('m2');
+-- a key that is a credential is hashed wherever it is kept
+CREATE TABLE secret (token text PRIMARY KEY, d timestamptz);
+CREATE FUNCTION cling() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+CREATE TRIGGER cling BEFORE DELETE ON secret FOR EACH ROW WHEN (OLD.token = 'open sesame') EXECUTE FUNCTION cling();
+INSERT INTO secret VALUES ('open sesame', now() - interval '2 s'), ('other', now() - interval '1 s');
+SELECT FROM sweeper.register('secret', deadline => 'd', audit => 'hash', check_every => '0', max_retries => 0);
+CALL sweeper.sweep('secret', pass => NULL) \gset
+SELECT key = encode(sha256('open sesame'), 'hex') AS hashed FROM sweeper.failed_row WHERE policy = 'secret';
+SELECT verdict, reason FROM sweeper.explain_row('secret', 'open sesame');
+INSERT INTO secret VALUES ('third', now());
+CALL sweeper.sweep('secret', pass => NULL) \gset
+SELECT token FROM secret;
+SELECT sweeper.retry_row('secret', 'open sesame');
+SELECT state FROM sweeper.failed_row WHERE policy = 'secret';
+SELECT sweeper.unregister('secret');
+DROP TABLE secret;
+DROP FUNCTION cling;
 -- no function is PUBLIC's
 SELECT p.proname FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
 WHERE p.pronamespace = 'sweeper'::regnamespace AND a.grantee = 0;

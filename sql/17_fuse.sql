@@ -84,3 +84,32 @@ UPDATE f SET d = now() WHERE d IS NOT NULL;
 CALL sweeper.sweep('f') \gset
 SELECT sweeper.unregister('f');
 DROP TABLE f;
+-- what lifted the fuse once does not hold for later accidents
+CREATE TABLE f (id int PRIMARY KEY, d timestamptz);
+INSERT INTO f SELECT i, now() + interval '1 h' FROM generate_series(1, 1000) AS i;
+SELECT policy FROM sweeper.register('f', deadline => 'd', check_every => '0', max_retries => 0);
+UPDATE f SET d = now() WHERE id <= 600;
+CALL sweeper.sweep('f') \gset
+SELECT sweeper.resume('f');
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f;
+INSERT INTO f SELECT i, now() + interval '1 h' FROM generate_series(2001, 3000) AS i;
+UPDATE f SET d = to_timestamp(extract(epoch FROM d) / 1000);
+CALL sweeper.sweep('f') \gset
+SELECT count(*) FROM f;
+-- rows that are left alone take no part: 150 that cannot go do not hold the others
+UPDATE f SET d = now() + interval '1 h';
+SELECT sweeper.resume('f');
+CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.id BETWEEN 2001 AND 2150 THEN RAISE EXCEPTION 'it stays'; END IF; RETURN OLD; END $$;
+CREATE TRIGGER stay BEFORE DELETE ON f FOR EACH ROW EXECUTE FUNCTION stay();
+UPDATE f SET d = now() WHERE id BETWEEN 2001 AND 2160;
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM sweeper.failed_row WHERE policy = 'f';
+DELETE FROM f WHERE id > 2250 OR id < 2001;
+UPDATE f SET d = now() WHERE id = 2200;
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f WHERE id = 2200;
+SELECT sweeper.unregister('f');
+DROP TABLE f;
+DROP FUNCTION stay;

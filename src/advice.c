@@ -28,6 +28,7 @@
 #include "expr.h"
 #include "identity.h"
 #include "index.h"
+#include "key.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -462,20 +463,6 @@ rounded(double value)
 							   Int32GetDatum(1));
 }
 
-/* A key as the audit would show it. */
-static Datum
-shown_key(const SswPolicy *p, const char *key)
-{
-	Datum		hash;
-
-	if (p->audit != SSW_AUDIT_HASH)
-		return CStringGetTextDatum(key);
-	hash = DirectFunctionCall1(sha256_bytea,
-							   DirectFunctionCall2(pg_convert_to, CStringGetTextDatum(key),
-												   CStringGetDatum("UTF8")));
-	return DirectFunctionCall2(binary_encode, hash, CStringGetTextDatum("hex"));
-}
-
 /* The row that register, adopt and preview return. */
 Datum
 ssw_advice_row(FunctionCallInfo fcinfo, const SswPolicy *p, const SswPreview *v, const char *state)
@@ -490,7 +477,7 @@ ssw_advice_row(FunctionCallInfo fcinfo, const SswPolicy *p, const SswPreview *v,
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE || desc->natts != lengthof(values))
 		elog(ERROR, "return type must be sweeper.preview_result");
 	for (int i = 0; i < v->nkeys; i++)
-		keys[i] = shown_key(p, v->keys[i]);
+		keys[i] = CStringGetTextDatum(ssw_key_shown(p, v->keys[i]));
 	foreach(lc, v->advice)
 		advice = accumArrayResult(advice, CStringGetTextDatum(lfirst(lc)), false, TEXTOID,
 								  CurrentMemoryContext);

@@ -58,7 +58,7 @@ static uint64
 change(const SswPolicy *p, const char *sql, int nargs, Oid *more_types, Datum *more, const char *more_nulls)
 {
 	Oid			types[6] = {INT4OID, TEXTOID};
-	Datum		values[6] = {Int32GetDatum(p->id), CStringGetTextDatum(GetUserNameFromId(GetSessionUserId(), false))};
+	Datum		values[6] = {Int32GetDatum(p->id), CStringGetTextDatum(ssw_identity_actor())};
 	char		nulls[7] = "      ";
 	SswIdentity save;
 	uint64		n;
@@ -302,12 +302,12 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 	Oid			type = TEXTOID;
 	Datum		key;
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("key must not be null")));
+	ssw_args_not_null(fcinfo, 1, "key");
 	key = PG_GETARG_DATUM(1);
 	ssw_lock_policy_exclusive(p->id);
 	if (change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
-			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND key = $3", 1, &type, &key, " ") == 0)
+			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND"
+			   " key IN ($3, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($3, 'UTF8')), 'hex'))", 1, &type, &key, " ") == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_NO_DATA_FOUND),
 				 errmsg("policy \"%s\" has no failed row with that key", p->name),

@@ -47,6 +47,7 @@ static List *watches = NIL;		/* in TopMemoryContext */
 static MemoryContext generation_cxt = NULL;
 static uint64 generation = 0;
 static bool reload_wanted = true;
+static bool reloading = false;
 static TimestampTz reloaded_at = 0;
 static bool begun = false;
 static TimestampTz marked_at = 0;
@@ -57,11 +58,13 @@ on_relcache(Datum arg, Oid relid)
 {
 	ListCell   *lc;
 
+	/* while they are loaded, the list lacks new ones */
+	reload_wanted = reload_wanted || reloading || !OidIsValid(relid);
 	foreach(lc, watches)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		if (!OidIsValid(relid) || (w->policy && w->policy->relid == relid))
+		if (w->policy && w->policy->relid == relid)
 			reload_wanted = true;
 	}
 }
@@ -100,6 +103,7 @@ reload(TimestampTz now)
 	SswDatabase *d;
 
 	reload_wanted = false;
+	reloading = true;
 	reloaded_at = now;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
@@ -152,6 +156,7 @@ reload(TimestampTz now)
 	}
 	list_free(watches);
 	watches = kept;
+	reloading = false;
 	if (old_cxt)
 		MemoryContextDelete(old_cxt);
 }

@@ -183,7 +183,7 @@ act(const SswPolicy *p, const FoundRows *found, int *next, const char *reason)
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	SswTarget	target = {.policy = p,.phase = SSW_PHASE_MANUAL,.cutoff = GetCurrentTimestamp()};
 	SswSink    *sink = ssw_audit_begin(p, 0, "manual", reason,
-									   GetUserNameFromId(GetSessionUserId(), false));
+									   ssw_identity_actor());
 	ItemPointerData *tids = palloc(ROWS_AT_ONCE * sizeof(ItemPointerData));
 	SswIdentity save;
 	int			n = 0;

@@ -23,6 +23,7 @@
 
 #include "failure.h"
 #include "identity.h"
+#include "key.h"
 #include "sql.h"
 
 #define RETRY_BASE_US	(1 * USECS_PER_SEC)
@@ -195,7 +196,7 @@ bool
 ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 					  TimestampTz now)
 {
-	FailedEntry *e = lookup(f, key);
+	FailedEntry *e = f->count > 0 ? lookup(f, ssw_key_shown(f->policy, key)) : NULL;
 
 	if (e == NULL)
 		return false;
@@ -203,6 +204,21 @@ ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz due, bool has
 		return false;
 	e->seen = true;
 	return e->quarantined || e->next_attempt > now;
+}
+
+/* Keys of the known failures, as stored: text[]. */
+Datum
+ssw_failures_keys(SswFailures *f)
+{
+	ArrayBuildState *keys = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	HASH_SEQ_STATUS seq;
+	FailedSlot *s;
+
+	hash_seq_init(&seq, f->table);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		for (FailedEntry *e = s->first; e; e = e->next)
+			keys = accumArrayResult(keys, CStringGetTextDatum(e->key), false, TEXTOID, CurrentMemoryContext);
+	return makeArrayResult(keys, CurrentMemoryContext);
 }
 
 /* The earliest time at which a known failure may be tried again, or 0. */
@@ -231,9 +247,10 @@ ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
 	NewFailure *n = palloc0(sizeof(NewFailure));
-	FailedEntry *e = lookup(f, key);
+	FailedEntry *e;
 
-	n->key = pstrdup(key);
+	n->key = ssw_key_shown(f->policy, key);
+	e = lookup(f, n->key);
 	n->due = due;
 	n->has_due = has_due;
 	strlcpy(n->class, class, sizeof(n->class));

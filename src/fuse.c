@@ -24,15 +24,17 @@
 #include "utils/timestamp.h"
 
 #include "identity.h"
+#include "key.h"
 #include "pass.h"
 #include "sql.h"
 #include "stmt.h"
 
 /*
  * Parameters of statements on a leaf: cutoff, full cutoff, exempt, group names,
- * limit, and the cutoff of the clock that the row may be dead by as well.
+ * limit, the cutoff of the clock that the row may be dead by as well, and the keys
+ * of rows that are left alone.
  */
-#define NPARAMS 6
+#define NPARAMS 7
 typedef struct Params
 {
 	Oid			types[NPARAMS];
@@ -46,13 +48,13 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 	*x = (Params)
 	{
 		{
-			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, TEXTARRAYOID, INT8OID, TIMESTAMPTZOID
+			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, TEXTARRAYOID, INT8OID, TIMESTAMPTZOID, TEXTARRAYOID
 		},
 		{
 			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff)
 		},
 		{
-			false, false, true, true, true, true
+			false, false, true, true, true, true, true
 		}
 	};
 }
@@ -67,7 +69,7 @@ nulls_count(SswWork *w)
 	const SswPolicy *p = w->policy;
 
 	return p->null_predicate && p->on_null == SSW_NULL_EXPIRE && w->pass->backlog_before == 0 &&
-		(p->fuse_at == 0 || p->last_pass_at > p->fuse_at);
+		p->last_pass_at >= p->fuse_at;
 }
 
 /* FROM and WHERE of the rows of a leaf and phase that would go; null: none count. */
@@ -85,6 +87,12 @@ dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 		return NULL;
 	init_params(w, cutoff, x);
 	sql = psprintf("FROM ONLY %s AS t WHERE %s", ssw_stmt_relation(leaf), ssw_stmt_dead(w->policy, phase));
+	if (ssw_failures_count(w->failures) > 0)
+	{
+		x->values[6] = ssw_failures_keys(w->failures);
+		x->nulls[6] = false;
+		sql = psprintf("%s AND (%s OPERATOR(pg_catalog.=) ANY ($7)) IS NOT TRUE", sql, ssw_key_shown_sql(w->policy));
+	}
 	/* dead by two clocks, a row goes once */
 	if (phase != SSW_PHASE_CLOCK_1 && w->policy->nclocks > 1)
 	{
@@ -133,7 +141,7 @@ alive_rows(SswWork *w, Oid leaf, Params *x)
 static int64
 count(const char *rows, Params *x, int64 limit)
 {
-	char		nulls[NPARAMS + 1] = "      ";
+	char		nulls[NPARAMS + 1] = "       ";
 	bool		isnull;
 
 	x->values[4] = Int64GetDatum(limit);

@@ -79,16 +79,16 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 	return ok;
 }
 
-/* A batch outlived its limit: the next ones are smaller, down to single rows. */
+/* A batch outlived its limit, and one row may be why: go on row by row. */
 static void
-shrink(SswWork *w, int n)
+shrink(SswWork *w)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
 	if (s)
-		s->batch_rows = Max(1, n / 4);
+		s->batch_rows = 1;
 	LWLockRelease(SswShared->lock);
 }
 
@@ -102,9 +102,9 @@ skip_locked(SswWork *w)
 	LWLockRelease(SswShared->lock);
 }
 
-/* What the failure of n rows together means for what follows. */
+/* What the failure of rows together means for what follows. */
 static SswFailureClass
-learn(SswWork *w, int n)
+learn(SswWork *w)
 {
 	ErrorData  *error = w->error;
 	SswFailureClass class = ssw_failure_classify(error->sqlerrcode);
@@ -116,7 +116,7 @@ learn(SswWork *w, int n)
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-		shrink(w, n);
+		shrink(w);
 	return class;
 }
 
@@ -134,7 +134,7 @@ ssw_halve_run_range(SswWork *w, int n)
 	MemoryContextReset(w->batch_cxt);
 	if (run_together(w, NULL, n))
 		return true;
-	class = learn(w, n);
+	class = learn(w);
 	if (class == SSW_FAIL_LOCKED)
 		skip_locked(w);
 	return class == SSW_FAIL_POLICY;
@@ -152,7 +152,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 	MemoryContextReset(w->batch_cxt);
 	if (run_together(w, tids, n))
 		return;
-	class = learn(w, n);
+	class = learn(w);
 	if (class == SSW_FAIL_POLICY)
 		return;
 	if (class == SSW_FAIL_LOCKED && !w->target.skip_locked)

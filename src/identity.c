@@ -148,6 +148,16 @@ ssw_identity_become_extension(SswIdentity *save)
 		   "pg_catalog, pg_temp", save);
 }
 
+/*
+ * Who acts, for the evidence: the session's user, but not where code of a table's
+ * owner does, in a worker or in somebody's session.
+ */
+char	   *
+ssw_identity_actor(void)
+{
+	return GetUserNameFromId(InSecurityRestrictedOperation() ? GetUserId() : GetSessionUserId(), false);
+}
+
 /* Undo a switch: settings first, while the role that made them is current. */
 void
 ssw_identity_restore(const SswIdentity *save)

@@ -13,6 +13,7 @@
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
@@ -107,6 +108,29 @@ ssw_key_equals(Oid type)
 					  NameStr(form->oprname));
 	ReleaseSysCache(tup);
 	return result;
+}
+
+/* The key as evidence shows it: where keys are credentials, a hash. */
+char	   *
+ssw_key_shown(const SswPolicy *p, const char *key)
+{
+	Datum		hash;
+
+	if (p->audit != SSW_AUDIT_HASH)
+		return pstrdup(key);
+	hash = DirectFunctionCall1(sha256_bytea,
+							   DirectFunctionCall2(pg_convert_to, CStringGetTextDatum(key),
+												   CStringGetDatum("UTF8")));
+	return TextDatumGetCString(DirectFunctionCall2(binary_encode, hash, CStringGetTextDatum("hex")));
+}
+
+/* The same as an expression over t. */
+char	   *
+ssw_key_shown_sql(const SswPolicy *p)
+{
+	if (p->audit != SSW_AUDIT_HASH)
+		return p->key_text;
+	return psprintf("pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(%s, 'UTF8')), 'hex')", p->key_text);
 }
 
 /* Boolean over t: the row has the key whose values begin at that parameter. */

@@ -12,6 +12,8 @@
 
 extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values,
 						   char **trouble);
+extern char *ssw_key_shown(const SswPolicy *p, const char *key);
+extern char *ssw_key_shown_sql(const SswPolicy *p);
 extern char *ssw_key_equals(Oid type);
 extern char *ssw_key_matches(const SswPolicy *p, int first_param);
 

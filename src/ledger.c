@@ -138,6 +138,7 @@ ssw_ledger_succeeded(SswWatch *w)
 	w->policy->failures = 0;
 	w->policy->broken = false;
 	w->policy->retry_at = 0;
+	w->policy->last_pass_at = GetCurrentTimestamp();
 	if (w->backlog_done)
 		w->policy->backlog_before = 0;
 	w->backlog_done = false;

@@ -88,7 +88,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested,
 		pass->clock_cutoff[1] = cutoffs[1];
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
-		pass->fuse_exempt = Max(pass->backlog_before, p->fuse_at ? p->fuse_at - p->keep_for_us : 0);
+		pass->fuse_exempt = Max(pass->backlog_before, p->fuse_at > p->last_pass_at ? p->fuse_at - p->keep_for_us : 0);
 		pass->tokens = requested ? -1 : w->tokens;
 		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
 		pass->collector = -1;

@@ -25,6 +25,7 @@
 
 #include "advice.h"
 #include "args.h"
+#include "identity.h"
 #include "policy.h"
 #include "register.h"
 #include "rights.h"
@@ -157,7 +158,8 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 	ssw_store_add_text(&q, "held_reason", held);
 	ssw_store_add(&q, "held_at", TIMESTAMPTZOID, now, held == NULL, "");
 	ssw_store_add(&q, "paused_at", TIMESTAMPTZOID, now, !paused, "");
-	ssw_store_add_text(&q, "paused_by", paused ? GetUserNameFromId(GetSessionUserId(), false) : NULL);
+	ssw_store_add_text(&q, "registered_by", ssw_identity_actor());
+	ssw_store_add_text(&q, "paused_by", paused ? ssw_identity_actor() : NULL);
 	ssw_store_add_text(&q, "paused_reason", paused ? "registered paused" : NULL);
 	ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0, "");
 	ssw_store_add_fields(&q, a, p, rel);

@@ -266,7 +266,8 @@ ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	if (ssw_sql_exec("SELECT class, state = 'quarantined', attempts, next_attempt, message FROM sweeper.failed_row"
-					 " WHERE policy_id = $1 AND key = $2 AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4)",
+					 " WHERE policy_id = $1 AND key IN ($2, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($2, 'UTF8')), 'hex'))"
+					 " AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4)",
 					 4, types, values, nulls, true, 1) > 0)
 	{
 		bool		isnull;

@@ -189,10 +189,10 @@ ssw_start_watch_clock(void)
 	SswShared->clock_offset = offset;
 	if (jump > JUMP_US)
 		append((SswStart)
-/**INDENT** Error@189: Unbalanced parens */
+/**INDENT** Error@190: Unbalanced parens */
 			   {
 		GetCurrentTimestamp(), jump, false
-/**INDENT** Warning@189: Extra ) */
+/**INDENT** Warning@192: Extra ) */
 	});
 	LWLockRelease(SswShared->lock);
 	if (jump > JUMP_US)

@@ -188,11 +188,8 @@ info_columns(const SswPolicy *p, SswPhase phase)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	if (p->audit == SSW_AUDIT_ROW)
-		appendStringInfoString(&buf, p->key_text);
-	else if (p->audit == SSW_AUDIT_HASH)
-		appendStringInfo(&buf, "pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(%s, 'UTF8')), 'hex')",
-						 p->key_text);
+	if (p->audit == SSW_AUDIT_ROW || p->audit == SSW_AUDIT_HASH)
+		appendStringInfoString(&buf, ssw_key_shown_sql(p));
 	else
 		appendStringInfoString(&buf, "NULL::pg_catalog.text");
 	appendStringInfo(&buf, ", %s, %s, %s, ",

@@ -30,6 +30,8 @@ ssw_store_add(SswParams *q, const char *column, Oid type, Datum value, bool isnu
 		initStringInfo(&q->columns);
 		initStringInfo(&q->places);
 	}
+	if (q->n >= SSW_STORE_MAX)
+		elog(ERROR, "too many columns of a policy");
 	q->types[q->n] = type;
 	q->values[q->n] = value;
 	q->nulls[q->n] = isnull ? 'n' : ' ';
@@ -195,7 +197,7 @@ ssw_store_log(int policy_id, const char *name, const char *change, const char *o
 
 	values[0] = Int32GetDatum(policy_id);
 	values[1] = CStringGetTextDatum(name);
-	values[2] = CStringGetTextDatum(GetUserNameFromId(GetSessionUserId(), false));
+	values[2] = CStringGetTextDatum(ssw_identity_actor());
 	values[3] = CStringGetTextDatum(change);
 	values[4] = old ? CStringGetTextDatum(old) : (Datum) 0;
 	nulls[4] = old ? ' ' : 'n';

@@ -9,13 +9,16 @@
 
 #include "args.h"
 
+/* Columns of one statement: the arguments, and some of our own. */
+#define SSW_STORE_MAX	(SSW_NARGS + 24)
+
 /* A statement's columns and parameters, as they are collected. */
 typedef struct SswParams
 {
 	int			n;
-	Oid			types[SSW_NARGS + 16];
-	Datum		values[SSW_NARGS + 16];
-	char		nulls[SSW_NARGS + 17];
+	Oid			types[SSW_STORE_MAX];
+	Datum		values[SSW_STORE_MAX];
+	char		nulls[SSW_STORE_MAX + 1];
 	StringInfoData columns;		/* "a, b" */
 	StringInfoData places;		/* "$1, $2::jsonb" */
 } SswParams;
