@@ -51,7 +51,10 @@ ALTER TABLE sweeper.pass ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.cleanup_event ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.failed_row ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON sweeper.policy FOR SELECT
-    USING (pg_catalog.pg_has_role(owner, 'USAGE') OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+    -- after a restore into another cluster the number may be any role's
+    USING (pg_catalog.pg_has_role(CASE WHEN system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN owner
+                                       ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(owner_name))::oid END, 'USAGE')
+           OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.policy_change FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.pass FOR SELECT

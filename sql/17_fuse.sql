@@ -103,13 +103,13 @@ SELECT sweeper.resume('f');
 CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF OLD.id BETWEEN 2001 AND 2150 THEN RAISE EXCEPTION 'it stays'; END IF; RETURN OLD; END $$;
 CREATE TRIGGER stay BEFORE DELETE ON f FOR EACH ROW EXECUTE FUNCTION stay();
-UPDATE f SET d = now() WHERE id BETWEEN 2001 AND 2160;
+UPDATE f SET d = now() WHERE id BETWEEN 2001 AND 2400;
 CALL sweeper.sweep('f', pass => NULL) \gset
 SELECT count(*) FROM sweeper.failed_row WHERE policy = 'f';
-DELETE FROM f WHERE id > 2250 OR id < 2001;
-UPDATE f SET d = now() WHERE id = 2200;
+DELETE FROM f WHERE id > 2500 OR id < 2001;
+UPDATE f SET d = now() WHERE id = 2450;
 CALL sweeper.sweep('f', pass => NULL) \gset
-SELECT count(*) FROM f WHERE id = 2200;
+SELECT count(*) FROM f WHERE id = 2450;
 SELECT sweeper.unregister('f');
 DROP TABLE f;
 DROP FUNCTION stay;

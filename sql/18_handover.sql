@@ -49,6 +49,8 @@ ALTER FUNCTION spy(int) OWNER TO regress_taker;
 CREATE OR REPLACE FUNCTION spy(int) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT true';
 UPDATE sweeper.policy SET system_identifier = 1, owner = 'regress_giver'::regrole, owner_name = 'regress_lost', relid = 'vehicle'::regclass, held_reason = 'backlog' WHERE policy = 'bait';
 SET ROLE regress_giver;
+SELECT count(*) FROM sweeper.policy WHERE policy = 'bait';
+SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'bait';
 SELECT sweeper.preview('bait');
 SELECT sweeper.unregister('bait');
 SELECT sweeper.resume('bait');

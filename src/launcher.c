@@ -302,10 +302,14 @@ start_coordinators(TimestampTz now)
 	}
 }
 
-/* Ask a worker of another database to make room for one that waits. */
+/*
+ * Ask a worker of another database to make room for one that waits: an idle one,
+ * or any when the waiting database has none.
+ */
 static void
 make_room(Oid for_database)
 {
+	bool		any = count_procs(SSW_PROC_WORKER, for_database) == 0;
 	SswProc    *victim = NULL;
 	int			most = 0;
 
@@ -324,7 +328,7 @@ make_room(Oid for_database)
 			break;
 		}
 		n = count_procs(SSW_PROC_WORKER, p->database);
-		if (n > most && p->latch)
+		if (any && n > most && p->latch)
 		{
 			most = n;
 			victim = p;
@@ -357,7 +361,7 @@ start_workers(TimestampTz now)
 		}
 		if (best && count_procs(SSW_PROC_WORKER, InvalidOid) < ssw_max_workers)
 			database = best->oid;
-		else if (best && count_procs(SSW_PROC_WORKER, best->oid) == 0)
+		else if (best)
 			make_room(best->oid);
 		LWLockRelease(SswShared->lock);
 		if (!OidIsValid(database) || !start_process(SSW_PROC_WORKER, database))
