@@ -87,3 +87,12 @@ UNLISTEN swept;
 SELECT sweeper.unregister('r');
 DROP TABLE s, archive, killed, c, r CASCADE;
 DROP FUNCTION by_keys, renew, nothing, alive;
+-- keep_for: dead by its last activity, a row stays that much longer
+CREATE TABLE kept (id int PRIMARY KEY, seen timestamptz);
+INSERT INTO kept VALUES (1, now() - interval '10 min'), (2, now() - interval '2 h');
+SELECT FROM sweeper.register('kept', last_seen => 'seen', ttl => '1 min', keep_for => '1 h', check_every => '0', start => 'now');
+CALL sweeper.sweep('kept', pass => NULL) \gset
+SELECT id FROM kept;
+SELECT verdict FROM sweeper.explain_row('kept', '1');
+SELECT sweeper.unregister('kept');
+DROP TABLE kept;

@@ -456,6 +456,9 @@ report_failure(const char *policy, const Answer *answer)
 			 answer->pass_id ? errmsg("pass of policy \"%s\" failed", policy) :
 			 errmsg("policy \"%s\" could not be swept", policy),
 			 errdetail_internal("%s", answer->error),
+			 answer->code == ERRCODE_LOCK_NOT_AVAILABLE ?
+			 errhint("SELECT pid, mode FROM pg_locks WHERE relation = (SELECT relid FROM sweeper.policy WHERE policy = %s);",
+					 quote_literal_cstr(policy)) :
 			 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(policy))));
 }
 

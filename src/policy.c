@@ -195,7 +195,8 @@ renamed(SswPolicy *p, Jsonb *columns, char *name, MemoryContext cxt)
 					  DatumGetInt16(DirectFunctionCall1(numeric_int2,
 														NumericGetDatum(v->val.numeric))),
 					  true);
-	return now ? MemoryContextStrdup(cxt, now) : name;
+	/* a dropped column keeps its number, under a name that says nothing */
+	return now && strstr(now, "pg.dropped") == NULL ? MemoryContextStrdup(cxt, now) : name;
 }
 
 static void
