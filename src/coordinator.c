@@ -92,6 +92,26 @@ adopt_pass(SswWatch *w)
 	LWLockRelease(SswShared->lock);
 }
 
+/*
+ * The policy was unregistered.  True when its watch is still needed: until its
+ * workers have left and who called sweep has been told.
+ */
+static bool
+retire(SswWatch *w)
+{
+	bool		force;
+	uint64		request = ssw_request_pending(w, &force);
+
+	w->policy = NULL;
+	w->runs = false;
+	w->brake_until = w->not_before = 0;
+	if (request)
+		ssw_request_complete(w, request, 0, ERRCODE_UNDEFINED_OBJECT, "it was unregistered");
+	if (w->pass == NULL && w->open_pass_id != 0)
+		ssw_passes_close_open(w);
+	return w->pass != NULL || request != 0;
+}
+
 /* Read all policies and judge them. */
 static void
 reload(TimestampTz now)
@@ -143,12 +163,10 @@ reload(TimestampTz now)
 
 		if (list_member_ptr(kept, w))
 			continue;
-		if (w->pass == NULL)
+		if (!retire(w))
 			pfree(w);
 		else
 		{
-			/* unregistered while it runs: its workers leave, then it goes */
-			w->policy = NULL;
 			MemoryContextSwitchTo(TopMemoryContext);
 			kept = lappend(kept, w);
 			MemoryContextSwitchTo(generation_cxt);

@@ -160,6 +160,18 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 		w->next_look = DT_NOEND;
 }
 
+/* A throttled pass that goes no further. */
+void
+ssw_passes_close_open(SswWatch *w)
+{
+	SswPass    *pass = palloc0(sizeof(SswPass));
+
+	pass->pass_id = w->open_pass_id;
+	ssw_ledger_close_pass(w, pass, "done");
+	w->open_pass_id = 0;
+	pfree(pass);
+}
+
 /* A pass without workers that has ended: write down what it did. */
 void
 ssw_passes_close(SswWatch *w, TimestampTz now)
@@ -178,7 +190,15 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	w->pass = NULL;
 	w->request = 0;
 	if (w->policy == NULL)
+	{
+		/* unregistered: what it did stays on record all the same */
+		if (pass.pass_id != 0)
+			ssw_ledger_close_pass(w, &pass, "done");
+		else if (w->open_pass_id != 0)
+			ssw_passes_close_open(w);
+		w->open_pass_id = 0;
 		return;
+	}
 	if (w->policy->rate_limit > 0 && pass.tokens >= 0)
 		w->tokens = pass.tokens;
 	if (pass.backlog_tokens >= 0)

@@ -56,6 +56,7 @@ extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
 extern void ssw_passes_publish(SswWatch *w);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested, bool force);
 extern void ssw_passes_close(SswWatch *w, TimestampTz now);
+extern void ssw_passes_close_open(SswWatch *w);
 
 /* request.c: CALL sweep */
 extern uint64 ssw_request_pending(SswWatch *w, bool *force);
