@@ -24,6 +24,7 @@
 #include "catalog/namespace.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -54,10 +55,16 @@
 List	   *
 ssw_pass_leaves(const SswPolicy *p)
 {
-	List	   *all = find_all_inheritors(p->relid, AccessShareLock, NULL);
+	List	   *all;
 	List	   *leaves = NIL;
 	ListCell   *lc;
 
+	LockRelationOid(p->relid, AccessShareLock);
+	if (!OidIsValid(ssw_relation_owner(p->relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation %s does not exist", p->relation)));
+	all = find_all_inheritors(p->relid, AccessShareLock, NULL);
 	foreach(lc, all)
 		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION &&
 			(lfirst_oid(lc) == p->relid || ssw_relation_owner(lfirst_oid(lc)) == p->owner))
