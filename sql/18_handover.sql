@@ -87,3 +87,29 @@ SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'swe
 SELECT sweeper.revoke_access(r::regrole) FROM unnest('{regress_giver,regress_taker,regress_warden}'::text[]) AS r;
 DROP OWNED BY regress_giver, regress_taker, regress_warden CASCADE;
 DROP ROLE regress_giver, regress_taker, regress_warden;
+-- columns that swap names: a plain field follows, an expression would mean another column
+CREATE TABLE swap (id int PRIMARY KEY, d timestamptz, a boolean DEFAULT false, b boolean DEFAULT true, other int);
+INSERT INTO swap SELECT i, now() - '1 min'::interval FROM generate_series(1, 5) AS i;
+SELECT FROM sweeper.register('swap', deadline => 'd', filter => 'a', check_every => '0', start => 'now');
+BEGIN;
+ALTER TABLE swap RENAME other TO another;
+ALTER TABLE swap RENAME d TO due;
+COMMIT;
+CALL sweeper.sweep('swap', pass => NULL) \gset
+BEGIN;
+ALTER TABLE swap RENAME a TO tmp;
+ALTER TABLE swap RENAME b TO a;
+ALTER TABLE swap RENAME tmp TO b;
+COMMIT;
+CALL sweeper.sweep('swap') \gset
+SELECT count(*) FROM swap;
+SELECT verdict, reason FROM sweeper.explain_row('swap', '1');
+SELECT sweeper.expire('swap', '{1}', 'by hand');
+SELECT sweeper.alter_policy('swap', filter => 'b');
+CALL sweeper.sweep('swap', pass => NULL) \gset
+SELECT count(*) FROM swap;
+SELECT sweeper.alter_policy('swap', filter => 'a');
+CALL sweeper.sweep('swap', pass => NULL) \gset
+SELECT count(*) FROM swap;
+SELECT sweeper.unregister('swap');
+DROP TABLE swap;

@@ -53,7 +53,8 @@
 #define HEAP_ROWS	1000000
 /* ... for one batch. */
 #define HEAP_BATCH	20000
-/* What a row costs that is not met where the last one was, in rows just read. */
+/* What a row costs in rows just read: found by the index, and not met near the last one. */
+#define INDEX_COST	3
 #define RANDOM_COST	16
 
 typedef struct Receiver
@@ -378,7 +379,7 @@ consider_heap_order(SswWork *w, SswChunk *chunk, const SswClock *c)
 	estimate_rel_size(rel, NULL, &blocks, &tuples, &allvisible);
 	table_close(rel, NoLock);
 	pass->ranged = 0;
-	if (c->attnum == 0 || blocks == 0 || tuples > RANDOM_COST * rows * scattered || !set_high(w, chunk, c, rows))
+	if (c->attnum == 0 || blocks == 0 || tuples > rows * (INDEX_COST + RANDOM_COST * scattered) || !set_high(w, chunk, c, rows))
 		return;
 	rows = Min(rows, HEAP_ROWS);
 	pass->next_block = 0;

@@ -215,7 +215,6 @@ lock_policy(FunctionCallInfo fcinfo)
 	text	   *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
 	SswPolicy  *p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);
 	char	   *trouble;
-	bool		foreign;
 
 	PreventCommandIfReadOnly("sweeper.expire()");
 	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)
@@ -226,13 +225,18 @@ lock_policy(FunctionCallInfo fcinfo)
 	LockDatabaseObject(ExtensionRelationId, get_extension_oid(SSW_EXTENSION, false), 0, AccessShareLock);
 	ssw_lock_policy_batch(p->id);
 	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
-	foreign = ssw_policy_is_foreign(p);
-	trouble = foreign ? pstrdup("it was restored from another cluster or database") : ssw_policy_hook_trouble(p);
+	trouble = ssw_policy_unusable(p);
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot expire rows of policy \"%s\": %s", p->name, trouble),
-				 foreign ? errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name)) :
+				 errhint(p->renamed ? "When it is right: SELECT sweeper.alter_policy(%s, ...);" :
+						 "When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+	trouble = ssw_policy_hook_trouble(p);
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot expire rows of policy \"%s\": %s", p->name, trouble),
 				 errhint("Give the function to role \"%s\", or name another with sweeper.alter_policy().", p->owner_name)));
 	return p;
 }

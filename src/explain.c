@@ -169,6 +169,8 @@ resume_hint(const SswPolicy *p)
 {
 	if (!OidIsValid(ssw_relation_owner(p->relid)))
 		return psprintf("SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name));
+	if (p->renamed)
+		return psprintf("SELECT sweeper.alter_policy(%s, filter => '...');", quote_literal_cstr(p->name));
 	return psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
 }
 

@@ -7,6 +7,8 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "access/htup_details.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
@@ -199,6 +201,64 @@ renamed(SswPolicy *p, Jsonb *columns, char *name, MemoryContext cxt)
 	return now && strstr(now, "pg.dropped") == NULL ? MemoryContextStrdup(cxt, now) : name;
 }
 
+/* Does an expression name the column?  Rather once too often than not. */
+static bool
+mentions(const char *text, const char *name)
+{
+	int			len = strlen(name);
+
+	for (const char *s = text; s && *s; s++)
+		if (pg_strncasecmp(s, name, len) == 0 &&
+			(s == text ||!(isalnum((unsigned char) s[-1]) || s[-1] == '_' || s[-1] == '$')) &&
+			!(isalnum((unsigned char) s[len]) || s[len] == '_' || s[len] == '$'))
+			return true;
+	return false;
+}
+
+/*
+ * Fields that are columns follow a column that has another name now; expressions
+ * are text, in which the name may stand for another column by now.
+ */
+static void
+check_expressions(SswPolicy *p, Row *r, Jsonb *columns)
+{
+	const char *fields[] = {p->filter, p->set_clause, p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
+	JsonbIterator *it = JsonbIteratorInit(&columns->root);
+	JsonbIteratorToken token;
+	JsonbValue	v;
+	char	   *name = NULL;
+
+	while ((token = JsonbIteratorNext(&it, &v, false)) != WJB_DONE)
+	{
+		char	   *now;
+
+		if (token == WJB_KEY)
+			name = pnstrdup(v.val.string.val, v.val.string.len);
+		if (token != WJB_VALUE || v.type != jbvNumeric)
+			continue;
+		now = get_attname(p->relid, DatumGetInt16(DirectFunctionCall1(numeric_int2, NumericGetDatum(v.val.numeric))), true);
+		if (now == NULL || strcmp(now, name) == 0)
+			continue;
+		for (int i = 0; i < lengthof(fields); i++)
+			if (fields[i] && mentions(fields[i], name) &&
+				(i < 2 || findJsonbValueFromContainer(&columns->root, JB_FOBJECT,
+													  &(JsonbValue)
+/**INDENT** Error@234: Unbalanced parens */
+													  {
+				.type = jbvString,.val.string =
+				{
+					strlen(fields[i]), unconstify(char *, fields[i])
+				}
+/**INDENT** Warning@239: Extra ) */
+/**INDENT** Warning@239: Extra ) */
+/**INDENT** Warning@239: Extra ) */
+			}) == NULL))
+			p->renamed = MemoryContextStrdup(r->cxt, strstr(now, "pg.dropped") ?
+											 psprintf("column \"%s\", which an expression of the policy names, is gone", name) :
+											 psprintf("column \"%s\", which an expression of the policy names, is \"%s\" now", name, now));
+	}
+}
+
 static void
 follow_renames(SswPolicy *p, Row *r)
 {
@@ -209,6 +269,7 @@ follow_renames(SswPolicy *p, Row *r)
 	if (isnull)
 		return;
 	columns = DatumGetJsonbP(d);
+	check_expressions(p, r, columns);
 	for (int i = 0; i < p->nkeys; i++)
 		p->key[i] = renamed(p, columns, p->key[i], r->cxt);
 	for (int i = 0; i < p->ncapture; i++)
@@ -420,7 +481,7 @@ ssw_policy_unusable(const SswPolicy *p)
 	if (owner != p->owner)
 		return psprintf("the relation's owner changed from \"%s\" to \"%s\"", p->owner_name,
 						GetUserNameFromId(owner, false));
-	return NULL;
+	return p->renamed;
 }
 
 /* Why a hook must not be called: it is gone or somebody else's; or null. */

@@ -102,6 +102,8 @@ typedef struct SswPolicy
 	int			fuse_min;
 	bool		heartbeats;
 	char	   *search_path;
+	char	   *renamed;		/* why its expressions mean other columns now,
+								 * or null */
 	bool		allow_replicated;
 
 	/* brakes and state, as stored; 0 where the column is null */

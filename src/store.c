@@ -58,32 +58,23 @@ ssw_store_names(char **names, int n)
 	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
-/* {"column": number} for every plain column that a field names. */
+/* {"column": number}: by today's names, to notice when they mean something else. */
 static char *
-columns_json(const SswPolicy *p, Relation rel)
+columns_json(Relation rel)
 {
+	TupleDesc	desc = RelationGetDescr(rel);
 	StringInfoData buf;
-	const char *names[5] = {p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
-	List	   *all = NIL;
-	ListCell   *lc;
 
-	for (int i = 0; i < p->nkeys; i++)
-		all = lappend(all, p->key[i]);
-	for (int i = 0; i < p->ncapture; i++)
-		all = lappend(all, p->capture[i]);
-	for (int i = 0; i < lengthof(names); i++)
-		if (names[i])
-			all = lappend(all, (char *) names[i]);
 	initStringInfo(&buf);
-	foreach(lc, all)
+	for (int i = 0; i < desc->natts; i++)
 	{
-		AttrNumber	attnum = ssw_expr_find_column(rel, lfirst(lc));
+		Form_pg_attribute a = TupleDescAttr(desc, i);
 
-		if (attnum == InvalidAttrNumber)
+		if (a->attisdropped)
 			continue;
 		appendStringInfoString(&buf, buf.len ? ", " : "{");
-		escape_json(&buf, lfirst(lc));
-		appendStringInfo(&buf, ": %d", attnum);
+		escape_json(&buf, NameStr(a->attname));
+		appendStringInfo(&buf, ": %d", a->attnum);
 	}
 	appendStringInfoString(&buf, buf.len ? "}" : "{}");
 	return buf.data;
@@ -150,7 +141,7 @@ ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relatio
 	}
 	ssw_store_add_text(q, "on_expire_name", p->on_expire_name);
 	ssw_store_add_text(q, "is_alive_name", p->is_alive_name);
-	ssw_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(p, rel)), false,
+	ssw_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(rel)), false,
 				  "::pg_catalog.jsonb");
 }
 

@@ -117,7 +117,7 @@ identity_brake(SswWatch *w)
 	if (owner != p->owner)
 		return brake(w, "held", psprintf("owner changed from %s to %s", p->owner_name,
 										 GetUserNameFromId(owner, false)), 0);
-	trouble = ssw_policy_hook_trouble(p);
+	trouble = p->renamed ? p->renamed : ssw_policy_hook_trouble(p);
 	return trouble != NULL && brake(w, "broken", trouble, 0);
 }
 
