@@ -180,7 +180,7 @@ ssw_start_watch_clock(void)
 	static int64 last_offset;
 	int64		offset = clock_offset();
 	int64		jump;
-	bool		set = called && Abs(offset - last_offset) > JUMP_US;
+	bool		set = called && (offset - last_offset > JUMP_US || last_offset - offset > JUMP_US);
 
 	called = true;
 	last_offset = offset;
