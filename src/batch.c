@@ -25,6 +25,7 @@
 #include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -97,6 +98,37 @@ stop_pass(SswWork *w)
 	return false;
 }
 
+/* Has the relation of the pass been altered since its policy was loaded? */
+static Oid	watched_relid = InvalidOid;
+static bool relation_altered = false;
+
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	relation_altered = relation_altered || !OidIsValid(relid) || relid == watched_relid;
+}
+
+/* Mind changes of the relation from now on: it is locked, and its policy about to be loaded. */
+void
+ssw_batch_watch(Oid relid)
+{
+	static bool registered = false;
+
+	if (!registered)
+		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	registered = true;
+	watched_relid = relid;
+	relation_altered = false;
+}
+
+/* Is the relation as it was?  What the policy's text means can have changed; locks it. */
+static bool
+unaltered(SswWork *w)
+{
+	LockRelationOid(w->policy->relid, AccessShareLock);
+	return !relation_altered;
+}
+
 /*
  * Start the transaction of a batch and take its locks.  False when the
  * extension or the policy's present version is gone; the transaction is open
@@ -116,7 +148,7 @@ ssw_batch_begin(SswWork *w)
 	LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
 	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())
 		return stop_pass(w);
-	if (!ssw_lock_policy_batch_conditional(w->policy->id))
+	if (!ssw_lock_policy_batch_conditional(w->policy->id) || !unaltered(w))
 		return stop_pass(w);
 	return !ssw_batch_must_stop(w);
 }

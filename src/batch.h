@@ -30,6 +30,7 @@ typedef struct SswWork
 extern int	ssw_batch_rows(SswWork *w);
 extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
 extern void ssw_batch_arm(SswWork *w);
+extern void ssw_batch_watch(Oid relid);
 extern bool ssw_batch_begin(SswWork *w);
 extern void ssw_batch_disarm(void);
 extern void ssw_batch_reset_session(void);

@@ -51,8 +51,8 @@
 #define HEAP_AFTER	2000
 /* Rows that may be handed out in the order of the heap. */
 #define HEAP_ROWS	1000000
-/* ... for one batch. */
-#define HEAP_BATCH	20000
+/* Blocks in a batch, at least; with fewer, blocks are too coarse for it. */
+#define HEAP_BLOCKS	4
 /* What a row costs in rows just read: found by the index, and not met near the last one. */
 #define INDEX_COST	3
 #define RANDOM_COST	16
@@ -379,13 +379,12 @@ consider_heap_order(SswWork *w, SswChunk *chunk, const SswClock *c)
 	estimate_rel_size(rel, NULL, &blocks, &tuples, &allvisible);
 	table_close(rel, NoLock);
 	pass->ranged = 0;
-	if (c->attnum == 0 || blocks == 0 || tuples > rows * (INDEX_COST + RANDOM_COST * scattered) || !set_high(w, chunk, c, rows))
+	if (c->attnum == 0 || blocks == 0 || ssw_batch_rows(w) < HEAP_BLOCKS * rows / blocks || tuples > rows * (INDEX_COST + RANDOM_COST * scattered) || !set_high(w, chunk, c, rows))
 		return;
 	rows = Min(rows, HEAP_ROWS);
 	pass->next_block = 0;
 	pass->nblocks = blocks;
-	pass->block_step = Max(1, blocks * (HEAP_BATCH / Max(rows, HEAP_BATCH)));
-	pass->block_rows = Max(1, rows * pass->block_step / blocks);
+	pass->block_rows = Max(1, rows / blocks);
 }
 
 /* The dead rows of the next blocks. */
@@ -395,7 +394,9 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswClock *c)
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
 
-	chunk->n = pass->block_rows;
+	BlockNumber step = ssw_batch_rows(w) / pass->block_rows;
+
+	chunk->n = step * pass->block_rows;
 	chunk->ranged = true;
 	chunk->range.type = c->sort_type;
 	chunk->range.has_low = true;
@@ -403,7 +404,7 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswClock *c)
 	chunk->range.high = cursor_datum(c, pass->high);
 	chunk->range.has_blocks = true;
 	ItemPointerSet(&chunk->range.from, pass->next_block, 0);
-	pass->next_block = Min(pass->nblocks, pass->next_block + pass->block_step);
+	pass->next_block = Min(pass->nblocks, pass->next_block + step);
 	ItemPointerSet(&chunk->range.to, pass->next_block, 0);
 	MemoryContextSwitchTo(old);
 	if (pass->next_block < pass->nblocks)
@@ -448,11 +449,12 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	{
 		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER)
 			consider_heap_order(w, chunk, c);
-		if (pass->nblocks > 0)
+		if (pass->nblocks > 0 && ssw_batch_rows(w) >= HEAP_BLOCKS * pass->block_rows)
 		{
 			next_blocks(w, chunk, c);
 			return true;
 		}
+		pass->nblocks = 0;
 		if (find_range(w, chunk, Min(limit, ssw_batch_rows(w)), &more))
 			return more;
 		pass->many_ties = exact = true;

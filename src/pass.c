@@ -485,8 +485,11 @@ prepare(SswWork *w, MemoryContext cxt)
 	}
 	if (rel)
 	{
-		char	   *trouble = ssw_policy_unusable(w->policy);
+		char	   *trouble;
 
+		ssw_batch_watch(w->policy->relid);
+		w->target.policy = w->policy = ssw_policy_load(w->pass->policy_id);
+		trouble = ssw_policy_unusable(w->policy);
 		if (trouble == NULL)
 			trouble = ssw_policy_hook_trouble(w->policy);
 		if (trouble)

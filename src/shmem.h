@@ -165,8 +165,7 @@ typedef struct SswPass
 										 * in the order of the heap */
 	BlockNumber next_block;		/* next of its blocks */
 	BlockNumber nblocks;		/* 0: rows go in due order */
-	BlockNumber block_step;		/* for one batch */
-	int64		block_rows;		/* about so many in a step */
+	double		block_rows;		/* dead in each, about */
 	TimestampTz next_due;		/* earliest reason to look again, or 0 */
 	int			excluded;		/* dead rows left alone: known failures */
 	int			unfinished;		/* chunks that were handed out and not handled
