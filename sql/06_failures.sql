@@ -84,6 +84,16 @@ INSERT INTO g SELECT i, now() - '30 min'::interval FROM generate_series(-99, 0) 
 CLUSTER g USING g_pkey;
 CALL sweeper.sweep('g', pass => NULL) \gset
 SELECT count(*), max(id), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+-- alone and tried again, they are quarantined, and the policy is not blamed
+SELECT sweeper.alter_policy('g', max_retries => 1);
+CALL bad_head('42501', 500);
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT count(*), count(*) FILTER (WHERE state = 'quarantined') AS quarantined FROM sweeper.failed_row WHERE policy = 'g';
+UPDATE sweeper.failed_row SET next_attempt = now() WHERE policy = 'g';
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT count(*), count(*) FILTER (WHERE state = 'quarantined') AS quarantined FROM sweeper.failed_row WHERE policy = 'g';
+SELECT failures FROM sweeper.policy WHERE policy = 'g';
+SELECT sweeper.alter_policy('g', max_retries => 0);
 -- when all fail, it is the policy, even with few rows
 CALL bad_head('42501', 500);
 ALTER TABLE g DISABLE TRIGGER USER;

@@ -239,9 +239,9 @@ ssw_failures_next_attempt(SswFailures *f)
 
 /*
  * Remember a failure, to be written by ssw_failures_flush().  blocked_by is an
- * int4[] of pids, or 0.
+ * int4[] of pids, or 0.  True when the row was known to fail.
  */
-void
+bool
 ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 				 const char *class, int sqlerrcode, const char *message, Datum blocked_by)
 {
@@ -266,6 +266,7 @@ ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 	}
 	f->pending = lappend(f->pending, n);
 	MemoryContextSwitchTo(old);
+	return n->attempts > 1;
 }
 
 int

@@ -27,7 +27,7 @@ extern Datum ssw_failures_keys(SswFailures *f);
 extern bool ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz due,
 								  bool has_due, TimestampTz now);
 extern TimestampTz ssw_failures_next_attempt(SswFailures *f);
-extern void ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
+extern bool ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 							 const char *class, int sqlerrcode, const char *message,
 							 Datum blocked_by);
 extern int	ssw_failures_pending(SswFailures *f);

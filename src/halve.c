@@ -109,9 +109,13 @@ learn(SswWork *w)
 	ErrorData  *error = w->error;
 	SswFailureClass class = ssw_failure_classify(error->sqlerrcode);
 
-	/* rows that is_alive was asked about are judged at the end of the pass */
+	/*
+	 * Rows that is_alive was asked about are judged at the end of the pass;
+	 * and where some were known to fail, it may be they.
+	 */
 	if (class == SSW_FAIL_POLICY &&
-		(w->succeeded > 0 || OidIsValid(w->policy->is_alive) || ssw_single_witnesses(w)))
+		(w->succeeded > 0 || OidIsValid(w->policy->is_alive) || ssw_failures_count(w->failures) > 0 ||
+		 ssw_single_witnesses(w)))
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);

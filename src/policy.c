@@ -215,6 +215,17 @@ mentions(const char *text, const char *name)
 	return false;
 }
 
+static bool
+is_column(Jsonb *columns, const char *name)
+{
+	JsonbValue	key;
+
+	key.type = jbvString;
+	key.val.string.val = unconstify(char *, name);
+	key.val.string.len = strlen(name);
+	return findJsonbValueFromContainer(&columns->root, JB_FOBJECT, &key) != NULL;
+}
+
 /*
  * Fields that are columns follow a column that has another name now; expressions
  * are text, in which the name may stand for another column by now.
@@ -240,22 +251,10 @@ check_expressions(SswPolicy *p, Row *r, Jsonb *columns)
 		if (now == NULL || strcmp(now, name) == 0)
 			continue;
 		for (int i = 0; i < lengthof(fields); i++)
-			if (fields[i] && mentions(fields[i], name) &&
-				(i < 2 || findJsonbValueFromContainer(&columns->root, JB_FOBJECT,
-													  &(JsonbValue)
-/**INDENT** Error@234: Unbalanced parens */
-													  {
-				.type = jbvString,.val.string =
-				{
-					strlen(fields[i]), unconstify(char *, fields[i])
-				}
-/**INDENT** Warning@239: Extra ) */
-/**INDENT** Warning@239: Extra ) */
-/**INDENT** Warning@239: Extra ) */
-			}) == NULL))
-			p->renamed = MemoryContextStrdup(r->cxt, strstr(now, "pg.dropped") ?
-											 psprintf("column \"%s\", which an expression of the policy names, is gone", name) :
-											 psprintf("column \"%s\", which an expression of the policy names, is \"%s\" now", name, now));
+			if (fields[i] && mentions(fields[i], name) && !(i >= 2 && is_column(columns, fields[i])))
+				p->renamed = MemoryContextStrdup(r->cxt, strstr(now, "pg.dropped") ?
+												 psprintf("column \"%s\", which an expression of the policy names, is gone", name) :
+												 psprintf("column \"%s\", which an expression of the policy names, is \"%s\" now", name, now));
 	}
 }
 

@@ -249,6 +249,7 @@ typedef struct SswStart
 	TimestampTz at;
 	int64		outage_us;		/* time without service before; -1: unknown */
 	bool		crash;			/* not after a clean stop */
+	bool		jump;			/* of the clock, no start */
 } SswStart;
 
 typedef struct SswSharedState

@@ -44,10 +44,12 @@ lookup_rows(SswWork *w, const char *sql, Datum tids)
 	ssw_action_execute(sql, 3, types, values, NULL, false);
 }
 
-/* Remember the rows of SPI_tuptable (ctid, key, due) as failed. */
-static void
+/* Remember the rows of SPI_tuptable (ctid, key, due) as failed; were they known to? */
+static bool
 record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 {
+	bool		known = false;
+
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		HeapTuple	tup = SPI_tuptable->vals[i];
@@ -64,10 +66,11 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 			holders = ssw_holders_of_row(w->target.leaf,
 										 (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull)),
 										 CurrentMemoryContext);
-		ssw_failures_add(w->failures, TextDatumGetCString(key),
-						 nodue ? 0 : DatumGetTimestampTz(due), !nodue,
-						 class, sqlerrcode, message, holders);
+		known |= ssw_failures_add(w->failures, TextDatumGetCString(key),
+								  nodue ? 0 : DatumGetTimestampTz(due), !nodue,
+								  class, sqlerrcode, message, holders);
 	}
+	return known;
 }
 
 /*
@@ -95,15 +98,15 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n)
 		for (int i = 0; i < missing; i++)
 			found[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
 																	SPI_tuptable->tupdesc, 1, &isnull));
-		record_rows(w, "locked", ERRCODE_SSW_LOCKED, "another transaction holds the row");
+		(void) record_rows(w, "locked", ERRCODE_SSW_LOCKED, "another transaction holds the row");
 		lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, true),
 					ssw_action_tid_array(found, missing));
 		suppressed = SPI_processed;
 		if (suppressed == 0)
 			return missing;
 	}
-	record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
-				"the row action did not return the row: a BEFORE trigger returned null");
+	(void) record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
+					   "the row action did not return the row: a BEFORE trigger returned null");
 	return missing;
 }
 
@@ -138,11 +141,13 @@ class_name(int code)
 static void
 record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
 {
-	w->streak = e->sqlerrcode == w->streak_code ? w->streak + 1 : 1;
-	w->streak_code = e->sqlerrcode;
 	lookup_rows(w, ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, false),
 				ssw_action_tid_array(tid, 1));
-	record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, e->message ? e->message : "");
+	/* a row that others outlived says nothing of the policy */
+	if (record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, e->message ? e->message : ""))
+		return;
+	w->streak = e->sqlerrcode == w->streak_code ? w->streak + 1 : 1;
+	w->streak_code = e->sqlerrcode;
 }
 
 /* One row in a subtransaction; returns its error, or null. */

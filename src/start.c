@@ -73,7 +73,7 @@ clock_offset(void)
 
 /* Add a start to the list in shared memory; the two oldest become one. */
 static void
-append(SswStart start)
+append(TimestampTz at, int64 outage_us, bool crash, bool jump)
 {
 	SswStart   *s = SswShared->starts;
 
@@ -81,10 +81,15 @@ append(SswStart start)
 	{
 		s[1].outage_us = s[0].outage_us < 0 || s[1].outage_us < 0 ? -1 : s[0].outage_us + s[1].outage_us;
 		s[1].crash |= s[0].crash;
+		s[1].jump = false;
 		memmove(&s[0], &s[1], (SSW_MAX_STARTS - 1) * sizeof(SswStart));
 		SswShared->nstarts--;
 	}
-	s[SswShared->nstarts++] = start;
+	s[SswShared->nstarts].at = at;
+	s[SswShared->nstarts].outage_us = outage_us;
+	s[SswShared->nstarts].crash = crash;
+	s[SswShared->nstarts].jump = jump;
+	SswShared->nstarts++;
 }
 
 /* Read the file into the list; returns the last sign of life, or 0. */
@@ -95,18 +100,14 @@ read_file(void)
 	long long	alive = 0;
 	long long	at,
 				outage;
-	int			crash;
+	int			crash,
+				jump;
 
 	if (file == NULL)
 		return 0;
 	if (fscanf(file, "alive %lld\n", &alive) == 1)
-		while (fscanf(file, "start %lld outage %lld crash %d\n", &at, &outage, &crash) == 3)
-			append((SswStart)
-/**INDENT** Error@105: Unbalanced parens */
-				   {
-			at, outage, crash != 0
-/**INDENT** Warning@107: Extra ) */
-		});
+		while (fscanf(file, "start %lld outage %lld crash %d jump %d\n", &at, &outage, &crash, &jump) == 4)
+			append(at, outage, crash != 0, jump != 0);
 	FreeFile(file);
 	return alive;
 }
@@ -121,8 +122,8 @@ write_file(TimestampTz now, bool durable)
 
 	ssw_start_list(&s);
 	for (int i = 0; ok && i < s.n; i++)
-		ok = fprintf(file, "start %lld outage %lld crash %d\n", (long long) s.start[i].at,
-					 (long long) s.start[i].outage_us, s.start[i].crash) > 0;
+		ok = fprintf(file, "start %lld outage %lld crash %d jump %d\n", (long long) s.start[i].at,
+					 (long long) s.start[i].outage_us, s.start[i].crash, s.start[i].jump) > 0;
 	if (file && FreeFile(file) != 0)
 		ok = false;
 	if (ok && durable)
@@ -138,7 +139,6 @@ void
 ssw_start_service(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	SswStart	start = {now, -1, !SswShared->clean_start};
 	TimestampTz alive;
 
 	if (SswShared->service_start != 0)
@@ -147,9 +147,7 @@ ssw_start_service(void)
 	alive = read_file();
 	if (alive == 0 && SswShared->clean_start)
 		alive = SswShared->down_since;
-	if (alive != 0)
-		start.outage_us = Max(0, now - alive);
-	append(start);
+	append(now, alive != 0 ? Max(0, now - alive) : -1, !SswShared->clean_start, false);
 	SswShared->clock_offset = clock_offset();
 	SswShared->alive_at = SswShared->service_start = now;
 	LWLockRelease(SswShared->lock);
@@ -166,6 +164,25 @@ ssw_start_alive(bool last)
 		return;
 	SswShared->alive_at = now;
 	write_file(now, last);
+}
+
+/* The clock was set back: what jumps forward were credited was no time. */
+static void
+take_back(TimestampTz now, int64 jump)
+{
+	SswStart   *s = SswShared->starts;
+
+	for (int i = SswShared->nstarts - 1; i >= 0 && s[i].at > now; i--)
+	{
+		s[i].at = now;
+		if (s[i].jump)
+		{
+			int64		back = Min(jump, s[i].outage_us);
+
+			s[i].outage_us -= back;
+			jump -= back;
+		}
+	}
 }
 
 /*
@@ -188,12 +205,9 @@ ssw_start_watch_clock(void)
 	jump = offset - SswShared->clock_offset;
 	SswShared->clock_offset = offset;
 	if (jump > JUMP_US)
-		append((SswStart)
-/**INDENT** Error@190: Unbalanced parens */
-			   {
-		GetCurrentTimestamp(), jump, false
-/**INDENT** Warning@192: Extra ) */
-	});
+		append(GetCurrentTimestamp(), jump, false, true);
+	else if (jump < -JUMP_US)
+		take_back(GetCurrentTimestamp(), -jump);
 	LWLockRelease(SswShared->lock);
 	if (jump > JUMP_US)
 		ereport(WARNING,

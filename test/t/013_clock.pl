@@ -42,5 +42,8 @@ wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 40 AND (SELECT count(*) F
 $set_clock->(0);
 $look->();
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '40|40', 'nor when it is set back');
+# and what was credited for the jump is taken back
+$node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '5 min'; UPDATE own SET seen = now() - interval '5 min'");
+wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 0 AND (SELECT count(*) FROM own) = 0', 'the dead go');
 $node->stop;
 done_testing();
