@@ -161,6 +161,7 @@ UNION ALL
 SELECT 'critical', p.policy, s.state, NULL, s.reason,
        CASE WHEN s.state = 'read-only' THEN 'ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf();'
             WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) THEN format('SELECT sweeper.unregister(%L);', p.policy)
+            WHEN s.reason LIKE 'column %, which an expression %' THEN format('SELECT sweeper.alter_policy(%L, filter => %L);', p.policy, p.filter)
             ELSE format('SELECT sweeper.resume(%L);', p.policy) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')

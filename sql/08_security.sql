@@ -162,7 +162,7 @@ DROP FUNCTION forge;
 SELECT sweeper.unregister('m1'), sweeper.unregister('m2');
 -- a key that is a credential is hashed wherever it is kept
 CREATE TABLE secret (token text PRIMARY KEY, d timestamptz);
-CREATE FUNCTION cling() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+CREATE FUNCTION cling() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no: %', OLD.token; END $$;
 CREATE TRIGGER cling BEFORE DELETE ON secret FOR EACH ROW WHEN (OLD.token = 'open sesame') EXECUTE FUNCTION cling();
 INSERT INTO secret VALUES ('open sesame', now() - interval '2 s'), ('other', now() - interval '1 s');
 SELECT FROM sweeper.register('secret', deadline => 'd', audit => 'hash', check_every => '0', max_retries => 0);

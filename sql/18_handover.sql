@@ -105,6 +105,7 @@ CALL sweeper.sweep('swap') \gset
 SELECT count(*) FROM swap;
 SELECT verdict, reason FROM sweeper.explain_row('swap', '1');
 SELECT sweeper.expire('swap', '{1}', 'by hand');
+SELECT next_step FROM sweeper.problem WHERE policy = 'swap';
 SELECT sweeper.alter_policy('swap', filter => 'b');
 CALL sweeper.sweep('swap', pass => NULL) \gset
 SELECT count(*) FROM swap;

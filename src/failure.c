@@ -15,6 +15,7 @@
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "common/pg_prng.h"
+#include "lib/stringinfo.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -237,6 +238,25 @@ ssw_failures_next_attempt(SswFailures *f)
 	return next;
 }
 
+/* An error's text without a key that is a credential. */
+static char *
+without_key(const char *message, const char *key)
+{
+	StringInfoData buf;
+	int			len = strlen(key);
+
+	initStringInfo(&buf);
+	while (*message)
+		if (len > 0 && strncmp(message, key, len) == 0)
+		{
+			appendStringInfoString(&buf, "***");
+			message += len;
+		}
+		else
+			appendStringInfoChar(&buf, *message++);
+	return buf.data;
+}
+
 /*
  * Remember a failure, to be written by ssw_failures_flush().  blocked_by is an
  * int4[] of pids, or 0.  True when the row was known to fail.
@@ -255,7 +275,7 @@ ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 	n->has_due = has_due;
 	strlcpy(n->class, class, sizeof(n->class));
 	n->sqlerrcode = sqlerrcode;
-	n->message = pstrdup(message);
+	n->message = f->policy->audit == SSW_AUDIT_HASH ? without_key(message, key) : pstrdup(message);
 	if (blocked_by != (Datum) 0)
 		n->blocked_by = PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
 	n->attempts = 1;

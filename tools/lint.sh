@@ -50,6 +50,7 @@ complain "Left for later:" \
     "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
 complain "White space at the end of a line:" \
     "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/*.sh tools/* Makefile .ci/run)"
+complain "The formatter did not understand:" "$(grep -n '/\*\*INDENT' src/*.[ch] session_sweeper.c)"
 for file in tools/*.sh test/*.sh bench/*.sh .ci/run; do
     [ ! -f "$file" ] || bash -n "$file" || bad=1
 done
