@@ -512,6 +512,9 @@ round_of_work(void)
 	}
 	if (reload_wanted || now - reloaded_at > RELOAD_EVERY_US)
 		reload(now);
+	/* what was altered while it was looked at may have been seen by halves */
+	for (int tries = 0; reload_wanted && tries < 3; tries++)
+		reload(now);
 	note_grace(now);
 	collect_results(now);
 	foreach(lc, watches)

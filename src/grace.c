@@ -66,6 +66,7 @@ static void
 recall(const SswPolicy *p, Past *past)
 {
 	TimestampTz noted_at = p->noted_at;
+	TimestampTz now = GetCurrentTimestamp();
 	int64		outage;
 
 	ssw_start_list(&past->starts);
@@ -83,7 +84,13 @@ recall(const SswPolicy *p, Past *past)
 	outage = past->n > 0 ? ssw_start_outages_since(&past->starts, noted_at) : 0;
 	past->moved = outage > 0;
 	for (int i = 0; i < past->n; i++)
+	{
 		past->pair[i].service += outage;
+		if (past->pair[i].service <= now)
+			continue;
+		past->pair[i].service = now;	/* the clock was fast then */
+		past->moved = true;
+	}
 	if (SswShared->clean_start || has_noted(p))
 		return;
 	/* this start, after a crash; the clock may have been set since */

@@ -172,6 +172,7 @@ take_back(TimestampTz now, int64 jump)
 {
 	SswStart   *s = SswShared->starts;
 
+	SswShared->service_start = Min(SswShared->service_start, now);
 	for (int i = SswShared->nstarts - 1; i >= 0 && s[i].at > now; i--)
 	{
 		s[i].at = now;
