@@ -162,8 +162,8 @@ ssw_batch_reset_session(void)
 }
 
 /* Add what n candidates came to, after the commit. */
-void
-ssw_batch_count(SswWork *w, uint64 rows, SswSink *sink, int64 elapsed_us, int n)
+static void
+count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missing)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	SswPass    *pass = w->pass;
@@ -176,6 +176,7 @@ ssw_batch_count(SswWork *w, uint64 rows, SswSink *sink, int64 elapsed_us, int n)
 		ssw_audit_lags(sink, now, &max_lag, &lag_sum, hist);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass->batches++;
+	pass->skipped += missing;
 	pass->progress_at = now;
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
 	if (w->target.refresh && w->target.phase == SSW_PHASE_NULLS)
@@ -214,6 +215,21 @@ ssw_batch_count(SswWork *w, uint64 rows, SswSink *sink, int64 elapsed_us, int n)
 	w->succeeded += rows;
 	if (rows > 0)
 		w->streak = 0;
+}
+
+/*
+ * Commit the batch that began at start, with n candidates: rows went, missing were
+ * left alone.  No sink: it did nothing.
+ */
+void
+ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, int missing)
+{
+	ssw_batch_disarm();
+	ssw_sql_commit();
+	ssw_batch_reset_session();
+	MemoryContextSwitchTo(w->batch_cxt);
+	if (sink)
+		count(w, sink, GetCurrentTimestamp() - start, n, rows, missing);
 }
 
 /* Roll back after an error, and keep it in w->error. */

@@ -379,7 +379,12 @@ consider_heap_order(SswWork *w, SswChunk *chunk, const SswClock *c)
 	estimate_rel_size(rel, NULL, &blocks, &tuples, &allvisible);
 	table_close(rel, NoLock);
 	pass->ranged = 0;
-	if (c->attnum == 0 || blocks == 0 || ssw_batch_rows(w) < HEAP_BLOCKS * rows / blocks || tuples > rows * (INDEX_COST + RANDOM_COST * scattered) || !set_high(w, chunk, c, rows))
+	if (c->attnum == 0 || blocks == 0)
+		return;
+	/* a batch must have several blocks, and reading them all cost less */
+	if (ssw_batch_rows(w) < HEAP_BLOCKS * rows / blocks ||
+		tuples > rows * (INDEX_COST + RANDOM_COST * scattered) ||
+		!set_high(w, chunk, c, rows))
 		return;
 	rows = Min(rows, HEAP_ROWS);
 	pass->next_block = 0;
@@ -393,8 +398,8 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswClock *c)
 {
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
-
-	BlockNumber step = ssw_batch_rows(w) / pass->block_rows;
+	BlockNumber step = Max(1, ssw_batch_rows(w) / pass->block_rows);	/* another worker may
+																		 * just have shrunk it */
 
 	chunk->n = step * pass->block_rows;
 	chunk->ranged = true;

@@ -4,8 +4,8 @@
  *
  * Runs in the worker that collects first in a pass, in its transaction.  Counts
  * the dead, and the alive only until there are enough of them: cheap when little
- * is dead.  Shares the verdict through the pass; the coordinator writes it to the policy's row.  A crash
- * leaves nothing behind.
+ * is dead.  Shares the verdict through the pass; the coordinator writes it to the
+ * policy's row.  A crash leaves nothing behind.
  */
 #include "postgres.h"
 

@@ -13,10 +13,10 @@
  * of its time and the latest deadline that it saw pass.  A row whose deadline
  * passed under a start since which there was service for a time to live has had
  * its grace.  A clean stop does not end a service: the last pair goes on.  Outages
- * do not count as service: they are added to the time of every start before.  Notes come ever more rarely, and a crash loses
- * at most a fifth of the service before it.  When a grace is over its pairs are
- * removed; where each row has its own time to live it never is, and the pairs are
- * thinned out, the older the more.
+ * do not count as service: they are added to the time of every start before.
+ * Notes come ever more rarely, and a crash loses at most a fifth of the service
+ * before it.  When a grace is over its pairs are removed; where each row has its
+ * own time to live it never is, and the pairs are thinned out, the older the more.
  *
  * The coordinator alone notes.  A crash leaves the last note.
  */

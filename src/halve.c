@@ -60,15 +60,7 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 			rows = act_as_owner(w, tids, n, sink, &missing);
 			ssw_audit_end(sink);
 		}
-		ssw_batch_disarm();
-		ssw_sql_commit();
-		ssw_batch_reset_session();
-		MemoryContextSwitchTo(w->batch_cxt);
-		if (sink)
-		{
-			ssw_batch_count(w, rows, sink, GetCurrentTimestamp() - start, n);
-			ssw_single_note_missing(w, missing);
-		}
+		ssw_batch_end(w, sink, start, n, rows, missing);
 		ok = true;
 	}
 	PG_CATCH();

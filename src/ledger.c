@@ -238,8 +238,8 @@ ssw_ledger_horizons(const SswPolicy *p)
 	}
 	values[0] = Int32GetDatum(p->id);
 	elems[2 * p->nhorizons] = TimestampTzGetDatum(p->noted_at);
-	values[1] = PointerGetDatum(construct_array(elems, p->nhorizons > 0 ? 2 * p->nhorizons + 1 : 0, TIMESTAMPTZOID, sizeof(TimestampTz),
-												true, TYPALIGN_DOUBLE));
+	values[1] = PointerGetDatum(construct_array(elems, p->nhorizons > 0 ? 2 * p->nhorizons + 1 : 0,
+												TIMESTAMPTZOID, sizeof(TimestampTz), true, TYPALIGN_DOUBLE));
 	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
 }
 

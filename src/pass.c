@@ -431,7 +431,8 @@ blame_policy(SswWork *w)
 	SswFailureClass class = ssw_failure_classify(ssw_failures_same_code(w->failures));
 	bool		none;
 
-	if (!OidIsValid(w->policy->is_alive) || ssw_failures_count(w->failures) > 0 || ssw_failures_pending(w->failures) == 0 || w->failed || w->error == NULL)
+	if (!OidIsValid(w->policy->is_alive) || ssw_failures_count(w->failures) > 0 ||
+		ssw_failures_pending(w->failures) == 0 || w->failed || w->error == NULL)
 		return;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	none = w->pass->end == SSW_END_DONE && w->pass->expired + w->pass->refreshed == 0;

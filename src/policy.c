@@ -177,6 +177,20 @@ get_horizons(Row *r, SswPolicy *p)
 		p->noted_at = DatumGetTimestampTz(elems[n - 1]);
 }
 
+/* The name of a column by its number, or null when it is gone. */
+static char *
+column_name(Oid relid, Numeric number)
+{
+	HeapTuple	tup = SearchSysCacheAttNum(relid, DatumGetInt16(DirectFunctionCall1(numeric_int2, NumericGetDatum(number))));
+	char	   *name;
+
+	if (!HeapTupleIsValid(tup))
+		return NULL;
+	name = pstrdup(NameStr(((Form_pg_attribute) GETSTRUCT(tup))->attname));
+	ReleaseSysCache(tup);
+	return name;
+}
+
 /* Today's name of a column that had the given name at registration. */
 static char *
 renamed(SswPolicy *p, Jsonb *columns, char *name, MemoryContext cxt)
@@ -193,12 +207,8 @@ renamed(SswPolicy *p, Jsonb *columns, char *name, MemoryContext cxt)
 	v = findJsonbValueFromContainer(&columns->root, JB_FOBJECT, &key);
 	if (v == NULL || v->type != jbvNumeric)
 		return name;
-	now = get_attname(p->relid,
-					  DatumGetInt16(DirectFunctionCall1(numeric_int2,
-														NumericGetDatum(v->val.numeric))),
-					  true);
-	/* a dropped column keeps its number, under a name that says nothing */
-	return now && strstr(now, "pg.dropped") == NULL ? MemoryContextStrdup(cxt, now) : name;
+	now = column_name(p->relid, v->val.numeric);
+	return now ? MemoryContextStrdup(cxt, now) : name;
 }
 
 /* Does an expression name the column?  Rather once too often than not. */
@@ -247,14 +257,14 @@ check_expressions(SswPolicy *p, Row *r, Jsonb *columns)
 			name = pnstrdup(v.val.string.val, v.val.string.len);
 		if (token != WJB_VALUE || v.type != jbvNumeric)
 			continue;
-		now = get_attname(p->relid, DatumGetInt16(DirectFunctionCall1(numeric_int2, NumericGetDatum(v.val.numeric))), true);
-		if (now == NULL || strcmp(now, name) == 0)
+		now = column_name(p->relid, v.val.numeric);
+		if (now && strcmp(now, name) == 0)
 			continue;
 		for (int i = 0; i < lengthof(fields); i++)
 			if (fields[i] && mentions(fields[i], name) && !(i >= 2 && is_column(columns, fields[i])))
-				p->renamed = MemoryContextStrdup(r->cxt, strstr(now, "pg.dropped") ?
-												 psprintf("column \"%s\", which an expression of the policy names, is gone", name) :
-												 psprintf("column \"%s\", which an expression of the policy names, is \"%s\" now", name, now));
+				p->renamed = MemoryContextStrdup(r->cxt, now ?
+												 psprintf("column \"%s\", which an expression of the policy names, is \"%s\" now", name, now) :
+												 psprintf("column \"%s\", which an expression of the policy names, is gone", name));
 	}
 }
 

@@ -110,17 +110,6 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n)
 	return missing;
 }
 
-/* Count rows that were left alone. */
-void
-ssw_single_note_missing(SswWork *w, int missing)
-{
-	if (missing == 0)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->skipped += missing;
-	LWLockRelease(SswShared->lock);
-}
-
 static const char *
 class_name(int code)
 {
@@ -241,18 +230,10 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_audit_end(sink);
 		}
-		ssw_batch_disarm();
-		ssw_sql_commit();
-		ssw_batch_reset_session();
-		MemoryContextSwitchTo(w->batch_cxt);
-		if (sink)
-		{
-			ssw_batch_count(w, rows, sink, GetCurrentTimestamp() - start, n);
-			ssw_single_note_missing(w, missing);
-			LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-			w->pass->failed += failed;
-			LWLockRelease(SswShared->lock);
-		}
+		ssw_batch_end(w, sink, start, n, rows, missing);
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		w->pass->failed += failed;
+		LWLockRelease(SswShared->lock);
 	}
 	PG_CATCH();
 	{

@@ -11,7 +11,6 @@
 #define SSW_DOUBT	10
 
 extern int	ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n);
-extern void ssw_single_note_missing(SswWork *w, int missing);
 extern bool ssw_single_witnesses(SswWork *w);
 extern void ssw_single_run(SswWork *w, const ItemPointerData *tids, int n);
 extern void ssw_single_record(SswWork *w, const ItemPointerData *tid);

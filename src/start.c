@@ -15,8 +15,6 @@
  */
 #include "postgres.h"
 
-#include <unistd.h>
-
 #include "catalog/pg_control.h"
 #include "common/controldata_utils.h"
 #include "miscadmin.h"
@@ -32,8 +30,9 @@
 
 /* A clock that was set, not one that is slewed. */
 #define JUMP_US		(1 * USECS_PER_SEC)
-/* Longer between two readings: somebody else ran in between. */
+/* Longer between two readings: somebody else ran in between; so often at most. */
 #define READING_US	10000
+#define READINGS	10
 
 /* What pg_control says of the time before this start. */
 void
@@ -59,15 +58,17 @@ clock_offset(void)
 {
 	instr_time	before,
 				after;
-	int64		wall;
+	int64		wall = 0;
 
-	do
+	for (int i = 0; i < READINGS; i++)
 	{
 		INSTR_TIME_SET_CURRENT(before);
 		wall = GetCurrentTimestamp();
 		INSTR_TIME_SET_CURRENT(after);
 		INSTR_TIME_SUBTRACT(after, before);
-	} while (INSTR_TIME_GET_MICROSEC(after) > READING_US);
+		if (INSTR_TIME_GET_MICROSEC(after) <= READING_US)
+			break;
+	}
 	return wall - (int64) INSTR_TIME_GET_MICROSEC(before);
 }
 
@@ -92,9 +93,9 @@ append(TimestampTz at, int64 outage_us, bool crash, bool jump)
 	SswShared->nstarts++;
 }
 
-/* Read the file into the list; returns the last sign of life, or 0. */
+/* Read the file; returns the last sign of life, or 0. */
 static TimestampTz
-read_file(void)
+read_file(SswStarts *s)
 {
 	FILE	   *file = AllocateFile(FILE_NAME, PG_BINARY_R);
 	long long	alive = 0;
@@ -103,11 +104,18 @@ read_file(void)
 	int			crash,
 				jump;
 
+	s->n = 0;
 	if (file == NULL)
 		return 0;
 	if (fscanf(file, "alive %lld\n", &alive) == 1)
-		while (fscanf(file, "start %lld outage %lld crash %d jump %d\n", &at, &outage, &crash, &jump) == 4)
-			append(at, outage, crash != 0, jump != 0);
+		while (s->n < SSW_MAX_STARTS &&
+			   fscanf(file, "start %lld outage %lld crash %d jump %d\n", &at, &outage, &crash, &jump) == 4)
+		{
+			s->start[s->n].at = at;
+			s->start[s->n].outage_us = outage;
+			s->start[s->n].crash = crash != 0;
+			s->start[s->n++].jump = jump != 0;
+		}
 	FreeFile(file);
 	return alive;
 }
@@ -139,16 +147,20 @@ void
 ssw_start_service(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	int64		offset = clock_offset();
 	TimestampTz alive;
+	SswStarts	known;
 
 	if (SswShared->service_start != 0)
 		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	alive = read_file();
+	alive = read_file(&known);
 	if (alive == 0 && SswShared->clean_start)
 		alive = SswShared->down_since;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	SswShared->nstarts = known.n;
+	memcpy(SswShared->starts, known.start, known.n * sizeof(SswStart));
 	append(now, alive != 0 ? Max(0, now - alive) : -1, !SswShared->clean_start, false);
-	SswShared->clock_offset = clock_offset();
+	SswShared->clock_offset = offset;
 	SswShared->alive_at = SswShared->service_start = now;
 	LWLockRelease(SswShared->lock);
 	write_file(now, true);

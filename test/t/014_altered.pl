@@ -1,0 +1,36 @@
+# A table that is altered in the middle of a pass: nothing goes by what its columns meant before.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main');
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('SELECT pg_advisory_lock(4711)');
+$node->safe_psql('postgres', q{
+    CREATE EXTENSION session_sweeper;
+    CREATE TABLE swap (id int PRIMARY KEY, d timestamptz, a boolean, b boolean);
+    INSERT INTO swap SELECT i, now() - interval '1 h' + i * interval '1 s', i <= 100, i > 100 FROM generate_series(1, 200) AS i;
+    CREATE INDEX ON swap (d);
+    CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN
+        PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); RETURN OLD; END $$;
+    CREATE TRIGGER hold AFTER DELETE ON swap FOR EACH ROW WHEN (OLD.id = 1) EXECUTE FUNCTION hold();
+    SELECT sweeper.register('swap', deadline => 'd', filter => 'a', start => 'now', check_every => '100 ms', batch_size => 10, fuse_fraction => 1)});
+wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'the first batch is held');
+my $swapper = $node->background_psql('postgres');
+$swapper->query_until(qr/waits/, q{\echo waits
+    BEGIN; ALTER TABLE swap RENAME a TO tmp; ALTER TABLE swap RENAME b TO a; ALTER TABLE swap RENAME tmp TO b; COMMIT;
+});
+wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE relation = 'swap'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted",
+    'the swap waits behind it');
+$holder->query_safe('SELECT pg_advisory_unlock(4711)');
+wait_for($node, "SELECT state = 'broken' FROM sweeper.policy_status WHERE policy = 'swap'", 'it is noticed');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id > 100'), 100, 'no row went that the filter left out');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id <= 100'), 90, 'after the batch that was held');
+like($node->safe_psql('postgres', "SELECT detail FROM sweeper.problem WHERE policy = 'swap'"), qr/column "a", which an expression/, 'and told');
+$swapper->quit;
+$holder->quit;
+$node->stop;
+done_testing();
