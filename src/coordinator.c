@@ -232,7 +232,7 @@ look(SswWatch *w, TimestampTz now)
 			ssw_passes_publish(w);
 			return;
 		}
-		due = w->earliest != 0 && w->earliest <= now;
+		due = w->unprobed || (w->earliest != 0 && w->earliest <= now);
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
 		if (s)

@@ -30,12 +30,13 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "guc.h"
 #include "hooks.h"
 #include "identity.h"
 #include "shmem.h"
 
-/* Longer than a batch may take to end; the server itself waits 5 s more. */
-#define CLOSE_TIMEOUT_MS	5000
+/* How much longer than a batch may take to end; the server itself waits 5 s more. */
+#define CLOSE_GRACE_MS		2000
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
@@ -169,7 +170,7 @@ static void
 wait_until_empty(Oid dboid)
 {
 	static uint32 wait_event = 0;
-	TimestampTz until = GetCurrentTimestamp() + CLOSE_TIMEOUT_MS * INT64CONST(1000);
+	TimestampTz until = GetCurrentTimestamp() + (ssw_shutdown_timeout + CLOSE_GRACE_MS) * INT64CONST(1000);
 
 	ConditionVariablePrepareToSleep(&SswShared->exit_cv);
 	while (anybody_in(dboid) && GetCurrentTimestamp() < until)

@@ -369,9 +369,19 @@ start_workers(TimestampTz now)
 	}
 }
 
+/* Does a command wait until we have left the process's database? */
+static bool
+is_closed(const SswProc *p)
+{
+	SswDatabase *d = OidIsValid(p->database) ? ssw_shmem_database(p->database, false) : NULL;
+
+	return d && d->closed > 0;
+}
+
 /*
- * Second SIGTERM for processes that take longer than shutdown_timeout to end,
- * or whose batch outlives its hard limit.  Returns how many of ours are left.
+ * SIGTERM for processes that are to leave, a second one for those that take longer
+ * than shutdown_timeout to end, or whose batch outlives its hard limit.  Returns
+ * how many of ours are left.
  */
 static int
 enforce_limits(TimestampTz now, bool stopping)
@@ -389,7 +399,7 @@ enforce_limits(TimestampTz now, bool stopping)
 		left++;
 		if (p->pid == 0)
 			continue;
-		if (stopping && !p->terminating)
+		if (!p->terminating && (stopping || is_closed(p)))
 			kill(p->pid, SIGTERM);
 		if (p->terminating && p->stop_since == 0)
 			p->stop_since = now;

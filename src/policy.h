@@ -154,5 +154,7 @@ extern char *ssw_policy_hook_trouble(const SswPolicy *p);
  * field does not fit the relation.  The caller holds a lock on rel.
  */
 extern void ssw_clock_build(SswPolicy *p, Relation rel);
+extern bool ssw_clock_is_plain(const SswPolicy *p, Relation rel);
+extern void ssw_clock_outline(SswPolicy *p);
 
 #endif							/* SSW_POLICY_H */

@@ -154,24 +154,6 @@ ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool 
 					c->sort, ssw_stmt_relation(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
 }
 
-/* The earliest deadline of a leaf, above the lower bound $3 if there is one. */
-char	   *
-ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low)
-{
-	const SswClock *c = ssw_stmt_clock(p, phase);
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s, (%s)::pg_catalog.text FROM ONLY %s AS t WHERE %s IS NOT NULL",
-					 c->due, c->sort, ssw_stmt_relation(leaf), c->sort);
-	if (low)
-		appendStringInfo(&buf, " AND %s " SSW_OP(">=") " $3", c->sort);
-	if (p->filter)
-		appendStringInfo(&buf, " AND (%s)", p->filter);
-	appendStringInfo(&buf, " ORDER BY %s LIMIT 1", c->sort);
-	return buf.data;
-}
-
 /* $1 as text of the sort type, to begin a cursor with. */
 char	   *
 ssw_stmt_bound(const SswPolicy *p, SswPhase phase)

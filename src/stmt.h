@@ -47,7 +47,6 @@ extern char *ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCurs
 extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
 extern char *ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
-extern char *ssw_stmt_probe(const SswPolicy *p, Oid leaf, SswPhase phase, bool low);
 extern char *ssw_stmt_bound(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);
 extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);

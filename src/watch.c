@@ -1,10 +1,9 @@
 /*
  * watch.c
- *		Brakes, cutoffs and probes of one policy.
+ *		Brakes of one policy, as the coordinator sees them.
  *
- * Runs in the coordinator, in a transaction.  Judging reads catalogs only; a
- * probe reads plain columns of built-in types, as the relation's owner, and
- * takes no transaction id.  Shares nothing; a crash leaves nothing behind.
+ * Runs in the coordinator, in a transaction.  Judging reads catalogs only; no
+ * code of users is run or analysed.  Shares nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -32,18 +31,13 @@
 #include "stmt.h"
 #include "watch.h"
 
-/* A probe slower than this remembers a lower bound to begin at. */
-#define SLOW_PROBE_US		1000
-#define FULL_PROBE_US		(60 * USECS_PER_SEC)
-/* A probe must not hang the coordinator. */
-#define PROBE_TIMEOUT_MS	2000
-/* Nor must a lock on a relation, or not all of a round's together. */
+/* A lock on a relation must not hang the coordinator, nor all of a round's together. */
 #define LOCK_PATIENCE_MS	"5"
 #define LOCKED_AGAIN_US		(1 * USECS_PER_SEC)
 
 /*
- * Somebody may hold a table for hours, and user code in an index may hang: the
- * coordinator waits a moment only, because all policies would wait with it.
+ * Somebody may hold a table for hours: the coordinator waits a moment only,
+ * because all policies would wait with it.
  */
 static int
 begin_patience(void)
@@ -121,7 +115,11 @@ identity_brake(SswWatch *w)
 	return trouble != NULL && brake(w, "broken", trouble, 0);
 }
 
-/* Build the fragments; what does not fit the relation any more is a brake. */
+/*
+ * Build the fragments; what does not fit the relation any more is a brake.  Of a
+ * policy with code of its owner's no more than the outline: analysing an expression
+ * can run that code, which a worker may do, and not for longer than its limits.
+ */
 static bool
 shape_brake(SswWatch *w)
 {
@@ -136,7 +134,11 @@ shape_brake(SswWatch *w)
 		int			level = begin_patience();
 		Relation	rel = table_open(w->policy->relid, AccessShareLock);
 
-		ssw_clock_build(w->policy, rel);
+		w->plain = ssw_clock_is_plain(w->policy, rel);
+		if (w->plain)
+			ssw_clock_build(w->policy, rel);
+		else
+			ssw_clock_outline(w->policy);
 		table_close(rel, NoLock);
 		AtEOXact_GUC(false, level);
 		ReleaseCurrentSubTransaction();
@@ -195,8 +197,6 @@ ssw_watch_rejudge(SswWatch *w, TimestampTz now)
 void
 ssw_watch_judge(SswWatch *w, TimestampTz now)
 {
-	SswPolicy  *p = w->policy;
-
 	w->runs = true;
 	w->brake_until = 0;
 	strlcpy(w->state, "waiting", sizeof(w->state));
@@ -204,96 +204,8 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 	w->plain = false;
 	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", 0))
 		return;
-	if (identity_brake(w) || shape_brake(w) || row_brake(w, now))
-		return;
-	w->plain = p->filter == NULL && p->on_null == SSW_NULL_IGNORE;
-	for (int i = 0; i < p->nclocks; i++)
-		w->plain = w->plain && p->clock[i].plain && p->clock[i].row_ttl == NULL;
-}
-
-static Datum
-low_datum(const SswClock *c, char *text)
-{
-	Oid			input,
-				ioparam;
-
-	getTypeInputInfo(c->sort_type, &input, &ioparam);
-	return OidInputFunctionCall(input, text, ioparam, -1);
-}
-
-/* The earliest deadline of one leaf and clock, or 0. */
-static TimestampTz
-probe_leaf(SswWatch *w, Oid leaf, int i, bool low, char *first)
-{
-	SswPolicy  *p = w->policy;
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, p->clock[i].sort_type};
-	Datum		values[3] = {0};
-	bool		isnull;
-	Datum		due;
-	char	   *text;
-
-	if (low)
-		values[2] = low_datum(&p->clock[i], w->low[i]);
-	/* with a snapshot of its own: the round's may be older than a request */
-	if (ssw_action_execute(ssw_stmt_probe(p, leaf, SSW_PHASE_CLOCK_1 + i, low),
-						   3, types, values, NULL, false) == 0)
-		return 0;
-	due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
-
-	if (text &&strlen(text) < SSW_CURSOR_LEN)
-		strlcpy(first, text, SSW_CURSOR_LEN);
-	return isnull ? 0 : DatumGetTimestampTz(due);
-}
-
-/*
- * Find the earliest time at which a row of a plain policy is due; w->earliest
- * is 0 when it has no rows.  One index probe a leaf and clock.
- */
-static void
-probe(SswWatch *w, TimestampTz now)
-{
-	SswPolicy  *p = w->policy;
-	bool		low = w->slow_probe && now - w->full_probe_at < FULL_PROBE_US;
-	List	   *leaves;
-	ListCell   *lc;
-	SswIdentity save;
-	TimestampTz start = GetCurrentTimestamp();
-	TimestampTz cutoffs[2];
-	char		first[2][SSW_CURSOR_LEN] = {"", ""};
-
-	w->earliest = 0;
-	ssw_grace_cutoffs(p, now, cutoffs);
-	leaves = ssw_pass_leaves(p);
-	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_sql_begin();
-	foreach(lc, leaves)
-		for (int i = 0; i < p->nclocks; i++)
-	{
-		TimestampTz due = probe_leaf(w, lfirst_oid(lc), i, low && w->low[i][0], first[i]);
-		int64		credit = ssw_grace_credit(p, i, cutoffs[i], now);
-
-		if (due == 0 || TIMESTAMP_IS_NOEND(due))
-			continue;
-		if (TIMESTAMP_IS_NOBEGIN(due))
-			due = now - USECS_PER_DAY;
-		due += p->keep_for_us;
-		if (due <= now + credit)
-			due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoffs[i]) ? now + credit : due + credit);
-		if (w->earliest == 0 || due < w->earliest)
-			w->earliest = due;
-	}
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	disable_timeout(STATEMENT_TIMEOUT, false);
-	if (!low)
-	{
-		w->full_probe_at = now;
-		w->slow_probe = list_length(leaves) == 1 && GetCurrentTimestamp() - start > SLOW_PROBE_US;
-		for (int i = 0; i < 2; i++)
-			strlcpy(w->low[i], first[i], SSW_CURSOR_LEN);
-	}
+	if (!identity_brake(w) && !shape_brake(w))
+		(void) row_brake(w, now);
 }
 
 /*
@@ -313,7 +225,7 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 	{
 		int			level = begin_patience();
 
-		probe(w, now);
+		ssw_probe(w, now);
 		AtEOXact_GUC(false, level);
 		ReleaseCurrentSubTransaction();
 	}

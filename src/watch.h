@@ -16,7 +16,9 @@ typedef struct SswWatch
 	char		state[32];
 	char		reason[160];
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
-	bool		plain;			/* the coordinator may probe by itself */
+	bool		plain;			/* no code of users: the coordinator may probe
+								 * by itself */
+	bool		unprobed;		/* it could not: no index that it may read */
 
 	TimestampTz next_look;
 	TimestampTz not_before;		/* no look, not even on request, until then */
@@ -43,11 +45,14 @@ typedef struct SswWatch
 	bool		backlog_done;	/* clear backlog_before */
 } SswWatch;
 
-/* watch.c: brakes and probes; in a transaction */
+/* watch.c: brakes; in a transaction */
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
+
+/* probe.c */
+extern void ssw_probe(SswWatch *w, TimestampTz now);
 
 /* A policy in which nothing happens is looked at up to so many check_every apart. */
 #define SSW_IDLE_MAX		10

@@ -31,5 +31,45 @@ wait_for($node, 'SELECT count(*) = 10 FROM parted', 'the rest is found');
 is(exactly_once($node, 'parted', 3000, 10), '0|0|0|0', 'exactly once');
 is($node->safe_psql('postgres', "SELECT fuse_trips FROM sweeper.stat_policy WHERE policy = 'parted'"), 0, 'and still counted as the backlog it is');
 
+# Code that hangs where only the coordinator would run it: it must not.
+my $victims = 0;
+for my $how (
+    [ 'a domain in a filter', q{CREATE DOMAIN trap AS int CHECK (only_workers(VALUE))}, q{, filter => $f$'{1}'::public.trap[] IS NOT NULL$f$} ],
+    [ 'a constant in the predicate of an index', q{CREATE INDEX ON evil (id) WHERE only_workers(1)}, '' ],
+    [ 'a constant in extended statistics', q{CREATE STATISTICS trap_stat ON (CASE WHEN only_workers(1) THEN id END), d FROM evil}, '' ]) {
+    my ($what, $trap, $argument) = @$how;
+    load_table($node, 'evil', 10, 10);
+    $node->safe_psql('postgres', qq{
+        CREATE OR REPLACE FUNCTION only_workers(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS \$\$ BEGIN
+            WHILE (SELECT backend_type = 'session_sweeper coordinator' FROM pg_stat_activity WHERE pid = pg_backend_pid()) LOOP
+                BEGIN PERFORM pg_sleep(1000); EXCEPTION WHEN query_canceled THEN NULL; END;
+            END LOOP; RETURN true; END \$\$;
+        $trap;
+        SELECT sweeper.register('evil', deadline => 'd', start => 'now'$argument)});
+    $victims++;
+    load_table($node, "victim$victims", 10, 10);
+    $node->safe_psql('postgres', "SELECT sweeper.register('victim$victims', deadline => 'd', start => 'now')");
+    wait_for($node, "SELECT count(*) = 10 FROM victim$victims", "$what does not run in the coordinator");
+    wait_for($node, "SELECT count(*) = 10 FROM evil", 'a worker sweeps that table too');
+    $node->safe_psql('postgres', "SELECT sweeper.unregister('evil'); DROP TABLE evil; DROP DOMAIN IF EXISTS trap");
+    pass($what);
+}
+
+# A database that is wanted by others does not wait for code that hangs.
+$node->safe_psql('postgres', 'CREATE DATABASE slow');
+$node->safe_psql('slow', q{
+    CREATE EXTENSION session_sweeper;
+    CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1000); RETURN OLD; END $$});
+load_table($node, 'login', 10, 10, 'slow');
+$node->safe_psql('slow', "CREATE TRIGGER hang BEFORE DELETE ON login FOR EACH ROW EXECUTE FUNCTION hang();
+    SELECT sweeper.register('login', deadline => 'd', start => 'now')");
+wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $hanging AND datname = 'slow')", 'a batch hangs');
+$node->safe_psql('postgres', 'CREATE DATABASE slow_copy TEMPLATE slow');
+wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $hanging AND datname = 'slow')", 'again');
+$node->safe_psql('postgres', 'ALTER DATABASE slow RENAME TO slower');
+wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $hanging AND datname = 'slower')", 'and again');
+$node->safe_psql('postgres', 'DROP DATABASE slower');
+pass('DROP DATABASE, TEMPLATE and RENAME while a batch hangs');
+
 $node->stop;
 done_testing();
