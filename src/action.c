@@ -163,14 +163,23 @@ ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 	ReleaseSysCache(tup);
 }
 
-static void
-common_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
+/* Which rows a statement takes; see stmt.h. */
+int
+ssw_action_rows(const SswTarget *t)
+{
+	return (t->skip_locked ? SSW_ROWS_SKIP_LOCKED : 0) | (t->judged != (Datum) 0 ? SSW_ROWS_JUDGED : 0);
+}
+
+void
+ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
 {
 	types[0] = types[1] = TIMESTAMPTZOID;
 	types[2] = TIDARRAYOID;
+	types[3] = TEXTARRAYOID;
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = tids;
+	values[3] = t->judged;
 }
 
 /* Rows that a hook works on: their tids and texts, one array a column. */
@@ -199,12 +208,12 @@ lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
 {
 	const SswPolicy *p = t->policy;
 	LockedRows *l = palloc0(sizeof(LockedRows));
-	Oid			types[3];
-	Datum		values[3];
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
 
-	common_params(t, tids, types, values);
-	l->n = ssw_action_execute(ssw_stmt_lock(p, t->leaf, t->phase, t->skip_locked),
-							  3, types, values, NULL, false);
+	ssw_action_row_params(t, tids, types, values);
+	l->n = ssw_action_execute(ssw_stmt_lock(p, t->leaf, t->phase, ssw_action_rows(t)),
+							  SSW_ROW_PARAMS, types, values, NULL, false);
 	l->tids = palloc(Max(l->n, 1) * sizeof(ItemPointerData));
 	for (int i = 0; i < l->n; i++)
 	{
@@ -238,15 +247,15 @@ static Datum
 call_hook(const SswTarget *t, LockedRows *l)
 {
 	const SswPolicy *p = t->policy;
-	Oid		   *types = palloc((p->nkeys + 4) * sizeof(Oid));
-	Datum	   *values = palloc((p->nkeys + 4) * sizeof(Datum));
+	Oid		   *types = palloc((p->nkeys + SSW_ROW_PARAMS) * sizeof(Oid));
+	Datum	   *values = palloc((p->nkeys + SSW_ROW_PARAMS) * sizeof(Datum));
 	bool		by_keys;
 	char	   *sql = ssw_stmt_hook(p, t->leaf, &by_keys);
 	char	   *find = ssw_stmt_find(p, t->leaf);
 	ItemPointerData *now;
 	uint64		n;
 
-	common_params(t, ssw_action_tid_array(l->tids, l->n), types, values);
+	ssw_action_row_params(t, ssw_action_tid_array(l->tids, l->n), types, values);
 	types[3] = TEXTARRAYOID;
 	values[3] = l->keys;
 	ssw_action_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
@@ -283,12 +292,12 @@ left_dead(const SswPolicy *p)
 static void
 check_not_dead(const SswTarget *t, Datum tids)
 {
-	Oid			types[3];
-	Datum		values[3];
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
 
-	common_params(t, tids, types, values);
-	if (ssw_action_execute(ssw_stmt_missing(t->policy, t->leaf, t->phase, false),
-						   3, types, values, NULL, false) > 0)
+	ssw_action_row_params(t, tids, types, values);
+	if (ssw_action_execute(ssw_stmt_missing(t->policy, t->leaf, t->phase, 0),
+						   SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		left_dead(t->policy);
 }
 
@@ -352,8 +361,9 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 {
 	const SswPolicy *p = t->policy;
 	Datum		rows;
-	Oid			types[3];
-	Datum		values[3];
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+	int			how = ssw_action_rows(t);
 	uint64		acted;
 
 	if (t->range)
@@ -361,9 +371,9 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 	rows = ssw_action_tid_array(tids, n);
 	if (t->refresh)
 	{
-		common_params(t, rows, types, values);
-		return ssw_action_execute(ssw_stmt_refresh(p, t->leaf, t->phase), 3, types, values,
-								  NULL, false);
+		ssw_action_row_params(t, rows, types, values);
+		return ssw_action_execute(ssw_stmt_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
+								  SSW_ROW_PARAMS, types, values, NULL, false);
 	}
 	if (OidIsValid(p->on_expire))
 	{
@@ -372,6 +382,8 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 		if (l->n == 0)
 			return 0;
 		rows = call_hook(t, l);
+		how &= ~SSW_ROWS_JUDGED;	/* they are locked, and the hook may have
+									 * changed them */
 		if (p->action == SSW_ACTION_CALL)
 		{
 			if (t->phase != SSW_PHASE_MANUAL)
@@ -379,9 +391,9 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 			return l->n;
 		}
 	}
-	common_params(t, rows, types, values);
-	acted = ssw_action_execute(ssw_stmt_action(p, t->leaf, t->phase, t->skip_locked),
-							   3, types, values, ssw_audit_receiver(sink), false);
+	ssw_action_row_params(t, rows, types, values);
+	acted = ssw_action_execute(ssw_stmt_action(p, t->leaf, t->phase, how),
+							   SSW_ROW_PARAMS, types, values, ssw_audit_receiver(sink), false);
 	if (ssw_audit_still_dead(sink))
 		left_dead(p);
 	return acted;

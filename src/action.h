@@ -38,9 +38,15 @@ typedef struct SswTarget
 	TimestampTz full_cutoff;	/* of the whole pass: now - keep_for */
 	bool		skip_locked;
 	bool		refresh;		/* give a new deadline instead of ending */
+	Datum		judged;			/* text[] of row identities, or 0: only those */
 	const SswRange *range;		/* delete these rows; null: those given */
 } SswTarget;
 
+/* Parameters of a statement on rows given by their tids. */
+#define SSW_ROW_PARAMS	4
+
+extern int	ssw_action_rows(const SswTarget *t);
+extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
 extern SPIPlanPtr ssw_action_plan(const char *sql, int nargs, Oid *types);
 extern uint64 ssw_action_execute(const char *sql, int nargs, Oid *types, Datum *values,

@@ -5,7 +5,9 @@
  * Runs in workers.  The list of rows is in the pass (shared memory, guarded by
  * SswShared->lock); each worker pulls the next row, so slow checks overlap and
  * no worker waits for another.  Alive: a new deadline.  Dead: the row action.
- * An error or null says nothing: the row is left and tried again later.
+ * An error or null says nothing: the row is left and tried again later.  A
+ * verdict is about the row that was asked about, not about its place: the table
+ * may be rewritten before it is acted on.
  *
  * A worker that dies loses the rows it had pulled; they still look dead and the
  * next pass asks again.
@@ -39,6 +41,14 @@ typedef enum Verdict
 	VERDICT_UNKNOWN
 } Verdict;
 
+/* Rows that got the same answer. */
+typedef struct Judged
+{
+	int			n;
+	ItemPointerData tid[SSW_CHECK_LIST];
+	Datum		identity[SSW_CHECK_LIST];	/* text */
+} Judged;
+
 static bool
 pull(SswPass *pass, ItemPointerData *tid)
 {
@@ -54,23 +64,16 @@ pull(SswPass *pass, ItemPointerData *tid)
 	return got;
 }
 
-static void
-params(SswWork *w, const ItemPointerData *tid, Oid *types, Datum *values)
-{
-	types[0] = types[1] = TIMESTAMPTZOID;
-	types[2] = TIDARRAYOID;
-	values[0] = TimestampTzGetDatum(w->target.cutoff);
-	values[1] = TimestampTzGetDatum(w->target.full_cutoff);
-	values[2] = ssw_action_tid_array(tid, 1);
-}
-
-/* Ask about one row, in a transaction of its own, as the owner. */
+/*
+ * Ask about one row, in a transaction of its own, as the owner; *identity is what
+ * tells the row from others, in cxt.
+ */
 static Verdict
-ask(SswWork *w, const ItemPointerData *tid)
+ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 {
 	SswIdentity save;
-	Oid			types[3];
-	Datum		values[3];
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
 	Verdict		verdict = VERDICT_GONE;
 	bool		isnull;
 
@@ -80,13 +83,18 @@ ask(SswWork *w, const ItemPointerData *tid)
 		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 		ssw_sql_begin();
-		params(w, tid, types, values);
+		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
 		if (ssw_action_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
-							   3, types, values, NULL, false) > 0)
+							   SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		{
+			MemoryContext old;
 			Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
 
 			verdict = isnull ? VERDICT_UNKNOWN : DatumGetBool(d) ? VERDICT_ALIVE : VERDICT_DEAD;
+			old = MemoryContextSwitchTo(cxt);
+			*identity = PointerGetDatum(DatumGetTextPCopy(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+																		1, &isnull)));
+			MemoryContextSwitchTo(old);
 		}
 		ssw_action_constraints_immediate();
 		ssw_sql_end();
@@ -103,17 +111,17 @@ static void
 record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *message)
 {
 	SswIdentity save;
-	Oid			types[3];
-	Datum		values[3];
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_sql_start_transaction();
 	MemoryContextSwitchTo(w->batch_cxt);
 	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
-	params(w, tid, types, values);
-	ssw_action_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, false),
-					   3, types, values, NULL, false);
+	ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
+	ssw_action_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, 0),
+					   SSW_ROW_PARAMS, types, values, NULL, false);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		TupleDesc	desc = SPI_tuptable->tupdesc;
@@ -132,7 +140,7 @@ record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *mes
 }
 
 static Verdict
-ask_safely(SswWork *w, const ItemPointerData *tid)
+ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 {
 	volatile Verdict verdict = VERDICT_UNKNOWN;
 	volatile int code = ERRCODE_NO_DATA_FOUND;
@@ -141,7 +149,7 @@ ask_safely(SswWork *w, const ItemPointerData *tid)
 	MemoryContextReset(w->batch_cxt);
 	PG_TRY();
 	{
-		verdict = ask(w, tid);
+		verdict = ask(w, tid, cxt, identity);
 		w->answered |= verdict == VERDICT_ALIVE || verdict == VERDICT_DEAD;
 	}
 	PG_CATCH();
@@ -169,15 +177,24 @@ ask_safely(SswWork *w, const ItemPointerData *tid)
 	return verdict;
 }
 
+/* Act on the rows that got one answer. */
+static void
+act_on(SswWork *w, Judged *j, bool alive)
+{
+	w->target.judged = PointerGetDatum(construct_array(j->identity, j->n, TEXTOID, -1, false, TYPALIGN_INT));
+	w->target.refresh = alive;
+	ssw_halve_run(w, j->tid, j->n);
+	w->target.judged = (Datum) 0;
+}
+
 /* Pull and ask for one turn, then act on the verdicts. */
 void
 ssw_check_work(SswWork *w)
 {
-	ItemPointerData dead[SSW_CHECK_LIST];
-	ItemPointerData alive[SSW_CHECK_LIST];
+	MemoryContext cxt = AllocSetContextCreate(MemoryContextGetParent(w->batch_cxt), "verdicts", ALLOCSET_DEFAULT_SIZES);
+	Judged	   *alive = MemoryContextAllocZero(cxt, sizeof(Judged));
+	Judged	   *dead = MemoryContextAllocZero(cxt, sizeof(Judged));
 	ItemPointerData tid;
-	int			ndead = 0;
-	int			nalive = 0;
 	TimestampTz until = GetCurrentTimestamp() + TURN_US;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
@@ -191,19 +208,25 @@ ssw_check_work(SswWork *w)
 
 	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && pull(w->pass, &tid))
 	{
+		Datum		identity;
 		Verdict		v;
+		Judged	   *j;
 
 		CHECK_FOR_INTERRUPTS();
-		v = ask_safely(w, &tid);
-		if (v == VERDICT_ALIVE)
-			alive[nalive++] = tid;
-		else if (v == VERDICT_DEAD)
-			dead[ndead++] = tid;
+		v = ask_safely(w, &tid, cxt, &identity);
+		if (v != VERDICT_ALIVE && v != VERDICT_DEAD)
+			continue;
+		j = v == VERDICT_ALIVE ? alive : dead;
+		j->identity[j->n] = identity;
+		j->tid[j->n++] = tid;
 	}
-	if (w->failed)
-		return;
-	w->target.refresh = true;
-	ssw_halve_run(w, alive, nalive);
-	w->target.refresh = false;
-	ssw_halve_run(w, dead, ndead);
+	if (!w->failed)
+	{
+		MemoryContextSwitchTo(cxt);
+		act_on(w, alive, true);
+		MemoryContextSwitchTo(cxt);
+		act_on(w, dead, false);
+	}
+	MemoryContextSwitchTo(MemoryContextGetParent(cxt));
+	MemoryContextDelete(cxt);
 }

@@ -494,6 +494,7 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 	Oid			collect[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID};
 	Oid			act[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TEXTARRAYOID};
 	Datum		values[5] = {0};
+	int			how = c && OidIsValid(p->is_alive) ? SSW_ROWS_JUDGED : 0;
 	bool		by_keys;
 
 	ItemPointerSet(&tid, 0, 1);
@@ -509,7 +510,7 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 					  ssw_stmt_check(p, leaf, phase), 3, act, values, "   ");
 	if (p->repair_set && (c ? OidIsValid(p->is_alive) : p->on_null == SSW_NULL_REPAIR))
 		put_statement(out, psprintf("%s: give a new deadline", name), leaf,
-					  ssw_stmt_refresh(p, leaf, phase), 3, act, values, "   ");
+					  ssw_stmt_refresh(p, leaf, phase, how), 4, act, values, "    ");
 	if (!c && p->on_null == SSW_NULL_REPAIR)
 		return;
 	if (OidIsValid(p->on_expire))
@@ -517,13 +518,14 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 		char	   *hook = ssw_stmt_hook(p, leaf, &by_keys);
 
 		put_statement(out, psprintf("%s: lock for on_expire", name), leaf,
-					  ssw_stmt_lock(p, leaf, phase, false), 3, act, values, "   ");
+					  ssw_stmt_lock(p, leaf, phase, how), 4, act, values, "    ");
 		put_statement(out, psprintf("%s: call on_expire", name), leaf, hook,
 					  by_keys ? 4 : 3, act, values, "    ");
+		how = 0;
 	}
 	if (p->action != SSW_ACTION_CALL)
 		put_statement(out, psprintf("%s: %s", name, p->action == SSW_ACTION_DELETE ? "delete" : "update"),
-					  leaf, ssw_stmt_action(p, leaf, phase, false), 3, act, values, "   ");
+					  leaf, ssw_stmt_action(p, leaf, phase, how), 4, act, values, "    ");
 }
 
 static void

@@ -35,13 +35,11 @@
 static void
 lookup_rows(SswWork *w, const char *sql, Datum tids)
 {
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
-	Datum		values[3];
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
 
-	values[0] = TimestampTzGetDatum(w->target.cutoff);
-	values[1] = TimestampTzGetDatum(w->target.full_cutoff);
-	values[2] = tids;
-	ssw_action_execute(sql, 3, types, values, NULL, false);
+	ssw_action_row_params(&w->target, tids, types, values);
+	ssw_action_execute(sql, SSW_ROW_PARAMS, types, values, NULL, false);
 }
 
 /* Remember the rows of SPI_tuptable (ctid, key, due) as failed; were they known to? */
@@ -83,9 +81,10 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n)
 {
 	SswTarget  *t = &w->target;
 	Datum		rows = ssw_action_tid_array(tids, n);
+	int			how = ssw_action_rows(t);
 	int			missing;
 
-	lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, false), rows);
+	lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, how & ~SSW_ROWS_SKIP_LOCKED), rows);
 	missing = SPI_processed;
 	if (missing == 0)
 		return 0;
@@ -99,7 +98,7 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n)
 			found[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
 																	SPI_tuptable->tupdesc, 1, &isnull));
 		(void) record_rows(w, "locked", ERRCODE_SSW_LOCKED, "another transaction holds the row");
-		lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, true),
+		lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, how),
 					ssw_action_tid_array(found, missing));
 		suppressed = SPI_processed;
 		if (suppressed == 0)
@@ -130,7 +129,8 @@ class_name(int code)
 static void
 record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
 {
-	lookup_rows(w, ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, false),
+	lookup_rows(w, ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase,
+									ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
 				ssw_action_tid_array(tid, 1));
 	/* a row that others outlived says nothing of the policy */
 	if (record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, e->message ? e->message : ""))

@@ -191,13 +191,36 @@ info_columns(const SswPolicy *p, SswPhase phase)
 	return buf.data;
 }
 
+/*
+ * What tells a row from another that has its place since: a table can be
+ * rewritten, or a place used again.  Without a key, all that it holds.
+ */
+static char *
+identity(const SswPolicy *p)
+{
+	if (p->nkeys == 0)
+		return pstrdup("pg_catalog.hashtextextended((t.*)::pg_catalog.text, 0)::pg_catalog.text");
+	return psprintf("%s COLLATE pg_catalog.\"C\"", p->key_text);
+}
+
+/* Boolean over t: the row is one of those to be taken. */
+static char *
+is_taken(const SswPolicy *p, SswPhase phase, int rows)
+{
+	char	   *taken = psprintf("t.ctid " SSW_OP("=") " ANY ($3) AND %s", ssw_stmt_dead(p, phase));
+
+	if (rows & SSW_ROWS_JUDGED)
+		taken = psprintf("%s AND %s " SSW_OP("=") " ANY ($4)", taken, identity(p));
+	return taken;
+}
+
 /* Rows $3 that are dead, locked in the same statement. */
 static char *
-locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, bool skip_locked)
+locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, int rows)
 {
-	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s FOR UPDATE%s",
-					columns, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase),
-					skip_locked ? " SKIP LOCKED" : "");
+	return psprintf("SELECT %s FROM ONLY %s AS t WHERE %s FOR UPDATE%s",
+					columns, ssw_stmt_relation(leaf), is_taken(p, phase, rows),
+					rows & SSW_ROWS_SKIP_LOCKED ? " SKIP LOCKED" : "");
 }
 
 /*
@@ -205,26 +228,24 @@ locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, b
  * in the changing statement itself: a row refreshed since is not touched.
  */
 char	   *
-ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
+ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
 	char	   *rel = ssw_stmt_relation(leaf);
 	char	   *dead = ssw_stmt_dead(p, phase);
 	char	   *info = info_columns(p, phase);
 
 	if (p->action == SSW_ACTION_UPDATE)
-		return psprintf("UPDATE ONLY %s AS t SET %s FROM (SELECT t.ctid, %s FROM ONLY %s AS t"
-						" WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s FOR UPDATE%s)"
+		return psprintf("UPDATE ONLY %s AS t SET %s FROM (%s)"
 						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
 						" WHERE t.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
 						" ssw_group, ssw_meta, (%s) IS TRUE",
-						rel, p->set_clause, info, rel, dead, skip_locked ? " SKIP LOCKED" : "",
+						rel, p->set_clause, locked_rows(p, leaf, phase, psprintf("t.ctid, %s", info), rows),
 						phase == SSW_PHASE_MANUAL ? "false" : dead);
-	if (skip_locked)
+	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"
 						" RETURNING %s, false",
-						rel, locked_rows(p, leaf, phase, "t.ctid", true), dead, info);
-	return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s RETURNING %s, false",
-					rel, dead, info);
+						rel, locked_rows(p, leaf, phase, "t.ctid", rows), dead, info);
+	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", rel, is_taken(p, phase, rows), info);
 }
 
 /* The same for all dead rows of a range. */
@@ -237,7 +258,7 @@ ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low
 
 /* Lock the dead rows of $3 for a hook, and read all that is needed of them. */
 char	   *
-ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
+ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
 	StringInfoData buf;
 
@@ -245,7 +266,7 @@ ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked)
 	appendStringInfo(&buf, "%s, false, t.ctid, %s", info_columns(p, phase), p->key_text);
 	for (int i = 0; i < p->nkeys; i++)
 		appendStringInfo(&buf, ", t.%s::pg_catalog.text", quote_identifier(p->key[i]));
-	return locked_rows(p, leaf, phase, buf.data, skip_locked);
+	return locked_rows(p, leaf, phase, buf.data, rows);
 }
 
 /*
@@ -300,24 +321,24 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 
 /* Give the rows $3 one time to live from now ($1). */
 char	   *
-ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase)
+ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	return psprintf("UPDATE ONLY %s AS t SET %s WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s",
-					ssw_stmt_relation(leaf), p->repair_set, ssw_stmt_dead(p, phase));
+	return psprintf("UPDATE ONLY %s AS t SET %s WHERE %s",
+					ssw_stmt_relation(leaf), p->repair_set, is_taken(p, phase, rows));
 }
 
-/* Rows of $3 that are still there and dead; with lock, those nobody holds. */
+/* Rows of $3 that are still there and dead. */
 char	   *
-ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock)
+ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
 	char	   *columns = psprintf("t.ctid, %s, %s", p->key_text,
 								   c ? c->due : "NULL::pg_catalog.timestamptz");
 
-	if (lock)
-		return locked_rows(p, leaf, phase, columns, true);
-	return psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s",
-					columns, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+	if (rows & SSW_ROWS_SKIP_LOCKED)
+		return locked_rows(p, leaf, phase, columns, rows);
+	return psprintf("SELECT %s FROM ONLY %s AS t WHERE %s",
+					columns, ssw_stmt_relation(leaf), is_taken(p, phase, rows));
 }
 
 /*
@@ -346,12 +367,13 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 					c ? c->due : "NULL::pg_catalog.timestamptz", from, ssw_stmt_dead(p, phase), order);
 }
 
-/* Ask is_alive for the rows $3: ctid and answer. */
+/* Ask is_alive for the rows $3: identity and answer. */
 char	   *
 ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	return psprintf("SELECT t.ctid, %s(%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND %s",
+	return psprintf("SELECT %s, %s(%s) FROM ONLY %s AS t WHERE %s",
+					identity(p),
 					quote_qualified_identifier(get_namespace_name(get_func_namespace(p->is_alive)),
 											   get_func_name(p->is_alive)),
-					p->key_text, ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+					p->key_text, ssw_stmt_relation(leaf), is_taken(p, phase, 0));
 }

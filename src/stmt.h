@@ -10,7 +10,8 @@
 
 /*
  * Parameters of every statement: $1 timestamptz cutoff (now for refresh),
- * $2 timestamptz cutoff without grace and backlog, $3 tid[] rows.  collect has $3 cursor
+ * $2 timestamptz cutoff without grace and backlog, $3 tid[] rows, $4 text[] identities of
+ * those that were judged.  collect has $3 cursor
  * (sort type), $4 tid of the cursor, $5 bigint limit; probe has $3 lower bound;
  * those on a range have $3 its high and $4 its low end (sort type).
  */
@@ -38,6 +39,10 @@ enum
 	SSW_C_KEY					/* text, only when asked for */
 };
 
+/* Which of the rows $3 a statement takes. */
+#define SSW_ROWS_SKIP_LOCKED	1	/* those that nobody holds */
+#define SSW_ROWS_JUDGED			2	/* those with an identity among $4 */
+
 extern char *ssw_stmt_relation(Oid relid);
 extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
@@ -48,12 +53,12 @@ extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool h
 extern char *ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
 extern char *ssw_stmt_bound(const SswPolicy *p, SswPhase phase);
-extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);
-extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, bool skip_locked);
+extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
 extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
-extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase);
-extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, bool lock);
+extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages);
 extern char *ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase);
 

@@ -298,7 +298,7 @@ check_statements(SswPolicy *p, Relation rel)
 	ssw_identity_pin_text();
 	ssw_sql_begin();
 	for (int i = 0; i < p->nclocks; i++)
-		if (SPI_prepare(ssw_stmt_action(p, p->relid, SSW_PHASE_CLOCK_1 + i, false), 3, types) == NULL)
+		if (SPI_prepare(ssw_stmt_action(p, p->relid, SSW_PHASE_CLOCK_1 + i, 0), 3, types) == NULL)
 			elog(ERROR, "could not prepare the row action: %s", SPI_result_code_string(SPI_result));
 	ssw_sql_end();
 	ssw_identity_restore(&save);

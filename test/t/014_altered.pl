@@ -31,6 +31,32 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id > 100'), 100
 is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id <= 100'), 90, 'after the batch that was held');
 like($node->safe_psql('postgres', "SELECT detail FROM sweeper.problem WHERE policy = 'swap'"), qr/column "a", which an expression/, 'and told');
 $swapper->quit;
+
+# A partition that is rewritten while its rows are asked about: an answer stays with its row, with a key and without.
+for my $table ('keyed', 'keyless') {
+    my $key = $table eq 'keyed' ? 'PRIMARY KEY' : '';
+    my $name = $table eq 'keyed' ? 'id::text' : 'ctid::text';
+    $holder->query_safe('SELECT pg_advisory_lock(4711)');
+    $node->safe_psql('postgres', qq{
+        CREATE TABLE $table (id int $key, seen timestamptz) PARTITION BY RANGE (id);
+        CREATE TABLE ${table}_part PARTITION OF $table FOR VALUES FROM (0) TO (10);
+        INSERT INTO $table SELECT i, now() - interval '1 h' FROM generate_series(0, 3) AS i;
+        DELETE FROM $table WHERE id = 0;
+        CREATE FUNCTION ${table}_alive(key text) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = 0 AS \$\$ DECLARE
+            i int = (SELECT id FROM $table WHERE $name = key);
+        BEGIN
+            IF i = 1 THEN PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); END IF; RETURN i <> 1; END \$\$;
+        SELECT sweeper.register('$table', last_seen => 'seen', ttl => '5 min', is_alive => '${table}_alive(text)', start => 'now', check_every => '100 ms')});
+    wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'it asks about the first row');
+    my $rewriter = $node->background_psql('postgres');
+    $rewriter->query_until(qr/waits/, qq{\\echo waits\nVACUUM FULL ${table}_part;\n});
+    wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE relation = '${table}_part'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted",
+        'the rewrite waits behind it');
+    $holder->query_safe('SELECT pg_advisory_unlock(4711)');
+    wait_for($node, "SELECT NOT EXISTS (SELECT FROM $table WHERE seen < now() - interval '5 min')", 'nothing is left to be done');
+    is($node->safe_psql('postgres', "SELECT string_agg(id::text, ',' ORDER BY id) FROM $table"), '2,3', "$table: who is alive stays");
+    $rewriter->quit;
+}
 $holder->quit;
 $node->stop;
 done_testing();
