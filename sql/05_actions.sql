@@ -96,3 +96,30 @@ SELECT id FROM kept;
 SELECT verdict FROM sweeper.explain_row('kept', '1');
 SELECT sweeper.unregister('kept');
 DROP TABLE kept;
+-- true means one time to live from now, whatever the cutoff of the pass: with keep_for, and in the backlog of a policy that was paused
+CREATE FUNCTION yes(text) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
+CREATE TABLE renewed (id int PRIMARY KEY, seen timestamptz, d date);
+INSERT INTO renewed SELECT i, now() - interval '3 h', now() - interval '3 d' FROM generate_series(1, 3) AS i;
+SELECT FROM sweeper.register('renewed', last_seen => 'seen', ttl => '5 min', keep_for => '1 h', is_alive => 'yes(text)', check_every => '0', start => 'paused');
+SELECT sweeper.resume('renewed');
+CALL sweeper.sweep('renewed', pass => NULL) \gset
+SELECT count(*) FROM renewed WHERE seen BETWEEN now() - interval '1 min' AND now();
+SELECT sweeper.unregister('renewed');
+-- a date is over as it begins
+SELECT FROM sweeper.register('renewed', deadline => 'd', timezone => 'UTC', ttl => '1 h', keep_for => '1 h', is_alive => 'yes(text)', check_every => '0', start => 'now');
+CALL sweeper.sweep('renewed', pass => NULL) \gset
+SELECT count(*) FROM renewed WHERE d::timestamp AT TIME ZONE 'UTC' > now();
+SELECT sweeper.unregister('renewed');
+-- a row that no update makes alive is told
+CREATE FUNCTION stuck() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.seen = OLD.seen; RETURN NEW; END $$;
+CREATE TRIGGER stuck BEFORE UPDATE ON renewed FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION stuck();
+ALTER TABLE renewed DISABLE TRIGGER stuck;
+UPDATE renewed SET seen = now() - interval '1 h';
+ALTER TABLE renewed ENABLE TRIGGER stuck;
+SELECT FROM sweeper.register('renewed', last_seen => 'seen', ttl => '5 min', is_alive => 'yes(text)', check_every => '0', start => 'now');
+CALL sweeper.sweep('renewed', pass => NULL) \gset
+SELECT id FROM renewed WHERE seen < now() - interval '5 min';
+SELECT key, class, message FROM sweeper.failed_row;
+SELECT sweeper.unregister('renewed');
+DROP TABLE renewed;
+DROP FUNCTION stuck, yes;

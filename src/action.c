@@ -173,13 +173,14 @@ ssw_action_rows(const SswTarget *t)
 void
 ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
 {
-	types[0] = types[1] = TIMESTAMPTZOID;
+	types[0] = types[1] = types[4] = TIMESTAMPTZOID;
 	types[2] = TIDARRAYOID;
 	types[3] = TEXTARRAYOID;
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = tids;
 	values[3] = t->judged;
+	values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
 }
 
 /* Rows that a hook works on: their tids and texts, one array a column. */
@@ -353,6 +354,32 @@ delete_range(const SswTarget *t, SswSink *sink)
 }
 
 /*
+ * Give the dead rows a new deadline.  One that is dead all the same, because of a
+ * trigger or a time to live that is null, would be given another for ever.
+ */
+static uint64
+refresh_rows(const SswTarget *t, Datum tids)
+{
+	const SswPolicy *p = t->policy;
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+	uint64		n;
+	bool		isnull;
+
+	ssw_action_row_params(t, tids, types, values);
+	n = ssw_action_execute(ssw_stmt_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
+						   SSW_ROW_PARAMS, types, values, NULL, false);
+	for (uint64 i = 0; i < n; i++)
+		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)))
+			ereport(ERROR,
+					(errcode(ERRCODE_SSW_ACTION_LEFT_ROW_DEAD),
+					 errmsg("policy \"%s\" could not give a row a new deadline", p->name),
+					 errdetail("The row is past its deadline after the update, too."),
+					 errhint("Look for a trigger that sets it, and for a time to live of the row's own that is null.")));
+	return n;
+}
+
+/*
  * End, or refresh, those of the rows that are still dead; returns how many it
  * acted on and adds them to the sink.  Throws what the owner's code throws.
  */
@@ -370,11 +397,7 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 		return delete_range(t, sink);
 	rows = ssw_action_tid_array(tids, n);
 	if (t->refresh)
-	{
-		ssw_action_row_params(t, rows, types, values);
-		return ssw_action_execute(ssw_stmt_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
-								  SSW_ROW_PARAMS, types, values, NULL, false);
-	}
+		return refresh_rows(t, rows);
 	if (OidIsValid(p->on_expire))
 	{
 		LockedRows *l = lock_rows(t, rows, sink);

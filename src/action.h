@@ -43,7 +43,7 @@ typedef struct SswTarget
 } SswTarget;
 
 /* Parameters of a statement on rows given by their tids. */
-#define SSW_ROW_PARAMS	4
+#define SSW_ROW_PARAMS	5
 
 extern int	ssw_action_rows(const SswTarget *t);
 extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);

@@ -482,11 +482,17 @@ build_repair(SswPolicy *p, const TimeValue *v)
 	p->null_predicate = NULL;
 	p->repair_set = NULL;
 	if (p->last_seen)
-		until = "$1";
+		until = "$5";
 	else if (p->ttl_us)
-		until = add_us("$1", p->ttl_us);
+		until = add_us("$5", p->ttl_us);
 	if (until && v->settable)
-		p->repair_set = psprintf("%s = %s", quote_identifier(v->name), from_instant(v, until));
+	{
+		/* a date is over as it begins: late, never early */
+		bool		next_day = v->type == DATEOID && !v->end_of_day;
+
+		p->repair_set = psprintf(next_day ? "%s = (%s" PLUS "1)" : "%s = %s", quote_identifier(v->name),
+								 from_instant(v, until));
+	}
 	if (p->on_null == SSW_NULL_EXPIRE)
 		p->null_predicate = psprintf("%s IS NULL", c->row_ttl ? c->due : v->sql);
 	else if (p->on_null == SSW_NULL_REPAIR)

@@ -492,7 +492,7 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 	const char *name = names[phase];
 	ItemPointerData tid;
 	Oid			collect[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID};
-	Oid			act[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TEXTARRAYOID};
+	Oid			act[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID};
 	Datum		values[5] = {0};
 	int			how = c && OidIsValid(p->is_alive) ? SSW_ROWS_JUDGED : 0;
 	bool		by_keys;
@@ -505,12 +505,13 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 				  ssw_stmt_collect(p, leaf, phase, SSW_CURSOR_NONE, false, false, false), 5, collect, values, "  nn ");
 	values[2] = ssw_action_tid_array(&tid, 1);
 	values[3] = PointerGetDatum(construct_empty_array(TEXTOID));
+	values[4] = TimestampTzGetDatum(out->now);
 	if (c && OidIsValid(p->is_alive))
 		put_statement(out, psprintf("%s: ask is_alive", name), leaf,
 					  ssw_stmt_check(p, leaf, phase), 3, act, values, "   ");
 	if (p->repair_set && (c ? OidIsValid(p->is_alive) : p->on_null == SSW_NULL_REPAIR))
 		put_statement(out, psprintf("%s: give a new deadline", name), leaf,
-					  ssw_stmt_refresh(p, leaf, phase, how), 4, act, values, "    ");
+					  ssw_stmt_refresh(p, leaf, phase, how), SSW_ROW_PARAMS, act, values, NULL);
 	if (!c && p->on_null == SSW_NULL_REPAIR)
 		return;
 	if (OidIsValid(p->on_expire))
@@ -518,14 +519,14 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 		char	   *hook = ssw_stmt_hook(p, leaf, &by_keys);
 
 		put_statement(out, psprintf("%s: lock for on_expire", name), leaf,
-					  ssw_stmt_lock(p, leaf, phase, how), 4, act, values, "    ");
+					  ssw_stmt_lock(p, leaf, phase, how), SSW_ROW_PARAMS, act, values, NULL);
 		put_statement(out, psprintf("%s: call on_expire", name), leaf, hook,
 					  by_keys ? 4 : 3, act, values, "    ");
 		how = 0;
 	}
 	if (p->action != SSW_ACTION_CALL)
 		put_statement(out, psprintf("%s: %s", name, p->action == SSW_ACTION_DELETE ? "delete" : "update"),
-					  leaf, ssw_stmt_action(p, leaf, phase, how), 4, act, values, "    ");
+					  leaf, ssw_stmt_action(p, leaf, phase, how), SSW_ROW_PARAMS, act, values, NULL);
 }
 
 static void

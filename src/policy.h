@@ -132,7 +132,7 @@ typedef struct SswPolicy
 	char	   *group_text;		/* text expression over t, or NULL */
 	char	   *null_predicate; /* boolean over t: deadline is null; NULL when
 								 * on_null is ignore */
-	char	   *repair_set;		/* SET list over t and $1 (now) that gives one
+	char	   *repair_set;		/* SET list over t and $5 (now) that gives one
 								 * ttl from now; for on_null repair and for
 								 * is_alive refresh; NULL when impossible */
 } SswPolicy;

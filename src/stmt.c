@@ -319,12 +319,12 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 	return buf.data;
 }
 
-/* Give the rows $3 one time to live from now ($1). */
+/* Give the rows $3 one time to live from now; is one dead all the same? */
 char	   *
 ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	return psprintf("UPDATE ONLY %s AS t SET %s WHERE %s",
-					ssw_stmt_relation(leaf), p->repair_set, is_taken(p, phase, rows));
+	return psprintf("UPDATE ONLY %s AS t SET %s WHERE %s RETURNING (%s) IS TRUE", ssw_stmt_relation(leaf),
+					p->repair_set, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
 }
 
 /* Rows of $3 that are still there and dead. */

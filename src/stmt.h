@@ -9,9 +9,9 @@
 #include "shmem.h"
 
 /*
- * Parameters of every statement: $1 timestamptz cutoff (now for refresh),
- * $2 timestamptz cutoff without grace and backlog, $3 tid[] rows, $4 text[] identities of
- * those that were judged.  collect has $3 cursor
+ * Parameters of every statement: $1 timestamptz cutoff, $2 timestamptz cutoff without
+ * grace and backlog, $3 tid[] rows, $4 text[] identities of those that were judged,
+ * $5 timestamptz now.  collect has $3 cursor
  * (sort type), $4 tid of the cursor, $5 bigint limit; probe has $3 lower bound;
  * those on a range have $3 its high and $4 its low end (sort type).
  */
