@@ -122,4 +122,15 @@ SELECT id FROM renewed WHERE seen < now() - interval '5 min';
 SELECT key, class, message FROM sweeper.failed_row;
 SELECT sweeper.unregister('renewed');
 DROP TABLE renewed;
-DROP FUNCTION stuck, yes;
+DROP FUNCTION stuck;
+-- a row without a time is asked about, too, before it goes; the maximum age ends a row whatever is_alive says
+CREATE TABLE aged (id int PRIMARY KEY, seen timestamptz, born timestamptz);
+INSERT INTO aged VALUES (1, NULL, now()), (2, now(), now() - interval '2 d'), (3, now() - interval '1 h', now());
+SELECT FROM sweeper.register('aged', last_seen => 'seen', ttl => '5 min', created => 'born', max_age => '1 d', on_null => 'expire', is_alive => 'yes(text)', check_every => '0', start => 'now');
+CALL sweeper.sweep('aged', pass => NULL) \gset
+SELECT id, seen > now() - interval '1 min' AS refreshed FROM aged ORDER BY id;
+SELECT expired, refreshed, repaired FROM sweeper.pass WHERE policy = 'aged';
+SELECT key, cleanup_type FROM sweeper.cleanup_event WHERE policy = 'aged';
+SELECT sweeper.unregister('aged');
+DROP TABLE aged;
+DROP FUNCTION yes;

@@ -35,6 +35,7 @@
 #include "identity.h"
 #include "lock.h"
 #include "sql.h"
+#include "stmt.h"
 
 /* Bounds of the adaptive batch size; a batch aims at TARGET_US. */
 #define MIN_ROWS		10
@@ -168,6 +169,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 	TimestampTz now = GetCurrentTimestamp();
 	SswPass    *pass = w->pass;
 	SswPolicyShared *s;
+	bool		repair = w->target.refresh && !ssw_stmt_asks(w->policy, w->target.phase);
 	int64		max_lag = 0;
 	double		lag_sum = 0;
 	int64		hist[SSW_LAG_BUCKETS] = {0};
@@ -179,7 +181,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 	pass->skipped += missing;
 	pass->progress_at = now;
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
-	if (w->target.refresh && w->target.phase == SSW_PHASE_NULLS)
+	if (repair)
 		pass->repaired += rows;
 	else if (w->target.refresh)
 		pass->refreshed += rows;
@@ -189,7 +191,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 	if (s)
 	{
 		s->batches++;
-		if (w->target.refresh && w->target.phase == SSW_PHASE_NULLS)
+		if (repair)
 			s->repaired += rows;
 		else if (w->target.refresh)
 			s->refreshed += rows;

@@ -441,7 +441,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	SswPass    *pass = w->pass;
 	const SswPolicy *p = w->policy;
 	const SswClock *c = ssw_stmt_clock(p, pass->phase);
-	bool		exact = c == NULL || pass->many_ties || OidIsValid(p->is_alive) || pass->tokens >= 0 ||
+	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(p, pass->phase) || pass->tokens >= 0 ||
 	(pass->backlog_segment && pass->backlog_tokens >= 0) || (is_fresh(w, c) && !c->by_due);
 	bool		more;
 

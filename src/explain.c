@@ -236,6 +236,13 @@ holders_hint(Explanation *e)
 					pids);
 }
 
+/* Is the row past its maximum age, whatever is_alive says? */
+static bool
+too_old(const Explanation *e)
+{
+	return e->row.has_due[1] && e->row.due[1] <= e->now - e->policy->keep_for_us;
+}
+
 /* Nothing keeps the row but time: when does somebody come? */
 static void
 conclude_due(Explanation *e)
@@ -265,7 +272,7 @@ conclude_due(Explanation *e)
 				 psprintf("SELECT * FROM sweeper.stat_progress WHERE policy = %s;", quote_literal_cstr(p->name)));
 	else if (p->check_every_us == 0)
 		conclude(e, "due", "the policy looks only when asked", sweep);
-	else if (OidIsValid(p->is_alive))
+	else if (OidIsValid(p->is_alive) && !too_old(e))
 		conclude(e, "due", "the next pass asks is_alive", sweep);
 	else
 		conclude(e, "due", "the next pass takes it", sweep);
@@ -494,7 +501,7 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 	Oid			collect[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID};
 	Oid			act[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID};
 	Datum		values[5] = {0};
-	int			how = c && OidIsValid(p->is_alive) ? SSW_ROWS_JUDGED : 0;
+	int			how = ssw_stmt_asks(p, phase) ? SSW_ROWS_JUDGED : 0;
 	bool		by_keys;
 
 	ItemPointerSet(&tid, 0, 1);
@@ -506,10 +513,10 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 	values[2] = ssw_action_tid_array(&tid, 1);
 	values[3] = PointerGetDatum(construct_empty_array(TEXTOID));
 	values[4] = TimestampTzGetDatum(out->now);
-	if (c && OidIsValid(p->is_alive))
+	if (ssw_stmt_asks(p, phase))
 		put_statement(out, psprintf("%s: ask is_alive", name), leaf,
 					  ssw_stmt_check(p, leaf, phase), 3, act, values, "   ");
-	if (p->repair_set && (c ? OidIsValid(p->is_alive) : p->on_null == SSW_NULL_REPAIR))
+	if (p->repair_set && (ssw_stmt_asks(p, phase) || (!c && p->on_null == SSW_NULL_REPAIR)))
 		put_statement(out, psprintf("%s: give a new deadline", name), leaf,
 					  ssw_stmt_refresh(p, leaf, phase, how), SSW_ROW_PARAMS, act, values, NULL);
 	if (!c && p->on_null == SSW_NULL_REPAIR)

@@ -19,6 +19,7 @@
 #include "identity.h"
 #include "single.h"
 #include "sql.h"
+#include "stmt.h"
 
 /* The middle of a batch: as the owner, with deferred constraints at both ends. */
 static uint64
@@ -106,7 +107,7 @@ learn(SswWork *w)
 	 * and where some were known to fail, it may be they.
 	 */
 	if (class == SSW_FAIL_POLICY &&
-		(w->succeeded > 0 || OidIsValid(w->policy->is_alive) || ssw_failures_count(w->failures) > 0 ||
+		(w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
 		 ssw_single_witnesses(w)))
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)

@@ -180,7 +180,7 @@ chunk_limit(SswWork *w)
 	if (pass->backlog_segment && pass->backlog_tokens >= 0)
 		limit = Min(limit, (int64) pass->backlog_tokens);
 	LWLockRelease(SswShared->lock);
-	return OidIsValid(w->policy->is_alive) ? Min(limit, SSW_CHECK_LIST) : limit;
+	return ssw_stmt_asks(w->policy, pass->phase) ? Min(limit, SSW_CHECK_LIST) : limit;
 }
 
 /* Write the pass's row, before its first batch. */
@@ -295,7 +295,7 @@ cleanup_type(const SswPolicy *p, SswPhase phase)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
 
-	return OidIsValid(p->is_alive) || (c && c->activity) ? "zombie" : "expired";
+	return ssw_stmt_asks(p, phase) || (c && c->activity) ? "zombie" : "expired";
 }
 
 static void
@@ -406,7 +406,7 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 		ssw_sql_commit();
 		MemoryContextSwitchTo(chunk_cxt);
 		ssw_batch_disarm();
-		if (checks && chunk.n > 0 && chunk.phase != SSW_PHASE_NULLS)
+		if (chunk.n > 0 && ssw_stmt_asks(w->policy, chunk.phase))
 		{
 			publish_checks(w, &chunk);
 			chunk.n = -1;

@@ -178,7 +178,7 @@ static bool
 doubtful(SswWork *w)
 {
 	SswFailureClass class = ssw_failure_classify(w->streak_code);
-	bool		early = w->succeeded == 0 && !OidIsValid(w->policy->is_alive);
+	bool		early = w->succeeded == 0 && !ssw_stmt_asks(w->policy, w->target.phase);
 
 	return (class == SSW_FAIL_ROW || class == SSW_FAIL_POLICY) &&
 		w->streak >= (early ? SSW_DOUBT : DOUBT_LATER);
@@ -292,7 +292,7 @@ ssw_single_witnesses(SswWork *w)
 	uint64		before = w->succeeded;
 	ItemPointerData tids[WITNESSES];
 
-	if (OidIsValid(w->policy->is_alive))
+	if (ssw_stmt_asks(w->policy, w->target.phase))
 		return false;
 	w->target.range = NULL;
 	PG_TRY();

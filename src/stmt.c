@@ -44,6 +44,18 @@ ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
 	return NULL;
 }
 
+/*
+ * Is is_alive asked about the rows of a phase?  Nobody outlives the maximum age,
+ * and rows that are repaired stay anyway.
+ */
+bool
+ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return OidIsValid(p->is_alive) && (c ? !c->absolute : phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
+}
+
 /* Boolean over t, $1 and $2: the row is to go in this phase. */
 char	   *
 ssw_stmt_dead(const SswPolicy *p, SswPhase phase)

@@ -45,6 +45,7 @@ enum
 
 extern char *ssw_stmt_relation(Oid relid);
 extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
+extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
 							  SswCursor cursor, bool with_key, bool exact, bool above);
