@@ -134,3 +134,48 @@ SELECT key, cleanup_type FROM sweeper.cleanup_event WHERE policy = 'aged';
 SELECT sweeper.unregister('aged');
 DROP TABLE aged;
 DROP FUNCTION yes;
+-- on_expire with keys whose text needs more than the name of their type
+CREATE TYPE place AS (x int, y text);
+CREATE TABLE odd_char (k char(8) PRIMARY KEY, n int NOT NULL, d timestamptz);
+CREATE TABLE odd_bit (k bit(8) PRIMARY KEY, n int NOT NULL, d timestamptz);
+CREATE TABLE odd_varbit (k varbit(8) PRIMARY KEY, n int NOT NULL, d timestamptz);
+CREATE TABLE odd_numeric (k numeric(8, 2) PRIMARY KEY, n int NOT NULL, d timestamptz);
+CREATE TABLE odd_array (k int[] PRIMARY KEY, n int NOT NULL, d timestamptz);
+CREATE TABLE odd_nested (k char(3)[], n int NOT NULL, d timestamptz, PRIMARY KEY (n, k));
+CREATE TABLE odd_place (k place PRIMARY KEY, n int NOT NULL, d timestamptz);
+INSERT INTO odd_char SELECT k, n, now() - interval '1 h' FROM unnest('{a,abc,b,"ab c"}'::text[]) WITH ORDINALITY AS x (k, n);
+INSERT INTO odd_bit VALUES (B'10101010', 1, now() - interval '1 h'), (B'11111111', 2, now() - interval '1 h');
+INSERT INTO odd_varbit VALUES (B'1', 1, now() - interval '1 h'), (B'', 2, now() - interval '1 h');
+INSERT INTO odd_numeric VALUES (1.5, 1, now() - interval '1 h'), (-0.01, 2, now() - interval '1 h');
+INSERT INTO odd_array VALUES ('{1,2}', 1, now() - interval '1 h'), ('{}', 2, now() - interval '1 h'), ('{3}', 3, now() - interval '1 h');
+INSERT INTO odd_nested VALUES ('{{a,"b "},{"c\"",d}}', 1, now() - interval '1 h'), ('{ab}', 2, now() - interval '1 h');
+INSERT INTO odd_place VALUES ('(1,"a,b")', 1, now() - interval '1 h'), ('(2,)', 2, now() - interval '1 h');
+CREATE FUNCTION see(text[]) RETURNS void LANGUAGE sql AS $$ SELECT $$;
+SELECT policy FROM unnest('{odd_array,odd_bit,odd_char,odd_nested,odd_numeric,odd_place,odd_varbit}'::regclass[]) AS r,
+    sweeper.register(r, deadline => 'd', on_expire => 'see(text[])', check_every => '0', start => 'now');
+-- by hand: that row and no other
+BEGIN;
+SELECT sweeper.expire('odd_char', '{abc}', 'logged out'), sweeper.expire('odd_bit', '{11111111}', 'logged out'), sweeper.expire('odd_array', '{"{3}"}', 'logged out');
+SELECT k FROM odd_char ORDER BY k;
+SELECT k FROM odd_bit;
+SELECT k FROM odd_array ORDER BY k;
+ROLLBACK;
+-- an action that leaves the rows dead is undone
+SELECT sweeper.alter_policy('odd_char', action => 'call');
+CALL sweeper.sweep('odd_char', pass => NULL) \gset
+SELECT key, class FROM sweeper.failed_row WHERE policy = 'odd_char' ORDER BY key;
+SELECT sweeper.alter_policy('odd_char', action => 'delete'), sweeper.resume('odd_char');
+CALL sweeper.sweep('odd_array', pass => NULL) \gset
+CALL sweeper.sweep('odd_bit', pass => NULL) \gset
+CALL sweeper.sweep('odd_char', pass => NULL) \gset
+CALL sweeper.sweep('odd_nested', pass => NULL) \gset
+CALL sweeper.sweep('odd_numeric', pass => NULL) \gset
+CALL sweeper.sweep('odd_place', pass => NULL) \gset
+CALL sweeper.sweep('odd_varbit', pass => NULL) \gset
+SELECT n FROM odd_array UNION ALL SELECT n FROM odd_bit UNION ALL SELECT n FROM odd_char UNION ALL SELECT n FROM odd_nested
+    UNION ALL SELECT n FROM odd_numeric UNION ALL SELECT n FROM odd_place UNION ALL SELECT n FROM odd_varbit;
+SELECT policy, count(*), count(DISTINCT key) FROM sweeper.cleanup_event WHERE policy LIKE 'odd%' GROUP BY policy ORDER BY policy;
+SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy LIKE 'odd%';
+DROP TABLE odd_array, odd_bit, odd_char, odd_nested, odd_numeric, odd_place, odd_varbit;
+DROP TYPE place;
+DROP FUNCTION see;

@@ -309,25 +309,32 @@ char	   *
 ssw_stmt_find(const SswPolicy *p, Oid leaf)
 {
 	StringInfoData buf;
-	Oid			type;
 
 	if (p->nkeys == 0)
 		return NULL;
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_stmt_relation(leaf));
 	for (int i = 0; i < p->nkeys; i++)
-	{
-		type = get_atttype(p->relid, get_attnum(p->relid, p->key[i]));
-		appendStringInfo(&buf, "%spg_catalog.unnest($%d::pg_catalog.text[]::%s[])",
-						 i ? ", " : "", 4 + i, format_type_be_qualified(type));
-	}
+		appendStringInfo(&buf, "%spg_catalog.unnest($%d)", i ? ", " : "", 4 + i);
 	appendStringInfoString(&buf, ") AS k (");
 	for (int i = 0; i < p->nkeys; i++)
 		appendStringInfo(&buf, "%sk%d", i ? ", " : "", i);
 	appendStringInfoString(&buf, ") WHERE ");
 	for (int i = 0; i < p->nkeys; i++)
-		appendStringInfo(&buf, "%st.%s %s k.k%d", i ? " AND " : "", quote_identifier(p->key[i]),
-						 ssw_key_equals(get_atttype(p->relid, get_attnum(p->relid, p->key[i]))), i);
+	{
+		Oid			type,
+					collation;
+		int32		typmod;
+
+		/*
+		 * each by itself: a cast of the array would lose lengths, or flatten
+		 * an array
+		 */
+		get_atttypetypmodcoll(p->relid, get_attnum(p->relid, p->key[i]), &type, &typmod, &collation);
+		appendStringInfo(&buf, "%st.%s %s k.k%d::%s", i ? " AND " : "", quote_identifier(p->key[i]),
+						 ssw_key_equals(type), i,
+						 format_type_extended(type, typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+	}
 	return buf.data;
 }
 
