@@ -179,3 +179,39 @@ SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy LIKE 'odd%';
 DROP TABLE odd_array, odd_bit, odd_char, odd_nested, odd_numeric, odd_place, odd_varbit;
 DROP TYPE place;
 DROP FUNCTION see;
+-- on_expire of a table without a key: what it updates is found again
+CREATE TABLE bare (n int, note text, d timestamptz);
+INSERT INTO bare SELECT n, '', now() - interval '1 h' FROM generate_series(1, 5) AS n;
+CREATE FUNCTION mark(text[]) RETURNS void LANGUAGE sql AS $$ UPDATE bare SET note = note || 'x' WHERE ctid = ANY ($1::tid[]); UPDATE bare SET note = note || 'y' WHERE note LIKE '%x' $$;
+SELECT FROM sweeper.register('bare', deadline => 'd', action => 'call', on_expire => 'mark(text[])', check_every => '0', start => 'now');
+CALL sweeper.sweep('bare', pass => NULL) \gset
+SELECT count(*), sum(length(note)) FROM bare;
+SELECT count(*), class FROM sweeper.failed_row GROUP BY class;
+SELECT sweeper.alter_policy('bare', action => 'delete'), sweeper.resume('bare');
+CALL sweeper.sweep('bare', pass => NULL) \gset
+SELECT count(*) FROM bare;
+SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'bare';
+SELECT sweeper.unregister('bare');
+-- on_expire may give a row a new deadline; one that deletes rows, or changes keys, must be the whole action
+CREATE TABLE taken (id int PRIMARY KEY, d timestamptz);
+INSERT INTO taken SELECT id, now() - interval '1 h' FROM generate_series(1, 40) AS id;
+CREATE TABLE kept (id int);
+CREATE FUNCTION take(text[]) RETURNS void LANGUAGE sql AS $$
+    WITH gone AS (DELETE FROM taken WHERE id = ANY ($1::int[]) AND id IN (2, 4) RETURNING id) INSERT INTO kept SELECT id FROM gone;
+    UPDATE taken SET id = -id WHERE id = ANY ($1::int[]) AND id = 3;
+    UPDATE taken SET d = now() + interval '1 h' WHERE id = ANY ($1::int[]) AND id = 5 $$;
+SELECT FROM sweeper.register('taken', deadline => 'd', on_expire => 'take(text[])', check_every => '0', start => 'now');
+CALL sweeper.sweep('taken', pass => NULL) \gset
+SELECT id, d > now() AS alive FROM taken ORDER BY id;
+SELECT count(*) FROM kept;
+SELECT key, class, sqlstate, message FROM sweeper.failed_row ORDER BY key;
+SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'taken';
+SELECT sweeper.expire('taken', '{2}', 'by hand');
+SELECT sweeper.alter_policy('taken', action => 'call', filter => 'id > 0'), sweeper.resume('taken');
+CALL sweeper.sweep('taken', pass => NULL) \gset
+SELECT id FROM taken ORDER BY id;
+SELECT id FROM kept ORDER BY id;
+SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'taken';
+SELECT sweeper.unregister('taken');
+DROP TABLE bare, taken, kept;
+DROP FUNCTION mark, take;

@@ -243,6 +243,18 @@ lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
 	return l;
 }
 
+/* An end that is neither taken by the action nor in the evidence would be no end. */
+static void
+took_rows(const SswPolicy *p)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+			 errmsg("on_expire of policy \"%s\" deleted a row, or changed its key or its partition", p->name),
+			 errdetail("The row action comes after on_expire, and did not find it."),
+			 errhint("Leave the row to the action, or make on_expire the whole of it: SELECT sweeper.alter_policy(%s, action => 'call');",
+					 quote_literal_cstr(p->name))));
+}
+
 /* Call the hook for the locked rows; the result is where those rows are now. */
 static Datum
 call_hook(const SswTarget *t, LockedRows *l)
@@ -252,7 +264,6 @@ call_hook(const SswTarget *t, LockedRows *l)
 	Datum	   *values = palloc((p->nkeys + SSW_ROW_PARAMS) * sizeof(Datum));
 	bool		by_keys;
 	char	   *sql = ssw_stmt_hook(p, t->leaf, &by_keys);
-	char	   *find = ssw_stmt_find(p, t->leaf);
 	ItemPointerData *now;
 	uint64		n;
 
@@ -260,14 +271,14 @@ call_hook(const SswTarget *t, LockedRows *l)
 	types[3] = TEXTARRAYOID;
 	values[3] = l->keys;
 	ssw_action_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
-	if (find == NULL)
-		return values[2];
 	for (int k = 0; k < p->nkeys; k++)
 	{
 		types[3 + k] = TEXTARRAYOID;
 		values[3 + k] = l->columns[k];
 	}
-	n = ssw_action_execute(find, 3 + p->nkeys, types, values, NULL, false);
+	n = ssw_action_execute(ssw_stmt_find(p, t->leaf), 3 + p->nkeys, types, values, NULL, false);
+	if (n < l->n && p->action != SSW_ACTION_CALL)
+		took_rows(p);
 	now = palloc(Max(n, 1) * sizeof(ItemPointerData));
 	for (uint64 i = 0; i < n; i++)
 	{

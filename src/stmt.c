@@ -303,7 +303,7 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 
 /*
  * The tids that rows have now, after a hook may have updated them: by key
- * columns ($4, $5, ... as text[]), or null when the relation has no key.
+ * columns ($4, $5, ... as text[]), or, without a key, from version to version.
  */
 char	   *
 ssw_stmt_find(const SswPolicy *p, Oid leaf)
@@ -311,7 +311,9 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 	StringInfoData buf;
 
 	if (p->nkeys == 0)
-		return NULL;
+		return psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
+						"SELECT pg_catalog.currtid2(%s, k) FROM pg_catalog.unnest($3) AS k))",
+						ssw_stmt_relation(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)));
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_stmt_relation(leaf));
 	for (int i = 0; i < p->nkeys; i++)
