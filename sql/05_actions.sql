@@ -215,3 +215,13 @@ SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'taken';
 SELECT sweeper.unregister('taken');
 DROP TABLE bare, taken, kept;
 DROP FUNCTION mark, take;
+-- rows for on_expire, of a table with a column that is named like what the statements call it
+CREATE TABLE named (id int PRIMARY KEY, t int, d timestamptz);
+CREATE TABLE seen (t text);
+INSERT INTO named VALUES (1, 5, now() - interval '1 h');
+CREATE FUNCTION see(named[]) RETURNS void LANGUAGE sql AS $$ INSERT INTO seen SELECT row(x.id, x.t)::text FROM unnest($1) AS x $$;
+SELECT FROM sweeper.register('named', deadline => 'd', on_expire => 'see(named[])', check_every => '0', start => 'now');
+CALL sweeper.sweep('named', pass => NULL) \gset
+SELECT * FROM seen;
+SELECT sweeper.unregister('named');
+DROP TABLE named, seen CASCADE;

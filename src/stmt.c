@@ -297,7 +297,7 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 	*by_keys = nargs == 1 && argtypes[0] == TEXTARRAYOID;
 	if (*by_keys)
 		return psprintf("SELECT %s($4)", func);
-	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t)::%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)))",
+	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t.*)::%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)))",
 					func, ssw_stmt_relation(p->relid), ssw_stmt_relation(leaf));
 }
 
