@@ -107,6 +107,7 @@ shared_state(const SswPolicy *p, char **state, char **why)
 	}
 	LWLockRelease(SswShared->lock);
 	if (s[0] == '\0' || strcmp(s, "paused") == 0 || strcmp(s, "fuse") == 0 || strcmp(s, "failing") == 0 ||
+		(strcmp(s, "held") == 0 && ssw_policy_unusable(p) == NULL) ||
 		(looks && strcmp(s, "running") == 0))
 	{
 		*state = "waiting";
