@@ -25,6 +25,7 @@
 #include "utils/syscache.h"
 
 #include "action.h"
+#include "partition.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -406,6 +407,8 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 
 	if (t->range)
 		return delete_range(t, sink);
+	if (t->leaf != p->relid && (t->refresh ? p->repair_moves : p->set_moves))
+		ssw_partition_check(p);
 	rows = ssw_action_tid_array(tids, n);
 	if (t->refresh)
 		return refresh_rows(t, rows);

@@ -32,6 +32,7 @@
 #include "expr.h"
 #include "identity.h"
 #include "index.h"
+#include "partition.h"
 #include "policy.h"
 
 /* Times from here on are as good as infinite: adding 200 years could raise. */
@@ -552,6 +553,7 @@ build(SswPolicy *p, Relation rel)
 	/* a comment at its end must not reach what follows */
 	if (p->set_clause)
 		p->set_clause = psprintf("%s\n", p->set_clause);
+	ssw_partition_build(p, rel);
 }
 
 /*

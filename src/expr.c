@@ -337,23 +337,19 @@ ssw_expr_immutable(Node *node)
 	return !contain_mutable_functions(node);
 }
 
-/*
- * A SET list and nothing more: no WHERE, FROM or second statement hides in it,
- * its columns exist and its types fit.  The caller has become the owner.
- */
-void
-ssw_expr_check_set(Relation rel, const char *set_clause)
+/* The statement that a SET list stands in; ereports when it is more than that. */
+static UpdateStmt *
+parse_set(Relation rel, const char *set_clause, char **sql)
 {
 	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
 												  RelationGetRelationName(rel));
-	char	   *sql = psprintf("UPDATE ONLY %s AS t SET %s", name, set_clause);
-	UserText	cxt = {"set_clause", sql};
+	UserText	cxt = {"set_clause", psprintf("UPDATE ONLY %s AS t SET %s", name, set_clause)};
 	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
 	List	   *stmts;
 	UpdateStmt *stmt = NULL;
 
 	error_context_stack = &callback;
-	stmts = raw_parser(psprintf("%s\n", sql), RAW_PARSE_DEFAULT);
+	stmts = raw_parser(psprintf("%s\n", cxt.sql), RAW_PARSE_DEFAULT);
 	error_context_stack = callback.previous;
 	if (list_length(stmts) == 1)
 		stmt = (UpdateStmt *) linitial_node(RawStmt, stmts)->stmt;
@@ -364,8 +360,25 @@ ssw_expr_check_set(Relation rel, const char *set_clause)
 				 errmsg("argument \"%s\" of the policy is not one SET list", "set_clause"),
 				 errdetail("It reads: %s", set_clause),
 				 errhint("Give what stands between SET and WHERE, for example: set_clause => 'revoked = true'.")));
+	*sql = unconstify(char *, cxt.sql);
+	return stmt;
+}
 
+/*
+ * A SET list and nothing more: no WHERE, FROM or second statement hides in it,
+ * its columns exist and its types fit.  The caller has become the owner.
+ */
+void
+ssw_expr_check_set(Relation rel, const char *set_clause)
+{
+	char	   *sql;
+	UserText	cxt = {"set_clause", NULL};
+	ErrorContextCallback callback = {NULL, expr_error_callback, &cxt};
+
+	(void) parse_set(rel, set_clause, &sql);
+	cxt.sql = sql;
 	/* parse analysis by SPI finds columns and types, and runs nothing */
+	callback.previous = error_context_stack;
 	error_context_stack = &callback;
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
@@ -373,4 +386,17 @@ ssw_expr_check_set(Relation rel, const char *set_clause)
 		elog(ERROR, "could not prepare: %s", SPI_result_code_string(SPI_result));
 	SPI_finish();
 	error_context_stack = callback.previous;
+}
+
+/* Names of the columns that a SET list writes. */
+List	   *
+ssw_expr_set_columns(Relation rel, const char *set_clause)
+{
+	char	   *sql;
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, parse_set(rel, set_clause, &sql)->targetList)
+		names = lappend(names, lfirst_node(ResTarget, lc)->name);
+	return names;
 }

@@ -5,7 +5,7 @@
 #ifndef SSW_EXPR_H
 #define SSW_EXPR_H
 
-#include "nodes/nodes.h"
+#include "nodes/pg_list.h"
 #include "utils/rel.h"
 
 extern AttrNumber ssw_expr_find_column(Relation rel, const char *name);
@@ -18,6 +18,7 @@ extern char *ssw_expr_text(Relation rel, Node *node, bool prefix);
 extern Node *ssw_expr_folded(Node *node);
 extern bool ssw_expr_immutable(Node *node);
 extern void ssw_expr_check_set(Relation rel, const char *set_clause);
+extern List *ssw_expr_set_columns(Relation rel, const char *set_clause);
 extern const char *ssw_expr_similar(const char *name, const char *const *candidates, int n);
 
 #endif							/* SSW_EXPR_H */

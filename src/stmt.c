@@ -235,6 +235,16 @@ locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, i
 					rows & SSW_ROWS_SKIP_LOCKED ? " SKIP LOCKED" : "");
 }
 
+/* What to update: the leaf, or, when its rows may leave it, the whole and which rows of it. */
+static char *
+updated(const SswPolicy *p, Oid leaf, bool moves, char **which)
+{
+	*which = moves && leaf != p->relid ? psprintf("t.tableoid " SSW_OP("=") " %u::pg_catalog.oid AND ", leaf) : "";
+	if (moves && leaf != p->relid)
+		return ssw_stmt_relation(p->relid);
+	return psprintf("ONLY %s", ssw_stmt_relation(leaf));
+}
+
 /*
  * The row action on the rows $3, for delete and update.  The predicate stands
  * in the changing statement itself: a row refreshed since is not touched.
@@ -247,12 +257,17 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 	char	   *info = info_columns(p, phase);
 
 	if (p->action == SSW_ACTION_UPDATE)
-		return psprintf("UPDATE ONLY %s AS t SET %s FROM (%s)"
+	{
+		char	   *which;
+
+		rel = updated(p, leaf, p->set_moves, &which);
+		return psprintf("UPDATE %s AS t SET %s FROM (%s)"
 						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
-						" WHERE t.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
+						" WHERE %st.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
 						" ssw_group, ssw_meta, (%s) IS TRUE",
 						rel, p->set_clause, locked_rows(p, leaf, phase, psprintf("t.ctid, %s", info), rows),
-						phase == SSW_PHASE_MANUAL ? "false" : dead);
+						which, phase == SSW_PHASE_MANUAL ? "false" : dead);
+	}
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"
 						" RETURNING %s, false",
@@ -344,8 +359,11 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 char	   *
 ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	return psprintf("UPDATE ONLY %s AS t SET %s WHERE %s RETURNING (%s) IS TRUE", ssw_stmt_relation(leaf),
-					p->repair_set, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
+	char	   *which;
+	char	   *rel = updated(p, leaf, p->repair_moves, &which);
+
+	return psprintf("UPDATE %s AS t SET %s WHERE %s%s RETURNING (%s) IS TRUE", rel,
+					p->repair_set, which, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
 }
 
 /* Rows of $3 that are still there and dead. */

@@ -1,0 +1,104 @@
+/*
+ * partition.c
+ *		Which updates of a policy move rows to other partitions.
+ *
+ * Runs in any process that builds or uses a policy, in a transaction, with a lock
+ * on the relation.  A leaf is swept by itself; only an update of what the table is
+ * partitioned by goes through the registered relation, so that the server routes
+ * the rows.  Such an update looks at every partition.
+ *
+ * Shares nothing; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+#include "expr.h"
+#include "partition.h"
+
+/* Is a table partitioned by one of these columns, or by an expression on one? */
+static bool
+is_key_of(Relation rel, List *columns)
+{
+	Bitmapset  *attnums = NULL;
+	bool		used_in_expr;
+	ListCell   *lc;
+
+	foreach(lc, columns)
+	{
+		AttrNumber	attnum = get_attnum(RelationGetRelid(rel), lfirst(lc));
+
+		if (attnum > 0)
+			attnums = bms_add_member(attnums, attnum - FirstLowInvalidHeapAttributeNumber);
+	}
+	return has_partition_attrs(rel, attnums, &used_in_expr);
+}
+
+/* Does an update of these columns move rows, at any level? */
+static bool
+moves(Relation rel, List *columns)
+{
+	bool		found = false;
+	ListCell   *lc;
+
+	if (columns == NIL || rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return false;
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL))
+		if (!found && get_rel_relkind(lfirst_oid(lc)) == RELKIND_PARTITIONED_TABLE)
+	{
+		Relation	part = table_open(lfirst_oid(lc), NoLock);
+
+		found = is_key_of(part, columns);
+		table_close(part, NoLock);
+	}
+	return found;
+}
+
+/* Fill set_moves and repair_moves; the other fragments are there. */
+void
+ssw_partition_build(SswPolicy *p, Relation rel)
+{
+	p->set_moves = p->action == SSW_ACTION_UPDATE && p->set_clause &&
+		moves(rel, ssw_expr_set_columns(rel, p->set_clause));
+	p->repair_moves = p->repair_set && (p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive)) &&
+		moves(rel, list_make1(p->last_seen ? p->last_seen : p->deadline));
+}
+
+/*
+ * Before rows may move: wherever they come to, the triggers of that partition run
+ * with the rights of the policy's owner.  So all must be that role's tables.
+ */
+void
+ssw_partition_check(const SswPolicy *p)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(p->relid, RowExclusiveLock, NULL))
+	{
+		Relation	part = table_open(lfirst_oid(lc), NoLock);
+
+		if (part->rd_rel->relowner != p->owner)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("partition \"%s\" does not belong to the owner of policy \"%s\"",
+							RelationGetRelationName(part), p->name),
+					 errdetail("The policy updates what the table is partitioned by, so that rows can come to any partition."),
+					 errhint("ALTER TABLE %s OWNER TO %s;",
+							 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(part)),
+														RelationGetRelationName(part)),
+							 quote_identifier(p->owner_name))));
+		if (part->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("partition \"%s\" of policy \"%s\" is a foreign table",
+							RelationGetRelationName(part), p->name),
+					 errdetail("The policy updates what the table is partitioned by, so that rows can come to any partition.")));
+		table_close(part, NoLock);
+	}
+}
