@@ -34,6 +34,7 @@
 #include "guc.h"
 #include "identity.h"
 #include "lock.h"
+#include "lost.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -73,6 +74,7 @@ ssw_batch_arm(SswWork *w)
 
 	enable_timeout_after(STATEMENT_TIMEOUT, ms);
 	MySswProc->batch_deadline = GetCurrentTimestamp() + ms * INT64CONST(1000);
+	ssw_lost_arm();
 	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
 					PGC_SUSET, PGC_S_OVERRIDE);
 }
@@ -81,6 +83,7 @@ ssw_batch_arm(SswWork *w)
 void
 ssw_batch_disarm(void)
 {
+	ssw_lost_disarm();
 	MySswProc->batch_deadline = 0;
 	disable_timeout(STATEMENT_TIMEOUT, false);
 }
@@ -199,6 +202,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 			s->expired += rows;
 		s->max_lag_us = Max(s->max_lag_us, max_lag);
 		s->lag_sum += lag_sum;
+		s->deaths = rows > 0 ? 0 : s->deaths;
 		s->busy_seconds += elapsed_us / 1e6;
 		for (int i = 0; i < SSW_LAG_BUCKETS; i++)
 			s->lag_hist[i] += hist[i];

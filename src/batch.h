@@ -22,6 +22,8 @@ typedef struct SswWork
 	int			streak;			/* rows that failed alike since the last
 								 * success */
 	int			streak_code;	/* their SQLSTATE */
+	bool		singly;			/* one may end its worker: each in a
+								 * subtransaction, so that it is known which */
 	bool		answered;		/* is_alive has given an answer */
 	bool		failed;			/* the policy as a whole; leave the pass */
 	ErrorData  *error;			/* of the last failed transaction */

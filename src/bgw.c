@@ -27,6 +27,7 @@
 
 #include "bgw.h"
 #include "guc.h"
+#include "lost.h"
 
 static uint32 my_generation;
 
@@ -138,6 +139,8 @@ free_slot(int code, Datum arg)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	if (MySswProc->generation == my_generation)
 	{
+		if (MySswProc->pass >= 0)
+			ssw_lost_note(&SswPasses[MySswProc->pass]);
 		leave_pass(MySswProc);
 		if (SswShared->launcher == me)
 			SswShared->launcher = -1;
@@ -244,6 +247,7 @@ ssw_bgw_connect(Oid database)
 		{"lock_timeout", "0"},
 		{"row_security", "on"},
 		{"zero_damaged_pages", "off"},
+		{"exit_on_error", "off"},
 		{"check_function_bodies", "on"},
 	};
 

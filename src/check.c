@@ -23,6 +23,7 @@
 
 #include "halve.h"
 #include "identity.h"
+#include "lost.h"
 #include "pass.h"
 #include "sql.h"
 #include "stmt.h"
@@ -84,6 +85,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 		ssw_sql_begin();
 		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
+		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, true);
 		if (ssw_action_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
 							   SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		{
@@ -115,6 +117,7 @@ record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *mes
 	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_sql_start_transaction();
+	ssw_batch_arm(w);
 	MemoryContextSwitchTo(w->batch_cxt);
 	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
@@ -133,6 +136,7 @@ record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *mes
 	}
 	ssw_sql_end();
 	ssw_identity_restore(&save);
+	ssw_batch_disarm();
 	ssw_sql_commit();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->failed++;

@@ -40,7 +40,7 @@ typedef struct FailedEntry
 	bool		quarantined;
 	int			attempts;
 	TimestampTz next_attempt;
-	bool		seen;			/* met among this pass's candidates */
+	bool		left_alone;		/* though a candidate of this pass */
 	bool		failed_again;
 } FailedEntry;
 
@@ -203,8 +203,10 @@ ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz due, bool has
 		return false;
 	if (e->has_due != has_due || (has_due && e->due != due))
 		return false;
-	e->seen = true;
-	return e->quarantined || e->next_attempt > now;
+	if (!e->quarantined && e->next_attempt <= now)
+		return false;
+	e->left_alone = true;
+	return true;
 }
 
 /* Keys of the known failures, as stored: text[]. */
@@ -349,8 +351,12 @@ write_one(SswFailures *f, NewFailure *n)
 	values[8] = CStringGetTextDatum(n->message);
 	values[9] = n->blocked_by;
 	nulls[9] = n->blocked_by != (Datum) 0 ? ' ' : 'n';
+	/* one that ended its worker may have cost the whole of the hard limit */
 	values[10] = TimestampTzGetDatum(GetCurrentTimestamp() +
-									 ssw_failure_backoff_us(n->attempts, RETRY_BASE_US, RETRY_MAX_US));
+									 ssw_failure_backoff_us(n->attempts,
+															n->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ?
+															f->policy->hard_limit_us : RETRY_BASE_US,
+															RETRY_MAX_US));
 	nulls[10] = final ? 'n' : ' ';
 	ssw_sql_exec(sql, 11, types, values, nulls, false, 0);
 }
@@ -369,9 +375,7 @@ purge_entries(SswFailures *f)
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
 		{
-			bool		waiting = e->quarantined || e->next_attempt > GetCurrentTimestamp();
-
-			if (e->failed_again || (e->seen && waiting))
+			if (e->failed_again || e->left_alone)
 				continue;
 			values[1] = CStringGetTextDatum(e->key);
 			ssw_sql_exec("DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND key = $2",

@@ -17,6 +17,7 @@
 
 #include "halve.h"
 #include "identity.h"
+#include "lost.h"
 #include "single.h"
 #include "sql.h"
 #include "stmt.h"
@@ -28,6 +29,10 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	SswIdentity save;
 	uint64		rows;
 
+	if (tids && n == 1)
+		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tids, false);
+	else
+		ssw_lost_rows(n);
 	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
@@ -179,9 +184,12 @@ ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n)
 {
 	while (n > 0 && !ssw_batch_must_stop(w))
 	{
-		int			rows = Min(n, ssw_batch_rows(w));
+		int			rows = Min(n, w->singly ? SSW_MAX_SUBXACTS : ssw_batch_rows(w));
 
-		run_rows(w, tids, rows);
+		if (w->singly)
+			ssw_single_run(w, tids, rows);
+		else
+			run_rows(w, tids, rows);
 		tids += rows;
 		n -= rows;
 	}

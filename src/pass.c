@@ -305,7 +305,7 @@ aim(SswWork *w, const SswChunk *chunk)
 	w->target.phase = chunk->phase;
 	w->target.cutoff = chunk->cutoff;
 	w->target.full_cutoff = w->pass->full_cutoff;
-	w->target.skip_locked = w->pass->skip_locked;
+	w->target.skip_locked = w->pass->skip_locked || w->singly;
 	w->target.range = NULL;
 	w->target.refresh = chunk->phase == SSW_PHASE_NULLS && w->policy->on_null == SSW_NULL_REPAIR;
 	w->cleanup_type = cleanup_type(w->policy, chunk->phase);
@@ -319,12 +319,14 @@ read_range(SswWork *w, SswChunk *chunk)
 
 	w->target.range = NULL;
 	ssw_sql_start_transaction();
+	ssw_batch_arm(w);
 	ssw_action_lock_leaf(w->policy, chunk->leaf, AccessShareLock);
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
 	ssw_collect_range(w, chunk);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
+	ssw_batch_disarm();
 	ssw_sql_commit();
 	MemoryContextSwitchTo(chunk->cxt);
 }
@@ -336,7 +338,7 @@ act(SswWork *w, SswChunk *chunk)
 	if (chunk->ranged)
 	{
 		w->target.range = &chunk->range;
-		if (ssw_halve_run_range(w, chunk->n))
+		if (!w->singly && ssw_halve_run_range(w, chunk->n))
 			return;
 		read_range(w, chunk);
 	}
@@ -524,6 +526,7 @@ ssw_pass_work(SswPass *pass)
 	{
 		if (prepare(w, cxt))
 		{
+			ssw_single_recall(w, cxt);
 			while (!ssw_batch_must_stop(w) && turn(w, chunk_cxt))
 				CHECK_FOR_INTERRUPTS();
 			MemoryContextSwitchTo(cxt);

@@ -127,6 +127,7 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 		s->skipped += pass->skipped;
 		s->failed_passes += pass->end == SSW_END_FAILED;
 		s->fuse_trips += pass->end == SSW_END_FUSE;
+		s->singly = s->singly && pass->end != SSW_END_DONE;
 	}
 	LWLockRelease(SswShared->lock);
 }

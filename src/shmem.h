@@ -199,6 +199,18 @@ typedef struct SswPolicyKey
 	int32		policy_id;
 } SswPolicyKey;
 
+#define SSW_MAX_LOST	8
+
+/* A row on which a worker was at work when it was ended. */
+typedef struct SswLostRow
+{
+	Oid			leaf;
+	SswPhase	phase;
+	TimestampTz cutoff;
+	ItemPointerData tid;
+	bool		check;			/* is_alive was asked about it */
+} SswLostRow;
+
 /* Counters and the coordinator's view of a policy; entry of a shared hash. */
 typedef struct SswPolicyShared
 {
@@ -212,6 +224,13 @@ typedef struct SswPolicyShared
 	int			batch_rows;		/* adaptive size, carried over */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
+
+	/* see lost.c */
+	bool		singly;			/* rows go one by one until a pass gets
+								 * through */
+	int			deaths;			/* workers ended since a row was handled */
+	int			nlost;
+	SswLostRow	lost[SSW_MAX_LOST];
 
 	/* CALL sweep: request numbers; done when completed >= the caller's */
 	uint64		requested;

@@ -20,6 +20,8 @@
 #include "batch.h"
 #include "holders.h"
 #include "identity.h"
+#include "lock.h"
+#include "lost.h"
 #include "single.h"
 #include "sql.h"
 #include "stmt.h"
@@ -151,8 +153,10 @@ run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int
 	MemoryContextSwitchTo(w->batch_cxt);
 	PG_TRY();
 	{
-		uint64		acted = ssw_action_run(&w->target, tid, 1, sink);
+		uint64		acted;
 
+		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, false);
+		acted = ssw_action_run(&w->target, tid, 1, sink);
 		if (acted == 0)
 			*missing += ssw_single_find_missing(w, tid, 1);
 		ssw_action_constraints_immediate();
@@ -168,6 +172,7 @@ run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int
 		ssw_audit_truncate(sink, mark);
 	}
 	PG_END_TRY();
+	ssw_lost_rows(0);
 	MemoryContextSwitchTo(w->batch_cxt);
 	CurrentResourceOwner = owner;
 	return error;
@@ -213,7 +218,8 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			ssw_sql_begin();
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_action_constraints_immediate();
-			while (tried < n && !(doubt && *doubt))
+			/* who outlived the hard limit is not mistaken for those after it */
+			while (tried < n && !(doubt && *doubt) && GetCurrentTimestamp() < MySswProc->batch_deadline)
 			{
 				ErrorData  *e = run_one(w, &tids[tried++], sink, &rows, &missing);
 
@@ -361,6 +367,7 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid)
 	PG_TRY();
 	{
 		ssw_sql_start_transaction();
+		ssw_batch_arm(w);
 		MemoryContextSwitchTo(w->batch_cxt);
 		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
@@ -368,6 +375,7 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid)
 		record_failure(w, tid, error);
 		ssw_sql_end();
 		ssw_identity_restore(&save);
+		ssw_batch_disarm();
 		ssw_sql_commit();
 	}
 	PG_CATCH();
@@ -381,4 +389,77 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid)
 	LWLockRelease(SswShared->lock);
 	if (doubtful(w))
 		settle(w, error);
+}
+
+/* A row on which a worker was at work when it was ended.  In a transaction. */
+static void
+record_lost(SswWork *w, const SswLostRow *row)
+{
+	SswIdentity save;
+
+	w->target.leaf = row->leaf;
+	w->target.phase = row->phase;
+	w->target.cutoff = row->cutoff;
+	w->target.full_cutoff = w->pass->full_cutoff;
+	ssw_action_lock_leaf(w->policy, row->leaf, AccessShareLock);
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+	ssw_sql_begin();
+	lookup_rows(w, ssw_stmt_missing(w->policy, row->leaf, row->phase, false),
+				ssw_action_tid_array(&row->tid, 1));
+	(void) record_rows(w, row->check ? "check" : "error", ERRCODE_ADMIN_SHUTDOWN,
+					   row->check ? "the worker that asked is_alive about the row was ended" :
+					   "the worker that acted on the row was ended");
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* Is a row to be tried again that has ended a worker? */
+static bool
+deadly_row(SswWork *w)
+{
+	Oid			types[] = {INT4OID, TEXTOID};
+	Datum		values[2];
+	SswIdentity save;
+	bool		any;
+
+	values[0] = Int32GetDatum(w->policy->id);
+	values[1] = CStringGetTextDatum(unpack_sql_state(ERRCODE_ADMIN_SHUTDOWN));
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	any = ssw_sql_exec("SELECT 1 FROM sweeper.failed_row WHERE policy_id = $1 AND sqlstate = $2 AND state = 'retrying'",
+					   2, types, values, NULL, true, 1) > 0;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return any;
+}
+
+/*
+ * What ended workers left word of: their rows are written down before anything is
+ * tried again, and whatever may end this worker too is tried row by row.
+ */
+void
+ssw_single_recall(SswWork *w, MemoryContext cxt)
+{
+	SswLostRow	rows[SSW_MAX_LOST];
+	int			n = ssw_lost_take(w->policy->id, rows);
+
+	w->singly = ssw_lost_singly(w->policy->id);
+	if (n == 0 && ssw_failures_count(w->failures) == 0)
+		return;
+	ssw_sql_start_transaction();
+	ssw_batch_arm(w);
+	MemoryContextSwitchTo(cxt);
+	for (int i = 0; i < n; i++)
+		record_lost(w, &rows[i]);
+	if (ssw_failures_pending(w->failures) > 0 && ssw_lock_policy_batch_conditional(w->policy->id))
+		ssw_failures_flush(w->failures, false);
+	if (n > 0)
+		w->failures = ssw_failures_load(w->policy);
+	w->singly = w->singly || deadly_row(w);
+	ssw_batch_disarm();
+	ssw_sql_commit();
+	MemoryContextSwitchTo(cxt);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->failed += n;
+	LWLockRelease(SswShared->lock);
 }
