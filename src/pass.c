@@ -488,11 +488,17 @@ prepare(SswWork *w, MemoryContext cxt)
 	}
 	if (rel)
 	{
-		char	   *trouble;
-
+		/*
+		 * again, now that the relation stays as it is; it may be gone
+		 * meanwhile
+		 */
 		ssw_batch_watch(w->policy->relid);
 		w->target.policy = w->policy = ssw_policy_load(w->pass->policy_id);
-		trouble = ssw_policy_unusable(w->policy);
+	}
+	if (rel && w->policy)
+	{
+		char	   *trouble = ssw_policy_unusable(w->policy);
+
 		if (trouble == NULL)
 			trouble = ssw_policy_hook_trouble(w->policy);
 		if (trouble)
@@ -501,12 +507,13 @@ prepare(SswWork *w, MemoryContext cxt)
 		ssw_clock_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
 		w->failures = ssw_failures_load(w->policy);
-		relation_close(rel, NoLock);
 	}
+	if (rel)
+		relation_close(rel, NoLock);
 	ssw_batch_disarm();
 	ssw_sql_commit();
 	MemoryContextSwitchTo(cxt);
-	return rel != NULL;
+	return rel && w->policy;
 }
 
 /*
