@@ -8,7 +8,8 @@
  * whatever the process held in a pass.  A crash empties shared memory.
  *
  * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM
- * ends the process at the next interrupt check, batch or not.
+ * ends the process at the next interrupt check, batch or not.  The launcher, whose
+ * end is bounded anyway, goes on to it.
  */
 #include "postgres.h"
 
@@ -29,19 +30,29 @@
 #include "guc.h"
 #include "lost.h"
 
+/* The postmaster signals a child and its process group: that is one SIGTERM. */
+#define SAME_SIGNAL_US	10000
+
 static uint32 my_generation;
 
 static void
 handle_sigterm(SIGNAL_ARGS)
 {
+	static TimestampTz first = 0;
 	int			save_errno = errno;
 
-	if (MySswProc == NULL || MySswProc->terminating)
+	if (MySswProc == NULL)
 		die(postgres_signal_arg);
+	else if (MySswProc->terminating)
+	{
+		if (MySswProc->kind != SSW_PROC_LAUNCHER && GetCurrentTimestamp() - first > SAME_SIGNAL_US)
+			die(postgres_signal_arg);
+	}
 	else
 	{
 		int			launcher = SswShared->launcher;
 
+		first = GetCurrentTimestamp();
 		MySswProc->terminating = true;
 		/* the launcher counts the time until the second SIGTERM */
 		if (launcher >= 0 && SswProcs[launcher].latch)
