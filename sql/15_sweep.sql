@@ -38,3 +38,22 @@ CALL sweeper.sweep('w', timeout => '1000000 years');
 CALL sweeper.sweep('w', timeout => '1000000 days');
 SELECT sweeper.unregister('w');
 DROP TABLE w;
+-- what was unregistered gives its place in shared memory back
+CREATE TABLE w (id int PRIMARY KEY, d timestamptz);
+DO $$
+DECLARE pass bigint;
+BEGIN
+    FOR i IN 1..25 LOOP
+        PERFORM sweeper.register('w', policy => 'w' || j, deadline => 'd', check_every => '0') FROM generate_series(1, 50) AS j;
+        COMMIT;
+        CALL sweeper.sweep('w50', pass => pass);
+        PERFORM sweeper.unregister('w' || j) FROM generate_series(1, 50) AS j;
+        COMMIT;
+    END LOOP;
+END $$;
+SELECT policy FROM sweeper.register('w', deadline => 'd', check_every => '0');
+INSERT INTO w VALUES (1, now() - '1 h'::interval);
+CALL sweeper.sweep('w', pass => NULL) \gset
+SELECT expired FROM sweeper.stat_policy WHERE policy = 'w';
+SELECT sweeper.unregister('w');
+DROP TABLE w;

@@ -381,8 +381,12 @@ post_request(int policy_id, bool force)
 	mine = s ? ++s->requested : 0;
 	if (s)
 	{
+		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
+
 		s->request_force = s->request_force || force;
-		ssw_shmem_database(MyDatabaseId, true);
+		/* it may have been unregistered, and no coordinator knows of it */
+		if (d && s->state[0] == '\0')
+			d->recheck = true;
 		ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	LWLockRelease(SswShared->lock);
@@ -415,6 +419,11 @@ request_done(int policy_id, uint64 mine, Answer *answer)
 		answer->pass_id = s->request_found ? s->last_pass_id : 0;
 		answer->code = s->request_code;
 		strlcpy(answer->error, s->request_error, sizeof(answer->error));
+	}
+	else if (s == NULL)
+	{
+		answer->code = ERRCODE_UNDEFINED_OBJECT;
+		strlcpy(answer->error, "it was unregistered", sizeof(answer->error));
 	}
 	LWLockRelease(SswShared->lock);
 	return done;

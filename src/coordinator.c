@@ -112,6 +112,28 @@ retire(SswWatch *w)
 	return w->pass != NULL || request != 0;
 }
 
+/*
+ * Of the entries that there were before the policies were read, those of policies
+ * that are gone make room for others; who waits for one is told by its absence.
+ */
+static void
+forget_gone(const int *ids, int n)
+{
+	bool		any = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (find_watch(ids[i]) != NULL)
+			continue;
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		ssw_shmem_forget_policy(MyDatabaseId, ids[i]);
+		LWLockRelease(SswShared->lock);
+		any = true;
+	}
+	if (any)
+		ConditionVariableBroadcast(&SswShared->request_cv);
+}
+
 /* Read all policies and judge them. */
 static void
 reload(TimestampTz now)
@@ -121,17 +143,22 @@ reload(TimestampTz now)
 	List	   *kept = NIL;
 	ListCell   *lc;
 	SswDatabase *d;
+	int		   *ids;
+	int			nids;
 
 	reload_wanted = false;
 	reloading = true;
 	reloaded_at = now;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	generation = d ? d->policy_generation : 0;
+	if (d)
+		d->recheck = false;
 	LWLockRelease(SswShared->lock);
 
 	generation_cxt = AllocSetContextCreate(TopMemoryContext, "policies", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(generation_cxt);
+	nids = ssw_shmem_policy_ids(MyDatabaseId, &ids);
 	policies = ssw_policy_load_all();
 	foreach(lc, policies)
 	{
@@ -174,6 +201,7 @@ reload(TimestampTz now)
 	}
 	list_free(watches);
 	watches = kept;
+	forget_gone(ids, nids);
 	reloading = false;
 	if (old_cxt)
 		MemoryContextDelete(old_cxt);
@@ -501,7 +529,7 @@ round_of_work(void)
 	keep_mark(now);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	reload_wanted = reload_wanted || (d && d->policy_generation != generation);
+	reload_wanted = reload_wanted || (d && (d->policy_generation != generation || d->recheck));
 	LWLockRelease(SswShared->lock);
 	foreach(lc, watches)
 	{

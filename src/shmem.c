@@ -93,7 +93,7 @@ shmem_startup(void)
 		on_new();
 	}
 	policy_hash = ShmemInitHash("session_sweeper policies", SSW_MAX_POLICIES,
-								SSW_MAX_POLICIES, &ctl, HASH_ELEM | HASH_BLOBS);
+								SSW_MAX_POLICIES, &ctl, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -196,6 +196,38 @@ ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg)
 	hash_seq_init(&seq, policy_hash);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		callback(s, arg);
+}
+
+/* The ids of a database's policy entries, in CurrentMemoryContext. */
+int
+ssw_shmem_policy_ids(Oid dboid, int **ids)
+{
+	HASH_SEQ_STATUS seq;
+	SswPolicyShared *s;
+	int			room;
+	int			n = 0;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	room = hash_get_num_entries(policy_hash);
+	LWLockRelease(SswShared->lock);
+	*ids = palloc(room * sizeof(int) + 1);
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	hash_seq_init(&seq, policy_hash);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		if (s->key.database == dboid && n < room)
+			(*ids)[n++] = s->key.policy_id;
+	LWLockRelease(SswShared->lock);
+	return n;
+}
+
+/* Remove a policy's entry.  The caller holds the lock exclusively. */
+void
+ssw_shmem_forget_policy(Oid dboid, int policy_id)
+{
+	SswPolicyKey key = {.database = dboid,.policy_id = policy_id};
+
+	Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
+	hash_search(policy_hash, &key, HASH_REMOVE, NULL);
 }
 
 /* Remove the policy entries of a database that lost the extension. */

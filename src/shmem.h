@@ -48,6 +48,8 @@ typedef struct SswDatabase
 	TimestampTz next_due;		/* coordinator wanted from then on */
 	TimestampTz not_before;		/* back-off after a failed start */
 	int			start_failures;
+	bool		recheck;		/* CALL sweep made the entry of a policy: does
+								 * that exist? */
 	uint64		policy_generation;	/* bumped by commits that change policies */
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */
@@ -312,6 +314,8 @@ extern void ssw_shmem_require(void);
 
 extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
 extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
+extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
+extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
 extern void ssw_shmem_forget_policies(Oid dboid);
 extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);
 extern void ssw_shmem_wake_launcher(void);
