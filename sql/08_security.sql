@@ -174,6 +174,15 @@ CALL sweeper.sweep('secret', pass => NULL) \gset
 SELECT token FROM secret;
 SELECT sweeper.retry_row('secret', 'open sesame');
 SELECT state FROM sweeper.failed_row WHERE policy = 'secret';
+-- nor is there one in what is told of the policy as a whole
+CREATE OR REPLACE FUNCTION cling() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no: %', upper(OLD.token); END $$;
+DROP TRIGGER cling ON secret;
+CREATE TRIGGER cling BEFORE DELETE ON secret FOR EACH ROW EXECUTE FUNCTION cling();
+INSERT INTO secret SELECT 'sesame ' || i, now() FROM generate_series(1, 20) AS i;
+CALL sweeper.sweep('secret', pass => NULL) \gset
+SELECT error FROM sweeper.pass WHERE policy = 'secret' AND status = 'failed';
+SELECT state, reason, last_error FROM sweeper.policy_status WHERE policy = 'secret';
+SELECT problem, detail FROM sweeper.problem WHERE policy = 'secret';
 SELECT sweeper.unregister('secret');
 DROP TABLE secret;
 DROP FUNCTION cling;

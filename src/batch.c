@@ -258,11 +258,17 @@ ssw_batch_save_error(SswWork *w)
 void
 ssw_batch_fail(SswWork *w, const ErrorData *e)
 {
+	/*
+	 * before the known failures are loaded, no code of the owner's has met a
+	 * row
+	 */
+	const char *text = w->failures ? ssw_failure_text(w->policy, e) : e->message ? e->message : "unknown error";
+
 	w->failed = true;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->end = e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED : SSW_END_FAILED;
 	w->pass->sqlerrcode = e->sqlerrcode;
-	strlcpy(w->pass->message, e->message ? e->message : "unknown error", SSW_MESSAGE_LEN);
+	strlcpy(w->pass->message, text, SSW_MESSAGE_LEN);
 	LWLockRelease(SswShared->lock);
 	if (w->failures)
 		ssw_failures_discard(w->failures);

@@ -174,7 +174,7 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	if (message == NULL)
 	{
 		code = w->error->sqlerrcode;
-		message = w->error->message;
+		message = ssw_failure_text(w->policy, w->error);
 	}
 	if (verdict == VERDICT_UNKNOWN && !w->failed)
 		record_unknown(w, tid, code, message);

@@ -240,23 +240,17 @@ ssw_failures_next_attempt(SswFailures *f)
 	return next;
 }
 
-/* An error's text without a key that is a credential. */
-static char *
-without_key(const char *message, const char *key)
+/*
+ * What is kept and logged of an error of the owner's code.  Where keys are
+ * credentials that is no text at all: nobody knows what it is made of.
+ */
+const char *
+ssw_failure_text(const SswPolicy *p, const ErrorData *e)
 {
-	StringInfoData buf;
-	int			len = strlen(key);
-
-	initStringInfo(&buf);
-	while (*message)
-		if (len > 0 && strncmp(message, key, len) == 0)
-		{
-			appendStringInfoString(&buf, "***");
-			message += len;
-		}
-		else
-			appendStringInfoChar(&buf, *message++);
-	return buf.data;
+	if (p->audit == SSW_AUDIT_HASH)
+		return psprintf("error %s (its text is not kept with audit => 'hash')",
+						unpack_sql_state(e->sqlerrcode));
+	return e->message ? e->message : "unknown error";
 }
 
 /*
@@ -277,7 +271,7 @@ ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 	n->has_due = has_due;
 	strlcpy(n->class, class, sizeof(n->class));
 	n->sqlerrcode = sqlerrcode;
-	n->message = f->policy->audit == SSW_AUDIT_HASH ? without_key(message, key) : pstrdup(message);
+	n->message = pstrdup(message);
 	if (blocked_by != (Datum) 0)
 		n->blocked_by = PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
 	n->attempts = 1;

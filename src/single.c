@@ -135,7 +135,7 @@ record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
 									ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
 				ssw_action_tid_array(tid, 1));
 	/* a row that others outlived says nothing of the policy */
-	if (record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, e->message ? e->message : ""))
+	if (record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, ssw_failure_text(w->policy, e)))
 		return;
 	w->streak = e->sqlerrcode == w->streak_code ? w->streak + 1 : 1;
 	w->streak_code = e->sqlerrcode;
