@@ -151,8 +151,13 @@ CREATE TABLE sweeper.failed_row (
     first_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     last_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     next_attempt  timestamptz,
-    PRIMARY KEY (policy_id, key)
+    -- the partition or child that holds the row, where that is not the registered relation: keys need not be unique over them
+    partition     text
 );
+-- A key may be longer than an index takes.
+CREATE UNIQUE INDEX failed_row_key ON sweeper.failed_row (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')));
+-- It can be in a publication of all tables.
+ALTER TABLE sweeper.failed_row REPLICA IDENTITY FULL;
 
 -- When this database was last looked at, written at most once an hour; and in which clusters. pg_upgrade takes it along, a dump
 -- does not: that is how they are told apart.

@@ -122,3 +122,67 @@ DROP PROCEDURE bad_head;
 DROP FUNCTION refuse_first;
 DROP TABLE f;
 DROP FUNCTION refuse, refuse_all;
+-- one bad row of each leaf, where keys are not unique over leaves: each is quarantined, by its own name
+CREATE TABLE parent (id int PRIMARY KEY, d timestamptz);
+CREATE TABLE child (extra text) INHERITS (parent);
+CREATE TABLE parts (n int, d timestamptz) PARTITION BY RANGE (n);
+CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);
+CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (200);
+INSERT INTO parent SELECT id, now() - interval '1 h' FROM generate_series(1, 20) AS id;
+INSERT INTO child SELECT id, now() - interval '2 h' FROM generate_series(1, 20) AS id;
+INSERT INTO parts SELECT n, now() - interval '1 h' FROM generate_series(1, 199) AS n;
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '% keeps %', TG_TABLE_NAME, to_jsonb(OLD) - 'd'; END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON parent FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION refuse();
+CREATE TRIGGER refuse BEFORE DELETE ON child FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION refuse();
+CREATE TRIGGER refuse BEFORE DELETE ON parts FOR EACH ROW WHEN (OLD.n IN (1, 100)) EXECUTE FUNCTION refuse();
+SELECT FROM sweeper.register('parent', deadline => 'd', check_every => '0', start => 'now', max_retries => 1);
+SELECT FROM sweeper.register('parts', deadline => 'd', check_every => '0', start => 'now', max_retries => 1);
+CALL sweeper.sweep('parent', pass => NULL) \gset
+CALL sweeper.sweep('parts', pass => NULL) \gset
+UPDATE sweeper.failed_row SET next_attempt = now();
+CALL sweeper.sweep('parent', pass => NULL) \gset
+CALL sweeper.sweep('parts', pass => NULL) \gset
+SELECT policy, key, partition, state, attempts, message FROM sweeper.failed_row ORDER BY policy, partition;
+SELECT (SELECT count(*) FROM parent) AS parent, (SELECT count(*) FROM parts) AS parts;
+-- expire by a key that several children have ends all of them
+ALTER TABLE parent DISABLE TRIGGER refuse;
+ALTER TABLE child DISABLE TRIGGER refuse;
+SELECT sweeper.expire('parent', '{2}', 'by hand');
+-- what is gone with its leaf needs no attention
+DROP TABLE parts_high;
+CALL sweeper.sweep('parts') \gset
+SELECT key, partition FROM sweeper.failed_row WHERE policy = 'parts';
+SELECT sweeper.unregister('parent'), sweeper.unregister('parts');
+DROP TABLE parent, child, parts;
+-- a key may be longer than an index takes
+CREATE TABLE long_key (k bytea PRIMARY KEY, d timestamptz);
+INSERT INTO long_key SELECT decode(string_agg(md5(i::text), ''), 'hex'), now() - interval '1 h' FROM generate_series(1, 90) AS i;
+INSERT INTO long_key VALUES ('x', now() - interval '1 h');
+CREATE TRIGGER refuse BEFORE DELETE ON long_key FOR EACH ROW WHEN (length(OLD.k) > 1) EXECUTE FUNCTION refuse();
+SELECT FROM sweeper.register('long_key', deadline => 'd', check_every => '0', start => 'now');
+CALL sweeper.sweep('long_key', pass => NULL) \gset
+CALL sweeper.sweep('long_key') \gset
+SELECT length(key), class FROM sweeper.failed_row;
+SELECT length(k) FROM long_key;
+SELECT sweeper.unregister('long_key');
+DROP TABLE long_key;
+-- a row that is dead by both clocks: tried once a pass, and quarantined in its turn
+CREATE TABLE twice (id int PRIMARY KEY, seen timestamptz, born timestamptz);
+INSERT INTO twice SELECT id, now() - interval '2 h', now() - interval '2 d' FROM generate_series(1, 20) AS id;
+CREATE SEQUENCE tries;
+CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF OLD.id = 1 THEN PERFORM nextval('tries'); RAISE EXCEPTION 'no'; END IF; RETURN OLD; END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON twice FOR EACH ROW EXECUTE FUNCTION refuse();
+SELECT FROM sweeper.register('twice', last_seen => 'seen', ttl => '1 h', created => 'born', max_age => '1 d', check_every => '0', start => 'now', max_retries => 1, batch_size => 1);
+CALL sweeper.sweep('twice', pass => NULL) \gset
+SELECT state, attempts FROM sweeper.failed_row;
+UPDATE sweeper.failed_row SET next_attempt = now() + interval '1 h';
+CALL sweeper.sweep('twice') \gset
+UPDATE sweeper.failed_row SET next_attempt = now();
+CALL sweeper.sweep('twice') \gset
+SELECT state, attempts FROM sweeper.failed_row;
+SELECT last_value FROM tries;
+SELECT verdict, attempts FROM sweeper.explain_row('twice', '1');
+SELECT sweeper.unregister('twice');
+DROP TABLE twice;
+DROP SEQUENCE tries;
+DROP FUNCTION refuse;

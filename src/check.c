@@ -131,7 +131,7 @@ record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *mes
 		bool		nodue;
 		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], desc, 3, &nodue);
 
-		ssw_failures_add(w->failures, SPI_getvalue(SPI_tuptable->vals[i], desc, 2),
+		ssw_failures_add(w->failures, w->target.leaf, SPI_getvalue(SPI_tuptable->vals[i], desc, 2),
 						 nodue ? 0 : DatumGetTimestampTz(due), !nodue, "check", code, message, 0);
 	}
 	ssw_sql_end();

@@ -104,6 +104,14 @@ cursor_datum(const SswClock *c, const char *text)
 	return OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1);
 }
 
+/* Were there rows that may have to be left alone?  By the second clock, those that just failed too. */
+static bool
+minds_failures(SswWork *w)
+{
+	return ssw_failures_count(w->failures) > 0 ||
+		(w->pass->phase == SSW_PHASE_CLOCK_2 && ssw_failures_pending(w->failures) > 0);
+}
+
 /* Is the row a known failure that must be left alone now? */
 static bool
 is_excluded(SswWork *w, TupleTableSlot *slot)
@@ -111,7 +119,7 @@ is_excluded(SswWork *w, TupleTableSlot *slot)
 	bool		has_due = !slot->tts_isnull[SSW_C_DUE - 1];
 
 	if (slot->tts_isnull[SSW_C_KEY - 1] ||
-		!ssw_failures_excluded(w->failures, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+		!ssw_failures_excluded(w->failures, w->pass->leaf, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
 							   has_due ? DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]) : 0,
 							   has_due, GetCurrentTimestamp()))
 		return false;
@@ -143,7 +151,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	if (slot->tts_isnull[SSW_C_CTID - 1])
 		return true;
 	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
-	if (ssw_failures_count(r->w->failures) > 0 && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot))
+	if (minds_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot))
 		return true;
 	if (chunk->n == r->size)
 	{
@@ -245,7 +253,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 
 	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
 	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
-								  ssw_failures_count(w->failures) > 0, exact, is_fresh(w, c) && !c->by_due),
+								  minds_failures(w), exact, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);
 	if (!exact && r.rows == r.max_rows)
 	{
@@ -449,7 +457,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	if (is_fresh(w, c) && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
 		start_above_backlog(w);
 	if (!exact && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
-		!OidIsValid(p->on_expire) && !pass->skip_locked && ssw_failures_count(w->failures) == 0 &&
+		!OidIsValid(p->on_expire) && !pass->skip_locked && !minds_failures(w) &&
 		suits_ranges(w, chunk, c))
 	{
 		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER)

@@ -5,6 +5,9 @@
  * Runs in a worker.  Entries of sweeper.failed_row are loaded when the worker
  * joins a pass; new failures are collected in memory and written in a
  * transaction of their own, after it is known that not everything fails.
+ * A row is known by its key and the leaf that holds it: keys of an inherited
+ * table, and places, are not unique over leaves.
+ *
  * Shares nothing; a crash loses at most the failures of one pass, and the rows
  * are then tried again.
  */
@@ -26,6 +29,7 @@
 #include "identity.h"
 #include "key.h"
 #include "sql.h"
+#include "stmt.h"
 
 #define RETRY_BASE_US	(1 * USECS_PER_SEC)
 #define RETRY_MAX_US	(10 * USECS_PER_MINUTE)
@@ -35,6 +39,8 @@ typedef struct FailedEntry
 	uint32		hash;			/* of the key: the hash table's key */
 	struct FailedEntry *next;	/* others with that hash */
 	char	   *key;
+	char	   *partition;		/* as stored */
+	Oid			leaf;			/* that is it; invalid when it is gone */
 	TimestampTz due;
 	bool		has_due;
 	bool		quarantined;
@@ -53,6 +59,7 @@ typedef struct FailedSlot
 typedef struct NewFailure
 {
 	char	   *key;
+	char	   *partition;
 	TimestampTz due;
 	bool		has_due;
 	char		class[32];
@@ -120,15 +127,28 @@ ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us)
 }
 
 static FailedEntry *
-lookup(SswFailures *f, const char *key)
+lookup(SswFailures *f, Oid leaf, const char *key)
 {
 	uint32		hash = string_hash(key, strlen(key) + 1);
 	FailedSlot *s = hash_search(f->table, &hash, HASH_FIND, NULL);
 
 	for (FailedEntry *e = s ? s->first : NULL; e; e = e->next)
-		if (strcmp(e->key, key) == 0)
+		if (e->leaf == leaf && strcmp(e->key, key) == 0)
 			return e;
 	return NULL;
+}
+
+/* Add an entry, which lies in f->cxt, to the hash table. */
+static void
+enter(SswFailures *f, FailedEntry *e)
+{
+	FailedSlot *s;
+	bool		found;
+
+	e->hash = string_hash(e->key, strlen(e->key) + 1);
+	s = hash_search(f->table, &e->hash, HASH_ENTER, &found);
+	e->next = found ? s->first : NULL;
+	s->first = e;
 }
 
 static void
@@ -136,8 +156,6 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
 	FailedEntry *e = palloc0(sizeof(FailedEntry));
-	FailedSlot *s;
-	bool		found;
 	bool		isnull;
 	Datum		d;
 
@@ -149,10 +167,9 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 	e->attempts = DatumGetInt32(SPI_getbinval(tup, desc, 4, &isnull));
 	d = SPI_getbinval(tup, desc, 5, &isnull);
 	e->next_attempt = isnull ? 0 : DatumGetTimestampTz(d);
-	e->hash = string_hash(e->key, strlen(e->key) + 1);
-	s = hash_search(f->table, &e->hash, HASH_ENTER, &found);
-	e->next = found ? s->first : NULL;
-	s->first = e;
+	e->partition = SPI_getvalue(tup, desc, 6);
+	e->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, 7, &isnull));
+	enter(f, e);
 	f->count++;
 	MemoryContextSwitchTo(old);
 }
@@ -163,8 +180,8 @@ ssw_failures_load(const SswPolicy *p)
 {
 	SswFailures *f = palloc0(sizeof(SswFailures));
 	HASHCTL		ctl = {.keysize = sizeof(uint32),.entrysize = sizeof(FailedSlot)};
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(p->id);
+	Oid			types[] = {INT4OID, OIDOID};
+	Datum		values[] = {Int32GetDatum(p->id), ObjectIdGetDatum(p->relid)};
 	SswIdentity save;
 	uint64		n;
 
@@ -174,8 +191,9 @@ ssw_failures_load(const SswPolicy *p)
 	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts, next_attempt"
-					 " FROM sweeper.failed_row WHERE policy_id = $1", 1, &type, &value, NULL, false, 0);
+	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts, next_attempt, partition,"
+					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END"
+					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
 	ssw_sql_end();
@@ -194,24 +212,24 @@ ssw_failures_count(SswFailures *f)
  * lapsed: the row was changed since.
  */
 bool
-ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz due, bool has_due,
+ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
 					  TimestampTz now)
 {
-	FailedEntry *e = f->count > 0 ? lookup(f, ssw_key_shown(f->policy, key)) : NULL;
+	FailedEntry *e = hash_get_num_entries(f->table) > 0 ? lookup(f, leaf, ssw_key_shown(f->policy, key)) : NULL;
 
 	if (e == NULL)
 		return false;
 	if (e->has_due != has_due || (has_due && e->due != due))
 		return false;
-	if (!e->quarantined && e->next_attempt <= now)
+	if (!e->quarantined && !e->failed_again && e->next_attempt <= now)
 		return false;
 	e->left_alone = true;
 	return true;
 }
 
-/* Keys of the known failures, as stored: text[]. */
+/* Keys of a leaf's known failures, as stored: text[]. */
 Datum
-ssw_failures_keys(SswFailures *f)
+ssw_failures_keys(SswFailures *f, Oid leaf)
 {
 	ArrayBuildState *keys = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 	HASH_SEQ_STATUS seq;
@@ -220,7 +238,8 @@ ssw_failures_keys(SswFailures *f)
 	hash_seq_init(&seq, f->table);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
-			keys = accumArrayResult(keys, CStringGetTextDatum(e->key), false, TEXTOID, CurrentMemoryContext);
+			if (e->leaf == leaf)
+				keys = accumArrayResult(keys, CStringGetTextDatum(e->key), false, TEXTOID, CurrentMemoryContext);
 	return makeArrayResult(keys, CurrentMemoryContext);
 }
 
@@ -254,11 +273,12 @@ ssw_failure_text(const SswPolicy *p, const ErrorData *e)
 }
 
 /*
- * Remember a failure, to be written by ssw_failures_flush().  blocked_by is an
- * int4[] of pids, or 0.  True when the row was known to fail.
+ * Remember a failure, to be written by ssw_failures_flush(), and leave the row
+ * alone for the rest of the pass.  blocked_by is an int4[] of pids, or 0.  True
+ * when the row was known to fail.
  */
 bool
-ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
+ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
 				 const char *class, int sqlerrcode, const char *message, Datum blocked_by)
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
@@ -266,7 +286,8 @@ ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 	FailedEntry *e;
 
 	n->key = ssw_key_shown(f->policy, key);
-	e = lookup(f, n->key);
+	n->partition = leaf == f->policy->relid ? NULL : ssw_stmt_relation(leaf);
+	e = lookup(f, leaf, n->key);
 	n->due = due;
 	n->has_due = has_due;
 	strlcpy(n->class, class, sizeof(n->class));
@@ -275,11 +296,18 @@ ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
 	if (blocked_by != (Datum) 0)
 		n->blocked_by = PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
 	n->attempts = 1;
-	if (e && e->has_due == has_due && (!has_due || e->due == due))
+	if (e == NULL)
 	{
-		n->attempts = e->attempts + 1;
-		e->failed_again = true;
+		e = palloc0(sizeof(FailedEntry));
+		e->key = n->key;
+		e->leaf = leaf;
+		enter(f, e);
 	}
+	else if (e->has_due == has_due && (!has_due || e->due == due))
+		n->attempts = e->attempts + 1;
+	e->due = due;
+	e->has_due = has_due;
+	e->failed_again = true;
 	f->pending = lappend(f->pending, n);
 	MemoryContextSwitchTo(old);
 	return n->attempts > 1;
@@ -321,17 +349,18 @@ write_one(SswFailures *f, NewFailure *n)
 {
 	static const char *const sql =
 	"INSERT INTO sweeper.failed_row AS r (policy_id, policy, key, deadline, state, class,"
-	" attempts, sqlstate, message, blocked_by, next_attempt) VALUES ($1, $2, $3, $4, $5, $6,"
-	" $7, $8, $9, $10, $11) ON CONFLICT (policy_id, key) DO UPDATE SET deadline = excluded.deadline,"
+	" attempts, sqlstate, message, blocked_by, next_attempt, partition) VALUES ($1, $2, $3, $4, $5, $6,"
+	" $7, $8, $9, $10, $11, $12) ON CONFLICT (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')))"
+	" DO UPDATE SET deadline = excluded.deadline,"
 	" state = excluded.state, class = excluded.class, attempts = excluded.attempts,"
 	" sqlstate = excluded.sqlstate, message = excluded.message, blocked_by = excluded.blocked_by,"
 	" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT4OID,
-	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID};
+	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID, TEXTOID};
 	bool		final = n->attempts > f->policy->max_retries &&
 	strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0;
-	Datum		values[11];
-	char		nulls[12] = "           ";
+	Datum		values[12];
+	char		nulls[13] = "            ";
 
 	values[0] = Int32GetDatum(f->policy->id);
 	values[1] = CStringGetTextDatum(f->policy->name);
@@ -352,7 +381,9 @@ write_one(SswFailures *f, NewFailure *n)
 															f->policy->hard_limit_us : RETRY_BASE_US,
 															RETRY_MAX_US));
 	nulls[10] = final ? 'n' : ' ';
-	ssw_sql_exec(sql, 11, types, values, nulls, false, 0);
+	values[11] = n->partition ? CStringGetTextDatum(n->partition) : (Datum) 0;
+	nulls[11] = n->partition ? ' ' : 'n';
+	ssw_sql_exec(sql, 12, types, values, nulls, false, 0);
 }
 
 /* Remove entries whose row was handled, or is no longer dead. */
@@ -361,8 +392,8 @@ purge_entries(SswFailures *f)
 {
 	HASH_SEQ_STATUS seq;
 	FailedSlot *s;
-	Oid			types[] = {INT4OID, TEXTOID};
-	Datum		values[2];
+	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
+	Datum		values[3];
 
 	values[0] = Int32GetDatum(f->policy->id);
 	hash_seq_init(&seq, f->table);
@@ -372,8 +403,11 @@ purge_entries(SswFailures *f)
 			if (e->failed_again || e->left_alone)
 				continue;
 			values[1] = CStringGetTextDatum(e->key);
-			ssw_sql_exec("DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND key = $2",
-						 2, types, values, NULL, false, 0);
+			values[2] = e->partition ? CStringGetTextDatum(e->partition) : (Datum) 0;
+			ssw_sql_exec("DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND key = $2"
+						 " AND pg_catalog.hashtextextended(key, 0) = pg_catalog.hashtextextended($2, 0)"
+						 " AND partition IS NOT DISTINCT FROM $3",
+						 3, types, values, e->partition ? NULL : "  n", false, 0);
 		}
 }
 

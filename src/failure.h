@@ -24,11 +24,11 @@ extern int64 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us);
 
 extern SswFailures *ssw_failures_load(const SswPolicy *p);
 extern int	ssw_failures_count(SswFailures *f);
-extern Datum ssw_failures_keys(SswFailures *f);
-extern bool ssw_failures_excluded(SswFailures *f, const char *key, TimestampTz due,
+extern Datum ssw_failures_keys(SswFailures *f, Oid leaf);
+extern bool ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due,
 								  bool has_due, TimestampTz now);
 extern TimestampTz ssw_failures_next_attempt(SswFailures *f);
-extern bool ssw_failures_add(SswFailures *f, const char *key, TimestampTz due, bool has_due,
+extern bool ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
 							 const char *class, int sqlerrcode, const char *message,
 							 Datum blocked_by);
 extern int	ssw_failures_pending(SswFailures *f);

@@ -89,7 +89,7 @@ dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 	sql = psprintf("FROM ONLY %s AS t WHERE %s", ssw_stmt_relation(leaf), ssw_stmt_dead(w->policy, phase));
 	if (ssw_failures_count(w->failures) > 0)
 	{
-		x->values[6] = ssw_failures_keys(w->failures);
+		x->values[6] = ssw_failures_keys(w->failures, leaf);
 		x->nulls[6] = false;
 		sql = psprintf("%s AND (%s OPERATOR(pg_catalog.=) ANY ($7)) IS NOT TRUE", sql, ssw_key_shown_sql(w->policy));
 	}

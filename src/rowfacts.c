@@ -32,6 +32,7 @@
 #include "rowfacts.h"
 #include "shmem.h"
 #include "sql.h"
+#include "stmt.h"
 
 /* The statement that finds the row: $1 and $2 are the cutoff. */
 static char *
@@ -250,9 +251,9 @@ ssw_rowfacts_table_holders(const SswPolicy *p, SswRowFacts *r)
 void
 ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
 {
-	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID};
-	Datum		values[4];
-	char		nulls[5] = "    ";
+	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID};
+	Datum		values[5];
+	char		nulls[6] = "     ";
 	MemoryContext cxt = CurrentMemoryContext;
 	SswIdentity save;
 
@@ -263,12 +264,14 @@ ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
 		values[2 + i] = TimestampTzGetDatum(r->due[i]);
 		nulls[2 + i] = r->has_due[i] ? ' ' : 'n';
 	}
+	nulls[4] = r->leaf == p->relid ? 'n' : ' ';
+	values[4] = r->leaf == p->relid ? (Datum) 0 : CStringGetTextDatum(ssw_stmt_relation(r->leaf));
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	if (ssw_sql_exec("SELECT class, state = 'quarantined', attempts, next_attempt, message FROM sweeper.failed_row"
 					 " WHERE policy_id = $1 AND key IN ($2, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($2, 'UTF8')), 'hex'))"
-					 " AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4)",
-					 4, types, values, nulls, true, 1) > 0)
+					 " AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4) AND partition IS NOT DISTINCT FROM $5",
+					 5, types, values, nulls, true, 1) > 0)
 	{
 		bool		isnull;
 

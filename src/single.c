@@ -66,7 +66,7 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 			holders = ssw_holders_of_row(w->target.leaf,
 										 (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull)),
 										 CurrentMemoryContext);
-		known |= ssw_failures_add(w->failures, TextDatumGetCString(key),
+		known |= ssw_failures_add(w->failures, w->target.leaf, TextDatumGetCString(key),
 								  nodue ? 0 : DatumGetTimestampTz(due), !nodue,
 								  class, sqlerrcode, message, holders);
 	}
@@ -275,7 +275,7 @@ find_witnesses(SswWork *w, bool latest, ItemPointerData *tids)
 		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
 		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
 
-		if (nokey || !ssw_failures_excluded(w->failures, TextDatumGetCString(key),
+		if (nokey || !ssw_failures_excluded(w->failures, w->target.leaf, TextDatumGetCString(key),
 											nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp()))
 			tids[n++] = *tid;
 	}

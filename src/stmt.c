@@ -56,6 +56,16 @@ ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
 	return OidIsValid(p->is_alive) && (c ? !c->absolute : phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
 }
 
+/*
+ * The deadline that a failure is noted with: the same in every phase, or a row that
+ * is dead by two clocks would look changed to each.
+ */
+static char *
+first_due(const SswPolicy *p)
+{
+	return p->nclocks > 1 ? psprintf("LEAST(%s, %s)", p->clock[0].due, p->clock[1].due) : p->clock[0].due;
+}
+
 /* Boolean over t, $1 and $2: the row is to go in this phase. */
 char	   *
 ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
@@ -90,7 +100,7 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.ctid, %s, %s, %s FROM ONLY %s AS t WHERE %s",
 					 c ? c->sort : "NULL::pg_catalog.int4",
-					 c ? c->due : "NULL::pg_catalog.timestamptz",
+					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
 					 with_key ? p->key_text : "NULL::pg_catalog.text",
 					 ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
@@ -370,9 +380,7 @@ ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 char	   *
 ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
-	char	   *columns = psprintf("t.ctid, %s, %s", p->key_text,
-								   c ? c->due : "NULL::pg_catalog.timestamptz");
+	char	   *columns = psprintf("t.ctid, %s, %s", p->key_text, first_due(p));
 
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return locked_rows(p, leaf, phase, columns, rows);
@@ -403,7 +411,7 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 	else
 		from = psprintf("%s AS t", from);
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s WHERE %s%s LIMIT 100", p->key_text,
-					c ? c->due : "NULL::pg_catalog.timestamptz", from, ssw_stmt_dead(p, phase), order);
+					first_due(p), from, ssw_stmt_dead(p, phase), order);
 }
 
 /* Ask is_alive for the rows $3: identity and answer. */
