@@ -104,12 +104,12 @@ cursor_datum(const SswClock *c, const char *text)
 	return OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1);
 }
 
-/* Were there rows that may have to be left alone?  By the second clock, those that just failed too. */
+/* Were there rows that may have to be left alone?  With a second clock, those that just failed too. */
 static bool
 minds_failures(SswWork *w)
 {
 	return ssw_failures_count(w->failures) > 0 ||
-		(w->pass->phase == SSW_PHASE_CLOCK_2 && ssw_failures_pending(w->failures) > 0);
+		(w->policy->nclocks > 1 && ssw_failures_pending(w->failures) > 0);
 }
 
 /* Is the row a known failure that must be left alone now? */
