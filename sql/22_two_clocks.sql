@@ -34,3 +34,30 @@ SELECT sweeper.unregister('b');
 DROP TABLE b;
 DROP SEQUENCE tries;
 DROP FUNCTION refuse;
+-- beyond the greatest age no answer helps: nobody is asked, the row goes, and first
+CREATE TABLE o (id int PRIMARY KEY, seen timestamptz, created timestamptz);
+CREATE TABLE asked (key text);
+CREATE FUNCTION lives(key text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO asked VALUES (key); RETURN key <> '4'; END $$;
+INSERT INTO o VALUES (1, now(), now() - interval '3 days'), (2, now() - interval '1 h', now() - interval '3 days'), (3, now() - interval '1 h', now()),
+    (4, now() - interval '1 h', now()), (5, now(), now()), (6, NULL, now()), (7, NULL, now() - interval '3 days');
+SELECT FROM sweeper.register('o', last_seen => 'seen', ttl => '5 min', created => 'created', max_age => '1 day', on_null => 'expire', is_alive => 'lives(text)', check_every => '0', start => 'now');
+CALL sweeper.sweep('o') \gset
+SELECT key FROM asked ORDER BY key;
+SELECT id, seen > now() - interval '1 min' AS alive FROM o ORDER BY id;
+SELECT key, cleanup_type FROM sweeper.cleanup_event WHERE policy = 'o' ORDER BY key;
+SELECT expired, refreshed, failed FROM sweeper.pass WHERE policy = 'o';
+-- and the next look has nothing to do
+CALL sweeper.sweep('o');
+SELECT count(*) FROM asked;
+-- the fuse counts each of them once
+INSERT INTO o SELECT i, now() - interval '1 h', now() - interval '3 days' FROM generate_series(101, 140) AS i;
+SELECT sweeper.alter_policy('o', fuse_min => 41);
+CALL sweeper.sweep('o') \gset
+SELECT count(*) FROM o;
+INSERT INTO o SELECT i, now() - interval '1 h', now() - interval '3 days' FROM generate_series(101, 141) AS i;
+CALL sweeper.sweep('o') \gset
+SELECT detail FROM sweeper.problem WHERE policy = 'o';
+SELECT sweeper.unregister('o');
+DROP TABLE o, asked;
+DROP FUNCTION lives;

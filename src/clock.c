@@ -20,7 +20,6 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -262,12 +261,12 @@ from_instant(const TimeValue *v, const char *instant)
 	return pstrdup(instant);
 }
 
-/* The clock of a constant time to live, or of a deadline (ttl 0). */
+/* The clock of a constant time to live, or of a deadline (ttl 0), at the time of a parameter. */
 static void
-build_constant(SswClock *c, const TimeValue *v, int64 ttl_us)
+build_constant(SswClock *c, const TimeValue *v, int64 ttl_us, const char *now)
 {
-	char	   *cutoff = ttl_us == 0 ? "$1" :
-	psprintf("($1 OPERATOR(pg_catalog.-) %s)", interval_sql(ttl_us));
+	char	   *cutoff = ttl_us == 0 ? pstrdup(now) :
+	psprintf("(%s OPERATOR(pg_catalog.-) %s)", now, interval_sql(ttl_us));
 
 	c->sort = v->sql;
 	c->sort_type = v->type;
@@ -285,7 +284,7 @@ build_constant(SswClock *c, const TimeValue *v, int64 ttl_us)
 	 * that hour are read as its second turn: late, never early.
 	 */
 	if (v->type == DATEOID || (v->type == TIMESTAMPOID && !v->utc))
-		c->predicate = psprintf("%s AND %s" LE "$1", c->predicate, c->due);
+		c->predicate = psprintf("%s AND %s" LE "%s", c->predicate, c->due, now);
 }
 
 /* The row's own time to live. */
@@ -409,7 +408,7 @@ build_row_ttl(SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
 	char	   *bound = NULL;
 	char	   *sort = row_ttl_sort(v, &r, &type, &bound);
 
-	build_constant(c, v, 0);
+	build_constant(c, v, 0, "$1");
 	c->by_due = false;
 	c->row_ttl = row_ttl_interval(&r);
 	c->due = psprintf("(((%s AT TIME ZONE 'UTC')" PLUS "%s) AT TIME ZONE 'UTC')",
@@ -520,7 +519,7 @@ build(SswPolicy *p, Relation rel)
 
 	memset(p->clock, 0, sizeof(p->clock));
 	p->nclocks = 1;
-	p->index_sort = NULL;
+	p->index_sort = p->too_old = NULL;
 	if (p->filter)
 		p->filter = ssw_expr_text(rel, ssw_expr_parse_boolean(rel, "filter", p->filter), true);
 	v = activity ? resolve(rel, "last_seen", &p->last_seen, true) :
@@ -530,7 +529,7 @@ build(SswPolicy *p, Relation rel)
 	if (activity && p->ttl_column)
 		build_row_ttl(p, rel, c, &v);
 	else
-		build_constant(c, &v, activity ? p->ttl_us : 0);
+		build_constant(c, &v, activity ? p->ttl_us : 0, "$1");
 	c->activity = activity;
 	if (activity)
 		c->seen = to_instant(&v);
@@ -541,7 +540,9 @@ build(SswPolicy *p, Relation rel)
 		created.end_of_day = true;
 		interpret(p, rel, &created);
 		p->nclocks = 2;
-		build_constant(&c[1], &created, p->max_age_us);
+		build_constant(&c[1], &created, p->max_age_us, "$2");
+		p->too_old = c[1].predicate;
+		build_constant(&c[1], &created, p->max_age_us, "$1");
 		c[1].absolute = true;
 		c[1].seen = c->seen;
 	}
@@ -569,37 +570,4 @@ ssw_clock_build(SswPolicy *p, Relation rel)
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	build(p, rel);
 	ssw_identity_restore(&save);
-}
-
-static bool
-is_builtin_column(Relation rel, const char *name)
-{
-	AttrNumber	attnum = name ? ssw_expr_find_column(rel, name) : InvalidAttrNumber;
-
-	return name == NULL ||
-		(attnum != InvalidAttrNumber && TupleDescAttr(RelationGetDescr(rel), attnum - 1)->atttypid < FirstGenbkiObjectId);
-}
-
-/*
- * Is the policy all columns of built-in types?  Then its fragments can be built and
- * its deadlines read without any code of a user's.
- */
-bool
-ssw_clock_is_plain(const SswPolicy *p, Relation rel)
-{
-	return p->filter == NULL && p->on_null == SSW_NULL_IGNORE && p->ttl_column == NULL && p->group_by == NULL &&
-		is_builtin_column(rel, p->deadline) && is_builtin_column(rel, p->last_seen) &&
-		is_builtin_column(rel, p->created);
-}
-
-/* What can be said of the clocks without a look at expressions: grace needs no more. */
-void
-ssw_clock_outline(SswPolicy *p)
-{
-	memset(p->clock, 0, sizeof(p->clock));
-	p->nclocks = p->created ? 2 : 1;
-	p->clock[0].activity = p->last_seen != NULL;
-	p->clock[0].ttl_us = p->last_seen ? p->ttl_us : 0;
-	p->clock[0].row_ttl = p->last_seen ? p->ttl_column : NULL;
-	p->clock[1].absolute = true;
 }

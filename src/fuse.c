@@ -93,12 +93,17 @@ dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 		x->nulls[6] = false;
 		sql = psprintf("%s AND (%s OPERATOR(pg_catalog.=) ANY ($7)) IS NOT TRUE", sql, ssw_key_shown_sql(w->policy));
 	}
-	/* dead by two clocks, a row goes once */
+
+	/*
+	 * dead by two clocks, a row goes once; which are asked about is in their
+	 * predicate
+	 */
 	if (phase != SSW_PHASE_CLOCK_1 && w->policy->nclocks > 1)
 	{
 		int			other = c ? 0 : 1;
+		TimestampTz counted = OidIsValid(w->policy->is_alive) ? exempt : w->pass->clock_cutoff[other];
 
-		x->values[5] = TimestampTzGetDatum(w->pass->clock_cutoff[other]);
+		x->values[5] = TimestampTzGetDatum(counted == 0 ? DT_NOBEGIN : counted);
 		x->nulls[5] = false;
 		sql = psprintf("%s AND (%s " SSW_OP("<=") " $6) IS NOT TRUE", sql, w->policy->clock[other].due);
 	}

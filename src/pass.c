@@ -111,32 +111,55 @@ give_dispenser(SswPass *pass)
 	ConditionVariableBroadcast(&pass->collector_cv);
 }
 
+/*
+ * The phase after this one, the first after the last.  Rows beyond their greatest
+ * age go first where the others are asked about, lest these wade through them.
+ */
+static SswPhase
+phase_after(const SswPolicy *p, SswPhase phase)
+{
+	bool		swap = OidIsValid(p->is_alive) && p->nclocks > 1;
+
+	switch (phase)
+	{
+		case SSW_PHASE_CLOCK_1:
+			return swap ? SSW_PHASE_NULLS : SSW_PHASE_CLOCK_2;
+		case SSW_PHASE_CLOCK_2:
+			return swap ? SSW_PHASE_CLOCK_1 : SSW_PHASE_NULLS;
+		case SSW_PHASE_NULLS:
+			return SSW_PHASE_END;
+		default:
+			return swap ? SSW_PHASE_CLOCK_2 : SSW_PHASE_CLOCK_1;
+	}
+}
+
 /* Move the cursor to the next leaf, phase or segment; false at the end. */
 static bool
-advance(SswPass *pass, List *leaves)
+advance(SswWork *w, List *leaves)
 {
+	SswPass    *pass = w->pass;
 	ListCell   *lc;
 
 	pass->cursor_kind = SSW_CURSOR_NONE;
 	pass->ranged = 0;
 	pass->nblocks = 0;
-	if (OidIsValid(pass->leaf) && pass->phase + 1 < SSW_PHASE_END)
+	if (OidIsValid(pass->leaf) && phase_after(w->policy, pass->phase) != SSW_PHASE_END)
 	{
-		pass->phase++;
+		pass->phase = phase_after(w->policy, pass->phase);
 		return true;
 	}
 	foreach(lc, leaves)
 		if (lfirst_oid(lc) > pass->leaf)
 	{
 		pass->leaf = lfirst_oid(lc);
-		pass->phase = SSW_PHASE_CLOCK_1;
+		pass->phase = phase_after(w->policy, SSW_PHASE_END);
 		return true;
 	}
 	if (pass->backlog_before != 0 && !pass->backlog_segment)
 	{
 		pass->backlog_segment = true;
 		pass->leaf = InvalidOid;
-		return advance(pass, leaves);
+		return advance(w, leaves);
 	}
 	return false;
 }
@@ -242,7 +265,7 @@ collect(SswWork *w, SswChunk *chunk)
 		pass->fuse_open = true;
 	}
 	if (!OidIsValid(pass->leaf))
-		more = advance(pass, leaves);
+		more = advance(w, leaves);
 	while (more && chunk->n == 0)
 	{
 		int64		limit = chunk_limit(w);
@@ -266,7 +289,7 @@ collect(SswWork *w, SswChunk *chunk)
 			ssw_identity_restore(&save);
 		}
 		if (!rest)
-			more = advance(pass, leaves);
+			more = advance(w, leaves);
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		pass->more = rest;
 		pass->estimate += chunk->n;

@@ -124,6 +124,8 @@ typedef struct SswPolicy
 	/* filled by ssw_clock_build */
 	int			nclocks;
 	SswClock	clock[2];
+	char	   *too_old;		/* boolean over t and $2: dead by the absolute
+								 * clock; NULL without one */
 	char	   *row_grace;		/* set by ssw_grace_rows() */
 	char	   *index_sort;		/* what to index for rows with their own time
 								 * to live; NULL when there is no such
@@ -156,7 +158,9 @@ extern char *ssw_policy_hook_trouble(const SswPolicy *p);
  * field does not fit the relation.  The caller holds a lock on rel.
  */
 extern void ssw_clock_build(SswPolicy *p, Relation rel);
-extern bool ssw_clock_is_plain(const SswPolicy *p, Relation rel);
-extern void ssw_clock_outline(SswPolicy *p);
+
+/* plain.c: what the coordinator may know of the clocks */
+extern bool ssw_plain_columns(const SswPolicy *p, Relation rel);
+extern void ssw_plain_outline(SswPolicy *p);
 
 #endif							/* SSW_POLICY_H */

@@ -93,7 +93,7 @@ typedef struct SswProc
 	int64		rows;			/* acted on by this process; own writes only */
 } SswProc;
 
-/* What a pass does next; in this order for each leaf. */
+/* What a pass does next; for each leaf in the order of phase_after(). */
 typedef enum SswPhase
 {
 	SSW_PHASE_CLOCK_1,

@@ -66,7 +66,10 @@ first_due(const SswPolicy *p)
 	return p->nclocks > 1 ? psprintf("LEAST(%s, %s)", p->clock[0].due, p->clock[1].due) : p->clock[0].due;
 }
 
-/* Boolean over t, $1 and $2: the row is to go in this phase. */
+/*
+ * Boolean over t, $1 and $2: the row is to go in this phase.  Beyond the greatest
+ * age nobody is asked, because no answer helps: such rows are the second clock's.
+ */
 char	   *
 ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 {
@@ -78,6 +81,8 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 		appendStringInfoString(&buf, "true");
 	else
 		appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
+	if (p->too_old && ssw_stmt_asks(p, phase))
+		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", p->too_old);
 	if (c && !c->absolute && p->row_grace)
 		appendStringInfo(&buf, " AND %s", p->row_grace);
 	if (p->filter)

@@ -134,11 +134,11 @@ shape_brake(SswWatch *w)
 		int			level = begin_patience();
 		Relation	rel = table_open(w->policy->relid, AccessShareLock);
 
-		w->plain = ssw_clock_is_plain(w->policy, rel);
+		w->plain = ssw_plain_columns(w->policy, rel);
 		if (w->plain)
 			ssw_clock_build(w->policy, rel);
 		else
-			ssw_clock_outline(w->policy);
+			ssw_plain_outline(w->policy);
 		table_close(rel, NoLock);
 		AtEOXact_GUC(false, level);
 		ReleaseCurrentSubTransaction();

@@ -1,0 +1,47 @@
+/*
+ * plain.c
+ *		What is known of a policy's clocks without any code of a user's.
+ *
+ * Runs in the coordinator, in a transaction.  Shares nothing; a crash leaves
+ * nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "utils/rel.h"
+
+#include "expr.h"
+#include "policy.h"
+
+static bool
+is_builtin_column(Relation rel, const char *name)
+{
+	AttrNumber	attnum = name ? ssw_expr_find_column(rel, name) : InvalidAttrNumber;
+
+	return name == NULL ||
+		(attnum != InvalidAttrNumber && TupleDescAttr(RelationGetDescr(rel), attnum - 1)->atttypid < FirstGenbkiObjectId);
+}
+
+/*
+ * Is the policy all columns of built-in types?  Then its fragments can be built and
+ * its deadlines read without any code of a user's.
+ */
+bool
+ssw_plain_columns(const SswPolicy *p, Relation rel)
+{
+	return p->filter == NULL && p->on_null == SSW_NULL_IGNORE && p->ttl_column == NULL && p->group_by == NULL &&
+		is_builtin_column(rel, p->deadline) && is_builtin_column(rel, p->last_seen) &&
+		is_builtin_column(rel, p->created);
+}
+
+/* What can be said of the clocks without a look at expressions: grace needs no more. */
+void
+ssw_plain_outline(SswPolicy *p)
+{
+	memset(p->clock, 0, sizeof(p->clock));
+	p->nclocks = p->created ? 2 : 1;
+	p->clock[0].activity = p->last_seen != NULL;
+	p->clock[0].ttl_us = p->last_seen ? p->ttl_us : 0;
+	p->clock[0].row_ttl = p->last_seen ? p->ttl_column : NULL;
+	p->clock[1].absolute = true;
+}
