@@ -30,6 +30,14 @@ SELECT key, state, attempts FROM sweeper.failed_row WHERE policy = 'b' ORDER BY 
 UPDATE b SET created = created + interval '1 s' WHERE id = 1;
 CALL sweeper.sweep('b') \gset
 SELECT key, state, attempts FROM sweeper.failed_row WHERE policy = 'b' ORDER BY key;
+-- one without a time that is to expire as well
+UPDATE b SET seen = NULL;
+SELECT sweeper.alter_policy('b', on_null => 'expire');
+CALL sweeper.sweep('b') \gset
+SELECT setval('tries', 1, false);
+DELETE FROM sweeper.failed_row WHERE policy = 'b';
+CALL sweeper.sweep('b') \gset
+SELECT last_value AS tries FROM tries;
 SELECT sweeper.unregister('b');
 DROP TABLE b;
 DROP SEQUENCE tries;
