@@ -407,7 +407,9 @@ ssw_advice_preview(SswPolicy *p, Relation rel)
 	MemoryContext cxt = CurrentMemoryContext;
 	SswIdentity save;
 
+	/* keys and expressions as in a pass */
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_pin_text();
 	ssw_sql_begin();
 	advise_index(p, rel, v, cxt);
 	look_at_sample(p, rel, v, cxt);

@@ -23,12 +23,14 @@
 #include "parser/parse_relation.h"
 #include "parser/parser.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 #include "utils/varlena.h"
 
 #include "compat.h"
 #include "expr.h"
+#include "identity.h"
 
 /* Names farther apart than this are not suggested. */
 #define MAX_DISTANCE	3
@@ -296,32 +298,59 @@ transform(Relation rel, const char *field, const char *text, bool boolean)
 }
 
 /*
- * Parse an expression over a row of rel, known as t.  What needs other rows or
- * tables goes into a function, which runs with the rights of the owner.
+ * Parse an expression over a row of rel, known as t, its constants as in this
+ * session.  What needs other rows or tables goes into a function, which runs with
+ * the rights of the owner.
  */
+Node	   *
+ssw_expr_parse_here(Relation rel, const char *field, const char *text, bool boolean)
+{
+	return transform(rel, field, text, boolean);
+}
+
+static Node *
+parse_pinned(Relation rel, const char *field, const char *text, bool boolean)
+{
+	int			level = NewGUCNestLevel();
+	Node	   *node;
+
+	ssw_identity_pin_text();
+	node = transform(rel, field, text, boolean);
+	AtEOXact_GUC(true, level);
+	return node;
+}
+
+/* The same, constants as a pass reads them. */
 Node	   *
 ssw_expr_parse(Relation rel, const char *field, const char *text)
 {
-	return transform(rel, field, text, false);
+	return parse_pinned(rel, field, text, false);
 }
 
 /* The same, for a condition. */
 Node	   *
 ssw_expr_parse_boolean(Relation rel, const char *field, const char *text)
 {
-	return transform(rel, field, text, true);
+	return parse_pinned(rel, field, text, true);
 }
 
 /*
  * SQL for a parsed expression, names qualified as the present search_path
- * needs; prefix for "t.column", else for a CREATE INDEX statement.
+ * needs, constants as a pass reads them; prefix for "t.column", else for a CREATE
+ * INDEX statement.
  */
 char	   *
 ssw_expr_text(Relation rel, Node *node, bool prefix)
 {
 	List	   *context = deparse_context_for("t", RelationGetRelid(rel));
+	int			level = NewGUCNestLevel();
+	char	   *text;
 
-	return deparse_expression(node, context, prefix, false);
+	ssw_identity_pin_text();
+	text = deparse_expression(node, context, prefix, false);
+
+	AtEOXact_GUC(true, level);
+	return text;
 }
 
 /* As the planner would see it, to compare with index expressions. */

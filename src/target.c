@@ -33,6 +33,7 @@
 #include "sql.h"
 #include "stmt.h"
 #include "target.h"
+#include "zone.h"
 
 static const char *
 kind_name(char relkind)
@@ -320,6 +321,8 @@ ssw_target_check(SswPolicy *p, Relation rel)
 	check_key(p, rel);
 	if (p->set_clause)
 		check_set_clause(p, rel);
+	ssw_zone_check(p, rel);
 	ssw_clock_build(p, rel);
 	check_statements(p, rel);
+	ssw_zone_check_rows(p, rel);
 }

@@ -1,0 +1,179 @@
+/*
+ * zone.c
+ *		Does an expression of a policy mean something else in another session?
+ *
+ * Runs in the backend that registers or alters a policy.  A pass evaluates
+ * expressions in UTC and with ISO dates; where that is not what the application
+ * does, living rows would die.  What depends on the time zone is refused: by what it
+ * is made of, by its constants, and by what becomes of some rows in two zones.
+ * Expressions are evaluated as the relation's owner.  Shares and changes nothing; a
+ * crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "access/transam.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/primnodes.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+
+#include "advice.h"
+#include "args.h"
+#include "expr.h"
+#include "identity.h"
+#include "sql.h"
+#include "stmt.h"
+#include "zone.h"
+
+/* Rows that are looked at in two zones. */
+#define ROWS		100
+
+/* Zones in which every local time means another instant than in UTC. */
+#define EAST		"<+14>-14"
+#define WEST		"<-12>+12"
+
+static bool
+is_local(Oid type)
+{
+	return type == TIMESTAMPOID || type == DATEOID || type == TIMEOID || type == TIMETZOID;
+}
+
+/* Does a function of the server turn instants into local times, or back, or compare them? */
+static bool
+mixes(Oid func, void *context)
+{
+	Oid		   *args;
+	int			n;
+	Oid			result;
+	bool		instant,
+				local;
+
+	if (func >= FirstGenbkiObjectId || func_volatile(func) != PROVOLATILE_STABLE)
+		return false;
+	if (func == F_DATE_TRUNC_TEXT_TIMESTAMPTZ || func == F_TO_CHAR_TIMESTAMPTZ_TEXT || func == F_TO_TIMESTAMP_TEXT_TEXT)
+		return true;
+	result = get_func_signature(func, &args, &n);
+	instant = result == TIMESTAMPTZOID;
+	local = is_local(result);
+	for (int i = 0; i < n; i++)
+	{
+		instant |= args[i] == TIMESTAMPTZOID;
+		local |= is_local(args[i]);
+	}
+	return instant && local;
+}
+
+static bool
+depends(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SQLValueFunction) && is_local(((SQLValueFunction *) node)->type))
+		return true;
+	return check_functions_in_node(node, mixes, context) || expression_tree_walker(node, depends, context);
+}
+
+static void
+refuse(const char *field, const char *text, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s depends on the time zone of the session", field),
+			 errdetail("%s %s", text, detail),
+			 errhint("Say which zone is meant: name a column of local times alone, with timezone => '...'; or give constants an offset, and convert with AT TIME ZONE.")));
+}
+
+/* An expression as the caller gave it. */
+static void
+check_text(const SswPolicy *p, Relation rel, const char *field, const char *text)
+{
+	SswIdentity save;
+	bool		boolean = strcmp(field, "filter") == 0;
+	Node	   *theirs;
+	Node	   *ours;
+
+	if (text == NULL || ssw_expr_find_column(rel, text) != InvalidAttrNumber)
+		return;
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	theirs = ssw_expr_parse_here(rel, field, text, boolean);
+	ours = boolean ? ssw_expr_parse_boolean(rel, field, text) : ssw_expr_parse(rel, field, text);
+	ssw_identity_restore(&save);
+	if (depends(ours, NULL))
+		refuse(field, text, "turns local times into instants, or the reverse, by the zone of whoever evaluates it: in a pass, UTC.");
+	if (!equal(theirs, ours))
+		refuse(field, text, "has a constant that a pass, in UTC and with ISO dates, reads otherwise than this session.");
+}
+
+/* Check what is given of the expressions that decide about a row. */
+void
+ssw_zone_check(const SswPolicy *p, Relation rel)
+{
+	if (p->args->given[SSW_ARG_DEADLINE])
+		check_text(p, rel, "deadline", p->deadline);
+	if (p->args->given[SSW_ARG_LAST_SEEN])
+		check_text(p, rel, "last_seen", p->last_seen);
+	if (p->args->given[SSW_ARG_FILTER])
+		check_text(p, rel, "filter", p->filter);
+}
+
+/* What some rows come to in a zone, as text. */
+static char *
+outcome(const char *sql, const char *zone, MemoryContext cxt)
+{
+	int			level = NewGUCNestLevel();
+	char	   *result;
+
+	(void) set_config_option("TimeZone", zone, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	ssw_sql_exec(sql, 0, NULL, NULL, NULL, true, 1);
+	result = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	result = MemoryContextStrdup(cxt, result ? result : "");
+	AtEOXact_GUC(true, level);
+	return result;
+}
+
+static void
+check_rows(const SswPolicy *p, Relation rel, const char *field, const char *text, const char *value)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	bool		sampled;
+	char	   *sql;
+	char	   *utc;
+	bool		differ;
+
+	if (text == NULL || ssw_expr_find_column(rel, text) != InvalidAttrNumber)
+		return;
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_pin_text();
+	if (ssw_expr_immutable(ssw_expr_parse(rel, field, text)))
+	{
+		ssw_identity_restore(&save);
+		return;
+	}
+	ssw_sql_begin();
+	sql = psprintf("SELECT pg_catalog.string_agg(v::pg_catalog.text, ' ') FROM (SELECT %s AS v FROM %s LIMIT %d) AS x",
+				   value, ssw_advice_source(rel, ROWS, &sampled), ROWS);
+	utc = outcome(sql, "UTC", cxt);
+	differ = strcmp(utc, outcome(sql, EAST, cxt)) != 0 || strcmp(utc, outcome(sql, WEST, cxt)) != 0;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (differ)
+		refuse(field, text, "comes to something else in UTC, where a pass evaluates it, than in another zone.");
+}
+
+/* Check built expressions by rows: text that is read as a time may have a zone, or none. */
+void
+ssw_zone_check_rows(const SswPolicy *p, Relation rel)
+{
+	char	   *due = psprintf("EXTRACT(epoch FROM %s)", p->clock[0].due);
+
+	if (p->args->given[SSW_ARG_DEADLINE])
+		check_rows(p, rel, "deadline", p->deadline, due);
+	if (p->args->given[SSW_ARG_LAST_SEEN])
+		check_rows(p, rel, "last_seen", p->last_seen, due);
+	if (p->args->given[SSW_ARG_FILTER])
+		check_rows(p, rel, "filter", p->filter, psprintf("(%s)", p->filter));
+}
