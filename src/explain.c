@@ -542,7 +542,7 @@ put_leaf(Output *out, Oid leaf)
 {
 	const SswPolicy *p = out->policy;
 
-	if (get_rel_relkind(leaf) != RELKIND_RELATION)
+	if (get_rel_relkind(leaf) != RELKIND_RELATION || get_rel_persistence(leaf) == RELPERSISTENCE_TEMP)
 		return;
 	if (ssw_relation_owner(leaf) != p->owner)
 	{

@@ -154,7 +154,7 @@ find_local(Relation rel, const char *sort_sql, const char *filter)
 static bool
 holds_rows(Oid relid)
 {
-	return get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE;
+	return get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE && get_rel_persistence(relid) != RELPERSISTENCE_TEMP;
 }
 
 /*

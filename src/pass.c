@@ -50,7 +50,8 @@
 
 /*
  * The relation's leaves (itself, when it is no partitioned table), by oid.  One
- * that somebody else owns is left alone; view problem tells of it.
+ * that somebody else owns is left alone; view problem tells of it.  A temporary
+ * child is its session's alone: nobody else can read it.
  */
 List	   *
 ssw_pass_leaves(const SswPolicy *p)
@@ -67,6 +68,7 @@ ssw_pass_leaves(const SswPolicy *p)
 	all = find_all_inheritors(p->relid, AccessShareLock, NULL);
 	foreach(lc, all)
 		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION &&
+			get_rel_persistence(lfirst_oid(lc)) != RELPERSISTENCE_TEMP &&
 			(lfirst_oid(lc) == p->relid || ssw_relation_owner(lfirst_oid(lc)) == p->owner))
 		leaves = lappend_oid(leaves, lfirst_oid(lc));
 	list_sort(leaves, list_oid_cmp);

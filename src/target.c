@@ -132,7 +132,7 @@ check_rules(const SswPolicy *p, Relation rel)
 	}
 }
 
-/* Every leaf must be a table of the same owner, without such rules, that can be changed. */
+/* Every leaf that is swept must be a table of the same owner, without such rules, that can be changed. */
 static void
 check_leaves(const SswPolicy *p, Relation rel)
 {
@@ -143,13 +143,16 @@ check_leaves(const SswPolicy *p, Relation rel)
 	{
 		Relation	leaf = table_open(lfirst_oid(lc), NoLock);
 
-		if (leaf->rd_rel->relkind == RELKIND_FOREIGN_TABLE ||
-			leaf->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		if (leaf->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		{
+			table_close(leaf, NoLock);	/* its session's alone */
+			continue;
+		}
+		if (leaf->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 			ereport(ERROR,
 					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" is a %s table",
-							RelationGetRelationName(rel), RelationGetRelationName(leaf),
-							leaf->rd_rel->relkind == RELKIND_FOREIGN_TABLE ? "foreign" : "temporary"),
+					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" is a foreign table",
+							RelationGetRelationName(rel), RelationGetRelationName(leaf)),
 					 errhint("Register the other partitions or children by themselves.")));
 		check_rules(p, leaf);
 		/* a published table needs a replica identity for this */
