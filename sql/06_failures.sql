@@ -186,3 +186,19 @@ SELECT sweeper.unregister('twice');
 DROP TABLE twice;
 DROP SEQUENCE tries;
 DROP FUNCTION refuse;
+-- an entry goes with its row, also where several workers ask
+CREATE TABLE m (id int PRIMARY KEY, seen timestamptz);
+CREATE FUNCTION knows(key text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM pg_sleep(0.005); IF key IN ('1', '2') THEN RAISE EXCEPTION 'cannot tell'; END IF; RETURN false; END $$;
+INSERT INTO m SELECT i, now() - interval '1 h' FROM generate_series(1, 200) AS i;
+SELECT FROM sweeper.register('m', last_seen => 'seen', ttl => '5 min', is_alive => 'knows(text)', max_workers => 4, max_retries => 0, check_every => '0', start => 'now', fuse_fraction => 1);
+CALL sweeper.sweep('m', pass => NULL) \gset
+SELECT key, state FROM sweeper.failed_row WHERE policy = 'm' ORDER BY key;
+DELETE FROM m WHERE id = 1;
+INSERT INTO m SELECT i, now() - interval '1 h' FROM generate_series(1001, 1200) AS i;
+CALL sweeper.sweep('m', pass => NULL) \gset
+SELECT max(workers) > 1 AS several FROM sweeper.pass WHERE policy = 'm';
+SELECT key, state FROM sweeper.failed_row WHERE policy = 'm' ORDER BY key;
+SELECT sweeper.unregister('m');
+DROP TABLE m;
+DROP FUNCTION knows;

@@ -28,6 +28,7 @@
 #include "failure.h"
 #include "identity.h"
 #include "key.h"
+#include "shmem.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -386,9 +387,33 @@ write_one(SswFailures *f, NewFailure *n)
 	ssw_sql_exec(sql, 12, types, values, nulls, false, 0);
 }
 
-/* Remove entries whose row was handled, or is no longer dead. */
+/* The bit of an entry; another one in each pass, so that none is hidden for ever by others. */
+static int
+met_bit(const FailedEntry *e, uint64 salt)
+{
+	return hash_combine64(hash_combine64(salt, e->hash), e->leaf) % (SSW_MET_WORDS * 64);
+}
+
+/* Set the bits of the failed rows that this worker met. */
+void
+ssw_failures_met(SswFailures *f, uint64 salt, uint64 *bits)
+{
+	HASH_SEQ_STATUS seq;
+	FailedSlot *s;
+
+	hash_seq_init(&seq, f->table);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		for (FailedEntry *e = s->first; e; e = e->next)
+			if (e->failed_again || e->left_alone)
+				bits[met_bit(e, salt) / 64] |= UINT64CONST(1) << (met_bit(e, salt) % 64);
+}
+
+/*
+ * Remove entries whose row was handled, or is no longer dead: no worker met it, as
+ * far as bits say, when there were others.
+ */
 static void
-purge_entries(SswFailures *f)
+purge_entries(SswFailures *f, uint64 salt, const uint64 *bits)
 {
 	HASH_SEQ_STATUS seq;
 	FailedSlot *s;
@@ -400,7 +425,8 @@ purge_entries(SswFailures *f)
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
 		{
-			if (e->failed_again || e->left_alone)
+			if (e->failed_again || e->left_alone ||
+				(bits && bits[met_bit(e, salt) / 64] & (UINT64CONST(1) << (met_bit(e, salt) % 64))))
 				continue;
 			values[1] = CStringGetTextDatum(e->key);
 			values[2] = e->partition ? CStringGetTextDatum(e->partition) : (Datum) 0;
@@ -413,10 +439,11 @@ purge_entries(SswFailures *f)
 
 /*
  * Write the pending failures, in the caller's transaction.  With purge, the
- * pass has seen every dead row, and entries that no longer apply are removed.
+ * pass has seen every dead row, and entries that no longer apply are removed; bits
+ * are of what other workers met, or null.
  */
 void
-ssw_failures_flush(SswFailures *f, bool purge)
+ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
 {
 	SswIdentity save;
 	ListCell   *lc;
@@ -427,7 +454,7 @@ ssw_failures_flush(SswFailures *f, bool purge)
 		write_one(f, lfirst(lc));
 	f->pending = NIL;
 	if (purge)
-		purge_entries(f);
+		purge_entries(f, salt, bits);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 }

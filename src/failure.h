@@ -34,6 +34,7 @@ extern bool ssw_failures_add(SswFailures *f, Oid leaf, const char *key, Timestam
 extern int	ssw_failures_pending(SswFailures *f);
 extern int	ssw_failures_same_code(SswFailures *f);
 extern void ssw_failures_discard(SswFailures *f);
-extern void ssw_failures_flush(SswFailures *f, bool purge);
+extern void ssw_failures_met(SswFailures *f, uint64 salt, uint64 *bits);
+extern void ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits);
 
 #endif							/* SSW_FAILURE_H */

@@ -474,12 +474,20 @@ static void
 finish(SswWork *w)
 {
 	bool		purge;
+	bool		alone;
+	uint64		met[SSW_MET_WORDS] = {0};
 	TimestampTz next;
 
 	blame_policy(w);
+	ssw_failures_met(w->failures, w->pass->started_at, met);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	purge = w->pass->end == SSW_END_DONE && w->pass->max_workers_seen == 1 &&
+	/* the last to leave knows what all have met */
+	w->pass->judging--;
+	purge = w->pass->end == SSW_END_DONE && w->pass->judging == 0 &&
 		w->pass->unfinished == 0 && ssw_failures_count(w->failures) > 0;
+	alone = w->pass->max_workers_seen == 1;
+	for (int i = 0; i < SSW_MET_WORDS; i++)
+		met[i] = w->pass->met[i] |= met[i];
 	w->pass->excluded += ssw_failures_pending(w->failures);
 	LWLockRelease(SswShared->lock);
 	next = ssw_failures_next_attempt(w->failures);
@@ -488,7 +496,7 @@ finish(SswWork *w)
 		ssw_sql_start_transaction();
 		/* who changes the policy now decides about its failed rows too */
 		if (ssw_lock_policy_batch_conditional(w->policy->id))
-			ssw_failures_flush(w->failures, purge);
+			ssw_failures_flush(w->failures, purge, w->pass->started_at, alone ? NULL : met);
 		ssw_sql_commit();
 	}
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -556,6 +564,9 @@ ssw_pass_work(SswPass *pass)
 	w->batch_cxt = AllocSetContextCreate(cxt, "batch", BATCH_KEEP, ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
 	PG_TRY();
 	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		pass->judging++;
+		LWLockRelease(SswShared->lock);
 		if (prepare(w, cxt))
 		{
 			ssw_single_recall(w, cxt);

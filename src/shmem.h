@@ -23,6 +23,7 @@
 #define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */
 #define SSW_CURSOR_LEN		256
 #define SSW_MESSAGE_LEN		512
+#define SSW_MET_WORDS		64	/* bits for failed rows that a pass met */
 #define SSW_LAG_BUCKETS		10
 #define SSW_DURATION_BUCKETS 9
 
@@ -172,6 +173,9 @@ typedef struct SswPass
 	int			excluded;		/* dead rows left alone: known failures */
 	int			unfinished;		/* chunks that were handed out and not handled
 								 * to the end */
+	int			judging;		/* workers that may still meet failed rows */
+	uint64		met[SSW_MET_WORDS]; /* bits of the failed rows that those who
+									 * have left met */
 
 	/* rows for is_alive, pulled one by one */
 	int			nchecks;

@@ -452,7 +452,7 @@ ssw_single_recall(SswWork *w, MemoryContext cxt)
 	for (int i = 0; i < n; i++)
 		record_lost(w, &rows[i]);
 	if (ssw_failures_pending(w->failures) > 0 && ssw_lock_policy_batch_conditional(w->policy->id))
-		ssw_failures_flush(w->failures, false);
+		ssw_failures_flush(w->failures, false, 0, NULL);
 	if (n > 0)
 		w->failures = ssw_failures_load(w->policy);
 	w->singly = w->singly || deadly_row(w);
