@@ -113,3 +113,25 @@ SELECT count(*) FROM f WHERE id = 2450;
 SELECT sweeper.unregister('f');
 DROP TABLE f;
 DROP FUNCTION stay;
+-- what a change of the policy makes dead counts: a typing error ends nobody
+CREATE TABLE al (id int PRIMARY KEY, seen timestamptz);
+INSERT INTO al SELECT i, now() - interval '1 h' FROM generate_series(1, 500) AS i;
+INSERT INTO al SELECT i, now() - interval '9 h' FROM generate_series(501, 600) AS i;
+SELECT dead_estimate FROM sweeper.register('al', last_seen => 'seen', ttl => '8 h', check_every => '0');
+CALL sweeper.sweep('al') \gset
+SELECT count(*) FROM al;
+SELECT sweeper.alter_policy('al', ttl => '8 s');
+CALL sweeper.sweep('al') \gset
+SELECT count(*) FROM al;
+SELECT sweeper.alter_policy('al', ttl => '8 h');
+SELECT sweeper.resume('al');
+CALL sweeper.sweep('al') \gset
+SELECT count(*) FROM al;
+-- confirmed, it goes
+SELECT sweeper.alter_policy('al', ttl => '8 s');
+CALL sweeper.sweep('al') \gset
+SELECT sweeper.resume('al');
+CALL sweeper.sweep('al') \gset
+SELECT count(*) FROM al;
+SELECT sweeper.unregister('al');
+DROP TABLE al;

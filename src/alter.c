@@ -134,9 +134,15 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 		ssw_store_add(&q, "failing_since", TIMESTAMPTZOID, (Datum) 0, true, "");
 		ssw_store_add(&q, "retry_at", TIMESTAMPTZOID, (Datum) 0, true, "");
 	}
+
+	/*
+	 * what dies of this change counts for the fuse: no registration and no
+	 * resume() meant it
+	 */
 	if (v)
 	{
-		ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0, "");
+		if (p->fuse_until == 0)
+			ssw_store_add(&q, "fuse_at", TIMESTAMPTZOID, (Datum) 0, true, "");
 		ssw_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");
 	}
 	if (held)
@@ -204,6 +210,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	p->args = a;
 	p->id = old->id;
 	p->name = old->name;
+	p->fuse_until = old->fuse_until;
 	if (more)
 	{
 		(void) ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
