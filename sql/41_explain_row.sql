@@ -180,3 +180,18 @@ SELECT sweeper.revoke_access('regress_explain_owner'), sweeper.revoke_access('re
 DROP ROLE regress_explain_owner, regress_explain_monitor, regress_explain_nobody;
 DROP TABLE s, a, "P q", nokey, two;
 DROP FUNCTION refuse, cannot_tell;
+-- another spelling of a key is the same key: for retry_row, too
+CREATE TABLE spelled (id numeric PRIMARY KEY, d timestamptz);
+INSERT INTO spelled SELECT i + 0.50, now() - interval '1 h' FROM generate_series(1, 5) AS i;
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF OLD.id = 1.5 THEN RAISE EXCEPTION 'not this one'; END IF; RETURN OLD; END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON spelled FOR EACH ROW EXECUTE FUNCTION refuse();
+SELECT FROM sweeper.register('spelled', deadline => 'd', check_every => '0', start => 'now', max_retries => 0);
+CALL sweeper.sweep('spelled') \gset
+SELECT key, verdict, attempts, last_error, hint FROM unnest('{1.50,1.5,001.5}'::text[]) AS key, sweeper.explain_row('spelled', key);
+SELECT sweeper.retry_row('spelled', '1.5');
+SELECT key, state FROM sweeper.failed_row WHERE policy = 'spelled';
+SELECT sweeper.retry_row('spelled', '2.5');
+SELECT sweeper.retry_row('spelled', 'none');
+SELECT sweeper.unregister('spelled');
+DROP TABLE spelled;
+DROP FUNCTION refuse;

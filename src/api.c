@@ -34,6 +34,7 @@
 #include "identity.h"
 #include "lock.h"
 #include "rights.h"
+#include "rowfacts.h"
 #include "shmem.h"
 #include "sql.h"
 
@@ -294,20 +295,41 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Have the failed rows with that key, plain or hashed, tried again; were there any? */
+static bool
+retry(const SswPolicy *p, const char *key)
+{
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(key);
+
+	return change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
+				  " WHERE policy_id = $1 AND $2 IS NOT NULL AND"
+				  " key IN ($3, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($3, 'UTF8')), 'hex'))", 1, &type, &value, " ") > 0;
+}
+
+/* The key as it stands in the row, if there is one that can be read. */
+static char *
+key_on_record(SswPolicy *p, char *key)
+{
+	SswRowFacts r = {0};
+
+	if (ssw_policy_unusable(p))
+		return key;
+	ssw_rowfacts_find(p, key, &r);
+	return r.key;
+}
+
 /* retry_row(policy, key): try a failed row again at the next look. */
 Datum
 ssw_retry_row(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
-	Oid			type = TEXTOID;
-	Datum		key;
+	char	   *key;
 
 	ssw_args_not_null(fcinfo, 1, "key");
-	key = PG_GETARG_DATUM(1);
+	key = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	ssw_lock_policy_exclusive(p->id);
-	if (change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
-			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND"
-			   " key IN ($3, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($3, 'UTF8')), 'hex'))", 1, &type, &key, " ") == 0)
+	if (!retry(p, key) && !retry(p, key_on_record(p, key)))
 		ereport(ERROR,
 				(errcode(ERRCODE_NO_DATA_FOUND),
 				 errmsg("policy \"%s\" has no failed row with that key", p->name),

@@ -45,8 +45,8 @@ row_statement(const SswPolicy *p)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.tableoid, t.ctid, %s, %s, %s, ",
 					 c->due, p->nclocks > 1 ? p->clock[1].due : nothing, c->seen ? c->seen : nothing);
-	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE FROM %s AS t WHERE ",
-					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true",
+	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE, %s FROM %s AS t WHERE ",
+					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true", p->key_text,
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(p->relid)),
 												get_rel_name(p->relid)));
 	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 3));
@@ -124,6 +124,12 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 			r->has_seen = get_time(5, &r->seen);
 			r->in_grace = DatumGetBool(SPI_getbinval(tup, desc, 6, &isnull));
 			r->excluded = DatumGetBool(SPI_getbinval(tup, desc, 7, &isnull));
+
+			/*
+			 * equal values can have other texts: the row's own is what is on
+			 * record
+			 */
+			r->key = get_string(8, cxt);
 			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt);
 			r->locked = r->holders != (Datum) 0;
 		}
