@@ -10,6 +10,8 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_explain_sweep';
 CREATE FUNCTION sweeper._database(OUT database oid, OUT state text, OUT closed int, OUT coordinator_pid int,
     OUT workers_wanted int, OUT next_due timestamptz, OUT problem text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_database';
+CREATE FUNCTION sweeper._mend(policy_id int) RETURNS text
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_mend_policy';
 
 COMMENT ON FUNCTION sweeper.explain_row IS
 'Says why a row of a policy is, or is not, gone. key is as text; of a composite key, as a row: (a,b). verdict is one of alive, due, in grace, held by fuse, held, paused, locked, check unknown, quarantined, excluded by filter, no deadline, in retention, expired, not found; reason says more, hint is a statement to paste. found is null when the row could not be read; state is the policy''s; attempts to last_error are of the row''s failures, blocked_by the pids that hold it (0: a prepared transaction), ended_at and cleanup_type of its event. Reads one row as the table''s owner, changes and locks nothing. Errors: 42704 no such policy, 42501 not its owner and without level monitor, 22004 null.';
@@ -17,6 +19,8 @@ COMMENT ON FUNCTION sweeper.explain_sweep IS
 'The statements of a pass over the policy and their plans, for at most eight leaves; runs none of them. Parameters: $1 cutoff, $2 start of service, $3 rows (find: $3 and $4 cursor, $5 limit). Errors: 42704 no such policy, 42501 not its owner and without level monitor, 55000 the relation is gone or changed its owner.';
 COMMENT ON FUNCTION sweeper._database IS
 'Databases that the launcher knows, from shared memory: has it the extension, its coordinator, when that is next due, why it idles.';
+COMMENT ON FUNCTION sweeper._mend IS
+'A statement after which a policy fits its table and functions again; null when it does already, or the caller may not see it.';
 
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,
@@ -33,7 +37,8 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
-            WHEN b.state IN ('paused', 'held', 'fuse', 'failing', 'broken') THEN
+            WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
+            WHEN b.state IN ('paused', 'fuse') THEN
                  CASE WHEN b.gone THEN format('SELECT sweeper.unregister(%L);', b.policy)
                       ELSE format('SELECT sweeper.resume(%L);', b.policy) END
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
@@ -155,14 +160,13 @@ SELECT 'critical', p.policy, 'fuse', p.fuse_at, p.fuse_detail, format('SELECT sw
 FROM sweeper.policy AS p WHERE p.fuse_until > now()
 UNION ALL
 SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
-       p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error), format('SELECT sweeper.resume(%L);', p.policy)
+       p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
+       coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
 SELECT 'critical', p.policy, s.state, NULL, s.reason,
        CASE WHEN s.state = 'read-only' THEN 'ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf();'
-            WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) THEN format('SELECT sweeper.unregister(%L);', p.policy)
-            WHEN s.reason LIKE 'column %, which an expression %' THEN format('SELECT sweeper.alter_policy(%L, filter => %L);', p.policy, p.filter)
-            ELSE format('SELECT sweeper.resume(%L);', p.policy) END
+            ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
   AND s.reason NOT LIKE 'retention is 0%'

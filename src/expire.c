@@ -34,6 +34,7 @@
 #include "identity.h"
 #include "key.h"
 #include "lock.h"
+#include "mend.h"
 #include "rights.h"
 #include "sql.h"
 #include "stmt.h"
@@ -215,6 +216,7 @@ lock_policy(FunctionCallInfo fcinfo)
 	text	   *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
 	SswPolicy  *p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);
 	char	   *trouble;
+	char	   *step;
 
 	PreventCommandIfReadOnly("sweeper.expire()");
 	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)
@@ -226,12 +228,13 @@ lock_policy(FunctionCallInfo fcinfo)
 	ssw_lock_policy_batch(p->id);
 	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
 	trouble = ssw_policy_unusable(p);
+	step = trouble ? ssw_mend(p) : NULL;
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot expire rows of policy \"%s\": %s", p->name, trouble),
-				 errhint(p->renamed ? "When it is right: SELECT sweeper.alter_policy(%s, ...);" :
-						 "When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+				 errhint("When that is right: %s", step ? step :
+						 psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name)))));
 	trouble = ssw_policy_hook_trouble(p);
 	if (trouble)
 		ereport(ERROR,

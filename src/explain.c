@@ -36,6 +36,7 @@
 #include "grace.h"
 #include "guc.h"
 #include "identity.h"
+#include "mend.h"
 #include "pass.h"
 #include "rights.h"
 #include "rowfacts.h"
@@ -164,15 +165,13 @@ find_state(Explanation *e)
 		e->why = NULL;
 }
 
-/* What lifts a brake; without its relation a policy is only there to be removed. */
+/* What lifts a brake. */
 static char *
 resume_hint(const SswPolicy *p)
 {
-	if (!OidIsValid(ssw_relation_owner(p->relid)))
-		return psprintf("SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name));
-	if (p->renamed)
-		return psprintf("SELECT sweeper.alter_policy(%s, filter => '...');", quote_literal_cstr(p->name));
-	return psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
+	char	   *step = ssw_mend(p);
+
+	return step ? step : psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
 }
 
 static char *

@@ -243,6 +243,8 @@ is_column(Jsonb *columns, const char *name)
 static void
 check_expressions(SswPolicy *p, Row *r, Jsonb *columns)
 {
+	/* in the order of the bits in stale */
+	static const char *const names[] = {"filter", "set_clause", "deadline", "last_seen", "ttl_column", "created", "group_by"};
 	const char *fields[] = {p->filter, p->set_clause, p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
 	JsonbIterator *it = JsonbIteratorInit(&columns->root);
 	JsonbIteratorToken token;
@@ -262,9 +264,12 @@ check_expressions(SswPolicy *p, Row *r, Jsonb *columns)
 			continue;
 		for (int i = 0; i < lengthof(fields); i++)
 			if (fields[i] && mentions(fields[i], name) && !(i >= 2 && is_column(columns, fields[i])))
+			{
+				p->stale |= 1 << i;
 				p->renamed = MemoryContextStrdup(r->cxt, now ?
-												 psprintf("column \"%s\", which an expression of the policy names, is \"%s\" now", name, now) :
-												 psprintf("column \"%s\", which an expression of the policy names, is gone", name));
+												 psprintf("column \"%s\", which %s names, is \"%s\" now", name, names[i], now) :
+												 psprintf("column \"%s\", which %s names, is gone", name, names[i]));
+			}
 	}
 }
 
@@ -274,10 +279,13 @@ follow_renames(SswPolicy *p, Row *r)
 	bool		isnull;
 	Datum		d = get(r, P_COLUMNS, &isnull);
 	Jsonb	   *columns;
+	MemoryContext old;
 
 	if (isnull)
 		return;
-	columns = DatumGetJsonbP(d);
+	old = MemoryContextSwitchTo(r->cxt);
+	p->columns = columns = DatumGetJsonbPCopy(d);
+	MemoryContextSwitchTo(old);
 	check_expressions(p, r, columns);
 	for (int i = 0; i < p->nkeys; i++)
 		p->key[i] = renamed(p, columns, p->key[i], r->cxt);

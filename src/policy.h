@@ -12,6 +12,7 @@
 
 #include "nodes/pg_list.h"
 #include "ssw.h"
+#include "utils/jsonb.h"
 #include "utils/rel.h"
 
 /* One clock of a policy: idle or fixed deadline first, then maximum age. */
@@ -46,6 +47,15 @@ typedef struct SswHorizon
 } SswHorizon;
 
 #define SSW_MAX_HORIZONS	30
+
+/* Fields that may be expressions. */
+#define SSW_STALE_FILTER		(1 << 0)
+#define SSW_STALE_SET_CLAUSE	(1 << 1)
+#define SSW_STALE_DEADLINE		(1 << 2)
+#define SSW_STALE_LAST_SEEN		(1 << 3)
+#define SSW_STALE_TTL_COLUMN	(1 << 4)
+#define SSW_STALE_CREATED		(1 << 5)
+#define SSW_STALE_GROUP_BY		(1 << 6)
 
 typedef struct SswPolicy
 {
@@ -102,6 +112,10 @@ typedef struct SswPolicy
 	int			fuse_min;
 	bool		heartbeats;
 	char	   *search_path;
+	Jsonb	   *columns;		/* number of each column, by its name at
+								 * registration; or null */
+	int			stale;			/* fields that name a column which has another
+								 * name now, or is gone: bits of SSW_STALE_ */
 	char	   *renamed;		/* why its expressions mean other columns now,
 								 * or null */
 	bool		allow_replicated;

@@ -29,7 +29,7 @@ $holder->query_safe('SELECT pg_advisory_unlock(4711)');
 wait_for($node, "SELECT state = 'broken' FROM sweeper.policy_status WHERE policy = 'swap'", 'it is noticed');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id > 100'), 100, 'no row went that the filter left out');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id <= 100'), 90, 'after the batch that was held');
-like($node->safe_psql('postgres', "SELECT detail FROM sweeper.problem WHERE policy = 'swap'"), qr/column "a", which an expression/, 'and told');
+like($node->safe_psql('postgres', "SELECT detail FROM sweeper.problem WHERE policy = 'swap'"), qr/column "a", which filter names/, 'and told');
 $swapper->quit;
 
 # A partition that is rewritten while its rows are asked about: an answer stays with its row, with a key and without.

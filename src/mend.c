@@ -1,0 +1,314 @@
+/*
+ * mend.c
+ *		A statement that makes a policy fit its table and functions again.
+ *
+ * Runs in the session that asks (problem, explain_row), reads catalogs only and
+ * changes nothing.  Columns that have another name get it in the expressions
+ * that name them; what a policy can do without is reset.  A policy that would
+ * remove other rows without it, or none, is better unregistered: the statement
+ * that goes on with it then is in a comment, for somebody to complete.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_proc.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "parser/scansup.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/numeric.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
+#include "utils/varlena.h"
+
+#include "mend.h"
+#include "rights.h"
+
+PG_FUNCTION_INFO_V1(ssw_mend_policy);
+
+typedef struct Mend
+{
+	const SswPolicy *p;
+	StringInfoData before;		/* statements that come first */
+	StringInfoData fields;		/* arguments of alter_policy */
+	StringInfoData reset;		/* names for its reset */
+	const char *vital;			/* what the policy cannot do without, or null */
+	const char *instead;		/* what would go on with it */
+} Mend;
+
+static bool
+is_word(char c)
+{
+	return isalnum((unsigned char) c) || c == '_' || c == '$' || IS_HIGHBIT_SET(c);
+}
+
+/* Today's name of the column that had the given one; null: not known, or *gone. */
+static char *
+name_now(const SswPolicy *p, const char *name, bool *gone)
+{
+	JsonbValue	key;
+	JsonbValue *v;
+	HeapTuple	tup;
+	char	   *now;
+
+	key.type = jbvString;
+	key.val.string.val = unconstify(char *, name);
+	key.val.string.len = strlen(name);
+	v = p->columns ? findJsonbValueFromContainer(&p->columns->root, JB_FOBJECT, &key) : NULL;
+	if (v == NULL || v->type != jbvNumeric)
+		return NULL;
+	tup = SearchSysCacheAttNum(p->relid, DatumGetInt16(DirectFunctionCall1(numeric_int2, NumericGetDatum(v->val.numeric))));
+	if (!HeapTupleIsValid(tup))
+	{
+		*gone = true;
+		return NULL;
+	}
+	now = pstrdup(NameStr(((Form_pg_attribute) GETSTRUCT(tup))->attname));
+	ReleaseSysCache(tup);
+	return now;
+}
+
+/* The end of what begins at s and is no name: a string, a comment, one character. */
+static const char *
+skip(const char *s, bool escapes)
+{
+	const char *tag = s + 1;
+
+	if (*s == '$')
+	{
+		while (is_word(*tag) && *tag != '$')
+			tag++;
+		if (*tag == '$')
+		{
+			char	   *mark = pnstrdup(s, tag + 1 - s);
+			const char *end = strstr(tag + 1, mark);
+
+			return end ? end + strlen(mark) : s + strlen(s);
+		}
+	}
+	if (*s == '-' && s[1] == '-')
+		return s + strcspn(s, "\n");
+	if (*s != '\'')
+		return s + 1;
+	for (s++; *s; s++)
+	{
+		if (escapes && *s == '\\' && s[1])
+			s++;
+		else if (*s == '\'' && s[1] == '\'')
+			s++;
+		else if (*s == '\'')
+			return s + 1;
+	}
+	return s;
+}
+
+/* A name at s, quoted or not, as it is in the catalogs; *end is behind it. */
+static char *
+read_name(const char *s, const char **end)
+{
+	StringInfoData name;
+
+	initStringInfo(&name);
+	if (*s != '"')
+	{
+		for (*end = s; is_word(**end); (*end)++)
+			;
+		return downcase_truncate_identifier(s, *end - s, false);
+	}
+	for (s++; *s && (*s != '"' || s[1] == '"'); s++)
+	{
+		appendStringInfoChar(&name, *s);
+		s += *s == '"';
+	}
+	*end = *s ? s + 1 : s;
+	return name.data;
+}
+
+/* The expression with the present names of its columns. */
+static char *
+with_present_names(const SswPolicy *p, const char *text, bool *gone)
+{
+	StringInfoData buf;
+	bool		escapes = false;
+
+	initStringInfo(&buf);
+	for (const char *s = text, *end; *s; s = end)
+	{
+		char	   *now = NULL;
+		const char *next;
+
+		if (*s == '"' || (is_word(*s) && !isdigit((unsigned char) *s) && *s != '$'))
+		{
+			char	   *name = read_name(s, &end);
+
+			escapes = end == s + 1 && (*s == 'e' || *s == 'E');
+			next = end + strspn(end, " \t\n");
+			/* no column: a type, a function, a table, the prefix of a string */
+			if (!(s - text >=2 && strncmp(s - 2, "::", 2) == 0) &&
+				*next != '(' && *next != '.' && *end != '\'')
+				now = name_now(p, name, gone);
+		}
+		else if (isdigit((unsigned char) *s))
+			for (end = s; is_word(*end); end++)
+				;
+		else
+		{
+			end = skip(s, escapes);
+			escapes = false;
+		}
+		if (now)
+			appendStringInfoString(&buf, quote_identifier(now));
+		else
+			appendBinaryStringInfo(&buf, s, end - s);
+	}
+	return buf.data;
+}
+
+static void
+reset_field(Mend *m, const char *name)
+{
+	appendStringInfo(&m->reset, "%s%s", m->reset.len ? "," : "", name);
+}
+
+/* An expression, or a column, that the policy is made of; vital: it cannot be left out. */
+static void
+mend_field(Mend *m, const char *name, const char *text, bool stale, bool vital, const char *also)
+{
+	bool		gone = false;
+	char	   *now;
+
+	if (text == NULL)
+		return;
+	now = stale ? with_present_names(m->p, text, &gone) : NULL;
+	if (!stale && get_attnum(m->p->relid, text) == InvalidAttrNumber)
+		(void) name_now(m->p, text, &gone);
+	if (gone && vital)
+	{
+		m->vital = name;
+		m->instead = psprintf("%s => '...'", name);
+	}
+	else if (gone)
+	{
+		reset_field(m, name);
+		if (also)
+			reset_field(m, also);
+	}
+	else if (now)
+		appendStringInfo(&m->fields, ", %s => %s", name, quote_literal_cstr(now));
+}
+
+/* Columns that are named one by one. */
+static void
+mend_names(Mend *m, const char *field, char *const *names, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (get_attnum(m->p->relid, names[i]) == InvalidAttrNumber)
+		{
+			reset_field(m, field);
+			return;
+		}
+}
+
+static void
+mend_hook(Mend *m, const char *field, Oid func, const char *name, bool vital)
+{
+	HeapTuple	tup;
+	Oid			owner;
+
+	if (name == NULL)
+		return;
+	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
+	if (!HeapTupleIsValid(tup))
+	{
+		if (vital)
+		{
+			m->vital = field;
+			m->instead = psprintf("%s => %s", field, quote_literal_cstr(name));
+		}
+		else
+			reset_field(m, field);
+		return;
+	}
+	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
+	ReleaseSysCache(tup);
+	if (owner != m->p->owner && !superuser_arg(owner))
+		appendStringInfo(&m->before, "ALTER FUNCTION %s OWNER TO %s; ",
+						 format_procedure_extended(func, FORMAT_PROC_FORCE_QUALIFY),
+						 quote_identifier(GetUserNameFromId(m->p->owner, false)));
+}
+
+static void
+look(Mend *m)
+{
+	const SswPolicy *p = m->p;
+
+	mend_names(m, "key", p->key, p->nkeys);
+	mend_names(m, "capture", p->capture, p->ncapture);
+	mend_field(m, "group_by", p->group_by, p->stale & SSW_STALE_GROUP_BY, false, NULL);
+	mend_field(m, "created", p->created, p->stale & SSW_STALE_CREATED, false, "max_age");
+	mend_field(m, "ttl_column", p->ttl_column, p->stale & SSW_STALE_TTL_COLUMN, p->ttl_us == 0, NULL);
+	mend_field(m, "last_seen", p->last_seen, p->stale & SSW_STALE_LAST_SEEN, true, NULL);
+	mend_field(m, "deadline", p->deadline, p->stale & SSW_STALE_DEADLINE, true, NULL);
+	mend_field(m, "set_clause", p->set_clause, p->stale & SSW_STALE_SET_CLAUSE, true, NULL);
+	mend_field(m, "filter", p->filter, p->stale & SSW_STALE_FILTER, true, NULL);
+	mend_hook(m, "on_expire", p->on_expire, p->on_expire_name, p->action == SSW_ACTION_CALL);
+	mend_hook(m, "is_alive", p->is_alive, p->is_alive_name, true);
+}
+
+/*
+ * The statement, or null when nothing is wrong that one could mend: then what
+ * stopped the policy is not what it is made of.
+ */
+char	   *
+ssw_mend(const SswPolicy *p)
+{
+	Mend		m = {.p = p};
+	Oid			owner = ssw_relation_owner(p->relid);
+	char	   *name = quote_literal_cstr(p->name);
+
+	if (ssw_policy_is_foreign(p))
+	{
+		List	   *names = textToQualifiedNameList(cstring_to_text(p->relation));
+
+		owner = ssw_relation_owner(get_relname_relid(strVal(lsecond(names)),
+													 get_namespace_oid(strVal(linitial(names)), true)));
+		if (OidIsValid(owner))
+			return NULL;
+	}
+	if (!OidIsValid(owner))
+		return psprintf("SELECT sweeper.unregister(%s);", name);
+	if (owner != p->owner)
+		return NULL;
+	initStringInfo(&m.before);
+	initStringInfo(&m.fields);
+	initStringInfo(&m.reset);
+	look(&m);
+	if (m.vital)
+		return psprintf("SELECT sweeper.unregister(%s); -- or, with another %s: SELECT sweeper.alter_policy(%s, %s);",
+						name, m.vital, name, m.instead);
+	if (m.reset.len > 0)
+		appendStringInfo(&m.fields, ", reset => '{%s}'", m.reset.data);
+	if (m.fields.len > 0)
+		return psprintf("%sSELECT sweeper.alter_policy(%s%s);", m.before.data, name, m.fields.data);
+	if (m.before.len > 0)
+		return psprintf("%sSELECT sweeper.resume(%s);", m.before.data, name);
+	return NULL;
+}
+
+/* _mend(policy_id): the same for views; null also for who may not see the policy. */
+Datum
+ssw_mend_policy(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p = ssw_policy_load(PG_GETARG_INT32(0));
+	char	   *step = p && ssw_rights_have(p, SSW_RIGHT_SEE) ? ssw_mend(p) : NULL;
+
+	if (step == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(step));
+}
