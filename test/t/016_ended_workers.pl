@@ -10,9 +10,9 @@ use Sweeper;
 my $node = sweeper_node('main', 'session_sweeper.max_workers = 2');
 $node->safe_psql('postgres', q{
     CREATE EXTENSION session_sweeper;
-    -- the first is heeded after the batch, the second at once
+    -- the first is heeded after the batch, a later one at once
     CREATE FUNCTION die() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
-        PERFORM pg_terminate_backend(pg_backend_pid()), pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(1); END $$;
+        LOOP PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(0.02); END LOOP; END $$;
     CREATE FUNCTION dying() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM public.die(); RETURN OLD; END $$;
     CREATE FUNCTION stubborn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         LOOP BEGIN PERFORM pg_sleep(1000); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$;
