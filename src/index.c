@@ -198,6 +198,21 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 	return first;
 }
 
+/*
+ * Does an index tell values of a column apart as its equality does?  Rows that are
+ * equal by the column's collation may differ by the index's, or by its operators.
+ */
+static bool
+same_equality(Relation index, int i, Form_pg_attribute att)
+{
+	Oid			column = att->attcollation;
+	Oid			eq = get_opfamily_member(index->rd_opfamily[i], index->rd_opcintype[i],
+										 index->rd_opcintype[i], BTEqualStrategyNumber);
+
+	return eq == lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR)->eq_opr &&
+		(index->rd_indcollation[i] == column || !OidIsValid(column) || get_collation_isdeterministic(column));
+}
+
 /* Are all key columns of an index plain, not null, and unique at once? */
 static bool
 identifies(Relation rel, Relation index)
@@ -211,7 +226,8 @@ identifies(Relation rel, Relation index)
 	{
 		AttrNumber	attnum = form->indkey.values[i];
 
-		if (attnum <= 0 || !TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attnotnull)
+		if (attnum <= 0 || !TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attnotnull ||
+			!same_equality(index, i, TupleDescAttr(RelationGetDescr(rel), attnum - 1)))
 			return false;
 	}
 	return true;
