@@ -202,3 +202,36 @@ SELECT key, state FROM sweeper.failed_row WHERE policy = 'm' ORDER BY key;
 SELECT sweeper.unregister('m');
 DROP TABLE m;
 DROP FUNCTION knows;
+-- a row whose deadline or filter cannot be computed costs its neighbours nothing
+CREATE TABLE doc (id int PRIMARY KEY, data jsonb);
+INSERT INTO doc SELECT id, jsonb_build_object('exp', extract(epoch FROM now())::bigint - 3600, 'v', '1') FROM generate_series(1, 3000) AS id;
+INSERT INTO doc SELECT id, jsonb_build_object('exp', extract(epoch FROM now())::bigint + 3600, 'v', '1') FROM generate_series(3001, 3100) AS id;
+UPDATE doc SET data = '{"exp": "never", "v": "1"}' WHERE id = 50;
+SELECT FROM sweeper.register('doc', deadline => '(data ->> ''exp'')::bigint', unit => 's', filter => '(data ->> ''v'')::int = 1', check_every => '0', start => 'now');
+UPDATE doc SET data = jsonb_build_object('exp', extract(epoch FROM now())::bigint - 3600, 'v', '1') WHERE id = 50;
+SELECT FROM sweeper.register('doc', deadline => '(data ->> ''exp'')::bigint', unit => 's', filter => '(data ->> ''v'')::int = 1', check_every => '0', start => 'now', max_retries => 1);
+UPDATE doc SET data = '{"exp": "never", "v": "1"}' WHERE id IN (50, 3050);
+UPDATE doc SET data = data || '{"v": "x"}' WHERE id = 2000;
+CALL sweeper.sweep('doc', pass => NULL) \gset
+SELECT count(*), count(*) FILTER (WHERE id <= 3000) AS dead FROM doc;
+SELECT key, class, sqlstate, state, attempts, message FROM sweeper.failed_row ORDER BY key;
+SELECT status, expired FROM sweeper.pass WHERE policy = 'doc';
+SELECT verdict, reason FROM sweeper.explain_row('doc', '50');
+-- those that are known are left alone until their time; others that come are found
+UPDATE sweeper.failed_row SET next_attempt = now() + interval '1 h';
+INSERT INTO doc VALUES (4000, '{"exp": "soon", "v": "1"}'), (4001, '{"exp": 1, "v": "1"}');
+CALL sweeper.sweep('doc', pass => NULL) \gset
+SELECT key, state, attempts FROM sweeper.failed_row ORDER BY key;
+SELECT count(*) FROM doc WHERE id = 4001;
+-- then quarantined; one that was mended goes
+UPDATE sweeper.failed_row SET next_attempt = now();
+UPDATE doc SET data = '{"exp": 1, "v": "1"}' WHERE id = 50;
+CALL sweeper.sweep('doc', pass => NULL) \gset
+SELECT key, state, attempts FROM sweeper.failed_row ORDER BY key;
+SELECT failures FROM sweeper.policy WHERE policy = 'doc';
+-- when there are very many, it is the policy
+UPDATE doc SET data = '{"exp": "never", "v": "1"}';
+INSERT INTO doc SELECT id, '{"exp": "never", "v": "1"}' FROM generate_series(5000, 5100) AS id;
+CALL sweeper.sweep('doc') \gset
+SELECT sweeper.unregister('doc');
+DROP TABLE doc;

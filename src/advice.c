@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include <math.h>
 
 #include "access/table.h"
@@ -29,8 +30,11 @@
 #include "identity.h"
 #include "index.h"
 #include "key.h"
+#include "partition.h"
+#include "pass.h"
 #include "sql.h"
 #include "stmt.h"
+#include "unreadable.h"
 
 #define MAX_ENTRIES		100000
 #define MAX_SECONDS		1.0
@@ -399,9 +403,9 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 	}
 }
 
-/* Look at the relation of a built policy.  The result is in CurrentMemoryContext. */
-SswPreview *
-ssw_advice_preview(SswPolicy *p, Relation rel)
+/* Look at the relation of a built policy. */
+static SswPreview *
+look(SswPolicy *p, Relation rel)
 {
 	SswPreview *v = palloc0(sizeof(SswPreview));
 	MemoryContext cxt = CurrentMemoryContext;
@@ -426,6 +430,47 @@ ssw_advice_preview(SswPolicy *p, Relation rel)
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	return v;
+}
+
+/*
+ * Look at the relation of a built policy; an error says which row raised it.  The
+ * result is in CurrentMemoryContext.
+ */
+SswPreview *
+ssw_advice_preview(SswPolicy *p, Relation rel)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	SswPreview *volatile v = NULL;
+	ErrorData  *volatile error = NULL;
+	SswIdentity save;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		v = look(p, rel);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	if (error == NULL)
+		return v;
+	if (!ssw_unreadable_may_be(error))
+		ReThrowError(error);
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_pin_text();
+	ssw_sql_begin();
+	ssw_unreadable_report(p, ssw_partition_leaves(p), error);
+	pg_unreachable();
 }
 
 /* Refuse what is more likely a wrong unit, zone or column than a deadline. */

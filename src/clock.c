@@ -33,6 +33,7 @@
 #include "index.h"
 #include "partition.h"
 #include "policy.h"
+#include "unreadable.h"
 
 /* Times from here on are as good as infinite: adding 200 years could raise. */
 #define LAST_TIME		"294000-01-01"
@@ -98,7 +99,7 @@ set_column(TimeValue *v, Relation rel, AttrNumber attnum)
  * turns out to be a column is stored by that column's name from now on.
  */
 static TimeValue
-resolve(Relation rel, const char *field, char **text, bool expression_ok)
+resolve(const SswPolicy *p, Relation rel, const char *field, char **text, bool expression_ok)
 {
 	TimeValue	v = {.field = field};
 	AttrNumber	attnum = ssw_expr_find_column(rel, *text);
@@ -119,7 +120,7 @@ resolve(Relation rel, const char *field, char **text, bool expression_ok)
 						 errmsg("%s must depend on the row", field),
 						 errdetail("%s is the same for every row.", *text),
 						 errhint("Use a column, or an expression over columns.")));
-			v.sql = psprintf("(%s)", ssw_expr_text(rel, node, true));
+			v.sql = ssw_unreadable_guard(p, "NULL", ssw_expr_text(rel, node, true));
 			v.type = getBaseType(exprType(node));
 			return v;
 		}
@@ -463,7 +464,7 @@ build_group(SswPolicy *p, Relation rel)
 		if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0 && ((Var *) node)->varattno > 0)
 			attnum = ((Var *) node)->varattno;
 		else
-			p->group_text = psprintf("(%s)::pg_catalog.text", ssw_expr_text(rel, node, true));
+			p->group_text = psprintf("%s::pg_catalog.text", ssw_unreadable_guard(p, "NULL", ssw_expr_text(rel, node, true)));
 	}
 	if (attnum > 0)
 	{
@@ -522,8 +523,10 @@ build(SswPolicy *p, Relation rel)
 	p->index_sort = p->too_old = NULL;
 	if (p->filter)
 		p->filter = ssw_expr_text(rel, ssw_expr_parse_boolean(rel, "filter", p->filter), true);
-	v = activity ? resolve(rel, "last_seen", &p->last_seen, true) :
-		resolve(rel, "deadline", &p->deadline, true);
+	if (p->left_out)
+		p->filter = ssw_unreadable_guard(p, "false", p->filter ? p->filter : "true");
+	v = activity ? resolve(p, rel, "last_seen", &p->last_seen, true) :
+		resolve(p, rel, "deadline", &p->deadline, true);
 	v.end_of_day = activity;
 	interpret(p, rel, &v);
 	if (activity && p->ttl_column)
@@ -535,7 +538,7 @@ build(SswPolicy *p, Relation rel)
 		c->seen = to_instant(&v);
 	if (p->created)
 	{
-		TimeValue	created = resolve(rel, "created", &p->created, false);
+		TimeValue	created = resolve(p, rel, "created", &p->created, false);
 
 		created.end_of_day = true;
 		interpret(p, rel, &created);

@@ -1,6 +1,6 @@
 /*
  * partition.c
- *		Which updates of a policy move rows to other partitions.
+ *		The leaves of a policy, and which of its updates move rows between them.
  *
  * Runs in any process that builds or uses a policy, in a transaction, with a lock
  * on the relation.  A leaf is swept by itself; only an update of what the table is
@@ -16,11 +16,40 @@
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
 #include "expr.h"
 #include "partition.h"
+
+/*
+ * The relation's leaves (itself, when it is no partitioned table), by oid.  One
+ * that somebody else owns is left alone; view problem tells of it.  So is a
+ * temporary child: its rows are in the memory of the session that made it.
+ */
+List	   *
+ssw_partition_leaves(const SswPolicy *p)
+{
+	List	   *all;
+	List	   *leaves = NIL;
+	ListCell   *lc;
+
+	LockRelationOid(p->relid, AccessShareLock);
+	if (!OidIsValid(ssw_relation_owner(p->relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation %s does not exist", p->relation)));
+	all = find_all_inheritors(p->relid, AccessShareLock, NULL);
+	foreach(lc, all)
+		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION &&
+			get_rel_persistence(lfirst_oid(lc)) != RELPERSISTENCE_TEMP &&
+			(lfirst_oid(lc) == p->relid || ssw_relation_owner(lfirst_oid(lc)) == p->owner))
+		leaves = lappend_oid(leaves, lfirst_oid(lc));
+	list_sort(leaves, list_oid_cmp);
+	list_free(all);
+	return leaves;
+}
 
 /* Is a table partitioned by one of these columns, or by an expression on one? */
 static bool

@@ -1,12 +1,13 @@
 /*
  * partition.h
- *		Which updates of a policy move rows to other partitions.
+ *		The leaves of a policy, and which of its updates move rows between them.
  */
 #ifndef SSW_PARTITION_H
 #define SSW_PARTITION_H
 
 #include "policy.h"
 
+extern List *ssw_partition_leaves(const SswPolicy *p);
 extern void ssw_partition_build(SswPolicy *p, Relation rel);
 extern void ssw_partition_check(const SswPolicy *p);
 

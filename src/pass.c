@@ -36,10 +36,12 @@
 #include "halve.h"
 #include "identity.h"
 #include "lock.h"
+#include "partition.h"
 #include "pass.h"
 #include "single.h"
 #include "sql.h"
 #include "stmt.h"
+#include "unreadable.h"
 
 /* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
 #define MIN_CHUNK	1000
@@ -47,34 +49,6 @@
 
 /* Memory that a worker keeps from batch to batch, instead of giving it back. */
 #define BATCH_KEEP	(4 * 1024 * 1024)
-
-/*
- * The relation's leaves (itself, when it is no partitioned table), by oid.  One
- * that somebody else owns is left alone; view problem tells of it.  A temporary
- * child is its session's alone: nobody else can read it.
- */
-List	   *
-ssw_pass_leaves(const SswPolicy *p)
-{
-	List	   *all;
-	List	   *leaves = NIL;
-	ListCell   *lc;
-
-	LockRelationOid(p->relid, AccessShareLock);
-	if (!OidIsValid(ssw_relation_owner(p->relid)))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation %s does not exist", p->relation)));
-	all = find_all_inheritors(p->relid, AccessShareLock, NULL);
-	foreach(lc, all)
-		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION &&
-			get_rel_persistence(lfirst_oid(lc)) != RELPERSISTENCE_TEMP &&
-			(lfirst_oid(lc) == p->relid || ssw_relation_owner(lfirst_oid(lc)) == p->owner))
-		leaves = lappend_oid(leaves, lfirst_oid(lc));
-	list_sort(leaves, list_oid_cmp);
-	list_free(all);
-	return leaves;
-}
 
 /* Become the one who may read and move the cursor; false: leave the pass. */
 static bool
@@ -259,7 +233,7 @@ collect(SswWork *w, SswChunk *chunk)
 
 	if (!ssw_batch_begin(w))
 		return;
-	leaves = ssw_pass_leaves(w->policy);
+	leaves = ssw_partition_leaves(w->policy);
 	if (!pass->fuse_open)
 	{
 		if (ssw_fuse_trips(w, leaves))
@@ -549,6 +523,41 @@ prepare(SswWork *w, MemoryContext cxt)
 	return rel && w->policy;
 }
 
+/* Turn by turn; false after an error, which is in w->error. */
+static bool
+work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
+{
+	volatile bool ok = false;
+
+	PG_TRY();
+	{
+		if (first && !prepare(w, cxt))
+			end_pass(w->pass, SSW_END_STOPPED, "the policy or its relation is gone");
+		else
+		{
+			if (first)
+				ssw_single_recall(w, cxt);
+			while (!ssw_batch_must_stop(w) && turn(w, chunk_cxt))
+				CHECK_FOR_INTERRUPTS();
+			MemoryContextSwitchTo(cxt);
+			finish(w);
+		}
+		ok = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		w->error = CopyErrorData();
+		FlushErrorState();
+		ssw_batch_disarm();
+		ssw_sql_abort();
+		ssw_batch_reset_session();
+		give_dispenser(w->pass);
+	}
+	PG_END_TRY();
+	return ok;
+}
+
 /*
  * Work on a pass until it ends or this worker is told to leave.  Whatever goes
  * wrong outside a batch is the policy's failure, never this process's end.
@@ -559,37 +568,25 @@ ssw_pass_work(SswPass *pass)
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext chunk_cxt = AllocSetContextCreate(cxt, "chunk", ALLOCSET_DEFAULT_SIZES);
 	SswWork    *w = MemoryContextAllocZero(cxt, sizeof(SswWork));
+	bool		ok;
 
 	w->pass = pass;
 	w->batch_cxt = AllocSetContextCreate(cxt, "batch", BATCH_KEEP, ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
-	PG_TRY();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->judging++;
+	LWLockRelease(SswShared->lock);
+	ok = work(w, cxt, chunk_cxt, true);
+	while (!ok)
 	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		pass->judging++;
-		LWLockRelease(SswShared->lock);
-		if (prepare(w, cxt))
+		ErrorData  *error = w->error;
+
+		if (!ssw_unreadable_leave_out(w, cxt))
 		{
-			ssw_single_recall(w, cxt);
-			while (!ssw_batch_must_stop(w) && turn(w, chunk_cxt))
-				CHECK_FOR_INTERRUPTS();
-			MemoryContextSwitchTo(cxt);
-			finish(w);
+			ssw_batch_fail(w, error);
+			break;
 		}
-		else
-			end_pass(pass, SSW_END_STOPPED, "the policy or its relation is gone");
+		ok = work(w, cxt, chunk_cxt, false);
 	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		w->error = CopyErrorData();
-		FlushErrorState();
-		ssw_batch_disarm();
-		ssw_sql_abort();
-		ssw_batch_reset_session();
-		give_dispenser(pass);
-		ssw_batch_fail(w, w->error);
-	}
-	PG_END_TRY();
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);
 }

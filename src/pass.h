@@ -8,7 +8,6 @@
 #include "batch.h"
 
 extern void ssw_pass_work(SswPass *pass);
-extern List *ssw_pass_leaves(const SswPolicy *p);
 
 /* check.c: the is_alive part */
 extern void ssw_check_work(SswWork *w);

@@ -140,6 +140,8 @@ typedef struct SswPolicy
 	SswClock	clock[2];
 	char	   *too_old;		/* boolean over t and $2: dead by the absolute
 								 * clock; NULL without one */
+	char	   *left_out;		/* boolean over t: rows that cannot be read;
+								 * set before ssw_clock_build() */
 	char	   *row_grace;		/* set by ssw_grace_rows() */
 	char	   *index_sort;		/* what to index for rows with their own time
 								 * to live; NULL when there is no such

@@ -27,6 +27,7 @@
 
 #include "action.h"
 #include "grace.h"
+#include "partition.h"
 #include "pass.h"
 #include "sql.h"
 #include "watch.h"
@@ -179,7 +180,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	w->earliest = 0;
 	w->unprobed = false;
 	ssw_grace_cutoffs(p, now, cutoffs);
-	leaves = ssw_pass_leaves(p);
+	leaves = ssw_partition_leaves(p);
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_sql_begin();
 	foreach(lc, leaves)

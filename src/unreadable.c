@@ -1,0 +1,321 @@
+/*
+ * unreadable.c
+ *		Rows whose deadline, filter or group cannot be computed.
+ *
+ * An expression that raises for one row, a cast of a text that is no number, would
+ * stop the whole policy.  After such an error the rows at fault are looked for:
+ * those that failed so before, by key, else by halving the heap.  They are recorded
+ * as failed, and the policy's expressions are built anew so that they are not
+ * computed for these rows.
+ *
+ * Runs in a worker after an error of a pass, or in the backend that registers, in a
+ * transaction, as the relation's owner.  Shares nothing; a crash leaves nothing
+ * behind.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "grace.h"
+#include "identity.h"
+#include "key.h"
+#include "partition.h"
+#include "sql.h"
+#include "stmt.h"
+#include "unreadable.h"
+
+/* More than so many are the policy's fault. */
+#define MAX_ROWS	100
+
+/* A search in one leaf. */
+typedef struct Search
+{
+	const SswPolicy *policy;
+	Oid			leaf;
+	char	   *relation;
+	SswFailures *failures;		/* or null: only look for the first */
+	int			max;
+	int			n;				/* found, in all leaves */
+	StringInfoData tids;		/* of this leaf, as an array's text */
+	ErrorData  *error;			/* of the last that raised */
+	char	   *key;			/* of the last row found */
+} Search;
+
+/* Is the error one that the value of a single row can raise? */
+bool
+ssw_unreadable_may_be(const ErrorData *e)
+{
+	return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_DATA_EXCEPTION;
+}
+
+/* An expression of the policy, not computed for rows that are left out. */
+char	   *
+ssw_unreadable_guard(const SswPolicy *p, const char *otherwise, const char *sql)
+{
+	if (p->left_out == NULL)
+		return psprintf("(%s)", sql);
+	return psprintf("(CASE WHEN %s THEN %s ELSE %s END)", p->left_out, otherwise, sql);
+}
+
+/* Run a statement on rows from one place to before another; false when a row's value raises. */
+static bool
+computes(Search *s, ItemPointerData from, ItemPointerData to)
+{
+	const SswPolicy *p = s->policy;
+	const char *filter = p->filter ? p->filter : "true";
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	Oid			types[] = {TIDOID, TIDOID};
+	Datum		values[] = {PointerGetDatum(&from), PointerGetDatum(&to)};
+	StringInfoData buf;
+	ErrorData  *volatile error = NULL;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT pg_catalog.count(%s)", filter);
+	for (int i = 0; i < p->nclocks; i++)
+		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->clock[i].due);
+	if (p->group_text)
+		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->group_text);
+	appendStringInfo(&buf, " FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2", s->relation);
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		ssw_sql_exec(buf.data, 2, types, values, NULL, true, 0);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	pfree(buf.data);
+	if (error == NULL)
+		return true;
+	if (!ssw_unreadable_may_be(error))
+		ReThrowError(error);
+	s->error = error;
+	return false;
+}
+
+/* Look at one row; remember it when it is at fault. */
+static void
+look_at(Search *s, ItemPointerData tid)
+{
+	ItemPointerData next = tid;
+	Oid			type = TIDOID;
+	Datum		value = PointerGetDatum(&tid);
+	MemoryContext cxt = CurrentMemoryContext;
+
+	ItemPointerSetOffsetNumber(&next, ItemPointerGetOffsetNumber(&tid) + 1);
+	if (computes(s, tid, next))
+		return;
+	if (ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", s->policy->key_text, s->relation),
+					 1, &type, &value, NULL, true, 1) == 0)
+		return;
+	s->n++;
+	s->key = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	appendStringInfo(&s->tids, "%s\"(%u,%u)\"", s->tids.len ? "," : "",
+					 ItemPointerGetBlockNumber(&tid), ItemPointerGetOffsetNumber(&tid));
+	if (s->failures && !ssw_failures_excluded(s->failures, s->leaf, s->key, 0, false, GetCurrentTimestamp()))
+		ssw_failures_add(s->failures, s->leaf, s->key, 0, false, "error", s->error->sqlerrcode, s->error->message, 0);
+}
+
+/* Rows whose places a statement returns. */
+static void
+look_at_each(Search *s, const char *sql, int nargs, Oid *types, Datum *values)
+{
+	uint64		n = ssw_sql_exec(sql, nargs, types, values, NULL, true, 0);
+	SPITupleTable *rows = SPI_tuptable;
+	bool		isnull;
+
+	for (uint64 i = 0; i < n && s->n <= s->max; i++)
+		look_at(s, *(ItemPointer) DatumGetPointer(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull)));
+}
+
+/* Halve the blocks [from, to) down to the rows at fault. */
+static void
+search(Search *s, BlockNumber from, BlockNumber to)
+{
+	ItemPointerData range[2];
+	Oid			types[] = {TIDOID, TIDOID};
+	Datum		values[] = {PointerGetDatum(&range[0]), PointerGetDatum(&range[1])};
+
+	CHECK_FOR_INTERRUPTS();
+	ItemPointerSet(&range[0], from, 0);
+	ItemPointerSet(&range[1], to, 0);
+	if (from >= to || s->n > s->max || computes(s, range[0], range[1]))
+		return;
+	if (to - from > 1)
+	{
+		search(s, from, from + (to - from) / 2);
+		search(s, from + (to - from) / 2, to);
+	}
+	else
+		look_at_each(s, psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2",
+								 s->relation), 2, types, values);
+}
+
+/* Those that failed before, by their keys. */
+static void
+search_known(Search *s)
+{
+	Datum	   *keys;
+	int			n;
+
+	deconstruct_array(DatumGetArrayTypeP(ssw_failures_keys(s->failures, s->leaf)), TEXTOID, -1, false, TYPALIGN_INT,
+					  &keys, NULL, &n);
+	for (int i = 0; i < n && s->n <= s->max; i++)
+	{
+		Oid			types[SSW_KEY_MAX];
+		Datum		values[SSW_KEY_MAX];
+		char	   *trouble;
+		int			nvalues = ssw_key_params(s->policy, TextDatumGetCString(keys[i]), types, values, &trouble);
+
+		if (trouble == NULL)
+			look_at_each(s, psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE %s", s->relation, ssw_key_matches(s->policy, 1)),
+						 nvalues, types, values);
+	}
+}
+
+static BlockNumber
+blocks_of(Oid leaf)
+{
+	Relation	rel = table_open(leaf, AccessShareLock);
+	BlockNumber n = RelationGetNumberOfBlocks(rel);
+
+	table_close(rel, NoLock);
+	return n;
+}
+
+/*
+ * Boolean over t: the rows at fault, which are recorded; null when there are none,
+ * or too many.  A policy that leaves some out already failed all the same: then
+ * known rows were not all, and the heap is searched.
+ */
+static char *
+find_rows(const SswPolicy *p, List *leaves, SswFailures *failures)
+{
+	Search		s = {.policy = p,.failures = failures,.max = MAX_ROWS};
+	bool		known = p->left_out == NULL && ssw_failures_count(failures) > 0 && p->audit != SSW_AUDIT_HASH;
+	StringInfoData condition;
+	ListCell   *lc;
+
+	initStringInfo(&condition);
+	if (p->left_out)
+		appendStringInfoString(&condition, p->left_out);
+	for (int by_key = known; by_key >= 0 && s.n == 0; by_key--)
+		foreach(lc, leaves)
+	{
+		s.leaf = lfirst_oid(lc);
+		s.relation = ssw_stmt_relation(s.leaf);
+		initStringInfo(&s.tids);
+		if (by_key)
+			search_known(&s);
+		else
+			search(&s, 0, blocks_of(s.leaf));
+		if (s.tids.len > 0)
+			appendStringInfo(&condition, "%s(t.tableoid " SSW_OP("=") " %u::pg_catalog.oid AND t.ctid " SSW_OP("=") " ANY ('{%s}'::pg_catalog.tid[]))",
+							 condition.len ? " OR " : "", s.leaf, s.tids.data);
+	}
+	return s.n > 0 && s.n <= s.max ? condition.data : NULL;
+}
+
+/*
+ * After an error that the value of a row can raise: leave the rows at fault out of
+ * what is computed.  False when there are none, or too many.
+ */
+static bool
+leave_out(SswWork *w, MemoryContext cxt)
+{
+	SswPolicy  *p = w->policy;
+	char	   *left_out;
+	List	   *leaves;
+	SswIdentity save;
+	Relation	rel;
+
+	if (p == NULL || w->failures == NULL || w->failed || !ssw_unreadable_may_be(w->error) || !ssw_batch_begin(w))
+		return false;
+	MemoryContextSwitchTo(cxt);
+	leaves = ssw_partition_leaves(p);
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_sql_begin();
+	MemoryContextSwitchTo(cxt);
+	left_out = find_rows(p, leaves, w->failures);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (left_out)
+	{
+		rel = table_open(p->relid, NoLock);
+		MemoryContextSwitchTo(cxt);
+		w->target.policy = w->policy = ssw_policy_load(p->id);
+		w->policy->left_out = left_out;
+		ssw_clock_build(w->policy, rel);
+		ssw_grace_rows(w->policy);
+		table_close(rel, NoLock);
+	}
+	ssw_batch_disarm();
+	ssw_sql_commit();
+	return left_out != NULL;
+}
+
+/* Leave the rows at fault out after an error, w->error; true when the pass can go on. */
+bool
+ssw_unreadable_leave_out(SswWork *w, MemoryContext cxt)
+{
+	volatile bool result = false;
+
+	PG_TRY();
+	{
+		result = leave_out(w, cxt);
+		ssw_batch_disarm();
+		if (!result && IsTransactionState())
+			ssw_sql_abort();
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	return result;
+}
+
+/* Raise an error that names the first row at fault, if there is one. */
+void
+ssw_unreadable_report(const SswPolicy *p, List *leaves, ErrorData *e)
+{
+	Search		s = {.policy = p,.max = 0};
+	ListCell   *lc;
+
+	foreach(lc, leaves)
+		if (s.n == 0)
+	{
+		s.leaf = lfirst_oid(lc);
+		s.relation = ssw_stmt_relation(s.leaf);
+		initStringInfo(&s.tids);
+		search(&s, 0, blocks_of(s.leaf));
+	}
+	if (s.n == 0)
+		ReThrowError(e);
+	ereport(ERROR,
+			(errcode(s.error->sqlerrcode),
+			 errmsg("cannot compute %s of row %s: %s", p->filter ? "filter or deadline" : "deadline",
+					ssw_key_shown(p, s.key), s.error->message),
+			 errhint("Mend the row, or make the expression say null for such values.")));
+}
