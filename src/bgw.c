@@ -139,6 +139,37 @@ leave_pass(SswProc *proc)
 	proc->policy_id = 0;
 }
 
+/*
+ * A process came to nothing in that database: the next tries later, up to a
+ * minute.  The caller holds the lock exclusively.
+ */
+void
+ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind)
+{
+	TimestampTz again;
+
+	d->start_failures++;
+	again = GetCurrentTimestamp() + Min(60, d->start_failures) * USECS_PER_SEC;
+	if (kind == SSW_PROC_WORKER)
+		d->workers_not_before = again;
+	else
+		d->not_before = again;
+}
+
+/* This process could do what it was started for. */
+void
+ssw_bgw_ready(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	MySswProc->ready = true;
+	d = ssw_shmem_database(MySswProc->database, false);
+	if (d)
+		d->start_failures = 0;
+	LWLockRelease(SswShared->lock);
+}
+
 static void
 free_slot(int code, Datum arg)
 {
@@ -164,6 +195,8 @@ free_slot(int code, Datum arg)
 		}
 		if (d && d->coordinator >= 0)
 			ssw_shmem_wake_coordinator(d->oid);
+		if (d && !MySswProc->ready && !MySswProc->terminating && MySswProc->kind != SSW_PROC_PROBE)
+			ssw_bgw_failed_start(d, MySswProc->kind);
 		MySswProc->state = SSW_STATE_FREE;
 		MySswProc->latch = NULL;
 		MySswProc->pid = 0;

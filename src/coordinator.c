@@ -577,6 +577,8 @@ ssw_coordinator_main(Datum main_arg)
 		reload_wanted |= ssw_worker_reload();
 		MemoryContextSwitchTo(round_cxt);
 		next = round_of_work();
+		if (!MySswProc->ready)
+			ssw_bgw_ready();
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(round_cxt);
 		now = GetCurrentTimestamp();

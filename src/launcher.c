@@ -143,6 +143,8 @@ scan_databases(void)
 			ssw_shmem_forget_policies(d->oid);
 			d->oid = InvalidOid;
 		}
+		else if (OidIsValid(d->oid) && !list_member_oid(seen, d->oid))
+			strlcpy(d->problem, "does not allow connections", sizeof(d->problem));
 	}
 	SswShared->rescan = false;
 	LWLockRelease(SswShared->lock);
@@ -221,8 +223,7 @@ reap_starting(TimestampTz now)
 		{
 			/* the probe died: try again, not at once */
 			d->state = SSW_DB_UNKNOWN;
-			d->start_failures++;
-			d->not_before = now + Min(60, d->start_failures) * USECS_PER_SEC;
+			ssw_bgw_failed_start(d, SSW_PROC_PROBE);
 		}
 	}
 	LWLockRelease(SswShared->lock);
@@ -354,7 +355,7 @@ start_workers(TimestampTz now)
 		{
 			SswDatabase *d = &SswShared->databases[i];
 
-			if (OidIsValid(d->oid) && d->closed == 0 && d->coordinator >= 0 &&
+			if (OidIsValid(d->oid) && d->closed == 0 && d->coordinator >= 0 && d->workers_not_before <= now &&
 				d->workers_wanted > count_procs(SSW_PROC_WORKER, d->oid) &&
 				(best == NULL || d->wanted_since < best->wanted_since))
 				best = d;
@@ -437,6 +438,8 @@ sleep_ms(TimestampTz now)
 		if (d->state == SSW_DB_UNKNOWN ||
 			(d->state == SSW_DB_PRESENT && d->coordinator < 0))
 			next = Min(next, Max(d->next_due, d->not_before));
+		else if (d->coordinator >= 0 && d->workers_wanted > 0 && d->workers_not_before > now)
+			next = Min(next, d->workers_not_before);
 	}
 	LWLockRelease(SswShared->lock);
 	if (busy)
@@ -472,7 +475,11 @@ forget_times(void)
 	rescan_at = 0;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
-		SswShared->databases[i].next_due = SswShared->databases[i].not_before = 0;
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		d->next_due = d->not_before = d->workers_not_before = 0;
+	}
 	LWLockRelease(SswShared->lock);
 }
 

@@ -48,6 +48,7 @@ typedef struct SswDatabase
 								 * has */
 	TimestampTz next_due;		/* coordinator wanted from then on */
 	TimestampTz not_before;		/* back-off after a failed start */
+	TimestampTz workers_not_before; /* the same, of a worker */
 	int			start_failures;
 	bool		recheck;		/* CALL sweep made the entry of a policy: does
 								 * that exist? */
@@ -86,6 +87,7 @@ typedef struct SswProc
 	int			pass;			/* index in passes, or -1 */
 	int			policy_id;		/* what it works on, for the view */
 	bool		stop;			/* leave at the next safe point */
+	bool		ready;			/* it could connect and do its work */
 	volatile	sig_atomic_t terminating;	/* SIGTERM seen; set without lock */
 	TimestampTz started_at;
 	TimestampTz state_since;

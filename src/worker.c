@@ -76,6 +76,7 @@ ssw_worker_main(Datum main_arg)
 		return;
 	ssw_bgw_connect(MySswProc->database);
 	pgstat_report_activity(STATE_IDLE, NULL);
+	ssw_bgw_ready();
 	ssw_bgw_set_state(SSW_STATE_IDLE);
 
 	for (;;)

@@ -46,5 +46,28 @@ my ($ret, $out, $err) = $node->psql('postgres', 'SET ROLE nobody; DROP DATABASE 
 like($err, qr/must be owner of database db4/, 'a refused DROP DATABASE');
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'goes on', 'db4');
 is((pids($node, 'launcher'))[0], $before, 'the launcher is the same');
+
+# A database that allows no connections any more while it is swept: our processes
+# there come to nothing, less and less often, until it is forgotten.
+$node->stop;
+$node = sweeper_node('deaf');
+for my $kind ('coordinator', 'worker') {
+    $node->safe_psql('postgres', "CREATE DATABASE deaf");
+    $node->safe_psql('deaf', 'CREATE EXTENSION session_sweeper');
+    load_table($node, 'login', 0, 10, 'deaf');
+    $node->safe_psql('deaf', "INSERT INTO login SELECT i, now() + i * interval '20 ms' FROM generate_series(100, 4000) AS i;
+        SELECT sweeper.register('login', deadline => 'd', start => 'now', check_every => '100 ms', fuse_min => 100000)");
+    wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.cleanup_event)", 'deaf is swept', 'deaf');
+    my $log = -s $node->logfile;
+    my $pids = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'deaf' AND backend_type = 'session_sweeper $kind'";
+    # by hand: the command would have them all leave
+    $node->safe_psql('postgres', "UPDATE pg_database SET datallowconn = false WHERE datname = 'deaf'; $pids");
+    my $refused = qr/^(\S+ \S+) .*FATAL:  database "deaf" is not currently accepting connections$/m;
+    $node->wait_for_log(qr/(?:$refused.*?){4}/s, $log);
+    my @at = slurp_file($node->logfile, $log) =~ /$refused/g;
+    my $apart = $node->safe_psql('postgres', "SELECT extract(epoch FROM '$at[3]'::timestamp - '$at[0]'::timestamp)");
+    cmp_ok($apart, '>=', 5.5, "a $kind that cannot start is tried again later each time");
+    $node->safe_psql('postgres', 'DROP DATABASE deaf');
+}
 $node->stop;
 done_testing();
