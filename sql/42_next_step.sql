@@ -5,7 +5,7 @@ CREATE ROLE regress_heir;
 GRANT CREATE ON SCHEMA public TO regress_hooker, regress_heir;
 CREATE TABLE model (id int PRIMARY KEY, d timestamptz, "Other" int DEFAULT 1, gone boolean DEFAULT true);
 SELECT format('CREATE TABLE %I (LIKE model INCLUDING ALL); INSERT INTO %1$I SELECT i, now() - interval %L FROM generate_series(1, 3) AS i', t, '1 h')
-FROM unnest('{hook,no_hook,vital_hook,asked,owned,renamed,quoted,renamed_twice,lost_filter,lost_set,lost_deadline,lost_group,lost_capture,dropped}'::text[]) AS t \gexec
+FROM unnest('{hook,no_hook,vital_hook,asked,owned,renamed,quoted,twice,lost_filter,lost_set,lost_deadline,lost_group,lost_capture,dropped}'::text[]) AS t \gexec
 CREATE FUNCTION step(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
 CREATE FUNCTION step2(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
 CREATE FUNCTION step3(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
@@ -20,7 +20,7 @@ SELECT FROM sweeper.register('asked', deadline => 'd', ttl => '1 h', is_alive =>
 SELECT FROM sweeper.register('owned', deadline => 'd', check_every => '0', start => 'now');
 SELECT FROM sweeper.register('renamed', deadline => 'd', filter => 'gone AND t.id > 0 AND ''gone'' <> ''''', check_every => '0', start => 'now');
 SELECT FROM sweeper.register('quoted', deadline => 'd', action => 'update', set_clause => $$d = 'infinity', "Other" = "Other" + 1$$, check_every => '0', start => 'now');
-SELECT FROM sweeper.register('renamed_twice', deadline => $$d + interval '1 s'$$, filter => 'gone AND d IS NOT NULL', group_by => '"Other"', check_every => '0', start => 'now');
+SELECT FROM sweeper.register('twice', deadline => $$d + interval '1 s'$$, filter => 'gone AND d IS NOT NULL', group_by => '"Other"', check_every => '0', start => 'now');
 SELECT FROM sweeper.register('lost_filter', deadline => 'd', filter => 'gone', check_every => '0', start => 'now');
 SELECT FROM sweeper.register('lost_set', deadline => 'd', action => 'update', set_clause => $$d = 'infinity', gone = false$$, check_every => '0', start => 'now');
 SELECT FROM sweeper.register('lost_deadline', deadline => 'd', check_every => '0', start => 'now');
@@ -34,9 +34,9 @@ DROP FUNCTION alive;
 ALTER TABLE owned OWNER TO regress_heir;
 ALTER TABLE renamed RENAME gone TO "Gone";
 ALTER TABLE quoted RENAME "Other" TO another;
-ALTER TABLE renamed_twice RENAME d TO due;
-ALTER TABLE renamed_twice RENAME gone TO over;
-ALTER TABLE renamed_twice DROP COLUMN "Other";
+ALTER TABLE twice RENAME d TO due;
+ALTER TABLE twice RENAME gone TO over;
+ALTER TABLE twice DROP COLUMN "Other";
 ALTER TABLE lost_filter DROP COLUMN gone;
 ALTER TABLE lost_set DROP COLUMN gone;
 ALTER TABLE lost_deadline DROP COLUMN d;
@@ -57,9 +57,9 @@ SELECT policy, problem, detail FROM sweeper.problem ORDER BY policy;
 \o /dev/null
 SELECT format('CALL sweeper.sweep(%L, pass => NULL)', policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%' ORDER BY policy \gexec
 \o
-SELECT policy, expired FROM sweeper.pass WHERE policy IN (SELECT policy FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%') AND status = 'done' ORDER BY policy;
+SELECT policy, expired FROM sweeper.pass WHERE policy_id IN (SELECT policy_id FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%') AND status = 'done' ORDER BY policy;
 SELECT policy, filter, set_clause, deadline FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%' AND (filter IS NOT NULL OR set_clause IS NOT NULL) ORDER BY policy;
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
-DROP TABLE model, hook, no_hook, vital_hook, asked, owned, renamed, quoted, renamed_twice, lost_filter, lost_set, lost_deadline, lost_group, lost_capture;
+DROP TABLE model, hook, no_hook, vital_hook, asked, owned, renamed, quoted, twice, lost_filter, lost_set, lost_deadline, lost_group, lost_capture;
 DROP OWNED BY regress_hooker, regress_heir CASCADE;
 DROP ROLE regress_hooker, regress_heir;
