@@ -69,3 +69,22 @@ SELECT detail FROM sweeper.problem WHERE policy = 'o';
 SELECT sweeper.unregister('o');
 DROP TABLE o, asked;
 DROP FUNCTION lives;
+-- an action that ends one of two clocks leaves the row dead: no event
+CREATE TABLE e (id int PRIMARY KEY, seen timestamptz, created timestamptz);
+INSERT INTO e SELECT i, now() - interval '1 h', now() - interval '2 days' FROM generate_series(1, 5) AS i;
+INSERT INTO e VALUES (6, now() - interval '1 h', now());
+CREATE FUNCTION renew(text[]) RETURNS void LANGUAGE sql AS $$ UPDATE e SET seen = 'infinity' WHERE id = ANY ($1::int[]) $$;
+SELECT FROM sweeper.register('e', last_seen => 'seen', ttl => '5 min', created => 'created', max_age => '1 day', action => 'update', set_clause => 'seen = ''infinity''', check_every => '0', start => 'now');
+CALL sweeper.sweep('e', pass => NULL) \gset
+SELECT id, seen = 'infinity' AS ended FROM e ORDER BY id;
+SELECT key FROM sweeper.cleanup_event WHERE policy = 'e';
+SELECT key, class, attempts FROM sweeper.failed_row WHERE policy = 'e' ORDER BY key;
+DELETE FROM sweeper.failed_row;
+UPDATE e SET seen = now() - interval '1 h';
+SELECT sweeper.alter_policy('e', action => 'call', on_expire => 'renew(text[])', reset => '{set_clause}');
+CALL sweeper.sweep('e', pass => NULL) \gset
+SELECT id, seen = 'infinity' AS ended FROM e ORDER BY id;
+SELECT key, class, attempts FROM sweeper.failed_row WHERE policy = 'e' ORDER BY key;
+SELECT sweeper.unregister('e');
+DROP TABLE e;
+DROP FUNCTION renew;

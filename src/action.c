@@ -309,7 +309,7 @@ check_not_dead(const SswTarget *t, Datum tids)
 	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_action_row_params(t, tids, types, values);
-	if (ssw_action_execute(ssw_stmt_missing(t->policy, t->leaf, t->phase, 0),
+	if (ssw_action_execute(ssw_stmt_left_dead(t->policy, t->leaf, t->phase),
 						   SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		left_dead(t->policy);
 }

@@ -90,6 +90,17 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 	return buf.data;
 }
 
+/* Boolean over t, $1 and $2: an action left the row dead, by this phase's clock or by its age. */
+static char *
+left_dead(const SswPolicy *p, SswPhase phase)
+{
+	if (phase == SSW_PHASE_MANUAL)
+		return "false";
+	if (p->too_old == NULL || phase == SSW_PHASE_CLOCK_2)
+		return ssw_stmt_dead(p, phase);
+	return psprintf("%s OR (%s) AND (%s)", ssw_stmt_dead(p, phase), p->too_old, p->filter ? p->filter : "true");
+}
+
 /*
  * Candidates in due order behind the cursor.  Exact: as many as the limit says,
  * ties in the order of their tids; else all that are due with the last of them.
@@ -281,7 +292,7 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 						" WHERE %st.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
 						" ssw_group, ssw_meta, (%s) IS TRUE",
 						rel, p->set_clause, locked_rows(p, leaf, phase, psprintf("t.ctid, %s", info), rows),
-						which, phase == SSW_PHASE_MANUAL ? "false" : dead);
+						which, left_dead(p, phase));
 	}
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"
@@ -379,6 +390,14 @@ ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 
 	return psprintf("UPDATE %s AS t SET %s WHERE %s%s RETURNING (%s) IS TRUE", rel,
 					p->repair_set, which, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
+}
+
+/* Rows of $3 that an action left dead. */
+char	   *
+ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	return psprintf("SELECT FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND (%s)",
+					ssw_stmt_relation(leaf), left_dead(p, phase));
 }
 
 /* Rows of $3 that are still there and dead. */

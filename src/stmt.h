@@ -59,6 +59,7 @@ extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int row
 extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
 extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
 extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages);
 extern char *ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase);
