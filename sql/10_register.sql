@@ -146,3 +146,12 @@ EXECUTE r ('reg.big', 'expires', '{id}', '1 h', '0.5', '5', 'false', NULL, 'true
 RESET search_path;
 SET client_min_messages = warning;
 DROP SCHEMA reg CASCADE; DROP SCHEMA "Odd path"; DROP TABLE "Odd ""Name";
+-- a look takes about a second at most, however slow the owner's code is
+CREATE TABLE slow (id int PRIMARY KEY, d timestamptz);
+INSERT INTO slow SELECT i, now() FROM generate_series(1, 1500) AS i;
+CREATE FUNCTION dawdle(int) RETURNS boolean STABLE LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN true; END $$;
+SELECT clock_timestamp() AS start \gset
+SELECT exact FROM sweeper.register('slow', deadline => 'd', filter => 'dawdle(id)', dry_run => true);
+SELECT clock_timestamp() - :'start' < interval '10 s' AS soon;
+DROP TABLE slow;
+DROP FUNCTION dawdle;

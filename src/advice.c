@@ -39,6 +39,7 @@
 #define MAX_ENTRIES		100000
 #define MAX_SECONDS		1.0
 #define SAMPLE_ROWS		10000
+#define FIRST_ROWS		10
 #define FETCH_ROWS		1000
 /* guess of rows a second, where no rate says it */
 #define TYPICAL_RATE	20000
@@ -199,6 +200,7 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 	Datum		values[2];
 	Portal		portal;
 	Tally		t = {0};
+	uint64		rows = FIRST_ROWS;	/* to fetch; more when they come fast */
 	instr_time	start;
 	instr_time	now;
 
@@ -209,15 +211,17 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 									   CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL);
 	for (;;)
 	{
-		SPI_cursor_fetch(portal, true, FETCH_ROWS);
+		SPI_cursor_fetch(portal, true, rows);
 		for (uint64 i = 0; i < SPI_processed; i++)
 			tally_row(v, &t, cxt, SPI_tuptable->vals[i]);
-		t.complete = SPI_processed < FETCH_ROWS;
+		t.complete = SPI_processed < rows;
 		SPI_freetuptable(SPI_tuptable);
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, start);
 		if (t.complete || t.rows >= MAX_ENTRIES || INSTR_TIME_GET_DOUBLE(now) > MAX_SECONDS)
 			break;
+		if (INSTR_TIME_GET_DOUBLE(now) < MAX_SECONDS / 10)
+			rows = Min(2 * rows, FETCH_ROWS);
 		CHECK_FOR_INTERRUPTS();
 	}
 	SPI_cursor_close(portal);
