@@ -146,3 +146,15 @@ RESET search_path;
 \set VERBOSITY terse
 SET client_min_messages = warning;
 DROP SCHEMA forms CASCADE;
+-- lifetimes beside a number of milliseconds are seconds: it is told where that looks wrong
+RESET client_min_messages;
+CREATE TABLE lifetimes (id int PRIMARY KEY, last_ms bigint, ttl_ms int, ttl_s int);
+INSERT INTO lifetimes SELECT i, extract(epoch FROM now() - interval '1 h') * 1000, 1800000, 1800 FROM generate_series(1, 5) AS i;
+\set VERBOSITY default
+SELECT dead_estimate FROM sweeper.register('lifetimes', last_seen => 'last_ms', ttl_column => 'ttl_ms', unit => 'ms', dry_run => true);
+SET client_min_messages = warning;
+SELECT dead_estimate FROM sweeper.register('lifetimes', last_seen => 'to_timestamp(last_ms / 1000.0)', ttl_column => 'ttl_ms', unit => 'ms', dry_run => true);
+SET client_min_messages = notice;
+SELECT dead_estimate FROM sweeper.register('lifetimes', last_seen => 'last_ms', ttl_column => 'ttl_s', unit => 'ms', dry_run => true);
+SET client_min_messages = warning;
+DROP TABLE lifetimes;

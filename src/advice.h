@@ -41,6 +41,7 @@ extern void ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *f
 								 const char *sql, Oid type);
 extern void ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
 									 const char *sql, Oid type);
+extern void ssw_advice_lifetimes(const SswPolicy *p, Relation rel);
 extern char *ssw_advice_application_timezone(Oid owner);
 extern char *ssw_advice_source(Relation rel, double rows_wanted, bool *sampled);
 extern double ssw_advice_estimate(Relation rel);

@@ -15,6 +15,7 @@
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/plancat.h"
 #include "pgtime.h"
 #include "utils/builtins.h"
@@ -23,6 +24,7 @@
 
 #include "advice.h"
 #include "args.h"
+#include "expr.h"
 #include "identity.h"
 #include "index.h"
 #include "sql.h"
@@ -30,6 +32,10 @@
 
 #define NEWEST			3		/* values that an error shows */
 #define ORDERED_ROWS	100000	/* read in full to find the newest */
+
+/* Rows whose lifetimes are looked at, and how many seconds are suspicious. */
+#define LIFETIMES		1000
+#define LONG_LIFETIME	(10 * SECS_PER_DAY)
 
 /* Rows of a relation and its children, about. */
 double
@@ -274,4 +280,51 @@ ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
 		appendStringInfoString(&detail, "There are no rows to judge by");
 	appendStringInfoChar(&detail, '.');
 	need_timezone_error(field, rel, detail.data, ssw_args_call(p->args, "timezone", best ? best : "UTC"));
+}
+
+static bool
+is_number(Oid type)
+{
+	char		category;
+	bool		preferred;
+
+	get_type_category_preferred(type, &category, &preferred);
+	return category == TYPCATEGORY_NUMERIC;
+}
+
+/*
+ * Beside a last activity that is a number of milliseconds, the lifetime of a row is
+ * still a number of seconds: say so where that makes rows live suspiciously long.
+ */
+void
+ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
+{
+	SswIdentity save;
+	bool		sampled;
+	bool		isnull = true;
+	double		seconds = 0;
+	char	   *column;
+
+	if (p->last_seen == NULL || p->ttl_column == NULL || p->unit == NULL || strcmp(p->unit, "s") == 0 ||
+		!is_number(get_atttype(RelationGetRelid(rel), get_attnum(RelationGetRelid(rel), p->ttl_column))) ||
+		!is_number(exprType(ssw_expr_parse(rel, "last_seen", p->last_seen))))
+		return;
+	column = psprintf("t.%s::double precision", quote_identifier(p->ttl_column));
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_sql_begin();
+	ssw_sql_exec(psprintf("SELECT pg_catalog.avg(v) FROM (SELECT %s AS v FROM %s WHERE %s " SSW_OP(">") " 0 LIMIT %d) AS x", column,
+						  ssw_advice_source(rel, LIFETIMES, &sampled), column, LIFETIMES),
+				 0, NULL, NULL, NULL, true, 1);
+	seconds = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (isnull || seconds < LONG_LIFETIME)
+		return;
+	ereport(NOTICE,
+			(errmsg("ttl_column \"%s\" is read as seconds: rows live %.0f days on average", p->ttl_column,
+					seconds / SECS_PER_DAY),
+			 errdetail("The unit \"%s\" is that of last_seen.", p->unit),
+			 errhint("If both are in %s: last_seen => 'to_timestamp(%s / %s.0)', ttl_column => %s, unit => '%s'.",
+					 p->unit, quote_identifier(p->last_seen), strcmp(p->unit, "ms") == 0 ? factors[1] : factors[2],
+					 quote_literal_cstr(p->ttl_column), p->unit)));
 }

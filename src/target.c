@@ -26,6 +26,7 @@
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
+#include "advice.h"
 #include "compat.h"
 #include "expr.h"
 #include "identity.h"
@@ -328,4 +329,5 @@ ssw_target_check(SswPolicy *p, Relation rel)
 	ssw_clock_build(p, rel);
 	check_statements(p, rel);
 	ssw_zone_check_rows(p, rel);
+	ssw_advice_lifetimes(p, rel);
 }
