@@ -100,7 +100,7 @@ static bool
 retire(SswWatch *w)
 {
 	bool		force;
-	uint64		request = ssw_request_pending(w, &force);
+	uint64		request = ssw_request_pending(w, NULL, &force);
 
 	w->policy = NULL;
 	w->runs = false;
@@ -230,7 +230,7 @@ look(SswWatch *w, TimestampTz now)
 
 	if (w->policy == NULL || w->pass != NULL || now < w->not_before)
 		return;
-	request = ssw_request_pending(w, &force);
+	request = ssw_request_pending(w, &generation, &force);
 	if (request)
 		now = GetCurrentTimestamp();	/* what was due when it was called */
 	if (!w->runs)

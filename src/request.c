@@ -15,16 +15,21 @@
 
 #include "watch.h"
 
-/* The newest request that was not dealt with, or 0. */
+/*
+ * The newest request that was not dealt with, or 0.  With current, not one that may
+ * have come after a change of policies that the caller has not read yet.
+ */
 uint64
-ssw_request_pending(SswWatch *w, bool *force)
+ssw_request_pending(SswWatch *w, const uint64 *current, bool *force)
 {
+	SswDatabase *d;
 	SswPolicyShared *s;
 	uint64		request = 0;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s && s->requested > Max(s->completed, w->answered))
+	if (s && (current == NULL || (d && d->policy_generation == *current)) && s->requested > Max(s->completed, w->answered))
 	{
 		request = s->requested;
 		*force = s->request_force;

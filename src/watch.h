@@ -64,7 +64,7 @@ extern void ssw_passes_close(SswWatch *w, TimestampTz now);
 extern void ssw_passes_close_open(SswWatch *w);
 
 /* request.c: CALL sweep */
-extern uint64 ssw_request_pending(SswWatch *w, bool *force);
+extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current, bool *force);
 extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);
 extern void ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass);
 extern void ssw_request_answer(List *watches);
