@@ -23,7 +23,9 @@ BEGIN
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper.register, sweeper.alter_policy, sweeper.adopt, sweeper.unregister(text),
         sweeper.pause(text, text, timestamptz), sweeper.resume(text), sweeper.pause_all(text, timestamptz), sweeper.resume_all(),
         sweeper.retry_row(text, text), sweeper.stat_reset(text),
-        sweeper.expire(text, text[], text), sweeper.expire_group(text, text, text) TO %s', role);
+        sweeper.expire(text, text[], text), sweeper.expire_group(text, text, text),
+        sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]),
+        sweeper.is_live(text, text) TO %s', role);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep TO %s', role);
     IF level = 'admin' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor() TO %s', role);

@@ -16,6 +16,9 @@
 /* Somebody holds the row's lock. */
 #define ERRCODE_SSW_LOCKED					MAKE_SQLSTATE('S','W','0','0','3')
 
+/* A heartbeat came while its session was being ended. */
+#define ERRCODE_SSW_HEARTBEAT				MAKE_SQLSTATE('S','W','0','0','4')
+
 /* The rows of a leaf whose deadline, as the clock sorts it, is in (low, high]. */
 typedef struct SswRange
 {
@@ -40,6 +43,8 @@ typedef struct SswTarget
 	bool		refresh;		/* give a new deadline instead of ending */
 	Datum		judged;			/* text[] of row identities, or 0: only those */
 	const SswRange *range;		/* delete these rows; null: those given */
+	int64	   *prolonged;		/* counts rows that heartbeats keep alive, or
+								 * null */
 } SswTarget;
 
 /* Parameters of a statement on rows given by their tids. */

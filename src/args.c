@@ -439,10 +439,17 @@ fill_deadline(const SswArgs *a, SswPolicy *p)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("last_seen needs ttl or ttl_column"),
 				 errhint("%s", ssw_args_call(a, "ttl", "30 minutes"))));
-	if (p->deadline && p->ttl_column)
+	p->heartbeats = DatumGetBool(a->value[SSW_ARG_HEARTBEATS]);
+	if (p->heartbeats && p->ttl_us == 0 && !p->ttl_column)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ttl_column is only for last_seen"),
+				 errmsg("heartbeats need ttl or ttl_column"),
+				 errdetail("Nothing says for how long a heartbeat keeps a row alive."),
+				 errhint("%s", ssw_args_call(a, "ttl", "30 minutes"))));
+	if (p->deadline && p->ttl_column && !p->heartbeats)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ttl_column is only for last_seen and heartbeats"),
 				 errdetail("A deadline is already the end of a row's time to live."),
 				 errhint("Name the column of last activity in last_seen instead of deadline.")));
 	if ((p->created != NULL) != (p->max_age_us != 0))
@@ -542,13 +549,12 @@ ssw_args_fill(const SswArgs *a, SswPolicy *p)
 	fill_deadline(a, p);
 	fill_action(a, p);
 	fill_limits(a, p);
-	p->heartbeats = DatumGetBool(a->value[SSW_ARG_HEARTBEATS]);
 	p->search_path = ssw_args_search_path(a->isnull[SSW_ARG_SEARCH_PATH] ? NULL :
 										  TextDatumGetCString(a->value[SSW_ARG_SEARCH_PATH]));
 	p->allow_replicated = DatumGetBool(a->value[SSW_ARG_ALLOW_REPLICATED]);
-	if (p->heartbeats)
+	if (p->heartbeats && OidIsValid(p->is_alive))
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("heartbeats are not supported by this version of session_sweeper"),
-				 errhint("Leave heartbeats out and let the application write its last activity.")));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("heartbeats and is_alive must not both be given"),
+				 errdetail("Either clients say that they are alive, or a function does.")));
 }

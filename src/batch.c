@@ -143,6 +143,7 @@ ssw_batch_begin(SswWork *w)
 {
 	Oid			extoid;
 
+	w->prolonged = 0;
 	ssw_sql_start_transaction();
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
 	ssw_batch_arm(w);
@@ -181,6 +182,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 		ssw_audit_lags(sink, now, &max_lag, &lag_sum, hist);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass->batches++;
+	pass->refreshed += w->prolonged;
 	pass->skipped += missing;
 	pass->progress_at = now;
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
@@ -194,6 +196,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 	if (s)
 	{
 		s->batches++;
+		s->refreshed += w->prolonged;
 		if (repair)
 			s->repaired += rows;
 		else if (w->target.refresh)
@@ -218,8 +221,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 	}
 	LWLockRelease(SswShared->lock);
 	MySswProc->rows += rows;
-	w->succeeded += rows;
-	if (rows > 0)
+	w->succeeded += rows + w->prolonged;
+	if (rows + w->prolonged > 0)
 		w->streak = 0;
 }
 

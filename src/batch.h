@@ -18,6 +18,7 @@ typedef struct SswWork
 	const char *reason;
 	SswFailures *failures;
 	MemoryContext batch_cxt;	/* reset before each transaction */
+	int64		prolonged;		/* rows alive by heartbeats, in this batch */
 	uint64		succeeded;		/* rows, by this worker in this pass */
 	int			streak;			/* rows that failed alike since the last
 								 * success */

@@ -275,7 +275,6 @@ build_constant(SswClock *c, const TimeValue *v, int64 ttl_us, const char *now)
 	c->by_due = true;
 	c->plain = v->builtin;
 	c->attnum = v->attnum;
-	c->ttl_us = ttl_us;
 	c->due = v->type == TIMESTAMPTZOID && ttl_us == 0 ? pstrdup(v->sql) :
 		add_us(to_instant(v), ttl_us);
 	c->predicate = psprintf("%s" LE "%s", c->sort, c->bound);
@@ -481,11 +480,17 @@ build_repair(SswPolicy *p, const TimeValue *v)
 	char	   *until = NULL;
 
 	p->null_predicate = NULL;
-	p->repair_set = NULL;
+	p->repair_set = p->prolong_set = NULL;
 	if (p->last_seen)
 		until = "$5";
+	else if (c->row_ttl)
+		until = psprintf("($5" PLUS "%s)", c->row_ttl);
 	else if (p->ttl_us)
 		until = add_us("$5", p->ttl_us);
+	if (p->heartbeats && v->settable)
+		p->prolong_set = psprintf("%s = %s", quote_identifier(v->name),
+								  from_instant(v, p->last_seen ? "ssw_b.ssw_seen" : "ssw_b.ssw_until"));
+	p->beat_grain_us = v->type == TIMESTAMPTZOID || v->type == TIMESTAMPOID ? 0 : USECS_PER_SEC;
 	if (until && v->settable)
 	{
 		/* a date is over as it begins: late, never early */
@@ -533,9 +538,16 @@ build(SswPolicy *p, Relation rel)
 		build_row_ttl(p, rel, c, &v);
 	else
 		build_constant(c, &v, activity ? p->ttl_us : 0, "$1");
-	c->activity = activity;
+	c->activity = activity || p->heartbeats;
+	c->ttl_us = p->ttl_us;
 	if (activity)
 		c->seen = to_instant(&v);
+	else if (p->heartbeats && p->ttl_column)
+	{
+		RowTtl		r = resolve_row_ttl(p, rel, &v);
+
+		c->row_ttl = row_ttl_interval(&r);
+	}
 	if (p->created)
 	{
 		TimeValue	created = resolve(p, rel, "created", &p->created, false);

@@ -39,6 +39,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "alive.h"
 #include "collect.h"
 #include "index.h"
 #include "sql.h"
@@ -65,6 +66,8 @@ typedef struct Receiver
 	int64		size;			/* of chunk->tids */
 	int64		rows;			/* read, those left alone included */
 	int64		max_rows;		/* stop there */
+	bool		beats;			/* rows are shown with their keys, for a look
+								 * at their heartbeats */
 	int16		sort_len;
 	bool		sort_byval;
 	Datum		sort;			/* of the last row */
@@ -127,6 +130,15 @@ is_excluded(SswWork *w, TupleTableSlot *slot)
 	return true;
 }
 
+/* Is there anything to do about the row, by its heartbeats? */
+static bool
+is_wanted(SswWork *w, TupleTableSlot *slot)
+{
+	return slot->tts_isnull[SSW_C_KEY - 1] || slot->tts_isnull[SSW_C_DUE - 1] ||
+		ssw_alive_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), w->pass->clock_cutoff[0]);
+}
+
 static bool
 receive(TupleTableSlot *slot, DestReceiver *self)
 {
@@ -151,6 +163,8 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	if (slot->tts_isnull[SSW_C_CTID - 1])
 		return true;
 	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
+	if (r->beats && !is_wanted(r->w, slot))
+		return true;
 	if (minds_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot))
 		return true;
 	if (chunk->n == r->size)
@@ -252,8 +266,9 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
+	r.beats = w->policy->heartbeats && pass->phase == SSW_PHASE_CLOCK_1;
 	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
-								  minds_failures(w), exact, is_fresh(w, c) && !c->by_due),
+								  r.beats || minds_failures(w), exact, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);
 	if (!exact && r.rows == r.max_rows)
 	{
@@ -457,7 +472,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	if (is_fresh(w, c) && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
 		start_above_backlog(w);
 	if (!exact && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
-		!OidIsValid(p->on_expire) && !pass->skip_locked && !minds_failures(w) &&
+		!OidIsValid(p->on_expire) && !p->heartbeats && !pass->skip_locked && !minds_failures(w) &&
 		suits_ranges(w, chunk, c))
 	{
 		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER)

@@ -242,7 +242,7 @@ look(SswWatch *w, TimestampTz now)
 	}
 	if (request == 0 && now < w->next_look)
 		return;
-	due = !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
+	due = (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
 	if (!due)
 	{
 		SswPolicyShared *s;
@@ -282,6 +282,7 @@ look(SswWatch *w, TimestampTz now)
 		w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
 		if (w->earliest != 0)
 			w->next_look = Min(w->next_look, w->earliest);
+		w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
 		if (w->policy->check_every_us == 0)
 			w->next_look = DT_NOEND;
 		if (w->policy->backlog_before != 0)

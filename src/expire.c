@@ -31,6 +31,7 @@
 #include "utils/timestamp.h"
 
 #include "action.h"
+#include "alive.h"
 #include "identity.h"
 #include "key.h"
 #include "lock.h"
@@ -198,7 +199,7 @@ act(const SswPolicy *p, const FoundRows *found, int *next, const char *reason)
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
 	ssw_sql_begin();
-	acted = ssw_action_run(&target, tids, n, sink);
+	acted = ssw_alive_run(&target, tids, n, sink);
 	ssw_action_constraints_immediate();
 	ssw_sql_end();
 	ssw_identity_restore(&save);

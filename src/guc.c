@@ -2,14 +2,15 @@
  * guc.c
  *		The settings session_sweeper.*: definitions and check hooks.
  *
- * Defined in every process that loads the library; shares nothing.  All are
- * reloadable.  A crash leaves nothing behind.
+ * Defined in every process that loads the library; shares nothing.  All but
+ * heartbeat_memory are reloadable.  A crash leaves nothing behind.
  */
 #include "postgres.h"
 
 #include <limits.h>
 
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/varlena.h"
@@ -28,6 +29,8 @@ int			ssw_max_gap = 3 * 24 * 60 * 60;
 int			ssw_fuse_hold = 60 * 60;
 int			ssw_cleanup_event_retention = 90 * 24 * 60;
 int			ssw_pass_retention = 30 * 24 * 60;
+int			ssw_heartbeat_memory = -1;
+double		ssw_refresh_ahead = 0.25;
 
 static const struct config_enum_entry synchronous_commit_options[] = {
 	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
@@ -137,5 +140,16 @@ ssw_guc_init(void)
 							"How long rows of sweeper.pass are kept; 0 keeps them.",
 							NULL, &ssw_pass_retention, 30 * 24 * 60, 0,
 							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomRealVariable("session_sweeper.refresh_ahead",
+							 "How long before its deadline the row of a living session is written anew.",
+							 "A part of the session's time to live.", &ssw_refresh_ahead, 0.25, 0.01, 0.9,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	/* only the postmaster can reserve memory */
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("session_sweeper.heartbeat_memory",
+								"Shared memory for heartbeats.",
+								"-1 takes 1/64 of shared_buffers, at least 8 MB and at most 256 MB.",
+								&ssw_heartbeat_memory, -1, -1, MAX_KILOBYTES,
+								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("session_sweeper");
 }

@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "alive.h"
 #include "halve.h"
 #include "identity.h"
 #include "lost.h"
@@ -37,7 +38,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
 	ssw_action_constraints_immediate();
-	rows = ssw_action_run(&w->target, tids, n, sink);
+	rows = ssw_alive_run(&w->target, tids, n, sink);
 	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n) : 0;
 	ssw_action_constraints_immediate();
 	ssw_sql_end();
@@ -157,6 +158,12 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 	class = learn(w);
 	if (class == SSW_FAIL_POLICY)
 		return;
+	if (w->error->sqlerrcode == ERRCODE_SSW_HEARTBEAT)
+	{
+		/* now it is known that the row is alive */
+		run_rows(w, tids, n);
+		return;
+	}
 	if (class == SSW_FAIL_LOCKED && !w->target.skip_locked)
 	{
 		skip_locked(w);

@@ -17,6 +17,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
+#include "utils/uuid.h"
 
 #include "key.h"
 
@@ -56,6 +57,21 @@ split_record(const char *text, int n)
 		fields[i] = buf.data;
 	}
 	return *s == '\0' ? fields : NULL;
+}
+
+/* The texts of the key's columns; an error when it is no text of a key. */
+char	  **
+ssw_key_fields(const SswPolicy *p, const char *key)
+{
+	char	  **fields = palloc(sizeof(char *));
+
+	fields[0] = pstrdup(key);
+	if (p->nkeys > 1 && (fields = split_record(key, p->nkeys)) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("invalid key \"%s\" for policy \"%s\"", key, p->name),
+				 errdetail("The key must be a row of %d columns, as (a,b).", p->nkeys)));
+	return fields;
 }
 
 /*
@@ -108,6 +124,34 @@ ssw_key_equals(Oid type)
 					  NameStr(form->oprname));
 	ReleaseSysCache(tup);
 	return result;
+}
+
+/*
+ * What stands for a canonical key in memory.  Two keys may share a hash, one in
+ * 2^128: then one session would live by the other's heartbeats.
+ */
+SswBeatId
+ssw_key_beat_id(const SswPolicy *p, const char *key)
+{
+	Oid			type = p->nkeys == 1 ? getBaseType(get_atttype(p->relid, get_attnum(p->relid, p->key[0]))) : InvalidOid;
+	SswBeatId	id = {{0}};
+	Datum		hash;
+
+	switch (type)
+	{
+		case UUIDOID:
+			memcpy(&id, DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(key))), sizeof(id));
+			return id;
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+			id.part[0] = (uint64) strtoll(key, NULL, 10);
+			return id;
+		default:
+			hash = DirectFunctionCall1(sha256_bytea, CStringGetTextDatum(key));
+			memcpy(&id, VARDATA_ANY(DatumGetByteaPP(hash)), sizeof(id));
+			return id;
+	}
 }
 
 /* The key as evidence shows it: where keys are credentials, a hash. */

@@ -5,6 +5,7 @@
 #ifndef SSW_KEY_H
 #define SSW_KEY_H
 
+#include "beats.h"
 #include "policy.h"
 
 /* Values of a key: its columns, or the tid of a relation without one. */
@@ -12,6 +13,8 @@
 
 extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values,
 						   char **trouble);
+extern char **ssw_key_fields(const SswPolicy *p, const char *key);
+extern SswBeatId ssw_key_beat_id(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown_sql(const SswPolicy *p);
 extern char *ssw_key_equals(Oid type);

@@ -35,6 +35,7 @@
 
 #include "bgw.h"
 #include "guc.h"
+#include "keep.h"
 #include "launcher.h"
 #include "sql.h"
 #include "start.h"
@@ -473,6 +474,7 @@ static void
 forget_times(void)
 {
 	rescan_at = 0;
+	ssw_keep_set_back();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
@@ -489,7 +491,7 @@ ssw_launcher_main(Datum main_arg)
 	ssw_bgw_attach_launcher();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
-	ssw_start_service();
+	ssw_start_service(ssw_keep_load(SswShared->service_start == 0));
 	ereport(LOG, (errmsg("session_sweeper launcher started")));
 
 	while (!MySswProc->terminating)
@@ -507,6 +509,7 @@ ssw_launcher_main(Datum main_arg)
 		if (ssw_start_watch_clock())
 			forget_times();
 		ssw_start_alive(false);
+		ssw_keep_clean();
 		if (now >= rescan_at || SswShared->rescan)
 			scan_databases();
 		reap_starting(now);
@@ -520,6 +523,7 @@ ssw_launcher_main(Datum main_arg)
 		wait_tick(sleep_ms(GetCurrentTimestamp()));
 	}
 	stop_all();
+	ssw_keep_write();
 	ssw_start_alive(true);
 	/* 1, so that the postmaster starts another unless the server stops */
 	proc_exit(1);

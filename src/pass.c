@@ -152,6 +152,8 @@ phase_cutoff(SswWork *w)
 	if (pass->phase - SSW_PHASE_CLOCK_1 >= w->policy->nclocks)
 		return DT_NOBEGIN;
 	cutoff = pass->clock_cutoff[pass->phase - SSW_PHASE_CLOCK_1];
+	if (pass->phase == SSW_PHASE_CLOCK_1)
+		cutoff = Max(cutoff, pass->refresh_cutoff);
 	if (pass->backlog_segment)
 		cutoff = Min(cutoff, pass->backlog_before);
 	else if (pass->backlog_before != 0 && cutoff <= pass->backlog_before)
@@ -302,7 +304,9 @@ aim(SswWork *w, const SswChunk *chunk)
 {
 	w->target.leaf = chunk->leaf;
 	w->target.phase = chunk->phase;
-	w->target.cutoff = chunk->cutoff;
+	w->target.cutoff = w->policy->heartbeats && chunk->phase == SSW_PHASE_CLOCK_1 ?
+		w->pass->clock_cutoff[0] : chunk->cutoff;
+	w->target.prolonged = &w->prolonged;
 	w->target.full_cutoff = w->pass->full_cutoff;
 	w->target.skip_locked = w->pass->skip_locked || w->singly;
 	w->target.range = NULL;

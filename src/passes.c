@@ -17,6 +17,9 @@
 #include "guc.h"
 #include "watch.h"
 
+/* So many passes look at a row between refresh_ahead and its deadline. */
+#define REFRESHES	8
+
 /* Show what the policy is doing, to views and to CALL sweep. */
 void
 ssw_passes_publish(SswWatch *w)
@@ -58,6 +61,38 @@ free_pass(void)
 	return NULL;
 }
 
+/*
+ * How far a pass looks ahead for rows that heartbeats keep alive.  Several passes
+ * see a row before its deadline; the caller holds the lock.
+ */
+static TimestampTz
+refresh_cutoff(SswWatch *w, TimestampTz now)
+{
+	SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+
+	if (!w->policy->heartbeats || s == NULL || s->beat_ttl_us == 0)
+		return DT_NOBEGIN;
+	w->refresh_at = now + Max(ssw_min_interval * INT64CONST(1000),
+							  (int64) (s->beat_ttl_us * ssw_refresh_ahead / REFRESHES));
+	return now + (int64) (s->beat_ttl_us * ssw_refresh_ahead);
+}
+
+/* When the next look for heartbeats is wanted, at the latest; or DT_NOEND. */
+TimestampTz
+ssw_passes_refresh_at(SswWatch *w)
+{
+	SswPolicyShared *s;
+	bool		beats;
+
+	if (w->policy == NULL || !w->policy->heartbeats)
+		return DT_NOEND;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	beats = s && s->beat_ttl_us > 0;
+	LWLockRelease(SswShared->lock);
+	return beats ? w->refresh_at : DT_NOEND;
+}
+
 /* Open a pass in shared memory; its row is written when it finds a row. */
 void
 ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested, bool force)
@@ -86,6 +121,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested,
 		pass->soft_deadline = now + p->soft_limit_us;
 		pass->clock_cutoff[0] = cutoffs[0];
 		pass->clock_cutoff[1] = cutoffs[1];
+		pass->refresh_cutoff = refresh_cutoff(w, now);
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->fuse_exempt = Max(pass->backlog_before, p->fuse_at > p->last_pass_at ? p->fuse_at - p->keep_for_us : 0);
@@ -156,6 +192,7 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 		if (pass->next_due != 0)
 			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
 	}
+	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
 	if (p->check_every_us == 0 && pass->end != SSW_END_LIMIT && pass->end != SSW_END_NONE &&
 		!(pass->end == SSW_END_STOPPED && pass->forced))
 		w->next_look = DT_NOEND;

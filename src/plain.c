@@ -40,8 +40,8 @@ ssw_plain_outline(SswPolicy *p)
 {
 	memset(p->clock, 0, sizeof(p->clock));
 	p->nclocks = p->created ? 2 : 1;
-	p->clock[0].activity = p->last_seen != NULL;
-	p->clock[0].ttl_us = p->last_seen ? p->ttl_us : 0;
-	p->clock[0].row_ttl = p->last_seen ? p->ttl_column : NULL;
+	p->clock[0].activity = p->last_seen != NULL || p->heartbeats;
+	p->clock[0].ttl_us = p->ttl_us;
+	p->clock[0].row_ttl = p->ttl_column;
 	p->clock[1].absolute = true;
 }

@@ -33,7 +33,7 @@ typedef struct SswClock
 								 * is at or before $1; index usable on sort */
 	char	   *row_ttl;		/* interval expression of the row's own time
 								 * to live, or NULL when ttl_us is it */
-	int64		ttl_us;			/* constant time to live; 0 for a deadline */
+	int64		ttl_us;			/* constant time to live, or 0 */
 	bool		by_due;			/* sort has the order of due */
 	bool		plain;			/* sort is a column of a built-in type */
 	int16		attnum;			/* that column, or 0 */
@@ -150,6 +150,11 @@ typedef struct SswPolicy
 	char	   *group_text;		/* text expression over t, or NULL */
 	char	   *null_predicate; /* boolean over t: deadline is null; NULL when
 								 * on_null is ignore */
+	char	   *prolong_set;	/* SET list over t, ssw_b.ssw_seen and
+								 * ssw_b.ssw_until (timestamptz) that makes
+								 * the row live until then; NULL when
+								 * impossible */
+	int64		beat_grain_us;	/* the deadline column is no finer than that */
 	char	   *repair_set;		/* SET list over t and $5 (now) that gives one
 								 * ttl from now; for on_null repair and for
 								 * is_alive refresh; NULL when impossible */

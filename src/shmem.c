@@ -17,6 +17,7 @@
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
+#include "beats.h"
 #include "shmem.h"
 
 SswSharedState *SswShared = NULL;
@@ -59,6 +60,7 @@ shmem_request(void)
 									hash_estimate_size(SSW_MAX_POLICIES,
 													   sizeof(SswPolicyShared))));
 	RequestNamedLWLockTranche(SSW_EXTENSION, 1);
+	ssw_beats_request();
 }
 
 static void
@@ -94,6 +96,7 @@ shmem_startup(void)
 	}
 	policy_hash = ShmemInitHash("session_sweeper policies", SSW_MAX_POLICIES,
 								SSW_MAX_POLICIES, &ctl, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+	ssw_beats_startup();
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -322,6 +325,13 @@ void
 ssw_shmem_policies_changed(void)
 {
 	remember(&changed_pending);
+}
+
+/* Did this transaction change policies, or may it have? */
+bool
+ssw_shmem_changed_here(void)
+{
+	return changed_pending;
 }
 
 void

@@ -141,6 +141,8 @@ typedef struct SswPass
 	TimestampTz soft_deadline;
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
 	TimestampTz clock_cutoff[2];	/* DT_NOBEGIN: this clock rests (grace) */
+	TimestampTz refresh_cutoff; /* rows due before are looked at for their
+								 * heartbeats; DT_NOBEGIN: only the dead */
 	TimestampTz full_cutoff;	/* now - keep_for: without grace and backlog */
 	TimestampTz backlog_before; /* rows due before are drained at backlog_rate */
 	double		tokens;			/* rows that may still go; < 0: no limit */
@@ -230,6 +232,8 @@ typedef struct SswPolicyShared
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
 	int64		backlog;		/* due rows, about; 0 when none */
 	int			batch_rows;		/* adaptive size, carried over */
+	int64		beat_ttl_us;	/* shortest time to live of a session with
+								 * heartbeats since the start, or 0 */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
 
@@ -329,6 +333,7 @@ extern void ssw_shmem_wake_coordinator(Oid dboid);
 
 /* Wake this database's coordinator when the current transaction commits. */
 extern void ssw_shmem_policies_changed(void);
+extern bool ssw_shmem_changed_here(void);
 
 /* Announce that this database has the extension, at commit. */
 extern void ssw_shmem_extension_created(void);

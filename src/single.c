@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "alive.h"
 #include "batch.h"
 #include "holders.h"
 #include "identity.h"
@@ -147,6 +148,7 @@ run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int
 {
 	ResourceOwner owner = CurrentResourceOwner;
 	int			mark = ssw_audit_mark(sink);
+	int64		prolonged = w->prolonged;
 	ErrorData  *volatile error = NULL;
 
 	BeginInternalSubTransaction(NULL);
@@ -156,7 +158,7 @@ run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int
 		uint64		acted;
 
 		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, false);
-		acted = ssw_action_run(&w->target, tid, 1, sink);
+		acted = ssw_alive_run(&w->target, tid, 1, sink);
 		if (acted == 0)
 			*missing += ssw_single_find_missing(w, tid, 1);
 		ssw_action_constraints_immediate();
@@ -170,6 +172,7 @@ run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		ssw_audit_truncate(sink, mark);
+		w->prolonged = prolonged;
 	}
 	PG_END_TRY();
 	ssw_lost_rows(0);

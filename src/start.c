@@ -142,9 +142,12 @@ write_file(TimestampTz now, bool durable)
 				 errmsg("could not write file \"%s\": %m", FILE_NAME)));
 }
 
-/* The launcher runs: service begins, unless another launcher began it. */
+/*
+ * The launcher runs: service begins, unless another launcher began it.  Not kept:
+ * heartbeats of the service before may have been lost.
+ */
 void
-ssw_start_service(void)
+ssw_start_service(bool kept)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		offset = clock_offset();
@@ -157,6 +160,8 @@ ssw_start_service(void)
 	if (alive == 0 && SswShared->clean_start)
 		alive = SswShared->down_since;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (known.n > 0 && !kept)
+		SswShared->clean_start = false;
 	SswShared->nstarts = known.n;
 	memcpy(SswShared->starts, known.start, known.n * sizeof(SswStart));
 	append(now, alive != 0 ? Max(0, now - alive) : -1, !SswShared->clean_start, false);

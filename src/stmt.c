@@ -102,6 +102,17 @@ left_dead(const SswPolicy *p, SswPhase phase)
 }
 
 /*
+ * Boolean over t and $1: the row's deadline is at or before $1, which may lie ahead:
+ * heartbeats may have made it later than the row says.
+ */
+static char *
+near(const SswPolicy *p)
+{
+	return p->filter ? psprintf("(%s) AND (%s)", p->clock[0].predicate, p->filter) :
+		psprintf("(%s)", p->clock[0].predicate);
+}
+
+/*
  * Candidates in due order behind the cursor.  Exact: as many as the limit says,
  * ties in the order of their tids; else all that are due with the last of them.
  * Above: only rows due after $6.
@@ -118,7 +129,8 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 					 c ? c->sort : "NULL::pg_catalog.int4",
 					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
 					 with_key ? p->key_text : "NULL::pg_catalog.text",
-					 ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+					 ssw_stmt_relation(leaf),
+					 p->heartbeats && phase == SSW_PHASE_CLOCK_1 ? near(p) : ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
 	else if (cursor == SSW_CURSOR_WITHIN && c)
@@ -398,6 +410,66 @@ ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND (%s)",
 					ssw_stmt_relation(leaf), left_dead(p, phase));
+}
+
+/* The rows $3, for a look at their heartbeats: ctid, key, deadline. */
+char	   *
+ssw_stmt_beats(const SswPolicy *p, Oid leaf)
+{
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)",
+					p->key_text, p->clock[0].due, ssw_stmt_relation(leaf));
+}
+
+/*
+ * R1: make the rows $4 live until $6, their last heartbeats having come at $5, if
+ * their deadlines are still $7.
+ */
+char	   *
+ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
+{
+	char	   *rel = ssw_stmt_relation(leaf);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "UPDATE ONLY %s AS t SET %s FROM ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5),"
+					 " pg_catalog.unnest($6), pg_catalog.unnest($7)) AS ssw_b (ssw_tid, ssw_seen, ssw_until, ssw_due)"
+					 " WHERE t.ctid " SSW_OP("=") " ssw_b.ssw_tid AND %s " SSW_OP("=") " ssw_b.ssw_due",
+					 rel, p->prolong_set, p->clock[0].due);
+	if (p->filter)
+		appendStringInfo(&buf, " AND (%s)", p->filter);
+	if (skip_locked)
+		appendStringInfo(&buf, " AND t.ctid " SSW_OP("=") " ANY (ARRAY(SELECT t.ctid FROM ONLY %s AS t"
+						 " WHERE t.ctid " SSW_OP("=") " ANY ($4) FOR NO KEY UPDATE SKIP LOCKED))", rel);
+	appendStringInfo(&buf, " RETURNING %s, %s", p->key_text, p->clock[0].due);
+	return buf.data;
+}
+
+/*
+ * S1: the row with the key $1, ..., locked: what a heartbeat must know of it, as
+ * columns SSW_T_...
+ */
+char	   *
+ssw_stmt_touch(const SswPolicy *p, bool write)
+{
+	const char *none = "NULL::pg_catalog.timestamptz";
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT t.tableoid, t.xmin, %s, %s, %s, (%s) IS TRUE, %s FROM %s AS t WHERE %s FOR %s OF t",
+					 p->clock[0].due, p->nclocks > 1 ? p->clock[1].due : none, p->key_text,
+					 p->filter ? p->filter : "true",
+					 p->clock[0].row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", p->clock[0].row_ttl) :
+					 "NULL::bigint",
+					 ssw_stmt_relation(p->relid), ssw_key_matches(p, 1), write ? "NO KEY UPDATE" : "SHARE");
+	return buf.data;
+}
+
+/* S4: make that row live until $2, the heartbeat having come at $1; its key is $3, ... */
+char	   *
+ssw_stmt_write_beat(const SswPolicy *p)
+{
+	return psprintf("UPDATE %s AS t SET %s FROM (SELECT $1 AS ssw_seen, $2 AS ssw_until) AS ssw_b WHERE %s RETURNING %s",
+					ssw_stmt_relation(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->clock[0].due);
 }
 
 /* Rows of $3 that are still there and dead. */

@@ -30,6 +30,18 @@ enum
 	SSW_R_KEY_COLUMN			/* text, one for each key column */
 };
 
+/* Result columns of ssw_stmt_touch(), in order. */
+enum
+{
+	SSW_T_LEAF = 1,
+	SSW_T_XMIN,
+	SSW_T_DUE,					/* timestamptz */
+	SSW_T_LIMIT,				/* timestamptz: the absolute one */
+	SSW_T_KEY,					/* text */
+	SSW_T_SWEPT,				/* boolean: the filter lets it through */
+	SSW_T_TTL					/* bigint: the row's own, in microseconds */
+};
+
 /* Result columns of collect, in order. */
 enum
 {
@@ -58,6 +70,10 @@ extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int r
 extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
 extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_beats(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
+extern char *ssw_stmt_touch(const SswPolicy *p, bool write);
+extern char *ssw_stmt_write_beat(const SswPolicy *p);
 extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);

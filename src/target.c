@@ -290,6 +290,67 @@ check_set_clause(const SswPolicy *p, Relation rel)
 	ssw_identity_restore(&save);
 }
 
+/*
+ * Is the type's text the same whenever its values are equal?  Then every spelling
+ * of a key reaches the same session.
+ */
+static bool
+is_canonical(Oid type)
+{
+	switch (type)
+	{
+		case UUIDOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case OIDOID:
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case NAMEOID:
+		case BYTEAOID:
+		case BOOLOID:
+		case DATEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			return true;
+		default:
+			return get_typtype(type) == TYPTYPE_ENUM;
+	}
+}
+
+/* Can clients keep the rows alive? */
+static void
+check_heartbeats(const SswPolicy *p, Relation rel)
+{
+	if (p->nkeys == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("heartbeats need a key"),
+				 errdetail("Table \"%s\" has neither a primary key nor a unique index on columns that are not null.",
+						   RelationGetRelationName(rel)),
+				 errhint("Create one.")));
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		AttrNumber	attnum = get_attnum(p->relid, p->key[i]);
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+
+		if (!is_canonical(getBaseType(att->atttypid)) ||
+			(OidIsValid(att->attcollation) && !get_collation_isdeterministic(att->attcollation)))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("heartbeats need another key: column \"%s\" is not canonical", p->key[i]),
+					 errdetail("Values of type %s can be equal and yet print differently.", format_type_be(att->atttypid)),
+					 errhint("Give a key of uuid, integer, bigint or text columns.")));
+	}
+	if (p->prolong_set == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("heartbeats need a way to give a row a new deadline"),
+				 errdetail("%s is no column that an UPDATE can set.", p->last_seen ? "last_seen" : "deadline"),
+				 errhint("Name a column in %s.", p->last_seen ? "last_seen" : "deadline")));
+}
+
 /* Let the server analyse the statement that user text becomes part of. */
 static void
 check_statements(SswPolicy *p, Relation rel)
@@ -327,6 +388,8 @@ ssw_target_check(SswPolicy *p, Relation rel)
 		check_set_clause(p, rel);
 	ssw_zone_check(p, rel);
 	ssw_clock_build(p, rel);
+	if (p->heartbeats)
+		check_heartbeats(p, rel);
 	check_statements(p, rel);
 	ssw_zone_check_rows(p, rel);
 	ssw_advice_lifetimes(p, rel);

@@ -30,6 +30,7 @@ typedef struct SswWatch
 	int			excluded;		/* dead rows the last pass left alone */
 
 	SswPass    *pass;			/* running, or null */
+	TimestampTz refresh_at;		/* look for heartbeats again */
 	TimestampTz served_at;		/* when the pass was last given a worker */
 	uint64		request;		/* of CALL sweep, that the pass answers */
 	uint64		answered;		/* request dealt with in this round, or 0 */
@@ -60,6 +61,7 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 /* passes.c */
 extern void ssw_passes_publish(SswWatch *w);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested, bool force);
+extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
 extern void ssw_passes_close(SswWatch *w, TimestampTz now);
 extern void ssw_passes_close_open(SswWatch *w);
 

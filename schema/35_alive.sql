@@ -1,0 +1,20 @@
+-- Heartbeats: kept in shared memory, never lost while their session lives.
+
+CREATE FUNCTION sweeper.touch(policy text, key text) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
+CREATE FUNCTION sweeper.touch(policy text, key bigint) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
+CREATE FUNCTION sweeper.touch(policy text, key uuid) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
+CREATE FUNCTION sweeper.touch_many(policy text, keys text[], OUT gone text) RETURNS SETOF text
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many';
+CREATE FUNCTION sweeper.is_live(policy text, key text) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_is_live';
+
+COMMENT ON FUNCTION sweeper.touch(text, text) IS
+'A heartbeat for the row with that key: true, it lives for one time to live from now, whatever becomes of this transaction; false, it is gone, and only false means gone. Any spelling of the key will do; a composite one is (a,b). Takes no transaction id and writes nothing, but near the row''s deadline. Needs UPDATE on the table and a policy with heartbeats. Errors, on which a client keeps its session and tries again: 55P03 the row is locked, 25006 standby or read-only transaction, 40001 others keep changing the row, 57P03 the server stops, 55000 not preloaded or no heartbeats, 42501 no right, 42704 no such policy, 22004 null, 22P02 no such key can be.';
+COMMENT ON FUNCTION sweeper.touch(text, bigint) IS 'As touch(policy, key as text).';
+COMMENT ON FUNCTION sweeper.touch(text, uuid) IS 'As touch(policy, key as text).';
+COMMENT ON FUNCTION sweeper.touch_many IS 'Heartbeats for many rows; returns the keys, as given, of those that are gone. Errors: as touch(); then some of them may have counted.';
+COMMENT ON FUNCTION sweeper.is_live(text, text) IS
+'Does the row with that key live now, by its deadline, heartbeats and grace? It is no heartbeat. Needs SELECT on the table. Errors: 42704 no such policy, 42501 no right, 55000 not preloaded or the policy''s table is another''s now, 55P03 the table is locked, 22004 null, 22P02 no such key can be.';

@@ -1,0 +1,252 @@
+/*
+ * alive.c
+ *		Which rows of a batch are alive by their heartbeats.
+ *
+ * Runs in workers and in sessions that end rows by name, as the relation's owner
+ * and in SPI, inside the batch's transaction.  Rows that may end are marked in
+ * memory before the row action, and looked at again after it; rows that are
+ * alive get their new deadline.  The steps are those of doc/heartbeats.md.
+ *
+ * Shares the heartbeats (beats.c).  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "alive.h"
+#include "key.h"
+#include "pending.h"
+#include "start.h"
+#include "stmt.h"
+
+/* The rows of a batch, sorted. */
+typedef struct SswAlive
+{
+	int			ndead;
+	ItemPointerData *dead;		/* may end */
+	int			nalive;
+	ItemPointerData *alive;		/* their rows are to say so, */
+	Datum	   *seen;			/* timestamptz: at the last heartbeat, */
+	Datum	   *until;			/* one time to live later, */
+	Datum	   *due;			/* instead of then */
+	int			pending;		/* where their marks begin; see pending.h */
+} SswAlive;
+
+/* The key of a row's entry. */
+SswBeatKey
+ssw_alive_key(const SswPolicy *p, const char *key)
+{
+	SswBeatKey	k = {.id = ssw_key_beat_id(p, key),.database = MyDatabaseId,.policy_id = p->id};
+
+	return k;
+}
+
+/*
+ * A heartbeat holds a session whose time to live after it ends after the result.
+ * Where each row has a time to live of its own, the cutoff of its clock says
+ * nothing of outages.
+ */
+TimestampTz
+ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
+{
+	SswStarts	starts;
+
+	if (p->clock[0].row_ttl == NULL || TIMESTAMP_IS_NOBEGIN(cutoff))
+		return cutoff;
+	ssw_start_list(&starts);
+	return cutoff - ssw_start_credit(&starts, cutoff + p->keep_for_us, ttl_us + p->keep_for_us);
+}
+
+/* A time that the row's column can hold, not earlier than this one. */
+TimestampTz
+ssw_alive_round(const SswPolicy *p, TimestampTz t)
+{
+	return p->beat_grain_us == 0 ? t : (t + p->beat_grain_us - 1) / p->beat_grain_us * p->beat_grain_us;
+}
+
+/* Would a new deadline be later than the one the row has? */
+static bool
+gains(const SswPolicy *p, const SswBeat *b, TimestampTz due)
+{
+	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us > due + p->beat_grain_us;
+}
+
+/* Is the session alive by memory, and not overruled by its row? */
+static bool
+is_alive(const SswPolicy *p, const SswBeat *b, TimestampTz due, TimestampTz cutoff)
+{
+	return due >= b->deadline &&
+		SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us >
+		ssw_alive_cutoff(p, cutoff, b->ttl_us);
+}
+
+/*
+ * Is there anything to do about a row with that deadline?  cutoff is that of its
+ * end, rows beyond are looked at because of their heartbeats only.
+ */
+bool
+ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+{
+	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeat		b;
+
+	if (!ssw_beats_find(&k, &b) || !is_alive(p, &b, due, cutoff))
+		return due <= cutoff;
+	return gains(p, &b, due);
+}
+
+static void
+add_alive(SswAlive *a, ItemPointer tid, const SswPolicy *p, const SswBeat *b, TimestampTz due)
+{
+	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word));
+
+	a->alive[a->nalive] = *tid;
+	a->seen[a->nalive] = TimestampTzGetDatum(ssw_alive_round(p, seen));
+	a->until[a->nalive] = TimestampTzGetDatum(ssw_alive_round(p, seen + b->ttl_us));
+	a->due[a->nalive++] = TimestampTzGetDatum(due);
+}
+
+/* E1 for one row, which has that deadline unless it has none. */
+static void
+sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, TimestampTz due, bool has_due)
+{
+	const SswPolicy *p = t->policy;
+	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeatEnd	end = t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
+	t->phase == SSW_PHASE_CLOCK_1 && has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
+	SswBeat		b;
+	bool		known = ssw_beats_find(&k, &b);
+	uint64		word = 0;
+
+	if (end == SSW_END_IF_DEAD && due > t->cutoff)
+	{
+		if (known && is_alive(p, &b, due, t->cutoff) && gains(p, &b, due))
+			add_alive(a, tid, p, &b, due);
+		return;
+	}
+	switch (ssw_beats_mark(&k, due, ssw_alive_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, &word))
+	{
+		case SSW_BEAT_ALIVE:
+			if (ssw_beats_find(&k, &b) && gains(p, &b, due))
+				add_alive(a, tid, p, &b, due);
+			return;
+		case SSW_BEAT_BUSY:
+			if (!t->skip_locked)
+				ereport(ERROR,
+						(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						 errmsg("another session is ending a row of policy \"%s\"", p->name)));
+			return;
+		case SSW_BEAT_NONE:
+		case SSW_BEAT_MARKED:
+			break;
+	}
+	ssw_pending_mark(&k, word);
+	a->dead[a->ndead++] = *tid;
+}
+
+/* E1: sort the rows. */
+static void
+sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
+	Datum		values[3];
+	SPITupleTable *rows;
+	uint64		nrows;
+
+	memset(a, 0, sizeof(SswAlive));
+	a->pending = ssw_pending_count();
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
+	values[2] = ssw_action_tid_array(tids, n);
+	nrows = ssw_action_execute(ssw_stmt_beats(t->policy, t->leaf), 3, types, values, NULL, false);
+	rows = SPI_tuptable;
+	a->dead = palloc(Max(nrows, 1) * sizeof(ItemPointerData));
+	a->alive = palloc(Max(nrows, 1) * sizeof(ItemPointerData));
+	a->seen = palloc(Max(nrows, 1) * sizeof(Datum));
+	a->until = palloc(Max(nrows, 1) * sizeof(Datum));
+	a->due = palloc(Max(nrows, 1) * sizeof(Datum));
+	for (uint64 i = 0; i < nrows; i++)
+	{
+		bool		isnull,
+					nodue;
+		Datum		tid = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
+		Datum		due = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &nodue);
+
+		sort_row(t, a, (ItemPointer) DatumGetPointer(tid), SPI_getvalue(rows->vals[i], rows->tupdesc, 2),
+				 nodue ? 0 : DatumGetTimestampTz(due), !nodue);
+	}
+}
+
+static Datum
+times(Datum *values, int n)
+{
+	return PointerGetDatum(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), true, TYPALIGN_DOUBLE));
+}
+
+/* R1: the rows of those alive get their new deadlines; memory learns them at commit. */
+static void
+prolong(const SswTarget *t, SswAlive *a)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TIDARRAYOID, TIMESTAMPTZARRAYOID,
+	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID};
+	Datum		values[7];
+	uint64		n;
+
+	if (a->nalive == 0)
+		return;
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
+	values[2] = values[3] = ssw_action_tid_array(a->alive, a->nalive);
+	values[4] = times(a->seen, a->nalive);
+	values[5] = times(a->until, a->nalive);
+	values[6] = times(a->due, a->nalive);
+	n = ssw_action_execute(ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked), 7, types, values, NULL, false);
+	for (uint64 i = 0; i < n; i++)
+	{
+		SswBeatKey	k = ssw_alive_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		bool		isnull;
+		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
+
+		if (!isnull)
+			ssw_pending_prolong(&k, DatumGetTimestampTz(due));
+	}
+	if (t->prolonged)
+		*t->prolonged += n;
+}
+
+/* E3: did nobody come meanwhile?  all: every row that was marked has ended. */
+static void
+settle(const SswAlive *a, bool all)
+{
+	if (!ssw_pending_marks_hold(a->pending))
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_HEARTBEAT),
+				 errmsg("a heartbeat came while its session was being ended")));
+	ssw_pending_ended(a->pending, all);
+}
+
+/*
+ * The row action on those of the rows that no heartbeat keeps alive; those that one
+ * does get a new deadline.  As ssw_action_run(), and for callers in its place.
+ */
+uint64
+ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+{
+	SswAlive	alive;
+	uint64		acted;
+
+	if (!t->policy->heartbeats || t->refresh)
+		return ssw_action_run(t, tids, n, sink);
+	sort_rows(t, tids, n, &alive);
+	prolong(t, &alive);
+	if (alive.ndead == 0)
+		return 0;
+	acted = ssw_action_run(t, alive.dead, alive.ndead, sink);
+	settle(&alive, acted == alive.ndead);
+	return acted;
+}

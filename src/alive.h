@@ -1,0 +1,17 @@
+/*
+ * alive.h
+ *		Which rows of a batch are alive by their heartbeats.
+ */
+#ifndef SSW_ALIVE_H
+#define SSW_ALIVE_H
+
+#include "action.h"
+#include "beats.h"
+
+extern SswBeatKey ssw_alive_key(const SswPolicy *p, const char *key);
+extern bool ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
+extern TimestampTz ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);
+extern TimestampTz ssw_alive_round(const SswPolicy *p, TimestampTz t);
+extern uint64 ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
+
+#endif							/* SSW_ALIVE_H */

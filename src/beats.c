@@ -1,0 +1,469 @@
+/*
+ * beats.c
+ *		The heartbeats of the cluster, in shared memory.
+ *
+ * A hash table of fixed size, reserved at start: 64 bytes a session and a few
+ * for its bucket.  Sessions' own backends put their heartbeats in, workers mark
+ * and remove what they end; doc/heartbeats.md has the protocol, whose steps are
+ * named here (H2, E1, ...).
+ *
+ * Each of SSW_BEAT_PARTITIONS parts of the buckets has a lock: shared to look
+ * up and to change the word of an entry, exclusive for all else.  At most one
+ * of them is held at a time, for a few instructions, and nothing else is done
+ * meanwhile.  Free entries are a list under a spinlock.
+ *
+ * A crash empties it: grace (grace.c) covers what was in it.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+
+#include "beats.h"
+#include "guc.h"
+
+#define TRANCHE			"session_sweeper heartbeats"
+/*
+ * A heartbeat so near to the row's deadline writes the row itself: the part of
+ * refresh_ahead that is left when passes had their chances.
+ */
+#define NEAR_PART		4
+#define NOBODY			0		/* no entry: numbers begin with 1 */
+
+typedef struct BeatHeader
+{
+	slock_t		mutex;			/* of the next three */
+	uint32		free;			/* first of the list */
+	uint32		fresh;			/* entries from here on were never used */
+	uint32		used;
+	uint32		size;			/* constant, as what follows */
+	uint32		nbuckets;		/* a power of two, at least the partitions */
+	LWLockPadded *locks;
+	pg_atomic_uint32 stopping;	/* heartbeats are being written to the file */
+} BeatHeader;
+
+static BeatHeader *header = NULL;
+static uint32 *buckets;
+static SswBeat *beats;
+
+/* How many entries fit into the memory of the setting. */
+static uint32
+entries(void)
+{
+	int64		kb = ssw_heartbeat_memory;
+
+	if (kb < 0)
+		kb = Max(8 * 1024, Min(256 * 1024, (int64) NBuffers * (BLCKSZ / 1024) / 64));
+	return Max(SSW_BEAT_PARTITIONS, kb * 1024 / (sizeof(SswBeat) + sizeof(uint32)));
+}
+
+static uint32
+bucket_count(uint32 n)
+{
+	uint32		count = SSW_BEAT_PARTITIONS;
+
+	while (count <= n / 2)
+		count *= 2;
+	return count;
+}
+
+Size
+ssw_beats_size(void)
+{
+	uint32		n = entries();
+	Size		size = CACHELINEALIGN(sizeof(BeatHeader));
+
+	size = add_size(size, CACHELINEALIGN(mul_size(bucket_count(n), sizeof(uint32))));
+	return add_size(size, mul_size(n, sizeof(SswBeat)));
+}
+
+/* In the shmem_request hook. */
+void
+ssw_beats_request(void)
+{
+	RequestAddinShmemSpace(add_size(ssw_beats_size(), PG_CACHE_LINE_SIZE));
+	RequestNamedLWLockTranche(TRANCHE, SSW_BEAT_PARTITIONS);
+}
+
+/* In the shmem_startup hook, under AddinShmemInitLock. */
+void
+ssw_beats_startup(void)
+{
+	uint32		n = entries();
+	bool		found;
+
+	header = ShmemInitStruct(TRANCHE, ssw_beats_size(), &found);
+	buckets = (uint32 *) ((char *) header + CACHELINEALIGN(sizeof(BeatHeader)));
+	beats = (SswBeat *) ((char *) buckets + CACHELINEALIGN(bucket_count(n) * sizeof(uint32)));
+	if (found)
+		return;
+	SpinLockInit(&header->mutex);
+	header->free = NOBODY;
+	header->fresh = 1;
+	header->used = 0;
+	header->size = n;
+	header->nbuckets = bucket_count(n);
+	header->locks = GetNamedLWLockTranche(TRANCHE);
+	pg_atomic_init_u32(&header->stopping, 0);
+	memset(buckets, 0, header->nbuckets * sizeof(uint32));
+}
+
+static uint32
+hash_key(const SswBeatKey *key)
+{
+	return hash_bytes((const unsigned char *) key, sizeof(SswBeatKey));
+}
+
+/* The lock of a bucket: neighbours have different ones. */
+static LWLock *
+lock_of(uint32 hash)
+{
+	return &header->locks[hash % SSW_BEAT_PARTITIONS].lock;
+}
+
+static bool
+same_key(const SswBeatKey *a, const SswBeatKey *b)
+{
+	return a->id.part[0] == b->id.part[0] && a->id.part[1] == b->id.part[1] &&
+		a->database == b->database && a->policy_id == b->policy_id;
+}
+
+/* The link that points to the entry, or the one at the end of its bucket. */
+static uint32 *
+find_link(const SswBeatKey *key, uint32 hash)
+{
+	uint32	   *link = &buckets[hash & (header->nbuckets - 1)];
+
+	while (*link != NOBODY && !same_key(&beats[*link - 1].key, key))
+		link = &beats[*link - 1].next;
+	return link;
+}
+
+static SswBeat *
+find(const SswBeatKey *key, uint32 hash)
+{
+	uint32		n = *find_link(key, hash);
+
+	return n == NOBODY ? NULL : &beats[n - 1];
+}
+
+/* Take a free entry; NOBODY when memory is full. */
+static uint32
+allocate(void)
+{
+	uint32		n = NOBODY;
+
+	SpinLockAcquire(&header->mutex);
+	if (header->free != NOBODY)
+	{
+		n = header->free;
+		header->free = beats[n - 1].next;
+	}
+	else if (header->fresh <= header->size)
+		n = header->fresh++;
+	if (n != NOBODY)
+		header->used++;
+	SpinLockRelease(&header->mutex);
+	return n;
+}
+
+/* Unlink an entry and give it back; its partition is locked exclusively. */
+static void
+release(uint32 *link)
+{
+	uint32		n = *link;
+
+	*link = beats[n - 1].next;
+	SpinLockAcquire(&header->mutex);
+	beats[n - 1].next = header->free;
+	header->free = n;
+	header->used--;
+	SpinLockRelease(&header->mutex);
+}
+
+/* How near to its deadline a row is written by the heartbeat itself. */
+int64
+ssw_beats_margin(int64 ttl_us)
+{
+	return ttl_us * ssw_refresh_ahead / NEAR_PART;
+}
+
+/*
+ * H1 and H2: note a heartbeat of a known session.  False when the caller must
+ * look at the row: the session is unknown, marked, or its row's deadline near.
+ */
+bool
+ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+	bool		done = false;
+
+	LWLockAcquire(lock, LW_SHARED);
+	b = find(key, hash);
+	if (b && now + ssw_beats_margin(b->ttl_us) < b->deadline)
+	{
+		uint64		word = pg_atomic_read_u64(&b->word);
+
+		/* never back; a failed exchange reads the word anew */
+		while (!done && (word & SSW_BEAT_MARK) == 0)
+			done = SSW_BEAT_SEEN(word) >= now ||
+				pg_atomic_compare_exchange_u64(&b->word, &word, SSW_BEAT_WORD(now));
+	}
+	LWLockRelease(lock);
+	return done;
+}
+
+/*
+ * S3: what is known of a session whose row is locked, or was written by the
+ * caller.  False when memory is full.  Never sets back: a heartbeat may have come
+ * since, and the row's deadline been prolonged.  Unmark only while the row is
+ * locked: whoever marked it has not got it.
+ */
+bool
+ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool unmark)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	uint32	   *link;
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	link = find_link(key, hash);
+	if (*link == NOBODY)
+	{
+		uint32		n = allocate();
+
+		if (n == NOBODY)
+		{
+			LWLockRelease(lock);
+			return false;
+		}
+		b = &beats[n - 1];
+		b->key = *key;
+		b->deadline = DT_NOBEGIN;
+		b->attached = 0;
+		b->next = NOBODY;
+		pg_atomic_init_u64(&b->word, SSW_BEAT_WORD(seen));
+		*link = n;
+	}
+	b = &beats[*link - 1];
+	/* the row as it is, which the application may have set back */
+	b->deadline = unmark ? deadline : Max(b->deadline, deadline);
+	b->ttl_us = ttl_us;
+	{
+		uint64		word = pg_atomic_read_u64(&b->word);
+		uint64		mark = unmark ? 0 : word & SSW_BEAT_MARK;
+
+		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(Max(SSW_BEAT_SEEN(word), seen)) | mark);
+	}
+	LWLockRelease(lock);
+	return true;
+}
+
+/* R2: the row has this deadline now. */
+void
+ssw_beats_prolong(const SswBeatKey *key, TimestampTz deadline)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	b = find(key, hash);
+	if (b)
+		b->deadline = Max(b->deadline, deadline);
+	LWLockRelease(lock);
+}
+
+/* A copy of the entry; false when there is none. */
+bool
+ssw_beats_find(const SswBeatKey *key, SswBeat *copy)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_SHARED);
+	b = find(key, hash);
+	if (b)
+	{
+		memcpy(copy, b, sizeof(SswBeat));
+		pg_atomic_init_u64(&copy->word, pg_atomic_read_u64(&b->word));
+	}
+	LWLockRelease(lock);
+	return b != NULL;
+}
+
+/*
+ * E1: may the session end whose row is due?  Then it is marked, and *word is what
+ * it is marked with.  Alive: its last heartbeat holds it beyond the cutoff, and
+ * the row does not say otherwise: a deadline earlier than the one remembered was
+ * written by the application.  By name: it ends in any case, and as the caller has
+ * locked the row, whoever else marked it cannot go on.
+ */
+SswBeatVerdict
+ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBeatEnd end, uint64 *word)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeatVerdict verdict = SSW_BEAT_NONE;
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_SHARED);
+	b = find(key, hash);
+	if (b)
+	{
+		uint64		w = pg_atomic_read_u64(&b->word);
+
+		do
+		{
+			uint64		marked = w | SSW_BEAT_MARK;
+
+			if (w & SSW_BEAT_MARK)
+			{
+				if (end != SSW_END_BY_NAME)
+				{
+					verdict = SSW_BEAT_BUSY;
+					break;
+				}
+				marked += SSW_BEAT_WORD(1); /* so that it is not theirs */
+			}
+			else if (end == SSW_END_IF_DEAD && due >= b->deadline && SSW_BEAT_SEEN(w) + b->ttl_us > cutoff)
+			{
+				verdict = SSW_BEAT_ALIVE;
+				break;
+			}
+			if (pg_atomic_compare_exchange_u64(&b->word, &w, marked))
+			{
+				*word = marked;
+				verdict = SSW_BEAT_MARKED;
+			}
+		} while (verdict == SSW_BEAT_NONE);
+	}
+	LWLockRelease(lock);
+	return verdict;
+}
+
+/* E3: does the entry carry our mark still?  With word 0: is there still none? */
+bool
+ssw_beats_is_marked(const SswBeatKey *key, uint64 word)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+	bool		result;
+
+	LWLockAcquire(lock, LW_SHARED);
+	b = find(key, hash);
+	result = (b ? pg_atomic_read_u64(&b->word) : 0) == word;
+	LWLockRelease(lock);
+	return result;
+}
+
+/* E4': take our mark away. */
+void
+ssw_beats_unmark(const SswBeatKey *key, uint64 word)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_SHARED);
+	b = find(key, hash);
+	if (b)
+		(void) pg_atomic_compare_exchange_u64(&b->word, &word, word & ~SSW_BEAT_MARK);
+	LWLockRelease(lock);
+}
+
+/* E4: the session has ended: remove its entry, if it carries our mark. */
+void
+ssw_beats_remove(const SswBeatKey *key, uint64 word)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	uint32	   *link;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	link = find_link(key, hash);
+	if (*link != NOBODY && pg_atomic_read_u64(&beats[*link - 1].word) == word)
+		release(link);
+	LWLockRelease(lock);
+}
+
+/* E4: the session may have ended: the next heartbeat looks at the row. */
+void
+ssw_beats_distrust(const SswBeatKey *key, uint64 word)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	b = find(key, hash);
+	if (b && pg_atomic_read_u64(&b->word) == word)
+	{
+		b->deadline = DT_NOBEGIN;
+		pg_atomic_write_u64(&b->word, word & ~SSW_BEAT_MARK);
+	}
+	LWLockRelease(lock);
+}
+
+/*
+ * Show every entry of a partition, locked, to the visitor; those for which it
+ * answers true are removed if that is allowed and nobody has marked them.
+ */
+void
+ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remove)
+{
+	LWLock	   *lock = &header->locks[partition].lock;
+
+	LWLockAcquire(lock, may_remove ? LW_EXCLUSIVE : LW_SHARED);
+	for (uint32 bucket = partition; bucket < header->nbuckets; bucket += SSW_BEAT_PARTITIONS)
+	{
+		uint32	   *link = &buckets[bucket];
+
+		while (*link != NOBODY)
+		{
+			SswBeat    *b = &beats[*link - 1];
+
+			if (visitor(b, arg) && may_remove && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
+				release(link);
+			else
+				link = &b->next;
+		}
+	}
+	LWLockRelease(lock);
+}
+
+/* How many entries there are, and how many there can be. */
+void
+ssw_beats_counts(int64 *used, int64 *most)
+{
+	SpinLockAcquire(&header->mutex);
+	*used = header->used;
+	SpinLockRelease(&header->mutex);
+	*most = header->size;
+}
+
+/* H3: is, or was, the file being written?  Call it after ssw_beats_touch(). */
+bool
+ssw_beats_stopping(void)
+{
+	/* the exchange before was a full barrier, if it took place */
+	pg_memory_barrier();
+	return pg_atomic_read_u32(&header->stopping) != 0;
+}
+
+/* T1, T4 */
+void
+ssw_beats_set_stopping(bool stopping)
+{
+	pg_atomic_write_u32(&header->stopping, stopping ? 1 : 0);
+	pg_memory_barrier();
+}

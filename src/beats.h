@@ -1,0 +1,91 @@
+/*
+ * beats.h
+ *		The heartbeats of the cluster, in shared memory.
+ */
+#ifndef SSW_BEATS_H
+#define SSW_BEATS_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+
+/* A key as 16 bytes: a uuid or an integer itself, of others a hash. */
+typedef struct SswBeatId
+{
+	uint64		part[2];
+} SswBeatId;
+
+typedef struct SswBeatKey
+{
+	SswBeatId	id;
+	Oid			database;
+	int32		policy_id;
+} SswBeatKey;
+
+/*
+ * What is known of one session.  word is the time of the last heartbeat, twice,
+ * and whether somebody is about to end the session (SSW_BEAT_MARK); it changes
+ * by compare-and-set under a shared lock of the partition.  The rest changes
+ * under an exclusive one.
+ */
+typedef struct SswBeat
+{
+	SswBeatKey	key;
+	pg_atomic_uint64 word;
+	int64		ttl_us;
+	TimestampTz deadline;		/* of the row, as last read or written by us */
+	uint32		next;			/* in its bucket, or in the list of free ones */
+	int32		attached;		/* pid of the connection it is attached to, or
+								 * 0 */
+} SswBeat;
+
+#define SSW_BEAT_MARK		UINT64CONST(1)
+#define SSW_BEAT_WORD(t)	((uint64) (t) << 1)
+#define SSW_BEAT_SEEN(w)	((TimestampTz) ((w) >> 1))
+
+#define SSW_BEAT_PARTITIONS 128
+
+/* Whether a session may end, by what memory knows of it. */
+typedef enum SswBeatVerdict
+{
+	SSW_BEAT_NONE,				/* memory knows nothing newer than the row */
+	SSW_BEAT_ALIVE,
+	SSW_BEAT_MARKED,			/* we marked it */
+	SSW_BEAT_BUSY				/* somebody else did */
+} SswBeatVerdict;
+
+/* On what condition a session is marked. */
+typedef enum SswBeatEnd
+{
+	SSW_END_IF_DEAD,
+	SSW_END_ANYWAY,				/* heartbeats do not hold it: an absolute
+								 * limit */
+	SSW_END_BY_NAME				/* somebody named it; its row is locked */
+} SswBeatEnd;
+
+extern Size ssw_beats_size(void);
+extern void ssw_beats_request(void);
+extern void ssw_beats_startup(void);
+
+extern int64 ssw_beats_margin(int64 ttl_us);
+extern bool ssw_beats_touch(const SswBeatKey *key, TimestampTz now);
+extern bool ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline,
+							  bool unmark);
+extern void ssw_beats_prolong(const SswBeatKey *key, TimestampTz deadline);
+extern bool ssw_beats_find(const SswBeatKey *key, SswBeat *copy);
+
+extern SswBeatVerdict ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff,
+									 SswBeatEnd end, uint64 *word);
+extern bool ssw_beats_is_marked(const SswBeatKey *key, uint64 word);
+extern void ssw_beats_unmark(const SswBeatKey *key, uint64 word);
+extern void ssw_beats_distrust(const SswBeatKey *key, uint64 word);
+extern void ssw_beats_remove(const SswBeatKey *key, uint64 word);
+
+/* Returns whether the entry is to be removed. */
+typedef bool (*SswBeatVisitor) (const SswBeat *b, void *arg);
+extern void ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remove);
+extern void ssw_beats_counts(int64 *used, int64 *most);
+
+extern bool ssw_beats_stopping(void);
+extern void ssw_beats_set_stopping(bool stopping);
+
+#endif							/* SSW_BEATS_H */

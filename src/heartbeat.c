@@ -1,0 +1,362 @@
+/*
+ * heartbeat.c
+ *		SQL functions touch, touch_many and is_live.
+ *
+ * Run in clients' sessions.  Each session keeps the policies that it sends
+ * heartbeats to, until policies or the relation change; a key's canonical text
+ * is made from the caller's, so that every spelling reaches the same session.
+ *
+ * Shares the heartbeats (beats.c).  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rls.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "action.h"
+#include "alive.h"
+#include "grace.h"
+#include "identity.h"
+#include "key.h"
+#include "rights.h"
+#include "rowfacts.h"
+#include "shmem.h"
+#include "sql.h"
+#include "stmt.h"
+#include "touch.h"
+
+PG_FUNCTION_INFO_V1(ssw_touch);
+PG_FUNCTION_INFO_V1(ssw_touch_many);
+PG_FUNCTION_INFO_V1(ssw_is_live);
+
+/* A policy that this session sends heartbeats to. */
+typedef struct Target
+{
+	struct Target *next;
+	MemoryContext cxt;			/* of it and all it points to */
+	SswPolicy  *policy;
+	uint64		generation;		/* of the database's policies */
+	bool		valid;			/* the relation is as it was */
+	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
+	Oid			ioparam[SSW_KEY_MAX];
+	Oid			input[SSW_KEY_MAX];
+} Target;
+
+static Target *targets = NULL;
+
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	for (Target *t = targets; t; t = t->next)
+		if (!OidIsValid(relid) || t->policy->relid == relid)
+			t->valid = false;
+}
+
+static uint64
+generation_now(void)
+{
+	SswDatabase *d;
+	uint64		generation;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	generation = d ? d->policy_generation : 0;
+	LWLockRelease(SswShared->lock);
+	return generation;
+}
+
+/* May heartbeats be sent to the policy at all? */
+static void
+check_policy(const SswPolicy *p)
+{
+	char	   *trouble;
+
+	if (!p->heartbeats)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" takes no heartbeats", p->name),
+				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
+	trouble = ssw_policy_unusable(p);
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
+				 errhint("The session is not gone: keep it. When that is right: SELECT sweeper.resume(%s);",
+						 quote_literal_cstr(p->name))));
+}
+
+static Target *
+load(const char *name, uint64 generation)
+{
+	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "heartbeat target", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	Target	   *t = palloc0(sizeof(Target));
+	Relation	rel;
+
+	/* what fails below leaves a context that the next try's error leaves too */
+	MemoryContextSetParent(cxt, CurTransactionContext);
+	t->cxt = cxt;
+	t->generation = generation;
+	t->policy = ssw_policy_find(name, false);
+	check_policy(t->policy);
+	rel = table_open(t->policy->relid, AccessShareLock);
+	ssw_clock_build(t->policy, rel);
+	for (int i = 0; i < t->policy->nkeys; i++)
+	{
+		t->types[i] = getBaseType(get_atttype(t->policy->relid, get_attnum(t->policy->relid, t->policy->key[i])));
+		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
+	}
+	table_close(rel, NoLock);
+	t->valid = true;
+	MemoryContextSetParent(cxt, TopMemoryContext);
+	MemoryContextSwitchTo(old);
+	return t;
+}
+
+/* Forget a target. */
+static void
+drop(Target *t)
+{
+	for (Target **link = &targets; *link; link = &(*link)->next)
+		if (*link == t)
+		{
+			*link = t->next;
+			break;
+		}
+	MemoryContextDelete(t->cxt);
+}
+
+/*
+ * The policy of that name.  One that this transaction may yet undo is not kept:
+ * its changes are not announced.
+ */
+static Target *
+find_target(const char *name)
+{
+	static bool registered = false;
+	uint64		generation = generation_now();
+	Target	   *t = targets;
+
+	while (t && strcmp(t->policy->name, name) != 0)
+		t = t->next;
+	if (t && (!t->valid || t->generation != generation || ssw_shmem_changed_here()))
+	{
+		drop(t);
+		t = NULL;
+	}
+	if (t == NULL)
+	{
+		if (!registered)
+			CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+		registered = true;
+		t = load(name, ssw_shmem_changed_here() ? 0 : generation);
+		t->next = targets;
+		targets = t;
+	}
+	return t;
+}
+
+/* Who may write the rows may keep them alive. */
+static void
+check_rights(const SswPolicy *p, AclMode mode)
+{
+	AclResult	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
+
+	if (result != ACLCHECK_OK)
+		aclcheck_error(result, OBJECT_TABLE, get_rel_name(p->relid));
+}
+
+/* The key's text as the engine writes it; its columns' values go to values. */
+static char *
+canonical(const Target *t, const char *key, Datum *values)
+{
+	const SswPolicy *p = t->policy;
+	StringInfoData sql;
+	SswIdentity save;
+	char	   *result;
+	char	  **fields;
+	MemoryContext cxt = CurrentMemoryContext;
+
+	fields = ssw_key_fields(p, key);
+	for (int i = 0; i < p->nkeys; i++)
+		values[i] = OidInputFunctionCall(t->input[i], fields[i], t->ioparam[i], -1);
+	if (p->nkeys == 1)
+		switch (t->types[0])
+		{
+			case TEXTOID:
+			case VARCHAROID:
+				return fields[0];
+			case UUIDOID:
+				return DatumGetCString(DirectFunctionCall1(uuid_out, values[0]));
+			case INT8OID:
+				return psprintf(INT64_FORMAT, DatumGetInt64(values[0]));
+			case INT4OID:
+				return psprintf("%d", DatumGetInt32(values[0]));
+		}
+	initStringInfo(&sql);
+	appendStringInfoString(&sql, p->nkeys > 1 ? "SELECT ROW(" : "SELECT (");
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&sql, "%s$%d", i ? ", " : "", i + 1);
+	appendStringInfoString(&sql, ")::pg_catalog.text");
+	/* only built-in output functions run here */
+	ssw_identity_become_owner(GetUserId(), "pg_catalog, pg_temp", &save);
+	ssw_identity_pin_text();
+	ssw_sql_begin();
+	ssw_action_execute(sql.data, p->nkeys, (Oid *) t->types, values, NULL, true);
+	result = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return result;
+}
+
+/* May the caller see and write the row?  Only asked where row security says so. */
+static bool
+passes_row_security(const Target *t, Datum *values)
+{
+	char	   *sql;
+	uint64		n;
+
+	ssw_sql_begin();
+	sql = psprintf("SELECT FROM %s AS t WHERE %s FOR NO KEY UPDATE SKIP LOCKED",
+				   ssw_stmt_relation(t->policy->relid), ssw_key_matches(t->policy, 1));
+	n = ssw_sql_exec(sql, t->policy->nkeys, (Oid *) t->types, values, NULL, false, 1);
+	ssw_sql_end();
+	return n > 0;
+}
+
+/* One heartbeat; false: the session is gone. */
+static bool
+touch(Target *t, const char *key)
+{
+	const SswPolicy *p = t->policy;
+	Datum		values[SSW_KEY_MAX];
+	SswBeatKey	k = ssw_alive_key(p, canonical(t, key, values));
+	bool		secured = check_enable_rls(p->relid, InvalidOid, false) == RLS_ENABLED;
+
+	if (!secured && ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping())
+		return true;
+	if (secured && !passes_row_security(t, values))
+		return false;
+	return ssw_touch_row(p, p->nkeys, t->types, values);
+}
+
+static Target *
+target_of_call(FunctionCallInfo fcinfo, const char *function)
+{
+	Target	   *t;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", strcmp(function, "touch_many()") == 0 ? "keys" : "key")));
+	ssw_touch_check(function);
+	t = find_target(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	check_rights(t->policy, ACL_UPDATE);
+	return t;
+}
+
+/* touch(policy, key): the key as text, bigint or uuid. */
+Datum
+ssw_touch(PG_FUNCTION_ARGS)
+{
+	Target	   *t = target_of_call(fcinfo, "touch()");
+	Oid			output;
+	bool		varlena;
+
+	getTypeOutputInfo(get_fn_expr_argtype(fcinfo->flinfo, 1), &output, &varlena);
+	PG_RETURN_BOOL(touch(t, OidOutputFunctionCall(output, PG_GETARG_DATUM(1))));
+}
+
+/* touch_many(policy, keys): those that are gone. */
+Datum
+ssw_touch_many(PG_FUNCTION_ARGS)
+{
+	Target	   *t = target_of_call(fcinfo, "touch_many()");
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum	   *keys;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &keys, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("keys must not contain nulls")));
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	for (int i = 0; i < n; i++)
+	{
+		bool		isnull = false;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!touch(t, TextDatumGetCString(keys[i])))
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &keys[i], &isnull);
+	}
+	return (Datum) 0;
+}
+
+/* Does the row live at that time, by what it says and what memory knows? */
+static bool
+lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
+{
+	TimestampTz cutoffs[2];
+	SswBeatKey	k;
+	SswBeat		b;
+
+	if (!r->found || r->excluded)
+		return false;
+	ssw_grace_cutoffs(p, now, cutoffs);
+	if (p->nclocks > 1 && r->has_due[1] && r->due[1] <= cutoffs[1] + p->keep_for_us)
+		return false;
+	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
+		return true;
+	k = ssw_alive_key(p, r->key);
+	return ssw_beats_find(&k, &b) && r->due[0] >= b.deadline &&
+		SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us > ssw_alive_cutoff(p, cutoffs[0] + p->keep_for_us, b.ttl_us);
+}
+
+/* is_live(policy, key): is no heartbeat. */
+Datum
+ssw_is_live(PG_FUNCTION_ARGS)
+{
+	SswRowFacts r = {0};
+	SswPolicy  *p;
+	char	   *trouble;
+
+	for (int i = 0; i < 2; i++)
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("%s must not be null", i == 0 ? "policy" : "key")));
+	ssw_shmem_require();
+	p = ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
+	check_rights(p, ACL_SELECT);
+	trouble = ssw_policy_unusable(p);
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
+				 errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+	ssw_rowfacts_find(p, text_to_cstring(PG_GETARG_TEXT_PP(1)), &r);
+	if (r.trouble)
+		ereport(ERROR,
+				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
+	PG_RETURN_BOOL(lives(p, &r, GetCurrentTimestamp()));
+}

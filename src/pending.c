@@ -1,0 +1,225 @@
+/*
+ * pending.c
+ *		What the end of this transaction means for heartbeats in memory.
+ *
+ * Runs in workers and in callers' sessions.  A list of what was marked, what has
+ * a new deadline and what may be published only when the transaction that wrote
+ * the row has ended; done by the callbacks of transactions and subtransactions.
+ * See doc/heartbeats.md: E3, E4, R2, S4.
+ *
+ * Shares nothing itself; a crash empties the list and the memory it is about.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "pending.h"
+
+typedef enum PendingKind
+{
+	PENDING_UNMARK,				/* marked: the mark goes, whatever happens */
+	PENDING_REMOVE,				/* marked, and ended if we commit */
+	PENDING_DISTRUST,			/* marked, and perhaps ended if we commit */
+	PENDING_PROLONG,			/* its row has a new deadline if we commit */
+	PENDING_PUBLISH				/* its row is this transaction's own */
+} PendingKind;
+
+typedef struct Pending
+{
+	PendingKind kind;
+	SubTransactionId subid;
+	SswBeatKey	key;
+	uint64		word;			/* of a mark; 0: there was no entry */
+	TimestampTz seen;
+	int64		ttl_us;
+	TimestampTz deadline;
+} Pending;
+
+static Pending *list = NULL;	/* in TopTransactionContext */
+static int	n = 0;
+static int	size = 0;
+
+static void
+on_commit(const Pending *p)
+{
+	switch (p->kind)
+	{
+		case PENDING_UNMARK:
+			ssw_beats_unmark(&p->key, p->word);
+			break;
+		case PENDING_REMOVE:
+			ssw_beats_remove(&p->key, p->word);
+			break;
+		case PENDING_DISTRUST:
+			ssw_beats_distrust(&p->key, p->word);
+			break;
+		case PENDING_PROLONG:
+		case PENDING_PUBLISH:
+			ssw_beats_prolong(&p->key, p->deadline);
+			break;
+	}
+}
+
+/* The heartbeat holds all the same; what its row says, the next one reads. */
+static void
+on_abort(const Pending *p)
+{
+	if (p->kind == PENDING_PUBLISH)
+		(void) ssw_beats_publish(&p->key, p->seen, p->ttl_us, DT_NOBEGIN, false);
+	else if (p->kind != PENDING_PROLONG)
+		ssw_beats_unmark(&p->key, p->word);
+}
+
+/*
+ * Before others can see the row, it is known to have been alive; that nobody
+ * relies on it before the commit, its deadline is left open.
+ */
+static void
+before_commit(const Pending *p)
+{
+	if (p->kind == PENDING_PUBLISH)
+		(void) ssw_beats_publish(&p->key, p->seen, p->ttl_us, DT_NOBEGIN, false);
+}
+
+/* Who prepares a transaction may end it much later: the rows' locks decide. */
+static void
+on_prepare(const Pending *p)
+{
+	if (p->kind <= PENDING_DISTRUST)
+		ssw_beats_distrust(&p->key, p->word);
+}
+
+static void
+for_all(void (*what) (const Pending *))
+{
+	for (int i = 0; i < n; i++)
+		what(&list[i]);
+}
+
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			for_all(before_commit);
+			return;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+			for_all(on_commit);
+			break;
+		case XACT_EVENT_PREPARE:
+			for_all(on_prepare);
+			break;
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			for_all(on_abort);
+			break;
+	}
+	list = NULL;
+	n = size = 0;
+}
+
+static void
+at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	int			kept = 0;
+
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		if (list[i].subid == subid && event == SUBXACT_EVENT_ABORT_SUB)
+		{
+			on_abort(&list[i]);
+			continue;
+		}
+		if (list[i].subid == subid)
+			list[i].subid = parent;
+		list[kept++] = list[i];
+	}
+	n = kept;
+}
+
+static Pending *
+add(PendingKind kind, const SswBeatKey *key)
+{
+	static bool registered = false;
+
+	if (!registered)
+	{
+		RegisterXactCallback(at_xact_end, NULL);
+		RegisterSubXactCallback(at_subxact_end, NULL);
+		registered = true;
+	}
+	if (n == size)
+	{
+		int			larger = Max(64, size * 2);
+
+		list = list ? repalloc_huge(list, larger * sizeof(Pending)) :
+			MemoryContextAllocHuge(TopTransactionContext, larger * sizeof(Pending));
+		size = larger;
+	}
+	memset(&list[n], 0, sizeof(Pending));
+	list[n].kind = kind;
+	list[n].subid = GetCurrentSubTransactionId();
+	list[n].key = *key;
+	return &list[n++];
+}
+
+/* How many there are: where those of an action begin. */
+int
+ssw_pending_count(void)
+{
+	return n;
+}
+
+/*
+ * The session is marked with that word; 0: it had no entry, and must not get one.
+ */
+void
+ssw_pending_mark(const SswBeatKey *key, uint64 word)
+{
+	add(PENDING_UNMARK, key)->word = word;
+}
+
+/* E3: do those since then still carry our marks? */
+bool
+ssw_pending_marks_hold(int from)
+{
+	for (int i = from; i < n; i++)
+		if (list[i].kind == PENDING_UNMARK && !ssw_beats_is_marked(&list[i].key, list[i].word))
+			return false;
+	return true;
+}
+
+/* Those marked since then end with this transaction; not all: nobody knows which. */
+void
+ssw_pending_ended(int from, bool all)
+{
+	for (int i = from; i < n; i++)
+		if (list[i].kind == PENDING_UNMARK)
+			list[i].kind = all ? PENDING_REMOVE : PENDING_DISTRUST;
+}
+
+/* The session's row has this deadline, if we commit. */
+void
+ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline)
+{
+	add(PENDING_PROLONG, key)->deadline = deadline;
+}
+
+/* A heartbeat of a session whose row this transaction wrote. */
+void
+ssw_pending_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline)
+{
+	Pending    *p = add(PENDING_PUBLISH, key);
+
+	p->seen = seen;
+	p->ttl_us = ttl_us;
+	p->deadline = deadline;
+}

@@ -1,0 +1,17 @@
+/*
+ * pending.h
+ *		What the end of this transaction means for heartbeats in memory.
+ */
+#ifndef SSW_PENDING_H
+#define SSW_PENDING_H
+
+#include "beats.h"
+
+extern int	ssw_pending_count(void);
+extern void ssw_pending_mark(const SswBeatKey *key, uint64 word);
+extern bool ssw_pending_marks_hold(int from);
+extern void ssw_pending_ended(int from, bool all);
+extern void ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline);
+extern void ssw_pending_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline);
+
+#endif							/* SSW_PENDING_H */

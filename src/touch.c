@@ -1,0 +1,348 @@
+/*
+ * touch.c
+ *		A heartbeat: the caller's side of the protocol.
+ *
+ * Runs in clients' sessions.  A session that memory knows costs one look-up and
+ * one compare-and-set (H1, H2).  Any other makes us look at its row, locked, in
+ * a subtransaction that is rolled back (S1 to S5); near its deadline the row is
+ * written, in the caller's transaction.  See doc/heartbeats.md.
+ *
+ * Heartbeats are no part of the caller's transaction: what was answered true
+ * holds when it is rolled back.  The row is read and written as the relation's
+ * owner, who may have filters and triggers.
+ *
+ * Shares the heartbeats (beats.c).  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rls.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "action.h"
+#include "alive.h"
+#include "grace.h"
+#include "identity.h"
+#include "key.h"
+#include "pending.h"
+#include "shmem.h"
+#include "sql.h"
+#include "stmt.h"
+#include "touch.h"
+
+/* A row that others keep changing is read so often at most. */
+#define SERIALIZATION_TRIES	10
+
+/* What a look at the row says. */
+typedef enum Look
+{
+	LOOK_GONE,
+	LOOK_ALIVE,
+	LOOK_WRITE					/* alive, and its row must be written */
+} Look;
+
+/* A row, as ssw_stmt_touch() reads it. */
+typedef struct TouchedRow
+{
+	Oid			leaf;
+	bool		own;			/* this transaction wrote it */
+	bool		has_due;
+	TimestampTz due;
+	bool		beyond_limit;
+	bool		swept;			/* the filter lets it through */
+	int64		ttl_us;
+	SswBeatKey	key;
+} TouchedRow;
+
+/* Run a statement; at every isolation level it sees what is committed now. */
+static uint64
+execute(const char *sql, int nargs, Oid *types, Datum *values)
+{
+	Snapshot	snapshot = IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot;
+	int			rc = SPI_execute_snapshot(ssw_action_plan(sql, nargs, types), values, NULL, snapshot,
+										  InvalidSnapshot, false, true, 0);
+
+	if (rc < 0)
+		elog(ERROR, "statement failed with SPI code %d: %s", rc, sql);
+	return SPI_processed;
+}
+
+static bool
+get_time(int col, TimestampTz *t)
+{
+	bool		isnull;
+	Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col, &isnull);
+
+	*t = isnull ? 0 : DatumGetTimestampTz(d);
+	return !isnull;
+}
+
+/* S1: read and lock the row; false when there is none. */
+static bool
+read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r)
+{
+	bool		isnull;
+	HeapTuple	tup;
+	TupleDesc	desc;
+	TimestampTz limit;
+	Datum		ttl;
+
+	if (execute(ssw_stmt_touch(p, write), nkeys, types, values) == 0)
+		return false;
+	tup = SPI_tuptable->vals[0];
+	desc = SPI_tuptable->tupdesc;
+	r->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, SSW_T_LEAF, &isnull));
+	r->own = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(tup, desc, SSW_T_XMIN, &isnull)));
+	r->has_due = get_time(SSW_T_DUE, &r->due);
+	r->beyond_limit = get_time(SSW_T_LIMIT, &limit) && limit <= GetCurrentTimestamp();
+	r->swept = DatumGetBool(SPI_getbinval(tup, desc, SSW_T_SWEPT, &isnull));
+	ttl = SPI_getbinval(tup, desc, SSW_T_TTL, &isnull);
+	r->ttl_us = isnull ? p->ttl_us : DatumGetInt64(ttl);
+	r->key = ssw_alive_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
+	if (ssw_relation_owner(r->leaf) != p->owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("the row's partition does not belong to the owner of policy \"%s\"", p->name)));
+	return true;
+}
+
+/* Have the coordinator look for rows to refresh, often enough for this time to live. */
+static void
+note_ttl(const SswPolicy *p, int64 ttl_us)
+{
+	SswPolicyShared *s;
+	bool		known;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+	known = s && s->beat_ttl_us != 0 && s->beat_ttl_us <= ttl_us;
+	LWLockRelease(SswShared->lock);
+	if (known)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, p->id, true);
+	if (s && (s->beat_ttl_us == 0 || ttl_us < s->beat_ttl_us))
+	{
+		s->beat_ttl_us = ttl_us;
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * Is a session whose row is kept for a time after its death dead already?  Where
+ * rows go at once, one that is still there may come back to life.
+ */
+static bool
+in_retention(const SswPolicy *p, const TouchedRow *r)
+{
+	TimestampTz cutoffs[2];
+
+	if (p->keep_for_us == 0 || !r->has_due)
+		return false;
+	ssw_grace_cutoffs(p, GetCurrentTimestamp(), cutoffs);
+	return r->due <= cutoffs[0] + p->keep_for_us;
+}
+
+/* S2 and S3: what a heartbeat now means for the row, which is locked. */
+static Look
+judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
+{
+	if (!r->swept || r->beyond_limit || r->ttl_us <= 0)
+		return LOOK_GONE;
+	if (in_retention(p, r))
+	{
+		SswBeat		b;
+
+		if (!ssw_beats_find(&r->key, &b) ||
+			SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now)
+			return LOOK_GONE;
+	}
+	if (r->has_due && TIMESTAMP_IS_NOEND(r->due))
+		return LOOK_ALIVE;
+	note_ttl(p, r->ttl_us);
+	if (!r->has_due || r->due <= now + ssw_beats_margin(r->ttl_us))
+	{
+		if (!r->own)
+			(void) ssw_beats_publish(&r->key, now, r->ttl_us, r->has_due ? r->due : DT_NOBEGIN, true);
+		return LOOK_WRITE;
+	}
+	if (r->own)
+		return LOOK_ALIVE;
+	if (!ssw_beats_publish(&r->key, now, r->ttl_us, r->due, true) || ssw_beats_stopping())
+		return LOOK_WRITE;
+	return LOOK_ALIVE;
+}
+
+/* S4: the row lives one time to live from now; r->due becomes what it says then. */
+static void
+write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r, TimestampTz now)
+{
+	Oid			t[SSW_KEY_MAX + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		v[SSW_KEY_MAX + 2];
+
+	v[0] = TimestampTzGetDatum(ssw_alive_round(p, now));
+	v[1] = TimestampTzGetDatum(ssw_alive_round(p, now + r->ttl_us));
+	memcpy(t + 2, types, nkeys * sizeof(Oid));
+	memcpy(v + 2, values, nkeys * sizeof(Datum));
+	if (execute(ssw_stmt_write_beat(p), nkeys + 2, t, v) == 0 || !get_time(1, &r->due))
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_SUPPRESSED),
+				 errmsg("the heartbeat could not be written to the row"),
+				 errdetail("A trigger of the table suppressed the update.")));
+	ssw_action_constraints_immediate();
+}
+
+/* One look at the row, as the owner, inside a subtransaction of the caller. */
+static Look
+look(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r, TimestampTz *now)
+{
+	SswIdentity save;
+	Look		result;
+
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_pin_text();
+	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	ssw_sql_begin();
+	if (!read_row(p, nkeys, types, values, write, r))
+		result = LOOK_GONE;
+	else
+	{
+		*now = GetCurrentTimestamp();
+		result = judge(p, r, *now);
+		if (result == LOOK_WRITE && write)
+			write_row(p, nkeys, types, values, r, *now);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return result;
+}
+
+/* What an error of the look means for the caller, who is told that nothing is known. */
+static void
+report(const SswPolicy *p, ErrorData *e)
+{
+	if (e->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(e);
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not look at the session's row: somebody holds its lock"),
+			 errdetail("Policy \"%s\" waits at most %d ms for it.", p->name, p->lock_timeout_ms),
+			 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
+}
+
+/*
+ * Look at the row in a subtransaction, which is kept only when it wrote the row.
+ * False: try again, somebody changed the row meanwhile.
+ */
+static bool
+look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r,
+		  TimestampTz *now, Look *result)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		*result = look(p, nkeys, types, values, write, r, now);
+		MemoryContextSwitchTo(cxt);
+		if (*result == LOOK_WRITE && write)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
+		return false;
+	if (error)
+		report(p, error);
+	return true;
+}
+
+static void
+check_stopping(void)
+{
+	if (ssw_beats_stopping() && IsTransactionBlock())
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("the heartbeat cannot be kept: the server is being stopped"),
+				 errdetail("Inside a transaction block its row would be written too late."),
+				 errhint("The session is not gone: keep it and try again.")));
+}
+
+/*
+ * The slow path: look at the row of that key.  True: the session lives for one
+ * time to live from now.
+ */
+bool
+ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
+{
+	TouchedRow	r;
+	TimestampTz now = 0;
+	Look		result = LOOK_GONE;
+	bool		write = false;
+
+	for (int tries = 0;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (write)
+			ssw_action_constraints_immediate();
+		if (!look_once(p, nkeys, types, values, write, &r, &now, &result))
+		{
+			if (++tries < SERIALIZATION_TRIES)
+				continue;
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("could not look at the session's row: others keep changing it"),
+					 errhint("The session is not gone: keep it and try again.")));
+		}
+		if (result != LOOK_WRITE || write)
+			break;
+		/* two that share a row's lock could not both write it */
+		check_stopping();
+		write = true;
+	}
+	if (result == LOOK_GONE)
+		return false;
+	if (result == LOOK_WRITE)
+		ssw_pending_prolong(&r.key, r.due);
+	if (r.own)
+		ssw_pending_publish(&r.key, now, r.ttl_us, r.due);
+	return true;
+}
+
+/* Heartbeats are for those who may write, and where rows can be. */
+void
+ssw_touch_check(const char *function)
+{
+	ssw_shmem_require();
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s in a read-only transaction", function),
+				 RecoveryInProgress() ? errhint("This server is a standby: send heartbeats to the primary.") :
+				 errhint("Send heartbeats in a transaction that may write.")));
+}

@@ -1,0 +1,13 @@
+/*
+ * touch.h
+ *		A heartbeat: the caller's side of the protocol.
+ */
+#ifndef SSW_TOUCH_H
+#define SSW_TOUCH_H
+
+#include "policy.h"
+
+extern void ssw_touch_check(const char *function);
+extern bool ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values);
+
+#endif							/* SSW_TOUCH_H */
