@@ -95,9 +95,11 @@ ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, Timestamp
 	SswBeatKey	k = ssw_alive_key(p, key);
 	SswBeat		b;
 
-	if (!ssw_beats_find(&k, &b) || !is_alive(p, &b, due, cutoff))
+	if (!ssw_beats_find(&k, &b))
 		return due <= cutoff;
-	return gains(p, &b, due);
+	if (due > cutoff && due < b.deadline)
+		ssw_beats_look(&k);
+	return is_alive(p, &b, due, cutoff) ? gains(p, &b, due) : due <= cutoff;
 }
 
 static void

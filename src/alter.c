@@ -238,7 +238,10 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	}
 	update_policy(a, p, v, rel, held);
 	ssw_store_log(p->id, p->name, "alter", before);
-	ssw_shmem_policies_changed();
+	if (rel)
+		ssw_shmem_policy_altered(p->id);
+	else
+		ssw_shmem_policies_changed();
 	if (rel)
 		table_close(rel, NoLock);
 	PG_RETURN_VOID();

@@ -194,7 +194,8 @@ ssw_beats_margin(int64 ttl_us)
 
 /*
  * H1 and H2: note a heartbeat of a known session.  False when the caller must
- * look at the row: the session is unknown, marked, or its row's deadline near.
+ * look at the row: the session is unknown or marked, its row may have changed, or
+ * its deadline is near.
  */
 bool
 ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
@@ -211,7 +212,7 @@ ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
 		uint64		word = pg_atomic_read_u64(&b->word);
 
 		/* never back; a failed exchange reads the word anew */
-		while (!done && (word & SSW_BEAT_MARK) == 0)
+		while (!done && (word & SSW_BEAT_FLAGS) == 0)
 			done = SSW_BEAT_SEEN(word) >= now ||
 				pg_atomic_compare_exchange_u64(&b->word, &word, SSW_BEAT_WORD(now));
 	}
@@ -258,9 +259,9 @@ ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, Timesta
 	b->ttl_us = ttl_us;
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
-		uint64		mark = unmark ? 0 : word & SSW_BEAT_MARK;
+		uint64		flags = unmark ? 0 : word & SSW_BEAT_FLAGS;
 
-		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(Max(SSW_BEAT_SEEN(word), seen)) | mark);
+		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(Max(SSW_BEAT_SEEN(word), seen)) | flags);
 	}
 	LWLockRelease(lock);
 	return true;
@@ -396,7 +397,10 @@ ssw_beats_remove(const SswBeatKey *key, uint64 word)
 	LWLockRelease(lock);
 }
 
-/* E4: the session may have ended: the next heartbeat looks at the row. */
+/*
+ * E4: the session may have ended: the next heartbeat looks at the row.  What the
+ * row said stays known: one that the application has shortened overrules it still.
+ */
 void
 ssw_beats_distrust(const SswBeatKey *key, uint64 word)
 {
@@ -404,12 +408,30 @@ ssw_beats_distrust(const SswBeatKey *key, uint64 word)
 	LWLock	   *lock = lock_of(hash);
 	SswBeat    *b;
 
-	LWLockAcquire(lock, LW_EXCLUSIVE);
+	LWLockAcquire(lock, LW_SHARED);
 	b = find(key, hash);
-	if (b && pg_atomic_read_u64(&b->word) == word)
+	if (b)
+		(void) pg_atomic_compare_exchange_u64(&b->word, &word, (word & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
+	LWLockRelease(lock);
+}
+
+/* The application shortened the row: the next heartbeat looks at it, and counts. */
+void
+ssw_beats_look(const SswBeatKey *key)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_SHARED);
+	b = find(key, hash);
+	if (b)
 	{
-		b->deadline = DT_NOBEGIN;
-		pg_atomic_write_u64(&b->word, word & ~SSW_BEAT_MARK);
+		uint64		word = pg_atomic_read_u64(&b->word);
+
+		while ((word & SSW_BEAT_FLAGS) == 0 &&
+			   !pg_atomic_compare_exchange_u64(&b->word, &word, word | SSW_BEAT_LOOK))
+			;
 	}
 	LWLockRelease(lock);
 }
@@ -439,6 +461,45 @@ ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remov
 		}
 	}
 	LWLockRelease(lock);
+}
+
+/* What the policy said of the row may have another meaning now. */
+static bool
+make_void(const SswBeat *b, void *arg)
+{
+	const SswBeatKey *key = arg;
+	SswBeat    *entry = unconstify(SswBeat *, b);
+
+	if (b->key.database == key->database && b->key.policy_id == key->policy_id)
+	{
+		entry->deadline = DT_NOBEGIN;
+		(void) pg_atomic_fetch_or_u64(&entry->word, SSW_BEAT_LOOK);
+	}
+	return false;
+}
+
+/* The policy was altered: heartbeats hold, but only rows say until when they did before. */
+void
+ssw_beats_void(Oid database, int policy_id)
+{
+	SswBeatKey	key = {.database = database,.policy_id = policy_id};
+
+	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+		ssw_beats_visit(i, make_void, &key, true);
+}
+
+static bool
+is_of_database(const SswBeat *b, void *arg)
+{
+	return b->key.database == *(Oid *) arg;
+}
+
+/* The database has the extension anew: its policies are others. */
+void
+ssw_beats_forget(Oid database)
+{
+	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+		ssw_beats_visit(i, is_of_database, &database, true);
 }
 
 /* How many entries there are, and how many there can be. */

@@ -22,10 +22,11 @@ typedef struct SswBeatKey
 } SswBeatKey;
 
 /*
- * What is known of one session.  word is the time of the last heartbeat, twice,
- * and whether somebody is about to end the session (SSW_BEAT_MARK); it changes
- * by compare-and-set under a shared lock of the partition.  The rest changes
- * under an exclusive one.
+ * What is known of one session.  word is the time of the last heartbeat, four
+ * times, whether somebody is about to end the session (SSW_BEAT_MARK), and whether
+ * the row may have changed, so that the next heartbeat must look at it
+ * (SSW_BEAT_LOOK); it changes by compare-and-set under a shared lock of the
+ * partition.  The rest changes under an exclusive one.
  */
 typedef struct SswBeat
 {
@@ -39,8 +40,10 @@ typedef struct SswBeat
 } SswBeat;
 
 #define SSW_BEAT_MARK		UINT64CONST(1)
-#define SSW_BEAT_WORD(t)	((uint64) (t) << 1)
-#define SSW_BEAT_SEEN(w)	((TimestampTz) ((w) >> 1))
+#define SSW_BEAT_LOOK		UINT64CONST(2)
+#define SSW_BEAT_FLAGS		(SSW_BEAT_MARK | SSW_BEAT_LOOK)
+#define SSW_BEAT_WORD(t)	((uint64) (t) << 2)
+#define SSW_BEAT_SEEN(w)	((TimestampTz) ((w) >> 2))
 
 #define SSW_BEAT_PARTITIONS 128
 
@@ -79,6 +82,9 @@ extern bool ssw_beats_is_marked(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_unmark(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_distrust(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_remove(const SswBeatKey *key, uint64 word);
+extern void ssw_beats_look(const SswBeatKey *key);
+extern void ssw_beats_void(Oid database, int policy_id);
+extern void ssw_beats_forget(Oid database);
 
 /* Returns whether the entry is to be removed. */
 typedef bool (*SswBeatVisitor) (const SswBeat *b, void *arg);

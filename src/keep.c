@@ -200,7 +200,7 @@ set_back(const SswBeat *b, void *arg)
 	uint64		w = pg_atomic_read_u64(word);
 
 	if (SSW_BEAT_SEEN(w) > now && (w & SSW_BEAT_MARK) == 0)
-		(void) pg_atomic_compare_exchange_u64(word, &w, SSW_BEAT_WORD(now));
+		(void) pg_atomic_compare_exchange_u64(word, &w, SSW_BEAT_WORD(now) | (w & SSW_BEAT_LOOK));
 	return false;
 }
 

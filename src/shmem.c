@@ -15,6 +15,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "beats.h"
@@ -38,6 +39,7 @@ const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
 static void (*on_new) (void);
 static bool changed_pending = false;
 static bool created_pending = false;
+static List *altered_pending = NIL; /* of policies; in TopTransactionContext */
 static bool databases_pending = false;
 static bool xact_callback_registered = false;
 
@@ -297,6 +299,20 @@ at_xact_end(XactEvent event, void *arg)
 		}
 		LWLockRelease(SswShared->lock);
 	}
+
+	/*
+	 * who read the policy before publishes before it looks at the generation
+	 * again
+	 */
+	if (event == XACT_EVENT_COMMIT && created_pending)
+		ssw_beats_forget(MyDatabaseId);
+	if (event == XACT_EVENT_COMMIT)
+	{
+		ListCell   *lc;
+
+		foreach(lc, altered_pending)
+			ssw_beats_void(MyDatabaseId, lfirst_int(lc));
+	}
 	if (event == XACT_EVENT_COMMIT && databases_pending)
 	{
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -305,7 +321,10 @@ at_xact_end(XactEvent event, void *arg)
 		LWLockRelease(SswShared->lock);
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+	{
 		changed_pending = created_pending = databases_pending = false;
+		altered_pending = NIL;
+	}
 }
 
 static void
@@ -325,6 +344,18 @@ void
 ssw_shmem_policies_changed(void)
 {
 	remember(&changed_pending);
+}
+
+/* As ssw_shmem_policies_changed(); what is known of the policy's rows is void then. */
+void
+ssw_shmem_policy_altered(int policy_id)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	ssw_shmem_policies_changed();
+	if (changed_pending)
+		altered_pending = list_append_unique_int(altered_pending, policy_id);
+	MemoryContextSwitchTo(old);
 }
 
 /* Did this transaction change policies, or may it have? */

@@ -333,6 +333,7 @@ extern void ssw_shmem_wake_coordinator(Oid dboid);
 
 /* Wake this database's coordinator when the current transaction commits. */
 extern void ssw_shmem_policies_changed(void);
+extern void ssw_shmem_policy_altered(int policy_id);
 extern bool ssw_shmem_changed_here(void);
 
 /* Announce that this database has the extension, at commit. */

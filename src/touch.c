@@ -158,16 +158,17 @@ in_retention(const SswPolicy *p, const TouchedRow *r)
 static Look
 judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 {
+	SswBeat		b;
+	bool		known;
+
 	if (!r->swept || r->beyond_limit || r->ttl_us <= 0)
 		return LOOK_GONE;
-	if (in_retention(p, r))
-	{
-		SswBeat		b;
-
-		if (!ssw_beats_find(&r->key, &b) ||
-			SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now)
-			return LOOK_GONE;
-	}
+	known = ssw_beats_find(&r->key, &b);
+	/* the row said once that it lives longer: somebody ended it */
+	if (known && r->has_due && r->due < b.deadline && r->due <= now)
+		return LOOK_GONE;
+	if (in_retention(p, r) && (!known || SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now))
+		return LOOK_GONE;
 	if (r->has_due && TIMESTAMP_IS_NOEND(r->due))
 		return LOOK_ALIVE;
 	note_ttl(p, r->ttl_us);
@@ -203,6 +204,31 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 	ssw_action_constraints_immediate();
 }
 
+/* For as long as the settings of this level hold. */
+static void
+bound_patience(const SswPolicy *p)
+{
+	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* May the caller see and write the row?  Asked where row security says so; the row's lock tells. */
+static bool
+passes_row_security(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
+{
+	int			level = NewGUCNestLevel();
+	char	   *sql = psprintf("SELECT FROM %s AS t WHERE %s FOR NO KEY UPDATE",
+							   ssw_stmt_relation(p->relid), ssw_key_matches(p, 1));
+	bool		passes;
+
+	bound_patience(p);
+	ssw_sql_begin();
+	passes = execute(sql, nkeys, types, values) > 0;
+	ssw_sql_end();
+	AtEOXact_GUC(false, level);
+	return passes;
+}
+
 /* One look at the row, as the owner, inside a subtransaction of the caller. */
 static Look
 look(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r, TimestampTz *now)
@@ -212,8 +238,7 @@ look(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, Touch
 
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
-	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	bound_patience(p);
 	ssw_sql_begin();
 	if (!read_row(p, nkeys, types, values, write, r))
 		result = LOOK_GONE;
@@ -247,7 +272,7 @@ report(const SswPolicy *p, ErrorData *e)
  * False: try again, somebody changed the row meanwhile.
  */
 static bool
-look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r,
+look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured, bool write, TouchedRow *r,
 		  TimestampTz *now, Look *result)
 {
 	MemoryContext cxt = CurrentMemoryContext;
@@ -258,7 +283,8 @@ look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, 
 	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
-		*result = look(p, nkeys, types, values, write, r, now);
+		*result = secured && !passes_row_security(p, nkeys, types, values) ? LOOK_GONE :
+			look(p, nkeys, types, values, write, r, now);
 		MemoryContextSwitchTo(cxt);
 		if (*result == LOOK_WRITE && write)
 			ReleaseCurrentSubTransaction();
@@ -298,19 +324,20 @@ check_stopping(void)
  * time to live from now.
  */
 bool
-ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
+ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured)
 {
 	TouchedRow	r;
 	TimestampTz now = 0;
 	Look		result = LOOK_GONE;
 	bool		write = false;
+	bool		gone = false;
 
 	for (int tries = 0;;)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (write)
 			ssw_action_constraints_immediate();
-		if (!look_once(p, nkeys, types, values, write, &r, &now, &result))
+		if (!look_once(p, nkeys, types, values, secured, write, &r, &now, &result))
 		{
 			if (++tries < SERIALIZATION_TRIES)
 				continue;
@@ -318,6 +345,12 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("could not look at the session's row: others keep changing it"),
 					 errhint("The session is not gone: keep it and try again.")));
+		}
+		if (result == LOOK_GONE && !gone)
+		{
+			/* who deleted the row that we waited for may have made it anew */
+			gone = true;
+			continue;
 		}
 		if (result != LOOK_WRITE || write)
 			break;

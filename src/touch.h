@@ -8,6 +8,6 @@
 #include "policy.h"
 
 extern void ssw_touch_check(const char *function);
-extern bool ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values);
+extern bool ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured);
 
 #endif							/* SSW_TOUCH_H */
