@@ -184,7 +184,12 @@ ssw_keep_load(bool first)
 		if (durable_unlink(FILE_NAME, LOG) != 0)
 			n = -1;
 		for (int64 i = 0; i < n && first && SswShared->clean_start; i++)
-			(void) ssw_beats_publish(&beats[i].key, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false);
+		{
+			const SswBeatKey *k = &beats[i].key;
+
+			(void) ssw_beats_publish(k, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false);
+			ssw_shmem_note_ttl(k->database, k->policy_id, beats[i].ttl_us);
+		}
 		if (beats)
 			pfree(beats);
 	}

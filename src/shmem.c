@@ -278,6 +278,29 @@ ssw_shmem_wake_coordinator(Oid dboid)
 	}
 }
 
+/* Have the coordinator look for rows to refresh, often enough for this time to live. */
+void
+ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
+{
+	SswPolicyShared *s;
+	bool		known;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(dboid, policy_id, false);
+	known = s && s->beat_ttl_us != 0 && s->beat_ttl_us <= ttl_us;
+	LWLockRelease(SswShared->lock);
+	if (known)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(dboid, policy_id, true);
+	if (s && (s->beat_ttl_us == 0 || ttl_us < s->beat_ttl_us))
+	{
+		s->beat_ttl_us = ttl_us;
+		ssw_shmem_wake_coordinator(dboid);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
 static void
 at_xact_end(XactEvent event, void *arg)
 {

@@ -116,29 +116,6 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	return true;
 }
 
-/* Have the coordinator look for rows to refresh, often enough for this time to live. */
-static void
-note_ttl(const SswPolicy *p, int64 ttl_us)
-{
-	SswPolicyShared *s;
-	bool		known;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-	known = s && s->beat_ttl_us != 0 && s->beat_ttl_us <= ttl_us;
-	LWLockRelease(SswShared->lock);
-	if (known)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, p->id, true);
-	if (s && (s->beat_ttl_us == 0 || ttl_us < s->beat_ttl_us))
-	{
-		s->beat_ttl_us = ttl_us;
-		ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
-	LWLockRelease(SswShared->lock);
-}
-
 /*
  * Is a session whose row is kept for a time after its death dead already?  Where
  * rows go at once, one that is still there may come back to life.
@@ -171,7 +148,7 @@ judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 		return LOOK_GONE;
 	if (r->has_due && TIMESTAMP_IS_NOEND(r->due))
 		return LOOK_ALIVE;
-	note_ttl(p, r->ttl_us);
+	ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_us);
 	if (!r->has_due || r->due <= now + ssw_beats_margin(r->ttl_us))
 	{
 		if (!r->own)

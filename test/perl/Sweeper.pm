@@ -5,7 +5,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Exporter 'import';
-our @EXPORT = qw(sweeper_node wait_for pids kill_process crash load_table exactly_once);
+our @EXPORT = qw(sweeper_node wait_for wait_until pids kill_process crash load_table exactly_once);
 
 # A started node with fast settings; extra lines of configuration may follow.
 sub sweeper_node {
@@ -28,6 +28,17 @@ sub wait_for {
     do { $done = eval { $node->poll_query_until($db // 'postgres', $query) ? 1 : 0 } } until defined $done || $@ !~ /Broken pipe/;
     die $@ unless defined $done;
     die 'timed out waiting until ' . ($what // $query) unless $done;
+    return 1;
+}
+
+# The same for what no query tells.
+sub wait_until {
+    my ($condition, $what) = @_;
+    my $give_up = time + $PostgreSQL::Test::Utils::timeout_default;
+    until ($condition->()) {
+        die "timed out waiting until $what" if time > $give_up;
+        select(undef, undef, undef, 0.05);
+    }
     return 1;
 }
 

@@ -1,0 +1,135 @@
+# No heartbeat that was answered is lost when the server is stopped, not even one
+# that is answered while it stops.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main', "session_sweeper.refresh_ahead = 0.9", "session_sweeper.shutdown_timeout = '1 s'", "log_statement = none");
+my $sessions = 40;
+# Looked at by nobody while it is paused: what a row says afterwards it has from memory, or from the heartbeat itself.
+$node->safe_psql('postgres', "CREATE EXTENSION session_sweeper;
+    CREATE TABLE lease (id int PRIMARY KEY, d timestamptz NOT NULL);
+    SELECT sweeper.register('lease', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '0', fuse_fraction => 1)");
+
+# Clients that send heartbeats until their connection ends and write down which were answered, with a time before each.
+my $clients = 4;
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my $per_client = $sessions / $clients;
+my $one = "SELECT id, extract(epoch FROM clock_timestamp()), sweeper.touch('lease', id) FROM generate_series(%d, %d) AS id;\n";
+my @running;
+my $first = 1;    # sessions of their own for each stop
+my $begin = sub {
+    $first += $sessions;
+    $node->safe_psql('postgres', "SELECT sweeper.pause('lease'); DELETE FROM lease;
+        INSERT INTO lease SELECT i, now() + interval '40 min' FROM generate_series($first, $first + $sessions - 1) AS i");
+    for my $c (0 .. $clients - 1) {
+        my $statement = sprintf $one, $first + $c * $per_client, $first + ($c + 1) * $per_client - 1;
+        unlink "$dir/script$c", "$dir/answers$c";
+        append_to_file("$dir/script$c", $statement x 200_000);
+        push @running, IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'),
+                '-o', "$dir/answers$c", '-f', "$dir/script$c" ], '<', \undef, '>', \my $out, '2>', \my $err);
+    }
+};
+my $answers = sub {
+    my %last;
+    my $n = 0;
+    for my $c (0 .. $clients - 1) {
+        next unless -e "$dir/answers$c";
+        for (split /\n/, slurp_file("$dir/answers$c")) {
+            my ($id, $at, $answer) = /^(\d+)\|([\d.]+)\|(\w)$/ or next;
+            die "session $id is gone" if $answer ne 't';
+            $last{$id} = $at;
+            $n++;
+        }
+    }
+    return ($n, %last);
+};
+# Until so many more than there were.
+my $more = sub {
+    my ($want) = @_;
+    my ($before) = $answers->();
+    wait_until(sub { ($answers->())[0] >= $before + $want }, 'clients have more answers');
+};
+# Connections have ended, and so do the clients.
+my $ended = sub {
+    $_->finish for @running;
+    @running = ();
+};
+my $check = sub {
+    my ($what) = @_;
+    $ended->();
+    my ($n, %last) = $answers->();
+    $node->start;
+    $node->safe_psql('postgres', "SELECT sweeper.resume('lease'); CALL sweeper.sweep('lease');
+        CREATE TEMP TABLE last (id int, at numeric);
+        INSERT INTO last VALUES " . join(', ', map { "($_, $last{$_})" } sort keys %last) . ";
+        CREATE TABLE lost AS SELECT id FROM last JOIN lease USING (id) WHERE extract(epoch FROM d) < at + 3600");
+    is(scalar(keys %last), $sessions, "$what: every session had an answer");
+    is($node->safe_psql('postgres', "SELECT coalesce(string_agg(id::text, ','), '') FROM lost"), '', "$what: none of $n is lost");
+    is($node->safe_psql('postgres', 'SELECT count(*) FROM lease'), $sessions, "$what: nobody is dead");
+    $node->safe_psql('postgres', 'DROP TABLE lost');
+};
+
+# A fast stop under load.
+for my $round (1 .. 3) {
+    $begin->();
+    $more->(20 * $sessions);
+    $node->stop('fast');
+    like(slurp_file($node->logfile), qr/session_sweeper kept \d+ heartbeats/, 'they are in the file');
+    $check->("fast stop $round");
+}
+
+# Answers after the file is written: the launcher has done its last act, and the postmaster is held so that the server goes on
+# a while.
+$begin->();
+$more->(20 * $sessions);
+my $transaction = $node->background_psql('postgres', on_error_stop => 0);
+$transaction->query_safe("BEGIN; SELECT sweeper.touch('lease', $first)");
+my ($launcher) = pids($node, 'launcher');
+my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
+my $log = -s $node->logfile;
+kill 'STOP', $postmaster;
+kill 'TERM', $launcher;
+$node->wait_for_log(qr/session_sweeper kept/, $log);
+$more->(5 * $sessions);
+$transaction->query("SELECT sweeper.touch('lease', $first)");
+like($transaction->{stderr}, qr/the heartbeat cannot be kept: the server is being stopped/, 'what a transaction would write too late is unknown');
+kill 'INT', $postmaster;
+kill 'CONT', $postmaster;
+eval { $transaction->quit };
+$node->stop('fast', fail_ok => 1);
+$check->('answered while it stops');
+
+# The launcher comes back, and the server goes on: rows are no longer written by each heartbeat.
+$begin->();
+$more->(2 * $sessions);
+($launcher) = pids($node, 'launcher');
+$log = -s $node->logfile;
+kill 'TERM', $launcher;
+$node->wait_for_log(qr/session_sweeper launcher started/, $log);
+$more->(5 * $sessions);
+my $places = $node->safe_psql('postgres', 'SELECT array_agg(ctid ORDER BY id) FROM lease');
+$more->(20 * $sessions);
+is($node->safe_psql('postgres', 'SELECT array_agg(ctid ORDER BY id) FROM lease'), $places, 'with another launcher memory is enough again');
+$node->stop('fast');
+$ended->();
+$node->start;
+
+# A file that was left by an earlier stop is not taken for the last one's: immediate stop is a crash.
+$begin->();
+$more->(20 * $sessions);
+($launcher) = pids($node, 'launcher');
+$log = -s $node->logfile;
+kill 'TERM', $launcher;
+$node->wait_for_log(qr/session_sweeper kept/, $log);
+$node->stop('immediate');
+$ended->();
+$node->start;
+wait_for($node, "SELECT service_start IS NOT NULL FROM sweeper._cluster()", 'there is service');
+like(slurp_file($node->data_dir . '/pg_stat/session_sweeper.starts'), qr/crash 1 jump 0\n\z/, 'a crash: the file does not count');
+ok(!-e $node->data_dir . '/pg_stat/session_sweeper.heartbeats', 'and is gone');
+$node->stop;
+done_testing();
