@@ -235,3 +235,20 @@ INSERT INTO doc SELECT id, '{"exp": "never", "v": "1"}' FROM generate_series(500
 CALL sweeper.sweep('doc') \gset
 SELECT sweeper.unregister('doc');
 DROP TABLE doc;
+-- dead rows that a BEFORE trigger on their neighbours has updated stay for the next pass, and are counted
+CREATE TABLE sib (id int PRIMARY KEY, grp int, n int DEFAULT 0, d timestamptz);
+INSERT INTO sib SELECT i, i % 10, 0, now() - interval '1 h' FROM generate_series(1, 30) AS i;
+CREATE FUNCTION touch_siblings() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    UPDATE sib SET n = n + 1 WHERE grp = OLD.grp AND id <> OLD.id; RETURN OLD; END $$;
+CREATE TRIGGER touch_siblings BEFORE DELETE ON sib FOR EACH ROW EXECUTE FUNCTION touch_siblings();
+SELECT FROM sweeper.register('sib', deadline => 'd', check_every => '0', start => 'now');
+CALL sweeper.sweep('sib', pass => NULL) \gset
+SELECT expired, skipped, failed FROM sweeper.pass WHERE pass = :pass;
+CALL sweeper.sweep('sib', pass => NULL) \gset
+SELECT expired, skipped, failed FROM sweeper.pass WHERE pass = :pass;
+CALL sweeper.sweep('sib', pass => NULL) \gset
+SELECT expired, skipped, failed FROM sweeper.pass WHERE pass = :pass;
+SELECT count(*) FROM sib;
+SELECT sweeper.unregister('sib');
+DROP TABLE sib;
+DROP FUNCTION touch_siblings;

@@ -39,7 +39,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	ssw_sql_begin();
 	ssw_action_constraints_immediate();
 	rows = ssw_alive_run(&w->target, tids, n, sink);
-	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n) : 0;
+	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
 	ssw_action_constraints_immediate();
 	ssw_sql_end();
 	ssw_identity_restore(&save);

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
@@ -79,8 +80,8 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
  * dead: a trigger kept them, or, when locked rows are skipped, somebody holds
  * them.  As the owner, in the batch's transaction.
  */
-int
-ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n)
+static int
+find_in_place(SswWork *w, const ItemPointerData *tids, int n)
 {
 	SswTarget  *t = &w->target;
 	Datum		rows = ssw_action_tid_array(tids, n);
@@ -110,6 +111,34 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n)
 	(void) record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
 					   "the row action did not return the row: a BEFORE trigger returned null");
 	return missing;
+}
+
+/* Could an action on rows have updated others before it came to them? */
+static bool
+has_before_trigger(Oid leaf)
+{
+	Relation	rel = table_open(leaf, NoLock);
+	bool		has = rel->trigdesc && (rel->trigdesc->trig_delete_before_row || rel->trigdesc->trig_update_before_row);
+
+	table_close(rel, NoLock);
+	return has;
+}
+
+/*
+ * How many of the rows, of which the action took some, stay dead; those in their
+ * places are recorded.  Others were updated by a trigger on their neighbours: the
+ * next pass finds them where they are now.
+ */
+int
+ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int taken)
+{
+	SswTarget  *t = &w->target;
+	int			missing = find_in_place(w, tids, n);
+
+	if (taken + missing >= n || !has_before_trigger(t->leaf))
+		return missing;
+	lookup_rows(w, ssw_stmt_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n));
+	return missing + SPI_processed;
 }
 
 static const char *
@@ -159,8 +188,8 @@ run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int
 
 		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, false);
 		acted = ssw_alive_run(&w->target, tid, 1, sink);
-		if (acted == 0)
-			*missing += ssw_single_find_missing(w, tid, 1);
+		if (acted == 0 && w->prolonged == prolonged)
+			*missing += ssw_single_find_missing(w, tid, 1, 0);
 		ssw_action_constraints_immediate();
 		ReleaseCurrentSubTransaction();
 		*rows += acted;

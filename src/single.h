@@ -10,7 +10,7 @@
 /* Rows that must fail alike, with none succeeding, to doubt the policy. */
 #define SSW_DOUBT	10
 
-extern int	ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n);
+extern int	ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int taken);
 extern void ssw_single_recall(SswWork *w, MemoryContext cxt);
 extern bool ssw_single_witnesses(SswWork *w);
 extern void ssw_single_run(SswWork *w, const ItemPointerData *tids, int n);

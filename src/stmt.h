@@ -75,6 +75,7 @@ extern char *ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
 extern char *ssw_stmt_touch(const SswPolicy *p, bool write);
 extern char *ssw_stmt_write_beat(const SswPolicy *p);
 extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages);
