@@ -1,6 +1,6 @@
 -- Retention of the evidence, by ordinary policies.  They write no audit; their
--- time comes from session_sweeper.cleanup_event_retention and .pass_retention.  The
--- filter keeps the coordinator from probing for the oldest event, which the BRIN
+-- time comes from session_sweeper.cleanup_event_retention, which holds for ended
+-- sessions too, .pass_retention and .usage_event_retention.  The filter keeps the coordinator from probing for the oldest event, which the BRIN
 -- index cannot find; a worker's look for what is due it serves well.
 
 INSERT INTO sweeper.policy (policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline,
@@ -12,8 +12,26 @@ SELECT v.policy, v.relation::regclass, v.relation, r.oid, r.rolname, s.system_id
        0, interval '50 s', interval '55 s', interval '100 ms', 3, 1, 100, false,
        'pg_catalog, pg_temp', false, '{}'
 FROM (VALUES ('sweeper.cleanup_event', 'sweeper.cleanup_event', '{}'::text[], 'cleaned_at', interval '90 days', 'cleaned_at IS NOT NULL'),
-             ('sweeper.pass', 'sweeper.pass', '{pass}'::text[], 'started_at', interval '30 days', NULL)) AS v (policy, relation, key, deadline, keep_for, filter),
+             ('sweeper.pass', 'sweeper.pass', '{pass}'::text[], 'started_at', interval '30 days', NULL),
+             ('sweeper.usage_event', 'sweeper.usage_event', '{}'::text[], 'recorded_at', interval '0', 'recorded_at IS NOT NULL'),
+             ('sweeper.ended_session', 'sweeper.session', '{session}'::text[], 'released_at', interval '90 days', 'status <> ''active''')) AS v (policy, relation, key, deadline, keep_for, filter),
      pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
+WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
+
+-- The sessions of the registry.  A sign of life puts expires_at off by the row's own
+-- ttl; whatever ends a session, its end is the last evidence of its life.
+INSERT INTO sweeper.policy (policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline, ttl, ttl_column,
+    created, max_age, keep_for, filter, on_null, action, set_clause, group_by, audit, notify_keys, check_every, max_lag, batch_size,
+    max_workers, rate_limit, backlog_rate, soft_time_limit, hard_time_limit, lock_timeout, max_retries, fuse_fraction, fuse_min,
+    heartbeats, search_path, allow_replicated, columns)
+SELECT 'sweeper.session', 'sweeper.session'::regclass, 'sweeper.session', r.oid, r.rolname, s.system_identifier, d.oid, '{session}',
+       'expires_at', interval '6 min', 'ttl', 'ends_at', interval '0', interval '0', 'status = ''active''', 'repair', 'update',
+       'status = ''expired'', released_at = pg_catalog.clock_timestamp(), ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at,'
+       ' CASE WHEN t.expires_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp() THEN t.last_seen_at'
+       ' ELSE pg_catalog.clock_timestamp() END))',
+       'pool', 'row', false, interval '1 s', interval '1 min', 0, 1, 0, 0, interval '50 s', interval '55 s', interval '500 ms', 3,
+       0.5, 100, false, 'pg_catalog, pg_temp', false, '{}'
+FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 
 SELECT pg_catalog.setval('sweeper.policy_policy_id_seq', 100);

@@ -13,7 +13,8 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role);
     EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
         sweeper.failed_row, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
-        sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable TO %s', role);
+        sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
+        sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
         sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._mend(int) TO %s', role);
     IF level = 'monitor' THEN
@@ -25,10 +26,12 @@ BEGIN
         sweeper.retry_row(text, text), sweeper.stat_reset(text),
         sweeper.expire(text, text[], text), sweeper.expire_group(text, text, text),
         sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]),
-        sweeper.is_live(text, text) TO %s', role);
+        sweeper.is_live(text, text),
+        sweeper.acquire, sweeper.release, sweeper.claim_session TO %s', role);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep TO %s', role);
     IF level = 'admin' THEN
-        EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor() TO %s', role);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor(),
+            sweeper.create_pool, sweeper.alter_pool, sweeper.drop_pool TO %s', role);
     END IF;
 END
 $$;
@@ -44,7 +47,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sweeper.grant_access IS
-'Gives a role an access level: user (register and run policies on its own tables), monitor (see everything), admin (also pause, resume and limit any policy, but change no code). Run by the extension''s owner. Errors: 22023 unknown level.';
+'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. Errors: 22023 unknown level.';
 COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role. Run by the extension''s owner.';
 
 ALTER TABLE sweeper.policy ENABLE ROW LEVEL SECURITY;
@@ -52,6 +55,8 @@ ALTER TABLE sweeper.policy_change ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.pass ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.cleanup_event ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.failed_row ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.session ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.usage_event ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON sweeper.policy FOR SELECT
     -- after a restore into another cluster the number may be any role's
     USING (pg_catalog.pg_has_role(CASE WHEN system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN owner
@@ -65,6 +70,11 @@ CREATE POLICY visible ON sweeper.cleanup_event FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.failed_row FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+CREATE POLICY visible ON sweeper.session FOR SELECT
+    USING (pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(acquired_by))::oid, 'USAGE')
+           OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+CREATE POLICY visible ON sweeper.usage_event FOR SELECT
+    USING (pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 ALTER VIEW sweeper.policy_status SET (security_invoker = true);
 ALTER VIEW sweeper.stat_progress SET (security_invoker = true);
 ALTER VIEW sweeper.stat_process SET (security_invoker = true);

@@ -167,7 +167,7 @@ open_for_alter(const SswPolicy *p)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" is built in", p->name),
 				 errdetail("Only how often and how much it sweeps can be changed."),
-				 errhint("What it keeps is set by session_sweeper.cleanup_event_retention and session_sweeper.pass_retention.")));
+				 errhint("What is kept how long is set by session_sweeper.cleanup_event_retention, .pass_retention and .usage_event_retention, how sessions live by their pools.")));
 	if (ssw_policy_is_foreign(p))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -226,9 +226,13 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		p->name = name;
 	}
 	before = ssw_store_json(old->id);
-	ssw_args_fill(a, p);
 	if (rel)
+	{
+		ssw_args_fill(a, p);
 		ssw_target_check(p, rel);
+	}
+	else
+		ssw_args_fill_limits(a, p);
 	if (rel && any_given(a, ssw_args_defines_deadline, true))
 	{
 		v = ssw_advice_preview(p, rel);

@@ -504,8 +504,8 @@ fill_action(const SswArgs *a, SswPolicy *p)
 }
 
 /* Fields that say how often and how much. */
-static void
-fill_limits(const SswArgs *a, SswPolicy *p)
+void
+ssw_args_fill_limits(const SswArgs *a, SswPolicy *p)
 {
 	int64		lock_us;
 
@@ -548,7 +548,7 @@ ssw_args_fill(const SswArgs *a, SswPolicy *p)
 	p->key = get_names(a, SSW_ARG_KEY, &p->nkeys);
 	fill_deadline(a, p);
 	fill_action(a, p);
-	fill_limits(a, p);
+	ssw_args_fill_limits(a, p);
 	p->search_path = ssw_args_search_path(a->isnull[SSW_ARG_SEARCH_PATH] ? NULL :
 										  TextDatumGetCString(a->value[SSW_ARG_SEARCH_PATH]));
 	p->allow_replicated = DatumGetBool(a->value[SSW_ARG_ALLOW_REPLICATED]);

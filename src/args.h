@@ -47,6 +47,7 @@ extern void ssw_args_default(SswArgs *a, SswArg arg);
 extern void ssw_args_set_text(SswArgs *a, SswArg arg, const char *value);
 extern void ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool null_is_unchanged);
 extern char *ssw_args_call(const SswArgs *a, const char *name, const char *value);
+extern void ssw_args_fill_limits(const SswArgs *a, SswPolicy *p);
 extern void ssw_args_fill(const SswArgs *a, SswPolicy *p);
 
 extern int64 ssw_args_interval(const char *name, const Interval *v, int64 min);

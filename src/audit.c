@@ -4,41 +4,30 @@
  *
  * Runs in a worker, or in a session that calls expire(), inside the batch's
  * transaction; shares nothing.  A sink is a destination for the rows that the
- * row action returns.  Event rows go to sweeper.cleanup_event by multi-insert
- * straight into the heap and its indexes: no statement of a user's rights is
- * involved, so nobody needs the right to write that table.  A crash leaves
- * nothing: the rows are part of the transaction.
+ * row action returns.  A crash leaves nothing: the event rows are part of the
+ * transaction.
  *
  * Rows are kept until ssw_audit_end(), so that a row whose subtransaction fails
  * can be taken back; a batch bounds their number.
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "access/xact.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_am.h"
-#include "catalog/pg_type.h"
 #include "commands/async.h"
 #include "commands/sequence.h"
-#include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
-#include "utils/rel.h"
 #include "utils/timestamp.h"
+#include "utils/uuid.h"
 
+#include "append.h"
 #include "audit.h"
-#include "compat.h"
 #include "stmt.h"
+#include "usage.h"
 
-#define MULTI_INSERT_ROWS	256
 #define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
 
 /* Columns of sweeper.cleanup_event, in the order of schema/10_tables.sql. */
@@ -50,6 +39,7 @@ enum
 
 typedef struct SinkRow
 {
+	SswLife    *life;			/* of a session of the registry, or null */
 	TimestampTz due;
 	TimestampTz seen;
 	text	   *key;
@@ -73,6 +63,21 @@ struct SswSink
 	int			maxrows;
 	SinkRow    *rows;
 };
+
+/* What the action returns besides of a session: see ssw_stmt_action(). */
+static SswLife *
+read_life(TupleTableSlot *slot)
+{
+	SswLife    *life = palloc(sizeof(SswLife));
+	int			first = SSW_R_STILL_DEAD;
+
+	life->session = *DatumGetUUIDP(slot->tts_values[first]);
+	life->owner = slot->tts_isnull[first + 1] ? NULL : DatumGetTextPCopy(slot->tts_values[first + 1]);
+	life->acquired_at = DatumGetTimestampTz(slot->tts_values[first + 2]);
+	life->ended_at = DatumGetTimestampTz(slot->tts_values[first + 3]);
+	life->channel = slot->tts_isnull[first + 4] ? NULL : TextDatumGetCString(slot->tts_values[first + 4]);
+	return life;
+}
 
 static bool
 receive(TupleTableSlot *slot, DestReceiver *self)
@@ -99,6 +104,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	r->meta = HAS(SSW_R_META) ? PG_DETOAST_DATUM_COPY(COL(SSW_R_META)) : NULL;
 	if (HAS(SSW_R_STILL_DEAD) && DatumGetBool(COL(SSW_R_STILL_DEAD)))
 		sink->still_dead = true;
+	r->life = sink->policy->registry ? read_life(slot) : NULL;
 #undef COL
 #undef HAS
 	MemoryContextSwitchTo(old);
@@ -201,80 +207,35 @@ group_length(SswSink *sink, int start)
 	return end - start;
 }
 
-typedef struct Writer
+/* What the event rows of a sink have in common. */
+typedef struct Events
 {
-	Relation	rel;
-	EState	   *estate;
-	ResultRelInfo *rri;
-	BulkInsertState bistate;
-	bool		once_a_block;	/* index one row of each block */
-	BlockNumber indexed;		/* the last block with such a row */
-	TupleTableSlot *slots[MULTI_INSERT_ROWS];
-	int			nslots;
-	MemoryContext cxt;			/* reset after each flush */
+	SswAppend  *table;
 	Datum		relation;
 	Datum		policy;
 	Datum		type;
 	Datum		reason;
 	Datum		actor;
-} Writer;
+} Events;
 
-/*
- * Is a BRIN index on the time all there is?  All rows of a writer have the same
- * time, so the second row of a block would tell it nothing.
- */
-static bool
-only_brin_on_time(ResultRelInfo *rri)
+static void
+open_events(SswSink *sink, Events *e)
 {
-	Relation	index;
-
-	if (rri->ri_NumIndices != 1)
-		return false;
-	index = rri->ri_IndexRelationDescs[0];
-	return index->rd_rel->relam == BRIN_AM_OID && index->rd_index->indnatts == 1 &&
-		index->rd_index->indkey.values[0] == E_CLEANED_AT + 1 &&
-		RelationGetIndexPredicate(index) == NIL;
+	e->table = ssw_append_open("cleanup_event", E_NCOLS, E_CLEANED_AT + 1);
+	e->relation = CStringGetTextDatum(sink->policy->relation);
+	e->policy = CStringGetTextDatum(sink->policy->name);
+	e->type = CStringGetTextDatum(sink->cleanup_type);
+	e->reason = sink->reason ? CStringGetTextDatum(sink->reason) : (Datum) 0;
+	e->actor = sink->actor ? CStringGetTextDatum(sink->actor) : (Datum) 0;
 }
 
 static void
-index_row(Writer *w, TupleTableSlot *slot)
+add_event(Events *e, SswSink *sink, const SinkRow *r, int64 id, int count)
 {
-	BlockNumber block = ItemPointerGetBlockNumber(&slot->tts_tid);
+	TupleTableSlot *slot = ssw_append_slot(e->table);
+	Datum	   *v = slot->tts_values;
+	bool	   *n = slot->tts_isnull;
 
-	if (w->rri->ri_NumIndices == 0 || (w->once_a_block && block == w->indexed))
-		return;
-	list_free(ssw_insert_index_tuples(w->rri, slot, w->estate));
-	w->indexed = block;
-}
-
-static void
-writer_flush(Writer *w)
-{
-	if (w->nslots == 0)
-		return;
-	table_multi_insert(w->rel, w->slots, w->nslots, GetCurrentCommandId(true), 0, w->bistate);
-	for (int i = 0; i < w->nslots; i++)
-	{
-		index_row(w, w->slots[i]);
-		ExecClearTuple(w->slots[i]);
-	}
-	w->nslots = 0;
-	MemoryContextReset(w->cxt);
-}
-
-static void
-writer_add(Writer *w, SswSink *sink, const SinkRow *r, int64 id, int count)
-{
-	TupleTableSlot *slot = w->slots[w->nslots];
-	Datum	   *v;
-	bool	   *n;
-
-	if (slot == NULL)
-		slot = w->slots[w->nslots] = table_slot_create(w->rel, NULL);
-	ExecClearTuple(slot);
-	v = slot->tts_values;
-	n = slot->tts_isnull;
-	memset(n, 0, E_NCOLS * sizeof(bool));
 	v[E_ID] = Int64GetDatum(id);
 	v[E_CLEANED_AT] = TimestampTzGetDatum(GetCurrentTransactionStartTimestamp());
 	v[E_DEADLINE] = TimestampTzGetDatum(r->due);
@@ -285,74 +246,27 @@ writer_add(Writer *w, SswSink *sink, const SinkRow *r, int64 id, int count)
 	n[E_PASS] = sink->pass_id == 0;
 	v[E_POLICY_ID] = Int32GetDatum(sink->policy->id);
 	v[E_COUNT] = Int32GetDatum(count);
-	v[E_POLICY] = w->policy;
-	v[E_RELATION] = w->relation;
+	v[E_POLICY] = e->policy;
+	v[E_RELATION] = e->relation;
 	v[E_KEY] = PointerGetDatum(r->key);
 	n[E_KEY] = r->key == NULL;
 	v[E_GROUP] = PointerGetDatum(r->group);
 	n[E_GROUP] = r->group == NULL;
-	n[E_OWNER] = true;
-	v[E_TYPE] = w->type;
-	v[E_REASON] = w->reason;
+	v[E_OWNER] = r->life ? PointerGetDatum(r->life->owner) : (Datum) 0;
+	n[E_OWNER] = v[E_OWNER] == (Datum) 0;
+	v[E_TYPE] = e->type;
+	v[E_REASON] = e->reason;
 	n[E_REASON] = sink->reason == NULL;
-	v[E_ACTOR] = w->actor;
+	v[E_ACTOR] = e->actor;
 	n[E_ACTOR] = sink->actor == NULL;
 	v[E_METADATA] = PointerGetDatum(r->meta);
 	n[E_METADATA] = r->meta == NULL;
-	ExecStoreVirtualTuple(slot);
-	if (++w->nslots == MULTI_INSERT_ROWS)
-		writer_flush(w);
-}
-
-static Oid
-our_relation(const char *name)
-{
-	return get_relname_relid(name, get_namespace_oid(SSW_SCHEMA, false));
-}
-
-/* Open the event table the way COPY does. */
-static Writer *
-writer_open(SswSink *sink)
-{
-	Writer	   *w = palloc0(sizeof(Writer));
-
-	w->rel = table_open(our_relation("cleanup_event"), RowExclusiveLock);
-	if (RelationGetDescr(w->rel)->natts != E_NCOLS)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"sweeper.cleanup_event\" does not have the expected columns"),
-				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
-	w->estate = CreateExecutorState();
-	w->rri = makeNode(ResultRelInfo);
-	InitResultRelInfo(w->rri, w->rel, 1, NULL, 0);
-	ExecOpenIndices(w->rri, false);
-	w->once_a_block = only_brin_on_time(w->rri);
-	w->indexed = InvalidBlockNumber;
-	w->bistate = GetBulkInsertState();
-	w->cxt = AllocSetContextCreate(CurrentMemoryContext, "event rows", ALLOCSET_DEFAULT_SIZES);
-	w->relation = CStringGetTextDatum(sink->policy->relation);
-	w->policy = CStringGetTextDatum(sink->policy->name);
-	w->type = CStringGetTextDatum(sink->cleanup_type);
-	w->reason = sink->reason ? CStringGetTextDatum(sink->reason) : (Datum) 0;
-	w->actor = sink->actor ? CStringGetTextDatum(sink->actor) : (Datum) 0;
-	return w;
-}
-
-static void
-writer_close(Writer *w)
-{
-	writer_flush(w);
-	for (int i = 0; i < MULTI_INSERT_ROWS && w->slots[i]; i++)
-		ExecDropSingleTupleTableSlot(w->slots[i]);
-	FreeBulkInsertState(w->bistate);
-	ExecCloseIndices(w->rri);
-	FreeExecutorState(w->estate);
-	table_close(w->rel, NoLock);
+	ssw_append_row(e->table);
 }
 
 /* One notification for the rows [start, start + count). */
 static void
-notify(SswSink *sink, int start, int count, int64 first_id, int64 last_id)
+notify(SswSink *sink, const char *channel, int start, int count, int64 first_id, int64 last_id)
 {
 	const SswPolicy *p = sink->policy;
 	StringInfoData buf;
@@ -393,8 +307,19 @@ notify(SswSink *sink, int start, int count, int64 first_id, int64 last_id)
 			appendStringInfoChar(&buf, ']');
 	}
 	appendStringInfoChar(&buf, '}');
-	Async_Notify(p->notify_channel, buf.data);
+	Async_Notify(channel, buf.data);
 	pfree(buf.data);
+}
+
+/* One usage row for each session that ended. */
+static void
+add_usage(SswSink *sink, int64 first_id)
+{
+	SswUsage   *u = ssw_usage_open(sink->cleanup_type);
+
+	for (int i = 0; i < sink->nrows; i++)
+		ssw_usage_add(u, first_id + i, sink->rows[i].group, sink->rows[i].life);
+	ssw_usage_close(u);
 }
 
 /*
@@ -405,9 +330,9 @@ void
 ssw_audit_end(SswSink *sink)
 {
 	const SswPolicy *p = sink->policy;
-	bool		by_group = p->group_text && (p->audit == SSW_AUDIT_COUNT || p->notify_channel);
+	bool		by_group = p->group_text && (p->audit == SSW_AUDIT_COUNT || p->notify_channel || p->registry);
 	int64		id = 0;
-	Writer	   *w = NULL;
+	Events		e = {0};
 
 	if (sink->nrows == 0)
 		return;
@@ -417,28 +342,32 @@ ssw_audit_end(SswSink *sink)
 		qsort(sink->rows, sink->nrows, sizeof(SinkRow), compare_groups);
 	if (p->audit != SSW_AUDIT_NONE)
 	{
-		w = writer_open(sink);
-		id = nextval_internal(our_relation("event_batch_seq"), false) << 20;
+		open_events(sink, &e);
+		id = nextval_internal(ssw_append_relation("event_batch_seq"), false) << 20;
 	}
+	if (p->registry)
+		add_usage(sink, id);
 	for (int start = 0, len; start < sink->nrows; start += len)
 	{
 		int64		first = id;
+		const char *channel;
 
 		len = by_group ? group_length(sink, start) : sink->nrows;
 		if (p->audit == SSW_AUDIT_COUNT)
 		{
 			SinkRow		r = {.group = sink->rows[start].group};
 
-			writer_add(w, sink, &r, id++, len);
+			add_event(&e, sink, &r, id++, len);
 		}
-		else if (w)
+		else if (e.table)
 			for (int i = start; i < start + len; i++)
-				writer_add(w, sink, &sink->rows[i], id++, 1);
-		if (p->notify_channel)
-			notify(sink, start, len, first, w ? id - 1 : 0);
+				add_event(&e, sink, &sink->rows[i], id++, 1);
+		channel = p->registry ? sink->rows[start].life->channel : p->notify_channel;
+		if (channel)
+			notify(sink, channel, start, len, first, e.table ? id - 1 : 0);
 	}
-	if (w)
-		writer_close(w);
+	if (e.table)
+		ssw_append_close(e.table);
 }
 
 /* Add the lags of the rows, as of the commit, to a histogram. */

@@ -428,6 +428,18 @@ build_row_ttl(SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
 	c->predicate = psprintf("%s" LE "%s AND %s" LE "$1", c->sort, c->bound, c->due);
 }
 
+/* A deadline that activity puts off by the row's own time to live. */
+static void
+build_row_prolonged(const SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
+{
+	RowTtl		r = resolve_row_ttl(p, rel, v);
+
+	c->row_ttl = row_ttl_interval(&r);
+	c->activity = true;
+	if (p->registry)
+		c->seen = column_sql("last_seen_at");
+}
+
 static void
 build_key(SswPolicy *p, Relation rel)
 {
@@ -542,12 +554,8 @@ build(SswPolicy *p, Relation rel)
 	c->ttl_us = p->ttl_us;
 	if (activity)
 		c->seen = to_instant(&v);
-	else if (p->heartbeats && p->ttl_column)
-	{
-		RowTtl		r = resolve_row_ttl(p, rel, &v);
-
-		c->row_ttl = row_ttl_interval(&r);
-	}
+	else if (p->ttl_column)
+		build_row_prolonged(p, rel, c, &v);
 	if (p->created)
 	{
 		TimeValue	created = resolve(p, rel, "created", &p->created, false);

@@ -31,6 +31,7 @@ int			ssw_cleanup_event_retention = 90 * 24 * 60;
 int			ssw_pass_retention = 30 * 24 * 60;
 int			ssw_heartbeat_memory = -1;
 double		ssw_refresh_ahead = 0.25;
+int			ssw_usage_event_retention = 0;
 
 static const struct config_enum_entry synchronous_commit_options[] = {
 	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
@@ -133,7 +134,7 @@ ssw_guc_init(void)
 							NULL, &ssw_fuse_hold, 60 * 60, 1, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.cleanup_event_retention",
-							"How long rows of sweeper.cleanup_event are kept; 0 keeps them.",
+							"How long rows of sweeper.cleanup_event, and ended sessions, are kept; 0 keeps them.",
 							NULL, &ssw_cleanup_event_retention, 90 * 24 * 60, 0,
 							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.pass_retention",
@@ -151,5 +152,9 @@ ssw_guc_init(void)
 								"-1 takes 1/64 of shared_buffers, at least 8 MB and at most 256 MB.",
 								&ssw_heartbeat_memory, -1, -1, MAX_KILOBYTES,
 								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.usage_event_retention",
+							"How long rows of sweeper.usage_event are kept; 0 keeps them.",
+							NULL, &ssw_usage_event_retention, 0, 0,
+							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("session_sweeper");
 }

@@ -1,17 +1,25 @@
 /*
  * lock.c
- *		Heavyweight locks that keep a policy's batches and its changes apart.
+ *		Heavyweight locks that keep a policy's batches and its changes apart, and
+ *		the acquires of a pool.
  *
  * Every batch transaction holds its policy's lock in share mode; pause,
  * alter_policy and unregister take it exclusively, and so wait for at most the
  * batches in flight and keep new ones out until their transaction ends.  The
  * lock manager frees it at the end of the transaction and at a crash.
  *
- * Order: this lock before any row of sweeper.policy, and before the relation.
+ * Who acquires in a pool, or changes or drops it, holds the pool's lock from then
+ * on to the end of the transaction: sessions are counted by the next one when all
+ * that were given out before are committed.
+ *
+ * Order: a pool's lock before the policy's, and that before any row of
+ * sweeper.policy and before the relation.
  */
 #include "postgres.h"
 
 #include "catalog/pg_class.h"
+#include "catalog/pg_extension.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -53,4 +61,21 @@ ssw_lock_policy_exclusive(int policy_id)
 
 	set_tag(&tag, policy_id);
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+/*
+ * Hold a pool.  Without wait false when somebody else does.
+ *
+ * The tag is made of the pool's name, so that it can be locked before it is read:
+ * 48 bits of a hash, as an object of the class of extensions with a sub-id that
+ * no extension has.  Two pools with the same tag would wait for each other, no more.
+ */
+bool
+ssw_lock_pool(const char *pool, bool wait)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) pool, strlen(pool), 0);
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, (Oid) hash, (uint16) ((hash >> 32) | 1));
+	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }

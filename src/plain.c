@@ -23,12 +23,14 @@ is_builtin_column(Relation rel, const char *name)
 }
 
 /*
- * Is the policy all columns of built-in types?  Then its fragments can be built and
- * its deadlines read without any code of a user's.
+ * Is the policy all columns of built-in types, or all ours?  Then its fragments can
+ * be built and its deadlines read without any code of a user's.
  */
 bool
 ssw_plain_columns(const SswPolicy *p, Relation rel)
 {
+	if (p->registry)
+		return true;
 	return p->filter == NULL && p->on_null == SSW_NULL_IGNORE && p->ttl_column == NULL && p->group_by == NULL &&
 		is_builtin_column(rel, p->deadline) && is_builtin_column(rel, p->last_seen) &&
 		is_builtin_column(rel, p->created);

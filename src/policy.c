@@ -314,8 +314,10 @@ apply_retention(SswPolicy *p)
 {
 	int			minutes;
 
-	if (strcmp(p->name, "sweeper.cleanup_event") == 0)
+	if (strcmp(p->name, "sweeper.cleanup_event") == 0 || strcmp(p->name, "sweeper.ended_session") == 0)
 		minutes = ssw_cleanup_event_retention;
+	else if (strcmp(p->name, "sweeper.usage_event") == 0)
+		minutes = ssw_usage_event_retention;
 	else if (strcmp(p->name, "sweeper.pass") == 0)
 		minutes = ssw_pass_retention;
 	else
@@ -337,6 +339,7 @@ read_row(Row *r)
 
 	p->id = get_int(r, P_ID);
 	p->name = get_text(r, P_NAME);
+	p->registry = strcmp(p->name, SSW_SESSION_POLICY) == 0;
 	p->relid = get_oid(r, P_RELID);
 	p->relation = get_text(r, P_RELATION);
 	p->owner = get_oid(r, P_OWNER);

@@ -18,7 +18,8 @@
 /* One clock of a policy: idle or fixed deadline first, then maximum age. */
 typedef struct SswClock
 {
-	bool		activity;		/* last_seen + ttl: grace covers it, a death
+	bool		activity;		/* last_seen + ttl, or a deadline that
+								 * activity puts off: grace covers it, a death
 								 * is a zombie; otherwise a fixed deadline */
 	bool		absolute;		/* the created + max_age clock */
 	Oid			sort_type;		/* base type of sort, comparable in a btree */
@@ -57,10 +58,15 @@ typedef struct SswHorizon
 #define SSW_STALE_CREATED		(1 << 5)
 #define SSW_STALE_GROUP_BY		(1 << 6)
 
+/* The built-in policy of the registry's sessions. */
+#define SSW_SESSION_POLICY	"sweeper.session"
+
 typedef struct SswPolicy
 {
 	int			id;
 	char	   *name;
+	bool		registry;		/* it is SSW_SESSION_POLICY: its code is ours,
+								 * and its rows have more evidence */
 	Oid			relid;
 	char	   *relation;		/* schema-qualified, quoted, as registered */
 	Oid			owner;

@@ -38,20 +38,22 @@
 /* Dead index entries must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000
 
-/* Is this a whole btree in the order of that column? */
+/* Is this a btree in the order of that column, of all rows or of those of the filter? */
 static bool
-index_serves(Relation index, AttrNumber attnum, Oid type)
+index_serves(const SswPolicy *p, Relation index, AttrNumber attnum, Oid type)
 {
 	Form_pg_index form = index->rd_index;
 
+	/* the registry's indexes on deadlines are of active sessions, as its filter is */
 	return form->indisvalid && form->indisready && form->indislive && index->rd_rel->relam == BTREE_AM_OID &&
-		form->indkey.values[0] == attnum && heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) &&
+		form->indkey.values[0] == attnum &&
+		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->registry &&
 		index->rd_opfamily[0] == lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
 }
 
 /* Such an index, opened, or null. */
 static Relation
-find_index(Relation leaf, AttrNumber attnum, Oid type)
+find_index(const SswPolicy *p, Relation leaf, AttrNumber attnum, Oid type)
 {
 	ListCell   *lc;
 
@@ -59,7 +61,7 @@ find_index(Relation leaf, AttrNumber attnum, Oid type)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
-		if (index_serves(index, attnum, type))
+		if (index_serves(p, index, attnum, type))
 			return index;
 		index_close(index, AccessShareLock);
 	}
@@ -115,7 +117,7 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool low, char *first, TimestampTz *du
 	const SswClock *c = &p->clock[i];
 	Relation	leaf = table_open(relid, AccessShareLock);
 	AttrNumber	attnum = get_attnum(relid, get_attname(p->relid, c->attnum, false));
-	Relation	index = find_index(leaf, attnum, c->sort_type);
+	Relation	index = find_index(p, leaf, attnum, c->sort_type);
 	ScanKeyData keys[2];
 	Snapshot	snapshot;
 	SysScanDesc scan;
@@ -144,6 +146,30 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool low, char *first, TimestampTz *du
 	index_close(index, AccessShareLock);
 	table_close(leaf, NoLock);
 	return true;
+}
+
+/* Is there a row of the first clock without a deadline? */
+static bool
+has_null(SswWatch *w, Oid relid)
+{
+	const SswPolicy *p = w->policy;
+	AttrNumber	attnum = p->clock[0].attnum;
+	Relation	leaf = table_open(relid, AccessShareLock);
+	Relation	index = find_index(p, leaf, attnum, p->clock[0].sort_type);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyData key;
+	SysScanDesc scan;
+	bool		found;
+
+	ScanKeyEntryInitialize(&key, SK_ISNULL | SK_SEARCHNULL, attnum, InvalidStrategy, InvalidOid,
+						   InvalidOid, InvalidOid, (Datum) 0);
+	scan = systable_beginscan_ordered(leaf, index, snapshot, 1, &key);
+	found = HeapTupleIsValid(systable_getnext_ordered(scan, ForwardScanDirection));
+	systable_endscan_ordered(scan);
+	UnregisterSnapshot(snapshot);
+	index_close(index, AccessShareLock);
+	table_close(leaf, NoLock);
+	return found;
 }
 
 /* A row with that deadline: when may it go? */
@@ -193,6 +219,9 @@ ssw_probe(SswWatch *w, TimestampTz now)
 		else
 			w->unprobed = true;
 	}
+	/* of plain policies the registry's alone minds such rows; it is one table */
+	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
+		w->earliest = now;
 	ssw_sql_end();
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	if (!low)

@@ -283,6 +283,14 @@ updated(const SswPolicy *p, Oid leaf, bool moves, char **which)
 	return psprintf("ONLY %s", ssw_stmt_relation(leaf));
 }
 
+/* What the evidence of a session needs besides; see read_life() in audit.c. */
+static const char *
+life_columns(const SswPolicy *p)
+{
+	return p->registry ? ", t.session, t.owner, t.acquired_at, t.ended_at,"
+		" (SELECT ssw_pool.notify_channel FROM sweeper.pool AS ssw_pool WHERE ssw_pool.pool " SSW_OP("=") " t.pool)" : "";
+}
+
 /*
  * The row action on the rows $3, for delete and update.  The predicate stands
  * in the changing statement itself: a row refreshed since is not touched.
@@ -302,9 +310,9 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 		return psprintf("UPDATE %s AS t SET %s FROM (%s)"
 						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
 						" WHERE %st.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
-						" ssw_group, ssw_meta, (%s) IS TRUE",
+						" ssw_group, ssw_meta, (%s) IS TRUE%s",
 						rel, p->set_clause, locked_rows(p, leaf, phase, psprintf("t.ctid, %s", info), rows),
-						which, left_dead(p, phase));
+						which, left_dead(p, phase), life_columns(p));
 	}
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"

@@ -1,0 +1,422 @@
+/*
+ * session.c
+ *		The registry's sessions: what they are swept by, and their ends.
+ *
+ * Runs in the session of who releases, acquires, claims or drops; as a pass
+ * does, every end goes through the row action of policy sweeper.session (end.c),
+ * which takes only rows that are active: a session ends once, whoever comes.
+ *
+ * Shares nothing.  Keeps the policy, with the SQL that it stands for, for the
+ * life of the process: it is read again when its row or the table has changed.
+ * A crash, or the caller's rollback, undoes an end with all its evidence.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "action.h"
+#include "grace.h"
+#include "identity.h"
+#include "lock.h"
+#include "session.h"
+#include "sql.h"
+#include "start.h"
+#include "stmt.h"
+
+PG_FUNCTION_INFO_V1(ssw_release);
+PG_FUNCTION_INFO_V1(ssw_claim_session);
+
+/* An index entry must hold it, with the pool's name. */
+#define MAX_OWNER	1024
+
+/* The policy's own sets status "expired"; who releases is there, so it lived until now. */
+#define RELEASED_SET \
+	"status = 'released', released_at = pg_catalog.clock_timestamp()," \
+	" ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, pg_catalog.clock_timestamp()))\n"
+
+/* The policy as it was read, and which version of its row that was. */
+static SswPolicy *kept = NULL;
+static MemoryContext kept_cxt = NULL;
+static TransactionId kept_xmin;
+static ItemPointerData kept_tid;
+static bool kept_stale = false;
+
+/* Refuse where nothing can be written; the server would, but without a hint. */
+void
+ssw_session_check_writable(const char *function)
+{
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s on a standby", function),
+				 errhint("Call it on the primary.")));
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s in a read-only transaction", function),
+				 errhint("SET TRANSACTION READ WRITE; or look at \"default_transaction_read_only\".")));
+}
+
+/* ereport when an argument is null. */
+void
+ssw_session_required(FunctionCallInfo fcinfo, int arg, const char *name)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
+}
+
+/* The owner in an argument that is not null. */
+char	   *
+ssw_session_owner(FunctionCallInfo fcinfo, int arg)
+{
+	char	   *owner = text_to_cstring(PG_GETARG_TEXT_PP(arg));
+
+	if (owner[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("owner must not be empty")));
+	if (strlen(owner) > MAX_OWNER)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("owner must not be longer than %d bytes", MAX_OWNER)));
+	return owner;
+}
+
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	kept_stale = kept_stale || !OidIsValid(relid) || (kept && relid == kept->relid);
+}
+
+/* Which version of the policy's row is there now? */
+static void
+read_version(TransactionId *xmin, ItemPointer tid)
+{
+	SswIdentity save;
+	bool		isnull;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_action_execute("SELECT xmin, ctid FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
+						   0, NULL, NULL, NULL, false) != 1)
+		elog(ERROR, "policy \"%s\" does not exist", SSW_SESSION_POLICY);
+	*xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* Read the policy and build its SQL, to be kept. */
+static void
+keep(TransactionId xmin, const ItemPointerData *tid)
+{
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "policy of sessions", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SswPolicy  *p;
+	Relation	rel;
+	static bool registered = false;
+
+	if (!registered)
+		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	registered = true;
+	kept_stale = false;
+	p = ssw_policy_find(SSW_SESSION_POLICY, false);
+	rel = table_open(p->relid, RowExclusiveLock);
+	ssw_clock_build(p, rel);
+	table_close(rel, NoLock);
+	MemoryContextSwitchTo(old);
+	MemoryContextSetParent(cxt, TopMemoryContext);
+	if (kept_cxt)
+		MemoryContextDelete(kept_cxt);
+	kept = p;
+	kept_cxt = cxt;
+	kept_xmin = xmin;
+	kept_tid = *tid;
+}
+
+/*
+ * The policy of the sessions, locked against changes until the transaction ends,
+ * if they may be ended now.  It lives until the next call.
+ */
+SswPolicy  *
+ssw_session_policy(void)
+{
+	TransactionId xmin;
+	ItemPointerData tid;
+	char	   *trouble;
+
+	LockDatabaseObject(ExtensionRelationId, get_extension_oid(SSW_EXTENSION, false), 0, AccessShareLock);
+	if (kept == NULL || kept_stale)
+	{
+		read_version(&xmin, &tid);
+		keep(xmin, &tid);
+	}
+	ssw_lock_policy_batch(kept->id);
+	LockRelationOid(kept->relid, RowExclusiveLock);
+	read_version(&xmin, &tid);
+	if (kept_stale || xmin != kept_xmin || !ItemPointerEquals(&tid, &kept_tid))
+		keep(xmin, &tid);
+	trouble = ssw_policy_unusable(kept);
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot end sessions: %s", trouble),
+				 errhint("When that is right: SELECT sweeper.resume('%s');", SSW_SESSION_POLICY)));
+	return kept;
+}
+
+/*
+ * From here to the end of the present nest level of settings, wait for a lock as
+ * long as the session says, or else the policy.
+ */
+void
+ssw_session_patience(void)
+{
+	if (LockTimeout == 0)
+		(void) set_config_option("lock_timeout", psprintf("%d", ssw_session_policy()->lock_timeout_ms),
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* Hold a pool until the transaction ends. */
+void
+ssw_session_lock_pool(const char *pool)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	int			level;
+
+	if (ssw_lock_pool(pool, false))
+		return;
+	level = NewGUCNestLevel();
+	ssw_session_patience();
+	PG_TRY();
+	{
+		(void) ssw_lock_pool(pool, true);
+	}
+	PG_CATCH();
+	{
+		int			ms = LockTimeout;
+
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(cxt);
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not lock pool \"%s\" within %d ms", pool, ms),
+				 errdetail("A transaction that acquired in the pool, or changed it, has not ended."),
+				 errhint("Try again; and let transactions that acquire end at once.")));
+	}
+	PG_END_TRY();
+	AtEOXact_GUC(false, level);
+}
+
+/* Find the sessions of which the boolean over t is true, and lock them. */
+static SswFound *
+find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	SswFound   *found = ssw_end_begin();
+	SswIdentity save;
+
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_session_patience();
+	PG_TRY();
+	{
+		ssw_sql_begin();
+		ssw_end_find(found, p, e, matches, nargs, types, values);
+		ssw_sql_end();
+	}
+	PG_CATCH();
+	{
+		int			ms = LockTimeout;
+
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(cxt);
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not lock a session within %d ms", ms),
+				 errdetail("A transaction that ends it, or gives it an owner, has not ended."),
+				 errhint("Try again.")));
+	}
+	PG_END_TRY();
+	ssw_identity_restore(&save);
+	return found;
+}
+
+static int64
+end_by(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
+{
+	return ssw_end_found(find(p, e, matches, nargs, types, values), p, e);
+}
+
+/* End the active sessions of which the boolean over t is true; returns how many. */
+int64
+ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
+{
+	SswPolicy	p = *ssw_session_policy();
+
+	if (strcmp(e->type, SSW_RELEASED) == 0)
+		p.set_clause = RELEASED_SET;
+	return end_by(&p, e, matches, nargs, types, values);
+}
+
+/*
+ * End the sessions of a pool, and of an owner unless that is null, that are dead
+ * by the policy's clocks and have had their grace; returns how many.  Before
+ * service has begun nobody knows what grace there is, and none is dead.
+ */
+int64
+ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz cutoffs[2];
+	SswPolicy	p = *ssw_session_policy();
+	int64		ended = 0;
+
+	if (!ssw_shmem_available() || SswShared->service_start == 0)
+		return 0;
+	(void) ssw_start_watch_clock(); /* a jump is credited first */
+	ssw_grace_cutoffs(&p, now, cutoffs);
+	ssw_grace_rows(&p);
+	for (int i = 0; i < p.nclocks; i++)
+	{
+		SswEnd		e = {
+			.type = p.clock[i].activity ? SSW_ZOMBIE : SSW_EXPIRED,.reason = "found by acquire",
+			.phase = SSW_PHASE_CLOCK_1 + i,.cutoff = cutoffs[i],.skip_locked = skip_locked
+		};
+		Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
+		Datum		values[4];
+
+		values[0] = values[1] = TimestampTzGetDatum(cutoffs[i]);
+		values[2] = pool;
+		values[3] = owner;
+		if (!TIMESTAMP_IS_NOBEGIN(cutoffs[i]))
+			ended += end_by(&p, &e, psprintf("t.pool " SSW_OP("=") " $3%s AND %s",
+											 owner ? " AND t.owner " SSW_OP("=") " $4" : "", ssw_stmt_dead(&p, e.phase)),
+							owner ? 4 : 3, types, values);
+	}
+	return ended;
+}
+
+/* release(session) → did this call end it? */
+Datum
+ssw_release(PG_FUNCTION_ARGS)
+{
+	SswEnd		e = {.type = SSW_RELEASED,.phase = SSW_PHASE_MANUAL,.cutoff = GetCurrentTimestamp()};
+	Oid			type = UUIDOID;
+	Datum		value;
+
+	ssw_session_required(fcinfo, 0, "session");
+	ssw_shmem_require();
+	ssw_session_check_writable("sweeper.release()");
+	value = PG_GETARG_DATUM(0);
+	PG_RETURN_BOOL(ssw_session_end(&e, "t.session " SSW_OP("=") " $1", 1, &type, &value) > 0);
+}
+
+/* What is known of a session before it is claimed; in SPI. */
+typedef struct Claim
+{
+	char	   *pool;			/* null: the session is gone */
+	char	   *owner;			/* null: nobody's */
+	bool		limited;		/* its pool counts sessions of an owner */
+	bool		full;			/* and this one has as many as it may */
+} Claim;
+
+static Claim
+look(Datum session, Datum owner)
+{
+	static const char *const sql =
+	"SELECT s.pool, s.owner, p.max_per_owner IS NOT NULL, p.max_per_owner <= CASE WHEN p.max_per_owner IS NOT NULL THEN"
+	" (SELECT count(*) FROM sweeper.session AS o WHERE o.pool = s.pool AND o.status = 'active' AND o.owner = $2) END"
+	" FROM sweeper.session AS s LEFT JOIN sweeper.pool AS p USING (pool) WHERE s.session = $1 AND s.status = 'active'";
+	Oid			types[] = {UUIDOID, TEXTOID};
+	Datum		values[] = {session, owner};
+	Claim		c = {0};
+	bool		isnull;
+
+	if (ssw_action_execute(sql, 2, types, values, NULL, false) == 0)
+		return c;
+	c.pool = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	c.owner = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
+	c.limited = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
+	c.full = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 4, &isnull)) && !isnull;
+	return c;
+}
+
+/*
+ * Give the session to the owner if it has none; returns who has it, null when it
+ * is gone.  The owner's sessions are counted under the pool's lock.
+ */
+static char *
+claim(Datum session, char *owner)
+{
+	Oid			types[] = {UUIDOID, TEXTOID};
+	Datum		values[] = {session, CStringGetTextDatum(owner)};
+	Claim		c = look(session, values[1]);
+
+	if (c.pool && !c.owner && c.limited)
+	{
+		ssw_session_lock_pool(c.pool);
+		if (look(session, values[1]).full)
+			(void) ssw_session_end_dead(CStringGetTextDatum(c.pool), values[1], false);
+		c = look(session, values[1]);
+	}
+	if (c.pool == NULL || c.owner)
+		return c.owner;
+	if (c.full)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("owner \"%s\" has as many sessions in pool \"%s\" as one may have", owner, c.pool),
+				 errhint("Release one of them first.")));
+	if (ssw_action_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
+						   2, types, values, NULL, false) == 1)
+		return owner;
+	return look(session, values[1]).owner;	/* somebody was faster */
+}
+
+/* claim_session(session, owner) → its owner now, null when it is gone. */
+Datum
+ssw_claim_session(PG_FUNCTION_ARGS)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	text	   *result = NULL;
+	char	   *owner;
+
+	ssw_session_required(fcinfo, 0, "session");
+	ssw_session_required(fcinfo, 1, "owner");
+	owner = ssw_session_owner(fcinfo, 1);
+	ssw_shmem_require();
+	ssw_session_check_writable("sweeper.claim_session()");
+	ssw_identity_become_extension(&save);
+	ssw_session_patience();
+	ssw_sql_begin();
+	owner = claim(PG_GETARG_DATUM(0), owner);
+	if (owner)
+	{
+		MemoryContextSwitchTo(cxt);
+		result = cstring_to_text(owner);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (result == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(result);
+}
