@@ -230,14 +230,14 @@ COMMENT ON COLUMN sweeper.stat_cleanup_daily.day IS 'Start of the day in the rea
 COMMENT ON COLUMN sweeper.stat_cleanup_daily.percent IS 'Of all rows cleaned that day that the reader may see.';
 
 CREATE VIEW sweeper.stat_cleanup_lag AS
-SELECT e.policy, sum(e.count)::bigint AS rows, avg(e.after_deadline) AS avg_after_deadline, avg(e.after_last_seen) AS avg_after_last_seen,
+SELECT e.policy, e.cleanup_type, sum(e.count)::bigint AS rows, avg(e.after_deadline) AS avg_after_deadline, avg(e.after_last_seen) AS avg_after_last_seen,
        round((extract(epoch FROM avg(e.after_last_seen)) / 60)::numeric, 2) AS minutes_after_last_seen,
        max(e.after_deadline) AS max_after_deadline
-FROM (SELECT policy, count, CASE WHEN isfinite(deadline) THEN cleaned_at - deadline END AS after_deadline,
+FROM (SELECT policy, cleanup_type, count, CASE WHEN isfinite(deadline) AND deadline <= cleaned_at THEN cleaned_at - deadline END AS after_deadline,
              CASE WHEN isfinite(last_seen) THEN cleaned_at - last_seen END AS after_last_seen
       FROM sweeper.cleanup_event WHERE cleaned_at > now() - interval '7 days') AS e
-GROUP BY e.policy;
-COMMENT ON VIEW sweeper.stat_cleanup_lag IS 'How long after deadline and last activity rows were cleaned; the last seven days.';
+GROUP BY e.policy, e.cleanup_type;
+COMMENT ON VIEW sweeper.stat_cleanup_lag IS 'How long after deadline and last activity rows were cleaned, by policy and cleanup type; the last seven days.';
 COMMENT ON COLUMN sweeper.stat_cleanup_lag.rows IS 'Rows cleaned; the averages are over those whose events have the time.';
-COMMENT ON COLUMN sweeper.stat_cleanup_lag.avg_after_deadline IS 'keep_for is part of it.';
+COMMENT ON COLUMN sweeper.stat_cleanup_lag.avg_after_deadline IS 'Of rows whose deadline had passed; keep_for is part of it.';
 COMMENT ON COLUMN sweeper.stat_cleanup_lag.minutes_after_last_seen IS 'avg_after_last_seen in minutes.';

@@ -159,8 +159,11 @@ make_room(Acquire *a)
 	count(a);
 	if (a->overdue > 0 && ssw_session_end_dead(a->pool_text, whose, true) > 0)
 		count(a);
-	if (excess(a) > 0 && a->overdue > 0 && ssw_session_end_dead(a->pool_text, whose, false) > 0)
+	if (excess(a) > 0 && a->overdue > 0)
+	{
+		(void) ssw_session_end_dead(a->pool_text, whose, false);
 		count(a);
+	}
 	for (int round = 0; round < MAX_ROUNDS && excess(a) > 0; round++)
 	{
 		if (!a->takeover || a->mine < excess(a))

@@ -369,7 +369,8 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	if (live > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("cannot drop pool \"%s\": " UINT64_FORMAT " sessions live in it", pool, live),
+				 errmsg_plural("cannot drop pool \"%s\": %d session lives in it",
+							   "cannot drop pool \"%s\": %d sessions live in it", live, pool, (int) live),
 				 errhint("SELECT sweeper.drop_pool(%s, force => true); ends them.", quote_literal_cstr(pool))));
 
 	/*

@@ -43,10 +43,9 @@ PG_FUNCTION_INFO_V1(ssw_claim_session);
 /* An index entry must hold it, with the pool's name. */
 #define MAX_OWNER	1024
 
-/* The policy's own sets status "expired"; who releases is there, so it lived until now. */
+/* The policy's own sets status "expired"; who releases is there, so it lived until now ($1). */
 #define RELEASED_SET \
-	"status = 'released', released_at = pg_catalog.clock_timestamp()," \
-	" ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, pg_catalog.clock_timestamp()))\n"
+	"status = 'released', released_at = $1, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, $1))\n"
 
 /* The policy as it was read, and which version of its row that was. */
 static SswPolicy *kept = NULL;
@@ -184,12 +183,34 @@ ssw_session_policy(void)
  * From here to the end of the present nest level of settings, wait for a lock as
  * long as the session says, or else the policy.
  */
-void
-ssw_session_patience(void)
+static void
+be_patient(const SswPolicy *p)
 {
 	if (LockTimeout == 0)
-		(void) set_config_option("lock_timeout", psprintf("%d", ssw_session_policy()->lock_timeout_ms),
+		(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms),
 								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/*
+ * In PG_CATCH: a lock was not granted in time, and what does the caller do about
+ * it?  Other errors are thrown again.
+ */
+static void
+not_locked(MemoryContext cxt, const char *pool)
+{
+	int			ms = LockTimeout;
+
+	if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+		PG_RE_THROW();
+	MemoryContextSwitchTo(cxt);
+	FlushErrorState();
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 pool ? errmsg("could not lock pool \"%s\" within %d ms", pool, ms) :
+			 errmsg("could not lock the session within %d ms", ms),
+			 pool ? errdetail("A transaction that acquired in the pool, or changed it, has not ended.") :
+			 errdetail("A transaction that ends it, or gives it an owner, has not ended itself."),
+			 errhint("Try again; transactions that acquire or release should end at once.")));
 }
 
 /* Hold a pool until the transaction ends. */
@@ -202,24 +223,14 @@ ssw_session_lock_pool(const char *pool)
 	if (ssw_lock_pool(pool, false))
 		return;
 	level = NewGUCNestLevel();
-	ssw_session_patience();
+	be_patient(ssw_session_policy());
 	PG_TRY();
 	{
 		(void) ssw_lock_pool(pool, true);
 	}
 	PG_CATCH();
 	{
-		int			ms = LockTimeout;
-
-		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(cxt);
-		FlushErrorState();
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not lock pool \"%s\" within %d ms", pool, ms),
-				 errdetail("A transaction that acquired in the pool, or changed it, has not ended."),
-				 errhint("Try again; and let transactions that acquire end at once.")));
+		not_locked(cxt, pool);
 	}
 	PG_END_TRY();
 	AtEOXact_GUC(false, level);
@@ -234,7 +245,7 @@ find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *t
 	SswIdentity save;
 
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_session_patience();
+	be_patient(p);
 	PG_TRY();
 	{
 		ssw_sql_begin();
@@ -243,17 +254,7 @@ find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *t
 	}
 	PG_CATCH();
 	{
-		int			ms = LockTimeout;
-
-		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(cxt);
-		FlushErrorState();
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not lock a session within %d ms", ms),
-				 errdetail("A transaction that ends it, or gives it an owner, has not ended."),
-				 errhint("Try again.")));
+		not_locked(cxt, NULL);
 	}
 	PG_END_TRY();
 	ssw_identity_restore(&save);
@@ -361,9 +362,54 @@ look(Datum session, Datum owner)
 }
 
 /*
- * Give the session to the owner if it has none; returns who has it, null when it
- * is gone.  The owner's sessions are counted under the pool's lock.
+ * Make sure that the owner may have one more, under the pool's lock.  The pool's
+ * row is written as by acquire(), for whoever counts by an older snapshot.
  */
+static Claim
+look_within_limit(Datum session, Datum owner, const char *pool)
+{
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(pool);
+	Claim		c;
+
+	ssw_session_lock_pool(pool);
+	c = look(session, owner);
+	if (c.full)
+	{
+		(void) ssw_session_end_dead(value, owner, false);
+		c = look(session, owner);
+	}
+	if (c.pool && !c.owner && c.full)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("owner \"%s\" has as many sessions in pool \"%s\" as one may have",
+						TextDatumGetCString(owner), pool),
+				 errhint("Release one of them first.")));
+	ssw_action_execute("UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $1", 1, &type, &value, NULL, false);
+	return c;
+}
+
+/* Write the owner, unless somebody was faster. */
+static bool
+set_owner(Oid *types, Datum *values)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	volatile bool done = false;
+
+	PG_TRY();
+	{
+		done = ssw_action_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
+								  2, types, values, NULL, false) == 1;
+	}
+	PG_CATCH();
+	{
+		not_locked(cxt, NULL);
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/* Give the session to the owner if it has none; returns who has it, null when it is gone. */
 static char *
 claim(Datum session, char *owner)
 {
@@ -372,23 +418,10 @@ claim(Datum session, char *owner)
 	Claim		c = look(session, values[1]);
 
 	if (c.pool && !c.owner && c.limited)
-	{
-		ssw_session_lock_pool(c.pool);
-		if (look(session, values[1]).full)
-			(void) ssw_session_end_dead(CStringGetTextDatum(c.pool), values[1], false);
-		c = look(session, values[1]);
-	}
+		c = look_within_limit(session, values[1], c.pool);
 	if (c.pool == NULL || c.owner)
 		return c.owner;
-	if (c.full)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("owner \"%s\" has as many sessions in pool \"%s\" as one may have", owner, c.pool),
-				 errhint("Release one of them first.")));
-	if (ssw_action_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
-						   2, types, values, NULL, false) == 1)
-		return owner;
-	return look(session, values[1]).owner;	/* somebody was faster */
+	return set_owner(types, values) ? owner : look(session, values[1]).owner;
 }
 
 /* claim_session(session, owner) → its owner now, null when it is gone. */
@@ -397,7 +430,6 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	SswIdentity save;
-	text	   *result = NULL;
 	char	   *owner;
 
 	ssw_session_required(fcinfo, 0, "session");
@@ -406,17 +438,13 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.claim_session()");
 	ssw_identity_become_extension(&save);
-	ssw_session_patience();
+	be_patient(ssw_session_policy());
 	ssw_sql_begin();
 	owner = claim(PG_GETARG_DATUM(0), owner);
-	if (owner)
-	{
-		MemoryContextSwitchTo(cxt);
-		result = cstring_to_text(owner);
-	}
+	owner = owner ? MemoryContextStrdup(cxt, owner) : NULL;
 	ssw_sql_end();
 	ssw_identity_restore(&save);
-	if (result == NULL)
+	if (owner == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(result);
+	PG_RETURN_TEXT_P(cstring_to_text(owner));
 }

@@ -1,0 +1,155 @@
+-- Who may do what to pools and sessions, and what is said to the others.
+SET client_min_messages = warning;
+SET timezone = 'UTC';
+SET intervalstyle = 'postgres';
+SELECT sweeper.alter_policy('sweeper.session', check_every => '0');
+CREATE FUNCTION try(variadic statements text[]) RETURNS TABLE (statement text, code text, message text, detail text, hint text) LANGUAGE plpgsql AS $$
+BEGIN
+    FOREACH statement IN ARRAY statements LOOP
+        code := '-'; message := 'went through'; detail := NULL; hint := NULL;
+        BEGIN
+            EXECUTE statement;
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+        END;
+        statement := left(statement, 75);
+        RETURN NEXT;
+    END LOOP;
+END $$;
+SELECT sweeper.create_pool('shop', 5);
+\x on
+SELECT * FROM try(
+    $$SELECT sweeper.create_pool(NULL)$$, $$SELECT sweeper.create_pool('')$$, $$SELECT sweeper.create_pool(repeat('x', 256))$$,
+    $$SELECT sweeper.create_pool('shop')$$, $$SELECT sweeper.create_pool('a', -1)$$, $$SELECT sweeper.create_pool('a', ttl => NULL)$$,
+    $$SELECT sweeper.create_pool('a', ttl => '0')$$, $$SELECT sweeper.create_pool('a', ttl => '1 month')$$, $$SELECT sweeper.create_pool('a', max_ttl => '-1 s')$$,
+    $$SELECT sweeper.create_pool('a', ttl => '1 h', max_ttl => '1 min')$$, $$SELECT sweeper.create_pool('a', max_per_owner => 0)$$,
+    $$SELECT sweeper.create_pool('a', notify_channel => repeat('c', 64))$$, $$SELECT sweeper.create_pool('a', notify_channel => '')$$,
+    $$SELECT sweeper.create_pool('a', metadata => NULL)$$, $$SELECT sweeper.create_pool('a', metadata => '[1]')$$);
+SELECT * FROM try(
+    $$SELECT sweeper.alter_pool(NULL)$$, $$SELECT sweeper.alter_pool('nil', seats => 1)$$, $$SELECT sweeper.alter_pool('shop', seats => -1)$$,
+    $$SELECT sweeper.alter_pool('shop', reset => NULL)$$, $$SELECT sweeper.alter_pool('shop', reset => '{NULL}')$$, $$SELECT sweeper.alter_pool('shop', reset => '{pool}')$$,
+    $$SELECT sweeper.alter_pool('shop', seats => 1, reset => '{seats}')$$, $$SELECT sweeper.alter_pool('shop', max_ttl => '1 s')$$,
+    $$SELECT sweeper.drop_pool(NULL)$$, $$SELECT sweeper.drop_pool('shop', NULL)$$, $$SELECT sweeper.drop_pool('nil')$$);
+SELECT * FROM try(
+    $$SELECT sweeper.acquire(NULL)$$, $$SELECT sweeper.acquire('nil')$$, $$SELECT sweeper.acquire('shop', '')$$, $$SELECT sweeper.acquire('shop', repeat('o', 1025))$$,
+    $$SELECT sweeper.acquire('shop', ttl => '-1 s')$$, $$SELECT sweeper.acquire('shop', ttl => '1 year')$$, $$SELECT sweeper.acquire('shop', metadata => NULL)$$,
+    $$SELECT sweeper.acquire('shop', metadata => '1')$$, $$SELECT sweeper.acquire('shop', takeover => NULL)$$, $$SELECT sweeper.acquire('shop', NULL, takeover => true)$$,
+    $$SELECT sweeper.release(NULL)$$, $$SELECT sweeper.claim_session(NULL, 'a')$$, $$SELECT sweeper.claim_session(gen_random_uuid(), NULL)$$,
+    $$SELECT sweeper.claim_session(gen_random_uuid(), '')$$, $$SELECT sweeper.acquire('shop', 'ann')$$, $$SELECT sweeper.drop_pool('shop')$$);
+-- nothing is written where nothing can be
+BEGIN TRANSACTION READ ONLY;
+SELECT * FROM try($$SELECT sweeper.acquire('shop')$$, $$SELECT sweeper.release(gen_random_uuid())$$, $$SELECT sweeper.claim_session(gen_random_uuid(), 'a')$$,
+    $$SELECT sweeper.create_pool('a')$$, $$SELECT sweeper.alter_pool('shop')$$, $$SELECT sweeper.drop_pool('shop')$$);
+COMMIT;
+\x off
+-- what was changed, by whom
+SELECT sweeper.alter_pool('shop', seats => 7, ttl => '1 min', max_ttl => '1 day', max_per_owner => 2, notify_channel => 'c', metadata => '{"a": 1}');
+SELECT pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by = session_user AS mine FROM sweeper.pool_status WHERE pool = 'shop';
+SELECT sweeper.alter_pool('shop', reset => '{seats,ttl,max_ttl,max_per_owner,notify_channel,metadata}');
+SELECT pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata FROM sweeper.pool_status WHERE pool = 'shop';
+SELECT change, changed_by = session_user AS by_me, old -> 'seats' AS seats_before, new -> 'seats' AS seats, new ? 'counter' AS counter FROM sweeper.policy_change WHERE policy = 'sweeper.session' AND change LIKE '%pool' AND 'shop' IN (old ->> 'pool', new ->> 'pool') ORDER BY changed_at;
+-- as clients call them
+PREPARE acquire AS SELECT count(*) FROM sweeper.acquire($1, $2, $3, $4, $5);
+EXECUTE acquire('shop', 'bob', '1 min', '{}', 'false');
+PREPARE release AS SELECT sweeper.release($1);
+EXECUTE release('00000000-0000-0000-0000-000000000000');
+PREPARE claim AS SELECT sweeper.claim_session($1, $2);
+EXECUTE claim('00000000-0000-0000-0000-000000000000', 'ann');
+PREPARE create_pool AS SELECT sweeper.create_pool($1, $2, $3);
+EXECUTE create_pool('spare', '1', '1 min');
+SELECT (sweeper.acquire('spare')).seats_used;
+SELECT owner = session_user AS owner FROM sweeper.live_session WHERE pool = 'spare';
+SELECT sweeper.drop_pool('spare', true);
+-- levels: nobody, users, who watches, who manages
+CREATE ROLE regress_nobody;
+CREATE ROLE regress_user_1;
+CREATE ROLE regress_user_2;
+CREATE ROLE regress_watch;
+CREATE ROLE regress_boss;
+SELECT sweeper.grant_access('regress_user_1', 'user'), sweeper.grant_access('regress_user_2', 'user'), sweeper.grant_access('regress_watch', 'monitor'), sweeper.grant_access('regress_boss', 'admin');
+SELECT p.proname, array_agg(substr(r.rolname, 9) ORDER BY r.rolname) AS may
+FROM pg_proc AS p JOIN pg_roles AS r ON r.rolname LIKE 'regress\_%' AND has_function_privilege(r.oid, p.oid, 'EXECUTE')
+WHERE p.pronamespace = 'sweeper'::regnamespace AND p.proname IN ('create_pool', 'alter_pool', 'drop_pool', 'acquire', 'release', 'claim_session') GROUP BY 1 ORDER BY 1;
+SET ROLE regress_nobody;
+SELECT sweeper.acquire('shop');
+SET ROLE regress_user_1;
+SELECT sweeper.create_pool('mine');
+-- a user has no right on the tables, and needs none
+SELECT session AS mine, fence > 0 AS fence FROM sweeper.acquire('shop', 'u1', metadata => '{"secret": 1}') \gset
+UPDATE sweeper.session SET owner = 'me';
+INSERT INTO sweeper.pool (pool) VALUES ('x');
+DELETE FROM sweeper.usage_event;
+SELECT setval('sweeper.fence_floor', 1);
+SELECT count(*) = 1 AS mine FROM sweeper.live_session;
+SELECT pool, live FROM sweeper.pool_status WHERE pool = 'shop';
+-- others do not see the session, but who knows the id may end it
+SET ROLE regress_user_2;
+SELECT count(*) FROM sweeper.live_session;
+SELECT count(*) FROM sweeper.session;
+SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'sweeper.session';
+SELECT count(*) FROM sweeper.usage_event;
+SELECT sweeper.expire('sweeper.session', '{00000000-0000-0000-0000-000000000000}', 'not mine');
+SET ROLE regress_watch;
+SELECT count(*) FROM sweeper.live_session WHERE owner = 'u1';
+SELECT sweeper.release(:'mine');
+SET ROLE regress_user_2;
+SELECT sweeper.release(:'mine');
+SET ROLE regress_watch;
+SELECT owner, cleanup_type, actor = session_user AS actor FROM sweeper.cleanup_event WHERE policy = 'sweeper.session' AND key = :'mine';
+SELECT owner, pool FROM sweeper.usage_event WHERE session = :'mine';
+-- members of the role that acquired it see it
+RESET ROLE;
+GRANT regress_user_1 TO regress_user_2;
+SET ROLE regress_user_1;
+SELECT count(*) FROM sweeper.acquire('shop', 'u1');
+SET ROLE regress_user_2;
+SELECT owner, acquired_by FROM sweeper.live_session;
+SET ROLE regress_boss;
+SELECT sweeper.create_pool('boss', 1);
+SELECT sweeper.alter_pool('boss', seats => 2);
+SELECT sweeper.drop_pool('boss');
+SELECT sweeper.expire_group('sweeper.session', 'shop', 'closing time') > 0 AS ended;
+SELECT actor = session_user AS actor FROM sweeper.cleanup_event WHERE policy = 'sweeper.session' AND reason = 'closing time' LIMIT 1;
+RESET ROLE;
+-- objects of the caller's are not what our statements mean
+CREATE SCHEMA evil;
+CREATE FUNCTION evil.gen_random_uuid() RETURNS uuid LANGUAGE sql AS $$SELECT '00000000-0000-0000-0000-000000000000'::uuid$$;
+CREATE FUNCTION evil.eq(uuid, uuid) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE OPERATOR evil.= (LEFTARG = uuid, RIGHTARG = uuid, FUNCTION = evil.eq);
+SET search_path = evil, pg_catalog;
+SELECT sweeper.alter_pool('shop', seats => 1);
+SELECT session AS s, seats_used FROM sweeper.acquire('shop', 'ann') \gset
+SELECT count(*) FROM sweeper.acquire('shop', 'bob');
+SELECT sweeper.release('11111111-1111-1111-1111-111111111111'), sweeper.release(:'s');
+RESET search_path;
+DROP SCHEMA evil CASCADE;
+-- constraints of the caller's stay deferred
+CREATE TABLE a (id int PRIMARY KEY);
+CREATE TABLE b (a int REFERENCES a DEFERRABLE INITIALLY DEFERRED);
+BEGIN;
+INSERT INTO b VALUES (1);
+SELECT sweeper.release(session) FROM sweeper.acquire('shop', 'ann');
+INSERT INTO a VALUES (1);
+COMMIT;
+DROP TABLE a, b;
+-- the policy is built in: only how often and how much it sweeps can be changed
+SELECT sweeper.alter_policy('sweeper.session', filter => 'false');
+SELECT sweeper.unregister('sweeper.session');
+SELECT sweeper.alter_policy('sweeper.session', lock_timeout => '300 ms', max_workers => 2);
+SELECT sweeper.alter_policy('sweeper.session', lock_timeout => '500 ms', max_workers => 1);
+-- what changes it is noticed by who keeps it
+SELECT session AS s FROM sweeper.acquire('shop', 'ann') \gset
+SELECT sweeper.pause('sweeper.session', 'maintenance');
+SELECT sweeper.release(:'s');
+SELECT sweeper.resume('sweeper.session');
+SELECT session AS s FROM sweeper.acquire('shop', 'ann') \gset
+BEGIN;
+UPDATE sweeper.policy SET database = 1 WHERE policy = 'sweeper.session';
+SELECT sweeper.release(:'s');
+ROLLBACK;
+SELECT sweeper.release(:'s');
+SELECT sweeper.drop_pool('shop', true);
+DROP FUNCTION try;
+SELECT sweeper.alter_policy('sweeper.session', reset => '{check_every}');
+DROP OWNED BY regress_nobody, regress_user_1, regress_user_2, regress_watch, regress_boss;
+DROP ROLE regress_nobody, regress_user_1, regress_user_2, regress_watch, regress_boss;
