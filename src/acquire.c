@@ -196,6 +196,8 @@ give(Acquire *a, const char *acquired_by)
 	Datum		values[9];
 	bool		isnull;
 
+	/* after the count: no earlier than the end of whoever had the seat */
+	a->now = GetCurrentTimestamp();
 	values[0] = a->pool_text;
 	values[1] = a->owner;
 	values[2] = CStringGetTextDatum(acquired_by);
