@@ -5,10 +5,10 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 
-read -r -a subjects <<<"${BENCH:-pass peers checks empty lag tpcb memory}"
+read -r -a subjects <<<"${BENCH:-pass peers checks empty lag tpcb memory registry}"
 for subject in "${subjects[@]}"; do
     case $subject in
-        pass | peers | checks | empty | lag | tpcb | memory) ;;
+        pass | peers | checks | empty | lag | tpcb | memory | registry) ;;
         *) echo "bench: no subject \"$subject\"" >&2; exit 1 ;;
     esac
 done
