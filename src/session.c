@@ -43,9 +43,9 @@ PG_FUNCTION_INFO_V1(ssw_claim_session);
 /* An index entry must hold it, with the pool's name. */
 #define MAX_OWNER	1024
 
-/* The policy's own sets status "expired"; who releases is there, so it lived until now ($1). */
+/* The policy's own sets status "expired"; who releases is there, so it lived until now ($5). */
 #define RELEASED_SET \
-	"status = 'released', released_at = $1, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, $1))\n"
+	"status = 'released', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, $5))\n"
 
 /* The policy as it was read, and which version of its row that was. */
 static SswPolicy *kept = NULL;
