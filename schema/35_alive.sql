@@ -8,6 +8,14 @@ CREATE FUNCTION sweeper.touch(policy text, key uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
 CREATE FUNCTION sweeper.touch_many(policy text, keys text[], OUT gone text) RETURNS SETOF text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many';
+CREATE FUNCTION sweeper.heartbeat(session uuid) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_heartbeat';
+CREATE FUNCTION sweeper.heartbeat_many(sessions uuid[], OUT gone uuid) RETURNS SETOF uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_heartbeat_many';
+CREATE FUNCTION sweeper.is_live(session uuid) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_session_is_live';
+CREATE FUNCTION sweeper._last_heartbeat(session uuid) RETURNS timestamptz
+LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_last_heartbeat';
 CREATE FUNCTION sweeper.is_live(policy text, key text) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_is_live';
 
@@ -18,3 +26,8 @@ COMMENT ON FUNCTION sweeper.touch(text, uuid) IS 'As touch(policy, key as text).
 COMMENT ON FUNCTION sweeper.touch_many IS 'Heartbeats for many rows; returns the keys, as given, of those that are gone. Errors: as touch(); then some of them may have counted.';
 COMMENT ON FUNCTION sweeper.is_live(text, text) IS
 'Does the row with that key live now, by its deadline, heartbeats and grace? It is no heartbeat. Needs SELECT on the table. Errors: 42704 no such policy, 42501 no right, 55000 not preloaded or the policy''s table is another''s now, 55P03 the table is locked, 22004 null, 22P02 no such key can be.';
+COMMENT ON FUNCTION sweeper.heartbeat IS
+'A heartbeat of a session that acquire() gave: true, it lives for one time to live from now, whatever becomes of this transaction; false, it is gone, and only false means gone. Who knows the session may send it. Errors, on which a client keeps its session and tries again: as touch().';
+COMMENT ON FUNCTION sweeper.heartbeat_many IS 'Heartbeats of many sessions; returns those that are gone. Errors: as touch(); then some of them may have counted.';
+COMMENT ON FUNCTION sweeper.is_live(uuid) IS 'Does the session live now, by its deadline, heartbeats and grace? It is no heartbeat. Errors: 22004 null, 55000 not preloaded.';
+COMMENT ON FUNCTION sweeper._last_heartbeat IS 'When memory last heard of a session; null when its row says all that is known.';

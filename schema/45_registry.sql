@@ -156,8 +156,9 @@ COMMENT ON COLUMN sweeper.pool_status.oldest IS 'When the oldest live session wa
 COMMENT ON COLUMN sweeper.pool_status.next_expiry IS 'When the next session dies if there is no sign of life from it.';
 
 CREATE VIEW sweeper.live_session WITH (security_invoker = true) AS
-SELECT s.session, s.pool, s.owner, s.acquired_by, s.acquired_at, s.last_seen_at AS last_heartbeat, s.ttl, s.expires_at, s.ends_at, s.fence, s.metadata
-FROM sweeper.session AS s WHERE s.status = 'active';
+SELECT s.session, s.pool, s.owner, s.acquired_by, s.acquired_at, greatest(s.last_seen_at, h.last_heartbeat) AS last_heartbeat, s.ttl,
+       least(greatest(s.expires_at, h.last_heartbeat + s.ttl), s.ends_at) AS expires_at, s.ends_at, s.fence, s.metadata
+FROM sweeper.session AS s CROSS JOIN LATERAL (SELECT sweeper._last_heartbeat(s.session) AS last_heartbeat) AS h WHERE s.status = 'active';
 COMMENT ON VIEW sweeper.live_session IS 'Sessions that live, of which the reader may know: those acquired by a role whose member it is; all for monitor.';
 COMMENT ON COLUMN sweeper.live_session.last_heartbeat IS 'The last sign of life.';
 COMMENT ON COLUMN sweeper.live_session.ends_at IS 'The session ends then in any case; infinity: never.';

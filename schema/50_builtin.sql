@@ -20,16 +20,16 @@ WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 
 -- The sessions of the registry.  A sign of life puts expires_at off by the row's own
 -- ttl; whatever ends a session, its end is the last evidence of its life.  $5 is now.
-INSERT INTO sweeper.policy (policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline, ttl, ttl_column,
+INSERT INTO sweeper.policy (policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline, ttl, ttl_column,
     created, max_age, keep_for, filter, on_null, action, set_clause, group_by, audit, notify_keys, check_every, max_lag, batch_size,
     max_workers, rate_limit, backlog_rate, soft_time_limit, hard_time_limit, lock_timeout, max_retries, fuse_fraction, fuse_min,
     heartbeats, search_path, allow_replicated, columns)
-SELECT 'sweeper.session', 'sweeper.session'::regclass, 'sweeper.session', r.oid, r.rolname, s.system_identifier, d.oid, '{session}',
+SELECT 50, 'sweeper.session', 'sweeper.session'::regclass, 'sweeper.session', r.oid, r.rolname, s.system_identifier, d.oid, '{session}',
        'expires_at', interval '6 min', 'ttl', 'ends_at', interval '0', interval '0', 'status = ''active''', 'repair', 'update',
        'status = ''expired'', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at,'
-       ' CASE WHEN t.expires_at OPERATOR(pg_catalog.<=) $5 THEN t.last_seen_at ELSE $5 END))',
+       ' CASE WHEN t.expires_at OPERATOR(pg_catalog.<=) $5 THEN GREATEST(t.last_seen_at, sweeper._last_heartbeat(t.session)) ELSE $5 END))',
        'pool', 'row', false, interval '1 s', interval '1 min', 0, 1, 0, 0, interval '50 s', interval '55 s', interval '500 ms', 3,
-       0.5, 100, false, 'pg_catalog, pg_temp', false, '{}'
+       0.5, 100, true, 'pg_catalog, pg_temp', false, '{}'
 FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 

@@ -16,7 +16,7 @@ BEGIN
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
-        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._mend(int) TO %s', role);
+        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._mend(int), sweeper._last_heartbeat(uuid) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor() TO %s', role);
         RETURN;
@@ -26,7 +26,7 @@ BEGIN
         sweeper.retry_row(text, text), sweeper.stat_reset(text),
         sweeper.expire(text, text[], text), sweeper.expire_group(text, text, text),
         sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]),
-        sweeper.is_live(text, text),
+        sweeper.is_live(text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]),
         sweeper.acquire, sweeper.release, sweeper.claim_session TO %s', role);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep TO %s', role);
     IF level = 'admin' THEN

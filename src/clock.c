@@ -437,7 +437,7 @@ build_row_prolonged(const SswPolicy *p, Relation rel, SswClock *c, const TimeVal
 	c->row_ttl = row_ttl_interval(&r);
 	c->activity = true;
 	if (p->registry)
-		c->seen = column_sql("last_seen_at");
+		c->seen = pstrdup("GREATEST(t.last_seen_at, sweeper._last_heartbeat(t.session))");
 }
 
 static void
@@ -500,8 +500,9 @@ build_repair(SswPolicy *p, const TimeValue *v)
 	else if (p->ttl_us)
 		until = add_us("$5", p->ttl_us);
 	if (p->heartbeats && v->settable)
-		p->prolong_set = psprintf("%s = %s", quote_identifier(v->name),
-								  from_instant(v, p->last_seen ? "ssw_b.ssw_seen" : "ssw_b.ssw_until"));
+		p->prolong_set = psprintf("%s = %s%s", quote_identifier(v->name),
+								  from_instant(v, p->last_seen ? "ssw_b.ssw_seen" : "ssw_b.ssw_until"),
+								  p->registry ? ", last_seen_at = ssw_b.ssw_seen" : "");
 	p->beat_grain_us = v->type == TIMESTAMPTZOID || v->type == TIMESTAMPOID ? 0 : USECS_PER_SEC;
 	if (until && v->settable)
 	{

@@ -1,6 +1,6 @@
 /*
  * heartbeat.c
- *		SQL functions touch, touch_many and is_live.
+ *		SQL functions heartbeat, touch, their _many forms, and is_live.
  *
  * Run in clients' sessions.  Each session keeps the policies that it sends
  * heartbeats to, until policies or the relation change; a key's canonical text
@@ -26,6 +26,7 @@
 #include "utils/rls.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
+#include "utils/uuid.h"
 
 #include "action.h"
 #include "alive.h"
@@ -39,6 +40,10 @@
 #include "stmt.h"
 #include "touch.h"
 
+PG_FUNCTION_INFO_V1(ssw_heartbeat);
+PG_FUNCTION_INFO_V1(ssw_heartbeat_many);
+PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
+PG_FUNCTION_INFO_V1(ssw_session_is_live);
 PG_FUNCTION_INFO_V1(ssw_touch);
 PG_FUNCTION_INFO_V1(ssw_touch_many);
 PG_FUNCTION_INFO_V1(ssw_is_live);
@@ -305,6 +310,88 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* A session of the registry, as memory knows it: nothing need be read for that. */
+static SswBeatKey
+session_key(const pg_uuid_t * session)
+{
+	SswBeatKey	k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
+
+	memcpy(&k.id, session, sizeof(k.id));
+	return k;
+}
+
+/* A heartbeat of a session that memory does not know, or not well enough. */
+static bool
+look_at_session(Datum session)
+{
+	Target	   *t = find_target(SSW_SESSION_POLICY);
+	SswBeatKey	k = session_key(DatumGetUUIDP(session));
+
+	return look_at_row(t, &k, &session, false);
+}
+
+/* heartbeat(session). */
+Datum
+ssw_heartbeat(PG_FUNCTION_ARGS)
+{
+	SswBeatKey	k;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	ssw_touch_check("heartbeat()");
+	k = session_key(PG_GETARG_UUID_P(0));
+	PG_RETURN_BOOL((ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping()) ||
+				   look_at_session(PG_GETARG_DATUM(0)));
+}
+
+/* heartbeat_many(sessions): those that are gone. */
+Datum
+ssw_heartbeat_many(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TimestampTz now = GetCurrentTimestamp();
+	Datum	   *sessions;
+	bool	   *nulls;
+	int			n;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("sessions must not be null")));
+	ssw_touch_check("heartbeat_many()");
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &sessions, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("sessions must not contain nulls")));
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	for (int i = 0; i < n; i++)
+	{
+		SswBeatKey	k = session_key(DatumGetUUIDP(sessions[i]));
+		bool		isnull = false;
+
+		if (ssw_beats_touch(&k, now) && !ssw_beats_stopping())
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		if (!look_at_session(sessions[i]))
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &sessions[i], &isnull);
+		now = GetCurrentTimestamp();
+	}
+	return (Datum) 0;
+}
+
+/* _last_heartbeat(session): as memory knows it, or null. */
+Datum
+ssw_last_heartbeat(PG_FUNCTION_ARGS)
+{
+	SswBeatKey	k = session_key(PG_GETARG_UUID_P(0));
+	SswBeat		b;
+
+	if (!ssw_shmem_available() || !ssw_beats_find(&k, &b))
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
+}
+
 /* Does the row live at that time, by what it says and what memory knows? */
 static bool
 lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
@@ -325,13 +412,30 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us > ssw_alive_cutoff(p, cutoffs[0] + p->keep_for_us, b.ttl_us);
 }
 
+static bool
+is_live(SswPolicy *p, const char *key)
+{
+	SswRowFacts r = {0};
+	char	   *trouble = ssw_policy_unusable(p);
+
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
+				 errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+	ssw_rowfacts_find(p, key, &r);
+	if (r.trouble)
+		ereport(ERROR,
+				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
+	return lives(p, &r, GetCurrentTimestamp());
+}
+
 /* is_live(policy, key): is no heartbeat. */
 Datum
 ssw_is_live(PG_FUNCTION_ARGS)
 {
-	SswRowFacts r = {0};
 	SswPolicy  *p;
-	char	   *trouble;
 
 	for (int i = 0; i < 2; i++)
 		if (PG_ARGISNULL(i))
@@ -341,16 +445,17 @@ ssw_is_live(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	p = ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
 	check_rights(p, ACL_SELECT);
-	trouble = ssw_policy_unusable(p);
-	if (trouble)
+	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
+}
+
+/* is_live(session): who knows the session may ask. */
+Datum
+ssw_session_is_live(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(0))
 		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
-				 errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
-	ssw_rowfacts_find(p, text_to_cstring(PG_GETARG_TEXT_PP(1)), &r);
-	if (r.trouble)
-		ereport(ERROR,
-				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
-	PG_RETURN_BOOL(lives(p, &r, GetCurrentTimestamp()));
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	ssw_shmem_require();
+	PG_RETURN_BOOL(is_live(ssw_policy_find(SSW_SESSION_POLICY, false),
+						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
 }

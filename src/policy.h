@@ -58,7 +58,8 @@ typedef struct SswHorizon
 #define SSW_STALE_CREATED		(1 << 5)
 #define SSW_STALE_GROUP_BY		(1 << 6)
 
-/* The built-in policy of the registry's sessions. */
+/* The built-in policy of the registry's sessions, the same number everywhere: see schema/50_builtin.sql. */
+#define SSW_SESSION_POLICY_ID	50
 #define SSW_SESSION_POLICY	"sweeper.session"
 
 typedef struct SswPolicy
