@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 read -r -a subjects <<<"${BENCH:-pass peers checks empty lag tpcb memory registry}"
 for subject in "${subjects[@]}"; do
     case $subject in
-        pass | peers | checks | empty | lag | tpcb | memory | registry) ;;
+        pass | heartbeat | peers | checks | empty | lag | tpcb | memory | registry) ;;
         *) echo "bench: no subject \"$subject\"" >&2; exit 1 ;;
     esac
 done
