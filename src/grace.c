@@ -23,6 +23,7 @@
 #include "postgres.h"
 
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -234,6 +235,27 @@ thin(Past *past, int64 ttl, TimestampTz cutoff)
 }
 
 /*
+ * Rows due until then say all that is known of their sessions.  Of later ones memory
+ * may know more, until a pass has written what it knows; or has nobody sent a
+ * heartbeat since the start?
+ */
+static TimestampTz
+compared_until(const SswPolicy *p, TimestampTz now)
+{
+	SswPolicyShared *s;
+	TimestampTz result = now;
+
+	if (!p->heartbeats)
+		return now;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+	if (s && s->beat_ttl_us != 0)
+		result = s->compared_at == 0 ? DT_NOBEGIN : Min(now, s->compared_at);
+	LWLockRelease(SswShared->lock);
+	return result;
+}
+
+/*
  * During the grace after a crash, note how far service has judged; afterwards,
  * that it is over.  True when there is something to be written.
  */
@@ -262,7 +284,7 @@ ssw_grace_note(SswPolicy *p, TimestampTz now)
 	if (!past.moved && now - p->noted_at < (now - last->service) / 4)
 		return false;
 	cutoff -= ssw_start_credit(&past.starts, now, p->clock[0].row_ttl ? PG_INT64_MAX : ttl + p->keep_for_us);
-	last->deadline = Max(last->deadline, cutoff);
+	last->deadline = Max(last->deadline, Min(cutoff, compared_until(p, now)));
 	thin(&past, ttl, now - p->keep_for_us);
 	p->nhorizons = past.n;
 	memcpy(p->horizon, past.pair, past.n * sizeof(SswHorizon));

@@ -161,6 +161,8 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 		}
 		s->failed += pass->failed;
 		s->skipped += pass->skipped;
+		if (pass->end == SSW_END_DONE && pass->failed == 0 && pass->skipped == 0)
+			s->compared_at = pass->now;
 		s->failed_passes += pass->end == SSW_END_FAILED;
 		s->fuse_trips += pass->end == SSW_END_FUSE;
 		s->singly = s->singly && pass->end != SSW_END_DONE;

@@ -234,6 +234,8 @@ typedef struct SswPolicyShared
 	int			batch_rows;		/* adaptive size, carried over */
 	int64		beat_ttl_us;	/* shortest time to live of a session with
 								 * heartbeats since the start, or 0 */
+	TimestampTz compared_at;	/* rows due until then were compared with
+								 * memory, or 0 */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
 

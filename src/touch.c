@@ -138,8 +138,11 @@ judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 	SswBeat		b;
 	bool		known;
 
-	if (!r->swept || r->beyond_limit || r->ttl_us <= 0)
+	if (!r->swept || r->beyond_limit)
 		return LOOK_GONE;
+	/* a row without a time to live of its own lives as long as it says */
+	if (r->ttl_us <= 0)
+		return r->has_due && r->due <= now ? LOOK_GONE : LOOK_ALIVE;
 	known = ssw_beats_find(&r->key, &b);
 	/* the row said once that it lives longer: somebody ended it */
 	if (known && r->has_due && r->due < b.deadline && r->due <= now)

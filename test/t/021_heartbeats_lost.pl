@@ -1,0 +1,142 @@
+# Crashes, promotions, stopped processes and a full memory lose heartbeats or hold
+# passes up: nobody dies of that, and the dead go within a bound all the same.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main', "session_sweeper.heartbeat_memory = '1kB'");
+my $register = sub {
+    my ($table, $ttl) = @_;
+    $node->safe_psql('postgres', "SET client_min_messages = warning;
+        CREATE TABLE $table (id int PRIMARY KEY, d timestamptz NOT NULL);
+        SELECT sweeper.register('$table', deadline => 'd', ttl => '$ttl', heartbeats => true, check_every => '100 ms', fuse_fraction => 1)");
+};
+# A session whose row is overdue while memory knows that it lives: the heartbeat's transaction wrote the row, and is rolled back.
+my $only_in_memory = sub {
+    my ($table, $id, $due) = @_;
+    $due //= "- interval '1 min'";
+    is($node->safe_psql('postgres', "SELECT sweeper.pause('$table');
+        INSERT INTO $table VALUES ($id, now() $due); BEGIN; SELECT sweeper.touch('$table', $id); ROLLBACK"), "\nt", 'a heartbeat is answered');
+};
+my $looks = sub {
+    my ($n, $table) = @_;
+    my $before = $n->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = '$table'");
+    wait_for($n, "SELECT looks > $before + 5 FROM sweeper.stat_policy WHERE policy = '$table'", "$table is looked at");
+};
+my $rows = sub { $_[0]->safe_psql('postgres', "SELECT coalesce(string_agg(id::text, ',' ORDER BY id), '') FROM $_[1]") };
+$node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
+$register->('lease', '1 h');
+
+# The clean-up of a crash gives one time to live, whatever ended before it.
+my $lives = sub {
+    my ($n, $what) = @_;
+    $n->safe_psql('postgres', "SELECT sweeper.resume('lease')");
+    $looks->($n, 'lease');
+    is($rows->($n, 'lease'), '1', $what);
+    is($n->safe_psql('postgres', "SELECT sweeper.is_live('lease', '1'), sweeper.touch('lease', 1)"), 't|t', 'and says so');
+    $n->safe_psql('postgres', 'DELETE FROM lease');
+};
+$only_in_memory->('lease', 1);
+$node->stop('immediate');
+$node->start;
+$lives->($node, 'a session that memory knew survives an immediate stop');
+$only_in_memory->('lease', 1);
+crash($node, 'launcher');
+$lives->($node, 'a crash');
+$only_in_memory->('lease', 1);
+$node->safe_psql('postgres', "SELECT sweeper.resume('lease'), sweeper.pause('lease')");
+wait_for($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator'");
+kill_process($node, 'coordinator', 'TERM');
+kill_process($node, 'launcher', 'TERM');
+wait_for($node, "SELECT count(*) = 2 FROM pg_stat_activity WHERE backend_type ~ '^session_sweeper (coordinator|launcher)'", 'others have begun');
+$node->stop('immediate');
+$node->start;
+$lives->($node, 'a crash after the processes were ended');
+
+# Promotion: the standby never had the heartbeats, and takes none.
+$node->backup('copy');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'copy', has_streaming => 1);
+$standby->start;
+$only_in_memory->('lease', 1);
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+my ($code, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT sweeper.touch('lease', 1)");
+like($err, qr/25006/, 'a standby takes no heartbeats');
+$standby->promote;
+$lives->($standby, 'promotion');
+$standby->stop;
+$node->safe_psql('postgres', "DELETE FROM lease; SELECT sweeper.resume('lease')");
+
+# More sessions than fit into memory write their rows.
+is($node->safe_psql('postgres', "SET client_min_messages = warning; INSERT INTO lease SELECT i, now() + interval '30 min' FROM generate_series(1, 400) AS i;
+    SELECT count(*) FROM generate_series(1, 400) AS i WHERE sweeper.touch('lease', i)"), 400, 'every heartbeat is answered when memory is full');
+my $written = $node->safe_psql('postgres', "SELECT count(*) FROM lease WHERE d > now() + interval '50 min'");
+cmp_ok($written, '>', 200, 'by rows');
+cmp_ok($written, '<', 400, 'and by memory');
+is($node->safe_psql('postgres', "SELECT count(*) FROM generate_series(1, 400) AS i WHERE sweeper.touch('lease', i) AND sweeper.is_live('lease', i::text)"), 400, 'and again');
+$looks->($node, 'lease');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM lease'), 400, 'nobody dies');
+
+# Another extension in the same database: its policies have the same numbers, and not the same sessions.
+$node->safe_psql('postgres', "SET client_min_messages = warning; DROP EXTENSION session_sweeper; CREATE EXTENSION session_sweeper; DELETE FROM lease;
+    SELECT sweeper.register('lease', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '100 ms', fuse_fraction => 1)");
+is($node->safe_psql('postgres', "SELECT count(*) FROM generate_series(1, 400) AS i WHERE sweeper.touch('lease', i)"), 0, 'what was known is forgotten with the extension');
+$node->safe_psql('postgres', "INSERT INTO lease VALUES (1, now() + interval '30 min'); SELECT sweeper.touch('lease', 1);
+    SELECT sweeper.unregister('lease'); SET client_min_messages = warning;
+    SELECT sweeper.register('lease', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '100 ms', fuse_fraction => 1); DELETE FROM lease");
+is($node->safe_psql('postgres', "SELECT sweeper.touch('lease', 1)"), 'f', 'and with the policy');
+
+# A coordinator that is held for longer than the time to live: nobody is refreshed, nobody dies; then the dead go.
+$register->('short', '4 s');
+$node->safe_psql('postgres', "INSERT INTO short VALUES (1, now() + interval '4 s'), (2, now() + interval '4 s');
+    SELECT sweeper.touch('short', 1), sweeper.touch('short', 2)");
+my ($coordinator) = pids($node, 'coordinator');
+kill 'STOP', $coordinator;
+wait_for($node, "SELECT sweeper.touch('short', 1) AND now() > d + interval '2 s' FROM short WHERE id = 2", 'time passes');
+is($rows->($node, 'short'), '1,2', 'nobody is swept');
+is($node->safe_psql('postgres', "SELECT sweeper.is_live('short', '1'), sweeper.is_live('short', '2')"), 't|f', 'it is known who lives');
+kill 'CONT', $coordinator;
+wait_for($node, "SELECT sweeper.touch('short', 1) AND NOT EXISTS (SELECT FROM short WHERE id = 2)", 'the dead go');
+is($rows->($node, 'short'), '1', 'the living stay');
+
+# One crash after the other, each sooner than a time to live: who is dead goes after one of them has passed with service.
+$node->safe_psql('postgres', "INSERT INTO short VALUES (3, now() - interval '1 min'); SELECT sweeper.pause('short')");
+my $crashes = 0;
+my $answered = 1;
+my $give_up = time + $PostgreSQL::Test::Utils::timeout_default;
+$node->stop('immediate');
+$node->start;
+my $since = $node->safe_psql('postgres', "SELECT sweeper.resume('short'); SELECT clock_timestamp()");
+$since =~ s/.*\n//s;
+while ($rows->($node, 'short') =~ /3/ && time < $give_up) {
+    $answered &&= $node->safe_psql('postgres', "SELECT sweeper.touch('short', 1)") eq 't';
+    $looks->($node, 'short');
+    next if $rows->($node, 'short') !~ /3/;
+    $crashes++;
+    crash($node, 'launcher');
+}
+is($rows->($node, 'short'), '1', 'the dead one is gone, the living is there');
+ok($answered, 'and was never told otherwise');
+cmp_ok($crashes, '>=', 2, "after $crashes crashes");
+is($node->safe_psql('postgres', "SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'short' AND key = '3' AND cleaned_at >= '$since'::timestamptz + interval '3 s'"),
+    1, 'after its grace');
+is($node->safe_psql('postgres', "SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'short' AND key = '1'"), 0, 'nobody else ended');
+
+# A row that no pass has compared with memory was not judged by the service before a crash: it has a grace after it.
+$register->('held', '12 s');
+crash($node, 'launcher');
+wait_for($node, "SELECT cardinality(horizons) > 0 FROM sweeper.policy WHERE policy = 'held'", 'the crash is noted');
+wait_for($node, "SELECT clock_timestamp() > service_start + interval '7 s' FROM sweeper._cluster()", 'time passes');
+$only_in_memory->('held', 1, "+ interval '500 ms'");
+my $seen = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+wait_for($node, "SELECT horizons[cardinality(horizons)] > '$seen'::timestamptz + interval '600 ms' FROM sweeper.policy WHERE policy = 'held' AND pg_reload_conf()", 'the start is noted again');
+crash($node, 'launcher');
+$node->safe_psql('postgres', "SELECT sweeper.resume('held')");
+wait_for($node, 'SELECT NOT EXISTS (SELECT FROM held)', 'it goes');
+is($node->safe_psql('postgres', "SELECT cleaned_at >= '$seen'::timestamptz + interval '11 s' FROM sweeper.cleanup_event WHERE policy = 'held'"),
+    't', 'not before one time to live after its heartbeat');
+$node->stop;
+done_testing();
