@@ -58,6 +58,7 @@ typedef struct Target
 	bool		valid;			/* the relation is as it was */
 	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
 	Oid			ioparam[SSW_KEY_MAX];
+	int32		typmod[SSW_KEY_MAX];	/* where a value's text depends on it */
 	Oid			input[SSW_KEY_MAX];
 } Target;
 
@@ -122,7 +123,13 @@ load(const char *name, uint64 generation)
 	ssw_clock_build(t->policy, rel);
 	for (int i = 0; i < t->policy->nkeys; i++)
 	{
-		t->types[i] = getBaseType(get_atttype(t->policy->relid, get_attnum(t->policy->relid, t->policy->key[i])));
+		Oid			collation;
+
+		get_atttypetypmodcoll(t->policy->relid, get_attnum(t->policy->relid, t->policy->key[i]),
+							  &t->types[i], &t->typmod[i], &collation);
+		t->types[i] = getBaseTypeAndTypmod(t->types[i], &t->typmod[i]);
+		if (t->types[i] != BPCHAROID || t->policy->nkeys == 1)
+			t->typmod[i] = -1;
 		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
 	}
 	table_close(rel, NoLock);
@@ -198,7 +205,7 @@ canonical(const Target *t, const char *key, Datum *values)
 
 	fields = ssw_key_fields(p, key);
 	for (int i = 0; i < p->nkeys; i++)
-		values[i] = OidInputFunctionCall(t->input[i], fields[i], t->ioparam[i], -1);
+		values[i] = OidInputFunctionCall(t->input[i], fields[i], t->ioparam[i], t->typmod[i]);
 	if (p->nkeys == 1)
 		switch (t->types[0])
 		{
