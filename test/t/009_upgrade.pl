@@ -49,6 +49,10 @@ $old->safe_psql('postgres', "SELECT sweeper.unregister('slow'); DROP TABLE slow"
 # pg_upgrade: our processes stay out of it, oids change, names do not
 $old->safe_psql('postgres', "INSERT INTO login SELECT i, now() + interval '2 s' FROM generate_series(201, 205) AS i;
     SELECT sweeper.pause('login', 'upgrade')");
+# a session that only memory knows to live: what was kept for the next start stays behind
+$old->safe_psql('postgres', "CREATE TABLE beat (id int PRIMARY KEY, d timestamptz);
+    SELECT sweeper.register('beat', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '100 ms', fuse_fraction => 1), sweeper.pause('beat');
+    INSERT INTO beat VALUES (1, now() - interval '1 min'); BEGIN; SELECT sweeper.touch('beat', 1); ROLLBACK");
 my $before = $old->safe_psql('postgres', 'SELECT relid, owner FROM sweeper.policy ORDER BY policy_id');
 my $events = $old->safe_psql('postgres', 'SELECT count(*) FROM sweeper.cleanup_event');
 $old->stop;
@@ -67,6 +71,10 @@ is($new->safe_psql('postgres', 'SELECT count(*) FROM sweeper.cleanup_event'), $e
 is($new->safe_psql('postgres', 'SELECT count(*) FROM login'), 25, 'and so are the rows of the paused policy');
 is($new->safe_psql('postgres', "SELECT sweeper.resume('login')"), '{paused}', 'resume');
 wait_for($new, 'SELECT count(*) = 20 FROM login', 'swept afterwards');
+my $looks = $new->safe_psql('postgres', "SELECT sweeper.resume('beat'); SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = 'beat'");
+$looks =~ s/.*\n//;
+wait_for($new, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'beat'", 'it is looked at');
+is($new->safe_psql('postgres', "SELECT count(*), bool_and(sweeper.is_live('beat', '1')) FROM beat"), '1|t', 'who lives by heartbeats has a grace');
 is($new->safe_psql('postgres', "SELECT count(DISTINCT key), count(*) FROM sweeper.cleanup_event WHERE policy = 'login'"), '35|35', 'once each');
 is($new->safe_psql('postgres', 'SELECT count(*) FROM sweeper.problem'), 0, 'no problem');
 $new->stop;

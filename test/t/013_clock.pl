@@ -26,6 +26,10 @@ $node->safe_psql('postgres', "CREATE EXTENSION session_sweeper;
     SELECT sweeper.register('lease', last_seen => 'seen', ttl => '2 min', check_every => '100 ms', fuse_fraction => 1),
         sweeper.register('own', last_seen => 'seen', ttl_column => 'ttl', check_every => '100 ms', fuse_fraction => 1),
         sweeper.register('fixed', deadline => 'd', check_every => '100 ms', fuse_fraction => 1)");
+# Sessions that live by heartbeats; the clock's time of a heartbeat that came while it was fast does not keep one for ever.
+$node->safe_psql('postgres', "CREATE TABLE beat (id int PRIMARY KEY, d timestamptz);
+    SELECT sweeper.register('beat', deadline => 'd', ttl => '2 min', heartbeats => true, check_every => '100 ms', fuse_fraction => 1);
+    INSERT INTO beat SELECT i, now() + interval '100 s' FROM generate_series(1, 3) AS i; SELECT sweeper.touch('beat', 1), sweeper.touch('beat', 2)");
 my $look = sub {
     my $looks = $node->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = 'own'");
     wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'own'", 'it is looked at');
@@ -35,6 +39,8 @@ $set_clock->(3600);
 wait_for($node, 'SELECT count(*) = 0 FROM fixed', 'a deadline is a deadline');
 $look->();
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '50|50', 'nobody dies of the clock');
+is($node->safe_psql('postgres', 'SELECT array_agg(id ORDER BY id) FROM beat'), '{1,2,3}', 'nor who lives by heartbeats');
+is($node->safe_psql('postgres', "SELECT sweeper.touch('beat', 1), sweeper.is_live('beat', '2')"), 't|t', 'and it is known');
 like(slurp_file($node->logfile), qr/the system clock went forward by 3(599|600) s/, 'it is told');
 # whoever is dead by the new clock goes
 $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '2 h' WHERE id <= 10; UPDATE own SET seen = now() - interval '2 h' WHERE id <= 10");
@@ -42,6 +48,7 @@ wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 40 AND (SELECT count(*) F
 $set_clock->(0);
 $look->();
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '40|40', 'nor when it is set back');
+is($node->safe_psql('postgres', "SELECT count(*) FROM beat WHERE id <= 2 AND sweeper.touch('beat', id)"), 2, 'nor who lives by heartbeats');
 # and what was credited for the jump is taken back
 $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '5 min'; UPDATE own SET seen = now() - interval '5 min'");
 wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 0 AND (SELECT count(*) FROM own) = 0', 'the dead go');
