@@ -16,7 +16,7 @@ UPDATE basket SET expires_at = now() + interval '2 min' WHERE who = 'u3';
 SELECT sweeper.touch('basket', md5('3')::uuid);
 SELECT expires_at > now() + interval '59 min' AS prolonged FROM basket WHERE who = 'u3';
 -- the application ends a session by writing its row
-UPDATE basket SET expires_at = now() - interval '1 s' WHERE who IN ('u1', 'u4');
+UPDATE basket SET expires_at = now() - interval '1 min' WHERE who IN ('u1', 'u4');
 SELECT sweeper.is_live('basket', md5('1')::uuid::text), sweeper.is_live('basket', md5('2')::uuid::text);
 CALL sweeper.sweep('basket') \gset
 SELECT who FROM basket ORDER BY who;
