@@ -176,6 +176,7 @@ ssw_keep_load(bool first)
 	FILE	   *file = AllocateFile(FILE_NAME, PG_BINARY_R);
 	KeptBeat   *beats = NULL;
 	int64		n = -1;
+	bool		room = true;
 
 	if (file)
 	{
@@ -187,14 +188,16 @@ ssw_keep_load(bool first)
 		{
 			const SswBeatKey *k = &beats[i].key;
 
-			(void) ssw_beats_publish(k, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false);
+			/* it may have ended after the file was written: its row says so */
+			room = ssw_beats_publish(k, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false) && room;
+			ssw_beats_look(k);
 			ssw_shmem_note_ttl(k->database, k->policy_id, beats[i].ttl_us);
 		}
 		if (beats)
 			pfree(beats);
 	}
 	ssw_beats_set_stopping(false);
-	return n >= 0;
+	return n >= 0 && room;
 }
 
 static bool
