@@ -141,6 +141,7 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	 */
 	if (v)
 	{
+		ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
 		if (p->fuse_until == 0)
 			ssw_store_add(&q, "fuse_at", TIMESTAMPTZOID, (Datum) 0, true, "");
 		ssw_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");

@@ -18,11 +18,9 @@
 #include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
-#include "commands/sequence.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
-#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
@@ -158,14 +156,6 @@ ssw_batch_begin(SswWork *w)
 	return !ssw_batch_must_stop(w);
 }
 
-/* Nothing that the owner's code left in the session outlives its batch. */
-void
-ssw_batch_reset_session(void)
-{
-	LockReleaseAll(USER_LOCKMETHOD, true);
-	ResetSequenceCaches();
-}
-
 /* Add what n candidates came to, after the commit. */
 static void
 count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missing)
@@ -235,7 +225,6 @@ ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, 
 {
 	ssw_batch_disarm();
 	ssw_sql_commit();
-	ssw_batch_reset_session();
 	MemoryContextSwitchTo(w->batch_cxt);
 	if (sink)
 		count(w, sink, GetCurrentTimestamp() - start, n, rows, missing);
@@ -250,7 +239,6 @@ ssw_batch_save_error(SswWork *w)
 	FlushErrorState();
 	ssw_batch_disarm();
 	ssw_sql_abort();
-	ssw_batch_reset_session();
 	MemoryContextSwitchTo(w->batch_cxt);
 }
 

@@ -36,7 +36,6 @@ extern void ssw_batch_arm(SswWork *w);
 extern void ssw_batch_watch(Oid relid);
 extern bool ssw_batch_begin(SswWork *w);
 extern void ssw_batch_disarm(void);
-extern void ssw_batch_reset_session(void);
 extern bool ssw_batch_must_stop(SswWork *w);
 extern void ssw_batch_save_error(SswWork *w);
 extern void ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, int missing);

@@ -104,7 +104,6 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 	}
 	ssw_batch_disarm();
 	ssw_sql_commit();
-	ssw_batch_reset_session();
 	return verdict;
 }
 
@@ -163,7 +162,6 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 		FlushErrorState();
 		ssw_batch_disarm();
 		ssw_sql_abort();
-		ssw_batch_reset_session();
 		MemoryContextSwitchTo(w->batch_cxt);
 		if (ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_POLICY && !w->answered &&
 			ssw_failures_pending(w->failures) >= MANY_UNKNOWN)

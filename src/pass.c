@@ -555,7 +555,6 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
 		FlushErrorState();
 		ssw_batch_disarm();
 		ssw_sql_abort();
-		ssw_batch_reset_session();
 		give_dispenser(w->pass);
 	}
 	PG_END_TRY();

@@ -9,7 +9,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/sequence.h"
 #include "pgstat.h"
+#include "storage/lock.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -100,6 +102,16 @@ ssw_sql_start_transaction(void)
 	PushActiveSnapshot(GetTransactionSnapshot());
 }
 
+/* Nothing that code of users left in the session outlives its transaction. */
+static void
+reset_session(void)
+{
+	LockReleaseAll(USER_LOCKMETHOD, true);
+	ResetSequenceCaches();
+	pgstat_report_stat(true);
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
 /* Commit, and hand this process's statistics to the cumulative system. */
 void
 ssw_sql_commit(void)
@@ -107,8 +119,7 @@ ssw_sql_commit(void)
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();
 	CommitTransactionCommand();
-	pgstat_report_stat(true);
-	pgstat_report_activity(STATE_IDLE, NULL);
+	reset_session();
 }
 
 /* Abort after an error was copied and flushed. */
@@ -116,6 +127,5 @@ void
 ssw_sql_abort(void)
 {
 	AbortCurrentTransaction();
-	pgstat_report_stat(true);
-	pgstat_report_activity(STATE_IDLE, NULL);
+	reset_session();
 }

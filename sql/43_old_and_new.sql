@@ -1,0 +1,46 @@
+-- What one policy carries over from before, or from row to row.
+SET client_min_messages = warning;
+-- what alter_policy makes dead counts for the fuse, also while rows that were dead at registration are still there
+CREATE TABLE shrunk (id int PRIMARY KEY, seen timestamptz);
+CREATE INDEX ON shrunk (seen);
+INSERT INTO shrunk SELECT i, now() - CASE WHEN i = 1 THEN interval '20 h' ELSE interval '1 h' END FROM generate_series(1, 500) AS i;
+SELECT FROM sweeper.register('shrunk', last_seen => 'seen', ttl => '8 h', check_every => '0', start => 'now');
+SELECT sweeper.alter_policy('shrunk', ttl => '8 s');
+CALL sweeper.sweep('shrunk');
+SELECT count(*) FROM shrunk;
+SELECT sweeper.unregister('shrunk');
+DROP TABLE shrunk;
+-- one row for which the filter raises an error of any kind holds up no other, however many live that would; what the error says of a credential is not kept
+CREATE FUNCTION level(text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+    IF $1 = 'junk' THEN RAISE EXCEPTION 'no level in %', $1; END IF; RETURN $1::int; END $$;
+CREATE TABLE levels (id int PRIMARY KEY, v text, d timestamptz);
+CREATE INDEX ON levels (d);
+SELECT FROM sweeper.register('levels', deadline => 'd', filter => 'level(v) = 1', audit => 'hash', check_every => '0', start => 'now', fuse_fraction => 1);
+INSERT INTO levels SELECT i, CASE WHEN i > 50 THEN 'junk' ELSE '1' END, now() + CASE WHEN i > 51 THEN interval '10 years' ELSE interval '-1 h' END
+FROM generate_series(1, 1200) AS i;
+ANALYZE levels;
+CALL sweeper.sweep('levels', pass => NULL) \gset
+SELECT count(*) FILTER (WHERE id <= 50) AS good, count(*) FILTER (WHERE id = 51) AS bad, count(*) FILTER (WHERE id > 51) AS living FROM levels;
+SELECT key = encode(sha256('51'), 'hex') AS hashed, class, sqlstate, message FROM sweeper.failed_row WHERE policy = 'levels';
+SELECT sweeper.unregister('levels');
+DROP TABLE levels;
+DROP FUNCTION level;
+-- locks that an expression takes go with the pass, also when it finds nothing to do
+CREATE FUNCTION locks(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM pg_advisory_lock(4343); RETURN false; END $$;
+CREATE TABLE locking (id int PRIMARY KEY, d timestamptz);
+INSERT INTO locking VALUES (1, now() - interval '1 h');
+SELECT FROM sweeper.register('locking', deadline => 'd', filter => 'locks(id)', check_every => '0', start => 'now');
+SELECT pg_advisory_unlock_all();
+CALL sweeper.sweep('locking', pass => NULL) \gset
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4343;
+SELECT sweeper.unregister('locking');
+DROP TABLE locking;
+DROP FUNCTION locks;
+-- what problem says to paste is one statement, whatever a policy is called
+CREATE TABLE renamed_lines (id int PRIMARY KEY, d timestamptz, e timestamptz);
+SELECT FROM sweeper.register('renamed_lines', policy => E'two\n; SELECT ''lines''; --', deadline => 'd', check_every => '0', start => 'now');
+ALTER TABLE renamed_lines DROP COLUMN d;
+CALL sweeper.sweep(E'two\n; SELECT ''lines''; --');
+SELECT next_step FROM sweeper.problem WHERE policy LIKE 'two%' \gexec
+SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'two%';
+DROP TABLE renamed_lines;
