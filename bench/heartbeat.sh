@@ -5,8 +5,6 @@ set -eu
 sessions=${SESSIONS:-1000000} seconds=${SECONDS_A_RUN:-5} distinct=2000
 cluster "${steady[@]}" "session_sweeper.heartbeat_memory = '128MB'" "listen_addresses = '127.0.0.1'"
 
-
-
 id() { printf '%08x-0000-4000-8000-000000000000' "$1"; }
 sql <<SQL
 SELECT FROM sweeper.create_pool('bench', ttl => '1 day');

@@ -5,7 +5,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 
-read -r -a subjects <<<"${BENCH:-pass peers checks empty lag tpcb memory registry}"
+read -r -a subjects <<<"${BENCH:-pass heartbeat peers checks empty lag tpcb memory registry}"
 for subject in "${subjects[@]}"; do
     case $subject in
         pass | heartbeat | peers | checks | empty | lag | tpcb | memory | registry) ;;
