@@ -261,15 +261,23 @@ ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, Timesta
 		uint64		word = pg_atomic_read_u64(&b->word);
 		uint64		flags = unmark ? 0 : word & SSW_BEAT_FLAGS;
 
-		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(Max(SSW_BEAT_SEEN(word), seen)) | flags);
+		/*
+		 * another word than before: who clears a mark late must not meet it
+		 * again
+		 */
+		seen = Max(SSW_BEAT_SEEN(word) + (unmark ? 1 : 0), seen);
+		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(seen) | flags);
 	}
 	LWLockRelease(lock);
 	return true;
 }
 
-/* R2: the row has this deadline now. */
+/*
+ * R2: the row has this deadline now.  Not when somebody has looked at the row since
+ * the entry had the one remembered: he has read what came after.
+ */
 void
-ssw_beats_prolong(const SswBeatKey *key, TimestampTz deadline)
+ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline)
 {
 	uint32		hash = hash_key(key);
 	LWLock	   *lock = lock_of(hash);
@@ -277,8 +285,8 @@ ssw_beats_prolong(const SswBeatKey *key, TimestampTz deadline)
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	b = find(key, hash);
-	if (b)
-		b->deadline = Max(b->deadline, deadline);
+	if (b && b->deadline == remembered)
+		b->deadline = deadline;
 	LWLockRelease(lock);
 }
 

@@ -22,8 +22,7 @@ typedef enum PendingKind
 	PENDING_UNMARK,				/* marked: the mark goes, whatever happens */
 	PENDING_REMOVE,				/* marked, and ended if we commit */
 	PENDING_DISTRUST,			/* marked, and perhaps ended if we commit */
-	PENDING_PROLONG,			/* its row has a new deadline if we commit */
-	PENDING_PUBLISH				/* its row is this transaction's own */
+	PENDING_PROLONG				/* its row has a new deadline if we commit */
 } PendingKind;
 
 typedef struct Pending
@@ -32,9 +31,9 @@ typedef struct Pending
 	SubTransactionId subid;
 	SswBeatKey	key;
 	uint64		word;			/* of a mark; 0: there was no entry */
-	TimestampTz seen;
-	int64		ttl_us;
 	TimestampTz deadline;
+	TimestampTz remembered;		/* the one that memory had when the row was
+								 * written */
 } Pending;
 
 static Pending *list = NULL;	/* in TopTransactionContext */
@@ -56,8 +55,7 @@ on_commit(const Pending *p)
 			ssw_beats_distrust(&p->key, p->word);
 			break;
 		case PENDING_PROLONG:
-		case PENDING_PUBLISH:
-			ssw_beats_prolong(&p->key, p->deadline);
+			ssw_beats_prolong(&p->key, p->remembered, p->deadline);
 			break;
 	}
 }
@@ -66,21 +64,8 @@ on_commit(const Pending *p)
 static void
 on_abort(const Pending *p)
 {
-	if (p->kind == PENDING_PUBLISH)
-		(void) ssw_beats_publish(&p->key, p->seen, p->ttl_us, DT_NOBEGIN, false);
-	else if (p->kind != PENDING_PROLONG)
+	if (p->kind != PENDING_PROLONG)
 		ssw_beats_unmark(&p->key, p->word);
-}
-
-/*
- * Before others can see the row, it is known to have been alive; that nobody
- * relies on it before the commit, its deadline is left open.
- */
-static void
-before_commit(const Pending *p)
-{
-	if (p->kind == PENDING_PUBLISH)
-		(void) ssw_beats_publish(&p->key, p->seen, p->ttl_us, DT_NOBEGIN, false);
 }
 
 /* Who prepares a transaction may end it much later: the rows' locks decide. */
@@ -106,7 +91,6 @@ at_xact_end(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
-			for_all(before_commit);
 			return;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -206,20 +190,30 @@ ssw_pending_ended(int from, bool all)
 			list[i].kind = all ? PENDING_REMOVE : PENDING_DISTRUST;
 }
 
-/* The session's row has this deadline, if we commit. */
+/* The session's row, which we hold, has this deadline, if we commit. */
 void
 ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline)
 {
-	add(PENDING_PROLONG, key)->deadline = deadline;
+	SswBeat		b;
+	Pending    *p;
+
+	if (!ssw_beats_find(key, &b))
+		return;
+	p = add(PENDING_PROLONG, key);
+	p->deadline = deadline;
+	p->remembered = b.deadline;
 }
 
-/* A heartbeat of a session whose row this transaction wrote. */
+/* The same of a row that was perhaps written, and prolonged, before in this transaction. */
 void
-ssw_pending_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline)
+ssw_pending_prolong_again(const SswBeatKey *key, TimestampTz deadline)
 {
-	Pending    *p = add(PENDING_PUBLISH, key);
-
-	p->seen = seen;
-	p->ttl_us = ttl_us;
-	p->deadline = deadline;
+	for (int i = 0; i < n; i++)
+		if (list[i].kind == PENDING_PROLONG && memcmp(&list[i].key, key, sizeof(SswBeatKey)) == 0)
+		{
+			list[i].deadline = deadline;
+			list[i].subid = GetCurrentSubTransactionId();
+			return;
+		}
+	ssw_pending_prolong(key, deadline);
 }

@@ -152,15 +152,13 @@ judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 	if (r->has_due && TIMESTAMP_IS_NOEND(r->due))
 		return LOOK_ALIVE;
 	ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_us);
-	if (!r->has_due || r->due <= now + ssw_beats_margin(r->ttl_us))
-	{
-		if (!r->own)
-			(void) ssw_beats_publish(&r->key, now, r->ttl_us, r->has_due ? r->due : DT_NOBEGIN, true);
-		return LOOK_WRITE;
-	}
-	if (r->own)
-		return LOOK_ALIVE;
-	if (!ssw_beats_publish(&r->key, now, r->ttl_us, r->due, true) || ssw_beats_stopping())
+
+	/*
+	 * what the caller's own transaction wrote may yet be undone: nobody may
+	 * rely on it
+	 */
+	if (!ssw_beats_publish(&r->key, now, r->ttl_us, r->has_due && !r->own ? r->due : DT_NOBEGIN, !r->own) ||
+		!r->has_due || r->due <= now + ssw_beats_margin(r->ttl_us) || ssw_beats_stopping())
 		return LOOK_WRITE;
 	return LOOK_ALIVE;
 }
@@ -340,10 +338,8 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 	}
 	if (result == LOOK_GONE)
 		return false;
-	if (result == LOOK_WRITE)
-		ssw_pending_prolong(&r.key, r.due);
-	if (r.own)
-		ssw_pending_publish(&r.key, now, r.ttl_us, r.due);
+	if (result == LOOK_WRITE || r.own)
+		ssw_pending_prolong_again(&r.key, r.due);
 	return true;
 }
 
