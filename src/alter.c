@@ -113,6 +113,13 @@ any_given(const SswArgs *a, bool (*touches) (SswArg), bool outcome)
 	return false;
 }
 
+/* Other rows are dead by it; keep_for only says how long they stay. */
+static bool
+changes_deaths(SswArg arg)
+{
+	return ssw_args_defines_deadline(arg) && arg != SSW_ARG_KEEP_FOR;
+}
+
 static void
 update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relation rel, const char *held)
 {
@@ -141,7 +148,8 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	 */
 	if (v)
 	{
-		ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
+		if (any_given(a, changes_deaths, true))
+			ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
 		if (p->fuse_until == 0)
 			ssw_store_add(&q, "fuse_at", TIMESTAMPTZOID, (Datum) 0, true, "");
 		ssw_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");

@@ -292,7 +292,7 @@ ssw_mend(const SswPolicy *p)
 	initStringInfo(&m.reset);
 	look(&m);
 	/* a name of two lines would end the comment, and go on as a statement */
-	if (m.vital && strpbrk(name, "\r\n"))
+	if (m.vital && (strpbrk(name, "\r\n") || strpbrk(m.instead, "\r\n")))
 		return psprintf("SELECT sweeper.unregister(%s);", name);
 	if (m.vital)
 		return psprintf("SELECT sweeper.unregister(%s); -- or, with another %s: SELECT sweeper.alter_policy(%s, %s);",

@@ -44,8 +44,6 @@ typedef struct Search
 	Oid			leaf;
 	char	   *relation;
 	SswFailures *failures;		/* or null: only look for the first */
-	bool		strict;			/* only rows whose deadline, when it can be
-								 * computed, has passed */
 	int			max;
 	int			n;				/* found, in all leaves */
 	StringInfoData tids;		/* of this leaf, as an array's text */
@@ -57,7 +55,8 @@ typedef struct Search
 bool
 ssw_unreadable_may_be(const ErrorData *e)
 {
-	return ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_ROW;
+	return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_DATA_EXCEPTION ||
+		ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION;
 }
 
 /* An expression of the policy, not computed for rows that are left out. */
@@ -69,12 +68,9 @@ ssw_unreadable_guard(const SswPolicy *p, const char *otherwise, const char *sql)
 	return psprintf("(CASE WHEN %s THEN %s ELSE %s END)", p->left_out, otherwise, sql);
 }
 
-/*
- * Run a statement on rows from one place to before another; false when a row's value
- * raises.  Passed: the filter is computed for rows whose deadline has passed only.
- */
+/* Run a statement on rows from one place to before another; false when a row's value raises. */
 static bool
-computes(Search *s, ItemPointerData from, ItemPointerData to, bool passed)
+computes(Search *s, ItemPointerData from, ItemPointerData to)
 {
 	const SswPolicy *p = s->policy;
 	const char *filter = p->filter ? p->filter : "true";
@@ -86,14 +82,10 @@ computes(Search *s, ItemPointerData from, ItemPointerData to, bool passed)
 	ErrorData  *volatile error = NULL;
 
 	initStringInfo(&buf);
-	if (!passed)
-		appendStringInfo(&buf, "SELECT pg_catalog.count(%s)", filter);
-	else
-		appendStringInfo(&buf, "SELECT pg_catalog.count(CASE WHEN %s " SSW_OP("<=") " pg_catalog.now() OR %s " SSW_OP("<=") " pg_catalog.now() THEN %s END)",
-						 p->clock[0].due, p->clock[p->nclocks - 1].due, filter);
-	for (int i = 0; i < p->nclocks && !passed; i++)
+	appendStringInfo(&buf, "SELECT pg_catalog.count(%s)", filter);
+	for (int i = 0; i < p->nclocks; i++)
 		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->clock[i].due);
-	if (p->group_text && !passed)
+	if (p->group_text)
 		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->group_text);
 	appendStringInfo(&buf, " FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2", s->relation);
 	BeginInternalSubTransaction(NULL);
@@ -132,7 +124,7 @@ look_at(Search *s, ItemPointerData tid)
 	MemoryContext cxt = CurrentMemoryContext;
 
 	ItemPointerSetOffsetNumber(&next, ItemPointerGetOffsetNumber(&tid) + 1);
-	if (computes(s, tid, next, false) || (s->strict && computes(s, tid, next, true)))
+	if (computes(s, tid, next))
 		return;
 	if (ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", s->policy->key_text, s->relation),
 					 1, &type, &value, NULL, true, 1) == 0)
@@ -169,7 +161,7 @@ search(Search *s, BlockNumber from, BlockNumber to)
 	CHECK_FOR_INTERRUPTS();
 	ItemPointerSet(&range[0], from, 0);
 	ItemPointerSet(&range[1], to, 0);
-	if (from >= to || s->n > s->max || computes(s, range[0], range[1], s->strict))
+	if (from >= to || s->n > s->max || computes(s, range[0], range[1]))
 		return;
 	if (to - from > 1)
 	{
@@ -229,15 +221,13 @@ find_rows(const SswPolicy *p, List *leaves, SswFailures *failures)
 	initStringInfo(&condition);
 	if (p->left_out)
 		appendStringInfoString(&condition, p->left_out);
-	/* first by key, then in the heap those in the way, then any */
-	for (int round = known ? 0 : p->left_out ? 2 : 1; round <= 2 && s.n == 0; round++)
+	for (int by_key = known; by_key >= 0 && s.n == 0; by_key--)
 		foreach(lc, leaves)
 	{
-		s.strict = round == 1;
 		s.leaf = lfirst_oid(lc);
 		s.relation = ssw_stmt_relation(s.leaf);
 		initStringInfo(&s.tids);
-		if (round == 0)
+		if (by_key)
 			search_known(&s);
 		else
 			search(&s, 0, blocks_of(s.leaf));
