@@ -47,6 +47,8 @@ CREATE FUNCTION "f
 SELECT FROM sweeper.register('hooked', deadline => 'd', action => 'call', on_expire => E'"f\n; SELECT \'lines\'; --"(text[])', check_every => '0', start => 'now');
 DROP FUNCTION "f
 ; SELECT 'lines'; --"(text[]);
+\set VERBOSITY terse
 CALL sweeper.sweep('hooked');
+\set VERBOSITY default
 SELECT next_step FROM sweeper.problem WHERE policy = 'hooked' \gexec
 DROP TABLE hooked;
