@@ -142,6 +142,7 @@ ssw_batch_begin(SswWork *w)
 	Oid			extoid;
 
 	w->prolonged = 0;
+	w->locked_leaf = false;
 	ssw_sql_start_transaction();
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
 	ssw_batch_arm(w);

@@ -25,6 +25,7 @@ typedef struct SswWork
 	int			streak_code;	/* their SQLSTATE */
 	bool		singly;			/* one may end its worker: each in a
 								 * subtransaction, so that it is known which */
+	bool		locked_leaf;	/* so far came the batch: its lock on the leaf */
 	bool		answered;		/* is_alive has given an answer */
 	bool		failed;			/* the policy as a whole; leave the pass */
 	ErrorData  *error;			/* of the last failed transaction */

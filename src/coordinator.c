@@ -99,8 +99,7 @@ adopt_pass(SswWatch *w)
 static bool
 retire(SswWatch *w)
 {
-	bool		force;
-	uint64		request = ssw_request_pending(w, NULL, &force);
+	uint64		request = ssw_request_pending(w, NULL);
 
 	w->policy = NULL;
 	w->runs = false;
@@ -224,23 +223,23 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 static void
 look(SswWatch *w, TimestampTz now)
 {
-	bool		force = false;
 	uint64		request;
 	bool		due;
 
-	if (w->policy == NULL || w->pass != NULL || now < w->not_before)
+	if (w->policy == NULL || w->pass != NULL || now < w->not_before || ssw_watch_patient(w, now))
 		return;
-	request = ssw_request_pending(w, &generation, &force);
+	request = ssw_request_pending(w, &generation);
 	if (request)
 		now = GetCurrentTimestamp();	/* what was due when it was called */
 	if (!w->runs)
 	{
 		if (request)
-			ssw_request_complete(w, request, 0, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			ssw_request_complete(w, request, 0,
+								 w->locked_since ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
 		return;
 	}
-	if (request == 0 && now < w->next_look)
+	if (request == 0 && !w->owed && now < w->next_look)
 		return;
 	due = (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
 	if (!due)
@@ -254,7 +253,7 @@ look(SswWatch *w, TimestampTz now)
 				ssw_watch_locked(w);
 			else
 				probe_failed(w, error, now);
-			if (request)
+			if (request && !ssw_watch_patient(w, now))
 				ssw_request_complete(w, request, 0, error->sqlerrcode,
 									 error->message ? error->message : "unknown error");
 			ssw_passes_publish(w);
@@ -272,7 +271,7 @@ look(SswWatch *w, TimestampTz now)
 	}
 	if (due)
 	{
-		ssw_passes_open(w, generation, now, request != 0, force);
+		ssw_passes_open(w, generation, now, request != 0 || w->owed);
 		w->request = w->pass ? request : 0;
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}
@@ -290,6 +289,7 @@ look(SswWatch *w, TimestampTz now)
 			w->backlog_done = true;
 			ssw_ledger_succeeded(w);
 		}
+		w->owed = false;
 		if (request)
 			ssw_request_complete(w, request, 0, 0, "");
 	}

@@ -35,6 +35,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	else
 		ssw_lost_rows(n);
 	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
+	w->locked_leaf = true;
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
 	ssw_action_constraints_immediate();
@@ -116,6 +117,9 @@ learn(SswWork *w)
 		(w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
 		 ssw_single_witnesses(w)))
 		class = SSW_FAIL_ROW;
+	/* not rows are locked, but the table, or what a batch begins with */
+	if (class == SSW_FAIL_LOCKED && !w->locked_leaf)
+		class = SSW_FAIL_POLICY;
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)

@@ -95,7 +95,7 @@ ssw_passes_refresh_at(SswWatch *w)
 
 /* Open a pass in shared memory; its row is written when it finds a row. */
 void
-ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested, bool force)
+ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 {
 	SswPolicy  *p = w->policy;
 	ConditionVariable cv;
@@ -116,7 +116,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested,
 		pass->policy_id = p->id;
 		pass->policy_generation = generation;
 		pass->forced = requested;
-		pass->fuse_open = force;
+		pass->fuse_open = w->force;
 		pass->started_at = pass->now = pass->progress_at = now;
 		pass->soft_deadline = now + p->soft_limit_us;
 		pass->clock_cutoff[0] = cutoffs[0];
@@ -268,6 +268,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_ledger_succeeded(w);
 	ssw_watch_rejudge(w, now);
 	schedule_after(w, &pass, now);
+	w->owed = w->owed && pass.end == SSW_END_LOCKED;
 	if (pass.end == SSW_END_LOCKED)
 		ssw_watch_locked(w);
 	if (request != 0 && pass.end != SSW_END_STOPPED)

@@ -20,7 +20,7 @@
  * have come after a change of policies that the caller has not read yet.
  */
 uint64
-ssw_request_pending(SswWatch *w, const uint64 *current, bool *force)
+ssw_request_pending(SswWatch *w, const uint64 *current)
 {
 	SswDatabase *d;
 	SswPolicyShared *s;
@@ -32,7 +32,7 @@ ssw_request_pending(SswWatch *w, const uint64 *current, bool *force)
 	if (s && (current == NULL || (d && d->policy_generation == *current)) && s->requested > Max(s->completed, w->answered))
 	{
 		request = s->requested;
-		*force = s->request_force;
+		w->force = w->force || s->request_force;
 		s->request_force = false;
 	}
 	LWLockRelease(SswShared->lock);
@@ -47,6 +47,8 @@ void
 ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message)
 {
 	w->answered = request;
+	w->force = false;
+	w->owed = code == ERRCODE_LOCK_NOT_AVAILABLE;
 	w->answer = pass_id;
 	w->answer_code = code;
 	strlcpy(w->answer_error, message, sizeof(w->answer_error));

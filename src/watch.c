@@ -34,6 +34,10 @@
 /* A lock on a relation must not hang the coordinator, nor all of a round's together. */
 #define LOCK_PATIENCE_MS	"5"
 #define LOCKED_AGAIN_US		(1 * USECS_PER_SEC)
+#define LOCKED_SOON_US		(50 * 1000)
+
+/* So long a lock on its table is not told to who asked for a look. */
+#define LOCKED_TELL_US		(10 * USECS_PER_SEC)
 
 /*
  * Somebody may hold a table for hours: the coordinator waits a moment only,
@@ -56,6 +60,7 @@ brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
 	strlcpy(w->state, state, sizeof(w->state));
 	strlcpy(w->reason, reason ? reason : "", sizeof(w->reason));
 	w->brake_until = until;
+	w->locked_since = 0;
 	return true;
 }
 
@@ -73,11 +78,32 @@ follow_rename(SswPolicy *p)
 	ssw_ledger_renamed(p);
 }
 
-/* Somebody holds a table of the policy: try again soon. */
+/* Somebody holds a table of the policy, and what was begun failed: try again soon. */
 void
 ssw_watch_locked(SswWatch *w)
 {
-	(void) brake(w, "locked", "somebody holds a lock on its table", GetCurrentTimestamp() + LOCKED_AGAIN_US);
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz since = w->locked_since ? w->locked_since : now;
+
+	(void) brake(w, "locked", "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
+	w->locked_since = since;
+}
+
+/* The same while it is judged: most often the transaction that registered it ends. */
+static void
+still_locked(SswWatch *w)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	ssw_watch_locked(w);
+	w->brake_until = now + Max(LOCKED_SOON_US, Min(LOCKED_AGAIN_US, now - w->locked_since));
+}
+
+/* Is a lock on its table the only brake, and too young to tell of? */
+bool
+ssw_watch_patient(const SswWatch *w, TimestampTz now)
+{
+	return !w->runs && w->locked_since != 0 && now - w->locked_since < LOCKED_TELL_US;
 }
 
 /* Is the policy still about the objects it was registered for? */
@@ -152,7 +178,7 @@ shape_brake(SswWatch *w)
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
-			ssw_watch_locked(w);
+			still_locked(w);
 		else
 			brake(w, "broken", e->message, 0);
 		bad = true;
@@ -205,7 +231,10 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", 0))
 		return;
 	if (!identity_brake(w) && !shape_brake(w))
+	{
+		w->locked_since = 0;
 		(void) row_brake(w, now);
+	}
 }
 
 /*

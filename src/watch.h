@@ -16,6 +16,7 @@ typedef struct SswWatch
 	char		state[32];
 	char		reason[160];
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
+	TimestampTz locked_since;	/* its table is, or 0 */
 	bool		plain;			/* no code of users: the coordinator may probe
 								 * by itself */
 	bool		unprobed;		/* it could not: no index that it may read */
@@ -33,6 +34,8 @@ typedef struct SswWatch
 	TimestampTz refresh_at;		/* look for heartbeats again */
 	TimestampTz served_at;		/* when the pass was last given a worker */
 	uint64		request;		/* of CALL sweep, that the pass answers */
+	bool		force;			/* it asked for an open fuse */
+	bool		owed;			/* a look that was asked for and could not be */
 	uint64		answered;		/* request dealt with in this round, or 0 */
 	int64		answer;			/* its pass, or 0 */
 	int			answer_code;	/* why it did not end well, or 0 */
@@ -50,6 +53,7 @@ typedef struct SswWatch
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
+extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
 
 /* probe.c */
@@ -60,13 +64,13 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 
 /* passes.c */
 extern void ssw_passes_publish(SswWatch *w);
-extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested, bool force);
+extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
 extern void ssw_passes_close(SswWatch *w, TimestampTz now);
 extern void ssw_passes_close_open(SswWatch *w);
 
 /* request.c: CALL sweep */
-extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current, bool *force);
+extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current);
 extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);
 extern void ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass);
 extern void ssw_request_answer(List *watches);
