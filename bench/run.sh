@@ -5,10 +5,10 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 
-read -r -a subjects <<<"${BENCH:-pass heartbeat peers checks empty lag tpcb memory registry}"
+read -r -a subjects <<<"${BENCH:-pass heartbeat peers checks empty lag tpcb memory refresh registry}"
 for subject in "${subjects[@]}"; do
     case $subject in
-        pass | heartbeat | peers | checks | empty | lag | tpcb | memory | registry) ;;
+        pass | heartbeat | peers | checks | empty | lag | tpcb | memory | refresh | registry) ;;
         *) echo "bench: no subject \"$subject\"" >&2; exit 1 ;;
     esac
 done

@@ -56,6 +56,10 @@ private_start() {
         [ $# = 0 ] || printf '%s\n' "$@"
     } | "${as_server_user[@]}" tee -a "$private/data/postgresql.conf" >/dev/null
     export PGHOST=$private PGPORT=5432 PGUSER=postgres
+    private_start_again
+}
+
+private_start_again() {
     # A server that inherits our output would keep a pipe behind us open.
     "${as_server_user[@]}" timeout 90 "$pg_bin/pg_ctl" -D "$private/data" -l "$private/server.log" -w start \
         </dev/null >/dev/null 2>&1 || { tail -n 30 "$private/server.log" >&2; return 1; }
