@@ -83,8 +83,8 @@ read_pool(Acquire *a)
 	TupleDesc	desc;
 	Datum		d;
 
-	if (ssw_action_execute("SELECT ttl, max_ttl, seats, max_per_owner FROM sweeper.pool WHERE pool = $1",
-						   1, &type, &a->pool_text, NULL, false) == 0)
+	if (ssw_plan_execute("SELECT ttl, max_ttl, seats, max_per_owner FROM sweeper.pool WHERE pool = $1",
+						 1, &type, &a->pool_text, NULL, false) == 0)
 		ssw_pool_missing(a->pool);
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
@@ -118,7 +118,7 @@ count(Acquire *a)
 	a->live = a->mine = a->overdue = 0;
 	if (a->seats < 0 && a->max_per_owner < 0)
 		return;
-	ssw_action_execute(a->seats >= 0 ? all : own, 3, types, values, NULL, false);
+	ssw_plan_execute(a->seats >= 0 ? all : own, 3, types, values, NULL, false);
 	a->live = get_int(1);
 	a->mine = get_int(2);
 	a->overdue = get_int(3);
@@ -207,7 +207,7 @@ give(Acquire *a, const char *acquired_by)
 	values[6] = TimestampTzGetDatum(a->max_ttl_us ? a->now + a->max_ttl_us : DT_NOEND);
 	values[7] = Int64GetDatum((int64) GetWALInsertionTimeLine() << COUNTER_BITS);
 	values[8] = a->metadata;
-	if (ssw_action_execute(sql, lengthof(types), types, values, NULL, false) != 1)
+	if (ssw_plan_execute(sql, lengthof(types), types, values, NULL, false) != 1)
 		ssw_pool_missing(a->pool);
 	a->session = *DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	a->fence = get_int(2);

@@ -3,9 +3,8 @@
  *		The row action on a set of rows, inside a transaction.
  *
  * Runs in a worker or in a session that calls expire(), as the relation's
- * owner, within an SPI connection that the caller opened.  Shares nothing;
- * prepared plans are kept for the life of the process.  A crash leaves nothing
- * behind.
+ * owner, within an SPI connection that the caller opened.  Shares nothing; a crash
+ * leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -21,68 +20,12 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/plancache.h"
 #include "utils/syscache.h"
 
 #include "action.h"
 #include "partition.h"
 #include "sql.h"
 #include "stmt.h"
-
-#define PLAN_CACHE	16
-
-typedef struct CachedPlanEntry
-{
-	char	   *sql;
-	SPIPlanPtr	plan;
-} CachedPlanEntry;
-
-static CachedPlanEntry plans[PLAN_CACHE];
-static int	next_plan = 0;
-
-static bool
-has_types(SPIPlanPtr plan, int nargs, Oid *types)
-{
-	if (SPI_getargcount(plan) != nargs)
-		return false;
-	for (int i = 0; i < nargs; i++)
-		if (SPI_getargtypeid(plan, i) != types[i])
-			return false;
-	return true;
-}
-
-static SPIPlanPtr
-find_plan(const char *sql, int nargs, Oid *types)
-{
-	for (int i = 0; i < PLAN_CACHE; i++)
-		if (plans[i].sql && strcmp(plans[i].sql, sql) == 0 && has_types(plans[i].plan, nargs, types))
-			return plans[i].plan;
-	return NULL;
-}
-
-/* A kept generic plan of a statement; plans follow changes of the schema. */
-SPIPlanPtr
-ssw_action_plan(const char *sql, int nargs, Oid *types)
-{
-	CachedPlanEntry *e;
-	SPIPlanPtr	plan = find_plan(sql, nargs, types);
-
-	if (plan)
-		return plan;
-	plan = SPI_prepare_cursor(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
-	if (plan == NULL || SPI_keepplan(plan) != 0)
-		elog(ERROR, "could not prepare statement: %s", sql);
-	e = &plans[next_plan];
-	next_plan = (next_plan + 1) % PLAN_CACHE;
-	if (e->sql)
-	{
-		pfree(e->sql);
-		SPI_freeplan(e->plan);
-	}
-	e->plan = plan;
-	e->sql = MemoryContextStrdup(TopMemoryContext, sql);
-	return plan;
-}
 
 /* tid[] of the rows, in CurrentMemoryContext. */
 Datum
@@ -98,28 +41,6 @@ ssw_action_tid_array(const ItemPointerData *tids, int n)
 	return PointerGetDatum(a);
 }
 
-/* Run a kept plan; with dest its rows go there, else to SPI_tuptable. */
-uint64
-ssw_action_execute(const char *sql, int nargs, Oid *types, Datum *values,
-				   DestReceiver *dest, bool read_only)
-{
-	ParamListInfo params = makeParamList(nargs);
-	SPIExecuteOptions options = {.params = params,.read_only = read_only,.dest = dest};
-	int			rc;
-
-	for (int i = 0; i < nargs; i++)
-	{
-		params->params[i].value = values[i];
-		params->params[i].isnull = values[i] == (Datum) 0 && !get_typbyval(types[i]);
-		params->params[i].pflags = PARAM_FLAG_CONST;
-		params->params[i].ptype = types[i];
-	}
-	rc = SPI_execute_plan_extended(ssw_action_plan(sql, nargs, types), &options);
-	if (rc < 0)
-		elog(ERROR, "statement failed with SPI code %d: %s", rc, sql);
-	return SPI_processed;
-}
-
 /*
  * Deferred triggers cannot fire in a restricted operation, and must not fire at
  * commit as somebody else: fire what is pending now, and the rest at once.
@@ -133,8 +54,8 @@ ssw_action_constraints_immediate(void)
 }
 
 /*
- * Lock a leaf for a batch and make sure that it is still the policy's: an
- * ordinary table of the policy's owner.
+ * Lock a leaf for a batch and make sure that it is still the policy's: a part of
+ * its relation, and an ordinary table of its owner.
  */
 void
 ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
@@ -160,6 +81,11 @@ ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("relation \"%s\" of policy \"%s\" is not a table",
+						NameStr(c->relname), p->name)));
+	if (leaf != p->relid && !ssw_partition_is_below(leaf, p->relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_LEFT),
+				 errmsg("relation \"%s\" is no part of the relation of policy \"%s\" any more",
 						NameStr(c->relname), p->name)));
 	ReleaseSysCache(tup);
 }
@@ -214,8 +140,8 @@ lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
 	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_action_row_params(t, tids, types, values);
-	l->n = ssw_action_execute(ssw_stmt_lock(p, t->leaf, t->phase, ssw_action_rows(t)),
-							  SSW_ROW_PARAMS, types, values, NULL, false);
+	l->n = ssw_plan_execute(ssw_stmt_lock(p, t->leaf, t->phase, ssw_action_rows(t)),
+							SSW_ROW_PARAMS, types, values, NULL, false);
 	l->tids = palloc(Max(l->n, 1) * sizeof(ItemPointerData));
 	for (int i = 0; i < l->n; i++)
 	{
@@ -271,13 +197,13 @@ call_hook(const SswTarget *t, LockedRows *l)
 	ssw_action_row_params(t, ssw_action_tid_array(l->tids, l->n), types, values);
 	types[3] = TEXTARRAYOID;
 	values[3] = l->keys;
-	ssw_action_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
+	ssw_plan_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
 	for (int k = 0; k < p->nkeys; k++)
 	{
 		types[3 + k] = TEXTARRAYOID;
 		values[3 + k] = l->columns[k];
 	}
-	n = ssw_action_execute(ssw_stmt_find(p, t->leaf), 3 + p->nkeys, types, values, NULL, false);
+	n = ssw_plan_execute(ssw_stmt_find(p, t->leaf), 3 + p->nkeys, types, values, NULL, false);
 	if (n < l->n && p->action != SSW_ACTION_CALL)
 		took_rows(p);
 	now = palloc(Max(n, 1) * sizeof(ItemPointerData));
@@ -309,29 +235,9 @@ check_not_dead(const SswTarget *t, Datum tids)
 	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_action_row_params(t, tids, types, values);
-	if (ssw_action_execute(ssw_stmt_left_dead(t->policy, t->leaf, t->phase),
-						   SSW_ROW_PARAMS, types, values, NULL, false) > 0)
+	if (ssw_plan_execute(ssw_stmt_left_dead(t->policy, t->leaf, t->phase),
+						 SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		left_dead(t->policy);
-}
-
-/*
- * Plan a statement on a part of the heap so that it reads that part only.  The
- * planner does not know how small it is; and it must plan now, not while the
- * statement runs triggers whose plans are theirs.
- */
-static void
-plan_by_blocks(const char *sql, int nargs, Oid *types)
-{
-	static const char *const others[] = {"enable_seqscan", "enable_indexscan", "enable_bitmapscan"};
-	int			level;
-
-	if (find_plan(sql, nargs, types))
-		return;
-	level = NewGUCNestLevel();
-	for (int i = 0; i < lengthof(others); i++)
-		(void) set_config_option(others[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	ReleaseCachedPlan(SPI_plan_get_cached_plan(ssw_action_plan(sql, nargs, types)), CurrentResourceOwner);
-	AtEOXact_GUC(true, level);
 }
 
 /* Parameters of a statement on a range; returns how many. */
@@ -361,8 +267,8 @@ delete_range(const SswTarget *t, SswSink *sink)
 	char	   *sql = ssw_stmt_delete_range(t->policy, t->leaf, t->phase, r->has_low, r->has_blocks);
 
 	if (r->has_blocks)
-		plan_by_blocks(sql, nargs, types);
-	return ssw_action_execute(sql, nargs, types, values, ssw_audit_receiver(sink), false);
+		ssw_plan_by_blocks(sql, nargs, types);
+	return ssw_plan_execute(sql, nargs, types, values, ssw_audit_receiver(sink), false);
 }
 
 /*
@@ -379,8 +285,8 @@ refresh_rows(const SswTarget *t, Datum tids)
 	bool		isnull;
 
 	ssw_action_row_params(t, tids, types, values);
-	n = ssw_action_execute(ssw_stmt_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
-						   SSW_ROW_PARAMS, types, values, NULL, false);
+	n = ssw_plan_execute(ssw_stmt_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
+						 SSW_ROW_PARAMS, types, values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)))
 			ereport(ERROR,
@@ -429,8 +335,8 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 		}
 	}
 	ssw_action_row_params(t, rows, types, values);
-	acted = ssw_action_execute(ssw_stmt_action(p, t->leaf, t->phase, how),
-							   SSW_ROW_PARAMS, types, values, ssw_audit_receiver(sink), false);
+	acted = ssw_plan_execute(ssw_stmt_action(p, t->leaf, t->phase, how),
+							 SSW_ROW_PARAMS, types, values, ssw_audit_receiver(sink), false);
 	if (ssw_audit_still_dead(sink))
 		left_dead(p);
 	return acted;

@@ -6,7 +6,7 @@
 #define SSW_ACTION_H
 
 #include "audit.h"
-#include "executor/spi.h"
+#include "plan.h"
 #include "storage/itemptr.h"
 
 /* An action that leaves its row dead would be taken for ever. */
@@ -18,6 +18,9 @@
 
 /* A heartbeat came while its session was being ended. */
 #define ERRCODE_SSW_HEARTBEAT				MAKE_SQLSTATE('S','W','0','0','4')
+
+/* A partition or child is the policy's no more. */
+#define ERRCODE_SSW_LEFT					MAKE_SQLSTATE('S','W','0','0','5')
 
 /* The rows of a leaf whose deadline, as the clock sorts it, is in (low, high]. */
 typedef struct SswRange
@@ -53,9 +56,6 @@ typedef struct SswTarget
 extern int	ssw_action_rows(const SswTarget *t);
 extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
-extern SPIPlanPtr ssw_action_plan(const char *sql, int nargs, Oid *types);
-extern uint64 ssw_action_execute(const char *sql, int nargs, Oid *types, Datum *values,
-								 DestReceiver *dest, bool read_only);
 extern int	ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values);
 extern void ssw_action_constraints_immediate(void);
 extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);

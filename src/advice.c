@@ -207,8 +207,8 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 	values[0] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
 	values[1] = TimestampTzGetDatum(DT_NOEND);
 	INSTR_TIME_SET_CURRENT(start);
-	portal = SPI_cursor_open_with_args(NULL, sql, 2, types, values, NULL, true,
-									   CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL);
+	portal = SPI_cursor_open(NULL, ssw_sql_prepare(sql, 2, types, CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL),
+							 values, NULL, true);
 	for (;;)
 	{
 		SPI_cursor_fetch(portal, true, rows);

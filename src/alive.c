@@ -165,7 +165,7 @@ sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = ssw_action_tid_array(tids, n);
-	nrows = ssw_action_execute(ssw_stmt_beats(t->policy, t->leaf), 3, types, values, NULL, false);
+	nrows = ssw_plan_execute(ssw_stmt_beats(t->policy, t->leaf), 3, types, values, NULL, false);
 	rows = SPI_tuptable;
 	a->dead = palloc(Max(nrows, 1) * sizeof(ItemPointerData));
 	a->alive = palloc(Max(nrows, 1) * sizeof(ItemPointerData));
@@ -207,7 +207,7 @@ prolong(const SswTarget *t, SswAlive *a)
 	values[4] = times(a->seen, a->nalive);
 	values[5] = times(a->until, a->nalive);
 	values[6] = times(a->due, a->nalive);
-	n = ssw_action_execute(ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked), 7, types, values, NULL, false);
+	n = ssw_plan_execute(ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked), 7, types, values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 	{
 		SswBeatKey	k = ssw_alive_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));

@@ -245,7 +245,8 @@ ssw_batch_save_error(SswWork *w)
 
 /*
  * Blame the policy: the pass ends, the coordinator backs off.  Not when somebody
- * holds a table that the pass needs: then it is tried again at the next look.
+ * holds a table that the pass needs, or a partition has left: then it is tried again
+ * at the next look.
  */
 void
 ssw_batch_fail(SswWork *w, const ErrorData *e)
@@ -258,7 +259,8 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 
 	w->failed = true;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->end = e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED : SSW_END_FAILED;
+	w->pass->end = e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :
+		!w->locked_leaf && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED;
 	w->pass->sqlerrcode = e->sqlerrcode;
 	strlcpy(w->pass->message, text, SSW_MESSAGE_LEN);
 	LWLockRelease(SswShared->lock);

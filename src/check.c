@@ -82,12 +82,13 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 	{
 		MemoryContextSwitchTo(w->batch_cxt);
 		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+		w->locked_leaf = true;
 		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 		ssw_sql_begin();
 		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
 		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, true);
-		if (ssw_action_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
-							   SSW_ROW_PARAMS, types, values, NULL, false) > 0)
+		if (ssw_plan_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
+							 SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		{
 			MemoryContext old;
 			Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
@@ -122,8 +123,8 @@ record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *mes
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
 	ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
-	ssw_action_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, 0),
-					   SSW_ROW_PARAMS, types, values, NULL, false);
+	ssw_plan_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, 0),
+					 SSW_ROW_PARAMS, types, values, NULL, false);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		TupleDesc	desc = SPI_tuptable->tupdesc;
@@ -163,8 +164,8 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 		ssw_batch_disarm();
 		ssw_sql_abort();
 		MemoryContextSwitchTo(w->batch_cxt);
-		if (ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_POLICY && !w->answered &&
-			ssw_failures_pending(w->failures) >= MANY_UNKNOWN)
+		if (!w->locked_leaf || (ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_POLICY && !w->answered &&
+								ssw_failures_pending(w->failures) >= MANY_UNKNOWN))
 			ssw_batch_fail(w, w->error);
 		message = NULL;
 	}

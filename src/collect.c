@@ -346,8 +346,8 @@ estimate_rows(SswWork *w, const SswChunk *chunk, const SswClock *c)
 	values[0] = TimestampTzGetDatum(chunk->cutoff);
 	values[1] = TimestampTzGetDatum(w->pass->full_cutoff);
 	values[2] = cursor_datum(c, w->pass->cursor);
-	portal = SPI_cursor_open_with_args(NULL, ssw_stmt_estimate(w->policy, chunk->leaf, w->pass->phase),
-									   3, types, values, NULL, true, 0);
+	portal = SPI_cursor_open(NULL, ssw_sql_prepare(ssw_stmt_estimate(w->policy, chunk->leaf, w->pass->phase), 3, types, 0),
+							 values, NULL, true);
 	rows = linitial_node(PlannedStmt, portal->stmts)->planTree->plan_rows;
 	SPI_cursor_close(portal);
 	return rows;

@@ -76,7 +76,7 @@ ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *match
 	char	   *sql = psprintf("SELECT t.tableoid, t.ctid FROM %s AS t WHERE %s AND (%s) FOR UPDATE%s",
 							   ssw_stmt_relation(p->relid), matches, p->filter ? p->filter : "true",
 							   e->skip_locked ? " SKIP LOCKED" : "");
-	uint64		n = ssw_action_execute(sql, nargs, types, values, NULL, false);
+	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
 
 	if (f->n + n > INT_MAX / 2)
 		ereport(ERROR,

@@ -117,8 +117,8 @@ learn(SswWork *w)
 		(w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
 		 ssw_single_witnesses(w)))
 		class = SSW_FAIL_ROW;
-	/* not rows are locked, but the table, or what a batch begins with */
-	if (class == SSW_FAIL_LOCKED && !w->locked_leaf)
+	/* no row was tried: the table is locked, or what a batch begins with */
+	if (!w->locked_leaf)
 		class = SSW_FAIL_POLICY;
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);

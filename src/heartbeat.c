@@ -228,7 +228,7 @@ canonical(const Target *t, const char *key, Datum *values)
 	ssw_identity_become_owner(GetUserId(), "pg_catalog, pg_temp", &save);
 	ssw_identity_pin_text();
 	ssw_sql_begin();
-	ssw_action_execute(sql.data, p->nkeys, (Oid *) t->types, values, NULL, true);
+	ssw_plan_execute(sql.data, p->nkeys, (Oid *) t->types, values, NULL, true);
 	result = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	ssw_sql_end();
 	ssw_identity_restore(&save);

@@ -44,7 +44,7 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 {
 	GetUserIdAndSecContext(&save->userid, &save->sec_context);
 	save->guc_level = NewGUCNestLevel();
-	SetUserIdAndSecContext(userid, save->sec_context | context);
+	SetUserIdAndSecContext(userid, (save->sec_context & ~SECURITY_NOFORCE_RLS) | context);
 	/* pg_catalog first, even where somebody would have it otherwise */
 	if (strstr(search_path, "pg_catalog") != NULL && strncmp(search_path, "pg_catalog", 10) != 0)
 		search_path = psprintf("pg_catalog, %s", search_path);
@@ -54,14 +54,13 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 /*
  * Become the owner of a swept table, for statements that may run the owner's
  * code.  Restricted: no temporary objects, no settings or cursors that outlive
- * the operation, no SET ROLE.  FORCE ROW LEVEL SECURITY does not hide the
- * owner's own rows, or sweeping such a table would silently skip them.
+ * the operation, no SET ROLE; and no exemption from row security, which code
+ * of others that it calls would have too (see ssw_sql_prepare()).
  */
 void
 ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save)
 {
-	become(owner, SECURITY_RESTRICTED_OPERATION | SECURITY_NOFORCE_RLS,
-		   search_path, save);
+	become(owner, SECURITY_RESTRICTED_OPERATION, search_path, save);
 }
 
 /*

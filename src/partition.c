@@ -11,6 +11,8 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/partition.h"
@@ -18,6 +20,7 @@
 #include "catalog/pg_inherits.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
 #include "expr.h"
@@ -49,6 +52,42 @@ ssw_partition_leaves(const SswPolicy *p)
 	list_sort(leaves, list_oid_cmp);
 	list_free(all);
 	return leaves;
+}
+
+/*
+ * Is a table, which is locked, a partition or child of the other, at any level?  Not
+ * one that is being detached: for queries it is outside.
+ */
+bool
+ssw_partition_is_below(Oid leaf, Oid relid)
+{
+	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
+	List	   *todo = list_make1_oid(leaf);
+	bool		found = false;
+
+	for (int i = 0; i < list_length(todo) && !found; i++)
+	{
+		ScanKeyData key;
+		SysScanDesc scan;
+		HeapTuple	tup;
+
+		ScanKeyInit(&key, Anum_pg_inherits_inhrelid, BTEqualStrategyNumber, F_OIDEQ,
+					ObjectIdGetDatum(list_nth_oid(todo, i)));
+		scan = systable_beginscan(inherits, InheritsRelidSeqnoIndexId, true, NULL, 1, &key);
+		while (!found && HeapTupleIsValid(tup = systable_getnext(scan)))
+		{
+			Form_pg_inherits link = (Form_pg_inherits) GETSTRUCT(tup);
+
+			if (link->inhdetachpending)
+				continue;
+			found = link->inhparent == relid;
+			todo = list_append_unique_oid(todo, link->inhparent);
+		}
+		systable_endscan(scan);
+	}
+	table_close(inherits, AccessShareLock);
+	list_free(todo);
+	return found;
 }
 
 /* Is a table partitioned by one of these columns, or by an expression on one? */

@@ -7,6 +7,7 @@
 
 #include "policy.h"
 
+extern bool ssw_partition_is_below(Oid leaf, Oid relid);
 extern List *ssw_partition_leaves(const SswPolicy *p);
 extern void ssw_partition_build(SswPolicy *p, Relation rel);
 extern void ssw_partition_check(const SswPolicy *p);

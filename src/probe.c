@@ -100,7 +100,7 @@ due_of(const SswPolicy *p, const SswClock *c, Datum value, char *first)
 	Datum		due;
 	char	   *text;
 
-	ssw_action_execute(sql, 1, &type, &value, NULL, true);
+	ssw_plan_execute(sql, 1, &type, &value, NULL, true);
 	due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 

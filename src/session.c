@@ -111,8 +111,8 @@ read_version(TransactionId *xmin, ItemPointer tid)
 
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	if (ssw_action_execute("SELECT xmin, ctid FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
-						   0, NULL, NULL, NULL, false) != 1)
+	if (ssw_plan_execute("SELECT xmin, ctid FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
+						 0, NULL, NULL, NULL, false) != 1)
 		elog(ERROR, "policy \"%s\" does not exist", SSW_SESSION_POLICY);
 	*xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
@@ -352,7 +352,7 @@ look(Datum session, Datum owner)
 	Claim		c = {0};
 	bool		isnull;
 
-	if (ssw_action_execute(sql, 2, types, values, NULL, false) == 0)
+	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
 		return c;
 	c.pool = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	c.owner = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
@@ -385,7 +385,7 @@ look_within_limit(Datum session, Datum owner, const char *pool)
 				 errmsg("owner \"%s\" has as many sessions in pool \"%s\" as one may have",
 						TextDatumGetCString(owner), pool),
 				 errhint("Release one of them first.")));
-	ssw_action_execute("UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $1", 1, &type, &value, NULL, false);
+	ssw_plan_execute("UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $1", 1, &type, &value, NULL, false);
 	return c;
 }
 
@@ -398,8 +398,8 @@ set_owner(Oid *types, Datum *values)
 
 	PG_TRY();
 	{
-		done = ssw_action_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
-								  2, types, values, NULL, false) == 1;
+		done = ssw_plan_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
+								2, types, values, NULL, false) == 1;
 	}
 	PG_CATCH();
 	{

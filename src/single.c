@@ -43,7 +43,7 @@ lookup_rows(SswWork *w, const char *sql, Datum tids)
 	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_action_row_params(&w->target, tids, types, values);
-	ssw_action_execute(sql, SSW_ROW_PARAMS, types, values, NULL, false);
+	ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, NULL, false);
 }
 
 /* Remember the rows of SPI_tuptable (ctid, key, due) as failed; were they known to? */

@@ -10,9 +10,12 @@
 
 #include "access/xact.h"
 #include "commands/sequence.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "pgstat.h"
 #include "storage/lock.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "utils/snapmgr.h"
 
 #include "sql.h"
@@ -39,6 +42,57 @@ ssw_sql_end(void)
 }
 
 /*
+ * Analyse a statement of ours.  FORCE ROW LEVEL SECURITY does not hide a table's
+ * rows from its owner here, or sweeping such a table would silently skip them.
+ * Only here: of what the statement then runs, functions that others define for
+ * their callers would be exempt from it too.
+ */
+SPIPlanPtr
+ssw_sql_prepare(const char *sql, int nargs, Oid *types, int options)
+{
+	Oid			userid;
+	int			sec_context;
+	SPIPlanPtr	plan;
+
+	GetUserIdAndSecContext(&userid, &sec_context);
+	SetUserIdAndSecContext(userid, sec_context | SECURITY_NOFORCE_RLS);
+	plan = SPI_prepare_cursor(sql, nargs, types, options);
+	SetUserIdAndSecContext(userid, sec_context);
+	if (plan == NULL)
+		elog(ERROR, "could not prepare statement: %s", sql);
+	return plan;
+}
+
+static bool
+find_security_quals(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+		return ((RangeTblEntry *) node)->securityQuals != NIL;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, find_security_quals, context, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, find_security_quals, context);
+}
+
+/* Was a kept plan analysed anew since, so that row security restricts it? */
+bool
+ssw_sql_is_restricted(SPIPlanPtr plan)
+{
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	ListCell   *lc;
+
+	foreach(lc, source->query_list)
+	{
+		Query	   *query = lfirst(lc);
+
+		if (query->hasRowSecurity && find_security_quals((Node *) query, NULL))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Run one statement with parameters and return the number of rows; results are
  * in SPI_tuptable.  limit 0 is no limit.
  */
@@ -46,11 +100,12 @@ uint64
 ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values,
 			 const char *nulls, bool read_only, long limit)
 {
-	int			rc = SPI_execute_with_args(sql, nargs, types, values, nulls,
-										   read_only, limit);
+	SPIPlanPtr	plan = ssw_sql_prepare(sql, nargs, types, CURSOR_OPT_CUSTOM_PLAN);
+	int			rc = SPI_execute_plan(plan, values, nulls, read_only, limit);
 
 	if (rc < 0)
 		elog(ERROR, "statement failed with SPI code %d: %s", rc, sql);
+	SPI_freeplan(plan);
 	return SPI_processed;
 }
 
@@ -75,10 +130,12 @@ ssw_sql_send(const char *sql, int nargs, Oid *types, Datum *values,
 			 const bool *nulls, DestReceiver *dest)
 {
 	SPIExecuteOptions options = {.params = make_params(nargs, types, values, nulls),.read_only = true,.dest = dest};
-	int			rc = SPI_execute_extended(sql, &options);
+	SPIPlanPtr	plan = ssw_sql_prepare(sql, nargs, types, CURSOR_OPT_CUSTOM_PLAN);
+	int			rc = SPI_execute_plan_extended(plan, &options);
 
 	if (rc < 0)
 		elog(ERROR, "statement failed with SPI code %d: %s", rc, sql);
+	SPI_freeplan(plan);
 }
 
 /* A column as text, in CurrentMemoryContext of SPI, or null. */

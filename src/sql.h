@@ -11,6 +11,8 @@ extern void ssw_sql_begin(void);
 extern void ssw_sql_begin_nonatomic(void);
 extern void ssw_sql_end(void);
 
+extern SPIPlanPtr ssw_sql_prepare(const char *sql, int nargs, Oid *types, int options);
+extern bool ssw_sql_is_restricted(SPIPlanPtr plan);
 extern uint64 ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values,
 						   const char *nulls, bool read_only, long limit);
 extern void ssw_sql_send(const char *sql, int nargs, Oid *types, Datum *values,

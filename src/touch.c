@@ -64,19 +64,6 @@ typedef struct TouchedRow
 	SswBeatKey	key;
 } TouchedRow;
 
-/* Run a statement; at every isolation level it sees what is committed now. */
-static uint64
-execute(const char *sql, int nargs, Oid *types, Datum *values)
-{
-	Snapshot	snapshot = IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot;
-	int			rc = SPI_execute_snapshot(ssw_action_plan(sql, nargs, types), values, NULL, snapshot,
-										  InvalidSnapshot, false, true, 0);
-
-	if (rc < 0)
-		elog(ERROR, "statement failed with SPI code %d: %s", rc, sql);
-	return SPI_processed;
-}
-
 static bool
 get_time(int col, TimestampTz *t)
 {
@@ -97,7 +84,7 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	TimestampTz limit;
 	Datum		ttl;
 
-	if (execute(ssw_stmt_touch(p, write), nkeys, types, values) == 0)
+	if (ssw_plan_execute_fresh(ssw_stmt_touch(p, write), nkeys, types, values) == 0)
 		return false;
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
@@ -174,7 +161,7 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 	v[1] = TimestampTzGetDatum(ssw_alive_round(p, now + r->ttl_us));
 	memcpy(t + 2, types, nkeys * sizeof(Oid));
 	memcpy(v + 2, values, nkeys * sizeof(Datum));
-	if (execute(ssw_stmt_write_beat(p), nkeys + 2, t, v) == 0 || !get_time(1, &r->due))
+	if (ssw_plan_execute_fresh(ssw_stmt_write_beat(p), nkeys + 2, t, v) == 0 || !get_time(1, &r->due))
 		ereport(ERROR,
 				(errcode(ERRCODE_SSW_SUPPRESSED),
 				 errmsg("the heartbeat could not be written to the row"),
@@ -197,11 +184,18 @@ passes_row_security(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
 	int			level = NewGUCNestLevel();
 	char	   *sql = psprintf("SELECT FROM %s AS t WHERE %s FOR NO KEY UPDATE",
 							   ssw_stmt_relation(p->relid), ssw_key_matches(p, 1));
+	SPIPlanPtr	plan;
 	bool		passes;
 
 	bound_patience(p);
 	ssw_sql_begin();
-	passes = execute(sql, nkeys, types, values) > 0;
+	plan = SPI_prepare(sql, nkeys, types);
+	if (plan == NULL)
+		elog(ERROR, "could not prepare statement: %s", sql);
+	if (SPI_execute_snapshot(plan, values, NULL, IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot,
+							 InvalidSnapshot, false, true, 0) < 0)
+		elog(ERROR, "statement failed: %s", sql);
+	passes = SPI_processed > 0;
 	ssw_sql_end();
 	AtEOXact_GUC(false, level);
 	return passes;

@@ -1,0 +1,200 @@
+/*
+ * plan.c
+ *		Kept plans of our statements on swept tables.
+ *
+ * Runs in any process, within an SPI connection, as the relation's owner or the
+ * extension's.  A statement is analysed by ssw_sql_prepare(), so that row security
+ * does not hide the owner's rows from it, and runs without that exemption.  So a
+ * plan that the server would have to analyse again is made anew.
+ *
+ * Shares nothing; plans are kept for the life of the process.  A crash leaves
+ * nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/plancache.h"
+#include "utils/snapmgr.h"
+
+#include "plan.h"
+#include "sql.h"
+
+#define PLAN_CACHE	16
+
+typedef struct KeptPlan
+{
+	char	   *sql;			/* null: free */
+	Oid			userid;			/* row security depends on it */
+	SPIPlanPtr	plan;
+} KeptPlan;
+
+static KeptPlan plans[PLAN_CACHE];
+static int	next_plan = 0;
+
+/* Statements can run code that runs statements; what runs is not freed. */
+static int	depth = 0;
+static List *unused = NIL;		/* in TopMemoryContext */
+
+static bool
+has_types(SPIPlanPtr plan, int nargs, Oid *types)
+{
+	if (SPI_getargcount(plan) != nargs)
+		return false;
+	for (int i = 0; i < nargs; i++)
+		if (SPI_getargtypeid(plan, i) != types[i])
+			return false;
+	return true;
+}
+
+static void
+forget(KeptPlan *k)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	if (k->sql)
+	{
+		unused = lappend(unused, k->plan);
+		pfree(k->sql);
+		k->sql = NULL;
+	}
+	MemoryContextSwitchTo(old);
+}
+
+static void
+free_unused(void)
+{
+	while (depth == 0 && unused != NIL)
+	{
+		SPI_freeplan(linitial(unused));
+		unused = list_delete_first(unused);
+	}
+}
+
+static SPIPlanPtr
+find(const char *sql, int nargs, Oid *types)
+{
+	for (int i = 0; i < PLAN_CACHE; i++)
+	{
+		KeptPlan   *k = &plans[i];
+
+		if (k->sql == NULL || k->userid != GetUserId() || strcmp(k->sql, sql) != 0 || !has_types(k->plan, nargs, types))
+			continue;
+		if (SPI_plan_is_valid(k->plan))
+			return k->plan;
+		forget(k);
+	}
+	return NULL;
+}
+
+/* A kept generic plan of a statement. */
+static SPIPlanPtr
+keep(const char *sql, int nargs, Oid *types)
+{
+	KeptPlan   *k;
+	SPIPlanPtr	plan = find(sql, nargs, types);
+
+	free_unused();
+	if (plan)
+		return plan;
+	plan = ssw_sql_prepare(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
+	if (SPI_keepplan(plan) != 0)
+		elog(ERROR, "could not keep statement: %s", sql);
+	k = &plans[next_plan];
+	next_plan = (next_plan + 1) % PLAN_CACHE;
+	forget(k);
+	k->plan = plan;
+	k->userid = GetUserId();
+	k->sql = MemoryContextStrdup(TopMemoryContext, sql);
+	return plan;
+}
+
+/* It was analysed again all the same, between two looks: what it did counts for nothing. */
+static void
+check(SPIPlanPtr plan)
+{
+	if (!ssw_sql_is_restricted(plan))
+		return;
+	for (int i = 0; i < PLAN_CACHE; i++)
+		if (plans[i].sql && plans[i].plan == plan)
+			forget(&plans[i]);
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("a table or function of the policy was altered meanwhile"),
+			 errhint("Try again.")));
+}
+
+/* Run it; fresh: it sees what is committed now, at every isolation level. */
+static uint64
+run(SPIPlanPtr plan, const SPIExecuteOptions *options, Datum *values, bool fresh)
+{
+	int			outer = depth;
+	int			rc;
+
+	PG_TRY();
+	{
+		depth = outer + 1;
+		if (fresh)
+			rc = SPI_execute_snapshot(plan, values, NULL, IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot,
+									  InvalidSnapshot, false, true, 0);
+		else
+			rc = SPI_execute_plan_extended(plan, options);
+		if (rc < 0)
+			elog(ERROR, "statement failed with SPI code %d", rc);
+		check(plan);
+	}
+	PG_FINALLY();
+	{
+		depth = outer;
+	}
+	PG_END_TRY();
+	return SPI_processed;
+}
+
+/* Run a statement; with dest its rows go there, else to SPI_tuptable. */
+uint64
+ssw_plan_execute(const char *sql, int nargs, Oid *types, Datum *values, DestReceiver *dest, bool read_only)
+{
+	ParamListInfo params = makeParamList(nargs);
+	SPIExecuteOptions options = {.params = params,.read_only = read_only,.dest = dest};
+
+	for (int i = 0; i < nargs; i++)
+	{
+		params->params[i].value = values[i];
+		params->params[i].isnull = values[i] == (Datum) 0 && !get_typbyval(types[i]);
+		params->params[i].pflags = PARAM_FLAG_CONST;
+		params->params[i].ptype = types[i];
+	}
+	return run(keep(sql, nargs, types), &options, values, false);
+}
+
+/* The same; at every isolation level it sees what is committed now. */
+uint64
+ssw_plan_execute_fresh(const char *sql, int nargs, Oid *types, Datum *values)
+{
+	return run(keep(sql, nargs, types), NULL, values, true);
+}
+
+/*
+ * Plan a statement on a part of the heap so that it reads that part only.  The
+ * planner does not know how small it is; and it must plan now, not while the
+ * statement runs triggers whose plans are theirs.
+ */
+void
+ssw_plan_by_blocks(const char *sql, int nargs, Oid *types)
+{
+	static const char *const others[] = {"enable_seqscan", "enable_indexscan", "enable_bitmapscan"};
+	int			level;
+
+	if (find(sql, nargs, types))
+		return;
+	level = NewGUCNestLevel();
+	for (int i = 0; i < lengthof(others); i++)
+		(void) set_config_option(others[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	ReleaseCachedPlan(SPI_plan_get_cached_plan(keep(sql, nargs, types)), CurrentResourceOwner);
+	AtEOXact_GUC(true, level);
+}

@@ -1,0 +1,14 @@
+/*
+ * plan.h
+ *		Kept plans of our statements on swept tables.
+ */
+#ifndef SSW_PLAN_H
+#define SSW_PLAN_H
+
+#include "executor/spi.h"
+
+extern uint64 ssw_plan_execute(const char *sql, int nargs, Oid *types, Datum *values, DestReceiver *dest, bool read_only);
+extern uint64 ssw_plan_execute_fresh(const char *sql, int nargs, Oid *types, Datum *values);
+extern void ssw_plan_by_blocks(const char *sql, int nargs, Oid *types);
+
+#endif							/* SSW_PLAN_H */
