@@ -109,6 +109,13 @@ learn(SswWork *w)
 	ErrorData  *error = w->error;
 	SswFailureClass class = ssw_failure_classify(error->sqlerrcode);
 
+	/* no row was tried: the table is locked, or what a batch begins with */
+	if (!w->locked_leaf)
+	{
+		ssw_batch_fail(w, error);
+		return SSW_FAIL_POLICY;
+	}
+
 	/*
 	 * Rows that is_alive was asked about are judged at the end of the pass;
 	 * and where some were known to fail, it may be they.
@@ -117,9 +124,6 @@ learn(SswWork *w)
 		(w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
 		 ssw_single_witnesses(w)))
 		class = SSW_FAIL_ROW;
-	/* no row was tried: the table is locked, or what a batch begins with */
-	if (!w->locked_leaf)
-		class = SSW_FAIL_POLICY;
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)

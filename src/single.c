@@ -246,6 +246,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			MemoryContextSwitchTo(w->batch_cxt);
 			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
 			ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
+			w->locked_leaf = true;
 			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 			ssw_sql_begin();
 			MemoryContextSwitchTo(w->batch_cxt);
