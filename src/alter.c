@@ -23,7 +23,6 @@
 #include "advice.h"
 #include "args.h"
 #include "identity.h"
-#include "lock.h"
 #include "policy.h"
 #include "register.h"
 #include "rights.h"
@@ -51,7 +50,7 @@ load_args(SswArgs *a, const SswPolicy *p)
 	appendStringInfoString(&buf, " FROM sweeper.policy WHERE policy_id = $1");
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	if (ssw_sql_exec(buf.data, 1, &type, &value, NULL, true, 1) == 0)
+	if (ssw_sql_exec(buf.data, 1, &type, &value, NULL, false, 1) == 0)
 		elog(ERROR, "policy %d does not exist", p->id);
 	for (int i = 0; i < SSW_NARGS; i++)
 	{
@@ -208,8 +207,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	char	   *before;
 
 	ssw_args_not_null(fcinfo, 0, "policy");
-	old = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
-	ssw_lock_policy_exclusive(old->id);
+	old = ssw_rights_lock(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
 	a->function = "alter_policy";
 	a->first = quote_literal_cstr(old->name);
 	load_args(a, old);
@@ -270,13 +268,12 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	char	   *before;
 
 	ssw_args_not_null(fcinfo, 0, "policy");
-	p = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
+	p = ssw_rights_lock(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
 	if (strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" is built in", p->name),
 				 errhint("SELECT sweeper.pause(%s); stops it.", quote_literal_cstr(p->name))));
-	ssw_lock_policy_exclusive(p->id);
 	before = ssw_store_json(p->id);
 	value = Int32GetDatum(p->id);
 	ssw_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);

@@ -110,7 +110,6 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 	if (!PG_ARGISNULL(until) && PG_GETARG_TIMESTAMPTZ(until) <= GetCurrentTimestamp())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("until must be in the future")));
-	ssw_lock_policy_exclusive(p->id);
 	change(p, "UPDATE sweeper.policy SET paused_at = pg_catalog.clock_timestamp(), paused_by = $2,"
 		   " paused_reason = $3, paused_until = $4 WHERE policy_id = $1", 2, types, values, nulls);
 	log_change(p, "pause", PG_ARGISNULL(reason) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(reason)));
@@ -121,7 +120,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 Datum
 ssw_pause(PG_FUNCTION_ARGS)
 {
-	pause_one(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
+	pause_one(ssw_rights_lock(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
 	PG_RETURN_VOID();
 }
 
@@ -133,8 +132,14 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	foreach(lc, all)
-		if (ssw_rights_have(lfirst(lc), SSW_RIGHT_ADMIN))
-		pause_one(lfirst(lc), fcinfo, 0, 1);
+	{
+		SswPolicy  *p = lfirst(lc);
+
+		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
+			continue;
+		ssw_lock_policy_exclusive(p->id);
+		pause_one(p, fcinfo, 0, 1);
+	}
 	PG_RETURN_VOID();
 }
 
@@ -209,13 +214,13 @@ bind_again(const SswPolicy *p, Oid relid)
 		   " AND c.oid = $3 AND d.datname = pg_catalog.current_database()", 1, &type, &value, " ");
 }
 
+/* Lift the brakes of a policy that is locked. */
 static void
 resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 {
 	Oid			type = BOOLOID;
 	Datum		held = BoolGetDatum(p->held_reason != NULL);
 
-	ssw_lock_policy_exclusive(p->id);
 	LockRelationOid(relid, AccessShareLock);	/* nobody hands it over now */
 	check_relation(p, relid);
 	if (p->paused_at != 0)
@@ -249,18 +254,27 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	ssw_shmem_policies_changed();
 }
 
+/* The policy of that name, if the caller may resume it. */
+static SswPolicy *
+may_resume(text *name)
+{
+	SswPolicy  *p = name ? ssw_policy_find(text_to_cstring(name), false) : NULL;
+	Oid			owner = p ? ssw_relation_owner(relation_now(p)) : InvalidOid;
+
+	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner) ? p : ssw_rights_policy(name, SSW_RIGHT_ADMIN);
+}
+
 /* resume(policy) → the brakes it lifted; the relation's owner of today may always. */
 Datum
 ssw_resume(PG_FUNCTION_ARGS)
 {
 	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
-	SswPolicy  *p = PG_ARGISNULL(0) ? NULL : ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
-	Oid			relid = p ? relation_now(p) : InvalidOid;
-	Oid			owner = ssw_relation_owner(relid);
+	SswPolicy  *p;
+	int			id = 0;
 
-	if (!OidIsValid(owner) || !has_privs_of_role(GetUserId(), owner))
-		p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
-	resume_one(p, relid, &names);
+	while ((p = may_resume(arg_text(fcinfo, 0)))->id != id)
+		ssw_lock_policy_exclusive(id = p->id);
+	resume_one(p, relation_now(p), &names);
 	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
 }
 
@@ -281,6 +295,10 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		Oid			relid;
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
+			continue;
+		ssw_lock_policy_exclusive(p->id);
+		p = ssw_policy_load(p->id); /* as it is now */
+		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		relid = relation_now(p);
 		if (OidIsValid(new_owner(p, relid)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
@@ -323,12 +341,12 @@ key_on_record(SswPolicy *p, char *key)
 Datum
 ssw_retry_row(PG_FUNCTION_ARGS)
 {
-	SswPolicy  *p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
+	SswPolicy  *p;
 	char	   *key;
 
 	ssw_args_not_null(fcinfo, 1, "key");
 	key = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	ssw_lock_policy_exclusive(p->id);
+	p = ssw_rights_lock(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
 	if (!retry(p, key) && !retry(p, key_on_record(p, key)))
 		ereport(ERROR,
 				(errcode(ERRCODE_NO_DATA_FOUND),

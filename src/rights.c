@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 
+#include "lock.h"
 #include "rights.h"
 
 static bool
@@ -75,5 +76,23 @@ ssw_rights_policy(text *name, SswRight right)
 				 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
 						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)),
 						 right == SSW_RIGHT_SEE ? "monitor" : "admin")));
+	return p;
+}
+
+/*
+ * The same, to be changed: locked, and as it is now that nobody else changes it.
+ */
+SswPolicy  *
+ssw_rights_lock(text *name, SswRight right)
+{
+	SswPolicy  *p = ssw_rights_policy(name, right);
+	int			id;
+
+	do
+	{
+		id = p->id;
+		ssw_lock_policy_exclusive(id);
+		p = ssw_rights_policy(name, right);
+	} while (p->id != id);
 	return p;
 }

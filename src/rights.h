@@ -16,5 +16,6 @@ typedef enum SswRight
 
 extern bool ssw_rights_have(const SswPolicy *p, SswRight right);
 extern SswPolicy *ssw_rights_policy(text *name, SswRight right);
+extern SswPolicy *ssw_rights_lock(text *name, SswRight right);
 
 #endif							/* SSW_RIGHTS_H */

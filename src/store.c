@@ -208,7 +208,7 @@ ssw_store_json(int policy_id)
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	if (ssw_sql_exec("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
-					 1, &type, &value, NULL, true, 1) > 0)
+					 1, &type, &value, NULL, false, 1) > 0)
 		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	ssw_sql_end();
 	ssw_identity_restore(&save);
