@@ -9,7 +9,9 @@ BEGIN
                  AND d.classid <> 'pg_catalog.pg_extension'::pg_catalog.regclass
                  AND d.deptype = 'n')
        OR EXISTS (SELECT FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
-                  WHERE n.nspname = 'sweeper' AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner)
+                  WHERE n.nspname = 'sweeper' AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
+                    -- made by this command: rights by default, which the last lines take away
+                    AND n.xmin <> pg_catalog.pg_current_xact_id()::pg_catalog.xid)
        OR (SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'sweeper')
           IS DISTINCT FROM (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
     THEN

@@ -83,5 +83,27 @@ ALTER VIEW sweeper.problem SET (security_invoker = true);
 ALTER VIEW sweeper.stat_cleanup_daily SET (security_invoker = true);
 ALTER VIEW sweeper.stat_cleanup_lag SET (security_invoker = true);
 
-REVOKE ALL ON ALL ROUTINES IN SCHEMA sweeper FROM PUBLIC;
+-- Nobody has rights by default: not PUBLIC, and not whom ALTER DEFAULT PRIVILEGES names.  A script of an update ends with this too.
+DO $$
+DECLARE
+    grantee text;
+BEGIN
+    FOR grantee IN
+        SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::pg_catalog.regrole::text END
+        FROM (SELECT coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner)), p.proowner FROM pg_catalog.pg_proc AS p
+              WHERE p.pronamespace = 'sweeper'::pg_catalog.regnamespace
+              UNION ALL
+              SELECT c.relacl, c.relowner FROM pg_catalog.pg_class AS c WHERE c.relnamespace = 'sweeper'::pg_catalog.regnamespace
+              UNION ALL
+              SELECT n.nspacl, n.nspowner FROM pg_catalog.pg_namespace AS n WHERE n.nspname = 'sweeper') AS o (acl, owner),
+            pg_catalog.aclexplode(o.acl) AS a
+        WHERE a.grantee <> o.owner
+    LOOP
+        EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA sweeper FROM %s', grantee);
+        EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA sweeper FROM %s', grantee);
+        EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA sweeper FROM %s', grantee);
+        EXECUTE format('REVOKE ALL ON SCHEMA sweeper FROM %s', grantee);
+    END LOOP;
+END
+$$;
 SELECT sweeper._announce();

@@ -252,3 +252,18 @@ SELECT count(*) FROM sib;
 SELECT sweeper.unregister('sib');
 DROP TABLE sib;
 DROP FUNCTION touch_siblings;
+-- a long message is cut between characters
+CREATE TABLE wordy (id int PRIMARY KEY, d timestamptz);
+CREATE FUNCTION complain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'a' || repeat('ü€𝄞', 1000); END $$;
+CREATE TRIGGER complain BEFORE DELETE ON wordy FOR EACH ROW EXECUTE FUNCTION complain();
+INSERT INTO wordy SELECT i, now() FROM generate_series(1, 20) AS i;
+SELECT FROM sweeper.register('wordy', deadline => 'd', check_every => '0', start => 'now');
+\set VERBOSITY sqlstate
+CALL sweeper.sweep('wordy', pass => NULL) \gset
+\set VERBOSITY default
+SELECT length(last_error) > 100 AS long, convert_from(convert_to(last_error, 'UTF8'), 'UTF8') = last_error AS whole FROM sweeper.policy WHERE policy = 'wordy'
+UNION ALL SELECT length(error) > 100, convert_from(convert_to(error, 'UTF8'), 'UTF8') = error FROM sweeper.pass WHERE policy = 'wordy';
+SELECT sweeper.unregister('wordy');
+DROP TABLE wordy;
+DROP FUNCTION complain;

@@ -232,3 +232,23 @@ SELECT sweeper.revoke_access(r::regrole) FROM unnest('{regress_mallory,regress_w
 DROP OWNED BY regress_mallory, regress_watcher, regress_chief CASCADE;
 DROP TABLE mine;
 DROP ROLE regress_mallory, regress_watcher, regress_chief;
+-- nor anybody's by ALTER DEFAULT PRIVILEGES
+SELECT current_database() AS here \gset
+CREATE ROLE regress_app;
+CREATE DATABASE regress_sweeper_defaults;
+\c regress_sweeper_defaults
+ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO regress_app;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO regress_app;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON ROUTINES TO regress_app;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO regress_app;
+CREATE EXTENSION session_sweeper;
+SELECT kind, name, grantee::regrole FROM (
+    SELECT 'function', p.proname, p.proowner, p.proacl FROM pg_proc AS p WHERE p.pronamespace = 'sweeper'::regnamespace
+    UNION ALL SELECT 'relation', c.relname, c.relowner, c.relacl FROM pg_class AS c WHERE c.relnamespace = 'sweeper'::regnamespace
+    UNION ALL SELECT 'schema', n.nspname, n.nspowner, n.nspacl FROM pg_namespace AS n WHERE n.nspname = 'sweeper') AS o (kind, name, owner, acl),
+    aclexplode(acl) AS a WHERE a.grantee <> o.owner;
+SELECT sweeper.grant_access('regress_app', 'user');
+SELECT has_function_privilege('regress_app', 'sweeper._admin()', 'EXECUTE') AS admin, has_table_privilege('regress_app', 'sweeper.policy', 'TRIGGER') AS trigger;
+\c :here
+DROP DATABASE regress_sweeper_defaults;
+DROP ROLE regress_app;

@@ -252,7 +252,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	if (rel)
 		ssw_shmem_policy_altered(p->id);
 	else
-		ssw_shmem_policies_changed();
+		ssw_shmem_policy_changed(p->id);
 	if (rel)
 		table_close(rel, NoLock);
 	PG_RETURN_VOID();
@@ -278,6 +278,6 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	value = Int32GetDatum(p->id);
 	ssw_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
 	ssw_store_log(p->id, p->name, "unregister", before);
-	ssw_shmem_policies_changed();
+	ssw_shmem_policy_changed(p->id);
 	PG_RETURN_VOID();
 }

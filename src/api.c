@@ -113,7 +113,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 	change(p, "UPDATE sweeper.policy SET paused_at = pg_catalog.clock_timestamp(), paused_by = $2,"
 		   " paused_reason = $3, paused_until = $4 WHERE policy_id = $1", 2, types, values, nulls);
 	log_change(p, "pause", PG_ARGISNULL(reason) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(reason)));
-	ssw_shmem_policies_changed();
+	ssw_shmem_policy_changed(p->id);
 }
 
 /* pause(policy, reason, until): waits for the batch in flight. */
@@ -251,7 +251,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 		   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
 		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 1, &type, &held, " ");
 	log_change(p, "resume", NULL);
-	ssw_shmem_policies_changed();
+	ssw_shmem_policy_changed(p->id);
 }
 
 /* The policy of that name, if the caller may resume it. */
@@ -352,7 +352,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NO_DATA_FOUND),
 				 errmsg("policy \"%s\" has no failed row with that key", p->name),
 				 errhint("SELECT key FROM sweeper.failed_row WHERE policy = %s;", quote_literal_cstr(p->name))));
-	ssw_shmem_policies_changed();
+	ssw_shmem_policy_changed(p->id);
 	PG_RETURN_VOID();
 }
 

@@ -57,8 +57,7 @@ ssw_batch_must_stop(SswWork *w)
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	stop = MySswProc->stop || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
-		d == NULL || d->closed > 0 ||
-		d->policy_generation != w->pass->policy_generation;
+		d == NULL || d->closed > 0 || ssw_shmem_pass_is_stale(w->pass);
 	LWLockRelease(SswShared->lock);
 	return stop || GetCurrentTimestamp() > w->pass->soft_deadline;
 }
@@ -262,7 +261,7 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 	w->pass->end = e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :
 		!w->locked_leaf && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED;
 	w->pass->sqlerrcode = e->sqlerrcode;
-	strlcpy(w->pass->message, text, SSW_MESSAGE_LEN);
+	ssw_shmem_text(w->pass->message, text, SSW_MESSAGE_LEN);
 	LWLockRelease(SswShared->lock);
 	if (w->failures)
 		ssw_failures_discard(w->failures);

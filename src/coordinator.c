@@ -213,7 +213,7 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 	SswPass    *pass = palloc0(sizeof(SswPass));
 
 	pass->sqlerrcode = error->sqlerrcode;
-	strlcpy(pass->message, error->message ? error->message : "unknown error", SSW_MESSAGE_LEN);
+	ssw_shmem_text(pass->message, error->message ? error->message : "unknown error", SSW_MESSAGE_LEN);
 	ssw_ledger_failed(w, pass);
 	ssw_watch_rejudge(w, now);
 	ssw_passes_publish(w);
@@ -312,7 +312,7 @@ collect_results(TimestampTz now)
 		LWLockAcquire(SswShared->lock, LW_SHARED);
 		over = w->pass->workers == 0 &&
 			(w->pass->end != SSW_END_NONE || now > w->pass->soft_deadline || w->policy == NULL ||
-			 w->pass->policy_generation != generation || !w->runs);
+			 ssw_shmem_pass_is_stale(w->pass) || !w->runs);
 		LWLockRelease(SswShared->lock);
 		if (over)
 			ssw_passes_close(w, now);

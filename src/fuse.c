@@ -370,7 +370,7 @@ ssw_fuse_trips(SswWork *w, List *leaves)
 	{
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		w->pass->end = SSW_END_FUSE;
-		strlcpy(w->pass->message, message, SSW_MESSAGE_LEN);
+		ssw_shmem_text(w->pass->message, message, SSW_MESSAGE_LEN);
 		LWLockRelease(SswShared->lock);
 	}
 	ssw_sql_end();

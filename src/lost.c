@@ -68,7 +68,7 @@ blame_policy(SswPass *pass, const char *message)
 		return;
 	pass->end = SSW_END_FAILED;
 	pass->sqlerrcode = ERRCODE_ADMIN_SHUTDOWN;
-	strlcpy(pass->message, message, SSW_MESSAGE_LEN);
+	ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
 }
 
 /*

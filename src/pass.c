@@ -216,7 +216,7 @@ end_pass(SswPass *pass, SswPassEnd end, const char *message)
 	if (pass->end == SSW_END_NONE)
 		pass->end = end;
 	if (message)
-		strlcpy(pass->message, message, SSW_MESSAGE_LEN);
+		ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
 	LWLockRelease(SswShared->lock);
 }
 

@@ -17,19 +17,17 @@
 
 /*
  * The newest request that was not dealt with, or 0.  With current, not one that may
- * have come after a change of policies that the caller has not read yet.
+ * have come after a change of the policy that the caller has not read yet.
  */
 uint64
 ssw_request_pending(SswWatch *w, const uint64 *current)
 {
-	SswDatabase *d;
 	SswPolicyShared *s;
 	uint64		request = 0;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s && (current == NULL || (d && d->policy_generation == *current)) && s->requested > Max(s->completed, w->answered))
+	if (s && (current == NULL || s->changed_at <= *current) && s->requested > Max(s->completed, w->answered))
 	{
 		request = s->requested;
 		w->force = w->force || s->request_force;
@@ -51,7 +49,7 @@ ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const
 	w->owed = code == ERRCODE_LOCK_NOT_AVAILABLE;
 	w->answer = pass_id;
 	w->answer_code = code;
-	strlcpy(w->answer_error, message, sizeof(w->answer_error));
+	ssw_shmem_text(w->answer_error, message, sizeof(w->answer_error));
 }
 
 /* What a pass that ended says to who asked for it. */

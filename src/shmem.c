@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
@@ -39,7 +40,8 @@ const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
 static void (*on_new) (void);
 static bool changed_pending = false;
 static bool created_pending = false;
-static List *altered_pending = NIL; /* of policies; in TopTransactionContext */
+static List *policies_pending = NIL;	/* ids; in TopTransactionContext */
+static List *altered_pending = NIL; /* of these */
 static bool databases_pending = false;
 static bool xact_callback_registered = false;
 
@@ -273,7 +275,8 @@ ssw_shmem_wake_coordinator(Oid dboid)
 		SetLatch(SswProcs[d->coordinator].latch);
 	else
 	{
-		d->next_due = GetCurrentTimestamp();
+		/* it keeps its place among those that are due */
+		d->next_due = Min(d->next_due, GetCurrentTimestamp());
 		ssw_shmem_wake_launcher();
 	}
 }
@@ -307,6 +310,7 @@ at_xact_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT && (changed_pending || created_pending))
 	{
 		SswDatabase *d;
+		ListCell   *lc;
 
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		d = ssw_shmem_database(MyDatabaseId, created_pending);
@@ -318,6 +322,13 @@ at_xact_end(XactEvent event, void *arg)
 				d->not_before = 0;
 			}
 			d->policy_generation++;
+			foreach(lc, policies_pending)
+			{
+				SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, lfirst_int(lc), false);
+
+				if (s)
+					s->changed_at = d->policy_generation;
+			}
 			ssw_shmem_wake_coordinator(MyDatabaseId);
 		}
 		LWLockRelease(SswShared->lock);
@@ -346,7 +357,7 @@ at_xact_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 	{
 		changed_pending = created_pending = databases_pending = false;
-		altered_pending = NIL;
+		policies_pending = altered_pending = NIL;
 	}
 }
 
@@ -363,22 +374,59 @@ remember(bool *what)
 	*what = true;
 }
 
+/* The coordinator reads all policies again. */
 void
 ssw_shmem_policies_changed(void)
 {
 	remember(&changed_pending);
 }
 
-/* As ssw_shmem_policies_changed(); what is known of the policy's rows is void then. */
-void
-ssw_shmem_policy_altered(int policy_id)
+static void
+remember_policy(List **ids, int policy_id)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 
 	ssw_shmem_policies_changed();
 	if (changed_pending)
-		altered_pending = list_append_unique_int(altered_pending, policy_id);
+		*ids = list_append_unique_int(*ids, policy_id);
 	MemoryContextSwitchTo(old);
+}
+
+/* And the policy's pass ends with its present batches, not those of others. */
+void
+ssw_shmem_policy_changed(int policy_id)
+{
+	remember_policy(&policies_pending, policy_id);
+}
+
+/* And what is known of the policy's rows is void. */
+void
+ssw_shmem_policy_altered(int policy_id)
+{
+	ssw_shmem_policy_changed(policy_id);
+	remember_policy(&altered_pending, policy_id);
+}
+
+/* Was the policy changed since it was read for the pass?  The caller holds the lock. */
+bool
+ssw_shmem_pass_is_stale(const SswPass *pass)
+{
+	SswDatabase *d = ssw_shmem_database(pass->database, false);
+	SswPolicyShared *s = ssw_shmem_policy(pass->database, pass->policy_id, false);
+
+	if (s)
+		return s->changed_at > pass->policy_generation;
+	return d == NULL || d->policy_generation != pass->policy_generation;
+}
+
+/* A text to be kept in shared memory, cut between characters. */
+void
+ssw_shmem_text(char *to, const char *from, size_t size)
+{
+	size_t		len = pg_mbcliplen(from, strlen(from), size - 1);
+
+	memcpy(to, from, len);
+	to[len] = '\0';
 }
 
 /* Did this transaction change policies, or may it have? */

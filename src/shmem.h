@@ -52,7 +52,7 @@ typedef struct SswDatabase
 	int			start_failures;
 	bool		recheck;		/* CALL sweep made the entry of a policy: does
 								 * that exist? */
-	uint64		policy_generation;	/* bumped by commits that change policies */
+	uint64		policy_generation;	/* counts commits that change policies */
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */
 	char		problem[128];	/* why it idles, for the view; "" when it does
@@ -225,6 +225,8 @@ typedef struct SswLostRow
 typedef struct SswPolicyShared
 {
 	SswPolicyKey key;			/* must be first */
+	uint64		changed_at;		/* policy_generation of the last commit that
+								 * changed it */
 	char		state[32];		/* what policy_status shows */
 	char		reason[160];
 	TimestampTz last_look;
@@ -336,6 +338,9 @@ extern void ssw_shmem_wake_coordinator(Oid dboid);
 
 /* Wake this database's coordinator when the current transaction commits. */
 extern void ssw_shmem_policies_changed(void);
+extern void ssw_shmem_policy_changed(int policy_id);
+extern bool ssw_shmem_pass_is_stale(const SswPass *pass);
+extern void ssw_shmem_text(char *to, const char *from, size_t size);
 extern void ssw_shmem_policy_altered(int policy_id);
 extern bool ssw_shmem_changed_here(void);
 

@@ -58,7 +58,7 @@ brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
 {
 	w->runs = false;
 	strlcpy(w->state, state, sizeof(w->state));
-	strlcpy(w->reason, reason ? reason : "", sizeof(w->reason));
+	ssw_shmem_text(w->reason, reason ? reason : "", sizeof(w->reason));
 	w->brake_until = until;
 	w->locked_since = 0;
 	return true;

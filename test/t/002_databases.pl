@@ -23,6 +23,15 @@ is(exactly_once($node, 'login', 50, 50, "db$_"), '0|0|0|0', "exactly once in db$
 cmp_ok(scalar(pids($node, 'coordinator')), '<=', 2, 'no more than max_coordinators');
 cmp_ok(scalar(pids($node, 'worker')), '<=', 2, 'no more than max_workers');
 
+# who calls all the time does not lose the turn of the database by it
+my $caller = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('db5'), '-c', q{DO $$ DECLARE pass bigint; BEGIN
+    LOOP CALL sweeper.sweep('login', wait => false, pass => pass); COMMIT; PERFORM pg_sleep(0.01); END LOOP; END $$} ], '2>', \my $ended);
+wait_for($node, "SELECT looks > 1 FROM sweeper.stat_policy WHERE policy = 'login'", 'its calls are heard', 'db5');
+$node->safe_psql('db5', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 1010) AS i");
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'a database is swept in which somebody calls all the time', 'db5');
+$node->safe_psql('db5', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'DO %LOOP%'");
+$caller->finish;
+
 # commands that need a database for themselves, while it is being swept
 $node->safe_psql('db1', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i;
     SELECT sweeper.alter_policy('login', batch_size => 100, backlog_rate => 0)");
