@@ -12,6 +12,8 @@ CREATE FUNCTION sweeper.heartbeat(session uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_heartbeat';
 CREATE FUNCTION sweeper.heartbeat_many(sessions uuid[], OUT gone uuid) RETURNS SETOF uuid
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_heartbeat_many';
+CREATE FUNCTION sweeper.attach(session uuid) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_attach';
 CREATE FUNCTION sweeper.is_live(session uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_session_is_live';
 CREATE FUNCTION sweeper._last_heartbeat(session uuid) RETURNS timestamptz
@@ -29,5 +31,7 @@ COMMENT ON FUNCTION sweeper.is_live(text, text) IS
 COMMENT ON FUNCTION sweeper.heartbeat IS
 'A heartbeat of a session that acquire() gave: true, it lives for one time to live from now, whatever becomes of this transaction; false, it is gone, and only false means gone. Who knows the session may send it. Errors, on which a client keeps its session and tries again: as touch().';
 COMMENT ON FUNCTION sweeper.heartbeat_many IS 'Heartbeats of many sessions; returns those that are gone. Errors: as touch(); then some of them may have counted.';
+COMMENT ON FUNCTION sweeper.attach IS
+'A heartbeat of a session that acquire() gave, and from the commit of this transaction on the session ends when this connection does, in any way but a stop or crash of the server: type disconnected, at once. True or false as heartbeat(); true is no attachment before the commit, and rolled back there is none. It needs heartbeats as before. A session is attached to one connection, the last that committed; a connection may have many. A heartbeat after the connection has gone, and before the session has ended, keeps it alive, without a connection. DISCARD ALL changes nothing. Who knows the session may attach it. Errors: as heartbeat(), 53400 heartbeat_memory is full; PREPARE TRANSACTION after it fails with 0A000.';
 COMMENT ON FUNCTION sweeper.is_live(uuid) IS 'Does the session live now, by its deadline, heartbeats and grace? It is no heartbeat. Errors: 22004 null, 55000 not preloaded.';
 COMMENT ON FUNCTION sweeper._last_heartbeat IS 'When memory last heard of a session; null when its row says all that is known.';

@@ -26,7 +26,7 @@ BEGIN
         sweeper.retry_row(text, text), sweeper.stat_reset(text),
         sweeper.expire(text, text[], text), sweeper.expire_group(text, text, text),
         sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]),
-        sweeper.is_live(text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]),
+        sweeper.is_live(text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid),
         sweeper.acquire, sweeper.release, sweeper.claim_session TO %s', role);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep TO %s', role);
     IF level = 'admin' THEN

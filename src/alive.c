@@ -119,7 +119,8 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 {
 	const SswPolicy *p = t->policy;
 	SswBeatKey	k = ssw_alive_key(p, key);
-	SswBeatEnd	end = t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
+	SswBeatEnd	end = t->gone ? SSW_END_IF_GONE :
+	t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
 	t->phase == SSW_PHASE_CLOCK_1 && has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
 	SswBeat		b;
 	bool		known = ssw_beats_find(&k, &b);
@@ -134,7 +135,7 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 	switch (ssw_beats_mark(&k, due, ssw_alive_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, &word))
 	{
 		case SSW_BEAT_ALIVE:
-			if (ssw_beats_find(&k, &b) && gains(p, &b, due))
+			if (!t->gone && ssw_beats_find(&k, &b) && gains(p, &b, due))
 				add_alive(a, tid, p, &b, due);
 			return;
 		case SSW_BEAT_BUSY:

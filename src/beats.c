@@ -224,7 +224,8 @@ ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
  * S3: what is known of a session whose row is locked, or was written by the
  * caller.  False when memory is full.  Never sets back: a heartbeat may have come
  * since, and the row's deadline been prolonged.  Unmark only while the row is
- * locked: whoever marked it has not got it.
+ * locked: whoever marked it has not got it.  A session that is heard of is not
+ * gone, whatever became of its connection.
  */
 bool
 ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool unmark)
@@ -249,6 +250,7 @@ ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, Timesta
 		b->key = *key;
 		b->deadline = DT_NOBEGIN;
 		b->attached = 0;
+		b->pins = 0;
 		b->next = NOBODY;
 		pg_atomic_init_u64(&b->word, SSW_BEAT_WORD(seen));
 		*link = n;
@@ -259,7 +261,7 @@ ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, Timesta
 	b->ttl_us = ttl_us;
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
-		uint64		flags = unmark ? 0 : word & SSW_BEAT_FLAGS;
+		uint64		flags = unmark ? 0 : word & (SSW_BEAT_MARK | SSW_BEAT_LOOK);
 
 		/*
 		 * another word than before: who clears a mark late must not meet it
@@ -314,29 +316,36 @@ ssw_beats_find(const SswBeatKey *key, SswBeat *copy)
  * it is marked with.  Alive: its last heartbeat holds it beyond the cutoff, and
  * the row does not say otherwise: a deadline earlier than the one remembered was
  * written by the application.  By name: it ends in any case, and as the caller has
- * locked the row, whoever else marked it cannot go on.
+ * locked the row, whoever else marked it cannot go on.  If gone: not when it is
+ * alive, attached anew, or about to be.
  */
 SswBeatVerdict
 ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBeatEnd end, uint64 *word)
 {
 	uint32		hash = hash_key(key);
 	LWLock	   *lock = lock_of(hash);
-	SswBeatVerdict verdict = SSW_BEAT_NONE;
+	SswBeatVerdict verdict = end == SSW_END_IF_GONE ? SSW_BEAT_ALIVE : SSW_BEAT_NONE;
 	SswBeat    *b;
 
 	LWLockAcquire(lock, LW_SHARED);
 	b = find(key, hash);
-	if (b)
+	if (b && (end != SSW_END_IF_GONE || b->pins == 0))
 	{
 		uint64		w = pg_atomic_read_u64(&b->word);
 
+		verdict = SSW_BEAT_NONE;
 		do
 		{
 			uint64		marked = w | SSW_BEAT_MARK;
 
+			if (end == SSW_END_IF_GONE && (w & SSW_BEAT_GONE) == 0)
+			{
+				verdict = SSW_BEAT_ALIVE;
+				break;
+			}
 			if (w & SSW_BEAT_MARK)
 			{
-				if (end != SSW_END_BY_NAME)
+				if (end != SSW_END_BY_NAME && end != SSW_END_IF_GONE)
 				{
 					verdict = SSW_BEAT_BUSY;
 					break;
@@ -359,6 +368,27 @@ ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBe
 	return verdict;
 }
 
+/*
+ * Is the entry as we marked it?  That a connection went or came is no sign of
+ * life, and whoever ends the session need not mind.
+ */
+static bool
+is_same(uint64 w, uint64 word)
+{
+	return ((w ^ word) & ~SSW_BEAT_GONE) == 0;
+}
+
+/* Put other flags in the place of our mark, if it is there still. */
+static void
+replace_mark(SswBeat *b, uint64 word, uint64 flags)
+{
+	uint64		w = pg_atomic_read_u64(&b->word);
+
+	while (is_same(w, word) &&
+		   !pg_atomic_compare_exchange_u64(&b->word, &w, (w & ~SSW_BEAT_MARK) | flags))
+		;
+}
+
 /* E3: does the entry carry our mark still?  With word 0: is there still none? */
 bool
 ssw_beats_is_marked(const SswBeatKey *key, uint64 word)
@@ -370,7 +400,7 @@ ssw_beats_is_marked(const SswBeatKey *key, uint64 word)
 
 	LWLockAcquire(lock, LW_SHARED);
 	b = find(key, hash);
-	result = (b ? pg_atomic_read_u64(&b->word) : 0) == word;
+	result = b ? is_same(pg_atomic_read_u64(&b->word), word) : word == 0;
 	LWLockRelease(lock);
 	return result;
 }
@@ -386,7 +416,7 @@ ssw_beats_unmark(const SswBeatKey *key, uint64 word)
 	LWLockAcquire(lock, LW_SHARED);
 	b = find(key, hash);
 	if (b)
-		(void) pg_atomic_compare_exchange_u64(&b->word, &word, word & ~SSW_BEAT_MARK);
+		replace_mark(b, word, 0);
 	LWLockRelease(lock);
 }
 
@@ -400,7 +430,7 @@ ssw_beats_remove(const SswBeatKey *key, uint64 word)
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	link = find_link(key, hash);
-	if (*link != NOBODY && pg_atomic_read_u64(&beats[*link - 1].word) == word)
+	if (*link != NOBODY && is_same(pg_atomic_read_u64(&beats[*link - 1].word), word))
 		release(link);
 	LWLockRelease(lock);
 }
@@ -419,7 +449,7 @@ ssw_beats_distrust(const SswBeatKey *key, uint64 word)
 	LWLockAcquire(lock, LW_SHARED);
 	b = find(key, hash);
 	if (b)
-		(void) pg_atomic_compare_exchange_u64(&b->word, &word, (word & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
+		replace_mark(b, word, SSW_BEAT_LOOK);
 	LWLockRelease(lock);
 }
 
@@ -442,6 +472,22 @@ ssw_beats_look(const SswBeatKey *key)
 			;
 	}
 	LWLockRelease(lock);
+}
+
+/* Change what is known of a session, with its partition locked; false: it is unknown. */
+bool
+ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	b = find(key, hash);
+	if (b)
+		change(b, arg);
+	LWLockRelease(lock);
+	return b != NULL;
 }
 
 /*

@@ -22,11 +22,12 @@ typedef struct SswBeatKey
 } SswBeatKey;
 
 /*
- * What is known of one session.  word is the time of the last heartbeat, four
- * times, whether somebody is about to end the session (SSW_BEAT_MARK), and whether
+ * What is known of one session.  word is the time of the last heartbeat, eight
+ * times, whether somebody is about to end the session (SSW_BEAT_MARK), whether
  * the row may have changed, so that the next heartbeat must look at it
- * (SSW_BEAT_LOOK); it changes by compare-and-set under a shared lock of the
- * partition.  The rest changes under an exclusive one.
+ * (SSW_BEAT_LOOK), and whether the connection that it was attached to has gone
+ * since (SSW_BEAT_GONE: nothing is attached then); it changes by compare-and-set
+ * under a shared lock of the partition.  The rest changes under an exclusive one.
  */
 typedef struct SswBeat
 {
@@ -34,16 +35,18 @@ typedef struct SswBeat
 	pg_atomic_uint64 word;
 	int64		ttl_us;
 	TimestampTz deadline;		/* of the row, as last read or written by us */
+	uint64		attached;		/* number of its attachment to a connection,
+								 * or 0; none is given twice */
 	uint32		next;			/* in its bucket, or in the list of free ones */
-	int32		attached;		/* pid of the connection it is attached to, or
-								 * 0 */
+	int32		pins;			/* transactions that attach it, not ended yet */
 } SswBeat;
 
 #define SSW_BEAT_MARK		UINT64CONST(1)
 #define SSW_BEAT_LOOK		UINT64CONST(2)
-#define SSW_BEAT_FLAGS		(SSW_BEAT_MARK | SSW_BEAT_LOOK)
-#define SSW_BEAT_WORD(t)	((uint64) (t) << 2)
-#define SSW_BEAT_SEEN(w)	((TimestampTz) ((w) >> 2))
+#define SSW_BEAT_GONE		UINT64CONST(4)
+#define SSW_BEAT_FLAGS		(SSW_BEAT_MARK | SSW_BEAT_LOOK | SSW_BEAT_GONE)
+#define SSW_BEAT_WORD(t)	((uint64) (t) << 3)
+#define SSW_BEAT_SEEN(w)	((TimestampTz) ((w) >> 3))
 
 #define SSW_BEAT_PARTITIONS 128
 
@@ -62,7 +65,9 @@ typedef enum SswBeatEnd
 	SSW_END_IF_DEAD,
 	SSW_END_ANYWAY,				/* heartbeats do not hold it: an absolute
 								 * limit */
-	SSW_END_BY_NAME				/* somebody named it; its row is locked */
+	SSW_END_BY_NAME,			/* somebody named it; its row is locked */
+	SSW_END_IF_GONE				/* its connection has gone, and nothing has
+								 * been heard of it since; its row is locked */
 } SswBeatEnd;
 
 extern Size ssw_beats_size(void);
@@ -85,6 +90,10 @@ extern void ssw_beats_remove(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_look(const SswBeatKey *key);
 extern void ssw_beats_void(Oid database, int policy_id);
 extern void ssw_beats_forget(Oid database);
+
+/* Nothing else is done meanwhile: no allocation, no error, no other lock. */
+typedef void (*SswBeatChange) (SswBeat *b, void *arg);
+extern bool ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg);
 
 /* Returns whether the entry is to be removed. */
 typedef bool (*SswBeatVisitor) (const SswBeat *b, void *arg);

@@ -224,6 +224,7 @@ static void
 look(SswWatch *w, TimestampTz now)
 {
 	uint64		request;
+	bool		gone;
 	bool		due;
 
 	if (w->policy == NULL || w->pass != NULL || now < w->not_before || ssw_watch_patient(w, now))
@@ -239,9 +240,10 @@ look(SswWatch *w, TimestampTz now)
 								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
 		return;
 	}
-	if (request == 0 && !w->owed && now < w->next_look)
+	gone = ssw_disconnect_due(w) <= now;
+	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;
-	due = (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
+	due = gone || (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
 	if (!due)
 	{
 		SswPolicyShared *s;
@@ -273,6 +275,8 @@ look(SswWatch *w, TimestampTz now)
 	{
 		ssw_passes_open(w, generation, now, request != 0 || w->owed);
 		w->request = w->pass ? request : 0;
+		if (w->pass)
+			ssw_disconnect_opened(w, now);
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}
 	else
@@ -334,7 +338,7 @@ next_wakeup(TimestampTz now)
 		else if (w->not_before > now)
 			next = Min(next, w->not_before);
 		else if (w->runs)
-			next = Min(next, w->next_look);
+			next = Min(next, Min(w->next_look, ssw_disconnect_due(w)));
 		else if (w->brake_until != 0)
 			next = Min(next, w->brake_until);
 	}

@@ -2,7 +2,7 @@
  * end.c
  *		End rows of a policy in somebody's session, with all that belongs to it.
  *
- * Runs in the caller's session and transaction, with the same row action,
+ * Runs in the caller's session and transaction, and in workers, with the same row action,
  * hooks, events and notifications as a pass.  The owner's code runs as the
  * owner.  Rows are found and locked first, so that one which the application is
  * just writing goes too, and one which somebody else has just ended does not.
@@ -107,8 +107,8 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "rows to end",
 											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
-	SswTarget	target = {.policy = p,.phase = e->phase,.cutoff = e->cutoff,.full_cutoff = e->cutoff,.skip_locked = e->skip_locked};
-	SswSink    *sink = ssw_audit_begin(p, 0, e->type, e->reason, ssw_identity_actor());
+	SswTarget	target = {.policy = p,.phase = e->phase,.cutoff = e->cutoff,.full_cutoff = e->cutoff,.skip_locked = e->skip_locked,.gone = e->gone};
+	SswSink    *sink = ssw_audit_begin(p, e->pass, e->type, e->reason, e->pass ? NULL : ssw_identity_actor());
 	int			size = Min(f->n - *next, ROWS_AT_ONCE);
 	ItemPointerData *tids = palloc(size * sizeof(ItemPointerData));
 	SswIdentity save;
@@ -138,6 +138,12 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(cxt);
 	return acted;
+}
+
+int
+ssw_end_count(const SswFound *f)
+{
+	return f->n;
 }
 
 /* End the rows that were found; returns how many. */

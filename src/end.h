@@ -17,6 +17,8 @@ typedef struct SswEnd
 								 * are dead by this phase's clock */
 	TimestampTz cutoff;			/* of that clock */
 	bool		skip_locked;	/* leave rows that somebody holds */
+	bool		gone;			/* only those whose connections have gone */
+	int64		pass;			/* of a worker, or 0 */
 } SswEnd;
 
 /* Rows that have been found and are locked. */
@@ -25,6 +27,7 @@ typedef struct SswFound SswFound;
 extern SswFound *ssw_end_begin(void);
 extern void ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *matches,
 						 int nargs, Oid *types, Datum *values);
+extern int	ssw_end_count(const SswFound *f);
 extern int64 ssw_end_found(SswFound *f, const SswPolicy *p, const SswEnd *e);
 
 #endif							/* SSW_END_H */

@@ -1,6 +1,6 @@
 /*
  * heartbeat.c
- *		SQL functions heartbeat, touch, their _many forms, and is_live.
+ *		SQL functions heartbeat, touch, their _many forms, attach, and is_live.
  *
  * Run in clients' sessions.  Each session keeps the policies that it sends
  * heartbeats to, until policies or the relation change; a key's canonical text
@@ -33,6 +33,7 @@
 #include "grace.h"
 #include "identity.h"
 #include "key.h"
+#include "pending.h"
 #include "rights.h"
 #include "rowfacts.h"
 #include "shmem.h"
@@ -40,6 +41,7 @@
 #include "stmt.h"
 #include "touch.h"
 
+PG_FUNCTION_INFO_V1(ssw_attach);
 PG_FUNCTION_INFO_V1(ssw_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_heartbeat_many);
 PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
@@ -47,6 +49,9 @@ PG_FUNCTION_INFO_V1(ssw_session_is_live);
 PG_FUNCTION_INFO_V1(ssw_touch);
 PG_FUNCTION_INFO_V1(ssw_touch_many);
 PG_FUNCTION_INFO_V1(ssw_is_live);
+
+/* So often is an entry looked for that a heartbeat has just made. */
+#define ATTACH_TRIES	3
 
 /* A policy that this session sends heartbeats to. */
 typedef struct Target
@@ -385,6 +390,45 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 		now = GetCurrentTimestamp();
 	}
 	return (Datum) 0;
+}
+
+/* There are entries, but none for the session. */
+static void
+memory_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("could not attach the session: the memory for heartbeats is full"),
+			 errdetail("What is attached to a connection is kept in memory."),
+			 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server. The session is not gone: heartbeats keep it alive.")));
+}
+
+/* attach(session): a heartbeat, and from the commit on the session ends with this connection. */
+Datum
+ssw_attach(PG_FUNCTION_ARGS)
+{
+	SswBeatKey	k;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	ssw_touch_check("attach()");
+	k = session_key(PG_GETARG_UUID_P(0));
+
+	/*
+	 * between the heartbeat and the pin the entry may be given away, or the
+	 * session end
+	 */
+	for (int tries = 0; tries < ATTACH_TRIES; tries++)
+	{
+		if ((!ssw_beats_touch(&k, GetCurrentTimestamp()) || ssw_beats_stopping()) &&
+			!look_at_session(PG_GETARG_DATUM(0)))
+			PG_RETURN_BOOL(false);
+		if (ssw_pending_attach(&k))
+			PG_RETURN_BOOL(true);
+	}
+	memory_full();
+	PG_RETURN_BOOL(false);
 }
 
 /* _last_heartbeat(session): as memory knows it, or null. */

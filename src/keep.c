@@ -208,7 +208,7 @@ set_back(const SswBeat *b, void *arg)
 	uint64		w = pg_atomic_read_u64(word);
 
 	if (SSW_BEAT_SEEN(w) > now && (w & SSW_BEAT_MARK) == 0)
-		(void) pg_atomic_compare_exchange_u64(word, &w, SSW_BEAT_WORD(now) | (w & SSW_BEAT_LOOK));
+		(void) pg_atomic_compare_exchange_u64(word, &w, SSW_BEAT_WORD(now) | (w & SSW_BEAT_FLAGS));
 	return false;
 }
 
@@ -234,13 +234,15 @@ static bool
 is_useless(const SswBeat *b, void *arg)
 {
 	Cleaner    *c = arg;
-	TimestampTz until = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us;
+	uint64		word = pg_atomic_read_u64(&unconstify(SswBeat *, b)->word);
+	TimestampTz until = SSW_BEAT_SEEN(word) + b->ttl_us;
+	bool		dead = Max(until, b->deadline) + b->ttl_us < c->now - ssw_start_credit(&c->starts, c->now, b->ttl_us);
 
-	if (b->attached != 0)
+	if (b->attached != 0 || b->pins != 0)
 		return false;
-	if (c->is_short && until <= b->deadline)
-		return true;
-	return Max(until, b->deadline) + b->ttl_us < c->now - ssw_start_credit(&c->starts, c->now, b->ttl_us);
+	if (word & SSW_BEAT_GONE)	/* somebody will end it, if there is somebody */
+		return dead && c->is_short;
+	return dead || (c->is_short && until <= b->deadline);
 }
 
 /* Give back entries of sessions that are long dead, now and then. */

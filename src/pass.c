@@ -32,6 +32,7 @@
 
 #include "compat.h"
 #include "collect.h"
+#include "disconnect.h"
 #include "grace.h"
 #include "halve.h"
 #include "identity.h"
@@ -374,6 +375,25 @@ checks_left(SswPass *pass)
 	return left;
 }
 
+/* Sessions of the registry that end with their connections: now, whatever else is due. */
+static void
+end_disconnected(SswWork *w, MemoryContext cxt)
+{
+	SswDisconnects *d = ssw_disconnect_take(w->policy, cxt);
+
+	if (d == NULL)
+		return;
+	if (w->pass->pass_id == 0)
+	{
+		if (ssw_batch_begin(w))
+			open_pass_row(w);
+		ssw_batch_end(w, NULL, 0, 0, 0, 0);
+	}
+	if (w->pass->pass_id != 0)
+		ssw_disconnect_work(w, d);
+	MemoryContextSwitchTo(cxt);
+}
+
 /* The chunk was handled to its end; one whose worker left stays unfinished. */
 static void
 finish_chunk(SswWork *w)
@@ -404,6 +424,7 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	}
 	if (!take_dispenser(w))
 		return false;
+	end_disconnected(w, chunk_cxt);
 	if (!(checks && checks_left(w->pass)))
 	{
 		MemoryContextSwitchTo(chunk_cxt);

@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "attach.h"
 #include "pending.h"
 
 typedef enum PendingKind
@@ -22,7 +23,8 @@ typedef enum PendingKind
 	PENDING_UNMARK,				/* marked: the mark goes, whatever happens */
 	PENDING_REMOVE,				/* marked, and ended if we commit */
 	PENDING_DISTRUST,			/* marked, and perhaps ended if we commit */
-	PENDING_PROLONG				/* its row has a new deadline if we commit */
+	PENDING_PROLONG,			/* its row has a new deadline if we commit */
+	PENDING_ATTACH				/* attached to this connection if we commit */
 } PendingKind;
 
 typedef struct Pending
@@ -57,6 +59,9 @@ on_commit(const Pending *p)
 		case PENDING_PROLONG:
 			ssw_beats_prolong(&p->key, p->remembered, p->deadline);
 			break;
+		case PENDING_ATTACH:
+			ssw_attach_commit(&p->key);
+			break;
 	}
 }
 
@@ -64,7 +69,9 @@ on_commit(const Pending *p)
 static void
 on_abort(const Pending *p)
 {
-	if (p->kind != PENDING_PROLONG)
+	if (p->kind == PENDING_ATTACH)
+		ssw_attach_abort(&p->key);
+	else if (p->kind != PENDING_PROLONG)
 		ssw_beats_unmark(&p->key, p->word);
 }
 
@@ -74,6 +81,18 @@ on_prepare(const Pending *p)
 {
 	if (p->kind <= PENDING_DISTRUST)
 		ssw_beats_distrust(&p->key, p->word);
+}
+
+/* Nobody knows which connections will be there when it commits. */
+static void
+before_prepare(void)
+{
+	for (int i = 0; i < n; i++)
+		if (list[i].kind == PENDING_ATTACH)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot PREPARE a transaction that has attached a session"),
+					 errhint("Call sweeper.attach() in a transaction of its own.")));
 }
 
 static void
@@ -88,8 +107,10 @@ at_xact_end(XactEvent event, void *arg)
 {
 	switch (event)
 	{
-		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
+			before_prepare();
+			return;
+		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 			return;
 		case XACT_EVENT_COMMIT:
@@ -216,4 +237,16 @@ ssw_pending_prolong_again(const SswBeatKey *key, TimestampTz deadline)
 			return;
 		}
 	ssw_pending_prolong(key, deadline);
+}
+
+/* The session is attached to this connection, if we commit; false: it has no entry. */
+bool
+ssw_pending_attach(const SswBeatKey *key)
+{
+	ssw_attach_reserve();
+	(void) add(PENDING_ATTACH, key);
+	if (ssw_attach_begin(key))
+		return true;
+	n--;
+	return false;
 }

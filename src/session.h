@@ -13,6 +13,7 @@
 #define SSW_RELEASED	"released"
 #define SSW_EXPIRED		"expired"
 #define SSW_ZOMBIE		"zombie"
+#define SSW_DISCONNECTED "disconnected"
 
 extern void ssw_session_check_writable(const char *function);
 extern SswPolicy *ssw_session_policy(void);

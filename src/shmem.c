@@ -19,7 +19,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "beats.h"
 #include "shmem.h"
 
 SswSharedState *SswShared = NULL;
@@ -87,6 +86,7 @@ shmem_startup(void)
 		SswShared->lock = &(GetNamedLWLockTranche(SSW_EXTENSION))->lock;
 		SswShared->nprocs = max_worker_processes;
 		SswShared->launcher = -1;
+		pg_atomic_init_u64(&SswShared->attachments, 0);
 		ConditionVariableInit(&SswShared->request_cv);
 		ConditionVariableInit(&SswShared->exit_cv);
 		for (int i = 0; i < SSW_MAX_DATABASES; i++)

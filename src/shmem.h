@@ -16,10 +16,12 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
+#include "beats.h"
 #include "ssw.h"
 
 #define SSW_MAX_DATABASES	1024
 #define SSW_MAX_POLICIES	1024	/* with shared counters, in all databases */
+#define SSW_MAX_DISCONNECTED	16
 #define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */
 #define SSW_CURSOR_LEN		256
 #define SSW_MESSAGE_LEN		512
@@ -55,6 +57,13 @@ typedef struct SswDatabase
 	uint64		policy_generation;	/* counts commits that change policies */
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */
+
+	/* sessions whose connections have gone; see attach.c and disconnect.c */
+	uint64		disconnects;	/* how often some were posted */
+	uint64		disconnects_lost;	/* as often, when some last found no room */
+	uint64		disconnects_sought; /* so far they were looked for in memory */
+	int			ndisconnected;
+	SswBeatId	disconnected[SSW_MAX_DISCONNECTED];
 	char		problem[128];	/* why it idles, for the view; "" when it does
 								 * not */
 } SswDatabase;
@@ -302,6 +311,7 @@ typedef struct SswSharedState
 	int64		clock_offset;	/* wall clock beyond the monotonic one */
 	TimestampTz alive_at;		/* last sign of life written; the launcher's */
 	uint64		system_identifier;
+	pg_atomic_uint64 attachments;	/* given so far; without lock */
 
 	int			launcher;		/* index in procs, or -1 */
 	bool		rescan;			/* the list of databases changed */

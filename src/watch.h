@@ -47,6 +47,9 @@ typedef struct SswWatch
 	TimestampTz open_pass_at;
 	SswPass		open_counts;	/* its counts so far */
 	bool		backlog_done;	/* clear backlog_before */
+	uint64		disconnects;	/* those that a pass was opened for */
+	int			disconnect_tries;	/* passes that left some of them */
+	TimestampTz disconnects_at; /* the next then */
 } SswWatch;
 
 /* watch.c: brakes; in a transaction */
@@ -74,6 +77,10 @@ extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current);
 extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);
 extern void ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass);
 extern void ssw_request_answer(List *watches);
+
+/* disconnect.c: sessions whose connections have gone */
+extern TimestampTz ssw_disconnect_due(const SswWatch *w);
+extern void ssw_disconnect_opened(SswWatch *w, TimestampTz now);
 
 /* assign.c */
 extern void ssw_assign(List *watches, TimestampTz now);

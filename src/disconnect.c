@@ -1,0 +1,339 @@
+/*
+ * disconnect.c
+ *		End the sessions whose connections have gone.
+ *
+ * What attach.c posted, a pass of policy sweeper.session takes, in the worker that
+ * is its collector, before it looks for other rows.  A post is only a key: whether
+ * its session still is to end is in the session's entry, and asked under the row's
+ * lock.  Posts stay until that is settled, so that none is lost when the policy
+ * rests, the row is locked or the worker ends; when some found no room, all entries
+ * are looked through.  The coordinator opens a pass for a new post at once, for
+ * those that a pass has left ever more rarely.
+ *
+ * Shares the lists of databases, under SswShared->lock: connections append, the
+ * collector alone takes away.  A crash empties them.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "attach.h"
+#include "disconnect.h"
+#include "end.h"
+#include "guc.h"
+#include "identity.h"
+#include "session.h"
+#include "sql.h"
+#include "stmt.h"
+#include "watch.h"
+
+/* Those that were left wait so long at most. */
+#define MAX_BACKOFF_US	(60 * USECS_PER_SEC)
+#define MAX_ROWS		1000
+
+/* As the policy's own, but that the connection was there until memory's last word ($5: now). */
+#define DISCONNECTED_SET \
+	"status = 'expired', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at," \
+	" GREATEST(t.last_seen_at, sweeper._last_heartbeat(t.session))))\n"
+
+struct SswDisconnects
+{
+	int			n;
+	int			size;
+	SswBeatId  *ids;
+	int			nposts;			/* the first are those of the list */
+	bool		sought;			/* and then all that memory knows of */
+	uint64		upto;
+};
+
+static SswBeatKey
+key_of(const SswBeatId *id)
+{
+	SswBeatKey	k = {.id = *id,.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
+
+	return k;
+}
+
+/* Is anything posted?  How much so far, in posts. */
+static bool
+is_posted(uint64 *posts)
+{
+	SswDatabase *d;
+	bool		any;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	any = d && (d->ndisconnected > 0 || d->disconnects_lost > d->disconnects_sought);
+	*posts = d ? d->disconnects : 0;
+	LWLockRelease(SswShared->lock);
+	return any;
+}
+
+/* When the coordinator should open a pass for sessions whose connections have gone; or DT_NOEND. */
+TimestampTz
+ssw_disconnect_due(const SswWatch *w)
+{
+	uint64		posts;
+
+	if (w->policy_id != SSW_SESSION_POLICY_ID || !is_posted(&posts))
+		return DT_NOEND;
+	return posts != w->disconnects ? DT_NOBEGIN : w->disconnects_at;
+}
+
+/* A pass was opened: what it leaves waits. */
+void
+ssw_disconnect_opened(SswWatch *w, TimestampTz now)
+{
+	uint64		posts;
+
+	if (w->policy_id != SSW_SESSION_POLICY_ID)
+		return;
+	if (!is_posted(&posts) || posts != w->disconnects)
+		w->disconnect_tries = 0;
+	w->disconnects = posts;
+	w->disconnects_at = now + Min(MAX_BACKOFF_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));
+}
+
+static bool
+collect_gone(const SswBeat *b, void *arg)
+{
+	SswDisconnects *d = arg;
+
+	if (b->key.database != MyDatabaseId || b->key.policy_id != SSW_SESSION_POLICY_ID ||
+		(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word) & SSW_BEAT_GONE) == 0)
+		return false;
+	if (d->n < d->size)
+		d->ids[d->n] = b->key.id;
+	d->n++;
+	return false;
+}
+
+/* Look through memory; where there is no room, once more with more. */
+static void
+seek(SswDisconnects *d)
+{
+	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+	{
+		int			before = d->n;
+
+		for (;;)
+		{
+			ssw_beats_visit(i, collect_gone, d, false);
+			if (d->n <= d->size)
+				break;
+			d->size = d->n + d->n / 2;
+			d->n = before;
+			d->ids = repalloc_huge(d->ids, d->size * sizeof(SswBeatId));
+		}
+	}
+}
+
+/* What is to be settled; null when nothing is. */
+SswDisconnects *
+ssw_disconnect_take(const SswPolicy *p, MemoryContext cxt)
+{
+	MemoryContext old;
+	SswDisconnects *d;
+	SswDatabase *db;
+	uint64		posts;
+
+	if (p->id != SSW_SESSION_POLICY_ID || !is_posted(&posts))
+		return NULL;
+	old = MemoryContextSwitchTo(cxt);
+	d = palloc0(sizeof(SswDisconnects));
+	d->size = SSW_MAX_DISCONNECTED;
+	d->ids = palloc(d->size * sizeof(SswBeatId));
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	db = ssw_shmem_database(MyDatabaseId, false);
+	if (db)
+	{
+		d->nposts = d->n = db->ndisconnected;
+		memcpy(d->ids, db->disconnected, d->n * sizeof(SswBeatId));
+		d->upto = db->disconnects_lost;
+		d->sought = d->upto > db->disconnects_sought;
+	}
+	LWLockRelease(SswShared->lock);
+	if (d->sought)
+		seek(d);
+	MemoryContextSwitchTo(old);
+	return d;
+}
+
+/* Take away what is settled; new posts are behind those that were taken. */
+static void
+give_back(SswDisconnects *d)
+{
+	bool		open[SSW_MAX_DISCONNECTED];
+	bool		any = false;
+	SswDatabase *db;
+
+	for (int i = 0; i < d->n; i++)
+	{
+		SswBeatKey	k = key_of(&d->ids[i]);
+		bool		is_open = ssw_attach_is_gone(&k);
+
+		if (i < d->nposts)
+			open[i] = is_open;
+		any = any || is_open;
+	}
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	db = ssw_shmem_database(MyDatabaseId, false);
+	if (db && db->ndisconnected >= d->nposts)
+	{
+		int			kept = 0;
+
+		for (int i = 0; i < db->ndisconnected; i++)
+			if (i >= d->nposts || open[i])
+				db->disconnected[kept++] = db->disconnected[i];
+		db->ndisconnected = kept;
+		if (d->sought && !any)
+			db->disconnects_sought = d->upto;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+static Datum
+uuid_array(const SswBeatId *ids, int n)
+{
+	Datum	   *d = palloc(n * sizeof(Datum));
+
+	for (int i = 0; i < n; i++)
+		d[i] = PointerGetDatum(&ids[i]);
+	return PointerGetDatum(construct_array(d, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+}
+
+/* Of sessions whose rows were not found, those that have ended need no more thought. */
+static void
+settle_ended(Datum sessions)
+{
+	Oid			type = UUIDARRAYOID;
+
+	ssw_sql_exec("SELECT g.session FROM pg_catalog.unnest($1) AS g (session) WHERE NOT EXISTS (SELECT FROM sweeper.session AS s"
+				 " WHERE s.session OPERATOR(pg_catalog.=) g.session AND s.status OPERATOR(pg_catalog.=) 'active')",
+				 1, &type, &sessions, NULL, false, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool		isnull;
+		SswBeatId  *id = (SswBeatId *) DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		SswBeatKey	k = key_of(id);
+
+		ssw_attach_not_gone(&k);
+	}
+}
+
+/* In a batch: find and lock the rows, and end those that are to. */
+static int64
+end_sessions(SswWork *w, const SswBeatId *ids, int n)
+{
+	SswPolicy	p = *w->policy;
+	SswEnd		e = {.type = SSW_DISCONNECTED,.phase = SSW_PHASE_MANUAL,.cutoff = GetCurrentTimestamp(),
+		.skip_locked = true,.gone = true,.pass = w->pass->pass_id
+	};
+	SswFound   *found = ssw_end_begin();
+	Oid			type = UUIDARRAYOID;
+	Datum		sessions = uuid_array(ids, n);
+	SswIdentity save;
+
+	p.set_clause = DISCONNECTED_SET;
+	ssw_action_lock_leaf(&p, p.relid, RowExclusiveLock);
+	ssw_identity_become_owner(p.owner, p.search_path, &save);
+	ssw_sql_begin();
+	ssw_end_find(found, &p, &e, "t.session " SSW_OP("=") " ANY ($1)", 1, &type, &sessions);
+	if (ssw_end_count(found) < n)
+		settle_ended(sessions);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return ssw_end_found(found, &p, &e);
+}
+
+static void
+count(SswWork *w, int64 rows)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->expired += rows;
+	w->pass->batches++;
+	w->pass->progress_at = GetCurrentTimestamp();
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
+	if (s)
+	{
+		s->expired += rows;
+		s->batches++;
+	}
+	LWLockRelease(SswShared->lock);
+	MySswProc->rows += rows;
+	w->succeeded += rows;
+}
+
+/* One transaction; false leaves its error in w->error. */
+static bool
+run_together(SswWork *w, const SswBeatId *ids, int n)
+{
+	volatile bool ok = false;
+
+	MemoryContextReset(w->batch_cxt);
+	MemoryContextSwitchTo(w->batch_cxt);
+	PG_TRY();
+	{
+		int64		rows = 0;
+
+		if (ssw_batch_begin(w))
+		{
+			MemoryContextSwitchTo(w->batch_cxt);
+			rows = end_sessions(w, ids, n);
+		}
+		ssw_batch_end(w, NULL, 0, 0, 0, 0);
+		if (rows > 0)
+			count(w, rows);
+		ok = true;
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+/*
+ * Sessions together, or in halves.  What fails alone stays posted; when its time to
+ * live is over a pass finds it dead, and records why it cannot be ended.  False:
+ * none will go now.
+ */
+static bool
+run(SswWork *w, const SswBeatId *ids, int n)
+{
+	if (n == 0 || ssw_batch_must_stop(w))
+		return true;
+	if (run_together(w, ids, n))
+		return true;
+	if (ssw_failure_classify(w->error->sqlerrcode) != SSW_FAIL_ROW || n == 1)
+	{
+		ereport(LOG,
+				(errcode(w->error->sqlerrcode),
+				 errmsg("could not end a session whose connection has gone: %s", w->error->message),
+				 errdetail("It is tried again.")));
+		return n == 1 && ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_ROW;
+	}
+	return run(w, ids, n / 2) && run(w, ids + n / 2, n - n / 2);
+}
+
+/* End those that were taken. */
+void
+ssw_disconnect_work(SswWork *w, SswDisconnects *d)
+{
+	int			rows = Min(MAX_ROWS, ssw_batch_rows(w));
+
+	for (int i = 0; i < d->n && run(w, d->ids + i, Min(rows, d->n - i)); i += rows)
+		CHECK_FOR_INTERRUPTS();
+	w->error = NULL;
+	give_back(d);
+}
