@@ -41,7 +41,7 @@ SELECT p.proname, array_agg(r.rolname ORDER BY r.rolname) AS may FROM pg_proc AS
 WHERE p.oid IN ('sweeper.attach(uuid)'::regprocedure, 'sweeper.heartbeat(uuid)'::regprocedure) GROUP BY 1 ORDER BY 1;
 SELECT seat('user') AS id \gset
 SET ROLE regress_nobody;
-SELECT sweeper.attach(:'id');
+SELECT sweeper.attach(NULL);
 SET ROLE regress_user;
 SELECT sweeper.attach(:'id');
 RESET ROLE;
