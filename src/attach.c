@@ -128,6 +128,21 @@ post(const Attached *gone, int count)
 	LWLockRelease(SswShared->lock);
 }
 
+/* Is there anything of this database to settle?  posts: how often there was so far. */
+bool
+ssw_attach_is_posted(uint64 *posts)
+{
+	SswDatabase *d;
+	bool		any;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	any = d && (d->ndisconnected > 0 || d->disconnects_lost > d->disconnects_sought);
+	*posts = d ? d->disconnects : 0;
+	LWLockRelease(SswShared->lock);
+	return any;
+}
+
 /*
  * Is the server being stopped?  The postmaster writes so to its file before it
  * ends any process.  When the file cannot be read nobody knows.

@@ -240,7 +240,7 @@ look(SswWatch *w, TimestampTz now)
 								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
 		return;
 	}
-	gone = ssw_disconnect_due(w) <= now;
+	gone = ssw_passes_gone_at(w) <= now;
 	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;
 	due = gone || (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
@@ -275,8 +275,6 @@ look(SswWatch *w, TimestampTz now)
 	{
 		ssw_passes_open(w, generation, now, request != 0 || w->owed);
 		w->request = w->pass ? request : 0;
-		if (w->pass)
-			ssw_disconnect_opened(w, now);
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}
 	else
@@ -338,7 +336,7 @@ next_wakeup(TimestampTz now)
 		else if (w->not_before > now)
 			next = Min(next, w->not_before);
 		else if (w->runs)
-			next = Min(next, Min(w->next_look, ssw_disconnect_due(w)));
+			next = Min(next, Min(w->next_look, ssw_passes_gone_at(w)));
 		else if (w->brake_until != 0)
 			next = Min(next, w->brake_until);
 	}

@@ -27,15 +27,11 @@
 #include "attach.h"
 #include "disconnect.h"
 #include "end.h"
-#include "guc.h"
 #include "identity.h"
 #include "session.h"
 #include "sql.h"
 #include "stmt.h"
-#include "watch.h"
 
-/* Those that were left wait so long at most. */
-#define MAX_BACKOFF_US	(60 * USECS_PER_SEC)
 #define MAX_ROWS		1000
 
 /* As the policy's own, but that the connection was there until memory's last word ($5: now). */
@@ -59,46 +55,6 @@ key_of(const SswBeatId *id)
 	SswBeatKey	k = {.id = *id,.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
 
 	return k;
-}
-
-/* Is anything posted?  How much so far, in posts. */
-static bool
-is_posted(uint64 *posts)
-{
-	SswDatabase *d;
-	bool		any;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	any = d && (d->ndisconnected > 0 || d->disconnects_lost > d->disconnects_sought);
-	*posts = d ? d->disconnects : 0;
-	LWLockRelease(SswShared->lock);
-	return any;
-}
-
-/* When the coordinator should open a pass for sessions whose connections have gone; or DT_NOEND. */
-TimestampTz
-ssw_disconnect_due(const SswWatch *w)
-{
-	uint64		posts;
-
-	if (w->policy_id != SSW_SESSION_POLICY_ID || !is_posted(&posts))
-		return DT_NOEND;
-	return posts != w->disconnects ? DT_NOBEGIN : w->disconnects_at;
-}
-
-/* A pass was opened: what it leaves waits. */
-void
-ssw_disconnect_opened(SswWatch *w, TimestampTz now)
-{
-	uint64		posts;
-
-	if (w->policy_id != SSW_SESSION_POLICY_ID)
-		return;
-	if (!is_posted(&posts) || posts != w->disconnects)
-		w->disconnect_tries = 0;
-	w->disconnects = posts;
-	w->disconnects_at = now + Min(MAX_BACKOFF_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));
 }
 
 static bool
@@ -144,7 +100,7 @@ ssw_disconnect_take(const SswPolicy *p, MemoryContext cxt)
 	SswDatabase *db;
 	uint64		posts;
 
-	if (p->id != SSW_SESSION_POLICY_ID || !is_posted(&posts))
+	if (p->id != SSW_SESSION_POLICY_ID || !ssw_attach_is_posted(&posts))
 		return NULL;
 	old = MemoryContextSwitchTo(cxt);
 	d = palloc0(sizeof(SswDisconnects));

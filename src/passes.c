@@ -13,12 +13,15 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "attach.h"
 #include "grace.h"
 #include "guc.h"
 #include "watch.h"
 
 /* So many passes look at a row between refresh_ahead and its deadline. */
 #define REFRESHES	8
+/* Sessions whose connections have gone, and that could not be ended, wait so long at most. */
+#define MAX_GONE_US	(60 * USECS_PER_SEC)
 
 /* Show what the policy is doing, to views and to CALL sweep. */
 void
@@ -93,6 +96,34 @@ ssw_passes_refresh_at(SswWatch *w)
 	return beats ? w->refresh_at : DT_NOEND;
 }
 
+/*
+ * When a pass is wanted for sessions whose connections have gone: at once for a new
+ * post, ever more rarely for what passes have left; or DT_NOEND.
+ */
+TimestampTz
+ssw_passes_gone_at(const SswWatch *w)
+{
+	uint64		posts;
+
+	if (w->policy_id != SSW_SESSION_POLICY_ID || !ssw_attach_is_posted(&posts))
+		return DT_NOEND;
+	return posts != w->disconnects ? DT_NOBEGIN : w->disconnects_at;
+}
+
+/* A pass was opened, which takes what is posted. */
+static void
+note_posts(SswWatch *w, TimestampTz now)
+{
+	uint64		posts;
+
+	if (w->policy_id != SSW_SESSION_POLICY_ID)
+		return;
+	if (!ssw_attach_is_posted(&posts) || posts != w->disconnects)
+		w->disconnect_tries = 0;
+	w->disconnects = posts;
+	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));
+}
+
 /* Open a pass in shared memory; its row is written when it finds a row. */
 void
 ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
@@ -102,6 +133,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 	SswPass    *pass;
 	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
 
+	note_posts(w, now);
 	refill(w, now);
 	ssw_grace_cutoffs(p, now, cutoffs);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);

@@ -69,6 +69,7 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 extern void ssw_passes_publish(SswWatch *w);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
+extern TimestampTz ssw_passes_gone_at(const SswWatch *w);
 extern void ssw_passes_close(SswWatch *w, TimestampTz now);
 extern void ssw_passes_close_open(SswWatch *w);
 
@@ -77,10 +78,6 @@ extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current);
 extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);
 extern void ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass);
 extern void ssw_request_answer(List *watches);
-
-/* disconnect.c: sessions whose connections have gone */
-extern TimestampTz ssw_disconnect_due(const SswWatch *w);
-extern void ssw_disconnect_opened(SswWatch *w, TimestampTz now);
 
 /* assign.c */
 extern void ssw_assign(List *watches, TimestampTz now);

@@ -6,7 +6,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
 
-my $node = sweeper_node('main', 'track_commit_timestamp = on', "deadlock_timeout = '2 min'");
+my $node = sweeper_node('main', 'track_commit_timestamp = on', "deadlock_timeout = '2 min'", 'max_prepared_transactions = 1');
 sub sql { return $node->safe_psql('postgres', @_) }
 sub client { return $node->background_psql('postgres') }
 sub seat { return sql("SELECT session FROM sweeper.acquire('p', '$_[0]')") }
@@ -37,8 +37,11 @@ my $client = client();
 is(attach($client, $id), 't', 'attach');
 is(attach($client, sql('SELECT gen_random_uuid()')), 'f', 'one that is gone is not attached');
 $client->query_safe('DISCARD ALL');
+my $before = sql('SELECT clock_timestamp()');
 $client->quit;
 disconnected($id, 'the client said good-bye');
+is(sql("SELECT ended_at > '$before' FROM sweeper.session WHERE session = '$id'"), 't', 'it lived until then');
+is(sql("SELECT sweeper.heartbeat('$id'), sweeper.attach('$id'), sweeper.release('$id')"), 'f|f|f', 'and no longer');
 
 $id = seat('bob');
 my $other = seat('bob, alone');
@@ -126,6 +129,19 @@ is(status($kept), 'active', 'not when it was committed');
 $_->quit for @about, $holder;
 disconnected($kept, 'that connection is gone, too');
 
+# ended by a transaction that is committed later: that is its only end
+$id = seat('prepared');
+($client, $marker) = attached_client($id);
+sql("BEGIN; SELECT sweeper.release('$id'); PREPARE TRANSACTION 'release'");
+$client->quit;
+disconnected($marker, 'a prepared transaction holds up its own session only');
+is(status($id), 'active', 'which waits');
+sql(q{COMMIT PREPARED 'release'});
+($client, $marker) = attached_client();
+$client->quit;
+disconnected($marker, 'and then it has ended');
+is(events($id) . sql("SELECT sweeper.heartbeat('$id')"), 'releasedf', 'in the way it was told');
+
 # a worker that is ended loses nothing
 sql(q{SELECT sweeper.alter_policy('sweeper.session', lock_timeout => '60 s', check_every => '0')});
 ($client, $marker) = attached_client();
@@ -195,4 +211,20 @@ wait_for($node, "SELECT service_start > '$life' FROM sweeper._cluster()", 'the s
 survives($id, 'a crash');
 eval { $client->quit };
 $node->stop;
+
+# memory: what is attached is not given away, and what cannot be kept is refused
+my $small = sweeper_node('small', "session_sweeper.heartbeat_memory = '1 kB'");
+$small->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('p', ttl => '1 h');
+    SELECT count(*) FROM generate_series(1, 200) AS i, sweeper.acquire('p', i::text);});
+$client = $small->background_psql('postgres');
+is($client->query_safe(q{SELECT count(*) FROM sweeper.session WHERE owner::int <= 20 AND sweeper.attach(session)}), 20, 'some are attached');
+is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE sweeper.heartbeat(session)}), 200, 'more are heard of than fit');
+my ($ret, $out, $err) = $small->psql('postgres', "\\set VERBOSITY verbose\nSELECT sweeper.attach(session) FROM sweeper.session");
+like($err, qr/53400: could not attach the session: the memory for heartbeats is full.*HINT:  Raise "session_sweeper.heartbeat_memory"/s, 'no room for more');
+wait_for($small, q{SELECT count(*) = 0 FROM sweeper.session WHERE owner::int > 20 AND sweeper._last_heartbeat(session) IS NOT NULL}, 'room is made');
+is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE owner::int <= 20 AND sweeper._last_heartbeat(session) IS NOT NULL}), 20, 'by others');
+$client->quit;
+wait_for($small, q{SELECT count(*) = 180 FROM sweeper.session WHERE status = 'active'}, 'the connection ends its own');
+is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.cleanup_event WHERE cleanup_type = 'disconnected' AND owner::int <= 20}), 20, 'and no other');
+$small->stop;
 done_testing();
