@@ -15,15 +15,18 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
+#include "commands/sequence.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -154,6 +157,31 @@ ssw_batch_begin(SswWork *w)
 	if (!ssw_lock_policy_batch_conditional(w->policy->id) || !unaltered(w))
 		return stop_pass(w);
 	return !ssw_batch_must_stop(w);
+}
+
+/* Write the pass's row, before its first batch. */
+void
+ssw_batch_open_pass(SswWork *w)
+{
+	Oid			types[] = {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID, TIMESTAMPTZOID};
+	Datum		values[6];
+	SswIdentity save;
+	int64		id;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	id = nextval_internal(get_relname_relid("pass_seq", get_namespace_oid(SSW_SCHEMA, false)), false);
+	values[0] = Int64GetDatum(id);
+	values[1] = Int32GetDatum(w->policy->id);
+	values[2] = CStringGetTextDatum(w->policy->name);
+	values[3] = TimestampTzGetDatum(w->pass->started_at);
+	values[4] = BoolGetDatum(w->pass->forced);
+	values[5] = TimestampTzGetDatum(w->pass->now);
+	ssw_sql_exec("INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, status, forced, cutoff)"
+				 " VALUES ($1, $2, $3, $4, 'running', $5, $6)", 6, types, values, NULL, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	w->pass->pass_id = id;
 }
 
 /* Add what n candidates came to, after the commit. */

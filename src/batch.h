@@ -36,6 +36,7 @@ extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
 extern void ssw_batch_arm(SswWork *w);
 extern void ssw_batch_watch(Oid relid);
 extern bool ssw_batch_begin(SswWork *w);
+extern void ssw_batch_open_pass(SswWork *w);
 extern void ssw_batch_disarm(void);
 extern bool ssw_batch_must_stop(SswWork *w);
 extern void ssw_batch_save_error(SswWork *w);

@@ -39,7 +39,8 @@
 	"status = 'expired', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at," \
 	" GREATEST(t.last_seen_at, sweeper._last_heartbeat(t.session))))\n"
 
-struct SswDisconnects
+/* Sessions that this worker is to end. */
+typedef struct Disconnects
 {
 	int			n;
 	int			size;
@@ -47,7 +48,7 @@ struct SswDisconnects
 	int			nposts;			/* the first are those of the list */
 	bool		sought;			/* and then all that memory knows of */
 	uint64		upto;
-};
+} Disconnects;
 
 static SswBeatKey
 key_of(const SswBeatId *id)
@@ -60,7 +61,7 @@ key_of(const SswBeatId *id)
 static bool
 collect_gone(const SswBeat *b, void *arg)
 {
-	SswDisconnects *d = arg;
+	Disconnects *d = arg;
 
 	if (b->key.database != MyDatabaseId || b->key.policy_id != SSW_SESSION_POLICY_ID ||
 		(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word) & SSW_BEAT_GONE) == 0)
@@ -73,7 +74,7 @@ collect_gone(const SswBeat *b, void *arg)
 
 /* Look through memory; where there is no room, once more with more. */
 static void
-seek(SswDisconnects *d)
+seek(Disconnects *d)
 {
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
 	{
@@ -91,19 +92,13 @@ seek(SswDisconnects *d)
 	}
 }
 
-/* What is to be settled; null when nothing is. */
-SswDisconnects *
-ssw_disconnect_take(const SswPolicy *p, MemoryContext cxt)
+/* What is to be settled, in CurrentMemoryContext. */
+static Disconnects *
+take(void)
 {
-	MemoryContext old;
-	SswDisconnects *d;
+	Disconnects *d = palloc0(sizeof(Disconnects));
 	SswDatabase *db;
-	uint64		posts;
 
-	if (p->id != SSW_SESSION_POLICY_ID || !ssw_attach_is_posted(&posts))
-		return NULL;
-	old = MemoryContextSwitchTo(cxt);
-	d = palloc0(sizeof(SswDisconnects));
 	d->size = SSW_MAX_DISCONNECTED;
 	d->ids = palloc(d->size * sizeof(SswBeatId));
 	LWLockAcquire(SswShared->lock, LW_SHARED);
@@ -118,13 +113,12 @@ ssw_disconnect_take(const SswPolicy *p, MemoryContext cxt)
 	LWLockRelease(SswShared->lock);
 	if (d->sought)
 		seek(d);
-	MemoryContextSwitchTo(old);
 	return d;
 }
 
 /* Take away what is settled; new posts are behind those that were taken. */
 static void
-give_back(SswDisconnects *d)
+give_back(Disconnects *d)
 {
 	bool		open[SSW_MAX_DISCONNECTED];
 	bool		any = false;
@@ -282,14 +276,31 @@ run(SswWork *w, const SswBeatId *ids, int n)
 	return run(w, ids, n / 2) && run(w, ids + n / 2, n - n / 2);
 }
 
-/* End those that were taken. */
+/*
+ * Sessions of the registry that end with their connections end now, whatever else
+ * is due.  The caller is the pass's collector; what is needed beyond a transaction
+ * goes to cxt.
+ */
 void
-ssw_disconnect_work(SswWork *w, SswDisconnects *d)
+ssw_disconnect_work(SswWork *w, MemoryContext cxt)
 {
+	uint64		posts;
+	Disconnects *d;
 	int			rows = Min(MAX_ROWS, ssw_batch_rows(w));
 
-	for (int i = 0; i < d->n && run(w, d->ids + i, Min(rows, d->n - i)); i += rows)
+	if (w->policy->id != SSW_SESSION_POLICY_ID || !ssw_attach_is_posted(&posts))
+		return;
+	MemoryContextSwitchTo(cxt);
+	d = take();
+	if (w->pass->pass_id == 0)
+	{
+		if (ssw_batch_begin(w))
+			ssw_batch_open_pass(w);
+		ssw_batch_end(w, NULL, 0, 0, 0, 0);
+	}
+	for (int i = 0; i < d->n && w->pass->pass_id != 0 && run(w, d->ids + i, Min(rows, d->n - i)); i += rows)
 		CHECK_FOR_INTERRUPTS();
 	w->error = NULL;
 	give_back(d);
+	MemoryContextSwitchTo(cxt);
 }

@@ -7,10 +7,6 @@
 
 #include "batch.h"
 
-/* Sessions that a worker has taken to end. */
-typedef struct SswDisconnects SswDisconnects;
-
-extern SswDisconnects *ssw_disconnect_take(const SswPolicy *p, MemoryContext cxt);
-extern void ssw_disconnect_work(SswWork *w, SswDisconnects *d);
+extern void ssw_disconnect_work(SswWork *w, MemoryContext cxt);
 
 #endif							/* SSW_DISCONNECT_H */

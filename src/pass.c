@@ -20,8 +20,6 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
-#include "commands/sequence.h"
-#include "catalog/namespace.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
@@ -185,31 +183,6 @@ chunk_limit(SswWork *w)
 	return ssw_stmt_asks(w->policy, pass->phase) ? Min(limit, SSW_CHECK_LIST) : limit;
 }
 
-/* Write the pass's row, before its first batch. */
-static void
-open_pass_row(SswWork *w)
-{
-	Oid			types[] = {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID, TIMESTAMPTZOID};
-	Datum		values[6];
-	SswIdentity save;
-	int64		id;
-
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	id = nextval_internal(get_relname_relid("pass_seq", get_namespace_oid(SSW_SCHEMA, false)), false);
-	values[0] = Int64GetDatum(id);
-	values[1] = Int32GetDatum(w->policy->id);
-	values[2] = CStringGetTextDatum(w->policy->name);
-	values[3] = TimestampTzGetDatum(w->pass->started_at);
-	values[4] = BoolGetDatum(w->pass->forced);
-	values[5] = TimestampTzGetDatum(w->pass->now);
-	ssw_sql_exec("INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, status, forced, cutoff)"
-				 " VALUES ($1, $2, $3, $4, 'running', $5, $6)", 6, types, values, NULL, false, 0);
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	w->pass->pass_id = id;
-}
-
 static void
 end_pass(SswPass *pass, SswPassEnd end, const char *message)
 {
@@ -280,7 +253,7 @@ collect(SswWork *w, SswChunk *chunk)
 		LWLockRelease(SswShared->lock);
 	}
 	if (chunk->n > 0 && pass->pass_id == 0)
-		open_pass_row(w);
+		ssw_batch_open_pass(w);
 	if (!more && chunk->n == 0)
 		end_pass(pass, SSW_END_DONE, NULL);
 	else if (pass->more)
@@ -375,25 +348,6 @@ checks_left(SswPass *pass)
 	return left;
 }
 
-/* Sessions of the registry that end with their connections: now, whatever else is due. */
-static void
-end_disconnected(SswWork *w, MemoryContext cxt)
-{
-	SswDisconnects *d = ssw_disconnect_take(w->policy, cxt);
-
-	if (d == NULL)
-		return;
-	if (w->pass->pass_id == 0)
-	{
-		if (ssw_batch_begin(w))
-			open_pass_row(w);
-		ssw_batch_end(w, NULL, 0, 0, 0, 0);
-	}
-	if (w->pass->pass_id != 0)
-		ssw_disconnect_work(w, d);
-	MemoryContextSwitchTo(cxt);
-}
-
 /* The chunk was handled to its end; one whose worker left stays unfinished. */
 static void
 finish_chunk(SswWork *w)
@@ -424,7 +378,7 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	}
 	if (!take_dispenser(w))
 		return false;
-	end_disconnected(w, chunk_cxt);
+	ssw_disconnect_work(w, chunk_cxt);
 	if (!(checks && checks_left(w->pass)))
 	{
 		MemoryContextSwitchTo(chunk_cxt);

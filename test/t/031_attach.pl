@@ -215,9 +215,10 @@ $node->stop;
 # memory: what is attached is not given away, and what cannot be kept is refused
 my $small = sweeper_node('small', "session_sweeper.heartbeat_memory = '1 kB'");
 $small->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('p', ttl => '1 h');
-    SELECT count(*) FROM generate_series(1, 200) AS i, sweeper.acquire('p', i::text);});
+    SELECT count(*) FROM generate_series(1, 20) AS i, sweeper.acquire('p', i::text);});
 $client = $small->background_psql('postgres');
 is($client->query_safe(q{SELECT count(*) FROM sweeper.session WHERE owner::int <= 20 AND sweeper.attach(session)}), 20, 'some are attached');
+$small->safe_psql('postgres', q{SELECT count(*) FROM generate_series(21, 200) AS i, sweeper.acquire('p', i::text)});
 is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE sweeper.heartbeat(session)}), 200, 'more are heard of than fit');
 my ($ret, $out, $err) = $small->psql('postgres', "\\set VERBOSITY verbose\nSELECT sweeper.attach(session) FROM sweeper.session");
 like($err, qr/53400: could not attach the session: the memory for heartbeats is full.*HINT:  Raise "session_sweeper.heartbeat_memory"/s, 'no room for more');
