@@ -212,18 +212,19 @@ survives($id, 'a crash');
 eval { $client->quit };
 $node->stop;
 
-# memory: what is attached is not given away, and what cannot be kept is refused
+# memory: what is attached is not given away, though its row says as much, and what cannot be kept is refused
 my $small = sweeper_node('small', "session_sweeper.heartbeat_memory = '1 kB'");
 $small->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('p', ttl => '1 h');
-    SELECT count(*) FROM generate_series(1, 20) AS i, sweeper.acquire('p', i::text);});
+    SELECT count(*) FROM generate_series(1, 200) AS i, sweeper.acquire('p', i::text);},
+    q{UPDATE sweeper.session SET expires_at = expires_at + interval '1 h'});
+$small->restart;
 $client = $small->background_psql('postgres');
 is($client->query_safe(q{SELECT count(*) FROM sweeper.session WHERE owner::int <= 20 AND sweeper.attach(session)}), 20, 'some are attached');
-$small->safe_psql('postgres', q{SELECT count(*) FROM generate_series(21, 200) AS i, sweeper.acquire('p', i::text)});
 is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE sweeper.heartbeat(session)}), 200, 'more are heard of than fit');
-my ($ret, $out, $err) = $small->psql('postgres', "\\set VERBOSITY verbose\nSELECT sweeper.attach(session) FROM sweeper.session");
-like($err, qr/53400: could not attach the session: the memory for heartbeats is full.*HINT:  Raise "session_sweeper.heartbeat_memory"/s, 'no room for more');
 wait_for($small, q{SELECT count(*) = 0 FROM sweeper.session WHERE owner::int > 20 AND sweeper._last_heartbeat(session) IS NOT NULL}, 'room is made');
 is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE owner::int <= 20 AND sweeper._last_heartbeat(session) IS NOT NULL}), 20, 'by others');
+my ($ret, $out, $err) = $small->psql('postgres', "\\set VERBOSITY verbose\nSELECT sweeper.attach(session) FROM sweeper.session");
+like($err, qr/53400: could not attach the session: the memory for heartbeats is full.*HINT:  Raise "session_sweeper.heartbeat_memory"/s, 'no room for more');
 $client->quit;
 wait_for($small, q{SELECT count(*) = 180 FROM sweeper.session WHERE status = 'active'}, 'the connection ends its own');
 is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.cleanup_event WHERE cleanup_type = 'disconnected' AND owner::int <= 20}), 20, 'and no other');
