@@ -217,7 +217,8 @@ my $small = sweeper_node('small', "session_sweeper.heartbeat_memory = '1 kB'");
 $small->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('p', ttl => '1 h');
     SELECT count(*) FROM generate_series(1, 200) AS i, sweeper.acquire('p', i::text);},
     q{UPDATE sweeper.session SET expires_at = expires_at + interval '1 h'});
-$small->restart;
+$small->stop('immediate');
+$small->start;
 $client = $small->background_psql('postgres');
 is($client->query_safe(q{SELECT count(*) FROM sweeper.session WHERE owner::int <= 20 AND sweeper.attach(session)}), 20, 'some are attached');
 is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE sweeper.heartbeat(session)}), 200, 'more are heard of than fit');
