@@ -7,7 +7,7 @@ set -eu
 die() { echo "setup: $*" >&2; exit 1; }
 
 major=${PG_MAJOR:-15}
-packages="gcc make libc6-dev perl libipc-run-perl pg-bsd-indent spin
+packages="gcc make libc6-dev perl libipc-run-perl pg-bsd-indent spin pgbouncer
     postgresql-$major postgresql-server-dev-$major postgresql-$major-cron"
 
 if [ -n "${PG_CONFIG:-}" ]; then
@@ -15,6 +15,7 @@ if [ -n "${PG_CONFIG:-}" ]; then
     [ -f "$pgxs" ] || die "$("$PG_CONFIG" --version) has no $pgxs: its development package is missing"
     command -v "${CC:-cc}" >/dev/null || command -v gcc >/dev/null || die "no C compiler"
     perl -MIPC::Run -MTest::More -e 1 2>/dev/null || echo "setup: no Perl module IPC::Run: TAP tests will fail" >&2
+    [ -x /usr/sbin/pgbouncer ] || command -v pgbouncer >/dev/null || echo "setup: no pgbouncer: its test will be skipped" >&2
     exit 0
 fi
 
@@ -39,13 +40,19 @@ else
     as_root=sudo
 fi
 
-# The server packages would create and start a cluster that nobody asked for.
+# The server packages would create and start a cluster that nobody asked for, and pgbouncer itself.
 dropin=/etc/postgresql-common/createcluster.d/session_sweeper-setup.conf
+policy=/usr/sbin/policy-rc.d
+[ ! -e "$policy" ] || policy= # somebody has one, which is left alone
 log=$(mktemp)
-trap 'rm -f "$log"; $as_root rm -f "$dropin"' EXIT
+trap 'rm -f "$log"; $as_root rm -f "$dropin" ${policy:+"$policy"}' EXIT
 trap 'exit 1' HUP INT TERM
 $as_root mkdir -p "${dropin%/*}"
 echo 'create_main_cluster = false' | $as_root tee "$dropin" >/dev/null
+if [ -n "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+    $as_root chmod 755 "$policy"
+fi
 
 apt() {
     $as_root env DEBIAN_FRONTEND=noninteractive \

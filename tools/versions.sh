@@ -47,7 +47,7 @@ make_root() {
     mmdebstrap --variant=minbase --aptopt='Acquire::Check-Valid-Until "false"' --dpkgopt='force-unsafe-io' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/lib/llvm*' \
-        --include="postgresql-$version,postgresql-server-dev-$version,postgresql-$version-cron,gcc,make,libc6-dev,libipc-run-perl" \
+        --include="postgresql-$version,postgresql-server-dev-$version,postgresql-$version-cron,gcc,make,libc6-dev,libipc-run-perl,pgbouncer" \
         "$(suite_of "$version")" "$folder.new" "$(mirror)" </dev/null >"$keep/$version.log" 2>&1 || {
         tail -n 5 "$keep/$version.log" >&2
         echo "versions: no root folder could be made from $(mirror)" >&2
