@@ -21,7 +21,7 @@
 
 #define SSW_MAX_DATABASES	1024
 #define SSW_MAX_POLICIES	1024	/* with shared counters, in all databases */
-#define SSW_MAX_DISCONNECTED	16
+#define SSW_MAX_DISCONNECTED 64 /* sessions, posted at a time */
 #define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */
 #define SSW_CURSOR_LEN		256
 #define SSW_MESSAGE_LEN		512
