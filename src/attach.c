@@ -35,6 +35,8 @@
 /* More than the lines of the postmaster's file take. */
 #define PIDFILE_SIZE	(4 * MAXPGPATH)
 
+#define FIRST_ROOM		8
+
 typedef struct Attached
 {
 	SswBeatKey	key;
@@ -211,14 +213,14 @@ ssw_attach_reserve(void)
 {
 	if (room == 0)
 	{
+		attached = MemoryContextAlloc(TopMemoryContext, FIRST_ROOM * sizeof(Attached));
 		on_shmem_exit(at_exit, (Datum) 0);
-		room = 8;
-		attached = MemoryContextAlloc(TopMemoryContext, room * sizeof(Attached));
+		room = FIRST_ROOM;
 	}
 	if (n + pending < room)
 		return;
 	prune();
-	if (n + pending >= room / 2)
+	if (n + pending >= room / 2)	/* it would soon be full again */
 	{
 		attached = repalloc_huge(attached, 2 * (Size) room * sizeof(Attached));
 		room *= 2;
