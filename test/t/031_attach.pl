@@ -109,7 +109,8 @@ is(join(',', map { events($_) } @ids), 'none,none,none,released', 'nor on record
 sql("SELECT sweeper.release('$_')") for @ids[ 0 .. 2 ];
 $keeper->quit;
 
-# while somebody holds the row, and while somebody is about to attach it
+# while somebody holds the row, and while somebody is about to attach it; where nothing else makes the policy look
+sql(q{SELECT sweeper.alter_policy('sweeper.session', check_every => '0')});
 my ($locked, $kept, $undone) = map { seat($_) } qw(locked kept undone);
 ($client, $marker) = attached_client($locked, $kept, $undone);
 my $holder = client();
@@ -143,7 +144,7 @@ disconnected($marker, 'and then it has ended');
 is(events($id) . sql("SELECT sweeper.heartbeat('$id')"), 'releasedf', 'in the way it was told');
 
 # a worker that is ended loses nothing
-sql(q{SELECT sweeper.alter_policy('sweeper.session', lock_timeout => '60 s', check_every => '0')});
+sql(q{SELECT sweeper.alter_policy('sweeper.session', lock_timeout => '60 s')});
 ($client, $marker) = attached_client();
 $holder = client();
 $holder->query_safe('BEGIN; LOCK TABLE sweeper.session IN SHARE MODE');
