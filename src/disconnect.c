@@ -15,7 +15,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -178,9 +177,12 @@ settle_ended(Datum sessions)
 	}
 }
 
-/* In a batch: find and lock the rows, and end those that are to. */
+/*
+ * In a batch: find and lock the rows, and end those that are to; not before the
+ * pass is on record, which takes a transaction of its own: then 0, and *again.
+ */
 static int64
-end_sessions(SswWork *w, const SswBeatId *ids, int n)
+end_sessions(SswWork *w, const SswBeatId *ids, int n, bool *again)
 {
 	SswPolicy	p = *w->policy;
 	SswEnd		e = {.type = SSW_DISCONNECTED,.phase = SSW_PHASE_MANUAL,.cutoff = GetCurrentTimestamp(),
@@ -200,7 +202,8 @@ end_sessions(SswWork *w, const SswBeatId *ids, int n)
 		settle_ended(sessions);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
-	return ssw_end_found(found, &p, &e);
+	*again = e.pass == 0 && ssw_end_count(found) > 0;
+	return *again ? 0 : ssw_end_found(found, &p, &e);
 }
 
 static void
@@ -223,7 +226,19 @@ count(SswWork *w, int64 rows)
 	w->succeeded += rows;
 }
 
-/* One transaction; false leaves its error in w->error. */
+/* Put the pass on record; false: it must end. */
+static bool
+open_pass(SswWork *w)
+{
+	bool		may = ssw_batch_begin(w);
+
+	if (may)
+		ssw_batch_open_pass(w);
+	ssw_batch_end(w, NULL, 0, 0, 0, 0);
+	return may;
+}
+
+/* One transaction, or one before for the pass; false leaves its error in w->error. */
 static bool
 run_together(SswWork *w, const SswBeatId *ids, int n)
 {
@@ -234,13 +249,20 @@ run_together(SswWork *w, const SswBeatId *ids, int n)
 	PG_TRY();
 	{
 		int64		rows = 0;
+		bool		again;
 
-		if (ssw_batch_begin(w))
+		for (again = true; again;)
 		{
-			MemoryContextSwitchTo(w->batch_cxt);
-			rows = end_sessions(w, ids, n);
+			again = false;
+			if (ssw_batch_begin(w))
+			{
+				MemoryContextSwitchTo(w->batch_cxt);
+				rows = end_sessions(w, ids, n, &again);
+			}
+			ssw_batch_end(w, NULL, 0, 0, 0, 0);
+			if (again)
+				again = open_pass(w);
 		}
-		ssw_batch_end(w, NULL, 0, 0, 0, 0);
 		if (rows > 0)
 			count(w, rows);
 		ok = true;
@@ -292,13 +314,7 @@ ssw_disconnect_work(SswWork *w, MemoryContext cxt)
 		return;
 	MemoryContextSwitchTo(cxt);
 	d = take();
-	if (w->pass->pass_id == 0)
-	{
-		if (ssw_batch_begin(w))
-			ssw_batch_open_pass(w);
-		ssw_batch_end(w, NULL, 0, 0, 0, 0);
-	}
-	for (int i = 0; i < d->n && w->pass->pass_id != 0 && run(w, d->ids + i, Min(rows, d->n - i)); i += rows)
+	for (int i = 0; i < d->n && run(w, d->ids + i, Min(rows, d->n - i)); i += rows)
 		CHECK_FOR_INTERRUPTS();
 	w->error = NULL;
 	give_back(d);

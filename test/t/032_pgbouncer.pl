@@ -14,6 +14,7 @@ my $node = sweeper_node('main');
 sub sql { return $node->safe_psql('postgres', @_) }
 my $user = sql(q{CREATE EXTENSION session_sweeper; SELECT FROM sweeper.create_pool('p', ttl => '1 h'); SELECT session_user});
 
+my @poolers;
 # A node that is reached through a pooler with these settings, and the pooler.
 sub pooler {
     my ($name, @conf) = @_;
@@ -23,10 +24,13 @@ sub pooler {
         '[pgbouncer]', "listen_port = $port", "unix_socket_dir = $dir", "logfile = $dir/log", "pidfile = $dir/pid", 'auth_type = any',
         'pool_mode = session', 'server_reset_query = DISCARD ALL', @conf) . "\n");
     my $run = IPC::Run::start([ $program, '-q', "$dir/ini" ], '<', \undef, '>', "$dir/out", '2>', "$dir/err");
+    push @poolers, $run;
     my $through = bless { %$node, _host => $dir, _port => $port }, ref $node;
-    wait_until(sub { $run->pumpable or die slurp_file("$dir/err"); return ($through->psql('postgres', 'SELECT'))[0] == 0 }, "pgbouncer $name answers");
+    wait_until(sub { $run->pumpable or die slurp_file("$dir/err"); return eval { ($through->psql('postgres', 'SELECT'))[0] == 0 } }, "pgbouncer $name answers");
     return ($through, $run);
 }
+
+END { local $?; $_->kill_kill for grep { $_->pumpable } @poolers }
 
 sub attached {
     my ($through, $who) = @_;
