@@ -131,6 +131,18 @@ is(status($kept), 'active', 'not when it was committed');
 $_->quit for @about, $holder;
 disconnected($kept, 'that connection is gone, too');
 
+# who ends it by name does not mind that its connection goes meanwhile
+my ($named, $spared) = map { seat($_) } qw(named spared);
+($client, $marker) = attached_client($named, $spared);
+$holder = client();
+$holder->query_safe("BEGIN; SELECT sweeper.release('$named'); SAVEPOINT s; SELECT sweeper.release('$spared')");
+$client->quit;
+disconnected($marker, 'ends in progress hold up nobody else');
+$holder->query_safe('ROLLBACK TO s; COMMIT');
+$holder->quit;
+disconnected($spared, 'an end that was undone leaves the session to its connection');
+is(events($named) . sql("SELECT sweeper._last_heartbeat('$named') IS NULL"), 'releasedt', 'one that was not is the only one, and memory forgets');
+
 # ended by a transaction that is committed later: that is its only end
 $id = seat('prepared');
 ($client, $marker) = attached_client($id);
