@@ -223,12 +223,12 @@ ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
 /*
  * S3: what is known of a session whose row is locked, or was written by the
  * caller.  False when memory is full.  Never sets back: a heartbeat may have come
- * since, and the row's deadline been prolonged.  Unmark only while the row is
- * locked: whoever marked it has not got it.  A session that is heard of is not
- * gone, whatever became of its connection.
+ * since, and the row's deadline been prolonged.  A mark goes: whoever made it has
+ * not got the row.  A session that is heard of is not gone, whatever became of its
+ * connection.  committed: that is how others see the row.
  */
 bool
-ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool unmark)
+ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool committed)
 {
 	uint32		hash = hash_key(key);
 	LWLock	   *lock = lock_of(hash);
@@ -257,17 +257,17 @@ ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, Timesta
 	}
 	b = &beats[*link - 1];
 	/* the row as it is, which the application may have set back */
-	b->deadline = unmark ? deadline : Max(b->deadline, deadline);
+	b->deadline = committed ? deadline : Max(b->deadline, deadline);
 	b->ttl_us = ttl_us;
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
-		uint64		flags = unmark ? 0 : word & (SSW_BEAT_MARK | SSW_BEAT_LOOK);
+		uint64		flags = committed ? 0 : word & SSW_BEAT_LOOK;
 
 		/*
 		 * another word than before: who clears a mark late must not meet it
 		 * again
 		 */
-		seen = Max(SSW_BEAT_SEEN(word) + (unmark ? 1 : 0), seen);
+		seen = Max(SSW_BEAT_SEEN(word) + 1, seen);
 		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(seen) | flags);
 	}
 	LWLockRelease(lock);
