@@ -191,6 +191,20 @@ SELECT FROM sweeper.register('trap', deadline => 'd', filter => 'blind(''when it
 RESET ROLE;
 CALL sweeper.sweep('trap', pass => NULL) \gset
 SELECT sweeper.expire('trap', '{2}', 'mine');
+-- nor are subqueries that they wrote
+SET ROLE regress_mallory;
+CREATE TABLE bag (id int PRIMARY KEY, d timestamptz, words text);
+CREATE INDEX ON bag (d);
+CREATE POLICY later ON bag USING (id > 1) WITH CHECK (d IS NOT NULL);
+INSERT INTO bag VALUES (1, now()), (2, now());
+ALTER TABLE bag ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+SELECT FROM sweeper.register('bag', deadline => 'd', action => 'update', check_every => '0', start => 'now',
+    set_clause => 'd = NULL, words = concat_ws('' '', (SELECT string_agg(word, '' '') FROM victim.shown), (SELECT count(*) FROM bag))');
+RESET ROLE;
+CALL sweeper.sweep('bag', pass => NULL) \gset
+SELECT * FROM bag ORDER BY id;
+SELECT sweeper.unregister('bag');
+DROP TABLE bag;
 SELECT place, words, count(*) FROM loot GROUP BY 1, 2 ORDER BY 1, 2;
 SELECT id FROM trap;
 SELECT sweeper.unregister('trap');

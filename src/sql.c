@@ -11,13 +11,14 @@
 #include "access/xact.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
-#include "nodes/nodeFuncs.h"
+#include "parser/parsetree.h"
 #include "pgstat.h"
 #include "storage/lock.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/snapmgr.h"
 
+#include "policy.h"
 #include "sql.h"
 
 void
@@ -41,55 +42,78 @@ ssw_sql_end(void)
 	SPI_finish();
 }
 
+/* Does FORCE ROW LEVEL SECURITY hide rows of this table from its owner, who we are? */
+static bool
+is_forced(const RangeTblEntry * rte)
+{
+	return rte->rtekind == RTE_RELATION && rte->securityQuals != NIL && ssw_relation_owner(rte->relid) == GetUserId();
+}
+
+/* Find it in tables that the statement itself names; lift: and take it away. */
+static bool
+find_forced(Query * query, bool lift)
+{
+	bool		found = false;
+	ListCell   *lc;
+
+	foreach(lc, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst(lc);
+
+		if (rte->rtekind == RTE_SUBQUERY)
+			found = find_forced(rte->subquery, lift) || found;
+		if (!is_forced(rte))
+			continue;
+		found = true;
+		if (lift && query->resultRelation > 0 && rt_fetch(query->resultRelation, query->rtable) == rte)
+			query->withCheckOptions = NIL;
+		if (lift)
+			rte->securityQuals = NIL;
+	}
+	foreach(lc, query->cteList)
+		found = find_forced((Query *) lfirst_node(CommonTableExpr, lc)->ctequery, lift) || found;
+	return found;
+}
+
+static bool
+find_forced_in_plan(SPIPlanPtr plan, bool lift)
+{
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	bool		found = false;
+	ListCell   *lc;
+
+	foreach(lc, source->query_list)
+	{
+		Query	   *query = lfirst_node(Query, lc);
+
+		if (query->hasRowSecurity)
+			found = find_forced(query, lift) || found;
+	}
+	return found;
+}
+
 /*
- * Analyse a statement of ours.  FORCE ROW LEVEL SECURITY does not hide a table's
- * rows from its owner here, or sweeping such a table would silently skip them.
- * Only here: of what the statement then runs, functions that others define for
- * their callers would be exempt from it too.
+ * Analyse a statement of ours.  FORCE ROW LEVEL SECURITY does not hide a swept
+ * table's rows from it, or sweeping such a table would silently skip them.  It does
+ * in subqueries that users wrote, and in all that the statement calls: the server's
+ * own switch would lift it for views and functions of others, too.
  */
 SPIPlanPtr
 ssw_sql_prepare(const char *sql, int nargs, Oid *types, int options)
 {
-	Oid			userid;
-	int			sec_context;
-	SPIPlanPtr	plan;
+	SPIPlanPtr	plan = SPI_prepare_cursor(sql, nargs, types, options);
 
-	GetUserIdAndSecContext(&userid, &sec_context);
-	SetUserIdAndSecContext(userid, sec_context | SECURITY_NOFORCE_RLS);
-	plan = SPI_prepare_cursor(sql, nargs, types, options);
-	SetUserIdAndSecContext(userid, sec_context);
 	if (plan == NULL)
 		elog(ERROR, "could not prepare statement: %s", sql);
+	(void) find_forced_in_plan(plan, true);
 	return plan;
-}
-
-static bool
-find_security_quals(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, RangeTblEntry))
-		return ((RangeTblEntry *) node)->securityQuals != NIL;
-	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, find_security_quals, context, QTW_EXAMINE_RTES_BEFORE);
-	return expression_tree_walker(node, find_security_quals, context);
 }
 
 /* Was a kept plan analysed anew since, so that row security restricts it? */
 bool
 ssw_sql_is_restricted(SPIPlanPtr plan)
 {
-	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
-	ListCell   *lc;
-
-	foreach(lc, source->query_list)
-	{
-		Query	   *query = lfirst(lc);
-
-		if (query->hasRowSecurity && find_security_quals((Node *) query, NULL))
-			return true;
-	}
-	return false;
+	return find_forced_in_plan(plan, false);
 }
 
 /*
