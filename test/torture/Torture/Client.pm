@@ -18,6 +18,7 @@ use Torture::Wire;
 
 use constant TTL => 2;          # seconds
 use constant MARGIN => TTL * 0.25 / 4;    # so near to its deadline a heartbeat writes the row
+use constant FLOOD => 0.25;     # seconds of heartbeats one after the other, from when a session is too old
 use constant MOST => 6;         # sessions and leases that a client cares for at a time
 our %SEATS = (few => 3, desk => 14, brief => 12);
 our %LIMIT = (brief => 3, lease => 5);     # seconds that one may live at most
@@ -42,38 +43,53 @@ sub pause {
 
 sub now { return sprintf '%.6f', time }
 
+# A connection; with a name, another one than that for everything.
 sub wire {
-    my ($self) = @_;
-    until ($self->{wire}) {
-        if ($self->{wire} = Torture::Wire->connect($self->{host}, $self->{port}, "torture $self->{name}")) {
-            $self->note('C', ++$self->{conn}, $self->{wire}->pid, now());
-            my $can = $self->{wire}->query("SELECT to_regprocedure('sweeper.attach(uuid)') IS NOT NULL");
+    my ($self, $which) = @_;
+    until ($self->{wire}{ $which //= 'main' }) {
+        if (my $wire = Torture::Wire->connect($self->{host}, $self->{port}, "torture $self->{name}")) {
+            $wire->{number} = ++$self->{conn};
+            $self->note('C', $wire->{number}, $wire->pid, now());
+            my $can = $wire->query("SELECT to_regprocedure('sweeper.attach(uuid)') IS NOT NULL");
             $self->{can_attach} = $can->{rows}[0] && $can->{rows}[0][0] eq 't';
+            $self->{wire}{$which} = $wire;
         } else {
             $self->pause(0.03);
         }
     }
-    return $self->{wire};
+    return $self->{wire}{$which};
 }
 
 # Ask, and write it down.  Returns the rows; null when nothing is known.
 sub ask {
     my ($self, $op, $keys, $argument, $sql, $value) = @_;
-    my $wire = $self->wire;
+    return $self->told($self->put('main', $op, $keys, $argument, $sql, $value));
+}
+
+# The first half of it, and the other.
+sub put {
+    my ($self, $which, $op, $keys, $argument, $sql, $value) = @_;
+    my $wire = $self->wire($which);
     my $seq = ++$self->{seq};
-    $self->note('B', $seq, $self->{conn}, now(), $op, join(',', @$keys), $argument);
-    my $answer = $wire->query($sql);
-    my $after = now();
+    $self->note('B', $seq, $wire->{number}, now(), $op, join(',', @$keys), $argument);
+    $wire->begin($sql);
+    return { seq => $seq, which => $which, value => $value };
+}
+
+sub told {
+    my ($self, $question) = @_;
+    my $answer = $self->{wire}{ $question->{which} }->finish;
+    my @note = ('E', $question->{seq}, now());
     if ($answer->{lost}) {
-        delete $self->{wire};
-        $self->note('E', $seq, $after, 'lost', $answer->{error} // '');
+        delete $self->{wire}{ $question->{which} };
+        $self->note(@note, 'lost', $answer->{error} // '');
         return;
     }
     if ($answer->{error}) {
-        $self->note('E', $seq, $after, 'error', "$answer->{error} $answer->{message}" =~ s/\s+/ /gr);
+        $self->note(@note, 'error', "$answer->{error} $answer->{message}" =~ s/\s+/ /gr);
         return;
     }
-    $self->note('E', $seq, $after, 'ok', $value->($answer->{rows}));
+    $self->note(@note, 'ok', $question->{value}->($answer->{rows}));
     return $answer->{rows};
 }
 
@@ -96,7 +112,7 @@ sub acquire {
     my $rows = $self->ask('acquire', [], "$pool $takeover",
         "SELECT session, taken_over FROM sweeper.acquire('$pool', '$self->{name}', takeover => $takeover)", $column) or return;
     return unless @$rows;
-    push @{ $self->{mine} }, { kind => 'session', key => $rows->[0][0], pool => $pool, since => $before, seen => $before, next => 0 };
+    push @{ $self->{mine} }, { kind => 'session', key => $rows->[0][0], pool => $pool, since => $before, seen => $before, next => 0, flood => $LIMIT{$pool} && rand() < 0.4 };
     $self->attach($self->{mine}[-1]) if $self->{can_attach} && rand() < 0.3;
 }
 
@@ -113,7 +129,7 @@ sub insert {
     my $before = time;
     $self->ask('insert', [$key], $stubborn, "INSERT INTO lease (id, d, stubborn) VALUES ('$key', now() + interval '" . TTL . " s', $stubborn)", sub { 't' })
         or return;
-    push @{ $self->{mine} }, { kind => 'lease', key => $key, pool => 'lease', since => $before, seen => $before, next => 0 };
+    push @{ $self->{mine} }, { kind => 'lease', key => $key, pool => 'lease', since => $before, seen => $before, next => 0, flood => rand() < 0.2 };
 }
 
 sub heartbeat {
@@ -124,6 +140,7 @@ sub heartbeat {
     $self->forget($s->{key}) if $rows && $rows->[0][0] eq 'f';
     $s->{seen} = $before if $rows && $rows->[0][0] eq 't';
     $self->plan($s);
+    return;
 }
 
 # When to send the next: at once or soon, now and then just when it is too late, or never.
@@ -149,15 +166,19 @@ sub heartbeat_many {
     $_->{seen} = $before for @all;
 }
 
-# End it by name, sometimes in a transaction that takes its time, or that is rolled back.
+# End it by name, sometimes in a transaction that takes its time, or that is rolled
+# back.  Meanwhile, and just after it, somebody else keeps it alive.
 sub end {
-    my ($self, $s, $reason) = @_;
+    my ($self, $s) = @_;
     my ($op, $call) = $s->{kind} eq 'session' && rand() < 0.6 ? ('release', "SELECT sweeper.release('$s->{key}')") :
         ('expire', "SELECT sweeper.expire('" . ($s->{kind} eq 'session' ? 'sweeper.session' : 'lease') . "', '{$s->{key}}', 'torture') > 0");
-    my $verdict = rand() < 0.5 ? '' : rand() < 0.7 ? 'COMMIT' : 'ROLLBACK';
-    my $sql = $verdict ? "BEGIN; $call; SELECT FROM pg_sleep(" . sprintf('%.3f', rand 0.15) . "); $verdict" : $call;
-    my $rows = $self->ask($op, [ $s->{key} ], "$s->{kind} $verdict", $sql, sub { $verdict eq 'ROLLBACK' ? 'undone' : $_[0][0][0] });
-    $self->forget($s->{key}) if $rows && $verdict ne 'ROLLBACK' && $reason eq 'own' && rand() < 0.7;
+    my $verdict = rand() < 0.3 ? '' : rand() < 0.8 ? 'COMMIT' : 'ROLLBACK';
+    my $sql = $verdict ? sprintf '%s; %s; SELECT FROM pg_sleep(%.3f); %s', 'BEGIN', $call, rand 0.05, $verdict : $call;
+    my $end = $self->put('other', $op, [ $s->{key} ], "$s->{kind} $verdict", $sql, sub { $verdict eq 'ROLLBACK' ? 'undone' : $_[0][0][0] });
+    $self->pause(rand 0.01);
+    $self->heartbeat($s);
+    $self->told($end);
+    $self->heartbeat($s);
 }
 
 # The application's own end of a row.
@@ -174,7 +195,7 @@ sub stranger {
     my $kind = rand() < 0.5 ? 'session' : 'lease';
     my $answer = $self->wire->query($kind eq 'session' ? "SELECT session FROM sweeper.session WHERE status = 'active' ORDER BY random() LIMIT 1" :
         'SELECT id FROM lease ORDER BY random() LIMIT 1');
-    delete $self->{wire} if $answer->{lost};
+    delete $self->{wire}{main} if $answer->{lost};
     return unless @{ $answer->{rows} };
     return { kind => $kind, key => $answer->{rows}[0][0], seen => time, next => 0 };
 }
@@ -183,16 +204,20 @@ sub step {
     my ($self) = @_;
     my $dice = rand;
     my $s = $self->{mine}[ rand @{ $self->{mine} } ];
+    if (my $ending = first { $_->{flood} && abs(time - $_->{since} - $LIMIT{ $_->{pool} } - FLOOD / 2) < FLOOD / 2 } @{ $self->{mine} }) {
+        $self->heartbeat($ending);
+        return 'at once';
+    }
     if (my $urgent = first { $_->{next} && $_->{next} <= time } @{ $self->{mine} }) {
         return $self->heartbeat($urgent);
     }
     if (!$s || @{ $self->{mine} } < MOST && $dice < 0.3) {
         return rand() < 0.5 ? $self->acquire : $self->insert;
     } elsif ($dice < 0.03) {
-        return $self->end($s, 'own');
+        return $self->end($s);
     } elsif ($dice < 0.05) {
         my $other = $self->stranger or return;
-        return rand() < 0.6 ? $self->heartbeat($other) : $self->end($other, 'other');
+        return rand() < 0.6 ? $self->heartbeat($other) : $self->end($other);
     } elsif ($dice < 0.08 && @{ $self->{gone} }) {
         return $self->heartbeat($self->{gone}[ rand @{ $self->{gone} } ]);
     } elsif ($dice < 0.083) {
@@ -209,8 +234,8 @@ sub run {
     my ($self) = @_;
     srand $self->{seed};
     while ($self->{seq} < $self->{steps}) {
-        $self->step;
-        $self->pause(rand 0.008);
+        my $pace = $self->step // '';
+        $self->pause(rand 0.008) unless $pace eq 'at once';
     }
     my @kept = grep { $self->{keep} && !$LIMIT{ $_->{pool} } } @{ $self->{mine} };
     $self->note('K', map { $_->{key} } @kept);
@@ -234,7 +259,7 @@ sub observe {
         my $events = $self->wire->query("SELECT id, policy, key FROM sweeper.cleanup_event WHERE cleaned_at > now() - interval '15 s' AND policy IN ('lease', 'sweeper.session')");
         my $time = now();
         my $pools = $events->{lost} ? $events : $self->wire->query("SELECT pool, count(*) FROM sweeper.session WHERE status = 'active' GROUP BY pool");
-        delete $self->{wire} if $pools->{lost};
+        delete $self->{wire}{main} if $pools->{lost};
         for my $e (@{ $events->{rows} }) {
             $self->note('S', $time, $e->[1] eq 'lease' ? 'lease' : 'session', $e->[2]) unless $seen{ $e->[0] }++;
         }

@@ -22,7 +22,19 @@ sub pid { return $_[0]{pid} }
 # { rows => [[…], …], error => SQLSTATE, message, lost => 1 }: all rows of all its statements.
 sub query {
     my ($self, $sql) = @_;
-    my $answer = $self->write('Q' . pack('N', 5 + length $sql) . "$sql\0") ? $self->answer : { lost => 1, rows => [] };
+    $self->begin($sql);
+    return $self->finish;
+}
+
+# The same in two halves, with time for something else between.
+sub begin {
+    my ($self, $sql) = @_;
+    $self->{sent} = $self->write('Q' . pack('N', 5 + length $sql) . "$sql\0");
+}
+
+sub finish {
+    my ($self) = @_;
+    my $answer = $self->{sent} ? $self->answer : { lost => 1, rows => [] };
     # an error within BEGIN … COMMIT
     $self->query('ROLLBACK') if !$answer->{lost} && $self->{status} eq 'E';
     return $answer;
