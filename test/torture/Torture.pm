@@ -22,7 +22,8 @@ my @FAULTS = qw(kill_client kill_client pause_client pause_client pause_backend 
 sub new {
     my ($class, %arg) = @_;
     my $self = bless { %arg, round => 0, count => {}, violation => {}, tests => 0 }, $class;
-    my $node = $self->{node} = sweeper_node('torture', 'max_connections = 60', 'log_statement = none', 'log_min_messages = log');
+    my $node = $self->{node} = sweeper_node('torture', 'max_connections = 60', 'session_sweeper.refresh_ahead = ' . Torture::Client::AHEAD,
+        'log_statement = none', 'log_min_messages = log');
     $self->{root} = PostgreSQL::Test::Utils::tempdir();
     my ($ttl, %seats) = (TTL, %Torture::Client::SEATS);
     $node->safe_psql('postgres', qq{CREATE EXTENSION session_sweeper;
@@ -30,8 +31,8 @@ sub new {
         CREATE INDEX ON lease (d);
         CREATE INDEX ON lease (born);
         CREATE FUNCTION goes_slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN
-            PERFORM pg_sleep(random() * 0.06);
-            IF OLD.stubborn THEN RAISE EXCEPTION ''it does not go''; END IF;
+            PERFORM pg_sleep(CASE WHEN random() < 0.1 THEN 0.3 ELSE random() * 0.04 END);
+            IF OLD.stubborn OR random() < 0.05 THEN RAISE EXCEPTION ''it does not go''; END IF;
             RETURN OLD; END';
         CREATE TRIGGER slow BEFORE DELETE ON lease FOR EACH ROW EXECUTE FUNCTION goes_slowly();
         SELECT sweeper.register('lease', deadline => 'd', ttl => '$ttl s', created => 'born', max_age => '$Torture::Client::LIMIT{lease} s',
@@ -134,7 +135,7 @@ sub outage {
     $self->happened($what, $text);
     $do->();
     wait_for($self->{node}, "SELECT coalesce(service_start > '$life', false) FROM sweeper._cluster()", 'there is service again');
-    push @{ $self->{restarts} }, [ $down, time ];
+    push @{ $self->{restarts} }, [ $down, time, $what ne 'fast restarts' ];
 }
 
 sub kill_client {
@@ -202,6 +203,9 @@ sub load {
         my $asked = $self->{steps} - sum0(map { $clients[$_]{steps} - min($clients[$_]{steps}, $progress[$_][0]) } 0 .. $#clients);
         last unless grep { !$_->[1] } @progress;
         die "clients do not come to an end: $asked of $self->{steps} steps" if time > $give_up;
+        for (@clients) {
+            die "client $_->{name} has failed" if waitpid($_->{pid}, POSIX::WNOHANG()) != 0 && !($self->progress($_))[1];
+        }
         if (@faults && $asked >= $next) {
             $next += $place;
             my $fault = shift @faults;

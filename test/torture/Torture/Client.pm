@@ -17,7 +17,9 @@ use Time::HiRes qw(time);
 use Torture::Wire;
 
 use constant TTL => 2;          # seconds
-use constant MARGIN => TTL * 0.25 / 4;    # so near to its deadline a heartbeat writes the row
+use constant AHEAD => 0.1;      # session_sweeper.refresh_ahead: passes are often later than that
+use constant MARGIN => TTL * AHEAD / 4;   # so near to its deadline a heartbeat writes the row
+use constant RUSH => 0.5;       # seconds after which everybody wants a seat at the same instant
 use constant FLOOD => 0.25;     # seconds of heartbeats one after the other, from when a session is too old
 use constant MOST => 6;         # sessions and leases that a client cares for at a time
 our %SEATS = (few => 3, desk => 14, brief => 12);
@@ -105,8 +107,8 @@ sub forget {
 my $column = sub { join ',', map { $_->[0] // '' } @{ $_[0] } };
 
 sub acquire {
-    my ($self) = @_;
-    my $pool = (sort keys %SEATS)[ rand keys %SEATS ];
+    my ($self, $pool) = @_;
+    $pool //= (sort keys %SEATS)[ rand keys %SEATS ];
     my $takeover = rand() < 0.1 ? 'true' : 'false';
     my $before = time;
     my $rows = $self->ask('acquire', [], "$pool $takeover",
@@ -132,11 +134,13 @@ sub insert {
     push @{ $self->{mine} }, { kind => 'lease', key => $key, pool => 'lease', since => $before, seen => $before, next => 0, flood => rand() < 0.2 };
 }
 
+# Some in a transaction that is rolled back: they count all the same.
 sub heartbeat {
     my ($self, $s) = @_;
     my $before = time;
-    my $rows = $self->ask('heartbeat', [ $s->{key} ], $s->{kind}, $s->{kind} eq 'session' ? "SELECT sweeper.heartbeat('$s->{key}')" :
-        "SELECT sweeper.touch('lease', '$s->{key}')", $column);
+    my $undone = rand() < 0.15;
+    my $sql = $s->{kind} eq 'session' ? "SELECT sweeper.heartbeat('$s->{key}')" : "SELECT sweeper.touch('lease', '$s->{key}')";
+    my $rows = $self->ask('heartbeat', [ $s->{key} ], $s->{kind} . ($undone ? ' undone' : ''), $undone ? "BEGIN; $sql; ROLLBACK" : $sql, $column);
     $self->forget($s->{key}) if $rows && $rows->[0][0] eq 'f';
     $s->{seen} = $before if $rows && $rows->[0][0] eq 't';
     $self->plan($s);
@@ -164,6 +168,20 @@ sub heartbeat_many {
         "SELECT gone FROM sweeper.touch_many('lease', '{$list}')", $column) or return;
     $self->forget(map { $_->[0] } @$rows);
     $_->{seen} = $before for @all;
+}
+
+# Everybody gives his seat of the small pool back, and then all want one at once.
+sub rush {
+    my ($self) = @_;
+    my $start = (int(time / RUSH) + 1) * RUSH;
+    my @few = grep { $_->{pool} eq 'few' } @{ $self->{mine} };
+    for my $s (@few) {
+        my $rows = $self->ask('release', [ $s->{key} ], $s->{kind}, "SELECT sweeper.release('$s->{key}')", $column);
+        $self->forget($s->{key}) if $rows;
+    }
+    $self->pause($start - time);
+    $self->acquire('few');
+    return 'at once';
 }
 
 # End it by name, sometimes in a transaction that takes its time, or that is rolled
@@ -204,6 +222,7 @@ sub step {
     my ($self) = @_;
     my $dice = rand;
     my $s = $self->{mine}[ rand @{ $self->{mine} } ];
+    return $self->rush if time - int(time / RUSH) * RUSH > RUSH - 0.01;
     if (my $ending = first { $_->{flood} && abs(time - $_->{since} - $LIMIT{ $_->{pool} } - FLOOD / 2) < FLOOD / 2 } @{ $self->{mine} }) {
         $self->heartbeat($ending);
         return 'at once';
@@ -240,11 +259,8 @@ sub run {
     my @kept = grep { $self->{keep} && !$LIMIT{ $_->{pool} } } @{ $self->{mine} };
     $self->note('K', map { $_->{key} } @kept);
     while (@kept) {
-        for my $s (@kept) {
-            $self->{mine} = \@kept;
-            $self->heartbeat($s);
-            $self->{gone} = [];
-        }
+        $self->{mine} = [@kept];
+        $self->heartbeat($_) for @kept;
         @kept = @{ $self->{mine} };
         $self->pause(TTL / 10);
     }
