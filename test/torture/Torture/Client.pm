@@ -134,11 +134,12 @@ sub insert {
     push @{ $self->{mine} }, { kind => 'lease', key => $key, pool => 'lease', since => $before, seen => $before, next => 0, flood => rand() < 0.2 };
 }
 
-# Some in a transaction that is rolled back: they count all the same.
+# Some in a transaction that is rolled back: they count all the same.  Of those that
+# come late, half: they leave a row that is overdue, and only memory knows better.
 sub heartbeat {
     my ($self, $s) = @_;
     my $before = time;
-    my $undone = rand() < 0.15;
+    my $undone = rand() < ($s->{next} ? 0.5 : 0.1);
     my $sql = $s->{kind} eq 'session' ? "SELECT sweeper.heartbeat('$s->{key}')" : "SELECT sweeper.touch('lease', '$s->{key}')";
     my $rows = $self->ask('heartbeat', [ $s->{key} ], $s->{kind} . ($undone ? ' undone' : ''), $undone ? "BEGIN; $sql; ROLLBACK" : $sql, $column);
     $self->forget($s->{key}) if $rows && $rows->[0][0] eq 'f';
@@ -152,9 +153,9 @@ sub plan {
     my ($self, $s) = @_;
     my $dice = rand;
     $s->{next} = $dice < 0.80 ? 0 :
-        $dice < 0.88 ? $s->{seen} + TTL * rand :
-        $dice < 0.94 ? $s->{seen} + TTL - MARGIN + (rand() - 0.5) * 0.02 :
-        $dice < 0.98 ? $s->{seen} + TTL + (rand() - 0.3) * 0.1 : $s->{seen} + 100 * TTL;
+        $dice < 0.86 ? $s->{seen} + TTL * rand :
+        $dice < 0.90 ? $s->{seen} + TTL - MARGIN + (rand() - 0.5) * 0.02 :
+        $dice < 0.98 ? $s->{seen} + TTL + (rand() - 0.2) * 0.4 : $s->{seen} + 100 * TTL;
 }
 
 sub heartbeat_many {
