@@ -132,10 +132,23 @@ sub outage {
     $self->attend('all');
     my $life = $self->{node}->safe_psql('postgres', 'SELECT service_start FROM sweeper._cluster()') || '-infinity';
     my $down = time;
+    return unless $do->();
     $self->happened($what, $text);
-    $do->();
+    # who was just leaving when he was killed took nobody with him
+    return if $what eq 'crashes' && !$self->is_down($life);
     wait_for($self->{node}, "SELECT coalesce(service_start > '$life', false) FROM sweeper._cluster()", 'there is service again');
     push @{ $self->{restarts} }, [ $down, time, $what ne 'fast restarts' ];
+}
+
+# Does the crash come?  The server goes on with the same life if not.
+sub is_down {
+    my ($self, $life) = @_;
+    for (1 .. 40) {
+        my ($code, $now) = $self->{node}->psql('postgres', 'SELECT service_start FROM sweeper._cluster()');
+        return 1 if $code != 0 || ($now || '-infinity') ne $life;
+        select undef, undef, undef, 0.1;
+    }
+    return 0;
 }
 
 sub kill_client {
@@ -182,7 +195,7 @@ sub kill_ours {
 
 sub restart {
     my ($self, $mode) = @_;
-    $self->outage("$mode restarts", "the server is stopped ($mode)", sub { $self->{node}->stop($mode); $self->{node}->start });
+    $self->outage("$mode restarts", "the server is stopped ($mode)", sub { $self->{node}->stop($mode); $self->{node}->start; 1 });
 }
 sub restart_fast { $_[0]->restart('fast') }
 sub restart_immediate { $_[0]->restart('immediate') }
