@@ -19,12 +19,12 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # PostgreSQL, so PGXS is not included for them (its "check" only says that it
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
-OWN_GOALS  = help setup demo bench model check-versions $(TEST_GOALS) run-% indent indent-check lint dist
+OWN_GOALS  = help setup demo bench model torture check-versions $(TEST_GOALS) run-% indent indent-check lint dist
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
 # ---------------------------------------------------------------------------
 
-.PHONY: help setup demo bench model check-versions $(TEST_GOALS) indent indent-check lint dist
+.PHONY: help setup demo bench model torture check-versions $(TEST_GOALS) indent indent-check lint dist
 
 help:
 	@echo 'On a bare machine (as root, or with sudo):'
@@ -38,6 +38,7 @@ help:
 	@echo '                         that VERSIONS_DIR keeps: [VERSIONS_DIR=…] [VERSIONS="17 18"] [SUITES="regress …"]'
 	@echo '  make bench             measurements against peers, 20 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'
+	@echo '  make torture           load and faults, judged by a model: [SEED=…] [STEPS=10000] [ROUNDS=10] (test/torture/README.md)'
 	@echo '  make setup             only install what the above need'
 	@echo 'With PostgreSQL and its headers (PG_CONFIG=… for another server):'
 	@echo '  make, make install, make uninstall, make clean'
@@ -52,7 +53,7 @@ help:
 setup:
 	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh
 
-demo bench model $(TEST_GOALS): setup
+demo bench model torture $(TEST_GOALS): setup
 	@$(MAKE) --no-print-directory run-$@
 
 # From here on there is a server, and PG_CONFIG is known.
@@ -78,6 +79,9 @@ endif
 
 run-model:
 	@test/model/run.sh
+
+run-torture: run-install
+	@$(RUN) SEED='$(SEED)' STEPS='$(STEPS)' ROUNDS='$(ROUNDS)' BREAK='$(BREAK)' test/torture/run.sh
 
 check-versions:
 	@tools/versions.sh $(VERSIONS)

@@ -491,6 +491,32 @@ ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg)
 }
 
 /*
+ * S2: the row, which is locked, says that the session is gone: memory does not say
+ * otherwise to the next heartbeat.  Once only, so that heartbeats of the gone do not
+ * take the marks of whoever ends them.
+ */
+void
+ssw_beats_refute(const SswBeatKey *key)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	b = find(key, hash);
+	if (b)
+	{
+		uint64		word = pg_atomic_read_u64(&b->word);
+
+		/* another word than before, as in S3: a mark is cleared */
+		if ((word & SSW_BEAT_LOOK) == 0)
+			pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(SSW_BEAT_SEEN(word) + 1) |
+								(word & SSW_BEAT_FLAGS & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
+	}
+	LWLockRelease(lock);
+}
+
+/*
  * Show every entry of a partition, locked, to the visitor; those for which it
  * answers true are removed if that is allowed and nobody has marked them.
  */

@@ -88,6 +88,7 @@ extern void ssw_beats_unmark(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_distrust(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_remove(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_look(const SswBeatKey *key);
+extern void ssw_beats_refute(const SswBeatKey *key);
 extern void ssw_beats_void(Oid database, int policy_id);
 extern void ssw_beats_forget(Oid database);
 

@@ -17,12 +17,14 @@
 #include "access/table.h"
 #include "catalog/pg_extension.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "identity.h"
 #include "ssw.h"
@@ -163,4 +165,19 @@ ssw_identity_restore(const SswIdentity *save)
 {
 	AtEOXact_GUC(false, save->guc_level);
 	SetUserIdAndSecContext(save->userid, save->sec_context);
+}
+
+/* Who owns a relation; invalid when it is gone. */
+Oid
+ssw_relation_owner(Oid relid)
+{
+	HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tup))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tup))->relowner;
+		ReleaseSysCache(tup);
+	}
+	return owner;
 }

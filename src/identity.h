@@ -19,5 +19,6 @@ extern char *ssw_identity_actor(void);
 extern void ssw_identity_restore(const SswIdentity *save);
 extern char *ssw_identity_other_version(void);
 extern bool ssw_identity_owns_extension(void);
+extern Oid	ssw_relation_owner(Oid relid);
 
 #endif							/* SSW_IDENTITY_H */

@@ -29,6 +29,7 @@
 #include "utils/syscache.h"
 #include "utils/varlena.h"
 
+#include "identity.h"
 #include "mend.h"
 #include "rights.h"
 

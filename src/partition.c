@@ -24,6 +24,7 @@
 #include "utils/lsyscache.h"
 
 #include "expr.h"
+#include "identity.h"
 #include "partition.h"
 
 /*

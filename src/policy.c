@@ -469,21 +469,6 @@ ssw_policy_is_foreign(const SswPolicy *p)
 	return p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId;
 }
 
-/* Who owns a relation; invalid when it is gone. */
-Oid
-ssw_relation_owner(Oid relid)
-{
-	HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner = InvalidOid;
-
-	if (HeapTupleIsValid(tup))
-	{
-		owner = ((Form_pg_class) GETSTRUCT(tup))->relowner;
-		ReleaseSysCache(tup);
-	}
-	return owner;
-}
-
 /*
  * Why nothing of the policy may be run now, in its owner's name or another's;
  * null when it may.  Its code is that of the owner who registered it, so it

@@ -176,7 +176,6 @@ extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
 
 /* policy.c: may the policy's relation and hooks be used in its name? */
 extern bool ssw_policy_is_foreign(const SswPolicy *p);
-extern Oid	ssw_relation_owner(Oid relid);
 extern char *ssw_policy_unusable(const SswPolicy *p);
 extern char *ssw_policy_hook_trouble(const SswPolicy *p);
 

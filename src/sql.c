@@ -18,7 +18,7 @@
 #include "utils/plancache.h"
 #include "utils/snapmgr.h"
 
-#include "policy.h"
+#include "identity.h"
 #include "sql.h"
 
 void

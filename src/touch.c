@@ -218,6 +218,8 @@ look(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, Touch
 	{
 		*now = GetCurrentTimestamp();
 		result = judge(p, r, *now);
+		if (result == LOOK_GONE)
+			ssw_beats_refute(&r->key);
 		if (result == LOOK_WRITE && write)
 			write_row(p, nkeys, types, values, r, *now);
 	}
