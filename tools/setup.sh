@@ -64,3 +64,9 @@ apt install --no-install-recommends $missing || {
     tail -n 30 "$log" >&2
     die "apt could not install$missing (another PostgreSQL: PG_MAJOR=17, or PG_CONFIG=…)"
 }
+
+# The clients in README.md, where the machine can have them.
+for client in python3-psycopg2 "nodejs node-pg" "default-jdk-headless libpostgresql-jdbc-java"; do
+    # shellcheck disable=SC2086  # a list
+    apt install --no-install-recommends $client || echo "setup: no $client: its example is not tested"
+done

@@ -1,0 +1,58 @@
+# The clients of the README hold their session over a restart and a crash, and learn that it is gone.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main', "listen_addresses = '127.0.0.1'");
+$node->safe_psql('postgres', "CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('clients', ttl => '1 min')");
+my $page = slurp_file('README.md');
+my $dir = PostgreSQL::Test::Utils::tempdir;
+$ENV{NODE_PATH} = join(':', grep { defined } $ENV{NODE_PATH}, '/usr/share/nodejs', '/usr/lib/nodejs');
+local @ENV{qw(PGHOST PGPORT PGDATABASE PGUSER EVERY)} = ('127.0.0.1', $node->port, 'postgres', scalar(getpwuid($<)), '0.1');
+$ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:" . $node->port . "/postgres?user=$ENV{PGUSER}&connectTimeout=5&socketTimeout=5";
+my @languages = (
+    [ 'python', 'py', [ 'python3', '-c', 'import psycopg2' ], ['python3'] ],
+    [ 'javascript', 'js', [ 'node', '-e', 'require("pg")' ], ['node'] ],
+    [ 'java', 'java', [ 'sh', '-c', 'command -v java && test -f /usr/share/java/postgresql.jar' ], [ 'java', '-cp', '/usr/share/java/postgresql.jar' ] ]);
+
+# the later ones hold their sessions at once, beside each other
+my @clients;
+for my $l (@languages) {
+    my ($language, $suffix, $probe, $command) = @$l;
+    my ($code) = $page =~ /^```$language\n(.*?)^```$/ms;
+    ok($code, "the README has a client in $language");
+    my ($out, $err) = ('', '');
+    next unless eval { IPC::Run::run($probe, '>', \$out, '2>', \$err) } || !diag("not tested: $language, there is none here");
+    my $file = "$dir/Hold.$suffix";
+    append_to_file($file, $code);
+    my %c = (language => $language, out => '', err => '');
+    $c{session} = $node->safe_psql('postgres', "SELECT session FROM sweeper.acquire('clients', '$language')");
+    $c{run} = IPC::Run::start([ @$command, $file, $c{session} ], '>', \$c{out}, '2>', \$c{err});
+    push @clients, \%c;
+}
+
+sub all_live {
+    my ($when) = @_;
+    my $since = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+    for my $c (@clients) {
+        ok(wait_for($node, "SELECT sweeper._last_heartbeat('$c->{session}') > '$since'"), "$c->{language}: heartbeats $when");
+    }
+}
+END { diag("$_->{language}: $_->{err}") for grep { $? && $_ } @clients }
+all_live('arrive');
+$node->restart;
+all_live('go on after a restart');
+crash($node);
+all_live('go on after a crash');
+for my $c (@clients) {
+    is($node->safe_psql('postgres', "SELECT sweeper.release('$c->{session}')"), 't', "$c->{language}: the session was there");
+    wait_until(sub { !$c->{run}->pumpable || (eval { $c->{run}->pump_nb; 1 } && $c->{out} =~ /gone/) }, "$c->{language} learns that it is gone");
+    $c->{run}->finish;
+    is($c->{out}, "gone\n", "$c->{language}: gone is what it says then");
+    like($c->{err}, qr/nothing is known/, "$c->{language}: errors said nothing");
+}
+$node->stop;
+done_testing();
