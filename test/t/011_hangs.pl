@@ -36,8 +36,11 @@ my $victims = 0;
 for my $how (
     [ 'a domain in a filter', q{CREATE DOMAIN trap AS int CHECK (only_workers(VALUE))}, q{, filter => $f$'{1}'::public.trap[] IS NOT NULL$f$} ],
     [ 'a constant in the predicate of an index', q{CREATE INDEX ON evil (id) WHERE only_workers(1)}, '' ],
-    [ 'a constant in extended statistics', q{CREATE STATISTICS trap_stat ON (CASE WHEN only_workers(1) THEN id END), d FROM evil}, '' ]) {
-    my ($what, $trap, $argument) = @$how;
+    [ 'a constant in extended statistics', q{CREATE STATISTICS trap_stat ON (CASE WHEN only_workers(1) THEN id END), d FROM evil}, '' ],
+    [ 'a constant in what an updated table is partitioned by', q{ALTER TABLE evil RENAME TO part;
+        CREATE TABLE evil (LIKE part INCLUDING DEFAULTS) PARTITION BY LIST ((only_workers(1) AND id > 0));
+        ALTER TABLE evil ATTACH PARTITION part DEFAULT}, q{, action => 'update', set_clause => 'd = now() + interval ''1 day'''}, 'SELECT count(*) = 20 FROM evil WHERE d > now()' ]) {
+    my ($what, $trap, $argument, $swept) = @$how;
     load_table($node, 'evil', 10, 10);
     $node->safe_psql('postgres', qq{
         CREATE OR REPLACE FUNCTION only_workers(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS \$\$ BEGIN
@@ -50,7 +53,7 @@ for my $how (
     load_table($node, "victim$victims", 10, 10);
     $node->safe_psql('postgres', "SELECT sweeper.register('victim$victims', deadline => 'd', start => 'now')");
     wait_for($node, "SELECT count(*) = 10 FROM victim$victims", "$what does not run in the coordinator");
-    wait_for($node, "SELECT count(*) = 10 FROM evil", 'a worker sweeps that table too');
+    wait_for($node, $swept // "SELECT count(*) = 10 FROM evil", 'a worker sweeps that table too');
     $node->safe_psql('postgres', "SELECT sweeper.unregister('evil'); DROP TABLE evil; DROP DOMAIN IF EXISTS trap");
     pass($what);
 }
