@@ -244,7 +244,7 @@ ssw_failures_keys(SswFailures *f, Oid leaf)
 	return makeArrayResult(keys, CurrentMemoryContext);
 }
 
-/* The earliest time at which a known failure may be tried again, or 0. */
+/* The earliest time at which a known failure that still is one may be tried again, or 0. */
 TimestampTz
 ssw_failures_next_attempt(SswFailures *f)
 {
@@ -255,7 +255,8 @@ ssw_failures_next_attempt(SswFailures *f)
 	hash_seq_init(&seq, f->table);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
-			if (!e->quarantined && e->next_attempt && (next == 0 || e->next_attempt < next))
+			if (!e->quarantined && (e->left_alone || e->failed_again) && e->next_attempt &&
+				(next == 0 || e->next_attempt < next))
 				next = e->next_attempt;
 	return next;
 }
