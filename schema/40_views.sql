@@ -39,8 +39,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
-                 CASE WHEN b.gone THEN format('SELECT sweeper.unregister(%L);', b.policy)
-                      ELSE format('SELECT sweeper.resume(%L);', b.policy) END
+                 coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
 FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
