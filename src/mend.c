@@ -29,6 +29,7 @@
 
 #include "identity.h"
 #include "mend.h"
+#include "partition.h"
 #include "rights.h"
 
 PG_FUNCTION_INFO_V1(ssw_mend_policy);
@@ -260,6 +261,8 @@ look(Mend *m)
 	mend_field(m, "filter", p->filter, p->stale & SSW_STALE_FILTER, true, NULL);
 	mend_hook(m, "on_expire", p->on_expire, p->on_expire_name, p->action == SSW_ACTION_CALL);
 	mend_hook(m, "is_alive", p->is_alive, p->is_alive_name, true);
+	if (OidIsValid(ssw_partition_subscribed(p)))
+		appendStringInfoString(&m->fields, ", allow_replicated => true");
 }
 
 /*
