@@ -37,6 +37,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
+            WHEN b.state = 'held' AND b.held_reason IS NULL AND b.shared_reason LIKE 'retention is 0%' THEN NULL
             WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
