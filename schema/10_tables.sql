@@ -152,7 +152,9 @@ CREATE TABLE sweeper.failed_row (
     last_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     next_attempt  timestamptz,
     -- the partition or child that holds the row, where that is not the registered relation: keys need not be unique over them
-    partition     text
+    partition     text,
+    -- of a row without a key, whose place another may take: a hash of what it holds
+    identity      text
 );
 -- A key may be longer than an index takes.
 CREATE UNIQUE INDEX failed_row_key ON sweeper.failed_row (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')));

@@ -37,12 +37,12 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
+            WHEN b.state = 'held' AND b.held_reason IS NULL AND b.shared_reason LIKE 'retention is 0%' THEN NULL
             WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
-                 CASE WHEN b.gone THEN format('SELECT sweeper.unregister(%L);', b.policy)
-                      ELSE format('SELECT sweeper.resume(%L);', b.policy) END
+                 coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
-FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.oldest_due, s.expired,
+FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
              NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone,
              CASE WHEN c.in_recovery THEN 'standby'
@@ -68,6 +68,9 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.oldest_
       CROSS JOIN sweeper._cluster() AS c
       LEFT JOIN sweeper._policy() AS s USING (policy_id)
       LEFT JOIN sweeper._progress() AS g USING (policy_id)
+      -- rows that wait for their next attempt are late all the same
+      CROSS JOIN LATERAL (SELECT min(r.deadline) + p.keep_for AS oldest_due FROM sweeper.failed_row AS r
+                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f
       -- the coordinator may not have seen yet that a brake is lifted; a look that has found nothing yet is no pass
       CROSS JOIN LATERAL (SELECT CASE WHEN s.state IN ('paused', 'fuse', 'failing') OR (s.state = 'running' AND g.pass IS NULL)
                                       THEN 'waiting' ELSE coalesce(s.state, 'waiting') END AS told) AS t) AS b;
@@ -188,6 +191,11 @@ SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due, format('The oldes
        format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running')
+UNION ALL
+SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+       format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', p.policy)
+FROM sweeper.policy AS p JOIN sweeper.failed_row AS f USING (policy_id)
+WHERE f.state = 'retrying' AND f.class <> 'locked' AND f.first_at < now() - p.max_lag GROUP BY p.policy
 UNION ALL
 SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, p.registered_at),
        'The next look is overdue; the server log may say why.', 'SELECT * FROM sweeper.stat_process;'

@@ -10,7 +10,7 @@ INSERT INTO sweeper.policy (policy, relid, relation, owner, owner_name, system_i
 SELECT v.policy, v.relation::regclass, v.relation, r.oid, r.rolname, s.system_identifier, d.oid, v.key, v.deadline,
        v.keep_for, v.filter, 'ignore', 'delete', 'none', false, interval '1 min', interval '1 day', 0, 1, 0,
        0, interval '50 s', interval '55 s', interval '100 ms', 3, 1, 100, false,
-       'pg_catalog, pg_temp', false, '{}'
+       'pg_catalog, pg_temp', true, '{}'
 FROM (VALUES ('sweeper.cleanup_event', 'sweeper.cleanup_event', '{}'::text[], 'cleaned_at', interval '90 days', 'cleaned_at IS NOT NULL'),
              ('sweeper.pass', 'sweeper.pass', '{pass}'::text[], 'started_at', interval '30 days', NULL),
              ('sweeper.usage_event', 'sweeper.usage_event', '{}'::text[], 'recorded_at', interval '0', 'recorded_at IS NOT NULL'),
@@ -29,7 +29,7 @@ SELECT 50, 'sweeper.session', 'sweeper.session'::regclass, 'sweeper.session', r.
        'status = ''expired'', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at,'
        ' CASE WHEN t.expires_at OPERATOR(pg_catalog.<=) $5 THEN GREATEST(t.last_seen_at, sweeper._last_heartbeat(t.session)) ELSE $5 END))',
        'pool', 'row', false, interval '1 s', interval '1 min', 0, 1, 0, 0, interval '50 s', interval '55 s', interval '500 ms', 3,
-       0.5, 100, true, 'pg_catalog, pg_temp', false, '{}'
+       0.5, 100, true, 'pg_catalog, pg_temp', true, '{}'
 FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 

@@ -25,6 +25,7 @@ CALL sweeper.sweep('sweeper.cleanup_event', force => true, pass => NULL) \gset
 SELECT * FROM evidence;
 CALL sweeper.sweep('sweeper.pass') \gset
 SELECT count(*) FROM sweeper.problem WHERE policy = 'sweeper.pass';
+SELECT policy, state, reason, next_step FROM sweeper.policy_status WHERE next_step IS NOT NULL OR policy IN ('sweeper.pass', 'sweeper.usage_event') ORDER BY policy;
 ALTER SYSTEM RESET session_sweeper.cleanup_event_retention;
 ALTER SYSTEM RESET session_sweeper.pass_retention;
 SELECT pg_reload_conf();

@@ -55,7 +55,7 @@ ssw_action_constraints_immediate(void)
 
 /*
  * Lock a leaf for a batch and make sure that it is still the policy's: a part of
- * its relation, and an ordinary table of its owner.
+ * its relation, and an ordinary table of its owner, whose rows are its own.
  */
 void
 ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
@@ -87,6 +87,13 @@ ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 				(errcode(ERRCODE_SSW_LEFT),
 				 errmsg("relation \"%s\" is no part of the relation of policy \"%s\" any more",
 						NameStr(c->relname), p->name)));
+	if (!p->allow_replicated && ssw_partition_is_subscribed(leaf))
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_LEFT),
+				 errmsg("relation \"%s\" of policy \"%s\" is the target of a subscription",
+						NameStr(c->relname), p->name),
+				 errhint("Sweep it on the publisher, or SELECT sweeper.alter_policy(%s, allow_replicated => true);",
+						 quote_literal_cstr(p->name))));
 	ReleaseSysCache(tup);
 }
 

@@ -19,7 +19,7 @@
 /* A heartbeat came while its session was being ended. */
 #define ERRCODE_SSW_HEARTBEAT				MAKE_SQLSTATE('S','W','0','0','4')
 
-/* A partition or child is the policy's no more. */
+/* A partition or child is the policy's no more, or a publisher's. */
 #define ERRCODE_SSW_LEFT					MAKE_SQLSTATE('S','W','0','0','5')
 
 /* The rows of a leaf whose deadline, as the clock sorts it, is in (low, high]. */

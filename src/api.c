@@ -12,7 +12,6 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "funcapi.h"
@@ -26,7 +25,6 @@
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "utils/varlena.h"
 
 #include "args.h"
 #include "compat.h"
@@ -149,18 +147,6 @@ lift(ArrayBuildState **names, const char *name)
 	*names = accumArrayResult(*names, CStringGetTextDatum(name), false, TEXTOID, CurrentMemoryContext);
 }
 
-/* The policy's relation as it is here and now: after a restore, the one of its name. */
-static Oid
-relation_now(const SswPolicy *p)
-{
-	List	   *names;
-
-	if (!ssw_policy_is_foreign(p))
-		return p->relid;
-	names = textToQualifiedNameList(cstring_to_text(p->relation));
-	return get_relname_relid(strVal(lsecond(names)), get_namespace_oid(strVal(linitial(names)), true));
-}
-
 /*
  * The relation's owner, when it is not the one whose code the policy holds: who
  * resumes it then has that code run as the new owner.
@@ -259,7 +245,7 @@ static SswPolicy *
 may_resume(text *name)
 {
 	SswPolicy  *p = name ? ssw_policy_find(text_to_cstring(name), false) : NULL;
-	Oid			owner = p ? ssw_relation_owner(relation_now(p)) : InvalidOid;
+	Oid			owner = p ? ssw_relation_owner(ssw_policy_relation_now(p)) : InvalidOid;
 
 	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner) ? p : ssw_rights_policy(name, SSW_RIGHT_ADMIN);
 }
@@ -274,7 +260,7 @@ ssw_resume(PG_FUNCTION_ARGS)
 
 	while ((p = may_resume(arg_text(fcinfo, 0)))->id != id)
 		ssw_lock_policy_exclusive(id = p->id);
-	resume_one(p, relation_now(p), &names);
+	resume_one(p, ssw_policy_relation_now(p), &names);
 	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
 }
 
@@ -300,7 +286,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		p = ssw_policy_load(p->id); /* as it is now */
 		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
-		relid = relation_now(p);
+		relid = ssw_policy_relation_now(p);
 		if (OidIsValid(new_owner(p, relid)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is left as it is: its relation %s", p->name,

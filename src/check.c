@@ -31,7 +31,7 @@
 /* After so long the verdicts are acted on, and the batch ends. */
 #define TURN_US		(200 * 1000)
 
-/* So many without an answer, for want of a right or an object, are enough. */
+/* So many without an answer, for want of a right, an object or a connection, are enough. */
 #define MANY_UNKNOWN	100
 
 typedef enum Verdict
@@ -149,6 +149,7 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	volatile Verdict verdict = VERDICT_UNKNOWN;
 	volatile int code = ERRCODE_NO_DATA_FOUND;
 	const char *volatile message = "is_alive returned null";
+	SswFailureClass class;
 
 	MemoryContextReset(w->batch_cxt);
 	PG_TRY();
@@ -164,7 +165,8 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 		ssw_batch_disarm();
 		ssw_sql_abort();
 		MemoryContextSwitchTo(w->batch_cxt);
-		if (!w->locked_leaf || (ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_POLICY && !w->answered &&
+		class = ssw_failure_classify(w->error->sqlerrcode);
+		if (!w->locked_leaf || ((class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
 								ssw_failures_pending(w->failures) >= MANY_UNKNOWN))
 			ssw_batch_fail(w, w->error);
 		message = NULL;

@@ -532,7 +532,7 @@ round_of_work(void)
 	keep_mark(now);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	reload_wanted = reload_wanted || (d && (d->policy_generation != generation || d->recheck));
+	reload_wanted = reload_wanted || ssw_watch_resubscribed() || (d && (d->policy_generation != generation || d->recheck));
 	LWLockRelease(SswShared->lock);
 	foreach(lc, watches)
 	{
@@ -567,6 +567,7 @@ ssw_coordinator_main(Datum main_arg)
 		return;
 	ssw_bgw_connect(MySswProc->database);
 	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	ssw_watch_subscriptions();
 	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);
 	ssw_bgw_set_state(SSW_STATE_IDLE);
 

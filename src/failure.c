@@ -6,7 +6,8 @@
  * joins a pass; new failures are collected in memory and written in a
  * transaction of their own, after it is known that not everything fails.
  * A row is known by its key and the leaf that holds it: keys of an inherited
- * table, and places, are not unique over leaves.
+ * table, and places, are not unique over leaves.  Where the key is no more than a
+ * place, an entry also holds what tells the row from another that comes there.
  *
  * Shares nothing; a crash loses at most the failures of one pass, and the rows
  * are then tried again.
@@ -42,6 +43,7 @@ typedef struct FailedEntry
 	char	   *key;
 	char	   *partition;		/* as stored */
 	Oid			leaf;			/* that is it; invalid when it is gone */
+	char	   *identity;		/* of a row without a key, else "" */
 	TimestampTz due;
 	bool		has_due;
 	bool		quarantined;
@@ -61,6 +63,7 @@ typedef struct NewFailure
 {
 	char	   *key;
 	char	   *partition;
+	char	   *identity;		/* or "" */
 	TimestampTz due;
 	bool		has_due;
 	char		class[32];
@@ -127,6 +130,26 @@ ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us)
 	return (int64) (d * (0.75 + 0.5 * pg_prng_double(&pg_global_prng_state)));
 }
 
+/*
+ * The key that a failure is shown with, and what else it is noted with; see
+ * ssw_stmt_failed_key().
+ */
+static char *
+split_key(const SswPolicy *p, const char *key, char **identity)
+{
+	const char *blank = p->nkeys == 0 ? strchr(key, ' ') : NULL;
+
+	*identity = pstrdup(blank ? blank + 1 : "");
+	return ssw_key_shown(p, blank ? pnstrdup(key, blank - key) : key);
+}
+
+/* Is the entry about the row as it is now? */
+static bool
+is_about(const FailedEntry *e, const char *identity, TimestampTz due, bool has_due)
+{
+	return e->has_due == has_due && (!has_due || e->due == due) && strcmp(e->identity, identity) == 0;
+}
+
 static FailedEntry *
 lookup(SswFailures *f, Oid leaf, const char *key)
 {
@@ -170,6 +193,7 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 	e->next_attempt = isnull ? 0 : DatumGetTimestampTz(d);
 	e->partition = SPI_getvalue(tup, desc, 6);
 	e->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, 7, &isnull));
+	e->identity = SPI_getvalue(tup, desc, 8);
 	enter(f, e);
 	f->count++;
 	MemoryContextSwitchTo(old);
@@ -193,7 +217,7 @@ ssw_failures_load(const SswPolicy *p)
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts, next_attempt, partition,"
-					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END"
+					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, '')"
 					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
@@ -209,18 +233,19 @@ ssw_failures_count(SswFailures *f)
 }
 
 /*
- * Must a candidate be left alone now?  An entry for another deadline has
- * lapsed: the row was changed since.
+ * Must a candidate be left alone now?  An entry for another deadline, or another
+ * row in its place, has lapsed.
  */
 bool
 ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
 					  TimestampTz now)
 {
-	FailedEntry *e = hash_get_num_entries(f->table) > 0 ? lookup(f, leaf, ssw_key_shown(f->policy, key)) : NULL;
+	FailedEntry *e = NULL;
+	char	   *identity;
 
-	if (e == NULL)
-		return false;
-	if (e->has_due != has_due || (has_due && e->due != due))
+	if (hash_get_num_entries(f->table) > 0)
+		e = lookup(f, leaf, split_key(f->policy, key, &identity));
+	if (e == NULL || !is_about(e, identity, due, has_due))
 		return false;
 	if (!e->quarantined && !e->failed_again && e->next_attempt <= now)
 		return false;
@@ -244,7 +269,7 @@ ssw_failures_keys(SswFailures *f, Oid leaf)
 	return makeArrayResult(keys, CurrentMemoryContext);
 }
 
-/* The earliest time at which a known failure may be tried again, or 0. */
+/* The earliest time at which a known failure that still is one may be tried again, or 0. */
 TimestampTz
 ssw_failures_next_attempt(SswFailures *f)
 {
@@ -255,7 +280,8 @@ ssw_failures_next_attempt(SswFailures *f)
 	hash_seq_init(&seq, f->table);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
-			if (!e->quarantined && e->next_attempt && (next == 0 || e->next_attempt < next))
+			if (!e->quarantined && (e->left_alone || e->failed_again) && e->next_attempt &&
+				(next == 0 || e->next_attempt < next))
 				next = e->next_attempt;
 	return next;
 }
@@ -286,7 +312,7 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 	NewFailure *n = palloc0(sizeof(NewFailure));
 	FailedEntry *e;
 
-	n->key = ssw_key_shown(f->policy, key);
+	n->key = split_key(f->policy, key, &n->identity);
 	n->partition = leaf == f->policy->relid ? NULL : ssw_stmt_relation(leaf);
 	e = lookup(f, leaf, n->key);
 	n->due = due;
@@ -304,8 +330,9 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 		e->leaf = leaf;
 		enter(f, e);
 	}
-	else if (e->has_due == has_due && (!has_due || e->due == due))
+	else if (is_about(e, n->identity, due, has_due))
 		n->attempts = e->attempts + 1;
+	e->identity = n->identity;
 	e->due = due;
 	e->has_due = has_due;
 	e->failed_again = true;
@@ -350,18 +377,18 @@ write_one(SswFailures *f, NewFailure *n)
 {
 	static const char *const sql =
 	"INSERT INTO sweeper.failed_row AS r (policy_id, policy, key, deadline, state, class,"
-	" attempts, sqlstate, message, blocked_by, next_attempt, partition) VALUES ($1, $2, $3, $4, $5, $6,"
-	" $7, $8, $9, $10, $11, $12) ON CONFLICT (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')))"
+	" attempts, sqlstate, message, blocked_by, next_attempt, partition, identity) VALUES ($1, $2, $3, $4, $5, $6,"
+	" $7, $8, $9, $10, $11, $12, nullif($13, '')) ON CONFLICT (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')))"
 	" DO UPDATE SET deadline = excluded.deadline,"
 	" state = excluded.state, class = excluded.class, attempts = excluded.attempts,"
 	" sqlstate = excluded.sqlstate, message = excluded.message, blocked_by = excluded.blocked_by,"
-	" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt";
+	" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt, identity = excluded.identity";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT4OID,
-	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID, TEXTOID};
+	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
 	bool		final = n->attempts > f->policy->max_retries &&
 	strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0;
-	Datum		values[12];
-	char		nulls[13] = "            ";
+	Datum		values[13];
+	char		nulls[14] = "             ";
 
 	values[0] = Int32GetDatum(f->policy->id);
 	values[1] = CStringGetTextDatum(f->policy->name);
@@ -384,7 +411,8 @@ write_one(SswFailures *f, NewFailure *n)
 	nulls[10] = final ? 'n' : ' ';
 	values[11] = n->partition ? CStringGetTextDatum(n->partition) : (Datum) 0;
 	nulls[11] = n->partition ? ' ' : 'n';
-	ssw_sql_exec(sql, 12, types, values, nulls, false, 0);
+	values[12] = CStringGetTextDatum(n->identity);
+	ssw_sql_exec(sql, 13, types, values, nulls, false, 0);
 }
 
 /* The bit of an entry; another one in each pass, so that none is hidden for ever by others. */

@@ -177,15 +177,16 @@ ssw_ledger_fuse(SswWatch *w, const SswPass *pass)
 void
 ssw_ledger_hold(const SswPolicy *p)
 {
-	Oid			types[] = {INT4OID, INT8OID, OIDOID};
-	Datum		values[3];
+	Oid			types[] = {INT4OID, INT8OID, OIDOID, OIDOID};
+	Datum		values[4];
 
 	values[0] = Int32GetDatum(p->id);
 	values[1] = Int64GetDatum((int64) p->system_identifier);
 	values[2] = ObjectIdGetDatum(p->database);
+	values[3] = ObjectIdGetDatum(p->relid);
 	run_policy(p->id, "UPDATE sweeper.policy SET held_reason = 'restored', held_at = pg_catalog.clock_timestamp()"
-			   " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3",
-			   3, types, values, NULL);
+			   " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3 AND relid = $4",
+			   4, types, values, NULL);
 }
 
 /*

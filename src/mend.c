@@ -13,7 +13,6 @@
 #include <ctype.h>
 
 #include "access/htup_details.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_proc.h"
 #include "fmgr.h"
@@ -27,10 +26,10 @@
 #include "utils/numeric.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
-#include "utils/varlena.h"
 
 #include "identity.h"
 #include "mend.h"
+#include "partition.h"
 #include "rights.h"
 
 PG_FUNCTION_INFO_V1(ssw_mend_policy);
@@ -262,6 +261,8 @@ look(Mend *m)
 	mend_field(m, "filter", p->filter, p->stale & SSW_STALE_FILTER, true, NULL);
 	mend_hook(m, "on_expire", p->on_expire, p->on_expire_name, p->action == SSW_ACTION_CALL);
 	mend_hook(m, "is_alive", p->is_alive, p->is_alive_name, true);
+	if (OidIsValid(ssw_partition_subscribed(p)))
+		appendStringInfoString(&m->fields, ", allow_replicated => true");
 }
 
 /*
@@ -272,21 +273,12 @@ char	   *
 ssw_mend(const SswPolicy *p)
 {
 	Mend		m = {.p = p};
-	Oid			owner = ssw_relation_owner(p->relid);
+	Oid			owner = ssw_relation_owner(ssw_policy_relation_now(p));
 	char	   *name = quote_literal_cstr(p->name);
 
-	if (ssw_policy_is_foreign(p))
-	{
-		List	   *names = textToQualifiedNameList(cstring_to_text(p->relation));
-
-		owner = ssw_relation_owner(get_relname_relid(strVal(lsecond(names)),
-													 get_namespace_oid(strVal(linitial(names)), true)));
-		if (OidIsValid(owner))
-			return NULL;
-	}
 	if (!OidIsValid(owner))
 		return psprintf("SELECT sweeper.unregister(%s);", name);
-	if (owner != p->owner)
+	if (ssw_policy_is_foreign(p) || owner != p->owner)
 		return NULL;
 	initStringInfo(&m.before);
 	initStringInfo(&m.fields);

@@ -20,8 +20,10 @@
 #include "catalog/pg_inherits.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/catcache.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "expr.h"
 #include "identity.h"
@@ -89,6 +91,34 @@ ssw_partition_is_below(Oid leaf, Oid relid)
 	table_close(inherits, AccessShareLock);
 	list_free(todo);
 	return found;
+}
+
+/* Do a table's rows come from a publisher? */
+bool
+ssw_partition_is_subscribed(Oid relid)
+{
+	CatCList   *list = SearchSysCacheList1(SUBSCRIPTIONRELMAP, ObjectIdGetDatum(relid));
+	bool		subscribed = list->n_members > 0;
+
+	ReleaseSysCacheList(list);
+	return subscribed;
+}
+
+/*
+ * The first of the relation and its descendants whose rows are a publisher's, which
+ * the policy may not sweep; invalid when there is none.
+ */
+Oid
+ssw_partition_subscribed(const SswPolicy *p)
+{
+	ListCell   *lc;
+
+	if (p->allow_replicated)
+		return InvalidOid;
+	foreach(lc, find_all_inheritors(p->relid, NoLock, NULL))
+		if (ssw_partition_is_subscribed(lfirst_oid(lc)))
+		return lfirst_oid(lc);
+	return InvalidOid;
 }
 
 /* Is a table partitioned by one of these columns, or by an expression on one? */

@@ -418,7 +418,8 @@ blame_policy(SswWork *w)
 	none = w->pass->end == SSW_END_DONE && w->pass->expired + w->pass->refreshed == 0;
 	LWLockRelease(SswShared->lock);
 	if (none && ((class == SSW_FAIL_POLICY && (!w->answered || w->streak > 0)) ||
-				 (class == SSW_FAIL_ROW && w->streak >= SSW_DOUBT)))
+				 (class == SSW_FAIL_TRANSIENT && !w->answered && ssw_failures_pending(w->failures) >= SSW_DOUBT) ||
+				 ((class == SSW_FAIL_ROW || class == SSW_FAIL_TRANSIENT) && w->streak >= SSW_DOUBT)))
 		ssw_batch_fail(w, w->error);
 }
 

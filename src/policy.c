@@ -11,6 +11,7 @@
 
 #include "access/htup_details.h"
 #include "access/xlog.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -21,6 +22,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
+#include "utils/varlena.h"
 
 #include "guc.h"
 #include "identity.h"
@@ -462,11 +464,38 @@ ssw_policy_find(const char *name, bool missing_ok)
 	return l ? linitial(l) : NULL;
 }
 
-/* Was the row written in another cluster or database?  Its oids say nothing. */
+/* Was the row written in another cluster or database? */
+static bool
+is_from_elsewhere(const SswPolicy *p)
+{
+	return p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId;
+}
+
+/* What has the name of the policy's relation; invalid when nothing has. */
+static Oid
+relation_of_name(const SswPolicy *p)
+{
+	List	   *names = textToQualifiedNameList(cstring_to_text(p->relation));
+
+	return get_relname_relid(strVal(lsecond(names)), get_namespace_oid(strVal(linitial(names)), true));
+}
+
+/*
+ * Do its oids say nothing?  The row comes from elsewhere; or its relation is gone and
+ * the owner has another of that name, because a dump was restored over the original.
+ */
 bool
 ssw_policy_is_foreign(const SswPolicy *p)
 {
-	return p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId;
+	return is_from_elsewhere(p) ||
+		(!OidIsValid(ssw_relation_owner(p->relid)) && ssw_relation_owner(relation_of_name(p)) == p->owner);
+}
+
+/* The policy's relation as it is here and now: after a restore, the one of its name. */
+Oid
+ssw_policy_relation_now(const SswPolicy *p)
+{
+	return ssw_policy_is_foreign(p) ? relation_of_name(p) : p->relid;
 }
 
 /*
@@ -479,8 +508,10 @@ ssw_policy_unusable(const SswPolicy *p)
 {
 	Oid			owner = ssw_relation_owner(p->relid);
 
-	if (ssw_policy_is_foreign(p))
+	if (is_from_elsewhere(p))
 		return pstrdup("the policy was restored from another cluster or database");
+	if (ssw_policy_is_foreign(p))
+		return psprintf("relation %s was made anew", p->relation);
 	if (!OidIsValid(owner))
 		return psprintf("relation %s does not exist", p->relation);
 	if (owner != p->owner)

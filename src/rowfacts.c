@@ -86,6 +86,18 @@ get_string(int col, MemoryContext cxt)
 	return s ? MemoryContextStrdup(cxt, s) : NULL;
 }
 
+/* What tells a row without a key from another that takes its place; as the owner, in SPI. */
+static char *
+read_identity(const SswPolicy *p, const SswRowFacts *r, MemoryContext cxt)
+{
+	Oid			type = TIDOID;
+	Datum		value = PointerGetDatum(&r->tid);
+
+	ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", ssw_stmt_identity(p),
+						  ssw_stmt_relation(r->leaf)), 1, &type, &value, NULL, true, 1);
+	return SPI_processed > 0 ? get_string(1, cxt) : NULL;
+}
+
 /* Look the row up, as the owner; its results go to cxt. */
 static void
 look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
@@ -132,6 +144,8 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 			r->key = get_string(8, cxt);
 			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt);
 			r->locked = r->holders != (Datum) 0;
+			if (p->nkeys == 0)
+				r->identity = read_identity(p, r, cxt);
 		}
 		ssw_sql_end();
 	}
@@ -257,9 +271,9 @@ ssw_rowfacts_table_holders(const SswPolicy *p, SswRowFacts *r)
 void
 ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
 {
-	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID};
-	Datum		values[5];
-	char		nulls[6] = "     ";
+	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
+	Datum		values[6];
+	char		nulls[7] = "      ";
 	MemoryContext cxt = CurrentMemoryContext;
 	SswIdentity save;
 
@@ -272,12 +286,15 @@ ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
 	}
 	nulls[4] = r->leaf == p->relid ? 'n' : ' ';
 	values[4] = r->leaf == p->relid ? (Datum) 0 : CStringGetTextDatum(ssw_stmt_relation(r->leaf));
+	nulls[5] = r->identity ? ' ' : 'n';
+	values[5] = r->identity ? CStringGetTextDatum(r->identity) : (Datum) 0;
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	if (ssw_sql_exec("SELECT class, state = 'quarantined', attempts, next_attempt, message FROM sweeper.failed_row"
 					 " WHERE policy_id = $1 AND key IN ($2, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($2, 'UTF8')), 'hex'))"
-					 " AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4) AND partition IS NOT DISTINCT FROM $5",
-					 5, types, values, nulls, true, 1) > 0)
+					 " AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4) AND partition IS NOT DISTINCT FROM $5"
+					 " AND identity IS NOT DISTINCT FROM $6",
+					 6, types, values, nulls, true, 1) > 0)
 	{
 		bool		isnull;
 

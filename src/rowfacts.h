@@ -18,6 +18,7 @@ typedef struct SswRowFacts
 	char	   *key;			/* canonical; as given when that is unknown */
 	Oid			leaf;
 	ItemPointerData tid;
+	char	   *identity;		/* of a row without a key, or null */
 	bool		has_due[2];
 	TimestampTz due[2];			/* deadline of each clock */
 	bool		has_seen;

@@ -217,7 +217,7 @@ doubtful(SswWork *w)
 	SswFailureClass class = ssw_failure_classify(w->streak_code);
 	bool		early = w->succeeded == 0 && !ssw_stmt_asks(w->policy, w->target.phase);
 
-	return (class == SSW_FAIL_ROW || class == SSW_FAIL_POLICY) &&
+	return class != SSW_FAIL_LOCKED &&
 		w->streak >= (early ? SSW_DOUBT : DOUBT_LATER);
 }
 

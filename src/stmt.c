@@ -113,6 +113,29 @@ near(const SswPolicy *p)
 }
 
 /*
+ * What tells a row from another that has its place since: a table can be
+ * rewritten, or a place used again.  Without a key, all that it holds.
+ */
+char	   *
+ssw_stmt_identity(const SswPolicy *p)
+{
+	if (p->nkeys == 0)
+		return pstrdup("pg_catalog.hashtextextended((t.*)::pg_catalog.text, 0)::pg_catalog.text");
+	return psprintf("%s COLLATE pg_catalog.\"C\"", p->key_text);
+}
+
+/*
+ * What a failure is noted with: the key; where that is no more than a place, a blank
+ * and the identity follow.
+ */
+char	   *
+ssw_stmt_failed_key(const SswPolicy *p)
+{
+	return p->nkeys > 0 ? p->key_text :
+		psprintf("%s " SSW_OP("||") " ' ' " SSW_OP("||") " %s", p->key_text, ssw_stmt_identity(p));
+}
+
+/*
  * Candidates in due order behind the cursor.  Exact: as many as the limit says,
  * ties in the order of their tids; else all that are due with the last of them.
  * Above: only rows due after $6.
@@ -128,7 +151,7 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 	appendStringInfo(&buf, "SELECT t.ctid, %s, %s, %s FROM ONLY %s AS t WHERE %s",
 					 c ? c->sort : "NULL::pg_catalog.int4",
 					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
-					 with_key ? p->key_text : "NULL::pg_catalog.text",
+					 with_key ? ssw_stmt_failed_key(p) : "NULL::pg_catalog.text",
 					 ssw_stmt_relation(leaf),
 					 p->heartbeats && phase == SSW_PHASE_CLOCK_1 ? near(p) : ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
@@ -241,18 +264,6 @@ info_columns(const SswPolicy *p, SswPhase phase)
 	return buf.data;
 }
 
-/*
- * What tells a row from another that has its place since: a table can be
- * rewritten, or a place used again.  Without a key, all that it holds.
- */
-static char *
-identity(const SswPolicy *p)
-{
-	if (p->nkeys == 0)
-		return pstrdup("pg_catalog.hashtextextended((t.*)::pg_catalog.text, 0)::pg_catalog.text");
-	return psprintf("%s COLLATE pg_catalog.\"C\"", p->key_text);
-}
-
 /* Boolean over t: the row is one of those to be taken. */
 static char *
 is_taken(const SswPolicy *p, SswPhase phase, int rows)
@@ -260,7 +271,7 @@ is_taken(const SswPolicy *p, SswPhase phase, int rows)
 	char	   *taken = psprintf("t.ctid " SSW_OP("=") " ANY ($3) AND %s", ssw_stmt_dead(p, phase));
 
 	if (rows & SSW_ROWS_JUDGED)
-		taken = psprintf("%s AND %s " SSW_OP("=") " ANY ($4)", taken, identity(p));
+		taken = psprintf("%s AND %s " SSW_OP("=") " ANY ($4)", taken, ssw_stmt_identity(p));
 	return taken;
 }
 
@@ -494,7 +505,7 @@ ssw_stmt_write_beat(const SswPolicy *p)
 char	   *
 ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	char	   *columns = psprintf("t.ctid, %s, %s", p->key_text, first_due(p));
+	char	   *columns = psprintf("t.ctid, %s, %s", ssw_stmt_failed_key(p), first_due(p));
 
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return locked_rows(p, leaf, phase, columns, rows);
@@ -524,7 +535,7 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 	}
 	else
 		from = psprintf("%s AS t", from);
-	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s WHERE %s%s LIMIT 100", p->key_text,
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s WHERE %s%s LIMIT 100", ssw_stmt_failed_key(p),
 					first_due(p), from, ssw_stmt_dead(p, phase), order);
 }
 
@@ -533,7 +544,7 @@ char	   *
 ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT %s, %s(%s) FROM ONLY %s AS t WHERE %s",
-					identity(p),
+					ssw_stmt_identity(p),
 					quote_qualified_identifier(get_namespace_name(get_func_namespace(p->is_alive)),
 											   get_func_name(p->is_alive)),
 					p->key_text, ssw_stmt_relation(leaf), is_taken(p, phase, 0));

@@ -48,7 +48,8 @@ enum
 	SSW_C_CTID = 1,
 	SSW_C_SORT,
 	SSW_C_DUE,					/* timestamptz */
-	SSW_C_KEY					/* text, only when asked for */
+	SSW_C_KEY					/* text, as failures are noted with; only when
+								 * asked for */
 };
 
 /* Which of the rows $3 a statement takes. */
@@ -58,6 +59,8 @@ enum
 extern char *ssw_stmt_relation(Oid relid);
 extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
 extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);
+extern char *ssw_stmt_identity(const SswPolicy *p);
+extern char *ssw_stmt_failed_key(const SswPolicy *p);
 extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
 							  SswCursor cursor, bool with_key, bool exact, bool above);

@@ -19,7 +19,6 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "rewrite/prs2lock.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
@@ -31,6 +30,7 @@
 #include "expr.h"
 #include "identity.h"
 #include "index.h"
+#include "partition.h"
 #include "sql.h"
 #include "stmt.h"
 #include "target.h"
@@ -174,27 +174,7 @@ check_leaves(const SswPolicy *p, Relation rel)
 static void
 check_replicated(const SswPolicy *p, Relation rel)
 {
-	List	   *all;
-	ListCell   *lc;
-	Datum	   *oids;
-	int			n = 0;
-	Oid			type = OIDARRAYOID;
-	Datum		value;
-	uint64		found;
-
-	if (p->allow_replicated)
-		return;
-	all = find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL);
-	oids = palloc(sizeof(Datum) * list_length(all));
-	foreach(lc, all)
-		oids[n++] = ObjectIdGetDatum(lfirst_oid(lc));
-	value = PointerGetDatum(construct_array(oids, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
-	ssw_sql_begin();
-	found = ssw_sql_exec("SELECT FROM pg_catalog.pg_subscription_rel"
-						 " WHERE srrelid OPERATOR(pg_catalog.=) ANY ($1)",
-						 1, &type, &value, NULL, true, 1);
-	ssw_sql_end();
-	if (found > 0)
+	if (OidIsValid(ssw_partition_subscribed(p)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot sweep \"%s\": it is the target of a subscription",

@@ -48,7 +48,8 @@ typedef struct Search
 	int			n;				/* found, in all leaves */
 	StringInfoData tids;		/* of this leaf, as an array's text */
 	ErrorData  *error;			/* of the last that raised */
-	char	   *key;			/* of the last row found */
+	char	   *key;			/* of the last row found, as failures are
+								 * noted with */
 } Search;
 
 /* Is the error one that the value of a single row can raise? */
@@ -126,7 +127,8 @@ look_at(Search *s, ItemPointerData tid)
 	ItemPointerSetOffsetNumber(&next, ItemPointerGetOffsetNumber(&tid) + 1);
 	if (computes(s, tid, next))
 		return;
-	if (ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", s->policy->key_text, s->relation),
+	if (ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1",
+							  s->failures ? ssw_stmt_failed_key(s->policy) : s->policy->key_text, s->relation),
 					 1, &type, &value, NULL, true, 1) == 0)
 		return;
 	s->n++;

@@ -16,6 +16,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
@@ -26,6 +27,7 @@
 #include "grace.h"
 #include "guc.h"
 #include "identity.h"
+#include "partition.h"
 #include "pass.h"
 #include "sql.h"
 #include "stmt.h"
@@ -38,6 +40,8 @@
 
 /* So long a lock on its table is not told to who asked for a look. */
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
+
+static bool resubscribed = false;
 
 /*
  * Somebody may hold a table for hours: the coordinator waits a moment only,
@@ -106,12 +110,37 @@ ssw_watch_patient(const SswWatch *w, TimestampTz now)
 	return !w->runs && w->locked_since != 0 && now - w->locked_since < LOCKED_TELL_US;
 }
 
+/* A table became the target of a subscription, or is one no more: it is not told which. */
+static void
+on_subscription(Datum arg, int cacheid, uint32 hash)
+{
+	resubscribed = true;
+}
+
+/* Mind such changes, in this process. */
+void
+ssw_watch_subscriptions(void)
+{
+	CacheRegisterSyscacheCallback(SUBSCRIPTIONRELMAP, on_subscription, (Datum) 0);
+}
+
+/* Was there one since this was last asked? */
+bool
+ssw_watch_resubscribed(void)
+{
+	bool		was = resubscribed;
+
+	resubscribed = false;
+	return was;
+}
+
 /* Is the policy still about the objects it was registered for? */
 static bool
 identity_brake(SswWatch *w)
 {
 	SswPolicy  *p = w->policy;
 	Oid			owner = ssw_relation_owner(p->relid);
+	Oid			replicated;
 	char	   *trouble;
 
 	if (ssw_policy_is_foreign(p))
@@ -137,6 +166,10 @@ identity_brake(SswWatch *w)
 	if (owner != p->owner)
 		return brake(w, "held", psprintf("owner changed from %s to %s", p->owner_name,
 										 GetUserNameFromId(owner, false)), 0);
+	replicated = ssw_partition_subscribed(p);
+	if (OidIsValid(replicated))
+		return brake(w, "broken", psprintf("%s is the target of a subscription: its rows are the publisher's",
+										   ssw_stmt_relation(replicated)), 0);
 	trouble = p->renamed ? p->renamed : ssw_policy_hook_trouble(p);
 	return trouble != NULL && brake(w, "broken", trouble, 0);
 }

@@ -57,6 +57,8 @@ extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
 extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);
+extern void ssw_watch_subscriptions(void);
+extern bool ssw_watch_resubscribed(void);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
 
 /* probe.c */

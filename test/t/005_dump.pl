@@ -38,5 +38,16 @@ for my $where (qw(same other)) {
         $where eq 'same' ? '{paused,restored}' : '{restored}', 'resume');
     wait_for($target, "SELECT count(*) = 20 FROM login", 'and then it is swept', 'restored');
 }
+# over the original
+$node->safe_psql('postgres', "SELECT sweeper.resume('login')");
+wait_for($node, 'SELECT count(*) = 20 FROM login', 'the original is swept');
+$node->command_ok([ 'pg_dump', '--clean', '--if-exists', '-f', $file, $node->connstr('postgres') ], 'pg_dump --clean');
+$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $file, $node->connstr('postgres') ], 'restore in place');
+$node->safe_psql('postgres', "INSERT INTO login SELECT id + 1000, now() - interval '1 h' FROM login");
+wait_for($node, "SELECT next_step = 'SELECT sweeper.resume(''login'');' FROM sweeper.problem WHERE problem = 'held: restored' AND policy = 'login'",
+    'it is held');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM login'), 40, 'nothing was removed');
+is($node->safe_psql('postgres', "SELECT sweeper.resume('login')"), '{restored}', 'resume');
+wait_for($node, 'SELECT count(*) = 20 FROM login', 'and then it is swept');
 $node->stop;
 done_testing();
