@@ -24,8 +24,8 @@ SELECT sweeper.pause('anew');
 SELECT state, next_step FROM sweeper.policy_status WHERE policy = 'anew';
 SELECT count(*) FROM anew;
 SELECT sweeper.resume('anew');
-SELECT * FROM sweeper.problem;
 CALL sweeper.sweep('anew', pass => NULL) \gset
+SELECT * FROM sweeper.problem;
 SELECT count(*) FROM anew;
 SELECT key, metadata FROM sweeper.cleanup_event WHERE policy = 'anew' ORDER BY key;
 SELECT relid = 'anew'::regclass AS bound, on_expire = 'before_end(text[])'::regprocedure AS hook_bound FROM sweeper.policy WHERE policy = 'anew';
