@@ -57,3 +57,15 @@ CALL sweeper.sweep('w', pass => NULL) \gset
 SELECT expired FROM sweeper.stat_policy WHERE policy = 'w';
 SELECT sweeper.unregister('w');
 DROP TABLE w;
+-- a look that meets many dead index entries does not make the next ones blind
+CREATE TABLE crowd (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON crowd (d);
+INSERT INTO crowd SELECT i, now() + CASE WHEN i > 100000 THEN interval '1 day' ELSE interval '-1 day' END FROM generate_series(1, 100100) AS i;
+SELECT FROM sweeper.register('crowd', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1, backlog_rate => 0);
+CALL sweeper.sweep('crowd', pass => NULL) \gset
+CALL sweeper.sweep('crowd', pass => NULL);
+UPDATE crowd SET d = now() WHERE id = 100001;
+CALL sweeper.sweep('crowd', pass => NULL) \gset
+SELECT expired FROM sweeper.pass WHERE pass = :pass;
+SELECT sweeper.unregister('crowd');
+DROP TABLE crowd;

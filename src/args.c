@@ -8,6 +8,9 @@
  */
 #include "postgres.h"
 
+/* A statement ends its worker's turn after so long at the latest. */
+#define MAX_HARD_LIMIT_US	(10 * SECS_PER_MINUTE * USECS_PER_SEC)
+
 #include <ctype.h>
 #include <math.h>
 
@@ -528,6 +531,12 @@ ssw_args_fill_limits(const SswArgs *a, SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("hard_time_limit must not be shorter than soft_time_limit")));
+	if (p->hard_limit_us > MAX_HARD_LIMIT_US)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("hard_time_limit must be at most 10 minutes"),
+				 errdetail("For so long one statement may keep a worker that others wait for."),
+				 errhint("Leave work that takes longer to another process, which on_expire tells of it.")));
 	lock_us = get_interval(a, SSW_ARG_LOCK_TIMEOUT, 1);
 	if (lock_us < 1000 || lock_us / 1000 >= DeadlockTimeout)
 		ereport(ERROR,

@@ -71,6 +71,14 @@ make_others_yield(List *watches, TimestampTz now)
 		most->pass->yield = true;
 }
 
+/* A pass's limits count from its first worker. */
+static void
+begin(SswWatch *w, TimestampTz now)
+{
+	w->pass->started_at = w->pass->progress_at = now;
+	w->pass->soft_deadline = now + w->policy->soft_limit_us;
+}
+
 /* Give passes to idle workers, and tell the launcher how many are wanted. */
 void
 ssw_assign(List *watches, TimestampTz now)
@@ -98,6 +106,8 @@ ssw_assign(List *watches, TimestampTz now)
 	{
 		proc->pass = w->pass - SswPasses;
 		proc->policy_id = w->policy_id;
+		if (w->pass->max_workers_seen == 0)
+			begin(w, now);
 		w->pass->workers++;
 		w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
 		w->served_at = now;

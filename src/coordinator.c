@@ -313,7 +313,7 @@ collect_results(TimestampTz now)
 			continue;
 		LWLockAcquire(SswShared->lock, LW_SHARED);
 		over = w->pass->workers == 0 &&
-			(w->pass->end != SSW_END_NONE || now > w->pass->soft_deadline || w->policy == NULL ||
+			(w->pass->end != SSW_END_NONE || (w->pass->max_workers_seen > 0 && now > w->pass->soft_deadline) || w->policy == NULL ||
 			 ssw_shmem_pass_is_stale(w->pass) || !w->runs);
 		LWLockRelease(SswShared->lock);
 		if (over)
@@ -499,7 +499,7 @@ forget_times(void)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		w->not_before = w->full_probe_at = 0;
+		w->not_before = w->low_until = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}

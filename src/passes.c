@@ -252,7 +252,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	uint64		request = w->request;
 
 	if (pass.end == SSW_END_NONE)
-		pass.end = now > pass.soft_deadline ? SSW_END_LIMIT : SSW_END_STOPPED;
+		pass.end = pass.max_workers_seen > 0 && now > pass.soft_deadline ? SSW_END_LIMIT : SSW_END_STOPPED;
 	/* a worker left, or was ended, with rows that no other has seen */
 	if (pass.end == SSW_END_DONE && pass.unfinished > 0)
 		pass.end = SSW_END_STOPPED;

@@ -32,8 +32,13 @@
 #include "sql.h"
 #include "watch.h"
 
-/* A probe slower than this remembers a lower bound to begin at. */
+/*
+ * Two probes in a row slower than this, and the next ones begin at a lower bound, for
+ * so many times what the second took: who writes an older deadline meanwhile waits
+ * for it.  The first one alone may have met entries that nobody will meet again.
+ */
 #define SLOW_PROBE_US		1000
+#define SLOW_PROBE_PART		100
 #define FULL_PROBE_US		(60 * USECS_PER_SEC)
 /* Dead index entries must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000
@@ -199,7 +204,7 @@ void
 ssw_probe(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
-	bool		low = w->slow_probe && now - w->full_probe_at < FULL_PROBE_US;
+	bool		low = w->slow_probes > 1 && GetCurrentTimestamp() < w->low_until;
 	List	   *leaves;
 	ListCell   *lc;
 	TimestampTz start = GetCurrentTimestamp();
@@ -229,8 +234,10 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	if (!low)
 	{
-		w->full_probe_at = now;
-		w->slow_probe = list_length(leaves) == 1 && GetCurrentTimestamp() - start > SLOW_PROBE_US;
+		TimestampTz end = GetCurrentTimestamp();
+
+		w->slow_probes = list_length(leaves) == 1 && end - start > SLOW_PROBE_US ? w->slow_probes + 1 : 0;
+		w->low_until = end + Min(FULL_PROBE_US, (end - start) * SLOW_PROBE_PART);
 		for (int i = 0; i < 2; i++)
 			strlcpy(w->low[i], first[i], SSW_CURSOR_LEN);
 	}

@@ -25,8 +25,9 @@ typedef struct SswWatch
 	TimestampTz not_before;		/* no look, not even on request, until then */
 	int			idle;			/* looks in a row that found nothing */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
-	TimestampTz full_probe_at;	/* last probe without a lower bound */
-	bool		slow_probe;		/* that probe was slow: dead index entries */
+	int			slow_probes;	/* in a row, without a lower bound: dead index
+								 * entries that somebody's snapshot keeps */
+	TimestampTz low_until;		/* until then there is one */
 	char		low[2][SSW_CURSOR_LEN]; /* per clock, "" when none */
 	int			excluded;		/* dead rows the last pass left alone */
 

@@ -70,9 +70,19 @@ wait_for($node, 'SELECT count(*) = 0 FROM other', 'the other place is warm there
 $node->safe_psql('postgres', 'INSERT INTO other VALUES (1, now())');
 wait_for($node, 'SELECT count(*) = 0 FROM other', 'it makes room');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM stuck'), 1, 'while the other still hangs');
+# a pass that no worker is free for waits on, beyond its own limit, and is seen to wait
+$node->safe_psql('postgres', q{CREATE TABLE brief (LIKE other INCLUDING ALL); CREATE TABLE stuck2 (LIKE stuck INCLUDING ALL);
+    CREATE TRIGGER stuck BEFORE DELETE ON stuck2 FOR EACH ROW EXECUTE FUNCTION stuck();
+    SELECT sweeper.register('brief', deadline => 'd', check_every => '100 ms', soft_time_limit => '1 s', hard_time_limit => '1 s'),
+        sweeper.register('stuck2', deadline => 'd', check_every => '100 ms', lock_timeout => '0.9 s', soft_time_limit => '299 s', hard_time_limit => '300 s');
+    INSERT INTO stuck2 VALUES (1, now())});
+wait_for($node, "SELECT count(*) = 2 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'two hang');
+$node->safe_psql('postgres', 'INSERT INTO brief VALUES (1, now())');
+wait_for($node, "SELECT clock_timestamp() - started_at > '3 s' FROM sweeper.stat_progress WHERE policy = 'brief' AND workers = 0", 'its pass waits');
 $holder->query_safe('SELECT pg_advisory_unlock(4712)');
 $holder->quit;
-wait_for($node, 'SELECT count(*) = 0 FROM stuck', 'which then goes too');
+wait_for($node, 'SELECT count(*) = 0 FROM brief', 'and is served when one is free');
+wait_for($node, 'SELECT (SELECT count(*) FROM stuck) + (SELECT count(*) FROM stuck2) = 0', 'who hung goes too');
 
 # one row that hangs holds up its neighbours for one hard limit
 $node->safe_psql('postgres', q{
