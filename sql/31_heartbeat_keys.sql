@@ -214,3 +214,7 @@ DROP TABLE plain;
 SELECT try($$SELECT sweeper.touch('plain', 3)$$);
 DROP ROLE beat_owner;
 SELECT count(sweeper.unregister(policy)) > 20 AS unregistered FROM sweeper.policy WHERE heartbeats AND policy ~ '^(by_|w_|limited|plain)' OR policy = 'by_numeric';
+-- a key that heartbeats would change is none
+CREATE TABLE shifting (id int, d timestamptz, PRIMARY KEY (id, d));
+SELECT FROM sweeper.register('shifting', deadline => 'd', ttl => '1 h', heartbeats => true);
+DROP TABLE shifting;

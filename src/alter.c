@@ -26,6 +26,7 @@
 #include "policy.h"
 #include "register.h"
 #include "rights.h"
+#include "settle.h"
 #include "shmem.h"
 #include "sql.h"
 #include "store.h"
@@ -247,6 +248,8 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		ssw_register_notice_index(p, v);
 		held = ssw_register_backlog(p, v);
 	}
+	if (rel && (a->given[SSW_ARG_KEY] || (a->given[SSW_ARG_HEARTBEATS] && !p->heartbeats)))
+		ssw_settle_heartbeats(old);
 	update_policy(a, p, v, rel, held);
 	ssw_store_log(p->id, p->name, "alter", before);
 	if (rel)
@@ -275,6 +278,7 @@ ssw_unregister(PG_FUNCTION_ARGS)
 				 errmsg("policy \"%s\" is built in", p->name),
 				 errhint("SELECT sweeper.pause(%s); stops it.", quote_literal_cstr(p->name))));
 	before = ssw_store_json(p->id);
+	ssw_settle_heartbeats(p);
 	value = Int32GetDatum(p->id);
 	ssw_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
 	ssw_store_log(p->id, p->name, "unregister", before);

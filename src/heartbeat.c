@@ -300,6 +300,7 @@ Datum
 ssw_touch_many(PG_FUNCTION_ARGS)
 {
 	Target	   *t = target_of_call(fcinfo, "touch_many()");
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "one heartbeat", ALLOCSET_DEFAULT_SIZES);
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Datum	   *keys;
 	bool	   *nulls;
@@ -314,11 +315,17 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 	{
 		bool		isnull = false;
+		MemoryContext old = MemoryContextSwitchTo(cxt);
+		bool		alive;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!touch(t, TextDatumGetCString(keys[i])))
+		alive = touch(t, TextDatumGetCString(keys[i]));
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(cxt);
+		if (!alive)
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &keys[i], &isnull);
 	}
+	MemoryContextDelete(cxt);
 	return (Datum) 0;
 }
 
@@ -363,6 +370,7 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	TimestampTz now = GetCurrentTimestamp();
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "one heartbeat", ALLOCSET_DEFAULT_SIZES);
 	Datum	   *sessions;
 	bool	   *nulls;
 	int			n;
@@ -381,14 +389,21 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 	{
 		SswBeatKey	k = session_key(DatumGetUUIDP(sessions[i]));
 		bool		isnull = false;
+		MemoryContext old;
+		bool		alive;
 
 		if (ssw_beats_touch(&k, now) && !ssw_beats_stopping())
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		if (!look_at_session(sessions[i]))
+		old = MemoryContextSwitchTo(cxt);
+		alive = look_at_session(sessions[i]);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(cxt);
+		if (!alive)
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &sessions[i], &isnull);
 		now = GetCurrentTimestamp();
 	}
+	MemoryContextDelete(cxt);
 	return (Datum) 0;
 }
 

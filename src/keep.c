@@ -30,6 +30,8 @@
 
 /* How often the entries are looked through. */
 #define CLEAN_US	(10 * USECS_PER_SEC)
+/* So long the last heartbeat of a dead session whose row is older is kept. */
+#define KNOWN_US		USECS_PER_DAY
 /* Used up so far, also those go that their rows say as much as. */
 #define SHORT		0.9
 
@@ -238,11 +240,14 @@ is_useless(const SswBeat *b, void *arg)
 	TimestampTz until = SSW_BEAT_SEEN(word) + b->ttl_us;
 	bool		dead = Max(until, b->deadline) + b->ttl_us < c->now - ssw_start_credit(&c->starts, c->now, b->ttl_us);
 
+	/* the last evidence of its life, which its end is to tell */
+	bool		knows_more = until > b->deadline && c->now - until < KNOWN_US;
+
 	if (b->attached != 0 || b->pins != 0)
 		return false;
 	if (word & SSW_BEAT_GONE)	/* somebody will end it, if there is somebody */
 		return dead && c->is_short;
-	return dead || (c->is_short && until <= b->deadline);
+	return (dead && (c->is_short || !knows_more)) || (c->is_short && until <= b->deadline);
 }
 
 /* Give back entries of sessions that are long dead, now and then. */

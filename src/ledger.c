@@ -23,6 +23,8 @@
 
 #define FAIL_BASE_US	(1 * USECS_PER_SEC)
 #define FAIL_MAX_US		(10 * USECS_PER_MINUTE)
+/* what may pass by itself is tried more often */
+#define TRANSIENT_MAX_US	USECS_PER_MINUTE
 #define BROKEN_AFTER	8
 
 static void
@@ -97,7 +99,8 @@ ssw_ledger_failed(SswWatch *w, const SswPass *pass)
 {
 	int			failures = w->policy->failures + 1;
 	TimestampTz retry = GetCurrentTimestamp() +
-	ssw_failure_backoff_us(failures, FAIL_BASE_US, FAIL_MAX_US);
+	ssw_failure_backoff_us(failures, FAIL_BASE_US,
+						   ssw_failure_classify(pass->sqlerrcode) == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
 	Oid			types[] = {INT4OID, INT4OID, BOOLOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
 	Datum		values[6];
 

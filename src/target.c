@@ -303,6 +303,8 @@ is_canonical(Oid type)
 static void
 check_heartbeats(const SswPolicy *p, Relation rel)
 {
+	ListCell   *lc;
+
 	if (p->nkeys == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -329,6 +331,13 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 				 errmsg("heartbeats need a way to give a row a new deadline"),
 				 errdetail("%s is no column that an UPDATE can set.", p->last_seen ? "last_seen" : "deadline"),
 				 errhint("Name a column in %s.", p->last_seen ? "last_seen" : "deadline")));
+	foreach(lc, ssw_expr_set_columns(rel, p->prolong_set))
+		for (int i = 0; i < p->nkeys; i++)
+		if (strcmp(lfirst(lc), p->key[i]) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("heartbeats need another key: they would change column \"%s\"", p->key[i]),
+					 errhint("Give a key without it.")));
 }
 
 /* Let the server analyse the statement that user text becomes part of. */

@@ -16,8 +16,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -25,6 +27,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -150,6 +153,27 @@ judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 	return LOOK_ALIVE;
 }
 
+/*
+ * Would the row's update leave something to be done when the caller's transaction
+ * ends?  It must not be done as the caller then; so it is done at once, and what
+ * the caller has left before that.
+ */
+static bool
+defers_updates(Oid leaf)
+{
+	Relation	rel = table_open(leaf, AccessShareLock);
+	bool		defers = false;
+
+	for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers; i++)
+	{
+		const		Trigger *t = &rel->trigdesc->triggers[i];
+
+		defers = defers || (t->tgdeferrable && TRIGGER_FOR_UPDATE(t->tgtype));
+	}
+	table_close(rel, AccessShareLock);
+	return defers;
+}
+
 /* S4: the row lives one time to live from now; r->due becomes what it says then. */
 static void
 write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r, TimestampTz now)
@@ -166,7 +190,8 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 				(errcode(ERRCODE_SSW_SUPPRESSED),
 				 errmsg("the heartbeat could not be written to the row"),
 				 errdetail("A trigger of the table suppressed the update.")));
-	ssw_action_constraints_immediate();
+	if (defers_updates(r->leaf))
+		ssw_action_constraints_immediate();
 }
 
 /* For as long as the settings of this level hold. */
@@ -282,10 +307,24 @@ look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured
 	return true;
 }
 
+/*
+ * The row must be written, because memory cannot keep the heartbeat.  What may be
+ * rolled back would not keep it either.
+ */
 static void
-check_stopping(void)
+check_can_write(const SswBeatKey *key)
 {
-	if (ssw_beats_stopping() && IsTransactionBlock())
+	SswBeat		b;
+
+	if (!IsTransactionBlock() && !IsSubTransaction())
+		return;
+	if (!ssw_beats_find(key, &b))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the heartbeat cannot be kept: memory for heartbeats is full"),
+				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
+				 errhint("The session is not gone: send heartbeats outside of such blocks, or raise \"session_sweeper.heartbeat_memory\" and restart.")));
+	if (ssw_beats_stopping())
 		ereport(ERROR,
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
 				 errmsg("the heartbeat cannot be kept: the server is being stopped"),
@@ -309,7 +348,7 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 	for (int tries = 0;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (write)
+		if (write && defers_updates(r.leaf))
 			ssw_action_constraints_immediate();
 		if (!look_once(p, nkeys, types, values, secured, write, &r, &now, &result))
 		{
@@ -329,7 +368,7 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 		if (result != LOOK_WRITE || write)
 			break;
 		/* two that share a row's lock could not both write it */
-		check_stopping();
+		check_can_write(&r.key);
 		write = true;
 	}
 	if (result == LOOK_GONE)

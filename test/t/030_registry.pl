@@ -64,7 +64,7 @@ sql(q{SELECT sweeper.drop_pool('one', true), sweeper.drop_pool('few', true)});
 
 # restarts: after a clean one the dead are dead, after a crash nobody is for a time to live
 my $age = q{UPDATE sweeper.session SET acquired_at = now() - interval '3 h', last_seen_at = now() - interval '2 h', expires_at = now() - interval '1 h' WHERE status = 'active'};
-sql(q{SELECT count(*) FROM sweeper.acquire('desk', 'ann') AS a, sweeper.acquire('desk', 'bob') AS b}, $age);
+sql(q{SELECT count(*) FROM sweeper.acquire('desk', 'ann') AS a, sweeper.acquire('desk', 'bob') AS b});
 sql($age);
 $node->restart;
 wait_for($node, 'SELECT service_start IS NOT NULL FROM sweeper._cluster()');
