@@ -8,7 +8,7 @@ CREATE TABLE sweeper.pool (
     max_per_owner   int CHECK (max_per_owner > 0),
     notify_channel  text,
     metadata        jsonb NOT NULL,
-    -- of the sessions given out; the lower part of their fences
+    -- the last fence given out
     counter         bigint NOT NULL,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     created_by      text NOT NULL
@@ -66,7 +66,7 @@ COMMENT ON COLUMN sweeper.pool.ttl IS 'How long a new session lives without a si
 COMMENT ON COLUMN sweeper.pool.max_ttl IS 'How long a new session lives at most; null: for ever.';
 COMMENT ON COLUMN sweeper.pool.max_per_owner IS 'Sessions that one owner may hold at a time; null: any number.';
 COMMENT ON COLUMN sweeper.pool.notify_channel IS 'Where the ends of its sessions are told.';
-COMMENT ON COLUMN sweeper.pool.counter IS 'Sessions given out, and those of dropped pools before; the lower 40 bits of a fence.';
+COMMENT ON COLUMN sweeper.pool.counter IS 'The last fence given out, by this pool or a dropped one.';
 COMMENT ON TABLE sweeper.session IS 'Sessions that live, and those that have ended for as long as cleanup_event_retention says. Swept by the built-in policy sweeper.session.';
 COMMENT ON COLUMN sweeper.session.session IS '122 random bits; whoever knows them may end the session.';
 COMMENT ON COLUMN sweeper.session.owner IS 'Whom the application acquired it for; null until claim_session().';
@@ -75,7 +75,7 @@ COMMENT ON COLUMN sweeper.session.expires_at IS 'Dead from then on, unless there
 COMMENT ON COLUMN sweeper.session.ends_at IS 'Dead from then on in any case: the pool''s max_ttl; infinity without.';
 COMMENT ON COLUMN sweeper.session.released_at IS 'When its seat was given back.';
 COMMENT ON COLUMN sweeper.session.ended_at IS 'The last evidence of its life: what is billed ends here.';
-COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool, also after a fail-over: (timeline << 40) + counter.';
+COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool, also after a fail-over, for which its upper bits are the timeline, and after a restore.';
 COMMENT ON TABLE sweeper.usage_event IS 'One row for each session that ended; kept for as long as usage_event_retention says, by default for ever.';
 COMMENT ON COLUMN sweeper.usage_event.id IS 'Id of its cleanup_event.';
 COMMENT ON COLUMN sweeper.usage_event.hours IS 'From acquired_at to ended_at, to six digits.';

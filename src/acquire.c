@@ -36,8 +36,12 @@ PG_FUNCTION_INFO_V1(ssw_acquire);
 
 /* A session that is released meanwhile makes room by itself: count again. */
 #define MAX_ROUNDS		4
-/* A fence is the timeline above, the pool's counter below. */
+/*
+ * A fence is the timeline above, a count below; or more than that, where the pool
+ * comes from a server of a higher timeline.
+ */
 #define COUNTER_BITS	40
+#define LOWER_BITS		"1099511627775"
 
 typedef struct Acquire
 {
@@ -188,9 +192,9 @@ static void
 give(Acquire *a, const char *acquired_by)
 {
 	static const char *const sql =
-	"WITH p AS (UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $1 RETURNING counter)"
+	"WITH p AS (UPDATE sweeper.pool SET counter = greatest(counter, $8 + (counter & " LOWER_BITS ")) + 1 WHERE pool = $1 RETURNING counter)"
 	" INSERT INTO sweeper.session (session, pool, owner, acquired_by, ttl, status, acquired_at, last_seen_at, expires_at, ends_at,"
-	" fence, metadata) SELECT gen_random_uuid(), $1, $2, $3, $4, 'active', $5, $5, $6, $7, $8 + p.counter, $9 FROM p"
+	" fence, metadata) SELECT gen_random_uuid(), $1, $2, $3, $4, 'active', $5, $5, $6, $7, p.counter, $9 FROM p"
 	" RETURNING session, fence";
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, INTERVALOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, JSONBOID};
 	Datum		values[9];

@@ -102,6 +102,13 @@ like($err, qr/25006: cannot execute sweeper\.acquire\(\) on a standby.*HINT/s, '
 $standby->promote;
 is($standby->safe_psql('postgres', qq{SELECT sweeper.drop_pool('desk', true); SELECT sweeper.create_pool('desk');
     SELECT fence >> 40, fence > $fence FROM sweeper.acquire('desk')}), "\n\n2|t", 'a promoted one gives fences of its timeline');
+
+# and back on a server of a lower timeline they go on from there
+my $highest = $standby->safe_psql('postgres', 'SELECT max(fence) FROM sweeper.session');
+$standby->command_ok([ 'pg_dump', '-f', $file, $standby->connstr('postgres') ], 'pg_dump after a promotion');
+sql('CREATE DATABASE back');
+$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $file, $node->connstr('back') ], 'restore');
+is($node->safe_psql('back', "SELECT fence > $highest FROM sweeper.acquire('desk')"), 't', 'fences do not go back');
 $standby->stop;
 $node->stop;
 done_testing();
