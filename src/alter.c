@@ -282,6 +282,6 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	value = Int32GetDatum(p->id);
 	ssw_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
 	ssw_store_log(p->id, p->name, "unregister", before);
-	ssw_shmem_policy_changed(p->id);
+	ssw_shmem_policy_gone(p->id);
 	PG_RETURN_VOID();
 }

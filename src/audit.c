@@ -30,6 +30,9 @@
 
 #define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
 
+/* What is captured of the rows of a batch; beyond, it is tried again by halves. */
+#define BATCH_BYTES			(64 * 1024 * 1024)
+
 /* Columns of sweeper.cleanup_event, in the order of schema/10_tables.sql. */
 enum
 {
@@ -59,6 +62,7 @@ struct SswSink
 	const char *actor;
 	MemoryContext cxt;
 	bool		still_dead;
+	Size		bytes;			/* captured */
 	int			nrows;
 	int			maxrows;
 	SinkRow    *rows;
@@ -102,6 +106,12 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	r->seen = r->has_seen ? DatumGetTimestampTz(COL(SSW_R_SEEN)) : 0;
 	r->group = HAS(SSW_R_GROUP) ? DatumGetTextPCopy(COL(SSW_R_GROUP)) : NULL;
 	r->meta = HAS(SSW_R_META) ? PG_DETOAST_DATUM_COPY(COL(SSW_R_META)) : NULL;
+	sink->bytes += r->meta ? VARSIZE(r->meta) : 0;
+	if (sink->pass_id != 0 && sink->bytes > BATCH_BYTES && sink->nrows > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("what is captured of %d rows takes too much memory", sink->nrows),
+				 errhint("Capture less, or make batch_size smaller.")));
 	if (HAS(SSW_R_STILL_DEAD) && DatumGetBool(COL(SSW_R_STILL_DEAD)))
 		sink->still_dead = true;
 	r->life = sink->policy->registry ? read_life(slot) : NULL;

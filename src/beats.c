@@ -569,12 +569,30 @@ ssw_beats_void(Oid database, int policy_id)
 }
 
 static bool
+is_of_policy(const SswBeat *b, void *arg)
+{
+	const SswBeatKey *key = arg;
+
+	return b->key.database == key->database && b->key.policy_id == key->policy_id;
+}
+
+/* The policy was unregistered. */
+void
+ssw_beats_forget_policy(Oid database, int policy_id)
+{
+	SswBeatKey	key = {.database = database,.policy_id = policy_id};
+
+	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+		ssw_beats_visit(i, is_of_policy, &key, true);
+}
+
+static bool
 is_of_database(const SswBeat *b, void *arg)
 {
 	return b->key.database == *(Oid *) arg;
 }
 
-/* The database has the extension anew: its policies are others. */
+/* The database, or its extension, is gone or another: so are its policies. */
 void
 ssw_beats_forget(Oid database)
 {

@@ -91,6 +91,7 @@ extern void ssw_beats_look(const SswBeatKey *key);
 extern void ssw_beats_refute(const SswBeatKey *key);
 extern void ssw_beats_void(Oid database, int policy_id);
 extern void ssw_beats_forget(Oid database);
+extern void ssw_beats_forget_policy(Oid database, int policy_id);
 
 /* Nothing else is done meanwhile: no allocation, no error, no other lock. */
 typedef void (*SswBeatChange) (SswBeat *b, void *arg);

@@ -404,6 +404,7 @@ extension_present(void)
 	}
 	ssw_shmem_forget_policies(MyDatabaseId);
 	LWLockRelease(SswShared->lock);
+	ssw_beats_forget(MyDatabaseId);
 	return false;
 }
 

@@ -79,7 +79,7 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 	return ok;
 }
 
-/* A batch outlived its limit, and one row may be why: go on row by row. */
+/* A batch outlived its limit, or was too large: go on row by row. */
 static void
 shrink(SswWork *w)
 {
@@ -126,7 +126,7 @@ learn(SswWork *w)
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);
-	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
 		shrink(w);
 	return class;
 }
@@ -156,6 +156,7 @@ static void
 run_rows(SswWork *w, const ItemPointerData *tids, int n)
 {
 	SswFailureClass class;
+	bool		too_large;
 
 	CHECK_FOR_INTERRUPTS();
 	if (n == 0 || ssw_batch_must_stop(w))
@@ -183,8 +184,10 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 		ssw_single_record(w, tids);
 		return;
 	}
+	too_large = w->error->sqlerrcode == ERRCODE_OUT_OF_MEMORY;
 	MemoryContextReset(w->batch_cxt);
-	if (n <= SSW_MAX_SUBXACTS)
+	/* memory is free again when a transaction ends, not a subtransaction */
+	if (n <= SSW_MAX_SUBXACTS && !too_large)
 		ssw_single_run(w, tids, n);
 	else
 	{

@@ -20,6 +20,7 @@
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "beats.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -249,6 +250,8 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	}
 	add_closed(dboid, 1);
 	run_alone(dboid, pstmt, query, read_only_tree, context, params, env, dest, qc);
+	if (IsA(pstmt->utilityStmt, DropdbStmt))
+		ssw_beats_forget(dboid);
 	add_closed(dboid, -1);
 	ssw_shmem_databases_changed();
 }

@@ -41,6 +41,7 @@ static bool changed_pending = false;
 static bool created_pending = false;
 static List *policies_pending = NIL;	/* ids; in TopTransactionContext */
 static List *altered_pending = NIL; /* of these */
+static List *gone_pending = NIL;
 static bool databases_pending = false;
 static bool xact_callback_registered = false;
 
@@ -324,7 +325,7 @@ at_xact_end(XactEvent event, void *arg)
 			d->policy_generation++;
 			foreach(lc, policies_pending)
 			{
-				SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, lfirst_int(lc), false);
+				SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, lfirst_int(lc), true);
 
 				if (s)
 					s->changed_at = d->policy_generation;
@@ -346,6 +347,8 @@ at_xact_end(XactEvent event, void *arg)
 
 		foreach(lc, altered_pending)
 			ssw_beats_void(MyDatabaseId, lfirst_int(lc));
+		foreach(lc, gone_pending)
+			ssw_beats_forget_policy(MyDatabaseId, lfirst_int(lc));
 	}
 	if (event == XACT_EVENT_COMMIT && databases_pending)
 	{
@@ -357,7 +360,7 @@ at_xact_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 	{
 		changed_pending = created_pending = databases_pending = false;
-		policies_pending = altered_pending = NIL;
+		policies_pending = altered_pending = gone_pending = NIL;
 	}
 }
 
@@ -405,6 +408,14 @@ ssw_shmem_policy_altered(int policy_id)
 {
 	ssw_shmem_policy_changed(policy_id);
 	remember_policy(&altered_pending, policy_id);
+}
+
+/* And nobody will ask for the policy's rows again. */
+void
+ssw_shmem_policy_gone(int policy_id)
+{
+	ssw_shmem_policy_changed(policy_id);
+	remember_policy(&gone_pending, policy_id);
 }
 
 /* Was the policy changed since it was read for the pass?  The caller holds the lock. */

@@ -349,6 +349,7 @@ extern void ssw_shmem_wake_coordinator(Oid dboid);
 /* Wake this database's coordinator when the current transaction commits. */
 extern void ssw_shmem_policies_changed(void);
 extern void ssw_shmem_policy_changed(int policy_id);
+extern void ssw_shmem_policy_gone(int policy_id);
 extern bool ssw_shmem_pass_is_stale(const SswPass *pass);
 extern void ssw_shmem_text(char *to, const char *from, size_t size);
 extern void ssw_shmem_policy_altered(int policy_id);

@@ -147,10 +147,11 @@ judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 	 * what the caller's own transaction wrote may yet be undone: nobody may
 	 * rely on it
 	 */
-	if (!ssw_beats_publish(&r->key, now, r->ttl_us, r->has_due && !r->own ? r->due : DT_NOBEGIN, !r->own) ||
-		!r->has_due || r->due <= now + ssw_beats_margin(r->ttl_us) || ssw_beats_stopping())
-		return LOOK_WRITE;
-	return LOOK_ALIVE;
+	known = ssw_beats_publish(&r->key, now, r->ttl_us, r->has_due && !r->own ? r->due : DT_NOBEGIN, !r->own);
+	/* a later deadline than heartbeats give is kept */
+	if (r->has_due && r->due >= now + r->ttl_us)
+		return LOOK_ALIVE;
+	return !known || !r->has_due || r->due <= now + ssw_beats_margin(r->ttl_us) || ssw_beats_stopping() ? LOOK_WRITE : LOOK_ALIVE;
 }
 
 /*

@@ -78,12 +78,18 @@ cmp_ok($written, '>', 200, 'by rows');
 cmp_ok($written, '<', 400, 'and by memory');
 is($node->safe_psql('postgres', "SELECT count(*) FROM generate_series(1, 400) AS i WHERE sweeper.touch('lease', i) AND sweeper.is_live('lease', i::text)"), 400, 'and again');
 # but not where the row's new deadline may be rolled back
-my ($ret, $out, $err) = $node->psql('postgres', "INSERT INTO lease VALUES (401, now() + interval '30 min');
+($code, $out, $err) = $node->psql('postgres', "INSERT INTO lease VALUES (401, now() + interval '30 min');
     \\set VERBOSITY verbose\nBEGIN; SELECT sweeper.touch('lease', 401)");
 like($err, qr/53400: the heartbeat cannot be kept: memory for heartbeats is full/, 'inside a transaction block nothing is promised');
 is($node->safe_psql('postgres', "SELECT sweeper.touch('lease', 401)"), 't', 'outside it is');
 $looks->($node, 'lease');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM lease'), 401, 'nobody dies');
+
+# Who unregisters gives memory back.
+$node->safe_psql('postgres', "SELECT sweeper.unregister('lease'); UPDATE lease SET d = now() + interval '30 min';
+    SELECT sweeper.register('lease', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '100 ms', fuse_fraction => 1)");
+is($node->safe_psql('postgres', "SELECT count(*) FROM generate_series(1, 50) AS i WHERE sweeper.touch('lease', i)"), 50, 'heartbeats of another policy');
+is($node->safe_psql('postgres', "SELECT count(*) FROM lease WHERE d > now() + interval '50 min'"), 0, 'are kept in memory again');
 
 # Another extension in the same database: its policies have the same numbers, and not the same sessions.
 $node->safe_psql('postgres', "SET client_min_messages = warning; DROP EXTENSION session_sweeper; CREATE EXTENSION session_sweeper; DELETE FROM lease;
