@@ -92,3 +92,15 @@ SELECT max(count) < 3000 AS small FROM (SELECT count(*) FROM swept_by GROUP BY x
 SELECT sweeper.unregister('heap');
 DROP TABLE heap, swept_by;
 DROP FUNCTION note;
+-- where finding takes longer than the hard limit, less is looked for at a time
+CREATE TABLE laborious (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON laborious (d);
+CREATE FUNCTION ponder(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM pg_sleep(0.005); RETURN true; END $$;
+INSERT INTO laborious SELECT i, now() - interval '1 h' + i * interval '1 s' FROM generate_series(1, 300) AS i;
+SELECT FROM sweeper.register('laborious', deadline => 'd', filter => 'ponder(id)', soft_time_limit => '0.9 s', hard_time_limit => '1 s', check_every => '50 ms',
+    start => 'now', backlog_rate => 0, fuse_fraction => 1, max_workers => 1);
+DO $$ BEGIN FOR i IN 1 .. 1200 LOOP EXIT WHEN NOT EXISTS (SELECT FROM laborious); PERFORM pg_sleep(0.05); COMMIT; END LOOP; END $$;
+SELECT count(*) FROM laborious;
+SELECT sweeper.unregister('laborious');
+DROP TABLE laborious;
+DROP FUNCTION ponder;

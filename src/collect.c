@@ -50,6 +50,8 @@
 
 /* After so many rows in ranges of deadlines the order of the heap is thought of. */
 #define HEAP_AFTER	2000
+/* not while less is read because reading takes long */
+#define HEAP_LIMIT		500
 /* Rows that may be handed out in the order of the heap. */
 #define HEAP_ROWS	1000000
 /* Blocks in a batch, at least; with fewer, blocks are too coarse for it. */
@@ -475,7 +477,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 		!OidIsValid(p->on_expire) && !p->heartbeats && !pass->skip_locked && !minds_failures(w) &&
 		suits_ranges(w, chunk, c))
 	{
-		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER)
+		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER && limit >= HEAP_LIMIT)
 			consider_heap_order(w, chunk, c);
 		if (pass->nblocks > 0 && ssw_batch_rows(w) >= HEAP_BLOCKS * pass->block_rows)
 		{

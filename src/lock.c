@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "tcop/utility.h"
 
 #include "lock.h"
 
@@ -53,12 +54,13 @@ ssw_lock_policy_batch_conditional(int policy_id)
 	return LockAcquire(&tag, ShareLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-/* Wait for the batches in flight and keep new ones out until commit. */
+/* Wait for the batches in flight and keep new ones out until commit.  25006 on a standby. */
 void
 ssw_lock_policy_exclusive(int policy_id)
 {
 	LOCKTAG		tag;
 
+	PreventCommandDuringRecovery("a change of a policy");
 	set_tag(&tag, policy_id);
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }

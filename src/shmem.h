@@ -243,6 +243,8 @@ typedef struct SswPolicyShared
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
 	int64		backlog;		/* due rows, about; 0 when none */
 	int			batch_rows;		/* adaptive size, carried over */
+	int			chunk_rows;		/* read at once, where more took too long; or
+								 * 0 */
 	int64		beat_ttl_us;	/* shortest time to live of a session with
 								 * heartbeats since the start, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with

@@ -22,6 +22,10 @@ is($standby->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE 
     'a standby has none of our processes');
 my ($ret, $out, $err) = $standby->psql('postgres', "CALL sweeper.sweep('fixed')");
 like($err, qr/cannot sweep on a standby/, 'sweep on a standby');
+for my $change ("pause('fixed')", "resume('fixed')", 'pause_all()', 'resume_all()', "unregister('fixed')", "alter_policy('fixed', max_workers => 2)", "retry_row('fixed', '1')") {
+    ($ret, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT sweeper.$change");
+    like($err, qr/25006/, "$change on a standby");
+}
 
 # the primary is gone for longer than the ttl: nobody could write
 $primary->safe_psql('postgres', "UPDATE active SET seen = now() - interval '19 s'; SELECT sweeper.resume('fixed')");
