@@ -27,7 +27,7 @@ COMMENT ON FUNCTION sweeper.resume IS
 COMMENT ON FUNCTION sweeper.resume_all IS
 'Lifts the brakes on every policy that the caller may resume.';
 COMMENT ON FUNCTION sweeper.retry_row IS
-'Tries a failed or quarantined row again at the next look, in every partition or child that has one with the key. Errors: 02000 no such failed row, 42704 no such policy, 42501 not allowed.';
+'Tries a failed or quarantined row again at the next look, in every partition or child that has one with the key. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper.expire IS
 'Ends the rows with these keys now, dead or not, in the caller''s transaction: the policy''s action and hooks run as the relation''s owner, events have type manual. Keys are given as text, a composite one as (a,b); of an inherited table all rows with the key go, those of its children too; returns how many rows went; those that the filter excludes stay. Makes deferred constraints immediate for the rest of the transaction. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22004 null argument, 22P02 a text that is no key, 25006 read-only transaction, 55000 restored or hook not the owner''s; and what the action raises.';
 COMMENT ON FUNCTION sweeper.expire_group IS

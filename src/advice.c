@@ -430,7 +430,7 @@ look(SswPolicy *p, Relation rel)
 	advise_children(p, rel, v, cxt);
 	if (p->nkeys == 0)
 		add_advice(v, cxt, false,
-				   "The table has no primary key and no unique index over columns that are not null: events name rows by their place.");
+				   "There is no key, and events name rows by their place: give the table a primary key, or name the columns of one in key.");
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	return v;
