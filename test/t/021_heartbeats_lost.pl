@@ -114,7 +114,7 @@ wait_for($node, "SELECT sweeper.touch('short', 1) AND NOT EXISTS (SELECT FROM sh
 is($rows->($node, 'short'), '1', 'the living stay');
 
 # One crash after the other, each sooner than a time to live: who is dead goes after one of them has passed with service.
-$node->safe_psql('postgres', "INSERT INTO short VALUES (3, now() - interval '1 min'); SELECT sweeper.pause('short')");
+$node->safe_psql('postgres', "SELECT sweeper.pause('short'); INSERT INTO short VALUES (3, now() - interval '1 min')");
 my $crashes = 0;
 my $answered = 1;
 my $give_up = time + $PostgreSQL::Test::Utils::timeout_default;
