@@ -151,6 +151,17 @@ find(const SswBeatKey *key, uint32 hash)
 	return n == NOBODY ? NULL : &beats[n - 1];
 }
 
+/* The same, with its partition locked, whether there is one or not. */
+static inline SswBeat *
+find_locked(const SswBeatKey *key, LWLockMode mode, LWLock **lock)
+{
+	uint32		hash = hash_key(key);
+
+	*lock = lock_of(hash);
+	LWLockAcquire(*lock, mode);
+	return find(key, hash);
+}
+
 /* Take a free entry; NOBODY when memory is full. */
 static uint32
 allocate(void)
@@ -200,13 +211,10 @@ ssw_beats_margin(int64 ttl_us)
 bool
 ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
 	bool		done = false;
 
-	LWLockAcquire(lock, LW_SHARED);
-	b = find(key, hash);
 	if (b && now + ssw_beats_margin(b->ttl_us) < b->deadline)
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
@@ -274,34 +282,13 @@ ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, Timesta
 	return true;
 }
 
-/*
- * R2: the row has this deadline now.  Not when somebody has looked at the row since
- * the entry had the one remembered: he has read what came after.
- */
-void
-ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline)
-{
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
-
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	b = find(key, hash);
-	if (b && b->deadline == remembered)
-		b->deadline = deadline;
-	LWLockRelease(lock);
-}
-
 /* A copy of the entry; false when there is none. */
 bool
 ssw_beats_find(const SswBeatKey *key, SswBeat *copy)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
 
-	LWLockAcquire(lock, LW_SHARED);
-	b = find(key, hash);
 	if (b)
 	{
 		memcpy(copy, b, sizeof(SswBeat));
@@ -322,13 +309,10 @@ ssw_beats_find(const SswBeatKey *key, SswBeat *copy)
 SswBeatVerdict
 ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBeatEnd end, uint64 *word)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
 	SswBeatVerdict verdict = end == SSW_END_IF_GONE ? SSW_BEAT_ALIVE : SSW_BEAT_NONE;
-	SswBeat    *b;
 
-	LWLockAcquire(lock, LW_SHARED);
-	b = find(key, hash);
 	if (b && (end != SSW_END_IF_GONE || b->pins == 0))
 	{
 		uint64		w = pg_atomic_read_u64(&b->word);
@@ -393,13 +377,10 @@ replace_mark(SswBeat *b, uint64 word, uint64 flags)
 bool
 ssw_beats_is_marked(const SswBeatKey *key, uint64 word)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
 	bool		result;
 
-	LWLockAcquire(lock, LW_SHARED);
-	b = find(key, hash);
 	result = b ? is_same(pg_atomic_read_u64(&b->word), word) : word == 0;
 	LWLockRelease(lock);
 	return result;
@@ -409,12 +390,9 @@ ssw_beats_is_marked(const SswBeatKey *key, uint64 word)
 void
 ssw_beats_unmark(const SswBeatKey *key, uint64 word)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
 
-	LWLockAcquire(lock, LW_SHARED);
-	b = find(key, hash);
 	if (b)
 		replace_mark(b, word, 0);
 	LWLockRelease(lock);
@@ -442,12 +420,9 @@ ssw_beats_remove(const SswBeatKey *key, uint64 word)
 void
 ssw_beats_distrust(const SswBeatKey *key, uint64 word)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
 
-	LWLockAcquire(lock, LW_SHARED);
-	b = find(key, hash);
 	if (b)
 		replace_mark(b, word, SSW_BEAT_LOOK);
 	LWLockRelease(lock);
@@ -457,12 +432,9 @@ ssw_beats_distrust(const SswBeatKey *key, uint64 word)
 void
 ssw_beats_look(const SswBeatKey *key)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
 
-	LWLockAcquire(lock, LW_SHARED);
-	b = find(key, hash);
 	if (b)
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
@@ -478,16 +450,52 @@ ssw_beats_look(const SswBeatKey *key)
 bool
 ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_EXCLUSIVE, &lock);
 
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	b = find(key, hash);
 	if (b)
 		change(b, arg);
 	LWLockRelease(lock);
 	return b != NULL;
+}
+
+/* R2's arguments. */
+typedef struct Prolonged
+{
+	TimestampTz remembered;
+	TimestampTz deadline;
+} Prolonged;
+
+static void
+prolong(SswBeat *b, void *arg)
+{
+	const Prolonged *p = arg;
+
+	if (b->deadline == p->remembered)
+		b->deadline = p->deadline;
+}
+
+/*
+ * R2: the row has this deadline now.  Not when somebody has looked at the row since
+ * the entry had the one remembered: he has read what came after.
+ */
+void
+ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline)
+{
+	Prolonged	p = {.remembered = remembered,.deadline = deadline};
+
+	(void) ssw_beats_change(key, prolong, &p);
+}
+
+static void
+refute(SswBeat *b, void *arg)
+{
+	uint64		word = pg_atomic_read_u64(&b->word);
+
+	/* another word than before, as in S3: a mark is cleared */
+	if ((word & SSW_BEAT_LOOK) == 0)
+		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(SSW_BEAT_SEEN(word) + 1) |
+							(word & SSW_BEAT_FLAGS & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
 }
 
 /*
@@ -498,22 +506,7 @@ ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg)
 void
 ssw_beats_refute(const SswBeatKey *key)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	SswBeat    *b;
-
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	b = find(key, hash);
-	if (b)
-	{
-		uint64		word = pg_atomic_read_u64(&b->word);
-
-		/* another word than before, as in S3: a mark is cleared */
-		if ((word & SSW_BEAT_LOOK) == 0)
-			pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(SSW_BEAT_SEEN(word) + 1) |
-								(word & SSW_BEAT_FLAGS & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
-	}
-	LWLockRelease(lock);
+	(void) ssw_beats_change(key, refute, NULL);
 }
 
 /*
@@ -543,14 +536,21 @@ ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remov
 	LWLockRelease(lock);
 }
 
+static bool
+is_of_policy(const SswBeat *b, void *arg)
+{
+	const SswBeatKey *key = arg;
+
+	return b->key.database == key->database && b->key.policy_id == key->policy_id;
+}
+
 /* What the policy said of the row may have another meaning now. */
 static bool
 make_void(const SswBeat *b, void *arg)
 {
-	const SswBeatKey *key = arg;
 	SswBeat    *entry = unconstify(SswBeat *, b);
 
-	if (b->key.database == key->database && b->key.policy_id == key->policy_id)
+	if (is_of_policy(b, arg))
 	{
 		entry->deadline = DT_NOBEGIN;
 		(void) pg_atomic_fetch_or_u64(&entry->word, SSW_BEAT_LOOK);
@@ -566,14 +566,6 @@ ssw_beats_void(Oid database, int policy_id)
 
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
 		ssw_beats_visit(i, make_void, &key, true);
-}
-
-static bool
-is_of_policy(const SswBeat *b, void *arg)
-{
-	const SswBeatKey *key = arg;
-
-	return b->key.database == key->database && b->key.policy_id == key->policy_id;
 }
 
 /* The policy was unregistered. */

@@ -28,6 +28,7 @@
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "executor/tuptable.h"
+#include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "optimizer/plancat.h"
 #include "utils/builtins.h"
@@ -44,6 +45,11 @@
 #include "index.h"
 #include "sql.h"
 #include "stmt.h"
+
+/* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
+#define MIN_CHUNK	1000
+#define MAX_CHUNK	20000
+#define QUICK_READ_US	(200 * 1000)
 
 /* Rows beyond the limit that may share its last deadline. */
 #define MAX_TIES	20000
@@ -75,6 +81,66 @@ typedef struct Receiver
 	Datum		sort;			/* of the last row */
 	ItemPointerData tid;		/* of the last row */
 } Receiver;
+
+/* How many rows the rates and the batch size allow for one chunk. */
+int64
+ssw_collect_limit(SswWork *w)
+{
+	SswPass    *pass = w->pass;
+	SswPolicyShared *s;
+	int64		limit = MIN_CHUNK;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (w->policy->batch_size > 0)
+		limit = Max(limit, w->policy->batch_size);
+	else if (s)
+		limit = Max(limit, INT64CONST(4) * s->batch_rows);
+	limit = Min(limit, Max(MAX_CHUNK, w->policy->batch_size));
+	if (s && s->chunk_rows > 0)
+		limit = Min(limit, s->chunk_rows);
+	if (pass->tokens >= 0)
+		limit = Min(limit, (int64) pass->tokens);
+	if (pass->backlog_segment && pass->backlog_tokens >= 0)
+		limit = Min(limit, (int64) pass->backlog_tokens);
+	LWLockRelease(SswShared->lock);
+	return ssw_stmt_asks(w->policy, pass->phase) ? Min(limit, SSW_CHECK_LIST) : limit;
+}
+
+/* Reading took too long: read less from now on; false when that is no way out. */
+bool
+ssw_collect_less(SswWork *w)
+{
+	SswPolicyShared *s;
+	int64		rows;
+	bool		can;
+
+	if (w->policy == NULL)
+		return false;
+	rows = ssw_collect_limit(w);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	can = s && rows > 1;
+	if (can)
+		s->chunk_rows = Max(1, rows / 10);
+	LWLockRelease(SswShared->lock);
+	return can;
+}
+
+/* The read that began then was quick: more may be read again. */
+void
+ssw_collect_more(SswWork *w, TimestampTz start)
+{
+	SswPolicyShared *s;
+
+	if (GetCurrentTimestamp() - start > QUICK_READ_US)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s && s->chunk_rows > 0)
+		s->chunk_rows = s->chunk_rows < MAX_CHUNK ? s->chunk_rows * 2 : 0;
+	LWLockRelease(SswShared->lock);
+}
 
 /* Where fresh rows begin: just above the backlog.  As the owner, in SPI. */
 static void

@@ -42,11 +42,6 @@
 #include "stmt.h"
 #include "unreadable.h"
 
-/* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
-#define MIN_CHUNK	1000
-#define MAX_CHUNK	20000
-#define QUICK_READ_US	(200 * 1000)
-
 /* Memory that a worker keeps from batch to batch, instead of giving it back. */
 #define BATCH_KEEP	(4 * 1024 * 1024)
 
@@ -161,66 +156,6 @@ phase_cutoff(SswWork *w)
 	return cutoff;
 }
 
-/* How many rows the rates and the batch size allow for one chunk. */
-static int64
-chunk_limit(SswWork *w)
-{
-	SswPass    *pass = w->pass;
-	SswPolicyShared *s;
-	int64		limit = MIN_CHUNK;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	if (w->policy->batch_size > 0)
-		limit = Max(limit, w->policy->batch_size);
-	else if (s)
-		limit = Max(limit, INT64CONST(4) * s->batch_rows);
-	limit = Min(limit, Max(MAX_CHUNK, w->policy->batch_size));
-	if (s && s->chunk_rows > 0)
-		limit = Min(limit, s->chunk_rows);
-	if (pass->tokens >= 0)
-		limit = Min(limit, (int64) pass->tokens);
-	if (pass->backlog_segment && pass->backlog_tokens >= 0)
-		limit = Min(limit, (int64) pass->backlog_tokens);
-	LWLockRelease(SswShared->lock);
-	return ssw_stmt_asks(w->policy, pass->phase) ? Min(limit, SSW_CHECK_LIST) : limit;
-}
-
-/* Reading took too long: read less from now on; false when that is no way out. */
-static bool
-read_less(SswWork *w)
-{
-	SswPolicyShared *s;
-	int64		rows;
-	bool		can;
-
-	if (w->policy == NULL)
-		return false;
-	rows = chunk_limit(w);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	can = s && rows > 1;
-	if (can)
-		s->chunk_rows = Max(1, rows / 10);
-	LWLockRelease(SswShared->lock);
-	return can;
-}
-
-/* The read that began then was quick: more may be read again. */
-static void
-read_more(SswWork *w, TimestampTz start)
-{
-	SswPolicyShared *s;
-
-	if (GetCurrentTimestamp() - start > QUICK_READ_US)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	if (s && s->chunk_rows > 0)
-		s->chunk_rows = s->chunk_rows < MAX_CHUNK ? s->chunk_rows * 2 : 0;
-	LWLockRelease(SswShared->lock);
-}
-
 static void
 end_pass(SswPass *pass, SswPassEnd end, const char *message)
 {
@@ -258,7 +193,7 @@ collect(SswWork *w, SswChunk *chunk)
 		more = advance(w, leaves);
 	while (more && chunk->n == 0)
 	{
-		int64		limit = chunk_limit(w);
+		int64		limit = ssw_collect_limit(w);
 		TimestampTz start = GetCurrentTimestamp();
 		bool		rest = false;
 
@@ -279,7 +214,7 @@ collect(SswWork *w, SswChunk *chunk)
 			ssw_sql_end();
 			ssw_identity_restore(&save);
 			if (chunk->n > 0)
-				read_more(w, start);
+				ssw_collect_more(w, start);
 		}
 		if (!rest)
 			more = advance(w, leaves);
@@ -600,7 +535,7 @@ ssw_pass_work(SswPass *pass)
 	{
 		ErrorData  *error = w->error;
 
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && read_less(w))
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && ssw_collect_less(w))
 		{
 			end_pass(pass, SSW_END_LIMIT, NULL);
 			break;

@@ -20,6 +20,7 @@
 
 #include "action.h"
 #include "alive.h"
+#include "failure.h"
 #include "identity.h"
 #include "settle.h"
 #include "shmem.h"
@@ -132,7 +133,7 @@ ssw_settle_heartbeats(SswPolicy *p)
 		e = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		if (e->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		if (ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_TRANSIENT)
 			ReThrowError(e);
 		ereport(WARNING,
 				(errcode(e->sqlerrcode),

@@ -308,6 +308,12 @@ ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 static void
 at_xact_end(XactEvent event, void *arg)
 {
+	/* COMMIT PREPARED may come in any session, and none of them would tell */
+	if (event == XACT_EVENT_PRE_PREPARE && (changed_pending || created_pending))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has changed policies of session_sweeper"),
+				 errhint("Change policies in a transaction of their own.")));
 	if (event == XACT_EVENT_COMMIT && (changed_pending || created_pending))
 	{
 		SswDatabase *d;
