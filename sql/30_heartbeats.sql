@@ -81,3 +81,11 @@ SELECT sweeper.revoke_access('regress_beater');
 DROP TABLE crate, child, parent;
 DROP FUNCTION late;
 DROP ROLE regress_beater;
+-- a row that says that it lives for ever does
+CREATE TABLE eternal (id int PRIMARY KEY, d timestamptz);
+SELECT FROM sweeper.register('eternal', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+INSERT INTO eternal VALUES (1, NULL), (2, 'infinity');
+SELECT sweeper.touch('eternal', id) FROM eternal ORDER BY id;
+TABLE eternal;
+SELECT sweeper.unregister('eternal');
+DROP TABLE eternal;

@@ -43,6 +43,7 @@ typedef struct SswTarget
 	TimestampTz cutoff;			/* of this phase's clock */
 	TimestampTz full_cutoff;	/* of the whole pass: now - keep_for */
 	bool		skip_locked;
+	bool		locked;			/* the rows are locked by this transaction */
 	bool		gone;			/* only those whose connections have gone */
 	bool		refresh;		/* give a new deadline instead of ending */
 	Datum		judged;			/* text[] of row identities, or 0: only those */

@@ -132,7 +132,7 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 			add_alive(a, tid, p, &b, due);
 		return;
 	}
-	switch (ssw_beats_mark(&k, due, ssw_alive_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, &word))
+	switch (ssw_beats_mark(&k, due, ssw_alive_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
 	{
 		case SSW_BEAT_ALIVE:
 			if (!t->gone && ssw_beats_find(&k, &b) && gains(p, &b, due))

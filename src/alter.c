@@ -194,6 +194,14 @@ open_for_alter(const SswPolicy *p)
 	return rel;
 }
 
+/* Does what a row says of its deadline have another meaning now? */
+static bool
+redefines(const SswArgs *a, const SswPolicy *p)
+{
+	return a->given[SSW_ARG_DEADLINE] || a->given[SSW_ARG_LAST_SEEN] || a->given[SSW_ARG_UNIT] || a->given[SSW_ARG_TIMEZONE] ||
+		(p->last_seen && (a->given[SSW_ARG_TTL] || a->given[SSW_ARG_TTL_COLUMN]));
+}
+
 /* alter_policy(policy, fields, reset, new_name): null leaves a field. */
 Datum
 ssw_alter_policy(PG_FUNCTION_ARGS)
@@ -253,7 +261,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	update_policy(a, p, v, rel, held);
 	ssw_store_log(p->id, p->name, "alter", before);
 	if (rel)
-		ssw_shmem_policy_altered(p->id);
+		ssw_shmem_policy_altered(p->id, redefines(a, p));
 	else
 		ssw_shmem_policy_changed(p->id);
 	if (rel)

@@ -302,12 +302,12 @@ ssw_beats_find(const SswBeatKey *key, SswBeat *copy)
  * E1: may the session end whose row is due?  Then it is marked, and *word is what
  * it is marked with.  Alive: its last heartbeat holds it beyond the cutoff, and
  * the row does not say otherwise: a deadline earlier than the one remembered was
- * written by the application.  By name: it ends in any case, and as the caller has
- * locked the row, whoever else marked it cannot go on.  If gone: not when it is
- * alive, attached anew, or about to be.
+ * written by the application.  By name: it ends in any case.  If gone: not when it
+ * is alive, attached anew, or about to be.  Locked: the caller has locked the row;
+ * whoever else has marked it cannot go on, and loses the mark to him.
  */
 SswBeatVerdict
-ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBeatEnd end, uint64 *word)
+ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBeatEnd end, bool locked, uint64 *word)
 {
 	LWLock	   *lock;
 	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
@@ -327,16 +327,14 @@ ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBe
 				verdict = SSW_BEAT_ALIVE;
 				break;
 			}
-			if (w & SSW_BEAT_MARK)
+			if ((w & SSW_BEAT_MARK) && !locked)
 			{
-				if (end != SSW_END_BY_NAME && end != SSW_END_IF_GONE)
-				{
-					verdict = SSW_BEAT_BUSY;
-					break;
-				}
-				marked += SSW_BEAT_WORD(1); /* so that it is not theirs */
+				verdict = SSW_BEAT_BUSY;
+				break;
 			}
-			else if (end == SSW_END_IF_DEAD && due >= b->deadline && SSW_BEAT_SEEN(w) + b->ttl_us > cutoff)
+			if (w & SSW_BEAT_MARK)
+				marked += SSW_BEAT_WORD(1); /* so that it is not theirs */
+			if (end == SSW_END_IF_DEAD && due >= b->deadline && SSW_BEAT_SEEN(w) + b->ttl_us > cutoff)
 			{
 				verdict = SSW_BEAT_ALIVE;
 				break;
@@ -410,6 +408,29 @@ ssw_beats_remove(const SswBeatKey *key, uint64 word)
 	link = find_link(key, hash);
 	if (*link != NOBODY && is_same(pg_atomic_read_u64(&beats[*link - 1].word), word))
 		release(link);
+	LWLockRelease(lock);
+}
+
+/*
+ * The row that a heartbeat was for never came to be: remove its entry, unless
+ * others have seen a row since.
+ */
+void
+ssw_beats_unpublish(const SswBeatKey *key)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	uint32	   *link;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	link = find_link(key, hash);
+	if (*link != NOBODY)
+	{
+		SswBeat    *b = &beats[*link - 1];
+
+		if (TIMESTAMP_IS_NOBEGIN(b->deadline) && b->pins == 0 && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
+			release(link);
+	}
 	LWLockRelease(lock);
 }
 
@@ -544,21 +565,33 @@ is_of_policy(const SswBeat *b, void *arg)
 	return b->key.database == key->database && b->key.policy_id == key->policy_id;
 }
 
-/* What the policy said of the row may have another meaning now. */
 static bool
-make_void(const SswBeat *b, void *arg)
+look_at_row(const SswBeat *b, void *arg)
 {
-	SswBeat    *entry = unconstify(SswBeat *, b);
-
 	if (is_of_policy(b, arg))
-	{
-		entry->deadline = DT_NOBEGIN;
-		(void) pg_atomic_fetch_or_u64(&entry->word, SSW_BEAT_LOOK);
-	}
+		(void) pg_atomic_fetch_or_u64(&unconstify(SswBeat *, b)->word, SSW_BEAT_LOOK);
 	return false;
 }
 
-/* The policy was altered: heartbeats hold, but only rows say until when they did before. */
+/* The policy was altered: heartbeats hold, but the next ones look at their rows. */
+void
+ssw_beats_look_all(Oid database, int policy_id)
+{
+	SswBeatKey	key = {.database = database,.policy_id = policy_id};
+
+	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+		ssw_beats_visit(i, look_at_row, &key, false);
+}
+
+static bool
+make_void(const SswBeat *b, void *arg)
+{
+	if (is_of_policy(b, arg))
+		unconstify(SswBeat *, b)->deadline = DT_NOBEGIN;
+	return look_at_row(b, arg);
+}
+
+/* And what rows said of their deadlines before has another meaning now. */
 void
 ssw_beats_void(Oid database, int policy_id)
 {

@@ -65,9 +65,9 @@ typedef enum SswBeatEnd
 	SSW_END_IF_DEAD,
 	SSW_END_ANYWAY,				/* heartbeats do not hold it: an absolute
 								 * limit */
-	SSW_END_BY_NAME,			/* somebody named it; its row is locked */
+	SSW_END_BY_NAME,			/* somebody named it */
 	SSW_END_IF_GONE				/* its connection has gone, and nothing has
-								 * been heard of it since; its row is locked */
+								 * been heard of it since */
 } SswBeatEnd;
 
 extern Size ssw_beats_size(void);
@@ -82,13 +82,15 @@ extern void ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, Tim
 extern bool ssw_beats_find(const SswBeatKey *key, SswBeat *copy);
 
 extern SswBeatVerdict ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff,
-									 SswBeatEnd end, uint64 *word);
+									 SswBeatEnd end, bool locked, uint64 *word);
 extern bool ssw_beats_is_marked(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_unmark(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_distrust(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_remove(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_look(const SswBeatKey *key);
 extern void ssw_beats_refute(const SswBeatKey *key);
+extern void ssw_beats_unpublish(const SswBeatKey *key);
+extern void ssw_beats_look_all(Oid database, int policy_id);
 extern void ssw_beats_void(Oid database, int policy_id);
 extern void ssw_beats_forget(Oid database);
 extern void ssw_beats_forget_policy(Oid database, int policy_id);

@@ -107,7 +107,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "rows to end",
 											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
-	SswTarget	target = {.policy = p,.phase = e->phase,.cutoff = e->cutoff,.full_cutoff = e->cutoff,.skip_locked = e->skip_locked,.gone = e->gone};
+	SswTarget	target = {.policy = p,.phase = e->phase,.cutoff = e->cutoff,.full_cutoff = e->cutoff,.skip_locked = e->skip_locked,.locked = true,.gone = e->gone};
 	SswSink    *sink = ssw_audit_begin(p, e->pass, e->type, e->reason, e->pass ? NULL : ssw_identity_actor());
 	int			size = Min(f->n - *next, ROWS_AT_ONCE);
 	ItemPointerData *tids = palloc(size * sizeof(ItemPointerData));

@@ -160,6 +160,8 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->tokens = requested ? -1 : w->tokens;
 		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
 		pass->collector = -1;
+		/* who acquires waits for its rows, and must not be waited for */
+		pass->skip_locked = p->registry;
 		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
 		if (w->open_pass_id != 0 && now - w->open_pass_at < p->soft_limit_us)
 			pass->pass_id = w->open_pass_id;

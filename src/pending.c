@@ -24,6 +24,7 @@ typedef enum PendingKind
 	PENDING_REMOVE,				/* marked, and ended if we commit */
 	PENDING_DISTRUST,			/* marked, and perhaps ended if we commit */
 	PENDING_PROLONG,			/* its row has a new deadline if we commit */
+	PENDING_UNPUBLISH,			/* its row may never have been, if we do not */
 	PENDING_ATTACH				/* attached to this connection if we commit */
 } PendingKind;
 
@@ -59,6 +60,8 @@ on_commit(const Pending *p)
 		case PENDING_PROLONG:
 			ssw_beats_prolong(&p->key, p->remembered, p->deadline);
 			break;
+		case PENDING_UNPUBLISH:
+			break;
 		case PENDING_ATTACH:
 			ssw_attach_commit(&p->key);
 			break;
@@ -71,7 +74,9 @@ on_abort(const Pending *p)
 {
 	if (p->kind == PENDING_ATTACH)
 		ssw_attach_abort(&p->key);
-	else if (p->kind != PENDING_PROLONG)
+	else if (p->kind == PENDING_PROLONG || p->kind == PENDING_UNPUBLISH)
+		ssw_beats_unpublish(&p->key);
+	else
 		ssw_beats_unmark(&p->key, p->word);
 }
 
@@ -138,12 +143,17 @@ at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId pare
 		return;
 	for (int i = 0; i < n; i++)
 	{
-		if (list[i].subid == subid && event == SUBXACT_EVENT_ABORT_SUB)
+		bool		ours = list[i].subid == subid;
+
+		/* a row that the transaction inserted before may yet be committed */
+		if (ours && event == SUBXACT_EVENT_ABORT_SUB && list[i].kind == PENDING_PROLONG)
+			list[i].kind = PENDING_UNPUBLISH;
+		else if (ours && event == SUBXACT_EVENT_ABORT_SUB && list[i].kind != PENDING_UNPUBLISH)
 		{
 			on_abort(&list[i]);
 			continue;
 		}
-		if (list[i].subid == subid)
+		if (ours)
 			list[i].subid = parent;
 		list[kept++] = list[i];
 	}

@@ -128,9 +128,9 @@ check(SPIPlanPtr plan)
 			 errhint("Try again.")));
 }
 
-/* Run it; fresh: it sees what is committed now, at every isolation level. */
+/* Run it; with a snapshot, by that, and to read only if it is said so. */
 static uint64
-run(SPIPlanPtr plan, const SPIExecuteOptions *options, Datum *values, bool fresh)
+run(SPIPlanPtr plan, const SPIExecuteOptions *options, Datum *values, Snapshot snapshot, bool read_only)
 {
 	int			outer = depth;
 	int			rc;
@@ -138,11 +138,10 @@ run(SPIPlanPtr plan, const SPIExecuteOptions *options, Datum *values, bool fresh
 	PG_TRY();
 	{
 		depth = outer + 1;
-		if (fresh)
-			rc = SPI_execute_snapshot(plan, values, NULL, IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot,
-									  InvalidSnapshot, false, true, 0);
-		else
+		if (options)
 			rc = SPI_execute_plan_extended(plan, options);
+		else
+			rc = SPI_execute_snapshot(plan, values, NULL, snapshot, InvalidSnapshot, read_only, true, 0);
 		if (rc < 0)
 			elog(ERROR, "statement failed with SPI code %d", rc);
 		check(plan);
@@ -169,14 +168,27 @@ ssw_plan_execute(const char *sql, int nargs, Oid *types, Datum *values, DestRece
 		params->params[i].pflags = PARAM_FLAG_CONST;
 		params->params[i].ptype = types[i];
 	}
-	return run(keep(sql, nargs, types), &options, values, false);
+	return run(keep(sql, nargs, types), &options, values, InvalidSnapshot, false);
 }
 
 /* The same; at every isolation level it sees what is committed now. */
 uint64
 ssw_plan_execute_fresh(const char *sql, int nargs, Oid *types, Datum *values)
 {
-	return run(keep(sql, nargs, types), NULL, values, true);
+	return run(keep(sql, nargs, types), NULL, values, IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot, false);
+}
+
+/* The same; it sees what is committed now, and nothing of what this transaction has done. */
+uint64
+ssw_plan_execute_without_us(const char *sql, int nargs, Oid *types, Datum *values)
+{
+	uint64		n;
+
+	PushCopiedSnapshot(GetLatestSnapshot());
+	GetActiveSnapshot()->curcid = FirstCommandId;
+	n = run(keep(sql, nargs, types), NULL, values, GetActiveSnapshot(), true);
+	PopActiveSnapshot();
+	return n;
 }
 
 /*

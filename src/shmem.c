@@ -36,12 +36,21 @@ const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1] =
 const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
 {0.1, 0.5, 1, 2.5, 5, 10, 30, 60};
 
+/* What the current transaction has done to a policy. */
+typedef struct PolicyChange
+{
+	SubTransactionId subid;
+	int			policy_id;
+	bool		altered;
+	bool		redefined;		/* its deadlines have another meaning */
+	bool		gone;
+} PolicyChange;
+
 static void (*on_new) (void);
 static bool changed_pending = false;
 static bool created_pending = false;
-static List *policies_pending = NIL;	/* ids; in TopTransactionContext */
-static List *altered_pending = NIL; /* of these */
-static List *gone_pending = NIL;
+static List *policies_pending = NIL;	/* of PolicyChange; in
+										 * TopTransactionContext */
 static bool databases_pending = false;
 static bool xact_callback_registered = false;
 
@@ -331,7 +340,7 @@ at_xact_end(XactEvent event, void *arg)
 			d->policy_generation++;
 			foreach(lc, policies_pending)
 			{
-				SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, lfirst_int(lc), true);
+				SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, ((PolicyChange *) lfirst(lc))->policy_id, true);
 
 				if (s)
 					s->changed_at = d->policy_generation;
@@ -351,10 +360,17 @@ at_xact_end(XactEvent event, void *arg)
 	{
 		ListCell   *lc;
 
-		foreach(lc, altered_pending)
-			ssw_beats_void(MyDatabaseId, lfirst_int(lc));
-		foreach(lc, gone_pending)
-			ssw_beats_forget_policy(MyDatabaseId, lfirst_int(lc));
+		foreach(lc, policies_pending)
+		{
+			PolicyChange *c = lfirst(lc);
+
+			if (c->gone)
+				ssw_beats_forget_policy(MyDatabaseId, c->policy_id);
+			else if (c->redefined)
+				ssw_beats_void(MyDatabaseId, c->policy_id);
+			else if (c->altered)
+				ssw_beats_look_all(MyDatabaseId, c->policy_id);
+		}
 	}
 	if (event == XACT_EVENT_COMMIT && databases_pending)
 	{
@@ -366,7 +382,28 @@ at_xact_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 	{
 		changed_pending = created_pending = databases_pending = false;
-		policies_pending = altered_pending = gone_pending = NIL;
+		policies_pending = NIL;
+	}
+}
+
+/* What a subtransaction that is rolled back did to policies has no meaning for their rows. */
+static void
+at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	ListCell   *lc;
+
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	foreach(lc, policies_pending)
+	{
+		PolicyChange *c = lfirst(lc);
+
+		if (c->subid != subid)
+			continue;
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			c->subid = parent;
+		else
+			policies_pending = foreach_delete_current(policies_pending, lc);
 	}
 }
 
@@ -378,6 +415,7 @@ remember(bool *what)
 	if (!xact_callback_registered)
 	{
 		RegisterXactCallback(at_xact_end, NULL);
+		RegisterSubXactCallback(at_subxact_end, NULL);
 		xact_callback_registered = true;
 	}
 	*what = true;
@@ -390,38 +428,53 @@ ssw_shmem_policies_changed(void)
 	remember(&changed_pending);
 }
 
-static void
-remember_policy(List **ids, int policy_id)
+/* What this transaction does to a policy; null where nothing is shared. */
+static PolicyChange *
+remember_policy(int policy_id)
 {
-	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	MemoryContext old;
+	PolicyChange *c;
 
 	ssw_shmem_policies_changed();
-	if (changed_pending)
-		*ids = list_append_unique_int(*ids, policy_id);
+	if (!changed_pending)
+		return NULL;
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	c = palloc0(sizeof(PolicyChange));
+	c->subid = GetCurrentSubTransactionId();
+	c->policy_id = policy_id;
+	policies_pending = lappend(policies_pending, c);
 	MemoryContextSwitchTo(old);
+	return c;
 }
 
 /* And the policy's pass ends with its present batches, not those of others. */
 void
 ssw_shmem_policy_changed(int policy_id)
 {
-	remember_policy(&policies_pending, policy_id);
+	(void) remember_policy(policy_id);
 }
 
-/* And what is known of the policy's rows is void. */
+/* And heartbeats look at the policy's rows again; redefined: deadlines have another meaning. */
 void
-ssw_shmem_policy_altered(int policy_id)
+ssw_shmem_policy_altered(int policy_id, bool redefined)
 {
-	ssw_shmem_policy_changed(policy_id);
-	remember_policy(&altered_pending, policy_id);
+	PolicyChange *c = remember_policy(policy_id);
+
+	if (c)
+	{
+		c->altered = true;
+		c->redefined = redefined;
+	}
 }
 
 /* And nobody will ask for the policy's rows again. */
 void
 ssw_shmem_policy_gone(int policy_id)
 {
-	ssw_shmem_policy_changed(policy_id);
-	remember_policy(&gone_pending, policy_id);
+	PolicyChange *c = remember_policy(policy_id);
+
+	if (c)
+		c->gone = true;
 }
 
 /* Was the policy changed since it was read for the pass?  The caller holds the lock. */

@@ -354,7 +354,7 @@ extern void ssw_shmem_policy_changed(int policy_id);
 extern void ssw_shmem_policy_gone(int policy_id);
 extern bool ssw_shmem_pass_is_stale(const SswPass *pass);
 extern void ssw_shmem_text(char *to, const char *from, size_t size);
-extern void ssw_shmem_policy_altered(int policy_id);
+extern void ssw_shmem_policy_altered(int policy_id, bool redefined);
 extern bool ssw_shmem_changed_here(void);
 
 /* Announce that this database has the extension, at commit. */

@@ -478,18 +478,18 @@ ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
  * columns SSW_T_...
  */
 char	   *
-ssw_stmt_touch(const SswPolicy *p, bool write)
+ssw_stmt_touch(const SswPolicy *p, const char *lock)
 {
 	const char *none = "NULL::pg_catalog.timestamptz";
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT t.tableoid, t.xmin, %s, %s, %s, (%s) IS TRUE, %s FROM %s AS t WHERE %s FOR %s OF t",
+	appendStringInfo(&buf, "SELECT t.tableoid, t.xmin, %s, %s, %s, (%s) IS TRUE, %s FROM %s AS t WHERE %s %s",
 					 p->clock[0].due, p->nclocks > 1 ? p->clock[1].due : none, p->key_text,
 					 p->filter ? p->filter : "true",
 					 p->clock[0].row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", p->clock[0].row_ttl) :
 					 "NULL::bigint",
-					 ssw_stmt_relation(p->relid), ssw_key_matches(p, 1), write ? "NO KEY UPDATE" : "SHARE");
+					 ssw_stmt_relation(p->relid), ssw_key_matches(p, 1), lock);
 	return buf.data;
 }
 

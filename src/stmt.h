@@ -75,7 +75,7 @@ extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
 extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
 extern char *ssw_stmt_beats(const SswPolicy *p, Oid leaf);
 extern char *ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
-extern char *ssw_stmt_touch(const SswPolicy *p, bool write);
+extern char *ssw_stmt_touch(const SswPolicy *p, const char *lock);
 extern char *ssw_stmt_write_beat(const SswPolicy *p);
 extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase);

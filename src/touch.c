@@ -23,6 +23,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "tcop/pquery.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -59,6 +60,8 @@ typedef struct TouchedRow
 {
 	Oid			leaf;
 	bool		own;			/* this transaction wrote it */
+	bool		seen_by_others; /* as it was before, if it did */
+	TimestampTz due_to_others;	/* DT_NOBEGIN: none */
 	bool		has_due;
 	TimestampTz due;
 	bool		beyond_limit;
@@ -81,13 +84,14 @@ get_time(int col, TimestampTz *t)
 static bool
 read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r)
 {
+	char	   *sql = ssw_stmt_touch(p, write ? "FOR NO KEY UPDATE OF t" : "FOR SHARE OF t");
 	bool		isnull;
 	HeapTuple	tup;
 	TupleDesc	desc;
 	TimestampTz limit;
 	Datum		ttl;
 
-	if (ssw_plan_execute_fresh(ssw_stmt_touch(p, write), nkeys, types, values) == 0)
+	if (ssw_plan_execute_fresh(sql, nkeys, types, values) == 0)
 		return false;
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
@@ -103,6 +107,13 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("the row's partition does not belong to the owner of policy \"%s\"", p->name)));
+	r->seen_by_others = !r->own ||
+		ssw_plan_execute_without_us(ssw_stmt_touch(p, ""), nkeys, types, values) > 0;
+	r->due_to_others = DT_NOBEGIN;
+	if (!r->own && r->has_due)
+		r->due_to_others = r->due;
+	else if (r->seen_by_others && !get_time(SSW_T_DUE, &r->due_to_others))
+		r->due_to_others = DT_NOBEGIN;
 	return true;
 }
 
@@ -139,15 +150,12 @@ judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 		return LOOK_GONE;
 	if (in_retention(p, r) && (!known || SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now))
 		return LOOK_GONE;
-	if (r->has_due && TIMESTAMP_IS_NOEND(r->due))
-		return LOOK_ALIVE;
+	if (r->has_due ? TIMESTAMP_IS_NOEND(r->due) : p->on_null == SSW_NULL_IGNORE && p->last_seen == NULL)
+		return LOOK_ALIVE;		/* for ever */
 	ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_us);
 
-	/*
-	 * what the caller's own transaction wrote may yet be undone: nobody may
-	 * rely on it
-	 */
-	known = ssw_beats_publish(&r->key, now, r->ttl_us, r->has_due && !r->own ? r->due : DT_NOBEGIN, !r->own);
+	/* what the caller's own transaction wrote may yet be undone */
+	known = ssw_beats_publish(&r->key, now, r->ttl_us, r->due_to_others, r->seen_by_others);
 	/* a later deadline than heartbeats give is kept */
 	if (r->has_due && r->due >= now + r->ttl_us)
 		return LOOK_ALIVE;
@@ -316,9 +324,16 @@ static void
 check_can_write(const SswBeatKey *key)
 {
 	SswBeat		b;
+	bool		in_block = IsTransactionBlock() || IsSubTransaction() || SPI_inside_nonatomic_context() ||
+	(ActivePortal && (ActivePortal->commandTag == CMDTAG_DO || ActivePortal->commandTag == CMDTAG_CALL)) ||
+	(MyXactFlags & XACT_FLAGS_PIPELINING);
 
-	if (!IsTransactionBlock() && !IsSubTransaction())
+	if (!in_block)
+	{
+		/* nor may the statements that follow in a pipeline undo it */
+		MyXactFlags |= XACT_FLAGS_NEEDIMMEDIATECOMMIT;
 		return;
+	}
 	if (!ssw_beats_find(key, &b))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

@@ -81,7 +81,16 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM generate_series(1, 400) AS
 ($code, $out, $err) = $node->psql('postgres', "INSERT INTO lease VALUES (401, now() + interval '30 min');
     \\set VERBOSITY verbose\nBEGIN; SELECT sweeper.touch('lease', 401)");
 like($err, qr/53400: the heartbeat cannot be kept: memory for heartbeats is full/, 'inside a transaction block nothing is promised');
+($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nDO \$\$ BEGIN PERFORM sweeper.touch('lease', 401); ROLLBACK; END \$\$");
+like($err, qr/53400: the heartbeat cannot be kept/, 'nor where a procedure may roll it back');
 is($node->safe_psql('postgres', "SELECT sweeper.touch('lease', 401)"), 't', 'outside it is');
+$node->safe_psql('postgres', "INSERT INTO lease VALUES (402, now() + interval '30 min')");
+my $pipeline = $node->basedir . '/pipeline.sql';
+append_to_file($pipeline, "\\startpipeline\nSELECT sweeper.touch('lease', 402);\nSELECT 1 / 0;\n\\endpipeline\n");
+$node->command_fails([ 'pgbench', '-n', '-M', 'extended', '-t', '1', '-f', $pipeline, '-h', $node->host, '-p', $node->port, 'postgres' ],
+    'a pipeline whose second statement fails');
+is($node->safe_psql('postgres', "SELECT d > now() + interval '50 min' FROM lease WHERE id = 402"), 't', 'does not undo the heartbeat of the first');
+$node->safe_psql('postgres', 'DELETE FROM lease WHERE id = 402');
 $looks->($node, 'lease');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM lease'), 401, 'nobody dies');
 
