@@ -55,7 +55,7 @@ CREATE INDEX usage_event_time ON sweeper.usage_event USING brin (recorded_at) WI
 -- Counters of dropped pools: one that is made again begins above them.
 CREATE SEQUENCE sweeper.fence_floor AS bigint CACHE 1;
 
-SELECT pg_catalog.pg_extension_config_dump('sweeper.pool', '');
+SELECT pg_catalog.pg_extension_config_dump('sweeper.pool', 'WHERE pool NOT LIKE ''sweeper.%''');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.session', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.usage_event', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.fence_floor', '');

@@ -25,8 +25,10 @@
 
 #include "append.h"
 #include "audit.h"
+#include "cascade.h"
 #include "stmt.h"
 #include "usage.h"
+#include "work.h"
 
 #define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
 
@@ -332,6 +334,22 @@ add_usage(SswSink *sink, int64 first_id)
 	ssw_usage_close(u);
 }
 
+/* What hangs on the sessions that were workers ends with them. */
+static void
+end_workers(SswSink *sink)
+{
+	pg_uuid_t  *workers = palloc(sink->nrows * sizeof(pg_uuid_t));
+	int			n = 0;
+
+	for (int i = 0; i < sink->nrows; i++)
+		if (sink->rows[i].group && VARSIZE_ANY_EXHDR(sink->rows[i].group) == strlen(SSW_WORKER_POOL) &&
+			memcmp(VARDATA_ANY(sink->rows[i].group), SSW_WORKER_POOL, strlen(SSW_WORKER_POOL)) == 0)
+			workers[n++] = sink->rows[i].life->session;
+	if (n > 0)
+		ssw_cascade(workers, n);
+	pfree(workers);
+}
+
 /*
  * Write the event rows and queue the notifications of this transaction.  Called
  * as the extension's side of the batch, after the owner's code has run.
@@ -356,7 +374,10 @@ ssw_audit_end(SswSink *sink)
 		id = nextval_internal(ssw_append_relation("event_batch_seq"), false) << 20;
 	}
 	if (p->registry)
+	{
 		add_usage(sink, id);
+		end_workers(sink);
+	}
 	for (int start = 0, len; start < sink->nrows; start += len)
 	{
 		int64		first = id;

@@ -20,14 +20,27 @@
 #include "rights.h"
 
 static bool
-has_level(const char *marker)
+has_level(Oid userid, const char *marker)
 {
 	List	   *name = list_make2(makeString(SSW_SCHEMA), makeString(pstrdup(marker)));
 	Oid			func = LookupFuncName(name, 0, NULL, true);
 
 	return OidIsValid(func) &&
-		DatumGetBool(DirectFunctionCall2(has_function_privilege_id, ObjectIdGetDatum(func),
-										 CStringGetTextDatum("EXECUTE")));
+		DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(userid),
+										 ObjectIdGetDatum(func), CStringGetTextDatum("EXECUTE")));
+}
+
+bool
+ssw_rights_is_admin(Oid userid)
+{
+	return has_level(userid, "_admin");
+}
+
+/* Does the role see what belongs to others? */
+bool
+ssw_rights_is_monitor(Oid userid)
+{
+	return has_level(userid, "_monitor") || has_level(userid, "_admin");
 }
 
 /* Whose the policy is: in another cluster its oid may be any role's. */
@@ -48,9 +61,9 @@ ssw_rights_have(const SswPolicy *p, SswRight right)
 	switch (right)
 	{
 		case SSW_RIGHT_SEE:
-			return has_level("_monitor") || has_level("_admin");
+			return ssw_rights_is_monitor(GetUserId());
 		case SSW_RIGHT_ADMIN:
-			return has_level("_admin");
+			return ssw_rights_is_admin(GetUserId());
 		case SSW_RIGHT_OWNER:
 			break;
 	}

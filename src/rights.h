@@ -14,6 +14,8 @@ typedef enum SswRight
 	SSW_RIGHT_OWNER				/* owner of the relation only */
 } SswRight;
 
+extern bool ssw_rights_is_admin(Oid userid);
+extern bool ssw_rights_is_monitor(Oid userid);
 extern bool ssw_rights_have(const SswPolicy *p, SswRight right);
 extern SswPolicy *ssw_rights_policy(text *name, SswRight right);
 extern SswPolicy *ssw_rights_lock(text *name, SswRight right);

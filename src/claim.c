@@ -1,0 +1,151 @@
+/*
+ * claim.c
+ *		claim(): the oldest tasks for a worker.
+ *
+ * Runs in the worker's session and transaction, as the extension's owner.  Rows
+ * that somebody else is just claiming are skipped, so that nobody waits and a task
+ * has one winner.  Shares nothing but the tables; a crash, or the caller's
+ * rollback, undoes it.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "plan.h"
+#include "session.h"
+#include "work.h"
+
+PG_FUNCTION_INFO_V1(ssw_claim);
+
+#define MAX_CLAIM	1000
+/* Tasks of several jobs are looked at together before they are locked: those of others, too. */
+#define LOOK_AHEAD	64
+
+/* Columns that are returned. */
+#define N_COLUMNS	6
+
+#define TAKE \
+	" UPDATE sweeper.task AS t SET status = CASE WHEN $3 THEN 'running' ELSE 'claimed' END, claimed_at = $4," \
+	" started_at = CASE WHEN $3 THEN $4 END, worker = $5, worker_id = $6, worker_name = $7, worker_role = $8, attempt = t.attempt + 1," \
+	" progress_at = NULL, done = NULL, total = NULL, message = NULL, error = NULL" \
+	" FROM next, sweeper.job AS j WHERE t.task = next.task AND j.job = t.job" \
+	" RETURNING t.task, j.room, j.category, j.name, t.payload, t.attempt"
+
+/* In the order of the tasks: an UPDATE returns rows in any. */
+#define IN_ORDER(take) "WITH next AS MATERIALIZED (" take "), taken AS (" TAKE ") SELECT * FROM taken ORDER BY task"
+
+/* Of one job: the index has them in order. */
+static const char *const of_one =
+IN_ORDER("SELECT q.task FROM sweeper.task AS q WHERE q.job = $1 AND q.status = 'enqueued' AND q.job IS NOT NULL"
+		 " ORDER BY q.task LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED");
+
+/* Of those that were looked at. */
+static const char *const of_many =
+IN_ORDER("SELECT q.task FROM sweeper.task AS q WHERE q.task = ANY ($1) AND q.status = 'enqueued'"
+		 " ORDER BY q.task LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED");
+
+/* The oldest of several jobs, after one, whoever claims them. */
+static const char *const look =
+"SELECT array_agg(c.task), count(*), max(c.task::text)::uuid FROM (SELECT o.task FROM unnest($1) AS u (job) CROSS JOIN LATERAL"
+" (SELECT q.task FROM sweeper.task AS q WHERE q.job = u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $3"
+" ORDER BY q.task LIMIT $2) AS o ORDER BY o.task LIMIT $2) AS c";
+
+typedef struct Claim
+{
+	ReturnSetInfo *result;
+	int			left;
+	Oid			types[8];		/* of TAKE; the first is of the tasks */
+	Datum		values[8];
+} Claim;
+
+/* Claim by the statement and hand the rows out. */
+static void
+take(Claim *cl, const char *sql)
+{
+	uint64		n;
+
+	cl->values[1] = Int32GetDatum(cl->left);
+	n = ssw_plan_execute(sql, 8, cl->types, cl->values, NULL, false);
+	for (uint64 i = 0; i < n; i++)
+	{
+		Datum		v[N_COLUMNS];
+		bool		isnull[N_COLUMNS];
+
+		for (int col = 0; col < N_COLUMNS; col++)
+			v[col] = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, col + 1, &isnull[col]);
+		tuplestore_putvalues(cl->result->setResult, cl->result->setDesc, v, isnull);
+	}
+	SPI_freetuptable(SPI_tuptable);
+	cl->left -= n;
+}
+
+/* Of several jobs: look at the oldest, then claim those of them that nobody else does. */
+static void
+take_of_many(Claim *cl, Datum jobs)
+{
+	Oid			types[] = {INT8ARRAYOID, INT4OID, UUIDOID};
+	pg_uuid_t	none = {0};
+	int			size = cl->left + LOOK_AHEAD;
+	Datum		values[] = {jobs, Int32GetDatum(size), UUIDPGetDatum(&none)};
+	int64		seen;
+
+	cl->types[0] = UUIDARRAYOID;
+	do
+	{
+		bool		isnull;
+		HeapTuple	tup;
+
+		ssw_plan_execute(look, 3, types, values, NULL, false);
+		tup = SPI_tuptable->vals[0];
+		seen = DatumGetInt64(SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &isnull));
+		if (seen == 0)
+			return;
+		cl->values[0] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull);
+		values[2] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &isnull);
+		take(cl, of_many);
+	} while (cl->left > 0 && seen == size);
+}
+
+/* claim(worker, max, start) → the tasks. */
+Datum
+ssw_claim(PG_FUNCTION_ARGS)
+{
+	Claim		cl = {.types = {INT8OID, INT4OID, BOOLOID, TIMESTAMPTZOID, UUIDOID, INT8OID, TEXTOID, TEXTOID}};
+	SswCaller	c;
+	SswWorker	w;
+	ArrayType  *jobs;
+
+	ssw_session_required(fcinfo, 0, "worker");
+	ssw_session_required(fcinfo, 1, "max");
+	ssw_session_required(fcinfo, 2, "start");
+	cl.left = PG_GETARG_INT32(1);
+	if (cl.left < 1 || cl.left > MAX_CLAIM)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max must be between 1 and %d", MAX_CLAIM)));
+	InitMaterializedSRF(fcinfo, 0);
+	cl.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	c = ssw_work_begin("sweeper.claim()");
+	w = ssw_work_hold_worker(&c, PG_GETARG_DATUM(0));
+	cl.values[2] = PG_GETARG_DATUM(2);
+	cl.values[3] = TimestampTzGetDatum(GetCurrentTimestamp());
+	cl.values[4] = PG_GETARG_DATUM(0);
+	cl.values[5] = Int64GetDatum(w.number);
+	cl.values[6] = CStringGetTextDatum(w.name);
+	cl.values[7] = CStringGetTextDatum(w.role);
+	jobs = DatumGetArrayTypeP(w.jobs);
+	if (ArrayGetNItems(ARR_NDIM(jobs), ARR_DIMS(jobs)) == 1)
+	{
+		cl.values[0] = Int64GetDatum(*(int64 *) ARR_DATA_PTR(jobs));
+		take(&cl, of_one);
+	}
+	else
+		take_of_many(&cl, w.jobs);
+	ssw_work_end(&c);
+	return (Datum) 0;
+}
