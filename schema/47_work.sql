@@ -85,7 +85,8 @@ CREATE FUNCTION sweeper._refuse_transition() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'a task that is % cannot become %', OLD.status, NEW.status USING ERRCODE = 'object_not_in_prerequisite_state',
-        DETAIL = format('Task %s.', OLD.task);
+        DETAIL = format('Task %s.', OLD.task),
+        HINT = CASE WHEN OLD.status = 'claimed' THEN 'Start it first: sweeper.start_task(), or claim(…, start => true).' ELSE '' END;
 END
 $$;
 CREATE TRIGGER transition BEFORE UPDATE OF status ON sweeper.task FOR EACH ROW
@@ -161,3 +162,155 @@ CREATE FUNCTION sweeper.finish_task(task uuid, status text, result jsonb DEFAULT
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_finish_task';
 CREATE FUNCTION sweeper.cancel_task(task uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_cancel_task';
+
+-- What is told of a task; the functions below say it to those who may know.
+CREATE VIEW sweeper.task_info AS
+SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room, j.category, j.name, t.summary, t.status, t.owner, t.group_role,
+       t.worker_id, t.worker_name, t.attempt,
+       CASE WHEN t.status = 'enqueued' THEN
+           (SELECT count(*) FROM sweeper.task AS q WHERE q.job = t.job AND q.status = 'enqueued' AND q.task <= t.task) END AS queue_position,
+       t.cancel_requested_at, t.created_at, t.enqueued_at, t.claimed_at, t.started_at, t.progress_at, t.finished_at, t.consumed_at,
+       t.done, t.total, t.message, t.error
+FROM sweeper.task AS t LEFT JOIN sweeper.job AS j ON j.job = t.job;
+COMMENT ON VIEW sweeper.task_info IS 'All tasks, as get_task() and list_tasks() show them to those who may see them; for monitor.';
+COMMENT ON COLUMN sweeper.task_info.kind IS 'job: for outside workers; sql: a command that runs in the server.';
+COMMENT ON COLUMN sweeper.task_info.queue_position IS '1: the next of its job to be claimed; null when it does not wait.';
+COMMENT ON COLUMN sweeper.task_info.worker_id IS 'Number of the worker that claimed it last.';
+
+CREATE VIEW sweeper.task_detail AS
+SELECT i.*, t.payload, t.command, t.result,
+       (SELECT string_agg(format(E'%s at %s:\n%s', c.actor, to_char(c.commented_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"Z"'), c.comment),
+                          E'\n----------\n' ORDER BY c.commented_at)
+        FROM sweeper.task_comment AS c WHERE c.task = i.task) AS comments
+FROM sweeper.task_info AS i JOIN sweeper.task AS t USING (task);
+COMMENT ON VIEW sweeper.task_detail IS 'As task_info, with what may be large.';
+COMMENT ON COLUMN sweeper.task_detail.comments IS 'Who did what to it, when and why, oldest first.';
+
+-- Roles with whose rights the role acts.
+CREATE FUNCTION sweeper._roles(member oid) RETURNS name[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+RETURN ARRAY(SELECT r.rolname FROM pg_catalog.pg_roles AS r WHERE pg_catalog.pg_has_role(member, r.oid, 'USAGE'));
+-- Patterns in which * stands for any characters, and all others for themselves.
+CREATE FUNCTION sweeper._like(patterns text[]) RETURNS text[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+RETURN ARRAY(SELECT translate(regexp_replace(p, '([\\%_])', '\\\1', 'g'), '*', '%') FROM unnest(patterns) AS p);
+
+-- What get_task() and list_tasks() run, after they have seen who calls.
+CREATE FUNCTION sweeper._get_task(caller oid, caller_name text, monitor boolean, task uuid) RETURNS SETOF sweeper.task_detail
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+SELECT d.* FROM sweeper.task_detail AS d
+WHERE d.task = _get_task.task AND (monitor OR ARRAY[d.owner, d.group_role]::name[] && sweeper._roles(caller))
+$$;
+CREATE FUNCTION sweeper._list_tasks(
+    caller oid,
+    monitor boolean,
+    tasks text[],
+    kinds text[],
+    rooms text[],
+    categories text[],
+    names text[],
+    owners text[],
+    group_roles text[],
+    workers text[],
+    statuses text[],
+    enqueued_after timestamptz,
+    enqueued_before timestamptz,
+    started_after timestamptz,
+    started_before timestamptz,
+    finished_after timestamptz,
+    finished_before timestamptz,
+    progress_after timestamptz,
+    progress_before timestamptz,
+    cancel_requested boolean,
+    consumed boolean,
+    max int,
+    skip int
+) RETURNS SETOF sweeper.task_info
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT i.* FROM sweeper.task_info AS i
+WHERE (monitor OR ARRAY[i.owner, i.group_role]::name[] && (SELECT sweeper._roles(caller)))
+  AND (tasks IS NULL OR i.task::text ILIKE ANY (sweeper._like(tasks)))
+  AND (kinds IS NULL OR i.kind = ANY (kinds))
+  AND (rooms IS NULL OR i.room ILIKE ANY (sweeper._like(rooms)))
+  AND (categories IS NULL OR i.category ILIKE ANY (sweeper._like(categories)))
+  AND (names IS NULL OR i.name ILIKE ANY (sweeper._like(names)))
+  AND (owners IS NULL OR i.owner ILIKE ANY (sweeper._like(owners)))
+  AND (group_roles IS NULL OR i.group_role ILIKE ANY (sweeper._like(group_roles)) OR (cardinality(group_roles) = 0 AND i.group_role IS NULL))
+  AND (workers IS NULL OR i.worker_name ILIKE ANY (sweeper._like(workers)))
+  AND (statuses IS NULL OR i.status = ANY (statuses))
+  AND (enqueued_after IS NULL OR i.enqueued_at >= enqueued_after) AND (enqueued_before IS NULL OR i.enqueued_at <= enqueued_before)
+  AND (started_after IS NULL OR i.started_at >= started_after) AND (started_before IS NULL OR i.started_at <= started_before)
+  AND (finished_after IS NULL OR i.finished_at >= finished_after) AND (finished_before IS NULL OR i.finished_at <= finished_before)
+  AND (progress_after IS NULL OR i.progress_at >= progress_after) AND (progress_before IS NULL OR i.progress_at <= progress_before)
+  AND (cancel_requested IS NULL OR cancel_requested = (i.cancel_requested_at IS NOT NULL))
+  AND (consumed IS NULL OR consumed = (i.consumed_at IS NOT NULL))
+ORDER BY i.task DESC LIMIT max OFFSET skip
+$$;
+CREATE FUNCTION sweeper.get_task(task uuid) RETURNS SETOF sweeper.task_detail
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME', 'ssw_get_task';
+CREATE FUNCTION sweeper.list_tasks(
+    tasks text[] DEFAULT NULL,
+    kinds text[] DEFAULT NULL,
+    rooms text[] DEFAULT NULL,
+    categories text[] DEFAULT NULL,
+    names text[] DEFAULT NULL,
+    owners text[] DEFAULT NULL,
+    group_roles text[] DEFAULT NULL,
+    workers text[] DEFAULT NULL,
+    statuses text[] DEFAULT NULL,
+    enqueued_after timestamptz DEFAULT NULL,
+    enqueued_before timestamptz DEFAULT NULL,
+    started_after timestamptz DEFAULT NULL,
+    started_before timestamptz DEFAULT NULL,
+    finished_after timestamptz DEFAULT NULL,
+    finished_before timestamptz DEFAULT NULL,
+    progress_after timestamptz DEFAULT NULL,
+    progress_before timestamptz DEFAULT NULL,
+    cancel_requested boolean DEFAULT NULL,
+    consumed boolean DEFAULT NULL,
+    max int DEFAULT 50,
+    skip int DEFAULT 0
+) RETURNS SETOF sweeper.task_info
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 50 AS 'MODULE_PATHNAME', 'ssw_list_tasks';
+
+CREATE VIEW sweeper.job_status AS
+SELECT j.job, j.room, j.category, j.name, j.schema, j.on_worker_loss, j.registered_by, j.created_at,
+       (SELECT count(*) FROM sweeper.job_worker AS w WHERE w.job = j.job) AS workers,
+       (SELECT count(*) FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued') AS waiting
+FROM sweeper.job AS j WHERE j.deleted_at IS NULL;
+COMMENT ON VIEW sweeper.job_status IS 'Jobs that can be submitted to: how many workers offer them, and how many tasks wait; everybody sees all.';
+
+CREATE VIEW sweeper.worker_status AS
+SELECT s.fence AS worker_id, s.owner AS name, s.acquired_by AS registered_by, s.acquired_at AS registered_at, s.expires_at, s.metadata,
+       ARRAY(SELECT concat_ws(':', j.room, j.category, j.name) FROM sweeper.job_worker AS w JOIN sweeper.job AS j ON j.job = w.job
+             WHERE w.worker = s.session ORDER BY 1) AS jobs,
+       (SELECT count(*) FROM sweeper.task AS t WHERE t.worker = s.session AND t.status IN ('claimed', 'running')) AS tasks
+FROM sweeper.session AS s WHERE s.pool = 'sweeper.worker' AND s.status = 'active';
+COMMENT ON VIEW sweeper.worker_status IS 'Workers that live, without what is their secret; everybody sees all.';
+COMMENT ON COLUMN sweeper.worker_status.tasks IS 'Tasks that it has claimed or runs.';
+
+CREATE VIEW sweeper.provider_status AS
+SELECT p.provider, p.room, p.category, p.name, s.fence AS worker_id, s.owner AS worker_name, p.owner, p.metadata, p.created_at
+FROM sweeper.provider AS p LEFT JOIN sweeper.session AS s ON s.session = p.worker;
+COMMENT ON VIEW sweeper.provider_status IS 'What workers provide; everybody sees all.';
+
+COMMENT ON FUNCTION sweeper.register_worker IS
+'Registers a worker and returns it: a secret, and a session like others, so that heartbeat(), attach() and release() work with it. name: for people; ttl: how long it lives without a sign of life. When it ends, in whatever way, its tasks fail with "Worker disconnected" or are enqueued again, as their jobs say, its providers go, and so do jobs that nobody else offers and no task waits for. Errors: those of acquire().';
+COMMENT ON FUNCTION sweeper.register_job IS
+'Offers a job: the worker takes tasks that are submitted for it; returns the job''s number. schema: what a payload looks like, for those who submit; on_worker_loss: what becomes of a task whose worker ends, fail or requeue. Again: nothing changes. A job that is gone comes back, with this schema. Errors: 42710 the job lives with another schema or on_worker_loss, 42501 somebody else''s worker or job, or room @global or @internal without access level admin, 42704 the worker has ended, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
+COMMENT ON FUNCTION sweeper.register_provider IS
+'Says what a worker provides besides jobs; returns its number. One that the same role registered before is this worker''s from now on. Gone with the worker. Errors: as register_job().';
+COMMENT ON FUNCTION sweeper.submit IS
+'Submits a task for a job, and returns it; it waits when the transaction commits. group_role: its members may see and cancel it too. Errors: 42704 no such job, or nobody offers it and no task waits for it; 22004 null, 55P03, 25006.';
+COMMENT ON FUNCTION sweeper.claim IS
+'Takes the oldest tasks that wait for jobs of the worker, at most max (1 to 1000), and returns them in that order; no row when there is none. It waits for nobody: a task that somebody else is just claiming is passed over. start: they are running at once; otherwise call start_task(). attempt: how often the task was claimed; give it back to finish_task(), so that one that was taken away meanwhile is not finished twice. Errors: 42704 the worker has ended: stop, and register anew; 42501 somebody else''s worker, 22023 max, 40001 in a transaction above READ COMMITTED, 25006.';
+COMMENT ON FUNCTION sweeper.start_task IS
+'Says that a claimed task runs now. False: it was cancelled or taken away, do not run it. attempt: see claim(). Errors: 22004 null, 55P03, 25006.';
+COMMENT ON FUNCTION sweeper.finish_task IS
+'Ends a task of the caller''s worker. status: completed, failed or cancelled; result and error: kept with it. False: it has ended already, or is not the caller''s (any more). attempt: see claim(). Errors: 55000 not started yet, 22023 status, 22004 null, 55P03, 25006.';
+COMMENT ON FUNCTION sweeper.cancel_task IS
+'Cancels a task: at once when it does not run yet; else its worker is asked to stop, by what task_progress() answers, and may go on all the same. True for the one call that did it; false: it has ended, or somebody has asked already. For its owner, members of its group_role and access level admin. Errors: 42704 no such task, or not yours; 22004 null, 55P03, 25006.';
+COMMENT ON FUNCTION sweeper.get_task IS
+'One task, with payload, result and comments. For its owner, members of its group_role, and access levels monitor and admin. When its owner reads a task that has ended, it is consumed, and removed a day later. Errors: 42704 no such task, or not yours; 22004 null.';
+COMMENT ON FUNCTION sweeper.list_tasks IS
+'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Those for which every argument that is given holds; of a list one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles and workers (by name) a * stands for any characters, and case does not matter; an empty group_roles: tasks without. after and before include the instant. Errors: 22023 max or skip negative.';

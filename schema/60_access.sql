@@ -14,11 +14,13 @@ BEGIN
     EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
         sweeper.failed_row, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
-        sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup TO %s', role);
+        sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
+        sweeper.job_status, sweeper.worker_status, sweeper.provider_status TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
         sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._mend(int), sweeper._last_heartbeat(uuid) TO %s', role);
     IF level = 'monitor' THEN
-        EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor() TO %s', role);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks TO %s', role);
+        EXECUTE format('GRANT SELECT ON sweeper.task_info, sweeper.task_detail TO %s', role);
         RETURN;
     END IF;
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper.register, sweeper.alter_policy, sweeper.adopt, sweeper.unregister(text),
@@ -27,7 +29,9 @@ BEGIN
         sweeper.expire(text, text[], text), sweeper.expire_group(text, text, text),
         sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]),
         sweeper.is_live(text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid),
-        sweeper.acquire, sweeper.release, sweeper.claim_session TO %s', role);
+        sweeper.acquire, sweeper.release, sweeper.claim_session,
+        sweeper.register_worker, sweeper.register_job, sweeper.register_provider, sweeper.submit, sweeper.claim,
+        sweeper.start_task, sweeper.finish_task, sweeper.cancel_task, sweeper.get_task, sweeper.list_tasks TO %s', role);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep TO %s', role);
     IF level = 'admin' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor(),

@@ -1,3 +1,4 @@
+SET client_min_messages = warning;
 -- workers, jobs, tasks
 SELECT sweeper.register_worker('w1') AS w1 \gset
 SELECT sweeper.register_worker('w2') AS w2 \gset
@@ -23,3 +24,9 @@ SELECT deleted_at FROM sweeper.job;
 SELECT sweeper.release(:'w1');
 SELECT deleted_at IS NOT NULL AS deleted FROM sweeper.job;
 SELECT * FROM sweeper.claim(:'w1');
+SELECT kind, room, name, status, owner = current_user AS mine, queue_position, comments ~ 'cancel requested' AS cancelled FROM sweeper.get_task(:'t2');
+SELECT payload FROM sweeper.task_detail WHERE task IN (SELECT task FROM sweeper.list_tasks(statuses => '{completed,failed}'));
+SELECT count(*) FROM sweeper.list_tasks(names => '{A*}', consumed => true);
+SELECT * FROM sweeper.get_task('00000000-0000-0000-0000-000000000000');
+SELECT * FROM sweeper.job_status;
+SELECT * FROM sweeper.worker_status;
