@@ -273,6 +273,21 @@ CREATE FUNCTION sweeper.list_tasks(
 ) RETURNS SETOF sweeper.task_info
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 50 AS 'MODULE_PATHNAME', 'ssw_list_tasks';
 
+CREATE PROCEDURE sweeper.claim_wait(
+    worker uuid,
+    wait interval,
+    start boolean DEFAULT false,
+    INOUT task uuid DEFAULT NULL,
+    INOUT room text DEFAULT NULL,
+    INOUT category text DEFAULT NULL,
+    INOUT name text DEFAULT NULL,
+    INOUT payload jsonb DEFAULT NULL,
+    INOUT attempt int DEFAULT NULL
+)
+LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_claim_wait';
+CREATE PROCEDURE sweeper.wait_for_task(task uuid, timeout interval DEFAULT '60 s', INOUT status text DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_wait_for_task';
+
 CREATE VIEW sweeper.job_status AS
 SELECT j.job, j.room, j.category, j.name, j.schema, j.on_worker_loss, j.registered_by, j.created_at,
        (SELECT count(*) FROM sweeper.job_worker AS w WHERE w.job = j.job) AS workers,
@@ -304,6 +319,10 @@ COMMENT ON FUNCTION sweeper.submit IS
 'Submits a task for a job, and returns it; it waits when the transaction commits. group_role: its members may see and cancel it too. Errors: 42704 no such job, or nobody offers it and no task waits for it; 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.claim IS
 'Takes the oldest tasks that wait for jobs of the worker, at most max (1 to 1000), and returns them in that order; no row when there is none. It waits for nobody: a task that somebody else is just claiming is passed over. start: they are running at once; otherwise call start_task(). attempt: how often the task was claimed; give it back to finish_task(), so that one that was taken away meanwhile is not finished twice. Errors: 42704 the worker has ended: stop, and register anew; 42501 somebody else''s worker, 22023 max, 40001 in a transaction above READ COMMITTED, 25006.';
+COMMENT ON PROCEDURE sweeper.claim_wait IS
+'As claim() of one task, but waits until there is one, at most so long; then the result is null. It sleeps without a transaction and is woken by who submits. Errors: 25001 in a transaction block, use claim(); 22023 wait negative; those of claim().';
+COMMENT ON PROCEDURE sweeper.wait_for_task IS
+'Waits until a task has ended, at most so long, and returns its status then, or the one it has. For whom get_task() is, and consumes as it does. It sleeps without a transaction and is woken by who ends it. Errors: 25001 in a transaction block, use get_task(); 22023 timeout negative; those of get_task().';
 COMMENT ON FUNCTION sweeper.start_task IS
 'Says that a claimed task runs now. False: it was cancelled or taken away, do not run it. attempt: see claim(). Errors: 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.finish_task IS

@@ -32,7 +32,7 @@ BEGIN
         sweeper.acquire, sweeper.release, sweeper.claim_session,
         sweeper.register_worker, sweeper.register_job, sweeper.register_provider, sweeper.submit, sweeper.claim,
         sweeper.start_task, sweeper.finish_task, sweeper.cancel_task, sweeper.get_task, sweeper.list_tasks TO %s', role);
-    EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
     IF level = 'admin' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor(),
             sweeper.create_pool, sweeper.alter_pool, sweeper.drop_pool TO %s', role);

@@ -15,46 +15,84 @@
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 
+#include "board.h"
 #include "cascade.h"
 #include "identity.h"
 #include "job.h"
 #include "plan.h"
 #include "sql.h"
 
-/* Who holds tasks of the workers, and what becomes of these. */
+/* What becomes of the tasks that the workers hold. */
 static const char *const end_tasks =
-"WITH lost AS MATERIALIZED (SELECT t.task, t.cancel_requested_at IS NOT NULL AS cancelled, j.on_worker_loss = 'requeue' AS requeue"
+"WITH lost AS MATERIALIZED (SELECT t.task, t.cancel_requested_at IS NOT NULL AS cancelled,"
+" j.on_worker_loss = 'requeue' AND t.cancel_requested_at IS NULL AS requeue"
 " FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
 " WHERE t.worker = ANY ($1) AND t.status IN ('claimed', 'running') ORDER BY t.task FOR NO KEY UPDATE OF t),"
 " ended AS (UPDATE sweeper.task AS t SET status = CASE WHEN lost.cancelled THEN 'cancelled' WHEN lost.requeue THEN 'enqueued' ELSE 'failed' END,"
-" finished_at = CASE WHEN lost.requeue AND NOT lost.cancelled THEN NULL ELSE clock_timestamp() END,"
-" worker = CASE WHEN lost.requeue AND NOT lost.cancelled THEN NULL ELSE t.worker END,"
-" error = 'Worker disconnected' FROM lost WHERE t.task = lost.task RETURNING t.task, t.status)"
-" INSERT INTO sweeper.task_comment (task, actor, comment)"
-" SELECT task, 'session_sweeper', status || ': Worker disconnected' FROM ended";
+" finished_at = CASE WHEN NOT lost.requeue THEN clock_timestamp() END, worker = CASE WHEN NOT lost.requeue THEN t.worker END,"
+" error = 'Worker disconnected' FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.job),"
+" said AS (INSERT INTO sweeper.task_comment (task, actor, comment)"
+" SELECT task, 'session_sweeper', status || ': Worker disconnected' FROM ended)"
+" SELECT task, CASE WHEN status = 'enqueued' THEN job END FROM ended";
+
+static const char *const end_providers = "DELETE FROM sweeper.provider WHERE worker = ANY ($1) RETURNING room";
+
+static const char *const end_links =
+"WITH gone AS (DELETE FROM sweeper.job_worker WHERE worker = ANY ($1) RETURNING job)"
+" SELECT job, room FROM sweeper.job WHERE job IN (SELECT job FROM gone)";
+
+static Datum
+column(uint64 row, int col, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col, isnull);
+}
+
+static char *
+text_column(uint64 row, int col)
+{
+	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col);
+}
 
 /* The workers end. */
 void
-ssw_cascade(const pg_uuid_t *workers, int n)
+ssw_cascade(const pg_uuid_t * workers, int n)
 {
 	Oid			type = UUIDARRAYOID;
 	Datum	   *ids = palloc(n * sizeof(Datum));
 	Datum		array;
 	SswIdentity save;
 	bool		isnull;
+	uint64		rows;
 
 	for (int i = 0; i < n; i++)
 		ids[i] = UUIDPGetDatum(&workers[i]);
 	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	ssw_plan_execute(end_tasks, 1, &type, &array, NULL, false);
-	ssw_plan_execute("DELETE FROM sweeper.provider WHERE worker = ANY ($1)", 1, &type, &array, NULL, false);
-	ssw_plan_execute("WITH gone AS (DELETE FROM sweeper.job_worker WHERE worker = ANY ($1) RETURNING job)"
-					 " SELECT array_agg(DISTINCT job) FROM gone", 1, &type, &array, NULL, false);
-	array = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	if (!isnull)
-		ssw_job_delete_orphans(array);
+	rows = ssw_plan_execute(end_tasks, 1, &type, &array, NULL, false);
+	for (uint64 i = 0; i < rows; i++)
+	{
+		int64		job = DatumGetInt64(column(i, 2, &isnull));
+
+		if (!isnull)
+			ssw_board_task_waits(job);
+		ssw_board_task_changed(DatumGetUUIDP(column(i, 1, &isnull)));
+	}
+	rows = ssw_plan_execute(end_providers, 1, &type, &array, NULL, false);
+	for (uint64 i = 0; i < rows; i++)
+		ssw_board_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
+	rows = ssw_plan_execute(end_links, 1, &type, &array, NULL, false);
+	if (rows > 0)
+	{
+		Datum	   *jobs = palloc(rows * sizeof(Datum));
+
+		for (uint64 i = 0; i < rows; i++)
+		{
+			jobs[i] = column(i, 1, &isnull);
+			ssw_board_room_changed(SSW_JOBS_CHANGED, text_column(i, 2));
+		}
+		ssw_job_delete_orphans(PointerGetDatum(construct_array(jobs, rows, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+	}
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 }

@@ -28,6 +28,8 @@
 #include "utils/timestamp.h"
 
 #include "bgw.h"
+#include "board.h"
+#include "events.h"
 #include "grace.h"
 #include "guc.h"
 #include "identity.h"
@@ -405,6 +407,7 @@ extension_present(void)
 	ssw_shmem_forget_policies(MyDatabaseId);
 	LWLockRelease(SswShared->lock);
 	ssw_beats_forget(MyDatabaseId);
+	ssw_board_forget(MyDatabaseId);
 	return false;
 }
 
@@ -552,7 +555,7 @@ round_of_work(void)
 	foreach(lc, watches)
 		look(lfirst(lc), now);
 	ssw_assign(watches, now);
-	next = next_wakeup(now);
+	next = Min(next_wakeup(now), ssw_events_tell(now));
 	ssw_sql_commit();
 	ssw_request_answer(watches);
 	return next;

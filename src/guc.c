@@ -32,6 +32,7 @@ int			ssw_pass_retention = 30 * 24 * 60;
 int			ssw_heartbeat_memory = -1;
 double		ssw_refresh_ahead = 0.25;
 int			ssw_usage_event_retention = 0;
+int			ssw_event_interval = 50;
 
 static const struct config_enum_entry synchronous_commit_options[] = {
 	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
@@ -156,5 +157,9 @@ ssw_guc_init(void)
 							"How long rows of sweeper.usage_event are kept; 0 keeps them.",
 							NULL, &ssw_usage_event_retention, 0, 0,
 							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.event_interval",
+							"Shortest time between two notifications of what happened to tasks.",
+							NULL, &ssw_event_interval, 50, 0, 60000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("session_sweeper");
 }

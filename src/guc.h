@@ -20,6 +20,7 @@ extern int	ssw_pass_retention; /* min */
 extern int	ssw_heartbeat_memory;	/* kB; -1: by shared_buffers */
 extern double ssw_refresh_ahead;	/* of a time to live */
 extern int	ssw_usage_event_retention;	/* min */
+extern int	ssw_event_interval; /* ms */
 
 extern const char *ssw_guc_synchronous_commit_name(void);
 extern bool ssw_guc_database_wanted(const char *name);

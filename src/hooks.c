@@ -32,6 +32,7 @@
 #include "utils/timestamp.h"
 
 #include "guc.h"
+#include "board.h"
 #include "hooks.h"
 #include "identity.h"
 #include "shmem.h"
@@ -251,7 +252,10 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	add_closed(dboid, 1);
 	run_alone(dboid, pstmt, query, read_only_tree, context, params, env, dest, qc);
 	if (IsA(pstmt->utilityStmt, DropdbStmt))
+	{
 		ssw_beats_forget(dboid);
+		ssw_board_forget(dboid);
+	}
 	add_closed(dboid, -1);
 	ssw_shmem_databases_changed();
 }

@@ -17,6 +17,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 
+#include "board.h"
 #include "job.h"
 #include "plan.h"
 #include "pool.h"
@@ -147,7 +148,9 @@ ssw_register_job(PG_FUNCTION_ARGS)
 	values[5] = CStringGetTextDatum(c.name);
 	link[0] = PG_GETARG_DATUM(0);
 	link[1] = Int64GetDatum(find_or_write(&c, fcinfo, values));
-	ssw_plan_execute("INSERT INTO sweeper.job_worker (worker, job) VALUES ($1, $2) ON CONFLICT DO NOTHING", 2, types, link, NULL, false);
+	if (ssw_plan_execute("INSERT INTO sweeper.job_worker (worker, job) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+						 2, types, link, NULL, false) > 0)
+		ssw_board_room_changed(SSW_JOBS_CHANGED, TextDatumGetCString(values[0]));
 	ssw_work_end(&c);
 	PG_RETURN_DATUM(link[1]);
 }
@@ -181,6 +184,7 @@ ssw_register_provider(PG_FUNCTION_ARGS)
 	/* undone with the caller's statement */
 	ssw_work_require_role(&c, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2),
 						  psprintf("provider \"%s\"", ssw_work_label(fcinfo, 1)));
+	ssw_board_room_changed(SSW_PROVIDERS_CHANGED, TextDatumGetCString(values[0]));
 	ssw_work_end(&c);
 	PG_RETURN_DATUM(provider);
 }
@@ -197,9 +201,13 @@ ssw_job_delete_orphans(Datum jobs)
 	static const char *const delete =
 	"UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() WHERE j.job = ANY ($1) AND j.deleted_at IS NULL AND j.room <> '@internal'"
 	" AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)"
-	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued')";
+	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued') RETURNING j.room";
 	Oid			type = INT8ARRAYOID;
+	uint64		rows;
 
-	if (ssw_plan_execute(lock, 1, &type, &jobs, NULL, false) > 0)
-		ssw_plan_execute(delete, 1, &type, &jobs, NULL, false);
+	if (ssw_plan_execute(lock, 1, &type, &jobs, NULL, false) == 0)
+		return;
+	rows = ssw_plan_execute(delete, 1, &type, &jobs, NULL, false);
+	for (uint64 i = 0; i < rows; i++)
+		ssw_board_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 }

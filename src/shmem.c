@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "board.h"
 #include "shmem.h"
 
 SswSharedState *SswShared = NULL;
@@ -74,6 +75,7 @@ shmem_request(void)
 													   sizeof(SswPolicyShared))));
 	RequestNamedLWLockTranche(SSW_EXTENSION, 1);
 	ssw_beats_request();
+	ssw_board_request();
 }
 
 static void
@@ -111,6 +113,7 @@ shmem_startup(void)
 	policy_hash = ShmemInitHash("session_sweeper policies", SSW_MAX_POLICIES,
 								SSW_MAX_POLICIES, &ctl, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	ssw_beats_startup();
+	ssw_board_startup();
 	LWLockRelease(AddinShmemInitLock);
 }
 

@@ -64,6 +64,8 @@ typedef struct SswDatabase
 	uint64		disconnects_sought; /* so far they were looked for in memory */
 	int			ndisconnected;
 	SswBeatId	disconnected[SSW_MAX_DISCONNECTED];
+	bool		events_pending; /* see board.c */
+	bool		events_lost;
 	char		problem[128];	/* why it idles, for the view; "" when it does
 								 * not */
 } SswDatabase;

@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "board.h"
 #include "job.h"
 #include "plan.h"
 #include "session.h"
@@ -97,6 +98,8 @@ ssw_submit(PG_FUNCTION_ARGS)
 	values[3] = CStringGetTextDatum(c.name);
 	values[5] = TimestampTzGetDatum(GetCurrentTimestamp());
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
+	ssw_board_task_changed(id);
+	ssw_board_task_waits(DatumGetInt64(values[1]));
 	ssw_work_end(&c);
 	PG_RETURN_UUID_P(id);
 }
@@ -148,6 +151,8 @@ ssw_start_task(PG_FUNCTION_ARGS)
 	values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
 	done = update_held(&c, fcinfo, 1, "UPDATE sweeper.task SET status = 'running', started_at = $2"
 					   " WHERE task = $1 AND status = 'claimed' AND " IS_HELD("3", "4", "5"), 2, types, values);
+	if (done)
+		ssw_board_task_changed(DatumGetUUIDP(values[0]));
 	ssw_work_end(&c);
 	PG_RETURN_BOOL(done);
 }
@@ -194,6 +199,7 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	done = update_held(&c, fcinfo, 4, sql, 5, types, values);
 	if (done)
 	{
+		ssw_board_task_changed(DatumGetUUIDP(values[0]));
 		look_at_job(1);
 		if (strcmp(status, "completed") != 0)
 			ssw_work_comment(values[0], c.name, PG_ARGISNULL(3) ? status :
@@ -248,6 +254,7 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 		values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
 		ssw_plan_execute(cancel, 2, types, values, NULL, false);
 		running = strcmp(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), "running") == 0;
+		ssw_board_task_changed(DatumGetUUIDP(values[0]));
 		look_at_job(1);
 		ssw_work_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
 	}

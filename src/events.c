@@ -1,0 +1,150 @@
+/*
+ * events.c
+ *		Tell listeners what happened to tasks, jobs and providers.
+ *
+ * Runs in the coordinator, in the transaction of a round, as the extension's owner:
+ * at most every event_interval, and everything once.  What is told is what the
+ * tables say by then; they are the evidence, and a notification the hint to read
+ * them.  Takes from the lists of board.c; when the coordinator ends between that
+ * and its commit, nobody is told.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "commands/async.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/json.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "board.h"
+#include "events.h"
+#include "guc.h"
+#include "identity.h"
+#include "plan.h"
+#include "shmem.h"
+#include "sql.h"
+
+#define TASK_CHANNEL		"sweeper.task"
+#define WAITS_CHANNEL		"sweeper.job"
+#define JOBS_CHANNEL		"sweeper.jobs"
+#define PROVIDERS_CHANNEL	"sweeper.providers"
+
+/* Beyond, the server's queue is left to others. */
+#define QUEUE_FULL			0.5
+
+static const char *const tasks_of =
+"SELECT json_build_object('task', i.task, 'status', i.status, 'room', i.room, 'category', i.category, 'name', i.name)::text"
+" FROM sweeper.task_info AS i WHERE i.task = ANY ($1) ORDER BY i.task";
+static const char *const jobs_of =
+"SELECT json_build_object('room', j.room, 'category', j.category, 'name', j.name)::text FROM sweeper.job AS j WHERE j.job = ANY ($1)";
+
+static bool
+is_pending(void)
+{
+	SswDatabase *d;
+	bool		pending;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	pending = d && d->events_pending;
+	LWLockRelease(SswShared->lock);
+	return pending;
+}
+
+/* Is there room in the server's queue?  Told once when there is none. */
+static bool
+has_room(void)
+{
+	static bool full = false;
+	double		used = DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE));
+
+	if (used > QUEUE_FULL && !full)
+		ereport(WARNING,
+				(errmsg("session_sweeper tells no events of tasks while the notification queue is more than half full"),
+				 errdetail("A session listens and does not read: it may be idle in a transaction."),
+				 errhint("See pg_stat_activity for old transactions of sessions that LISTEN.")));
+	full = used > QUEUE_FULL;
+	return !full;
+}
+
+/* Notify what the query makes of the elements. */
+static void
+tell(const char *channel, const char *sql, Oid arraytype, Datum *elems, int n, Oid type, int len, bool byval, char align)
+{
+	Datum		array;
+	uint64		rows;
+
+	if (n == 0)
+		return;
+	array = PointerGetDatum(construct_array(elems, n, type, len, byval, align));
+	rows = ssw_plan_execute(sql, 1, &arraytype, &array, NULL, false);
+	for (uint64 i = 0; i < rows; i++)
+		Async_Notify(channel, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+}
+
+static void
+tell_rooms(const SswTold *told)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < told->nrooms; i++)
+	{
+		resetStringInfo(&buf);
+		appendStringInfoString(&buf, "{\"room\" : ");
+		escape_json(&buf, told->rooms[i]);
+		appendStringInfoChar(&buf, '}');
+		Async_Notify(told->kinds[i] == SSW_JOBS_CHANGED ? JOBS_CHANNEL : PROVIDERS_CHANNEL, buf.data);
+	}
+}
+
+static void
+tell_all(const SswTold *told)
+{
+	Datum	   *tasks = palloc((told->ntasks + 1) * sizeof(Datum));
+	Datum	   *jobs = palloc((told->njobs + 1) * sizeof(Datum));
+
+	for (int i = 0; i < told->ntasks; i++)
+		tasks[i] = UUIDPGetDatum(&told->tasks[i]);
+	for (int i = 0; i < told->njobs; i++)
+		jobs[i] = Int64GetDatum(told->jobs[i]);
+	tell(TASK_CHANNEL, tasks_of, UUIDARRAYOID, tasks, told->ntasks, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
+	tell(WAITS_CHANNEL, jobs_of, INT8ARRAYOID, jobs, told->njobs, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
+	tell_rooms(told);
+	if (told->lost)
+	{
+		static const char *const channels[] = {TASK_CHANNEL, WAITS_CHANNEL, JOBS_CHANNEL, PROVIDERS_CHANNEL};
+
+		for (int i = 0; i < lengthof(channels); i++)
+			Async_Notify(channels[i], "{\"lost\" : true}");
+	}
+}
+
+/* Tell what is to be told, if it is time; returns when it will be. */
+TimestampTz
+ssw_events_tell(TimestampTz now)
+{
+	static TimestampTz told_at = 0;
+	TimestampTz due = told_at + ssw_event_interval * INT64CONST(1000);
+	SswIdentity save;
+	SswTold		told;
+
+	if (!is_pending())
+		return DT_NOEND;
+	if (now < due && now >= told_at)
+		return due;
+	told_at = now;
+	if (!ssw_board_collect(&told) || !has_room())
+		return DT_NOEND;
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	tell_all(&told);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return DT_NOEND;
+}

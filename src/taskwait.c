@@ -1,0 +1,145 @@
+/*
+ * taskwait.c
+ *		claim_wait() and wait_for_task(): wait for tasks, or for one to end.
+ *
+ * Run in the caller's session.  Each look is a transaction of its own; between
+ * looks the session sleeps on a condition variable of board.c, without a
+ * transaction or snapshot, and is woken by commits.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "compat.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/condition_variable.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "args.h"
+#include "board.h"
+#include "session.h"
+#include "shmem.h"
+#include "sql.h"
+
+PG_FUNCTION_INFO_V1(ssw_claim_wait);
+PG_FUNCTION_INFO_V1(ssw_wait_for_task);
+
+/* A commit of a prepared transaction wakes nobody. */
+#define LOOK_EVERY_MS	5000
+
+/* Refuse where a transaction cannot be ended; instead says what does not wait. */
+static void
+check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead)
+{
+	CallContext *context = (CallContext *) fcinfo->context;
+
+	ssw_shmem_require();
+	if (context == NULL || !IsA(context, CallContext) || context->atomic)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("%s cannot wait inside a transaction block", procedure),
+				 errhint("Call it outside of one, or use %s, which does not wait.", instead)));
+}
+
+/*
+ * Run the query, each time in a transaction of its own, until the last column of its
+ * row is true or the time is over.  True: there is a row, in SPI_tuptable; the
+ * transaction that has read it is the one in which we return.
+ */
+static bool
+look_until(const char *sql, int nargs, Oid *types, Datum *values, int64 timeout_us)
+{
+	static uint32 wait_event = 0;
+	TimestampTz until = GetCurrentTimestamp() + timeout_us;
+	ConditionVariable *cv = ssw_board_changed();
+
+	for (;;)
+	{
+		bool		isnull;
+		bool		found;
+		long		left;
+
+		/* whoever commits from here on wakes us */
+		SPI_commit();
+		ConditionVariablePrepareToSleep(cv);
+		found = ssw_sql_exec(sql, nargs, types, values, NULL, false, 1) > 0;
+		left = (until - GetCurrentTimestamp()) / 1000;
+		if (left <= 0 || (found && DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+															  SPI_tuptable->tupdesc->natts, &isnull))))
+		{
+			ConditionVariableCancelSleep();
+			return found;
+		}
+		SPI_freetuptable(SPI_tuptable);
+		SPI_commit();
+		(void) ConditionVariableTimedSleep(cv, Min(left, LOOK_EVERY_MS), ssw_wait_event("SessionSweeperTask", wait_event));
+		ConditionVariableCancelSleep();
+	}
+}
+
+/* Wait; the columns of the row are the procedure's result, nulls without one. */
+static Datum
+wait_for_row(FunctionCallInfo fcinfo, int timeout_arg, const char *timeout_name, const char *sql, int nargs, Oid *types, Datum *values)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	int64		timeout_us;
+	TupleDesc	desc;
+	Datum	   *v;
+	bool	   *isnull;
+	HeapTuple	tup;
+	bool		found;
+
+	ssw_session_required(fcinfo, timeout_arg, timeout_name);
+	timeout_us = ssw_args_interval(timeout_name, PG_GETARG_INTERVAL_P(timeout_arg), 0);
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	desc = BlessTupleDesc(desc);
+	v = palloc0(desc->natts * sizeof(Datum));
+	isnull = palloc(desc->natts * sizeof(bool));
+	memset(isnull, true, desc->natts * sizeof(bool));
+	ssw_sql_begin_nonatomic();
+	found = look_until(sql, nargs, types, values, timeout_us);
+	for (int i = 0; found && i < desc->natts; i++)
+		v[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &isnull[i]);
+	MemoryContextSwitchTo(cxt);
+	tup = heap_form_tuple(desc, v, isnull);
+	SPI_finish();
+	return HeapTupleGetDatum(tup);
+}
+
+/* CALL claim_wait(worker, wait, start, INOUT the task): nulls when there was none. */
+Datum
+ssw_claim_wait(PG_FUNCTION_ARGS)
+{
+	Oid			types[] = {UUIDOID, BOOLOID};
+	pg_uuid_t	worker;
+	Datum		values[2];
+
+	ssw_session_required(fcinfo, 0, "worker");
+	ssw_session_required(fcinfo, 2, "start");
+	check_context(fcinfo, "claim_wait", "sweeper.claim()");
+	worker = *PG_GETARG_UUID_P(0);
+	values[0] = UUIDPGetDatum(&worker);
+	values[1] = PG_GETARG_DATUM(2);
+	PG_RETURN_DATUM(wait_for_row(fcinfo, 1, "wait", "SELECT c.*, true FROM sweeper.claim($1, 1, $2) AS c", 2, types, values));
+}
+
+/* CALL wait_for_task(task, timeout, INOUT status): the status, terminal or not. */
+Datum
+ssw_wait_for_task(PG_FUNCTION_ARGS)
+{
+	Oid			type = UUIDOID;
+	pg_uuid_t	task;
+	Datum		value;
+
+	ssw_session_required(fcinfo, 0, "task");
+	check_context(fcinfo, "wait_for_task", "sweeper.get_task()");
+	task = *PG_GETARG_UUID_P(0);
+	value = UUIDPGetDatum(&task);
+	PG_RETURN_DATUM(wait_for_row(fcinfo, 1, "timeout", "SELECT t.status, t.finished_at IS NOT NULL FROM sweeper.get_task($1) AS t",
+								 1, &type, &value));
+}
