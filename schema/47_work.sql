@@ -163,15 +163,33 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_finish_task';
 CREATE FUNCTION sweeper.cancel_task(task uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_cancel_task';
 
+CREATE FUNCTION sweeper._task_progress(
+    task uuid,
+    OUT progress_at timestamptz,
+    OUT done bigint,
+    OUT total bigint,
+    OUT message text
+) RETURNS record
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'ssw_task_progress_seen';
+CREATE FUNCTION sweeper.task_progress(
+    task uuid DEFAULT NULL,
+    done bigint DEFAULT NULL,
+    total bigint DEFAULT NULL,
+    message text DEFAULT NULL,
+    attempt int DEFAULT NULL
+) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_task_progress';
+
 -- What is told of a task; the functions below say it to those who may know.
 CREATE VIEW sweeper.task_info AS
 SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room, j.category, j.name, t.summary, t.status, t.owner, t.group_role,
        t.worker_id, t.worker_name, t.attempt,
        CASE WHEN t.status = 'enqueued' THEN
            (SELECT count(*) FROM sweeper.task AS q WHERE q.job = t.job AND q.status = 'enqueued' AND q.task <= t.task) END AS queue_position,
-       t.cancel_requested_at, t.created_at, t.enqueued_at, t.claimed_at, t.started_at, t.progress_at, t.finished_at, t.consumed_at,
-       t.done, t.total, t.message, t.error
-FROM sweeper.task AS t LEFT JOIN sweeper.job AS j ON j.job = t.job;
+       t.cancel_requested_at, t.created_at, t.enqueued_at, t.claimed_at, t.started_at,
+       coalesce(p.progress_at, t.progress_at) AS progress_at, t.finished_at, t.consumed_at,
+       coalesce(p.done, t.done) AS done, coalesce(p.total, t.total) AS total, coalesce(p.message, t.message) AS message, t.error
+FROM sweeper.task AS t LEFT JOIN sweeper.job AS j ON j.job = t.job CROSS JOIN LATERAL sweeper._task_progress(t.task) AS p;
 COMMENT ON VIEW sweeper.task_info IS 'All tasks, as get_task() and list_tasks() show them to those who may see them; for monitor.';
 COMMENT ON COLUMN sweeper.task_info.kind IS 'job: for outside workers; sql: a command that runs in the server.';
 COMMENT ON COLUMN sweeper.task_info.queue_position IS '1: the next of its job to be claimed; null when it does not wait.';
@@ -325,6 +343,8 @@ COMMENT ON PROCEDURE sweeper.wait_for_task IS
 'Waits until a task has ended, at most so long, and returns its status then, or the one it has. For whom get_task() is, and consumes as it does. It sleeps without a transaction and is woken by who ends it. Errors: 25001 in a transaction block, use get_task(); 22023 timeout negative; those of get_task().';
 COMMENT ON FUNCTION sweeper.start_task IS
 'Says that a claimed task runs now. False: it was cancelled or taken away, do not run it. attempt: see claim(). Errors: 22004 null, 55P03, 25006.';
+COMMENT ON FUNCTION sweeper.task_progress IS
+'Says how far a task of the caller''s worker is, and that the worker lives; kept in memory, and seen by others at once. done and total: in whatever unit; message: at most 127 bytes; null: as before. False: stop. Somebody asked for that, or the task is not the caller''s (any more). On an error nothing is known: go on. attempt: see claim(). task: by default the one that runs in this session, in a command of submit_sql(). Errors: 22023 negative, 55P03 the task is being changed, 25006 read-only transaction or standby, 22004 null.';
 COMMENT ON FUNCTION sweeper.finish_task IS
 'Ends a task of the caller''s worker. status: completed, failed or cancelled; result and error: kept with it. False: it has ended already, or is not the caller''s (any more). attempt: see claim(). Errors: 55000 not started yet, 22023 status, 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.cancel_task IS

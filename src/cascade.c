@@ -20,6 +20,7 @@
 #include "identity.h"
 #include "job.h"
 #include "plan.h"
+#include "progress.h"
 #include "sql.h"
 
 /* What becomes of the tasks that the workers hold. */
@@ -63,6 +64,7 @@ ssw_cascade(const pg_uuid_t * workers, int n)
 	SswIdentity save;
 	bool		isnull;
 	uint64		rows;
+	pg_uuid_t **tasks;
 
 	for (int i = 0; i < n; i++)
 		ids[i] = UUIDPGetDatum(&workers[i]);
@@ -70,13 +72,19 @@ ssw_cascade(const pg_uuid_t * workers, int n)
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	rows = ssw_plan_execute(end_tasks, 1, &type, &array, NULL, false);
+	tasks = palloc((rows + 1) * sizeof(pg_uuid_t *));
 	for (uint64 i = 0; i < rows; i++)
 	{
 		int64		job = DatumGetInt64(column(i, 2, &isnull));
 
 		if (!isnull)
 			ssw_board_task_waits(job);
-		ssw_board_task_changed(DatumGetUUIDP(column(i, 1, &isnull)));
+		tasks[i] = DatumGetUUIDP(column(i, 1, &isnull));
+	}
+	for (uint64 i = 0; i < rows; i++)
+	{
+		ssw_progress_write(UUIDPGetDatum(tasks[i]));
+		ssw_board_task_changed(tasks[i]);
 	}
 	rows = ssw_plan_execute(end_providers, 1, &type, &array, NULL, false);
 	for (uint64 i = 0; i < rows; i++)

@@ -38,10 +38,10 @@
 #define QUEUE_FULL			0.5
 
 static const char *const tasks_of =
-"SELECT json_build_object('task', i.task, 'status', i.status, 'room', i.room, 'category', i.category, 'name', i.name)::text"
+"SELECT jsonb_build_object('task', i.task, 'status', i.status, 'room', i.room, 'category', i.category, 'name', i.name)::text"
 " FROM sweeper.task_info AS i WHERE i.task = ANY ($1) ORDER BY i.task";
 static const char *const jobs_of =
-"SELECT json_build_object('room', j.room, 'category', j.category, 'name', j.name)::text FROM sweeper.job AS j WHERE j.job = ANY ($1)";
+"SELECT jsonb_build_object('room', j.room, 'category', j.category, 'name', j.name)::text FROM sweeper.job AS j WHERE j.job = ANY ($1)";
 
 static bool
 is_pending(void)
@@ -96,7 +96,7 @@ tell_rooms(const SswTold *told)
 	for (int i = 0; i < told->nrooms; i++)
 	{
 		resetStringInfo(&buf);
-		appendStringInfoString(&buf, "{\"room\" : ");
+		appendStringInfoString(&buf, "{\"room\": ");
 		escape_json(&buf, told->rooms[i]);
 		appendStringInfoChar(&buf, '}');
 		Async_Notify(told->kinds[i] == SSW_JOBS_CHANGED ? JOBS_CHANNEL : PROVIDERS_CHANNEL, buf.data);
@@ -121,7 +121,7 @@ tell_all(const SswTold *told)
 		static const char *const channels[] = {TASK_CHANNEL, WAITS_CHANNEL, JOBS_CHANNEL, PROVIDERS_CHANNEL};
 
 		for (int i = 0; i < lengthof(channels); i++)
-			Async_Notify(channels[i], "{\"lost\" : true}");
+			Async_Notify(channels[i], "{\"lost\": true}");
 	}
 }
 

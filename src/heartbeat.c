@@ -31,6 +31,7 @@
 #include "action.h"
 #include "alive.h"
 #include "grace.h"
+#include "heartbeat.h"
 #include "identity.h"
 #include "key.h"
 #include "pending.h"
@@ -349,19 +350,24 @@ look_at_session(Datum session)
 	return look_at_row(t, &k, &session, false);
 }
 
+/* A heartbeat of a session; false: it is gone. */
+bool
+ssw_heartbeat_of(const pg_uuid_t * session)
+{
+	SswBeatKey	k = session_key(session);
+
+	return (ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping()) || look_at_session(UUIDPGetDatum(session));
+}
+
 /* heartbeat(session). */
 Datum
 ssw_heartbeat(PG_FUNCTION_ARGS)
 {
-	SswBeatKey	k;
-
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
 	ssw_touch_check("heartbeat()");
-	k = session_key(PG_GETARG_UUID_P(0));
-	PG_RETURN_BOOL((ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping()) ||
-				   look_at_session(PG_GETARG_DATUM(0)));
+	PG_RETURN_BOOL(ssw_heartbeat_of(PG_GETARG_UUID_P(0)));
 }
 
 /* heartbeat_many(sessions): those that are gone. */

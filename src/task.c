@@ -20,6 +20,7 @@
 #include "board.h"
 #include "job.h"
 #include "plan.h"
+#include "progress.h"
 #include "session.h"
 #include "task.h"
 #include "work.h"
@@ -199,8 +200,9 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	done = update_held(&c, fcinfo, 4, sql, 5, types, values);
 	if (done)
 	{
-		ssw_board_task_changed(DatumGetUUIDP(values[0]));
 		look_at_job(1);
+		ssw_progress_write(values[0]);
+		ssw_board_task_changed(DatumGetUUIDP(values[0]));
 		if (strcmp(status, "completed") != 0)
 			ssw_work_comment(values[0], c.name, PG_ARGISNULL(3) ? status :
 							 psprintf("%s: %s", status, text_to_cstring(PG_GETARG_TEXT_PP(3))));
@@ -254,8 +256,9 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 		values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
 		ssw_plan_execute(cancel, 2, types, values, NULL, false);
 		running = strcmp(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), "running") == 0;
-		ssw_board_task_changed(DatumGetUUIDP(values[0]));
 		look_at_job(1);
+		ssw_progress_write(values[0]);
+		ssw_board_task_changed(DatumGetUUIDP(values[0]));
 		ssw_work_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
 	}
 	ssw_work_end(&c);
