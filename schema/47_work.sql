@@ -51,6 +51,12 @@ CREATE TABLE sweeper.task (
     worker_id           bigint,
     worker_name         text,
     worker_role         text,
+    machine_id          text,
+    incarnation         text,
+    time_limit          interval,
+    max_retries         int NOT NULL DEFAULT 0,
+    not_before          timestamptz,
+    stuck_at            timestamptz,
     attempt             int NOT NULL DEFAULT 0,
     cancel_requested_at timestamptz,
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -69,6 +75,7 @@ CREATE TABLE sweeper.task (
 );
 CREATE INDEX task_queue ON sweeper.task (job, task) WHERE status = 'enqueued' AND job IS NOT NULL;
 CREATE INDEX task_held ON sweeper.task (worker) WHERE status IN ('claimed', 'running') AND worker IS NOT NULL;
+CREATE INDEX task_command ON sweeper.task (owner, task) WHERE command IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX task_finished ON sweeper.task (finished_at) WHERE finished_at IS NOT NULL;
 
 -- Append-only: who did what to a task, and why.
@@ -118,6 +125,11 @@ COMMENT ON COLUMN sweeper.task.owner IS 'The role that submitted it.';
 COMMENT ON COLUMN sweeper.task.group_role IS 'The role whose members may see and cancel it too.';
 COMMENT ON COLUMN sweeper.task.worker_id IS 'Number of the worker, as list_tasks() shows it.';
 COMMENT ON COLUMN sweeper.task.worker_role IS 'The role whose worker claimed it; its members may finish it.';
+COMMENT ON COLUMN sweeper.task.machine_id IS 'The server that runs it, by session_sweeper.machine_id; null for outside workers.';
+COMMENT ON COLUMN sweeper.task.incarnation IS 'The run of the server to which it was submitted: a command does not outlive it.';
+COMMENT ON COLUMN sweeper.task.time_limit IS 'Of each attempt of a command.';
+COMMENT ON COLUMN sweeper.task.not_before IS 'Allocated: it is tried again from then on.';
+COMMENT ON COLUMN sweeper.task.stuck_at IS 'A command that runs fails then if nothing is heard of it; see task_progress().';
 COMMENT ON COLUMN sweeper.task.attempt IS 'How often it was claimed.';
 COMMENT ON COLUMN sweeper.task.consumed_at IS 'When its owner first read how it ended.';
 COMMENT ON TABLE sweeper.task_comment IS 'What was done to tasks, by whom, and why.';
@@ -183,9 +195,12 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_task_progress';
 -- What is told of a task; the functions below say it to those who may know.
 CREATE VIEW sweeper.task_info AS
 SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room, j.category, j.name, t.summary, t.status, t.owner, t.group_role,
-       t.worker_id, t.worker_name, t.attempt,
+       t.worker_id, t.worker_name, t.machine_id, t.attempt, t.max_retries, t.not_before,
        CASE WHEN t.status = 'enqueued' THEN
-           (SELECT count(*) FROM sweeper.task AS q WHERE q.job = t.job AND q.status = 'enqueued' AND q.task <= t.task) END AS queue_position,
+           CASE WHEN t.job IS NULL
+           THEN (SELECT count(*) FROM sweeper.task AS q WHERE q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued' AND q.task <= t.task)
+           ELSE (SELECT count(*) FROM sweeper.task AS q WHERE q.job = t.job AND q.status = 'enqueued' AND q.task <= t.task) END
+       END AS queue_position,
        t.cancel_requested_at, t.created_at, t.enqueued_at, t.claimed_at, t.started_at,
        coalesce(p.progress_at, t.progress_at) AS progress_at, t.finished_at, t.consumed_at,
        coalesce(p.done, t.done) AS done, coalesce(p.total, t.total) AS total, coalesce(p.message, t.message) AS message, t.error
@@ -230,6 +245,7 @@ CREATE FUNCTION sweeper._list_tasks(
     owners text[],
     group_roles text[],
     workers text[],
+    machine_ids text[],
     statuses text[],
     enqueued_after timestamptz,
     enqueued_before timestamptz,
@@ -255,6 +271,7 @@ WHERE (monitor OR ARRAY[i.owner, i.group_role]::name[] && (SELECT sweeper._roles
   AND (owners IS NULL OR i.owner ILIKE ANY (sweeper._like(owners)))
   AND (group_roles IS NULL OR i.group_role ILIKE ANY (sweeper._like(group_roles)) OR (cardinality(group_roles) = 0 AND i.group_role IS NULL))
   AND (workers IS NULL OR i.worker_name ILIKE ANY (sweeper._like(workers)))
+  AND (machine_ids IS NULL OR i.machine_id ILIKE ANY (sweeper._like(machine_ids)))
   AND (statuses IS NULL OR i.status = ANY (statuses))
   AND (enqueued_after IS NULL OR i.enqueued_at >= enqueued_after) AND (enqueued_before IS NULL OR i.enqueued_at <= enqueued_before)
   AND (started_after IS NULL OR i.started_at >= started_after) AND (started_before IS NULL OR i.started_at <= started_before)
@@ -275,6 +292,7 @@ CREATE FUNCTION sweeper.list_tasks(
     owners text[] DEFAULT NULL,
     group_roles text[] DEFAULT NULL,
     workers text[] DEFAULT NULL,
+    machine_ids text[] DEFAULT NULL,
     statuses text[] DEFAULT NULL,
     enqueued_after timestamptz DEFAULT NULL,
     enqueued_before timestamptz DEFAULT NULL,
@@ -291,6 +309,14 @@ CREATE FUNCTION sweeper.list_tasks(
 ) RETURNS SETOF sweeper.task_info
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 50 AS 'MODULE_PATHNAME', 'ssw_list_tasks';
 
+CREATE FUNCTION sweeper.submit_sql(
+    command text,
+    summary text DEFAULT NULL,
+    max_retries int DEFAULT 0,
+    timeout interval DEFAULT NULL,
+    group_role regrole DEFAULT NULL
+) RETURNS uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_submit_sql';
 CREATE PROCEDURE sweeper.claim_wait(
     worker uuid,
     wait interval,
@@ -352,4 +378,4 @@ COMMENT ON FUNCTION sweeper.cancel_task IS
 COMMENT ON FUNCTION sweeper.get_task IS
 'One task, with payload, result and comments. For its owner, members of its group_role, and access levels monitor and admin. When its owner reads a task that has ended, it is consumed, and removed a day later. Errors: 42704 no such task, or not yours; 22004 null.';
 COMMENT ON FUNCTION sweeper.list_tasks IS
-'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Those for which every argument that is given holds; of a list one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles and workers (by name) a * stands for any characters, and case does not matter; an empty group_roles: tasks without. after and before include the instant. Errors: 22023 max or skip negative.';
+'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Those for which every argument that is given holds; of a list one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids a * stands for any characters, and case does not matter; an empty group_roles: tasks without. after and before include the instant. Errors: 22023 max or skip negative.';

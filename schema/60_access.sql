@@ -30,7 +30,7 @@ BEGIN
         sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]),
         sweeper.is_live(text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid),
         sweeper.acquire, sweeper.release, sweeper.claim_session,
-        sweeper.register_worker, sweeper.register_job, sweeper.register_provider, sweeper.submit, sweeper.claim,
+        sweeper.register_worker, sweeper.register_job, sweeper.register_provider, sweeper.submit, sweeper.submit_sql, sweeper.claim,
         sweeper.start_task, sweeper.task_progress, sweeper.finish_task, sweeper.cancel_task, sweeper.get_task, sweeper.list_tasks TO %s', role);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
     IF level = 'admin' THEN

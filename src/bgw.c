@@ -62,9 +62,9 @@ handle_sigterm(SIGNAL_ARGS)
 	errno = save_errno;
 }
 
-/* Take a free slot for a process to be started; -1 when there is none. */
+/* Take a free slot for a process to be started, a runner of that role; -1 when there is none. */
 int
-ssw_bgw_reserve(SswProcKind kind, Oid database)
+ssw_bgw_reserve(SswProcKind kind, Oid database, Oid role)
 {
 	int			slot = -1;
 
@@ -81,6 +81,7 @@ ssw_bgw_reserve(SswProcKind kind, Oid database)
 		SswProcs[slot].kind = kind;
 		SswProcs[slot].state = SSW_STATE_STARTING;
 		SswProcs[slot].database = database;
+		SswProcs[slot].role = role;
 		SswProcs[slot].pass = -1;
 		SswProcs[slot].state_since = GetCurrentTimestamp();
 	}
@@ -97,6 +98,7 @@ static const struct
 	[SSW_PROC_PROBE] = {"session_sweeper probe", "ssw_probe_main"},
 	[SSW_PROC_COORDINATOR] = {"session_sweeper coordinator", "ssw_coordinator_main"},
 	[SSW_PROC_WORKER] = {"session_sweeper worker", "ssw_worker_main"},
+	[SSW_PROC_RUNNER] = {"session_sweeper worker", "ssw_runner_main"},
 };
 
 /* Register the process of a reserved slot; false frees the slot again. */
@@ -152,6 +154,11 @@ ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind)
 	again = GetCurrentTimestamp() + Min(60, d->start_failures) * USECS_PER_SEC;
 	if (kind == SSW_PROC_WORKER)
 		d->workers_not_before = again;
+	else if (kind == SSW_PROC_RUNNER)
+	{
+		d->runner_failures++;
+		d->runners_not_before = again;
+	}
 	else
 		d->not_before = again;
 }
@@ -166,7 +173,11 @@ ssw_bgw_ready(void)
 	MySswProc->ready = true;
 	d = ssw_shmem_database(MySswProc->database, false);
 	if (d)
+	{
 		d->start_failures = 0;
+		if (MySswProc->kind == SSW_PROC_RUNNER)
+			d->runner_failures = 0;
+	}
 	LWLockRelease(SswShared->lock);
 }
 
@@ -193,7 +204,9 @@ free_slot(int code, Datum arg)
 			if (code != 0)
 				d->next_due = 0;	/* it did not mean to leave */
 		}
-		if (d && d->coordinator >= 0)
+		if (d && MySswProc->kind == SSW_PROC_RUNNER)
+			d->commands_changed = true;
+		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
 		if (d && !MySswProc->ready && !MySswProc->terminating && MySswProc->kind != SSW_PROC_PROBE)
 			ssw_bgw_failed_start(d, MySswProc->kind);
@@ -259,7 +272,7 @@ ssw_bgw_attach(Datum main_arg)
 void
 ssw_bgw_attach_launcher(void)
 {
-	int			slot = ssw_bgw_reserve(SSW_PROC_LAUNCHER, InvalidOid);
+	int			slot = ssw_bgw_reserve(SSW_PROC_LAUNCHER, InvalidOid, InvalidOid);
 
 	if (slot < 0)
 		proc_exit(1);
@@ -317,7 +330,12 @@ ssw_bgw_set_state(SswProcState state)
 	{
 		leave_pass(MySswProc);
 		d = ssw_shmem_database(MySswProc->database, false);
-		if (d && d->coordinator >= 0)
+		if (d && MySswProc->kind == SSW_PROC_RUNNER)
+		{
+			if (OidIsValid(d->runner_role))
+				ssw_shmem_wake_launcher();
+		}
+		else if (d && d->coordinator >= 0)
 			ssw_shmem_wake_coordinator(d->oid);
 	}
 	LWLockRelease(SswShared->lock);

@@ -9,7 +9,7 @@
 #include "shmem.h"
 
 extern bool ssw_bgw_start(int slot, BackgroundWorkerHandle **handle);
-extern int	ssw_bgw_reserve(SswProcKind kind, Oid database);
+extern int	ssw_bgw_reserve(SswProcKind kind, Oid database, Oid role);
 extern bool ssw_bgw_attach(Datum main_arg);
 extern void ssw_bgw_attach_launcher(void);
 extern void ssw_bgw_connect(Oid database);

@@ -23,6 +23,7 @@
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "board.h"
 #include "shmem.h"
@@ -72,6 +73,8 @@ static HTAB *progress;
 static List *pending_tasks = NIL;	/* of pg_uuid_t */
 static List *pending_jobs = NIL;	/* of int64 */
 static List *pending_rooms = NIL;	/* of RoomEvent */
+static List *pending_cancels = NIL; /* of pg_uuid_t: tasks that run */
+static List *pending_roles = NIL;	/* of Oid: whose commands wait */
 
 /* In the shmem_request hook. */
 void
@@ -204,6 +207,57 @@ wake(bool lost)
 	LWLockRelease(SswShared->lock);
 }
 
+/* Commands of these roles wait: a runner that is idle takes them, or the coordinator gets one. */
+static void
+wake_runners(void)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, pending_roles)
+	{
+		Oid			role = *(Oid *) lfirst(lc);
+		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
+		bool		woken = false;
+
+		for (int i = 0; i < SswShared->nprocs && !woken; i++)
+		{
+			SswProc    *p = &SswProcs[i];
+
+			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->latch == NULL)
+				continue;
+			SetLatch(p->latch);
+			woken = true;
+		}
+		if (d && !woken)
+		{
+			d->commands_changed = true;
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+		}
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Commands that run and are to stop: their runners see it, and the launcher when time is up. */
+static void
+tell_cancels(void)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, pending_cancels)
+		for (int i = 0; i < SswShared->nprocs; i++)
+		{
+			SswProc    *p = &SswProcs[i];
+
+			if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId && p->has_task &&
+				p->cancel_since == 0 && memcmp(&p->task, lfirst(lc), UUID_LEN) == 0)
+				p->cancel_since = GetCurrentTimestamp();
+		}
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+}
+
 /*
  * What is prepared is told too early, as nobody tells at COMMIT PREPARED; but the
  * rows are locked until then, so that progress looks at them anew.
@@ -224,9 +278,13 @@ at_xact_end(XactEvent event, void *arg)
 		LWLockRelease(board->lock);
 		wake(lost);
 		ConditionVariableBroadcast(ssw_board_changed());
+		if (pending_roles)
+			wake_runners();
+		if (pending_cancels)
+			tell_cancels();
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
-		pending_tasks = pending_jobs = pending_rooms = NIL;
+		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
 }
 
 /* A copy of it in the list, until the transaction ends; if it is not there yet. */
@@ -262,6 +320,20 @@ ssw_board_task_changed(const pg_uuid_t *task)
 	LWLockAcquire(board->lock, LW_EXCLUSIVE);
 	forget_progress(task);
 	LWLockRelease(board->lock);
+}
+
+/* It runs, and is to stop. */
+void
+ssw_board_task_cancelled(const pg_uuid_t *task)
+{
+	note(&pending_cancels, task, UUID_LEN);
+}
+
+/* A command of the role waits. */
+void
+ssw_board_command_waits(Oid role)
+{
+	note(&pending_roles, &role, sizeof(role));
 }
 
 /* A task waits for the job. */

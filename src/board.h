@@ -62,6 +62,8 @@ extern void ssw_board_startup(void);
 extern void ssw_board_task_changed(const pg_uuid_t *task);
 extern void ssw_board_task_waits(int64 job);
 extern void ssw_board_room_changed(SswRoomEvent kind, const char *room);
+extern void ssw_board_task_cancelled(const pg_uuid_t *task);
+extern void ssw_board_command_waits(Oid role);
 extern bool ssw_board_collect(SswTold *told);
 extern void ssw_board_forget(Oid database);
 extern ConditionVariable *ssw_board_changed(void);

@@ -64,6 +64,26 @@ object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 #define ssw_wait_event(name, cache) ((void) (cache), PG_WAIT_EXTENSION)
 #endif
 
+/* 17: processes may connect as roles that may not log in (commit e7689190) */
+#if PG_VERSION_NUM >= 170000
+#define SSW_BYPASS_LOGIN	BGWORKER_BYPASS_ROLELOGINCHECK
+#define ssw_can_run_as(role) ((void) (role), true)
+#else
+#include "catalog/pg_authid.h"
+#include "utils/syscache.h"
+#define SSW_BYPASS_LOGIN	0
+static inline bool
+ssw_can_run_as(Oid role)
+{
+	HeapTuple	tup = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
+	bool		can = HeapTupleIsValid(tup) && ((Form_pg_authid) GETSTRUCT(tup))->rolcanlogin;
+
+	if (HeapTupleIsValid(tup))
+		ReleaseSysCache(tup);
+	return can;
+}
+#endif
+
 /* 18: RETURNING has options (commit 80feb727) */
 #if PG_VERSION_NUM >= 180000
 #define ssw_update_returning(stmt) ((stmt)->returningClause != NULL)

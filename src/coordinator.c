@@ -33,6 +33,7 @@
 #include "grace.h"
 #include "guc.h"
 #include "identity.h"
+#include "queue.h"
 #include "sql.h"
 #include "start.h"
 #include "watch.h"
@@ -555,7 +556,7 @@ round_of_work(void)
 	foreach(lc, watches)
 		look(lfirst(lc), now);
 	ssw_assign(watches, now);
-	next = Min(next_wakeup(now), ssw_events_tell(now));
+	next = Min(next_wakeup(now), Min(ssw_events_tell(now), ssw_queue_round(now)));
 	ssw_sql_commit();
 	ssw_request_answer(watches);
 	return next;

@@ -33,6 +33,11 @@ int			ssw_heartbeat_memory = -1;
 double		ssw_refresh_ahead = 0.25;
 int			ssw_usage_event_retention = 0;
 int			ssw_event_interval = 50;
+int			ssw_max_task_workers = 1;
+int			ssw_max_queued_tasks = 10000;
+int			ssw_cancel_grace = 30000;
+int			ssw_task_retention = 7 * 24 * 60;
+char	   *ssw_machine_id = NULL;
 
 static const struct config_enum_entry synchronous_commit_options[] = {
 	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
@@ -156,6 +161,26 @@ ssw_guc_init(void)
 	DefineCustomIntVariable("session_sweeper.usage_event_retention",
 							"How long rows of sweeper.usage_event are kept; 0 keeps them.",
 							NULL, &ssw_usage_event_retention, 0, 0,
+							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_task_workers",
+							"Most of the workers that may run commands of submit_sql().",
+							"Of max_workers, the others are for sweeps.",
+							&ssw_max_task_workers, 1, 0, 256, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_queued_tasks",
+							"Most commands of submit_sql() that may wait in a database.",
+							NULL, &ssw_max_queued_tasks, 10000, 1, INT_MAX, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.cancel_grace",
+							"How long a command that was cancelled may go on before it is interrupted.",
+							NULL, &ssw_cancel_grace, 30000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomStringVariable("session_sweeper.machine_id",
+							   "What this server is called in its tasks; empty: host name and port.",
+							   NULL, &ssw_machine_id, "", PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.task_retention",
+							"How long tasks are kept after their end; 0 keeps them.",
+							NULL, &ssw_task_retention, 7 * 24 * 60, 0,
 							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.event_interval",
 							"Shortest time between two notifications of what happened to tasks.",

@@ -21,6 +21,11 @@ extern int	ssw_heartbeat_memory;	/* kB; -1: by shared_buffers */
 extern double ssw_refresh_ahead;	/* of a time to live */
 extern int	ssw_usage_event_retention;	/* min */
 extern int	ssw_event_interval; /* ms */
+extern int	ssw_max_task_workers;
+extern int	ssw_max_queued_tasks;
+extern int	ssw_cancel_grace;	/* ms */
+extern int	ssw_task_retention; /* min */
+extern char *ssw_machine_id;
 
 extern const char *ssw_guc_synchronous_commit_name(void);
 extern bool ssw_guc_database_wanted(const char *name);

@@ -44,6 +44,7 @@
 #define BUSY_TICK_MS		500
 #define IDLE_TICK_MS		(10 * 1000)
 #define START_TIMEOUT_US	(30 * USECS_PER_SEC)
+#define RUNNER_TURN_US		USECS_PER_SEC
 #define CANCEL_GRACE_US		(2 * USECS_PER_SEC)
 
 PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
@@ -167,10 +168,10 @@ count_procs(SswProcKind kind, Oid database)
 
 /* Start one process; shortness of slots is told once, and tried again later. */
 static bool
-start_process(SswProcKind kind, Oid database)
+start_process(SswProcKind kind, Oid database, Oid role)
 {
 	BackgroundWorkerHandle *handle;
-	int			slot = ssw_bgw_reserve(kind, database);
+	int			slot = ssw_bgw_reserve(kind, database, role);
 	bool		ok = slot >= 0 && ssw_bgw_start(slot, &handle);
 	bool		first = false;
 
@@ -250,7 +251,7 @@ start_probe(TimestampTz now)
 			}
 		}
 	LWLockRelease(SswShared->lock);
-	return OidIsValid(target) && start_process(SSW_PROC_PROBE, target);
+	return OidIsValid(target) && start_process(SSW_PROC_PROBE, target, InvalidOid);
 }
 
 /* The database whose turn it is; invalid when none waits. */
@@ -299,7 +300,7 @@ start_coordinators(TimestampTz now)
 					SswProcs[i].kind == SSW_PROC_COORDINATOR && SswProcs[i].latch)
 					SetLatch(SswProcs[i].latch);
 		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !start_process(SSW_PROC_COORDINATOR, database))
+		if (!OidIsValid(database) || !start_process(SSW_PROC_COORDINATOR, database, InvalidOid))
 			return;
 	}
 }
@@ -343,6 +344,108 @@ make_room(Oid for_database)
 	}
 }
 
+/* How many of the workers may run commands: with two or more, one is left for sweeps. */
+static int
+most_runners(void)
+{
+	return Min(ssw_max_task_workers, Max(1, ssw_max_workers - 1));
+}
+
+/*
+ * Ask a runner of another role to leave, for one of this role, or for sweeps where
+ * none is given: an idle one; else, when sweeps have no place, or it had its turn,
+ * any, after its command.  True: one leaves.
+ */
+static bool
+stop_runner(Oid database, Oid role)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	SswProc    *victim = NULL;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || (p->database == database && p->role == role))
+			continue;
+		if (p->stop)
+			return true;
+		if (p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
+								 p->has_task && count_procs(SSW_PROC_WORKER, InvalidOid) > 0))
+			continue;
+		if (victim == NULL || !p->has_task)
+			victim = p;
+	}
+	if (victim == NULL)
+		return false;
+	victim->stop = true;
+	SetLatch(victim->latch);
+	return true;
+}
+
+/* Ask a worker that sweeps to make room for commands: an idle one, or any that is above their share. */
+static void
+stop_sweep_worker(void)
+{
+	int			over = count_procs(SSW_PROC_WORKER, InvalidOid) - (ssw_max_workers - most_runners());
+	SswProc    *victim = NULL;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER || p->latch == NULL)
+			continue;
+		if (p->stop)
+			return;
+		if (p->pass < 0 || (victim == NULL && over > 0))
+			victim = p;
+	}
+	if (victim)
+	{
+		victim->stop = true;
+		SetLatch(victim->latch);
+	}
+}
+
+/* Start runners for the roles whose commands have waited longest. */
+static void
+start_runners(TimestampTz now)
+{
+	for (;;)
+	{
+		SswDatabase *best = NULL;
+		Oid			database = InvalidOid;
+		Oid			role = InvalidOid;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		{
+			SswDatabase *d = &SswShared->databases[i];
+
+			if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && d->runners_not_before <= now &&
+				(best == NULL || d->runner_since < best->runner_since))
+				best = d;
+		}
+		if (best && count_procs(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
+			(void) stop_runner(best->oid, best->runner_role);
+		else if (best && count_procs(SSW_PROC_WORKER, InvalidOid) + count_procs(SSW_PROC_RUNNER, InvalidOid) >= ssw_max_workers)
+			stop_sweep_worker();
+		else if (best)
+		{
+			database = best->oid;
+			role = best->runner_role;
+			best->runner_role = InvalidOid;
+			/* others may wait */
+			best->commands_changed = true;
+			ssw_shmem_wake_coordinator(database);
+		}
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database) || !start_process(SSW_PROC_RUNNER, database, role))
+			return;
+	}
+}
+
 static void
 start_workers(TimestampTz now)
 {
@@ -361,12 +464,12 @@ start_workers(TimestampTz now)
 				(best == NULL || d->wanted_since < best->wanted_since))
 				best = d;
 		}
-		if (best && count_procs(SSW_PROC_WORKER, InvalidOid) < ssw_max_workers)
+		if (best && count_procs(SSW_PROC_WORKER, InvalidOid) + count_procs(SSW_PROC_RUNNER, InvalidOid) < ssw_max_workers)
 			database = best->oid;
-		else if (best)
+		else if (best && !stop_runner(InvalidOid, InvalidOid))
 			make_room(best->oid);
 		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !start_process(SSW_PROC_WORKER, database))
+		if (!OidIsValid(database) || !start_process(SSW_PROC_WORKER, database, InvalidOid))
 			return;
 	}
 }
@@ -378,6 +481,17 @@ is_closed(const SswProc *p)
 	SswDatabase *d = OidIsValid(p->database) ? ssw_shmem_database(p->database, false) : NULL;
 
 	return d && d->closed > 0;
+}
+
+/*
+ * Must a command be interrupted?  It was cancelled, or its process is to leave, and
+ * had time to end by itself; some is left to write that down.
+ */
+static bool
+is_over(const SswProc *p, TimestampTz now)
+{
+	return (p->cancel_since != 0 && now - p->cancel_since > ssw_cancel_grace * INT64CONST(1000)) ||
+		(p->stop_since != 0 && now - p->stop_since > ssw_shutdown_timeout * INT64CONST(1000) / 2);
 }
 
 /*
@@ -414,6 +528,11 @@ enforce_limits(TimestampTz now, bool stopping)
 		}
 		if (late && p->terminating)
 			kill(p->pid, SIGTERM);
+		else if (p->has_task && !p->interrupted && is_over(p, now))
+		{
+			p->interrupted = true;
+			kill(p->pid, SIGINT);
+		}
 	}
 	LWLockRelease(SswShared->lock);
 	return left;
@@ -441,6 +560,8 @@ sleep_ms(TimestampTz now)
 			next = Min(next, Max(d->next_due, d->not_before));
 		else if (d->coordinator >= 0 && d->workers_wanted > 0 && d->workers_not_before > now)
 			next = Min(next, d->workers_not_before);
+		if (OidIsValid(d->runner_role))
+			next = Min(next, Max(now + BUSY_TICK_MS * INT64CONST(1000), d->runners_not_before));
 	}
 	LWLockRelease(SswShared->lock);
 	if (busy)
@@ -519,6 +640,7 @@ ssw_launcher_main(Datum main_arg)
 			(void) start_probe(now);
 			start_coordinators(now);
 			start_workers(now);
+			start_runners(now);
 		}
 		wait_tick(sleep_ms(GetCurrentTimestamp()));
 	}

@@ -26,6 +26,7 @@
 #include "heartbeat.h"
 #include "plan.h"
 #include "progress.h"
+#include "runner.h"
 #include "session.h"
 #include "shmem.h"
 #include "work.h"
@@ -95,7 +96,7 @@ static bool
 read_task(Datum task, SswProgress *p, bool *ours)
 {
 	static const char *const sql =
-	"SELECT worker_role, attempt, worker, cancel_requested_at IS NOT NULL, progress_at, done, total, message, xmin"
+	"SELECT CASE WHEN command IS NULL THEN worker_role ELSE owner END, attempt, worker, cancel_requested_at IS NOT NULL, progress_at, done, total, message, xmin"
 	" FROM sweeper.task WHERE task = $1 AND status IN ('claimed', 'running') FOR SHARE";
 	Oid			type = UUIDOID;
 	HeapTuple	tup;
@@ -248,12 +249,18 @@ Datum
 ssw_task_progress(PG_FUNCTION_ARGS)
 {
 	Word		w = {.role = GetUserId()};
+	const pg_uuid_t *own;
 	Datum		task;
 
-	ssw_session_required(fcinfo, 0, "task");
 	ssw_shmem_require();
+	own = ssw_runner_task();
+	if (PG_ARGISNULL(0) && own == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("task must not be null"),
+				 errdetail("Only in a command of sweeper.submit_sql() is there a task without being named.")));
 	ssw_session_check_writable("sweeper.task_progress()");
-	task = PG_GETARG_DATUM(0);
+	task = PG_ARGISNULL(0) ? UUIDPGetDatum(own) : PG_GETARG_DATUM(0);
 	w.has_done = !PG_ARGISNULL(1);
 	w.done = w.has_done ? count_argument(fcinfo, 1, "done") : 0;
 	w.has_total = !PG_ARGISNULL(2);
@@ -273,6 +280,8 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 		ssw_work_end(&c);
 	}
 	if (w.answer != ANSWER_GO_ON && w.answer != ANSWER_UNKNOWN)
+		PG_RETURN_BOOL(false);
+	if (own && memcmp(own, DatumGetUUIDP(task), UUID_LEN) == 0 && ssw_runner_must_stop())
 		PG_RETURN_BOOL(false);
 	/* who works lives */
 	PG_RETURN_BOOL(!w.has_worker || ssw_heartbeat_of(&w.worker));

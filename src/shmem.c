@@ -96,6 +96,7 @@ shmem_startup(void)
 	{
 		memset(SswShared, 0, fixed_size());
 		SswShared->lock = &(GetNamedLWLockTranche(SSW_EXTENSION))->lock;
+		SswShared->incarnation = GetCurrentTimestamp();
 		SswShared->nprocs = max_worker_processes;
 		SswShared->launcher = -1;
 		pg_atomic_init_u64(&SswShared->attachments, 0);

@@ -15,6 +15,7 @@
 #include "storage/itemptr.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
+#include "utils/uuid.h"
 
 #include "beats.h"
 #include "ssw.h"
@@ -64,6 +65,11 @@ typedef struct SswDatabase
 	uint64		disconnects_sought; /* so far they were looked for in memory */
 	int			ndisconnected;
 	SswBeatId	disconnected[SSW_MAX_DISCONNECTED];
+	bool		commands_changed;	/* see queue.c */
+	Oid			runner_role;	/* a runner is wanted for it, or invalid */
+	TimestampTz runner_since;	/* since then */
+	TimestampTz runners_not_before;
+	int			runner_failures;	/* to start */
 	bool		events_pending; /* see board.c */
 	bool		events_lost;
 	char		problem[128];	/* why it idles, for the view; "" when it does
@@ -75,7 +81,8 @@ typedef enum SswProcKind
 	SSW_PROC_LAUNCHER,
 	SSW_PROC_PROBE,
 	SSW_PROC_COORDINATOR,
-	SSW_PROC_WORKER
+	SSW_PROC_WORKER,
+	SSW_PROC_RUNNER				/* a worker that runs one role's commands */
 } SswProcKind;
 
 typedef enum SswProcState
@@ -105,6 +112,13 @@ typedef struct SswProc
 	TimestampTz stop_since;		/* launcher: when it first saw terminating */
 	TimestampTz batch_deadline; /* hard limit of the running batch, or 0 */
 	int64		rows;			/* acted on by this process; own writes only */
+
+	/* of a runner; see runner.c */
+	Oid			role;
+	bool		has_task;
+	pg_uuid_t	task;
+	TimestampTz cancel_since;	/* the task is to stop, or 0 */
+	bool		interrupted;	/* and was made to */
 } SswProc;
 
 /* What a pass does next; for each leaf in the order of phase_after(). */
@@ -312,6 +326,7 @@ typedef struct SswSharedState
 	TimestampTz down_since;		/* its time, when clean_start */
 	int			nstarts;		/* see start.c */
 	SswStart	starts[SSW_MAX_STARTS];
+	TimestampTz incarnation;	/* when this memory was made */
 	int64		clock_offset;	/* wall clock beyond the monotonic one */
 	TimestampTz alive_at;		/* last sign of life written; the launcher's */
 	uint64		system_identifier;

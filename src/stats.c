@@ -101,7 +101,7 @@ policies_with(SswRight right)
 Datum
 ssw_stat_process(PG_FUNCTION_ARGS)
 {
-	static const char *const kinds[] = {"launcher", "probe", "coordinator", "worker"};
+	static const char *const kinds[] = {"launcher", "probe", "coordinator", "worker", "worker"};
 	static const char *const states[] = {"free", "starting", "idle", "busy"};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SswProc    *procs;

@@ -38,8 +38,8 @@ PG_FUNCTION_INFO_V1(ssw_cancel_task);
  * An identifier that is greater than those made before: here, and elsewhere as
  * far as the clocks agree.
  */
-static pg_uuid_t *
-make_identifier(void)
+pg_uuid_t *
+ssw_task_identifier(void)
 {
 	static uint64 last = 0;
 	pg_uuid_t  *id = palloc(UUID_LEN);
@@ -84,7 +84,7 @@ ssw_submit(PG_FUNCTION_ARGS)
 	Oid			types[] = {UUIDOID, INT8OID, JSONBOID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
 	Datum		names[3];
 	Datum		values[6];
-	pg_uuid_t  *id = make_identifier();
+	pg_uuid_t  *id = ssw_task_identifier();
 	SswCaller	c;
 
 	names[0] = ssw_work_name(fcinfo, 0, "room");
@@ -259,6 +259,8 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 		look_at_job(1);
 		ssw_progress_write(values[0]);
 		ssw_board_task_changed(DatumGetUUIDP(values[0]));
+		if (running)
+			ssw_board_task_cancelled(DatumGetUUIDP(values[0]));
 		ssw_work_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
 	}
 	ssw_work_end(&c);

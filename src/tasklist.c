@@ -26,7 +26,7 @@
 PG_FUNCTION_INFO_V1(ssw_get_task);
 PG_FUNCTION_INFO_V1(ssw_list_tasks);
 
-#define N_LIST_ARGS		21
+#define N_LIST_ARGS		22
 
 /* Run it and hand the rows out; returns how many. */
 static uint64

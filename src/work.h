@@ -13,6 +13,9 @@
 /* The pool whose sessions are workers: see schema/47_work.sql. */
 #define SSW_WORKER_POOL		"sweeper.worker"
 
+/* A command of which nothing was heard for so long is stuck. */
+#define SSW_STUCK_AFTER		"interval '1 h'"
+
 /* A worker that lives, and does until the transaction ends. */
 typedef struct SswWorker
 {

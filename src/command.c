@@ -1,0 +1,117 @@
+/*
+ * command.c
+ *		submit_sql(): a command that the server runs after the commit.
+ *
+ * Runs in the submitter's session and transaction: rolled back with it.  Shares
+ * nothing but the tables; the commit tells whoever runs commands (board.c).
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "args.h"
+#include "board.h"
+#include "guc.h"
+#include "plan.h"
+#include "queue.h"
+#include "session.h"
+#include "task.h"
+#include "work.h"
+
+PG_FUNCTION_INFO_V1(ssw_submit_sql);
+
+#define MAX_RETRIES		100
+
+/* Errors that would come later anyhow come now. */
+static void
+check_command(const char *command)
+{
+	List	   *statements = pg_parse_query(command);
+	ListCell   *lc;
+
+	if (statements == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("command must not be empty")));
+	foreach(lc, statements)
+		if (IsA(lfirst_node(RawStmt, lc)->stmt, TransactionStmt))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a command must not begin or end transactions"),
+				 errdetail("It runs in a transaction of its own, which commits with its end.")));
+}
+
+static void
+check_role(void)
+{
+	if (!ssw_can_run_as(GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
+				 errmsg("role \"%s\" cannot run commands: it may not log in", GetUserNameFromId(GetUserId(), false)),
+				 errdetail("A command runs in a process that is connected as the role that submits it."),
+				 errhint("ALTER ROLE %s LOGIN; or submit it as a role that may.", quote_identifier(GetUserNameFromId(GetUserId(), false)))));
+}
+
+/* The queue is bounded: refuse at once what it cannot hold. */
+static void
+check_room(void)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(ssw_max_queued_tasks);
+
+	ssw_plan_execute("SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status <> 'running' OFFSET $1 - 1 LIMIT 1",
+					 1, &type, &value, NULL, false);
+	if (SPI_processed > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the queue of commands is full"),
+				 errdetail("%d commands wait, as many as \"session_sweeper.max_queued_tasks\" allows.", ssw_max_queued_tasks),
+				 errhint("Try again later; sweeper.list_tasks() shows those of yours, \"session_sweeper.max_task_workers\" says how many run at a time.")));
+}
+
+/* submit_sql(command, summary, max_retries, timeout, group_role) → the task. */
+Datum
+ssw_submit_sql(PG_FUNCTION_ARGS)
+{
+	static const char *const sql =
+	"INSERT INTO sweeper.task (task, command, summary, max_retries, time_limit, group_role, status, owner, machine_id, incarnation, created_at, enqueued_at)"
+	" VALUES ($1, $2, $3, $4, $5, $6, 'enqueued', $7, $8, $9, $10, $10)";
+	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
+	Datum		values[10];
+	pg_uuid_t  *id = ssw_task_identifier();
+	SswCaller	c;
+
+	ssw_session_required(fcinfo, 0, "command");
+	ssw_session_required(fcinfo, 2, "max_retries");
+	check_command(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	if (PG_GETARG_INT32(2) < 0 || PG_GETARG_INT32(2) > MAX_RETRIES)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_retries must be between 0 and %d", MAX_RETRIES)));
+	values[0] = UUIDPGetDatum(id);
+	values[1] = PG_GETARG_DATUM(0);
+	values[2] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
+	values[3] = PG_GETARG_DATUM(2);
+	values[4] = PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3);
+	if (values[4])
+		(void) ssw_args_interval("timeout", DatumGetIntervalP(values[4]), 1);
+	values[5] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
+	check_role();
+	c = ssw_work_begin("sweeper.submit_sql()");
+	check_room();
+	values[6] = CStringGetTextDatum(c.name);
+	values[7] = CStringGetTextDatum(ssw_queue_machine());
+	values[8] = CStringGetTextDatum(ssw_queue_incarnation());
+	values[9] = TimestampTzGetDatum(GetCurrentTimestamp());
+	ssw_plan_execute(sql, 10, types, values, NULL, false);
+	ssw_board_task_changed(id);
+	ssw_board_command_waits(c.userid);
+	ssw_work_end(&c);
+	PG_RETURN_UUID_P(id);
+}

@@ -1,0 +1,397 @@
+/*
+ * queue.c
+ *		Commands of submit_sql(): which wait, who runs them.
+ *
+ * Runs in the coordinator, in the transaction of a round, as the extension's
+ * owner.  It looks when somebody has said that commands changed (a submit, a
+ * runner that comes or goes), or something is due; without commands it does
+ * nothing.  It tells the launcher for which role a runner is wanted, and ends or
+ * tries again what a runner has left behind.
+ *
+ * Shares SswDatabase and the runners' slots, under SswShared->lock.  Commands belong
+ * to a run of the server; after a crash, as after a stop, the next coordinator
+ * drops what is left of them.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "postmaster/postmaster.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "board.h"
+#include "guc.h"
+#include "identity.h"
+#include "plan.h"
+#include "progress.h"
+#include "queue.h"
+#include "shmem.h"
+#include "sql.h"
+#include "work.h"
+
+#define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
+#define MAX_FAILED_STARTS	5
+#define MAX_ROLES			64		/* looked at in one round */
+
+#define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
+
+static bool begun = false;
+static TimestampTz next_at = 0;
+
+/* The run of the server to which a command belongs. */
+char *
+ssw_queue_incarnation(void)
+{
+	return psprintf(UINT64_FORMAT "/%X/" INT64_FORMAT, GetSystemIdentifier(), GetWALInsertionTimeLine(), SswShared->incarnation);
+}
+
+/* What this server is called in its tasks. */
+char *
+ssw_queue_machine(void)
+{
+	char		host[256];
+
+	if (ssw_machine_id && ssw_machine_id[0])
+		return pstrdup(ssw_machine_id);
+	if (gethostname(host, sizeof(host)) != 0)
+		strlcpy(host, "localhost", sizeof(host));
+	host[sizeof(host) - 1] = '\0';
+	return psprintf("%s:%d", host, PostPortNumber);
+}
+
+/*
+ * End an attempt of a command.  Status "failed" means: if it is not to be tried
+ * again.  False: it has ended already.  As the extension, in SPI.
+ */
+bool
+ssw_queue_end(Datum task, int attempt, const char *status, const char *error, const char *comment)
+{
+	static const char *const sql =
+	"WITH r AS (SELECT $3 = 'failed' AND attempt <= max_retries AND cancel_requested_at IS NULL AS again FROM sweeper.task WHERE task = $1)"
+	" UPDATE sweeper.task AS t SET status = CASE WHEN r.again THEN 'allocated' ELSE $3 END,"
+	" finished_at = CASE WHEN NOT r.again THEN clock_timestamp() END, error = $4,"
+	" not_before = CASE WHEN r.again THEN clock_timestamp()"
+	" + least(interval '10 min', interval '1 s' * 2 ^ least(attempt - 1, 20)) * (0.75 + random() / 2) END"
+	" FROM r WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING r.again, t.owner";
+	Oid			types[] = {UUIDOID, INT4OID, TEXTOID, TEXTOID};
+	Datum		values[4];
+	bool		again;
+	bool		isnull;
+	Oid			role;
+
+	values[0] = task;
+	values[1] = Int32GetDatum(attempt);
+	values[2] = CStringGetTextDatum(status);
+	values[3] = error ? CStringGetTextDatum(error) : (Datum) 0;
+	if (ssw_plan_execute(sql, 4, types, values, NULL, false) == 0)
+		return false;
+	again = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	role = get_role_oid(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), true);
+	ssw_progress_write(task);
+	ssw_board_task_changed(DatumGetUUIDP(task));
+	if (comment)
+		ssw_work_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
+	if (again)
+		ssw_board_command_waits(role);
+	return true;
+}
+
+/* Run a statement that ends commands for a reason; each row's first column is a task. */
+static void
+end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reason)
+{
+	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
+	SPITupleTable *rows = SPI_tuptable;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		isnull;
+		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
+		char	   *was = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
+
+		ssw_board_task_changed(DatumGetUUIDP(task));
+		ssw_work_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
+	}
+}
+
+/* What was submitted to an earlier run of the server does not outlive that. */
+static void
+drop_others(void)
+{
+	static const char *const sql =
+	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE " AND incarnation <> $1 ORDER BY task FOR NO KEY UPDATE)"
+	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
+	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
+	Oid			types[] = {TEXTOID, TEXTOID};
+	const char *reason = SswShared->clean_start ? "the server was stopped before it ended" : "the server crashed, or another took over, before it ended";
+	Datum		values[2];
+
+	values[0] = CStringGetTextDatum(ssw_queue_incarnation());
+	values[1] = CStringGetTextDatum(reason);
+	end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
+}
+
+/* Nobody can run the commands of a role. */
+static void
+drop_role(const char *role, const char *reason)
+{
+	static const char *const sql =
+	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE
+	" AND owner = $1 AND status <> 'running' ORDER BY task FOR NO KEY UPDATE)"
+	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
+	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[2];
+
+	values[0] = CStringGetTextDatum(role);
+	values[1] = CStringGetTextDatum(reason);
+	end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
+}
+
+/* Does a runner of ours work on it? */
+static bool
+has_runner(const pg_uuid_t *task)
+{
+	bool		found = false;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs && !found; i++)
+		found = SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && SswProcs[i].has_task &&
+			SswProcs[i].database == MyDatabaseId && memcmp(&SswProcs[i].task, task, UUID_LEN) == 0;
+	LWLockRelease(SswShared->lock);
+	return found;
+}
+
+/*
+ * Commands whose runner was ended fail, or are tried again; for those that run, the
+ * row gets to know that something was heard of them.
+ */
+static void
+look_at_running(TimestampTz now)
+{
+	uint64		n = ssw_plan_execute("SELECT task, attempt FROM sweeper.task WHERE " STILL_THERE " AND status = 'running'",
+									 0, NULL, NULL, NULL, false);
+	SPITupleTable *rows = SPI_tuptable;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		isnull;
+		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
+		int			attempt = DatumGetInt32(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
+		Oid			type = UUIDOID;
+
+		if (!has_runner(DatumGetUUIDP(task)))
+			(void) ssw_queue_end(task, attempt, "failed", "the process that ran it was ended", "failed: the process that ran it was ended");
+		else
+			ssw_plan_execute("UPDATE sweeper.task AS t SET progress_at = p.progress_at, done = p.done, total = p.total, message = p.message,"
+							 " stuck_at = greatest(stuck_at, p.progress_at + " SSW_STUCK_AFTER ")"
+							 " FROM sweeper._task_progress($1) AS p WHERE t.task = $1 AND t.status = 'running' AND p.progress_at > t.progress_at",
+							 1, &type, &task, NULL, false);
+	}
+	if (n > 0)
+		next_at = Min(next_at, now + LOOK_EVERY_US);
+}
+
+/* Runners whose tasks were ended meanwhile work in vain: they are interrupted at once. */
+static void
+interrupt_vain(void)
+{
+	Datum	   *tasks = palloc(SswShared->nprocs * sizeof(Datum));
+	int			n = 0;
+	Oid			type = UUIDARRAYOID;
+	Datum		array;
+	uint64		ended;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && SswProcs[i].has_task &&
+			SswProcs[i].database == MyDatabaseId)
+			tasks[n++] = UUIDPGetDatum(&SswProcs[i].task);
+	LWLockRelease(SswShared->lock);
+	if (n == 0)
+		return;
+	array = PointerGetDatum(construct_array(tasks, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	ended = ssw_plan_execute("SELECT task FROM sweeper.task WHERE task = ANY ($1) AND finished_at IS NOT NULL", 1, &type, &array, NULL, false);
+	for (uint64 i = 0; i < ended; i++)
+	{
+		bool		isnull;
+		pg_uuid_t  *task = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		for (int k = 0; k < SswShared->nprocs; k++)
+			if (SswProcs[k].kind == SSW_PROC_RUNNER && SswProcs[k].has_task && memcmp(&SswProcs[k].task, task, UUID_LEN) == 0)
+				SswProcs[k].cancel_since = 1;	/* long ago */
+		ssw_shmem_wake_launcher();
+		LWLockRelease(SswShared->lock);
+	}
+}
+
+/* Those that waited to be tried again wait for a runner. */
+static void
+enqueue_again(void)
+{
+	static const char *const move =
+	"UPDATE sweeper.task SET status = 'enqueued', enqueued_at = clock_timestamp(), not_before = NULL"
+	" WHERE " STILL_THERE " AND status = 'allocated' AND not_before <= clock_timestamp() RETURNING task";
+	uint64		n = ssw_plan_execute(move, 0, NULL, NULL, NULL, false);
+	bool		isnull;
+
+	for (uint64 i = 0; i < n; i++)
+		ssw_board_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE " STILL_THERE " AND status = 'allocated'", 0, NULL, NULL, NULL, false);
+	{
+		Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+
+		if (!isnull)
+			next_at = Min(next_at, DatumGetTimestampTz(d));
+	}
+}
+
+/* How many runners a role has here, and how many could take a command now; these are woken. */
+static int
+count_runners(Oid role, int *ready)
+{
+	int			n = 0;
+
+	*ready = 0;
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->stop)
+			continue;
+		n++;
+		if (p->has_task)
+			continue;
+		(*ready)++;
+		if (p->latch)
+			SetLatch(p->latch);
+	}
+	return n;
+}
+
+/* For which of the roles, the longest waiting first, is a runner wanted?  None: invalid. */
+static void
+want_runner(const Oid *roles, int n, TimestampTz now)
+{
+	Oid			wanted = InvalidOid;
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int busy_ones = 0; busy_ones < 2; busy_ones++)
+		for (int i = 0; i < n && !OidIsValid(wanted); i++)
+		{
+			int			ready;
+			int			all = count_runners(roles[i], &ready);
+
+			if (ready == 0 && (all == 0 || busy_ones))
+				wanted = roles[i];
+		}
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d && d->runner_role != wanted)
+	{
+		d->runner_role = wanted;
+		d->runner_since = now;
+		if (OidIsValid(wanted))
+			ssw_shmem_wake_launcher();
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Did runners for the role that waits fail to start, again and again? */
+static bool
+cannot_start(void)
+{
+	SswDatabase *d;
+	bool		failed;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	failed = d && d->runner_failures >= MAX_FAILED_STARTS;
+	if (failed)
+		d->runner_failures = 0;
+	LWLockRelease(SswShared->lock);
+	return failed;
+}
+
+/* Find the roles whose commands wait, one index probe each. */
+static void
+look_at_waiting(TimestampTz now)
+{
+	static const char *const sql =
+	"WITH RECURSIVE w AS ((SELECT owner, task FROM sweeper.task WHERE " STILL_THERE " AND status = 'enqueued' ORDER BY owner, task LIMIT 1)"
+	" UNION ALL SELECT n.owner, n.task FROM w CROSS JOIN LATERAL (SELECT t.owner, t.task FROM sweeper.task AS t"
+	" WHERE t.command IS NOT NULL AND t.finished_at IS NULL AND t.status = 'enqueued' AND t.owner > w.owner ORDER BY t.owner, t.task LIMIT 1) AS n)"
+	" SELECT owner FROM w ORDER BY task LIMIT $1";
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(MAX_ROLES);
+	uint64		n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
+	SPITupleTable *rows = SPI_tuptable;
+	Oid			roles[MAX_ROLES];
+	int			nroles = 0;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		char	   *owner = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
+		Oid			role = get_role_oid(owner, true);
+
+		if (!OidIsValid(role))
+			drop_role(owner, psprintf("role \"%s\" does not exist any more", owner));
+		else if (!ssw_can_run_as(role))
+			drop_role(owner, psprintf("role \"%s\" may not log in any more", owner));
+		else if (nroles == 0 && cannot_start())
+			drop_role(owner, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
+		else
+			roles[nroles++] = role;
+	}
+	want_runner(roles, nroles, now);
+}
+
+/* Has anything changed since the last look? */
+static bool
+take_changed(void)
+{
+	SswDatabase *d;
+	bool		changed;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	changed = d && d->commands_changed;
+	if (changed)
+		d->commands_changed = false;
+	LWLockRelease(SswShared->lock);
+	return changed;
+}
+
+/* Look at the commands if there is reason to; returns when there is again. */
+TimestampTz
+ssw_queue_round(TimestampTz now)
+{
+	bool		changed = take_changed();
+	SswIdentity save;
+
+	if (XactReadOnly || (begun && !changed && now < next_at))
+		return XactReadOnly ? DT_NOEND : next_at;
+	next_at = DT_NOEND;
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (!begun)
+		drop_others();
+	begun = true;
+	look_at_running(now);
+	interrupt_vain();
+	enqueue_again();
+	look_at_waiting(now);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return next_at;
+}

@@ -1,0 +1,363 @@
+/*
+ * runner.c
+ *		A worker that runs the commands of one role: submit_sql().
+ *
+ * A dynamic background process, connected to the database as that role, so that a
+ * command can do what its submitter can, and no more.  It takes the role's oldest
+ * command, in a transaction; runs it, in another, whose last act is to say that it
+ * has completed; and when that failed says so in a third.  So a command's effects
+ * and its end are one.
+ *
+ * Shares its slot, under SswShared->lock: which task it has, and whether that is to
+ * stop.  When it is ended, the coordinator finds the task without a runner.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/discard.h"
+#include "commands/extension.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "action.h"
+#include "bgw.h"
+#include "board.h"
+#include "guc.h"
+#include "identity.h"
+#include "plan.h"
+#include "progress.h"
+#include "queue.h"
+#include "runner.h"
+#include "sql.h"
+#include "work.h"
+
+PGDLLEXPORT void ssw_runner_main(Datum main_arg);
+
+#define WRITE_TRIES			5
+
+typedef struct Command
+{
+	pg_uuid_t	task;
+	int			attempt;
+	char	   *text;
+	int64		limit_ms;		/* 0: none */
+} Command;
+
+/* The task that this process runs; null in all others. */
+const pg_uuid_t *
+ssw_runner_task(void)
+{
+	return MySswProc && MySswProc->kind == SSW_PROC_RUNNER && MySswProc->has_task ? &MySswProc->task : NULL;
+}
+
+/* Was its task cancelled, or is the process to leave? */
+bool
+ssw_runner_must_stop(void)
+{
+	return MySswProc->terminating || MySswProc->cancel_since != 0;
+}
+
+static bool
+must_leave(void)
+{
+	SswDatabase *d;
+	bool		leave;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MySswProc->database, false);
+	leave = MySswProc->stop || MySswProc->terminating || !ssw_enabled || d == NULL || d->closed > 0;
+	LWLockRelease(SswShared->lock);
+	return leave;
+}
+
+/* Say which task this process has; null: none. */
+static void
+hold(const pg_uuid_t *task)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	MySswProc->has_task = task != NULL;
+	if (task)
+		MySswProc->task = *task;
+	MySswProc->cancel_since = 0;
+	MySswProc->interrupted = false;
+	LWLockRelease(SswShared->lock);
+}
+
+/* Memory knows at once that it runs, so that others see its progress. */
+static void
+publish(const Command *c)
+{
+	SswProgress p = {.key = {.database = MyDatabaseId,.task = c->task},.role = GetUserId(),.attempt = c->attempt};
+
+	p.at = GetCurrentTimestamp();
+	(void) ssw_board_publish(&p);
+}
+
+/* Take the oldest command of our role; false: there is none. */
+static bool
+take(Command *c, MemoryContext cxt)
+{
+	static const char *const sql =
+	"WITH next AS MATERIALIZED (SELECT task FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status = 'enqueued'"
+	" AND owner = $1 AND incarnation = $2 ORDER BY task LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)"
+	" UPDATE sweeper.task AS t SET status = 'running', claimed_at = clock_timestamp(), started_at = clock_timestamp(), attempt = attempt + 1,"
+	" progress_at = clock_timestamp(), stuck_at = clock_timestamp() + " SSW_STUCK_AFTER ", done = NULL, total = NULL, message = NULL, error = NULL"
+	" FROM next WHERE t.task = next.task"
+	" RETURNING t.task, t.attempt, t.command, (EXTRACT(epoch FROM t.time_limit) * 1000)::bigint";
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[2];
+	SswIdentity save;
+	bool		found = false;
+	bool		isnull;
+
+	ssw_sql_start_transaction();
+	if (OidIsValid(get_extension_oid(SSW_EXTENSION, true)) && !ssw_identity_other_version() && !XactReadOnly)
+	{
+		values[0] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
+		values[1] = CStringGetTextDatum(ssw_queue_incarnation());
+		ssw_identity_become_extension(&save);
+		ssw_sql_begin();
+		found = ssw_plan_execute(sql, 2, types, values, NULL, false) > 0;
+		if (found)
+		{
+			HeapTuple	tup = SPI_tuptable->vals[0];
+			TupleDesc	desc = SPI_tuptable->tupdesc;
+
+			c->task = *DatumGetUUIDP(SPI_getbinval(tup, desc, 1, &isnull));
+			c->attempt = DatumGetInt32(SPI_getbinval(tup, desc, 2, &isnull));
+			c->text = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
+			c->limit_ms = DatumGetInt64(SPI_getbinval(tup, desc, 4, &isnull));
+			ssw_board_task_changed(&c->task);
+			/* before others can see that it runs */
+			hold(&c->task);
+		}
+		ssw_sql_end();
+		ssw_identity_restore(&save);
+	}
+	ssw_sql_commit();
+	if (found)
+		publish(c);
+	return found;
+}
+
+/* The command's last act: it has completed.  An error when it was ended meanwhile. */
+static void
+complete(const Command *c)
+{
+	static const char *const sql =
+	"UPDATE sweeper.task SET status = 'completed', finished_at = clock_timestamp() WHERE task = $1 AND attempt = $2 AND status = 'running'";
+	Oid			types[] = {UUIDOID, INT4OID};
+	Datum		values[] = {UUIDPGetDatum(&c->task), Int32GetDatum(c->attempt)};
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE), errmsg("the task was ended while it ran")));
+	ssw_progress_write(values[0]);
+	ssw_board_task_changed(&c->task);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* Run the command in a transaction of its own; an error is returned in cxt, else null. */
+static ErrorData *
+execute(const Command *c, MemoryContext cxt)
+{
+	ErrorData  *volatile error = NULL;
+
+	PG_TRY();
+	{
+		int			rc;
+
+		ssw_sql_start_transaction();
+		pgstat_report_activity(STATE_RUNNING, c->text);
+		if (c->limit_ms > 0)
+			enable_timeout_after(STATEMENT_TIMEOUT, Min(c->limit_ms, INT_MAX));
+		ssw_sql_begin();
+		rc = SPI_execute(c->text, false, 0);
+		if (rc < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("the command cannot run in a transaction of ours: %s", SPI_result_code_string(rc))));
+		ssw_sql_end();
+		/* what is deferred belongs to the command */
+		ssw_action_constraints_immediate();
+		disable_timeout(STATEMENT_TIMEOUT, false);
+		CHECK_FOR_INTERRUPTS();
+		complete(c);
+		ssw_sql_commit();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		disable_timeout(STATEMENT_TIMEOUT, false);
+		ssw_sql_abort();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	return error;
+}
+
+/* What an error of the command makes of its task. */
+static const char *
+status_after(const ErrorData *e, char **comment)
+{
+	bool		stopped = e->sqlerrcode == ERRCODE_SSW_STOPPED || e->sqlerrcode == ERRCODE_QUERY_CANCELED;
+
+	if (stopped && MySswProc->cancel_since != 0)
+	{
+		*comment = pstrdup(MySswProc->interrupted ? "cancelled: interrupted when cancel_grace was over" :
+						   "cancelled: the task honoured the request");
+		return "cancelled";
+	}
+	if (stopped && MySswProc->terminating)
+	{
+		*comment = pstrdup(MySswProc->interrupted ? "dropped: interrupted because the server, or its database, is being stopped" :
+						   "dropped: the task honoured that the server, or its database, is being stopped");
+		return "dropped";
+	}
+	*comment = psprintf("failed: %s: %s", unpack_sql_state(e->sqlerrcode), e->message ? e->message : "unknown error");
+	return "failed";
+}
+
+/* Say how it ended; while that is not possible, for a time, try again. */
+static void
+record(const Command *c, const ErrorData *e, MemoryContext cxt)
+{
+	char	   *comment;
+	const char *status = status_after(e, &comment);
+
+	for (volatile int tries = 1;; tries++)
+	{
+		volatile bool done = false;
+
+		PG_TRY();
+		{
+			SswIdentity save;
+
+			ssw_sql_start_transaction();
+			ssw_identity_become_extension(&save);
+			ssw_sql_begin();
+			(void) ssw_queue_end(UUIDPGetDatum(&c->task), c->attempt, status, e->message, comment);
+			ssw_sql_end();
+			ssw_identity_restore(&save);
+			ssw_sql_commit();
+			done = true;
+		}
+		PG_CATCH();
+		{
+			MemoryContextSwitchTo(cxt);
+			EmitErrorReport();
+			FlushErrorState();
+			ssw_sql_abort();
+		}
+		PG_END_TRY();
+		/* the coordinator finds a task that nobody runs */
+		if (done || tries == WRITE_TRIES || MySswProc->terminating)
+			return;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100 << tries, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+}
+
+/* Nothing of a command's session is left to the next. */
+static void
+reset_session(void)
+{
+	DiscardStmt stmt = {.type = T_DiscardStmt,.target = DISCARD_ALL};
+
+	ssw_sql_start_transaction();
+	DiscardCommand(&stmt, true);
+	ssw_sql_commit();
+}
+
+static void
+run(const Command *c, MemoryContext cxt)
+{
+	ErrorData  *error;
+
+	ssw_bgw_set_state(SSW_STATE_BUSY);
+	error = execute(c, cxt);
+	QueryCancelPending = false;
+	if (error)
+		record(c, error, cxt);
+	hold(NULL);
+	QueryCancelPending = false;
+	MySswProc->rows++;
+	pgstat_report_activity(STATE_IDLE, NULL);
+	pgstat_report_stat(false);
+	reset_session();
+}
+
+static void
+connect_as_role(void)
+{
+	static const char *const overrides[][2] = {
+		/* of the role they would hold for what we write, too */
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_deferrable", "off"},
+		{"statement_timeout", "0"},
+		{"transaction_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"idle_session_timeout", "0"},
+	};
+
+	BackgroundWorkerInitializeConnectionByOid(MySswProc->database, MySswProc->role, SSW_BYPASS_LOGIN);
+	for (int i = 0; i < lengthof(overrides); i++)
+		if (GetConfigOption(overrides[i][0], true, false) != NULL)
+			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	pgstat_report_appname(MyBgworkerEntry->bgw_type);
+	ssw_bgw_ready();
+}
+
+void
+ssw_runner_main(Datum main_arg)
+{
+	static uint32 wait_event = 0;
+	MemoryContext cxt;
+
+	if (!ssw_bgw_attach(main_arg))
+		return;
+	connect_as_role();
+	cxt = AllocSetContextCreate(TopMemoryContext, "command", ALLOCSET_DEFAULT_SIZES);
+	while (!must_leave())
+	{
+		Command		c;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		MemoryContextReset(cxt);
+		MemoryContextSwitchTo(cxt);
+		if (take(&c, cxt))
+		{
+			run(&c, cxt);
+			continue;
+		}
+		if (MySswProc->state != SSW_STATE_IDLE)
+			ssw_bgw_set_state(SSW_STATE_IDLE);
+		if (TimestampDifferenceExceeds(MySswProc->state_since, GetCurrentTimestamp(), ssw_worker_idle_timeout))
+			break;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(1, Min(ssw_worker_idle_timeout, 10000)),
+						 ssw_wait_event("SessionSweeperRunnerIdle", wait_event));
+		ResetLatch(MyLatch);
+		QueryCancelPending = false;
+	}
+}
