@@ -33,5 +33,22 @@ SELECT 50, 'sweeper.session', 'sweeper.session'::regclass, 'sweeper.session', r.
 FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 
+-- Tasks: commands of which nothing is heard fail; those that have ended go, sooner when their owners have read how.  Their
+-- filters are those of their indexes, so that the coordinator probes them.
+INSERT INTO sweeper.policy (policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline,
+    keep_for, filter, on_null, action, set_clause, audit, notify_keys, check_every, max_lag, batch_size, max_workers, rate_limit,
+    backlog_rate, soft_time_limit, hard_time_limit, lock_timeout, max_retries, fuse_fraction, fuse_min, heartbeats,
+    search_path, allow_replicated, columns)
+SELECT v.id, v.policy, 'sweeper.task'::regclass, 'sweeper.task', r.oid, r.rolname, s.system_identifier, d.oid, '{task}', v.deadline,
+       v.keep_for, v.filter, 'ignore', v.action, v.set_clause, v.audit, false, v.check_every, interval '1 day', 0, 1, 0,
+       0, interval '50 s', interval '55 s', interval '100 ms', 3, 1, 100, false, 'pg_catalog, pg_temp', true, '{}'
+FROM (VALUES (51, 'sweeper.task', 'stuck_at', interval '0', 'command IS NOT NULL AND status = ''running''', 'update',
+              'status = ''failed'', finished_at = $5, error = ''Internal worker timeout''', 'row', interval '5 s'),
+             (52, 'sweeper.finished_task', 'finished_at', interval '7 days', 'finished_at IS NOT NULL', 'delete', NULL, 'none', interval '1 min'),
+             (53, 'sweeper.consumed_task', 'consumed_at', interval '1 day', 'consumed_at IS NOT NULL', 'delete', NULL, 'none', interval '1 min'))
+         AS v (id, policy, deadline, keep_for, filter, action, set_clause, audit, check_every),
+     pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
+WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
+
 SELECT pg_catalog.setval('sweeper.policy_policy_id_seq', 100);
 SELECT pg_catalog.pg_extension_config_dump('sweeper.policy', 'WHERE policy NOT LIKE ''sweeper.%''');

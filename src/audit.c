@@ -19,6 +19,7 @@
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -26,6 +27,7 @@
 #include "append.h"
 #include "audit.h"
 #include "cascade.h"
+#include "queue.h"
 #include "stmt.h"
 #include "usage.h"
 #include "work.h"
@@ -350,6 +352,14 @@ end_workers(SswSink *sink)
 	pfree(workers);
 }
 
+/* Commands of which nothing was heard have failed. */
+static void
+note_stuck(SswSink *sink)
+{
+	for (int i = 0; i < sink->nrows; i++)
+		ssw_queue_stuck(DirectFunctionCall1(uuid_in, CStringGetDatum(text_to_cstring(sink->rows[i].key))));
+}
+
 /*
  * Write the event rows and queue the notifications of this transaction.  Called
  * as the extension's side of the batch, after the owner's code has run.
@@ -378,6 +388,8 @@ ssw_audit_end(SswSink *sink)
 		add_usage(sink, id);
 		end_workers(sink);
 	}
+	if (p->id == SSW_TASK_POLICY_ID)
+		note_stuck(sink);
 	for (int start = 0, len; start < sink->nrows; start += len)
 	{
 		int64		first = id;

@@ -30,7 +30,7 @@ is_builtin_column(Relation rel, const char *name)
 bool
 ssw_plain_columns(const SswPolicy *p, Relation rel)
 {
-	if (p->registry)
+	if (p->filter_indexed)
 		return true;
 	/* by what it is partitioned may be computed when somebody asks */
 	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE && (p->set_clause || OidIsValid(p->is_alive)))

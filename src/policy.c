@@ -322,6 +322,10 @@ apply_retention(SswPolicy *p)
 		minutes = ssw_usage_event_retention;
 	else if (strcmp(p->name, "sweeper.pass") == 0)
 		minutes = ssw_pass_retention;
+	else if (strcmp(p->name, "sweeper.finished_task") == 0)
+		minutes = ssw_task_retention;
+	else if (strcmp(p->name, "sweeper.consumed_task") == 0)
+		minutes = Min(ssw_task_retention, 24 * 60);
 	else
 		return;
 	p->keep_for_us = minutes * USECS_PER_MINUTE;
@@ -342,6 +346,7 @@ read_row(Row *r)
 	p->id = get_int(r, P_ID);
 	p->name = get_text(r, P_NAME);
 	p->registry = strcmp(p->name, SSW_SESSION_POLICY) == 0;
+	p->filter_indexed = p->id >= SSW_SESSION_POLICY_ID && p->id <= SSW_LAST_TASK_POLICY_ID;
 	p->relid = get_oid(r, P_RELID);
 	p->relation = get_text(r, P_RELATION);
 	p->owner = get_oid(r, P_OWNER);

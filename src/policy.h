@@ -61,6 +61,8 @@ typedef struct SswHorizon
 /* The built-in policy of the registry's sessions, the same number everywhere: see schema/50_builtin.sql. */
 #define SSW_SESSION_POLICY_ID	50
 #define SSW_SESSION_POLICY	"sweeper.session"
+#define SSW_TASK_POLICY_ID		51	/* commands that are stuck */
+#define SSW_LAST_TASK_POLICY_ID	53
 
 typedef struct SswPolicy
 {
@@ -68,6 +70,8 @@ typedef struct SswPolicy
 	char	   *name;
 	bool		registry;		/* it is SSW_SESSION_POLICY: its code is ours,
 								 * and its rows have more evidence */
+	bool		filter_indexed; /* ours: its indexes are of what its filter
+								 * lets through */
 	Oid			relid;
 	char	   *relation;		/* schema-qualified, quoted, as registered */
 	Oid			owner;

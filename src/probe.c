@@ -49,13 +49,9 @@ index_serves(const SswPolicy *p, Relation index, AttrNumber attnum, Oid type)
 {
 	Form_pg_index form = index->rd_index;
 
-	/*
-	 * the registry's indexes on deadlines are of active sessions, as its
-	 * filter is
-	 */
 	return form->indisvalid && form->indisready && form->indislive && index->rd_rel->relam == BTREE_AM_OID &&
 		form->indkey.values[0] == attnum &&
-		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->registry &&
+		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->filter_indexed &&
 		index->rd_opfamily[0] == lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
 }
 

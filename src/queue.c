@@ -105,6 +105,23 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	return true;
 }
 
+/* In the transaction that ended it: a command of which nothing was heard. */
+void
+ssw_queue_stuck(Datum task)
+{
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_progress_write(task);
+	ssw_board_task_changed(DatumGetUUIDP(task));
+	ssw_work_comment(task, "session_sweeper", "failed: Internal worker timeout");
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	/* whoever still runs it is to be interrupted */
+	ssw_board_command_waits(InvalidOid);
+}
+
 /* Run a statement that ends commands for a reason; each row's first column is a task. */
 static void
 end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reason)
