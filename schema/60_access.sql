@@ -15,7 +15,8 @@ BEGIN
         sweeper.failed_row, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
-        sweeper.job_status, sweeper.worker_status, sweeper.provider_status TO %s', role);
+        sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
+        sweeper.append_status, sweeper.append_failed_row TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
         sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._mend(int), sweeper._last_heartbeat(uuid) TO %s', role);
     IF level = 'monitor' THEN
@@ -31,8 +32,9 @@ BEGIN
         sweeper.is_live(text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid),
         sweeper.acquire, sweeper.release, sweeper.claim_session,
         sweeper.register_worker, sweeper.register_job, sweeper.register_provider, sweeper.submit, sweeper.submit_sql, sweeper.claim,
-        sweeper.start_task, sweeper.task_progress, sweeper.finish_task, sweeper.cancel_task, sweeper.get_task, sweeper.list_tasks TO %s', role);
-    EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
+        sweeper.start_task, sweeper.task_progress, sweeper.finish_task, sweeper.cancel_task, sweeper.get_task, sweeper.list_tasks,
+        sweeper.append, sweeper.alter_append, sweeper._append_waits TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.flush, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
     IF level = 'admin' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor(),
             sweeper.create_pool, sweeper.alter_pool, sweeper.drop_pool TO %s', role);

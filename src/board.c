@@ -74,6 +74,7 @@ static List *pending_tasks = NIL;	/* of pg_uuid_t */
 static List *pending_jobs = NIL;	/* of int64 */
 static List *pending_rooms = NIL;	/* of RoomEvent */
 static List *pending_cancels = NIL; /* of pg_uuid_t: tasks that run */
+static int64 pending_rows = 0;	/* appended */
 static List *pending_roles = NIL;	/* of Oid: whose commands wait */
 
 /* In the shmem_request hook. */
@@ -238,6 +239,28 @@ wake_runners(void)
 	LWLockRelease(SswShared->lock);
 }
 
+/* The first of the rows that wait, or enough of them, and the coordinator looks. */
+static void
+count_rows(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		bool		first = d->appended_since == 0;
+		bool		enough = d->appended < SSW_APPENDED_ENOUGH && d->appended + pending_rows >= SSW_APPENDED_ENOUGH;
+
+		d->appended += pending_rows;
+		if (first)
+			d->appended_since = GetCurrentTimestamp();
+		if (first || enough)
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
 /* Commands that run and are to stop: their runners see it, and the launcher when time is up. */
 static void
 tell_cancels(void)
@@ -283,23 +306,35 @@ at_xact_end(XactEvent event, void *arg)
 		if (pending_cancels)
 			tell_cancels();
 	}
+	if (pending_rows > 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+		count_rows();
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
+	{
 		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
+		pending_rows = 0;
+	}
+}
+
+static void
+watch_transaction(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(at_xact_end, NULL);
+	registered = true;
 }
 
 /* A copy of it in the list, until the transaction ends; if it is not there yet. */
 static void
 note(List **list, const void *what, Size size)
 {
-	static bool registered = false;
 	MemoryContext old;
 	ListCell   *lc;
 	void	   *copy;
 	int			n = 0;
 
-	if (!registered)
-		RegisterXactCallback(at_xact_end, NULL);
-	registered = true;
+	watch_transaction();
 	/* of a few it is worth a look; twice on the list does no harm */
 	foreach(lc, *list)
 		if (n++ < 16 && memcmp(lfirst(lc), what, size) == 0)
@@ -327,6 +362,31 @@ void
 ssw_board_task_cancelled(const pg_uuid_t *task)
 {
 	note(&pending_cancels, task, UUID_LEN);
+}
+
+/* A row was appended. */
+void
+ssw_board_row_appended(void)
+{
+	watch_transaction();
+	pending_rows++;
+}
+
+/* Appended rows are to be written now. */
+void
+ssw_board_flush_now(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		d->appended_since = GetCurrentTimestamp();
+		d->flush_all = true;
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
 }
 
 /* A command of the role waits. */

@@ -18,6 +18,7 @@
 
 #include "args.h"
 #include "board.h"
+#include "command.h"
 #include "guc.h"
 #include "plan.h"
 #include "queue.h"
@@ -47,8 +48,9 @@ check_command(const char *command)
 				 errdetail("It runs in a transaction of its own, which commits with its end.")));
 }
 
-static void
-check_role(void)
+/* Can a process of ours be connected as the caller? */
+void
+ssw_command_check_role(void)
 {
 	if (!ssw_can_run_as(GetUserId()))
 		ereport(ERROR,
@@ -102,7 +104,7 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	if (values[4])
 		(void) ssw_args_interval("timeout", DatumGetIntervalP(values[4]), 1);
 	values[5] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
-	check_role();
+	ssw_command_check_role();
 	c = ssw_work_begin("sweeper.submit_sql()");
 	check_room();
 	values[6] = CStringGetTextDatum(c.name);

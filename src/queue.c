@@ -340,6 +340,92 @@ cannot_start(void)
 	return failed;
 }
 
+/* What was appended since the last look, and whether somebody waits for all of it. */
+static bool
+take_appended(bool *all)
+{
+	SswDatabase *d;
+	bool		any;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	any = d && d->appended_since != 0;
+	*all = d && d->flush_all;
+	if (any)
+		d->appended = d->appended_since = 0;
+	LWLockRelease(SswShared->lock);
+	return any;
+}
+
+static void
+set_flush(bool due, bool any)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		d->flush_due = due;
+		d->flush_all = d->flush_all && any;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Nobody can write the rows of a role. */
+static void
+set_role_aside(const char *role, const char *reason)
+{
+	static const char *const sql =
+	"WITH gone AS (DELETE FROM sweeper.append_row WHERE stream IN (SELECT stream FROM sweeper.append_stream WHERE role = $1) RETURNING id, stream, row_data)"
+	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, '42704', $2 FROM gone";
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[] = {CStringGetTextDatum(role), CStringGetTextDatum(reason)};
+
+	ssw_plan_execute(sql, 2, types, values, NULL, false);
+}
+
+/* Add the roles whose appended rows are to be written; returns how many there are then. */
+static int
+look_at_appended(Oid *roles, int nroles, TimestampTz now)
+{
+	static TimestampTz look_at = 0;
+	bool		all;
+	bool		due = false;
+	uint64		n;
+	SPITupleTable *rows;
+
+	if (!take_appended(&all) && now < look_at)
+	{
+		next_at = Min(next_at, look_at);
+		return nroles;
+	}
+	look_at = DT_NOEND;
+	n = ssw_plan_execute("SELECT role, bool_or(due), min(due_at) FROM sweeper._append_waiting GROUP BY role", 0, NULL, NULL, NULL, false);
+	rows = SPI_tuptable;
+	for (uint64 i = 0; i < n && nroles < MAX_ROLES; i++)
+	{
+		char	   *name = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
+		bool		isnull;
+		Oid			role = get_role_oid(name, true);
+
+		if (!OidIsValid(role) || !ssw_can_run_as(role))
+			set_role_aside(name, OidIsValid(role) ? "its role may not log in any more" : "its role does not exist any more");
+		else if (all || DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
+		{
+			roles[nroles++] = role;
+			due = true;
+		}
+		else
+			look_at = Min(look_at, DatumGetTimestampTz(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)));
+	}
+	if (due)
+		look_at = Min(look_at, now + USECS_PER_SEC);
+	set_flush(due, n > 0);
+	next_at = Min(next_at, look_at);
+	return nroles;
+}
+
 /* Find the roles whose commands wait, one index probe each. */
 static void
 look_at_waiting(TimestampTz now)
@@ -370,6 +456,7 @@ look_at_waiting(TimestampTz now)
 		else
 			roles[nroles++] = role;
 	}
+	nroles = look_at_appended(roles, nroles, now);
 	want_runner(roles, nroles, now);
 }
 
@@ -382,8 +469,8 @@ take_changed(void)
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	changed = d && d->commands_changed;
-	if (changed)
+	changed = d && (d->commands_changed || d->appended_since != 0);
+	if (d)
 		d->commands_changed = false;
 	LWLockRelease(SswShared->lock);
 	return changed;

@@ -33,6 +33,7 @@
 #include "board.h"
 #include "guc.h"
 #include "identity.h"
+#include "mover.h"
 #include "plan.h"
 #include "progress.h"
 #include "queue.h"
@@ -43,6 +44,8 @@
 PGDLLEXPORT void ssw_runner_main(Datum main_arg);
 
 #define WRITE_TRIES			5
+
+static TimestampTz leaving_since;
 
 typedef struct Command
 {
@@ -324,6 +327,37 @@ connect_as_role(void)
 	ssw_bgw_ready();
 }
 
+/* While the process is to leave: is there no time left? */
+static bool
+is_late(void)
+{
+	return GetCurrentTimestamp() - leaving_since > ssw_shutdown_timeout * INT64CONST(1000) / 2;
+}
+
+/* Write what this role has appended, if it is time; false: nothing was there. */
+static bool
+flush(bool (*must_stop) (void))
+{
+	SswDatabase *d;
+	bool		due;
+	bool		all;
+	int64		n;
+
+	leaving_since = GetCurrentTimestamp();
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MySswProc->database, false);
+	all = d && (d->flush_all || MySswProc->terminating);
+	due = d && (d->flush_due || MySswProc->terminating);
+	LWLockRelease(SswShared->lock);
+	if (!due)
+		return false;
+	ssw_bgw_set_state(SSW_STATE_BUSY);
+	n = ssw_mover_run(all, must_stop);
+	reset_session();
+	ConditionVariableBroadcast(ssw_board_changed());
+	return n > 0;
+}
+
 void
 ssw_runner_main(Datum main_arg)
 {
@@ -351,6 +385,8 @@ ssw_runner_main(Datum main_arg)
 			run(&c, cxt);
 			continue;
 		}
+		if (flush(must_leave))
+			continue;
 		if (MySswProc->state != SSW_STATE_IDLE)
 			ssw_bgw_set_state(SSW_STATE_IDLE);
 		if (TimestampDifferenceExceeds(MySswProc->state_since, GetCurrentTimestamp(), ssw_worker_idle_timeout))
@@ -360,4 +396,7 @@ ssw_runner_main(Datum main_arg)
 		ResetLatch(MyLatch);
 		QueryCancelPending = false;
 	}
+	/* accepted rows, as far as time allows */
+	if (MySswProc->terminating)
+		(void) flush(is_late);
 }

@@ -24,16 +24,18 @@
 #include "session.h"
 #include "shmem.h"
 #include "sql.h"
+#include "taskwait.h"
 
 PG_FUNCTION_INFO_V1(ssw_claim_wait);
 PG_FUNCTION_INFO_V1(ssw_wait_for_task);
 
 /* A commit of a prepared transaction wakes nobody. */
 #define LOOK_EVERY_MS	5000
+#define FOREVER_US		(INT64CONST(100) * 365 * USECS_PER_DAY)
 
 /* Refuse where a transaction cannot be ended; instead says what does not wait. */
-static void
-check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead)
+void
+ssw_taskwait_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead)
 {
 	CallContext *context = (CallContext *) fcinfo->context;
 
@@ -42,7 +44,7 @@ check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instea
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("%s cannot wait inside a transaction block", procedure),
-				 errhint("Call it outside of one, or use %s, which does not wait.", instead)));
+				 errhint("Call it outside of one; %s.", instead)));
 }
 
 /*
@@ -121,7 +123,7 @@ ssw_claim_wait(PG_FUNCTION_ARGS)
 
 	ssw_session_required(fcinfo, 0, "worker");
 	ssw_session_required(fcinfo, 2, "start");
-	check_context(fcinfo, "claim_wait", "sweeper.claim()");
+	ssw_taskwait_check_context(fcinfo, "claim_wait", "sweeper.claim() does not wait");
 	worker = *PG_GETARG_UUID_P(0);
 	values[0] = UUIDPGetDatum(&worker);
 	values[1] = PG_GETARG_DATUM(2);
@@ -137,9 +139,21 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 	Datum		value;
 
 	ssw_session_required(fcinfo, 0, "task");
-	check_context(fcinfo, "wait_for_task", "sweeper.get_task()");
+	ssw_taskwait_check_context(fcinfo, "wait_for_task", "sweeper.get_task() does not wait");
 	task = *PG_GETARG_UUID_P(0);
 	value = UUIDPGetDatum(&task);
 	PG_RETURN_DATUM(wait_for_row(fcinfo, 1, "timeout", "SELECT t.status, t.finished_at IS NOT NULL FROM sweeper.get_task($1) AS t",
 								 1, &type, &value));
+}
+
+/* Until the rows of a stream up to a number are written or set aside: see flush(). */
+void
+ssw_taskwait_until_written(Oid *types, Datum *values)
+{
+	ssw_sql_begin_nonatomic();
+	/* what this transaction has accepted counts with its commit */
+	SPI_commit();
+	ssw_board_flush_now();
+	(void) look_until("SELECT NOT sweeper._append_waits($1, $2)", 2, types, values, FOREVER_US);
+	SPI_finish();
 }

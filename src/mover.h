@@ -1,0 +1,10 @@
+/*
+ * mover.h
+ *		Write appended rows to their tables.
+ */
+#ifndef SSW_MOVER_H
+#define SSW_MOVER_H
+
+extern int64 ssw_mover_run(bool all, bool (*must_stop) (void));
+
+#endif							/* SSW_MOVER_H */

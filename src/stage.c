@@ -1,0 +1,296 @@
+/*
+ * stage.c
+ *		append(): accept a row now, to be written to its table soon.
+ *
+ * Runs in the caller's session and transaction.  The row goes straight into a
+ * table without indexes; mover.c takes it from there, as the role that called.
+ * Shares nothing but the tables; the commit tells the coordinator (board.c).  Keeps
+ * for the life of the process which streams there are.  A crash, or the caller's
+ * rollback, undoes it.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "parser/parse_relation.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "append.h"
+#include "args.h"
+#include "board.h"
+#include "command.h"
+#include "guc.h"
+#include "plan.h"
+#include "session.h"
+#include "stmt.h"
+#include "taskwait.h"
+#include "work.h"
+
+PG_FUNCTION_INFO_V1(ssw_append);
+PG_FUNCTION_INFO_V1(ssw_alter_append);
+PG_FUNCTION_INFO_V1(ssw_flush);
+
+#define MAX_FLUSH_ROWS		100000
+
+typedef struct StreamKey
+{
+	Oid			relid;
+	Oid			role;
+} StreamKey;
+
+typedef struct Stream
+{
+	StreamKey	key;			/* must be first */
+	int			stream;
+} Stream;
+
+static HTAB *streams = NULL;
+
+/* A table was altered, renamed or dropped: its stream is looked up again. */
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	HASH_SEQ_STATUS seq;
+	Stream	   *s;
+
+	hash_seq_init(&seq, streams);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		if (!OidIsValid(relid) || s->key.relid == relid || relid == ssw_append_relation("append_stream"))
+			hash_search(streams, &s->key, HASH_REMOVE, NULL);
+}
+
+/* Read the stream's number, or make one, which the caller's rollback may undo (*made). */
+static int
+read_stream(Oid relid, bool *made)
+{
+	static const char *const find =
+	"SELECT stream FROM sweeper.append_stream WHERE relid = $1 AND relation = $2 AND role = $3 AND system_identifier = $4 AND database = $5";
+	static const char *const make =
+	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database) VALUES ($1, $2, $3, $4, $5)"
+	" ON CONFLICT DO NOTHING";
+	Oid			types[] = {OIDOID, TEXTOID, TEXTOID, INT8OID, OIDOID};
+	Datum		values[5];
+	SswCaller	c = ssw_work_begin("sweeper.append()");
+	int			stream;
+	bool		isnull;
+
+	values[0] = ObjectIdGetDatum(relid);
+	values[1] = CStringGetTextDatum(ssw_stmt_relation(relid));
+	values[2] = CStringGetTextDatum(c.name);
+	values[3] = Int64GetDatum((int64) GetSystemIdentifier());
+	values[4] = ObjectIdGetDatum(MyDatabaseId);
+	*made = false;
+	while (ssw_plan_execute_fresh(find, 5, types, values) == 0)
+		*made = ssw_plan_execute(make, 5, types, values, NULL, false) > 0;
+	stream = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_work_end(&c);
+	return stream;
+}
+
+static int
+find_stream(Oid relid)
+{
+	StreamKey	key = {.relid = relid,.role = GetUserId()};
+	Stream	   *s;
+	int			stream;
+	bool		made;
+
+	if (streams == NULL)
+	{
+		HASHCTL		ctl = {.keysize = sizeof(StreamKey),.entrysize = sizeof(Stream)};
+
+		streams = hash_create("append streams", 16, &ctl, HASH_ELEM | HASH_BLOBS);
+		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	}
+	s = hash_search(streams, &key, HASH_FIND, NULL);
+	if (s)
+		return s->stream;
+	stream = read_stream(relid, &made);
+	if (!made)
+	{
+		s = hash_search(streams, &key, HASH_ENTER, NULL);
+		s->stream = stream;
+	}
+	return stream;
+}
+
+/* May the caller write this column of the table? */
+static void
+check_column(Relation rel, const char *name, bool may_all)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	int			i = 0;
+	Form_pg_attribute att;
+
+	while (i < desc->natts && (TupleDescAttr(desc, i)->attisdropped || strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) != 0))
+		i++;
+	if (i == desc->natts)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist", name, RelationGetRelationName(rel)),
+				 errhint("Keys of row_data are names of columns, as they are written in the catalog.")));
+	att = TupleDescAttr(desc, i);
+	if (att->attgenerated || att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_GENERATED_ALWAYS),
+				 errmsg("column \"%s\" of relation \"%s\" cannot be written", name, RelationGetRelationName(rel)),
+				 errdetail("Its values are generated always.")));
+	if (!may_all && pg_attribute_aclcheck(RelationGetRelid(rel), att->attnum, GetUserId(), ACL_INSERT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, RelationGetRelationName(rel));
+}
+
+/* The columns that the row names. */
+static void
+check_row(Relation rel, Jsonb *row)
+{
+	bool		may_all = pg_class_aclcheck(RelationGetRelid(rel), GetUserId(), ACL_INSERT) == ACLCHECK_OK;
+	JsonbIterator *it;
+	JsonbValue	v;
+	JsonbIteratorToken token;
+	int			columns = 0;
+
+	if (!JB_ROOT_IS_OBJECT(row))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("row_data must be a JSON object"),
+				 errhint("For one row: SELECT sweeper.append(..., to_jsonb(r)).")));
+	it = JsonbIteratorInit(&row->root);
+	(void) JsonbIteratorNext(&it, &v, true);
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_KEY)
+		{
+			check_column(rel, pnstrdup(v.val.string.val, v.val.string.len), may_all);
+			columns++;
+		}
+	if (columns == 0 && !may_all)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, RelationGetRelationName(rel));
+}
+
+static Relation
+open_target(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation with OID %u does not exist", relid)));
+	if ((rel->rd_rel->relkind != RELKIND_RELATION && rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE) ||
+		rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot append to \"%s\"", RelationGetRelationName(rel)),
+				 errdetail("Rows are written by another process, to ordinary and partitioned tables.")));
+	return rel;
+}
+
+/* Put the row into sweeper.append_row: no index, no trigger, no statement. */
+static void
+stage(int64 id, int stream, Jsonb *row)
+{
+	Relation	rel = table_open(ssw_append_relation("append_row"), RowExclusiveLock);
+	Datum		values[] = {Int64GetDatum(id), Int32GetDatum(stream), TimestampTzGetDatum(GetCurrentTimestamp()), JsonbPGetDatum(row)};
+	bool		nulls[] = {false, false, false, false};
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
+	HeapTuple	tup = heap_form_tuple(RelationGetDescr(rel), values, nulls);
+
+	ExecStoreHeapTuple(tup, slot, true);
+	table_tuple_insert(rel, slot, GetCurrentCommandId(true), 0, NULL);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+}
+
+/* append(target, row_data) → the row's number. */
+Datum
+ssw_append(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	int			stream;
+	int64		id;
+	Jsonb	   *row;
+
+	ssw_session_required(fcinfo, 0, "target");
+	ssw_session_required(fcinfo, 1, "row_data");
+	ssw_shmem_require();
+	ssw_session_check_writable("sweeper.append()");
+	row = PG_GETARG_JSONB_P(1);
+	rel = open_target(PG_GETARG_OID(0));
+	check_row(rel, row);
+	relation_close(rel, NoLock);
+	ssw_command_check_role();
+	stream = find_stream(PG_GETARG_OID(0));
+	id = nextval_internal(ssw_append_relation("append_row_seq"), false);
+	stage(id, stream, row);
+	ssw_board_row_appended();
+	PG_RETURN_INT64(id);
+}
+
+/* alter_append(target, flush_every, flush_rows). */
+Datum
+ssw_alter_append(PG_FUNCTION_ARGS)
+{
+	Oid			types[] = {OIDOID, INTERVALOID, INT4OID};
+	Datum		values[3];
+	Oid			relid;
+	SswCaller	c;
+
+	ssw_session_required(fcinfo, 0, "target");
+	relid = PG_GETARG_OID(0);
+	if (!object_ownercheck(RelationRelationId, relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+	values[0] = ObjectIdGetDatum(relid);
+	values[1] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
+	if (values[1])
+		(void) ssw_args_interval("flush_every", PG_GETARG_INTERVAL_P(1), 0);
+	if (!PG_ARGISNULL(2) && (PG_GETARG_INT32(2) < 1 || PG_GETARG_INT32(2) > MAX_FLUSH_ROWS))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("flush_rows must be between 1 and %d", MAX_FLUSH_ROWS)));
+	values[2] = PG_ARGISNULL(2) ? Int32GetDatum(0) : PG_GETARG_DATUM(2);
+	c = ssw_work_begin("sweeper.alter_append()");
+	if (ssw_plan_execute("UPDATE sweeper.append_stream SET flush_every = coalesce($2, flush_every), flush_rows = coalesce(nullif($3, 0), flush_rows)"
+						 " WHERE relid = $1", 3, types, values, NULL, false) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("nobody has appended to \"%s\" yet", get_rel_name(relid)),
+				 errhint("Append a row first: SELECT sweeper.append(...);")));
+	ssw_work_end(&c);
+	PG_RETURN_VOID();
+}
+
+/* CALL flush(target). */
+Datum
+ssw_flush(PG_FUNCTION_ARGS)
+{
+	Oid			types[] = {INT4OID, INT8OID};
+	Datum		values[2];
+
+	ssw_session_required(fcinfo, 0, "target");
+	ssw_taskwait_check_context(fcinfo, "flush", "rows are written soon in any case");
+	if (!ssw_enabled)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot flush: \"session_sweeper.enabled\" is off"),
+				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
+	values[0] = Int32GetDatum(find_stream(PG_GETARG_OID(0)));
+	values[1] = Int64GetDatum(nextval_internal(ssw_append_relation("append_row_seq"), false));
+	ssw_taskwait_until_written(types, values);
+	PG_RETURN_VOID();
+}
