@@ -125,7 +125,7 @@ CREATE FUNCTION sweeper.claim_session(session uuid, owner text) RETURNS text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_claim_session';
 
 COMMENT ON FUNCTION sweeper.create_pool IS
-'Makes a pool. seats: how many sessions may live at a time, null any number, 0 none; ttl: how long a session lives without a sign of life; max_ttl: how long it lives at most; max_per_owner: how many one owner may hold; notify_channel: where ends of its sessions are told. ttl and max_ttl have no months, a day is 24 hours. Errors: 42710 the pool exists, 22004 null, 22023 an argument that does not fit, 42622 a name that is too long or empty, 25006 read-only transaction or standby, 55P03 somebody else makes or drops it and does not end.';
+'Makes a pool. seats: how many sessions may live at a time, null any number, 0 none; ttl: how long a session lives without a sign of life; max_ttl: how long it lives at most; max_per_owner: how many one owner may hold; notify_channel: where ends of its sessions are told. ttl and max_ttl have no months, a day is 24 hours. Errors: 42710 the pool exists, 22004 null, 22023 an argument that does not fit, 42622 a name that is too long or empty, 42939 a name that begins with sweeper., 25006 read-only transaction or standby, 55P03 somebody else makes or drops it and does not end.';
 COMMENT ON FUNCTION sweeper.alter_pool IS
 'Changes a pool: null leaves a setting, reset names those to put back to their defaults. New times to live hold for new sessions. Fewer seats than live sessions end nobody: nobody acquires until there are fewer; see over_by of pool_status. Waits for an acquire that has not ended, and keeps others out until it commits. Errors: 42704 no such pool, and those of create_pool().';
 COMMENT ON FUNCTION sweeper.drop_pool IS
@@ -146,8 +146,9 @@ SELECT p.pool, p.seats, c.live, greatest(p.seats - c.live, 0) AS free, greatest(
 FROM sweeper.pool AS p
 CROSS JOIN LATERAL (SELECT count(*) AS live, count(DISTINCT s.owner) AS owners, min(s.acquired_at) AS oldest,
                            nullif(min(least(s.expires_at, s.ends_at)), 'infinity') AS next_expiry
-                    FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active') AS c;
-COMMENT ON VIEW sweeper.pool_status IS 'One row a pool: seats, live sessions, free seats; every reader sees the numbers of all.';
+                    FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active') AS c
+WHERE p.pool NOT LIKE 'sweeper.%';
+COMMENT ON VIEW sweeper.pool_status IS 'One row a pool of seats (workers: worker_status): seats, live sessions, free seats; every reader sees the numbers of all.';
 COMMENT ON COLUMN sweeper.pool_status.live IS 'Sessions that hold a seat, those included that are dead and not swept yet; acquire() takes their seats.';
 COMMENT ON COLUMN sweeper.pool_status.free IS 'Null in a pool of any number.';
 COMMENT ON COLUMN sweeper.pool_status.over_by IS 'Sessions beyond the seats, after alter_pool(): nobody acquires until it is 0.';

@@ -1,32 +1,178 @@
+-- Workers, jobs, providers and tasks.
 SET client_min_messages = warning;
--- workers, jobs, tasks
+-- what a statement raises
+CREATE FUNCTION code(command text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN EXECUTE command; RETURN 'ok';
+    EXCEPTION WHEN OTHERS THEN RETURN SQLSTATE || ': ' || regexp_replace(SQLERRM, '[0-9a-f]{8}-[0-9a-f-]{27}', '...'); END $$;
+-- the task of a payload, its state and comments
+CREATE FUNCTION state(payload jsonb) RETURNS TABLE (status text, error text, attempt int, ended boolean, comments text[]) LANGUAGE sql AS $$
+    SELECT t.status, t.error, t.attempt, t.finished_at IS NOT NULL, ARRAY(SELECT c.comment FROM sweeper.task_comment AS c WHERE c.task = t.task ORDER BY c.commented_at)
+    FROM sweeper.task AS t WHERE t.payload = $1 $$;
 SELECT sweeper.register_worker('w1') AS w1 \gset
-SELECT sweeper.register_worker('w2') AS w2 \gset
+SELECT sweeper.register_worker('w2', metadata => '{"host": "h"}', ttl => '2 min') AS w2 \gset
+-- a worker is a session
+SELECT sweeper.heartbeat(:'w1'), sweeper.is_live(:'w1'), count(*) AS gone FROM sweeper.heartbeat_many(ARRAY[:'w1', :'w2']::uuid[]);
+SELECT name, registered_by = current_user AS mine, expires_at - registered_at AS ttl, metadata, jobs, tasks FROM sweeper.worker_status ORDER BY name;
+-- jobs are registered again, and by others
 SELECT sweeper.register_job(:'w1', 'room1', 'math', 'add', '{"a": 1}') = sweeper.register_job(:'w1', 'room1', 'math', 'add', '{"a": 1}') AS idempotent;
 SELECT sweeper.register_job(:'w2', 'room1', 'math', 'add', '{"a": 2}');
+SELECT sweeper.register_job(:'w2', 'room1', 'math', 'add', '{"a": 1}', 'requeue');
 SELECT sweeper.register_job(:'w2', 'room1', 'math', 'add', '{"a": 1}') IS NOT NULL AS second_worker;
+SELECT sweeper.register_job(:'w1', 'room1', 'math', 'mul', on_worker_loss => 'requeue') IS NOT NULL AS another;
+SELECT room, category, name, schema, on_worker_loss, workers, waiting FROM sweeper.job_status ORDER BY name;
+-- bad input
+SELECT code(c) FROM (VALUES
+    ($$SELECT sweeper.register_worker(NULL)$$),
+    ($$SELECT sweeper.register_worker('')$$),
+    ($$SELECT sweeper.register_worker('w', ttl => '0')$$),
+    ($$SELECT sweeper.register_job(NULL, 'r', 'c', 'n')$$),
+    ($$SELECT sweeper.register_job(gen_random_uuid(), 'r', 'c', 'n')$$),
+    ($$SELECT sweeper.register_job(gen_random_uuid(), '', 'c', 'n')$$),
+    ($$SELECT sweeper.register_job(gen_random_uuid(), 'r', 'c', repeat('n', 256))$$),
+    ($$SELECT sweeper.register_job(gen_random_uuid(), 'r', 'c', 'n', on_worker_loss => 'x')$$),
+    ($$SELECT sweeper.register_provider(gen_random_uuid(), 'r', 'c', 'n', '[]')$$),
+    ($$SELECT sweeper.submit('r', 'c', 'n')$$),
+    ($$SELECT sweeper.submit('r', 'c', NULL)$$),
+    ($$SELECT sweeper.claim(gen_random_uuid())$$),
+    ($$SELECT sweeper.claim(gen_random_uuid(), 0)$$),
+    ($$SELECT sweeper.claim(gen_random_uuid(), 1001)$$),
+    ($$SELECT sweeper.finish_task(gen_random_uuid(), 'running')$$),
+    ($$SELECT sweeper.cancel_task(gen_random_uuid())$$),
+    ($$SELECT sweeper.get_task(gen_random_uuid())$$),
+    ($$SELECT sweeper.list_tasks(max => -1)$$),
+    ($$SELECT sweeper.task_progress()$$),
+    ($$SELECT sweeper.task_progress(gen_random_uuid(), -1)$$),
+    ($$SELECT sweeper.create_pool('sweeper.mine')$$),
+    ($$SELECT sweeper.drop_pool('sweeper.worker', true)$$),
+    ($$CALL sweeper.claim_wait(gen_random_uuid(), '1 s')$$),
+    ($$CALL sweeper.wait_for_task(gen_random_uuid())$$)) AS v (c);
+SELECT sweeper.finish_task(gen_random_uuid(), 'completed'), sweeper.start_task(gen_random_uuid()), sweeper.task_progress(gen_random_uuid());
+-- the oldest first, one winner
 SELECT sweeper.submit('room1', 'math', 'add', '{"n": 1}') AS t1 \gset
-SELECT sweeper.submit('room1', 'math', 'add', '{"n": 2}') AS t2 \gset
-SELECT :'t1' < :'t2' AS in_order;
-SELECT sweeper.submit('room1', 'math', 'sub');
-SELECT room, category, name, payload, attempt FROM sweeper.claim(:'w1');
-SELECT task = :'t2' AS second, payload FROM sweeper.claim(:'w2', start => true);
-SELECT * FROM sweeper.claim(:'w2');
-SELECT sweeper.finish_task(:'t1', 'completed');
-SELECT sweeper.start_task(:'t1'), sweeper.start_task(:'t1'), sweeper.start_task(:'t2');
-SELECT sweeper.finish_task(:'t1', 'completed', '{"sum": 3}'), sweeper.finish_task(:'t1', 'failed');
-SELECT sweeper.cancel_task(:'t1'), sweeper.cancel_task(:'t2'), sweeper.cancel_task(:'t2');
-SELECT sweeper.release(:'w2');
-SELECT payload, status, error, result, finished_at IS NOT NULL AS finished, worker_name FROM sweeper.task ORDER BY task;
-SELECT status, comment FROM sweeper.task JOIN sweeper.task_comment USING (task) ORDER BY commented_at;
-SELECT * FROM sweeper.job_worker JOIN sweeper.job USING (job) WHERE worker = :'w2';
-SELECT deleted_at FROM sweeper.job;
+SELECT sweeper.submit('room1', 'math', 'mul', '{"n": 2}') AS t2 \gset
+SELECT sweeper.submit('room1', 'math', 'add', '{"n": 3}') AS t3 \gset
+SELECT :'t1' < :'t2' AND :'t2' < :'t3' AS in_order;
+SELECT name, status, queue_position FROM sweeper.list_tasks() ORDER BY task;
+SELECT task = :'t1' AS oldest, room, category, name, payload, attempt FROM sweeper.claim(:'w1');
+SELECT payload FROM sweeper.claim(:'w2', start => true);
+SELECT payload FROM sweeper.claim(:'w2');
+SELECT payload FROM sweeper.claim(:'w1', 10);
+SELECT payload FROM sweeper.claim(:'w1');
+SELECT name, jobs, tasks FROM sweeper.worker_status ORDER BY name;
+-- the edges
+SELECT code(format($$SELECT sweeper.finish_task(%L, 'completed')$$, :'t1'));
+SELECT sweeper.start_task(:'t1'), sweeper.start_task(:'t1') AS again, sweeper.start_task(:'t3') AS running;
+SELECT sweeper.task_progress(:'t1', 1, 10, 'héllo'), sweeper.task_progress(:'t1', 2), sweeper.task_progress(:'t1', 3, attempt => 2) AS other_attempt;
+SELECT done, total, message, progress_at IS NOT NULL AS at FROM sweeper.get_task(:'t1');
+SELECT sweeper.finish_task(:'t1', 'completed', attempt => 2) AS other_attempt, sweeper.finish_task(:'t1', 'completed', '{"sum": 3}', attempt => 1), sweeper.finish_task(:'t1', 'failed') AS again;
+SELECT done, total, message, status, result, started_at BETWEEN claimed_at AND finished_at AND claimed_at >= enqueued_at AND enqueued_at >= created_at AS in_order FROM sweeper.get_task(:'t1');
+SELECT sweeper.start_task(:'t1') AS ended, sweeper.task_progress(:'t1') AS ended, sweeper.cancel_task(:'t1') AS ended;
+SELECT old || ' ' || new AS edge FROM unnest('{allocated,enqueued,claimed,running,completed,failed,cancelled,dropped}'::text[]) AS o (old), unnest('{allocated,enqueued,claimed,running,completed,failed,cancelled,dropped}'::text[]) AS n (new)
+WHERE old <> new AND code(format($f$DO $x$ DECLARE t uuid := gen_random_uuid(); BEGIN INSERT INTO sweeper.task (task, command, status, owner) VALUES (t, '', %L, 'x'); UPDATE sweeper.task SET status = %L WHERE task = t; RAISE 'legal'; END $x$ $f$, old, new)) LIKE '%legal'
+ORDER BY 1;
+-- cancelled before it started, it never runs; running, it is asked to stop, once
+SELECT sweeper.cancel_task(:'t2'), sweeper.cancel_task(:'t2') AS again, sweeper.start_task(:'t2') AS never;
+SELECT sweeper.cancel_task(:'t3'), sweeper.cancel_task(:'t3') AS again, sweeper.task_progress(:'t3') AS go_on;
+SELECT status, cancel_requested_at IS NOT NULL AS asked FROM sweeper.get_task(:'t3');
+SELECT sweeper.finish_task(:'t3', 'cancelled', error => 'as asked');
+SELECT * FROM state('{"n": 2}') UNION ALL SELECT * FROM state('{"n": 3}');
+-- how a task ended is consumed by its owner
+SELECT consumed_at IS NOT NULL AS consumed FROM sweeper.get_task(:'t3');
+SELECT regexp_replace(comments, ' at [^\n]*', ' at ...', 'g') FROM sweeper.get_task(:'t3');
+-- a worker ends: its tasks fail or wait again, its providers go, jobs that nobody offers and nothing waits for go
+SELECT sweeper.submit('room1', 'math', n, jsonb_build_object('end', n, 'i', i)) FROM unnest('{add,mul}'::text[]) AS n, generate_series(1, 3) AS i \g /dev/null
+SELECT sweeper.register_provider(:'w1', 'room1', 'frames', 'p') = sweeper.register_provider(:'w1', 'room1', 'frames', 'p', '{"v": 2}') AS upsert;
+SELECT sweeper.register_provider(:'w2', 'room1', 'frames', 'q') IS NOT NULL AS another;
+SELECT room, category, name, worker_name, metadata FROM sweeper.provider_status ORDER BY name;
+SELECT count(*) FROM sweeper.claim(:'w1', 4);
+SELECT count(*) FILTER (WHERE sweeper.start_task(task)) FROM sweeper.list_tasks(names => '{mul}', statuses => '{claimed}');
+SELECT sweeper.cancel_task(task) FROM sweeper.list_tasks(names => '{mul}', statuses => '{running}');
 SELECT sweeper.release(:'w1');
-SELECT deleted_at IS NOT NULL AS deleted FROM sweeper.job;
-SELECT * FROM sweeper.claim(:'w1');
-SELECT kind, room, name, status, owner = current_user AS mine, queue_position, comments ~ 'cancel requested' AS cancelled FROM sweeper.get_task(:'t2');
-SELECT payload FROM sweeper.task_detail WHERE task IN (SELECT task FROM sweeper.list_tasks(statuses => '{completed,failed}'));
-SELECT count(*) FROM sweeper.list_tasks(names => '{A*}', consumed => true);
-SELECT * FROM sweeper.get_task('00000000-0000-0000-0000-000000000000');
-SELECT * FROM sweeper.job_status;
-SELECT * FROM sweeper.worker_status;
+SELECT payload, s.status, s.error, s.ended, s.comments FROM sweeper.task CROSS JOIN LATERAL state(payload) AS s WHERE payload ? 'end' ORDER BY task;
+SELECT worker_name, count(*) FROM sweeper.list_tasks(statuses => '{failed}') GROUP BY 1;
+SELECT name FROM sweeper.provider_status;
+SELECT name, workers, waiting FROM sweeper.job_status ORDER BY name;
+SELECT cleanup_type, "group", owner FROM sweeper.cleanup_event WHERE policy = 'sweeper.session' AND "group" = 'sweeper.worker' AND owner = 'w1';
+-- the last task of a job that nobody offers any more takes it with it
+SELECT sweeper.cancel_task(task) FROM sweeper.list_tasks(names => '{mul}', statuses => '{enqueued}') ORDER BY task DESC;
+SELECT name FROM sweeper.job_status ORDER BY name;
+SELECT code($$SELECT sweeper.submit('room1', 'math', 'mul')$$);
+-- its tasks still say its name; it comes back with another schema
+SELECT DISTINCT name FROM sweeper.list_tasks(names => '{MU*}');
+SELECT sweeper.register_job(:'w2', 'room1', 'math', 'mul', '{"b": 1}') IS NOT NULL AS revived;
+SELECT name, schema, on_worker_loss FROM sweeper.job_status WHERE name = 'mul';
+-- heartbeats that stop end a worker, too
+SELECT sweeper.register_worker('w3') AS w3 \gset
+SELECT sweeper.register_job(:'w3', 'room2', 'math', 'add') IS NOT NULL AS registered;
+SELECT sweeper.submit('room2', 'math', 'add', '{"lapsed": 1}') IS NOT NULL AS submitted;
+SELECT payload FROM sweeper.claim(:'w3');
+UPDATE sweeper.session SET acquired_at = now() - interval '3 h', last_seen_at = now() - interval '2 h', expires_at = now() - interval '1 h' WHERE session = :'w3';
+CALL sweeper.sweep('sweeper.session') \gset
+SELECT * FROM state('{"lapsed": 1}');
+SELECT code(format($$SELECT sweeper.claim(%L)$$, :'w3'));
+-- filters
+SELECT count(*) FILTER (WHERE f) AS yes, count(*) AS all FROM (SELECT task IN (SELECT l.task FROM sweeper.list_tasks(rooms => '{ROOM1}', names => '{a*}', statuses => '{completed,cancelled}', owners => ARRAY[current_user::text], kinds => '{job}') AS l) AS f FROM sweeper.task) AS x;
+SELECT count(*) FILTER (WHERE a) AS none, count(*) FILTER (WHERE b) AS waiting, count(*) FILTER (WHERE c) AS one FROM (SELECT
+    task IN (SELECT l.task FROM sweeper.list_tasks(kinds => '{sql}') AS l) AS a, task IN (SELECT l.task FROM sweeper.list_tasks(statuses => '{enqueued}', finished_after => '-infinity') AS l) AS b,
+    task IN (SELECT l.task FROM sweeper.list_tasks(tasks => ARRAY[left(:'t1', 30) || '*'], workers => '{w_}') AS l) AS c FROM sweeper.task) AS x;
+SELECT (SELECT count(*) FROM sweeper.list_tasks(cancel_requested => true)) AS cancelled, (SELECT count(*) FROM sweeper.list_tasks(consumed => true)) AS consumed,
+    (SELECT count(*) FROM sweeper.list_tasks(group_roles => '{}')) = (SELECT count(*) FROM sweeper.task) AS without_group, (SELECT count(*) FROM sweeper.list_tasks(group_roles => '{*}')) AS with_group,
+    (SELECT count(*) FROM sweeper.list_tasks(max => 2)) AS most, (SELECT count(*) FROM sweeper.list_tasks(max => 2, skip => (SELECT count(*)::int - 1 FROM sweeper.task))) AS last,
+    (SELECT count(*) FROM sweeper.list_tasks(enqueued_after => 'infinity')) AS later, (SELECT count(*) FROM sweeper.list_tasks(started_before => now(), started_after => '-infinity')) > 0 AS started;
+-- in a read-only transaction one may look, and consumes nothing
+BEGIN READ ONLY;
+SELECT count(*) > 0 AS some FROM sweeper.list_tasks();
+SELECT consumed_at FROM sweeper.get_task((SELECT task FROM sweeper.task WHERE payload = '{"lapsed": 1}'));
+SELECT code($$SELECT sweeper.submit('room1', 'math', 'mul')$$), code($$SELECT sweeper.task_progress(gen_random_uuid())$$);
+COMMIT;
+-- by roles
+CREATE ROLE regress_worker;
+CREATE ROLE regress_owner;
+CREATE ROLE regress_group;
+CREATE ROLE regress_stranger;
+CREATE ROLE regress_chief;
+CREATE ROLE regress_nobody;
+SELECT sweeper.grant_access(r, 'user') FROM unnest('{regress_worker,regress_owner,regress_group,regress_stranger}'::regrole[]) AS r \g /dev/null
+SELECT sweeper.grant_access('regress_chief', 'admin') \g /dev/null
+SET ROLE regress_worker;
+SELECT sweeper.register_worker('mine') AS wm \gset
+SELECT sweeper.register_job(:'wm', 'room3', 'c', 'n') IS NOT NULL AS registered;
+SELECT code(format($$SELECT sweeper.register_job(%L, '@global', 'c', 'n')$$, :'wm')), code(format($$SELECT sweeper.register_provider(%L, '@internal', 'c', 'n')$$, :'wm'));
+SELECT code(format($$SELECT sweeper.register_job(%L, 'room1', 'math', 'mul', '{"b": 1}')$$, :'wm')) AS others_job;
+SELECT code(format($$SELECT sweeper.claim(%L)$$, :'w2')) AS others_worker;
+SET ROLE regress_owner;
+SELECT sweeper.submit('room3', 'c', 'n', '{"by": "role"}', group_role => 'regress_group') AS tr \gset
+SELECT code(format($$SELECT sweeper.claim(%L)$$, :'wm')) AS others_worker;
+SELECT owner, group_role, status FROM sweeper.get_task(:'tr');
+SET ROLE regress_stranger;
+SELECT code(format($$SELECT sweeper.get_task(%L)$$, :'tr')), code(format($$SELECT sweeper.cancel_task(%L)$$, :'tr')), (SELECT count(*) FROM sweeper.list_tasks()) AS listed;
+SELECT code('SELECT count(*) FROM sweeper.task'), code('SELECT count(*) FROM sweeper.task_detail'), code('SELECT count(*) FROM sweeper.job_worker');
+SET ROLE regress_worker;
+SELECT payload, attempt FROM sweeper.claim(:'wm', start => true);
+SET ROLE regress_stranger;
+SELECT sweeper.finish_task(:'tr', 'completed') AS not_mine, sweeper.task_progress(:'tr') AS not_mine;
+SET ROLE regress_group;
+SELECT status FROM sweeper.get_task(:'tr');
+SELECT sweeper.cancel_task(:'tr');
+SET ROLE regress_worker;
+SELECT sweeper.task_progress(:'tr') AS go_on, sweeper.finish_task(:'tr', 'completed', '"done all the same"');
+SET ROLE regress_chief;
+SELECT status, result, consumed_at IS NULL AS kept FROM sweeper.get_task(:'tr');
+SELECT code(format($$SELECT sweeper.register_job(%L, '@global', 'c', 'n')$$, :'wm')) AS of_others;
+SET ROLE regress_owner;
+SELECT status, consumed_at IS NOT NULL AS consumed FROM sweeper.get_task(:'tr');
+SET ROLE regress_nobody;
+SELECT code($$SELECT sweeper.submit('room3', 'c', 'n')$$), code('SELECT sweeper.list_tasks()'), code('CALL sweeper.flush(NULL)');
+RESET ROLE;
+SELECT sweeper.release(:'wm'), sweeper.release(:'w2');
+SELECT name FROM sweeper.job_status;
+SELECT sweeper.revoke_access(r) FROM unnest('{regress_worker,regress_owner,regress_group,regress_stranger,regress_chief}'::regrole[]) AS r \g /dev/null
+DROP ROLE regress_worker, regress_owner, regress_group, regress_stranger, regress_chief, regress_nobody;
+-- retention: those that ended, and sooner those that were consumed
+UPDATE sweeper.task SET finished_at = finished_at - interval '8 days' WHERE task = :'t1';
+UPDATE sweeper.task SET consumed_at = consumed_at - interval '25 h' WHERE task = :'t3';
+CALL sweeper.sweep('sweeper.finished_task') \gset
+CALL sweeper.sweep('sweeper.consumed_task') \gset
+SELECT count(*) FROM sweeper.task WHERE task IN (:'t1', :'t3');
+SELECT count(*) FROM sweeper.task_comment WHERE task IN (:'t1', :'t3');
+DELETE FROM sweeper.task;
+DROP FUNCTION code, state;

@@ -112,7 +112,7 @@ ssw_board_changed(void)
 }
 
 static void
-forget_progress(const pg_uuid_t *task)
+forget_progress(const pg_uuid_t * task)
 {
 	SswProgressKey key = {.database = MyDatabaseId,.task = *task};
 
@@ -270,13 +270,13 @@ tell_cancels(void)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	foreach(lc, pending_cancels)
 		for (int i = 0; i < SswShared->nprocs; i++)
-		{
-			SswProc    *p = &SswProcs[i];
+	{
+		SswProc    *p = &SswProcs[i];
 
-			if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId && p->has_task &&
-				p->cancel_since == 0 && memcmp(&p->task, lfirst(lc), UUID_LEN) == 0)
-				p->cancel_since = GetCurrentTimestamp();
-		}
+		if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId && p->has_task &&
+			p->cancel_since == 0 && memcmp(&p->task, lfirst(lc), UUID_LEN) == 0)
+			p->cancel_since = GetCurrentTimestamp();
+	}
 	ssw_shmem_wake_launcher();
 	LWLockRelease(SswShared->lock);
 }
@@ -348,7 +348,7 @@ note(List **list, const void *what, Size size)
 
 /* The task's row has changed; what its worker said counts no more. */
 void
-ssw_board_task_changed(const pg_uuid_t *task)
+ssw_board_task_changed(const pg_uuid_t * task)
 {
 	note(&pending_tasks, task, UUID_LEN);
 	/* nor does it in the rest of this transaction */
@@ -359,7 +359,7 @@ ssw_board_task_changed(const pg_uuid_t *task)
 
 /* It runs, and is to stop. */
 void
-ssw_board_task_cancelled(const pg_uuid_t *task)
+ssw_board_task_cancelled(const pg_uuid_t * task)
 {
 	note(&pending_cancels, task, UUID_LEN);
 }

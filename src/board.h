@@ -10,7 +10,7 @@
 
 #include "ssw.h"
 
-#define SSW_MAX_ROOM		256		/* bytes of a room's name and its end */
+#define SSW_MAX_ROOM		256 /* bytes of a room's name and its end */
 #define SSW_PROGRESS_LEN	128
 #define SSW_APPENDED_ENOUGH	1000	/* rows that are written before their time */
 
@@ -60,10 +60,10 @@ typedef void (*SswProgressChange) (SswProgress *p, void *arg);
 extern void ssw_board_request(void);
 extern void ssw_board_startup(void);
 
-extern void ssw_board_task_changed(const pg_uuid_t *task);
+extern void ssw_board_task_changed(const pg_uuid_t * task);
 extern void ssw_board_task_waits(int64 job);
 extern void ssw_board_room_changed(SswRoomEvent kind, const char *room);
-extern void ssw_board_task_cancelled(const pg_uuid_t *task);
+extern void ssw_board_task_cancelled(const pg_uuid_t * task);
 extern void ssw_board_command_waits(Oid role);
 extern void ssw_board_row_appended(void);
 extern void ssw_board_flush_now(void);

@@ -7,6 +7,6 @@
 
 #include "utils/uuid.h"
 
-extern void ssw_cascade(const pg_uuid_t *workers, int n);
+extern void ssw_cascade(const pg_uuid_t * workers, int n);
 
 #endif							/* SSW_CASCADE_H */

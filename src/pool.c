@@ -21,6 +21,7 @@
 #include "identity.h"
 #include "lock.h"
 #include "pool.h"
+#include "register.h"
 #include "session.h"
 #include "sql.h"
 
@@ -196,6 +197,17 @@ log_change(const char *pool, const char *change, const char *before)
 		4, types, values, nulls);
 }
 
+/* Pools of ours are not made or dropped. */
+static void
+check_not_ours(const char *pool)
+{
+	if (strncmp(pool, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_RESERVED_NAME),
+				 errmsg("pool \"%s\" is built in, or could be", pool),
+				 errdetail("Names that begin with \"%s\" are reserved.", SSW_BUILTIN_PREFIX)));
+}
+
 static void
 check_name(const char *pool)
 {
@@ -203,6 +215,7 @@ check_name(const char *pool)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
 				 errmsg("the name of a pool must not be empty or longer than %d bytes", MAX_NAME)));
+	check_not_ours(pool);
 }
 
 /* The pool as it is after the change. */
@@ -357,6 +370,7 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	ssw_session_required(fcinfo, 1, "force");
 	value = PG_GETARG_DATUM(0);
 	pool = TextDatumGetCString(value);
+	check_not_ours(pool);
 	ssw_session_check_writable("sweeper.drop_pool()");
 	ssw_session_lock_pool(pool);
 	before = row_json(pool);

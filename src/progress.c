@@ -249,7 +249,7 @@ Datum
 ssw_task_progress(PG_FUNCTION_ARGS)
 {
 	Word		w = {.role = GetUserId()};
-	const pg_uuid_t *own;
+	const		pg_uuid_t *own;
 	Datum		task;
 
 	ssw_shmem_require();

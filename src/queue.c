@@ -40,7 +40,7 @@
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
 #define MAX_FAILED_STARTS	5
-#define MAX_ROLES			64		/* looked at in one round */
+#define MAX_ROLES			64	/* looked at in one round */
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
 
@@ -48,14 +48,14 @@ static bool begun = false;
 static TimestampTz next_at = 0;
 
 /* The run of the server to which a command belongs. */
-char *
+char	   *
 ssw_queue_incarnation(void)
 {
 	return psprintf(UINT64_FORMAT "/%X/" INT64_FORMAT, GetSystemIdentifier(), GetWALInsertionTimeLine(), SswShared->incarnation);
 }
 
 /* What this server is called in its tasks. */
-char *
+char	   *
 ssw_queue_machine(void)
 {
 	char		host[256];
@@ -176,7 +176,7 @@ drop_role(const char *role, const char *reason)
 
 /* Does a runner of ours work on it? */
 static bool
-has_runner(const pg_uuid_t *task)
+has_runner(const pg_uuid_t * task)
 {
 	bool		found = false;
 

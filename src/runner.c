@@ -56,7 +56,7 @@ typedef struct Command
 } Command;
 
 /* The task that this process runs; null in all others. */
-const pg_uuid_t *
+const		pg_uuid_t *
 ssw_runner_task(void)
 {
 	return MySswProc && MySswProc->kind == SSW_PROC_RUNNER && MySswProc->has_task ? &MySswProc->task : NULL;
@@ -84,7 +84,7 @@ must_leave(void)
 
 /* Say which task this process has; null: none. */
 static void
-hold(const pg_uuid_t *task)
+hold(const pg_uuid_t * task)
 {
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	MySswProc->has_task = task != NULL;

@@ -71,7 +71,7 @@ typedef struct SswDatabase
 	TimestampTz runners_not_before;
 	int			runner_failures;	/* to start */
 	int64		appended;		/* rows that wait to be written, about */
-	TimestampTz appended_since;	/* the first of them, or 0 */
+	TimestampTz appended_since; /* the first of them, or 0 */
 	bool		flush_due;		/* runners write those that are due */
 	bool		flush_all;		/* and the others */
 	bool		events_pending; /* see board.c */

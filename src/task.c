@@ -38,7 +38,7 @@ PG_FUNCTION_INFO_V1(ssw_cancel_task);
  * An identifier that is greater than those made before: here, and elsewhere as
  * far as the clocks agree.
  */
-pg_uuid_t *
+pg_uuid_t  *
 ssw_task_identifier(void)
 {
 	static uint64 last = 0;

@@ -121,7 +121,7 @@ ssw_work_name(FunctionCallInfo fcinfo, int arg, const char *what)
 }
 
 /* Room, category and name in three arguments, as messages say them. */
-char *
+char	   *
 ssw_work_label(FunctionCallInfo fcinfo, int first)
 {
 	return psprintf("%s:%s:%s", text_to_cstring(PG_GETARG_TEXT_PP(first)), text_to_cstring(PG_GETARG_TEXT_PP(first + 1)),
