@@ -78,6 +78,7 @@ SELECT code($$SELECT count(*) FROM sweeper.append_row$$);
 SELECT relation, role, waiting, failed FROM sweeper.append_status;
 RESET ROLE;
 SELECT page, count(*) FROM hit WHERE by_role = 'regress_appender' GROUP BY 1;
+SELECT sweeper.alter_append('hit', flush_every => '1 h');
 SET ROLE regress_appender;
 BEGIN;
 SELECT sweeper.append('hit', '{"page": "known"}') > 0 AS accepted;

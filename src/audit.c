@@ -30,7 +30,6 @@
 #include "queue.h"
 #include "stmt.h"
 #include "usage.h"
-#include "work.h"
 
 #define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
 

@@ -2,12 +2,10 @@
  * board.c
  *		What happens to tasks, in shared memory: events to be told, progress.
  *
- * Runs in every session and process.  A transaction notes what it does to tasks,
- * jobs and providers; at its commit that goes to a list from which the coordinator
- * of the database tells listeners (a NOTIFY in each transaction would serialise
- * all commits), and whoever waits for a task is woken.  All of it is a hint: what
- * is noted by a subtransaction that is rolled back is told all the same, and when
- * the list is full listeners are told to read the tables.
+ * Runs in every session and process.  Transactions post at their commit what they
+ * did to tasks, jobs and providers (note.c), and the coordinator of the database
+ * takes that from here to tell listeners (events.c): a NOTIFY in each transaction
+ * would serialise all commits.
  *
  * Progress is what the worker of a task last said.  An entry goes with the next
  * change of its task; then the worker's next word looks at the row again.
@@ -17,16 +15,12 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
-#include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "board.h"
-#include "shmem.h"
 
 #define TRANCHE			"session_sweeper tasks"
 #define MAX_TASKS		4096
@@ -47,13 +41,6 @@ typedef struct JobEvent
 	int64		job;
 } JobEvent;
 
-typedef struct RoomEvent
-{
-	Oid			database;
-	SswRoomEvent kind;
-	char		room[SSW_MAX_ROOM];
-} RoomEvent;
-
 typedef struct Board
 {
 	LWLock	   *lock;
@@ -63,19 +50,11 @@ typedef struct Board
 	int			nrooms;
 	TaskEvent	tasks[MAX_TASKS];
 	JobEvent	jobs[MAX_JOBS];
-	RoomEvent	rooms[MAX_ROOMS];
+	SswRoomEvent rooms[MAX_ROOMS];
 } Board;
 
 static Board *board = NULL;
 static HTAB *progress;
-
-/* What the current transaction has done; in TopTransactionContext. */
-static List *pending_tasks = NIL;	/* of pg_uuid_t */
-static List *pending_jobs = NIL;	/* of int64 */
-static List *pending_rooms = NIL;	/* of RoomEvent */
-static List *pending_cancels = NIL; /* of pg_uuid_t: tasks that run */
-static int64 pending_rows = 0;	/* appended */
-static List *pending_roles = NIL;	/* of Oid: whose commands wait */
 
 /* In the shmem_request hook. */
 void
@@ -112,7 +91,7 @@ ssw_board_changed(void)
 }
 
 static void
-forget_progress(const pg_uuid_t * task)
+forget_progress(const pg_uuid_t *task)
 {
 	SswProgressKey key = {.database = MyDatabaseId,.task = *task};
 
@@ -121,12 +100,12 @@ forget_progress(const pg_uuid_t * task)
 
 /* Put what the transaction did on the lists; false when there is no room. */
 static bool
-post_tasks(void)
+post_tasks(const List *tasks)
 {
 	ListCell   *lc;
 	bool		lost = false;
 
-	foreach(lc, pending_tasks)
+	foreach(lc, tasks)
 	{
 		pg_uuid_t  *task = lfirst(lc);
 
@@ -142,11 +121,11 @@ post_tasks(void)
 }
 
 static bool
-post_jobs(void)
+post_jobs(const List *jobs)
 {
 	ListCell   *lc;
 
-	foreach(lc, pending_jobs)
+	foreach(lc, jobs)
 	{
 		int64		job = *(int64 *) lfirst(lc);
 		int			i = 0;
@@ -165,16 +144,16 @@ post_jobs(void)
 }
 
 static bool
-post_rooms(void)
+post_rooms(const List *rooms)
 {
 	ListCell   *lc;
 
-	foreach(lc, pending_rooms)
+	foreach(lc, rooms)
 	{
-		RoomEvent  *r = lfirst(lc);
+		const SswRoomEvent *r = lfirst(lc);
 		int			i = 0;
 
-		while (i < board->nrooms && memcmp(&board->rooms[i], r, sizeof(RoomEvent)) != 0)
+		while (i < board->nrooms && memcmp(&board->rooms[i], r, sizeof(SswRoomEvent)) != 0)
 			i++;
 		if (i == MAX_ROOMS)
 			return false;
@@ -184,236 +163,27 @@ post_rooms(void)
 	return true;
 }
 
-/* Have the coordinator tell it, unless it knows that there is something. */
-static void
-wake(bool lost)
+/* What a transaction has done is to be told; false: not all of it finds room. */
+bool
+ssw_board_post(const List *tasks, const List *jobs, const List *rooms)
 {
-	SswDatabase *d;
-	bool		known;
+	bool		fits;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	known = d == NULL || (d->events_pending && (!lost || d->events_lost));
-	LWLockRelease(SswShared->lock);
-	if (known)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-	{
-		d->events_lost = d->events_lost || lost;
-		d->events_pending = true;
-		ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
-	LWLockRelease(SswShared->lock);
+	LWLockAcquire(board->lock, LW_EXCLUSIVE);
+	fits = post_tasks(tasks);
+	fits = post_jobs(jobs) && fits;
+	fits = post_rooms(rooms) && fits;
+	LWLockRelease(board->lock);
+	return fits;
 }
 
-/* Commands of these roles wait: a runner that is idle takes them, or the coordinator gets one. */
-static void
-wake_runners(void)
-{
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	foreach(lc, pending_roles)
-	{
-		Oid			role = *(Oid *) lfirst(lc);
-		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
-		bool		woken = false;
-
-		for (int i = 0; i < SswShared->nprocs && !woken; i++)
-		{
-			SswProc    *p = &SswProcs[i];
-
-			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->latch == NULL)
-				continue;
-			SetLatch(p->latch);
-			woken = true;
-		}
-		if (d && !woken)
-		{
-			d->commands_changed = true;
-			ssw_shmem_wake_coordinator(MyDatabaseId);
-		}
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* The first of the rows that wait, or enough of them, and the coordinator looks. */
-static void
-count_rows(void)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, true);
-	if (d)
-	{
-		bool		first = d->appended_since == 0;
-		bool		enough = d->appended < SSW_APPENDED_ENOUGH && d->appended + pending_rows >= SSW_APPENDED_ENOUGH;
-
-		d->appended += pending_rows;
-		if (first)
-			d->appended_since = GetCurrentTimestamp();
-		if (first || enough)
-			ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* Commands that run and are to stop: their runners see it, and the launcher when time is up. */
-static void
-tell_cancels(void)
-{
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	foreach(lc, pending_cancels)
-		for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId && p->has_task &&
-			p->cancel_since == 0 && memcmp(&p->task, lfirst(lc), UUID_LEN) == 0)
-			p->cancel_since = GetCurrentTimestamp();
-	}
-	ssw_shmem_wake_launcher();
-	LWLockRelease(SswShared->lock);
-}
-
-/*
- * What is prepared is told too early, as nobody tells at COMMIT PREPARED; but the
- * rows are locked until then, so that progress looks at them anew.
- */
-static void
-at_xact_end(XactEvent event, void *arg)
-{
-	bool		any = pending_tasks || pending_jobs || pending_rooms;
-
-	if (any && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
-	{
-		bool		lost;
-
-		LWLockAcquire(board->lock, LW_EXCLUSIVE);
-		lost = !post_tasks();
-		lost = !post_jobs() || lost;
-		lost = !post_rooms() || lost;
-		LWLockRelease(board->lock);
-		wake(lost);
-		ConditionVariableBroadcast(ssw_board_changed());
-		if (pending_roles)
-			wake_runners();
-		if (pending_cancels)
-			tell_cancels();
-	}
-	if (pending_rows > 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
-		count_rows();
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
-	{
-		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
-		pending_rows = 0;
-	}
-}
-
-static void
-watch_transaction(void)
-{
-	static bool registered = false;
-
-	if (!registered)
-		RegisterXactCallback(at_xact_end, NULL);
-	registered = true;
-}
-
-/* A copy of it in the list, until the transaction ends; if it is not there yet. */
-static void
-note(List **list, const void *what, Size size)
-{
-	MemoryContext old;
-	ListCell   *lc;
-	void	   *copy;
-	int			n = 0;
-
-	watch_transaction();
-	/* of a few it is worth a look; twice on the list does no harm */
-	foreach(lc, *list)
-		if (n++ < 16 && memcmp(lfirst(lc), what, size) == 0)
-		return;
-	old = MemoryContextSwitchTo(TopTransactionContext);
-	copy = palloc(size);
-	memcpy(copy, what, size);
-	*list = lappend(*list, copy);
-	MemoryContextSwitchTo(old);
-}
-
-/* The task's row has changed; what its worker said counts no more. */
+/* What the worker of a task said counts no more. */
 void
-ssw_board_task_changed(const pg_uuid_t * task)
+ssw_board_forget_progress(const pg_uuid_t *task)
 {
-	note(&pending_tasks, task, UUID_LEN);
-	/* nor does it in the rest of this transaction */
 	LWLockAcquire(board->lock, LW_EXCLUSIVE);
 	forget_progress(task);
 	LWLockRelease(board->lock);
-}
-
-/* It runs, and is to stop. */
-void
-ssw_board_task_cancelled(const pg_uuid_t * task)
-{
-	note(&pending_cancels, task, UUID_LEN);
-}
-
-/* A row was appended. */
-void
-ssw_board_row_appended(void)
-{
-	watch_transaction();
-	pending_rows++;
-}
-
-/* Appended rows are to be written now. */
-void
-ssw_board_flush_now(void)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, true);
-	if (d)
-	{
-		d->appended_since = GetCurrentTimestamp();
-		d->flush_all = true;
-		ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* A command of the role waits. */
-void
-ssw_board_command_waits(Oid role)
-{
-	note(&pending_roles, &role, sizeof(role));
-}
-
-/* A task waits for the job. */
-void
-ssw_board_task_waits(int64 job)
-{
-	note(&pending_jobs, &job, sizeof(job));
-}
-
-/* The room has other jobs or providers. */
-void
-ssw_board_room_changed(SswRoomEvent kind, const char *room)
-{
-	RoomEvent	r;
-
-	memset(&r, 0, sizeof(r));
-	r.database = MyDatabaseId;
-	r.kind = kind;
-	strlcpy(r.room, room, sizeof(r.room));
-	note(&pending_rooms, &r, sizeof(r));
 }
 
 /*
@@ -450,35 +220,20 @@ take_off(Oid database, SswTold *told)
 	board->nrooms = kept;
 }
 
-/* In the coordinator: take what is to be told of this database; false: nothing. */
-bool
+/* In the coordinator: take what is to be told of this database. */
+void
 ssw_board_collect(SswTold *told)
 {
-	SswDatabase *d;
-	bool		pending;
-
 	memset(told, 0, sizeof(SswTold));
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	pending = d && d->events_pending;
-	if (pending)
-	{
-		told->lost = d->events_lost;
-		d->events_pending = d->events_lost = false;
-	}
-	LWLockRelease(SswShared->lock);
-	if (!pending)
-		return false;
 	told->tasks = palloc(MAX_TASKS * sizeof(pg_uuid_t));
 	told->jobs = palloc(MAX_JOBS * sizeof(int64));
-	told->kinds = palloc(MAX_ROOMS * sizeof(SswRoomEvent));
+	told->kinds = palloc(MAX_ROOMS * sizeof(SswRoomKind));
 	told->rooms = palloc(MAX_ROOMS * sizeof(char *));
 	for (int i = 0; i < MAX_ROOMS; i++)
 		told->rooms[i] = palloc(SSW_MAX_ROOM);
 	LWLockAcquire(board->lock, LW_EXCLUSIVE);
 	take_off(MyDatabaseId, told);
 	LWLockRelease(board->lock);
-	return true;
 }
 
 /* The database, or its extension, is gone: nobody tells. */

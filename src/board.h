@@ -5,6 +5,7 @@
 #ifndef SSW_BOARD_H
 #define SSW_BOARD_H
 
+#include "nodes/pg_list.h"
 #include "storage/condition_variable.h"
 #include "utils/uuid.h"
 
@@ -12,12 +13,19 @@
 
 #define SSW_MAX_ROOM		256 /* bytes of a room's name and its end */
 #define SSW_PROGRESS_LEN	128
-#define SSW_APPENDED_ENOUGH	1000	/* rows that are written before their time */
 
-typedef enum SswRoomEvent
+typedef enum SswRoomKind
 {
 	SSW_JOBS_CHANGED,
 	SSW_PROVIDERS_CHANGED
+} SswRoomKind;
+
+/* A room has other jobs or providers. */
+typedef struct SswRoomEvent
+{
+	Oid			database;
+	SswRoomKind kind;
+	char		room[SSW_MAX_ROOM];
 } SswRoomEvent;
 
 /* What is to be told of a database, in CurrentMemoryContext. */
@@ -28,9 +36,8 @@ typedef struct SswTold
 	int			njobs;			/* for which tasks wait */
 	int64	   *jobs;
 	int			nrooms;
-	SswRoomEvent *kinds;
+	SswRoomKind *kinds;
 	char	  **rooms;
-	bool		lost;			/* there was more than memory holds */
 } SswTold;
 
 typedef struct SswProgressKey
@@ -60,14 +67,9 @@ typedef void (*SswProgressChange) (SswProgress *p, void *arg);
 extern void ssw_board_request(void);
 extern void ssw_board_startup(void);
 
-extern void ssw_board_task_changed(const pg_uuid_t * task);
-extern void ssw_board_task_waits(int64 job);
-extern void ssw_board_room_changed(SswRoomEvent kind, const char *room);
-extern void ssw_board_task_cancelled(const pg_uuid_t * task);
-extern void ssw_board_command_waits(Oid role);
-extern void ssw_board_row_appended(void);
-extern void ssw_board_flush_now(void);
-extern bool ssw_board_collect(SswTold *told);
+extern bool ssw_board_post(const List *tasks, const List *jobs, const List *rooms);
+extern void ssw_board_forget_progress(const pg_uuid_t *task);
+extern void ssw_board_collect(SswTold *told);
 extern void ssw_board_forget(Oid database);
 extern ConditionVariable *ssw_board_changed(void);
 

@@ -15,13 +15,12 @@
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 
-#include "board.h"
+#include "note.h"
 #include "cascade.h"
 #include "identity.h"
-#include "job.h"
 #include "plan.h"
-#include "progress.h"
 #include "sql.h"
+#include "taskrow.h"
 
 /* What becomes of the tasks that the workers hold. */
 static const char *const end_tasks =
@@ -54,9 +53,32 @@ text_column(uint64 row, int col)
 	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col);
 }
 
+/*
+ * Delete softly those of the jobs (bigint[]) that nobody offers and no task waits
+ * for.  As the extension, in SPI.
+ */
+void
+ssw_cascade_orphans(Datum jobs)
+{
+	static const char *const lock =
+	"SELECT FROM sweeper.job WHERE job = ANY ($1) AND deleted_at IS NULL AND room <> '@internal' ORDER BY job FOR UPDATE";
+	static const char *const delete =
+	"UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() WHERE j.job = ANY ($1) AND j.deleted_at IS NULL AND j.room <> '@internal'"
+	" AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)"
+	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued') RETURNING j.room";
+	Oid			type = INT8ARRAYOID;
+	uint64		rows;
+
+	if (ssw_plan_execute(lock, 1, &type, &jobs, NULL, false) == 0)
+		return;
+	rows = ssw_plan_execute(delete, 1, &type, &jobs, NULL, false);
+	for (uint64 i = 0; i < rows; i++)
+		ssw_note_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+}
+
 /* The workers end. */
 void
-ssw_cascade(const pg_uuid_t * workers, int n)
+ssw_cascade(const pg_uuid_t *workers, int n)
 {
 	Oid			type = UUIDARRAYOID;
 	Datum	   *ids = palloc(n * sizeof(Datum));
@@ -78,17 +100,17 @@ ssw_cascade(const pg_uuid_t * workers, int n)
 		int64		job = DatumGetInt64(column(i, 2, &isnull));
 
 		if (!isnull)
-			ssw_board_task_waits(job);
+			ssw_note_task_waits(job);
 		tasks[i] = DatumGetUUIDP(column(i, 1, &isnull));
 	}
 	for (uint64 i = 0; i < rows; i++)
 	{
-		ssw_progress_write(UUIDPGetDatum(tasks[i]));
-		ssw_board_task_changed(tasks[i]);
+		ssw_taskrow_progress(UUIDPGetDatum(tasks[i]));
+		ssw_note_task_changed(tasks[i]);
 	}
 	rows = ssw_plan_execute(end_providers, 1, &type, &array, NULL, false);
 	for (uint64 i = 0; i < rows; i++)
-		ssw_board_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
+		ssw_note_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
 	rows = ssw_plan_execute(end_links, 1, &type, &array, NULL, false);
 	if (rows > 0)
 	{
@@ -97,9 +119,9 @@ ssw_cascade(const pg_uuid_t * workers, int n)
 		for (uint64 i = 0; i < rows; i++)
 		{
 			jobs[i] = column(i, 1, &isnull);
-			ssw_board_room_changed(SSW_JOBS_CHANGED, text_column(i, 2));
+			ssw_note_room_changed(SSW_JOBS_CHANGED, text_column(i, 2));
 		}
-		ssw_job_delete_orphans(PointerGetDatum(construct_array(jobs, rows, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+		ssw_cascade_orphans(PointerGetDatum(construct_array(jobs, rows, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 	}
 	ssw_sql_end();
 	ssw_identity_restore(&save);

@@ -7,6 +7,10 @@
 
 #include "utils/uuid.h"
 
-extern void ssw_cascade(const pg_uuid_t * workers, int n);
+/* The pool whose sessions are workers: see schema/47_work.sql. */
+#define SSW_WORKER_POOL		"sweeper.worker"
+
+extern void ssw_cascade_orphans(Datum jobs);
+extern void ssw_cascade(const pg_uuid_t *workers, int n);
 
 #endif							/* SSW_CASCADE_H */

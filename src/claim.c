@@ -16,7 +16,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "board.h"
+#include "note.h"
 #include "plan.h"
 #include "session.h"
 #include "work.h"
@@ -80,7 +80,7 @@ take(Claim *cl, const char *sql)
 		for (int col = 0; col < N_COLUMNS; col++)
 			v[col] = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, col + 1, &isnull[col]);
 		tuplestore_putvalues(cl->result->setResult, cl->result->setDesc, v, isnull);
-		ssw_board_task_changed(DatumGetUUIDP(v[0]));
+		ssw_note_task_changed(DatumGetUUIDP(v[0]));
 	}
 	SPI_freetuptable(SPI_tuptable);
 	cl->left -= n;

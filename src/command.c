@@ -17,7 +17,7 @@
 #include "utils/uuid.h"
 
 #include "args.h"
-#include "board.h"
+#include "note.h"
 #include "command.h"
 #include "guc.h"
 #include "plan.h"
@@ -112,8 +112,8 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	values[8] = CStringGetTextDatum(ssw_queue_incarnation());
 	values[9] = TimestampTzGetDatum(GetCurrentTimestamp());
 	ssw_plan_execute(sql, 10, types, values, NULL, false);
-	ssw_board_task_changed(id);
-	ssw_board_command_waits(c.userid);
+	ssw_note_task_changed(id);
+	ssw_note_command_waits(c.userid);
 	ssw_work_end(&c);
 	PG_RETURN_UUID_P(id);
 }

@@ -43,15 +43,19 @@ static const char *const tasks_of =
 static const char *const jobs_of =
 "SELECT jsonb_build_object('room', j.room, 'category', j.category, 'name', j.name)::text FROM sweeper.job AS j WHERE j.job = ANY ($1)";
 
+/* Is there something to tell?  take: it is told now; *lost: there was more than memory holds. */
 static bool
-is_pending(void)
+is_pending(bool take, bool *lost)
 {
 	SswDatabase *d;
 	bool		pending;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	pending = d && d->events_pending;
+	*lost = pending && d->events_lost;
+	if (pending && take)
+		d->events_pending = d->events_lost = false;
 	LWLockRelease(SswShared->lock);
 	return pending;
 }
@@ -104,7 +108,7 @@ tell_rooms(const SswTold *told)
 }
 
 static void
-tell_all(const SswTold *told)
+tell_all(const SswTold *told, bool lost)
 {
 	Datum	   *tasks = palloc((told->ntasks + 1) * sizeof(Datum));
 	Datum	   *jobs = palloc((told->njobs + 1) * sizeof(Datum));
@@ -116,7 +120,7 @@ tell_all(const SswTold *told)
 	tell(TASK_CHANNEL, tasks_of, UUIDARRAYOID, tasks, told->ntasks, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
 	tell(WAITS_CHANNEL, jobs_of, INT8ARRAYOID, jobs, told->njobs, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
 	tell_rooms(told);
-	if (told->lost)
+	if (lost)
 	{
 		static const char *const channels[] = {TASK_CHANNEL, WAITS_CHANNEL, JOBS_CHANNEL, PROVIDERS_CHANNEL};
 
@@ -133,17 +137,20 @@ ssw_events_tell(TimestampTz now)
 	TimestampTz due = told_at + ssw_event_interval * INT64CONST(1000);
 	SswIdentity save;
 	SswTold		told;
+	bool		lost;
 
-	if (!is_pending())
+	if (!is_pending(false, &lost))
 		return DT_NOEND;
 	if (now < due && now >= told_at)
 		return due;
 	told_at = now;
-	if (!ssw_board_collect(&told) || !has_room())
+	(void) is_pending(true, &lost);
+	ssw_board_collect(&told);
+	if (!has_room())
 		return DT_NOEND;
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	tell_all(&told);
+	tell_all(&told, lost);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	return DT_NOEND;

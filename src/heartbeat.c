@@ -332,7 +332,7 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 
 /* A session of the registry, as memory knows it: nothing need be read for that. */
 static SswBeatKey
-session_key(const pg_uuid_t * session)
+session_key(const pg_uuid_t *session)
 {
 	SswBeatKey	k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
 
@@ -352,7 +352,7 @@ look_at_session(Datum session)
 
 /* A heartbeat of a session; false: it is gone. */
 bool
-ssw_heartbeat_of(const pg_uuid_t * session)
+ssw_heartbeat_of(const pg_uuid_t *session)
 {
 	SswBeatKey	k = session_key(session);
 

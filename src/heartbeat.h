@@ -7,6 +7,6 @@
 
 #include "utils/uuid.h"
 
-extern bool ssw_heartbeat_of(const pg_uuid_t * session);
+extern bool ssw_heartbeat_of(const pg_uuid_t *session);
 
 #endif							/* SSW_HEARTBEAT_H */

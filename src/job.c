@@ -17,8 +17,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 
-#include "board.h"
-#include "job.h"
+#include "note.h"
 #include "plan.h"
 #include "pool.h"
 #include "rights.h"
@@ -150,7 +149,7 @@ ssw_register_job(PG_FUNCTION_ARGS)
 	link[1] = Int64GetDatum(find_or_write(&c, fcinfo, values));
 	if (ssw_plan_execute("INSERT INTO sweeper.job_worker (worker, job) VALUES ($1, $2) ON CONFLICT DO NOTHING",
 						 2, types, link, NULL, false) > 0)
-		ssw_board_room_changed(SSW_JOBS_CHANGED, TextDatumGetCString(values[0]));
+		ssw_note_room_changed(SSW_JOBS_CHANGED, TextDatumGetCString(values[0]));
 	ssw_work_end(&c);
 	PG_RETURN_DATUM(link[1]);
 }
@@ -184,30 +183,7 @@ ssw_register_provider(PG_FUNCTION_ARGS)
 	/* undone with the caller's statement */
 	ssw_work_require_role(&c, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2),
 						  psprintf("provider \"%s\"", ssw_work_label(fcinfo, 1)));
-	ssw_board_room_changed(SSW_PROVIDERS_CHANGED, TextDatumGetCString(values[0]));
+	ssw_note_room_changed(SSW_PROVIDERS_CHANGED, TextDatumGetCString(values[0]));
 	ssw_work_end(&c);
 	PG_RETURN_DATUM(provider);
-}
-
-/*
- * Delete softly those of the jobs (bigint[]) that nobody offers and no task waits
- * for.  As the extension, in SPI.
- */
-void
-ssw_job_delete_orphans(Datum jobs)
-{
-	static const char *const lock =
-	"SELECT FROM sweeper.job WHERE job = ANY ($1) AND deleted_at IS NULL AND room <> '@internal' ORDER BY job FOR UPDATE";
-	static const char *const delete =
-	"UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() WHERE j.job = ANY ($1) AND j.deleted_at IS NULL AND j.room <> '@internal'"
-	" AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)"
-	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued') RETURNING j.room";
-	Oid			type = INT8ARRAYOID;
-	uint64		rows;
-
-	if (ssw_plan_execute(lock, 1, &type, &jobs, NULL, false) == 0)
-		return;
-	rows = ssw_plan_execute(delete, 1, &type, &jobs, NULL, false);
-	for (uint64 i = 0; i < rows; i++)
-		ssw_board_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 }

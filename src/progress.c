@@ -13,7 +13,6 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -25,14 +24,13 @@
 #include "board.h"
 #include "heartbeat.h"
 #include "plan.h"
-#include "progress.h"
 #include "runner.h"
 #include "session.h"
 #include "shmem.h"
+#include "taskrow.h"
 #include "work.h"
 
 PG_FUNCTION_INFO_V1(ssw_task_progress);
-PG_FUNCTION_INFO_V1(ssw_task_progress_seen);
 
 typedef enum Answer
 {
@@ -181,43 +179,6 @@ look_and_forget(Datum task, Word *w)
 		ReThrowError(error);
 }
 
-/* Where memory does not keep it, the row does. */
-static void
-write_word(Datum task, const Word *w)
-{
-	static const char *const sql =
-	"UPDATE sweeper.task SET progress_at = clock_timestamp(), done = CASE WHEN $2 THEN $3 ELSE done END,"
-	" total = CASE WHEN $4 THEN $5 ELSE total END, message = coalesce($6, message) WHERE task = $1";
-	Oid			types[] = {UUIDOID, BOOLOID, INT8OID, BOOLOID, INT8OID, TEXTOID};
-	Datum		values[6];
-
-	values[0] = task;
-	values[1] = BoolGetDatum(w->has_done);
-	values[2] = Int64GetDatum(w->done);
-	values[3] = BoolGetDatum(w->has_total);
-	values[4] = Int64GetDatum(w->total);
-	values[5] = w->message && w->message[0] ? CStringGetTextDatum(w->message) : (Datum) 0;
-	ssw_plan_execute(sql, 6, types, values, NULL, false);
-}
-
-/* Before the task changes: what its worker last said goes to the row.  As the extension, in SPI. */
-void
-ssw_progress_write(Datum task)
-{
-	SswProgressKey key = {.database = MyDatabaseId,.task = *DatumGetUUIDP(task)};
-	SswProgress p;
-	Word		w = {0};
-
-	if (!ssw_board_find(&key, &p))
-		return;
-	w.has_done = p.has_done;
-	w.has_total = p.has_total;
-	w.done = p.done;
-	w.total = p.total;
-	w.message = p.message;
-	write_word(task, &w);
-}
-
 static int64
 count_argument(FunctionCallInfo fcinfo, int arg, const char *name)
 {
@@ -249,7 +210,7 @@ Datum
 ssw_task_progress(PG_FUNCTION_ARGS)
 {
 	Word		w = {.role = GetUserId()};
-	const		pg_uuid_t *own;
+	const pg_uuid_t *own;
 	Datum		task;
 
 	ssw_shmem_require();
@@ -276,7 +237,7 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 	{
 		SswCaller	c = ssw_work_begin("sweeper.task_progress()");
 
-		write_word(task, &w);
+		ssw_taskrow_said(task, w.has_done ? &w.done : NULL, w.has_total ? &w.total : NULL, w.message);
 		ssw_work_end(&c);
 	}
 	if (w.answer != ANSWER_GO_ON && w.answer != ANSWER_UNKNOWN)
@@ -285,30 +246,4 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 	/* who works lives */
 	PG_RETURN_BOOL(!w.has_worker || ssw_heartbeat_of(&w.worker));
-}
-
-/* _task_progress(task) → progress_at, done, total, message, as memory knows them; else nulls. */
-Datum
-ssw_task_progress_seen(PG_FUNCTION_ARGS)
-{
-	SswProgressKey key = {.database = MyDatabaseId,.task = *PG_GETARG_UUID_P(0)};
-	SswProgress p;
-	TupleDesc	desc;
-	Datum		v[4] = {0};
-	bool		isnull[4] = {true, true, true, true};
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	if (ssw_shmem_available() && ssw_board_find(&key, &p))
-	{
-		isnull[0] = p.at == 0;
-		v[0] = TimestampTzGetDatum(p.at);
-		isnull[1] = !p.has_done;
-		v[1] = Int64GetDatum(p.done);
-		isnull[2] = !p.has_total;
-		v[2] = Int64GetDatum(p.total);
-		isnull[3] = p.message[0] == '\0';
-		v[3] = isnull[3] ? (Datum) 0 : CStringGetTextDatum(p.message);
-	}
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), v, isnull)));
 }

@@ -28,15 +28,14 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "board.h"
+#include "note.h"
 #include "guc.h"
 #include "identity.h"
 #include "plan.h"
-#include "progress.h"
 #include "queue.h"
 #include "shmem.h"
 #include "sql.h"
-#include "work.h"
+#include "taskrow.h"
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
 #define MAX_FAILED_STARTS	5
@@ -96,12 +95,12 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 		return false;
 	again = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	role = get_role_oid(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), true);
-	ssw_progress_write(task);
-	ssw_board_task_changed(DatumGetUUIDP(task));
+	ssw_taskrow_progress(task);
+	ssw_note_task_changed(DatumGetUUIDP(task));
 	if (comment)
-		ssw_work_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
+		ssw_taskrow_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
 	if (again)
-		ssw_board_command_waits(role);
+		ssw_note_command_waits(role);
 	return true;
 }
 
@@ -113,13 +112,13 @@ ssw_queue_stuck(Datum task)
 
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	ssw_progress_write(task);
-	ssw_board_task_changed(DatumGetUUIDP(task));
-	ssw_work_comment(task, "session_sweeper", "failed: Internal worker timeout");
+	ssw_taskrow_progress(task);
+	ssw_note_task_changed(DatumGetUUIDP(task));
+	ssw_taskrow_comment(task, "session_sweeper", "failed: Internal worker timeout");
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	/* whoever still runs it is to be interrupted */
-	ssw_board_command_waits(InvalidOid);
+	ssw_note_command_waits(InvalidOid);
 }
 
 /* Run a statement that ends commands for a reason; each row's first column is a task. */
@@ -135,8 +134,8 @@ end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reas
 		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
 		char	   *was = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
 
-		ssw_board_task_changed(DatumGetUUIDP(task));
-		ssw_work_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
+		ssw_note_task_changed(DatumGetUUIDP(task));
+		ssw_taskrow_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
 	}
 }
 
@@ -176,7 +175,7 @@ drop_role(const char *role, const char *reason)
 
 /* Does a runner of ours work on it? */
 static bool
-has_runner(const pg_uuid_t * task)
+has_runner(const pg_uuid_t *task)
 {
 	bool		found = false;
 
@@ -263,7 +262,7 @@ enqueue_again(void)
 	bool		isnull;
 
 	for (uint64 i = 0; i < n; i++)
-		ssw_board_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+		ssw_note_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
 	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE " STILL_THERE " AND status = 'allocated'", 0, NULL, NULL, NULL, false);
 	{
 		Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);

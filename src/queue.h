@@ -7,6 +7,9 @@
 
 #include "datatype/timestamp.h"
 
+/* A command of which nothing was heard for so long is stuck. */
+#define SSW_STUCK_AFTER		"interval '1 h'"
+
 /* What a command raises that stops because task_progress() was false. */
 #define ERRCODE_SSW_STOPPED		MAKE_SQLSTATE('S','W','0','0','6')
 

@@ -31,15 +31,15 @@
 #include "action.h"
 #include "bgw.h"
 #include "board.h"
+#include "note.h"
 #include "guc.h"
 #include "identity.h"
 #include "mover.h"
 #include "plan.h"
-#include "progress.h"
 #include "queue.h"
 #include "runner.h"
 #include "sql.h"
-#include "work.h"
+#include "taskrow.h"
 
 PGDLLEXPORT void ssw_runner_main(Datum main_arg);
 
@@ -56,7 +56,7 @@ typedef struct Command
 } Command;
 
 /* The task that this process runs; null in all others. */
-const		pg_uuid_t *
+const pg_uuid_t *
 ssw_runner_task(void)
 {
 	return MySswProc && MySswProc->kind == SSW_PROC_RUNNER && MySswProc->has_task ? &MySswProc->task : NULL;
@@ -84,7 +84,7 @@ must_leave(void)
 
 /* Say which task this process has; null: none. */
 static void
-hold(const pg_uuid_t * task)
+hold(const pg_uuid_t *task)
 {
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	MySswProc->has_task = task != NULL;
@@ -139,7 +139,7 @@ take(Command *c, MemoryContext cxt)
 			c->attempt = DatumGetInt32(SPI_getbinval(tup, desc, 2, &isnull));
 			c->text = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
 			c->limit_ms = DatumGetInt64(SPI_getbinval(tup, desc, 4, &isnull));
-			ssw_board_task_changed(&c->task);
+			ssw_note_task_changed(&c->task);
 			/* before others can see that it runs */
 			hold(&c->task);
 		}
@@ -167,8 +167,8 @@ complete(const Command *c)
 	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE), errmsg("the task was ended while it ran")));
-	ssw_progress_write(values[0]);
-	ssw_board_task_changed(&c->task);
+	ssw_taskrow_progress(values[0]);
+	ssw_note_task_changed(&c->task);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 }

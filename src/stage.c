@@ -35,7 +35,7 @@
 
 #include "append.h"
 #include "args.h"
-#include "board.h"
+#include "note.h"
 #include "command.h"
 #include "guc.h"
 #include "plan.h"
@@ -238,7 +238,7 @@ ssw_append(PG_FUNCTION_ARGS)
 	stream = find_stream(PG_GETARG_OID(0));
 	id = nextval_internal(ssw_append_relation("append_row_seq"), false);
 	stage(id, stream, row);
-	ssw_board_row_appended();
+	ssw_note_row_appended();
 	PG_RETURN_INT64(id);
 }
 

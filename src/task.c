@@ -17,12 +17,12 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "board.h"
-#include "job.h"
+#include "note.h"
+#include "cascade.h"
 #include "plan.h"
-#include "progress.h"
 #include "session.h"
 #include "task.h"
+#include "taskrow.h"
 #include "work.h"
 
 PG_FUNCTION_INFO_V1(ssw_submit);
@@ -99,8 +99,8 @@ ssw_submit(PG_FUNCTION_ARGS)
 	values[3] = CStringGetTextDatum(c.name);
 	values[5] = TimestampTzGetDatum(GetCurrentTimestamp());
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
-	ssw_board_task_changed(id);
-	ssw_board_task_waits(DatumGetInt64(values[1]));
+	ssw_note_task_changed(id);
+	ssw_note_task_waits(DatumGetInt64(values[1]));
 	ssw_work_end(&c);
 	PG_RETURN_UUID_P(id);
 }
@@ -153,7 +153,7 @@ ssw_start_task(PG_FUNCTION_ARGS)
 	done = update_held(&c, fcinfo, 1, "UPDATE sweeper.task SET status = 'running', started_at = $2"
 					   " WHERE task = $1 AND status = 'claimed' AND " IS_HELD("3", "4", "5"), 2, types, values);
 	if (done)
-		ssw_board_task_changed(DatumGetUUIDP(values[0]));
+		ssw_note_task_changed(DatumGetUUIDP(values[0]));
 	ssw_work_end(&c);
 	PG_RETURN_BOOL(done);
 }
@@ -166,7 +166,7 @@ look_at_job(int col)
 	Datum		job = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col, &isnull);
 
 	if (!isnull)
-		ssw_job_delete_orphans(PointerGetDatum(construct_array(&job, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+		ssw_cascade_orphans(PointerGetDatum(construct_array(&job, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 }
 
 /* finish_task(task, status, result, error, attempt): false when it has ended or is not the caller's. */
@@ -201,11 +201,11 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	if (done)
 	{
 		look_at_job(1);
-		ssw_progress_write(values[0]);
-		ssw_board_task_changed(DatumGetUUIDP(values[0]));
+		ssw_taskrow_progress(values[0]);
+		ssw_note_task_changed(DatumGetUUIDP(values[0]));
 		if (strcmp(status, "completed") != 0)
-			ssw_work_comment(values[0], c.name, PG_ARGISNULL(3) ? status :
-							 psprintf("%s: %s", status, text_to_cstring(PG_GETARG_TEXT_PP(3))));
+			ssw_taskrow_comment(values[0], c.name, PG_ARGISNULL(3) ? status :
+								psprintf("%s: %s", status, text_to_cstring(PG_GETARG_TEXT_PP(3))));
 	}
 	ssw_work_end(&c);
 	PG_RETURN_BOOL(done);
@@ -257,11 +257,11 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 		ssw_plan_execute(cancel, 2, types, values, NULL, false);
 		running = strcmp(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), "running") == 0;
 		look_at_job(1);
-		ssw_progress_write(values[0]);
-		ssw_board_task_changed(DatumGetUUIDP(values[0]));
+		ssw_taskrow_progress(values[0]);
+		ssw_note_task_changed(DatumGetUUIDP(values[0]));
 		if (running)
-			ssw_board_task_cancelled(DatumGetUUIDP(values[0]));
-		ssw_work_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
+			ssw_note_task_cancelled(DatumGetUUIDP(values[0]));
+		ssw_taskrow_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
 	}
 	ssw_work_end(&c);
 	PG_RETURN_BOOL(done);

@@ -7,7 +7,7 @@
 
 #include "utils/uuid.h"
 
-extern pg_uuid_t * ssw_task_identifier(void);
+extern pg_uuid_t *ssw_task_identifier(void);
 extern void ssw_task_missing(Datum task);
 
 #endif							/* SSW_TASK_H */

@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
+#include "cascade.h"
 #include "plan.h"
 #include "rights.h"
 #include "session.h"
@@ -126,14 +127,4 @@ ssw_work_label(FunctionCallInfo fcinfo, int first)
 {
 	return psprintf("%s:%s:%s", text_to_cstring(PG_GETARG_TEXT_PP(first)), text_to_cstring(PG_GETARG_TEXT_PP(first + 1)),
 					text_to_cstring(PG_GETARG_TEXT_PP(first + 2)));
-}
-
-/* As the extension, in SPI. */
-void
-ssw_work_comment(Datum task, const char *actor, const char *comment)
-{
-	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID};
-	Datum		values[] = {task, CStringGetTextDatum(actor), CStringGetTextDatum(comment)};
-
-	ssw_plan_execute("INSERT INTO sweeper.task_comment (task, actor, comment) VALUES ($1, $2, $3)", 3, types, values, NULL, false);
 }

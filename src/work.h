@@ -10,12 +10,6 @@
 
 #include "identity.h"
 
-/* The pool whose sessions are workers: see schema/47_work.sql. */
-#define SSW_WORKER_POOL		"sweeper.worker"
-
-/* A command of which nothing was heard for so long is stuck. */
-#define SSW_STUCK_AFTER		"interval '1 h'"
-
 /* A worker that lives, and does until the transaction ends. */
 typedef struct SswWorker
 {
@@ -40,6 +34,5 @@ extern void ssw_work_require_role(const SswCaller *c, const char *role, const ch
 extern SswWorker ssw_work_hold_worker(const SswCaller *c, Datum worker);
 extern Datum ssw_work_name(FunctionCallInfo fcinfo, int arg, const char *what);
 extern char *ssw_work_label(FunctionCallInfo fcinfo, int first);
-extern void ssw_work_comment(Datum task, const char *actor, const char *comment);
 
 #endif							/* SSW_WORK_H */

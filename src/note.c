@@ -1,0 +1,254 @@
+/*
+ * note.c
+ *		What this transaction does to tasks, to be told at its commit.
+ *
+ * Runs in every session and process that changes tasks.  At the commit what was
+ * noted goes to the lists of board.c, and whoever waits for it is woken: sessions
+ * that wait for tasks, runners, the coordinator.  All of it is a hint: what was
+ * noted by a subtransaction that is rolled back is told all the same, and when the
+ * lists are full listeners are told to read the tables.
+ *
+ * Shares SswDatabase and the runners' slots, under SswShared->lock.  A crash loses
+ * what was not told; the tables have it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "board.h"
+#include "note.h"
+#include "shmem.h"
+
+/* What the current transaction has done; in TopTransactionContext. */
+static List *pending_tasks = NIL;	/* of pg_uuid_t */
+static List *pending_jobs = NIL;	/* of int64 */
+static List *pending_rooms = NIL;	/* of SswRoomEvent */
+static List *pending_cancels = NIL; /* of pg_uuid_t: tasks that run */
+static int64 pending_rows = 0;	/* appended */
+static List *pending_roles = NIL;	/* of Oid: whose commands wait */
+
+/* Have the coordinator tell it, unless it knows that there is something. */
+static void
+wake(bool lost)
+{
+	SswDatabase *d;
+	bool		known;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	known = d == NULL || (d->events_pending && (!lost || d->events_lost));
+	LWLockRelease(SswShared->lock);
+	if (known)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		d->events_lost = d->events_lost || lost;
+		d->events_pending = true;
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Commands of these roles wait: a runner that is idle takes them, or the coordinator gets one. */
+static void
+wake_runners(void)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, pending_roles)
+	{
+		Oid			role = *(Oid *) lfirst(lc);
+		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
+		bool		woken = false;
+
+		for (int i = 0; i < SswShared->nprocs && !woken; i++)
+		{
+			SswProc    *p = &SswProcs[i];
+
+			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->latch == NULL)
+				continue;
+			SetLatch(p->latch);
+			woken = true;
+		}
+		if (d && !woken)
+		{
+			d->commands_changed = true;
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+		}
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* The first of the rows that wait, or enough of them, and the coordinator looks. */
+static void
+count_rows(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		bool		first = d->appended_since == 0;
+		bool		enough = d->appended < SSW_APPENDED_ENOUGH && d->appended + pending_rows >= SSW_APPENDED_ENOUGH;
+
+		d->appended += pending_rows;
+		if (first)
+			d->appended_since = GetCurrentTimestamp();
+		if (first || enough)
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Commands that run and are to stop: their runners see it, and the launcher when time is up. */
+static void
+tell_cancels(void)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, pending_cancels)
+		for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId && p->has_task &&
+			p->cancel_since == 0 && memcmp(&p->task, lfirst(lc), UUID_LEN) == 0)
+			p->cancel_since = GetCurrentTimestamp();
+	}
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * What is prepared is told too early, as nobody tells at COMMIT PREPARED; but the
+ * rows are locked until then, so that progress looks at them anew.
+ */
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	bool		any = pending_tasks || pending_jobs || pending_rooms;
+
+	if (any && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+	{
+		wake(!ssw_board_post(pending_tasks, pending_jobs, pending_rooms));
+		ConditionVariableBroadcast(ssw_board_changed());
+		if (pending_roles)
+			wake_runners();
+		if (pending_cancels)
+			tell_cancels();
+	}
+	if (pending_rows > 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+		count_rows();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
+	{
+		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
+		pending_rows = 0;
+	}
+}
+
+static void
+watch_transaction(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(at_xact_end, NULL);
+	registered = true;
+}
+
+/* A copy of it in the list, until the transaction ends; if it is not there yet. */
+static void
+remember(List **list, const void *what, Size size)
+{
+	MemoryContext old;
+	ListCell   *lc;
+	void	   *copy;
+	int			n = 0;
+
+	watch_transaction();
+	/* of a few it is worth a look; twice on the list does no harm */
+	foreach(lc, *list)
+		if (n++ < 16 && memcmp(lfirst(lc), what, size) == 0)
+		return;
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	copy = palloc(size);
+	memcpy(copy, what, size);
+	*list = lappend(*list, copy);
+	MemoryContextSwitchTo(old);
+}
+
+/* The task's row has changed; what its worker said counts no more. */
+void
+ssw_note_task_changed(const pg_uuid_t *task)
+{
+	remember(&pending_tasks, task, UUID_LEN);
+	/* nor does it in the rest of this transaction */
+	ssw_board_forget_progress(task);
+}
+
+/* It runs, and is to stop. */
+void
+ssw_note_task_cancelled(const pg_uuid_t *task)
+{
+	remember(&pending_cancels, task, UUID_LEN);
+}
+
+/* A row was appended. */
+void
+ssw_note_row_appended(void)
+{
+	watch_transaction();
+	pending_rows++;
+}
+
+/* Appended rows are to be written now. */
+void
+ssw_note_flush_now(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		d->appended_since = GetCurrentTimestamp();
+		d->flush_all = true;
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* A command of the role waits. */
+void
+ssw_note_command_waits(Oid role)
+{
+	remember(&pending_roles, &role, sizeof(role));
+}
+
+/* A task waits for the job. */
+void
+ssw_note_task_waits(int64 job)
+{
+	remember(&pending_jobs, &job, sizeof(job));
+}
+
+/* The room has other jobs or providers. */
+void
+ssw_note_room_changed(SswRoomKind kind, const char *room)
+{
+	SswRoomEvent r;
+
+	memset(&r, 0, sizeof(r));
+	r.database = MyDatabaseId;
+	r.kind = kind;
+	strlcpy(r.room, room, sizeof(r.room));
+	remember(&pending_rooms, &r, sizeof(r));
+}

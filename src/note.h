@@ -1,0 +1,20 @@
+/*
+ * note.h
+ *		What this transaction does to tasks, to be told at its commit.
+ */
+#ifndef SSW_NOTE_H
+#define SSW_NOTE_H
+
+#include "board.h"
+
+#define SSW_APPENDED_ENOUGH	1000	/* rows that are written before their time */
+
+extern void ssw_note_task_changed(const pg_uuid_t *task);
+extern void ssw_note_task_waits(int64 job);
+extern void ssw_note_room_changed(SswRoomKind kind, const char *room);
+extern void ssw_note_task_cancelled(const pg_uuid_t *task);
+extern void ssw_note_command_waits(Oid role);
+extern void ssw_note_row_appended(void);
+extern void ssw_note_flush_now(void);
+
+#endif							/* SSW_NOTE_H */
