@@ -21,7 +21,7 @@ my @settings = split /\n/, $node->safe_psql('postgres', "SELECT name FROM pg_set
 my @functions = split /\n/, $node->safe_psql('postgres',
     "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'sweeper'::regnamespace AND proname NOT LIKE '\\_%'");
 my @relations = split /\n/, $node->safe_psql('postgres',
-    "SELECT relname FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace AND relkind IN ('r', 'v') AND relname <> 'service_mark'");
+    "SELECT relname FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace AND relkind IN ('r', 'v') AND relname <> 'service_mark' AND relname NOT LIKE '\\_%'");
 like($page, qr/`\Q$_\E`/, "setting $_") for @settings;
 like($page, qr/\b\Q$_\E\(/, "function $_") for @functions;
 like($page, qr/`\Q$_\E`/, "relation $_") for @relations;
