@@ -77,6 +77,6 @@ COMMENT ON FUNCTION sweeper.append IS
 COMMENT ON FUNCTION sweeper.alter_append IS
 'Says how soon (flush_every) and how many at a time (flush_rows) rows appended to a table are written; null leaves it. For the table''s owner. Errors: 42501 not the owner, 42704 nobody has appended to it, 22023 out of range.';
 COMMENT ON PROCEDURE sweeper.flush IS
-'Waits until every row that the caller has appended to the table, and committed, is written or set aside. Errors: 25001 in a transaction block, 22004 null, 55000 not preloaded, or session_sweeper.enabled is off.';
+'Waits until every row that the caller has appended to the table, and committed, is written or set aside. Errors: 25001 in a transaction block, 22004 null, 55000 not preloaded, or session_sweeper.enabled is off or .max_task_workers 0.';
 COMMENT ON FUNCTION sweeper._append_waits(int, bigint) IS 'Do rows of the stream, up to that number, wait to be written? For flush().';
 COMMENT ON VIEW sweeper._append_waiting IS 'Streams with rows, and whether these are due.';

@@ -31,8 +31,8 @@ PG_FUNCTION_INFO_V1(ssw_claim);
 #define N_COLUMNS	6
 
 #define TAKE \
-	" UPDATE sweeper.task AS t SET status = CASE WHEN $3 THEN 'running' ELSE 'claimed' END, claimed_at = $4," \
-	" started_at = CASE WHEN $3 THEN $4 END, worker = $5, worker_id = $6, worker_name = $7, worker_role = $8, attempt = t.attempt + 1," \
+	" UPDATE sweeper.task AS t SET status = CASE WHEN $2 THEN 'running' ELSE 'claimed' END, claimed_at = $3," \
+	" started_at = CASE WHEN $2 THEN $3 END, worker = $4, worker_id = $5, worker_name = $6, worker_role = $7, attempt = t.attempt + 1," \
 	" progress_at = NULL, done = NULL, total = NULL, message = NULL, error = NULL" \
 	" FROM next, sweeper.job AS j WHERE t.task = next.task AND j.job = t.job" \
 	" RETURNING t.task, j.room, j.category, j.name, t.payload, t.attempt"
@@ -40,28 +40,33 @@ PG_FUNCTION_INFO_V1(ssw_claim);
 /* In the order of the tasks: an UPDATE returns rows in any. */
 #define IN_ORDER(take) "WITH next AS MATERIALIZED (" take "), taken AS (" TAKE ") SELECT * FROM taken ORDER BY task"
 
+/*
+ * Limits are part of the text: of a parameter the planner would think that it takes
+ * a tenth of all, and sort them.
+ */
+
 /* Of one job: the index has them in order. */
 static const char *const of_one =
 IN_ORDER("SELECT q.task FROM sweeper.task AS q WHERE q.job = $1 AND q.status = 'enqueued' AND q.job IS NOT NULL"
-		 " ORDER BY q.task LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED");
+		 " ORDER BY q.task LIMIT %1$d FOR NO KEY UPDATE SKIP LOCKED");
 
 /* Of those that were looked at. */
 static const char *const of_many =
 IN_ORDER("SELECT q.task FROM sweeper.task AS q WHERE q.task = ANY ($1) AND q.status = 'enqueued'"
-		 " ORDER BY q.task LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED");
+		 " ORDER BY q.task LIMIT %1$d FOR NO KEY UPDATE SKIP LOCKED");
 
 /* The oldest of several jobs, after one, whoever claims them. */
 static const char *const look =
 "SELECT array_agg(c.task), count(*), max(c.task::text)::uuid FROM (SELECT o.task FROM unnest($1) AS u (job) CROSS JOIN LATERAL"
-" (SELECT q.task FROM sweeper.task AS q WHERE q.job = u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $3"
-" ORDER BY q.task LIMIT $2) AS o ORDER BY o.task LIMIT $2) AS c";
+" (SELECT q.task FROM sweeper.task AS q WHERE q.job = u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $2"
+" ORDER BY q.task LIMIT %1$d) AS o ORDER BY o.task LIMIT %1$d) AS c";
 
 typedef struct Claim
 {
 	ReturnSetInfo *result;
 	int			left;
-	Oid			types[8];		/* of TAKE; the first is of the tasks */
-	Datum		values[8];
+	Oid			types[7];		/* of TAKE; the first is of the tasks */
+	Datum		values[7];
 } Claim;
 
 /* Claim by the statement and hand the rows out. */
@@ -70,8 +75,7 @@ take(Claim *cl, const char *sql)
 {
 	uint64		n;
 
-	cl->values[1] = Int32GetDatum(cl->left);
-	n = ssw_plan_execute(sql, 8, cl->types, cl->values, NULL, false);
+	n = ssw_plan_execute(psprintf(sql, cl->left), 7, cl->types, cl->values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 	{
 		Datum		v[N_COLUMNS];
@@ -90,10 +94,10 @@ take(Claim *cl, const char *sql)
 static void
 take_of_many(Claim *cl, Datum jobs)
 {
-	Oid			types[] = {INT8ARRAYOID, INT4OID, UUIDOID};
+	Oid			types[] = {INT8ARRAYOID, UUIDOID};
 	pg_uuid_t	none = {0};
 	int			size = cl->left + LOOK_AHEAD;
-	Datum		values[] = {jobs, Int32GetDatum(size), UUIDPGetDatum(&none)};
+	Datum		values[] = {jobs, UUIDPGetDatum(&none)};
 	int64		seen;
 
 	cl->types[0] = UUIDARRAYOID;
@@ -102,13 +106,13 @@ take_of_many(Claim *cl, Datum jobs)
 		bool		isnull;
 		HeapTuple	tup;
 
-		ssw_plan_execute(look, 3, types, values, NULL, false);
+		ssw_plan_execute(psprintf(look, size), 2, types, values, NULL, false);
 		tup = SPI_tuptable->vals[0];
 		seen = DatumGetInt64(SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &isnull));
 		if (seen == 0)
 			return;
 		cl->values[0] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull);
-		values[2] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &isnull);
+		values[1] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &isnull);
 		take(cl, of_many);
 	} while (cl->left > 0 && seen == size);
 }
@@ -117,7 +121,7 @@ take_of_many(Claim *cl, Datum jobs)
 Datum
 ssw_claim(PG_FUNCTION_ARGS)
 {
-	Claim		cl = {.types = {INT8OID, INT4OID, BOOLOID, TIMESTAMPTZOID, UUIDOID, INT8OID, TEXTOID, TEXTOID}};
+	Claim		cl = {.types = {INT8OID, BOOLOID, TIMESTAMPTZOID, UUIDOID, INT8OID, TEXTOID, TEXTOID}};
 	SswCaller	c;
 	SswWorker	w;
 	ArrayType  *jobs;
@@ -134,12 +138,12 @@ ssw_claim(PG_FUNCTION_ARGS)
 	cl.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	c = ssw_work_begin("sweeper.claim()");
 	w = ssw_work_hold_worker(&c, PG_GETARG_DATUM(0));
-	cl.values[2] = PG_GETARG_DATUM(2);
-	cl.values[3] = TimestampTzGetDatum(GetCurrentTimestamp());
-	cl.values[4] = PG_GETARG_DATUM(0);
-	cl.values[5] = Int64GetDatum(w.number);
-	cl.values[6] = CStringGetTextDatum(w.name);
-	cl.values[7] = CStringGetTextDatum(w.role);
+	cl.values[1] = PG_GETARG_DATUM(2);
+	cl.values[2] = TimestampTzGetDatum(GetCurrentTimestamp());
+	cl.values[3] = PG_GETARG_DATUM(0);
+	cl.values[4] = Int64GetDatum(w.number);
+	cl.values[5] = CStringGetTextDatum(w.name);
+	cl.values[6] = CStringGetTextDatum(w.role);
 	jobs = DatumGetArrayTypeP(w.jobs);
 	if (ArrayGetNItems(ARR_NDIM(jobs), ARR_DIMS(jobs)) == 1)
 	{

@@ -64,11 +64,9 @@ ssw_command_check_role(void)
 static void
 check_room(void)
 {
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(ssw_max_queued_tasks);
-
-	ssw_plan_execute("SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status <> 'running' OFFSET $1 - 1 LIMIT 1",
-					 1, &type, &value, NULL, false);
+	ssw_plan_execute(psprintf("SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status <> 'running'"
+							  " OFFSET %d LIMIT 1", ssw_max_queued_tasks - 1),
+					 0, NULL, NULL, NULL, false);
 	if (SPI_processed > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

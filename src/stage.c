@@ -284,11 +284,14 @@ ssw_flush(PG_FUNCTION_ARGS)
 
 	ssw_session_required(fcinfo, 0, "target");
 	ssw_taskwait_check_context(fcinfo, "flush", "rows are written soon in any case");
-	if (!ssw_enabled)
+	if (!ssw_enabled || ssw_max_task_workers == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 ssw_enabled ? errmsg("cannot flush: \"session_sweeper.max_task_workers\" is 0") :
 				 errmsg("cannot flush: \"session_sweeper.enabled\" is off"),
-				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
+				 errdetail("Nobody writes appended rows; they are kept."),
+				 errhint("ALTER SYSTEM RESET session_sweeper.%s; SELECT pg_reload_conf();",
+						 ssw_enabled ? "max_task_workers" : "enabled")));
 	values[0] = Int32GetDatum(find_stream(PG_GETARG_OID(0)));
 	values[1] = Int64GetDatum(nextval_internal(ssw_append_relation("append_row_seq"), false));
 	ssw_taskwait_until_written(types, values);
