@@ -33,11 +33,11 @@
 #include "identity.h"
 #include "sql.h"
 #include "start.h"
+#include "turn.h"
 #include "watch.h"
 #include "worker.h"
 
 #define MARK_EVERY_S		(60 * 60)
-#define LEAVE_AFTER_US		(2 * USECS_PER_SEC)
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 
@@ -78,18 +78,6 @@ find_watch(int policy_id)
 		if (((SswWatch *) lfirst(lc))->policy_id == policy_id)
 		return lfirst(lc);
 	return NULL;
-}
-
-/* Passes that a predecessor left with living workers. */
-static void
-adopt_pass(SswWatch *w)
-{
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	for (int i = 0; i < SswShared->nprocs; i++)
-		if (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId &&
-			SswPasses[i].policy_id == w->policy_id)
-			w->pass = &SswPasses[i];
-	LWLockRelease(SswShared->lock);
 }
 
 /*
@@ -171,7 +159,6 @@ reload(TimestampTz now)
 			w->tokens = p->rate_limit;
 			w->backlog_tokens = p->backlog_rate;
 			w->tokens_at = now;
-			adopt_pass(w);
 		}
 		w->policy = p;
 		if (!w->runs)
@@ -199,7 +186,7 @@ reload(TimestampTz now)
 		}
 	}
 	list_free(watches);
-	watches = kept;
+	watches = ssw_passes_adopt(kept);
 	forget_gone(ids, nids);
 	reloading = false;
 	if (old_cxt)
@@ -357,31 +344,6 @@ wakeups(void)
 	return n;
 }
 
-/* Is it time to go?  Also when another database waits and nothing is due. */
-static bool
-must_leave(TimestampTz now, TimestampTz next)
-{
-	SswDatabase *d;
-	bool		leave;
-	bool		waiting;
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	leave = MySswProc->terminating || MySswProc->stop || !ssw_enabled ||
-		d == NULL || d->closed > 0 || d->problem[0] != '\0';
-	waiting = SswShared->coordinators_waiting;
-	if (d)
-		d->next_due = next;
-	LWLockRelease(SswShared->lock);
-	if (leave || !waiting)
-		return leave;
-	foreach(lc, watches)
-		if (((SswWatch *) lfirst(lc))->pass)
-		return false;
-	return next > now + LEAVE_AFTER_US || now - MySswProc->started_at > LEAVE_AFTER_US;
-}
-
 /* Is the extension there?  Else note that this database has nothing to do. */
 static bool
 extension_present(void)
@@ -506,6 +468,7 @@ forget_times(void)
 	}
 	reload_wanted = true;
 	marked_at = 0;
+	ssw_turn_begin();
 }
 
 /* One round; returns when the next is due, or 0 when the extension is gone. */
@@ -516,6 +479,7 @@ round_of_work(void)
 	ListCell   *lc;
 	SswDatabase *d;
 	TimestampTz next;
+	bool		over;
 
 	if (ssw_start_watch_clock())
 		forget_times();
@@ -527,6 +491,7 @@ round_of_work(void)
 	}
 	if (other_version())
 	{
+		(void) ssw_turn_is_over(watches, now);
 		ssw_sql_commit();
 		return now + MAX_SLEEP_US;
 	}
@@ -548,9 +513,13 @@ round_of_work(void)
 	for (int tries = 0; reload_wanted && tries < 3; tries++)
 		reload(now);
 	note_grace(now);
+	over = ssw_turn_is_over(watches, now);
+	if (over)
+		ssw_turn_stop(watches);
 	collect_results(now);
-	foreach(lc, watches)
-		look(lfirst(lc), now);
+	if (!over)
+		foreach(lc, watches)
+			look(lfirst(lc), now);
 	ssw_assign(watches, now);
 	next = next_wakeup(now);
 	ssw_sql_commit();
@@ -587,7 +556,7 @@ ssw_coordinator_main(Datum main_arg)
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(round_cxt);
 		now = GetCurrentTimestamp();
-		if (next == 0 || must_leave(now, next))
+		if (next == 0 || ssw_turn_must_leave(watches, now, wakeups() != seen ? now : next))
 			break;
 		if (wakeups() != seen)
 			continue;

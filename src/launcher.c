@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
 #include <signal.h>
 
 #include "access/heapam.h"
@@ -45,6 +46,7 @@
 #define IDLE_TICK_MS		(10 * 1000)
 #define START_TIMEOUT_US	(30 * USECS_PER_SEC)
 #define CANCEL_GRACE_US		(2 * USECS_PER_SEC)
+#define MAKE_ROOM_US		(1 * USECS_PER_SEC)
 
 PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
 PGDLLEXPORT void ssw_probe_main(Datum main_arg);
@@ -304,15 +306,27 @@ start_coordinators(TimestampTz now)
 	}
 }
 
+/* Is it idle, and not because it is about to be given a pass? */
+static bool
+is_spare(const SswProc *p)
+{
+	SswDatabase *d = ssw_shmem_database(p->database, false);
+
+	return p->state == SSW_STATE_IDLE && p->pass < 0 &&
+		(d == NULL || d->coordinator < 0 || d->workers_wanted < count_procs(SSW_PROC_WORKER, p->database));
+}
+
 /*
- * Ask a worker of another database to make room for one that waits: an idle one,
- * or any when the waiting database has none.
+ * Ask a worker of another database to make room for one that waits: a spare one,
+ * or any when the waiting database has none; then the one that has been there
+ * longest, of a database with most.
  */
 static void
-make_room(Oid for_database)
+make_room(Oid for_database, TimestampTz now)
 {
 	bool		any = count_procs(SSW_PROC_WORKER, for_database) == 0;
 	SswProc    *victim = NULL;
+	SswDatabase *d;
 	int			most = 0;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
@@ -322,25 +336,57 @@ make_room(Oid for_database)
 
 		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
 			continue;
-		if (p->stop)
-			return;				/* one is leaving already */
-		if (p->state == SSW_STATE_IDLE && p->pass < 0)
-		{
-			victim = p;
-			break;
-		}
-		n = count_procs(SSW_PROC_WORKER, p->database);
-		if (any && n > most && p->latch)
+		/* one is leaving already, unless it is long in its batch */
+		if (p->stop && now - p->stop_at < MAKE_ROOM_US)
+			return;
+		if (p->stop || p->latch == NULL)
+			continue;
+		n = is_spare(p) ? INT_MAX : count_procs(SSW_PROC_WORKER, p->database);
+		if (n > most || (n == most && p->started_at < victim->started_at))
 		{
 			most = n;
 			victim = p;
 		}
 	}
-	if (victim && victim->latch)
+	if (victim == NULL || !(any || most == INT_MAX))
+		return;
+	victim->stop = true;
+	victim->stop_at = now;
+	SetLatch(victim->latch);
+	/* if it wants another, after those that wait now */
+	d = ssw_shmem_database(victim->database, false);
+	if (d)
+		d->wanted_since = now;
+}
+
+/*
+ * The database that gets the next worker: one that has none comes first, then the
+ * one that has waited longest.
+ */
+static SswDatabase *
+neediest(TimestampTz now)
+{
+	SswDatabase *best = NULL;
+	bool		best_has = false;
+
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
-		victim->stop = true;
-		SetLatch(victim->latch);
+		SswDatabase *d = &SswShared->databases[i];
+		int			has;
+
+		if (!OidIsValid(d->oid) || d->closed > 0 || d->coordinator < 0 || d->workers_not_before > now)
+			continue;
+		has = count_procs(SSW_PROC_WORKER, d->oid);
+		if (d->workers_wanted <= has)
+			continue;
+		if (best == NULL || (has > 0) < best_has ||
+			((has > 0) == best_has && d->wanted_since < best->wanted_since))
+		{
+			best = d;
+			best_has = has > 0;
+		}
 	}
+	return best;
 }
 
 static void
@@ -348,26 +394,27 @@ start_workers(TimestampTz now)
 {
 	for (;;)
 	{
-		SswDatabase *best = NULL;
+		SswDatabase *d;
 		Oid			database = InvalidOid;
+		bool		room = false;
 
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		d = neediest(now);
+		if (d)
 		{
-			SswDatabase *d = &SswShared->databases[i];
-
-			if (OidIsValid(d->oid) && d->closed == 0 && d->coordinator >= 0 && d->workers_not_before <= now &&
-				d->workers_wanted > count_procs(SSW_PROC_WORKER, d->oid) &&
-				(best == NULL || d->wanted_since < best->wanted_since))
-				best = d;
+			database = d->oid;
+			room = count_procs(SSW_PROC_WORKER, InvalidOid) < ssw_max_workers;
 		}
-		if (best && count_procs(SSW_PROC_WORKER, InvalidOid) < ssw_max_workers)
-			database = best->oid;
-		else if (best)
-			make_room(best->oid);
 		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !start_process(SSW_PROC_WORKER, database))
+		if (!OidIsValid(database))
 			return;
+		/* the server may have less room than we */
+		if (room && start_process(SSW_PROC_WORKER, database))
+			continue;
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		make_room(database, now);
+		LWLockRelease(SswShared->lock);
+		return;
 	}
 }
 
@@ -424,9 +471,10 @@ static long
 sleep_ms(TimestampTz now)
 {
 	TimestampTz next = now + IDLE_TICK_MS * INT64CONST(1000);
-	bool		busy = false;
+	bool		busy;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
+	busy = SswShared->no_slot_since != 0;
 	for (int i = 0; i < SswShared->nprocs; i++)
 		busy = busy || SswProcs[i].state == SSW_STATE_BUSY ||
 			SswProcs[i].state == SSW_STATE_STARTING || SswProcs[i].terminating;

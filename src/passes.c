@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "attach.h"
@@ -122,6 +123,41 @@ note_posts(SswWatch *w, TimestampTz now)
 		w->disconnect_tries = 0;
 	w->disconnects = posts;
 	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));
+}
+
+/*
+ * Passes that a predecessor left with living workers; those of policies that are
+ * gone now get watches of their own, until they are closed.
+ */
+List	   *
+ssw_passes_adopt(List *watches)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswWatch   *w = NULL;
+		ListCell   *lc;
+		bool		ours;
+
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		ours = SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId;
+		LWLockRelease(SswShared->lock);
+		if (!ours)
+			continue;
+		foreach(lc, watches)
+			if (((SswWatch *) lfirst(lc))->policy_id == SswPasses[i].policy_id)
+			w = lfirst(lc);
+		if (w == NULL)
+		{
+			w = palloc0(sizeof(SswWatch));
+			w->policy_id = SswPasses[i].policy_id;
+			watches = lappend(watches, w);
+		}
+		w->pass = &SswPasses[i];
+	}
+	MemoryContextSwitchTo(old);
+	return watches;
 }
 
 /* Open a pass in shared memory; its row is written when it finds a row. */

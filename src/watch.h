@@ -69,6 +69,7 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 #define SSW_IDLE_MAX		10
 
 /* passes.c */
+extern List *ssw_passes_adopt(List *watches);
 extern void ssw_passes_publish(SswWatch *w);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);

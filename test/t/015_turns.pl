@@ -1,0 +1,69 @@
+# More databases than coordinators: each gets its turn, whatever the others have to do.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main', 'session_sweeper.max_workers = 2', 'max_prepared_transactions = 2');
+$node->safe_psql('postgres', "CREATE DATABASE $_") for qw(first second third);
+$node->safe_psql($_, 'CREATE EXTENSION session_sweeper') for qw(postgres first second third);
+load_table($node, 'quick', 10, 10, 'third');
+$node->safe_psql('third', "SELECT sweeper.register('quick', deadline => 'd', start => 'now', fuse_fraction => 1)");
+wait_for($node, 'SELECT count(*) = 10 FROM quick', 'swept', 'third');
+
+# two databases with policies that always have work, for a long time
+for my $db (qw(first second)) {
+    $node->safe_psql($db, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN OLD; END'");
+    for my $table (qw(slow_1 slow_2 slow_3)) {
+        load_table($node, $table, 50000, 0, $db);
+        $node->safe_psql($db, "CREATE TRIGGER slow BEFORE DELETE ON $table FOR EACH ROW EXECUTE FUNCTION slow();
+            SELECT sweeper.register('$table', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20)");
+    }
+}
+wait_for($node, 'SELECT count(*) < 50000 FROM slow_1', "$_ is busy", $_) for qw(first second);
+for my $turn (1 .. 3) {
+    $node->safe_psql('third', "INSERT INTO quick VALUES (100 + $turn, now())");
+    wait_for($node, 'SELECT count(*) = 10 FROM quick', 'a third database gets its turn', 'third');
+    my %left = map { $_ => $node->safe_psql($_, 'SELECT (SELECT count(*) FROM slow_1) + (SELECT count(*) FROM slow_2) + (SELECT count(*) FROM slow_3)') } qw(first second);
+    wait_for($node, "SELECT (SELECT count(*) FROM slow_1) + (SELECT count(*) FROM slow_2) + (SELECT count(*) FROM slow_3) < $left{$_}", "$_ too", $_)
+        for qw(first second);
+}
+$node->safe_psql($_, "SELECT sweeper.unregister('slow_1'), sweeper.unregister('slow_2'), sweeper.unregister('slow_3')") for qw(first second);
+
+# both have a worker that hangs, for longer than a turn
+$node->append_conf('postgresql.conf', 'session_sweeper.max_workers = 3');
+$node->reload;
+my %holder;
+for my $db (qw(first second)) {
+    $holder{$db} = $node->background_psql($db);
+    $holder{$db}->query_safe('SELECT pg_advisory_lock(4711)');
+    $node->safe_psql($db, "CREATE TABLE stuck (id int PRIMARY KEY, d timestamptz);
+        CREATE FUNCTION stuck() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS 'BEGIN PERFORM pg_advisory_lock(4711); RETURN OLD; END';
+        CREATE TRIGGER stuck BEFORE DELETE ON stuck FOR EACH ROW EXECUTE FUNCTION stuck();
+        INSERT INTO stuck VALUES (1, now());
+        SELECT sweeper.register('stuck', deadline => 'd', start => 'now', soft_time_limit => '599 s', hard_time_limit => '600 s')");
+    wait_for($node, "SELECT count(*) = 1 FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+        WHERE l.locktype = 'advisory' AND NOT l.granted AND d.datname = '$db'", "a worker hangs in $db");
+}
+$node->safe_psql('third', "INSERT INTO quick VALUES (200, now())");
+wait_for($node, 'SELECT count(*) = 10 FROM quick', 'a third database gets its turn', 'third');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"), 2, 'while both hang');
+# what they did is written down by the next coordinator, also of a policy that is gone by then
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
+$node->reload;
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator')", 'the coordinators leave');
+for my $db (qw(first second)) {
+    $holder{$db}->query_safe('SELECT pg_advisory_unlock(4711)');
+    $holder{$db}->quit;
+    wait_for($node, "SELECT count(*) = 0 FROM stuck", "who hung in $db goes too", $db);
+}
+$node->safe_psql('first', "SELECT sweeper.unregister('stuck')");
+$node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
+$node->reload;
+wait_for($node, "SELECT sum(expired) = 1 AND NOT EXISTS (SELECT FROM sweeper._progress()) FROM sweeper.pass WHERE policy = 'stuck'",
+    'written down', $_) for qw(first second);
+
+$node->stop;
+done_testing();
