@@ -94,8 +94,7 @@ retire(SswWatch *w)
 	w->brake_until = w->not_before = 0;
 	if (request)
 		ssw_request_complete(w, request, 0, ERRCODE_UNDEFINED_OBJECT, "it was unregistered");
-	if (w->pass == NULL && w->open_pass_id != 0)
-		ssw_passes_close_open(w);
+	ssw_passes_close_open(w);
 	return w->pass != NULL || request != 0;
 }
 
@@ -164,6 +163,8 @@ reload(TimestampTz now)
 		if (!w->runs)
 			w->next_look = now;
 		ssw_watch_judge(w, now);
+		if (!w->runs)
+			ssw_passes_close_open(w);
 		w->next_look = p->check_every_us == 0 ? DT_NOEND : Min(w->next_look, now + p->check_every_us);
 		ssw_passes_publish(w);
 		MemoryContextSwitchTo(TopMemoryContext);
@@ -516,8 +517,12 @@ round_of_work(void)
 	over = ssw_turn_is_over(watches, now);
 	if (over)
 		ssw_turn_stop(watches);
-	collect_results(now);
-	if (!over)
+	/* what passes did waits until it can be written */
+	if (!XactReadOnly)
+		collect_results(now);
+	if (over)
+		ssw_turn_close(watches);
+	else
 		foreach(lc, watches)
 			look(lfirst(lc), now);
 	ssw_assign(watches, now);

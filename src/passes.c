@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -160,6 +161,21 @@ ssw_passes_adopt(List *watches)
 	return watches;
 }
 
+/* Close the row of a throttled pass, if there is one, that goes no further. */
+void
+ssw_passes_close_open(SswWatch *w)
+{
+	SswPass    *pass;
+
+	if (w->pass != NULL || w->open_pass_id == 0 || XactReadOnly)
+		return;
+	pass = palloc0(sizeof(SswPass));
+	pass->pass_id = w->open_pass_id;
+	ssw_ledger_close_pass(w, pass, "done");
+	w->open_pass_id = 0;
+	pfree(pass);
+}
+
 /* Open a pass in shared memory; its row is written when it finds a row. */
 void
 ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
@@ -170,6 +186,8 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
 
 	note_posts(w, now);
+	if (now - w->open_pass_at >= p->soft_limit_us)
+		ssw_passes_close_open(w);
 	refill(w, now);
 	ssw_grace_cutoffs(p, now, cutoffs);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -199,8 +217,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		/* who acquires waits for its rows, and must not be waited for */
 		pass->skip_locked = p->registry;
 		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
-		if (w->open_pass_id != 0 && now - w->open_pass_at < p->soft_limit_us)
-			pass->pass_id = w->open_pass_id;
+		pass->pass_id = w->open_pass_id;
 		w->pass = pass;
 		w->served_at = 0;
 	}
@@ -270,18 +287,6 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 		w->next_look = DT_NOEND;
 }
 
-/* A throttled pass that goes no further. */
-void
-ssw_passes_close_open(SswWatch *w)
-{
-	SswPass    *pass = palloc0(sizeof(SswPass));
-
-	pass->pass_id = w->open_pass_id;
-	ssw_ledger_close_pass(w, pass, "done");
-	w->open_pass_id = 0;
-	pfree(pass);
-}
-
 /* A pass without workers that has ended: write down what it did. */
 void
 ssw_passes_close(SswWatch *w, TimestampTz now)
@@ -304,8 +309,6 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		/* unregistered: what it did stays on record all the same */
 		if (pass.pass_id != 0)
 			ssw_ledger_close_pass(w, &pass, "done");
-		else if (w->open_pass_id != 0)
-			ssw_passes_close_open(w);
 		w->open_pass_id = 0;
 		return;
 	}
@@ -322,13 +325,6 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_ledger_close_pass(w, &pass, pass.end == SSW_END_FAILED ? "failed" : open ? "running" : "done");
 		w->open_pass_at = w->open_pass_id == pass.pass_id ? w->open_pass_at : pass.started_at;
 		w->open_pass_id = open ? pass.pass_id : 0;
-	}
-	else if (w->open_pass_id != 0)
-	{
-		/* a throttled pass that had nothing left */
-		pass.pass_id = w->open_pass_id;
-		ssw_ledger_close_pass(w, &pass, "done");
-		pass.pass_id = w->open_pass_id = 0;
 	}
 	if (pass.end == SSW_END_FAILED)
 		ssw_ledger_failed(w, &pass);

@@ -4,9 +4,9 @@
  *
  * Runs in the coordinator.  Databases take turns where there are more than may
  * have coordinators.  Who leaves, because another waits or because it was told to,
- * opens no pass, ends those that have no worker, and lets the others end after their
- * batch.  A worker that is long in its batch is left to the successor, which adopts
- * its pass.
+ * opens no pass, ends those that have no worker, lets the others end after their
+ * batch, and closes their rows.  A worker that is long in its batch is left to the
+ * successor, which adopts its pass.
  *
  * Shares passes, the database's entry and our slot, under SswShared->lock.  A
  * crash empties them.
@@ -92,6 +92,16 @@ ssw_turn_stop(List *watches)
 			pass->end = SSW_END_STOPPED;
 	}
 	LWLockRelease(SswShared->lock);
+}
+
+/* Close the rows of throttled passes, which nobody will continue. */
+void
+ssw_turn_close(List *watches)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+		ssw_passes_close_open(lfirst(lc));
 }
 
 /*

@@ -30,6 +30,8 @@ for my $turn (1 .. 3) {
     wait_for($node, "SELECT (SELECT count(*) FROM slow_1) + (SELECT count(*) FROM slow_2) + (SELECT count(*) FROM slow_3) < $left{$_}", "$_ too", $_)
         for qw(first second);
 }
+is($node->safe_psql($_, "SELECT count(*) FROM sweeper.pass WHERE status NOT IN ('running', 'done')"), 0, "passes of $_ that ended with their turn are done")
+    for qw(first second);
 $node->safe_psql($_, "SELECT sweeper.unregister('slow_1'), sweeper.unregister('slow_2'), sweeper.unregister('slow_3')") for qw(first second);
 
 # both have a worker that hangs, for longer than a turn
@@ -62,8 +64,57 @@ for my $db (qw(first second)) {
 $node->safe_psql('first', "SELECT sweeper.unregister('stuck')");
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
 $node->reload;
-wait_for($node, "SELECT sum(expired) = 1 AND NOT EXISTS (SELECT FROM sweeper._progress()) FROM sweeper.pass WHERE policy = 'stuck'",
+wait_for($node, "SELECT sum(expired) = 1 AND bool_and(status = 'done') AND NOT EXISTS (SELECT FROM sweeper._progress()) FROM sweeper.pass WHERE policy = 'stuck'",
     'written down', $_) for qw(first second);
+
+# passes under a rate limit, cut off by turns and by their own limit: they end well,
+# and what they did is on record although there is no audit
+my $throttled = "SELECT sweeper.register('throttled', deadline => 'd', start => 'now', backlog_rate => 0, rate_limit => 200, audit => 'none',
+    check_every => '100 ms', fuse_fraction => 1, soft_time_limit => '1 s')";
+for my $db (qw(first second third)) {
+    load_table($node, 'throttled', 1500, 10, $db);
+    $node->safe_psql($db, $throttled);
+}
+for my $db (qw(first second third)) {
+    wait_for($node, 'SELECT count(*) = 10 FROM throttled', "swept in $db", $db);
+    wait_for($node, "SELECT count(*) > 1 AND bool_and(status = 'done') AND sum(expired) = 1500 FROM sweeper.pass WHERE policy = 'throttled'",
+        "all of it in passes that are done, in $db", $db);
+    $node->safe_psql($db, "SELECT sweeper.unregister('throttled')");
+}
+
+# nor does a default that is read-only meanwhile take from it
+$node->safe_psql('third', 'DROP TABLE throttled; DELETE FROM sweeper.pass');
+load_table($node, 'dozy', 5000, 10, 'third');
+$node->safe_psql('third', "CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN OLD; END';
+    CREATE TRIGGER doze BEFORE DELETE ON dozy FOR EACH ROW EXECUTE FUNCTION doze();
+    SELECT sweeper.register('dozy', deadline => 'd', start => 'now', backlog_rate => 0, audit => 'none', batch_size => 10, fuse_fraction => 1,
+        soft_time_limit => '1 s', hard_time_limit => '5 s')");
+wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.stat_progress WHERE policy = 'dozy' AND workers > 0 AND expired > 0)", 'a pass is at work', 'third');
+$node->safe_psql('third', 'ALTER SYSTEM SET default_transaction_read_only = on');
+$node->reload;
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM sweeper.stat_progress WHERE policy = 'dozy' AND workers > 0)", 'its workers leave', 'third');
+$node->safe_psql('third', 'ALTER SYSTEM RESET default_transaction_read_only');
+$node->reload;
+wait_for($node, "SELECT status = 'done' FROM sweeper.pass WHERE policy = 'dozy' ORDER BY pass LIMIT 1", 'it is written down', 'third');
+unlike(slurp_file($node->logfile), qr/cannot execute UPDATE in a read-only transaction/, 'when it can be');
+$node->safe_psql('third', "SELECT sweeper.unregister('dozy')");
+
+# neither does a pause, nor a crash; without turns
+$node->append_conf('postgresql.conf', 'session_sweeper.max_coordinators = 4');
+$node->reload;
+$node->safe_psql('first', "DROP TABLE throttled; DELETE FROM sweeper.pass");
+load_table($node, 'throttled', 10000, 10, 'first');
+$node->safe_psql('first', "$throttled; SELECT sweeper.alter_policy('throttled', soft_time_limit => '50 s', hard_time_limit => '55 s')");
+wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.pass WHERE status = 'running' AND expired > 0)", 'a pass is written down', 'first');
+$node->safe_psql('first', "SELECT sweeper.pause('throttled')");
+wait_for($node, "SELECT bool_and(status = 'done') FROM sweeper.pass", 'a paused policy has no open pass', 'first');
+$node->safe_psql('first', "SELECT sweeper.resume('throttled')");
+wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.pass WHERE status = 'running' AND expired > 0)", 'another', 'first');
+my ($pass, $expired) = split /\|/, $node->safe_psql('first', "SELECT pass, expired FROM sweeper.pass WHERE status = 'running'");
+ok(crash($node, 'launcher'), 'a crash');
+wait_for($node, "SELECT status = 'abandoned' FROM sweeper.pass WHERE pass = $pass", 'its row is closed', 'first');
+cmp_ok($node->safe_psql('first', "SELECT expired FROM sweeper.pass WHERE pass = $pass"), '>=', $expired, 'with no less than was written');
+$node->safe_psql('first', "SELECT sweeper.unregister('throttled')");
 
 $node->stop;
 done_testing();
