@@ -45,6 +45,7 @@
 #define BUSY_TICK_MS		500
 #define IDLE_TICK_MS		(10 * 1000)
 #define START_TIMEOUT_US	(30 * USECS_PER_SEC)
+#define CONNECT_TIMEOUT_US	(10 * USECS_PER_SEC)
 #define CANCEL_GRACE_US		(2 * USECS_PER_SEC)
 #define MAKE_ROOM_US		(1 * USECS_PER_SEC)
 
@@ -429,8 +430,8 @@ is_closed(const SswProc *p)
 
 /*
  * SIGTERM for processes that are to leave, a second one for those that take longer
- * than shutdown_timeout to end, or whose batch outlives its hard limit.  Returns
- * how many of ours are left.
+ * than shutdown_timeout to end, whose batch outlives its hard limit, or who wait for
+ * ever to connect: somebody holds their database.  Returns how many of ours are left.
  */
 static int
 enforce_limits(TimestampTz now, bool stopping)
@@ -453,7 +454,8 @@ enforce_limits(TimestampTz now, bool stopping)
 		if (p->terminating && p->stop_since == 0)
 			p->stop_since = now;
 		late = p->stop_since != 0 && now - p->stop_since > ssw_shutdown_timeout * INT64CONST(1000);
-		if (p->batch_deadline != 0 && now > p->batch_deadline + CANCEL_GRACE_US)
+		if ((p->batch_deadline != 0 && now > p->batch_deadline + CANCEL_GRACE_US) ||
+			(!p->connected && now - p->started_at > CONNECT_TIMEOUT_US))
 		{
 			if (!p->terminating)
 				kill(p->pid, SIGTERM);
@@ -476,7 +478,7 @@ sleep_ms(TimestampTz now)
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	busy = SswShared->no_slot_since != 0;
 	for (int i = 0; i < SswShared->nprocs; i++)
-		busy = busy || SswProcs[i].state == SSW_STATE_BUSY ||
+		busy = busy || SswProcs[i].state == SSW_STATE_BUSY || (SswProcs[i].pid != 0 && !SswProcs[i].connected) ||
 			SswProcs[i].state == SSW_STATE_STARTING || SswProcs[i].terminating;
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{

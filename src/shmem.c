@@ -51,7 +51,6 @@ static bool changed_pending = false;
 static bool created_pending = false;
 static List *policies_pending = NIL;	/* of PolicyChange; in
 										 * TopTransactionContext */
-static bool databases_pending = false;
 static bool xact_callback_registered = false;
 
 static Size
@@ -372,16 +371,9 @@ at_xact_end(XactEvent event, void *arg)
 				ssw_beats_look_all(MyDatabaseId, c->policy_id);
 		}
 	}
-	if (event == XACT_EVENT_COMMIT && databases_pending)
-	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		SswShared->rescan = true;
-		ssw_shmem_wake_launcher();
-		LWLockRelease(SswShared->lock);
-	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 	{
-		changed_pending = created_pending = databases_pending = false;
+		changed_pending = created_pending = false;
 		policies_pending = NIL;
 	}
 }
@@ -510,10 +502,4 @@ void
 ssw_shmem_extension_created(void)
 {
 	remember(&created_pending);
-}
-
-void
-ssw_shmem_databases_changed(void)
-{
-	remember(&databases_pending);
 }

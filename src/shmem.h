@@ -97,6 +97,7 @@ typedef struct SswProc
 	int			policy_id;		/* what it works on, for the view */
 	bool		stop;			/* leave at the next safe point */
 	TimestampTz stop_at;		/* launcher: when it asked for that */
+	bool		connected;		/* to its database; own write only */
 	bool		ready;			/* it could connect and do its work */
 	volatile	sig_atomic_t terminating;	/* SIGTERM seen; set without lock */
 	TimestampTz started_at;
@@ -360,8 +361,5 @@ extern bool ssw_shmem_changed_here(void);
 
 /* Announce that this database has the extension, at commit. */
 extern void ssw_shmem_extension_created(void);
-
-/* Have the launcher read the list of databases at commit. */
-extern void ssw_shmem_databases_changed(void);
 
 #endif							/* SSW_SHMEM_H */
