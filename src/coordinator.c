@@ -485,6 +485,7 @@ round_of_work(void)
 	if (ssw_start_watch_clock())
 		forget_times();
 	ssw_sql_start_transaction();
+	ssw_watch_begin_round();
 	if (!extension_present())
 	{
 		ssw_sql_commit();

@@ -54,6 +54,7 @@ typedef struct SswWatch
 } SswWatch;
 
 /* watch.c: brakes; in a transaction */
+extern void ssw_watch_begin_round(void);
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);

@@ -147,5 +147,25 @@ load_table($node, 'login', 10, 10, 'first');
 $node->safe_psql('first', "SELECT sweeper.register('login', deadline => 'd', start => 'now', fuse_fraction => 1)");
 wait_for($node, 'SELECT count(*) = 10 FROM login', 'then it is swept', 'first');
 
+# many policies of one table that somebody locks: the coordinator does not wait for each
+$node->safe_psql('postgres', "CREATE TABLE locked (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON locked (d);
+    SELECT count(sweeper.register('locked', policy => 'locked_' || i, deadline => 'd')) FROM generate_series(1, 300) AS i");
+wait_for($node, "SELECT count(*) = 300 FROM sweeper.policy_status WHERE policy LIKE 'locked%' AND state = 'waiting'", 'all are judged');
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE locked');
+$node->safe_psql('postgres', "SELECT sweeper.alter_policy('locked_1', batch_size => 20)");
+wait_for($node, "SELECT count(*) = 300 FROM sweeper.policy_status WHERE policy LIKE 'locked%' AND state = 'locked'", 'all are locked');
+$node->safe_psql('postgres', q{CREATE FUNCTION samples(n int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE met int := 0; BEGIN
+    FOR i IN 1 .. n LOOP
+        met := met + (SELECT count(*) FROM pg_locks WHERE relation = 'locked'::regclass AND NOT granted);
+        PERFORM pg_sleep(0.01);
+    END LOOP; RETURN met; END $$});
+cmp_ok($node->safe_psql('postgres', 'SELECT samples(400)'), '<', 100, 'it is seldom found waiting');
+$node->safe_psql('postgres', "INSERT INTO login VALUES (200, now())");
+wait_for($node, 'SELECT count(*) = 10 FROM login', 'others are swept');
+$locker->query_safe('ROLLBACK');
+$locker->quit;
+wait_for($node, "SELECT count(*) = 300 FROM sweeper.policy_status WHERE policy LIKE 'locked%' AND state = 'waiting'", 'and they when it is free');
+
 $node->stop;
 done_testing();
