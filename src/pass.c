@@ -455,7 +455,7 @@ prepare(SswWork *w, MemoryContext cxt)
 		 * again, now that the relation stays as it is; it may be gone
 		 * meanwhile
 		 */
-		ssw_batch_watch(w->policy->relid);
+		ssw_batch_watch(w, rel);
 		w->target.policy = w->policy = ssw_policy_load(w->pass->policy_id);
 	}
 	if (rel && w->policy)
