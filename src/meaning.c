@@ -311,6 +311,7 @@ ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
 		return;
 	column = psprintf("t.%s::double precision", quote_identifier(p->ttl_column));
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_pin_text();
 	ssw_sql_begin();
 	ssw_sql_exec(psprintf("SELECT pg_catalog.avg(v) FROM (SELECT %s AS v FROM %s WHERE %s " SSW_OP(">") " 0 LIMIT %d) AS x", column,
 						  ssw_advice_source(rel, LIFETIMES, &sampled), column, LIFETIMES),
