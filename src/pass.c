@@ -542,7 +542,10 @@ ssw_pass_work(SswPass *pass)
 		}
 		if (!ssw_unreadable_leave_out(w, cxt))
 		{
-			ssw_batch_fail(w, error);
+			/* more of them than there was time for: the next pass knows these */
+			if (!(w->failures && ssw_failures_pending(w->failures) > 0 && w->policy->left_out &&
+				  ssw_batch_must_stop(w) && work(w, cxt, chunk_cxt, false)))
+				ssw_batch_fail(w, error);
 			break;
 		}
 		ok = work(w, cxt, chunk_cxt, false);
