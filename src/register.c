@@ -121,7 +121,7 @@ ssw_register_backlog(const SswPolicy *p, const SswPreview *v)
 		return NULL;
 	snprintf(rate, sizeof(rate), "%d", p->backlog_rate);
 	ereport(NOTICE,
-			(errmsg("policy \"%s\" %s held: %d of 100 rows are dead already", p->name,
+			(errmsg("policy \"%s\" %s held: %d %% of its rows are dead already", p->name,
 					p->args && p->args->dry_run ? "would be" : "is",
 					(int) rint(v->sample_dead * 100)),
 			 errdetail("Of about " INT64_FORMAT " rows " INT64_FORMAT " would go, at %s rows a second.",
