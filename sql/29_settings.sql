@@ -79,3 +79,38 @@ RESET quote_all_identifiers;
 SELECT sweeper.unregister('se');
 DROP TABLE se;
 DROP FUNCTION try, gone;
+-- row security that is forced hides nothing from the sweep, also where a session would rather have an error
+CREATE ROLE owns_secret;
+GRANT USAGE ON SCHEMA sweeper TO owns_secret;
+GRANT CREATE ON SCHEMA public TO owns_secret;
+SELECT sweeper.grant_access('owns_secret', 'user');
+SET ROLE owns_secret;
+CREATE TABLE secret (id int PRIMARY KEY, d timestamptz, n bigint);
+CREATE INDEX ON secret (d);
+INSERT INTO secret SELECT i, now() + interval '1 h', extract(epoch FROM now()) + 3600 FROM generate_series(1, 3) AS i;
+ALTER TABLE secret ENABLE ROW LEVEL SECURITY;
+ALTER TABLE secret FORCE ROW LEVEL SECURITY;
+CREATE POLICY odd ON secret USING (id % 2 = 1);
+SET row_security = off;
+SELECT count(*) FROM secret;
+SELECT rows_estimate, exact FROM sweeper.register('secret', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '0');
+\set VERBOSITY terse
+SELECT rows_estimate, exact FROM sweeper.register('secret', 'number', deadline => 'n', check_every => '0');
+\set VERBOSITY default
+SELECT rows_estimate, exact FROM sweeper.register('secret', 'number', deadline => 'n', unit => 's', check_every => '0');
+SELECT rows_estimate, exact FROM sweeper.preview('secret');
+SELECT sweeper.touch('secret', 1) AS seen, sweeper.touch('secret', 2) AS hidden;
+SELECT sweeper.is_live('secret', '1'), sweeper.is_live('secret', '2');
+SELECT verdict FROM sweeper.explain_row('secret', '2');
+SELECT count(*) > 1 AS explained FROM sweeper.explain_sweep('secret');
+SELECT sweeper.alter_policy('secret', filter => 'id > 0');
+SELECT sweeper.expire('secret', '{1,2}', 'by hand');
+SELECT sweeper.alter_policy('secret', heartbeats => false);
+SELECT sweeper.unregister('secret'), sweeper.unregister('number');
+RESET row_security;
+SELECT count(*) FROM secret;
+DROP TABLE secret;
+RESET ROLE;
+SELECT sweeper.revoke_access('owns_secret');
+DROP OWNED BY owns_secret;
+DROP ROLE owns_secret;

@@ -207,7 +207,7 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	Relation	rel;
 	Datum		result;
 	bool		assumed_zone;
-	int			level = ssw_identity_pin_names();
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "relation");
 	ssw_args_not_null(fcinfo, 3 + SSW_NARGS, "start");

@@ -215,7 +215,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	const char *held = NULL;
 	bool		more;
 	char	   *before;
-	int			level = ssw_identity_pin_names();
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_lock(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);

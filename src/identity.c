@@ -31,7 +31,8 @@
 
 /*
  * What the text of values and the meaning of SQL depend on; keys are canonical under
- * these.  ssw_bgw_connect() has the same.  Locales, abbreviations of time zones and
+ * these.  ssw_bgw_connect() has the same, also for row security, of which
+ * ssw_sql_prepare() decides for us.  Locales, abbreviations of time zones and
  * configurations of text search are the database's: columns hold what was written
  * under those.
  */
@@ -39,7 +40,7 @@ static const char *const text_settings[][2] = {
 	{"DateStyle", "ISO, YMD"}, {"IntervalStyle", "postgres"}, {"TimeZone", "UTC"},
 	{"extra_float_digits", "1"}, {"bytea_output", "hex"}, {"xmlbinary", "base64"}, {"xmloption", "content"},
 	{"standard_conforming_strings", "on"}, {"backslash_quote", "on"}, {"transform_null_equals", "off"},
-	{"array_nulls", "on"}, {"quote_all_identifiers", "off"}
+	{"array_nulls", "on"}, {"quote_all_identifiers", "off"}, {"row_security", "on"}
 };
 
 static void
@@ -84,13 +85,13 @@ ssw_identity_pin_text(void)
 			set_local(text_settings[i][0], text_settings[i][1]);
 }
 
-/* Names that are kept have no quotes that they do not need; undone with AtEOXact_GUC(). */
+/* One setting alone, until AtEOXact_GUC() of the level that is returned. */
 int
-ssw_identity_pin_names(void)
+ssw_identity_pin(const char *name, const char *value)
 {
 	int			level = NewGUCNestLevel();
 
-	set_local("quote_all_identifiers", "off");
+	set_local(name, value);
 	return level;
 }
 

@@ -223,7 +223,7 @@ ssw_register(PG_FUNCTION_ARGS)
 	SswArgs    *a = palloc0(sizeof(SswArgs));
 	Relation	rel;
 	Datum		result;
-	int			level = ssw_identity_pin_names();
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "relation");
 	ssw_args_not_null(fcinfo, 2 + SSW_NARGS, "start");
