@@ -390,7 +390,7 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 	if (result == LOOK_GONE)
 		return false;
 	if (result == LOOK_WRITE || r.own)
-		ssw_pending_prolong_again(&r.key, r.due);
+		ssw_pending_prolong(&r.key, r.due);
 	return true;
 }
 

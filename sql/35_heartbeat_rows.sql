@@ -1,0 +1,33 @@
+-- Heartbeats write a row more than once: what the transaction leaves behind is what memory compares with.
+CREATE TABLE booth (id int PRIMARY KEY, d timestamptz NOT NULL);
+CREATE INDEX ON booth (d);
+SELECT FROM sweeper.register('booth', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+CREATE FUNCTION near(int) RETURNS boolean LANGUAGE sql AS $$
+    UPDATE booth SET d = now() + interval '1 min' WHERE id = $1; SELECT sweeper.touch('booth', $1); $$;
+INSERT INTO booth SELECT i, now() - interval '1 h' FROM generate_series(11, 14) AS i;
+-- the second is undone, the first, the first of two levels, none
+BEGIN;
+SELECT sweeper.touch('booth', 11);
+SAVEPOINT a;
+SELECT near(11);
+ROLLBACK TO a;
+SELECT sweeper.touch('booth', 12);
+SAVEPOINT b;
+SELECT near(12);
+SELECT sweeper.touch('booth', 13);
+ROLLBACK TO b;
+SELECT near(12), near(13);
+SAVEPOINT c;
+SELECT sweeper.touch('booth', 14);
+RELEASE c;
+SAVEPOINT d;
+SELECT near(14), near(14);
+RELEASE d;
+COMMIT;
+SELECT id FROM booth WHERE d > now() + interval '55 min' ORDER BY id;
+-- so the application's word counts
+UPDATE booth SET d = now() - interval '1 min';
+SELECT id, sweeper.is_live('booth', id::text) FROM booth ORDER BY id;
+SELECT sweeper.unregister('booth');
+DROP TABLE booth;
+DROP FUNCTION near;
