@@ -27,7 +27,7 @@ COMMENT ON FUNCTION sweeper.touch(text, bigint) IS 'As touch(policy, key as text
 COMMENT ON FUNCTION sweeper.touch(text, uuid) IS 'As touch(policy, key as text).';
 COMMENT ON FUNCTION sweeper.touch_many IS 'Heartbeats for many rows; returns the keys, as given, of those that are gone. Errors: as touch(); then some of them may have counted.';
 COMMENT ON FUNCTION sweeper.is_live(text, text) IS
-'Does the row with that key live now, by its deadline, heartbeats and grace? It is no heartbeat. Needs SELECT on the table. Errors: 42704 no such policy, 42501 no right, 55000 not preloaded or the policy''s table is another''s now, 55P03 the table is locked, 22004 null, others of class 22 no such key can be, SW002 a trigger kept the row from being written.';
+'Does the row with that key live now, by its deadline, heartbeats and grace? It is no heartbeat. Needs SELECT on the table; false of rows that row security hides from the caller. Errors: 42704 no such policy, 42501 no right, 55000 not preloaded or the policy''s table is another''s now, 55P03 the table is locked, 22004 null, others of class 22 no such key can be, SW002 a trigger kept the row from being written.';
 COMMENT ON FUNCTION sweeper.heartbeat IS
 'A heartbeat of a session that acquire() gave: true, it lives for one time to live from now, whatever becomes of this transaction; false, it is gone, and only false means gone. Who knows the session may send it. Errors, on which a client keeps its session and tries again: as touch().';
 COMMENT ON FUNCTION sweeper.heartbeat_many IS 'Heartbeats of many sessions; returns those that are gone. Errors: as touch(); then some of them may have counted.';

@@ -1,3 +1,28 @@
+-- Rows that the caller must not see, that share a key, or that one transaction writes more than once.
+CREATE TABLE booth (id int PRIMARY KEY, who text, d timestamptz NOT NULL);
+CREATE INDEX ON booth (d);
+CREATE POLICY own ON booth USING (who = current_user);
+CREATE ROLE regress_booth;
+SELECT sweeper.grant_access('regress_booth', 'user');
+GRANT SELECT, UPDATE ON booth TO regress_booth;
+SELECT FROM sweeper.register('booth', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+INSERT INTO booth VALUES (1, 'bob', now() + interval '1 h'), (2, 'regress_booth', now() + interval '1 h'), (3, 'regress_booth', now() - interval '1 h');
+SET ROLE regress_booth;
+SELECT i, sweeper.is_live('booth', i::text) FROM generate_series(1, 4) AS i;
+RESET ROLE;
+ALTER TABLE booth ENABLE ROW LEVEL SECURITY;
+SET ROLE regress_booth;
+-- what is hidden does not live, for him
+SELECT i, sweeper.is_live('booth', i::text) FROM generate_series(1, 4) AS i;
+SET row_security = off;
+SELECT sweeper.is_live('booth', '2');
+RESET row_security;
+RESET ROLE;
+SELECT i, sweeper.is_live('booth', i::text) FROM generate_series(1, 4) AS i;
+SELECT sweeper.unregister('booth');
+SELECT sweeper.revoke_access('regress_booth');
+DROP TABLE booth;
+DROP ROLE regress_booth;
 -- Heartbeats write a row more than once: what the transaction leaves behind is what memory compares with.
 CREATE TABLE booth (id int PRIMARY KEY, d timestamptz NOT NULL);
 CREATE INDEX ON booth (d);

@@ -485,8 +485,27 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us > ssw_alive_cutoff(p, cutoffs[0] + p->keep_for_us, b.ttl_us);
 }
 
+/* May the caller see the row that the owner does?  Asked where row security may hide it. */
 static bool
-is_live(SswPolicy *p, const char *key)
+is_shown(const SswPolicy *p, SswRowFacts *r)
+{
+	Oid			types[] = {OIDOID, TIDOID};
+	Datum		values[] = {ObjectIdGetDatum(r->leaf), PointerGetDatum(&r->tid)};
+	char	   *sql = psprintf("SELECT FROM %s AS t WHERE t.tableoid " SSW_OP("=") " $1 AND t.ctid " SSW_OP("=") " $2",
+							   ssw_stmt_relation(p->relid));
+	bool		shown;
+
+	ssw_sql_begin();
+	if (SPI_execute_with_args(sql, 2, types, values, NULL, true, 1) < 0)
+		elog(ERROR, "statement failed: %s", sql);
+	shown = SPI_processed > 0;
+	ssw_sql_end();
+	return shown;
+}
+
+/* Does it live?  secured: what row security hides from the caller does not. */
+static bool
+is_live(SswPolicy *p, const char *key, bool secured)
 {
 	SswRowFacts r = {0};
 	char	   *trouble = ssw_policy_unusable(p);
@@ -501,7 +520,7 @@ is_live(SswPolicy *p, const char *key)
 		ereport(ERROR,
 				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_INVALID_TEXT_REPRESENTATION),
 				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
-	return lives(p, &r, GetCurrentTimestamp());
+	return lives(p, &r, GetCurrentTimestamp()) && (!secured || is_shown(p, &r));
 }
 
 /* is_live(policy, key): is no heartbeat. */
@@ -518,7 +537,8 @@ ssw_is_live(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	p = ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
 	check_rights(p, ACL_SELECT);
-	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
+	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1)),
+						   check_enable_rls(p->relid, InvalidOid, false) == RLS_ENABLED));
 }
 
 /* is_live(session): who knows the session may ask. */
@@ -530,5 +550,5 @@ ssw_session_is_live(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
 	ssw_shmem_require();
 	PG_RETURN_BOOL(is_live(ssw_policy_find(SSW_SESSION_POLICY, false),
-						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
+						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))), false));
 }
