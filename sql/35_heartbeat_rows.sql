@@ -23,6 +23,18 @@ SELECT sweeper.unregister('booth');
 SELECT sweeper.revoke_access('regress_booth');
 DROP TABLE booth;
 DROP ROLE regress_booth;
+-- a key that rows of two tables have is no session's
+CREATE TABLE booth (id int PRIMARY KEY, d timestamptz NOT NULL);
+CREATE TABLE stall (PRIMARY KEY (id)) INHERITS (booth);
+INSERT INTO booth VALUES (1, now() + interval '20 min'), (2, now() + interval '20 min');
+INSERT INTO stall VALUES (1, now() + interval '10 min'), (3, now() + interval '20 min');
+CREATE INDEX ON booth (d);
+CREATE INDEX ON stall (d);
+SELECT FROM sweeper.register('booth', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+SELECT sweeper.touch('booth', 1);
+SELECT sweeper.touch('booth', 2), sweeper.touch('booth', 3);
+SELECT sweeper.unregister('booth');
+DROP TABLE booth CASCADE;
 -- Heartbeats write a row more than once: what the transaction leaves behind is what memory compares with.
 CREATE TABLE booth (id int PRIMARY KEY, d timestamptz NOT NULL);
 CREATE INDEX ON booth (d);
