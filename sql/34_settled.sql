@@ -22,6 +22,11 @@ UPDATE crate SET d = '-infinity' WHERE id = 1;
 UPDATE crate SET d = now() + interval '10 min' WHERE id = 5;
 SELECT sweeper.unregister('crate');
 SELECT * FROM said WHERE id IN (1, 5) ORDER BY id;
+-- or has set it beyond all times
+SELECT beat();
+UPDATE crate SET d = 'infinity' WHERE id = 1;
+SELECT sweeper.unregister('crate');
+SELECT * FROM said WHERE id = 1;
 -- what was said before is not held against what is registered anew
 SELECT beat();
 SELECT FROM sweeper.alter_policy('crate', heartbeats => false);
@@ -42,7 +47,7 @@ SELECT * FROM said WHERE id = 1;
 SELECT sweeper.unregister('crate');
 -- a trigger that keeps a row from being written holds nobody up, and is told
 SELECT beat();
-UPDATE crate SET d = now() + interval '30 min' WHERE id = 6;
+UPDATE crate SET d = now() + interval '20 min' WHERE id = 6;
 SELECT sweeper.touch('crate', 6);
 CREATE FUNCTION keep_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 CREATE TRIGGER keep_row BEFORE UPDATE ON crate FOR EACH ROW WHEN (old.id = 6) EXECUTE FUNCTION keep_row();

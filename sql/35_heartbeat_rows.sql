@@ -65,6 +65,15 @@ SELECT id FROM booth WHERE d > now() + interval '55 min' ORDER BY id;
 -- so the application's word counts
 UPDATE booth SET d = now() - interval '1 min';
 SELECT id, sweeper.is_live('booth', id::text) FROM booth ORDER BY id;
+-- and a heartbeat after the application's own word
+INSERT INTO booth VALUES (15, now() + interval '1 min');
+BEGIN;
+SELECT sweeper.touch('booth', 15);
+UPDATE booth SET d = now() + interval '12 min' WHERE id = 15;
+SELECT sweeper.touch('booth', 15);
+COMMIT;
+CALL sweeper.sweep('booth') \gset
+SELECT d > now() + interval '55 min' AS refreshed FROM booth WHERE id = 15;
 SELECT sweeper.unregister('booth');
 DROP TABLE booth;
 DROP FUNCTION near;
