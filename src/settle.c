@@ -40,20 +40,6 @@
 
 #define ROWS_AT_ONCE	10000
 
-/* Has any heartbeat come to the policy since the start? */
-static bool
-has_beats(const SswPolicy *p)
-{
-	SswPolicyShared *s;
-	bool		any;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-	any = s && s->beat_ttl_us != 0;
-	LWLockRelease(SswShared->lock);
-	return any;
-}
-
 static void
 set_patience(int ms)
 {
@@ -94,22 +80,38 @@ lock_table(const SswPolicy *p)
 	AtEOXact_GUC(false, level);
 }
 
-static bool
-look(const SswBeat *b, void *arg)
+/* Of which policy to hold the heartbeats, and whether it has any. */
+typedef struct Held
 {
-	const SswPolicy *p = arg;
+	int			policy_id;
+	bool		any;
+} Held;
 
-	if (b->key.database == MyDatabaseId && b->key.policy_id == p->id)
+static bool
+hold(const SswBeat *b, void *arg)
+{
+	Held	   *h = arg;
+
+	if (b->key.database == MyDatabaseId && b->key.policy_id == h->policy_id)
+	{
 		(void) pg_atomic_fetch_or_u64(&unconstify(SswBeat *, b)->word, SSW_BEAT_LOOK);
+		h->any = true;
+	}
 	return false;
 }
 
-/* Every heartbeat looks at its row, which it cannot before this transaction has ended. */
-static void
-hold_heartbeats(SswPolicy *p)
+/*
+ * Every heartbeat looks at its row, which it cannot before this transaction has
+ * ended.  False: memory knows of none.
+ */
+static bool
+hold_heartbeats(const SswPolicy *p)
 {
+	Held		h = {.policy_id = p->id};
+
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, look, p, true);
+		ssw_beats_visit(i, hold, &h, true);
+	return h.any;
 }
 
 /* Prolong the rows of a leaf that memory knows to live longer; returns how many it could not. */
@@ -194,8 +196,7 @@ ssw_settle_heartbeats(SswPolicy *p)
 	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_unusable(p) != NULL)
 		return;
 	lock_table(p);
-	hold_heartbeats(p);
-	if (!has_beats(p))
+	if (!hold_heartbeats(p))
 		return;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(cxt);
