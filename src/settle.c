@@ -80,40 +80,6 @@ lock_table(const SswPolicy *p)
 	AtEOXact_GUC(false, level);
 }
 
-/* Of which policy to hold the heartbeats, and whether it has any. */
-typedef struct Held
-{
-	int			policy_id;
-	bool		any;
-} Held;
-
-static bool
-hold(const SswBeat *b, void *arg)
-{
-	Held	   *h = arg;
-
-	if (b->key.database == MyDatabaseId && b->key.policy_id == h->policy_id)
-	{
-		(void) pg_atomic_fetch_or_u64(&unconstify(SswBeat *, b)->word, SSW_BEAT_LOOK);
-		h->any = true;
-	}
-	return false;
-}
-
-/*
- * Every heartbeat looks at its row, which it cannot before this transaction has
- * ended.  False: memory knows of none.
- */
-static bool
-hold_heartbeats(const SswPolicy *p)
-{
-	Held		h = {.policy_id = p->id};
-
-	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, hold, &h, true);
-	return h.any;
-}
-
 /* Prolong the rows of a leaf that memory knows to live longer; returns how many it could not. */
 static uint64
 prolong_leaf(const SswPolicy *p, Oid leaf)
@@ -196,7 +162,8 @@ ssw_settle_heartbeats(SswPolicy *p)
 	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_unusable(p) != NULL)
 		return;
 	lock_table(p);
-	if (!hold_heartbeats(p))
+	/* from now on every heartbeat looks at its row, which is locked */
+	if (!ssw_beats_look_all(MyDatabaseId, p->id))
 		return;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(cxt);

@@ -368,7 +368,7 @@ at_xact_end(XactEvent event, void *arg)
 			else if (c->redefined)
 				ssw_beats_void(MyDatabaseId, c->policy_id);
 			else if (c->altered)
-				ssw_beats_look_all(MyDatabaseId, c->policy_id);
+				(void) ssw_beats_look_all(MyDatabaseId, c->policy_id);
 		}
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
