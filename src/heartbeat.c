@@ -255,7 +255,7 @@ find_allowed(const char *name)
 }
 
 /*
- * The slow path.  False when the answer is worth nothing: policies were altered
+ * The slow path.  A4: false when the answer is worth nothing: policies were altered
  * meanwhile, perhaps this one, and perhaps it was that which we waited for.  A row
  * that row security hides is not there: that is no error, whatever the session wants
  * of statements of its own.

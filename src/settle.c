@@ -10,7 +10,8 @@
  * The table is locked against writers first: so no row is where nobody looks for
  * it, and none has to be waited for.  Heartbeats that look at rows wait for that
  * lock, too, and all are made to look at them: what is answered is either written
- * here, or answered by the policy as it is when this transaction has ended.
+ * here, or answered by the policy as it is when this transaction has ended.  See
+ * doc/heartbeats.md: A1 to A4.
  *
  * Shares the heartbeats (beats.c); a crash, or the caller's rollback, undoes it.
  */
@@ -47,7 +48,7 @@ set_patience(int ms)
 }
 
 /*
- * Nobody writes a row, or locks one, until this transaction has ended.  Waits as
+ * A1: nobody writes a row, or locks one, until this transaction has ended.  Waits as
  * long as the session says, else until the server has made an autovacuum give way.
  */
 static void
@@ -80,7 +81,7 @@ lock_table(const SswPolicy *p)
 	AtEOXact_GUC(false, level);
 }
 
-/* Prolong the rows of a leaf that memory knows to live longer; returns how many it could not. */
+/* A3: prolong the rows of a leaf that memory knows to live longer; returns how many it could not. */
 static uint64
 prolong_leaf(const SswPolicy *p, Oid leaf)
 {
@@ -162,7 +163,11 @@ ssw_settle_heartbeats(SswPolicy *p)
 	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_unusable(p) != NULL)
 		return;
 	lock_table(p);
-	/* from now on every heartbeat looks at its row, which is locked */
+
+	/*
+	 * A2: from now on every heartbeat looks at its row, and waits for the
+	 * table
+	 */
 	if (!ssw_beats_look_all(MyDatabaseId, p->id))
 		return;
 	BeginInternalSubTransaction(NULL);
