@@ -511,6 +511,7 @@ is_shown(const SswPolicy *p, SswRowFacts *r)
 	Datum		values[] = {ObjectIdGetDatum(r->leaf), PointerGetDatum(&r->tid)};
 	char	   *sql = psprintf("SELECT FROM %s AS t WHERE t.tableoid " SSW_OP("=") " $1 AND t.ctid " SSW_OP("=") " $2",
 							   ssw_stmt_relation(p->relid));
+	int			level = ssw_identity_pin("row_security", "on");
 	bool		shown;
 
 	ssw_sql_begin();
@@ -518,6 +519,7 @@ is_shown(const SswPolicy *p, SswRowFacts *r)
 		elog(ERROR, "statement failed: %s", sql);
 	shown = SPI_processed > 0;
 	ssw_sql_end();
+	AtEOXact_GUC(true, level);
 	return shown;
 }
 
@@ -556,7 +558,7 @@ ssw_is_live(PG_FUNCTION_ARGS)
 	p = ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
 	check_rights(p, ACL_SELECT);
 	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1)),
-						   check_enable_rls(p->relid, InvalidOid, false) == RLS_ENABLED));
+						   check_enable_rls(p->relid, InvalidOid, true) == RLS_ENABLED));
 }
 
 /* is_live(session): who knows the session may ask. */
