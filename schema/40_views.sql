@@ -142,11 +142,7 @@ FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.enabled
 UNION ALL
 SELECT 'warning', NULL, 'database not swept', NULL, format('session_sweeper.databases does not list "%s".', current_database()),
        $$ALTER SYSTEM RESET session_sweeper.databases; SELECT pg_reload_conf();$$
-FROM sweeper._cluster() AS c
-WHERE c.preloaded AND btrim(current_setting('session_sweeper.databases', true)) <> ''
-  AND current_database() NOT IN (
-      SELECT CASE WHEN btrim(x) LIKE '"%' THEN replace(btrim(btrim(x), '"'), '""', '"') ELSE lower(btrim(x)) END
-      FROM unnest(string_to_array(current_setting('session_sweeper.databases', true), ',')) AS x)
+FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.listed
 UNION ALL
 SELECT 'warning', NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
        format('ALTER SYSTEM SET max_worker_processes = %s; -- then restart the server', current_setting('max_worker_processes')::int + 8)

@@ -50,6 +50,10 @@ SELECT sweeper.register('ok', deadline => 'l');
 \set VERBOSITY terse
 SELECT sweeper.register('ok', deadline => 'n', unit => 's');
 \set VERBOSITY default
+CREATE TABLE odd (id int PRIMARY KEY, n bigint);
+INSERT INTO odd VALUES (1, 0), (2, 86400), (3, 4102444800);
+SELECT sweeper.register('odd', deadline => 'n', unit => 's');
+DROP TABLE odd;
 CREATE RULE keep AS ON DELETE TO ok DO INSTEAD NOTHING;
 SELECT sweeper.register('ok', deadline => 'd');
 DROP RULE keep ON ok;

@@ -229,12 +229,37 @@ UPDATE doc SET data = '{"exp": 1, "v": "1"}' WHERE id = 50;
 CALL sweeper.sweep('doc', pass => NULL) \gset
 SELECT key, state, attempts FROM sweeper.failed_row ORDER BY key;
 SELECT failures FROM sweeper.policy WHERE policy = 'doc';
--- when there are very many, it is the policy
+-- more than one search finds hold nothing up, and those that are known do not count
+SELECT sweeper.alter_policy('doc', fuse_fraction => 1);
+INSERT INTO doc SELECT id, '{"exp": "never", "v": "1"}' FROM generate_series(5001, 6500) AS id;
+INSERT INTO doc SELECT id, '{"exp": 1, "v": "1"}' FROM generate_series(7001, 7100) AS id;
+CALL sweeper.sweep('doc', pass => NULL) \gset
+SELECT count(*) FILTER (WHERE id > 7000) AS dead, (SELECT count(*) > 1500 FROM sweeper.failed_row WHERE policy = 'doc') AS recorded FROM doc;
+INSERT INTO doc SELECT id, '{"exp": "never", "v": "1"}' FROM generate_series(8001, 8020) AS id;
+INSERT INTO doc SELECT id, '{"exp": 1, "v": "1"}' FROM generate_series(7001, 7100) AS id;
+CALL sweeper.sweep('doc', pass => NULL) \gset
+SELECT count(*) FILTER (WHERE id BETWEEN 7001 AND 7100) AS dead, (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'doc' AND key > '8000') AS recorded FROM doc;
+SELECT failures FROM sweeper.policy WHERE policy = 'doc';
+-- when none can be computed, it is the policy
+DELETE FROM doc WHERE id > 4000;
 UPDATE doc SET data = '{"exp": "never", "v": "1"}';
+DELETE FROM sweeper.failed_row WHERE policy = 'doc';
 INSERT INTO doc SELECT id, '{"exp": "never", "v": "1"}' FROM generate_series(5000, 5100) AS id;
 CALL sweeper.sweep('doc') \gset
+SELECT count(*) FROM sweeper.failed_row WHERE policy = 'doc';
 SELECT sweeper.unregister('doc');
 DROP TABLE doc;
+-- more of them than there is time for: what was found is on record, and the policy does not fail
+CREATE TABLE slow (id int PRIMARY KEY, d text);
+CREATE FUNCTION slowly(text) RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$ BEGIN
+    IF $1 <> 'never' THEN PERFORM pg_sleep(0.01); END IF; RETURN $1::timestamptz; END $$;
+SELECT FROM sweeper.register('slow', deadline => 'slowly(d)', soft_time_limit => '1 s', check_every => '0', start => 'now', fuse_fraction => 1);
+INSERT INTO slow SELECT i, CASE WHEN i BETWEEN 1001 AND 1200 THEN '2100-01-01 00:00Z' ELSE 'never' END FROM generate_series(1, 1500) AS i;
+CALL sweeper.sweep('slow') \gset
+SELECT count(*) > 0 AS recorded FROM sweeper.failed_row WHERE policy = 'slow';
+SELECT sweeper.unregister('slow');
+DROP TABLE slow;
+DROP FUNCTION slowly;
 -- dead rows that a BEFORE trigger on their neighbours has updated stay for the next pass, and are counted
 CREATE TABLE sib (id int PRIMARY KEY, grp int, n int DEFAULT 0, d timestamptz);
 INSERT INTO sib SELECT i, i % 10, 0, now() - interval '1 h' FROM generate_series(1, 30) AS i;

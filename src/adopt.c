@@ -13,6 +13,7 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 
 #include "advice.h"
@@ -206,6 +207,7 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	Relation	rel;
 	Datum		result;
 	bool		assumed_zone;
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "relation");
 	ssw_args_not_null(fcinfo, 3 + SSW_NARGS, "start");
@@ -225,5 +227,6 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	notice_preset(a, preset, rel, assumed_zone);
 	result = ssw_register_relation(fcinfo, a, rel);
 	table_close(rel, NoLock);
+	AtEOXact_GUC(true, level);
 	return result;
 }

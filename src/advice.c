@@ -486,9 +486,9 @@ ssw_advice_check_plausible(const SswPolicy *p, const SswPreview *v)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("deadlines of %s are implausible", p->relation),
-			 errdetail("%d of 100 rows looked at would have one more than five years ago or more than a hundred years ahead, between %s and %s.",
+			 errdetail("%d %% of the rows looked at would have one more than five years ago or more than a hundred years ahead, between %s and %s.",
 					   (int) rint(v->sample_absurd * 100),
-					   pstrdup(timestamptz_to_str(v->oldest)), timestamptz_to_str(v->newest)),
+					   pstrdup(timestamptz_to_str(v->oldest)), pstrdup(timestamptz_to_str(v->newest))),
 			 errhint("Check %s%s, or exclude such rows by filter.",
 					 p->last_seen ? "last_seen and ttl" : "deadline",
 					 p->unit ? " and unit" : p->timezone ? " and timezone" : "")));

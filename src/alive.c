@@ -73,7 +73,7 @@ ssw_alive_round(const SswPolicy *p, TimestampTz t)
 static bool
 gains(const SswPolicy *p, const SswBeat *b, TimestampTz due)
 {
-	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us > due + p->beat_grain_us;
+	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us - p->beat_grain_us > due;
 }
 
 /* Is the session alive by memory, and not overruled by its row? */
@@ -152,6 +152,33 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 	a->dead[a->ndead++] = *tid;
 }
 
+/* No rows yet, and room for so many. */
+static void
+begin(SswAlive *a, uint64 n)
+{
+	memset(a, 0, sizeof(SswAlive));
+	a->pending = ssw_pending_count();
+	a->dead = palloc(Max(n, 1) * sizeof(ItemPointerData));
+	a->alive = palloc(Max(n, 1) * sizeof(ItemPointerData));
+	a->seen = palloc(Max(n, 1) * sizeof(Datum));
+	a->until = palloc(Max(n, 1) * sizeof(Datum));
+	a->due = palloc(Max(n, 1) * sizeof(Datum));
+}
+
+/* A row as ssw_stmt_beats() reads it; false: it has no deadline. */
+static bool
+read_row(const SPITupleTable *rows, uint64 i, ItemPointer tid, char **key, TimestampTz *due)
+{
+	bool		isnull;
+	Datum		d;
+
+	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull));
+	*key = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
+	d = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull);
+	*due = isnull ? 0 : DatumGetTimestampTz(d);
+	return !isnull;
+}
+
 /* E1: sort the rows. */
 static void
 sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
@@ -161,27 +188,20 @@ sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 	SPITupleTable *rows;
 	uint64		nrows;
 
-	memset(a, 0, sizeof(SswAlive));
-	a->pending = ssw_pending_count();
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = ssw_action_tid_array(tids, n);
 	nrows = ssw_plan_execute(ssw_stmt_beats(t->policy, t->leaf), 3, types, values, NULL, false);
 	rows = SPI_tuptable;
-	a->dead = palloc(Max(nrows, 1) * sizeof(ItemPointerData));
-	a->alive = palloc(Max(nrows, 1) * sizeof(ItemPointerData));
-	a->seen = palloc(Max(nrows, 1) * sizeof(Datum));
-	a->until = palloc(Max(nrows, 1) * sizeof(Datum));
-	a->due = palloc(Max(nrows, 1) * sizeof(Datum));
+	begin(a, nrows);
 	for (uint64 i = 0; i < nrows; i++)
 	{
-		bool		isnull,
-					nodue;
-		Datum		tid = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
-		Datum		due = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &nodue);
+		ItemPointerData tid;
+		char	   *key;
+		TimestampTz due;
+		bool		has_due = read_row(rows, i, &tid, &key, &due);
 
-		sort_row(t, a, (ItemPointer) DatumGetPointer(tid), SPI_getvalue(rows->vals[i], rows->tupdesc, 2),
-				 nodue ? 0 : DatumGetTimestampTz(due), !nodue);
+		sort_row(t, a, &tid, key, due, has_due);
 	}
 }
 
@@ -191,8 +211,11 @@ times(Datum *values, int n)
 	return PointerGetDatum(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), true, TYPALIGN_DOUBLE));
 }
 
-/* R1: the rows of those alive get their new deadlines; memory learns them at commit. */
-static void
+/*
+ * R1: the rows of those alive get their new deadlines; memory learns them at commit.
+ * Returns how many do.
+ */
+static uint64
 prolong(const SswTarget *t, SswAlive *a)
 {
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TIDARRAYOID, TIMESTAMPTZARRAYOID,
@@ -201,14 +224,14 @@ prolong(const SswTarget *t, SswAlive *a)
 	uint64		n;
 
 	if (a->nalive == 0)
-		return;
+		return 0;
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = values[3] = ssw_action_tid_array(a->alive, a->nalive);
 	values[4] = times(a->seen, a->nalive);
 	values[5] = times(a->until, a->nalive);
 	values[6] = times(a->due, a->nalive);
-	n = ssw_plan_execute(ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked), 7, types, values, NULL, false);
+	n = ssw_plan_execute_fresh(ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked), 7, types, values);
 	for (uint64 i = 0; i < n; i++)
 	{
 		SswBeatKey	k = ssw_alive_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
@@ -218,8 +241,10 @@ prolong(const SswTarget *t, SswAlive *a)
 		if (!isnull)
 			ssw_pending_prolong(&k, DatumGetTimestampTz(due));
 	}
+	SPI_freetuptable(SPI_tuptable);
 	if (t->prolonged)
 		*t->prolonged += n;
+	return n;
 }
 
 /* E3: did nobody come meanwhile?  all: every row that was marked has ended. */
@@ -246,10 +271,39 @@ ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *s
 	if (!t->policy->heartbeats || t->refresh)
 		return ssw_action_run(t, tids, n, sink);
 	sort_rows(t, tids, n, &alive);
-	prolong(t, &alive);
+	(void) prolong(t, &alive);
 	if (alive.ndead == 0)
 		return 0;
 	acted = ssw_action_run(t, alive.dead, alive.ndead, sink);
 	settle(&alive, acted == alive.ndead);
 	return acted;
+}
+
+/*
+ * The rows, as ssw_stmt_beats() reads them, get new deadlines where memory knows of
+ * later heartbeats, whether these hold the session still or not; nobody ends, and
+ * none is marked.  Returns how many rows could not be written.
+ */
+uint64
+ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
+{
+	const SswPolicy *p = t->policy;
+	SswAlive	alive;
+
+	begin(&alive, n);
+	for (uint64 i = 0; i < n; i++)
+	{
+		ItemPointerData tid;
+		char	   *key;
+		TimestampTz due;
+		SswBeatKey	k;
+		SswBeat		b;
+
+		if (!read_row(rows, i, &tid, &key, &due))
+			continue;
+		k = ssw_alive_key(p, key);
+		if (ssw_beats_find(&k, &b) && is_alive(p, &b, due, DT_NOBEGIN) && gains(p, &b, due))
+			add_alive(&alive, &tid, p, &b, due);
+	}
+	return alive.nalive - prolong(t, &alive);
 }

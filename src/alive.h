@@ -13,5 +13,6 @@ extern bool ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz du
 extern TimestampTz ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);
 extern TimestampTz ssw_alive_round(const SswPolicy *p, TimestampTz t);
 extern uint64 ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
+extern uint64 ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n);
 
 #endif							/* SSW_ALIVE_H */

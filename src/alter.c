@@ -14,6 +14,7 @@
 #include "lib/stringinfo.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -214,6 +215,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	const char *held = NULL;
 	bool		more;
 	char	   *before;
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_lock(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
@@ -266,6 +268,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		ssw_shmem_policy_changed(p->id);
 	if (rel)
 		table_close(rel, NoLock);
+	AtEOXact_GUC(true, level);
 	PG_RETURN_VOID();
 }
 

@@ -30,6 +30,7 @@
 #include "compat.h"
 #include "guc.h"
 #include "identity.h"
+#include "key.h"
 #include "lock.h"
 #include "rights.h"
 #include "rowfacts.h"
@@ -308,7 +309,7 @@ retry(const SswPolicy *p, const char *key)
 
 	return change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
 				  " WHERE policy_id = $1 AND $2 IS NOT NULL AND"
-				  " key IN ($3, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($3, 'UTF8')), 'hex'))", 1, &type, &value, " ") > 0;
+				  " key IN ($3, " SSW_KEY_HASH("$3") ")", 1, &type, &value, " ") > 0;
 }
 
 /* The key as it stands in the row, if there is one that can be read. */

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/tupdesc.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_extension.h"
@@ -28,6 +29,8 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
@@ -102,35 +105,96 @@ stop_pass(SswWork *w)
 	return false;
 }
 
-/* Has the relation of the pass been altered since its policy was loaded? */
+/* Something may have changed of the relation of the pass since its policy was loaded. */
 static Oid	watched_relid = InvalidOid;
-static bool relation_altered = false;
+static bool relation_touched = false;
 
 static void
 on_relcache(Datum arg, Oid relid)
 {
-	relation_altered = relation_altered || !OidIsValid(relid) || relid == watched_relid;
+	relation_touched = relation_touched || !OidIsValid(relid) || relid == watched_relid;
 }
+
+/* What the texts of a policy mean depends on this of its relation. */
+struct SswShape
+{
+	Oid			owner;
+	Oid			schema;
+	NameData	name;
+	TupleDesc	columns;
+};
 
 /* Mind changes of the relation from now on: it is locked, and its policy about to be loaded. */
 void
-ssw_batch_watch(Oid relid)
+ssw_batch_watch(SswWork *w, Relation rel)
 {
 	static bool registered = false;
 
 	if (!registered)
 		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 	registered = true;
-	watched_relid = relid;
-	relation_altered = false;
+	watched_relid = RelationGetRelid(rel);
+	relation_touched = false;
+	w->shape = palloc(sizeof(SswShape));
+	w->shape->owner = rel->rd_rel->relowner;
+	w->shape->schema = RelationGetNamespace(rel);
+	w->shape->name = rel->rd_rel->relname;
+	w->shape->columns = CreateTupleDescCopy(RelationGetDescr(rel));
 }
 
-/* Is the relation as it was?  What the policy's text means can have changed; locks it. */
+static bool
+has_shape(Relation rel, const SswShape *s)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (rel->rd_rel->relowner != s->owner || RelationGetNamespace(rel) != s->schema ||
+		strcmp(RelationGetRelationName(rel), NameStr(s->name)) != 0 || desc->natts != s->columns->natts)
+		return false;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute now = TupleDescAttr(desc, i);
+		Form_pg_attribute then = TupleDescAttr(s->columns, i);
+
+		if (strcmp(NameStr(now->attname), NameStr(then->attname)) != 0 || now->attisdropped != then->attisdropped ||
+			now->atttypid != then->atttypid || now->atttypmod != then->atttypmod ||
+			now->attcollation != then->attcollation)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Is the relation, which is locked, as it was in what matters?  Others analyse it
+ * or create indexes all the time, and so may code of the owner's in the batch.
+ */
 static bool
 unaltered(SswWork *w)
 {
-	LockRelationOid(w->policy->relid, AccessShareLock);
-	return !relation_altered;
+	Relation	rel;
+	bool		same;
+
+	if (!relation_touched)
+		return true;
+	relation_touched = false;
+	rel = RelationIdGetRelation(w->policy->relid);
+	same = RelationIsValid(rel) && has_shape(rel, w->shape);
+	if (RelationIsValid(rel))
+		RelationClose(rel);
+	relation_touched = !same;
+	return same;
+}
+
+/*
+ * Code of the owner's that alters the relation ends the pass, and the next one if it
+ * does so again: without any row that went there would be no end of that.
+ */
+static void
+forbid_alteration(SswWork *w)
+{
+	if (w->intact && !unaltered(w))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the policy's own code altered the name, the owner or the columns of table %s", w->policy->relation)));
 }
 
 /*
@@ -145,6 +209,7 @@ ssw_batch_begin(SswWork *w)
 
 	w->prolonged = 0;
 	w->locked_leaf = false;
+	w->intact = false;
 	ssw_sql_start_transaction();
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
 	ssw_batch_arm(w);
@@ -154,7 +219,11 @@ ssw_batch_begin(SswWork *w)
 	LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
 	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())
 		return stop_pass(w);
-	if (!ssw_lock_policy_batch_conditional(w->policy->id) || !unaltered(w))
+	if (!ssw_lock_policy_batch_conditional(w->policy->id))
+		return stop_pass(w);
+	LockRelationOid(w->policy->relid, AccessShareLock);
+	w->intact = unaltered(w);
+	if (!w->intact)
 		return stop_pass(w);
 	return !ssw_batch_must_stop(w);
 }
@@ -251,6 +320,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 void
 ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, int missing)
 {
+	if (rows + w->prolonged == 0)
+		forbid_alteration(w);
 	ssw_batch_disarm();
 	ssw_sql_commit();
 	MemoryContextSwitchTo(w->batch_cxt);

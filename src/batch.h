@@ -8,6 +8,9 @@
 #include "action.h"
 #include "failure.h"
 
+/* What the texts of a policy mean depends on this of its relation; see batch.c. */
+typedef struct SswShape SswShape;
+
 /* A worker's part of a pass. */
 typedef struct SswWork
 {
@@ -25,6 +28,8 @@ typedef struct SswWork
 	int			streak_code;	/* their SQLSTATE */
 	bool		singly;			/* one may end its worker: each in a
 								 * subtransaction, so that it is known which */
+	SswShape   *shape;			/* of the relation, when the policy was loaded */
+	bool		intact;			/* it had that when the batch began */
 	bool		locked_leaf;	/* so far came the batch: its lock on the leaf */
 	bool		answered;		/* is_alive has given an answer */
 	bool		failed;			/* the policy as a whole; leave the pass */
@@ -34,7 +39,7 @@ typedef struct SswWork
 extern int	ssw_batch_rows(SswWork *w);
 extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
 extern void ssw_batch_arm(SswWork *w);
-extern void ssw_batch_watch(Oid relid);
+extern void ssw_batch_watch(SswWork *w, Relation rel);
 extern bool ssw_batch_begin(SswWork *w);
 extern void ssw_batch_open_pass(SswWork *w);
 extern void ssw_batch_disarm(void);

@@ -565,22 +565,38 @@ is_of_policy(const SswBeat *b, void *arg)
 	return b->key.database == key->database && b->key.policy_id == key->policy_id;
 }
 
+/* The heartbeats of a policy, and whether there are any. */
+typedef struct OfPolicy
+{
+	SswBeatKey	key;			/* but for its id */
+	bool		any;
+} OfPolicy;
+
 static bool
 look_at_row(const SswBeat *b, void *arg)
 {
-	if (is_of_policy(b, arg))
+	OfPolicy   *of = arg;
+
+	if (is_of_policy(b, &of->key))
+	{
 		(void) pg_atomic_fetch_or_u64(&unconstify(SswBeat *, b)->word, SSW_BEAT_LOOK);
+		of->any = true;
+	}
 	return false;
 }
 
-/* The policy was altered: heartbeats hold, but the next ones look at their rows. */
-void
+/*
+ * A2, or the policy was altered: heartbeats hold, but the next ones look at their
+ * rows.  False: there are none.
+ */
+bool
 ssw_beats_look_all(Oid database, int policy_id)
 {
-	SswBeatKey	key = {.database = database,.policy_id = policy_id};
+	OfPolicy	of = {.key = {.database = database,.policy_id = policy_id}};
 
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, look_at_row, &key, false);
+		ssw_beats_visit(i, look_at_row, &of, false);
+	return of.any;
 }
 
 static bool
@@ -588,7 +604,7 @@ make_void(const SswBeat *b, void *arg)
 {
 	if (is_of_policy(b, arg))
 		unconstify(SswBeat *, b)->deadline = DT_NOBEGIN;
-	return look_at_row(b, arg);
+	return false;
 }
 
 /* And what rows said of their deadlines before has another meaning now. */
@@ -599,6 +615,7 @@ ssw_beats_void(Oid database, int policy_id)
 
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
 		ssw_beats_visit(i, make_void, &key, true);
+	(void) ssw_beats_look_all(database, policy_id);
 }
 
 /* The policy was unregistered. */

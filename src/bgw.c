@@ -208,7 +208,7 @@ free_slot(int code, Datum arg)
 			d->commands_changed = true;
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
-		if (d && !MySswProc->ready && !MySswProc->terminating && MySswProc->kind != SSW_PROC_PROBE)
+		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE)
 			ssw_bgw_failed_start(d, MySswProc->kind);
 		MySswProc->state = SSW_STATE_FREE;
 		MySswProc->latch = NULL;
@@ -278,6 +278,7 @@ ssw_bgw_attach_launcher(void)
 		proc_exit(1);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	occupy(slot);
+	MySswProc->connected = true;	/* as far as it ever will be */
 	SswShared->launcher = slot;
 	LWLockRelease(SswShared->lock);
 	before_shmem_exit(free_slot, (Datum) 0);
@@ -296,6 +297,14 @@ ssw_bgw_connect(Oid database)
 		{"IntervalStyle", "postgres"},
 		{"TimeZone", "UTC"},
 		{"extra_float_digits", "1"},
+		{"bytea_output", "hex"},
+		{"xmlbinary", "base64"},
+		{"xmloption", "content"},
+		{"standard_conforming_strings", "on"},
+		{"backslash_quote", "on"},
+		{"transform_null_equals", "off"},
+		{"array_nulls", "on"},
+		{"quote_all_identifiers", "off"},
 		{"search_path", "pg_catalog, pg_temp"},
 		{"statement_timeout", "0"},
 		{"transaction_timeout", "0"},
@@ -309,6 +318,7 @@ ssw_bgw_connect(Oid database)
 	};
 
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	MySswProc->connected = true;
 	for (int i = 0; i < lengthof(overrides); i++)
 		if (GetConfigOption(overrides[i][0], true, false) != NULL)
 			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);

@@ -103,8 +103,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 		ssw_sql_end();
 		ssw_identity_restore(&save);
 	}
-	ssw_batch_disarm();
-	ssw_sql_commit();
+	ssw_batch_end(w, NULL, 0, 0, 0, 0);
 	return verdict;
 }
 

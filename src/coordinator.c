@@ -36,11 +36,11 @@
 #include "queue.h"
 #include "sql.h"
 #include "start.h"
+#include "turn.h"
 #include "watch.h"
 #include "worker.h"
 
 #define MARK_EVERY_S		(60 * 60)
-#define LEAVE_AFTER_US		(2 * USECS_PER_SEC)
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 
@@ -83,18 +83,6 @@ find_watch(int policy_id)
 	return NULL;
 }
 
-/* Passes that a predecessor left with living workers. */
-static void
-adopt_pass(SswWatch *w)
-{
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	for (int i = 0; i < SswShared->nprocs; i++)
-		if (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId &&
-			SswPasses[i].policy_id == w->policy_id)
-			w->pass = &SswPasses[i];
-	LWLockRelease(SswShared->lock);
-}
-
 /*
  * The policy was unregistered.  True when its watch is still needed: until its
  * workers have left and who called sweep has been told.
@@ -109,8 +97,7 @@ retire(SswWatch *w)
 	w->brake_until = w->not_before = 0;
 	if (request)
 		ssw_request_complete(w, request, 0, ERRCODE_UNDEFINED_OBJECT, "it was unregistered");
-	if (w->pass == NULL && w->open_pass_id != 0)
-		ssw_passes_close_open(w);
+	ssw_passes_close_open(w);
 	return w->pass != NULL || request != 0;
 }
 
@@ -174,12 +161,13 @@ reload(TimestampTz now)
 			w->tokens = p->rate_limit;
 			w->backlog_tokens = p->backlog_rate;
 			w->tokens_at = now;
-			adopt_pass(w);
 		}
 		w->policy = p;
 		if (!w->runs)
 			w->next_look = now;
 		ssw_watch_judge(w, now);
+		if (!w->runs)
+			ssw_passes_close_open(w);
 		w->next_look = p->check_every_us == 0 ? DT_NOEND : Min(w->next_look, now + p->check_every_us);
 		ssw_passes_publish(w);
 		MemoryContextSwitchTo(TopMemoryContext);
@@ -202,7 +190,7 @@ reload(TimestampTz now)
 		}
 	}
 	list_free(watches);
-	watches = kept;
+	watches = ssw_passes_adopt(kept);
 	forget_gone(ids, nids);
 	reloading = false;
 	if (old_cxt)
@@ -360,31 +348,6 @@ wakeups(void)
 	return n;
 }
 
-/* Is it time to go?  Also when another database waits and nothing is due. */
-static bool
-must_leave(TimestampTz now, TimestampTz next)
-{
-	SswDatabase *d;
-	bool		leave;
-	bool		waiting;
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	leave = MySswProc->terminating || MySswProc->stop || !ssw_enabled ||
-		d == NULL || d->closed > 0 || d->problem[0] != '\0';
-	waiting = SswShared->coordinators_waiting;
-	if (d)
-		d->next_due = next;
-	LWLockRelease(SswShared->lock);
-	if (leave || !waiting)
-		return leave;
-	foreach(lc, watches)
-		if (((SswWatch *) lfirst(lc))->pass)
-		return false;
-	return next > now + LEAVE_AFTER_US || now - MySswProc->started_at > LEAVE_AFTER_US;
-}
-
 /* Is the extension there?  Else note that this database has nothing to do. */
 static bool
 extension_present(void)
@@ -510,6 +473,7 @@ forget_times(void)
 	}
 	reload_wanted = true;
 	marked_at = 0;
+	ssw_turn_begin();
 }
 
 /* One round; returns when the next is due, or 0 when the extension is gone. */
@@ -520,10 +484,12 @@ round_of_work(void)
 	ListCell   *lc;
 	SswDatabase *d;
 	TimestampTz next;
+	bool		over;
 
 	if (ssw_start_watch_clock())
 		forget_times();
 	ssw_sql_start_transaction();
+	ssw_watch_begin_round();
 	if (!extension_present())
 	{
 		ssw_sql_commit();
@@ -531,6 +497,7 @@ round_of_work(void)
 	}
 	if (other_version())
 	{
+		(void) ssw_turn_is_over(watches, now);
 		ssw_sql_commit();
 		return now + MAX_SLEEP_US;
 	}
@@ -552,9 +519,17 @@ round_of_work(void)
 	for (int tries = 0; reload_wanted && tries < 3; tries++)
 		reload(now);
 	note_grace(now);
-	collect_results(now);
-	foreach(lc, watches)
-		look(lfirst(lc), now);
+	over = ssw_turn_is_over(watches, now);
+	if (over)
+		ssw_turn_stop(watches);
+	/* what passes did waits until it can be written */
+	if (!XactReadOnly)
+		collect_results(now);
+	if (over)
+		ssw_turn_close(watches);
+	else
+		foreach(lc, watches)
+			look(lfirst(lc), now);
 	ssw_assign(watches, now);
 	next = Min(next_wakeup(now), Min(ssw_events_tell(now), ssw_queue_round(now)));
 	ssw_sql_commit();
@@ -591,7 +566,7 @@ ssw_coordinator_main(Datum main_arg)
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(round_cxt);
 		now = GetCurrentTimestamp();
-		if (next == 0 || must_leave(now, next))
+		if (next == 0 || ssw_turn_must_leave(watches, now, wakeups() != seen ? now : next))
 			break;
 		if (wakeups() != seen)
 			continue;

@@ -17,6 +17,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "parser/analyze.h"
 #include "parser/parse_coerce.h"
 #include "parser/parse_collate.h"
 #include "parser/parse_expr.h"
@@ -366,8 +367,8 @@ ssw_expr_immutable(Node *node)
 	return !contain_mutable_functions(node);
 }
 
-/* The statement that a SET list stands in; ereports when it is more than that. */
-static UpdateStmt *
+/* The statement that a SET list stands in, unanalysed; ereports when it is more than that. */
+static RawStmt *
 parse_set(Relation rel, const char *set_clause, char **sql)
 {
 	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
@@ -390,7 +391,7 @@ parse_set(Relation rel, const char *set_clause, char **sql)
 				 errdetail("It reads: %s", set_clause),
 				 errhint("Give what stands between SET and WHERE, for example: set_clause => 'revoked = true'.")));
 	*sql = unconstify(char *, cxt.sql);
-	return stmt;
+	return linitial_node(RawStmt, stmts);
 }
 
 /*
@@ -417,6 +418,36 @@ ssw_expr_check_set(Relation rel, const char *set_clause)
 	error_context_stack = callback.previous;
 }
 
+/* A SET list as a statement, analysed; one that was checked. */
+static Query *
+analyse_set(Relation rel, const char *set_clause)
+{
+	char	   *sql;
+	RawStmt    *raw = parse_set(rel, set_clause, &sql);
+	UserText	cxt = {"set_clause", sql};
+	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
+	Query	   *query;
+
+	error_context_stack = &callback;
+	query = parse_analyze_fixedparams(raw, sql, NULL, 0, NULL);
+	error_context_stack = callback.previous;
+	return query;
+}
+
+/* Does a SET list mean in a pass what it means in this session? */
+bool
+ssw_expr_set_means_same(Relation rel, const char *set_clause)
+{
+	Query	   *theirs = analyse_set(rel, set_clause);
+	int			level = NewGUCNestLevel();
+	Query	   *ours;
+
+	ssw_identity_pin_text();
+	ours = analyse_set(rel, set_clause);
+	AtEOXact_GUC(true, level);
+	return equal(theirs, ours);
+}
+
 /* Names of the columns that a SET list writes. */
 List	   *
 ssw_expr_set_columns(Relation rel, const char *set_clause)
@@ -424,8 +455,11 @@ ssw_expr_set_columns(Relation rel, const char *set_clause)
 	char	   *sql;
 	List	   *names = NIL;
 	ListCell   *lc;
+	int			level = NewGUCNestLevel();
 
-	foreach(lc, parse_set(rel, set_clause, &sql)->targetList)
+	ssw_identity_pin_text();
+	foreach(lc, castNode(UpdateStmt, parse_set(rel, set_clause, &sql)->stmt)->targetList)
 		names = lappend(names, lfirst_node(ResTarget, lc)->name);
+	AtEOXact_GUC(true, level);
 	return names;
 }

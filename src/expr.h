@@ -19,6 +19,7 @@ extern char *ssw_expr_text(Relation rel, Node *node, bool prefix);
 extern Node *ssw_expr_folded(Node *node);
 extern bool ssw_expr_immutable(Node *node);
 extern void ssw_expr_check_set(Relation rel, const char *set_clause);
+extern bool ssw_expr_set_means_same(Relation rel, const char *set_clause);
 extern List *ssw_expr_set_columns(Relation rel, const char *set_clause);
 extern const char *ssw_expr_similar(const char *name, const char *const *candidates, int n);
 

@@ -20,6 +20,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -62,6 +63,8 @@ typedef struct Target
 	SswPolicy  *policy;
 	uint64		generation;		/* of the database's policies */
 	bool		valid;			/* the relation is as it was */
+	bool		provisional;	/* this transaction may have altered it, and
+								 * may yet be undone */
 	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
 	Oid			ioparam[SSW_KEY_MAX];
 	int32		typmod[SSW_KEY_MAX];	/* where a value's text depends on it */
@@ -123,6 +126,7 @@ load(const char *name, uint64 generation)
 	MemoryContextSetParent(cxt, CurTransactionContext);
 	t->cxt = cxt;
 	t->generation = generation;
+	t->provisional = ssw_shmem_changed_here();
 	t->policy = ssw_policy_find(name, false);
 	check_policy(t->policy);
 	rel = table_open(t->policy->relid, AccessShareLock);
@@ -171,7 +175,7 @@ find_target(const char *name)
 
 	while (t && strcmp(t->policy->name, name) != 0)
 		t = t->next;
-	if (t && (!t->valid || t->generation != generation || ssw_shmem_changed_here()))
+	if (t && (!t->valid || t->generation != generation || t->provisional || ssw_shmem_changed_here()))
 	{
 		drop(t);
 		t = NULL;
@@ -181,7 +185,7 @@ find_target(const char *name)
 		if (!registered)
 			CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 		registered = true;
-		t = load(name, ssw_shmem_changed_here() ? 0 : generation);
+		t = load(name, generation);
 		t->next = targets;
 		targets = t;
 	}
@@ -241,36 +245,57 @@ canonical(const Target *t, const char *key, Datum *values)
 	return result;
 }
 
-/* The slow path.  What was published is worth little if the policy was altered meanwhile. */
-static bool
-look_at_row(Target *t, const SswBeatKey *k, Datum *values, bool secured)
+/* That policy, if the caller may send heartbeats to it. */
+static Target *
+find_allowed(const char *name)
 {
-	bool		result = ssw_touch_row(t->policy, t->policy->nkeys, t->types, values, secured);
+	Target	   *t = find_target(name);
 
-	if (result && !ssw_shmem_changed_here() && generation_now() != t->generation)
-		ssw_beats_look(k);
-	return result;
+	check_rights(t->policy, ACL_UPDATE);
+	return t;
 }
 
-/* One heartbeat; false: the session is gone. */
+/*
+ * The slow path.  A4: false when the answer is worth nothing: policies were altered
+ * meanwhile, perhaps this one, and perhaps it was that which we waited for.  A row
+ * that row security hides is not there: that is no error, whatever the session wants
+ * of statements of its own.
+ */
 static bool
-touch(Target *t, const char *key)
+look_at_row(Target *t, const SswBeatKey *k, Datum *values, bool secured, bool *alive)
 {
-	const SswPolicy *p = t->policy;
-	Datum		values[SSW_KEY_MAX];
-	SswBeatKey	k = ssw_alive_key(p, canonical(t, key, values));
-	bool		secured = check_enable_rls(p->relid, InvalidOid, false) == RLS_ENABLED;
+	int			level = ssw_identity_pin("row_security", "on");
 
-	if (!secured && ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping())
+	*alive = ssw_touch_row(t->policy, t->policy->nkeys, t->types, values, secured);
+	AtEOXact_GUC(true, level);
+	if (generation_now() == t->generation)
 		return true;
-	return look_at_row(t, &k, values, secured);
+	ssw_beats_look(k);
+	return false;
+}
+
+/* One heartbeat; false: the session is gone.  *t may be another afterwards. */
+static bool
+touch(Target **t, const char *key)
+{
+	for (;;)
+	{
+		const SswPolicy *p = (*t)->policy;
+		Datum		values[SSW_KEY_MAX];
+		SswBeatKey	k = ssw_alive_key(p, canonical(*t, key, values));
+		bool		secured = check_enable_rls(p->relid, InvalidOid, true) == RLS_ENABLED;
+		bool		alive = true;
+
+		if ((!secured && ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping()) ||
+			look_at_row(*t, &k, values, secured, &alive))
+			return alive;
+		*t = find_allowed(pstrdup(p->name));
+	}
 }
 
 static Target *
 target_of_call(FunctionCallInfo fcinfo, const char *function)
 {
-	Target	   *t;
-
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
@@ -279,9 +304,7 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", strcmp(function, "touch_many()") == 0 ? "keys" : "key")));
 	ssw_touch_check(function);
-	t = find_target(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	check_rights(t->policy, ACL_UPDATE);
-	return t;
+	return find_allowed(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 }
 
 /* touch(policy, key): the key as text, bigint or uuid. */
@@ -293,7 +316,7 @@ ssw_touch(PG_FUNCTION_ARGS)
 	bool		varlena;
 
 	getTypeOutputInfo(get_fn_expr_argtype(fcinfo->flinfo, 1), &output, &varlena);
-	PG_RETURN_BOOL(touch(t, OidOutputFunctionCall(output, PG_GETARG_DATUM(1))));
+	PG_RETURN_BOOL(touch(&t, OidOutputFunctionCall(output, PG_GETARG_DATUM(1))));
 }
 
 /* touch_many(policy, keys): those that are gone. */
@@ -320,7 +343,7 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 		bool		alive;
 
 		CHECK_FOR_INTERRUPTS();
-		alive = touch(t, TextDatumGetCString(keys[i]));
+		alive = touch(&t, TextDatumGetCString(keys[i]));
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(cxt);
 		if (!alive)
@@ -344,10 +367,12 @@ session_key(const pg_uuid_t *session)
 static bool
 look_at_session(Datum session)
 {
-	Target	   *t = find_target(SSW_SESSION_POLICY);
 	SswBeatKey	k = session_key(DatumGetUUIDP(session));
+	bool		alive;
 
-	return look_at_row(t, &k, &session, false);
+	while (!look_at_row(find_target(SSW_SESSION_POLICY), &k, &session, false, &alive))
+		;
+	return alive;
 }
 
 /* A heartbeat of a session; false: it is gone. */
@@ -484,8 +509,29 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us > ssw_alive_cutoff(p, cutoffs[0] + p->keep_for_us, b.ttl_us);
 }
 
+/* May the caller see the row that the owner does?  Asked where row security may hide it. */
 static bool
-is_live(SswPolicy *p, const char *key)
+is_shown(const SswPolicy *p, SswRowFacts *r)
+{
+	Oid			types[] = {OIDOID, TIDOID};
+	Datum		values[] = {ObjectIdGetDatum(r->leaf), PointerGetDatum(&r->tid)};
+	char	   *sql = psprintf("SELECT FROM %s AS t WHERE t.tableoid " SSW_OP("=") " $1 AND t.ctid " SSW_OP("=") " $2",
+							   ssw_stmt_relation(p->relid));
+	int			level = ssw_identity_pin("row_security", "on");
+	bool		shown;
+
+	ssw_sql_begin();
+	if (SPI_execute_with_args(sql, 2, types, values, NULL, true, 1) < 0)
+		elog(ERROR, "statement failed: %s", sql);
+	shown = SPI_processed > 0;
+	ssw_sql_end();
+	AtEOXact_GUC(true, level);
+	return shown;
+}
+
+/* Does it live?  secured: what row security hides from the caller does not. */
+static bool
+is_live(SswPolicy *p, const char *key, bool secured)
 {
 	SswRowFacts r = {0};
 	char	   *trouble = ssw_policy_unusable(p);
@@ -500,7 +546,7 @@ is_live(SswPolicy *p, const char *key)
 		ereport(ERROR,
 				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_INVALID_TEXT_REPRESENTATION),
 				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
-	return lives(p, &r, GetCurrentTimestamp());
+	return lives(p, &r, GetCurrentTimestamp()) && (!secured || is_shown(p, &r));
 }
 
 /* is_live(policy, key): is no heartbeat. */
@@ -517,7 +563,8 @@ ssw_is_live(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	p = ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
 	check_rights(p, ACL_SELECT);
-	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
+	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1)),
+						   check_enable_rls(p->relid, InvalidOid, true) == RLS_ENABLED));
 }
 
 /* is_live(session): who knows the session may ask. */
@@ -529,5 +576,5 @@ ssw_session_is_live(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
 	ssw_shmem_require();
 	PG_RETURN_BOOL(is_live(ssw_policy_find(SSW_SESSION_POLICY, false),
-						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
+						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))), false));
 }

@@ -7,13 +7,15 @@
  * after checking that the caller may run the command, the hook closes the
  * database to us (a count in SswShared->databases, under SswShared->lock),
  * waits until our processes have left it, and opens it again when the command
- * has ended in any way.
+ * has failed or its transaction has ended: until then its row is locked, and who
+ * connected would wait.
  *
  * A crash empties shared memory, and with it the count.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
@@ -41,6 +43,9 @@
 #define CLOSE_GRACE_MS		2000
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* Closed by commands of this transaction; in TopTransactionContext. */
+static List *closed = NIL;
 
 static bool
 may_own(Oid dboid)
@@ -156,6 +161,35 @@ reopen(int code, Datum dboid)
 	add_closed(DatumGetObjectId(dboid), -1);
 }
 
+/*
+ * The transaction has ended; a prepared one goes on, but in no session's hands.
+ * What was made, renamed or dropped, the launcher looks for itself.
+ */
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	ListCell   *lc;
+
+	if (closed == NIL || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
+		return;
+	foreach(lc, closed)
+		add_closed(lfirst_oid(lc), -1);
+	closed = NIL;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	SswShared->rescan = true;
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+reopen_at_end(Oid dboid)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	closed = lappend_oid(closed, dboid);
+	MemoryContextSwitchTo(old);
+}
+
 static bool
 anybody_in(Oid dboid)
 {
@@ -187,7 +221,7 @@ next_hook(void)
 	return prev_process_utility ? prev_process_utility : standard_ProcessUtility;
 }
 
-/* Run the command while the database is closed to us. */
+/* Run the command while the database is closed to us, and keep it closed. */
 static void
 run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		  ProcessUtilityContext context, ParamListInfo params,
@@ -197,6 +231,7 @@ run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only
 	{
 		wait_until_empty(dboid);
 		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
+		reopen_at_end(dboid);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
 }
@@ -256,8 +291,6 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		ssw_beats_forget(dboid);
 		ssw_board_forget(dboid);
 	}
-	add_closed(dboid, -1);
-	ssw_shmem_databases_changed();
 }
 
 void
@@ -265,4 +298,5 @@ ssw_hooks_init(void)
 {
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
+	RegisterXactCallback(at_xact_end, NULL);
 }

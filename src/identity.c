@@ -29,10 +29,18 @@
 #include "identity.h"
 #include "ssw.h"
 
-/* What the text of values depends on; keys are canonical under these. */
+/*
+ * What the text of values and the meaning of SQL depend on; keys are canonical under
+ * these.  ssw_bgw_connect() has the same, also for row security, of which
+ * ssw_sql_prepare() decides for us.  Locales, abbreviations of time zones and
+ * configurations of text search are the database's: columns hold what was written
+ * under those.
+ */
 static const char *const text_settings[][2] = {
 	{"DateStyle", "ISO, YMD"}, {"IntervalStyle", "postgres"}, {"TimeZone", "UTC"},
-	{"extra_float_digits", "1"}, {"bytea_output", "hex"}
+	{"extra_float_digits", "1"}, {"bytea_output", "hex"}, {"xmlbinary", "base64"}, {"xmloption", "content"},
+	{"standard_conforming_strings", "on"}, {"backslash_quote", "on"}, {"transform_null_equals", "off"},
+	{"array_nulls", "on"}, {"quote_all_identifiers", "off"}, {"row_security", "on"}
 };
 
 static void
@@ -73,7 +81,18 @@ void
 ssw_identity_pin_text(void)
 {
 	for (int i = 0; i < lengthof(text_settings); i++)
-		set_local(text_settings[i][0], text_settings[i][1]);
+		if (strcmp(GetConfigOption(text_settings[i][0], false, false), text_settings[i][1]) != 0)
+			set_local(text_settings[i][0], text_settings[i][1]);
+}
+
+/* One setting alone, until AtEOXact_GUC() of the level that is returned. */
+int
+ssw_identity_pin(const char *name, const char *value)
+{
+	int			level = NewGUCNestLevel();
+
+	set_local(name, value);
+	return level;
 }
 
 /*

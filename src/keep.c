@@ -14,6 +14,8 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "miscadmin.h"
 #include "port/pg_crc32c.h"
 #include "storage/fd.h"
@@ -154,10 +156,12 @@ static int64
 read_all(FILE * file, KeptBeat **beats)
 {
 	FileHeader	h;
+	struct stat st;
 	pg_crc32c	crc;
 
-	if (fread(&h, sizeof(h), 1, file) != 1 || h.magic != MAGIC ||
-		h.system_identifier != SswShared->system_identifier || h.n < 0 || h.n > PG_INT32_MAX)
+	if (fstat(fileno(file), &st) != 0 || fread(&h, sizeof(h), 1, file) != 1 || h.magic != MAGIC ||
+		h.system_identifier != SswShared->system_identifier || h.n < 0 || h.n > PG_INT32_MAX ||
+		st.st_size != sizeof(h) + h.n * sizeof(KeptBeat))
 		return -1;
 	*beats = MemoryContextAllocHuge(CurrentMemoryContext, Max(1, h.n) * sizeof(KeptBeat));
 	if (fread(*beats, sizeof(KeptBeat), h.n, file) != h.n)
@@ -184,6 +188,10 @@ ssw_keep_load(bool first)
 	{
 		n = read_all(file, &beats);
 		FreeFile(file);
+		if (n < 0)
+			ereport(LOG,
+					(errmsg("file \"%s\" is damaged, or of another cluster", FILE_NAME),
+					 errdetail("This start is taken for one after a crash: sessions that live by heartbeats get a grace of one time to live.")));
 		if (durable_unlink(FILE_NAME, LOG) != 0)
 			n = -1;
 		for (int64 i = 0; i < n && first && SswShared->clean_start; i++)

@@ -162,9 +162,7 @@ ssw_key_shown(const SswPolicy *p, const char *key)
 
 	if (p->audit != SSW_AUDIT_HASH)
 		return pstrdup(key);
-	hash = DirectFunctionCall1(sha256_bytea,
-							   DirectFunctionCall2(pg_convert_to, CStringGetTextDatum(key),
-												   CStringGetDatum("UTF8")));
+	hash = DirectFunctionCall1(sha256_bytea, CStringGetTextDatum(key));
 	return TextDatumGetCString(DirectFunctionCall2(binary_encode, hash, CStringGetTextDatum("hex")));
 }
 
@@ -174,7 +172,7 @@ ssw_key_shown_sql(const SswPolicy *p)
 {
 	if (p->audit != SSW_AUDIT_HASH)
 		return p->key_text;
-	return psprintf("pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(%s, 'UTF8')), 'hex')", p->key_text);
+	return psprintf(SSW_KEY_HASH("%s"), p->key_text);
 }
 
 /* Boolean over t: the row has the key whose values begin at that parameter. */

@@ -13,6 +13,15 @@
 
 extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values,
 						   char **trouble);
+
+/*
+ * What is shown for a key that is a credential, as SQL: a hash of its bytes as the
+ * database has them, since not all that it takes need be characters of another
+ * encoding.
+ */
+#define SSW_KEY_HASH(key) \
+	"pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(" key ", pg_catalog.getdatabaseencoding())), 'hex')"
+
 extern char **ssw_key_fields(const SswPolicy *p, const char *key);
 extern SswBeatId ssw_key_beat_id(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown(const SswPolicy *p, const char *key);

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
 #include <signal.h>
 
 #include "access/heapam.h"
@@ -37,6 +38,7 @@
 #include "guc.h"
 #include "keep.h"
 #include "launcher.h"
+#include "places.h"
 #include "sql.h"
 #include "start.h"
 
@@ -44,7 +46,7 @@
 #define BUSY_TICK_MS		500
 #define IDLE_TICK_MS		(10 * 1000)
 #define START_TIMEOUT_US	(30 * USECS_PER_SEC)
-#define RUNNER_TURN_US		USECS_PER_SEC
+#define CONNECT_TIMEOUT_US	(10 * USECS_PER_SEC)
 #define CANCEL_GRACE_US		(2 * USECS_PER_SEC)
 
 PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
@@ -154,48 +156,6 @@ scan_databases(void)
 	rescan_at = GetCurrentTimestamp() + RESCAN_MS * INT64CONST(1000);
 }
 
-static int
-count_procs(SswProcKind kind, Oid database)
-{
-	int			n = 0;
-
-	for (int i = 0; i < SswShared->nprocs; i++)
-		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == kind &&
-			(!OidIsValid(database) || SswProcs[i].database == database))
-			n++;
-	return n;
-}
-
-/* Start one process; shortness of slots is told once, and tried again later. */
-static bool
-start_process(SswProcKind kind, Oid database, Oid role)
-{
-	BackgroundWorkerHandle *handle;
-	int			slot = ssw_bgw_reserve(kind, database, role);
-	bool		ok = slot >= 0 && ssw_bgw_start(slot, &handle);
-	bool		first = false;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (ok && kind == SswShared->no_slot_kind)
-		SswShared->no_slot_since = 0;
-	else if (!ok)
-	{
-		first = SswShared->no_slot_since == 0;
-		SswShared->no_slot_failures++;
-		if (first)
-			SswShared->no_slot_since = GetCurrentTimestamp();
-		SswShared->no_slot_kind = kind;
-	}
-	LWLockRelease(SswShared->lock);
-	if (first)
-		ereport(LOG,
-				(errmsg("session_sweeper could not start a background process"),
-				 errdetail("All background worker slots are in use."),
-				 errhint("Raise \"max_worker_processes\" (now %d) and restart the server; until then sweeps use what is free.",
-						 max_worker_processes)));
-	return ok;
-}
-
 /* Free slots whose process never came. */
 static void
 reap_starting(TimestampTz now)
@@ -238,7 +198,7 @@ start_probe(TimestampTz now)
 	Oid			target = InvalidOid;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (count_procs(SSW_PROC_PROBE, InvalidOid) == 0)
+	if (ssw_places_count(SSW_PROC_PROBE, InvalidOid) == 0)
 		for (int i = 0; i < SSW_MAX_DATABASES && !OidIsValid(target); i++)
 		{
 			SswDatabase *d = &SswShared->databases[i];
@@ -251,7 +211,7 @@ start_probe(TimestampTz now)
 			}
 		}
 	LWLockRelease(SswShared->lock);
-	return OidIsValid(target) && start_process(SSW_PROC_PROBE, target, InvalidOid);
+	return OidIsValid(target) && ssw_places_start(SSW_PROC_PROBE, target, InvalidOid);
 }
 
 /* The database whose turn it is; invalid when none waits. */
@@ -267,14 +227,14 @@ next_database(TimestampTz now, bool *waiting)
 
 		if (!OidIsValid(d->oid) || d->state != SSW_DB_PRESENT || d->closed > 0 ||
 			d->problem[0] != '\0' || d->next_due > now || d->not_before > now ||
-			count_procs(SSW_PROC_COORDINATOR, d->oid) > 0)
+			ssw_places_count(SSW_PROC_COORDINATOR, d->oid) > 0)
 			continue;
 		if (best == NULL || d->next_due < best->next_due)
 			best = d;
 	}
 	if (best == NULL)
 		return InvalidOid;
-	if (count_procs(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_max_coordinators)
+	if (ssw_places_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_max_coordinators)
 	{
 		*waiting = true;
 		return InvalidOid;
@@ -300,176 +260,7 @@ start_coordinators(TimestampTz now)
 					SswProcs[i].kind == SSW_PROC_COORDINATOR && SswProcs[i].latch)
 					SetLatch(SswProcs[i].latch);
 		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !start_process(SSW_PROC_COORDINATOR, database, InvalidOid))
-			return;
-	}
-}
-
-/*
- * Ask a worker of another database to make room for one that waits: an idle one,
- * or any when the waiting database has none.
- */
-static void
-make_room(Oid for_database)
-{
-	bool		any = count_procs(SSW_PROC_WORKER, for_database) == 0;
-	SswProc    *victim = NULL;
-	int			most = 0;
-
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-		int			n;
-
-		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
-			continue;
-		if (p->stop)
-			return;				/* one is leaving already */
-		if (p->state == SSW_STATE_IDLE && p->pass < 0)
-		{
-			victim = p;
-			break;
-		}
-		n = count_procs(SSW_PROC_WORKER, p->database);
-		if (any && n > most && p->latch)
-		{
-			most = n;
-			victim = p;
-		}
-	}
-	if (victim && victim->latch)
-	{
-		victim->stop = true;
-		SetLatch(victim->latch);
-	}
-}
-
-/* How many of the workers may run commands: with two or more, one is left for sweeps. */
-static int
-most_runners(void)
-{
-	return Min(ssw_max_task_workers, Max(1, ssw_max_workers - 1));
-}
-
-/*
- * Ask a runner of another role to leave, for one of this role, or for sweeps where
- * none is given: an idle one; else, when sweeps have no place, or it had its turn,
- * any, after its command.  True: one leaves.
- */
-static bool
-stop_runner(Oid database, Oid role)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	SswProc    *victim = NULL;
-
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || (p->database == database && p->role == role))
-			continue;
-		if (p->stop)
-			return true;
-		if (p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
-								 p->has_task && count_procs(SSW_PROC_WORKER, InvalidOid) > 0))
-			continue;
-		if (victim == NULL || !p->has_task)
-			victim = p;
-	}
-	if (victim == NULL)
-		return false;
-	victim->stop = true;
-	SetLatch(victim->latch);
-	return true;
-}
-
-/* Ask a worker that sweeps to make room for commands: an idle one, or any that is above their share. */
-static void
-stop_sweep_worker(void)
-{
-	int			over = count_procs(SSW_PROC_WORKER, InvalidOid) - (ssw_max_workers - most_runners());
-	SswProc    *victim = NULL;
-
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER || p->latch == NULL)
-			continue;
-		if (p->stop)
-			return;
-		if (p->pass < 0 || (victim == NULL && over > 0))
-			victim = p;
-	}
-	if (victim)
-	{
-		victim->stop = true;
-		SetLatch(victim->latch);
-	}
-}
-
-/* Start runners for the roles whose commands have waited longest. */
-static void
-start_runners(TimestampTz now)
-{
-	for (;;)
-	{
-		SswDatabase *best = NULL;
-		Oid			database = InvalidOid;
-		Oid			role = InvalidOid;
-
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		for (int i = 0; i < SSW_MAX_DATABASES; i++)
-		{
-			SswDatabase *d = &SswShared->databases[i];
-
-			if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && d->runners_not_before <= now &&
-				(best == NULL || d->runner_since < best->runner_since))
-				best = d;
-		}
-		if (best && count_procs(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
-			(void) stop_runner(best->oid, best->runner_role);
-		else if (best && count_procs(SSW_PROC_WORKER, InvalidOid) + count_procs(SSW_PROC_RUNNER, InvalidOid) >= ssw_max_workers)
-			stop_sweep_worker();
-		else if (best)
-		{
-			database = best->oid;
-			role = best->runner_role;
-			best->runner_role = InvalidOid;
-			/* others may wait */
-			best->commands_changed = true;
-			ssw_shmem_wake_coordinator(database);
-		}
-		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !start_process(SSW_PROC_RUNNER, database, role))
-			return;
-	}
-}
-
-static void
-start_workers(TimestampTz now)
-{
-	for (;;)
-	{
-		SswDatabase *best = NULL;
-		Oid			database = InvalidOid;
-
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		for (int i = 0; i < SSW_MAX_DATABASES; i++)
-		{
-			SswDatabase *d = &SswShared->databases[i];
-
-			if (OidIsValid(d->oid) && d->closed == 0 && d->coordinator >= 0 && d->workers_not_before <= now &&
-				d->workers_wanted > count_procs(SSW_PROC_WORKER, d->oid) &&
-				(best == NULL || d->wanted_since < best->wanted_since))
-				best = d;
-		}
-		if (best && count_procs(SSW_PROC_WORKER, InvalidOid) + count_procs(SSW_PROC_RUNNER, InvalidOid) < ssw_max_workers)
-			database = best->oid;
-		else if (best && !stop_runner(InvalidOid, InvalidOid))
-			make_room(best->oid);
-		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !start_process(SSW_PROC_WORKER, database, InvalidOid))
+		if (!OidIsValid(database) || !ssw_places_start(SSW_PROC_COORDINATOR, database, InvalidOid))
 			return;
 	}
 }
@@ -496,8 +287,8 @@ is_over(const SswProc *p, TimestampTz now)
 
 /*
  * SIGTERM for processes that are to leave, a second one for those that take longer
- * than shutdown_timeout to end, or whose batch outlives its hard limit.  Returns
- * how many of ours are left.
+ * than shutdown_timeout to end, whose batch outlives its hard limit, or who wait for
+ * ever to connect: somebody holds their database.  Returns how many of ours are left.
  */
 static int
 enforce_limits(TimestampTz now, bool stopping)
@@ -520,7 +311,8 @@ enforce_limits(TimestampTz now, bool stopping)
 		if (p->terminating && p->stop_since == 0)
 			p->stop_since = now;
 		late = p->stop_since != 0 && now - p->stop_since > ssw_shutdown_timeout * INT64CONST(1000);
-		if (p->batch_deadline != 0 && now > p->batch_deadline + CANCEL_GRACE_US)
+		if ((p->batch_deadline != 0 && now > p->batch_deadline + CANCEL_GRACE_US) ||
+			(!p->connected && now - p->started_at > CONNECT_TIMEOUT_US))
 		{
 			if (!p->terminating)
 				kill(p->pid, SIGTERM);
@@ -543,11 +335,12 @@ static long
 sleep_ms(TimestampTz now)
 {
 	TimestampTz next = now + IDLE_TICK_MS * INT64CONST(1000);
-	bool		busy = false;
+	bool		busy;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
+	busy = SswShared->no_slot_since != 0;
 	for (int i = 0; i < SswShared->nprocs; i++)
-		busy = busy || SswProcs[i].state == SSW_STATE_BUSY ||
+		busy = busy || SswProcs[i].state == SSW_STATE_BUSY || (SswProcs[i].pid != 0 && !SswProcs[i].connected) ||
 			SswProcs[i].state == SSW_STATE_STARTING || SswProcs[i].terminating;
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
@@ -639,8 +432,8 @@ ssw_launcher_main(Datum main_arg)
 		{
 			(void) start_probe(now);
 			start_coordinators(now);
-			start_workers(now);
-			start_runners(now);
+			ssw_places_start_workers(now);
+			ssw_places_start_runners(now);
 		}
 		wait_tick(sleep_ms(GetCurrentTimestamp()));
 	}

@@ -83,13 +83,16 @@ ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status)
 		12, types, values, nulls);
 }
 
-/* Close rows of passes that nobody runs any more, from their events. */
+/*
+ * Close rows of passes that nobody runs any more, from their events.  What was
+ * written may be more: a policy without audit has none.
+ */
 void
 ssw_ledger_abandon(void)
 {
 	run("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
-		" expired = (SELECT coalesce(pg_catalog.sum(e.count), 0) FROM sweeper.cleanup_event AS e"
-		" WHERE e.cleaned_at >= p.started_at AND e.pass = p.pass) WHERE p.status = 'running'",
+		" expired = greatest(p.expired, (SELECT pg_catalog.sum(e.count) FROM sweeper.cleanup_event AS e"
+		" WHERE e.cleaned_at >= p.started_at AND e.pass = p.pass)) WHERE p.status = 'running'",
 		0, NULL, NULL, NULL);
 }
 

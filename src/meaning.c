@@ -19,6 +19,7 @@
 #include "optimizer/plancat.h"
 #include "pgtime.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
@@ -80,21 +81,26 @@ ssw_advice_source(Relation rel, double rows_wanted, bool *sampled)
 }
 
 /*
- * The newest values and what SQL makes of each: pairs of text, newest first.
- * meaning is an expression over v.
+ * The newest values and what SQL makes of each: pairs of text, newest first, in the
+ * session's own zone.  meaning is an expression over v.
  */
 static uint64
 read_newest(Relation rel, const char *sql, const char *meaning)
 {
 	bool		sampled;
 	char	   *source = ssw_advice_source(rel, ORDERED_ROWS / 10, &sampled);
+	int			level = ssw_identity_pin("row_security", "on");
+	uint64		n;
 
+	(void) ssw_identity_pin("standard_conforming_strings", "on");
 	if (sampled && OidIsValid(ssw_index_find(rel, sql, NULL)))
 		source = psprintf("%s AS t", ssw_stmt_relation(RelationGetRelid(rel)));
-	return ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT %s AS v FROM %s"
-								 " WHERE %s IS NOT NULL ORDER BY %s DESC LIMIT %d) AS newest",
-								 meaning, sql, source, sql, sql, NEWEST),
-						0, NULL, NULL, NULL, true, 0);
+	n = ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT %s AS v FROM %s"
+							  " WHERE %s IS NOT NULL ORDER BY %s DESC LIMIT %d) AS newest",
+							  meaning, sql, source, sql, sql, NEWEST),
+					 0, NULL, NULL, NULL, true, 0);
+	AtEOXact_GUC(true, level);
+	return n;
 }
 
 static const char *const units[] = {"s", "ms", "us"};
@@ -311,6 +317,7 @@ ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
 		return;
 	column = psprintf("t.%s::double precision", quote_identifier(p->ttl_column));
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_identity_pin_text();
 	ssw_sql_begin();
 	ssw_sql_exec(psprintf("SELECT pg_catalog.avg(v) FROM (SELECT %s AS v FROM %s WHERE %s " SSW_OP(">") " 0 LIMIT %d) AS x", column,
 						  ssw_advice_source(rel, LIFETIMES, &sampled), column, LIFETIMES),

@@ -455,7 +455,7 @@ prepare(SswWork *w, MemoryContext cxt)
 		 * again, now that the relation stays as it is; it may be gone
 		 * meanwhile
 		 */
-		ssw_batch_watch(w->policy->relid);
+		ssw_batch_watch(w, rel);
 		w->target.policy = w->policy = ssw_policy_load(w->pass->policy_id);
 	}
 	if (rel && w->policy)
@@ -542,7 +542,10 @@ ssw_pass_work(SswPass *pass)
 		}
 		if (!ssw_unreadable_leave_out(w, cxt))
 		{
-			ssw_batch_fail(w, error);
+			/* more of them than there was time for: the next pass knows these */
+			if (!(w->failures && ssw_failures_pending(w->failures) > 0 && w->policy->left_out &&
+				  ssw_batch_must_stop(w) && work(w, cxt, chunk_cxt, false)))
+				ssw_batch_fail(w, error);
 			break;
 		}
 		ok = work(w, cxt, chunk_cxt, false);

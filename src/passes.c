@@ -10,7 +10,9 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "attach.h"
@@ -124,6 +126,56 @@ note_posts(SswWatch *w, TimestampTz now)
 	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));
 }
 
+/*
+ * Passes that a predecessor left with living workers; those of policies that are
+ * gone now get watches of their own, until they are closed.
+ */
+List	   *
+ssw_passes_adopt(List *watches)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswWatch   *w = NULL;
+		ListCell   *lc;
+		bool		ours;
+
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		ours = SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId;
+		LWLockRelease(SswShared->lock);
+		if (!ours)
+			continue;
+		foreach(lc, watches)
+			if (((SswWatch *) lfirst(lc))->policy_id == SswPasses[i].policy_id)
+			w = lfirst(lc);
+		if (w == NULL)
+		{
+			w = palloc0(sizeof(SswWatch));
+			w->policy_id = SswPasses[i].policy_id;
+			watches = lappend(watches, w);
+		}
+		w->pass = &SswPasses[i];
+	}
+	MemoryContextSwitchTo(old);
+	return watches;
+}
+
+/* Close the row of a throttled pass, if there is one, that goes no further. */
+void
+ssw_passes_close_open(SswWatch *w)
+{
+	SswPass    *pass;
+
+	if (w->pass != NULL || w->open_pass_id == 0 || XactReadOnly)
+		return;
+	pass = palloc0(sizeof(SswPass));
+	pass->pass_id = w->open_pass_id;
+	ssw_ledger_close_pass(w, pass, "done");
+	w->open_pass_id = 0;
+	pfree(pass);
+}
+
 /* Open a pass in shared memory; its row is written when it finds a row. */
 void
 ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
@@ -134,6 +186,8 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
 
 	note_posts(w, now);
+	if (now - w->open_pass_at >= p->soft_limit_us)
+		ssw_passes_close_open(w);
 	refill(w, now);
 	ssw_grace_cutoffs(p, now, cutoffs);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -163,8 +217,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		/* who acquires waits for its rows, and must not be waited for */
 		pass->skip_locked = p->registry;
 		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
-		if (w->open_pass_id != 0 && now - w->open_pass_at < p->soft_limit_us)
-			pass->pass_id = w->open_pass_id;
+		pass->pass_id = w->open_pass_id;
 		w->pass = pass;
 		w->served_at = 0;
 	}
@@ -234,18 +287,6 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 		w->next_look = DT_NOEND;
 }
 
-/* A throttled pass that goes no further. */
-void
-ssw_passes_close_open(SswWatch *w)
-{
-	SswPass    *pass = palloc0(sizeof(SswPass));
-
-	pass->pass_id = w->open_pass_id;
-	ssw_ledger_close_pass(w, pass, "done");
-	w->open_pass_id = 0;
-	pfree(pass);
-}
-
 /* A pass without workers that has ended: write down what it did. */
 void
 ssw_passes_close(SswWatch *w, TimestampTz now)
@@ -268,8 +309,6 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		/* unregistered: what it did stays on record all the same */
 		if (pass.pass_id != 0)
 			ssw_ledger_close_pass(w, &pass, "done");
-		else if (w->open_pass_id != 0)
-			ssw_passes_close_open(w);
 		w->open_pass_id = 0;
 		return;
 	}
@@ -286,13 +325,6 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_ledger_close_pass(w, &pass, pass.end == SSW_END_FAILED ? "failed" : open ? "running" : "done");
 		w->open_pass_at = w->open_pass_id == pass.pass_id ? w->open_pass_at : pass.started_at;
 		w->open_pass_id = open ? pass.pass_id : 0;
-	}
-	else if (w->open_pass_id != 0)
-	{
-		/* a throttled pass that had nothing left */
-		pass.pass_id = w->open_pass_id;
-		ssw_ledger_close_pass(w, &pass, "done");
-		pass.pass_id = w->open_pass_id = 0;
 	}
 	if (pass.end == SSW_END_FAILED)
 		ssw_ledger_failed(w, &pass);

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -36,12 +37,26 @@ typedef struct Pending
 	uint64		word;			/* of a mark; 0: there was no entry */
 	TimestampTz deadline;
 	TimestampTz remembered;		/* the one that memory had when the row was
-								 * written */
+								 * written, or will have by what is before */
+	int			before;			/* where the key was prolonged before, or -1 */
 } Pending;
 
-static Pending *list = NULL;	/* in TopTransactionContext */
+/*
+ * In TopTransactionContext, in the order of the levels they were added at: those of
+ * a subtransaction are at the end when it ends.
+ */
+static Pending *list = NULL;
 static int	n = 0;
 static int	size = 0;
+
+/* Where in the list a key was last prolonged. */
+typedef struct LastProlonged
+{
+	SswBeatKey	key;
+	int			index;			/* or -1 */
+} LastProlonged;
+
+static HTAB *prolonged = NULL;	/* in TopTransactionContext */
 
 static void
 on_commit(const Pending *p)
@@ -131,33 +146,60 @@ at_xact_end(XactEvent event, void *arg)
 			break;
 	}
 	list = NULL;
+	prolonged = NULL;
 	n = size = 0;
+}
+
+static LastProlonged *
+last_prolonged(const SswBeatKey *key)
+{
+	HASHCTL		ctl = {.keysize = sizeof(SswBeatKey),.entrysize = sizeof(LastProlonged),.hcxt = TopTransactionContext};
+	LastProlonged *last;
+	bool		found;
+
+	if (prolonged == NULL)
+		prolonged = hash_create("heartbeats to be prolonged", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	last = hash_search(prolonged, key, HASH_ENTER, &found);
+	if (!found)
+		last->index = -1;
+	return last;
+}
+
+/* What the rest of the list, from there on, means when its subtransaction is undone. */
+static void
+undo(int first)
+{
+	int			kept = first;
+
+	for (int i = n - 1; i >= first; i--)
+		if (list[i].kind == PENDING_PROLONG)
+			last_prolonged(&list[i].key)->index = list[i].before;
+	for (int i = first; i < n; i++)
+	{
+		/* a row that the transaction inserted before may yet be committed */
+		if (list[i].kind == PENDING_PROLONG)
+			list[i].kind = PENDING_UNPUBLISH;
+		if (list[i].kind == PENDING_UNPUBLISH)
+			list[kept++] = list[i];
+		else
+			on_abort(&list[i]);
+	}
+	n = kept;
 }
 
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
-	int			kept = 0;
+	int			first = n;
 
 	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	for (int i = 0; i < n; i++)
-	{
-		bool		ours = list[i].subid == subid;
-
-		/* a row that the transaction inserted before may yet be committed */
-		if (ours && event == SUBXACT_EVENT_ABORT_SUB && list[i].kind == PENDING_PROLONG)
-			list[i].kind = PENDING_UNPUBLISH;
-		else if (ours && event == SUBXACT_EVENT_ABORT_SUB && list[i].kind != PENDING_UNPUBLISH)
-		{
-			on_abort(&list[i]);
-			continue;
-		}
-		if (ours)
-			list[i].subid = parent;
-		list[kept++] = list[i];
-	}
-	n = kept;
+	while (first > 0 && list[first - 1].subid == subid)
+		first--;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		undo(first);
+	for (int i = first; i < n; i++)
+		list[i].subid = parent;
 }
 
 static Pending *
@@ -221,32 +263,25 @@ ssw_pending_ended(int from, bool all)
 			list[i].kind = all ? PENDING_REMOVE : PENDING_DISTRUST;
 }
 
-/* The session's row, which we hold, has this deadline, if we commit. */
+/*
+ * The session's row, which we hold, has this deadline, if we commit; perhaps it had
+ * another by this transaction before.
+ */
 void
 ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline)
 {
 	SswBeat		b;
+	LastProlonged *last;
 	Pending    *p;
 
 	if (!ssw_beats_find(key, &b))
 		return;
+	last = last_prolonged(key);
 	p = add(PENDING_PROLONG, key);
 	p->deadline = deadline;
-	p->remembered = b.deadline;
-}
-
-/* The same of a row that was perhaps written, and prolonged, before in this transaction. */
-void
-ssw_pending_prolong_again(const SswBeatKey *key, TimestampTz deadline)
-{
-	for (int i = 0; i < n; i++)
-		if (list[i].kind == PENDING_PROLONG && memcmp(&list[i].key, key, sizeof(SswBeatKey)) == 0)
-		{
-			list[i].deadline = deadline;
-			list[i].subid = GetCurrentSubTransactionId();
-			return;
-		}
-	ssw_pending_prolong(key, deadline);
+	p->before = last->index;
+	p->remembered = p->before < 0 ? b.deadline : list[p->before].deadline;
+	last->index = n - 1;
 }
 
 /* The session is attached to this connection, if we commit; false: it has no entry. */

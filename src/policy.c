@@ -12,6 +12,7 @@
 #include "access/htup_details.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
+#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -20,6 +21,7 @@
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
@@ -420,7 +422,11 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	n = ssw_sql_exec(sql, nargs, types, values, NULL, false, 0);
+	/* as they are now, whatever the caller's snapshot shows */
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
+	n = ssw_sql_exec(sql, nargs, types, values, NULL, true, 0);
+	PopActiveSnapshot();
 	for (uint64 i = 0; i < n; i++)
 	{
 		Row			r = {SPI_tuptable->vals[i], SPI_tuptable->tupdesc, cxt};

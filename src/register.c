@@ -19,6 +19,7 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -120,7 +121,7 @@ ssw_register_backlog(const SswPolicy *p, const SswPreview *v)
 		return NULL;
 	snprintf(rate, sizeof(rate), "%d", p->backlog_rate);
 	ereport(NOTICE,
-			(errmsg("policy \"%s\" %s held: %d of 100 rows are dead already", p->name,
+			(errmsg("policy \"%s\" %s held: %d %% of its rows are dead already", p->name,
 					p->args && p->args->dry_run ? "would be" : "is",
 					(int) rint(v->sample_dead * 100)),
 			 errdetail("Of about " INT64_FORMAT " rows " INT64_FORMAT " would go, at %s rows a second.",
@@ -222,6 +223,7 @@ ssw_register(PG_FUNCTION_ARGS)
 	SswArgs    *a = palloc0(sizeof(SswArgs));
 	Relation	rel;
 	Datum		result;
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "relation");
 	ssw_args_not_null(fcinfo, 2 + SSW_NARGS, "start");
@@ -235,6 +237,7 @@ ssw_register(PG_FUNCTION_ARGS)
 	ssw_args_read(a, fcinfo, 2, false);
 	result = ssw_register_relation(fcinfo, a, rel);
 	table_close(rel, NoLock);
+	AtEOXact_GUC(true, level);
 	return result;
 }
 

@@ -291,7 +291,7 @@ ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	if (ssw_sql_exec("SELECT class, state = 'quarantined', attempts, next_attempt, message FROM sweeper.failed_row"
-					 " WHERE policy_id = $1 AND key IN ($2, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($2, 'UTF8')), 'hex'))"
+					 " WHERE policy_id = $1 AND key IN ($2, " SSW_KEY_HASH("$2") ")"
 					 " AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4) AND partition IS NOT DISTINCT FROM $5"
 					 " AND identity IS NOT DISTINCT FROM $6",
 					 6, types, values, nulls, true, 1) > 0)
@@ -321,7 +321,7 @@ find_end(const SswPolicy *p, SswRowFacts *r, TimestampTz from, TimestampTz until
 	values[3] = TimestampTzGetDatum(until);
 	if (ssw_sql_exec("SELECT cleaned_at, deadline, last_seen, cleanup_type, reason FROM sweeper.cleanup_event"
 					 " WHERE cleaned_at >= $3 AND cleaned_at < $4 AND policy_id = $1"
-					 " AND key IN ($2, pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($2, 'UTF8')), 'hex'))"
+					 " AND key IN ($2, " SSW_KEY_HASH("$2") ")"
 					 " ORDER BY cleaned_at DESC LIMIT 1",
 					 4, types, values, NULL, true, 1) == 0)
 		return false;

@@ -5,7 +5,13 @@
  * Runs in the session of who unregisters a policy, or takes its heartbeats or its
  * key away, in that transaction: nobody could find the heartbeats by their keys
  * afterwards, and who was told that his session lives is not to lose it.  The
- * caller holds the policy's lock.  As the relation's owner.
+ * caller holds the policy's lock.
+ *
+ * The table is locked against writers first: so no row is where nobody looks for
+ * it, and none has to be waited for.  Heartbeats that look at rows wait for that
+ * lock, too, and all are made to look at them: what is answered is either written
+ * here, or answered by the policy as it is when this transaction has ended.  See
+ * doc/heartbeats.md: A1 to A4.
  *
  * Shares the heartbeats (beats.c); a crash, or the caller's rollback, undoes it.
  */
@@ -13,15 +19,21 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 
 #include "action.h"
 #include "alive.h"
 #include "failure.h"
 #include "identity.h"
+#include "partition.h"
 #include "settle.h"
 #include "shmem.h"
 #include "sql.h"
@@ -29,86 +41,118 @@
 
 #define ROWS_AT_ONCE	10000
 
-/* Has any heartbeat come to the policy since the start? */
-static bool
-has_beats(const SswPolicy *p)
+static void
+set_patience(int ms)
 {
-	SswPolicyShared *s;
-	bool		any;
-
-	if (!p->heartbeats || !ssw_shmem_available())
-		return false;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-	any = s && s->beat_ttl_us != 0;
-	LWLockRelease(SswShared->lock);
-	return any;
+	(void) set_config_option("lock_timeout", psprintf("%d", ms), PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* Prolong those of the fetched rows that memory knows to live longer, leaf by leaf. */
+/*
+ * A1: nobody writes a row, or locks one, until this transaction has ended.  Waits as
+ * long as the session says, else until the server has made an autovacuum give way.
+ */
 static void
-prolong_fetched(const SswPolicy *p, MemoryContext cxt)
+lock_table(const SswPolicy *p)
 {
-	SswTarget	target = {.policy = p,.phase = SSW_PHASE_CLOCK_1,.cutoff = DT_NOBEGIN,.full_cutoff = DT_NOBEGIN};
-	SPITupleTable *rows = SPI_tuptable;
-	uint64		nrows = SPI_processed;
-	ItemPointerData *tids = MemoryContextAlloc(cxt, nrows * sizeof(ItemPointerData));
-	int			n = 0;
+	MemoryContext cxt = CurrentMemoryContext;
+	int			level = NewGUCNestLevel();
 
-	for (uint64 i = 0; i < nrows; i++)
+	if (LockTimeout == 0)
+		set_patience(DeadlockTimeout + p->lock_timeout_ms);
+	PG_TRY();
 	{
-		bool		isnull;
-		Oid			leaf = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull));
-
-		if (n > 0 && leaf != target.leaf)
-		{
-			(void) ssw_alive_run(&target, tids, n, NULL);
-			n = 0;
-		}
-		target.leaf = leaf;
-		tids[n++] = *(ItemPointer) DatumGetPointer(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
+		LockRelationOid(p->relid, ExclusiveLock);
+		(void) find_all_inheritors(p->relid, ExclusiveLock, NULL);
 	}
-	if (n > 0)
-		(void) ssw_alive_run(&target, tids, n, NULL);
-	SPI_freetuptable(rows);
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not lock table %s within %d ms", p->relation, LockTimeout),
+				 errdetail("What heartbeats of policy \"%s\" said is written to its rows before it is forgotten, and others write or lock rows.",
+						   p->name),
+				 errhint("Try again when their transactions have ended, or SET lock_timeout to wait longer.")));
+	}
+	PG_END_TRY();
+	AtEOXact_GUC(false, level);
+}
+
+/* A3: prolong the rows of a leaf that memory knows to live longer; returns how many it could not. */
+static uint64
+prolong_leaf(const SswPolicy *p, Oid leaf)
+{
+	SswTarget	target = {.policy = p,.leaf = leaf,.phase = SSW_PHASE_CLOCK_1,.cutoff = DT_NOBEGIN,.full_cutoff = DT_NOBEGIN};
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "rows to prolong", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	uint64		failed = 0;
+	Portal		portal;
+
+	/* what is committed now, whatever the caller's snapshot shows */
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
+	portal = SPI_cursor_open(NULL, ssw_sql_prepare(ssw_stmt_all_beats(p, leaf), 0, NULL, CURSOR_OPT_NO_SCROLL), NULL, NULL, true);
+	PopActiveSnapshot();
+	for (SPI_cursor_fetch(portal, true, ROWS_AT_ONCE); SPI_processed > 0; SPI_cursor_fetch(portal, true, ROWS_AT_ONCE))
+	{
+		SPITupleTable *rows = SPI_tuptable;
+
+		failed += ssw_alive_prolong(&target, rows, SPI_processed);
+		SPI_freetuptable(rows);
+		MemoryContextReset(cxt);
+	}
+	SPI_cursor_close(portal);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(cxt);
+	return failed;
 }
 
 static void
 prolong_all(SswPolicy *p)
 {
-	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "rows to prolong", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old;
 	SswIdentity save;
 	Relation	rel;
-	Portal		portal;
+	uint64		failed = 0;
+	List	   *leaves;
+	ListCell   *lc;
 
 	ssw_action_constraints_immediate();
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
+	leaves = ssw_partition_leaves(p);
 	rel = table_open(p->relid, NoLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
+	set_patience(p->lock_timeout_ms);
 	ssw_clock_build(p, rel);
 	ssw_sql_begin();
-	portal = SPI_cursor_open(NULL, ssw_sql_prepare(psprintf("SELECT t.tableoid, t.ctid FROM %s AS t", ssw_stmt_relation(p->relid)),
-												   0, NULL, CURSOR_OPT_NO_SCROLL), NULL, NULL, true);
-	old = MemoryContextSwitchTo(cxt);
-	for (SPI_cursor_fetch(portal, true, ROWS_AT_ONCE); SPI_processed > 0; SPI_cursor_fetch(portal, true, ROWS_AT_ONCE))
-	{
-		prolong_fetched(p, cxt);
-		MemoryContextReset(cxt);
-	}
-	MemoryContextSwitchTo(old);
-	SPI_cursor_close(portal);
+	foreach(lc, leaves)
+		failed += prolong_leaf(p, lfirst_oid(lc));
 	ssw_action_constraints_immediate();
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	table_close(rel, NoLock);
-	MemoryContextDelete(cxt);
+	if (failed > 0)
+		ereport(WARNING,
+				(errcode(ERRCODE_SSW_SUPPRESSED),
+				 errmsg("rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
+				 errdetail("Triggers of the table suppressed the updates of " UINT64_FORMAT " of them.", failed)));
+}
+
+/* Would the same succeed later? */
+static bool
+is_passing(int code)
+{
+	SswFailureClass class = ssw_failure_classify(code);
+
+	return class == SSW_FAIL_TRANSIENT || class == SSW_FAIL_LOCKED || code == ERRCODE_DISK_FULL;
 }
 
 /*
- * Before the heartbeats of a policy are forgotten.  What cannot be written is told,
- * and holds nobody up.
+ * Before the heartbeats of a policy are forgotten.  What can never be written is
+ * told, and holds nobody up; what could be later is an error.
  */
 void
 ssw_settle_heartbeats(SswPolicy *p)
@@ -116,7 +160,15 @@ ssw_settle_heartbeats(SswPolicy *p)
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
-	if (!has_beats(p) || ssw_policy_unusable(p) != NULL)
+	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_unusable(p) != NULL)
+		return;
+	lock_table(p);
+
+	/*
+	 * A2: from now on every heartbeat looks at its row, and waits for the
+	 * table
+	 */
+	if (!ssw_beats_look_all(MyDatabaseId, p->id))
 		return;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(cxt);
@@ -124,6 +176,7 @@ ssw_settle_heartbeats(SswPolicy *p)
 	{
 		prolong_all(p);
 		ReleaseCurrentSubTransaction();
+		ssw_shmem_policy_gone(p->id);
 	}
 	PG_CATCH();
 	{
@@ -133,7 +186,7 @@ ssw_settle_heartbeats(SswPolicy *p)
 		e = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		if (ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_TRANSIENT)
+		if (is_passing(e->sqlerrcode))
 			ReThrowError(e);
 		ereport(WARNING,
 				(errcode(e->sqlerrcode),

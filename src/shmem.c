@@ -52,7 +52,6 @@ static bool changed_pending = false;
 static bool created_pending = false;
 static List *policies_pending = NIL;	/* of PolicyChange; in
 										 * TopTransactionContext */
-static bool databases_pending = false;
 static bool xact_callback_registered = false;
 
 static Size
@@ -373,19 +372,12 @@ at_xact_end(XactEvent event, void *arg)
 			else if (c->redefined)
 				ssw_beats_void(MyDatabaseId, c->policy_id);
 			else if (c->altered)
-				ssw_beats_look_all(MyDatabaseId, c->policy_id);
+				(void) ssw_beats_look_all(MyDatabaseId, c->policy_id);
 		}
-	}
-	if (event == XACT_EVENT_COMMIT && databases_pending)
-	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		SswShared->rescan = true;
-		ssw_shmem_wake_launcher();
-		LWLockRelease(SswShared->lock);
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 	{
-		changed_pending = created_pending = databases_pending = false;
+		changed_pending = created_pending = false;
 		policies_pending = NIL;
 	}
 }
@@ -514,10 +506,4 @@ void
 ssw_shmem_extension_created(void)
 {
 	remember(&created_pending);
-}
-
-void
-ssw_shmem_databases_changed(void)
-{
-	remember(&databases_pending);
 }

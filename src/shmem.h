@@ -48,7 +48,7 @@ typedef struct SswDatabase
 	int			coordinator;	/* index in procs, or -1 */
 	int			workers_wanted; /* by its coordinator, now */
 	TimestampTz wanted_since;	/* when workers_wanted last rose above what it
-								 * has */
+								 * has, or one of them was taken away */
 	TimestampTz next_due;		/* coordinator wanted from then on */
 	TimestampTz not_before;		/* back-off after a failed start */
 	TimestampTz workers_not_before; /* the same, of a worker */
@@ -109,6 +109,8 @@ typedef struct SswProc
 	int			pass;			/* index in passes, or -1 */
 	int			policy_id;		/* what it works on, for the view */
 	bool		stop;			/* leave at the next safe point */
+	TimestampTz stop_at;		/* launcher: when it asked for that */
+	bool		connected;		/* to its database; own write only */
 	bool		ready;			/* it could connect and do its work */
 	volatile	sig_atomic_t terminating;	/* SIGTERM seen; set without lock */
 	TimestampTz started_at;
@@ -380,8 +382,5 @@ extern bool ssw_shmem_changed_here(void);
 
 /* Announce that this database has the extension, at commit. */
 extern void ssw_shmem_extension_created(void);
-
-/* Have the launcher read the list of databases at commit. */
-extern void ssw_shmem_databases_changed(void);
 
 #endif							/* SSW_SHMEM_H */

@@ -11,6 +11,7 @@
 
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "commands/extension.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -251,13 +252,14 @@ Datum
 ssw_stat_cluster(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Datum		v[6] = {0};
-	bool		n[6] = {0};
+	Datum		v[7] = {0};
+	bool		n[7] = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	v[0] = BoolGetDatum(ssw_shmem_available());
 	v[1] = BoolGetDatum(ssw_enabled);
 	v[2] = BoolGetDatum(RecoveryInProgress());
+	v[6] = BoolGetDatum(ssw_guc_database_wanted(get_database_name(MyDatabaseId)));
 	n[3] = n[4] = true;
 	if (ssw_shmem_available())
 	{

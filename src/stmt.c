@@ -449,6 +449,14 @@ ssw_stmt_beats(const SswPolicy *p, Oid leaf)
 					p->key_text, p->clock[0].due, ssw_stmt_relation(leaf));
 }
 
+/* The same of all rows that the filter lets through. */
+char	   *
+ssw_stmt_all_beats(const SswPolicy *p, Oid leaf)
+{
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE %s",
+					p->key_text, p->clock[0].due, ssw_stmt_relation(leaf), p->filter ? p->filter : "true");
+}
+
 /*
  * R1: make the rows $4 live until $6, their last heartbeats having come at $5, if
  * their deadlines are still $7.

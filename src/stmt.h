@@ -74,6 +74,7 @@ extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int row
 extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
 extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
 extern char *ssw_stmt_beats(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_all_beats(const SswPolicy *p, Oid leaf);
 extern char *ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
 extern char *ssw_stmt_touch(const SswPolicy *p, const char *lock);
 extern char *ssw_stmt_write_beat(const SswPolicy *p);

@@ -90,9 +90,16 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	TupleDesc	desc;
 	TimestampTz limit;
 	Datum		ttl;
+	uint64		n = ssw_plan_execute_fresh(sql, nkeys, types, values);
 
-	if (ssw_plan_execute_fresh(sql, nkeys, types, values) == 0)
+	if (n == 0)
 		return false;
+	if (n > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("more than one row of policy \"%s\" has the key", p->name),
+				 errdetail("Tables that inherit from another have keys of their own."),
+				 errhint("The heartbeat did not count, and the session is not gone: keep it, and give its row a key of its own.")));
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
 	r->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, SSW_T_LEAF, &isnull));
@@ -390,7 +397,7 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 	if (result == LOOK_GONE)
 		return false;
 	if (result == LOOK_WRITE || r.own)
-		ssw_pending_prolong_again(&r.key, r.due);
+		ssw_pending_prolong(&r.key, r.due);
 	return true;
 }
 

@@ -6,7 +6,8 @@
  * stop the whole policy.  After such an error the rows at fault are looked for:
  * those that failed so before, by key, else by halving the heap.  They are recorded
  * as failed, and the policy's expressions are built anew so that they are not
- * computed for these rows.
+ * computed for these rows.  When there are more, that is repeated until the pass's
+ * time is over; the next pass knows those that were found.
  *
  * Runs in a worker after an error of a pass, or in the backend that registers, in a
  * transaction, as the relation's owner.  Shares nothing; a crash leaves nothing
@@ -34,8 +35,13 @@
 #include "stmt.h"
 #include "unreadable.h"
 
-/* More than so many are the policy's fault. */
-#define MAX_ROWS	100
+/* A search ends with so many new ones. */
+#define MAX_ROWS	1000
+
+/* So many and no other are the policy's fault, if none of some rows elsewhere is any better. */
+#define DOUBT		100
+#define WITNESSES	200
+#define WITNESS_BLOCKS	20
 
 /* A search in one leaf. */
 typedef struct Search
@@ -43,9 +49,15 @@ typedef struct Search
 	const SswPolicy *policy;
 	Oid			leaf;
 	char	   *relation;
+	List	   *leaves;
 	SswFailures *failures;		/* or null: only look for the first */
 	int			max;
-	int			n;				/* found, in all leaves */
+	TimestampTz until;			/* or 0 */
+	int			n;				/* found in all leaves, but for those that
+								 * were known */
+	int64		good;			/* rows that were computed */
+	bool		hopeless;		/* there seem to be none */
+	MemoryContext cxt;			/* see forget() */
 	StringInfoData tids;		/* of this leaf, as an array's text */
 	ErrorData  *error;			/* of the last that raised */
 	char	   *key;			/* of the last row found, as failures are
@@ -69,13 +81,31 @@ ssw_unreadable_guard(const SswPolicy *p, const char *otherwise, const char *sql)
 	return psprintf("(CASE WHEN %s THEN %s ELSE %s END)", p->left_out, otherwise, sql);
 }
 
-/* Run a statement on rows from one place to before another; false when a row's value raises. */
+/* Free what looking at a row, or at some blocks, took; but who only looks for the first wants to know it. */
+static void
+forget(Search *s)
+{
+	if (s->failures)
+		MemoryContextReset(s->cxt);
+}
+
+/* Has the search found enough? */
 static bool
-computes(Search *s, ItemPointerData from, ItemPointerData to)
+is_over(const Search *s)
+{
+	return s->n >= s->max || s->hopeless || (s->until != 0 && GetCurrentTimestamp() > s->until);
+}
+
+/*
+ * Run a statement on rows from one place to before another; false when a row's value
+ * raises.  *n: how many there are, without those that are left out already.
+ */
+static bool
+computes(Search *s, ItemPointerData from, ItemPointerData to, int64 *n)
 {
 	const SswPolicy *p = s->policy;
 	const char *filter = p->filter ? p->filter : "true";
-	MemoryContext cxt = CurrentMemoryContext;
+	MemoryContext old = MemoryContextSwitchTo(s->cxt);
 	ResourceOwner owner = CurrentResourceOwner;
 	Oid			types[] = {TIDOID, TIDOID};
 	Datum		values[] = {PointerGetDatum(&from), PointerGetDatum(&to)};
@@ -83,30 +113,36 @@ computes(Search *s, ItemPointerData from, ItemPointerData to)
 	ErrorData  *volatile error = NULL;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT pg_catalog.count(%s)", filter);
+	appendStringInfo(&buf, "SELECT pg_catalog.count(%s), pg_catalog.count(%s)",
+					 p->left_out ? psprintf("CASE WHEN %s THEN NULL ELSE 1 END", p->left_out) : "*", filter);
 	for (int i = 0; i < p->nclocks; i++)
 		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->clock[i].due);
 	if (p->group_text)
 		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->group_text);
 	appendStringInfo(&buf, " FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2", s->relation);
 	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
-		ssw_sql_exec(buf.data, 2, types, values, NULL, true, 0);
+		bool		isnull;
+
+		/* its memory is free again after each, also after an error */
+		ssw_sql_begin();
+		ssw_plan_by_blocks(buf.data, 2, types);
+		ssw_plan_execute(buf.data, 2, types, values, NULL, true);
+		*n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+		ssw_sql_end();
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(cxt);
+		MemoryContextSwitchTo(s->cxt);
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
+	MemoryContextSwitchTo(old);
 	CurrentResourceOwner = owner;
-	pfree(buf.data);
 	if (error == NULL)
 		return true;
 	if (!ssw_unreadable_may_be(error))
@@ -115,86 +151,42 @@ computes(Search *s, ItemPointerData from, ItemPointerData to)
 	return false;
 }
 
-/* Look at one row; remember it when it is at fault. */
-static void
-look_at(Search *s, ItemPointerData tid)
+/* The same for one row. */
+static bool
+row_computes(Search *s, ItemPointerData tid, int64 *n)
 {
 	ItemPointerData next = tid;
-	Oid			type = TIDOID;
-	Datum		value = PointerGetDatum(&tid);
-	MemoryContext cxt = CurrentMemoryContext;
 
 	ItemPointerSetOffsetNumber(&next, ItemPointerGetOffsetNumber(&tid) + 1);
-	if (computes(s, tid, next))
-		return;
-	if (ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1",
-							  s->failures ? ssw_stmt_failed_key(s->policy) : s->policy->key_text, s->relation),
-					 1, &type, &value, NULL, true, 1) == 0)
-		return;
-	s->n++;
-	s->key = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	appendStringInfo(&s->tids, "%s\"(%u,%u)\"", s->tids.len ? "," : "",
-					 ItemPointerGetBlockNumber(&tid), ItemPointerGetOffsetNumber(&tid));
-	if (s->failures && !ssw_failures_excluded(s->failures, s->leaf, s->key, 0, false, GetCurrentTimestamp()))
-		ssw_failures_add(s->failures, s->leaf, s->key, 0, false, "error", s->error->sqlerrcode,
-						 ssw_failure_text(s->policy, s->error), 0);
+	return computes(s, tid, next, n);
 }
 
-/* Rows whose places a statement returns. */
-static void
-look_at_each(Search *s, const char *sql, int nargs, Oid *types, Datum *values)
+/* Places of rows that a statement returns. */
+static ItemPointerData *
+places(const char *sql, int nargs, Oid *types, Datum *values, int *n)
 {
-	uint64		n = ssw_sql_exec(sql, nargs, types, values, NULL, true, 0);
-	SPITupleTable *rows = SPI_tuptable;
+	ItemPointerData *tids;
 	bool		isnull;
 
-	for (uint64 i = 0; i < n && s->n <= s->max; i++)
-		look_at(s, *(ItemPointer) DatumGetPointer(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull)));
+	*n = ssw_plan_execute(sql, nargs, types, values, NULL, true);
+	tids = palloc(Max(*n, 1) * sizeof(ItemPointerData));
+	for (int i = 0; i < *n; i++)
+		tids[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+	SPI_freetuptable(SPI_tuptable);
+	return tids;
 }
 
-/* Halve the blocks [from, to) down to the rows at fault. */
-static void
-search(Search *s, BlockNumber from, BlockNumber to)
+static ItemPointerData *
+places_in(const char *relation, BlockNumber from, BlockNumber to, int *n)
 {
 	ItemPointerData range[2];
 	Oid			types[] = {TIDOID, TIDOID};
 	Datum		values[] = {PointerGetDatum(&range[0]), PointerGetDatum(&range[1])};
 
-	CHECK_FOR_INTERRUPTS();
 	ItemPointerSet(&range[0], from, 0);
 	ItemPointerSet(&range[1], to, 0);
-	if (from >= to || s->n > s->max || computes(s, range[0], range[1]))
-		return;
-	if (to - from > 1)
-	{
-		search(s, from, from + (to - from) / 2);
-		search(s, from + (to - from) / 2, to);
-	}
-	else
-		look_at_each(s, psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2",
-								 s->relation), 2, types, values);
-}
-
-/* Those that failed before, by their keys. */
-static void
-search_known(Search *s)
-{
-	Datum	   *keys;
-	int			n;
-
-	deconstruct_array(DatumGetArrayTypeP(ssw_failures_keys(s->failures, s->leaf)), TEXTOID, -1, false, TYPALIGN_INT,
-					  &keys, NULL, &n);
-	for (int i = 0; i < n && s->n <= s->max; i++)
-	{
-		Oid			types[SSW_KEY_MAX];
-		Datum		values[SSW_KEY_MAX];
-		char	   *trouble;
-		int			nvalues = ssw_key_params(s->policy, TextDatumGetCString(keys[i]), types, values, &trouble);
-
-		if (trouble == NULL)
-			look_at_each(s, psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE %s", s->relation, ssw_key_matches(s->policy, 1)),
-						 nvalues, types, values);
-	}
+	return places(psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2",
+						   relation), 2, types, values, n);
 }
 
 static BlockNumber
@@ -207,23 +199,160 @@ blocks_of(Oid leaf)
 	return n;
 }
 
+/* Is there any row that can be computed?  Tried are rows of blocks all over the leaves, the last first. */
+static bool
+has_witness(Search *s)
+{
+	int			tries = 0;
+	ListCell   *lc;
+
+	foreach(lc, s->leaves)
+	{
+		BlockNumber blocks = blocks_of(lfirst_oid(lc));
+		BlockNumber step = blocks / WITNESS_BLOCKS + 1;
+		Search		other = {.policy = s->policy,.relation = ssw_stmt_relation(lfirst_oid(lc)),.cxt = s->cxt};
+
+		for (int64 b = (int64) blocks - 1; b >= 0 && tries < WITNESSES; b -= step)
+		{
+			int			n;
+			int64		counted = 0;
+			ItemPointerData *tids = places_in(other.relation, b, b + 1, &n);
+
+			for (int i = 0; i < Min(n, WITNESSES / WITNESS_BLOCKS); i++, tries++)
+				if (row_computes(&other, tids[i], &counted) && counted > 0)
+					return true;
+		}
+	}
+	return false;
+}
+
+/* Note a row at fault. */
+static void
+note(Search *s, ItemPointerData tid)
+{
+	Oid			type = TIDOID;
+	Datum		value = PointerGetDatum(&tid);
+
+	if (ssw_plan_execute(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1",
+								  s->failures ? ssw_stmt_failed_key(s->policy) : s->policy->key_text, s->relation),
+						 1, &type, &value, NULL, true) == 0)
+		return;
+	s->key = MemoryContextStrdup(s->cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	SPI_freetuptable(SPI_tuptable);
+	appendStringInfo(&s->tids, "%s\"(%u,%u)\"", s->tids.len ? "," : "",
+					 ItemPointerGetBlockNumber(&tid), ItemPointerGetOffsetNumber(&tid));
+	if (s->failures == NULL ||
+		(!ssw_failures_excluded(s->failures, s->leaf, s->key, 0, false, GetCurrentTimestamp()) &&
+		 !ssw_failures_add(s->failures, s->leaf, s->key, 0, false, "error", s->error->sqlerrcode,
+						   ssw_failure_text(s->policy, s->error), 0)))
+		s->n++;
+}
+
+/* Look at rows; note those that are at fault. */
+static void
+look_at(Search *s, const ItemPointerData *tids, int n)
+{
+	MemoryContext old = CurrentMemoryContext;
+
+	for (int i = 0; i < n && !is_over(s); i++)
+	{
+		int64		counted = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextSwitchTo(s->cxt);
+		if (!row_computes(s, tids[i], &counted))
+			note(s, tids[i]);
+		s->good += counted;
+		if (s->n >= DOUBT && s->good == 0)
+		{
+			s->hopeless = !has_witness(s);
+			s->good = 1;
+		}
+		MemoryContextSwitchTo(old);
+		forget(s);
+	}
+}
+
+/* Halve the blocks [from, to) down to the rows at fault. */
+static void
+search(Search *s, BlockNumber from, BlockNumber to)
+{
+	ItemPointerData range[2];
+	int64		counted = 0;
+	bool		fine;
+	int			n;
+
+	CHECK_FOR_INTERRUPTS();
+	ItemPointerSet(&range[0], from, 0);
+	ItemPointerSet(&range[1], to, 0);
+	if (from >= to || is_over(s))
+		return;
+	fine = computes(s, range[0], range[1], &counted);
+	s->good += counted;
+	forget(s);
+	if (fine)
+		return;
+	if (to - from > 1)
+	{
+		search(s, from, from + (to - from) / 2);
+		search(s, from + (to - from) / 2, to);
+	}
+	else
+	{
+		ItemPointerData *tids = places_in(s->relation, from, to, &n);
+
+		look_at(s, tids, n);
+		pfree(tids);
+	}
+}
+
+/* Those that failed before, by their keys. */
+static void
+search_known(Search *s)
+{
+	Datum	   *keys;
+	int			n;
+	char	   *sql = psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE %s", s->relation, ssw_key_matches(s->policy, 1));
+
+	deconstruct_array(DatumGetArrayTypeP(ssw_failures_keys(s->failures, s->leaf)), TEXTOID, -1, false, TYPALIGN_INT,
+					  &keys, NULL, &n);
+	for (int i = 0; i < n && !is_over(s); i++)
+	{
+		Oid			types[SSW_KEY_MAX];
+		Datum		values[SSW_KEY_MAX];
+		char	   *trouble;
+		int			nvalues = ssw_key_params(s->policy, TextDatumGetCString(keys[i]), types, values, &trouble);
+		int			nrows;
+
+		if (trouble == NULL)
+		{
+			ItemPointerData *tids = places(sql, nvalues, types, values, &nrows);
+
+			look_at(s, tids, nrows);
+			pfree(tids);
+		}
+	}
+}
+
 /*
  * Boolean over t: the rows at fault, which are recorded; null when there are none,
- * or too many.  A policy that leaves some out already failed all the same: then
+ * or no others.  A policy that leaves some out already failed all the same: then
  * known rows were not all, and the heap is searched.
  */
 static char *
-find_rows(const SswPolicy *p, List *leaves, SswFailures *failures)
+find_rows(const SswPolicy *p, List *leaves, SswFailures *failures, TimestampTz until)
 {
-	Search		s = {.policy = p,.failures = failures,.max = MAX_ROWS};
+	Search		s = {.policy = p,.leaves = leaves,.failures = failures,.max = MAX_ROWS,.until = until};
+	bool		found = false;
 	bool		known = p->left_out == NULL && ssw_failures_count(failures) > 0 && p->audit != SSW_AUDIT_HASH;
 	StringInfoData condition;
 	ListCell   *lc;
 
+	s.cxt = AllocSetContextCreate(CurrentMemoryContext, "rows at fault", ALLOCSET_DEFAULT_SIZES);
 	initStringInfo(&condition);
 	if (p->left_out)
 		appendStringInfoString(&condition, p->left_out);
-	for (int by_key = known; by_key >= 0 && s.n == 0; by_key--)
+	for (int by_key = known; by_key >= 0 && !found; by_key--)
 		foreach(lc, leaves)
 	{
 		s.leaf = lfirst_oid(lc);
@@ -233,16 +362,18 @@ find_rows(const SswPolicy *p, List *leaves, SswFailures *failures)
 			search_known(&s);
 		else
 			search(&s, 0, blocks_of(s.leaf));
+		found = found || s.tids.len > 0;
 		if (s.tids.len > 0)
 			appendStringInfo(&condition, "%s(t.tableoid " SSW_OP("=") " %u::pg_catalog.oid AND t.ctid " SSW_OP("=") " ANY ('{%s}'::pg_catalog.tid[]))",
 							 condition.len ? " OR " : "", s.leaf, s.tids.data);
 	}
-	return s.n > 0 && s.n <= s.max ? condition.data : NULL;
+	MemoryContextDelete(s.cxt);
+	return found && !s.hopeless ? condition.data : NULL;
 }
 
 /*
  * After an error that the value of a row can raise: leave the rows at fault out of
- * what is computed.  False when there are none, or too many.
+ * what is computed.  False when there are none, or no others.
  */
 static bool
 leave_out(SswWork *w, MemoryContext cxt)
@@ -260,7 +391,7 @@ leave_out(SswWork *w, MemoryContext cxt)
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_sql_begin();
 	MemoryContextSwitchTo(cxt);
-	left_out = find_rows(p, leaves, w->failures);
+	left_out = find_rows(p, leaves, w->failures, w->pass->soft_deadline);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	if (left_out)
@@ -304,7 +435,7 @@ ssw_unreadable_leave_out(SswWork *w, MemoryContext cxt)
 void
 ssw_unreadable_report(const SswPolicy *p, List *leaves, ErrorData *e)
 {
-	Search		s = {.policy = p,.max = 0};
+	Search		s = {.policy = p,.max = 1,.cxt = CurrentMemoryContext};
 	ListCell   *lc;
 
 	foreach(lc, leaves)

@@ -13,6 +13,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -33,8 +34,13 @@
 #include "stmt.h"
 #include "watch.h"
 
-/* A lock on a relation must not hang the coordinator, nor all of a round's together. */
+/*
+ * A lock on a relation must not hang the coordinator, nor all of a round's together:
+ * after so many waits it takes what is free, and waits no more.
+ */
 #define LOCK_PATIENCE_MS	"5"
+#define LOCK_NO_PATIENCE_MS "1"
+#define LOCK_WAITS			10
 #define LOCKED_AGAIN_US		(1 * USECS_PER_SEC)
 #define LOCKED_SOON_US		(50 * 1000)
 
@@ -43,18 +49,42 @@
 
 static bool resubscribed = false;
 
+/* Waits for a lock, in this round, that came to nothing. */
+static int	waits = 0;
+
+void
+ssw_watch_begin_round(void)
+{
+	waits = 0;
+}
+
 /*
  * Somebody may hold a table for hours: the coordinator waits a moment only,
  * because all policies would wait with it.
  */
 static int
-begin_patience(void)
+begin_patience(const SswPolicy *p)
 {
 	int			level = NewGUCNestLevel();
+	bool		patient = waits < LOCK_WAITS;
 
-	(void) set_config_option("lock_timeout", LOCK_PATIENCE_MS, PGC_SUSET, PGC_S_OVERRIDE,
-							 GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("lock_timeout", patient ? LOCK_PATIENCE_MS : LOCK_NO_PATIENCE_MS,
+							 PGC_SUSET, PGC_S_OVERRIDE, GUC_ACTION_SAVE, true, 0, false);
+	if (!patient && !ConditionalLockRelationOid(p->relid, AccessShareLock))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not obtain lock on relation %s", p->relation)));
 	return level;
+}
+
+/* What was begun in patience failed: for want of a lock? */
+static bool
+want_of_lock(const ErrorData *error)
+{
+	if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		return false;
+	waits++;
+	return true;
 }
 
 static bool
@@ -190,7 +220,7 @@ shape_brake(SswWatch *w)
 	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
-		int			level = begin_patience();
+		int			level = begin_patience(w->policy);
 		Relation	rel = table_open(w->policy->relid, AccessShareLock);
 
 		w->plain = ssw_plain_columns(w->policy, rel);
@@ -210,7 +240,7 @@ shape_brake(SswWatch *w)
 		e = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		if (want_of_lock(e))
 			still_locked(w);
 		else
 			brake(w, "broken", e->message, 0);
@@ -285,7 +315,7 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
-		int			level = begin_patience();
+		int			level = begin_patience(w->policy);
 
 		ssw_probe(w, now);
 		AtEOXact_GUC(false, level);
@@ -298,6 +328,7 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 		FlushErrorState();
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		RollbackAndReleaseCurrentSubTransaction();
+		(void) want_of_lock(error);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(cxt);

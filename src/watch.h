@@ -54,6 +54,7 @@ typedef struct SswWatch
 } SswWatch;
 
 /* watch.c: brakes; in a transaction */
+extern void ssw_watch_begin_round(void);
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
@@ -69,6 +70,7 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 #define SSW_IDLE_MAX		10
 
 /* passes.c */
+extern List *ssw_passes_adopt(List *watches);
 extern void ssw_passes_publish(SswWatch *w);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);

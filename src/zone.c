@@ -89,9 +89,20 @@ refuse(const char *field, const char *text, const char *detail)
 			 errhint("Say which zone is meant: name a column of local times alone, with timezone => '...'; or give constants an offset, and convert with AT TIME ZONE.")));
 }
 
-/* An expression as the caller gave it. */
+/* A pass reads as the SQL standard has it, in UTC and with ISO dates. */
 static void
-check_text(const SswPolicy *p, Relation rel, const char *field, const char *text)
+refuse_settings(const char *field, const char *text)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s depends on settings of the session", field),
+			 errdetail("%s means something else in a pass, which reads constants in UTC, with ISO dates and with standard_conforming_strings.", text),
+			 errhint("Give times an offset, write backslashes as they are, and IS NULL instead of = NULL; or set TimeZone, DateStyle, IntervalStyle, standard_conforming_strings, transform_null_equals and array_nulls as a pass has them.")));
+}
+
+/* An expression as the caller gave it; one that decides about a row must not depend on the zone, either. */
+static void
+check_text(const SswPolicy *p, Relation rel, const char *field, const char *text, bool decides)
 {
 	SswIdentity save;
 	bool		boolean = strcmp(field, "filter") == 0;
@@ -104,22 +115,39 @@ check_text(const SswPolicy *p, Relation rel, const char *field, const char *text
 	theirs = ssw_expr_parse_here(rel, field, text, boolean);
 	ours = boolean ? ssw_expr_parse_boolean(rel, field, text) : ssw_expr_parse(rel, field, text);
 	ssw_identity_restore(&save);
-	if (depends(ours, NULL))
+	if (decides && depends(ours, NULL))
 		refuse(field, text, "turns local times into instants, or the reverse, by the zone of whoever evaluates it: in a pass, UTC.");
 	if (!equal(theirs, ours))
-		refuse(field, text, "has a constant that a pass, in UTC and with ISO dates, reads otherwise than this session.");
+		refuse_settings(field, text);
 }
 
-/* Check what is given of the expressions that decide about a row. */
+static void
+check_set(const SswPolicy *p, Relation rel)
+{
+	SswIdentity save;
+	bool		same;
+
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	same = ssw_expr_set_means_same(rel, p->set_clause);
+	ssw_identity_restore(&save);
+	if (!same)
+		refuse_settings("set_clause", p->set_clause);
+}
+
+/* Check what is given of the expressions. */
 void
 ssw_zone_check(const SswPolicy *p, Relation rel)
 {
 	if (p->args->given[SSW_ARG_DEADLINE])
-		check_text(p, rel, "deadline", p->deadline);
+		check_text(p, rel, "deadline", p->deadline, true);
 	if (p->args->given[SSW_ARG_LAST_SEEN])
-		check_text(p, rel, "last_seen", p->last_seen);
+		check_text(p, rel, "last_seen", p->last_seen, true);
 	if (p->args->given[SSW_ARG_FILTER])
-		check_text(p, rel, "filter", p->filter);
+		check_text(p, rel, "filter", p->filter, true);
+	if (p->args->given[SSW_ARG_GROUP_BY])
+		check_text(p, rel, "group_by", p->group_by, false);
+	if (p->args->given[SSW_ARG_SET_CLAUSE] && p->set_clause)
+		check_set(p, rel);
 }
 
 /* What some rows come to in a zone, as text. */

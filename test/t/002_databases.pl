@@ -78,5 +78,17 @@ for my $kind ('coordinator', 'worker') {
     cmp_ok($apart, '>=', 5.5, "a $kind that cannot start is tried again later each time");
     $node->safe_psql('postgres', 'DROP DATABASE deaf');
 }
+
+# a list of databases, with names that must be quoted
+my $odd = 'We,ird "N';
+$node->safe_psql('postgres', 'CREATE DATABASE "We,ird ""N"; CREATE EXTENSION session_sweeper; CREATE DATABASE unlisted');
+$node->safe_psql($_, 'CREATE EXTENSION session_sweeper') for $odd, 'unlisted';
+$node->append_conf('postgresql.conf', q{session_sweeper.databases = 'Postgres, "We,ird ""N"'});
+$node->reload;
+wait_for($node, "SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'database not swept'", 'a database that is not listed says so', 'unlisted');
+load_table($node, 'login', 10, 10, $odd);
+$node->safe_psql($odd, "SELECT sweeper.register('login', deadline => 'd', start => 'now')");
+wait_for($node, 'SELECT count(*) = 10 FROM login', 'one that is listed is swept', $odd);
+is($node->safe_psql($_, "SELECT count(*) FROM sweeper.problem WHERE problem = 'database not swept'"), 0, "and does not say so: $_") for $odd, 'postgres';
 $node->stop;
 done_testing();

@@ -19,5 +19,24 @@ $node->append_conf('postgresql.conf', 'max_worker_processes = 16');
 $node->restart;
 wait_for($node, 'SELECT count(*) = 20 FROM login', 'with more places it is swept');
 wait_for($node, 'SELECT NOT EXISTS (SELECT FROM sweeper.problem)', 'and healthy');
+
+# one place for the workers of two databases that always have work: in turn
+$node->safe_psql('postgres', 'CREATE DATABASE second');
+$node->safe_psql('second', 'CREATE EXTENSION session_sweeper');
+for my $db (qw(postgres second)) {
+    load_table($node, 'slow', 50000, 0, $db);
+    $node->safe_psql($db, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN OLD; END';
+        CREATE TRIGGER slow BEFORE DELETE ON slow FOR EACH ROW EXECUTE FUNCTION slow();
+        SELECT sweeper.register('slow', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20)");
+}
+$node->append_conf('postgresql.conf', 'max_worker_processes = 4');
+$node->restart;
+for my $turn (1 .. 3) {
+    for my $db (qw(postgres second)) {
+        my $left = $node->safe_psql($db, 'SELECT count(*) FROM slow');
+        wait_for($node, "SELECT count(*) < $left FROM slow", "$db gets the place", $db);
+    }
+}
+ok(1, 'each gets the place');
 $node->stop;
 done_testing();

@@ -131,5 +131,24 @@ $node->start;
 wait_for($node, "SELECT service_start IS NOT NULL FROM sweeper._cluster()", 'there is service');
 like(slurp_file($node->data_dir . '/pg_stat/session_sweeper.starts'), qr/crash 1 jump 0\n\z/, 'a crash: the file does not count');
 ok(!-e $node->data_dir . '/pg_stat/session_sweeper.heartbeats', 'and is gone');
+
+# A file that is damaged, be it in how many there are, holds nobody up: it is told once, and gone; the start is one after a crash.
+for my $n (0x7fffffff, 1, -1) {
+    $begin->();
+    $more->(2 * $sessions);
+    $node->stop('fast');
+    $ended->();
+    open my $file, '+<:raw', $node->data_dir . '/pg_stat/session_sweeper.heartbeats' or die "no file: $!";
+    seek $file, 16, 0;
+    print $file pack 'q', $n;
+    close $file;
+    $log = -s $node->logfile;
+    $node->start;
+    wait_for($node, "SELECT service_start IS NOT NULL FROM sweeper._cluster()", "there is service after a file with a count of $n");
+    my @told = slurp_file($node->logfile, $log) =~ /file "pg_stat\/session_sweeper.heartbeats" is damaged/g;
+    is(scalar @told, 1, 'it is told once');
+    like(slurp_file($node->data_dir . '/pg_stat/session_sweeper.starts'), qr/crash 1 jump 0\n\z/, 'and taken for a crash');
+    ok(!-e $node->data_dir . '/pg_stat/session_sweeper.heartbeats', 'the file is gone');
+}
 $node->stop;
 done_testing();

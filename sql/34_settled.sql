@@ -1,0 +1,78 @@
+-- What heartbeats said is in the rows when they are taken away, whatever the rows say.
+CREATE TABLE crate (id int PRIMARY KEY, d timestamptz(0), n int NOT NULL DEFAULT 0);
+CREATE INDEX ON crate (d);
+CREATE FUNCTION fill(text DEFAULT 'true') RETURNS void LANGUAGE sql AS $$
+    INSERT INTO crate VALUES (1, now() + interval '12 min'), (2, NULL), (3, '-infinity'), (4, 'infinity'), (5, now() + interval '3 h'),
+        (6, now() + interval '20 min') ON CONFLICT (id) DO UPDATE SET d = excluded.d;
+    SELECT FROM sweeper.register('crate', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0', filter => $1);
+$$;
+CREATE VIEW said AS SELECT id, CASE WHEN isfinite(d) THEN date_trunc('hour', d - now() + interval '30 min')::text ELSE d::text END AS about FROM crate;
+SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT sweeper.unregister('crate');
+-- null and -infinity are no deadlines to prolong, and no reason to end anything here
+SELECT * FROM said ORDER BY id;
+SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT FROM sweeper.alter_policy('crate', heartbeats => false);
+SELECT * FROM said ORDER BY id;
+SELECT sweeper.unregister('crate');
+-- a heartbeat that its row denies: the application has set the deadline back
+SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+UPDATE crate SET d = '-infinity' WHERE id = 1;
+UPDATE crate SET d = now() + interval '10 min' WHERE id = 5;
+SELECT sweeper.unregister('crate');
+SELECT * FROM said WHERE id IN (1, 5) ORDER BY id;
+-- or has set it beyond all times
+SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+UPDATE crate SET d = 'infinity' WHERE id = 1;
+SELECT sweeper.unregister('crate');
+SELECT * FROM said WHERE id = 1;
+-- what was said before is not held against what is registered anew
+SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT FROM sweeper.alter_policy('crate', heartbeats => false);
+UPDATE crate SET d = now() - interval '1 min' WHERE id = 1;
+SELECT FROM sweeper.alter_policy('crate', heartbeats => true);
+SELECT sweeper.is_live('crate', '1');
+SELECT sweeper.unregister('crate');
+-- an undone end of a policy is none
+SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+BEGIN;
+SAVEPOINT s;
+SELECT sweeper.unregister('crate');
+ROLLBACK TO s;
+SELECT FROM sweeper.alter_policy('crate', max_lag => '1 h');
+COMMIT;
+CALL sweeper.sweep('crate') \gset
+SELECT * FROM said WHERE id = 1;
+SELECT sweeper.unregister('crate');
+-- a trigger that keeps a row from being written holds nobody up, and is told
+SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+UPDATE crate SET d = now() + interval '20 min' WHERE id = 6;
+SELECT sweeper.touch('crate', 6);
+CREATE FUNCTION keep_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER keep_row BEFORE UPDATE ON crate FOR EACH ROW WHEN (old.id = 6) EXECUTE FUNCTION keep_row();
+SELECT sweeper.unregister('crate');
+SELECT * FROM said WHERE id IN (1, 6) ORDER BY id;
+DROP TRIGGER keep_row ON crate;
+-- rows that the filter excludes are not written, and not told of
+SELECT fill('n = 0'); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+UPDATE crate SET n = 1 WHERE id = 1;
+SELECT sweeper.unregister('crate');
+SELECT * FROM said WHERE id IN (1, 5) ORDER BY id;
+DROP VIEW said;
+DROP TABLE crate;
+DROP FUNCTION fill, keep_row;
+-- partitions of another owner are not swept, and keep nobody else's rows from being written
+CREATE ROLE regress_crate;
+CREATE TABLE crate (id int PRIMARY KEY, d timestamptz NOT NULL) PARTITION BY RANGE (id);
+CREATE INDEX ON crate (d);
+CREATE TABLE crate_low PARTITION OF crate FOR VALUES FROM (0) TO (10);
+CREATE TABLE crate_high PARTITION OF crate FOR VALUES FROM (10) TO (20);
+INSERT INTO crate SELECT i, now() + interval '20 min' FROM unnest(ARRAY[1, 11]) AS i;
+SELECT FROM sweeper.register('crate', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+SELECT sweeper.touch('crate', 1);
+ALTER TABLE crate_high OWNER TO regress_crate;
+SELECT sweeper.touch('crate', 11);
+SELECT sweeper.unregister('crate');
+SELECT id FROM crate WHERE d > now() + interval '55 min';
+DROP TABLE crate;
+DROP ROLE regress_crate;

@@ -1,0 +1,79 @@
+-- Rows that the caller must not see, that share a key, or that one transaction writes more than once.
+CREATE TABLE booth (id int PRIMARY KEY, who text, d timestamptz NOT NULL);
+CREATE INDEX ON booth (d);
+CREATE POLICY own ON booth USING (who = current_user);
+CREATE ROLE regress_booth;
+SELECT sweeper.grant_access('regress_booth', 'user');
+GRANT SELECT, UPDATE ON booth TO regress_booth;
+SELECT FROM sweeper.register('booth', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+INSERT INTO booth VALUES (1, 'bob', now() + interval '1 h'), (2, 'regress_booth', now() + interval '1 h'), (3, 'regress_booth', now() - interval '1 h');
+SET ROLE regress_booth;
+SELECT i, sweeper.is_live('booth', i::text) FROM generate_series(1, 4) AS i;
+RESET ROLE;
+ALTER TABLE booth ENABLE ROW LEVEL SECURITY;
+SET ROLE regress_booth;
+-- what is hidden does not live, for him
+SELECT i, sweeper.is_live('booth', i::text) FROM generate_series(1, 4) AS i;
+SET row_security = off;
+SELECT sweeper.is_live('booth', '2');
+RESET row_security;
+RESET ROLE;
+SELECT i, sweeper.is_live('booth', i::text) FROM generate_series(1, 4) AS i;
+SELECT sweeper.unregister('booth');
+SELECT sweeper.revoke_access('regress_booth');
+DROP TABLE booth;
+DROP ROLE regress_booth;
+-- a key that rows of two tables have is no session's
+CREATE TABLE booth (id int PRIMARY KEY, d timestamptz NOT NULL);
+CREATE TABLE stall (PRIMARY KEY (id)) INHERITS (booth);
+INSERT INTO booth VALUES (1, now() + interval '20 min'), (2, now() + interval '20 min');
+INSERT INTO stall VALUES (1, now() + interval '10 min'), (3, now() + interval '20 min');
+CREATE INDEX ON booth (d);
+CREATE INDEX ON stall (d);
+SELECT FROM sweeper.register('booth', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+SELECT sweeper.touch('booth', 1);
+SELECT sweeper.touch('booth', 2), sweeper.touch('booth', 3);
+SELECT sweeper.unregister('booth');
+DROP TABLE booth CASCADE;
+-- Heartbeats write a row more than once: what the transaction leaves behind is what memory compares with.
+CREATE TABLE booth (id int PRIMARY KEY, d timestamptz NOT NULL);
+CREATE INDEX ON booth (d);
+SELECT FROM sweeper.register('booth', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+CREATE FUNCTION near(int) RETURNS boolean LANGUAGE sql AS $$
+    UPDATE booth SET d = now() + interval '1 min' WHERE id = $1; SELECT sweeper.touch('booth', $1); $$;
+INSERT INTO booth SELECT i, now() - interval '1 h' FROM generate_series(11, 14) AS i;
+-- the second is undone, the first, the first of two levels, none
+BEGIN;
+SELECT sweeper.touch('booth', 11);
+SAVEPOINT a;
+SELECT near(11);
+ROLLBACK TO a;
+SELECT sweeper.touch('booth', 12);
+SAVEPOINT b;
+SELECT near(12);
+SELECT sweeper.touch('booth', 13);
+ROLLBACK TO b;
+SELECT near(12), near(13);
+SAVEPOINT c;
+SELECT sweeper.touch('booth', 14);
+RELEASE c;
+SAVEPOINT d;
+SELECT near(14), near(14);
+RELEASE d;
+COMMIT;
+SELECT id FROM booth WHERE d > now() + interval '55 min' ORDER BY id;
+-- so the application's word counts
+UPDATE booth SET d = now() - interval '1 min';
+SELECT id, sweeper.is_live('booth', id::text) FROM booth ORDER BY id;
+-- and a heartbeat after the application's own word
+INSERT INTO booth VALUES (15, now() + interval '1 min');
+BEGIN;
+SELECT sweeper.touch('booth', 15);
+UPDATE booth SET d = now() + interval '12 min' WHERE id = 15;
+SELECT sweeper.touch('booth', 15);
+COMMIT;
+CALL sweeper.sweep('booth') \gset
+SELECT d > now() + interval '55 min' AS refreshed FROM booth WHERE id = 15;
+SELECT sweeper.unregister('booth');
+DROP TABLE booth;
+DROP FUNCTION near;

@@ -1,0 +1,285 @@
+/*
+ * places.c
+ *		Who gets the places of processes: sweeps and commands of all databases.
+ *
+ * Runs in the launcher, which starts every other process.  There are max_workers
+ * places; commands have at most max_task_workers of them, and where there are two
+ * or more, sweeps have one at least.  Whoever waits without a place makes one that
+ * has it leave, at the end of its batch or command.
+ *
+ * Shares SswDatabase and SswProcs, under SswShared->lock.  A crash empties both.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+
+#include "bgw.h"
+#include "guc.h"
+#include "places.h"
+#include "shmem.h"
+
+#define RUNNER_TURN_US		USECS_PER_SEC
+#define MAKE_ROOM_US		(1 * USECS_PER_SEC)
+
+/* How many processes of a kind there are, in a database or in all. */
+int
+ssw_places_count(SswProcKind kind, Oid database)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == kind &&
+			(!OidIsValid(database) || SswProcs[i].database == database))
+			n++;
+	return n;
+}
+
+/* Start one process; shortness of slots is told once, and tried again later. */
+bool
+ssw_places_start(SswProcKind kind, Oid database, Oid role)
+{
+	BackgroundWorkerHandle *handle;
+	int			slot = ssw_bgw_reserve(kind, database, role);
+	bool		ok = slot >= 0 && ssw_bgw_start(slot, &handle);
+	bool		first = false;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (ok && kind == SswShared->no_slot_kind)
+		SswShared->no_slot_since = 0;
+	else if (!ok)
+	{
+		first = SswShared->no_slot_since == 0;
+		SswShared->no_slot_failures++;
+		if (first)
+			SswShared->no_slot_since = GetCurrentTimestamp();
+		SswShared->no_slot_kind = kind;
+	}
+	LWLockRelease(SswShared->lock);
+	if (first)
+		ereport(LOG,
+				(errmsg("session_sweeper could not start a background process"),
+				 errdetail("All background worker slots are in use."),
+				 errhint("Raise \"max_worker_processes\" (now %d) and restart the server; until then sweeps use what is free.",
+						 max_worker_processes)));
+	return ok;
+}
+
+/* Is it idle, and not because it is about to be given a pass? */
+static bool
+is_spare(const SswProc *p)
+{
+	SswDatabase *d = ssw_shmem_database(p->database, false);
+
+	return p->state == SSW_STATE_IDLE && p->pass < 0 &&
+		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_places_count(SSW_PROC_WORKER, p->database));
+}
+
+/*
+ * Ask a worker of another database to make room for one that waits: a spare one,
+ * or any when the waiting database has none; then the one that has been there
+ * longest, of a database with most.
+ */
+static void
+make_room(Oid for_database, TimestampTz now)
+{
+	bool		any = ssw_places_count(SSW_PROC_WORKER, for_database) == 0;
+	SswProc    *victim = NULL;
+	SswDatabase *d;
+	int			most = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		int			n;
+
+		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
+			continue;
+		/* one is leaving already, unless it is long in its batch */
+		if (p->stop && now - p->stop_at < MAKE_ROOM_US)
+			return;
+		if (p->stop || p->latch == NULL)
+			continue;
+		n = is_spare(p) ? INT_MAX : ssw_places_count(SSW_PROC_WORKER, p->database);
+		if (n > most || (n == most && p->started_at < victim->started_at))
+		{
+			most = n;
+			victim = p;
+		}
+	}
+	if (victim == NULL || !(any || most == INT_MAX))
+		return;
+	victim->stop = true;
+	victim->stop_at = now;
+	SetLatch(victim->latch);
+	/* if it wants another, after those that wait now */
+	d = ssw_shmem_database(victim->database, false);
+	if (d)
+		d->wanted_since = now;
+}
+
+/*
+ * The database that gets the next worker: one that has none comes first, then the
+ * one that has waited longest.
+ */
+static SswDatabase *
+neediest(TimestampTz now)
+{
+	SswDatabase *best = NULL;
+	bool		best_has = false;
+
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+		int			has;
+
+		if (!OidIsValid(d->oid) || d->closed > 0 || d->coordinator < 0 || d->workers_not_before > now)
+			continue;
+		has = ssw_places_count(SSW_PROC_WORKER, d->oid);
+		if (d->workers_wanted <= has)
+			continue;
+		if (best == NULL || (has > 0) < best_has ||
+			((has > 0) == best_has && d->wanted_since < best->wanted_since))
+		{
+			best = d;
+			best_has = has > 0;
+		}
+	}
+	return best;
+}
+
+/* How many of the workers may run commands: with two or more, one is left for sweeps. */
+static int
+most_runners(void)
+{
+	return Min(ssw_max_task_workers, Max(1, ssw_max_workers - 1));
+}
+
+/*
+ * Ask a runner of another role to leave, for one of this role, or for sweeps where
+ * none is given: an idle one; else, when sweeps have no place, or it had its turn,
+ * any, after its command.  True: one leaves.
+ */
+static bool
+stop_runner(Oid database, Oid role)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	SswProc    *victim = NULL;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || (p->database == database && p->role == role))
+			continue;
+		if (p->stop)
+			return true;
+		if (p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
+								 p->has_task && ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0))
+			continue;
+		if (victim == NULL || !p->has_task)
+			victim = p;
+	}
+	if (victim == NULL)
+		return false;
+	victim->stop = true;
+	victim->stop_at = now;
+	SetLatch(victim->latch);
+	return true;
+}
+
+/* Ask a worker that sweeps to make room for commands: an idle one, or any that is above their share. */
+static void
+stop_sweep_worker(void)
+{
+	int			over = ssw_places_count(SSW_PROC_WORKER, InvalidOid) - (ssw_max_workers - most_runners());
+	SswProc    *victim = NULL;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER || p->latch == NULL)
+			continue;
+		if (p->stop)
+			return;
+		if (p->pass < 0 || (victim == NULL && over > 0))
+			victim = p;
+	}
+	if (victim)
+	{
+		victim->stop = true;
+		victim->stop_at = GetCurrentTimestamp();
+		SetLatch(victim->latch);
+	}
+}
+
+/* Start runners for the roles whose commands have waited longest. */
+void
+ssw_places_start_runners(TimestampTz now)
+{
+	for (;;)
+	{
+		SswDatabase *best = NULL;
+		Oid			database = InvalidOid;
+		Oid			role = InvalidOid;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		{
+			SswDatabase *d = &SswShared->databases[i];
+
+			if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && d->runners_not_before <= now &&
+				(best == NULL || d->runner_since < best->runner_since))
+				best = d;
+		}
+		if (best && ssw_places_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
+			(void) stop_runner(best->oid, best->runner_role);
+		else if (best && ssw_places_count(SSW_PROC_WORKER, InvalidOid) + ssw_places_count(SSW_PROC_RUNNER, InvalidOid) >= ssw_max_workers)
+			stop_sweep_worker();
+		else if (best)
+		{
+			database = best->oid;
+			role = best->runner_role;
+			best->runner_role = InvalidOid;
+			/* others may wait */
+			best->commands_changed = true;
+			ssw_shmem_wake_coordinator(database);
+		}
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database) || !ssw_places_start(SSW_PROC_RUNNER, database, role))
+			return;
+	}
+}
+
+/* Start workers for the databases that want them. */
+void
+ssw_places_start_workers(TimestampTz now)
+{
+	for (;;)
+	{
+		SswDatabase *d;
+		Oid			database = InvalidOid;
+		bool		room = false;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		d = neediest(now);
+		if (d)
+		{
+			database = d->oid;
+			room = ssw_places_count(SSW_PROC_WORKER, InvalidOid) + ssw_places_count(SSW_PROC_RUNNER, InvalidOid) < ssw_max_workers;
+		}
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database))
+			return;
+		/* the server may have less room than we */
+		if (room && ssw_places_start(SSW_PROC_WORKER, database, InvalidOid))
+			continue;
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		if (!stop_runner(InvalidOid, InvalidOid))
+			make_room(database, now);
+		LWLockRelease(SswShared->lock);
+		return;
+	}
+}

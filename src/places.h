@@ -1,0 +1,15 @@
+/*
+ * places.h
+ *		Who gets the places of processes: sweeps and commands of all databases.
+ */
+#ifndef SSW_PLACES_H
+#define SSW_PLACES_H
+
+#include "shmem.h"
+
+extern int	ssw_places_count(SswProcKind kind, Oid database);
+extern bool ssw_places_start(SswProcKind kind, Oid database, Oid role);
+extern void ssw_places_start_workers(TimestampTz now);
+extern void ssw_places_start_runners(TimestampTz now);
+
+#endif							/* SSW_PLACES_H */

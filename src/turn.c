@@ -1,0 +1,137 @@
+/*
+ * turn.c
+ *		A coordinator's turn, and how it leaves.
+ *
+ * Runs in the coordinator.  Databases take turns where there are more than may
+ * have coordinators.  Who leaves, because another waits or because it was told to,
+ * opens no pass, ends those that have no worker, lets the others end after their
+ * batch, and closes their rows.  A worker that is long in its batch is left to the
+ * successor, which adopts its pass.
+ *
+ * Shares passes, the database's entry and our slot, under SswShared->lock.  A
+ * crash empties them.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "guc.h"
+#include "turn.h"
+
+#define TURN_US				(2 * USECS_PER_SEC)
+/* The same while no pass has had a worker: the launcher makes room for one. */
+#define UNSERVED_TURN_US	(10 * USECS_PER_SEC)
+/* So long the workers may take to leave their passes. */
+#define LEAVE_US			(2 * USECS_PER_SEC)
+
+static TimestampTz begun_at = 0;	/* policies were first looked at */
+static TimestampTz leaving_since = 0;
+
+/* A turn begins with the next look: also when the clock was set. */
+void
+ssw_turn_begin(void)
+{
+	begun_at = leaving_since = 0;
+}
+
+/* Are passes open, and none of them has ever had a worker? */
+static bool
+unserved(List *watches)
+{
+	bool		open = false;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass && w->pass->max_workers_seen > 0)
+			return false;
+		open = open || w->pass;
+	}
+	return open;
+}
+
+/* Is it time to leave?  Asked before each look at the policies, of which a turn has one at least. */
+bool
+ssw_turn_is_over(List *watches, TimestampTz now)
+{
+	SswDatabase *d;
+	bool		over;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	over = MySswProc->terminating || MySswProc->stop || !ssw_enabled ||
+		d == NULL || d->closed > 0 || d->problem[0] != '\0';
+	if (!over && SswShared->coordinators_waiting && begun_at != 0)
+		over = now - begun_at > (unserved(watches) ? UNSERVED_TURN_US : TURN_US);
+	LWLockRelease(SswShared->lock);
+	if (!over)
+		leaving_since = 0;
+	else if (leaving_since == 0)
+		leaving_since = now;
+	/* what was to be done before the first look is not taken off the turn */
+	if (begun_at == 0)
+		begun_at = GetCurrentTimestamp();
+	return over;
+}
+
+/* End the passes: those with workers after the batches that these are at. */
+void
+ssw_turn_stop(List *watches)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, watches)
+	{
+		SswPass    *pass = ((SswWatch *) lfirst(lc))->pass;
+
+		if (pass && (pass->end == SSW_END_NONE || (pass->end == SSW_END_DONE && pass->workers > 0)))
+			pass->end = SSW_END_STOPPED;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Close the rows of throttled passes, which nobody will continue. */
+void
+ssw_turn_close(List *watches)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+		ssw_passes_close_open(lfirst(lc));
+}
+
+/*
+ * Leave now?  When the turn is over and no worker is in a pass, or one is for too
+ * long; also when another database waits and here is nothing to do.  Who wakes
+ * this database from then on has the next coordinator started.
+ */
+bool
+ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz next)
+{
+	SswDatabase *d;
+	ListCell   *lc;
+	bool		idle = true;
+	bool		leave;
+
+	foreach(lc, watches)
+		idle = idle && ((SswWatch *) lfirst(lc))->pass == NULL;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (leaving_since != 0)
+		leave = idle || now - leaving_since > LEAVE_US;
+	else
+		leave = idle && SswShared->coordinators_waiting && next > now + TURN_US;
+	if (d)
+	{
+		/* after those that wait, although it did not look at what was due */
+		d->next_due = Max(next, now);
+		if (leave)
+			d->coordinator = -1;
+	}
+	LWLockRelease(SswShared->lock);
+	return leave;
+}
