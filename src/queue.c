@@ -206,7 +206,7 @@ look_at_running(TimestampTz now)
 		Oid			type = UUIDOID;
 
 		if (!has_runner(DatumGetUUIDP(task)))
-			(void) ssw_queue_end(task, attempt, "failed", "the process that ran it was ended", "failed: the process that ran it was ended");
+			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
 		else
 			ssw_plan_execute("UPDATE sweeper.task AS t SET progress_at = p.progress_at, done = p.done, total = p.total, message = p.message,"
 							 " stuck_at = greatest(stuck_at, p.progress_at + " SSW_STUCK_AFTER ")"
