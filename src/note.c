@@ -71,7 +71,8 @@ wake_runners(void)
 		{
 			SswProc    *p = &SswProcs[i];
 
-			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->latch == NULL)
+			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role ||
+				p->latch == NULL || p->has_task || p->stop)
 				continue;
 			SetLatch(p->latch);
 			woken = true;
