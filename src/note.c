@@ -210,9 +210,9 @@ ssw_note_row_appended(void)
 	pending_rows++;
 }
 
-/* Appended rows are to be written now. */
+/* Rows appended up to that number are to be written now. */
 void
-ssw_note_flush_now(void)
+ssw_note_flush_now(int64 up_to)
 {
 	SswDatabase *d;
 
@@ -221,7 +221,7 @@ ssw_note_flush_now(void)
 	if (d)
 	{
 		d->appended_since = GetCurrentTimestamp();
-		d->flush_all = true;
+		d->flush_up_to = Max(d->flush_up_to, up_to);
 		ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	LWLockRelease(SswShared->lock);

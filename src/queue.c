@@ -339,9 +339,9 @@ cannot_start(void)
 	return failed;
 }
 
-/* What was appended since the last look, and whether somebody waits for all of it. */
+/* Was something appended since the last look?  *up_to: somebody waits for rows up to that number. */
 static bool
-take_appended(bool *all)
+take_appended(int64 *up_to)
 {
 	SswDatabase *d;
 	bool		any;
@@ -349,7 +349,7 @@ take_appended(bool *all)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	any = d && d->appended_since != 0;
-	*all = d && d->flush_all;
+	*up_to = d ? d->flush_up_to : 0;
 	if (any)
 		d->appended = d->appended_since = 0;
 	LWLockRelease(SswShared->lock);
@@ -357,17 +357,14 @@ take_appended(bool *all)
 }
 
 static void
-set_flush(bool due, bool any)
+set_flush(bool due)
 {
 	SswDatabase *d;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d)
-	{
 		d->flush_due = due;
-		d->flush_all = d->flush_all && any;
-	}
 	LWLockRelease(SswShared->lock);
 }
 
@@ -389,18 +386,22 @@ static int
 look_at_appended(Oid *roles, int nroles, TimestampTz now)
 {
 	static TimestampTz look_at = 0;
-	bool		all;
+	int64		up_to;
 	bool		due = false;
+	Oid			type = INT8OID;
+	Datum		value;
 	uint64		n;
 	SPITupleTable *rows;
 
-	if (!take_appended(&all) && now < look_at)
+	if (!take_appended(&up_to) && now < look_at)
 	{
 		next_at = Min(next_at, look_at);
 		return nroles;
 	}
 	look_at = DT_NOEND;
-	n = ssw_plan_execute("SELECT role, bool_or(due), min(due_at) FROM sweeper._append_waiting GROUP BY role", 0, NULL, NULL, NULL, false);
+	value = Int64GetDatum(up_to);
+	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at) FROM sweeper._append_waiting GROUP BY role",
+						 1, &type, &value, NULL, false);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < n && nroles < MAX_ROLES; i++)
 	{
@@ -410,7 +411,7 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 
 		if (!OidIsValid(role) || !ssw_can_run_as(role))
 			set_role_aside(name, OidIsValid(role) ? "its role may not log in any more" : "its role does not exist any more");
-		else if (all || DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
+		else if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
 		{
 			roles[nroles++] = role;
 			due = true;
@@ -420,7 +421,7 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 	}
 	if (due)
 		look_at = Min(look_at, now + USECS_PER_SEC);
-	set_flush(due, n > 0);
+	set_flush(due);
 	next_at = Min(next_at, look_at);
 	return nroles;
 }

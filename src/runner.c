@@ -366,19 +366,19 @@ flush(bool (*must_stop) (void))
 {
 	SswDatabase *d;
 	bool		due;
-	bool		all;
+	int64		up_to;
 	int64		n;
 
 	leaving_since = GetCurrentTimestamp();
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MySswProc->database, false);
-	all = d && (d->flush_all || MySswProc->terminating);
+	up_to = MySswProc->terminating ? PG_INT64_MAX : d ? d->flush_up_to : 0;
 	due = d && (d->flush_due || MySswProc->terminating);
 	LWLockRelease(SswShared->lock);
 	if (!due)
 		return false;
 	ssw_bgw_set_state(SSW_STATE_BUSY);
-	n = ssw_mover_run(all, must_stop);
+	n = ssw_mover_run(up_to, must_stop);
 	reset_session();
 	ConditionVariableBroadcast(ssw_board_changed());
 	return n > 0;
