@@ -54,9 +54,12 @@ wake(bool lost)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Commands of these roles wait: a runner that is idle takes them, or the coordinator gets one. */
+/*
+ * Commands of these roles wait: a runner that is idle takes them, or the coordinator
+ * gets one; it also looks for those that are prepared.
+ */
 static void
-wake_runners(void)
+wake_runners(bool also_coordinator)
 {
 	ListCell   *lc;
 
@@ -77,7 +80,7 @@ wake_runners(void)
 			SetLatch(p->latch);
 			woken = true;
 		}
-		if (d && !woken)
+		if (d && (!woken || also_coordinator))
 		{
 			d->commands_changed = true;
 			ssw_shmem_wake_coordinator(MyDatabaseId);
@@ -142,7 +145,7 @@ at_xact_end(XactEvent event, void *arg)
 		wake(!ssw_board_post(pending_tasks, pending_jobs, pending_rooms));
 		ConditionVariableBroadcast(ssw_board_changed());
 		if (pending_roles)
-			wake_runners();
+			wake_runners(event == XACT_EVENT_PREPARE);
 		if (pending_cancels)
 			tell_cancels();
 	}

@@ -16,6 +16,7 @@
 
 #include <unistd.h>
 
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
@@ -38,12 +39,15 @@
 #include "taskrow.h"
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
+#define PREPARED_EVERY_US	(5 * USECS_PER_SEC) /* while transactions are
+												 * prepared */
 #define MAX_FAILED_STARTS	5
 #define MAX_ROLES			64	/* looked at in one round */
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
 
 static bool begun = false;
+static TimestampTz appended_at = 0; /* look at appended rows then */
 static TimestampTz next_at = 0;
 
 /* The run of the server to which a command belongs. */
@@ -385,7 +389,6 @@ set_role_aside(const char *role, const char *reason)
 static int
 look_at_appended(Oid *roles, int nroles, TimestampTz now)
 {
-	static TimestampTz look_at = 0;
 	int64		up_to;
 	bool		due = false;
 	Oid			type = INT8OID;
@@ -393,12 +396,12 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 	uint64		n;
 	SPITupleTable *rows;
 
-	if (!take_appended(&up_to) && now < look_at)
+	if (!take_appended(&up_to) && now < appended_at)
 	{
-		next_at = Min(next_at, look_at);
+		next_at = Min(next_at, appended_at);
 		return nroles;
 	}
-	look_at = DT_NOEND;
+	appended_at = DT_NOEND;
 	value = Int64GetDatum(up_to);
 	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at) FROM sweeper._append_waiting GROUP BY role",
 						 1, &type, &value, NULL, false);
@@ -417,12 +420,12 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 			due = true;
 		}
 		else
-			look_at = Min(look_at, DatumGetTimestampTz(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)));
+			appended_at = Min(appended_at, DatumGetTimestampTz(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)));
 	}
 	if (due)
-		look_at = Min(look_at, now + USECS_PER_SEC);
+		appended_at = Min(appended_at, now + USECS_PER_SEC);
 	set_flush(due);
-	next_at = Min(next_at, look_at);
+	next_at = Min(next_at, appended_at);
 	return nroles;
 }
 
@@ -476,6 +479,27 @@ take_changed(void)
 	return changed;
 }
 
+/*
+ * May a prepared transaction have brought something?  Nobody tells of COMMIT
+ * PREPARED, so while there are some we look now and then, and once more when they
+ * are gone.
+ */
+static bool
+look_at_prepared(TimestampTz now)
+{
+	static bool any = false;
+	bool		before = any;
+
+	any = max_prepared_xacts > 0 &&
+		ssw_plan_execute("SELECT FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() LIMIT 1",
+						 0, NULL, NULL, NULL, false) > 0;
+	if (any)
+		next_at = Min(next_at, now + PREPARED_EVERY_US);
+	if (any || before)
+		appended_at = 0;
+	return any || before;
+}
+
 /* Look at the commands if there is reason to; returns when there is again. */
 TimestampTz
 ssw_queue_round(TimestampTz now)
@@ -488,7 +512,7 @@ ssw_queue_round(TimestampTz now)
 	next_at = DT_NOEND;
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	if (!begun)
+	if (look_at_prepared(now) || !begun)
 		drop_others();
 	begun = true;
 	look_at_running(now);

@@ -6,7 +6,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
 
-my $node = sweeper_node('main', 'max_prepared_transactions = 1', 'session_sweeper.max_workers = 2');
+my $node = sweeper_node('main', 'max_prepared_transactions = 2', 'session_sweeper.max_workers = 2');
 sub sql { return $node->safe_psql('postgres', @_) }
 sub client { return $node->background_psql('postgres', on_error_stop => 0) }
 sub quoted { return "'" . ($_[0] =~ s/'/''/gr) . "'" }
@@ -72,6 +72,17 @@ like(complaint(q{SET ROLE mute; SELECT sweeper.submit_sql('SELECT 1')}), qr/2800
 sql(q{BEGIN; SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''undone'')'); ROLLBACK});
 ended($t = sql(q{SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''later'')')}));
 is(sql(q{SELECT count(*) FROM done WHERE what = 'undone'}) . sql(q{SELECT count(*) FROM sweeper.task WHERE command ~ 'undone'}), '00', 'rolled back with its transaction');
+
+# nobody tells of COMMIT PREPARED, and it is seen all the same
+my $prepared = sql(q{BEGIN; SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''prepared'')'); PREPARE TRANSACTION 'command'});
+sql(q{BEGIN; SELECT sweeper.append('done', '{"what": "appended"}') > 0; PREPARE TRANSACTION 'row'});
+ended(sql(q{SELECT sweeper.submit_sql('SELECT 1')}), 'others are not held up');
+sql(q{COMMIT PREPARED 'command'});
+ended($prepared, 'a command that was prepared');
+is(status($prepared), 'completed', 'runs when that is committed');
+sql(q{COMMIT PREPARED 'row'});
+wait_for($node, q{SELECT EXISTS (SELECT FROM done WHERE what = 'appended')}, 'a row that was prepared is written');
+$prepared = sql(q{BEGIN; SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''too late'')'); PREPARE TRANSACTION 'late'});
 
 # progress is seen while it runs, by others
 close_gate();
@@ -268,6 +279,9 @@ $gate->{run}->finish;
 $node->start;
 all_dropped($node, 'stop', '^dropped: (interrupted because the server|the task honoured that the server|the server was stopped before it ended \(it was (enqueued|running)\))');
 is(sql(q{SELECT string_agg(substr(comment, 1, 31), ',') FROM sweeper.task JOIN sweeper.task_comment USING (task) WHERE summary = 'stop' AND command ~ 'SW006'}), 'dropped: the task honoured that', 'who looks whether it is to go on stops by itself');
+sql(q{COMMIT PREPARED 'late'});
+ended($prepared, 'what was prepared before the stop');
+is(status($prepared) . sql(q{SELECT count(*) FROM done WHERE what = 'too late'}), 'dropped: the server was stopped before it ended0', 'is dropped when it is committed');
 note sql(q{SELECT comment, count(*) FROM sweeper.task JOIN sweeper.task_comment USING (task) WHERE summary = 'stop' GROUP BY 1});
 unset('max_workers');
 set('max_task_workers', 1);
