@@ -59,6 +59,11 @@ my $holder = client();
 is($holder->query_safe("BEGIN; SELECT task FROM sweeper.claim('$many')"), $tasks[0], 'the oldest of several jobs');
 is(sql("SELECT task FROM sweeper.claim('$many')"), $tasks[1], 'the next is for who comes meanwhile');
 $holder->query_safe('ROLLBACK');
+my $single = worker('single', 'solo');
+my @solo = map { submit('solo') } 1 .. 2;
+is($holder->query_safe("BEGIN; SELECT task FROM sweeper.claim('$single')"), $solo[0], 'the oldest of one job');
+is(sql("SELECT task FROM sweeper.claim('$single')"), $solo[1], 'and the next');
+$holder->query_safe('ROLLBACK');
 $holder->quit;
 is(sql("SELECT string_agg(task::text, ' ') FROM sweeper.claim('$many', 10)"), join(' ', @tasks[ 0, 2, 3 ]), 'in order, with what was given back');
 
