@@ -52,10 +52,10 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_flush';
 
 -- Streams that have rows, and since when they are to be written.
 CREATE VIEW sweeper._append_waiting AS
-SELECT s.*, w.rows, w.since, w.since + s.flush_every AS due_at,
+SELECT s.*, w.rows, w.first, w.since, w.since + s.flush_every AS due_at,
        w.rows >= s.flush_rows OR w.since + s.flush_every <= clock_timestamp() AS due
 FROM sweeper.append_stream AS s
-JOIN (SELECT r.stream, count(*) AS rows, min(r.appended_at) AS since FROM sweeper.append_row AS r GROUP BY r.stream) AS w USING (stream);
+JOIN (SELECT r.stream, count(*) AS rows, min(r.id) AS first, min(r.appended_at) AS since FROM sweeper.append_row AS r GROUP BY r.stream) AS w USING (stream);
 
 CREATE VIEW sweeper.append_status AS
 SELECT s.relation, s.role, s.flush_every, s.flush_rows, coalesce(w.rows, 0) AS waiting, w.since AS waiting_since, coalesce(f.failed, 0) AS failed

@@ -149,8 +149,8 @@ ssw_attach_is_posted(uint64 *posts)
  * Is the server being stopped?  The postmaster writes so to its file before it
  * ends any process.  When the file cannot be read nobody knows.
  */
-static bool
-is_stopping(void)
+bool
+ssw_attach_is_stopping(void)
 {
 	char		buf[PIDFILE_SIZE];
 	int			fd = open("postmaster.pid", O_RDONLY | PG_BINARY, 0);
@@ -176,7 +176,7 @@ at_exit(int code, Datum arg)
 {
 	int			ngone = 0;
 
-	if (n == 0 || is_stopping())
+	if (n == 0 || ssw_attach_is_stopping())
 		return;
 	LWLockReleaseAll();
 	for (int i = 0; i < n; i++)

@@ -13,6 +13,7 @@ extern void ssw_attach_commit(const SswBeatKey *key);
 extern void ssw_attach_abort(const SswBeatKey *key);
 extern bool ssw_attach_is_posted(uint64 *posts);
 extern bool ssw_attach_is_gone(const SswBeatKey *key);
+extern bool ssw_attach_is_stopping(void);
 extern void ssw_attach_not_gone(const SswBeatKey *key);
 
 #endif							/* SSW_ATTACH_H */

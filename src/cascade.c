@@ -8,6 +8,10 @@
  * statement for all workers of a batch in each step.  Shares nothing but the
  * tables; a crash, or a rollback, undoes it with the end itself.
  *
+ * At every isolation level it looks at what is committed now.  Who claims for a
+ * worker, offers or submits only locks the rows of worker and job, and what he did
+ * before we got our lock is to be seen.
+ *
  * Lock order: as in work.c.
  */
 #include "postgres.h"
@@ -69,9 +73,9 @@ ssw_cascade_orphans(Datum jobs)
 	Oid			type = INT8ARRAYOID;
 	uint64		rows;
 
-	if (ssw_plan_execute(lock, 1, &type, &jobs, NULL, false) == 0)
+	if (ssw_plan_execute_fresh(lock, 1, &type, &jobs) == 0)
 		return;
-	rows = ssw_plan_execute(delete, 1, &type, &jobs, NULL, false);
+	rows = ssw_plan_execute_fresh(delete, 1, &type, &jobs);
 	for (uint64 i = 0; i < rows; i++)
 		ssw_note_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 }
@@ -93,7 +97,7 @@ ssw_cascade(const pg_uuid_t *workers, int n)
 	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	rows = ssw_plan_execute(end_tasks, 1, &type, &array, NULL, false);
+	rows = ssw_plan_execute_fresh(end_tasks, 1, &type, &array);
 	tasks = palloc((rows + 1) * sizeof(pg_uuid_t *));
 	for (uint64 i = 0; i < rows; i++)
 	{
@@ -108,10 +112,10 @@ ssw_cascade(const pg_uuid_t *workers, int n)
 		ssw_taskrow_progress(UUIDPGetDatum(tasks[i]));
 		ssw_note_task_changed(tasks[i]);
 	}
-	rows = ssw_plan_execute(end_providers, 1, &type, &array, NULL, false);
+	rows = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
 	for (uint64 i = 0; i < rows; i++)
 		ssw_note_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
-	rows = ssw_plan_execute(end_links, 1, &type, &array, NULL, false);
+	rows = ssw_plan_execute_fresh(end_links, 1, &type, &array);
 	if (rows > 0)
 	{
 		Datum	   *jobs = palloc(rows * sizeof(Datum));

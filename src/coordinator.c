@@ -367,6 +367,7 @@ extension_present(void)
 	{
 		d->state = SSW_DB_ABSENT;
 		d->workers_wanted = 0;
+		d->flush_up_to = 0;		/* a new extension counts from 1 */
 	}
 	ssw_shmem_forget_policies(MyDatabaseId);
 	LWLockRelease(SswShared->lock);

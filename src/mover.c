@@ -215,14 +215,14 @@ move_by_halves(const Stream *s, const ItemPointerData *tids, int n, MemoryContex
 	return false;
 }
 
-/* The streams of this role whose rows are due, or all that have some. */
+/* The streams of this role whose rows are due, or that have some up to that number. */
 static List *
-read_streams(bool all, MemoryContext cxt)
+read_streams(int64 up_to, MemoryContext cxt)
 {
 	static const char *const sql =
 	"SELECT s.stream, s.relid, s.relation, s.flush_rows, s.system_identifier = $2 AND s.database = $3 FROM sweeper._append_waiting AS s"
-	" WHERE s.role = $1 AND (s.due OR $4) ORDER BY s.stream";
-	Oid			types[] = {TEXTOID, INT8OID, OIDOID, BOOLOID};
+	" WHERE s.role = $1 AND (s.due OR s.first <= $4) ORDER BY s.stream";
+	Oid			types[] = {TEXTOID, INT8OID, OIDOID, INT8OID};
 	Datum		values[4];
 	SswIdentity save;
 	List	   *result = NIL;
@@ -233,7 +233,7 @@ read_streams(bool all, MemoryContext cxt)
 	values[0] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
 	values[1] = Int64GetDatum((int64) GetSystemIdentifier());
 	values[2] = ObjectIdGetDatum(MyDatabaseId);
-	values[3] = BoolGetDatum(all);
+	values[3] = Int64GetDatum(up_to);
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	n = ssw_plan_execute(sql, 4, types, values, NULL, false);
@@ -291,17 +291,17 @@ read_places(const Stream *s, ItemPointerData **tids, MemoryContext cxt)
 }
 
 /*
- * Move what this role has appended and is due, or all of it, unless it must stop;
- * returns how many rows went.
+ * Move what this role has appended and is due, or has numbers up to that one, unless
+ * it must stop; returns how many rows went.
  */
 int64
-ssw_mover_run(bool all, bool (*must_stop) (void))
+ssw_mover_run(int64 up_to, bool (*must_stop) (void))
 {
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "appended rows", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext batch_cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES);
 	int64		total = 0;
 	ListCell   *lc;
-	List	   *streams = read_streams(all, cxt);
+	List	   *streams = read_streams(up_to, cxt);
 
 	foreach(lc, streams)
 	{

@@ -54,9 +54,12 @@ wake(bool lost)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Commands of these roles wait: a runner that is idle takes them, or the coordinator gets one. */
+/*
+ * Commands of these roles wait: a runner that is idle takes them, or the coordinator
+ * gets one; it also looks for those that are prepared.
+ */
 static void
-wake_runners(void)
+wake_runners(bool also_coordinator)
 {
 	ListCell   *lc;
 
@@ -71,12 +74,13 @@ wake_runners(void)
 		{
 			SswProc    *p = &SswProcs[i];
 
-			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->latch == NULL)
+			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role ||
+				p->latch == NULL || p->has_task || p->stop)
 				continue;
 			SetLatch(p->latch);
 			woken = true;
 		}
-		if (d && !woken)
+		if (d && (!woken || also_coordinator))
 		{
 			d->commands_changed = true;
 			ssw_shmem_wake_coordinator(MyDatabaseId);
@@ -141,7 +145,7 @@ at_xact_end(XactEvent event, void *arg)
 		wake(!ssw_board_post(pending_tasks, pending_jobs, pending_rooms));
 		ConditionVariableBroadcast(ssw_board_changed());
 		if (pending_roles)
-			wake_runners();
+			wake_runners(event == XACT_EVENT_PREPARE);
 		if (pending_cancels)
 			tell_cancels();
 	}
@@ -209,9 +213,9 @@ ssw_note_row_appended(void)
 	pending_rows++;
 }
 
-/* Appended rows are to be written now. */
+/* Rows appended up to that number are to be written now. */
 void
-ssw_note_flush_now(void)
+ssw_note_flush_now(int64 up_to)
 {
 	SswDatabase *d;
 
@@ -220,7 +224,7 @@ ssw_note_flush_now(void)
 	if (d)
 	{
 		d->appended_since = GetCurrentTimestamp();
-		d->flush_all = true;
+		d->flush_up_to = Max(d->flush_up_to, up_to);
 		ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	LWLockRelease(SswShared->lock);

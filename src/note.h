@@ -15,6 +15,6 @@ extern void ssw_note_room_changed(SswRoomKind kind, const char *room);
 extern void ssw_note_task_cancelled(const pg_uuid_t *task);
 extern void ssw_note_command_waits(Oid role);
 extern void ssw_note_row_appended(void);
-extern void ssw_note_flush_now(void);
+extern void ssw_note_flush_now(int64 up_to);
 
 #endif							/* SSW_NOTE_H */

@@ -16,6 +16,7 @@
 
 #include <unistd.h>
 
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
@@ -38,12 +39,15 @@
 #include "taskrow.h"
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
+#define PREPARED_EVERY_US	(5 * USECS_PER_SEC) /* while transactions are
+												 * prepared */
 #define MAX_FAILED_STARTS	5
 #define MAX_ROLES			64	/* looked at in one round */
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
 
 static bool begun = false;
+static TimestampTz appended_at = 0; /* look at appended rows then */
 static TimestampTz next_at = 0;
 
 /* The run of the server to which a command belongs. */
@@ -206,7 +210,7 @@ look_at_running(TimestampTz now)
 		Oid			type = UUIDOID;
 
 		if (!has_runner(DatumGetUUIDP(task)))
-			(void) ssw_queue_end(task, attempt, "failed", "the process that ran it was ended", "failed: the process that ran it was ended");
+			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
 		else
 			ssw_plan_execute("UPDATE sweeper.task AS t SET progress_at = p.progress_at, done = p.done, total = p.total, message = p.message,"
 							 " stuck_at = greatest(stuck_at, p.progress_at + " SSW_STUCK_AFTER ")"
@@ -339,9 +343,9 @@ cannot_start(void)
 	return failed;
 }
 
-/* What was appended since the last look, and whether somebody waits for all of it. */
+/* Was something appended since the last look?  *up_to: somebody waits for rows up to that number. */
 static bool
-take_appended(bool *all)
+take_appended(int64 *up_to)
 {
 	SswDatabase *d;
 	bool		any;
@@ -349,7 +353,7 @@ take_appended(bool *all)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	any = d && d->appended_since != 0;
-	*all = d && d->flush_all;
+	*up_to = d ? d->flush_up_to : 0;
 	if (any)
 		d->appended = d->appended_since = 0;
 	LWLockRelease(SswShared->lock);
@@ -357,17 +361,14 @@ take_appended(bool *all)
 }
 
 static void
-set_flush(bool due, bool any)
+set_flush(bool due)
 {
 	SswDatabase *d;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d)
-	{
 		d->flush_due = due;
-		d->flush_all = d->flush_all && any;
-	}
 	LWLockRelease(SswShared->lock);
 }
 
@@ -388,19 +389,22 @@ set_role_aside(const char *role, const char *reason)
 static int
 look_at_appended(Oid *roles, int nroles, TimestampTz now)
 {
-	static TimestampTz look_at = 0;
-	bool		all;
+	int64		up_to;
 	bool		due = false;
+	Oid			type = INT8OID;
+	Datum		value;
 	uint64		n;
 	SPITupleTable *rows;
 
-	if (!take_appended(&all) && now < look_at)
+	if (!take_appended(&up_to) && now < appended_at)
 	{
-		next_at = Min(next_at, look_at);
+		next_at = Min(next_at, appended_at);
 		return nroles;
 	}
-	look_at = DT_NOEND;
-	n = ssw_plan_execute("SELECT role, bool_or(due), min(due_at) FROM sweeper._append_waiting GROUP BY role", 0, NULL, NULL, NULL, false);
+	appended_at = DT_NOEND;
+	value = Int64GetDatum(up_to);
+	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at) FROM sweeper._append_waiting GROUP BY role",
+						 1, &type, &value, NULL, false);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < n && nroles < MAX_ROLES; i++)
 	{
@@ -410,18 +414,18 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 
 		if (!OidIsValid(role) || !ssw_can_run_as(role))
 			set_role_aside(name, OidIsValid(role) ? "its role may not log in any more" : "its role does not exist any more");
-		else if (all || DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
+		else if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
 		{
 			roles[nroles++] = role;
 			due = true;
 		}
 		else
-			look_at = Min(look_at, DatumGetTimestampTz(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)));
+			appended_at = Min(appended_at, DatumGetTimestampTz(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)));
 	}
 	if (due)
-		look_at = Min(look_at, now + USECS_PER_SEC);
-	set_flush(due, n > 0);
-	next_at = Min(next_at, look_at);
+		appended_at = Min(appended_at, now + USECS_PER_SEC);
+	set_flush(due);
+	next_at = Min(next_at, appended_at);
 	return nroles;
 }
 
@@ -475,6 +479,27 @@ take_changed(void)
 	return changed;
 }
 
+/*
+ * May a prepared transaction have brought something?  Nobody tells of COMMIT
+ * PREPARED, so while there are some we look now and then, and once more when they
+ * are gone.
+ */
+static bool
+look_at_prepared(TimestampTz now)
+{
+	static bool any = false;
+	bool		before = any;
+
+	any = max_prepared_xacts > 0 &&
+		ssw_plan_execute("SELECT FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() LIMIT 1",
+						 0, NULL, NULL, NULL, false) > 0;
+	if (any)
+		next_at = Min(next_at, now + PREPARED_EVERY_US);
+	if (any || before)
+		appended_at = 0;
+	return any || before;
+}
+
 /* Look at the commands if there is reason to; returns when there is again. */
 TimestampTz
 ssw_queue_round(TimestampTz now)
@@ -487,7 +512,7 @@ ssw_queue_round(TimestampTz now)
 	next_at = DT_NOEND;
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	if (!begun)
+	if (look_at_prepared(now) || !begun)
 		drop_others();
 	begun = true;
 	look_at_running(now);

@@ -10,6 +10,9 @@
 /* A command of which nothing was heard for so long is stuck. */
 #define SSW_STUCK_AFTER		"interval '1 h'"
 
+/* Why an attempt failed whose runner was ended. */
+#define SSW_RUNNER_ENDED		"the process that ran it was ended"
+
 /* What a command raises that stops because task_progress() was false. */
 #define ERRCODE_SSW_STOPPED		MAKE_SQLSTATE('S','W','0','0','6')
 

@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "action.h"
+#include "attach.h"
 #include "bgw.h"
 #include "board.h"
 #include "note.h"
@@ -115,7 +116,9 @@ take(Command *c, MemoryContext cxt)
 	" UPDATE sweeper.task AS t SET status = 'running', claimed_at = clock_timestamp(), started_at = clock_timestamp(), attempt = attempt + 1,"
 	" progress_at = clock_timestamp(), stuck_at = clock_timestamp() + " SSW_STUCK_AFTER ", done = NULL, total = NULL, message = NULL, error = NULL"
 	" FROM next WHERE t.task = next.task"
-	" RETURNING t.task, t.attempt, t.command, (EXTRACT(epoch FROM t.time_limit) * 1000)::bigint";
+	" RETURNING t.task, t.attempt, t.command, (EXTRACT(epoch FROM t.time_limit) * 1000)::bigint,"
+	" EXISTS (SELECT FROM sweeper.task AS q WHERE q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued'"
+	" AND q.owner = $1 AND q.task > t.task)";
 	Oid			types[] = {TEXTOID, TEXTOID};
 	Datum		values[2];
 	SswIdentity save;
@@ -140,6 +143,9 @@ take(Command *c, MemoryContext cxt)
 			c->text = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
 			c->limit_ms = DatumGetInt64(SPI_getbinval(tup, desc, 4, &isnull));
 			ssw_note_task_changed(&c->task);
+			/* for another runner, where there may be one */
+			if (ssw_max_task_workers > 1 && DatumGetBool(SPI_getbinval(tup, desc, 5, &isnull)))
+				ssw_note_command_waits(MySswProc->role);
 			/* before others can see that it runs */
 			hold(&c->task);
 		}
@@ -214,9 +220,23 @@ execute(const Command *c, MemoryContext cxt)
 	return error;
 }
 
-/* What an error of the command makes of its task. */
+/* Is the process to leave because the server, or its database, goes? */
+static bool
+is_going(void)
+{
+	SswDatabase *d;
+	bool		closed;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MySswProc->database, false);
+	closed = d && d->closed > 0;
+	LWLockRelease(SswShared->lock);
+	return closed || ssw_attach_is_stopping();
+}
+
+/* What an error of the command makes of its task, and of the error. */
 static const char *
-status_after(const ErrorData *e, char **comment)
+status_after(ErrorData *e, char **comment)
 {
 	bool		stopped = e->sqlerrcode == ERRCODE_SSW_STOPPED || e->sqlerrcode == ERRCODE_QUERY_CANCELED;
 
@@ -226,11 +246,17 @@ status_after(const ErrorData *e, char **comment)
 						   "cancelled: the task honoured the request");
 		return "cancelled";
 	}
-	if (stopped && MySswProc->terminating)
+	if (stopped && MySswProc->terminating && is_going())
 	{
 		*comment = pstrdup(MySswProc->interrupted ? "dropped: interrupted because the server, or its database, is being stopped" :
 						   "dropped: the task honoured that the server, or its database, is being stopped");
 		return "dropped";
+	}
+	if (stopped && MySswProc->terminating)
+	{
+		e->message = SSW_RUNNER_ENDED;
+		*comment = "failed: " SSW_RUNNER_ENDED;
+		return "failed";
 	}
 	*comment = psprintf("failed: %s: %s", unpack_sql_state(e->sqlerrcode), e->message ? e->message : "unknown error");
 	return "failed";
@@ -238,7 +264,7 @@ status_after(const ErrorData *e, char **comment)
 
 /* Say how it ended; while that is not possible, for a time, try again. */
 static void
-record(const Command *c, const ErrorData *e, MemoryContext cxt)
+record(const Command *c, ErrorData *e, MemoryContext cxt)
 {
 	char	   *comment;
 	const char *status = status_after(e, &comment);
@@ -341,19 +367,19 @@ flush(bool (*must_stop) (void))
 {
 	SswDatabase *d;
 	bool		due;
-	bool		all;
+	int64		up_to;
 	int64		n;
 
 	leaving_since = GetCurrentTimestamp();
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MySswProc->database, false);
-	all = d && (d->flush_all || MySswProc->terminating);
+	up_to = MySswProc->terminating ? PG_INT64_MAX : d ? d->flush_up_to : 0;
 	due = d && (d->flush_due || MySswProc->terminating);
 	LWLockRelease(SswShared->lock);
 	if (!due)
 		return false;
 	ssw_bgw_set_state(SSW_STATE_BUSY);
-	n = ssw_mover_run(all, must_stop);
+	n = ssw_mover_run(up_to, must_stop);
 	reset_session();
 	ConditionVariableBroadcast(ssw_board_changed());
 	return n > 0;

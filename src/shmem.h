@@ -73,7 +73,7 @@ typedef struct SswDatabase
 	int64		appended;		/* rows that wait to be written, about */
 	TimestampTz appended_since; /* the first of them, or 0 */
 	bool		flush_due;		/* runners write those that are due */
-	bool		flush_all;		/* and the others */
+	int64		flush_up_to;	/* and rows up to that number */
 	bool		events_pending; /* see board.c */
 	bool		events_lost;
 	char		problem[128];	/* why it idles, for the view; "" when it does

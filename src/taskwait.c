@@ -154,7 +154,7 @@ ssw_taskwait_until_written(Oid *types, Datum *values)
 	ssw_sql_begin_nonatomic();
 	/* what this transaction has accepted counts with its commit */
 	SPI_commit();
-	ssw_note_flush_now();
+	ssw_note_flush_now(DatumGetInt64(values[1]));
 	(void) look_until("SELECT NOT sweeper._append_waits($1, $2)", 2, types, values, FOREVER_US);
 	SPI_finish();
 }

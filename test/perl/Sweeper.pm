@@ -5,7 +5,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Exporter 'import';
-our @EXPORT = qw(sweeper_node wait_for wait_until pids kill_process crash load_table exactly_once);
+our @EXPORT = qw(sweeper_node wait_for wait_until together pids kill_process crash load_table exactly_once);
 
 # A started node with fast settings; extra lines of configuration may follow.
 sub sweeper_node {
@@ -39,6 +39,25 @@ sub wait_until {
         die "timed out waiting until $what" if time > $give_up;
         select(undef, undef, undef, 0.05);
     }
+    return 1;
+}
+
+# So many clients run a script of pgbench at the same moment, each so many times.
+sub together {
+    my ($node, $clients, $script, $times) = @_;
+    my $file = $node->basedir . '/together.sql';
+    open(my $fh, '>', $file) or die "$file: $!";
+    # who has passed the gate does not wait there again
+    print $fh "SELECT pg_advisory_lock_shared(4711);\n$script\n";
+    close $fh;
+    my $gate = $node->background_psql('postgres');
+    $gate->query_safe('SELECT pg_advisory_lock(4711)');
+    my $out = '';
+    my $pgbench = IPC::Run::start([ 'pgbench', '-n', '-c', $clients, '-j', 2, '-t', $times // 1, '-f', $file, $node->connstr('postgres') ], '<', \undef, '>&', \$out);
+    wait_for($node, "SELECT count(*) = $clients FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "$clients clients wait for each other");
+    $gate->query_safe('SELECT pg_advisory_unlock(4711)');
+    $gate->quit;
+    $pgbench->finish or die "pgbench: $out";
     return 1;
 }
 

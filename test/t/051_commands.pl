@@ -1,0 +1,305 @@
+# Commands that run in the server: as whom, what is seen of them, how they end, and what ends them.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main', 'max_prepared_transactions = 2', 'session_sweeper.max_workers = 2');
+sub sql { return $node->safe_psql('postgres', @_) }
+sub client { return $node->background_psql('postgres', on_error_stop => 0) }
+sub quoted { return "'" . ($_[0] =~ s/'/''/gr) . "'" }
+# Submitted as a role, with further arguments.
+sub submit {
+    my ($role, $command, $more) = @_;
+    return sql("SET ROLE $role; SELECT sweeper.submit_sql(" . quoted($command) . ($more ? ", $more" : '') . ')');
+}
+sub complaint {
+    my ($statement) = @_;
+    my ($ret, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$statement");
+    return $err;
+}
+sub status { return sql("SELECT concat_ws(': ', status, error) FROM sweeper.task WHERE task = '$_[0]'") }
+sub comments { return sql("SELECT coalesce(string_agg(comment, ' / ' ORDER BY commented_at), 'none') FROM sweeper.task_comment WHERE task = '$_[0]'") }
+sub ended { return wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task WHERE task = '$_[0]'", $_[1] // 'the command has ended') }
+sub running { return wait_for($node, "SELECT status = 'running' FROM sweeper.task WHERE task = '$_[0]'", 'the command runs') }
+sub set { my ($name, $value) = @_; sql("ALTER SYSTEM SET session_sweeper.$name = '$value'"); return sql('SELECT pg_reload_conf()') }
+sub unset { sql("ALTER SYSTEM RESET session_sweeper.$_[0]"); return sql('SELECT pg_reload_conf()') }
+# A command that goes on when the gate is opened.
+my $gate = client();
+sub close_gate { return $gate->query_safe('SELECT pg_advisory_lock(1)') }
+sub open_gate { return $gate->query_safe('SELECT pg_advisory_unlock(1)') }
+my $at_gate = 'SELECT pg_advisory_xact_lock(1);';
+sub waits_at_gate { return wait_for($node, "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted", 'a command waits at the gate') }
+sql(q{CREATE EXTENSION session_sweeper;
+    CREATE ROLE ann LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE mute; CREATE SCHEMA ann AUTHORIZATION ann;
+    SELECT sweeper.grant_access(r, 'user') FROM unnest('{ann,bob,mute}'::regrole[]) AS r;
+    ALTER ROLE ann SET work_mem = '5 MB'; ALTER ROLE ann SET search_path = 'ann';
+    ALTER ROLE ann SET default_transaction_read_only = on; ALTER ROLE ann SET statement_timeout = '1 ms';
+    CREATE TABLE done (at timestamptz DEFAULT clock_timestamp(), who name DEFAULT current_user, what text);
+    CREATE TABLE secret (owner name, what text); ALTER TABLE secret ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY mine ON secret USING (owner = current_user);
+    INSERT INTO secret VALUES ('ann', 'of ann'), ('bob', 'of bob');
+    GRANT ALL ON done TO ann, bob; GRANT SELECT ON secret TO ann; CREATE TABLE forbidden (); CREATE SEQUENCE tries; GRANT ALL ON SEQUENCE tries TO ann;
+    CREATE FUNCTION by_bob(command text) RETURNS uuid LANGUAGE sql SECURITY DEFINER AS 'SELECT sweeper.submit_sql(command)';
+    ALTER FUNCTION by_bob OWNER TO bob});
+
+# as whom it runs
+my $t = submit('ann', q{INSERT INTO public.done (what) SELECT concat_ws(' ', session_user, current_schemas(false), current_setting('work_mem'),
+    (SELECT string_agg(what, ',') FROM public.secret), pg_backend_pid()) FROM pg_sleep(0.1)});
+ended($t);
+is(status($t), 'completed', 'a command');
+my ($pid) = sql('SELECT what FROM done') =~ /(\d+)$/;
+is(sql('SELECT who, what FROM done'), "ann|ann {ann} 5MB of ann $pid", 'as its submitter: user, settings, row security');
+for my $more ('TABLE public.forbidden', 'SET ROLE postgres', 'SET SESSION AUTHORIZATION postgres', "SELECT pg_read_file('postgresql.conf')",
+    'SELECT * FROM sweeper.task', "UPDATE sweeper.task SET owner = 'postgres'", "RESET SESSION AUTHORIZATION; TABLE public.forbidden") {
+    ended($t = submit('ann', $more));
+    like(comments($t), qr/^failed: 42501: /, "can do no more: $more");
+}
+ended($t = submit('ann', q{SET work_mem = '1 MB'; SET search_path = 'public'; CREATE TEMPORARY TABLE left_over AS SELECT 1; PREPARE left_over AS SELECT 1;
+    SELECT pg_advisory_lock(99); DECLARE left_over CURSOR WITH HOLD FOR SELECT 1; SELECT setseed(0.5); SET SESSION AUTHORIZATION ann; SET ROLE ann}));
+is(status($t), 'completed', 'a command that changes its session');
+ended($t = submit('ann', q{INSERT INTO public.done (what) SELECT concat_ws(' ', current_setting('work_mem'), current_schemas(false), pg_my_temp_schema() <> 0 AND to_regclass('pg_temp.left_over') IS NOT NULL,
+    (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+    (SELECT count(*) FROM pg_cursors WHERE name = 'left_over'), pg_backend_pid())}));
+is(sql('SELECT what FROM done ORDER BY at DESC LIMIT 1'), "5MB {ann} f 0 0 0 $pid", 'nothing of that is left to the next, in the same process');
+is(sql(q{SET ROLE ann; SELECT public.by_bob('INSERT INTO public.done (what) VALUES (session_user)') IS NOT NULL}), 't', 'from a SECURITY DEFINER function');
+wait_for($node, q{SELECT EXISTS (SELECT FROM done WHERE who = 'bob' AND what = 'bob')}, 'it runs as the owner of the function');
+like(complaint(q{SET ROLE mute; SELECT sweeper.submit_sql('SELECT 1')}), qr/28000: role "mute" cannot run commands: it may not log in/, 'not for who may not log in');
+
+# submitted, or not
+sql(q{BEGIN; SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''undone'')'); ROLLBACK});
+ended($t = sql(q{SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''later'')')}));
+is(sql(q{SELECT count(*) FROM done WHERE what = 'undone'}) . sql(q{SELECT count(*) FROM sweeper.task WHERE command ~ 'undone'}), '00', 'rolled back with its transaction');
+
+# nobody tells of COMMIT PREPARED, and it is seen all the same
+my $prepared = sql(q{BEGIN; SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''prepared'')'); PREPARE TRANSACTION 'command'});
+sql(q{BEGIN; SELECT sweeper.append('done', '{"what": "appended"}') > 0; PREPARE TRANSACTION 'row'});
+ended(sql(q{SELECT sweeper.submit_sql('SELECT 1')}), 'others are not held up');
+sql(q{COMMIT PREPARED 'command'});
+ended($prepared, 'a command that was prepared');
+is(status($prepared), 'completed', 'runs when that is committed');
+sql(q{COMMIT PREPARED 'row'});
+wait_for($node, q{SELECT EXISTS (SELECT FROM done WHERE what = 'appended')}, 'a row that was prepared is written');
+$prepared = sql(q{BEGIN; SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''too late'')'); PREPARE TRANSACTION 'late'});
+
+# progress is seen while it runs, by others
+close_gate();
+$t = submit('ann', "SELECT sweeper.task_progress(done => 3, total => 10, message => 'half'); $at_gate");
+wait_for($node, "SELECT (status, done, total, message) = ('running', 3, 10, 'half') FROM sweeper.list_tasks(tasks => '{$t}')", 'its progress is seen');
+is(sql("SELECT done FROM sweeper.task WHERE task = '$t'"), '', 'in memory');
+open_gate();
+ended($t);
+is(sql("SELECT status, done, total, message FROM sweeper.task WHERE task = '$t'"), 'completed|3|10|half', 'and kept at the end');
+
+# failures, and tries
+ended($t = submit('ann', "INSERT INTO public.done (what) VALUES ('by halves'); SELECT 1/0"));
+is(status($t) . ' ' . comments($t), 'failed: division by zero failed: 22012: division by zero', 'a failure is told');
+is(sql(q{SELECT count(*) FROM done WHERE what = 'by halves'}), 0, 'and undoes all');
+my $again = submit('ann', "SELECT nextval('public.tries'); SELECT 1/0", 'max_retries => 2');
+my $mended = submit('bob', "DO 'BEGIN IF NOT pg_try_advisory_xact_lock_shared(1) THEN RAISE ''not now''; END IF; END'", 'max_retries => 100');
+ended($again, 'all attempts have failed');
+is(sql("SELECT status, attempt, (SELECT last_value FROM tries) FROM sweeper.task WHERE task = '$again'"), 'failed|3|3', 'tried again, so often as asked for');
+like(comments($again), qr/^(failed: 22012: division by zero\nIt is tried again\. \/ ){2}failed: 22012: division by zero$/, 'each failure is on record');
+is(sql("SELECT string_agg((gap >= wait)::text, ' ' ORDER BY wait) FROM (SELECT commented_at - lag(commented_at) OVER w AS gap, interval '0.7 s' * (row_number() OVER w - 1) AS wait
+    FROM sweeper.task_comment WHERE task = '$again' WINDOW w AS (ORDER BY commented_at)) AS g WHERE gap IS NOT NULL"), 'true true', 'later and later');
+ended($mended);
+is(sql("SELECT status FROM sweeper.task WHERE task = '$mended'"), 'completed', 'or until it succeeds');
+ended($t = submit('ann', 'SELECT pg_sleep(600)', "timeout => '100 ms'"));
+like(comments($t), qr/^failed: 57014: canceling statement due to statement timeout$/, 'a time limit');
+ended($t = submit('ann', 'SELECT pg_sleep(0.05)'));
+is(status($t), 'completed', 'which is not that of the next, nor that of the role');
+
+# cancelled: before it ran, honoured, ignored, forced
+close_gate();
+my $first = submit('ann', "INSERT INTO public.done (what) VALUES ('ignores'); $at_gate");
+waits_at_gate();
+my $second = submit('ann', "INSERT INTO public.done (what) VALUES ('never')");
+is(sql("SELECT sweeper.cancel_task('$second'), sweeper.cancel_task('$second')"), 't|f', 'cancelled before it runs');
+is(sql("SELECT sweeper.cancel_task('$first'), sweeper.cancel_task('$first')"), 't|f', 'while it runs');
+is(status($second) . ', ' . status($first), 'cancelled, running', 'at once, or when it likes to');
+open_gate();
+ended($first);
+ended($t = submit('ann', 'SELECT 1'));
+is(status($first) . sql("SELECT cancel_requested_at IS NOT NULL FROM sweeper.task WHERE task = '$first'"), 'completedt', 'who ignores it completes');
+is(sql(q{SELECT string_agg(what, ' ') FROM done WHERE what IN ('never', 'ignores')}), 'ignores', 'who did not begin does not');
+my $obeys = q{DO $$ BEGIN WHILE sweeper.task_progress() LOOP PERFORM pg_sleep(0.01); END LOOP; RAISE SQLSTATE 'SW006'; END $$};
+running($t = submit('ann', $obeys, "group_role => 'bob'"));
+is(sql("SET ROLE bob; SELECT sweeper.cancel_task('$t')"), 't', 'cancelled by a member of its group');
+ended($t);
+is(sql("SELECT status FROM sweeper.task WHERE task = '$t'") . comments($t), 'cancelledcancel requested / cancelled: the task honoured the request', 'honoured');
+set('cancel_grace', '100 ms');
+running($t = submit('ann', "INSERT INTO public.done (what) VALUES ('forced'); SELECT pg_sleep(600)"));
+sql("SELECT sweeper.cancel_task('$t')");
+ended($t);
+is(sql("SELECT status FROM sweeper.task WHERE task = '$t'") . comments($t), 'cancelledcancel requested / cancelled: interrupted when cancel_grace was over', 'forced');
+is(sql(q{SELECT count(*) FROM done WHERE what = 'forced'}), 0, 'and undone');
+unset('cancel_grace');
+
+# the queue is bounded; who left or may not log in any more runs nothing
+set('max_queued_tasks', 3);
+sql(q{CREATE ROLE carl LOGIN; CREATE ROLE dora LOGIN; SELECT sweeper.grant_access('carl', 'user'), sweeper.grant_access('dora', 'user')});
+close_gate();
+running($t = submit('ann', $at_gate));
+my ($carl, $dora) = (submit('carl', 'SELECT 1'), submit('dora', 'SELECT 1'));
+my $last = submit('ann', 'SELECT 1');
+like(complaint(q{SET ROLE ann; SELECT sweeper.submit_sql('SELECT 1')}), qr/53400: the queue of commands is full.*DETAIL:  3 commands wait/s, 'beyond max_queued_tasks');
+sql(q{SELECT sweeper.revoke_access('carl'); DROP ROLE carl; ALTER ROLE dora NOLOGIN});
+# a change of roles wakes nobody; a commit that has to do with commands does
+sql("SELECT sweeper.cancel_task('$last')");
+submit('ann', 'SELECT 1');
+ended($_) for $carl, $dora;
+is(status($carl), 'dropped: role "carl" does not exist any more', 'a role was dropped');
+is(status($dora), 'dropped: role "dora" may not log in any more', 'a role may not log in any more');
+is(status($t), 'running', 'while another works');
+open_gate();
+unset('max_queued_tasks');
+
+# one place for commands: two roles take turns
+wait_for($node, 'SELECT count(*) = 0 FROM sweeper.task WHERE finished_at IS NULL');
+sql(q{SET ROLE ann; SELECT count(sweeper.submit_sql('SELECT pg_sleep(0.3)', 'turn')) FROM generate_series(1, 15)});
+ended($t = submit('bob', 'SELECT 1', "'turn'"));
+ok(sql(q{SELECT count(*) FROM sweeper.task WHERE owner = 'ann' AND summary = 'turn' AND finished_at IS NULL}) > 0, 'one role does not wait for all that another has submitted');
+sql(q{SELECT count(sweeper.cancel_task(task)) FROM sweeper.list_tasks(owners => '{ann}', statuses => '{enqueued}')});
+
+# sweeps go on while commands do, and commands while sweeps do; never more processes than there may be
+set('max_task_workers', 4);
+my $watcher = client();
+sql(q{CREATE TABLE seen (most bigint); CREATE TABLE enough (); INSERT INTO seen VALUES (0);
+    CREATE PROCEDURE watch() LANGUAGE plpgsql AS $$ BEGIN
+        WHILE NOT EXISTS (SELECT FROM public.enough) LOOP
+            UPDATE public.seen SET most = n FROM (SELECT count(*) AS n FROM sweeper.stat_process WHERE backend_type = 'session_sweeper worker') AS p WHERE n > most; COMMIT; PERFORM pg_sleep(0.005);
+        END LOOP; END $$});
+$watcher->query_until(qr/watches/, "\\echo watches\nCALL watch();\n\\echo watched\n");
+close_gate();
+my @held = (submit('ann', $at_gate), submit('bob', $at_gate), submit('postgres', $at_gate));
+waits_at_gate();
+load_table($node, 'meanwhile', 100, 10);
+sql(q{SELECT sweeper.register('meanwhile', deadline => 'd', start => 'now', fuse_min => 100000)});
+wait_for($node, 'SELECT count(*) = 10 FROM meanwhile', 'a table is swept while commands take long');
+open_gate();
+ended($_) for @held;
+load_table($node, 'slow', 20000, 10);
+sql(q{CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.01); RETURN OLD; END $$;
+    CREATE TRIGGER slow BEFORE DELETE ON slow FOR EACH ROW EXECUTE FUNCTION slow();
+    SELECT sweeper.register('slow', deadline => 'd', start => 'now', backlog_rate => 0, fuse_min => 100000, batch_size => 10, max_workers => 2)});
+wait_for($node, q{SELECT max(workers) = 2 FROM sweeper.stat_progress WHERE policy = 'slow'}, 'a sweep takes both places');
+ended($t = submit('ann', 'SELECT 1'), 'a command ends while a sweep takes long');
+is(sql('SELECT count(*) > 10 FROM slow') . status($t), 'tcompleted', 'which still goes on');
+sql(q{SELECT sweeper.unregister('slow'); INSERT INTO enough DEFAULT VALUES});
+$watcher->query_until(qr/watched/, '');
+$watcher->quit;
+is(sql('SELECT most FROM seen'), 2, 'never more than max_workers');
+set('max_task_workers', 1);
+
+# a command of which nothing is heard
+running($t = submit('ann', "INSERT INTO public.done (what) VALUES ('stuck'); SELECT pg_sleep(600)"));
+sql("UPDATE sweeper.task SET stuck_at = now() - interval '1 s' WHERE task = '$t'");
+ended($t, 'what is stuck fails');
+is(status($t), 'failed: Internal worker timeout', 'as stuck');
+wait_for($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep'}, 'and its process is interrupted');
+ended(submit('ann', 'SELECT 1'), 'which takes the next');
+is(status($t) . sql(q{SELECT count(*) FROM done WHERE what = 'stuck'}), 'failed: Internal worker timeout0', 'and left nothing');
+
+# a runner is asked to leave while its command takes long, or made to: failed, or tried again
+sub terminate { my ($times) = @_; return wait_until(sub { return sql(q{SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep'}) eq '0' }, 'no runner is left') if $times > 1;
+    return sql(q{SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep'}) }
+my $asleep = q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep'};
+for my $times (1, 2) {
+    $t = submit('ann', q{SELECT pg_sleep(600)});
+    wait_for($node, $asleep);
+    terminate($times);
+    ended($t);
+    is(status($t) . comments($t), 'failed: the process that ran it was endedfailed: the process that ran it was ended', "its runner is ended, $times: it has failed");
+    $t = submit('ann', q{SELECT pg_sleep(CASE WHEN nextval('public.tries') % 2 = 0 THEN 600 ELSE 0 END)}, 'max_retries => 1');
+    wait_for($node, $asleep);
+    terminate($times);
+    ended($t);
+    is(sql("SELECT status, attempt FROM sweeper.task WHERE task = '$t'"), 'completed|2', 'or is tried again');
+}
+# again and again, under load, in whatever they do; also in parallel
+set('max_workers', 5);
+set('max_task_workers', 4);
+sql(q{CREATE TABLE effect (n int); GRANT ALL ON effect TO ann});
+sql(q{SET ROLE ann; SELECT count(sweeper.submit_sql(format('DO $d$ BEGIN IF NOT pg_try_advisory_xact_lock(2, %1$s) THEN RAISE ''twice at once''; END IF; INSERT INTO public.effect VALUES (%1$s); PERFORM pg_sleep(0.2); END $d$', i),
+    'load', max_retries => 5 * (i % 2))) FROM generate_series(1, 120) AS i});
+for my $hit (1 .. 20) {
+    my $runner;
+    wait_until(sub { ($runner) = split /\n/, sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND usename = 'ann' ORDER BY random()}) }, 'there is a runner');
+    kill 'TERM', $runner;
+    # a second signal is none when it comes at once
+    wait_until(sub { select(undef, undef, undef, 0.02); return !kill($hit % 4 ? 'TERM' : 0, $runner) }, 'the runner has left');
+}
+cmp_ok(sql(q{SELECT max(n) FROM (SELECT count(*) AS n FROM sweeper.task AS a JOIN sweeper.task AS b ON b.started_at BETWEEN a.started_at AND a.finished_at
+    WHERE a.summary = 'load' AND b.summary = 'load' AND a.attempt = 1 GROUP BY a.task) AS n}), '>', 1, 'commands of one role run in parallel');
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.task WHERE summary = 'load' AND finished_at IS NULL}, 'all commands have ended');
+is(sql(q{SELECT count(*), count(DISTINCT n) FROM effect}), sql(q{SELECT count(*), count(*) FROM sweeper.task WHERE summary = 'load' AND status = 'completed'}), 'the effects of those that completed, once');
+is(sql(q{SELECT count(*) FROM sweeper.task WHERE summary = 'load' AND NOT (status = 'completed' OR (status = 'failed' AND error = 'the process that ran it was ended' AND attempt = max_retries + 1))}), 0, 'the others have failed, each with its reason');
+cmp_ok(sql(q{SELECT count(*) FROM sweeper.task_comment JOIN sweeper.task USING (task) WHERE summary = 'load' AND comment ~ 'the process that ran it was ended'}), '>=', 5, 'some met their runner\'s end');
+is(sql(q{SELECT count(*) FROM sweeper.task_comment WHERE comment ~ 'twice at once'}), 0, 'no two attempts at once');
+note sql(q{SELECT status, attempt, count(*) FROM sweeper.task WHERE summary = 'load' GROUP BY 1, 2 ORDER BY 1, 2});
+
+# the extension, or the database, goes while a command runs
+for my $drop ('DROP EXTENSION session_sweeper', 'DROP DATABASE going') {
+    sql('CREATE DATABASE going');
+    $node->safe_psql('going', "CREATE EXTENSION session_sweeper; CREATE TABLE kept (); SELECT sweeper.submit_sql('INSERT INTO kept DEFAULT VALUES; SELECT pg_sleep(600)')");
+    wait_for($node, $asleep, 'it runs');
+    $node->safe_psql($drop =~ /EXTENSION/ ? 'going' : 'postgres', $drop);
+    pass("$drop while a command runs");
+    if ($drop =~ /EXTENSION/) {
+        terminate(2);
+        is($node->safe_psql('going', 'SELECT count(*) FROM kept'), 0, 'which leaves nothing');
+        sql('DROP DATABASE going');
+    }
+}
+
+# a server that stops, crashes, or is taken over by another drops what has not ended
+sub leave_behind {
+    my ($how) = @_;
+    running(submit('ann', "INSERT INTO public.done (what) VALUES ('$how'); SELECT pg_sleep(600)", "'$how'"));
+    submit('ann', "INSERT INTO public.done (what) VALUES ('$how')", "'$how'") for 1 .. 3;
+    return sql(q{SET ROLE ann; SELECT count(sweeper.submit_sql('SELECT 1/0', '} . $how . q{', max_retries => 5))});
+}
+sub all_dropped {
+    my ($server, $how, $re) = @_;
+    wait_for($server, "SELECT count(*) = 0 FROM sweeper.task WHERE summary = '$how' AND finished_at IS NULL", "after $how all have ended");
+    is($server->safe_psql('postgres', "SELECT string_agg(DISTINCT concat_ws(' ', status, cancel_requested_at), ',') FROM sweeper.task WHERE summary = '$how'"), 'dropped', "$how: dropped, not cancelled");
+    is($server->safe_psql('postgres', "SELECT count(*) FROM sweeper.task AS t WHERE summary = '$how' AND NOT EXISTS (SELECT FROM sweeper.task_comment AS c WHERE c.task = t.task AND comment ~ '$re')"), 0, 'each with its reason');
+    is($server->safe_psql('postgres', "SELECT count(*) FROM done WHERE what = '$how'"), 0, 'without effect');
+}
+my $cores = `nproc`;
+sql("SET ROLE ann; SELECT sweeper.submit_sql(\$s\$$obeys\$s\$, 'stop')");
+sql("SET ROLE ann; SELECT count(sweeper.submit_sql('SELECT pg_sleep(600)', 'stop')) FROM generate_series(1, 4 * $cores - 1)");
+wait_for($node, q{SELECT count(*) = 4 FROM sweeper.task WHERE summary = 'stop' AND status = 'running'}, 'some run');
+my $begin = time;
+$node->stop('fast');
+cmp_ok(time - $begin, '<', 8, 'the server stops in time');
+$gate->{run}->finish;
+$node->start;
+all_dropped($node, 'stop', '^dropped: (interrupted because the server|the task honoured that the server|the server was stopped before it ended \(it was (enqueued|running)\))');
+is(sql(q{SELECT string_agg(substr(comment, 1, 31), ',') FROM sweeper.task JOIN sweeper.task_comment USING (task) WHERE summary = 'stop' AND command ~ 'SW006'}), 'dropped: the task honoured that', 'who looks whether it is to go on stops by itself');
+sql(q{COMMIT PREPARED 'late'});
+ended($prepared, 'what was prepared before the stop');
+is(status($prepared) . sql(q{SELECT count(*) FROM done WHERE what = 'too late'}), 'dropped: the server was stopped before it ended0', 'is dropped when it is committed');
+note sql(q{SELECT comment, count(*) FROM sweeper.task JOIN sweeper.task_comment USING (task) WHERE summary = 'stop' GROUP BY 1});
+unset('max_workers');
+set('max_task_workers', 1);
+leave_behind('crash');
+crash($node, 'worker');
+all_dropped($node, 'crash', 'dropped: the server crashed, or another took over');
+ended($t = submit('ann', 'SELECT 1'), 'and goes on');
+is(status($t), 'completed', 'with later ones');
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+leave_behind('promotion');
+$node->wait_for_catchup($standby);
+like(($standby->psql('postgres', "SELECT sweeper.submit_sql('SELECT 1')"))[2], qr/cannot execute sweeper.submit_sql\(\) on a standby/, 'nothing is submitted to a standby');
+$standby->promote;
+all_dropped($standby, 'promotion', 'dropped: the server crashed, or another took over');
+is(sql(q{SELECT count(*) FROM sweeper.task WHERE summary = 'promotion' AND status = 'running'}), 1, 'not on the server that runs them');
+$standby->stop;
+$node->stop('immediate');
+done_testing();
