@@ -32,7 +32,7 @@ for my $where (qw(same other)) {
     is($target->safe_psql('restored', "SELECT count(*) FROM login"), 40, 'nothing was removed');
     is($target->safe_psql('restored', "SELECT has_function_privilege('keeper', 'sweeper._admin()', 'EXECUTE')"), 't',
         'access levels came along');
-    is($target->safe_psql('restored', "SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'sweeper.%'"), 5,
+    is($target->safe_psql('restored', "SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'sweeper.%'"), 9,
         'built-in policies are there once');
     is($target->safe_psql('restored', "SELECT sweeper.resume('login')"),
         $where eq 'same' ? '{paused,restored}' : '{restored}', 'resume');
