@@ -12,7 +12,7 @@ $holder->query_safe('SELECT pg_advisory_lock(4711)');
 $node->safe_psql('postgres', q{
     CREATE EXTENSION session_sweeper;
     CREATE TABLE swap (id int PRIMARY KEY, d timestamptz, a boolean, b boolean);
-    INSERT INTO swap SELECT i, now() - interval '1 h' + i * interval '1 s', i <= 100, i > 100 FROM generate_series(1, 200) AS i;
+    INSERT INTO swap SELECT i, now() - interval '1 h' + i * interval '1 s', i <= 2000, i > 2000 FROM generate_series(1, 4000) AS i;
     CREATE INDEX ON swap (d);
     CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN
         PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); RETURN OLD; END $$;
@@ -25,10 +25,17 @@ $swapper->query_until(qr/waits/, q{\echo waits
 });
 wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE relation = 'swap'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted",
     'the swap waits behind it');
+# the worker itself must see it, before any other tells it
+my ($coordinator) = pids($node, 'coordinator');
+wait_for($node, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $coordinator", 'the coordinator sleeps');
+kill 'STOP', $coordinator;
 $holder->query_safe('SELECT pg_advisory_unlock(4711)');
+wait_for($node, "SELECT bool_and(state = 'idle') FROM sweeper.stat_process WHERE backend_type = 'session_sweeper worker'", 'the worker has left the pass');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id > 2000'), 2000, 'no row that the filter left out went in the pass');
+kill 'CONT', $coordinator;
 wait_for($node, "SELECT state = 'broken' FROM sweeper.policy_status WHERE policy = 'swap'", 'it is noticed');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id > 100'), 100, 'no row went that the filter left out');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id <= 100'), 90, 'after the batch that was held');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id > 2000'), 2000, 'nor later');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id <= 2000'), 1990, 'after the batch that was held');
 like($node->safe_psql('postgres', "SELECT detail FROM sweeper.problem WHERE policy = 'swap'"), qr/column "a", which filter names/, 'and told');
 $swapper->quit;
 
