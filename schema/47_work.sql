@@ -334,6 +334,34 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_claim_wait';
 CREATE PROCEDURE sweeper.wait_for_task(task uuid, timeout interval DEFAULT '60 s', INOUT status text DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_wait_for_task';
 
+-- Each task counts in the minutes in which it came to wait, was taken and ended.
+CREATE VIEW sweeper.stat_task AS
+SELECT s.minute, s.room, s.category, s.name, s.submitted, s.taken, s.completed, s.failed, s.cancelled, s.dropped,
+       sum(s.submitted - s.left_queue) OVER (PARTITION BY s.room, s.category, s.name ORDER BY s.minute) AS waiting,
+       s.wait_min, s.wait_avg, s.wait_max, s.run_min, s.run_avg, s.run_max
+FROM (SELECT date_trunc('minute', e.at) AS minute, i.room, i.category, i.name,
+             count(*) FILTER (WHERE e.what = 'in') AS submitted,
+             count(*) FILTER (WHERE e.what = 'out') AS left_queue,
+             count(*) FILTER (WHERE e.what = 'out' AND i.claimed_at IS NOT NULL) AS taken,
+             count(*) FILTER (WHERE e.what = 'end' AND i.status = 'completed') AS completed,
+             count(*) FILTER (WHERE e.what = 'end' AND i.status = 'failed') AS failed,
+             count(*) FILTER (WHERE e.what = 'end' AND i.status = 'cancelled') AS cancelled,
+             count(*) FILTER (WHERE e.what = 'end' AND i.status = 'dropped') AS dropped,
+             min(i.claimed_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_min,
+             avg(i.claimed_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_avg,
+             max(i.claimed_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_max,
+             min(i.finished_at - i.started_at) FILTER (WHERE e.what = 'end') AS run_min,
+             avg(i.finished_at - i.started_at) FILTER (WHERE e.what = 'end') AS run_avg,
+             max(i.finished_at - i.started_at) FILTER (WHERE e.what = 'end') AS run_max
+      FROM sweeper.task_info AS i
+      CROSS JOIN LATERAL (VALUES ('in', i.enqueued_at), ('out', CASE WHEN i.status NOT IN ('allocated', 'enqueued') THEN coalesce(i.claimed_at, i.finished_at) END), ('end', i.finished_at)) AS e (what, at)
+      WHERE e.at IS NOT NULL GROUP BY 1, 2, 3, 4) AS s;
+COMMENT ON VIEW sweeper.stat_task IS 'What happened to tasks in each minute, for each job (commands: null), as long as tasks are kept; for monitor.';
+COMMENT ON COLUMN sweeper.stat_task.taken IS 'Claimed by workers, or begun by the server.';
+COMMENT ON COLUMN sweeper.stat_task.waiting IS 'Tasks that waited at the end of the minute.';
+COMMENT ON COLUMN sweeper.stat_task.wait_avg IS 'How long those waited that were taken.';
+COMMENT ON COLUMN sweeper.stat_task.run_avg IS 'How long those ran that ended.';
+
 CREATE VIEW sweeper.job_status AS
 SELECT j.job, j.room, j.category, j.name, j.schema, j.on_worker_loss, j.registered_by, j.created_at,
        (SELECT count(*) FROM sweeper.job_worker AS w WHERE w.job = j.job) AS workers,

@@ -21,7 +21,7 @@ BEGIN
         sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._mend(int), sweeper._last_heartbeat(uuid) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks TO %s', role);
-        EXECUTE format('GRANT SELECT ON sweeper.task_info, sweeper.task_detail TO %s', role);
+        EXECUTE format('GRANT SELECT ON sweeper.task_info, sweeper.task_detail, sweeper.stat_task TO %s', role);
         RETURN;
     END IF;
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper.register, sweeper.alter_policy, sweeper.adopt, sweeper.unregister(text),

@@ -109,6 +109,10 @@ UPDATE sweeper.session SET acquired_at = now() - interval '3 h', last_seen_at = 
 CALL sweeper.sweep('sweeper.session') \gset
 SELECT * FROM state('{"lapsed": 1}');
 SELECT code(format($$SELECT sweeper.claim(%L)$$, :'w3'));
+-- minute by minute
+SELECT name, sum(submitted) AS submitted, sum(taken) AS taken, sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled,
+    (array_agg(waiting ORDER BY minute DESC))[1] AS waiting, min(wait_min) >= '0' AND max(wait_max) >= max(wait_avg) AS waits, min(run_min) >= '0' AS runs
+FROM sweeper.stat_task GROUP BY room, category, name ORDER BY room, name;
 -- filters
 SELECT count(*) FILTER (WHERE f) AS yes, count(*) AS all FROM (SELECT task IN (SELECT l.task FROM sweeper.list_tasks(rooms => '{ROOM1}', names => '{a*}', statuses => '{completed,cancelled}', owners => ARRAY[current_user::text], kinds => '{job}') AS l) AS f FROM sweeper.task) AS x;
 SELECT count(*) FILTER (WHERE a) AS none, count(*) FILTER (WHERE b) AS waiting, count(*) FILTER (WHERE c) AS one FROM (SELECT
