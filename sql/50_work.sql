@@ -73,6 +73,10 @@ ORDER BY 1;
 SELECT sweeper.cancel_task(:'t2'), sweeper.cancel_task(:'t2') AS again, sweeper.start_task(:'t2') AS never;
 SELECT sweeper.cancel_task(:'t3'), sweeper.cancel_task(:'t3') AS again, sweeper.task_progress(:'t3') AS go_on;
 SELECT status, cancel_requested_at IS NOT NULL AS asked FROM sweeper.get_task(:'t3');
+-- a worker's task is never stuck, nor is one that has ended
+UPDATE sweeper.task SET stuck_at = now() - interval '1 h';
+CALL sweeper.sweep('sweeper.task') \gset
+SELECT status, count(*) FROM sweeper.task GROUP BY 1 ORDER BY 1;
 SELECT sweeper.finish_task(:'t3', 'cancelled', error => 'as asked');
 SELECT * FROM state('{"n": 2}') UNION ALL SELECT * FROM state('{"n": 3}');
 -- how a task ended is consumed by its owner
@@ -122,6 +126,10 @@ SELECT (SELECT count(*) FROM sweeper.list_tasks(cancel_requested => true)) AS ca
     (SELECT count(*) FROM sweeper.list_tasks(group_roles => '{}')) = (SELECT count(*) FROM sweeper.task) AS without_group, (SELECT count(*) FROM sweeper.list_tasks(group_roles => '{*}')) AS with_group,
     (SELECT count(*) FROM sweeper.list_tasks(max => 2)) AS most, (SELECT count(*) FROM sweeper.list_tasks(max => 2, skip => (SELECT count(*)::int - 1 FROM sweeper.task))) AS last,
     (SELECT count(*) FROM sweeper.list_tasks(enqueued_after => 'infinity')) AS later, (SELECT count(*) FROM sweeper.list_tasks(started_before => now(), started_after => '-infinity')) > 0 AS started;
+SELECT (SELECT count(*) FROM sweeper.list_tasks(enqueued_after => a.enqueued_at, enqueued_before => b.enqueued_at)) AS three, (SELECT count(*) FROM sweeper.list_tasks(started_after => b.started_at, started_before => b.started_at)) AS itself,
+    (SELECT count(*) FROM sweeper.list_tasks(finished_after => a.finished_at, finished_before => a.finished_at)) AS itself, (SELECT count(*) FROM sweeper.list_tasks(progress_after => a.progress_at, progress_before => a.progress_at)) AS itself,
+    (SELECT count(*) FROM sweeper.list_tasks(machine_ids => '{*}')) AS elsewhere
+FROM sweeper.task AS a, sweeper.task AS b WHERE a.task = :'t1' AND b.task = :'t3';
 -- in a read-only transaction one may look, and consumes nothing
 BEGIN READ ONLY;
 SELECT count(*) > 0 AS some FROM sweeper.list_tasks();
@@ -142,6 +150,7 @@ SELECT sweeper.register_worker('mine') AS wm \gset
 SELECT sweeper.register_job(:'wm', 'room3', 'c', 'n') IS NOT NULL AS registered;
 SELECT code(format($$SELECT sweeper.register_job(%L, '@global', 'c', 'n')$$, :'wm')), code(format($$SELECT sweeper.register_provider(%L, '@internal', 'c', 'n')$$, :'wm'));
 SELECT code(format($$SELECT sweeper.register_job(%L, 'room1', 'math', 'mul', '{"b": 1}')$$, :'wm')) AS others_job;
+SELECT code(format($$SELECT sweeper.register_provider(%L, 'room1', 'frames', 'q')$$, :'wm')) AS others_provider;
 SELECT code(format($$SELECT sweeper.claim(%L)$$, :'w2')) AS others_worker;
 SET ROLE regress_owner;
 SELECT sweeper.submit('room3', 'c', 'n', '{"by": "role"}', group_role => 'regress_group') AS tr \gset
