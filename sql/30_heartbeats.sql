@@ -89,3 +89,15 @@ SELECT sweeper.touch('eternal', id) FROM eternal ORDER BY id;
 TABLE eternal;
 SELECT sweeper.unregister('eternal');
 DROP TABLE eternal;
+-- where null means dead, a heartbeat that may be rolled back promises nothing
+CREATE TABLE nil (id int PRIMARY KEY, d timestamptz);
+SELECT FROM sweeper.register('nil', deadline => 'd', ttl => '1 hour', on_null => 'expire', heartbeats => true, check_every => '0', fuse_fraction => 1);
+INSERT INTO nil VALUES (1, NULL), (2, NULL);
+SELECT sweeper.touch('nil', 1);
+BEGIN;
+SELECT sweeper.touch('nil', 2);
+ROLLBACK;
+CALL sweeper.sweep('nil') \gset
+SELECT id, d > now() + interval '59 min' AS written FROM nil ORDER BY id;
+SELECT sweeper.unregister('nil');
+DROP TABLE nil;

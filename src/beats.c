@@ -408,6 +408,9 @@ ssw_beats_remove(const SswBeatKey *key, uint64 word)
 	link = find_link(key, hash);
 	if (*link != NOBODY && is_same(pg_atomic_read_u64(&beats[*link - 1].word), word))
 		release(link);
+	/* of a life that was undone: the row knows better */
+	else if (*link != NOBODY)
+		(void) pg_atomic_fetch_or_u64(&beats[*link - 1].word, SSW_BEAT_LOOK);
 	LWLockRelease(lock);
 }
 

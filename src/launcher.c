@@ -405,6 +405,7 @@ ssw_launcher_main(Datum main_arg)
 	ssw_bgw_attach_launcher();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
+	ssw_start_note_promotion();
 	ssw_start_service(ssw_keep_load(SswShared->service_start == 0));
 	ereport(LOG, (errmsg("session_sweeper launcher started")));
 

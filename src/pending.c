@@ -25,7 +25,8 @@ typedef enum PendingKind
 	PENDING_REMOVE,				/* marked, and ended if we commit */
 	PENDING_DISTRUST,			/* marked, and perhaps ended if we commit */
 	PENDING_PROLONG,			/* its row has a new deadline if we commit */
-	PENDING_UNPUBLISH,			/* its row may never have been, if we do not */
+	PENDING_UNPUBLISH,			/* what prolonged its row was undone, the row
+								 * was not */
 	PENDING_ATTACH				/* attached to this connection if we commit */
 } PendingKind;
 
@@ -39,6 +40,9 @@ typedef struct Pending
 	TimestampTz remembered;		/* the one that memory had when the row was
 								 * written, or will have by what is before */
 	int			before;			/* where the key was prolonged before, or -1 */
+	TransactionId xmin;			/* of the row, if others do not see it; else
+								 * invalid */
+	TimestampTz own;			/* that row's deadline */
 } Pending;
 
 /*
@@ -76,6 +80,7 @@ on_commit(const Pending *p)
 			ssw_beats_prolong(&p->key, p->remembered, p->deadline);
 			break;
 		case PENDING_UNPUBLISH:
+			ssw_beats_prolong(&p->key, DT_NOBEGIN, p->own);
 			break;
 		case PENDING_ATTACH:
 			ssw_attach_commit(&p->key);
@@ -90,7 +95,11 @@ on_abort(const Pending *p)
 	if (p->kind == PENDING_ATTACH)
 		ssw_attach_abort(&p->key);
 	else if (p->kind == PENDING_PROLONG || p->kind == PENDING_UNPUBLISH)
-		ssw_beats_unpublish(&p->key);
+	{
+		/* a row that nobody saw never was */
+		if (TransactionIdIsValid(p->xmin))
+			ssw_beats_unpublish(&p->key);
+	}
 	else
 		ssw_beats_unmark(&p->key, p->word);
 }
@@ -101,6 +110,8 @@ on_prepare(const Pending *p)
 {
 	if (p->kind <= PENDING_DISTRUST)
 		ssw_beats_distrust(&p->key, p->word);
+	else if (TransactionIdIsValid(p->xmin))
+		ssw_beats_prolong(&p->key, DT_NOBEGIN, p->kind == PENDING_PROLONG ? p->deadline : p->own);
 }
 
 /* Nobody knows which connections will be there when it commits. */
@@ -176,13 +187,17 @@ undo(int first)
 			last_prolonged(&list[i].key)->index = list[i].before;
 	for (int i = first; i < n; i++)
 	{
+		Pending    *p = &list[i];
+		bool		row = p->kind == PENDING_PROLONG || p->kind == PENDING_UNPUBLISH;
+
 		/* a row that the transaction inserted before may yet be committed */
-		if (list[i].kind == PENDING_PROLONG)
-			list[i].kind = PENDING_UNPUBLISH;
-		if (list[i].kind == PENDING_UNPUBLISH)
-			list[kept++] = list[i];
-		else
-			on_abort(&list[i]);
+		if (row && TransactionIdIsValid(p->xmin) && TransactionIdIsCurrentTransactionId(p->xmin))
+		{
+			p->kind = PENDING_UNPUBLISH;
+			list[kept++] = *p;
+		}
+		else if (!row || last_prolonged(&p->key)->index < 0)
+			on_abort(p);
 	}
 	n = kept;
 }
@@ -265,10 +280,11 @@ ssw_pending_ended(int from, bool all)
 
 /*
  * The session's row, which we hold, has this deadline, if we commit; perhaps it had
- * another by this transaction before.
+ * another by this transaction before.  xmin: of a row that others do not see, whose
+ * deadline was own; else invalid.
  */
 void
-ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline)
+ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, TransactionId xmin, TimestampTz own)
 {
 	SswBeat		b;
 	LastProlonged *last;
@@ -279,6 +295,8 @@ ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline)
 	last = last_prolonged(key);
 	p = add(PENDING_PROLONG, key);
 	p->deadline = deadline;
+	p->xmin = xmin;
+	p->own = own;
 	p->before = last->index;
 	p->remembered = p->before < 0 ? b.deadline : list[p->before].deadline;
 	last->index = n - 1;

@@ -330,6 +330,7 @@ typedef struct SswSharedState
 	TimestampTz service_start;	/* 0 until the launcher runs */
 	bool		clean_start;	/* pg_control said "shut down" */
 	TimestampTz down_since;		/* its time, when clean_start */
+	uint32		control_timeline;	/* of pg_control then */
 	int			nstarts;		/* see start.c */
 	SswStart	starts[SSW_MAX_STARTS];
 	TimestampTz incarnation;	/* when this memory was made */

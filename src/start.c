@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "catalog/pg_control.h"
 #include "common/controldata_utils.h"
 #include "miscadmin.h"
@@ -44,12 +45,24 @@ ssw_start_read_control(void)
 	if (!crc_ok)
 		return;
 	SswShared->system_identifier = control->system_identifier;
+	SswShared->control_timeline = control->checkPointCopy.ThisTimeLineID;
 	if (control->state == DB_SHUTDOWNED)
 	{
 		SswShared->clean_start = true;
 		SswShared->down_since = time_t_to_timestamptz(control->time);
 	}
 	pfree(control);
+}
+
+/*
+ * In the launcher, before the start is judged: a server that was promoted meanwhile
+ * was no server of ours when pg_control was written; another was.
+ */
+void
+ssw_start_note_promotion(void)
+{
+	if (GetWALInsertionTimeLine() != SswShared->control_timeline)
+		SswShared->clean_start = false;
 }
 
 /* What the wall clock shows beyond the monotonic one. */

@@ -15,6 +15,7 @@ typedef struct SswStarts
 } SswStarts;
 
 extern void ssw_start_read_control(void);
+extern void ssw_start_note_promotion(void);
 extern void ssw_start_service(bool kept);
 extern void ssw_start_alive(bool last);
 extern bool ssw_start_watch_clock(void);

@@ -59,11 +59,13 @@ typedef enum Look
 typedef struct TouchedRow
 {
 	Oid			leaf;
+	TransactionId xmin;
 	bool		own;			/* this transaction wrote it */
 	bool		seen_by_others; /* as it was before, if it did */
 	TimestampTz due_to_others;	/* DT_NOBEGIN: none */
 	bool		has_due;
-	TimestampTz due;
+	TimestampTz due;			/* what it says, or will by our write */
+	TimestampTz due_read;
 	bool		beyond_limit;
 	bool		swept;			/* the filter lets it through */
 	int64		ttl_us;
@@ -103,8 +105,10 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
 	r->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, SSW_T_LEAF, &isnull));
-	r->own = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(tup, desc, SSW_T_XMIN, &isnull)));
+	r->xmin = DatumGetTransactionId(SPI_getbinval(tup, desc, SSW_T_XMIN, &isnull));
+	r->own = TransactionIdIsCurrentTransactionId(r->xmin);
 	r->has_due = get_time(SSW_T_DUE, &r->due);
+	r->due_read = r->due;
 	r->beyond_limit = get_time(SSW_T_LIMIT, &limit) && limit <= GetCurrentTimestamp();
 	r->swept = DatumGetBool(SPI_getbinval(tup, desc, SSW_T_SWEPT, &isnull));
 	ttl = SPI_getbinval(tup, desc, SSW_T_TTL, &isnull);
@@ -328,7 +332,7 @@ look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured
  * rolled back would not keep it either.
  */
 static void
-check_can_write(const SswBeatKey *key)
+check_can_write(const SswPolicy *p, const TouchedRow *r)
 {
 	SswBeat		b;
 	bool		in_block = IsTransactionBlock() || IsSubTransaction() || SPI_inside_nonatomic_context() ||
@@ -341,7 +345,13 @@ check_can_write(const SswBeatKey *key)
 		MyXactFlags |= XACT_FLAGS_NEEDIMMEDIATECOMMIT;
 		return;
 	}
-	if (!ssw_beats_find(key, &b))
+	if (!r->has_due && p->on_null == SSW_NULL_EXPIRE)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the heartbeat cannot be kept: the row has no deadline, and policy \"%s\" takes that for dead", p->name),
+				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
+				 errhint("Send the first heartbeat of such a row outside of such blocks.")));
+	if (!ssw_beats_find(&r->key, &b))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the heartbeat cannot be kept: memory for heartbeats is full"),
@@ -391,13 +401,13 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 		if (result != LOOK_WRITE || write)
 			break;
 		/* two that share a row's lock could not both write it */
-		check_can_write(&r.key);
+		check_can_write(p, &r);
 		write = true;
 	}
 	if (result == LOOK_GONE)
 		return false;
 	if (result == LOOK_WRITE || r.own)
-		ssw_pending_prolong(&r.key, r.due);
+		ssw_pending_prolong(&r.key, r.due, r.seen_by_others ? InvalidTransactionId : r.xmin, r.due_read);
 	return true;
 }
 

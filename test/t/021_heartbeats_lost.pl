@@ -70,6 +70,20 @@ $lives->($standby, 'promotion');
 $standby->stop;
 $node->safe_psql('postgres', "DELETE FROM lease; SELECT sweeper.resume('lease')");
 
+# A standby that was made of a primary at rest: its files say that it was stopped, and it was another server that lived since.
+$node->stop;
+$node->backup_fs_cold('cold');
+$node->start;
+my $cold = PostgreSQL::Test::Cluster->new('cold');
+$cold->init_from_backup($node, 'cold', has_streaming => 1);
+$cold->start;
+$only_in_memory->('lease', 1);
+$node->wait_for_catchup($cold, 'replay', $node->lsn('insert'));
+$cold->promote;
+$lives->($cold, 'promotion of a cold copy');
+$cold->stop;
+$node->safe_psql('postgres', "DELETE FROM lease; SELECT sweeper.resume('lease')");
+
 # More sessions than fit into memory write their rows.
 is($node->safe_psql('postgres', "SET client_min_messages = warning; INSERT INTO lease SELECT i, now() + interval '30 min' FROM generate_series(1, 400) AS i;
     SELECT count(*) FROM generate_series(1, 400) AS i WHERE sweeper.touch('lease', i)"), 400, 'every heartbeat is answered when memory is full');
