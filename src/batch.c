@@ -298,6 +298,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 			s->lag_hist[i] += hist[i];
 		if (s->batch_rows <= 0)
 			s->batch_rows = FIRST_ROWS;
+		if (s->halved > 0 && rows > 0)
+			s->halved = s->halved < MAX_ROWS ? s->halved * 2 : 0;
 		if (n >= s->batch_rows && elapsed_us > 0)
 		{
 			double		fit = (double) n * TARGET_US / elapsed_us;
@@ -371,13 +373,14 @@ int
 ssw_batch_rows(SswWork *w)
 {
 	SswPolicyShared *s;
-	int			rows = w->policy->batch_size;
+	int			rows = Min(w->policy->batch_size, SSW_MAX_BATCH);
 
-	if (rows > 0)
-		return Min(rows, SSW_MAX_BATCH);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	rows = s && s->batch_rows > 0 ? s->batch_rows : FIRST_ROWS;
+	if (rows <= 0)
+		rows = s && s->batch_rows > 0 ? s->batch_rows : FIRST_ROWS;
+	if (s && s->halved > 0)
+		rows = Min(rows, s->halved);
 	LWLockRelease(SswShared->lock);
 	return rows;
 }

@@ -370,6 +370,7 @@ extension_present(void)
 		d->flush_up_to = 0;		/* a new extension counts from 1 */
 	}
 	ssw_shmem_forget_policies(MyDatabaseId);
+	ssw_shmem_forget_passes(MyDatabaseId);
 	LWLockRelease(SswShared->lock);
 	ssw_beats_forget(MyDatabaseId);
 	ssw_board_forget(MyDatabaseId);
@@ -502,6 +503,7 @@ round_of_work(void)
 		ssw_sql_commit();
 		return now + MAX_SLEEP_US;
 	}
+	ssw_turn_check_settings(now);
 	keep_mark(now);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
@@ -533,6 +535,8 @@ round_of_work(void)
 			look(lfirst(lc), now);
 	ssw_assign(watches, now);
 	next = Min(next_wakeup(now), Min(ssw_events_tell(now), ssw_queue_round(now)));
+	if (XactReadOnly)
+		next = Min(next, now + SSW_SETTINGS_EVERY_US);
 	ssw_sql_commit();
 	ssw_request_answer(watches);
 	return next;

@@ -92,6 +92,25 @@ shrink(SswWork *w)
 	LWLockRelease(SswShared->lock);
 }
 
+/*
+ * A batch failed and its worker must leave before it tries the halves: whoever
+ * comes next begins with one of them, or would fail and leave for ever.
+ */
+static bool
+leaves(SswWork *w, int n)
+{
+	SswPolicyShared *s;
+
+	if (!ssw_batch_must_stop(w))
+		return false;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s)
+		s->halved = Max(1, n / 2);
+	LWLockRelease(SswShared->lock);
+	return true;
+}
+
 /* From now on nobody waits for a lock in this pass. */
 static void
 skip_locked(SswWork *w)
@@ -148,7 +167,7 @@ ssw_halve_run_range(SswWork *w, int n)
 	class = learn(w);
 	if (class == SSW_FAIL_LOCKED)
 		skip_locked(w);
-	return class == SSW_FAIL_POLICY;
+	return class == SSW_FAIL_POLICY || leaves(w, n);
 }
 
 /* Run the rows; halve on failure. */
@@ -184,6 +203,8 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 		ssw_single_record(w, tids);
 		return;
 	}
+	if (leaves(w, n))
+		return;
 	too_large = w->error->sqlerrcode == ERRCODE_OUT_OF_MEMORY;
 	MemoryContextReset(w->batch_cxt);
 	/* memory is free again when a transaction ends, not a subtransaction */

@@ -145,10 +145,13 @@ scan_databases(void)
 		if (OidIsValid(d->oid) && !list_member_oid(seen, d->oid) && d->closed == 0 && d->coordinator < 0)
 		{
 			ssw_shmem_forget_policies(d->oid);
+			ssw_shmem_forget_passes(d->oid);
 			d->oid = InvalidOid;
 		}
 		else if (OidIsValid(d->oid) && !list_member_oid(seen, d->oid))
 			strlcpy(d->problem, "does not allow connections", sizeof(d->problem));
+		if (d->state == SSW_DB_ABSENT)
+			ssw_shmem_forget_passes(d->oid);
 	}
 	SswShared->rescan = false;
 	LWLockRelease(SswShared->lock);

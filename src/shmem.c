@@ -264,6 +264,19 @@ ssw_shmem_forget_policies(Oid dboid)
 			hash_search(policy_hash, &s->key, HASH_REMOVE, NULL);
 }
 
+/*
+ * Give back the passes of a database that is gone, or lost the extension, in which
+ * nobody works any more.  The caller holds the lock exclusively.
+ */
+void
+ssw_shmem_forget_passes(Oid dboid)
+{
+	Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswPasses[i].in_use && SswPasses[i].database == dboid && SswPasses[i].workers == 0)
+			SswPasses[i].in_use = false;
+}
+
 /* Set the launcher's latch, if there is one.  The caller holds the lock. */
 void
 ssw_shmem_wake_launcher(void)

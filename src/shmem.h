@@ -265,6 +265,8 @@ typedef struct SswPolicyShared
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
 	int64		backlog;		/* due rows, about; 0 when none */
 	int			batch_rows;		/* adaptive size, carried over */
+	int			halved;			/* a larger batch failed, and its worker had
+								 * to leave before the halves; or 0 */
 	int			chunk_rows;		/* read at once, where more took too long; or
 								 * 0 */
 	int64		beat_ttl_us;	/* shortest time to live of a session with
@@ -367,6 +369,7 @@ extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
 extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
 extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
 extern void ssw_shmem_forget_policies(Oid dboid);
+extern void ssw_shmem_forget_passes(Oid dboid);
 extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);
 extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);
 extern void ssw_shmem_wake_launcher(void);

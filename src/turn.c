@@ -13,10 +13,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "guc.h"
+#include "sql.h"
 #include "turn.h"
 
 #define TURN_US				(2 * USECS_PER_SEC)
@@ -27,6 +31,46 @@
 
 static TimestampTz begun_at = 0;	/* policies were first looked at */
 static TimestampTz leaving_since = 0;
+
+/*
+ * What ALTER DATABASE ... SET says holds for processes that are started afterwards:
+ * when it has changed, ours give way to others.
+ */
+void
+ssw_turn_check_settings(TimestampTz now)
+{
+	static char *settings = NULL;
+	static TimestampTz checked_at = 0;
+	Oid			type = OIDOID;
+	Datum		value = ObjectIdGetDatum(MyDatabaseId);
+	char	   *present;
+
+	if (settings && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
+		return;
+	checked_at = now;
+	ssw_sql_begin();
+	ssw_sql_exec("SELECT setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting WHERE setrole = 0 AND setdatabase = $1",
+				 1, &type, &value, NULL, false, 1);
+	present = SPI_processed > 0 ? SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1) : "";
+	if (settings && strcmp(settings, present) != 0)
+	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		for (int i = 0; i < SswShared->nprocs; i++)
+		{
+			SswProc    *p = &SswProcs[i];
+
+			if (p->state == SSW_STATE_FREE || p->database != MyDatabaseId || p->latch == NULL)
+				continue;
+			p->stop = true;
+			p->stop_at = GetCurrentTimestamp();
+			SetLatch(p->latch);
+		}
+		LWLockRelease(SswShared->lock);
+	}
+	if (settings == NULL)
+		settings = MemoryContextStrdup(TopMemoryContext, present);
+	ssw_sql_end();
+}
 
 /* A turn begins with the next look: also when the clock was set. */
 void

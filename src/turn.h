@@ -7,6 +7,10 @@
 
 #include "watch.h"
 
+/* How often it is asked whether ALTER DATABASE has set something. */
+#define SSW_SETTINGS_EVERY_US	(5 * USECS_PER_SEC)
+
+extern void ssw_turn_check_settings(TimestampTz now);
 extern void ssw_turn_begin(void);
 extern bool ssw_turn_is_over(List *watches, TimestampTz now);
 extern void ssw_turn_stop(List *watches);

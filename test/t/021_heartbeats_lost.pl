@@ -71,6 +71,8 @@ $standby->stop;
 $node->safe_psql('postgres', "DELETE FROM lease; SELECT sweeper.resume('lease')");
 
 # A standby that was made of a primary at rest: its files say that it was stopped, and it was another server that lived since.
+$node->stop('immediate'); # what it knew of the session is gone
+$node->start;
 $node->stop;
 $node->backup_fs_cold('cold');
 $node->start;
