@@ -84,12 +84,11 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	" finished_at = CASE WHEN NOT r.again THEN clock_timestamp() END, error = $4,"
 	" not_before = CASE WHEN r.again THEN clock_timestamp()"
 	" + least(interval '10 min', interval '1 s' * 2 ^ least(attempt - 1, 20)) * (0.75 + random() / 2) END"
-	" FROM r WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING r.again, t.owner";
+	" FROM r WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING r.again";
 	Oid			types[] = {UUIDOID, INT4OID, TEXTOID, TEXTOID};
 	Datum		values[4];
 	bool		again;
 	bool		isnull;
-	Oid			role;
 
 	values[0] = task;
 	values[1] = Int32GetDatum(attempt);
@@ -98,13 +97,13 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	if (ssw_plan_execute(sql, 4, types, values, NULL, false) == 0)
 		return false;
 	again = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	role = get_role_oid(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), true);
 	ssw_taskrow_progress(task);
 	ssw_note_task_changed(DatumGetUUIDP(task));
 	if (comment)
 		ssw_taskrow_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
+	/* the coordinator is to know when, not a runner that has nothing to do */
 	if (again)
-		ssw_note_command_waits(role);
+		ssw_note_command_waits(InvalidOid);
 	return true;
 }
 
