@@ -298,7 +298,11 @@ count_runners(Oid role, int *ready)
 	return n;
 }
 
-/* For which of the roles, the longest waiting first, is a runner wanted?  None: invalid. */
+/*
+ * For which of the roles, the longest waiting first, is a runner wanted?  None:
+ * invalid.  A role without one that was told to the launcher keeps its turn: the
+ * runner that leaves for it is of a role that may have waited longer.
+ */
 static void
 want_runner(const Oid *roles, int n, TimestampTz now)
 {
@@ -306,6 +310,14 @@ want_runner(const Oid *roles, int n, TimestampTz now)
 	SswDatabase *d;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	for (int i = 0; d && i < n; i++)
+	{
+		int			ready;
+
+		if (roles[i] == d->runner_role && count_runners(roles[i], &ready) == 0)
+			wanted = roles[i];
+	}
 	for (int busy_ones = 0; busy_ones < 2; busy_ones++)
 		for (int i = 0; i < n && !OidIsValid(wanted); i++)
 		{
@@ -315,7 +327,6 @@ want_runner(const Oid *roles, int n, TimestampTz now)
 			if (ready == 0 && (all == 0 || busy_ones))
 				wanted = roles[i];
 		}
-	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d && d->runner_role != wanted)
 	{
 		d->runner_role = wanted;
