@@ -197,7 +197,7 @@ has_runner(const pg_uuid_t *task)
 static void
 look_at_running(TimestampTz now)
 {
-	uint64		n = ssw_plan_execute("SELECT task, attempt FROM sweeper.task WHERE " STILL_THERE " AND status = 'running'",
+	uint64		n = ssw_plan_execute("SELECT task, attempt, cancel_requested_at IS NOT NULL FROM sweeper.task WHERE " STILL_THERE " AND status = 'running'",
 									 0, NULL, NULL, NULL, false);
 	SPITupleTable *rows = SPI_tuptable;
 
@@ -208,6 +208,9 @@ look_at_running(TimestampTz now)
 		int			attempt = DatumGetInt32(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
 		Oid			type = UUIDOID;
 
+		/* by a prepared transaction, of whose commit nobody tells */
+		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)))
+			ssw_note_task_cancelled(DatumGetUUIDP(task));
 		if (!has_runner(DatumGetUUIDP(task)))
 			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
 		else
@@ -260,12 +263,16 @@ enqueue_again(void)
 {
 	static const char *const move =
 	"UPDATE sweeper.task SET status = 'enqueued', enqueued_at = clock_timestamp(), not_before = NULL"
-	" WHERE " STILL_THERE " AND status = 'allocated' AND not_before <= clock_timestamp() RETURNING task";
+	" WHERE " STILL_THERE " AND status = 'allocated' AND not_before <= clock_timestamp() RETURNING task, owner";
 	uint64		n = ssw_plan_execute(move, 0, NULL, NULL, NULL, false);
 	bool		isnull;
 
 	for (uint64 i = 0; i < n; i++)
+	{
 		ssw_note_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+		/* a runner that is woken before we commit does not see them */
+		ssw_note_command_waits(get_role_oid(SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2), true));
+	}
 	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE " STILL_THERE " AND status = 'allocated'", 0, NULL, NULL, NULL, false);
 	{
 		Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
