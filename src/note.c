@@ -146,9 +146,10 @@ at_xact_end(XactEvent event, void *arg)
 		ConditionVariableBroadcast(ssw_board_changed());
 		if (pending_roles)
 			wake_runners(event == XACT_EVENT_PREPARE);
-		if (pending_cancels)
-			tell_cancels();
 	}
+	/* a command is not interrupted for what may be rolled back */
+	if (pending_cancels && event == XACT_EVENT_COMMIT)
+		tell_cancels();
 	if (pending_rows > 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
 		count_rows();
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)

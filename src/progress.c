@@ -240,9 +240,11 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 		ssw_taskrow_said(task, w.has_done ? &w.done : NULL, w.has_total ? &w.total : NULL, w.message);
 		ssw_work_end(&c);
 	}
-	if (w.answer != ANSWER_GO_ON && w.answer != ANSWER_UNKNOWN)
-		PG_RETURN_BOOL(false);
-	if (own && memcmp(own, DatumGetUUIDP(task), UUID_LEN) == 0 && ssw_runner_must_stop())
+	if (own && memcmp(own, DatumGetUUIDP(task), UUID_LEN) != 0)
+		own = NULL;
+	if (own && w.answer == ANSWER_STOP)
+		ssw_runner_cancelled();
+	if (w.answer == ANSWER_STOP || w.answer == ANSWER_NOT_YOURS || (own && ssw_runner_must_stop()))
 		PG_RETURN_BOOL(false);
 	/* who works lives */
 	PG_RETURN_BOOL(!w.has_worker || ssw_heartbeat_of(&w.worker));

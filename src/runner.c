@@ -70,6 +70,16 @@ ssw_runner_must_stop(void)
 	return MySswProc->terminating || MySswProc->cancel_since != 0;
 }
 
+/* Its task was cancelled: seen in the row, before who did that could say it here. */
+void
+ssw_runner_cancelled(void)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (MySswProc->cancel_since == 0)
+		MySswProc->cancel_since = GetCurrentTimestamp();
+	LWLockRelease(SswShared->lock);
+}
+
 static bool
 must_leave(void)
 {
