@@ -46,6 +46,7 @@ CREATE TABLE sweeper.task (
     payload             jsonb,
     status              text NOT NULL CHECK (status IN ('allocated', 'enqueued', 'claimed', 'running', 'completed', 'failed', 'cancelled', 'dropped')),
     owner               text NOT NULL,
+    owner_oid           oid,
     group_role          text,
     worker              uuid,
     worker_id           bigint,
@@ -124,6 +125,7 @@ COMMENT ON TABLE sweeper.provider IS 'What workers provide besides, in a room, b
 COMMENT ON TABLE sweeper.task IS 'Tasks, for outside workers and for those of the extension; see get_task() and list_tasks().';
 COMMENT ON COLUMN sweeper.task.task IS 'Begins with the time at which it was submitted: their order is that of the tasks.';
 COMMENT ON COLUMN sweeper.task.owner IS 'The role that submitted it.';
+COMMENT ON COLUMN sweeper.task.owner_oid IS 'Of a command, which runs as this role, and not as another of that name.';
 COMMENT ON COLUMN sweeper.task.group_role IS 'The role whose members may see and cancel it too.';
 COMMENT ON COLUMN sweeper.task.worker_id IS 'Number of the worker, as list_tasks() shows it.';
 COMMENT ON COLUMN sweeper.task.worker_role IS 'The role whose worker claimed it; its members may finish it.';
@@ -139,10 +141,10 @@ COMMENT ON TABLE sweeper.task_comment IS 'What was done to tasks, by whom, and w
 CREATE FUNCTION sweeper.register_worker(name text, metadata jsonb DEFAULT '{}', ttl interval DEFAULT '60 s') RETURNS uuid
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF name IS NULL THEN
-        RAISE EXCEPTION 'name must not be null' USING ERRCODE = 'null_value_not_allowed';
+    IF name IS NULL OR ttl IS NULL THEN
+        RAISE EXCEPTION '% must not be null', CASE WHEN name IS NULL THEN 'name' ELSE 'ttl' END USING ERRCODE = 'null_value_not_allowed';
     END IF;
-    RETURN (SELECT a.session FROM sweeper.acquire('sweeper.worker', name, coalesce(ttl, interval '60 s'), metadata) AS a);
+    RETURN (SELECT a.session FROM sweeper.acquire('sweeper.worker', name, ttl, metadata) AS a);
 END
 $$;
 CREATE FUNCTION sweeper.register_job(

@@ -8,9 +8,10 @@ CREATE TABLE sweeper.append_stream (
     system_identifier bigint NOT NULL,
     database          oid NOT NULL,
     role              text NOT NULL,
+    role_oid          oid NOT NULL,
     flush_every       interval NOT NULL DEFAULT '1 s',
     flush_rows        int NOT NULL DEFAULT 1000 CHECK (flush_rows > 0),
-    UNIQUE (relid, role, relation, system_identifier, database)
+    UNIQUE (relid, role_oid, relation, system_identifier, database)
 );
 -- No index: a row is written once, read once and deleted.
 CREATE TABLE sweeper.append_row (
@@ -57,7 +58,7 @@ SELECT s.*, w.rows, w.first, w.since, w.since + s.flush_every AS due_at,
 FROM sweeper.append_stream AS s
 JOIN (SELECT r.stream, count(*) AS rows, min(r.id) AS first, min(r.appended_at) AS since FROM sweeper.append_row AS r GROUP BY r.stream) AS w USING (stream);
 
-CREATE VIEW sweeper.append_status AS
+CREATE VIEW sweeper.append_status WITH (security_barrier = true) AS
 SELECT s.relation, s.role, s.flush_every, s.flush_rows, coalesce(w.rows, 0) AS waiting, w.since AS waiting_since, coalesce(f.failed, 0) AS failed
 FROM sweeper.append_stream AS s
 LEFT JOIN sweeper._append_waiting AS w USING (stream)
@@ -65,7 +66,7 @@ LEFT JOIN (SELECT r.stream, count(*) AS failed FROM sweeper.append_failed AS r G
 WHERE pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid, 'USAGE')
    OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE');
 COMMENT ON VIEW sweeper.append_status IS 'Rows that wait to be written to their tables, and rows that could not be, of roles whose member the reader is; of all for monitor.';
-CREATE VIEW sweeper.append_failed_row AS
+CREATE VIEW sweeper.append_failed_row WITH (security_barrier = true) AS
 SELECT r.id, s.relation, s.role, r.row_data, r.sqlstate, r.error, r.failed_at
 FROM sweeper.append_failed AS r JOIN sweeper.append_stream AS s USING (stream)
 WHERE pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid, 'USAGE')

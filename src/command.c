@@ -80,10 +80,10 @@ Datum
 ssw_submit_sql(PG_FUNCTION_ARGS)
 {
 	static const char *const sql =
-	"INSERT INTO sweeper.task (task, command, summary, max_retries, time_limit, group_role, status, owner, machine_id, incarnation, created_at, enqueued_at)"
-	" VALUES ($1, $2, $3, $4, $5, $6, 'enqueued', $7, $8, $9, $10, $10)";
-	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
-	Datum		values[10];
+	"INSERT INTO sweeper.task (task, command, summary, max_retries, time_limit, group_role, status, owner, machine_id, incarnation, created_at, enqueued_at, owner_oid)"
+	" VALUES ($1, $2, $3, $4, $5, $6, 'enqueued', $7, $8, $9, $10, $10, $11)";
+	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, OIDOID};
+	Datum		values[11];
 	pg_uuid_t  *id = ssw_task_identifier();
 	SswCaller	c;
 
@@ -109,7 +109,8 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	values[7] = CStringGetTextDatum(ssw_queue_machine());
 	values[8] = CStringGetTextDatum(ssw_queue_incarnation());
 	values[9] = TimestampTzGetDatum(GetCurrentTimestamp());
-	ssw_plan_execute(sql, 10, types, values, NULL, false);
+	values[10] = ObjectIdGetDatum(c.userid);
+	ssw_plan_execute(sql, 11, types, values, NULL, false);
 	ssw_note_task_changed(id);
 	ssw_note_command_waits(c.userid);
 	ssw_work_end(&c);

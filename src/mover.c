@@ -22,6 +22,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/guc.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -37,6 +38,7 @@
 
 /* Places of rows that are read at a time. */
 #define MAX_PLACES		50000
+#define MOVE_LOCK_TIMEOUT	"500ms"
 
 typedef struct Stream
 {
@@ -194,10 +196,9 @@ move_by_halves(const Stream *s, const ItemPointerData *tids, int n, MemoryContex
 	switch (ssw_failure_classify(e->sqlerrcode))
 	{
 		case SSW_FAIL_ROW:
-			if (n > 1)
-				return move_by_halves(s, tids, n / 2, cxt) && move_by_halves(s, tids + n / 2, n - n / 2, cxt);
-			/* FALLTHROUGH */
 		case SSW_FAIL_POLICY:
+			if (n > 1 && OidIsValid(s->relid))
+				return move_by_halves(s, tids, n / 2, cxt) && move_by_halves(s, tids + n / 2, n - n / 2, cxt);
 			if (ERRCODE_TO_CATEGORY(e->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES)
 			{
 				set_aside(s, tids, n, e);
@@ -221,9 +222,9 @@ read_streams(int64 up_to, MemoryContext cxt)
 {
 	static const char *const sql =
 	"SELECT s.stream, s.relid, s.relation, s.flush_rows, s.system_identifier = $2 AND s.database = $3 FROM sweeper._append_waiting AS s"
-	" WHERE s.role = $1 AND (s.due OR s.first <= $4) ORDER BY s.stream";
-	Oid			types[] = {TEXTOID, INT8OID, OIDOID, INT8OID};
-	Datum		values[4];
+	" WHERE s.role = $1 AND (s.role_oid = $5 OR s.system_identifier <> $2) AND (s.due OR s.first <= $4) ORDER BY s.stream";
+	Oid			types[] = {TEXTOID, INT8OID, OIDOID, INT8OID, OIDOID};
+	Datum		values[5];
 	SswIdentity save;
 	List	   *result = NIL;
 	uint64		n;
@@ -234,9 +235,10 @@ read_streams(int64 up_to, MemoryContext cxt)
 	values[1] = Int64GetDatum((int64) GetSystemIdentifier());
 	values[2] = ObjectIdGetDatum(MyDatabaseId);
 	values[3] = Int64GetDatum(up_to);
+	values[4] = ObjectIdGetDatum(GetUserId());
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	n = ssw_plan_execute(sql, 4, types, values, NULL, false);
+	n = ssw_plan_execute(sql, 5, types, values, NULL, false);
 	old = MemoryContextSwitchTo(cxt);
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -301,7 +303,11 @@ ssw_mover_run(int64 up_to, bool (*must_stop) (void))
 	MemoryContext batch_cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES);
 	int64		total = 0;
 	ListCell   *lc;
-	List	   *streams = read_streams(up_to, cxt);
+	List	   *streams;
+
+	/* the owner of a table may hold it for ever */
+	SetConfigOption("lock_timeout", MOVE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
+	streams = read_streams(up_to, cxt);
 
 	foreach(lc, streams)
 	{

@@ -147,7 +147,7 @@ static void
 drop_others(void)
 {
 	static const char *const sql =
-	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE " AND incarnation <> $1 ORDER BY task FOR NO KEY UPDATE)"
+	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE " AND incarnation <> $1 ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
 	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
 	Oid			types[] = {TEXTOID, TEXTOID};
@@ -161,19 +161,20 @@ drop_others(void)
 
 /* Nobody can run the commands of a role. */
 static void
-drop_role(const char *role, const char *reason)
+drop_role(const char *role, Oid oid, const char *reason)
 {
 	static const char *const sql =
 	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE
-	" AND owner = $1 AND status <> 'running' ORDER BY task FOR NO KEY UPDATE)"
+	" AND owner = $1 AND owner_oid = $3 AND status <> 'running' ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
 	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[2];
+	Oid			types[] = {TEXTOID, TEXTOID, OIDOID};
+	Datum		values[3];
 
 	values[0] = CStringGetTextDatum(role);
 	values[1] = CStringGetTextDatum(reason);
-	end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
+	values[2] = ObjectIdGetDatum(oid);
+	end_many(sql, 3, types, values, psprintf("dropped: %s", reason));
 }
 
 /* Does a runner of ours work on it? */
@@ -188,6 +189,15 @@ has_runner(const pg_uuid_t *task)
 			SswProcs[i].database == MyDatabaseId && memcmp(&SswProcs[i].task, task, UUID_LEN) == 0;
 	LWLockRelease(SswShared->lock);
 	return found;
+}
+
+/* Unless somebody holds it: then at the next look. */
+static bool
+lock_task(Datum task)
+{
+	Oid			type = UUIDOID;
+
+	return ssw_plan_execute("SELECT FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE SKIP LOCKED", 1, &type, &task, NULL, false) > 0;
 }
 
 /*
@@ -211,6 +221,8 @@ look_at_running(TimestampTz now)
 		/* by a prepared transaction, of whose commit nobody tells */
 		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)))
 			ssw_note_task_cancelled(DatumGetUUIDP(task));
+		if (!lock_task(task))
+			continue;
 		if (!has_runner(DatumGetUUIDP(task)))
 			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
 		else
@@ -262,8 +274,10 @@ static void
 enqueue_again(void)
 {
 	static const char *const move =
-	"UPDATE sweeper.task SET status = 'enqueued', enqueued_at = clock_timestamp(), not_before = NULL"
-	" WHERE " STILL_THERE " AND status = 'allocated' AND not_before <= clock_timestamp() RETURNING task, owner";
+	"WITH due AS MATERIALIZED (SELECT task FROM sweeper.task WHERE " STILL_THERE
+	" AND status = 'allocated' AND not_before <= clock_timestamp() ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
+	" UPDATE sweeper.task AS t SET status = 'enqueued', enqueued_at = clock_timestamp(), not_before = NULL"
+	" FROM due WHERE t.task = due.task RETURNING t.task, t.owner";
 	uint64		n = ssw_plan_execute(move, 0, NULL, NULL, NULL, false);
 	bool		isnull;
 
@@ -391,15 +405,15 @@ set_flush(bool due)
 
 /* Nobody can write the rows of a role. */
 static void
-set_role_aside(const char *role, const char *reason)
+set_role_aside(const char *role, Oid oid, const char *reason)
 {
 	static const char *const sql =
-	"WITH gone AS (DELETE FROM sweeper.append_row WHERE stream IN (SELECT stream FROM sweeper.append_stream WHERE role = $1) RETURNING id, stream, row_data)"
+	"WITH gone AS (DELETE FROM sweeper.append_row WHERE stream IN (SELECT stream FROM sweeper.append_stream WHERE role = $1 AND role_oid = $3) RETURNING id, stream, row_data)"
 	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, '42704', $2 FROM gone";
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[] = {CStringGetTextDatum(role), CStringGetTextDatum(reason)};
+	Oid			types[] = {TEXTOID, TEXTOID, OIDOID};
+	Datum		values[] = {CStringGetTextDatum(role), CStringGetTextDatum(reason), ObjectIdGetDatum(oid)};
 
-	ssw_plan_execute(sql, 2, types, values, NULL, false);
+	ssw_plan_execute(sql, 3, types, values, NULL, false);
 }
 
 /* Add the roles whose appended rows are to be written; returns how many there are then. */
@@ -420,7 +434,8 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 	}
 	appended_at = DT_NOEND;
 	value = Int64GetDatum(up_to);
-	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at) FROM sweeper._append_waiting GROUP BY role",
+	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at), role_oid, system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)"
+						 " FROM sweeper._append_waiting GROUP BY 1, 4, 5",
 						 1, &type, &value, NULL, false);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < n && nroles < MAX_ROLES; i++)
@@ -428,9 +443,16 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 		char	   *name = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
 		bool		isnull;
 		Oid			role = get_role_oid(name, true);
+		Oid			oid = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull));
 
+		/*
+		 * not another of that name; what was restored elsewhere knows no more
+		 * than the name
+		 */
+		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)) && role != oid)
+			role = InvalidOid;
 		if (!OidIsValid(role) || !ssw_can_run_as(role))
-			set_role_aside(name, OidIsValid(role) ? "its role may not log in any more" : "its role does not exist any more");
+			set_role_aside(name, oid, OidIsValid(role) ? "its role may not log in any more" : "its role does not exist any more");
 		else if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
 		{
 			roles[nroles++] = role;
@@ -451,10 +473,10 @@ static void
 look_at_waiting(TimestampTz now)
 {
 	static const char *const sql =
-	"WITH RECURSIVE w AS ((SELECT owner, task FROM sweeper.task WHERE " STILL_THERE " AND status = 'enqueued' ORDER BY owner, task LIMIT 1)"
-	" UNION ALL SELECT n.owner, n.task FROM w CROSS JOIN LATERAL (SELECT t.owner, t.task FROM sweeper.task AS t"
+	"WITH RECURSIVE w AS ((SELECT owner, owner_oid, task FROM sweeper.task WHERE " STILL_THERE " AND status = 'enqueued' ORDER BY owner, task LIMIT 1)"
+	" UNION ALL SELECT n.owner, n.owner_oid, n.task FROM w CROSS JOIN LATERAL (SELECT t.owner, t.owner_oid, t.task FROM sweeper.task AS t"
 	" WHERE t.command IS NOT NULL AND t.finished_at IS NULL AND t.status = 'enqueued' AND t.owner > w.owner ORDER BY t.owner, t.task LIMIT 1) AS n)"
-	" SELECT owner FROM w ORDER BY task LIMIT $1";
+	" SELECT owner, owner_oid FROM w ORDER BY task LIMIT $1";
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(MAX_ROLES);
 	uint64		n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
@@ -465,14 +487,16 @@ look_at_waiting(TimestampTz now)
 	for (uint64 i = 0; i < n; i++)
 	{
 		char	   *owner = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
-		Oid			role = get_role_oid(owner, true);
+		bool		isnull;
+		Oid			role = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
 
-		if (!OidIsValid(role))
-			drop_role(owner, psprintf("role \"%s\" does not exist any more", owner));
+		/* not another of that name */
+		if (get_role_oid(owner, true) != role)
+			drop_role(owner, role, psprintf("role \"%s\" does not exist any more", owner));
 		else if (!ssw_can_run_as(role))
-			drop_role(owner, psprintf("role \"%s\" may not log in any more", owner));
+			drop_role(owner, role, psprintf("role \"%s\" may not log in any more", owner));
 		else if (nroles == 0 && cannot_start())
-			drop_role(owner, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
+			drop_role(owner, role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
 		else
 			roles[nroles++] = role;
 	}

@@ -122,15 +122,15 @@ take(Command *c, MemoryContext cxt)
 {
 	static const char *const sql =
 	"WITH next AS MATERIALIZED (SELECT task FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status = 'enqueued'"
-	" AND owner = $1 AND incarnation = $2 ORDER BY task LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)"
+	" AND owner = $1 AND owner_oid = $3 AND incarnation = $2 ORDER BY task LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'running', claimed_at = clock_timestamp(), started_at = clock_timestamp(), attempt = attempt + 1,"
 	" progress_at = clock_timestamp(), stuck_at = clock_timestamp() + " SSW_STUCK_AFTER ", done = NULL, total = NULL, message = NULL, error = NULL"
 	" FROM next WHERE t.task = next.task"
 	" RETURNING t.task, t.attempt, t.command, (EXTRACT(epoch FROM t.time_limit) * 1000)::bigint,"
 	" EXISTS (SELECT FROM sweeper.task AS q WHERE q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued'"
 	" AND q.owner = $1 AND q.task > t.task)";
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[2];
+	Oid			types[] = {TEXTOID, TEXTOID, OIDOID};
+	Datum		values[3];
 	SswIdentity save;
 	bool		found = false;
 	bool		isnull;
@@ -138,11 +138,12 @@ take(Command *c, MemoryContext cxt)
 	ssw_sql_start_transaction();
 	if (OidIsValid(get_extension_oid(SSW_EXTENSION, true)) && !ssw_identity_other_version() && !XactReadOnly)
 	{
-		values[0] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
+		values[0] = CStringGetTextDatum(GetUserNameFromId(MySswProc->role, false));
 		values[1] = CStringGetTextDatum(ssw_queue_incarnation());
+		values[2] = ObjectIdGetDatum(MySswProc->role);
 		ssw_identity_become_extension(&save);
 		ssw_sql_begin();
-		found = ssw_plan_execute(sql, 2, types, values, NULL, false) > 0;
+		found = ssw_plan_execute(sql, 3, types, values, NULL, false) > 0;
 		if (found)
 		{
 			HeapTuple	tup = SPI_tuptable->vals[0];
@@ -345,6 +346,8 @@ static void
 connect_as_role(void)
 {
 	static const char *const overrides[][2] = {
+		/* who it is that runs commands is not for ALTER ROLE ... SET to say */
+		{"role", "none"},
 		/* of the role they would hold for what we write, too */
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_read_only", "off"},
@@ -360,6 +363,10 @@ connect_as_role(void)
 	for (int i = 0; i < lengthof(overrides); i++)
 		if (GetConfigOption(overrides[i][0], true, false) != NULL)
 			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	if (GetUserId() != MySswProc->role || GetSessionUserId() != MySswProc->role)
+		ereport(FATAL,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("a process for commands of role \"%s\" is not connected as that", GetUserNameFromId(MySswProc->role, false))));
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 	ssw_bgw_ready();
 }

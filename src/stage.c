@@ -63,18 +63,13 @@ typedef struct Stream
 } Stream;
 
 static HTAB *streams = NULL;
+static bool streams_stale = false;
 
-/* A table was altered, renamed or dropped: its stream is looked up again. */
+/* A table was altered, renamed or dropped: streams are looked up again.  No catalog may be read here. */
 static void
 on_relcache(Datum arg, Oid relid)
 {
-	HASH_SEQ_STATUS seq;
-	Stream	   *s;
-
-	hash_seq_init(&seq, streams);
-	while ((s = hash_seq_search(&seq)) != NULL)
-		if (!OidIsValid(relid) || s->key.relid == relid || relid == ssw_append_relation("append_stream"))
-			hash_search(streams, &s->key, HASH_REMOVE, NULL);
+	streams_stale = true;
 }
 
 /* Read the stream's number, or make one, which the caller's rollback may undo (*made). */
@@ -82,12 +77,12 @@ static int
 read_stream(Oid relid, bool *made)
 {
 	static const char *const find =
-	"SELECT stream FROM sweeper.append_stream WHERE relid = $1 AND relation = $2 AND role = $3 AND system_identifier = $4 AND database = $5";
+	"SELECT stream, xmin FROM sweeper.append_stream WHERE relid = $1 AND relation = $2 AND role = $3 AND role_oid = $6 AND system_identifier = $4 AND database = $5";
 	static const char *const make =
-	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database) VALUES ($1, $2, $3, $4, $5)"
+	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database, role_oid) VALUES ($1, $2, $3, $4, $5, $6)"
 	" ON CONFLICT DO NOTHING";
-	Oid			types[] = {OIDOID, TEXTOID, TEXTOID, INT8OID, OIDOID};
-	Datum		values[5];
+	Oid			types[] = {OIDOID, TEXTOID, TEXTOID, INT8OID, OIDOID, OIDOID};
+	Datum		values[6];
 	SswCaller	c = ssw_work_begin("sweeper.append()");
 	int			stream;
 	bool		isnull;
@@ -97,9 +92,10 @@ read_stream(Oid relid, bool *made)
 	values[2] = CStringGetTextDatum(c.name);
 	values[3] = Int64GetDatum((int64) GetSystemIdentifier());
 	values[4] = ObjectIdGetDatum(MyDatabaseId);
-	*made = false;
-	while (ssw_plan_execute_fresh(find, 5, types, values) == 0)
-		*made = ssw_plan_execute(make, 5, types, values, NULL, false) > 0;
+	values[5] = ObjectIdGetDatum(c.userid);
+	while (ssw_plan_execute_fresh(find, 6, types, values) == 0)
+		ssw_plan_execute(make, 6, types, values, NULL, false);
+	*made = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)));
 	stream = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	ssw_work_end(&c);
 	return stream;
@@ -119,6 +115,15 @@ find_stream(Oid relid)
 
 		streams = hash_create("append streams", 16, &ctl, HASH_ELEM | HASH_BLOBS);
 		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	}
+	if (streams_stale)
+	{
+		HASH_SEQ_STATUS seq;
+
+		hash_seq_init(&seq, streams);
+		while ((s = hash_seq_search(&seq)) != NULL)
+			hash_search(streams, &s->key, HASH_REMOVE, NULL);
+		streams_stale = false;
 	}
 	s = hash_search(streams, &key, HASH_FIND, NULL);
 	if (s)

@@ -31,7 +31,7 @@ PG_FUNCTION_INFO_V1(ssw_claim_wait);
 PG_FUNCTION_INFO_V1(ssw_wait_for_task);
 
 /* A commit of a prepared transaction wakes nobody. */
-#define LOOK_EVERY_MS	5000
+#define LOOK_EVERY_MS	1000
 #define FOREVER_US		(INT64CONST(100) * 365 * USECS_PER_DAY)
 
 /* Refuse where a transaction cannot be ended; instead says what does not wait. */
@@ -128,7 +128,7 @@ ssw_claim_wait(PG_FUNCTION_ARGS)
 	worker = *PG_GETARG_UUID_P(0);
 	values[0] = UUIDPGetDatum(&worker);
 	values[1] = PG_GETARG_DATUM(2);
-	PG_RETURN_DATUM(wait_for_row(fcinfo, 1, "wait", "SELECT c.*, true FROM sweeper.claim($1, 1, $2) AS c", 2, types, values));
+	PG_RETURN_DATUM(wait_for_row(fcinfo, 1, "wait", "SELECT c.*, true FROM sweeper.heartbeat($1) AS alive CROSS JOIN LATERAL sweeper.claim($1, 1, $2) AS c", 2, types, values));
 }
 
 /* CALL wait_for_task(task, timeout, INOUT status): the status, terminal or not. */
