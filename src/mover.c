@@ -206,6 +206,11 @@ move_by_halves(const Stream *s, const ItemPointerData *tids, int n, MemoryContex
 				return true;
 			}
 			break;
+		case SSW_FAIL_TRANSIENT:
+			if (n > 1)
+				return move_by_halves(s, tids, n / 2, cxt) && move_by_halves(s, tids + n / 2, n - n / 2, cxt);
+			/* it is left for the next time; the others go on */
+			break;
 		default:
 			break;
 	}
@@ -213,7 +218,7 @@ move_by_halves(const Stream *s, const ItemPointerData *tids, int n, MemoryContex
 			(errcode(e->sqlerrcode),
 			 errmsg("could not write rows appended to %s: %s", s->relation, e->message),
 			 errdetail("It is tried again.")));
-	return false;
+	return n == 1 && ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_TRANSIENT;
 }
 
 /* The streams of this role whose rows are due, or that have some up to that number. */

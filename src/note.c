@@ -22,6 +22,9 @@
 #include "note.h"
 #include "shmem.h"
 
+/* Of what was noted, to see whether it is there already. */
+#define LOOK_AT		16
+
 /* What the current transaction has done; in TopTransactionContext. */
 static List *pending_tasks = NIL;	/* of pg_uuid_t */
 static List *pending_jobs = NIL;	/* of int64 */
@@ -181,8 +184,12 @@ remember(List **list, const void *what, Size size)
 	watch_transaction();
 	/* of a few it is worth a look; twice on the list does no harm */
 	foreach(lc, *list)
-		if (n++ < 16 && memcmp(lfirst(lc), what, size) == 0)
-		return;
+	{
+		if (memcmp(lfirst(lc), what, size) == 0)
+			return;
+		if (++n == LOOK_AT)
+			break;
+	}
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	copy = palloc(size);
 	memcpy(copy, what, size);

@@ -103,6 +103,7 @@ hold(const pg_uuid_t *task)
 		MySswProc->task = *task;
 	MySswProc->cancel_since = 0;
 	MySswProc->interrupted = false;
+	MySswProc->batch_deadline = 0;
 	LWLockRelease(SswShared->lock);
 }
 
@@ -203,7 +204,11 @@ execute(const Command *c, MemoryContext cxt)
 		ssw_sql_start_transaction();
 		pgstat_report_activity(STATE_RUNNING, c->text);
 		if (c->limit_ms > 0)
+		{
 			enable_timeout_after(STATEMENT_TIMEOUT, Min(c->limit_ms, INT_MAX));
+			/* one who catches that is ended with his process */
+			MySswProc->batch_deadline = GetCurrentTimestamp() + c->limit_ms * INT64CONST(1000);
+		}
 		ssw_sql_begin();
 		rc = SPI_execute(c->text, false, 0);
 		if (rc < 0)

@@ -72,6 +72,25 @@ is($node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_
 $holder->query_safe('COMMIT');
 $holder->quit;
 
+# A command that will not be interrupted ends with its process.
+my $deaf = q{DO $$ BEGIN LOOP BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$};
+my $t = $node->safe_psql('postgres', "SELECT sweeper.submit_sql(\$x\$$deaf\$x\$, timeout => '300 ms')");
+ok(wait_for($node, "SELECT status = 'failed' FROM sweeper.task_info WHERE task = '$t'"), 'when its time is over');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET session_sweeper.cancel_grace = 100; SELECT pg_reload_conf()');
+$t = $node->safe_psql('postgres', "SELECT sweeper.submit_sql(\$x\$$deaf\$x\$)");
+ok(wait_for($node, "SELECT status = 'running' FROM sweeper.task_info WHERE task = '$t'"), 'another runs');
+$node->safe_psql('postgres', "SELECT sweeper.cancel_task('$t')");
+ok(wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task_info WHERE task = '$t'"), 'and when it was cancelled');
+
+# A row that fails with what may pass by itself holds up no other.
+$node->safe_psql('postgres', q{
+    CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.n = 55 THEN RAISE SQLSTATE '40001'; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER again BEFORE INSERT ON log FOR EACH ROW EXECUTE FUNCTION again();
+    SELECT count(sweeper.append('log', jsonb_build_object('n', i))) FROM generate_series(51, 60) AS i});
+ok(wait_for($node, 'SELECT count(*) = 9 FROM log WHERE n > 50'), 'nine of ten are written');
+$node->safe_psql('postgres', 'DROP TRIGGER again ON log');
+ok(wait_for($node, 'SELECT count(*) = 10 FROM log WHERE n > 50'), 'and the other when it can be');
+
 # Who waits for a task lives.
 is($node->safe_psql('postgres', q{
     SELECT sweeper.register_worker('waits', ttl => '2 s') AS w \gset
