@@ -66,7 +66,8 @@ ended($t = submit('ann', q{INSERT INTO public.done (what) SELECT concat_ws(' ', 
 is(sql('SELECT what FROM done ORDER BY at DESC LIMIT 1'), "5MB {ann} f 0 0 0 $pid", 'nothing of that is left to the next, in the same process');
 is(sql(q{SET ROLE ann; SELECT public.by_bob('INSERT INTO public.done (what) VALUES (session_user)') IS NOT NULL}), 't', 'from a SECURITY DEFINER function');
 wait_for($node, q{SELECT EXISTS (SELECT FROM done WHERE who = 'bob' AND what = 'bob')}, 'it runs as the owner of the function');
-like(complaint(q{SET ROLE mute; SELECT sweeper.submit_sql('SELECT 1')}), qr/28000: role "mute" cannot run commands: it may not log in/, 'not for who may not log in');
+like(complaint(q{SET ROLE mute; SELECT sweeper.submit_sql('SELECT 1')}), qr/28000: role "mute" cannot run commands: it may not log in/, 'not for who may not log in')
+    if $node->pg_version < 17;
 
 # submitted, or not
 sql(q{BEGIN; SELECT sweeper.submit_sql('INSERT INTO done (what) VALUES (''undone'')'); ROLLBACK});
@@ -158,7 +159,8 @@ sql("SELECT sweeper.cancel_task('$last')");
 submit('ann', 'SELECT 1');
 ended($_) for $carl, $dora;
 is(status($carl), 'dropped: role "carl" does not exist any more', 'a role was dropped');
-is(status($dora), 'dropped: role "dora" may not log in any more', 'a role may not log in any more');
+is(status($dora), 'dropped: role "dora" may not log in any more', 'a role may not log in any more')
+    if $node->pg_version < 17;
 is(status($t), 'running', 'while another works');
 open_gate();
 unset('max_queued_tasks');
