@@ -42,13 +42,14 @@ PG_FUNCTION_INFO_V1(ssw_claim);
 
 /*
  * Limits are part of the text: of a parameter the planner would think that it takes
- * a tenth of all, and sort them.
+ * a tenth of all, and sort them.  Of a job that is BETWEEN, not equal, only the index
+ * of those that wait gives the order: the one of all tasks leads through their history.
  */
 
 /* Of one job: the index has them in order. */
 static const char *const of_one =
-IN_ORDER("SELECT q.task FROM sweeper.task AS q WHERE q.job = $1 AND q.status = 'enqueued' AND q.job IS NOT NULL"
-		 " ORDER BY q.task LIMIT %1$d FOR NO KEY UPDATE SKIP LOCKED");
+IN_ORDER("SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN $1 AND $1 AND q.status = 'enqueued' AND q.job IS NOT NULL"
+		 " ORDER BY q.job, q.task LIMIT %1$d FOR NO KEY UPDATE SKIP LOCKED");
 
 /* Of those that were looked at. */
 static const char *const of_many =
@@ -58,8 +59,8 @@ IN_ORDER("SELECT q.task FROM sweeper.task AS q WHERE q.task = ANY ($1) AND q.sta
 /* The oldest of several jobs, after one, whoever claims them. */
 static const char *const look =
 "SELECT array_agg(c.task), count(*), max(c.task::text)::uuid FROM (SELECT o.task FROM unnest($1) AS u (job) CROSS JOIN LATERAL"
-" (SELECT q.task FROM sweeper.task AS q WHERE q.job = u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $2"
-" ORDER BY q.task LIMIT %1$d) AS o ORDER BY o.task LIMIT %1$d) AS c";
+" (SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN u.job AND u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $2"
+" ORDER BY q.job, q.task LIMIT %1$d) AS o ORDER BY o.task LIMIT %1$d) AS c";
 
 typedef struct Claim
 {

@@ -123,7 +123,7 @@ take(Command *c, MemoryContext cxt)
 {
 	static const char *const sql =
 	"WITH next AS MATERIALIZED (SELECT task FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status = 'enqueued'"
-	" AND owner = $1 AND owner_oid = $3 AND incarnation = $2 ORDER BY task LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)"
+	" AND owner BETWEEN $1 AND $1 AND owner_oid = $3 AND incarnation = $2 ORDER BY owner, task LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'running', claimed_at = clock_timestamp(), started_at = clock_timestamp(), attempt = attempt + 1,"
 	" progress_at = clock_timestamp(), stuck_at = clock_timestamp() + " SSW_STUCK_AFTER ", done = NULL, total = NULL, message = NULL, error = NULL"
 	" FROM next WHERE t.task = next.task"
