@@ -44,7 +44,7 @@ CREATE TABLE sweeper.task (
     command             text,
     summary             text,
     payload             jsonb,
-    status              text NOT NULL CHECK (status IN ('allocated', 'enqueued', 'claimed', 'running', 'completed', 'failed', 'cancelled', 'dropped')),
+    status              text NOT NULL,
     owner               text NOT NULL,
     owner_oid           oid,
     group_role          text,
@@ -76,7 +76,7 @@ CREATE TABLE sweeper.task (
 );
 CREATE INDEX task_queue ON sweeper.task (job, task) WHERE status = 'enqueued' AND job IS NOT NULL;
 CREATE INDEX task_held ON sweeper.task (worker) WHERE status IN ('claimed', 'running') AND worker IS NOT NULL;
-CREATE INDEX task_command ON sweeper.task (owner, task) WHERE command IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX task_command ON sweeper.task (status, owner, task) WHERE command IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX task_stuck ON sweeper.task (stuck_at) WHERE command IS NOT NULL AND status = 'running';
 CREATE INDEX task_finished ON sweeper.task (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX task_consumed ON sweeper.task (consumed_at) WHERE consumed_at IS NOT NULL;
@@ -90,22 +90,9 @@ CREATE TABLE sweeper.task_comment (
 );
 CREATE INDEX task_comment_task ON sweeper.task_comment (task);
 
--- The edges between states, here and nowhere else.  On UPDATE only, so that a dump can be restored.
-CREATE FUNCTION sweeper._refuse_transition() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RAISE EXCEPTION 'a task that is % cannot become %', OLD.status, NEW.status USING ERRCODE = 'object_not_in_prerequisite_state',
-        DETAIL = format('Task %s.', OLD.task),
-        HINT = CASE WHEN OLD.status = 'claimed' THEN 'Start it first: sweeper.start_task(), or claim(…, start => true).' ELSE '' END;
-END
-$$;
-CREATE TRIGGER transition BEFORE UPDATE OF status ON sweeper.task FOR EACH ROW
-WHEN (OLD.status <> NEW.status AND NOT (OLD.status || ' ' || NEW.status) = ANY (ARRAY[
-    'allocated enqueued', 'allocated cancelled', 'allocated dropped',
-    'enqueued claimed', 'enqueued running', 'enqueued cancelled', 'enqueued dropped',
-    'claimed running', 'claimed enqueued', 'claimed failed', 'claimed cancelled', 'claimed dropped',
-    'running completed', 'running failed', 'running cancelled', 'running dropped', 'running enqueued', 'running allocated']))
-EXECUTE FUNCTION sweeper._refuse_transition();
+CREATE FUNCTION sweeper._task_edge() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_task_edge';
+CREATE TRIGGER edge BEFORE INSERT OR UPDATE OF status ON sweeper.task FOR EACH ROW EXECUTE FUNCTION sweeper._task_edge();
 
 SELECT pg_catalog.pg_extension_config_dump('sweeper.job', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.job_job_seq', '');
@@ -413,7 +400,7 @@ COMMENT ON FUNCTION sweeper.list_tasks IS
 'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Those for which every argument that is given holds; of a list one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids a * stands for any characters, and case does not matter; an empty group_roles: tasks without. after and before include the instant. Errors: 22023 max or skip negative.';
 COMMENT ON FUNCTION sweeper.submit_sql IS
 'Submits a command that the server runs when the transaction has committed, and returns its task: connected as the role that calls now, in a transaction of its own (READ COMMITTED) that commits with the task''s end. summary: for people; max_retries: how often it is tried again after an error, after 1 s, 2 s, 4 s and so on to 10 min; timeout: of each attempt; group_role: as in submit(). In the command task_progress() needs no task; when it is false, raise SQLSTATE SW006 to end as cancelled, or dropped when the server stops. A command does not outlive the run of the server: what has not ended is dropped. One of which nothing is heard for an hour fails. Errors: 53400 max_queued_tasks wait already, 28000 the role may not log in, 42601 and others of a syntax error, 0A000 it begins or ends transactions, 22023 empty or out of range, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
-COMMENT ON FUNCTION sweeper._refuse_transition() IS 'Trigger: a step that tasks do not take. Errors: 55000.';
+COMMENT ON FUNCTION sweeper._task_edge() IS 'Trigger: the states of a task, and the steps between them. Errors: 55000 no such step, 23514 no such state.';
 COMMENT ON FUNCTION sweeper._task_progress(uuid) IS 'What memory knows of a task that runs: progress_at, done, total, message; nulls when nothing.';
 COMMENT ON FUNCTION sweeper._roles(oid) IS 'Names of the roles with whose rights a role acts.';
 COMMENT ON FUNCTION sweeper._like(text[]) IS 'LIKE patterns of patterns in which * stands for any characters.';

@@ -188,4 +188,19 @@ CALL sweeper.sweep('sweeper.consumed_task') \gset
 SELECT count(*) FROM sweeper.task WHERE task IN (:'t1', :'t3');
 SELECT count(*) FROM sweeper.task_comment WHERE task IN (:'t1', :'t3');
 DELETE FROM sweeper.task;
-DROP FUNCTION code, state;
+-- the states, and every step between them that is taken; no other
+CREATE FUNCTION step(a text, b text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO sweeper.task (task, job, status, owner) VALUES (gen_random_uuid(), 0, a, 'x');
+    UPDATE sweeper.task SET status = b;
+    DELETE FROM sweeper.task;
+    RETURN b;
+EXCEPTION WHEN object_not_in_prerequisite_state THEN RETURN NULL; END $$;
+SELECT a, string_agg(step(a, b), ' ' ORDER BY j) FROM unnest('{allocated,enqueued,claimed,running,completed,failed,cancelled,dropped}'::text[]) WITH ORDINALITY AS x (a, i),
+    unnest('{allocated,enqueued,claimed,running,completed,failed,cancelled,dropped}'::text[]) WITH ORDINALITY AS y (b, j) GROUP BY i, a ORDER BY i;
+SELECT code($$SELECT step('sleeping', 'running')$$), code($$SELECT step('running', 'sleeping')$$), code($$INSERT INTO sweeper.task (task, job, owner) VALUES (gen_random_uuid(), 0, 'x')$$);
+CREATE TABLE other (status int);
+CREATE TRIGGER edge BEFORE INSERT ON other FOR EACH ROW EXECUTE FUNCTION sweeper._task_edge();
+CREATE TRIGGER edge_after AFTER UPDATE ON other FOR EACH ROW EXECUTE FUNCTION sweeper._task_edge();
+SELECT code('INSERT INTO other VALUES (1)'), code('SELECT sweeper._task_edge()');
+DROP TABLE other;
+DROP FUNCTION code, state, step;

@@ -3,7 +3,8 @@
  *		submit_sql(): a command that the server runs after the commit.
  *
  * Runs in the submitter's session and transaction: rolled back with it.  Shares
- * nothing but the tables; the commit tells whoever runs commands (board.c).
+ * the number of commands that wait, about, in SswDatabase, under SswShared->lock: a
+ * crash drops both them and it.  The commit tells whoever runs commands (note.c).
  */
 #include "postgres.h"
 
@@ -17,18 +18,20 @@
 #include "utils/uuid.h"
 
 #include "args.h"
-#include "note.h"
 #include "command.h"
 #include "guc.h"
+#include "note.h"
 #include "plan.h"
 #include "queue.h"
 #include "session.h"
+#include "shmem.h"
 #include "task.h"
 #include "work.h"
 
 PG_FUNCTION_INFO_V1(ssw_submit_sql);
 
 #define MAX_RETRIES		100
+#define COUNT_EVERY_MS	1000
 
 /* Errors that would come later anyhow come now. */
 static void
@@ -60,14 +63,53 @@ ssw_command_check_role(void)
 				 errhint("ALTER ROLE %s LOGIN; or submit it as a role that may.", quote_identifier(GetUserNameFromId(GetUserId(), false)))));
 }
 
-/* The queue is bounded: refuse at once what it cannot hold. */
+/* Does memory say that no more commands may wait?  *counted: when they were. */
+static bool
+seems_full(TimestampTz *counted)
+{
+	SswDatabase *d;
+	bool		full;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	full = d && d->commands_waiting + ssw_note_commands() >= ssw_max_queued_tasks;
+	*counted = d ? d->commands_counted : 0;
+	LWLockRelease(SswShared->lock);
+	return full;
+}
+
+/* Count the commands that wait, as far as they matter, for all. */
+static bool
+count_waiting(void)
+{
+	int64		n = ssw_plan_execute(psprintf("SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status IN ('allocated', 'enqueued')"
+											  " LIMIT %d", ssw_max_queued_tasks),
+									 0, NULL, NULL, NULL, false);
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		d->commands_waiting = Max(0, n - ssw_note_commands());
+		d->commands_counted = GetCurrentTimestamp();
+	}
+	LWLockRelease(SswShared->lock);
+	return n >= ssw_max_queued_tasks;
+}
+
+/*
+ * The queue is bounded: refuse at once what it cannot hold.  Memory knows how many
+ * wait, but for those of subtransactions that were rolled back; so they are counted
+ * before anybody is refused, though not for each.
+ */
 static void
 check_room(void)
 {
-	ssw_plan_execute(psprintf("SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status <> 'running'"
-							  " OFFSET %d LIMIT 1", ssw_max_queued_tasks - 1),
-					 0, NULL, NULL, NULL, false);
-	if (SPI_processed > 0)
+	TimestampTz counted;
+
+	if (seems_full(&counted) &&
+		(!TimestampDifferenceExceeds(counted, GetCurrentTimestamp(), COUNT_EVERY_MS) || count_waiting()))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the queue of commands is full"),
@@ -113,6 +155,7 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	ssw_plan_execute(sql, 11, types, values, NULL, false);
 	ssw_note_task_changed(id);
 	ssw_note_command_waits(c.userid);
+	ssw_note_commands_waiting(1);
 	ssw_work_end(&c);
 	PG_RETURN_UUID_P(id);
 }

@@ -368,6 +368,7 @@ extension_present(void)
 		d->state = SSW_DB_ABSENT;
 		d->workers_wanted = 0;
 		d->flush_up_to = 0;		/* a new extension counts from 1 */
+		d->commands_waiting = 0;
 	}
 	ssw_shmem_forget_policies(MyDatabaseId);
 	ssw_shmem_forget_passes(MyDatabaseId);

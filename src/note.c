@@ -32,6 +32,16 @@ static List *pending_rooms = NIL;	/* of SswRoomEvent */
 static List *pending_cancels = NIL; /* of pg_uuid_t: tasks that run */
 static int64 pending_rows = 0;	/* appended */
 static List *pending_roles = NIL;	/* of Oid: whose commands wait */
+static int64 pending_commands = 0;	/* that wait: so many more, or fewer */
+
+/* What pending_commands was before a level of subtransactions changed it; the innermost first. */
+typedef struct Before
+{
+	int			level;
+	int64		commands;
+} Before;
+
+static List *before = NIL;
 
 /* Have the coordinator tell it, unless it knows that there is something. */
 static void
@@ -83,12 +93,25 @@ wake_runners(bool also_coordinator)
 			SetLatch(p->latch);
 			woken = true;
 		}
-		if (d && (!woken || also_coordinator))
+		/* a runner that is wanted already will see this command, too */
+		if (d && (also_coordinator || !(woken || (OidIsValid(role) && d->runner_role == role))))
 		{
 			d->commands_changed = true;
 			ssw_shmem_wake_coordinator(MyDatabaseId);
 		}
 	}
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+count_commands(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+		d->commands_waiting = Max(0, d->commands_waiting + pending_commands);
 	LWLockRelease(SswShared->lock);
 }
 
@@ -153,12 +176,42 @@ at_xact_end(XactEvent event, void *arg)
 	/* a command is not interrupted for what may be rolled back */
 	if (pending_cancels && event == XACT_EVENT_COMMIT)
 		tell_cancels();
+	if (pending_commands != 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+		count_commands();
 	if (pending_rows > 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
 		count_rows();
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
 	{
 		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
-		pending_rows = 0;
+		before = NIL;
+		pending_rows = pending_commands = 0;
+	}
+}
+
+/* Commands of a subtransaction that is rolled back do not wait. */
+static void
+at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	Before	   *b = before ? linitial(before) : NULL;
+
+	if (b == NULL || b->level < level)
+		return;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		pending_commands = b->commands;
+		before = list_delete_first(before);
+	}
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		/*
+		 * what it did is its parent's now, which may have done something
+		 * first
+		 */
+		if (list_length(before) > 1 && ((Before *) lsecond(before))->level == level - 1)
+			before = list_delete_first(before);
+		else
+			b->level--;
 	}
 }
 
@@ -168,7 +221,10 @@ watch_transaction(void)
 	static bool registered = false;
 
 	if (!registered)
+	{
 		RegisterXactCallback(at_xact_end, NULL);
+		RegisterSubXactCallback(at_subxact_end, NULL);
+	}
 	registered = true;
 }
 
@@ -243,6 +299,35 @@ void
 ssw_note_command_waits(Oid role)
 {
 	remember(&pending_roles, &role, sizeof(role));
+}
+
+/* So many commands more, or fewer, wait. */
+void
+ssw_note_commands_waiting(int change)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	int			level = GetCurrentTransactionNestLevel();
+
+	watch_transaction();
+	if (before == NIL || ((Before *) linitial(before))->level < level)
+	{
+		Before	   *b = palloc(sizeof(Before));
+
+		*b = (Before)
+		{
+			.level = level,.commands = pending_commands
+		};
+		before = lcons(b, before);
+	}
+	pending_commands += change;
+	MemoryContextSwitchTo(old);
+}
+
+/* What this transaction has noted of that. */
+int64
+ssw_note_commands(void)
+{
+	return pending_commands;
 }
 
 /* A task waits for the job. */

@@ -14,6 +14,8 @@ extern void ssw_note_task_waits(int64 job);
 extern void ssw_note_room_changed(SswRoomKind kind, const char *room);
 extern void ssw_note_task_cancelled(const pg_uuid_t *task);
 extern void ssw_note_command_waits(Oid role);
+extern void ssw_note_commands_waiting(int change);
+extern int64 ssw_note_commands(void);
 extern void ssw_note_row_appended(void);
 extern void ssw_note_flush_now(int64 up_to);
 

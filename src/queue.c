@@ -29,9 +29,9 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "note.h"
 #include "guc.h"
 #include "identity.h"
+#include "note.h"
 #include "plan.h"
 #include "queue.h"
 #include "shmem.h"
@@ -103,7 +103,10 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 		ssw_taskrow_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
 	/* the coordinator is to know when, not a runner that has nothing to do */
 	if (again)
+	{
 		ssw_note_command_waits(InvalidOid);
+		ssw_note_commands_waiting(1);
+	}
 	return true;
 }
 
@@ -124,8 +127,8 @@ ssw_queue_stuck(Datum task)
 	ssw_note_command_waits(InvalidOid);
 }
 
-/* Run a statement that ends commands for a reason; each row's first column is a task. */
-static void
+/* Run a statement that ends commands for a reason; each row's first column is a task.  Returns how many. */
+static int
 end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reason)
 {
 	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
@@ -140,6 +143,7 @@ end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reas
 		ssw_note_task_changed(DatumGetUUIDP(task));
 		ssw_taskrow_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
 	}
+	return n;
 }
 
 /* What was submitted to an earlier run of the server does not outlive that. */
@@ -156,7 +160,8 @@ drop_others(void)
 
 	values[0] = CStringGetTextDatum(ssw_queue_incarnation());
 	values[1] = CStringGetTextDatum(reason);
-	end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
+	/* they were not counted in this run */
+	(void) end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
 }
 
 /* Nobody can run the commands of a role. */
@@ -174,7 +179,7 @@ drop_role(const char *role, Oid oid, const char *reason)
 	values[0] = CStringGetTextDatum(role);
 	values[1] = CStringGetTextDatum(reason);
 	values[2] = ObjectIdGetDatum(oid);
-	end_many(sql, 3, types, values, psprintf("dropped: %s", reason));
+	ssw_note_commands_waiting(-end_many(sql, 3, types, values, psprintf("dropped: %s", reason)));
 }
 
 /* Does a runner of ours work on it? */

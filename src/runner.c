@@ -32,10 +32,10 @@
 #include "attach.h"
 #include "bgw.h"
 #include "board.h"
-#include "note.h"
 #include "guc.h"
 #include "identity.h"
 #include "mover.h"
+#include "note.h"
 #include "plan.h"
 #include "queue.h"
 #include "runner.h"
@@ -155,6 +155,7 @@ take(Command *c, MemoryContext cxt)
 			c->text = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
 			c->limit_ms = DatumGetInt64(SPI_getbinval(tup, desc, 4, &isnull));
 			ssw_note_task_changed(&c->task);
+			ssw_note_commands_waiting(-1);
 			/* for another runner, where there may be one */
 			if (ssw_max_task_workers > 1 && DatumGetBool(SPI_getbinval(tup, desc, 5, &isnull)))
 				ssw_note_command_waits(MySswProc->role);

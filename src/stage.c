@@ -35,9 +35,9 @@
 
 #include "append.h"
 #include "args.h"
-#include "note.h"
 #include "command.h"
 #include "guc.h"
+#include "note.h"
 #include "plan.h"
 #include "session.h"
 #include "stmt.h"

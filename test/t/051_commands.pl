@@ -150,6 +150,9 @@ set('max_queued_tasks', 3);
 sql(q{CREATE ROLE carl LOGIN; CREATE ROLE dora LOGIN; SELECT sweeper.grant_access('carl', 'user'), sweeper.grant_access('dora', 'user')});
 close_gate();
 running($t = submit('ann', $at_gate));
+# what is rolled back takes no room: of a transaction, or of a part of one that commits
+sql(q{DO $$ BEGIN FOR i IN 1 .. 9 LOOP BEGIN PERFORM sweeper.submit_sql('SELECT 1'); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN END; END LOOP; END $$});
+sql(q{BEGIN; SELECT count(sweeper.submit_sql('SELECT 1')) FROM generate_series(1, 3); ROLLBACK});
 my ($carl, $dora) = (submit('carl', 'SELECT 1'), submit('dora', 'SELECT 1'));
 my $last = submit('ann', 'SELECT 1');
 like(complaint(q{SET ROLE ann; SELECT sweeper.submit_sql('SELECT 1')}), qr/53400: the queue of commands is full.*DETAIL:  3 commands wait/s, 'beyond max_queued_tasks');
