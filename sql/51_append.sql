@@ -25,6 +25,20 @@ CALL sweeper.flush('hit');
 SELECT count(*), min(id), bool_and(n IS NOT DISTINCT FROM nullif(page, '700')::int) FROM hit WHERE page ~ '^\d';
 SELECT relation, row_data, sqlstate, error FROM sweeper.append_failed_row ORDER BY id;
 SELECT relation, role = current_user AS mine, waiting, failed FROM sweeper.append_status;
+-- so is one that conflicts with others for ever
+CREATE TABLE quarrel (n int);
+CREATE FUNCTION quarrel() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF NEW.n = 3 THEN RAISE serialization_failure; END IF;
+    RETURN NEW; END $$;
+CREATE TRIGGER quarrel BEFORE INSERT ON quarrel FOR EACH ROW EXECUTE FUNCTION quarrel();
+SELECT count(sweeper.append('quarrel', jsonb_build_object('n', i))) FROM generate_series(1, 5) AS i;
+CALL sweeper.flush('quarrel');
+SELECT array_agg(n) FROM quarrel;
+SELECT row_data, sqlstate FROM sweeper.append_failed_row WHERE relation = 'public.quarrel';
+DROP TABLE quarrel;
+DROP FUNCTION quarrel;
+DELETE FROM sweeper.append_failed WHERE sqlstate = '40001';
+DELETE FROM sweeper.append_stream WHERE relation = 'public.quarrel';
 -- a deferred constraint counts
 CREATE TABLE page (name text PRIMARY KEY);
 ALTER TABLE hit ADD FOREIGN KEY (page) REFERENCES page DEFERRABLE INITIALLY DEFERRED NOT VALID;
@@ -88,7 +102,12 @@ SELECT row_data, sqlstate, error FROM sweeper.append_failed_row;
 SET ROLE regress_other;
 SELECT count(*) AS others FROM sweeper.append_failed_row;
 SELECT count(*) AS others FROM sweeper.append_status;
+-- who has appended nothing waits for nothing, and leaves nothing
+CALL sweeper.flush('hit');
+CALL sweeper.flush('pg_authid');
+CALL sweeper.flush(4294967295::oid);
 RESET ROLE;
+SELECT count(*) FROM sweeper.append_stream WHERE role = 'regress_other';
 -- the table is gone before its rows are written
 BEGIN;
 SELECT sweeper.append('counted', '{"what": "late"}') > 0 AS accepted;

@@ -19,8 +19,11 @@
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/jsonb.h"
@@ -39,10 +42,13 @@
 /* Places of rows that are read at a time. */
 #define MAX_PLACES		50000
 #define MOVE_LOCK_TIMEOUT	"500ms"
+#define MOVE_TRIES	5
+#define FIRST_REST_MS	50
 
+/* What a role has appended to a table. */
 typedef struct Stream
 {
-	int			stream;
+	Datum		streams;		/* int[]: those of append_stream */
 	Oid			relid;			/* invalid: the table is gone */
 	char	   *relation;
 	int			batch;			/* rows of one transaction */
@@ -115,13 +121,13 @@ static ErrorData *
 move(const Stream *s, const ItemPointerData *tids, int n, MemoryContext cxt)
 {
 	static const char *const sql =
-	"WITH gone AS (DELETE FROM sweeper.append_row WHERE ctid = ANY ($1) AND stream = $2 RETURNING id, row_data)"
+	"WITH gone AS (DELETE FROM sweeper.append_row WHERE ctid = ANY ($1) AND stream = ANY ($2) RETURNING id, row_data)"
 	" SELECT row_data FROM gone ORDER BY id";
 	ErrorData  *volatile error = NULL;
 
 	PG_TRY();
 	{
-		Oid			types[] = {TIDARRAYOID, INT4OID};
+		Oid			types[] = {TIDARRAYOID, INT4ARRAYOID};
 		Datum		values[2];
 		SswIdentity save;
 		uint64		rows;
@@ -130,7 +136,7 @@ move(const Stream *s, const ItemPointerData *tids, int n, MemoryContext cxt)
 		ssw_sql_start_transaction();
 		ssw_sql_begin();
 		values[0] = ssw_action_tid_array(tids, n);
-		values[1] = Int32GetDatum(s->stream);
+		values[1] = s->streams;
 		ssw_identity_become_extension(&save);
 		rows = ssw_plan_execute(sql, 2, types, values, NULL, false);
 		ssw_identity_restore(&save);
@@ -166,15 +172,15 @@ static void
 set_aside(const Stream *s, const ItemPointerData *tids, int n, const ErrorData *e)
 {
 	static const char *const sql =
-	"WITH gone AS (DELETE FROM sweeper.append_row WHERE ctid = ANY ($1) AND stream = $2 RETURNING id, stream, row_data)"
+	"WITH gone AS (DELETE FROM sweeper.append_row WHERE ctid = ANY ($1) AND stream = ANY ($2) RETURNING id, stream, row_data)"
 	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, $3, $4 FROM gone";
-	Oid			types[] = {TIDARRAYOID, INT4OID, TEXTOID, TEXTOID};
+	Oid			types[] = {TIDARRAYOID, INT4ARRAYOID, TEXTOID, TEXTOID};
 	Datum		values[4];
 	SswIdentity save;
 
 	ssw_sql_start_transaction();
 	values[0] = ssw_action_tid_array(tids, n);
-	values[1] = Int32GetDatum(s->stream);
+	values[1] = s->streams;
 	values[2] = CStringGetTextDatum(unpack_sql_state(e->sqlerrcode));
 	values[3] = CStringGetTextDatum(e->message ? e->message : "unknown error");
 	ssw_identity_become_extension(&save);
@@ -185,40 +191,68 @@ set_aside(const Stream *s, const ItemPointerData *tids, int n, const ErrorData *
 	ssw_sql_commit();
 }
 
-/* Move them together, or by halves; false: not now. */
+/* Wait a little before a row is tried again; false: there is no time. */
 static bool
-move_by_halves(const Stream *s, const ItemPointerData *tids, int n, MemoryContext cxt)
+rest(int tries, bool (*must_stop) (void))
 {
-	ErrorData  *e = move(s, tids, n, cxt);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, FIRST_REST_MS << tries, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	return !must_stop();
+}
 
-	if (e == NULL)
-		return true;
+/* Move one row.  Somebody's lock is waited for as long as it takes; what conflicts again and again does so for ever. */
+static ErrorData *
+move_one(const Stream *s, const ItemPointerData *tid, MemoryContext cxt, bool (*must_stop) (void))
+{
+	ErrorData  *e;
+	int			tries = 0;
+
+	do
+		e = move(s, tid, 1, cxt);
+	while (e && ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK && ++tries < MOVE_TRIES && rest(tries, must_stop));
+	return e;
+}
+
+/* Is the error the row's, which another try would bring again? */
+static bool
+is_of_row(const ErrorData *e)
+{
 	switch (ssw_failure_classify(e->sqlerrcode))
 	{
 		case SSW_FAIL_ROW:
 		case SSW_FAIL_POLICY:
-			if (n > 1 && OidIsValid(s->relid))
-				return move_by_halves(s, tids, n / 2, cxt) && move_by_halves(s, tids + n / 2, n - n / 2, cxt);
-			if (ERRCODE_TO_CATEGORY(e->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES)
-			{
-				set_aside(s, tids, n, e);
-				MemoryContextSwitchTo(cxt);
-				return true;
-			}
-			break;
-		case SSW_FAIL_TRANSIENT:
-			if (n > 1)
-				return move_by_halves(s, tids, n / 2, cxt) && move_by_halves(s, tids + n / 2, n - n / 2, cxt);
-			/* it is left for the next time; the others go on */
-			break;
+			return ERRCODE_TO_CATEGORY(e->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES;
 		default:
-			break;
+			return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK;
+	}
+}
+
+/* Move them together, or by halves; false: not now. */
+static bool
+move_by_halves(const Stream *s, const ItemPointerData *tids, int n, MemoryContext cxt, bool (*must_stop) (void))
+{
+	ErrorData  *e = n > 1 ? move(s, tids, n, cxt) : move_one(s, tids, cxt, must_stop);
+	SswFailureClass failure;
+
+	if (e == NULL)
+		return true;
+	failure = ssw_failure_classify(e->sqlerrcode);
+	if (must_stop())
+		return false;
+	if (n > 1 && OidIsValid(s->relid) && (is_of_row(e) || failure == SSW_FAIL_TRANSIENT))
+		return move_by_halves(s, tids, n / 2, cxt, must_stop) && move_by_halves(s, tids + n / 2, n - n / 2, cxt, must_stop);
+	if (is_of_row(e))
+	{
+		set_aside(s, tids, n, e);
+		MemoryContextSwitchTo(cxt);
+		return true;
 	}
 	ereport(LOG,
 			(errcode(e->sqlerrcode),
 			 errmsg("could not write rows appended to %s: %s", s->relation, e->message),
 			 errdetail("It is tried again.")));
-	return n == 1 && ssw_failure_classify(e->sqlerrcode) == SSW_FAIL_TRANSIENT;
+	/* the others go on */
+	return n == 1 && failure == SSW_FAIL_TRANSIENT;
 }
 
 /* The streams of this role whose rows are due, or that have some up to that number. */
@@ -226,8 +260,8 @@ static List *
 read_streams(int64 up_to, MemoryContext cxt)
 {
 	static const char *const sql =
-	"SELECT s.stream, s.relid, s.relation, s.flush_rows, s.system_identifier = $2 AND s.database = $3 FROM sweeper._append_waiting AS s"
-	" WHERE s.role = $1 AND (s.role_oid = $5 OR s.system_identifier <> $2) AND (s.due OR s.first <= $4) ORDER BY s.stream";
+	"SELECT array_agg(s.stream), s.relid, s.relation, min(s.flush_rows), s.system_identifier = $2 AND s.database = $3 FROM sweeper._append_waiting AS s"
+	" WHERE s.role = $1 AND (s.role_oid = $5 OR s.system_identifier <> $2) GROUP BY 2, 3, 5 HAVING bool_or(s.due OR s.first <= $4) ORDER BY min(s.stream)";
 	Oid			types[] = {TEXTOID, INT8OID, OIDOID, INT8OID, OIDOID};
 	Datum		values[5];
 	SswIdentity save;
@@ -252,7 +286,7 @@ read_streams(int64 up_to, MemoryContext cxt)
 		Stream	   *s = palloc0(sizeof(Stream));
 		bool		isnull;
 
-		s->stream = DatumGetInt32(SPI_getbinval(tup, desc, 1, &isnull));
+		s->streams = datumCopy(SPI_getbinval(tup, desc, 1, &isnull), false, -1);
 		s->relid = DatumGetObjectId(SPI_getbinval(tup, desc, 2, &isnull));
 		s->relation = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
 		s->batch = DatumGetInt32(SPI_getbinval(tup, desc, 4, &isnull));
@@ -270,19 +304,19 @@ read_streams(int64 up_to, MemoryContext cxt)
 	return result;
 }
 
-/* Where the oldest rows of a stream are. */
+/* Where the oldest of its rows are. */
 static int
 read_places(const Stream *s, ItemPointerData **tids, MemoryContext cxt)
 {
-	Oid			types[] = {INT4OID, INT4OID};
-	Datum		values[] = {Int32GetDatum(s->stream), Int32GetDatum(MAX_PLACES)};
+	Oid			types[] = {INT4ARRAYOID, INT4OID};
+	Datum		values[] = {s->streams, Int32GetDatum(MAX_PLACES)};
 	SswIdentity save;
 	int			n;
 
 	ssw_sql_start_transaction();
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	n = ssw_plan_execute("SELECT ctid FROM sweeper.append_row WHERE stream = $1 ORDER BY id LIMIT $2", 2, types, values, NULL, false);
+	n = ssw_plan_execute("SELECT ctid FROM sweeper.append_row WHERE stream = ANY ($1) ORDER BY id LIMIT $2", 2, types, values, NULL, false);
 	*tids = MemoryContextAlloc(cxt, (n + 1) * sizeof(ItemPointerData));
 	for (int i = 0; i < n; i++)
 	{
@@ -297,22 +331,14 @@ read_places(const Stream *s, ItemPointerData **tids, MemoryContext cxt)
 	return n;
 }
 
-/*
- * Move what this role has appended and is due, or has numbers up to that one, unless
- * it must stop; returns how many rows went.
- */
-int64
-ssw_mover_run(int64 up_to, bool (*must_stop) (void))
+/* Move what is due, or has numbers up to that one, as far as there is time; returns how many rows went. */
+static int64
+move_streams(int64 up_to, bool (*must_stop) (void), MemoryContext cxt)
 {
-	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "appended rows", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext batch_cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES);
 	int64		total = 0;
+	List	   *streams = read_streams(up_to, cxt);
 	ListCell   *lc;
-	List	   *streams;
-
-	/* the owner of a table may hold it for ever */
-	SetConfigOption("lock_timeout", MOVE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
-	streams = read_streams(up_to, cxt);
 
 	foreach(lc, streams)
 	{
@@ -325,12 +351,40 @@ ssw_mover_run(int64 up_to, bool (*must_stop) (void))
 			int			size = Min(s->batch, n - from);
 
 			MemoryContextReset(batch_cxt);
-			if (!move_by_halves(s, tids + from, size, batch_cxt))
+			if (!move_by_halves(s, tids + from, size, batch_cxt, must_stop))
 				break;
 			total += size;
 		}
 		MemoryContextSwitchTo(cxt);
 	}
+	return total;
+}
+
+/*
+ * Move what this role has appended and is due, or has numbers up to that one, unless
+ * it must stop; returns how many rows went.  An error of our own tables, as of a
+ * disk that is full, is reported: the coordinator has it tried again.
+ */
+int64
+ssw_mover_run(int64 up_to, bool (*must_stop) (void))
+{
+	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "appended rows", ALLOCSET_DEFAULT_SIZES);
+	volatile int64 total = 0;
+
+	/* the owner of a table may hold it for ever */
+	SetConfigOption("lock_timeout", MOVE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
+	PG_TRY();
+	{
+		total = move_streams(up_to, must_stop, cxt);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		EmitErrorReport();
+		FlushErrorState();
+		ssw_sql_abort();
+	}
+	PG_END_TRY();
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);
 	return total;

@@ -43,11 +43,14 @@
 												 * prepared */
 #define MAX_FAILED_STARTS	5
 #define MAX_ROLES			64	/* looked at in one round */
+#define APPENDED_REST		20	/* times as long as it took to look */
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
 
 static bool begun = false;
 static TimestampTz appended_at = 0; /* look at appended rows then */
+static Oid	appended_roles[MAX_ROLES];	/* whose are to be written */
+static int	nappended_roles = 0;
 static TimestampTz next_at = 0;
 
 /* The run of the server to which a command belongs. */
@@ -421,29 +424,22 @@ set_role_aside(const char *role, Oid oid, const char *reason)
 	ssw_plan_execute(sql, 3, types, values, NULL, false);
 }
 
-/* Add the roles whose appended rows are to be written; returns how many there are then. */
-static int
-look_at_appended(Oid *roles, int nroles, TimestampTz now)
+/* Read which roles' appended rows are to be written now, and when the next ones are. */
+static void
+read_appended(int64 up_to, TimestampTz now)
 {
-	int64		up_to;
-	bool		due = false;
 	Oid			type = INT8OID;
-	Datum		value;
+	Datum		value = Int64GetDatum(up_to);
 	uint64		n;
 	SPITupleTable *rows;
 
-	if (!take_appended(&up_to) && now < appended_at)
-	{
-		next_at = Min(next_at, appended_at);
-		return nroles;
-	}
 	appended_at = DT_NOEND;
-	value = Int64GetDatum(up_to);
+	nappended_roles = 0;
 	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at), role_oid, system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)"
 						 " FROM sweeper._append_waiting GROUP BY 1, 4, 5",
 						 1, &type, &value, NULL, false);
 	rows = SPI_tuptable;
-	for (uint64 i = 0; i < n && nroles < MAX_ROLES; i++)
+	for (uint64 i = 0; i < n && nappended_roles < MAX_ROLES; i++)
 	{
 		char	   *name = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
 		bool		isnull;
@@ -459,17 +455,40 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 		if (!OidIsValid(role) || !ssw_can_run_as(role))
 			set_role_aside(name, oid, OidIsValid(role) ? "its role may not log in any more" : "its role does not exist any more");
 		else if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
-		{
-			roles[nroles++] = role;
-			due = true;
-		}
+			appended_roles[nappended_roles++] = role;
 		else
 			appended_at = Min(appended_at, DatumGetTimestampTz(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)));
 	}
-	if (due)
+	if (nappended_roles > 0)
 		appended_at = Min(appended_at, now + USECS_PER_SEC);
-	set_flush(due);
-	next_at = Min(next_at, appended_at);
+}
+
+/*
+ * Add the roles whose appended rows are to be written; returns how many there are
+ * then.  That reads all that wait: the more they are, the longer until we look again.
+ */
+static int
+look_at_appended(Oid *roles, int nroles, TimestampTz now)
+{
+	static TimestampTz not_before = 0;
+	int64		up_to;
+
+	/* nobody writes them */
+	if (ssw_max_task_workers == 0)
+		return nroles;
+	if (now < not_before)
+		next_at = Min(next_at, not_before);
+	else if (take_appended(&up_to) || now >= appended_at)
+	{
+		TimestampTz began = GetCurrentTimestamp();
+
+		read_appended(up_to, now);
+		set_flush(nappended_roles > 0);
+		not_before = now + APPENDED_REST * (GetCurrentTimestamp() - began);
+	}
+	next_at = Min(next_at, Max(appended_at, not_before));
+	for (int i = 0; i < nappended_roles && nroles < MAX_ROLES; i++)
+		roles[nroles++] = appended_roles[i];
 	return nroles;
 }
 

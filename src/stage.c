@@ -77,10 +77,11 @@ static int
 read_stream(Oid relid, bool *made)
 {
 	static const char *const find =
-	"SELECT stream, xmin FROM sweeper.append_stream WHERE relid = $1 AND relation = $2 AND role = $3 AND role_oid = $6 AND system_identifier = $4 AND database = $5";
+	"SELECT stream, xmin FROM sweeper.append_stream WHERE relid = $1 AND relation = $2 AND role = $3 AND role_oid = $6 AND system_identifier = $4 AND database = $5"
+	" ORDER BY stream LIMIT 1";
 	static const char *const make =
-	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database, role_oid) VALUES ($1, $2, $3, $4, $5, $6)"
-	" ON CONFLICT DO NOTHING";
+	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database, role_oid, flush_every, flush_rows)"
+	" SELECT $1, $2, $3, $4, $5, $6, coalesce(min(flush_every), '1 s'), coalesce(min(flush_rows), 1000) FROM sweeper.append_stream WHERE relid = $1";
 	Oid			types[] = {OIDOID, TEXTOID, TEXTOID, INT8OID, OIDOID, OIDOID};
 	Datum		values[6];
 	SswCaller	c = ssw_work_begin("sweeper.append()");
@@ -93,8 +94,12 @@ read_stream(Oid relid, bool *made)
 	values[3] = Int64GetDatum((int64) GetSystemIdentifier());
 	values[4] = ObjectIdGetDatum(MyDatabaseId);
 	values[5] = ObjectIdGetDatum(c.userid);
-	while (ssw_plan_execute_fresh(find, 6, types, values) == 0)
+	if (ssw_plan_execute_fresh(find, 6, types, values) == 0)
+	{
 		ssw_plan_execute(make, 6, types, values, NULL, false);
+		CommandCounterIncrement();
+		ssw_plan_execute_fresh(find, 6, types, values);
+	}
 	*made = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)));
 	stream = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	ssw_work_end(&c);
@@ -284,8 +289,8 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 Datum
 ssw_flush(PG_FUNCTION_ARGS)
 {
-	Oid			types[] = {INT4OID, INT8OID};
-	Datum		values[2];
+	Oid			types[] = {OIDOID, OIDOID, INT8OID};
+	Datum		values[3];
 
 	ssw_session_required(fcinfo, 0, "target");
 	ssw_taskwait_check_context(fcinfo, "flush", "rows are written soon in any case");
@@ -297,8 +302,10 @@ ssw_flush(PG_FUNCTION_ARGS)
 				 errdetail("Nobody writes appended rows; they are kept."),
 				 errhint("ALTER SYSTEM RESET session_sweeper.%s; SELECT pg_reload_conf();",
 						 ssw_enabled ? "max_task_workers" : "enabled")));
-	values[0] = Int32GetDatum(find_stream(PG_GETARG_OID(0)));
-	values[1] = Int64GetDatum(nextval_internal(ssw_append_relation("append_row_seq"), false));
+	relation_close(open_target(PG_GETARG_OID(0)), NoLock);
+	values[0] = PG_GETARG_DATUM(0);
+	values[1] = ObjectIdGetDatum(GetUserId());
+	values[2] = Int64GetDatum(nextval_internal(ssw_append_relation("append_row_seq"), false));
 	ssw_taskwait_until_written(types, values);
 	PG_RETURN_VOID();
 }

@@ -147,14 +147,14 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 								 1, &type, &value));
 }
 
-/* Until the rows of a stream up to a number are written or set aside: see flush(). */
+/* Until the rows of a role for a table up to a number are written or set aside: see flush(). */
 void
 ssw_taskwait_until_written(Oid *types, Datum *values)
 {
 	ssw_sql_begin_nonatomic();
 	/* what this transaction has accepted counts with its commit */
 	SPI_commit();
-	ssw_note_flush_now(DatumGetInt64(values[1]));
-	(void) look_until("SELECT NOT sweeper._append_waits($1, $2)", 2, types, values, FOREVER_US);
+	ssw_note_flush_now(DatumGetInt64(values[2]));
+	(void) look_until("SELECT NOT sweeper._append_waits($1, $2, $3)", 3, types, values, FOREVER_US);
 	SPI_finish();
 }

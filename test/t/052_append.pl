@@ -99,6 +99,19 @@ my $appended = sql(q{SET ROLE ann; SELECT clock_timestamp() FROM sweeper.append(
 settled();
 is(sql("SELECT written - '$appended' BETWEEN interval '1.4 s' AND interval '60 s' FROM hit WHERE client = -4"), 't', 'or when flush_every is over');
 
+# what cannot be set aside waits, and ends nobody
+sql(q{CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE disk_full USING MESSAGE = 'no room for failures'; END $$;
+    CREATE TRIGGER refuse BEFORE INSERT ON sweeper.append_failed FOR EACH ROW EXECUTE FUNCTION refuse();
+    SELECT sweeper.alter_append('hit', flush_every => '100 ms')});
+sql(q{SET ROLE ann; SELECT sweeper.append('hit', '{"client": -5, "seq": 50}')});
+wait_for($node, "SELECT count(*) > 0 FROM ($runner) AS r");
+my $writer = sql($runner);
+$node->wait_for_log(qr/no room for failures.*no room for failures/s);
+is(waiting() . sql($runner), "1$writer", 'the writer goes on');
+sql('DROP TRIGGER refuse ON sweeper.append_failed; DROP FUNCTION refuse');
+settled();
+is(sql(q{SELECT count(*) FROM sweeper.append_failed WHERE row_data->>'client' = '-5'}), 1, 'until it can');
+
 # at a graceful stop what waits is written, as far as time allows
 sql(q{SELECT sweeper.alter_append('hit', flush_every => '1 h', flush_rows => 100000)});
 append(500);
