@@ -144,14 +144,14 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	}
 
 	/*
-	 * what dies of this change counts for the fuse: no registration and no
-	 * resume() meant it
+	 * what dies of this change counts for the fuse: no registration, no end
+	 * of a hold and no resume() meant it
 	 */
 	if (v)
 	{
 		if (any_given(a, changes_deaths, true))
 			ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
-		if (p->fuse_until == 0)
+		if (p->fuse_until <= GetCurrentTimestamp())
 			ssw_store_add(&q, "fuse_at", TIMESTAMPTZOID, (Datum) 0, true, "");
 		ssw_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");
 	}

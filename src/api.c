@@ -233,8 +233,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 		lift(names, "quarantine");
 	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
 		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
-		   " held_reason = NULL, held_at = NULL, fuse_at = CASE WHEN fuse_until > pg_catalog.clock_timestamp()"
-		   " THEN pg_catalog.clock_timestamp() ELSE fuse_at END, fuse_until = NULL, fuse_detail = NULL,"
+		   " held_reason = NULL, held_at = NULL, fuse_until = NULL, fuse_detail = NULL,"
 		   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
 		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 1, &type, &held, " ");
 	log_change(p, "resume", NULL);

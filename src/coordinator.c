@@ -282,6 +282,7 @@ look(SswWatch *w, TimestampTz now)
 			w->backlog_done = true;
 			ssw_ledger_succeeded(w);
 		}
+		ssw_ledger_rearm(w);
 		w->owed = false;
 		if (request)
 			ssw_request_complete(w, request, 0, 0, "");

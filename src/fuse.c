@@ -61,15 +61,14 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 
 /*
  * Rows without a deadline have no time either: they do not count before the
- * first whole pass after registration, or after a fuse.
+ * first whole pass after registration.
  */
 static bool
 nulls_count(SswWork *w)
 {
 	const SswPolicy *p = w->policy;
 
-	return p->null_predicate && p->on_null == SSW_NULL_EXPIRE && w->pass->backlog_before == 0 &&
-		p->last_pass_at >= p->fuse_at;
+	return p->null_predicate && p->on_null == SSW_NULL_EXPIRE && w->pass->backlog_before == 0;
 }
 
 /* FROM and WHERE of the rows of a leaf and phase that would go; null: none count. */
@@ -78,7 +77,7 @@ dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 {
 	const SswClock *c = ssw_stmt_clock(w->policy, phase);
 	TimestampTz cutoff = c ? w->pass->clock_cutoff[phase - SSW_PHASE_CLOCK_1] : w->pass->now;
-	TimestampTz exempt = c ? w->pass->fuse_exempt : 0;
+	TimestampTz exempt = c ? w->pass->backlog_before : 0;
 	char	   *sql;
 
 	if (c == NULL && (phase != SSW_PHASE_NULLS || !nulls_count(w)))
@@ -353,27 +352,31 @@ find_trouble(SswWork *w, List *leaves)
 
 /*
  * Would this pass remove too much?  Then the pass ends, with the numbers in its
- * message.  Rows due at registration, and those of a lifted fuse, do not count.
+ * message.  A fuse that has held lets it go on; the coordinator learns when there
+ * is nothing wrong any more.  Rows due at registration do not count.
  */
 bool
 ssw_fuse_trips(SswWork *w, List *leaves)
 {
+	SswPass    *pass = w->pass;
 	SswIdentity save;
-	char	   *message;
+	char	   *message = NULL;
+	bool		trips;
 
-	if (w->policy->fuse_fraction >= 1)
-		return false;
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
-	message = find_trouble(w, leaves);
-	if (message)
+	if (w->policy->fuse_fraction < 1)
+		message = find_trouble(w, leaves);
+	trips = message && !pass->fuse_held;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->harmless = message == NULL;
+	if (trips)
 	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		w->pass->end = SSW_END_FUSE;
-		ssw_shmem_text(w->pass->message, message, SSW_MESSAGE_LEN);
-		LWLockRelease(SswShared->lock);
+		pass->end = SSW_END_FUSE;
+		ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
 	}
+	LWLockRelease(SswShared->lock);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
-	return message != NULL;
+	return trips;
 }

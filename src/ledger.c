@@ -144,7 +144,6 @@ ssw_ledger_succeeded(SswWatch *w)
 	w->policy->failures = 0;
 	w->policy->broken = false;
 	w->policy->retry_at = 0;
-	w->policy->last_pass_at = GetCurrentTimestamp();
 	if (w->backlog_done)
 		w->policy->backlog_before = 0;
 	w->backlog_done = false;
@@ -177,6 +176,20 @@ ssw_ledger_fuse(SswWatch *w, const SswPass *pass)
 			(errmsg("session_sweeper policy \"%s\" is held by its fuse: %s", p->name, pass->message),
 			 errdetail("Nothing was removed. It goes on by itself at %s.", timestamptz_to_str(until)),
 			 errhint("If the rows may go, SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+}
+
+/* A look found nothing for the fuse that has held: from now on it may trip again. */
+void
+ssw_ledger_rearm(SswWatch *w)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(w->policy_id);
+
+	if (w->policy->fuse_at == 0 || w->policy->fuse_until > GetCurrentTimestamp())
+		return;
+	run_policy(w->policy_id, "UPDATE sweeper.policy SET fuse_at = NULL, fuse_until = NULL, fuse_detail = NULL WHERE policy_id = $1",
+			   1, &type, &value, NULL);
+	w->policy->fuse_at = w->policy->fuse_until = 0;
 }
 
 /* Hold a policy that was restored until somebody resumes it, unless somebody just has. */

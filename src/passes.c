@@ -210,7 +210,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->refresh_cutoff = refresh_cutoff(w, now);
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
-		pass->fuse_exempt = Max(pass->backlog_before, p->fuse_at > p->last_pass_at ? p->fuse_at - p->keep_for_us : 0);
+		pass->fuse_held = p->fuse_at != 0;
 		pass->tokens = requested ? -1 : w->tokens;
 		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
 		pass->collector = -1;
@@ -287,6 +287,18 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 		w->next_look = DT_NOEND;
 }
 
+/*
+ * May the fuse trip again?  Not before the pile is gone that a hold leaves, and
+ * that grows while it is worked on.  A pass that has removed everything, and took
+ * no longer than there may be between two, leaves none.
+ */
+static bool
+is_harmless(const SswPolicy *p, const SswPass *pass, TimestampTz now)
+{
+	return pass->harmless ||
+		(pass->end == SSW_END_DONE && (p->check_every_us == 0 || now - pass->now <= p->check_every_us));
+}
+
 /* A pass without workers that has ended: write down what it did. */
 void
 ssw_passes_close(SswWatch *w, TimestampTz now)
@@ -332,6 +344,8 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_ledger_fuse(w, &pass);
 	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
 		ssw_ledger_succeeded(w);
+	if (is_harmless(w->policy, &pass, now))
+		ssw_ledger_rearm(w);
 	ssw_watch_rejudge(w, now);
 	schedule_after(w, &pass, now);
 	w->owed = w->owed && pass.end == SSW_END_LOCKED;

@@ -44,7 +44,7 @@
 	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated," \
 	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
 	" held_reason, fuse_until, failures, broken, retry_at, backlog_before, horizons," \
-	" last_pass_at, columns, fuse_at FROM sweeper.policy"
+	" columns, fuse_at FROM sweeper.policy"
 
 enum
 {
@@ -56,7 +56,7 @@ enum
 	P_RATE_LIMIT, P_BACKLOG_RATE, P_SOFT, P_HARD, P_LOCK_TIMEOUT, P_MAX_RETRIES,
 	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED,
 	P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
-	P_BACKLOG_BEFORE, P_HORIZONS, P_LAST_PASS, P_COLUMNS, P_FUSE_AT
+	P_BACKLOG_BEFORE, P_HORIZONS, P_COLUMNS, P_FUSE_AT
 };
 
 typedef struct Row
@@ -403,7 +403,6 @@ read_row(Row *r)
 	p->retry_at = get_time(r, P_RETRY_AT);
 	p->backlog_before = get_time(r, P_BACKLOG_BEFORE);
 	get_horizons(r, p);
-	p->last_pass_at = get_time(r, P_LAST_PASS);
 	follow_renames(p, r);
 	old = MemoryContextSwitchTo(r->cxt);
 	apply_retention(p);

@@ -135,7 +135,7 @@ typedef struct SswPolicy
 	TimestampTz paused_at;
 	TimestampTz paused_until;
 	char	   *held_reason;
-	TimestampTz fuse_at;		/* rows due up to then do not count for it */
+	TimestampTz fuse_at;		/* when it held; 0: it may trip */
 	TimestampTz fuse_until;
 	int			failures;
 	bool		broken;
@@ -144,7 +144,6 @@ typedef struct SswPolicy
 	int			nhorizons;		/* in order of time; see grace.c */
 	SswHorizon	horizon[SSW_MAX_HORIZONS];
 	TimestampTz noted_at;		/* when they were written; 0: never */
-	TimestampTz last_pass_at;
 
 	/* filled by ssw_clock_build */
 	int			nclocks;

@@ -169,7 +169,9 @@ typedef struct SswPass
 	uint64		policy_generation;
 	bool		forced;			/* asked for by CALL sweep: no rate limit */
 	bool		fuse_open;		/* do not count for the fuse, or counted */
-	TimestampTz fuse_exempt;	/* rows due up to then do not count */
+	bool		fuse_held;		/* and it has held; it does not trip again
+								 * before a look that is harmless */
+	bool		harmless;		/* such a one: the fuse had nothing to say */
 	TimestampTz started_at;
 	TimestampTz soft_deadline;
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
