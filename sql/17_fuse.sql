@@ -145,6 +145,29 @@ CALL sweeper.sweep('f') \gset
 SELECT count(*) FROM f;
 SELECT sweeper.unregister('f');
 DROP TABLE f;
+-- what a throttled pass goes on with is not counted again for each refill
+CREATE TABLE f (id int PRIMARY KEY, d timestamptz) WITH (autovacuum_enabled = off);
+CREATE INDEX ON f (d);
+INSERT INTO f SELECT i, now() + interval '1 h' FROM generate_series(1, 2000) AS i;
+CREATE SEQUENCE alive;
+CREATE FUNCTION count_alive(d timestamptz) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+    IF d > clock_timestamp() THEN PERFORM nextval('public.alive'); END IF; RETURN true; END $$;
+SELECT policy FROM sweeper.register('f', deadline => 'd', filter => 'count_alive(d)', rate_limit => 200, check_every => '100 ms');
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT setval('alive', 1) \gset
+UPDATE f SET d = now() WHERE id <= 500;
+DO $$ BEGIN
+    FOR i IN 1 .. 1000 LOOP
+        EXIT WHEN NOT EXISTS (SELECT FROM f WHERE id <= 500);
+        PERFORM pg_sleep(0.06);
+    END LOOP;
+END $$;
+SELECT count(*) FROM f;
+SELECT last_value >= 500 AS counted, last_value <= 1000 AS once FROM alive;
+SELECT sweeper.unregister('f');
+DROP TABLE f;
+DROP FUNCTION count_alive;
+DROP SEQUENCE alive;
 -- what a change of the policy makes dead counts: a typing error ends nobody
 CREATE TABLE al (id int PRIMARY KEY, seen timestamptz);
 INSERT INTO al SELECT i, now() - interval '1 h' FROM generate_series(1, 500) AS i;

@@ -163,6 +163,7 @@ reload(TimestampTz now)
 			w->tokens_at = now;
 		}
 		w->policy = p;
+		w->fuse_left = 0;
 		if (!w->runs)
 			w->next_look = now;
 		ssw_watch_judge(w, now);

@@ -315,9 +315,9 @@ find_group(SswWork *w, List *leaves)
 	return NULL;
 }
 
-/* Whether the pass would remove too much, as a message, or null. */
+/* Whether the pass would remove too much, as a message, or null; and how much. */
 static char *
-find_trouble(SswWork *w, List *leaves)
+find_trouble(SswWork *w, List *leaves, int64 *would_go)
 {
 	SswPolicy  *p = w->policy;
 	int64		dead = 0;
@@ -334,6 +334,7 @@ find_trouble(SswWork *w, List *leaves)
 		if (rows)
 			dead += count(rows, &x, PG_INT64_MAX);
 	}
+	*would_go = dead;
 	if (dead < p->fuse_min || dead == 0)
 		return NULL;
 	enough = enough_alive(p, dead);
@@ -361,15 +362,17 @@ ssw_fuse_trips(SswWork *w, List *leaves)
 	SswPass    *pass = w->pass;
 	SswIdentity save;
 	char	   *message = NULL;
+	int64		dead = 0;
 	bool		trips;
 
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
 	if (w->policy->fuse_fraction < 1)
-		message = find_trouble(w, leaves);
+		message = find_trouble(w, leaves, &dead);
 	trips = message && !pass->fuse_held;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass->harmless = message == NULL;
+	pass->fuse_left = dead;
 	if (trips)
 	{
 		pass->end = SSW_END_FUSE;

@@ -222,6 +222,7 @@ collect(SswWork *w, SswChunk *chunk)
 		pass->more = rest;
 		pass->estimate += chunk->n;
 		pass->unfinished += chunk->n > 0;
+		pass->fuse_left -= chunk->n;
 		if (pass->tokens >= 0)
 			pass->tokens = Max(0, pass->tokens - chunk->n);
 		if (pass->backlog_segment && pass->backlog_tokens >= 0)

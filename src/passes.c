@@ -202,7 +202,9 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->policy_id = p->id;
 		pass->policy_generation = generation;
 		pass->forced = requested;
-		pass->fuse_open = w->force;
+		/* one that goes on takes a few of the rows that were counted */
+		pass->fuse_open = w->force || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
+		pass->fuse_left = w->fuse_left;
 		pass->started_at = pass->now = pass->progress_at = now;
 		pass->soft_deadline = now + p->soft_limit_us;
 		pass->clock_cutoff[0] = cutoffs[0];
@@ -312,6 +314,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	if (pass.end == SSW_END_DONE && pass.unfinished > 0)
 		pass.end = SSW_END_STOPPED;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->fuse_left = ssw_shmem_pass_is_stale(w->pass) ? 0 : pass.fuse_left;
 	w->pass->in_use = false;
 	LWLockRelease(SswShared->lock);
 	w->pass = NULL;

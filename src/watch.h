@@ -43,6 +43,7 @@ typedef struct SswWatch
 	char		answer_error[SSW_MESSAGE_LEN];
 	double		tokens;
 	double		backlog_tokens;
+	int64		fuse_left;		/* of the rows that the fuse has counted */
 	TimestampTz tokens_at;
 	int64		open_pass_id;	/* row of a throttled pass, to be continued */
 	TimestampTz open_pass_at;
