@@ -77,3 +77,73 @@ SELECT d > now() + interval '55 min' AS refreshed FROM booth WHERE id = 15;
 SELECT sweeper.unregister('booth');
 DROP TABLE booth;
 DROP FUNCTION near;
+-- A heartbeat counts by the time to live that others see, until the transaction that changes it commits.
+CREATE TABLE passer_by (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON passer_by (d);
+INSERT INTO passer_by VALUES (1, now() + interval '10 min');
+CREATE TABLE stand (id int PRIMARY KEY, ttl interval, open boolean DEFAULT true, d timestamptz DEFAULT now() + interval '14 min');
+CREATE INDEX ON stand (d);
+SELECT FROM sweeper.register('stand', deadline => 'd', ttl => '1 hour', ttl_column => 'ttl', filter => 'open', heartbeats => true, check_every => '0', fuse_fraction => 1);
+INSERT INTO stand SELECT i, '1 h' FROM generate_series(1, 6) AS i;
+BEGIN;
+UPDATE stand SET ttl = '1 s' WHERE id = 1;
+UPDATE stand SET ttl = '10 h' WHERE id = 2;
+SELECT sweeper.touch('stand', 1), sweeper.touch('stand', 2);
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+UPDATE stand SET ttl = '1 s' WHERE id = 3;
+SELECT sweeper.touch('stand', 3);
+ROLLBACK TO s;
+COMMIT;
+BEGIN;
+UPDATE stand SET ttl = '5 h' WHERE id = 4;
+SELECT sweeper.touch('stand', 4);
+SAVEPOINT s;
+UPDATE stand SET ttl = '1 s' WHERE id = 4;
+SELECT sweeper.touch('stand', 4);
+ROLLBACK TO s;
+COMMIT;
+BEGIN;
+INSERT INTO stand VALUES (7, '5 h');
+SAVEPOINT s;
+UPDATE stand SET ttl = '1 s' WHERE id = 7;
+SELECT sweeper.touch('stand', 7);
+ROLLBACK TO s;
+COMMIT;
+SELECT id FROM stand WHERE NOT sweeper.touch('stand', id);
+CALL sweeper.sweep('stand') \gset
+SELECT id, ttl, round(extract(epoch FROM d - now()) / 3600, 1) AS hours FROM stand ORDER BY id;
+-- what the filter excludes is gone, and one that a transaction lets in and out again
+INSERT INTO stand VALUES (8, '1 h', false);
+BEGIN;
+UPDATE stand SET open = true WHERE id = 8;
+SELECT sweeper.touch('stand', 8);
+ROLLBACK;
+SELECT sweeper.touch('stand', 8);
+-- nor does one count by settings that may be undone
+BEGIN;
+SELECT FROM sweeper.alter_policy('stand', ttl => '1 s');
+SAVEPOINT s;
+SELECT sweeper.touch('stand', 5);
+ROLLBACK;
+BEGIN;
+SELECT sweeper.register('passer_by', policy => 'other', deadline => 'd', ttl => '1 hour', heartbeats => true) IS NOT NULL AS registered;
+SELECT sweeper.touch('other', 1), sweeper.touch('stand', 5);
+ROLLBACK;
+SELECT sweeper.touch('stand', 5);
+-- heartbeats from within a heartbeat: of a trigger, where policies have changed meanwhile
+CREATE FUNCTION keep_alive() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF NEW.id > 21 THEN
+        PERFORM sweeper.alter_policy('passer_by', max_lag => (NEW.id || ' h')::interval);
+        IF sweeper.touch('stand', NEW.id - 1) IS NULL THEN RAISE 'unknown'; END IF;
+    END IF;
+    RETURN NEW; END $$;
+SELECT FROM sweeper.register('passer_by', deadline => 'd', check_every => '0');
+CREATE TRIGGER keep_alive BEFORE UPDATE ON stand FOR EACH ROW EXECUTE FUNCTION keep_alive();
+INSERT INTO stand SELECT i, '1 h', true, now() + interval '1 min' FROM generate_series(21, 26) AS i;
+SELECT sweeper.touch('stand', 26);
+SELECT array_agg(id ORDER BY id) FROM stand WHERE id > 20 AND d > now() + interval '30 min';
+SELECT sweeper.unregister(p) FROM unnest('{stand,passer_by}'::text[]) AS p;
+DROP TABLE stand, passer_by;
+DROP FUNCTION keep_alive;

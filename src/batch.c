@@ -17,7 +17,6 @@
 #include "access/tupdesc.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
@@ -216,7 +215,7 @@ ssw_batch_begin(SswWork *w)
 	extoid = get_extension_oid(SSW_EXTENSION, true);
 	if (!OidIsValid(extoid))
 		return stop_pass(w);
-	LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
+	ssw_lock_extension();
 	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())
 		return stop_pass(w);
 	if (!ssw_lock_policy_batch_conditional(w->policy->id))

@@ -488,6 +488,7 @@ typedef struct Prolonged
 {
 	TimestampTz remembered;
 	TimestampTz deadline;
+	int64		ttl_us;			/* 0: as it is */
 } Prolonged;
 
 static void
@@ -495,18 +496,21 @@ prolong(SswBeat *b, void *arg)
 {
 	const Prolonged *p = arg;
 
-	if (b->deadline == p->remembered)
-		b->deadline = p->deadline;
+	if (b->deadline != p->remembered)
+		return;
+	b->deadline = p->deadline;
+	if (p->ttl_us != 0)
+		b->ttl_us = p->ttl_us;
 }
 
 /*
- * R2: the row has this deadline now.  Not when somebody has looked at the row since
+ * R2: the row has this deadline, and time to live, now.  Not when somebody has looked at the row since
  * the entry had the one remembered: he has read what came after.
  */
 void
-ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline)
+ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us)
 {
-	Prolonged	p = {.remembered = remembered,.deadline = deadline};
+	Prolonged	p = {.remembered = remembered,.deadline = deadline,.ttl_us = ttl_us};
 
 	(void) ssw_beats_change(key, prolong, &p);
 }

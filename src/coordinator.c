@@ -15,14 +15,12 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_extension.h"
 #include "catalog/pg_database.h"
 #include "commands/extension.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
-#include "storage/lmgr.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -33,6 +31,7 @@
 #include "grace.h"
 #include "guc.h"
 #include "identity.h"
+#include "lock.h"
 #include "queue.h"
 #include "sql.h"
 #include "start.h"
@@ -359,7 +358,7 @@ extension_present(void)
 
 	if (OidIsValid(extoid))
 	{
-		LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
+		ssw_lock_extension();
 		if (get_extension_oid(SSW_EXTENSION, true) == extoid)
 			return true;
 	}

@@ -14,11 +14,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -116,7 +114,7 @@ lock_policy(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot expire rows of policy \"%s\": they are evidence", p->name),
 				 errhint("They go after the time that the retention settings say.")));
-	LockDatabaseObject(ExtensionRelationId, get_extension_oid(SSW_EXTENSION, false), 0, AccessShareLock);
+	ssw_lock_extension();
 	ssw_lock_policy_batch(p->id);
 	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
 	trouble = ssw_policy_unusable(p);

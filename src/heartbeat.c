@@ -63,6 +63,7 @@ typedef struct Target
 	SswPolicy  *policy;
 	uint64		generation;		/* of the database's policies */
 	bool		valid;			/* the relation is as it was */
+	int			users;			/* looks at rows that have begun */
 	bool		provisional;	/* this transaction may have altered it, and
 								 * may yet be undone */
 	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
@@ -114,6 +115,34 @@ check_policy(const SswPolicy *p)
 						 quote_literal_cstr(p->name))));
 }
 
+/*
+ * Has this transaction altered the policy?  What it says then may yet be undone, and
+ * the heartbeat would count by settings that never were.
+ */
+static void
+refuse_altered(const SswPolicy *p)
+{
+	static const char *const sql = "SELECT xmin FROM sweeper.policy WHERE policy_id = $1";
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+	SswIdentity save;
+	bool		isnull;
+	bool		altered;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	altered = ssw_plan_execute(sql, 1, &type, &value, NULL, false) > 0 &&
+		TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull))) &&
+		ssw_plan_execute_without_us(sql, 1, &type, &value) > 0;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (altered)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send a heartbeat to policy \"%s\": this transaction has altered it", p->name),
+				 errhint("The session is not gone: send the heartbeat after the commit.")));
+}
+
 static Target *
 load(const char *name, uint64 generation)
 {
@@ -129,6 +158,8 @@ load(const char *name, uint64 generation)
 	t->provisional = ssw_shmem_changed_here();
 	t->policy = ssw_policy_find(name, false);
 	check_policy(t->policy);
+	if (t->provisional)
+		refuse_altered(t->policy);
 	rel = table_open(t->policy->relid, AccessShareLock);
 	ssw_clock_build(t->policy, rel);
 	for (int i = 0; i < t->policy->nkeys; i++)
@@ -149,7 +180,10 @@ load(const char *name, uint64 generation)
 	return t;
 }
 
-/* Forget a target. */
+/*
+ * Forget a target.  The look at a row runs triggers, filters and row security, which
+ * may send heartbeats, too: what a caller of ours still uses goes with the transaction.
+ */
 static void
 drop(Target *t)
 {
@@ -159,7 +193,10 @@ drop(Target *t)
 			*link = t->next;
 			break;
 		}
-	MemoryContextDelete(t->cxt);
+	if (t->users > 0)
+		MemoryContextSetParent(t->cxt, TopTransactionContext);
+	else
+		MemoryContextDelete(t->cxt);
 }
 
 /*
@@ -266,7 +303,13 @@ look_at_row(Target *t, const SswBeatKey *k, Datum *values, bool secured, bool *a
 {
 	int			level = ssw_identity_pin("row_security", "on");
 
+	/*
+	 * after an error it stays in use, and goes with its transaction when it
+	 * is dropped
+	 */
+	t->users++;
 	*alive = ssw_touch_row(t->policy, t->policy->nkeys, t->types, values, secured);
+	t->users--;
 	AtEOXact_GUC(true, level);
 	if (generation_now() == t->generation)
 		return true;

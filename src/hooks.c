@@ -18,7 +18,6 @@
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
@@ -27,16 +26,16 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pgstat.h"
-#include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#include "guc.h"
 #include "board.h"
+#include "guc.h"
 #include "hooks.h"
 #include "identity.h"
+#include "lock.h"
 #include "shmem.h"
 
 /* How much longer than a batch may take to end; the server itself waits 5 s more. */
@@ -237,23 +236,19 @@ run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only
 }
 
 /*
- * ALTER EXTENSION ... UPDATE: wait for the batches in flight, and let no other
- * begin before its end.  The server takes no lock for it.  The coordinator looks
- * at the version again after the commit.
+ * DROP EXTENSION, ALTER EXTENSION ... UPDATE: wait for the batches in flight, and let
+ * no other begin before its end.  The coordinator looks at the version again after
+ * the commit.
  */
 static void
-keep_batches_out(AlterExtensionStmt * stmt)
+keep_batches_out(const char *extension, bool update)
 {
-	Oid			extoid;
-
-	if (strcmp(stmt->extname, SSW_EXTENSION) != 0 || !ssw_identity_owns_extension())
+	if (strcmp(extension, SSW_EXTENSION) != 0 || !ssw_identity_owns_extension() ||
+		!OidIsValid(get_extension_oid(extension, true)))
 		return;
-	extoid = get_extension_oid(stmt->extname, true);
-	if (OidIsValid(extoid))
-	{
-		LockDatabaseObject(ExtensionRelationId, extoid, 0, AccessExclusiveLock);
+	ssw_lock_extension_exclusive();
+	if (update)
 		ssw_shmem_policies_changed();
-	}
 }
 
 static void
@@ -274,7 +269,16 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 			break;
 		case T_AlterExtensionStmt:
 			if (IsTransactionState())
-				keep_batches_out((AlterExtensionStmt *) pstmt->utilityStmt);
+				keep_batches_out(((AlterExtensionStmt *) pstmt->utilityStmt)->extname, true);
+			break;
+		case T_DropStmt:
+			if (IsTransactionState() && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
+			{
+				ListCell   *lc;
+
+				foreach(lc, ((DropStmt *) pstmt->utilityStmt)->objects)
+					keep_batches_out(strVal(lfirst(lc)), false);
+			}
 			break;
 		default:
 			break;

@@ -1,7 +1,7 @@
 /*
  * lock.c
- *		Heavyweight locks that keep a policy's batches and its changes apart, and
- *		the acquires of a pool.
+ *		Heavyweight locks that keep a policy's batches and its changes apart, the
+ *		acquires of a pool, and what runs and a change of the extension.
  *
  * Every batch transaction holds its policy's lock in share mode; pause,
  * alter_policy and unregister take it exclusively, and so wait for at most the
@@ -19,13 +19,16 @@
 
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
+#include "commands/extension.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "tcop/utility.h"
+#include "utils/inval.h"
 
 #include "lock.h"
+#include "ssw.h"
 
 /* An object tag of pg_class with a sub-id of a kind that no relation has. */
 static void
@@ -80,4 +83,41 @@ ssw_lock_pool(const char *pool, bool wait)
 
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, (Oid) hash, (uint16) ((hash >> 32) | 1));
 	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* A sub-id that no pool's tag has: theirs are odd. */
+static void
+set_extension_tag(LOCKTAG *tag)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, ExtensionRelationId, InvalidOid, 0xfffe);
+}
+
+/*
+ * Keep the extension as it is until the transaction ends; waits, within lock_timeout,
+ * for its DROP or UPDATE.  The server's own lock of it is for anybody to take (ALTER
+ * FUNCTION ... DEPENDS ON EXTENSION), so we do not wait for that; held where it is
+ * free, it keeps out who drops the extension with its schema or owner.
+ */
+void
+ssw_lock_extension(void)
+{
+	LOCKTAG		tag;
+	Oid			extoid;
+
+	set_extension_tag(&tag);
+	(void) LockAcquire(&tag, AccessShareLock, false, false);
+	AcceptInvalidationMessages();
+	extoid = get_extension_oid(SSW_EXTENSION, true);
+	if (OidIsValid(extoid))
+		(void) ConditionalLockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
+}
+
+/* For who drops or updates it: wait for all that runs, and keep others out until the end. */
+void
+ssw_lock_extension_exclusive(void)
+{
+	LOCKTAG		tag;
+
+	set_extension_tag(&tag);
+	(void) LockAcquire(&tag, AccessExclusiveLock, false, false);
 }

@@ -18,6 +18,7 @@
 
 #include "attach.h"
 #include "pending.h"
+#include "shmem.h"
 
 typedef enum PendingKind
 {
@@ -37,6 +38,7 @@ typedef struct Pending
 	SswBeatKey	key;
 	uint64		word;			/* of a mark; 0: there was no entry */
 	TimestampTz deadline;
+	int64		ttl_us;			/* 0: as it was */
 	TimestampTz remembered;		/* the one that memory had when the row was
 								 * written, or will have by what is before */
 	int			before;			/* where the key was prolonged before, or -1 */
@@ -62,6 +64,14 @@ typedef struct LastProlonged
 
 static HTAB *prolonged = NULL;	/* in TopTransactionContext */
 
+/* Passes look at rows of this time to live, too. */
+static void
+note_ttl(const Pending *p)
+{
+	if (p->ttl_us > 0)
+		ssw_shmem_note_ttl(p->key.database, p->key.policy_id, p->ttl_us);
+}
+
 static void
 on_commit(const Pending *p)
 {
@@ -77,10 +87,14 @@ on_commit(const Pending *p)
 			ssw_beats_distrust(&p->key, p->word);
 			break;
 		case PENDING_PROLONG:
-			ssw_beats_prolong(&p->key, p->remembered, p->deadline);
+			ssw_beats_prolong(&p->key, p->remembered, p->deadline, p->ttl_us);
+			note_ttl(p);
 			break;
 		case PENDING_UNPUBLISH:
-			ssw_beats_prolong(&p->key, DT_NOBEGIN, p->own);
+			ssw_beats_prolong(&p->key, DT_NOBEGIN, p->own, 0);
+			note_ttl(p);
+			/* of its time to live only the row knows */
+			ssw_beats_look(&p->key);
 			break;
 		case PENDING_ATTACH:
 			ssw_attach_commit(&p->key);
@@ -111,7 +125,10 @@ on_prepare(const Pending *p)
 	if (p->kind <= PENDING_DISTRUST)
 		ssw_beats_distrust(&p->key, p->word);
 	else if (TransactionIdIsValid(p->xmin))
-		ssw_beats_prolong(&p->key, DT_NOBEGIN, p->kind == PENDING_PROLONG ? p->deadline : p->own);
+	{
+		note_ttl(p);
+		ssw_beats_prolong(&p->key, DT_NOBEGIN, p->kind == PENDING_PROLONG ? p->deadline : p->own, p->ttl_us);
+	}
 }
 
 /* Nobody knows which connections will be there when it commits. */
@@ -279,12 +296,12 @@ ssw_pending_ended(int from, bool all)
 }
 
 /*
- * The session's row, which we hold, has this deadline, if we commit; perhaps it had
- * another by this transaction before.  xmin: of a row that others do not see, whose
+ * The session's row, which we hold, has this deadline and time to live (0: as it had),
+ * if we commit; perhaps it had others by this transaction before.  xmin: of a row that others do not see, whose
  * deadline was own; else invalid.
  */
 void
-ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, TransactionId xmin, TimestampTz own)
+ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, TransactionId xmin, TimestampTz own)
 {
 	SswBeat		b;
 	LastProlonged *last;
@@ -295,6 +312,7 @@ ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, TransactionId x
 	last = last_prolonged(key);
 	p = add(PENDING_PROLONG, key);
 	p->deadline = deadline;
+	p->ttl_us = ttl_us;
 	p->xmin = xmin;
 	p->own = own;
 	p->before = last->index;

@@ -11,7 +11,7 @@ extern int	ssw_pending_count(void);
 extern void ssw_pending_mark(const SswBeatKey *key, uint64 word);
 extern bool ssw_pending_marks_hold(int from);
 extern void ssw_pending_ended(int from, bool all);
-extern void ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, TransactionId xmin, TimestampTz own);
+extern void ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, TransactionId xmin, TimestampTz own);
 extern bool ssw_pending_attach(const SswBeatKey *key);
 
 #endif							/* SSW_PENDING_H */

@@ -15,7 +15,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
@@ -42,6 +41,7 @@ PG_FUNCTION_INFO_V1(ssw_claim_session);
 
 /* An index entry must hold it, with the pool's name. */
 #define MAX_OWNER	1024
+#define LOCK_TIMEOUT_MS	500		/* until the policy is known */
 
 /* The policy's own sets status "expired"; who releases is there, so it lived until now ($5). */
 #define RELEASED_SET \
@@ -149,17 +149,45 @@ keep(TransactionId xmin, const ItemPointerData *tid)
 }
 
 /*
- * The policy of the sessions, locked against changes until the transaction ends,
- * if they may be ended now.  It lives until the next call.
+ * From here to the end of the present nest level of settings, wait for a lock as
+ * long as the session says, or else the policy; null: it is not known yet.
  */
-SswPolicy  *
-ssw_session_policy(void)
+static void
+be_patient(const SswPolicy *p)
+{
+	if (LockTimeout == 0)
+		(void) set_config_option("lock_timeout", psprintf("%d", p ? p->lock_timeout_ms : LOCK_TIMEOUT_MS),
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/*
+ * In PG_CATCH: a lock was not granted in time, and what does the caller do about
+ * it?  Other errors are thrown again.
+ */
+static void
+not_locked(MemoryContext cxt, const char *what, const char *detail)
+{
+	int			ms = LockTimeout;
+
+	if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+		PG_RE_THROW();
+	MemoryContextSwitchTo(cxt);
+	FlushErrorState();
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not lock %s within %d ms", what, ms),
+			 errdetail_internal("%s", detail),
+			 errhint("Try again; transactions that acquire or release should end at once.")));
+}
+
+/* The policy as it is now, locked against changes until the transaction ends. */
+static void
+lock_policy(void)
 {
 	TransactionId xmin;
 	ItemPointerData tid;
-	char	   *trouble;
 
-	LockDatabaseObject(ExtensionRelationId, get_extension_oid(SSW_EXTENSION, false), 0, AccessShareLock);
+	ssw_lock_extension();
 	if (kept == NULL || kept_stale)
 	{
 		read_version(&xmin, &tid);
@@ -170,47 +198,37 @@ ssw_session_policy(void)
 	read_version(&xmin, &tid);
 	if (kept_stale || xmin != kept_xmin || !ItemPointerEquals(&tid, &kept_tid))
 		keep(xmin, &tid);
+}
+
+/*
+ * The policy of the sessions, locked against changes until the transaction ends,
+ * if they may be ended now.  It lives until the next call.
+ */
+SswPolicy  *
+ssw_session_policy(void)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	int			level = NewGUCNestLevel();
+	char	   *trouble;
+
+	be_patient(kept);
+	PG_TRY();
+	{
+		lock_policy();
+	}
+	PG_CATCH();
+	{
+		not_locked(cxt, "the policy of the sessions", "It, or the extension, is being changed, perhaps by who waits for a transaction that ends sessions.");
+	}
+	PG_END_TRY();
 	trouble = ssw_policy_unusable(kept);
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot end sessions: %s", trouble),
 				 errhint("When that is right: SELECT sweeper.resume('%s');", SSW_SESSION_POLICY)));
+	AtEOXact_GUC(false, level);
 	return kept;
-}
-
-/*
- * From here to the end of the present nest level of settings, wait for a lock as
- * long as the session says, or else the policy.
- */
-static void
-be_patient(const SswPolicy *p)
-{
-	if (LockTimeout == 0)
-		(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms),
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
-/*
- * In PG_CATCH: a lock was not granted in time, and what does the caller do about
- * it?  Other errors are thrown again.
- */
-static void
-not_locked(MemoryContext cxt, const char *pool)
-{
-	int			ms = LockTimeout;
-
-	if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-		PG_RE_THROW();
-	MemoryContextSwitchTo(cxt);
-	FlushErrorState();
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 pool ? errmsg("could not lock pool \"%s\" within %d ms", pool, ms) :
-			 errmsg("could not lock the session within %d ms", ms),
-			 pool ? errdetail("A transaction that acquired in the pool, or changed it, has not ended.") :
-			 errdetail("A transaction that ends it, or gives it an owner, has not ended itself."),
-			 errhint("Try again; transactions that acquire or release should end at once.")));
 }
 
 /* Hold a pool until the transaction ends. */
@@ -230,7 +248,7 @@ ssw_session_lock_pool(const char *pool)
 	}
 	PG_CATCH();
 	{
-		not_locked(cxt, pool);
+		not_locked(cxt, psprintf("pool \"%s\"", pool), "A transaction that acquired in the pool, or changed it, has not ended.");
 	}
 	PG_END_TRY();
 	AtEOXact_GUC(false, level);
@@ -254,7 +272,7 @@ find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *t
 	}
 	PG_CATCH();
 	{
-		not_locked(cxt, NULL);
+		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.");
 	}
 	PG_END_TRY();
 	ssw_identity_restore(&save);
@@ -403,7 +421,7 @@ set_owner(Oid *types, Datum *values)
 	}
 	PG_CATCH();
 	{
-		not_locked(cxt, NULL);
+		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.");
 	}
 	PG_END_TRY();
 	return done;

@@ -61,8 +61,9 @@ typedef struct TouchedRow
 	Oid			leaf;
 	TransactionId xmin;
 	bool		own;			/* this transaction wrote it */
-	bool		seen_by_others; /* as it was before, if it did */
+	bool		seen_by_others; /* as it was before, if it did; and swept */
 	TimestampTz due_to_others;	/* DT_NOBEGIN: none */
+	int64		ttl_to_others;
 	bool		has_due;
 	TimestampTz due;			/* what it says, or will by our write */
 	TimestampTz due_read;
@@ -82,6 +83,37 @@ get_time(int col, TimestampTz *t)
 	return !isnull;
 }
 
+static bool
+is_swept(void)
+{
+	bool		isnull;
+
+	return DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, SSW_T_SWEPT, &isnull));
+}
+
+/* The row's own time to live, or the policy's. */
+static int64
+get_ttl(const SswPolicy *p)
+{
+	bool		isnull;
+	Datum		ttl = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, SSW_T_TTL, &isnull);
+
+	return isnull ? p->ttl_us : DatumGetInt64(ttl);
+}
+
+/* How others see a row that this transaction wrote: so it will be if we are undone. */
+static void
+read_as_others(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r)
+{
+	r->seen_by_others = ssw_plan_execute_without_us(ssw_stmt_touch(p, ""), nkeys, types, values) > 0 && is_swept();
+	r->due_to_others = DT_NOBEGIN;
+	if (!r->seen_by_others)
+		return;
+	if (!get_time(SSW_T_DUE, &r->due_to_others))
+		r->due_to_others = DT_NOBEGIN;
+	r->ttl_to_others = get_ttl(p);
+}
+
 /* S1: read and lock the row; false when there is none. */
 static bool
 read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r)
@@ -91,7 +123,6 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	HeapTuple	tup;
 	TupleDesc	desc;
 	TimestampTz limit;
-	Datum		ttl;
 	uint64		n = ssw_plan_execute_fresh(sql, nkeys, types, values);
 
 	if (n == 0)
@@ -110,21 +141,18 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	r->has_due = get_time(SSW_T_DUE, &r->due);
 	r->due_read = r->due;
 	r->beyond_limit = get_time(SSW_T_LIMIT, &limit) && limit <= GetCurrentTimestamp();
-	r->swept = DatumGetBool(SPI_getbinval(tup, desc, SSW_T_SWEPT, &isnull));
-	ttl = SPI_getbinval(tup, desc, SSW_T_TTL, &isnull);
-	r->ttl_us = isnull ? p->ttl_us : DatumGetInt64(ttl);
+	r->swept = is_swept();
+	r->ttl_us = get_ttl(p);
 	r->key = ssw_alive_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
 	if (ssw_relation_owner(r->leaf) != p->owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("the row's partition does not belong to the owner of policy \"%s\"", p->name)));
-	r->seen_by_others = !r->own ||
-		ssw_plan_execute_without_us(ssw_stmt_touch(p, ""), nkeys, types, values) > 0;
-	r->due_to_others = DT_NOBEGIN;
-	if (!r->own && r->has_due)
-		r->due_to_others = r->due;
-	else if (r->seen_by_others && !get_time(SSW_T_DUE, &r->due_to_others))
-		r->due_to_others = DT_NOBEGIN;
+	r->seen_by_others = true;
+	r->due_to_others = r->has_due ? r->due : DT_NOBEGIN;
+	r->ttl_to_others = r->ttl_us;
+	if (r->own)
+		read_as_others(p, nkeys, types, values, r);
 	return true;
 }
 
@@ -163,10 +191,11 @@ judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 		return LOOK_GONE;
 	if (r->has_due ? TIMESTAMP_IS_NOEND(r->due) : p->on_null == SSW_NULL_IGNORE && p->last_seen == NULL)
 		return LOOK_ALIVE;		/* for ever */
-	ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_us);
+	if (r->seen_by_others)
+		ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_to_others);
 
 	/* what the caller's own transaction wrote may yet be undone */
-	known = ssw_beats_publish(&r->key, now, r->ttl_us, r->due_to_others, r->seen_by_others);
+	known = ssw_beats_publish(&r->key, now, r->ttl_to_others, r->due_to_others, r->seen_by_others);
 	/* a later deadline than heartbeats give is kept */
 	if (r->has_due && r->due >= now + r->ttl_us)
 		return LOOK_ALIVE;
@@ -407,7 +436,7 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 	if (result == LOOK_GONE)
 		return false;
 	if (result == LOOK_WRITE || r.own)
-		ssw_pending_prolong(&r.key, r.due, r.seen_by_others ? InvalidTransactionId : r.xmin, r.due_read);
+		ssw_pending_prolong(&r.key, r.due, r.ttl_us, r.seen_by_others ? InvalidTransactionId : r.xmin, r.due_read);
 	return true;
 }
 
