@@ -147,3 +147,22 @@ SELECT array_agg(id ORDER BY id) FROM stand WHERE id > 20 AND d > now() + interv
 SELECT sweeper.unregister(p) FROM unnest('{stand,passer_by}'::text[]) AS p;
 DROP TABLE stand, passer_by;
 DROP FUNCTION keep_alive;
+-- a table that has grown is not read from end to end for each heartbeat
+CREATE TABLE ward (id int PRIMARY KEY, d timestamptz NOT NULL DEFAULT now() + interval '20 min') WITH (autovacuum_enabled = false);
+CREATE INDEX ON ward (d);
+SELECT FROM sweeper.register('ward', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+INSERT INTO ward SELECT i FROM generate_series(1, 50) AS i;
+ANALYZE ward;
+BEGIN;
+SELECT bool_and(sweeper.touch('ward', i)) FROM generate_series(1, 3) AS i;
+SELECT seq_scan > 0 AS when_small FROM pg_stat_xact_user_tables WHERE relname = 'ward';
+COMMIT;
+INSERT INTO ward SELECT i FROM generate_series(51, 20000) AS i;
+-- it looks at the size once a second
+SELECT FROM pg_sleep(1.1);
+BEGIN;
+SELECT bool_and(sweeper.touch('ward', i)) FROM generate_series(11, 13) AS i;
+SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'ward';
+COMMIT;
+SELECT sweeper.unregister('ward');
+DROP TABLE ward;

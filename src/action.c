@@ -274,7 +274,7 @@ delete_range(const SswTarget *t, SswSink *sink)
 	char	   *sql = ssw_stmt_delete_range(t->policy, t->leaf, t->phase, r->has_low, r->has_blocks);
 
 	if (r->has_blocks)
-		ssw_plan_by_blocks(sql, nargs, types);
+		ssw_plan_by_place(sql, nargs, types);
 	return ssw_plan_execute(sql, nargs, types, values, ssw_audit_receiver(sink), false);
 }
 

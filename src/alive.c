@@ -186,12 +186,15 @@ sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
 	Datum		values[3];
 	SPITupleTable *rows;
+	char	   *sql;
 	uint64		nrows;
 
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = ssw_action_tid_array(tids, n);
-	nrows = ssw_plan_execute(ssw_stmt_beats(t->policy, t->leaf), 3, types, values, NULL, false);
+	sql = ssw_stmt_beats(t->policy, t->leaf);
+	ssw_plan_by_place(sql, 3, types);
+	nrows = ssw_plan_execute(sql, 3, types, values, NULL, false);
 	rows = SPI_tuptable;
 	begin(a, nrows);
 	for (uint64 i = 0; i < nrows; i++)
@@ -221,6 +224,7 @@ prolong(const SswTarget *t, SswAlive *a)
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TIDARRAYOID, TIMESTAMPTZARRAYOID,
 	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID};
 	Datum		values[7];
+	char	   *sql;
 	uint64		n;
 
 	if (a->nalive == 0)
@@ -231,7 +235,9 @@ prolong(const SswTarget *t, SswAlive *a)
 	values[4] = times(a->seen, a->nalive);
 	values[5] = times(a->until, a->nalive);
 	values[6] = times(a->due, a->nalive);
-	n = ssw_plan_execute_fresh(ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked), 7, types, values);
+	sql = ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked);
+	ssw_plan_by_place(sql, 7, types);
+	n = ssw_plan_execute_fresh(sql, 7, types, values);
 	for (uint64 i = 0; i < n; i++)
 	{
 		SswBeatKey	k = ssw_alive_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));

@@ -5,32 +5,42 @@
  * Runs in any process, within an SPI connection, as the relation's owner or the
  * extension's.  A statement is analysed by ssw_sql_prepare(), so that row security
  * does not hide the owner's rows from it, and runs without that exemption.  So a
- * plan that the server would have to analyse again is made anew.
+ * plan that the server would have to analyse again is made anew; and so is one whose
+ * tables have grown, as what is right for a small table takes for ever on a large one.
  *
  * Shares nothing; plans are kept for the life of the process.  A crash leaves
  * nothing behind.
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
+#include "storage/bufmgr.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "plan.h"
 #include "sql.h"
 
 #define PLAN_CACHE	16
+#define LOOK_EVERY_MS	1000	/* at the sizes of tables */
+#define SMALL_BLOCKS	32
 
 typedef struct KeptPlan
 {
 	char	   *sql;			/* null: free */
 	Oid			userid;			/* row security depends on it */
 	SPIPlanPtr	plan;
+	int64		blocks;			/* of its tables, when it was made */
+	TimestampTz looked_at;
 } KeptPlan;
 
 static KeptPlan plans[PLAN_CACHE];
@@ -75,6 +85,47 @@ free_unused(void)
 	}
 }
 
+/* How large the tables are that the plan reads. */
+static int64
+count_blocks(SPIPlanPtr plan)
+{
+	CachedPlan *p = SPI_plan_get_cached_plan(plan);
+	int64		n = 0;
+	ListCell   *lc;
+
+	if (p == NULL)
+		return 0;
+	foreach(lc, p->stmt_list)
+	{
+		ListCell   *lc2;
+
+		foreach(lc2, lfirst_node(PlannedStmt, lc)->relationOids)
+		{
+			Relation	rel = try_relation_open(lfirst_oid(lc2), AccessShareLock);
+
+			if (rel == NULL)
+				continue;
+			if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+				n += RelationGetNumberOfBlocks(rel);
+			relation_close(rel, AccessShareLock);
+		}
+	}
+	ReleaseCachedPlan(p, CurrentResourceOwner);
+	return n;
+}
+
+/* Was it made for tables that are much larger now? */
+static bool
+is_outgrown(KeptPlan *k)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!TimestampDifferenceExceeds(k->looked_at, now, LOOK_EVERY_MS))
+		return false;
+	k->looked_at = now;
+	return count_blocks(k->plan) > 2 * k->blocks + SMALL_BLOCKS;
+}
+
 static SPIPlanPtr
 find(const char *sql, int nargs, Oid *types)
 {
@@ -84,7 +135,7 @@ find(const char *sql, int nargs, Oid *types)
 
 		if (k->sql == NULL || k->userid != GetUserId() || strcmp(k->sql, sql) != 0 || !has_types(k->plan, nargs, types))
 			continue;
-		if (SPI_plan_is_valid(k->plan))
+		if (SPI_plan_is_valid(k->plan) && !is_outgrown(k))
 			return k->plan;
 		forget(k);
 	}
@@ -110,6 +161,8 @@ keep(const char *sql, int nargs, Oid *types)
 	k->plan = plan;
 	k->userid = GetUserId();
 	k->sql = MemoryContextStrdup(TopMemoryContext, sql);
+	k->blocks = count_blocks(plan);
+	k->looked_at = GetCurrentTimestamp();
 	return plan;
 }
 
@@ -192,14 +245,14 @@ ssw_plan_execute_without_us(const char *sql, int nargs, Oid *types, Datum *value
 }
 
 /*
- * Plan a statement on a part of the heap so that it reads that part only.  The
- * planner does not know how small it is; and it must plan now, not while the
+ * Plan a statement on places of the heap so that it reads those only.  The
+ * planner does not know how few they are; and it must plan now, not while the
  * statement runs triggers whose plans are theirs.
  */
 void
-ssw_plan_by_blocks(const char *sql, int nargs, Oid *types)
+ssw_plan_by_place(const char *sql, int nargs, Oid *types)
 {
-	static const char *const others[] = {"enable_seqscan", "enable_indexscan", "enable_bitmapscan"};
+	static const char *const others[] = {"enable_seqscan", "enable_indexscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"};
 	int			level;
 
 	if (find(sql, nargs, types))
@@ -207,6 +260,6 @@ ssw_plan_by_blocks(const char *sql, int nargs, Oid *types)
 	level = NewGUCNestLevel();
 	for (int i = 0; i < lengthof(others); i++)
 		(void) set_config_option(others[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	ReleaseCachedPlan(SPI_plan_get_cached_plan(keep(sql, nargs, types)), CurrentResourceOwner);
+	(void) keep(sql, nargs, types);
 	AtEOXact_GUC(true, level);
 }

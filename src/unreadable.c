@@ -127,7 +127,7 @@ computes(Search *s, ItemPointerData from, ItemPointerData to, int64 *n)
 
 		/* its memory is free again after each, also after an error */
 		ssw_sql_begin();
-		ssw_plan_by_blocks(buf.data, 2, types);
+		ssw_plan_by_place(buf.data, 2, types);
 		ssw_plan_execute(buf.data, 2, types, values, NULL, true);
 		*n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 		ssw_sql_end();
