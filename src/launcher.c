@@ -45,6 +45,7 @@
 #define RESCAN_MS			(60 * 1000)
 #define BUSY_TICK_MS		500
 #define IDLE_TICK_MS		(10 * 1000)
+#define SHORT_TICK_US		(100 * INT64CONST(1000))	/* while slots are short */
 #define START_TIMEOUT_US	(30 * USECS_PER_SEC)
 #define CONNECT_TIMEOUT_US	(10 * USECS_PER_SEC)
 #define CANCEL_GRACE_US		(2 * USECS_PER_SEC)
@@ -246,9 +247,37 @@ next_database(TimestampTz now, bool *waiting)
 	return best->oid;
 }
 
+/* Coordinators know whether a database waits for one to leave; the caller holds the lock. */
 static void
+let_others_in(bool waiting)
+{
+	SswShared->coordinators_waiting = waiting;
+	for (int i = 0; waiting && i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_COORDINATOR && SswProcs[i].latch)
+			SetLatch(SswProcs[i].latch);
+}
+
+/* The server has no slot for the coordinator of a database: a worker of another leaves, or a coordinator. */
+static void
+make_room(Oid database, TimestampTz now)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(database, false);
+	if (d)
+		d->not_before = now + SHORT_TICK_US;
+	if (!ssw_places_make_room(database, now))
+		let_others_in(true);
+	LWLockRelease(SswShared->lock);
+}
+
+/* False: one has no slot, and none must be taken by anything else. */
+static bool
 start_coordinators(TimestampTz now)
 {
+	static TimestampTz short_until = 0;
+
 	for (;;)
 	{
 		Oid			database;
@@ -256,15 +285,17 @@ start_coordinators(TimestampTz now)
 
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		database = next_database(now, &waiting);
-		SswShared->coordinators_waiting = waiting;
-		if (waiting)
-			for (int i = 0; i < SswShared->nprocs; i++)
-				if (SswProcs[i].state != SSW_STATE_FREE &&
-					SswProcs[i].kind == SSW_PROC_COORDINATOR && SswProcs[i].latch)
-					SetLatch(SswProcs[i].latch);
+		let_others_in(waiting);
 		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !ssw_places_start(SSW_PROC_COORDINATOR, database, InvalidOid))
-			return;
+		if (!OidIsValid(database))
+			return now >= short_until;
+		if (!ssw_places_start(SSW_PROC_COORDINATOR, database, InvalidOid))
+		{
+			make_room(database, now);
+			short_until = now + 2 * SHORT_TICK_US;
+			return false;
+		}
+		short_until = 0;
 	}
 }
 
@@ -438,9 +469,12 @@ ssw_launcher_main(Datum main_arg)
 		if (ssw_enabled)
 		{
 			(void) start_probe(now);
-			start_coordinators(now);
-			ssw_places_start_workers(now);
-			ssw_places_start_runners(now);
+			ssw_places_enforce(now);
+			if (start_coordinators(now))
+			{
+				ssw_places_start_workers(now);
+				ssw_places_start_runners(now);
+			}
 		}
 		wait_tick(sleep_ms(GetCurrentTimestamp()));
 	}

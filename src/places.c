@@ -5,7 +5,8 @@
  * Runs in the launcher, which starts every other process.  There are max_workers
  * places; commands have at most max_task_workers of them, and where there are two
  * or more, sweeps have one at least.  Whoever waits without a place makes one that
- * has it leave, at the end of its batch or command.
+ * has it leave, at the end of its batch or command; so do those above a limit that
+ * was lowered.
  *
  * Shares SswDatabase and SswProcs, under SswShared->lock.  A crash empties both.
  */
@@ -66,89 +67,6 @@ ssw_places_start(SswProcKind kind, Oid database, Oid role)
 	return ok;
 }
 
-/* Is it idle, and not because it is about to be given a pass? */
-static bool
-is_spare(const SswProc *p)
-{
-	SswDatabase *d = ssw_shmem_database(p->database, false);
-
-	return p->state == SSW_STATE_IDLE && p->pass < 0 &&
-		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_places_count(SSW_PROC_WORKER, p->database));
-}
-
-/*
- * Ask a worker of another database to make room for one that waits: a spare one,
- * or any when the waiting database has none; then the one that has been there
- * longest, of a database with most.
- */
-static void
-make_room(Oid for_database, TimestampTz now)
-{
-	bool		any = ssw_places_count(SSW_PROC_WORKER, for_database) == 0;
-	SswProc    *victim = NULL;
-	SswDatabase *d;
-	int			most = 0;
-
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-		int			n;
-
-		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
-			continue;
-		/* one is leaving already, unless it is long in its batch */
-		if (p->stop && now - p->stop_at < MAKE_ROOM_US)
-			return;
-		if (p->stop || p->latch == NULL)
-			continue;
-		n = is_spare(p) ? INT_MAX : ssw_places_count(SSW_PROC_WORKER, p->database);
-		if (n > most || (n == most && p->started_at < victim->started_at))
-		{
-			most = n;
-			victim = p;
-		}
-	}
-	if (victim == NULL || !(any || most == INT_MAX))
-		return;
-	victim->stop = true;
-	victim->stop_at = now;
-	SetLatch(victim->latch);
-	/* if it wants another, after those that wait now */
-	d = ssw_shmem_database(victim->database, false);
-	if (d)
-		d->wanted_since = now;
-}
-
-/*
- * The database that gets the next worker: one that has none comes first, then the
- * one that has waited longest.
- */
-static SswDatabase *
-neediest(TimestampTz now)
-{
-	SswDatabase *best = NULL;
-	bool		best_has = false;
-
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
-	{
-		SswDatabase *d = &SswShared->databases[i];
-		int			has;
-
-		if (!OidIsValid(d->oid) || d->closed > 0 || d->coordinator < 0 || d->workers_not_before > now)
-			continue;
-		has = ssw_places_count(SSW_PROC_WORKER, d->oid);
-		if (d->workers_wanted <= has)
-			continue;
-		if (best == NULL || (has > 0) < best_has ||
-			((has > 0) == best_has && d->wanted_since < best->wanted_since))
-		{
-			best = d;
-			best_has = has > 0;
-		}
-	}
-	return best;
-}
-
 /* How many of the workers may run commands: with two or more, one is left for sweeps. */
 static int
 most_runners(void)
@@ -187,6 +105,92 @@ stop_runner(Oid database, Oid role)
 	victim->stop_at = now;
 	SetLatch(victim->latch);
 	return true;
+}
+
+/* Is it idle, and not because it is about to be given a pass? */
+static bool
+is_spare(const SswProc *p)
+{
+	SswDatabase *d = ssw_shmem_database(p->database, false);
+
+	return p->state == SSW_STATE_IDLE && p->pass < 0 &&
+		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_places_count(SSW_PROC_WORKER, p->database));
+}
+
+/*
+ * Ask a runner, or a worker of another database, to make room for one that waits: a
+ * spare one, or any when the waiting database has none; then the one that has been
+ * there longest, of a database with most.  False: there is none.
+ */
+bool
+ssw_places_make_room(Oid for_database, TimestampTz now)
+{
+	bool		any = ssw_places_count(SSW_PROC_WORKER, for_database) == 0;
+	SswProc    *victim = NULL;
+	SswDatabase *d;
+	int			most = 0;
+
+	if (stop_runner(InvalidOid, InvalidOid))
+		return true;
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		int			n;
+
+		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
+			continue;
+		/* one is leaving already, unless it is long in its batch */
+		if (p->stop && now - p->stop_at < MAKE_ROOM_US)
+			return true;
+		if (p->stop || p->latch == NULL)
+			continue;
+		n = is_spare(p) ? INT_MAX : ssw_places_count(SSW_PROC_WORKER, p->database);
+		if (n > most || (n == most && p->started_at < victim->started_at))
+		{
+			most = n;
+			victim = p;
+		}
+	}
+	if (victim == NULL || !(any || most == INT_MAX))
+		return false;
+	victim->stop = true;
+	victim->stop_at = now;
+	SetLatch(victim->latch);
+	/* if it wants another, after those that wait now */
+	d = ssw_shmem_database(victim->database, false);
+	if (d)
+		d->wanted_since = now;
+	return true;
+}
+
+/*
+ * The database that gets the next worker: one that has none comes first, then the
+ * one that has waited longest.
+ */
+static SswDatabase *
+neediest(TimestampTz now)
+{
+	SswDatabase *best = NULL;
+	bool		best_has = false;
+
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+		int			has;
+
+		if (!OidIsValid(d->oid) || d->closed > 0 || d->coordinator < 0 || d->workers_not_before > now)
+			continue;
+		has = ssw_places_count(SSW_PROC_WORKER, d->oid);
+		if (d->workers_wanted <= has)
+			continue;
+		if (best == NULL || (has > 0) < best_has ||
+			((has > 0) == best_has && d->wanted_since < best->wanted_since))
+		{
+			best = d;
+			best_has = has > 0;
+		}
+	}
+	return best;
 }
 
 /* Ask a worker that sweeps to make room for commands: an idle one, or any that is above their share. */
@@ -277,9 +281,51 @@ ssw_places_start_workers(TimestampTz now)
 		if (room && ssw_places_start(SSW_PROC_WORKER, database, InvalidOid))
 			continue;
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		if (!stop_runner(InvalidOid, InvalidOid))
-			make_room(database, now);
+		(void) ssw_places_make_room(database, now);
 		LWLockRelease(SswShared->lock);
 		return;
 	}
+}
+
+/* Have those of a kind that are more than may be leave: idle ones, and who came last. */
+static void
+stop_surplus(SswProcKind kind, int most, TimestampTz now)
+{
+	for (;;)
+	{
+		SswProc    *victim = NULL;
+		int			n = 0;
+
+		for (int i = 0; i < SswShared->nprocs; i++)
+		{
+			SswProc    *p = &SswProcs[i];
+
+			if (p->state == SSW_STATE_FREE || p->kind != kind || p->stop)
+				continue;
+			n++;
+			if (p->latch && (victim == NULL || (p->state == SSW_STATE_IDLE) > (victim->state == SSW_STATE_IDLE) ||
+							 ((p->state == SSW_STATE_IDLE) == (victim->state == SSW_STATE_IDLE) && p->started_at > victim->started_at)))
+				victim = p;
+		}
+		if (n <= most || victim == NULL)
+			return;
+		victim->stop = true;
+		victim->stop_at = now;
+		SetLatch(victim->latch);
+	}
+}
+
+/* The limits may have been lowered. */
+void
+ssw_places_enforce(TimestampTz now)
+{
+	int			runners = 0;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	stop_surplus(SSW_PROC_COORDINATOR, ssw_max_coordinators, now);
+	stop_surplus(SSW_PROC_RUNNER, most_runners(), now);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		runners += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && !SswProcs[i].stop;
+	stop_surplus(SSW_PROC_WORKER, ssw_max_workers - runners, now);
+	LWLockRelease(SswShared->lock);
 }

@@ -38,5 +38,20 @@ for my $turn (1 .. 3) {
     }
 }
 ok(1, 'each gets the place');
+
+# limits that are lowered hold for those that run; nobody stands still
+sub limits { $node->safe_psql('postgres', "ALTER SYSTEM SET session_sweeper.$_") for @_; return $node->reload }
+sub running { my ($kind) = @_; return "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind'" }
+limits('max_workers = 4');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 16');
+$node->restart;
+wait_for($node, 'SELECT (' . running('worker') . ') = 4', 'four workers');
+is($node->safe_psql('postgres', running('coordinator')), 2, 'two coordinators');
+limits('max_workers = 1', 'max_coordinators = 1');
+wait_for($node, 'SELECT (' . running('worker') . ') <= 1 AND (' . running('coordinator') . ') <= 1', 'one of each');
+for my $db (qw(postgres second)) {
+    my $left = $node->safe_psql($db, 'SELECT count(*) FROM slow');
+    wait_for($node, "SELECT count(*) < $left FROM slow", "$db goes on", $db);
+}
 $node->stop;
 done_testing();
