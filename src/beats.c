@@ -43,7 +43,8 @@ typedef struct BeatHeader
 	uint32		size;			/* constant, as what follows */
 	uint32		nbuckets;		/* a power of two, at least the partitions */
 	LWLockPadded *locks;
-	pg_atomic_uint32 stopping;	/* heartbeats are being written to the file */
+	pg_atomic_uint32 stopping;	/* nobody will write them to the file any
+								 * more, or yet */
 } BeatHeader;
 
 static BeatHeader *header = NULL;
@@ -108,7 +109,8 @@ ssw_beats_startup(void)
 	header->size = n;
 	header->nbuckets = bucket_count(n);
 	header->locks = GetNamedLWLockTranche(TRANCHE);
-	pg_atomic_init_u32(&header->stopping, 0);
+	/* until there is somebody who would keep them at a stop */
+	pg_atomic_init_u32(&header->stopping, 1);
 	memset(buckets, 0, header->nbuckets * sizeof(uint32));
 }
 

@@ -389,8 +389,8 @@ check_can_write(const SswPolicy *p, const TouchedRow *r)
 	if (ssw_beats_stopping())
 		ereport(ERROR,
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
-				 errmsg("the heartbeat cannot be kept: the server is being stopped"),
-				 errdetail("Inside a transaction block its row would be written too late."),
+				 errmsg("the heartbeat cannot be kept: the server is being stopped, or has just been started"),
+				 errdetail("Inside a transaction block its row would be written too late, or in vain."),
 				 errhint("The session is not gone: keep it and try again.")));
 }
 

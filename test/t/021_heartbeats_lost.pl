@@ -175,4 +175,11 @@ wait_for($node, 'SELECT NOT EXISTS (SELECT FROM held)', 'it goes');
 is($node->safe_psql('postgres', "SELECT cleaned_at >= '$seen'::timestamptz + interval '11 s' FROM sweeper.cleanup_event WHERE policy = 'held'"),
     't', 'not before one time to live after its heartbeat');
 $node->stop;
+
+# without a launcher nobody would keep at a stop what is only in memory
+$node = sweeper_node('alone', 'max_worker_processes = 0', 'max_parallel_workers = 0', 'max_logical_replication_workers = 0');
+$node->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; CREATE TABLE login (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON login (d);
+    SELECT sweeper.register('login', deadline => 'd', ttl => '1 h', heartbeats => true); INSERT INTO login VALUES (1, now() + interval '40 min')});
+is($node->safe_psql('postgres', q{SELECT sweeper.touch('login', 1); SELECT d > now() + interval '59 min' FROM login}), "t\nt", 'so a heartbeat writes its row');
+$node->stop;
 done_testing();
