@@ -148,6 +148,11 @@ SELECT 'warning', NULL, 'worker slots short', c.slots_short_since, 'A process co
        format('ALTER SYSTEM SET max_worker_processes = %s; -- then restart the server', current_setting('max_worker_processes')::int + 8)
 FROM sweeper._cluster() AS c WHERE c.slots_short_since IS NOT NULL
 UNION ALL
+SELECT 'warning', NULL, 'heartbeat memory full', c.heartbeats_full_since,
+       format('Memory holds %s heartbeats; of the others each writes its row, or is an error inside a transaction block.', c.most_heartbeats),
+       format('ALTER SYSTEM SET session_sweeper.heartbeat_memory = %L; -- then restart the server', greatest(1, c.most_heartbeats * 136 / 1048576 + 1) || 'MB')
+FROM sweeper._cluster() AS c WHERE c.heartbeats_full_since IS NOT NULL
+UNION ALL
 SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s differ.', v.library, v.sql), 'ALTER EXTENSION session_sweeper UPDATE; -- and restart the server'
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
 UNION ALL

@@ -33,13 +33,16 @@
  */
 #define NEAR_PART		4
 #define NOBODY			0		/* no entry: numbers begin with 1 */
+#define ENOUGH_ROOM		0.9		/* used of all: full no more */
 
 typedef struct BeatHeader
 {
-	slock_t		mutex;			/* of the next three */
+	slock_t		mutex;			/* of the next five */
 	uint32		free;			/* first of the list */
 	uint32		fresh;			/* entries from here on were never used */
 	uint32		used;
+	int64		refused;		/* heartbeats that found no entry */
+	TimestampTz full_since;		/* or 0 */
 	uint32		size;			/* constant, as what follows */
 	uint32		nbuckets;		/* a power of two, at least the partitions */
 	LWLockPadded *locks;
@@ -106,6 +109,7 @@ ssw_beats_startup(void)
 	header->free = NOBODY;
 	header->fresh = 1;
 	header->used = 0;
+	header->refused = header->full_since = 0;
 	header->size = n;
 	header->nbuckets = bucket_count(n);
 	header->locks = GetNamedLWLockTranche(TRANCHE);
@@ -166,7 +170,7 @@ find_locked(const SswBeatKey *key, LWLockMode mode, LWLock **lock)
 
 /* Take a free entry; NOBODY when memory is full. */
 static uint32
-allocate(void)
+allocate(TimestampTz now)
 {
 	uint32		n = NOBODY;
 
@@ -180,6 +184,12 @@ allocate(void)
 		n = header->fresh++;
 	if (n != NOBODY)
 		header->used++;
+	else
+	{
+		header->refused++;
+		if (header->full_since == 0)
+			header->full_since = now;
+	}
 	SpinLockRelease(&header->mutex);
 	return n;
 }
@@ -195,6 +205,8 @@ release(uint32 *link)
 	beats[n - 1].next = header->free;
 	header->free = n;
 	header->used--;
+	if (header->used < header->size * ENOUGH_ROOM)
+		header->full_since = 0;
 	SpinLockRelease(&header->mutex);
 }
 
@@ -249,7 +261,7 @@ ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, Timesta
 	link = find_link(key, hash);
 	if (*link == NOBODY)
 	{
-		uint32		n = allocate();
+		uint32		n = allocate(seen);
 
 		if (n == NOBODY)
 		{
@@ -653,12 +665,14 @@ ssw_beats_forget(Oid database)
 
 /* How many entries there are, and how many there can be. */
 void
-ssw_beats_counts(int64 *used, int64 *most)
+ssw_beats_counts(SswBeatCounts *c)
 {
 	SpinLockAcquire(&header->mutex);
-	*used = header->used;
+	c->used = header->used;
+	c->refused = header->refused;
+	c->full_since = header->full_since;
 	SpinLockRelease(&header->mutex);
-	*most = header->size;
+	c->most = header->size;
 }
 
 /* H3: is, or was, the file being written?  Call it after ssw_beats_touch(). */

@@ -70,6 +70,15 @@ typedef enum SswBeatEnd
 								 * been heard of it since */
 } SswBeatEnd;
 
+/* How many entries there are. */
+typedef struct SswBeatCounts
+{
+	int64		used;
+	int64		most;
+	int64		refused;		/* heartbeats that found no room, ever */
+	TimestampTz full_since;		/* 0: there is room */
+} SswBeatCounts;
+
 extern Size ssw_beats_size(void);
 extern void ssw_beats_request(void);
 extern void ssw_beats_startup(void);
@@ -102,7 +111,7 @@ extern bool ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *
 /* Returns whether the entry is to be removed. */
 typedef bool (*SswBeatVisitor) (const SswBeat *b, void *arg);
 extern void ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remove);
-extern void ssw_beats_counts(int64 *used, int64 *most);
+extern void ssw_beats_counts(SswBeatCounts *c);
 
 extern bool ssw_beats_stopping(void);
 extern void ssw_beats_set_stopping(bool stopping);

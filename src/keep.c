@@ -258,22 +258,37 @@ is_useless(const SswBeat *b, void *arg)
 	return (dead && (c->is_short || !knows_more)) || (c->is_short && until <= b->deadline);
 }
 
+/* Memory is full: told once, until there is room again. */
+static void
+tell_full(const SswBeatCounts *counts)
+{
+	static TimestampTz told = 0;
+
+	if (counts->full_since != 0 && counts->full_since != told)
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("session_sweeper's memory for heartbeats is full"),
+				 errdetail("It holds " INT64_FORMAT " of them. Each of the others writes its row, or is an error inside a transaction block.", counts->most),
+				 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server.")));
+	told = counts->full_since;
+}
+
 /* Give back entries of sessions that are long dead, now and then. */
 void
 ssw_keep_clean(void)
 {
 	static TimestampTz last = 0;
 	Cleaner		c = {.now = GetCurrentTimestamp()};
-	int64		used,
-				most;
+	SswBeatCounts counts;
 
+	ssw_beats_counts(&counts);
+	tell_full(&counts);
 	if (c.now >= last && c.now - last < CLEAN_US)
 		return;
 	last = c.now;
-	ssw_beats_counts(&used, &most);
-	if (used == 0)
+	if (counts.used == 0)
 		return;
-	c.is_short = used > most * SHORT;
+	c.is_short = counts.used > counts.most * SHORT;
 	ssw_start_list(&c.starts);
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
 		ssw_beats_visit(i, is_useless, &c, true);

@@ -21,6 +21,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "beats.h"
 #include "guc.h"
 #include "rights.h"
 #include "shmem.h"
@@ -252,8 +253,8 @@ Datum
 ssw_stat_cluster(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Datum		v[7] = {0};
-	bool		n[7] = {0};
+	Datum		v[11] = {0};
+	bool		n[11] = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	v[0] = BoolGetDatum(ssw_shmem_available());
@@ -264,7 +265,13 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 	if (ssw_shmem_available())
 	{
 		int			launcher;
+		SswBeatCounts beats;
 
+		ssw_beats_counts(&beats);
+		v[7] = Int64GetDatum(beats.used);
+		v[8] = Int64GetDatum(beats.most);
+		v[9] = Int64GetDatum(beats.refused);
+		v[10] = time_or_null(beats.full_since, &n[10]);
 		LWLockAcquire(SswShared->lock, LW_SHARED);
 		launcher = SswShared->launcher >= 0 ? SswProcs[SswShared->launcher].pid : 0;
 		v[4] = time_or_null(SswShared->service_start, &n[4]);
@@ -274,7 +281,7 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		n[3] = launcher == 0;
 	}
 	else
-		n[5] = true;
+		n[5] = n[7] = n[8] = n[9] = n[10] = true;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	return (Datum) 0;
 }
