@@ -12,6 +12,10 @@
  * worker, offers or submits only locks the rows of worker and job, and what he did
  * before we got our lock is to be seen.
  *
+ * A task or job whose row somebody else holds is left: his transaction may stay open
+ * for ever, and the worker's other tasks are those of others.  The coordinator ends
+ * what was left (ssw_cascade_rest()).
+ *
  * Lock order: as in work.c.
  */
 #include "postgres.h"
@@ -19,9 +23,9 @@
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 
-#include "note.h"
 #include "cascade.h"
 #include "identity.h"
+#include "note.h"
 #include "plan.h"
 #include "sql.h"
 #include "taskrow.h"
@@ -31,7 +35,7 @@ static const char *const end_tasks =
 "WITH lost AS MATERIALIZED (SELECT t.task, t.cancel_requested_at IS NOT NULL AS cancelled,"
 " j.on_worker_loss = 'requeue' AND t.cancel_requested_at IS NULL AS requeue"
 " FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
-" WHERE t.worker = ANY ($1) AND t.status IN ('claimed', 'running') ORDER BY t.task FOR NO KEY UPDATE OF t),"
+" WHERE t.worker = ANY ($1) AND t.status IN ('claimed', 'running') ORDER BY t.task FOR NO KEY UPDATE OF t SKIP LOCKED),"
 " ended AS (UPDATE sweeper.task AS t SET status = CASE WHEN lost.cancelled THEN 'cancelled' WHEN lost.requeue THEN 'enqueued' ELSE 'failed' END,"
 " finished_at = CASE WHEN NOT lost.requeue THEN clock_timestamp() END, worker = CASE WHEN NOT lost.requeue THEN t.worker END,"
 " error = 'Worker disconnected' FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.job),"
@@ -57,6 +61,10 @@ text_column(uint64 row, int col)
 	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col);
 }
 
+#define IS_ORPHAN \
+	" j.deleted_at IS NULL AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
+	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued')"
+
 /*
  * Delete softly those of the jobs (bigint[]) that nobody offers and no task waits
  * for.  As the extension, in SPI.
@@ -64,41 +72,36 @@ text_column(uint64 row, int col)
 void
 ssw_cascade_orphans(Datum jobs)
 {
-	static const char *const lock =
-	"SELECT FROM sweeper.job WHERE job = ANY ($1) AND deleted_at IS NULL AND room <> '@internal' ORDER BY job FOR UPDATE";
+	static const char *const lock = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " ORDER BY j.job FOR UPDATE SKIP LOCKED";
+
+	/* what somebody did before we got the lock is to be seen */
 	static const char *const delete =
-	"UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() WHERE j.job = ANY ($1) AND j.deleted_at IS NULL AND j.room <> '@internal'"
-	" AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)"
-	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued') RETURNING j.room";
+	"WITH mine AS MATERIALIZED (SELECT j.job FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " ORDER BY j.job FOR UPDATE SKIP LOCKED)"
+	" UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() FROM mine WHERE j.job = mine.job RETURNING j.room";
+	static const char *const left = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " LIMIT 1";
 	Oid			type = INT8ARRAYOID;
 	uint64		rows;
 
-	if (ssw_plan_execute_fresh(lock, 1, &type, &jobs) == 0)
-		return;
-	rows = ssw_plan_execute_fresh(delete, 1, &type, &jobs);
-	for (uint64 i = 0; i < rows; i++)
-		ssw_note_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	if (ssw_plan_execute_fresh(lock, 1, &type, &jobs) > 0)
+	{
+		rows = ssw_plan_execute_fresh(delete, 1, &type, &jobs);
+		for (uint64 i = 0; i < rows; i++)
+			ssw_note_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	}
+	if (ssw_plan_execute_fresh(left, 1, &type, &jobs) > 0)
+		ssw_note_cascade_left();
 }
 
-/* The workers end. */
-void
-ssw_cascade(const pg_uuid_t *workers, int n)
+/* The tasks that the workers (uuid[]) hold. */
+static void
+end_tasks_of(Datum workers)
 {
+	static const char *const left = "SELECT FROM sweeper.task WHERE worker = ANY ($1) AND status IN ('claimed', 'running') LIMIT 1";
 	Oid			type = UUIDARRAYOID;
-	Datum	   *ids = palloc(n * sizeof(Datum));
-	Datum		array;
-	SswIdentity save;
+	uint64		rows = ssw_plan_execute_fresh(end_tasks, 1, &type, &workers);
+	pg_uuid_t **tasks = palloc((rows + 1) * sizeof(pg_uuid_t *));
 	bool		isnull;
-	uint64		rows;
-	pg_uuid_t **tasks;
 
-	for (int i = 0; i < n; i++)
-		ids[i] = UUIDPGetDatum(&workers[i]);
-	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	rows = ssw_plan_execute_fresh(end_tasks, 1, &type, &array);
-	tasks = palloc((rows + 1) * sizeof(pg_uuid_t *));
 	for (uint64 i = 0; i < rows; i++)
 	{
 		int64		job = DatumGetInt64(column(i, 2, &isnull));
@@ -112,6 +115,27 @@ ssw_cascade(const pg_uuid_t *workers, int n)
 		ssw_taskrow_progress(UUIDPGetDatum(tasks[i]));
 		ssw_note_task_changed(tasks[i]);
 	}
+	if (ssw_plan_execute_fresh(left, 1, &type, &workers) > 0)
+		ssw_note_cascade_left();
+}
+
+/* The workers end. */
+void
+ssw_cascade(const pg_uuid_t *workers, int n)
+{
+	Oid			type = UUIDARRAYOID;
+	Datum	   *ids = palloc(n * sizeof(Datum));
+	Datum		array;
+	SswIdentity save;
+	bool		isnull;
+	uint64		rows;
+
+	for (int i = 0; i < n; i++)
+		ids[i] = UUIDPGetDatum(&workers[i]);
+	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	end_tasks_of(array);
 	rows = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
 	for (uint64 i = 0; i < rows; i++)
 		ssw_note_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
@@ -129,4 +153,25 @@ ssw_cascade(const pg_uuid_t *workers, int n)
 	}
 	ssw_sql_end();
 	ssw_identity_restore(&save);
+}
+
+/* End what the ends of workers had to leave, because others held the rows.  As the extension, in SPI. */
+void
+ssw_cascade_rest(void)
+{
+	static const char *const workers =
+	"SELECT array_agg(DISTINCT t.worker) FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL"
+	" AND NOT EXISTS (SELECT FROM sweeper.session AS s WHERE s.session = t.worker AND s.status = 'active')";
+	static const char *const orphans = "SELECT array_agg(j.job) FROM sweeper.job AS j WHERE" IS_ORPHAN;
+	bool		isnull;
+	Datum		d;
+
+	ssw_plan_execute_fresh(workers, 0, NULL, NULL);
+	d = column(0, 1, &isnull);
+	if (!isnull)
+		end_tasks_of(d);
+	ssw_plan_execute_fresh(orphans, 0, NULL, NULL);
+	d = column(0, 1, &isnull);
+	if (!isnull)
+		ssw_cascade_orphans(d);
 }

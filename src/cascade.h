@@ -12,5 +12,6 @@
 
 extern void ssw_cascade_orphans(Datum jobs);
 extern void ssw_cascade(const pg_uuid_t *workers, int n);
+extern void ssw_cascade_rest(void);
 
 #endif							/* SSW_CASCADE_H */

@@ -31,6 +31,7 @@ static List *pending_jobs = NIL;	/* of int64 */
 static List *pending_rooms = NIL;	/* of SswRoomEvent */
 static List *pending_cancels = NIL; /* of pg_uuid_t: tasks that run */
 static int64 pending_rows = 0;	/* appended */
+static bool pending_left = false;	/* see cascade.c */
 static List *pending_roles = NIL;	/* of Oid: whose commands wait */
 static int64 pending_commands = 0;	/* that wait: so many more, or fewer */
 
@@ -103,15 +104,23 @@ wake_runners(bool also_coordinator)
 	LWLockRelease(SswShared->lock);
 }
 
+/* What the coordinator is to know of them, and of what a worker's end had to leave. */
 static void
-count_commands(void)
+tell_coordinator(void)
 {
 	SswDatabase *d;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, true);
 	if (d)
+	{
 		d->commands_waiting = Max(0, d->commands_waiting + pending_commands);
+		if (pending_left)
+		{
+			d->cascade_left = true;
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+		}
+	}
 	LWLockRelease(SswShared->lock);
 }
 
@@ -176,8 +185,8 @@ at_xact_end(XactEvent event, void *arg)
 	/* a command is not interrupted for what may be rolled back */
 	if (pending_cancels && event == XACT_EVENT_COMMIT)
 		tell_cancels();
-	if (pending_commands != 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
-		count_commands();
+	if ((pending_commands != 0 || pending_left) && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+		tell_coordinator();
 	if (pending_rows > 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
 		count_rows();
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
@@ -185,6 +194,7 @@ at_xact_end(XactEvent event, void *arg)
 		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
 		before = NIL;
 		pending_rows = pending_commands = 0;
+		pending_left = false;
 	}
 }
 
@@ -267,6 +277,14 @@ void
 ssw_note_task_cancelled(const pg_uuid_t *task)
 {
 	remember(&pending_cancels, task, UUID_LEN);
+}
+
+/* A worker's end had to leave something that others hold. */
+void
+ssw_note_cascade_left(void)
+{
+	watch_transaction();
+	pending_left = true;
 }
 
 /* A row was appended. */

@@ -16,6 +16,7 @@ extern void ssw_note_task_cancelled(const pg_uuid_t *task);
 extern void ssw_note_command_waits(Oid role);
 extern void ssw_note_commands_waiting(int change);
 extern int64 ssw_note_commands(void);
+extern void ssw_note_cascade_left(void);
 extern void ssw_note_row_appended(void);
 extern void ssw_note_flush_now(int64 up_to);
 

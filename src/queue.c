@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "cascade.h"
 #include "guc.h"
 #include "identity.h"
 #include "note.h"
@@ -530,16 +531,17 @@ look_at_waiting(TimestampTz now)
 
 /* Has anything changed since the last look? */
 static bool
-take_changed(void)
+take_changed(bool *left)
 {
 	SswDatabase *d;
 	bool		changed;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	changed = d && (d->commands_changed || d->appended_since != 0);
+	changed = d && (d->commands_changed || d->appended_since != 0 || d->cascade_left);
+	*left = d && d->cascade_left;
 	if (d)
-		d->commands_changed = false;
+		d->commands_changed = d->cascade_left = false;
 	LWLockRelease(SswShared->lock);
 	return changed;
 }
@@ -569,9 +571,14 @@ look_at_prepared(TimestampTz now)
 TimestampTz
 ssw_queue_round(TimestampTz now)
 {
-	bool		changed = take_changed();
+	static TimestampTz rest_at = DT_NOEND;
+	bool		left;
+	bool		changed = take_changed(&left);
 	SswIdentity save;
 
+	/* what is left after that is noted again, for the next look */
+	if (left)
+		rest_at = Min(rest_at, now + USECS_PER_SEC);
 	if (XactReadOnly || (begun && !changed && now < next_at))
 		return XactReadOnly ? DT_NOEND : next_at;
 	next_at = DT_NOEND;
@@ -579,6 +586,12 @@ ssw_queue_round(TimestampTz now)
 	ssw_sql_begin();
 	if (look_at_prepared(now) || !begun)
 		drop_others();
+	if (!begun || now >= rest_at)
+	{
+		rest_at = DT_NOEND;
+		ssw_cascade_rest();
+	}
+	next_at = Min(next_at, rest_at);
 	begun = true;
 	look_at_running(now);
 	interrupt_vain();

@@ -66,6 +66,7 @@ typedef struct SswDatabase
 	int			ndisconnected;
 	SswBeatId	disconnected[SSW_MAX_DISCONNECTED];
 	bool		commands_changed;	/* see queue.c */
+	bool		cascade_left;	/* see cascade.c */
 	int64		commands_waiting;	/* about; see command.c */
 	TimestampTz commands_counted;	/* when they were counted */
 	Oid			runner_role;	/* a runner is wanted for it, or invalid */
