@@ -168,6 +168,20 @@ SELECT sweeper.unregister('f');
 DROP TABLE f;
 DROP FUNCTION count_alive;
 DROP SEQUENCE alive;
+-- more suspected groups than are looked at together: none loses too much, then the last in order would
+CREATE TABLE f (id int PRIMARY KEY, tenant text, d timestamptz) WITH (autovacuum_enabled = off);
+INSERT INTO f SELECT i, i % 12000, now() + interval '1 h' FROM generate_series(0, 23999) AS i;
+SELECT policy FROM sweeper.register('f', deadline => 'd', group_by => 'tenant', fuse_min => 1, check_every => '0');
+UPDATE f SET d = now() WHERE id < 12000;
+CALL sweeper.sweep('f', pass => NULL) \gset
+SELECT count(*) FROM f;
+INSERT INTO f SELECT i, i, now() FROM generate_series(0, 11999) AS i;
+INSERT INTO f SELECT i, NULL, now() + interval '1 h' FROM generate_series(24000, 24010) AS i;
+UPDATE f SET d = now() WHERE tenant = '9999';
+CALL sweeper.sweep('f') \gset
+SELECT count(*) FROM f;
+SELECT sweeper.unregister('f');
+DROP TABLE f;
 -- what a change of the policy makes dead counts: a typing error ends nobody
 CREATE TABLE al (id int PRIMARY KEY, seen timestamptz);
 INSERT INTO al SELECT i, now() - interval '1 h' FROM generate_series(1, 500) AS i;

@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/acl.h"
+#include "utils/tuplesort.h"
 
 #if PG_VERSION_NUM >= 160000
 #include "utils/guc_hooks.h"
@@ -53,6 +54,20 @@ object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 #define ssw_insert_index_tuples(rri, slot, estate) \
 	ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL)
 #endif
+
+/* 16: copies only if asked.  The next of sorted values that are passed by reference; null at the end. */
+static inline void *
+ssw_next_sorted(Tuplesortstate *sort)
+{
+	Datum		value;
+	bool		isnull;
+
+#if PG_VERSION_NUM >= 160000
+	return tuplesort_getdatum(sort, true, true, &value, &isnull, NULL) ? DatumGetPointer(value) : NULL;
+#else
+	return tuplesort_getdatum(sort, true, &value, &isnull, NULL) ? DatumGetPointer(value) : NULL;
+#endif
+}
 
 /* 17: flags and wait events by name (WaitEventExtensionNew) */
 #if PG_VERSION_NUM >= 170000

@@ -12,17 +12,20 @@
 #include <math.h>
 
 #include "access/table.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "executor/tuptable.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
+#include "utils/varlena.h"
 
+#include "compat.h"
 #include "identity.h"
 #include "key.h"
 #include "pass.h"
@@ -165,25 +168,32 @@ enough_alive(const SswPolicy *p, int64 dead)
 		(int64) ceil(dead * (1 - p->fuse_fraction) / p->fuse_fraction) : PG_INT64_MAX;
 }
 
-/* A group of rows; found by the hash of its text. */
-typedef struct FuseGroup
+/* So many groups are looked at together, and so much text of theirs is kept. */
+#define SUSPECTS		10000
+#define SUSPECTS_TEXT	(1024 * 1024)
+
+/* A group with fuse_min dead rows. */
+typedef struct Suspect
 {
-	uint64		hash;			/* must be first */
+	text	   *name;
 	int64		dead;
 	int64		alive;
 	int64		enough;			/* alive rows that make it harmless */
-	char	   *name;			/* once it has fuse_min dead rows */
-} FuseGroup;
+} Suspect;
 
+/*
+ * Any row may be of a group of its own, so the groups of the dead are sorted, on
+ * disk if need be; only some suspects at a time are in memory, in that order.
+ */
 typedef struct GroupReceiver
 {
 	DestReceiver dest;			/* must be first */
-	const SswPolicy *policy;
-	HTAB	   *groups;
-	List	   *suspects;		/* of FuseGroup, with fuse_min dead rows */
+	Tuplesortstate *sort;		/* the groups of dead rows */
+	bool		sorted;			/* what comes now are groups of alive rows */
+	text	   *next;			/* first that was not looked at yet, or null */
+	Suspect    *suspect;
+	int			n;
 	int			left;			/* suspects that lack alive rows */
-	bool		alive;			/* what the rows are */
-	MemoryContext cxt;
 } GroupReceiver;
 
 static void
@@ -196,67 +206,41 @@ no_op(DestReceiver *self)
 {
 }
 
-/* One row of a statement of ssw_stmt_groups(): the text of its group. */
+static int
+compare_names(const text *a, const text *b)
+{
+	return varstr_cmp(VARDATA_ANY(a), VARSIZE_ANY_EXHDR(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(b), C_COLLATION_OID);
+}
+
+static int
+compare_suspect(const void *name, const void *suspect)
+{
+	return compare_names(name, ((const Suspect *) suspect)->name);
+}
+
+/* One row of read_groups(): the text of its group. */
 static bool
 receive_group(TupleTableSlot *slot, DestReceiver *self)
 {
 	GroupReceiver *r = (GroupReceiver *) self;
 	text	   *name;
-	uint64		hash;
-	FuseGroup  *g;
-	bool		found;
 
 	slot_getallattrs(slot);
 	if (slot->tts_isnull[0])
 		return true;
 	name = DatumGetTextPP(slot->tts_values[0]);
-	hash = hash_bytes_extended((unsigned char *) VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), 0);
-	g = hash_search(r->groups, &hash, r->alive ? HASH_FIND : HASH_ENTER, &found);
-	if (r->alive)
+	if (!r->sorted)
+		tuplesort_putdatum(r->sort, PointerGetDatum(name), false);
+	else
 	{
-		if (g && g->name && g->alive++ < g->enough && g->alive == g->enough)
+		Suspect    *g = bsearch(name, r->suspect, r->n, sizeof(Suspect), compare_suspect);
+
+		if (g && g->alive++ < g->enough && g->alive == g->enough)
 			r->left--;
-		return r->left > 0;
 	}
-	if (!found)
-		memset((char *) g + sizeof(g->hash), 0, sizeof(FuseGroup) - sizeof(g->hash));
-	if (++g->dead == Max(1, r->policy->fuse_min))
-	{
-		MemoryContext old = MemoryContextSwitchTo(r->cxt);
-
-		g->name = text_to_cstring(name);
-		r->suspects = lappend(r->suspects, g);
-		MemoryContextSwitchTo(old);
-	}
-	return true;
-}
-
-static Datum
-names_of(List *suspects)
-{
-	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
-	ListCell   *lc;
-
-	foreach(lc, suspects)
-		names = accumArrayResult(names, CStringGetTextDatum(((FuseGroup *) lfirst(lc))->name),
-								 false, TEXTOID, CurrentMemoryContext);
-	return makeArrayResult(names, CurrentMemoryContext);
-}
-
-static void
-init_groups(GroupReceiver *r, const SswPolicy *p)
-{
-	HASHCTL		ctl = {.keysize = sizeof(uint64),.entrysize = sizeof(FuseGroup),.hcxt = CurrentMemoryContext};
-
-	memset(r, 0, sizeof(GroupReceiver));
-	r->dest.receiveSlot = receive_group;
-	r->dest.rStartup = startup;
-	r->dest.rShutdown = no_op;
-	r->dest.rDestroy = no_op;
-	r->dest.mydest = DestNone;
-	r->policy = p;
-	r->cxt = CurrentMemoryContext;
-	r->groups = hash_create("groups of a pass", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	if (PointerGetDatum(name) != slot->tts_values[0])
+		pfree(name);
+	return !r->sorted || r->left > 0;
 }
 
 /* Read the group of each row. */
@@ -266,6 +250,96 @@ read_groups(const SswPolicy *p, const char *rows, Params *x, GroupReceiver *r)
 	ssw_sql_send(psprintf("SELECT %s %s", p->group_text, rows), NPARAMS, x->types, x->values, x->nulls, &r->dest);
 }
 
+static void
+sort_dead(SswWork *w, List *leaves, GroupReceiver *r)
+{
+	Oid			less = lookup_type_cache(TEXTOID, TYPECACHE_LT_OPR)->lt_opr;
+	Params		x;
+	ListCell   *lc;
+
+	memset(r, 0, sizeof(GroupReceiver));
+	r->dest = (DestReceiver)
+	{
+		receive_group, startup, no_op, no_op, DestNone
+	};
+	r->suspect = palloc(SUSPECTS * sizeof(Suspect));
+	r->sort = tuplesort_begin_datum(TEXTOID, less, C_COLLATION_OID, false, work_mem, NULL, TUPLESORT_NONE);
+	foreach(lc, leaves)
+		for (SswPhase phase = SSW_PHASE_CLOCK_1; phase < SSW_PHASE_END; phase++)
+	{
+		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
+
+		if (rows)
+			read_groups(w->policy, rows, &x, r);
+	}
+	tuplesort_performsort(r->sort);
+	r->sorted = true;
+	r->next = ssw_next_sorted(r->sort);
+}
+
+/* How many dead rows the next group has. */
+static int64
+next_group(GroupReceiver *r, text **name)
+{
+	int64		dead = 1;
+
+	*name = r->next;
+	while ((r->next = ssw_next_sorted(r->sort)) != NULL && compare_names(r->next, *name) == 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		pfree(r->next);
+		dead++;
+	}
+	return dead;
+}
+
+/* The next groups with many dead rows; their names as an array. */
+static Datum
+next_suspects(const SswPolicy *p, GroupReceiver *r)
+{
+	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, true);
+	int64		size = 0;
+
+	for (int i = 0; i < r->n; i++)
+		pfree(r->suspect[i].name);
+	r->n = 0;
+	while (r->next && r->n < SUSPECTS && size < SUSPECTS_TEXT)
+	{
+		text	   *name;
+		int64		dead = next_group(r, &name);
+
+		if (dead >= p->fuse_min)
+		{
+			r->suspect[r->n++] = (Suspect)
+			{
+				name, dead, 0, enough_alive(p, dead)
+			};
+			size += VARSIZE_ANY(name);
+			names = accumArrayResult(names, PointerGetDatum(name), false, TEXTOID, CurrentMemoryContext);
+		}
+		else
+			pfree(name);
+	}
+	r->left = r->n;
+	return makeArrayResult(names, CurrentMemoryContext);
+}
+
+/* One of the suspects that lacks alive rows, as a message, or null. */
+static char *
+accuse(GroupReceiver *r)
+{
+	for (int i = 0; i < r->n; i++)
+	{
+		Suspect    *g = &r->suspect[i];
+		char	   *name = VARDATA_ANY(g->name);
+
+		if (g->alive < g->enough)
+			return psprintf("the pass would expire " INT64_FORMAT " rows of group \"%s\" and leave " INT64_FORMAT " alive",
+							g->dead, pnstrdup(name, pg_mbcliplen(name, VARSIZE_ANY_EXHDR(g->name), 100)), g->alive);
+	}
+	return NULL;
+}
+
 /*
  * A group that would lose too much, as a message, or null.  Alive rows are read
  * only until every group with many dead ones has enough of them.
@@ -273,46 +347,30 @@ read_groups(const SswPolicy *p, const char *rows, Params *x, GroupReceiver *r)
 static char *
 find_group(SswWork *w, List *leaves)
 {
-	SswPolicy  *p = w->policy;
 	GroupReceiver r;
-	Params		x;
-	ListCell   *lc;
+	char	   *message = NULL;
 
-	init_groups(&r, p);
-	foreach(lc, leaves)
-		for (SswPhase phase = SSW_PHASE_CLOCK_1; phase < SSW_PHASE_END; phase++)
+	sort_dead(w, leaves, &r);
+	while (message == NULL && r.next)
 	{
-		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
+		Datum		names = next_suspects(w->policy, &r);
+		Params		x;
+		ListCell   *lc;
 
-		if (rows)
-			read_groups(p, rows, &x, &r);
-	}
-	foreach(lc, r.suspects)
-	{
-		FuseGroup  *g = lfirst(lc);
+		foreach(lc, leaves)
+			if (r.left > 0)
+		{
+			char	   *rows = alive_rows(w, lfirst_oid(lc), &x);
 
-		g->enough = enough_alive(p, g->dead);
-		r.left += g->enough > 0;
+			x.values[3] = names;
+			x.nulls[3] = false;
+			read_groups(w->policy, psprintf("%s AND %s OPERATOR(pg_catalog.=) ANY ($4)", rows, w->policy->group_text), &x, &r);
+		}
+		message = accuse(&r);
+		pfree(DatumGetPointer(names));
 	}
-	r.alive = true;
-	foreach(lc, leaves)
-		if (r.left > 0)
-	{
-		char	   *rows = alive_rows(w, lfirst_oid(lc), &x);
-
-		x.values[3] = names_of(r.suspects);
-		x.nulls[3] = false;
-		read_groups(p, psprintf("%s AND %s OPERATOR(pg_catalog.=) ANY ($4)", rows, p->group_text), &x, &r);
-	}
-	foreach(lc, r.suspects)
-	{
-		FuseGroup  *g = lfirst(lc);
-
-		if (g->alive < g->enough)
-			return psprintf("the pass would expire " INT64_FORMAT " rows of group \"%s\" and leave " INT64_FORMAT " alive",
-							g->dead, pnstrdup(g->name, pg_mbcliplen(g->name, strlen(g->name), 100)), g->alive);
-	}
-	return NULL;
+	tuplesort_end(r.sort);
+	return message;
 }
 
 /* Whether the pass would remove too much, as a message, or null; and how much. */

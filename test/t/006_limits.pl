@@ -54,4 +54,16 @@ for my $db (qw(postgres second)) {
     wait_for($node, "SELECT count(*) < $left FROM slow", "$db goes on", $db);
 }
 $node->stop;
+
+# each dead row in a group of its own: they are counted on disk, not in memory
+$node = sweeper_node('groups', q{work_mem = '64kB'}, 'log_temp_files = 0');
+$node->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; CREATE TABLE own (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON own (d);
+    INSERT INTO own SELECT i, now() + interval '1 h' FROM generate_series(1, 50000) AS i;
+    SELECT sweeper.register('own', deadline => 'd', group_by => 'id', fuse_min => 1, check_every => '0');
+    UPDATE own SET d = now() WHERE id <= 20000});
+my $log = -s $node->logfile;
+my ($ret, $out, $err) = $node->psql('postgres', q{CALL sweeper.sweep('own')});
+like($err, qr/would expire 1 rows of group "1" and leave 0 alive/, 'many groups are looked at');
+like(slurp_file($node->logfile, $log), qr/temporary file: path/, 'and were sorted on disk');
+$node->stop;
 done_testing();
