@@ -23,11 +23,20 @@
 #include "utils/guc_hooks.h"
 #endif
 
-/* 16: one function for all object classes (commit afbfc029) */
+/* 16: one function for all object classes (commits afbfc029, c727f511) */
 #if PG_VERSION_NUM < 160000
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_tablespace.h"
+static inline AclResult
+object_aclcheck(Oid classid, Oid objectid, Oid roleid, AclMode mode)
+{
+	if (classid != TableSpaceRelationId)
+		elog(ERROR, "unexpected object class %u", classid);
+	return pg_tablespace_aclcheck(objectid, roleid, mode);
+}
+
 static inline bool
 object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 {

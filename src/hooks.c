@@ -4,8 +4,7 @@
  *
  * Runs in the session that executes the command.  DROP, RENAME, SET TABLESPACE
  * of a database, and CREATE ... TEMPLATE, need a database without connections:
- * after checking that the caller may run the command, the hook closes the
- * database to us (a count in SswShared->databases, under SswShared->lock),
+ * unless the command will be refused, the hook closes the database to us (a count in SswShared->databases, under SswShared->lock),
  * waits until our processes have left it, and opens it again when the command
  * has failed or its transaction has ended: until then its row is locked, and who
  * connected would wait.
@@ -18,9 +17,11 @@
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_tablespace.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "commands/tablespace.h"
 #include "beats.h"
 #include "compat.h"
 #include "miscadmin.h"
@@ -95,43 +96,72 @@ may_create_databases(void)
 	return may;
 }
 
+static bool
+may_use_tablespace(const char *name)
+{
+	Oid			tablespace = get_tablespace_oid(name, true);
+
+	return OidIsValid(tablespace) && tablespace != GLOBALTABLESPACE_OID &&
+		object_aclcheck(TableSpaceRelationId, tablespace, GetUserId(), ACL_CREATE) == ACLCHECK_OK;
+}
+
+/* The tablespace that a database shall be moved to, or null. */
+static const char *
+new_tablespace(AlterDatabaseStmt *stmt)
+{
+	DefElem    *def = list_length(stmt->options) == 1 ? linitial(stmt->options) : NULL;
+
+	return def && strcmp(def->defname, "tablespace") == 0 && def->arg ? defGetString(def) : NULL;
+}
+
+static bool
+is_taken(const char *name)
+{
+	return OidIsValid(get_database_oid(name, true));
+}
+
 /*
- * The database that a command wants for itself and the caller may have, or
- * invalid.
+ * The database that a command wants for itself, or invalid.  So it is, too, when
+ * the server will refuse the command before it looks for who is connected: it has
+ * the words for that, and we stay.
  */
 static Oid
-wanted_database(Node *stmt)
+wanted_database(Node *stmt, bool in_block)
 {
 	Oid			dboid = InvalidOid;
+	bool		refused = true;
 
 	switch (nodeTag(stmt))
 	{
 		case T_DropdbStmt:
 			dboid = get_database_oid(((DropdbStmt *) stmt)->dbname, true);
+			refused = in_block || is_template(dboid);
 			break;
 		case T_RenameStmt:
-			if (((RenameStmt *) stmt)->renameType == OBJECT_DATABASE)
-				dboid = get_database_oid(((RenameStmt *) stmt)->subname, true);
+			if (((RenameStmt *) stmt)->renameType != OBJECT_DATABASE)
+				return InvalidOid;
+			dboid = get_database_oid(((RenameStmt *) stmt)->subname, true);
+			refused = !may_create_databases() || is_taken(((RenameStmt *) stmt)->newname);
 			break;
 		case T_AlterDatabaseStmt:
 			{
-				ListCell   *lc;
+				const char *tablespace = new_tablespace((AlterDatabaseStmt *) stmt);
 
-				foreach(lc, ((AlterDatabaseStmt *) stmt)->options)
-					if (strcmp(((DefElem *) lfirst(lc))->defname, "tablespace") == 0)
-					dboid = get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
+				if (tablespace == NULL)
+					return InvalidOid;
+				dboid = get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
+				refused = in_block || !may_use_tablespace(tablespace);
 				break;
 			}
 		case T_CreatedbStmt:
 			dboid = get_database_oid(template_name((CreatedbStmt *) stmt), true);
-			if (OidIsValid(dboid) && !may_own(dboid) &&
-				!(is_template(dboid) && may_create_databases()))
-				return InvalidOid;
-			return dboid;
+			refused = in_block || !may_create_databases() || is_taken(((CreatedbStmt *) stmt)->dbname);
+			/* who is connected to it may copy it */
+			return OidIsValid(dboid) && !refused && (is_template(dboid) || may_own(dboid)) ? dboid : InvalidOid;
 		default:
 			break;
 	}
-	return OidIsValid(dboid) && may_own(dboid) ? dboid : InvalidOid;
+	return OidIsValid(dboid) && !refused && dboid != MyDatabaseId && may_own(dboid) ? dboid : InvalidOid;
 }
 
 static void
@@ -265,7 +295,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		case T_AlterDatabaseStmt:
 		case T_CreatedbStmt:
 			if (ssw_shmem_available() && IsTransactionState())
-				dboid = wanted_database(pstmt->utilityStmt);
+				dboid = wanted_database(pstmt->utilityStmt, IsInTransactionBlock(context == PROCESS_UTILITY_TOPLEVEL));
 			break;
 		case T_AlterExtensionStmt:
 			if (IsTransactionState())

@@ -79,6 +79,47 @@ for my $kind ('coordinator', 'worker') {
     $node->safe_psql('postgres', 'DROP DATABASE deaf');
 }
 
+# whoever is refused stops nobody: a worker that hangs is the same after each command
+$node->safe_psql('postgres', 'CREATE ROLE bob LOGIN; CREATE ROLE carol LOGIN CREATEDB; CREATE DATABASE bobdb OWNER bob');
+$node->safe_psql('postgres', "SET allow_in_place_tablespaces = on; CREATE TABLESPACE space LOCATION ''");
+my $holder = $node->background_psql('bobdb');
+$holder->query_safe('SELECT pg_advisory_lock(1)');
+$node->safe_psql('bobdb', q{CREATE EXTENSION session_sweeper;
+    CREATE TABLE hangs (id int PRIMARY KEY, d timestamptz); INSERT INTO hangs VALUES (1, now());
+    CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN PERFORM pg_advisory_lock(1); RETURN OLD; END $$;
+    CREATE TRIGGER hang BEFORE DELETE ON hangs FOR EACH ROW EXECUTE FUNCTION hang();
+    SELECT sweeper.register('hangs', deadline => 'd', start => 'now', soft_time_limit => '599 s', hard_time_limit => '600 s')});
+my $hanging = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+wait_for($node, "SELECT EXISTS ($hanging)", 'a worker hangs');
+my $pid = $node->safe_psql('postgres', $hanging);
+sub refused {
+    my ($command, $user, $error, $db) = @_;
+    my ($ret, $out, $err) = $node->psql($db // 'postgres', $command, extra_params => [ '-U', $user ]);
+    like($err, $error, "$user: $command");
+    is($node->safe_psql('postgres', $hanging), $pid, '… stops nobody');
+}
+my $super = $node->safe_psql('postgres', 'SELECT current_user');
+refused('ALTER DATABASE bobdb RENAME TO x', 'bob', qr/permission denied to rename database/);
+refused('CREATE DATABASE x TEMPLATE bobdb', 'bob', qr/permission denied to create database/);
+refused('CREATE DATABASE x TEMPLATE bobdb', 'carol', qr/permission denied to copy database/);
+refused('DROP DATABASE bobdb', 'carol', qr/must be owner/);
+refused('ALTER DATABASE bobdb SET TABLESPACE space', 'bob', qr/permission denied for tablespace/);
+for my $command ('DROP DATABASE bobdb', 'ALTER DATABASE bobdb RENAME TO x', 'ALTER DATABASE bobdb SET TABLESPACE space') {
+    refused($command, $super, qr/current(ly open)? database/, 'bobdb');
+}
+for my $command ('DROP DATABASE bobdb', 'CREATE DATABASE x TEMPLATE bobdb', 'ALTER DATABASE bobdb SET TABLESPACE space') {
+    refused("BEGIN; $command", $super, qr/cannot run inside a transaction block/);
+}
+refused('ALTER DATABASE bobdb RENAME TO postgres', $super, qr/already exists/);
+refused('CREATE DATABASE postgres TEMPLATE bobdb', $super, qr/already exists/);
+$node->safe_psql('postgres', 'ALTER DATABASE bobdb IS_TEMPLATE true');
+refused('DROP DATABASE bobdb', 'bob', qr/cannot drop a template database/);
+$holder->query_safe('SELECT pg_advisory_unlock(1)');
+$holder->quit;
+$node->safe_psql('postgres', 'ALTER DATABASE bobdb SET TABLESPACE space');
+$node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE bobdb', extra_params => [ '-U', 'carol' ]);
+is($node->safe_psql('copied', "SELECT count(*) FROM sweeper.policy WHERE policy = 'hangs'"), 1, 'who may is served');
+
 # a list of databases, with names that must be quoted
 my $odd = 'We,ird "N';
 $node->safe_psql('postgres', 'CREATE DATABASE "We,ird ""N"; CREATE EXTENSION session_sweeper; CREATE DATABASE unlisted');
