@@ -50,7 +50,8 @@ CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason te
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_policy';
 CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
     OUT service_start timestamptz, OUT slots_short_since timestamptz, OUT listed boolean,
-    OUT heartbeats bigint, OUT most_heartbeats bigint, OUT heartbeats_refused bigint, OUT heartbeats_full_since timestamptz) RETURNS SETOF record
+    OUT heartbeats bigint, OUT most_heartbeats bigint, OUT heartbeats_refused bigint, OUT heartbeats_full_since timestamptz,
+    OUT clean_start boolean) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_cluster';
 CREATE FUNCTION sweeper.stat_reset(policy text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_reset';
@@ -71,7 +72,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 COMMENT ON FUNCTION sweeper._process IS 'Processes of session_sweeper in the cluster, from shared memory; see view stat_process.';
 COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';
 COMMENT ON FUNCTION sweeper._policy IS 'Counters and state of the policies of this database, from shared memory; see views policy_status and stat_policy.';
-COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short, whether session_sweeper.databases wants this database swept, how many heartbeats memory holds and can hold, how many found no room, and since when it is full.';
+COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short, whether session_sweeper.databases wants this database swept, how many heartbeats memory holds and can hold, how many found no room, since when it is full, and whether a clean stop was before this start.';
 COMMENT ON FUNCTION sweeper.stat_reset IS 'Sets the counters of a policy to zero, or of all when null. Errors: 55000 library not preloaded, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper._library IS 'Version of the loaded library, and whether it was loaded without preload.';
 COMMENT ON FUNCTION sweeper.version IS 'Versions of library and SQL; restart_needed when they differ or the library is not preloaded.';

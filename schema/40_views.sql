@@ -54,7 +54,9 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, least(s.o
                   WHEN p.broken THEN 'broken'
                   WHEN p.failures > 0 THEN 'failing'
                   WHEN t.told = 'waiting' AND (p.last_seen IS NOT NULL OR p.is_alive IS NOT NULL)
-                       AND now() < c.service_start + coalesce(p.ttl, interval '0') + p.keep_for
+                       -- of a crash before a clean start the last note is left
+                       AND now() < CASE WHEN c.clean_start THEN p.horizons[cardinality(p.horizons) - 2] ELSE c.service_start END
+                                   + coalesce(p.ttl, interval '0') + p.keep_for
                        AND NOT coalesce(p.horizons[1] <> c.service_start
                                         AND now() >= p.horizons[1] + coalesce(p.ttl, interval '0') + p.keep_for, false)
                   THEN 'grace'

@@ -35,7 +35,7 @@ INSERT INTO act VALUES (5, '-infinity'), (6, now() + '1 h'::interval), (7, now()
 SELECT policy FROM sweeper.register('act', last_seen => 'seen', ttl => '1 ms', check_every => '0', start => 'now');
 CALL sweeper.sweep('act', force => true) \gset
 SELECT rows, minutes_after_last_seen >= 60 AS minutes, avg_after_deadline >= '9 h' AS late FROM sweeper.stat_cleanup_lag WHERE policy = 'act';
--- a long grace is a state
+-- a clean start gives no grace
 SELECT sweeper.alter_policy('act', ttl => '10 days');
 SELECT state, next_step FROM sweeper.policy_status WHERE policy = 'act';
 SELECT sweeper.unregister('act');

@@ -54,6 +54,9 @@ $node->stop;
 $earlier->(120, 0);
 $node->start;
 wait_for($node, 'SELECT count(*) = 0 FROM lease', 'service of a time to live does');
+my $state = "SELECT state FROM sweeper.policy_status WHERE policy = 'lease'";
+wait_for($node, "SELECT ($state) <> 'running'", 'that pass ends');
+is($node->safe_psql('postgres', $state), 'waiting', 'a clean start is no grace');
 $node->safe_psql('postgres', "DELETE FROM sweeper.cleanup_event; INSERT INTO lease VALUES (1, now()), (2, now())");
 
 # The rows have not been refreshed for hours, because there was a long outage.
@@ -62,10 +65,12 @@ $node->start;
 $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '3 h'");
 wait_for($node, "SELECT cardinality(horizons) > 0 FROM sweeper.policy WHERE policy = 'lease'", 'this start is noted');
 $stays->('a crash gives one time to live');
+is($node->safe_psql('postgres', $state), 'grace', 'as its state says');
 
 # The same, clean: what was left of that time is not forgotten.
 $node->restart;
 $stays->('a clean restart within it is no end of it');
+is($node->safe_psql('postgres', $state), 'grace', 'as its state says');
 
 # The same when nobody swept after the crash.
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
