@@ -124,6 +124,27 @@ SELECT exact, rows_estimate BETWEEN 200000 AND 400000 AS about FROM sweeper.regi
 UPDATE large SET expires = now() - interval '1 h' WHERE id <= 150000;
 CREATE INDEX ON large (expires);
 SELECT exact, dead_estimate >= 100000 AS many, estimated_seconds > 0 AS takes FROM sweeper.register('large', deadline => 'expires', start => 'now', dry_run => true);
+-- many small partitions are sampled, too: a wrong unit is seen
+CREATE TABLE many (id int PRIMARY KEY, expires bigint NOT NULL) PARTITION BY HASH (id);
+DO $$ BEGIN FOR i IN 0 .. 255 LOOP
+    EXECUTE format('CREATE TABLE many_%s PARTITION OF many FOR VALUES WITH (MODULUS 256, REMAINDER %s) WITH (autovacuum_enabled = off)', i, i);
+END LOOP; END $$;
+INSERT INTO many SELECT i, extract(epoch FROM now()) * 1000 + 3600000 FROM generate_series(1, 115000) AS i;
+\set VERBOSITY terse
+SELECT sweeper.register('many', deadline => 'expires', unit => 'us', dry_run => true);
+\set VERBOSITY default
+SET client_min_messages = warning;
+SELECT rows_estimate BETWEEN 90000 AND 140000 AS about, dead_estimate, exact FROM sweeper.register('many', deadline => 'expires', unit => 'ms', dry_run => true);
+-- nobody has analysed them: pages may be nearly empty; most rows are dead
+DELETE FROM many WHERE id % 10 <> 0;
+UPDATE many SET expires = expires - 7200000 WHERE id % 100 < 70;
+SELECT state, rows_estimate BETWEEN 10500 AND 12500 AS about, exact FROM sweeper.register('many', deadline => 'expires', unit => 'ms', check_every => '0');
+-- without any row in the sample all are looked at
+DELETE FROM many WHERE id > 20;
+SELECT rows_estimate, dead_estimate FROM sweeper.preview('reg.many');
+RESET client_min_messages;
+SELECT sweeper.unregister('reg.many');
+DROP TABLE many;
 -- built-in policies: only how often and how much
 SELECT sweeper.alter_policy('sweeper.pass', check_every => '2 min');
 SELECT check_every FROM sweeper.policy WHERE policy = 'sweeper.pass';

@@ -232,16 +232,22 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 static void
 look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
-	bool		sampled;
-	char	   *source = ssw_advice_source(rel, SAMPLE_ROWS, &sampled);
-	double		estimate = sampled ? ssw_advice_estimate(rel) : 0;
-	Tally		t = stream(p, v, cxt, psprintf("SELECT %s, %s, %s, %s, %s FROM %s",
-											   dead_sql(p), filter_sql(p), absurd_sql(p),
-											   due_sql(p), p->key_text, source));
+	bool		analysed;
+	double		estimate = ssw_sample_estimate(rel, &analysed);
+	double		part;
+	char	   *list = psprintf("%s, %s, %s, %s, %s", dead_sql(p), filter_sql(p), absurd_sql(p), due_sql(p), p->key_text);
+	Tally		t = stream(p, v, cxt, ssw_sample_select(rel, list, "true", SAMPLE_ROWS, &part));
 
-	if (!t.complete && !sampled)
-		estimate = ssw_advice_estimate(rel);
-	v->exact = t.complete && !sampled;
+	/* no row is nothing to judge by */
+	if (t.rows == 0 && part < 1)
+	{
+		part = 1;
+		t = stream(p, v, cxt, psprintf("SELECT %s FROM %s AS t", list, ssw_stmt_relation(RelationGetRelid(rel))));
+	}
+	/* the planner guesses how full a page is; the sample has seen it */
+	if (t.complete && part < 1 && !analysed)
+		estimate = t.rows / part;
+	v->exact = t.complete && part == 1;
 	v->rows = v->exact || t.rows == 0 ? t.matched :
 		(int64) (Max(estimate, t.rows) * t.matched / t.rows);
 	v->dead = v->exact || t.rows == 0 ? t.dead :
@@ -366,7 +372,8 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 {
 	Oid			type = OIDOID;
 	Datum		value = ObjectIdGetDatum(RelationGetRelid(rel));
-	double		parents = Max(ssw_advice_estimate(rel), 1);
+	bool		analysed;
+	double		parents = Max(ssw_sample_estimate(rel, &analysed), 1);
 	uint64		n;
 
 	if (p->action != SSW_ACTION_DELETE)
@@ -393,7 +400,7 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 		{
 			Relation	c = table_open(child, AccessShareLock);
 
-			v->cascade_rows += ssw_advice_estimate(c) / parents;
+			v->cascade_rows += ssw_sample_estimate(c, &analysed) / parents;
 			table_close(c, NoLock);
 		}
 		else

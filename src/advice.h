@@ -15,7 +15,7 @@ typedef struct SswPreview
 {
 	int64		rows;			/* that the policy looks at, about */
 	int64		dead;			/* of these */
-	bool		exact;			/* both are counts */
+	bool		exact;			/* dead is a count, and rows of a small table */
 	int64		sampled;		/* rows read with a deadline */
 	double		sample_dead;	/* share of them that is dead */
 	double		sample_absurd;	/* share with an implausible deadline */
@@ -43,7 +43,9 @@ extern void ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const cha
 									 const char *sql, Oid type);
 extern void ssw_advice_lifetimes(const SswPolicy *p, Relation rel);
 extern char *ssw_advice_application_timezone(Oid owner);
-extern char *ssw_advice_source(Relation rel, double rows_wanted, bool *sampled);
-extern double ssw_advice_estimate(Relation rel);
+
+/* sample.c */
+extern double ssw_sample_estimate(Relation rel, bool *analysed);
+extern char *ssw_sample_select(Relation rel, const char *list, const char *where, double rows_wanted, double *part);
 
 #endif							/* SSW_ADVICE_H */

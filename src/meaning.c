@@ -9,14 +9,10 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/plancat.h"
 #include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -38,48 +34,6 @@
 #define LIFETIMES		1000
 #define LONG_LIFETIME	(10 * SECS_PER_DAY)
 
-/* Rows of a relation and its children, about. */
-double
-ssw_advice_estimate(Relation rel)
-{
-	List	   *all = find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL);
-	double		rows = 0;
-	ListCell   *lc;
-
-	foreach(lc, all)
-	{
-		Relation	leaf = table_open(lfirst_oid(lc), NoLock);
-		BlockNumber pages;
-		double		tuples;
-		double		allvisible;
-
-		if (leaf->rd_rel->relkind == RELKIND_RELATION)
-		{
-			estimate_rel_size(leaf, NULL, &pages, &tuples, &allvisible);
-			rows += tuples;
-		}
-		table_close(leaf, NoLock);
-	}
-	return rows;
-}
-
-/*
- * FROM item that yields about the wanted number of rows, or all rows when there
- * are not many more.  The sample is the same each time.
- */
-char	   *
-ssw_advice_source(Relation rel, double rows_wanted, bool *sampled)
-{
-	char	   *name = ssw_stmt_relation(RelationGetRelid(rel));
-	double		rows = ssw_advice_estimate(rel);
-
-	*sampled = rows > rows_wanted * 10;
-	if (!*sampled)
-		return psprintf("%s AS t", name);
-	return psprintf("%s AS t TABLESAMPLE SYSTEM (%.6f) REPEATABLE (1)", name,
-					Max(0.000001, 100.0 * rows_wanted / rows));
-}
-
 /*
  * The newest values and what SQL makes of each: pairs of text, newest first, in the
  * session's own zone.  meaning is an expression over v.
@@ -87,17 +41,18 @@ ssw_advice_source(Relation rel, double rows_wanted, bool *sampled)
 static uint64
 read_newest(Relation rel, const char *sql, const char *meaning)
 {
-	bool		sampled;
-	char	   *source = ssw_advice_source(rel, ORDERED_ROWS / 10, &sampled);
+	double		part;
+	char	   *list = psprintf("%s AS v", sql);
+	char	   *where = psprintf("%s IS NOT NULL", sql);
+	char	   *rows = ssw_sample_select(rel, list, where, ORDERED_ROWS / 10, &part);
 	int			level = ssw_identity_pin("row_security", "on");
 	uint64		n;
 
 	(void) ssw_identity_pin("standard_conforming_strings", "on");
-	if (sampled && OidIsValid(ssw_index_find(rel, sql, NULL)))
-		source = psprintf("%s AS t", ssw_stmt_relation(RelationGetRelid(rel)));
-	n = ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT %s AS v FROM %s"
-							  " WHERE %s IS NOT NULL ORDER BY %s DESC LIMIT %d) AS newest",
-							  meaning, sql, source, sql, sql, NEWEST),
+	if (part < 1 && OidIsValid(ssw_index_find(rel, sql, NULL)))
+		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_stmt_relation(RelationGetRelid(rel)), where);
+	n = ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT v FROM (%s) AS s"
+							  " ORDER BY v DESC LIMIT %d) AS newest", meaning, rows, NEWEST),
 					 0, NULL, NULL, NULL, true, 0);
 	AtEOXact_GUC(true, level);
 	return n;
@@ -306,10 +261,11 @@ void
 ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
 {
 	SswIdentity save;
-	bool		sampled;
+	double		part;
 	bool		isnull = true;
 	double		seconds = 0;
 	char	   *column;
+	char	   *rows;
 
 	if (p->last_seen == NULL || p->ttl_column == NULL || p->unit == NULL || strcmp(p->unit, "s") == 0 ||
 		!is_number(get_atttype(RelationGetRelid(rel), get_attnum(RelationGetRelid(rel), p->ttl_column))) ||
@@ -319,9 +275,8 @@ ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
 	ssw_sql_begin();
-	ssw_sql_exec(psprintf("SELECT pg_catalog.avg(v) FROM (SELECT %s AS v FROM %s WHERE %s " SSW_OP(">") " 0 LIMIT %d) AS x", column,
-						  ssw_advice_source(rel, LIFETIMES, &sampled), column, LIFETIMES),
-				 0, NULL, NULL, NULL, true, 1);
+	rows = ssw_sample_select(rel, psprintf("%s AS v", column), psprintf("%s " SSW_OP(">") " 0", column), LIFETIMES, &part);
+	ssw_sql_exec(psprintf("SELECT pg_catalog.avg(v) FROM (%s) AS x", rows), 0, NULL, NULL, NULL, true, 1);
 	seconds = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	ssw_sql_end();
 	ssw_identity_restore(&save);

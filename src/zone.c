@@ -177,12 +177,12 @@ static void
 check_rows(const SswPolicy *p, Relation rel, const char *field, const char *text, const char *value)
 {
 	MemoryContext cxt = CurrentMemoryContext;
-	static const char sql[] = "SELECT pg_catalog.string_agg(v::pg_catalog.text, ' ') FROM (SELECT %s AS v FROM %s LIMIT %d) AS x";
+	static const char sql[] = "SELECT pg_catalog.string_agg(v::pg_catalog.text, ' ') FROM (SELECT v FROM (%s) AS s LIMIT %d) AS x";
 	TimestampTz start = GetCurrentTimestamp();
 	SswIdentity save;
-	bool		sampled;
+	double		part;
 	bool		differ;
-	char	   *source;
+	char	   *rows;
 
 	if (text == NULL || ssw_expr_find_column(rel, text) != InvalidAttrNumber)
 		return;
@@ -194,10 +194,10 @@ check_rows(const SswPolicy *p, Relation rel, const char *field, const char *text
 		return;
 	}
 	ssw_sql_begin();
-	source = ssw_advice_source(rel, ROWS, &sampled);
-	differ = differs(psprintf(sql, value, source, FEW_ROWS), cxt);
+	rows = ssw_sample_select(rel, psprintf("%s AS v", value), "true", ROWS, &part);
+	differ = differs(psprintf(sql, rows, FEW_ROWS), cxt);
 	if (!differ && GetCurrentTimestamp() - start < LONG_US)
-		differ = differs(psprintf(sql, value, source, ROWS), cxt);
+		differ = differs(psprintf(sql, rows, ROWS), cxt);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	if (differ)
