@@ -76,7 +76,7 @@ CREATE TABLE sweeper.task (
 );
 CREATE INDEX task_queue ON sweeper.task (job, task) WHERE status = 'enqueued' AND job IS NOT NULL;
 CREATE INDEX task_held ON sweeper.task (worker) WHERE status IN ('claimed', 'running') AND worker IS NOT NULL;
-CREATE INDEX task_command ON sweeper.task (status, owner, task) WHERE command IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX task_command ON sweeper.task (status, owner_oid, task) WHERE command IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX task_stuck ON sweeper.task (stuck_at) WHERE command IS NOT NULL AND status = 'running';
 CREATE INDEX task_finished ON sweeper.task (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX task_consumed ON sweeper.task (consumed_at) WHERE consumed_at IS NOT NULL;

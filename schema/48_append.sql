@@ -46,10 +46,14 @@ CREATE FUNCTION sweeper.append(target regclass, row_data jsonb) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_append';
 CREATE FUNCTION sweeper.alter_append(target regclass, flush_every interval DEFAULT NULL, flush_rows int DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_alter_append';
-CREATE FUNCTION sweeper._append_waits(target oid, appender oid, up_to bigint) RETURNS boolean
+CREATE FUNCTION sweeper._append_last(target oid, appender oid, up_to bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT EXISTS (SELECT FROM sweeper.append_row AS r WHERE r.id <= up_to AND r.stream IN
-          (SELECT s.stream FROM sweeper.append_stream AS s WHERE s.relid = target AND s.role_oid = appender)) $$;
+AS $$ SELECT max(r.id) FROM sweeper.append_row AS r WHERE r.id <= coalesce(up_to, r.id) AND r.stream IN
+          (SELECT s.stream FROM sweeper.append_stream AS s CROSS JOIN pg_control_system() AS c
+           -- of what was restored elsewhere names are all that is known
+           WHERE CASE WHEN s.system_identifier = c.system_identifier THEN s.role_oid = appender ELSE s.role = pg_get_userbyid(appender) END
+             AND CASE WHEN s.system_identifier = c.system_identifier AND s.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+                 THEN s.relid = target ELSE to_regclass(s.relation) = target END) $$;
 CREATE PROCEDURE sweeper.flush(target regclass)
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_flush';
 
@@ -66,22 +70,26 @@ SELECT s.relation, s.role, min(s.flush_every) AS flush_every, min(s.flush_rows) 
 FROM sweeper.append_stream AS s
 LEFT JOIN sweeper._append_waiting AS w USING (stream)
 LEFT JOIN (SELECT r.stream, count(*) AS failed FROM sweeper.append_failed AS r GROUP BY r.stream) AS f USING (stream)
-WHERE pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid, 'USAGE')
+-- the role, whatever it is called now; of what was restored elsewhere, the one of that name
+WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
+                                  ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE')
    OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE')
 GROUP BY s.relation, s.role;
 COMMENT ON VIEW sweeper.append_status IS 'Rows that wait to be written to their tables, and rows that could not be, of roles whose member the reader is; of all for monitor.';
 CREATE VIEW sweeper.append_failed_row WITH (security_barrier = true) AS
 SELECT r.id, s.relation, s.role, r.row_data, r.sqlstate, r.error, r.failed_at
 FROM sweeper.append_failed AS r JOIN sweeper.append_stream AS s USING (stream)
-WHERE pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid, 'USAGE')
+-- the role, whatever it is called now; of what was restored elsewhere, the one of that name
+WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
+                                  ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE')
    OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE');
 COMMENT ON VIEW sweeper.append_failed_row IS 'Rows that could not be written, and why; to write one again: SELECT sweeper.append(relation, row_data).';
 
 COMMENT ON FUNCTION sweeper.append IS
-'Accepts a row for a table and returns its number: kept durably with this transaction, in a table without indexes, and written to its own soon, in batches, as the role that calls now. row_data: an object of columns and values as jsonb_populate_record() reads them; what is missing gets its default; times are read with the settings of the role, not of the session: give them with their zone, in ISO style. Rows of one session are written in their order. A row that cannot be written is set aside, see append_failed_row. Errors: 42703 no such column, 428C9 a column that cannot be written, 42501 no right to insert, 42809 not an ordinary or partitioned table, 22023 not an object, 28000 the role may not log in, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
+'Accepts a row for a table and returns its number: kept durably with this transaction, in a table without indexes, and written to its own soon, in batches, as the role that calls now. row_data: an object of columns and values as jsonb_populate_record() reads them; what is missing gets its default; times are read with the settings of the role, not of the session: give them with their zone, in ISO style. Rows of one session are written in their order, but for one that waits for somebody else''s lock. A row that cannot be written is set aside, see append_failed_row. Errors: 42703 no such column, 428C9 a column that cannot be written, 42501 no right to insert, 42809 not an ordinary or partitioned table, 22023 not an object, 28000 the role may not log in, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
 COMMENT ON FUNCTION sweeper.alter_append IS
 'Says how soon (flush_every) and how many at a time (flush_rows) rows appended to a table are written; null leaves it. For the table''s owner. Errors: 42501 not the owner, 42704 nobody has appended to it, 22023 out of range.';
 COMMENT ON PROCEDURE sweeper.flush IS
 'Waits until every row that the caller has appended to the table, and committed, is written or set aside. Errors: 25001 in a transaction block, 22004 null, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off or .max_task_workers 0.';
-COMMENT ON FUNCTION sweeper._append_waits(oid, oid, bigint) IS 'Do rows of the role for the table, up to that number, wait to be written? For flush().';
+COMMENT ON FUNCTION sweeper._append_last(oid, oid, bigint) IS 'The last number, up to that one, of the rows of the role for the table that wait to be written; null when there are none. For flush().';
 COMMENT ON VIEW sweeper._append_waiting IS 'Streams with rows, and whether these are due.';

@@ -39,6 +39,17 @@ DROP TABLE quarrel;
 DROP FUNCTION quarrel;
 DELETE FROM sweeper.append_failed WHERE sqlstate = '40001';
 DELETE FROM sweeper.append_stream WHERE relation = 'public.quarrel';
+-- what is missing gets its default, also where the type refuses nulls
+CREATE DOMAIN regress_name AS text NOT NULL;
+CREATE TABLE badge (n numeric(5,1), name regress_name DEFAULT 'nobody', "Order" varchar(3)[]);
+SELECT sweeper.append('badge', '{"n": 1.25, "Order": ["a", "b"]}') > 0 AND sweeper.append('badge', '{"n": 1, "name": null}') > 0 AND sweeper.append('badge', '{"Order": ["long"]}') > 0 AS accepted;
+CALL sweeper.flush('badge');
+SELECT * FROM badge;
+SELECT row_data, sqlstate FROM sweeper.append_failed_row WHERE relation = 'public.badge' ORDER BY id;
+DROP TABLE badge;
+DROP DOMAIN regress_name;
+DELETE FROM sweeper.append_failed WHERE stream = (SELECT stream FROM sweeper.append_stream WHERE relation = 'public.badge');
+DELETE FROM sweeper.append_stream WHERE relation = 'public.badge';
 -- a deferred constraint counts
 CREATE TABLE page (name text PRIMARY KEY);
 ALTER TABLE hit ADD FOREIGN KEY (page) REFERENCES page DEFERRABLE INITIALLY DEFERRED NOT VALID;

@@ -29,6 +29,8 @@
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
 #include "utils/varlena.h"
 
 #include "action.h"
@@ -36,14 +38,18 @@
 #include "identity.h"
 #include "mover.h"
 #include "plan.h"
+#include "shmem.h"
 #include "sql.h"
 #include "stmt.h"
 
 /* Places of rows that are read at a time. */
 #define MAX_PLACES		50000
-#define MOVE_LOCK_TIMEOUT	"500ms"
+#define MOVE_LOCK_TIMEOUT	"100ms"
 #define MOVE_TRIES	5
 #define FIRST_REST_MS	50
+#define MAX_WAITS	12			/* for locks: as many as lead to one row of
+								 * many */
+#define MOVE_MS		10000		/* for rows that are moved together */
 
 /* What a role has appended to a table. */
 typedef struct Stream
@@ -53,6 +59,18 @@ typedef struct Stream
 	char	   *relation;
 	int			batch;			/* rows of one transaction */
 } Stream;
+
+/* What happens while the rows of a role are moved. */
+typedef struct Run
+{
+	bool		(*must_stop) (void);
+	MemoryContext cxt;			/* of a batch */
+	int64		moved;
+	bool		left;			/* some that are due stay for another time */
+	int			waits;			/* for locks, in vain */
+	bool		too_slow;		/* the last batch took its time */
+	bool		told;
+} Run;
 
 /* The columns that a row names, in the order in which jsonb keeps them. */
 static char *
@@ -71,12 +89,30 @@ columns_of(Jsonb *row)
 	return buf.data;
 }
 
+/* A column that is not named has no part in it: its default counts, and its type may refuse nulls. */
+static char *
+column_type(const Stream *s, char *name)
+{
+	Oid			type;
+	int32		typmod;
+	Oid			collation;
+	AttrNumber	att = get_attnum(s->relid, name);
+
+	if (att == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation %s does not exist", name, s->relation)));
+	get_atttypetypmodcoll(s->relid, att, &type, &typmod, &collation);
+	return format_type_extended(type, typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
+}
+
 /* Insert rows that name the same columns, as the role. */
 static void
 insert_alike(const Stream *s, const char *columns, Datum *rows, int n)
 {
 	const char *relation = ssw_stmt_relation(s->relid);
 	StringInfoData values;
+	StringInfoData types;
 	List	   *names;
 	ListCell   *lc;
 	Oid			type = JSONBARRAYOID;
@@ -89,14 +125,20 @@ insert_alike(const Stream *s, const char *columns, Datum *rows, int n)
 		return;
 	}
 	initStringInfo(&values);
+	initStringInfo(&types);
 	if (!SplitIdentifierString(pstrdup(columns), ',', &names))
 		elog(ERROR, "columns of an appended row cannot be read: %s", columns);
 	foreach(lc, names)
-		appendStringInfo(&values, "%sr.%s", values.len ? ", " : "", quote_identifier(lfirst(lc)));
+	{
+		const char *name = quote_identifier(lfirst(lc));
+
+		appendStringInfo(&values, "%sr.%s", values.len ? ", " : "", name);
+		appendStringInfo(&types, "%s%s %s", types.len ? ", " : "", name, column_type(s, lfirst(lc)));
+	}
 	array = PointerGetDatum(construct_array(rows, n, JSONBOID, -1, false, TYPALIGN_INT));
 	ssw_sql_exec(psprintf("INSERT INTO %s (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
-						  " CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(NULL::%s, d.j) AS r ORDER BY d.n",
-						  relation, columns, values.data, relation),
+						  " CROSS JOIN LATERAL pg_catalog.jsonb_to_record(d.j) AS r (%s) ORDER BY d.n",
+						  relation, columns, values.data, types.data),
 				 1, &type, &array, NULL, false, 0);
 }
 
@@ -116,60 +158,89 @@ insert_all(const Stream *s, Datum *rows, int n)
 	}
 }
 
-/* Move the rows, in a transaction of its own; an error is returned in cxt, else null. */
-static ErrorData *
-move(const Stream *s, const ItemPointerData *tids, int n, MemoryContext cxt)
+/* Take the rows from where append() has put them; returns how many. */
+static int
+take(const Stream *s, const ItemPointerData *tids, int n, Datum **data)
 {
 	static const char *const sql =
 	"WITH gone AS (DELETE FROM sweeper.append_row WHERE ctid = ANY ($1) AND stream = ANY ($2) RETURNING id, row_data)"
 	" SELECT row_data FROM gone ORDER BY id";
+	Oid			types[] = {TIDARRAYOID, INT4ARRAYOID};
+	Datum		values[2];
+	SswIdentity save;
+	uint64		rows;
+
+	values[0] = ssw_action_tid_array(tids, n);
+	values[1] = s->streams;
+	ssw_identity_become_extension(&save);
+	rows = ssw_plan_execute(sql, 2, types, values, NULL, false);
+	ssw_identity_restore(&save);
+	*data = palloc((rows + 1) * sizeof(Datum));
+	for (uint64 i = 0; i < rows; i++)
+	{
+		bool		isnull;
+
+		(*data)[i] = PointerGetDatum(PG_DETOAST_DATUM_COPY(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+	}
+	return rows;
+}
+
+/* From here on for so long: who catches that is ended with his process. */
+static void
+limit_time(bool on)
+{
+	if (on)
+		enable_timeout_after(STATEMENT_TIMEOUT, MOVE_MS);
+	else
+		disable_timeout(STATEMENT_TIMEOUT, false);
+	MySswProc->batch_deadline = on ? GetCurrentTimestamp() + 2 * MOVE_MS * INT64CONST(1000) : 0;
+}
+
+/* Move the rows, in a transaction of its own; an error is returned in the batch's context, else null. */
+static ErrorData *
+move(const Stream *s, const ItemPointerData *tids, int n, Run *run)
+{
 	ErrorData  *volatile error = NULL;
+	TimestampTz began = GetCurrentTimestamp();
 
 	PG_TRY();
 	{
-		Oid			types[] = {TIDARRAYOID, INT4ARRAYOID};
-		Datum		values[2];
-		SswIdentity save;
-		uint64		rows;
 		Datum	   *data;
+		int			rows;
 
 		ssw_sql_start_transaction();
+		limit_time(true);
 		ssw_sql_begin();
-		values[0] = ssw_action_tid_array(tids, n);
-		values[1] = s->streams;
-		ssw_identity_become_extension(&save);
-		rows = ssw_plan_execute(sql, 2, types, values, NULL, false);
-		ssw_identity_restore(&save);
-		data = palloc((rows + 1) * sizeof(Datum));
-		for (uint64 i = 0; i < rows; i++)
-		{
-			bool		isnull;
-
-			data[i] = PointerGetDatum(PG_DETOAST_DATUM_COPY(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
-		}
+		rows = take(s, tids, n, &data);
 		if (!OidIsValid(s->relid))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation %s does not exist any more", s->relation)));
 		insert_all(s, data, rows);
 		ssw_action_constraints_immediate();
 		ssw_sql_end();
+		limit_time(false);
+		CHECK_FOR_INTERRUPTS();
 		ssw_sql_commit();
+		run->moved += rows;
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(cxt);
+		MemoryContextSwitchTo(run->cxt);
 		error = CopyErrorData();
 		FlushErrorState();
+		limit_time(false);
 		ssw_sql_abort();
+		QueryCancelPending = false;
+		run->too_slow = TimestampDifferenceExceeds(began, GetCurrentTimestamp(), MOVE_MS);
 	}
 	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
+	MemoryContextSwitchTo(run->cxt);
 	return error;
 }
 
 /* Rows that cannot be written. */
 static void
-set_aside(const Stream *s, const ItemPointerData *tids, int n, const ErrorData *e)
+set_aside(const Stream *s, const ItemPointerData *tids, int n, const ErrorData *e, Run *run)
 {
 	static const char *const sql =
 	"WITH gone AS (DELETE FROM sweeper.append_row WHERE ctid = ANY ($1) AND stream = ANY ($2) RETURNING id, stream, row_data)"
@@ -185,37 +256,38 @@ set_aside(const Stream *s, const ItemPointerData *tids, int n, const ErrorData *
 	values[3] = CStringGetTextDatum(e->message ? e->message : "unknown error");
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	ssw_plan_execute(sql, 4, types, values, NULL, false);
+	run->moved += ssw_plan_execute(sql, 4, types, values, NULL, false);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	ssw_sql_commit();
+	MemoryContextSwitchTo(run->cxt);
 }
 
 /* Wait a little before a row is tried again; false: there is no time. */
 static bool
-rest(int tries, bool (*must_stop) (void))
+rest(int tries, const Run *run)
 {
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, FIRST_REST_MS << tries, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
-	return !must_stop();
+	return !run->must_stop();
 }
 
-/* Move one row.  Somebody's lock is waited for as long as it takes; what conflicts again and again does so for ever. */
+/* Move one row.  What conflicts again and again does so for ever. */
 static ErrorData *
-move_one(const Stream *s, const ItemPointerData *tid, MemoryContext cxt, bool (*must_stop) (void))
+move_one(const Stream *s, const ItemPointerData *tid, Run *run)
 {
 	ErrorData  *e;
 	int			tries = 0;
 
 	do
-		e = move(s, tid, 1, cxt);
-	while (e && ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK && ++tries < MOVE_TRIES && rest(tries, must_stop));
+		e = move(s, tid, 1, run);
+	while (e && ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK && ++tries < MOVE_TRIES && rest(tries, run));
 	return e;
 }
 
 /* Is the error the row's, which another try would bring again? */
 static bool
-is_of_row(const ErrorData *e)
+is_of_row(const ErrorData *e, const Run *run)
 {
 	switch (ssw_failure_classify(e->sqlerrcode))
 	{
@@ -223,36 +295,51 @@ is_of_row(const ErrorData *e)
 		case SSW_FAIL_POLICY:
 			return ERRCODE_TO_CATEGORY(e->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES;
 		default:
-			return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK;
+			return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK ||
+				(e->sqlerrcode == ERRCODE_QUERY_CANCELED && run->too_slow);
 	}
 }
 
-/* Move them together, or by halves; false: not now. */
-static bool
-move_by_halves(const Stream *s, const ItemPointerData *tids, int n, MemoryContext cxt, bool (*must_stop) (void))
+/* They stay for another time; told once. */
+static void
+leave(const Stream *s, const ErrorData *e, Run *run)
 {
-	ErrorData  *e = n > 1 ? move(s, tids, n, cxt) : move_one(s, tids, cxt, must_stop);
+	run->left = true;
+	if (!run->told)
+		ereport(LOG,
+				(errcode(e->sqlerrcode),
+				 errmsg("could not write rows appended to %s: %s", s->relation, e->message),
+				 errdetail("It is tried again.")));
+	run->told = true;
+}
+
+/* Move them together, or by halves; false: no others of the stream now. */
+static bool
+move_by_halves(const Stream *s, const ItemPointerData *tids, int n, Run *run)
+{
+	ErrorData  *e = n > 1 ? move(s, tids, n, run) : move_one(s, tids, run);
 	SswFailureClass failure;
 
 	if (e == NULL)
 		return true;
 	failure = ssw_failure_classify(e->sqlerrcode);
-	if (must_stop())
+	if (run->must_stop() || (MySswProc->terminating && !run->too_slow))
 		return false;
-	if (n > 1 && OidIsValid(s->relid) && (is_of_row(e) || failure == SSW_FAIL_TRANSIENT))
-		return move_by_halves(s, tids, n / 2, cxt, must_stop) && move_by_halves(s, tids + n / 2, n - n / 2, cxt, must_stop);
-	if (is_of_row(e))
+	if (failure == SSW_FAIL_LOCKED && ++run->waits > MAX_WAITS)
 	{
-		set_aside(s, tids, n, e);
-		MemoryContextSwitchTo(cxt);
+		leave(s, e, run);
+		return false;
+	}
+	if (n > 1 && OidIsValid(s->relid) && (is_of_row(e, run) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
+		return move_by_halves(s, tids, n / 2, run) && move_by_halves(s, tids + n / 2, n - n / 2, run);
+	if (is_of_row(e, run))
+	{
+		set_aside(s, tids, n, e, run);
 		return true;
 	}
-	ereport(LOG,
-			(errcode(e->sqlerrcode),
-			 errmsg("could not write rows appended to %s: %s", s->relation, e->message),
-			 errdetail("It is tried again.")));
-	/* the others go on */
-	return n == 1 && failure == SSW_FAIL_TRANSIENT;
+	leave(s, e, run);
+	/* the others go on, unless it is the table's or the server's trouble */
+	return n == 1 && (failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED);
 }
 
 /* The streams of this role whose rows are due, or that have some up to that number. */
@@ -261,7 +348,7 @@ read_streams(int64 up_to, MemoryContext cxt)
 {
 	static const char *const sql =
 	"SELECT array_agg(s.stream), s.relid, s.relation, min(s.flush_rows), s.system_identifier = $2 AND s.database = $3 FROM sweeper._append_waiting AS s"
-	" WHERE s.role = $1 AND (s.role_oid = $5 OR s.system_identifier <> $2) GROUP BY 2, 3, 5 HAVING bool_or(s.due OR s.first <= $4) ORDER BY min(s.stream)";
+	" WHERE CASE WHEN s.system_identifier = $2 THEN s.role_oid = $5 ELSE s.role = $1 END GROUP BY 2, 3, 5 HAVING bool_or(s.due OR s.first <= $4) ORDER BY min(s.stream)";
 	Oid			types[] = {TEXTOID, INT8OID, OIDOID, INT8OID, OIDOID};
 	Datum		values[5];
 	SswIdentity save;
@@ -331,12 +418,10 @@ read_places(const Stream *s, ItemPointerData **tids, MemoryContext cxt)
 	return n;
 }
 
-/* Move what is due, or has numbers up to that one, as far as there is time; returns how many rows went. */
-static int64
-move_streams(int64 up_to, bool (*must_stop) (void), MemoryContext cxt)
+/* Move what is due, or has numbers up to that one, as far as there is time. */
+static void
+move_streams(int64 up_to, MemoryContext cxt, Run *run)
 {
-	MemoryContext batch_cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES);
-	int64		total = 0;
 	List	   *streams = read_streams(up_to, cxt);
 	ListCell   *lc;
 
@@ -346,46 +431,49 @@ move_streams(int64 up_to, bool (*must_stop) (void), MemoryContext cxt)
 		ItemPointerData *tids;
 		int			n = read_places(s, &tids, cxt);
 
-		for (int from = 0; from < n && !must_stop(); from += s->batch)
+		pgstat_report_activity(STATE_RUNNING, psprintf("rows appended to %s", s->relation));
+		run->waits = 0;
+		for (int from = 0; from < n && !run->must_stop(); from += s->batch)
 		{
-			int			size = Min(s->batch, n - from);
-
-			MemoryContextReset(batch_cxt);
-			if (!move_by_halves(s, tids + from, size, batch_cxt, must_stop))
+			MemoryContextReset(run->cxt);
+			if (!move_by_halves(s, tids + from, Min(s->batch, n - from), run))
 				break;
-			total += size;
 		}
 		MemoryContextSwitchTo(cxt);
 	}
-	return total;
 }
 
 /*
  * Move what this role has appended and is due, or has numbers up to that one, unless
- * it must stop; returns how many rows went.  An error of our own tables, as of a
- * disk that is full, is reported: the coordinator has it tried again.
+ * it must stop; true: there may be more at once.  An error of our own tables, as of a
+ * disk that is full, is reported: the coordinator has it tried again, as it has what
+ * is left.
  */
-int64
+bool
 ssw_mover_run(int64 up_to, bool (*must_stop) (void))
 {
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "appended rows", ALLOCSET_DEFAULT_SIZES);
-	volatile int64 total = 0;
+	volatile bool failed = false;
+	Run			run = {.must_stop = must_stop};
 
+	run.cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES);
 	/* the owner of a table may hold it for ever */
 	SetConfigOption("lock_timeout", MOVE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
 	PG_TRY();
 	{
-		total = move_streams(up_to, must_stop, cxt);
+		move_streams(up_to, cxt, &run);
 	}
 	PG_CATCH();
 	{
+		failed = true;
 		MemoryContextSwitchTo(cxt);
 		EmitErrorReport();
 		FlushErrorState();
 		ssw_sql_abort();
 	}
 	PG_END_TRY();
+	pgstat_report_activity(STATE_IDLE, NULL);
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);
-	return total;
+	return run.moved > 0 && !run.left && !failed;
 }

@@ -26,6 +26,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -168,22 +169,26 @@ drop_others(void)
 	(void) end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
 }
 
+/* Whatever it is called now. */
+static bool
+role_exists(Oid role)
+{
+	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role));
+}
+
 /* Nobody can run the commands of a role. */
 static void
-drop_role(const char *role, Oid oid, const char *reason)
+drop_role(Oid role, const char *reason)
 {
 	static const char *const sql =
 	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE
-	" AND owner = $1 AND owner_oid = $3 AND status <> 'running' ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
+	" AND owner_oid = $1 AND status IN ('allocated', 'enqueued') ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
 	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
-	Oid			types[] = {TEXTOID, TEXTOID, OIDOID};
-	Datum		values[3];
+	Oid			types[] = {OIDOID, TEXTOID};
+	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(reason)};
 
-	values[0] = CStringGetTextDatum(role);
-	values[1] = CStringGetTextDatum(reason);
-	values[2] = ObjectIdGetDatum(oid);
-	ssw_note_commands_waiting(-end_many(sql, 3, types, values, psprintf("dropped: %s", reason)));
+	ssw_note_commands_waiting(-end_many(sql, 2, types, values, psprintf("dropped: %s", reason)));
 }
 
 /* Does a runner of ours work on it? */
@@ -286,7 +291,7 @@ enqueue_again(void)
 	"WITH due AS MATERIALIZED (SELECT task FROM sweeper.task WHERE " STILL_THERE
 	" AND status = 'allocated' AND not_before <= clock_timestamp() ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'enqueued', enqueued_at = clock_timestamp(), not_before = NULL"
-	" FROM due WHERE t.task = due.task RETURNING t.task, t.owner";
+	" FROM due WHERE t.task = due.task RETURNING t.task, t.owner_oid";
 	uint64		n = ssw_plan_execute(move, 0, NULL, NULL, NULL, false);
 	bool		isnull;
 
@@ -294,7 +299,7 @@ enqueue_again(void)
 	{
 		ssw_note_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
 		/* a runner that is woken before we commit does not see them */
-		ssw_note_command_waits(get_role_oid(SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2), true));
+		ssw_note_command_waits(DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)));
 	}
 	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE " STILL_THERE " AND status = 'allocated'", 0, NULL, NULL, NULL, false);
 	{
@@ -444,15 +449,14 @@ read_appended(int64 up_to, TimestampTz now)
 	{
 		char	   *name = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
 		bool		isnull;
-		Oid			role = get_role_oid(name, true);
 		Oid			oid = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull));
+		Oid			role;
 
-		/*
-		 * not another of that name; what was restored elsewhere knows no more
-		 * than the name
-		 */
-		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)) && role != oid)
-			role = InvalidOid;
+		/* of what was restored elsewhere the name is all that is known */
+		if (!DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)))
+			role = get_role_oid(name, true);
+		else
+			role = role_exists(oid) ? oid : InvalidOid;
 		if (!OidIsValid(role) || !ssw_can_run_as(role))
 			set_role_aside(name, oid, OidIsValid(role) ? "its role may not log in any more" : "its role does not exist any more");
 		else if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
@@ -498,9 +502,9 @@ static void
 look_at_waiting(TimestampTz now)
 {
 	static const char *const sql =
-	"WITH RECURSIVE w AS ((SELECT owner, owner_oid, task FROM sweeper.task WHERE " STILL_THERE " AND status = 'enqueued' ORDER BY owner, task LIMIT 1)"
+	"WITH RECURSIVE w AS ((SELECT owner, owner_oid, task FROM sweeper.task WHERE " STILL_THERE " AND status = 'enqueued' ORDER BY owner_oid, task LIMIT 1)"
 	" UNION ALL SELECT n.owner, n.owner_oid, n.task FROM w CROSS JOIN LATERAL (SELECT t.owner, t.owner_oid, t.task FROM sweeper.task AS t"
-	" WHERE t.command IS NOT NULL AND t.finished_at IS NULL AND t.status = 'enqueued' AND t.owner > w.owner ORDER BY t.owner, t.task LIMIT 1) AS n)"
+	" WHERE t.command IS NOT NULL AND t.finished_at IS NULL AND t.status = 'enqueued' AND t.owner_oid > w.owner_oid ORDER BY t.owner_oid, t.task LIMIT 1) AS n)"
 	" SELECT owner, owner_oid FROM w ORDER BY task LIMIT $1";
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(MAX_ROLES);
@@ -515,13 +519,12 @@ look_at_waiting(TimestampTz now)
 		bool		isnull;
 		Oid			role = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
 
-		/* not another of that name */
-		if (get_role_oid(owner, true) != role)
-			drop_role(owner, role, psprintf("role \"%s\" does not exist any more", owner));
+		if (!role_exists(role))
+			drop_role(role, psprintf("role \"%s\" does not exist any more", owner));
 		else if (!ssw_can_run_as(role))
-			drop_role(owner, role, psprintf("role \"%s\" may not log in any more", owner));
+			drop_role(role, psprintf("role \"%s\" may not log in any more", owner));
 		else if (nroles == 0 && cannot_start())
-			drop_role(owner, role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
+			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
 		else
 			roles[nroles++] = role;
 	}

@@ -123,15 +123,15 @@ take(Command *c, MemoryContext cxt)
 {
 	static const char *const sql =
 	"WITH next AS MATERIALIZED (SELECT task FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status = 'enqueued'"
-	" AND owner BETWEEN $1 AND $1 AND owner_oid = $3 AND incarnation = $2 ORDER BY owner, task LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)"
+	" AND owner_oid BETWEEN $1 AND $1 AND incarnation = $2 ORDER BY owner_oid, task LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'running', claimed_at = clock_timestamp(), started_at = clock_timestamp(), attempt = attempt + 1,"
 	" progress_at = clock_timestamp(), stuck_at = clock_timestamp() + " SSW_STUCK_AFTER ", done = NULL, total = NULL, message = NULL, error = NULL"
 	" FROM next WHERE t.task = next.task"
-	" RETURNING t.task, t.attempt, t.command, (EXTRACT(epoch FROM t.time_limit) * 1000)::bigint,"
+	" RETURNING t.task, t.attempt, t.command, pg_catalog.ceil(EXTRACT(epoch FROM t.time_limit) * 1000)::bigint,"
 	" EXISTS (SELECT FROM sweeper.task AS q WHERE q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued'"
-	" AND q.owner = $1 AND q.task > t.task)";
-	Oid			types[] = {TEXTOID, TEXTOID, OIDOID};
-	Datum		values[3];
+	" AND q.owner_oid = $1 AND q.task > t.task)";
+	Oid			types[] = {OIDOID, TEXTOID};
+	Datum		values[2];
 	SswIdentity save;
 	bool		found = false;
 	bool		isnull;
@@ -139,12 +139,11 @@ take(Command *c, MemoryContext cxt)
 	ssw_sql_start_transaction();
 	if (OidIsValid(get_extension_oid(SSW_EXTENSION, true)) && !ssw_identity_other_version() && !XactReadOnly)
 	{
-		values[0] = CStringGetTextDatum(GetUserNameFromId(MySswProc->role, false));
+		values[0] = ObjectIdGetDatum(MySswProc->role);
 		values[1] = CStringGetTextDatum(ssw_queue_incarnation());
-		values[2] = ObjectIdGetDatum(MySswProc->role);
 		ssw_identity_become_extension(&save);
 		ssw_sql_begin();
-		found = ssw_plan_execute(sql, 3, types, values, NULL, false) > 0;
+		found = ssw_plan_execute(sql, 2, types, values, NULL, false) > 0;
 		if (found)
 		{
 			HeapTuple	tup = SPI_tuptable->vals[0];
@@ -384,14 +383,14 @@ is_late(void)
 	return GetCurrentTimestamp() - leaving_since > ssw_shutdown_timeout * INT64CONST(1000) / 2;
 }
 
-/* Write what this role has appended, if it is time; false: nothing was there. */
+/* Write what this role has appended, if it is time; true: there may be more at once. */
 static bool
 flush(bool (*must_stop) (void))
 {
 	SswDatabase *d;
 	bool		due;
 	int64		up_to;
-	int64		n;
+	bool		more;
 
 	leaving_since = GetCurrentTimestamp();
 	LWLockAcquire(SswShared->lock, LW_SHARED);
@@ -402,10 +401,10 @@ flush(bool (*must_stop) (void))
 	if (!due)
 		return false;
 	ssw_bgw_set_state(SSW_STATE_BUSY);
-	n = ssw_mover_run(up_to, must_stop);
+	more = ssw_mover_run(up_to, must_stop);
 	reset_session();
 	ConditionVariableBroadcast(ssw_board_changed());
-	return n > 0;
+	return more;
 }
 
 void

@@ -305,7 +305,6 @@ ssw_flush(PG_FUNCTION_ARGS)
 	relation_close(open_target(PG_GETARG_OID(0)), NoLock);
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = ObjectIdGetDatum(GetUserId());
-	values[2] = Int64GetDatum(nextval_internal(ssw_append_relation("append_row_seq"), false));
 	ssw_taskwait_until_written(types, values);
 	PG_RETURN_VOID();
 }

@@ -147,14 +147,21 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 								 1, &type, &value));
 }
 
-/* Until the rows of a role for a table up to a number are written or set aside: see flush(). */
+/* Until the rows of a role ($2) for a table ($1) that are accepted now are written or set aside: see flush(). */
 void
 ssw_taskwait_until_written(Oid *types, Datum *values)
 {
+	bool		isnull;
+
 	ssw_sql_begin_nonatomic();
 	/* what this transaction has accepted counts with its commit */
 	SPI_commit();
-	ssw_note_flush_now(DatumGetInt64(values[2]));
-	(void) look_until("SELECT NOT sweeper._append_waits($1, $2, $3)", 3, types, values, FOREVER_US);
+	ssw_sql_exec("SELECT sweeper._append_last($1, $2)", 2, types, values, NULL, false, 1);
+	values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	if (!isnull)
+	{
+		ssw_note_flush_now(DatumGetInt64(values[2]));
+		(void) look_until("SELECT sweeper._append_last($1, $2, $3) IS NULL", 3, types, values, FOREVER_US);
+	}
 	SPI_finish();
 }

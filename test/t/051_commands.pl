@@ -168,6 +168,18 @@ is(status($t), 'running', 'while another works');
 open_gate();
 unset('max_queued_tasks');
 
+# a role is the same under another name
+set('max_task_workers', 0);
+$t = submit('ann', 'SELECT 1');
+sql('ALTER ROLE ann RENAME TO anna');
+set('max_task_workers', 1);
+ended($t);
+is(status($t), 'completed', 'of a role that was renamed');
+sql('ALTER ROLE anna RENAME TO ann');
+# no limit is too short to be one
+ended($t = sql(q{SET ROLE ann; SELECT sweeper.submit_sql('SELECT pg_sleep(600)', timeout => '1 us')}));
+like(status($t), qr/^failed: canceling statement due to statement timeout/, 'out of time');
+
 # one place for commands: two roles take turns
 wait_for($node, 'SELECT count(*) = 0 FROM sweeper.task WHERE finished_at IS NULL');
 for (1 .. 2) {
