@@ -105,7 +105,7 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.task_comment', '');
 COMMENT ON TABLE sweeper.job IS 'What workers offer to do, in a room, by category and name.';
 COMMENT ON COLUMN sweeper.job.schema IS 'What a payload must look like; for those who submit, it is not enforced.';
 COMMENT ON COLUMN sweeper.job.on_worker_loss IS 'What becomes of a task whose worker ends: fail, or requeue.';
-COMMENT ON COLUMN sweeper.job.registered_by IS 'The role that registered it first, or revived it.';
+COMMENT ON COLUMN sweeper.job.registered_by IS 'The role that registered it first; when that is gone, the one that revived it.';
 COMMENT ON COLUMN sweeper.job.deleted_at IS 'No worker offers it any more and no task waits for it; register_job() revives it.';
 COMMENT ON TABLE sweeper.job_worker IS 'Which workers offer which jobs.';
 COMMENT ON TABLE sweeper.provider IS 'What workers provide besides, in a room, by category and name; gone with their workers.';
@@ -252,7 +252,8 @@ CREATE FUNCTION sweeper._list_tasks(
     skip int
 ) RETURNS SETOF sweeper.task_info
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-SELECT i.* FROM sweeper.task_info AS i
+WITH page AS MATERIALIZED (
+SELECT i.task, t.job, i.status FROM sweeper.task_info AS i JOIN sweeper.task AS t USING (task)
 WHERE (monitor OR ARRAY[i.owner, i.group_role]::name[] && (SELECT sweeper._roles(caller)))
   AND (tasks IS NULL OR i.task::text ILIKE ANY (sweeper._like(tasks)))
   AND (kinds IS NULL OR i.kind = ANY (kinds))
@@ -270,7 +271,18 @@ WHERE (monitor OR ARRAY[i.owner, i.group_role]::name[] && (SELECT sweeper._roles
   AND (progress_after IS NULL OR i.progress_at >= progress_after) AND (progress_before IS NULL OR i.progress_at <= progress_before)
   AND (cancel_requested IS NULL OR cancel_requested = (i.cancel_requested_at IS NOT NULL))
   AND (consumed IS NULL OR consumed = (i.consumed_at IS NOT NULL))
-ORDER BY i.task DESC LIMIT max OFFSET skip
+ORDER BY i.task DESC LIMIT max OFFSET skip),
+-- each queue is read once, however many of its tasks are listed
+place AS (
+    SELECT q.task, row_number() OVER (PARTITION BY q.job ORDER BY q.task) AS n FROM sweeper.task AS q
+    WHERE q.job = ANY (ARRAY(SELECT p.job FROM page AS p WHERE p.status = 'enqueued')) AND q.job IS NOT NULL AND q.status = 'enqueued'
+    UNION ALL
+    SELECT q.task, row_number() OVER (ORDER BY q.task) FROM sweeper.task AS q
+    WHERE EXISTS (SELECT FROM page AS p WHERE p.status = 'enqueued' AND p.job IS NULL) AND q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued')
+SELECT i.task, i.kind, i.room, i.category, i.name, i.summary, i.status, i.owner, i.group_role, i.worker_id, i.worker_name, i.machine_id, i.attempt,
+       i.max_retries, i.not_before, o.n, i.cancel_requested_at, i.created_at, i.enqueued_at, i.claimed_at, i.started_at, i.progress_at, i.finished_at,
+       i.consumed_at, i.done, i.total, i.message, i.error
+FROM page AS p JOIN sweeper.task_info AS i USING (task) LEFT JOIN place AS o USING (task) ORDER BY p.task DESC
 $$;
 CREATE FUNCTION sweeper.get_task(task uuid) RETURNS SETOF sweeper.task_detail
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME', 'ssw_get_task';

@@ -176,7 +176,25 @@ SELECT status, consumed_at IS NOT NULL AS consumed FROM sweeper.get_task(:'tr');
 SET ROLE regress_nobody;
 SELECT code($$SELECT sweeper.submit('room3', 'c', 'n')$$), code('SELECT sweeper.list_tasks()'), code('CALL sweeper.flush(NULL)');
 RESET ROLE;
-SELECT sweeper.release(:'wm'), sweeper.release(:'w2');
+-- a job does not become another's while its worker is away, unless its role is gone
+SELECT sweeper.release(:'wm');
+CREATE ROLE regress_gone;
+SELECT sweeper.grant_access('regress_gone', 'user');
+SET ROLE regress_gone;
+SELECT sweeper.register_worker('gone') AS wg \gset
+SELECT sweeper.register_job(:'wg', 'room9', 'c', 'n') IS NOT NULL AS registered, sweeper.release(:'wg');
+SET ROLE regress_stranger;
+SELECT sweeper.register_worker('stranger') AS ws \gset
+SELECT code(format($$SELECT sweeper.register_job(%L, 'room9', 'c', 'n')$$, :'ws'));
+RESET ROLE;
+SELECT sweeper.revoke_access('regress_gone');
+DROP ROLE regress_gone;
+SET ROLE regress_stranger;
+SELECT sweeper.register_job(:'ws', 'room9', 'c', 'n') IS NOT NULL AS registered;
+SELECT name, registered_by FROM sweeper.job_status WHERE room = 'room9';
+SELECT sweeper.release(:'ws');
+RESET ROLE;
+SELECT sweeper.release(:'w2');
 SELECT name FROM sweeper.job_status;
 SELECT sweeper.revoke_access(r) FROM unnest('{regress_worker,regress_owner,regress_group,regress_stranger,regress_chief}'::regrole[]) AS r \g /dev/null
 DROP ROLE regress_worker, regress_owner, regress_group, regress_stranger, regress_chief, regress_nobody;

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
@@ -74,18 +75,24 @@ lock_job(Datum *values)
 	return j;
 }
 
-/* Write a job that is new, or one that comes back; returns its number. */
+/*
+ * Write a job that is new, or the old one, which we hold; returns its number, or 0:
+ * somebody else has just written it.
+ */
 static int64
-write_job(const SswCaller *c, Datum *values)
+write_job(const Job *old, Datum *values)
 {
 	static const char *const sql =
 	"INSERT INTO sweeper.job AS j (room, category, name, schema, on_worker_loss, registered_by) VALUES ($1, $2, $3, $4, $5, $6)"
 	" ON CONFLICT (room, category, name) DO UPDATE SET schema = $4, on_worker_loss = $5, registered_by = $6, deleted_at = NULL"
-	" WHERE j.deleted_at IS NOT NULL RETURNING job";
-	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, JSONBOID, TEXTOID, TEXTOID};
+	" WHERE j.job = $7 AND j.deleted_at IS NOT NULL RETURNING job";
+	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, JSONBOID, TEXTOID, TEXTOID, INT8OID};
+	Datum		v[7];
 	bool		isnull;
 
-	if (ssw_plan_execute(sql, 6, types, values, NULL, false) == 0)
+	memcpy(v, values, 6 * sizeof(Datum));
+	v[6] = Int64GetDatum(old->id);
+	if (ssw_plan_execute(sql, 7, types, v, NULL, false) == 0)
 		return 0;
 	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 }
@@ -111,7 +118,17 @@ find_or_write(const SswCaller *c, FunctionCallInfo fcinfo, Datum *values)
 						 errhint("Register it as it is, or under another name; it can change when nobody offers it and no task waits.")));
 			return j.id;
 		}
-		id = write_job(c, values);
+
+		/*
+		 * who offered it may be about to come back: it does not become
+		 * another's
+		 */
+		if (j.id != 0 && OidIsValid(get_role_oid(j.registered_by, true)))
+		{
+			ssw_work_require_role(c, j.registered_by, psprintf("job \"%s\"", ssw_work_label(fcinfo, 1)));
+			values[5] = CStringGetTextDatum(j.registered_by);
+		}
+		id = write_job(&j, values);
 		if (id != 0)
 			return id;
 	}

@@ -91,10 +91,11 @@ stop_runner(Oid database, Oid role)
 
 		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || (p->database == database && p->role == role))
 			continue;
-		if (p->stop)
+		/* one is leaving already, unless it is long in its command */
+		if (p->stop && now - p->stop_at < MAKE_ROOM_US)
 			return true;
-		if (p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
-								 p->has_task && ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0))
+		if (p->stop || p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
+											p->has_task && ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0))
 			continue;
 		if (victim == NULL || !p->has_task)
 			victim = p;

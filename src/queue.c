@@ -39,12 +39,12 @@
 #include "shmem.h"
 #include "sql.h"
 #include "taskrow.h"
+#include "want.h"
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
 #define PREPARED_EVERY_US	(5 * USECS_PER_SEC) /* while transactions are
 												 * prepared */
-#define MAX_FAILED_STARTS	5
-#define MAX_ROLES			64	/* looked at in one round */
+#define MAX_ROLES			1024	/* looked at in one round */
 #define APPENDED_REST		20	/* times as long as it took to look */
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
@@ -55,11 +55,11 @@ static Oid	appended_roles[MAX_ROLES];	/* whose are to be written */
 static int	nappended_roles = 0;
 static TimestampTz next_at = 0;
 
-/* The run of the server to which a command belongs. */
+/* The run of the server, and the database, to which a command belongs. */
 char	   *
 ssw_queue_incarnation(void)
 {
-	return psprintf(UINT64_FORMAT "/%X/" INT64_FORMAT, GetSystemIdentifier(), GetWALInsertionTimeLine(), SswShared->incarnation);
+	return psprintf(UINT64_FORMAT "/%X/" INT64_FORMAT "/%u", GetSystemIdentifier(), GetWALInsertionTimeLine(), SswShared->incarnation, MyDatabaseId);
 }
 
 /* What this server is called in its tasks. */
@@ -151,22 +151,31 @@ end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reas
 	return n;
 }
 
-/* What was submitted to an earlier run of the server does not outlive that. */
+/* What was submitted to an earlier run of the server does not outlive that; nor is it run in a copy of its database. */
 static void
 drop_others(void)
 {
 	static const char *const sql =
-	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE " AND incarnation <> $1 ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
+	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE " AND incarnation <> $1 AND starts_with(incarnation, $3) = $4"
+	" ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
 	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
-	Oid			types[] = {TEXTOID, TEXTOID};
+	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, BOOLOID};
+	char	   *ours = ssw_queue_incarnation();
+	char	   *run = pnstrdup(ours, strrchr(ours, '/') + 1 - ours);
 	const char *reason = SswShared->clean_start ? "the server was stopped before it ended" : "the server crashed, or another took over, before it ended";
-	Datum		values[2];
+	Datum		values[4];
 
-	values[0] = CStringGetTextDatum(ssw_queue_incarnation());
-	values[1] = CStringGetTextDatum(reason);
 	/* they were not counted in this run */
-	(void) end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
+	values[0] = CStringGetTextDatum(ours);
+	values[1] = CStringGetTextDatum(reason);
+	values[2] = CStringGetTextDatum(run);
+	values[3] = BoolGetDatum(false);
+	(void) end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
+	reason = "the database is a copy of the one to which it was submitted";
+	values[1] = CStringGetTextDatum(reason);
+	values[3] = BoolGetDatum(true);
+	(void) end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
 }
 
 /* Whatever it is called now. */
@@ -310,84 +319,6 @@ enqueue_again(void)
 	}
 }
 
-/* How many runners a role has here, and how many could take a command now; these are woken. */
-static int
-count_runners(Oid role, int *ready)
-{
-	int			n = 0;
-
-	*ready = 0;
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->stop)
-			continue;
-		n++;
-		if (p->has_task)
-			continue;
-		(*ready)++;
-		if (p->latch)
-			SetLatch(p->latch);
-	}
-	return n;
-}
-
-/*
- * For which of the roles, the longest waiting first, is a runner wanted?  None:
- * invalid.  A role without one that was told to the launcher keeps its turn: the
- * runner that leaves for it is of a role that may have waited longer.
- */
-static void
-want_runner(const Oid *roles, int n, TimestampTz now)
-{
-	Oid			wanted = InvalidOid;
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	for (int i = 0; d && i < n; i++)
-	{
-		int			ready;
-
-		if (roles[i] == d->runner_role && count_runners(roles[i], &ready) == 0)
-			wanted = roles[i];
-	}
-	for (int busy_ones = 0; busy_ones < 2; busy_ones++)
-		for (int i = 0; i < n && !OidIsValid(wanted); i++)
-		{
-			int			ready;
-			int			all = count_runners(roles[i], &ready);
-
-			if (ready == 0 && (all == 0 || busy_ones))
-				wanted = roles[i];
-		}
-	if (d && d->runner_role != wanted)
-	{
-		d->runner_role = wanted;
-		d->runner_since = now;
-		if (OidIsValid(wanted))
-			ssw_shmem_wake_launcher();
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* Did runners for the role that waits fail to start, again and again? */
-static bool
-cannot_start(void)
-{
-	SswDatabase *d;
-	bool		failed;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	failed = d && d->runner_failures >= MAX_FAILED_STARTS;
-	if (failed)
-		d->runner_failures = 0;
-	LWLockRelease(SswShared->lock);
-	return failed;
-}
-
 /* Was something appended since the last look?  *up_to: somebody waits for rows up to that number. */
 static bool
 take_appended(int64 *up_to)
@@ -523,13 +454,13 @@ look_at_waiting(TimestampTz now)
 			drop_role(role, psprintf("role \"%s\" does not exist any more", owner));
 		else if (!ssw_can_run_as(role))
 			drop_role(role, psprintf("role \"%s\" may not log in any more", owner));
-		else if (nroles == 0 && cannot_start())
+		else if (nroles == 0 && ssw_want_cannot_start())
 			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
 		else
 			roles[nroles++] = role;
 	}
 	nroles = look_at_appended(roles, nroles, now);
-	want_runner(roles, nroles, now);
+	ssw_want_runner(roles, nroles, now);
 }
 
 /* Has anything changed since the last look? */
@@ -582,8 +513,15 @@ ssw_queue_round(TimestampTz now)
 	/* what is left after that is noted again, for the next look */
 	if (left)
 		rest_at = Min(rest_at, now + USECS_PER_SEC);
-	if (XactReadOnly || (begun && !changed && now < next_at))
-		return XactReadOnly ? DT_NOEND : next_at;
+	if (XactReadOnly)
+	{
+		/* nothing is written by default: nor by commands */
+		ssw_want_none();
+		next_at = 0;
+		return DT_NOEND;
+	}
+	if (begun && !changed && now < next_at)
+		return next_at;
 	next_at = DT_NOEND;
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();

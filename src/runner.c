@@ -45,6 +45,7 @@
 PGDLLEXPORT void ssw_runner_main(Datum main_arg);
 
 #define WRITE_TRIES			5
+#define WRITE_LOCK_TIMEOUT	"2s"
 
 static TimestampTz leaving_since;
 
@@ -170,6 +171,13 @@ take(Command *c, MemoryContext cxt)
 	return found;
 }
 
+/* Who holds the task's row, to cancel it for one, does not hold the process: until the identity is restored. */
+static void
+bound_patience(void)
+{
+	(void) set_config_option("lock_timeout", WRITE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
 /* The command's last act: it has completed.  An error when it was ended meanwhile. */
 static void
 complete(const Command *c)
@@ -181,6 +189,7 @@ complete(const Command *c)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
+	bound_patience();
 	ssw_sql_begin();
 	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
 		ereport(ERROR,
@@ -199,6 +208,7 @@ execute(const Command *c, MemoryContext cxt)
 
 	PG_TRY();
 	{
+		SPIExecuteOptions options = {.dest = None_Receiver};	/* rows are nobody's */
 		int			rc;
 
 		ssw_sql_start_transaction();
@@ -210,7 +220,7 @@ execute(const Command *c, MemoryContext cxt)
 			MySswProc->batch_deadline = GetCurrentTimestamp() + c->limit_ms * INT64CONST(1000);
 		}
 		ssw_sql_begin();
-		rc = SPI_execute(c->text, false, 0);
+		rc = SPI_execute_extended(c->text, &options);
 		if (rc < 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -295,6 +305,7 @@ record(const Command *c, ErrorData *e, MemoryContext cxt)
 
 			ssw_sql_start_transaction();
 			ssw_identity_become_extension(&save);
+			bound_patience();
 			ssw_sql_begin();
 			(void) ssw_queue_end(UUIDPGetDatum(&c->task), c->attempt, status, e->message, comment);
 			ssw_sql_end();

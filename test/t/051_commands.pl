@@ -189,6 +189,49 @@ for (1 .. 2) {
     sql(q{SELECT count(sweeper.cancel_task(task)) FROM sweeper.list_tasks(owners => '{ann}', statuses => '{enqueued}')});
 }
 
+# a third role and its rows have their turn, too, whatever the others have to do
+sql(q{CREATE TABLE turns (n int); GRANT INSERT ON turns TO mute; ALTER ROLE mute LOGIN});
+for my $role (qw(ann bob)) { sql(qq{SET ROLE $role; SELECT count(sweeper.submit_sql('SELECT pg_sleep(0.2)', 'turn')) FROM generate_series(1, 200)}) }
+sql(q{SET ROLE mute; SELECT sweeper.append('turns', '{"n": 1}')});
+ended($t = submit('mute', 'SELECT 1'));
+wait_for($node, 'SELECT count(*) = 1 FROM turns', 'a row is written');
+is(sql(q{SELECT count(DISTINCT owner) FROM sweeper.task WHERE owner IN ('ann', 'bob') AND summary = 'turn' AND status = 'enqueued'}), 2, 'while two others have backlogs');
+# and one that is long does not keep the other place from them
+set('max_workers', 3);
+set('max_task_workers', 2);
+close_gate();
+running($t = submit('postgres', $at_gate));
+ended(submit('mute', 'SELECT 1')) for 1 .. 2;
+is(status($t) . sql(q{SELECT count(DISTINCT owner) FROM sweeper.task WHERE owner IN ('ann', 'bob') AND summary = 'turn' AND status = 'enqueued'}), 'running2', 'while another is long');
+open_gate();
+unset('max_workers');
+set('max_task_workers', 1);
+sql(q{SELECT count(sweeper.cancel_task(task)) FROM sweeper.list_tasks(owners => '{ann,bob}', statuses => '{enqueued}', max => NULL)});
+
+# who holds the row of a command does not hold the place
+running($t = submit('ann', 'SELECT pg_sleep(1)'));
+my $canceller = client();
+$canceller->query_safe("BEGIN; SELECT sweeper.cancel_task('$t')");
+ended(submit('bob', 'SELECT 1'), 'another command ends meanwhile');
+$canceller->query_safe('ROLLBACK');
+$canceller->quit;
+ended($t);
+like(status($t), qr/^failed/, 'it could not say that it had completed');
+
+# rows that a command returns take no room
+ended($t = submit('ann', q{SELECT repeat('x', 1000) FROM generate_series(1, 300000)}));
+my ($peak) = map { /VmHWM:\s+(\d+)/ ? $1 : () } map { eval { slurp_file("/proc/$_/status") } // '' } sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND usename = 'ann'}) || 0;
+cmp_ok($peak // 0, '<', 200_000, 'kB');
+
+# where nothing is to be written by default no command runs
+sql(q{ALTER SYSTEM SET default_transaction_read_only = on; SELECT pg_reload_conf()});
+wait_for($node, q{SELECT current_setting('default_transaction_read_only') = 'on'});
+$t = sql(q{SET default_transaction_read_only = off; SELECT sweeper.submit_sql('SELECT 1')});
+my $off = sql(q{SET default_transaction_read_only = off; SELECT pg_sleep(1); ALTER SYSTEM RESET default_transaction_read_only; SELECT clock_timestamp(), pg_reload_conf()});
+($off) = $off =~ /([^|\n]+)\|t$/;
+ended($t);
+is(sql("SELECT status, started_at > '$off' FROM sweeper.task WHERE task = '$t'"), 'completed|t', 'not before that is over');
+
 # sweeps go on while commands do, and commands while sweeps do; never more processes than there may be
 set('max_task_workers', 4);
 my $watcher = client();
