@@ -25,6 +25,8 @@ complain "Modules include each other in a circle:" \
     done | tsort 2>&1 >/dev/null)"
 complain "Each C file and header begins with its name and purpose:" \
     "$(for file in "${sources[@]}" src/*.h; do sed -n 2p "$file" | grep -q "^ \* ${file##*/}$" || echo "  $file"; done)"
+complain "What make torture BREAK=name takes away is not there:" \
+    "$(for file in test/torture/break/*.patch; do patch -p1 --dry-run --force --silent <"$file" >/dev/null || echo "  $file"; done)"
 complain "Functions for SQL, in C or in schema/ only:" \
     "$(comm -3 <(sed -nE 's/^PG_FUNCTION_INFO_V1\((.*)\);/\1/p' "${sources[@]}" | sort -u) \
         <(grep -hoE "'MODULE_PATHNAME', '[a-z_0-9]+'" schema/*.sql | sed -E "s/.* '(.*)'/\1/" | sort -u))"

@@ -34,6 +34,7 @@ my $look = sub {
     my $looks = $node->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = 'own'");
     wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'own'", 'it is looked at');
 };
+$node->safe_psql('postgres', "SELECT sweeper.create_pool('p', ttl => '5 h'); SELECT count(*) FROM sweeper.acquire('p', 'x')");
 $look->();
 $set_clock->(3600);
 wait_for($node, 'SELECT count(*) = 0 FROM fixed', 'a deadline is a deadline');
@@ -45,8 +46,10 @@ like(slurp_file($node->logfile), qr/the system clock went forward by 3(599|600) 
 # whoever is dead by the new clock goes
 $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '2 h' WHERE id <= 10; UPDATE own SET seen = now() - interval '2 h' WHERE id <= 10");
 wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 40 AND (SELECT count(*) FROM own) = 40', 'the dead go');
+is($node->safe_psql('postgres', 'SELECT sweeper.heartbeat(session), sweeper._last_heartbeat(session) > acquired_at FROM sweeper.session'), 't|t', 'a heartbeat while it is fast');
 $set_clock->(0);
 $look->();
+wait_for($node, 'SELECT sweeper._last_heartbeat(session) <= clock_timestamp() FROM sweeper.session', 'no heartbeat in memory counts as later than now');
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '40|40', 'nor when it is set back');
 is($node->safe_psql('postgres', "SELECT count(*) FROM beat WHERE id <= 2 AND sweeper.touch('beat', id)"), 2, 'nor who lives by heartbeats');
 # and what was credited for the jump is taken back

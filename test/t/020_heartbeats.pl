@@ -88,6 +88,14 @@ $begin->();
 $more->(20 * $sessions);
 my $transaction = $node->background_psql('postgres', on_error_stop => 0);
 $transaction->query_safe("BEGIN; SELECT sweeper.touch('lease', $first)");
+# sessions of the registry: two that hear of nobody, one that ends after the file is written
+$node->safe_psql('postgres', "SELECT sweeper.create_pool('p', ttl => '1 h'); SELECT count(*) FROM generate_series(1, 3) AS i, sweeper.acquire('p', i::text)");
+my $registry = $node->background_psql('postgres');
+my $session = sub { return "(SELECT session FROM sweeper.session WHERE owner = '$_[0]' AND status = 'active')" };
+my $written = q{SELECT string_agg((expires_at - acquired_at > interval '1 h')::text, ' ' ORDER BY owner) FROM sweeper.session};
+$registry->query_safe('SELECT ' . join(', ', map { 'sweeper.heartbeat(' . $session->($_) . ')' } 1 .. 3));
+is($registry->query_safe($written), 'false false false', 'heartbeats write no row');
+my $ended_id = $registry->query_safe('SELECT ' . $session->(3));
 my ($launcher) = pids($node, 'launcher');
 my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
 my $log = -s $node->logfile;
@@ -97,11 +105,16 @@ $node->wait_for_log(qr/session_sweeper kept/, $log);
 $more->(5 * $sessions);
 $transaction->query("SELECT sweeper.touch('lease', $first)");
 like($transaction->{stderr}, qr/the heartbeat cannot be kept: the server is being stopped/, 'what a transaction would write too late is unknown');
+is($registry->query_safe('SELECT sweeper.heartbeat(' . $session->(1) . '), (SELECT count(*) FROM sweeper.heartbeat_many(ARRAY[' . $session->(2) . ']))'), 't|0', 'they are answered');
+is($registry->query_safe($written), 'true true false', 'and write their rows while it stops');
+$registry->query_safe("SELECT sweeper.release('$ended_id')");
 kill 'INT', $postmaster;
 kill 'CONT', $postmaster;
 eval { $transaction->quit };
+eval { $registry->quit };
 $node->stop('fast', fail_ok => 1);
 $check->('answered while it stops');
+is($node->safe_psql('postgres', "SELECT sweeper.heartbeat('$ended_id')"), 'f', 'who ended after the file was written is gone');
 
 # The launcher comes back, and the server goes on: rows are no longer written by each heartbeat.
 $begin->();
