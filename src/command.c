@@ -72,7 +72,7 @@ seems_full(TimestampTz *counted)
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	full = d && d->commands_waiting + ssw_note_commands() >= ssw_max_queued_tasks;
+	full = d && d->commands_waiting + d->commands_open >= ssw_max_queued_tasks;
 	*counted = d ? d->commands_counted : 0;
 	LWLockRelease(SswShared->lock);
 	return full;
@@ -87,21 +87,25 @@ count_waiting(void)
 									 0, NULL, NULL, NULL, false);
 	SswDatabase *d;
 
+	/* not ours, which are among those of open transactions */
+	n = Max(0, n - Max(0, ssw_note_commands()));
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, true);
 	if (d)
 	{
-		d->commands_waiting = Max(0, n - ssw_note_commands());
+		d->commands_waiting = n;
 		d->commands_counted = GetCurrentTimestamp();
+		n += d->commands_open;
 	}
 	LWLockRelease(SswShared->lock);
 	return n >= ssw_max_queued_tasks;
 }
 
 /*
- * The queue is bounded: refuse at once what it cannot hold.  Memory knows how many
- * wait, but for those of subtransactions that were rolled back; so they are counted
- * before anybody is refused, though not for each.
+ * The queue is bounded: refuse at once what it cannot hold, with what others have
+ * submitted and not yet committed.  Memory may take some for waiting that do not (of
+ * a prepared transaction that was rolled back), so they are counted before anybody is
+ * refused, though not for each.
  */
 static void
 check_room(void)

@@ -104,6 +104,21 @@ wake_runners(bool also_coordinator)
 	LWLockRelease(SswShared->lock);
 }
 
+/* So many more commands of open transactions, or fewer. */
+static void
+count_open(int64 change)
+{
+	SswDatabase *d;
+
+	if (change == 0)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+		d->commands_open = Max(0, d->commands_open + change);
+	LWLockRelease(SswShared->lock);
+}
+
 /* What the coordinator is to know of them, and of what a worker's end had to leave. */
 static void
 tell_coordinator(void)
@@ -193,6 +208,7 @@ at_xact_end(XactEvent event, void *arg)
 	{
 		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
 		before = NIL;
+		count_open(-Max(0, pending_commands));
 		pending_rows = pending_commands = 0;
 		pending_left = false;
 	}
@@ -209,6 +225,7 @@ at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId paren
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
+		count_open(Max(0, b->commands) - Max(0, pending_commands));
 		pending_commands = b->commands;
 		before = list_delete_first(before);
 	}
@@ -337,6 +354,7 @@ ssw_note_commands_waiting(int change)
 		};
 		before = lcons(b, before);
 	}
+	count_open(Max(0, pending_commands + change) - Max(0, pending_commands));
 	pending_commands += change;
 	MemoryContextSwitchTo(old);
 }

@@ -68,6 +68,8 @@ typedef struct SswDatabase
 	bool		commands_changed;	/* see queue.c */
 	bool		cascade_left;	/* see cascade.c */
 	int64		commands_waiting;	/* about; see command.c */
+	int64		commands_open;	/* submitted in transactions that have not
+								 * ended */
 	TimestampTz commands_counted;	/* when they were counted */
 	Oid			runner_role;	/* a runner is wanted for it, or invalid */
 	TimestampTz runner_since;	/* since then */

@@ -7,7 +7,7 @@ set -eu
 die() { echo "setup: $*" >&2; exit 1; }
 
 major=${PG_MAJOR:-15}
-packages="gcc make libc6-dev perl libipc-run-perl pg-bsd-indent spin pgbouncer
+packages="gcc make libc6-dev perl libipc-run-perl patch pg-bsd-indent spin pgbouncer
     postgresql-$major postgresql-server-dev-$major postgresql-$major-cron"
 
 if [ -n "${PG_CONFIG:-}" ]; then

@@ -153,6 +153,12 @@ running($t = submit('ann', $at_gate));
 # what is rolled back takes no room: of a transaction, or of a part of one that commits
 sql(q{DO $$ BEGIN FOR i IN 1 .. 9 LOOP BEGIN PERFORM sweeper.submit_sql('SELECT 1'); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN END; END LOOP; END $$});
 sql(q{BEGIN; SELECT count(sweeper.submit_sql('SELECT 1')) FROM generate_series(1, 3); ROLLBACK});
+# others' open transactions count
+my $open = client();
+$open->query_safe(q{SET ROLE bob; BEGIN; SELECT count(sweeper.submit_sql(concat('SELECT ', i))) FROM generate_series(1, 3) AS i});
+like(complaint(q{SET ROLE ann; SELECT sweeper.submit_sql('SELECT 1')}), qr/53400/, 'what others have not committed takes room');
+$open->query_safe('ROLLBACK');
+$open->quit;
 my ($carl, $dora) = (submit('carl', 'SELECT 1'), submit('dora', 'SELECT 1'));
 my $last = submit('ann', 'SELECT 1');
 like(complaint(q{SET ROLE ann; SELECT sweeper.submit_sql('SELECT 1')}), qr/53400: the queue of commands is full.*DETAIL:  3 commands wait/s, 'beyond max_queued_tasks');

@@ -96,6 +96,15 @@ is($node->safe_psql('postgres', q{
     SELECT FROM sweeper.register_job(:'w', 'r', 'c', 'n');
     CALL sweeper.claim_wait(:'w', '6 s')}) =~ /does not exist/ ? 'gone' : 'lives', 'lives', 'who waits for a task lives');
 
+# A copy of the database runs no commands of the original's.
+$node->safe_psql('postgres', q{ALTER SYSTEM SET session_sweeper.max_task_workers = 0; SELECT pg_reload_conf()});
+my $waits = $node->safe_psql('postgres', q{SELECT sweeper.submit_sql('SELECT 1')});
+wait_for($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'postgres' AND backend_type = 'client backend' AND pid <> pg_backend_pid()}, 'nobody is connected');
+$node->safe_psql('template1', 'CREATE DATABASE copy TEMPLATE postgres');
+$node->safe_psql('postgres', q{ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf()});
+ok(wait_for($node, "SELECT status = 'completed' FROM sweeper.task WHERE task = '$waits'"), 'it runs');
+ok(wait_for($node, "SELECT status = 'dropped' AND error ~ 'copy' FROM sweeper.task WHERE task = '$waits'", 'dropped', 'copy'), 'and not again');
+
 # The extension goes while a session remembers its streams.
 my $s = $node->background_psql('postgres');
 $s->query_safe(q{SELECT sweeper.append('log', '{"n": 4}')});
