@@ -36,6 +36,7 @@
 
 /* Beyond, the server's queue is left to others. */
 #define QUEUE_FULL			0.5
+#define HELD_BACK_US		(5 * USECS_PER_SEC)
 
 static const char *const tasks_of =
 "SELECT jsonb_build_object('task', i.task, 'status', i.status, 'room', i.room, 'category', i.category, 'name', i.name)::text"
@@ -74,6 +75,19 @@ has_room(void)
 				 errhint("See pg_stat_activity for old transactions of sessions that LISTEN.")));
 	full = used > QUEUE_FULL;
 	return !full;
+}
+
+/* What was taken is not told: that there was something is, when there is room again. */
+static void
+hold_back(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+		d->events_pending = d->events_lost = true;
+	LWLockRelease(SswShared->lock);
 }
 
 /* Notify what the query makes of the elements. */
@@ -134,6 +148,7 @@ TimestampTz
 ssw_events_tell(TimestampTz now)
 {
 	static TimestampTz told_at = 0;
+	static TimestampTz not_before = 0;
 	TimestampTz due = told_at + ssw_event_interval * INT64CONST(1000);
 	SswIdentity save;
 	SswTold		told;
@@ -143,11 +158,16 @@ ssw_events_tell(TimestampTz now)
 		return DT_NOEND;
 	if (now < due && now >= told_at)
 		return due;
+	if (now < not_before)
+		return not_before;
 	told_at = now;
 	(void) is_pending(true, &lost);
 	ssw_board_collect(&told);
 	if (!has_room())
-		return DT_NOEND;
+	{
+		hold_back();
+		return not_before = now + HELD_BACK_US;
+	}
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	tell_all(&told, lost);
