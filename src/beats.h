@@ -99,10 +99,6 @@ extern void ssw_beats_remove(const SswBeatKey *key, uint64 word);
 extern void ssw_beats_look(const SswBeatKey *key);
 extern void ssw_beats_refute(const SswBeatKey *key);
 extern void ssw_beats_unpublish(const SswBeatKey *key);
-extern bool ssw_beats_look_all(Oid database, int policy_id);
-extern void ssw_beats_void(Oid database, int policy_id);
-extern void ssw_beats_forget(Oid database);
-extern void ssw_beats_forget_policy(Oid database, int policy_id);
 
 /* Nothing else is done meanwhile: no allocation, no error, no other lock. */
 typedef void (*SswBeatChange) (SswBeat *b, void *arg);

@@ -25,6 +25,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "beatset.h"
 #include "bgw.h"
 #include "board.h"
 #include "events.h"

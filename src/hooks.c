@@ -22,7 +22,6 @@
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "commands/tablespace.h"
-#include "beats.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -32,6 +31,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "beatset.h"
 #include "board.h"
 #include "guc.h"
 #include "hooks.h"

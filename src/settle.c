@@ -31,6 +31,7 @@
 
 #include "action.h"
 #include "alive.h"
+#include "beatset.h"
 #include "failure.h"
 #include "identity.h"
 #include "partition.h"

@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "beatset.h"
 #include "board.h"
 #include "shmem.h"
 
