@@ -166,3 +166,20 @@ SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'ward';
 COMMIT;
 SELECT sweeper.unregister('ward');
 DROP TABLE ward;
+-- a deadline that is taken away and given back earlier: the application's word counts
+CREATE TABLE perch (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON perch (d);
+SELECT FROM sweeper.register('perch', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0', fuse_fraction => 1);
+INSERT INTO perch SELECT i, now() + interval '50 min' FROM generate_series(1, 3) AS i;
+SELECT bool_and(sweeper.touch('perch', id)) FROM perch;
+BEGIN;
+UPDATE perch SET d = NULL WHERE id = 1;
+SELECT sweeper.touch('perch', 1);
+COMMIT;
+UPDATE perch SET d = NULL WHERE id = 2;
+SELECT sweeper.touch('perch', 2);
+UPDATE perch SET d = now() - interval '1 min';
+CALL sweeper.sweep('perch') \gset
+SELECT count(*) FROM perch;
+SELECT sweeper.unregister('perch');
+DROP TABLE perch;

@@ -435,7 +435,8 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 	}
 	if (result == LOOK_GONE)
 		return false;
-	if (result == LOOK_WRITE || r.own)
+	/* a row without a deadline says nothing that memory would compare with */
+	if (result == LOOK_WRITE || (r.own && r.has_due))
 		ssw_pending_prolong(&r.key, r.due, r.ttl_us, r.seen_by_others ? InvalidTransactionId : r.xmin, r.due_read);
 	return true;
 }
