@@ -204,3 +204,25 @@ CALL sweeper.sweep('al') \gset
 SELECT count(*) FROM al;
 SELECT sweeper.unregister('al');
 DROP TABLE al;
+-- Rows that is_alive speaks for do not count; those it does not, do.
+CREATE TABLE asked (id int PRIMARY KEY, d timestamptz, alive boolean);
+CREATE INDEX ON asked (d);
+CREATE FUNCTION asked_alive(text) RETURNS boolean LANGUAGE sql AS $$ SELECT alive FROM asked WHERE id = $1::int $$;
+SELECT state FROM sweeper.register('asked', deadline => 'd', ttl => '1 h', is_alive => 'asked_alive(text)', check_every => '0');
+INSERT INTO asked SELECT i, now() - interval '1 min', i > 10 FROM generate_series(1, 400) AS i;
+CALL sweeper.sweep('asked') \gset
+SELECT count(*), bool_and(d > now()) AS refreshed, (SELECT fuse_until IS NULL FROM sweeper.policy WHERE policy = 'asked') AS no_fuse FROM asked;
+UPDATE asked SET d = now() - interval '1 min', alive = id % 10 = 0;
+\set VERBOSITY terse
+CALL sweeper.sweep('asked') \gset
+\set VERBOSITY default
+SELECT count(*), (SELECT fuse_detail ~ '^the pass would expire 3\d\d rows and leave \d+ alive$' FROM sweeper.policy WHERE policy = 'asked') AS fuse FROM asked;
+-- nor does it bite where is_alive says nothing of anybody
+SELECT sweeper.resume('asked');
+CALL sweeper.sweep('asked') \gset
+UPDATE asked SET d = now() - interval '1 min', alive = NULL;
+CALL sweeper.sweep('asked') \gset
+SELECT count(*), (SELECT fuse_until IS NULL FROM sweeper.policy WHERE policy = 'asked') AS no_fuse FROM asked;
+SELECT sweeper.unregister('asked');
+DROP TABLE asked;
+DROP FUNCTION asked_alive;

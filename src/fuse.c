@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
@@ -21,6 +22,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 #include "utils/varlena.h"
@@ -31,6 +33,9 @@
 #include "pass.h"
 #include "sql.h"
 #include "stmt.h"
+
+/* Rows that is_alive is asked about, to know what it says of all. */
+#define ASKED	50
 
 /*
  * Parameters of statements on a leaf: cutoff, full cutoff, exempt, group names,
@@ -373,14 +378,53 @@ find_group(SswWork *w, List *leaves)
 	return message;
 }
 
-/* Whether the pass would remove too much, as a message, or null; and how much. */
-static char *
-find_trouble(SswWork *w, List *leaves, int64 *would_go)
+/*
+ * Rows that is_alive is asked about: so many of them would go, as a few tell that are
+ * picked at random.  Those it says nothing about stay, and so it is with all when it
+ * raises an error; what it does is undone.
+ */
+static int64
+count_confirmed(SswWork *w, const char *rows, Params *x, int64 dead)
 {
-	SswPolicy  *p = w->policy;
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	char	   *sql = psprintf("SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE NOT a.alive)"
+							   " FROM (SELECT (SELECT %s FROM (SELECT r.*) AS t) AS alive FROM (SELECT t.* %s ORDER BY pg_catalog.hashtid(t.ctid) LIMIT %d) AS r) AS a",
+							   ssw_stmt_ask(w->policy), rows, ASKED);
+	char		nulls[NPARAMS + 1] = "       ";
+	volatile int64 asked = 0;
+	volatile int64 gone = 0;
+
+	for (int i = 0; i < NPARAMS; i++)
+		nulls[i] = x->nulls[i] ? 'n' : ' ';
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		bool		isnull;
+
+		ssw_sql_begin();
+		ssw_sql_exec(sql, NPARAMS, x->types, x->values, nulls, false, 1);
+		asked = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+		gone = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+		ssw_sql_end();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	return asked == 0 ? 0 : (dead * gone + asked - 1) / asked;
+}
+
+/* How many rows look dead; confirmed: as far as is_alive does not say otherwise. */
+static int64
+count_dead(SswWork *w, List *leaves, bool confirmed)
+{
 	int64		dead = 0;
-	int64		alive = 0;
-	int64		enough;
 	Params		x;
 	ListCell   *lc;
 
@@ -388,10 +432,24 @@ find_trouble(SswWork *w, List *leaves, int64 *would_go)
 		for (SswPhase phase = SSW_PHASE_CLOCK_1; phase < SSW_PHASE_END; phase++)
 	{
 		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
+		int64		n = rows ? count(rows, &x, PG_INT64_MAX) : 0;
 
-		if (rows)
-			dead += count(rows, &x, PG_INT64_MAX);
+		dead += confirmed && n > 0 && ssw_stmt_asks(w->policy, phase) ? count_confirmed(w, rows, &x, n) : n;
 	}
+	return dead;
+}
+
+/* Whether the pass would remove too much, as a message, or null; and how much. */
+static char *
+find_trouble(SswWork *w, List *leaves, int64 *would_go)
+{
+	SswPolicy  *p = w->policy;
+	int64		dead = count_dead(w, leaves, false);
+	int64		alive = 0;
+	int64		enough;
+	Params		x;
+	ListCell   *lc;
+
 	*would_go = dead;
 	if (dead < p->fuse_min || dead == 0)
 		return NULL;
@@ -403,10 +461,21 @@ find_trouble(SswWork *w, List *leaves, int64 *would_go)
 
 		alive += count(rows, &x, enough - alive);
 	}
+	if (alive < enough && OidIsValid(p->is_alive))
+	{
+		int64		confirmed = count_dead(w, leaves, true);
+
+		if (confirmed < p->fuse_min || confirmed == 0)
+			return NULL;
+		alive += dead - confirmed;
+		dead = confirmed;
+		enough = enough_alive(p, dead);
+	}
 	if (alive < enough)
 		return psprintf("the pass would expire " INT64_FORMAT " rows and leave " INT64_FORMAT " alive",
 						dead, alive);
-	return p->group_text ? find_group(w, leaves) : NULL;
+	/* of rows that is_alive confirms one by one groups do not matter */
+	return p->group_text && !OidIsValid(p->is_alive) ? find_group(w, leaves) : NULL;
 }
 
 /*

@@ -218,6 +218,9 @@ start_probe(TimestampTz now)
 	return OidIsValid(target) && ssw_places_start(SSW_PROC_PROBE, target, InvalidOid);
 }
 
+/* The database whose coordinator found no slot: it keeps its turn. */
+static Oid	short_database = InvalidOid;
+
 /* The database whose turn it is; invalid when none waits. */
 static Oid
 next_database(TimestampTz now, bool *waiting)
@@ -230,7 +233,7 @@ next_database(TimestampTz now, bool *waiting)
 		SswDatabase *d = &SswShared->databases[i];
 
 		if (!OidIsValid(d->oid) || d->state != SSW_DB_PRESENT || d->closed > 0 ||
-			d->problem[0] != '\0' || d->next_due > now || d->not_before > now ||
+			d->problem[0] != '\0' || d->next_due > now || (d->not_before > now && d->oid != short_database) ||
 			ssw_places_count(SSW_PROC_COORDINATOR, d->oid) > 0)
 			continue;
 		if (best == NULL || d->next_due < best->next_due)
@@ -238,11 +241,14 @@ next_database(TimestampTz now, bool *waiting)
 	}
 	if (best == NULL)
 		return InvalidOid;
-	if (ssw_places_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_max_coordinators)
+	if (ssw_places_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_places_most_coordinators(now))
 	{
 		*waiting = true;
 		return InvalidOid;
 	}
+	/* nobody else takes the slot that is about to be free */
+	if (best->not_before > now)
+		return InvalidOid;
 	best->not_before = now + USECS_PER_SEC; /* should it die at once */
 	return best->oid;
 }
@@ -257,19 +263,27 @@ let_others_in(bool waiting)
 			SetLatch(SswProcs[i].latch);
 }
 
-/* The server has no slot for the coordinator of a database: a worker of another leaves, or a coordinator. */
-static void
+/*
+ * The server has no slot for the coordinator of a database: a worker of another
+ * leaves, unless it is the last; then coordinators take turns.  True: one leaves.
+ */
+static bool
 make_room(Oid database, TimestampTz now)
 {
 	SswDatabase *d;
+	bool		leaves;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(database, false);
 	if (d)
 		d->not_before = now + SHORT_TICK_US;
-	if (!ssw_places_make_room(database, now))
-		let_others_in(true);
+	short_database = database;
+	leaves = ssw_places_count(SSW_PROC_WORKER, InvalidOid) + ssw_places_count(SSW_PROC_RUNNER, InvalidOid) > 1 &&
+		ssw_places_make_room(database, now);
+	if (!leaves)
+		ssw_places_short(now);
 	LWLockRelease(SswShared->lock);
+	return leaves;
 }
 
 /* False: one has no slot, and none must be taken by anything else. */
@@ -291,11 +305,13 @@ start_coordinators(TimestampTz now)
 			return now >= short_until;
 		if (!ssw_places_start(SSW_PROC_COORDINATOR, database, InvalidOid))
 		{
-			make_room(database, now);
+			if (!make_room(database, now))
+				return true;
 			short_until = now + 2 * SHORT_TICK_US;
 			return false;
 		}
 		short_until = 0;
+		short_database = InvalidOid;
 	}
 }
 

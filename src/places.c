@@ -23,6 +23,27 @@
 
 #define RUNNER_TURN_US		USECS_PER_SEC
 #define MAKE_ROOM_US		(1 * USECS_PER_SEC)
+#define SHORT_US			(60 * USECS_PER_SEC)
+
+/* While the server has too few slots: so many coordinators, which take turns, and one for a worker. */
+static int	short_coordinators = 0;
+static TimestampTz short_until = 0;
+
+int
+ssw_places_most_coordinators(TimestampTz now)
+{
+	return now < short_until ? Min(short_coordinators, ssw_max_coordinators) : ssw_max_coordinators;
+}
+
+/* The server has no slot for one more coordinator, or for a worker; the caller holds the lock. */
+void
+ssw_places_short(TimestampTz now)
+{
+	int			n = ssw_places_count(SSW_PROC_COORDINATOR, InvalidOid);
+
+	short_coordinators = Max(1, ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0 ? n : n - 1);
+	short_until = now + SHORT_US;
+}
 
 /* How many processes of a kind there are, in a database or in all. */
 int
@@ -282,13 +303,23 @@ ssw_places_start_workers(TimestampTz now)
 		if (room && ssw_places_start(SSW_PROC_WORKER, database, InvalidOid))
 			continue;
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		(void) ssw_places_make_room(database, now);
+		if (!ssw_places_make_room(database, now) && room)
+			ssw_places_short(now);
 		LWLockRelease(SswShared->lock);
 		return;
 	}
 }
 
-/* Have those of a kind that are more than may be leave: idle ones, and who came last. */
+/* Of two that may stay or leave: coordinators have had their turns, of others the newest has begun least. */
+static bool
+leaves_before(const SswProc *a, const SswProc *b)
+{
+	if ((a->state == SSW_STATE_IDLE) != (b->state == SSW_STATE_IDLE))
+		return a->state == SSW_STATE_IDLE;
+	return a->kind == SSW_PROC_COORDINATOR ? a->started_at < b->started_at : a->started_at > b->started_at;
+}
+
+/* Have those of a kind that are more than may be leave. */
 static void
 stop_surplus(SswProcKind kind, int most, TimestampTz now)
 {
@@ -304,8 +335,7 @@ stop_surplus(SswProcKind kind, int most, TimestampTz now)
 			if (p->state == SSW_STATE_FREE || p->kind != kind || p->stop)
 				continue;
 			n++;
-			if (p->latch && (victim == NULL || (p->state == SSW_STATE_IDLE) > (victim->state == SSW_STATE_IDLE) ||
-							 ((p->state == SSW_STATE_IDLE) == (victim->state == SSW_STATE_IDLE) && p->started_at > victim->started_at)))
+			if (p->latch && (victim == NULL || leaves_before(p, victim)))
 				victim = p;
 		}
 		if (n <= most || victim == NULL)
@@ -323,7 +353,7 @@ ssw_places_enforce(TimestampTz now)
 	int			runners = 0;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	stop_surplus(SSW_PROC_COORDINATOR, ssw_max_coordinators, now);
+	stop_surplus(SSW_PROC_COORDINATOR, ssw_places_most_coordinators(now), now);
 	stop_surplus(SSW_PROC_RUNNER, most_runners(), now);
 	for (int i = 0; i < SswShared->nprocs; i++)
 		runners += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && !SswProcs[i].stop;

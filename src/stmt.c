@@ -547,13 +547,18 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 					first_due(p), from, ssw_stmt_dead(p, phase), order);
 }
 
+/* The call of is_alive, of a row. */
+char	   *
+ssw_stmt_ask(const SswPolicy *p)
+{
+	return psprintf("%s(%s)", quote_qualified_identifier(get_namespace_name(get_func_namespace(p->is_alive)),
+														 get_func_name(p->is_alive)), p->key_text);
+}
+
 /* Ask is_alive for the rows $3: identity and answer. */
 char	   *
 ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	return psprintf("SELECT %s, %s(%s) FROM ONLY %s AS t WHERE %s",
-					ssw_stmt_identity(p),
-					quote_qualified_identifier(get_namespace_name(get_func_namespace(p->is_alive)),
-											   get_func_name(p->is_alive)),
-					p->key_text, ssw_stmt_relation(leaf), is_taken(p, phase, 0));
+	return psprintf("SELECT %s, %s FROM ONLY %s AS t WHERE %s",
+					ssw_stmt_identity(p), ssw_stmt_ask(p), ssw_stmt_relation(leaf), is_taken(p, phase, 0));
 }

@@ -83,6 +83,7 @@ extern char *ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages);
+extern char *ssw_stmt_ask(const SswPolicy *p);
 extern char *ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase);
 
 #endif							/* SSW_STMT_H */

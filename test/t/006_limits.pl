@@ -39,6 +39,16 @@ for my $turn (1 .. 3) {
 }
 ok(1, 'each gets the place');
 
+# nor do coordinators keep the workers from all the slots there are
+$node->append_conf('postgresql.conf', 'max_worker_processes = 3');
+$node->restart;
+for my $turn (1 .. 2) {
+    for my $db (qw(postgres second)) {
+        my $left = $node->safe_psql($db, 'SELECT count(*) FROM slow');
+        wait_for($node, "SELECT count(*) < $left FROM slow", "$db gets the place", $db);
+    }
+}
+
 # limits that are lowered hold for those that run; nobody stands still
 sub limits { $node->safe_psql('postgres', "ALTER SYSTEM SET session_sweeper.$_") for @_; return $node->reload }
 sub running { my ($kind) = @_; return "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind'" }
