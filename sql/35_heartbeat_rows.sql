@@ -183,3 +183,19 @@ CALL sweeper.sweep('perch') \gset
 SELECT count(*) FROM perch;
 SELECT sweeper.unregister('perch');
 DROP TABLE perch;
+-- triggers that leave something to be checked elsewhere
+CREATE TABLE nest (id int PRIMARY KEY, n int, d timestamptz);
+CREATE INDEX ON nest (d);
+SELECT FROM sweeper.register('nest', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0', fuse_fraction => 1);
+CREATE TABLE bird (id int PRIMARY KEY);
+CREATE TABLE seen (bird int REFERENCES bird DEFERRABLE INITIALLY DEFERRED);
+CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (NEW.n); RETURN NEW; END $$;
+CREATE TRIGGER see BEFORE UPDATE ON nest FOR EACH ROW EXECUTE FUNCTION see();
+INSERT INTO bird VALUES (7);
+INSERT INTO nest VALUES (2, 7, now() + interval '1 min'), (3, 8, now() + interval '1 min');
+SELECT sweeper.touch('nest', 2);
+SELECT sweeper.touch('nest', 3);
+SELECT id, d > now() + interval '55 min' AS written FROM nest WHERE id > 1 ORDER BY id;
+SELECT sweeper.unregister('nest');
+DROP TABLE nest, seen, bird;
+DROP FUNCTION see;

@@ -217,7 +217,8 @@ defers_updates(Oid leaf)
 	{
 		const		Trigger *t = &rel->trigdesc->triggers[i];
 
-		defers = defers || (t->tgdeferrable && TRIGGER_FOR_UPDATE(t->tgtype));
+		/* what triggers of the table's owner do may be deferred, too */
+		defers = defers || ((t->tgdeferrable || !t->tgisinternal) && TRIGGER_FOR_UPDATE(t->tgtype));
 	}
 	table_close(rel, AccessShareLock);
 	return defers;
