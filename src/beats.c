@@ -518,8 +518,9 @@ prolong(SswBeat *b, void *arg)
 }
 
 /*
- * R2: the row has this deadline, and time to live, now.  Not when somebody has looked at the row since
- * the entry had the one remembered: he has read what came after.
+ * R2: the row has this deadline, and time to live, now.  Not when somebody has
+ * looked at the row since the entry had the one remembered: he has read what came
+ * after.
  */
 void
 ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us)

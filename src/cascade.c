@@ -72,19 +72,27 @@ text_column(uint64 row, int col)
 void
 ssw_cascade_orphans(Datum jobs)
 {
-	static const char *const lock = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " ORDER BY j.job FOR UPDATE SKIP LOCKED";
-
-	/* what somebody did before we got the lock is to be seen */
-	static const char *const delete =
+	static const char *const lock =
 	"WITH mine AS MATERIALIZED (SELECT j.job FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " ORDER BY j.job FOR UPDATE SKIP LOCKED)"
-	" UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() FROM mine WHERE j.job = mine.job RETURNING j.room";
+	" SELECT array_agg(job) FROM mine";
+
+	/*
+	 * of those that we hold: what somebody did before we got the lock is to
+	 * be seen
+	 */
+	static const char *const delete =
+	"UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() WHERE j.job = ANY ($1) AND" IS_ORPHAN " RETURNING j.room";
 	static const char *const left = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " LIMIT 1";
 	Oid			type = INT8ARRAYOID;
-	uint64		rows;
+	Datum		mine;
+	bool		isnull;
 
-	if (ssw_plan_execute_fresh(lock, 1, &type, &jobs) > 0)
+	ssw_plan_execute_fresh(lock, 1, &type, &jobs);
+	mine = column(0, 1, &isnull);
+	if (!isnull)
 	{
-		rows = ssw_plan_execute_fresh(delete, 1, &type, &jobs);
+		uint64		rows = ssw_plan_execute_fresh(delete, 1, &type, &mine);
+
 		for (uint64 i = 0; i < rows; i++)
 			ssw_note_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 	}

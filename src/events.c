@@ -158,7 +158,7 @@ ssw_events_tell(TimestampTz now)
 		return DT_NOEND;
 	if (now < due && now >= told_at)
 		return due;
-	if (now < not_before)
+	if (now < not_before && now >= told_at)
 		return not_before;
 	told_at = now;
 	(void) is_pending(true, &lost);
@@ -166,7 +166,8 @@ ssw_events_tell(TimestampTz now)
 	if (!has_room())
 	{
 		hold_back();
-		return not_before = now + HELD_BACK_US;
+		not_before = now + HELD_BACK_US;
+		return not_before;
 	}
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();

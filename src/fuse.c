@@ -394,6 +394,7 @@ count_confirmed(SswWork *w, const char *rows, Params *x, int64 dead)
 	char		nulls[NPARAMS + 1] = "       ";
 	volatile int64 asked = 0;
 	volatile int64 gone = 0;
+	ErrorData  *volatile error = NULL;
 
 	for (int i = 0; i < NPARAMS; i++)
 		nulls[i] = x->nulls[i] ? 'n' : ' ';
@@ -411,12 +412,16 @@ count_confirmed(SswWork *w, const char *rows, Params *x, int64 dead)
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
 		FlushErrorState();
 	}
 	PG_END_TRY();
 	RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(cxt);
 	CurrentResourceOwner = owner;
+	/* it is we who are to stop */
+	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		ReThrowError(error);
 	return asked == 0 ? 0 : (dead * gone + asked - 1) / asked;
 }
 

@@ -220,6 +220,7 @@ start_probe(TimestampTz now)
 
 /* The database whose coordinator found no slot: it keeps its turn. */
 static Oid	short_database = InvalidOid;
+static TimestampTz short_until = 0; /* and the next free slot is its */
 
 /* The database whose turn it is; invalid when none waits. */
 static Oid
@@ -290,8 +291,6 @@ make_room(Oid database, TimestampTz now)
 static bool
 start_coordinators(TimestampTz now)
 {
-	static TimestampTz short_until = 0;
-
 	for (;;)
 	{
 		Oid			database;
@@ -440,7 +439,8 @@ stop_all(void)
 static void
 forget_times(void)
 {
-	rescan_at = 0;
+	rescan_at = short_until = 0;
+	ssw_places_forget_short();
 	ssw_keep_set_back();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)

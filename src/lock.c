@@ -93,8 +93,8 @@ set_extension_tag(LOCKTAG *tag)
 }
 
 /*
- * Keep the extension as it is until the transaction ends; waits, within lock_timeout,
- * for its DROP or UPDATE.  The server's own lock of it is for anybody to take (ALTER
+ * Keep the extension as it is until the transaction ends; waits, within lock_timeout
+ * where there is one, for its DROP or UPDATE.  The server's own lock of it is for anybody to take (ALTER
  * FUNCTION ... DEPENDS ON EXTENSION), so we do not wait for that; held where it is
  * free, it keeps out who drops the extension with its schema or owner.
  */

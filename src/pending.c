@@ -297,8 +297,8 @@ ssw_pending_ended(int from, bool all)
 
 /*
  * The session's row, which we hold, has this deadline and time to live (0: as it had),
- * if we commit; perhaps it had others by this transaction before.  xmin: of a row that others do not see, whose
- * deadline was own; else invalid.
+ * if we commit; perhaps it had others by this transaction before.  xmin: of a row
+ * that others do not see, whose deadline was own; else invalid.
  */
 void
 ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, TransactionId xmin, TimestampTz own)

@@ -45,6 +45,13 @@ ssw_places_short(TimestampTz now)
 	short_until = now + SHORT_US;
 }
 
+/* The clock was set. */
+void
+ssw_places_forget_short(void)
+{
+	short_until = 0;
+}
+
 /* How many processes of a kind there are, in a database or in all. */
 int
 ssw_places_count(SswProcKind kind, Oid database)

@@ -9,6 +9,7 @@
 
 extern int	ssw_places_most_coordinators(TimestampTz now);
 extern void ssw_places_short(TimestampTz now);
+extern void ssw_places_forget_short(void);
 extern int	ssw_places_count(SswProcKind kind, Oid database);
 extern bool ssw_places_start(SswProcKind kind, Oid database, Oid role);
 extern bool ssw_places_make_room(Oid for_database, TimestampTz now);

@@ -406,13 +406,14 @@ read_appended(int64 up_to, TimestampTz now)
 static int
 look_at_appended(Oid *roles, int nroles, TimestampTz now)
 {
+	static TimestampTz looked_at = 0;
 	static TimestampTz not_before = 0;
 	int64		up_to;
 
 	/* nobody writes them */
 	if (ssw_max_task_workers == 0)
 		return nroles;
-	if (now < not_before)
+	if (now < not_before && now >= looked_at)
 		next_at = Min(next_at, not_before);
 	else if (take_appended(&up_to) || now >= appended_at)
 	{
@@ -420,6 +421,7 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 
 		read_appended(up_to, now);
 		set_flush(nappended_roles > 0);
+		looked_at = now;
 		not_before = now + APPENDED_REST * (GetCurrentTimestamp() - began);
 	}
 	next_at = Min(next_at, Max(appended_at, not_before));

@@ -31,23 +31,20 @@ for my $db (qw(postgres second)) {
 }
 $node->append_conf('postgresql.conf', 'max_worker_processes = 4');
 $node->restart;
-for my $turn (1 .. 3) {
+sub each_gets_the_place {
     for my $db (qw(postgres second)) {
         my $left = $node->safe_psql($db, 'SELECT count(*) FROM slow');
         wait_for($node, "SELECT count(*) < $left FROM slow", "$db gets the place", $db);
     }
+    return;
 }
+each_gets_the_place() for 1 .. 3;
 ok(1, 'each gets the place');
 
 # nor do coordinators keep the workers from all the slots there are
 $node->append_conf('postgresql.conf', 'max_worker_processes = 3');
 $node->restart;
-for my $turn (1 .. 2) {
-    for my $db (qw(postgres second)) {
-        my $left = $node->safe_psql($db, 'SELECT count(*) FROM slow');
-        wait_for($node, "SELECT count(*) < $left FROM slow", "$db gets the place", $db);
-    }
-}
+each_gets_the_place() for 1 .. 2;
 
 # limits that are lowered hold for those that run; nobody stands still
 sub limits { $node->safe_psql('postgres', "ALTER SYSTEM SET session_sweeper.$_") for @_; return $node->reload }
@@ -59,10 +56,7 @@ wait_for($node, 'SELECT (' . running('worker') . ') = 4', 'four workers');
 is($node->safe_psql('postgres', running('coordinator')), 2, 'two coordinators');
 limits('max_workers = 1', 'max_coordinators = 1');
 wait_for($node, 'SELECT (' . running('worker') . ') <= 1 AND (' . running('coordinator') . ') <= 1', 'one of each');
-for my $db (qw(postgres second)) {
-    my $left = $node->safe_psql($db, 'SELECT count(*) FROM slow');
-    wait_for($node, "SELECT count(*) < $left FROM slow", "$db goes on", $db);
-}
+each_gets_the_place();
 $node->stop;
 
 # each dead row in a group of its own: they are counted on disk, not in memory
