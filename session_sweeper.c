@@ -15,6 +15,7 @@
 #include "guc.h"
 #include "hooks.h"
 #include "launcher.h"
+#include "pending.h"
 #include "shmem.h"
 #include "start.h"
 
@@ -29,6 +30,7 @@ _PG_init(void)
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	ssw_shmem_init(ssw_start_read_control);
+	ssw_pending_init();
 	ssw_hooks_init();
 	ssw_launcher_register();
 }

@@ -19,13 +19,13 @@ CREATE PROCEDURE sweeper.sweep(policy text, wait boolean DEFAULT true, timeout i
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_sweep';
 
 COMMENT ON FUNCTION sweeper.pause IS
-'Stops a policy, at commit, until resume() or the given time; waits for the batch in flight. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
+'Stops a policy, at commit, until resume() or the given time; waits for the batch in flight, not for callers who have ended rows themselves. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.pause_all IS
 'Stops every policy that the caller may pause, as pause() does.';
 COMMENT ON FUNCTION sweeper.resume IS
-'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. Errors: 42704 no such policy, 42501 not allowed.';
+'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. Errors: 42704 no such policy, 42501 not allowed, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
 COMMENT ON FUNCTION sweeper.resume_all IS
-'Lifts the brakes on every policy that the caller may resume.';
+'Lifts the brakes on every policy that the caller may resume; a WARNING names those that are left as they are.';
 COMMENT ON FUNCTION sweeper.retry_row IS
 'Tries a failed or quarantined row again at the next look, in every partition or child that has one with the key. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper.expire IS

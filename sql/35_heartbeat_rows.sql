@@ -114,6 +114,14 @@ COMMIT;
 SELECT id FROM stand WHERE NOT sweeper.touch('stand', id);
 CALL sweeper.sweep('stand') \gset
 SELECT id, ttl, round(extract(epoch FROM d - now()) / 3600, 1) AS hours FROM stand ORDER BY id;
+-- one made longer counts from the commit on
+INSERT INTO stand VALUES (9, '30 min', true, now() + interval '6 min');
+BEGIN;
+UPDATE stand SET ttl = '1 h' WHERE id = 9;
+SELECT sweeper.touch('stand', 9);
+COMMIT;
+CALL sweeper.sweep('stand') \gset
+SELECT round(extract(epoch FROM d - now()) / 3600, 1) AS hours FROM stand WHERE id = 9;
 -- what the filter excludes is gone, and one that a transaction lets in and out again
 INSERT INTO stand VALUES (8, '1 h', false);
 BEGIN;

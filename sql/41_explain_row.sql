@@ -195,3 +195,16 @@ SELECT sweeper.retry_row('spelled', 'none');
 SELECT sweeper.unregister('spelled');
 DROP TABLE spelled;
 DROP FUNCTION refuse;
+-- heartbeats: what memory knows counts, until the application says otherwise
+CREATE TABLE beaten (id int PRIMARY KEY, ttl interval, d timestamptz);
+CREATE INDEX ON beaten (d);
+SELECT FROM sweeper.register('beaten', deadline => 'd', ttl => '1 h', ttl_column => 'ttl', heartbeats => true, check_every => '0', start => 'now', fuse_fraction => 1);
+INSERT INTO beaten VALUES (1, NULL, now() + '10 min'::interval), (2, '20 s', now() + '2 s'::interval), (3, NULL, now() + '10 min'::interval), (4, NULL, now() - '1 min'::interval);
+SELECT id, sweeper.touch('beaten', id) FROM beaten WHERE id < 4;
+UPDATE beaten SET d = now() - '1 min'::interval WHERE id = 3;
+DO $$ BEGIN WHILE clock_timestamp() <= (SELECT d FROM beaten WHERE id = 2) LOOP PERFORM pg_sleep(0.05); END LOOP; END $$;
+SELECT id, deadline = d AS is_of_row, last_heartbeat BETWEEN now() - '1 min'::interval AND now() AS heard_of, verdict, reason
+FROM beaten, sweeper.explain_row('beaten', id::text) ORDER BY id;
+SELECT id, sweeper.is_live('beaten', id::text) FROM beaten ORDER BY id;
+SELECT FROM sweeper.unregister('beaten');
+DROP TABLE beaten;

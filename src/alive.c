@@ -245,7 +245,7 @@ prolong(const SswTarget *t, SswAlive *a)
 		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
 
 		if (!isnull)
-			ssw_pending_prolong(&k, DatumGetTimestampTz(due), 0, InvalidTransactionId, 0);
+			ssw_pending_prolong(&k, DatumGetTimestampTz(due), 0, NIL);
 	}
 	SPI_freetuptable(SPI_tuptable);
 	if (t->prolonged)

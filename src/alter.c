@@ -218,7 +218,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "policy");
-	old = ssw_rights_lock(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
+	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
 	a->function = "alter_policy";
 	a->first = quote_literal_cstr(old->name);
 	load_args(a, old);
@@ -282,7 +282,7 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	char	   *before;
 
 	ssw_args_not_null(fcinfo, 0, "policy");
-	p = ssw_rights_lock(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
+	p = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
 	if (strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

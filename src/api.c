@@ -119,7 +119,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 Datum
 ssw_pause(PG_FUNCTION_ARGS)
 {
-	pause_one(ssw_rights_lock(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
+	pause_one(ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
 	PG_RETURN_VOID();
 }
 
@@ -136,7 +136,7 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
-		ssw_lock_policy_exclusive(p->id);
+		ssw_lock_policy_pause(p->id);
 		pause_one(p, fcinfo, 0, 1);
 	}
 	PG_RETURN_VOID();
@@ -259,7 +259,10 @@ ssw_resume(PG_FUNCTION_ARGS)
 	int			id = 0;
 
 	while ((p = may_resume(arg_text(fcinfo, 0)))->id != id)
-		ssw_lock_policy_exclusive(id = p->id);
+	{
+		(void) ssw_rights_lock(p, ERROR);
+		id = p->id;
+	}
 	resume_one(p, ssw_policy_relation_now(p), &names);
 	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
 }
@@ -282,7 +285,8 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
-		ssw_lock_policy_exclusive(p->id);
+		if (!ssw_rights_lock(p, WARNING))
+			continue;
 		p = ssw_policy_load(p->id); /* as it is now */
 		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
@@ -332,7 +336,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 
 	ssw_args_not_null(fcinfo, 1, "key");
 	key = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	p = ssw_rights_lock(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
+	p = ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
 	if (!retry(p, key) && !retry(p, key_on_record(p, key)))
 		ereport(ERROR,
 				(errcode(ERRCODE_NO_DATA_FOUND),

@@ -115,7 +115,7 @@ lock_policy(FunctionCallInfo fcinfo)
 				 errmsg("cannot expire rows of policy \"%s\": they are evidence", p->name),
 				 errhint("They go after the time that the retention settings say.")));
 	ssw_lock_extension();
-	ssw_lock_policy_batch(p->id);
+	ssw_lock_policy_caller(p->id);
 	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
 	trouble = ssw_policy_unusable(p);
 	step = trouble ? ssw_mend(p) : NULL;

@@ -18,7 +18,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -33,6 +32,7 @@
 #include "utils/timestamp.h"
 
 #include "action.h"
+#include "alive.h"
 #include "grace.h"
 #include "guc.h"
 #include "identity.h"
@@ -57,6 +57,11 @@ typedef struct Explanation
 	SswPolicy  *policy;
 	TimestampTz now;
 	SswRowFacts row;
+	bool		has_deadline;	/* as the row says */
+	TimestampTz deadline;
+	bool		has_heartbeat;	/* memory knows one */
+	TimestampTz heartbeat;
+	bool		held;			/* by it: the row's first clock is its end */
 	char	   *state;			/* of the policy */
 	char	   *why;			/* it is in that state, or null */
 	const char *verdict;
@@ -312,6 +317,27 @@ deadline_of(const SswRowFacts *r, TimestampTz *deadline)
 	return r->has_due[0] || r->has_due[1];
 }
 
+/* Where memory knows that the session lives longer than its row says, that counts. */
+static void
+look_at_memory(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	SswRowFacts *r = &e->row;
+	SswBeatKey	k;
+	SswBeat		b;
+
+	if (!p->heartbeats || !ssw_shmem_available())
+		return;
+	k = ssw_alive_key(p, r->key);
+	e->has_heartbeat = ssw_beats_find(&k, &b);
+	if (!e->has_heartbeat)
+		return;
+	e->heartbeat = SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word));
+	e->held = r->has_due[0] && r->due[0] >= b.deadline && e->heartbeat + b.ttl_us > r->due[0];
+	if (e->held)
+		r->due[0] = e->heartbeat + b.ttl_us;
+}
+
 static void
 judge_found(Explanation *e)
 {
@@ -337,7 +363,8 @@ judge_found(Explanation *e)
 	else if (TIMESTAMP_IS_NOEND(deadline))
 		conclude(e, "alive", "it never expires", NULL);
 	else if (deadline > e->now)
-		conclude(e, "alive", "its deadline is in the future", NULL);
+		conclude(e, "alive", e->held && e->deadline <= e->now ?
+				 "its heartbeats say that it lives longer than its row says" : "its deadline is in the future", NULL);
 	else if (!TIMESTAMP_IS_NOBEGIN(deadline) && deadline > e->now - p->keep_for_us)
 		conclude(e, "in retention", "its deadline has passed, keep_for since then has not", NULL);
 	else
@@ -386,8 +413,12 @@ explain(Explanation *e, const char *key)
 	ssw_rowfacts_table_holders(p, r);
 	if (r->found)
 		ssw_rowfacts_failure(p, r);
+	e->has_deadline = deadline_of(r, &e->deadline);
 	if (r->done && r->found)
+	{
+		look_at_memory(e);
 		judge_found(e);
+	}
 	else if (r->done)
 		judge_missing(e);
 	else if (r->locked)
@@ -419,8 +450,6 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 	TupleDesc	desc;
 	Datum		v[14] = {0};
 	bool		n[14] = {0};
-	TimestampTz deadline = 0;
-	bool		has_deadline;
 
 	e.policy = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
 	if (PG_ARGISNULL(1))
@@ -430,13 +459,12 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	explain(&e, text_to_cstring(PG_GETARG_TEXT_PP(1)));
 
-	has_deadline = deadline_of(r, &deadline);
 	v[0] = BoolGetDatum(r->found);
 	n[0] = !r->done;
 	set_text(e.state, 1, v, n);
 	if (r->found)
 	{
-		set_time(has_deadline, deadline, 2, v, n);
+		set_time(e.has_deadline, e.deadline, 2, v, n);
 		set_time(r->has_seen, r->seen, 3, v, n);
 	}
 	else
@@ -444,7 +472,7 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 		set_time(r->has_end_deadline, r->end_deadline, 2, v, n);
 		set_time(r->has_end_seen, r->end_seen, 3, v, n);
 	}
-	n[4] = true;				/* heartbeats are not kept yet */
+	set_time(e.has_heartbeat, e.heartbeat, 4, v, n);
 	set_text(e.verdict, 5, v, n);
 	set_text(e.reason, 6, v, n);
 	v[7] = Int32GetDatum(r->attempts);

@@ -133,7 +133,7 @@ refuse_altered(const SswPolicy *p)
 	ssw_sql_begin();
 	altered = ssw_plan_execute(sql, 1, &type, &value, NULL, false) > 0 &&
 		TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull))) &&
-		ssw_plan_execute_without_us(sql, 1, &type, &value) > 0;
+		ssw_plan_execute_before(sql, FirstCommandId, 1, &type, &value) > 0;
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	if (altered)

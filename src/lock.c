@@ -3,10 +3,17 @@
  *		Heavyweight locks that keep a policy's batches and its changes apart, the
  *		acquires of a pool, and what runs and a change of the extension.
  *
- * Every batch transaction holds its policy's lock in share mode; pause,
- * alter_policy and unregister take it exclusively, and so wait for at most the
- * batches in flight and keep new ones out until their transaction ends.  The
- * lock manager frees it at the end of the transaction and at a crash.
+ * A policy's lock, freed by the lock manager at the end of the transaction and at
+ * a crash, is held by
+ *
+ *		callers who end rows themselves		RowShareLock
+ *		batches								ShareLock
+ *		pause								ShareUpdateExclusiveLock
+ *		alter_policy, resume, unregister	that, then ExclusiveLock
+ *
+ * So pause waits for at most the batches in flight, and no caller holds it up; and
+ * a change, which has to wait for callers, too, does so for a short time only,
+ * because other callers wait behind it meanwhile.
  *
  * Who acquires in a pool, or changes or drops it, holds the pool's lock from then
  * on to the end of the transaction: sessions are counted by the next one when all
@@ -17,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -24,8 +32,11 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "tcop/utility.h"
+#include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/resowner.h"
 
 #include "lock.h"
 #include "ssw.h"
@@ -34,20 +45,20 @@
 static void
 set_tag(LOCKTAG *tag, int policy_id)
 {
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, (Oid) policy_id, 0xffff);
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, (Oid) policy_id, SSW_POLICY_LOCK);
 }
 
-/* Hold the policy for a batch; waits, within lock_timeout, for a change. */
+/* Hold the policy as it is for a caller; waits, within lock_timeout, for a change. */
 void
-ssw_lock_policy_batch(int policy_id)
+ssw_lock_policy_caller(int policy_id)
 {
 	LOCKTAG		tag;
 
 	set_tag(&tag, policy_id);
-	(void) LockAcquire(&tag, ShareLock, false, false);
+	(void) LockAcquire(&tag, RowShareLock, false, false);
 }
 
-/* The same without waiting; false when somebody changes the policy now. */
+/* Hold the policy for a batch; false when somebody changes it now. */
 bool
 ssw_lock_policy_batch_conditional(int policy_id)
 {
@@ -59,13 +70,59 @@ ssw_lock_policy_batch_conditional(int policy_id)
 
 /* Wait for the batches in flight and keep new ones out until commit.  25006 on a standby. */
 void
-ssw_lock_policy_exclusive(int policy_id)
+ssw_lock_policy_pause(int policy_id)
 {
 	LOCKTAG		tag;
 
 	PreventCommandDuringRecovery("a change of a policy");
 	set_tag(&tag, policy_id);
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
+}
+
+/* LockAcquire() within a time; false when somebody held it all the time. */
+static bool
+acquire_within(const LOCKTAG *tag, LOCKMODE mode, int ms)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+	char		timeout[12];
+
+	snprintf(timeout, sizeof(timeout), "%d", ms);
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		(void) LockAcquire(tag, mode, false, false);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error == NULL;
+}
+
+/*
+ * The same, and for callers who have ended rows of the policy: false when they do
+ * not end within that time, or within lock_timeout where there is one.
+ */
+bool
+ssw_lock_policy_change(int policy_id, int patience_ms)
+{
+	LOCKTAG		tag;
+
+	ssw_lock_policy_pause(policy_id);
+	set_tag(&tag, policy_id);
+	return acquire_within(&tag, ExclusiveLock, LockTimeout ? LockTimeout : patience_ms);
 }
 
 /*

@@ -6,9 +6,13 @@
 #ifndef SSW_LOCK_H
 #define SSW_LOCK_H
 
-extern void ssw_lock_policy_batch(int policy_id);
+/* What tells a policy's lock in pg_locks from that of a relation's column. */
+#define SSW_POLICY_LOCK		0xffff
+
+extern void ssw_lock_policy_caller(int policy_id);
 extern bool ssw_lock_policy_batch_conditional(int policy_id);
-extern void ssw_lock_policy_exclusive(int policy_id);
+extern void ssw_lock_policy_pause(int policy_id);
+extern bool ssw_lock_policy_change(int policy_id, int patience_ms);
 extern bool ssw_lock_pool(const char *pool, bool wait);
 extern void ssw_lock_extension(void);
 extern void ssw_lock_extension_exclusive(void);

@@ -26,8 +26,6 @@ typedef enum PendingKind
 	PENDING_REMOVE,				/* marked, and ended if we commit */
 	PENDING_DISTRUST,			/* marked, and perhaps ended if we commit */
 	PENDING_PROLONG,			/* its row has a new deadline if we commit */
-	PENDING_UNPUBLISH,			/* what prolonged its row was undone, the row
-								 * was not */
 	PENDING_ATTACH				/* attached to this connection if we commit */
 } PendingKind;
 
@@ -42,9 +40,7 @@ typedef struct Pending
 	TimestampTz remembered;		/* the one that memory had when the row was
 								 * written, or will have by what is before */
 	int			before;			/* where the key was prolonged before, or -1 */
-	TransactionId xmin;			/* of the row, if others do not see it; else
-								 * invalid */
-	TimestampTz own;			/* that row's deadline */
+	List	   *versions;		/* of a row that others do not see */
 } Pending;
 
 /*
@@ -63,6 +59,10 @@ typedef struct LastProlonged
 } LastProlonged;
 
 static HTAB *prolonged = NULL;	/* in TopTransactionContext */
+
+/* Where each level of the transaction begins. */
+static CommandId * first_commands = NULL;	/* in TopMemoryContext */
+static int	levels = 0;
 
 /* Passes look at rows of this time to live, too. */
 static void
@@ -90,12 +90,6 @@ on_commit(const Pending *p)
 			ssw_beats_prolong(&p->key, p->remembered, p->deadline, p->ttl_us);
 			note_ttl(p);
 			break;
-		case PENDING_UNPUBLISH:
-			ssw_beats_prolong(&p->key, DT_NOBEGIN, p->own, 0);
-			note_ttl(p);
-			/* of its time to live only the row knows */
-			ssw_beats_look(&p->key);
-			break;
 		case PENDING_ATTACH:
 			ssw_attach_commit(&p->key);
 			break;
@@ -108,10 +102,10 @@ on_abort(const Pending *p)
 {
 	if (p->kind == PENDING_ATTACH)
 		ssw_attach_abort(&p->key);
-	else if (p->kind == PENDING_PROLONG || p->kind == PENDING_UNPUBLISH)
+	else if (p->kind == PENDING_PROLONG)
 	{
 		/* a row that nobody saw never was */
-		if (TransactionIdIsValid(p->xmin))
+		if (p->versions != NIL)
 			ssw_beats_unpublish(&p->key);
 	}
 	else
@@ -124,10 +118,10 @@ on_prepare(const Pending *p)
 {
 	if (p->kind <= PENDING_DISTRUST)
 		ssw_beats_distrust(&p->key, p->word);
-	else if (TransactionIdIsValid(p->xmin))
+	else if (p->versions != NIL)
 	{
 		note_ttl(p);
-		ssw_beats_prolong(&p->key, DT_NOBEGIN, p->kind == PENDING_PROLONG ? p->deadline : p->own, p->ttl_us);
+		ssw_beats_prolong(&p->key, DT_NOBEGIN, p->deadline, p->ttl_us);
 	}
 }
 
@@ -193,6 +187,21 @@ last_prolonged(const SswBeatKey *key)
 	return last;
 }
 
+/* The versions that are still there when a subtransaction is undone. */
+static List *
+still_there(const List *versions)
+{
+	List	   *left = NIL;
+	ListCell   *lc;
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	foreach(lc, versions)
+		if (TransactionIdIsCurrentTransactionId(((SswRowVersion *) lfirst(lc))->xmin))
+		left = lappend(left, lfirst(lc));
+	MemoryContextSwitchTo(old);
+	return left;
+}
+
 /* What the rest of the list, from there on, means when its subtransaction is undone. */
 static void
 undo(int first)
@@ -205,25 +214,59 @@ undo(int first)
 	for (int i = first; i < n; i++)
 	{
 		Pending    *p = &list[i];
-		bool		row = p->kind == PENDING_PROLONG || p->kind == PENDING_UNPUBLISH;
+		LastProlonged *last = p->kind == PENDING_PROLONG ? last_prolonged(&p->key) : NULL;
+		List	   *left = still_there(p->versions);
 
 		/* a row that the transaction inserted before may yet be committed */
-		if (row && TransactionIdIsValid(p->xmin) && TransactionIdIsCurrentTransactionId(p->xmin))
+		if (left != NIL)
 		{
-			p->kind = PENDING_UNPUBLISH;
+			const SswRowVersion *v = linitial(left);
+
+			p->versions = left;
+			p->deadline = v->due;
+			p->ttl_us = v->ttl_us;
+			p->before = last->index;
+			if (p->before >= 0)
+				p->remembered = list[p->before].deadline;
+			last->index = kept;
 			list[kept++] = *p;
 		}
-		else if (!row || last_prolonged(&p->key)->index < 0)
+		else if (last == NULL || last->index < 0)
 			on_abort(p);
 	}
 	n = kept;
 }
 
 static void
-at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+note_first_command(void)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	if (level >= levels)
+	{
+		int			larger = Max(64, level * 2);
+
+		first_commands = first_commands ? repalloc(first_commands, larger * sizeof(CommandId)) :
+			MemoryContextAlloc(TopMemoryContext, larger * sizeof(CommandId));
+		levels = larger;
+	}
+	first_commands[level] = GetCurrentCommandId(false);
+}
+
+/* What was done before that subtransaction, by its level from 2 on, has lower numbers. */
+CommandId
+ssw_pending_first_command(int level)
+{
+	return first_commands[level];
+}
+
+static void
+at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
 	int			first = n;
 
+	if (event == SUBXACT_EVENT_START_SUB)
+		note_first_command();
 	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	while (first > 0 && list[first - 1].subid == subid)
@@ -237,14 +280,6 @@ at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId pare
 static Pending *
 add(PendingKind kind, const SswBeatKey *key)
 {
-	static bool registered = false;
-
-	if (!registered)
-	{
-		RegisterXactCallback(at_xact_end, NULL);
-		RegisterSubXactCallback(at_subxact_end, NULL);
-		registered = true;
-	}
 	if (n == size)
 	{
 		int			larger = Max(64, size * 2);
@@ -258,6 +293,14 @@ add(PendingKind kind, const SswBeatKey *key)
 	list[n].subid = GetCurrentSubTransactionId();
 	list[n].key = *key;
 	return &list[n++];
+}
+
+/* In _PG_init: of a transaction's levels all are known. */
+void
+ssw_pending_init(void)
+{
+	RegisterXactCallback(at_xact_end, NULL);
+	RegisterSubXactCallback(at_subxact_event, NULL);
 }
 
 /* How many there are: where those of an action begin. */
@@ -297,11 +340,11 @@ ssw_pending_ended(int from, bool all)
 
 /*
  * The session's row, which we hold, has this deadline and time to live (0: as it had),
- * if we commit; perhaps it had others by this transaction before.  xmin: of a row
- * that others do not see, whose deadline was own; else invalid.
+ * if we commit; perhaps it had others by this transaction before.  versions: of a row
+ * that others do not see, in TopTransactionContext, the last one first; else NIL.
  */
 void
-ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, TransactionId xmin, TimestampTz own)
+ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions)
 {
 	SswBeat		b;
 	LastProlonged *last;
@@ -313,8 +356,7 @@ ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, T
 	p = add(PENDING_PROLONG, key);
 	p->deadline = deadline;
 	p->ttl_us = ttl_us;
-	p->xmin = xmin;
-	p->own = own;
+	p->versions = versions;
 	p->before = last->index;
 	p->remembered = p->before < 0 ? b.deadline : list[p->before].deadline;
 	last->index = n - 1;

@@ -5,13 +5,26 @@
 #ifndef SSW_PENDING_H
 #define SSW_PENDING_H
 
+#include "nodes/pg_list.h"
+
 #include "beats.h"
+
+/* A version of a row that this transaction has written. */
+typedef struct SswRowVersion
+{
+	TransactionId xmin;			/* what wrote it */
+	TimestampTz due;			/* DT_NOBEGIN: none */
+	int64		ttl_us;
+} SswRowVersion;
+
+extern void ssw_pending_init(void);
+extern CommandId ssw_pending_first_command(int level);
 
 extern int	ssw_pending_count(void);
 extern void ssw_pending_mark(const SswBeatKey *key, uint64 word);
 extern bool ssw_pending_marks_hold(int from);
 extern void ssw_pending_ended(int from, bool all);
-extern void ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, TransactionId xmin, TimestampTz own);
+extern void ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions);
 extern bool ssw_pending_attach(const SswBeatKey *key);
 
 #endif							/* SSW_PENDING_H */

@@ -12,6 +12,7 @@
 #include "catalog/pg_proc.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
+#include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
@@ -93,10 +94,28 @@ ssw_rights_policy(text *name, SswRight right)
 }
 
 /*
- * The same, to be changed: locked, and as it is now that nobody else changes it.
+ * Lock a policy that is to be changed; when callers who have ended rows of it do not
+ * end: an error, or that and false.
  */
+bool
+ssw_rights_lock(const SswPolicy *p, int elevel)
+{
+	if (ssw_lock_policy_change(p->id, p->lock_timeout_ms))
+		return true;
+	ereport(elevel,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not lock policy \"%s\" within %d ms", p->name, LockTimeout ? LockTimeout : p->lock_timeout_ms),
+			 errdetail("Transactions that have ended rows of it themselves are open, and others wait behind who waits for them."),
+			 errhint("Try again when they have ended, or SET lock_timeout to wait longer. They are among:"
+					 " SELECT pid, state, xact_start, query FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database()"
+					 " AND pid IN (SELECT pid FROM pg_catalog.pg_locks WHERE locktype = 'object' AND objid = %d AND objsubid = %d);",
+					 p->id, (int16) SSW_POLICY_LOCK)));
+	return false;
+}
+
+/* The policy of that name, locked so that no batch runs, as it is now. */
 SswPolicy  *
-ssw_rights_lock(text *name, SswRight right)
+ssw_rights_pause(text *name, SswRight right)
 {
 	SswPolicy  *p = ssw_rights_policy(name, right);
 	int			id;
@@ -104,8 +123,18 @@ ssw_rights_lock(text *name, SswRight right)
 	do
 	{
 		id = p->id;
-		ssw_lock_policy_exclusive(id);
+		ssw_lock_policy_pause(id);
 		p = ssw_rights_policy(name, right);
 	} while (p->id != id);
+	return p;
+}
+
+/* The same, to be changed: nobody else ends rows of it, either. */
+SswPolicy  *
+ssw_rights_change(text *name, SswRight right)
+{
+	SswPolicy  *p = ssw_rights_pause(name, right);
+
+	(void) ssw_rights_lock(p, ERROR);
 	return p;
 }

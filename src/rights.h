@@ -18,6 +18,8 @@ extern bool ssw_rights_is_admin(Oid userid);
 extern bool ssw_rights_is_monitor(Oid userid);
 extern bool ssw_rights_have(const SswPolicy *p, SswRight right);
 extern SswPolicy *ssw_rights_policy(text *name, SswRight right);
-extern SswPolicy *ssw_rights_lock(text *name, SswRight right);
+extern SswPolicy *ssw_rights_pause(text *name, SswRight right);
+extern SswPolicy *ssw_rights_change(text *name, SswRight right);
+extern bool ssw_rights_lock(const SswPolicy *p, int elevel);
 
 #endif							/* SSW_RIGHTS_H */

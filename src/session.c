@@ -193,7 +193,7 @@ lock_policy(void)
 		read_version(&xmin, &tid);
 		keep(xmin, &tid);
 	}
-	ssw_lock_policy_batch(kept->id);
+	ssw_lock_policy_caller(kept->id);
 	LockRelationOid(kept->relid, RowExclusiveLock);
 	read_version(&xmin, &tid);
 	if (kept_stale || xmin != kept_xmin || !ItemPointerEquals(&tid, &kept_tid))

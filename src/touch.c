@@ -28,6 +28,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
@@ -59,14 +60,13 @@ typedef enum Look
 typedef struct TouchedRow
 {
 	Oid			leaf;
-	TransactionId xmin;
 	bool		own;			/* this transaction wrote it */
 	bool		seen_by_others; /* as it was before, if it did; and swept */
 	TimestampTz due_to_others;	/* DT_NOBEGIN: none */
 	int64		ttl_to_others;
 	bool		has_due;
 	TimestampTz due;			/* what it says, or will by our write */
-	TimestampTz due_read;
+	List	   *versions;		/* those others do not see, the last one first */
 	bool		beyond_limit;
 	bool		swept;			/* the filter lets it through */
 	int64		ttl_us;
@@ -105,13 +105,50 @@ get_ttl(const SswPolicy *p)
 static void
 read_as_others(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r)
 {
-	r->seen_by_others = ssw_plan_execute_without_us(ssw_stmt_touch(p, ""), nkeys, types, values) > 0 && is_swept();
+	r->seen_by_others = ssw_plan_execute_before(ssw_stmt_touch(p, ""), FirstCommandId, nkeys, types, values) > 0 && is_swept();
 	r->due_to_others = DT_NOBEGIN;
 	if (!r->seen_by_others)
 		return;
 	if (!get_time(SSW_T_DUE, &r->due_to_others))
 		r->due_to_others = DT_NOBEGIN;
 	r->ttl_to_others = get_ttl(p);
+}
+
+static SswRowVersion *
+read_version(const SswPolicy *p)
+{
+	SswRowVersion *v = MemoryContextAlloc(TopTransactionContext, sizeof(SswRowVersion));
+	bool		isnull;
+
+	v->xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, SSW_T_XMIN, &isnull));
+	if (!get_time(SSW_T_DUE, &v->due))
+		v->due = DT_NOBEGIN;
+	v->ttl_us = get_ttl(p);
+	return v;
+}
+
+/*
+ * What is left of a row that others do not see if subtransactions are undone: the
+ * versions that levels around this one have written, back to the one inserted.
+ */
+static List *
+read_versions(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
+{
+	SswRowVersion *v = read_version(p);
+	List	   *versions = NIL;
+
+	for (int level = GetCurrentTransactionNestLevel();; level--)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		if (versions == NIL || ((SswRowVersion *) llast(versions))->xmin != v->xmin)
+			versions = lappend(versions, v);
+		MemoryContextSwitchTo(old);
+		if (level <= 1 || v->xmin == GetTopTransactionIdIfAny() ||
+			ssw_plan_execute_before(ssw_stmt_touch(p, ""), ssw_pending_first_command(level), nkeys, types, values) == 0)
+			return versions;
+		v = read_version(p);
+	}
 }
 
 /* S1: read and lock the row; false when there is none. */
@@ -136,10 +173,8 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
 	r->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, SSW_T_LEAF, &isnull));
-	r->xmin = DatumGetTransactionId(SPI_getbinval(tup, desc, SSW_T_XMIN, &isnull));
-	r->own = TransactionIdIsCurrentTransactionId(r->xmin);
+	r->own = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(tup, desc, SSW_T_XMIN, &isnull)));
 	r->has_due = get_time(SSW_T_DUE, &r->due);
-	r->due_read = r->due;
 	r->beyond_limit = get_time(SSW_T_LIMIT, &limit) && limit <= GetCurrentTimestamp();
 	r->swept = is_swept();
 	r->ttl_us = get_ttl(p);
@@ -151,8 +186,15 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	r->seen_by_others = true;
 	r->due_to_others = r->has_due ? r->due : DT_NOBEGIN;
 	r->ttl_to_others = r->ttl_us;
+	r->versions = NIL;
 	if (r->own)
+	{
+		List	   *versions = read_versions(p, nkeys, types, values);
+
 		read_as_others(p, nkeys, types, values, r);
+		if (!r->seen_by_others)
+			r->versions = versions;
+	}
 	return true;
 }
 
@@ -438,7 +480,7 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 		return false;
 	/* a row without a deadline says nothing that memory would compare with */
 	if (result == LOOK_WRITE || (r.own && r.has_due))
-		ssw_pending_prolong(&r.key, r.due, r.ttl_us, r.seen_by_others ? InvalidTransactionId : r.xmin, r.due_read);
+		ssw_pending_prolong(&r.key, r.due, r.ttl_us, r.versions);
 	return true;
 }
 
