@@ -215,7 +215,7 @@ ssw_batch_begin(SswWork *w)
 	extoid = get_extension_oid(SSW_EXTENSION, true);
 	if (!OidIsValid(extoid))
 		return stop_pass(w);
-	ssw_lock_extension();
+	(void) ssw_lock_extension(true);
 	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())
 		return stop_pass(w);
 	if (!ssw_lock_policy_batch_conditional(w->policy->id))

@@ -43,6 +43,7 @@
 #define MARK_EVERY_S		(60 * 60)
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
+#define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
 
 PGDLLEXPORT void ssw_coordinator_main(Datum main_arg);
 
@@ -354,15 +355,10 @@ wakeups(void)
 static bool
 extension_present(void)
 {
-	Oid			extoid = get_extension_oid(SSW_EXTENSION, true);
 	SswDatabase *d;
 
-	if (OidIsValid(extoid))
-	{
-		ssw_lock_extension();
-		if (get_extension_oid(SSW_EXTENSION, true) == extoid)
-			return true;
-	}
+	if (OidIsValid(get_extension_oid(SSW_EXTENSION, true)))
+		return true;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d)
@@ -495,6 +491,14 @@ round_of_work(void)
 		forget_times();
 	ssw_sql_start_transaction();
 	ssw_watch_begin_round();
+	if (!ssw_lock_extension(false))
+	{
+		/* who drops or updates it may take his time, and others their turns */
+		if (ssw_turn_is_over(watches, now))
+			ssw_turn_stop(watches);
+		ssw_sql_commit();
+		return now + EXTENSION_BUSY_US;
+	}
 	if (!extension_present())
 	{
 		ssw_sql_commit();

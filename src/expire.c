@@ -114,7 +114,7 @@ lock_policy(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot expire rows of policy \"%s\": they are evidence", p->name),
 				 errhint("They go after the time that the retention settings say.")));
-	ssw_lock_extension();
+	(void) ssw_lock_extension(true);
 	ssw_lock_policy_caller(p->id);
 	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
 	trouble = ssw_policy_unusable(p);

@@ -151,22 +151,25 @@ set_extension_tag(LOCKTAG *tag)
 
 /*
  * Keep the extension as it is until the transaction ends; waits, within lock_timeout
- * where there is one, for its DROP or UPDATE.  The server's own lock of it is for anybody to take (ALTER
- * FUNCTION ... DEPENDS ON EXTENSION), so we do not wait for that; held where it is
- * free, it keeps out who drops the extension with its schema or owner.
+ * where there is one, for its DROP or UPDATE, or is false without wait.  The server's
+ * own lock of it is for anybody to take (ALTER FUNCTION ... DEPENDS ON EXTENSION), so
+ * we do not wait for that; held where it is free, it keeps out who drops the extension
+ * with its schema or owner.
  */
-void
-ssw_lock_extension(void)
+bool
+ssw_lock_extension(bool wait)
 {
 	LOCKTAG		tag;
 	Oid			extoid;
 
 	set_extension_tag(&tag);
-	(void) LockAcquire(&tag, AccessShareLock, false, false);
+	if (LockAcquire(&tag, AccessShareLock, false, !wait) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
 	AcceptInvalidationMessages();
 	extoid = get_extension_oid(SSW_EXTENSION, true);
 	if (OidIsValid(extoid))
 		(void) ConditionalLockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
+	return true;
 }
 
 /* For who drops or updates it: wait for all that runs, and keep others out until the end. */

@@ -14,7 +14,7 @@ extern bool ssw_lock_policy_batch_conditional(int policy_id);
 extern void ssw_lock_policy_pause(int policy_id);
 extern bool ssw_lock_policy_change(int policy_id, int patience_ms);
 extern bool ssw_lock_pool(const char *pool, bool wait);
-extern void ssw_lock_extension(void);
+extern bool ssw_lock_extension(bool wait);
 extern void ssw_lock_extension_exclusive(void);
 
 #endif							/* SSW_LOCK_H */

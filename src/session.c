@@ -187,7 +187,7 @@ lock_policy(void)
 	TransactionId xmin;
 	ItemPointerData tid;
 
-	ssw_lock_extension();
+	(void) ssw_lock_extension(true);
 	if (kept == NULL || kept_stale)
 	{
 		read_version(&xmin, &tid);

@@ -120,21 +120,21 @@ $node->append_conf('postgresql.conf', 'session_sweeper.max_coordinators = 2');
 $node->reload;
 
 # who has databases of his own may keep their rows locked: by a transaction that
-# renamed them, in a session or prepared
+# renamed them, in a session or prepared, or updates the extension in them
 load_table($node, 'login', 10, 10);
 $node->safe_psql('postgres', "SELECT sweeper.register('login', deadline => 'd', start => 'now', fuse_fraction => 1)");
 wait_for($node, 'SELECT count(*) = 10 FROM login', 'swept');
-for my $how ('open', 'prepared') {
+for my $how ('open', 'prepared', 'updating') {
     for my $db (qw(first second)) {
-        $holder{$db} = $node->background_psql('postgres');
-        $holder{$db}->query_safe("BEGIN; ALTER DATABASE $db RENAME TO ${db}_renamed");
+        $holder{$db} = $node->background_psql($how eq 'updating' ? $db : 'postgres');
+        $holder{$db}->query_safe($how eq 'updating' ? 'SET client_min_messages = warning; BEGIN; ALTER EXTENSION session_sweeper UPDATE' : "BEGIN; ALTER DATABASE $db RENAME TO ${db}_renamed");
         $holder{$db}->query_safe("PREPARE TRANSACTION '$db'") if $how eq 'prepared';
     }
     # what they want now, and each database is due once a minute at least
     $node->safe_psql('postgres', 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = \'session_sweeper launcher\'');
     for my $row (1 .. 3) {
         $node->safe_psql('postgres', "INSERT INTO login VALUES (100 + $row, now())");
-        wait_for($node, 'SELECT count(*) = 10 FROM login', "a database is swept beside two that somebody renames in an $how transaction");
+        wait_for($node, 'SELECT count(*) = 10 FROM login', "a database is swept beside two that somebody changes in a transaction: $how");
     }
     is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND NOT granted AND classid = 'pg_database'::regclass"), 0,
         'nobody waits for them') if $how eq 'open';
