@@ -51,7 +51,7 @@ LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_policy';
 CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
     OUT service_start timestamptz, OUT slots_short_since timestamptz, OUT listed boolean,
     OUT heartbeats bigint, OUT most_heartbeats bigint, OUT heartbeats_refused bigint, OUT heartbeats_full_since timestamptz,
-    OUT clean_start boolean) RETURNS SETOF record
+    OUT clean_start boolean, OUT policies_full boolean) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_cluster';
 CREATE FUNCTION sweeper.stat_reset(policy text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_reset';

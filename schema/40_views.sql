@@ -155,6 +155,10 @@ SELECT 'warning', NULL, 'heartbeat memory full', c.heartbeats_full_since,
        format('ALTER SYSTEM SET session_sweeper.heartbeat_memory = %L; -- then restart the server', greatest(1, c.most_heartbeats * 136 / 1048576 + 1) || 'MB')
 FROM sweeper._cluster() AS c WHERE c.heartbeats_full_since IS NOT NULL
 UNION ALL
+SELECT 'warning', NULL, 'policies have no place', NULL, 'All places for policies in shared memory are taken, by all databases together: further ones have no counters, and sweep() refuses them.',
+       'SELECT owner_name, count(*) FROM sweeper.policy GROUP BY owner_name ORDER BY count(*) DESC; -- then unregister some, in this database or another'
+FROM sweeper._cluster() AS c WHERE c.policies_full
+UNION ALL
 SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s differ.', v.library, v.sql), 'ALTER EXTENSION session_sweeper UPDATE; -- and restart the server'
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
 UNION ALL

@@ -182,6 +182,36 @@ CALL sweeper.sweep('f') \gset
 SELECT count(*) FROM f;
 SELECT sweeper.unregister('f');
 DROP TABLE f;
+-- Confirmed, a pile goes, and so does what it brings about while it is worked on: that is no look which found nothing wrong.
+CREATE TABLE pile (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON pile (d);
+CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM pg_sleep(0.001);
+    INSERT INTO pile VALUES (OLD.id + 1000, clock_timestamp());
+    RETURN OLD;
+END $$;
+CREATE TRIGGER follow BEFORE DELETE ON pile FOR EACH ROW WHEN (OLD.id <= 300) EXECUTE FUNCTION follow();
+CREATE FUNCTION await(what text) RETURNS void LANGUAGE plpgsql AS $$ DECLARE done boolean; BEGIN
+    FOR i IN 1 .. 6000 LOOP
+        EXECUTE 'SELECT ' || what INTO done;
+        IF done THEN RETURN; END IF;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    RAISE EXCEPTION 'timed out: %', what;
+END $$;
+SELECT FROM sweeper.register('pile', deadline => 'd', check_every => '50 ms', start => 'now');
+INSERT INTO pile SELECT i, now() FROM generate_series(1, 300) AS i;
+SELECT await($$EXISTS (SELECT FROM sweeper.policy WHERE policy = 'pile' AND fuse_until > now())$$);
+SELECT sweeper.resume('pile');
+SELECT await('NOT EXISTS (SELECT FROM pile)');
+SELECT count(*) FROM sweeper.policy_change WHERE policy = 'pile' AND change = 'fuse';
+-- what comes after a look that found nothing due is stopped again
+SELECT await($$(SELECT fuse_at IS NULL FROM sweeper.policy WHERE policy = 'pile')$$);
+INSERT INTO pile SELECT i, now() FROM generate_series(1001, 1300) AS i;
+SELECT await($$EXISTS (SELECT FROM sweeper.policy WHERE policy = 'pile' AND fuse_until > now())$$);
+SELECT sweeper.unregister('pile');
+DROP TABLE pile;
+DROP FUNCTION follow, await;
 -- what a change of the policy makes dead counts: a typing error ends nobody
 CREATE TABLE al (id int PRIMARY KEY, seen timestamptz);
 INSERT INTO al SELECT i, now() - interval '1 h' FROM generate_series(1, 500) AS i;

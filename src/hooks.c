@@ -44,8 +44,14 @@
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
-/* Closed by commands of this transaction; in TopTransactionContext. */
-static List *closed = NIL;
+/* A database that a command of this transaction has closed. */
+typedef struct Closed
+{
+	Oid			database;
+	SubTransactionId subid;
+} Closed;
+
+static List *closed = NIL;		/* of those, in TopTransactionContext */
 
 static bool
 may_own(Oid dboid)
@@ -202,7 +208,7 @@ at_xact_end(XactEvent event, void *arg)
 	if (closed == NIL || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
 		return;
 	foreach(lc, closed)
-		add_closed(lfirst_oid(lc), -1);
+		add_closed(((Closed *) lfirst(lc))->database, -1);
 	closed = NIL;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	SswShared->rescan = true;
@@ -210,12 +216,38 @@ at_xact_end(XactEvent event, void *arg)
 	LWLockRelease(SswShared->lock);
 }
 
+/* What a subtransaction has closed is its parent's, or open again. */
+static void
+at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	ListCell   *lc;
+
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	foreach(lc, closed)
+	{
+		Closed	   *c = lfirst(lc);
+
+		if (c->subid != subid)
+			continue;
+		c->subid = parent;
+		if (event == SUBXACT_EVENT_ABORT_SUB)
+		{
+			add_closed(c->database, -1);
+			closed = foreach_delete_current(closed, lc);
+		}
+	}
+}
+
 static void
 reopen_at_end(Oid dboid)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	Closed	   *c = palloc(sizeof(Closed));
 
-	closed = lappend_oid(closed, dboid);
+	c->database = dboid;
+	c->subid = GetCurrentSubTransactionId();
+	closed = lappend(closed, c);
 	MemoryContextSwitchTo(old);
 }
 
@@ -333,4 +365,5 @@ ssw_hooks_init(void)
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
 	RegisterXactCallback(at_xact_end, NULL);
+	RegisterSubXactCallback(at_subxact_end, NULL);
 }

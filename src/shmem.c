@@ -219,6 +219,14 @@ ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg)
 		callback(s, arg);
 }
 
+/* Is there no place for another policy?  The caller holds the lock. */
+bool
+ssw_shmem_policies_full(void)
+{
+	Assert(LWLockHeldByMe(SswShared->lock));
+	return hash_get_num_entries(policy_hash) >= SSW_MAX_POLICIES;
+}
+
 /* The ids of a database's policy entries, in CurrentMemoryContext. */
 int
 ssw_shmem_policy_ids(Oid dboid, int **ids)

@@ -374,6 +374,7 @@ extern void ssw_shmem_require(void);
 
 extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
 extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
+extern bool ssw_shmem_policies_full(void);
 extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
 extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
 extern void ssw_shmem_forget_policies(Oid dboid);

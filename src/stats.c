@@ -253,8 +253,8 @@ Datum
 ssw_stat_cluster(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Datum		v[12] = {0};
-	bool		n[12] = {0};
+	Datum		v[13] = {0};
+	bool		n[13] = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	v[0] = BoolGetDatum(ssw_shmem_available());
@@ -277,6 +277,7 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		v[4] = time_or_null(SswShared->service_start, &n[4]);
 		v[5] = time_or_null(SswShared->no_slot_since, &n[5]);
 		v[11] = BoolGetDatum(SswShared->clean_start);
+		v[12] = BoolGetDatum(ssw_shmem_policies_full());
 		LWLockRelease(SswShared->lock);
 		v[3] = Int32GetDatum(launcher);
 		n[3] = launcher == 0;

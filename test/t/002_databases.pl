@@ -43,6 +43,12 @@ wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'then i
 $node->safe_psql('db2', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i");
 $node->safe_psql('postgres', 'ALTER DATABASE db2 RENAME TO renamed');
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'a renamed database is swept', 'renamed');
+my $undecided = $node->background_psql('postgres');
+$undecided->query_safe('BEGIN; SAVEPOINT a; SAVEPOINT b; ALTER DATABASE renamed RENAME TO db2; RELEASE b; ROLLBACK TO a');
+$node->safe_psql('renamed', 'INSERT INTO login VALUES (1000, now())');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'also while who thought better of renaming it is in his transaction', 'renamed');
+$undecided->query_safe('COMMIT');
+$undecided->quit;
 $node->safe_psql('db3', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i");
 $node->safe_psql('postgres', 'DROP DATABASE db3');
 pass('DROP DATABASE without force');

@@ -167,5 +167,13 @@ $locker->query_safe('ROLLBACK');
 $locker->quit;
 wait_for($node, "SELECT count(*) = 300 FROM sweeper.policy_status WHERE policy LIKE 'locked%' AND state = 'waiting'", 'and they when it is free');
 
+# there are places for 1,024
+$node->safe_psql('postgres', "SELECT count(sweeper.register('locked', policy => 'more_' || i, deadline => 'd', check_every => '1 d')) FROM generate_series(1, 730) AS i");
+wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.problem WHERE problem = 'policies have no place')", 'more are a problem');
+is($node->safe_psql('postgres', $node->safe_psql('postgres', "SELECT next_step FROM sweeper.problem WHERE problem = 'policies have no place'")) =~ /\|10\d\d$/, 1,
+    'whose they are');
+$node->safe_psql('postgres', "SELECT count(sweeper.unregister('more_' || i)) FROM generate_series(1, 100) AS i");
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM sweeper.problem WHERE problem = 'policies have no place')", 'until some go');
+
 $node->stop;
 done_testing();
