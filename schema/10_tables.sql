@@ -89,6 +89,8 @@ CREATE TABLE sweeper.policy_change (
     old         jsonb,
     new         jsonb
 );
+-- A table without a primary key can be in a publication of all tables.
+ALTER TABLE sweeper.policy_change REPLICA IDENTITY FULL;
 CREATE INDEX policy_change_time ON sweeper.policy_change (changed_at);
 
 CREATE TABLE sweeper.pass (
@@ -133,6 +135,7 @@ CREATE TABLE sweeper.cleanup_event (
     actor         text,
     metadata      jsonb
 );
+ALTER TABLE sweeper.cleanup_event REPLICA IDENTITY FULL;
 -- Rows come in order of time; a btree would cost more than the rows themselves.
 CREATE INDEX cleanup_event_time ON sweeper.cleanup_event USING brin (cleaned_at) WITH (autosummarize = on);
 CREATE SEQUENCE sweeper.event_batch_seq AS bigint CACHE 1;
@@ -158,7 +161,6 @@ CREATE TABLE sweeper.failed_row (
 );
 -- A key may be longer than an index takes.
 CREATE UNIQUE INDEX failed_row_key ON sweeper.failed_row (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')));
--- It can be in a publication of all tables.
 ALTER TABLE sweeper.failed_row REPLICA IDENTITY FULL;
 
 -- When this database was last looked at, written at most once an hour; and in which clusters. pg_upgrade takes it along, a dump

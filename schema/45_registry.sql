@@ -50,6 +50,7 @@ CREATE TABLE sweeper.usage_event (
     hours           numeric NOT NULL,
     cleanup_type    text NOT NULL
 );
+ALTER TABLE sweeper.usage_event REPLICA IDENTITY FULL;
 CREATE INDEX usage_event_time ON sweeper.usage_event USING brin (recorded_at) WITH (autosummarize = on);
 
 -- Counters of dropped pools: one that is made again begins above them.
@@ -141,7 +142,7 @@ COMMENT ON FUNCTION sweeper.claim_session IS
 'Gives a session without an owner to this one, if nobody was faster, and returns its owner now: who gets another name has not got it. Null when the session is gone. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 somebody else holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
 
 CREATE VIEW sweeper.pool_status AS
-SELECT p.pool, p.seats, c.live, greatest(p.seats - c.live, 0) AS free, greatest(c.live - p.seats, 0) AS over_by,
+SELECT p.pool, p.seats, c.live, CASE WHEN p.seats IS NOT NULL THEN greatest(p.seats - c.live, 0) END AS free, greatest(c.live - p.seats, 0) AS over_by,
        p.ttl, p.max_ttl, p.max_per_owner, c.owners, c.oldest, c.next_expiry, p.notify_channel, p.metadata, p.created_at, p.created_by
 FROM sweeper.pool AS p
 CROSS JOIN LATERAL (SELECT count(*) AS live, count(DISTINCT s.owner) AS owners, min(s.acquired_at) AS oldest,

@@ -88,6 +88,7 @@ CREATE TABLE sweeper.task_comment (
     actor           text NOT NULL,
     comment         text NOT NULL
 );
+ALTER TABLE sweeper.task_comment REPLICA IDENTITY FULL;
 CREATE INDEX task_comment_task ON sweeper.task_comment (task);
 
 CREATE FUNCTION sweeper._task_edge() RETURNS trigger

@@ -21,6 +21,7 @@ CREATE TABLE sweeper.append_row (
     appended_at     timestamptz NOT NULL,
     row_data        jsonb NOT NULL
 );
+ALTER TABLE sweeper.append_row REPLICA IDENTITY FULL;
 CREATE SEQUENCE sweeper.append_row_seq AS bigint CACHE 32;
 CREATE TABLE sweeper.append_failed (
     id              bigint PRIMARY KEY,

@@ -143,7 +143,7 @@ SELECT verdict, ended_at IS NOT NULL AS ended, cleanup_type FROM sweeper.explain
 SELECT verdict, reason FROM sweeper.explain_row('sweeper.session', (SELECT session::text FROM sweeper.live_session WHERE owner = 'laptop'));
 -- a session without expiry is given one, and that is on record
 UPDATE sweeper.session SET expires_at = NULL WHERE owner = 'laptop' AND status = 'active';
-SELECT live, next_expiry FROM sweeper.pool_status WHERE pool = 'web';
+SELECT seats, live, free, over_by, next_expiry FROM sweeper.pool_status WHERE pool = 'web';
 CALL sweeper.sweep('sweeper.session', pass => NULL) \gset
 SELECT expires_at - now() BETWEEN '5 min' AND '6 min' AS repaired FROM sweeper.live_session WHERE owner = 'laptop';
 SELECT status, repaired, expired FROM sweeper.pass WHERE policy = 'sweeper.session' ORDER BY pass DESC LIMIT 1;

@@ -36,3 +36,6 @@ DROP TABLE copied, parts;
 DELETE FROM pg_subscription_rel;
 ALTER SUBSCRIPTION regress_sub SET (slot_name = NONE);
 DROP SUBSCRIPTION regress_sub;
+-- the extension's own tables can be in a publication of all tables
+SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = 'sweeper'::regnamespace AND c.relkind = 'r' AND c.relpersistence = 'p' AND c.relreplident = 'd'
+    AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary);

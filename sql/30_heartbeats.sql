@@ -97,6 +97,7 @@ SELECT sweeper.touch('nil', 1);
 BEGIN;
 SELECT sweeper.touch('nil', 2);
 ROLLBACK;
+SELECT id, sweeper.is_live('nil', id::text) FROM nil ORDER BY id;
 CALL sweeper.sweep('nil') \gset
 SELECT id, d > now() + interval '59 min' AS written FROM nil ORDER BY id;
 SELECT sweeper.unregister('nil');

@@ -206,5 +206,7 @@ DO $$ BEGIN WHILE clock_timestamp() <= (SELECT d FROM beaten WHERE id = 2) LOOP 
 SELECT id, deadline = d AS is_of_row, last_heartbeat BETWEEN now() - '1 min'::interval AND now() AS heard_of, verdict, reason
 FROM beaten, sweeper.explain_row('beaten', id::text) ORDER BY id;
 SELECT id, sweeper.is_live('beaten', id::text) FROM beaten ORDER BY id;
+CALL sweeper.sweep('beaten') \gset
+SELECT key, last_seen BETWEEN now() - '1 min'::interval AND now() AS heard_of FROM sweeper.cleanup_event WHERE policy = 'beaten' ORDER BY key;
 SELECT FROM sweeper.unregister('beaten');
 DROP TABLE beaten;

@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "alive.h"
 #include "append.h"
 #include "audit.h"
 #include "cascade.h"
@@ -86,6 +87,22 @@ read_life(TupleTableSlot *slot)
 	return life;
 }
 
+/* What memory knows of a session that ends is newer than its row. */
+static void
+look_at_memory(const SswPolicy *p, SinkRow *r)
+{
+	SswBeatKey	k;
+	SswBeat		b;
+
+	if (!p->heartbeats || p->registry || p->audit != SSW_AUDIT_ROW || r->key == NULL || !ssw_shmem_available())
+		return;
+	k = ssw_alive_key(p, text_to_cstring(r->key));
+	if (!ssw_beats_find(&k, &b))
+		return;
+	r->seen = Max(r->has_seen ? r->seen : DT_NOBEGIN, SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
+	r->has_seen = true;
+}
+
 static bool
 receive(TupleTableSlot *slot, DestReceiver *self)
 {
@@ -107,6 +124,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	r->due = r->has_due ? DatumGetTimestampTz(COL(SSW_R_DUE)) : 0;
 	r->has_seen = HAS(SSW_R_SEEN);
 	r->seen = r->has_seen ? DatumGetTimestampTz(COL(SSW_R_SEEN)) : 0;
+	look_at_memory(sink->policy, r);
 	r->group = HAS(SSW_R_GROUP) ? DatumGetTextPCopy(COL(SSW_R_GROUP)) : NULL;
 	r->meta = HAS(SSW_R_META) ? PG_DETOAST_DATUM_COPY(COL(SSW_R_META)) : NULL;
 	sink->bytes += r->meta ? VARSIZE(r->meta) : 0;

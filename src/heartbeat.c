@@ -545,6 +545,8 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 	ssw_grace_cutoffs(p, now, cutoffs);
 	if (p->nclocks > 1 && r->has_due[1] && r->due[1] <= cutoffs[1] + p->keep_for_us)
 		return false;
+	if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
+		return false;
 	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
 		return true;
 	k = ssw_alive_key(p, r->key);
