@@ -18,16 +18,18 @@
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "alive.h"
 #include "append.h"
 #include "audit.h"
+#include "beats.h"
 #include "cascade.h"
+#include "key.h"
 #include "queue.h"
 #include "stmt.h"
 #include "usage.h"
@@ -96,7 +98,10 @@ look_at_memory(const SswPolicy *p, SinkRow *r)
 
 	if (!p->heartbeats || p->registry || p->audit != SSW_AUDIT_ROW || r->key == NULL || !ssw_shmem_available())
 		return;
-	k = ssw_alive_key(p, text_to_cstring(r->key));
+	k = (SswBeatKey)
+	{
+		.id = ssw_key_beat_id(p, text_to_cstring(r->key)),.database = MyDatabaseId,.policy_id = p->id
+	};
 	if (!ssw_beats_find(&k, &b))
 		return;
 	r->seen = Max(r->has_seen ? r->seen : DT_NOBEGIN, SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
