@@ -43,6 +43,8 @@ SELECT code(c) FROM (VALUES
     ($$SELECT sweeper.task_progress(gen_random_uuid(), -1)$$),
     ($$SELECT sweeper.create_pool('sweeper.mine')$$),
     ($$SELECT sweeper.drop_pool('sweeper.worker', true)$$),
+    ($$SELECT sweeper.alter_pool('sweeper.worker', seats => 1)$$),
+    ($$SELECT sweeper.alter_pool('sweeper.worker', max_per_owner => 1)$$),
     ($$CALL sweeper.claim_wait(gen_random_uuid(), '1 s')$$),
     ($$CALL sweeper.wait_for_task(gen_random_uuid())$$)) AS v (c);
 SELECT sweeper.finish_task(gen_random_uuid(), 'completed'), sweeper.start_task(gen_random_uuid()), sweeper.task_progress(gen_random_uuid());

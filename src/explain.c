@@ -293,7 +293,7 @@ judge_dead(Explanation *e)
 	if (braked(e))
 		return;
 	if (!by_null && in_grace(e))
-		conclude(e, "in grace", "time is credited after the last start, so that its application can write again", NULL);
+		conclude(e, "in grace", "time is credited after an outage, so that its application can write again", NULL);
 	else if (r->quarantined)
 		conclude(e, "quarantined", r->message,
 				 retry_hint(e));

@@ -120,6 +120,14 @@ ssw_failure_classify(int code)
 	return SSW_FAIL_ROW;
 }
 
+/* Does what reads the rows fit the table no more? */
+bool
+ssw_failure_is_misfit(int code)
+{
+	return code == ERRCODE_UNDEFINED_TABLE || code == ERRCODE_UNDEFINED_COLUMN || code == ERRCODE_UNDEFINED_FUNCTION ||
+		code == ERRCODE_UNDEFINED_OBJECT || code == ERRCODE_UNDEFINED_SCHEMA || code == ERRCODE_DATATYPE_MISMATCH;
+}
+
 /* base * 2^(attempts - 1), at most max, with a quarter of jitter. */
 int64
 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us)

@@ -19,6 +19,7 @@ typedef enum SswFailureClass
 typedef struct SswFailures SswFailures;
 
 extern SswFailureClass ssw_failure_classify(int sqlerrcode);
+extern bool ssw_failure_is_misfit(int code);
 extern const char *ssw_failure_text(const SswPolicy *p, const ErrorData *e);
 extern int64 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us);
 

@@ -18,6 +18,9 @@
  * before it.  When a grace is over its pairs are removed; where each row has its
  * own time to live it never is, and the pairs are thinned out, the older the more.
  *
+ * Where a policy fits its table no more, its heartbeats are refused: the last that
+ * was is such a start of service, too.
+ *
  * The coordinator alone notes.  A crash leaves the last note.
  */
 #include "postgres.h"
@@ -63,6 +66,31 @@ has_noted(const SswPolicy *p)
 	return p->nhorizons > 0 && p->noted_at >= SswShared->service_start;
 }
 
+/* While heartbeats are refused nobody can show that he is alive: it is as before a start of service. */
+static void
+recall_refused(const SswPolicy *p, Past *past)
+{
+	SswPolicyShared *s;
+	SswHorizon *last = past->n > 0 ? &past->pair[past->n - 1] : NULL;
+	TimestampTz refused_at;
+
+	if (!p->heartbeats)
+		return;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+	refused_at = s ? s->refused_at : 0;
+	LWLockRelease(SswShared->lock);
+	if (refused_at == 0 || (last && refused_at <= last->service))
+		return;
+	if (last == NULL || (!TIMESTAMP_IS_NOBEGIN(last->deadline) && past->n <= SSW_MAX_HORIZONS))
+		last = &past->pair[past->n++];
+	*last = (SswHorizon)
+	{
+		refused_at, DT_NOBEGIN
+	};
+	past->moved = true;
+}
+
 static void
 recall(const SswPolicy *p, Past *past)
 {
@@ -92,14 +120,16 @@ recall(const SswPolicy *p, Past *past)
 		past->pair[i].service = now;	/* the clock was fast then */
 		past->moved = true;
 	}
-	if (SswShared->clean_start || has_noted(p))
-		return;
-	/* this start, after a crash; the clock may have been set since */
-	past->pair[past->n++] = (SswHorizon)
+	if (!SswShared->clean_start && !has_noted(p))
 	{
-		SswShared->service_start + ssw_start_outages_since(&past->starts, SswShared->service_start), DT_NOBEGIN
-	};
-	past->moved = true;
+		/* this start, after a crash; the clock may have been set since */
+		past->pair[past->n++] = (SswHorizon)
+		{
+			SswShared->service_start + ssw_start_outages_since(&past->starts, SswShared->service_start), DT_NOBEGIN
+		};
+		past->moved = true;
+	}
+	recall_refused(p, past);
 }
 
 /* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */

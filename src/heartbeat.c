@@ -31,6 +31,7 @@
 
 #include "action.h"
 #include "alive.h"
+#include "failure.h"
 #include "grace.h"
 #include "heartbeat.h"
 #include "identity.h"
@@ -107,6 +108,8 @@ check_policy(const SswPolicy *p)
 				 errmsg("policy \"%s\" takes no heartbeats", p->name),
 				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
 	trouble = ssw_policy_unusable(p);
+	if (trouble && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
+		ssw_shmem_note_refused(p->id);
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -143,13 +146,43 @@ refuse_altered(const SswPolicy *p)
 				 errhint("The session is not gone: send the heartbeat after the commit.")));
 }
 
+/* How rows are read, and the types of the key. */
+static void
+read_relation(Target *t)
+{
+	SswPolicy  *p = t->policy;
+	Relation	rel = table_open(p->relid, AccessShareLock);
+
+	PG_TRY();
+	{
+		ssw_clock_build(p, rel);
+	}
+	PG_CATCH();
+	{
+		if (ssw_failure_is_misfit(geterrcode()) && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
+			ssw_shmem_note_refused(p->id);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		Oid			collation;
+
+		get_atttypetypmodcoll(p->relid, get_attnum(p->relid, p->key[i]), &t->types[i], &t->typmod[i], &collation);
+		t->types[i] = getBaseTypeAndTypmod(t->types[i], &t->typmod[i]);
+		if (t->types[i] != BPCHAROID || p->nkeys == 1)
+			t->typmod[i] = -1;
+		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
+	}
+	table_close(rel, NoLock);
+}
+
 static Target *
 load(const char *name, uint64 generation)
 {
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "heartbeat target", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	Target	   *t = palloc0(sizeof(Target));
-	Relation	rel;
 
 	/* what fails below leaves a context that the next try's error leaves too */
 	MemoryContextSetParent(cxt, CurTransactionContext);
@@ -160,20 +193,7 @@ load(const char *name, uint64 generation)
 	check_policy(t->policy);
 	if (t->provisional)
 		refuse_altered(t->policy);
-	rel = table_open(t->policy->relid, AccessShareLock);
-	ssw_clock_build(t->policy, rel);
-	for (int i = 0; i < t->policy->nkeys; i++)
-	{
-		Oid			collation;
-
-		get_atttypetypmodcoll(t->policy->relid, get_attnum(t->policy->relid, t->policy->key[i]),
-							  &t->types[i], &t->typmod[i], &collation);
-		t->types[i] = getBaseTypeAndTypmod(t->types[i], &t->typmod[i]);
-		if (t->types[i] != BPCHAROID || t->policy->nkeys == 1)
-			t->typmod[i] = -1;
-		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
-	}
-	table_close(rel, NoLock);
+	read_relation(t);
 	t->valid = true;
 	MemoryContextSetParent(cxt, TopMemoryContext);
 	MemoryContextSwitchTo(old);
@@ -589,7 +609,8 @@ is_live(SswPolicy *p, const char *key, bool secured)
 	ssw_rowfacts_find(p, key, &r);
 	if (r.trouble)
 		ereport(ERROR,
-				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_INVALID_TEXT_REPRESENTATION),
+				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :
+						 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
 	return lives(p, &r, GetCurrentTimestamp()) && (!secured || is_shown(p, &r));
 }

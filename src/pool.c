@@ -315,6 +315,17 @@ write_setting(const Settings *s, int which)
 			   2, types, values, nulls);
 }
 
+/* Workers that live have a place: nobody counts them. */
+static void
+check_unlimited(const Settings *s, int which)
+{
+	if (s->set[which] && !s->isnull[which] && strncmp(s->pool, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pool \"%s\" is built in", s->pool),
+				 errdetail("It has no %s.", names[which])));
+}
+
 /* alter_pool(pool, the settings, reset). */
 Datum
 ssw_alter_pool(PG_FUNCTION_ARGS)
@@ -323,6 +334,8 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 	char	   *before;
 
 	reset(&s, fcinfo, A_N);
+	check_unlimited(&s, A_SEATS);
+	check_unlimited(&s, A_MAX_PER_OWNER);
 	ssw_session_check_writable("sweeper.alter_pool()");
 	ssw_session_lock_pool(s.pool);
 	before = row_json(s.pool);

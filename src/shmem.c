@@ -339,6 +339,19 @@ ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 	LWLockRelease(SswShared->lock);
 }
 
+/* A heartbeat was refused that nobody could have sent: silence is no evidence then. */
+void
+ssw_shmem_note_refused(int policy_id)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
+	if (s)
+		s->refused_at = GetCurrentTimestamp();
+	LWLockRelease(SswShared->lock);
+}
+
 static void
 at_xact_end(XactEvent event, void *arg)
 {

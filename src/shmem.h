@@ -279,6 +279,8 @@ typedef struct SswPolicyShared
 								 * 0 */
 	int64		beat_ttl_us;	/* shortest time to live of a session with
 								 * heartbeats since the start, or 0 */
+	TimestampTz refused_at;		/* last heartbeat that could not be, because
+								 * the policy fits its table no more, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with
 								 * memory, or 0 */
 	int			running_pass;	/* index in passes, or -1 */
@@ -379,6 +381,7 @@ extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
 extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
 extern void ssw_shmem_forget_policies(Oid dboid);
 extern void ssw_shmem_forget_passes(Oid dboid);
+extern void ssw_shmem_note_refused(int policy_id);
 extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);
 extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);
 extern void ssw_shmem_wake_launcher(void);

@@ -36,6 +36,7 @@
 
 #include "action.h"
 #include "alive.h"
+#include "failure.h"
 #include "grace.h"
 #include "identity.h"
 #include "key.h"
@@ -369,13 +370,18 @@ look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	ErrorData  *volatile error = NULL;
+	volatile bool as_owner = false;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
-		*result = secured && !passes_row_security(p, nkeys, types, values) ? LOOK_GONE :
-			look(p, nkeys, types, values, write, r, now);
+		*result = LOOK_GONE;
+		if (!secured || passes_row_security(p, nkeys, types, values))
+		{
+			as_owner = true;
+			*result = look(p, nkeys, types, values, write, r, now);
+		}
 		MemoryContextSwitchTo(cxt);
 		if (*result == LOOK_WRITE && write)
 			ReleaseCurrentSubTransaction();
@@ -394,6 +400,8 @@ look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured
 	CurrentResourceOwner = owner;
 	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
 		return false;
+	if (error && as_owner && !write && ssw_failure_is_misfit(error->sqlerrcode))
+		ssw_shmem_note_refused(p->id);
 	if (error)
 		report(p, error);
 	return true;
