@@ -47,27 +47,26 @@ CREATE FUNCTION sweeper.append(target regclass, row_data jsonb) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_append';
 CREATE FUNCTION sweeper.alter_append(target regclass, flush_every interval DEFAULT NULL, flush_rows int DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_alter_append';
-CREATE FUNCTION sweeper._append_last(target oid, appender oid, up_to bigint DEFAULT NULL) RETURNS bigint
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT max(r.id) FROM sweeper.append_row AS r WHERE r.id <= coalesce(up_to, r.id) AND r.stream IN
-          (SELECT s.stream FROM sweeper.append_stream AS s CROSS JOIN pg_control_system() AS c
-           -- of what was restored elsewhere names are all that is known
-           WHERE CASE WHEN s.system_identifier = c.system_identifier THEN s.role_oid = appender ELSE s.role = pg_get_userbyid(appender) END
-             AND CASE WHEN s.system_identifier = c.system_identifier AND s.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-                 THEN s.relid = target ELSE to_regclass(s.relation) = target END) $$;
 CREATE PROCEDURE sweeper.flush(target regclass)
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_flush';
 
--- Streams that have rows, and since when they are to be written.
+-- Are the oids of a stream those of this database?  pg_upgrade takes service_mark along, a dump does not.
+CREATE VIEW sweeper._append_stream AS
+SELECT s.*, s.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+       AND (s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)
+            OR EXISTS (SELECT FROM sweeper.service_mark AS m WHERE s.system_identifier = ANY (m.clusters))) AS here
+FROM sweeper.append_stream AS s;
+-- Streams that have rows, and since when they are to be written.  What was restored waits for flush(): a restore may still be under way.
 CREATE VIEW sweeper._append_waiting AS
 SELECT s.*, w.rows, w.first, w.since, w.since + s.flush_every AS due_at,
        w.rows >= s.flush_rows OR w.since + s.flush_every <= clock_timestamp() AS due
-FROM sweeper.append_stream AS s
+FROM sweeper._append_stream AS s
 JOIN (SELECT r.stream, count(*) AS rows, min(r.id) AS first, min(r.appended_at) AS since FROM sweeper.append_row AS r GROUP BY r.stream) AS w USING (stream);
 
 CREATE VIEW sweeper.append_status WITH (security_barrier = true) AS
 SELECT s.relation, s.role, min(s.flush_every) AS flush_every, min(s.flush_rows) AS flush_rows, coalesce(sum(w.rows), 0)::bigint AS waiting,
-       min(w.since) AS waiting_since, coalesce(sum(f.failed), 0)::bigint AS failed
+       min(w.since) AS waiting_since, coalesce(sum(f.failed), 0)::bigint AS failed,
+       coalesce(sum(w.rows) FILTER (WHERE NOT w.here), 0)::bigint AS restored
 FROM sweeper.append_stream AS s
 LEFT JOIN sweeper._append_waiting AS w USING (stream)
 LEFT JOIN (SELECT r.stream, count(*) AS failed FROM sweeper.append_failed AS r GROUP BY r.stream) AS f USING (stream)
@@ -76,7 +75,7 @@ WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_id
                                   ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE')
    OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE')
 GROUP BY s.relation, s.role;
-COMMENT ON VIEW sweeper.append_status IS 'Rows that wait to be written to their tables, and rows that could not be, of roles whose member the reader is; of all for monitor.';
+COMMENT ON VIEW sweeper.append_status IS 'Rows that wait to be written to their tables (restored: those that came with a dump, which wait for flush()), and rows that could not be, of roles whose member the reader is; of all for monitor.';
 CREATE VIEW sweeper.append_failed_row WITH (security_barrier = true) AS
 SELECT r.id, s.relation, s.role, r.row_data, r.sqlstate, r.error, r.failed_at
 FROM sweeper.append_failed AS r JOIN sweeper.append_stream AS s USING (stream)
@@ -91,6 +90,6 @@ COMMENT ON FUNCTION sweeper.append IS
 COMMENT ON FUNCTION sweeper.alter_append IS
 'Says how soon (flush_every) and how many at a time (flush_rows) rows appended to a table are written; null leaves it. For the table''s owner. Errors: 42501 not the owner, 42704 nobody has appended to it, 22023 out of range.';
 COMMENT ON PROCEDURE sweeper.flush IS
-'Waits until every row that the caller has appended to the table, and committed, is written or set aside. Errors: 25001 in a transaction block, 22004 null, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off or .max_task_workers 0.';
-COMMENT ON FUNCTION sweeper._append_last(oid, oid, bigint) IS 'The last number, up to that one, of the rows of the role for the table that wait to be written; null when there are none. For flush().';
+'Waits until every row that the caller has appended to the table, and committed, is written or set aside; also what was restored from a dump that the role of this name had appended to the table of this name, which nobody writes before. Errors: 25001 in a transaction block, 22004 null, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off or .max_task_workers 0.';
+COMMENT ON VIEW sweeper._append_stream IS 'Streams, and whether their oids are those of this database: not after a restore.';
 COMMENT ON VIEW sweeper._append_waiting IS 'Streams with rows, and whether these are due.';

@@ -22,7 +22,7 @@ SELECT id, page, n, "At", doubled FROM hit ORDER BY id;
 SELECT count(sweeper.append('hit', jsonb_build_object('page', nullif(i, 500)::text, 'n', nullif(i, 700) - 300 + 300 * (i <> 300)::int))) FROM generate_series(1, 1000) AS i;
 SELECT sweeper.append('hit', '{"n": "many", "page": "x"}') > 0 AS accepted;
 CALL sweeper.flush('hit');
-SELECT count(*), min(id), bool_and(n IS NOT DISTINCT FROM nullif(page, '700')::int) FROM hit WHERE page ~ '^\d';
+SELECT count(*), count(DISTINCT id) AS ids, bool_and(n IS NOT DISTINCT FROM nullif(page, '700')::int) FROM hit WHERE page ~ '^\d';
 SELECT relation, row_data, sqlstate, error FROM sweeper.append_failed_row ORDER BY id;
 SELECT relation, role = current_user AS mine, waiting, failed FROM sweeper.append_status;
 -- so is one that conflicts with others for ever

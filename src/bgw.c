@@ -143,22 +143,23 @@ leave_pass(SswProc *proc)
 
 /*
  * A process came to nothing in that database: the next tries later, up to a
- * minute.  The caller holds the lock exclusively.
+ * minute; a runner, as want.c says of its role.  The caller holds the lock exclusively.
  */
 void
-ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind)
+ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role)
 {
 	TimestampTz again;
 
+	if (kind == SSW_PROC_RUNNER)
+	{
+		d->runner_failures = d->runner_failed == role ? d->runner_failures + 1 : 1;
+		d->runner_failed = role;
+		return;
+	}
 	d->start_failures++;
 	again = GetCurrentTimestamp() + Min(60, d->start_failures) * USECS_PER_SEC;
 	if (kind == SSW_PROC_WORKER)
 		d->workers_not_before = again;
-	else if (kind == SSW_PROC_RUNNER)
-	{
-		d->runner_failures++;
-		d->runners_not_before = again;
-	}
 	else
 		d->not_before = again;
 }
@@ -173,11 +174,7 @@ ssw_bgw_ready(void)
 	MySswProc->ready = true;
 	d = ssw_shmem_database(MySswProc->database, false);
 	if (d)
-	{
 		d->start_failures = 0;
-		if (MySswProc->kind == SSW_PROC_RUNNER)
-			d->runner_failures = 0;
-	}
 	LWLockRelease(SswShared->lock);
 }
 
@@ -209,7 +206,7 @@ free_slot(int code, Datum arg)
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
 		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE)
-			ssw_bgw_failed_start(d, MySswProc->kind);
+			ssw_bgw_failed_start(d, MySswProc->kind, MySswProc->role);
 		MySswProc->state = SSW_STATE_FREE;
 		MySswProc->latch = NULL;
 		MySswProc->pid = 0;

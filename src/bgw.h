@@ -13,7 +13,7 @@ extern int	ssw_bgw_reserve(SswProcKind kind, Oid database, Oid role);
 extern bool ssw_bgw_attach(Datum main_arg);
 extern void ssw_bgw_attach_launcher(void);
 extern void ssw_bgw_connect(Oid database);
-extern void ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind);
+extern void ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role);
 extern void ssw_bgw_ready(void);
 extern void ssw_bgw_set_state(SswProcState state);
 

@@ -27,6 +27,7 @@
 #define MAX_JOBS		256
 #define MAX_ROOMS		128
 #define MAX_PROGRESS	1024
+#define FOR_COMMANDS	256		/* more, as many as can run */
 #define WAIT_PARTS		16
 
 typedef struct TaskEvent
@@ -60,7 +61,7 @@ static HTAB *progress;
 void
 ssw_board_request(void)
 {
-	RequestAddinShmemSpace(add_size(sizeof(Board), hash_estimate_size(MAX_PROGRESS, sizeof(SswProgress))));
+	RequestAddinShmemSpace(add_size(sizeof(Board), hash_estimate_size(MAX_PROGRESS + FOR_COMMANDS, sizeof(SswProgress))));
 	RequestNamedLWLockTranche(TRANCHE, 1);
 }
 
@@ -79,7 +80,7 @@ ssw_board_startup(void)
 		for (int i = 0; i < WAIT_PARTS; i++)
 			ConditionVariableInit(&board->changed[i]);
 	}
-	progress = ShmemInitHash("session_sweeper progress", MAX_PROGRESS, MAX_PROGRESS, &ctl,
+	progress = ShmemInitHash("session_sweeper progress", MAX_PROGRESS + FOR_COMMANDS, MAX_PROGRESS + FOR_COMMANDS, &ctl,
 							 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 }
 
@@ -252,14 +253,18 @@ ssw_board_forget(Oid database)
 	LWLockRelease(board->lock);
 }
 
-/* What is known of a task whose row is locked; false when memory is full. */
+/*
+ * What is known of a task whose row is locked; false when memory is full.  For commands
+ * there is always room: theirs would have to be written in their own transactions.
+ */
 bool
-ssw_board_publish(const SswProgress *p)
+ssw_board_publish(const SswProgress *p, bool command)
 {
 	SswProgress *entry;
 
 	LWLockAcquire(board->lock, LW_EXCLUSIVE);
-	entry = hash_search(progress, &p->key, HASH_ENTER_NULL, NULL);
+	entry = hash_search(progress, &p->key,
+						command || hash_get_num_entries(progress) < MAX_PROGRESS ? HASH_ENTER_NULL : HASH_FIND, NULL);
 	if (entry)
 		*entry = *p;
 	LWLockRelease(board->lock);

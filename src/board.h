@@ -73,7 +73,7 @@ extern void ssw_board_collect(SswTold *told);
 extern void ssw_board_forget(Oid database);
 extern ConditionVariable *ssw_board_changed(void);
 
-extern bool ssw_board_publish(const SswProgress *p);
+extern bool ssw_board_publish(const SswProgress *p, bool command);
 extern bool ssw_board_change(const SswProgressKey *key, SswProgressChange change, void *arg);
 extern bool ssw_board_find(const SswProgressKey *key, SswProgress *copy);
 

@@ -63,11 +63,11 @@ text_column(uint64 row, int col)
 
 #define IS_ORPHAN \
 	" j.deleted_at IS NULL AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
-	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued')"
+	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status IN ('enqueued', 'claimed', 'running'))"
 
 /*
  * Delete softly those of the jobs (bigint[]) that nobody offers and no task waits
- * for.  As the extension, in SPI.
+ * for, or may yet go back to.  As the extension, in SPI.
  */
 void
 ssw_cascade_orphans(Datum jobs)

@@ -37,6 +37,7 @@
 #include "sql.h"
 #include "start.h"
 #include "turn.h"
+#include "want.h"
 #include "watch.h"
 #include "worker.h"
 
@@ -373,6 +374,8 @@ extension_present(void)
 	LWLockRelease(SswShared->lock);
 	ssw_beats_forget(MyDatabaseId);
 	ssw_board_forget(MyDatabaseId);
+	/* whose commands are at work works in vain */
+	ssw_want_none();
 	return false;
 }
 

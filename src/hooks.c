@@ -299,18 +299,17 @@ run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only
 
 /*
  * DROP EXTENSION, ALTER EXTENSION ... UPDATE: wait for the batches in flight, and let
- * no other begin before its end.  The coordinator looks at the version again after
+ * no other begin before its end.  The coordinator looks at the extension again after
  * the commit.
  */
 static void
-keep_batches_out(const char *extension, bool update)
+keep_batches_out(const char *extension)
 {
 	if (strcmp(extension, SSW_EXTENSION) != 0 || !ssw_identity_owns_extension() ||
 		!OidIsValid(get_extension_oid(extension, true)))
 		return;
 	ssw_lock_extension_exclusive();
-	if (update)
-		ssw_shmem_policies_changed();
+	ssw_shmem_policies_changed();
 }
 
 static void
@@ -331,7 +330,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 			break;
 		case T_AlterExtensionStmt:
 			if (IsTransactionState())
-				keep_batches_out(((AlterExtensionStmt *) pstmt->utilityStmt)->extname, true);
+				keep_batches_out(((AlterExtensionStmt *) pstmt->utilityStmt)->extname);
 			break;
 		case T_DropStmt:
 			if (IsTransactionState() && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
@@ -339,7 +338,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				ListCell   *lc;
 
 				foreach(lc, ((DropStmt *) pstmt->utilityStmt)->objects)
-					keep_batches_out(strVal(lfirst(lc)), false);
+					keep_batches_out(strVal(lfirst(lc)));
 			}
 			break;
 		default:

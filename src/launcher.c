@@ -189,7 +189,7 @@ reap_starting(TimestampTz now)
 		{
 			/* the probe died: try again, not at once */
 			d->state = SSW_DB_UNKNOWN;
-			ssw_bgw_failed_start(d, SSW_PROC_PROBE);
+			ssw_bgw_failed_start(d, SSW_PROC_PROBE, InvalidOid);
 		}
 	}
 	LWLockRelease(SswShared->lock);
@@ -406,7 +406,7 @@ sleep_ms(TimestampTz now)
 		else if (d->coordinator >= 0 && d->workers_wanted > 0 && d->workers_not_before > now)
 			next = Min(next, d->workers_not_before);
 		if (OidIsValid(d->runner_role))
-			next = Min(next, Max(now + BUSY_TICK_MS * INT64CONST(1000), d->runners_not_before));
+			next = Min(next, now + BUSY_TICK_MS * INT64CONST(1000));
 	}
 	LWLockRelease(SswShared->lock);
 	if (busy)

@@ -14,8 +14,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -50,6 +48,8 @@
 #define MAX_WAITS	12			/* for locks: as many as lead to one row of
 								 * many */
 #define MOVE_MS		10000		/* for rows that are moved together */
+#define BATCH_MS	1000		/* so long a batch should take */
+#define BATCH_GROWTH	8
 
 /* What a role has appended to a table. */
 typedef struct Stream
@@ -68,6 +68,8 @@ typedef struct Run
 	int64		moved;
 	bool		left;			/* some that are due stay for another time */
 	int			waits;			/* for locks, in vain */
+	int			batch;			/* rows that were moved together in good time,
+								 * and more */
 	bool		too_slow;		/* the last batch took its time */
 	bool		told;
 } Run;
@@ -323,7 +325,8 @@ move_by_halves(const Stream *s, const ItemPointerData *tids, int n, Run *run)
 	if (e == NULL)
 		return true;
 	failure = ssw_failure_classify(e->sqlerrcode);
-	if (run->must_stop() || (MySswProc->terminating && !run->too_slow))
+	/* one row that takes all the time there is would do so in each turn */
+	if ((run->must_stop() && (n > 1 || !run->too_slow)) || (MySswProc->terminating && !run->too_slow))
 		return false;
 	if (failure == SSW_FAIL_LOCKED && ++run->waits > MAX_WAITS)
 	{
@@ -347,24 +350,21 @@ static List *
 read_streams(int64 up_to, MemoryContext cxt)
 {
 	static const char *const sql =
-	"SELECT array_agg(s.stream), s.relid, s.relation, min(s.flush_rows), s.system_identifier = $2 AND s.database = $3 FROM sweeper._append_waiting AS s"
-	" WHERE CASE WHEN s.system_identifier = $2 THEN s.role_oid = $5 ELSE s.role = $1 END GROUP BY 2, 3, 5 HAVING bool_or(s.due OR s.first <= $4) ORDER BY min(s.stream)";
-	Oid			types[] = {TEXTOID, INT8OID, OIDOID, INT8OID, OIDOID};
-	Datum		values[5];
+	"SELECT array_agg(s.stream), s.relid, s.relation, min(s.flush_rows) FROM sweeper._append_waiting AS s"
+	" WHERE s.here AND s.role_oid = $1 GROUP BY 2, 3 HAVING bool_or(s.due OR s.first <= $2) ORDER BY min(s.stream)";
+	Oid			types[] = {OIDOID, INT8OID};
+	Datum		values[2];
 	SswIdentity save;
 	List	   *result = NIL;
 	uint64		n;
 	MemoryContext old;
 
 	ssw_sql_start_transaction();
-	values[0] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
-	values[1] = Int64GetDatum((int64) GetSystemIdentifier());
-	values[2] = ObjectIdGetDatum(MyDatabaseId);
-	values[3] = Int64GetDatum(up_to);
-	values[4] = ObjectIdGetDatum(GetUserId());
+	values[0] = ObjectIdGetDatum(GetUserId());
+	values[1] = Int64GetDatum(up_to);
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	n = ssw_plan_execute(sql, 5, types, values, NULL, false);
+	n = ssw_plan_execute(sql, 2, types, values, NULL, false);
 	old = MemoryContextSwitchTo(cxt);
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -377,10 +377,7 @@ read_streams(int64 up_to, MemoryContext cxt)
 		s->relid = DatumGetObjectId(SPI_getbinval(tup, desc, 2, &isnull));
 		s->relation = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
 		s->batch = DatumGetInt32(SPI_getbinval(tup, desc, 4, &isnull));
-		/* restored elsewhere: by name */
-		if (!DatumGetBool(SPI_getbinval(tup, desc, 5, &isnull)))
-			s->relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(s->relation))), NoLock, true);
-		else if (get_rel_name(s->relid) == NULL)
+		if (get_rel_name(s->relid) == NULL)
 			s->relid = InvalidOid;
 		result = lappend(result, s);
 	}
@@ -418,6 +415,18 @@ read_places(const Stream *s, ItemPointerData **tids, MemoryContext cxt)
 	return n;
 }
 
+/*
+ * How many rows to move together after so many that took that time.  What a table's
+ * triggers take is known to nobody before, and who waits for his turn waits for a batch.
+ */
+static int
+next_batch(const Stream *s, int rows, int64 took_us)
+{
+	double		most = (double) rows * BATCH_MS * 1000 / Max(1, took_us);
+
+	return Max(1, Min(Min(most, (double) rows * BATCH_GROWTH), s->batch));
+}
+
 /* Move what is due, or has numbers up to that one, as far as there is time. */
 static void
 move_streams(int64 up_to, MemoryContext cxt, Run *run)
@@ -433,11 +442,16 @@ move_streams(int64 up_to, MemoryContext cxt, Run *run)
 
 		pgstat_report_activity(STATE_RUNNING, psprintf("rows appended to %s", s->relation));
 		run->waits = 0;
-		for (int from = 0; from < n && !run->must_stop(); from += s->batch)
+		run->batch = 1;
+		for (int from = 0, rows; from < n && !run->must_stop(); from += rows)
 		{
+			TimestampTz began = GetCurrentTimestamp();
+
+			rows = Min(Min(s->batch, run->batch), n - from);
 			MemoryContextReset(run->cxt);
-			if (!move_by_halves(s, tids + from, Min(s->batch, n - from), run))
+			if (!move_by_halves(s, tids + from, rows, run))
 				break;
+			run->batch = next_batch(s, rows, GetCurrentTimestamp() - began);
 		}
 		MemoryContextSwitchTo(cxt);
 	}

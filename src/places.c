@@ -263,7 +263,7 @@ ssw_places_start_runners(TimestampTz now)
 		{
 			SswDatabase *d = &SswShared->databases[i];
 
-			if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && d->runners_not_before <= now &&
+			if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) &&
 				(best == NULL || d->runner_since < best->runner_since))
 				best = d;
 		}

@@ -127,6 +127,15 @@ read_task(Datum task, SswProgress *p, bool *ours)
 	return true;
 }
 
+/* Is it the command that we run? */
+static bool
+is_own(Datum task)
+{
+	const pg_uuid_t *own = ssw_runner_task();
+
+	return own && memcmp(own, DatumGetUUIDP(task), UUID_LEN) == 0;
+}
+
 /* Look at the row, and take the word down where there is room. */
 static void
 look(Datum task, Word *w)
@@ -140,7 +149,7 @@ look(Datum task, Word *w)
 	{
 		w->role_of_task = p.role;
 		take_down(&p, w);
-		if (w->answer != ANSWER_NOT_YOURS && (ours || !ssw_board_publish(&p)))
+		if (w->answer != ANSWER_NOT_YOURS && (ours || !ssw_board_publish(&p, is_own(task))))
 			w->answer = w->answer == ANSWER_STOP ? ANSWER_STOP : ANSWER_UNKNOWN;
 	}
 	ssw_work_end(&c);
@@ -240,7 +249,7 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 		ssw_taskrow_said(task, w.has_done ? &w.done : NULL, w.has_total ? &w.total : NULL, w.message);
 		ssw_work_end(&c);
 	}
-	if (own && memcmp(own, DatumGetUUIDP(task), UUID_LEN) != 0)
+	if (!is_own(task))
 		own = NULL;
 	if (own && w.answer == ANSWER_STOP)
 		ssw_runner_cancelled();

@@ -348,17 +348,31 @@ set_flush(bool due)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Nobody can write the rows of a role. */
+/* Nobody can write the rows of a role.  Those that are just being written are left for the next look. */
 static void
-set_role_aside(const char *role, Oid oid, const char *reason)
+set_role_aside(const char *role, Oid oid, const char *reason, TimestampTz now)
 {
 	static const char *const sql =
-	"WITH gone AS (DELETE FROM sweeper.append_row WHERE stream IN (SELECT stream FROM sweeper.append_stream WHERE role = $1 AND role_oid = $3) RETURNING id, stream, row_data)"
+	"WITH mine AS MATERIALIZED (SELECT r.ctid FROM sweeper.append_row AS r WHERE r.stream IN (SELECT s.stream FROM sweeper.append_stream AS s WHERE s.role = $1 AND s.role_oid = $3)"
+	" FOR UPDATE SKIP LOCKED),"
+	" gone AS (DELETE FROM sweeper.append_row AS r USING mine WHERE r.ctid = mine.ctid RETURNING r.id, r.stream, r.row_data)"
 	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, '42704', $2 FROM gone";
 	Oid			types[] = {TEXTOID, TEXTOID, OIDOID};
 	Datum		values[] = {CStringGetTextDatum(role), CStringGetTextDatum(reason), ObjectIdGetDatum(oid)};
 
 	ssw_plan_execute(sql, 3, types, values, NULL, false);
+	appended_at = Min(appended_at, now + USECS_PER_SEC);
+}
+
+/* Does one of the roles whose rows wait come to nothing? */
+static bool
+any_cannot_start(void)
+{
+	bool		any = false;
+
+	for (int i = 0; i < nappended_roles; i++)
+		any = any || ssw_want_cannot_start(appended_roles[i]);
+	return any;
 }
 
 /* Read which roles' appended rows are to be written now, and when the next ones are. */
@@ -372,8 +386,7 @@ read_appended(int64 up_to, TimestampTz now)
 
 	appended_at = DT_NOEND;
 	nappended_roles = 0;
-	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at), role_oid, system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)"
-						 " FROM sweeper._append_waiting GROUP BY 1, 4, 5",
+	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at), role_oid FROM sweeper._append_waiting WHERE here GROUP BY 1, 4",
 						 1, &type, &value, NULL, false);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < n && nappended_roles < MAX_ROLES; i++)
@@ -381,17 +394,13 @@ read_appended(int64 up_to, TimestampTz now)
 		char	   *name = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
 		bool		isnull;
 		Oid			oid = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull));
-		Oid			role;
 
-		/* of what was restored elsewhere the name is all that is known */
-		if (!DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)))
-			role = get_role_oid(name, true);
-		else
-			role = role_exists(oid) ? oid : InvalidOid;
-		if (!OidIsValid(role) || !ssw_can_run_as(role))
-			set_role_aside(name, oid, OidIsValid(role) ? "its role may not log in any more" : "its role does not exist any more");
+		if (!role_exists(oid) || !ssw_can_run_as(oid))
+			set_role_aside(name, oid, role_exists(oid) ? "its role may not log in any more" : "its role does not exist any more", now);
+		else if (ssw_want_cannot_start(oid))
+			set_role_aside(name, oid, "no process could connect as its role; the server's log says why", now);
 		else if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
-			appended_roles[nappended_roles++] = role;
+			appended_roles[nappended_roles++] = oid;
 		else
 			appended_at = Min(appended_at, DatumGetTimestampTz(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)));
 	}
@@ -413,9 +422,9 @@ look_at_appended(Oid *roles, int nroles, TimestampTz now)
 	/* nobody writes them */
 	if (ssw_max_task_workers == 0)
 		return nroles;
-	if (now < not_before && now >= looked_at)
+	if (now < not_before && now >= looked_at && !any_cannot_start())
 		next_at = Min(next_at, not_before);
-	else if (take_appended(&up_to) || now >= appended_at)
+	else if (take_appended(&up_to) || now >= appended_at || any_cannot_start())
 	{
 		TimestampTz began = GetCurrentTimestamp();
 
@@ -446,6 +455,7 @@ look_at_waiting(TimestampTz now)
 	Oid			roles[MAX_ROLES];
 	int			nroles = 0;
 
+	ssw_want_note_failed(now);
 	for (uint64 i = 0; i < n; i++)
 	{
 		char	   *owner = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
@@ -456,13 +466,13 @@ look_at_waiting(TimestampTz now)
 			drop_role(role, psprintf("role \"%s\" does not exist any more", owner));
 		else if (!ssw_can_run_as(role))
 			drop_role(role, psprintf("role \"%s\" may not log in any more", owner));
-		else if (nroles == 0 && ssw_want_cannot_start())
+		else if (ssw_want_cannot_start(role))
 			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
 		else
 			roles[nroles++] = role;
 	}
 	nroles = look_at_appended(roles, nroles, now);
-	ssw_want_runner(roles, nroles, now);
+	next_at = Min(next_at, ssw_want_runner(roles, nroles, now));
 }
 
 /* Has anything changed since the last look? */

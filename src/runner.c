@@ -115,7 +115,7 @@ publish(const Command *c)
 	SswProgress p = {.key = {.database = MyDatabaseId,.task = c->task},.role = GetUserId(),.attempt = c->attempt};
 
 	p.at = GetCurrentTimestamp();
-	(void) ssw_board_publish(&p);
+	(void) ssw_board_publish(&p, true);
 }
 
 /* Take the oldest command of our role; false: there is none. */

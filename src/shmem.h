@@ -73,8 +73,8 @@ typedef struct SswDatabase
 	TimestampTz commands_counted;	/* when they were counted */
 	Oid			runner_role;	/* a runner is wanted for it, or invalid */
 	TimestampTz runner_since;	/* since then */
-	TimestampTz runners_not_before;
-	int			runner_failures;	/* to start */
+	Oid			runner_failed;	/* role for which runners failed to start */
+	int			runner_failures;	/* how often, since its coordinator looked */
 	int64		appended;		/* rows that wait to be written, about */
 	TimestampTz appended_since; /* the first of them, or 0 */
 	bool		flush_due;		/* runners write those that are due */

@@ -285,6 +285,24 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* What a role of the caller's name had appended to a table of this name, where the dump was made, is the caller's. */
+static void
+adopt_restored(Oid relid)
+{
+	Oid			types[] = {OIDOID, TEXTOID, INT8OID, OIDOID, OIDOID};
+	Datum		values[5];
+	SswCaller	c = ssw_work_begin("sweeper.flush()");
+
+	values[0] = ObjectIdGetDatum(relid);
+	values[1] = CStringGetTextDatum(c.name);
+	values[2] = Int64GetDatum((int64) GetSystemIdentifier());
+	values[3] = ObjectIdGetDatum(MyDatabaseId);
+	values[4] = ObjectIdGetDatum(c.userid);
+	ssw_plan_execute("UPDATE sweeper.append_stream AS s SET relid = $1, system_identifier = $3, database = $4, role_oid = $5 FROM sweeper._append_stream AS h"
+					 " WHERE h.stream = s.stream AND NOT h.here AND s.role = $2 AND pg_catalog.to_regclass(s.relation) = $1", 5, types, values, NULL, false);
+	ssw_work_end(&c);
+}
+
 /* CALL flush(target). */
 Datum
 ssw_flush(PG_FUNCTION_ARGS)
@@ -303,6 +321,7 @@ ssw_flush(PG_FUNCTION_ARGS)
 				 errhint("ALTER SYSTEM RESET session_sweeper.%s; SELECT pg_reload_conf();",
 						 ssw_enabled ? "max_task_workers" : "enabled")));
 	relation_close(open_target(PG_GETARG_OID(0)), NoLock);
+	adopt_restored(PG_GETARG_OID(0));
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = ObjectIdGetDatum(GetUserId());
 	ssw_taskwait_until_written(types, values);

@@ -21,6 +21,7 @@
 
 #include "args.h"
 #include "board.h"
+#include "identity.h"
 #include "note.h"
 #include "session.h"
 #include "shmem.h"
@@ -48,13 +49,34 @@ ssw_taskwait_check_context(FunctionCallInfo fcinfo, const char *procedure, const
 				 errhint("Call it outside of one; %s.", instead)));
 }
 
+/* How a query is run. */
+typedef uint64 (*Execute) (const char *sql, int nargs, Oid *types, Datum *values);
+
+static uint64
+exec_as_caller(const char *sql, int nargs, Oid *types, Datum *values)
+{
+	return ssw_sql_exec(sql, nargs, types, values, NULL, false, 1);
+}
+
+static uint64
+exec_as_extension(const char *sql, int nargs, Oid *types, Datum *values)
+{
+	SswIdentity save;
+	uint64		n;
+
+	ssw_identity_become_extension(&save);
+	n = ssw_sql_exec(sql, nargs, types, values, NULL, false, 1);
+	ssw_identity_restore(&save);
+	return n;
+}
+
 /*
  * Run the query, each time in a transaction of its own, until the last column of its
  * row is true or the time is over.  True: there is a row, in SPI_tuptable; the
  * transaction that has read it is the one in which we return.
  */
 static bool
-look_until(const char *sql, int nargs, Oid *types, Datum *values, int64 timeout_us)
+look_until(const char *sql, Execute execute, int nargs, Oid *types, Datum *values, int64 timeout_us)
 {
 	static uint32 wait_event = 0;
 	TimestampTz until = GetCurrentTimestamp() + timeout_us;
@@ -69,7 +91,7 @@ look_until(const char *sql, int nargs, Oid *types, Datum *values, int64 timeout_
 		/* whoever commits from here on wakes us */
 		SPI_commit();
 		ConditionVariablePrepareToSleep(cv);
-		found = ssw_sql_exec(sql, nargs, types, values, NULL, false, 1) > 0;
+		found = execute(sql, nargs, types, values) > 0;
 		left = (until - GetCurrentTimestamp()) / 1000;
 		if (left <= 0 || (found && DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
 															  SPI_tuptable->tupdesc->natts, &isnull))))
@@ -105,7 +127,7 @@ wait_for_row(FunctionCallInfo fcinfo, int timeout_arg, const char *timeout_name,
 	isnull = palloc(desc->natts * sizeof(bool));
 	memset(isnull, true, desc->natts * sizeof(bool));
 	ssw_sql_begin_nonatomic();
-	found = look_until(sql, nargs, types, values, timeout_us);
+	found = look_until(sql, exec_as_caller, nargs, types, values, timeout_us);
 	for (int i = 0; found && i < desc->natts; i++)
 		v[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &isnull[i]);
 	MemoryContextSwitchTo(cxt);
@@ -151,17 +173,20 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 void
 ssw_taskwait_until_written(Oid *types, Datum *values)
 {
+	static const char *const rows =
+	"FROM sweeper.append_row AS r WHERE r.stream IN (SELECT s.stream FROM sweeper._append_stream AS s"
+	" WHERE s.here AND s.relid = $1 AND s.role_oid = $2)";
 	bool		isnull;
 
 	ssw_sql_begin_nonatomic();
 	/* what this transaction has accepted counts with its commit */
 	SPI_commit();
-	ssw_sql_exec("SELECT sweeper._append_last($1, $2)", 2, types, values, NULL, false, 1);
+	exec_as_extension(psprintf("SELECT max(r.id) %s", rows), 2, types, values);
 	values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	if (!isnull)
 	{
 		ssw_note_flush_now(DatumGetInt64(values[2]));
-		(void) look_until("SELECT sweeper._append_last($1, $2, $3) IS NULL", 3, types, values, FOREVER_US);
+		(void) look_until(psprintf("SELECT NOT EXISTS (SELECT %s AND r.id <= $3)", rows), exec_as_extension, 3, types, values, FOREVER_US);
 	}
 	SPI_finish();
 }

@@ -20,13 +20,14 @@
 
 #define MAX_FAILED_STARTS	5
 
-/* How many runners a role has here, and how many could take a command now; these are woken. */
+/* How many runners a role has here, whether one got so far as to work, and how many could take a command now; these are woken. */
 static int
-count_runners(Oid role, int *ready)
+count_runners(Oid role, int *ready, bool *started)
 {
 	int			n = 0;
 
 	*ready = 0;
+	*started = false;
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
@@ -34,6 +35,7 @@ count_runners(Oid role, int *ready)
 		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->stop)
 			continue;
 		n++;
+		*started = *started || p->ready;
 		if (p->has_task)
 			continue;
 		(*ready)++;
@@ -43,18 +45,19 @@ count_runners(Oid role, int *ready)
 	return n;
 }
 
-/* When a role last had a runner; it has gone without for longest whom we never saw with one. */
+/* What is known of a role whose commands or rows waited. */
 typedef struct Served
 {
 	Oid			role;
-	TimestampTz at;
+	TimestampTz at;				/* it last had a runner; 0: we never saw one */
+	int			failures;		/* of runners to start since */
+	TimestampTz not_before;		/* none is tried */
 } Served;
 
 static HTAB *served = NULL;
 
-/* Note who has runners; returns when this role had one before. */
-static TimestampTz
-served_at(Oid role, bool now_served, TimestampTz now)
+static Served *
+find_served(Oid role)
 {
 	Served	   *s;
 	bool		found;
@@ -65,34 +68,63 @@ served_at(Oid role, bool now_served, TimestampTz now)
 
 		served = hash_create("roles with runners", 64, &ctl, HASH_ELEM | HASH_BLOBS);
 	}
-	s = hash_search(served, &role, now_served ? HASH_ENTER : HASH_FIND, &found);
-	if (now_served)
-		s->at = now;
-	return s ? s->at : 0;
+	s = hash_search(served, &role, HASH_ENTER, &found);
+	if (!found)
+		*s = (Served)
+	{
+		.role = role
+	};
+	return s;
+}
+
+/* Who was given up may come again: he begins anew. */
+static void
+forget_failures(void)
+{
+	HASH_SEQ_STATUS seq;
+	Served	   *s;
+
+	hash_seq_init(&seq, served);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		if (s->failures >= MAX_FAILED_STARTS)
+			s->failures = 0;
 }
 
 /*
  * For which of the roles is a runner wanted?  The one that has gone without for
  * longest; of those, the first in the list; when all have some, the first whose
  * runners are all busy.  None: invalid.  A role without one that was told to the
- * launcher keeps its turn.
+ * launcher keeps its turn.  Returns when one that is not tried now is to be.
  */
-void
+TimestampTz
 ssw_want_runner(const Oid *roles, int n, TimestampTz now)
 {
+	TimestampTz next = DT_NOEND;
 	Oid			wanted = InvalidOid;
 	Oid			busy = InvalidOid;
 	TimestampTz longest = DT_NOEND;
 	SswDatabase *d;
+	Served	  **of = palloc(Max(n, 1) * sizeof(Served *));
 
+	for (int i = 0; i < n; i++)
+		of[i] = find_served(roles[i]);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	for (int i = 0; d && i < n; i++)
 	{
+		Served	   *s = of[i];
 		int			ready;
-		int			all = count_runners(roles[i], &ready);
-		TimestampTz at = all > 0 ? DT_NOEND : roles[i] == d->runner_role ? DT_NOBEGIN : served_at(roles[i], false, now);
+		bool		started;
+		int			all = count_runners(roles[i], &ready, &started);
+		TimestampTz at = all > 0 ? DT_NOEND : roles[i] == d->runner_role ? DT_NOBEGIN : s->at;
 
+		if (started)
+			s->failures = 0;
+		if (all == 0 && s->failures > 0 && s->not_before > now)
+		{
+			next = Min(next, s->not_before);
+			continue;
+		}
 		if (at < longest)
 		{
 			longest = at;
@@ -101,7 +133,7 @@ ssw_want_runner(const Oid *roles, int n, TimestampTz now)
 		if (ready == 0 && all > 0 && !OidIsValid(busy))
 			busy = roles[i];
 		if (all > 0)
-			(void) served_at(roles[i], true, now);
+			s->at = now;
 	}
 	if (!OidIsValid(wanted))
 		wanted = busy;
@@ -113,6 +145,9 @@ ssw_want_runner(const Oid *roles, int n, TimestampTz now)
 			ssw_shmem_wake_launcher();
 	}
 	LWLockRelease(SswShared->lock);
+	if (served)
+		forget_failures();
+	return next;
 }
 
 /* Nobody is to run commands now: those who do leave. */
@@ -138,18 +173,38 @@ ssw_want_none(void)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Did runners for the role that waits fail to start, again and again? */
-bool
-ssw_want_cannot_start(void)
+/*
+ * Take note of the runners that came to nothing: the next for that role is tried
+ * later, up to a minute.  Before the roles are looked at.
+ */
+void
+ssw_want_note_failed(TimestampTz now)
 {
 	SswDatabase *d;
-	bool		failed;
+	Oid			role = InvalidOid;
+	int			failures = 0;
+	Served	   *s;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	failed = d && d->runner_failures >= MAX_FAILED_STARTS;
-	if (failed)
+	if (d)
+	{
+		role = d->runner_failed;
+		failures = d->runner_failures;
+		d->runner_failed = InvalidOid;
 		d->runner_failures = 0;
+	}
 	LWLockRelease(SswShared->lock);
-	return failed;
+	if (!OidIsValid(role))
+		return;
+	s = find_served(role);
+	s->failures += failures;
+	s->not_before = now + Min(60, s->failures) * USECS_PER_SEC;
+}
+
+/* Did runners for the role fail to start, again and again?  Until the next ssw_want_runner(). */
+bool
+ssw_want_cannot_start(Oid role)
+{
+	return find_served(role)->failures >= MAX_FAILED_STARTS;
 }

@@ -7,8 +7,9 @@
 
 #include "datatype/timestamp.h"
 
-extern void ssw_want_runner(const Oid *roles, int n, TimestampTz now);
+extern TimestampTz ssw_want_runner(const Oid *roles, int n, TimestampTz now);
 extern void ssw_want_none(void);
-extern bool ssw_want_cannot_start(void);
+extern void ssw_want_note_failed(TimestampTz now);
+extern bool ssw_want_cannot_start(Oid role);
 
 #endif							/* SSW_WANT_H */

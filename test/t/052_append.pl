@@ -182,7 +182,7 @@ sql('DROP TRIGGER slow ON hit');
 settled();
 is(sql('SELECT count(*) FROM hit') - $since, 1500, 'for the next start');
 
-# a dump takes waiting rows along; they find their table by its name
+# a dump takes waiting rows along; they find their table by its name, when somebody says that the restore is done
 sql(q{SELECT sweeper.alter_append('hit', flush_every => '1 h', flush_rows => 100000), sweeper.alter_append('marker', flush_every => '1 h')});
 append(300);
 append(7, 'marker');
@@ -195,8 +195,12 @@ $other->safe_psql('postgres', 'CREATE ROLE ann LOGIN; CREATE TABLE filler AS SEL
 $other->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump, $other->connstr('postgres') ], 'restore');
 isnt($other->safe_psql('postgres', q{SELECT 'hit'::regclass::oid}), sql(q{SELECT 'hit'::regclass::oid}), 'another oid');
 $other->safe_psql('postgres', q{SELECT sweeper.grant_access('ann', 'user')});
-$other->psql('postgres', q{CALL sweeper.flush('marker')}, extra_params => [ '-U', 'ann' ]);
-wait_for($other, 'SELECT count(*) = 0 FROM sweeper.append_row', 'no row waits');
+$other->safe_psql('postgres', q{CREATE TABLE fresh (client int, seq int); GRANT INSERT ON fresh TO ann});
+$other->safe_psql('postgres', q{SELECT sweeper.append('fresh', '{"client": 1}'); CALL sweeper.flush('fresh')}, extra_params => [ '-U', 'ann' ]);
+is($other->safe_psql('postgres', 'SELECT (SELECT count(*) FROM fresh), (SELECT sum(restored) FROM sweeper.append_status), (SELECT count(*) FROM sweeper.append_row)'), '1|307|307',
+    'others are written, and those are not');
+$other->safe_psql('postgres', $other->safe_psql('postgres', q{SELECT next_step FROM sweeper.problem WHERE problem = 'restored rows wait'}));
+is($other->safe_psql('postgres', 'SELECT count(*) FROM sweeper.append_row'), 0, 'no row waits');
 is($other->safe_psql('postgres', q{SELECT (SELECT count(DISTINCT seq) FROM hit), (SELECT count(*) FROM marker), (SELECT count(*) FROM sweeper.append_failed WHERE sqlstate NOT IN ('23514', '23505', '57014'))}), '300|7|0', 'they are written');
 is(waiting(), 307, 'not where they came from');
 $other->stop;

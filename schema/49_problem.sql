@@ -1,0 +1,111 @@
+-- What is wrong now.
+
+CREATE VIEW sweeper.problem AS
+SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
+       'No sweep runs in this server.' AS detail, $$ALTER SYSTEM SET shared_preload_libraries = 'session_sweeper'; -- then restart the server$$ AS next_step
+FROM sweeper._cluster() AS c WHERE NOT c.preloaded
+UNION ALL
+SELECT 'critical', NULL, 'launcher not running', NULL, 'The launcher has no process; the server log says why.',
+       $$SELECT * FROM sweeper.stat_process;$$
+FROM sweeper._cluster() AS c WHERE c.preloaded AND c.launcher_pid IS NULL AND NOT c.in_recovery
+UNION ALL
+SELECT 'warning', NULL, 'disabled', NULL, 'session_sweeper.enabled is off.',
+       $$ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();$$
+FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.enabled
+UNION ALL
+SELECT 'warning', NULL, 'database not swept', NULL, format('session_sweeper.databases does not list "%s".', current_database()),
+       $$ALTER SYSTEM RESET session_sweeper.databases; SELECT pg_reload_conf();$$
+FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.listed
+UNION ALL
+SELECT 'warning', NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
+       format('ALTER SYSTEM SET max_worker_processes = %s; -- then restart the server', current_setting('max_worker_processes')::int + 8)
+FROM sweeper._cluster() AS c WHERE c.slots_short_since IS NOT NULL
+UNION ALL
+SELECT 'warning', NULL, 'heartbeat memory full', c.heartbeats_full_since,
+       format('Memory holds %s heartbeats; of the others each writes its row, or is an error inside a transaction block.', c.most_heartbeats),
+       format('ALTER SYSTEM SET session_sweeper.heartbeat_memory = %L; -- then restart the server', greatest(1, c.most_heartbeats * 136 / 1048576 + 1) || 'MB')
+FROM sweeper._cluster() AS c WHERE c.heartbeats_full_since IS NOT NULL
+UNION ALL
+SELECT 'warning', NULL, 'policies have no place', NULL, 'All places for policies in shared memory are taken, by all databases together: further ones have no counters, and sweep() refuses them.',
+       'SELECT owner_name, count(*) FROM sweeper.policy GROUP BY owner_name ORDER BY count(*) DESC; -- then unregister some, in this database or another'
+FROM sweeper._cluster() AS c WHERE c.policies_full
+UNION ALL
+SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s differ.', v.library, v.sql), 'ALTER EXTENSION session_sweeper UPDATE; -- and restart the server'
+FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
+UNION ALL
+SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing is removed until somebody confirms.',
+       format('SELECT sweeper.resume(%L);', p.policy)
+FROM sweeper.policy AS p WHERE p.held_reason IS NOT NULL
+UNION ALL
+SELECT 'critical', p.policy, 'fuse', p.fuse_at, p.fuse_detail, format('SELECT sweeper.resume(%L);', p.policy)
+FROM sweeper.policy AS p WHERE p.fuse_until > now()
+UNION ALL
+SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
+       p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
+       coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
+FROM sweeper.policy AS p WHERE p.failures > 0
+UNION ALL
+SELECT 'critical', p.policy, s.state, NULL, s.reason,
+       CASE WHEN s.state = 'read-only' THEN 'ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf();'
+            ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
+FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
+WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
+  AND s.reason NOT LIKE 'retention is 0%'
+UNION ALL
+SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is left alone.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
+       format('ALTER TABLE %s OWNER TO %I;', l.leaf::regclass, l.owner_name)
+FROM (WITH RECURSIVE tree AS (
+          SELECT p.policy, p.owner, p.owner_name, i.inhrelid AS leaf FROM sweeper.policy AS p JOIN pg_catalog.pg_inherits AS i ON i.inhparent = p.relid
+          UNION
+          SELECT t.policy, t.owner, t.owner_name, i.inhrelid FROM tree AS t JOIN pg_catalog.pg_inherits AS i ON i.inhparent = t.leaf)
+      SELECT * FROM tree) AS l JOIN pg_catalog.pg_class AS r ON r.oid = l.leaf
+WHERE r.relowner <> l.owner AND r.relkind = 'r'
+UNION ALL
+SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws(': ', p.paused_by, p.paused_reason),
+       format('SELECT sweeper.resume(%L);', p.policy)
+FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())
+UNION ALL
+SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due, format('The oldest dead row is %s late.', date_trunc('second', now() - s.oldest_due)),
+       format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy)
+FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
+WHERE s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running')
+UNION ALL
+SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+       format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', p.policy)
+FROM sweeper.policy AS p JOIN sweeper.failed_row AS f USING (policy_id)
+WHERE f.state = 'retrying' AND f.class <> 'locked' AND f.first_at < now() - p.max_lag GROUP BY p.policy
+UNION ALL
+SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, p.registered_at),
+       'The next look is overdue; the server log may say why.', 'SELECT * FROM sweeper.stat_process;'
+FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
+WHERE c.enabled AND c.launcher_pid IS NOT NULL AND p.check_every > interval '0'
+  AND p.held_reason IS NULL AND p.failures = 0 AND (p.paused_at IS NULL OR p.paused_until <= now()) AND (p.fuse_until <= now()) IS NOT FALSE
+  AND (s.policy_id IS NULL OR s.state = 'waiting')
+  AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
+      < now() - greatest(10 * p.check_every, interval '1 min')
+UNION ALL
+SELECT 'warning', p.policy, 'table locked', coalesce(s.last_look, p.registered_at), s.reason,
+       format('SELECT pid, mode FROM pg_locks WHERE relation = %L::regclass;', p.relation)
+FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
+WHERE s.state = 'locked' AND coalesce(s.last_look, p.registered_at) < now() - interval '1 min'
+UNION ALL
+SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every worker is busy with other policies.',
+       format('ALTER SYSTEM SET session_sweeper.max_workers = %s; SELECT pg_reload_conf();', current_setting('session_sweeper.max_workers')::int + 1)
+FROM sweeper.policy AS p JOIN sweeper._progress() AS g USING (policy_id)
+WHERE g.workers = 0 AND g.started_at < clock_timestamp() - interval '1 min'
+UNION ALL
+SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows failed for good; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+       format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', f.policy)
+FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
+UNION ALL
+SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows that role %s had appended to %s came with a dump; nobody writes them before somebody says so.', s.restored, s.role, s.relation),
+       format('SET ROLE %I; CALL sweeper.flush(%L);', s.role, s.relation)
+FROM sweeper.append_status AS s WHERE s.restored > 0
+UNION ALL
+SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('%s dead rows are held by other transactions.', count(*)),
+       'SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start;'
+FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;
+COMMENT ON VIEW sweeper.problem IS 'One row for each present trouble, with a statement to paste; empty means healthy.';
+COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should go stay, or somebody must decide; warning: it will become so.';
+COMMENT ON COLUMN sweeper.problem.policy IS 'Null when the trouble is the server''s or the database''s.';
+COMMENT ON COLUMN sweeper.problem.since IS 'Null when unknown.';
