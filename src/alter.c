@@ -12,6 +12,7 @@
 #include "access/table.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -260,6 +261,9 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	}
 	if (rel && (a->given[SSW_ARG_KEY] || (a->given[SSW_ARG_HEARTBEATS] && !p->heartbeats)))
 		ssw_settle_heartbeats(old);
+	/* what failed may have failed heartbeats, too */
+	if (old->heartbeats && old->failures > 0 && ssw_shmem_available())
+		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 	update_policy(a, p, v, rel, held);
 	ssw_store_log(p->id, p->name, "alter", before);
 	if (rel)

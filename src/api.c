@@ -207,6 +207,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 {
 	Oid			type = BOOLOID;
 	Datum		held = BoolGetDatum(p->held_reason != NULL);
+	bool		failed_rows;
 
 	LockRelationOid(relid, AccessShareLock);	/* nobody hands it over now */
 	check_relation(p, relid);
@@ -229,8 +230,12 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND $2 IS NOT NULL AND c.oid = p.relid", 0, NULL, NULL, NULL);
 		lift(names, "owner");
 	}
-	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
+	failed_rows = change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0;
+	if (failed_rows)
 		lift(names, "quarantine");
+	/* what failed may have failed heartbeats, too */
+	if (p->heartbeats && (failed_rows || p->failures > 0) && ssw_shmem_available())
+		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
 		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
 		   " held_reason = NULL, held_at = NULL, fuse_until = NULL, fuse_detail = NULL,"

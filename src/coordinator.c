@@ -480,6 +480,20 @@ forget_times(void)
 	ssw_turn_begin();
 }
 
+/* While the default is read-only heartbeats are refused, and nothing is swept. */
+static void
+note_read_only(TimestampTz now)
+{
+	static TimestampTz since = 0;
+	ListCell   *lc;
+
+	if (!XactReadOnly || since == 0 || since > now)
+		since = XactReadOnly ? now : 0;
+	else
+		foreach(lc, watches)
+			ssw_watch_outage(lfirst(lc), since, now);
+}
+
 /* One round; returns when the next is due, or 0 when the extension is gone. */
 static TimestampTz
 round_of_work(void)
@@ -547,6 +561,7 @@ round_of_work(void)
 	next = Min(next_wakeup(now), Min(ssw_events_tell(now), ssw_queue_round(now)));
 	if (XactReadOnly)
 		next = Min(next, now + SSW_SETTINGS_EVERY_US);
+	note_read_only(now);
 	ssw_sql_commit();
 	ssw_request_answer(watches);
 	return next;

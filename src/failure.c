@@ -124,7 +124,7 @@ ssw_failure_classify(int code)
 bool
 ssw_failure_is_misfit(int code)
 {
-	return code == ERRCODE_UNDEFINED_TABLE || code == ERRCODE_UNDEFINED_COLUMN || code == ERRCODE_UNDEFINED_FUNCTION ||
+	return code == ERRCODE_INSUFFICIENT_PRIVILEGE || code == ERRCODE_UNDEFINED_TABLE || code == ERRCODE_UNDEFINED_COLUMN || code == ERRCODE_UNDEFINED_FUNCTION ||
 		code == ERRCODE_UNDEFINED_OBJECT || code == ERRCODE_UNDEFINED_SCHEMA || code == ERRCODE_DATATYPE_MISMATCH;
 }
 

@@ -80,7 +80,10 @@ recall_refused(const SswPolicy *p, Past *past)
 	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 	refused_at = s ? s->refused_at : 0;
 	LWLockRelease(SswShared->lock);
-	if (refused_at == 0 || (last && refused_at <= last->service))
+	if (refused_at == 0)
+		return;
+	refused_at += ssw_start_outages_since(&past->starts, refused_at);
+	if (last && refused_at <= last->service)
 		return;
 	if (last == NULL || (!TIMESTAMP_IS_NOBEGIN(last->deadline) && past->n <= SSW_MAX_HORIZONS))
 		last = &past->pair[past->n++];

@@ -96,6 +96,14 @@ generation_now(void)
 	return generation;
 }
 
+/* A heartbeat is refused, of one who might send it. */
+static void
+note_refused(const SswPolicy *p)
+{
+	if (get_rel_name(p->relid) != NULL && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
+		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
+}
+
 /* May heartbeats be sent to the policy at all? */
 static void
 check_policy(const SswPolicy *p)
@@ -108,8 +116,8 @@ check_policy(const SswPolicy *p)
 				 errmsg("policy \"%s\" takes no heartbeats", p->name),
 				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
 	trouble = ssw_policy_unusable(p);
-	if (trouble && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
-		ssw_shmem_note_refused(p->id);
+	if (trouble)
+		note_refused(p);
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -159,8 +167,8 @@ read_relation(Target *t)
 	}
 	PG_CATCH();
 	{
-		if (ssw_failure_is_misfit(geterrcode()) && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
-			ssw_shmem_note_refused(p->id);
+		if (ssw_failure_is_misfit(geterrcode()))
+			note_refused(p);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

@@ -118,6 +118,36 @@ write_partition(Writer *w, int partition, Copies *c)
 	}
 }
 
+/* When heartbeats of a policy were refused, see grace.c: as a record without a session and time to live. */
+static void
+copy_refused(SswPolicyShared *s, void *arg)
+{
+	Copies	   *c = arg;
+
+	if (s->refused_at != 0 && c->n < c->size)
+		c->beats[c->n++] = (KeptBeat)
+	{
+		{
+			.database = s->key.database,.policy_id = s->key.policy_id
+		}, s->refused_at, 0, 0
+	};
+}
+
+static int64
+write_refused(Writer *w)
+{
+	Copies		c = {.size = SSW_MAX_POLICIES,.beats = palloc(SSW_MAX_POLICIES * sizeof(KeptBeat))};
+
+	flush(w);
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	ssw_shmem_policies_seq(copy_refused, &c);
+	LWLockRelease(SswShared->lock);
+	memcpy(w->buffer, c.beats, c.n * sizeof(KeptBeat));
+	w->buffered = c.n;
+	flush(w);
+	return c.n;
+}
+
 /* T1 and T2: write what is newer than its row.  From now on heartbeats write rows. */
 void
 ssw_keep_write(void)
@@ -126,6 +156,7 @@ ssw_keep_write(void)
 	Writer	   *w = palloc0(sizeof(Writer));
 	Copies		c = {.size = 1000,.beats = palloc(1000 * sizeof(KeptBeat))};
 	TimestampTz start = GetCurrentTimestamp();
+	int64		refused;
 
 	ssw_beats_set_stopping(true);
 	w->file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
@@ -133,7 +164,7 @@ ssw_keep_write(void)
 	INIT_CRC32C(w->crc);
 	for (int i = 0; i < SSW_BEAT_PARTITIONS && w->ok; i++)
 		write_partition(w, i, &c);
-	flush(w);
+	refused = write_refused(w);
 	FIN_CRC32C(w->crc);
 	h.n = w->n;
 	h.crc = w->crc;
@@ -148,7 +179,7 @@ ssw_keep_write(void)
 	else if (durable_rename(FILE_NAME ".new", FILE_NAME, LOG) == 0)
 		ereport(LOG,
 				(errmsg("session_sweeper kept " INT64_FORMAT " heartbeats in " INT64_FORMAT " ms",
-						w->n, (GetCurrentTimestamp() - start) / 1000)));
+						w->n - refused, (GetCurrentTimestamp() - start) / 1000)));
 }
 
 /* Read the heartbeats of a whole and matching file; returns how many, or -1. */
@@ -198,6 +229,11 @@ ssw_keep_load(bool first)
 		{
 			const SswBeatKey *k = &beats[i].key;
 
+			if (beats[i].ttl_us == 0)
+			{
+				ssw_shmem_note_refused(k->database, k->policy_id, beats[i].seen);
+				continue;
+			}
 			/* it may have ended after the file was written: its row says so */
 			room = ssw_beats_publish(k, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false) && room;
 			ssw_beats_look(k);

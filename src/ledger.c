@@ -101,9 +101,10 @@ void
 ssw_ledger_failed(SswWatch *w, const SswPass *pass)
 {
 	int			failures = w->policy->failures + 1;
+	SswFailureClass class = ssw_failure_classify(pass->sqlerrcode);
 	TimestampTz retry = GetCurrentTimestamp() +
 	ssw_failure_backoff_us(failures, FAIL_BASE_US,
-						   ssw_failure_classify(pass->sqlerrcode) == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
+						   class == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
 	Oid			types[] = {INT4OID, INT4OID, BOOLOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
 	Datum		values[6];
 
@@ -116,6 +117,14 @@ ssw_ledger_failed(SswWatch *w, const SswPass *pass)
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
 			   " last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
 			   " WHERE policy_id = $1", 6, types, values, NULL);
+	if (class != SSW_FAIL_TRANSIENT && class != SSW_FAIL_LOCKED)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (w->failing_since == 0)
+			w->failing_since = now;
+		ssw_watch_outage(w, w->failing_since, now);
+	}
 	w->policy->failures = failures;
 	w->policy->broken = failures >= BROKEN_AFTER;
 	w->policy->retry_at = retry;
@@ -144,6 +153,7 @@ ssw_ledger_succeeded(SswWatch *w)
 	w->policy->failures = 0;
 	w->policy->broken = false;
 	w->policy->retry_at = 0;
+	w->failing_since = 0;
 	if (w->backlog_done)
 		w->policy->backlog_before = 0;
 	w->backlog_done = false;

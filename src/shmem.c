@@ -341,14 +341,14 @@ ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 
 /* A heartbeat was refused that nobody could have sent: silence is no evidence then. */
 void
-ssw_shmem_note_refused(int policy_id)
+ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz at)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
+	s = ssw_shmem_policy(dboid, policy_id, true);
 	if (s)
-		s->refused_at = GetCurrentTimestamp();
+		s->refused_at = at;
 	LWLockRelease(SswShared->lock);
 }
 

@@ -381,7 +381,7 @@ extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
 extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
 extern void ssw_shmem_forget_policies(Oid dboid);
 extern void ssw_shmem_forget_passes(Oid dboid);
-extern void ssw_shmem_note_refused(int policy_id);
+extern void ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz at);
 extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);
 extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);
 extern void ssw_shmem_wake_launcher(void);

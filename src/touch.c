@@ -182,7 +182,7 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	r->key = ssw_alive_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
 	if (ssw_relation_owner(r->leaf) != p->owner)
 		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the row's partition does not belong to the owner of policy \"%s\"", p->name)));
 	r->seen_by_others = true;
 	r->due_to_others = r->has_due ? r->due : DT_NOBEGIN;
@@ -359,6 +359,42 @@ report(const SswPolicy *p, ErrorData *e)
 			 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
 }
 
+/* Is what reads the rows wrong, whatever row it is? */
+static bool
+fits_no_row(const SswPolicy *p, int nkeys, Oid *types)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	Datum		values[SSW_KEY_MAX] = {0};
+	char		nulls[SSW_KEY_MAX + 1];
+	volatile bool fails = false;
+	SswIdentity save;
+
+	memset(nulls, 'n', nkeys);
+	nulls[nkeys] = '\0';
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		ssw_identity_become_owner(p->owner, p->search_path, &save);
+		ssw_sql_begin();
+		(void) ssw_sql_exec(ssw_stmt_touch(p, ""), nkeys, types, values, nulls, true, 1);
+		ssw_sql_end();
+		ssw_identity_restore(&save);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		FlushErrorState();
+		fails = true;
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	return fails;
+}
+
 /*
  * Look at the row in a subtransaction, which is kept only when it wrote the row.
  * False: try again, somebody changed the row meanwhile.
@@ -400,8 +436,8 @@ look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured
 	CurrentResourceOwner = owner;
 	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
 		return false;
-	if (error && as_owner && !write && ssw_failure_is_misfit(error->sqlerrcode))
-		ssw_shmem_note_refused(p->id);
+	if (error && as_owner && !write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(p, nkeys, types))
+		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 	if (error)
 		report(p, error);
 	return true;

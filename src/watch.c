@@ -45,6 +45,8 @@
 #define LOCKED_SOON_US		(50 * 1000)
 
 /* So long a lock on its table is not told to who asked for a look. */
+/* of a time to live: rows are prolonged earlier before they are due */
+#define OUTAGE_PART			8
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
 
 static bool resubscribed = false;
@@ -112,6 +114,17 @@ follow_rename(SswPolicy *p)
 	ssw_ledger_renamed(p);
 }
 
+/*
+ * Since then nobody could write the policy's rows: heartbeats that had to were in vain.
+ * A short time does not matter, because they begin to well before a row is due.
+ */
+void
+ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now)
+{
+	if (w->policy && w->policy->heartbeats && now - since > w->policy->ttl_us / OUTAGE_PART)
+		ssw_shmem_note_refused(MyDatabaseId, w->policy_id, now);
+}
+
 /* Somebody holds a table of the policy, and what was begun failed: try again soon. */
 void
 ssw_watch_locked(SswWatch *w)
@@ -121,6 +134,7 @@ ssw_watch_locked(SswWatch *w)
 
 	(void) brake(w, "locked", "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
 	w->locked_since = since;
+	ssw_watch_outage(w, since, now);
 }
 
 /* The same while it is judged: most often the transaction that registered it ends. */

@@ -17,6 +17,8 @@ typedef struct SswWatch
 	char		reason[160];
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
 	TimestampTz locked_since;	/* its table is, or 0 */
+	TimestampTz blocked_since;	/* passes end because it is, or 0 */
+	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
 	bool		plain;			/* no code of users: the coordinator may probe
 								 * by itself */
 	bool		unprobed;		/* it could not: no index that it may read */
@@ -58,6 +60,7 @@ typedef struct SswWatch
 extern void ssw_watch_begin_round(void);
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
+extern void ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
 extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);
 extern void ssw_watch_subscriptions(void);

@@ -1,0 +1,89 @@
+# Times in which heartbeats cannot be: they are credited when they are over, and the credit ends.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main');
+my ($ret, $out, $err);
+sub sql { return $node->safe_psql('postgres', @_) }
+sub verdict { my ($table, $key) = @_; return sql("SELECT verdict FROM sweeper.explain_row('$table', '" . ($key // 1) . "')") }
+# the first start credits the second since initdb
+sub credited { my ($table, $key) = @_; return wait_for($node, "SELECT verdict = 'in grace' AND deadline < now() - interval '2 s' FROM sweeper.explain_row('$table', '" . ($key // 1) . "')") }
+sql('CREATE EXTENSION session_sweeper');
+sub make {
+    my ($table, $ttl, $more) = @_;
+    sql("CREATE TABLE $table (id int PRIMARY KEY, d timestamptz, f text DEFAULT 'on'); CREATE INDEX ON $table (d);
+        SELECT sweeper.register('$table', deadline => 'd', ttl => '$ttl', heartbeats => true, start => 'now', fuse_fraction => 1, check_every => '100 ms'" . ($more // '') . ')');
+    return;
+}
+
+# the server takes no writes
+make('briefly', '4 s');
+make('long', '1 h');
+sql(qq{INSERT INTO $_ VALUES (1, now() + interval '500 ms')}) for qw(briefly long);
+sql('ALTER SYSTEM SET default_transaction_read_only = on; SELECT pg_reload_conf()');
+ok(credited('briefly'), 'read-only for a part of a time to live');
+isnt(verdict('long'), 'in grace', 'for a small part it does not matter');
+sql('SET default_transaction_read_only = off; ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
+is(verdict('briefly'), 'in grace', 'credited when it is over');
+wait_for($node, "SELECT count(*) = 0 FROM $_", "$_: the credit ends") for qw(long briefly);
+cmp_ok(sql(q{SELECT extract(epoch FROM cleaned_at - deadline) FROM sweeper.cleanup_event WHERE policy = 'briefly'}), '>', 4, 'after a time to live');
+
+# somebody holds the table, so that rows can be read and not written, or neither
+for my $mode ('EXCLUSIVE', 'ACCESS EXCLUSIVE') {
+    sql(q{INSERT INTO briefly VALUES (2, now() + interval '500 ms')});
+    my $holder = $node->background_psql('postgres');
+    $holder->query_safe("BEGIN; LOCK TABLE briefly IN $mode MODE");
+    if ($mode eq 'EXCLUSIVE') { ok(credited('briefly', 2), 'locked for a part of a time to live') }
+    else { sql('SELECT pg_sleep(2)') }
+    $holder->query_safe('COMMIT');
+    $holder->quit;
+    is(verdict('briefly', 2), 'in grace', 'credited when it is over');
+    wait_for($node, 'SELECT count(*) = 0 FROM briefly', 'the credit ends');
+}
+
+# what reads the rows may not be called any more
+sql(q{CREATE ROLE keeper; CREATE SCHEMA util; GRANT USAGE ON SCHEMA util TO keeper;
+    CREATE FUNCTION util.open(text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN $1 = 'on'; END $$});
+make('guarded', '1 h', q{, filter => 'util.open(f)'});
+sql(q{ALTER TABLE guarded OWNER TO keeper; SELECT sweeper.resume('guarded')});
+sql(q{REVOKE USAGE ON SCHEMA util FROM keeper});
+sql(q{INSERT INTO guarded VALUES (1, now())});
+($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('guarded', 1)});
+like($err, qr/permission denied for schema util/, 'a heartbeat is refused');
+sql(q{GRANT USAGE ON SCHEMA util TO keeper; SELECT sweeper.resume('guarded')});
+is(verdict('guarded'), 'in grace', 'credited');
+is(sql('SELECT count(*) FROM guarded'), 1, 'it stays');
+sql(q{DELETE FROM guarded; INSERT INTO guarded VALUES (1, now() + interval '1 d', 'none')});
+sql(q{CREATE OR REPLACE FUNCTION util.open(text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN $1 = 'on' OR $1::regclass IS NULL; END $$});
+
+# what is wrong with one row says nothing of others
+make('rows', '1 h', q{, filter => 'util.open(f)'});
+sql(q{INSERT INTO rows VALUES (1, now() + interval '30 min', 'nothing')});
+($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('rows', 1)});
+like($err, qr/relation "nothing" does not exist/, 'a heartbeat fails');
+sql(q{INSERT INTO rows VALUES (2, now())});
+wait_for($node, 'SELECT count(*) = 0 FROM rows WHERE id = 2', 'that is credited to nobody');
+# when the rows could not be read, and somebody says that they can
+sql(q{CREATE OR REPLACE FUNCTION util.open(text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RAISE 'closed'; END $$; DELETE FROM rows;
+    INSERT INTO rows SELECT i, now() FROM generate_series(1, 3) AS i});
+wait_for($node, q{SELECT state = 'failing' FROM sweeper.policy_status WHERE policy = 'rows'}, 'rows cannot be read');
+sql(q{CREATE OR REPLACE FUNCTION util.open(text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN $1 = 'on'; END $$});
+like(sql(q{SELECT sweeper.resume('rows')}), qr/failing/, 'resumed');
+is(verdict('rows'), 'in grace', 'is credited, too');
+# a policy that fits its table no more, over a restart
+make('renamed', '1 h', q{, filter => $$f = 'on'$$});
+make('idle', '1 h', q{, filter => $$f = 'on'$$});
+sql(qq{ALTER TABLE $_ RENAME f TO status; INSERT INTO $_ VALUES (1, now())}) for qw(renamed idle);
+($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('renamed', 1)});
+like($err, qr/cannot send a heartbeat to policy "renamed".*The session is not gone: keep it/s, 'a heartbeat is refused');
+$node->restart;
+sql(qq{SELECT sweeper.alter_policy('$_', filter => 'status = ''on''')}) for qw(renamed idle);
+is(verdict('renamed'), 'in grace', 'that is credited');
+wait_for($node, 'SELECT count(*) = 0 FROM idle', 'not where nobody tried');
+is(sql('SELECT count(*) FROM renamed'), 1, 'it stays');
+$node->stop;
+done_testing();
