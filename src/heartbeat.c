@@ -2,16 +2,13 @@
  * heartbeat.c
  *		SQL functions heartbeat, touch, their _many forms, attach, and is_live.
  *
- * Run in clients' sessions.  Each session keeps the policies that it sends
- * heartbeats to, until policies or the relation change; a key's canonical text
- * is made from the caller's, so that every spelling reaches the same session.
+ * Run in clients' sessions.  A key's canonical text is made from the caller's, so
+ * that every spelling reaches the same session.
  *
  * Shares the heartbeats (beats.c).  A crash leaves nothing behind.
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -21,7 +18,6 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rls.h"
@@ -29,15 +25,13 @@
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
-#include "action.h"
 #include "alive.h"
-#include "failure.h"
+#include "beatpolicy.h"
 #include "grace.h"
 #include "heartbeat.h"
 #include "identity.h"
 #include "key.h"
 #include "pending.h"
-#include "rights.h"
 #include "rowfacts.h"
 #include "shmem.h"
 #include "sql.h"
@@ -56,207 +50,6 @@ PG_FUNCTION_INFO_V1(ssw_is_live);
 /* So often is an entry looked for that a heartbeat has just made. */
 #define ATTACH_TRIES	3
 
-/* A policy that this session sends heartbeats to. */
-typedef struct Target
-{
-	struct Target *next;
-	MemoryContext cxt;			/* of it and all it points to */
-	SswPolicy  *policy;
-	uint64		generation;		/* of the database's policies */
-	bool		valid;			/* the relation is as it was */
-	int			users;			/* looks at rows that have begun */
-	bool		provisional;	/* this transaction may have altered it, and
-								 * may yet be undone */
-	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
-	Oid			ioparam[SSW_KEY_MAX];
-	int32		typmod[SSW_KEY_MAX];	/* where a value's text depends on it */
-	Oid			input[SSW_KEY_MAX];
-} Target;
-
-static Target *targets = NULL;
-
-static void
-on_relcache(Datum arg, Oid relid)
-{
-	for (Target *t = targets; t; t = t->next)
-		if (!OidIsValid(relid) || t->policy->relid == relid)
-			t->valid = false;
-}
-
-static uint64
-generation_now(void)
-{
-	SswDatabase *d;
-	uint64		generation;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	generation = d ? d->policy_generation : 0;
-	LWLockRelease(SswShared->lock);
-	return generation;
-}
-
-/* A heartbeat is refused, of one who might send it. */
-static void
-note_refused(const SswPolicy *p)
-{
-	if (get_rel_name(p->relid) != NULL && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
-		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
-}
-
-/* May heartbeats be sent to the policy at all? */
-static void
-check_policy(const SswPolicy *p)
-{
-	char	   *trouble;
-
-	if (!p->heartbeats)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("policy \"%s\" takes no heartbeats", p->name),
-				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
-	trouble = ssw_policy_unusable(p);
-	if (trouble)
-		note_refused(p);
-	if (trouble)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
-				 errhint("The session is not gone: keep it. When that is right: SELECT sweeper.resume(%s);",
-						 quote_literal_cstr(p->name))));
-}
-
-/*
- * Has this transaction altered the policy?  What it says then may yet be undone, and
- * the heartbeat would count by settings that never were.
- */
-static void
-refuse_altered(const SswPolicy *p)
-{
-	static const char *const sql = "SELECT xmin FROM sweeper.policy WHERE policy_id = $1";
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(p->id);
-	SswIdentity save;
-	bool		isnull;
-	bool		altered;
-
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	altered = ssw_plan_execute(sql, 1, &type, &value, NULL, false) > 0 &&
-		TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull))) &&
-		ssw_plan_execute_before(sql, FirstCommandId, 1, &type, &value) > 0;
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	if (altered)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot send a heartbeat to policy \"%s\": this transaction has altered it", p->name),
-				 errhint("The session is not gone: send the heartbeat after the commit.")));
-}
-
-/* How rows are read, and the types of the key. */
-static void
-read_relation(Target *t)
-{
-	SswPolicy  *p = t->policy;
-	Relation	rel = table_open(p->relid, AccessShareLock);
-
-	PG_TRY();
-	{
-		ssw_clock_build(p, rel);
-	}
-	PG_CATCH();
-	{
-		if (ssw_failure_is_misfit(geterrcode()))
-			note_refused(p);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	for (int i = 0; i < p->nkeys; i++)
-	{
-		Oid			collation;
-
-		get_atttypetypmodcoll(p->relid, get_attnum(p->relid, p->key[i]), &t->types[i], &t->typmod[i], &collation);
-		t->types[i] = getBaseTypeAndTypmod(t->types[i], &t->typmod[i]);
-		if (t->types[i] != BPCHAROID || p->nkeys == 1)
-			t->typmod[i] = -1;
-		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
-	}
-	table_close(rel, NoLock);
-}
-
-static Target *
-load(const char *name, uint64 generation)
-{
-	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "heartbeat target", ALLOCSET_SMALL_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(cxt);
-	Target	   *t = palloc0(sizeof(Target));
-
-	/* what fails below leaves a context that the next try's error leaves too */
-	MemoryContextSetParent(cxt, CurTransactionContext);
-	t->cxt = cxt;
-	t->generation = generation;
-	t->provisional = ssw_shmem_changed_here();
-	t->policy = ssw_policy_find(name, false);
-	check_policy(t->policy);
-	if (t->provisional)
-		refuse_altered(t->policy);
-	read_relation(t);
-	t->valid = true;
-	MemoryContextSetParent(cxt, TopMemoryContext);
-	MemoryContextSwitchTo(old);
-	return t;
-}
-
-/*
- * Forget a target.  The look at a row runs triggers, filters and row security, which
- * may send heartbeats, too: what a caller of ours still uses goes with the transaction.
- */
-static void
-drop(Target *t)
-{
-	for (Target **link = &targets; *link; link = &(*link)->next)
-		if (*link == t)
-		{
-			*link = t->next;
-			break;
-		}
-	if (t->users > 0)
-		MemoryContextSetParent(t->cxt, TopTransactionContext);
-	else
-		MemoryContextDelete(t->cxt);
-}
-
-/*
- * The policy of that name.  One that this transaction may yet undo is not kept:
- * its changes are not announced.
- */
-static Target *
-find_target(const char *name)
-{
-	static bool registered = false;
-	uint64		generation = generation_now();
-	Target	   *t = targets;
-
-	while (t && strcmp(t->policy->name, name) != 0)
-		t = t->next;
-	if (t && (!t->valid || t->generation != generation || t->provisional || ssw_shmem_changed_here()))
-	{
-		drop(t);
-		t = NULL;
-	}
-	if (t == NULL)
-	{
-		if (!registered)
-			CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
-		registered = true;
-		t = load(name, generation);
-		t->next = targets;
-		targets = t;
-	}
-	return t;
-}
-
 /* Who may write the rows may keep them alive. */
 static void
 check_rights(const SswPolicy *p, AclMode mode)
@@ -269,7 +62,7 @@ check_rights(const SswPolicy *p, AclMode mode)
 
 /* The key's text as the engine writes it; its columns' values go to values. */
 static char *
-canonical(const Target *t, const char *key, Datum *values)
+canonical(const SswBeatPolicy *t, const char *key, Datum *values)
 {
 	const SswPolicy *p = t->policy;
 	StringInfoData sql;
@@ -311,10 +104,10 @@ canonical(const Target *t, const char *key, Datum *values)
 }
 
 /* That policy, if the caller may send heartbeats to it. */
-static Target *
+static SswBeatPolicy *
 find_allowed(const char *name)
 {
-	Target	   *t = find_target(name);
+	SswBeatPolicy *t = ssw_beatpolicy_find(name);
 
 	check_rights(t->policy, ACL_UPDATE);
 	return t;
@@ -327,7 +120,7 @@ find_allowed(const char *name)
  * of statements of its own.
  */
 static bool
-look_at_row(Target *t, const SswBeatKey *k, Datum *values, bool secured, bool *alive)
+look_at_row(SswBeatPolicy *t, const SswBeatKey *k, Datum *values, bool secured, bool *alive)
 {
 	int			level = ssw_identity_pin("row_security", "on");
 
@@ -339,7 +132,7 @@ look_at_row(Target *t, const SswBeatKey *k, Datum *values, bool secured, bool *a
 	*alive = ssw_touch_row(t->policy, t->policy->nkeys, t->types, values, secured);
 	t->users--;
 	AtEOXact_GUC(true, level);
-	if (generation_now() == t->generation)
+	if (ssw_beatpolicy_generation() == t->generation)
 		return true;
 	ssw_beats_look(k);
 	return false;
@@ -347,7 +140,7 @@ look_at_row(Target *t, const SswBeatKey *k, Datum *values, bool secured, bool *a
 
 /* One heartbeat; false: the session is gone.  *t may be another afterwards. */
 static bool
-touch(Target **t, const char *key)
+touch(SswBeatPolicy **t, const char *key)
 {
 	for (;;)
 	{
@@ -364,7 +157,7 @@ touch(Target **t, const char *key)
 	}
 }
 
-static Target *
+static SswBeatPolicy *
 target_of_call(FunctionCallInfo fcinfo, const char *function)
 {
 	if (PG_ARGISNULL(0))
@@ -382,7 +175,7 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 Datum
 ssw_touch(PG_FUNCTION_ARGS)
 {
-	Target	   *t = target_of_call(fcinfo, "touch()");
+	SswBeatPolicy *t = target_of_call(fcinfo, "touch()");
 	Oid			output;
 	bool		varlena;
 
@@ -394,7 +187,7 @@ ssw_touch(PG_FUNCTION_ARGS)
 Datum
 ssw_touch_many(PG_FUNCTION_ARGS)
 {
-	Target	   *t = target_of_call(fcinfo, "touch_many()");
+	SswBeatPolicy *t = target_of_call(fcinfo, "touch_many()");
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "one heartbeat", ALLOCSET_DEFAULT_SIZES);
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Datum	   *keys;
@@ -441,7 +234,7 @@ look_at_session(Datum session)
 	SswBeatKey	k = session_key(DatumGetUUIDP(session));
 	bool		alive;
 
-	while (!look_at_row(find_target(SSW_SESSION_POLICY), &k, &session, false, &alive))
+	while (!look_at_row(ssw_beatpolicy_find(SSW_SESSION_POLICY), &k, &session, false, &alive))
 		;
 	return alive;
 }

@@ -1,0 +1,216 @@
+/*
+ * beatpolicy.c
+ *		Policies that this session sends heartbeats to.
+ *
+ * Runs in clients' sessions.  Each keeps what it has read of a policy and of its
+ * relation's key until policies or the relation change, and says why heartbeats
+ * cannot be sent.
+ *
+ * Shares the generation of the database's policies, and when heartbeats were refused,
+ * under SswShared->lock.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "beatpolicy.h"
+#include "failure.h"
+#include "identity.h"
+#include "plan.h"
+#include "shmem.h"
+#include "sql.h"
+
+static SswBeatPolicy *targets = NULL;
+
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	for (SswBeatPolicy *t = targets; t; t = t->next)
+		if (!OidIsValid(relid) || t->policy->relid == relid)
+			t->valid = false;
+}
+
+/* It changes with every commit that changes policies of this database. */
+uint64
+ssw_beatpolicy_generation(void)
+{
+	SswDatabase *d;
+	uint64		generation;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	generation = d ? d->policy_generation : 0;
+	LWLockRelease(SswShared->lock);
+	return generation;
+}
+
+/* A heartbeat is refused, of one who might send it. */
+static void
+note_refused(const SswPolicy *p)
+{
+	if (get_rel_name(p->relid) != NULL && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
+		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
+}
+
+/* May heartbeats be sent to the policy at all? */
+static void
+check_policy(const SswPolicy *p)
+{
+	char	   *trouble;
+
+	if (!p->heartbeats)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" takes no heartbeats", p->name),
+				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
+	trouble = ssw_policy_unusable(p);
+	if (trouble)
+		note_refused(p);
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
+				 errhint("The session is not gone: keep it. When that is right: SELECT sweeper.resume(%s);",
+						 quote_literal_cstr(p->name))));
+}
+
+/*
+ * Has this transaction altered the policy?  What it says then may yet be undone, and
+ * the heartbeat would count by settings that never were.
+ */
+static void
+refuse_altered(const SswPolicy *p)
+{
+	static const char *const sql = "SELECT xmin FROM sweeper.policy WHERE policy_id = $1";
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+	SswIdentity save;
+	bool		isnull;
+	bool		altered;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	altered = ssw_plan_execute(sql, 1, &type, &value, NULL, false) > 0 &&
+		TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull))) &&
+		ssw_plan_execute_before(sql, FirstCommandId, 1, &type, &value) > 0;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (altered)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send a heartbeat to policy \"%s\": this transaction has altered it", p->name),
+				 errhint("The session is not gone: send the heartbeat after the commit.")));
+}
+
+/* How rows are read, and the types of the key. */
+static void
+read_relation(SswBeatPolicy *t)
+{
+	SswPolicy  *p = t->policy;
+	Relation	rel = table_open(p->relid, AccessShareLock);
+
+	PG_TRY();
+	{
+		ssw_clock_build(p, rel);
+	}
+	PG_CATCH();
+	{
+		if (ssw_failure_is_misfit(geterrcode()))
+			note_refused(p);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		Oid			collation;
+
+		get_atttypetypmodcoll(p->relid, get_attnum(p->relid, p->key[i]), &t->types[i], &t->typmod[i], &collation);
+		t->types[i] = getBaseTypeAndTypmod(t->types[i], &t->typmod[i]);
+		if (t->types[i] != BPCHAROID || p->nkeys == 1)
+			t->typmod[i] = -1;
+		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
+	}
+	table_close(rel, NoLock);
+}
+
+static SswBeatPolicy *
+load(const char *name, uint64 generation)
+{
+	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "heartbeat target", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SswBeatPolicy *t = palloc0(sizeof(SswBeatPolicy));
+
+	/* what fails below leaves a context that the next try's error leaves too */
+	MemoryContextSetParent(cxt, CurTransactionContext);
+	t->cxt = cxt;
+	t->generation = generation;
+	t->provisional = ssw_shmem_changed_here();
+	t->policy = ssw_policy_find(name, false);
+	check_policy(t->policy);
+	if (t->provisional)
+		refuse_altered(t->policy);
+	read_relation(t);
+	t->valid = true;
+	MemoryContextSetParent(cxt, TopMemoryContext);
+	MemoryContextSwitchTo(old);
+	return t;
+}
+
+/*
+ * Forget a target.  The look at a row runs triggers, filters and row security, which
+ * may send heartbeats, too: what a caller of ours still uses goes with the transaction.
+ */
+static void
+drop(SswBeatPolicy *t)
+{
+	for (SswBeatPolicy **link = &targets; *link; link = &(*link)->next)
+		if (*link == t)
+		{
+			*link = t->next;
+			break;
+		}
+	if (t->users > 0)
+		MemoryContextSetParent(t->cxt, TopTransactionContext);
+	else
+		MemoryContextDelete(t->cxt);
+}
+
+/*
+ * The policy of that name.  One that this transaction may yet undo is not kept:
+ * its changes are not announced.
+ */
+SswBeatPolicy *
+ssw_beatpolicy_find(const char *name)
+{
+	static bool registered = false;
+	uint64		generation = ssw_beatpolicy_generation();
+	SswBeatPolicy *t = targets;
+
+	while (t && strcmp(t->policy->name, name) != 0)
+		t = t->next;
+	if (t && (!t->valid || t->generation != generation || t->provisional || ssw_shmem_changed_here()))
+	{
+		drop(t);
+		t = NULL;
+	}
+	if (t == NULL)
+	{
+		if (!registered)
+			CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+		registered = true;
+		t = load(name, generation);
+		t->next = targets;
+		targets = t;
+	}
+	return t;
+}
