@@ -54,12 +54,11 @@ ssw_beatpolicy_generation(void)
 	return generation;
 }
 
-/* A heartbeat is refused, of one who might send it. */
-static void
-note_refused(const SswPolicy *p)
+/* May the caller keep rows alive?  Who may not is refused in any case. */
+static bool
+may_write(const SswPolicy *p)
 {
-	if (get_rel_name(p->relid) != NULL && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
-		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
+	return get_rel_name(p->relid) != NULL && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK;
 }
 
 /* May heartbeats be sent to the policy at all? */
@@ -74,8 +73,8 @@ check_policy(const SswPolicy *p)
 				 errmsg("policy \"%s\" takes no heartbeats", p->name),
 				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
 	trouble = ssw_policy_unusable(p);
-	if (trouble)
-		note_refused(p);
+	if (trouble && may_write(p))
+		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -118,6 +117,7 @@ read_relation(SswBeatPolicy *t)
 {
 	SswPolicy  *p = t->policy;
 	Relation	rel = table_open(p->relid, AccessShareLock);
+	bool		allowed = may_write(p);
 
 	PG_TRY();
 	{
@@ -125,8 +125,8 @@ read_relation(SswBeatPolicy *t)
 	}
 	PG_CATCH();
 	{
-		if (ssw_failure_is_misfit(geterrcode()))
-			note_refused(p);
+		if (allowed && ssw_failure_is_misfit(geterrcode()))
+			ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

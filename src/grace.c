@@ -18,8 +18,8 @@
  * before it.  When a grace is over its pairs are removed; where each row has its
  * own time to live it never is, and the pairs are thinned out, the older the more.
  *
- * Where a policy fits its table no more, its heartbeats are refused: the last that
- * was is such a start of service, too.
+ * Times in which nobody could send heartbeats are no evidence, either: their end is
+ * to the policy such a start of service.
  *
  * The coordinator alone notes.  A crash leaves the last note.
  */
@@ -68,7 +68,7 @@ has_noted(const SswPolicy *p)
 
 /* While heartbeats are refused nobody can show that he is alive: it is as before a start of service. */
 static void
-recall_refused(const SswPolicy *p, Past *past)
+recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 {
 	SswPolicyShared *s;
 	SswHorizon *last = past->n > 0 ? &past->pair[past->n - 1] : NULL;
@@ -82,6 +82,12 @@ recall_refused(const SswPolicy *p, Past *past)
 	LWLockRelease(SswShared->lock);
 	if (refused_at == 0)
 		return;
+	if (refused_at > now)
+	{
+		/* the clock was fast then */
+		refused_at = now;
+		ssw_shmem_note_refused(MyDatabaseId, p->id, now);
+	}
 	refused_at += ssw_start_outages_since(&past->starts, refused_at);
 	if (last && refused_at <= last->service)
 		return;
@@ -132,7 +138,7 @@ recall(const SswPolicy *p, Past *past)
 		};
 		past->moved = true;
 	}
-	recall_refused(p, past);
+	recall_refused(p, past, now);
 }
 
 /* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */
