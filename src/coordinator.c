@@ -374,8 +374,7 @@ extension_present(void)
 	LWLockRelease(SswShared->lock);
 	ssw_beats_forget(MyDatabaseId);
 	ssw_board_forget(MyDatabaseId);
-	/* whose commands are at work works in vain */
-	ssw_want_none();
+	ssw_want_none(true);
 	return false;
 }
 

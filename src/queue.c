@@ -528,7 +528,7 @@ ssw_queue_round(TimestampTz now)
 	if (XactReadOnly)
 	{
 		/* nothing is written by default: nor by commands */
-		ssw_want_none();
+		ssw_want_none(false);
 		next_at = 0;
 		return DT_NOEND;
 	}

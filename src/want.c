@@ -150,9 +150,9 @@ ssw_want_runner(const Oid *roles, int n, TimestampTz now)
 	return next;
 }
 
-/* Nobody is to run commands now: those who do leave. */
+/* Nobody is to run commands now: those who do leave, at once if it is in vain. */
 void
-ssw_want_none(void)
+ssw_want_none(bool in_vain)
 {
 	SswDatabase *d;
 
@@ -160,6 +160,7 @@ ssw_want_none(void)
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d)
 		d->runner_role = InvalidOid;
+	ssw_shmem_wake_launcher();
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
@@ -168,6 +169,8 @@ ssw_want_none(void)
 			continue;
 		p->stop = true;
 		p->stop_at = GetCurrentTimestamp();
+		if (in_vain && p->has_task)
+			p->cancel_since = 1;	/* long ago */
 		SetLatch(p->latch);
 	}
 	LWLockRelease(SswShared->lock);
