@@ -379,18 +379,18 @@ find_group(SswWork *w, List *leaves)
 }
 
 /*
- * Rows that is_alive is asked about: so many of them would go, as a few tell that are
- * picked at random.  Those it says nothing about stay, and so it is with all when it
+ * Rows that is_alive is asked about: so many of them would go, as a few (ask) tell that
+ * are picked at random.  Those it says nothing about stay, and so it is with all when it
  * raises an error; what it does is undone.
  */
 static int64
-count_confirmed(SswWork *w, const char *rows, Params *x, int64 dead)
+count_confirmed(SswWork *w, const char *rows, Params *x, int64 dead, int ask)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	char	   *sql = psprintf("SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE NOT a.alive)"
 							   " FROM (SELECT (SELECT %s FROM (SELECT r.*) AS t) AS alive FROM (SELECT t.* %s ORDER BY pg_catalog.hashtid(t.ctid) LIMIT %d) AS r) AS a",
-							   ssw_stmt_ask(w->policy), rows, ASKED);
+							   ssw_stmt_ask(w->policy), rows, ask);
 	char		nulls[NPARAMS + 1] = "       ";
 	volatile int64 asked = 0;
 	volatile int64 gone = 0;
@@ -425,9 +425,12 @@ count_confirmed(SswWork *w, const char *rows, Params *x, int64 dead)
 	return asked == 0 ? 0 : (dead * gone + asked - 1) / asked;
 }
 
-/* How many rows look dead; confirmed: as far as is_alive does not say otherwise. */
+/*
+ * How many rows look dead.  With all of them (or 0), so many as is_alive does not say
+ * otherwise of; of each leaf it is asked about as many as that has of all.
+ */
 static int64
-count_dead(SswWork *w, List *leaves, bool confirmed)
+count_dead(SswWork *w, List *leaves, int64 all)
 {
 	int64		dead = 0;
 	Params		x;
@@ -439,7 +442,8 @@ count_dead(SswWork *w, List *leaves, bool confirmed)
 		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
 		int64		n = rows ? count(rows, &x, PG_INT64_MAX) : 0;
 
-		dead += confirmed && n > 0 && ssw_stmt_asks(w->policy, phase) ? count_confirmed(w, rows, &x, n) : n;
+		dead += all > 0 && n > 0 && ssw_stmt_asks(w->policy, phase) ?
+			count_confirmed(w, rows, &x, n, (int) Min(ASKED, ceil((double) ASKED * n / all))) : n;
 	}
 	return dead;
 }
@@ -449,7 +453,7 @@ static char *
 find_trouble(SswWork *w, List *leaves, int64 *would_go)
 {
 	SswPolicy  *p = w->policy;
-	int64		dead = count_dead(w, leaves, false);
+	int64		dead = count_dead(w, leaves, 0);
 	int64		alive = 0;
 	int64		enough;
 	Params		x;
@@ -468,7 +472,7 @@ find_trouble(SswWork *w, List *leaves, int64 *would_go)
 	}
 	if (alive < enough && OidIsValid(p->is_alive))
 	{
-		int64		confirmed = count_dead(w, leaves, true);
+		int64		confirmed = count_dead(w, leaves, dead);
 
 		if (confirmed < p->fuse_min || confirmed == 0)
 			return NULL;
