@@ -66,7 +66,7 @@ has_noted(const SswPolicy *p)
 	return p->nhorizons > 0 && p->noted_at >= SswShared->service_start;
 }
 
-/* While heartbeats are refused nobody can show that he is alive: it is as before a start of service. */
+/* While heartbeats are refused, or rows cannot be written, nobody can show that he is alive: it is as before a start of service. */
 static void
 recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 {
@@ -74,8 +74,6 @@ recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 	SswHorizon *last = past->n > 0 ? &past->pair[past->n - 1] : NULL;
 	TimestampTz refused_at;
 
-	if (!p->heartbeats)
-		return;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 	refused_at = s ? s->refused_at : 0;

@@ -117,7 +117,8 @@ ssw_ledger_failed(SswWatch *w, const SswPass *pass)
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
 			   " last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
 			   " WHERE policy_id = $1", 6, types, values, NULL);
-	if (class != SSW_FAIL_TRANSIENT && class != SSW_FAIL_LOCKED)
+	/* that we cannot read rows says nothing of who writes them himself */
+	if (w->policy->heartbeats && class != SSW_FAIL_TRANSIENT && class != SSW_FAIL_LOCKED)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 

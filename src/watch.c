@@ -114,14 +114,29 @@ follow_rename(SswPolicy *p)
 	ssw_ledger_renamed(p);
 }
 
+/* The shortest time to live that is known of the policy's rows. */
+static int64
+shortest_ttl(const SswWatch *w)
+{
+	SswPolicyShared *s;
+	int64		beats = 0;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (s)
+		beats = s->beat_ttl_us;
+	LWLockRelease(SswShared->lock);
+	return beats > 0 && (w->policy->ttl_us == 0 || beats < w->policy->ttl_us) ? beats : w->policy->ttl_us;
+}
+
 /*
- * Since then nobody could write the policy's rows: heartbeats that had to were in vain.
- * A short time does not matter, because they begin to well before a row is due.
+ * Since then nobody could write the policy's rows: who lives by that could not show it.
+ * A short time does not matter, because heartbeats write well before a row is due.
  */
 void
 ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now)
 {
-	if (w->policy && w->policy->heartbeats && now - since > w->policy->ttl_us / OUTAGE_PART)
+	if (w->policy && (w->policy->heartbeats || w->policy->last_seen) && now - since > shortest_ttl(w) / OUTAGE_PART)
 		ssw_shmem_note_refused(MyDatabaseId, w->policy_id, now);
 }
 

@@ -24,12 +24,22 @@ sub make {
 make('briefly', '4 s');
 make('long', '1 h');
 sql(qq{INSERT INTO $_ VALUES (1, now() + interval '500 ms')}) for qw(briefly long);
+sql(q{CREATE TABLE active (id int PRIMARY KEY, seen timestamptz); CREATE INDEX ON active (seen);
+    SELECT sweeper.register('active', last_seen => 'seen', ttl => '3 s', start => 'now', fuse_fraction => 1, check_every => '100 ms');
+    SELECT sweeper.create_pool('desk', seats => 1, ttl => '3 s')});
+my $session = sql(q{SELECT session FROM sweeper.acquire('desk', 'ann')});
+sql(qq{INSERT INTO active VALUES (1, now()); SELECT sweeper.heartbeat('$session')});
 sql('ALTER SYSTEM SET default_transaction_read_only = on; SELECT pg_reload_conf()');
 ok(credited('briefly'), 'read-only for a part of a time to live');
 isnt(verdict('long'), 'in grace', 'for a small part it does not matter');
+wait_for($node, q{SELECT expires_at < now() FROM sweeper.session WHERE owner = 'ann'}, 'a seat is due');
 sql('SET default_transaction_read_only = off; ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
 is(verdict('briefly'), 'in grace', 'credited when it is over');
-wait_for($node, "SELECT count(*) = 0 FROM $_", "$_: the credit ends") for qw(long briefly);
+is(sql(q{SELECT count(*) FROM sweeper.acquire('desk', 'bob')}), 0, 'its seat is not given away');
+is(sql(qq{SELECT sweeper.heartbeat('$session')}), 't', 'whoever has it goes on');
+is(sql('SELECT count(*) FROM active'), 1, 'the application could not write, either');
+wait_for($node, "SELECT count(*) = 0 FROM $_", "$_: the credit ends") for qw(long briefly active);
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.live_session}, 'for seats, too');
 cmp_ok(sql(q{SELECT extract(epoch FROM cleaned_at - deadline) FROM sweeper.cleanup_event WHERE policy = 'briefly'}), '>', 4, 'after a time to live');
 
 # somebody holds the table, so that rows can be read and not written, or neither
