@@ -204,15 +204,6 @@ redefines(const SswArgs *a, const SswPolicy *p)
 		(p->last_seen && (a->given[SSW_ARG_TTL] || a->given[SSW_ARG_TTL_COLUMN]));
 }
 
-static bool
-has_failed_rows(const SswPolicy *p)
-{
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(p->id);
-
-	return ssw_store_exec("SELECT 1 FROM sweeper.failed_row WHERE policy_id = $1 LIMIT 1", 1, &type, &value, NULL) > 0;
-}
-
 /* alter_policy(policy, fields, reset, new_name): null leaves a field. */
 Datum
 ssw_alter_policy(PG_FUNCTION_ARGS)
@@ -271,7 +262,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	if (rel && (a->given[SSW_ARG_KEY] || (a->given[SSW_ARG_HEARTBEATS] && !p->heartbeats)))
 		ssw_settle_heartbeats(old);
 	/* what failed may have failed heartbeats, too */
-	if (old->heartbeats && (old->failures > 0 || has_failed_rows(old)) && ssw_shmem_available())
+	if (old->heartbeats && old->failures > 0 && ssw_shmem_available())
 		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 	update_policy(a, p, v, rel, held);
 	ssw_store_log(p->id, p->name, "alter", before);

@@ -207,7 +207,6 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 {
 	Oid			type = BOOLOID;
 	Datum		held = BoolGetDatum(p->held_reason != NULL);
-	bool		failed_rows;
 
 	LockRelationOid(relid, AccessShareLock);	/* nobody hands it over now */
 	check_relation(p, relid);
@@ -230,11 +229,10 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND $2 IS NOT NULL AND c.oid = p.relid", 0, NULL, NULL, NULL);
 		lift(names, "owner");
 	}
-	failed_rows = change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0;
-	if (failed_rows)
+	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
 		lift(names, "quarantine");
 	/* what failed may have failed heartbeats, too */
-	if (p->heartbeats && (failed_rows || p->failures > 0) && ssw_shmem_available())
+	if (p->heartbeats && p->failures > 0 && ssw_shmem_available())
 		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
 		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"

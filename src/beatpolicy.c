@@ -16,6 +16,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -29,6 +30,8 @@
 #include "plan.h"
 #include "shmem.h"
 #include "sql.h"
+
+#define LOCK_LOOK_MS	10
 
 static SswBeatPolicy *targets = NULL;
 
@@ -111,13 +114,40 @@ refuse_altered(const SswPolicy *p)
 				 errhint("The session is not gone: send the heartbeat after the commit.")));
 }
 
+/* Lock the relation, within the policy's patience. */
+static void
+lock_relation(const SswPolicy *p)
+{
+	int			waited_ms = 0;
+
+	while (!ConditionalLockRelationOid(p->relid, AccessShareLock))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (waited_ms >= p->lock_timeout_ms)
+		{
+			if (may_write(p))
+				ssw_shmem_note_locked_out(p->id, p->ttl_us);
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not look at the session's row: somebody holds the lock of its table"),
+					 errdetail("Policy \"%s\" waits at most %d ms for it.", p->name, p->lock_timeout_ms),
+					 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
+		}
+		pg_usleep(LOCK_LOOK_MS * 1000L);
+		waited_ms += LOCK_LOOK_MS;
+	}
+}
+
 /* How rows are read, and the types of the key. */
 static void
 read_relation(SswBeatPolicy *t)
 {
 	SswPolicy  *p = t->policy;
-	Relation	rel = table_open(p->relid, AccessShareLock);
 	bool		allowed = may_write(p);
+	Relation	rel;
+
+	lock_relation(p);
+	rel = table_open(p->relid, NoLock);
 
 	PG_TRY();
 	{

@@ -479,15 +479,15 @@ forget_times(void)
 	ssw_turn_begin();
 }
 
-/* While the default is read-only heartbeats are refused, and nothing is swept. */
+/* The same where the default is that of the database alone: heartbeats are refused, and nothing is swept. */
 static void
 note_read_only(TimestampTz now)
 {
 	static TimestampTz since = 0;
 	ListCell   *lc;
 
-	if (!XactReadOnly || since == 0 || since > now)
-		since = XactReadOnly ? now : 0;
+	if (!XactReadOnly || SswShared->read_only_since != 0 || since == 0 || since > now)
+		since = XactReadOnly && SswShared->read_only_since == 0 ? now : 0;
 	else
 		foreach(lc, watches)
 			ssw_watch_outage(lfirst(lc), since, now);

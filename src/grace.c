@@ -78,6 +78,9 @@ recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 	refused_at = s ? s->refused_at : 0;
 	LWLockRelease(SswShared->lock);
+	/* until that is noted as an outage */
+	if (SswShared->read_only_since != 0)
+		refused_at = now;
 	if (refused_at == 0)
 		return;
 	if (refused_at > now)

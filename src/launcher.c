@@ -473,6 +473,7 @@ ssw_launcher_main(Datum main_arg)
 			ProcessConfigFile(PGC_SIGHUP);
 			rescan_at = 0;
 		}
+		ssw_start_watch_read_only(false);
 		now = GetCurrentTimestamp();
 		if (ssw_start_watch_clock())
 			forget_times();
@@ -496,6 +497,7 @@ ssw_launcher_main(Datum main_arg)
 	}
 	stop_all();
 	ssw_keep_write();
+	ssw_start_watch_read_only(true);
 	ssw_start_alive(true);
 	/* 1, so that the postmaster starts another unless the server stops */
 	proc_exit(1);

@@ -23,6 +23,12 @@
 #include "board.h"
 #include "shmem.h"
 
+/*
+ * Of a time to live: rows are prolonged earlier than that before they are due, so that
+ * a shorter time without writes is no outage.
+ */
+#define OUTAGE_PART		8
+
 SswSharedState *SswShared = NULL;
 SswProc    *SswProcs = NULL;
 SswPass    *SswPasses = NULL;
@@ -349,6 +355,58 @@ ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz at)
 	s = ssw_shmem_policy(dboid, policy_id, true);
 	if (s)
 		s->refused_at = at;
+	LWLockRelease(SswShared->lock);
+}
+
+/* So long rows may not be written before that is an outage; ttl_us is the policy's, or 0. */
+int64
+ssw_shmem_patience(int policy_id, int64 ttl_us)
+{
+	SswPolicyShared *s;
+	int64		shortest = ttl_us;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	if (s && s->beat_ttl_us > 0 && (ttl_us == 0 || s->beat_ttl_us < ttl_us))
+		shortest = s->beat_ttl_us;
+	LWLockRelease(SswShared->lock);
+	return shortest / OUTAGE_PART;
+}
+
+/* A heartbeat found its table locked; when all did for long enough, it counts as refused. */
+void
+ssw_shmem_note_locked_out(int policy_id, int64 ttl_us)
+{
+	int64		patience_us = ssw_shmem_patience(policy_id, ttl_us);
+	TimestampTz now = GetCurrentTimestamp();
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
+	if (s && (s->refusing_since == 0 || s->refusing_since > now))
+		s->refusing_since = now;
+	else if (s && now - s->refusing_since > patience_us)
+		s->refused_at = now;
+	LWLockRelease(SswShared->lock);
+}
+
+/* A heartbeat could look at its row. */
+void
+ssw_shmem_note_heard(int policy_id)
+{
+	SswPolicyShared *s;
+	bool		locked_out;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	locked_out = s && s->refusing_since != 0;
+	LWLockRelease(SswShared->lock);
+	if (!locked_out)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	if (s)
+		s->refusing_since = 0;
 	LWLockRelease(SswShared->lock);
 }
 

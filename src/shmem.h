@@ -281,6 +281,7 @@ typedef struct SswPolicyShared
 								 * heartbeats since the start, or 0 */
 	TimestampTz refused_at;		/* last heartbeat that could not be, because
 								 * the policy fits its table no more, or 0 */
+	TimestampTz refusing_since; /* heartbeats find their table locked, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with
 								 * memory, or 0 */
 	int			running_pass;	/* index in passes, or -1 */
@@ -340,6 +341,8 @@ typedef struct SswSharedState
 
 	/* start of service, and what is known of the outage before it */
 	TimestampTz service_start;	/* 0 until the launcher runs */
+	TimestampTz read_only_since;	/* default_transaction_read_only is on, or
+									 * 0 */
 	bool		clean_start;	/* pg_control said "shut down" */
 	TimestampTz down_since;		/* its time, when clean_start */
 	uint32		control_timeline;	/* of pg_control then */
@@ -381,6 +384,9 @@ extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
 extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
 extern void ssw_shmem_forget_policies(Oid dboid);
 extern void ssw_shmem_forget_passes(Oid dboid);
+extern int64 ssw_shmem_patience(int policy_id, int64 ttl_us);
+extern void ssw_shmem_note_locked_out(int policy_id, int64 ttl_us);
+extern void ssw_shmem_note_heard(int policy_id);
 extern void ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz at);
 extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);
 extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);

@@ -18,6 +18,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_control.h"
 #include "common/controldata_utils.h"
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "storage/fd.h"
@@ -245,6 +246,27 @@ ssw_start_watch_clock(void)
 				(errmsg("the system clock went forward by " INT64_FORMAT " s", jump / USECS_PER_SEC),
 				 errdetail("Rows that live by their last activity are credited that time.")));
 	return set;
+}
+
+/*
+ * While the default is read-only there is no service, and applications cannot write:
+ * that is noted as an outage when it is over.  In the launcher; last: it is about to end.
+ */
+void
+ssw_start_watch_read_only(bool last)
+{
+	bool		read_only = DefaultXactReadOnly && !last;
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz since;
+
+	if (read_only == (SswShared->read_only_since != 0))
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	since = SswShared->read_only_since;
+	SswShared->read_only_since = read_only ? now : 0;
+	if (since != 0 && since < now)
+		append(now, now - since, false, false);
+	LWLockRelease(SswShared->lock);
 }
 
 /* A copy of the list. */

@@ -19,6 +19,7 @@ extern void ssw_start_note_promotion(void);
 extern void ssw_start_service(bool kept);
 extern void ssw_start_alive(bool last);
 extern bool ssw_start_watch_clock(void);
+extern void ssw_start_watch_read_only(bool last);
 extern void ssw_start_list(SswStarts *s);
 extern int64 ssw_start_outages_since(const SswStarts *s, TimestampTz t);
 extern int64 ssw_start_credit(const SswStarts *s, TimestampTz now, int64 ttl_us);

@@ -23,6 +23,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "tcop/pquery.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -367,7 +368,7 @@ fits_no_row(const SswPolicy *p, int nkeys, Oid *types)
 	ResourceOwner owner = CurrentResourceOwner;
 	Datum		values[SSW_KEY_MAX] = {0};
 	char		nulls[SSW_KEY_MAX + 1];
-	volatile bool fails = false;
+	ErrorData  *volatile error = NULL;
 	SswIdentity save;
 
 	memset(nulls, 'n', nkeys);
@@ -377,6 +378,7 @@ fits_no_row(const SswPolicy *p, int nkeys, Oid *types)
 	PG_TRY();
 	{
 		ssw_identity_become_owner(p->owner, p->search_path, &save);
+		bound_patience(p);
 		ssw_sql_begin();
 		(void) ssw_sql_exec(ssw_stmt_touch(p, ""), nkeys, types, values, nulls, true, 1);
 		ssw_sql_end();
@@ -385,14 +387,28 @@ fits_no_row(const SswPolicy *p, int nkeys, Oid *types)
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
 		FlushErrorState();
-		fails = true;
 	}
 	PG_END_TRY();
 	RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(cxt);
 	CurrentResourceOwner = owner;
-	return fails;
+	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		ReThrowError(error);
+	return error && ssw_failure_is_misfit(error->sqlerrcode);
+}
+
+/* Is it the table that is locked, and not the row? */
+static bool
+is_locked_out(const SswPolicy *p, bool write)
+{
+	LOCKMODE	mode = write ? RowExclusiveLock : RowShareLock;
+
+	if (!ConditionalLockRelationOid(p->relid, mode))
+		return true;
+	UnlockRelationOid(p->relid, mode);
+	return false;
 }
 
 /*
@@ -436,6 +452,10 @@ look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured
 	CurrentResourceOwner = owner;
 	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
 		return false;
+	if (error == NULL)
+		ssw_shmem_note_heard(p->id);
+	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, write))
+		ssw_shmem_note_locked_out(p->id, p->ttl_us);
 	if (error && as_owner && !write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(p, nkeys, types))
 		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 	if (error)

@@ -45,8 +45,6 @@
 #define LOCKED_SOON_US		(50 * 1000)
 
 /* So long a lock on its table is not told to who asked for a look. */
-/* of a time to live: rows are prolonged earlier before they are due */
-#define OUTAGE_PART			8
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
 
 static bool resubscribed = false;
@@ -114,21 +112,6 @@ follow_rename(SswPolicy *p)
 	ssw_ledger_renamed(p);
 }
 
-/* The shortest time to live that is known of the policy's rows. */
-static int64
-shortest_ttl(const SswWatch *w)
-{
-	SswPolicyShared *s;
-	int64		beats = 0;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s)
-		beats = s->beat_ttl_us;
-	LWLockRelease(SswShared->lock);
-	return beats > 0 && (w->policy->ttl_us == 0 || beats < w->policy->ttl_us) ? beats : w->policy->ttl_us;
-}
-
 /*
  * Since then nobody could write the policy's rows: who lives by that could not show it.
  * A short time does not matter, because heartbeats write well before a row is due.
@@ -136,7 +119,8 @@ shortest_ttl(const SswWatch *w)
 void
 ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now)
 {
-	if (w->policy && (w->policy->heartbeats || w->policy->last_seen) && now - since > shortest_ttl(w) / OUTAGE_PART)
+	if (w->policy && (w->policy->heartbeats || w->policy->last_seen) &&
+		now - since > ssw_shmem_patience(w->policy_id, w->policy->ttl_us))
 		ssw_shmem_note_refused(MyDatabaseId, w->policy_id, now);
 }
 
