@@ -479,13 +479,22 @@ forget_times(void)
 	ssw_turn_begin();
 }
 
-/* The same where the default is that of the database alone: heartbeats are refused, and nothing is swept. */
+/*
+ * While the default is read-only heartbeats are refused, and nothing is swept.  When the
+ * server's is over, the launcher notes it as an outage; what is the database's, we do.
+ */
 static void
 note_read_only(TimestampTz now)
 {
 	static TimestampTz since = 0;
 	ListCell   *lc;
+	SswDatabase *d;
 
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+		d->read_only = SswShared->read_only_since != 0 && (XactReadOnly || d->read_only);
+	LWLockRelease(SswShared->lock);
 	if (!XactReadOnly || SswShared->read_only_since != 0 || since == 0 || since > now)
 		since = XactReadOnly && SswShared->read_only_since == 0 ? now : 0;
 	else

@@ -70,6 +70,7 @@ has_noted(const SswPolicy *p)
 static void
 recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 {
+	SswDatabase *d;
 	SswPolicyShared *s;
 	SswHorizon *last = past->n > 0 ? &past->pair[past->n - 1] : NULL;
 	TimestampTz refused_at;
@@ -77,10 +78,11 @@ recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 	refused_at = s ? s->refused_at : 0;
-	LWLockRelease(SswShared->lock);
 	/* until that is noted as an outage */
-	if (SswShared->read_only_since != 0)
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (SswShared->read_only_since != 0 && d && d->read_only)
 		refused_at = now;
+	LWLockRelease(SswShared->lock);
 	if (refused_at == 0)
 		return;
 	if (refused_at > now)

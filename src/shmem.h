@@ -73,6 +73,8 @@ typedef struct SswDatabase
 	TimestampTz commands_counted;	/* when they were counted */
 	Oid			runner_role;	/* a runner is wanted for it, or invalid */
 	TimestampTz runner_since;	/* since then */
+	bool		read_only;		/* by the server's default, as its coordinator
+								 * saw: a database may have another */
 	Oid			runner_failed;	/* role for which runners failed to start */
 	int			runner_failures;	/* how often, since its coordinator looked */
 	int64		appended;		/* rows that wait to be written, about */

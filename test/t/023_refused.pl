@@ -40,6 +40,17 @@ wait_for($node, "SELECT count(*) = 0 FROM $_", "$_: the credit ends") for qw(bri
 wait_for($node, q{SELECT count(*) = 0 FROM sweeper.live_session}, 'for seats, too');
 cmp_ok(sql(q{SELECT extract(epoch FROM cleaned_at - deadline) FROM sweeper.cleanup_event WHERE policy = 'briefly'}), '>', 2.5, 'after as long as that was');
 
+# a database may have another default: there is service in it
+$node->safe_psql('postgres', 'CREATE DATABASE writable; ALTER DATABASE writable SET default_transaction_read_only = off');
+$node->safe_psql('writable', q{CREATE EXTENSION session_sweeper; CREATE TABLE active (id int PRIMARY KEY, seen timestamptz); CREATE INDEX ON active (seen);
+    SELECT sweeper.register('active', last_seen => 'seen', ttl => '3 s', start => 'now', fuse_fraction => 1, check_every => '100 ms')});
+sql('ALTER SYSTEM SET default_transaction_read_only = on; SELECT pg_reload_conf()');
+ok($node->poll_query_until('postgres', 'SHOW default_transaction_read_only', 'on'), 'read-only');
+$node->safe_psql('writable', q{INSERT INTO active VALUES (1, now() - interval '1 min')});
+wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go', 'writable');
+sql('SET default_transaction_read_only = off; ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
+ok($node->poll_query_until('postgres', 'SHOW default_transaction_read_only', 'off'), 'no more');
+
 # somebody holds the table, so that rows can be read and not written, or neither
 for my $mode ('EXCLUSIVE', 'ACCESS EXCLUSIVE') {
     sql(q{INSERT INTO briefly VALUES (2, now() + interval '500 ms')});
