@@ -43,12 +43,12 @@ cmp_ok(sql(q{SELECT extract(epoch FROM cleaned_at - deadline) FROM sweeper.clean
 # a database may have another default: there is service in it
 $node->safe_psql('postgres', 'CREATE DATABASE writable; ALTER DATABASE writable SET default_transaction_read_only = off');
 $node->safe_psql('writable', q{CREATE EXTENSION session_sweeper; CREATE TABLE active (id int PRIMARY KEY, seen timestamptz); CREATE INDEX ON active (seen);
-    SELECT sweeper.register('active', last_seen => 'seen', ttl => '3 s', start => 'now', fuse_fraction => 1, check_every => '100 ms')});
+    SELECT sweeper.register('active', last_seen => 'seen', ttl => '1 h', start => 'now', fuse_fraction => 1, check_every => '100 ms')});
 sql('ALTER SYSTEM SET default_transaction_read_only = on; SELECT pg_reload_conf()');
 wait_for($node, q{SELECT state = 'read-only' FROM sweeper.policy_status WHERE policy = 'active'}, 'read-only');
 sql(q{SET default_transaction_read_only = off; INSERT INTO active VALUES (1, now() - interval '1 min')});
 wait_for($node, q{SELECT verdict = 'in grace' FROM sweeper.explain_row('active', '1')}, 'that is an outage of the service');
-$node->safe_psql('writable', q{INSERT INTO active VALUES (1, now() - interval '1 min')});
+$node->safe_psql('writable', q{INSERT INTO active VALUES (1, now() - interval '1 d')});
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go', 'writable');
 sql('SET default_transaction_read_only = off; ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'no more');
