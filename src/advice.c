@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include <math.h>
 
 #include "access/table.h"
@@ -443,6 +442,22 @@ look(SswPolicy *p, Relation rel)
 	return v;
 }
 
+typedef struct Preview
+{
+	SswPolicy  *policy;
+	Relation	rel;
+	SswPreview *result;
+} Preview;
+
+static bool
+try_look(void *arg)
+{
+	Preview    *v = arg;
+
+	v->result = look(v->policy, v->rel);
+	return true;
+}
+
 /*
  * Look at the relation of a built policy; an error says which row raised it.  The
  * result is in CurrentMemoryContext.
@@ -450,31 +465,12 @@ look(SswPolicy *p, Relation rel)
 SswPreview *
 ssw_advice_preview(SswPolicy *p, Relation rel)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	SswPreview *volatile v = NULL;
-	ErrorData  *volatile error = NULL;
+	Preview		v = {.policy = p,.rel = rel};
+	ErrorData  *error = ssw_sql_try(try_look, &v);
 	SswIdentity save;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		v = look(p, rel);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
 	if (error == NULL)
-		return v;
+		return v.result;
 	if (!ssw_unreadable_may_be(error))
 		ReThrowError(error);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);

@@ -12,7 +12,6 @@
 #include <math.h>
 
 #include "access/table.h"
-#include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
@@ -22,7 +21,6 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 #include "utils/varlena.h"
@@ -378,6 +376,31 @@ find_group(SswWork *w, List *leaves)
 	return message;
 }
 
+typedef struct Question
+{
+	const char *sql;
+	Params	   *params;
+	int64		asked;
+	int64		gone;
+} Question;
+
+static bool
+ask_alive(void *arg)
+{
+	Question   *q = arg;
+	char		nulls[NPARAMS + 1] = "       ";
+	bool		isnull;
+
+	for (int i = 0; i < NPARAMS; i++)
+		nulls[i] = q->params->nulls[i] ? 'n' : ' ';
+	ssw_sql_begin();
+	ssw_sql_exec(q->sql, NPARAMS, q->params->types, q->params->values, nulls, false, 1);
+	q->asked = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	q->gone = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+	ssw_sql_end();
+	return false;
+}
+
 /*
  * Rows that is_alive is asked about: so many of them would go, as a few (ask) tell that
  * are picked at random.  Those it says nothing about stay, and so it is with all when it
@@ -386,43 +409,17 @@ find_group(SswWork *w, List *leaves)
 static int64
 count_confirmed(SswWork *w, const char *rows, Params *x, int64 dead, int ask)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	char	   *sql = psprintf("SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE NOT a.alive)"
-							   " FROM (SELECT (SELECT %s FROM (SELECT r.*) AS t) AS alive FROM (SELECT t.* %s ORDER BY pg_catalog.hashtid(t.ctid) LIMIT %d) AS r) AS a",
-							   ssw_stmt_ask(w->policy), rows, ask);
-	char		nulls[NPARAMS + 1] = "       ";
-	volatile int64 asked = 0;
-	volatile int64 gone = 0;
-	ErrorData  *volatile error = NULL;
+	Question	q = {.params = x};
+	ErrorData  *error;
 
-	for (int i = 0; i < NPARAMS; i++)
-		nulls[i] = x->nulls[i] ? 'n' : ' ';
-	BeginInternalSubTransaction(NULL);
-	PG_TRY();
-	{
-		bool		isnull;
-
-		ssw_sql_begin();
-		ssw_sql_exec(sql, NPARAMS, x->types, x->values, nulls, false, 1);
-		asked = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-		gone = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
-		ssw_sql_end();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
+	q.sql = psprintf("SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE NOT a.alive)"
+					 " FROM (SELECT (SELECT %s FROM (SELECT r.*) AS t) AS alive FROM (SELECT t.* %s ORDER BY pg_catalog.hashtid(t.ctid) LIMIT %d) AS r) AS a",
+					 ssw_stmt_ask(w->policy), rows, ask);
+	error = ssw_sql_try(ask_alive, &q);
 	/* it is we who are to stop */
 	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);
-	return asked == 0 ? 0 : (dead * gone + asked - 1) / asked;
+	return q.asked == 0 ? 0 : (dead * q.gone + q.asked - 1) / q.asked;
 }
 
 /*

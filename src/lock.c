@@ -24,7 +24,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -36,9 +35,9 @@
 #include "tcop/utility.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
-#include "utils/resowner.h"
 
 #include "lock.h"
+#include "sql.h"
 #include "ssw.h"
 
 /* An object tag of pg_class with a sub-id of a kind that no relation has. */
@@ -79,36 +78,23 @@ ssw_lock_policy_pause(int policy_id)
 	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
 }
 
-/* LockAcquire() within a time; false when somebody held it all the time. */
-static bool
-acquire_within(const LOCKTAG *tag, LOCKMODE mode, int ms)
+typedef struct Acquisition
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
+	LOCKTAG		tag;
+	LOCKMODE	mode;
+	int			patience_ms;
+} Acquisition;
+
+static bool
+acquire(void *arg)
+{
+	Acquisition *a = arg;
 	char		timeout[12];
 
-	snprintf(timeout, sizeof(timeout), "%d", ms);
-	BeginInternalSubTransaction(NULL);
-	PG_TRY();
-	{
-		(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-		(void) LockAcquire(tag, mode, false, false);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
-	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-		ReThrowError(error);
-	return error == NULL;
+	snprintf(timeout, sizeof(timeout), "%d", a->patience_ms);
+	(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) LockAcquire(&a->tag, a->mode, false, false);
+	return true;
 }
 
 /*
@@ -118,11 +104,15 @@ acquire_within(const LOCKTAG *tag, LOCKMODE mode, int ms)
 bool
 ssw_lock_policy_change(int policy_id, int patience_ms)
 {
-	LOCKTAG		tag;
+	Acquisition a = {.mode = ExclusiveLock,.patience_ms = LockTimeout ? LockTimeout : patience_ms};
+	ErrorData  *error;
 
 	ssw_lock_policy_pause(policy_id);
-	set_tag(&tag, policy_id);
-	return acquire_within(&tag, ExclusiveLock, LockTimeout ? LockTimeout : patience_ms);
+	set_tag(&a.tag, policy_id);
+	error = ssw_sql_try(acquire, &a);
+	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error == NULL;
 }
 
 /*

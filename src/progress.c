@@ -18,7 +18,6 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "board.h"
@@ -27,6 +26,7 @@
 #include "runner.h"
 #include "session.h"
 #include "shmem.h"
+#include "sql.h"
 #include "taskrow.h"
 #include "work.h"
 
@@ -43,6 +43,7 @@ typedef enum Answer
 /* What is said, and by whom. */
 typedef struct Word
 {
+	SswProgressKey key;
 	Oid			role;			/* as which the caller acts */
 	int			attempt;		/* 0: whichever */
 	bool		has_done;
@@ -137,10 +138,12 @@ is_own(Datum task)
 }
 
 /* Look at the row, and take the word down where there is room. */
-static void
-look(Datum task, Word *w)
+static bool
+look(void *arg)
 {
-	SswProgress p = {.key = {.database = MyDatabaseId,.task = *DatumGetUUIDP(task)}};
+	Word	   *w = arg;
+	Datum		task = UUIDPGetDatum(&w->key.task);
+	SswProgress p = {.key = w->key};
 	SswCaller	c = ssw_work_begin("sweeper.task_progress()");
 	bool		ours = false;
 
@@ -153,32 +156,15 @@ look(Datum task, Word *w)
 			w->answer = w->answer == ANSWER_STOP ? ANSWER_STOP : ANSWER_UNKNOWN;
 	}
 	ssw_work_end(&c);
+	return false;
 }
 
 /* The look, in a subtransaction that leaves no lock. */
 static void
-look_and_forget(Datum task, Word *w)
+look_and_forget(Word *w)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
+	ErrorData  *error = ssw_sql_try(look, w);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		look(task, w);
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
 	if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -199,18 +185,16 @@ count_argument(FunctionCallInfo fcinfo, int arg, const char *name)
 
 /* Say it, as the caller or as the role of the task if he may act as that. */
 static void
-say(Datum task, Word *w)
+say(Word *w)
 {
-	SswProgressKey key = {.database = MyDatabaseId,.task = *DatumGetUUIDP(task)};
-
-	if (!ssw_board_change(&key, take_down, w))
-		look_and_forget(task, w);
+	if (!ssw_board_change(&w->key, take_down, w))
+		look_and_forget(w);
 	if (w->answer == ANSWER_NOT_YOURS && OidIsValid(w->role_of_task) && w->role_of_task != w->role &&
 		has_privs_of_role(w->role, w->role_of_task))
 	{
 		w->role = w->role_of_task;
-		if (!ssw_board_change(&key, take_down, w))
-			look_and_forget(task, w);
+		if (!ssw_board_change(&w->key, take_down, w))
+			look_and_forget(w);
 	}
 }
 
@@ -241,7 +225,11 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 		w.message[pg_mbcliplen(w.message, strlen(w.message), SSW_PROGRESS_LEN - 1)] = '\0';
 	}
 	w.attempt = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
-	say(task, &w);
+	w.key = (SswProgressKey)
+	{
+		.database = MyDatabaseId,.task = *DatumGetUUIDP(task)
+	};
+	say(&w);
 	if (w.answer == ANSWER_UNKNOWN)
 	{
 		SswCaller	c = ssw_work_begin("sweeper.task_progress()");

@@ -14,7 +14,6 @@
 
 #include "access/relation.h"
 #include "access/table.h"
-#include "access/xact.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -176,6 +175,22 @@ explain_error(const ErrorData *e, SswRowFacts *r)
 	return true;
 }
 
+typedef struct Lookup
+{
+	SswPolicy  *policy;
+	const char *key;
+	SswRowFacts *facts;
+} Lookup;
+
+static bool
+try_look_up(void *arg)
+{
+	Lookup	   *l = arg;
+
+	look_up(l->policy, l->key, l->facts, CurrentMemoryContext);
+	return false;
+}
+
 /*
  * Look the row up and undo everything that this did.  The caller made sure
  * that the relation is still the policy's.
@@ -183,33 +198,13 @@ explain_error(const ErrorData *e, SswRowFacts *r)
 void
 ssw_rowfacts_find(SswPolicy *p, const char *key, SswRowFacts *r)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	Lookup		l = {.policy = p,.key = key,.facts = r};
+	ErrorData  *error = ssw_sql_try(try_look_up, &l);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		look_up(p, key, r, cxt);
-		MemoryContextSwitchTo(cxt);
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *e;
-
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(cxt);
-		if (!explain_error(e, r))
-			ReThrowError(e);
-		r->trouble = e->message;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
+	if (error && !explain_error(error, r))
+		ReThrowError(error);
+	if (error)
+		r->trouble = error->message;
 	if (r->key == NULL)
 		r->key = pstrdup(key);
 }

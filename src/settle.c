@@ -26,7 +26,6 @@
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 #include "action.h"
@@ -111,9 +110,10 @@ prolong_leaf(const SswPolicy *p, Oid leaf)
 	return failed;
 }
 
-static void
-prolong_all(SswPolicy *p)
+static bool
+prolong_all(void *arg)
 {
+	SswPolicy  *p = arg;
 	SswIdentity save;
 	Relation	rel;
 	uint64		failed = 0;
@@ -140,6 +140,7 @@ prolong_all(SswPolicy *p)
 				(errcode(ERRCODE_SSW_SUPPRESSED),
 				 errmsg("rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
 				 errdetail("Triggers of the table suppressed the updates of " UINT64_FORMAT " of them.", failed)));
+	return true;
 }
 
 /* Would the same succeed later? */
@@ -158,8 +159,7 @@ is_passing(int code)
 void
 ssw_settle_heartbeats(SswPolicy *p)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *e;
 
 	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_unusable(p) != NULL)
 		return;
@@ -171,30 +171,14 @@ ssw_settle_heartbeats(SswPolicy *p)
 	 */
 	if (!ssw_beats_look_all(MyDatabaseId, p->id))
 		return;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		prolong_all(p);
-		ReleaseCurrentSubTransaction();
-		ssw_shmem_policy_gone(p->id);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *e;
-
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (is_passing(e->sqlerrcode))
-			ReThrowError(e);
+	e = ssw_sql_try(prolong_all, p);
+	if (e && is_passing(e->sqlerrcode))
+		ReThrowError(e);
+	if (e)
 		ereport(WARNING,
 				(errcode(e->sqlerrcode),
 				 errmsg("the rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
 				 errdetail_internal("%s", e->message)));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
+	else
+		ssw_shmem_policy_gone(p->id);
 }

@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -171,42 +170,51 @@ record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
 	w->streak_code = e->sqlerrcode;
 }
 
+typedef struct Attempt
+{
+	SswWork    *work;
+	const ItemPointerData *tid;
+	SswSink    *sink;
+	uint64		rows;
+	int			missing;
+} Attempt;
+
+static bool
+try_row(void *arg)
+{
+	Attempt    *a = arg;
+	SswWork    *w = a->work;
+	int64		prolonged = w->prolonged;
+	uint64		acted;
+
+	ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, a->tid, false);
+	acted = ssw_alive_run(&w->target, a->tid, 1, a->sink);
+	if (acted == 0 && w->prolonged == prolonged)
+		a->missing += ssw_single_find_missing(w, a->tid, 1, 0);
+	ssw_action_constraints_immediate();
+	a->rows += acted;
+	return true;
+}
+
 /* One row in a subtransaction; returns its error, or null. */
 static ErrorData *
-run_one(SswWork *w, const ItemPointerData *tid, SswSink *sink, uint64 *rows, int *missing)
+run_one(Attempt *a)
 {
-	ResourceOwner owner = CurrentResourceOwner;
-	int			mark = ssw_audit_mark(sink);
+	SswWork    *w = a->work;
+	int			mark = ssw_audit_mark(a->sink);
 	int64		prolonged = w->prolonged;
-	ErrorData  *volatile error = NULL;
+	Attempt		before = *a;
+	ErrorData  *error;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(w->batch_cxt);
-	PG_TRY();
+	MemoryContextSwitchTo(w->batch_cxt);	/* errors outlive the transaction */
+	error = ssw_sql_try(try_row, a);
+	if (error)
 	{
-		uint64		acted;
-
-		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, false);
-		acted = ssw_alive_run(&w->target, tid, 1, sink);
-		if (acted == 0 && w->prolonged == prolonged)
-			*missing += ssw_single_find_missing(w, tid, 1, 0);
-		ssw_action_constraints_immediate();
-		ReleaseCurrentSubTransaction();
-		*rows += acted;
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(w->batch_cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		ssw_audit_truncate(sink, mark);
+		ssw_audit_truncate(a->sink, mark);
 		w->prolonged = prolonged;
+		*a = before;
 	}
-	PG_END_TRY();
 	ssw_lost_rows(0);
-	MemoryContextSwitchTo(w->batch_cxt);
-	CurrentResourceOwner = owner;
 	return error;
 }
 
@@ -234,9 +242,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 	MemoryContextSwitchTo(w->batch_cxt);
 	PG_TRY();
 	{
-		SswSink    *sink = NULL;
-		uint64		rows = 0;
-		int			missing = 0;
+		Attempt		a = {.work = w};
 		int			failed = 0;
 
 		if (ssw_batch_begin(w))
@@ -244,7 +250,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			SswIdentity save;
 
 			MemoryContextSwitchTo(w->batch_cxt);
-			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
+			a.sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
 			ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
 			w->locked_leaf = true;
 			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
@@ -254,22 +260,24 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			/* who outlived the hard limit is not mistaken for those after it */
 			while (tried < n && !(doubt && *doubt) && GetCurrentTimestamp() < MySswProc->batch_deadline)
 			{
-				ErrorData  *e = run_one(w, &tids[tried++], sink, &rows, &missing);
+				ErrorData  *e;
 
+				a.tid = &tids[tried++];
+				e = run_one(&a);
 				if (e == NULL)
 					continue;
 				failed++;
-				record_failure(w, &tids[tried - 1], e);
-				if (doubt && rows == 0 && doubtful(w))
+				record_failure(w, a.tid, e);
+				if (doubt && a.rows == 0 && doubtful(w))
 					*doubt = e;
 			}
 			ssw_action_constraints_immediate();
 			ssw_sql_end();
 			ssw_identity_restore(&save);
 			MemoryContextSwitchTo(w->batch_cxt);
-			ssw_audit_end(sink);
+			ssw_audit_end(a.sink);
 		}
-		ssw_batch_end(w, sink, start, n, rows, missing);
+		ssw_batch_end(w, a.sink, start, n, a.rows, a.missing);
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		w->pass->failed += failed;
 		LWLockRelease(SswShared->lock);

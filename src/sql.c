@@ -16,6 +16,7 @@
 #include "storage/lock.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 #include "identity.h"
@@ -114,6 +115,39 @@ bool
 ssw_sql_is_restricted(SPIPlanPtr plan)
 {
 	return find_forced_in_plan(plan, false);
+}
+
+/*
+ * Call it in a subtransaction, which it may have undone.  Returns its error, or null;
+ * both contexts are the caller's, in the call too.
+ */
+ErrorData  *
+ssw_sql_try(SswTry call, void *arg)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		if (call(arg))
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	return error;
 }
 
 /*

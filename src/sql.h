@@ -17,6 +17,11 @@ extern uint64 ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values
 						   const char *nulls, bool read_only, long limit);
 extern void ssw_sql_send(const char *sql, int nargs, Oid *types, Datum *values,
 						 const bool *nulls, DestReceiver *dest);
+
+/* Returns whether what it did stays. */
+typedef bool (*SswTry) (void *arg);
+
+extern ErrorData *ssw_sql_try(SswTry call, void *arg);
 extern char *ssw_sql_value(HeapTuple tup, TupleDesc desc, int col);
 extern Datum ssw_sql_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull);
 

@@ -75,6 +75,20 @@ typedef struct TouchedRow
 	SswBeatKey	key;
 } TouchedRow;
 
+/* A heartbeat for a key, and what looks at its row found. */
+typedef struct TouchTry
+{
+	const SswPolicy *policy;
+	int			nkeys;
+	Oid		   *types;
+	Datum	   *values;
+	bool		secured;		/* row security is to say whether he may */
+	bool		write;
+	bool		as_owner;		/* the look has come so far */
+	Look		result;
+	TouchedRow	row;
+} TouchTry;
+
 static bool
 get_time(int col, TimestampTz *t)
 {
@@ -298,8 +312,9 @@ bound_patience(const SswPolicy *p)
 
 /* May the caller see and write the row?  Asked where row security says so; the row's lock tells. */
 static bool
-passes_row_security(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
+passes_row_security(TouchTry *t)
 {
+	const SswPolicy *p = t->policy;
 	int			level = NewGUCNestLevel();
 	char	   *sql = psprintf("SELECT FROM %s AS t WHERE %s FOR NO KEY UPDATE",
 							   ssw_stmt_relation(p->relid), ssw_key_matches(p, 1));
@@ -308,10 +323,10 @@ passes_row_security(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
 
 	bound_patience(p);
 	ssw_sql_begin();
-	plan = SPI_prepare(sql, nkeys, types);
+	plan = SPI_prepare(sql, t->nkeys, t->types);
 	if (plan == NULL)
 		elog(ERROR, "could not prepare statement: %s", sql);
-	if (SPI_execute_snapshot(plan, values, NULL, IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot,
+	if (SPI_execute_snapshot(plan, t->values, NULL, IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot,
 							 InvalidSnapshot, false, true, 0) < 0)
 		elog(ERROR, "statement failed: %s", sql);
 	passes = SPI_processed > 0;
@@ -322,8 +337,10 @@ passes_row_security(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
 
 /* One look at the row, as the owner, inside a subtransaction of the caller. */
 static Look
-look(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r, TimestampTz *now)
+look(TouchTry *t)
 {
+	const SswPolicy *p = t->policy;
+	TouchedRow *r = &t->row;
 	SswIdentity save;
 	Look		result;
 
@@ -331,16 +348,17 @@ look(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, Touch
 	ssw_identity_pin_text();
 	bound_patience(p);
 	ssw_sql_begin();
-	if (!read_row(p, nkeys, types, values, write, r))
+	if (!read_row(p, t->nkeys, t->types, t->values, t->write, r))
 		result = LOOK_GONE;
 	else
 	{
-		*now = GetCurrentTimestamp();
-		result = judge(p, r, *now);
+		TimestampTz now = GetCurrentTimestamp();
+
+		result = judge(p, r, now);
 		if (result == LOOK_GONE)
 			ssw_beats_refute(&r->key);
-		if (result == LOOK_WRITE && write)
-			write_row(p, nkeys, types, values, r, *now);
+		if (result == LOOK_WRITE && t->write)
+			write_row(p, t->nkeys, t->types, t->values, r, now);
 	}
 	ssw_sql_end();
 	ssw_identity_restore(&save);
@@ -360,40 +378,31 @@ report(const SswPolicy *p, ErrorData *e)
 			 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
 }
 
+static bool
+read_no_row(void *arg)
+{
+	TouchTry   *t = arg;
+	SswIdentity save;
+	char		nulls[SSW_KEY_MAX + 1];
+	Datum		values[SSW_KEY_MAX] = {0};
+
+	memset(nulls, 'n', t->nkeys);
+	nulls[t->nkeys] = '\0';
+	ssw_identity_become_owner(t->policy->owner, t->policy->search_path, &save);
+	bound_patience(t->policy);
+	ssw_sql_begin();
+	(void) ssw_sql_exec(ssw_stmt_touch(t->policy, ""), t->nkeys, t->types, values, nulls, true, 1);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return false;
+}
+
 /* Is what reads the rows wrong, whatever row it is? */
 static bool
-fits_no_row(const SswPolicy *p, int nkeys, Oid *types)
+fits_no_row(TouchTry *t)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	Datum		values[SSW_KEY_MAX] = {0};
-	char		nulls[SSW_KEY_MAX + 1];
-	ErrorData  *volatile error = NULL;
-	SswIdentity save;
+	ErrorData  *error = ssw_sql_try(read_no_row, t);
 
-	memset(nulls, 'n', nkeys);
-	nulls[nkeys] = '\0';
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		ssw_identity_become_owner(p->owner, p->search_path, &save);
-		bound_patience(p);
-		ssw_sql_begin();
-		(void) ssw_sql_exec(ssw_stmt_touch(p, ""), nkeys, types, values, nulls, true, 1);
-		ssw_sql_end();
-		ssw_identity_restore(&save);
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
 	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);
 	return error && ssw_failure_is_misfit(error->sqlerrcode);
@@ -411,52 +420,37 @@ is_locked_out(const SswPolicy *p, bool write)
 	return false;
 }
 
+static bool
+try_look(void *arg)
+{
+	TouchTry   *t = arg;
+
+	t->result = LOOK_GONE;
+	t->as_owner = false;
+	if (t->secured && !passes_row_security(t))
+		return false;
+	t->as_owner = true;
+	t->result = look(t);
+	return t->result == LOOK_WRITE && t->write;
+}
+
 /*
  * Look at the row in a subtransaction, which is kept only when it wrote the row.
  * False: try again, somebody changed the row meanwhile.
  */
 static bool
-look_once(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured, bool write, TouchedRow *r,
-		  TimestampTz *now, Look *result)
+look_once(TouchTry *t)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
-	volatile bool as_owner = false;
+	const SswPolicy *p = t->policy;
+	ErrorData  *error = ssw_sql_try(try_look, t);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		*result = LOOK_GONE;
-		if (!secured || passes_row_security(p, nkeys, types, values))
-		{
-			as_owner = true;
-			*result = look(p, nkeys, types, values, write, r, now);
-		}
-		MemoryContextSwitchTo(cxt);
-		if (*result == LOOK_WRITE && write)
-			ReleaseCurrentSubTransaction();
-		else
-			RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
 	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
 		return false;
 	if (error == NULL)
 		ssw_shmem_note_heard(p->id);
-	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, write))
+	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
 		ssw_shmem_note_locked_out(p->id, p->ttl_us);
-	if (error && as_owner && !write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(p, nkeys, types))
+	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
 		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
 	if (error)
 		report(p, error);
@@ -508,18 +502,16 @@ check_can_write(const SswPolicy *p, const TouchedRow *r)
 bool
 ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured)
 {
-	TouchedRow	r;
-	TimestampTz now = 0;
-	Look		result = LOOK_GONE;
-	bool		write = false;
+	TouchTry	t = {.policy = p,.nkeys = nkeys,.types = types,.values = values,.secured = secured};
+	TouchedRow *r = &t.row;
 	bool		gone = false;
 
 	for (int tries = 0;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (write && defers_updates(r.leaf))
+		if (t.write && defers_updates(r->leaf))
 			ssw_action_constraints_immediate();
-		if (!look_once(p, nkeys, types, values, secured, write, &r, &now, &result))
+		if (!look_once(&t))
 		{
 			if (++tries < SERIALIZATION_TRIES)
 				continue;
@@ -528,23 +520,23 @@ ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool sec
 					 errmsg("could not look at the session's row: others keep changing it"),
 					 errhint("The session is not gone: keep it and try again.")));
 		}
-		if (result == LOOK_GONE && !gone)
+		if (t.result == LOOK_GONE && !gone)
 		{
 			/* who deleted the row that we waited for may have made it anew */
 			gone = true;
 			continue;
 		}
-		if (result != LOOK_WRITE || write)
+		if (t.result != LOOK_WRITE || t.write)
 			break;
 		/* two that share a row's lock could not both write it */
-		check_can_write(p, &r);
-		write = true;
+		check_can_write(p, r);
+		t.write = true;
 	}
-	if (result == LOOK_GONE)
+	if (t.result == LOOK_GONE)
 		return false;
 	/* a row without a deadline says nothing that memory would compare with */
-	if (result == LOOK_WRITE || (r.own && r.has_due))
-		ssw_pending_prolong(&r.key, r.due, r.ttl_us, r.versions);
+	if (t.result == LOOK_WRITE || (r->own && r->has_due))
+		ssw_pending_prolong(&r->key, r->due, r->ttl_us, r->versions);
 	return true;
 }
 

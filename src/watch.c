@@ -217,6 +217,23 @@ identity_brake(SswWatch *w)
 	return trouble != NULL && brake(w, "broken", trouble, 0);
 }
 
+static bool
+build(void *arg)
+{
+	SswWatch   *w = arg;
+	int			level = begin_patience(w->policy);
+	Relation	rel = table_open(w->policy->relid, AccessShareLock);
+
+	w->plain = ssw_plain_columns(w->policy, rel);
+	if (w->plain)
+		ssw_clock_build(w->policy, rel);
+	else
+		ssw_plain_outline(w->policy);
+	table_close(rel, NoLock);
+	AtEOXact_GUC(false, level);
+	return true;
+}
+
 /*
  * Build the fragments; what does not fit the relation any more is a brake.  Of a
  * policy with code of its owner's no more than the outline: analysing an expression
@@ -225,44 +242,15 @@ identity_brake(SswWatch *w)
 static bool
 shape_brake(SswWatch *w)
 {
-	ResourceOwner owner = CurrentResourceOwner;
-	MemoryContext cxt = CurrentMemoryContext;
-	volatile bool bad = false;
+	ErrorData  *e = ssw_sql_try(build, w);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		int			level = begin_patience(w->policy);
-		Relation	rel = table_open(w->policy->relid, AccessShareLock);
-
-		w->plain = ssw_plain_columns(w->policy, rel);
-		if (w->plain)
-			ssw_clock_build(w->policy, rel);
-		else
-			ssw_plain_outline(w->policy);
-		table_close(rel, NoLock);
-		AtEOXact_GUC(false, level);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *e;
-
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (want_of_lock(e))
-			still_locked(w);
-		else
-			brake(w, "broken", e->message, 0);
-		bad = true;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
-	return bad;
+	if (e == NULL)
+		return false;
+	if (want_of_lock(e))
+		still_locked(w);
+	else
+		brake(w, "broken", e->message, 0);
+	return true;
 }
 
 static bool
@@ -313,6 +301,23 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 	}
 }
 
+typedef struct Probe
+{
+	SswWatch   *watch;
+	TimestampTz now;
+} Probe;
+
+static bool
+try_probe(void *arg)
+{
+	Probe	   *p = arg;
+	int			level = begin_patience(p->watch->policy);
+
+	ssw_probe(p->watch, p->now);
+	AtEOXact_GUC(false, level);
+	return true;
+}
+
 /*
  * Probe; an error of the relation's (an index expression, a dropped column) is
  * returned, and is the policy's failure, not the coordinator's.
@@ -320,31 +325,13 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 ErrorData  *
 ssw_watch_probe(SswWatch *w, TimestampTz now)
 {
-	ResourceOwner owner = CurrentResourceOwner;
-	MemoryContext cxt = CurrentMemoryContext;
-	ErrorData  *volatile error = NULL;
+	Probe		probe = {.watch = w,.now = now};
+	ErrorData  *error = ssw_sql_try(try_probe, &probe);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
+	if (error)
 	{
-		int			level = begin_patience(w->policy);
-
-		ssw_probe(w, now);
-		AtEOXact_GUC(false, level);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
 		disable_timeout(STATEMENT_TIMEOUT, false);
-		RollbackAndReleaseCurrentSubTransaction();
 		(void) want_of_lock(error);
 	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
 	return error;
 }
