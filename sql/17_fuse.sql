@@ -253,6 +253,21 @@ CALL sweeper.sweep('asked') \gset
 UPDATE asked SET d = now() - interval '1 min', alive = NULL;
 CALL sweeper.sweep('asked') \gset
 SELECT count(*), (SELECT fuse_until IS NULL FROM sweeper.policy WHERE policy = 'asked') AS no_fuse FROM asked;
+-- one that hangs is known to be of those that are asked: the others' answers count
+TRUNCATE asked;
+INSERT INTO asked SELECT i, now() - interval '1 min' FROM generate_series(1, 200) AS i;
+CREATE TABLE hangs AS SELECT id FROM asked ORDER BY hashtid(ctid) OFFSET 4 LIMIT 1;
+CREATE OR REPLACE FUNCTION asked_alive(key text) RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN IF EXISTS (SELECT FROM hangs WHERE id = key::int) THEN PERFORM pg_sleep(60); END IF; RETURN true; END $$;
+SELECT sweeper.resume('asked');
+SELECT sweeper.alter_policy('asked', soft_time_limit => '2 s', hard_time_limit => '3 s');
+\set VERBOSITY terse
+CALL sweeper.sweep('asked') \gset
+CALL sweeper.sweep('asked') \gset
+\set VERBOSITY default
+SELECT count(*), count(*) FILTER (WHERE d > now()) = count(*) - 1 AS all_but_one, (SELECT fuse_until IS NULL FROM sweeper.policy WHERE policy = 'asked') AS no_fuse FROM asked;
+SELECT class, sqlstate, key = (SELECT id::text FROM hangs) AS that FROM sweeper.failed_row;
+DROP TABLE hangs;
 SELECT sweeper.unregister('asked');
 DROP TABLE asked;
 DROP FUNCTION asked_alive;

@@ -263,7 +263,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		ssw_settle_heartbeats(old);
 	/* what failed may have failed heartbeats, too */
 	if (old->heartbeats && old->failures > 0 && ssw_shmem_available())
-		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
+		ssw_shmem_note_refused(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
 	update_policy(a, p, v, rel, held);
 	ssw_store_log(p->id, p->name, "alter", before);
 	if (rel)

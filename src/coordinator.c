@@ -241,8 +241,11 @@ look(SswWatch *w, TimestampTz now)
 	if (!due)
 	{
 		SswPolicyShared *s;
-		ErrorData  *error = ssw_watch_probe(w, now);
+		ErrorData  *error;
 
+		if (request)
+			w->low_until = 0;
+		error = ssw_watch_probe(w, now);
 		if (error)
 		{
 			if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)

@@ -21,6 +21,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 #include "utils/varlena.h"
@@ -28,12 +29,18 @@
 #include "compat.h"
 #include "identity.h"
 #include "key.h"
+#include "lost.h"
 #include "pass.h"
 #include "sql.h"
 #include "stmt.h"
 
-/* Rows that is_alive is asked about, to know what it says of all. */
-#define ASKED	50
+/*
+ * Rows that is_alive is asked about, to know what it says of all: fewer when so many of a
+ * place agree, or in all that time is over.
+ */
+#define ASKED		50
+#define AGREED		10
+#define SURVEY_MS	10000
 
 /*
  * Parameters of statements on a leaf: cutoff, full cutoff, exempt, group names,
@@ -147,19 +154,26 @@ alive_rows(SswWork *w, Oid leaf, Params *x)
 	return sql.data;
 }
 
-/* How many rows there are, at most limit. */
-static int64
-count(const char *rows, Params *x, int64 limit)
+/* Run a statement on rows, with its LIMIT. */
+static void
+run(const char *sql, Params *x, int64 limit)
 {
 	char		nulls[NPARAMS + 1] = "       ";
-	bool		isnull;
 
 	x->values[4] = Int64GetDatum(limit);
 	x->nulls[4] = false;
 	for (int i = 0; i < NPARAMS; i++)
 		nulls[i] = x->nulls[i] ? 'n' : ' ';
-	ssw_sql_exec(psprintf("SELECT pg_catalog.count(*) FROM (SELECT %s LIMIT $5) AS r", rows),
-				 NPARAMS, x->types, x->values, nulls, true, 1);
+	ssw_sql_exec(sql, NPARAMS, x->types, x->values, nulls, true, 0);
+}
+
+/* How many rows there are, at most limit. */
+static int64
+count(const char *rows, Params *x, int64 limit)
+{
+	bool		isnull;
+
+	run(psprintf("SELECT pg_catalog.count(*) FROM (SELECT %s LIMIT $5) AS r", rows), x, limit);
 	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 }
 
@@ -376,58 +390,100 @@ find_group(SswWork *w, List *leaves)
 	return message;
 }
 
+/* What is_alive says of some rows, and of all by these. */
+typedef struct Survey
+{
+	SswWork    *work;
+	TimestampTz until;			/* nothing is asked later */
+	int			call_ms;		/* what takes longer says nothing */
+	int64		all;			/* rows that look dead */
+	int64		told;			/* of them those in places where it said
+								 * something */
+	double		gone;			/* of these so many are */
+} Survey;
+
 typedef struct Question
 {
 	const char *sql;
-	Params	   *params;
-	int64		asked;
-	int64		gone;
+	Datum		tid;
+	bool		timed_out;
+	bool		gone;
 } Question;
 
 static bool
 ask_alive(void *arg)
 {
 	Question   *q = arg;
-	char		nulls[NPARAMS + 1] = "       ";
+	Oid			type = TIDOID;
 	bool		isnull;
 
-	for (int i = 0; i < NPARAMS; i++)
-		nulls[i] = q->params->nulls[i] ? 'n' : ' ';
 	ssw_sql_begin();
-	ssw_sql_exec(q->sql, NPARAMS, q->params->types, q->params->values, nulls, false, 1);
-	q->asked = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	q->gone = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+	if (ssw_sql_exec(q->sql, 1, &type, &q->tid, NULL, false, 1) > 0)
+		q->gone = !DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) && !isnull;
 	ssw_sql_end();
 	return false;
 }
 
-/*
- * Rows that is_alive is asked about: so many of them would go, as a few (ask) tell that
- * are picked at random.  Those it says nothing about stay, and so it is with all when it
- * raises an error; what it does is undone.
- */
-static int64
-count_confirmed(SswWork *w, const char *rows, Params *x, int64 dead, int ask)
+/* One row; what that does is undone.  Those stay that it says nothing of, or fails for. */
+static void
+ask_within(Survey *s, Question *q)
 {
-	Question	q = {.params = x};
+	TimestampTz end = GetCurrentTimestamp() + s->call_ms * INT64CONST(1000);
 	ErrorData  *error;
 
-	q.sql = psprintf("SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE NOT a.alive)"
-					 " FROM (SELECT (SELECT %s FROM (SELECT r.*) AS t) AS alive FROM (SELECT t.* %s ORDER BY pg_catalog.hashtid(t.ctid) LIMIT %d) AS r) AS a",
-					 ssw_stmt_ask(w->policy), rows, ask);
-	error = ssw_sql_try(ask_alive, &q);
-	/* it is we who are to stop */
-	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
-		ReThrowError(error);
-	return q.asked == 0 ? 0 : (dead * q.gone + q.asked - 1) / q.asked;
+	enable_timeout_after(STATEMENT_TIMEOUT, s->call_ms);
+	error = ssw_sql_try(ask_alive, q);
+	enable_timeout_at(STATEMENT_TIMEOUT, MySswProc->batch_deadline);
+	if (error == NULL || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_OPERATOR_INTERVENTION)
+		return;
+	q->timed_out = GetCurrentTimestamp() >= end;
+	if (!q->timed_out)
+		ReThrowError(error);	/* it is we who are to stop */
 }
 
 /*
- * How many rows look dead.  With all of them (or 0), so many as is_alive does not say
- * otherwise of; of each leaf it is asked about as many as that has of all.
+ * Ask about n rows of those that look dead in a leaf and phase, picked at random: fewer
+ * when the first agree, or time runs out.
  */
+static void
+ask_some(Survey *s, Oid leaf, SswPhase phase, const char *rows, Params *x, int64 dead)
+{
+	SswWork    *w = s->work;
+	Question	q;
+	ItemPointerData tid[ASKED];
+	int			n;
+	int			asked = 0;
+	int			gone = 0;
+
+	q.sql = psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid OPERATOR(pg_catalog.=) $1", ssw_stmt_ask(w->policy),
+					 ssw_stmt_relation(leaf));
+	run(psprintf("SELECT t.ctid %s ORDER BY pg_catalog.hashtid(t.ctid) LIMIT $5", rows), x,
+		Min(ASKED, (ASKED * dead + s->all - 1) / s->all));
+	for (n = 0; n < SPI_processed; n++)
+	{
+		bool		isnull;
+
+		tid[n] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[n], SPI_tuptable->tupdesc, 1, &isnull));
+	}
+	for (int i = 0; i < n && !(asked >= AGREED && (gone == 0 || gone == asked)) && GetCurrentTimestamp() < s->until; i++)
+	{
+		q.tid = PointerGetDatum(&tid[i]);
+		q.timed_out = q.gone = false;
+		ssw_lost_row(leaf, phase, DatumGetTimestampTz(x->values[0]), &tid[i], true);
+		ask_within(s, &q);
+		asked += !q.timed_out;
+		gone += q.gone;
+	}
+	ssw_lost_rows(0);
+	if (asked == 0)
+		return;
+	s->told += dead;
+	s->gone += (double) dead * gone / asked;
+}
+
+/* How many rows look dead; with a survey, is_alive is asked about some. */
 static int64
-count_dead(SswWork *w, List *leaves, int64 all)
+count_dead(SswWork *w, List *leaves, Survey *s)
 {
 	int64		dead = 0;
 	Params		x;
@@ -439,10 +495,31 @@ count_dead(SswWork *w, List *leaves, int64 all)
 		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
 		int64		n = rows ? count(rows, &x, PG_INT64_MAX) : 0;
 
-		dead += all > 0 && n > 0 && ssw_stmt_asks(w->policy, phase) ?
-			count_confirmed(w, rows, &x, n, (int) Min(ASKED, ceil((double) ASKED * n / all))) : n;
+		dead += n;
+		if (s && n > 0 && ssw_stmt_asks(w->policy, phase))
+			ask_some(s, lfirst_oid(lc), phase, rows, &x, n);
+		else if (s)
+		{
+			s->told += n;
+			s->gone += n;
+		}
 	}
 	return dead;
+}
+
+/*
+ * So many of the rows that look dead is_alive would let go, as a few of them tell; all,
+ * where it says nothing of any in good time.
+ */
+static int64
+count_confirmed(SswWork *w, List *leaves, int64 dead)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int			ms = Max(2, Min(SURVEY_MS, (MySswProc->batch_deadline - now) / 2000));
+	Survey		s = {.work = w,.until = now + ms * INT64CONST(1000),.call_ms = ms / 2,.all = dead};
+
+	dead = count_dead(w, leaves, &s);
+	return s.told == 0 ? dead : (int64) ceil(dead * s.gone / s.told);
 }
 
 /* Whether the pass would remove too much, as a message, or null; and how much. */
@@ -450,7 +527,7 @@ static char *
 find_trouble(SswWork *w, List *leaves, int64 *would_go)
 {
 	SswPolicy  *p = w->policy;
-	int64		dead = count_dead(w, leaves, 0);
+	int64		dead = count_dead(w, leaves, NULL);
 	int64		alive = 0;
 	int64		enough;
 	Params		x;
@@ -469,7 +546,7 @@ find_trouble(SswWork *w, List *leaves, int64 *would_go)
 	}
 	if (alive < enough && OidIsValid(p->is_alive))
 	{
-		int64		confirmed = count_dead(w, leaves, dead);
+		int64		confirmed = count_confirmed(w, leaves, dead);
 
 		if (confirmed < p->fuse_min || confirmed == 0)
 			return NULL;

@@ -18,8 +18,8 @@
  * before it.  When a grace is over its pairs are removed; where each row has its
  * own time to live it never is, and the pairs are thinned out, the older the more.
  *
- * Times in which nobody could send heartbeats are no evidence, either: their end is
- * to the policy such a start of service.
+ * Times in which nobody could send heartbeats are no evidence, either: they do not
+ * count as service, and their end is to the policy such a start.
  *
  * The coordinator alone notes.  A crash leaves the last note.
  */
@@ -73,15 +73,21 @@ recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 	SswDatabase *d;
 	SswPolicyShared *s;
 	SswHorizon *last = past->n > 0 ? &past->pair[past->n - 1] : NULL;
+	TimestampTz refused_since;
 	TimestampTz refused_at;
+	int64		outage;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+	refused_since = s ? s->refused_since : 0;
 	refused_at = s ? s->refused_at : 0;
 	/* until that is noted as an outage */
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (SswShared->read_only_since != 0 && d && d->read_only)
+	{
+		refused_since = SswShared->read_only_since;
 		refused_at = now;
+	}
 	LWLockRelease(SswShared->lock);
 	if (refused_at == 0)
 		return;
@@ -89,11 +95,17 @@ recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 	{
 		/* the clock was fast then */
 		refused_at = now;
-		ssw_shmem_note_refused(MyDatabaseId, p->id, now);
+		ssw_shmem_note_refused(MyDatabaseId, p->id, now, now);
 	}
-	refused_at += ssw_start_outages_since(&past->starts, refused_at);
+	outage = ssw_start_outages_since(&past->starts, refused_at);
+	refused_since += outage;
+	refused_at += outage;
 	if (last && refused_at <= last->service)
 		return;
+	/* nor was that service under any start before */
+	outage = last ? Max(0, refused_at - Max(refused_since, last->service)) : 0;
+	for (int i = 0; i < past->n; i++)
+		past->pair[i].service += outage;
 	if (last == NULL || (!TIMESTAMP_IS_NOBEGIN(last->deadline) && past->n <= SSW_MAX_HORIZONS))
 		last = &past->pair[past->n++];
 	*last = (SswHorizon)

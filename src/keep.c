@@ -129,7 +129,7 @@ copy_refused(SswPolicyShared *s, void *arg)
 	{
 		{
 			.database = s->key.database,.policy_id = s->key.policy_id
-		}, s->refused_at, 0, 0
+		}, s->refused_at, 0, s->refused_since
 	};
 }
 
@@ -231,7 +231,7 @@ ssw_keep_load(bool first)
 
 			if (beats[i].ttl_us == 0)
 			{
-				ssw_shmem_note_refused(k->database, k->policy_id, beats[i].seen);
+				ssw_shmem_note_refused(k->database, k->policy_id, beats[i].deadline, beats[i].seen);
 				continue;
 			}
 			/* it may have ended after the file was written: its row says so */

@@ -34,8 +34,8 @@
 
 /*
  * Two probes in a row slower than this, and the next ones begin at a lower bound, for
- * so many times what the second took: who writes an older deadline meanwhile waits
- * for it.  The first one alone may have met entries that nobody will meet again.
+ * so many times what the second took: who writes a deadline that has passed waits
+ * for it, or asks.  The first one alone may have met entries that nobody will meet again.
  */
 #define SLOW_PROBE_US		1000
 #define SLOW_PROBE_PART		100
@@ -192,6 +192,30 @@ note(SswWatch *w, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz
 }
 
 /*
+ * Where the next probes may begin: no row is before the first, and who writes one gives
+ * it a deadline that has not passed.
+ */
+static void
+keep_low(SswWatch *w, int i, const char *first, TimestampTz now)
+{
+	const SswClock *c = &w->policy->clock[i];
+	Oid			types[] = {TIMESTAMPTZOID, c->sort_type};
+	Datum		values[] = {TimestampTzGetDatum(now), (Datum) 0};
+	char		nulls[] = {' ', first[0] ? ' ' : 'n', '\0'};
+	Oid			input,
+				ioparam;
+	char	   *text;
+
+	getTypeInputInfo(c->sort_type, &input, &ioparam);
+	if (first[0])
+		values[1] = OidInputFunctionCall(input, unconstify(char *, first), ioparam, -1);
+	ssw_sql_exec(psprintf("SELECT LEAST($2, %s)::pg_catalog.text", c->bound), 2, types, values, nulls, true, 1);
+	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+
+	strlcpy(w->low[i], text &&strlen(text) < SSW_CURSOR_LEN ? text : "", SSW_CURSOR_LEN);
+}
+
+/*
  * Find the earliest time at which a row of a plain policy is due; w->earliest is 0
  * when it has no rows.  One index probe a leaf and clock; without an index a worker
  * must look (w->unprobed).
@@ -226,15 +250,15 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	/* of plain policies the registry's alone minds such rows; it is one table */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		w->earliest = now;
-	ssw_sql_end();
-	disable_timeout(STATEMENT_TIMEOUT, false);
 	if (!low)
 	{
 		TimestampTz end = GetCurrentTimestamp();
 
 		w->slow_probes = list_length(leaves) == 1 && end - start > SLOW_PROBE_US ? w->slow_probes + 1 : 0;
 		w->low_until = end + Min(FULL_PROBE_US, (end - start) * SLOW_PROBE_PART);
-		for (int i = 0; i < 2; i++)
-			strlcpy(w->low[i], first[i], SSW_CURSOR_LEN);
+		for (int i = 0; i < p->nclocks && w->slow_probes > 0; i++)
+			keep_low(w, i, first[i], start);
 	}
+	ssw_sql_end();
+	disable_timeout(STATEMENT_TIMEOUT, false);
 }

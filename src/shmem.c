@@ -345,16 +345,27 @@ ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 	LWLockRelease(SswShared->lock);
 }
 
-/* A heartbeat was refused that nobody could have sent: silence is no evidence then. */
+static void
+note_refused(SswPolicyShared *s, TimestampTz since, TimestampTz until)
+{
+	if (since > s->refused_at || since < s->refused_since)
+		s->refused_since = since;
+	s->refused_at = until;
+}
+
+/*
+ * In that time nobody could have sent a heartbeat: silence is no evidence then.  It
+ * began at since, 0: at the last start of service.
+ */
 void
-ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz at)
+ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz since, TimestampTz until)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(dboid, policy_id, true);
 	if (s)
-		s->refused_at = at;
+		note_refused(s, since, until);
 	LWLockRelease(SswShared->lock);
 }
 
@@ -373,11 +384,10 @@ ssw_shmem_patience(int policy_id, int64 ttl_us)
 	return shortest / OUTAGE_PART;
 }
 
-/* A heartbeat found its table locked; when all did for long enough, it counts as refused. */
+/* A heartbeat could not look at rows; when all could not for so long, it counts as refused. */
 void
-ssw_shmem_note_locked_out(int policy_id, int64 ttl_us)
+ssw_shmem_note_unheard(int policy_id, int64 patience_us)
 {
-	int64		patience_us = ssw_shmem_patience(policy_id, ttl_us);
 	TimestampTz now = GetCurrentTimestamp();
 	SswPolicyShared *s;
 
@@ -385,8 +395,8 @@ ssw_shmem_note_locked_out(int policy_id, int64 ttl_us)
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
 	if (s && (s->refusing_since == 0 || s->refusing_since > now))
 		s->refusing_since = now;
-	else if (s && now - s->refusing_since > patience_us)
-		s->refused_at = now;
+	if (s && now - s->refusing_since >= patience_us)
+		note_refused(s, s->refusing_since, now);
 	LWLockRelease(SswShared->lock);
 }
 
@@ -395,13 +405,13 @@ void
 ssw_shmem_note_heard(int policy_id)
 {
 	SswPolicyShared *s;
-	bool		locked_out;
+	bool		refusing;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	locked_out = s && s->refusing_since != 0;
+	refusing = s && s->refusing_since != 0;
 	LWLockRelease(SswShared->lock);
-	if (!locked_out)
+	if (!refusing)
 		return;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);

@@ -281,9 +281,10 @@ typedef struct SswPolicyShared
 								 * 0 */
 	int64		beat_ttl_us;	/* shortest time to live of a session with
 								 * heartbeats since the start, or 0 */
-	TimestampTz refused_at;		/* last heartbeat that could not be, because
-								 * the policy fits its table no more, or 0 */
-	TimestampTz refusing_since; /* heartbeats find their table locked, or 0 */
+	TimestampTz refused_since;	/* the last time in which heartbeats could not */
+	TimestampTz refused_at;		/* be, or 0: see grace.c */
+	TimestampTz refusing_since; /* all that had to look at rows could not, or
+								 * 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with
 								 * memory, or 0 */
 	int			running_pass;	/* index in passes, or -1 */
@@ -387,9 +388,9 @@ extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
 extern void ssw_shmem_forget_policies(Oid dboid);
 extern void ssw_shmem_forget_passes(Oid dboid);
 extern int64 ssw_shmem_patience(int policy_id, int64 ttl_us);
-extern void ssw_shmem_note_locked_out(int policy_id, int64 ttl_us);
+extern void ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz since, TimestampTz until);
+extern void ssw_shmem_note_unheard(int policy_id, int64 patience_us);
 extern void ssw_shmem_note_heard(int policy_id);
-extern void ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz at);
 extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);
 extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);
 extern void ssw_shmem_wake_launcher(void);

@@ -449,9 +449,9 @@ look_once(TouchTry *t)
 	if (error == NULL)
 		ssw_shmem_note_heard(p->id);
 	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
-		ssw_shmem_note_locked_out(p->id, p->ttl_us);
+		ssw_shmem_note_unheard(p->id, ssw_shmem_patience(p->id, p->ttl_us));
 	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
-		ssw_shmem_note_refused(MyDatabaseId, p->id, GetCurrentTimestamp());
+		ssw_shmem_note_unheard(p->id, 0);
 	if (error)
 		report(p, error);
 	return true;

@@ -121,7 +121,7 @@ ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now)
 {
 	if (w->policy && (w->policy->heartbeats || w->policy->last_seen) &&
 		now - since > ssw_shmem_patience(w->policy_id, w->policy->ttl_us))
-		ssw_shmem_note_refused(MyDatabaseId, w->policy_id, now);
+		ssw_shmem_note_refused(MyDatabaseId, w->policy_id, since, now);
 }
 
 /* Somebody holds a table of the policy, and what was begun failed: try again soon. */

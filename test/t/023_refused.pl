@@ -66,6 +66,21 @@ for my $mode ('EXCLUSIVE', 'ACCESS EXCLUSIVE') {
     wait_for($node, 'SELECT count(*) = 0 FROM briefly', 'the credit ends');
 }
 
+# again, when there was service for a part of a time to live: all in all that is no more
+make('twice', '3 s');
+sql(q{INSERT INTO twice VALUES (1, now() + interval '500 ms')});
+for my $long ('1 s', '4 s') {
+    $holder = $node->background_psql('postgres');
+    $holder->query_safe('BEGIN; LOCK TABLE twice IN EXCLUSIVE MODE');
+    my $begin = sql('SELECT clock_timestamp()');
+    wait_for($node, "SELECT clock_timestamp() > '$begin'::timestamptz + interval '$long' AND verdict = 'in grace' FROM sweeper.explain_row('twice', '1')", 'locked');
+    $holder->query_safe('COMMIT');
+    $holder->quit;
+    wait_for($node, q{SELECT cardinality(horizons) > 0 FROM sweeper.policy WHERE policy = 'twice'}, 'noted');
+    is(verdict('twice'), 'in grace', 'credited when it is over');
+}
+wait_for($node, 'SELECT count(*) = 0 FROM twice', 'the credit ends');
+
 # nobody sweeps meanwhile, so that only heartbeats can tell
 sql(q{SELECT sweeper.pause('briefly'); INSERT INTO briefly VALUES (3, now() + interval '500 ms')});
 $holder = $node->background_psql('postgres');
