@@ -243,6 +243,28 @@ ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
 }
 
 /*
+ * S1': nothing is known, because somebody holds the row.  Who lived at the heartbeat is
+ * left alone for one time to live more; the row itself may still say otherwise.
+ */
+void
+ssw_beats_spare(const SswBeatKey *key, TimestampTz now)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+
+	if (b)
+	{
+		uint64		word = pg_atomic_read_u64(&b->word);
+
+		while ((word & (SSW_BEAT_MARK | SSW_BEAT_GONE)) == 0 && SSW_BEAT_SEEN(word) < now &&
+			   SSW_BEAT_SEEN(word) + b->ttl_us > now &&
+			   !pg_atomic_compare_exchange_u64(&b->word, &word, SSW_BEAT_WORD(now) | (word & SSW_BEAT_LOOK)))
+			;
+	}
+	LWLockRelease(lock);
+}
+
+/*
  * S3: what is known of a session whose row is locked, or was written by the
  * caller.  False when memory is full.  Never sets back: a heartbeat may have come
  * since, and the row's deadline been prolonged.  A mark goes: whoever made it has

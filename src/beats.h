@@ -85,6 +85,7 @@ extern void ssw_beats_startup(void);
 
 extern int64 ssw_beats_margin(int64 ttl_us);
 extern bool ssw_beats_touch(const SswBeatKey *key, TimestampTz now);
+extern void ssw_beats_spare(const SswBeatKey *key, TimestampTz now);
 extern bool ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline,
 							  bool committed);
 extern void ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us);

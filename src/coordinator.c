@@ -473,7 +473,7 @@ forget_times(void)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		w->not_before = w->low_until = 0;
+		w->not_before = w->low_until = w->lock_look_at = w->unwritable_since = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}
@@ -503,6 +503,19 @@ note_read_only(TimestampTz now)
 	else
 		foreach(lc, watches)
 			ssw_watch_outage(lfirst(lc), since, now);
+}
+
+/* When the locks of tables are looked at again, whoever waits for a turn. */
+static TimestampTz locks_at = 0;
+
+static void
+look_at_locks(TimestampTz now)
+{
+	ListCell   *lc;
+
+	locks_at = DT_NOEND;
+	foreach(lc, watches)
+		locks_at = Min(locks_at, ssw_watch_writable(lfirst(lc), now));
 }
 
 /* One round; returns when the next is due, or 0 when the extension is gone. */
@@ -556,6 +569,7 @@ round_of_work(void)
 	/* what was altered while it was looked at may have been seen by halves */
 	for (int tries = 0; reload_wanted && tries < 3; tries++)
 		reload(now);
+	look_at_locks(now);
 	note_grace(now);
 	over = ssw_turn_is_over(watches, now);
 	if (over)
@@ -612,7 +626,7 @@ ssw_coordinator_main(Datum main_arg)
 		if (wakeups() != seen)
 			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Max(1, (next - now + 999) / 1000),
+						 Max(1, (Min(next, locks_at) - now + 999) / 1000),
 						 ssw_wait_event("SessionSweeperCoordinatorMain", wait_event));
 		ResetLatch(MyLatch);
 	}

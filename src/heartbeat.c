@@ -129,7 +129,7 @@ look_at_row(SswBeatPolicy *t, const SswBeatKey *k, Datum *values, bool secured, 
 	 * is dropped
 	 */
 	t->users++;
-	*alive = ssw_touch_row(t->policy, t->policy->nkeys, t->types, values, secured);
+	*alive = ssw_touch_row(t->policy, k, t->policy->nkeys, t->types, values, secured);
 	t->users--;
 	AtEOXact_GUC(true, level);
 	if (ssw_beatpolicy_generation() == t->generation)

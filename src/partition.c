@@ -29,13 +29,8 @@
 #include "identity.h"
 #include "partition.h"
 
-/*
- * The relation's leaves (itself, when it is no partitioned table), by oid.  One
- * that somebody else owns is left alone; view problem tells of it.  So is a
- * temporary child: its rows are in the memory of the session that made it.
- */
-List	   *
-ssw_partition_leaves(const SswPolicy *p)
+static List *
+find_leaves(const SswPolicy *p, LOCKMODE mode, bool *busy)
 {
 	List	   *all;
 	List	   *leaves = NIL;
@@ -46,15 +41,41 @@ ssw_partition_leaves(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation %s does not exist", p->relation)));
-	all = find_all_inheritors(p->relid, AccessShareLock, NULL);
+	all = find_all_inheritors(p->relid, busy ? NoLock : mode, NULL);
 	foreach(lc, all)
-		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION &&
-			get_rel_persistence(lfirst_oid(lc)) != RELPERSISTENCE_TEMP &&
-			(lfirst_oid(lc) == p->relid || ssw_relation_owner(lfirst_oid(lc)) == p->owner))
-		leaves = lappend_oid(leaves, lfirst_oid(lc));
+	{
+		Oid			leaf = lfirst_oid(lc);
+
+		if (get_rel_relkind(leaf) != RELKIND_RELATION || get_rel_persistence(leaf) == RELPERSISTENCE_TEMP ||
+			(leaf != p->relid && ssw_relation_owner(leaf) != p->owner))
+			continue;
+		if (busy == NULL || leaf == p->relid || ConditionalLockRelationOid(leaf, mode))
+			leaves = lappend_oid(leaves, leaf);
+		else
+			*busy = true;
+	}
 	list_sort(leaves, list_oid_cmp);
 	list_free(all);
 	return leaves;
+}
+
+/*
+ * The relation's leaves (itself, when it is no partitioned table), by oid.  One
+ * that somebody else owns is left alone; view problem tells of it.  So is a
+ * temporary child: its rows are in the memory of the session that made it.
+ */
+List	   *
+ssw_partition_leaves(const SswPolicy *p)
+{
+	return find_leaves(p, AccessShareLock, NULL);
+}
+
+/* Those that can be locked in this mode at once; *busy: others cannot. */
+List	   *
+ssw_partition_free_leaves(const SswPolicy *p, LOCKMODE mode, bool *busy)
+{
+	*busy = false;
+	return find_leaves(p, mode, busy);
 }
 
 /*

@@ -162,6 +162,8 @@ end_pass(SswPass *pass, SswPassEnd end, const char *message)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	if (pass->end == SSW_END_NONE)
 		pass->end = end;
+	if (end == SSW_END_LOCKED)
+		pass->sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE;
 	if (message)
 		ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
 	LWLockRelease(SswShared->lock);
@@ -179,10 +181,12 @@ collect(SswWork *w, SswChunk *chunk)
 	SswIdentity save;
 	List	   *leaves;
 	bool		more = true;
+	bool		busy;
 
 	if (!ssw_batch_begin(w))
 		return;
-	leaves = ssw_partition_leaves(w->policy);
+	leaves = ssw_partition_free_leaves(w->policy, RowExclusiveLock, &busy);
+	pass->left_out = pass->left_out || busy;
 	if (!pass->fuse_open)
 	{
 		if (ssw_fuse_trips(w, leaves))
@@ -232,7 +236,7 @@ collect(SswWork *w, SswChunk *chunk)
 	if (chunk->n > 0 && pass->pass_id == 0)
 		ssw_batch_open_pass(w);
 	if (!more && chunk->n == 0)
-		end_pass(pass, SSW_END_DONE, NULL);
+		end_pass(pass, pass->left_out ? SSW_END_LOCKED : SSW_END_DONE, pass->left_out ? "somebody holds a lock on a partition" : NULL);
 	else if (pass->more)
 	{
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);

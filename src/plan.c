@@ -142,7 +142,19 @@ find(const char *sql, int nargs, Oid *types)
 	return NULL;
 }
 
-/* A kept generic plan of a statement. */
+/* Which of the partitions a statement locks, the planner knows when it knows the values. */
+static void
+plan_partitions_anew(SPIPlanPtr plan)
+{
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	ListCell   *lc;
+
+	foreach(lc, linitial_node(Query, source->query_list)->rtable)
+		if (lfirst_node(RangeTblEntry, lc)->relkind == RELKIND_PARTITIONED_TABLE)
+		source->cursor_options = CURSOR_OPT_CUSTOM_PLAN;
+}
+
+/* A kept plan of a statement, generic but for partitions. */
 static SPIPlanPtr
 keep(const char *sql, int nargs, Oid *types)
 {
@@ -153,6 +165,7 @@ keep(const char *sql, int nargs, Oid *types)
 	if (plan)
 		return plan;
 	plan = ssw_sql_prepare(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
+	plan_partitions_anew(plan);
 	if (SPI_keepplan(plan) != 0)
 		elog(ERROR, "could not keep statement: %s", sql);
 	k = &plans[next_plan];

@@ -232,9 +232,8 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	char		first[2][SSW_CURSOR_LEN] = {"", ""};
 
 	w->earliest = 0;
-	w->unprobed = false;
 	ssw_grace_cutoffs(p, now, cutoffs);
-	leaves = ssw_partition_leaves(p);
+	leaves = ssw_partition_free_leaves(p, AccessShareLock, &w->unprobed);
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_sql_begin();
 	foreach(lc, leaves)

@@ -177,6 +177,7 @@ typedef struct SswPass
 	bool		fuse_held;		/* and it has held; it does not trip again
 								 * before a look that is harmless */
 	bool		harmless;		/* such a one: the fuse had nothing to say */
+	bool		left_out;		/* partitions that somebody holds */
 	int64		fuse_left;		/* so many more may go by the last count */
 	TimestampTz started_at;
 	TimestampTz soft_deadline;

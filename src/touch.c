@@ -79,6 +79,7 @@ typedef struct TouchedRow
 typedef struct TouchTry
 {
 	const SswPolicy *policy;
+	const SswBeatKey *key;
 	int			nkeys;
 	Oid		   *types;
 	Datum	   *values;
@@ -450,6 +451,9 @@ look_once(TouchTry *t)
 		ssw_shmem_note_heard(p->id);
 	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
 		ssw_shmem_note_unheard(p->id, ssw_shmem_patience(p->id, p->ttl_us));
+	/* whether row security lets the caller keep it alive, the row tells */
+	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && !t->secured)
+		ssw_beats_spare(t->key, GetCurrentTimestamp());
 	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
 		ssw_shmem_note_unheard(p->id, 0);
 	if (error)
@@ -496,13 +500,13 @@ check_can_write(const SswPolicy *p, const TouchedRow *r)
 }
 
 /*
- * The slow path: look at the row of that key.  True: the session lives for one
+ * The slow path: look at the row of that key, whose entry has key.  True: the session lives for one
  * time to live from now.
  */
 bool
-ssw_touch_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool secured)
+ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured)
 {
-	TouchTry	t = {.policy = p,.nkeys = nkeys,.types = types,.values = values,.secured = secured};
+	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.secured = secured};
 	TouchedRow *r = &t.row;
 	bool		gone = false;
 

@@ -43,6 +43,9 @@
 #define LOCK_WAITS			10
 #define LOCKED_AGAIN_US		(1 * USECS_PER_SEC)
 #define LOCKED_SOON_US		(50 * 1000)
+/* Is it locked?  Looked at so often while it was not, and while it is. */
+#define FREE_LOOK_US		(1 * USECS_PER_SEC)
+#define LOCK_LOOK_US		(200 * 1000)
 
 /* So long a lock on its table is not told to who asked for a look. */
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
@@ -122,6 +125,34 @@ ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now)
 	if (w->policy && (w->policy->heartbeats || w->policy->last_seen) &&
 		now - since > ssw_shmem_patience(w->policy_id, w->policy->ttl_us))
 		ssw_shmem_note_refused(MyDatabaseId, w->policy_id, since, now);
+}
+
+/*
+ * Could rows be written that live by activity?  Passes do not tell while none is due, or
+ * as long as rows can be read.  Returns when to look again.
+ */
+TimestampTz
+ssw_watch_writable(SswWatch *w, TimestampTz now)
+{
+	SswPolicy  *p = w->policy;
+
+	if (p == NULL || !(p->heartbeats || p->last_seen) || p->check_every_us == 0)
+		return DT_NOEND;
+	if (now < w->lock_look_at)
+		return w->lock_look_at;
+	if (ConditionalLockRelationOid(p->relid, RowExclusiveLock))
+	{
+		UnlockRelationOid(p->relid, RowExclusiveLock);
+		w->unwritable_since = 0;
+		w->lock_look_at = now + Max(FREE_LOOK_US, ssw_shmem_patience(w->policy_id, p->ttl_us) / 4);
+	}
+	else
+	{
+		w->unwritable_since = w->unwritable_since ? w->unwritable_since : now;
+		ssw_watch_outage(w, w->unwritable_since, now);
+		w->lock_look_at = now + LOCK_LOOK_US;
+	}
+	return w->lock_look_at;
 }
 
 /* Somebody holds a table of the policy, and what was begun failed: try again soon. */

@@ -18,6 +18,8 @@ typedef struct SswWatch
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
 	TimestampTz locked_since;	/* its table is, or 0 */
 	TimestampTz blocked_since;	/* passes end because it is, or 0 */
+	TimestampTz unwritable_since;	/* the same, as its lock says */
+	TimestampTz lock_look_at;
 	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
 	bool		plain;			/* no code of users: the coordinator may probe
 								 * by itself */
@@ -60,6 +62,7 @@ typedef struct SswWatch
 extern void ssw_watch_begin_round(void);
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
+extern TimestampTz ssw_watch_writable(SswWatch *w, TimestampTz now);
 extern void ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
 extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);

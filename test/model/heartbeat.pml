@@ -309,7 +309,7 @@ S1:
 		:: !own && row && exclusive && !BUSY_X -> writer = me
 		:: !own && row && !exclusive && !BUSY_S -> sharers++
 		:: !own && !row && !BUSY_X -> goto answered		/* S2: false */
-		:: !own && row && (exclusive && BUSY_X || !exclusive && BUSY_S) -> goto failed
+		:: !own && row && (exclusive && BUSY_X || !exclusive && BUSY_S) -> goto held
 		fi;
 		now = clock;
 		late = late && mylife == life;
@@ -411,6 +411,14 @@ give_up:
 		:: !own && !exclusive -> sharers--
 		fi;
 		goto failed
+	};
+
+held:							/* S1' */
+	atomic {
+		if
+		:: entry && !mark && seen < clock && seen + TTL > clock -> seen = clock; same = 0
+		:: else
+		fi
 	};
 
 failed:							/* an error: the answer is unknown */

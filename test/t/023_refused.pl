@@ -81,6 +81,48 @@ for my $long ('1 s', '4 s') {
 }
 wait_for($node, 'SELECT count(*) = 0 FROM twice', 'the credit ends');
 
+# somebody holds the row itself for longer than a time to live: whoever goes on sending heartbeats lives
+make('held', '2 s', q{, lock_timeout => '200 ms'});
+sql(q{INSERT INTO held SELECT i, now() + interval '1 s' FROM generate_series(1, 2) AS i; SELECT sweeper.touch('held', i) FROM generate_series(1, 2) AS i});
+$holder = $node->background_psql('postgres');
+$holder->query_safe(q{BEGIN; UPDATE held SET f = 'busy'});
+my $until = sql(q{SELECT clock_timestamp() + interval '5 s'});
+do { ($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('held', 1)}) } until sql("SELECT clock_timestamp() > '$until'") eq 't';
+like($err, qr/could not look at the session's row: somebody holds its lock/, 'a heartbeat is refused');
+$holder->query_safe('COMMIT');
+$holder->quit;
+is(sql(q{SELECT sweeper.touch('held', 1)}), 't', 'who goes on is there');
+wait_for($node, 'SELECT count(*) = 0 FROM held WHERE id = 2', 'who did not send any goes');
+
+# one partition is held: the others are swept, and their sessions send heartbeats
+sql(q{CREATE TABLE parts (id int, part int, d timestamptz, PRIMARY KEY (part, id)) PARTITION BY LIST (part);
+    CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1); CREATE TABLE part_2 PARTITION OF parts FOR VALUES IN (2); CREATE INDEX ON parts (d);
+    SELECT sweeper.register('parts', deadline => 'd', start => 'now', check_every => '100 ms');
+    SELECT sweeper.register('parts', policy => 'beats', deadline => 'd', ttl => '1 h', filter => 'id > 100', heartbeats => true, start => 'now', check_every => '100 ms');
+    INSERT INTO parts SELECT 101, i, now() + interval '1 h' FROM generate_series(1, 2) AS i});
+for my $mode ('SHARE', 'ACCESS EXCLUSIVE') {
+    $holder = $node->background_psql('postgres');
+    sql(q{SELECT sweeper.pause('parts'); INSERT INTO parts SELECT 1, i, now() - interval '1 min' FROM generate_series(1, 2) AS i});
+    $holder->query_safe("BEGIN; LOCK TABLE part_1 IN $mode MODE");
+    sql(q{SELECT sweeper.resume('parts')});
+    wait_for($node, 'SELECT count(*) = 0 FROM part_2 WHERE id = 1', "$mode: the other is swept");
+    wait_for($node, q{SELECT state = 'locked' FROM sweeper.policy_status WHERE policy = 'parts'}, 'and that is told');
+    is(sql(q{SELECT sweeper.touch('beats', '(2,101)')}), 't', 'a heartbeat of another counts');
+    $holder->query_safe('COMMIT');
+    $holder->quit;
+    wait_for($node, 'SELECT count(*) = 0 FROM parts WHERE id = 1', 'then it goes on');
+}
+sql(q{SELECT sweeper.unregister('parts'); SELECT sweeper.unregister('beats')});
+
+# an index is built for longer than a time to live, and nothing is due meanwhile but what cannot be written
+sql(q{UPDATE active SET seen = now(); DELETE FROM active; INSERT INTO active VALUES (1, now())});
+$holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; LOCK TABLE active IN SHARE MODE');
+wait_for($node, q{SELECT seen < clock_timestamp() - interval '3 s' FROM active}, 'due');
+$holder->query_safe('COMMIT');
+is(verdict('active'), 'in grace', 'credited');
+$holder->quit;
+
 # nobody sweeps meanwhile, so that only heartbeats can tell
 sql(q{SELECT sweeper.pause('briefly'); INSERT INTO briefly VALUES (3, now() + interval '500 ms')});
 $holder = $node->background_psql('postgres');
