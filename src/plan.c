@@ -39,7 +39,8 @@ typedef struct KeptPlan
 	char	   *sql;			/* null: free */
 	Oid			userid;			/* row security depends on it */
 	SPIPlanPtr	plan;
-	int64		blocks;			/* of its tables, when it was made */
+	int64		blocks;			/* of its tables, when it was made, or -1: it
+								 * is for each run */
 	TimestampTz looked_at;
 } KeptPlan;
 
@@ -120,7 +121,7 @@ is_outgrown(KeptPlan *k)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!TimestampDifferenceExceeds(k->looked_at, now, LOOK_EVERY_MS))
+	if (k->blocks < 0 || !TimestampDifferenceExceeds(k->looked_at, now, LOOK_EVERY_MS))
 		return false;
 	k->looked_at = now;
 	return count_blocks(k->plan) > 2 * k->blocks + SMALL_BLOCKS;
@@ -143,15 +144,19 @@ find(const char *sql, int nargs, Oid *types)
 }
 
 /* Which of the partitions a statement locks, the planner knows when it knows the values. */
-static void
-plan_partitions_anew(SPIPlanPtr plan)
+static bool
+is_made_anew(SPIPlanPtr plan)
 {
 	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
 	ListCell   *lc;
 
 	foreach(lc, linitial_node(Query, source->query_list)->rtable)
 		if (lfirst_node(RangeTblEntry, lc)->relkind == RELKIND_PARTITIONED_TABLE)
+	{
 		source->cursor_options = CURSOR_OPT_CUSTOM_PLAN;
+		return true;
+	}
+	return false;
 }
 
 /* A kept plan of a statement, generic but for partitions. */
@@ -165,7 +170,6 @@ keep(const char *sql, int nargs, Oid *types)
 	if (plan)
 		return plan;
 	plan = ssw_sql_prepare(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
-	plan_partitions_anew(plan);
 	if (SPI_keepplan(plan) != 0)
 		elog(ERROR, "could not keep statement: %s", sql);
 	k = &plans[next_plan];
@@ -174,7 +178,7 @@ keep(const char *sql, int nargs, Oid *types)
 	k->plan = plan;
 	k->userid = GetUserId();
 	k->sql = MemoryContextStrdup(TopMemoryContext, sql);
-	k->blocks = count_blocks(plan);
+	k->blocks = is_made_anew(plan) ? -1 : count_blocks(plan);
 	k->looked_at = GetCurrentTimestamp();
 	return plan;
 }
