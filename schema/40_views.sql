@@ -74,7 +74,7 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, least(s.o
       CROSS JOIN LATERAL (SELECT min(r.deadline) + p.keep_for AS oldest_due FROM sweeper.failed_row AS r
                           WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f
       -- the coordinator may not have seen yet that a brake is lifted; a look that has found nothing yet is no pass
-      CROSS JOIN LATERAL (SELECT CASE WHEN s.state IN ('paused', 'fuse', 'failing') OR (s.state = 'running' AND g.pass IS NULL)
+      CROSS JOIN LATERAL (SELECT CASE WHEN s.state IN ('paused', 'fuse', 'failing') OR (s.state = 'running' AND coalesce(g.pass, s.open_pass) IS NULL)
                                       THEN 'waiting' ELSE coalesce(s.state, 'waiting') END AS told) AS t) AS b;
 COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
 COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, locked, read-only, disabled, not running, standby.';
@@ -93,12 +93,26 @@ SELECT p.policy, g.pass, g.phase, g.started_at, t.elapsed, g.done, g.total,
        CASE WHEN g.done > 0 AND g.total > g.done
             THEN make_interval(secs => (g.total - g.done) * t.seconds / g.done) END AS eta,
        g.expired, g.refreshed, g.repaired, g.failed, g.skipped, g.batches, g.workers, g.max_lag
-FROM sweeper._progress() AS g
+FROM (SELECT g.policy_id, g.pass, g.phase, least(g.started_at, r.started_at) AS started_at,
+             g.done + b.done AS done, g.total + b.done AS total, g.expired + b.expired AS expired, g.refreshed + b.refreshed AS refreshed,
+             g.repaired + b.repaired AS repaired, g.failed + b.failed AS failed, g.skipped + b.skipped AS skipped,
+             g.batches + b.batches AS batches, g.workers, greatest(g.max_lag, r.max_lag) AS max_lag
+      FROM (SELECT g.* FROM sweeper._progress() AS g
+            UNION ALL
+            -- between two moments of its rate a pass is not in memory
+            SELECT s.policy_id, s.open_pass, 'waiting', now(), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL
+            FROM sweeper._policy() AS s WHERE s.open_pass IS NOT NULL AND s.policy_id NOT IN (SELECT policy_id FROM sweeper._progress())) AS g
+      LEFT JOIN sweeper.pass AS r ON r.pass = g.pass
+      -- what it did before them is in its row
+      CROSS JOIN LATERAL (SELECT coalesce(r.expired + r.refreshed + r.repaired, 0) AS done, coalesce(r.expired, 0) AS expired,
+                                 coalesce(r.refreshed, 0) AS refreshed, coalesce(r.repaired, 0) AS repaired, coalesce(r.failed, 0) AS failed,
+                                 coalesce(r.skipped, 0) AS skipped, coalesce(r.batches, 0) AS batches) AS b) AS g
 JOIN sweeper.policy AS p USING (policy_id)
 CROSS JOIN LATERAL (SELECT clock_timestamp() - g.started_at AS elapsed,
                            greatest(extract(epoch FROM clock_timestamp() - g.started_at), 0.001)::float8 AS seconds) AS t;
 COMMENT ON VIEW sweeper.stat_progress IS 'Running passes: rows done, rows found so far, rates and counts.';
 COMMENT ON COLUMN sweeper.stat_progress.pass IS 'Its row in table pass; null until the first row is found.';
+COMMENT ON COLUMN sweeper.stat_progress.phase IS 'What it reads: deadline, maximum age, nulls or end; or it is waiting for its rate limit.';
 COMMENT ON COLUMN sweeper.stat_progress.total IS 'Rows found so far; grows while the pass reads on.';
 COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left for the rows found so far; null before the first batch and when all are done.';
 

@@ -65,8 +65,10 @@ SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws
        format('SELECT sweeper.resume(%L);', p.policy)
 FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())
 UNION ALL
-SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due, format('The oldest dead row is %s late.', date_trunc('second', now() - s.oldest_due)),
-       format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy)
+SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due,
+       format('The oldest dead row is %s late%s.', date_trunc('second', now() - s.oldest_due), CASE WHEN s.open_pass IS NOT NULL THEN ': ' || s.reason END),
+       CASE WHEN s.open_pass IS NOT NULL AND s.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
+            ELSE format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running')
 UNION ALL

@@ -102,3 +102,23 @@ DROP TABLE own, v;
 REVOKE CREATE ON SCHEMA public FROM regress_view_owner;
 SELECT sweeper.revoke_access('regress_view_owner'), sweeper.revoke_access('regress_view_monitor');
 DROP ROLE regress_view_owner, regress_view_monitor, regress_view_nobody;
+-- a pass that waits for its rate is shown, with what it did before
+CREATE TABLE dripping (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON dripping (d);
+SELECT state FROM sweeper.register('dripping', deadline => 'd', rate_limit => 5, backlog_rate => 0, check_every => '50 ms', max_lag => '1 s', start => 'now', fuse_fraction => 1);
+INSERT INTO dripping SELECT i, now() FROM generate_series(1, 60) AS i;
+CREATE TABLE seen (state text, reason text, phase text, adds_up boolean, detail text, next_step text);
+DO $$ BEGIN
+    FOR i IN 1 .. 2000 LOOP
+        INSERT INTO seen SELECT s.state, s.reason, g.phase, g.done = g.expired, regexp_replace(p.detail, 'is .* late', 'is ... late'), p.next_step
+            FROM sweeper.stat_progress AS g JOIN sweeper.policy_status AS s USING (policy) JOIN sweeper.problem AS p USING (policy)
+                JOIN sweeper.pass AS r ON r.pass = g.pass AND r.status = 'running'
+            WHERE policy = 'dripping' AND g.phase = 'waiting' AND g.done >= 6 AND s.state = 'running';
+        EXIT WHEN FOUND;
+        COMMIT;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END $$;
+SELECT * FROM seen;
+SELECT sweeper.unregister('dripping');
+DROP TABLE dripping, seen;

@@ -324,29 +324,29 @@ read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver
 	ssw_sql_send(sql, 6, types, values, nulls, &r->dest);
 }
 
-/* The tids of the next rows; exactly limit of them, or all with the last deadline. */
+/* The tids of the next rows; limit of them, or all with the last deadline. */
 static bool
-collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
+collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
 {
 	SswPass    *pass = w->pass;
 	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
 	int			excluded = pass->excluded;
 	Receiver	r;
 
-	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
+	init_receiver(&r, w, chunk, c, limit, order == SSW_ORDER_TIES ? limit + MAX_TIES : limit);
 	r.beats = w->policy->heartbeats && pass->phase == SSW_PHASE_CLOCK_1;
 	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
-								  r.beats || minds_failures(w), exact, is_fresh(w, c) && !c->by_due),
+								  r.beats || minds_failures(w), order, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);
-	if (!exact && r.rows == r.max_rows)
+	if (order == SSW_ORDER_TIES && r.rows == r.max_rows)
 	{
 		/* the last deadline goes on */
 		pass->many_ties = true;
 		pass->excluded = excluded;
-		return collect_tids(w, chunk, limit, true);
+		return collect_tids(w, chunk, limit, SSW_ORDER_EXACT);
 	}
 	if (r.rows > 0)
-		move_cursor(w, c, &r, exact ? SSW_CURSOR_WITHIN : SSW_CURSOR_AFTER);
+		move_cursor(w, c, &r, order == SSW_ORDER_TIES ? SSW_CURSOR_AFTER : SSW_CURSOR_WITHIN);
 	return r.rows >= limit;
 }
 
@@ -509,13 +509,22 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswClock *c)
 	strlcpy(pass->cursor, pass->high, SSW_CURSOR_LEN);
 }
 
-/* Could a row stay that a DELETE met?  Without an index a range costs too much. */
 static bool
-suits_ranges(SswWork *w, const SswChunk *chunk, const SswClock *c)
+has_index(SswWork *w, const SswChunk *chunk, const SswClock *c)
 {
 	Relation	rel = table_open(chunk->leaf, AccessShareLock);
-	bool		suits = (rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row) &&
-	OidIsValid(ssw_index_find(rel, c->sort, w->policy->filter));
+	bool		found = OidIsValid(ssw_index_find(rel, c->sort, w->policy->filter));
+
+	table_close(rel, NoLock);
+	return found;
+}
+
+/* Could a row stay that a DELETE met? */
+static bool
+suits_ranges(const SswChunk *chunk)
+{
+	Relation	rel = table_open(chunk->leaf, AccessShareLock);
+	bool		suits = rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row;
 
 	table_close(rel, NoLock);
 	return suits;
@@ -532,16 +541,16 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	SswPass    *pass = w->pass;
 	const SswPolicy *p = w->policy;
 	const SswClock *c = ssw_stmt_clock(p, pass->phase);
-	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(p, pass->phase) || pass->tokens >= 0 ||
-	(pass->backlog_segment && pass->backlog_tokens >= 0) || (is_fresh(w, c) && !c->by_due);
+	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
+	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(p, pass->phase) || (is_fresh(w, c) && !c->by_due);
 	bool		more;
 
 	chunk->ranged = false;
 	if (is_fresh(w, c) && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
 		start_above_backlog(w);
-	if (!exact && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
+	if (!exact && !rated && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
 		!OidIsValid(p->on_expire) && !p->heartbeats && !pass->skip_locked && !minds_failures(w) &&
-		suits_ranges(w, chunk, c))
+		suits_ranges(chunk) && has_index(w, chunk, c))
 	{
 		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER && limit >= HEAP_LIMIT)
 			consider_heap_order(w, chunk, c);
@@ -556,7 +565,13 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 		pass->many_ties = exact = true;
 	}
 	pass->nblocks = 0;
-	return collect_tids(w, chunk, limit, exact);
+
+	/*
+	 * whom an index without that order leaves behind the cursor meets the
+	 * next pass, which is soon
+	 */
+	return collect_tids(w, chunk, limit, exact ? SSW_ORDER_EXACT : rated && has_index(w, chunk, c) ? SSW_ORDER_INDEX :
+						rated ? SSW_ORDER_EXACT : SSW_ORDER_TIES);
 }
 
 /* The tids of a range's rows, for one that could not be handled as a whole. */

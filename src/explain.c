@@ -537,7 +537,7 @@ put_phase(Output *out, Oid leaf, SswPhase phase)
 	values[1] = TimestampTzGetDatum(out->now - out->policy->keep_for_us);
 	values[4] = Int64GetDatum(1000);
 	put_statement(out, psprintf("%s: find", name), leaf,
-				  ssw_stmt_collect(p, leaf, phase, SSW_CURSOR_NONE, false, false, false), 5, collect, values, "  nn ");
+				  ssw_stmt_collect(p, leaf, phase, SSW_CURSOR_NONE, false, SSW_ORDER_TIES, false), 5, collect, values, "  nn ");
 	values[2] = ssw_action_tid_array(&tid, 1);
 	values[3] = PointerGetDatum(construct_empty_array(TEXTOID));
 	values[4] = TimestampTzGetDatum(out->now);

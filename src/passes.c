@@ -25,18 +25,35 @@
 /* Sessions whose connections have gone, and that could not be ended, wait so long at most. */
 #define MAX_GONE_US	(60 * USECS_PER_SEC)
 
+/* Which of its rates makes a pass wait. */
+static void
+limiting_rate(const SswWatch *w, char *text, Size size)
+{
+	const SswPolicy *p = w->policy;
+
+	if (p->rate_limit > 0 && (p->backlog_before == 0 || p->backlog_rate == 0 || p->rate_limit <= p->backlog_rate))
+		snprintf(text, size, "rate_limit lets %d rows a second go", p->rate_limit);
+	else
+		snprintf(text, size, "backlog_rate lets %d rows a second go", p->backlog_rate);
+}
+
 /* Show what the policy is doing, to views and to CALL sweep. */
 void
 ssw_passes_publish(SswWatch *w)
 {
 	SswPolicyShared *s;
+	char		rate[sizeof(s->reason)] = "";
+	bool		throttled = w->runs && w->open_pass_id != 0;
 
+	if (throttled)
+		limiting_rate(w, rate, sizeof(rate));
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
 	if (s)
 	{
-		strlcpy(s->state, w->pass ? "running" : w->state, sizeof(s->state));
-		strlcpy(s->reason, w->reason, sizeof(s->reason));
+		strlcpy(s->state, w->pass || throttled ? "running" : w->state, sizeof(s->state));
+		strlcpy(s->reason, throttled ? rate : w->reason, sizeof(s->reason));
+		s->open_pass_id = w->open_pass_id;
 		s->next_look = w->runs ? w->next_look : 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
 		s->oldest_due = w->earliest;

@@ -214,8 +214,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];
-		Datum		v[23];
-		bool		n[23] = {0};
+		Datum		v[24];
+		bool		n[24] = {0};
 		int			k = 0;
 
 		if (!bms_is_member(s->key.policy_id, visible))
@@ -243,6 +243,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = Float8GetDatum(s->duration_sum);
 		v[k++] = counts(s->lag_hist, SSW_LAG_BUCKETS);
 		v[k++] = Float8GetDatum(s->lag_sum);
+		n[k] = s->open_pass_id == 0;
+		v[k++] = Int64GetDatum(s->open_pass_id);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

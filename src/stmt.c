@@ -136,12 +136,11 @@ ssw_stmt_failed_key(const SswPolicy *p)
 }
 
 /*
- * Candidates in due order behind the cursor.  Exact: as many as the limit says,
- * ties in the order of their tids; else all that are due with the last of them.
- * Above: only rows due after $6.
+ * Candidates in due order behind the cursor, as many as the limit says, and those that
+ * the order adds.  Above: only rows due after $6.
  */
 char	   *
-ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool exact,
+ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, SswOrder order,
 				 bool above)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
@@ -163,8 +162,10 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">") " $4");
 	if (above)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $6", c->due);
-	if (c && !exact)
+	if (c && order == SSW_ORDER_TIES)
 		appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
+	else if (c && order == SSW_ORDER_INDEX)
+		appendStringInfo(&buf, " ORDER BY %s LIMIT $5", c->sort);
 	else if (c)
 		appendStringInfo(&buf, " ORDER BY %s, t.ctid LIMIT $5", c->sort);
 	else
