@@ -113,7 +113,7 @@ DO $$ BEGIN
         INSERT INTO seen SELECT s.state, s.reason, g.phase, g.done = g.expired, regexp_replace(p.detail, 'is .* late', 'is ... late'), p.next_step
             FROM sweeper.stat_progress AS g JOIN sweeper.policy_status AS s USING (policy) JOIN sweeper.problem AS p USING (policy)
                 JOIN sweeper.pass AS r ON r.pass = g.pass AND r.status = 'running'
-            WHERE policy = 'dripping' AND g.phase = 'waiting' AND g.done >= 6 AND s.state = 'running';
+            WHERE g.policy = 'dripping' AND g.phase = 'waiting' AND g.done >= 6 AND s.state = 'running';
         EXIT WHEN FOUND;
         COMMIT;
         PERFORM pg_sleep(0.01);
