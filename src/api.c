@@ -462,6 +462,19 @@ request_done(int policy_id, uint64 mine, Answer *answer)
 	return done;
 }
 
+static bool
+is_running(int policy_id)
+{
+	SswPolicyShared *s;
+	bool		result;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	result = s && s->running_pass >= 0;
+	LWLockRelease(SswShared->lock);
+	return result;
+}
+
 /* Wait on the latch, without a snapshot, until the coordinator has answered. */
 static void
 wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
@@ -477,11 +490,17 @@ wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 		if (left <= 0)
 		{
 			ConditionVariableCancelSleep();
+			if (is_running(policy_id))
+				ereport(ERROR,
+						(errcode(ERRCODE_QUERY_CANCELED),
+						 errmsg("the pass did not end within the timeout"),
+						 errdetail("It goes on in the background."),
+						 errhint("See sweeper.stat_progress.")));
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),
-					 errmsg("the pass did not end within the timeout"),
-					 errdetail("It goes on in the background."),
-					 errhint("See sweeper.stat_progress.")));
+					 errmsg("no pass began within the timeout"),
+					 errdetail("It is still asked for; ALTER EXTENSION in an open transaction, or databases whose turn it is, may be in its way."),
+					 errhint("SELECT * FROM sweeper.problem; SELECT * FROM sweeper.stat_process;")));
 		}
 		(void) ConditionVariableTimedSleep(&SswShared->request_cv, Min(left, 1000),
 										   ssw_wait_event("SessionSweeperSweep", wait_event));

@@ -107,7 +107,11 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 	Relation	rel;
 	int			n;
 	bool		isnull;
+	bool		fresh = IsolationUsesXactSnapshot();
 
+	/* what is, not what was when the transaction began */
+	if (fresh)
+		PushActiveSnapshot(GetLatestSnapshot());
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
 	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
@@ -150,6 +154,8 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 	}
 	relation_close(rel, NoLock);
 	ssw_identity_restore(&save);
+	if (fresh)
+		PopActiveSnapshot();
 	r->done = true;
 }
 
