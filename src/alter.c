@@ -25,6 +25,7 @@
 #include "advice.h"
 #include "args.h"
 #include "identity.h"
+#include "outage.h"
 #include "policy.h"
 #include "register.h"
 #include "rights.h"
@@ -263,7 +264,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		ssw_settle_heartbeats(old);
 	/* what failed may have failed heartbeats, too */
 	if (old->heartbeats && old->failures > 0 && ssw_shmem_available())
-		ssw_shmem_note_refused(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
+		ssw_outage_note(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
 	update_policy(a, p, v, rel, held);
 	ssw_store_log(p->id, p->name, "alter", before);
 	if (rel)

@@ -32,6 +32,7 @@
 #include "identity.h"
 #include "key.h"
 #include "lock.h"
+#include "outage.h"
 #include "rights.h"
 #include "rowfacts.h"
 #include "shmem.h"
@@ -233,7 +234,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 		lift(names, "quarantine");
 	/* what failed may have failed heartbeats, too */
 	if (p->heartbeats && p->failures > 0 && ssw_shmem_available())
-		ssw_shmem_note_refused(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
+		ssw_outage_note(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
 	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
 		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
 		   " held_reason = NULL, held_at = NULL, fuse_until = NULL, fuse_detail = NULL,"

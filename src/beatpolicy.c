@@ -27,6 +27,7 @@
 #include "beatpolicy.h"
 #include "failure.h"
 #include "identity.h"
+#include "outage.h"
 #include "plan.h"
 #include "shmem.h"
 #include "sql.h"
@@ -77,7 +78,7 @@ check_policy(const SswPolicy *p)
 				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
 	trouble = ssw_policy_unusable(p);
 	if (trouble && may_write(p))
-		ssw_shmem_note_unheard(p->id, 0);
+		ssw_outage_unheard(p->id, 0);
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -126,7 +127,7 @@ lock_relation(const SswPolicy *p)
 		if (waited_ms >= p->lock_timeout_ms)
 		{
 			if (may_write(p))
-				ssw_shmem_note_unheard(p->id, ssw_shmem_patience(p->id, p->ttl_us));
+				ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not look at the session's row: somebody holds the lock of its table"),
@@ -156,7 +157,7 @@ read_relation(SswBeatPolicy *t)
 	PG_CATCH();
 	{
 		if (allowed && ssw_failure_is_misfit(geterrcode()))
-			ssw_shmem_note_unheard(p->id, 0);
+			ssw_outage_unheard(p->id, 0);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

@@ -482,41 +482,8 @@ forget_times(void)
 	ssw_turn_begin();
 }
 
-/*
- * While the default is read-only heartbeats are refused, and nothing is swept.  When the
- * server's is over, the launcher notes it as an outage; what is the database's, we do.
- */
-static void
-note_read_only(TimestampTz now)
-{
-	static TimestampTz since = 0;
-	ListCell   *lc;
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-		d->read_only = SswShared->read_only_since != 0 && (XactReadOnly || d->read_only);
-	LWLockRelease(SswShared->lock);
-	if (!XactReadOnly || SswShared->read_only_since != 0 || since == 0 || since > now)
-		since = XactReadOnly && SswShared->read_only_since == 0 ? now : 0;
-	else
-		foreach(lc, watches)
-			ssw_watch_outage(lfirst(lc), since, now);
-}
-
 /* When the locks of tables are looked at again, whoever waits for a turn. */
 static TimestampTz locks_at = 0;
-
-static void
-look_at_locks(TimestampTz now)
-{
-	ListCell   *lc;
-
-	locks_at = DT_NOEND;
-	foreach(lc, watches)
-		locks_at = Min(locks_at, ssw_watch_writable(lfirst(lc), now));
-}
 
 /* One round; returns when the next is due, or 0 when the extension is gone. */
 static TimestampTz
@@ -569,7 +536,7 @@ round_of_work(void)
 	/* what was altered while it was looked at may have been seen by halves */
 	for (int tries = 0; reload_wanted && tries < 3; tries++)
 		reload(now);
-	look_at_locks(now);
+	locks_at = ssw_watch_locks(watches, now);
 	note_grace(now);
 	over = ssw_turn_is_over(watches, now);
 	if (over)
@@ -586,7 +553,7 @@ round_of_work(void)
 	next = Min(next_wakeup(now), Min(ssw_events_tell(now), ssw_queue_round(now)));
 	if (XactReadOnly)
 		next = Min(next, now + SSW_SETTINGS_EVERY_US);
-	note_read_only(now);
+	ssw_watch_read_only(watches, now);
 	ssw_sql_commit();
 	ssw_request_answer(watches);
 	return next;

@@ -31,6 +31,7 @@
 #include "utils/timestamp.h"
 
 #include "grace.h"
+#include "outage.h"
 #include "start.h"
 
 /* Does grace cover this clock at all? */
@@ -95,7 +96,7 @@ recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 	{
 		/* the clock was fast then */
 		refused_at = now;
-		ssw_shmem_note_refused(MyDatabaseId, p->id, now, now);
+		ssw_outage_note(MyDatabaseId, p->id, now, now);
 	}
 	outage = ssw_start_outages_since(&past->starts, refused_at);
 	refused_since += outage;

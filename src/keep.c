@@ -23,6 +23,7 @@
 
 #include "beats.h"
 #include "keep.h"
+#include "outage.h"
 #include "shmem.h"
 #include "start.h"
 
@@ -231,7 +232,7 @@ ssw_keep_load(bool first)
 
 			if (beats[i].ttl_us == 0)
 			{
-				ssw_shmem_note_refused(k->database, k->policy_id, beats[i].deadline, beats[i].seen);
+				ssw_outage_note(k->database, k->policy_id, beats[i].deadline, beats[i].seen);
 				continue;
 			}
 			/* it may have ended after the file was written: its row says so */

@@ -299,6 +299,15 @@ ssw_mend(const SswPolicy *p)
 	return NULL;
 }
 
+/* What lifts a brake. */
+char	   *
+ssw_mend_or_resume(const SswPolicy *p)
+{
+	char	   *step = ssw_mend(p);
+
+	return step ? step : psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
+}
+
 /* _mend(policy_id): the same for views; null also for who may not see the policy. */
 Datum
 ssw_mend_policy(PG_FUNCTION_ARGS)

@@ -8,5 +8,6 @@
 #include "policy.h"
 
 extern char *ssw_mend(const SswPolicy *p);
+extern char *ssw_mend_or_resume(const SswPolicy *p);
 
 #endif							/* SSW_MEND_H */

@@ -23,11 +23,6 @@
 #include "board.h"
 #include "shmem.h"
 
-/*
- * Of a time to live: rows are prolonged earlier than that before they are due, so that
- * a shorter time without writes is no outage.
- */
-#define OUTAGE_PART		8
 
 SswSharedState *SswShared = NULL;
 SswProc    *SswProcs = NULL;
@@ -342,81 +337,6 @@ ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 		s->beat_ttl_us = ttl_us;
 		ssw_shmem_wake_coordinator(dboid);
 	}
-	LWLockRelease(SswShared->lock);
-}
-
-static void
-note_refused(SswPolicyShared *s, TimestampTz since, TimestampTz until)
-{
-	if (since > s->refused_at || since < s->refused_since)
-		s->refused_since = since;
-	s->refused_at = until;
-}
-
-/*
- * In that time nobody could have sent a heartbeat: silence is no evidence then.  It
- * began at since, 0: at the last start of service.
- */
-void
-ssw_shmem_note_refused(Oid dboid, int policy_id, TimestampTz since, TimestampTz until)
-{
-	SswPolicyShared *s;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(dboid, policy_id, true);
-	if (s)
-		note_refused(s, since, until);
-	LWLockRelease(SswShared->lock);
-}
-
-/* So long rows may not be written before that is an outage; ttl_us is the policy's, or 0. */
-int64
-ssw_shmem_patience(int policy_id, int64 ttl_us)
-{
-	SswPolicyShared *s;
-	int64		shortest = ttl_us;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	if (s && s->beat_ttl_us > 0 && (ttl_us == 0 || s->beat_ttl_us < ttl_us))
-		shortest = s->beat_ttl_us;
-	LWLockRelease(SswShared->lock);
-	return shortest / OUTAGE_PART;
-}
-
-/* A heartbeat could not look at rows; when all could not for so long, it counts as refused. */
-void
-ssw_shmem_note_unheard(int policy_id, int64 patience_us)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	SswPolicyShared *s;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
-	if (s && (s->refusing_since == 0 || s->refusing_since > now))
-		s->refusing_since = now;
-	if (s && now - s->refusing_since >= patience_us)
-		note_refused(s, s->refusing_since, now);
-	LWLockRelease(SswShared->lock);
-}
-
-/* A heartbeat could look at its row. */
-void
-ssw_shmem_note_heard(int policy_id)
-{
-	SswPolicyShared *s;
-	bool		refusing;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	refusing = s && s->refusing_since != 0;
-	LWLockRelease(SswShared->lock);
-	if (!refusing)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	if (s)
-		s->refusing_since = 0;
 	LWLockRelease(SswShared->lock);
 }
 

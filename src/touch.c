@@ -41,6 +41,7 @@
 #include "grace.h"
 #include "identity.h"
 #include "key.h"
+#include "outage.h"
 #include "pending.h"
 #include "shmem.h"
 #include "sql.h"
@@ -448,14 +449,14 @@ look_once(TouchTry *t)
 	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
 		return false;
 	if (error == NULL)
-		ssw_shmem_note_heard(p->id);
+		ssw_outage_heard(p->id);
 	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
-		ssw_shmem_note_unheard(p->id, ssw_shmem_patience(p->id, p->ttl_us));
+		ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
 	/* whether row security lets the caller keep it alive, the row tells */
 	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && !t->secured)
 		ssw_beats_spare(t->key, GetCurrentTimestamp());
 	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
-		ssw_shmem_note_unheard(p->id, 0);
+		ssw_outage_unheard(p->id, 0);
 	if (error)
 		report(p, error);
 	return true;

@@ -28,6 +28,7 @@
 #include "grace.h"
 #include "guc.h"
 #include "identity.h"
+#include "outage.h"
 #include "partition.h"
 #include "pass.h"
 #include "sql.h"
@@ -123,16 +124,16 @@ void
 ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now)
 {
 	if (w->policy && (w->policy->heartbeats || w->policy->last_seen) &&
-		now - since > ssw_shmem_patience(w->policy_id, w->policy->ttl_us))
-		ssw_shmem_note_refused(MyDatabaseId, w->policy_id, since, now);
+		now - since > ssw_outage_patience(w->policy_id, w->policy->ttl_us))
+		ssw_outage_note(MyDatabaseId, w->policy_id, since, now);
 }
 
 /*
  * Could rows be written that live by activity?  Passes do not tell while none is due, or
  * as long as rows can be read.  Returns when to look again.
  */
-TimestampTz
-ssw_watch_writable(SswWatch *w, TimestampTz now)
+static TimestampTz
+look_at_lock(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
 
@@ -144,7 +145,7 @@ ssw_watch_writable(SswWatch *w, TimestampTz now)
 	{
 		UnlockRelationOid(p->relid, RowExclusiveLock);
 		w->unwritable_since = 0;
-		w->lock_look_at = now + Max(FREE_LOOK_US, ssw_shmem_patience(w->policy_id, p->ttl_us) / 4);
+		w->lock_look_at = now + Max(FREE_LOOK_US, ssw_outage_patience(w->policy_id, p->ttl_us) / 4);
 	}
 	else
 	{
@@ -153,6 +154,41 @@ ssw_watch_writable(SswWatch *w, TimestampTz now)
 		w->lock_look_at = now + LOCK_LOOK_US;
 	}
 	return w->lock_look_at;
+}
+
+/* Look at the locks of tables; returns when the next look is. */
+TimestampTz
+ssw_watch_locks(List *watches, TimestampTz now)
+{
+	TimestampTz next = DT_NOEND;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+		next = Min(next, look_at_lock(lfirst(lc), now));
+	return next;
+}
+
+/*
+ * While the default is read-only heartbeats are refused, and nothing is swept.  When the
+ * server's is over, the launcher notes it as an outage; what is the database's, we do.
+ */
+void
+ssw_watch_read_only(List *watches, TimestampTz now)
+{
+	static TimestampTz since = 0;
+	ListCell   *lc;
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+		d->read_only = SswShared->read_only_since != 0 && (XactReadOnly || d->read_only);
+	LWLockRelease(SswShared->lock);
+	if (!XactReadOnly || SswShared->read_only_since != 0 || since == 0 || since > now)
+		since = XactReadOnly && SswShared->read_only_since == 0 ? now : 0;
+	else
+		foreach(lc, watches)
+			ssw_watch_outage(lfirst(lc), since, now);
 }
 
 /* Somebody holds a table of the policy, and what was begun failed: try again soon. */

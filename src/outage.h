@@ -1,0 +1,15 @@
+/*
+ * outage.h
+ *		Times in which nobody could show that he lives.
+ */
+#ifndef SSW_OUTAGE_H
+#define SSW_OUTAGE_H
+
+#include "datatype/timestamp.h"
+
+extern int64 ssw_outage_patience(int policy_id, int64 ttl_us);
+extern void ssw_outage_note(Oid dboid, int policy_id, TimestampTz since, TimestampTz until);
+extern void ssw_outage_unheard(int policy_id, int64 patience_us);
+extern void ssw_outage_heard(int policy_id);
+
+#endif							/* SSW_OUTAGE_H */
