@@ -114,3 +114,18 @@ SELECT count(*), sum(length(metadata::text)) > 150000000 AS all FROM sweeper.cle
 DELETE FROM sweeper.cleanup_event WHERE policy = 'wide';
 SELECT sweeper.unregister('wide');
 DROP TABLE wide;
+-- under a rate too, whatever the order of its index
+CREATE TABLE desc_ties (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON desc_ties (d DESC);
+INSERT INTO desc_ties SELECT i, now() - interval '1 h' FROM generate_series(1, 1000) AS i;
+SELECT FROM sweeper.register('desc_ties', deadline => 'd', start => 'now', backlog_rate => 2000, batch_size => 100, check_every => '50 ms');
+DO $$ BEGIN
+    FOR i IN 1 .. 2000 LOOP
+        EXIT WHEN (SELECT backlog_before IS NULL OR fuse_until IS NOT NULL FROM sweeper.policy WHERE policy = 'desc_ties');
+        COMMIT;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END $$;
+SELECT count(*), (SELECT fuse_until FROM sweeper.policy WHERE policy = 'desc_ties') FROM desc_ties;
+SELECT sweeper.unregister('desc_ties');
+DROP TABLE desc_ties;

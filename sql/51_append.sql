@@ -133,6 +133,29 @@ DO $$ BEGIN
     END LOOP;
 END $$;
 SELECT relation, row_data, sqlstate, error FROM sweeper.append_failed_row WHERE relation = 'public.counted';
+-- rows that others refer to are written before them, whichever table was known first or is due first
+CREATE TABLE parent (id int PRIMARY KEY);
+CREATE TABLE child (id int PRIMARY KEY, p int REFERENCES parent);
+SELECT count(sweeper.append('child', '{"id": 0}')) + count(sweeper.append('parent', '{"id": 0}')) AS accepted;
+SELECT sweeper.alter_append('parent', flush_every => '1 h');
+CALL sweeper.flush('child');
+BEGIN;
+SELECT count(sweeper.append('parent', jsonb_build_object('id', i))) FROM generate_series(1, 300) AS i;
+SELECT count(sweeper.append('child', jsonb_build_object('id', i, 'p', 1 + i % 300))) FROM generate_series(1, 1200) AS i;
+COMMIT;
+DO $$ BEGIN
+    FOR i IN 1 .. 100 LOOP
+        EXIT WHEN EXISTS (SELECT FROM sweeper.append_failed_row);
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END $$;
+CALL sweeper.flush('parent');
+CALL sweeper.flush('child');
+SELECT (SELECT count(*) FROM parent) AS parents, (SELECT count(*) FROM child) AS children;
+SELECT sweeper.append('child', '{"id": 9999, "p": 9999}') > 0 AS accepted;
+CALL sweeper.flush('child');
+SELECT relation, sqlstate FROM sweeper.append_failed_row WHERE relation = 'public.child';
+DROP TABLE child, parent;
 DELETE FROM sweeper.append_failed;
 DELETE FROM sweeper.append_stream;
 SELECT sweeper.revoke_access(r) FROM unnest('{regress_appender,regress_other}'::regrole[]) AS r \g /dev/null

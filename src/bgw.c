@@ -141,6 +141,15 @@ leave_pass(SswProc *proc)
 	proc->policy_id = 0;
 }
 
+static void
+note_runner_start(SswDatabase *d, Oid role, bool failed)
+{
+	d->runner_start[d->runner_starts++ % SSW_RUNNER_STARTS] = (SswRunnerStart)
+	{
+		role, failed
+	};
+}
+
 /*
  * A process came to nothing in that database: the next tries later, up to a
  * minute; a runner, as want.c says of its role.  The caller holds the lock exclusively.
@@ -152,8 +161,7 @@ ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role)
 
 	if (kind == SSW_PROC_RUNNER)
 	{
-		d->runner_failures = d->runner_failed == role ? d->runner_failures + 1 : 1;
-		d->runner_failed = role;
+		note_runner_start(d, role, true);
 		return;
 	}
 	d->start_failures++;
@@ -175,6 +183,8 @@ ssw_bgw_ready(void)
 	d = ssw_shmem_database(MySswProc->database, false);
 	if (d)
 		d->start_failures = 0;
+	if (d && MySswProc->kind == SSW_PROC_RUNNER)
+		note_runner_start(d, MySswProc->role, false);
 	LWLockRelease(SswShared->lock);
 }
 

@@ -345,6 +345,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
 		pass->excluded = excluded;
 		return collect_tids(w, chunk, limit, SSW_ORDER_EXACT);
 	}
+	pass->by_index = pass->by_index || (order == SSW_ORDER_INDEX && r.rows >= limit);
 	if (r.rows > 0)
 		move_cursor(w, c, &r, order == SSW_ORDER_TIES ? SSW_CURSOR_AFTER : SSW_CURSOR_WITHIN);
 	return r.rows >= limit;

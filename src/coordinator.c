@@ -495,6 +495,7 @@ round_of_work(void)
 	TimestampTz next;
 	bool		over;
 
+	locks_at = DT_NOEND;
 	if (ssw_start_watch_clock())
 		forget_times();
 	ssw_sql_start_transaction();

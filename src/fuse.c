@@ -564,10 +564,11 @@ find_trouble(SswWork *w, List *leaves, int64 *would_go)
 /*
  * Would this pass remove too much?  Then the pass ends, with the numbers in its
  * message.  A fuse that has held lets it go on; the coordinator learns when there
- * is nothing wrong any more.  Rows due at registration do not count.
+ * is nothing wrong any more.  Rows due at registration do not count.  Where these are
+ * not all leaves, the others may hold those that make it harmless: it waits for them.
  */
 bool
-ssw_fuse_trips(SswWork *w, List *leaves)
+ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 {
 	SswPass    *pass = w->pass;
 	SswIdentity save;
@@ -585,8 +586,10 @@ ssw_fuse_trips(SswWork *w, List *leaves)
 	pass->fuse_left = dead;
 	if (trips)
 	{
-		pass->end = SSW_END_FUSE;
-		ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
+		pass->end = all ? SSW_END_FUSE : SSW_END_LOCKED;
+		pass->sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE;
+		ssw_shmem_text(pass->message, all ? message : "somebody holds a lock on a partition, and without it too much would go",
+					   SSW_MESSAGE_LEN);
 	}
 	LWLockRelease(SswShared->lock);
 	ssw_sql_end();

@@ -302,6 +302,31 @@ is_of_row(const ErrorData *e, const Run *run)
 	}
 }
 
+/* Does a row refer to one that was appended before, and is still to be written? */
+static bool
+refers_to_waiting(const Stream *s, const ItemPointerData *tid, const ErrorData *e)
+{
+	static const char *const sql =
+	"SELECT FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
+	" WHERE s.here AND s.role_oid = $1 AND s.relid <> $2 AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $3)"
+	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $2 AND c.contype = 'f') LIMIT 1";
+	Oid			types[] = {OIDOID, OIDOID, TIDOID};
+	Datum		values[] = {ObjectIdGetDatum(GetUserId()), ObjectIdGetDatum(s->relid), PointerGetDatum(tid)};
+	SswIdentity save;
+	bool		found;
+
+	if (e->sqlerrcode != ERRCODE_FOREIGN_KEY_VIOLATION)
+		return false;
+	ssw_sql_start_transaction();
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	found = ssw_plan_execute(sql, 3, types, values, NULL, true) > 0;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	ssw_sql_commit();
+	return found;
+}
+
 /* They stay for another time; told once. */
 static void
 leave(const Stream *s, const ErrorData *e, Run *run)
@@ -335,6 +360,11 @@ move_by_halves(const Stream *s, const ItemPointerData *tids, int n, Run *run)
 	}
 	if (n > 1 && OidIsValid(s->relid) && (is_of_row(e, run) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
 		return move_by_halves(s, tids, n / 2, run) && move_by_halves(s, tids + n / 2, n - n / 2, run);
+	if (n == 1 && refers_to_waiting(s, tids, e))
+	{
+		run->left = true;
+		return false;
+	}
 	if (is_of_row(e, run))
 	{
 		set_aside(s, tids, n, e, run);
@@ -351,7 +381,7 @@ read_streams(int64 up_to, MemoryContext cxt)
 {
 	static const char *const sql =
 	"SELECT array_agg(s.stream), s.relid, s.relation, min(s.flush_rows) FROM sweeper._append_waiting AS s"
-	" WHERE s.here AND s.role_oid = $1 GROUP BY 2, 3 HAVING bool_or(s.due OR s.first <= $2) ORDER BY min(s.stream)";
+	" WHERE s.here AND s.role_oid = $1 GROUP BY 2, 3 HAVING bool_or(s.due OR s.first <= $2) ORDER BY min(s.first)";
 	Oid			types[] = {OIDOID, INT8OID};
 	Datum		values[2];
 	SswIdentity save;

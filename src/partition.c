@@ -18,6 +18,7 @@
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "common/hashfn.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
@@ -30,7 +31,7 @@
 #include "partition.h"
 
 static List *
-find_leaves(const SswPolicy *p, LOCKMODE mode, bool *busy)
+find_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 {
 	List	   *all;
 	List	   *leaves = NIL;
@@ -41,7 +42,7 @@ find_leaves(const SswPolicy *p, LOCKMODE mode, bool *busy)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation %s does not exist", p->relation)));
-	all = find_all_inheritors(p->relid, busy ? NoLock : mode, NULL);
+	all = find_all_inheritors(p->relid, others ? NoLock : mode, NULL);
 	foreach(lc, all)
 	{
 		Oid			leaf = lfirst_oid(lc);
@@ -49,10 +50,10 @@ find_leaves(const SswPolicy *p, LOCKMODE mode, bool *busy)
 		if (get_rel_relkind(leaf) != RELKIND_RELATION || get_rel_persistence(leaf) == RELPERSISTENCE_TEMP ||
 			(leaf != p->relid && ssw_relation_owner(leaf) != p->owner))
 			continue;
-		if (busy == NULL || leaf == p->relid || ConditionalLockRelationOid(leaf, mode))
+		if (others == NULL || leaf == p->relid || ConditionalLockRelationOid(leaf, mode))
 			leaves = lappend_oid(leaves, leaf);
 		else
-			*busy = true;
+			*others += Max(1, murmurhash32(leaf));
 	}
 	list_sort(leaves, list_oid_cmp);
 	list_free(all);
@@ -70,12 +71,12 @@ ssw_partition_leaves(const SswPolicy *p)
 	return find_leaves(p, AccessShareLock, NULL);
 }
 
-/* Those that can be locked in this mode at once; *busy: others cannot. */
+/* Those that can be locked in this mode at once; *others: which cannot, as a hash, 0: none. */
 List	   *
-ssw_partition_free_leaves(const SswPolicy *p, LOCKMODE mode, bool *busy)
+ssw_partition_free_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 {
-	*busy = false;
-	return find_leaves(p, mode, busy);
+	*others = 0;
+	return find_leaves(p, mode, others);
 }
 
 /*

@@ -169,6 +169,16 @@ end_pass(SswPass *pass, SswPassEnd end, const char *message)
 	LWLockRelease(SswShared->lock);
 }
 
+/* The fuse counts in all that can be read. */
+static bool
+fuse_trips(SswWork *w)
+{
+	uint32		others;
+	List	   *leaves = ssw_partition_free_leaves(w->policy, AccessShareLock, &others);
+
+	return ssw_fuse_trips(w, leaves, others == 0);
+}
+
 /*
  * The next chunk, read by this worker as collector.  An empty one means that
  * the pass has ended.  A transaction of its own, which takes no transaction id
@@ -181,17 +191,24 @@ collect(SswWork *w, SswChunk *chunk)
 	SswIdentity save;
 	List	   *leaves;
 	bool		more = true;
-	bool		busy;
+	uint32		others;
 
 	if (!ssw_batch_begin(w))
 		return;
-	leaves = ssw_partition_free_leaves(w->policy, RowExclusiveLock, &busy);
-	pass->left_out = pass->left_out || busy;
-	if (!pass->fuse_open)
+	leaves = ssw_partition_free_leaves(w->policy, RowExclusiveLock, &others);
+	if (!pass->counted)
 	{
-		if (ssw_fuse_trips(w, leaves))
+		pass->counted = true;
+		pass->left_out = others;
+		if (!pass->fuse_open && fuse_trips(w))
 			return;
 		pass->fuse_open = true;
+	}
+	else if (others != pass->left_out)
+	{
+		/* what is free now may not have been counted */
+		end_pass(pass, SSW_END_LOCKED, "somebody holds a lock on a partition");
+		return;
 	}
 	if (!OidIsValid(pass->leaf))
 		more = advance(w, leaves);
@@ -236,7 +253,8 @@ collect(SswWork *w, SswChunk *chunk)
 	if (chunk->n > 0 && pass->pass_id == 0)
 		ssw_batch_open_pass(w);
 	if (!more && chunk->n == 0)
-		end_pass(pass, pass->left_out ? SSW_END_LOCKED : SSW_END_DONE, pass->left_out ? "somebody holds a lock on a partition" : NULL);
+		end_pass(pass, pass->left_out != 0 ? SSW_END_LOCKED : pass->by_index ? SSW_END_LIMIT : SSW_END_DONE,
+				 pass->left_out != 0 ? "somebody holds a lock on a partition" : NULL);
 	else if (pass->more)
 	{
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);

@@ -13,6 +13,6 @@ extern void ssw_pass_work(SswPass *pass);
 extern void ssw_check_work(SswWork *w);
 
 /* fuse.c */
-extern bool ssw_fuse_trips(SswWork *w, List *leaves);
+extern bool ssw_fuse_trips(SswWork *w, List *leaves, bool all);
 
 #endif							/* SSW_PASS_H */

@@ -230,10 +230,12 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	TimestampTz start = GetCurrentTimestamp();
 	TimestampTz cutoffs[2];
 	char		first[2][SSW_CURSOR_LEN] = {"", ""};
+	uint32		others;
 
 	w->earliest = 0;
 	ssw_grace_cutoffs(p, now, cutoffs);
-	leaves = ssw_partition_free_leaves(p, AccessShareLock, &w->unprobed);
+	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
+	w->unprobed = others != 0;
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_sql_begin();
 	foreach(lc, leaves)

@@ -455,7 +455,7 @@ look_at_waiting(TimestampTz now)
 	Oid			roles[MAX_ROLES];
 	int			nroles = 0;
 
-	ssw_want_note_failed(now);
+	ssw_want_note_starts(now);
 	for (uint64 i = 0; i < n; i++)
 	{
 		char	   *owner = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);

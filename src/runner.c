@@ -246,20 +246,6 @@ execute(const Command *c, MemoryContext cxt)
 	return error;
 }
 
-/* Is the process to leave because the server, or its database, goes? */
-static bool
-is_going(void)
-{
-	SswDatabase *d;
-	bool		closed;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MySswProc->database, false);
-	closed = d && d->closed > 0;
-	LWLockRelease(SswShared->lock);
-	return closed || ssw_attach_is_stopping();
-}
-
 /* What an error of the command makes of its task, and of the error. */
 static const char *
 status_after(ErrorData *e, char **comment)
@@ -272,10 +258,10 @@ status_after(ErrorData *e, char **comment)
 						   "cancelled: the task honoured the request");
 		return "cancelled";
 	}
-	if (stopped && MySswProc->terminating && is_going())
+	if (stopped && MySswProc->terminating && ssw_attach_is_stopping())
 	{
-		*comment = pstrdup(MySswProc->interrupted ? "dropped: interrupted because the server, or its database, is being stopped" :
-						   "dropped: the task honoured that the server, or its database, is being stopped");
+		*comment = pstrdup(MySswProc->interrupted ? "dropped: interrupted because the server is being stopped" :
+						   "dropped: the task honoured that the server is being stopped");
 		return "dropped";
 	}
 	if (stopped && MySswProc->terminating)

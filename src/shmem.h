@@ -40,6 +40,15 @@ typedef enum SswDatabaseState
 								 * it */
 } SswDatabaseState;
 
+/* How the start of a runner went; see want.c. */
+typedef struct SswRunnerStart
+{
+	Oid			role;
+	bool		failed;
+} SswRunnerStart;
+
+#define SSW_RUNNER_STARTS	8
+
 typedef struct SswDatabase
 {
 	Oid			oid;			/* invalid: entry free */
@@ -75,8 +84,8 @@ typedef struct SswDatabase
 	TimestampTz runner_since;	/* since then */
 	bool		read_only;		/* by the server's default, as its coordinator
 								 * saw: a database may have another */
-	Oid			runner_failed;	/* role for which runners failed to start */
-	int			runner_failures;	/* how often, since its coordinator looked */
+	SswRunnerStart runner_start[SSW_RUNNER_STARTS]; /* the last ones */
+	uint32		runner_starts;	/* so many there were */
 	int64		appended;		/* rows that wait to be written, about */
 	TimestampTz appended_since; /* the first of them, or 0 */
 	bool		flush_due;		/* runners write those that are due */
@@ -177,7 +186,9 @@ typedef struct SswPass
 	bool		fuse_held;		/* and it has held; it does not trip again
 								 * before a look that is harmless */
 	bool		harmless;		/* such a one: the fuse had nothing to say */
-	bool		left_out;		/* partitions that somebody holds */
+	bool		counted;		/* the first collector has come so far */
+	uint32		left_out;		/* partitions that somebody holds, or 0 */
+	bool		by_index;		/* rows may be behind the cursor */
 	int64		fuse_left;		/* so many more may go by the last count */
 	TimestampTz started_at;
 	TimestampTz soft_deadline;

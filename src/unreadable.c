@@ -381,14 +381,14 @@ leave_out(SswWork *w, MemoryContext cxt)
 	SswPolicy  *p = w->policy;
 	char	   *left_out;
 	List	   *leaves;
-	bool		busy;
+	uint32		others;
 	SswIdentity save;
 	Relation	rel;
 
 	if (p == NULL || w->failures == NULL || w->failed || !ssw_unreadable_may_be(w->error) || !ssw_batch_begin(w))
 		return false;
 	MemoryContextSwitchTo(cxt);
-	leaves = ssw_partition_free_leaves(p, AccessShareLock, &busy);
+	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_sql_begin();
 	MemoryContextSwitchTo(cxt);

@@ -20,14 +20,13 @@
 
 #define MAX_FAILED_STARTS	5
 
-/* How many runners a role has here, whether one got so far as to work, and how many could take a command now; these are woken. */
+/* How many runners a role has here, and how many could take a command now; these are woken. */
 static int
-count_runners(Oid role, int *ready, bool *started)
+count_runners(Oid role, int *ready)
 {
 	int			n = 0;
 
 	*ready = 0;
-	*started = false;
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
@@ -35,7 +34,6 @@ count_runners(Oid role, int *ready, bool *started)
 		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->stop)
 			continue;
 		n++;
-		*started = *started || p->ready;
 		if (p->has_task)
 			continue;
 		(*ready)++;
@@ -114,12 +112,9 @@ ssw_want_runner(const Oid *roles, int n, TimestampTz now)
 	{
 		Served	   *s = of[i];
 		int			ready;
-		bool		started;
-		int			all = count_runners(roles[i], &ready, &started);
+		int			all = count_runners(roles[i], &ready);
 		TimestampTz at = all > 0 ? DT_NOEND : roles[i] == d->runner_role ? DT_NOBEGIN : s->at;
 
-		if (started)
-			s->failures = 0;
 		if (all == 0 && s->failures > 0 && s->not_before > now)
 		{
 			next = Min(next, s->not_before);
@@ -177,32 +172,39 @@ ssw_want_none(bool in_vain)
 }
 
 /*
- * Take note of the runners that came to nothing: the next for that role is tried
- * later, up to a minute.  Before the roles are looked at.
+ * Take note of the runners that started, and of those that came to nothing: the next for
+ * that role is tried later, up to a minute.  Before the roles are looked at.
  */
 void
-ssw_want_note_failed(TimestampTz now)
+ssw_want_note_starts(TimestampTz now)
 {
+	static bool first = true;
+	static uint32 noted = 0;
+	SswRunnerStart start[SSW_RUNNER_STARTS];
+	int			n = 0;
 	SswDatabase *d;
-	Oid			role = InvalidOid;
-	int			failures = 0;
-	Served	   *s;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d)
 	{
-		role = d->runner_failed;
-		failures = d->runner_failures;
-		d->runner_failed = InvalidOid;
-		d->runner_failures = 0;
+		if (first)
+			noted = d->runner_starts;
+		first = false;
+		n = Min(d->runner_starts - noted, SSW_RUNNER_STARTS);
+		for (int i = 0; i < n; i++)
+			start[i] = d->runner_start[(d->runner_starts - n + i) % SSW_RUNNER_STARTS];
+		noted = d->runner_starts;
 	}
 	LWLockRelease(SswShared->lock);
-	if (!OidIsValid(role))
-		return;
-	s = find_served(role);
-	s->failures += failures;
-	s->not_before = now + Min(60, s->failures) * USECS_PER_SEC;
+	for (int i = 0; i < n; i++)
+	{
+		Served	   *s = find_served(start[i].role);
+
+		s->failures = start[i].failed ? s->failures + 1 : 0;
+		if (start[i].failed)
+			s->not_before = now + Min(60, s->failures) * USECS_PER_SEC;
+	}
 }
 
 /* Did runners for the role fail to start, again and again?  Until the next ssw_want_runner(). */

@@ -9,7 +9,7 @@
 
 extern TimestampTz ssw_want_runner(const Oid *roles, int n, TimestampTz now);
 extern void ssw_want_none(bool in_vain);
-extern void ssw_want_note_failed(TimestampTz now);
+extern void ssw_want_note_starts(TimestampTz now);
 extern bool ssw_want_cannot_start(Oid role);
 
 #endif							/* SSW_WANT_H */

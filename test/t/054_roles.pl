@@ -70,6 +70,31 @@ sql('ALTER SYSTEM SET session_sweeper.cancel_grace = 100; SELECT pg_reload_conf(
 wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task_info WHERE task = '$t'");
 is(sql("SELECT status FROM sweeper.task_info WHERE task = '$t'"), 'cancelled', 'and is');
 
+# Starts that fail now and then, with good ones between, do not add up.
+sql(q{ALTER SYSTEM SET session_sweeper.worker_idle_timeout = '1 s'; SELECT pg_reload_conf(); ALTER ROLE ann LOGIN; CREATE DATABASE sparse});
+$node->safe_psql('sparse', q{CREATE EXTENSION session_sweeper; SELECT sweeper.grant_access('ann', 'user')});
+for my $round (1 .. 6) {
+    sql('REVOKE CONNECT ON DATABASE sparse FROM public');
+    my $from = -s $node->logfile;
+    my $task = $node->safe_psql('sparse', q{SET SESSION AUTHORIZATION ann; SELECT sweeper.submit_sql('SELECT 1')});
+    $node->wait_for_log(qr/permission denied for database "sparse"/, $from);
+    sql('GRANT CONNECT ON DATABASE sparse TO public');
+    wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task WHERE task = '$task'", "round $round has ended", 'sparse');
+    is($node->safe_psql('sparse', "SELECT status FROM sweeper.task WHERE task = '$task'"), 'completed', "round $round");
+    wait_for($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND usename = 'ann'}, 'its runner has left');
+}
+
+# Who wants to copy the database, and cannot, costs a command one try, not its life.
+my $open = $node->background_psql('sparse');
+$t = $node->safe_psql('sparse', q{SET SESSION AUTHORIZATION ann; SELECT sweeper.submit_sql('SELECT pg_sleep(600)', max_retries => 3)});
+wait_for($node, "SELECT status = 'running' FROM sweeper.task WHERE task = '$t'", 'a command runs', 'sparse');
+my ($ret, $out, $err) = $node->psql('postgres', 'CREATE DATABASE copy TEMPLATE sparse');
+like($err, qr/is being accessed by other users/, 'refused');
+ok(wait_for($node, "SELECT status = 'running' AND attempt = 2 FROM sweeper.task WHERE task = '$t'", 'it is tried again', 'sparse'), 'it runs again');
+$open->quit;
+$node->safe_psql('sparse', "SET client_min_messages = warning; DROP EXTENSION session_sweeper CASCADE");
+sql(q{ALTER SYSTEM RESET session_sweeper.worker_idle_timeout; SELECT pg_reload_conf()});
+
 # A command does not outlive the extension.
 as('bob', q{SELECT sweeper.submit_sql('SELECT pg_sleep(600)')});
 my $runs = q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep')};
