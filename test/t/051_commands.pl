@@ -270,6 +270,8 @@ set('max_task_workers', 1);
 
 # a command of which nothing is heard
 running($t = submit('ann', "INSERT INTO public.done (what) VALUES ('stuck'); SELECT pg_sleep(600)"));
+sql(q{CALL sweeper.sweep('sweeper.task')});
+is(status($t), 'running', 'a recent one is left');
 sql("UPDATE sweeper.task SET stuck_at = now() - interval '1 s' WHERE task = '$t'");
 ended($t, 'what is stuck fails');
 is(status($t), 'failed: Internal worker timeout', 'as stuck');
