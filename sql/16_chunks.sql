@@ -127,5 +127,19 @@ DO $$ BEGIN
     END LOOP;
 END $$;
 SELECT count(*), (SELECT fuse_until FROM sweeper.policy WHERE policy = 'desc_ties') FROM desc_ties;
+-- and where those come first that cannot go
+CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not that one'; END $$;
+CREATE TRIGGER stays BEFORE DELETE ON desc_ties FOR EACH ROW WHEN (OLD.id > 180) EXECUTE FUNCTION stays();
+SELECT sweeper.alter_policy('desc_ties', rate_limit => 200, fuse_fraction => 1, max_retries => 0);
+INSERT INTO desc_ties SELECT i, date_trunc('day', now()) FROM generate_series(1, 480) AS i;
+DO $$ BEGIN
+    FOR i IN 1 .. 3000 LOOP
+        EXIT WHEN (SELECT count(*) FROM desc_ties) = 300;
+        COMMIT;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END $$;
+SELECT count(*), min(id) FROM desc_ties;
 SELECT sweeper.unregister('desc_ties');
 DROP TABLE desc_ties;
+DROP FUNCTION stays;

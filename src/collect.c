@@ -568,11 +568,13 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	pass->nblocks = 0;
 
 	/*
-	 * whom an index without that order leaves behind the cursor meets the
-	 * next pass, which is soon
+	 * Whom an index without that order leaves behind the cursor meets the
+	 * next pass, which is soon; not where rows that stay would come first
+	 * again.
 	 */
-	return collect_tids(w, chunk, limit, exact ? SSW_ORDER_EXACT : rated && has_index(w, chunk, c) ? SSW_ORDER_INDEX :
-						rated ? SSW_ORDER_EXACT : SSW_ORDER_TIES);
+	if (!exact && rated)
+		exact = p->heartbeats || minds_failures(w) || !has_index(w, chunk, c);
+	return collect_tids(w, chunk, limit, exact ? SSW_ORDER_EXACT : rated ? SSW_ORDER_INDEX : SSW_ORDER_TIES);
 }
 
 /* The tids of a range's rows, for one that could not be handled as a whole. */
