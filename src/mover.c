@@ -363,7 +363,7 @@ move_by_halves(const Stream *s, const ItemPointerData *tids, int n, Run *run)
 	if (n == 1 && refers_to_waiting(s, tids, e))
 	{
 		run->left = true;
-		return false;
+		return ++run->waits <= MAX_WAITS;
 	}
 	if (is_of_row(e, run))
 	{

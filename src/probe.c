@@ -235,7 +235,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	w->earliest = 0;
 	ssw_grace_cutoffs(p, now, cutoffs);
 	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
-	w->unprobed = others != 0;
+	w->unprobed = false;
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_sql_begin();
 	foreach(lc, leaves)
@@ -248,6 +248,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 		else
 			w->unprobed = true;
 	}
+	w->unprobed = w->unprobed || others != 0;
 	/* of plain policies the registry's alone minds such rows; it is one table */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		w->earliest = now;

@@ -12,7 +12,7 @@ sub state_is { my ($state) = @_; return wait_for($node, "SELECT state = '$state'
 sql('CREATE EXTENSION session_sweeper');
 sql(q{CREATE TABLE part (id int, p int, d timestamptz, PRIMARY KEY (p, id)) PARTITION BY LIST (p);
     CREATE TABLE part_1 PARTITION OF part FOR VALUES IN (1); CREATE TABLE part_2 PARTITION OF part FOR VALUES IN (2); CREATE INDEX ON part (d);
-    SELECT sweeper.register('part', deadline => 'd', start => 'now', check_every => '100 ms')});
+    SELECT sweeper.register('part', deadline => 'd', start => 'now', check_every => '100 ms', max_lag => '1 s')});
 sub hold {
     my ($mode) = @_;
     my $holder = $node->background_psql('postgres');
@@ -31,6 +31,7 @@ for my $mode ('SHARE', 'ACCESS EXCLUSIVE') {
     wait_for($node, 'SELECT count(*) = 0 FROM part_1', 'the dead go') if $mode eq 'SHARE';
     state_is('locked');
     is(sql('SELECT count(*) FROM part_1'), $mode eq 'SHARE' ? 0 : 300, "$mode: the others");
+    wait_for($node, q{SELECT detail ~ 'locked|lock on' AND next_step ~ 'pg_partition_tree' FROM sweeper.problem WHERE problem = 'lag above max_lag'}, 'the lag is told') if $mode ne 'SHARE';
     $holder->query_safe('COMMIT');
     $holder->quit;
     wait_for($node, 'SELECT count(*) = 0 FROM part_1', 'they have gone');
