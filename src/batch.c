@@ -54,6 +54,7 @@
 bool
 ssw_batch_must_stop(SswWork *w)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	bool		stop;
 	SswDatabase *d;
 
@@ -64,7 +65,12 @@ ssw_batch_must_stop(SswWork *w)
 	stop = MySswProc->stop || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
 		d == NULL || d->closed > 0 || ssw_shmem_pass_is_stale(w->pass);
 	LWLockRelease(SswShared->lock);
-	return stop || GetCurrentTimestamp() > w->pass->soft_deadline;
+
+	/*
+	 * the clock was set back: what was dead by the old one may have its grace
+	 * by the new
+	 */
+	return stop || now > w->pass->soft_deadline || now < w->pass->now;
 }
 
 /* From now on code of users and waits for locks have an end. */

@@ -82,11 +82,11 @@ for my $long ('1 s', '4 s') {
 wait_for($node, 'SELECT count(*) = 0 FROM twice', 'the credit ends');
 
 # somebody holds the row itself for longer than a time to live: whoever goes on sending heartbeats lives
-make('held', '2 s', q{, lock_timeout => '200 ms'});
+make('held', '6 s', q{, lock_timeout => '200 ms'});
 sql(q{INSERT INTO held SELECT i, now() + interval '1 s' FROM generate_series(1, 2) AS i; SELECT sweeper.touch('held', i) FROM generate_series(1, 2) AS i});
 $holder = $node->background_psql('postgres');
 $holder->query_safe(q{BEGIN; UPDATE held SET f = 'busy'});
-my $until = sql(q{SELECT clock_timestamp() + interval '5 s'});
+my $until = sql(q{SELECT clock_timestamp() + interval '9 s'});
 do { ($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('held', 1)}) } until sql("SELECT clock_timestamp() > '$until'") eq 't';
 like($err, qr/could not look at the session's row: somebody holds its lock/, 'a heartbeat is refused');
 $holder->query_safe('COMMIT');
