@@ -434,10 +434,10 @@ ask_within(Survey *s, Question *q)
 	enable_timeout_after(STATEMENT_TIMEOUT, s->call_ms);
 	error = ssw_sql_try(ask_alive, q);
 	enable_timeout_at(STATEMENT_TIMEOUT, MySswProc->batch_deadline);
-	if (error == NULL || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_OPERATOR_INTERVENTION)
-		return;
 	q->timed_out = GetCurrentTimestamp() >= end;
-	if (!q->timed_out)
+	if (q->timed_out)
+		QueryCancelPending = false; /* the time was up as it ended */
+	else if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);	/* it is we who are to stop */
 }
 
@@ -472,7 +472,7 @@ ask_some(Survey *s, Oid leaf, SswPhase phase, const char *rows, Params *x, int64
 		ssw_lost_row(leaf, phase, DatumGetTimestampTz(x->values[0]), &tid[i], true);
 		ask_within(s, &q);
 		asked += !q.timed_out;
-		gone += q.gone;
+		gone += !q.timed_out && q.gone;
 	}
 	ssw_lost_rows(0);
 	if (asked == 0)
@@ -587,7 +587,7 @@ ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 	if (trips)
 	{
 		pass->end = all ? SSW_END_FUSE : SSW_END_LOCKED;
-		pass->sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE;
+		pass->sqlerrcode = all ? 0 : ERRCODE_LOCK_NOT_AVAILABLE;
 		ssw_shmem_text(pass->message, all ? message : "somebody holds a lock on a partition, and without it too much would go",
 					   SSW_MESSAGE_LEN);
 	}

@@ -67,7 +67,7 @@ typedef struct Run
 	MemoryContext cxt;			/* of a batch */
 	int64		moved;
 	bool		left;			/* some that are due stay for another time */
-	int			waits;			/* for locks, in vain */
+	int			waits;			/* for locks or other rows, in vain */
 	int			batch;			/* rows that were moved together in good time,
 								 * and more */
 	bool		too_slow;		/* the last batch took its time */
@@ -304,7 +304,7 @@ is_of_row(const ErrorData *e, const Run *run)
 
 /* Does a row refer to one that was appended before, and is still to be written? */
 static bool
-refers_to_waiting(const Stream *s, const ItemPointerData *tid, const ErrorData *e)
+refers_to_waiting(const Stream *s, const ItemPointerData *tid, const ErrorData *e, Run *run)
 {
 	static const char *const sql =
 	"SELECT FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
@@ -324,6 +324,7 @@ refers_to_waiting(const Stream *s, const ItemPointerData *tid, const ErrorData *
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	ssw_sql_commit();
+	MemoryContextSwitchTo(run->cxt);
 	return found;
 }
 
@@ -360,7 +361,7 @@ move_by_halves(const Stream *s, const ItemPointerData *tids, int n, Run *run)
 	}
 	if (n > 1 && OidIsValid(s->relid) && (is_of_row(e, run) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
 		return move_by_halves(s, tids, n / 2, run) && move_by_halves(s, tids + n / 2, n - n / 2, run);
-	if (n == 1 && refers_to_waiting(s, tids, e))
+	if (n == 1 && refers_to_waiting(s, tids, e, run))
 	{
 		run->left = true;
 		return ++run->waits <= MAX_WAITS;

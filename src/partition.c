@@ -50,10 +50,10 @@ find_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 		if (get_rel_relkind(leaf) != RELKIND_RELATION || get_rel_persistence(leaf) == RELPERSISTENCE_TEMP ||
 			(leaf != p->relid && ssw_relation_owner(leaf) != p->owner))
 			continue;
-		if (others == NULL || leaf == p->relid || ConditionalLockRelationOid(leaf, mode))
-			leaves = lappend_oid(leaves, leaf);
-		else
+		if (others && leaf != p->relid && !ConditionalLockRelationOid(leaf, mode))
 			*others += Max(1, murmurhash32(leaf));
+		else if (get_rel_relkind(leaf) == RELKIND_RELATION) /* not dropped meanwhile */
+			leaves = lappend_oid(leaves, leaf);
 	}
 	list_sort(leaves, list_oid_cmp);
 	list_free(all);

@@ -161,11 +161,13 @@ end_pass(SswPass *pass, SswPassEnd end, const char *message)
 {
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	if (pass->end == SSW_END_NONE)
+	{
 		pass->end = end;
-	if (end == SSW_END_LOCKED)
-		pass->sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE;
-	if (message)
-		ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
+		if (end == SSW_END_LOCKED)
+			pass->sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE;
+		if (message)
+			ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
+	}
 	LWLockRelease(SswShared->lock);
 }
 

@@ -43,7 +43,7 @@ ssw_passes_publish(SswWatch *w)
 {
 	SswPolicyShared *s;
 	char		rate[sizeof(s->reason)] = "";
-	bool		throttled = w->runs && w->open_pass_id != 0;
+	bool		throttled = w->policy && w->runs && w->open_pass_id != 0;
 
 	if (throttled)
 		limiting_rate(w, rate, sizeof(rate));
