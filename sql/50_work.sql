@@ -115,6 +115,22 @@ UPDATE sweeper.session SET acquired_at = now() - interval '3 h', last_seen_at = 
 CALL sweeper.sweep('sweeper.session') \gset
 SELECT * FROM state('{"lapsed": 1}');
 SELECT code(format($$SELECT sweeper.claim(%L)$$, :'w3'));
+-- a worker whose things will not go holds up no other; it goes when they do
+SELECT sweeper.register_worker('dead' || i) AS session INTO TEMP dead FROM generate_series(1, 5) AS i;
+SELECT sweeper.register_provider(session, 'room2', 'frames', worker) IS NOT NULL AS registered FROM dead JOIN (SELECT session, owner AS worker FROM sweeper.session) AS s USING (session) ORDER BY worker;
+CREATE FUNCTION hold_dead3() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF OLD.name = 'dead3' THEN RAISE EXCEPTION '% stays', OLD.name; END IF; RETURN OLD; END $$;
+CREATE TRIGGER hold_dead3 BEFORE DELETE ON sweeper.provider FOR EACH ROW EXECUTE FUNCTION hold_dead3();
+UPDATE sweeper.session SET acquired_at = now() - interval '3 h', last_seen_at = now() - interval '2 h', expires_at = now() - interval '1 h' WHERE owner LIKE 'dead_';
+CALL sweeper.sweep('sweeper.session') \gset
+SELECT p.name, s.status FROM sweeper.provider AS p JOIN sweeper.session AS s ON s.session = p.worker WHERE p.worker IN (SELECT session FROM dead);
+SELECT state, class, message FROM sweeper.failed_row WHERE policy = 'sweeper.session';
+DROP TRIGGER hold_dead3 ON sweeper.provider;
+SELECT sweeper.resume('sweeper.session');
+CALL sweeper.sweep('sweeper.session') \gset
+SELECT e.owner, e.cleanup_type, count(*) AS ends FROM dead JOIN sweeper.cleanup_event AS e ON e.key = dead.session::text GROUP BY 1, 2 ORDER BY 1;
+SELECT count(*) FROM sweeper.failed_row WHERE policy = 'sweeper.session';
+DROP TABLE dead;
+DROP FUNCTION hold_dead3;
 -- minute by minute
 SELECT name, sum(submitted) AS submitted, sum(taken) AS taken, sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled,
     (array_agg(waiting ORDER BY minute DESC))[1] AS waiting, min(wait_min) >= '0' AND max(wait_max) >= max(wait_avg) AS waits, min(run_min) >= '0' AS runs

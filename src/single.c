@@ -4,7 +4,8 @@
  *
  * Runs in a worker.  A batch that failed down to a few rows is run with a
  * subtransaction for each; what fails is remembered and written after the pass
- * (failure.c).  After many failures alike and no success, other dead rows are
+ * (failure.c).  Where what ends with the rows fails, a row has a transaction of its
+ * own.  After many failures alike and no success, other dead rows are
  * tried as witnesses: when one goes, the rows are at fault, else the policy is.
  *
  * Shares counts of the pass under SswShared->lock.  A crash leaves nothing.
@@ -232,12 +233,15 @@ doubtful(SswWork *w)
 /*
  * A few rows in one transaction, each in a subtransaction of its own.  Returns
  * how many were tried: not all when they leave *doubt, the error of the last.
+ * -1 and w->error: all is rolled back, for what ends with the rows that went (a
+ * worker's tasks) failed.
  */
 static int
 run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 {
 	TimestampTz start = GetCurrentTimestamp();
 	volatile int tried = 0;
+	volatile bool went = false;
 
 	MemoryContextSwitchTo(w->batch_cxt);
 	PG_TRY();
@@ -275,6 +279,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			ssw_sql_end();
 			ssw_identity_restore(&save);
 			MemoryContextSwitchTo(w->batch_cxt);
+			went = a.rows > 0;
 			ssw_audit_end(a.sink);
 		}
 		ssw_batch_end(w, a.sink, start, n, a.rows, a.missing);
@@ -285,7 +290,10 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 	PG_CATCH();
 	{
 		ssw_batch_save_error(w);
-		ssw_batch_fail(w, w->error);
+		if (went)
+			tried = -1;
+		else
+			ssw_batch_fail(w, w->error);
 	}
 	PG_END_TRY();
 	return tried;
@@ -348,8 +356,9 @@ ssw_single_witnesses(SswWork *w)
 		{
 			int			n = find_witnesses(w, latest, tids);
 
-			if (n > 0)
-				run_singly(w, tids, n, NULL);
+			if (n > 0 && run_singly(w, tids, n, NULL) < 0)
+				for (int i = 0; i < n && w->succeeded == before && !ssw_batch_must_stop(w); i++)
+					run_singly(w, &tids[i], 1, NULL);
 		}
 	}
 	PG_CATCH();
@@ -377,24 +386,6 @@ settle(SswWork *w, const ErrorData *e)
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		w->pass->end = SSW_END_LIMIT;
 		LWLockRelease(SswShared->lock);
-	}
-}
-
-/* A few rows, each in a subtransaction. */
-void
-ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
-{
-	while (n > 0 && !ssw_batch_must_stop(w))
-	{
-		ErrorData  *doubt = NULL;
-		int			tried = run_singly(w, tids, n, &doubt);
-
-		if (tried == 0)
-			return;
-		if (doubt)
-			settle(w, doubt);
-		tids += tried;
-		n -= tried;
 	}
 }
 
@@ -430,6 +421,44 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid)
 	LWLockRelease(SswShared->lock);
 	if (doubtful(w))
 		settle(w, error);
+}
+
+/* A few rows, each in a transaction. */
+static void
+run_apart(SswWork *w, const ItemPointerData *tids, int n)
+{
+	for (int i = 0; i < n && !ssw_batch_must_stop(w); i++)
+	{
+		ErrorData  *doubt = NULL;
+
+		if (run_singly(w, &tids[i], 1, &doubt) < 0)
+			ssw_single_record(w, &tids[i]);
+		else if (doubt)
+			settle(w, doubt);
+	}
+}
+
+/* A few rows, each in a subtransaction. */
+void
+ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
+{
+	while (n > 0 && !ssw_batch_must_stop(w))
+	{
+		ErrorData  *doubt = NULL;
+		int			tried = run_singly(w, tids, n, &doubt);
+
+		if (tried == 0)
+			return;
+		if (tried < 0)
+		{
+			run_apart(w, tids, n);
+			return;
+		}
+		if (doubt)
+			settle(w, doubt);
+		tids += tried;
+		n -= tried;
+	}
 }
 
 /* A row on which a worker was at work when it was ended.  In a transaction. */
