@@ -48,6 +48,20 @@
 #define TARGET_US		(200 * 1000)
 
 /*
+ * Somebody changes the policy or the extension, and may take as long as a user
+ * thinks: the pass ends, so that it is not tried again at once.  Always false.
+ */
+static bool
+stop_pass(SswWork *w)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (w->pass->end == SSW_END_NONE || w->pass->end == SSW_END_DONE)
+		w->pass->end = SSW_END_STOPPED;
+	LWLockRelease(SswShared->lock);
+	return false;
+}
+
+/*
  * Should this worker leave its pass before the next batch?  Not because another
  * has found the end: what was handed out before is handled first.
  */
@@ -60,17 +74,19 @@ ssw_batch_must_stop(SswWork *w)
 
 	if (w->failed || MySswProc->terminating || !ssw_enabled)
 		return true;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	stop = MySswProc->stop || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
-		d == NULL || d->closed > 0 || ssw_shmem_pass_is_stale(w->pass);
-	LWLockRelease(SswShared->lock);
 
 	/*
 	 * the clock was set back: what was dead by the old one may have its grace
 	 * by the new
 	 */
-	return stop || now > w->pass->soft_deadline || now < w->pass->now;
+	if (now < w->pass->now)
+		return !stop_pass(w);
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	stop = MySswProc->stop || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
+		d == NULL || d->closed > 0 || ssw_shmem_pass_is_stale(w->pass);
+	LWLockRelease(SswShared->lock);
+	return stop || now > w->pass->soft_deadline;
 }
 
 /* From now on code of users and waits for locks have an end. */
@@ -94,20 +110,6 @@ ssw_batch_disarm(void)
 	ssw_lost_disarm();
 	MySswProc->batch_deadline = 0;
 	disable_timeout(STATEMENT_TIMEOUT, false);
-}
-
-/*
- * Somebody changes the policy or the extension, and may take as long as a user
- * thinks: the pass ends, so that it is not tried again at once.
- */
-static bool
-stop_pass(SswWork *w)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (w->pass->end == SSW_END_NONE || w->pass->end == SSW_END_DONE)
-		w->pass->end = SSW_END_STOPPED;
-	LWLockRelease(SswShared->lock);
-	return false;
 }
 
 /* Something may have changed of the relation of the pass since its policy was loaded. */

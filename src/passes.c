@@ -65,7 +65,8 @@ ssw_passes_publish(SswWatch *w)
 static void
 refill(SswWatch *w, TimestampTz now)
 {
-	double		elapsed = (now - w->tokens_at) / 1e6;
+	/* the clock may be set back */
+	double		elapsed = Max(0, now - w->tokens_at) / 1e6;
 	SswPolicy  *p = w->policy;
 
 	w->tokens_at = now;
@@ -247,7 +248,7 @@ static void
 count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 {
 	SswPolicyShared *s;
-	double		seconds = (now - pass->started_at) / 1e6;
+	double		seconds = Max(0, now - pass->started_at) / 1e6;
 	int			b = 0;
 
 	while (b < SSW_DURATION_BUCKETS - 1 && seconds > ssw_duration_bounds[b])

@@ -55,5 +55,26 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM beat WHERE id <= 2 AND swe
 # and what was credited for the jump is taken back
 $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '5 min'; UPDATE own SET seen = now() - interval '5 min'");
 wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 0 AND (SELECT count(*) FROM own) = 0', 'the dead go');
+# a pass during which it is set back ends, and the next goes on; a rate stays one
+$node->safe_psql('postgres', "CREATE TABLE slow AS SELECT i AS id, now() - interval '3 h' + i * interval '1 s' AS d FROM generate_series(1, 50) AS i;
+    ALTER TABLE slow ADD PRIMARY KEY (id);
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN
+        WHILE OLD.id = 20 AND NOT pg_try_advisory_xact_lock(1) LOOP PERFORM count(*) FROM generate_series(1, 1000); END LOOP; RETURN OLD; END \$\$;
+    CREATE TRIGGER wait BEFORE DELETE ON slow FOR EACH ROW EXECUTE FUNCTION wait();
+    CREATE TABLE rated AS SELECT i AS id, now() - interval '3 h' AS d FROM generate_series(1, 5000) AS i;
+    ALTER TABLE rated ADD PRIMARY KEY (id)");
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('SELECT pg_advisory_lock(1)');
+$node->safe_psql('postgres', "SELECT sweeper.register('slow', deadline => 'd', batch_size => 10, start => 'now', check_every => '100 ms'),
+    sweeper.register('rated', deadline => 'd', rate_limit => 5, start => 'now', check_every => '100 ms')");
+wait_for($node, "SELECT count(*) = 40 FROM slow", 'a pass is under way');
+wait_for($node, "SELECT count(*) < 5000 FROM rated", 'and another that waits for its rate');
+$set_clock->(-3600);
+$holder->quit;
+wait_for($node, 'SELECT count(*) = 0 FROM slow', 'the dead go');
+$look->();
+cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM rated'), '>', 3000, 'no more of a rate than is due');
+my $left = $node->safe_psql('postgres', 'SELECT count(*) FROM rated');
+wait_for($node, "SELECT count(*) < $left FROM rated", 'and that');
 $node->stop;
 done_testing();
