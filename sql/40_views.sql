@@ -122,3 +122,11 @@ END $$;
 SELECT * FROM seen;
 SELECT sweeper.unregister('dripping');
 DROP TABLE dripping, seen;
+-- whatever the plan
+BEGIN;
+SET LOCAL parallel_setup_cost = 0; SET LOCAL parallel_tuple_cost = 0; SET LOCAL min_parallel_table_scan_size = 0;
+CREATE TABLE wide AS SELECT i FROM generate_series(1, 20000) AS i;
+SELECT format('SELECT (SELECT count(*) FROM wide WHERE i > 0), count(v) >= 0 AS %I FROM sweeper.%1$I AS v', relname)
+FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace AND relkind = 'v' ORDER BY 1 \gexec
+SELECT (SELECT count(*) FROM wide WHERE i > 0), library IS NOT NULL AS library FROM sweeper.version();
+ROLLBACK;

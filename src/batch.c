@@ -318,6 +318,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 	LWLockRelease(SswShared->lock);
 	MySswProc->rows += rows;
 	w->succeeded += rows + w->prolonged;
+	w->left += missing;
 	if (rows + w->prolonged > 0)
 		w->streak = 0;
 }

@@ -23,6 +23,8 @@ typedef struct SswWork
 	MemoryContext batch_cxt;	/* reset before each transaction */
 	int64		prolonged;		/* rows alive by heartbeats, in this batch */
 	uint64		succeeded;		/* rows, by this worker in this pass */
+	int64		left;			/* rows of this chunk left alone: somebody
+								 * holds them, or a trigger kept them */
 	int			streak;			/* rows that failed alike since the last
 								 * success */
 	int			streak_code;	/* their SQLSTATE */

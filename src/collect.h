@@ -15,6 +15,7 @@ typedef struct SswChunk
 	MemoryContext cxt;			/* of tids */
 	int			n;
 	ItemPointerData *tids;
+	bool		backlog;		/* counts for backlog_rate, too */
 	bool		ranged;			/* all rows of a range; tids are not known */
 	SswRange	range;
 } SswChunk;

@@ -473,7 +473,7 @@ forget_times(void)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		w->not_before = w->low_until = w->lock_look_at = w->unwritable_since = w->open_pass_at = 0;
+		w->not_before = w->low_until = w->lock_look_at = w->open_pass_at = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}
@@ -554,7 +554,7 @@ round_of_work(void)
 	next = Min(next_wakeup(now), Min(ssw_events_tell(now), ssw_queue_round(now)));
 	if (XactReadOnly)
 		next = Min(next, now + SSW_SETTINGS_EVERY_US);
-	ssw_watch_read_only(watches, now);
+	ssw_watch_read_only();
 	ssw_sql_commit();
 	ssw_request_answer(watches);
 	return next;

@@ -224,7 +224,9 @@ ssw_failures_load(const SswPolicy *p)
 	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts, next_attempt, partition,"
+	/* a back-off that begins later than now is of a clock that was set back */
+	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts,"
+					 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
 					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, '')"
 					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < n; i++)

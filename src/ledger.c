@@ -203,6 +203,29 @@ ssw_ledger_rearm(SswWatch *w)
 	w->policy->fuse_at = w->policy->fuse_until = 0;
 }
 
+/*
+ * What a policy rests for began by a clock that has been set back, and would end as
+ * much too late.
+ */
+void
+ssw_ledger_forget_future(SswPolicy *p, TimestampTz now)
+{
+	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
+	Datum		values[] = {Int32GetDatum(p->id), TimestampTzGetDatum(now)};
+
+	if (p->fuse_at > now)
+	{
+		run_policy(p->id, "UPDATE sweeper.policy SET fuse_at = NULL, fuse_until = NULL, fuse_detail = NULL WHERE policy_id = $1",
+				   1, types, values, NULL);
+		p->fuse_at = p->fuse_until = 0;
+	}
+	if (p->retry_at > now + 2 * FAIL_MAX_US)
+	{
+		run_policy(p->id, "UPDATE sweeper.policy SET retry_at = $2 WHERE policy_id = $1", 2, types, values, NULL);
+		p->retry_at = now;
+	}
+}
+
 /* Hold a policy that was restored until somebody resumes it, unless somebody just has. */
 void
 ssw_ledger_hold(const SswPolicy *p)

@@ -59,6 +59,36 @@ ssw_outage_patience(int policy_id, int64 ttl_us)
 	return shortest / OUTAGE_PART;
 }
 
+/*
+ * The coordinator has looked whether rows can be written.  Returns since when they
+ * could not, up to now; 0: they can, and could when one looked last.  Where databases
+ * take turns that may be longer ago than gap_us; nobody knows what was meanwhile.
+ */
+TimestampTz
+ssw_outage_looked(int policy_id, bool writable, int64 gap_us, TimestampTz now)
+{
+	TimestampTz since = 0;
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
+	if (s)
+	{
+		/* the clock may be set back */
+		if (!writable && (s->unwritable_since == 0 || s->unwritable_since > now))
+			s->unwritable_since = s->writable_at != 0 && s->writable_at < now - gap_us ? s->writable_at : now;
+		since = s->unwritable_since;
+		if (writable)
+		{
+			s->writable_at = now;
+			/* what heartbeats met before it is over */
+			s->unwritable_since = s->refusing_since = 0;
+		}
+	}
+	LWLockRelease(SswShared->lock);
+	return since;
+}
+
 /* A heartbeat could not look at rows; when all could not for so long, it counts as refused. */
 void
 ssw_outage_unheard(int policy_id, int64 patience_us)

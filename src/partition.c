@@ -79,6 +79,23 @@ ssw_partition_free_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 	return find_leaves(p, mode, others);
 }
 
+/* Could rows be written just now, in the relation and in all that are below it? */
+bool
+ssw_partition_is_writable(Oid relid)
+{
+	bool		writable = true;
+	ListCell   *lc;
+
+	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
+		return false;
+	/* not dropped meanwhile */
+	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		foreach(lc, find_inheritance_children(relid, NoLock))
+			writable = writable && ssw_partition_is_writable(lfirst_oid(lc));
+	UnlockRelationOid(relid, RowExclusiveLock);
+	return writable;
+}
+
 /*
  * Is a table, which is locked, a partition or child of the other, at any level?  Not
  * one that is being detached: for queries it is outside.

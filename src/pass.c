@@ -181,6 +181,16 @@ fuse_trips(SswWork *w)
 	return ssw_fuse_trips(w, leaves, others == 0);
 }
 
+/* Take tokens of the rates for n rows; the caller holds the lock. */
+static void
+spend(SswPass *pass, const SswChunk *chunk, int64 n)
+{
+	if (pass->tokens >= 0)
+		pass->tokens = Max(0, pass->tokens - n);
+	if (chunk->backlog && pass->backlog_tokens >= 0)
+		pass->backlog_tokens = Max(0, pass->backlog_tokens - n);
+}
+
 /*
  * The next chunk, read by this worker as collector.  An empty one means that
  * the pass has ended.  A transaction of its own, which takes no transaction id
@@ -246,10 +256,8 @@ collect(SswWork *w, SswChunk *chunk)
 		pass->estimate += chunk->n;
 		pass->unfinished += chunk->n > 0;
 		pass->fuse_left -= chunk->n;
-		if (pass->tokens >= 0)
-			pass->tokens = Max(0, pass->tokens - chunk->n);
-		if (pass->backlog_segment && pass->backlog_tokens >= 0)
-			pass->backlog_tokens = Max(0, pass->backlog_tokens - chunk->n);
+		chunk->backlog = pass->backlog_segment;
+		spend(pass, chunk, chunk->n);
 		LWLockRelease(SswShared->lock);
 	}
 	if (chunk->n > 0 && pass->pass_id == 0)
@@ -360,6 +368,15 @@ finish_chunk(SswWork *w)
 	LWLockRelease(SswShared->lock);
 }
 
+/* Rows that somebody holds may be many, and would keep the rate from those behind them. */
+static void
+give_back(SswWork *w, const SswChunk *chunk)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	spend(w->pass, chunk, -w->left);
+	LWLockRelease(SswShared->lock);
+}
+
 /* One turn: a chunk of this worker's own, or checks from the shared list. */
 static bool
 turn(SswWork *w, MemoryContext chunk_cxt)
@@ -396,7 +413,10 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	give_dispenser(w->pass);
 	if (chunk.n > 0)
 	{
+		w->left = 0;
 		act(w, &chunk);
+		if (w->left > 0)
+			give_back(w, &chunk);
 		finish_chunk(w);
 	}
 	return chunk.n != 0 || (checks && checks_left(w->pass));

@@ -297,6 +297,9 @@ typedef struct SswPolicyShared
 	TimestampTz refused_at;		/* be, or 0: see grace.c */
 	TimestampTz refusing_since; /* all that had to look at rows could not, or
 								 * 0 */
+	TimestampTz writable_at;	/* its coordinator found that rows could be
+								 * written, last; or 0 */
+	TimestampTz unwritable_since;	/* and later that they could not, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with
 								 * memory, or 0 */
 	int			running_pass;	/* index in passes, or -1 */

@@ -136,23 +136,20 @@ static TimestampTz
 look_at_lock(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
+	TimestampTz since;
+	int64		every;
+	bool		writable;
 
 	if (p == NULL || !(p->heartbeats || p->last_seen) || p->check_every_us == 0)
 		return DT_NOEND;
 	if (now < w->lock_look_at)
 		return w->lock_look_at;
-	if (ConditionalLockRelationOid(p->relid, RowExclusiveLock))
-	{
-		UnlockRelationOid(p->relid, RowExclusiveLock);
-		w->unwritable_since = 0;
-		w->lock_look_at = now + Max(FREE_LOOK_US, ssw_outage_patience(w->policy_id, p->ttl_us) / 4);
-	}
-	else
-	{
-		w->unwritable_since = w->unwritable_since ? w->unwritable_since : now;
-		ssw_watch_outage(w, w->unwritable_since, now);
-		w->lock_look_at = now + LOCK_LOOK_US;
-	}
+	every = Max(FREE_LOOK_US, ssw_outage_patience(w->policy_id, p->ttl_us) / 4);
+	writable = ssw_partition_is_writable(p->relid);
+	since = ssw_outage_looked(w->policy_id, writable && (!XactReadOnly || SswShared->read_only_since != 0), 2 * every, now);
+	if (since != 0)
+		ssw_watch_outage(w, since, now);
+	w->lock_look_at = now + (writable ? every : LOCK_LOOK_US);
 	return w->lock_look_at;
 }
 
@@ -169,14 +166,13 @@ ssw_watch_locks(List *watches, TimestampTz now)
 }
 
 /*
- * While the default is read-only heartbeats are refused, and nothing is swept.  When the
- * server's is over, the launcher notes it as an outage; what is the database's, we do.
+ * While the server's default is read-only, heartbeats are refused in this database,
+ * too.  When that is over, the launcher notes it as an outage; what is the database's
+ * own, look_at_lock() does.
  */
 void
-ssw_watch_read_only(List *watches, TimestampTz now)
+ssw_watch_read_only(void)
 {
-	static TimestampTz since = 0;
-	ListCell   *lc;
 	SswDatabase *d;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -184,11 +180,6 @@ ssw_watch_read_only(List *watches, TimestampTz now)
 	if (d)
 		d->read_only = SswShared->read_only_since != 0 && (XactReadOnly || d->read_only);
 	LWLockRelease(SswShared->lock);
-	if (!XactReadOnly || SswShared->read_only_since != 0 || since == 0 || since > now)
-		since = XactReadOnly && SswShared->read_only_since == 0 ? now : 0;
-	else
-		foreach(lc, watches)
-			ssw_watch_outage(lfirst(lc), since, now);
 }
 
 /* Somebody holds a table of the policy, and what was begun failed: try again soon. */
@@ -325,6 +316,8 @@ row_brake(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
 
+	if (!XactReadOnly)
+		ssw_ledger_forget_future(p, now);
 	if (p->paused_at != 0)
 		return brake(w, "paused", "", p->paused_until);
 	if (p->held_reason)

@@ -18,7 +18,6 @@ typedef struct SswWatch
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
 	TimestampTz locked_since;	/* its table is, or 0 */
 	TimestampTz blocked_since;	/* passes end because it is, or 0 */
-	TimestampTz unwritable_since;	/* the same, as its lock says */
 	TimestampTz lock_look_at;
 	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
 	bool		plain;			/* no code of users: the coordinator may probe
@@ -63,7 +62,7 @@ extern void ssw_watch_begin_round(void);
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern TimestampTz ssw_watch_locks(List *watches, TimestampTz now);
-extern void ssw_watch_read_only(List *watches, TimestampTz now);
+extern void ssw_watch_read_only(void);
 extern void ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
 extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);
@@ -103,6 +102,7 @@ extern void ssw_ledger_failed(SswWatch *w, const SswPass *pass);
 extern void ssw_ledger_succeeded(SswWatch *w);
 extern void ssw_ledger_fuse(SswWatch *w, const SswPass *pass);
 extern void ssw_ledger_rearm(SswWatch *w);
+extern void ssw_ledger_forget_future(SswPolicy *p, TimestampTz now);
 extern void ssw_ledger_hold(const SswPolicy *p);
 extern void ssw_ledger_restamp(const SswPolicy *p);
 extern bool ssw_ledger_was_in(uint64 system_identifier);

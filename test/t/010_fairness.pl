@@ -97,6 +97,17 @@ cmp_ok($node->safe_psql('postgres', "SELECT count(*) FILTER (WHERE expired = 0) 
     (SELECT min(pass) FROM sweeper.pass WHERE policy = 'dozy' AND expired > 0)"), '<=', 2, 'after one try together and one alone');
 $node->safe_psql('postgres', "SELECT sweeper.unregister('dozy'), sweeper.unregister('stuck'), sweeper.unregister('other')");
 
+# rows that somebody holds do not use up a rate
+$node->safe_psql('postgres', q{
+    CREATE TABLE rated (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON rated (d);
+    INSERT INTO rated SELECT i, now() - interval '1 h' + i * interval '1 s' FROM generate_series(1, 3000) AS i});
+$holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; SELECT count(*) FROM (SELECT FROM rated WHERE id <= 2980 FOR UPDATE) AS r');
+$node->safe_psql('postgres', q{SELECT sweeper.register('rated', deadline => 'd', start => 'now', check_every => '100 ms', rate_limit => 10, fuse_fraction => 1)});
+wait_for($node, 'SELECT count(*) = 2980 FROM rated', 'others go');
+$holder->quit;
+$node->safe_psql('postgres', "SELECT sweeper.unregister('rated')");
+
 # code that catches the cancel of the hard limit is terminated
 $node->safe_psql('postgres', q{
     CREATE TABLE stubborn (id int PRIMARY KEY, d timestamptz); INSERT INTO stubborn VALUES (1, now());

@@ -55,6 +55,25 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM beat WHERE id <= 2 AND swe
 # and what was credited for the jump is taken back
 $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '5 min'; UPDATE own SET seen = now() - interval '5 min'");
 wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 0 AND (SELECT count(*) FROM own) = 0', 'the dead go');
+# what rests since it was fast does so no more when it is set right
+$node->safe_psql('postgres', "CREATE TABLE many AS SELECT i AS id, now() + interval '30 min' AS d FROM generate_series(1, 300) AS i; ALTER TABLE many ADD PRIMARY KEY (id);
+    CREATE TABLE failing AS SELECT * FROM many WHERE id = 1; ALTER TABLE failing ADD PRIMARY KEY (id);
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN INSERT INTO not_there VALUES (1); END \$\$;
+    CREATE TRIGGER fail BEFORE DELETE ON failing FOR EACH ROW EXECUTE FUNCTION fail();
+    CREATE TABLE busy AS SELECT i AS id, now() - interval '1 min' AS d FROM generate_series(1, 3) AS i; ALTER TABLE busy ADD PRIMARY KEY (id)");
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; SELECT FROM busy FOR UPDATE');
+$node->safe_psql('postgres', "SELECT sweeper.register(t, deadline => 'd', start => 'now', check_every => '100 ms') FROM unnest('{many,failing,busy}'::regclass[]) AS t");
+$set_clock->(3600);
+wait_for($node, "SELECT string_agg(state, ' ' ORDER BY policy) = 'failing fuse' FROM sweeper.policy_status WHERE policy IN ('many', 'failing')", 'they rest');
+wait_for($node, "SELECT count(*) = 3 FROM sweeper.failed_row WHERE policy = 'busy' AND last_at > (SELECT min(d) FROM busy) + interval '30 min'", 'and rows that somebody holds');
+$set_clock->(0);
+$holder->query_safe('COMMIT');
+$holder->quit;
+wait_for($node, "SELECT string_agg(state, ' ') !~ 'failing|fuse' FROM sweeper.policy_status WHERE policy IN ('many', 'failing')", 'they go on');
+wait_for($node, 'SELECT count(*) = 0 FROM busy', 'the rows go');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM many'), 300, 'nobody else');
+
 # a pass during which it is set back ends, and the next goes on; a rate stays one
 $node->safe_psql('postgres', "CREATE TABLE slow AS SELECT i AS id, now() - interval '3 h' + i * interval '1 s' AS d FROM generate_series(1, 50) AS i;
     ALTER TABLE slow ADD PRIMARY KEY (id);
@@ -63,7 +82,7 @@ $node->safe_psql('postgres', "CREATE TABLE slow AS SELECT i AS id, now() - inter
     CREATE TRIGGER wait BEFORE DELETE ON slow FOR EACH ROW EXECUTE FUNCTION wait();
     CREATE TABLE rated AS SELECT i AS id, now() - interval '3 h' AS d FROM generate_series(1, 5000) AS i;
     ALTER TABLE rated ADD PRIMARY KEY (id)");
-my $holder = $node->background_psql('postgres');
+$holder = $node->background_psql('postgres');
 $holder->query_safe('SELECT pg_advisory_lock(1)');
 $node->safe_psql('postgres', "SELECT sweeper.register('slow', deadline => 'd', batch_size => 10, start => 'now', check_every => '100 ms'),
     sweeper.register('rated', deadline => 'd', rate_limit => 5, start => 'now', check_every => '100 ms')");

@@ -81,6 +81,22 @@ for my $long ('1 s', '4 s') {
 }
 wait_for($node, 'SELECT count(*) = 0 FROM twice', 'the credit ends');
 
+# short locks are no outage, however long the time from one to the next
+make('shortly', '20 s');
+sql(q{INSERT INTO shortly VALUES (1, now() + interval '6 s')});
+for my $again (0, 1) {
+    my $begin = sql('SELECT clock_timestamp()');
+    $holder = $node->background_psql('postgres');
+    $holder->query_safe('BEGIN; LOCK TABLE shortly IN ACCESS EXCLUSIVE MODE');
+    ($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('shortly', 2)});
+    like($err, qr/could not look at the session's row: somebody holds the lock of its table/, 'a heartbeat is refused');
+    $holder->query_safe('COMMIT');
+    $holder->quit;
+    wait_for($node, "SELECT clock_timestamp() > '$begin'::timestamptz + interval '4 s'") unless $again;
+}
+wait_for($node, 'SELECT count(*) = 0 FROM shortly', 'the dead go');
+cmp_ok(sql(q{SELECT extract(epoch FROM cleaned_at - deadline) FROM sweeper.cleanup_event WHERE policy = 'shortly'}), '<', 12, 'soon');
+
 # somebody holds the row itself for longer than a time to live: whoever goes on sending heartbeats lives
 make('held', '6 s', q{, lock_timeout => '200 ms'});
 sql(q{INSERT INTO held SELECT i, now() + interval '1 s' FROM generate_series(1, 2) AS i; SELECT sweeper.touch('held', i) FROM generate_series(1, 2) AS i});
@@ -124,6 +140,38 @@ wait_for($node, q{SELECT seen < clock_timestamp() - interval '3 s' FROM active},
 $holder->query_safe('COMMIT');
 is(verdict('active'), 'in grace', 'credited');
 $holder->quit;
+
+# the same in one partition
+sql(q{CREATE TABLE places (id int, part int, seen timestamptz, PRIMARY KEY (part, id)) PARTITION BY LIST (part);
+    CREATE TABLE place_1 PARTITION OF places FOR VALUES IN (1) PARTITION BY LIST (id); CREATE TABLE place_1_1 PARTITION OF place_1 DEFAULT; CREATE INDEX ON places (seen);
+    SELECT sweeper.register('places', last_seen => 'seen', ttl => '3 s', start => 'now', fuse_fraction => 1, check_every => '100 ms')});
+$holder = $node->background_psql('postgres');
+wait_for($node, q{SELECT looks > 0 FROM sweeper.stat_policy WHERE policy = 'places'}, 'it is looked at');
+sql(q{INSERT INTO places VALUES (1, 1, now())});
+$holder->query_safe('BEGIN; LOCK TABLE place_1_1 IN SHARE MODE');
+wait_for($node, q{SELECT seen < clock_timestamp() - interval '3 s' FROM places}, 'due');
+$holder->query_safe('COMMIT');
+is(verdict('places', '(1,1)'), 'in grace', 'credited');
+$holder->quit;
+wait_for($node, 'SELECT count(*) = 0 FROM places', 'the credit ends');
+
+# the same where databases take turns, each shorter than what is an outage
+sql(q{ALTER SYSTEM SET session_sweeper.max_coordinators = 1; SELECT pg_reload_conf()});
+$node->safe_psql('postgres', "CREATE DATABASE busy$_ TEMPLATE writable") for 1 .. 2;
+sql(q{CREATE TABLE turns (id int PRIMARY KEY, seen timestamptz); CREATE INDEX ON turns (seen);
+    SELECT sweeper.register('turns', last_seen => 'seen', ttl => '20 s', start => 'now', fuse_fraction => 1, check_every => '100 ms');
+    INSERT INTO turns VALUES (1, now() - interval '9 s')});
+my $looked = q{SELECT looks > %d FROM sweeper.stat_policy WHERE policy = 'turns'};
+wait_for($node, sprintf($looked, 0), 'its turn');
+$holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; LOCK TABLE turns IN SHARE MODE');
+wait_for($node, q{SELECT seen < clock_timestamp() - interval '20 s' FROM turns}, 'due');
+my $looks = sql(q{SELECT looks FROM sweeper.stat_policy WHERE policy = 'turns'});
+$holder->query_safe('COMMIT');
+wait_for($node, sprintf($looked, $looks + 1), 'another turn');
+is(verdict('turns'), 'in grace', 'credited');
+$holder->quit;
+sql(q{SELECT sweeper.unregister('turns'); ALTER SYSTEM RESET session_sweeper.max_coordinators; SELECT pg_reload_conf()});
 
 # nobody sweeps meanwhile, so that only heartbeats can tell
 sql(q{SELECT sweeper.pause('briefly'); INSERT INTO briefly VALUES (3, now() + interval '500 ms')});
