@@ -16,6 +16,8 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
@@ -46,6 +48,7 @@ typedef struct Board
 {
 	LWLock	   *lock;
 	ConditionVariable changed[WAIT_PARTS];	/* by database */
+	pg_atomic_uint64 changes[WAIT_PARTS];
 	int			ntasks;
 	int			njobs;
 	int			nrooms;
@@ -78,17 +81,42 @@ ssw_board_startup(void)
 		board->lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 		board->ntasks = board->njobs = board->nrooms = 0;
 		for (int i = 0; i < WAIT_PARTS; i++)
+		{
 			ConditionVariableInit(&board->changed[i]);
+			pg_atomic_init_u64(&board->changes[i], 0);
+		}
 	}
 	progress = ShmemInitHash("session_sweeper progress", MAX_PROGRESS + FOR_COMMANDS, MAX_PROGRESS + FOR_COMMANDS, &ctl,
 							 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 }
 
-/* Sleep on it for changes of this database's tasks. */
-ConditionVariable *
-ssw_board_changed(void)
+/* Tasks of this database have changed: wake who waits for that. */
+void
+ssw_board_tell(void)
 {
-	return &board->changed[MyDatabaseId % WAIT_PARTS];
+	int			part = MyDatabaseId % WAIT_PARTS;
+
+	pg_atomic_fetch_add_u64(&board->changes[part], 1);
+	ConditionVariableBroadcast(&board->changed[part]);
+}
+
+/* How often they have, for ssw_board_wait(). */
+uint64
+ssw_board_changes(void)
+{
+	return pg_atomic_read_u64(&board->changes[MyDatabaseId % WAIT_PARTS]);
+}
+
+/* Sleep until they have changed since, or a time is over. */
+void
+ssw_board_wait(uint64 since, long timeout_ms, uint32 wait_event)
+{
+	ConditionVariable *cv = &board->changed[MyDatabaseId % WAIT_PARTS];
+
+	ConditionVariablePrepareToSleep(cv);
+	if (ssw_board_changes() == since)
+		(void) ConditionVariableTimedSleep(cv, timeout_ms, wait_event);
+	ConditionVariableCancelSleep();
 }
 
 static void

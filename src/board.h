@@ -6,7 +6,6 @@
 #define SSW_BOARD_H
 
 #include "nodes/pg_list.h"
-#include "storage/condition_variable.h"
 #include "utils/uuid.h"
 
 #include "ssw.h"
@@ -71,7 +70,9 @@ extern bool ssw_board_post(const List *tasks, const List *jobs, const List *room
 extern void ssw_board_forget_progress(const pg_uuid_t *task);
 extern void ssw_board_collect(SswTold *told);
 extern void ssw_board_forget(Oid database);
-extern ConditionVariable *ssw_board_changed(void);
+extern void ssw_board_tell(void);
+extern uint64 ssw_board_changes(void);
+extern void ssw_board_wait(uint64 since, long timeout_ms, uint32 wait_event);
 
 extern bool ssw_board_publish(const SswProgress *p, bool command);
 extern bool ssw_board_change(const SswProgressKey *key, SswProgressChange change, void *arg);

@@ -193,7 +193,7 @@ at_xact_end(XactEvent event, void *arg)
 	if (any && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
 	{
 		wake(!ssw_board_post(pending_tasks, pending_jobs, pending_rooms));
-		ConditionVariableBroadcast(ssw_board_changed());
+		ssw_board_tell();
 		if (pending_roles)
 			wake_runners(event == XACT_EVENT_PREPARE);
 	}

@@ -400,7 +400,7 @@ flush(bool (*must_stop) (void))
 	ssw_bgw_set_state(SSW_STATE_BUSY);
 	more = ssw_mover_run(up_to, must_stop);
 	reset_session();
-	ConditionVariableBroadcast(ssw_board_changed());
+	ssw_board_tell();
 	return more;
 }
 

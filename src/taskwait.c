@@ -14,7 +14,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "storage/condition_variable.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -80,29 +79,25 @@ look_until(const char *sql, Execute execute, int nargs, Oid *types, Datum *value
 {
 	static uint32 wait_event = 0;
 	TimestampTz until = GetCurrentTimestamp() + timeout_us;
-	ConditionVariable *cv = ssw_board_changed();
 
 	for (;;)
 	{
 		bool		isnull;
 		bool		found;
 		long		left;
+		uint64		changes;
 
 		/* whoever commits from here on wakes us */
 		SPI_commit();
-		ConditionVariablePrepareToSleep(cv);
+		changes = ssw_board_changes();
 		found = execute(sql, nargs, types, values) > 0;
 		left = (until - GetCurrentTimestamp()) / 1000;
 		if (left <= 0 || (found && DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
 															  SPI_tuptable->tupdesc->natts, &isnull))))
-		{
-			ConditionVariableCancelSleep();
 			return found;
-		}
 		SPI_freetuptable(SPI_tuptable);
 		SPI_commit();
-		(void) ConditionVariableTimedSleep(cv, Min(left, LOOK_EVERY_MS), ssw_wait_event("SessionSweeperTask", wait_event));
-		ConditionVariableCancelSleep();
+		ssw_board_wait(changes, Min(left, LOOK_EVERY_MS), ssw_wait_event("SessionSweeperTask", wait_event));
 	}
 }
 

@@ -166,10 +166,12 @@ sql(q{SELECT sweeper.revoke_access('carl'); DROP ROLE carl; ALTER ROLE dora NOLO
 # a change of roles wakes nobody; a commit that has to do with commands does
 sql("SELECT sweeper.cancel_task('$last')");
 submit('ann', 'SELECT 1');
-ended($_) for $carl, $dora;
+ended($carl);
 is(status($carl), 'dropped: role "carl" does not exist any more', 'a role was dropped');
-is(status($dora), 'dropped: role "dora" may not log in any more', 'a role may not log in any more')
-    if $node->pg_version < 17;
+if ($node->pg_version < 17) {
+    ended($dora);
+    is(status($dora), 'dropped: role "dora" may not log in any more', 'a role may not log in any more');
+}
 is(status($t), 'running', 'while another works');
 open_gate();
 unset('max_queued_tasks');
