@@ -8,8 +8,8 @@
  * tried again by halves, down to the row that cannot be written, which is set aside
  * with its error.
  *
- * Shares nothing but the tables; two that move the same rows wait for each other,
- * and the second finds them gone.  A crash leaves what was not moved where it was.
+ * Shares SswProc.moves, under SswShared->lock: one process of a role at a time moves
+ * rows, lest one overtakes another.  A crash leaves what was not moved where it was.
  */
 #include "postgres.h"
 
@@ -64,6 +64,7 @@ typedef struct Stream
 typedef struct Run
 {
 	bool		(*must_stop) (void);
+	int			turn_ms;		/* of each stream */
 	MemoryContext cxt;			/* of a batch */
 	int64		moved;
 	bool		left;			/* some that are due stay for another time */
@@ -470,11 +471,12 @@ move_streams(int64 up_to, MemoryContext cxt, Run *run)
 		const Stream *s = lfirst(lc);
 		ItemPointerData *tids;
 		int			n = read_places(s, &tids, cxt);
+		TimestampTz until = GetCurrentTimestamp() + run->turn_ms * INT64CONST(1000);
 
 		pgstat_report_activity(STATE_RUNNING, psprintf("rows appended to %s", s->relation));
 		run->waits = 0;
 		run->batch = 1;
-		for (int from = 0, rows; from < n && !run->must_stop(); from += rows)
+		for (int from = 0, rows; from < n && !run->must_stop() && GetCurrentTimestamp() < until; from += rows)
 		{
 			TimestampTz began = GetCurrentTimestamp();
 
@@ -488,19 +490,37 @@ move_streams(int64 up_to, MemoryContext cxt, Run *run)
 	}
 }
 
+/* Become the one that moves rows of this role; false: another does. */
+static bool
+begin_moving(void)
+{
+	bool		taken = false;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs && !taken; i++)
+		taken = SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].moves &&
+			SswProcs[i].database == MySswProc->database && SswProcs[i].role == MySswProc->role;
+	MySswProc->moves = !taken;
+	LWLockRelease(SswShared->lock);
+	return !taken;
+}
+
 /*
  * Move what this role has appended and is due, or has numbers up to that one, unless
- * it must stop; true: there may be more at once.  An error of our own tables, as of a
+ * it must stop, a table for about so long; true: there may be more at once.  An error of our own tables, as of a
  * disk that is full, is reported: the coordinator has it tried again, as it has what
  * is left.
  */
 bool
-ssw_mover_run(int64 up_to, bool (*must_stop) (void))
+ssw_mover_run(int64 up_to, bool (*must_stop) (void), int turn_ms)
 {
-	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "appended rows", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext cxt;
 	volatile bool failed = false;
-	Run			run = {.must_stop = must_stop};
+	Run			run = {.must_stop = must_stop,.turn_ms = turn_ms};
 
+	if (!begin_moving())
+		return false;
+	cxt = AllocSetContextCreate(TopMemoryContext, "appended rows", ALLOCSET_DEFAULT_SIZES);
 	run.cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES);
 	/* the owner of a table may hold it for ever */
 	SetConfigOption("lock_timeout", MOVE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
@@ -517,6 +537,7 @@ ssw_mover_run(int64 up_to, bool (*must_stop) (void))
 		ssw_sql_abort();
 	}
 	PG_END_TRY();
+	MySswProc->moves = false;
 	pgstat_report_activity(STATE_IDLE, NULL);
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);

@@ -44,6 +44,7 @@
 
 PGDLLEXPORT void ssw_runner_main(Datum main_arg);
 
+#define FLUSH_TURN_MS	1000	/* of a table's rows, while commands may wait */
 #define WRITE_TRIES			5
 #define WRITE_LOCK_TIMEOUT	"2s"
 
@@ -380,9 +381,9 @@ is_late(void)
 	return GetCurrentTimestamp() - leaving_since > ssw_shutdown_timeout * INT64CONST(1000) / 2;
 }
 
-/* Write what this role has appended, if it is time; true: there may be more at once. */
+/* Write what this role has appended, if it is time, a table for about so long; true: there may be more at once. */
 static bool
-flush(bool (*must_stop) (void))
+flush(bool (*must_stop) (void), int turn_ms)
 {
 	SswDatabase *d;
 	bool		due;
@@ -398,7 +399,7 @@ flush(bool (*must_stop) (void))
 	if (!due)
 		return false;
 	ssw_bgw_set_state(SSW_STATE_BUSY);
-	more = ssw_mover_run(up_to, must_stop);
+	more = ssw_mover_run(up_to, must_stop, turn_ms);
 	reset_session();
 	ssw_board_tell();
 	return more;
@@ -417,6 +418,8 @@ ssw_runner_main(Datum main_arg)
 	while (!must_leave())
 	{
 		Command		c;
+		bool		more;
+		bool		found;
 
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -426,12 +429,12 @@ ssw_runner_main(Datum main_arg)
 		}
 		MemoryContextReset(cxt);
 		MemoryContextSwitchTo(cxt);
-		if (take(&c, cxt))
-		{
+		/* there may always be another command, and always more rows */
+		more = flush(must_leave, FLUSH_TURN_MS);
+		found = !must_leave() && take(&c, cxt);
+		if (found)
 			run(&c, cxt);
-			continue;
-		}
-		if (flush(must_leave))
+		if (more || found)
 			continue;
 		if (MySswProc->state != SSW_STATE_IDLE)
 			ssw_bgw_set_state(SSW_STATE_IDLE);
@@ -444,5 +447,5 @@ ssw_runner_main(Datum main_arg)
 	}
 	/* accepted rows, as far as time allows */
 	if (MySswProc->terminating)
-		(void) flush(is_late);
+		(void) flush(is_late, INT_MAX);
 }

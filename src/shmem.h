@@ -137,6 +137,7 @@ typedef struct SswProc
 
 	/* of a runner; see runner.c */
 	Oid			role;
+	bool		moves;			/* rows that its role has appended */
 	bool		has_task;
 	pg_uuid_t	task;
 	TimestampTz cancel_since;	/* the task is to stop, or 0 */

@@ -290,7 +290,8 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 	PG_CATCH();
 	{
 		ssw_batch_save_error(w);
-		if (went)
+		/* a lock of ours that somebody holds would be waited for by each */
+		if (went && ssw_failure_classify(w->error->sqlerrcode) != SSW_FAIL_LOCKED)
 			tried = -1;
 		else
 			ssw_batch_fail(w, w->error);

@@ -117,6 +117,31 @@ sql(q{SET ROLE anna; CALL sweeper.flush('hit')});
 is(waiting() . sql(q{SELECT count(*) FROM hit WHERE by_role = 'anna'}), '010', 'it is written');
 sql('ALTER ROLE anna RENAME TO ann');
 
+# two that could write rows of a role do not overtake each other: neither in a table, nor a child its parent
+sql(q{CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (id int, parent int REFERENCES parent, at timestamptz DEFAULT clock_timestamp()); GRANT INSERT, SELECT ON parent, child TO ann;
+    CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id % 20 = 0 THEN PERFORM pg_sleep(0.3); END IF; RETURN NEW; END $$;
+    CREATE TRIGGER slowly BEFORE INSERT ON parent FOR EACH ROW EXECUTE FUNCTION slowly();
+    CREATE TRIGGER slowly BEFORE INSERT ON child FOR EACH ROW EXECUTE FUNCTION slowly();
+    SET ROLE ann; SELECT sweeper.append('parent', '{"id": 1}'), sweeper.append('child', '{"parent": 1, "id": 1}');
+    RESET ROLE; SELECT sweeper.alter_append('parent', flush_every => '10 ms'), sweeper.alter_append('child', flush_every => '10 ms')});
+sql(q{SET ROLE ann; SELECT count(sweeper.submit_sql('SELECT pg_sleep(0.5)')) FROM generate_series(1, 2)});
+for my $round (1 .. 5) {
+    sql(qq{SET ROLE ann; SELECT count(sweeper.append('parent', jsonb_build_object('id', 100 * $round + i))) FROM generate_series(0, 20) AS i;
+        SELECT count(sweeper.append('child', jsonb_build_object('id', 100 * $round + i, 'parent', 100 * $round + 20))) FROM generate_series(0, 20) AS i});
+}
+settled();
+is(sql(q{SELECT count(*) FROM sweeper.append_failed_row WHERE relation = 'public.child'}), 0, 'no child before its parent');
+is(sql(q{SELECT string_agg(id::text, ' ') FROM (SELECT id, row_number() OVER (ORDER BY at) AS here, row_number() OVER (ORDER BY id) AS there FROM child) AS c WHERE here <> there}), '', 'each after the one before');
+
+# a role whose commands never end has its rows written all the same
+sql(q{ALTER SYSTEM SET session_sweeper.max_task_workers = 1; SELECT pg_reload_conf()});
+sql(q{SET ROLE ann; SELECT count(sweeper.submit_sql('SELECT pg_sleep(0.2)', 'chain')) FROM generate_series(1, 900)});
+append(1, 'marker');
+wait_for($node, 'SELECT count(*) = 3 FROM marker', 'the row is written');
+cmp_ok(sql(q{SELECT count(*) FROM sweeper.task WHERE summary = 'chain' AND finished_at IS NULL}), '>', 0, 'while commands wait');
+sql(q{SELECT count(sweeper.cancel_task(task)) FROM sweeper.list_tasks(owners => '{ann}', statuses => '{enqueued}')});
+sql(q{ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf()});
+
 # one that waits for a lock, or fails for the moment, holds up no other, and is not tried all the time
 sql(q{CREATE TABLE pick (n int PRIMARY KEY); GRANT INSERT ON pick TO ann; CREATE TABLE broken AS SELECT 7 AS n; GRANT SELECT ON broken TO ann;
     CREATE FUNCTION remote() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
