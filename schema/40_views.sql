@@ -8,7 +8,8 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_explain_row';
 CREATE FUNCTION sweeper.explain_sweep(policy text) RETURNS SETOF text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_explain_sweep';
 CREATE FUNCTION sweeper._database(OUT database oid, OUT state text, OUT closed int, OUT coordinator_pid int,
-    OUT workers_wanted int, OUT next_due timestamptz, OUT problem text) RETURNS SETOF record
+    OUT workers_wanted int, OUT next_due timestamptz, OUT problem text,
+    OUT work_failing_since timestamptz, OUT work_error text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_database';
 CREATE FUNCTION sweeper._mend(policy_id int) RETURNS text
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_mend_policy';

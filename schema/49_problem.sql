@@ -30,6 +30,11 @@ SELECT 'warning', NULL, 'policies have no place', NULL, 'All places for policies
        'SELECT owner_name, count(*) FROM sweeper.policy GROUP BY owner_name ORDER BY count(*) DESC; -- then unregister some, in this database or another'
 FROM sweeper._cluster() AS c WHERE c.policies_full
 UNION ALL
+SELECT 'critical', NULL, 'tasks are not looked after', b.work_failing_since, format('Commands, tasks of workers that ended, and appended rows wait: %s.', b.work_error),
+       $$SELECT relation::regclass, pid, mode FROM pg_locks WHERE relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace); -- or triggers that somebody has put on tables of schema sweeper$$
+FROM sweeper._database() AS b JOIN pg_catalog.pg_database AS d ON d.oid = b.database
+WHERE d.datname = pg_catalog.current_database() AND b.work_failing_since IS NOT NULL
+UNION ALL
 SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s differ.', v.library, v.sql), 'ALTER EXTENSION session_sweeper UPDATE; -- and restart the server'
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
 UNION ALL

@@ -277,6 +277,20 @@ SELECT count(*) FROM sib;
 SELECT sweeper.unregister('sib');
 DROP TABLE sib;
 DROP FUNCTION touch_siblings;
+-- one that its own trigger updates and keeps is recorded, and left alone for a time
+CREATE TABLE soft (id int PRIMARY KEY, d timestamptz, n int DEFAULT 0);
+INSERT INTO soft SELECT i, now() - interval '1 h' FROM generate_series(1, 5) AS i;
+CREATE FUNCTION mark() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE soft SET n = n + 1 WHERE id = OLD.id; RETURN NULL; END $$;
+CREATE TRIGGER mark BEFORE DELETE ON soft FOR EACH ROW EXECUTE FUNCTION mark();
+SELECT FROM sweeper.register('soft', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1);
+CALL sweeper.sweep('soft') \gset
+SELECT n, count(*) FROM soft GROUP BY n;
+SELECT class, state, attempts, count(*), message FROM sweeper.failed_row WHERE policy = 'soft' GROUP BY 1, 2, 3, 5;
+CALL sweeper.sweep('soft') \gset
+SELECT n, count(*) FROM soft GROUP BY n;
+SELECT sweeper.unregister('soft');
+DROP TABLE soft;
+DROP FUNCTION mark;
 -- a long message is cut between characters
 CREATE TABLE wordy (id int PRIMARY KEY, d timestamptz);
 CREATE FUNCTION complain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

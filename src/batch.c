@@ -214,7 +214,8 @@ ssw_batch_begin(SswWork *w)
 {
 	Oid			extoid;
 
-	w->prolonged = 0;
+	w->prolonged = w->held = 0;
+	w->first_cid = FirstCommandId;
 	w->locked_leaf = false;
 	w->intact = false;
 	ssw_sql_start_transaction();
@@ -318,7 +319,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 	LWLockRelease(SswShared->lock);
 	MySswProc->rows += rows;
 	w->succeeded += rows + w->prolonged;
-	w->left += missing;
+	w->left += w->held;
 	if (rows + w->prolonged > 0)
 		w->streak = 0;
 }

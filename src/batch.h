@@ -23,8 +23,9 @@ typedef struct SswWork
 	MemoryContext batch_cxt;	/* reset before each transaction */
 	int64		prolonged;		/* rows alive by heartbeats, in this batch */
 	uint64		succeeded;		/* rows, by this worker in this pass */
-	int64		left;			/* rows of this chunk left alone: somebody
-								 * holds them, or a trigger kept them */
+	CommandId	first_cid;		/* of the action on the rows */
+	int64		held;			/* rows that somebody holds, in this batch */
+	int64		left;			/* and in all of this chunk */
 	int			streak;			/* rows that failed alike since the last
 								 * success */
 	int			streak_code;	/* their SQLSTATE */

@@ -29,6 +29,7 @@
 #include "bgw.h"
 #include "guc.h"
 #include "lost.h"
+#include "lostmove.h"
 
 /* The postmaster signals a child and its process group: that is one SIGTERM. */
 #define SAME_SIGNAL_US	10000
@@ -212,7 +213,10 @@ free_slot(int code, Datum arg)
 				d->next_due = 0;	/* it did not mean to leave */
 		}
 		if (d && MySswProc->kind == SSW_PROC_RUNNER)
+		{
 			d->commands_changed = true;
+			ssw_lostmove_note(d, MySswProc);
+		}
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
 		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE)

@@ -34,6 +34,7 @@
 #include "action.h"
 #include "failure.h"
 #include "identity.h"
+#include "lostmove.h"
 #include "mover.h"
 #include "plan.h"
 #include "shmem.h"
@@ -71,6 +72,7 @@ typedef struct Run
 	int			waits;			/* for locks or other rows, in vain */
 	int			batch;			/* rows that were moved together in good time,
 								 * and more */
+	bool		singly;			/* one may end its process */
 	bool		too_slow;		/* the last batch took its time */
 	bool		told;
 } Run;
@@ -167,7 +169,7 @@ take(const Stream *s, const ItemPointerData *tids, int n, Datum **data)
 {
 	static const char *const sql =
 	"WITH gone AS (DELETE FROM sweeper.append_row WHERE ctid = ANY ($1) AND stream = ANY ($2) RETURNING id, row_data)"
-	" SELECT row_data FROM gone ORDER BY id";
+	" SELECT row_data, id FROM gone ORDER BY id";
 	Oid			types[] = {TIDARRAYOID, INT4ARRAYOID};
 	Datum		values[2];
 	SswIdentity save;
@@ -184,7 +186,10 @@ take(const Stream *s, const ItemPointerData *tids, int n, Datum **data)
 		bool		isnull;
 
 		(*data)[i] = PointerGetDatum(PG_DETOAST_DATUM_COPY(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+		if (i == 0)
+			MySswProc->move_id = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull));
 	}
+	MySswProc->move_rows = rows;
 	return rows;
 }
 
@@ -223,11 +228,13 @@ move(const Stream *s, const ItemPointerData *tids, int n, Run *run)
 		ssw_sql_end();
 		limit_time(false);
 		CHECK_FOR_INTERRUPTS();
+		MySswProc->move_rows = 0;
 		ssw_sql_commit();
 		run->moved += rows;
 	}
 	PG_CATCH();
 	{
+		MySswProc->move_rows = 0;
 		MemoryContextSwitchTo(run->cxt);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -480,7 +487,7 @@ move_streams(int64 up_to, MemoryContext cxt, Run *run)
 		{
 			TimestampTz began = GetCurrentTimestamp();
 
-			rows = Min(Min(s->batch, run->batch), n - from);
+			rows = run->singly ? 1 : Min(Min(s->batch, run->batch), n - from);
 			MemoryContextReset(run->cxt);
 			if (!move_by_halves(s, tids + from, rows, run))
 				break;
@@ -517,6 +524,7 @@ ssw_mover_run(int64 up_to, bool (*must_stop) (void), int turn_ms)
 	MemoryContext cxt;
 	volatile bool failed = false;
 	Run			run = {.must_stop = must_stop,.turn_ms = turn_ms};
+	SswLostMove lost;
 
 	if (!begin_moving())
 		return false;
@@ -526,7 +534,13 @@ ssw_mover_run(int64 up_to, bool (*must_stop) (void), int turn_ms)
 	SetConfigOption("lock_timeout", MOVE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
 	PG_TRY();
 	{
+		run.singly = ssw_lostmove_find(&lost);
+		if (run.singly)
+			ssw_lostmove_set_aside(&lost);
 		move_streams(up_to, cxt, &run);
+		/* what went by itself was not at fault */
+		if (run.singly && !run.left && !must_stop())
+			ssw_lostmove_forget(&lost);
 	}
 	PG_CATCH();
 	{

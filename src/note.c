@@ -25,11 +25,18 @@
 /* Of what was noted, to see whether it is there already. */
 #define LOOK_AT		16
 
+/* A task that runs and is to stop, unless the (sub)transaction is rolled back. */
+typedef struct Cancel
+{
+	pg_uuid_t	task;
+	int			level;			/* of subtransactions */
+} Cancel;
+
 /* What the current transaction has done; in TopTransactionContext. */
 static List *pending_tasks = NIL;	/* of pg_uuid_t */
 static List *pending_jobs = NIL;	/* of int64 */
 static List *pending_rooms = NIL;	/* of SswRoomEvent */
-static List *pending_cancels = NIL; /* of pg_uuid_t: tasks that run */
+static List *pending_cancels = NIL; /* of Cancel */
 static int64 pending_rows = 0;	/* appended */
 static bool pending_left = false;	/* see cascade.c */
 static List *pending_roles = NIL;	/* of Oid: whose commands wait */
@@ -174,7 +181,7 @@ tell_cancels(void)
 		SswProc    *p = &SswProcs[i];
 
 		if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId && p->has_task &&
-			p->cancel_since == 0 && memcmp(&p->task, lfirst(lc), UUID_LEN) == 0)
+			p->cancel_since == 0 && memcmp(&p->task, &((Cancel *) lfirst(lc))->task, UUID_LEN) == 0)
 			p->cancel_since = GetCurrentTimestamp();
 	}
 	ssw_shmem_wake_launcher();
@@ -214,6 +221,23 @@ at_xact_end(XactEvent event, void *arg)
 	}
 }
 
+/* What a subtransaction that is rolled back has cancelled goes on. */
+static void
+settle_cancels(SubXactEvent event, int level)
+{
+	ListCell   *lc;
+
+	foreach(lc, pending_cancels)
+	{
+		Cancel	   *c = lfirst(lc);
+
+		if (c->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
+			pending_cancels = foreach_delete_current(pending_cancels, lc);
+		else if (c->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
+			c->level = level - 1;
+	}
+}
+
 /* Commands of a subtransaction that is rolled back do not wait. */
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
@@ -221,6 +245,7 @@ at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId paren
 	int			level = GetCurrentTransactionNestLevel();
 	Before	   *b = before ? linitial(before) : NULL;
 
+	settle_cancels(event, level);
 	if (b == NULL || b->level < level)
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
@@ -293,7 +318,9 @@ ssw_note_task_changed(const pg_uuid_t *task)
 void
 ssw_note_task_cancelled(const pg_uuid_t *task)
 {
-	remember(&pending_cancels, task, UUID_LEN);
+	Cancel		c = {.task = *task,.level = GetCurrentTransactionNestLevel()};
+
+	remember(&pending_cancels, &c, sizeof(Cancel));
 }
 
 /* A worker's end had to leave something that others hold. */

@@ -30,6 +30,26 @@
 #include "identity.h"
 #include "partition.h"
 
+/* A relation and all below it, none of them locked: some may be dropped at any moment. */
+static List *
+find_family(Oid relid)
+{
+	List	   *all = list_make1_oid(relid);
+
+	for (int i = 0; i < list_length(all); i++)
+	{
+		Oid			parent = list_nth_oid(all, i);
+		List	   *children = SearchSysCacheExists1(RELOID, ObjectIdGetDatum(parent)) ? find_inheritance_children(parent, NoLock) : NIL;
+
+		/* a partition has one parent */
+		if (get_rel_relkind(parent) == RELKIND_PARTITIONED_TABLE)
+			all = list_concat(all, children);
+		else
+			all = list_concat_unique_oid(all, children);
+	}
+	return all;
+}
+
 static List *
 find_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 {
@@ -42,7 +62,7 @@ find_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation %s does not exist", p->relation)));
-	all = find_all_inheritors(p->relid, others ? NoLock : mode, NULL);
+	all = others ? find_family(p->relid) : find_all_inheritors(p->relid, mode, NULL);
 	foreach(lc, all)
 	{
 		Oid			leaf = lfirst_oid(lc);
@@ -154,7 +174,7 @@ ssw_partition_subscribed(const SswPolicy *p)
 
 	if (p->allow_replicated)
 		return InvalidOid;
-	foreach(lc, find_all_inheritors(p->relid, NoLock, NULL))
+	foreach(lc, find_family(p->relid))
 		if (ssw_partition_is_subscribed(lfirst_oid(lc)))
 		return lfirst_oid(lc);
 	return InvalidOid;

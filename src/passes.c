@@ -371,13 +371,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	schedule_after(w, &pass, now);
 	w->owed = w->owed && pass.end == SSW_END_LOCKED;
 	if (pass.end == SSW_END_LOCKED)
-	{
 		ssw_watch_locked(w);
-		w->blocked_since = w->blocked_since ? w->blocked_since : now;
-		ssw_watch_outage(w, w->blocked_since, now);
-	}
-	else if (pass.end == SSW_END_DONE)
-		w->blocked_since = 0;
 	if (request != 0 && pass.end != SSW_END_STOPPED)
 		ssw_request_complete_with(w, request, &pass);
 	ssw_passes_publish(w);

@@ -20,6 +20,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
@@ -45,6 +46,7 @@
 #define PREPARED_EVERY_US	(5 * USECS_PER_SEC) /* while transactions are
 												 * prepared */
 #define MAX_ROLES			1024	/* looked at in one round */
+#define FAILED_REST_US		(5 * USECS_PER_SEC)
 #define APPENDED_REST		20	/* times as long as it took to look */
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
@@ -513,14 +515,65 @@ look_at_prepared(TimestampTz now)
 	return any || before;
 }
 
-/* Look at the commands if there is reason to; returns when there is again. */
+static TimestampTz rest_at = DT_NOEND;
+
+static bool
+try_look(void *arg)
+{
+	TimestampTz now = *(TimestampTz *) arg;
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (look_at_prepared(now) || !begun)
+		drop_others();
+	if (!begun || now >= rest_at)
+	{
+		rest_at = DT_NOEND;
+		ssw_cascade_rest();
+	}
+	next_at = Min(next_at, rest_at);
+	look_at_running(now);
+	interrupt_vain();
+	enqueue_again();
+	look_at_waiting(now);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	begun = true;
+	return true;
+}
+
+/* For view problem: a look failed, or (null) did not. */
+static void
+publish_error(const ErrorData *e, TimestampTz now)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d && e && d->work_failing_since == 0)
+		d->work_failing_since = now;
+	if (d && e)
+		ssw_shmem_text(d->work_error, e->message, sizeof(d->work_error));
+	if (d && e == NULL)
+	{
+		d->work_failing_since = 0;
+		d->work_error[0] = '\0';
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * Look at the commands if there is reason to; returns when there is again.  What is
+ * wrong with the tables of tasks, or holds them, does not keep the policies waiting.
+ */
 TimestampTz
 ssw_queue_round(TimestampTz now)
 {
-	static TimestampTz rest_at = DT_NOEND;
+	static TimestampTz not_before = 0;
 	bool		left;
 	bool		changed = take_changed(&left);
-	SswIdentity save;
+	ErrorData  *e;
 
 	/* what is left after that is noted again, for the next look */
 	if (left)
@@ -532,25 +585,22 @@ ssw_queue_round(TimestampTz now)
 		next_at = 0;
 		return DT_NOEND;
 	}
+	if (now < not_before && not_before - now <= FAILED_REST_US)
+		return not_before;
 	if (begun && !changed && now < next_at)
 		return next_at;
 	next_at = DT_NOEND;
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (look_at_prepared(now) || !begun)
-		drop_others();
-	if (!begun || now >= rest_at)
-	{
-		rest_at = DT_NOEND;
-		ssw_cascade_rest();
-	}
-	next_at = Min(next_at, rest_at);
-	begun = true;
-	look_at_running(now);
-	interrupt_vain();
-	enqueue_again();
-	look_at_waiting(now);
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	return next_at;
+	e = ssw_sql_try(try_look, &now);
+	publish_error(e, now);
+	if (e == NULL)
+		return next_at;
+	not_before = now + FAILED_REST_US;
+	next_at = 0;
+	ereport(WARNING,
+			(errcode(e->sqlerrcode),
+			 errmsg("could not look after the commands and appended rows of database \"%s\": %s",
+					get_database_name(MyDatabaseId), e->message),
+			 errdetail("They wait, and it is tried again in %d s.", (int) (FAILED_REST_US / USECS_PER_SEC)),
+			 errhint("Look for locks on, and triggers of, the tables of schema sweeper.")));
+	return not_before;
 }

@@ -49,6 +49,17 @@ typedef struct SswRunnerStart
 
 #define SSW_RUNNER_STARTS	8
 
+/* Appended rows at which a process was ended that wrote them; see mover.c. */
+typedef struct SswLostMove
+{
+	Oid			role;			/* invalid: no entry */
+	int64		id;				/* of the first row */
+	int			deaths;			/* at that row alone, or 0: at it and those
+								 * behind it */
+} SswLostMove;
+
+#define SSW_LOST_MOVES	4
+
 typedef struct SswDatabase
 {
 	Oid			oid;			/* invalid: entry free */
@@ -90,10 +101,13 @@ typedef struct SswDatabase
 	TimestampTz appended_since; /* the first of them, or 0 */
 	bool		flush_due;		/* runners write those that are due */
 	int64		flush_up_to;	/* and rows up to that number */
+	SswLostMove lost_move[SSW_LOST_MOVES];
 	bool		events_pending; /* see board.c */
 	bool		events_lost;
 	char		problem[128];	/* why it idles, for the view; "" when it does
 								 * not */
+	TimestampTz work_failing_since; /* nobody looks after tasks, or 0 */
+	char		work_error[128];
 } SswDatabase;
 
 typedef enum SswProcKind
@@ -138,6 +152,8 @@ typedef struct SswProc
 	/* of a runner; see runner.c */
 	Oid			role;
 	bool		moves;			/* rows that its role has appended */
+	int			move_rows;		/* so many just now, or 0 */
+	int64		move_id;		/* the first of them */
 	bool		has_task;
 	pg_uuid_t	task;
 	TimestampTz cancel_since;	/* the task is to stop, or 0 */

@@ -62,7 +62,9 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
 		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
 
-		if (nokey)
+		/* see ssw_stmt_moved() */
+		if (nokey || (SPI_tuptable->tupdesc->natts > 3 &&
+					  DatumGetInt64(SPI_getbinval(tup, SPI_tuptable->tupdesc, 4, &isnull)) < w->first_cid))
 			continue;
 		if (ssw_failure_classify(sqlerrcode) == SSW_FAIL_LOCKED || sqlerrcode == ERRCODE_SSW_LOCKED)
 			holders = ssw_holders_of_row(w->target.leaf,
@@ -105,6 +107,7 @@ find_in_place(SswWork *w, const ItemPointerData *tids, int n)
 		lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, how),
 					ssw_action_tid_array(found, missing));
 		suppressed = SPI_processed;
+		w->held += missing - suppressed;
 		if (suppressed == 0)
 			return missing;
 	}
@@ -127,18 +130,24 @@ has_before_trigger(Oid leaf)
 /*
  * How many of the rows, of which the action took some, stay dead; those in their
  * places are recorded.  Others were updated by a trigger on their neighbours: the
- * next pass finds them where they are now.
+ * next pass finds them where they are now.  Where the action took none, it was their
+ * own, unless they had gone before.
  */
 int
 ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int taken)
 {
 	SswTarget  *t = &w->target;
 	int			missing = find_in_place(w, tids, n);
+	int			moved;
 
 	if (taken + missing >= n || !has_before_trigger(t->leaf))
 		return missing;
 	lookup_rows(w, ssw_stmt_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n));
-	return missing + SPI_processed;
+	moved = SPI_processed;
+	if (taken == 0)
+		(void) record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
+						   "a BEFORE trigger updated the row, and the row action did not return it");
+	return missing + moved;
 }
 
 static const char *
@@ -189,6 +198,7 @@ try_row(void *arg)
 	uint64		acted;
 
 	ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, a->tid, false);
+	w->first_cid = GetCurrentCommandId(false);
 	acted = ssw_alive_run(&w->target, a->tid, 1, a->sink);
 	if (acted == 0 && w->prolonged == prolonged)
 		a->missing += ssw_single_find_missing(w, a->tid, 1, 0);

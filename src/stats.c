@@ -313,8 +313,8 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &databases[i];
-		Datum		v[7];
-		bool		n[7] = {0};
+		Datum		v[9];
+		bool		n[9] = {0};
 
 		if (!OidIsValid(d->oid))
 			continue;
@@ -326,6 +326,8 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 		v[4] = Int32GetDatum(d->workers_wanted);
 		v[5] = time_or_null(d->next_due, &n[5]);
 		v[6] = text_or_null(d->problem, &n[6]);
+		v[7] = time_or_null(d->work_failing_since, &n[7]);
+		v[8] = text_or_null(d->work_error, &n[8]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

@@ -191,7 +191,6 @@ ssw_watch_locked(SswWatch *w)
 
 	(void) brake(w, "locked", "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
 	w->locked_since = since;
-	ssw_watch_outage(w, since, now);
 }
 
 /* The same while it is judged: most often the transaction that registered it ends. */

@@ -17,7 +17,6 @@ typedef struct SswWatch
 	char		reason[160];
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
 	TimestampTz locked_since;	/* its table is, or 0 */
-	TimestampTz blocked_since;	/* passes end because it is, or 0 */
 	TimestampTz lock_look_at;
 	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
 	bool		plain;			/* no code of users: the coordinator may probe

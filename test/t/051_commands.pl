@@ -143,6 +143,16 @@ sql("SELECT sweeper.cancel_task('$t')");
 ended($t);
 is(sql("SELECT status FROM sweeper.task WHERE task = '$t'") . comments($t), 'cancelledcancel requested / cancelled: interrupted when cancel_grace was over', 'forced');
 is(sql(q{SELECT count(*) FROM done WHERE what = 'forced'}), 0, 'and undone');
+# what is rolled back cancels nothing, if only to a savepoint
+close_gate();
+running($t = submit('ann', $at_gate));
+sql(qq{BEGIN; SAVEPOINT a; SAVEPOINT b; SELECT sweeper.cancel_task('$t'); RELEASE b; ROLLBACK TO a; COMMIT});
+sql('SELECT pg_sleep(0.5)');
+is(status($t), 'running', 'not one that runs');
+sql(qq{BEGIN; SAVEPOINT a; SELECT sweeper.cancel_task('$t'); RELEASE a; COMMIT});
+ended($t);
+like(status($t), qr/^cancelled/, 'what is committed does');
+open_gate();
 unset('cancel_grace');
 
 # the queue is bounded; who left or may not log in any more runs nothing
@@ -372,6 +382,23 @@ is(status($prepared) . sql(q{SELECT count(*) FROM done WHERE what = 'too late'})
 note sql(q{SELECT comment, count(*) FROM sweeper.task JOIN sweeper.task_comment USING (task) WHERE summary = 'stop' GROUP BY 1});
 unset('max_workers');
 set('max_task_workers', 1);
+# what is wrong with the tables of tasks keeps no policy waiting
+sql(q{CREATE TABLE login (id int PRIMARY KEY, d timestamptz); SELECT sweeper.register('login', deadline => 'd', start => 'now', check_every => '100 ms');
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.status = 'dropped' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON sweeper.task FOR EACH ROW EXECUTE FUNCTION refuse()});
+running($t = submit('ann', 'SELECT pg_sleep(600)'));
+$node->restart('immediate');
+wait_for($node, q{SELECT detail ~ 'not this one' FROM sweeper.problem WHERE problem = 'tasks are not looked after'}, 'it is told');
+my $coordinator = sql(q{SELECT pid FROM sweeper.stat_process WHERE backend_type = 'session_sweeper coordinator'});
+for my $row (1 .. 3) {
+    sql("INSERT INTO login VALUES ($row, now())");
+    wait_for($node, 'SELECT count(*) = 0 FROM login', 'swept all the same');
+}
+is(sql(q{SELECT pid FROM sweeper.stat_process WHERE backend_type = 'session_sweeper coordinator'}), $coordinator, 'the coordinator goes on');
+sql(q{DROP TRIGGER refuse ON sweeper.task; DROP FUNCTION refuse});
+ended($t);
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.problem WHERE problem = 'tasks are not looked after'}, 'and is over');
+sql(q{SELECT sweeper.unregister('login')});
 leave_behind('crash');
 crash($node, 'worker');
 all_dropped($node, 'crash', 'dropped: the server crashed, or another took over');

@@ -171,6 +171,16 @@ wait_for($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE query = 'rows 
 settled();
 is(sql(q{SELECT sqlstate FROM sweeper.append_failed_row WHERE relation = 'public.endless'}), '57014', 'too slow');
 
+# so is one that will not be interrupted, though its process is ended each time
+sql(q{CREATE TABLE stubborn (n int); GRANT INSERT ON stubborn TO ann;
+    CREATE FUNCTION stubborn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.n = 2 THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); END IF; RETURN NEW; END $$;
+    ALTER FUNCTION stubborn SECURITY DEFINER;
+    CREATE TRIGGER stubborn BEFORE INSERT ON stubborn FOR EACH ROW EXECUTE FUNCTION stubborn()});
+append(20, 'stubborn');
+settled();
+is(sql(q{SELECT count(*) FROM stubborn}) . sql(q{SELECT concat(row_data, sqlstate) FROM sweeper.append_failed_row WHERE relation = 'public.stubborn'}), '19{"n": 2}57P01', 'the others are written');
+sql(q{DELETE FROM sweeper.append_failed WHERE sqlstate = '57P01'});
+
 # what cannot be set aside waits, and ends nobody
 sql(q{CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE disk_full USING MESSAGE = 'no room for failures'; END $$;
     CREATE TRIGGER refuse BEFORE INSERT ON sweeper.append_failed FOR EACH ROW EXECUTE FUNCTION refuse();
