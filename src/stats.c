@@ -327,7 +327,8 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 		v[5] = time_or_null(d->next_due, &n[5]);
 		v[6] = text_or_null(d->problem, &n[6]);
 		v[7] = time_or_null(d->work_failing_since, &n[7]);
-		v[8] = text_or_null(d->work_error, &n[8]);
+		/* what others' databases are told is not for here */
+		v[8] = text_or_null(d->oid == MyDatabaseId ? d->work_error : "", &n[8]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;
