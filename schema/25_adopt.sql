@@ -1,29 +1,153 @@
 -- Well-known session tables, as data: a new one is a row and a test.
 
--- columns: "name type", or "name type|type"; settings: arguments of register().
--- timezone "application" stands for what is set for the owner or the database.
+-- columns: "name type|type"; key: what is unique, {}: whatever is; indexed: a column that leads an index; test: holds for
+-- nearly all rows, if there are any; settings: arguments of register(), of which timezone is left out where the column has
+-- one, and "application" stands for what is set for the owner or the database; hook: the body of an SQL function that
+-- on_expire becomes, $1 being keys as text[], {schema} the table's schema; advice: what else one should know.
 CREATE TABLE sweeper.preset (
     preset    text PRIMARY KEY,
     columns   text[] NOT NULL,
     key       text[] NOT NULL,
     settings  jsonb NOT NULL,
-    note      text NOT NULL
+    note      text NOT NULL,
+    indexed   text,
+    test      text,
+    hook      text,
+    advice    text,
+    builtin   boolean NOT NULL DEFAULT false
 );
-INSERT INTO sweeper.preset (preset, columns, key, settings, note) VALUES
-    ('connect_pg_simple',
-     '{sid character varying,sess json|jsonb,expire timestamp without time zone}', '{sid}',
-     '{"deadline": "expire", "timezone": "application", "audit": "hash"}',
-     'connect-pg-simple (express-session)'),
-    ('django',
-     '{session_key character varying,session_data text,expire_date timestamp with time zone}', '{session_key}',
-     '{"deadline": "expire_date", "audit": "hash"}',
-     'Django''s database-backed sessions'),
-    ('spring_session',
-     '{primary_id character,session_id character,creation_time bigint,last_access_time bigint,max_inactive_interval integer,expiry_time bigint}', '{primary_id}',
-     '{"deadline": "expiry_time", "unit": "ms", "audit": "hash"}',
-     'Spring Session JDBC');
+SELECT pg_catalog.pg_extension_config_dump('sweeper.preset', 'WHERE NOT builtin');
+
+INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
+('connect_pg_simple', 'connect-pg-simple (express-session)',
+ '{sid character varying,sess json|jsonb,expire timestamp without time zone|timestamp with time zone}', '{sid}',
+ '{"deadline": "expire", "timezone": "application", "audit": "hash"}'),
+('koa_pg_session', 'koa-pg-session',
+ '{id text,expiry timestamp without time zone,session json|jsonb}', '{id}',
+ '{"deadline": "expiry", "timezone": "application", "audit": "hash"}'),
+('django', 'Django''s database-backed sessions',
+ '{session_key character varying,session_data text,expire_date timestamp without time zone|timestamp with time zone}', '{session_key}',
+ '{"deadline": "expire_date", "timezone": "application", "audit": "hash"}'),
+('rails', 'Rails (activerecord-session_store)',
+ '{id bigint|integer,session_id character varying,data text,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"last_seen": "updated_at", "ttl": "30 days", "timezone": "UTC"}'),
+('spring_session', 'Spring Session JDBC',
+ '{primary_id character,session_id character,creation_time bigint,last_access_time bigint,max_inactive_interval integer,expiry_time bigint}', '{primary_id}',
+ '{"deadline": "expiry_time", "unit": "ms", "audit": "hash"}'),
+('laravel', 'Laravel',
+ '{id character varying,payload text,last_activity integer}', '{id}',
+ '{"last_seen": "last_activity", "ttl": "2 hours", "unit": "s", "audit": "hash"}'),
+('scs', 'scs (postgresstore, pgxstore)',
+ '{token text,data bytea,expiry timestamp with time zone}', '{token}',
+ '{"deadline": "expiry", "audit": "hash"}'),
+('flask_session', 'Flask-Session (SQLAlchemy)',
+ '{id integer,session_id character varying,data bytea|text,expiry timestamp without time zone}', '{id}',
+ '{"deadline": "expiry", "timezone": "UTC"}'),
+('flask_session_pg', 'Flask-Session (PostgreSQL)',
+ '{session_id character varying,created timestamp without time zone,data bytea,expiry timestamp without time zone}', '{session_id}',
+ '{"deadline": "expiry", "timezone": "application", "audit": "hash"}'),
+('superset', 'Superset''s key_value',
+ '{id integer,resource character varying,value bytea,uuid uuid,expires_on timestamp without time zone}', '{id}',
+ '{"deadline": "expires_on", "timezone": "application"}'),
+('authjs', 'Auth.js (NextAuth)',
+ '{id integer|uuid|text,userId integer|uuid|text,expires timestamp without time zone|timestamp with time zone,sessionToken character varying|text}', '{id}',
+ '{"deadline": "expires", "timezone": "UTC"}'),
+('authjs_token', 'Auth.js (Drizzle, Prisma)',
+ '{sessionToken text,userId text,expires timestamp without time zone|timestamp with time zone}', '{sessionToken}',
+ '{"deadline": "expires", "timezone": "UTC", "audit": "hash"}'),
+('authjs_verification', 'Auth.js'' verification tokens',
+ '{identifier text,token text,expires timestamp without time zone|timestamp with time zone}', '{}',
+ '{"deadline": "expires", "timezone": "UTC", "audit": "hash"}'),
+('better_auth', 'Better Auth',
+ '{id text|integer|uuid,token text,userId text|integer|uuid,expiresAt timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"deadline": "expiresAt", "timezone": "UTC"}'),
+('better_auth_drizzle', 'Better Auth (Drizzle)',
+ '{id text|integer|uuid,token text,user_id text|integer|uuid,expires_at timestamp without time zone|timestamp with time zone,ip_address text,user_agent text}', '{id}',
+ '{"deadline": "expires_at", "timezone": "UTC"}'),
+('better_auth_verification', 'Better Auth''s verifications',
+ '{id text|integer|uuid,identifier text,value text,expiresAt timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"deadline": "expiresAt", "timezone": "UTC"}'),
+('supabase_session', 'Supabase Auth''s sessions',
+ '{id uuid,user_id uuid,created_at timestamp with time zone,not_after timestamp with time zone,refreshed_at timestamp without time zone}', '{id}',
+ '{"deadline": "not_after", "keep_for": "72 hours"}'),
+('supabase_refresh_token', 'Supabase Auth''s refresh tokens',
+ '{id bigint,token character varying,revoked boolean,parent character varying,updated_at timestamp with time zone,session_id uuid}', '{id}',
+ '{"last_seen": "updated_at", "ttl": "24 hours", "filter": "revoked"}'),
+('kratos', 'Ory Kratos',
+ '{id uuid,issued_at timestamp without time zone,expires_at timestamp without time zone,authenticated_at timestamp without time zone,identity_id uuid,token character varying,nid uuid}', '{id}',
+ '{"deadline": "expires_at", "timezone": "UTC"}'),
+('doorkeeper_token', 'Doorkeeper''s access tokens',
+ '{id bigint|integer,token character varying|text,refresh_token character varying,expires_in integer,created_at timestamp without time zone|timestamp with time zone,revoked_at timestamp without time zone|timestamp with time zone,previous_refresh_token character varying}', '{id}',
+ '{"deadline": "least(revoked_at, CASE WHEN refresh_token IS NULL THEN created_at + make_interval(secs => expires_in) END)", "timezone": "UTC"}'),
+('doorkeeper_grant', 'Doorkeeper''s access grants',
+ '{id bigint|integer,token character varying|text,expires_in integer,redirect_uri text,created_at timestamp without time zone|timestamp with time zone,revoked_at timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"deadline": "least(revoked_at, created_at + make_interval(secs => expires_in))", "timezone": "UTC"}'),
+('codeigniter3', 'CodeIgniter 3, or 4 before 4.1.2',
+ '{id character varying,ip_address character varying,timestamp bigint,data text}', '{}',
+ '{"last_seen": "timestamp", "ttl": "2 hours", "unit": "s", "audit": "hash"}'),
+('codeigniter4', 'CodeIgniter 4',
+ '{id character varying,ip_address inet,timestamp timestamp with time zone,data bytea}', '{}',
+ '{"last_seen": "timestamp", "ttl": "2 hours", "audit": "hash"}'),
+('pg_boss', 'pg-boss 11 and 12: jobs whose retention is over',
+ '{id uuid,name text,started_on timestamp with time zone,completed_on timestamp with time zone,keep_until timestamp with time zone,expire_seconds integer,deletion_seconds integer,state pgboss.job_state}', '{name,id}',
+ '{"deadline": "CASE WHEN state < ''active'' THEN keep_until WHEN deletion_seconds > 0 THEN completed_on + make_interval(secs => deletion_seconds) END"}'),
+('pg_boss_archive', 'pg-boss 10: archived jobs',
+ '{id uuid,name text,completed_on timestamp with time zone,keep_until timestamp with time zone,archived_on timestamp with time zone,expire_in interval}', '{name,id}',
+ '{"last_seen": "archived_on", "ttl": "7 days"}');
+
+INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test, hook, advice) VALUES
+('symfony', 'Symfony''s PdoSessionHandler, 4.4 and later',
+ '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
+ '{"deadline": "sess_lifetime", "unit": "s", "filter": "sess_lifetime > 315576000", "audit": "hash"}',
+ 'sess_lifetime', 'sess_lifetime > 315576000', NULL,
+ 'Rows that a version before 4.4 wrote have a lifetime of less than ten years of seconds there, and are left: preset symfony_relative, with another policy name, is for them.'),
+('symfony_relative', 'Symfony''s PdoSessionHandler, 2.6 to 4.3',
+ '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
+ '{"last_seen": "sess_time", "ttl_column": "sess_lifetime", "unit": "s", "filter": "sess_lifetime <= 315576000", "audit": "hash"}',
+ NULL, 'sess_lifetime <= 315576000', NULL, NULL),
+('keycloak_online', 'Keycloak''s online sessions',
+ '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
+ '{"last_seen": "last_session_refresh", "ttl": "30 min", "created": "created_on", "max_age": "10 hours", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''0''"}',
+ NULL, NULL,
+ 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE ROW(c.user_session_id, c.offline_flag)::text = k',
+ 'The lifetimes are Keycloak''s defaults. Give ttl and max_age of the realm that keeps sessions longest, or adopt each realm with a filter and a policy name of its own; sessions with "remember me" may live longer. Keycloak''s caches and events do not learn of it.'),
+('keycloak_offline', 'Keycloak''s offline sessions',
+ '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
+ '{"last_seen": "last_session_refresh", "ttl": "30 days", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''1''"}',
+ NULL, NULL,
+ 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE ROW(c.user_session_id, c.offline_flag)::text = k',
+ 'The lifetime is Keycloak''s default. Give ttl of the realm that keeps offline sessions longest. Keycloak''s caches and events do not learn of it.'),
+('mcp_gateway', 'MCP gateway (Context Forge)',
+ '{session_id character varying,created_at timestamp without time zone|timestamp with time zone,last_accessed timestamp without time zone|timestamp with time zone,data text|character varying}', '{session_id}',
+ '{"last_seen": "last_accessed", "ttl": "1 hour", "timezone": "UTC", "audit": "hash"}',
+ NULL, NULL, 'DELETE FROM {schema}.mcp_messages WHERE session_id = ANY ($1)',
+ 'Where mcp_messages has no index that begins with session_id, create one.'),
+('solid_queue', 'Solid Queue''s processes',
+ '{id bigint,kind character varying,last_heartbeat_at timestamp without time zone|timestamp with time zone,supervisor_id bigint,pid integer,hostname character varying}', '{id}',
+ '{"last_seen": "last_heartbeat_at", "ttl": "5 min", "timezone": "UTC"}',
+ NULL, NULL,
+ 'WITH gone AS (DELETE FROM {schema}.solid_queue_claimed_executions WHERE process_id = ANY ($1::bigint[]) RETURNING job_id) INSERT INTO {schema}.solid_queue_failed_executions (job_id, error, created_at) SELECT job_id, ''{"exception_class":"SolidQueue::Processes::ProcessPrunedError","message":"Process was found dead and pruned","backtrace":[]}'', now() AT TIME ZONE ''UTC'' FROM gone ON CONFLICT (job_id) DO NOTHING',
+ NULL),
+('good_job', 'GoodJob''s processes',
+ '{id uuid,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone,state jsonb,lock_type smallint}', '{id}',
+ '{"last_seen": "updated_at", "ttl": "5 min", "timezone": "UTC", "filter": "lock_type IS NULL"}',
+ NULL, NULL,
+ 'UPDATE {schema}.good_jobs SET locked_by_id = NULL, locked_at = NULL WHERE locked_by_id = ANY ($1::uuid[])',
+ 'Processes that hold an advisory lock (lock_type 0) are left to GoodJob.'),
+('hangfire_server', 'Hangfire''s servers',
+ '{id text|character varying,data jsonb|text,lastheartbeat timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"last_seen": "lastheartbeat", "ttl": "5 min", "timezone": "UTC"}', NULL, NULL, NULL, NULL),
+('hangfire_job', 'Hangfire''s jobs',
+ '{id bigint|integer,stateid bigint|integer,statename text|character varying,createdat timestamp without time zone|timestamp with time zone,expireat timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"deadline": "expireat", "timezone": "UTC"}', NULL, NULL,
+ 'DELETE FROM {schema}.jobqueue WHERE jobid = ANY ($1::bigint[])', NULL),
+('hangfire_data', 'Hangfire''s sets, lists, hashes and counters',
+ '{id bigint|integer,key text|character varying,expireat timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"deadline": "expireat", "timezone": "UTC"}', NULL, NULL, NULL, NULL);
+UPDATE sweeper.preset SET builtin = true;
+
 COMMENT ON TABLE sweeper.preset IS
-'Session tables that adopt() knows: the columns and the primary key it looks for, and the arguments of register() it gives. Keys of sessions are credentials: the audit keeps their hash.';
+'Session tables that adopt() knows: the columns, the unique key, the index and the look of rows that it goes by, and the arguments of register() it gives. Keys that are credentials are hashed in the audit. A row more is one more that adopt() knows; those that are not builtin go with a dump.';
 
 CREATE FUNCTION sweeper._matches(relation oid, columns text[], key text[]) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -34,24 +158,46 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                    WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
                      AND a.attname = split_part(c, ' ', 1)
                      AND format_type(a.atttypid, NULL) = ANY (string_to_array(substr(c, strpos(c, ' ') + 1), '|'))))
-           AND EXISTS (
+           AND (key = '{}' OR EXISTS (
                SELECT FROM pg_index AS i
-               WHERE i.indrelid = relation AND i.indisprimary
-                 AND key = ARRAY(SELECT a.attname::text
-                                 FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, n)
-                                 JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                                 WHERE k.n <= i.indnkeyatts ORDER BY k.n))
+               WHERE i.indrelid = relation AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid
+                 AND i.indnkeyatts = cardinality(key)
+                 AND NOT EXISTS (
+                     SELECT FROM unnest(key) AS k (name)
+                     WHERE NOT EXISTS (
+                         SELECT FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS x (attnum, n)
+                         JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = x.attnum AND a.attnotnull
+                         WHERE x.n <= i.indnkeyatts AND a.attname = k.name))))
 $$;
 COMMENT ON FUNCTION sweeper._matches IS
-'Has a relation these columns ("name type|type") and this primary key?';
+'Has a relation these columns ("name type|type") and this unique key, none of it null ({}: any)?';
+
+CREATE FUNCTION sweeper._indexed(relation oid, column_name text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT column_name IS NOT NULL AND EXISTS (
+        SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+        WHERE i.indrelid = relation AND a.attname = column_name)
+$$;
+COMMENT ON FUNCTION sweeper._indexed IS 'Does the column lead an index of the relation?';
+
+-- A preset that asks for all that another one does, and for more, is meant; which of two with the same columns, an index may tell.
+CREATE FUNCTION sweeper._presets(relation oid) RETURNS SETOF sweeper.preset
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH found AS MATERIALIZED (
+        SELECT p, ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(p.columns) AS c) AS names, sweeper._indexed(relation, p.indexed) AS led
+        FROM sweeper.preset AS p WHERE sweeper._matches(relation, p.columns, p.key))
+    SELECT (f.p).* FROM found AS f
+    WHERE NOT EXISTS (SELECT FROM found AS g WHERE f.names <@ g.names AND NOT g.names <@ f.names)
+$$;
+COMMENT ON FUNCTION sweeper._presets IS 'Presets that a relation matches by its columns and key, but for those of which another one asks for all that and more.';
 
 CREATE VIEW sweeper.adoptable WITH (security_invoker = true) AS
 SELECT c.oid::regclass AS relation, p.preset, p.note,
        EXISTS (SELECT FROM sweeper.policy AS q WHERE q.relid = c.oid) AS registered
 FROM pg_catalog.pg_class AS c
-CROSS JOIN sweeper.preset AS p
+CROSS JOIN LATERAL sweeper._presets(c.oid) AS p
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
-  AND sweeper._matches(c.oid, p.columns, p.key);
+  AND c.relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace, 'sweeper'::regnamespace);
 COMMENT ON VIEW sweeper.adoptable IS
 'Tables of this database that adopt() recognises, and whether a policy sweeps them already.';
 
@@ -101,4 +247,4 @@ CREATE FUNCTION sweeper.adopt(
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';
 COMMENT ON FUNCTION sweeper.adopt IS
 'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, and those of register().';
-REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._indexed, sweeper._presets FROM PUBLIC;

@@ -2,12 +2,12 @@
 SET timezone = 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres';
 CREATE SCHEMA shop;
 SET search_path = shop, public;
-SELECT preset, columns, key, settings FROM sweeper.preset ORDER BY preset;
+SELECT preset, columns, key, settings FROM sweeper.preset WHERE preset IN ('connect_pg_simple', 'django', 'spring_session') ORDER BY preset;
 CREATE TABLE "Sessions" (sid varchar NOT NULL COLLATE "default" PRIMARY KEY, sess jsonb NOT NULL, expire timestamp(6) NOT NULL);
 CREATE INDEX ON "Sessions" (expire);
 INSERT INTO "Sessions" SELECT i::text, '{}', now() + (i - 4) * interval '1 min' FROM generate_series(1, 10) AS i;
 CREATE TABLE no_key (sid varchar NOT NULL, sess json NOT NULL, expire timestamp NOT NULL);
-CREATE TABLE naive (session_key varchar(40) PRIMARY KEY, session_data text, expire_date timestamp);
+CREATE TABLE naive (session_key varchar(40) PRIMARY KEY, session_data text, expire_date date);
 CREATE TABLE spring_session (primary_id char(36) PRIMARY KEY, session_id char(36) NOT NULL UNIQUE, creation_time bigint NOT NULL, last_access_time bigint NOT NULL,
     max_inactive_interval int NOT NULL, expiry_time bigint NOT NULL, principal_name varchar(100));
 CREATE TABLE spring_session_attributes (session_primary_id char(36) NOT NULL REFERENCES spring_session ON DELETE CASCADE, attribute_name varchar(200) NOT NULL,

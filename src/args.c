@@ -131,8 +131,8 @@ ssw_args_find(const char *name)
 }
 
 /* Text of a value, as a literal would have it. */
-static char *
-value_text(SswArg arg, Datum value)
+char	   *
+ssw_args_text(SswArg arg, Datum value)
 {
 	Oid			output;
 	bool		varlena;
@@ -172,8 +172,8 @@ is_default(const SswArgs *a, SswArg arg)
 {
 	if (a->isnull[arg] || defs[arg].dflt == NULL)
 		return a->isnull[arg] && defs[arg].dflt == NULL;
-	return strcmp(value_text(arg, a->value[arg]),
-				  value_text(arg, text_value(arg, defs[arg].dflt))) == 0;
+	return strcmp(ssw_args_text(arg, a->value[arg]),
+				  ssw_args_text(arg, text_value(arg, defs[arg].dflt))) == 0;
 }
 
 /*
@@ -223,7 +223,7 @@ ssw_args_call(const SswArgs *a, const char *name, const char *value)
 		if (!a->given[i] || a->isnull[i] || strcmp(defs[i].name, name) == 0)
 			continue;
 		appendStringInfo(&buf, ", %s => %s", defs[i].name,
-						 quote_literal_cstr(value_text(i, a->value[i])));
+						 quote_literal_cstr(ssw_args_text(i, a->value[i])));
 	}
 	appendStringInfo(&buf, ", %s => %s);", name, quote_literal_cstr(value));
 	return buf.data;

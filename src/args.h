@@ -42,6 +42,7 @@ extern Oid	ssw_args_type(SswArg arg);
 extern bool ssw_args_defines_deadline(SswArg arg);
 extern bool ssw_args_is_limit(SswArg arg);
 extern SswArg ssw_args_find(const char *name);
+extern char *ssw_args_text(SswArg arg, Datum value);
 
 extern void ssw_args_default(SswArgs *a, SswArg arg);
 extern void ssw_args_set_text(SswArgs *a, SswArg arg, const char *value);
