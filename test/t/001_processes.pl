@@ -16,14 +16,16 @@ my ($dead, $live) = (100000, 20000);
 load_table($node, 'busy', $dead, $live);
 $node->safe_psql('postgres', "SELECT sweeper.register('busy', deadline => 'd', start => 'now', backlog_rate => 2500,
     max_workers => 4, batch_size => 50, check_every => '100 ms')");
-my %killed;
-for my $round (1 .. 66) {
-    my $kind = qw(worker coordinator launcher)[ $round % 3 ];
+my @kinds = qw(worker coordinator launcher);
+my %killed = map { $_ => 0 } @kinds;
+for my $round (1 .. 200) {
+    my $kind = $kinds[ $round % 3 ];
+    last if !grep { $killed{$_} < 20 } @kinds;
     wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper $kind')
         OR NOT EXISTS (SELECT FROM busy WHERE id <= $dead)");
     $killed{$kind}++ if kill_process($node, $kind, 'TERM');
 }
-ok(($killed{$_} // 0) >= 20, "$_ ended $killed{$_} times") for qw(worker coordinator launcher);
+cmp_ok($killed{$_}, '>=', 20, "$_ ended again and again") for @kinds;
 $node->safe_psql('postgres', "SELECT sweeper.alter_policy('busy', backlog_rate => 0, batch_size => 0)");
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM busy WHERE id <= $dead)", 'all dead rows are gone');
 is(exactly_once($node, 'busy', $dead, $live), '0|0|0|0', 'exactly once, after SIGTERM');
