@@ -16,9 +16,10 @@ BEGIN
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
         sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
-        sweeper.append_status, sweeper.append_failed_row TO %s', role);
+        sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
-        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._last_heartbeat(uuid), sweeper._database() TO %s', role);
+        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._last_heartbeat(uuid), sweeper._database(),
+        sweeper.metrics_text(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks TO %s', role);
         EXECUTE format('GRANT SELECT ON sweeper.task_info, sweeper.task_detail, sweeper.stat_task TO %s', role);

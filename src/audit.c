@@ -29,6 +29,7 @@
 #include "audit.h"
 #include "beats.h"
 #include "cascade.h"
+#include "endstats.h"
 #include "key.h"
 #include "queue.h"
 #include "stmt.h"
@@ -398,6 +399,7 @@ ssw_audit_end(SswSink *sink)
 		return;
 	if (sink->nrows > SSW_MAX_BATCH)
 		elog(ERROR, "batch of %d rows is too large", sink->nrows);
+	ssw_endstats_add(p->id, sink->cleanup_type, sink->nrows);
 	if (by_group)
 		qsort(sink->rows, sink->nrows, sizeof(SinkRow), compare_groups);
 	if (p->audit != SSW_AUDIT_NONE)

@@ -25,6 +25,7 @@
 #include "utils/timestamp.h"
 
 #include "beatpolicy.h"
+#include "beatstats.h"
 #include "failure.h"
 #include "identity.h"
 #include "outage.h"
@@ -80,6 +81,8 @@ check_policy(const SswPolicy *p)
 	if (trouble && may_write(p))
 		ssw_outage_unheard(p->id, 0);
 	if (trouble)
+		ssw_beatstats_count(SSW_STAT_ERROR);
+	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
@@ -128,6 +131,7 @@ lock_relation(const SswPolicy *p)
 		{
 			if (may_write(p))
 				ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
+			ssw_beatstats_count(SSW_STAT_ERROR);
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not look at the session's row: somebody holds the lock of its table"),

@@ -24,6 +24,7 @@
 #include "storage/spin.h"
 
 #include "beats.h"
+#include "beatstats.h"
 #include "guc.h"
 
 #define TRANCHE			"session_sweeper heartbeats"
@@ -239,6 +240,8 @@ ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
 				pg_atomic_compare_exchange_u64(&b->word, &word, SSW_BEAT_WORD(now));
 	}
 	LWLockRelease(lock);
+	if (done)
+		ssw_beatstats_count(SSW_STAT_FAST);
 	return done;
 }
 

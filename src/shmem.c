@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 
 #include "beatset.h"
+#include "beatstats.h"
 #include "board.h"
 #include "shmem.h"
 
@@ -77,6 +78,7 @@ shmem_request(void)
 	RequestNamedLWLockTranche(SSW_EXTENSION, 1);
 	ssw_beats_request();
 	ssw_board_request();
+	RequestAddinShmemSpace(ssw_beatstats_size());
 }
 
 static void
@@ -116,6 +118,7 @@ shmem_startup(void)
 								SSW_MAX_POLICIES, &ctl, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	ssw_beats_startup();
 	ssw_board_startup();
+	ssw_beatstats_startup();
 	LWLockRelease(AddinShmemInitLock);
 }
 

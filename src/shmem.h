@@ -292,6 +292,8 @@ typedef struct SswLostRow
 } SswLostRow;
 
 /* Counters and the coordinator's view of a policy; entry of a shared hash. */
+#define SSW_END_TYPES	5		/* of cleanup events */
+
 typedef struct SswPolicyShared
 {
 	SswPolicyKey key;			/* must be first */
@@ -344,6 +346,7 @@ typedef struct SswPolicyShared
 	int64		passes;
 	int64		batches;
 	int64		expired;
+	int64		ended[SSW_END_TYPES];	/* see endstats.c */
 	int64		refreshed;
 	int64		repaired;
 	int64		failed;

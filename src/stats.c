@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "beats.h"
+#include "beatstats.h"
 #include "guc.h"
 #include "rights.h"
 #include "shmem.h"
@@ -214,8 +215,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];
-		Datum		v[24];
-		bool		n[24] = {0};
+		Datum		v[25];
+		bool		n[25] = {0};
 		int			k = 0;
 
 		if (!bms_is_member(s->key.policy_id, visible))
@@ -245,6 +246,7 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = Float8GetDatum(s->lag_sum);
 		n[k] = s->open_pass_id == 0;
 		v[k++] = Int64GetDatum(s->open_pass_id);
+		v[k++] = counts(s->ended, SSW_END_TYPES);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;
@@ -255,8 +257,8 @@ Datum
 ssw_stat_cluster(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Datum		v[13] = {0};
-	bool		n[13] = {0};
+	Datum		v[14] = {0};
+	bool		n[14] = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	v[0] = BoolGetDatum(ssw_shmem_available());
@@ -268,7 +270,10 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 	{
 		int			launcher;
 		SswBeatCounts beats;
+		int64		became[SSW_BEAT_STATS];
 
+		ssw_beatstats_read(became);
+		v[13] = counts(became, SSW_BEAT_STATS);
 		ssw_beats_counts(&beats);
 		v[7] = Int64GetDatum(beats.used);
 		v[8] = Int64GetDatum(beats.most);
@@ -285,7 +290,7 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		n[3] = launcher == 0;
 	}
 	else
-		n[5] = n[7] = n[8] = n[9] = n[10] = true;
+		n[5] = n[7] = n[8] = n[9] = n[10] = n[13] = true;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	return (Datum) 0;
 }
@@ -343,6 +348,7 @@ reset_entry(SswPolicyShared *s, void *arg)
 	s->looks = s->passes = s->batches = s->expired = s->refreshed = s->repaired = 0;
 	s->failed = s->skipped = s->failed_passes = s->fuse_trips = s->max_lag_us = 0;
 	s->busy_seconds = s->duration_sum = s->lag_sum = 0;
+	memset(s->ended, 0, sizeof(s->ended));
 	memset(s->duration_hist, 0, sizeof(s->duration_hist));
 	memset(s->lag_hist, 0, sizeof(s->lag_hist));
 }

@@ -37,6 +37,7 @@
 
 #include "action.h"
 #include "alive.h"
+#include "beatstats.h"
 #include "failure.h"
 #include "grace.h"
 #include "identity.h"
@@ -458,7 +459,10 @@ look_once(TouchTry *t)
 	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
 		ssw_outage_unheard(p->id, 0);
 	if (error)
+	{
+		ssw_beatstats_count(SSW_STAT_ERROR);
 		report(p, error);
+	}
 	return true;
 }
 
@@ -537,6 +541,7 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 		check_can_write(p, r);
 		t.write = true;
 	}
+	ssw_beatstats_count(t.result == LOOK_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
 	if (t.result == LOOK_GONE)
 		return false;
 	/* a row without a deadline says nothing that memory would compare with */

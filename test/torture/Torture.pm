@@ -144,8 +144,9 @@ sub outage {
 sub is_down {
     my ($self, $life) = @_;
     for (1 .. 40) {
-        my ($code, $now) = $self->{node}->psql('postgres', 'SELECT service_start FROM sweeper._cluster()');
-        return 1 if $code != 0 || ($now || '-infinity') ne $life;
+        # who cannot connect may have left before he was asked
+        my ($code, $now) = eval { $self->{node}->psql('postgres', 'SELECT service_start FROM sweeper._cluster()') };
+        return 1 if !defined $code || $code != 0 || ($now || '-infinity') ne $life;
         select undef, undef, undef, 0.1;
     }
     return 0;

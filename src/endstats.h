@@ -1,0 +1,10 @@
+/*
+ * endstats.h
+ *		How many rows of a policy ended, by the type of their end.
+ */
+#ifndef SSW_ENDSTATS_H
+#define SSW_ENDSTATS_H
+
+extern void ssw_endstats_add(int policy_id, const char *cleanup_type, int64 n);
+
+#endif							/* SSW_ENDSTATS_H */
