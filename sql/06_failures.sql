@@ -288,6 +288,23 @@ SELECT n, count(*) FROM soft GROUP BY n;
 SELECT class, state, attempts, count(*), message FROM sweeper.failed_row WHERE policy = 'soft' GROUP BY 1, 2, 3, 5;
 CALL sweeper.sweep('soft') \gset
 SELECT n, count(*) FROM soft GROUP BY n;
+-- also where each pass has others that go
+CREATE OR REPLACE FUNCTION mark() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.id > 5 THEN RETURN OLD; END IF; UPDATE soft SET n = n + 1 WHERE id = OLD.id; RETURN NULL; END $$;
+SELECT sweeper.resume('soft');
+UPDATE soft SET n = 0;
+INSERT INTO soft VALUES (6, now() - interval '1 h');
+CALL sweeper.sweep('soft') \gset
+INSERT INTO soft VALUES (7, now() - interval '1 h');
+CALL sweeper.sweep('soft') \gset
+INSERT INTO soft VALUES (8, now() - interval '1 h');
+CALL sweeper.sweep('soft') \gset
+INSERT INTO soft VALUES (9, now() - interval '1 h');
+CALL sweeper.sweep('soft') \gset
+INSERT INTO soft VALUES (10, now() - interval '1 h');
+CALL sweeper.sweep('soft') \gset
+SELECT max(id), min(n) > 0 AND max(n) <= 4 AS tried FROM soft;
+SELECT class, state, count(*) FROM sweeper.failed_row WHERE policy = 'soft' GROUP BY 1, 2;
 SELECT sweeper.unregister('soft');
 DROP TABLE soft;
 DROP FUNCTION mark;

@@ -22,6 +22,8 @@
 
 /* So many passes look at a row between refresh_ahead and its deadline. */
 #define REFRESHES	8
+/* In so many passes in a row triggers may update rows that stay dead. */
+#define MOVED_PASSES	3
 /* Sessions whose connections have gone, and that could not be ended, wait so long at most. */
 #define MAX_GONE_US	(60 * USECS_PER_SEC)
 
@@ -199,6 +201,7 @@ void
 ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 {
 	SswPolicy  *p = w->policy;
+	SswPolicyShared *s;
 	ConditionVariable cv;
 	SswPass    *pass;
 	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
@@ -231,6 +234,8 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->fuse_held = p->fuse_at != 0;
+		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+		pass->moves = s && s->moved_passes >= MOVED_PASSES;
 		pass->tokens = requested ? -1 : w->tokens;
 		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
 		pass->collector = -1;
@@ -268,6 +273,8 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 		}
 		s->failed += pass->failed;
 		s->skipped += pass->skipped;
+		if (pass->pass_id != 0)
+			s->moved_passes = pass->moved ? s->moved_passes + 1 : 0;
 		if (pass->end == SSW_END_DONE && pass->failed == 0 && pass->skipped == 0)
 			s->compared_at = pass->now;
 		s->failed_passes += pass->end == SSW_END_FAILED;

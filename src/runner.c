@@ -371,7 +371,6 @@ connect_as_role(void)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("a process for commands of role \"%s\" is not connected as that", GetUserNameFromId(MySswProc->role, false))));
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
-	ssw_bgw_ready();
 }
 
 /* While the process is to leave: is there no time left? */
@@ -379,6 +378,14 @@ static bool
 is_late(void)
 {
 	return GetCurrentTimestamp() - leaving_since > ssw_shutdown_timeout * INT64CONST(1000) / 2;
+}
+
+/* It has come so far that it may serve its role; where each fails before, starts are ever rarer. */
+static void
+be_ready(void)
+{
+	if (!MySswProc->ready)
+		ssw_bgw_ready();
 }
 
 /* Write what this role has appended, if it is time, a table for about so long; true: there may be more at once. */
@@ -398,6 +405,7 @@ flush(bool (*must_stop) (void), int turn_ms)
 	LWLockRelease(SswShared->lock);
 	if (!due)
 		return false;
+	be_ready();
 	ssw_bgw_set_state(SSW_STATE_BUSY);
 	more = ssw_mover_run(up_to, must_stop, turn_ms);
 	reset_session();
@@ -432,6 +440,7 @@ ssw_runner_main(Datum main_arg)
 		/* there may always be another command, and always more rows */
 		more = flush(must_leave, FLUSH_TURN_MS);
 		found = !must_leave() && take(&c, cxt);
+		be_ready();
 		if (found)
 			run(&c, cxt);
 		if (more || found)

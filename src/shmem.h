@@ -207,6 +207,8 @@ typedef struct SswPass
 	uint32		left_out;		/* partitions that somebody holds, or 0 */
 	bool		by_index;		/* rows may be behind the cursor */
 	int64		fuse_left;		/* so many more may go by the last count */
+	bool		moved;			/* triggers updated rows that stayed dead */
+	bool		moves;			/* as in the passes before */
 	TimestampTz started_at;
 	TimestampTz soft_deadline;
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
@@ -308,6 +310,7 @@ typedef struct SswPolicyShared
 	int			batch_rows;		/* adaptive size, carried over */
 	int			halved;			/* a larger batch failed, and its worker had
 								 * to leave before the halves; or 0 */
+	int			moved_passes;	/* in a row, in which triggers moved rows */
 	int			chunk_rows;		/* read at once, where more took too long; or
 								 * 0 */
 	int64		beat_ttl_us;	/* shortest time to live of a session with

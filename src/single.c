@@ -131,7 +131,7 @@ has_before_trigger(Oid leaf)
  * How many of the rows, of which the action took some, stay dead; those in their
  * places are recorded.  Others were updated by a trigger on their neighbours: the
  * next pass finds them where they are now.  Where the action took none, it was their
- * own, unless they had gone before.
+ * own, unless they had gone before; and where it is so pass after pass, nobody asks.
  */
 int
 ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int taken)
@@ -144,7 +144,13 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int take
 		return missing;
 	lookup_rows(w, ssw_stmt_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n));
 	moved = SPI_processed;
-	if (taken == 0)
+	if (moved > 0)
+	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		w->pass->moved = true;
+		LWLockRelease(SswShared->lock);
+	}
+	if (taken == 0 || w->pass->moves)
 		(void) record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
 						   "a BEFORE trigger updated the row, and the row action did not return it");
 	return missing + moved;
