@@ -446,7 +446,11 @@ ssw_runner_main(Datum main_arg)
 		if (more || found)
 			continue;
 		if (MySswProc->state != SSW_STATE_IDLE)
+		{
+			/* from now on who submits wakes us: look once more */
 			ssw_bgw_set_state(SSW_STATE_IDLE);
+			continue;
+		}
 		if (TimestampDifferenceExceeds(MySswProc->state_since, GetCurrentTimestamp(), ssw_worker_idle_timeout))
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(1, Min(ssw_worker_idle_timeout, 10000)),

@@ -198,6 +198,10 @@ sql('ALTER ROLE anna RENAME TO ann');
 ended($t = sql(q{SET ROLE ann; SELECT sweeper.submit_sql('SELECT pg_sleep(600)', timeout => '1 us')}));
 like(status($t), qr/^failed: canceling statement due to statement timeout/, 'out of time');
 
+# one after the other: none waits for a look that is due later
+sql(join("\n", "SET ROLE ann;", map { ("SELECT sweeper.submit_sql('SELECT 1', 'swift') AS t \\gset", "CALL sweeper.wait_for_task(:'t', '60 s');") } 1 .. 600));
+is(sql(q{SELECT count(*), count(*) FILTER (WHERE finished_at - created_at > interval '5 s') FROM sweeper.task WHERE summary = 'swift'}), '600|0', 'each is run at once');
+
 # one place for commands: two roles take turns
 wait_for($node, 'SELECT count(*) = 0 FROM sweeper.task WHERE finished_at IS NULL');
 for (1 .. 2) {
