@@ -72,7 +72,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 COMMENT ON FUNCTION sweeper._process IS 'Processes of session_sweeper in the cluster, from shared memory; see view stat_process.';
 COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';
 COMMENT ON FUNCTION sweeper._policy IS 'Counters and state of the policies of this database, from shared memory; see views policy_status and stat_policy.';
-COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short, whether session_sweeper.databases wants this database swept, how many heartbeats memory holds and can hold, how many found no room, since when it is full, and whether a clean stop was before this start.';
+COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short, whether session_sweeper.databases wants this database swept, how many heartbeats memory holds and can hold, how many found no room, since when it is full, whether a clean stop was before this start, whether the places of policies are used up, and heartbeats by result: fast, slow, written, gone, error.';
 COMMENT ON FUNCTION sweeper.stat_reset IS 'Sets the counters of a policy to zero, or of all when null. Errors: 55000 library not preloaded, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper._library IS 'Version of the loaded library, and whether it was loaded without preload.';
 COMMENT ON FUNCTION sweeper.version IS 'Versions of library and SQL; restart_needed when they differ or the library is not preloaded.';

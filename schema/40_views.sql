@@ -19,7 +19,7 @@ COMMENT ON FUNCTION sweeper.explain_row IS
 COMMENT ON FUNCTION sweeper.explain_sweep IS
 'The statements of a pass over the policy and their plans, for at most eight leaves; runs none of them. Parameters: $1 cutoff, $2 start of service, $3 rows (find: $3 and $4 cursor, $5 limit). Errors: 42704 no such policy, 42501 not its owner and without level monitor, 55000 the relation is gone or changed its owner.';
 COMMENT ON FUNCTION sweeper._database IS
-'Databases that the launcher knows, from shared memory: has it the extension, its coordinator, when that is next due, why it idles.';
+'Databases that the launcher knows, from shared memory: has it the extension, its coordinator, when that is next due, why it idles, since when the look after tasks fails, and its error.';
 COMMENT ON FUNCTION sweeper._mend IS
 'A statement after which a policy fits its table and functions again; null when it does already, or the caller may not see it.';
 

@@ -138,6 +138,8 @@ CREATE FUNCTION sweeper.metrics_text(pools boolean DEFAULT false) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH series AS (
         SELECT m.family, m.metric, m.labels, m.value FROM sweeper.metrics AS m
+        -- sums over a family count nobody twice
+        WHERE NOT (metrics_text.pools AND m.family IN ('session_sweeper_seats_used', 'session_sweeper_seats_over'))
         UNION ALL
         SELECT f.family, f.family, jsonb_build_object('pool', p.pool, 'datname', current_database()), v.value
         FROM sweeper.pool_status AS p
@@ -145,10 +147,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         JOIN sweeper._metric_families() AS f ON f.family = 'session_sweeper_' || v.name
         WHERE metrics_text.pools AND v.value IS NOT NULL)
     SELECT string_agg(t.text, '' ORDER BY t.family)
-    FROM (SELECT f.family, format(E'# HELP %s %s\n# TYPE %1$s %s\n', f.family, f.help, f.type) ||
+    FROM (SELECT f.family, format(E'# HELP %1$s %2$s\n# TYPE %1$s %3$s\n', f.family, f.help, f.type) ||
                  string_agg(sweeper._metric_text(s.metric, s.labels, s.value) || E'\n', ''
                             ORDER BY s.labels - 'le', s.metric, CASE s.labels ->> 'le' WHEN '+Inf' THEN 'Infinity' ELSE s.labels ->> 'le' END::float8) AS text
           FROM sweeper._metric_families() AS f JOIN series AS s USING (family) GROUP BY f.family, f.help, f.type) AS t
 $$;
 COMMENT ON FUNCTION sweeper.metrics_text IS
-'View metrics in the text format of Prometheus. pools: with the series of each pool, too, in a label; where pools are many, so are these. Errors: 42501 not granted.';
+'View metrics in the text format of Prometheus. pools: seats of each pool, in a label, instead of their sum; where pools are many, so are these. Errors: 42501 not granted.';

@@ -29,10 +29,11 @@ SELECT b.result, m.value - b.value >= CASE b.result WHEN 'fast' THEN 3 WHEN 'gon
 JOIN sweeper.metrics AS m ON m.family = 'session_sweeper_heartbeats_total' AND m.labels ->> 'result' = b.result ORDER BY 1;
 -- the text: valid names, escaped labels, pools only when asked for
 SELECT count(*) AS invalid FROM regexp_split_to_table(sweeper.metrics_text(), '\n') AS l
-WHERE l <> '' AND l !~ '^# (HELP|TYPE) session_sweeper_[a-z_]+ ' AND l !~ '^session_sweeper_[a-z_]+(\{[a-z]+="([^"\\\n]|\\.)*"(,[a-z]+="([^"\\\n]|\\.)*")*\})? (\+Inf|[0-9.e+-]+)$';
+WHERE l <> '' AND l !~ '^# HELP session_sweeper_[a-z_]+ [A-Z].*[.?]$' AND l !~ '^# TYPE session_sweeper_[a-z_]+ (counter|gauge|histogram)$' AND l !~ '^session_sweeper_[a-z_]+(\{[a-z]+="([^"\\\n]|\\.)*"(,[a-z]+="([^"\\\n]|\\.)*")*\})? (\+Inf|[0-9.e+-]+)$';
 SELECT replace(l, current_database(), 'db') FROM regexp_split_to_table(sweeper.metrics_text(), '\n') AS l WHERE l ~ '^session_sweeper_(rows_ended_total.*(expired|manual)|lag_seconds_count).*c"';
 SELECT replace(l, current_database(), 'db') FROM regexp_split_to_table(sweeper.metrics_text(pools => true), '\n') AS l WHERE l ~ 'pool=' ORDER BY 1;
 SELECT count(*) FROM regexp_split_to_table(sweeper.metrics_text(), '\n') AS l WHERE l ~ 'pool=';
+SELECT count(*) AS sums FROM regexp_split_to_table(sweeper.metrics_text(pools => true), '\n') AS l WHERE l ~ '^session_sweeper_seats' AND l !~ 'pool=';
 -- who may watch sees all, who owns a policy his own
 CREATE ROLE regress_eye;
 CREATE ROLE regress_owner2;

@@ -13,10 +13,10 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "nodes/pg_list.h"
 #include "utils/memutils.h"
 
 #include "endstats.h"
+#include "note.h"
 #include "shmem.h"
 
 /* In the order of SswPolicyShared.ended. */
@@ -24,9 +24,9 @@ static const char *const types[SSW_END_TYPES] = {"zombie", "expired", "released"
 
 typedef struct Ended
 {
+	SswNoteLevel level;			/* must be first */
 	int			policy_id;
 	int			type;
-	int			level;			/* of subtransactions */
 	int64		n;
 } Ended;
 
@@ -63,18 +63,7 @@ at_xact_end(XactEvent event, void *arg)
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	int			level = GetCurrentTransactionNestLevel();
-	ListCell   *lc;
-
-	foreach(lc, pending)
-	{
-		Ended	   *e = lfirst(lc);
-
-		if (e->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
-			pending = foreach_delete_current(pending, lc);
-		else if (e->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
-			e->level = level - 1;
-	}
+	pending = ssw_note_settle(pending, event);
 }
 
 /* So many rows of the policy end in this transaction, of a type as in the events. */
@@ -100,7 +89,7 @@ ssw_endstats_add(int policy_id, const char *cleanup_type, int64 n)
 	e = palloc(sizeof(Ended));
 	e->policy_id = policy_id;
 	e->type = type;
-	e->level = GetCurrentTransactionNestLevel();
+	e->level.level = GetCurrentTransactionNestLevel();
 	e->n = n;
 	pending = lappend(pending, e);
 	MemoryContextSwitchTo(old);

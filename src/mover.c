@@ -551,7 +551,9 @@ ssw_mover_run(int64 up_to, bool (*must_stop) (void), int turn_ms)
 		ssw_sql_abort();
 	}
 	PG_END_TRY();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	MySswProc->moves = false;
+	LWLockRelease(SswShared->lock);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);

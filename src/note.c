@@ -28,8 +28,8 @@
 /* A task that runs and is to stop, unless the (sub)transaction is rolled back. */
 typedef struct Cancel
 {
+	SswNoteLevel level;			/* must be first */
 	pg_uuid_t	task;
-	int			level;			/* of subtransactions */
 } Cancel;
 
 /* What the current transaction has done; in TopTransactionContext. */
@@ -221,21 +221,26 @@ at_xact_end(XactEvent event, void *arg)
 	}
 }
 
-/* What a subtransaction that is rolled back has cancelled goes on. */
-static void
-settle_cancels(SubXactEvent event, int level)
+/*
+ * At the end of a subtransaction: what it did is undone, or its parent's now.  Items
+ * begin with their level; returns the list.
+ */
+List	   *
+ssw_note_settle(List *items, SubXactEvent event)
 {
+	int			level = GetCurrentTransactionNestLevel();
 	ListCell   *lc;
 
-	foreach(lc, pending_cancels)
+	foreach(lc, items)
 	{
-		Cancel	   *c = lfirst(lc);
+		SswNoteLevel *item = lfirst(lc);
 
-		if (c->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
-			pending_cancels = foreach_delete_current(pending_cancels, lc);
-		else if (c->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
-			c->level = level - 1;
+		if (item->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
+			items = foreach_delete_current(items, lc);
+		else if (item->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
+			item->level = level - 1;
 	}
+	return items;
 }
 
 /* Commands of a subtransaction that is rolled back do not wait. */
@@ -245,7 +250,8 @@ at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId paren
 	int			level = GetCurrentTransactionNestLevel();
 	Before	   *b = before ? linitial(before) : NULL;
 
-	settle_cancels(event, level);
+	/* what was cancelled and is rolled back goes on */
+	pending_cancels = ssw_note_settle(pending_cancels, event);
 	if (b == NULL || b->level < level)
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
@@ -318,7 +324,7 @@ ssw_note_task_changed(const pg_uuid_t *task)
 void
 ssw_note_task_cancelled(const pg_uuid_t *task)
 {
-	Cancel		c = {.task = *task,.level = GetCurrentTransactionNestLevel()};
+	Cancel		c = {.level.level = GetCurrentTransactionNestLevel(),.task = *task};
 
 	remember(&pending_cancels, &c, sizeof(Cancel));
 }

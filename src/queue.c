@@ -56,6 +56,7 @@ static TimestampTz appended_at = 0; /* look at appended rows then */
 static Oid	appended_roles[MAX_ROLES];	/* whose are to be written */
 static int	nappended_roles = 0;
 static TimestampTz next_at = 0;
+static TimestampTz rest_at = DT_NOEND;	/* look at what was left */
 
 /* The run of the server, and the database, to which a command belongs. */
 char	   *
@@ -515,8 +516,6 @@ look_at_prepared(TimestampTz now)
 	return any || before;
 }
 
-static TimestampTz rest_at = DT_NOEND;
-
 static bool
 try_look(void *arg)
 {
@@ -551,14 +550,10 @@ publish_error(const ErrorData *e, TimestampTz now)
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d && e && d->work_failing_since == 0)
-		d->work_failing_since = now;
-	if (d && e)
-		ssw_shmem_text(d->work_error, e->message, sizeof(d->work_error));
-	if (d && e == NULL)
+	if (d)
 	{
-		d->work_failing_since = 0;
-		d->work_error[0] = '\0';
+		d->work_failing_since = e == NULL ? 0 : d->work_failing_since ? d->work_failing_since : now;
+		ssw_shmem_text(d->work_error, e ? e->message : "", sizeof(d->work_error));
 	}
 	LWLockRelease(SswShared->lock);
 }

@@ -439,18 +439,15 @@ ssw_runner_main(Datum main_arg)
 		MemoryContextSwitchTo(cxt);
 		/* there may always be another command, and always more rows */
 		more = flush(must_leave, FLUSH_TURN_MS);
+		/* who submits wakes the idle: it is said before the last look */
+		if (!more && MySswProc->state != SSW_STATE_IDLE)
+			ssw_bgw_set_state(SSW_STATE_IDLE);
 		found = !must_leave() && take(&c, cxt);
 		be_ready();
 		if (found)
 			run(&c, cxt);
 		if (more || found)
 			continue;
-		if (MySswProc->state != SSW_STATE_IDLE)
-		{
-			/* from now on who submits wakes us: look once more */
-			ssw_bgw_set_state(SSW_STATE_IDLE);
-			continue;
-		}
 		if (TimestampDifferenceExceeds(MySswProc->state_since, GetCurrentTimestamp(), ssw_worker_idle_timeout))
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(1, Min(ssw_worker_idle_timeout, 10000)),

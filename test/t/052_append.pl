@@ -139,7 +139,7 @@ sql(q{SET ROLE ann; SELECT count(sweeper.submit_sql('SELECT pg_sleep(0.2)', 'cha
 append(1, 'marker');
 wait_for($node, 'SELECT count(*) = 3 FROM marker', 'the row is written');
 cmp_ok(sql(q{SELECT count(*) FROM sweeper.task WHERE summary = 'chain' AND finished_at IS NULL}), '>', 0, 'while commands wait');
-sql(q{SELECT count(sweeper.cancel_task(task)) FROM sweeper.list_tasks(owners => '{ann}', statuses => '{enqueued}')});
+sql(q{SELECT count(sweeper.cancel_task(task)) FROM sweeper.list_tasks(owners => '{ann}', statuses => '{enqueued}', max => NULL)});
 sql(q{ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf()});
 
 # one that waits for a lock, or fails for the moment, holds up no other, and is not tried all the time
@@ -148,13 +148,20 @@ sql(q{CREATE TABLE pick (n int PRIMARY KEY); GRANT INSERT ON pick TO ann; CREATE
         IF EXISTS (SELECT FROM broken WHERE n = NEW.n) THEN RAISE sqlclient_unable_to_establish_sqlconnection USING MESSAGE = 'remote is down'; END IF;
         RETURN NEW; END $$;
     CREATE TRIGGER remote BEFORE INSERT ON pick FOR EACH ROW EXECUTE FUNCTION remote()});
+sql(q{CREATE ROLE eve LOGIN; SELECT sweeper.grant_access('eve', 'user')});
 my $picker = $node->background_psql('postgres');
 $picker->query_safe('BEGIN; INSERT INTO pick VALUES (3)');
 my $offset = -s $node->logfile;
 sql(q{SET ROLE ann; SELECT count(sweeper.append('pick', jsonb_build_object('n', i))) FROM generate_series(1, 20) AS i});
 wait_for($node, 'SELECT count(*) = 18 FROM pick', 'the others are written');
 wait_until(sub { (() = slurp_file($node->logfile, $offset) =~ /could not write rows appended to public.pick/g) >= 3 }, 'it is tried again');
+# a worker that has nothing to do rests meanwhile
+sql(q{SET ROLE eve; SELECT sweeper.submit_sql('SELECT 1', 'short')});
+my $idle = q{SELECT p.state_since FROM sweeper.stat_process AS p JOIN pg_stat_activity AS a USING (pid) WHERE a.usename = 'eve' AND p.state = 'idle'};
+wait_for($node, "SELECT count(*) = 1 FROM ($idle) AS i", 'it is idle');
+my $still = sql($idle);
 sql(q{SELECT FROM pg_sleep(1)});
+is(sql($idle), $still, 'and stays so');
 cmp_ok(scalar(() = slurp_file($node->logfile, $offset) =~ /remote is down/g), '<', 40, 'now and then');
 $picker->query_safe('COMMIT');
 sql('DELETE FROM broken');
@@ -226,7 +233,7 @@ my $dump = $node->basedir . '/dump.sql';
 $node->command_ok([ 'pg_dump', '--exclude-table-data=hit', '--exclude-table-data=marker', '-f', $dump, $node->connstr('postgres') ], 'pg_dump');
 my $other = sweeper_node('other');
 # where the oids are others
-$other->safe_psql('postgres', 'CREATE ROLE ann LOGIN; CREATE TABLE filler AS SELECT 1');
+$other->safe_psql('postgres', 'CREATE ROLE ann LOGIN; CREATE ROLE eve; CREATE TABLE filler AS SELECT 1');
 $other->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump, $other->connstr('postgres') ], 'restore');
 isnt($other->safe_psql('postgres', q{SELECT 'hit'::regclass::oid}), sql(q{SELECT 'hit'::regclass::oid}), 'another oid');
 $other->safe_psql('postgres', q{SELECT sweeper.grant_access('ann', 'user')});
