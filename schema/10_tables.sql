@@ -53,6 +53,7 @@ CREATE TABLE sweeper.policy (
     heartbeats        boolean NOT NULL,
     search_path       text NOT NULL,
     allow_replicated  boolean NOT NULL,
+    maintenance_window text,
     -- brakes: facts, kept over restarts
     paused_at         timestamptz,
     paused_by         text,

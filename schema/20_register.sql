@@ -55,6 +55,7 @@ CREATE FUNCTION sweeper.register(
     heartbeats boolean DEFAULT false,
     search_path text DEFAULT NULL,
     allow_replicated boolean DEFAULT false,
+    maintenance_window text DEFAULT NULL,
     start text DEFAULT 'auto',
     dry_run boolean DEFAULT false
 ) RETURNS sweeper.preview_result
@@ -98,6 +99,7 @@ CREATE FUNCTION sweeper.alter_policy(
     heartbeats boolean DEFAULT NULL,
     search_path text DEFAULT NULL,
     allow_replicated boolean DEFAULT NULL,
+    maintenance_window text DEFAULT NULL,
     reset text[] DEFAULT '{}',
     new_name text DEFAULT NULL
 ) RETURNS void
@@ -116,7 +118,7 @@ COMMENT ON FUNCTION sweeper.register IS
 deadline: a column, or an SQL expression over the row, after which a row is dead; or last_seen with ttl and/or ttl_column (an interval, or a number of seconds, or of units of the argument unit when last_seen is no number; null, zero and less mean ttl, and without ttl no deadline). created with max_age: a second, absolute limit, beyond which is_alive is not asked. Column names are case-sensitive and without quotes. Types: timestamptz; timestamp and date with timezone; integer, bigint, numeric, double precision since 1970 with unit s, ms or us. Expressions are evaluated in UTC, with ISO dates and standard_conforming_strings; one that depends on the time zone of the session, or that the session reads otherwise, is refused. A date as deadline is its first instant; as last_seen or created it counts until its end. infinity never expires; null: on_null ignore, repair (one ttl from now) or expire.
 keep_for: how much later than the deadline a row goes. filter: one boolean expression; other rows are not looked at. key: columns that identify a row; default the primary key, else a unique index over columns that are not null.
 action delete, update with set_clause, or call with on_expire. on_expire: a function of text[] (keys) or of an array of the table''s rows, called before the action. Where it deletes rows itself, or changes their keys, the action must be call. is_alive: a function of the key as text; true gives the row one time to live from now, false ends it; it is asked before a row goes, but not about one past max_age. Both belong to the table''s owner or a superuser. audit: row, hash, count or none.
-Intervals have no months; a day is 24 hours. check_every ''0'': only when asked. rate_limit and backlog_rate are rows a second, 0 no limit. lock_timeout stays below deadlock_timeout. search_path: for user code, by default the caller''s.
+Intervals have no months; a day is 24 hours. check_every ''0'': only when asked. rate_limit and backlog_rate are rows a second, 0 no limit. lock_timeout stays below deadlock_timeout. search_path: for user code, by default the caller''s. maintenance_window: passes that nobody asks for go only then: times, with days if not all, and a time zone, by default the session''s, as in ''Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin''; rows of sessions that live are refreshed at any time.
 start: auto (held, with a NOTICE, if more than 10,000 rows and more than half of them are dead already), now, or paused.
 Errors: 42501 not the owner, 42809 not a table that can be swept, 42703 no such column, 42804 wrong type, 22023 arguments that do not fit or deadlines that are implausible, 42601 not one expression, 42P17 volatile, 42710 name taken, 42939 name reserved, 22004 null, 0A000 not supported.';
 COMMENT ON FUNCTION sweeper.alter_policy IS

@@ -182,7 +182,7 @@ COMMENT ON FUNCTION sweeper._indexed IS 'Does the column lead an index of the re
 
 -- A preset that asks for all that another one does, and for more, is meant; which of two with the same columns, an index may tell.
 CREATE FUNCTION sweeper._presets(relation oid) RETURNS SETOF sweeper.preset
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
     WITH found AS MATERIALIZED (
         SELECT p, ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(p.columns) AS c) AS names, sweeper._indexed(relation, p.indexed) AS led
         FROM sweeper.preset AS p WHERE sweeper._matches(relation, p.columns, p.key))
@@ -241,6 +241,7 @@ CREATE FUNCTION sweeper.adopt(
     heartbeats boolean DEFAULT NULL,
     search_path text DEFAULT NULL,
     allow_replicated boolean DEFAULT NULL,
+    maintenance_window text DEFAULT NULL,
     start text DEFAULT 'auto',
     dry_run boolean DEFAULT false
 ) RETURNS sweeper.preview_result

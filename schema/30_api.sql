@@ -37,22 +37,22 @@ COMMENT ON PROCEDURE sweeper.sweep IS
 
 CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, OUT state text, OUT policy_id int,
     OUT "rows" bigint, OUT started_at timestamptz, OUT state_since timestamptz) RETURNS SETOF record
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_stat_process';
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'ssw_stat_process';
 CREATE FUNCTION sweeper._progress(OUT policy_id int, OUT pass bigint, OUT phase text, OUT started_at timestamptz,
     OUT done bigint, OUT total bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint,
     OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval) RETURNS SETOF record
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_stat_progress';
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 2 AS 'MODULE_PATHNAME', 'ssw_stat_progress';
 CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason text, OUT last_look timestamptz,
     OUT next_look timestamptz, OUT oldest_due timestamptz, OUT stats_since timestamptz, OUT looks bigint, OUT passes bigint,
     OUT batches bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint, OUT skipped bigint,
     OUT failed_passes bigint, OUT fuse_trips bigint, OUT max_lag interval, OUT busy_seconds float8, OUT duration_histogram bigint[],
     OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8, OUT open_pass bigint, OUT ended bigint[]) RETURNS SETOF record
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_stat_policy';
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_policy';
 CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
     OUT service_start timestamptz, OUT slots_short_since timestamptz, OUT listed boolean,
     OUT heartbeats bigint, OUT most_heartbeats bigint, OUT heartbeats_refused bigint, OUT heartbeats_full_since timestamptz,
     OUT clean_start boolean, OUT policies_full boolean, OUT heartbeat_counts bigint[]) RETURNS SETOF record
-LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_cluster';
+LANGUAGE c VOLATILE PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'ssw_stat_cluster';
 CREATE FUNCTION sweeper.stat_reset(policy text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_stat_reset';
 CREATE FUNCTION sweeper._library(OUT library text, OUT restart_needed boolean) RETURNS record

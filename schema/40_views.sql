@@ -10,7 +10,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_explain_sweep';
 CREATE FUNCTION sweeper._database(OUT database oid, OUT state text, OUT closed int, OUT coordinator_pid int,
     OUT workers_wanted int, OUT next_due timestamptz, OUT problem text,
     OUT work_failing_since timestamptz, OUT work_error text) RETURNS SETOF record
-LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_stat_database';
+LANGUAGE c VOLATILE PARALLEL RESTRICTED ROWS 4 AS 'MODULE_PATHNAME', 'ssw_stat_database';
 CREATE FUNCTION sweeper._mend(policy_id int) RETURNS text
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_mend_policy';
 
@@ -78,7 +78,7 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, least(s.o
       CROSS JOIN LATERAL (SELECT CASE WHEN s.state IN ('paused', 'fuse', 'failing') OR (s.state = 'running' AND coalesce(g.pass, s.open_pass) IS NULL)
                                       THEN 'waiting' ELSE coalesce(s.state, 'waiting') END AS told) AS t) AS b;
 COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
-COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, locked, read-only, disabled, not running, standby.';
+COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, locked, throttled (by max_wal_rate or max_replica_lag), outside window, read-only, disabled, not running, standby.';
 COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; resume() lifts them.';
 COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, keep_for and grace included; null when unknown.';
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';

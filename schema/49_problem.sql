@@ -71,12 +71,16 @@ SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws
 FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())
 UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due,
-       format('The oldest dead row is %s late%s.', date_trunc('second', now() - s.oldest_due), CASE WHEN s.open_pass IS NOT NULL OR s.state = 'locked' THEN ': ' || s.reason END),
+       format('The oldest dead row is %s late%s.', date_trunc('second', now() - s.oldest_due), CASE WHEN s.open_pass IS NOT NULL OR s.state IN ('locked', 'throttled') THEN ': ' || s.reason END),
        CASE WHEN s.state = 'locked' THEN format('SELECT pid, mode FROM pg_locks WHERE relation IN (SELECT %1$L::regclass UNION SELECT relid FROM pg_partition_tree(%1$L));', p.relation)
+            WHEN s.state = 'throttled' AND s.reason LIKE 'max_wal_rate%' THEN
+                 format('ALTER SYSTEM SET session_sweeper.max_wal_rate = %L; SELECT pg_reload_conf();', 2 * (SELECT setting::int FROM pg_catalog.pg_settings WHERE name = 'session_sweeper.max_wal_rate') || 'kB')
+            WHEN s.state = 'throttled' THEN
+                 'SELECT application_name, state, replay_lsn FROM pg_stat_replication UNION ALL SELECT slot_name, wal_status, confirmed_flush_lsn FROM pg_replication_slots;'
             WHEN s.open_pass IS NOT NULL AND s.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
             ELSE format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
-WHERE s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running', 'locked')
+WHERE s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running', 'locked', 'throttled')
 UNION ALL
 SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', p.policy)

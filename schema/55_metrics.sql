@@ -1,7 +1,7 @@
 -- What a monitoring system scrapes.  Nothing here reads a swept table.
 
 CREATE FUNCTION sweeper._metric_families(OUT family text, OUT type text, OUT help text) RETURNS SETOF record
-LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'session_sweeper_' || f.name, f.type, f.help FROM (VALUES
         ('enabled', 'gauge', 'Is the launcher running, and session_sweeper.enabled on?'),
         ('looks_total', 'counter', 'Looks at policies; most find nothing and are no pass.'),
@@ -40,7 +40,7 @@ COMMENT ON FUNCTION sweeper._metric_families IS 'Names, Prometheus types and tex
 
 -- A histogram of single counts as Prometheus has it: up to each bound, and all of them.
 CREATE FUNCTION sweeper._metric_histogram(bounds float8[], counts bigint[], sum float8, OUT suffix text, OUT le text, OUT value float8) RETURNS SETOF record
-LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 12 SET search_path = pg_catalog, pg_temp AS $$
     SELECT '_bucket', CASE WHEN b.bound = 'Infinity' THEN '+Inf' ELSE b.bound::text END, pg_catalog.sum(b.n) OVER (ORDER BY b.bound)::float8
     FROM unnest(bounds, counts) AS b (bound, n)
     UNION ALL SELECT '_sum', NULL, sum
@@ -64,7 +64,7 @@ COMMENT ON VIEW sweeper._metric_task IS 'Tasks by state, those that ended of the
 
 CREATE VIEW sweeper.metrics WITH (security_invoker = true) AS
 WITH stat AS MATERIALIZED (SELECT p.policy, s.* FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)),
-     status AS MATERIALIZED (SELECT policy, lag, backlog, brakes, last_look, last_pass_at FROM sweeper.policy_status),
+     status AS MATERIALIZED (SELECT policy, lag, backlog, array_append(brakes, state) AS brakes, last_look, last_pass_at FROM sweeper.policy_status),
      cluster AS MATERIALIZED (SELECT * FROM sweeper._cluster()),
 series (name, suffix, labels, value) AS (
     SELECT 'enabled', '', '{}'::jsonb, (enabled AND launcher_pid IS NOT NULL)::int::float8 FROM cluster
@@ -91,7 +91,7 @@ series (name, suffix, labels, value) AS (
     WHERE v.value IS NOT NULL
     UNION ALL
     SELECT 'brake', '', jsonb_build_object('policy', s.policy, 'brake', b.brake), (b.brake = ANY (s.brakes))::int
-    FROM status AS s CROSS JOIN unnest('{paused,held,fuse,failing,broken}'::text[]) AS b (brake)
+    FROM status AS s CROSS JOIN unnest('{paused,held,fuse,failing,broken,throttled,outside window}'::text[]) AS b (brake)
     UNION ALL
     SELECT CASE f.state WHEN 'quarantined' THEN 'rows_quarantined' ELSE 'rows_retrying' END, '', jsonb_build_object('policy', s.policy),
            (SELECT count(*) FROM sweeper.failed_row AS r WHERE r.policy = s.policy AND r.state = f.state)
@@ -135,7 +135,7 @@ $$;
 COMMENT ON FUNCTION sweeper._metric_text IS 'A line of the Prometheus exposition.';
 
 CREATE FUNCTION sweeper.metrics_text(pools boolean DEFAULT false) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     WITH series AS (
         SELECT m.family, m.metric, m.labels, m.value FROM sweeper.metrics AS m
         -- sums over a family count nobody twice

@@ -28,6 +28,7 @@
 
 #include "args.h"
 #include "expr.h"
+#include "window.h"
 
 /* Longer intervals could leave the range of timestamps. */
 #define MAX_INTERVAL_DAYS	73000
@@ -82,6 +83,7 @@ static const ArgDef defs[SSW_NARGS] = {
 	[SSW_ARG_HEARTBEATS] = {"heartbeats", BOOLOID, "false", 0},
 	[SSW_ARG_SEARCH_PATH] = {"search_path", TEXTOID, NULL, 0},
 	[SSW_ARG_ALLOW_REPLICATED] = {"allow_replicated", BOOLOID, "false", 0},
+	[SSW_ARG_MAINTENANCE_WINDOW] = {"maintenance_window", TEXTOID, NULL, LIMIT},
 };
 
 const char *
@@ -521,6 +523,8 @@ ssw_args_fill_limits(const SswArgs *a, SswPolicy *p)
 	p->soft_limit_us = get_interval(a, SSW_ARG_SOFT_TIME_LIMIT, 1);
 	p->hard_limit_us = get_interval(a, SSW_ARG_HARD_TIME_LIMIT, 1);
 	p->max_retries = get_int(a, SSW_ARG_MAX_RETRIES, 0, 1000);
+	p->maintenance_window = a->isnull[SSW_ARG_MAINTENANCE_WINDOW] ? NULL :
+		ssw_window_check(TextDatumGetCString(a->value[SSW_ARG_MAINTENANCE_WINDOW]));
 	p->fuse_fraction = DatumGetFloat4(a->value[SSW_ARG_FUSE_FRACTION]);
 	p->fuse_min = get_int(a, SSW_ARG_FUSE_MIN, 0, PG_INT32_MAX);
 	if (isnan(p->fuse_fraction) || p->fuse_fraction < 0 || p->fuse_fraction > 1)

@@ -36,6 +36,7 @@
 #include "batch.h"
 #include "guc.h"
 #include "identity.h"
+#include "load.h"
 #include "lock.h"
 #include "lost.h"
 #include "sql.h"
@@ -263,7 +264,7 @@ ssw_batch_open_pass(SswWork *w)
 
 /* Add what n candidates came to, after the commit. */
 static void
-count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missing)
+count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows, int missing)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	SswPass    *pass = w->pass;
@@ -310,7 +311,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 			s->halved = s->halved < MAX_ROWS ? s->halved * 2 : 0;
 		if (n >= s->batch_rows && elapsed_us > 0)
 		{
-			double		fit = (double) n * TARGET_US / elapsed_us;
+			double		fit = Min((double) n * TARGET_US / elapsed_us, n * ssw_load_batch_bytes() / Max(1, wal));
 
 			/* grow at most fourfold at a time, shrink at once */
 			s->batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, s->batch_rows * 4.0)));
@@ -331,13 +332,16 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int n, uint64 rows, int missi
 void
 ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, int missing)
 {
+	int64		wal;
+
 	if (rows + w->prolonged == 0)
 		forbid_alteration(w);
 	ssw_batch_disarm();
 	ssw_sql_commit();
 	MemoryContextSwitchTo(w->batch_cxt);
+	wal = ssw_load_spend(w->pass->forced);
 	if (sink)
-		count(w, sink, GetCurrentTimestamp() - start, n, rows, missing);
+		count(w, sink, GetCurrentTimestamp() - start, wal, n, rows, missing);
 }
 
 /* Roll back after an error, and keep it in w->error. */

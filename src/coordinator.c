@@ -268,6 +268,11 @@ look(SswWatch *w, TimestampTz now)
 		}
 		LWLockRelease(SswShared->lock);
 	}
+	if (due && request == 0 && !w->owed && ssw_passes_rest(w, now, gone))
+	{
+		ssw_passes_publish(w);
+		return;
+	}
 	if (due)
 	{
 		ssw_passes_open(w, generation, now, request != 0 || w->owed);
@@ -539,6 +544,7 @@ round_of_work(void)
 		reload(now);
 	locks_at = ssw_watch_locks(watches, now);
 	note_grace(now);
+	ssw_load_look(now);
 	over = ssw_turn_is_over(watches, now);
 	if (over)
 		ssw_turn_stop(watches);

@@ -244,6 +244,8 @@ conclude_due(Explanation *e)
 	else if (e->row.fail_class && e->row.has_next)
 		conclude(e, "due", "it failed and is tried again at next_attempt",
 				 retry_hint(e));
+	else if (strcmp(e->state, "throttled") == 0 || strcmp(e->state, "outside window") == 0)
+		conclude(e, "due", psprintf("passes wait: %s", e->why ? e->why : e->state), sweep);
 	else if (strcmp(e->state, "running") == 0)
 		conclude(e, "due", "a pass is running",
 				 psprintf("SELECT * FROM sweeper.stat_progress WHERE policy = %s;", quote_literal_cstr(p->name)));

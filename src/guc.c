@@ -38,6 +38,8 @@ int			ssw_max_queued_tasks = 10000;
 int			ssw_cancel_grace = 30000;
 int			ssw_task_retention = 7 * 24 * 60;
 char	   *ssw_machine_id = NULL;
+int			ssw_max_wal_rate = 0;
+int			ssw_max_replica_lag = 0;
 
 static const struct config_enum_entry synchronous_commit_options[] = {
 	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
@@ -174,6 +176,14 @@ ssw_guc_init(void)
 	DefineCustomIntVariable("session_sweeper.cancel_grace",
 							"How long a command that was cancelled may go on before it is interrupted.",
 							NULL, &ssw_cancel_grace, 30000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_wal_rate",
+							"Most WAL a second that sweeps write; 0: no limit.",
+							NULL, &ssw_max_wal_rate, 0, 0, MAX_KILOBYTES,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_replica_lag",
+							"Sweeps rest while a replica is further behind; 0: they do not mind.",
+							NULL, &ssw_max_replica_lag, 0, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomStringVariable("session_sweeper.machine_id",
 							   "What this server is called in its tasks; empty: host name and port.",

@@ -38,6 +38,7 @@
 #include "guc.h"
 #include "keep.h"
 #include "launcher.h"
+#include "load.h"
 #include "places.h"
 #include "sql.h"
 #include "start.h"
@@ -411,7 +412,7 @@ sleep_ms(TimestampTz now)
 	LWLockRelease(SswShared->lock);
 	if (busy)
 		next = Min(next, now + BUSY_TICK_MS * INT64CONST(1000));
-	next = Min(next, rescan_at);
+	next = Min(next, Min(rescan_at, ssw_load_sample(now)));
 	return Max(5, (next - now) / 1000);
 }
 
@@ -442,6 +443,7 @@ forget_times(void)
 	rescan_at = short_until = 0;
 	ssw_places_forget_short();
 	ssw_keep_set_back();
+	ssw_load_forget();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{

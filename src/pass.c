@@ -34,6 +34,7 @@
 #include "grace.h"
 #include "halve.h"
 #include "identity.h"
+#include "load.h"
 #include "lock.h"
 #include "partition.h"
 #include "pass.h"
@@ -143,7 +144,7 @@ phase_cutoff(SswWork *w)
 	TimestampTz cutoff;
 
 	if (pass->phase == SSW_PHASE_NULLS)
-		return w->policy->null_predicate && !pass->backlog_segment ? pass->now : DT_NOBEGIN;
+		return !pass->refresh_only && w->policy->null_predicate && !pass->backlog_segment ? pass->now : DT_NOBEGIN;
 	if (pass->phase - SSW_PHASE_CLOCK_1 >= w->policy->nclocks)
 		return DT_NOBEGIN;
 	cutoff = pass->clock_cutoff[pass->phase - SSW_PHASE_CLOCK_1];
@@ -204,6 +205,7 @@ collect(SswWork *w, SswChunk *chunk)
 	List	   *leaves;
 	bool		more = true;
 	uint32		others;
+	SswRest		rest_now;
 
 	if (!ssw_batch_begin(w))
 		return;
@@ -235,7 +237,7 @@ collect(SswWork *w, SswChunk *chunk)
 		chunk->cutoff = phase_cutoff(w);
 		if (!TIMESTAMP_IS_NOBEGIN(chunk->cutoff))
 		{
-			if (limit <= 0)
+			if (limit <= 0 || (!pass->forced && !pass->refresh_only && ssw_load_rests(w->policy, start, &rest_now)))
 			{
 				end_pass(pass, SSW_END_LIMIT, NULL);
 				return;

@@ -47,14 +47,16 @@ ssw_passes_publish(SswWatch *w)
 	char		rate[sizeof(s->reason)] = "";
 	bool		throttled = w->policy && w->runs && w->open_pass_id != 0;
 
+	bool		rests = w->policy && w->runs && w->pass == NULL && w->rest.state;
+
 	if (throttled)
 		limiting_rate(w, rate, sizeof(rate));
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
 	if (s)
 	{
-		strlcpy(s->state, w->pass || throttled ? "running" : w->state, sizeof(s->state));
-		strlcpy(s->reason, throttled ? rate : w->reason, sizeof(s->reason));
+		strlcpy(s->state, rests ? w->rest.state : w->pass || throttled ? "running" : w->state, sizeof(s->state));
+		strlcpy(s->reason, rests ? w->rest.reason : throttled ? rate : w->reason, sizeof(s->reason));
 		s->open_pass_id = w->open_pass_id;
 		s->next_look = w->runs ? w->next_look : 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
@@ -196,6 +198,29 @@ ssw_passes_close_open(SswWatch *w)
 	pfree(pass);
 }
 
+/*
+ * Do passes wait that nobody has asked for?  Not those that refresh the rows of sessions
+ * that live, which end nothing then, nor that for connections which have gone.
+ */
+bool
+ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
+{
+	w->rest.state = NULL;
+	if (!ssw_load_rests(w->policy, now, &w->rest))
+		return false;
+	if (w->policy->heartbeats && (gone || now >= ssw_passes_refresh_at(w)))
+	{
+		/* such a pass does not find what is due */
+		if (w->plain)
+			(void) ssw_watch_probe(w, now);
+		return false;
+	}
+	if (now - w->open_pass_at >= w->policy->soft_limit_us)
+		ssw_passes_close_open(w);
+	w->next_look = Min(Max(w->rest.until, now + ssw_min_interval * INT64CONST(1000)), ssw_passes_refresh_at(w));
+	return true;
+}
+
 /* Open a pass in shared memory; its row is written when it finds a row. */
 void
 ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
@@ -210,7 +235,10 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 	if (now - w->open_pass_at >= p->soft_limit_us)
 		ssw_passes_close_open(w);
 	refill(w, now);
-	ssw_grace_cutoffs(p, now, cutoffs);
+	if (requested)
+		w->rest.state = NULL;
+	if (w->rest.state == NULL)
+		ssw_grace_cutoffs(p, now, cutoffs);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass = free_pass();
 	if (pass)
@@ -223,6 +251,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->policy_id = p->id;
 		pass->policy_generation = generation;
 		pass->forced = requested;
+		pass->refresh_only = w->rest.state != NULL;
 		/* one that goes on takes a few of the rows that were counted */
 		pass->fuse_open = w->force || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
 		pass->fuse_left = w->fuse_left;
@@ -294,7 +323,7 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 
 	w->idle = did ? 0 : w->idle + 1;
 	w->excluded = pass->excluded;
-	if (pass->end == SSW_END_DONE)
+	if (pass->end == SSW_END_DONE && !pass->refresh_only)
 		w->earliest = pass->next_due;
 	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
 		w->next_look = w->not_before = soon;	/* not at once: who changes
@@ -323,7 +352,7 @@ static bool
 is_harmless(const SswPolicy *p, const SswPass *pass, TimestampTz now)
 {
 	return pass->harmless ||
-		(pass->end == SSW_END_DONE && (p->check_every_us == 0 || now - pass->now <= p->check_every_us));
+		(pass->end == SSW_END_DONE && !pass->refresh_only && (p->check_every_us == 0 || now - pass->now <= p->check_every_us));
 }
 
 /* A pass without workers that has ended: write down what it did. */
@@ -356,7 +385,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		w->tokens = pass.tokens;
 	if (pass.backlog_tokens >= 0)
 		w->backlog_tokens = pass.backlog_tokens;
-	w->backlog_done = pass.end == SSW_END_DONE && w->policy->backlog_before != 0;
+	w->backlog_done = pass.end == SSW_END_DONE && !pass.refresh_only && w->policy->backlog_before != 0;
 	count_pass(w, &pass, now);
 	if (pass.pass_id != 0)
 	{

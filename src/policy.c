@@ -41,7 +41,7 @@
 	" filter, on_null, action, set_clause, on_expire, on_expire_name, is_alive, is_alive_name," \
 	" group_by, capture, audit, notify_channel, notify_keys, check_every, max_lag, batch_size," \
 	" max_workers, rate_limit, backlog_rate, soft_time_limit, hard_time_limit, lock_timeout," \
-	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated," \
+	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated, maintenance_window," \
 	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
 	" held_reason, fuse_until, failures, broken, retry_at, backlog_before, horizons," \
 	" columns, fuse_at FROM sweeper.policy"
@@ -54,7 +54,7 @@ enum
 	P_ON_EXPIRE_NAME, P_IS_ALIVE, P_IS_ALIVE_NAME, P_GROUP_BY, P_CAPTURE, P_AUDIT,
 	P_NOTIFY_CHANNEL, P_NOTIFY_KEYS, P_CHECK_EVERY, P_MAX_LAG, P_BATCH_SIZE, P_MAX_WORKERS,
 	P_RATE_LIMIT, P_BACKLOG_RATE, P_SOFT, P_HARD, P_LOCK_TIMEOUT, P_MAX_RETRIES,
-	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED,
+	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED, P_WINDOW,
 	P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
 	P_BACKLOG_BEFORE, P_HORIZONS, P_COLUMNS, P_FUSE_AT
 };
@@ -392,6 +392,7 @@ read_row(Row *r)
 	p->fuse_min = get_int(r, P_FUSE_MIN);
 	p->heartbeats = get_bool(r, P_HEARTBEATS);
 	p->search_path = get_text(r, P_SEARCH_PATH);
+	p->maintenance_window = get_text(r, P_WINDOW);
 	p->allow_replicated = get_bool(r, P_ALLOW_REPLICATED);
 	p->paused_at = get_time(r, P_PAUSED_AT);
 	p->paused_until = get_time(r, P_PAUSED_UNTIL);

@@ -123,6 +123,7 @@ typedef struct SswPolicy
 	int			fuse_min;
 	bool		heartbeats;
 	char	   *search_path;
+	char	   *maintenance_window; /* or null: always; see window.c */
 	Jsonb	   *columns;		/* number of each column, by its name at
 								 * registration; or null */
 	int			stale;			/* fields that name a column which has another

@@ -10,6 +10,7 @@
 #ifndef SSW_SHMEM_H
 #define SSW_SHMEM_H
 
+#include "access/xlogdefs.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/itemptr.h"
@@ -199,6 +200,7 @@ typedef struct SswPass
 	int64		pass_id;		/* 0 until the row in table pass is written */
 	uint64		policy_generation;
 	bool		forced;			/* asked for by CALL sweep: no rate limit */
+	bool		refresh_only;	/* nothing ends, as load.c says */
 	bool		fuse_open;		/* do not count for the fuse, or counted */
 	bool		fuse_held;		/* and it has held; it does not trip again
 								 * before a look that is harmless */
@@ -375,6 +377,27 @@ typedef struct SswStart
 	bool		jump;			/* of the clock, no start */
 } SswStart;
 
+/* Half of them span max_replica_lag. */
+#define SSW_LOAD_SAMPLES	64
+
+typedef struct SswLoadSample
+{
+	TimestampTz at;
+	XLogRecPtr	lsn;			/* WAL was flushed so far */
+} SswLoadSample;
+
+/* See load.c. */
+typedef struct SswLoad
+{
+	int64		nsamples;		/* taken; the last ones are kept */
+	SswLoadSample sample[SSW_LOAD_SAMPLES];
+	TimestampTz looked_at;		/* at replicas */
+	TimestampTz behind_since;	/* one is too late, or 0 */
+	char		behind[160];	/* which */
+	double		tokens;			/* bytes of WAL that sweeps may write now */
+	TimestampTz tokens_at;
+} SswLoad;
+
 typedef struct SswSharedState
 {
 	LWLock	   *lock;
@@ -403,6 +426,7 @@ typedef struct SswSharedState
 	int64		no_slot_failures;	/* background worker slots were short */
 	TimestampTz no_slot_since;	/* 0 when the last try worked */
 	SswProcKind no_slot_kind;	/* what could not be started */
+	SswLoad		load;
 	SswDatabase databases[SSW_MAX_DATABASES];
 	/* procs and passes follow */
 } SswSharedState;

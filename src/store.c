@@ -121,6 +121,10 @@ ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relatio
 				text = p->timezone;
 
 				break;
+			case SSW_ARG_MAINTENANCE_WINDOW:
+				text = p->maintenance_window;
+
+				break;
 			case SSW_ARG_SEARCH_PATH:
 				text = p->search_path;
 

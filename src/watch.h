@@ -5,6 +5,7 @@
 #ifndef SSW_WATCH_H
 #define SSW_WATCH_H
 
+#include "load.h"
 #include "policy.h"
 #include "shmem.h"
 
@@ -15,6 +16,8 @@ typedef struct SswWatch
 	bool		runs;			/* no brake is on */
 	char		state[32];
 	char		reason[160];
+	SswRest		rest;			/* why passes wait, though it runs; or no
+								 * state */
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
 	TimestampTz locked_since;	/* its table is, or 0 */
 	TimestampTz lock_look_at;
@@ -79,6 +82,7 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 extern List *ssw_passes_adopt(List *watches);
 extern void ssw_passes_publish(SswWatch *w);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
+extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
 extern TimestampTz ssw_passes_gone_at(const SswWatch *w);
 extern void ssw_passes_close(SswWatch *w, TimestampTz now);

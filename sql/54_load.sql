@@ -1,0 +1,42 @@
+-- Load care: maintenance windows, and the settings.  What they do is shown by test/t/060_load.pl.
+\set VERBOSITY terse
+CREATE TABLE win (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON win (d);
+SET timezone = 'Europe/Berlin';
+SELECT state FROM sweeper.register('win', deadline => 'd', maintenance_window => '22:00-06:00', start => 'paused');
+SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
+SELECT sweeper.alter_policy('win', rate_limit => 10);
+SELECT sweeper.alter_policy('win', maintenance_window => 'Mon-Fri 22:00-06:00,Sat 00:00-24:00, sun 12:30-13:00 UTC');
+SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
+SELECT old, new FROM sweeper.policy_change WHERE policy = 'win' AND new ? 'maintenance_window' AND change <> 'register' ORDER BY changed_at;
+-- what is none
+DO $$
+DECLARE w text;
+BEGIN
+    FOREACH w IN ARRAY '{"", "22:00", "22:00-22:00", "25:00-26:00", "24:00-06:00", "22:60-23:00", "2:00-3:00", "22:00-06:00,", "Mon", "Mon-Fri", "Xyz 10:00-11:00", "Monday 10:00-11:00", "10:00-11:00 12:00-13:00"}'::text[] LOOP
+        BEGIN
+            PERFORM sweeper.alter_policy('win', maintenance_window => w);
+            RAISE NOTICE 'accepted: %', w;
+        EXCEPTION WHEN invalid_parameter_value THEN NULL;
+        END;
+    END LOOP;
+END $$;
+SELECT length(sweeper.alter_policy('win', maintenance_window => repeat('10:00-11:00,', 31) || '12:00-13:00')::text);
+SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 Mars/Phobos');
+\set VERBOSITY default
+SELECT sweeper.alter_policy('win', maintenance_window => 'at night');
+SELECT sweeper.alter_policy('win', reset => '{maintenance_window}');
+SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
+-- who may only limit may close it
+CREATE ROLE regress_window;
+SELECT sweeper.grant_access('regress_window', 'admin');
+SET ROLE regress_window;
+SELECT sweeper.alter_policy('win', maintenance_window => '22:00-06:00 UTC');
+RESET ROLE;
+SELECT name, setting, unit FROM pg_settings WHERE name IN ('session_sweeper.max_wal_rate', 'session_sweeper.max_replica_lag') ORDER BY 1;
+ALTER SYSTEM SET session_sweeper.max_wal_rate = '-1';
+SELECT sweeper.revoke_access('regress_window');
+DROP ROLE regress_window;
+SELECT sweeper.unregister('win');
+DROP TABLE win;
+RESET timezone;

@@ -1,0 +1,187 @@
+/*
+ * window.c
+ *		Maintenance windows: the times of the week in which a policy sweeps.
+ *
+ * A window is text as in "22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin": times with
+ * the days on which they begin, every day if none, and their time zone.
+ *
+ * Runs in whoever registers a policy, in coordinators and workers.  Shares nothing; a
+ * crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "pgtime.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/timestamp.h"
+
+#include "window.h"
+
+#define DAY_MINUTES		(24 * 60)
+#define MAX_SPANS		32
+
+/* One of the times of a window. */
+typedef struct Span
+{
+	int			days;			/* bits; Sunday is 1 */
+	int			from;			/* minutes after midnight */
+	int			to;				/* the next day's, when not after from */
+} Span;
+
+static const char *const day_names[] = {"sun", "mon", "tue", "wed", "thu", "fri", "sat"};
+
+static bool
+parse_day(const char **s, int *day)
+{
+	for (*day = 0; *day < 7; (*day)++)
+		if (pg_strncasecmp(*s, day_names[*day], 3) == 0 && !isalpha((unsigned char) (*s)[3]))
+		{
+			*s += 3;
+			return true;
+		}
+	return false;
+}
+
+/* "Mon" or "Fri-Mon", or nothing: every day. */
+static bool
+parse_days(const char **s, int *days)
+{
+	int			from;
+	int			to;
+
+	*days = 0x7f;
+	if (!isalpha((unsigned char) **s))
+		return true;
+	if (!parse_day(s, &from))
+		return false;
+	to = from;
+	if (**s == '-')
+	{
+		(*s)++;
+		if (!parse_day(s, &to))
+			return false;
+	}
+	*days = 1 << to;
+	for (int d = from; d != to; d = (d + 1) % 7)
+		*days |= 1 << d;
+	return true;
+}
+
+/* "22:00", up to "24:00". */
+static bool
+parse_time(const char **s, int *minutes)
+{
+	const char *t = *s;
+
+	if (!isdigit((unsigned char) t[0]) || !isdigit((unsigned char) t[1]) || t[2] != ':' ||
+		!isdigit((unsigned char) t[3]) || !isdigit((unsigned char) t[4]) || isdigit((unsigned char) t[5]))
+		return false;
+	*minutes = ((t[0] - '0') * 10 + t[1] - '0') * 60 + (t[3] - '0') * 10 + t[4] - '0';
+	*s += 5;
+	return t[3] < '6' && *minutes <= DAY_MINUTES;
+}
+
+static const char *
+skip_spaces(const char *s)
+{
+	while (*s == ' ')
+		s++;
+	return s;
+}
+
+/* Parse one; *s is then at a comma, at the zone or at the end. */
+static bool
+parse_span(const char **s, Span *span)
+{
+	*s = skip_spaces(*s);
+	if (!parse_days(s, &span->days))
+		return false;
+	*s = skip_spaces(*s);
+	if (!parse_time(s, &span->from) || *(*s)++ != '-' || !parse_time(s, &span->to))
+		return false;
+	*s = skip_spaces(*s);
+	return span->from != span->to && span->from < DAY_MINUTES;
+}
+
+/* The times of a window and the name of its zone, which may be empty; 0: it is none. */
+static int
+parse(const char *text, Span *spans, const char **zone)
+{
+	int			n = 0;
+	bool		more;
+
+	do
+	{
+		if (n == MAX_SPANS || !parse_span(&text, &spans[n++]))
+			return 0;
+		more = *text == ',';
+		text	  +=more;
+	} while (more);
+	*zone = text;
+
+	return *text == '\0' || isalpha((unsigned char) *text) ? n : 0;
+}
+
+/*
+ * A window as it is stored, with its zone: the session's where none is given.
+ * Errors: 22023.
+ */
+char	   *
+ssw_window_check(const char *text)
+{
+	Span		spans[MAX_SPANS];
+	const char *zone;
+
+	if (parse(text, spans, &zone) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid maintenance_window: \"%s\"", text),
+				 errhint("Give times, with days if not all, as in '22:00-06:00' or 'Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin'.")));
+	if (*zone == '\0')
+		return psprintf("%s %s", text, pg_get_timezone_name(session_timezone));
+	if (pg_tzset(zone) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("time zone \"%s\" of maintenance_window not recognized", zone),
+				 errhint("SELECT name FROM pg_timezone_names;")));
+	return pstrdup(text);
+}
+
+/* Is this minute of the week in the time that may have begun the day before? */
+static bool
+covers(const Span *span, int day, int minute)
+{
+	bool		today = span->days & (1 << day);
+	bool		yesterday = span->days & (1 << (day + 6) % 7);
+
+	if (span->from < span->to)
+		return today && minute >= span->from && minute < span->to;
+	return (today && minute >= span->from) || (yesterday && minute < span->to);
+}
+
+/* Is it open?  One that cannot be read, as after a change of the zones, is. */
+bool
+ssw_window_is_open(const char *text, TimestampTz now)
+{
+	Span		spans[MAX_SPANS];
+	const char *name;
+	int			n = parse(text, spans, &name);
+	pg_tz	   *zone = n > 0 ? pg_tzset(name) : NULL;
+	struct pg_tm tm;
+	fsec_t		fsec;
+	int			tz;
+	bool		open = false;
+
+	if (zone == NULL || timestamp2tm(now, &tz, &tm, &fsec, NULL, zone) != 0)
+		return true;
+	for (int i = 0; i < n; i++)
+		open = open || covers(&spans[i], j2day(date2j(tm.tm_year, tm.tm_mon, tm.tm_mday)), tm.tm_hour * 60 + tm.tm_min);
+	return open;
+}
+
+/* Windows open and close with a minute. */
+TimestampTz
+ssw_window_next_minute(TimestampTz now)
+{
+	return now - now % USECS_PER_MINUTE + USECS_PER_MINUTE;
+}

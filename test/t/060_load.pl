@@ -1,0 +1,151 @@
+# Load care: replicas, WAL and maintenance windows hold up sweeps, and neither who lives nor who asks.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('primary', 'wal_level = logical', 'max_wal_senders = 4', 'hot_standby = on');
+sub sql { return $node->safe_psql('postgres', @_) }
+sub configure { my ($set) = @_; return sql("ALTER SYSTEM SET $set; SELECT pg_reload_conf()") }
+sub reset_conf { my ($name) = @_; return sql("ALTER SYSTEM RESET session_sweeper.$name; SELECT pg_reload_conf()") }
+# both tables, $n dead rows in one; in the other, with heartbeats, one row that lives and a dead one
+sub fill {
+    my ($table, $n) = @_;
+    return sql("INSERT INTO $table SELECT i, now() - interval '1 h', repeat('x', 200) FROM generate_series(1, $n) AS i");
+}
+sub state_is { my ($policy, $state) = @_; return wait_for($node, "SELECT state = '$state' FROM sweeper.policy_status WHERE policy = '$policy'", "$policy is $state") }
+sql(q{CREATE EXTENSION session_sweeper;
+    CREATE TABLE t (id int PRIMARY KEY, d timestamptz, filling text); CREATE INDEX ON t (d);
+    CREATE TABLE beat (id int PRIMARY KEY, d timestamptz, filling text); CREATE INDEX ON beat (d);
+    SELECT sweeper.register('t', deadline => 'd', start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms', max_lag => '1 s');
+    SELECT sweeper.register('beat', deadline => 'd', ttl => '4 s', heartbeats => true, start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms')});
+$node->backup('copy');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'copy', has_streaming => 1);
+$standby->start;
+$node->wait_for_catchup($standby);
+
+# Whoever holds up passes, rows of who lives are refreshed, the dead stay, and a pass that somebody asks for goes.
+sub held_up {
+    my ($what, $reason) = @_;
+    sql(q{INSERT INTO beat SELECT i, now() + interval '4 s', 'x' FROM generate_series(1, 2) AS i});
+    my $d = sql(q{SELECT d FROM beat WHERE id = 1});
+    sql(q{SELECT sweeper.touch('beat', 1)});
+    # it is not late before there was something to read
+    wait_until(sub {
+        sql(q{INSERT INTO t SELECT coalesce(max(id), 0) + 1000, now() - interval '1 h' FROM t});
+        return sql(q{SELECT state FROM sweeper.policy_status WHERE policy = 't'}) eq 'throttled' }, 'sweeps rest');
+    fill('t', 100);
+    like(sql(q{SELECT reason FROM sweeper.policy_status WHERE policy = 't'}), $reason, "$what: the reason");
+    $node->poll_query_until('postgres', "SELECT sweeper.touch('beat', 1) AND d > '$d'::timestamptz + interval '1 s' FROM beat WHERE id = 1") or die 'not refreshed';
+    pass("$what: who lives is refreshed");
+    wait_for($node, q{SELECT d < now() FROM beat WHERE id = 2}, 'the other is dead');
+    wait_for($node, q{SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 't' AND problem = 'lag above max_lag' AND detail ~ 'behind' AND next_step ~ 'pg_stat_replication'}, 'the problem says so');
+    wait_for($node, q{SELECT state = 'throttled' AND lag > interval '0' FROM sweeper.policy_status WHERE policy = 'beat'}, 'it waits, too');
+    is(sql(q{SELECT count(*) FROM t WHERE id <= 100}) . sql(q{SELECT string_agg(id::text, ',' ORDER BY id) FROM beat}), '1001,2', "$what: the dead stay");
+    like(sql(q{SELECT reason FROM sweeper.explain_row('t', '7')}), qr/^passes wait: .*behind/, "$what: explain_row() knows");
+    is(sql(q{SELECT value FROM sweeper.metrics WHERE family = 'session_sweeper_brake' AND labels @> '{"policy": "t", "brake": "throttled"}'}), 1, "$what: a metric");
+    sql(q{CALL sweeper.sweep('t')});
+    is(sql(q{SELECT count(*) FROM t}), 0, "$what: CALL sweep goes");
+    return fill('t', 100);
+}
+sub goes_on {
+    my ($what) = @_;
+    wait_for($node, q{SELECT count(*) = 0 FROM t}, "$what: it goes on");
+    wait_for($node, q{SELECT sweeper.touch('beat', 1) AND NOT EXISTS (SELECT FROM beat WHERE id = 2)}, "$what: and the other, but not who lives");
+    state_is('t', 'waiting');
+    return sql(q{SELECT sweeper.expire('beat', '{1,2}', 'test')});
+}
+
+# a standby that does not replay
+configure(q{session_sweeper.max_replica_lag = '500ms'});
+$standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
+held_up('standby', qr/replica "standby" \(pid \d+\) is more than 500ms behind/);
+$standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
+goes_on('standby');
+
+# a standby that is not there holds up nothing
+$standby->stop;
+fill('t', 100);
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'no standby');
+
+# a logical slot that nobody reads does: its changes pile up
+sql(q{SELECT pg_create_logical_replication_slot('unread', 'pgoutput')});
+held_up('slot', qr/replication slot "unread" is more than 500ms behind/);
+sql(q{SELECT pg_drop_replication_slot('unread')});
+goes_on('slot');
+# nor does one when nobody minds
+sql(q{SELECT pg_create_logical_replication_slot('unread', 'pgoutput')});
+reset_conf('max_replica_lag');
+fill('t', 100);
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'nobody minds');
+sql(q{SELECT pg_drop_replication_slot('unread')});
+
+# WAL: one batch at a time, and no more than allowed
+my $passes = sql(q{SELECT count(*) FROM sweeper.pass WHERE policy = 't'});
+configure(q{session_sweeper.max_wal_rate = '200kB'});
+my $began = sql(q{SELECT extract(epoch FROM clock_timestamp())});
+fill('t', 5000);
+state_is('t', 'throttled');
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'all go');
+my ($seconds, $batches, $rows) = split /\|/, sql(qq{SELECT extract(epoch FROM clock_timestamp()) - $began, sum(batches), sum(expired) FROM (SELECT * FROM sweeper.pass WHERE policy = 't' ORDER BY pass OFFSET $passes) AS p});
+# a row costs more than 100 bytes, and a second's worth is there at once
+cmp_ok($seconds, '>', 5000 * 100 / 200_000 - 1, "in $seconds s");
+cmp_ok($batches, '>', 5, "in $batches batches");
+is($rows, 5000, 'each once');
+# what somebody asked for is no debt
+fill('t', 20000);
+sql(q{CALL sweeper.sweep('t')});
+fill('t', 10);
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'no debt');
+reset_conf('max_wal_rate');
+
+# batches adapt both ways: to a slow trigger, and back
+sql(q{CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.004); RETURN OLD; END $$;
+    CREATE TRIGGER slow BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION slow()});
+fill('t', 1500);
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'slowly');
+sql(q{DROP TRIGGER slow ON t});
+my $slow = sql(q{SELECT coalesce(max(pass), 0) FROM sweeper.pass WHERE policy = 't'});
+fill('t', 50);
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'a few');
+fill('t', 20000);
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'fast');
+cmp_ok(sql(qq{SELECT sum(expired) / sum(batches) FROM sweeper.pass WHERE policy = 't' AND pass > $slow}), '>', 200, 'batches have grown again');
+
+# windows: closed but for a day that is not near
+my $far = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC' + interval '3 days', 'Dy')});
+sql("SELECT sweeper.alter_policy('t', maintenance_window => '$far 00:00-24:00 UTC')");
+fill('t', 100);
+state_is('t', 'outside window');
+is(sql(q{SELECT count(*) FROM sweeper.problem WHERE policy = 't'}), 0, 'no problem, however late');
+like(sql(q{SELECT reason FROM sweeper.explain_row('t', '7')}), qr/maintenance window opens: $far 00:00-24:00 UTC/, 'explain_row() knows');
+wait_for($node, q{SELECT lag > interval '1 h 2 s' FROM sweeper.policy_status WHERE policy = 't'}, 'it waits');
+is(sql(q{SELECT count(*) FROM t}), 100, 'nothing goes');
+sql(q{CALL sweeper.sweep('t')});
+is(sql(q{SELECT count(*) FROM t}), 0, 'but who asks is served');
+# while it is closed, who lives is refreshed
+sql(qq{SELECT sweeper.alter_policy('beat', maintenance_window => '$far 00:00-24:00 UTC'); INSERT INTO beat SELECT i, now() + interval '4 s', 'x' FROM generate_series(1, 2) AS i});
+my $d = sql(q{SELECT d FROM beat WHERE id = 1});
+wait_for($node, "SELECT sweeper.touch('beat', 1) AND d > '$d'::timestamptz + interval '2 s' FROM beat WHERE id = 1", 'refreshed');
+wait_for($node, q{SELECT d < now() FROM beat WHERE id = 2}, 'the other is dead');
+fill('t', 100);
+my $today = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC', 'Dy')});
+my $tomorrow = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 day', 'Dy')});
+sql("SELECT sweeper.alter_policy('t', maintenance_window => '$today-$tomorrow 00:00-24:00 UTC')");
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'it opens');
+is(sql(q{SELECT string_agg(id::text, ',' ORDER BY id) FROM beat}), '1,2', 'the other stays closed');
+sql(q{SELECT sweeper.alter_policy('beat', reset => '{maintenance_window}')});
+wait_for($node, q{SELECT count(*) = 0 FROM beat WHERE id = 2}, 'without one it goes');
+# over midnight it belongs to the day on which it begins; where it is past midnight now
+my $hour = sql(q{SELECT extract(hour FROM now() AT TIME ZONE 'UTC')});
+my $zone = $hour <= 12 ? "Etc/GMT+$hour" : 'Etc/GMT-' . (24 - $hour);
+my ($day, $before) = split /\|/, sql("SELECT to_char(now() AT TIME ZONE '$zone', 'Dy'), to_char(now() AT TIME ZONE '$zone' - interval '1 day', 'Dy')");
+sql("SELECT sweeper.alter_policy('t', maintenance_window => '$day 22:00-02:00 $zone')");
+fill('t', 100);
+state_is('t', 'outside window');
+sql("SELECT sweeper.alter_policy('t', maintenance_window => '$day 22:00-22:01, $before 22:00-02:00 $zone')");
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'it is still open');
+done_testing();
