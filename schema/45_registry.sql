@@ -168,16 +168,20 @@ COMMENT ON COLUMN sweeper.live_session.ends_at IS 'The session ends then in any 
 CREATE VIEW sweeper.stat_pool_cleanup WITH (security_invoker = true) AS
 SELECT rank() OVER (ORDER BY c.zombies DESC) AS rank, c.*,
        round(100 * c.zombies / nullif(sum(c.zombies) OVER (), 0), 2) AS percent
-FROM (SELECT e."group" AS pool, sum(e.count)::bigint AS ended,
+FROM (SELECT e.pool, sum(e.count)::bigint AS ended,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'zombie'), 0)::bigint AS zombies,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'disconnected'), 0)::bigint AS disconnected,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'expired'), 0)::bigint AS expired,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'released'), 0)::bigint AS released,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'manual'), 0)::bigint AS manual
-      FROM sweeper.cleanup_event AS e
-      WHERE e.policy = 'sweeper.session' AND e.cleaned_at > now() - interval '30 days' GROUP BY e."group") AS c
+      FROM (SELECT "group" AS pool, cleanup_type, count::bigint FROM sweeper.cleanup_event
+            WHERE policy = 'sweeper.session' AND cleaned_at > (SELECT sweeper._events_since(interval '30 days'))
+            UNION ALL
+            SELECT pool, cleanup_type, cleaned FROM sweeper.cleanup_day
+            WHERE policy = 'sweeper.session' AND day AT TIME ZONE 'UTC' > now() - interval '31 days'
+              AND (day + 1) AT TIME ZONE 'UTC' <= (SELECT sweeper._events_since(interval '30 days'))) AS e GROUP BY e.pool) AS c
 ORDER BY c.zombies DESC, c.pool;
-COMMENT ON VIEW sweeper.stat_pool_cleanup IS 'How the sessions of each pool ended in the last 30 days, the pool with the most zombies first (WHERE rank <= 20: the top 20).';
+COMMENT ON VIEW sweeper.stat_pool_cleanup IS 'How the sessions of each pool ended in the last 30 days (those beyond the retention of events as maintain() has summed them up), the pool with the most zombies first (WHERE rank <= 20: the top 20).';
 COMMENT ON COLUMN sweeper.stat_pool_cleanup.ended IS 'Sessions that ended, in any way.';
 COMMENT ON COLUMN sweeper.stat_pool_cleanup.zombies IS 'Those whose signs of life stopped.';
 COMMENT ON COLUMN sweeper.stat_pool_cleanup.percent IS 'Of all zombies that the reader may see; null when there is none.';

@@ -1,0 +1,221 @@
+/*
+ * errand.c
+ *		A statement in another database of the cluster, as the caller.
+ *
+ * A dynamic background process connects there as the caller's role, with the rights
+ * that this role has there, runs one statement of ours in a transaction of its own
+ * and leaves; the caller waits for its end.
+ *
+ * Shares an Errand in a segment of dynamic shared memory: the caller fills it before
+ * the process starts, and reads it when it has ended.  A crash takes both along.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
+#include "commands/extension.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "storage/dsm.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "errand.h"
+#include "sql.h"
+#include "ssw.h"
+
+#define MAX_ARGS	4
+
+PGDLLEXPORT void ssw_errand_main(Datum main_arg);
+
+typedef struct Errand
+{
+	Oid			database;
+	Oid			role;
+	bool		connected;
+	bool		done;
+	int64		result;
+	int			sqlerrcode;		/* of the error, or 0 */
+	char		message[512];
+	char		hint[512];
+	char		extension[NAMEDATALEN];
+	int			nargs;
+	int			arg[MAX_ARGS];	/* offsets in text */
+	char text[	FLEXIBLE_ARRAY_MEMBER]; /* the statement, then its arguments */
+} Errand;
+
+/* One row with a number, or none: 0. */
+static int64
+run(const char *sql, int nargs, const char *const *args)
+{
+	Oid			types[MAX_ARGS];
+	Datum		values[MAX_ARGS];
+	int64		result = 0;
+
+	for (int i = 0; i < nargs; i++)
+	{
+		types[i] = TEXTOID;
+		values[i] = CStringGetTextDatum(args[i]);
+	}
+	ssw_sql_begin();
+	if (ssw_sql_exec(sql, nargs, types, values, NULL, false, 0) > 0 && SPI_tuptable)
+	{
+		char	   *text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+
+		result = text ? pg_strtoint64(text) : 0;
+	}
+	ssw_sql_end();
+	return result;
+}
+
+static void
+require_extension(const char *name)
+{
+	if (!OidIsValid(get_extension_oid(name, true)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension \"%s\" is not installed in database \"%s\"", name, get_database_name(MyDatabaseId)),
+				 errhint("CREATE EXTENSION %s; as a superuser in database \"%s\".", quote_identifier(name),
+						 get_database_name(MyDatabaseId))));
+}
+
+void
+ssw_errand_main(Datum main_arg)
+{
+	dsm_segment *seg;
+	Errand	   *e;
+	const char *args[MAX_ARGS];
+	MemoryContext cxt;
+
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, "errand");
+	seg = dsm_attach(DatumGetUInt32(main_arg));
+	if (seg == NULL)
+		return;					/* who waited has given up */
+	dsm_pin_mapping(seg);
+	e = dsm_segment_address(seg);
+	BackgroundWorkerInitializeConnectionByOid(e->database, e->role, SSW_BYPASS_LOGIN);
+	e->connected = true;
+	cxt = AllocSetContextCreate(TopMemoryContext, "errand", ALLOCSET_DEFAULT_SIZES);
+	for (int i = 0; i < e->nargs; i++)
+		args[i] = e->text +e->arg[i];
+	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
+	PG_TRY();
+	{
+		ssw_sql_start_transaction();
+		pgstat_report_activity(STATE_RUNNING, e->text);
+		require_extension(e->extension);
+		e->result = run(e->text, e->nargs, args);
+		ssw_sql_commit();
+		e->done = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		e->sqlerrcode = error->sqlerrcode;
+		strlcpy(e->message, error->message ? error->message : "unknown error", sizeof(e->message));
+		strlcpy(e->hint, error->hint ? error->hint : "", sizeof(e->hint));
+		ssw_sql_abort();
+	}
+	PG_END_TRY();
+}
+
+/* Start the process and wait for its end. */
+static void
+run_there(dsm_segment * seg, const Errand *e)
+{
+	BackgroundWorker bgw = {0};
+	BackgroundWorkerHandle *handle;
+
+	bgw.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	bgw.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	bgw.bgw_restart_time = BGW_NEVER_RESTART;
+	bgw.bgw_notify_pid = MyProcPid;
+	bgw.bgw_main_arg = UInt32GetDatum(dsm_segment_handle(seg));
+	strlcpy(bgw.bgw_type, "session_sweeper errand", sizeof(bgw.bgw_type));
+	strlcpy(bgw.bgw_name, "session_sweeper errand", sizeof(bgw.bgw_name));
+	strlcpy(bgw.bgw_library_name, SSW_EXTENSION, sizeof(bgw.bgw_library_name));
+	strlcpy(bgw.bgw_function_name, "ssw_errand_main", sizeof(bgw.bgw_function_name));
+	if (!RegisterDynamicBackgroundWorker(&bgw, &handle))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not start a background process for database \"%s\"", get_database_name(e->database)),
+				 errhint("Raise \"max_worker_processes\" (now %d) and restart the server.", max_worker_processes)));
+	PG_TRY();
+	{
+		if (WaitForBackgroundWorkerShutdown(handle) == BGWH_POSTMASTER_DIED)
+			proc_exit(1);
+	}
+	PG_CATCH();
+	{
+		/* what is not done yet is not wanted any more */
+		TerminateBackgroundWorker(handle);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Run a statement with arguments of type text as the current role in another database
+ * that must have the extension, and return the number in its first row, or 0.  It
+ * stays, whatever becomes of the caller's transaction.  Errors: those of the statement,
+ * 55000 no such extension, 53000 no process, 08006 it could not connect.
+ */
+int64
+ssw_errand_run(Oid database, const char *extension, const char *sql, int nargs, const char *const *args)
+{
+	Size		size = strlen(sql) + 1;
+	Size		at = size;
+	dsm_segment *seg;
+	Errand	   *e;
+	int64		result;
+
+	Assert(nargs <= MAX_ARGS);
+	if (database == MyDatabaseId)
+	{
+		require_extension(extension);
+		return run(sql, nargs, args);
+	}
+	for (int i = 0; i < nargs; i++)
+		size += strlen(args[i]) + 1;
+	seg = dsm_create(offsetof(Errand, text) + size, 0);
+	e = dsm_segment_address(seg);
+	memset(e, 0, offsetof(Errand, text));
+	e->database = database;
+	e->role = GetUserId();
+	strlcpy(e->extension, extension, sizeof(e->extension));
+	e->nargs = nargs;
+	strcpy(e->text, sql);
+	for (int i = 0; i < nargs; i++)
+	{
+		e->arg[i] = at;
+		strcpy(e->text +at, args[i]);
+		at += strlen(args[i]) + 1;
+	}
+	run_there(seg, e);
+	if (!e->connected)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("could not connect to database \"%s\" as role \"%s\"", get_database_name(database),
+						GetUserNameFromId(e->role, false)),
+				 errhint("The server's log says why; the role needs CONNECT on that database, and, before PostgreSQL 17, LOGIN.")));
+	if (!e->done)
+		ereport(ERROR,
+				(errcode(e->sqlerrcode ? e->sqlerrcode : ERRCODE_CONNECTION_FAILURE),
+				 errmsg("%s", e->sqlerrcode ? e->message : "the process for the other database was ended"),
+				 e->hint[0] ? errhint("%s", e->hint) : 0,
+				 errcontext("in database \"%s\"", get_database_name(database))));
+	result = e->result;
+	dsm_detach(seg);
+	return result;
+}

@@ -1,0 +1,152 @@
+/*
+ * schedule.c
+ *		Calendars: jobs of pg_cron that ask for passes.
+ *
+ * Runs in the caller's session, and through errand.c in the database of pg_cron.  A
+ * job belongs to who made it, and runs with his rights.  Shares nothing; a job is a
+ * row of pg_cron's.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+
+#include "errand.h"
+#include "identity.h"
+#include "rights.h"
+#include "shmem.h"
+#include "sql.h"
+#include "store.h"
+
+/* The policy that stands for all of maintenance in the name of its job. */
+#define MAINTENANCE	"sweeper.maintenance"
+
+PG_FUNCTION_INFO_V1(ssw_schedule);
+PG_FUNCTION_INFO_V1(ssw_unschedule);
+PG_FUNCTION_INFO_V1(ssw_schedule_maintenance);
+PG_FUNCTION_INFO_V1(ssw_unschedule_maintenance);
+
+/* Where pg_cron keeps its jobs. */
+static Oid
+cron_database(void)
+{
+	const char *name = GetConfigOption("cron.database_name", true, false);
+	Oid			oid = name ? get_database_oid(name, true) : InvalidOid;
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pg_cron is not loaded"),
+				 errdetail("Calendars are jobs of pg_cron."),
+				 errhint("Add pg_cron to \"shared_preload_libraries\", restart, and CREATE EXTENSION pg_cron in one database.")));
+	if (!OidIsValid(oid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_DATABASE),
+				 errmsg("database \"%s\" of pg_cron does not exist", name),
+				 errhint("Correct \"cron.database_name\" and restart.")));
+	return oid;
+}
+
+/* As people find it in cron.job; one for each of their owners. */
+static char *
+job_name(const char *policy)
+{
+	return psprintf("session_sweeper.%s.%s", get_database_name(MyDatabaseId), policy);
+}
+
+/* Make or change the job; its number. */
+static int64
+schedule(const char *policy, const char *when, const char *command)
+{
+	Oid			database = cron_database();
+	const char *args[] = {job_name(policy), when, command, get_database_name(MyDatabaseId)};
+
+	/* the other one is not granted to everybody */
+	if (database == MyDatabaseId)
+		return ssw_errand_run(database, "pg_cron", "SELECT cron.schedule($1, $2, $3)", 3, args);
+	return ssw_errand_run(database, "pg_cron", "SELECT cron.schedule_in_database($1, $2, $3, $4)", 4, args);
+}
+
+static bool
+unschedule(const char *policy)
+{
+	const char *args[] = {job_name(policy)};
+
+	return ssw_errand_run(cron_database(), "pg_cron",
+						  "SELECT pg_catalog.count(cron.unschedule(jobid)) FROM cron.job WHERE jobname = $1 AND username = CURRENT_USER", 1, args) > 0;
+}
+
+static char *
+get_schedule(FunctionCallInfo fcinfo, int arg)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("schedule must not be null")));
+	return text_to_cstring(PG_GETARG_TEXT_PP(arg));
+}
+
+/* schedule(policy, schedule): the number of the job. */
+Datum
+ssw_schedule(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p;
+
+	ssw_shmem_require();
+	p = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
+	PG_RETURN_INT64(schedule(p->name, get_schedule(fcinfo, 1),
+							 psprintf("CALL sweeper.sweep(%s, wait => false)", quote_literal_cstr(p->name))));
+}
+
+/* unschedule(policy): was there a job of the caller's?  The policy may be gone. */
+Datum
+ssw_unschedule(PG_FUNCTION_ARGS)
+{
+	ssw_shmem_require();
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
+	PG_RETURN_BOOL(unschedule(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* Whether history goes when maintenance asks for it, or a little all the time. */
+static void
+let_history_wait(bool wait)
+{
+	Oid			type = BOOLOID;
+	Datum		value = BoolGetDatum(wait);
+
+	if (!ssw_rights_is_admin(GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for maintenance"),
+				 errhint("Have SELECT sweeper.grant_access(%s, 'admin'); run by a superuser.",
+						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
+	(void) ssw_store_exec("UPDATE sweeper.policy SET check_every = CASE WHEN $1 THEN interval '0' ELSE interval '1 min' END"
+						  " WHERE policy LIKE 'sweeper.%' AND action = 'delete'", 1, &type, &value, NULL);
+	ssw_shmem_policies_changed();
+}
+
+/* schedule_maintenance(schedule): the number of the job. */
+Datum
+ssw_schedule_maintenance(PG_FUNCTION_ARGS)
+{
+	char	   *when = get_schedule(fcinfo, 0);
+
+	ssw_shmem_require();
+	let_history_wait(true);
+	PG_RETURN_INT64(schedule(MAINTENANCE, when, "SELECT sweeper.maintain()"));
+}
+
+/* unschedule_maintenance(): was there a job of the caller's? */
+Datum
+ssw_unschedule_maintenance(PG_FUNCTION_ARGS)
+{
+	ssw_shmem_require();
+	let_history_wait(false);
+	PG_RETURN_BOOL(unschedule(MAINTENANCE));
+}

@@ -1,0 +1,95 @@
+# Calendars by the real pg_cron, from its own database and from another one; maintenance, and what outlives the events.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main');
+my ($ret, $out, $err);
+$node->safe_psql('postgres', 'CREATE DATABASE app');
+sub sql { my ($db, $query) = @_; return $node->safe_psql($db, $query) }
+sub fails { my ($db, $query, $like, $what) = @_; ($ret, $out, $err) = $node->psql($db, "\\set VERBOSITY verbose\n$query"); return like($err, $like, $what) }
+for my $db ('app', 'postgres') {
+    sql($db, q{CREATE EXTENSION session_sweeper;
+        CREATE TABLE t (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON t (d);
+        INSERT INTO t SELECT i, now() - interval '1 h' FROM generate_series(1, 100) AS i;
+        SELECT sweeper.register('t', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1)});
+}
+fails('app', q{SELECT sweeper.schedule('t', '* * * * *')}, qr/55000: pg_cron is not loaded.*HINT: .*shared_preload_libraries/s, 'not loaded');
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'pg_cron, session_sweeper'\ncron.database_name = 'postgres'\ncron.use_background_workers = on\nlog_min_messages = info\n");
+$node->restart;
+fails('app', q{SELECT sweeper.schedule('t', '* * * * *')}, qr/55000: extension "pg_cron" is not installed in database "postgres".*HINT: .*CREATE EXTENSION pg_cron/s, 'not installed');
+fails('postgres', q{SELECT sweeper.schedule('t', '* * * * *')}, qr/55000: extension "pg_cron" is not installed in database "postgres"/, 'not installed here');
+sql('postgres', 'CREATE EXTENSION pg_cron');
+
+# both: jobs that pg_cron runs
+my $job = sql('app', q{SELECT sweeper.schedule('t', '0 0 1 1 *')});
+is(sql('app', q{SELECT sweeper.schedule('t', '* * * * *')}), $job, 'changed, not doubled');
+sql('postgres', q{SELECT sweeper.schedule('t', '* * * * *')});
+is(sql('postgres', q{SELECT string_agg(concat_ws('/', jobname, database, schedule, command), ' ' ORDER BY jobname) FROM cron.job}),
+    "session_sweeper.app.t/app/* * * * */CALL sweeper.sweep('t', wait => false) session_sweeper.postgres.t/postgres/* * * * */CALL sweeper.sweep('t', wait => false)", 'two jobs');
+# of its own database's it is part of the transaction
+sql('postgres', q{BEGIN; SELECT sweeper.unschedule('t'); ROLLBACK});
+is(sql('postgres', 'SELECT count(*) FROM cron.job'), 2, 'still two');
+
+# errors change nothing
+fails('app', q{SELECT sweeper.schedule('t', 'at noon')}, qr/invalid schedule: at noon.*CONTEXT: .*in database "postgres"/s, 'no schedule');
+fails('app', q{SELECT sweeper.schedule('none', '* * * * *')}, qr/42704/, 'no policy');
+fails('app', q{SELECT sweeper.schedule(NULL, '* * * * *')}, qr/22004/, 'null policy');
+fails('app', q{SELECT sweeper.schedule('t', NULL)}, qr/22004/, 'null schedule');
+sql('app', q{CREATE ROLE ann LOGIN; CREATE ROLE eve LOGIN; SELECT sweeper.grant_access('ann', 'user'), sweeper.grant_access('eve', 'user');
+    GRANT CREATE ON SCHEMA public TO ann});
+fails('app', q{SET ROLE eve; SELECT sweeper.schedule('t', '* * * * *')}, qr/42501: permission denied for policy "t"/, 'not his');
+fails('app', q{SET ROLE eve; SELECT sweeper.schedule_maintenance()}, qr/42501/, 'no admin');
+fails('app', q{SET ROLE eve; SELECT sweeper.maintain()}, qr/42501/, 'nor by hand');
+sql('app', q{SET ROLE ann; CREATE TABLE hers (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON hers (d);
+    SELECT sweeper.register('hers', deadline => 'd', check_every => '0', start => 'now')});
+fails('app', q{SET ROLE ann; SELECT sweeper.schedule('hers', '* * * * *')}, qr/42501: permission denied for schema cron.*CONTEXT: .*in database "postgres"/s, 'she has no right to pg_cron');
+sql('postgres', q{GRANT USAGE ON SCHEMA cron TO ann; GRANT EXECUTE ON FUNCTION cron.schedule_in_database TO ann; REVOKE CONNECT ON DATABASE postgres FROM PUBLIC});
+fails('app', q{SET ROLE ann; SELECT sweeper.schedule('hers', '* * * * *')}, qr/08006: could not connect to database "postgres" as role "ann".*HINT: /s, 'may not connect there');
+sql('postgres', 'GRANT CONNECT ON DATABASE postgres TO PUBLIC');
+sql('app', q{SET ROLE ann; SELECT sweeper.schedule('hers', q) FROM (VALUES ('* * * * *')) AS v (q)});
+is(sql('postgres', q{SELECT username FROM cron.job WHERE jobname = 'session_sweeper.app.hers'}), 'ann', 'her job');
+is(sql('app', q{SELECT sweeper.unschedule('hers')}), 'f', 'not another\'s, who made none');
+sql('app', q{SET ROLE ann; INSERT INTO hers SELECT i, now() - interval '1 h' FROM generate_series(1, 10) AS i});
+
+# pg_cron starts them at the next minute
+wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'app');
+wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'postgres');
+wait_for($node, 'SELECT count(*) = 0 FROM hers', 'swept', 'app');
+wait_for($node, q{SELECT count(*) FILTER (WHERE status = 'succeeded') >= 3 AND count(*) FILTER (WHERE status = 'failed') = 0 FROM cron.job_run_details}, 'three jobs went well');
+is(sql('app', q{SET ROLE ann; SELECT sweeper.unschedule('hers')}), 't', 'hers is gone');
+is(sql('app', q{SELECT sweeper.unschedule('t')}) . sql('app', q{SELECT sweeper.unschedule('t')}) . sql('postgres', q{SELECT sweeper.unschedule('t')}), 'tft', 'all are');
+is(sql('postgres', 'SELECT count(*) FROM cron.job'), 0, 'none is left');
+
+# maintenance: history of three days, of which events are kept for one
+sql('app', q{SELECT sweeper.create_pool('desk', seats => 9)});
+sql('app', q{INSERT INTO sweeper.cleanup_event (id, cleaned_at, deadline, last_seen, policy_id, policy, relation, key, "group", cleanup_type)
+    SELECT -i, date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - d * interval '1 day' + interval '5 h' AS at,
+           date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - d * interval '1 day' + interval '4 h', NULL, v.id, v.policy, v.policy, i::text, v.g, v.type
+    FROM generate_series(1, 6) AS i, generate_series(1, 4) AS d, (SELECT policy_id AS id, 't' AS policy, 'g' AS g, 'expired' AS type FROM sweeper.policy WHERE policy = 't'
+        UNION ALL VALUES (50, 'sweeper.session', 'desk', 'zombie')) AS v;
+    ALTER SYSTEM SET session_sweeper.cleanup_event_retention = '1d'});
+my $daily = q{SELECT string_agg(concat_ws('/', policy, cleanup_type, cleaned, groups), ' ' ORDER BY policy) FROM sweeper.stat_cleanup_daily WHERE day = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '3 days'};
+sql('app', q{ALTER DATABASE app SET timezone = 'UTC'});
+is(sql('app', $daily), 'sweeper.session/zombie/6/1 t/expired/6/1', 'as events tell');
+my $pools = q{SELECT concat_ws('/', pool, ended, zombies) FROM sweeper.stat_pool_cleanup};
+my $lag = q{SELECT concat_ws('/', rows >= 24, avg_after_deadline, max_after_deadline) FROM sweeper.stat_cleanup_lag WHERE policy = 'sweeper.session'};
+is(sql('app', $pools) . sql('app', $lag), 'desk/24/24t/01:00:00/01:00:00', 'all of them');
+sql('app', q{SELECT sweeper.schedule_maintenance('* * * * *')});
+is(sql('app', q{SELECT string_agg(DISTINCT check_every::text, ' ') FROM sweeper.policy WHERE policy LIKE 'sweeper.%' AND action = 'delete'}), '00:00:00', 'history waits for it');
+$node->reload;
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.cleanup_event WHERE cleaned_at < now() - interval '1 day'}, 'old events are gone', 'app');
+is(sql('app', q{SELECT count(*) || '/' || sum(cleaned) FROM sweeper.cleanup_day}), '8/48', 'summed up, before they went');
+is(sql('app', $daily), 'sweeper.session/zombie/6/1 t/expired/6/1', 'as before');
+is(sql('app', $pools) . sql('app', $lag), 'desk/24/24t/01:00:00/01:00:00', 'the others, too');
+sql('app', q{SELECT sweeper.maintain()});
+is(sql('app', q{SELECT count(*) || '/' || sum(cleaned) FROM sweeper.cleanup_day}), '8/48', 'once');
+# who owns a policy sees its days
+is(sql('app', q{SET ROLE ann; SELECT count(*) FROM sweeper.cleanup_day}), 0, 'not of others');
+is(sql('app', q{SELECT sweeper.unschedule_maintenance()}), 't', 'no longer');
+is(sql('app', q{SELECT string_agg(DISTINCT check_every::text, ' ') FROM sweeper.policy WHERE policy LIKE 'sweeper.%' AND action = 'delete'}), '00:01:00', 'a little all the time');
+is(sql('postgres', 'SELECT count(*) FROM cron.job'), 0, 'no job is left');
+done_testing();
