@@ -4,6 +4,7 @@ CREATE FUNCTION sweeper._metric_families(OUT family text, OUT type text, OUT hel
 LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'session_sweeper_' || f.name, f.type, f.help FROM (VALUES
         ('enabled', 'gauge', 'Is the launcher running, and session_sweeper.enabled on?'),
+        ('in_recovery', 'gauge', 'Is this a standby? Nothing is swept there.'),
         ('looks_total', 'counter', 'Looks at policies; most find nothing and are no pass.'),
         ('passes_total', 'counter', 'Passes that did something.'),
         ('failed_passes_total', 'counter', 'Passes that failed for what is the policy''s.'),
@@ -18,6 +19,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_te
         ('pass_duration_seconds', 'histogram', 'Duration of passes.'),
         ('lag_seconds', 'histogram', 'Time from a row''s due time to the commit of its end.'),
         ('overdue_seconds', 'gauge', 'How long the oldest due row has waited; 0 when none is due.'),
+        ('max_lag_seconds', 'gauge', 'What is overdue for longer is a problem; not of policies looked at only when asked, nor before the backlog of registration is gone.'),
         ('backlog_rows', 'gauge', 'Due rows, as far as they are counted.'),
         ('brake', 'gauge', 'Is the brake on (1) or not (0)?'),
         ('last_look_timestamp_seconds', 'gauge', 'When the policy was last looked at.'),
@@ -34,6 +36,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_te
         ('appended_rows', 'gauge', 'Appended rows that wait to be written.'),
         ('appended_rows_failed', 'gauge', 'Appended rows that could not be written.'),
         ('processes', 'gauge', 'Processes of the cluster, by kind.'),
+        ('worker_slots_short', 'gauge', 'Did a process find no background worker slot, when last tried?'),
         ('problems', 'gauge', 'Rows of view problem, by severity.')) AS f (name, type, help)
 $$;
 COMMENT ON FUNCTION sweeper._metric_families IS 'Names, Prometheus types and texts of the metrics.';
@@ -67,7 +70,9 @@ WITH stat AS MATERIALIZED (SELECT p.policy, s.* FROM sweeper.policy AS p JOIN sw
      status AS MATERIALIZED (SELECT policy, lag, backlog, array_append(brakes, state) AS brakes, last_look, last_pass_at FROM sweeper.policy_status),
      cluster AS MATERIALIZED (SELECT * FROM sweeper._cluster()),
 series (name, suffix, labels, value) AS (
-    SELECT 'enabled', '', '{}'::jsonb, (enabled AND launcher_pid IS NOT NULL)::int::float8 FROM cluster
+    SELECT v.name, '', '{}'::jsonb, v.value::int::float8
+    FROM cluster CROSS JOIN LATERAL (VALUES ('enabled', enabled AND launcher_pid IS NOT NULL), ('in_recovery', in_recovery),
+        ('worker_slots_short', slots_short_since IS NOT NULL)) AS v (name, value)
     UNION ALL
     SELECT v.name, '', jsonb_build_object('policy', s.policy), v.value
     FROM stat AS s CROSS JOIN LATERAL (VALUES ('looks_total', s.looks), ('passes_total', s.passes), ('failed_passes_total', s.failed_passes),
@@ -89,6 +94,9 @@ series (name, suffix, labels, value) AS (
         ('last_look_timestamp_seconds', extract(epoch FROM s.last_look)::float8),
         ('last_pass_timestamp_seconds', extract(epoch FROM s.last_pass_at)::float8)) AS v (name, value)
     WHERE v.value IS NOT NULL
+    UNION ALL
+    SELECT 'max_lag_seconds', '', jsonb_build_object('policy', policy), extract(epoch FROM max_lag)::float8
+    FROM sweeper.policy WHERE check_every > interval '0' AND backlog_before IS NULL
     UNION ALL
     SELECT 'brake', '', jsonb_build_object('policy', s.policy, 'brake', b.brake), (b.brake = ANY (s.brakes))::int
     FROM status AS s CROSS JOIN unnest('{paused,held,fuse,failing,broken,throttled,outside window}'::text[]) AS b (brake)

@@ -19,6 +19,10 @@ SELECT family FROM sweeper._metric_families() EXCEPT SELECT family FROM sweeper.
 SELECT metric, labels - 'policy' - 'datname' AS labels, value FROM sweeper.metrics
 WHERE labels ->> 'policy' = E'a "b" \\c' AND metric !~ '_bucket|_sum|timestamp|looks' ORDER BY 1, labels::text;
 SELECT metric, max(value) - min(value) >= 0 AS grows, count(*) FROM sweeper.metrics WHERE labels ->> 'policy' = E'a "b" \\c' AND metric ~ '_bucket' GROUP BY 1 ORDER BY 1;
+-- what is no trouble, and which lag is one: of a policy that looks by itself
+SELECT metric, labels ->> 'policy' AS policy, value FROM sweeper.metrics
+WHERE family IN ('session_sweeper_in_recovery', 'session_sweeper_worker_slots_short')
+   OR family = 'session_sweeper_max_lag_seconds' AND labels ->> 'policy' IN ('sweeper.session', E'a "b" \\c') ORDER BY 1;
 -- heartbeats: from memory, with a look, gone, an error
 CREATE TEMP TABLE before AS SELECT labels ->> 'result' AS result, value FROM sweeper.metrics WHERE family = 'session_sweeper_heartbeats_total';
 SELECT sweeper.create_pool('metered', seats => 3);
