@@ -19,12 +19,12 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # PostgreSQL, so PGXS is not included for them (its "check" only says that it
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
-OWN_GOALS  = help setup demo bench model torture check-versions $(TEST_GOALS) run-% indent indent-check lint dist
+OWN_GOALS  = help setup demo bench model torture check-versions check-monitoring $(TEST_GOALS) run-% indent indent-check lint dist
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
 # ---------------------------------------------------------------------------
 
-.PHONY: help setup demo bench model torture check-versions $(TEST_GOALS) indent indent-check lint dist
+.PHONY: help setup demo bench model torture check-versions check-monitoring $(TEST_GOALS) indent indent-check lint dist
 
 help:
 	@echo 'On a bare machine (as root, or with sudo):'
@@ -36,6 +36,7 @@ help:
 	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=2]'
 	@echo '  make check-versions    all tests on PostgreSQL 17 and 18 (as root), in root folders of later Debian releases'
 	@echo '                         that VERSIONS_DIR keeps: [VERSIONS_DIR=…] [VERSIONS="17 18"] [SUITES="regress …"]'
+	@echo '  make check-monitoring  alerts, dashboard and exporter queries, with Prometheus and a busy server (monitoring/README.md)'
 	@echo '  make bench             measurements against peers, 20 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'
 	@echo '  make torture           load and faults, judged by a model: [SEED=…] [STEPS=10000] [ROUNDS=10] (test/torture/README.md)'
@@ -54,6 +55,10 @@ setup:
 	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh
 
 demo bench model torture $(TEST_GOALS): setup
+	@$(MAKE) --no-print-directory run-$@
+
+check-monitoring:
+	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh prometheus prometheus-postgres-exporter chromium-headless-shell
 	@$(MAKE) --no-print-directory run-$@
 
 # From here on there is a server, and PG_CONFIG is known.
@@ -82,6 +87,9 @@ run-model:
 
 run-torture: run-install
 	@$(RUN) SEED='$(SEED)' STEPS='$(STEPS)' ROUNDS='$(ROUNDS)' BREAK='$(BREAK)' test/torture/run.sh
+
+run-check-monitoring: run-install
+	@$(RUN) test/monitoring/run.sh
 
 check-versions:
 	@tools/versions.sh $(VERSIONS)

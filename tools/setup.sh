@@ -1,14 +1,14 @@
 #!/bin/sh
-# Install what building, the demo and the tests need, by Debian package name:
-# only what is missing, after saying so.  With PG_CONFIG given, nothing is
-# installed: whoever brings a server brings its tools too.
+# Install what building, the demo and the tests need, and the packages named as
+# arguments, by Debian package name: only what is missing, after saying so.  With
+# PG_CONFIG given, nothing is installed: whoever brings a server brings its tools too.
 set -eu
 
 die() { echo "setup: $*" >&2; exit 1; }
 
 major=${PG_MAJOR:-15}
 packages="gcc make libc6-dev perl libipc-run-perl patch pg-bsd-indent spin pgbouncer
-    postgresql-$major postgresql-server-dev-$major postgresql-$major-cron"
+    postgresql-$major postgresql-server-dev-$major postgresql-$major-cron $*"
 
 if [ -n "${PG_CONFIG:-}" ]; then
     pgxs=$("$PG_CONFIG" --pgxs) || die "PG_CONFIG=$PG_CONFIG does not run"

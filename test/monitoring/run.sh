@@ -1,0 +1,52 @@
+#!/bin/bash
+# make check-monitoring: a private server with an application that is busy, in one
+# database of two; Debian's exporter and Prometheus with what monitoring/ has; then
+# check.pl.  Ends with a line "N passed, N failed".
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/tools/private-cluster.sh"
+
+missing=
+for program in prometheus promtool prometheus-postgres-exporter chromium-headless-shell; do
+    command -v $program >/dev/null || missing="$missing $program"
+done
+[ -z "$missing" ] || { echo "check-monitoring: not installed:$missing" >&2; exit 1; }
+
+children=()
+private_folder
+trap '[ ${#children[@]} = 0 ] || kill "${children[@]}" 2>/dev/null || true; wait; private_cleanup' EXIT
+
+# Whoever asks soon must get a free port each; the sockets are closed together.
+ports() {
+    perl -MIO::Socket::INET -e 'print join(" ", map { $_->sockport }
+        map { IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") || die "no port: $!\n" } 1 .. 2), "\n"'
+}
+read -r exporter prometheus < <(ports)
+
+private_start "max_worker_processes = 16" "session_sweeper.max_workers = 3"
+psql() { "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 "$@"; }
+psql -d postgres -c 'CREATE DATABASE app' -c 'CREATE DATABASE plain' -c 'CREATE ROLE prometheus LOGIN' \
+    -c 'GRANT pg_monitor TO prometheus' -c 'ALTER ROLE prometheus SET jit = off'
+psql -d app -f "$root/tools/load.sql"
+psql -d app -o "$private/out" -c "SELECT sweeper.grant_access('prometheus', 'monitor')"
+
+# The files of the folder, with a shorter interval and the ports of this run.
+"${as_server_user[@]}" mkdir "$private/monitoring"
+install -m 644 "$root"/monitoring/* "$private/monitoring"
+sed -i "s/\b15s\b/1s/; s/localhost:9187/127.0.0.1:$exporter/" "$private/monitoring/prometheus.yml"
+
+# A child of its own process, so that its number is what kill is given.
+start() {
+    local log=$1
+    shift
+    "${as_server_user[@]}" "$@" </dev/null >"$private/$log" 2>&1 &
+    children+=($!)
+}
+start exporter.log env DATA_SOURCE_NAME="user=prometheus host=$PGHOST dbname=postgres sslmode=disable" \
+    prometheus-postgres-exporter --extend.query-path="$private/monitoring/queries.yaml" --auto-discover-databases \
+    --web.listen-address="127.0.0.1:$exporter"
+start prometheus.log prometheus --config.file="$private/monitoring/prometheus.yml" \
+    --storage.tsdb.path="$private/tsdb" --web.listen-address="127.0.0.1:$prometheus"
+start load.log "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 -d app -c 'CALL load(15)'
+
+"$root/test/monitoring/check.pl" "$root" "$private" "$pg_bin" "$exporter" "$prometheus" "${children[2]}"
