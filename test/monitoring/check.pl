@@ -191,7 +191,7 @@ sub rule_expressions {
 
 sub dashboard_expressions {
     my $dashboard = decode_json(slurp("$root/monitoring/dashboard.json"));
-    my %variable = ('__rate_interval' => '1m', '__interval' => '1m', datname => '.*', policy => '.*', instance => '.*');
+    my %variable = ('__rate_interval' => '5m', datname => '.*', policy => '.*', instance => '.*');
     my @panels = map { $_, @{ $_->{panels} // [] } } @{ $dashboard->{panels} };
     for my $panel (@panels) {
         for my $target (@{ $panel->{targets} // [] }) {
