@@ -30,6 +30,7 @@ help:
 	@echo 'On a bare machine (as root, or with sudo):'
 	@echo '  make demo              watch dead rows of three session tables go, in a private cluster;'
 	@echo '                         PGHOST=… [PGPORT=… PGUSER=…]: on a server of your own'
+	@echo '  make demo DEMO=watch   a busy server at a glance, for a minute: bars of lag and backlog, rates, events, problems'
 	@echo '  make check             regression, isolation and TAP tests against private clusters'
 	@echo '  make check-regress     one suite alone: [REGRESS="name …"]'
 	@echo '  make check-isolation   [ISOLATION="name …"]'
@@ -79,7 +80,7 @@ run-demo:
 	@$(RUN) tools/demo.sh --own-server
 else
 run-demo: run-install
-	@$(RUN) tools/demo.sh
+	@$(RUN) tools/demo$(addprefix -,$(DEMO)).sh
 endif
 
 run-model:

@@ -7,7 +7,7 @@ CREATE EXTENSION session_sweeper;
 
 -- Logins that live for some seconds, and a backlog from before that is worked off at a quiet rate.
 CREATE TABLE login (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, expires_at timestamptz NOT NULL);
-INSERT INTO login (expires_at) SELECT now() - i * interval '1 s' FROM generate_series(1, 15000) AS i;
+INSERT INTO login (expires_at) SELECT now() - i * interval '1 s' FROM generate_series(1, 60000) AS i;
 INSERT INTO login (expires_at) SELECT now() + interval '1 h' FROM generate_series(1, 15000) AS i;
 CREATE INDEX ON login (expires_at);
 SELECT FROM sweeper.register('login', policy => 'login', deadline => 'expires_at', start => 'now', check_every => '250 ms', backlog_rate => 500);
@@ -21,6 +21,13 @@ SELECT FROM sweeper.register('cart', policy => 'cart', deadline => 'expires_at',
 CREATE TABLE device (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, last_seen timestamptz NOT NULL DEFAULT now());
 CREATE INDEX ON device (last_seen);
 SELECT FROM sweeper.register('device', policy => 'device', last_seen => 'last_seen', ttl => '4 s', check_every => '250 ms', heartbeats => true);
+
+-- Parcels that come in heaps, and whose trigger takes its time: what piles up can be seen.
+CREATE TABLE parcel (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, expires_at timestamptz NOT NULL);
+CREATE INDEX ON parcel (expires_at);
+CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.002); RETURN OLD; END $$;
+CREATE TRIGGER tell BEFORE DELETE ON parcel FOR EACH ROW EXECUTE FUNCTION tell();
+SELECT FROM sweeper.register('parcel', policy => 'parcel', deadline => 'expires_at', check_every => '250 ms', max_lag => '5 s', fuse_fraction => 1);
 
 -- Most is dead already: held until somebody looks.
 CREATE TABLE legacy (id int PRIMARY KEY, expires_at timestamptz NOT NULL);
@@ -62,6 +69,9 @@ BEGIN
         PERFORM sweeper.release(session) FROM (SELECT session FROM sweeper.live_session WHERE pool = 'cad' ORDER BY acquired_at LIMIT turn % 2) AS s;
         PERFORM sweeper.heartbeat(session) FROM (SELECT session FROM sweeper.live_session WHERE pool = 'cad' ORDER BY acquired_at DESC LIMIT 5) AS s;
         PERFORM sweeper.append('hit', jsonb_build_object('page', 'p' || turn));
+        IF turn % 20 = 5 THEN
+            INSERT INTO parcel (expires_at) SELECT now() + i * interval '1 ms' FROM generate_series(1, 1000) AS i;
+        END IF;
         IF turn % 5 = 1 THEN
             PERFORM sweeper.submit_sql(CASE WHEN turn % 20 = 1 THEN 'SELECT 1 / 0' ELSE 'SELECT pg_sleep(0.5)' END);
             PERFORM sweeper.expire('login', ARRAY(SELECT id::text FROM login WHERE expires_at > now() + interval '1 s' ORDER BY id DESC LIMIT 1), 'logged out');

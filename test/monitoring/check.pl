@@ -236,6 +236,16 @@ sub graph_page {
     if ($ENV{PICTURE}) { run('cp', $picture, $ENV{PICTURE}) }
 }
 
+# The view for terminals, twice in a session: the second time knows rates.
+sub watch {
+    my $file = "$root/monitoring/watch.sql";
+    my ($good, $text) = run('sh', '-c', "cat '$file' '$file' | '$pg_bin/psql' -XqAt -v ON_ERROR_STOP=1 -U prometheus -d app 2>&1");
+    my ($first, $second) = $text =~ /^(session_sweeper in app at .*?)^(session_sweeper in app at .*)/ms;
+    ok($good && $second, 'watch.sql, for a role of level monitor', $text);
+    ok(($second // '') =~ m{heartbeats \d+/s.*^login +running .* \d+:\d\d:\d\d .* \d+\.\d\n.*^last events.* login .* rows\n.*^problems\n.*legacy .*sweeper\.resume}ms,
+        'it has rates, the lag, events and problems', $second);
+}
+
 static_checks();
 exporter_checks();
 my $loaded = wait_until(sub { !kill(0, $load) || slurp("/proc/$load/stat") =~ /\) Z / });
@@ -248,6 +258,7 @@ cases_checked($rules);
 rule_expressions($rules);
 dashboard_expressions() if -f "$root/monitoring/dashboard.json";
 held_alert();
+watch();
 graph_page();
 print "$passed passed, $failed failed\n";
 exit($failed != 0 || $passed == 0);
