@@ -25,10 +25,10 @@ read -r exporter prometheus < <(ports)
 
 private_start "max_worker_processes = 16" "session_sweeper.max_workers = 3"
 psql() { "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 "$@"; }
-psql -d postgres -c 'CREATE DATABASE app' -c 'CREATE DATABASE plain' -c 'CREATE ROLE prometheus LOGIN' \
-    -c 'GRANT pg_monitor TO prometheus' -c 'ALTER ROLE prometheus SET jit = off'
+psql -d postgres -c 'CREATE DATABASE app' -c 'CREATE DATABASE plain'
 psql -d app -f "$root/tools/load.sql"
-psql -d app -o "$private/out" -c "SELECT sweeper.grant_access('prometheus', 'monitor')"
+# What README.md says.
+sed -n '/^ *```sql$/,/^ *```$/{/```/d;p}' "$root/monitoring/README.md" | psql -d app -o "$private/out"
 
 # The files of the folder, with a shorter interval and the ports of this run.
 "${as_server_user[@]}" mkdir "$private/monitoring"
