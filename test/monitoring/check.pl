@@ -12,7 +12,8 @@ my $limit = 60;    # seconds until a wait is given up
 my ($passed, $failed) = (0, 0);
 $| = 1;
 
-sub ok {
+# Its prototype gives a failed match its false value; in a list it would be none.
+sub ok($$;$) {
     my ($good, $name, $detail) = @_;
     $good ? $passed++ : $failed++;
     print $good ? 'ok' : 'not ok', " - $name\n";
