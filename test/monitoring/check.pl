@@ -140,6 +140,8 @@ sub same_series {
     ok($same, "the $series series of the view are in Prometheus, with its names, labels and values", $difference);
     my ($raw) = ask('{metric!=""} or session_sweeper_value');
     ok(!@$raw, 'none has the name that the exporter gave it');
+    my ($errors) = ask('max_over_time(pg_exporter_last_scrape_error[5m])');
+    ok(@$errors && $errors->[0]{value}[1] == 0, 'and no scrape had an error', encode_json($errors));
 }
 
 sub load_shows {
