@@ -3,6 +3,7 @@
 # started: one line a check, then "N passed, N failed".
 use strict;
 use warnings;
+use utf8;
 use HTTP::Tiny;
 use JSON::PP;
 use Time::HiRes qw(time);
@@ -11,6 +12,8 @@ my ($root, $private, $pg_bin, $exporter, $prometheus, $load) = @ARGV;
 my $limit = 60;    # seconds until a wait is given up
 my ($passed, $failed) = (0, 0);
 $| = 1;
+$ENV{PGCLIENTENCODING} = 'UTF8';
+binmode STDOUT, ':utf8';
 
 # Its prototype gives a failed match its false value; in a list it would be none.
 sub ok($$;$) {
@@ -48,8 +51,8 @@ sub ask {
 }
 
 sub sql {
-    my ($query) = @_;
-    open(my $psql, '-|', "$pg_bin/psql", '-X', '-q', '-A', '-t', '-d', 'app', '-c', $query) or die "psql: $!";
+    my ($query, $database) = @_;
+    open(my $psql, '-|', "$pg_bin/psql", '-X', '-q', '-A', '-t', '-d', $database // 'app', '-c', $query) or die "psql: $!";
     local $/;
     return scalar <$psql>;
 }
@@ -74,8 +77,8 @@ sub name_of {
 }
 
 sub told_by_sql {
-    my $rows = decode_json(sql(q(SELECT json_agg(json_build_object('labels', labels || jsonb_build_object('__name__', metric), 'value', value)) FROM sweeper.metrics)));
-    return { map { name_of($_->{labels}) => $_->{value} } @$rows };
+    my $query = q(SELECT json_agg(json_build_object('labels', labels || jsonb_build_object('__name__', metric), 'value', value)) FROM sweeper.metrics);
+    return { map { name_of($_->{labels}) => $_->{value} } map { @{ decode_json(sql($query, $_)) } } 'app', 'latin' };
 }
 
 sub static_checks {
@@ -109,7 +112,7 @@ sub exporter_checks {
     ok($up, 'the exporter tells what the view has', slurp("$private/exporter.log"));
     wait_until(sub { sql(q(SELECT count(*) FROM pg_stat_activity WHERE usename = 'prometheus' AND datname = 'plain')) > 0 });
     my $text = get($exporter, '/metrics');
-    ok(sql(q(SELECT string_agg(DISTINCT datname, ' ' ORDER BY datname) FROM pg_stat_activity WHERE usename = 'prometheus')) eq "app plain postgres\n",
+    ok(sql(q(SELECT string_agg(DISTINCT datname, ' ' ORDER BY datname) FROM pg_stat_activity WHERE usename = 'prometheus')) eq "app latin plain postgres\n",
         'it has been in all databases');
     for my $metric (qw(pg_exporter_last_scrape_error pg_exporter_user_queries_load_error)) {
         ok($text =~ /^$metric(?:\{[^}]*\})? 0$/m, "$metric is 0", slurp("$private/exporter.log"));
@@ -137,6 +140,7 @@ sub same_series {
         $difference = join("\n", sort @wrong);
         return !@wrong && $series > 0;
     });
+    ok((grep { /policy=<größe> & "a\\b"\n\x01/ } keys %{ told_by_sql() }) > 0, 'a policy has a name that is hard to write');
     ok($same, "the $series series of the view are in Prometheus, with its names, labels and values", $difference);
     my ($raw) = ask('{metric!=""} or session_sweeper_value');
     ok(!@$raw, 'none has the name that the exporter gave it');

@@ -25,10 +25,20 @@ read -r exporter prometheus < <(ports)
 
 private_start "max_worker_processes = 16" "session_sweeper.max_workers = 3"
 psql() { "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 "$@"; }
-psql -d postgres -c 'CREATE DATABASE app' -c 'CREATE DATABASE plain'
+psql -d postgres -c 'CREATE DATABASE app' -c 'CREATE DATABASE plain' \
+    -c "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
 psql -d app -f "$root/tools/load.sql"
-# What README.md says.
+# A name that XML, JSON and the exposition would each spell otherwise, in another encoding.
+PGCLIENTENCODING=UTF8 psql -d latin -o "$private/out" <<'END'
+CREATE EXTENSION session_sweeper;
+CREATE TABLE odd (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON odd (d);
+SELECT FROM sweeper.register('odd', policy => E'<größe> & "a\\b"\n\u0001', deadline => 'd');
+END
+# What README.md says; the role is there then.
+# shellcheck disable=SC2016  # back quotes of Markdown
 sed -n '/^ *```sql$/,/^ *```$/{/```/d;p}' "$root/monitoring/README.md" | psql -d app -o "$private/out"
+sed -n '/^ *SELECT sweeper.grant_access/p' "$root/monitoring/README.md" | psql -d latin -o "$private/out"
 
 # The files of the folder, with a shorter interval and the ports of this run.
 "${as_server_user[@]}" mkdir "$private/monitoring"
