@@ -3,7 +3,8 @@
 -- columns: "name type|type"; key: what is unique, {}: whatever is; indexed: a column that leads an index; test: holds for
 -- nearly all rows, if there are any; settings: arguments of register(), of which timezone is left out where the column has
 -- one, and "application" stands for what is set for the owner or the database; hook: the body of an SQL function that
--- on_expire becomes, $1 being keys as text[], {schema} the table's schema; advice: what else one should know.
+-- on_expire becomes, $1 being keys as text[], {schema} the table's schema; advice: what else one should know.  Where the
+-- software counts in whole seconds and a session lives to the end of its last one, keep_for is that second.
 CREATE TABLE sweeper.preset (
     preset    text PRIMARY KEY,
     columns   text[] NOT NULL,
@@ -36,7 +37,7 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
  '{"deadline": "expiry_time", "unit": "ms", "audit": "hash"}'),
 ('laravel', 'Laravel',
  '{id character varying,payload text,last_activity integer}', '{id}',
- '{"last_seen": "last_activity", "ttl": "2 hours", "unit": "s", "audit": "hash"}'),
+ '{"last_seen": "last_activity", "ttl": "2 hours", "unit": "s", "keep_for": "1 s", "audit": "hash"}'),
 ('scs', 'scs (postgresstore, pgxstore)',
  '{token text,data bytea,expiry timestamp with time zone}', '{token}',
  '{"deadline": "expiry", "audit": "hash"}'),
@@ -98,12 +99,12 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
 INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test, hook, advice) VALUES
 ('symfony', 'Symfony''s PdoSessionHandler, 4.4 and later',
  '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
- '{"deadline": "sess_lifetime", "unit": "s", "filter": "sess_lifetime > 315576000", "audit": "hash"}',
+ '{"deadline": "sess_lifetime", "unit": "s", "keep_for": "1 s", "filter": "sess_lifetime > 315576000", "audit": "hash"}',
  'sess_lifetime', 'sess_lifetime > 315576000', NULL,
  'Rows that a version before 4.4 wrote have a lifetime of less than ten years of seconds there, and are left: preset symfony_relative, with another policy name, is for them.'),
 ('symfony_relative', 'Symfony''s PdoSessionHandler, 2.6 to 4.3',
  '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
- '{"last_seen": "sess_time", "ttl_column": "sess_lifetime", "unit": "s", "filter": "sess_lifetime <= 315576000", "audit": "hash"}',
+ '{"last_seen": "sess_time", "ttl_column": "sess_lifetime", "unit": "s", "keep_for": "1 s", "filter": "sess_lifetime <= 315576000", "audit": "hash"}',
  NULL, 'sess_lifetime <= 315576000', NULL, NULL),
 ('keycloak_online', 'Keycloak''s online sessions',
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',

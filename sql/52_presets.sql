@@ -62,6 +62,8 @@ SELECT deadline, filter FROM sweeper.policy WHERE policy = 'symfony_new';
 INSERT INTO symfony_new SELECT i::text, '', epoch(at(i)), epoch(now()) FROM generate_series(1, 5) AS i;
 INSERT INTO symfony_new SELECT 'old' || i, '', 1440, epoch(seen(i)) FROM generate_series(1, 5) AS i;
 SELECT FROM sweeper.adopt('symfony_new', 'symfony_relative', policy => 'symfony_left', check_every => '0', start => 'now', fuse_fraction => 1);
+-- they live to the end of their last second
+SELECT policy, keep_for FROM sweeper.policy WHERE policy ~ '^(symfony|laravel)' ORDER BY policy;
 -- Keycloak 26: which sessions, is asked
 CREATE TABLE offline_user_session (user_session_id varchar(36) NOT NULL, user_id varchar(255) NOT NULL, realm_id varchar(36) NOT NULL, created_on integer NOT NULL,
     offline_flag varchar(4) NOT NULL, data text, last_session_refresh integer NOT NULL DEFAULT 0, broker_session_id varchar(1024), version integer DEFAULT 0, remember_me boolean,
