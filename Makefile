@@ -19,12 +19,12 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # PostgreSQL, so PGXS is not included for them (its "check" only says that it
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
-OWN_GOALS  = help setup demo bench model torture check-versions check-monitoring $(TEST_GOALS) run-% indent indent-check lint dist
+OWN_GOALS  = help setup demo bench model torture check-versions check-clients check-monitoring $(TEST_GOALS) run-% indent indent-check lint dist
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
 # ---------------------------------------------------------------------------
 
-.PHONY: help setup demo bench model torture check-versions check-monitoring $(TEST_GOALS) indent indent-check lint dist
+.PHONY: help setup demo bench model torture check-versions check-clients check-monitoring $(TEST_GOALS) indent indent-check lint dist
 
 help:
 	@echo 'On a bare machine (as root, or with sudo):'
@@ -35,6 +35,8 @@ help:
 	@echo '  make check-regress     one suite alone: [REGRESS="name …"]'
 	@echo '  make check-isolation   [ISOLATION="name …"]'
 	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=2]'
+	@echo '  make check-clients     real applications of Express, Django, Symfony, Laravel and Flask with their session tables:'
+	@echo '                         [CLIENTS="django …"] (test/clients/README.md)'
 	@echo '  make check-versions    all tests on PostgreSQL 17 and 18 (as root), in root folders of later Debian releases'
 	@echo '                         that VERSIONS_DIR keeps: [VERSIONS_DIR=…] [VERSIONS="17 18"] [SUITES="regress …"]'
 	@echo '  make check-monitoring  alerts, dashboard and exporter queries, with Prometheus and a busy server (monitoring/README.md)'
@@ -56,6 +58,12 @@ setup:
 	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh
 
 demo bench model torture $(TEST_GOALS): setup
+	@$(MAKE) --no-print-directory run-$@
+
+# Another Node.js than Debian's brings its own npm.
+check-clients:
+	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh python3-psycopg2 python3-django python3-flask-session python3-flask-sqlalchemy \
+		php-cli php-pgsql php-symfony-http-foundation php-laravel-framework $$(command -v npm >/dev/null || echo nodejs npm)
 	@$(MAKE) --no-print-directory run-$@
 
 check-monitoring:
@@ -88,6 +96,9 @@ run-model:
 
 run-torture: run-install
 	@$(RUN) SEED='$(SEED)' STEPS='$(STEPS)' ROUNDS='$(ROUNDS)' BREAK='$(BREAK)' test/torture/run.sh
+
+run-check-clients: run-install
+	@$(RUN) test/clients/run.sh $(CLIENTS)
 
 run-check-monitoring: run-install
 	@$(RUN) test/monitoring/run.sh
@@ -123,7 +134,7 @@ ifneq ($(filter-out $(OWN_GOALS),$(MAKECMDGOALS)),)
 OTHER_GOALS = $(filter-out $(OWN_GOALS),$(MAKECMDGOALS))
 .PHONY: $(OTHER_GOALS)
 $(OTHER_GOALS): ; @$(MAKE) --no-print-directory $@
-setup: | $(OTHER_GOALS)
+setup check-clients check-monitoring: | $(OTHER_GOALS)
 endif
 
 else

@@ -51,9 +51,9 @@ complain "Tests without expected output:" \
 complain "Left for later:" \
     "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
 complain "White space at the end of a line:" \
-    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/torture/*.* test/torture/Torture/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh tools/* Makefile .ci/run)"
+    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/torture/*.* test/torture/Torture/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
 complain "The formatter did not understand:" "$(grep -n '/\*\*INDENT' src/*.[ch] session_sweeper.c)"
-for file in tools/*.sh test/*.sh test/torture/*.sh test/monitoring/*.sh bench/*.sh .ci/run; do
+for file in tools/*.sh test/*.sh test/torture/*.sh test/monitoring/*.sh test/clients/*.sh bench/*.sh .ci/run; do
     [ ! -f "$file" ] || bash -n "$file" || bad=1
 done
 perl_of_server=$(dirname "$("${PG_CONFIG:-pg_config}" --pgxs 2>/dev/null)")/../test/perl

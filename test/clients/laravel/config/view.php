@@ -1,0 +1,3 @@
+<?php
+
+return ['paths' => [], 'compiled' => __DIR__.'/../storage/framework/views'];

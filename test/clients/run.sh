@@ -1,0 +1,63 @@
+#!/bin/bash
+# Real session stores against a private server that sweeps (README.md): all, or
+# those named.  One line a client; ends with a line "N passed, N failed".  What
+# the clients and the server said is then in test-output/clients/.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tools/private-cluster.sh
+. "$root/tools/private-cluster.sh"
+
+limit=120 # seconds a client
+output=$root/test-output/clients
+[ $# -gt 0 ] || set -- connect_pg_simple django django_local symfony laravel flask_session
+passed=0 failed=0
+
+# What package.json names, once for each of its versions.
+node_modules() {
+    local modules=$output/node
+    if ! cmp -s "$root/test/clients/package.json" "$modules/package.json"; then
+        rm -rf "$modules"
+        mkdir -p "$modules"
+        cp "$root/test/clients/package.json" "$modules/wanted.json"
+        echo "Installing from npm:" "$(sed -nE 's/^ +"([a-z-]+)": "([0-9.]+)",?$/\1 \2/p' "$modules/wanted.json" | paste -sd,)"
+        mkdir "$modules/new"
+        cp "$modules/wanted.json" "$modules/new/package.json"
+        (cd "$modules/new" && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error </dev/null) || return
+        mv "$modules/new/node_modules" "$modules/"
+        mv "$modules/wanted.json" "$modules/package.json"
+    fi
+    cp -R "$modules/node_modules" "$private/clients/"
+}
+
+mkdir -p "$output"
+private_folder
+declare -A children=()
+# shellcheck disable=SC2154  # child is set in it
+trap 'for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; wait "$child" || true; done; private_cleanup' EXIT
+cp -R "$root/test/clients" "$private/clients"
+case " $* " in *' connect_pg_simple '*) node_modules ;; esac
+if [ "$(id -u)" = 0 ]; then chown -R postgres: "$private/clients"; fi
+# Neither the time zone of a database nor UTC, so that it is noticed who takes it for theirs.
+private_start "timezone = 'Asia/Tokyo'"
+"$pg_bin/psql" -X -q -d postgres -c 'CREATE ROLE application LOGIN'
+
+cd "$private/clients"
+for client; do
+    "${as_server_user[@]}" timeout -k 5 "$limit" /usr/bin/python3 -B check.py "$client" >"$client.result" 2>&1 </dev/null &
+    children[$client]=$!
+done
+for client; do
+    if wait "${children[$client]}"; then
+        passed=$((passed + 1))
+        echo "$client: ok"
+    else
+        failed=$((failed + 1))
+        echo "$client: FAILED: $(cat "$client.result")"
+        tail -n 20 "$client.log" || true
+    fi
+    unset "children[$client]"
+    cp "$client.result" "$client.log" "$output/" 2>/dev/null || true
+done
+cp "$private/server.log" "$output/"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
