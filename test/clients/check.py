@@ -88,6 +88,7 @@ class Server:
         command = [word.format(port=self.port, lifetime=lifetime) for word in test.spec.serve]
         self.process = subprocess.Popen(command, env={**test.env, "LIFETIME": str(lifetime), **test.spec.env}, stdin=subprocess.DEVNULL,
                                         stdout=test.log, stderr=test.log)
+        test.servers.append(self)
         wait_for(f"{command} answers", self.answers)
 
     def answers(self):
@@ -182,7 +183,7 @@ class Test:
         self.keys = {}  # of the table, by the id that a client calls a session by
         self.dies = {}  # when, by key, as last told by the client
         self.env = {**os.environ, "PGDATABASE": name, "PGUSER": APPLICATION, "LIFETIME": str(LONG)}
-        self.long = self.short = None
+        self.servers = []
 
     def sql(self, statement, *values):
         # Each use of its own cursor: the thread of User is here, too.
@@ -252,6 +253,8 @@ class Test:
         for session in self.long.sessions():
             self.keys[session["id"]] = session["key"]
             self.dies[session["key"]] = session["dies"]
+        for person in people:
+            check(person.id in self.keys, f"{person.name}'s session has no row")
         return {self.keys[person.id] for person in people}
 
     def expired_of(self, people):
@@ -329,9 +332,8 @@ def main():
         print(*test.status(), sep="\n")
         return 1
     finally:
-        for server in (test.long, test.short):
-            if server:
-                server.stop()
+        for server in test.servers:
+            server.stop()
     return 0
 
 
