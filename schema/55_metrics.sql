@@ -67,7 +67,7 @@ COMMENT ON VIEW sweeper._metric_task IS 'Tasks by state, those that ended of the
 
 CREATE VIEW sweeper.metrics WITH (security_invoker = true) AS
 WITH stat AS MATERIALIZED (SELECT p.policy, s.* FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)),
-     status AS MATERIALIZED (SELECT policy, lag, backlog, array_append(brakes, state) AS brakes, last_look, last_pass_at FROM sweeper.policy_status),
+     status AS MATERIALIZED (SELECT policy, lag, backlog, CASE WHEN state IN ('throttled', 'outside window') THEN array_append(brakes, state) ELSE brakes END AS brakes, last_look, last_pass_at FROM sweeper.policy_status),
      cluster AS MATERIALIZED (SELECT * FROM sweeper._cluster()),
 series (name, suffix, labels, value) AS (
     SELECT v.name, '', '{}'::jsonb, v.value::int::float8

@@ -31,16 +31,6 @@ SELECT sweeper.heartbeat(:'session'), sweeper.heartbeat(:'session'), sweeper.hea
 SELECT count(*) FROM sweeper.heartbeat_many(ARRAY[:'session', :'session']::uuid[]);
 SELECT b.result, m.value - b.value >= CASE b.result WHEN 'fast' THEN 3 WHEN 'gone' THEN 1 ELSE 0 END AS counted FROM before AS b
 JOIN sweeper.metrics AS m ON m.family = 'session_sweeper_heartbeats_total' AND m.labels ->> 'result' = b.result ORDER BY 1;
--- its plan is cheap: where the server compiles expensive ones (jit_above_cost), that alone would take seconds
-CREATE FUNCTION pg_temp.cost(query text) RETURNS float8 LANGUAGE plpgsql AS $$
-DECLARE
-    plan jsonb;
-BEGIN
-    EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
-    RETURN plan -> 0 -> 'Plan' -> 'Total Cost';
-END
-$$;
-SELECT pg_temp.cost('TABLE sweeper.' || v) < 50000 AS cheap FROM unnest('{metrics,problem,policy_status}'::text[]) AS v;
 -- the text: valid names, escaped labels, pools only when asked for
 SELECT count(*) AS invalid FROM regexp_split_to_table(sweeper.metrics_text(), '\n') AS l
 WHERE l <> '' AND l !~ '^# HELP session_sweeper_[a-z_]+ [A-Z].*[.?]$' AND l !~ '^# TYPE session_sweeper_[a-z_]+ (counter|gauge|histogram)$' AND l !~ '^session_sweeper_[a-z_]+(\{[a-z]+="([^"\\\n]|\\.)*"(,[a-z]+="([^"\\\n]|\\.)*")*\})? (\+Inf|[0-9.e+-]+)$';
