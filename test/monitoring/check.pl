@@ -219,7 +219,7 @@ sub held_alert {
     my $alert;
     wait_until(sub {
         my $alerts = decode_json(get($prometheus, '/api/v1/alerts'))->{data}{alerts};
-        ($alert) = grep { $_->{labels}{alertname} eq 'SessionSweeperHeld' } @$alerts;
+        ($alert) = grep { $_->{labels}{alertname} eq 'SessionSweeperHeld' && $_->{labels}{policy} eq 'legacy' } @$alerts;
         return $alert;
     });
     ok($alert && $alert->{annotations}{summary} =~ /legacy in app/ && $alert->{annotations}{description} =~ /resume\('legacy'\)/,
