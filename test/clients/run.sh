@@ -18,7 +18,7 @@ node_modules() {
     if ! cmp -s "$wanted" "$modules/installed"; then
         echo "Installing from npm:" "$(sed -nE 's/^ +"([a-z-]+)": "([0-9.]+)",?$/\1 \2/p' "$wanted" | paste -sd, -)"
         rm -rf "$modules" && mkdir "$modules" && cp "$wanted" "$modules/" &&
-            (cd "$modules" && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error </dev/null >&2) &&
+            (cd "$modules" && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error </dev/null >/dev/null) &&
             cp "$wanted" "$modules/installed" || return
     fi
     cp -R "$modules/node_modules" "$private/clients/"
