@@ -206,14 +206,11 @@ class Test:
         stay = getattr(self, f"with_{self.name}", set)()  # these rows live, too
 
         # so does what falls due while the server looks
-        more = [Person(self, name).log_in(self.short) for name in ("hal", "ida")]
-        expired |= self.told(more)
-        wait_for("rows go that fall due later", lambda: not expired & self.rows())
         stay |= self.log_out()
-        wait_for("three lifetimes", lambda: time.time() > self.adopted + 3 * SHORT)
+        more = self.visit()
         user.stop()
-        expired |= self.told([user.person])
-        wait_for("the row goes of who was held by use alone", lambda: not expired & self.rows())
+        expired |= {self.keys[person.id] for person in more} | self.told([user.person])
+        wait_for("rows go that fall due later", lambda: not expired & self.rows())
 
         living = self.told(live)
         check(self.rows() == living | stay, f"rows {self.rows()} are there, of the living {living} and those that stay {stay}")
@@ -263,6 +260,15 @@ class Test:
         wanted = self.told(people)
         check(expired <= wanted, f"expired are {expired}, not only {wanted}")
         return expired if expired == wanted else None
+
+    def visit(self):
+        """People who come and leave one after the other for three lifetimes: all the time there is a row that falls due."""
+        people, pace = [], threading.Event()
+        while time.time() < self.adopted + 3 * SHORT:
+            people.append(Person(self, f"visitor{len(people)}").log_in(self.short))
+            self.told(people[-1:])
+            pace.wait(0.4)
+        return people
 
     def log_out(self):
         """A row that the client deletes is no event of ours.  The keys of the visitor whom some clients make of who leaves."""
