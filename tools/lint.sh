@@ -38,6 +38,20 @@ complain "Every function, procedure, view and type has a COMMENT ON:" \
             grep -qE "^COMMENT ON $kind ${name//./\\.}( |\(|$)" schema/*.sql || echo "  $kind $name"
         done)"
 
+# Packages.  PGXN wants three numbers: 1.0 is 1.0.0 there.
+version=$(sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" session_sweeper.control)
+complain "META.json is not as PGXN's specification 1.0.0 wants it, or not of version $version:" \
+    "$(perl -MJSON::PP -e '
+        my ($version) = @ARGV;
+        $version .= ".0" while ($version =~ tr/.//) < 2;
+        my $meta = eval { local $/; open my $in, "<", "META.json" or die $!; decode_json(<$in>) } or print "  $@" and exit;
+        $meta->{$_} or print "  $_ is missing\n" for qw(name abstract version maintainer license provides meta-spec);
+        my $provided = $meta->{provides}{$meta->{name}} // {};
+        $_->{version} eq $version or print "  version $_->{version}\n" for $meta, $provided;
+        -f $_ or print "  no file $_\n" for $provided->{file} // "file", $provided->{docfile} // "docfile";
+        print "  the abstract is not the comment of the control file\n" unless lc $meta->{abstract} eq lc $ARGV[1]' \
+        "$version" "$(sed -n "s/^comment *= *'\(.*\)'.*/\1/p" session_sweeper.control)" 2>&1)"
+
 # Tests
 complain "Tests wait on a row, a log line or a wait event; they do not sleep:" \
     "$(grep -nE '(^|[^a-z_])(sleep|usleep)[ (]' test/t/*.pl test/perl/*.pm test/*.sh 2>/dev/null)"
