@@ -19,12 +19,13 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # PostgreSQL, so PGXS is not included for them (its "check" only says that it
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
-OWN_GOALS  = help setup demo bench model torture check-versions check-clients check-monitoring $(TEST_GOALS) run-% indent indent-check lint dist
+MORE_GOALS = demo bench model torture coverage check-asan check-asserts check-valgrind
+OWN_GOALS  = help setup $(MORE_GOALS) check-versions check-matrix check-clients check-monitoring $(TEST_GOALS) run-% indent indent-check lint dist deb check-deb
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
 # ---------------------------------------------------------------------------
 
-.PHONY: help setup demo bench model torture check-versions check-clients check-monitoring $(TEST_GOALS) indent indent-check lint dist
+.PHONY: $(filter-out run-%,$(OWN_GOALS))
 
 help:
 	@echo 'On a bare machine (as root, or with sudo):'
@@ -40,9 +41,12 @@ help:
 	@echo '  make check-versions    all tests on PostgreSQL 17 and 18 (as root), in root folders of later Debian releases'
 	@echo '                         that VERSIONS_DIR keeps: [VERSIONS_DIR=…] [VERSIONS="17 18"] [SUITES="regress …"]'
 	@echo '  make check-monitoring  alerts, dashboard and exporter queries, with Prometheus and a busy server (monitoring/README.md)'
+	@echo '  make check-matrix      check, then check-versions'
 	@echo '  make bench             measurements against peers, 20 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'
 	@echo '  make torture           load and faults, judged by a model: [SEED=…] [STEPS=10000] [ROUNDS=10] (test/torture/README.md)'
+	@echo '  make deb               Debian packages, in deb/'
+	@echo '  make check-deb         that, and the package on a clean Debian 12 (as root), in a root folder: [VERSIONS_DIR=…]'
 	@echo '  make setup             only install what the above need'
 	@echo 'With PostgreSQL and its headers (PG_CONFIG=… for another server):'
 	@echo '  make, make install, make uninstall, make clean'
@@ -51,23 +55,27 @@ help:
 	@echo '  make indent            format the C code as PostgreSQL does'
 	@echo '  make indent-check      say what that would change'
 	@echo '  make lint              house rules and static checks'
-	@echo '  make dist              $(EXTENSION)-$(EXTVERSION).tar.gz from the last commit'
+	@echo '  make coverage          the lines of C that the tests run, page by page in test-output/coverage: [SUITES="regress …"]'
+	@echo '  make check-asan        regression and isolation tests with AddressSanitizer: [SUITES="regress …"]'
+	@echo '  make check-asserts     check, on a PostgreSQL built with assertions that ASSERT_DIR keeps: [SUITES="regress …"]'
+	@echo '  make check-valgrind    regression tests on that one under Valgrind: [REGRESS="name …"]'
+	@echo '  make dist              $(EXTENSION)-$(EXTVERSION).tar.gz, and .zip for PGXN, from the last commit'
 
 # It is told PG_CONFIG only if somebody gave one.
 setup:
 	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh
 
-demo bench model torture $(TEST_GOALS): setup
+$(MORE_GOALS) $(TEST_GOALS): setup
 	@$(MAKE) --no-print-directory run-$@
 
 # Another Node.js than Debian's brings its own npm.
-check-clients:
-	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh python3-psycopg2 python3-django python3-flask-session python3-flask-sqlalchemy \
+check-clients: setup
+	@tools/setup.sh python3-psycopg2 python3-django python3-flask-session python3-flask-sqlalchemy \
 		php-cli php-pgsql php-symfony-http-foundation php-laravel-framework $$(command -v npm >/dev/null || echo nodejs npm)
 	@$(MAKE) --no-print-directory run-$@
 
-check-monitoring:
-	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh prometheus prometheus-postgres-exporter chromium-headless-shell
+check-monitoring: setup
+	@tools/setup.sh prometheus prometheus-postgres-exporter chromium-headless-shell
 	@$(MAKE) --no-print-directory run-$@
 
 # From here on there is a server, and PG_CONFIG is known.
@@ -106,13 +114,34 @@ run-check-monitoring: run-install
 check-versions:
 	@tools/versions.sh $(VERSIONS)
 
+check-matrix: check
+	@tools/versions.sh $(VERSIONS)
+
+deb:
+	@tools/deb.sh
+
+check-deb: deb
+	@test/deb.sh
+
 run-bench: run-install
 	@$(RUN) BENCH='$(BENCH)' bench/run.sh
 
 TEST_ENV = $(RUN) REGRESS='$(REGRESS)' ISOLATION='$(ISOLATION)' \
 	PROVE_TESTS='$(PROVE_TESTS)' PROVE_JOBS='$(PROVE_JOBS)'
 run-check: run-install
-	@$(TEST_ENV) test/run-suites.sh regress isolation tap
+	@$(TEST_ENV) test/run-suites.sh $(or $(SUITES),regress isolation tap)
+
+run-coverage:
+	@$(TEST_ENV) test/coverage.sh $(SUITES)
+
+run-check-asan:
+	@$(TEST_ENV) test/asan.sh $(SUITES)
+
+run-check-asserts:
+	@$(MAKE) --no-print-directory run-check PG_CONFIG="$$(tools/assert-build.sh)"
+
+run-check-valgrind:
+	@$(TEST_ENV) test/valgrind.sh
 
 run-check-%: run-install
 	@$(TEST_ENV) test/run-suites.sh $*
@@ -128,13 +157,14 @@ lint:
 
 dist:
 	git archive --format=tar.gz --prefix=$(EXTENSION)-$(EXTVERSION)/ -o $(EXTENSION)-$(EXTVERSION).tar.gz HEAD
+	git archive --format=zip --prefix=$(EXTENSION)-$(EXTVERSION)/ -o $(EXTENSION)-$(EXTVERSION).zip HEAD
 
 # What PGXS knows, asked for in the same breath ("make clean check").
 ifneq ($(filter-out $(OWN_GOALS),$(MAKECMDGOALS)),)
 OTHER_GOALS = $(filter-out $(OWN_GOALS),$(MAKECMDGOALS))
 .PHONY: $(OTHER_GOALS)
 $(OTHER_GOALS): ; @$(MAKE) --no-print-directory $@
-setup check-clients check-monitoring: | $(OTHER_GOALS)
+setup: | $(OTHER_GOALS)
 endif
 
 else
@@ -171,7 +201,7 @@ PROVE_TESTS ?= test/t/*.pl
 endif
 PROVE_FLAGS += -I test/perl
 
-EXTRA_CLEAN = $(OBJS:.o=.d) .built-for $(EXTENSION)--*.sql $(EXTENSION)-*.tar.gz test-output
+EXTRA_CLEAN = $(OBJS:.o=.d) .built-for $(EXTENSION)--*.sql $(EXTENSION)-*.tar.gz $(EXTENSION)-*.zip deb test-output
 
 include $(PGXS)
 
@@ -180,10 +210,12 @@ include $(PGXS)
 $(EXTENSION)--$(EXTVERSION).sql: schema $(sort $(wildcard schema/*.sql)) $(EXTENSION).control
 	cat $(filter %.sql,$^) >$@.tmp && mv $@.tmp $@
 
-# Objects know their headers (-MMD), the version and the server they are for.
+# Objects know their headers (-MMD), the version and the server they are for:
+# two of the same version may be built with and without assertions.
+BUILT_FOR = $(VERSION) $(includedir_server) $(EXTVERSION) $(COPT)
 $(OBJS): $(EXTENSION).control Makefile .built-for
 .built-for: FORCE
-	@echo '$(VERSION) $(EXTVERSION) $(COPT)' | cmp -s - $@ || echo '$(VERSION) $(EXTVERSION) $(COPT)' >$@
+	@echo '$(BUILT_FOR)' | cmp -s - $@ || echo '$(BUILT_FOR)' >$@
 .PHONY: FORCE
 -include $(OBJS:.o=.d)
 
@@ -194,7 +226,7 @@ all install uninstall installcheck:
 	@echo 'No PostgreSQL server headers found (PG_CONFIG=$(PG_CONFIG)): run "make setup", or give PG_CONFIG.' >&2; exit 1
 
 clean:
-	rm -rf *.o *.d *.so src/*.o src/*.d .built-for $(EXTENSION)--*.sql $(EXTENSION)-*.tar.gz test-output
+	rm -rf *.o *.d *.so src/*.o src/*.d .built-for $(EXTENSION)--*.sql $(EXTENSION)-*.tar.gz $(EXTENSION)-*.zip deb test-output
 
 .PHONY: all install uninstall installcheck clean
 endif

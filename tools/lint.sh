@@ -38,7 +38,8 @@ complain "Every function, procedure, view and type has a COMMENT ON:" \
             grep -qE "^COMMENT ON $kind ${name//./\\.}( |\(|$)" schema/*.sql || echo "  $kind $name"
         done)"
 
-# Packages.  PGXN wants three numbers: 1.0 is 1.0.0 there.
+# Packages.  debian/control is made from control.in (pg_buildext updatecontrol);
+# PGXN wants three numbers: 1.0 is 1.0.0 there.
 version=$(sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" session_sweeper.control)
 complain "META.json is not as PGXN's specification 1.0.0 wants it, or not of version $version:" \
     "$(perl -MJSON::PP -e '
@@ -51,6 +52,10 @@ complain "META.json is not as PGXN's specification 1.0.0 wants it, or not of ver
         -f $_ or print "  no file $_\n" for $provided->{file} // "file", $provided->{docfile} // "docfile";
         print "  the abstract is not the comment of the control file\n" unless lc $meta->{abstract} eq lc $ARGV[1]' \
         "$version" "$(sed -n "s/^comment *= *'\(.*\)'.*/\1/p" session_sweeper.control)" 2>&1)"
+complain "debian/changelog is not of version $version:" \
+    "$(sed -n 1p debian/changelog | grep -vF "session-sweeper ($version-")"
+complain "debian/control is not what its control.in gives:" \
+    "$(sed 's/PGVERSION/15/' debian/control.in | diff - debian/control)"
 
 # Tests
 complain "Tests wait on a row, a log line or a wait event; they do not sleep:" \

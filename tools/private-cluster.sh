@@ -4,6 +4,12 @@
 #
 #   private_folder          makes $private, and the prefix "${as_server_user[@]}"
 #   private_tree            copies the source tree to $private/tree
+#   private_server          copies the server of PG_CONFIG to $private/server, where
+#                           things can be installed that others must not meet;
+#                           from then on PG_CONFIG is that copy's
+#   private_install OPTION  builds $private/tree with this option of the compiler
+#                           and of the linker, and installs it for PG_CONFIG
+#   private_wrap COMMAND…   has that copy run its servers, and only them, under a command
 #   private_start [line…]   starts a cluster with these lines in its
 #                           configuration; exports PGHOST, PGPORT and PGUSER
 #   private_stop            stops it
@@ -44,6 +50,42 @@ private_tree() {
     "${as_server_user[@]}" mkdir "$private/tree"
     tar -C "$1" --exclude=./.git --exclude=./test-output --exclude='*.o' -cf - . |
         "${as_server_user[@]}" tar -C "$private/tree" --no-same-owner -xf -
+}
+
+# A server finds its files from where it is itself, so all keep their places below the new root.
+private_server() {
+    local include
+    "${as_server_user[@]}" mkdir "$private/server"
+    for include in bindir pkglibdir sharedir; do
+        "${as_server_user[@]}" cp -R --parents "$("$PG_CONFIG" --$include)" "$private/server"
+    done
+    include=$("$PG_CONFIG" --includedir)
+    "${as_server_user[@]}" mkdir -p "$private/server${include%/*}"
+    "${as_server_user[@]}" ln -s "$include" "$private/server$include"
+    PG_CONFIG=$private/server$("$PG_CONFIG" --bindir)/pg_config
+    pg_bin=${PG_CONFIG%/*}
+}
+
+# initdb starts servers of its own, which are not what is tested.
+private_wrap() {
+    mv "$pg_bin/postgres" "$pg_bin/postgres.real"
+    {
+        echo '#!/bin/bash'
+        echo 'case " $* " in'
+        # shellcheck disable=SC2016  # expanded by that script
+        printf '    *" --boot "* | *" --single "* | *" --check "* | *" -V "*) exec "%s" "$@" ;;\n' "$pg_bin/postgres.real"
+        echo 'esac'
+        printf 'exec'
+        printf ' %q' "$@" "$pg_bin/postgres.real"
+        # shellcheck disable=SC2016
+        echo ' "$@"'
+    } | "${as_server_user[@]}" tee "$pg_bin/postgres" >/dev/null
+    chmod 755 "$pg_bin/postgres"
+}
+
+private_install() {
+    "${as_server_user[@]}" make -s -j"$(nproc)" -C "$private/tree" all PG_CONFIG="$PG_CONFIG" COPT="$1"
+    "${as_server_user[@]}" make -s -C "$private/tree" install PG_CONFIG="$PG_CONFIG" COPT="$1" >/dev/null
 }
 
 private_start() {

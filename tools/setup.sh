@@ -1,16 +1,18 @@
 #!/bin/sh
-# Install what building, the demo and the tests need, and the packages named as
-# arguments, by Debian package name: only what is missing, after saying so.  With
-# PG_CONFIG given, nothing is installed: whoever brings a server brings its tools too.
+# Install what building, the demo and the tests need, by Debian package name:
+# only what is missing, after saying so.  With PG_CONFIG given, nothing is
+# installed: whoever brings a server brings its tools too.  What a single goal
+# needs beside that is given as arguments, and installed alone.
 set -eu
 
 die() { echo "setup: $*" >&2; exit 1; }
 
 major=${PG_MAJOR:-15}
 packages="gcc make libc6-dev perl libipc-run-perl patch pg-bsd-indent spin pgbouncer
-    postgresql-$major postgresql-server-dev-$major postgresql-$major-cron $*"
+    postgresql-$major postgresql-server-dev-$major postgresql-$major-cron"
+packages=${*:-$packages}
 
-if [ -n "${PG_CONFIG:-}" ]; then
+if [ -n "${PG_CONFIG:-}" ] && [ $# = 0 ]; then
     pgxs=$("$PG_CONFIG" --pgxs) || die "PG_CONFIG=$PG_CONFIG does not run"
     [ -f "$pgxs" ] || die "$("$PG_CONFIG" --version) has no $pgxs: its development package is missing"
     command -v "${CC:-cc}" >/dev/null || command -v gcc >/dev/null || die "no C compiler"
@@ -64,6 +66,8 @@ apt install --no-install-recommends $missing || {
     tail -n 30 "$log" >&2
     die "apt could not install$missing (another PostgreSQL: PG_MAJOR=17, or PG_CONFIG=…)"
 }
+
+[ $# = 0 ] || exit 0
 
 # The clients in README.md, where the machine can have them.
 for client in python3-psycopg2 "nodejs node-pg" "default-jdk-headless libpostgresql-jdbc-java"; do
