@@ -12,7 +12,8 @@ suppressions=$("$PG_CONFIG" --bindir)/../valgrind.supp
 private_folder
 private_tree "$root"
 private_server
-private_install '-Og -g'
+# A false alarm of the compiler where it optimises less.
+private_install -Wno-clobbered
 "${as_server_user[@]}" mkdir "$private/reports"
 private_wrap valgrind --quiet --leak-check=no --num-callers=30 --suppressions="$suppressions" \
     --error-markers=VALGRINDERROR-BEGIN,VALGRINDERROR-END --log-file="$private/reports/%p"

@@ -30,31 +30,27 @@ fetch_source() {
     apt-get "${apt[@]}" update && cd "$keep" || return
     # A mirror may list a version whose source it does not have: then the one before.
     for version in $(apt-cache "${apt[@]}" madison "postgresql-$major" | awk '/Sources/ {print $3}'); do
-        ! apt-get "${apt[@]}" source "postgresql-$major=$version" || return 0
+        ! apt-get "${apt[@]}" --download-only source "postgresql-$major=$version" || return 0
     done
     return 1
 }
 
-# An installation has another name until it is complete.
+# As upstream has it: Debian's patches put every server's library into one place of
+# the system.  An installation has another name until it is complete.
 build() {
-    local source
-    rm -rf "$keep"/postgresql-* "$keep/built.new" "$keep/built"
-    fetch_source || return
-    source=$(find "$keep" -maxdepth 1 -type d -name "postgresql-$major-*")
-    cd "$source" || return
+    rm -rf "$keep"/postgresql-* "$keep/source" "$keep/root" "$keep/built"
+    fetch_source && mkdir "$keep/source" && cd "$keep/source" && tar --strip-components=1 -xf "$keep"/postgresql-*.orig.tar.* || return
     ./configure --prefix="$keep/built" --without-readline --enable-cassert --enable-debug --enable-tap-tests \
         CFLAGS='-Og -g -DUSE_VALGRIND' || return
     make -s -j"$(nproc)" && make -s -C src/test/isolation -j"$(nproc)" || return
-    # Where it runs is what it was configured for, so it is installed below another root first.
     make -s install DESTDIR="$keep/root" && make -s -C src/test/isolation install DESTDIR="$keep/root" || return
-    cp src/tools/valgrind.supp "$keep/root$keep/built/" || return
-    mv "$keep/root$keep/built" "$keep/built" || return
-    rm -rf "$keep"/postgresql-* "$keep/root" "$keep/lists"
+    cp src/tools/valgrind.supp "$keep/root$keep/built/" && mv "$keep/root$keep/built" "$keep/built" || return
+    rm -rf "$keep"/postgresql-* "$keep/source" "$keep/root" "$keep/lists"
 }
 
 if [ ! -d "$keep/built" ]; then
     echo "Building PostgreSQL $major with assertions in $keep, once" >&2
-    "$(dirname "$0")/setup.sh" bison flex zlib1g-dev dpkg-dev valgrind >&2
+    "$(dirname "$0")/setup.sh" bison flex zlib1g-dev valgrind >&2
     (set +e; build) </dev/null >"$keep/build.log" 2>&1 || {
         tail -n 20 "$keep/build.log" >&2
         die "PostgreSQL $major could not be built"

@@ -64,6 +64,10 @@ private_server() {
     "${as_server_user[@]}" ln -s "$include" "$private/server$include"
     PG_CONFIG=$private/server$("$PG_CONFIG" --bindir)/pg_config
     pg_bin=${PG_CONFIG%/*}
+    case $("$PG_CONFIG" --pkglibdir) in
+        "$private"/*) ;;
+        *) echo "a copy of this server would still load libraries of the original" >&2; return 1 ;;
+    esac
 }
 
 # initdb starts servers of its own, which are not what is tested.
