@@ -40,7 +40,7 @@ fetch_source() {
 build() {
     rm -rf "$keep"/postgresql-* "$keep/source" "$keep/root" "$keep/built"
     fetch_source && mkdir "$keep/source" && cd "$keep/source" && tar --strip-components=1 -xf "$keep"/postgresql-*.orig.tar.* || return
-    ./configure --prefix="$keep/built" --without-readline --enable-cassert --enable-debug --enable-tap-tests \
+    ./configure --prefix="$keep/built" --without-readline --with-icu --enable-cassert --enable-debug --enable-tap-tests \
         CFLAGS='-Og -g -DUSE_VALGRIND' || return
     make -s -j"$(nproc)" && make -s -C src/test/isolation -j"$(nproc)" || return
     make -s install DESTDIR="$keep/root" && make -s -C src/test/isolation install DESTDIR="$keep/root" || return
@@ -50,7 +50,7 @@ build() {
 
 if [ ! -d "$keep/built" ]; then
     echo "Building PostgreSQL $major with assertions in $keep, once" >&2
-    "$(dirname "$0")/setup.sh" bison flex zlib1g-dev valgrind >&2
+    "$(dirname "$0")/setup.sh" bison flex pkg-config libicu-dev zlib1g-dev valgrind >&2
     (set +e; build) </dev/null >"$keep/build.log" 2>&1 || {
         tail -n 20 "$keep/build.log" >&2
         die "PostgreSQL $major could not be built"
