@@ -130,12 +130,3 @@ SELECT format('SELECT (SELECT count(*) FROM wide WHERE i > 0), count(v) >= 0 AS 
 FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace AND relkind = 'v' ORDER BY 1 \gexec
 SELECT (SELECT count(*) FROM wide WHERE i > 0), library IS NOT NULL AS library FROM sweeper.version();
 ROLLBACK;
--- no view is so dear by the planner's guess that it is compiled, which takes longer than it; metrics_text() does without, and so should who scrapes the view
-CREATE FUNCTION cost(query text) RETURNS numeric LANGUAGE plpgsql AS $$
-DECLARE plan json;
-BEGIN
-    EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
-    RETURN plan -> 0 -> 'Plan' ->> 'Total Cost';
-END $$;
-SELECT viewname FROM pg_views WHERE schemaname = 'sweeper' AND viewname <> 'metrics' AND cost('SELECT * FROM sweeper.' || quote_ident(viewname)) > current_setting('jit_above_cost')::numeric;
-DROP FUNCTION cost;
