@@ -147,7 +147,7 @@ COMMENT ON COLUMN sweeper.stat_policy.lag_histogram IS 'Rows expired with a lag 
 -- From when on events tell all: so far back, but not beyond their retention.  What was before, maintenance has summed up.
 CREATE FUNCTION sweeper._events_since(span interval) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN r.kept > interval '0' AND now() - r.kept > now() - span THEN (((now() - r.kept) AT TIME ZONE 'UTC')::date + 1) AT TIME ZONE 'UTC'
+    SELECT CASE WHEN r.kept > interval '0' AND now() - r.kept > now() - span THEN (((now() - r.kept) AT TIME ZONE 'UTC')::date + 1)::timestamp AT TIME ZONE 'UTC'
                 ELSE now() - span END
     FROM (SELECT current_setting('session_sweeper.cleanup_event_retention', true)::interval AS kept) AS r
 $$;
@@ -178,7 +178,7 @@ FROM (SELECT v.policy, v.cleanup_type, v.count, v.after_deadline, v.after_deadli
             FROM sweeper.cleanup_event WHERE cleaned_at > (SELECT sweeper._events_since(interval '7 days'))) AS v
       UNION ALL
       SELECT policy, cleanup_type, cleaned, after_deadline, max_after_deadline, after_last_seen, after_deadline_count, after_last_seen_count
-      FROM sweeper.cleanup_day WHERE day AT TIME ZONE 'UTC' > now() - interval '8 days' AND (day + 1) AT TIME ZONE 'UTC' <= (SELECT sweeper._events_since(interval '7 days'))) AS e
+      FROM sweeper.cleanup_day WHERE day::timestamp AT TIME ZONE 'UTC' > now() - interval '8 days' AND (day + 1)::timestamp AT TIME ZONE 'UTC' <= (SELECT sweeper._events_since(interval '7 days'))) AS e
 GROUP BY e.policy, e.cleanup_type;
 COMMENT ON VIEW sweeper.stat_cleanup_lag IS 'How long after deadline and last activity rows were cleaned, by policy and cleanup type; the last seven days, those beyond the retention of events as maintain() has summed them up.';
 COMMENT ON COLUMN sweeper.stat_cleanup_lag.rows IS 'Rows cleaned; the averages are over those whose events have the time.';

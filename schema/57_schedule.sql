@@ -38,7 +38,7 @@ BEGIN
                  CASE WHEN isfinite(deadline) AND deadline <= cleaned_at THEN cleaned_at - deadline END AS after_deadline,
                  CASE WHEN isfinite(last_seen) THEN cleaned_at - last_seen END AS after_last_seen
           FROM sweeper.cleanup_event
-          WHERE cleaned_at < today AT TIME ZONE 'UTC' AND (since IS NULL OR cleaned_at >= since AT TIME ZONE 'UTC')) AS e
+          WHERE cleaned_at < today::timestamp AT TIME ZONE 'UTC' AND (since IS NULL OR cleaned_at >= since::timestamp AT TIME ZONE 'UTC')) AS e
     GROUP BY e.day, e.policy_id, e.policy, e.pool, e.cleanup_type;
     GET DIAGNOSTICS n = ROW_COUNT;
     FOR history IN SELECT p.policy FROM sweeper.policy AS p JOIN sweeper.policy_status AS s USING (policy)

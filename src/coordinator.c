@@ -234,6 +234,7 @@ look(SswWatch *w, TimestampTz now)
 								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
 		return;
 	}
+	w->rest.state = NULL;
 	gone = ssw_passes_gone_at(w) <= now;
 	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;

@@ -72,8 +72,9 @@ sql('app', q{INSERT INTO sweeper.cleanup_event (id, cleaned_at, deadline, last_s
     FROM generate_series(1, 6) AS i, generate_series(1, 4) AS d, (SELECT policy_id AS id, 't' AS policy, 'g' AS g, 'expired' AS type FROM sweeper.policy WHERE policy = 't'
         UNION ALL VALUES (50, 'sweeper.session', 'desk', 'zombie')) AS v;
     ALTER SYSTEM SET session_sweeper.cleanup_event_retention = '1d'});
-my $daily = q{SELECT string_agg(concat_ws('/', policy, cleanup_type, cleaned, groups), ' ' ORDER BY policy) FROM sweeper.stat_cleanup_daily WHERE day = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '3 days'};
-sql('app', q{ALTER DATABASE app SET timezone = 'UTC'});
+# days are in UTC, wherever one looks from
+my $daily = q{SET timezone = 'UTC'; SELECT string_agg(concat_ws('/', policy, cleanup_type, cleaned, groups), ' ' ORDER BY policy) FROM sweeper.stat_cleanup_daily WHERE day = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '3 days'};
+sql('app', q{ALTER DATABASE app SET timezone = 'Asia/Tokyo'});
 is(sql('app', $daily), 'sweeper.session/zombie/6/1 t/expired/6/1', 'as events tell');
 my $pools = q{SELECT concat_ws('/', pool, ended, zombies) FROM sweeper.stat_pool_cleanup};
 my $lag = q{SELECT concat_ws('/', rows >= 24, avg_after_deadline, max_after_deadline) FROM sweeper.stat_cleanup_lag WHERE policy = 'sweeper.session'};
