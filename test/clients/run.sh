@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tools/private-cluster.sh
 . "$root/tools/private-cluster.sh"
 
-limit=120 # seconds a client
+limit=240 # seconds a client; some 45 on a quiet machine
 output=$root/test-output/clients
 [ $# -gt 0 ] || set -- connect_pg_simple django django_local symfony laravel flask_session
 passed=0 failed=0
