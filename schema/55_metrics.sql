@@ -102,8 +102,9 @@ series (name, suffix, labels, value) AS (
     FROM status AS s CROSS JOIN unnest('{paused,held,fuse,failing,broken,throttled,outside window}'::text[]) AS b (brake)
     UNION ALL
     SELECT CASE f.state WHEN 'quarantined' THEN 'rows_quarantined' ELSE 'rows_retrying' END, '', jsonb_build_object('policy', s.policy),
-           (SELECT count(*) FROM sweeper.failed_row AS r WHERE r.policy = s.policy AND r.state = f.state)
+           coalesce(r.n, 0)
     FROM status AS s CROSS JOIN unnest('{quarantined,retrying}'::text[]) AS f (state)
+    LEFT JOIN (SELECT policy, state, count(*) AS n FROM sweeper.failed_row GROUP BY 1, 2) AS r ON r.policy = s.policy AND r.state = f.state
     UNION ALL
     SELECT 'heartbeats_total', '', jsonb_build_object('result', h.result), h.n
     FROM cluster CROSS JOIN LATERAL unnest('{fast,slow,written,gone,error}'::text[], heartbeat_counts) AS h (result, n) WHERE h.n IS NOT NULL
@@ -127,8 +128,9 @@ series (name, suffix, labels, value) AS (
     SELECT 'processes', '', jsonb_build_object('kind', k.kind), (SELECT count(*) FROM sweeper._process() AS q WHERE q.kind = k.kind)
     FROM unnest('{launcher,coordinator,worker}'::text[]) AS k (kind)
     UNION ALL
-    SELECT 'problems', '', jsonb_build_object('severity', s.severity), (SELECT count(*) FROM sweeper.problem AS p WHERE p.severity = s.severity)
-    FROM unnest('{critical,warning}'::text[]) AS s (severity))
+    SELECT 'problems', '', jsonb_build_object('severity', s.severity), coalesce(p.n, 0)
+    FROM unnest('{critical,warning}'::text[]) AS s (severity)
+    LEFT JOIN (SELECT severity, count(*) AS n FROM sweeper.problem GROUP BY 1) AS p USING (severity))
 SELECT f.family || s.suffix AS metric, f.type, s.labels || jsonb_build_object('datname', current_database()) AS labels, s.value::float8 AS value, f.family, f.help
 FROM series AS s JOIN sweeper._metric_families() AS f ON f.family = 'session_sweeper_' || s.name;
 COMMENT ON VIEW sweeper.metrics IS 'What Prometheus is told, a row a series; of policies that the reader may see. Counters are since stat_reset(), or the last start of the server; heartbeats, tracked sessions and processes are those of the cluster.';
