@@ -228,15 +228,15 @@ sub held_alert {
 
 # Prometheus' own page draws the sweep: as a picture, and as lines in its document.
 sub graph_page {
-    my %form = ('g0.expr' => 'sum by (policy, type) (rate(session_sweeper_rows_ended_total{type="expired"}[10s])) > 0', 'g0.tab' => 0, 'g0.range_input' => '1m');
+    my %form = ('g0.expr' => 'sum by (policy, type) (rate(session_sweeper_rows_ended_total{type="expired"}[10s])) > 0', 'g0.tab' => 0, 'g0.range_input' => '30s');
     my $url = "http://127.0.0.1:$prometheus/graph?" . HTTP::Tiny->new->www_form_urlencode(\%form);
     my @chromium = ('timeout', '60', 'chromium-headless-shell', '--no-sandbox', '--disable-gpu', "--user-data-dir=$private/chromium",
-        '--window-size=1000,720', '--virtual-time-budget=8000');
+        '--window-size=1000,900', '--virtual-time-budget=8000');
     my $picture = "$private/graph.png";
     run('sh', '-c', '"$@" 2>&1', 'sh', @chromium, "--screenshot=$picture", $url);
     my $png = -f $picture ? slurp($picture) : '';
     my ($width, $height) = length $png > 24 ? unpack('x16 N N', $png) : (0, 0);
-    ok($png =~ /^\x89PNG/ && $width == 1000 && $height == 720 && length $png > 20_000, 'a picture of the graph page', length($png) . ' bytes');
+    ok($png =~ /^\x89PNG/ && $width == 1000 && $height == 900 && length $png > 20_000, 'a picture of the graph page', length($png) . ' bytes');
     my (undef, $page) = run('sh', '-c', '"$@" 2>/dev/null', 'sh', @chromium, '--dump-dom', $url);
     my @lines = grep { () = /[LCS]/g; (() = /[LCSQ]/g) >= 3 } $page =~ /<path[^>]* d="(M[^"]*)"/g;
     ok(@lines > 0 && $page =~ /policy="login"/, 'its graph has the line of a sweep, and its legend the policy', substr($page, 0, 2000));
