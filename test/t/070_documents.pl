@@ -1,0 +1,83 @@
+# Every SQL example of the documents runs, each document in a database of its own, in the order of the page; and what a
+# page links to is there.  (007_readme.pl is about README.md's examples.)
+use strict;
+use warnings;
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+# A block that is not to be run says another language, or none.  One in a list is indented.
+sub examples {
+    my ($page) = @_;
+    my @blocks;
+    while ($page =~ /^( *)```sql\n(.*?)^\1```$/msg) {
+        my ($indent, $block) = ($1, $2);
+        $block =~ s/^$indent//mg;
+        push @blocks, $block;
+    }
+    return @blocks;
+}
+
+# What headings become on the page, as GitHub does it.
+sub anchors {
+    my ($page) = @_;
+    my (%anchors, %seen);
+    $page =~ s/^( *)```.*?^\1```$//msg;
+    for my $heading ($page =~ /^#+ +(.*)$/mg) {
+        $heading =~ s/\[([^]]*)\]\([^)]*\)/$1/g;
+        my $anchor = lc $heading;
+        $anchor =~ s/[^\w\- ]//g;
+        $anchor =~ s/ /-/g;
+        my $n = $seen{$anchor}++;
+        $anchors{ $n ? "$anchor-$n" : $anchor } = 1;
+    }
+    return %anchors;
+}
+
+sub broken_links {
+    my ($file, $page) = @_;
+    my @broken;
+    $page =~ s/^( *)```.*?^\1```$//msg;
+    $page =~ s/`[^`\n]*`//g;
+    for my $link ($page =~ /\[[^]]*\]\(([^)\s]+)\)/g) {
+        next if $link =~ /^[a-z]+:/;
+        my ($path, $anchor) = split /#/, $link, 2;
+        my $target = $path eq '' ? $file : dirname($file) . "/$path";
+        my $there = $path eq '' ? $page : -f $target ? slurp_file($target) : '';
+        my %anchors = anchors($there);
+        push @broken, $link if !-e $target || defined $anchor && !$anchors{$anchor};
+    }
+    return @broken;
+}
+
+my @pages = sort glob('doc/*.md monitoring/*.md');
+my %text = map { $_ => slurp_file($_) } @pages, glob('README.md bench/README.md test/*/README.md');
+
+is(join(' ', broken_links('doc/page.md', "[a](none.md) [b](../README.md#five-minutes) [c](../README.md#none) [d](#here) [e](#there)\n# Here\n")),
+    'none.md ../README.md#none #there', 'a broken link is seen');
+is(join(' ', broken_links($_, $text{$_})), '', "links of $_") for sort keys %text;
+
+# pg_cron lives in the database of the page that has its jobs.
+my $node = sweeper_node('main');
+my %database = map { $_ => lc s/\W+/_/gr } @pages;
+$node->safe_psql('postgres', "CREATE DATABASE $_") for values %database;
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'pg_cron, session_sweeper'\ncron.database_name = 'doc_migrating_md'\n");
+$node->restart;
+$node->safe_psql('doc_migrating_md', 'CREATE EXTENSION pg_cron');
+
+my ($ret, $out, $err) = $node->psql('postgres', (examples("- item:\n  ```sql\n  SELECT 1;\n  SELECT nothing;\n  ```\n"))[0], on_error_stop => 1);
+like("$ret $out", qr/^3 1$/, 'an example with a mistake fails');
+for my $page (@pages) {
+    my @blocks = examples($text{$page});
+    $node->safe_psql($database{$page}, 'CREATE EXTENSION session_sweeper') unless $text{$page} =~ /^ *CREATE EXTENSION session_sweeper/m;
+    for my $block (@blocks) {
+        ($ret, $out, $err) = $node->psql($database{$page}, $block, on_error_stop => 1);
+        is($ret, 0, "$page: " . substr($block, 0, 60)) or diag($err);
+    }
+    # settings are the cluster's
+    $node->safe_psql('postgres', 'ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()');
+}
+$node->stop;
+done_testing();
