@@ -59,6 +59,11 @@ is(join(' ', broken_links('doc/page.md', "[a](none.md) [b](../README.md#five-min
     'none.md ../README.md#none #there', 'a broken link is seen');
 is(join(' ', broken_links($_, $text{$_})), '', "links of $_") for sort keys %text;
 
+# the map of the code has all of it
+for my $module (map { s/\.c$//r } map { s!.*/!!r } glob('src/*.c')) {
+    like($text{'doc/architecture.md'}, qr/`\Q$module\E`/, "architecture.md has $module");
+}
+
 # pg_cron lives in the database of the page that has its jobs.
 my $node = sweeper_node('main');
 my %database = map { $_ => lc s/\W+/_/gr } @pages;
