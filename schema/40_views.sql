@@ -32,7 +32,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        CASE WHEN b.oldest_due <= now() THEN b.oldest_due - b.keep_for END AS oldest_deadline,
        CASE WHEN b.oldest_due <= now() THEN now() - b.oldest_due END AS lag,
        CASE WHEN b.pass IS NOT NULL THEN greatest(b.total - b.done - b.failed - b.skipped, 0)
-            WHEN b.oldest_due <= now() THEN NULL
+            WHEN b.oldest_due <= now() OR b.open_pass IS NOT NULL THEN NULL
             WHEN b.last_look IS NOT NULL THEN 0 END AS backlog,
        coalesce(b.workers, 0) AS workers,
        coalesce(b.expired, 0) AS expired,
@@ -43,7 +43,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
-FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
+FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
              NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone,
              CASE WHEN c.in_recovery THEN 'standby'
