@@ -7,7 +7,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 PG_CONFIG=$("$root/tools/assert-build.sh")
 export PG_CONFIG
-export REGRESS=${REGRESS:-01_basic 02_forms 05_actions 06_failures 20_registry 30_heartbeats 31_heartbeat_keys 51_append}
+export REGRESS=${REGRESS:-01_basic 02_forms 05_actions 30_heartbeats 31_heartbeat_keys}
 . "$root/tools/private-cluster.sh"
 suppressions=$("$PG_CONFIG" --bindir)/../valgrind.supp
 
