@@ -41,7 +41,7 @@ my $releases = "$next/schema/releases/session_sweeper";
 text("$releases--$now.sql", join '', map { slurp_file($_) } sort glob 'schema/*.sql') unless -e "$releases--$now.sql";
 text("$releases--$now--9.9.sql", qq{\\echo Use "ALTER EXTENSION session_sweeper UPDATE" to load this file. \\quit\n} . slurp_file("$next/schema/99_next.sql"));
 delete local @ENV{qw(MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES)};
-sub install { return system_or_bail('make', '-s', '-C', $next, @_, "PG_CONFIG=$config", 'COPT=-O0') }
+sub install { return system_or_bail('make', '-s', '-C', $next, @_, "PG_CONFIG=$config", 'COPT=-O0 -Wno-maybe-uninitialized') }
 install('-j2', 'all');
 
 my $node = PostgreSQL::Test::Cluster->new('main', install_path => $scratch . $at{bindir} =~ s|/bin$||r);
