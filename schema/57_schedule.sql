@@ -43,7 +43,12 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     FOR history IN SELECT p.policy FROM sweeper.policy AS p JOIN sweeper.policy_status AS s USING (policy)
                    WHERE p.policy LIKE 'sweeper.%' AND p.action = 'delete' AND s.state NOT IN ('held', 'paused', 'broken') LOOP
-        CALL sweeper.sweep(history, wait => false, pass => pass);
+        BEGIN
+            CALL sweeper.sweep(history, wait => false, pass => pass);
+        EXCEPTION WHEN object_not_in_prerequisite_state THEN
+            -- held, as the coordinator has not told yet; that is no reason to leave the others
+            IF NOT (SELECT c.preloaded FROM sweeper._cluster() AS c) THEN RAISE; END IF;
+        END;
     END LOOP;
     RETURN n;
 END

@@ -93,4 +93,12 @@ is(sql('app', q{SET ROLE ann; SELECT count(*) FROM sweeper.cleanup_day}), 0, 'no
 is(sql('app', q{SELECT sweeper.unschedule_maintenance()}), 't', 'no longer');
 is(sql('app', q{SELECT string_agg(DISTINCT check_every::text, ' ') FROM sweeper.policy WHERE policy LIKE 'sweeper.%' AND action = 'delete'}), '00:01:00', 'a little all the time');
 is(sql('postgres', 'SELECT count(*) FROM cron.job'), 0, 'no job is left');
+
+# no coordinator has told yet what is kept for ever
+sql('postgres', 'CREATE DATABASE fresh');
+kill_process($node, 'launcher', 'STOP');
+sql('fresh', 'CREATE EXTENSION session_sweeper');
+is(sql('fresh', q{SELECT state FROM sweeper.policy_status WHERE policy = 'sweeper.usage_event'}), 'waiting', 'nobody knows that it is held');
+is(sql('fresh', 'SELECT sweeper.maintain()'), 0, 'maintenance goes on without it');
+kill_process($node, 'launcher', 'CONT');
 done_testing();
