@@ -47,7 +47,7 @@ sub broken_links {
         my $target = $path eq '' ? $file : dirname($file) . "/$path";
         my $there = $path eq '' ? $page : -f $target ? slurp_file($target) : '';
         my %anchors = anchors($there);
-        push @broken, $link if !-e $target || defined $anchor && !$anchors{$anchor};
+        push @broken, $link if $path ne '' && !-e $target || defined $anchor && !$anchors{$anchor};
     }
     return @broken;
 }
