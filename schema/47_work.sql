@@ -368,7 +368,7 @@ CREATE VIEW sweeper.job_status AS
 SELECT j.job, j.room, j.category, j.name, j.schema, j.on_worker_loss, j.registered_by, j.created_at,
        (SELECT count(*) FROM sweeper.job_worker AS w WHERE w.job = j.job) AS workers,
        (SELECT count(*) FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued') AS waiting
-FROM sweeper.job AS j WHERE j.deleted_at IS NULL;
+FROM sweeper.job AS j WHERE j.deleted_at IS NULL OFFSET 0; -- not updatable
 COMMENT ON VIEW sweeper.job_status IS 'Jobs that can be submitted to: how many workers offer them, and how many tasks wait; everybody sees all.';
 
 CREATE VIEW sweeper.worker_status AS
@@ -376,7 +376,7 @@ SELECT s.fence AS worker_id, s.owner AS name, s.acquired_by AS registered_by, s.
        ARRAY(SELECT concat_ws(':', j.room, j.category, j.name) FROM sweeper.job_worker AS w JOIN sweeper.job AS j ON j.job = w.job
              WHERE w.worker = s.session ORDER BY 1) AS jobs,
        (SELECT count(*) FROM sweeper.task AS t WHERE t.worker = s.session AND t.status IN ('claimed', 'running')) AS tasks
-FROM sweeper.session AS s WHERE s.pool = 'sweeper.worker' AND s.status = 'active';
+FROM sweeper.session AS s WHERE s.pool = 'sweeper.worker' AND s.status = 'active' OFFSET 0; -- not updatable
 COMMENT ON VIEW sweeper.worker_status IS 'Workers that live, without what is their secret; everybody sees all.';
 COMMENT ON COLUMN sweeper.worker_status.tasks IS 'Tasks that it has claimed or runs.';
 

@@ -55,7 +55,7 @@ CREATE VIEW sweeper._append_stream AS
 SELECT s.*, s.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
        AND (s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)
             OR EXISTS (SELECT FROM sweeper.service_mark AS m WHERE s.system_identifier = ANY (m.clusters))) AS here
-FROM sweeper.append_stream AS s;
+FROM sweeper.append_stream AS s OFFSET 0; -- not updatable
 -- Streams that have rows, and since when they are to be written.  What was restored waits for flush(): a restore may still be under way.
 CREATE VIEW sweeper._append_waiting AS
 SELECT s.*, w.rows, w.first, w.since, w.since + s.flush_every AS due_at,

@@ -241,6 +241,18 @@ DROP FUNCTION cling;
 -- no function is PUBLIC's
 SELECT p.proname FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
 WHERE p.pronamespace = 'sweeper'::regnamespace AND a.grantee = 0;
+-- pg_write_all_data writes nothing that says what runs as whom
+SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = 'sweeper'::regnamespace
+    AND (c.relkind = 'r' AND NOT c.relrowsecurity OR c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) <> 0);
+\set VERBOSITY terse
+GRANT pg_write_all_data TO regress_mallory;
+SET ROLE regress_mallory;
+INSERT INTO sweeper.task (task, command, owner, owner_oid, status) VALUES (gen_random_uuid(), 'ALTER ROLE regress_mallory SUPERUSER', 'postgres', 10, 'enqueued');
+UPDATE sweeper._append_stream SET role_oid = 10;
+INSERT INTO sweeper.preset (preset, columns, key, settings, note, hook) VALUES ('x', '{}', '{}', '{}', '', 'ALTER ROLE regress_mallory SUPERUSER');
+RESET ROLE;
+REVOKE pg_write_all_data FROM regress_mallory;
+\set VERBOSITY default
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
 SELECT sweeper.revoke_access(r::regrole) FROM unnest('{regress_mallory,regress_watcher,regress_chief}'::text[]) AS r;
 DROP OWNED BY regress_mallory, regress_watcher, regress_chief CASCADE;

@@ -76,6 +76,8 @@ my ($ret, $out, $err) = $node->psql('postgres', (examples("- item:\n  ```sql\n  
 like("$ret $out", qr/^3 1$/, 'an example with a mistake fails');
 for my $page (@pages) {
     my @blocks = examples($text{$page});
+    is(scalar(@blocks), scalar(() = $text{$page} =~ /```sql/g), "$page: all examples are found");
+    next unless @blocks;
     $node->safe_psql($database{$page}, 'CREATE EXTENSION session_sweeper') unless $text{$page} =~ /^ *CREATE EXTENSION session_sweeper/m;
     for my $block (@blocks) {
         ($ret, $out, $err) = $node->psql($database{$page}, $block, on_error_stop => 1);
