@@ -11,7 +11,9 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
+#include "common/hashfn.h"
 #include "fmgr.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -52,11 +54,22 @@ cron_database(void)
 	return oid;
 }
 
-/* As people find it in cron.job; one for each of their owners. */
+/*
+ * As people find it in cron.job; one for each of their owners.  pg_cron takes no longer
+ * names than others are, and would take two of one beginning for one.
+ */
 static char *
 job_name(const char *policy)
 {
-	return psprintf("session_sweeper.%s.%s", get_database_name(MyDatabaseId), policy);
+	char	   *name = psprintf("session_sweeper.%s.%s", get_database_name(MyDatabaseId), policy);
+	int			size = strlen(name);
+	uint32		hash;
+
+	if (size < NAMEDATALEN)
+		return name;
+	hash = DatumGetUInt32(hash_any((unsigned char *) name, size));
+	name[pg_mbcliplen(name, size, NAMEDATALEN - 10)] = '\0';
+	return psprintf("%s~%08x", name, hash);
 }
 
 /* Make or change the job; its number. */

@@ -55,6 +55,14 @@ is(sql('postgres', q{SELECT username FROM cron.job WHERE jobname = 'session_swee
 is(sql('app', q{SELECT sweeper.unschedule('hers')}), 'f', 'not another\'s, who made none');
 sql('app', q{SET ROLE ann; INSERT INTO hers SELECT i, now() - interval '1 h' FROM generate_series(1, 10) AS i});
 
+# names as long as they may be, of which pg_cron keeps 63 bytes: not one job for two
+my @long = map { 'a policy with a name that goes on and on, \'äöü\' and "' . ('x' x 20) . $_ } 1, 2;
+sql('app', "SELECT sweeper.alter_policy('t', new_name => \$x\$$long[0]\$x\$); CREATE TABLE u (LIKE t INCLUDING ALL);
+    SELECT sweeper.register('u', \$x\$$long[1]\$x\$, deadline => 'd', check_every => '0')");
+isnt(sql('app', "SELECT sweeper.schedule(\$x\$$long[0]\$x\$, '0 0 1 1 *')"), sql('app', "SELECT sweeper.schedule(\$x\$$long[1]\$x\$, '0 0 1 1 *')"), 'two jobs');
+is(sql('app', "SELECT sweeper.unschedule(\$x\$$_\$x\$)"), 't', 'found by its name') for @long;
+sql('app', "SELECT sweeper.alter_policy(\$x\$$long[0]\$x\$, new_name => 't'), sweeper.unregister(\$x\$$long[1]\$x\$)");
+
 # pg_cron starts them at the next minute
 wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'app');
 wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'postgres');
