@@ -53,7 +53,7 @@ sub broken_links {
 }
 
 my @pages = sort glob('doc/*.md monitoring/*.md');
-my %text = map { $_ => slurp_file($_) } @pages, glob('README.md bench/README.md test/*/README.md');
+my %text = map { $_ => slurp_file($_) } @pages, glob('README.md bench/README.md schema/README.md test/*/README.md');
 
 is(join(' ', broken_links('doc/page.md', "[a](none.md) [b](CONTRIBUTING.md#rules) [c](CONTRIBUTING.md#none) [d](#here) [e](#there)\n# Here\n")),
     'none.md CONTRIBUTING.md#none #there', 'a broken link is seen');
