@@ -175,7 +175,7 @@ FROM (SELECT e.pool, sum(e.count)::bigint AS ended,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'released'), 0)::bigint AS released,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'manual'), 0)::bigint AS manual
       FROM (SELECT "group" AS pool, cleanup_type, count::bigint FROM sweeper.cleanup_event
-            WHERE policy = 'sweeper.session' AND cleaned_at > (SELECT sweeper._events_since(interval '30 days'))
+            WHERE policy = 'sweeper.session' AND cleaned_at >= (SELECT sweeper._events_since(interval '30 days'))
             UNION ALL
             SELECT pool, cleanup_type, cleaned FROM sweeper.cleanup_day
             WHERE policy = 'sweeper.session' AND day::timestamp AT TIME ZONE 'UTC' > now() - interval '31 days'

@@ -3,7 +3,7 @@
 CREATE FUNCTION sweeper.schedule(policy text, schedule text) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_schedule';
 COMMENT ON FUNCTION sweeper.schedule IS
-'Makes, or changes, a job of pg_cron that asks for a pass over the policy; returns its number in cron.job. schedule: as pg_cron takes it (minute hour day month weekday, in cron.timezone). The job belongs to the caller and runs with his rights. Give the policy check_every => ''0'' where it should go at no other time; after a new name, schedule it again, and unschedule before unregister. Where pg_cron is in another database, the job stays though the caller''s transaction is rolled back. Errors: 42704 no such policy, 42501 not its owner and without level admin, or not granted cron.schedule_in_database, 55000 pg_cron is not loaded or not installed, 08006 the caller may not connect to its database, 53000 no process for that, 22004 null; and what pg_cron says of a schedule that is none.';
+'Makes, or changes, a job of pg_cron that asks for a pass over the policy; returns its number in cron.job. schedule: as pg_cron takes it (minute hour day month weekday, in cron.timezone). The job belongs to the caller and runs with his rights. Give the policy check_every => ''0'' where it should go at no other time; after a new name, schedule it again, and unschedule before unregister. Where pg_cron is in another database, the job stays though the caller''s transaction is rolled back. Errors: 42704 no such policy, 42501 not its owner and without level admin, or not granted cron.schedule_in_database, 55000 pg_cron is not loaded or not installed, 08006 the caller may not connect to its database, 53000 no process for that, 25006 read-only transaction or standby, 22004 null; and what pg_cron says of a schedule that is none.';
 CREATE FUNCTION sweeper.unschedule(policy text) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_unschedule';
 COMMENT ON FUNCTION sweeper.unschedule IS
@@ -16,7 +16,7 @@ COMMENT ON FUNCTION sweeper.schedule_maintenance IS
 CREATE FUNCTION sweeper.unschedule_maintenance() RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_unschedule_maintenance';
 COMMENT ON FUNCTION sweeper.unschedule_maintenance IS
-'Removes the caller''s job for maintenance; false when there is none. From now on history is trimmed a little all the time. Errors: those of schedule_maintenance().';
+'Removes the caller''s job for maintenance; false when there is none. From now on history is trimmed a little all the time; also, with a NOTICE, where pg_cron cannot be asked. Errors: 42501 without level admin, 55000 library not preloaded.';
 
 CREATE FUNCTION sweeper.maintain() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

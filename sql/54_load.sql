@@ -9,6 +9,12 @@ SELECT sweeper.alter_policy('win', rate_limit => 10);
 SELECT sweeper.alter_policy('win', maintenance_window => 'Mon-Fri 22:00-06:00,Sat 00:00-24:00, sun 12:30-13:00 UTC');
 SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
 SELECT old, new FROM sweeper.policy_change WHERE policy = 'win' AND new ? 'maintenance_window' AND change <> 'register' ORDER BY changed_at;
+-- a session's zone without a name
+SET TIME ZONE 3;
+SELECT sweeper.alter_policy('win', maintenance_window => '19:00-20:00');
+SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
+SELECT sweeper.alter_policy('win', rate_limit => 11);
+RESET timezone;
 -- what is none
 DO $$
 DECLARE w text;

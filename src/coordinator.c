@@ -171,7 +171,10 @@ reload(TimestampTz now)
 		ssw_watch_judge(w, now);
 		if (!w->runs)
 			ssw_passes_close_open(w);
-		w->next_look = p->check_every_us == 0 ? DT_NOEND : Min(w->next_look, now + p->check_every_us);
+		if (p->check_every_us != 0)
+			w->next_look = Min(w->next_look, now + p->check_every_us);
+		else if (!w->unfinished)
+			w->next_look = DT_NOEND;
 		ssw_passes_publish(w);
 		MemoryContextSwitchTo(TopMemoryContext);
 		kept = lappend(kept, w);
@@ -283,6 +286,7 @@ look(SswWatch *w, TimestampTz now)
 	else
 	{
 		w->idle++;
+		w->unfinished = false;
 		w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
 		if (w->earliest != 0)
 			w->next_look = Min(w->next_look, w->earliest);

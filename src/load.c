@@ -29,6 +29,8 @@
 #define MIN_SAMPLE_US	(100 * 1000)
 /* Replicas are looked at so often. */
 #define LOOK_US			(USECS_PER_SEC / 2)
+/* What one statement wrote beyond that much is forgiven: others wait for it. */
+#define MAX_DEBT_S		5
 /* So many batches fit into a second of max_wal_rate. */
 #define WAL_BATCHES		4
 
@@ -156,7 +158,7 @@ ssw_load_spend(bool forced)
 	{
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		refill(&SswShared->load, GetCurrentTimestamp());
-		SswShared->load.tokens -= bytes;
+		SswShared->load.tokens = Max(SswShared->load.tokens - bytes, -MAX_DEBT_S * 1024.0 * ssw_max_wal_rate);
 		LWLockRelease(SswShared->lock);
 	}
 	return bytes;
@@ -169,7 +171,7 @@ ssw_load_batch_bytes(void)
 	return ssw_max_wal_rate > 0 ? ssw_max_wal_rate * 1024.0 / WAL_BATCHES : get_float8_infinity();
 }
 
-/* Must passes that nobody asked for wait?  Rows of sessions that live are refreshed all the same. */
+/* Must passes that nobody asked for wait?  Rows that heartbeats keep alive are refreshed all the same. */
 bool
 ssw_load_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 {

@@ -127,7 +127,7 @@ advance(SswWork *w, List *leaves)
 		pass->phase = phase_after(w->policy, SSW_PHASE_END);
 		return true;
 	}
-	if (pass->backlog_before != 0 && !pass->backlog_segment)
+	if (pass->backlog_before != 0 && !pass->backlog_segment && !pass->refresh_only)
 	{
 		pass->backlog_segment = true;
 		pass->leaf = InvalidOid;

@@ -47,7 +47,7 @@ ssw_passes_publish(SswWatch *w)
 	char		rate[sizeof(s->reason)] = "";
 	bool		throttled = w->policy && w->runs && w->open_pass_id != 0;
 
-	bool		rests = w->policy && w->runs && w->pass == NULL && w->rest.state;
+	bool		rests = w->policy && w->runs && w->rest.state;
 
 	if (throttled)
 		limiting_rate(w, rate, sizeof(rate));
@@ -252,8 +252,9 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->policy_generation = generation;
 		pass->forced = requested;
 		pass->refresh_only = w->rest.state != NULL;
+		/* where nothing ends, there is nothing to count */
 		/* one that goes on takes a few of the rows that were counted */
-		pass->fuse_open = w->force || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
+		pass->fuse_open = w->force || pass->refresh_only || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
 		pass->fuse_left = w->fuse_left;
 		pass->started_at = pass->now = pass->progress_at = now;
 		pass->soft_deadline = now + p->soft_limit_us;
@@ -264,6 +265,9 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->fuse_held = p->fuse_at != 0;
 		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+		/* whom memory did not know then had to write his row since */
+		if (pass->refresh_only && s)
+			pass->backlog_before = Max(pass->backlog_before, s->compared_at);
 		pass->moves = s && s->moved_passes >= MOVED_PASSES;
 		pass->tokens = requested ? -1 : w->tokens;
 		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
@@ -338,8 +342,8 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
 	}
 	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
-	if (p->check_every_us == 0 && pass->end != SSW_END_LIMIT && pass->end != SSW_END_NONE &&
-		!(pass->end == SSW_END_STOPPED && pass->forced))
+	w->unfinished = pass->end == SSW_END_LIMIT || pass->end == SSW_END_NONE || (pass->end == SSW_END_STOPPED && pass->forced);
+	if (p->check_every_us == 0 && !w->unfinished)
 		w->next_look = DT_NOEND;
 }
 
@@ -351,8 +355,9 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 static bool
 is_harmless(const SswPolicy *p, const SswPass *pass, TimestampTz now)
 {
-	return pass->harmless ||
-		(pass->end == SSW_END_DONE && !pass->refresh_only && (p->check_every_us == 0 || now - pass->now <= p->check_every_us));
+	return !pass->refresh_only &&
+		(pass->harmless ||
+		 (pass->end == SSW_END_DONE && (p->check_every_us == 0 || now - pass->now <= p->check_every_us)));
 }
 
 /* A pass without workers that has ended: write down what it did. */
@@ -404,6 +409,8 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	if (is_harmless(w->policy, &pass, now))
 		ssw_ledger_rearm(w);
 	ssw_watch_rejudge(w, now);
+	if (pass.end == SSW_END_LIMIT && !pass.forced)
+		(void) ssw_load_rests(w->policy, now, &w->rest);
 	schedule_after(w, &pass, now);
 	w->owed = w->owed && pass.end == SSW_END_LOCKED;
 	if (pass.end == SSW_END_LOCKED)

@@ -37,7 +37,9 @@ PG_FUNCTION_INFO_V1(ssw_unschedule_maintenance);
 static Oid
 cron_database(void)
 {
-	const char *name = GetConfigOption("cron.database_name", true, false);
+	/* a line in the configuration does not make it known */
+	bool		loaded = (GetConfigOptionFlags("cron.database_name", true) & GUC_CUSTOM_PLACEHOLDER) == 0;
+	const char *name = loaded ? GetConfigOption("cron.database_name", true, false) : NULL;
 	Oid			oid = name ? get_database_oid(name, true) : InvalidOid;
 
 	if (name == NULL)
@@ -110,6 +112,7 @@ ssw_schedule(PG_FUNCTION_ARGS)
 	SswPolicy  *p;
 
 	ssw_shmem_require();
+	PreventCommandIfReadOnly("schedule()");
 	p = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
 	PG_RETURN_INT64(schedule(p->name, get_schedule(fcinfo, 1),
 							 psprintf("CALL sweeper.sweep(%s, wait => false)", quote_literal_cstr(p->name))));
@@ -120,6 +123,7 @@ Datum
 ssw_unschedule(PG_FUNCTION_ARGS)
 {
 	ssw_shmem_require();
+	PreventCommandIfReadOnly("unschedule()");
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
@@ -151,15 +155,37 @@ ssw_schedule_maintenance(PG_FUNCTION_ARGS)
 	char	   *when = get_schedule(fcinfo, 0);
 
 	ssw_shmem_require();
+	PreventCommandIfReadOnly("schedule_maintenance()");
 	let_history_wait(true);
 	PG_RETURN_INT64(schedule(MAINTENANCE, when, "SELECT sweeper.maintain()"));
 }
 
-/* unschedule_maintenance(): was there a job of the caller's? */
+static bool
+try_unschedule(void *arg)
+{
+	*(bool *) arg = unschedule(MAINTENANCE);
+	return true;
+}
+
+/*
+ * unschedule_maintenance(): was there a job of the caller's?  History goes on without,
+ * also where there is no pg_cron any more.
+ */
 Datum
 ssw_unschedule_maintenance(PG_FUNCTION_ARGS)
 {
+	bool		found = false;
+	ErrorData  *error;
+
 	ssw_shmem_require();
+	PreventCommandIfReadOnly("unschedule_maintenance()");
 	let_history_wait(false);
-	PG_RETURN_BOOL(unschedule(MAINTENANCE));
+	error = ssw_sql_try(try_unschedule, &found);
+	if (error && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(error);
+	if (error)
+		ereport(NOTICE,
+				(errmsg("no job of pg_cron was looked for: %s", error->message),
+				 errdetail("History is trimmed a little all the time from now on.")));
+	PG_RETURN_BOOL(found);
 }

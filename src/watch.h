@@ -28,6 +28,8 @@ typedef struct SswWatch
 
 	TimestampTz next_look;
 	TimestampTz not_before;		/* no look, not even on request, until then */
+	bool		unfinished;		/* the last pass is to be continued, whoever
+								 * asked for it */
 	int			idle;			/* looks in a row that found nothing */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
 	int			slow_probes;	/* in a row, without a lower bound: dead index

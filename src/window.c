@@ -119,7 +119,7 @@ parse(const char *text, Span *spans, const char **zone)
 	} while (more);
 	*zone = text;
 
-	return *text == '\0' || isalpha((unsigned char) *text) ? n : 0;
+	return *text == '\0' || *text == '<' || isalpha((unsigned char) *text) ? n : 0;
 }
 
 /*

@@ -100,6 +100,17 @@ fill('t', 20000);
 sql(q{CALL sweeper.sweep('t')});
 fill('t', 10);
 wait_for($node, q{SELECT count(*) = 0 FROM t}, 'no debt');
+# a policy that looks only when asked is finished, whatever is altered meanwhile
+sql(q{SELECT sweeper.alter_policy('t', check_every => '0')});
+fill('t', 5000);
+sql(q{SELECT sweeper.alter_policy('t', rate_limit => 1500); CALL sweeper.sweep('t', wait => false)});
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'who asks does not wait for rates');
+sql(q{SELECT sweeper.alter_policy('t', reset => '{check_every}')});
+fill('t', 5000);
+wait_for($node, q{SELECT count(*) BETWEEN 1 AND 4999 FROM t}, 'it has begun');
+sql(q{SELECT sweeper.alter_policy('t', check_every => '0'), sweeper.alter_policy('beat', max_lag => '2 min')});
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'it is finished');
+sql(q{SELECT sweeper.alter_policy('t', reset => '{check_every,rate_limit}')});
 reset_conf('max_wal_rate');
 
 # batches adapt both ways: to a slow trigger, and back
@@ -131,14 +142,42 @@ sql(qq{SELECT sweeper.alter_policy('beat', maintenance_window => '$far 00:00-24:
 my $d = sql(q{SELECT d FROM beat WHERE id = 1});
 wait_for($node, "SELECT sweeper.touch('beat', 1) AND d > '$d'::timestamptz + interval '2 s' FROM beat WHERE id = 1", 'refreshed');
 wait_for($node, q{SELECT d < now() FROM beat WHERE id = 2}, 'the other is dead');
+# dead rows that wait are not read again and again for those that live
+sql(q{INSERT INTO beat SELECT i, now() - interval '1 h', 'x' FROM generate_series(11, 3010) AS i});
+my $looks = q{SELECT looks FROM sweeper.stat_policy WHERE policy = 'beat'};
+wait_for($node, 'SELECT looks > ' . (sql($looks) + 10) . q{ FROM sweeper.stat_policy WHERE policy = 'beat'}, 'they are known');
+my $read = q{SELECT sum(pg_stat_get_tuples_returned(indexrelid)) FROM pg_index WHERE indrelid = 'beat'::regclass};
+my $before_looks = sql($looks);
+wait_for($node, "SELECT looks > $before_looks + 20 AND sweeper.touch('beat', 1) FROM sweeper.stat_policy WHERE policy = 'beat'", 'looked at');
+my $states = sql(q{CREATE TABLE states (state text); DO $$ BEGIN FOR i IN 1 .. 40 LOOP
+        INSERT INTO states SELECT state FROM sweeper.policy_status WHERE policy = 'beat'; COMMIT; PERFORM pg_sleep(0.03); END LOOP; END $$;
+    SELECT string_agg(DISTINCT state, ',') FROM states});
+is($states, 'outside window', 'it is shown as closed all the time');
+# a process tells its statistics with a delay
+my $first = sql($read);
+$before_looks = sql($looks);
+wait_for($node, "SELECT looks > $before_looks + 40 AND sweeper.touch('beat', 1) FROM sweeper.stat_policy WHERE policy = 'beat'", 'looked at again');
+cmp_ok(sql($read) - $first, '<', 20 * 3000, 'the dead are not read each time');
 fill('t', 100);
 my $today = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC', 'Dy')});
 my $tomorrow = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 day', 'Dy')});
 sql("SELECT sweeper.alter_policy('t', maintenance_window => '$today-$tomorrow 00:00-24:00 UTC')");
 wait_for($node, q{SELECT count(*) = 0 FROM t}, 'it opens');
-is(sql(q{SELECT string_agg(id::text, ',' ORDER BY id) FROM beat}), '1,2', 'the other stays closed');
+is(sql(q{SELECT string_agg(id::text, ',' ORDER BY id) FROM beat WHERE id < 10}), '1,2', 'the other stays closed');
 sql(q{SELECT sweeper.alter_policy('beat', reset => '{maintenance_window}')});
 wait_for($node, q{SELECT count(*) = 0 FROM beat WHERE id = 2}, 'without one it goes');
+# who has let go what the fuse held is not held again, though nothing was found while the window was closed
+sql(qq{CREATE TABLE blown (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON blown (d);
+    INSERT INTO blown SELECT i, now() + CASE WHEN i <= 100 THEN interval '2 s' ELSE interval '1 h' END FROM generate_series(1, 110) AS i;
+    SELECT sweeper.register('blown', deadline => 'd', ttl => '4 s', heartbeats => true, start => 'now', check_every => '100 ms', fuse_min => 10);
+    SELECT sweeper.touch('blown', 110)});
+state_is('blown', 'fuse');
+sql(qq{SELECT sweeper.alter_policy('blown', maintenance_window => '$far 00:00-24:00 UTC'), sweeper.resume('blown')});
+$before_looks = sql(q{SELECT looks FROM sweeper.stat_policy WHERE policy = 'blown'});
+wait_for($node, "SELECT looks > $before_looks + 20 FROM sweeper.stat_policy WHERE policy = 'blown'", 'looked at');
+sql(q{SELECT sweeper.alter_policy('blown', reset => '{maintenance_window}')});
+wait_for($node, q{SELECT count(*) = 0 FROM blown WHERE id <= 100}, 'they go');
+is(sql(q{SELECT fuse_trips FROM sweeper.stat_policy WHERE policy = 'blown'}), 1, 'the fuse has tripped once');
 # over midnight it belongs to the day on which it begins; where it is past midnight now
 my $hour = sql(q{SELECT extract(hour FROM now() AT TIME ZONE 'UTC')});
 my $zone = $hour <= 12 ? "Etc/GMT+$hour" : 'Etc/GMT-' . (24 - $hour);

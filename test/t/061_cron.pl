@@ -39,6 +39,7 @@ fails('app', q{SELECT sweeper.schedule('t', 'at noon')}, qr/invalid schedule: at
 fails('app', q{SELECT sweeper.schedule('none', '* * * * *')}, qr/42704/, 'no policy');
 fails('app', q{SELECT sweeper.schedule(NULL, '* * * * *')}, qr/22004/, 'null policy');
 fails('app', q{SELECT sweeper.schedule('t', NULL)}, qr/22004/, 'null schedule');
+fails('app', qq{BEGIN READ ONLY; SELECT sweeper.$_}, qr/25006/, "$_: read-only") for q{schedule('t', '* * * * *')}, q{unschedule('t')}, 'schedule_maintenance()', 'unschedule_maintenance()';
 sql('app', q{CREATE ROLE ann LOGIN; CREATE ROLE eve LOGIN; SELECT sweeper.grant_access('ann', 'user'), sweeper.grant_access('eve', 'user');
     GRANT CREATE ON SCHEMA public TO ann});
 fails('app', q{SET ROLE eve; SELECT sweeper.schedule('t', '* * * * *')}, qr/42501: permission denied for policy "t"/, 'not his');
@@ -109,4 +110,13 @@ sql('fresh', 'CREATE EXTENSION session_sweeper');
 is(sql('fresh', q{SELECT state FROM sweeper.policy_status WHERE policy = 'sweeper.usage_event'}), 'waiting', 'nobody knows that it is held');
 is(sql('fresh', 'SELECT sweeper.maintain()'), 0, 'maintenance goes on without it');
 kill_process($node, 'launcher', 'CONT');
+
+# without pg_cron history is not left to grow
+sql('app', q{SELECT sweeper.schedule_maintenance()});
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'session_sweeper'\n");
+$node->restart;
+($ret, $out, $err) = $node->psql('app', 'SELECT sweeper.unschedule_maintenance()');
+is("$ret $out", '0 f', 'it is over');
+like($err, qr/NOTICE: .*pg_cron is not loaded/, 'and says so');
+is(sql('app', q{SELECT string_agg(DISTINCT check_every::text, ' ') FROM sweeper.policy WHERE policy LIKE 'sweeper.%' AND action = 'delete'}), '00:01:00', 'a little all the time');
 done_testing();
