@@ -460,7 +460,7 @@ finish(SswWork *w)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	/* the last to leave knows what all have met */
 	w->pass->judging--;
-	purge = w->pass->end == SSW_END_DONE && w->pass->judging == 0 &&
+	purge = w->pass->end == SSW_END_DONE && !w->pass->refresh_only && w->pass->judging == 0 &&
 		w->pass->unfinished == 0 && ssw_failures_count(w->failures) > 0;
 	alone = w->pass->max_workers_seen == 1;
 	for (int i = 0; i < SSW_MET_WORDS; i++)

@@ -312,7 +312,7 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 			s->compared_at = pass->now;
 		s->failed_passes += pass->end == SSW_END_FAILED;
 		s->fuse_trips += pass->end == SSW_END_FUSE;
-		s->singly = s->singly && pass->end != SSW_END_DONE;
+		s->singly = s->singly && (pass->end != SSW_END_DONE || pass->refresh_only);
 	}
 	LWLockRelease(SswShared->lock);
 }
@@ -404,7 +404,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_ledger_failed(w, &pass);
 	else if (pass.end == SSW_END_FUSE)
 		ssw_ledger_fuse(w, &pass);
-	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
+	else if (pass.end == SSW_END_DONE && !pass.refresh_only && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
 		ssw_ledger_succeeded(w);
 	if (is_harmless(w->policy, &pass, now))
 		ssw_ledger_rearm(w);
