@@ -4,11 +4,12 @@
 set -eu
 . "$(dirname "$0")/sides.sh"
 . "$(dirname "$0")/lib.sh"
-window=${TRICKLE_SECONDS:-180} beat=${SECONDS_A_RUN:-5} sessions=100000 standby_port=5433
+window=${TRICKLE_SECONDS:-180} beat=${SECONDS_A_RUN:-5} sessions=100000
 
 [ -f "$("${PG_CONFIG:-pg_config}" --sharedir)/extension/pg_cron.control" ] || die "pg_cron is not installed (package postgresql-NN-cron)"
-# Background workers need no connection, so that the promoted standby's are like the primary's.
-cluster "${steady[@]}" "shared_preload_libraries = 'session_sweeper,pg_cron'" "cron.use_background_workers = on" "track_commit_timestamp = on"
+# A job remembers where it was scheduled to connect to: here, or to the promoted standby, as "localhost" would.
+private_folder
+cluster "${steady[@]}" "shared_preload_libraries = 'session_sweeper,pg_cron'" "cron.host = '$private,$private/standby'" "track_commit_timestamp = on"
 sql -c "CREATE EXTENSION pg_cron"
 audit_tables
 
@@ -116,14 +117,15 @@ pairs() {
 }
 no_pairs() {
     local name
+    quiet -c "DROP TABLE ours_child, cron_child"
     for name in trickle empty broken bad locked; do
-        quiet -c "SELECT sweeper.unregister('ours_$name'), cron.unschedule('$name')" -c "DROP TABLE ours_$name, cron_$name CASCADE"
+        quiet -c "SELECT sweeper.unregister('ours_$name'), cron.unschedule('$name')" -c "DROP TABLE ours_$name, cron_$name"
     done
-    quiet -c "DROP TABLE ours_child, cron_child" -c "TRUNCATE cron.job_run_details, audit_same, sweeper.cleanup_event, sweeper.pass"
+    quiet -c "TRUNCATE cron.job_run_details, audit_same, sweeper.cleanup_event, sweeper.pass"
 }
 
-# Rows and bytes a day of a history; bytes without indexes.
-a_day() { # name, from and where, rows in the window, or empty: all that are there
+# Rows of a history that the window made, as rows and megabytes a day, without indexes.
+a_day() { # name, FROM and WHERE
     local of
     of=$(sql -c "SELECT count(*) * 86400 / $window, coalesce(avg(pg_column_size(h.*)), 0) + 4 $2")
     note "rows.$1" "${of%|*}"
@@ -205,14 +207,14 @@ restart() {
 fail_over() {
     local since standby=("${as_server_user[@]}" timeout 90 "$pg_bin/pg_ctl" -D "$private/standby" -l "$private/standby.log")
     "${as_server_user[@]}" "$pg_bin/pg_basebackup" -D "$private/standby" -R -c fast
-    echo "port = $standby_port" >>"$private/standby/postgresql.conf"
+    echo "unix_socket_directories = '$private/standby'" >>"$private/standby/postgresql.conf"
     "${standby[@]}" -w start </dev/null >/dev/null 2>&1 || die "the standby did not start"
     wait_for "SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'"
     at_second 30
     private_stop immediate
     since=$EPOCHREALTIME
     "${standby[@]}" -w promote </dev/null >/dev/null
-    PGPORT=$standby_port first_gone promote "$since"
+    PGHOST=$private/standby first_gone promote "$since"
     "${standby[@]}" -m immediate -w stop >/dev/null
     rm -rf "$private/standby"
     private_start_again
@@ -246,7 +248,7 @@ cat <<TXT
 | backlog of $((rows / 2)) dead among $rows rows, with audit: until all are gone | $(seconds_of gone ours 1) without limit; $(seconds_of gone paced) at the default 5,000 rows/s | $(seconds_of gone cron 1), from the minute on |
 | its longest transaction | $(seconds_of longest ours 2); $(seconds_of longest paced 2) | $(seconds_of longest cron 2) |
 | wait of others' UPDATEs meanwhile: p99; longest | $(figure wait99.ours) ms; $(figure wait.ours) ms. By default: $(figure wait99.paced) ms; $(figure wait.paced) ms | $(figure wait99.cron) ms; $(figure wait.cron) ms |
-| one row of 1,000 dead is refused by a foreign key: of the other 999 are gone after two minutes | $(figure bad.ours) | $(figure bad.cron) |
+| one row of 1,000 dead is refused by a foreign key: of the other 999 are gone after two intervals of the job | $(figure bad.ours) | $(figure bad.cron) |
 | one is locked by a transaction that stays open | $(figure locked.ours) | $(figure locked.cron) |
 | rows/s removed with audit, without, their quotient | $(each_second ours), $(each_second none), $(against shuffled.none shuffled.ours) | $(each_second same), $(each_second bare), $(against shuffled.bare shuffled.same) |
 | moving a deadline, 8 clients: calls/s | touch(): $(figure rate.touch) | UPDATE: $(figure rate.move) |

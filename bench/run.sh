@@ -5,7 +5,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 
-read -r -a subjects <<<"${BENCH:-pass heartbeat peers checks empty lag tpcb memory refresh registry work cron}"
+read -r -a subjects <<<"${BENCH:-pass heartbeat peers checks empty lag tpcb memory refresh registry work}"
 for subject in "${subjects[@]}"; do
     case $subject in
         pass | heartbeat | peers | checks | empty | lag | tpcb | memory | refresh | registry | work | cron) ;;
