@@ -160,6 +160,7 @@ reload(TimestampTz now)
 		{
 			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
 			w->policy_id = p->id;
+			w->unfinished = ssw_passes_left(p->id);
 			w->tokens = p->rate_limit;
 			w->backlog_tokens = p->backlog_rate;
 			w->tokens_at = now;
@@ -284,25 +285,7 @@ look(SswWatch *w, TimestampTz now)
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}
 	else
-	{
-		w->idle++;
-		w->unfinished = false;
-		w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
-		if (w->earliest != 0)
-			w->next_look = Min(w->next_look, w->earliest);
-		w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
-		if (w->policy->check_every_us == 0)
-			w->next_look = DT_NOEND;
-		if (w->policy->backlog_before != 0)
-		{
-			w->backlog_done = true;
-			ssw_ledger_succeeded(w);
-		}
-		ssw_ledger_rearm(w);
-		w->owed = false;
-		if (request)
-			ssw_request_complete(w, request, 0, 0, "");
-	}
+		ssw_passes_nothing_due(w, now, request);
 	ssw_passes_publish(w);
 }
 

@@ -46,7 +46,6 @@ ssw_passes_publish(SswWatch *w)
 	SswPolicyShared *s;
 	char		rate[sizeof(s->reason)] = "";
 	bool		throttled = w->policy && w->runs && w->open_pass_id != 0;
-
 	bool		rests = w->policy && w->runs && w->rest.state;
 
 	if (throttled)
@@ -58,11 +57,26 @@ ssw_passes_publish(SswWatch *w)
 		strlcpy(s->state, rests ? w->rest.state : w->pass || throttled ? "running" : w->state, sizeof(s->state));
 		strlcpy(s->reason, rests ? w->rest.reason : throttled ? rate : w->reason, sizeof(s->reason));
 		s->open_pass_id = w->open_pass_id;
+		s->unfinished = w->unfinished;
 		s->next_look = w->runs ? w->next_look : 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
 		s->oldest_due = w->earliest;
 	}
 	LWLockRelease(SswShared->lock);
+}
+
+/* Did a coordinator that has had its turn leave a pass to be continued? */
+bool
+ssw_passes_left(int policy_id)
+{
+	SswPolicyShared *s;
+	bool		left;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	left = s && s->unfinished;
+	LWLockRelease(SswShared->lock);
+	return left;
 }
 
 /* Tokens of the two rates, at most a second's worth. */
@@ -342,9 +356,32 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
 	}
 	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
-	w->unfinished = pass->end == SSW_END_LIMIT || pass->end == SSW_END_NONE || (pass->end == SSW_END_STOPPED && pass->forced);
+	w->unfinished = pass->end == SSW_END_LIMIT || pass->end == SSW_END_NONE || (pass->end == SSW_END_STOPPED && (pass->forced || w->unfinished));
 	if (p->check_every_us == 0 && !w->unfinished)
 		w->next_look = DT_NOEND;
+}
+
+/* A look that somebody may have asked for has found nothing. */
+void
+ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
+{
+	w->idle++;
+	w->unfinished = false;
+	w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
+	if (w->earliest != 0)
+		w->next_look = Min(w->next_look, w->earliest);
+	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
+	if (w->policy->check_every_us == 0)
+		w->next_look = DT_NOEND;
+	if (w->policy->backlog_before != 0)
+	{
+		w->backlog_done = true;
+		ssw_ledger_succeeded(w);
+	}
+	ssw_ledger_rearm(w);
+	w->owed = false;
+	if (request)
+		ssw_request_complete(w, request, 0, 0, "");
 }
 
 /*

@@ -63,7 +63,7 @@ cron_database(void)
 static char *
 job_name(const char *policy)
 {
-	char	   *name = psprintf("session_sweeper.%s.%s", get_database_name(MyDatabaseId), policy);
+	char	   *name = psprintf("session_sweeper.%s.%s", quote_identifier(get_database_name(MyDatabaseId)), policy);
 	int			size = strlen(name);
 	uint32		hash;
 

@@ -329,6 +329,7 @@ typedef struct SswPolicyShared
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
 	int64		open_pass_id;	/* of a pass that waits for its rate, or 0 */
+	bool		unfinished;		/* its last pass is to be continued */
 
 	/* see lost.c */
 	bool		singly;			/* rows go one by one until a pass gets

@@ -83,6 +83,8 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 /* passes.c */
 extern List *ssw_passes_adopt(List *watches);
 extern void ssw_passes_publish(SswWatch *w);
+extern bool ssw_passes_left(int policy_id);
+extern void ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);

@@ -23,6 +23,11 @@ for my $db (qw(first second)) {
     }
 }
 wait_for($node, 'SELECT count(*) < 50000 FROM slow_1', "$_ is busy", $_) for qw(first second);
+# one that looks only when asked, for longer than a turn: the next coordinator goes on with it
+load_table($node, 'asked', 300, 0, 'first');
+$node->safe_psql('first', "CREATE TRIGGER slow BEFORE DELETE ON asked FOR EACH ROW EXECUTE FUNCTION slow();
+    SELECT sweeper.register('asked', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1, backlog_rate => 0, batch_size => 10, soft_time_limit => '500 ms', hard_time_limit => '10 s')");
+$node->safe_psql('first', "CALL sweeper.sweep('asked', wait => false)");
 for my $turn (1 .. 3) {
     $node->safe_psql('third', "INSERT INTO quick VALUES (100 + $turn, now())");
     wait_for($node, 'SELECT count(*) = 10 FROM quick', 'a third database gets its turn', 'third');
@@ -30,6 +35,7 @@ for my $turn (1 .. 3) {
     wait_for($node, "SELECT (SELECT count(*) FROM slow_1) + (SELECT count(*) FROM slow_2) + (SELECT count(*) FROM slow_3) < $left{$_}", "$_ too", $_)
         for qw(first second);
 }
+wait_for($node, 'SELECT count(*) = 0 FROM asked', 'what was asked for is finished', 'first');
 is($node->safe_psql($_, "SELECT count(*) FROM sweeper.pass WHERE status NOT IN ('running', 'done')"), 0, "passes of $_ that ended with their turn are done")
     for qw(first second);
 $node->safe_psql($_, "SELECT sweeper.unregister('slow_1'), sweeper.unregister('slow_2'), sweeper.unregister('slow_3')") for qw(first second);

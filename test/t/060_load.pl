@@ -178,6 +178,16 @@ wait_for($node, "SELECT looks > $before_looks + 20 FROM sweeper.stat_policy WHER
 sql(q{SELECT sweeper.alter_policy('blown', reset => '{maintenance_window}')});
 wait_for($node, q{SELECT count(*) = 0 FROM blown WHERE id <= 100}, 'they go');
 is(sql(q{SELECT fuse_trips FROM sweeper.stat_policy WHERE policy = 'blown'}), 1, 'the fuse has tripped once');
+# nor is a row forgotten that cannot go
+sql(q{CREATE TABLE refused (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON refused (d);
+    INSERT INTO refused VALUES (1, now() - interval '1 h'), (2, now() + interval '1 h'); CREATE TABLE child (id int REFERENCES refused); INSERT INTO child VALUES (1);
+    SELECT sweeper.register('refused', deadline => 'd', ttl => '4 s', heartbeats => true, start => 'now', check_every => '100 ms', max_retries => 0);
+    SELECT sweeper.touch('refused', 2)});
+wait_for($node, q{SELECT count(*) = 1 FROM sweeper.failed_row WHERE policy = 'refused' AND state = 'quarantined'}, 'quarantined');
+sql("SELECT sweeper.alter_policy('refused', maintenance_window => '$far 00:00-24:00 UTC')");
+$before_looks = sql(q{SELECT looks FROM sweeper.stat_policy WHERE policy = 'refused'});
+wait_for($node, "SELECT looks > $before_looks + 20 FROM sweeper.stat_policy WHERE policy = 'refused'", 'looked at');
+is(sql(q{SELECT count(*) FROM sweeper.failed_row WHERE policy = 'refused' AND state = 'quarantined'}), 1, 'still quarantined');
 # over midnight it belongs to the day on which it begins; where it is past midnight now
 my $hour = sql(q{SELECT extract(hour FROM now() AT TIME ZONE 'UTC')});
 my $zone = $hour <= 12 ? "Etc/GMT+$hour" : 'Etc/GMT-' . (24 - $hour);

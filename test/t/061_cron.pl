@@ -64,6 +64,14 @@ isnt(sql('app', "SELECT sweeper.schedule(\$x\$$long[0]\$x\$, '0 0 1 1 *')"), sql
 is(sql('app', "SELECT sweeper.unschedule(\$x\$$_\$x\$)"), 't', 'found by its name') for @long;
 sql('app', "SELECT sweeper.alter_policy(\$x\$$long[0]\$x\$, new_name => 't'), sweeper.unregister(\$x\$$long[1]\$x\$)");
 
+# a point in the name of a database
+sql('postgres', 'CREATE DATABASE "app.t"');
+sql('app.t', q{CREATE EXTENSION session_sweeper; CREATE TABLE u (id int PRIMARY KEY, d timestamptz); SELECT sweeper.register('u', deadline => 'd')});
+sql('app', q{CREATE TABLE dotted (LIKE t INCLUDING ALL); SELECT sweeper.register('dotted', 't.u', deadline => 'd')});
+isnt(sql('app.t', q{SELECT sweeper.schedule('u', '0 0 1 1 *')}), sql('app', q{SELECT sweeper.schedule('t.u', '0 0 1 1 *')}), 'not that of another');
+is(sql('app', q{SELECT sweeper.unschedule('t.u')}) . sql('app.t', q{SELECT sweeper.unschedule('u')}), 'tt', 'each has its own');
+sql('postgres', 'DROP DATABASE "app.t"');
+
 # pg_cron starts them at the next minute
 wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'app');
 wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'postgres');
