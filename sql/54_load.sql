@@ -40,7 +40,9 @@ SET ROLE regress_window;
 SELECT sweeper.alter_policy('win', maintenance_window => '22:00-06:00 UTC');
 RESET ROLE;
 SELECT name, setting, unit FROM pg_settings WHERE name IN ('session_sweeper.max_wal_rate', 'session_sweeper.max_replica_lag') ORDER BY 1;
+\set VERBOSITY sqlstate
 ALTER SYSTEM SET session_sweeper.max_wal_rate = '-1';
+\set VERBOSITY default
 SELECT sweeper.revoke_access('regress_window');
 DROP ROLE regress_window;
 SELECT sweeper.unregister('win');
