@@ -130,14 +130,7 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
 
 	ssw_store_add_text(&q, "policy", p->name);
-	if (rel)
-		ssw_store_add_fields(&q, a, p, rel);
-	else
-		for (int i = 0; i < SSW_NARGS; i++)
-			if (ssw_args_is_limit(i) && i != SSW_ARG_MAINTENANCE_WINDOW)
-				ssw_store_add(&q, ssw_args_name(i), ssw_args_type(i), a->value[i], a->isnull[i], "");
-	if (rel == NULL)
-		ssw_store_add_text(&q, ssw_args_name(SSW_ARG_MAINTENANCE_WINDOW), p->maintenance_window);
+	ssw_store_add_fields(&q, a, p, rel);
 	if (rel)
 	{
 		/* it has just been checked as a new one */

@@ -55,6 +55,7 @@ PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
 PGDLLEXPORT void ssw_probe_main(Datum main_arg);
 
 static TimestampTz rescan_at = 0;
+static TimestampTz sample_at = 0;	/* of the WAL; see load.c */
 
 /* Register the launcher; called while the postmaster preloads the library. */
 void
@@ -412,7 +413,7 @@ sleep_ms(TimestampTz now)
 	LWLockRelease(SswShared->lock);
 	if (busy)
 		next = Min(next, now + BUSY_TICK_MS * INT64CONST(1000));
-	next = Min(next, Min(rescan_at, ssw_load_sample(now)));
+	next = Min(next, Min(rescan_at, sample_at));
 	return Max(5, (next - now) / 1000);
 }
 
@@ -483,6 +484,7 @@ ssw_launcher_main(Datum main_arg)
 		ssw_keep_clean();
 		if (now >= rescan_at || SswShared->rescan)
 			scan_databases();
+		sample_at = ssw_load_sample(now);
 		reap_starting(now);
 		(void) enforce_limits(now, false);
 		if (ssw_enabled)

@@ -7,7 +7,7 @@
  * compare replicas with where it was max_replica_lag ago, which holds for who is
  * stuck or not connected, too; workers say how much WAL they wrote.
  *
- * Shares SswLoad, under SswShared->lock.  A crash leaves nothing behind: replicas can
+ * Shares SswLoad, under SswShared->lock; only the launcher adds samples.  A crash leaves nothing behind: replicas can
  * be told to be late when the server has run for max_replica_lag.
  */
 #include "postgres.h"

@@ -266,8 +266,11 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->policy_generation = generation;
 		pass->forced = requested;
 		pass->refresh_only = w->rest.state != NULL;
-		/* where nothing ends, there is nothing to count */
-		/* one that goes on takes a few of the rows that were counted */
+
+		/*
+		 * one that ends nothing has nothing to count, one that goes on takes
+		 * a few of the rows that were counted
+		 */
 		pass->fuse_open = w->force || pass->refresh_only || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
 		pass->fuse_left = w->fuse_left;
 		pass->started_at = pass->now = pass->progress_at = now;

@@ -81,8 +81,9 @@ columns_json(Relation rel)
 }
 
 /*
- * Columns of sweeper.policy that come from arguments.  Names of columns are
- * written as clock.c resolved them; everything else as it was given.
+ * Columns of sweeper.policy that come from arguments; without the relation, the limits
+ * only.  Names of columns are written as clock.c resolved them, a window with its zone;
+ * everything else as it was given.
  */
 void
 ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relation rel)
@@ -92,6 +93,8 @@ ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relatio
 		const char *name = ssw_args_name(i);
 		const char *text = NULL;
 
+		if (rel == NULL && !ssw_args_is_limit(i))
+			continue;
 		switch (i)
 		{
 			case SSW_ARG_KEY:
@@ -143,6 +146,8 @@ ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relatio
 		}
 		ssw_store_add_text(q, name, text);
 	}
+	if (rel == NULL)
+		return;
 	ssw_store_add_text(q, "on_expire_name", p->on_expire_name);
 	ssw_store_add_text(q, "is_alive_name", p->is_alive_name);
 	ssw_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(rel)), false,
