@@ -109,12 +109,16 @@ CREATE TABLE sweeper.pass (
     failed        bigint NOT NULL DEFAULT 0,
     skipped       bigint NOT NULL DEFAULT 0,
     batches       bigint NOT NULL DEFAULT 0,
+    passes        int NOT NULL DEFAULT 1,
+    seconds       float8 NOT NULL DEFAULT 0,
     workers       int NOT NULL DEFAULT 0,
     max_lag       interval,
     sqlstate      text,
     error         text
 );
 CREATE INDEX pass_time ON sweeper.pass (started_at);
+COMMENT ON COLUMN sweeper.pass.passes IS 'Passes of one minute, unless one was asked for or failed, share a row: how many.';
+COMMENT ON COLUMN sweeper.pass.seconds IS 'How long they ran, without waiting for a rate limit.';
 CREATE SEQUENCE sweeper.pass_seq AS bigint CACHE 1;
 
 -- Append-only; an id is (batch number << 20) + position in the batch, so no row needs an identity column.

@@ -40,7 +40,7 @@ CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, O
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'ssw_stat_process';
 CREATE FUNCTION sweeper._progress(OUT policy_id int, OUT pass bigint, OUT phase text, OUT started_at timestamptz,
     OUT done bigint, OUT total bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint,
-    OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval) RETURNS SETOF record
+    OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval, OUT resumed boolean) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 2 AS 'MODULE_PATHNAME', 'ssw_stat_progress';
 CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason text, OUT last_look timestamptz,
     OUT next_look timestamptz, OUT oldest_due timestamptz, OUT stats_since timestamptz, OUT looks bigint, OUT passes bigint,

@@ -101,9 +101,9 @@ FROM (SELECT g.policy_id, g.pass, g.phase, least(g.started_at, r.started_at) AS 
       FROM (SELECT g.* FROM sweeper._progress() AS g
             UNION ALL
             -- between two moments of its rate a pass is not in memory
-            SELECT s.policy_id, s.open_pass, 'waiting', now(), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL
+            SELECT s.policy_id, s.open_pass, 'waiting', now(), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, true
             FROM sweeper._policy() AS s WHERE s.open_pass IS NOT NULL AND s.policy_id NOT IN (SELECT policy_id FROM sweeper._progress())) AS g
-      LEFT JOIN sweeper.pass AS r ON r.pass = g.pass
+      LEFT JOIN sweeper.pass AS r ON r.pass = g.pass AND g.resumed
       -- what it did before them is in its row
       CROSS JOIN LATERAL (SELECT coalesce(r.expired + r.refreshed + r.repaired, 0) AS done, coalesce(r.expired, 0) AS expired,
                                  coalesce(r.refreshed, 0) AS refreshed, coalesce(r.repaired, 0) AS repaired, coalesce(r.failed, 0) AS failed,

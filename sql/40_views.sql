@@ -122,6 +122,32 @@ END $$;
 SELECT * FROM seen;
 SELECT sweeper.unregister('dripping');
 DROP TABLE dripping, seen;
+-- passes of a minute share a row, and what was asked for has its own
+CREATE PROCEDURE wait_until(query text) LANGUAGE plpgsql AS $$ DECLARE ok boolean := false; BEGIN
+    FOR i IN 1 .. 6000 LOOP EXECUTE query INTO ok; EXIT WHEN ok; COMMIT; PERFORM pg_sleep(0.01); END LOOP;
+    IF NOT ok THEN RAISE EXCEPTION 'waited in vain until %', query; END IF; END $$;
+CREATE TABLE trickle (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON trickle (d);
+SELECT state FROM sweeper.register('trickle', deadline => 'd', check_every => '20 ms', start => 'now', fuse_fraction => 1);
+DO $$ BEGIN
+    FOR i IN 1 .. 3 LOOP
+        INSERT INTO trickle VALUES (i, now());
+        COMMIT;
+        CALL wait_until('SELECT NOT EXISTS (SELECT FROM trickle)');
+        CALL wait_until($q$SELECT count(*) = 1 AND bool_and(status = 'done') FROM sweeper.pass WHERE policy = 'trickle'$q$);
+    END LOOP;
+END $$;
+SELECT sweeper.alter_policy('trickle', check_every => '0');
+CALL sweeper.sweep('trickle');
+INSERT INTO trickle SELECT i, now() FROM generate_series(10, 12) AS i;
+CALL sweeper.sweep('trickle') \gset
+SELECT passes, forced, status, expired, failed, batches = passes AS batches, seconds BETWEEN 0.000001 AND extract(epoch FROM finished_at - started_at) AS seconds,
+       pass = :pass AS asked, max_lag > '0' AS lag FROM sweeper.pass WHERE policy = 'trickle' ORDER BY pass;
+SELECT count(DISTINCT pass), count(*) FROM sweeper.cleanup_event WHERE policy = 'trickle';
+SELECT passes FROM sweeper.stat_policy WHERE policy = 'trickle';
+SELECT sweeper.unregister('trickle');
+DROP TABLE trickle;
+DROP PROCEDURE wait_until;
 -- whatever the plan
 BEGIN;
 SET LOCAL parallel_setup_cost = 0; SET LOCAL parallel_tuple_cost = 0; SET LOCAL min_parallel_table_scan_size = 0;

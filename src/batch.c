@@ -237,18 +237,41 @@ ssw_batch_begin(SswWork *w)
 	return !ssw_batch_must_stop(w);
 }
 
-/* Write the pass's row, before its first batch. */
-void
-ssw_batch_open_pass(SswWork *w)
+/*
+ * Where rows fall due all the time there are several passes a second: those of a
+ * minute share a row.  0: the last one is too old, was asked for, or failed.
+ */
+static int64
+reopen_pass(SswWork *w)
+{
+	Oid			types[] = {INT8OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[4];
+	SswPolicyShared *s;
+	int64		id;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	id = s ? s->last_pass_id : 0;
+	LWLockRelease(SswShared->lock);
+	if (id == 0 || w->pass->forced)
+		return 0;
+	values[0] = Int64GetDatum(id);
+	values[1] = Int32GetDatum(w->policy->id);
+	values[2] = TimestampTzGetDatum(w->pass->started_at);
+	values[3] = TimestampTzGetDatum(w->pass->now);
+	return ssw_sql_exec("UPDATE sweeper.pass SET status = 'running', finished_at = NULL, passes = passes + 1, cutoff = $4"
+						" WHERE pass = $1 AND policy_id = $2 AND status = 'done' AND NOT forced AND sqlstate IS NULL"
+						" AND $3 >= started_at AND $3 < started_at + interval '1 minute'",
+						4, types, values, NULL, false, 0) > 0 ? id : 0;
+}
+
+static int64
+insert_pass(SswWork *w)
 {
 	Oid			types[] = {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID, TIMESTAMPTZOID};
 	Datum		values[6];
-	SswIdentity save;
-	int64		id;
+	int64		id = nextval_internal(get_relname_relid("pass_seq", get_namespace_oid(SSW_SCHEMA, false)), false);
 
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	id = nextval_internal(get_relname_relid("pass_seq", get_namespace_oid(SSW_SCHEMA, false)), false);
 	values[0] = Int64GetDatum(id);
 	values[1] = Int32GetDatum(w->policy->id);
 	values[2] = CStringGetTextDatum(w->policy->name);
@@ -257,6 +280,21 @@ ssw_batch_open_pass(SswWork *w)
 	values[5] = TimestampTzGetDatum(w->pass->now);
 	ssw_sql_exec("INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, status, forced, cutoff)"
 				 " VALUES ($1, $2, $3, $4, 'running', $5, $6)", 6, types, values, NULL, false, 0);
+	return id;
+}
+
+/* Put the pass on record, before its first batch. */
+void
+ssw_batch_open_pass(SswWork *w)
+{
+	SswIdentity save;
+	int64		id;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	id = reopen_pass(w);
+	if (id == 0)
+		id = insert_pass(w);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	w->pass->pass_id = id;

@@ -56,10 +56,11 @@ void
 ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status)
 {
 	Oid			types[] = {INT8OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
-	INT4OID, INT8OID, TEXTOID, TEXTOID};
+	INT4OID, INT8OID, TEXTOID, TEXTOID, FLOAT8OID};
 	bool		failed = pass->sqlerrcode != 0;
-	char		nulls[13] = "            ";
-	Datum		values[12];
+	char		nulls[14] = "             ";
+	Datum		values[13];
+	int64		us = pass->started_at ? GetCurrentTimestamp() - pass->started_at : 0;
 
 	values[0] = Int64GetDatum(pass->pass_id);
 	values[1] = CStringGetTextDatum(status);
@@ -73,14 +74,15 @@ ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status)
 	values[9] = Int64GetDatum(pass->max_lag_us);
 	values[10] = CStringGetTextDatum(failed ? unpack_sql_state(pass->sqlerrcode) : "");
 	values[11] = CStringGetTextDatum(pass->message);
+	values[12] = Float8GetDatum(Max(0, us) / 1e6);
 	nulls[10] = failed ? ' ' : 'n';
 	nulls[11] = pass->message[0] ? ' ' : 'n';
 	run("UPDATE sweeper.pass SET status = $2, finished_at = CASE $2 WHEN 'running' THEN NULL"
 		" ELSE pg_catalog.clock_timestamp() END, expired = expired + $3, refreshed = refreshed + $4,"
 		" repaired = repaired + $5, failed = failed + $6, skipped = skipped + $7, batches = batches + $8,"
 		" workers = greatest(workers, $9), max_lag = greatest(max_lag, $10 * '1 microsecond'::pg_catalog.interval),"
-		" sqlstate = $11, error = $12 WHERE pass = $1",
-		12, types, values, nulls);
+		" sqlstate = $11, error = $12, seconds = seconds + $13 WHERE pass = $1",
+		13, types, values, nulls);
 }
 
 /*

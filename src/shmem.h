@@ -198,6 +198,7 @@ typedef struct SswPass
 	Oid			database;
 	int			policy_id;
 	int64		pass_id;		/* 0 until the row in table pass is written */
+	bool		resumed;		/* goes on after a wait for its rate */
 	uint64		policy_generation;
 	bool		forced;			/* asked for by CALL sweep: no rate limit */
 	bool		refresh_only;	/* nothing ends, as load.c says */

@@ -156,8 +156,8 @@ ssw_stat_progress(PG_FUNCTION_ARGS)
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswPass    *p = &passes[i];
-		Datum		v[14];
-		bool		n[14] = {0};
+		Datum		v[15];
+		bool		n[15] = {0};
 
 		if (!p->in_use || p->database != MyDatabaseId || !bms_is_member(p->policy_id, visible))
 			continue;
@@ -176,6 +176,7 @@ ssw_stat_progress(PG_FUNCTION_ARGS)
 		v[11] = Int64GetDatum(p->batches);
 		v[12] = Int32GetDatum(p->workers);
 		v[13] = interval_us(p->max_lag_us);
+		v[14] = BoolGetDatum(p->resumed);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

@@ -83,7 +83,7 @@ for my $db (qw(first second third)) {
 }
 for my $db (qw(first second third)) {
     wait_for($node, 'SELECT count(*) = 10 FROM throttled', "swept in $db", $db);
-    wait_for($node, "SELECT count(*) > 1 AND bool_and(status = 'done') AND sum(expired) = 1500 FROM sweeper.pass WHERE policy = 'throttled'",
+    wait_for($node, "SELECT sum(passes) > 1 AND bool_and(status = 'done') AND sum(expired) = 1500 FROM sweeper.pass WHERE policy = 'throttled'",
         "all of it in passes that are done, in $db", $db);
     $node->safe_psql($db, "SELECT sweeper.unregister('throttled')");
 }
