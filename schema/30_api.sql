@@ -42,6 +42,8 @@ CREATE FUNCTION sweeper._progress(OUT policy_id int, OUT pass bigint, OUT phase 
     OUT done bigint, OUT total bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint,
     OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval, OUT resumed boolean) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 2 AS 'MODULE_PATHNAME', 'ssw_stat_progress';
+CREATE FUNCTION sweeper._window_opens(maintenance_window text, at timestamptz) RETURNS timestamptz
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'ssw_window_opens_sql';
 CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason text, OUT last_look timestamptz,
     OUT next_look timestamptz, OUT oldest_due timestamptz, OUT stats_since timestamptz, OUT looks bigint, OUT passes bigint,
     OUT batches bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint, OUT skipped bigint,
@@ -70,6 +72,8 @@ CREATE FUNCTION sweeper._admin() RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 
 COMMENT ON FUNCTION sweeper._process IS 'Processes of session_sweeper in the cluster, from shared memory; see view stat_process.';
+COMMENT ON FUNCTION sweeper._window_opens IS
+'When a maintenance window is open from a time on: that time, or a later minute; null when not within nine days. Errors: 22023 no window.';
 COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';
 COMMENT ON FUNCTION sweeper._policy IS 'Counters and state of the policies of this database, from shared memory; see views policy_status and stat_policy.';
 COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short, whether session_sweeper.databases wants this database swept, how many heartbeats memory holds and can hold, how many found no room, since when it is full, whether a clean stop was before this start, whether the places of policies are used up, and heartbeats by result: fast, slow, written, gone, error.';

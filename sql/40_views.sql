@@ -105,7 +105,7 @@ DROP ROLE regress_view_owner, regress_view_monitor, regress_view_nobody;
 -- a pass that waits for its rate is shown, with what it did before
 CREATE TABLE dripping (id int PRIMARY KEY, d timestamptz);
 CREATE INDEX ON dripping (d);
-SELECT state FROM sweeper.register('dripping', deadline => 'd', rate_limit => 5, backlog_rate => 0, check_every => '50 ms', max_lag => '1 s', start => 'now', fuse_fraction => 1);
+SELECT state FROM sweeper.register('dripping', deadline => 'd', filter => 'id > 0', rate_limit => 5, backlog_rate => 0, check_every => '50 ms', max_lag => '1 s', start => 'now', fuse_fraction => 1);
 INSERT INTO dripping SELECT i, now() FROM generate_series(1, 60) AS i;
 CREATE TABLE seen (state text, reason text, phase text, adds_up boolean, detail text, next_step text);
 DO $$ BEGIN

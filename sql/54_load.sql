@@ -27,6 +27,15 @@ BEGIN
         END;
     END LOOP;
 END $$;
+-- it goes by the clocks on the wall: an hour that they leave out opens nothing, one that they repeat is open twice
+SELECT w, at AT TIME ZONE 'Europe/Berlin' AS local, o = at AS open, o AT TIME ZONE 'Europe/Berlin' AS opens
+FROM (VALUES ('Sun 02:15-02:45', '2026-03-28 12:00Z'::timestamptz), ('22:00-02:30', '2026-03-29 00:59:59Z'), ('22:00-02:30', '2026-03-29 01:00Z'),
+             ('02:00-03:00', '2026-10-25 00:30Z'), ('02:00-03:00', '2026-10-25 01:30Z'), ('23:00-02:30', '2026-10-25 00:40Z'),
+             ('23:00-02:30', '2026-10-25 01:10Z'), ('23:00-02:30', '2026-10-25 01:40Z'), ('Fri-Mon 22:00-06:00', '2026-11-24 04:59:59.9Z'),
+             ('Fri-Mon 22:00-06:00', '2026-11-24 05:00Z'), ('Sat 00:00-24:00', '2026-11-21 23:00Z')) AS v (w, at),
+     sweeper._window_opens(w || ' Europe/Berlin', at) AS o;
+SELECT sweeper._window_opens('Sun 02:15-02:45 Europe/Berlin', '2026-03-22 01:45Z'::timestamptz) IS NULL AS never;
+SELECT sweeper._window_opens('at night', now());
 SELECT length(sweeper.alter_policy('win', maintenance_window => repeat('10:00-11:00,', 31) || '12:00-13:00')::text);
 SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 Mars/Phobos');
 \set VERBOSITY default

@@ -327,8 +327,13 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	else
 		pass->expired += rows;
 	pass->max_lag_us = Max(pass->max_lag_us, max_lag);
+	/* rows go in order, so no other has waited for longer */
+	if (max_lag > 0)
+		pass->oldest_due = now - max_lag;
 	if (s)
 	{
+		if (max_lag > 0)
+			s->oldest_due = pass->oldest_due;
 		s->batches++;
 		s->refreshed += w->prolonged;
 		if (repair)

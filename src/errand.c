@@ -45,8 +45,9 @@ typedef struct Errand
 	char		hint[512];
 	char		extension[NAMEDATALEN];
 	int			nargs;
-	int			arg[MAX_ARGS];	/* offsets in text */
-	char text[	FLEXIBLE_ARRAY_MEMBER]; /* the statement, then its arguments */
+	int			arg[MAX_ARGS];	/* offsets in sql */
+	char		sql[FLEXIBLE_ARRAY_MEMBER]; /* the statement, then its
+											 * arguments */
 } Errand;
 
 /* One row with a number, or none: 0. */
@@ -104,14 +105,14 @@ ssw_errand_main(Datum main_arg)
 	e->connected = true;
 	cxt = AllocSetContextCreate(TopMemoryContext, "errand", ALLOCSET_DEFAULT_SIZES);
 	for (int i = 0; i < e->nargs; i++)
-		args[i] = e->text +e->arg[i];
+		args[i] = e->sql + e->arg[i];
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
 	PG_TRY();
 	{
 		ssw_sql_start_transaction();
-		pgstat_report_activity(STATE_RUNNING, e->text);
+		pgstat_report_activity(STATE_RUNNING, e->sql);
 		require_extension(e->extension);
-		e->result = run(e->text, e->nargs, args);
+		e->result = run(e->sql, e->nargs, args);
 		ssw_sql_commit();
 		e->done = true;
 	}
@@ -188,18 +189,18 @@ ssw_errand_run(Oid database, const char *extension, const char *sql, int nargs, 
 	}
 	for (int i = 0; i < nargs; i++)
 		size += strlen(args[i]) + 1;
-	seg = dsm_create(offsetof(Errand, text) + size, 0);
+	seg = dsm_create(offsetof(Errand, sql) + size, 0);
 	e = dsm_segment_address(seg);
-	memset(e, 0, offsetof(Errand, text));
+	memset(e, 0, offsetof(Errand, sql));
 	e->database = database;
 	e->role = GetUserId();
 	strlcpy(e->extension, extension, sizeof(e->extension));
 	e->nargs = nargs;
-	strcpy(e->text, sql);
+	strcpy(e->sql, sql);
 	for (int i = 0; i < nargs; i++)
 	{
 		e->arg[i] = at;
-		strcpy(e->text +at, args[i]);
+		strcpy(e->sql + at, args[i]);
 		at += strlen(args[i]) + 1;
 	}
 	run_there(seg, e);

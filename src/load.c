@@ -177,12 +177,15 @@ ssw_load_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 {
 	SswLoad    *l = &SswShared->load;
 	bool		rests = false;
+	TimestampTz opens;
 
 	rest->state = NULL;
-	if (p->maintenance_window && !ssw_window_is_open(p->maintenance_window, now))
+	opens = p->maintenance_window ? ssw_window_opens(p->maintenance_window, now) : now;
+	if (opens != now)
 	{
 		rest->state = "outside window";
-		snprintf(rest->reason, sizeof(rest->reason), "until its maintenance window opens: %s", p->maintenance_window);
+		snprintf(rest->reason, sizeof(rest->reason), "until its maintenance window opens%s%s: %s", opens ? " at " : "",
+				 opens ? timestamptz_to_str(opens) : "", p->maintenance_window);
 		rest->until = ssw_window_next_minute(now);
 		return true;
 	}

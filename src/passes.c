@@ -347,6 +347,8 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	w->excluded = pass->excluded;
 	if (pass->end == SSW_END_DONE && !pass->refresh_only)
 		w->earliest = pass->next_due;
+	else if (pass->oldest_due != 0)
+		w->earliest = pass->oldest_due;
 	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
 		w->next_look = w->not_before = soon;	/* not at once: who changes
 												 * the policy may hold it for

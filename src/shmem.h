@@ -249,6 +249,7 @@ typedef struct SswPass
 	BlockNumber nblocks;		/* 0: rows go in due order */
 	double		block_rows;		/* dead in each, about */
 	TimestampTz next_due;		/* earliest reason to look again, or 0 */
+	TimestampTz oldest_due;		/* of the last batch, keep_for added, or 0 */
 	int			excluded;		/* dead rows left alone: known failures */
 	int			unfinished;		/* chunks that were handed out and not handled
 								 * to the end */

@@ -10,12 +10,15 @@
  */
 #include "postgres.h"
 
+#include "fmgr.h"
 #include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
 #include "window.h"
+
+PG_FUNCTION_INFO_V1(ssw_window_opens_sql);
 
 #define DAY_MINUTES		(24 * 60)
 #define MAX_SPANS		32
@@ -105,21 +108,20 @@ parse_span(const char **s, Span *span)
 
 /* The times of a window and the name of its zone, which may be empty; 0: it is none. */
 static int
-parse(const char *text, Span *spans, const char **zone)
+parse(const char *s, Span *spans, const char **zone)
 {
 	int			n = 0;
 	bool		more;
 
 	do
 	{
-		if (n == MAX_SPANS || !parse_span(&text, &spans[n++]))
+		if (n == MAX_SPANS || !parse_span(&s, &spans[n++]))
 			return 0;
-		more = *text == ',';
-		text	  +=more;
+		more = *s == ',';
+		s += more;
 	} while (more);
-	*zone = text;
-
-	return *text == '\0' || *text == '<' || isalpha((unsigned char) *text) ? n : 0;
+	*zone = s;
+	return *s == '\0' || *s == '<' || isalpha((unsigned char) *s) ? n : 0;
 }
 
 /*
@@ -159,24 +161,49 @@ covers(const Span *span, int day, int minute)
 	return (today && minute >= span->from) || (yesterday && minute < span->to);
 }
 
-/* Is it open?  One that cannot be read, as after a change of the zones, is. */
-bool
-ssw_window_is_open(const char *text, TimestampTz now)
+/* The minute of the week that a zone's clocks show; false: none. */
+static bool
+local_minute(TimestampTz at, pg_tz * zone, int *day, int *minute)
+{
+	struct pg_tm tm;
+	fsec_t		fsec;
+	int			tz;
+
+	if (timestamp2tm(at, &tz, &tm, &fsec, NULL, zone) != 0)
+		return false;
+	*day = j2day(date2j(tm.tm_year, tm.tm_mon, tm.tm_mday));
+	*minute = tm.tm_hour * 60 + tm.tm_min;
+	return true;
+}
+
+/*
+ * When it is open from a time on: that time itself, or a later minute; 0: not within
+ * nine days, which a change of summer time can make of a week.  It goes by the clocks
+ * on the wall, minute by minute, so an hour that they leave out opens nothing, and one
+ * that they repeat is open twice.  A window that cannot be read, as after a change of
+ * the zones, is open.
+ */
+TimestampTz
+ssw_window_opens(const char *text, TimestampTz from)
 {
 	Span		spans[MAX_SPANS];
 	const char *name;
 	int			n = parse(text, spans, &name);
 	pg_tz	   *zone = n > 0 ? pg_tzset(name) : NULL;
-	struct pg_tm tm;
-	fsec_t		fsec;
-	int			tz;
-	bool		open = false;
+	int			day;
+	int			minute;
 
-	if (zone == NULL || timestamp2tm(now, &tz, &tm, &fsec, NULL, zone) != 0)
-		return true;
-	for (int i = 0; i < n; i++)
-		open = open || covers(&spans[i], j2day(date2j(tm.tm_year, tm.tm_mon, tm.tm_mday)), tm.tm_hour * 60 + tm.tm_min);
-	return open;
+	if (zone == NULL)
+		return from;
+	for (TimestampTz at = from; at < from + 9 * USECS_PER_DAY; at = ssw_window_next_minute(at))
+	{
+		if (!local_minute(at, zone, &day, &minute))
+			return from;
+		for (int i = 0; i < n; i++)
+			if (covers(&spans[i], day, minute))
+				return at;
+	}
+	return 0;
 }
 
 /* Windows open and close with a minute. */
@@ -184,4 +211,15 @@ TimestampTz
 ssw_window_next_minute(TimestampTz now)
 {
 	return now - now % USECS_PER_MINUTE + USECS_PER_MINUTE;
+}
+
+/* _window_opens(window, from): the same, for SQL; null: not soon.  Errors: 22023. */
+Datum
+ssw_window_opens_sql(PG_FUNCTION_ARGS)
+{
+	TimestampTz opens = ssw_window_opens(ssw_window_check(text_to_cstring(PG_GETARG_TEXT_PP(0))), PG_GETARG_TIMESTAMPTZ(1));
+
+	if (opens == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(opens);
 }

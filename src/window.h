@@ -8,7 +8,7 @@
 #include "datatype/timestamp.h"
 
 extern char *ssw_window_check(const char *text);
-extern bool ssw_window_is_open(const char *text, TimestampTz now);
+extern TimestampTz ssw_window_opens(const char *text, TimestampTz from);
 extern TimestampTz ssw_window_next_minute(TimestampTz now);
 
 #endif							/* SSW_WINDOW_H */
