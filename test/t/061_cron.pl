@@ -23,6 +23,20 @@ $node->restart;
 fails('app', q{SELECT sweeper.schedule('t', '* * * * *')}, qr/55000: extension "pg_cron" is not installed in database "postgres".*HINT: .*CREATE EXTENSION pg_cron/s, 'not installed');
 fails('postgres', q{SELECT sweeper.schedule('t', '* * * * *')}, qr/55000: extension "pg_cron" is not installed in database "postgres"/, 'not installed here');
 sql('postgres', 'CREATE EXTENSION pg_cron');
+# when others have all processes, it says so
+$node->append_conf('postgresql.conf', "max_worker_processes = 8\nmax_parallel_workers = 8\nsession_sweeper.enabled = off\n");
+$node->restart;
+my @parallel = map { $node->background_psql('postgres') } 1 .. 8;
+for my $session (@parallel) {
+    $session->query_safe(q{SELECT set_config(name, 'on', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')});
+    $session->query_until(qr/started/, "\\echo started\nSELECT pg_sleep(3600);\n");
+}
+wait_for($node, q{SELECT count(*) = 8 FROM pg_stat_activity WHERE backend_type IN ('parallel worker', 'logical replication launcher', 'pg_cron launcher', 'session_sweeper launcher')}, 'none is left');
+fails('app', q{SELECT sweeper.schedule('t', '* * * * *')}, qr/53000: could not start a background process for database "postgres".*HINT: .*"max_worker_processes" \(now 8\)/s, 'no process');
+sql('postgres', q{SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(3600)%'});
+eval { $_->quit } for @parallel;
+$node->append_conf('postgresql.conf', "max_worker_processes = 32\nsession_sweeper.enabled = on\n");
+$node->restart;
 
 # both: jobs that pg_cron runs
 my $job = sql('app', q{SELECT sweeper.schedule('t', '0 0 1 1 *')});
