@@ -29,8 +29,9 @@ DECLARE
 BEGIN
     -- one at a time; who comes second finds nothing to do
     LOCK TABLE sweeper.cleanup_day IN SHARE ROW EXCLUSIVE MODE;
-    SELECT max(d.day) + 1 INTO since FROM sweeper.cleanup_day AS d;
-    INSERT INTO sweeper.cleanup_day
+    -- a transaction that was open over midnight adds to a day that is summed up
+    SELECT max(d.day) - 6 INTO since FROM sweeper.cleanup_day AS d;
+    INSERT INTO sweeper.cleanup_day AS d
     SELECT e.day, e.policy_id, e.policy, e.pool, e.cleanup_type, sum(e.count), count(DISTINCT e."group"),
            count(e.after_deadline), sum(e.after_deadline), max(e.after_deadline), count(e.after_last_seen), sum(e.after_last_seen)
     FROM (SELECT (cleaned_at AT TIME ZONE 'UTC')::date AS day, policy_id, policy, cleanup_type, count, "group",
@@ -39,7 +40,13 @@ BEGIN
                  CASE WHEN isfinite(last_seen) THEN cleaned_at - last_seen END AS after_last_seen
           FROM sweeper.cleanup_event
           WHERE cleaned_at < today::timestamp AT TIME ZONE 'UTC' AND (since IS NULL OR cleaned_at >= since::timestamp AT TIME ZONE 'UTC')) AS e
-    GROUP BY e.day, e.policy_id, e.policy, e.pool, e.cleanup_type;
+    GROUP BY e.day, e.policy_id, e.policy, e.pool, e.cleanup_type
+    -- not less: events may be gone
+    ON CONFLICT (day, policy_id, policy, pool, cleanup_type) DO UPDATE
+    SET cleaned = excluded.cleaned, groups = excluded.groups, after_deadline_count = excluded.after_deadline_count,
+        after_deadline = excluded.after_deadline, max_after_deadline = excluded.max_after_deadline,
+        after_last_seen_count = excluded.after_last_seen_count, after_last_seen = excluded.after_last_seen
+    WHERE excluded.cleaned > d.cleaned;
     GET DIAGNOSTICS n = ROW_COUNT;
     FOR history IN SELECT p.policy FROM sweeper.policy AS p JOIN sweeper.policy_status AS s USING (policy)
                    WHERE p.policy LIKE 'sweeper.%' AND p.action = 'delete' AND s.state NOT IN ('held', 'paused', 'broken') LOOP
@@ -54,5 +61,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sweeper.maintain IS
-'Sums up the events of days that are over (in UTC) in table cleanup_day, and asks for passes that trim history; returns how many rows it added to cleanup_day. What schedule_maintenance() calls each day. Errors: 55000 library not preloaded, 25006 on a standby.';
+'Sums up the events of days that are over (in UTC) in table cleanup_day, and asks for passes that trim history; returns how many rows of cleanup_day it added or changed: events of transactions that were open over midnight are added within a week. What schedule_maintenance() calls each day. Errors: 55000 library not preloaded, 25006 on a standby.';
 COMMENT ON TABLE sweeper.cleanup_day IS 'Events of days that are over, a row for each day (UTC), policy, cleanup type and, of sessions, pool; written by maintain(), and kept when the events go.';

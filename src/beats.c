@@ -185,12 +185,8 @@ allocate(TimestampTz now)
 		n = header->fresh++;
 	if (n != NOBODY)
 		header->used++;
-	else
-	{
-		header->refused++;
-		if (header->full_since == 0)
-			header->full_since = now;
-	}
+	else if (header->full_since == 0)
+		header->full_since = now;
 	SpinLockRelease(&header->mutex);
 	return n;
 }
@@ -614,6 +610,15 @@ ssw_beats_counts(SswBeatCounts *c)
 	c->full_since = header->full_since;
 	SpinLockRelease(&header->mutex);
 	c->most = header->size;
+}
+
+/* A heartbeat found no room, however often it was looked for. */
+void
+ssw_beats_count_refused(void)
+{
+	SpinLockAcquire(&header->mutex);
+	header->refused++;
+	SpinLockRelease(&header->mutex);
 }
 
 /* H3: is, or was, the file being written?  Call it after ssw_beats_touch(). */

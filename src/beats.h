@@ -109,6 +109,7 @@ extern bool ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *
 typedef bool (*SswBeatVisitor) (const SswBeat *b, void *arg);
 extern void ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remove);
 extern void ssw_beats_counts(SswBeatCounts *c);
+extern void ssw_beats_count_refused(void);
 
 extern bool ssw_beats_stopping(void);
 extern void ssw_beats_set_stopping(bool stopping);

@@ -16,6 +16,7 @@
 #include "commands/dbcommands.h"
 #include "commands/extension.h"
 #include "compat.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -26,6 +27,7 @@
 #include "utils/memutils.h"
 
 #include "errand.h"
+#include "shmem.h"
 #include "sql.h"
 #include "ssw.h"
 
@@ -37,6 +39,8 @@ typedef struct Errand
 {
 	Oid			database;
 	Oid			role;
+	int			encoding;		/* of the texts: the caller's, in the end the
+								 * other database's */
 	bool		connected;
 	bool		done;
 	int64		result;
@@ -104,14 +108,14 @@ ssw_errand_main(Datum main_arg)
 	BackgroundWorkerInitializeConnectionByOid(e->database, e->role, SSW_BYPASS_LOGIN);
 	e->connected = true;
 	cxt = AllocSetContextCreate(TopMemoryContext, "errand", ALLOCSET_DEFAULT_SIZES);
-	for (int i = 0; i < e->nargs; i++)
-		args[i] = e->sql + e->arg[i];
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
 	PG_TRY();
 	{
 		ssw_sql_start_transaction();
 		pgstat_report_activity(STATE_RUNNING, e->sql);
 		require_extension(e->extension);
+		for (int i = 0; i < e->nargs; i++)
+			args[i] = pg_any_to_server(e->sql + e->arg[i], strlen(e->sql + e->arg[i]), e->encoding);
 		e->result = run(e->sql, e->nargs, args);
 		ssw_sql_commit();
 		e->done = true;
@@ -124,8 +128,9 @@ ssw_errand_main(Datum main_arg)
 		error = CopyErrorData();
 		FlushErrorState();
 		e->sqlerrcode = error->sqlerrcode;
-		strlcpy(e->message, error->message ? error->message : "unknown error", sizeof(e->message));
-		strlcpy(e->hint, error->hint ? error->hint : "", sizeof(e->hint));
+		ssw_shmem_text(e->message, error->message ? error->message : "unknown error", sizeof(e->message));
+		ssw_shmem_text(e->hint, error->hint ? error->hint : "", sizeof(e->hint));
+		e->encoding = GetDatabaseEncoding();
 		ssw_sql_abort();
 	}
 	PG_END_TRY();
@@ -166,11 +171,21 @@ run_there(dsm_segment * seg, const Errand *e)
 	PG_END_TRY();
 }
 
+/* A text of the other database, without what its encoding alone has. */
+static const char *
+readable(char *text, int encoding)
+{
+	for (char *c = text; *c && encoding != GetDatabaseEncoding(); c++)
+		if (IS_HIGHBIT_SET(*c))
+			*c = '?';
+	return text;
+}
+
 /*
  * Run a statement with arguments of type text as the current role in another database
  * that must have the extension, and return the number in its first row, or 0.  It
  * stays, whatever becomes of the caller's transaction.  Errors: those of the statement,
- * 55000 no such extension, 53000 no process, 08006 it could not connect.
+ * 22P05 the other database's encoding lacks a character, 55000 no such extension, 53000 no process, 08006 it could not connect.
  */
 int64
 ssw_errand_run(Oid database, const char *extension, const char *sql, int nargs, const char *const *args)
@@ -194,6 +209,7 @@ ssw_errand_run(Oid database, const char *extension, const char *sql, int nargs, 
 	memset(e, 0, offsetof(Errand, sql));
 	e->database = database;
 	e->role = GetUserId();
+	e->encoding = GetDatabaseEncoding();
 	strlcpy(e->extension, extension, sizeof(e->extension));
 	e->nargs = nargs;
 	strcpy(e->sql, sql);
@@ -213,8 +229,8 @@ ssw_errand_run(Oid database, const char *extension, const char *sql, int nargs, 
 	if (!e->done)
 		ereport(ERROR,
 				(errcode(e->sqlerrcode ? e->sqlerrcode : ERRCODE_CONNECTION_FAILURE),
-				 errmsg("%s", e->sqlerrcode ? e->message : "the process for the other database was ended"),
-				 e->hint[0] ? errhint("%s", e->hint) : 0,
+				 errmsg("%s", e->sqlerrcode ? readable(e->message, e->encoding) : "the process for the other database was ended"),
+				 e->hint[0] ? errhint("%s", readable(e->hint, e->encoding)) : 0,
 				 errcontext("in database \"%s\"", get_database_name(database))));
 	result = e->result;
 	dsm_detach(seg);

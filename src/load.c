@@ -92,7 +92,8 @@ find_behind(XLogRecPtr lsn)
 	"SELECT pg_catalog.format('replica \"%s\" (pid %s)', application_name, pid), replay_lsn FROM pg_catalog.pg_stat_replication"
 	" WHERE state IN ('catchup', 'streaming')"
 	" UNION ALL SELECT pg_catalog.format('replication slot \"%s\"', slot_name), confirmed_flush_lsn FROM pg_catalog.pg_replication_slots"
-	" WHERE slot_type = 'logical' AND NOT active AND NOT temporary AND wal_status <> 'lost') AS r (who, lsn) WHERE lsn < $1 ORDER BY lsn LIMIT 1";
+	" AS s WHERE slot_type = 'logical' AND NOT temporary AND wal_status <> 'lost' AND NOT EXISTS ("
+	"SELECT FROM pg_catalog.pg_stat_replication AS a WHERE a.pid = s.active_pid AND a.replay_lsn IS NOT NULL)) AS r (who, lsn) WHERE lsn < $1 ORDER BY lsn LIMIT 1";
 	Oid			type = PG_LSNOID;
 	Datum		value = LSNGetDatum(lsn);
 	char	   *who = NULL;

@@ -8,15 +8,19 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "common/hashfn.h"
+#include "common/string.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/syscache.h"
 
 #include "errand.h"
 #include "identity.h"
@@ -56,34 +60,79 @@ cron_database(void)
 	return oid;
 }
 
+static int
+encoding_of(Oid database)
+{
+	HeapTuple	tup = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	int			encoding;
+
+	if (!HeapTupleIsValid(tup))
+		elog(ERROR, "cache lookup failed for database %u", database);
+	encoding = ((Form_pg_database) GETSTRUCT(tup))->encoding;
+	ReleaseSysCache(tup);
+	return encoding;
+}
+
 /*
  * As people find it in cron.job; one for each of their owners.  pg_cron takes no longer
- * names than others are, and would take two of one beginning for one.
+ * names than others are, and would take two of one beginning for one; it is shortest in
+ * the encoding of most databases.
  */
 static char *
 job_name(const char *policy)
 {
 	char	   *name = psprintf("session_sweeper.%s.%s", quote_identifier(get_database_name(MyDatabaseId)), policy);
-	int			size = strlen(name);
+	char	   *utf8 = pg_server_to_any(name, strlen(name), PG_UTF8);
+	int			size = strlen(utf8);
 	uint32		hash;
 
 	if (size < NAMEDATALEN)
 		return name;
-	hash = DatumGetUInt32(hash_any((unsigned char *) name, size));
-	name[pg_mbcliplen(name, size, NAMEDATALEN - 10)] = '\0';
-	return psprintf("%s~%08x", name, hash);
+	hash = DatumGetUInt32(hash_any((unsigned char *) utf8, size));
+	size = pg_encoding_mbcliplen(PG_UTF8, utf8, size, NAMEDATALEN - 10);
+	return psprintf("%s~%08x", pg_any_to_server(pnstrdup(utf8, size), size, PG_UTF8), hash);
 }
 
-/* Make or change the job; its number. */
+/*
+ * A name as a literal that means the same in all encodings: pg_cron keeps the command in
+ * its database's, and a process of its own runs the bytes.
+ */
+static char *
+literal(const char *name, int encoding)
+{
+	StringInfoData buf;
+
+	if (encoding == GetDatabaseEncoding() || GetDatabaseEncoding() == PG_SQL_ASCII || pg_is_ascii(name))
+		return quote_literal_cstr(name);
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "E'");
+	for (const unsigned char *c = (unsigned char *) pg_server_to_any(name, strlen(name), PG_UTF8); *c; c += pg_utf_mblen(c))
+		if (IS_HIGHBIT_SET(*c))
+			appendStringInfo(&buf, "\\U%08X", utf8_to_unicode(c));
+		else
+			appendStringInfo(&buf, SQL_STR_DOUBLE(*c, true) ? "%c%c" : "%c", *c, *c);
+	appendStringInfoChar(&buf, '\'');
+	return buf.data;
+}
+
+/* Make or change the job, which calls something with the policy, if that is given; its number. */
 static int64
-schedule(const char *policy, const char *when, const char *command)
+schedule(const char *policy, const char *when, const char *command, const char *argument)
 {
 	Oid			database = cron_database();
-	const char *args[] = {job_name(policy), when, command, get_database_name(MyDatabaseId)};
+	int			encoding = encoding_of(database);
+	const char *args[] = {job_name(policy), when, NULL, get_database_name(MyDatabaseId)};
 
+	args[2] = argument ? psprintf(command, literal(argument, encoding)) : command;
 	/* the other one is not granted to everybody */
 	if (database == MyDatabaseId)
 		return ssw_errand_run(database, "pg_cron", "SELECT cron.schedule($1, $2, $3)", 3, args);
+	if (encoding != GetDatabaseEncoding() && !pg_is_ascii(args[3]))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("pg_cron cannot be told the name of database \"%s\"", args[3]),
+				 errdetail("Its database \"%s\" has another encoding.", get_database_name(database)),
+				 errhint("Give the database a name of ASCII characters, or schedule the call in a calendar of your own.")));
 	return ssw_errand_run(database, "pg_cron", "SELECT cron.schedule_in_database($1, $2, $3, $4)", 4, args);
 }
 
@@ -114,8 +163,7 @@ ssw_schedule(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	PreventCommandIfReadOnly("schedule()");
 	p = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
-	PG_RETURN_INT64(schedule(p->name, get_schedule(fcinfo, 1),
-							 psprintf("CALL sweeper.sweep(%s, wait => false)", quote_literal_cstr(p->name))));
+	PG_RETURN_INT64(schedule(p->name, get_schedule(fcinfo, 1), "CALL sweeper.sweep(%s, wait => false)", p->name));
 }
 
 /* unschedule(policy): was there a job of the caller's?  The policy may be gone. */
@@ -157,7 +205,7 @@ ssw_schedule_maintenance(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	PreventCommandIfReadOnly("schedule_maintenance()");
 	let_history_wait(true);
-	PG_RETURN_INT64(schedule(MAINTENANCE, when, "SELECT sweeper.maintain()"));
+	PG_RETURN_INT64(schedule(MAINTENANCE, when, "SELECT sweeper.maintain()", NULL));
 }
 
 static bool

@@ -474,10 +474,13 @@ static void
 check_can_write(const SswPolicy *p, const TouchedRow *r)
 {
 	SswBeat		b;
+	bool		known = ssw_beats_find(&r->key, &b);
 	bool		in_block = IsTransactionBlock() || IsSubTransaction() || SPI_inside_nonatomic_context() ||
 	(ActivePortal && (ActivePortal->commandTag == CMDTAG_DO || ActivePortal->commandTag == CMDTAG_CALL)) ||
 	(MyXactFlags & XACT_FLAGS_PIPELINING);
 
+	if (!known)
+		ssw_beats_count_refused();
 	if (!in_block)
 	{
 		/* nor may the statements that follow in a pipeline undo it */
@@ -490,7 +493,7 @@ check_can_write(const SswPolicy *p, const TouchedRow *r)
 				 errmsg("the heartbeat cannot be kept: the row has no deadline, and policy \"%s\" takes that for dead", p->name),
 				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
 				 errhint("Send the first heartbeat of such a row outside of such blocks.")));
-	if (!ssw_beats_find(&r->key, &b))
+	if (!known)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the heartbeat cannot be kept: memory for heartbeats is full"),

@@ -86,23 +86,38 @@ isnt(sql('app.t', q{SELECT sweeper.schedule('u', '0 0 1 1 *')}), sql('app', q{SE
 is(sql('app', q{SELECT sweeper.unschedule('t.u')}) . sql('app.t', q{SELECT sweeper.unschedule('u')}), 'tt', 'each has its own');
 sql('postgres', 'DROP DATABASE "app.t"');
 
+# a database of another encoding than pg_cron's
+sql('postgres', q{CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0});
+sql('postgres', qq{CREATE DATABASE "latin \xc3\xa9" TEMPLATE latin});
+my $latin = q{SET client_encoding = 'UTF8'; };
+for my $db ('latin', "latin \xc3\xa9") {
+    sql($db, $latin . qq{CREATE EXTENSION session_sweeper; CREATE TABLE t (id int PRIMARY KEY, d timestamptz); INSERT INTO t VALUES (1, now() - interval '1 h');
+        SELECT sweeper.register('t', E'\xc3\xa9t\xc3\xa9 ''\\\\', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1)});
+}
+fails("latin \xc3\xa9", $latin . qq{SELECT sweeper.schedule(E'\xc3\xa9t\xc3\xa9 ''\\\\', '* * * * *')}, qr/0A000: pg_cron cannot be told the name of database.*HINT: /s, 'a name that cannot be told');
+sql('latin', $latin . qq{SELECT sweeper.schedule(E'\xc3\xa9t\xc3\xa9 ''\\\\', '* * * * *')});
+is(sql('postgres', q{SELECT jobname || upper(command) FROM cron.job WHERE database = 'latin'}),
+    qq{session_sweeper.latin.\xc3\xa9t\xc3\xa9 '\\CALL SWEEPER.SWEEP(E'\\U000000E9T\\U000000E9 ''\\\\', WAIT => FALSE)}, 'in its encoding');
+
 # pg_cron starts them at the next minute
 wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'app');
 wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'postgres');
 wait_for($node, 'SELECT count(*) = 0 FROM hers', 'swept', 'app');
-wait_for($node, q{SELECT count(*) FILTER (WHERE status = 'succeeded') >= 3 AND count(*) FILTER (WHERE status = 'failed') = 0 FROM cron.job_run_details}, 'three jobs went well');
+wait_for($node, 'SELECT count(*) = 0 FROM t', 'swept', 'latin');
+wait_for($node, q{SELECT count(*) FILTER (WHERE status = 'succeeded') >= 4 AND count(*) FILTER (WHERE status = 'failed') = 0 FROM cron.job_run_details}, 'four jobs went well');
 is(sql('app', q{SET ROLE ann; SELECT sweeper.unschedule('hers')}), 't', 'hers is gone');
 is(sql('app', q{SELECT sweeper.unschedule('t')}) . sql('app', q{SELECT sweeper.unschedule('t')}) . sql('postgres', q{SELECT sweeper.unschedule('t')}), 'tft', 'all are');
+is(sql('latin', $latin . qq{SELECT sweeper.unschedule(E'\xc3\xa9t\xc3\xa9 ''\\\\')}), 't', 'this one, too');
 is(sql('postgres', 'SELECT count(*) FROM cron.job'), 0, 'none is left');
 
-# maintenance: history of three days, of which events are kept for one
+# maintenance: history of four days, of which events are kept for three
 sql('app', q{SELECT sweeper.create_pool('desk', seats => 9)});
 sql('app', q{INSERT INTO sweeper.cleanup_event (id, cleaned_at, deadline, last_seen, policy_id, policy, relation, key, "group", cleanup_type)
     SELECT -i, date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - d * interval '1 day' + interval '5 h' AS at,
            date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - d * interval '1 day' + interval '4 h', NULL, v.id, v.policy, v.policy, i::text, v.g, v.type
     FROM generate_series(1, 6) AS i, generate_series(1, 4) AS d, (SELECT policy_id AS id, 't' AS policy, 'g' AS g, 'expired' AS type FROM sweeper.policy WHERE policy = 't'
         UNION ALL VALUES (50, 'sweeper.session', 'desk', 'zombie')) AS v;
-    ALTER SYSTEM SET session_sweeper.cleanup_event_retention = '1d'});
+    ALTER SYSTEM SET session_sweeper.cleanup_event_retention = '3d'});
 # days are in UTC, wherever one looks from
 my $daily = q{SET timezone = 'UTC'; SELECT string_agg(concat_ws('/', policy, cleanup_type, cleaned, groups), ' ' ORDER BY policy) FROM sweeper.stat_cleanup_daily WHERE day = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '3 days'};
 sql('app', q{ALTER DATABASE app SET timezone = 'Asia/Tokyo'});
@@ -113,12 +128,17 @@ is(sql('app', $pools) . sql('app', $lag), 'desk/24/24t/01:00:00/01:00:00', 'all 
 sql('app', q{SELECT sweeper.schedule_maintenance('* * * * *')});
 is(sql('app', q{SELECT string_agg(DISTINCT check_every::text, ' ') FROM sweeper.policy WHERE policy LIKE 'sweeper.%' AND action = 'delete'}), '00:00:00', 'history waits for it');
 $node->reload;
-wait_for($node, q{SELECT count(*) = 0 FROM sweeper.cleanup_event WHERE cleaned_at < now() - interval '1 day'}, 'old events are gone', 'app');
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.cleanup_event WHERE cleaned_at < now() - interval '3 days'}, 'old events are gone', 'app');
 is(sql('app', q{SELECT count(*) || '/' || sum(cleaned) FROM sweeper.cleanup_day}), '8/48', 'summed up, before they went');
 is(sql('app', $daily), 'sweeper.session/zombie/6/1 t/expired/6/1', 'as before');
 is(sql('app', $pools) . sql('app', $lag), 'desk/24/24t/01:00:00/01:00:00', 'the others, too');
 sql('app', q{SELECT sweeper.maintain()});
 is(sql('app', q{SELECT count(*) || '/' || sum(cleaned) FROM sweeper.cleanup_day}), '8/48', 'once');
+# a transaction that was open over midnight
+is(sql('app', q{INSERT INTO sweeper.cleanup_event (id, cleaned_at, policy_id, policy, relation, key, cleanup_type)
+    SELECT -100, date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '1 us', policy_id, 't', 't', 'late', 'expired' FROM sweeper.policy WHERE policy = 't';
+    SELECT sweeper.maintain()}), 1, 'one day more');
+is(sql('app', q{SELECT count(*) || '/' || sum(cleaned) FROM sweeper.cleanup_day}), '8/49', 'is part of its day');
 # who owns a policy sees its days
 is(sql('app', q{SET ROLE ann; SELECT count(*) FROM sweeper.cleanup_day}), 0, 'not of others');
 is(sql('app', q{SELECT sweeper.unschedule_maintenance()}), 't', 'no longer');
