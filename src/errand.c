@@ -3,8 +3,8 @@
  *		A statement in another database of the cluster, as the caller.
  *
  * A dynamic background process connects there as the caller's role, with the rights
- * that this role has there, runs one statement of ours in a transaction of its own
- * and leaves; the caller waits for its end.
+ * that this role has there, runs one statement of ours in a transaction of its own, with
+ * limits in time, and leaves; the caller waits for its end.  There is one at a time.
  *
  * Shares an Errand in a segment of dynamic shared memory: the caller fills it before
  * the process starts, and reads it when it has ended.  A crash takes both along.
@@ -21,17 +21,23 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "storage/dsm.h"
+#include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/timeout.h"
 
 #include "errand.h"
+#include "lock.h"
 #include "shmem.h"
 #include "sql.h"
 #include "ssw.h"
 
 #define MAX_ARGS	4
+/* It has one of the processes that sweeps need, too. */
+#define PATIENCE	"5s"
+#define TIMEOUT_MS	(30 * 1000)
 
 PGDLLEXPORT void ssw_errand_main(Datum main_arg);
 
@@ -113,10 +119,13 @@ ssw_errand_main(Datum main_arg)
 	{
 		ssw_sql_start_transaction();
 		pgstat_report_activity(STATE_RUNNING, e->sql);
+		SetConfigOption("lock_timeout", PATIENCE, PGC_SUSET, PGC_S_OVERRIDE);
+		enable_timeout_after(STATEMENT_TIMEOUT, TIMEOUT_MS);
 		require_extension(e->extension);
 		for (int i = 0; i < e->nargs; i++)
 			args[i] = pg_any_to_server(e->sql + e->arg[i], strlen(e->sql + e->arg[i]), e->encoding);
 		e->result = run(e->sql, e->nargs, args);
+		disable_timeout(STATEMENT_TIMEOUT, false);
 		ssw_sql_commit();
 		e->done = true;
 	}
@@ -134,6 +143,12 @@ ssw_errand_main(Datum main_arg)
 		ssw_sql_abort();
 	}
 	PG_END_TRY();
+}
+
+static void
+stop(int code, Datum handle)
+{
+	TerminateBackgroundWorker((BackgroundWorkerHandle *) DatumGetPointer(handle));
 }
 
 /* Start the process and wait for its end. */
@@ -157,18 +172,17 @@ run_there(dsm_segment * seg, const Errand *e)
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not start a background process for database \"%s\"", get_database_name(e->database)),
 				 errhint("Raise \"max_worker_processes\" (now %d) and restart the server.", max_worker_processes)));
-	PG_TRY();
+
+	/*
+	 * what is not done yet is not wanted any more by who leaves, in whatever
+	 * way
+	 */
+	PG_ENSURE_ERROR_CLEANUP(stop, PointerGetDatum(handle));
 	{
 		if (WaitForBackgroundWorkerShutdown(handle) == BGWH_POSTMASTER_DIED)
 			proc_exit(1);
 	}
-	PG_CATCH();
-	{
-		/* what is not done yet is not wanted any more */
-		TerminateBackgroundWorker(handle);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	PG_END_ENSURE_ERROR_CLEANUP(stop, PointerGetDatum(handle));
 }
 
 /* A text of the other database, without what its encoding alone has. */
@@ -185,7 +199,7 @@ readable(char *text, int encoding)
  * Run a statement with arguments of type text as the current role in another database
  * that must have the extension, and return the number in its first row, or 0.  It
  * stays, whatever becomes of the caller's transaction.  Errors: those of the statement,
- * 22P05 the other database's encoding lacks a character, 55000 no such extension, 53000 no process, 08006 it could not connect.
+ * 22P05 the other database's encoding lacks a character, 55000 no such extension, 55P03 and 57014 it waited or took too long, 53000 no process, 08006 it could not connect.
  */
 int64
 ssw_errand_run(Oid database, const char *extension, const char *sql, int nargs, const char *const *args)
@@ -219,7 +233,9 @@ ssw_errand_run(Oid database, const char *extension, const char *sql, int nargs, 
 		strcpy(e->sql + at, args[i]);
 		at += strlen(args[i]) + 1;
 	}
+	ssw_lock_errand(true);
 	run_there(seg, e);
+	ssw_lock_errand(false);
 	if (!e->connected)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),

@@ -38,6 +38,22 @@ eval { $_->quit } for @parallel;
 $node->append_conf('postgresql.conf', "max_worker_processes = 32\nsession_sweeper.enabled = on\n");
 $node->restart;
 
+# one process at a time goes there, and not for long
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; LOCK TABLE cron.job');
+fails('app', q{SELECT sweeper.schedule('t', '* * * * *')}, qr/55P03.*CONTEXT: .*in database "postgres"/s, 'somebody holds its table');
+my @callers = map { $node->background_psql('app') } 1 .. 3;
+$_->query_until(qr/started/, "\\echo started\nSELECT sweeper.schedule('t', '0 0 1 1 *');\n") for @callers;
+wait_for($node, q{SELECT count(*) FILTER (WHERE backend_type = 'session_sweeper errand') = 1 AND count(*) FILTER (WHERE query LIKE '%schedule(%' AND wait_event_type = 'Lock' AND backend_type = 'client backend') = 2
+    FROM pg_stat_activity}, 'two wait for the first');
+# nor does it outlive its caller
+sql('postgres', q{SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'app' AND query LIKE '%schedule(%' AND wait_event_type <> 'Lock' AND backend_type = 'client backend'});
+sql('postgres', q{SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'app' AND query LIKE '%schedule(%' AND backend_type = 'client backend'});
+wait_for($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'session_sweeper errand'}, 'it leaves');
+$holder->query_safe('COMMIT');
+is(sql('postgres', 'SELECT count(*) FROM cron.job'), 0, 'nothing was done');
+eval { $_->quit } for $holder, @callers;
+
 # both: jobs that pg_cron runs
 my $job = sql('app', q{SELECT sweeper.schedule('t', '0 0 1 1 *')});
 is(sql('app', q{SELECT sweeper.schedule('t', '* * * * *')}), $job, 'changed, not doubled');
