@@ -14,6 +14,10 @@ SET TIME ZONE 3;
 SELECT sweeper.alter_policy('win', maintenance_window => '19:00-20:00');
 SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
 SELECT sweeper.alter_policy('win', rate_limit => 11);
+SET timezone = 'UTC+2';
+SELECT sweeper.alter_policy('win', maintenance_window => '19:00-20:00');
+SELECT sweeper.alter_policy('win', rate_limit => 12);
+SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
 RESET timezone;
 -- what is none
 DO $$
@@ -39,6 +43,8 @@ SELECT sweeper._window_opens('at night', now());
 SELECT length(sweeper.alter_policy('win', maintenance_window => repeat('10:00-11:00,', 31) || '12:00-13:00')::text);
 SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 Mars/Phobos');
 \set VERBOSITY default
+SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 UTC+2');
+SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 Sat5');
 SELECT sweeper.alter_policy('win', maintenance_window => 'at night');
 SELECT sweeper.alter_policy('win', reset => '{maintenance_window}');
 SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';

@@ -343,19 +343,16 @@ get_word(const SswArgs *a, SswArg arg, const char *const *words)
 }
 
 /*
- * A zone by name.  What looks like an offset is refused: POSIX counts them
- * towards the west, so "UTC+3" is not what its reader thinks.
+ * A zone by name, as PostgreSQL spells it.  What looks like an offset is refused: POSIX
+ * counts them towards the west, so "UTC+3" is not what its reader thinks.  Errors: 22023.
  */
-static char *
-get_timezone(const SswArgs *a)
+char	   *
+ssw_args_zone(const char *name)
 {
-	char	   *name = get_text(a, SSW_ARG_TIMEZONE);
 	pg_tz	   *tz;
 
-	if (name == NULL)
-		return NULL;
 	if (!isalpha((unsigned char) name[0]) ||
-		(strchr(name, '/') == NULL && strpbrk(name, "+-") != NULL))
+		(strchr(name, '/') == NULL && (strpbrk(name, "+-") != NULL || isdigit((unsigned char) name[strlen(name) - 1]))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("time zone \"%s\" is not a name", name),
@@ -424,7 +421,7 @@ fill_deadline(const SswArgs *a, SswPolicy *p)
 	p->max_age_us = get_interval(a, SSW_ARG_MAX_AGE, 1);
 	p->unit = a->isnull[SSW_ARG_UNIT] ? NULL :
 		pstrdup(units[get_word(a, SSW_ARG_UNIT, units)]);
-	p->timezone = get_timezone(a);
+	p->timezone = a->isnull[SSW_ARG_TIMEZONE] ? NULL : ssw_args_zone(get_text(a, SSW_ARG_TIMEZONE));
 	p->keep_for_us = get_interval(a, SSW_ARG_KEEP_FOR, 0);
 	p->filter = get_text(a, SSW_ARG_FILTER);
 	p->on_null = get_word(a, SSW_ARG_ON_NULL, on_nulls);

@@ -16,6 +16,7 @@
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
+#include "args.h"
 #include "window.h"
 
 PG_FUNCTION_INFO_V1(ssw_window_opens_sql);
@@ -132,21 +133,19 @@ char	   *
 ssw_window_check(const char *text)
 {
 	Span		spans[MAX_SPANS];
+	const char *given;
 	const char *zone;
 
-	if (parse(text, spans, &zone) == 0)
+	if (parse(text, spans, &given) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid maintenance_window: \"%s\"", text),
 				 errhint("Give times, with days if not all, as in '22:00-06:00' or 'Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin'.")));
-	if (*zone == '\0')
-		return psprintf("%s %s", text, pg_get_timezone_name(session_timezone));
-	if (pg_tzset(zone) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" of maintenance_window not recognized", zone),
-				 errhint("SELECT name FROM pg_timezone_names;")));
-	return pstrdup(text);
+	zone = *given ? given : pg_get_timezone_name(session_timezone);
+	/* what it is called that a session has without a name */
+	if (*zone != '<' || pg_tzset(zone) == NULL)
+		(void) ssw_args_zone(zone);
+	return *given ? pstrdup(text) : psprintf("%s %s", text, zone);
 }
 
 /* Is this minute of the week in the time that may have begun the day before? */
