@@ -26,8 +26,8 @@ need_mmdebstrap() {
     {
         apt-get -q -y update &&
             DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends mmdebstrap
-    } </dev/null >"$keep/apt.log" 2>&1 || { tail -n 5 "$keep/apt.log" >&2; die "mmdebstrap could not be installed"; }
-    [ -n "$(mirror)" ] || die "apt is not configured with a mirror of Debian"
+    } </dev/null >"$keep/apt.log" 2>&1 || { tail -n 5 "$keep/apt.log" >&2; echo "mmdebstrap could not be installed" >&2; return 1; }
+    [ -n "$(mirror)" ] || { echo "apt is not configured with a mirror of Debian" >&2; return 1; }
 }
 
 # The root folder has another name until it is complete.
@@ -35,7 +35,7 @@ root_make() {
     local name=$1 suite=$2 folder=$keep/$1
     shift 2
     [ ! -d "$folder" ] || return 0
-    need_mmdebstrap
+    need_mmdebstrap || return
     echo "Making $folder, once"
     rm -rf "$folder.new"
     # forky's lists outlive their date on a mirror that is a snapshot.
