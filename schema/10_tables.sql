@@ -117,7 +117,7 @@ CREATE TABLE sweeper.pass (
     error         text
 );
 CREATE INDEX pass_time ON sweeper.pass (started_at);
-COMMENT ON COLUMN sweeper.pass.passes IS 'Passes of one minute, unless one was asked for or failed, share a row: how many.';
+COMMENT ON COLUMN sweeper.pass.passes IS 'Passes of one minute share a row, up to one that fails; who asks for one has its own: how many.';
 COMMENT ON COLUMN sweeper.pass.seconds IS 'How long they ran, without waiting for a rate limit.';
 CREATE SEQUENCE sweeper.pass_seq AS bigint CACHE 1;
 
