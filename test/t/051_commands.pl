@@ -391,7 +391,8 @@ sql(q{CREATE TABLE login (id int PRIMARY KEY, d timestamptz); SELECT sweeper.reg
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.status = 'dropped' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NEW; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON sweeper.task FOR EACH ROW EXECUTE FUNCTION refuse()});
 running($t = submit('ann', 'SELECT pg_sleep(600)'));
-$node->restart('immediate');
+$node->stop('immediate');
+$node->start;
 wait_for($node, q{SELECT detail ~ 'not this one' FROM sweeper.problem WHERE problem = 'tasks are not looked after'}, 'it is told');
 my $coordinator = sql(q{SELECT pid FROM sweeper.stat_process WHERE backend_type = 'session_sweeper coordinator'});
 for my $row (1 .. 3) {
