@@ -2,19 +2,21 @@
 
 -- columns: "name type|type"; key: what is unique, {}: whatever is; indexed: a column that leads an index; test: holds for
 -- nearly all rows, if there are any; settings: arguments of register(), of which timezone is left out where the column has
--- one, and "application" stands for what is set for the owner or the database; hook: the body of an SQL function that
--- on_expire becomes, $1 being keys as text[], {schema} the table's schema; advice: what else one should know.  Where the
--- software counts in whole seconds and a session lives to the end of its last one, keep_for is that second.
+-- one, and "application" (the zone of its database sessions) or "host" (that of its host) stands for what is set for the owner
+-- or the database; hook: the body of an SQL function that on_expire becomes, $1 being keys as text[], {schema} the table's
+-- schema; advice: what else one should know; lifetime: the same where ttl or max_age is not given, but a setting of the
+-- application.  Where the software counts in whole seconds and a session lives to the end of its last one, keep_for is that second.
 CREATE TABLE sweeper.preset (
     preset    text PRIMARY KEY,
     columns   text[] NOT NULL,
     key       text[] NOT NULL,
-    settings  jsonb NOT NULL,
+    settings  jsonb NOT NULL CHECK (pg_catalog.jsonb_typeof(settings) = 'object'),
     note      text NOT NULL,
     indexed   text,
     test      text,
     hook      text,
     advice    text,
+    lifetime  text,
     builtin   boolean NOT NULL DEFAULT false
 );
 SELECT pg_catalog.pg_extension_config_dump('sweeper.preset', 'WHERE NOT builtin');
@@ -29,15 +31,9 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
 ('django', 'Django''s database-backed sessions',
  '{session_key character varying,session_data text,expire_date timestamp without time zone|timestamp with time zone}', '{session_key}',
  '{"deadline": "expire_date", "timezone": "application", "audit": "hash"}'),
-('rails', 'Rails (activerecord-session_store)',
- '{id bigint|integer,session_id character varying,data text,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone}', '{id}',
- '{"last_seen": "updated_at", "ttl": "30 days", "timezone": "UTC"}'),
 ('spring_session', 'Spring Session JDBC',
  '{primary_id character,session_id character,creation_time bigint,last_access_time bigint,max_inactive_interval integer,expiry_time bigint}', '{primary_id}',
  '{"deadline": "expiry_time", "unit": "ms", "audit": "hash"}'),
-('laravel', 'Laravel',
- '{id character varying,payload text,last_activity integer}', '{id}',
- '{"last_seen": "last_activity", "ttl": "2 hours", "unit": "s", "keep_for": "1 s", "audit": "hash"}'),
 ('scs', 'scs (postgresstore, pgxstore)',
  '{token text,data bytea,expiry timestamp with time zone}', '{token}',
  '{"deadline": "expiry", "audit": "hash"}'),
@@ -49,7 +45,7 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
  '{"deadline": "expiry", "timezone": "application", "audit": "hash"}'),
 ('superset', 'Superset''s key_value',
  '{id integer,resource character varying,value bytea,uuid uuid,expires_on timestamp without time zone}', '{id}',
- '{"deadline": "expires_on", "timezone": "application"}'),
+ '{"deadline": "expires_on", "timezone": "host"}'),
 ('authjs', 'Auth.js (NextAuth)',
  '{id integer|uuid|text,userId integer|uuid|text,expires timestamp without time zone|timestamp with time zone,sessionToken character varying|text}', '{id}',
  '{"deadline": "expires", "timezone": "UTC"}'),
@@ -83,68 +79,84 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
 ('doorkeeper_grant', 'Doorkeeper''s access grants',
  '{id bigint|integer,token character varying|text,expires_in integer,redirect_uri text,created_at timestamp without time zone|timestamp with time zone,revoked_at timestamp without time zone|timestamp with time zone}', '{id}',
  '{"deadline": "least(revoked_at, created_at + make_interval(secs => expires_in))", "timezone": "UTC"}'),
-('codeigniter3', 'CodeIgniter 3, or 4 before 4.1.2',
- '{id character varying,ip_address character varying,timestamp bigint,data text}', '{}',
- '{"last_seen": "timestamp", "ttl": "2 hours", "unit": "s", "audit": "hash"}'),
-('codeigniter4', 'CodeIgniter 4',
- '{id character varying,ip_address inet,timestamp timestamp with time zone,data bytea}', '{}',
- '{"last_seen": "timestamp", "ttl": "2 hours", "audit": "hash"}'),
 ('pg_boss', 'pg-boss 11 and 12: jobs whose retention is over',
  '{id uuid,name text,started_on timestamp with time zone,completed_on timestamp with time zone,keep_until timestamp with time zone,expire_seconds integer,deletion_seconds integer,state pgboss.job_state}', '{name,id}',
- '{"deadline": "CASE WHEN state < ''active'' THEN keep_until WHEN deletion_seconds > 0 THEN completed_on + make_interval(secs => deletion_seconds) END"}'),
+ '{"deadline": "CASE WHEN state < ''active'' THEN keep_until WHEN deletion_seconds > 0 THEN completed_on + make_interval(secs => deletion_seconds) END"}');
+
+INSERT INTO sweeper.preset (preset, note, columns, key, settings, lifetime) VALUES
+('rails', 'Rails (activerecord-session_store)',
+ '{id bigint|integer,session_id character varying,data text,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"last_seen": "updated_at", "ttl": "30 days", "timezone": "UTC"}',
+ 'The lifetime is the default of activerecord-session_store''s trim task. Give ttl where SESSION_DAYS_TRIM_THRESHOLD, or expire_after of the session store, is another.'),
+('laravel', 'Laravel',
+ '{id character varying,payload text,last_activity integer}', '{id}',
+ '{"last_seen": "last_activity", "ttl": "2 hours", "unit": "s", "keep_for": "1 s", "audit": "hash"}',
+ 'The lifetime is Laravel''s default. Give ttl where SESSION_LIFETIME (in minutes; lifetime in config/session.php) is another.'),
+('codeigniter3', 'CodeIgniter 3, or 4 before 4.1.2',
+ '{id character varying,ip_address character varying,timestamp bigint,data text}', '{}',
+ '{"last_seen": "timestamp", "ttl": "2 hours", "unit": "s", "keep_for": "1 s", "audit": "hash"}',
+ 'The lifetime is CodeIgniter''s default. Give ttl where sess_expiration, or sessionExpiration of CodeIgniter 4, is another.'),
+('codeigniter4', 'CodeIgniter 4',
+ '{id character varying,ip_address inet,timestamp timestamp with time zone,data bytea}', '{}',
+ '{"last_seen": "timestamp", "ttl": "2 hours", "audit": "hash"}',
+ 'The lifetime is CodeIgniter''s default. Give ttl where expiration in Config\Session, or before 4.3 sessionExpiration in Config\App, is another.'),
 ('pg_boss_archive', 'pg-boss 10: archived jobs',
  '{id uuid,name text,completed_on timestamp with time zone,keep_until timestamp with time zone,archived_on timestamp with time zone,expire_in interval}', '{name,id}',
- '{"last_seen": "archived_on", "ttl": "7 days"}');
+ '{"last_seen": "archived_on", "ttl": "7 days"}',
+ 'The time is pg-boss''s default. Give ttl where deleteAfterDays, or another of its deleteAfter settings, says another.'),
+('hangfire_server', 'Hangfire''s servers',
+ '{id text|character varying,data jsonb|text,lastheartbeat timestamp without time zone|timestamp with time zone}', '{id}',
+ '{"last_seen": "lastheartbeat", "ttl": "5 min", "timezone": "UTC"}',
+ 'The time is Hangfire''s default. Give ttl where ServerTimeout is another.');
 
-INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test, hook, advice) VALUES
+INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test, hook, advice, lifetime) VALUES
 ('symfony', 'Symfony''s PdoSessionHandler, 4.4 and later',
  '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
  '{"deadline": "sess_lifetime", "unit": "s", "keep_for": "1 s", "filter": "sess_lifetime > 315576000", "audit": "hash"}',
  'sess_lifetime', 'sess_lifetime > 315576000', NULL,
- 'Rows that a version before 4.4 wrote have a lifetime of less than ten years of seconds there, and are left: preset symfony_relative, with another policy name, is for them.'),
+ 'Rows that a version before 4.4 wrote have a lifetime of less than ten years of seconds there, and are left: preset symfony_relative, with another policy name, is for them.', NULL),
 ('symfony_relative', 'Symfony''s PdoSessionHandler, 2.6 to 4.3',
  '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
  '{"last_seen": "sess_time", "ttl_column": "sess_lifetime", "unit": "s", "keep_for": "1 s", "filter": "sess_lifetime <= 315576000", "audit": "hash"}',
- NULL, 'sess_lifetime <= 315576000', NULL, NULL),
+ NULL, 'sess_lifetime <= 315576000', NULL, NULL, NULL),
 ('keycloak_online', 'Keycloak''s online sessions',
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 min", "created": "created_on", "max_age": "10 hours", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''0''"}',
  NULL, NULL,
  'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE ROW(c.user_session_id, c.offline_flag)::text = k',
- 'The lifetimes are Keycloak''s defaults. Give ttl and max_age of the realm that keeps sessions longest, or adopt each realm with a filter and a policy name of its own; sessions with "remember me" may live longer. Keycloak''s caches and events do not learn of it.'),
+ 'Keycloak''s caches and events do not learn of it.',
+ 'The lifetimes are Keycloak''s defaults. Give ttl and max_age of the realm that keeps sessions longest, or adopt each realm with a filter and a policy name of its own; sessions with "remember me" may live longer.'),
 ('keycloak_offline', 'Keycloak''s offline sessions',
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 days", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''1''"}',
  NULL, NULL,
  'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE ROW(c.user_session_id, c.offline_flag)::text = k',
- 'The lifetime is Keycloak''s default. Give ttl of the realm that keeps offline sessions longest. Keycloak''s caches and events do not learn of it.'),
+ 'Keycloak''s caches and events do not learn of it.',
+ 'The lifetime is Keycloak''s default. Give ttl of the realm that keeps offline sessions longest.'),
 ('mcp_gateway', 'MCP gateway (Context Forge)',
  '{session_id character varying,created_at timestamp without time zone|timestamp with time zone,last_accessed timestamp without time zone|timestamp with time zone,data text|character varying}', '{session_id}',
  '{"last_seen": "last_accessed", "ttl": "1 hour", "timezone": "UTC", "audit": "hash"}',
  NULL, NULL, 'DELETE FROM {schema}.mcp_messages WHERE session_id = ANY ($1)',
- 'Where mcp_messages has no index that begins with session_id, create one.'),
+ NULL, 'The lifetime is the gateway''s default. Give ttl where SESSION_TTL (in seconds) is another.'),
 ('solid_queue', 'Solid Queue''s processes',
  '{id bigint,kind character varying,last_heartbeat_at timestamp without time zone|timestamp with time zone,supervisor_id bigint,pid integer,hostname character varying}', '{id}',
  '{"last_seen": "last_heartbeat_at", "ttl": "5 min", "timezone": "UTC"}',
  NULL, NULL,
  'WITH gone AS (DELETE FROM {schema}.solid_queue_claimed_executions WHERE process_id = ANY ($1::bigint[]) RETURNING job_id) INSERT INTO {schema}.solid_queue_failed_executions (job_id, error, created_at) SELECT job_id, ''{"exception_class":"SolidQueue::Processes::ProcessPrunedError","message":"Process was found dead and pruned","backtrace":[]}'', now() AT TIME ZONE ''UTC'' FROM gone ON CONFLICT (job_id) DO NOTHING',
- NULL),
+ NULL, 'The time is Solid Queue''s default. Give ttl where process_alive_threshold is another.'),
 ('good_job', 'GoodJob''s processes',
  '{id uuid,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone,state jsonb,lock_type smallint}', '{id}',
  '{"last_seen": "updated_at", "ttl": "5 min", "timezone": "UTC", "filter": "lock_type IS NULL"}',
  NULL, NULL,
  'UPDATE {schema}.good_jobs SET locked_by_id = NULL, locked_at = NULL WHERE locked_by_id = ANY ($1::uuid[])',
- 'Processes that hold an advisory lock (lock_type 0) are left to GoodJob.'),
-('hangfire_server', 'Hangfire''s servers',
- '{id text|character varying,data jsonb|text,lastheartbeat timestamp without time zone|timestamp with time zone}', '{id}',
- '{"last_seen": "lastheartbeat", "ttl": "5 min", "timezone": "UTC"}', NULL, NULL, NULL, NULL),
+ 'Processes that hold an advisory lock (lock_type 0) are left to GoodJob.', NULL),
 ('hangfire_job', 'Hangfire''s jobs',
  '{id bigint|integer,stateid bigint|integer,statename text|character varying,createdat timestamp without time zone|timestamp with time zone,expireat timestamp without time zone|timestamp with time zone}', '{id}',
  '{"deadline": "expireat", "timezone": "UTC"}', NULL, NULL,
- 'DELETE FROM {schema}.jobqueue WHERE jobid = ANY ($1::bigint[])', NULL),
+ 'DELETE FROM {schema}.jobqueue WHERE jobid = ANY ($1::bigint[])', NULL, NULL),
 ('hangfire_data', 'Hangfire''s sets, lists, hashes and counters',
  '{id bigint|integer,key text|character varying,expireat timestamp without time zone|timestamp with time zone}', '{id}',
- '{"deadline": "expireat", "timezone": "UTC"}', NULL, NULL, NULL, NULL);
+ '{"deadline": "expireat", "timezone": "UTC"}', NULL, NULL, NULL, NULL, NULL);
 UPDATE sweeper.preset SET builtin = true;
 
 COMMENT ON TABLE sweeper.preset IS
@@ -248,5 +260,5 @@ CREATE FUNCTION sweeper.adopt(
 ) RETURNS sweeper.preview_result
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';
 COMMENT ON FUNCTION sweeper.adopt IS
-'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, and those of register().';
+'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. Where the lifetime is the preset''s and most of more than five rows are dead by it, the policy is held, unless start is now. A dry run makes all checks, says which function the real one creates, and creates none. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42723 a function has the name of the one that it makes, 42P01 or 42501 that one could not run, and those of register().';
 REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._indexed, sweeper._presets FROM PUBLIC;

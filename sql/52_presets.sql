@@ -62,8 +62,6 @@ SELECT deadline, filter FROM sweeper.policy WHERE policy = 'symfony_new';
 INSERT INTO symfony_new SELECT i::text, '', epoch(at(i)), epoch(now()) FROM generate_series(1, 5) AS i;
 INSERT INTO symfony_new SELECT 'old' || i, '', 1440, epoch(seen(i)) FROM generate_series(1, 5) AS i;
 SELECT FROM sweeper.adopt('symfony_new', 'symfony_relative', policy => 'symfony_left', check_every => '0', start => 'now', fuse_fraction => 1);
--- they live to the end of their last second
-SELECT policy, keep_for FROM sweeper.policy WHERE policy ~ '^(symfony|laravel)' ORDER BY policy;
 -- Keycloak 26: which sessions, is asked
 CREATE TABLE offline_user_session (user_session_id varchar(36) NOT NULL, user_id varchar(255) NOT NULL, realm_id varchar(36) NOT NULL, created_on integer NOT NULL,
     offline_flag varchar(4) NOT NULL, data text, last_session_refresh integer NOT NULL DEFAULT 0, broker_session_id varchar(1024), version integer DEFAULT 0, remember_me boolean,
@@ -142,6 +140,8 @@ SELECT recognised FROM adopted('ci3', 'codeigniter3', $$SELECT i::text, '::1', e
 CREATE TABLE ci4 ("id" varchar(128) NOT NULL, "ip_address" inet NOT NULL, "timestamp" timestamptz DEFAULT CURRENT_TIMESTAMP NOT NULL, "data" bytea DEFAULT '' NOT NULL);
 ALTER TABLE ci4 ADD PRIMARY KEY (id, ip_address);
 SELECT recognised FROM adopted('ci4', 'codeigniter4', $$SELECT i::text, '::1', seen(i) FROM generate_series(1, 5) AS i$$);
+-- they live to the end of their last second
+SELECT policy, keep_for FROM sweeper.policy WHERE policy ~ '^(symfony|laravel|codeigniter3)' ORDER BY policy;
 -- MCP gateway: messages go before their sessions
 CREATE TABLE mcp_sessions (session_id varchar(255) NOT NULL, created_at timestamptz NOT NULL, last_accessed timestamptz NOT NULL, data text, PRIMARY KEY (session_id));
 CREATE TABLE mcp_messages (id serial NOT NULL, session_id varchar(255) NOT NULL, message text, created_at timestamptz NOT NULL, last_accessed timestamptz NOT NULL, PRIMARY KEY (id),
@@ -212,9 +212,79 @@ SELECT p.proname, p.proowner = c.relowner AS of_the_owner FROM pg_proc AS p, pg_
 SELECT sweeper.unregister('mcp_gateway');
 DROP FUNCTION sweeper_mcp_gateway;
 SET client_min_messages = notice;
-SELECT policy FROM sweeper.adopt('mcp_sessions', check_every => '0');
+SELECT policy, advice FROM sweeper.adopt('mcp_sessions', check_every => '0');
+CREATE INDEX ON mcp_messages (session_id);
 SELECT policy FROM sweeper.adopt('symfony_new', policy => 'again', dry_run => true);
 SET client_min_messages = warning;
+-- a lifetime that is the application's setting: most rows would go by the default, and nobody has said that it is right
+SELECT preset, settings -> 'ttl' AS ttl, settings -> 'max_age' AS max_age, lifetime FROM sweeper.preset WHERE builtin AND settings ?| '{ttl,max_age}' ORDER BY 1;
+CREATE TABLE living (LIKE laravel INCLUDING ALL);
+INSERT INTO living SELECT i, NULL, NULL, NULL, '', epoch(now() - i * interval '50 min') FROM generate_series(1, 6) AS i;
+SET client_min_messages = notice;
+SELECT policy, state, dead_estimate, advice FROM sweeper.adopt('living', dry_run => true);
+SELECT policy, state, dead_estimate, advice FROM sweeper.adopt('living');
+SELECT state, reason FROM sweeper.policy_status WHERE policy = 'wild.living';
+SELECT sweeper.alter_policy('wild.living', ttl => '30 days'), sweeper.resume('wild.living');
+SELECT state FROM sweeper.adopt('living', policy => 'meant', check_every => '0', start => 'now');
+SELECT state FROM sweeper.adopt('living', policy => 'given', check_every => '0', ttl => '2 hours');
+DELETE FROM living WHERE id::int > 5;
+SELECT state FROM sweeper.adopt('living', policy => 'few', check_every => '0');
+SELECT state FROM sweeper.adopt('offline_user_session', 'keycloak_online', policy => 'age', ttl => '200 days', filter => 'true', dry_run => true);
+-- an index that is there is not asked for; whose local time
+SELECT advice FROM sweeper.adopt('mcp_sessions', policy => 'indexed', ttl => '1 hour', dry_run => true);
+SELECT state FROM sweeper.adopt('key_value', policy => 'host', dry_run => true);
+SELECT state FROM sweeper.adopt('flask_sessions', policy => 'session', dry_run => true);
+-- a dry run says of the hook what the real call does, and makes none
+CREATE ROLE regress_preset_owner;
+CREATE ROLE regress_preset_other;
+CREATE SCHEMA "o'ne";
+GRANT USAGE ON SCHEMA "o'ne" TO regress_preset_owner, regress_preset_other;
+CREATE TABLE "o'ne".mcp_sessions (LIKE mcp_sessions INCLUDING ALL);
+ALTER TABLE "o'ne".mcp_sessions OWNER TO regress_preset_owner;
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', dry_run => true);
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked');
+CREATE TABLE "o'ne".mcp_messages (LIKE mcp_messages INCLUDING ALL);
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', dry_run => true);
+GRANT SELECT, DELETE ON "o'ne".mcp_messages TO regress_preset_owner;
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', dry_run => true);
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked');
+GRANT CREATE ON SCHEMA "o'ne" TO regress_preset_owner, regress_preset_other;
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', dry_run => true);
+SELECT proname FROM pg_proc WHERE pronamespace = '"o''ne"'::regnamespace;
+-- a function of that name that it did not make
+SET ROLE regress_preset_other;
+CREATE FUNCTION "o'ne".sweeper_mcp_gateway(text[]) RETURNS void LANGUAGE sql AS 'SELECT 1 / 0';
+RESET ROLE;
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', dry_run => true);
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked');
+ALTER FUNCTION "o'ne".sweeper_mcp_gateway OWNER TO regress_preset_owner;
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked');
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', on_expire => '"o''ne".sweeper_mcp_gateway(text[])');
+SELECT on_expire::regprocedure FROM sweeper.policy WHERE policy = 'hooked';
+SELECT sweeper.unregister('hooked');
+DROP FUNCTION "o'ne".sweeper_mcp_gateway;
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', check_every => '0');
+SELECT on_expire::regprocedure FROM sweeper.policy WHERE policy = 'hooked';
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'taken as it is', dry_run => true);
+SELECT sweeper.unregister('hooked');
+-- rows of one's own: no settings, arrays
+INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
+('bare', 'our own', '{bare integer,d timestamp with time zone}', '{bare}', '{}'),
+('arrays', 'our own', '{arrays integer,d timestamp with time zone}', '{arrays}', '{"deadline": "d", "capture": ["a \"b\"", "arrays"], "key": ["arrays"], "max_workers": 2, "allow_replicated": true, "filter": null}');
+INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES ('list', 'our own', '{a integer}', '{}', '[]');
+CREATE TABLE bare (bare int PRIMARY KEY, d timestamptz);
+CREATE TABLE arrays (arrays int PRIMARY KEY, d timestamptz, "a ""b""" text);
+SELECT preset FROM sweeper.adoptable WHERE relation IN ('bare'::regclass, 'arrays'::regclass) ORDER BY 1;
+\set VERBOSITY terse
+SELECT FROM sweeper.adopt('bare');
+SELECT FROM sweeper.adopt('bare', deadline => 'd', policy => 'bare', check_every => '0');
+SELECT FROM sweeper.adopt('arrays', policy => 'arrays', check_every => '0');
+\set VERBOSITY default
+SELECT policy, deadline, key, capture, max_workers, allow_replicated, filter FROM sweeper.policy WHERE policy IN ('bare', 'arrays') ORDER BY 1;
+DELETE FROM sweeper.preset WHERE NOT builtin;
+SET client_min_messages = warning;
+DROP SCHEMA "o'ne" CASCADE;
+DROP ROLE regress_preset_owner, regress_preset_other;
 SELECT count(*) FROM (SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE relation LIKE ANY ('{wild.%,pgboss.%,hangfire.%}')) AS u;
 DROP SCHEMA wild, pgboss, hangfire CASCADE;
 DROP FUNCTION public.adopted, public.at, public.seen, public.utc, public.epoch;

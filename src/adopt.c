@@ -8,14 +8,23 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "parser/parser.h"
+#include "parser/scansup.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/plancache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "advice.h"
 #include "args.h"
@@ -27,8 +36,9 @@
 
 PG_FUNCTION_INFO_V1(ssw_adopt);
 
-/* The value of a setting that stands for the application's time zone. */
+/* Values of a setting that stand for a time zone: of the application's database sessions, of its host. */
 #define APPLICATION_TIMEZONE	"application"
+#define HOST_TIMEZONE			"host"
 
 /* In the body of a hook: the schema of the table. */
 #define SCHEMA_HERE				"{schema}"
@@ -45,8 +55,10 @@ typedef struct Preset
 	char	   *test;			/* of its rows, or null */
 	char	   *hook;			/* body of on_expire, or null */
 	char	   *advice;			/* or null */
+	char	   *lifetime;		/* the same where one is assumed */
 	bool		indexed;		/* the relation has the index it goes by */
 	List	   *settings;		/* names and values in turn, char * */
+	char	   *promised;		/* on_expire, which a dry run does not make */
 } Preset;
 
 /* A list of names, for hints. */
@@ -62,7 +74,7 @@ preset_names(List *presets)
 	return buf.data;
 }
 
-/* Presets; which says where they come from, $1 being the relation. */
+/* Presets; which says where they come from, $1 being the relation.  An array is a setting's value as {...}. */
 static List *
 read_presets(Oid relid, const char *which)
 {
@@ -78,8 +90,11 @@ read_presets(Oid relid, const char *which)
 	ssw_sql_begin();
 	n = ssw_sql_exec(psprintf("SELECT p.preset, p.note, pg_catalog.array_to_string(p.columns, ', '), p.test, p.hook, p.advice,"
 							  " CASE WHEN sweeper._indexed($1, p.indexed) THEN '' END, s.key, s.value,"
-							  " (SELECT pg_catalog.string_agg(pg_catalog.split_part(c, ' ', 1), ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n))"
-							  " FROM %s, LATERAL pg_catalog.jsonb_each_text(p.settings) AS s ORDER BY p.preset, s.key", which),
+							  " (SELECT pg_catalog.string_agg(pg_catalog.split_part(c, ' ', 1), ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n)), p.lifetime"
+							  " FROM %s LEFT JOIN LATERAL (SELECT e.key, CASE pg_catalog.jsonb_typeof(e.value) WHEN 'array'"
+							  "   THEN (SELECT coalesce(pg_catalog.array_agg(x), '{}')::text FROM pg_catalog.jsonb_array_elements_text(e.value) AS x)"
+							  "   ELSE e.value #>> '{}' END AS value FROM pg_catalog.jsonb_each(p.settings) AS e) AS s ON true"
+							  " ORDER BY p.preset, s.key", which),
 					 1, &type, &value, NULL, true, 0);
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -98,11 +113,13 @@ read_presets(Oid relid, const char *which)
 			last->test = SPI_getvalue(tup, desc, 4);
 			last->hook = SPI_getvalue(tup, desc, 5);
 			last->advice = SPI_getvalue(tup, desc, 6);
+			last->lifetime = SPI_getvalue(tup, desc, 11);
 			last->indexed = SPI_getvalue(tup, desc, 7) != NULL;
 			presets = lappend(presets, last);
 		}
-		last->settings = lappend(last->settings, SPI_getvalue(tup, desc, 8));
-		last->settings = lappend(last->settings, SPI_getvalue(tup, desc, 9));
+		name = SPI_getvalue(tup, desc, 8);
+		if (name)
+			last->settings = lappend(lappend(last->settings, name), SPI_getvalue(tup, desc, 9));
 		MemoryContextSwitchTo(old);
 	}
 	ssw_sql_end();
@@ -202,21 +219,24 @@ recognise(Relation rel)
 	return linitial(found);
 }
 
-/*
- * The function that a preset has on_expire be, as the table's owner; one that is there
- * already is taken as it is.  Returns its signature.
- */
-static char *
-make_hook(const Preset *preset, Relation rel)
+/* A hook: what it would be, and in whose name. */
+typedef struct Hook
 {
-	char	   *schema = pstrdup(quote_identifier(get_namespace_name(RelationGetNamespace(rel))));
-	char	   *name = psprintf("%s.%s", schema, quote_identifier(psprintf("sweeper_%s", preset->name)));
-	char	   *signature = psprintf("%s(text[])", name);
+	const Preset *preset;
+	Relation	rel;
+	char	   *name;			/* without its schema */
+	char	   *signature;
+	char	   *body;
+	List	   *tables;			/* OIDs of those that the body names */
+} Hook;
+
+static char *
+hook_body(const char *from, const char *schema)
+{
 	StringInfoData body;
-	SswIdentity save;
 
 	initStringInfo(&body);
-	for (const char *from = preset->hook, *to; *from; from = to)
+	for (const char *to; *from; from = to)
 	{
 		bool		here = strncmp(from, SCHEMA_HERE, strlen(SCHEMA_HERE)) == 0;
 
@@ -226,19 +246,165 @@ make_hook(const Preset *preset, Relation rel)
 		else
 			appendStringInfoChar(&body, *from);
 	}
-	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
+	return body.data;
+}
+
+/*
+ * Is the function there?  One that somebody else made, or that does something else,
+ * must not run before rows go unless the caller names it.
+ */
+static bool
+hook_exists(const Hook *h)
+{
+	Oid			type = TEXTARRAYOID;
+	HeapTuple	tup = SearchSysCache3(PROCNAMEARGSNSP, CStringGetDatum(h->name), PointerGetDatum(buildoidvector(&type, 1)),
+									  ObjectIdGetDatum(RelationGetNamespace(h->rel)));
+	Form_pg_proc proc;
+	Oid			owner = h->rel->rd_rel->relowner;
+	bool		isnull;
+	char	   *body;
+
+	if (!HeapTupleIsValid(tup))
+		return false;
+	proc = (Form_pg_proc) GETSTRUCT(tup);
+	body = TextDatumGetCString(SysCacheGetAttr(PROCNAMEARGSNSP, tup, Anum_pg_proc_prosrc, &isnull));
+	if (proc->proowner != owner || proc->prolang != SQLlanguageId || strcmp(body, h->body) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_FUNCTION),
+				 errmsg("function %s exists and is not the one of preset \"%s\"", h->signature, h->preset->name),
+				 proc->proowner != owner ?
+				 errdetail("It belongs to role \"%s\", the table to role \"%s\".", GetUserNameFromId(proc->proowner, false),
+						   GetUserNameFromId(owner, false)) :
+				 errdetail("The preset's, in language sql, is: %s", h->body),
+				 errhint("Drop it, or, if it is meant, give on_expire => %s.", quote_literal_cstr(h->signature))));
+	ReleaseSysCache(tup);
+	return true;
+}
+
+/* Parse and plan the statements of the body as the table's owner: tables, columns and rights must be there. */
+static bool
+try_hook(void *arg)
+{
+	Hook	   *h = arg;
+	MemoryContext cxt = CurrentMemoryContext;
+	Oid			type = TEXTARRAYOID;
+	Datum		null = (Datum) 0;
+	SswIdentity save;
+	ListCell   *lc;
+
+	ssw_identity_become_owner(h->rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
 	ssw_sql_begin();
-	(void) ssw_sql_exec(psprintf("SELECT WHERE pg_catalog.to_regprocedure(%s) IS NULL", quote_literal_cstr(signature)), 0, NULL, NULL, NULL, true, 0);
-	if (SPI_processed > 0)
+	foreach(lc, raw_parser(h->body, RAW_PARSE_DEFAULT))
 	{
-		SPI_execute(psprintf("CREATE FUNCTION %s RETURNS void LANGUAGE sql AS %s", signature, quote_literal_cstr(body.data)), false, 0);
-		ereport(NOTICE,
-				(errmsg("created function %s", signature),
-				 errdetail("It removes what hangs on the rows before they go: %s", body.data)));
+		RawStmt    *raw = lfirst_node(RawStmt, lc);
+		char	   *sql = raw->stmt_len ? pnstrdup(h->body + raw->stmt_location, raw->stmt_len) :
+		pstrdup(h->body + raw->stmt_location);
+		SPIPlanPtr	plan = SPI_prepare(sql, 1, &type);
+		ListCell   *source;
+
+		foreach(source, SPI_plan_get_plan_sources(plan))
+		{
+			MemoryContext old = MemoryContextSwitchTo(cxt);
+
+			h->tables = list_concat_unique_oid(h->tables, ((CachedPlanSource *) lfirst(source))->relationOids);
+			MemoryContextSwitchTo(old);
+		}
+		if (IsA(raw->stmt, SelectStmt) || IsA(raw->stmt, InsertStmt) || IsA(raw->stmt, UpdateStmt) ||
+			IsA(raw->stmt, DeleteStmt) || IsA(raw->stmt, MergeStmt))
+			ssw_sql_exec(psprintf("EXPLAIN %s", sql), 1, &type, &null, "n", false, 0);
 	}
 	ssw_sql_end();
 	ssw_identity_restore(&save);
-	return signature;
+	return false;
+}
+
+/* Of the tables that the hook names, those whose rows the owner may not change in every way. */
+static char *
+forbidden_tables(const Hook *h)
+{
+	StringInfoData buf;
+	AclMode		all = ACL_SELECT | ACL_INSERT | ACL_UPDATE | ACL_DELETE;
+	ListCell   *lc;
+
+	initStringInfo(&buf);
+	foreach(lc, h->tables)
+		if (pg_class_aclmask(lfirst_oid(lc), h->rel->rd_rel->relowner, all, ACLMASK_ALL) != all)
+		appendStringInfo(&buf, "%s%s", buf.len ? ", " : "", ssw_stmt_relation(lfirst_oid(lc)));
+	return buf.data;
+}
+
+/* Could the hook run? */
+static void
+check_hook(Hook *h)
+{
+	ErrorData  *error = ssw_sql_try(try_hook, h);
+	char	   *owner = GetUserNameFromId(h->rel->rd_rel->relowner, false);
+	char	   *tables;
+
+	if (error == NULL)
+		return;
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION)
+		ReThrowError(error);
+	tables = error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE ? forbidden_tables(h) : "";
+	ereport(ERROR,
+			(errcode(error->sqlerrcode),
+			 errmsg("cannot adopt \"%s\" as a table of %s: %s", RelationGetRelationName(h->rel), h->preset->note, error->message),
+			 errdetail("Before rows go, role \"%s\" would run: %s", owner, h->body),
+			 tables[0] ? errhint("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", tables, quote_identifier(owner)) :
+			 errhint("Mend that, or give on_expire => a function of your own.")));
+}
+
+/*
+ * The function that a preset has on_expire be, as the table's owner; a dry run makes the
+ * same checks.  Returns whether it is there now.
+ */
+static bool
+make_hook(Hook *h, bool dry_run)
+{
+	Oid			owner = h->rel->rd_rel->relowner;
+	char	   *schema = pstrdup(quote_identifier(get_namespace_name(RelationGetNamespace(h->rel))));
+	SswIdentity save;
+	bool		exists;
+
+	h->name = psprintf("sweeper_%s", h->preset->name);
+	truncate_identifier(h->name, strlen(h->name), false);
+	h->signature = psprintf("%s.%s(text[])", schema, quote_identifier(h->name));
+	h->body = hook_body(h->preset->hook, schema);
+	exists = hook_exists(h);
+	check_hook(h);
+	if (exists)
+		return true;
+	if (!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(owner),
+										  ObjectIdGetDatum(RelationGetNamespace(h->rel)), CStringGetTextDatum("CREATE"))))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("role \"%s\" cannot create function %s", GetUserNameFromId(owner, false), h->signature),
+				 errdetail("Preset \"%s\" removes with it, as the table's owner, what hangs on the rows before they go.", h->preset->name),
+				 errhint("GRANT CREATE ON SCHEMA %s TO %s;", schema, quote_identifier(GetUserNameFromId(owner, false)))));
+	if (!dry_run)
+	{
+		ssw_identity_become_owner(owner, "pg_catalog, pg_temp", &save);
+		ssw_sql_begin();
+		SPI_execute(psprintf("CREATE FUNCTION %s RETURNS void LANGUAGE sql AS %s", h->signature, quote_literal_cstr(h->body)), false, 0);
+		ssw_sql_end();
+		ssw_identity_restore(&save);
+	}
+	ereport(NOTICE,
+			(errmsg("%s function %s", dry_run ? "would create" : "created", h->signature),
+			 errdetail("It removes what hangs on the rows before they go: %s", h->body)));
+	return !dry_run;
+}
+
+/* Let the preset's hook be on_expire. */
+static void
+add_hook(Preset *preset, Relation rel, bool dry_run)
+{
+	Hook		h = {.preset = preset,.rel = rel};
+
+	if (make_hook(&h, dry_run))
+		preset->settings = lappend(lappend(preset->settings, pstrdup("on_expire")), h.signature);
+	else
+		preset->promised = h.signature;
 }
 
 /* Has the column a time zone of its own? */
@@ -257,13 +423,16 @@ has_zone(Relation rel, const Preset *preset)
 	return false;
 }
 
-/* A preset's settings as arguments; those that were given prevail. */
-static void
-apply(SswArgs *a, const Preset *preset, Relation rel, bool *assumed_zone)
+/*
+ * A preset's settings as arguments; those that were given prevail.  A lifetime that was
+ * not given is assumed.  Returns the word for a zone that is a guess, or null.
+ */
+static const char *
+apply(SswArgs *a, const Preset *preset, Relation rel)
 {
 	bool		activity = a->given[SSW_ARG_LAST_SEEN];
+	const char *guess = NULL;
 
-	*assumed_zone = false;
 	for (int i = 0; i < list_length(preset->settings); i += 2)
 	{
 		SswArg		arg = ssw_args_find(list_nth(preset->settings, i));
@@ -271,20 +440,25 @@ apply(SswArgs *a, const Preset *preset, Relation rel, bool *assumed_zone)
 
 		if (a->given[arg] || (activity && arg == SSW_ARG_DEADLINE) || (arg == SSW_ARG_TIMEZONE && has_zone(rel, preset)))
 			continue;
-		if (arg == SSW_ARG_TIMEZONE && strcmp(value, APPLICATION_TIMEZONE) == 0)
+		if (arg == SSW_ARG_TIMEZONE && value && (strcmp(value, APPLICATION_TIMEZONE) == 0 || strcmp(value, HOST_TIMEZONE) == 0))
 		{
+			guess = value;
 			value = ssw_advice_application_timezone(rel->rd_rel->relowner);
-			*assumed_zone = true;
 		}
 		ssw_args_set_text(a, arg, value);
+		if (value && (arg == SSW_ARG_TTL || arg == SSW_ARG_MAX_AGE))
+			a->assumed = psprintf("%s%s%s => '...'", a->assumed ? a->assumed : "", a->assumed ? ", " : "", ssw_args_name(arg));
 	}
+	return guess;
 }
 
 /* What was recognised, why, and what is done about it. */
 static void
-notice_preset(const SswArgs *a, const Preset *preset, Relation rel, bool assumed_zone)
+notice_preset(const SswArgs *a, const Preset *preset, Relation rel, const char *guess)
 {
+	bool		host = guess && strcmp(guess, HOST_TIMEZONE) == 0;
 	StringInfoData buf;
+	ListCell   *lc;
 
 	initStringInfo(&buf);
 	for (int i = 0; i < list_length(preset->settings); i += 2)
@@ -295,17 +469,21 @@ notice_preset(const SswArgs *a, const Preset *preset, Relation rel, bool assumed
 			appendStringInfo(&buf, "%s%s => %s", buf.len ? ", " : "", ssw_args_name(arg),
 							 quote_literal_cstr(ssw_args_text(arg, a->value[arg])));
 	}
+	if (preset->promised)
+		appendStringInfo(&buf, ", on_expire => %s", quote_literal_cstr(preset->promised));
 	ereport(NOTICE,
 			(errmsg("\"%s\" is a table of %s", RelationGetRelationName(rel), preset->note),
-			 errdetail("It has the columns %s, and their key. It is registered with %s.",
-					   preset->names, buf.data)));
-	if (preset->advice)
-		ereport(NOTICE, (errmsg_internal("%s", preset->advice)));
-	if (assumed_zone)
+			 errdetail("It has the columns %s, and their key. It %s registered with %s.",
+					   preset->names, a->dry_run ? "would be" : "is", buf.len ? buf.data : "what is given")));
+	foreach(lc, a->advice)
+		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));
+	if (guess)
 		ereport(NOTICE,
 				(errmsg("deadlines are read as local time of %s",
 						TextDatumGetCString(a->value[SSW_ARG_TIMEZONE])),
+				 host ? errdetail("The application writes them in the time zone of its own host, which the database does not know.") :
 				 errdetail("The application writes them in the time zone of its own database sessions, which the table does not tell."),
+				 host ? errhint("If that host has another one, give timezone => '...'.") :
 				 errhint("If it sets another one, give timezone => '...'.")));
 }
 
@@ -317,7 +495,7 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	Preset	   *preset;
 	Relation	rel;
 	Datum		result;
-	bool		assumed_zone;
+	const char *guess;
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "relation");
@@ -334,10 +512,14 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	ssw_args_read(a, fcinfo, 3, true);
 	preset = PG_ARGISNULL(1) ? recognise(rel) :
 		named_preset(rel, text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	if (preset->hook && !a->given[SSW_ARG_ON_EXPIRE] && !a->dry_run)
-		preset->settings = lappend(lappend(preset->settings, pstrdup("on_expire")), make_hook(preset, rel));
-	apply(a, preset, rel, &assumed_zone);
-	notice_preset(a, preset, rel, assumed_zone);
+	if (preset->hook && !a->given[SSW_ARG_ON_EXPIRE])
+		add_hook(preset, rel, a->dry_run);
+	guess = apply(a, preset, rel);
+	if (preset->lifetime && a->assumed)
+		a->advice = lappend(a->advice, preset->lifetime);
+	if (preset->advice)
+		a->advice = lappend(a->advice, preset->advice);
+	notice_preset(a, preset, rel, guess);
 	result = ssw_register_relation(fcinfo, a, rel);
 	table_close(rel, NoLock);
 	AtEOXact_GUC(true, level);

@@ -40,6 +40,8 @@ PG_FUNCTION_INFO_V1(ssw_preview);
 
 /* More rows than this, most of them dead: somebody should look first. */
 #define BACKLOG_ROWS	10000
+/* The same where the lifetime is a preset's guess. */
+#define ASSUMED_ROWS	5
 
 /* ereport that a name is taken, with one that is free. */
 void
@@ -111,22 +113,36 @@ ssw_register_notice_index(const SswPolicy *p, const SswPreview *v)
 				 errhint("%s", (char *) lfirst(lc))));
 }
 
+/* How a backlog that is held goes on. */
+static char *
+backlog_hint(const SswPolicy *p, const char *assumed)
+{
+	char	   *name = quote_literal_cstr(p->name);
+	char	   *hint = psprintf("SELECT sweeper.resume(%s); lets them go.", name);
+
+	return assumed == NULL ? hint :
+		psprintf("If the application's sessions live no longer, %s If they do: SELECT sweeper.alter_policy(%s, %s), sweeper.resume(%s);",
+				 hint, name, assumed, name);
+}
+
 /* Is the backlog one that somebody should look at first? */
 const char *
 ssw_register_backlog(const SswPolicy *p, const SswPreview *v)
 {
+	const char *assumed = p->args ? p->args->assumed : NULL;
 	char		rate[32];
 
-	if (v->rows <= BACKLOG_ROWS || v->sample_dead <= 0.5)
+	if (v->rows <= (assumed ? ASSUMED_ROWS : BACKLOG_ROWS) || v->sample_dead <= 0.5)
 		return NULL;
 	snprintf(rate, sizeof(rate), "%d", p->backlog_rate);
 	ereport(NOTICE,
 			(errmsg("policy \"%s\" %s held: %d %% of its rows are dead already", p->name,
 					p->args && p->args->dry_run ? "would be" : "is",
 					(int) rint(v->sample_dead * 100)),
-			 errdetail("Of about " INT64_FORMAT " rows " INT64_FORMAT " would go, at %s rows a second.",
-					   v->rows, v->dead, p->backlog_rate ? rate : "any number of"),
-			 errhint("SELECT sweeper.resume(%s); lets them go.", quote_literal_cstr(p->name))));
+			 errdetail("Of about " INT64_FORMAT " rows " INT64_FORMAT " would go, at %s rows a second.%s",
+					   v->rows, v->dead, p->backlog_rate ? rate : "any number of",
+					   assumed ? " Their lifetime is what the preset assumes." : ""),
+			 errhint("%s", backlog_hint(p, assumed))));
 	return "backlog";
 }
 
@@ -199,6 +215,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	v = ssw_advice_preview(p, rel);
 	ssw_advice_check_plausible(p, v);
 	ssw_register_notice_index(p, v);
+	v->advice = list_concat(v->advice, a->advice);
 	if (strcmp(a->start, "auto") == 0)
 		held = ssw_register_backlog(p, v);
 	if (!a->dry_run)
