@@ -166,9 +166,32 @@ SELECT count(*) FROM sweeper.explain_sweep('u');
 -- explain_sweep: statements and plans, nothing run
 SET enable_seqscan = off;
 SELECT regexp_replace(l, '(cost=|rows=|width=).*|\([0-9]+,[0-9]+\)|''[0-9]{4}-[^'']*''', '', 'g') AS line FROM sweeper.explain_sweep('s') AS l
-WHERE l !~ '(Cond|Filter|Sort|Recheck|Result|Bitmap|TID|Index|Disabled)' ;
+WHERE l !~ '(Cond|Filter|Sort|Recheck|Result|Bitmap|TID|Index|Disabled|InitPlan|Subquery|Function)' ;
 RESET enable_seqscan;
 SELECT count(*) FROM sweeper.explain_sweep('parts') AS l WHERE l LIKE '-- %';
+-- all that a pass may run: heartbeats, is_alive, repair, hooks, ranges, two clocks; each has a plan
+CREATE TABLE steps (id int PRIMARY KEY, seen timestamptz, made timestamptz NOT NULL DEFAULT now(), done boolean);
+CREATE INDEX ON steps (seen);
+CREATE FUNCTION step_alive(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION step_hook(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
+SELECT FROM sweeper.register('steps', policy => 'beats', last_seen => 'seen', ttl => '20 s', heartbeats => true, on_null => 'repair', check_every => '0');
+SELECT FROM sweeper.register('steps', policy => 'asks', last_seen => 'seen', ttl => '20 s', created => 'made', max_age => '1 day', is_alive => 'step_alive(text)', check_every => '0');
+SELECT FROM sweeper.register('steps', policy => 'calls', deadline => 'seen', action => 'call', on_expire => 'step_hook(text[])', filter => 'NOT done', check_every => '0');
+CREATE FUNCTION steps(policy text) RETURNS TABLE (step text, planned boolean) LANGUAGE sql AS $$
+    SELECT substr((array_agg(l ORDER BY n))[1], 4), bool_or(l ~ '^    .*cost=') FROM (
+        SELECT l, n, count(*) FILTER (WHERE l LIKE '-- %') OVER (ORDER BY n) AS g FROM sweeper.explain_sweep(policy) WITH ORDINALITY AS e (l, n)) AS e
+    GROUP BY g ORDER BY g
+$$;
+SELECT p.policy, s.* FROM unnest('{s,beats,asks,calls}'::text[]) AS p (policy), steps(p.policy) AS s;
+SELECT l FROM sweeper.explain_sweep('beats') AS l WHERE l LIKE 'UPDATE%';
+-- a refresh reads the rows by their places
+SELECT bool_or(l LIKE '%Tid Scan on steps t%') AS by_place FROM sweeper.explain_sweep('beats') WITH ORDINALITY AS e (l, n)
+WHERE n BETWEEN (SELECT n FROM sweeper.explain_sweep('beats') WITH ORDINALITY AS x (l, n) WHERE l LIKE '-- deadline: refresh%')
+            AND (SELECT n FROM sweeper.explain_sweep('beats') WITH ORDINALITY AS x (l, n) WHERE l LIKE '-- deadline: delete%');
+SELECT count(*) FROM steps;
+SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy IN ('beats', 'asks', 'calls');
+DROP FUNCTION steps, step_alive, step_hook;
+DROP TABLE steps;
 -- none of this left a trace of the reader
 SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN ('s'::regclass, 'a'::regclass);
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy IN ('s', 'a', 'parts', 'nokey', 'two', 'u', 'mine') ORDER BY policy;

@@ -261,6 +261,18 @@ ssw_plan_execute_before(const char *sql, CommandId command, int nargs, Oid *type
 	return n;
 }
 
+/* Have the planner read places of the heap, until AtEOXact_GUC() of the level returned. */
+int
+ssw_plan_prefer_places(void)
+{
+	static const char *const others[] = {"enable_seqscan", "enable_indexscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"};
+	int			level = NewGUCNestLevel();
+
+	for (int i = 0; i < lengthof(others); i++)
+		(void) set_config_option(others[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return level;
+}
+
 /*
  * Plan a statement on places of the heap so that it reads those only.  The
  * planner does not know how few they are; and it must plan now, not while the
@@ -269,14 +281,11 @@ ssw_plan_execute_before(const char *sql, CommandId command, int nargs, Oid *type
 void
 ssw_plan_by_place(const char *sql, int nargs, Oid *types)
 {
-	static const char *const others[] = {"enable_seqscan", "enable_indexscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"};
 	int			level;
 
 	if (find(sql, nargs, types))
 		return;
-	level = NewGUCNestLevel();
-	for (int i = 0; i < lengthof(others); i++)
-		(void) set_config_option(others[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	level = ssw_plan_prefer_places();
 	(void) keep(sql, nargs, types);
 	AtEOXact_GUC(true, level);
 }
