@@ -28,7 +28,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(nullif(concat_ws('; ', b.held_reason, b.paused_reason,
             CASE WHEN b.fuse_until > now() THEN b.fuse_detail END,
             CASE WHEN b.failures > 0 THEN b.last_error END), ''), b.shared_reason) AS reason,
-       b.last_look, b.next_look, b.last_pass_at, b.oldest_due AS next_due,
+       b.last_look, b.next_look, b.last_pass_at, greatest(b.last_success, b.last_pass_at) AS last_success, b.oldest_due AS next_due,
        CASE WHEN b.oldest_due <= now() THEN b.oldest_due - b.keep_for END AS oldest_deadline,
        CASE WHEN b.oldest_due <= now() THEN now() - b.oldest_due END AS lag,
        CASE WHEN b.pass IS NOT NULL THEN greatest(b.total - b.done - b.failed - b.skipped, 0)
@@ -43,11 +43,11 @@ SELECT b.policy, b.relation, b.state, b.brakes,
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
-FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
+FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
              NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone,
              CASE WHEN c.in_recovery THEN 'standby'
-                  WHEN NOT c.preloaded OR c.launcher_pid IS NULL THEN 'not running'
+                  WHEN NOT c.preloaded OR c.launcher_pid IS NULL OR NOT c.listed THEN 'not running'
                   WHEN NOT c.enabled THEN 'disabled'
                   WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused'
                   WHEN p.held_reason IS NOT NULL THEN 'held'
@@ -80,9 +80,11 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.open_pa
 COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
 COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, locked, throttled (by max_wal_rate or max_replica_lag), outside window, read-only, disabled, not running, standby.';
 COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; resume() lifts them.';
-COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, keep_for and grace included; null when unknown.';
+COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last went through.';
+COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last went well: a pass that went through, or nothing was due. Looks that found nothing before the last start of the server are forgotten.';
+COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known.';
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
-COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest due row has waited; null when nothing is due.';
+COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest row known to be due has waited; null when none is known.';
 COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Due rows, about: found by the running pass and not handled yet; null when there are some and nobody has counted.';
 COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers on it now.';
 COMMENT ON COLUMN sweeper.policy_status.last_error IS 'The last failure of the policy as a whole; it stays after the policy works again.';

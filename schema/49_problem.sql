@@ -79,8 +79,8 @@ SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due,
                  'SELECT application_name, state, replay_lsn FROM pg_stat_replication UNION ALL SELECT slot_name, wal_status, confirmed_flush_lsn FROM pg_replication_slots;'
             WHEN s.open_pass IS NOT NULL AND s.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
             ELSE format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy) END
-FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
-WHERE s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running', 'locked', 'throttled')
+FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
+WHERE c.listed AND s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running', 'locked', 'throttled')
 UNION ALL
 SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', p.policy)
@@ -90,7 +90,7 @@ UNION ALL
 SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, p.registered_at),
        'The next look is overdue; the server log may say why.', 'SELECT * FROM sweeper.stat_process;'
 FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
-WHERE c.enabled AND c.launcher_pid IS NOT NULL AND p.check_every > interval '0'
+WHERE c.enabled AND c.listed AND c.launcher_pid IS NOT NULL AND p.check_every > interval '0'
   AND p.held_reason IS NULL AND p.failures = 0 AND (p.paused_at IS NULL OR p.paused_until <= now()) AND (p.fuse_until <= now()) IS NOT FALSE
   AND (s.policy_id IS NULL OR s.state = 'waiting')
   AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
@@ -100,7 +100,7 @@ SELECT 'warning', NULL, 'maintenance is overdue', min(greatest(s.last_look, c.se
        'SELECT sweeper.maintain(); -- then look at cron.job_run_details, or SELECT sweeper.unschedule_maintenance();'
 FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.policy LIKE 'sweeper.%' AND p.action = 'delete' AND p.check_every = interval '0' AND p.held_reason IS NULL
-  AND c.enabled AND greatest(s.last_look, c.service_start) < now() - interval '2 days' HAVING count(*) > 0
+  AND c.enabled AND c.listed AND greatest(s.last_look, c.service_start) < now() - interval '2 days' HAVING count(*) > 0
 UNION ALL
 SELECT 'warning', p.policy, 'table locked', coalesce(s.last_look, p.registered_at), s.reason,
        format('SELECT pid, mode FROM pg_locks WHERE relation = %L::regclass;', p.relation)

@@ -4,6 +4,7 @@ CREATE FUNCTION sweeper._metric_families(OUT family text, OUT type text, OUT hel
 LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'session_sweeper_' || f.name, f.type, f.help FROM (VALUES
         ('enabled', 'gauge', 'Is the launcher running, and session_sweeper.enabled on?'),
+        ('database_listed', 'gauge', 'Does session_sweeper.databases list this database? Else nothing is swept there, on purpose.'),
         ('in_recovery', 'gauge', 'Is this a standby? Nothing is swept there.'),
         ('looks_total', 'counter', 'Looks at policies; most find nothing and are no pass.'),
         ('passes_total', 'counter', 'Passes that did something.'),
@@ -18,12 +19,12 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_te
         ('rows_retrying', 'gauge', 'Rows that failed and are tried again.'),
         ('pass_duration_seconds', 'histogram', 'Duration of passes.'),
         ('lag_seconds', 'histogram', 'Time from a row''s due time to the commit of its end.'),
-        ('overdue_seconds', 'gauge', 'How long the oldest due row has waited; 0 when none is due.'),
-        ('max_lag_seconds', 'gauge', 'What is overdue for longer is a problem; not of policies looked at only when asked, nor before the backlog of registration is gone.'),
+        ('overdue_seconds', 'gauge', 'How long the oldest row known to be due has waited; 0 when none was; none of a policy that cannot be looked at, or has not been, while none is known.'),
+        ('max_lag_seconds', 'gauge', 'What is overdue for longer is a problem; not of policies looked at only when asked, nor before the backlog of registration is gone, nor in a database that is not listed.'),
         ('backlog_rows', 'gauge', 'Due rows, as far as they are counted.'),
         ('brake', 'gauge', 'Is the brake on (1) or not (0)?'),
         ('last_look_timestamp_seconds', 'gauge', 'When the policy was last looked at.'),
-        ('last_pass_timestamp_seconds', 'gauge', 'When a look at the policy last went through.'),
+        ('last_success_timestamp_seconds', 'gauge', 'When a look at the policy last went well: a pass went through, or nothing was due.'),
         ('heartbeats_total', 'counter', 'Heartbeats of the cluster: fast from memory, slow with a look at the row, written with its row, gone, and error, which says nothing.'),
         ('heartbeats_without_room_total', 'counter', 'Heartbeats of the cluster for which memory had no room.'),
         ('tracked_sessions', 'gauge', 'Sessions of the cluster that memory knows.'),
@@ -54,7 +55,7 @@ COMMENT ON FUNCTION sweeper._metric_histogram IS 'The series of a histogram, fro
 -- Each part has an index: tasks of workers that wait, or are held, commands, and what ended lately.
 CREATE VIEW sweeper._metric_task WITH (security_barrier = true) AS
 SELECT t.ended, t.status, coalesce(c.n, 0) AS n
-FROM (SELECT false AS ended, unnest('{enqueued,claimed,running}'::text[]) AS status
+FROM (SELECT false AS ended, unnest('{allocated,enqueued,claimed,running}'::text[]) AS status
       UNION ALL SELECT true, unnest('{completed,failed,cancelled,dropped}'::text[])) AS t
 LEFT JOIN (SELECT a.ended, a.status, sum(a.n) AS n
            FROM (SELECT false AS ended, 'enqueued' AS status, count(*) AS n FROM sweeper.task WHERE status = 'enqueued' AND job IS NOT NULL AND command IS NULL
@@ -67,11 +68,12 @@ COMMENT ON VIEW sweeper._metric_task IS 'Tasks by state, those that ended of the
 
 CREATE VIEW sweeper.metrics WITH (security_invoker = true) AS
 WITH stat AS MATERIALIZED (SELECT p.policy, s.* FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)),
-     status AS MATERIALIZED (SELECT policy, lag, backlog, CASE WHEN state IN ('throttled', 'outside window') THEN array_append(brakes, state) ELSE brakes END AS brakes, last_look, last_pass_at FROM sweeper.policy_status),
+     status AS MATERIALIZED (SELECT policy, lag, next_due, state, backlog, CASE WHEN state IN ('throttled', 'outside window', 'locked', 'read-only') THEN array_append(brakes, state) ELSE brakes END AS brakes,
+                                   last_look, last_success FROM sweeper.policy_status),
      cluster AS MATERIALIZED (SELECT * FROM sweeper._cluster()),
 series (name, suffix, labels, value) AS (
     SELECT v.name, '', '{}'::jsonb, v.value::int::float8
-    FROM cluster CROSS JOIN LATERAL (VALUES ('enabled', enabled AND launcher_pid IS NOT NULL), ('in_recovery', in_recovery),
+    FROM cluster CROSS JOIN LATERAL (VALUES ('enabled', enabled AND launcher_pid IS NOT NULL), ('database_listed', listed), ('in_recovery', in_recovery),
         ('worker_slots_short', slots_short_since IS NOT NULL)) AS v (name, value)
     UNION ALL
     SELECT v.name, '', jsonb_build_object('policy', s.policy), v.value
@@ -90,16 +92,17 @@ series (name, suffix, labels, value) AS (
     FROM stat AS s CROSS JOIN LATERAL sweeper._metric_histogram('{0.1,0.25,0.5,1,2.5,5,10,60,300,Infinity}', s.lag_histogram, s.lag_seconds) AS h
     UNION ALL
     SELECT v.name, '', jsonb_build_object('policy', s.policy), v.value
-    FROM status AS s CROSS JOIN LATERAL (VALUES ('overdue_seconds', coalesce(extract(epoch FROM s.lag), 0)::float8), ('backlog_rows', s.backlog),
+    FROM status AS s CROSS JOIN LATERAL (VALUES ('overdue_seconds', CASE WHEN s.lag IS NOT NULL THEN extract(epoch FROM s.lag)::float8
+             WHEN s.next_due IS NOT NULL OR s.last_look IS NOT NULL AND s.state IN ('waiting', 'running', 'grace', 'throttled', 'outside window') THEN 0 END), ('backlog_rows', s.backlog),
         ('last_look_timestamp_seconds', extract(epoch FROM s.last_look)::float8),
-        ('last_pass_timestamp_seconds', extract(epoch FROM s.last_pass_at)::float8)) AS v (name, value)
+        ('last_success_timestamp_seconds', extract(epoch FROM s.last_success)::float8)) AS v (name, value)
     WHERE v.value IS NOT NULL
     UNION ALL
     SELECT 'max_lag_seconds', '', jsonb_build_object('policy', policy), extract(epoch FROM max_lag)::float8
-    FROM sweeper.policy WHERE check_every > interval '0' AND backlog_before IS NULL
+    FROM sweeper.policy CROSS JOIN cluster WHERE listed AND check_every > interval '0' AND backlog_before IS NULL
     UNION ALL
     SELECT 'brake', '', jsonb_build_object('policy', s.policy, 'brake', b.brake), (b.brake = ANY (s.brakes))::int
-    FROM status AS s CROSS JOIN unnest('{paused,held,fuse,failing,broken,throttled,outside window}'::text[]) AS b (brake)
+    FROM status AS s CROSS JOIN unnest('{paused,held,fuse,failing,broken,throttled,outside window,locked,read-only}'::text[]) AS b (brake)
     UNION ALL
     SELECT CASE f.state WHEN 'quarantined' THEN 'rows_quarantined' ELSE 'rows_retrying' END, '', jsonb_build_object('policy', s.policy),
            coalesce(r.n, 0)

@@ -160,7 +160,7 @@ reload(TimestampTz now)
 		{
 			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
 			w->policy_id = p->id;
-			w->unfinished = ssw_passes_left(p->id);
+			ssw_passes_inherit(w);
 			w->tokens = p->rate_limit;
 			w->backlog_tokens = p->backlog_rate;
 			w->tokens_at = now;
@@ -236,6 +236,7 @@ look(SswWatch *w, TimestampTz now)
 			ssw_request_complete(w, request, 0,
 								 w->locked_since ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
+		ssw_watch_late(w, now);
 		return;
 	}
 	w->rest.state = NULL;
@@ -269,6 +270,7 @@ look(SswWatch *w, TimestampTz now)
 		if (s)
 		{
 			s->last_look = now;
+			s->last_success = due ? s->last_success : now;
 			s->looks++;
 		}
 		LWLockRelease(SswShared->lock);
@@ -466,7 +468,7 @@ forget_times(void)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		w->not_before = w->low_until = w->lock_look_at = w->open_pass_at = 0;
+		w->not_before = w->low_until = w->lock_look_at = w->late_look_at = w->open_pass_at = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}

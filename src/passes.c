@@ -65,18 +65,17 @@ ssw_passes_publish(SswWatch *w)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Did a coordinator that has had its turn leave a pass to be continued? */
-bool
-ssw_passes_left(int policy_id)
+/* What a coordinator before this one knew: a pass to be continued, and what is due when. */
+void
+ssw_passes_inherit(SswWatch *w)
 {
 	SswPolicyShared *s;
-	bool		left;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	left = s && s->unfinished;
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	w->unfinished = s && s->unfinished;
+	w->earliest = s ? s->oldest_due : 0;
 	LWLockRelease(SswShared->lock);
-	return left;
 }
 
 /* Tokens of the two rates, at most a second's worth. */
@@ -315,6 +314,8 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 	{
 		s->last_look = now;
 		s->looks++;
+		if ((pass->end == SSW_END_DONE || pass->end == SSW_END_LIMIT) && !pass->refresh_only)
+			s->last_success = now;
 		if (pass->pass_id != 0)
 		{
 			s->passes++;

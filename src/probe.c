@@ -178,7 +178,7 @@ has_null(SswWatch *w, Oid relid)
 
 /* A row with that deadline: when may it go? */
 static void
-note(SswWatch *w, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
+note(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
 {
 	if (due == 0 || TIMESTAMP_IS_NOEND(due))
 		return;
@@ -187,8 +187,8 @@ note(SswWatch *w, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz
 	due += w->policy->keep_for_us;
 	if (due <= now + credit)
 		due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoff) ? now + credit : due + credit);
-	if (w->earliest == 0 || due < w->earliest)
-		w->earliest = due;
+	if (*earliest == 0 || due < *earliest)
+		*earliest = due;
 }
 
 /*
@@ -218,7 +218,7 @@ keep_low(SswWatch *w, int i, const char *first, TimestampTz now)
 /*
  * Find the earliest time at which a row of a plain policy is due; w->earliest is 0
  * when it has no rows.  One index probe a leaf and clock; without an index a worker
- * must look (w->unprobed).
+ * must look (w->unprobed).  Of what cannot be looked at, what was known stays known.
  */
 void
 ssw_probe(SswWatch *w, TimestampTz now)
@@ -231,8 +231,8 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	TimestampTz cutoffs[2];
 	char		first[2][SSW_CURSOR_LEN] = {"", ""};
 	uint32		others;
+	TimestampTz earliest = 0;
 
-	w->earliest = 0;
 	ssw_grace_cutoffs(p, now, cutoffs);
 	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
 	w->unprobed = false;
@@ -244,14 +244,14 @@ ssw_probe(SswWatch *w, TimestampTz now)
 		TimestampTz due;
 
 		if (probe_leaf(w, lfirst_oid(lc), i, low && w->low[i][0], first[i], &due))
-			note(w, due, cutoffs[i], ssw_grace_credit(p, i, cutoffs[i], now), now);
+			note(w, &earliest, due, cutoffs[i], ssw_grace_credit(p, i, cutoffs[i], now), now);
 		else
 			w->unprobed = true;
 	}
 	w->unprobed = w->unprobed || others != 0;
 	/* of plain policies the registry's alone minds such rows; it is one table */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
-		w->earliest = now;
+		earliest = now;
 	if (!low)
 	{
 		TimestampTz end = GetCurrentTimestamp();
@@ -263,4 +263,6 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	}
 	ssw_sql_end();
 	disable_timeout(STATEMENT_TIMEOUT, false);
+	if (!w->unprobed)
+		w->earliest = earliest;
 }

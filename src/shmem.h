@@ -308,6 +308,7 @@ typedef struct SswPolicyShared
 	char		state[32];		/* what policy_status shows */
 	char		reason[160];
 	TimestampTz last_look;
+	TimestampTz last_success;	/* it found nothing, or a pass went well */
 	TimestampTz next_look;
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
 	int64		backlog;		/* due rows, about; 0 when none */

@@ -47,6 +47,8 @@
 /* Is it locked?  Looked at so often while it was not, and while it is. */
 #define FREE_LOOK_US		(1 * USECS_PER_SEC)
 #define LOCK_LOOK_US		(200 * 1000)
+/* How late is what a brake holds?  Looked at no more often. */
+#define LATE_LOOK_US		(10 * USECS_PER_SEC)
 
 /* So long a lock on its table is not told to who asked for a look. */
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
@@ -393,4 +395,22 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 		(void) want_of_lock(error);
 	}
 	return error;
+}
+
+/*
+ * A brake is on.  What falls due meanwhile is late all the same, and the views tell
+ * how late: look, where that runs nobody's code, and do not mind when it cannot be.
+ */
+void
+ssw_watch_late(SswWatch *w, TimestampTz now)
+{
+	ErrorData  *error;
+
+	if (!w->plain || now < w->late_look_at)
+		return;
+	error = ssw_watch_probe(w, now);
+	if (error)
+		FreeErrorData(error);
+	w->late_look_at = now + Max(LATE_LOOK_US, w->policy->check_every_us);
+	ssw_passes_publish(w);
 }

@@ -32,6 +32,7 @@ typedef struct SswWatch
 								 * asked for it */
 	int			idle;			/* looks in a row that found nothing */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
+	TimestampTz late_look_at;	/* a brake is on: look for it again */
 	int			slow_probes;	/* in a row, without a lower bound: dead index
 								 * entries that somebody's snapshot keeps */
 	TimestampTz low_until;		/* until then there is one */
@@ -73,6 +74,7 @@ extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);
 extern void ssw_watch_subscriptions(void);
 extern bool ssw_watch_resubscribed(void);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
+extern void ssw_watch_late(SswWatch *w, TimestampTz now);
 
 /* probe.c */
 extern void ssw_probe(SswWatch *w, TimestampTz now);
@@ -83,7 +85,7 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 /* passes.c */
 extern List *ssw_passes_adopt(List *watches);
 extern void ssw_passes_publish(SswWatch *w);
-extern bool ssw_passes_left(int policy_id);
+extern void ssw_passes_inherit(SswWatch *w);
 extern void ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);

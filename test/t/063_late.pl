@@ -1,0 +1,80 @@
+# How late a policy is, is told when nobody can look, too: its table is locked, it fails or is paused, the sweeper is off.
+# What is not known is not told; a database that is left out on purpose is no emergency.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main', 'max_prepared_transactions = 2');
+sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub policy {
+    my ($name, $rows) = @_;
+    return sql(qq{
+        CREATE TABLE $name (id int PRIMARY KEY, d timestamptz);
+        CREATE INDEX ON $name (d);
+        INSERT INTO $name $rows;
+        SELECT FROM sweeper.register('$name', deadline => 'd', check_every => '100 ms', start => 'now', fuse_fraction => 1)});
+}
+# The value of a series, or nothing.
+sub metric { my ($name, $labels) = @_; return "(SELECT value FROM sweeper.metrics WHERE family = 'session_sweeper_$name' AND labels \@> '$labels')" }
+sub late { return metric('overdue_seconds', qq({"policy": "$_[0]"})) }
+sub brake { return metric('brake', qq({"policy": "$_[0]", "brake": "$_[1]"})) }
+
+$node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
+policy('empty', 'SELECT 1, now() LIMIT 0');
+policy('locked', q(SELECT 1, now() + '4 s'));
+policy('paused', 'SELECT 1, now() LIMIT 0');
+policy('failing', 'SELECT 1, now() LIMIT 0');
+wait_for($node, 'SELECT ' . late('empty') . ' = 0 AND ' . late('failing') . ' = 0', 'nothing is due');
+
+# a lock from before the row falls due, as of a transaction that somebody forgot
+wait_for($node, q{SELECT next_due = (SELECT d FROM locked) FROM sweeper.policy_status WHERE policy = 'locked'}, 'it is known when it falls due');
+sql(q{BEGIN; LOCK TABLE locked; PREPARE TRANSACTION 'forgotten'});
+is(sql(q{SELECT next_due > now() FROM sweeper.policy_status WHERE policy = 'locked'}), 't', 'it is locked before its row is due');
+sql(q{SELECT sweeper.pause('paused', 'for a while')});
+sql(q{CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO not_there VALUES (1); RETURN NULL; END $$;
+      CREATE TRIGGER refuse BEFORE DELETE ON failing FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+      INSERT INTO failing VALUES (1, now())});
+wait_for($node, 'SELECT ' . brake('failing', 'failing') . ' = 1', 'it fails');
+is(sql(q{SELECT last_success < failing_since FROM sweeper.policy_status JOIN sweeper.policy USING (policy) WHERE policy = 'failing'}), 't', 'a pass that failed was no success');
+sql(q{INSERT INTO paused VALUES (1, now() - interval '2 h'); INSERT INTO failing VALUES (2, now() - interval '1 h')});
+wait_for($node, 'SELECT ' . late('locked') . ' > 2 AND ' . brake('locked', 'locked') . ' = 1', 'locked: it is told how late it is');
+wait_for($node, 'SELECT ' . late('failing') . ' > 3600', 'failing: what came later is late');
+wait_for($node, 'SELECT ' . late('paused') . ' > 7200', 'paused: so it is there');
+is(sql(q{SELECT lag > interval '2 s' AND state = 'locked' FROM sweeper.policy_status WHERE policy = 'locked'}), 't', 'as view policy_status does');
+
+# the next coordinator knows what the one before knew
+kill_process($node, 'coordinator', 'TERM');
+wait_for($node, q{SELECT started_at > now() - interval '1 min' FROM sweeper.stat_process WHERE backend_type ~ 'coordinator'}, 'there is another coordinator');
+wait_for($node, 'SELECT ' . late('locked') . ' > 2 AND ' . brake('locked', 'locked') . ' = 1', 'locked: known still');
+
+# off: what was known stays known, and grows; where nothing is, nothing is said
+sql(q{INSERT INTO empty VALUES (1, now() + interval '3 s')});
+wait_for($node, q{SELECT next_due > now() FROM sweeper.policy_status WHERE policy = 'empty'}, 'a row is known');
+policy('unknown', 'SELECT 1, now() LIMIT 0');
+wait_for($node, 'SELECT ' . late('unknown') . ' = 0', 'and that there is none');
+sql(q{ALTER SYSTEM SET session_sweeper.enabled = off});
+sql(q{SELECT pg_reload_conf()});
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.stat_process WHERE backend_type ~ 'coordinator'}, 'it is off');
+sql(q{INSERT INTO unknown VALUES (1, now())});
+wait_for($node, 'SELECT ' . late('empty') . ' > 0', 'off: it grows late');
+is(sql('SELECT ' . late('unknown')), '', 'off: what nobody looks at is not said to be well');
+sql(q{ALTER SYSTEM RESET session_sweeper.enabled});
+$node->restart;
+wait_for($node, 'SELECT ' . brake('locked', 'locked') . ' = 1', 'a restart does not end the lock');
+is(sql('SELECT ' . late('locked')), '', 'nothing is known of it any more, and nothing is said');
+sql(q{ROLLBACK PREPARED 'forgotten'});
+wait_for($node, q{SELECT count(*) = 0 FROM locked}, 'the lock is gone, and so is the row');
+
+# a database that is not listed: a warning, and nothing that calls somebody
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+sql(q{ALTER SYSTEM SET session_sweeper.databases = 'other'});
+sql(q{SELECT pg_reload_conf()});
+wait_for($node, 'SELECT ' . metric('database_listed', '{}') . ' = 0', 'the database is not listed');
+is(sql(q{SELECT severity || ' ' || problem FROM sweeper.problem WHERE policy IS NULL}), 'warning database not swept', 'the problem says so');
+is(sql(q{SELECT DISTINCT state FROM sweeper.policy_status WHERE policy = 'empty'}), 'not running', 'the policy as well');
+is(sql('SELECT ' . metric('enabled', '{}') . ' = 1 AND NOT EXISTS ' . metric('max_lag_seconds', '{}')), 't', 'enabled, with no lag that would be too long');
+$node->stop;
+done_testing();
