@@ -33,6 +33,7 @@ wait_for($node, 'SELECT ' . late('empty') . ' = 0 AND ' . late('failing') . ' = 
 wait_for($node, q{SELECT next_due = (SELECT d FROM locked) FROM sweeper.policy_status WHERE policy = 'locked'}, 'it is known when it falls due');
 sql(q{BEGIN; LOCK TABLE locked; PREPARE TRANSACTION 'forgotten'});
 is(sql(q{SELECT next_due > now() FROM sweeper.policy_status WHERE policy = 'locked'}), 't', 'it is locked before its row is due');
+wait_for($node, 'SELECT ' . brake('locked', 'locked') . ' = 1', 'a look at it has come to nothing');
 sql(q{SELECT sweeper.pause('paused', 'for a while')});
 sql(q{CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO not_there VALUES (1); RETURN NULL; END $$;
       CREATE TRIGGER refuse BEFORE DELETE ON failing FOR EACH STATEMENT EXECUTE FUNCTION refuse();
