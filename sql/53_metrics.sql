@@ -23,6 +23,22 @@ SELECT metric, max(value) - min(value) >= 0 AS grows, count(*) FROM sweeper.metr
 SELECT metric, labels ->> 'policy' AS policy, value FROM sweeper.metrics
 WHERE family IN ('session_sweeper_in_recovery', 'session_sweeper_worker_slots_short')
    OR family = 'session_sweeper_max_lag_seconds' AND labels ->> 'policy' IN ('sweeper.session', E'a "b" \\c') ORDER BY 1;
+-- a look that finds nothing is a success, and no pass
+CALL sweeper.sweep(E'a "b" \\c') \gset
+SELECT last_success > last_pass_at AS later, last_look - last_success < interval '1 s' AS just_now,
+       (SELECT value FROM sweeper.metrics AS m WHERE family = 'session_sweeper_last_success_timestamp_seconds' AND labels ->> 'policy' = policy) = extract(epoch FROM last_success)::float8 AS told
+FROM sweeper.policy_status WHERE policy = E'a "b" \\c';
+-- each state of a task that has not ended; a command that failed waits to be tried again
+SELECT array_agg(labels ->> 'status' ORDER BY labels ->> 'status') FROM sweeper.metrics WHERE family = 'session_sweeper_tasks';
+SELECT sweeper.submit_sql('SELECT 1 / 0', max_retries => 8) AS task \gset
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        IF (SELECT value FROM sweeper.metrics WHERE family = 'session_sweeper_tasks' AND labels ->> 'status' = 'allocated') = 1 THEN RETURN; END IF;
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+    RAISE EXCEPTION 'no task is told to be allocated';
+END $$;
+SELECT sweeper.cancel_task(:'task');
 -- heartbeats: from memory, with a look, gone, an error
 CREATE TEMP TABLE before AS SELECT labels ->> 'result' AS result, value FROM sweeper.metrics WHERE family = 'session_sweeper_heartbeats_total';
 SELECT sweeper.create_pool('metered', seats => 3);

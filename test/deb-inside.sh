@@ -29,6 +29,15 @@ says() { [ "$(sql "$1")" = "$2" ]; }
 # A cluster's data folder keeps what the service had to remember, as it keeps its tables.
 gone() { [ -z "$(find / -path /src -prune -o -path /proc -prune -o -path /var/lib/postgresql -prune -o -name '*session[-_]sweeper*' -print | tee /dev/stderr)" ]; }
 
+# Each page's links to files, from where it lies.
+links_lead_somewhere() {
+    find "/usr/share/doc/$package" -name '*.md' | perl -MFile::Basename -ne 'chomp; my $page = $_; $pages++;
+        local $/; open my $in, "<", $page or die "$page: $!"; my $text = <$in>;
+        $text =~ s/^ *```.*?^ *```$//msg; $text =~ s/`[^`\n]*`//g;
+        for ($text =~ /\]\(([^)#\s]+)/g) { next if /^[a-z]+:/; $links++; -e dirname($page) . "/$_" or $bad++, print "$page: $_\n" }
+        END { print "$pages pages, $links links\n"; $? = $bad || !$links ? 1 : 0 }'
+}
+
 # Servers start when we say so, on a socket inside this folder only.
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
@@ -37,6 +46,8 @@ check 'package lists' apt-get -q update
 check 'apt installs the package and what it depends on' apt-get -q -y install --no-install-recommends "$deb"
 check 'its files are as they were packed' dpkg -V "$package"
 check 'it says what to do next' grep -q shared_preload_libraries "/usr/share/doc/$package/README.Debian"
+check 'the links of its pages lead somewhere' links_lead_somewhere
+check 'alerts and dashboard are there' ls "/usr/share/doc/$package/monitoring/rules.yml" "/usr/share/doc/$package/monitoring/dashboard.json"
 setting set listen_addresses ''
 check 'a server without preload starts' cluster start
 check 'CREATE EXTENSION works there' sql 'CREATE EXTENSION session_sweeper'
