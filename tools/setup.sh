@@ -25,20 +25,38 @@ fi
 command -v dpkg-query >/dev/null ||
     die "this is no Debian system: give PG_CONFIG, and install the equivalents of" $packages
 
-missing=
-for package in $packages; do
-    case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) in
-        installed) ;;
-        *) missing="$missing $package" ;;
-    esac
-done
-[ -n "$missing" ] || exit 0
+lacking() {
+    for package; do
+        case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) in
+            installed) ;;
+            *) printf ' %s' "$package" ;;
+        esac
+    done
+}
+# Debian's driver needs Debian's Node.js; another one has its npm, and what that installs.
+node_has_pg() {
+    NODE_PATH=/usr/share/nodejs:/usr/lib/nodejs:$(npm root -g 2>/dev/null || true) node -e 'require("pg")' 2>/dev/null
+}
 
-echo "Installing from Debian:$missing"
+# shellcheck disable=SC2086  # a list
+missing=$(lacking $packages)
+# The clients in README.md, where the machine can have them.
+clients=
+if [ $# = 0 ]; then
+    clients=$(lacking python3-psycopg2 default-jdk-headless libpostgresql-jdbc-java)
+    node_has_pg || clients="$clients node-pg"
+fi
+[ -n "$missing$clients" ] || exit 0
+
+[ -z "$missing" ] || echo "Installing from Debian:$missing"
 if [ "$(id -u)" = 0 ]; then
     as_root=
-else
+elif [ -n "$missing" ]; then
     command -v sudo >/dev/null || die "need root, or sudo, to install$missing"
+    as_root=sudo
+else
+    # nobody is asked for a password for what is tested or not
+    sudo -n true 2>/dev/null || { echo "setup: no$clients: README's clients are not all tested"; exit 0; }
     as_root=sudo
 fi
 
@@ -60,17 +78,16 @@ apt() {
     $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" </dev/null >"$log" 2>&1
 }
-apt update || { tail -n 5 "$log"; echo "setup: the package lists could not be refreshed; trying with the old ones" >&2; }
+# shellcheck disable=SC2086  # lists
+{ [ -z "$missing" ] && apt-cache show $clients >/dev/null 2>&1; } || apt update || { tail -n 5 "$log"; echo "setup: the package lists could not be refreshed; trying with the old ones" >&2; }
 # shellcheck disable=SC2086  # a list
-apt install --no-install-recommends $missing || {
+[ -z "$missing" ] || apt install --no-install-recommends $missing || {
     tail -n 30 "$log" >&2
     die "apt could not install$missing (another PostgreSQL: PG_MAJOR=17, or PG_CONFIG=…)"
 }
 
-[ $# = 0 ] || exit 0
-
-# The clients in README.md, where the machine can have them.
-for client in python3-psycopg2 "nodejs node-pg" "default-jdk-headless libpostgresql-jdbc-java"; do
-    # shellcheck disable=SC2086  # a list
-    apt install --no-install-recommends $client || echo "setup: no $client: its example is not tested"
+for client in $clients; do
+    apt install --no-install-recommends "$client" ||
+        { [ "$client" = node-pg ] && $as_root npm install --global pg >"$log" 2>&1 && node_has_pg; } ||
+        echo "setup: no $client: its example in README.md is not tested"
 done
