@@ -39,6 +39,7 @@ sql(q{CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSE
       CREATE TRIGGER refuse BEFORE DELETE ON failing FOR EACH STATEMENT EXECUTE FUNCTION refuse();
       INSERT INTO failing VALUES (1, now())});
 wait_for($node, 'SELECT ' . brake('failing', 'failing') . ' = 1', 'it fails');
+wait_for($node, q{SELECT failures > 2 FROM sweeper.policy WHERE policy = 'failing'}, 'and again');
 is(sql(q{SELECT last_success < failing_since FROM sweeper.policy_status JOIN sweeper.policy USING (policy) WHERE policy = 'failing'}), 't', 'a pass that failed was no success');
 sql(q{INSERT INTO paused VALUES (1, now() - interval '2 h'); INSERT INTO failing VALUES (2, now() - interval '1 h')});
 wait_for($node, 'SELECT ' . late('locked') . ' > 2 AND ' . brake('locked', 'locked') . ' = 1', 'locked: it is told how late it is');
