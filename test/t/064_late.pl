@@ -24,12 +24,13 @@ sub brake { return metric('brake', qq({"policy": "$_[0]", "brake": "$_[1]"})) }
 
 $node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
 policy('empty', 'SELECT 1, now() LIMIT 0');
-policy('locked', q(SELECT 1, now() + '4 s'));
+policy('locked', 'SELECT 1, now() LIMIT 0');
 policy('paused', 'SELECT 1, now() LIMIT 0');
 policy('failing', 'SELECT 1, now() LIMIT 0');
 wait_for($node, 'SELECT ' . late('empty') . ' = 0 AND ' . late('failing') . ' = 0', 'nothing is due');
 
 # a lock from before the row falls due, as of a transaction that somebody forgot
+sql(q{INSERT INTO locked VALUES (1, now() + interval '10 s')});
 wait_for($node, q{SELECT next_due = (SELECT d FROM locked) FROM sweeper.policy_status WHERE policy = 'locked'}, 'it is known when it falls due');
 sql(q{BEGIN; LOCK TABLE locked; PREPARE TRANSACTION 'forgotten'});
 is(sql(q{SELECT next_due > now() FROM sweeper.policy_status WHERE policy = 'locked'}), 't', 'it is locked before its row is due');
