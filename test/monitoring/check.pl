@@ -127,7 +127,7 @@ sub same_series {
     my $same = wait_until(sub {
         my ($from, $before) = (time, told_by_sql());
         wait_until(sub { my ($t) = ask('max(timestamp(session_sweeper_enabled))'); @$t && $t->[0]{value}[1] > $from + 0.5 });
-        my ($samples) = ask('{__name__=~"session_sweeper_.+"}');
+        my ($samples) = ask('{__name__=~"session_sweeper_.+",pool=""}');
         my $after = told_by_sql();
         my %has = map { name_of($_->{metric}) => $_->{value}[1] } @$samples;
         my @wrong = map { "$_ is not in Prometheus" } grep { exists $after->{$_} && !exists $has{$_} } keys %$before;
@@ -154,7 +154,7 @@ sub load_shows {
         'rows_ended_total{type="released"}', 'rows_ended_total{type="manual"}', 'rows_refreshed_total{policy="device"}',
         'rows_repaired_total{policy="cart"}', 'rows_failed_total{policy="invoice"}', 'rows_quarantined{policy="invoice"}',
         'brake{policy="legacy",brake="held"}', 'pass_duration_seconds_count{policy="login"}', 'lag_seconds_bucket{policy="login",le="+Inf"}',
-        'heartbeats_total{result="fast"}', 'tracked_sessions', 'seats_used', 'tasks{status="running"}',
+        'heartbeats_total{result="fast"}', 'tracked_sessions', 'seats_used', 'pool_seats_used{datname="app",pool!=""}', 'tasks{status="running"}',
         'tasks_ended_hour{status="failed"}', 'processes{kind="worker"}', 'problems{severity="warning"}') {
         my ($samples) = ask("max_over_time(session_sweeper_${query}[5m]) > 0");
         ok(@$samples > 0, "the load shows in $query");
