@@ -18,7 +18,6 @@
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "pgtime.h"
 #include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -28,6 +27,7 @@
 
 #include "args.h"
 #include "expr.h"
+#include "tzname.h"
 #include "window.h"
 
 /* Longer intervals could leave the range of timestamps. */
@@ -343,31 +343,6 @@ get_word(const SswArgs *a, SswArg arg, const char *const *words)
 }
 
 /*
- * A zone by name, as PostgreSQL spells it.  What looks like an offset is refused: POSIX
- * counts them towards the west, so "UTC+3" is not what its reader thinks.  Errors: 22023.
- */
-char	   *
-ssw_args_zone(const char *name)
-{
-	pg_tz	   *tz;
-
-	if (!isalpha((unsigned char) name[0]) ||
-		(strchr(name, '/') == NULL && (strpbrk(name, "+-") != NULL || isdigit((unsigned char) name[strlen(name) - 1]))))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" is not a name", name),
-				 errdetail("As an offset it would count towards the west."),
-				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
-	tz = pg_tzset(name);
-	if (tz == NULL || !pg_tz_acceptable(tz))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" not recognized", name),
-				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
-	return pstrdup(pg_get_timezone_name(tz));
-}
-
-/*
  * The path that code of the policy sees: what was given, or the caller's as it
  * is in effect now.  Temporary schemas are left out; pg_temp stands last, or
  * PostgreSQL would search it first.
@@ -421,7 +396,7 @@ fill_deadline(const SswArgs *a, SswPolicy *p)
 	p->max_age_us = get_interval(a, SSW_ARG_MAX_AGE, 1);
 	p->unit = a->isnull[SSW_ARG_UNIT] ? NULL :
 		pstrdup(units[get_word(a, SSW_ARG_UNIT, units)]);
-	p->timezone = a->isnull[SSW_ARG_TIMEZONE] ? NULL : ssw_args_zone(get_text(a, SSW_ARG_TIMEZONE));
+	p->timezone = a->isnull[SSW_ARG_TIMEZONE] ? NULL : ssw_tzname(get_text(a, SSW_ARG_TIMEZONE));
 	p->keep_for_us = get_interval(a, SSW_ARG_KEEP_FOR, 0);
 	p->filter = get_text(a, SSW_ARG_FILTER);
 	p->on_null = get_word(a, SSW_ARG_ON_NULL, on_nulls);

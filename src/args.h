@@ -57,7 +57,6 @@ extern void ssw_args_fill(const SswArgs *a, SswPolicy *p);
 
 extern int64 ssw_args_interval(const char *name, const Interval *v, int64 min);
 extern void ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name);
-extern char *ssw_args_zone(const char *name);
 extern char *ssw_args_search_path(const char *given);
 
 #endif							/* SSW_ARGS_H */

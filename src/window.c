@@ -16,7 +16,7 @@
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
-#include "args.h"
+#include "tzname.h"
 #include "window.h"
 
 PG_FUNCTION_INFO_V1(ssw_window_opens_sql);
@@ -144,7 +144,7 @@ ssw_window_check(const char *text)
 	zone = *given ? given : pg_get_timezone_name(session_timezone);
 	/* what it is called that a session has without a name */
 	if (*zone != '<' || pg_tzset(zone) == NULL)
-		(void) ssw_args_zone(zone);
+		(void) ssw_tzname(zone);
 	return *given ? pstrdup(text) : psprintf("%s %s", text, zone);
 }
 
