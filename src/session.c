@@ -172,6 +172,8 @@ not_locked(MemoryContext cxt, const char *what, const char *detail)
 	if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
 		PG_RE_THROW();
 	MemoryContextSwitchTo(cxt);
+	/* it may have been made for the error that goes */
+	what = pstrdup(what);
 	FlushErrorState();
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),

@@ -75,6 +75,7 @@ typedef struct TouchedRow
 	bool		swept;			/* the filter lets it through */
 	int64		ttl_us;
 	SswBeatKey	key;
+	bool		no_room;		/* for it in memory */
 } TouchedRow;
 
 /* A heartbeat for a key, and what looks at its row found. */
@@ -234,11 +235,12 @@ in_retention(const SswPolicy *p, const TouchedRow *r)
 
 /* S2 and S3: what a heartbeat now means for the row, which is locked. */
 static Look
-judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
+judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 {
 	SswBeat		b;
 	bool		known;
 
+	r->no_room = false;
 	if (!r->swept || r->beyond_limit)
 		return LOOK_GONE;
 	/* a row without a time to live of its own lives as long as it says */
@@ -257,6 +259,7 @@ judge(const SswPolicy *p, const TouchedRow *r, TimestampTz now)
 
 	/* what the caller's own transaction wrote may yet be undone */
 	known = ssw_beats_publish(&r->key, now, r->ttl_to_others, r->due_to_others, r->seen_by_others);
+	r->no_room = !known;
 	/* a later deadline than heartbeats give is kept */
 	if (r->has_due && r->due >= now + r->ttl_us)
 		return LOOK_ALIVE;
@@ -360,6 +363,9 @@ look(TouchTry *t)
 		result = judge(p, r, now);
 		if (result == LOOK_GONE)
 			ssw_beats_refute(&r->key);
+		/* a heartbeat that is written is looked at twice */
+		if (r->no_room && !t->write)
+			ssw_beats_count_refused();
 		if (result == LOOK_WRITE && t->write)
 			write_row(p, t->nkeys, t->types, t->values, r, now);
 	}
@@ -474,13 +480,10 @@ static void
 check_can_write(const SswPolicy *p, const TouchedRow *r)
 {
 	SswBeat		b;
-	bool		known = ssw_beats_find(&r->key, &b);
 	bool		in_block = IsTransactionBlock() || IsSubTransaction() || SPI_inside_nonatomic_context() ||
 	(ActivePortal && (ActivePortal->commandTag == CMDTAG_DO || ActivePortal->commandTag == CMDTAG_CALL)) ||
 	(MyXactFlags & XACT_FLAGS_PIPELINING);
 
-	if (!known)
-		ssw_beats_count_refused();
 	if (!in_block)
 	{
 		/* nor may the statements that follow in a pipeline undo it */
@@ -493,7 +496,7 @@ check_can_write(const SswPolicy *p, const TouchedRow *r)
 				 errmsg("the heartbeat cannot be kept: the row has no deadline, and policy \"%s\" takes that for dead", p->name),
 				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
 				 errhint("Send the first heartbeat of such a row outside of such blocks.")));
-	if (!known)
+	if (!ssw_beats_find(&r->key, &b))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the heartbeat cannot be kept: memory for heartbeats is full"),

@@ -92,6 +92,7 @@ is($node->safe_psql('postgres', "SET client_min_messages = warning; INSERT INTO 
 my $written = $node->safe_psql('postgres', "SELECT count(*) FROM lease WHERE d > now() + interval '50 min'");
 cmp_ok($written, '>', 200, 'by rows');
 cmp_ok($written, '<', 400, 'and by memory');
+is($node->safe_psql('postgres', 'SELECT heartbeats_refused FROM sweeper._cluster()'), $written, 'each is counted once');
 is($node->safe_psql('postgres', "SELECT count(*) FROM generate_series(1, 400) AS i WHERE sweeper.touch('lease', i) AND sweeper.is_live('lease', i::text)"), 400, 'and again');
 # but not where the row's new deadline may be rolled back
 ($code, $out, $err) = $node->psql('postgres', "INSERT INTO lease VALUES (401, now() + interval '30 min');

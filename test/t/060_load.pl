@@ -79,15 +79,16 @@ held_up('slot', qr/replication slot "unread" is more than 500ms behind/);
 sql(q{SELECT pg_drop_replication_slot('unread')});
 goes_on('slot');
 # no more does a consumer that is connected and tells nothing
-sql(q{SELECT pg_create_logical_replication_slot('silent', 'test_decoding')});
+sql(q{CREATE PUBLICATION all_of_it FOR ALL TABLES; SELECT pg_create_logical_replication_slot('silent', 'pgoutput')});
 sql(q{ALTER SYSTEM SET wal_sender_timeout = 0; SELECT pg_reload_conf()});
-my $consumer = IPC::Run::start([ 'pg_recvlogical', '-d', $node->connstr('postgres'), '-S', 'silent', '--start', '-f', '-', '--status-interval=0', '--fsync-interval=0' ],
+my $consumer = IPC::Run::start([ 'pg_recvlogical', '-d', $node->connstr('postgres'), '-S', 'silent', '--start', '-f', '-', '--status-interval=0', '--fsync-interval=0',
+    '-o', 'proto_version=1', '-o', 'publication_names=all_of_it' ],
     '<', \undef, '>', '/dev/null', '2>', '/dev/null');
 wait_for($node, q{SELECT active FROM pg_replication_slots WHERE slot_name = 'silent'}, 'it is connected');
 held_up('consumer', qr/replication slot "silent" is more than 500ms behind/);
 $consumer->kill_kill;
 wait_for($node, q{SELECT NOT active FROM pg_replication_slots WHERE slot_name = 'silent'}, 'it is gone');
-sql(q{SELECT pg_drop_replication_slot('silent')});
+sql(q{SELECT pg_drop_replication_slot('silent'); DROP PUBLICATION all_of_it});
 goes_on('consumer');
 # nor does one when nobody minds
 sql(q{SELECT pg_create_logical_replication_slot('unread', 'pgoutput')});
