@@ -5,7 +5,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Exporter 'import';
-our @EXPORT = qw(sweeper_node wait_for wait_until together pids kill_process crash load_table exactly_once);
+our @EXPORT = qw(sweeper_node wait_for wait_until together pids kill_process crash load_table exactly_once needs_pg_cron);
 
 # A started node with fast settings; extra lines of configuration may follow.
 sub sweeper_node {
@@ -92,6 +92,13 @@ sub load_table {
         CREATE INDEX ON $table (d);
         INSERT INTO $table SELECT i, now() + CASE WHEN i <= $dead THEN -1 ELSE 3600 END * (1 + i % 60) * interval '1 s'
         FROM generate_series(1, $dead + $live) AS i;});
+}
+
+# Debian's servers have it; one that was built for assertions has not.
+sub needs_pg_cron {
+    my ($libraries) = run_command([ 'pg_config', '--pkglibdir' ]);
+    Test::More::plan(skip_all => 'this PostgreSQL has no pg_cron') unless -e "$libraries/pg_cron.so";
+    return;
 }
 
 # Every row that is gone has one event, every live row is there.

@@ -6,8 +6,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
 
-my ($libraries) = run_command([ 'pg_config', '--pkglibdir' ]);
-plan skip_all => 'this PostgreSQL has no pg_cron' unless -e "$libraries/pg_cron.so";
+needs_pg_cron();
 my $node = sweeper_node('main');
 my ($ret, $out, $err);
 $node->safe_psql('postgres', 'CREATE DATABASE app');

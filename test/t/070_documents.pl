@@ -8,6 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
 
+needs_pg_cron();
 # A block that is not to be run says another language, or none.  One in a list is indented.
 sub examples {
     my ($page) = @_;
