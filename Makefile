@@ -63,7 +63,7 @@ help:
 
 # It is told PG_CONFIG only if somebody gave one.
 setup:
-	@PG_MAJOR='$(PG_MAJOR)' tools/setup.sh
+	@PG_MAJOR='$(PG_MAJOR)' GOALS='$(MAKECMDGOALS)' tools/setup.sh
 
 $(MORE_GOALS) $(TEST_GOALS): setup
 	@$(MAKE) --no-print-directory run-$@

@@ -2,7 +2,13 @@
 
 CREATE VIEW sweeper.problem AS
 SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
-       'No sweep runs in this server.' AS detail, $$ALTER SYSTEM SET shared_preload_libraries = 'session_sweeper'; -- then restart the server$$ AS next_step
+       'No sweep runs in this server.' AS detail,
+       -- who may not see the others would throw them out
+       coalesce((SELECT format('ALTER SYSTEM SET shared_preload_libraries = %s; -- then restart the server', string_agg(quote_literal(l.name), ', ' ORDER BY l.n))
+                 FROM pg_catalog.pg_settings AS s, unnest(array_append(string_to_array(s.setting, ','), 'session_sweeper')) WITH ORDINALITY AS u (name, n)
+                 CROSS JOIN LATERAL (SELECT btrim(u.name, ' "') AS name, u.n) AS l
+                 WHERE s.name = 'shared_preload_libraries' AND l.name <> '' HAVING count(*) > 0),
+                'SHOW shared_preload_libraries; -- as a superuser: add session_sweeper to it, then restart the server') AS next_step
 FROM sweeper._cluster() AS c WHERE NOT c.preloaded
 UNION ALL
 SELECT 'critical', NULL, 'launcher not running', NULL, 'The launcher has no process; the server log says why.',
@@ -14,7 +20,8 @@ SELECT 'warning', NULL, 'disabled', NULL, 'session_sweeper.enabled is off.',
 FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.enabled
 UNION ALL
 SELECT 'warning', NULL, 'database not swept', NULL, format('session_sweeper.databases does not list "%s".', current_database()),
-       $$ALTER SYSTEM RESET session_sweeper.databases; SELECT pg_reload_conf();$$
+       format('ALTER SYSTEM SET session_sweeper.databases = %L; SELECT pg_reload_conf();',
+              concat_ws(', ', nullif(current_setting('session_sweeper.databases', true), ''), quote_ident(current_database())))
 FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.listed
 UNION ALL
 SELECT 'warning', NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
@@ -51,7 +58,7 @@ SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHE
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
 SELECT 'critical', p.policy, s.state, NULL, s.reason,
-       CASE WHEN s.state = 'read-only' THEN 'ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf();'
+       CASE WHEN s.state = 'read-only' THEN format('ALTER DATABASE %I SET default_transaction_read_only = off;', current_database())
             ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
@@ -102,10 +109,10 @@ FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._p
 WHERE p.policy LIKE 'sweeper.%' AND p.action = 'delete' AND p.check_every = interval '0' AND p.held_reason IS NULL
   AND c.enabled AND c.listed AND greatest(s.last_look, c.service_start) < now() - interval '2 days' HAVING count(*) > 0
 UNION ALL
-SELECT 'warning', p.policy, 'table locked', coalesce(s.last_look, p.registered_at), s.reason,
-       format('SELECT pid, mode FROM pg_locks WHERE relation = %L::regclass;', p.relation)
+SELECT 'warning', p.policy, 'table locked', s.locked_since, s.reason,
+       format('SELECT l.relation::regclass, l.pid, l.mode, a.xact_start, a.query FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a USING (pid) WHERE l.relation IN (SELECT %1$L::regclass UNION SELECT relid FROM pg_partition_tree(%1$L) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = %1$L::regclass);', p.relation)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
-WHERE s.state = 'locked' AND coalesce(s.last_look, p.registered_at) < now() - interval '1 min'
+WHERE s.state = 'locked' AND s.locked_since < now() - interval '1 min'
 UNION ALL
 SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every worker is busy with other policies.',
        format('ALTER SYSTEM SET session_sweeper.max_workers = %s; SELECT pg_reload_conf();', current_setting('session_sweeper.max_workers')::int + 1)

@@ -251,6 +251,21 @@ SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked');
 GRANT CREATE ON SCHEMA "o'ne" TO regress_preset_owner, regress_preset_other;
 SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', dry_run => true);
 SELECT proname FROM pg_proc WHERE pronamespace = '"o''ne"'::regnamespace;
+-- not as the owner of a table whose triggers and rules are another's; to plan a statement on a view runs code, too
+DROP TABLE "o'ne".mcp_messages;
+SET ROLE regress_preset_other;
+CREATE FUNCTION "o'ne".spy(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE WARNING 'run as %', current_user; RETURN true; END $$;
+CREATE TABLE "o'ne".base (session_id varchar(255));
+CREATE VIEW "o'ne".mcp_messages AS SELECT session_id FROM "o'ne".base WHERE "o'ne".spy('x');
+GRANT ALL ON "o'ne".mcp_messages TO regress_preset_owner;
+RESET ROLE;
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', dry_run => true);
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked');
+DROP VIEW "o'ne".mcp_messages;
+DROP TABLE "o'ne".base;
+DROP FUNCTION "o'ne".spy;
+CREATE TABLE "o'ne".mcp_messages (LIKE mcp_messages INCLUDING ALL);
+GRANT SELECT, DELETE ON "o'ne".mcp_messages TO regress_preset_owner;
 -- a function of that name that it did not make
 SET ROLE regress_preset_other;
 CREATE FUNCTION "o'ne".sweeper_mcp_gateway(text[]) RETURNS void LANGUAGE sql AS 'SELECT 1 / 0';

@@ -10,11 +10,14 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "parser/parser.h"
 #include "parser/scansup.h"
 #include "utils/acl.h"
@@ -228,6 +231,7 @@ typedef struct Hook
 	char	   *signature;
 	char	   *body;
 	List	   *tables;			/* OIDs of those that the body names */
+	Oid			others;			/* of them, one that somebody else owns */
 } Hook;
 
 static char *
@@ -281,6 +285,43 @@ hook_exists(const Hook *h)
 	return true;
 }
 
+static Oid
+owner_of(Oid relid)
+{
+	HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tup))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tup))->relowner;
+		ReleaseSysCache(tup);
+	}
+	return owner;
+}
+
+/*
+ * Whose are the tables that the body names?  Even to plan a statement on a view or on an
+ * index of expressions runs code of its owner's, as who runs the statement.
+ */
+static bool
+note_other_owner(Node *node, Hook *h)
+{
+	Oid			relid;
+	Oid			owner;
+
+	if (node == NULL)
+		return false;
+	if (!IsA(node, RangeVar))
+		return raw_expression_tree_walker(node, note_other_owner, h);
+	if (castNode(RangeVar, node)->schemaname == NULL)
+		return false;
+	relid = RangeVarGetRelid(castNode(RangeVar, node), AccessShareLock, true);
+	owner = owner_of(relid);
+	if (OidIsValid(owner) && owner != h->rel->rd_rel->relowner && !superuser_arg(owner))
+		h->others = relid;
+	return OidIsValid(h->others);
+}
+
 /* Parse and plan the statements of the body as the table's owner: tables, columns and rights must be there. */
 static bool
 try_hook(void *arg)
@@ -299,9 +340,15 @@ try_hook(void *arg)
 		RawStmt    *raw = lfirst_node(RawStmt, lc);
 		char	   *sql = raw->stmt_len ? pnstrdup(h->body + raw->stmt_location, raw->stmt_len) :
 		pstrdup(h->body + raw->stmt_location);
-		SPIPlanPtr	plan = SPI_prepare(sql, 1, &type);
+		SPIPlanPtr	plan;
 		ListCell   *source;
 
+		if (note_other_owner(raw->stmt, h))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("table %s belongs to role \"%s\"", ssw_stmt_relation(h->others),
+							GetUserNameFromId(owner_of(h->others), false))));
+		plan = SPI_prepare(sql, 1, &type);
 		foreach(source, SPI_plan_get_plan_sources(plan))
 		{
 			MemoryContext old = MemoryContextSwitchTo(cxt);
@@ -345,11 +392,14 @@ check_hook(Hook *h)
 		return;
 	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION)
 		ReThrowError(error);
-	tables = error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE ? forbidden_tables(h) : "";
+	tables = error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE && !OidIsValid(h->others) ? forbidden_tables(h) : "";
 	ereport(ERROR,
 			(errcode(error->sqlerrcode),
 			 errmsg("cannot adopt \"%s\" as a table of %s: %s", RelationGetRelationName(h->rel), h->preset->note, error->message),
 			 errdetail("Before rows go, role \"%s\" would run: %s", owner, h->body),
+			 OidIsValid(h->others) ?
+			 errhint("Its triggers and rules would run as role \"%s\". If that may be: ALTER TABLE %s OWNER TO %s;", owner,
+					 ssw_stmt_relation(h->others), quote_identifier(owner)) :
 			 tables[0] ? errhint("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", tables, quote_identifier(owner)) :
 			 errhint("Mend that, or give on_expire => a function of your own.")));
 }

@@ -61,6 +61,7 @@ ssw_passes_publish(SswWatch *w)
 		s->next_look = w->runs ? w->next_look : 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
 		s->oldest_due = w->earliest;
+		s->locked_since = w->locked_since;
 	}
 	LWLockRelease(SswShared->lock);
 }
@@ -348,7 +349,7 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	w->excluded = pass->excluded;
 	if (pass->end == SSW_END_DONE && !pass->refresh_only)
 		w->earliest = pass->next_due;
-	else if (pass->oldest_due != 0)
+	else if (pass->end == SSW_END_LIMIT && pass->oldest_due != 0)
 		w->earliest = pass->oldest_due;
 	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
 		w->next_look = w->not_before = soon;	/* not at once: who changes
@@ -374,6 +375,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 {
 	w->idle++;
 	w->unfinished = false;
+	w->locked_since = 0;
 	w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
 	if (w->earliest != 0)
 		w->next_look = Min(w->next_look, w->earliest);
@@ -459,6 +461,8 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	w->owed = w->owed && pass.end == SSW_END_LOCKED;
 	if (pass.end == SSW_END_LOCKED)
 		ssw_watch_locked(w);
+	else
+		w->locked_since = 0;
 	if (request != 0 && pass.end != SSW_END_STOPPED)
 		ssw_request_complete_with(w, request, &pass);
 	ssw_passes_publish(w);

@@ -232,6 +232,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	char		first[2][SSW_CURSOR_LEN] = {"", ""};
 	uint32		others;
 	TimestampTz earliest = 0;
+	bool		known;
 
 	ssw_grace_cutoffs(p, now, cutoffs);
 	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
@@ -248,6 +249,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 		else
 			w->unprobed = true;
 	}
+	known = !w->unprobed;
 	w->unprobed = w->unprobed || others != 0;
 	/* of plain policies the registry's alone minds such rows; it is one table */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
@@ -263,6 +265,6 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	}
 	ssw_sql_end();
 	disable_timeout(STATEMENT_TIMEOUT, false);
-	if (!w->unprobed)
+	if (known)
 		w->earliest = earliest;
 }

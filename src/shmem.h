@@ -309,6 +309,8 @@ typedef struct SswPolicyShared
 	char		reason[160];
 	TimestampTz last_look;
 	TimestampTz last_success;	/* it found nothing, or a pass went well */
+	TimestampTz locked_since;	/* somebody holds its table, or a part of it;
+								 * or 0 */
 	TimestampTz next_look;
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
 	int64		backlog;		/* due rows, about; 0 when none */

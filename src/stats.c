@@ -216,8 +216,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];
-		Datum		v[26];
-		bool		n[26] = {0};
+		Datum		v[27];
+		bool		n[27] = {0};
 		int			k = 0;
 
 		if (!bms_is_member(s->key.policy_id, visible))
@@ -249,6 +249,7 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = Int64GetDatum(s->open_pass_id);
 		v[k++] = counts(s->ended, SSW_END_TYPES);
 		v[k] = time_or_null(s->last_success, &n[k]), k++;
+		v[k] = time_or_null(s->locked_since, &n[k]), k++;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

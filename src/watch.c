@@ -356,10 +356,7 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", 0))
 		return;
 	if (!identity_brake(w) && !shape_brake(w))
-	{
-		w->locked_since = 0;
 		(void) row_brake(w, now);
-	}
 }
 
 typedef struct Probe

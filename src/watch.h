@@ -19,7 +19,8 @@ typedef struct SswWatch
 	SswRest		rest;			/* why passes wait, though it runs; or no
 								 * state */
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
-	TimestampTz locked_since;	/* its table is, or 0 */
+	TimestampTz locked_since;	/* its table is, or a part of it, or 0; looks
+								 * that come to their end tell */
 	TimestampTz lock_look_at;
 	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
 	bool		plain;			/* no code of users: the coordinator may probe

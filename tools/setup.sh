@@ -2,7 +2,7 @@
 # Install what building, the demo and the tests need, by Debian package name:
 # only what is missing, after saying so.  With PG_CONFIG given, nothing is
 # installed: whoever brings a server brings its tools too.  What a single goal
-# needs beside that is given as arguments, and installed alone.
+# needs beside that is given as arguments, and installed alone.  GOALS are those of make.
 set -eu
 
 die() { echo "setup: $*" >&2; exit 1; }
@@ -40,12 +40,13 @@ node_has_pg() {
 
 # shellcheck disable=SC2086  # a list
 missing=$(lacking $packages)
-# The clients in README.md, where the machine can have them.
+# The clients in README.md, for their test, where the machine can have them.
 clients=
-if [ $# = 0 ]; then
+case " ${GOALS:-} " in *" check "* | *" check-tap "* | *" setup "*)
     clients=$(lacking python3-psycopg2 default-jdk-headless libpostgresql-jdbc-java)
     node_has_pg || clients="$clients node-pg"
-fi
+    ;;
+esac
 [ -n "$missing$clients" ] || exit 0
 
 [ -z "$missing" ] || echo "Installing from Debian:$missing"
@@ -86,6 +87,7 @@ apt() {
     die "apt could not install$missing (another PostgreSQL: PG_MAJOR=17, or PG_CONFIG=…)"
 }
 
+[ -z "$clients" ] || echo "Installing, for README's clients:$clients"
 for client in $clients; do
     apt install --no-install-recommends "$client" ||
         { [ "$client" = node-pg ] && $as_root npm install --global pg >"$log" 2>&1 && node_has_pg; } ||
