@@ -514,7 +514,7 @@ static bool
 has_index(SswWork *w, const SswChunk *chunk, const SswClock *c)
 {
 	Relation	rel = table_open(chunk->leaf, AccessShareLock);
-	bool		found = OidIsValid(ssw_index_find(rel, c->sort, w->policy->filter));
+	bool		found = OidIsValid(ssw_index_find_own(rel, c->sort, w->policy->filter));
 
 	table_close(rel, NoLock);
 	return found;

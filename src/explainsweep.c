@@ -106,7 +106,7 @@ has_ranges(const Output *out)
 		return false;
 	rel = table_open(out->leaf, AccessShareLock);
 	has = (rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row) &&
-		OidIsValid(ssw_index_find(rel, out->clock->sort, p->filter));
+		OidIsValid(ssw_index_find_own(rel, out->clock->sort, p->filter));
 	table_close(rel, NoLock);
 	return has;
 }

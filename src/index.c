@@ -20,6 +20,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -126,8 +127,8 @@ index_serves(Relation index, Node *sort, List *clauses, Node *range)
 }
 
 /* An index of this very relation, not of its children. */
-static Oid
-find_local(Relation rel, const char *sort_sql, const char *filter)
+Oid
+ssw_index_find_own(Relation rel, const char *sort_sql, const char *filter)
 {
 	Node	   *sort = ssw_expr_folded(ssw_expr_parse(rel, "deadline", sort_sql));
 	List	   *clauses = NIL;
@@ -159,20 +160,20 @@ holds_rows(Oid relid)
 
 /*
  * The index that serves rows in order of sort, or invalid.  For a parent whose
- * own index does not cover its children every leaf must have one; the first
- * leaf's is returned.
+ * own index does not cover its children every leaf must have one, of those that
+ * nobody holds; the first leaf's is returned.
  */
 Oid
 ssw_index_find(Relation rel, const char *sort, const char *filter)
 {
-	Oid			first = find_local(rel, sort, filter);
+	Oid			first = ssw_index_find_own(rel, sort, filter);
 	List	   *children;
 	ListCell   *lc;
 
 	if (!rel->rd_rel->relhassubclass ||
 		(OidIsValid(first) && rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE))
 		return first;
-	children = find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL);
+	children = find_all_inheritors(RelationGetRelid(rel), NoLock, NULL);
 	foreach(lc, children)
 	{
 		Oid			relid = lfirst_oid(lc);
@@ -185,10 +186,12 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 				return InvalidOid;
 			continue;
 		}
-		if (!holds_rows(relid))
+		if (!holds_rows(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
 			continue;
-		leaf = table_open(relid, NoLock);
-		found = find_local(leaf, sort, filter);
+		leaf = try_relation_open(relid, NoLock);
+		if (leaf == NULL)
+			continue;
+		found = ssw_index_find_own(leaf, sort, filter);
 		table_close(leaf, NoLock);
 		if (!OidIsValid(found))
 			return InvalidOid;

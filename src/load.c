@@ -89,11 +89,18 @@ find_behind(XLogRecPtr lsn)
 {
 	static const char *const sql =
 	"SELECT who || ' is more than ' || pg_catalog.current_setting('session_sweeper.max_replica_lag') || ' behind' FROM ("
-	"SELECT pg_catalog.format('replica \"%s\" (pid %s)', application_name, pid), replay_lsn FROM pg_catalog.pg_stat_replication"
-	" WHERE state IN ('catchup', 'streaming')"
+	"SELECT CASE WHEN r.replay_lsn IS NULL THEN pg_catalog.format('replication slot \"%s\"', s.slot_name)"
+	" ELSE pg_catalog.format('replica \"%s\" (pid %s)', r.application_name, r.pid) END,"
+
+	/*
+	 * some consumers of logical slots tell rarely, and no replay position: do
+	 * they take what is sent?
+	 */
+	" coalesce(r.replay_lsn, CASE WHEN s.slot_type = 'logical' THEN r.sent_lsn END)"
+	" FROM pg_catalog.pg_stat_replication AS r LEFT JOIN pg_catalog.pg_replication_slots AS s ON s.active_pid = r.pid"
+	" WHERE r.state IN ('catchup', 'streaming')"
 	" UNION ALL SELECT pg_catalog.format('replication slot \"%s\"', slot_name), confirmed_flush_lsn FROM pg_catalog.pg_replication_slots"
-	" AS s WHERE slot_type = 'logical' AND NOT temporary AND wal_status <> 'lost' AND NOT EXISTS ("
-	"SELECT FROM pg_catalog.pg_stat_replication AS a WHERE a.pid = s.active_pid AND a.replay_lsn IS NOT NULL)) AS r (who, lsn) WHERE lsn < $1 ORDER BY lsn LIMIT 1";
+	" WHERE slot_type = 'logical' AND NOT active AND NOT temporary AND wal_status <> 'lost') AS r (who, lsn) WHERE lsn < $1 ORDER BY lsn LIMIT 1";
 	Oid			type = PG_LSNOID;
 	Datum		value = LSNGetDatum(lsn);
 	char	   *who = NULL;

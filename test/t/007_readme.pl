@@ -16,6 +16,10 @@ for my $block (@blocks) {
 }
 is($node->safe_psql('postgres', "SELECT count(*) FROM login"), 1, 'the dead row of the first example is gone');
 
+# the last one removes the extension
+is($node->safe_psql('postgres', q{SELECT to_regnamespace('sweeper') IS NULL}), 't', 'nothing is left');
+$node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
+
 # settings, functions, views: what there is, is on the page
 my @settings = split /\n/, $node->safe_psql('postgres', "SELECT name FROM pg_settings WHERE name LIKE 'session_sweeper.%'");
 my @functions = split /\n/, $node->safe_psql('postgres',

@@ -78,15 +78,20 @@ sql(q{SELECT pg_create_logical_replication_slot('unread', 'pgoutput')});
 held_up('slot', qr/replication slot "unread" is more than 500ms behind/);
 sql(q{SELECT pg_drop_replication_slot('unread')});
 goes_on('slot');
-# no more does a consumer that is connected and tells nothing
+# no more does a consumer that is connected, tells nothing, and takes nothing
 sql(q{CREATE PUBLICATION all_of_it FOR ALL TABLES; SELECT pg_create_logical_replication_slot('silent', 'pgoutput')});
 sql(q{ALTER SYSTEM SET wal_sender_timeout = 0; SELECT pg_reload_conf()});
 my $consumer = IPC::Run::start([ 'pg_recvlogical', '-d', $node->connstr('postgres'), '-S', 'silent', '--start', '-f', '-', '--status-interval=0', '--fsync-interval=0',
     '-o', 'proto_version=1', '-o', 'publication_names=all_of_it' ],
     '<', \undef, '>', '/dev/null', '2>', '/dev/null');
 wait_for($node, q{SELECT active FROM pg_replication_slots WHERE slot_name = 'silent'}, 'it is connected');
+fill('t', 100);
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'one that takes all is none of it');
+$consumer->signal('STOP');
+sql(q{CREATE TABLE much (filling text); INSERT INTO much SELECT repeat('x', 1000) FROM generate_series(1, 20000)});
 held_up('consumer', qr/replication slot "silent" is more than 500ms behind/);
-$consumer->kill_kill;
+$consumer->signal('KILL');
+$consumer->finish;
 wait_for($node, q{SELECT NOT active FROM pg_replication_slots WHERE slot_name = 'silent'}, 'it is gone');
 sql(q{SELECT pg_drop_replication_slot('silent'); DROP PUBLICATION all_of_it});
 goes_on('consumer');

@@ -71,6 +71,27 @@ is(sql('SELECT ' . late('locked')), '', 'nothing is known of it any more, and no
 sql(q{ROLLBACK PREPARED 'forgotten'});
 wait_for($node, q{SELECT count(*) = 0 FROM locked}, 'the lock is gone, and so is the row');
 
+# one child of a table is locked: the rows of the others go, nobody is late for them, and the lock is told
+sql(q{CREATE TABLE part (id int, d timestamptz, PRIMARY KEY (id)) PARTITION BY RANGE (id); CREATE INDEX ON part (d);
+    CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (100); CREATE TABLE part_2 PARTITION OF part FOR VALUES FROM (100) TO (200);
+    CREATE TABLE parent (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON parent (d); CREATE TABLE child () INHERITS (parent); CREATE INDEX ON child (d);
+    SELECT FROM (VALUES ('part'), ('parent')) AS v (t), sweeper.register(t, deadline => 'd', check_every => '100 ms', start => 'now', fuse_fraction => 1);
+    BEGIN; LOCK TABLE part_1, child; PREPARE TRANSACTION 'forgotten'});
+sql(q{INSERT INTO part SELECT 100 + i, now() FROM generate_series(1, 10) AS i; INSERT INTO parent SELECT i, now() FROM generate_series(1, 10) AS i});
+wait_for($node, 'SELECT NOT EXISTS (SELECT FROM part_2) AND NOT EXISTS (SELECT FROM ONLY parent)', 'the others go');
+for my $table (qw(part parent)) {
+    my $looks = sql("SELECT looks FROM sweeper.stat_policy WHERE policy = '$table'");
+    my $since = sql("SELECT locked_since FROM sweeper._policy() JOIN sweeper.policy USING (policy_id) WHERE policy = '$table'");
+    wait_for($node, "SELECT looks > $looks + 3 FROM sweeper.stat_policy WHERE policy = '$table'", 'it is looked at again and again');
+    is(sql("SELECT locked_since FROM sweeper._policy() JOIN sweeper.policy USING (policy_id) WHERE policy = '$table'"), $since, "$table: locked for all that time");
+    isnt($since, '', 'which is known');
+    is(sql("SELECT lag FROM sweeper.policy_status WHERE policy = '$table'"), '', "$table: nothing that can be read is late");
+}
+wait_for($node, q{SELECT count(*) = 2 FROM sweeper.problem WHERE policy IN ('part', 'parent') AND problem = 'table locked'}, 'told');
+like(sql($node->safe_psql('postgres', q{SELECT next_step FROM sweeper.problem WHERE policy = 'parent'})), qr/child\|.*AccessExclusiveLock/, 'with who holds it');
+sql(q{ROLLBACK PREPARED 'forgotten'});
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper._policy() WHERE locked_since IS NOT NULL}, 'and is over');
+
 # a database that is not listed: a warning, and nothing that calls somebody
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 sql(q{ALTER SYSTEM SET session_sweeper.databases = 'other'});
