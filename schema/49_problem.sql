@@ -109,10 +109,10 @@ FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._p
 WHERE p.policy LIKE 'sweeper.%' AND p.action = 'delete' AND p.check_every = interval '0' AND p.held_reason IS NULL
   AND c.enabled AND c.listed AND greatest(s.last_look, c.service_start) < now() - interval '2 days' HAVING count(*) > 0
 UNION ALL
-SELECT 'warning', p.policy, 'table locked', s.locked_since, s.reason,
+SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Somebody holds a lock on its table, or on a part of it.',
        format('SELECT l.relation::regclass, l.pid, l.mode, a.xact_start, a.query FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a USING (pid) WHERE l.relation IN (SELECT %1$L::regclass UNION SELECT relid FROM pg_partition_tree(%1$L) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = %1$L::regclass);', p.relation)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
-WHERE s.state = 'locked' AND s.locked_since < now() - interval '1 min'
+WHERE s.locked_since < now() - interval '1 min'
 UNION ALL
 SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every worker is busy with other policies.',
        format('ALTER SYSTEM SET session_sweeper.max_workers = %s; SELECT pg_reload_conf();', current_setting('session_sweeper.max_workers')::int + 1)

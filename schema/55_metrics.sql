@@ -68,8 +68,11 @@ COMMENT ON VIEW sweeper._metric_task IS 'Tasks by state, those that ended of the
 
 CREATE VIEW sweeper.metrics WITH (security_invoker = true) AS
 WITH stat AS MATERIALIZED (SELECT p.policy, s.* FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)),
-     status AS MATERIALIZED (SELECT policy, lag, next_due, state, backlog, CASE WHEN state IN ('throttled', 'outside window', 'locked', 'read-only') THEN array_append(brakes, state) ELSE brakes END AS brakes,
-                                   last_look, last_success FROM sweeper.policy_status),
+     -- between two tries it is waiting, and locked all the same
+     status AS MATERIALIZED (SELECT t.policy, t.lag, t.next_due, t.state, t.backlog, t.last_look, t.last_success,
+                                    t.brakes || CASE WHEN t.state IN ('throttled', 'outside window', 'read-only') THEN ARRAY[t.state] END
+                                             || CASE WHEN s.locked_since IS NOT NULL THEN '{locked}'::text[] END AS brakes
+                             FROM sweeper.policy_status AS t LEFT JOIN stat AS s USING (policy)),
      cluster AS MATERIALIZED (SELECT * FROM sweeper._cluster()),
 series (name, suffix, labels, value) AS (
     SELECT v.name, '', '{}'::jsonb, v.value::int::float8

@@ -229,6 +229,9 @@ SELECT state FROM sweeper.adopt('living', policy => 'meant', check_every => '0',
 SELECT state FROM sweeper.adopt('living', policy => 'given', check_every => '0', ttl => '2 hours');
 DELETE FROM living WHERE id::int > 5;
 SELECT state FROM sweeper.adopt('living', policy => 'few', check_every => '0');
+DELETE FROM living WHERE id::int > 3;
+INSERT INTO living SELECT 100 + i, NULL, NULL, NULL, '', epoch(now()) FROM generate_series(1, 6) AS i;
+SELECT state, dead_estimate FROM sweeper.adopt('living', policy => 'one of many', check_every => '0');
 SELECT state FROM sweeper.adopt('offline_user_session', 'keycloak_online', policy => 'age', ttl => '200 days', filter => 'true', dry_run => true);
 -- an index that is there is not asked for; whose local time
 SELECT advice FROM sweeper.adopt('mcp_sessions', policy => 'indexed', ttl => '1 hour', dry_run => true);

@@ -468,7 +468,7 @@ forget_times(void)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		w->not_before = w->low_until = w->lock_look_at = w->late_look_at = w->open_pass_at = 0;
+		w->not_before = w->low_until = w->lock_look_at = w->open_pass_at = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}

@@ -100,7 +100,9 @@ find_behind(XLogRecPtr lsn)
 	" FROM pg_catalog.pg_stat_replication AS r LEFT JOIN pg_catalog.pg_replication_slots AS s ON s.active_pid = r.pid"
 	" WHERE r.state IN ('catchup', 'streaming')"
 	" UNION ALL SELECT pg_catalog.format('replication slot \"%s\"', slot_name), confirmed_flush_lsn FROM pg_catalog.pg_replication_slots"
-	" WHERE slot_type = 'logical' AND NOT active AND NOT temporary AND wal_status <> 'lost') AS r (who, lsn) WHERE lsn < $1 ORDER BY lsn LIMIT 1";
+	" WHERE slot_type = 'logical' AND NOT active AND NOT temporary AND wal_status <> 'lost'"
+	/* not of a subscriber's first copy of a table */
+	" AND slot_name !~ '^pg_[0-9]+_sync_[0-9]+_[0-9]+$') AS r (who, lsn) WHERE lsn < $1 ORDER BY lsn LIMIT 1";
 	Oid			type = PG_LSNOID;
 	Datum		value = LSNGetDatum(lsn);
 	char	   *who = NULL;

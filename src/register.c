@@ -40,7 +40,7 @@ PG_FUNCTION_INFO_V1(ssw_preview);
 
 /* More rows than this, most of them dead: somebody should look first. */
 #define BACKLOG_ROWS	10000
-/* The same where the lifetime is a preset's guess. */
+/* Any dead of more than these, where the lifetime is a preset's guess: they may be living. */
 #define ASSUMED_ROWS	5
 
 /* ereport that a name is taken, with one that is free. */
@@ -132,7 +132,7 @@ ssw_register_backlog(const SswPolicy *p, const SswPreview *v)
 	const char *assumed = p->args ? p->args->assumed : NULL;
 	char		rate[32];
 
-	if (v->rows <= (assumed ? ASSUMED_ROWS : BACKLOG_ROWS) || v->sample_dead <= 0.5)
+	if (assumed ? v->rows <= ASSUMED_ROWS || v->dead == 0 : v->rows <= BACKLOG_ROWS || v->sample_dead <= 0.5)
 		return NULL;
 	snprintf(rate, sizeof(rate), "%d", p->backlog_rate);
 	ereport(NOTICE,

@@ -309,6 +309,7 @@ typedef struct SswPolicyShared
 	char		reason[160];
 	TimestampTz last_look;
 	TimestampTz last_success;	/* it found nothing, or a pass went well */
+	TimestampTz late_look_at;	/* a brake is on: look how late it is */
 	TimestampTz locked_since;	/* somebody holds its table, or a part of it;
 								 * or 0 */
 	TimestampTz next_look;

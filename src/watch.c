@@ -49,6 +49,8 @@
 #define LOCK_LOOK_US		(200 * 1000)
 /* How late is what a brake holds?  Looked at no more often. */
 #define LATE_LOOK_US		(10 * USECS_PER_SEC)
+#define LATE_LOOK_PART		500
+#define LATE_LOOK_MAX_US	(15 * USECS_PER_MINUTE)
 
 /* So long a lock on its table is not told to who asked for a look. */
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
@@ -355,6 +357,9 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 	w->plain = false;
 	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", 0))
 		return;
+	/* a policy that looks only when asked may have no look that tells */
+	if (w->policy->check_every_us == 0)
+		w->locked_since = 0;
 	if (!identity_brake(w) && !shape_brake(w))
 		(void) row_brake(w, now);
 }
@@ -397,17 +402,33 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 /*
  * A brake is on.  What falls due meanwhile is late all the same, and the views tell
  * how late: look, where that runs nobody's code, and do not mind when it cannot be.
+ * A look that takes long is rare, also where coordinators take turns: others wait for it.
  */
 void
 ssw_watch_late(SswWatch *w, TimestampTz now)
 {
+	SswPolicyShared *s;
+	TimestampTz next = DT_NOEND;
 	ErrorData  *error;
 
-	if (!w->plain || now < w->late_look_at)
+	if (!w->plain)
+		return;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (s)
+		next = s->late_look_at;
+	LWLockRelease(SswShared->lock);
+	/* one that is farther away was noted before the clock was set back */
+	if (s == NULL || (now < next && next < now + 2 * LATE_LOOK_MAX_US))
 		return;
 	error = ssw_watch_probe(w, now);
 	if (error)
 		FreeErrorData(error);
-	w->late_look_at = now + Max(LATE_LOOK_US, w->policy->check_every_us);
+	next = Max(Max(LATE_LOOK_US, w->policy->check_every_us), (GetCurrentTimestamp() - now) * LATE_LOOK_PART);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (s)
+		s->late_look_at = now + Min(next, LATE_LOOK_MAX_US);
+	LWLockRelease(SswShared->lock);
 	ssw_passes_publish(w);
 }

@@ -33,7 +33,6 @@ typedef struct SswWatch
 								 * asked for it */
 	int			idle;			/* looks in a row that found nothing */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
-	TimestampTz late_look_at;	/* a brake is on: look for it again */
 	int			slow_probes;	/* in a row, without a lower bound: dead index
 								 * entries that somebody's snapshot keeps */
 	TimestampTz low_until;		/* until then there is one */
