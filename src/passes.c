@@ -66,7 +66,7 @@ ssw_passes_publish(SswWatch *w)
 	LWLockRelease(SswShared->lock);
 }
 
-/* What a coordinator before this one knew: a pass to be continued, and what is due when. */
+/* What a coordinator before this one knew: a pass to be continued, what is due when, a lock. */
 void
 ssw_passes_inherit(SswWatch *w)
 {
@@ -76,6 +76,7 @@ ssw_passes_inherit(SswWatch *w)
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
 	w->unfinished = s && s->unfinished;
 	w->earliest = s ? s->oldest_due : 0;
+	w->locked_since = s ? s->locked_since : 0;
 	LWLockRelease(SswShared->lock);
 }
 

@@ -82,6 +82,8 @@ wait_for($node, 'SELECT NOT EXISTS (SELECT FROM part_2) AND NOT EXISTS (SELECT F
 for my $table (qw(part parent)) {
     my $looks = sql("SELECT looks FROM sweeper.stat_policy WHERE policy = '$table'");
     my $since = sql("SELECT locked_since FROM sweeper._policy() JOIN sweeper.policy USING (policy_id) WHERE policy = '$table'");
+    # the next coordinator knows it, too
+    kill_process($node, 'coordinator', 'TERM');
     wait_for($node, "SELECT looks > $looks + 3 FROM sweeper.stat_policy WHERE policy = '$table'", 'it is looked at again and again');
     is(sql("SELECT locked_since FROM sweeper._policy() JOIN sweeper.policy USING (policy_id) WHERE policy = '$table'"), $since, "$table: locked for all that time");
     isnt($since, '', 'which is known');
