@@ -58,7 +58,11 @@ SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHE
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
 SELECT 'critical', p.policy, s.state, NULL, s.reason,
-       CASE WHEN s.state = 'read-only' THEN format('ALTER DATABASE %I SET default_transaction_read_only = off;', current_database())
+       CASE WHEN s.state = 'read-only' THEN
+                 coalesce((SELECT format('BEGIN READ WRITE; ALTER DATABASE %I RESET default_transaction_read_only; COMMIT;', d.datname)
+                           FROM pg_catalog.pg_db_role_setting AS r JOIN pg_catalog.pg_database AS d ON d.oid = r.setdatabase, unnest(r.setconfig) AS c
+                           WHERE r.setrole = 0 AND d.datname = pg_catalog.current_database() AND c LIKE 'default\_transaction\_read\_only=%'),
+                          'ALTER SYSTEM SET default_transaction_read_only = off; SELECT pg_reload_conf();')
             ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
@@ -111,8 +115,8 @@ WHERE p.policy LIKE 'sweeper.%' AND p.action = 'delete' AND p.check_every = inte
 UNION ALL
 SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Somebody holds a lock on its table, or on a part of it.',
        format('SELECT l.relation::regclass, l.pid, l.mode, a.xact_start, a.query FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a USING (pid) WHERE l.relation IN (SELECT %1$L::regclass UNION SELECT relid FROM pg_partition_tree(%1$L) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = %1$L::regclass);', p.relation)
-FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
-WHERE s.locked_since < now() - interval '1 min'
+FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
+WHERE c.enabled AND c.listed AND s.locked_since < now() - interval '1 min'
 UNION ALL
 SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every worker is busy with other policies.',
        format('ALTER SYSTEM SET session_sweeper.max_workers = %s; SELECT pg_reload_conf();', current_setting('session_sweeper.max_workers')::int + 1)

@@ -71,8 +71,8 @@ WITH stat AS MATERIALIZED (SELECT p.policy, s.* FROM sweeper.policy AS p JOIN sw
      -- between two tries it is waiting, and locked all the same
      status AS MATERIALIZED (SELECT t.policy, t.lag, t.next_due, t.state, t.backlog, t.last_look, t.last_success,
                                     t.brakes || CASE WHEN t.state IN ('throttled', 'outside window', 'read-only') THEN ARRAY[t.state] END
-                                             || CASE WHEN s.locked_since IS NOT NULL THEN '{locked}'::text[] END AS brakes
-                             FROM sweeper.policy_status AS t LEFT JOIN stat AS s USING (policy)),
+                                             || CASE WHEN s.locked_since IS NOT NULL AND c.enabled AND c.listed THEN '{locked}'::text[] END AS brakes
+                             FROM sweeper.policy_status AS t LEFT JOIN stat AS s USING (policy) CROSS JOIN sweeper._cluster() AS c),
      cluster AS MATERIALIZED (SELECT * FROM sweeper._cluster()),
 series (name, suffix, labels, value) AS (
     SELECT v.name, '', '{}'::jsonb, v.value::int::float8

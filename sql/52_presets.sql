@@ -269,6 +269,10 @@ DROP TABLE "o'ne".base;
 DROP FUNCTION "o'ne".spy;
 CREATE TABLE "o'ne".mcp_messages (LIKE mcp_messages INCLUDING ALL);
 GRANT SELECT, DELETE ON "o'ne".mcp_messages TO regress_preset_owner;
+CREATE TABLE "o'ne".more_messages () INHERITS ("o'ne".mcp_messages);
+ALTER TABLE "o'ne".more_messages OWNER TO regress_preset_other;
+SELECT FROM sweeper.adopt('"o''ne".mcp_sessions', policy => 'hooked', dry_run => true);
+DROP TABLE "o'ne".more_messages;
 -- a function of that name that it did not make
 SET ROLE regress_preset_other;
 CREATE FUNCTION "o'ne".sweeper_mcp_gateway(text[]) RETURNS void LANGUAGE sql AS 'SELECT 1 / 0';

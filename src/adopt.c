@@ -12,6 +12,7 @@
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -300,14 +301,14 @@ owner_of(Oid relid)
 }
 
 /*
- * Whose are the tables that the body names?  Even to plan a statement on a view or on an
+ * Whose are the tables that the body names, and their partitions and children?  Even to plan a statement on a view or on an
  * index of expressions runs code of its owner's, as who runs the statement.
  */
 static bool
 note_other_owner(Node *node, Hook *h)
 {
 	Oid			relid;
-	Oid			owner;
+	ListCell   *lc;
 
 	if (node == NULL)
 		return false;
@@ -316,9 +317,13 @@ note_other_owner(Node *node, Hook *h)
 	if (castNode(RangeVar, node)->schemaname == NULL)
 		return false;
 	relid = RangeVarGetRelid(castNode(RangeVar, node), AccessShareLock, true);
-	owner = owner_of(relid);
-	if (OidIsValid(owner) && owner != h->rel->rd_rel->relowner && !superuser_arg(owner))
-		h->others = relid;
+	foreach(lc, OidIsValid(relid) ? find_all_inheritors(relid, AccessShareLock, NULL) : NIL)
+	{
+		Oid			owner = owner_of(lfirst_oid(lc));
+
+		if (OidIsValid(owner) && owner != h->rel->rd_rel->relowner && !superuser_arg(owner))
+			h->others = lfirst_oid(lc);
+	}
 	return OidIsValid(h->others);
 }
 

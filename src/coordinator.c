@@ -160,7 +160,7 @@ reload(TimestampTz now)
 		{
 			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
 			w->policy_id = p->id;
-			ssw_passes_inherit(w);
+			ssw_passes_inherit(w, p);
 			w->tokens = p->rate_limit;
 			w->backlog_tokens = p->backlog_rate;
 			w->tokens_at = now;

@@ -61,14 +61,14 @@ ssw_passes_publish(SswWatch *w)
 		s->next_look = w->runs ? w->next_look : 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
 		s->oldest_due = w->earliest;
-		s->locked_since = w->locked_since;
+		s->locked_since = w->part_locked_since ? w->part_locked_since : w->locked_since;
 	}
 	LWLockRelease(SswShared->lock);
 }
 
 /* What a coordinator before this one knew: a pass to be continued, what is due when, a lock. */
 void
-ssw_passes_inherit(SswWatch *w)
+ssw_passes_inherit(SswWatch *w, const SswPolicy *p)
 {
 	SswPolicyShared *s;
 
@@ -76,7 +76,7 @@ ssw_passes_inherit(SswWatch *w)
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
 	w->unfinished = s && s->unfinished;
 	w->earliest = s ? s->oldest_due : 0;
-	w->locked_since = s ? s->locked_since : 0;
+	w->part_locked_since = s && p->check_every_us > 0 ? s->locked_since : 0;
 	LWLockRelease(SswShared->lock);
 }
 
@@ -232,6 +232,7 @@ ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
 	}
 	if (now - w->open_pass_at >= w->policy->soft_limit_us)
 		ssw_passes_close_open(w);
+	w->part_locked_since = 0;
 	w->next_look = Min(Max(w->rest.until, now + ssw_min_interval * INT64CONST(1000)), ssw_passes_refresh_at(w));
 	return true;
 }
@@ -376,7 +377,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 {
 	w->idle++;
 	w->unfinished = false;
-	w->locked_since = 0;
+	w->part_locked_since = 0;
 	w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
 	if (w->earliest != 0)
 		w->next_look = Min(w->next_look, w->earliest);
@@ -462,8 +463,9 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	w->owed = w->owed && pass.end == SSW_END_LOCKED;
 	if (pass.end == SSW_END_LOCKED)
 		ssw_watch_locked(w);
-	else
-		w->locked_since = 0;
+	/* whoever looks only when asked has no look that tells its end */
+	w->part_locked_since = pass.end != SSW_END_LOCKED || w->policy->check_every_us == 0 ? 0 :
+		w->part_locked_since ? w->part_locked_since : now;
 	if (request != 0 && pass.end != SSW_END_STOPPED)
 		ssw_request_complete_with(w, request, &pass);
 	ssw_passes_publish(w);

@@ -47,6 +47,8 @@
 /* Is it locked?  Looked at so often while it was not, and while it is. */
 #define FREE_LOOK_US		(1 * USECS_PER_SEC)
 #define LOCK_LOOK_US		(200 * 1000)
+/* What is set for a database alone is looked at so often. */
+#define SETTINGS_US			(5 * USECS_PER_SEC)
 /* How late is what a brake holds?  Looked at no more often. */
 #define LATE_LOOK_US		(10 * USECS_PER_SEC)
 #define LATE_LOOK_PART		500
@@ -103,6 +105,8 @@ brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
 	ssw_shmem_text(w->reason, reason ? reason : "", sizeof(w->reason));
 	w->brake_until = until;
 	w->locked_since = 0;
+	if (strcmp(state, "locked") != 0)
+		w->part_locked_since = 0;
 	return true;
 }
 
@@ -355,13 +359,14 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 	strlcpy(w->state, "waiting", sizeof(w->state));
 	w->reason[0] = '\0';
 	w->plain = false;
-	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", 0))
+	/* ALTER DATABASE tells nobody */
+	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", now + SETTINGS_US))
 		return;
-	/* a policy that looks only when asked may have no look that tells */
-	if (w->policy->check_every_us == 0)
-		w->locked_since = 0;
 	if (!identity_brake(w) && !shape_brake(w))
+	{
+		w->locked_since = 0;
 		(void) row_brake(w, now);
+	}
 }
 
 typedef struct Probe

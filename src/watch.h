@@ -19,8 +19,9 @@ typedef struct SswWatch
 	SswRest		rest;			/* why passes wait, though it runs; or no
 								 * state */
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
-	TimestampTz locked_since;	/* its table is, or a part of it, or 0; looks
-								 * that come to their end tell */
+	TimestampTz locked_since;	/* its table is, or 0 */
+	TimestampTz part_locked_since;	/* it, or a child, was for all looks
+									 * since, or 0 */
 	TimestampTz lock_look_at;
 	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
 	bool		plain;			/* no code of users: the coordinator may probe
@@ -85,7 +86,7 @@ extern void ssw_probe(SswWatch *w, TimestampTz now);
 /* passes.c */
 extern List *ssw_passes_adopt(List *watches);
 extern void ssw_passes_publish(SswWatch *w);
-extern void ssw_passes_inherit(SswWatch *w);
+extern void ssw_passes_inherit(SswWatch *w, const SswPolicy *p);
 extern void ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);

@@ -50,8 +50,9 @@ sql(q{SET default_transaction_read_only = off; INSERT INTO active VALUES (1, now
 wait_for($node, q{SELECT verdict = 'in grace' FROM sweeper.explain_row('active', '1')}, 'that is an outage of the service');
 $node->safe_psql('writable', q{INSERT INTO active VALUES (1, now() - interval '1 d')});
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go', 'writable');
-sql('SET default_transaction_read_only = off; ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
-wait_for($node, 'SELECT count(*) = 0 FROM active', 'no more');
+sql(sql(q{SELECT next_step FROM sweeper.problem WHERE problem = 'read-only' AND policy = 'active'}));
+wait_for($node, 'SELECT count(*) = 0 FROM active', 'no more, by the statement that the problem gives');
+sql('ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
 
 # somebody holds the table, so that rows can be read and not written, or neither
 for my $mode ('EXCLUSIVE', 'ACCESS EXCLUSIVE') {

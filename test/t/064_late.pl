@@ -91,6 +91,15 @@ for my $table (qw(part parent)) {
 }
 wait_for($node, q{SELECT count(*) = 2 FROM sweeper.problem WHERE policy IN ('part', 'parent') AND problem = 'table locked'}, 'told');
 like(sql($node->safe_psql('postgres', q{SELECT next_step FROM sweeper.problem WHERE policy = 'parent'})), qr/child\|.*AccessExclusiveLock/, 'with who holds it');
+# who does not look any more knows nothing of it
+my $far = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC' + interval '3 days', 'Dy')});
+sql("SELECT sweeper.alter_policy('part', maintenance_window => '$far 00:00-24:00 UTC')");
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.problem WHERE policy = 'part'}, 'no problem while its window is closed');
+# nor who looks only when asked, and is told
+sql(q{SELECT sweeper.alter_policy('parent', check_every => '0')});
+my (undef, undef, $err) = $node->psql('postgres', q{\set VERBOSITY verbose
+    CALL sweeper.sweep('parent')});
+like($err, qr/55P03: policy "parent" could not be swept.*a lock on a partition/s, 'told to who asks');
 sql(q{ROLLBACK PREPARED 'forgotten'});
 wait_for($node, q{SELECT count(*) = 0 FROM sweeper._policy() WHERE locked_since IS NOT NULL}, 'and is over');
 
