@@ -11,7 +11,6 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
@@ -286,23 +285,10 @@ hook_exists(const Hook *h)
 	return true;
 }
 
-static Oid
-owner_of(Oid relid)
-{
-	HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner = InvalidOid;
-
-	if (HeapTupleIsValid(tup))
-	{
-		owner = ((Form_pg_class) GETSTRUCT(tup))->relowner;
-		ReleaseSysCache(tup);
-	}
-	return owner;
-}
-
 /*
- * Whose are the tables that the body names, and their partitions and children?  Even to plan a statement on a view or on an
- * index of expressions runs code of its owner's, as who runs the statement.
+ * Whose are the tables that the body names, and their partitions and children?  Even to
+ * plan a statement on a view or on an index of expressions runs code of its owner's, as
+ * who runs the statement.
  */
 static bool
 note_other_owner(Node *node, Hook *h)
@@ -319,7 +305,7 @@ note_other_owner(Node *node, Hook *h)
 	relid = RangeVarGetRelid(castNode(RangeVar, node), AccessShareLock, true);
 	foreach(lc, OidIsValid(relid) ? find_all_inheritors(relid, AccessShareLock, NULL) : NIL)
 	{
-		Oid			owner = owner_of(lfirst_oid(lc));
+		Oid			owner = ssw_relation_owner(lfirst_oid(lc));
 
 		if (OidIsValid(owner) && owner != h->rel->rd_rel->relowner && !superuser_arg(owner))
 			h->others = lfirst_oid(lc);
@@ -352,7 +338,7 @@ try_hook(void *arg)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("table %s belongs to role \"%s\"", ssw_stmt_relation(h->others),
-							GetUserNameFromId(owner_of(h->others), false))));
+							GetUserNameFromId(ssw_relation_owner(h->others), false))));
 		plan = SPI_prepare(sql, 1, &type);
 		foreach(source, SPI_plan_get_plan_sources(plan))
 		{

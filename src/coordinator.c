@@ -166,6 +166,7 @@ reload(TimestampTz now)
 			w->tokens_at = now;
 		}
 		w->policy = p;
+		w->rest.shut_until = 0; /* it may have another window */
 		w->fuse_left = 0;
 		if (!w->runs)
 			w->next_look = now;

@@ -133,6 +133,7 @@ ssw_errand_main(Datum main_arg)
 	{
 		ErrorData  *error;
 
+		disable_timeout(STATEMENT_TIMEOUT, false);
 		MemoryContextSwitchTo(cxt);
 		error = CopyErrorData();
 		FlushErrorState();

@@ -181,21 +181,34 @@ ssw_load_batch_bytes(void)
 	return ssw_max_wal_rate > 0 ? ssw_max_wal_rate * 1024.0 / WAL_BATCHES : get_float8_infinity();
 }
 
+/* Is the window closed?  When it opens is looked for once, minute by minute. */
+static bool
+is_shut(const char *window, TimestampTz now, SswRest *rest)
+{
+	TimestampTz opens;
+
+	if (now >= rest->shut_from && now < rest->shut_until)
+		return true;
+	opens = ssw_window_opens(window, now);
+	rest->shut_from = now;
+	rest->shut_until = opens ? opens : now + USECS_PER_DAY;
+	if (opens != now)
+		snprintf(rest->reason, sizeof(rest->reason), "until its maintenance window opens%s%s: %s", opens ? " at " : "",
+				 opens ? timestamptz_to_str(opens) : "", window);
+	return opens != now;
+}
+
 /* Must passes that nobody asked for wait?  Rows that heartbeats keep alive are refreshed all the same. */
 bool
 ssw_load_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 {
 	SswLoad    *l = &SswShared->load;
 	bool		rests = false;
-	TimestampTz opens;
 
 	rest->state = NULL;
-	opens = p->maintenance_window ? ssw_window_opens(p->maintenance_window, now) : now;
-	if (opens != now)
+	if (p->maintenance_window && is_shut(p->maintenance_window, now, rest))
 	{
 		rest->state = "outside window";
-		snprintf(rest->reason, sizeof(rest->reason), "until its maintenance window opens%s%s: %s", opens ? " at " : "",
-				 opens ? timestamptz_to_str(opens) : "", p->maintenance_window);
 		rest->until = ssw_window_next_minute(now);
 		return true;
 	}

@@ -12,6 +12,8 @@ typedef struct SswRest
 	const char *state;			/* what policy_status shows */
 	char		reason[160];
 	TimestampTz until;			/* look again then */
+	TimestampTz shut_from;		/* the window is closed from then */
+	TimestampTz shut_until;		/* to then, as reason tells; 0: not known */
 } SswRest;
 
 extern TimestampTz ssw_load_sample(TimestampTz now);

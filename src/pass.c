@@ -205,7 +205,7 @@ collect(SswWork *w, SswChunk *chunk)
 	List	   *leaves;
 	bool		more = true;
 	uint32		others;
-	SswRest		rest_now;
+	SswRest		rest_now = {0};
 
 	if (!ssw_batch_begin(w))
 		return;
