@@ -511,7 +511,7 @@ wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 
 /* The request was dealt with, but not as the caller wished. */
 static void
-report_failure(const char *policy, const Answer *answer)
+report_failure(const char *policy, const char *relation, const Answer *answer)
 {
 	ereport(ERROR,
 			(errcode(answer->code),
@@ -519,8 +519,8 @@ report_failure(const char *policy, const Answer *answer)
 			 errmsg("policy \"%s\" could not be swept", policy),
 			 errdetail_internal("%s", answer->error),
 			 answer->code == ERRCODE_LOCK_NOT_AVAILABLE ?
-			 errhint("SELECT pid, mode FROM pg_locks WHERE relation = (SELECT relid FROM sweeper.policy WHERE policy = %s);",
-					 quote_literal_cstr(policy)) :
+			 errhint("SELECT pid, mode FROM pg_locks WHERE relation IN (SELECT %1$s::regclass UNION SELECT relid FROM pg_partition_tree(%1$s));",
+					 quote_literal_cstr(relation)) :
 			 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(policy))));
 }
 
@@ -535,6 +535,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 	int64		timeout_us;
 	int			policy_id = p->id;
 	char	   *name = pstrdup(p->name);
+	char	   *relation = pstrdup(p->relation);
 	Answer		answer = {0};
 	uint64		mine;
 	TupleDesc	desc;
@@ -559,7 +560,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 		mine = post_request(policy_id, force);
 		wait_for_pass(policy_id, mine, timeout_us, &answer);
 		if (answer.code)
-			report_failure(name, &answer);
+			report_failure(name, relation, &answer);
 	}
 	else
 		(void) post_request(policy_id, force);

@@ -551,7 +551,7 @@ round_of_work(void)
 	next = Min(next_wakeup(now), Min(ssw_events_tell(now), ssw_queue_round(now)));
 	if (XactReadOnly)
 		next = Min(next, now + SSW_SETTINGS_EVERY_US);
-	ssw_watch_read_only();
+	ssw_watch_read_only(watches, now);
 	ssw_sql_commit();
 	ssw_request_answer(watches);
 	return next;

@@ -173,20 +173,48 @@ ssw_watch_locks(List *watches, TimestampTz now)
 	return next;
 }
 
+/* Is it the database that says so, whatever the server's default is? */
+static bool
+has_own_default(void)
+{
+	bool		own;
+
+	ssw_sql_begin();
+	own = ssw_sql_exec("SELECT 1 FROM pg_catalog.pg_settings"
+					   " WHERE name = 'default_transaction_read_only' AND source = 'database'",
+					   0, NULL, NULL, NULL, true, 1) > 0;
+	ssw_sql_end();
+	return own;
+}
+
 /*
  * While the server's default is read-only, heartbeats are refused in this database,
- * too.  When that is over, the launcher notes it as an outage; what is the database's
- * own, look_at_lock() does.
+ * too.  When that is over, the launcher notes it as an outage, for all; a database that
+ * goes its own way before, this does, and look_at_lock() what is the database's alone.
  */
 void
-ssw_watch_read_only(void)
+ssw_watch_read_only(List *watches, TimestampTz now)
 {
 	SswDatabase *d;
+	TimestampTz since;
+	bool		refused;
+	ListCell   *lc;
 
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	since = SswShared->read_only_since;
+	refused = since != 0 && d && (XactReadOnly || d->read_only);
+	LWLockRelease(SswShared->lock);
+	if (refused && !XactReadOnly && has_own_default())
+	{
+		foreach(lc, watches)
+			ssw_watch_outage(lfirst(lc), since, now);
+		refused = false;
+	}
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d)
-		d->read_only = SswShared->read_only_since != 0 && (XactReadOnly || d->read_only);
+		d->read_only = refused;
 	LWLockRelease(SswShared->lock);
 }
 

@@ -68,7 +68,7 @@ extern void ssw_watch_begin_round(void);
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern TimestampTz ssw_watch_locks(List *watches, TimestampTz now);
-extern void ssw_watch_read_only(void);
+extern void ssw_watch_read_only(List *watches, TimestampTz now);
 extern void ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
 extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);

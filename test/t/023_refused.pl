@@ -50,6 +50,12 @@ sql(q{SET default_transaction_read_only = off; INSERT INTO active VALUES (1, now
 wait_for($node, q{SELECT verdict = 'in grace' FROM sweeper.explain_row('active', '1')}, 'that is an outage of the service');
 $node->safe_psql('writable', q{INSERT INTO active VALUES (1, now() - interval '1 d')});
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go', 'writable');
+sql('SET default_transaction_read_only = off; ALTER DATABASE postgres SET default_transaction_read_only = off');
+is(sql('SELECT count(*) FROM active'), 1, 'a database that goes its own way from now on counts that time');
+wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go, too');
+sql('ALTER DATABASE postgres RESET default_transaction_read_only');
+wait_for($node, q{SELECT state = 'read-only' FROM sweeper.policy_status WHERE policy = 'active'}, 'as the others again');
+sql(q{SET default_transaction_read_only = off; INSERT INTO active VALUES (2, now() - interval '1 min')});
 sql(sql(q{SELECT next_step FROM sweeper.problem WHERE problem = 'read-only' AND policy = 'active'}));
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'no more, by the statement that the problem gives');
 sql('ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
