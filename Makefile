@@ -93,6 +93,7 @@ run-install:
 # that happens to be in the environment.
 ifeq ($(origin PGHOST),command line)
 run-demo:
+	@test -z '$(DEMO)' || { echo 'make: DEMO=$(DEMO) has a server of its own; on yours, run monitoring/watch.sql in psql' >&2; exit 2; }
 	@$(RUN) tools/demo.sh --own-server
 else
 run-demo: run-install

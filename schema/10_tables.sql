@@ -79,6 +79,8 @@ CREATE TABLE sweeper.policy (
     registered_by     text NOT NULL DEFAULT session_user
 );
 
+COMMENT ON TABLE sweeper.policy IS 'What is registered: which relation, which rows are dead, what happens to them, how often, and what holds it up. Written by register() and what alters it.';
+
 CREATE INDEX policy_relid ON sweeper.policy (relid);
 
 CREATE TABLE sweeper.policy_change (
@@ -93,6 +95,7 @@ CREATE TABLE sweeper.policy_change (
 -- A table without a primary key can be in a publication of all tables.
 ALTER TABLE sweeper.policy_change REPLICA IDENTITY FULL;
 CREATE INDEX policy_change_time ON sweeper.policy_change (changed_at);
+COMMENT ON TABLE sweeper.policy_change IS 'Who changed which policy, when and how: the fields that changed, before and after.';
 
 CREATE TABLE sweeper.pass (
     pass          bigint PRIMARY KEY,
@@ -117,6 +120,7 @@ CREATE TABLE sweeper.pass (
     error         text
 );
 CREATE INDEX pass_time ON sweeper.pass (started_at);
+COMMENT ON TABLE sweeper.pass IS 'Passes that had something to do, or failed, and how they ended.';
 COMMENT ON COLUMN sweeper.pass.passes IS 'Passes of one minute share a row, up to one that fails; who asks for one has its own: how many.';
 COMMENT ON COLUMN sweeper.pass.seconds IS 'How long they ran, without waiting for a rate limit.';
 CREATE SEQUENCE sweeper.pass_seq AS bigint CACHE 1;
@@ -141,6 +145,7 @@ CREATE TABLE sweeper.cleanup_event (
     metadata      jsonb
 );
 ALTER TABLE sweeper.cleanup_event REPLICA IDENTITY FULL;
+COMMENT ON TABLE sweeper.cleanup_event IS 'One row for each row that was ended, and for what happened to pools and tasks; written in the same transaction. Count is of rows that a policy with audit "count" takes together.';
 -- Rows come in order of time; a btree would cost more than the rows themselves.
 CREATE INDEX cleanup_event_time ON sweeper.cleanup_event USING brin (cleaned_at) WITH (autosummarize = on);
 CREATE SEQUENCE sweeper.event_batch_seq AS bigint CACHE 1;
@@ -182,6 +187,7 @@ CREATE TABLE sweeper.failed_row (
     -- of a row without a key, whose place another may take: a hash of what it holds
     identity      text
 );
+COMMENT ON TABLE sweeper.failed_row IS 'Dead rows that could not be ended: tried again at next_attempt, or quarantined until retry_row() or resume().';
 -- A key may be longer than an index takes.
 CREATE UNIQUE INDEX failed_row_key ON sweeper.failed_row (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')));
 ALTER TABLE sweeper.failed_row REPLICA IDENTITY FULL;
@@ -193,6 +199,7 @@ CREATE TABLE sweeper.service_mark (
     looked_at   timestamptz NOT NULL,
     clusters    bigint[] NOT NULL
 );
+COMMENT ON TABLE sweeper.service_mark IS 'Internal: when this database was last looked at, and in which clusters.';
 INSERT INTO sweeper.service_mark (looked_at, clusters)
 SELECT pg_catalog.clock_timestamp(), ARRAY[system_identifier] FROM pg_catalog.pg_control_system();
 

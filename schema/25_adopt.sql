@@ -1,9 +1,9 @@
 -- Well-known session tables, as data: a new one is a row and a test.
 
--- columns: "name type|type"; key: what is unique, {}: whatever is; indexed: a column that leads an index; test: holds for
+-- columns: "name type|type", a type of any schema; key: what is unique, {}: whatever is; indexed: a column that leads an index; test: holds for
 -- nearly all rows, if there are any; settings: arguments of register(), of which timezone is left out where the column has
--- one, and "application" (the zone of its database sessions) or "host" (that of its host) stands for what is set for the owner
--- or the database; hook: the body of an SQL function that on_expire becomes, $1 being keys as text[], {schema} the table's
+-- one, and "application" (the zone of its database sessions) or "host" (that of its host) stands for what is set for the owner,
+-- the database or the server; hook: the body of an SQL function that on_expire becomes, $1 being keys as text[], {schema} the table's
 -- schema; advice: what else one should know; lifetime: the same where ttl or max_age is not given, but a setting of the
 -- application.  Where the software counts in whole seconds and a session lives to the end of its last one, keep_for is that second.
 CREATE TABLE sweeper.preset (
@@ -74,14 +74,17 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
  '{id uuid,issued_at timestamp without time zone,expires_at timestamp without time zone,authenticated_at timestamp without time zone,identity_id uuid,token character varying,nid uuid}', '{id}',
  '{"deadline": "expires_at", "timezone": "UTC"}'),
 ('doorkeeper_token', 'Doorkeeper''s access tokens',
- '{id bigint|integer,token character varying|text,refresh_token character varying,expires_in integer,created_at timestamp without time zone|timestamp with time zone,revoked_at timestamp without time zone|timestamp with time zone,previous_refresh_token character varying}', '{id}',
+ '{id bigint|integer,token character varying|text,refresh_token character varying,expires_in integer,created_at timestamp without time zone|timestamp with time zone,revoked_at timestamp without time zone|timestamp with time zone}', '{id}',
  '{"deadline": "least(revoked_at, CASE WHEN refresh_token IS NULL THEN created_at + make_interval(secs => expires_in) END)", "timezone": "UTC"}'),
 ('doorkeeper_grant', 'Doorkeeper''s access grants',
  '{id bigint|integer,token character varying|text,expires_in integer,redirect_uri text,created_at timestamp without time zone|timestamp with time zone,revoked_at timestamp without time zone|timestamp with time zone}', '{id}',
- '{"deadline": "least(revoked_at, created_at + make_interval(secs => expires_in))", "timezone": "UTC"}'),
+ '{"deadline": "least(revoked_at, created_at + make_interval(secs => expires_in))", "timezone": "UTC"}');
+
+INSERT INTO sweeper.preset (preset, note, columns, key, settings, advice) VALUES
 ('pg_boss', 'pg-boss 11 and 12: jobs whose retention is over',
- '{id uuid,name text,started_on timestamp with time zone,completed_on timestamp with time zone,keep_until timestamp with time zone,expire_seconds integer,deletion_seconds integer,state pgboss.job_state}', '{name,id}',
- '{"deadline": "CASE WHEN state < ''active'' THEN keep_until WHEN deletion_seconds > 0 THEN completed_on + make_interval(secs => deletion_seconds) END"}');
+ '{id uuid,name text,started_on timestamp with time zone,completed_on timestamp with time zone,keep_until timestamp with time zone,expire_seconds integer,deletion_seconds integer,state job_state}', '{name,id}',
+ '{"deadline": "CASE WHEN state < ''active'' THEN keep_until WHEN deletion_seconds > 0 THEN completed_on + make_interval(secs => deletion_seconds) END"}',
+ 'Jobs that are active for too long, or without a heartbeat, stay with pg-boss''s own supervision, which retries them.');
 
 INSERT INTO sweeper.preset (preset, note, columns, key, settings, lifetime) VALUES
 ('rails', 'Rails (activerecord-session_store)',
@@ -123,14 +126,14 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test,
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 min", "created": "created_on", "max_age": "10 hours", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''0''"}',
  NULL, NULL,
- 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE ROW(c.user_session_id, c.offline_flag)::text = k',
+ 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = split_part(ltrim(k, ''(''), '','', 1) AND ROW(c.user_session_id, c.offline_flag)::text = k',
  'Keycloak''s caches and events do not learn of it.',
  'The lifetimes are Keycloak''s defaults. Give ttl and max_age of the realm that keeps sessions longest, or adopt each realm with a filter and a policy name of its own; sessions with "remember me" may live longer.'),
 ('keycloak_offline', 'Keycloak''s offline sessions',
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 days", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''1''"}',
  NULL, NULL,
- 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE ROW(c.user_session_id, c.offline_flag)::text = k',
+ 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = split_part(ltrim(k, ''(''), '','', 1) AND ROW(c.user_session_id, c.offline_flag)::text = k',
  'Keycloak''s caches and events do not learn of it.',
  'The lifetime is Keycloak''s default. Give ttl of the realm that keeps offline sessions longest.'),
 ('mcp_gateway', 'MCP gateway (Context Forge)',
@@ -156,7 +159,9 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test,
  'DELETE FROM {schema}.jobqueue WHERE jobid = ANY ($1::bigint[])', NULL, NULL),
 ('hangfire_data', 'Hangfire''s sets, lists, hashes and counters',
  '{id bigint|integer,key text|character varying,expireat timestamp without time zone|timestamp with time zone}', '{id}',
- '{"deadline": "expireat", "timezone": "UTC"}', NULL, NULL, NULL, NULL, NULL);
+ '{"deadline": "expireat", "timezone": "UTC"}',
+ NULL, 'EXISTS (SELECT FROM pg_class AS a JOIN pg_class AS b USING (relnamespace) WHERE a.oid = t.tableoid AND b.relname = ''jobqueue'')',
+ NULL, NULL, NULL);
 UPDATE sweeper.preset SET builtin = true;
 
 COMMENT ON TABLE sweeper.preset IS
@@ -170,7 +175,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                    SELECT FROM pg_attribute AS a
                    WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
                      AND a.attname = split_part(c, ' ', 1)
-                     AND format_type(a.atttypid, NULL) = ANY (string_to_array(substr(c, strpos(c, ' ') + 1), '|'))))
+                     AND substring(format_type(a.atttypid, NULL) FROM '[^.]*$') = ANY (string_to_array(substr(c, strpos(c, ' ') + 1), '|'))))
            AND (key = '{}' OR EXISTS (
                SELECT FROM pg_index AS i
                WHERE i.indrelid = relation AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid
@@ -196,9 +201,12 @@ COMMENT ON FUNCTION sweeper._indexed IS 'Does the column lead an index of the re
 -- A preset that asks for all that another one does, and for more, is meant; which of two with the same columns, an index may tell.
 CREATE FUNCTION sweeper._presets(relation oid) RETURNS SETOF sweeper.preset
 LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
-    WITH found AS MATERIALIZED (
-        SELECT p, ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(p.columns) AS c) AS names, sweeper._indexed(relation, p.indexed) AS led
-        FROM sweeper.preset AS p WHERE sweeper._matches(relation, p.columns, p.key))
+    WITH named AS MATERIALIZED (
+        SELECT p, ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(p.columns) AS c) AS names FROM sweeper.preset AS p),
+    found AS MATERIALIZED (
+        SELECT p, names, sweeper._indexed(relation, (p).indexed) AS led FROM named
+        -- most relations have not even the names
+        WHERE CASE WHEN names <@ ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = relation AND attnum > 0) THEN sweeper._matches(relation, (p).columns, (p).key) END)
     SELECT (f.p).* FROM found AS f
     WHERE NOT EXISTS (SELECT FROM found AS g WHERE f.names <@ g.names AND NOT g.names <@ f.names)
 $$;
@@ -260,5 +268,5 @@ CREATE FUNCTION sweeper.adopt(
 ) RETURNS sweeper.preview_result
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';
 COMMENT ON FUNCTION sweeper.adopt IS
-'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. Where the lifetime is the preset''s and some of more than five rows are dead by it, the policy is held, unless start is now. A dry run makes all checks, says which function the real one creates, and creates none. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42723 a function has the name of the one that it makes, 42P01 or 42501 that one could not run, and those of register().';
+'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. Where the lifetime is the preset''s, or the time zone one of several, and some of more than five rows are dead by it, the policy is held, unless start is now. A dry run makes all checks, says which function the real one creates, and creates none. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s, but a filter is joined to the preset''s by AND. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42723 a function has the name of the one that it makes, 42P01 or 42501 that one could not run, and those of register().';
 REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._indexed, sweeper._presets FROM PUBLIC;

@@ -33,7 +33,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        CASE WHEN b.oldest_due <= now() THEN now() - b.oldest_due END AS lag,
        CASE WHEN b.pass IS NOT NULL THEN greatest(b.total - b.done - b.failed - b.skipped, 0)
             WHEN b.oldest_due <= now() OR b.open_pass IS NOT NULL THEN NULL
-            WHEN b.last_look IS NOT NULL THEN 0 END AS backlog,
+            WHEN b.last_look IS NOT NULL AND (b.oldest_due IS NOT NULL OR b.state NOT IN ('throttled', 'outside window')) THEN 0 END AS backlog,
        coalesce(b.workers, 0) AS workers,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
@@ -85,7 +85,7 @@ COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last went w
 COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known.';
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
 COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest row known to be due has waited; null when none is known.';
-COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Due rows, about: found by the running pass and not handled yet; null when there are some and nobody has counted.';
+COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Due rows, about: found by the running pass and not handled yet; null when there are some and nobody has counted, or nobody has looked.';
 COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers on it now.';
 COMMENT ON COLUMN sweeper.policy_status.last_error IS 'The last failure of the policy as a whole; it stays after the policy works again.';
 COMMENT ON COLUMN sweeper.policy_status.next_step IS 'A statement to paste; null when nothing is wrong.';

@@ -1,5 +1,13 @@
 -- What is wrong now.
 
+-- pg_partition_tree() would wait for the lock that is looked for.
+CREATE FUNCTION sweeper._lock_query(relation text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('WITH RECURSIVE t AS (SELECT %L::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r) '
+                  'SELECT l.relation::regclass, l.pid, l.mode, a.xact_start, a.query FROM t JOIN pg_locks AS l ON l.relation = t.r LEFT JOIN pg_stat_activity AS a USING (pid);', relation)
+$$;
+COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that tells who holds a relation or a part of it.';
+
 CREATE VIEW sweeper.problem AS
 SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
        'No sweep runs in this server.' AS detail,
@@ -59,9 +67,14 @@ FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
 SELECT 'critical', p.policy, s.state, NULL, s.reason,
        CASE WHEN s.state = 'read-only' THEN
-                 coalesce((SELECT format('BEGIN READ WRITE; ALTER DATABASE %I RESET default_transaction_read_only; COMMIT;', d.datname)
-                           FROM pg_catalog.pg_db_role_setting AS r JOIN pg_catalog.pg_database AS d ON d.oid = r.setdatabase, unnest(r.setconfig) AS c
-                           WHERE r.setrole = 0 AND d.datname = pg_catalog.current_database() AND c LIKE 'default\_transaction\_read\_only=%'),
+                 -- our processes are the bootstrap superuser's
+                 coalesce((SELECT format('BEGIN READ WRITE; ALTER %s RESET default_transaction_read_only; COMMIT;',
+                                         CASE WHEN r.setrole = 0 AND r.setdatabase <> 0 THEN format('DATABASE %I', d.datname)
+                                              ELSE 'ROLE ' || coalesce(quote_ident(o.rolname), 'ALL') || coalesce(' IN DATABASE ' || quote_ident(d.datname), '') END)
+                           FROM pg_catalog.pg_db_role_setting AS r CROSS JOIN unnest(r.setconfig) AS c
+                           LEFT JOIN pg_catalog.pg_database AS d ON d.oid = r.setdatabase LEFT JOIN pg_catalog.pg_roles AS o ON o.oid = r.setrole
+                           WHERE r.setrole IN (0, 10) AND (r.setdatabase = 0 OR d.datname = pg_catalog.current_database()) AND c LIKE 'default\_transaction\_read\_only=%'
+                           ORDER BY r.setrole DESC, r.setdatabase DESC LIMIT 1),
                           'ALTER SYSTEM SET default_transaction_read_only = off; SELECT pg_reload_conf();')
             ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
@@ -81,9 +94,10 @@ SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws
        format('SELECT sweeper.resume(%L);', p.policy)
 FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())
 UNION ALL
-SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due,
-       format('The oldest dead row is %s late%s.', date_trunc('second', now() - s.oldest_due), CASE WHEN s.open_pass IS NOT NULL OR s.state IN ('locked', 'throttled') THEN ': ' || s.reason END),
-       CASE WHEN s.state = 'locked' THEN format('SELECT pid, mode FROM pg_locks WHERE relation IN (SELECT %1$L::regclass UNION SELECT relid FROM pg_partition_tree(%1$L));', p.relation)
+SELECT 'warning', p.policy, 'lag above max_lag', l.since,
+       format(CASE WHEN s.oldest_due IS NULL THEN 'Nobody has looked for %s%s.' ELSE 'The oldest dead row is %s late%s.' END,
+              date_trunc('second', now() - l.since), CASE WHEN s.open_pass IS NOT NULL OR s.state IN ('locked', 'throttled') THEN ': ' || s.reason END),
+       CASE WHEN s.state = 'locked' THEN sweeper._lock_query(p.relation)
             WHEN s.state = 'throttled' AND s.reason LIKE 'max_wal_rate%' THEN
                  format('ALTER SYSTEM SET session_sweeper.max_wal_rate = %L; SELECT pg_reload_conf();', 2 * (SELECT setting::int FROM pg_catalog.pg_settings WHERE name = 'session_sweeper.max_wal_rate') || 'kB')
             WHEN s.state = 'throttled' THEN
@@ -91,7 +105,9 @@ SELECT 'warning', p.policy, 'lag above max_lag', s.oldest_due,
             WHEN s.open_pass IS NOT NULL AND s.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
             ELSE format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
-WHERE c.listed AND s.oldest_due < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running', 'locked', 'throttled')
+-- what is due by an expression a pass alone can tell, and none comes so far
+CROSS JOIN LATERAL (SELECT coalesce(s.oldest_due, CASE WHEN s.state = 'throttled' THEN greatest(s.last_success, p.last_pass_at, p.registered_at) END) AS since) AS l
+WHERE c.listed AND l.since < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running', 'locked', 'throttled')
 UNION ALL
 SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', p.policy)
@@ -114,7 +130,7 @@ WHERE p.policy LIKE 'sweeper.%' AND p.action = 'delete' AND p.check_every = inte
   AND c.enabled AND c.listed AND greatest(s.last_look, c.service_start) < now() - interval '2 days' HAVING count(*) > 0
 UNION ALL
 SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Somebody holds a lock on its table, or on a part of it.',
-       format('SELECT l.relation::regclass, l.pid, l.mode, a.xact_start, a.query FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a USING (pid) WHERE l.relation IN (SELECT %1$L::regclass UNION SELECT relid FROM pg_partition_tree(%1$L) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = %1$L::regclass);', p.relation)
+       sweeper._lock_query(p.relation)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
 WHERE c.enabled AND c.listed AND s.locked_since < now() - interval '1 min'
 UNION ALL

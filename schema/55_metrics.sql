@@ -96,7 +96,7 @@ series (name, suffix, labels, value) AS (
     UNION ALL
     SELECT v.name, '', jsonb_build_object('policy', s.policy), v.value
     FROM status AS s CROSS JOIN LATERAL (VALUES ('overdue_seconds', CASE WHEN s.lag IS NOT NULL THEN extract(epoch FROM s.lag)::float8
-             WHEN s.next_due IS NOT NULL OR s.last_look IS NOT NULL AND s.state IN ('waiting', 'running', 'grace', 'throttled', 'outside window') THEN 0 END), ('backlog_rows', s.backlog),
+             WHEN s.next_due IS NOT NULL OR s.last_look IS NOT NULL AND s.state IN ('waiting', 'running', 'grace') THEN 0 END), ('backlog_rows', s.backlog),
         ('last_look_timestamp_seconds', extract(epoch FROM s.last_look)::float8),
         ('last_success_timestamp_seconds', extract(epoch FROM s.last_success)::float8)) AS v (name, value)
     WHERE v.value IS NOT NULL

@@ -233,6 +233,41 @@ DELETE FROM living WHERE id::int > 3;
 INSERT INTO living SELECT 100 + i, NULL, NULL, NULL, '', epoch(now()) FROM generate_series(1, 6) AS i;
 SELECT state, dead_estimate FROM sweeper.adopt('living', policy => 'one of many', check_every => '0');
 SELECT state FROM sweeper.adopt('offline_user_session', 'keycloak_online', policy => 'age', ttl => '200 days', filter => 'true', dry_run => true);
+SET client_min_messages = warning;
+-- what a filter chooses are still the preset's rows
+SELECT policy FROM sweeper.adopt('offline_user_session', 'keycloak_online', policy => 'realm', start => 'paused', filter => $$realm_id = 'r' OR true$$);
+SELECT filter FROM sweeper.policy WHERE policy = 'realm';
+-- a sample tells of no dead row: the whole is looked at
+CREATE TABLE vast (LIKE laravel INCLUDING ALL) WITH (autovacuum_enabled = off);
+INSERT INTO vast SELECT i, NULL, NULL, NULL, '', epoch(now() - CASE i WHEN 77777 THEN interval '1 day' ELSE '0' END) FROM generate_series(1, 100000) AS i;
+DROP INDEX vast_last_activity_idx;
+SELECT state, dead_estimate, exact FROM sweeper.adopt('vast', check_every => '0');
+-- whose local time: not that of who calls; where others are in use, what would go is held
+CREATE TABLE local (sid character varying PRIMARY KEY, sess json NOT NULL, expire timestamp(6) NOT NULL);
+CREATE INDEX ON local (expire);
+INSERT INTO local SELECT i, '{}', now() AT TIME ZONE 'UTC' + i * interval '1 h' FROM generate_series(-1, 9) AS i;
+SELECT state FROM sweeper.adopt('local', policy => 'sure', check_every => '0');
+SET timezone = 'Asia/Tokyo';
+SET client_min_messages = notice;
+SELECT state, dead_estimate FROM sweeper.adopt('local', check_every => '0');
+SET client_min_messages = warning;
+SELECT state, dead_estimate FROM sweeper.adopt('local', policy => 'told', check_every => '0', timezone => 'UTC');
+SELECT policy, timezone FROM sweeper.policy WHERE policy IN ('wild.local', 'told') ORDER BY 1;
+SET timezone = 'UTC';
+-- a key that somebody prefers may be a credential
+CREATE UNIQUE INDEX ON authjs ("sessionToken");
+SELECT FROM sweeper.adopt('authjs', policy => 'by token', key => '{sessionToken}', start => 'paused');
+SELECT FROM sweeper.adopt('authjs', policy => 'by token, seen', key => '{sessionToken}', audit => 'row', start => 'paused');
+SELECT policy, audit FROM sweeper.policy WHERE policy LIKE 'by token%' ORDER BY 1;
+-- pg-boss has the schema that one gives it; what else has such columns is not Hangfire's
+ALTER TYPE pgboss.job_state SET SCHEMA wild;
+SELECT preset FROM sweeper.adoptable WHERE relation = 'pgboss.job'::regclass;
+CREATE TABLE licence (id bigint PRIMARY KEY, key text NOT NULL, expireat timestamptz NOT NULL);
+INSERT INTO licence VALUES (1, 'k', now());
+SELECT FROM sweeper.adopt('licence', dry_run => true);
+-- what is missing
+SELECT FROM sweeper.adopt('local', 'django', dry_run => true);
+SET client_min_messages = notice;
 -- an index that is there is not asked for; whose local time
 SELECT advice FROM sweeper.adopt('mcp_sessions', policy => 'indexed', ttl => '1 hour', dry_run => true);
 SELECT state FROM sweeper.adopt('key_value', policy => 'host', dry_run => true);

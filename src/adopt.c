@@ -53,8 +53,10 @@ typedef struct Preset
 {
 	char	   *name;
 	char	   *note;
-	char	   *columns;		/* as text */
-	char	   *names;			/* of them */
+	char	   *names;			/* of columns */
+	char	   *missing;		/* columns that the relation has not, with
+								 * types; or null */
+	char	   *key;			/* {names} */
 	char	   *test;			/* of its rows, or null */
 	char	   *hook;			/* body of on_expire, or null */
 	char	   *advice;			/* or null */
@@ -91,9 +93,10 @@ read_presets(Oid relid, const char *which)
 
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
-	n = ssw_sql_exec(psprintf("SELECT p.preset, p.note, pg_catalog.array_to_string(p.columns, ', '), p.test, p.hook, p.advice,"
+	n = ssw_sql_exec(psprintf("SELECT p.preset, p.note, p.test, p.hook, p.advice,"
 							  " CASE WHEN sweeper._indexed($1, p.indexed) THEN '' END, s.key, s.value,"
-							  " (SELECT pg_catalog.string_agg(pg_catalog.split_part(c, ' ', 1), ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n)), p.lifetime"
+							  " (SELECT pg_catalog.string_agg(pg_catalog.split_part(c, ' ', 1), ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n)), p.lifetime,"
+							  " (SELECT pg_catalog.string_agg(c, ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n) WHERE NOT sweeper._matches($1, ARRAY[c], '{}')), p.key"
 							  " FROM %s LEFT JOIN LATERAL (SELECT e.key, CASE pg_catalog.jsonb_typeof(e.value) WHEN 'array'"
 							  "   THEN (SELECT coalesce(pg_catalog.array_agg(x), '{}')::text FROM pg_catalog.jsonb_array_elements_text(e.value) AS x)"
 							  "   ELSE e.value #>> '{}' END AS value FROM pg_catalog.jsonb_each(p.settings) AS e) AS s ON true"
@@ -111,18 +114,19 @@ read_presets(Oid relid, const char *which)
 			last = palloc0(sizeof(Preset));
 			last->name = name;
 			last->note = SPI_getvalue(tup, desc, 2);
-			last->columns = SPI_getvalue(tup, desc, 3);
-			last->names = SPI_getvalue(tup, desc, 10);
-			last->test = SPI_getvalue(tup, desc, 4);
-			last->hook = SPI_getvalue(tup, desc, 5);
-			last->advice = SPI_getvalue(tup, desc, 6);
-			last->lifetime = SPI_getvalue(tup, desc, 11);
-			last->indexed = SPI_getvalue(tup, desc, 7) != NULL;
+			last->test = SPI_getvalue(tup, desc, 3);
+			last->hook = SPI_getvalue(tup, desc, 4);
+			last->advice = SPI_getvalue(tup, desc, 5);
+			last->indexed = SPI_getvalue(tup, desc, 6) != NULL;
+			last->names = SPI_getvalue(tup, desc, 9);
+			last->lifetime = SPI_getvalue(tup, desc, 10);
+			last->missing = SPI_getvalue(tup, desc, 11);
+			last->key = SPI_getvalue(tup, desc, 12);
 			presets = lappend(presets, last);
 		}
-		name = SPI_getvalue(tup, desc, 8);
+		name = SPI_getvalue(tup, desc, 7);
 		if (name)
-			last->settings = lappend(lappend(last->settings, name), SPI_getvalue(tup, desc, 9));
+			last->settings = lappend(lappend(last->settings, name), SPI_getvalue(tup, desc, 8));
 		MemoryContextSwitchTo(old);
 	}
 	ssw_sql_end();
@@ -159,7 +163,8 @@ named_preset(Relation rel, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"%s\" is no table of preset \"%s\"", RelationGetRelationName(rel), name),
-				 errdetail("Such a table has the columns %s, and a unique key of them.", wanted->columns),
+				 wanted->missing ? errdetail("Missing columns: %s.", wanted->missing) :
+				 errdetail("It has no unique key %s without nulls.", wanted->key),
 				 errhint("Use sweeper.register() and name its columns.")));
 	return found;
 }
@@ -175,7 +180,7 @@ looks_right(Relation rel, const Preset *preset)
 
 	if (preset->test == NULL)
 		return true;
-	sql = psprintf("SELECT pg_catalog.count(*) FILTER (WHERE %s) >= 0.9 * pg_catalog.count(*) FROM (SELECT * FROM %s LIMIT %d) AS t",
+	sql = psprintf("SELECT pg_catalog.count(*) FILTER (WHERE %s) >= 0.9 * pg_catalog.count(*) FROM (SELECT tableoid, * FROM %s LIMIT %d) AS t",
 				   preset->test, ssw_stmt_relation(RelationGetRelid(rel)), SAMPLE_ROWS);
 	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
 	ssw_sql_begin();
@@ -212,6 +217,13 @@ recognise(Relation rel)
 				 errmsg("\"%s\" is not recognised", RelationGetRelationName(rel)),
 				 errdetail("Its columns, their types and its key are those of no preset; table sweeper.preset has them all."),
 				 errhint("Say what its columns mean: SELECT * FROM sweeper.register(%s, deadline => '...');", name)));
+	if (right == NIL && list_length(found) == 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("\"%s\" is not recognised", RelationGetRelationName(rel)),
+				 errdetail("It has the columns of preset %s, but not the rest of what that goes by.", preset_names(found)),
+				 errhint("If it is such a table, name it: SELECT * FROM sweeper.adopt(%s, preset => %s);", name,
+						 quote_literal_cstr(((Preset *) linitial(found))->name))));
 	if (list_length(found) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_AMBIGUOUS_PARAMETER),
@@ -464,22 +476,42 @@ has_zone(Relation rel, const Preset *preset)
 	return false;
 }
 
+static void
+set_setting(Preset *preset, SswArg arg, char *value)
+{
+	for (int i = 0; i < list_length(preset->settings); i += 2)
+		if (ssw_args_find(list_nth(preset->settings, i)) == arg)
+		{
+			lfirst(list_nth_cell(preset->settings, i + 1)) = value;
+			return;
+		}
+	preset->settings = lappend(lappend(preset->settings, pstrdup(ssw_args_name(arg))), value);
+}
+
 /*
- * A preset's settings as arguments; those that were given prevail.  A lifetime that was
- * not given is assumed.  Returns the word for a zone that is a guess, or null.
+ * A preset's settings as arguments; those that were given prevail, but for a filter, which
+ * says what its rows are: one that was given chooses among them.  A lifetime that was not
+ * given is assumed, and so is one of several zones.  Returns the word for a zone that is a
+ * guess, or null.
  */
 static const char *
-apply(SswArgs *a, const Preset *preset, Relation rel)
+apply(SswArgs *a, Preset *preset, Relation rel)
 {
 	bool		activity = a->given[SSW_ARG_LAST_SEEN];
 	const char *guess = NULL;
+
+	/* a key that somebody prefers may be a credential */
+	if (a->given[SSW_ARG_KEY] && !a->given[SSW_ARG_AUDIT])
+		set_setting(preset, SSW_ARG_AUDIT, "hash");
 
 	for (int i = 0; i < list_length(preset->settings); i += 2)
 	{
 		SswArg		arg = ssw_args_find(list_nth(preset->settings, i));
 		char	   *value = list_nth(preset->settings, i + 1);
 
-		if (a->given[arg] || (activity && arg == SSW_ARG_DEADLINE) || (arg == SSW_ARG_TIMEZONE && has_zone(rel, preset)))
+		if (arg == SSW_ARG_FILTER && value && a->given[arg] && !a->isnull[arg])
+			value = psprintf("(%s) AND (%s)", value, ssw_args_text(arg, a->value[arg]));
+		else if (a->given[arg] || (activity && arg == SSW_ARG_DEADLINE) || (arg == SSW_ARG_TIMEZONE && has_zone(rel, preset)))
 			continue;
 		if (arg == SSW_ARG_TIMEZONE && value && (strcmp(value, APPLICATION_TIMEZONE) == 0 || strcmp(value, HOST_TIMEZONE) == 0))
 		{
@@ -487,7 +519,8 @@ apply(SswArgs *a, const Preset *preset, Relation rel)
 			value = ssw_advice_application_timezone(rel->rd_rel->relowner);
 		}
 		ssw_args_set_text(a, arg, value);
-		if (value && (arg == SSW_ARG_TTL || arg == SSW_ARG_MAX_AGE))
+		if (value && (arg == SSW_ARG_TTL || arg == SSW_ARG_MAX_AGE ||
+					  (arg == SSW_ARG_TIMEZONE && guess && ssw_advice_zones_differ(rel))))
 			a->assumed = psprintf("%s%s%s => '...'", a->assumed ? a->assumed : "", a->assumed ? ", " : "", ssw_args_name(arg));
 	}
 	return guess;

@@ -519,7 +519,8 @@ report_failure(const char *policy, const char *relation, const Answer *answer)
 			 errmsg("policy \"%s\" could not be swept", policy),
 			 errdetail_internal("%s", answer->error),
 			 answer->code == ERRCODE_LOCK_NOT_AVAILABLE ?
-			 errhint("SELECT pid, mode FROM pg_locks WHERE relation IN (SELECT %1$s::regclass UNION SELECT relid FROM pg_partition_tree(%1$s));",
+			 errhint("WITH RECURSIVE t AS (SELECT %s::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r)"
+					 " SELECT l.relation::regclass, l.pid, l.mode FROM t JOIN pg_locks AS l ON l.relation = t.r;",
 					 quote_literal_cstr(relation)) :
 			 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(policy))));
 }

@@ -247,7 +247,10 @@ ssw_errand_run(Oid database, const char *extension, const char *sql, int nargs, 
 		ereport(ERROR,
 				(errcode(e->sqlerrcode ? e->sqlerrcode : ERRCODE_CONNECTION_FAILURE),
 				 errmsg("%s", e->sqlerrcode ? readable(e->message, e->encoding) : "the process for the other database was ended"),
-				 e->hint[0] ? errhint("%s", readable(e->hint, e->encoding)) : 0,
+				 e->hint[0] ? errhint("%s", readable(e->hint, e->encoding)) :
+				 e->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE ?
+				 errhint("In database \"%s\" a superuser must grant role \"%s\" the use of extension \"%s\".",
+						 get_database_name(database), GetUserNameFromId(e->role, false), e->extension) : 0,
 				 errcontext("in database \"%s\"", get_database_name(database))));
 	result = e->result;
 	dsm_detach(seg);

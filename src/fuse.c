@@ -565,7 +565,8 @@ find_trouble(SswWork *w, List *leaves, int64 *would_go)
  * Would this pass remove too much?  Then the pass ends, with the numbers in its
  * message.  A fuse that has held lets it go on; the coordinator learns when there
  * is nothing wrong any more.  Rows due at registration do not count.  Where these are
- * not all leaves, the others may hold those that make it harmless: it waits for them.
+ * not all leaves that there is patience for, the others may hold those that make it
+ * harmless: it waits for them.
  */
 bool
 ssw_fuse_trips(SswWork *w, List *leaves, bool all)

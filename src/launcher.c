@@ -474,6 +474,9 @@ ssw_launcher_main(Datum main_arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+			ssw_shmem_note_timezone();
+			LWLockRelease(SswShared->lock);
 			rescan_at = 0;
 		}
 		ssw_start_watch_read_only(false);

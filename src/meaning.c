@@ -130,7 +130,8 @@ ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
 
 /*
  * The zone of an application's sessions, as far as the server knows: what is
- * set for the table's owner or this database, else that of this session.
+ * set for the table's owner or this database, else for the server.  Who calls may have
+ * another one.
  */
 char	   *
 ssw_advice_application_timezone(Oid owner)
@@ -152,7 +153,12 @@ ssw_advice_application_timezone(Oid owner)
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	if (zone == NULL)
-		zone = pstrdup(pg_get_timezone_name(session_timezone));
+	{
+		zone = palloc(sizeof(SswShared->timezone));
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		strlcpy(zone, SswShared->timezone, sizeof(SswShared->timezone));
+		LWLockRelease(SswShared->lock);
+	}
 	return zone;
 }
 
@@ -167,7 +173,9 @@ candidate_zones(Relation rel)
 	for (int i = 0; i < lengthof(names); i++)
 	{
 		ListCell   *lc;
-		bool		known = pg_strcasecmp(names[i], "Etc/UTC") == 0 || pg_tzset(names[i]) == NULL;
+		pg_tz	   *tz = pg_tzset(names[i]);
+		long		offset;
+		bool		known = tz == NULL || (i > 0 && pg_get_timezone_offset(tz, &offset) && offset == 0);
 
 		foreach(lc, zones)
 		{
@@ -177,6 +185,13 @@ candidate_zones(Relation rel)
 			zones = lappend(zones, pstrdup(names[i]));
 	}
 	return zones;
+}
+
+/* May applications write in more than one? */
+bool
+ssw_advice_zones_differ(Relation rel)
+{
+	return list_length(candidate_zones(rel)) > 1;
 }
 
 static void

@@ -172,14 +172,14 @@ end_pass(SswPass *pass, SswPassEnd end, const char *message)
 	LWLockRelease(SswShared->lock);
 }
 
-/* The fuse counts in all that can be read. */
+/* The fuse counts in all that can be read; for what cannot, it does not wait for ever. */
 static bool
 fuse_trips(SswWork *w)
 {
 	uint32		others;
 	List	   *leaves = ssw_partition_free_leaves(w->policy, AccessShareLock, &others);
 
-	return ssw_fuse_trips(w, leaves, others == 0);
+	return ssw_fuse_trips(w, leaves, others == 0 || w->pass->locked_for_long);
 }
 
 /* Take tokens of the rates for n rows; the caller holds the lock. */

@@ -22,6 +22,8 @@
 
 /* So many passes look at a row between refresh_ahead and its deadline. */
 #define REFRESHES	8
+/* For partitions that are locked for longer the fuse does not wait. */
+#define LONG_LOCK_US	(60 * USECS_PER_SEC)
 /* In so many passes in a row triggers may update rows that stay dead. */
 #define MOVED_PASSES	3
 /* Sessions whose connections have gone, and that could not be ended, wait so long at most. */
@@ -37,6 +39,14 @@ limiting_rate(const SswWatch *w, char *text, Size size)
 		snprintf(text, size, "rate_limit lets %d rows a second go", p->rate_limit);
 	else
 		snprintf(text, size, "backlog_rate lets %d rows a second go", p->backlog_rate);
+}
+
+/* Does nobody look at it, but who asks? */
+static bool
+is_resting(const SswPolicy *p)
+{
+	return p && (p->check_every_us == 0 || p->held_reason ||
+				 (p->paused_at != 0 && (p->paused_until == 0 || p->paused_until > GetCurrentTimestamp())));
 }
 
 /* Show what the policy is doing, to views and to CALL sweep. */
@@ -61,7 +71,7 @@ ssw_passes_publish(SswWatch *w)
 		s->next_look = w->runs ? w->next_look : 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
 		s->oldest_due = w->earliest;
-		s->locked_since = w->part_locked_since ? w->part_locked_since : w->locked_since;
+		s->locked_since = is_resting(w->policy) ? 0 : w->part_locked_since ? w->part_locked_since : w->locked_since;
 	}
 	LWLockRelease(SswShared->lock);
 }
@@ -283,6 +293,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->fuse_held = p->fuse_at != 0;
+		pass->locked_for_long = w->part_locked_since != 0 && now - w->part_locked_since > LONG_LOCK_US;
 		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 		/* whom memory did not know then had to write his row since */
 		if (pass->refresh_only && s)
@@ -464,8 +475,12 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	if (pass.end == SSW_END_LOCKED)
 		ssw_watch_locked(w);
 	/* whoever looks only when asked has no look that tells its end */
-	w->part_locked_since = pass.end != SSW_END_LOCKED || w->policy->check_every_us == 0 ? 0 :
-		w->part_locked_since ? w->part_locked_since : now;
+	if (w->policy->check_every_us == 0)
+		w->part_locked_since = 0;
+	else if (pass.end == SSW_END_LOCKED || pass.left_out != 0)
+		w->part_locked_since = w->part_locked_since ? w->part_locked_since : now;
+	else if (pass.counted)
+		w->part_locked_since = 0;
 	if (request != 0 && pass.end != SSW_END_STOPPED)
 		ssw_request_complete_with(w, request, &pass);
 	ssw_passes_publish(w);

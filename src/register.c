@@ -121,7 +121,7 @@ backlog_hint(const SswPolicy *p, const char *assumed)
 	char	   *hint = psprintf("SELECT sweeper.resume(%s); lets them go.", name);
 
 	return assumed == NULL ? hint :
-		psprintf("If the application's sessions live no longer, %s If they do: SELECT sweeper.alter_policy(%s, %s), sweeper.resume(%s);",
+		psprintf("If that is right, %s If it is not: SELECT sweeper.alter_policy(%s, %s), sweeper.resume(%s);",
 				 hint, name, assumed, name);
 }
 
@@ -141,7 +141,7 @@ ssw_register_backlog(const SswPolicy *p, const SswPreview *v)
 					(int) rint(v->sample_dead * 100)),
 			 errdetail("Of about " INT64_FORMAT " rows " INT64_FORMAT " would go, at %s rows a second.%s",
 					   v->rows, v->dead, p->backlog_rate ? rate : "any number of",
-					   assumed ? " Their lifetime is what the preset assumes." : ""),
+					   assumed ? " Their lifetime, or time zone, is assumed." : ""),
 			 errhint("%s", backlog_hint(p, assumed))));
 	return "backlog";
 }

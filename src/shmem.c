@@ -81,6 +81,13 @@ shmem_request(void)
 	RequestAddinShmemSpace(ssw_beatstats_size());
 }
 
+/* Sessions may have another one: called by who has the server's configuration alone. */
+void
+ssw_shmem_note_timezone(void)
+{
+	strlcpy(SswShared->timezone, pg_get_timezone_name(session_timezone), sizeof(SswShared->timezone));
+}
+
 static void
 shmem_startup(void)
 {
@@ -102,6 +109,7 @@ shmem_startup(void)
 		SswShared->incarnation = GetCurrentTimestamp();
 		SswShared->nprocs = max_worker_processes;
 		SswShared->launcher = -1;
+		ssw_shmem_note_timezone();
 		pg_atomic_init_u64(&SswShared->attachments, 0);
 		ConditionVariableInit(&SswShared->request_cv);
 		ConditionVariableInit(&SswShared->exit_cv);

@@ -11,6 +11,7 @@
 #define SSW_SHMEM_H
 
 #include "access/xlogdefs.h"
+#include "pgtime.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/itemptr.h"
@@ -208,6 +209,7 @@ typedef struct SswPass
 	bool		harmless;		/* such a one: the fuse had nothing to say */
 	bool		counted;		/* the first collector has come so far */
 	uint32		left_out;		/* partitions that somebody holds, or 0 */
+	bool		locked_for_long;	/* some have been for long */
 	bool		by_index;		/* rows may be behind the cursor */
 	int64		fuse_left;		/* so many more may go by the last count */
 	bool		moved;			/* triggers updated rows that stayed dead */
@@ -415,6 +417,7 @@ typedef struct SswSharedState
 	TimestampTz service_start;	/* 0 until the launcher runs */
 	TimestampTz read_only_since;	/* default_transaction_read_only is on, or
 									 * 0 */
+	char		timezone[TZ_STRLEN_MAX + 1];	/* the server's default */
 	bool		clean_start;	/* pg_control said "shut down" */
 	TimestampTz down_since;		/* its time, when clean_start */
 	uint32		control_timeline;	/* of pg_control then */
@@ -449,6 +452,7 @@ extern const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1];
 extern void ssw_shmem_init(void (*new_callback) (void));
 extern bool ssw_shmem_available(void);
 extern void ssw_shmem_require(void);
+extern void ssw_shmem_note_timezone(void);
 
 extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
 extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);

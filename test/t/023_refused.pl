@@ -56,7 +56,13 @@ wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go, too');
 sql('ALTER DATABASE postgres RESET default_transaction_read_only');
 wait_for($node, q{SELECT state = 'read-only' FROM sweeper.policy_status WHERE policy = 'active'}, 'as the others again');
 sql(q{SET default_transaction_read_only = off; INSERT INTO active VALUES (2, now() - interval '1 min')});
-sql(sql(q{SELECT next_step FROM sweeper.problem WHERE problem = 'read-only' AND policy = 'active'}));
+my $read_only = q{SELECT next_step FROM sweeper.problem WHERE problem = 'read-only' AND policy = 'active'};
+for my $whose ('ROLE ALL', 'DATABASE postgres', map { ("ROLE $_", "ROLE $_ IN DATABASE postgres") } sql(q{SELECT quote_ident(rolname) FROM pg_roles WHERE oid = 10})) {
+    sql("BEGIN READ WRITE; ALTER $whose SET default_transaction_read_only = on; COMMIT");
+    is(sql($read_only), "BEGIN READ WRITE; ALTER $whose RESET default_transaction_read_only; COMMIT;", "$whose: what to reset");
+    sql(sql($read_only));
+}
+sql(sql($read_only));
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'no more, by the statement that the problem gives');
 sql('ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
 

@@ -20,8 +20,10 @@ sub done_so_far { return split /\|/, sql(q{SELECT sum(batches), sum(expired) FRO
 sub state_is { my ($policy, $state) = @_; return wait_for($node, "SELECT state = '$state' FROM sweeper.policy_status WHERE policy = '$policy'", "$policy is $state") }
 sql(q{CREATE EXTENSION session_sweeper;
     CREATE TABLE t (id int PRIMARY KEY, d timestamptz, filling text); CREATE INDEX ON t (d);
+    CREATE TABLE hidden (id int PRIMARY KEY, d timestamptz, filling text); CREATE INDEX ON hidden (d);
     CREATE TABLE beat (id int PRIMARY KEY, d timestamptz, filling text); CREATE INDEX ON beat (d);
     SELECT sweeper.register('t', deadline => 'd', start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms', max_lag => '1 s');
+    SELECT sweeper.register('hidden', deadline => 'd', filter => 'length(filling) > 0', start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms', max_lag => '1 s');
     SELECT sweeper.register('beat', deadline => 'd', ttl => '4 s', heartbeats => true, start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms')});
 $node->backup('copy');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
@@ -39,13 +41,16 @@ sub held_up {
     wait_until(sub {
         sql(q{INSERT INTO t SELECT coalesce(max(id), 0) + 1000, now() - interval '1 h' FROM t});
         return sql(q{SELECT state FROM sweeper.policy_status WHERE policy = 't'}) eq 'throttled' }, 'sweeps rest');
-    fill('t', 100);
+    fill($_, 100) for qw(t hidden);
     like(sql(q{SELECT reason FROM sweeper.policy_status WHERE policy = 't'}), $reason, "$what: the reason");
     $node->poll_query_until('postgres', "SELECT sweeper.touch('beat', 1) AND d > '$d'::timestamptz + interval '1 s' FROM beat WHERE id = 1") or die 'not refreshed';
     pass("$what: who lives is refreshed");
     wait_for($node, q{SELECT d < now() FROM beat WHERE id = 2}, 'the other is dead');
     wait_for($node, q{SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 't' AND problem = 'lag above max_lag' AND detail ~ 'behind' AND next_step ~ 'pg_stat_replication'}, 'the problem says so');
     wait_for($node, q{SELECT state = 'throttled' AND lag > interval '0' FROM sweeper.policy_status WHERE policy = 'beat'}, 'it waits, too');
+    # what is due by an expression only a pass can tell
+    wait_for($node, q{SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 'hidden' AND problem = 'lag above max_lag' AND detail ~ '^Nobody has looked for .*behind' AND next_step ~ 'pg_stat_replication'}, 'nor of what nobody knows is nothing said');
+    is(sql(q{SELECT backlog IS NULL, (SELECT count(*) FROM sweeper.metrics WHERE family = 'session_sweeper_overdue_seconds' AND labels @> '{"policy": "hidden"}') FROM sweeper.policy_status WHERE policy = 'hidden'}), 't|0', 'nor that it is none');
     is(sql(q{SELECT count(*) FROM t WHERE id <= 100}) . sql(q{SELECT string_agg(id::text, ',' ORDER BY id) FROM beat}), '1001,2', "$what: the dead stay");
     like(sql(q{SELECT reason FROM sweeper.explain_row('t', '7')}), qr/^passes wait: .*behind/, "$what: explain_row() knows");
     is(sql(q{SELECT value FROM sweeper.metrics WHERE family = 'session_sweeper_brake' AND labels @> '{"policy": "t", "brake": "throttled"}'}), 1, "$what: a metric");
@@ -55,7 +60,7 @@ sub held_up {
 }
 sub goes_on {
     my ($what) = @_;
-    wait_for($node, q{SELECT count(*) = 0 FROM t}, "$what: it goes on");
+    wait_for($node, "SELECT count(*) = 0 FROM $_", "$what: it goes on") for qw(t hidden);
     wait_for($node, q{SELECT sweeper.touch('beat', 1) AND NOT EXISTS (SELECT FROM beat WHERE id = 2)}, "$what: and the other, but not who lives");
     state_is('t', 'waiting');
     return sql(q{SELECT sweeper.expire('beat', '{1,2}', 'test')});
