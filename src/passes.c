@@ -478,7 +478,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	if (w->policy->check_every_us == 0)
 		w->part_locked_since = 0;
 	else if (pass.end == SSW_END_LOCKED || pass.left_out != 0)
-		w->part_locked_since = w->part_locked_since ? w->part_locked_since : now;
+		w->part_locked_since = w->part_locked_since ? Min(w->part_locked_since, now) : now;
 	else if (pass.counted)
 		w->part_locked_since = 0;
 	if (request != 0 && pass.end != SSW_END_STOPPED)

@@ -223,7 +223,7 @@ void
 ssw_watch_locked(SswWatch *w)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz since = w->locked_since ? w->locked_since : now;
+	TimestampTz since = w->locked_since ? Min(w->locked_since, now) : now;
 
 	(void) brake(w, "locked", "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
 	w->locked_since = since;
