@@ -83,6 +83,12 @@ COMMENT ON TABLE sweeper.policy IS 'What is registered: which relation, which ro
 
 CREATE INDEX policy_relid ON sweeper.policy (relid);
 
+CREATE FUNCTION sweeper._column_now(relation oid, columns jsonb, name text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT attname FROM pg_attribute WHERE attrelid = relation AND attnum = (columns ->> name)::int2 AND NOT attisdropped), name)
+$$;
+COMMENT ON FUNCTION sweeper._column_now IS 'Today''s name of a column that columns of a policy know by another; what is no column, as it is.';
+
 CREATE TABLE sweeper.policy_change (
     policy_id   int NOT NULL,
     policy      text NOT NULL,

@@ -1,7 +1,7 @@
 -- Well-known session tables, as data: a new one is a row and a test.
 
 -- columns: "name type|type", a type of any schema; key: what is unique, {}: whatever is; indexed: a column that leads an index; test: holds for
--- nearly all rows, if there are any; settings: arguments of register(), of which timezone is left out where the column has
+-- nearly all rows, if there are any; beside: a relation of the same schema; settings: arguments of register(), of which timezone is left out where the column has
 -- one, and "application" (the zone of its database sessions) or "host" (that of its host) stands for what is set for the owner,
 -- the database or the server; hook: the body of an SQL function that on_expire becomes, $1 being keys as text[], {schema} the table's
 -- schema; advice: what else one should know; lifetime: the same where ttl or max_age is not given, but a setting of the
@@ -14,6 +14,7 @@ CREATE TABLE sweeper.preset (
     note      text NOT NULL,
     indexed   text,
     test      text,
+    beside    text,
     hook      text,
     advice    text,
     lifetime  text,
@@ -126,14 +127,14 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test,
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 min", "created": "created_on", "max_age": "10 hours", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''0''"}',
  NULL, NULL,
- 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = split_part(ltrim(k, ''(''), '','', 1) AND ROW(c.user_session_id, c.offline_flag)::text = k',
+ 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = coalesce(replace(replace(substring(k FROM ''^\("((?:[^"]|"")*)"''), ''""'', ''"''), ''\\'', ''\''), split_part(substr(k, 2), '','', 1)) AND ROW(c.user_session_id, c.offline_flag)::text = k',
  'Keycloak''s caches and events do not learn of it.',
  'The lifetimes are Keycloak''s defaults. Give ttl and max_age of the realm that keeps sessions longest, or adopt each realm with a filter and a policy name of its own; sessions with "remember me" may live longer.'),
 ('keycloak_offline', 'Keycloak''s offline sessions',
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 days", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''1''"}',
  NULL, NULL,
- 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = split_part(ltrim(k, ''(''), '','', 1) AND ROW(c.user_session_id, c.offline_flag)::text = k',
+ 'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = coalesce(replace(replace(substring(k FROM ''^\("((?:[^"]|"")*)"''), ''""'', ''"''), ''\\'', ''\''), split_part(substr(k, 2), '','', 1)) AND ROW(c.user_session_id, c.offline_flag)::text = k',
  'Keycloak''s caches and events do not learn of it.',
  'The lifetime is Keycloak''s default. Give ttl of the realm that keeps offline sessions longest.'),
 ('mcp_gateway', 'MCP gateway (Context Forge)',
@@ -160,8 +161,8 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test,
 ('hangfire_data', 'Hangfire''s sets, lists, hashes and counters',
  '{id bigint|integer,key text|character varying,expireat timestamp without time zone|timestamp with time zone}', '{id}',
  '{"deadline": "expireat", "timezone": "UTC"}',
- NULL, 'EXISTS (SELECT FROM pg_class AS a JOIN pg_class AS b USING (relnamespace) WHERE a.oid = t.tableoid AND b.relname = ''jobqueue'')',
- NULL, NULL, NULL);
+ NULL, NULL, NULL, NULL, NULL);
+UPDATE sweeper.preset SET beside = 'jobqueue' WHERE preset = 'hangfire_data';
 UPDATE sweeper.preset SET builtin = true;
 
 COMMENT ON TABLE sweeper.preset IS
@@ -206,7 +207,8 @@ LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
     found AS MATERIALIZED (
         SELECT p, names, sweeper._indexed(relation, (p).indexed) AS led FROM named
         -- most relations have not even the names
-        WHERE CASE WHEN names <@ ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = relation AND attnum > 0) THEN sweeper._matches(relation, (p).columns, (p).key) END)
+        WHERE CASE WHEN names <@ ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = relation AND attnum > 0) THEN sweeper._matches(relation, (p).columns, (p).key) END
+          AND ((p).beside IS NULL OR EXISTS (SELECT FROM pg_class AS c JOIN pg_class AS b USING (relnamespace) WHERE c.oid = relation AND b.relname = (p).beside)))
     SELECT (f.p).* FROM found AS f
     WHERE NOT EXISTS (SELECT FROM found AS g WHERE f.names <@ g.names AND NOT g.names <@ f.names)
 $$;
@@ -268,5 +270,5 @@ CREATE FUNCTION sweeper.adopt(
 ) RETURNS sweeper.preview_result
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';
 COMMENT ON FUNCTION sweeper.adopt IS
-'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. Where the lifetime is the preset''s, or the time zone one of several, and some of more than five rows are dead by it, the policy is held, unless start is now. A dry run makes all checks, says which function the real one creates, and creates none. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s, but a filter is joined to the preset''s by AND. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42723 a function has the name of the one that it makes, 42P01 or 42501 that one could not run, and those of register().';
+'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. Where the lifetime is the preset''s, or the time zone one of several, and some of more than five rows are dead by it, or no index tells of a large table, the policy is held, unless start is now. A dry run makes all checks, says which function the real one creates, and creates none. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s, but a filter is joined to the preset''s by AND. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42723 a function has the name of the one that it makes, 42P01 or 42501 that one could not run, and those of register().';
 REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._indexed, sweeper._presets FROM PUBLIC;

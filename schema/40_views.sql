@@ -23,6 +23,13 @@ COMMENT ON FUNCTION sweeper._database IS
 COMMENT ON FUNCTION sweeper._mend IS
 'A statement after which a policy fits its table and functions again; null when it does already, or the caller may not see it.';
 
+CREATE FUNCTION sweeper._misfit(policy text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('SELECT * FROM sweeper.policy WHERE policy = %1$L; -- then, with what fits: SELECT sweeper.alter_policy(%2$s, ...);',
+                  policy, CASE WHEN policy ~ '[\r\n]' THEN '...' ELSE quote_literal(policy) END)
+$$;
+COMMENT ON FUNCTION sweeper._misfit IS 'What to do where nobody here knows how a policy would fit its table and functions again.';
+
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(nullif(concat_ws('; ', b.held_reason, b.paused_reason,
@@ -39,6 +46,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state = 'held' AND b.held_reason IS NULL AND b.shared_reason LIKE 'retention is 0%' THEN NULL
+            WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._mend(b.policy_id), sweeper._misfit(b.policy))
             WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
@@ -64,9 +72,9 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.last_su
                   ELSE t.told END AS state,
              array_remove(ARRAY[
                   CASE WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused' END,
-                  CASE WHEN p.held_reason IS NOT NULL THEN 'held' END,
+                  CASE WHEN p.held_reason IS NOT NULL OR (t.told = 'held' AND s.reason NOT LIKE 'retention is 0%') THEN 'held' END,
                   CASE WHEN p.fuse_until > now() THEN 'fuse' END,
-                  CASE WHEN p.broken THEN 'broken' WHEN p.failures > 0 THEN 'failing' END], NULL) AS brakes
+                  CASE WHEN p.broken OR t.told = 'broken' THEN 'broken' WHEN p.failures > 0 THEN 'failing' END], NULL) AS brakes
       FROM sweeper.policy AS p
       CROSS JOIN sweeper._cluster() AS c
       LEFT JOIN sweeper._policy() AS s USING (policy_id)
@@ -79,7 +87,7 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.last_su
                                       THEN 'waiting' ELSE coalesce(s.state, 'waiting') END AS told) AS t) AS b;
 COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
 COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, locked, throttled (by max_wal_rate or max_replica_lag), outside window, read-only, disabled, not running, standby.';
-COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; resume() lifts them.';
+COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; resume() lifts them, but not "broken" as long as the policy does not fit its table and functions: see next_step.';
 COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last went through.';
 COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last went well: a pass that went through, or nothing was due. Looks that found nothing before the last start of the server are forgotten.';
 COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known.';

@@ -4,7 +4,7 @@
 CREATE FUNCTION sweeper._lock_query(relation text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('WITH RECURSIVE t AS (SELECT %L::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r) '
-                  'SELECT l.relation::regclass, l.pid, l.mode, a.xact_start, a.query FROM t JOIN pg_locks AS l ON l.relation = t.r LEFT JOIN pg_stat_activity AS a USING (pid);', relation)
+                  'SELECT l.relation::regclass, l.pid, l.mode, l.granted, a.xact_start, a.query FROM t JOIN pg_locks AS l ON l.relation = t.r AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid);', relation)
 $$;
 COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that tells who holds a relation or a part of it.';
 
@@ -32,7 +32,7 @@ SELECT 'warning', NULL, 'database not swept', NULL, format('session_sweeper.data
               concat_ws(', ', nullif(current_setting('session_sweeper.databases', true), ''), quote_ident(current_database())))
 FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.listed
 UNION ALL
-SELECT 'warning', NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
+SELECT CASE WHEN c.slots_short_since < now() - interval '5 min' THEN 'critical' ELSE 'warning' END, NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
        format('ALTER SYSTEM SET max_worker_processes = %s; -- then restart the server', current_setting('max_worker_processes')::int + 8)
 FROM sweeper._cluster() AS c WHERE c.slots_short_since IS NOT NULL
 UNION ALL
@@ -76,6 +76,7 @@ SELECT 'critical', p.policy, s.state, NULL, s.reason,
                            WHERE r.setrole IN (0, 10) AND (r.setdatabase = 0 OR d.datname = pg_catalog.current_database()) AND c LIKE 'default\_transaction\_read\_only=%'
                            ORDER BY r.setrole DESC, r.setdatabase DESC LIMIT 1),
                           'ALTER SYSTEM SET default_transaction_read_only = off; SELECT pg_reload_conf();')
+            WHEN s.state = 'broken' THEN coalesce(sweeper._mend(p.policy_id), sweeper._misfit(p.policy))
             ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
@@ -84,7 +85,8 @@ UNION ALL
 SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is left alone.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
        format('ALTER TABLE %s OWNER TO %I;', l.leaf::regclass, l.owner_name)
 FROM (WITH RECURSIVE tree AS (
-          SELECT p.policy, p.owner, p.owner_name, i.inhrelid AS leaf FROM sweeper.policy AS p JOIN pg_catalog.pg_inherits AS i ON i.inhparent = p.relid
+          SELECT p.policy, p.owner, p.owner_name, i.inhrelid AS leaf FROM sweeper.policy AS p
+          JOIN pg_catalog.pg_class AS c ON c.oid = p.relid AND c.relowner = p.owner JOIN pg_catalog.pg_inherits AS i ON i.inhparent = p.relid
           UNION
           SELECT t.policy, t.owner, t.owner_name, i.inhrelid FROM tree AS t JOIN pg_catalog.pg_inherits AS i ON i.inhparent = t.leaf)
       SELECT * FROM tree) AS l JOIN pg_catalog.pg_class AS r ON r.oid = l.leaf
@@ -95,7 +97,7 @@ SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws
 FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())
 UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', l.since,
-       format(CASE WHEN s.oldest_due IS NULL THEN 'Nobody has looked for %s%s.' ELSE 'The oldest dead row is %s late%s.' END,
+       format(CASE WHEN s.oldest_due IS NULL THEN 'No pass has come for %s%s.' ELSE 'The oldest dead row is %s late%s.' END,
               date_trunc('second', now() - l.since), CASE WHEN s.open_pass IS NOT NULL OR s.state IN ('locked', 'throttled') THEN ': ' || s.reason END),
        CASE WHEN s.state = 'locked' THEN sweeper._lock_query(p.relation)
             WHEN s.state = 'throttled' AND s.reason LIKE 'max_wal_rate%' THEN
@@ -105,8 +107,8 @@ SELECT 'warning', p.policy, 'lag above max_lag', l.since,
             WHEN s.open_pass IS NOT NULL AND s.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
             ELSE format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
--- what is due by an expression a pass alone can tell, and none comes so far
-CROSS JOIN LATERAL (SELECT coalesce(s.oldest_due, CASE WHEN s.state = 'throttled' THEN greatest(s.last_success, p.last_pass_at, p.registered_at) END) AS since) AS l
+-- what is due by an expression a pass alone can tell, and none comes so far; the next look is due after ten check_every at most
+CROSS JOIN LATERAL (SELECT coalesce(s.oldest_due, CASE WHEN s.state = 'throttled' THEN greatest(s.last_success, p.last_pass_at, p.registered_at) + 10 * p.check_every END) AS since) AS l
 WHERE c.listed AND l.since < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running', 'locked', 'throttled')
 UNION ALL
 SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),

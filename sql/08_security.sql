@@ -54,7 +54,7 @@ INSERT INTO sly VALUES (1, now() - '1 min'::interval, 1), (2, now() + '1 h'::int
 SELECT state FROM sweeper.register('sly', deadline => 'd', filter => 'tell(''filter'')', on_expire => 'hook(text[])', check_every => '0', action => 'update', set_clause => 'd = now() + ''1 h''::interval, u = u + 1');
 CALL sweeper.sweep('sly') \gset
 SELECT id, u FROM sly ORDER BY id;
-SELECT policy, problem, detail FROM sweeper.problem WHERE policy = 'sly';
+SELECT * FROM sweeper.problem WHERE policy = 'sly';
 SELECT policy, key, class, message FROM sweeper.failed_row;
 RESET ROLE;
 -- a hook that somebody else owns is refused

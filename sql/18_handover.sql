@@ -114,3 +114,34 @@ CALL sweeper.sweep('swap', pass => NULL) \gset
 SELECT count(*) FROM swap;
 SELECT sweeper.unregister('swap');
 DROP TABLE swap;
+-- a table with partitions changes hands as a whole: that alone is told, and the whole can be looked at before it is agreed to
+CREATE ROLE regress_heir;
+GRANT ALL ON SCHEMA public TO regress_heir;
+CREATE TABLE estate (id int PRIMARY KEY, d timestamptz) PARTITION BY RANGE (id);
+CREATE TABLE estate_1 PARTITION OF estate FOR VALUES FROM (0) TO (10);
+CREATE INDEX ON estate (d);
+INSERT INTO estate VALUES (1, now() - '1 min'::interval);
+SELECT policy FROM sweeper.register('estate', deadline => 'd', check_every => '1 h', start => 'paused');
+ALTER TABLE estate OWNER TO regress_heir;
+ALTER TABLE estate_1 OWNER TO regress_heir;
+SELECT sweeper.resume('estate');
+ALTER TABLE estate OWNER TO CURRENT_USER;
+ALTER TABLE estate_1 OWNER TO CURRENT_USER;
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        EXIT WHEN (SELECT state = 'held' FROM sweeper.policy_status WHERE policy = 'estate');
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END $$;
+SELECT problem FROM sweeper.problem WHERE policy = 'estate';
+SELECT state, brakes FROM sweeper.policy_status WHERE policy = 'estate';
+SELECT dead_estimate FROM sweeper.preview('estate');
+BEGIN;
+SELECT sweeper.resume('estate');
+SELECT dead_estimate FROM sweeper.preview('estate');
+ROLLBACK;
+SELECT state FROM sweeper.policy_status WHERE policy = 'estate';
+SELECT sweeper.unregister('estate');
+DROP TABLE estate;
+DROP OWNED BY regress_heir;
+DROP ROLE regress_heir;

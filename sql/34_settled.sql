@@ -94,6 +94,12 @@ SELECT sweeper.touch('refused', 1);
 SELECT sweeper.touch('plain', 1);
 \set VERBOSITY default
 SELECT sweeper.alter_policy(p, filter => $$status = 'on'$$) FROM unnest('{refused,idle,plain}'::text[]) AS p;
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        EXIT WHEN NOT EXISTS (SELECT FROM sweeper.policy_status WHERE policy = ANY ('{refused,idle,plain}') AND state = 'broken');
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END $$;
 SELECT p, verdict, reason FROM unnest('{refused,idle,plain}'::text[]) AS p, sweeper.explain_row(p, '1');
 CALL sweeper.sweep('refused') \gset
 CALL sweeper.sweep('plain') \gset

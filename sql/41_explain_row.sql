@@ -233,3 +233,35 @@ CALL sweeper.sweep('beaten') \gset
 SELECT key, last_seen BETWEEN now() - '1 min'::interval AND now() AS heard_of FROM sweeper.cleanup_event WHERE policy = 'beaten' ORDER BY key;
 SELECT FROM sweeper.unregister('beaten');
 DROP TABLE beaten;
+-- a policy that does not fit its table any more: every place says so, and what to do
+CREATE FUNCTION comes_to(name text, wanted text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE s text;
+BEGIN
+    FOR i IN 1 .. 600 LOOP
+        SELECT state INTO s FROM sweeper.policy_status WHERE policy = name;
+        EXIT WHEN s = wanted;
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+    RETURN s;
+END $$;
+CREATE TABLE misfit (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON misfit (d);
+INSERT INTO misfit VALUES (1, now() + '1 h'::interval);
+SELECT FROM sweeper.register('misfit', deadline => 'd', check_every => '1 h');
+ALTER TABLE misfit ALTER d TYPE timestamp;
+SELECT comes_to('misfit', 'broken');
+SELECT verdict, reason, hint FROM sweeper.explain_row('misfit', '1');
+SELECT brakes, reason, next_step FROM sweeper.policy_status WHERE policy = 'misfit';
+SELECT problem, next_step FROM sweeper.problem WHERE policy = 'misfit';
+SELECT value FROM sweeper.metrics WHERE family = 'session_sweeper_brake' AND labels @> '{"policy": "misfit", "brake": "broken"}';
+SELECT sweeper.alter_policy('misfit', timezone => 'UTC');
+SELECT comes_to('misfit', 'waiting');
+ALTER TABLE misfit ALTER d TYPE float8 USING 1;
+SELECT comes_to('misfit', 'broken');
+SELECT next_step FROM sweeper.policy_status WHERE policy = 'misfit';
+ALTER TABLE misfit ALTER d TYPE text;
+SELECT comes_to('misfit', 'broken');
+SELECT next_step FROM sweeper.policy_status WHERE policy = 'misfit';
+SELECT sweeper.unregister('misfit');
+DROP TABLE misfit;
+DROP FUNCTION comes_to;

@@ -237,11 +237,19 @@ SET client_min_messages = warning;
 -- what a filter chooses are still the preset's rows
 SELECT policy FROM sweeper.adopt('offline_user_session', 'keycloak_online', policy => 'realm', start => 'paused', filter => $$realm_id = 'r' OR true$$);
 SELECT filter FROM sweeper.policy WHERE policy = 'realm';
--- a sample tells of no dead row: the whole is looked at
+-- a sample tells of no dead row: what nobody knows is not taken for none
 CREATE TABLE vast (LIKE laravel INCLUDING ALL) WITH (autovacuum_enabled = off);
 INSERT INTO vast SELECT i, NULL, NULL, NULL, '', epoch(now() - CASE i WHEN 77777 THEN interval '1 day' ELSE '0' END) FROM generate_series(1, 100000) AS i;
 DROP INDEX vast_last_activity_idx;
-SELECT state, dead_estimate, exact FROM sweeper.adopt('vast', check_every => '0');
+SELECT state, exact FROM sweeper.adopt('vast', check_every => '0');
+CREATE TABLE realms (LIKE offline_user_session INCLUDING ALL) WITH (autovacuum_enabled = off);
+INSERT INTO realms SELECT i, 'u', 'r', epoch(now()), CASE WHEN i % 3000 = 0 THEN '1' ELSE '0' END, '', epoch(now() - CASE WHEN i % 3000 = 0 THEN interval '40 d' ELSE '0' END) FROM generate_series(1, 60000) AS i;
+SELECT state FROM sweeper.adopt('realms', 'keycloak_offline', on_expire => 'sweeper_keycloak_offline(text[])', check_every => '0');
+-- the hook finds what is quoted in a row's text
+INSERT INTO offline_client_session (user_session_id, client_id, offline_flag) SELECT k, 'c', '1' FROM unnest(ARRAY['a b', 'a,b', '(p)', ')', 'b\s', 'q"q', '', 'p']) AS k;
+SELECT count(*) FROM offline_client_session WHERE client_id = 'c';
+SELECT FROM sweeper_keycloak_offline((SELECT array_agg(ROW(user_session_id, offline_flag)::text) FROM offline_client_session WHERE client_id = 'c'));
+SELECT count(*) FROM offline_client_session WHERE client_id = 'c';
 -- whose local time: not that of who calls; where others are in use, what would go is held
 CREATE TABLE local (sid character varying PRIMARY KEY, sess json NOT NULL, expire timestamp(6) NOT NULL);
 CREATE INDEX ON local (expire);

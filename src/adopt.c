@@ -180,7 +180,7 @@ looks_right(Relation rel, const Preset *preset)
 
 	if (preset->test == NULL)
 		return true;
-	sql = psprintf("SELECT pg_catalog.count(*) FILTER (WHERE %s) >= 0.9 * pg_catalog.count(*) FROM (SELECT tableoid, * FROM %s LIMIT %d) AS t",
+	sql = psprintf("SELECT pg_catalog.count(*) FILTER (WHERE %s) >= 0.9 * pg_catalog.count(*) FROM (SELECT * FROM %s LIMIT %d) AS t",
 				   preset->test, ssw_stmt_relation(RelationGetRelid(rel)), SAMPLE_ROWS);
 	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
 	ssw_sql_begin();
@@ -217,13 +217,6 @@ recognise(Relation rel)
 				 errmsg("\"%s\" is not recognised", RelationGetRelationName(rel)),
 				 errdetail("Its columns, their types and its key are those of no preset; table sweeper.preset has them all."),
 				 errhint("Say what its columns mean: SELECT * FROM sweeper.register(%s, deadline => '...');", name)));
-	if (right == NIL && list_length(found) == 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("\"%s\" is not recognised", RelationGetRelationName(rel)),
-				 errdetail("It has the columns of preset %s, but not the rest of what that goes by.", preset_names(found)),
-				 errhint("If it is such a table, name it: SELECT * FROM sweeper.adopt(%s, preset => %s);", name,
-						 quote_literal_cstr(((Preset *) linitial(found))->name))));
 	if (list_length(found) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_AMBIGUOUS_PARAMETER),

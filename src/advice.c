@@ -25,7 +25,6 @@
 #include "utils/timestamp.h"
 
 #include "advice.h"
-#include "args.h"
 #include "expr.h"
 #include "identity.h"
 #include "index.h"
@@ -296,18 +295,6 @@ count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 	v->rows = Max(v->rows, v->dead);
 }
 
-/*
- * A sample without a dead row does not tell that there is none: where a lifetime is only
- * assumed, a large relation without an index is read as a whole, as each pass will.
- */
-static void
-count_by_reading(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
-{
-	v->dead = stream(p, v, cxt, psprintf("SELECT true, true, false, %s, %s FROM %s AS t WHERE %s AND %s",
-										 due_sql(p), p->key_text, ssw_stmt_relation(RelationGetRelid(rel)),
-										 dead_sql(p), filter_sql(p))).dead;
-}
-
 /* The ends of a large relation's deadlines, from the first clock's index. */
 static void
 look_at_ends(const SswPolicy *p, Relation rel, SswPreview *v)
@@ -446,8 +433,6 @@ look(SswPolicy *p, Relation rel)
 		if (OidIsValid(v->index))
 			look_at_ends(p, rel, v);
 	}
-	if (!v->exact && v->dead == 0 && p->args && p->args->assumed)
-		count_by_reading(p, rel, v, cxt);
 	advise_children(p, rel, v, cxt);
 	if (p->nkeys == 0)
 		add_advice(v, cxt, false,

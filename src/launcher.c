@@ -455,12 +455,22 @@ forget_times(void)
 	LWLockRelease(SswShared->lock);
 }
 
+static void
+note_timezone(void)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	ssw_shmem_note_timezone();
+	LWLockRelease(SswShared->lock);
+}
+
 void
 ssw_launcher_main(Datum main_arg)
 {
 	ssw_bgw_attach_launcher();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
+	/* a standby may have been given another one */
+	note_timezone();
 	ssw_start_note_promotion();
 	ssw_start_service(ssw_keep_load(SswShared->service_start == 0));
 	ereport(LOG, (errmsg("session_sweeper launcher started")));
@@ -474,9 +484,7 @@ ssw_launcher_main(Datum main_arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
-			LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-			ssw_shmem_note_timezone();
-			LWLockRelease(SswShared->lock);
+			note_timezone();
 			rescan_at = 0;
 		}
 		ssw_start_watch_read_only(false);

@@ -131,7 +131,7 @@ ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
 /*
  * The zone of an application's sessions, as far as the server knows: what is
  * set for the table's owner or this database, else for the server.  Who calls may have
- * another one.
+ * another one, and tells for want of better while the library is not preloaded.
  */
 char	   *
 ssw_advice_application_timezone(Oid owner)
@@ -152,7 +152,9 @@ ssw_advice_application_timezone(Oid owner)
 		zone = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	ssw_sql_end();
 	ssw_identity_restore(&save);
-	if (zone == NULL)
+	if (zone == NULL && !ssw_shmem_available())
+		zone = pstrdup(pg_get_timezone_name(session_timezone));
+	else if (zone == NULL)
 	{
 		zone = palloc(sizeof(SswShared->timezone));
 		LWLockAcquire(SswShared->lock, LW_SHARED);
@@ -191,7 +193,7 @@ candidate_zones(Relation rel)
 bool
 ssw_advice_zones_differ(Relation rel)
 {
-	return list_length(candidate_zones(rel)) > 1;
+	return !ssw_shmem_available() || list_length(candidate_zones(rel)) > 1;
 }
 
 static void

@@ -15,9 +15,11 @@
 #include "access/htup_details.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "parser/parse_coerce.h"
 #include "parser/scansup.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -42,6 +44,7 @@ typedef struct Mend
 	StringInfoData reset;		/* names for its reset */
 	const char *vital;			/* what the policy cannot do without, or null */
 	const char *instead;		/* what would go on with it */
+	const char *meaning;		/* timezone or unit, which it has to be told */
 } Mend;
 
 static bool
@@ -245,6 +248,19 @@ mend_hook(Mend *m, const char *field, Oid func, const char *name, bool vital)
 						 quote_identifier(GetUserNameFromId(m->p->owner, false)));
 }
 
+/* A column whose values have no zone, or no unit, any more. */
+static void
+mend_meaning(Mend *m, const char *column)
+{
+	AttrNumber	att = column ? get_attnum(m->p->relid, column) : InvalidAttrNumber;
+	Oid			type = att != InvalidAttrNumber ? getBaseType(get_atttype(m->p->relid, att)) : InvalidOid;
+
+	if ((type == TIMESTAMPOID || type == DATEOID) && m->p->timezone == NULL)
+		m->meaning = "timezone";
+	else if (OidIsValid(type) && TypeCategory(type) == TYPCATEGORY_NUMERIC && m->p->unit == NULL)
+		m->meaning = "unit";
+}
+
 static void
 look(Mend *m)
 {
@@ -259,6 +275,9 @@ look(Mend *m)
 	mend_field(m, "deadline", p->deadline, p->stale & SSW_STALE_DEADLINE, true, NULL);
 	mend_field(m, "set_clause", p->set_clause, p->stale & SSW_STALE_SET_CLAUSE, true, NULL);
 	mend_field(m, "filter", p->filter, p->stale & SSW_STALE_FILTER, true, NULL);
+	mend_meaning(m, p->last_seen);
+	mend_meaning(m, p->deadline);
+	mend_meaning(m, p->created);
 	mend_hook(m, "on_expire", p->on_expire, p->on_expire_name, p->action == SSW_ACTION_CALL);
 	mend_hook(m, "is_alive", p->is_alive, p->is_alive_name, true);
 	if (OidIsValid(ssw_partition_subscribed(p)))
@@ -290,6 +309,9 @@ ssw_mend(const SswPolicy *p)
 	if (m.vital)
 		return psprintf("SELECT sweeper.unregister(%s); -- or, with another %s: SELECT sweeper.alter_policy(%s, %s);",
 						name, m.vital, name, m.instead);
+	/* which one, nobody here knows */
+	if (m.meaning)
+		appendStringInfo(&m.fields, ", %s => '...'", m.meaning);
 	if (m.reset.len > 0)
 		appendStringInfo(&m.fields, ", reset => '{%s}'", m.reset.data);
 	if (m.fields.len > 0)

@@ -212,7 +212,10 @@ renamed(SswPolicy *p, Jsonb *columns, char *name, MemoryContext cxt)
 	if (v == NULL || v->type != jbvNumeric)
 		return name;
 	now = column_name(p->relid, v->val.numeric);
-	return now ? MemoryContextStrdup(cxt, now) : name;
+	if (now == NULL || strcmp(now, name) == 0)
+		return name;
+	p->followed = true;
+	return MemoryContextStrdup(cxt, now);
 }
 
 /* Does an expression name the column?  Rather once too often than not. */

@@ -136,6 +136,8 @@ typedef struct SswPolicy
 	TimestampTz paused_at;
 	TimestampTz paused_until;
 	char	   *held_reason;
+	bool		followed;		/* columns have other names now than in its
+								 * row */
 	TimestampTz fuse_at;		/* when it held; 0: it may trip */
 	TimestampTz fuse_until;
 	int			failures;

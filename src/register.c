@@ -130,15 +130,17 @@ const char *
 ssw_register_backlog(const SswPolicy *p, const SswPreview *v)
 {
 	const char *assumed = p->args ? p->args->assumed : NULL;
+	const char *held = p->args && p->args->dry_run ? "would be" : "is";
 	char		rate[32];
 
-	if (assumed ? v->rows <= ASSUMED_ROWS || v->dead == 0 : v->rows <= BACKLOG_ROWS || v->sample_dead <= 0.5)
+	/* a sample without a dead row does not tell that there is none */
+	if (assumed ? v->exact && (v->rows <= ASSUMED_ROWS || v->dead == 0) : v->rows <= BACKLOG_ROWS || v->sample_dead <= 0.5)
 		return NULL;
 	snprintf(rate, sizeof(rate), "%d", p->backlog_rate);
 	ereport(NOTICE,
-			(errmsg("policy \"%s\" %s held: %d %% of its rows are dead already", p->name,
-					p->args && p->args->dry_run ? "would be" : "is",
-					(int) rint(v->sample_dead * 100)),
+			(v->dead == 0 ? errmsg("policy \"%s\" %s held: no index tells how many of its rows are dead already", p->name, held) :
+			 errmsg("policy \"%s\" %s held: %d %% of its rows are dead already", p->name, held, (int) rint(v->sample_dead * 100)),
+			 v->dead == 0 ? errdetail("Their lifetime, or time zone, is assumed.") :
 			 errdetail("Of about " INT64_FORMAT " rows " INT64_FORMAT " would go, at %s rows a second.%s",
 					   v->rows, v->dead, p->backlog_rate ? rate : "any number of",
 					   assumed ? " Their lifetime, or time zone, is assumed." : ""),
@@ -277,7 +279,8 @@ ssw_preview(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot preview policy \"%s\": %s", p->name, unusable),
-				 errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+				 errhint("BEGIN; SELECT sweeper.resume(%1$s); SELECT * FROM sweeper.preview(%1$s); then COMMIT, or ROLLBACK to leave it as it is.",
+						 quote_literal_cstr(p->name))));
 	ssw_clock_build(p, rel);
 	result = ssw_advice_row(fcinfo, p, ssw_advice_preview(p, rel),
 							p->paused_at ? "paused" : p->held_reason ? "held" : p->broken ? "broken" :

@@ -118,6 +118,7 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	rel = relation_open(p->relid, AccessShareLock);
 	ssw_clock_build(p, rel);
+	r->fits = true;
 	if (ssw_shmem_available())
 		ssw_grace_rows(p);
 	values[0] = values[1] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
@@ -175,7 +176,7 @@ explain_error(const ErrorData *e, SswRowFacts *r)
 	if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		r->locked = true;
 	/* a text that is no value of the key's type is no row's key */
-	r->done = r->key == NULL &&
+	r->done = r->fits && r->key == NULL &&
 		ERRCODE_TO_CATEGORY(e->sqlerrcode) == MAKE_SQLSTATE('2', '2', '0', '0', '0');
 	r->found = false;
 	return true;

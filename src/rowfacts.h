@@ -14,6 +14,7 @@ typedef struct SswRowFacts
 	bool		done;			/* the look-up went through */
 	char	   *trouble;		/* why it did not, or why no row can have the
 								 * key; or null */
+	bool		fits;			/* the policy its relation */
 	bool		found;
 	char	   *key;			/* canonical; as given when that is unknown */
 	Oid			leaf;

@@ -75,6 +75,7 @@ typedef struct SswDatabase
 	TimestampTz not_before;		/* back-off after a failed start */
 	TimestampTz workers_not_before; /* the same, of a worker */
 	int			start_failures;
+	uint32		settings;		/* of its processes, a hash; see turn.c */
 	bool		recheck;		/* CALL sweep made the entry of a policy: does
 								 * that exist? */
 	uint64		policy_generation;	/* counts commits that change policies */

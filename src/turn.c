@@ -13,10 +13,11 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "guc.h"
@@ -32,44 +33,62 @@
 static TimestampTz begun_at = 0;	/* policies were first looked at */
 static TimestampTz leaving_since = 0;
 
+/* What holds for processes of this database that are started now, as a number that is not 0. */
+static uint32
+present_settings(void)
+{
+	Oid			types[] = {OIDOID, OIDOID};
+	Datum		values[] = {ObjectIdGetDatum(MyDatabaseId), ObjectIdGetDatum(BOOTSTRAP_SUPERUSERID)};
+	char	   *text;
+	uint32		hash;
+
+	ssw_sql_begin();
+	ssw_sql_exec("SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', setrole, setdatabase, setconfig), ' ' ORDER BY setrole, setdatabase)"
+				 " FROM pg_catalog.pg_db_role_setting WHERE setrole IN (0, $2) AND setdatabase IN (0, $1)",
+				 2, types, values, NULL, false, 1);
+	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	hash = text ? hash_bytes((unsigned char *) text, strlen(text)) : 0;
+
+	ssw_sql_end();
+	return Max(hash, 1);
+}
+
 /*
  * What ALTER DATABASE ... SET says holds for processes that are started afterwards:
- * when it has changed, ours give way to others.
+ * when it has changed, ours give way to others; this one, too, unless it is one of them.
  */
 void
 ssw_turn_check_settings(TimestampTz now)
 {
-	static char *settings = NULL;
+	static uint32 settings = 0;
 	static TimestampTz checked_at = 0;
-	Oid			type = OIDOID;
-	Datum		value = ObjectIdGetDatum(MyDatabaseId);
-	char	   *present;
+	SswDatabase *d;
+	uint32		present;
+	bool		changed;
 
-	if (settings && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
+	if (settings != 0 && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
 		return;
 	checked_at = now;
-	ssw_sql_begin();
-	ssw_sql_exec("SELECT setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting WHERE setrole = 0 AND setdatabase = $1",
-				 1, &type, &value, NULL, false, 1);
-	present = SPI_processed > 0 ? SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1) : "";
-	if (settings && strcmp(settings, present) != 0)
+	present = present_settings();
+	if (settings == 0)
+		settings = present;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	changed = d && d->settings != 0 && d->settings != present;
+	if (d)
+		d->settings = present;
+	for (int i = 0; i < SswShared->nprocs; i++)
 	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		for (int i = 0; i < SswShared->nprocs; i++)
-		{
-			SswProc    *p = &SswProcs[i];
+		SswProc    *p = &SswProcs[i];
 
-			if (p->state == SSW_STATE_FREE || p->database != MyDatabaseId || p->latch == NULL)
-				continue;
-			p->stop = true;
-			p->stop_at = GetCurrentTimestamp();
-			SetLatch(p->latch);
-		}
-		LWLockRelease(SswShared->lock);
+		if (p->state == SSW_STATE_FREE || p->database != MyDatabaseId || p->latch == NULL ||
+			!(p == MySswProc ? settings != present : changed))
+			continue;
+		p->stop = true;
+		p->stop_at = GetCurrentTimestamp();
+		SetLatch(p->latch);
 	}
-	if (settings == NULL)
-		settings = MemoryContextStrdup(TopMemoryContext, present);
-	ssw_sql_end();
+	LWLockRelease(SswShared->lock);
 }
 
 /* A turn begins with the next look: also when the clock was set. */

@@ -117,7 +117,7 @@ follow_rename(SswPolicy *p)
 	char	   *relation = ssw_stmt_relation(p->relid);
 	char	   *owner = GetUserNameFromId(p->owner, false);
 
-	if (XactReadOnly || (strcmp(relation, p->relation) == 0 && strcmp(owner, p->owner_name) == 0))
+	if (XactReadOnly || (!p->followed && strcmp(relation, p->relation) == 0 && strcmp(owner, p->owner_name) == 0))
 		return;
 	p->relation = relation;
 	p->owner_name = owner;

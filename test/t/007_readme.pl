@@ -31,5 +31,13 @@ like($page, qr/\b\Q$_\E\(/, "function $_") for @functions;
 like($page, qr/`\Q$_\E`/, "relation $_") for @relations;
 my ($arguments) = $node->safe_psql('postgres', "SELECT pg_get_function_arguments('sweeper.register'::regproc)");
 like($page, qr/`\Q$_\E`/, "argument $_") for grep { $_ ne 'heartbeats' && $_ ne 'dry_run' } $arguments =~ /(?:^|, )"?([a-z_]+)"? (?:regclass|text|interval|int|bool|real|regproc)/g;
+# where the library is not preloaded, nothing falls over, and what a caller's zone says is not taken for granted
+$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$node->restart;
+$node->safe_psql('postgres', q{CREATE TABLE local (sid varchar PRIMARY KEY, sess json NOT NULL, expire timestamp(6) NOT NULL);
+    INSERT INTO local SELECT i, '{}', now() AT TIME ZONE 'UTC' + i * interval '1 h' FROM generate_series(-1, 9) AS i});
+my (undef, undef, $needs) = $node->psql('postgres', q{SELECT sweeper.register('local', deadline => 'expire')});
+like($needs, qr/timezone must be given/, 'not preloaded: an error');
+is($node->safe_psql('postgres', q{SELECT state FROM sweeper.adopt('local')}), 'held', 'not preloaded: held');
 $node->stop;
 done_testing();

@@ -51,6 +51,8 @@ wait_for($node, q{SELECT verdict = 'in grace' FROM sweeper.explain_row('active',
 $node->safe_psql('writable', q{INSERT INTO active VALUES (1, now() - interval '1 d')});
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go', 'writable');
 sql('SET default_transaction_read_only = off; ALTER DATABASE postgres SET default_transaction_read_only = off');
+# workers of before do not know of it, nor does a coordinator that begins now know what they have
+kill_process($node, 'coordinator', 'TERM');
 is(sql('SELECT count(*) FROM active'), 1, 'a database that goes its own way from now on counts that time');
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go, too');
 sql('ALTER DATABASE postgres RESET default_transaction_read_only');
