@@ -88,7 +88,28 @@ INSERT INTO parent VALUES (10, now() - '1 min'::interval);
 CALL sweeper.sweep('mother') \gset
 SELECT id FROM parent ORDER BY id;
 -- in the policy's row, too: a dump has that, and a table made from it has other numbers
-SELECT deadline, columns ->> 'due' = columns ->> 'd' AS same, last_seen, capture FROM sweeper.policy WHERE policy = 'mother';
+SELECT deadline, columns ? 'due' AS due, columns ? 'd' AS d, capture FROM sweeper.policy WHERE policy = 'mother';
+CREATE TABLE swapped (id int PRIMARY KEY, a timestamptz, b timestamptz, c int);
+INSERT INTO swapped VALUES (1, now() - '1 min'::interval, NULL), (2, NULL, now() - '1 min'::interval);
+SELECT FROM sweeper.register('swapped', deadline => 'a', capture => '{b}', check_every => '0', start => 'paused');
+BEGIN;
+ALTER TABLE swapped RENAME a TO x;
+ALTER TABLE swapped RENAME b TO a;
+ALTER TABLE swapped RENAME x TO b;
+COMMIT;
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        EXIT WHEN (SELECT deadline = 'b' FROM sweeper.policy WHERE policy = 'swapped');
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END $$;
+ALTER TABLE swapped ALTER c TYPE bigint;
+SELECT sweeper.resume('swapped');
+CALL sweeper.sweep('swapped', force => true) \gset
+SELECT id FROM swapped;
+SELECT deadline, capture, columns FROM sweeper.policy WHERE policy = 'swapped';
+SELECT sweeper.unregister('swapped');
+DROP TABLE swapped;
 DROP TABLE nokey;
 INSERT INTO parent VALUES (11, now() - '1 min'::interval);
 CALL sweeper.sweep('mother') \gset

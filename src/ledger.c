@@ -266,10 +266,7 @@ ssw_ledger_restamp(const SswPolicy *p)
 		1, &types[1], &values[1], NULL);
 }
 
-/*
- * The relation, its owner, or columns have other names now.  By the old ones expressions
- * that name them are known not to fit.
- */
+/* The relation, or its owner, has another name now. */
 void
 ssw_ledger_renamed(const SswPolicy *p)
 {
@@ -279,7 +276,20 @@ ssw_ledger_renamed(const SswPolicy *p)
 	values[0] = Int32GetDatum(p->id);
 	values[1] = CStringGetTextDatum(p->relation);
 	values[2] = CStringGetTextDatum(p->owner_name);
-	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3,"
+	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values, NULL);
+}
+
+/*
+ * Columns have other names now: what a dump has of them is names.  The caller holds a lock
+ * on the relation, and no expression names one of them.
+ */
+void
+ssw_ledger_columns(const SswPolicy *p)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+
+	run_policy(p->id, "UPDATE sweeper.policy SET"
 			   " key = ARRAY(SELECT sweeper._column_now(relid, columns, c) FROM pg_catalog.unnest(key) WITH ORDINALITY AS k (c, n) ORDER BY n),"
 			   " capture = CASE WHEN capture IS NOT NULL THEN"
 			   "  ARRAY(SELECT sweeper._column_now(relid, columns, c) FROM pg_catalog.unnest(capture) WITH ORDINALITY AS k (c, n) ORDER BY n) END,"
@@ -287,8 +297,8 @@ ssw_ledger_renamed(const SswPolicy *p)
 			   " ttl_column = sweeper._column_now(relid, columns, ttl_column), created = sweeper._column_now(relid, columns, created),"
 			   " group_by = sweeper._column_now(relid, columns, group_by),"
 			   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum), '{}') FROM pg_catalog.pg_attribute AS a"
-			   "  WHERE a.attrelid = relid AND a.attnum > 0 AND NOT a.attisdropped) || columns"
-			   " WHERE policy_id = $1", 3, types, values, NULL);
+			   "  WHERE a.attrelid = relid AND a.attnum > 0 AND NOT a.attisdropped)"
+			   " WHERE policy_id = $1", 1, &type, &value, NULL);
 }
 
 /* Write how far starts of service have judged. */

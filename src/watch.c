@@ -110,6 +110,19 @@ brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
 	return true;
 }
 
+/* Nobody renames a column while it is written that somebody has. */
+static void
+follow_columns(const SswPolicy *p)
+{
+	SswPolicy  *present;
+
+	if (!p->followed || !ConditionalLockRelationOid(p->relid, AccessShareLock))
+		return;
+	present = ssw_policy_load(p->id);
+	if (present && present->followed && present->renamed == NULL)
+		ssw_ledger_columns(present);
+}
+
 /* The texts beside the oids are what a dump is restored by. */
 static void
 follow_rename(SswPolicy *p)
@@ -117,7 +130,10 @@ follow_rename(SswPolicy *p)
 	char	   *relation = ssw_stmt_relation(p->relid);
 	char	   *owner = GetUserNameFromId(p->owner, false);
 
-	if (XactReadOnly || (!p->followed && strcmp(relation, p->relation) == 0 && strcmp(owner, p->owner_name) == 0))
+	if (XactReadOnly)
+		return;
+	follow_columns(p);
+	if (strcmp(relation, p->relation) == 0 && strcmp(owner, p->owner_name) == 0)
 		return;
 	p->relation = relation;
 	p->owner_name = owner;
