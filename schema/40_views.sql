@@ -46,8 +46,9 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state = 'held' AND b.held_reason IS NULL AND b.shared_reason LIKE 'retention is 0%' THEN NULL
-            WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._mend(b.policy_id), sweeper._misfit(b.policy))
-            WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
+            WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id),
+                 CASE WHEN b.state = 'broken' AND b.failures = 0 OR b.last_sqlstate IN ('42703', '42883', '42804', '42P01') THEN sweeper._misfit(b.policy) END,
+                 format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step

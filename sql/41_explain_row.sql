@@ -263,5 +263,15 @@ ALTER TABLE misfit ALTER d TYPE text;
 SELECT comes_to('misfit', 'broken');
 SELECT next_step FROM sweeper.policy_status WHERE policy = 'misfit';
 SELECT sweeper.unregister('misfit');
+-- nor does it try again in vain for ever without a word of what it names
+CREATE FUNCTION fits(int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
+ALTER TABLE misfit ALTER d TYPE timestamptz USING now();
+SELECT FROM sweeper.register('misfit', deadline => 'd', filter => 'fits(id)', check_every => '1 s', start => 'paused');
+DROP FUNCTION fits;
+SELECT sweeper.resume('misfit');
+SELECT comes_to('misfit', 'failing');
+SELECT next_step FROM sweeper.policy_status WHERE policy = 'misfit';
+SELECT next_step FROM sweeper.problem WHERE policy = 'misfit';
+SELECT sweeper.unregister('misfit');
 DROP TABLE misfit;
 DROP FUNCTION comes_to;
