@@ -110,6 +110,33 @@ SELECT id FROM swapped;
 SELECT deadline, capture, columns FROM sweeper.policy WHERE policy = 'swapped';
 SELECT sweeper.unregister('swapped');
 DROP TABLE swapped;
+-- an expression goes by no other column, wherever a dump of its policy is restored
+CREATE TABLE kinds (id int PRIMARY KEY, d timestamptz, kind int);
+INSERT INTO kinds VALUES (1, now() - '1 min'::interval, 2);
+SELECT FROM sweeper.register('kinds', deadline => 'd', filter => 'kind = 1', check_every => '1 h', start => 'now');
+ALTER TABLE kinds RENAME kind TO kind_v1;
+ALTER TABLE kinds ADD COLUMN kind int DEFAULT 1;
+ALTER TABLE kinds RENAME d TO due;
+ALTER TABLE kinds ADD COLUMN d timestamptz DEFAULT '2000-01-01';
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        EXIT WHEN (SELECT (columns ->> 'kind')::int < 0 FROM sweeper.policy WHERE policy = 'kinds');
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END $$;
+SELECT deadline, columns FROM sweeper.policy WHERE policy = 'kinds';
+SELECT next_step FROM sweeper.problem WHERE policy = 'kinds';
+UPDATE sweeper.policy SET system_identifier = 1 WHERE policy = 'kinds';
+SELECT sweeper.resume('kinds');
+SELECT deadline, columns FROM sweeper.policy WHERE policy = 'kinds';
+CALL sweeper.sweep('kinds', force => true) \gset
+SELECT id FROM kinds;
+SELECT sweeper.alter_policy('kinds', deadline => 'due', filter => 'kind_v1 = 1');
+SELECT columns FROM sweeper.policy WHERE policy = 'kinds';
+CALL sweeper.sweep('kinds', force => true) \gset
+SELECT id FROM kinds;
+SELECT sweeper.unregister('kinds');
+DROP TABLE kinds;
 DROP TABLE nokey;
 INSERT INTO parent VALUES (11, now() - '1 min'::interval);
 CALL sweeper.sweep('mother') \gset

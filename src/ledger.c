@@ -280,8 +280,9 @@ ssw_ledger_renamed(const SswPolicy *p)
 }
 
 /*
- * Columns have other names now: what a dump has of them is names.  The caller holds a lock
- * on the relation, and no expression names one of them.
+ * Columns have other names now: what a dump has of them is names.  Where expressions name
+ * some, say of the names that they were theirs; else write today's.  The caller holds a
+ * lock on the relation.
  */
 void
 ssw_ledger_columns(const SswPolicy *p)
@@ -289,6 +290,14 @@ ssw_ledger_columns(const SswPolicy *p)
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(p->id);
 
+	if (p->stale != 0)
+	{
+		run_policy(p->id, "UPDATE sweeper.policy SET columns = (SELECT pg_catalog.jsonb_object_agg(e.key,"
+				   "  CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = relid AND a.attname = e.key"
+				   "   AND a.attnum = pg_catalog.abs(e.value::pg_catalog.int4) AND NOT a.attisdropped) THEN 1 ELSE -1 END * pg_catalog.abs(e.value::pg_catalog.int4))"
+				   " FROM pg_catalog.jsonb_each(columns) AS e) WHERE policy_id = $1", 1, &type, &value, NULL);
+		return;
+	}
 	run_policy(p->id, "UPDATE sweeper.policy SET"
 			   " key = ARRAY(SELECT sweeper._column_now(relid, columns, c) FROM pg_catalog.unnest(key) WITH ORDINALITY AS k (c, n) ORDER BY n),"
 			   " capture = CASE WHEN capture IS NOT NULL THEN"

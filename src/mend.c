@@ -68,7 +68,7 @@ name_now(const SswPolicy *p, const char *name, bool *gone)
 	v = p->columns ? findJsonbValueFromContainer(&p->columns->root, JB_FOBJECT, &key) : NULL;
 	if (v == NULL || v->type != jbvNumeric)
 		return NULL;
-	tup = SearchSysCacheAttNum(p->relid, DatumGetInt16(DirectFunctionCall1(numeric_int2, NumericGetDatum(v->val.numeric))));
+	tup = SearchSysCacheAttNum(p->relid, abs(ssw_policy_column(v->val.numeric)));
 	if (!HeapTupleIsValid(tup))
 	{
 		*gone = true;

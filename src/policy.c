@@ -181,11 +181,21 @@ get_horizons(Row *r, SswPolicy *p)
 		p->noted_at = DatumGetTimestampTz(elems[n - 1]);
 }
 
+/*
+ * A number in "columns".  Below 0: the column had the name once, and an expression still
+ * names it so; that must be known where a dump is restored, too.
+ */
+int
+ssw_policy_column(Numeric number)
+{
+	return DatumGetInt32(DirectFunctionCall1(numeric_int4, NumericGetDatum(number)));
+}
+
 /* The name of a column by its number, or null when it is gone. */
 static char *
 column_name(Oid relid, Numeric number)
 {
-	HeapTuple	tup = SearchSysCacheAttNum(relid, DatumGetInt16(DirectFunctionCall1(numeric_int2, NumericGetDatum(number))));
+	HeapTuple	tup = SearchSysCacheAttNum(relid, abs(ssw_policy_column(number)));
 	char	   *name;
 
 	if (!HeapTupleIsValid(tup))
@@ -232,15 +242,18 @@ mentions(const char *text, const char *name)
 	return false;
 }
 
+/* One that is known? */
 static bool
 is_column(Jsonb *columns, const char *name)
 {
 	JsonbValue	key;
+	JsonbValue *v;
 
 	key.type = jbvString;
 	key.val.string.val = unconstify(char *, name);
 	key.val.string.len = strlen(name);
-	return findJsonbValueFromContainer(&columns->root, JB_FOBJECT, &key) != NULL;
+	v = findJsonbValueFromContainer(&columns->root, JB_FOBJECT, &key);
+	return v && v->type == jbvNumeric && abs(ssw_policy_column(v->val.numeric)) <= MaxHeapAttributeNumber;
 }
 
 /*
@@ -273,6 +286,7 @@ check_expressions(SswPolicy *p, Row *r, Jsonb *columns)
 			if (fields[i] && mentions(fields[i], name) && !(i >= 2 && is_column(columns, fields[i])))
 			{
 				p->stale |= 1 << i;
+				p->untold = p->untold || ssw_policy_column(v.val.numeric) > 0;
 				p->renamed = MemoryContextStrdup(r->cxt, now ?
 												 psprintf("column \"%s\", which %s names, is \"%s\" now", name, names[i], now) :
 												 psprintf("column \"%s\", which %s names, is gone", name, names[i]));

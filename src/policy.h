@@ -136,6 +136,7 @@ typedef struct SswPolicy
 	TimestampTz paused_at;
 	TimestampTz paused_until;
 	char	   *held_reason;
+	bool		untold;			/* the row does not say so of one of them */
 	bool		followed;		/* columns have other names now than in its
 								 * row */
 	TimestampTz fuse_at;		/* when it held; 0: it may trip */
@@ -178,6 +179,7 @@ typedef struct SswPolicy
 /* policy.c: read rows.  All results are allocated in CurrentMemoryContext. */
 extern List *ssw_policy_load_all(void);
 extern SswPolicy *ssw_policy_load(int policy_id);
+extern int	ssw_policy_column(Numeric number);
 extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
 
 /* policy.c: may the policy's relation and hooks be used in its name? */

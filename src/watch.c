@@ -116,10 +116,10 @@ follow_columns(const SswPolicy *p)
 {
 	SswPolicy  *present;
 
-	if (!p->followed || !ConditionalLockRelationOid(p->relid, AccessShareLock))
+	if (!(p->stale ? p->untold : p->followed) || !ConditionalLockRelationOid(p->relid, AccessShareLock))
 		return;
 	present = ssw_policy_load(p->id);
-	if (present && present->followed && present->renamed == NULL)
+	if (present && (present->stale ? present->untold : present->followed))
 		ssw_ledger_columns(present);
 }
 
