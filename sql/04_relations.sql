@@ -126,6 +126,28 @@ DO $$ BEGIN
 END $$;
 SELECT deadline, columns FROM sweeper.policy WHERE policy = 'kinds';
 SELECT next_step FROM sweeper.problem WHERE policy = 'kinds';
+-- there and back
+BEGIN;
+ALTER TABLE kinds RENAME kind TO x;
+ALTER TABLE kinds RENAME kind_v1 TO kind;
+COMMIT;
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        EXIT WHEN (SELECT (columns ->> 'kind')::int > 0 FROM sweeper.policy WHERE policy = 'kinds');
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END $$;
+SELECT deadline, columns FROM sweeper.policy WHERE policy = 'kinds';
+BEGIN;
+ALTER TABLE kinds RENAME kind TO kind_v1;
+ALTER TABLE kinds RENAME x TO kind;
+COMMIT;
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        EXIT WHEN (SELECT (columns ->> 'kind')::int < 0 FROM sweeper.policy WHERE policy = 'kinds');
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END $$;
 UPDATE sweeper.policy SET system_identifier = 1 WHERE policy = 'kinds';
 SELECT sweeper.resume('kinds');
 SELECT deadline, columns FROM sweeper.policy WHERE policy = 'kinds';

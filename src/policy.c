@@ -281,7 +281,11 @@ check_expressions(SswPolicy *p, Row *r, Jsonb *columns)
 			continue;
 		now = column_name(p->relid, v.val.numeric);
 		if (now && strcmp(now, name) == 0)
+		{
+			/* it has the name again */
+			p->followed = p->followed || ssw_policy_column(v.val.numeric) < 0;
 			continue;
+		}
 		for (int i = 0; i < lengthof(fields); i++)
 			if (fields[i] && mentions(fields[i], name) && !(i >= 2 && is_column(columns, fields[i])))
 			{
