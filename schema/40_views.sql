@@ -30,6 +30,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION sweeper._misfit IS 'What to do where nobody here knows how a policy would fit its table and functions again.';
 
+CREATE FUNCTION sweeper._again(policy text, sqlstate text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('SELECT sweeper.resume(%L);', policy)
+        || CASE WHEN sqlstate IN ('42703', '42883', '42804', '42P01') THEN ' -- when there is what the error names; or give the policy what there is, with sweeper.alter_policy()' ELSE '' END
+$$;
+COMMENT ON FUNCTION sweeper._again IS 'What to do about a policy that fails with that error.';
+
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(nullif(concat_ws('; ', b.held_reason, b.paused_reason,
@@ -46,9 +53,9 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state = 'held' AND b.held_reason IS NULL AND b.shared_reason LIKE 'retention is 0%' THEN NULL
-            WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id),
-                 CASE WHEN b.state = 'broken' AND b.failures = 0 OR b.last_sqlstate IN ('42703', '42883', '42804', '42P01') THEN sweeper._misfit(b.policy) END,
-                 format('SELECT sweeper.resume(%L);', b.policy))
+            WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._mend(b.policy_id), sweeper._misfit(b.policy))
+            WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
+            WHEN b.state = 'held' THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step

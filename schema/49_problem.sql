@@ -62,8 +62,7 @@ FROM sweeper.policy AS p WHERE p.fuse_until > now()
 UNION ALL
 SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
        p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
-       coalesce(sweeper._mend(p.policy_id), CASE WHEN p.last_sqlstate IN ('42703', '42883', '42804', '42P01') THEN sweeper._misfit(p.policy) END,
-                format('SELECT sweeper.resume(%L);', p.policy))
+       coalesce(sweeper._mend(p.policy_id), sweeper._again(p.policy, p.last_sqlstate))
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
 SELECT 'critical', p.policy, s.state, NULL, s.reason,

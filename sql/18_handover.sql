@@ -120,13 +120,17 @@ GRANT ALL ON SCHEMA public TO regress_heir;
 CREATE TABLE estate (id int PRIMARY KEY, d timestamptz) PARTITION BY RANGE (id);
 CREATE TABLE estate_1 PARTITION OF estate FOR VALUES FROM (0) TO (10);
 CREATE INDEX ON estate (d);
-INSERT INTO estate VALUES (1, now() - '1 min'::interval);
+INSERT INTO estate VALUES (1, now() + '1 h'::interval);
 SELECT policy FROM sweeper.register('estate', deadline => 'd', check_every => '1 h', start => 'paused');
+BEGIN;
 ALTER TABLE estate OWNER TO regress_heir;
 ALTER TABLE estate_1 OWNER TO regress_heir;
+COMMIT;
 SELECT sweeper.resume('estate');
+BEGIN;
 ALTER TABLE estate OWNER TO CURRENT_USER;
 ALTER TABLE estate_1 OWNER TO CURRENT_USER;
+COMMIT;
 DO $$ BEGIN
     FOR i IN 1 .. 600 LOOP
         EXIT WHEN (SELECT state = 'held' FROM sweeper.policy_status WHERE policy = 'estate');

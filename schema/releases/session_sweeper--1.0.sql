@@ -799,6 +799,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION sweeper._misfit IS 'What to do where nobody here knows how a policy would fit its table and functions again.';
 
+CREATE FUNCTION sweeper._again(policy text, sqlstate text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('SELECT sweeper.resume(%L);', policy)
+        || CASE WHEN sqlstate IN ('42703', '42883', '42804', '42P01') THEN ' -- when there is what the error names; or give the policy what there is, with sweeper.alter_policy()' ELSE '' END
+$$;
+COMMENT ON FUNCTION sweeper._again IS 'What to do about a policy that fails with that error.';
+
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(nullif(concat_ws('; ', b.held_reason, b.paused_reason,
@@ -815,9 +822,9 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state = 'held' AND b.held_reason IS NULL AND b.shared_reason LIKE 'retention is 0%' THEN NULL
-            WHEN b.state IN ('held', 'failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id),
-                 CASE WHEN b.state = 'broken' AND b.failures = 0 OR b.last_sqlstate IN ('42703', '42883', '42804', '42P01') THEN sweeper._misfit(b.policy) END,
-                 format('SELECT sweeper.resume(%L);', b.policy))
+            WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._mend(b.policy_id), sweeper._misfit(b.policy))
+            WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
+            WHEN b.state = 'held' THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
@@ -1735,8 +1742,7 @@ FROM sweeper.policy AS p WHERE p.fuse_until > now()
 UNION ALL
 SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
        p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
-       coalesce(sweeper._mend(p.policy_id), CASE WHEN p.last_sqlstate IN ('42703', '42883', '42804', '42P01') THEN sweeper._misfit(p.policy) END,
-                format('SELECT sweeper.resume(%L);', p.policy))
+       coalesce(sweeper._mend(p.policy_id), sweeper._again(p.policy, p.last_sqlstate))
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
 SELECT 'critical', p.policy, s.state, NULL, s.reason,
@@ -2142,7 +2148,7 @@ BEGIN
         sweeper.cleanup_day, sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
         sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
-        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._misfit(text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._database(), sweeper._events_since(interval),
+        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._database(), sweeper._events_since(interval),
         sweeper.metrics_text(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks TO %s', role);
