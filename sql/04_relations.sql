@@ -113,11 +113,13 @@ DROP TABLE swapped;
 -- an expression goes by no other column, wherever a dump of its policy is restored
 CREATE TABLE kinds (id int PRIMARY KEY, d timestamptz, kind int);
 INSERT INTO kinds VALUES (1, now() - '1 min'::interval, 2);
-SELECT FROM sweeper.register('kinds', deadline => 'd', filter => 'kind = 1', check_every => '1 h', start => 'now');
+SELECT FROM sweeper.register('kinds', deadline => 'd', filter => 'kind = 1', check_every => '1 h', start => 'paused');
+BEGIN;
 ALTER TABLE kinds RENAME kind TO kind_v1;
 ALTER TABLE kinds ADD COLUMN kind int DEFAULT 1;
 ALTER TABLE kinds RENAME d TO due;
 ALTER TABLE kinds ADD COLUMN d timestamptz DEFAULT '2000-01-01';
+COMMIT;
 DO $$ BEGIN
     FOR i IN 1 .. 600 LOOP
         EXIT WHEN (SELECT (columns ->> 'kind')::int < 0 FROM sweeper.policy WHERE policy = 'kinds');

@@ -484,7 +484,7 @@ set_setting(Preset *preset, SswArg arg, char *value)
 /*
  * A preset's settings as arguments; those that were given prevail, but for a filter, which
  * says what its rows are: one that was given chooses among them.  A lifetime that was not
- * given is assumed, and so is one of several zones.  Returns the word for a zone that is a
+ * given is assumed, and so is a zone that is in doubt.  Returns the word for a zone that is a
  * guess, or null.
  */
 static const char *
@@ -513,7 +513,7 @@ apply(SswArgs *a, Preset *preset, Relation rel)
 		}
 		ssw_args_set_text(a, arg, value);
 		if (value && (arg == SSW_ARG_TTL || arg == SSW_ARG_MAX_AGE ||
-					  (arg == SSW_ARG_TIMEZONE && guess && ssw_advice_zones_differ(rel))))
+					  (arg == SSW_ARG_TIMEZONE && guess && ssw_advice_zone_in_doubt(value, strcmp(guess, HOST_TIMEZONE) == 0))))
 			a->assumed = psprintf("%s%s%s => '...'", a->assumed ? a->assumed : "", a->assumed ? ", " : "", ssw_args_name(arg));
 	}
 	return guess;

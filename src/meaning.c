@@ -164,6 +164,14 @@ ssw_advice_application_timezone(Oid owner)
 	return zone;
 }
 
+static bool
+is_utc(pg_tz * tz)
+{
+	long		offset;
+
+	return tz && pg_get_timezone_offset(tz, &offset) && offset == 0;
+}
+
 /* Zones that applications may have written in, without repetition. */
 static List *
 candidate_zones(Relation rel)
@@ -176,8 +184,7 @@ candidate_zones(Relation rel)
 	{
 		ListCell   *lc;
 		pg_tz	   *tz = pg_tzset(names[i]);
-		long		offset;
-		bool		known = tz == NULL || (i > 0 && pg_get_timezone_offset(tz, &offset) && offset == 0);
+		bool		known = tz == NULL || (i > 0 && is_utc(tz));
 
 		foreach(lc, zones)
 		{
@@ -189,11 +196,17 @@ candidate_zones(Relation rel)
 	return zones;
 }
 
-/* May applications write in more than one? */
+/*
+ * May an application write in another zone than the one that is guessed?  Sessions that set
+ * none have the server's, but the caller's own shows that there are others; hosts have any.
+ */
 bool
-ssw_advice_zones_differ(Relation rel)
+ssw_advice_zone_in_doubt(const char *zone, bool of_host)
 {
-	return !ssw_shmem_available() || list_length(candidate_zones(rel)) > 1;
+	if (!ssw_shmem_available() || (of_host && !is_utc(pg_tzset(zone))))
+		return true;
+	return pg_strcasecmp(zone, pg_get_timezone_name(session_timezone)) != 0 &&
+		!(is_utc(pg_tzset(zone)) && is_utc(session_timezone));
 }
 
 static void

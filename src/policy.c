@@ -225,6 +225,7 @@ renamed(SswPolicy *p, Jsonb *columns, char *name, MemoryContext cxt)
 	if (now == NULL || strcmp(now, name) == 0)
 		return name;
 	p->followed = true;
+	p->untold = p->untold || ssw_policy_column(v->val.numeric) > 0;
 	return MemoryContextStrdup(cxt, now);
 }
 
