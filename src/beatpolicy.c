@@ -37,9 +37,13 @@
 
 static SswBeatPolicy *targets = NULL;
 
+/* Of any relation, so far. */
+static uint64 invalidations = 0;
+
 static void
 on_relcache(Datum arg, Oid relid)
 {
+	invalidations++;
 	for (SswBeatPolicy *t = targets; t; t = t->next)
 		if (!OidIsValid(relid) || t->policy->relid == relid)
 			t->valid = false;
@@ -184,6 +188,7 @@ load(const char *name, uint64 generation)
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "heartbeat target", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	SswBeatPolicy *t = palloc0(sizeof(SswBeatPolicy));
+	uint64		before = invalidations;
 
 	/* what fails below leaves a context that the next try's error leaves too */
 	MemoryContextSetParent(cxt, CurTransactionContext);
@@ -195,7 +200,8 @@ load(const char *name, uint64 generation)
 	if (t->provisional)
 		refuse_altered(t->policy);
 	read_relation(t);
-	t->valid = true;
+	/* names that were loaded before the relation was locked may have changed */
+	t->valid = invalidations == before;
 	MemoryContextSetParent(cxt, TopMemoryContext);
 	MemoryContextSwitchTo(old);
 	return t;
