@@ -128,6 +128,9 @@ typedef struct SswPolicy
 								 * registration; or null */
 	int			stale;			/* fields that name a column which has another
 								 * name now, or is gone: bits of SSW_STALE_ */
+	bool		untold;			/* the row does not say so of one of them */
+	bool		followed;		/* columns have other names now than in its
+								 * row */
 	char	   *renamed;		/* why its expressions mean other columns now,
 								 * or null */
 	bool		allow_replicated;
@@ -136,9 +139,6 @@ typedef struct SswPolicy
 	TimestampTz paused_at;
 	TimestampTz paused_until;
 	char	   *held_reason;
-	bool		untold;			/* the row does not say so of one of them */
-	bool		followed;		/* columns have other names now than in its
-								 * row */
 	TimestampTz fuse_at;		/* when it held; 0: it may trip */
 	TimestampTz fuse_until;
 	int			failures;
