@@ -14,6 +14,10 @@ $node->safe_psql('postgres', "SELECT sweeper.register('login', deadline => 'd', 
 wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.problem WHERE problem = 'worker slots short')", 'the problem is shown');
 my $told = () = slurp_file($node->logfile) =~ /could not start a background process/g;
 is($told, 1, 'the log says it once');
+my $problem = $node->safe_psql('postgres', "SELECT rtrim(pg_get_viewdef('sweeper.problem'), ';')");
+my $later = $problem =~ s/\bnow\(\)/(now() + interval '5 min')/gr;
+is($node->safe_psql('postgres', "SELECT severity FROM ($_) AS p WHERE problem = 'worker slots short'"), $problem eq $_ ? 'warning' : 'critical', 'how bad it is')
+  for $problem, $later;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM login'), 40, 'nothing was swept');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 16');
 $node->restart;
