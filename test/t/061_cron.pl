@@ -78,7 +78,7 @@ fails('app', q{SET ROLE eve; SELECT sweeper.schedule_maintenance()}, qr/42501/, 
 fails('app', q{SET ROLE eve; SELECT sweeper.maintain()}, qr/42501/, 'nor by hand');
 sql('app', q{SET ROLE ann; CREATE TABLE hers (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON hers (d);
     SELECT sweeper.register('hers', deadline => 'd', check_every => '0', start => 'now')});
-fails('app', q{SET ROLE ann; SELECT sweeper.schedule('hers', '* * * * *')}, qr/42501: permission denied for schema cron.*CONTEXT: .*in database "postgres"/s, 'she has no right to pg_cron');
+fails('app', q{SET ROLE ann; SELECT sweeper.schedule('hers', '* * * * *')}, qr/42501: permission denied for schema cron.*HINT: .*grant role "ann" the use of extension "pg_cron".*CONTEXT: .*in database "postgres"/s, 'she has no right to pg_cron');
 sql('postgres', q{GRANT USAGE ON SCHEMA cron TO ann; GRANT EXECUTE ON FUNCTION cron.schedule_in_database TO ann; REVOKE CONNECT ON DATABASE postgres FROM PUBLIC});
 fails('app', q{SET ROLE ann; SELECT sweeper.schedule('hers', '* * * * *')}, qr/08006: could not connect to database "postgres" as role "ann".*HINT: /s, 'may not connect there');
 sql('postgres', 'GRANT CONNECT ON DATABASE postgres TO PUBLIC');
