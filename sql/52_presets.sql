@@ -262,6 +262,13 @@ SET client_min_messages = warning;
 SELECT state, dead_estimate FROM sweeper.adopt('local', policy => 'told', check_every => '0', timezone => 'UTC');
 SELECT policy, timezone FROM sweeper.policy WHERE policy IN ('wild.local', 'told') ORDER BY 1;
 SET timezone = 'UTC';
+CREATE ROLE regress_preset_writer;
+ALTER ROLE regress_preset_writer SET timezone = 'America/New_York';
+SELECT state FROM sweeper.adopt('local', policy => 'readable', check_every => '0');
+GRANT INSERT ON local TO regress_preset_writer;
+SELECT state FROM sweeper.adopt('local', policy => 'written', check_every => '0');
+DROP OWNED BY regress_preset_writer;
+DROP ROLE regress_preset_writer;
 -- a key that somebody prefers may be a credential
 CREATE UNIQUE INDEX ON authjs ("sessionToken");
 SELECT FROM sweeper.adopt('authjs', policy => 'by token', key => '{sessionToken}', start => 'paused');
@@ -278,7 +285,8 @@ SELECT FROM sweeper.adopt('local', 'django', dry_run => true);
 SET client_min_messages = notice;
 -- an index that is there is not asked for; whose local time
 SELECT advice FROM sweeper.adopt('mcp_sessions', policy => 'indexed', ttl => '1 hour', dry_run => true);
-SELECT state FROM sweeper.adopt('key_value', policy => 'host', dry_run => true);
+INSERT INTO key_value (id, resource, value, expires_on) SELECT 100 + i, 'app', '', now() AT TIME ZONE 'UTC' + i * interval '1 h' FROM generate_series(-1, 9) AS i;
+SELECT state FROM sweeper.adopt('key_value', policy => 'host', check_every => '0');
 SELECT state FROM sweeper.adopt('flask_sessions', policy => 'session', dry_run => true);
 -- a dry run says of the hook what the real call does, and makes none
 CREATE ROLE regress_preset_owner;

@@ -513,7 +513,7 @@ apply(SswArgs *a, Preset *preset, Relation rel)
 		}
 		ssw_args_set_text(a, arg, value);
 		if (value && (arg == SSW_ARG_TTL || arg == SSW_ARG_MAX_AGE ||
-					  (arg == SSW_ARG_TIMEZONE && guess && ssw_advice_zone_in_doubt(value, strcmp(guess, HOST_TIMEZONE) == 0))))
+					  (arg == SSW_ARG_TIMEZONE && guess && ssw_advice_zone_in_doubt(rel, value, strcmp(guess, HOST_TIMEZONE) == 0))))
 			a->assumed = psprintf("%s%s%s => '...'", a->assumed ? a->assumed : "", a->assumed ? ", " : "", ssw_args_name(arg));
 	}
 	return guess;

@@ -196,17 +196,45 @@ candidate_zones(Relation rel)
 	return zones;
 }
 
+static bool
+is_same_zone(const char *one, const char *other)
+{
+	return pg_strcasecmp(one, other) == 0 || (is_utc(pg_tzset(one)) && is_utc(pg_tzset(other)));
+}
+
+/* Is another zone set for the database, or for a role that may write the table? */
+static bool
+is_other_zone_set(Relation rel, const char *zone)
+{
+	Oid			types[] = {OIDOID, OIDOID};
+	Datum		values[] = {ObjectIdGetDatum(RelationGetRelid(rel)), ObjectIdGetDatum(MyDatabaseId)};
+	SswIdentity save;
+	uint64		n;
+	bool		other = false;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	n = ssw_sql_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
+					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
+					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setdatabase IN ($2, 0)"
+					 " AND (s.setrole = 0 OR pg_catalog.has_table_privilege(s.setrole, $1, 'INSERT, UPDATE'))",
+					 2, types, values, NULL, true, 0);
+	for (uint64 i = 0; i < n; i++)
+		other = other || !is_same_zone(zone, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return other;
+}
+
 /*
  * May an application write in another zone than the one that is guessed?  Sessions that set
  * none have the server's, but the caller's own shows that there are others; hosts have any.
  */
 bool
-ssw_advice_zone_in_doubt(const char *zone, bool of_host)
+ssw_advice_zone_in_doubt(Relation rel, const char *zone, bool of_host)
 {
-	if (!ssw_shmem_available() || (of_host && !is_utc(pg_tzset(zone))))
-		return true;
-	return pg_strcasecmp(zone, pg_get_timezone_name(session_timezone)) != 0 &&
-		!(is_utc(pg_tzset(zone)) && is_utc(session_timezone));
+	return !ssw_shmem_available() || of_host || !is_same_zone(zone, pg_get_timezone_name(session_timezone)) ||
+		is_other_zone_set(rel, zone);
 }
 
 static void
