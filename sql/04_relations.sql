@@ -128,6 +128,14 @@ DO $$ BEGIN
 END $$;
 SELECT deadline, columns FROM sweeper.policy WHERE policy = 'kinds';
 SELECT next_step FROM sweeper.problem WHERE policy = 'kinds';
+-- who alters something else has not said what the expression means now
+\set VERBOSITY default
+SELECT sweeper.alter_policy('kinds', notify_channel => 'gone');
+SELECT * FROM sweeper.preview('kinds');
+\set VERBOSITY terse
+SELECT sweeper.alter_policy('kinds', new_name => 'sorts');
+SELECT sweeper.alter_policy('kinds', deadline => 'd', reset => '{capture}');
+SELECT sweeper.alter_policy('kinds', batch_size => 10);
 -- there and back
 BEGIN;
 ALTER TABLE kinds RENAME kind TO x;
@@ -157,6 +165,26 @@ CALL sweeper.sweep('kinds', force => true) \gset
 SELECT id FROM kinds;
 SELECT sweeper.alter_policy('kinds', deadline => 'due', filter => 'kind_v1 = 1');
 SELECT columns FROM sweeper.policy WHERE policy = 'kinds';
+CALL sweeper.sweep('kinds', force => true) \gset
+SELECT id FROM kinds;
+-- a column that took the place of another and its name is followed as that was
+BEGIN;
+ALTER TABLE kinds ADD COLUMN new timestamptz;
+UPDATE kinds SET new = now() + '1 h'::interval, kind_v1 = 1;
+ALTER TABLE kinds DROP COLUMN due;
+ALTER TABLE kinds RENAME new TO due;
+COMMIT;
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        EXIT WHEN (SELECT (columns ->> 'due')::int = attnum FROM sweeper.policy, pg_attribute WHERE policy = 'kinds' AND attrelid = relid AND attname = 'due');
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END $$;
+SELECT columns FROM sweeper.policy WHERE policy = 'kinds';
+BEGIN;
+ALTER TABLE kinds RENAME due TO expires_at;
+ALTER TABLE kinds RENAME d TO due;
+COMMIT;
 CALL sweeper.sweep('kinds', force => true) \gset
 SELECT id FROM kinds;
 SELECT sweeper.unregister('kinds');

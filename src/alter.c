@@ -25,6 +25,7 @@
 #include "advice.h"
 #include "args.h"
 #include "identity.h"
+#include "mend.h"
 #include "outage.h"
 #include "policy.h"
 #include "register.h"
@@ -104,6 +105,37 @@ reset_args(SswArgs *a, FunctionCallInfo fcinfo, int arg)
 		ssw_args_default(a, field);
 		a->given[field] = true;
 	}
+}
+
+/* What the policy will be made with. */
+static void
+read_args(SswArgs *a, const SswPolicy *p, FunctionCallInfo fcinfo)
+{
+	memset(a, 0, sizeof(SswArgs));
+	a->function = "alter_policy";
+	a->first = quote_literal_cstr(p->name);
+	load_args(a, p);
+	ssw_args_read(a, fcinfo, 1, true);
+	reset_args(a, fcinfo, 1 + SSW_NARGS);
+}
+
+/* What names a column by a name that it had is not taken for one that has the name now. */
+static void
+check_stale(const SswArgs *a, const SswPolicy *p)
+{
+	/* in the order of the bits in stale */
+	static const SswArg args[] = {
+		SSW_ARG_FILTER, SSW_ARG_SET_CLAUSE, SSW_ARG_DEADLINE, SSW_ARG_LAST_SEEN, SSW_ARG_TTL_COLUMN,
+		SSW_ARG_CREATED, SSW_ARG_GROUP_BY, SSW_ARG_KEY, SSW_ARG_CAPTURE
+	};
+
+	for (int i = 0; i < lengthof(args); i++)
+		if ((p->columns.stale & 1 << i) && !a->given[args[i]])
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_args_name(args[i])),
+					 errdetail("A column that it names has another name now, or is gone."),
+					 errhint("%s", ssw_mend(p))));
 }
 
 /* What the given arguments touch. */
@@ -216,11 +248,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 
 	ssw_args_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
-	a->function = "alter_policy";
-	a->first = quote_literal_cstr(old->name);
-	load_args(a, old);
-	ssw_args_read(a, fcinfo, 1, true);
-	reset_args(a, fcinfo, 1 + SSW_NARGS);
+	read_args(a, old, fcinfo);
 	more = any_given(a, ssw_args_is_limit, false) || !PG_ARGISNULL(2 + SSW_NARGS);
 	p->args = a;
 	p->id = old->id;
@@ -230,6 +258,10 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	{
 		(void) ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
 		rel = open_for_alter(old);
+		/* nobody renames its columns from now on */
+		old = ssw_policy_load(old->id);
+		read_args(a, old, fcinfo);
+		check_stale(a, old);
 		ssw_register_identity(p, rel);
 	}
 	if (!PG_ARGISNULL(2 + SSW_NARGS))

@@ -17,6 +17,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "storage/sinval.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -37,13 +38,9 @@
 
 static SswBeatPolicy *targets = NULL;
 
-/* Of any relation, so far. */
-static uint64 invalidations = 0;
-
 static void
 on_relcache(Datum arg, Oid relid)
 {
-	invalidations++;
 	for (SswBeatPolicy *t = targets; t; t = t->next)
 		if (!OidIsValid(relid) || t->policy->relid == relid)
 			t->valid = false;
@@ -153,10 +150,7 @@ read_relation(SswBeatPolicy *t)
 {
 	SswPolicy  *p = t->policy;
 	bool		allowed = may_write(p);
-	Relation	rel;
-
-	lock_relation(p);
-	rel = table_open(p->relid, NoLock);
+	Relation	rel = table_open(p->relid, NoLock);
 
 	PG_TRY();
 	{
@@ -182,26 +176,46 @@ read_relation(SswBeatPolicy *t)
 	table_close(rel, NoLock);
 }
 
+/*
+ * The policy of that name, if heartbeats may be sent to it, with the names that its
+ * columns have under the lock of its relation, which the transaction keeps.
+ */
+static SswPolicy *
+find_locked(const char *name)
+{
+	Oid			locked = InvalidOid;
+
+	for (;;)
+	{
+		SswPolicy  *p = ssw_policy_find(name, false);
+
+		check_policy(p);
+		if (p->relid == locked)
+			return p;
+		lock_relation(p);
+		if (p->as_of == SharedInvalidMessageCounter)
+			return p;
+		locked = p->relid;
+	}
+}
+
 static SswBeatPolicy *
 load(const char *name, uint64 generation)
 {
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "heartbeat target", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	SswBeatPolicy *t = palloc0(sizeof(SswBeatPolicy));
-	uint64		before = invalidations;
 
 	/* what fails below leaves a context that the next try's error leaves too */
 	MemoryContextSetParent(cxt, CurTransactionContext);
 	t->cxt = cxt;
 	t->generation = generation;
 	t->provisional = ssw_shmem_changed_here();
-	t->policy = ssw_policy_find(name, false);
-	check_policy(t->policy);
+	t->policy = find_locked(name);
 	if (t->provisional)
 		refuse_altered(t->policy);
 	read_relation(t);
-	/* names that were loaded before the relation was locked may have changed */
-	t->valid = invalidations == before;
+	t->valid = true;
 	MemoryContextSetParent(cxt, TopMemoryContext);
 	MemoryContextSwitchTo(old);
 	return t;

@@ -99,26 +99,13 @@ find_by_group(const SswPolicy *p, const Wanted *w, SswFound *found)
 	ssw_end_find(found, p, &w->end, matches, 1, &type, &value);
 }
 
-/* The policy, locked against changes, if rows may be ended by hand now. */
-static SswPolicy *
-lock_policy(FunctionCallInfo fcinfo)
+/* May rows of the policy be ended now? */
+static void
+check_usable(const SswPolicy *p)
 {
-	text	   *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
-	SswPolicy  *p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);
-	char	   *trouble;
-	char	   *step;
+	char	   *trouble = ssw_policy_unusable(p);
+	char	   *step = trouble ? ssw_mend(p) : NULL;
 
-	PreventCommandIfReadOnly("sweeper.expire()");
-	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("cannot expire rows of policy \"%s\": they are evidence", p->name),
-				 errhint("They go after the time that the retention settings say.")));
-	(void) ssw_lock_extension(true);
-	ssw_lock_policy_caller(p->id);
-	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
-	trouble = ssw_policy_unusable(p);
-	step = trouble ? ssw_mend(p) : NULL;
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -131,6 +118,25 @@ lock_policy(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot expire rows of policy \"%s\": %s", p->name, trouble),
 				 errhint("Give the function to role \"%s\", or name another with sweeper.alter_policy().", p->owner_name)));
+}
+
+/* The policy, locked against changes, if rows may be ended by hand now. */
+static SswPolicy *
+lock_policy(FunctionCallInfo fcinfo)
+{
+	text	   *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
+	SswPolicy  *p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);
+
+	PreventCommandIfReadOnly("sweeper.expire()");
+	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot expire rows of policy \"%s\": they are evidence", p->name),
+				 errhint("They go after the time that the retention settings say.")));
+	(void) ssw_lock_extension(true);
+	ssw_lock_policy_caller(p->id);
+	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
+	check_usable(p);
 	return p;
 }
 
@@ -168,6 +174,8 @@ expire_rows(SswPolicy *p, Wanted *w)
 	w->end.cutoff = GetCurrentTimestamp();
 	ssw_action_constraints_immediate();
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
+	p = ssw_policy_present(p);
+	check_usable(p);
 	rel = table_open(p->relid, NoLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();

@@ -114,33 +114,27 @@ find_allowed(const char *name)
 }
 
 /*
- * After so many looks with a policy found anew for each, the last two of them found
- * by us, the key's columns had the names of the statement: the first find locked the
- * relation, and the second one read the names under that lock.
- */
-#define LOOKS_AT_NAMES	3
-
-/*
- * The slow path, look by look.  A4: false when the answer is worth nothing: policies
- * were altered meanwhile, perhaps this one, and perhaps it was that which we waited
- * for.  A row that row security hides is not there: that is no error, whatever the
- * session wants of statements of its own.
+ * The slow path.  A4: false when the answer is worth nothing: policies were altered
+ * meanwhile, perhaps this one, and perhaps it was that which we waited for; or, unless
+ * the names of columns were read under a lock that is still held, those were.  A row
+ * that row security hides is not there: that is no error, whatever the session wants
+ * of statements of its own.
  */
 static bool
-look_at_row(SswBeatPolicy *t, const SswBeatKey *k, Datum *values, bool secured, int look, bool *alive)
+look_at_row(SswBeatPolicy *t, const SswBeatKey *k, Datum *values, bool secured, bool locked, bool *alive)
 {
 	int			level = ssw_identity_pin("row_security", "on");
+	bool		answered;
 
 	/*
 	 * after an error it stays in use, and goes with its transaction when it
 	 * is dropped
 	 */
 	t->users++;
-	*alive = ssw_touch_row(t->policy, k, t->policy->nkeys, t->types, values, secured);
+	answered = ssw_touch_row(t->policy, k, t->policy->nkeys, t->types, values, secured, locked ? NULL : &t->valid, alive);
 	t->users--;
 	AtEOXact_GUC(true, level);
-	/* no row where columns have other names by now is no sign of death */
-	if (ssw_beatpolicy_generation() == t->generation && (*alive || t->valid || look >= LOOKS_AT_NAMES))
+	if (answered && ssw_beatpolicy_generation() == t->generation)
 		return true;
 	ssw_beats_look(k);
 	return false;
@@ -150,7 +144,7 @@ look_at_row(SswBeatPolicy *t, const SswBeatKey *k, Datum *values, bool secured, 
 static bool
 touch(SswBeatPolicy **t, const char *key)
 {
-	for (int look = 1;; look++)
+	for (bool locked = false;; locked = true)
 	{
 		const SswPolicy *p = (*t)->policy;
 		Datum		values[SSW_KEY_MAX];
@@ -159,8 +153,9 @@ touch(SswBeatPolicy **t, const char *key)
 		bool		alive = true;
 
 		if ((!secured && ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping()) ||
-			look_at_row(*t, &k, values, secured, look, &alive))
+			look_at_row(*t, &k, values, secured, locked, &alive))
 			return alive;
+		/* what is read now holds its lock until this transaction ends */
 		*t = find_allowed(pstrdup(p->name));
 	}
 }
@@ -241,10 +236,10 @@ look_at_session(Datum session)
 {
 	SswBeatKey	k = session_key(DatumGetUUIDP(session));
 	bool		alive;
-	int			look = 1;
 
-	while (!look_at_row(ssw_beatpolicy_find(SSW_SESSION_POLICY), &k, &session, false, look, &alive))
-		look++;
+	/* nobody renames the registry's columns */
+	while (!look_at_row(ssw_beatpolicy_find(SSW_SESSION_POLICY), &k, &session, false, true, &alive))
+		;
 	return alive;
 }
 

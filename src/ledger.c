@@ -290,7 +290,7 @@ ssw_ledger_columns(const SswPolicy *p)
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(p->id);
 
-	if (p->stale != 0)
+	if (p->columns.stale != 0)
 	{
 		run_policy(p->id, "UPDATE sweeper.policy SET columns = (SELECT pg_catalog.jsonb_object_agg(e.key,"
 				   "  CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = relid AND a.attname = e.key"

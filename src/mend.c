@@ -13,7 +13,6 @@
 #include <ctype.h>
 
 #include "access/htup_details.h"
-#include "catalog/pg_attribute.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -23,9 +22,7 @@
 #include "parser/scansup.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
-#include "utils/numeric.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
@@ -43,7 +40,6 @@ typedef struct Mend
 	StringInfoData fields;		/* arguments of alter_policy */
 	StringInfoData reset;		/* names for its reset */
 	const char *vital;			/* what the policy cannot do without, or null */
-	const char *instead;		/* what would go on with it */
 	const char *meaning;		/* timezone or unit, which it has to be told */
 } Mend;
 
@@ -57,25 +53,11 @@ is_word(char c)
 static char *
 name_now(const SswPolicy *p, const char *name, bool *gone)
 {
-	JsonbValue	key;
-	JsonbValue *v;
-	HeapTuple	tup;
-	char	   *now;
+	int			number = ssw_columns_number(&p->columns, name);
+	char	   *now = number ? ssw_columns_name(p->relid, number) : NULL;
 
-	key.type = jbvString;
-	key.val.string.val = unconstify(char *, name);
-	key.val.string.len = strlen(name);
-	v = p->columns ? findJsonbValueFromContainer(&p->columns->root, JB_FOBJECT, &key) : NULL;
-	if (v == NULL || v->type != jbvNumeric)
-		return NULL;
-	tup = SearchSysCacheAttNum(p->relid, abs(ssw_policy_column(v->val.numeric)));
-	if (!HeapTupleIsValid(tup))
-	{
+	if (number && now == NULL)
 		*gone = true;
-		return NULL;
-	}
-	now = pstrdup(NameStr(((Form_pg_attribute) GETSTRUCT(tup))->attname));
-	ReleaseSysCache(tup);
 	return now;
 }
 
@@ -181,6 +163,14 @@ reset_field(Mend *m, const char *name)
 	appendStringInfo(&m->reset, "%s%s", m->reset.len ? "," : "", name);
 }
 
+/* It cannot be left out: who alters the policy has to say what it is now. */
+static void
+need(Mend *m, const char *name, const char *value)
+{
+	m->vital = m->vital ? psprintf("%s and %s", m->vital, name) : name;
+	appendStringInfo(&m->fields, ", %s => %s", name, quote_literal_cstr(value));
+}
+
 /* An expression, or a column, that the policy is made of; vital: it cannot be left out. */
 static void
 mend_field(Mend *m, const char *name, const char *text, bool stale, bool vital, const char *also)
@@ -194,10 +184,7 @@ mend_field(Mend *m, const char *name, const char *text, bool stale, bool vital, 
 	if (!stale && get_attnum(m->p->relid, text) == InvalidAttrNumber)
 		(void) name_now(m->p, text, &gone);
 	if (gone && vital)
-	{
-		m->vital = name;
-		m->instead = psprintf("%s => '...'", name);
-	}
+		need(m, name, "...");
 	else if (gone)
 	{
 		reset_field(m, name);
@@ -210,14 +197,12 @@ mend_field(Mend *m, const char *name, const char *text, bool stale, bool vital, 
 
 /* Columns that are named one by one. */
 static void
-mend_names(Mend *m, const char *field, char *const *names, int n)
+mend_names(Mend *m, const char *field, char *const *names, int n, bool stale)
 {
-	for (int i = 0; i < n; i++)
-		if (get_attnum(m->p->relid, names[i]) == InvalidAttrNumber)
-		{
-			reset_field(m, field);
-			return;
-		}
+	for (int i = 0; i < n && !stale; i++)
+		stale = get_attnum(m->p->relid, names[i]) == InvalidAttrNumber;
+	if (stale)
+		reset_field(m, field);
 }
 
 static void
@@ -232,10 +217,7 @@ mend_hook(Mend *m, const char *field, Oid func, const char *name, bool vital)
 	if (!HeapTupleIsValid(tup))
 	{
 		if (vital)
-		{
-			m->vital = field;
-			m->instead = psprintf("%s => %s", field, quote_literal_cstr(name));
-		}
+			need(m, field, name);
 		else
 			reset_field(m, field);
 		return;
@@ -266,15 +248,15 @@ look(Mend *m)
 {
 	const SswPolicy *p = m->p;
 
-	mend_names(m, "key", p->key, p->nkeys);
-	mend_names(m, "capture", p->capture, p->ncapture);
-	mend_field(m, "group_by", p->group_by, p->stale & SSW_STALE_GROUP_BY, false, NULL);
-	mend_field(m, "created", p->created, p->stale & SSW_STALE_CREATED, false, "max_age");
-	mend_field(m, "ttl_column", p->ttl_column, p->stale & SSW_STALE_TTL_COLUMN, p->ttl_us == 0, NULL);
-	mend_field(m, "last_seen", p->last_seen, p->stale & SSW_STALE_LAST_SEEN, true, NULL);
-	mend_field(m, "deadline", p->deadline, p->stale & SSW_STALE_DEADLINE, true, NULL);
-	mend_field(m, "set_clause", p->set_clause, p->stale & SSW_STALE_SET_CLAUSE, true, NULL);
-	mend_field(m, "filter", p->filter, p->stale & SSW_STALE_FILTER, true, NULL);
+	mend_names(m, "key", p->key, p->nkeys, p->columns.stale & SSW_STALE_KEY);
+	mend_names(m, "capture", p->capture, p->ncapture, p->columns.stale & SSW_STALE_CAPTURE);
+	mend_field(m, "group_by", p->group_by, p->columns.stale & SSW_STALE_GROUP_BY, false, NULL);
+	mend_field(m, "created", p->created, p->columns.stale & SSW_STALE_CREATED, false, "max_age");
+	mend_field(m, "ttl_column", p->ttl_column, p->columns.stale & SSW_STALE_TTL_COLUMN, p->ttl_us == 0, NULL);
+	mend_field(m, "last_seen", p->last_seen, p->columns.stale & SSW_STALE_LAST_SEEN, true, NULL);
+	mend_field(m, "deadline", p->deadline, p->columns.stale & SSW_STALE_DEADLINE, true, NULL);
+	mend_field(m, "set_clause", p->set_clause, p->columns.stale & SSW_STALE_SET_CLAUSE, true, NULL);
+	mend_field(m, "filter", p->filter, p->columns.stale & SSW_STALE_FILTER, true, NULL);
 	mend_meaning(m, p->last_seen);
 	mend_meaning(m, p->deadline);
 	mend_meaning(m, p->created);
@@ -303,19 +285,22 @@ ssw_mend(const SswPolicy *p)
 	initStringInfo(&m.fields);
 	initStringInfo(&m.reset);
 	look(&m);
-	/* a name of two lines would end the comment, and go on as a statement */
-	if (m.vital && (strpbrk(name, "\r\n") || strpbrk(m.instead, "\r\n")))
-		return psprintf("SELECT sweeper.unregister(%s);", name);
-	if (m.vital)
-		return psprintf("SELECT sweeper.unregister(%s); -- or, with another %s: SELECT sweeper.alter_policy(%s, %s);",
-						name, m.vital, name, m.instead);
 	/* which one, nobody here knows */
 	if (m.meaning)
 		appendStringInfo(&m.fields, ", %s => '...'", m.meaning);
 	if (m.reset.len > 0)
 		appendStringInfo(&m.fields, ", reset => '{%s}'", m.reset.data);
 	if (m.fields.len > 0)
-		return psprintf("%sSELECT sweeper.alter_policy(%s%s);", m.before.data, name, m.fields.data);
+	{
+		char	   *alter = psprintf("%sSELECT sweeper.alter_policy(%s%s);", m.before.data, name, m.fields.data);
+
+		if (!m.vital)
+			return alter;
+		/* a second line would end the comment, and go on as a statement */
+		if (strpbrk(alter, "\r\n"))
+			return psprintf("SELECT sweeper.unregister(%s);", name);
+		return psprintf("SELECT sweeper.unregister(%s); -- or, with another %s: %s", name, m.vital, alter);
+	}
 	if (m.before.len > 0)
 		return psprintf("%sSELECT sweeper.resume(%s);", m.before.data, name);
 	return NULL;

@@ -7,8 +7,6 @@
  */
 #include "postgres.h"
 
-#include <ctype.h>
-
 #include "access/htup_details.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
@@ -17,6 +15,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/sinval.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
@@ -181,147 +180,30 @@ get_horizons(Row *r, SswPolicy *p)
 		p->noted_at = DatumGetTimestampTz(elems[n - 1]);
 }
 
-/*
- * A number in "columns".  Below 0: the column had the name once, and an expression still
- * names it so; that must be known where a dump is restored, too.
- */
-int
-ssw_policy_column(Numeric number)
-{
-	return DatumGetInt32(DirectFunctionCall1(numeric_int4, NumericGetDatum(number)));
-}
-
-/* The name of a column by its number, or null when it is gone. */
-static char *
-column_name(Oid relid, Numeric number)
-{
-	HeapTuple	tup = SearchSysCacheAttNum(relid, abs(ssw_policy_column(number)));
-	char	   *name;
-
-	if (!HeapTupleIsValid(tup))
-		return NULL;
-	name = pstrdup(NameStr(((Form_pg_attribute) GETSTRUCT(tup))->attname));
-	ReleaseSysCache(tup);
-	return name;
-}
-
-/* Today's name of a column that had the given name at registration. */
-static char *
-renamed(SswPolicy *p, Jsonb *columns, char *name, MemoryContext cxt)
-{
-	JsonbValue	key;
-	JsonbValue *v;
-	char	   *now;
-
-	if (name == NULL)
-		return NULL;
-	key.type = jbvString;
-	key.val.string.val = name;
-	key.val.string.len = strlen(name);
-	v = findJsonbValueFromContainer(&columns->root, JB_FOBJECT, &key);
-	if (v == NULL || v->type != jbvNumeric)
-		return name;
-	now = column_name(p->relid, v->val.numeric);
-	if (now == NULL || strcmp(now, name) == 0)
-		return name;
-	p->followed = true;
-	p->untold = p->untold || ssw_policy_column(v->val.numeric) > 0;
-	return MemoryContextStrdup(cxt, now);
-}
-
-/* Does an expression name the column?  Rather once too often than not. */
-static bool
-mentions(const char *text, const char *name)
-{
-	int			len = strlen(name);
-
-	for (const char *s = text; s && *s; s++)
-		if (pg_strncasecmp(s, name, len) == 0 &&
-			(s == text ||!(isalnum((unsigned char) s[-1]) || s[-1] == '_' || s[-1] == '$')) &&
-			!(isalnum((unsigned char) s[len]) || s[len] == '_' || s[len] == '$'))
-			return true;
-	return false;
-}
-
-/* One that is known? */
-static bool
-is_column(Jsonb *columns, const char *name)
-{
-	JsonbValue	key;
-	JsonbValue *v;
-
-	key.type = jbvString;
-	key.val.string.val = unconstify(char *, name);
-	key.val.string.len = strlen(name);
-	v = findJsonbValueFromContainer(&columns->root, JB_FOBJECT, &key);
-	return v && v->type == jbvNumeric && abs(ssw_policy_column(v->val.numeric)) <= MaxHeapAttributeNumber;
-}
-
-/*
- * Fields that are columns follow a column that has another name now; expressions
- * are text, in which the name may stand for another column by now.
- */
+/* The columns that it names, by today's names; in the current context. */
 static void
-check_expressions(SswPolicy *p, Row *r, Jsonb *columns)
+read_columns(Row *r, SswPolicy *p)
 {
-	/* in the order of the bits in stale */
-	static const char *const names[] = {"filter", "set_clause", "deadline", "last_seen", "ttl_column", "created", "group_by"};
-	const char *fields[] = {p->filter, p->set_clause, p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
-	JsonbIterator *it = JsonbIteratorInit(&columns->root);
-	JsonbIteratorToken token;
-	JsonbValue	v;
-	char	   *name = NULL;
-
-	while ((token = JsonbIteratorNext(&it, &v, false)) != WJB_DONE)
-	{
-		char	   *now;
-
-		if (token == WJB_KEY)
-			name = pnstrdup(v.val.string.val, v.val.string.len);
-		if (token != WJB_VALUE || v.type != jbvNumeric)
-			continue;
-		now = column_name(p->relid, v.val.numeric);
-		if (now && strcmp(now, name) == 0)
-		{
-			/* it has the name again */
-			p->followed = p->followed || ssw_policy_column(v.val.numeric) < 0;
-			continue;
-		}
-		for (int i = 0; i < lengthof(fields); i++)
-			if (fields[i] && mentions(fields[i], name) && !(i >= 2 && is_column(columns, fields[i])))
-			{
-				p->stale |= 1 << i;
-				p->untold = p->untold || ssw_policy_column(v.val.numeric) > 0;
-				p->renamed = MemoryContextStrdup(r->cxt, now ?
-												 psprintf("column \"%s\", which %s names, is \"%s\" now", name, names[i], now) :
-												 psprintf("column \"%s\", which %s names, is gone", name, names[i]));
-			}
-	}
-}
-
-static void
-follow_renames(SswPolicy *p, Row *r)
-{
+	/* in the order of their bits */
+	const char *const expressions[] = {p->filter, p->set_clause, p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
+	SswColumns *c = &p->columns;
 	bool		isnull;
 	Datum		d = get(r, P_COLUMNS, &isnull);
-	Jsonb	   *columns;
-	MemoryContext old;
 
 	if (isnull)
 		return;
-	old = MemoryContextSwitchTo(r->cxt);
-	p->columns = columns = DatumGetJsonbPCopy(d);
-	MemoryContextSwitchTo(old);
-	check_expressions(p, r, columns);
+	c->relid = p->relid;
+	c->numbers = DatumGetJsonbPCopy(d);
+	ssw_columns_check(c, expressions, lengthof(expressions));
 	for (int i = 0; i < p->nkeys; i++)
-		p->key[i] = renamed(p, columns, p->key[i], r->cxt);
+		p->key[i] = ssw_columns_follow(c, p->key[i], SSW_STALE_KEY);
 	for (int i = 0; i < p->ncapture; i++)
-		p->capture[i] = renamed(p, columns, p->capture[i], r->cxt);
-	p->deadline = renamed(p, columns, p->deadline, r->cxt);
-	p->last_seen = renamed(p, columns, p->last_seen, r->cxt);
-	p->ttl_column = renamed(p, columns, p->ttl_column, r->cxt);
-	p->created = renamed(p, columns, p->created, r->cxt);
-	p->group_by = renamed(p, columns, p->group_by, r->cxt);
+		p->capture[i] = ssw_columns_follow(c, p->capture[i], SSW_STALE_CAPTURE);
+	p->deadline = ssw_columns_follow(c, p->deadline, SSW_STALE_DEADLINE);
+	p->last_seen = ssw_columns_follow(c, p->last_seen, SSW_STALE_LAST_SEEN);
+	p->ttl_column = ssw_columns_follow(c, p->ttl_column, SSW_STALE_TTL_COLUMN);
+	p->created = ssw_columns_follow(c, p->created, SSW_STALE_CREATED);
+	p->group_by = ssw_columns_follow(c, p->group_by, SSW_STALE_GROUP_BY);
 }
 
 static int
@@ -426,8 +308,8 @@ read_row(Row *r)
 	p->retry_at = get_time(r, P_RETRY_AT);
 	p->backlog_before = get_time(r, P_BACKLOG_BEFORE);
 	get_horizons(r, p);
-	follow_renames(p, r);
 	old = MemoryContextSwitchTo(r->cxt);
+	read_columns(r, p);
 	apply_retention(p);
 	MemoryContextSwitchTo(old);
 	return p;
@@ -440,6 +322,7 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 	SswIdentity save;
 	char	   *sql = psprintf("%s %s", POLICY_SELECT, where);
 	List	   *result = NIL;
+	uint64		as_of = SharedInvalidMessageCounter;
 	uint64		n;
 
 	ssw_identity_become_extension(&save);
@@ -455,6 +338,7 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 		SswPolicy  *p = read_row(&r);
 		MemoryContext old = MemoryContextSwitchTo(cxt);
 
+		p->as_of = as_of;
 		result = lappend(result, p);
 		MemoryContextSwitchTo(old);
 	}
@@ -479,6 +363,23 @@ ssw_policy_load(int policy_id)
 	List	   *l = load("WHERE policy_id = $1", 1, &type, &value);
 
 	return l ? linitial(l) : NULL;
+}
+
+/*
+ * The policy, for a caller who has locked its relation since it was read: until then
+ * columns could be renamed.
+ */
+SswPolicy  *
+ssw_policy_present(SswPolicy *p)
+{
+	SswPolicy  *present = p->as_of == SharedInvalidMessageCounter ? p : ssw_policy_load(p->id);
+
+	if (present == NULL || present->relid != p->relid)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("policy \"%s\" was altered meanwhile", p->name),
+				 errhint("Try again.")));
+	return present;
 }
 
 /* One policy by name; without missing_ok a missing one is an error. */
@@ -550,7 +451,7 @@ ssw_policy_unusable(const SswPolicy *p)
 	if (owner != p->owner)
 		return psprintf("the relation's owner changed from \"%s\" to \"%s\"", p->owner_name,
 						GetUserNameFromId(owner, false));
-	return p->renamed;
+	return p->columns.renamed;
 }
 
 /* Why a hook must not be called: it is gone or somebody else's; or null. */

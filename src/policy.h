@@ -10,9 +10,9 @@
 #ifndef SSW_POLICY_H
 #define SSW_POLICY_H
 
+#include "columns.h"
 #include "nodes/pg_list.h"
 #include "ssw.h"
-#include "utils/jsonb.h"
 #include "utils/rel.h"
 
 /* One clock of a policy: idle or fixed deadline first, then maximum age. */
@@ -48,15 +48,6 @@ typedef struct SswHorizon
 } SswHorizon;
 
 #define SSW_MAX_HORIZONS	30
-
-/* Fields that may be expressions. */
-#define SSW_STALE_FILTER		(1 << 0)
-#define SSW_STALE_SET_CLAUSE	(1 << 1)
-#define SSW_STALE_DEADLINE		(1 << 2)
-#define SSW_STALE_LAST_SEEN		(1 << 3)
-#define SSW_STALE_TTL_COLUMN	(1 << 4)
-#define SSW_STALE_CREATED		(1 << 5)
-#define SSW_STALE_GROUP_BY		(1 << 6)
 
 /* The built-in policy of the registry's sessions, the same number everywhere: see schema/50_builtin.sql. */
 #define SSW_SESSION_POLICY_ID	50
@@ -124,15 +115,9 @@ typedef struct SswPolicy
 	bool		heartbeats;
 	char	   *search_path;
 	char	   *maintenance_window; /* or null: always; see window.c */
-	Jsonb	   *columns;		/* number of each column, by its name at
-								 * registration; or null */
-	int			stale;			/* fields that name a column which has another
-								 * name now, or is gone: bits of SSW_STALE_ */
-	bool		untold;			/* the row does not say so of one of them */
-	bool		followed;		/* columns have other names now than in its
-								 * row */
-	char	   *renamed;		/* why its expressions mean other columns now,
-								 * or null */
+	uint64		as_of;			/* SharedInvalidMessageCounter before it was
+								 * read */
+	SswColumns	columns;
 	bool		allow_replicated;
 
 	/* brakes and state, as stored; 0 where the column is null */
@@ -179,7 +164,7 @@ typedef struct SswPolicy
 /* policy.c: read rows.  All results are allocated in CurrentMemoryContext. */
 extern List *ssw_policy_load_all(void);
 extern SswPolicy *ssw_policy_load(int policy_id);
-extern int	ssw_policy_column(Numeric number);
+extern SswPolicy *ssw_policy_present(SswPolicy *p);
 extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
 
 /* policy.c: may the policy's relation and hooks be used in its name? */

@@ -27,6 +27,7 @@
 #include "advice.h"
 #include "args.h"
 #include "identity.h"
+#include "mend.h"
 #include "policy.h"
 #include "register.h"
 #include "rights.h"
@@ -268,17 +269,22 @@ ssw_preview(PG_FUNCTION_ARGS)
 	Relation	rel;
 	Datum		result;
 	char	   *unusable;
+	char	   *mend;
 
 	ssw_args_not_null(fcinfo, 0, "policy");
 	p = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
 	rel = ssw_policy_is_foreign(p) ? NULL : try_table_open(p->relid, AccessShareLock);
 	if (rel == NULL && !ssw_policy_is_foreign(p))
 		ssw_register_table_gone(p);
+	if (rel)
+		p = ssw_policy_present(p);
 	unusable = ssw_policy_unusable(p);
+	mend = unusable ? ssw_mend(p) : NULL;
 	if (unusable)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot preview policy \"%s\": %s", p->name, unusable),
+				 mend ? errhint("%s", mend) :
 				 errhint("BEGIN; SELECT sweeper.resume(%1$s); SELECT * FROM sweeper.preview(%1$s); then COMMIT, or ROLLBACK to leave it as it is.",
 						 quote_literal_cstr(p->name))));
 	ssw_clock_build(p, rel);

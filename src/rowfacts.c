@@ -107,6 +107,7 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 	Relation	rel;
 	int			n;
 	bool		isnull;
+	char	   *unusable;
 	bool		fresh = IsolationUsesXactSnapshot();
 
 	/* what is, not what was when the transaction began */
@@ -117,6 +118,11 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	rel = relation_open(p->relid, AccessShareLock);
+	*p = *ssw_policy_present(p);
+	unusable = ssw_policy_unusable(p);
+	if (unusable)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg_internal("%s", unusable)));
 	ssw_clock_build(p, rel);
 	r->fits = true;
 	if (ssw_shmem_available())

@@ -164,6 +164,9 @@ ssw_settle_heartbeats(SswPolicy *p)
 	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_unusable(p) != NULL)
 		return;
 	lock_table(p);
+	p = ssw_policy_present(p);
+	if (ssw_policy_unusable(p) != NULL)
+		return;
 
 	/*
 	 * A2: from now on every heartbeat looks at its row, and waits for the

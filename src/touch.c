@@ -57,7 +57,8 @@ typedef enum Look
 {
 	LOOK_GONE,
 	LOOK_ALIVE,
-	LOOK_WRITE					/* alive, and its row must be written */
+	LOOK_WRITE,					/* alive, and its row must be written */
+	LOOK_NONE					/* its columns have other names by now */
 } Look;
 
 /* A row, as ssw_stmt_touch() reads it. */
@@ -87,6 +88,8 @@ typedef struct TouchTry
 	Oid		   *types;
 	Datum	   *values;
 	bool		secured;		/* row security is to say whether he may */
+	const bool *valid;			/* false when the relation was altered since
+								 * its columns' names were read; or null */
 	bool		write;
 	bool		as_owner;		/* the look has come so far */
 	Look		result;
@@ -316,6 +319,18 @@ bound_patience(const SswPolicy *p)
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
+/* From now on nobody renames the relation's columns: have they the names that we know? */
+static bool
+knows_names(const TouchTry *t)
+{
+	int			level = NewGUCNestLevel();
+
+	bound_patience(t->policy);
+	LockRelationOid(t->policy->relid, t->write ? RowExclusiveLock : RowShareLock);
+	AtEOXact_GUC(false, level);
+	return t->valid == NULL || *t->valid;
+}
+
 /* May the caller see and write the row?  Asked where row security says so; the row's lock tells. */
 static bool
 passes_row_security(TouchTry *t)
@@ -434,8 +449,11 @@ try_look(void *arg)
 {
 	TouchTry   *t = arg;
 
-	t->result = LOOK_GONE;
 	t->as_owner = false;
+	t->result = LOOK_NONE;
+	if (!knows_names(t))
+		return false;
+	t->result = LOOK_GONE;
 	if (t->secured && !passes_row_security(t))
 		return false;
 	t->as_owner = true;
@@ -511,16 +529,19 @@ check_can_write(const SswPolicy *p, const TouchedRow *r)
 }
 
 /*
- * The slow path: look at the row of that key, whose entry has key.  True: the session lives for one
- * time to live from now.
+ * The slow path: look at the row of that key, whose entry has key.  *alive: the session lives
+ * for one time to live from now.  False when nothing was looked at, because the
+ * relation is not valid any more.
  */
 bool
-ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured)
+ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured,
+			  const bool *valid, bool *alive)
 {
-	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.secured = secured};
+	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.secured = secured,.valid = valid};
 	TouchedRow *r = &t.row;
 	bool		gone = false;
 
+	*alive = false;
 	for (int tries = 0;;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -535,6 +556,8 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 					 errmsg("could not look at the session's row: others keep changing it"),
 					 errhint("The session is not gone: keep it and try again.")));
 		}
+		if (t.result == LOOK_NONE)
+			return false;
 		if (t.result == LOOK_GONE && !gone)
 		{
 			/* who deleted the row that we waited for may have made it anew */
@@ -548,10 +571,9 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 		t.write = true;
 	}
 	ssw_beatstats_count(t.result == LOOK_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
-	if (t.result == LOOK_GONE)
-		return false;
+	*alive = t.result != LOOK_GONE;
 	/* a row without a deadline says nothing that memory would compare with */
-	if (t.result == LOOK_WRITE || (r->own && r->has_due))
+	if (t.result == LOOK_WRITE || (*alive && r->own && r->has_due))
 		ssw_pending_prolong(&r->key, r->due, r->ttl_us, r->versions);
 	return true;
 }

@@ -116,10 +116,10 @@ follow_columns(const SswPolicy *p)
 {
 	SswPolicy  *present;
 
-	if (!(p->stale ? p->untold : p->followed) || !ConditionalLockRelationOid(p->relid, AccessShareLock))
+	if (!(p->columns.stale ? p->columns.untold : p->columns.followed) || !ConditionalLockRelationOid(p->relid, AccessShareLock))
 		return;
 	present = ssw_policy_load(p->id);
-	if (present && (present->stale ? present->untold : present->followed))
+	if (present && (present->columns.stale ? present->columns.untold : present->columns.followed))
 		ssw_ledger_columns(present);
 }
 
@@ -322,7 +322,7 @@ identity_brake(SswWatch *w)
 	if (OidIsValid(replicated))
 		return brake(w, "broken", psprintf("%s is the target of a subscription: its rows are the publisher's",
 										   ssw_stmt_relation(replicated)), 0);
-	trouble = p->renamed ? p->renamed : ssw_policy_hook_trouble(p);
+	trouble = p->columns.renamed ? p->columns.renamed : ssw_policy_hook_trouble(p);
 	return trouble != NULL && brake(w, "broken", trouble, 0);
 }
 
