@@ -34,6 +34,8 @@ for _ in $(seq "$runs"); do
     [ "$(cut -d' ' -f1 kept)" = "$sessions" ] || die "kept $(cat kept), of $sessions heartbeats"
     cut -d' ' -f2 kept >>keep
     private_start_again
+    # until the launcher has read what was kept, heartbeats write their rows
+    wait_for "SELECT EXISTS (SELECT FROM sweeper.stat_process WHERE backend_type = 'session_sweeper coordinator')"
 done
 
 # 1,000 sessions, a heartbeat every ttl/36 for some times to live.
