@@ -87,8 +87,7 @@ check_policy(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
-				 errhint("The session is not gone: keep it. When that is right: SELECT sweeper.resume(%s);",
-						 quote_literal_cstr(p->name))));
+				 errhint("The session is not gone: keep it. %s", ssw_policy_way_out(p))));
 }
 
 /*

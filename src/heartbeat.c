@@ -410,7 +410,7 @@ is_live(SswPolicy *p, const char *key, bool secured)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
-				 errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+				 errhint("%s", ssw_policy_way_out(p))));
 	ssw_rowfacts_find(p, key, &r);
 	if (r.trouble)
 		ereport(ERROR,

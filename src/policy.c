@@ -454,6 +454,16 @@ ssw_policy_unusable(const SswPolicy *p)
 	return p->columns.renamed;
 }
 
+/* What whoever meets that can do: confirm it, or mend the policy. */
+char	   *
+ssw_policy_way_out(const SswPolicy *p)
+{
+	char	   *name = quote_literal_cstr(p->name);
+
+	return p->columns.renamed ? psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
+		psprintf("When that is right: SELECT sweeper.resume(%s);", name);
+}
+
 /* Why a hook must not be called: it is gone or somebody else's; or null. */
 static char *
 hook_trouble(const SswPolicy *p, Oid func, const char *name)

@@ -171,6 +171,7 @@ extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
 extern bool ssw_policy_is_foreign(const SswPolicy *p);
 extern Oid	ssw_policy_relation_now(const SswPolicy *p);
 extern char *ssw_policy_unusable(const SswPolicy *p);
+extern char *ssw_policy_way_out(const SswPolicy *p);
 extern char *ssw_policy_hook_trouble(const SswPolicy *p);
 
 /*

@@ -153,20 +153,44 @@ is_passing(int code)
 }
 
 /*
+ * Why the rows cannot be written; or null.  Memory knows no row that the filter left
+ * out, and writing needs no more than the key and the clocks: of the rest that names
+ * renamed columns nothing is taken.
+ */
+static char *
+why_unwritable(SswPolicy *p)
+{
+	if (p->columns.stale & SSW_STALE_FILTER)
+		p->filter = NULL;
+	if (p->columns.stale & SSW_STALE_GROUP_BY)
+		p->group_by = NULL;
+	if (p->columns.stale & SSW_STALE_CAPTURE)
+		p->ncapture = 0;
+	return p->columns.stale & ~(SSW_STALE_FILTER | SSW_STALE_SET_CLAUSE | SSW_STALE_GROUP_BY | SSW_STALE_CAPTURE) ?
+		p->columns.renamed : NULL;
+}
+
+/*
  * Before the heartbeats of a policy are forgotten.  What can never be written is
  * told, and holds nobody up; what could be later is an error.
  */
 void
 ssw_settle_heartbeats(SswPolicy *p)
 {
-	ErrorData  *e;
+	SswPolicy	present = *p;
+	ErrorData  *e = NULL;
+	char	   *trouble = NULL;
 
-	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_unusable(p) != NULL)
+	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_is_foreign(p) || !OidIsValid(ssw_relation_owner(p->relid)))
 		return;
-	lock_table(p);
-	p = ssw_policy_present(p);
-	if (ssw_policy_unusable(p) != NULL)
-		return;
+	if (ssw_relation_owner(p->relid) != p->owner)
+		trouble = ssw_policy_unusable(p);
+	else
+	{
+		lock_table(p);
+		present = *ssw_policy_present(p);
+		trouble = why_unwritable(&present);
+	}
 
 	/*
 	 * A2: from now on every heartbeat looks at its row, and waits for the
@@ -174,14 +198,15 @@ ssw_settle_heartbeats(SswPolicy *p)
 	 */
 	if (!ssw_beats_look_all(MyDatabaseId, p->id))
 		return;
-	e = ssw_sql_try(prolong_all, p);
+	if (trouble == NULL)
+		e = ssw_sql_try(prolong_all, &present);
 	if (e && is_passing(e->sqlerrcode))
 		ReThrowError(e);
-	if (e)
+	if (e || trouble)
 		ereport(WARNING,
-				(errcode(e->sqlerrcode),
+				(errcode(e ? e->sqlerrcode : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
-				 errdetail_internal("%s", e->message)));
+				 errdetail_internal("%s", e ? e->message : trouble)));
 	else
 		ssw_shmem_policy_gone(p->id);
 }
