@@ -14,44 +14,48 @@ $node->safe_psql('postgres', "CREATE EXTENSION session_sweeper;
     CREATE TABLE lease (id int PRIMARY KEY, d timestamptz NOT NULL);
     SELECT sweeper.register('lease', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '0', fuse_fraction => 1)");
 
-# Clients that send heartbeats until their connection ends and write down which were answered, with a time before each.
+# Clients that send heartbeats until their connection ends and write down which were answered, with a time before them.
 my $clients = 4;
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $per_client = $sessions / $clients;
-my $one = "SELECT id, extract(epoch FROM clock_timestamp()), sweeper.touch('lease', id) FROM generate_series(%d, %d) AS id;\n";
+my $one = "SELECT min(id), max(id), min(extract(epoch FROM clock_timestamp())), bool_and(sweeper.touch('lease', id)) FROM generate_series(%d, %d) AS id;\n";
 my @running;
 my $first = 1;    # sessions of their own for each stop
+my (@read, %last, $n);    # of the answers: how far, when each session had its last one, how many
 my $begin = sub {
     $first += $sessions;
+    @read = %last = ();
+    $n = 0;
     $node->safe_psql('postgres', "SELECT sweeper.pause('lease'); DELETE FROM lease;
         INSERT INTO lease SELECT i, now() + interval '40 min' FROM generate_series($first, $first + $sessions - 1) AS i");
     for my $c (0 .. $clients - 1) {
         my $statement = sprintf $one, $first + $c * $per_client, $first + ($c + 1) * $per_client - 1;
         unlink "$dir/script$c", "$dir/answers$c";
-        append_to_file("$dir/script$c", $statement x 200_000);
+        append_to_file("$dir/script$c", $statement x 20_000 . "\\i $dir/script$c\n");
         push @running, IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'),
                 '-o', "$dir/answers$c", '-f', "$dir/script$c" ], '<', \undef, '>', \my $out, '2>', \my $err);
     }
 };
+# What was read before is not read again.
 my $answers = sub {
-    my %last;
-    my $n = 0;
     for my $c (0 .. $clients - 1) {
         next unless -e "$dir/answers$c";
-        for (split /\n/, slurp_file("$dir/answers$c")) {
-            my ($id, $at, $answer) = /^(\d+)\|([\d.]+)\|(\w)$/ or next;
-            die "session $id is gone" if $answer ne 't';
-            $last{$id} = $at;
-            $n++;
+        my $new = slurp_file("$dir/answers$c", $read[$c] // 0) =~ s/[^\n]*\z//r;
+        $read[$c] += length $new;
+        for (split /\n/, $new) {
+            my ($from, $to, $at, $answer) = /^(\d+)\|(\d+)\|([\d.]+)\|(\w)$/ or next;
+            die "one of the sessions $from to $to is gone" if $answer ne 't';
+            $last{$_} = $at for $from .. $to;
+            $n += $to - $from + 1;
         }
     }
-    return ($n, %last);
+    return $n;
 };
-# Until so many more than there were.
+# Until so many more than there were, and some of each session.
 my $more = sub {
     my ($want) = @_;
-    my ($before) = $answers->();
-    wait_until(sub { ($answers->())[0] >= $before + $want }, 'clients have more answers');
+    my $before = $answers->();
+    wait_until(sub { $answers->() >= $before + $want && %last == $sessions }, 'clients have more answers');
 };
 # Connections have ended, and so do the clients.
 my $ended = sub {
@@ -61,7 +65,7 @@ my $ended = sub {
 my $check = sub {
     my ($what) = @_;
     $ended->();
-    my ($n, %last) = $answers->();
+    $answers->();
     $node->start;
     $node->safe_psql('postgres', "SELECT sweeper.resume('lease'); CALL sweeper.sweep('lease');
         CREATE TEMP TABLE last (id int, at numeric);
