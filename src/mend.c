@@ -157,6 +157,16 @@ with_present_names(const SswPolicy *p, const char *text, bool *gone)
 	return buf.data;
 }
 
+/* The filter with the present names of its columns; null when one is gone. */
+char	   *
+ssw_mend_filter(const SswPolicy *p)
+{
+	bool		gone = false;
+	char	   *filter = with_present_names(p, p->filter, &gone);
+
+	return gone ? NULL : filter;
+}
+
 static void
 reset_field(Mend *m, const char *name)
 {

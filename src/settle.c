@@ -33,6 +33,7 @@
 #include "beatset.h"
 #include "failure.h"
 #include "identity.h"
+#include "mend.h"
 #include "partition.h"
 #include "settle.h"
 #include "shmem.h"
@@ -153,21 +154,24 @@ is_passing(int code)
 }
 
 /*
- * Why the rows cannot be written; or null.  Memory knows no row that the filter left
- * out, and writing needs no more than the key and the clocks: of the rest that names
- * renamed columns nothing is taken.
+ * Why the rows cannot be written; or null.  That needs the key, the clocks and the
+ * filter, whose columns have the names of today; of the rest that names renamed columns
+ * nothing is taken.
  */
 static char *
 why_unwritable(SswPolicy *p)
 {
+	int			vital = p->columns.stale & ~(SSW_STALE_FILTER | SSW_STALE_SET_CLAUSE | SSW_STALE_GROUP_BY | SSW_STALE_CAPTURE);
+
 	if (p->columns.stale & SSW_STALE_FILTER)
-		p->filter = NULL;
+		p->filter = ssw_mend_filter(p);
+	if (vital || (p->columns.stale & SSW_STALE_FILTER && p->filter == NULL))
+		return p->columns.renamed;
 	if (p->columns.stale & SSW_STALE_GROUP_BY)
 		p->group_by = NULL;
 	if (p->columns.stale & SSW_STALE_CAPTURE)
 		p->ncapture = 0;
-	return p->columns.stale & ~(SSW_STALE_FILTER | SSW_STALE_SET_CLAUSE | SSW_STALE_GROUP_BY | SSW_STALE_CAPTURE) ?
-		p->columns.renamed : NULL;
+	return NULL;
 }
 
 /*
