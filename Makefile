@@ -42,7 +42,7 @@ help:
 	@echo '                         that VERSIONS_DIR keeps: [VERSIONS_DIR=…] [VERSIONS="17 18"] [SUITES="regress …"]'
 	@echo '  make check-monitoring  alerts, dashboard and exporter queries, with Prometheus and a busy server (monitoring/README.md)'
 	@echo '  make check-matrix      check, then check-versions'
-	@echo '  make bench             measurements against peers, 20 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
+	@echo '  make bench             measurements against peers, 20 to 50 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'
 	@echo '  make torture           load and faults, judged by a model: [SEED=…] [STEPS=10000] [ROUNDS=10] (test/torture/README.md)'
 	@echo '  make deb               Debian packages, in deb/'

@@ -104,14 +104,12 @@ static void
 check_usable(const SswPolicy *p)
 {
 	char	   *trouble = ssw_policy_unusable(p);
-	char	   *step = trouble ? ssw_mend(p) : NULL;
 
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot expire rows of policy \"%s\": %s", p->name, trouble),
-				 errhint("When that is right: %s", step ? step :
-						 psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name)))));
+				 errhint("When that is right: %s", ssw_mend_or_resume(p))));
 	trouble = ssw_policy_hook_trouble(p);
 	if (trouble)
 		ereport(ERROR,
