@@ -178,8 +178,8 @@ ifneq ($(wildcard $(PGXS)),)
 MODULE_big = $(EXTENSION)
 OBJS       = $(EXTENSION).o $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
 DATA_built = $(EXTENSION)--$(EXTVERSION).sql
-# Scripts of releases, and from one to the next; this version's is made anew.
-DATA       = $(filter-out %/$(DATA_built),$(wildcard schema/releases/$(EXTENSION)--*.sql))
+# Scripts that lead from one release to the next.
+DATA       = $(wildcard schema/updates/$(EXTENSION)--*.sql)
 
 PG_CPPFLAGS = -I$(srcdir)/src -DSSW_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -MMD -MP

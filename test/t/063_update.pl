@@ -24,7 +24,7 @@ is(output("$config --pkglibdir"), "$scratch$at{pkglibdir}", 'the copy has its ow
 
 # the next release: what it adds, its script has too
 my $next = "$scratch/next";
-make_path("$next/schema/releases");
+make_path("$next/schema/updates");
 system_or_bail('cp', '-R', qw(Makefile session_sweeper.c session_sweeper.control src schema), $next);
 unlink(glob "$next/src/*.o");
 text("$next/session_sweeper.control", slurp_file("$next/session_sweeper.control") =~ s/^default_version = .*/default_version = '9.9'/mr);
@@ -37,9 +37,9 @@ CREATE FUNCTION sweeper.next_release() RETURNS text LANGUAGE sql STABLE SET sear
 COMMENT ON FUNCTION sweeper.next_release IS 'Is there in the next release.';
 CREATE VIEW sweeper.next_policy AS SELECT policy, next_note FROM sweeper.policy;
 });
-my $releases = "$next/schema/releases/session_sweeper";
-text("$releases--$now.sql", join '', map { slurp_file($_) } sort glob 'schema/*.sql') unless -e "$releases--$now.sql";
-text("$releases--$now--9.9.sql", qq{\\echo Use "ALTER EXTENSION session_sweeper UPDATE" to load this file. \\quit\n} . slurp_file("$next/schema/99_next.sql"));
+my $scripts = "$next/schema/updates/session_sweeper";
+text("$scripts--$now.sql", join '', map { slurp_file($_) } sort glob 'schema/*.sql');
+text("$scripts--$now--9.9.sql", qq{\\echo Use "ALTER EXTENSION session_sweeper UPDATE" to load this file. \\quit\n} . slurp_file("$next/schema/99_next.sql"));
 delete local @ENV{qw(MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES)};
 sub install { return system_or_bail('make', '-s', '-C', $next, @_, "PG_CONFIG=$config", 'COPT=-O0 -Wno-maybe-uninitialized') }
 install('-j2', 'all');
