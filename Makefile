@@ -19,7 +19,7 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # PostgreSQL, so PGXS is not included for them (its "check" only says that it
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
-MORE_GOALS = demo bench model torture coverage check-asan check-asserts check-valgrind
+MORE_GOALS = demo bench model chaos coverage check-asan check-asserts check-valgrind
 OWN_GOALS  = help setup $(MORE_GOALS) check-versions check-matrix check-clients check-monitoring $(TEST_GOALS) run-% indent indent-check lint dist deb check-deb
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
@@ -44,7 +44,7 @@ help:
 	@echo '  make check-matrix      check, then check-versions'
 	@echo '  make bench             measurements against peers, 20 to 50 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'
-	@echo '  make torture           load and faults, judged by a model: [SEED=…] [STEPS=10000] [ROUNDS=10] (test/torture/README.md)'
+	@echo '  make chaos             load and faults, judged by a model: [SEED=…] [STEPS=10000] [ROUNDS=10] (test/chaos/README.md)'
 	@echo '  make deb               Debian packages, in deb/'
 	@echo '  make check-deb         that, and the package on a clean Debian 12 (as root), in a root folder: [VERSIONS_DIR=…]'
 	@echo '  make setup             only install what the above need'
@@ -103,8 +103,8 @@ endif
 run-model:
 	@test/model/run.sh
 
-run-torture: run-install
-	@$(RUN) SEED='$(SEED)' STEPS='$(STEPS)' ROUNDS='$(ROUNDS)' BREAK='$(BREAK)' test/torture/run.sh
+run-chaos: run-install
+	@$(RUN) SEED='$(SEED)' STEPS='$(STEPS)' ROUNDS='$(ROUNDS)' BREAK='$(BREAK)' test/chaos/run.sh
 
 run-check-clients: run-install
 	@$(RUN) test/clients/run.sh $(CLIENTS)

@@ -25,8 +25,8 @@ complain "Modules include each other in a circle:" \
     done | tsort 2>&1 >/dev/null)"
 complain "Each C file and header begins with its name and purpose:" \
     "$(for file in "${sources[@]}" src/*.h; do sed -n 2p "$file" | grep -q "^ \* ${file##*/}$" || echo "  $file"; done)"
-complain "What make torture BREAK=name takes away is not there:" \
-    "$(for file in test/torture/break/*.patch; do patch -p1 --dry-run --force --silent <"$file" >/dev/null || echo "  $file"; done)"
+complain "What make chaos BREAK=name takes away is not there:" \
+    "$(for file in test/chaos/break/*.patch; do patch -p1 --dry-run --force --silent <"$file" >/dev/null || echo "  $file"; done)"
 complain "Functions for SQL, in C or in schema/ only:" \
     "$(comm -3 <(sed -nE 's/^PG_FUNCTION_INFO_V1\((.*)\);/\1/p' "${sources[@]}" | sort -u) \
         <(grep -hoE "'MODULE_PATHNAME', '[a-z_0-9]+'" schema/*.sql | sed -E "s/.* '(.*)'/\1/" | sort -u))"
@@ -70,15 +70,15 @@ complain "Tests without expected output:" \
 complain "Left for later:" \
     "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
 complain "White space at the end of a line:" \
-    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/torture/*.* test/torture/Torture/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
+    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/chaos/*.* test/chaos/Chaos/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
 complain "The formatter did not understand:" "$(grep -n '/\*\*INDENT' src/*.[ch] session_sweeper.c)"
-for file in tools/*.sh test/*.sh test/torture/*.sh test/monitoring/*.sh test/clients/*.sh bench/*.sh .ci/run; do
+for file in tools/*.sh test/*.sh test/chaos/*.sh test/monitoring/*.sh test/clients/*.sh bench/*.sh .ci/run; do
     [ ! -f "$file" ] || bash -n "$file" || bad=1
 done
 perl_of_server=$(dirname "$("${PG_CONFIG:-pg_config}" --pgxs 2>/dev/null)")/../test/perl
 if [ -d "$perl_of_server" ]; then
-    for file in test/perl/*.pm test/torture/*.pm test/torture/Torture/*.pm test/t/*.pl test/monitoring/*.pl; do
-        complaint=$(perl -I "$perl_of_server" -I test/perl -I test/torture -c "$file" 2>&1) || complain "Perl:" "$complaint"
+    for file in test/perl/*.pm test/chaos/*.pm test/chaos/Chaos/*.pm test/t/*.pl test/monitoring/*.pl; do
+        complaint=$(perl -I "$perl_of_server" -I test/perl -I test/chaos -c "$file" 2>&1) || complain "Perl:" "$complaint"
     done
 fi
 

@@ -1,6 +1,6 @@
 # A connection to PostgreSQL in the process itself: whoever is killed or stopped is
 # the client, and not a psql that works for it.  Simple queries over a Unix socket.
-package Torture::Wire;
+package Chaos::Wire;
 use strict;
 use warnings;
 use IO::Select;

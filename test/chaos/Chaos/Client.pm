@@ -8,13 +8,13 @@
 #     K keys                                 it has asked enough, and keeps these alive until it is ended
 #     S time kind key                        somebody's end was seen to be committed
 #     P time pool live seats                 so many were seen alive, and no more may be
-package Torture::Client;
+package Chaos::Client;
 use strict;
 use warnings;
 use Fcntl;
 use List::Util qw(first shuffle);
 use Time::HiRes qw(time);
-use Torture::Wire;
+use Chaos::Wire;
 
 use constant TTL => 2;          # seconds
 use constant AHEAD => 0.1;      # session_sweeper.refresh_ahead: passes are often later than that
@@ -49,7 +49,7 @@ sub now { return sprintf '%.6f', time }
 sub wire {
     my ($self, $which) = @_;
     until ($self->{wire}{ $which //= 'main' }) {
-        if (my $wire = Torture::Wire->connect($self->{host}, $self->{port}, "torture $self->{name}")) {
+        if (my $wire = Chaos::Wire->connect($self->{host}, $self->{port}, "chaos $self->{name}")) {
             $wire->{number} = ++$self->{conn};
             $self->note('C', $wire->{number}, $wire->pid, now());
             my $can = $wire->query("SELECT to_regprocedure('sweeper.attach(uuid)') IS NOT NULL");
@@ -190,7 +190,7 @@ sub rush {
 sub end {
     my ($self, $s) = @_;
     my ($op, $call) = $s->{kind} eq 'session' && rand() < 0.6 ? ('release', "SELECT sweeper.release('$s->{key}')") :
-        ('expire', "SELECT sweeper.expire('" . ($s->{kind} eq 'session' ? 'sweeper.session' : 'lease') . "', '{$s->{key}}', 'torture') > 0");
+        ('expire', "SELECT sweeper.expire('" . ($s->{kind} eq 'session' ? 'sweeper.session' : 'lease') . "', '{$s->{key}}', 'chaos') > 0");
     my $verdict = rand() < 0.3 ? '' : rand() < 0.8 ? 'COMMIT' : 'ROLLBACK';
     my $sql = $verdict ? sprintf '%s; %s; SELECT FROM pg_sleep(%.3f); %s', 'BEGIN', $call, rand 0.05, $verdict : $call;
     my $end = $self->put('other', $op, [ $s->{key} ], "$s->{kind} $verdict", $sql, sub { $verdict eq 'ROLLBACK' ? 'undone' : $_[0][0][0] });

@@ -5,12 +5,12 @@
 # and the server's in the evidence.  A heartbeat counts from the time before its
 # question, and an end as committed from the time after which somebody was told of
 # it, or saw it: both err to the side of the server by the length of one question.
-package Torture::Model;
+package Chaos::Model;
 use strict;
 use warnings;
 use List::Util qw(max min sum0);
 use PostgreSQL::Test::Utils;
-use Torture::Client;
+use Chaos::Client;
 
 use constant NEVER => 9e99;
 our @VIOLATIONS = ('false expiries', 'missed expiries', 'duplicate events', 'oversold seats', 'refused seats', 'late heartbeats answered true',
@@ -77,14 +77,14 @@ sub read_tables {
     }
     for ($rows->("SELECT id, ${\$e->('born')}, stubborn FROM lease")) {
         my $s = $self->of($_->[0]);
-        @$s{qw(kind alive born limit stubborn)} = ('lease', 1, $_->[1], $_->[1] + $Torture::Client::LIMIT{lease}, $_->[2] eq 't');
+        @$s{qw(kind alive born limit stubborn)} = ('lease', 1, $_->[1], $_->[1] + $Chaos::Client::LIMIT{lease}, $_->[2] eq 't');
     }
     for ($rows->("SELECT key, id, cleanup_type, ${\$e->('cleaned_at')}, ${\$e->(q{(metadata->>'born')::timestamptz})}, policy, reason, ${\$e->('deadline')}
             FROM sweeper.cleanup_event WHERE cleaned_at >= to_timestamp($self->{since}) AND policy IN ('lease', 'sweeper.session')")) {
         my $s = $self->of($_->[0]);
         push @{ $s->{events} }, { id => $_->[1], type => $_->[2], at => $_->[3], reason => $_->[6], deadline => $_->[7] };
         next if $_->[5] ne 'lease';
-        @$s{qw(kind born limit)} = ('lease', $_->[4], $_->[4] + $Torture::Client::LIMIT{lease});
+        @$s{qw(kind born limit)} = ('lease', $_->[4], $_->[4] + $Chaos::Client::LIMIT{lease});
         $s->{ended} = $_->[3];
     }
     push @{ $self->of($_->[0])->{usage} }, $_->[1]
@@ -174,7 +174,7 @@ sub check_end {
     } elsif ($s->{ended} < $s->{limit}) {
         my $last = max(0, map { $_->{before} } grep { says($s, $_) eq 't' && !$self->forgotten($s, $_) } beats($s));
         $self->violated('false expiries', $s, sprintf 'ended %.6f s after a heartbeat was acknowledged', $s->{ended} - $last)
-            if $s->{ended} < $last + Torture::Client::TTL;
+            if $s->{ended} < $last + Chaos::Client::TTL;
     }
 }
 
@@ -218,7 +218,7 @@ sub check_seats {
     for my $pool (sort keys %change) {
         my ($held, $most) = (0, 0);
         $most = max($most, $held += $_->[1]) for sort { $a->[0] <=> $b->[0] || $a->[1] <=> $b->[1] } @{ $change{$pool} };
-        $self->violated('oversold seats', undef, "$most of the $Torture::Client::SEATS{$pool} seats of pool $pool were taken") if $most > $Torture::Client::SEATS{$pool};
+        $self->violated('oversold seats', undef, "$most of the $Chaos::Client::SEATS{$pool} seats of pool $pool were taken") if $most > $Chaos::Client::SEATS{$pool};
     }
     $self->check_refusal($_) for grep { $_->{op} eq 'acquire' && $_->{outcome} eq 'ok' && $_->{answer} eq '' } @{ $self->{asked} };
 }
@@ -227,11 +227,11 @@ sub check_seats {
 sub check_refusal {
     my ($self, $q) = @_;
     my ($pool) = split ' ', $q->{argument};
-    return if grep { $_->[0] < $q->{after} && $q->{before} < $_->[1] + 2 * Torture::Client::TTL } @{ $self->{restarts} };
-    my @perhaps = grep { $_->{born} <= $q->{after} && min(known_gone($_), $_->{limit}, last_sign($_) + Torture::Client::TTL) > $q->{before} }
+    return if grep { $_->[0] < $q->{after} && $q->{before} < $_->[1] + 2 * Chaos::Client::TTL } @{ $self->{restarts} };
+    my @perhaps = grep { $_->{born} <= $q->{after} && min(known_gone($_), $_->{limit}, last_sign($_) + Chaos::Client::TTL) > $q->{before} }
         grep { ($_->{pool} // '') eq $pool } values %{ $self->{session} };
     $self->violated('refused seats', undef, sprintf 'at %.6f pool %s had %d sessions that may have been alive', $q->{before}, $pool, scalar @perhaps)
-        if @perhaps < $Torture::Client::SEATS{$pool};
+        if @perhaps < $Chaos::Client::SEATS{$pool};
 }
 
 # All of it; true when nothing is wrong.

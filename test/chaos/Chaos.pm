@@ -1,5 +1,5 @@
 # Load with faults, in rounds, and what a model says of it.  See README.md.
-package Torture;
+package Chaos;
 use strict;
 use warnings;
 use List::Util qw(min shuffle sum0);
@@ -9,10 +9,10 @@ use PostgreSQL::Test::Utils;
 use Sweeper;
 use Test::More;
 use Time::HiRes qw(time);
-use Torture::Client;
-use Torture::Model;
+use Chaos::Client;
+use Chaos::Model;
 
-use constant TTL => Torture::Client::TTL;
+use constant TTL => Chaos::Client::TTL;
 use constant { CLIENTS => 6, BOUND => 60 };   # seconds after which the dead must have gone
 
 # What happens in a round, in an order by the seed.
@@ -22,10 +22,10 @@ my @FAULTS = qw(kill_client kill_client pause_client pause_client pause_backend 
 sub new {
     my ($class, %arg) = @_;
     my $self = bless { %arg, round => 0, count => {}, violation => {}, tests => 0 }, $class;
-    my $node = $self->{node} = sweeper_node('torture', 'max_connections = 60', 'session_sweeper.refresh_ahead = ' . Torture::Client::AHEAD,
+    my $node = $self->{node} = sweeper_node('chaos', 'max_connections = 60', 'session_sweeper.refresh_ahead = ' . Chaos::Client::AHEAD,
         'log_statement = none', 'log_min_messages = log');
     $self->{root} = PostgreSQL::Test::Utils::tempdir();
-    my ($ttl, %seats) = (TTL, %Torture::Client::SEATS);
+    my ($ttl, %seats) = (TTL, %Chaos::Client::SEATS);
     $node->safe_psql('postgres', qq{CREATE EXTENSION session_sweeper;
         CREATE TABLE lease (id text PRIMARY KEY, d timestamptz NOT NULL, born timestamptz NOT NULL DEFAULT now(), stubborn boolean NOT NULL);
         CREATE INDEX ON lease (d);
@@ -35,11 +35,11 @@ sub new {
             IF OLD.stubborn OR random() < 0.05 THEN RAISE EXCEPTION ''it does not go''; END IF;
             RETURN OLD; END';
         CREATE TRIGGER slow BEFORE DELETE ON lease FOR EACH ROW EXECUTE FUNCTION goes_slowly();
-        SELECT sweeper.register('lease', deadline => 'd', ttl => '$ttl s', created => 'born', max_age => '$Torture::Client::LIMIT{lease} s',
+        SELECT sweeper.register('lease', deadline => 'd', ttl => '$ttl s', created => 'born', max_age => '$Chaos::Client::LIMIT{lease} s',
             heartbeats => true, capture => '{born}', check_every => '100 ms', fuse_fraction => 1);
         SELECT sweeper.alter_policy('sweeper.session', check_every => '100 ms', fuse_fraction => 1)});
     for my $pool (sort keys %seats) {
-        my $limit = $Torture::Client::LIMIT{$pool};
+        my $limit = $Chaos::Client::LIMIT{$pool};
         $node->safe_psql('postgres', "SELECT sweeper.create_pool('$pool', $seats{$pool}, ttl => '$ttl s'" . ($limit ? ", max_ttl => '$limit s'" : '') . ')');
     }
     return $self;
@@ -63,7 +63,7 @@ sub spawn {
     $SIG{$_} = 'DEFAULT' for qw(INT TERM);
     eval {
         my $node = $self->{node};
-        $main->(Torture::Client->new(name => $name, dir => $self->{dir}, host => $node->host, port => $node->port, seed => $seed, @arg));
+        $main->(Chaos::Client->new(name => $name, dir => $self->{dir}, host => $node->host, port => $node->port, seed => $seed, @arg));
     };
     print STDERR "$name: $@" if $@;
     POSIX::_exit($@ ? 1 : 0);
@@ -113,7 +113,7 @@ sub any_client { my ($self) = @_; return $self->{client}{ 1 + int rand CLIENTS }
 
 sub backend {
     my ($self) = @_;
-    my @pids = split /\n/, $self->{node}->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name ~ '^torture r\\d+c' ORDER BY pid");
+    my @pids = split /\n/, $self->{node}->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name ~ '^chaos r\\d+c' ORDER BY pid");
     return $pids[ rand @pids ];
 }
 
@@ -250,7 +250,7 @@ sub settle {
 # Guarantee 9: who is dead has no seat.  Not more than there are, either.
 sub all_seats {
     my ($self) = @_;
-    my $seats = \%Torture::Client::SEATS;
+    my $seats = \%Chaos::Client::SEATS;
     return join ', ', map {
         my $n = $self->{node}->safe_psql('postgres', "SELECT count(*) FROM generate_series(1, $seats->{$_} + 1) AS i, LATERAL sweeper.acquire('$_', 'all' || i)");
         $n == $seats->{$_} ? () : "$n of $seats->{$_} seats of $_ were given"
@@ -278,7 +278,7 @@ sub round {
     die $error if $error;
     $self->settle;
     $self->end_process($observer);
-    my $model = Torture::Model->new(node => $node, dir => $self->{dir}, since => $since, faults => $self->{faults}, restarts => $self->{restarts});
+    my $model = Chaos::Model->new(node => $node, dir => $self->{dir}, since => $since, faults => $self->{faults}, restarts => $self->{restarts});
     $model->check;
     my $wrong = $self->all_seats;
     $model->violated('refused seats', undef, "after all had ended: $wrong") if $wrong;
@@ -293,7 +293,7 @@ sub report {
     my %count = (%{ $model->{count} });
     my $what = join ', ', map { "$_ $count{$_}" } sort keys %count;
     my $faults = join ', ', map { "$_ $self->{count}{$_}" } sort keys %{ $self->{count} };
-    my $wrong = join ', ', map { "$_ " . @{ $model->{violation}{$_} // [] } } @Torture::Model::VIOLATIONS;
+    my $wrong = join ', ', map { "$_ " . @{ $model->{violation}{$_} // [] } } @Chaos::Model::VIOLATIONS;
     diag "round $self->{round} (seed $self->{seed}, $self->{steps} steps): $what";
     diag "    faults so far: $faults";
     diag "    $wrong";
@@ -302,11 +302,11 @@ sub report {
 # All rounds, until one fails.  A failure tells the whole story of up to three sessions of each kind.
 sub run {
     my ($self, $rounds) = @_;
-    diag "torture: seed $self->{seed}, $self->{steps} steps a round";
+    diag "chaos: seed $self->{seed}, $self->{steps} steps a round";
     for (1 .. $rounds) {
         my $model = $self->round;
         $self->report($model);
-        for my $what (@Torture::Model::VIOLATIONS) {
+        for my $what (@Chaos::Model::VIOLATIONS) {
             my @found = @{ $model->{violation}{$what} // [] };
             is(scalar @found, 0, "round $self->{round}: $what") or diag join "\n", "with SEED=$self->{seed} STEPS=$self->{steps}:", @found[ 0 .. min(2, $#found) ];
         }

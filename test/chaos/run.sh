@@ -1,13 +1,13 @@
 #!/bin/bash
-# The load of README.md for as long as one likes, by make torture:
+# The load of README.md for as long as one likes, by make chaos:
 # SEED, STEPS and ROUNDS of the load; BREAK=name: with a build that lacks what
 # break/name.patch takes away, and that must fail.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 export PG_CONFIG
-export TORTURE_SEED=${SEED:-$((RANDOM * 32768 + RANDOM))} TORTURE_STEPS=${STEPS:-10000} TORTURE_ROUNDS=${ROUNDS:-10}
-export SUITE_TIMEOUT=${SUITE_TIMEOUT:-86400} PROVE_TESTS=test/t/040_torture.pl
+export CHAOS_SEED=${SEED:-$((RANDOM * 32768 + RANDOM))} CHAOS_STEPS=${STEPS:-10000} CHAOS_ROUNDS=${ROUNDS:-10}
+export SUITE_TIMEOUT=${SUITE_TIMEOUT:-86400} PROVE_TESTS=test/t/040_chaos.pl
 
 if [ -z "${BREAK:-}" ]; then
     exec "$root/test/run-suites.sh" tap
@@ -15,7 +15,7 @@ fi
 
 # A server tree of its own, so that the installed library stays whole.
 patch=$here/break/$BREAK.patch
-[ -f "$patch" ] || { echo "torture: no such patch; there are:" "$(basename -s .patch "$here"/break/*.patch | paste -sd' ')" >&2; exit 2; }
+[ -f "$patch" ] || { echo "chaos: no such patch; there are:" "$(basename -s .patch "$here"/break/*.patch | paste -sd' ')" >&2; exit 2; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -36,14 +36,14 @@ patch -s -d "$dir/tree" -p1 <"$patch"
 PG_CONFIG=$dir/server$("$PG_CONFIG" --bindir)/pg_config
 case $("$PG_CONFIG" --pkglibdir) in
     "$dir"/*) ;;
-    *) echo "torture: this server cannot be copied" >&2; exit 2 ;;
+    *) echo "chaos: this server cannot be copied" >&2; exit 2 ;;
 esac
 make -s -C "$dir/tree" all install PG_CONFIG="$PG_CONFIG" >"$dir/make.log" 2>&1 || { cat "$dir/make.log" >&2; exit 2; }
 if "$dir/tree/test/run-suites.sh" tap >"$dir/log" 2>&1; then
     cat "$dir/log"
-    echo "torture: the build without it ($BREAK) was not found out" >&2
+    echo "chaos: the build without it ($BREAK) was not found out" >&2
     exit 1
 fi
-sed -n '/^# torture/,/^test\/t\/040/p' "$dir/log" | head -n "${LINES_OF_LOG:-60}"
+sed -n '/^# chaos/,/^test\/t\/040/p' "$dir/log" | head -n "${LINES_OF_LOG:-60}"
 grep -q 'Failed test' "$dir/log" || { cat "$dir/log"; exit 1; }
-echo "torture: the build without it ($BREAK) was found out"
+echo "chaos: the build without it ($BREAK) was found out"
