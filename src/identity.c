@@ -1,12 +1,12 @@
 /*
  * identity.c
- *		Run code as a table's owner, or as the extension's owner, and come back.
+ *		The gate for users' code; and our own statements as the extension's owner.
  *
  * Runs in any process that has a transaction; shares nothing.  Each switch
  * opens a GUC nest level, so that settings changed by code of the owner are
- * undone by ssw_identity_restore(); when an error is thrown instead, the abort
- * of the (sub)transaction restores user, context and settings, so no caller
- * needs a PG_TRY for that.
+ * undone on return; when an error is thrown instead, the abort of the
+ * (sub)transaction restores user, context and settings and drops the portals, so
+ * no caller needs a PG_TRY for that.
  *
  * A crash leaves nothing behind.
  */
@@ -23,6 +23,8 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
@@ -49,10 +51,62 @@ set_local(const char *name, const char *value)
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
+/* The context whose children are those of portals, newest first; null before the first portal. */
+static MemoryContext
+portals_context(void)
+{
+	static MemoryContext found = NULL;
+
+	for (MemoryContext c = TopMemoryContext->firstchild; found == NULL && c; c = c->nextchild)
+		if (strcmp(c->name, "TopPortalContext") == 0)
+			found = c;
+	return found;
+}
+
+/*
+ * Users' code can leave a cursor open, and whoever fetches from it later runs its
+ * query with rights of his own.  A mark among the contexts of portals tells those
+ * that were opened behind it; code inside can close portals, but not take it away.
+ */
+static MemoryContext
+mark_portals(void)
+{
+	static MemoryContext kept = NULL;
+	MemoryContext top = portals_context();
+
+	/* a gate inside another leaves it to that one */
+	if (top == NULL || InSecurityRestrictedOperation())
+		return NULL;
+	if (kept == NULL)
+		kept = AllocSetContextCreate(TopMemoryContext, "session_sweeper gate", ALLOCSET_SMALL_SIZES);
+	MemoryContextSetParent(kept, NULL);
+	MemoryContextSetParent(kept, top);
+	return kept;
+}
+
+static void
+close_portals(MemoryContext mark)
+{
+	MemoryContext c = mark ? mark->prevchild : NULL;
+
+	while (c)
+	{
+		Portal		portal = c->ident ? GetPortalByName(c->ident) : NULL;
+
+		c = c->prevchild;
+		if (!PortalIsValid(portal) || portal->status == PORTAL_ACTIVE || portal->portalPinned)
+			continue;
+		PortalDrop(portal, false);
+		/* what it held may have gone with it */
+		c = mark->prevchild;
+	}
+}
+
 static void
 become(Oid userid, int context, const char *search_path, SswIdentity *save)
 {
 	GetUserIdAndSecContext(&save->userid, &save->sec_context);
+	save->portals = context & SECURITY_RESTRICTED_OPERATION ? mark_portals() : NULL;
 	save->guc_level = NewGUCNestLevel();
 	SetUserIdAndSecContext(userid, (save->sec_context & ~SECURITY_NOFORCE_RLS) | context);
 	/* pg_catalog first, even where somebody would have it otherwise */
@@ -61,12 +115,7 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 	set_local("search_path", search_path);
 }
 
-/*
- * Become the owner of a swept table, for statements that may run the owner's
- * code.  Restricted: no temporary objects, no settings or cursors that outlive
- * the operation, no SET ROLE; and no exemption from row security, which code
- * of others that it calls would have too (see ssw_sql_prepare()).
- */
+/* Enter the gate; see ssw_gate(). */
 void
 ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save)
 {
@@ -74,8 +123,8 @@ ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save)
 }
 
 /*
- * After a switch in a session of somebody: read and write values as our
- * processes do.  Undone with the switch.
+ * After a switch in a session: read and write values as our processes do.  Undone
+ * with the switch.
  */
 void
 ssw_identity_pin_text(void)
@@ -83,6 +132,41 @@ ssw_identity_pin_text(void)
 	for (int i = 0; i < lengthof(text_settings); i++)
 		if (strcmp(GetConfigOption(text_settings[i][0], false, false), text_settings[i][1]) != 0)
 			set_local(text_settings[i][0], text_settings[i][1]);
+}
+
+/*
+ * The gate: everything that can run a user's code is called through it.  That is
+ * not only statements on users' tables, but also parsing and planning of their
+ * expressions (a constant of a domain is checked by its CHECK, an immutable function
+ * is folded), input, output and casts of their types, expressions of their indexes,
+ * row security policies, triggers and hooks.  The call runs as the owner, restricted:
+ * no temporary objects, no settings or cursors that outlive it, no SET ROLE; and no
+ * exemption from row security, which code of others that it calls would have too
+ * (see ssw_sql_prepare()).  It sees the policy's search_path.
+ */
+static void
+gate(Oid owner, const char *search_path, bool pin, SswGated call, void *arg)
+{
+	SswIdentity save;
+
+	ssw_identity_become_owner(owner, search_path, &save);
+	if (pin)
+		ssw_identity_pin_text();
+	call(arg);
+	ssw_identity_restore(&save);
+}
+
+void
+ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg)
+{
+	gate(owner, search_path, true, call, arg);
+}
+
+/* The same, values read and written as in the caller's session. */
+void
+ssw_gate_unpinned(Oid owner, const char *search_path, SswGated call, void *arg)
+{
+	gate(owner, search_path, false, call, arg);
 }
 
 /* One setting alone, until AtEOXact_GUC() of the level that is returned. */
@@ -178,10 +262,11 @@ ssw_identity_actor(void)
 	return GetUserNameFromId(InSecurityRestrictedOperation() ? GetUserId() : GetSessionUserId(), false);
 }
 
-/* Undo a switch: settings first, while the role that made them is current. */
+/* Undo a switch: cursors and settings first, while the role that made them is current. */
 void
 ssw_identity_restore(const SswIdentity *save)
 {
+	close_portals(save->portals);
 	AtEOXact_GUC(false, save->guc_level);
 	SetUserIdAndSecContext(save->userid, save->sec_context);
 }

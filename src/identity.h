@@ -1,6 +1,6 @@
 /*
  * identity.h
- *		Run code as somebody else, and come back.
+ *		The gate for users' code; run code as somebody else, and come back.
  */
 #ifndef SSW_IDENTITY_H
 #define SSW_IDENTITY_H
@@ -10,8 +10,14 @@ typedef struct SswIdentity
 	Oid			userid;
 	int			sec_context;
 	int			guc_level;
+	MemoryContext portals;		/* newer ones were opened since; or null */
 } SswIdentity;
 
+/* What runs inside of the gate. */
+typedef void (*SswGated) (void *arg);
+
+extern void ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg);
+extern void ssw_gate_unpinned(Oid owner, const char *search_path, SswGated call, void *arg);
 extern void ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save);
 extern void ssw_identity_become_extension(SswIdentity *save);
 extern void ssw_identity_pin_text(void);
