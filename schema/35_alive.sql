@@ -6,11 +6,11 @@ CREATE FUNCTION sweeper.touch(policy text, key bigint) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
 CREATE FUNCTION sweeper.touch(policy text, key uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
-CREATE FUNCTION sweeper.touch_many(policy text, keys text[], OUT gone text) RETURNS SETOF text
+CREATE FUNCTION sweeper.touch_many(policy text, keys text[]) RETURNS TABLE (key text, state text, message text)
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many';
 CREATE FUNCTION sweeper.heartbeat(session uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_heartbeat';
-CREATE FUNCTION sweeper.heartbeat_many(sessions uuid[], OUT gone uuid) RETURNS SETOF uuid
+CREATE FUNCTION sweeper.heartbeat_many(sessions uuid[]) RETURNS TABLE (session uuid, state text, message text)
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_heartbeat_many';
 CREATE FUNCTION sweeper.attach(session uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_attach';
@@ -25,12 +25,12 @@ COMMENT ON FUNCTION sweeper.touch(text, text) IS
 'A heartbeat for the row with that key: true, it lives for one time to live from now, whatever becomes of this transaction; false, it is gone, and only false means gone. Any spelling of the key will do; a composite one is (a,b). Takes no transaction id and writes nothing, but near the row''s deadline. Needs UPDATE on the table and a policy with heartbeats. Errors, on which a client keeps its session and tries again: 55P03 the row is locked, 25006 standby or read-only transaction, 40001 others keep changing the row, 21000 rows of two tables have the key, 57P03 the server stops, 53400 memory for heartbeats is full and this is a transaction block, a pipeline, DO or a procedure, 55000 not preloaded or no heartbeats, or a row without a deadline where that means dead, in a transaction block, or this transaction has altered the policy, 42501 no right, 42704 no such policy, 22004 null, others of class 22 no such key can be, SW002 a trigger kept the row from being written.';
 COMMENT ON FUNCTION sweeper.touch(text, bigint) IS 'As touch(policy, key as text).';
 COMMENT ON FUNCTION sweeper.touch(text, uuid) IS 'As touch(policy, key as text).';
-COMMENT ON FUNCTION sweeper.touch_many IS 'Heartbeats for many rows; returns the keys, as given, of those that are gone. Errors: as touch(); then some of them may have counted.';
+COMMENT ON FUNCTION sweeper.touch_many IS 'Heartbeats for many rows. Returns a row for each key, as given, that was not confirmed: state gone, or unknown with the reason in message (its row is locked, a trigger refused it, no such key can be). All other keys are confirmed. A client keeps the sessions that are unknown and tries again. It waits for locked rows for one lock_timeout a call. Errors: those of touch() that concern the policy or the transaction and not one key, and 22004 for a null key; then some heartbeats may have counted.';
 COMMENT ON FUNCTION sweeper.is_live(text, text) IS
 'Does the row with that key live now, by its deadline, heartbeats and grace? It is no heartbeat. Needs SELECT on the table; false of rows that row security hides from the caller. Errors: 42704 no such policy, 42501 no right, 55000 not preloaded or the policy''s table is another''s now, 55P03 the table is locked, 22004 null, others of class 22 no such key can be, SW002 a trigger kept the row from being written.';
 COMMENT ON FUNCTION sweeper.heartbeat IS
 'A heartbeat of a session that acquire() gave: true, it lives for one time to live from now, whatever becomes of this transaction; false, it is gone, and only false means gone. Who knows the session may send it. Errors, on which a client keeps its session and tries again: as touch().';
-COMMENT ON FUNCTION sweeper.heartbeat_many IS 'Heartbeats of many sessions; returns those that are gone. Errors: as touch(); then some of them may have counted.';
+COMMENT ON FUNCTION sweeper.heartbeat_many IS 'Heartbeats of many sessions. Returns a row for each session that was not confirmed: state gone, or unknown with the reason in message. All others are confirmed. Rest as touch_many().';
 COMMENT ON FUNCTION sweeper.attach IS
 'A heartbeat of a session that acquire() gave, and from the commit of this transaction on the session ends when this connection does, in any way but a stop or crash of the server: type disconnected, at once. True or false as heartbeat(); true is no attachment before the commit, and rolled back there is none. It needs heartbeats as before. A session is attached to one connection, the last that committed; a connection may have many. A heartbeat after the connection has gone, and before the session has ended, keeps it alive, without a connection. DISCARD ALL changes nothing. Who knows the session may attach it. Errors: as heartbeat(), 53400 heartbeat_memory is full; PREPARE TRANSACTION after it fails with 0A000.';
 COMMENT ON FUNCTION sweeper.is_live(uuid) IS 'Does the session live now, by its deadline, heartbeats and grace? It is no heartbeat. Errors: 22004 null, 55000 not preloaded.';

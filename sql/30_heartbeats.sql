@@ -54,6 +54,19 @@ SELECT sweeper.unregister('crate');
 SELECT count(*) FROM sweeper.policy WHERE policy = 'crate';
 DROP TABLE crate;
 DROP FUNCTION beat, no;
+-- of many, one whose row cannot be written, or that is no key, keeps no other from being heard
+CREATE TABLE crate (id int PRIMARY KEY, d timestamptz);
+CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$;
+CREATE TRIGGER no BEFORE UPDATE ON crate FOR EACH ROW WHEN (old.id = 1) EXECUTE FUNCTION no();
+SELECT FROM sweeper.register('crate', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0');
+INSERT INTO crate SELECT i, now() + interval '1 min' FROM generate_series(1, 3) AS i;
+SELECT * FROM sweeper.touch_many('crate', '{1,x,2,9,99999999999,3}');
+SELECT id, d > now() + interval '55 min' AS written FROM crate ORDER BY id;
+-- memory knows two of them by now
+SELECT * FROM sweeper.touch_many('crate', '{x,1,2,3,9}');
+SELECT sweeper.unregister('crate');
+DROP TABLE crate;
+DROP FUNCTION no;
 -- the caller's deferred constraints stay deferred, unless the heartbeat itself leaves something to be checked
 CREATE TABLE crate (id int PRIMARY KEY, d timestamptz);
 CREATE TABLE parent (id int PRIMARY KEY);

@@ -74,7 +74,7 @@ EXECUTE beats('{7,8,007,9}');
 PREPARE two AS SELECT sweeper.touch($1, $2), sweeper.is_live($1, $2);
 EXECUTE two('by_int', '07');
 SELECT * FROM sweeper.touch_many('by_int', '{}');
-SELECT gone FROM sweeper.touch_many('by_two', '{"(7,x)","(8,y)"}');
+SELECT key, state FROM sweeper.touch_many('by_two', '{"(7,x)","(8,y)"}');
 SELECT * FROM sweeper.touch_many('by_text', '{" x ",y,null2,y}');
 
 -- What is no key, and what is no call

@@ -8,7 +8,7 @@ PREPARE hb AS SELECT sweeper.heartbeat($1);
 EXECUTE hb (:'ann');
 SELECT sweeper.heartbeat(NULL);
 SELECT count(*) FROM sweeper.heartbeat_many(ARRAY[:'ann', :'bob']::uuid[]);
-SELECT gone FROM sweeper.heartbeat_many(ARRAY[:'ann', '00000000-0000-4000-8000-000000000000']::uuid[]);
+SELECT session, state FROM sweeper.heartbeat_many(ARRAY[:'ann', '00000000-0000-4000-8000-000000000000']::uuid[]);
 SELECT sweeper.heartbeat_many(ARRAY[:'ann', NULL]::uuid[]);
 BEGIN READ ONLY;
 SELECT sweeper.heartbeat(:'ann');

@@ -7,34 +7,34 @@ CREATE FUNCTION fill(text DEFAULT 'true') RETURNS void LANGUAGE sql AS $$
     SELECT FROM sweeper.register('crate', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0', filter => $1);
 $$;
 CREATE VIEW said AS SELECT id, CASE WHEN isfinite(d) THEN date_trunc('hour', d - now() + interval '30 min')::text ELSE d::text END AS about FROM crate;
-SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT fill(); SELECT key, state FROM sweeper.touch_many('crate', '{1,4,5}');
 SELECT sweeper.unregister('crate');
 -- null and -infinity are no deadlines to prolong, and no reason to end anything here
 SELECT * FROM said ORDER BY id;
-SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT fill(); SELECT key, state FROM sweeper.touch_many('crate', '{1,4,5}');
 SELECT FROM sweeper.alter_policy('crate', heartbeats => false);
 SELECT * FROM said ORDER BY id;
 SELECT sweeper.unregister('crate');
 -- a heartbeat that its row denies: the application has set the deadline back
-SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT fill(); SELECT key, state FROM sweeper.touch_many('crate', '{1,4,5}');
 UPDATE crate SET d = '-infinity' WHERE id = 1;
 UPDATE crate SET d = now() + interval '10 min' WHERE id = 5;
 SELECT sweeper.unregister('crate');
 SELECT * FROM said WHERE id IN (1, 5) ORDER BY id;
 -- or has set it beyond all times
-SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT fill(); SELECT key, state FROM sweeper.touch_many('crate', '{1,4,5}');
 UPDATE crate SET d = 'infinity' WHERE id = 1;
 SELECT sweeper.unregister('crate');
 SELECT * FROM said WHERE id = 1;
 -- what was said before is not held against what is registered anew
-SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT fill(); SELECT key, state FROM sweeper.touch_many('crate', '{1,4,5}');
 SELECT FROM sweeper.alter_policy('crate', heartbeats => false);
 UPDATE crate SET d = now() - interval '1 min' WHERE id = 1;
 SELECT FROM sweeper.alter_policy('crate', heartbeats => true);
 SELECT sweeper.is_live('crate', '1');
 SELECT sweeper.unregister('crate');
 -- an undone end of a policy is none
-SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT fill(); SELECT key, state FROM sweeper.touch_many('crate', '{1,4,5}');
 BEGIN;
 SAVEPOINT s;
 SELECT sweeper.unregister('crate');
@@ -45,7 +45,7 @@ CALL sweeper.sweep('crate') \gset
 SELECT * FROM said WHERE id = 1;
 SELECT sweeper.unregister('crate');
 -- a trigger that keeps a row from being written holds nobody up, and is told
-SELECT fill(); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT fill(); SELECT key, state FROM sweeper.touch_many('crate', '{1,4,5}');
 UPDATE crate SET d = now() + interval '20 min' WHERE id = 6;
 SELECT sweeper.touch('crate', 6);
 CREATE FUNCTION keep_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
@@ -54,7 +54,7 @@ SELECT sweeper.unregister('crate');
 SELECT * FROM said WHERE id IN (1, 6) ORDER BY id;
 DROP TRIGGER keep_row ON crate;
 -- rows that the filter excludes are not written, and not told of
-SELECT fill('n = 0'); SELECT gone FROM sweeper.touch_many('crate', '{1,4,5}');
+SELECT fill('n = 0'); SELECT key, state FROM sweeper.touch_many('crate', '{1,4,5}');
 UPDATE crate SET n = 1 WHERE id = 1;
 SELECT sweeper.unregister('crate');
 SELECT * FROM said WHERE id IN (1, 5) ORDER BY id;
@@ -127,7 +127,7 @@ CREATE TABLE named (id int PRIMARY KEY, seen timestamptz, kind int NOT NULL DEFA
 CREATE INDEX ON named (seen);
 SELECT FROM sweeper.register('named', last_seen => 'seen', ttl => '1 h', heartbeats => true, check_every => '0', filter => 'kind = 0', start => 'now');
 INSERT INTO named SELECT i, now() - interval '50 min' FROM generate_series(1, 3) AS i;
-SELECT gone FROM sweeper.touch_many('named', '{1,2,3}');
+SELECT key, state FROM sweeper.touch_many('named', '{1,2,3}');
 UPDATE named SET kind = 1 WHERE id = 3;
 BEGIN;
 ALTER TABLE named RENAME kind TO sort;

@@ -113,51 +113,207 @@ find_allowed(const char *name)
 	return t;
 }
 
-/*
- * The slow path.  A4: false when the answer is worth nothing: policies were altered
- * meanwhile, perhaps this one, and perhaps it was that which we waited for; or, unless
- * the names of columns were read under a lock that is still held, those were.  A row
- * that row security hides is not there: that is no error, whatever the session wants
- * of statements of its own.
- */
-static bool
-look_at_row(SswBeatPolicy *t, const SswBeatKey *k, Datum *values, bool secured, bool locked, bool *alive)
+/* A heartbeat for one row. */
+typedef struct Beat
 {
+	const char *policy;
+	SswBeatPolicy *t;			/* null: it cannot be used */
+	const char *key;			/* as the caller wrote it; null: a session of
+								 * the registry */
+	SswBeatKey	k;
+	Datum		values[SSW_KEY_MAX];
+	bool		secured;
+} Beat;
+
+/* A session of the registry, as memory knows it: nothing need be read for that. */
+static SswBeatKey
+session_key(const pg_uuid_t *session)
+{
+	SswBeatKey	k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
+
+	memcpy(&k.id, session, sizeof(k.id));
+	return k;
+}
+
+static Beat
+beat_of_session(const pg_uuid_t *session)
+{
+	return (Beat)
+	{
+		.policy = SSW_SESSION_POLICY,.k = session_key(session),.values =
+		{
+			UUIDPGetDatum(session)
+		}
+	};
+}
+
+static void
+parse(Beat *b)
+{
+	b->k = ssw_alive_key(b->t->policy, canonical(b->t, b->key, b->values));
+	b->secured = check_enable_rls(b->t->policy->relid, InvalidOid, true) == RLS_ENABLED;
+}
+
+/* In a subtransaction: the policy as it is now, and the key as that reads it. */
+static bool
+prepare(void *arg)
+{
+	Beat	   *b = arg;
+
+	b->t = NULL;
+	b->t = b->key ? find_allowed(b->policy) : ssw_beatpolicy_find(b->policy);
+	if (b->key)
+		parse(b);
+	return true;
+}
+
+/* Does memory say enough? */
+static bool
+is_known(const Beat *b, TimestampTz now)
+{
+	return !b->secured && ssw_beats_touch(&b->k, now) && !ssw_beats_stopping();
+}
+
+/*
+ * The slow path.  A4: an answer is worth nothing when policies were altered meanwhile,
+ * perhaps this one, and perhaps it was that which we waited for; or, unless the names
+ * of columns were read under a lock that is still held, those were.  A row that row
+ * security hides is not there: that is no error, whatever the session wants of
+ * statements of its own.
+ */
+static SswTouch
+look_at_row(Beat *b, bool locked, int patience_ms, ErrorData **error)
+{
+	SswBeatPolicy *t = b->t;
 	int			level = ssw_identity_pin("row_security", "on");
-	bool		answered;
+	SswTouch	result;
 
 	/*
 	 * after an error it stays in use, and goes with its transaction when it
 	 * is dropped
 	 */
 	t->users++;
-	answered = ssw_touch_row(t->policy, k, t->policy->nkeys, t->types, values, secured, locked ? NULL : &t->valid, alive);
+	result = ssw_touch_row(t->policy, &b->k, t->policy->nkeys, t->types, b->values, b->secured, locked ? NULL : &t->valid,
+						   Min(patience_ms, t->policy->lock_timeout_ms), error);
 	t->users--;
 	AtEOXact_GUC(true, level);
-	if (answered && ssw_beatpolicy_generation() == t->generation)
-		return true;
-	ssw_beats_look(k);
-	return false;
+	if (*error || (result != SSW_TOUCH_NOTHING && ssw_beatpolicy_generation() == t->generation))
+		return result;
+	ssw_beats_look(&b->k);
+	return SSW_TOUCH_NOTHING;
 }
 
-/* One heartbeat; false: the session is gone.  *t may be another afterwards. */
-static bool
-touch(SswBeatPolicy **t, const char *key)
+/* What the row says, looked at until the answer counts; or an error. */
+static SswTouch
+look(Beat *b, int patience_ms, ErrorData **error)
 {
-	for (bool locked = false;; locked = true)
+	/* nobody renames the registry's columns */
+	for (bool locked = b->key == NULL;; locked = true)
 	{
-		const SswPolicy *p = (*t)->policy;
-		Datum		values[SSW_KEY_MAX];
-		SswBeatKey	k = ssw_alive_key(p, canonical(*t, key, values));
-		bool		secured = check_enable_rls(p->relid, InvalidOid, true) == RLS_ENABLED;
-		bool		alive = true;
+		SswTouch	result = SSW_TOUCH_NOTHING;
 
-		if ((!secured && ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping()) ||
-			look_at_row(*t, &k, values, secured, locked, &alive))
-			return alive;
-		/* what is read now holds its lock until this transaction ends */
-		*t = find_allowed(pstrdup(p->name));
+		/* what is read again holds its lock until this transaction ends */
+		*error = ssw_sql_try(prepare, b);
+		if (*error == NULL)
+			result = look_at_row(b, locked, patience_ms, error);
+		if (*error || result != SSW_TOUCH_NOTHING)
+			return result;
 	}
+}
+
+/* One heartbeat; false: the session is gone. */
+static bool
+look_or_raise(Beat *b)
+{
+	ErrorData  *error;
+	SswTouch	result = look(b, INT_MAX, &error);
+
+	if (error && error->context)
+		ReThrowError(error);
+	if (error)
+		ThrowErrorData(error);
+	return result == SSW_TOUCH_ALIVE;
+}
+
+/*
+ * Heartbeats for many.  First those that memory knows, so that nobody waits for a row
+ * that is not his; then the rows of the others.  When one is locked, the next are not
+ * waited for: a call takes one lock_timeout, not one for each.
+ */
+typedef struct Many
+{
+	Beat		beat;
+	Datum	   *keys;			/* or sessions */
+	int			n;
+	int			next;
+	int		   *slow;			/* those whose rows must be looked at */
+	int			nslow;
+	MemoryContext cxt;			/* of one heartbeat */
+	ReturnSetInfo *result;
+} Many;
+
+static void
+begin_many(Many *m, FunctionCallInfo fcinfo, int arg, const char *name, Oid type, int16 len, char align)
+{
+	bool	   *nulls;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), type, len, false, align, &m->keys, &nulls, &m->n);
+	for (int i = 0; i < m->n; i++)
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain nulls", name)));
+	InitMaterializedSRF(fcinfo, 0);
+	m->result = (ReturnSetInfo *) fcinfo->resultinfo;
+	m->slow = palloc(m->n * sizeof(int));
+	m->cxt = AllocSetContextCreate(CurrentMemoryContext, "one heartbeat", ALLOCSET_DEFAULT_SIZES);
+}
+
+/* A heartbeat that was not confirmed: its session is gone, or nothing is known. */
+static void
+tell(const Many *m, int i, ErrorData *error)
+{
+	Datum		v[3];
+	bool		isnull[3] = {false, false, error == NULL};
+
+	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION &&
+		error->sqlerrcode != ERRCODE_CANNOT_CONNECT_NOW)
+		ReThrowError(error);
+	v[0] = m->keys[i];
+	v[1] = CStringGetTextDatum(error ? "unknown" : "gone");
+	v[2] = error ? CStringGetTextDatum(error->message) : (Datum) 0;
+	tuplestore_putvalues(m->result->setResult, m->result->setDesc, v, isnull);
+}
+
+static void
+look_at_slow(Many *m)
+{
+	int			patience_ms = INT_MAX;
+	Beat	   *b = &m->beat;
+
+	for (int i = 0; i < m->nslow; i++)
+	{
+		Datum		key = m->keys[m->slow[i]];
+		MemoryContext old = MemoryContextSwitchTo(m->cxt);
+		ErrorData  *error;
+		SswTouch	result;
+
+		CHECK_FOR_INTERRUPTS();
+		if (b->key)
+			b->key = TextDatumGetCString(key);
+		else
+			*b = beat_of_session(DatumGetUUIDP(key));
+		result = look(b, patience_ms, &error);
+		if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+			patience_ms = 1;
+		if (result != SSW_TOUCH_ALIVE)
+			tell(m, m->slow[i], error);
+		/* without the policy there is nothing to look at */
+		while (b->t == NULL && ++i < m->nslow)
+			tell(m, m->slow[i], error);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(m->cxt);
+	}
+	MemoryContextDelete(m->cxt);
 }
 
 static SswBeatPolicy *
@@ -178,78 +334,62 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 Datum
 ssw_touch(PG_FUNCTION_ARGS)
 {
-	SswBeatPolicy *t = target_of_call(fcinfo, "touch()");
+	Beat		b = {.t = target_of_call(fcinfo, "touch()")};
 	Oid			output;
 	bool		varlena;
 
 	getTypeOutputInfo(get_fn_expr_argtype(fcinfo->flinfo, 1), &output, &varlena);
-	PG_RETURN_BOOL(touch(&t, OidOutputFunctionCall(output, PG_GETARG_DATUM(1))));
+	b.policy = pstrdup(b.t->policy->name);
+	b.key = OidOutputFunctionCall(output, PG_GETARG_DATUM(1));
+	parse(&b);
+	PG_RETURN_BOOL(is_known(&b, GetCurrentTimestamp()) || look_or_raise(&b));
 }
 
-/* touch_many(policy, keys): those that are gone. */
+/* In a subtransaction, which a key that cannot be one ends: touch those that memory knows. */
+static bool
+touch_known(void *arg)
+{
+	Many	   *m = arg;
+
+	MemoryContextSwitchTo(m->cxt);
+	for (; m->next < m->n; m->next++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		m->beat.key = TextDatumGetCString(m->keys[m->next]);
+		parse(&m->beat);
+		if (!is_known(&m->beat, GetCurrentTimestamp()))
+			m->slow[m->nslow++] = m->next;
+		MemoryContextReset(m->cxt);
+	}
+	return false;
+}
+
+/* touch_many(policy, keys): those that were not confirmed. */
 Datum
 ssw_touch_many(PG_FUNCTION_ARGS)
 {
-	SswBeatPolicy *t = target_of_call(fcinfo, "touch_many()");
-	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "one heartbeat", ALLOCSET_DEFAULT_SIZES);
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Datum	   *keys;
-	bool	   *nulls;
-	int			n;
+	Many		m = {.beat = {.t = target_of_call(fcinfo, "touch_many()")}};
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &keys, &nulls, &n);
-	for (int i = 0; i < n; i++)
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("keys must not contain nulls")));
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	for (int i = 0; i < n; i++)
+	m.beat.policy = pstrdup(m.beat.t->policy->name);
+	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
+	while (m.next < m.n)
 	{
-		bool		isnull = false;
-		MemoryContext old = MemoryContextSwitchTo(cxt);
-		bool		alive;
+		ErrorData  *error = ssw_sql_try(touch_known, &m);
 
-		CHECK_FOR_INTERRUPTS();
-		alive = touch(&t, TextDatumGetCString(keys[i]));
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(cxt);
-		if (!alive)
-			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &keys[i], &isnull);
+		if (error)
+			tell(&m, m.next++, error);
 	}
-	MemoryContextDelete(cxt);
+	look_at_slow(&m);
 	return (Datum) 0;
-}
-
-/* A session of the registry, as memory knows it: nothing need be read for that. */
-static SswBeatKey
-session_key(const pg_uuid_t *session)
-{
-	SswBeatKey	k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
-
-	memcpy(&k.id, session, sizeof(k.id));
-	return k;
-}
-
-/* A heartbeat of a session that memory does not know, or not well enough. */
-static bool
-look_at_session(Datum session)
-{
-	SswBeatKey	k = session_key(DatumGetUUIDP(session));
-	bool		alive;
-
-	/* nobody renames the registry's columns */
-	while (!look_at_row(ssw_beatpolicy_find(SSW_SESSION_POLICY), &k, &session, false, true, &alive))
-		;
-	return alive;
 }
 
 /* A heartbeat of a session; false: it is gone. */
 bool
 ssw_heartbeat_of(const pg_uuid_t *session)
 {
-	SswBeatKey	k = session_key(session);
+	Beat		b = beat_of_session(session);
 
-	return (ssw_beats_touch(&k, GetCurrentTimestamp()) && !ssw_beats_stopping()) || look_at_session(UUIDPGetDatum(session));
+	return is_known(&b, GetCurrentTimestamp()) || look_or_raise(&b);
 }
 
 /* heartbeat(session). */
@@ -263,46 +403,26 @@ ssw_heartbeat(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(ssw_heartbeat_of(PG_GETARG_UUID_P(0)));
 }
 
-/* heartbeat_many(sessions): those that are gone. */
+/* heartbeat_many(sessions): those that were not confirmed. */
 Datum
 ssw_heartbeat_many(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	TimestampTz now = GetCurrentTimestamp();
-	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "one heartbeat", ALLOCSET_DEFAULT_SIZES);
-	Datum	   *sessions;
-	bool	   *nulls;
-	int			n;
+	Many		m = {.beat = {.policy = SSW_SESSION_POLICY}};
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("sessions must not be null")));
 	ssw_touch_check("heartbeat_many()");
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &sessions, &nulls, &n);
-	for (int i = 0; i < n; i++)
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("sessions must not contain nulls")));
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	for (int i = 0; i < n; i++)
+	begin_many(&m, fcinfo, 0, "sessions", UUIDOID, UUID_LEN, TYPALIGN_CHAR);
+	for (int i = 0; i < m.n; i++)
 	{
-		SswBeatKey	k = session_key(DatumGetUUIDP(sessions[i]));
-		bool		isnull = false;
-		MemoryContext old;
-		bool		alive;
+		SswBeatKey	k = session_key(DatumGetUUIDP(m.keys[i]));
 
-		if (ssw_beats_touch(&k, now) && !ssw_beats_stopping())
-			continue;
-		CHECK_FOR_INTERRUPTS();
-		old = MemoryContextSwitchTo(cxt);
-		alive = look_at_session(sessions[i]);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(cxt);
-		if (!alive)
-			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &sessions[i], &isnull);
-		now = GetCurrentTimestamp();
+		if (!ssw_beats_touch(&k, now) || ssw_beats_stopping())
+			m.slow[m.nslow++] = i;
 	}
-	MemoryContextDelete(cxt);
+	look_at_slow(&m);
 	return (Datum) 0;
 }
 
@@ -335,8 +455,7 @@ ssw_attach(PG_FUNCTION_ARGS)
 	 */
 	for (int tries = 0; tries < ATTACH_TRIES; tries++)
 	{
-		if ((!ssw_beats_touch(&k, GetCurrentTimestamp()) || ssw_beats_stopping()) &&
-			!look_at_session(PG_GETARG_DATUM(0)))
+		if (!ssw_heartbeat_of(PG_GETARG_UUID_P(0)))
 			PG_RETURN_BOOL(false);
 		if (ssw_pending_attach(&k))
 			PG_RETURN_BOOL(true);

@@ -90,6 +90,8 @@ typedef struct TouchTry
 	bool		secured;		/* row security is to say whether he may */
 	const bool *valid;			/* false when the relation was altered since
 								 * its columns' names were read; or null */
+	int			patience_ms;	/* for locks */
+	bool		may_be_undone;	/* what it writes, by somebody else */
 	bool		write;
 	bool		as_owner;		/* the look has come so far */
 	Look		result;
@@ -313,9 +315,9 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 
 /* For as long as the settings of this level hold. */
 static void
-bound_patience(const SswPolicy *p)
+bound_patience(const TouchTry *t)
 {
-	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
+	(void) set_config_option("lock_timeout", psprintf("%d", t->patience_ms), PGC_USERSET,
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
@@ -325,7 +327,7 @@ knows_names(const TouchTry *t)
 {
 	int			level = NewGUCNestLevel();
 
-	bound_patience(t->policy);
+	bound_patience(t);
 	LockRelationOid(t->policy->relid, t->write ? RowExclusiveLock : RowShareLock);
 	AtEOXact_GUC(false, level);
 	return t->valid == NULL || *t->valid;
@@ -342,7 +344,7 @@ passes_row_security(TouchTry *t)
 	SPIPlanPtr	plan;
 	bool		passes;
 
-	bound_patience(p);
+	bound_patience(t);
 	ssw_sql_begin();
 	plan = SPI_prepare(sql, t->nkeys, t->types);
 	if (plan == NULL)
@@ -367,7 +369,7 @@ look(TouchTry *t)
 
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_pin_text();
-	bound_patience(p);
+	bound_patience(t);
 	ssw_sql_begin();
 	if (!read_row(p, t->nkeys, t->types, t->values, t->write, r))
 		result = LOOK_GONE;
@@ -390,16 +392,25 @@ look(TouchTry *t)
 }
 
 /* What an error of the look means for the caller, who is told that nothing is known. */
-static void
-report(const SswPolicy *p, ErrorData *e)
+static ErrorData *
+explain(const TouchTry *t, ErrorData *e)
 {
-	if (e->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-		ReThrowError(e);
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("could not look at the session's row: somebody holds its lock"),
-			 errdetail("Policy \"%s\" waits at most %d ms for it.", p->name, p->lock_timeout_ms),
-			 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
+	if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		e->message = "could not look at the session's row: somebody holds its lock";
+		e->detail = psprintf("Policy \"%s\" waits at most %d ms for it.", t->policy->name, t->policy->lock_timeout_ms);
+		e->hint = "The heartbeat did not count, and the session is not gone: keep it and try again.";
+	}
+	else if (e->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
+	{
+		e->message = "could not look at the session's row: others keep changing it";
+		e->detail = NULL;
+		e->hint = "The session is not gone: keep it and try again.";
+	}
+	else
+		return e;
+	e->context = e->internalquery = NULL;
+	return e;
 }
 
 static bool
@@ -413,7 +424,7 @@ read_no_row(void *arg)
 	memset(nulls, 'n', t->nkeys);
 	nulls[t->nkeys] = '\0';
 	ssw_identity_become_owner(t->policy->owner, t->policy->search_path, &save);
-	bound_patience(t->policy);
+	bound_patience(t);
 	ssw_sql_begin();
 	(void) ssw_sql_exec(ssw_stmt_touch(t->policy, ""), t->nkeys, t->types, values, nulls, true, 1);
 	ssw_sql_end();
@@ -444,50 +455,13 @@ is_locked_out(const SswPolicy *p, bool write)
 	return false;
 }
 
+/* Is there more around this statement that its caller can undo it with? */
 static bool
-try_look(void *arg)
+is_within_block(void)
 {
-	TouchTry   *t = arg;
-
-	t->as_owner = false;
-	t->result = LOOK_NONE;
-	if (!knows_names(t))
-		return false;
-	t->result = LOOK_GONE;
-	if (t->secured && !passes_row_security(t))
-		return false;
-	t->as_owner = true;
-	t->result = look(t);
-	return t->result == LOOK_WRITE && t->write;
-}
-
-/*
- * Look at the row in a subtransaction, which is kept only when it wrote the row.
- * False: try again, somebody changed the row meanwhile.
- */
-static bool
-look_once(TouchTry *t)
-{
-	const SswPolicy *p = t->policy;
-	ErrorData  *error = ssw_sql_try(try_look, t);
-
-	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
-		return false;
-	if (error == NULL)
-		ssw_outage_heard(p->id);
-	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
-		ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
-	/* whether row security lets the caller keep it alive, the row tells */
-	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && !t->secured)
-		ssw_beats_spare(t->key, GetCurrentTimestamp());
-	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
-		ssw_outage_unheard(p->id, 0);
-	if (error)
-	{
-		ssw_beatstats_count(SSW_STAT_ERROR);
-		report(p, error);
-	}
-	return true;
+	return IsTransactionBlock() || IsSubTransaction() || SPI_inside_nonatomic_context() ||
+		(ActivePortal && (ActivePortal->commandTag == CMDTAG_DO || ActivePortal->commandTag == CMDTAG_CALL)) ||
+		(MyXactFlags & XACT_FLAGS_PIPELINING);
 }
 
 /*
@@ -495,14 +469,13 @@ look_once(TouchTry *t)
  * rolled back would not keep it either.
  */
 static void
-check_can_write(const SswPolicy *p, const TouchedRow *r)
+check_can_write(const TouchTry *t)
 {
+	const SswPolicy *p = t->policy;
+	const TouchedRow *r = &t->row;
 	SswBeat		b;
-	bool		in_block = IsTransactionBlock() || IsSubTransaction() || SPI_inside_nonatomic_context() ||
-	(ActivePortal && (ActivePortal->commandTag == CMDTAG_DO || ActivePortal->commandTag == CMDTAG_CALL)) ||
-	(MyXactFlags & XACT_FLAGS_PIPELINING);
 
-	if (!in_block)
+	if (!t->may_be_undone)
 	{
 		/* nor may the statements that follow in a pipeline undo it */
 		MyXactFlags |= XACT_FLAGS_NEEDIMMEDIATECOMMIT;
@@ -528,36 +501,81 @@ check_can_write(const SswPolicy *p, const TouchedRow *r)
 				 errhint("The session is not gone: keep it and try again.")));
 }
 
-/*
- * The slow path: look at the row of that key, whose entry has key.  *alive: the session lives
- * for one time to live from now.  False when nothing was looked at, because the
- * relation is not valid any more.
- */
-bool
-ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured,
-			  const bool *valid, bool *alive)
+static bool
+try_look(void *arg)
 {
-	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.secured = secured,.valid = valid};
+	TouchTry   *t = arg;
+
+	t->as_owner = false;
+	t->result = LOOK_NONE;
+	if (t->write)
+		check_can_write(t);
+	if (!knows_names(t))
+		return false;
+	t->result = LOOK_GONE;
+	if (t->secured && !passes_row_security(t))
+		return false;
+	t->as_owner = true;
+	t->result = look(t);
+	return t->result == LOOK_WRITE && t->write;
+}
+
+/*
+ * Look at the row in a subtransaction, which is kept only when it wrote the row.
+ * Returns its error: a serialization failure means that somebody changed the row
+ * meanwhile.
+ */
+static ErrorData *
+look_once(TouchTry *t)
+{
+	const SswPolicy *p = t->policy;
+	ErrorData  *error = ssw_sql_try(try_look, t);
+
+	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
+		return error;
+	if (error == NULL)
+		ssw_outage_heard(p->id);
+	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
+		ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
+	/* whether row security lets the caller keep it alive, the row tells */
+	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && !t->secured)
+		ssw_beats_spare(t->key, GetCurrentTimestamp());
+	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
+		ssw_outage_unheard(p->id, 0);
+	return error;
+}
+
+/*
+ * The slow path: look at the row of that key, whose entry has key.  SSW_TOUCH_NOTHING
+ * when nothing was looked at, because the relation is not valid any more, and with an
+ * error, which the caller raises or tells: then nothing is known.
+ */
+SswTouch
+ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured,
+			  const bool *valid, int patience_ms, ErrorData **error)
+{
+	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.secured = secured,.valid = valid,
+		.patience_ms = patience_ms,.may_be_undone = is_within_block()
+	};
 	TouchedRow *r = &t.row;
 	bool		gone = false;
 
-	*alive = false;
 	for (int tries = 0;;)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (t.write && defers_updates(r->leaf))
 			ssw_action_constraints_immediate();
-		if (!look_once(&t))
+		*error = look_once(&t);
+		if (*error && (*error)->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE && ++tries < SERIALIZATION_TRIES)
+			continue;
+		if (*error)
 		{
-			if (++tries < SERIALIZATION_TRIES)
-				continue;
-			ereport(ERROR,
-					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-					 errmsg("could not look at the session's row: others keep changing it"),
-					 errhint("The session is not gone: keep it and try again.")));
+			ssw_beatstats_count(SSW_STAT_ERROR);
+			*error = explain(&t, *error);
+			return SSW_TOUCH_NOTHING;
 		}
 		if (t.result == LOOK_NONE)
-			return false;
+			return SSW_TOUCH_NOTHING;
 		if (t.result == LOOK_GONE && !gone)
 		{
 			/* who deleted the row that we waited for may have made it anew */
@@ -567,15 +585,13 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 		if (t.result != LOOK_WRITE || t.write)
 			break;
 		/* two that share a row's lock could not both write it */
-		check_can_write(p, r);
 		t.write = true;
 	}
 	ssw_beatstats_count(t.result == LOOK_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
-	*alive = t.result != LOOK_GONE;
 	/* a row without a deadline says nothing that memory would compare with */
-	if (t.result == LOOK_WRITE || (*alive && r->own && r->has_due))
+	if (t.result == LOOK_WRITE || (t.result == LOOK_ALIVE && r->own && r->has_due))
 		ssw_pending_prolong(&r->key, r->due, r->ttl_us, r->versions);
-	return true;
+	return t.result == LOOK_GONE ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
 }
 
 /* Heartbeats are for those who may write, and where rows can be. */

@@ -8,8 +8,16 @@
 #include "beats.h"
 #include "policy.h"
 
+/* What a heartbeat is answered. */
+typedef enum SswTouch
+{
+	SSW_TOUCH_NOTHING,			/* nothing is known */
+	SSW_TOUCH_GONE,
+	SSW_TOUCH_ALIVE
+} SswTouch;
+
 extern void ssw_touch_check(const char *function);
-extern bool ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured,
-						  const bool *valid, bool *alive);
+extern SswTouch ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured,
+							  const bool *valid, int patience_ms, ErrorData **error);
 
 #endif							/* SSW_TOUCH_H */

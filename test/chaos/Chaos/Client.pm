@@ -165,10 +165,12 @@ sub heartbeat_many {
     my @keys = map { $_->{key} } @all;
     my $list = join ',', @keys;
     my $before = time;
-    my $rows = $self->ask('heartbeat', \@keys, "$kind many", $kind eq 'session' ? "SELECT gone FROM sweeper.heartbeat_many('{$list}')" :
-        "SELECT gone FROM sweeper.touch_many('lease', '{$list}')", $column) or return;
-    $self->forget(map { $_->[0] } @$rows);
-    $_->{seen} = $before for @all;
+    # the keys that were not confirmed; those of which nothing is known with a question mark
+    my $rows = $self->ask('heartbeat', \@keys, "$kind many", 'SELECT * FROM sweeper.' . ($kind eq 'session' ? 'heartbeat_many(' : "touch_many('lease', ") . "'{$list}')",
+        sub { join ',', map { ($_->[1] eq 'gone' ? '' : '?') . $_->[0] } @{ $_[0] } }) or return;
+    my %state = map { $_->[0] => $_->[1] } @$rows;
+    $self->forget(grep { $state{$_} eq 'gone' } keys %state);
+    $_->{seen} = $before for grep { !$state{ $_->{key} } } @all;
 }
 
 # Everybody gives his seat of the small pool back, and then all want one at once.

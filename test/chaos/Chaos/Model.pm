@@ -117,7 +117,8 @@ sub says {
     return '' if $q->{outcome} ne 'ok';
     return 't' if $q->{op} eq 'acquire' || $q->{op} eq 'insert';
     return $q->{answer} unless $q->{argument} =~ / many$/;
-    return (grep { $_ eq $s->{key} } split /,/, $q->{answer}) ? 'f' : 't';
+    my %told = map { $_ => 1 } split /,/, $q->{answer};
+    return $told{ $s->{key} } ? 'f' : $told{"?$s->{key}"} ? '' : 't';
 }
 
 sub beats { return grep { $_->{op} =~ /^(heartbeat|acquire|insert)$/ } @{ $_[0]{asked} } }
