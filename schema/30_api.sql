@@ -54,7 +54,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_poli
 CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
     OUT service_start timestamptz, OUT slots_short_since timestamptz, OUT listed boolean,
     OUT heartbeats bigint, OUT most_heartbeats bigint, OUT heartbeats_refused bigint, OUT heartbeats_full_since timestamptz,
-    OUT clean_start boolean, OUT policies_full boolean, OUT heartbeat_counts bigint[]) RETURNS SETOF record
+    OUT clean_start boolean, OUT policies_full boolean, OUT heartbeat_counts bigint[], OUT notifications_skipped bigint) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'ssw_stat_cluster';
 CREATE FUNCTION sweeper.stat_reset(policy text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_stat_reset';

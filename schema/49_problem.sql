@@ -41,8 +41,8 @@ SELECT 'warning', NULL, 'heartbeat memory full', c.heartbeats_full_since,
        format('ALTER SYSTEM SET session_sweeper.heartbeat_memory = %L; -- then restart the server', greatest(1, c.most_heartbeats * 136 / 1048576 + 1) || 'MB')
 FROM sweeper._cluster() AS c WHERE c.heartbeats_full_since IS NOT NULL
 UNION ALL
-SELECT 'warning', NULL, 'policies have no place', NULL, 'All places for policies in shared memory are taken, by all databases together: further ones have no counters, and sweep() refuses them.',
-       'SELECT owner_name, count(*) FROM sweeper.policy GROUP BY owner_name ORDER BY count(*) DESC; -- then unregister some, in this database or another'
+SELECT 'warning', NULL, 'policies have no place', NULL, format('All %s places of policies in shared memory are taken, by all databases together: further policies have no counters, and sweep() refuses them.', current_setting('session_sweeper.max_policies')),
+       format('ALTER SYSTEM SET session_sweeper.max_policies = %s; -- then restart the server', 2 * current_setting('session_sweeper.max_policies')::int)
 FROM sweeper._cluster() AS c WHERE c.policies_full
 UNION ALL
 SELECT 'critical', NULL, 'tasks are not looked after', b.work_failing_since, format('Commands, tasks of workers that ended, and appended rows wait: %s.', b.work_error),

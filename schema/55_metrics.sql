@@ -27,6 +27,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_te
         ('last_success_timestamp_seconds', 'gauge', 'When a look at the policy last went well: a pass went through, or nothing was due.'),
         ('heartbeats_total', 'counter', 'Heartbeats of the cluster: fast from memory, slow with a look at the row, written with its row, gone, and error, which says nothing.'),
         ('heartbeats_without_room_total', 'counter', 'Heartbeats of the cluster for which memory had no room.'),
+        ('notifications_skipped_total', 'counter', 'Notifications left out while the notification queue of the cluster was more than half full.'),
         ('tracked_sessions', 'gauge', 'Sessions of the cluster that memory knows.'),
         ('tracked_sessions_max', 'gauge', 'Sessions of the cluster that memory has room for.'),
         ('seats', 'gauge', 'Seats of the pool.'),
@@ -116,7 +117,7 @@ series (name, suffix, labels, value) AS (
     FROM cluster CROSS JOIN LATERAL unnest('{fast,slow,written,gone,error}'::text[], heartbeat_counts) AS h (result, n) WHERE h.n IS NOT NULL
     UNION ALL
     SELECT v.name, '', '{}', v.value
-    FROM cluster CROSS JOIN LATERAL (VALUES ('heartbeats_without_room_total', heartbeats_refused), ('tracked_sessions', heartbeats),
+    FROM cluster CROSS JOIN LATERAL (VALUES ('heartbeats_without_room_total', heartbeats_refused), ('notifications_skipped_total', notifications_skipped), ('tracked_sessions', heartbeats),
         ('tracked_sessions_max', most_heartbeats)) AS v (name, value) WHERE v.value IS NOT NULL
     UNION ALL
     SELECT v.name, '', '{}', v.value

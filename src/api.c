@@ -434,7 +434,8 @@ post_request(int policy_id, bool force)
 	if (mine == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("more than %d policies have counters in shared memory", SSW_MAX_POLICIES)));
+				 errmsg("all %d places of policies in shared memory are taken", ssw_max_policies),
+				 errhint("Raise \"session_sweeper.max_policies\" and restart the server, or unregister policies of any database.")));
 	return mine;
 }
 

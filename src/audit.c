@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "commands/async.h"
 #include "commands/sequence.h"
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
@@ -31,6 +30,7 @@
 #include "cascade.h"
 #include "endstats.h"
 #include "key.h"
+#include "notify.h"
 #include "queue.h"
 #include "stmt.h"
 #include "usage.h"
@@ -344,7 +344,7 @@ notify(SswSink *sink, const char *channel, int start, int count, int64 first_id,
 			appendStringInfoChar(&buf, ']');
 	}
 	appendStringInfoChar(&buf, '}');
-	Async_Notify(channel, buf.data);
+	ssw_notify(channel, buf.data);
 	pfree(buf.data);
 }
 

@@ -11,12 +11,10 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "commands/async.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -25,6 +23,7 @@
 #include "events.h"
 #include "guc.h"
 #include "identity.h"
+#include "notify.h"
 #include "plan.h"
 #include "shmem.h"
 #include "sql.h"
@@ -34,8 +33,6 @@
 #define JOBS_CHANNEL		"sweeper.jobs"
 #define PROVIDERS_CHANNEL	"sweeper.providers"
 
-/* Beyond, the server's queue is left to others. */
-#define QUEUE_FULL			0.5
 #define HELD_BACK_US		(5 * USECS_PER_SEC)
 
 static const char *const tasks_of =
@@ -59,22 +56,6 @@ is_pending(bool take, bool *lost)
 		d->events_pending = d->events_lost = false;
 	LWLockRelease(SswShared->lock);
 	return pending;
-}
-
-/* Is there room in the server's queue?  Told once when there is none. */
-static bool
-has_room(void)
-{
-	static bool full = false;
-	double		used = DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE));
-
-	if (used > QUEUE_FULL && !full)
-		ereport(WARNING,
-				(errmsg("session_sweeper tells no events of tasks while the notification queue is more than half full"),
-				 errdetail("A session listens and does not read: it may be idle in a transaction."),
-				 errhint("See pg_stat_activity for old transactions of sessions that LISTEN.")));
-	full = used > QUEUE_FULL;
-	return !full;
 }
 
 /* What was taken is not told: that there was something is, when there is room again. */
@@ -102,7 +83,7 @@ tell(const char *channel, const char *sql, Oid arraytype, Datum *elems, int n, O
 	array = PointerGetDatum(construct_array(elems, n, type, len, byval, align));
 	rows = ssw_plan_execute(sql, 1, &arraytype, &array, NULL, false);
 	for (uint64 i = 0; i < rows; i++)
-		Async_Notify(channel, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		ssw_notify(channel, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 }
 
 static void
@@ -117,7 +98,7 @@ tell_rooms(const SswTold *told)
 		appendStringInfoString(&buf, "{\"room\": ");
 		escape_json(&buf, told->rooms[i]);
 		appendStringInfoChar(&buf, '}');
-		Async_Notify(told->kinds[i] == SSW_JOBS_CHANGED ? JOBS_CHANNEL : PROVIDERS_CHANNEL, buf.data);
+		ssw_notify(told->kinds[i] == SSW_JOBS_CHANGED ? JOBS_CHANNEL : PROVIDERS_CHANNEL, buf.data);
 	}
 }
 
@@ -139,7 +120,7 @@ tell_all(const SswTold *told, bool lost)
 		static const char *const channels[] = {TASK_CHANNEL, WAITS_CHANNEL, JOBS_CHANNEL, PROVIDERS_CHANNEL};
 
 		for (int i = 0; i < lengthof(channels); i++)
-			Async_Notify(channels[i], "{\"lost\": true}");
+			ssw_notify(channels[i], "{\"lost\": true}");
 	}
 }
 
@@ -163,7 +144,7 @@ ssw_events_tell(TimestampTz now)
 	told_at = now;
 	(void) is_pending(true, &lost);
 	ssw_board_collect(&told);
-	if (!has_room())
+	if (!ssw_notify_has_room())
 	{
 		hold_back();
 		not_before = now + HELD_BACK_US;

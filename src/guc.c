@@ -3,7 +3,7 @@
  *		The settings session_sweeper.*: definitions and check hooks.
  *
  * Defined in every process that loads the library; shares nothing.  All but
- * heartbeat_memory are reloadable.  A crash leaves nothing behind.
+ * heartbeat_memory and max_policies are reloadable.  A crash leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -40,6 +40,7 @@ int			ssw_task_retention = 7 * 24 * 60;
 char	   *ssw_machine_id = NULL;
 int			ssw_max_wal_rate = 0;
 int			ssw_max_replica_lag = 0;
+int			ssw_max_policies = 1024;
 
 static const struct config_enum_entry synchronous_commit_options[] = {
 	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
@@ -155,11 +156,18 @@ ssw_guc_init(void)
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	/* only the postmaster can reserve memory */
 	if (process_shared_preload_libraries_in_progress)
+	{
+		DefineCustomIntVariable("session_sweeper.max_policies",
+								"Most policies of users in the cluster that have a place in shared memory.",
+								"Built-in policies take none of them.",
+								&ssw_max_policies, 1024, 1, 100000,
+								PGC_POSTMASTER, 0, NULL, NULL, NULL);
 		DefineCustomIntVariable("session_sweeper.heartbeat_memory",
 								"Shared memory for heartbeats.",
 								"-1 takes 1/64 of shared_buffers, at least 8 MB and at most 256 MB.",
 								&ssw_heartbeat_memory, -1, -1, MAX_KILOBYTES,
 								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+	}
 	DefineCustomIntVariable("session_sweeper.usage_event_retention",
 							"How long rows of sweeper.usage_event are kept; 0 keeps them.",
 							NULL, &ssw_usage_event_retention, 0, 0,

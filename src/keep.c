@@ -137,7 +137,7 @@ copy_refused(SswPolicyShared *s, void *arg)
 static int64
 write_refused(Writer *w)
 {
-	Copies		c = {.size = SSW_MAX_POLICIES,.beats = palloc(SSW_MAX_POLICIES * sizeof(KeptBeat))};
+	Copies		c = {.size = ssw_shmem_most_policies(),.beats = palloc(ssw_shmem_most_policies() * sizeof(KeptBeat))};
 
 	flush(w);
 	LWLockAcquire(SswShared->lock, LW_SHARED);

@@ -50,6 +50,7 @@ void
 ssw_places_forget_short(void)
 {
 	short_until = 0;
+	SswShared->no_slot_at = 0;
 }
 
 /* How many processes of a kind there are, in a database or in all. */
@@ -65,7 +66,7 @@ ssw_places_count(SswProcKind kind, Oid database)
 	return n;
 }
 
-/* Start one process; shortness of slots is told once, and tried again later. */
+/* Start one process; the log says once that slots are short, and it is tried again later. */
 bool
 ssw_places_start(SswProcKind kind, Oid database, Oid role)
 {
@@ -75,15 +76,12 @@ ssw_places_start(SswProcKind kind, Oid database, Oid role)
 	bool		first = false;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (ok && kind == SswShared->no_slot_kind)
-		SswShared->no_slot_since = 0;
-	else if (!ok)
+	if (!ok)
 	{
+		SswShared->no_slot_at = GetCurrentTimestamp();
 		first = SswShared->no_slot_since == 0;
-		SswShared->no_slot_failures++;
 		if (first)
-			SswShared->no_slot_since = GetCurrentTimestamp();
-		SswShared->no_slot_kind = kind;
+			SswShared->no_slot_since = SswShared->no_slot_at;
 	}
 	LWLockRelease(SswShared->lock);
 	if (first)
@@ -360,6 +358,13 @@ ssw_places_enforce(TimestampTz now)
 	int			runners = 0;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+
+	/*
+	 * tries between are no end of it: coordinators are tried again after
+	 * SHORT_US
+	 */
+	if (now - SswShared->no_slot_at > 2 * SHORT_US)
+		SswShared->no_slot_since = 0;
 	stop_surplus(SSW_PROC_COORDINATOR, ssw_places_most_coordinators(now), now);
 	stop_surplus(SSW_PROC_RUNNER, most_runners(), now);
 	for (int i = 0; i < SswShared->nprocs; i++)

@@ -22,6 +22,7 @@
 #include "beatset.h"
 #include "beatstats.h"
 #include "board.h"
+#include "guc.h"
 #include "shmem.h"
 
 
@@ -57,6 +58,16 @@ static List *policies_pending = NIL;	/* of PolicyChange; in
 										 * TopTransactionContext */
 static bool xact_callback_registered = false;
 
+/*
+ * Entries of the hash of policies: those of users, and the built-in ones of each
+ * database.  Memory of the latter is reserved, and used as databases come.
+ */
+Size
+ssw_shmem_most_policies(void)
+{
+	return (Size) ssw_max_policies + SSW_BUILTIN_POLICIES * SSW_MAX_DATABASES;
+}
+
 static Size
 fixed_size(void)
 {
@@ -73,7 +84,7 @@ shmem_request(void)
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(add_size(fixed_size(),
-									hash_estimate_size(SSW_MAX_POLICIES,
+									hash_estimate_size(ssw_shmem_most_policies(),
 													   sizeof(SswPolicyShared))));
 	RequestNamedLWLockTranche(SSW_EXTENSION, 1);
 	ssw_beats_request();
@@ -111,6 +122,7 @@ shmem_startup(void)
 		SswShared->launcher = -1;
 		ssw_shmem_note_timezone();
 		pg_atomic_init_u64(&SswShared->attachments, 0);
+		pg_atomic_init_u64(&SswShared->notifications_skipped, 0);
 		ConditionVariableInit(&SswShared->request_cv);
 		ConditionVariableInit(&SswShared->exit_cv);
 		for (int i = 0; i < SSW_MAX_DATABASES; i++)
@@ -122,8 +134,8 @@ shmem_startup(void)
 		}
 		on_new();
 	}
-	policy_hash = ShmemInitHash("session_sweeper policies", SSW_MAX_POLICIES,
-								SSW_MAX_POLICIES, &ctl, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+	policy_hash = ShmemInitHash("session_sweeper policies", ssw_max_policies,
+								ssw_shmem_most_policies(), &ctl, HASH_ELEM | HASH_BLOBS);
 	ssw_beats_startup();
 	ssw_board_startup();
 	ssw_beatstats_startup();
@@ -196,8 +208,8 @@ ssw_shmem_database(Oid dboid, bool create)
 
 /*
  * The shared entry of a policy, or null.  With create, a missing one is made;
- * null then means that the table is full.  The caller holds the lock,
- * exclusively to create.
+ * null then means that users have max_policies of them.  The caller holds the
+ * lock, exclusively to create.
  */
 SswPolicyShared *
 ssw_shmem_policy(Oid dboid, int policy_id, bool create)
@@ -207,9 +219,13 @@ ssw_shmem_policy(Oid dboid, int policy_id, bool create)
 	bool		found;
 
 	Assert(LWLockHeldByMe(SswShared->lock));
-	s = hash_search(policy_hash, &key, create ? HASH_ENTER_NULL : HASH_FIND, &found);
-	if (s && !found)
+	s = hash_search(policy_hash, &key, HASH_FIND, NULL);
+	if (s || !create || (policy_id > SSW_LAST_BUILTIN && SswShared->npolicies >= ssw_max_policies))
+		return s;
+	s = hash_search(policy_hash, &key, HASH_ENTER_NULL, &found);
+	if (s)
 	{
+		SswShared->npolicies += policy_id > SSW_LAST_BUILTIN;
 		memset((char *) s + sizeof(SswPolicyKey), 0,
 			   sizeof(SswPolicyShared) - sizeof(SswPolicyKey));
 		s->running_pass = -1;
@@ -231,12 +247,12 @@ ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg)
 		callback(s, arg);
 }
 
-/* Is there no place for another policy?  The caller holds the lock. */
+/* Is there no place for another policy of a user?  The caller holds the lock. */
 bool
 ssw_shmem_policies_full(void)
 {
 	Assert(LWLockHeldByMe(SswShared->lock));
-	return hash_get_num_entries(policy_hash) >= SSW_MAX_POLICIES;
+	return SswShared->npolicies >= ssw_max_policies;
 }
 
 /* The ids of a database's policy entries, in CurrentMemoryContext. */
@@ -268,7 +284,8 @@ ssw_shmem_forget_policy(Oid dboid, int policy_id)
 	SswPolicyKey key = {.database = dboid,.policy_id = policy_id};
 
 	Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
-	hash_search(policy_hash, &key, HASH_REMOVE, NULL);
+	if (hash_search(policy_hash, &key, HASH_REMOVE, NULL))
+		SswShared->npolicies -= policy_id > SSW_LAST_BUILTIN;
 }
 
 /* Remove the policy entries of a database that lost the extension. */
@@ -282,7 +299,7 @@ ssw_shmem_forget_policies(Oid dboid)
 	hash_seq_init(&seq, policy_hash);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		if (s->key.database == dboid)
-			hash_search(policy_hash, &s->key, HASH_REMOVE, NULL);
+			ssw_shmem_forget_policy(dboid, s->key.policy_id);
 }
 
 /*

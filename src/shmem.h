@@ -23,7 +23,8 @@
 #include "ssw.h"
 
 #define SSW_MAX_DATABASES	1024
-#define SSW_MAX_POLICIES	1024	/* with shared counters, in all databases */
+#define SSW_BUILTIN_POLICIES 9	/* of each database; their ids are the first */
+#define SSW_LAST_BUILTIN	100
 #define SSW_MAX_DISCONNECTED 64 /* sessions, posted at a time */
 #define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */
 #define SSW_CURSOR_LEN		256
@@ -428,15 +429,17 @@ typedef struct SswSharedState
 	int64		clock_offset;	/* wall clock beyond the monotonic one */
 	TimestampTz alive_at;		/* last sign of life written; the launcher's */
 	uint64		system_identifier;
+	int			npolicies;		/* of users, that have an entry */
 	pg_atomic_uint64 attachments;	/* given so far; without lock */
+	pg_atomic_uint64 notifications_skipped; /* without lock; see notify.c */
+	bool		notify_full;	/* the queue was too full */
 
 	int			launcher;		/* index in procs, or -1 */
 	bool		rescan;			/* the list of databases changed */
 	bool		coordinators_waiting;	/* a database waits for a coordinator */
 	int			nprocs;			/* length of procs and passes */
-	int64		no_slot_failures;	/* background worker slots were short */
-	TimestampTz no_slot_since;	/* 0 when the last try worked */
-	SswProcKind no_slot_kind;	/* what could not be started */
+	TimestampTz no_slot_since;	/* 0: there was one for every start lately */
+	TimestampTz no_slot_at;		/* the last start that found none */
 	SswLoad		load;
 	SswDatabase databases[SSW_MAX_DATABASES];
 	/* procs and passes follow */
@@ -463,6 +466,7 @@ extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
 extern void ssw_shmem_forget_policies(Oid dboid);
 extern void ssw_shmem_forget_passes(Oid dboid);
 extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);
+extern Size ssw_shmem_most_policies(void);
 extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);
 extern void ssw_shmem_wake_launcher(void);
 extern void ssw_shmem_wake_coordinator(Oid dboid);

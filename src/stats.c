@@ -186,6 +186,7 @@ typedef struct Collected
 {
 	SswPolicyShared *entries;
 	int			n;
+	int			most;
 } Collected;
 
 static void
@@ -193,7 +194,7 @@ keep_entry(SswPolicyShared *s, void *arg)
 {
 	Collected  *c = arg;
 
-	if (s->key.database == MyDatabaseId && c->n < SSW_MAX_POLICIES)
+	if (s->key.database == MyDatabaseId && c->n < c->most)
 		c->entries[c->n++] = *s;
 }
 
@@ -202,14 +203,14 @@ Datum
 ssw_stat_policy(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Collected	c = {0};
+	Collected	c = {.most = ssw_max_policies + SSW_BUILTIN_POLICIES};
 	Bitmapset  *visible;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (!ssw_shmem_available())
 		return (Datum) 0;
 	visible = policies_with(SSW_RIGHT_SEE);
-	c.entries = palloc(SSW_MAX_POLICIES * sizeof(SswPolicyShared));
+	c.entries = palloc_extended(c.most * sizeof(SswPolicyShared), MCXT_ALLOC_HUGE);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	ssw_shmem_policies_seq(keep_entry, &c);
 	LWLockRelease(SswShared->lock);
@@ -260,8 +261,8 @@ Datum
 ssw_stat_cluster(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Datum		v[14] = {0};
-	bool		n[14] = {0};
+	Datum		v[15] = {0};
+	bool		n[15] = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	v[0] = BoolGetDatum(ssw_shmem_available());
@@ -289,11 +290,12 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		v[11] = BoolGetDatum(SswShared->clean_start);
 		v[12] = BoolGetDatum(ssw_shmem_policies_full());
 		LWLockRelease(SswShared->lock);
+		v[14] = Int64GetDatum(pg_atomic_read_u64(&SswShared->notifications_skipped));
 		v[3] = Int32GetDatum(launcher);
 		n[3] = launcher == 0;
 	}
 	else
-		n[5] = n[7] = n[8] = n[9] = n[10] = n[13] = true;
+		n[5] = n[7] = n[8] = n[9] = n[10] = n[13] = n[14] = true;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	return (Datum) 0;
 }

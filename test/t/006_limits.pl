@@ -14,6 +14,14 @@ $node->safe_psql('postgres', "SELECT sweeper.register('login', deadline => 'd', 
 wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.problem WHERE problem = 'worker slots short')", 'the problem is shown');
 my $told = () = slurp_file($node->logfile) =~ /could not start a background process/g;
 is($told, 1, 'the log says it once');
+# also when a slot is free now and then: a coordinator comes and goes
+for (1 .. 5) {
+    my ($pid) = pids($node, 'coordinator');
+    $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+    wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator' AND pid <> $pid)", 'another comes');
+}
+$told = () = slurp_file($node->logfile) =~ /could not start a background process/g;
+is($told, 1, 'as long as it lasts');
 my $problem = $node->safe_psql('postgres', "SELECT rtrim(pg_get_viewdef('sweeper.problem'), ';')");
 my $later = $problem =~ s/\bnow\(\)/(now() + interval '5 min')/gr;
 is($node->safe_psql('postgres', "SELECT severity FROM ($_) AS p WHERE problem = 'worker slots short'"), $problem eq $_ ? 'warning' : 'critical', 'how bad it is')
@@ -74,4 +82,26 @@ my ($ret, $out, $err) = $node->psql('postgres', q{CALL sweeper.sweep('own')});
 like($err, qr/would expire 1 rows of group "1" and leave 0 alive/, 'many groups are looked at');
 like(slurp_file($node->logfile, $log), qr/temporary file: path/, 'and were sorted on disk');
 $node->stop;
+
+# A session that listens and does not read fills the notification queue: what we would notify is left out and counted.
+# Before 17 the queue holds gigabytes.
+SKIP: {
+    skip 'the notification queue cannot be made small before PostgreSQL 17', 4 if $node->pg_version < 17;
+    $node = sweeper_node('queue', 'max_notify_queue_pages = 64');
+    $node->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; CREATE TABLE told (id int PRIMARY KEY, d timestamptz);
+        SELECT sweeper.register('told', deadline => 'd', notify_channel => 'ends', check_every => '0', fuse_fraction => 1)});
+    my $listener = $node->background_psql('postgres');
+    $listener->query_safe('LISTEN ends');
+    $listener->query_safe('BEGIN; SELECT 1');
+    for (1 .. 60) {
+        $node->safe_psql('postgres', q{INSERT INTO told VALUES (1, now()); CALL sweeper.sweep('told'); SELECT pg_notify('other', repeat('x', 7900))});
+    }
+    is($node->safe_psql('postgres', 'SELECT count(*) FROM told'), 0, 'rows are swept while the notification queue is full');
+    cmp_ok($node->safe_psql('postgres', 'SELECT pg_notification_queue_usage()'), '>', 0.5, 'it is');
+    cmp_ok($node->safe_psql('postgres', q{SELECT value FROM sweeper.metrics WHERE family = 'session_sweeper_notifications_skipped_total'}), '>', 10, 'what is left out is counted');
+    my $told = () = slurp_file($node->logfile) =~ /sends no notifications/g;
+    is($told, 1, 'and logged once');
+    $listener->quit;
+    $node->stop;
+}
 done_testing();

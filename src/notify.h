@@ -1,0 +1,11 @@
+/*
+ * notify.h
+ *		Notifications, as far as the server's queue has room for them.
+ */
+#ifndef SSW_NOTIFY_H
+#define SSW_NOTIFY_H
+
+extern bool ssw_notify_has_room(void);
+extern void ssw_notify(const char *channel, const char *payload);
+
+#endif							/* SSW_NOTIFY_H */
