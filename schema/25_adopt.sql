@@ -2,9 +2,9 @@
 
 -- columns: "name type|type", a type of any schema; key: what is unique, {}: whatever is; indexed: a column that leads an index; test: holds for
 -- nearly all rows, if there are any; beside: a relation of the same schema; settings: arguments of register(), of which timezone is left out where the column has
--- one, and "application" (the zone of its database sessions) or "host" (that of its host) stands for what is set for the owner,
--- the database or the server; hook: the body of an SQL function that on_expire becomes, $1 being keys as text[], {schema} the table's
--- schema; advice: what else one should know; lifetime: the same where ttl or max_age is not given, but a setting of the
+-- one, and "application" (the zone of the application's sessions) stands for what is set for the owner, the database or the server; hook: the body of an SQL function that on_expire becomes, $1 being keys as text[], {schema} the table's
+-- schema; advice: what else one should know; others: names of the columns that known versions have besides;
+-- instant: of a row, what its deadline meant when it was written, with a time zone; lifetime: the same where ttl or max_age is not given, but a setting of the
 -- application.  Where the software counts in whole seconds and a session lives to the end of its last one, keep_for is that second.
 CREATE TABLE sweeper.preset (
     preset    text PRIMARY KEY,
@@ -18,6 +18,8 @@ CREATE TABLE sweeper.preset (
     hook      text,
     advice    text,
     lifetime  text,
+    others    text[] NOT NULL DEFAULT '{}',
+    instant   text,
     builtin   boolean NOT NULL DEFAULT false
 );
 SELECT pg_catalog.pg_extension_config_dump('sweeper.preset', 'WHERE NOT builtin');
@@ -46,7 +48,7 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
  '{"deadline": "expiry", "timezone": "application", "audit": "hash"}'),
 ('superset', 'Superset''s key_value',
  '{id integer,resource character varying,value bytea,uuid uuid,expires_on timestamp without time zone}', '{id}',
- '{"deadline": "expires_on", "timezone": "host"}'),
+ '{"deadline": "expires_on", "timezone": "application"}'),
 ('authjs', 'Auth.js (NextAuth)',
  '{id integer|uuid|text,userId integer|uuid|text,expires timestamp without time zone|timestamp with time zone,sessionToken character varying|text}', '{id}',
  '{"deadline": "expires", "timezone": "UTC"}'),
@@ -163,6 +165,24 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test,
  '{"deadline": "expireat", "timezone": "UTC"}',
  NULL, NULL, NULL, NULL, NULL);
 UPDATE sweeper.preset SET beside = 'jobqueue' WHERE preset = 'hangfire_data';
+UPDATE sweeper.preset AS p SET others = v.names FROM (VALUES
+('spring_session', '{principal_name}'::text[]), ('superset', '{created_on,created_by_fk,changed_on,changed_by_fk}'),
+('authjs_token', '{id,createdAt,updatedAt}'), ('better_auth', '{createdAt,updatedAt,ipAddress,userAgent}'),
+('better_auth_drizzle', '{created_at,updated_at}'), ('better_auth_verification', '{createdAt,updatedAt}'),
+('supabase_session', '{updated_at,factor_id,aal,user_agent,ip,tag,oauth_client_id,refresh_token_hmac_key,refresh_token_counter,scopes}'),
+('supabase_refresh_token', '{instance_id,user_id,created_at}'),
+('kratos', '{created_at,updated_at,active,logout_token,aal,authentication_methods,organization_id}'),
+('doorkeeper_token', '{resource_owner_id,resource_owner_type,application_id,scopes,previous_refresh_token}'),
+('doorkeeper_grant', '{resource_owner_id,resource_owner_type,application_id,scopes,code_challenge,code_challenge_method}'),
+('pg_boss', '{priority,data,retry_limit,retry_count,retry_delay,retry_backoff,retry_delay_max,start_after,singleton_key,singleton_on,created_on,output,dead_letter,policy,group_id,group_tier,heartbeat_on,heartbeat_seconds}'),
+('pg_boss_archive', '{priority,data,state,retry_limit,retry_count,retry_delay,retry_backoff,start_after,started_on,singleton_key,singleton_on,created_on,output,dead_letter,policy}'),
+('laravel', '{user_id,ip_address,user_agent}'), ('hangfire_server', '{updatecount}'),
+('keycloak_online', '{user_id,data,broker_session_id,version,remember_me}'), ('keycloak_offline', '{user_id,data,broker_session_id,version,remember_me}'),
+('solid_queue', '{metadata,created_at,name}'),
+('hangfire_job', '{invocationdata,arguments,updatecount}'), ('hangfire_data', '{value,score,field,updatecount}')) AS v (preset, names)
+WHERE p.preset = v.preset;
+UPDATE sweeper.preset SET instant = pg_catalog.format('CASE WHEN %1$I #>> ''{cookie,expires}'' ~ ''^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$'' THEN (%1$I #>> ''{cookie,expires}'')::timestamptz END', v.c)
+FROM (VALUES ('connect_pg_simple', 'sess'), ('koa_pg_session', 'session')) AS v (name, c) WHERE preset = v.name;
 UPDATE sweeper.preset SET builtin = true;
 
 COMMENT ON TABLE sweeper.preset IS
@@ -191,6 +211,14 @@ $$;
 COMMENT ON FUNCTION sweeper._matches IS
 'Has a relation these columns ("name type|type") and this unique key, none of it null ({}: any)?';
 
+CREATE FUNCTION sweeper._surplus(relation oid, columns text[], others text[]) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute AS a
+    WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
+      AND a.attname::text <> ALL (others) AND a.attname::text <> ALL (ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(columns) AS c))
+$$;
+COMMENT ON FUNCTION sweeper._surplus IS 'Columns of a relation that are none of these; null when there is none.';
+
 CREATE FUNCTION sweeper._indexed(relation oid, column_name text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT column_name IS NOT NULL AND EXISTS (
@@ -215,14 +243,14 @@ $$;
 COMMENT ON FUNCTION sweeper._presets IS 'Presets that a relation matches by its columns and key, but for those of which another one asks for all that and more.';
 
 CREATE VIEW sweeper.adoptable WITH (security_invoker = true) AS
-SELECT c.oid::regclass AS relation, p.preset, p.note,
+SELECT c.oid::regclass AS relation, p.preset, p.note, sweeper._surplus(c.oid, p.columns, p.others) IS NULL AS exact,
        EXISTS (SELECT FROM sweeper.policy AS q WHERE q.relid = c.oid) AS registered
 FROM pg_catalog.pg_class AS c
 CROSS JOIN LATERAL sweeper._presets(c.oid) AS p
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
   AND c.relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace, 'sweeper'::regnamespace);
 COMMENT ON VIEW sweeper.adoptable IS
-'Tables of this database that adopt() recognises, and whether a policy sweeps them already.';
+'Tables of this database that adopt() recognises, whether they have the columns of a known version and no other, and whether a policy sweeps them already.';
 
 CREATE FUNCTION sweeper.adopt(
     relation regclass,
@@ -270,5 +298,5 @@ CREATE FUNCTION sweeper.adopt(
 ) RETURNS sweeper.preview_result
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';
 COMMENT ON FUNCTION sweeper.adopt IS
-'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. Where the lifetime is the preset''s, or the time zone in doubt, and some of more than five rows are dead by it, or no index tells of a large table, the policy is held, unless start is now. A dry run makes all checks, says which function the real one creates, and creates none. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s, but a filter is joined to the preset''s by AND. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42723 a function has the name of the one that it makes, 42P01 or 42501 that one could not run, and those of register().';
-REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._indexed, sweeper._presets FROM PUBLIC;
+'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. What it has to guess holds the policy (reason assumed) until resume(), unless start is now: a lifetime that nobody gave; the time zone of a timestamp column that nobody gave and the rows do not prove; the preset, where the table has columns that no known version has and preset is not given. A dry run makes all checks, says which function the real one creates, and creates none. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s, but a filter is joined to the preset''s by AND. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42723 a function has the name of the one that it makes, 42P01 or 42501 that one could not run, and those of register().';
+REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._surplus, sweeper._indexed, sweeper._presets FROM PUBLIC;

@@ -9,7 +9,7 @@ CREATE TABLE part_b1 PARTITION OF part_b FOR VALUES FROM (0) TO (100);
 CREATE INDEX ON part (d);
 INSERT INTO part SELECT i, 1, now() - '1 min'::interval FROM generate_series(1, 10) AS i;
 INSERT INTO part SELECT i, 2, now() + CASE WHEN i > 8 THEN '-1 min' ELSE '1 h' END::interval FROM generate_series(1, 10) AS i;
-SELECT state, dead_estimate FROM sweeper.register('part', deadline => 'd', check_every => '0');
+SELECT state, dead_estimate FROM sweeper.register('part', deadline => 'd', check_every => '0', start => 'now');
 CALL sweeper.sweep('part') \gset
 SELECT grp, count(*), max(id) FROM part GROUP BY grp;
 SELECT key FROM sweeper.cleanup_event WHERE policy = 'part' AND key LIKE '%,2)' ORDER BY key;

@@ -18,7 +18,7 @@ INSERT INTO SPRING_SESSION SELECT 'p' || i, 'i' || i, 0, 0, 1800, extract(epoch 
 INSERT INTO SPRING_SESSION_ATTRIBUTES SELECT 'p' || i, 'a', '' FROM generate_series(1, 10) AS i;
 SET timezone = 'UTC';
 SELECT relation, preset, registered FROM sweeper.adoptable ORDER BY preset;
-SELECT policy, dead_estimate, index_used, advice FROM sweeper.adopt('"session"', check_every => '0');
+SELECT policy, dead_estimate, index_used, advice FROM sweeper.adopt('"session"', timezone => 'UTC', check_every => '0');
 SELECT policy, dead_estimate, index_used FROM sweeper.adopt('django_session', check_every => '0');
 SELECT policy, dead_estimate, index_used FROM sweeper.adopt('spring_session', check_every => '0');
 CALL sweeper.sweep('session', pass => NULL) \gset

@@ -94,7 +94,7 @@ ANALYZE attribute; ANALYZE login;
 SELECT cascade_rows_per_parent, advice FROM sweeper.register('login', policy => 'c', deadline => 'goodUntil', dry_run => true);
 CREATE INDEX ON attribute (login);
 SELECT cascade_rows_per_parent, advice FROM sweeper.register('login', policy => 'c', deadline => 'goodUntil', action => 'update', set_clause => 'who = NULL', dry_run => true);
--- a backlog is held by auto, not by now or paused; 10,000 rows are none
+-- a backlog is held by auto, not by now or paused
 CREATE TABLE big (id int PRIMARY KEY, expires timestamptz);
 CREATE INDEX ON big (expires);
 INSERT INTO big SELECT i, now() + CASE WHEN i <= 6000 THEN -1 ELSE 1 END * interval '1 h' FROM generate_series(1, 10001) AS i;
@@ -176,3 +176,16 @@ SELECT exact FROM sweeper.register('slow', deadline => 'd', filter => 'dawdle(id
 SELECT clock_timestamp() - :'start' < interval '10 s' AS soon;
 DROP TABLE slow;
 DROP FUNCTION dawdle;
+-- a column that is no deadline ends nobody: twenty rows are enough to ask first
+SET client_min_messages = notice;
+CREATE TABLE cust (id int PRIMARY KEY, created_at timestamptz);
+CREATE INDEX ON cust (created_at);
+INSERT INTO cust SELECT i, now() - interval '1 h' FROM generate_series(1, 19) AS i;
+SELECT state FROM sweeper.register('cust', 'nineteen', deadline => 'created_at', check_every => '0');
+INSERT INTO cust VALUES (20, now() - interval '1 h');
+SELECT state FROM sweeper.register('cust', deadline => 'created_at', check_every => '0');
+INSERT INTO cust SELECT i, now() + interval '1 h' FROM generate_series(21, 40) AS i;
+SELECT state FROM sweeper.register('cust', 'half', deadline => 'created_at', check_every => '0');
+SELECT sweeper.alter_policy('half', keep_for => '1 day');
+SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE relation = 'public.cust';
+DROP TABLE cust;

@@ -34,7 +34,7 @@ DROP TABLE f;
 -- rows that lost their deadline count like others: first the fuse, then, lifted, they go
 CREATE TABLE f (id int PRIMARY KEY, d timestamptz, wide text);
 INSERT INTO f SELECT i, now() + interval '1 h', repeat('x', 500) FROM generate_series(1, 1000) AS i;
-SELECT policy FROM sweeper.register('f', deadline => 'd', on_null => 'expire', check_every => '0');
+SELECT policy FROM sweeper.register('f', deadline => 'd', on_null => 'expire', check_every => '0', start => 'now');
 CALL sweeper.sweep('f', pass => NULL) \gset
 UPDATE f SET d = NULL WHERE id <= 700;
 CALL sweeper.sweep('f') \gset
@@ -48,7 +48,7 @@ SELECT count(*) FROM f;
 SELECT sweeper.unregister('f');
 -- those that had none at registration are its backlog
 UPDATE f SET d = NULL WHERE id <= 850;
-SELECT policy, dead_estimate FROM sweeper.register('f', deadline => 'd', on_null => 'expire', check_every => '0');
+SELECT policy, dead_estimate FROM sweeper.register('f', deadline => 'd', on_null => 'expire', check_every => '0', start => 'now');
 CALL sweeper.sweep('f', pass => NULL) \gset
 SELECT count(*) FROM f;
 -- a table that was never analysed is estimated far too small
@@ -214,12 +214,12 @@ DROP TABLE pile;
 DROP FUNCTION follow, await;
 -- what a change of the policy makes dead counts: a typing error ends nobody
 CREATE TABLE al (id int PRIMARY KEY, seen timestamptz);
-INSERT INTO al SELECT i, now() - interval '1 h' FROM generate_series(1, 500) AS i;
+INSERT INTO al SELECT i, now() - CASE WHEN i <= 240 THEN interval '1 h' ELSE interval '0' END FROM generate_series(1, 500) AS i;
 INSERT INTO al SELECT i, now() - interval '9 h' FROM generate_series(501, 600) AS i;
-SELECT dead_estimate FROM sweeper.register('al', last_seen => 'seen', ttl => '8 h', check_every => '0');
+SELECT dead_estimate FROM sweeper.register('al', last_seen => 'seen', ttl => '8 h', check_every => '0', fuse_fraction => 0.3);
 CALL sweeper.sweep('al') \gset
 SELECT count(*) FROM al;
-SELECT sweeper.alter_policy('al', ttl => '8 s');
+SELECT sweeper.alter_policy('al', ttl => '8 min');
 CALL sweeper.sweep('al') \gset
 SELECT count(*) FROM al;
 SELECT sweeper.alter_policy('al', ttl => '8 h');
@@ -227,7 +227,7 @@ SELECT sweeper.resume('al');
 CALL sweeper.sweep('al') \gset
 SELECT count(*) FROM al;
 -- confirmed, it goes
-SELECT sweeper.alter_policy('al', ttl => '8 s');
+SELECT sweeper.alter_policy('al', ttl => '8 min');
 CALL sweeper.sweep('al') \gset
 SELECT sweeper.resume('al');
 CALL sweeper.sweep('al') \gset

@@ -8,10 +8,11 @@ INSERT INTO z SELECT i, localtimestamp + interval '1 h', current_date, now() + i
     '2026-03-02 10:00+00'::timestamptz + i * interval '1 day' FROM generate_series(1, 5) AS i;
 CREATE FUNCTION try(args text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    dead bigint; message text; detail text;
+    state text; dead bigint; message text; detail text;
 BEGIN
-    EXECUTE format('SELECT dead_estimate FROM sweeper.register(%L, %s, dry_run => true)', 'z', args) INTO dead;
-    RETURN dead || ' dead';
+    EXECUTE format('SELECT state, dead_estimate FROM sweeper.register(%L, %s, policy => ''try'')', 'z', args) INTO state, dead;
+    PERFORM sweeper.unregister('try');
+    RETURN state || ', ' || dead || ' dead';
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
     RETURN message || ': ' || detail;

@@ -3,9 +3,9 @@ SET client_min_messages = warning;
 -- what alter_policy makes dead counts for the fuse, also while rows that were dead at registration are still there
 CREATE TABLE shrunk (id int PRIMARY KEY, seen timestamptz);
 CREATE INDEX ON shrunk (seen);
-INSERT INTO shrunk SELECT i, now() - CASE WHEN i = 1 THEN interval '20 h' ELSE interval '1 h' END FROM generate_series(1, 500) AS i;
-SELECT FROM sweeper.register('shrunk', last_seen => 'seen', ttl => '8 h', check_every => '0', start => 'now');
-SELECT sweeper.alter_policy('shrunk', ttl => '8 s');
+INSERT INTO shrunk SELECT i, now() - CASE WHEN i = 1 THEN interval '20 h' WHEN i <= 200 THEN interval '1 h' ELSE interval '0' END FROM generate_series(1, 500) AS i;
+SELECT FROM sweeper.register('shrunk', last_seen => 'seen', ttl => '8 h', check_every => '0', start => 'now', fuse_fraction => 0.3);
+SELECT sweeper.alter_policy('shrunk', ttl => '8 min');
 CALL sweeper.sweep('shrunk');
 SELECT count(*) FROM shrunk;
 SELECT sweeper.unregister('shrunk');

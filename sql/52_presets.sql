@@ -269,6 +269,39 @@ GRANT INSERT ON local TO regress_preset_writer;
 SELECT state FROM sweeper.adopt('local', policy => 'written', check_every => '0');
 DROP OWNED BY regress_preset_writer;
 DROP ROLE regress_preset_writer;
+-- rows that have the instant, too, prove the zone: the only one in use here in which they agree, whatever was touched since
+DELETE FROM local;
+INSERT INTO local SELECT i, json_build_object('cookie', json_build_object('expires', to_char((e - CASE WHEN i > 5 THEN interval '1 h' ELSE '0' END) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))), e AT TIME ZONE 'America/New_York'
+FROM generate_series(1, 8) AS i, LATERAL (SELECT now() + i * interval '1 h' AS e) AS e;
+SET client_min_messages = notice;
+SELECT state, dead_estimate FROM sweeper.adopt('local', policy => 'unknown', check_every => '0');
+SET client_min_messages = warning;
+CREATE ROLE regress_preset_writer;
+ALTER ROLE regress_preset_writer SET timezone = 'America/New_York';
+SET client_min_messages = notice;
+SELECT state, dead_estimate FROM sweeper.adopt('local', policy => 'proven', check_every => '0');
+SET client_min_messages = warning;
+SELECT timezone FROM sweeper.policy WHERE policy = 'proven';
+-- two that agree prove nothing, and nor do two rows
+ALTER ROLE regress_preset_writer IN DATABASE postgres SET timezone = 'Asia/Tokyo';
+DO $$ BEGIN EXECUTE format('ALTER ROLE regress_preset_writer IN DATABASE %I SET timezone = ''America/Toronto''', current_database()); END $$;
+SELECT state FROM sweeper.adopt('local', policy => 'two zones', check_every => '0');
+DROP ROLE regress_preset_writer;
+UPDATE local SET expire = expire AT TIME ZONE 'America/New_York' AT TIME ZONE 'UTC';
+SELECT state FROM sweeper.adopt('local', policy => 'utc', check_every => '0');
+UPDATE local SET sess = '{}' WHERE sid::int > 2;
+SELECT state FROM sweeper.adopt('local', policy => 'two rows', check_every => '0');
+-- a table with columns that no known version has may be anything: it is held, unless somebody says what it is
+CREATE TABLE agent (id text PRIMARY KEY, data jsonb, lastheartbeat timestamptz, name text);
+INSERT INTO agent SELECT i, '{}', now() - interval '1 d', 'n' FROM generate_series(1, 5) AS i;
+CREATE TABLE naming (LIKE django_session INCLUDING ALL, name text);
+SELECT preset, exact FROM sweeper.adoptable WHERE relation IN ('agent'::regclass, 'naming'::regclass, 'django_session'::regclass) ORDER BY 1, 2;
+SET client_min_messages = notice;
+SELECT state, dead_estimate FROM sweeper.adopt('agent', check_every => '0');
+SELECT state FROM sweeper.adopt('naming', check_every => '0');
+SELECT state FROM sweeper.adopt('naming', preset => 'django', policy => 'named', check_every => '0');
+SET client_min_messages = warning;
+SELECT relation, preset FROM sweeper.adoptable WHERE NOT exact AND relation::text !~ '(agent|naming)' ORDER BY 1, 2;
 -- a key that somebody prefers may be a credential
 CREATE UNIQUE INDEX ON authjs ("sessionToken");
 SELECT FROM sweeper.adopt('authjs', policy => 'by token', key => '{sessionToken}', start => 'paused');

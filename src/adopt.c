@@ -39,15 +39,16 @@
 
 PG_FUNCTION_INFO_V1(ssw_adopt);
 
-/* Values of a setting that stand for a time zone: of the application's database sessions, of its host. */
+/* The value of a setting that stands for the time zone of the application's sessions. */
 #define APPLICATION_TIMEZONE	"application"
-#define HOST_TIMEZONE			"host"
 
 /* In the body of a hook: the schema of the table. */
 #define SCHEMA_HERE				"{schema}"
 
 /* So many rows are looked at. */
 #define SAMPLE_ROWS				1000
+/* So many rows prove a time zone. */
+#define PROOF_ROWS				3
 
 typedef struct Preset
 {
@@ -56,7 +57,10 @@ typedef struct Preset
 	char	   *names;			/* of columns */
 	char	   *missing;		/* columns that the relation has not, with
 								 * types; or null */
+	char	   *surplus;		/* columns that no known version has, or null */
 	char	   *key;			/* {names} */
+	char	   *instant;		/* what the deadline meant when the row was
+								 * written, with its time zone; or null */
 	char	   *test;			/* of its rows, or null */
 	char	   *hook;			/* body of on_expire, or null */
 	char	   *advice;			/* or null */
@@ -96,7 +100,8 @@ read_presets(Oid relid, const char *which)
 	n = ssw_sql_exec(psprintf("SELECT p.preset, p.note, p.test, p.hook, p.advice,"
 							  " CASE WHEN sweeper._indexed($1, p.indexed) THEN '' END, s.key, s.value,"
 							  " (SELECT pg_catalog.string_agg(pg_catalog.split_part(c, ' ', 1), ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n)), p.lifetime,"
-							  " (SELECT pg_catalog.string_agg(c, ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n) WHERE NOT sweeper._matches($1, ARRAY[c], '{}')), p.key"
+							  " (SELECT pg_catalog.string_agg(c, ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n) WHERE NOT sweeper._matches($1, ARRAY[c], '{}')), p.key,"
+							  " sweeper._surplus($1, p.columns, p.others), p.instant"
 							  " FROM %s LEFT JOIN LATERAL (SELECT e.key, CASE pg_catalog.jsonb_typeof(e.value) WHEN 'array'"
 							  "   THEN (SELECT coalesce(pg_catalog.array_agg(x), '{}')::text FROM pg_catalog.jsonb_array_elements_text(e.value) AS x)"
 							  "   ELSE e.value #>> '{}' END AS value FROM pg_catalog.jsonb_each(p.settings) AS e) AS s ON true"
@@ -122,6 +127,8 @@ read_presets(Oid relid, const char *which)
 			last->lifetime = SPI_getvalue(tup, desc, 10);
 			last->missing = SPI_getvalue(tup, desc, 11);
 			last->key = SPI_getvalue(tup, desc, 12);
+			last->surplus = SPI_getvalue(tup, desc, 13);
+			last->instant = SPI_getvalue(tup, desc, 14);
 			presets = lappend(presets, last);
 		}
 		name = SPI_getvalue(tup, desc, 7);
@@ -453,20 +460,65 @@ add_hook(Preset *preset, Relation rel, bool dry_run)
 		preset->promised = h.signature;
 }
 
-/* Has the column a time zone of its own? */
-static bool
-has_zone(Relation rel, const Preset *preset)
+/* The plain column that the preset goes by; invalid where that is an expression. */
+static AttrNumber
+time_column(Relation rel, const Preset *preset)
 {
-	for (int i = 0; i < list_length(preset->settings); i += 2)
+	AttrNumber	att = InvalidAttrNumber;
+
+	for (int i = 0; i < list_length(preset->settings) && att == InvalidAttrNumber; i += 2)
 	{
 		SswArg		arg = ssw_args_find(list_nth(preset->settings, i));
-		AttrNumber	att = arg == SSW_ARG_DEADLINE || arg == SSW_ARG_LAST_SEEN ?
-		get_attnum(RelationGetRelid(rel), list_nth(preset->settings, i + 1)) : InvalidAttrNumber;
 
-		if (att != InvalidAttrNumber)
-			return get_atttype(RelationGetRelid(rel), att) == TIMESTAMPTZOID;
+		if (arg == SSW_ARG_DEADLINE || arg == SSW_ARG_LAST_SEEN)
+			att = get_attnum(RelationGetRelid(rel), list_nth(preset->settings, i + 1));
 	}
-	return false;
+	return att;
+}
+
+/*
+ * The time zone that the rows prove, or null: the only one of those in use here in
+ * which the local times of some rows are the very instants that the same rows have in
+ * another place, and those of no row come before them.  Rows that were touched since
+ * live longer.
+ */
+static char *
+proven_zone(Relation rel, const Preset *preset)
+{
+	AttrNumber	att = time_column(rel, preset);
+	List	   *zones = ssw_advice_zones(rel->rd_rel->relowner);
+	char	   *proven = NULL;
+	SswIdentity save;
+	double		part;
+	char	   *rows;
+	ListCell   *lc;
+
+	if (preset->instant == NULL || att == InvalidAttrNumber)
+		return NULL;
+	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
+	ssw_identity_pin_text();
+	ssw_sql_begin();
+	rows = ssw_sample_select(rel, psprintf("t.%s AS v, %s AS i", quote_identifier(get_attname(RelationGetRelid(rel), att, false)), preset->instant),
+							 "true", SAMPLE_ROWS, &part);
+	foreach(lc, zones)
+	{
+		bool		isnull;
+
+		(void) ssw_sql_exec(psprintf("SELECT pg_catalog.count(*) FILTER (WHERE d < '-2 s') = 0 AND pg_catalog.count(*) FILTER (WHERE d BETWEEN '-2 s' AND '2 s') >= %d"
+									 " FROM (SELECT v AT TIME ZONE %s - i AS d FROM (%s) AS s) AS x",
+									 PROOF_ROWS, quote_literal_cstr(lfirst(lc)), rows), 0, NULL, NULL, NULL, true, 0);
+		if (!DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)))
+			continue;
+		if (proven)
+		{
+			proven = NULL;
+			break;
+		}
+		proven = lfirst(lc);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return proven;
 }
 
 static void
@@ -484,14 +536,16 @@ set_setting(Preset *preset, SswArg arg, char *value)
 /*
  * A preset's settings as arguments; those that were given prevail, but for a filter, which
  * says what its rows are: one that was given chooses among them.  A lifetime that was not
- * given is assumed, and so is a zone that is in doubt.  Returns the word for a zone that is a
- * guess, or null.
+ * given is assumed, and so is the zone of local times, unless rows prove it.  Returns
+ * the zone that they prove, or null.
  */
-static const char *
+static char *
 apply(SswArgs *a, Preset *preset, Relation rel)
 {
 	bool		activity = a->given[SSW_ARG_LAST_SEEN];
-	const char *guess = NULL;
+	AttrNumber	att = time_column(rel, preset);
+	bool		zoned = att != InvalidAttrNumber && get_atttype(RelationGetRelid(rel), att) == TIMESTAMPTZOID;
+	char	   *proven = NULL;
 
 	/* a key that somebody prefers may be a credential */
 	if (a->given[SSW_ARG_KEY] && !a->given[SSW_ARG_AUDIT])
@@ -504,26 +558,25 @@ apply(SswArgs *a, Preset *preset, Relation rel)
 
 		if (arg == SSW_ARG_FILTER && value && a->given[arg] && !a->isnull[arg])
 			value = psprintf("(%s) AND (%s)", value, ssw_args_text(arg, a->value[arg]));
-		else if (a->given[arg] || (activity && arg == SSW_ARG_DEADLINE) || (arg == SSW_ARG_TIMEZONE && has_zone(rel, preset)))
+		else if (a->given[arg] || (activity && arg == SSW_ARG_DEADLINE) || (arg == SSW_ARG_TIMEZONE && zoned))
 			continue;
-		if (arg == SSW_ARG_TIMEZONE && value && (strcmp(value, APPLICATION_TIMEZONE) == 0 || strcmp(value, HOST_TIMEZONE) == 0))
-		{
-			guess = value;
+		if (arg == SSW_ARG_TIMEZONE && value && !activity && !a->given[SSW_ARG_DEADLINE])
+			proven = proven_zone(rel, preset);
+		if (proven && arg == SSW_ARG_TIMEZONE)
+			value = proven;
+		else if (value && arg == SSW_ARG_TIMEZONE && strcmp(value, APPLICATION_TIMEZONE) == 0)
 			value = ssw_advice_application_timezone(rel->rd_rel->relowner);
-		}
 		ssw_args_set_text(a, arg, value);
-		if (value && (arg == SSW_ARG_TTL || arg == SSW_ARG_MAX_AGE ||
-					  (arg == SSW_ARG_TIMEZONE && guess && ssw_advice_zone_in_doubt(rel, value, strcmp(guess, HOST_TIMEZONE) == 0))))
-			a->assumed = psprintf("%s%s%s => '...'", a->assumed ? a->assumed : "", a->assumed ? ", " : "", ssw_args_name(arg));
+		if (value && (arg == SSW_ARG_TTL || arg == SSW_ARG_MAX_AGE || (arg == SSW_ARG_TIMEZONE && !proven)))
+			a->assumed = lappend_int(a->assumed, arg);
 	}
-	return guess;
+	return proven;
 }
 
 /* What was recognised, why, and what is done about it. */
 static void
-notice_preset(const SswArgs *a, const Preset *preset, Relation rel, const char *guess)
+notice_preset(const SswArgs *a, const Preset *preset, Relation rel, const char *proven)
 {
-	bool		host = guess && strcmp(guess, HOST_TIMEZONE) == 0;
 	StringInfoData buf;
 	ListCell   *lc;
 
@@ -539,19 +592,15 @@ notice_preset(const SswArgs *a, const Preset *preset, Relation rel, const char *
 	if (preset->promised)
 		appendStringInfo(&buf, ", on_expire => %s", quote_literal_cstr(preset->promised));
 	ereport(NOTICE,
-			(errmsg("\"%s\" is a table of %s", RelationGetRelationName(rel), preset->note),
+			(errmsg("\"%s\" %s a table of %s", RelationGetRelationName(rel), a->doubt ? "may be" : "is", preset->note),
 			 errdetail("It has the columns %s, and their key. It %s registered with %s.",
 					   preset->names, a->dry_run ? "would be" : "is", buf.len ? buf.data : "what is given")));
 	foreach(lc, a->advice)
 		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));
-	if (guess)
+	if (proven)
 		ereport(NOTICE,
-				(errmsg("deadlines are read as local time of %s",
-						TextDatumGetCString(a->value[SSW_ARG_TIMEZONE])),
-				 host ? errdetail("The application writes them in the time zone of its own host, which the database does not know.") :
-				 errdetail("The application writes them in the time zone of its own database sessions, which the table does not tell."),
-				 host ? errhint("If that host has another one, give timezone => '...'.") :
-				 errhint("If it sets another one, give timezone => '...'.")));
+				(errmsg("rows prove that deadlines are local times of %s", proven),
+				 errdetail("In that zone they are the instants that the rows themselves have: %s", preset->instant)));
 }
 
 /* adopt(relation, preset, policy, register's fields..., start, dry_run) */
@@ -562,7 +611,7 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	Preset	   *preset;
 	Relation	rel;
 	Datum		result;
-	const char *guess;
+	char	   *proven;
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_args_not_null(fcinfo, 0, "relation");
@@ -571,6 +620,8 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	rel = ssw_target_open(PG_GETARG_OID(0));
 	a->function = "adopt";
 	a->first = quote_literal_cstr(ssw_stmt_relation(PG_GETARG_OID(0)));
+	if (!PG_ARGISNULL(1))
+		a->first = psprintf("%s, preset => %s", a->first, quote_literal_cstr(text_to_cstring(PG_GETARG_TEXT_PP(1))));
 	a->policy = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	a->start = text_to_cstring(PG_GETARG_TEXT_PP(3 + SSW_NARGS));
 	a->dry_run = PG_GETARG_BOOL(4 + SSW_NARGS);
@@ -581,12 +632,15 @@ ssw_adopt(PG_FUNCTION_ARGS)
 		named_preset(rel, text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	if (preset->hook && !a->given[SSW_ARG_ON_EXPIRE])
 		add_hook(preset, rel, a->dry_run);
-	guess = apply(a, preset, rel);
-	if (preset->lifetime && a->assumed)
+	proven = apply(a, preset, rel);
+	/* who names the preset says what the table is */
+	if (preset->surplus && PG_ARGISNULL(1))
+		a->doubt = psprintf("No known version of %s has the columns %s.", preset->note, preset->surplus);
+	if (preset->lifetime && (list_member_int(a->assumed, SSW_ARG_TTL) || list_member_int(a->assumed, SSW_ARG_MAX_AGE)))
 		a->advice = lappend(a->advice, preset->lifetime);
 	if (preset->advice)
 		a->advice = lappend(a->advice, preset->advice);
-	notice_preset(a, preset, rel, guess);
+	notice_preset(a, preset, rel, proven);
 	result = ssw_register_relation(fcinfo, a, rel);
 	table_close(rel, NoLock);
 	AtEOXact_GUC(true, level);

@@ -43,7 +43,7 @@ extern void ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const cha
 									 const char *sql, Oid type);
 extern void ssw_advice_lifetimes(const SswPolicy *p, Relation rel);
 extern char *ssw_advice_application_timezone(Oid owner);
-extern bool ssw_advice_zone_in_doubt(Relation rel, const char *zone, bool of_host);
+extern List *ssw_advice_zones(Oid owner);
 
 /* sample.c */
 extern double ssw_sample_estimate(Relation rel, bool *analysed);

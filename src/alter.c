@@ -285,7 +285,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		v = ssw_advice_preview(p, rel);
 		ssw_advice_check_plausible(p, v);
 		ssw_register_notice_index(p, v);
-		held = ssw_register_backlog(p, v);
+		held = ssw_register_hold(p, v);
 	}
 	if (rel && (a->given[SSW_ARG_KEY] || (a->given[SSW_ARG_HEARTBEATS] && !p->heartbeats)))
 		ssw_settle_heartbeats(old);

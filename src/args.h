@@ -33,8 +33,8 @@ typedef struct SswArgs
 	char	   *policy;			/* name asked for, or NULL */
 	char	   *start;			/* auto, now or paused */
 	List	   *advice;			/* adopt: what the preset has to say, char * */
-	char	   *assumed;		/* adopt: lifetimes and a zone that nobody
-								 * gave, as arguments, or NULL */
+	List	   *assumed;		/* adopt: arguments that it guessed, SswArg */
+	char	   *doubt;			/* adopt: what else may be wrong, or NULL */
 	bool		dry_run;
 	bool		given[SSW_NARGS];	/* differs from what it would be anyway */
 	bool		isnull[SSW_NARGS];

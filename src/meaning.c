@@ -128,6 +128,36 @@ ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
 	need_unit_error(field, rel, detail.data, ssw_args_call(p->args, "unit", best ? best : "s"));
 }
 
+/* Time zones that are set for this database or a role: the owner's first, then the database's; all, or those alone. */
+static List *
+set_zones(Oid owner, bool all)
+{
+	Oid			types[] = {OIDOID, OIDOID, BOOLOID};
+	Datum		values[] = {ObjectIdGetDatum(owner), ObjectIdGetDatum(MyDatabaseId), BoolGetDatum(all)};
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	List	   *zones = NIL;
+	uint64		n;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	n = ssw_sql_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
+					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
+					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setdatabase IN ($2, 0) AND ($3 OR s.setrole IN ($1, 0))"
+					 " ORDER BY s.setrole = $1 DESC, s.setrole <> 0, s.setdatabase <> 0 DESC, 1",
+					 3, types, values, NULL, true, 0);
+	for (uint64 i = 0; i < n; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(cxt);
+
+		zones = lappend(zones, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		MemoryContextSwitchTo(old);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return zones;
+}
+
 /*
  * The zone of an application's sessions, as far as the server knows: what is
  * set for the table's owner or this database, else for the server.  Who calls may have
@@ -136,31 +166,17 @@ ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
 char	   *
 ssw_advice_application_timezone(Oid owner)
 {
-	Oid			types[] = {OIDOID, OIDOID};
-	Datum		values[] = {ObjectIdGetDatum(owner), ObjectIdGetDatum(MyDatabaseId)};
-	MemoryContext cxt = CurrentMemoryContext;
-	SswIdentity save;
-	char	   *zone = NULL;
+	List	   *zones = set_zones(owner, false);
+	char	   *zone;
 
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
-					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
-					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setrole IN ($1, 0) AND s.setdatabase IN ($2, 0)"
-					 " ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1",
-					 2, types, values, NULL, true, 1) > 0)
-		zone = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	if (zone == NULL && !ssw_shmem_available())
-		zone = pstrdup(pg_get_timezone_name(session_timezone));
-	else if (zone == NULL)
-	{
-		zone = palloc(sizeof(SswShared->timezone));
-		LWLockAcquire(SswShared->lock, LW_SHARED);
-		strlcpy(zone, SswShared->timezone, sizeof(SswShared->timezone));
-		LWLockRelease(SswShared->lock);
-	}
+	if (zones != NIL)
+		return linitial(zones);
+	if (!ssw_shmem_available())
+		return pstrdup(pg_get_timezone_name(session_timezone));
+	zone = palloc(sizeof(SswShared->timezone));
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	strlcpy(zone, SswShared->timezone, sizeof(SswShared->timezone));
+	LWLockRelease(SswShared->lock);
 	return zone;
 }
 
@@ -172,69 +188,29 @@ is_utc(pg_tz * tz)
 	return tz && pg_get_timezone_offset(tz, &offset) && offset == 0;
 }
 
-/* Zones that applications may have written in, without repetition. */
-static List *
-candidate_zones(Relation rel)
+/* Zones that applications may have written in: UTC, the session's, the owner's, then others that are set; without repetition. */
+List	   *
+ssw_advice_zones(Oid owner)
 {
-	const char *names[] = {"UTC", pg_get_timezone_name(session_timezone),
-	ssw_advice_application_timezone(rel->rd_rel->relowner)};
+	List	   *names = list_make3("UTC", unconstify(char *, pg_get_timezone_name(session_timezone)), ssw_advice_application_timezone(owner));
 	List	   *zones = NIL;
+	ListCell   *lc;
 
-	for (int i = 0; i < lengthof(names); i++)
+	names = list_concat(names, set_zones(owner, true));
+	foreach(lc, names)
 	{
-		ListCell   *lc;
-		pg_tz	   *tz = pg_tzset(names[i]);
-		bool		known = tz == NULL || (i > 0 && is_utc(tz));
+		ListCell   *other;
+		pg_tz	   *tz = pg_tzset(lfirst(lc));
+		bool		known = tz == NULL || (zones != NIL && is_utc(tz));
 
-		foreach(lc, zones)
+		foreach(other, zones)
 		{
-			known = known || pg_strcasecmp(lfirst(lc), names[i]) == 0;
+			known = known || pg_strcasecmp(lfirst(other), lfirst(lc)) == 0;
 		}
 		if (!known)
-			zones = lappend(zones, pstrdup(names[i]));
+			zones = lappend(zones, pstrdup(lfirst(lc)));
 	}
 	return zones;
-}
-
-static bool
-is_same_zone(const char *one, const char *other)
-{
-	return pg_strcasecmp(one, other) == 0 || (is_utc(pg_tzset(one)) && is_utc(pg_tzset(other)));
-}
-
-/* Is another zone set for the database, or for a role that may write the table? */
-static bool
-is_other_zone_set(Relation rel, const char *zone)
-{
-	Oid			types[] = {OIDOID, OIDOID};
-	Datum		values[] = {ObjectIdGetDatum(RelationGetRelid(rel)), ObjectIdGetDatum(MyDatabaseId)};
-	SswIdentity save;
-	uint64		n;
-	bool		other = false;
-
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	n = ssw_sql_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
-					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
-					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setdatabase IN ($2, 0)"
-					 " AND (s.setrole = 0 OR pg_catalog.has_table_privilege(s.setrole, $1, 'INSERT, UPDATE'))",
-					 2, types, values, NULL, true, 0);
-	for (uint64 i = 0; i < n; i++)
-		other = other || !is_same_zone(zone, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	return other;
-}
-
-/*
- * May an application write in another zone than the one that is guessed?  Sessions that set
- * none have the server's, but the caller's own shows that there are others; hosts have any.
- */
-bool
-ssw_advice_zone_in_doubt(Relation rel, const char *zone, bool of_host)
-{
-	return !ssw_shmem_available() || of_host || !is_same_zone(zone, pg_get_timezone_name(session_timezone)) ||
-		is_other_zone_set(rel, zone);
 }
 
 static void
@@ -264,7 +240,7 @@ ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
 	if (p->args == NULL)
 		need_timezone_error(field, rel, NULL, "Give timezone to sweeper.alter_policy().");
 	initStringInfo(&detail);
-	foreach(lc, candidate_zones(rel))
+	foreach(lc, ssw_advice_zones(rel->rd_rel->relowner))
 	{
 		char	   *zone = lfirst(lc);
 		uint64		n;

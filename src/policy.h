@@ -72,7 +72,7 @@ typedef struct SswPolicy
 
 	int			nkeys;			/* 0: rows are found by ctid */
 	char	  **key;			/* column names, raw */
-	const struct SswArgs *args; /* the call that is checked now, for hints;
+	struct SswArgs *args;		/* the call that is checked now, for hints;
 								 * NULL when the policy was read from its
 								 * table */
 	char	   *deadline;

@@ -10,8 +10,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "access/table.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
@@ -39,10 +37,8 @@
 PG_FUNCTION_INFO_V1(ssw_register);
 PG_FUNCTION_INFO_V1(ssw_preview);
 
-/* More rows than this, most of them dead: somebody should look first. */
-#define BACKLOG_ROWS	10000
-/* Any dead of more than these, where the lifetime is a preset's guess: they may be living. */
-#define ASSUMED_ROWS	5
+/* Fewer rows than these are no reason to ask first. */
+#define BACKLOG_ROWS	20
 
 /* ereport that a name is taken, with one that is free. */
 void
@@ -114,39 +110,57 @@ ssw_register_notice_index(const SswPolicy *p, const SswPreview *v)
 				 errhint("%s", (char *) lfirst(lc))));
 }
 
-/* How a backlog that is held goes on. */
+/* The arguments that adopt() guessed, as "name => value"; or, to be completed, the one that says what is dead. */
 static char *
-backlog_hint(const SswPolicy *p, const char *assumed)
+doubtful_args(const SswPolicy *p, bool values)
 {
-	char	   *name = quote_literal_cstr(p->name);
-	char	   *hint = psprintf("SELECT sweeper.resume(%s); lets them go.", name);
+	const SswArgs *a = p->args;
+	StringInfoData buf;
+	ListCell   *lc;
 
-	return assumed == NULL ? hint :
-		psprintf("If that is right, %s If it is not: SELECT sweeper.alter_policy(%s, %s), sweeper.resume(%s);",
-				 hint, name, assumed, name);
+	initStringInfo(&buf);
+	foreach(lc, a->assumed)
+		appendStringInfo(&buf, "%s%s => %s", buf.len ? ", " : "", ssw_args_name(lfirst_int(lc)),
+						 values ? quote_literal_cstr(ssw_args_text(lfirst_int(lc), a->value[lfirst_int(lc)])) : "'...'");
+	if (buf.len == 0 && !values)
+		appendStringInfo(&buf, "%s => '...'", p->last_seen ? "last_seen" : "deadline");
+	return buf.data;
 }
 
-/* Is the backlog one that somebody should look at first? */
-const char *
-ssw_register_backlog(const SswPolicy *p, const SswPreview *v)
+/* How a policy that is held goes on, and how it is corrected. */
+static char *
+held_hint(const SswPolicy *p)
 {
-	const char *assumed = p->args ? p->args->assumed : NULL;
-	const char *held = p->args && p->args->dry_run ? "would be" : "is";
-	char		rate[32];
+	char	   *name = quote_literal_cstr(p->name);
 
-	/* a sample without a dead row does not tell that there is none */
-	if (assumed ? v->exact && (v->rows <= ASSUMED_ROWS || v->dead == 0) : v->rows <= BACKLOG_ROWS || v->sample_dead <= 0.5)
+	if (p->args->dry_run)
+		return psprintf("If that is right: %s If it is not, give %s.",
+						ssw_args_call(p->args, "start", "now"), doubtful_args(p, false));
+	return psprintf("If that is right: SELECT sweeper.resume(%s); If it is not: SELECT sweeper.alter_policy(%s, %s), sweeper.resume(%s);",
+					name, name, doubtful_args(p, false), name);
+}
+
+/*
+ * Why nothing must be removed before somebody has confirmed it, or null: the meaning
+ * of the deadline is a guess, or most rows are dead already.
+ */
+const char *
+ssw_register_hold(const SswPolicy *p, const SswPreview *v)
+{
+	const SswArgs *a = p->args;
+	bool		guessed = a->assumed != NIL || a->doubt != NULL;
+	const char *about = v->exact ? "" : "about ";
+
+	if (!guessed && (v->rows < BACKLOG_ROWS || v->sample_dead <= 0.5))
 		return NULL;
-	snprintf(rate, sizeof(rate), "%d", p->backlog_rate);
 	ereport(NOTICE,
-			(v->dead == 0 ? errmsg("policy \"%s\" %s held: no index tells how many of its rows are dead already", p->name, held) :
-			 errmsg("policy \"%s\" %s held: %d %% of its rows are dead already", p->name, held, (int) rint(v->sample_dead * 100)),
-			 v->dead == 0 ? errdetail("Their lifetime, or time zone, is assumed.") :
-			 errdetail("Of about " INT64_FORMAT " rows " INT64_FORMAT " would go, at %s rows a second.%s",
-					   v->rows, v->dead, p->backlog_rate ? rate : "any number of",
-					   assumed ? " Their lifetime, or time zone, is assumed." : ""),
-			 errhint("%s", backlog_hint(p, assumed))));
-	return "backlog";
+			(guessed ? errmsg("policy \"%s\" %s held: what its deadline means is a guess", p->name, a->dry_run ? "would be" : "is") :
+			 errmsg("policy \"%s\" %s held: more than half of its rows are dead already", p->name, a->dry_run ? "would be" : "is"),
+			 errdetail("Of %s" INT64_FORMAT " rows, %s" INT64_FORMAT " would be expired now.%s%s%s%s%s", about, v->rows, about, v->dead,
+					   a->assumed ? " Assumed: " : "", doubtful_args(p, true), a->assumed ? "." : "",
+					   a->doubt ? " " : "", a->doubt ? a->doubt : ""),
+			 errhint("%s", held_hint(p))));
+	return guessed ? "assumed" : "backlog";
 }
 
 /* What the policy is bound to. */
@@ -220,7 +234,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	ssw_register_notice_index(p, v);
 	v->advice = list_concat(v->advice, a->advice);
 	if (strcmp(a->start, "auto") == 0)
-		held = ssw_register_backlog(p, v);
+		held = ssw_register_hold(p, v);
 	if (!a->dry_run)
 	{
 		insert_policy(a, p, v, rel, held);

@@ -21,6 +21,6 @@ extern void ssw_register_table_gone(const SswPolicy *p);
 extern void ssw_register_check_name(const char *name);
 extern void ssw_register_identity(SswPolicy *p, Relation rel);
 extern void ssw_register_notice_index(const SswPolicy *p, const SswPreview *v);
-extern const char *ssw_register_backlog(const SswPolicy *p, const SswPreview *v);
+extern const char *ssw_register_hold(const SswPolicy *p, const SswPreview *v);
 
 #endif							/* SSW_REGISTER_H */

@@ -380,6 +380,5 @@ ssw_target_check(SswPolicy *p, Relation rel)
 	if (p->heartbeats)
 		check_heartbeats(p, rel);
 	check_statements(p, rel);
-	ssw_zone_check_rows(p, rel);
 	ssw_advice_lifetimes(p, rel);
 }

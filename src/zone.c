@@ -5,9 +5,9 @@
  * Runs in the backend that registers or alters a policy.  A pass evaluates
  * expressions in UTC and with ISO dates; where that is not what the application
  * does, living rows would die.  What depends on the time zone is refused: by what it
- * is made of, by its constants, and by what becomes of some rows in two zones.
- * Expressions are evaluated as the relation's owner.  Shares and changes nothing; a
- * crash leaves nothing behind.
+ * is made of, and by its constants.  Text of a row may have an offset, or none: where
+ * it is read as a time, somebody has to confirm what it means.  Expressions are parsed as the relation's
+ * owner.  Shares and changes nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -28,15 +28,6 @@
 #include "sql.h"
 #include "stmt.h"
 #include "zone.h"
-
-/* Rows that are looked at in several zones: few when that takes long. */
-#define FEW_ROWS	5
-#define ROWS		100
-#define LONG_US		(100 * 1000)
-
-/* Zones in which every local time means another instant than in UTC. */
-#define EAST		"<+14>-14"
-#define WEST		"<-12>+12"
 
 static bool
 is_local(Oid type)
@@ -79,6 +70,16 @@ depends(Node *node, void *context)
 	return check_functions_in_node(node, mixes, context) || expression_tree_walker(node, depends, context);
 }
 
+/* Is text read as an instant? */
+static bool
+reads_text(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	return (IsA(node, CoerceViaIO) && ((CoerceViaIO *) node)->resulttype == TIMESTAMPTZOID) ||
+		expression_tree_walker(node, reads_text, context);
+}
+
 static void
 refuse(const char *field, const char *text, const char *detail)
 {
@@ -119,6 +120,8 @@ check_text(const SswPolicy *p, Relation rel, const char *field, const char *text
 		refuse(field, text, "turns local times into instants, or the reverse, by the zone of whoever evaluates it: in a pass, UTC.");
 	if (!equal(theirs, ours))
 		refuse_settings(field, text);
+	if (decides && reads_text(ours, NULL))
+		p->args->doubt = psprintf("Text without an offset in %s is read as UTC.", field);
 }
 
 static void
@@ -148,72 +151,4 @@ ssw_zone_check(const SswPolicy *p, Relation rel)
 		check_text(p, rel, "group_by", p->group_by, false);
 	if (p->args->given[SSW_ARG_SET_CLAUSE] && p->set_clause)
 		check_set(p, rel);
-}
-
-/* What some rows come to in a zone, as text. */
-static char *
-outcome(const char *sql, const char *zone, MemoryContext cxt)
-{
-	int			level = NewGUCNestLevel();
-	char	   *result;
-
-	(void) set_config_option("TimeZone", zone, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	ssw_sql_exec(sql, 0, NULL, NULL, NULL, true, 1);
-	result = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	result = MemoryContextStrdup(cxt, result ? result : "");
-	AtEOXact_GUC(true, level);
-	return result;
-}
-
-static bool
-differs(const char *sql, MemoryContext cxt)
-{
-	char	   *utc = outcome(sql, "UTC", cxt);
-
-	return strcmp(utc, outcome(sql, EAST, cxt)) != 0 || strcmp(utc, outcome(sql, WEST, cxt)) != 0;
-}
-
-static void
-check_rows(const SswPolicy *p, Relation rel, const char *field, const char *text, const char *value)
-{
-	MemoryContext cxt = CurrentMemoryContext;
-	static const char sql[] = "SELECT pg_catalog.string_agg(v::pg_catalog.text, ' ') FROM (SELECT v FROM (%s) AS s LIMIT %d) AS x";
-	TimestampTz start = GetCurrentTimestamp();
-	SswIdentity save;
-	double		part;
-	bool		differ;
-	char	   *rows;
-
-	if (text == NULL || ssw_expr_find_column(rel, text) != InvalidAttrNumber)
-		return;
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
-	if (ssw_expr_immutable(ssw_expr_parse(rel, field, text)))
-	{
-		ssw_identity_restore(&save);
-		return;
-	}
-	ssw_sql_begin();
-	rows = ssw_sample_select(rel, psprintf("%s AS v", value), "true", ROWS, &part);
-	differ = differs(psprintf(sql, rows, FEW_ROWS), cxt);
-	if (!differ && GetCurrentTimestamp() - start < LONG_US)
-		differ = differs(psprintf(sql, rows, ROWS), cxt);
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	if (differ)
-		refuse(field, text, "comes to something else in UTC, where a pass evaluates it, than in another zone.");
-}
-
-/* Check built expressions by rows: text that is read as a time may have a zone, or none. */
-void
-ssw_zone_check_rows(const SswPolicy *p, Relation rel)
-{
-	char	   *due = psprintf("EXTRACT(epoch FROM %s)", p->clock[0].due);
-
-	if (p->args->given[SSW_ARG_DEADLINE])
-		check_rows(p, rel, "deadline", p->deadline, due);
-	if (p->args->given[SSW_ARG_LAST_SEEN])
-		check_rows(p, rel, "last_seen", p->last_seen, due);
-	if (p->args->given[SSW_ARG_FILTER])
-		check_rows(p, rel, "filter", p->filter, psprintf("(%s)", p->filter));
 }

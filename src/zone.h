@@ -8,6 +8,5 @@
 #include "policy.h"
 
 extern void ssw_zone_check(const SswPolicy *p, Relation rel);
-extern void ssw_zone_check_rows(const SswPolicy *p, Relation rel);
 
 #endif							/* SSW_ZONE_H */

@@ -240,7 +240,7 @@ class Test:
         known = self.sql("SELECT preset FROM sweeper.adoptable WHERE relation = %s::regclass", self.spec.table)
         check((self.spec.preset,) in known, f"the table is taken for that of {known}")
         self.adopted = time.time()
-        self.sql(f"SELECT sweeper.adopt('{self.spec.table}'{self.spec.adopt})")
+        self.sql(f"SELECT sweeper.adopt('{self.spec.table}', start => 'now'{self.spec.adopt})")
 
     def rows(self):
         return {key for (key,) in self.sql(f"SELECT {self.spec.key}::text FROM {self.spec.table}")}
