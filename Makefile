@@ -19,7 +19,7 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # PostgreSQL, so PGXS is not included for them (its "check" only says that it
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
-MORE_GOALS = demo bench model chaos coverage check-asan check-asserts check-valgrind
+MORE_GOALS = demo bench model chaos fuzz coverage check-asan check-asserts check-valgrind
 OWN_GOALS  = help setup $(MORE_GOALS) check-versions check-matrix check-clients check-monitoring $(TEST_GOALS) run-% indent indent-check lint dist deb check-deb
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
@@ -45,6 +45,7 @@ help:
 	@echo '  make bench             measurements against peers, 20 to 50 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'
 	@echo '  make chaos             load and faults, judged by a model: [SEED=…] [STEPS=10000] [ROUNDS=10] (test/chaos/README.md)'
+	@echo '  make fuzz              hostile calls and expressions: [SEED=…] [SECONDS=60] [CALLS=1000] [ONLY=function] (test/fuzz/README.md)'
 	@echo '  make deb               Debian packages, in deb/'
 	@echo '  make check-deb         that, and the package on a clean Debian 12 (as root), in a root folder: [VERSIONS_DIR=…]'
 	@echo '  make setup             only install what the above need'
@@ -105,6 +106,10 @@ run-model:
 
 run-chaos: run-install
 	@$(RUN) SEED='$(SEED)' STEPS='$(STEPS)' ROUNDS='$(ROUNDS)' BREAK='$(BREAK)' test/chaos/run.sh
+
+run-fuzz: run-install
+	@$(RUN) FUZZ_SEED='$(SEED)' FUZZ_SECONDS='$(or $(SECONDS),$(if $(CALLS),,60))' FUZZ_CALLS='$(CALLS)' FUZZ_ONLY='$(ONLY)' \
+		SUITE_TIMEOUT=86400 PROVE_TESTS=test/t/041_fuzz.pl test/run-suites.sh tap
 
 run-check-clients: run-install
 	@$(RUN) test/clients/run.sh $(CLIENTS)

@@ -70,15 +70,15 @@ complain "Tests without expected output:" \
 complain "Left for later:" \
     "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
 complain "White space at the end of a line:" \
-    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/chaos/*.* test/chaos/Chaos/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
+    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/chaos/*.* test/chaos/Chaos/*.pm test/fuzz/*.* test/fuzz/Fuzz/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
 complain "The formatter did not understand:" "$(grep -n '/\*\*INDENT' src/*.[ch] session_sweeper.c)"
 for file in tools/*.sh test/*.sh test/chaos/*.sh test/monitoring/*.sh test/clients/*.sh bench/*.sh .ci/run; do
     [ ! -f "$file" ] || bash -n "$file" || bad=1
 done
 perl_of_server=$(dirname "$("${PG_CONFIG:-pg_config}" --pgxs 2>/dev/null)")/../test/perl
 if [ -d "$perl_of_server" ]; then
-    for file in test/perl/*.pm test/chaos/*.pm test/chaos/Chaos/*.pm test/t/*.pl test/monitoring/*.pl; do
-        complaint=$(perl -I "$perl_of_server" -I test/perl -I test/chaos -c "$file" 2>&1) || complain "Perl:" "$complaint"
+    for file in test/perl/*.pm test/chaos/*.pm test/chaos/Chaos/*.pm test/fuzz/*.pm test/fuzz/Fuzz/*.pm test/t/*.pl test/monitoring/*.pl; do
+        complaint=$(perl -I "$perl_of_server" -I test/perl -I test/chaos -I test/fuzz -c "$file" 2>&1) || complain "Perl:" "$complaint"
     done
 fi
 
