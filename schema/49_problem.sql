@@ -4,7 +4,7 @@
 CREATE FUNCTION sweeper._lock_query(relation text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('WITH RECURSIVE t AS (SELECT %L::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r) '
-                  'SELECT l.relation::regclass, l.pid, l.mode, l.granted, a.xact_start, a.query FROM t JOIN pg_locks AS l ON l.relation = t.r AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid);', relation)
+                  'SELECT l.relation::regclass, l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query FROM t JOIN pg_locks AS l ON l.relation = t.r AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid) LEFT JOIN pg_prepared_xacts AS x ON l.virtualtransaction = ''-1/'' || x.transaction;', relation)
 $$;
 COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that tells who holds a relation or a part of it.';
 
@@ -149,8 +149,8 @@ SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows t
        format('SET ROLE %I; CALL sweeper.flush(%L);', s.role, s.relation)
 FROM sweeper.append_status AS s WHERE s.restored > 0
 UNION ALL
-SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('%s dead rows are held by other transactions.', count(*)),
-       'SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start;'
+SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('%s dead rows are held by other transactions; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+       'SELECT pid::text AS holder, xact_start AS since, query FROM pg_stat_activity WHERE xact_start IS NOT NULL UNION ALL SELECT gid, prepared, ''prepared transaction'' FROM pg_prepared_xacts ORDER BY since;'
 FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;
 COMMENT ON VIEW sweeper.problem IS 'One row for each present trouble, with a statement to paste; empty means healthy.';
 COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should go stay, or somebody must decide; warning: it will become so.';

@@ -9,8 +9,8 @@
  * table, and places, are not unique over leaves.  Where the key is no more than a
  * place, an entry also holds what tells the row from another that comes there.
  *
- * Shares nothing; a crash loses at most the failures of one pass, and the rows
- * are then tried again.
+ * Shares when locked rows are tried again (SswPolicyShared, under SswShared->lock).
+ * A crash loses at most the failures of one pass, and the rows are then tried again.
  */
 #include "postgres.h"
 
@@ -20,8 +20,10 @@
 #include "common/hashfn.h"
 #include "common/pg_prng.h"
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -35,6 +37,9 @@
 
 #define RETRY_BASE_US	(1 * USECS_PER_SEC)
 #define RETRY_MAX_US	(10 * USECS_PER_MINUTE)
+/* Rows that somebody holds: all of a policy are tried again after so long, and then so often. */
+#define LOCKED_FIRST_US	(1 * USECS_PER_SEC)
+#define LOCKED_AGAIN_US	(5 * USECS_PER_SEC)
 
 typedef struct FailedEntry
 {
@@ -47,6 +52,9 @@ typedef struct FailedEntry
 	TimestampTz due;
 	bool		has_due;
 	bool		quarantined;
+	bool		locked;			/* by those: tried with all locked ones */
+	Datum		blocked_by;		/* int4[], or 0 */
+	char	   *message;
 	int			attempts;
 	TimestampTz next_attempt;
 	bool		left_alone;		/* though a candidate of this pass */
@@ -71,6 +79,8 @@ typedef struct NewFailure
 	char	   *message;
 	Datum		blocked_by;		/* int4[], or 0 */
 	int			attempts;
+	bool		same;			/* as it is on record: still locked by the
+								 * same */
 } NewFailure;
 
 struct SswFailures
@@ -80,6 +90,9 @@ struct SswFailures
 	HTAB	   *table;
 	int			count;
 	List	   *pending;		/* of NewFailure */
+	TimestampTz locked_retry;	/* rows known to be locked are tried from then
+								 * on */
+	TimestampTz locked_next;	/* and those that were again, or 0 */
 };
 
 /* What kind of failure an SQLSTATE stands for. */
@@ -202,6 +215,10 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 	e->partition = SPI_getvalue(tup, desc, 6);
 	e->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, 7, &isnull));
 	e->identity = SPI_getvalue(tup, desc, 8);
+	e->locked = DatumGetBool(SPI_getbinval(tup, desc, 9, &isnull));
+	e->message = SPI_getvalue(tup, desc, 10);
+	d = SPI_getbinval(tup, desc, 11, &isnull);
+	e->blocked_by = isnull ? (Datum) 0 : PointerGetDatum(DatumGetArrayTypePCopy(d));
 	enter(f, e);
 	f->count++;
 	MemoryContextSwitchTo(old);
@@ -216,10 +233,15 @@ ssw_failures_load(const SswPolicy *p)
 	Oid			types[] = {INT4OID, OIDOID};
 	Datum		values[] = {Int32GetDatum(p->id), ObjectIdGetDatum(p->relid)};
 	SswIdentity save;
+	SswPolicyShared *s;
 	uint64		n;
 
 	f->policy = p;
 	f->cxt = CurrentMemoryContext;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+	f->locked_retry = s ? s->locked_retry_at : 0;
+	LWLockRelease(SswShared->lock);
 	ctl.hcxt = f->cxt;
 	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	ssw_identity_become_extension(&save);
@@ -227,7 +249,8 @@ ssw_failures_load(const SswPolicy *p)
 	/* a back-off that begins later than now is of a clock that was set back */
 	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts,"
 					 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
-					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, '')"
+					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, ''),"
+					 " class = 'locked', coalesce(message, ''), blocked_by"
 					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
@@ -240,6 +263,17 @@ int
 ssw_failures_count(SswFailures *f)
 {
 	return f->count;
+}
+
+/* When a known failure is tried again.  A time that is too far away is of a clock that was set back. */
+static TimestampTz
+retry_at(const SswFailures *f, const FailedEntry *e, TimestampTz now)
+{
+	if (!e->locked)
+		return e->next_attempt;
+	if (e->failed_again)
+		return f->locked_next;
+	return f->locked_retry > now + LOCKED_AGAIN_US ? 0 : f->locked_retry;
 }
 
 /*
@@ -257,7 +291,7 @@ ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due
 		e = lookup(f, leaf, split_key(f->policy, key, &identity));
 	if (e == NULL || !is_about(e, identity, due, has_due))
 		return false;
-	if (!e->quarantined && !e->failed_again && e->next_attempt <= now)
+	if (!e->quarantined && !e->failed_again && retry_at(f, e, now) <= now)
 		return false;
 	e->left_alone = true;
 	return true;
@@ -285,14 +319,18 @@ ssw_failures_next_attempt(SswFailures *f)
 {
 	HASH_SEQ_STATUS seq;
 	FailedSlot *s;
+	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = 0;
 
 	hash_seq_init(&seq, f->table);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
-			if (!e->quarantined && (e->left_alone || e->failed_again) && e->next_attempt &&
-				(next == 0 || e->next_attempt < next))
-				next = e->next_attempt;
+		{
+			TimestampTz at = retry_at(f, e, now);
+
+			if (!e->quarantined && (e->left_alone || e->failed_again) && at && (next == 0 || at < next))
+				next = at;
+		}
 	return next;
 }
 
@@ -309,6 +347,16 @@ ssw_failure_text(const SswPolicy *p, const ErrorData *e)
 	return e->message ? e->message : "unknown error";
 }
 
+/* Is the row held by those who are on record already? */
+static bool
+same_holders(const FailedEntry *e, const NewFailure *n)
+{
+	if (strcmp(e->message, n->message) != 0 || (e->blocked_by == (Datum) 0) != (n->blocked_by == (Datum) 0))
+		return false;
+	return n->blocked_by == (Datum) 0 ||
+		datumIsEqual(e->blocked_by, n->blocked_by, false, -1);
+}
+
 /*
  * Remember a failure, to be written by ssw_failures_flush(), and leave the row
  * alone for the rest of the pass.  blocked_by is an int4[] of pids, or 0.  True
@@ -320,6 +368,7 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
 	NewFailure *n = palloc0(sizeof(NewFailure));
+	bool		locked = strcmp(class, "locked") == 0;
 	FailedEntry *e;
 
 	n->key = split_key(f->policy, key, &n->identity);
@@ -341,7 +390,19 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 		enter(f, e);
 	}
 	else if (is_about(e, n->identity, due, has_due))
+	{
 		n->attempts = e->attempts + 1;
+		n->same = locked && e->locked && same_holders(e, n);
+	}
+	if (locked)
+	{
+		TimestampTz next = GetCurrentTimestamp() + (n->attempts > 1 ? LOCKED_AGAIN_US : LOCKED_FIRST_US);
+
+		f->locked_next = f->locked_next == 0 ? next : Min(f->locked_next, next);
+	}
+	e->locked = locked;
+	e->blocked_by = n->blocked_by;
+	e->message = n->message;
 	e->identity = n->identity;
 	e->due = due;
 	e->has_due = has_due;
@@ -413,7 +474,7 @@ write_one(SswFailures *f, NewFailure *n)
 	values[9] = n->blocked_by;
 	nulls[9] = n->blocked_by != (Datum) 0 ? ' ' : 'n';
 	/* one that ended its worker may have cost the whole of the hard limit */
-	values[10] = TimestampTzGetDatum(GetCurrentTimestamp() +
+	values[10] = TimestampTzGetDatum(strcmp(n->class, "locked") == 0 ? f->locked_next : GetCurrentTimestamp() +
 									 ssw_failure_backoff_us(n->attempts,
 															n->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ?
 															f->policy->hard_limit_us : RETRY_BASE_US,
@@ -476,6 +537,25 @@ purge_entries(SswFailures *f, uint64 salt, const uint64 *bits)
 }
 
 /*
+ * When rows that somebody holds are tried again, all together: a transaction may hold
+ * many for hours, and none of that is written again and again.
+ */
+static void
+note_locked(const SswFailures *f)
+{
+	SswPolicyShared *s;
+
+	if (f->locked_next == 0)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, f->policy->id, true);
+	/* not later for those that wait already */
+	if (s && s->locked_retry_at <= f->locked_retry)
+		s->locked_retry_at = f->locked_next;
+	LWLockRelease(SswShared->lock);
+}
+
+/*
  * Write the pending failures, in the caller's transaction.  With purge, the
  * pass has seen every dead row, and entries that no longer apply are removed; bits
  * are of what other workers met, or null.
@@ -489,8 +569,10 @@ ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
 	ssw_identity_become_extension(&save);
 	ssw_sql_begin();
 	foreach(lc, f->pending)
+		if (!((NewFailure *) lfirst(lc))->same)
 		write_one(f, lfirst(lc));
 	f->pending = NIL;
+	note_locked(f);
 	if (purge)
 		purge_entries(f, salt, bits);
 	ssw_sql_end();

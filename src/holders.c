@@ -23,6 +23,8 @@
 #include "utils/snapmgr.h"
 
 #include "holders.h"
+#include "identity.h"
+#include "sql.h"
 
 /* The pid of a transaction in progress; 0 for a prepared one, -1 for none. */
 static int
@@ -39,12 +41,14 @@ holder_pid(TransactionId xid)
 
 /* Add whom a transaction belongs to, once: subtransactions share their pid. */
 static void
-add_holder(TransactionId xid, ArrayBuildState **pids, MemoryContext cxt)
+add_holder(TransactionId xid, ArrayBuildState **pids, MemoryContext cxt, TransactionId *prepared)
 {
 	int			pid = holder_pid(xid);
 
 	if (pid < 0)
 		return;
+	if (pid == 0 && prepared)
+		*prepared = SubTransGetTopmostTransaction(xid);
 	for (int i = 0; *pids && i < (*pids)->nelems; i++)
 		if (DatumGetInt32((*pids)->dvalues[i]) == pid)
 			return;
@@ -53,10 +57,11 @@ add_holder(TransactionId xid, ArrayBuildState **pids, MemoryContext cxt)
 
 /*
  * Who holds the row, or is changing it: int4[] of the pids behind its xmax that
- * still run (0: a prepared transaction), in cxt; null when nobody does.
+ * still run (0: a prepared transaction), in cxt; null when nobody does.  *prepared
+ * is set to the id of a prepared one.
  */
 Datum
-ssw_holders_of_row(Oid leaf, ItemPointer tid, MemoryContext cxt)
+ssw_holders_of_row(Oid leaf, ItemPointer tid, MemoryContext cxt, TransactionId *prepared)
 {
 	Relation	rel = table_open(leaf, AccessShareLock);
 	HeapTupleData tup = {.t_self = *tid};
@@ -80,11 +85,31 @@ ssw_holders_of_row(Oid leaf, ItemPointer tid, MemoryContext cxt)
 												  HEAP_XMAX_IS_LOCKED_ONLY(mask));
 
 			for (int i = 0; i < n; i++)
-				add_holder(members[i].xid, &pids, cxt);
+				add_holder(members[i].xid, &pids, cxt, prepared);
 		}
 		else if (!(mask & HEAP_XMAX_INVALID))
-			add_holder(xmax, &pids, cxt);
+			add_holder(xmax, &pids, cxt, prepared);
 	}
 	table_close(rel, NoLock);
 	return pids ? makeArrayResult(pids, cxt) : (Datum) 0;
+}
+
+/* The name of a prepared transaction, in cxt; null when it has ended, or has none. */
+char	   *
+ssw_holders_prepared_name(TransactionId xid, MemoryContext cxt)
+{
+	Oid			type = XIDOID;
+	Datum		value = TransactionIdGetDatum(xid);
+	SswIdentity save;
+	char	   *name = NULL;
+
+	if (!TransactionIdIsValid(xid))
+		return NULL;
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", 1, &type, &value, NULL, true, 1) > 0)
+		name = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return name;
 }

@@ -7,6 +7,7 @@
 
 #include "storage/itemptr.h"
 
-extern Datum ssw_holders_of_row(Oid leaf, ItemPointer tid, MemoryContext cxt);
+extern Datum ssw_holders_of_row(Oid leaf, ItemPointer tid, MemoryContext cxt, TransactionId *prepared);
+extern char *ssw_holders_prepared_name(TransactionId xid, MemoryContext cxt);
 
 #endif							/* SSW_HOLDERS_H */

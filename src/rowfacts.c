@@ -152,7 +152,7 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 			 * record
 			 */
 			r->key = get_string(8, cxt);
-			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt);
+			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt, NULL);
 			r->locked = r->holders != (Datum) 0;
 			if (p->nkeys == 0)
 				r->identity = read_identity(p, r, cxt);

@@ -336,6 +336,8 @@ typedef struct SswPolicyShared
 	TimestampTz unwritable_since;	/* and later that they could not, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with
 								 * memory, or 0 */
+	TimestampTz locked_retry_at;	/* rows that somebody held are tried from
+									 * then on */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
 	int64		open_pass_id;	/* of a pass that waits for its rate, or 0 */

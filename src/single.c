@@ -59,6 +59,7 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 					nodue,
 					isnull;
 		Datum		holders = (Datum) 0;
+		char	   *prepared = NULL;
 		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
 		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
 
@@ -67,12 +68,18 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 					  DatumGetInt64(SPI_getbinval(tup, SPI_tuptable->tupdesc, 4, &isnull)) < w->first_cid))
 			continue;
 		if (ssw_failure_classify(sqlerrcode) == SSW_FAIL_LOCKED || sqlerrcode == ERRCODE_SSW_LOCKED)
+		{
+			TransactionId xid = InvalidTransactionId;
+
 			holders = ssw_holders_of_row(w->target.leaf,
 										 (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull)),
-										 CurrentMemoryContext);
+										 CurrentMemoryContext, &xid);
+			prepared = ssw_holders_prepared_name(xid, CurrentMemoryContext);
+		}
 		known |= ssw_failures_add(w->failures, w->target.leaf, TextDatumGetCString(key),
 								  nodue ? 0 : DatumGetTimestampTz(due), !nodue,
-								  class, sqlerrcode, message, holders);
+								  class, sqlerrcode,
+								  prepared ? psprintf("prepared transaction \"%s\" holds the row", prepared) : message, holders);
 	}
 	return known;
 }

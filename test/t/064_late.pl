@@ -118,6 +118,26 @@ like($err, qr/55P03: policy "parent" could not be swept.*a lock on a partition/s
 sql(q{ROLLBACK PREPARED 'forgotten'});
 wait_for($node, q{SELECT count(*) = 0 FROM sweeper._policy() WHERE locked_since IS NOT NULL}, 'and is over');
 
+# a row that a prepared transaction holds: it is named, not written down again and again, and the row goes soon after its end
+policy('held', 'SELECT 1, now() LIMIT 0');
+sql(q{SELECT sweeper.pause('held'); INSERT INTO held VALUES (1, now())});
+sql(q{BEGIN; SELECT FROM held FOR UPDATE; PREPARE TRANSACTION 'forgotten row'});
+sql(q{SELECT sweeper.resume('held')});
+wait_for($node, q{SELECT count(*) = 1 FROM sweeper.failed_row WHERE policy = 'held' AND class = 'locked'}, 'it is locked');
+is(sql(q{SELECT message || ' ' || blocked_by::text FROM sweeper.failed_row WHERE policy = 'held'}), 'prepared transaction "forgotten row" holds the row {0}', 'by whom');
+# as after an hour
+sql(q{UPDATE sweeper.failed_row SET attempts = 12, first_at = now() - interval '1 h', next_attempt = now() + interval '10 min' WHERE policy = 'held'});
+like(sql(q{SELECT detail FROM sweeper.problem WHERE policy = 'held' AND problem = 'rows locked for long'}), qr/1 dead rows .* "forgotten row" holds the row/, 'a problem');
+like(sql(sql(q{SELECT next_step FROM sweeper.problem WHERE policy = 'held' AND problem = 'rows locked for long'})), qr/^forgotten row\|/m, 'whose next step finds it');
+my $looks = sql(q{SELECT looks FROM sweeper.stat_policy WHERE policy = 'held'});
+sql(q{INSERT INTO held SELECT i, now() FROM generate_series(10, 20) AS i});
+wait_for($node, "SELECT (SELECT looks > $looks + 1 FROM sweeper.stat_policy WHERE policy = 'held') AND count(*) = 1 FROM held", 'it is looked at, and others go');
+is(sql(q{SELECT attempts FROM sweeper.failed_row WHERE policy = 'held'}), 12, 'nothing is written of the same holder');
+my $released = sql(q{SELECT clock_timestamp()});
+sql(q{ROLLBACK PREPARED 'forgotten row'});
+wait_for($node, 'SELECT count(*) = 0 FROM held', 'free, it goes');
+cmp_ok(sql("SELECT extract(epoch FROM cleaned_at - '$released')::int FROM sweeper.cleanup_event WHERE policy = 'held' ORDER BY cleaned_at DESC LIMIT 1"), '<=', 6, 'within seconds');
+
 # a database that is not listed: a warning, and nothing that calls somebody
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 sql(q{ALTER SYSTEM SET session_sweeper.databases = 'other'});
