@@ -244,7 +244,7 @@ ssw_attach_begin(const SswBeatKey *key)
 void
 ssw_attach_commit(const SswBeatKey *key)
 {
-	uint64		attachment = pg_atomic_add_fetch_u64(&SswShared->attachments, 1);
+	uint64		attachment = pg_atomic_add_fetch_u64(&SswShared->attachments, 1) << SSW_BEAT_PID_BITS | (uint64) MyProcPid;
 
 	pending--;
 	if (ssw_beats_change(key, attach, &attachment))
@@ -267,6 +267,35 @@ ssw_attach_abort(const SswBeatKey *key)
 	pending--;
 	if (ssw_beats_change(key, unpin, &gone) && gone)
 		post(&a, 1);
+}
+
+static void
+leave(SswBeat *b, void *left)
+{
+	*(bool *) left = SSW_BEAT_ELSEWHERE(b->attached);
+	if (*(bool *) left)
+		b->attached = 0;
+}
+
+/*
+ * C5: a heartbeat comes by this connection.  If the session is attached to another one,
+ * that is a pool's and not the client's: its end would say nothing.  True: it was.
+ */
+bool
+ssw_attach_leave(const SswBeatKey *key)
+{
+	SswBeat		b;
+	bool		left = false;
+
+	if (!ssw_beats_find(key, &b) || !SSW_BEAT_ELSEWHERE(b.attached))
+		return false;
+	(void) ssw_beats_change(key, leave, &left);
+	if (left && pg_atomic_exchange_u32(&SswShared->told_detached, 1) == 0)
+		ereport(LOG,
+				(errmsg("detached a session from its connection: a heartbeat for it came by another one"),
+				 errdetail("The session lives on by its heartbeats. This is logged once."),
+				 errhint("Attach on the connection that sends the heartbeats, or turn \"session_sweeper.allow_attach\" off for roles that connect through a pooler.")));
+	return left;
 }
 
 /* Has the session's connection gone, and was nothing heard of it since? */

@@ -217,7 +217,7 @@ ssw_beats_margin(int64 ttl_us)
 /*
  * H1 and H2: note a heartbeat of a known session.  False when the caller must
  * look at the row: the session is unknown or marked, its row may have changed, or
- * its deadline is near.
+ * its deadline is near; and when the session is attached to another connection.
  */
 bool
 ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
@@ -226,7 +226,7 @@ ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
 	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
 	bool		done = false;
 
-	if (b && now + ssw_beats_margin(b->ttl_us) < b->deadline)
+	if (b && now + ssw_beats_margin(b->ttl_us) < b->deadline && !SSW_BEAT_ELSEWHERE(b->attached))
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
 

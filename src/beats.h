@@ -36,7 +36,8 @@ typedef struct SswBeat
 	int64		ttl_us;
 	TimestampTz deadline;		/* of the row, as last read or written by us */
 	uint64		attached;		/* number of its attachment to a connection,
-								 * or 0; none is given twice */
+								 * or 0; none is given twice.  The lowest
+								 * SSW_BEAT_PID_BITS are the process */
 	uint32		next;			/* in its bucket, or in the list of free ones */
 	int32		pins;			/* transactions that attach it, not ended yet */
 } SswBeat;
@@ -47,6 +48,11 @@ typedef struct SswBeat
 #define SSW_BEAT_FLAGS		(SSW_BEAT_MARK | SSW_BEAT_LOOK | SSW_BEAT_GONE)
 #define SSW_BEAT_WORD(t)	((uint64) (t) << 3)
 #define SSW_BEAT_SEEN(w)	((TimestampTz) ((w) >> 3))
+
+#define SSW_BEAT_PID_BITS	22
+/* Is that the number of another process's attachment? */
+#define SSW_BEAT_ELSEWHERE(attached) \
+	((attached) != 0 && (((attached) ^ (uint64) MyProcPid) & ((UINT64CONST(1) << SSW_BEAT_PID_BITS) - 1)) != 0)
 
 #define SSW_BEAT_PARTITIONS 128
 

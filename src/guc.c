@@ -3,7 +3,8 @@
  *		The settings session_sweeper.*: definitions and check hooks.
  *
  * Defined in every process that loads the library; shares nothing.  All but
- * heartbeat_memory and max_policies are reloadable.  A crash leaves nothing behind.
+ * heartbeat_memory and max_policies are reloadable; allow_attach is the session's own.
+ * A crash leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -33,6 +34,7 @@ int			ssw_heartbeat_memory = -1;
 double		ssw_refresh_ahead = 0.25;
 int			ssw_usage_event_retention = 0;
 int			ssw_event_interval = 50;
+bool		ssw_allow_attach = true;
 int			ssw_max_task_workers = 1;
 int			ssw_max_queued_tasks = 10000;
 int			ssw_cancel_grace = 30000;
@@ -204,5 +206,9 @@ ssw_guc_init(void)
 							"Shortest time between two notifications of what happened to tasks.",
 							NULL, &ssw_event_interval, 50, 0, 60000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("session_sweeper.allow_attach",
+							 "Allows attach(); turn it off for roles that connect through a pooler.",
+							 NULL, &ssw_allow_attach, true, PGC_USERSET, 0,
+							 NULL, NULL, NULL);
 	MarkGUCPrefixReserved("session_sweeper");
 }

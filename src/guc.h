@@ -21,6 +21,7 @@ extern int	ssw_heartbeat_memory;	/* kB; -1: by shared_buffers */
 extern double ssw_refresh_ahead;	/* of a time to live */
 extern int	ssw_usage_event_retention;	/* min */
 extern int	ssw_event_interval; /* ms */
+extern bool ssw_allow_attach;
 extern int	ssw_max_task_workers;
 extern int	ssw_max_queued_tasks;
 extern int	ssw_cancel_grace;	/* ms */

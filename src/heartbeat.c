@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -26,8 +27,10 @@
 #include "utils/uuid.h"
 
 #include "alive.h"
+#include "attach.h"
 #include "beatpolicy.h"
 #include "grace.h"
+#include "guc.h"
 #include "heartbeat.h"
 #include "identity.h"
 #include "key.h"
@@ -167,11 +170,11 @@ prepare(void *arg)
 	return true;
 }
 
-/* Does memory say enough? */
-static bool
-is_known(const Beat *b, TimestampTz now)
+/* H1 to H3, C5: does memory say enough? */
+static inline bool
+is_known(const SswBeatKey *k, TimestampTz now)
 {
-	return !b->secured && ssw_beats_touch(&b->k, now) && !ssw_beats_stopping();
+	return (ssw_beats_touch(k, now) || (ssw_attach_leave(k) && ssw_beats_touch(k, now))) && !ssw_beats_stopping();
 }
 
 /*
@@ -342,7 +345,7 @@ ssw_touch(PG_FUNCTION_ARGS)
 	b.policy = pstrdup(b.t->policy->name);
 	b.key = OidOutputFunctionCall(output, PG_GETARG_DATUM(1));
 	parse(&b);
-	PG_RETURN_BOOL(is_known(&b, GetCurrentTimestamp()) || look_or_raise(&b));
+	PG_RETURN_BOOL((!b.secured && is_known(&b.k, GetCurrentTimestamp())) || look_or_raise(&b));
 }
 
 /* In a subtransaction, which a key that cannot be one ends: touch those that memory knows. */
@@ -357,7 +360,7 @@ touch_known(void *arg)
 		CHECK_FOR_INTERRUPTS();
 		m->beat.key = TextDatumGetCString(m->keys[m->next]);
 		parse(&m->beat);
-		if (!is_known(&m->beat, GetCurrentTimestamp()))
+		if (m->beat.secured || !is_known(&m->beat.k, GetCurrentTimestamp()))
 			m->slow[m->nslow++] = m->next;
 		MemoryContextReset(m->cxt);
 	}
@@ -389,7 +392,7 @@ ssw_heartbeat_of(const pg_uuid_t *session)
 {
 	Beat		b = beat_of_session(session);
 
-	return is_known(&b, GetCurrentTimestamp()) || look_or_raise(&b);
+	return is_known(&b.k, GetCurrentTimestamp()) || look_or_raise(&b);
 }
 
 /* heartbeat(session). */
@@ -419,7 +422,7 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 	{
 		SswBeatKey	k = session_key(DatumGetUUIDP(m.keys[i]));
 
-		if (!ssw_beats_touch(&k, now) || ssw_beats_stopping())
+		if (!is_known(&k, now))
 			m.slow[m.nslow++] = i;
 	}
 	look_at_slow(&m);
@@ -441,13 +444,18 @@ memory_full(void)
 Datum
 ssw_attach(PG_FUNCTION_ARGS)
 {
-	SswBeatKey	k;
+	Beat		b;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
 	ssw_touch_check("attach()");
-	k = session_key(PG_GETARG_UUID_P(0));
+	if (!ssw_allow_attach)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("\"session_sweeper.allow_attach\" is off"),
+				 errhint("Heartbeats keep the session alive. To attach it, connect without a pooler and SET session_sweeper.allow_attach = on.")));
+	b = beat_of_session(PG_GETARG_UUID_P(0));
 
 	/*
 	 * between the heartbeat and the pin the entry may be given away, or the
@@ -455,9 +463,10 @@ ssw_attach(PG_FUNCTION_ARGS)
 	 */
 	for (int tries = 0; tries < ATTACH_TRIES; tries++)
 	{
-		if (!ssw_heartbeat_of(PG_GETARG_UUID_P(0)))
+		/* it moves the session at the commit, and not before */
+		if ((!ssw_beats_touch(&b.k, GetCurrentTimestamp()) || ssw_beats_stopping()) && !look_or_raise(&b))
 			PG_RETURN_BOOL(false);
-		if (ssw_pending_attach(&k))
+		if (ssw_pending_attach(&b.k))
 			PG_RETURN_BOOL(true);
 	}
 	memory_full();
@@ -539,6 +548,18 @@ is_live(SswPolicy *p, const char *key, bool secured)
 	return lives(p, &r, GetCurrentTimestamp()) && (!secured || is_shown(p, &r));
 }
 
+/* What lives is known where heartbeats come. */
+static void
+check_primary(void)
+{
+	ssw_shmem_require();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute is_live() on a standby"),
+				 errhint("Heartbeats are known to the primary alone: ask there.")));
+}
+
 /* is_live(policy, key): is no heartbeat. */
 Datum
 ssw_is_live(PG_FUNCTION_ARGS)
@@ -550,7 +571,7 @@ ssw_is_live(PG_FUNCTION_ARGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("%s must not be null", i == 0 ? "policy" : "key")));
-	ssw_shmem_require();
+	check_primary();
 	p = ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
 	check_rights(p, ACL_SELECT);
 	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1)),
@@ -564,7 +585,7 @@ ssw_session_is_live(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
-	ssw_shmem_require();
+	check_primary();
 	PG_RETURN_BOOL(is_live(ssw_policy_find(SSW_SESSION_POLICY, false),
 						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))), false));
 }

@@ -123,6 +123,7 @@ shmem_startup(void)
 		ssw_shmem_note_timezone();
 		pg_atomic_init_u64(&SswShared->attachments, 0);
 		pg_atomic_init_u64(&SswShared->notifications_skipped, 0);
+		pg_atomic_init_u32(&SswShared->told_detached, 0);
 		ConditionVariableInit(&SswShared->request_cv);
 		ConditionVariableInit(&SswShared->exit_cv);
 		for (int i = 0; i < SSW_MAX_DATABASES; i++)

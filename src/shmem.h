@@ -435,6 +435,7 @@ typedef struct SswSharedState
 	pg_atomic_uint64 attachments;	/* given so far; without lock */
 	pg_atomic_uint64 notifications_skipped; /* without lock; see notify.c */
 	bool		notify_full;	/* the queue was too full */
+	pg_atomic_uint32 told_detached; /* 1: the log says that one was undone */
 
 	int			launcher;		/* index in procs, or -1 */
 	bool		rescan;			/* the list of databases changed */

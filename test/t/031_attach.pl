@@ -110,6 +110,21 @@ is(join(',', map { events($_) } @ids), 'none,none,none,released', 'nor on record
 sql("SELECT sweeper.release('$_')") for @ids[ 0 .. 2 ];
 $keeper->quit;
 
+# a heartbeat by another connection than the one it is attached to: that is not the client's, and its end says nothing
+@ids = map { seat("elsewhere$_") } 1 .. 4;
+($client, $marker) = attached_client(@ids);
+sql("SELECT FROM sweeper.heartbeat_many('{$ids[0]}')");
+is(sql("SELECT sweeper.heartbeat('$ids[1]')"), 't', 'a heartbeat by another connection');
+is($client->query_safe("SELECT sweeper.heartbeat('$ids[2]')"), 't', 'one by its own');
+$keeper = client();
+$keeper->query_safe("BEGIN; SELECT sweeper.attach('$ids[3]'); ROLLBACK");
+is(scalar(() = slurp_file($node->logfile) =~ /detached a session from its connection/g), 1, 'it is logged, and once');
+$client->quit;
+disconnected($_, 'by its own connection') for $marker, $ids[2], $ids[3];
+is(join(',', map { status($_) } @ids[ 0, 1 ]), 'active,active', 'those that another connection keeps alive are');
+$keeper->quit;
+sql("SELECT sweeper.release('$_')") for @ids[ 0, 1 ];
+
 # while somebody holds the row, and while somebody is about to attach it; where nothing else makes the policy look
 sql(q{SELECT sweeper.alter_policy('sweeper.session', check_every => '0')});
 my ($locked, $kept, $undone) = map { seat($_) } qw(locked kept undone);
@@ -237,9 +252,9 @@ $small->stop('immediate');
 $small->start;
 $client = $small->background_psql('postgres');
 is($client->query_safe(q{SELECT count(*) FROM sweeper.session WHERE CASE WHEN owner::int <= 20 THEN sweeper.attach(session) END}), 20, 'some are attached');
-is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE sweeper.heartbeat(session)}), 200, 'more are heard of than fit');
+is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE CASE WHEN owner::int > 20 THEN sweeper.heartbeat(session) END}), 180, 'more are heard of than fit');
 $small->wait_for_log(qr/memory for heartbeats is full/);
-wait_until(sub { $small->safe_psql('postgres', q{SELECT FROM sweeper.heartbeat_many(ARRAY(SELECT session FROM sweeper.session));
+wait_until(sub { $small->safe_psql('postgres', q{SELECT FROM sweeper.heartbeat_many(ARRAY(SELECT session FROM sweeper.session WHERE owner::int > 20));
     SELECT next_step FROM sweeper.problem WHERE problem = 'heartbeat memory full'}) =~ /heartbeat_memory = '1MB'/ }, 'which is a problem');
 wait_for($small, q{SELECT count(*) = 0 FROM sweeper.session WHERE owner::int > 20 AND sweeper._last_heartbeat(session) IS NOT NULL}, 'room is made');
 is($small->safe_psql('postgres', q{SELECT count(*) FROM sweeper.session WHERE owner::int <= 20 AND sweeper._last_heartbeat(session) IS NOT NULL}), 20, 'by others');

@@ -22,7 +22,7 @@ sub pooler {
     my $port = PostgreSQL::Test::Cluster::get_free_port();
     append_to_file("$dir/ini", join("\n", '[databases]', 'postgres = host=' . $node->host . ' port=' . $node->port . " user=$user",
         '[pgbouncer]', "listen_port = $port", "unix_socket_dir = $dir", "logfile = $dir/log", "pidfile = $dir/pid", 'auth_type = any',
-        'pool_mode = session', 'server_reset_query = DISCARD ALL', @conf) . "\n");
+        'server_reset_query = DISCARD ALL', (grep { /pool_mode/ } @conf) ? () : 'pool_mode = session', @conf) . "\n");
     my $run = IPC::Run::start([ $program, '-q', "$dir/ini" ], '<', \undef, '>', "$dir/out", '2>', "$dir/err");
     push @poolers, $run;
     my $through = bless { %$node, _host => $dir, _port => $port }, ref $node;
@@ -70,6 +70,27 @@ is($next->query_safe("SELECT status FROM sweeper.session WHERE session = '$id'")
 $next->quit;
 sql("SELECT pg_terminate_backend($pid)");
 disconnected($_, 'when it goes, all that were attached to it do') for $id, $others_id;
+$run->signal('TERM');
+$run->finish;
+
+# In transaction mode the connection that attached is anybody's.  A heartbeat by another one detaches the session; and attach
+# can be forbidden.
+($through, $run) = pooler('shared', 'pool_mode = transaction');
+my @shared = map { attached($through, $_) } 'ella';
+$id = $shared[0];
+my $holder = $through->background_psql('postgres');
+is($holder->query_safe('BEGIN; SELECT pg_backend_pid()'), $shared[2], 'another client has the connection');
+is($shared[1]->query_safe("SELECT sweeper.heartbeat('$id')"), 't', 'so the heartbeat comes by another one');
+$holder->quit;
+sql("SELECT pg_terminate_backend($shared[2])");
+wait_for($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $shared[2]", 'the pool loses the one that attached');
+sql(q{CALL sweeper.sweep('sweeper.session')});
+is($shared[1]->query_safe("SELECT sweeper.heartbeat('$id')"), 't', 'the session lives');
+sql("ALTER ROLE $user SET session_sweeper.allow_attach = off");
+my ($ret, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT sweeper.attach('$id')");
+like($err, qr/55000: "session_sweeper.allow_attach" is off.*HINT/s, 'a role may not attach');
+sql("ALTER ROLE $user RESET session_sweeper.allow_attach");
+$shared[1]->quit;
 $run->signal('TERM');
 $run->finish;
 $node->stop;
