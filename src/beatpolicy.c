@@ -164,12 +164,7 @@ read_relation(SswBeatPolicy *t)
 	PG_END_TRY();
 	for (int i = 0; i < p->nkeys; i++)
 	{
-		Oid			collation;
-
-		get_atttypetypmodcoll(p->relid, get_attnum(p->relid, p->key[i]), &t->types[i], &t->typmod[i], &collation);
-		t->types[i] = getBaseTypeAndTypmod(t->types[i], &t->typmod[i]);
-		if (t->types[i] != BPCHAROID || p->nkeys == 1)
-			t->typmod[i] = -1;
+		t->types[i] = getBaseType(get_atttype(p->relid, get_attnum(p->relid, p->key[i])));
 		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
 	}
 	table_close(rel, NoLock);

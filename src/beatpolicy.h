@@ -21,7 +21,6 @@ typedef struct SswBeatPolicy
 								 * may yet be undone */
 	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
 	Oid			ioparam[SSW_KEY_MAX];
-	int32		typmod[SSW_KEY_MAX];	/* where a value's text depends on it */
 	Oid			input[SSW_KEY_MAX];
 } SswBeatPolicy;
 

@@ -31,6 +31,7 @@
 #include "expr.h"
 #include "identity.h"
 #include "index.h"
+#include "key.h"
 #include "partition.h"
 #include "policy.h"
 #include "unreadable.h"
@@ -443,20 +444,9 @@ build_row_prolonged(const SswPolicy *p, Relation rel, SswClock *c, const TimeVal
 static void
 build_key(SswPolicy *p, Relation rel)
 {
-	StringInfoData buf;
-
-	initStringInfo(&buf);
 	for (int i = 0; i < p->nkeys; i++)
-	{
 		(void) ssw_expr_column(rel, "key", p->key[i]);
-		appendStringInfo(&buf, "%s%s", i ? ", " : "", column_sql(p->key[i]));
-	}
-	if (p->nkeys == 0)
-		p->key_text = "t.ctid::pg_catalog.text";
-	else if (p->nkeys == 1)
-		p->key_text = psprintf("%s::pg_catalog.text", buf.data);
-	else
-		p->key_text = psprintf("ROW(%s)::pg_catalog.text", buf.data);
+	p->key_text = ssw_key_sql(p);
 }
 
 static void

@@ -11,17 +11,13 @@
 
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/rls.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
@@ -32,13 +28,12 @@
 #include "grace.h"
 #include "guc.h"
 #include "heartbeat.h"
-#include "identity.h"
 #include "key.h"
 #include "pending.h"
+#include "rights.h"
 #include "rowfacts.h"
 #include "shmem.h"
 #include "sql.h"
-#include "stmt.h"
 #include "touch.h"
 
 PG_FUNCTION_INFO_V1(ssw_attach);
@@ -53,57 +48,19 @@ PG_FUNCTION_INFO_V1(ssw_is_live);
 /* So often is an entry looked for that a heartbeat has just made. */
 #define ATTACH_TRIES	3
 
-/* Who may write the rows may keep them alive. */
-static void
-check_rights(const SswPolicy *p, AclMode mode)
-{
-	AclResult	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
-
-	if (result != ACLCHECK_OK)
-		aclcheck_error(result, OBJECT_TABLE, get_rel_name(p->relid));
-}
-
-/* The key's text as the engine writes it; its columns' values go to values. */
+/*
+ * The key's text as the engine writes it; its columns' values go to values.  Types are
+ * base types of the server, or enums: their input and output run nothing of a user's.
+ */
 static char *
 canonical(const SswBeatPolicy *t, const char *key, Datum *values)
 {
 	const SswPolicy *p = t->policy;
-	StringInfoData sql;
-	SswIdentity save;
-	char	   *result;
-	char	  **fields;
-	MemoryContext cxt = CurrentMemoryContext;
+	char	  **fields = ssw_key_fields(p, key);
 
-	fields = ssw_key_fields(p, key);
 	for (int i = 0; i < p->nkeys; i++)
-		values[i] = OidInputFunctionCall(t->input[i], fields[i], t->ioparam[i], t->typmod[i]);
-	if (p->nkeys == 1)
-		switch (t->types[0])
-		{
-			case TEXTOID:
-			case VARCHAROID:
-				return fields[0];
-			case UUIDOID:
-				return DatumGetCString(DirectFunctionCall1(uuid_out, values[0]));
-			case INT8OID:
-				return psprintf(INT64_FORMAT, DatumGetInt64(values[0]));
-			case INT4OID:
-				return psprintf("%d", DatumGetInt32(values[0]));
-		}
-	initStringInfo(&sql);
-	appendStringInfoString(&sql, p->nkeys > 1 ? "SELECT ROW(" : "SELECT (");
-	for (int i = 0; i < p->nkeys; i++)
-		appendStringInfo(&sql, "%s$%d", i ? ", " : "", i + 1);
-	appendStringInfoString(&sql, ")::pg_catalog.text");
-	/* only built-in output functions run here */
-	ssw_identity_become_owner(GetUserId(), "pg_catalog, pg_temp", &save);
-	ssw_identity_pin_text();
-	ssw_sql_begin();
-	ssw_plan_execute(sql.data, p->nkeys, (Oid *) t->types, values, NULL, true);
-	result = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	return result;
+		values[i] = OidInputFunctionCall(t->input[i], fields[i], t->ioparam[i], -1);
+	return ssw_key_text(p->nkeys, t->types, values);
 }
 
 /* That policy, if the caller may send heartbeats to it. */
@@ -112,7 +69,7 @@ find_allowed(const char *name)
 {
 	SswBeatPolicy *t = ssw_beatpolicy_find(name);
 
-	check_rights(t->policy, ACL_UPDATE);
+	ssw_rights_check_rows(t->policy, ACL_UPDATE);
 	return t;
 }
 
@@ -125,7 +82,6 @@ typedef struct Beat
 								 * the registry */
 	SswBeatKey	k;
 	Datum		values[SSW_KEY_MAX];
-	bool		secured;
 } Beat;
 
 /* A session of the registry, as memory knows it: nothing need be read for that. */
@@ -154,7 +110,6 @@ static void
 parse(Beat *b)
 {
 	b->k = ssw_alive_key(b->t->policy, canonical(b->t, b->key, b->values));
-	b->secured = check_enable_rls(b->t->policy->relid, InvalidOid, true) == RLS_ENABLED;
 }
 
 /* In a subtransaction: the policy as it is now, and the key as that reads it. */
@@ -180,15 +135,12 @@ is_known(const SswBeatKey *k, TimestampTz now)
 /*
  * The slow path.  A4: an answer is worth nothing when policies were altered meanwhile,
  * perhaps this one, and perhaps it was that which we waited for; or, unless the names
- * of columns were read under a lock that is still held, those were.  A row that row
- * security hides is not there: that is no error, whatever the session wants of
- * statements of its own.
+ * of columns were read under a lock that is still held, those were.
  */
 static SswTouch
 look_at_row(Beat *b, bool locked, int patience_ms, ErrorData **error)
 {
 	SswBeatPolicy *t = b->t;
-	int			level = ssw_identity_pin("row_security", "on");
 	SswTouch	result;
 
 	/*
@@ -196,10 +148,9 @@ look_at_row(Beat *b, bool locked, int patience_ms, ErrorData **error)
 	 * is dropped
 	 */
 	t->users++;
-	result = ssw_touch_row(t->policy, &b->k, t->policy->nkeys, t->types, b->values, b->secured, locked ? NULL : &t->valid,
+	result = ssw_touch_row(t->policy, &b->k, t->policy->nkeys, t->types, b->values, locked ? NULL : &t->valid,
 						   Min(patience_ms, t->policy->lock_timeout_ms), error);
 	t->users--;
-	AtEOXact_GUC(true, level);
 	if (*error || (result != SSW_TOUCH_NOTHING && ssw_beatpolicy_generation() == t->generation))
 		return result;
 	ssw_beats_look(&b->k);
@@ -345,7 +296,7 @@ ssw_touch(PG_FUNCTION_ARGS)
 	b.policy = pstrdup(b.t->policy->name);
 	b.key = OidOutputFunctionCall(output, PG_GETARG_DATUM(1));
 	parse(&b);
-	PG_RETURN_BOOL((!b.secured && is_known(&b.k, GetCurrentTimestamp())) || look_or_raise(&b));
+	PG_RETURN_BOOL(is_known(&b.k, GetCurrentTimestamp()) || look_or_raise(&b));
 }
 
 /* In a subtransaction, which a key that cannot be one ends: touch those that memory knows. */
@@ -360,7 +311,7 @@ touch_known(void *arg)
 		CHECK_FOR_INTERRUPTS();
 		m->beat.key = TextDatumGetCString(m->keys[m->next]);
 		parse(&m->beat);
-		if (m->beat.secured || !is_known(&m->beat.k, GetCurrentTimestamp()))
+		if (!is_known(&m->beat.k, GetCurrentTimestamp()))
 			m->slow[m->nslow++] = m->next;
 		MemoryContextReset(m->cxt);
 	}
@@ -507,29 +458,9 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us > ssw_alive_cutoff(p, cutoffs[0] + p->keep_for_us, b.ttl_us);
 }
 
-/* May the caller see the row that the owner does?  Asked where row security may hide it. */
+/* Does it live? */
 static bool
-is_shown(const SswPolicy *p, SswRowFacts *r)
-{
-	Oid			types[] = {OIDOID, TIDOID};
-	Datum		values[] = {ObjectIdGetDatum(r->leaf), PointerGetDatum(&r->tid)};
-	char	   *sql = psprintf("SELECT FROM %s AS t WHERE t.tableoid " SSW_OP("=") " $1 AND t.ctid " SSW_OP("=") " $2",
-							   ssw_stmt_relation(p->relid));
-	int			level = ssw_identity_pin("row_security", "on");
-	bool		shown;
-
-	ssw_sql_begin();
-	if (SPI_execute_with_args(sql, 2, types, values, NULL, true, 1) < 0)
-		elog(ERROR, "statement failed: %s", sql);
-	shown = SPI_processed > 0;
-	ssw_sql_end();
-	AtEOXact_GUC(true, level);
-	return shown;
-}
-
-/* Does it live?  secured: what row security hides from the caller does not. */
-static bool
-is_live(SswPolicy *p, const char *key, bool secured)
+is_live(SswPolicy *p, const char *key)
 {
 	SswRowFacts r = {0};
 	char	   *trouble = ssw_policy_unusable(p);
@@ -545,7 +476,7 @@ is_live(SswPolicy *p, const char *key, bool secured)
 				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :
 						 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
-	return lives(p, &r, GetCurrentTimestamp()) && (!secured || is_shown(p, &r));
+	return lives(p, &r, GetCurrentTimestamp());
 }
 
 /* What lives is known where heartbeats come. */
@@ -573,9 +504,8 @@ ssw_is_live(PG_FUNCTION_ARGS)
 					 errmsg("%s must not be null", i == 0 ? "policy" : "key")));
 	check_primary();
 	p = ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
-	check_rights(p, ACL_SELECT);
-	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1)),
-						   check_enable_rls(p->relid, InvalidOid, true) == RLS_ENABLED));
+	ssw_rights_check_rows(p, ACL_SELECT);
+	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
 /* is_live(session): who knows the session may ask. */
@@ -587,5 +517,5 @@ ssw_session_is_live(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
 	check_primary();
 	PG_RETURN_BOOL(is_live(ssw_policy_find(SSW_SESSION_POLICY, false),
-						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))), false));
+						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
 }

@@ -11,14 +11,19 @@
 #include "access/htup_details.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
+#include "access/tupdesc.h"
+#include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 #include "utils/uuid.h"
 
+#include "identity.h"
 #include "key.h"
 
 /*
@@ -101,6 +106,94 @@ ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values, c
 		values[i] = OidInputFunctionCall(input, fields[i], ioparam, -1);
 	}
 	return n;
+}
+
+/* Is it char(n), whose padding is no part of a key? */
+static bool
+is_padded(Oid type)
+{
+	return getBaseType(type) == BPCHAROID;
+}
+
+/* By the type's output function and never by a cast, which can be a user's function. */
+static char *
+value_text(Oid type, Datum value)
+{
+	Oid			output;
+	bool		varlena;
+
+	if (is_padded(type))
+		return TextDatumGetCString(DirectFunctionCall1(rtrim1, value));
+	getTypeOutputInfo(type, &output, &varlena);
+	return OidOutputFunctionCall(output, value);
+}
+
+static char *
+row_text(int n, const Oid *types, const Datum *values)
+{
+	TupleDesc	desc = CreateTemplateTupleDesc(n);
+	Datum		texts[INDEX_MAX_KEYS];
+	bool		nulls[INDEX_MAX_KEYS] = {0};
+
+	for (int i = 0; i < n; i++)
+	{
+		TupleDescInitEntry(desc, i + 1, "", TEXTOID, -1, 0);
+		texts[i] = CStringGetTextDatum(value_text(types[i], values[i]));
+	}
+	return OidOutputFunctionCall(F_RECORD_OUT, HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), texts, nulls)));
+}
+
+/* The key's text from the values of its columns, none of them null. */
+char	   *
+ssw_key_text(int n, const Oid *types, const Datum *values)
+{
+	int			level;
+	char	   *result;
+
+	switch (n == 1 ? types[0] : InvalidOid)
+	{
+		case TEXTOID:
+		case VARCHAROID:
+			return TextDatumGetCString(values[0]);
+		case UUIDOID:
+			return DatumGetCString(DirectFunctionCall1(uuid_out, values[0]));
+		case INT8OID:
+			return psprintf(INT64_FORMAT, DatumGetInt64(values[0]));
+		case INT4OID:
+			return psprintf("%d", DatumGetInt32(values[0]));
+	}
+	/* others may depend on settings of the session */
+	level = NewGUCNestLevel();
+	ssw_identity_pin_text();
+	result = n == 1 ? value_text(types[0], values[0]) : row_text(n, types, values);
+
+	AtEOXact_GUC(true, level);
+	return result;
+}
+
+/* The text of a key column, over t; concat() calls the output function, too. */
+char	   *
+ssw_key_column_sql(const SswPolicy *p, int i)
+{
+	return psprintf(is_padded(get_atttype(p->relid, get_attnum(p->relid, p->key[i]))) ?
+					"pg_catalog.concat(t.%s::pg_catalog.text)" : "pg_catalog.concat(t.%s)", quote_identifier(p->key[i]));
+}
+
+/* The same as ssw_key_text() as an expression over t, never null. */
+char	   *
+ssw_key_sql(const SswPolicy *p)
+{
+	StringInfoData buf;
+
+	if (p->nkeys == 0)
+		return pstrdup("t.ctid::pg_catalog.text");
+	if (p->nkeys == 1)
+		return ssw_key_column_sql(p, 0);
+	initStringInfo(&buf);
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%s%s", i ? ", " : "ROW(", ssw_key_column_sql(p, i));
+	appendStringInfoString(&buf, ")::pg_catalog.text");
+	return buf.data;
 }
 
 /*

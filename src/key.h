@@ -22,6 +22,9 @@ extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum
 #define SSW_KEY_HASH(key) \
 	"pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(" key ", pg_catalog.getdatabaseencoding())), 'hex')"
 
+extern char *ssw_key_text(int n, const Oid *types, const Datum *values);
+extern char *ssw_key_sql(const SswPolicy *p);
+extern char *ssw_key_column_sql(const SswPolicy *p, int i);
 extern char **ssw_key_fields(const SswPolicy *p, const char *key);
 extern SswBeatId ssw_key_beat_id(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown(const SswPolicy *p, const char *key);

@@ -287,6 +287,32 @@ is_number(Oid type)
 	return category == TYPCATEGORY_NUMERIC;
 }
 
+typedef struct Lifetimes
+{
+	const SswPolicy *policy;
+	Relation	rel;
+	double		seconds;		/* on average, of a sample */
+} Lifetimes;
+
+/* How long rows live if ttl_column is a number of seconds and last_seen is another number. */
+static void
+read_lifetimes(void *arg)
+{
+	Lifetimes  *l = arg;
+	char	   *column = psprintf("t.%s::double precision", quote_identifier(l->policy->ttl_column));
+	bool		isnull;
+	double		part;
+	char	   *rows;
+
+	if (!is_number(exprType(ssw_expr_parse(l->rel, "last_seen", l->policy->last_seen))))
+		return;
+	ssw_sql_begin();
+	rows = ssw_sample_select(l->rel, psprintf("%s AS v", column), psprintf("%s " SSW_OP(">") " 0", column), LIFETIMES, &part);
+	ssw_sql_exec(psprintf("SELECT COALESCE(pg_catalog.avg(v), 0) FROM (%s) AS x", rows), 0, NULL, NULL, NULL, true, 1);
+	l->seconds = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_sql_end();
+}
+
 /*
  * Beside a last activity that is a number of milliseconds, the lifetime of a row is
  * still a number of seconds: say so where that makes rows live suspiciously long.
@@ -294,31 +320,17 @@ is_number(Oid type)
 void
 ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
 {
-	SswIdentity save;
-	double		part;
-	bool		isnull = true;
-	double		seconds = 0;
-	char	   *column;
-	char	   *rows;
+	Lifetimes	l = {.policy = p,.rel = rel};
 
 	if (p->last_seen == NULL || p->ttl_column == NULL || p->unit == NULL || strcmp(p->unit, "s") == 0 ||
-		!is_number(get_atttype(RelationGetRelid(rel), get_attnum(RelationGetRelid(rel), p->ttl_column))) ||
-		!is_number(exprType(ssw_expr_parse(rel, "last_seen", p->last_seen))))
+		!is_number(get_atttype(RelationGetRelid(rel), get_attnum(RelationGetRelid(rel), p->ttl_column))))
 		return;
-	column = psprintf("t.%s::double precision", quote_identifier(p->ttl_column));
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
-	ssw_sql_begin();
-	rows = ssw_sample_select(rel, psprintf("%s AS v", column), psprintf("%s " SSW_OP(">") " 0", column), LIFETIMES, &part);
-	ssw_sql_exec(psprintf("SELECT pg_catalog.avg(v) FROM (%s) AS x", rows), 0, NULL, NULL, NULL, true, 1);
-	seconds = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	if (isnull || seconds < LONG_LIFETIME)
+	ssw_gate(p->owner, p->search_path, read_lifetimes, &l);
+	if (l.seconds < LONG_LIFETIME)
 		return;
 	ereport(NOTICE,
 			(errmsg("ttl_column \"%s\" is read as seconds: rows live %.0f days on average", p->ttl_column,
-					seconds / SECS_PER_DAY),
+					l.seconds / SECS_PER_DAY),
 			 errdetail("The unit \"%s\" is that of last_seen.", p->unit),
 			 errhint("If both are in %s: last_seen => 'to_timestamp(%s / %s.0)', ttl_column => %s, unit => '%s'.",
 					 p->unit, quote_identifier(p->last_seen), strcmp(p->unit, "ms") == 0 ? factors[1] : factors[2],

@@ -15,6 +15,8 @@
 #include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rls.h"
 #include "utils/syscache.h"
 
 #include "lock.h"
@@ -69,6 +71,30 @@ ssw_rights_have(const SswPolicy *p, SswRight right)
 			break;
 	}
 	return false;
+}
+
+/*
+ * May the current user keep rows of the policy alive, or ask whether they live?  Row
+ * security that would restrict him is not asked: its expressions would run with his
+ * rights, and they are the owner's.
+ */
+void
+ssw_rights_check_rows(const SswPolicy *p, AclMode mode)
+{
+	AclResult	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
+	char	   *role;
+
+	if (result != ACLCHECK_OK)
+		aclcheck_error(result, OBJECT_TABLE, get_rel_name(p->relid));
+	if (check_enable_rls(p->relid, InvalidOid, true) != RLS_ENABLED)
+		return;
+	role = GetUserNameFromId(GetUserId(), false);
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("row security of table \"%s\" applies to role \"%s\"", get_rel_name(p->relid), role),
+			 errdetail("It is not evaluated here, because its expressions would run with the rights of the caller."),
+			 errhint("To let the role send heartbeats for any row of the policy: SELECT sweeper.grant_access(%s, 'user', policy => %s);",
+					 quote_literal_cstr(quote_identifier(role)), quote_literal_cstr(p->name))));
 }
 
 /* The policy of that name, or an error when it is not there or not allowed. */

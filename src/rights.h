@@ -17,6 +17,7 @@ typedef enum SswRight
 extern bool ssw_rights_is_admin(Oid userid);
 extern bool ssw_rights_is_monitor(Oid userid);
 extern bool ssw_rights_have(const SswPolicy *p, SswRight right);
+extern void ssw_rights_check_rows(const SswPolicy *p, AclMode mode);
 extern SswPolicy *ssw_rights_policy(text *name, SswRight right);
 extern SswPolicy *ssw_rights_pause(text *name, SswRight right);
 extern SswPolicy *ssw_rights_change(text *name, SswRight right);

@@ -52,21 +52,6 @@ row_statement(const SswPolicy *p)
 	return buf.data;
 }
 
-/* The key as the engine writes it. */
-static char *
-canonical_key(const SswPolicy *p, int n, Oid *types, Datum *values)
-{
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfoString(&buf, p->nkeys > 1 ? "SELECT ROW(" : "SELECT (");
-	for (int i = 0; i < n; i++)
-		appendStringInfo(&buf, "%s$%d", i ? ", " : "", 3 + i);
-	appendStringInfoString(&buf, ")::pg_catalog.text WHERE $1 IS NOT NULL AND $2 IS NOT NULL");
-	ssw_sql_exec(buf.data, 2 + n, types, values, NULL, true, 1);
-	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-}
-
 static bool
 get_time(int col, TimestampTz *result)
 {
@@ -132,7 +117,7 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 	if (r->trouble == NULL)
 	{
 		ssw_sql_begin();
-		r->key = MemoryContextStrdup(cxt, canonical_key(p, n, types, values));
+		r->key = MemoryContextStrdup(cxt, ssw_key_text(n, types + 2, values + 2));
 		r->found = ssw_sql_exec(row_statement(p), 2 + n, types, values, NULL, true, 1) > 0;
 		if (r->found)
 		{

@@ -120,7 +120,7 @@ char	   *
 ssw_stmt_identity(const SswPolicy *p)
 {
 	if (p->nkeys == 0)
-		return pstrdup("pg_catalog.hashtextextended((t.*)::pg_catalog.text, 0)::pg_catalog.text");
+		return pstrdup("pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text, 0)::pg_catalog.text");
 	return psprintf("%s COLLATE pg_catalog.\"C\"", p->key_text);
 }
 
@@ -350,7 +350,7 @@ ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "%s, false, t.ctid, %s", info_columns(p, phase), p->key_text);
 	for (int i = 0; i < p->nkeys; i++)
-		appendStringInfo(&buf, ", t.%s::pg_catalog.text", quote_identifier(p->key[i]));
+		appendStringInfo(&buf, ", %s", ssw_key_column_sql(p, i));
 	return locked_rows(p, leaf, phase, buf.data, rows);
 }
 

@@ -25,13 +25,11 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "tcop/pquery.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -87,7 +85,6 @@ typedef struct TouchTry
 	int			nkeys;
 	Oid		   *types;
 	Datum	   *values;
-	bool		secured;		/* row security is to say whether he may */
 	const bool *valid;			/* false when the relation was altered since
 								 * its columns' names were read; or null */
 	int			patience_ms;	/* for locks */
@@ -333,62 +330,30 @@ knows_names(const TouchTry *t)
 	return t->valid == NULL || *t->valid;
 }
 
-/* May the caller see and write the row?  Asked where row security says so; the row's lock tells. */
-static bool
-passes_row_security(TouchTry *t)
-{
-	const SswPolicy *p = t->policy;
-	int			level = NewGUCNestLevel();
-	char	   *sql = psprintf("SELECT FROM %s AS t WHERE %s FOR NO KEY UPDATE",
-							   ssw_stmt_relation(p->relid), ssw_key_matches(p, 1));
-	SPIPlanPtr	plan;
-	bool		passes;
-
-	bound_patience(t);
-	ssw_sql_begin();
-	plan = SPI_prepare(sql, t->nkeys, t->types);
-	if (plan == NULL)
-		elog(ERROR, "could not prepare statement: %s", sql);
-	if (SPI_execute_snapshot(plan, t->values, NULL, IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot,
-							 InvalidSnapshot, false, true, 0) < 0)
-		elog(ERROR, "statement failed: %s", sql);
-	passes = SPI_processed > 0;
-	ssw_sql_end();
-	AtEOXact_GUC(false, level);
-	return passes;
-}
-
 /* One look at the row, as the owner, inside a subtransaction of the caller. */
-static Look
-look(TouchTry *t)
+static void
+look(void *arg)
 {
+	TouchTry   *t = arg;
 	const SswPolicy *p = t->policy;
 	TouchedRow *r = &t->row;
-	SswIdentity save;
-	Look		result;
 
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	bound_patience(t);
 	ssw_sql_begin();
-	if (!read_row(p, t->nkeys, t->types, t->values, t->write, r))
-		result = LOOK_GONE;
-	else
+	if (read_row(p, t->nkeys, t->types, t->values, t->write, r))
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
-		result = judge(p, r, now);
-		if (result == LOOK_GONE)
+		t->result = judge(p, r, now);
+		if (t->result == LOOK_GONE)
 			ssw_beats_refute(&r->key);
 		/* a heartbeat that is written is looked at twice */
 		if (r->no_room && !t->write)
 			ssw_beats_count_refused();
-		if (result == LOOK_WRITE && t->write)
+		if (t->result == LOOK_WRITE && t->write)
 			write_row(p, t->nkeys, t->types, t->values, r, now);
 	}
 	ssw_sql_end();
-	ssw_identity_restore(&save);
-	return result;
 }
 
 /* What an error of the look means for the caller, who is told that nothing is known. */
@@ -413,22 +378,27 @@ explain(const TouchTry *t, ErrorData *e)
 	return e;
 }
 
-static bool
+static void
 read_no_row(void *arg)
 {
 	TouchTry   *t = arg;
-	SswIdentity save;
 	char		nulls[SSW_KEY_MAX + 1];
 	Datum		values[SSW_KEY_MAX] = {0};
 
 	memset(nulls, 'n', t->nkeys);
 	nulls[t->nkeys] = '\0';
-	ssw_identity_become_owner(t->policy->owner, t->policy->search_path, &save);
 	bound_patience(t);
 	ssw_sql_begin();
 	(void) ssw_sql_exec(ssw_stmt_touch(t->policy, ""), t->nkeys, t->types, values, nulls, true, 1);
 	ssw_sql_end();
-	ssw_identity_restore(&save);
+}
+
+static bool
+try_no_row(void *arg)
+{
+	TouchTry   *t = arg;
+
+	ssw_gate(t->policy->owner, t->policy->search_path, read_no_row, t);
 	return false;
 }
 
@@ -436,7 +406,7 @@ read_no_row(void *arg)
 static bool
 fits_no_row(TouchTry *t)
 {
-	ErrorData  *error = ssw_sql_try(read_no_row, t);
+	ErrorData  *error = ssw_sql_try(try_no_row, t);
 
 	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);
@@ -513,10 +483,8 @@ try_look(void *arg)
 	if (!knows_names(t))
 		return false;
 	t->result = LOOK_GONE;
-	if (t->secured && !passes_row_security(t))
-		return false;
 	t->as_owner = true;
-	t->result = look(t);
+	ssw_gate(t->policy->owner, t->policy->search_path, look, t);
 	return t->result == LOOK_WRITE && t->write;
 }
 
@@ -537,8 +505,7 @@ look_once(TouchTry *t)
 		ssw_outage_heard(p->id);
 	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
 		ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
-	/* whether row security lets the caller keep it alive, the row tells */
-	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && !t->secured)
+	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		ssw_beats_spare(t->key, GetCurrentTimestamp());
 	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
 		ssw_outage_unheard(p->id, 0);
@@ -551,10 +518,10 @@ look_once(TouchTry *t)
  * error, which the caller raises or tells: then nothing is known.
  */
 SswTouch
-ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured,
+ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values,
 			  const bool *valid, int patience_ms, ErrorData **error)
 {
-	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.secured = secured,.valid = valid,
+	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.valid = valid,
 		.patience_ms = patience_ms,.may_be_undone = is_within_block()
 	};
 	TouchedRow *r = &t.row;

@@ -17,7 +17,7 @@ typedef enum SswTouch
 } SswTouch;
 
 extern void ssw_touch_check(const char *function);
-extern SswTouch ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values, bool secured,
+extern SswTouch ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values,
 							  const bool *valid, int patience_ms, ErrorData **error);
 
 #endif							/* SSW_TOUCH_H */
