@@ -21,7 +21,7 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_sweep';
 COMMENT ON FUNCTION sweeper.pause IS
 'Stops a policy, at commit, until resume() or the given time; waits for the batch in flight, not for callers who have ended rows themselves. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.pause_all IS
-'Stops every policy that the caller may pause, as pause() does.';
+'Stops every policy that the caller may pause, as pause() does. Errors: 22023 until is past.';
 COMMENT ON FUNCTION sweeper.resume IS
 'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. Errors: 42704 no such policy, 42501 not allowed, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
 COMMENT ON FUNCTION sweeper.resume_all IS
@@ -33,7 +33,7 @@ COMMENT ON FUNCTION sweeper.expire IS
 COMMENT ON FUNCTION sweeper.expire_group IS
 'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does; returns how many went. Errors: as expire(); 55000 the policy has no group_by.';
 COMMENT ON PROCEDURE sweeper.sweep IS
-'Runs a pass now, without rate limits (with force, the fuse does not look; one that holds is for resume()), and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 25001 inside a block, 55000 when the policy is paused, held or disabled, 57014 not done in time.';
+'Runs a pass now, without rate limits (with force, the fuse does not look; one that holds is for resume()), and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 42704 no such policy, 42501 not its owner and without level admin, 22023 timeout, 25001 inside a block, 55000 when the policy is paused, held or disabled, 57014 not done in time.';
 
 CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, OUT state text, OUT policy_id int,
     OUT "rows" bigint, OUT started_at timestamptz, OUT state_since timestamptz) RETURNS SETOF record

@@ -256,15 +256,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 WITH page AS MATERIALIZED (
 SELECT i.task, t.job, i.status FROM sweeper.task_info AS i JOIN sweeper.task AS t USING (task)
 WHERE (monitor OR ARRAY[i.owner, i.group_role]::name[] && (SELECT sweeper._roles(caller)))
-  AND (tasks IS NULL OR i.task::text ILIKE ANY (sweeper._like(tasks)))
+  AND (tasks IS NULL OR i.task::text ILIKE ANY ((SELECT sweeper._like(tasks))::text[]))
   AND (kinds IS NULL OR i.kind = ANY (kinds))
-  AND (rooms IS NULL OR i.room ILIKE ANY (sweeper._like(rooms)))
-  AND (categories IS NULL OR i.category ILIKE ANY (sweeper._like(categories)))
-  AND (names IS NULL OR i.name ILIKE ANY (sweeper._like(names)))
-  AND (owners IS NULL OR i.owner ILIKE ANY (sweeper._like(owners)))
-  AND (group_roles IS NULL OR i.group_role ILIKE ANY (sweeper._like(group_roles)) OR (cardinality(group_roles) = 0 AND i.group_role IS NULL))
-  AND (workers IS NULL OR i.worker_name ILIKE ANY (sweeper._like(workers)))
-  AND (machine_ids IS NULL OR i.machine_id ILIKE ANY (sweeper._like(machine_ids)))
+  AND (rooms IS NULL OR i.room ILIKE ANY ((SELECT sweeper._like(rooms))::text[]))
+  AND (categories IS NULL OR i.category ILIKE ANY ((SELECT sweeper._like(categories))::text[]))
+  AND (names IS NULL OR i.name ILIKE ANY ((SELECT sweeper._like(names))::text[]))
+  AND (owners IS NULL OR i.owner ILIKE ANY ((SELECT sweeper._like(owners))::text[]))
+  AND (group_roles IS NULL OR i.group_role ILIKE ANY ((SELECT sweeper._like(group_roles))::text[]) OR (cardinality(group_roles) = 0 AND i.group_role IS NULL))
+  AND (workers IS NULL OR i.worker_name ILIKE ANY ((SELECT sweeper._like(workers))::text[]))
+  AND (machine_ids IS NULL OR i.machine_id ILIKE ANY ((SELECT sweeper._like(machine_ids))::text[]))
   AND (statuses IS NULL OR i.status = ANY (statuses))
   AND (enqueued_after IS NULL OR i.enqueued_at >= enqueued_after) AND (enqueued_before IS NULL OR i.enqueued_at <= enqueued_before)
   AND (started_after IS NULL OR i.started_at >= started_after) AND (started_before IS NULL OR i.started_at <= started_before)
@@ -392,7 +392,7 @@ COMMENT ON FUNCTION sweeper.register_job IS
 COMMENT ON FUNCTION sweeper.register_provider IS
 'Says what a worker provides besides jobs; returns its number. One that the same role registered before is this worker''s from now on. Gone with the worker. Errors: as register_job().';
 COMMENT ON FUNCTION sweeper.submit IS
-'Submits a task for a job, and returns it; it waits when the transaction commits. group_role: its members may see and cancel it too. Errors: 42704 no such job, or nobody offers it and no task waits for it; 22004 null, 55P03, 25006.';
+'Submits a task for a job, and returns it; it waits when the transaction commits. group_role: its members may see and cancel it too. Errors: 42704 no such job, or nobody offers it and no task waits for it; 42622 a name that is empty or too long; 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.claim IS
 'Takes the oldest tasks that wait for jobs of the worker, at most max (1 to 1000), and returns them in that order; no row when there is none. It waits for nobody: a task that somebody else is just claiming is passed over. start: they are running at once; otherwise call start_task(). attempt: how often the task was claimed; give it back to finish_task(), so that one that was taken away meanwhile is not finished twice. Errors: 42704 the worker has ended: stop, and register anew; 42501 somebody else''s worker, 22023 max, 40001 in a transaction above READ COMMITTED, 25006.';
 COMMENT ON PROCEDURE sweeper.claim_wait IS
@@ -410,7 +410,7 @@ COMMENT ON FUNCTION sweeper.cancel_task IS
 COMMENT ON FUNCTION sweeper.get_task IS
 'One task, with payload, result and comments. For its owner, members of its group_role, and access levels monitor and admin. When its owner reads a task that has ended, it is consumed, and removed a day later. Errors: 42704 no such task, or not yours; 22004 null.';
 COMMENT ON FUNCTION sweeper.list_tasks IS
-'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Those for which every argument that is given holds; of a list one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids a * stands for any characters, and case does not matter; an empty group_roles: tasks without. after and before include the instant. Errors: 22023 max or skip negative.';
+'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Those for which every argument that is given holds; of a list one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids a * stands for any characters, and case does not matter; an empty group_roles: tasks without. after and before include the instant. Errors: 22023 max or skip negative, or a filter of more than 1000 patterns.';
 COMMENT ON FUNCTION sweeper.submit_sql IS
 'Submits a command that the server runs when the transaction has committed, and returns its task: connected as the role that calls now, in a transaction of its own (READ COMMITTED) that commits with the task''s end. summary: for people; max_retries: how often it is tried again after an error, after 1 s, 2 s, 4 s and so on to 10 min; timeout: of each attempt; group_role: as in submit(). In the command task_progress() needs no task; when it is false, raise SQLSTATE SW006 to end as cancelled, or dropped when the server stops. A command does not outlive the run of the server: what has not ended is dropped. One of which nothing is heard for an hour fails. Errors: 53400 max_queued_tasks wait already, 28000 the role may not log in, 42601 and others of a syntax error, 0A000 it begins or ends transactions, 22023 empty or out of range, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
 COMMENT ON FUNCTION sweeper._task_edge() IS 'Trigger: the states of a task, and the steps between them. Errors: 55000 no such step, 23514 no such state.';

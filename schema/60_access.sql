@@ -1,5 +1,17 @@
 -- Who may see and do what.
 
+-- Two who grant at the same time would meet in the catalog.
+CREATE FUNCTION sweeper._lock_access(role regrole) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = role) THEN
+        RAISE EXCEPTION 'role with OID % does not exist', role::oid USING ERRCODE = 'undefined_object';
+    END IF;
+    LOCK TABLE sweeper.preset IN SHARE ROW EXCLUSIVE MODE;
+END
+$$;
+COMMENT ON FUNCTION sweeper._lock_access(regrole) IS 'Checks that the role exists, and has others that grant or revoke wait.';
+
 CREATE FUNCTION sweeper.grant_access(role regrole, level text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -10,6 +22,7 @@ BEGIN
         RAISE EXCEPTION 'level must not be "%"', level USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Use one of "user", "monitor", "admin".';
     END IF;
+    PERFORM sweeper._lock_access(role);
     EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role);
     EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
         sweeper.failed_row, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
@@ -49,14 +62,15 @@ BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'role must not be null' USING ERRCODE = 'null_value_not_allowed';
     END IF;
+    PERFORM sweeper._lock_access(role);
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA sweeper FROM %s', role);
     EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA sweeper FROM %s', role);
     EXECUTE format('REVOKE ALL ON SCHEMA sweeper FROM %s', role);
 END
 $$;
 COMMENT ON FUNCTION sweeper.grant_access IS
-'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. Errors: 22023 unknown level.';
-COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role. Run by the extension''s owner.';
+'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. Errors: 22023 unknown level, 42704 no such role.';
+COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role. Run by the extension''s owner. Errors: 42704 no such role.';
 
 ALTER TABLE sweeper.policy ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.policy_change ENABLE ROW LEVEL SECURITY;

@@ -57,7 +57,9 @@ status_of(HeapTuple tup, Relation rel)
 	Datum		value;
 
 	if (col <= 0 || SPI_gettypeid(RelationGetDescr(rel), col) != TEXTOID)
-		elog(ERROR, "relation \"%s\" is not of tasks", RelationGetRelationName(rel));
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("relation \"%s\" is not of tasks", RelationGetRelationName(rel))));
 	value = SPI_getbinval(tup, RelationGetDescr(rel), col, &isnull);
 	return isnull ? pstrdup("") : TextDatumGetCString(value);
 }

@@ -22,9 +22,21 @@
 #include "identity.h"
 #include "sql.h"
 
+/* What we run takes new snapshots, which parallel queries do not allow. */
+static void
+refuse_parallel(void)
+{
+	if (IsInParallelMode())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+				 errmsg("cannot run statements of sweeper during a parallel operation"),
+				 errhint("Mark the function that calls it PARALLEL UNSAFE.")));
+}
+
 void
 ssw_sql_begin(void)
 {
+	refuse_parallel();
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
 }
@@ -33,6 +45,7 @@ ssw_sql_begin(void)
 void
 ssw_sql_begin_nonatomic(void)
 {
+	refuse_parallel();
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
 }

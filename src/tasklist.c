@@ -15,6 +15,7 @@
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 
 #include "identity.h"
@@ -27,6 +28,7 @@ PG_FUNCTION_INFO_V1(ssw_get_task);
 PG_FUNCTION_INFO_V1(ssw_list_tasks);
 
 #define N_LIST_ARGS		22
+#define MAX_PATTERNS	1000
 
 /* Run it and hand the rows out; returns how many. */
 static uint64
@@ -95,6 +97,11 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 		if (types[i + 2] == INT4OID && !PG_ARGISNULL(i) && PG_GETARG_INT32(i) < 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("max and skip must not be negative")));
+		/* each task is compared with each pattern */
+		if (types[i + 2] == TEXTARRAYOID && !PG_ARGISNULL(i) &&
+			ArrayGetNItems(ARR_NDIM(PG_GETARG_ARRAYTYPE_P(i)), ARR_DIMS(PG_GETARG_ARRAYTYPE_P(i))) > MAX_PATTERNS)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a filter must not have more than %d patterns", MAX_PATTERNS)));
 	}
 	appendStringInfoChar(&sql, ')');
 	ssw_identity_become_extension(&save);

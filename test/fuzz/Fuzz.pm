@@ -20,7 +20,7 @@ my $longest_script = 120;
 # seed: of all scripts; seconds: how long; calls: until each function was called so often on each server; lanes: scripts at a time
 sub new {
     my ($class, %self) = @_;
-    my $self = bless { lanes => 2, findings => {}, calls => {}, %self }, $class;
+    my $self = bless { lanes => 4, findings => {}, calls => {}, %self }, $class;
     return $self;
 }
 
@@ -54,7 +54,7 @@ sub run {
 sub done {
     my ($self) = @_;
     return 1 if $self->{until} && time > $self->{until};
-    return 1 if keys %{ $self->{findings} } >= 25;
+    return 1 if keys %{ $self->{findings} } >= 50;
     return 0 unless $self->{least};
     for my $server (keys %{ $self->{nodes} }) {
         for my $function (@{ $self->{functions} }) {
@@ -67,7 +67,7 @@ sub done {
 sub start {
     my ($self) = @_;
     my @conf = ('max_prepared_transactions = 50', "log_line_prefix = '%m [%p] %b <%e> '", 'log_error_verbosity = verbose', 'fsync = off', 'lc_messages = C',
-        'max_standby_streaming_delay = -1', 'hot_standby_feedback = on', "wal_level = replica", 'hot_standby = on', 'log_min_error_statement = error', 'autovacuum = on');
+        'max_standby_streaming_delay = -1', 'hot_standby_feedback = on', "wal_level = replica", 'hot_standby = on', 'log_min_error_statement = error', 'autovacuum = on', 'log_statement = none');
     my $primary = sweeper_node('primary', @conf);
     $primary->safe_psql('postgres', "ALTER DATABASE postgres SET statement_timeout = '${longest_call}s'");
     $primary->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $primary->connstr('postgres'), '-f', "$here/setup.sql" ], 'set up');
@@ -128,8 +128,8 @@ sub read_errors {
 
 # What a statement around a call may raise by itself.
 my %context = (
-    context => qr/^(0A000|25000|25001|25P02|2D000|3B001|42P16|42601|42804|34000|42704|42883|24000|42P01|42P07|42703|42846|23514|23503|42501|55000|25006|42701|42P03)$/,
-    settings => qr/^(22P05|54001|42P01|42883|42704|42601|57014|55P03|0A000|2201.|22008|22007|54000|3F000)$/,
+    context => qr/^(0A000|25000|25001|25P02|2D000|3B001|42P16|42601|42804|34000|42704|42883|24000|42P01|42P07|42703|42846|23514|23503|42501|55000|25006|42701|42P03|42P11)$/,
+    settings => qr/^(22P05|22021|54001|42P01|42883|42704|42601|57014|55P03|0A000|2201.|22008|22007|54000|3F000)$/,
     prepared => qr/^(26000)$/);
 
 sub script {
@@ -178,7 +178,7 @@ sub judge {
             next if $code =~ /^FZ/ || $level eq 'FATAL';
             if ($code =~ /^XX/) { $self->finding($script, "$code in " . ($f // 'a statement'), $message, $line) }
             elsif ($timed_out && $f) { $self->finding($script, "over $longest_call s: $f", $message, $line) }
-            elsif ($f && !$script->{expressions} && !$self->{every}{$code} && !$self->{allowed}{$f}{$code} && !$self->{allowed}{$f}{ substr $code, 0, 2 } && !($where && $code =~ $context{$where})) {
+            elsif ($f && $f !~ /^_/ && !$script->{expressions} && !$self->{every}{$code} && !$self->{allowed}{$f}{$code} && !$self->{allowed}{$f}{ substr $code, 0, 2 } && !($where && $code =~ $context{$where})) {
                 $self->finding($script, "$code of $f", $message, $line);
             }
         }
@@ -240,11 +240,14 @@ sub read_logs {
                 $said = $_;
             }
             if ($after) { $self->{findings}{$what} .= substr($_, 0, 1500); $after-- }
+            # a client's own statement, with what went before
+            next unless /Failed process was running: (.*)/;
+            my $ran = substr $1, 0, 1000;
+            for my $suspect (grep { index($_->{script}{lines}[ $_->{line} - 1 ][0], $ran) == 0 } @{ $self->{suspects} // [] }) {
+                $self->finding($suspect->{script}, "crash by $suspect->{script}{lines}[ $suspect->{line} - 1 ][1]", '', $suspect->{line});
+            }
         }
         close $log;
-    }
-    for my $suspect (@{ $self->{suspects} // [] }) {
-        $self->finding($suspect->{script}, "connection lost in " . ($suspect->{script}{lines}[ $suspect->{line} - 1 ][1] // 'a statement'), '', $suspect->{line});
     }
     return;
 }

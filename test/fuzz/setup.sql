@@ -104,6 +104,8 @@ BEGIN
     LOOP EXECUTE command; END LOOP;
 END $$;
 
+CREATE FUNCTION fuzz.many_keys() RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$ SELECT jsonb_object_agg('k' || i, i) FROM generate_series(1, 20000) AS i $$;
+
 -- Places from where a statement is run.
 CREATE FUNCTION fuzz.run(statement text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN EXECUTE statement; RETURN true; END $$;
 CREATE FUNCTION fuzz.run_parallel(statement text) RETURNS boolean LANGUAGE plpgsql PARALLEL SAFE AS $$ BEGIN EXECUTE statement; RETURN true; END $$;

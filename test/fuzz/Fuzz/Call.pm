@@ -11,7 +11,7 @@ my @disturbances = ('DROP TABLE fuzz.lease CASCADE', 'ALTER TABLE fuzz.lease REN
     "UPDATE sweeper.task SET status = 'failed'", "DELETE FROM fuzz.seen", "UPDATE sweeper.session SET expires_at = 'infinity'", "UPDATE sweeper.pool SET ttl = '-1 s', seats = -1", "SELECT set_config('session_replication_role', 'replica', true)",
     "ALTER TYPE fuzz.mood RENAME VALUE 'good' TO 'better'", 'SET CONSTRAINTS ALL IMMEDIATE', 'CREATE TEMP TABLE lease (id int)', 'ALTER EXTENSION session_sweeper DROP FUNCTION sweeper.is_live(uuid)');
 my @settings = ("search_path = ''", 'search_path = fuzz, pg_catalog', "DateStyle = 'German, DMY'", "TimeZone = '+14:45'", 'IntervalStyle = sql_standard', 'standard_conforming_strings = off', 'array_nulls = off', 'client_encoding = LATIN1',
-    'client_encoding = SJIS', 'work_mem = 64', 'plan_cache_mode = force_generic_plan', 'row_security = off', 'lock_timeout = 1', 'transaction_timeout = 1', 'enable_seqscan = off', 'default_transaction_isolation = serializable',
+    'client_encoding = EUC_JP', 'work_mem = 64', 'plan_cache_mode = force_generic_plan', 'row_security = off', 'lock_timeout = 1', 'transaction_timeout = 1', 'enable_seqscan = off', 'default_transaction_isolation = serializable',
     'transform_null_equals = on', 'extra_float_digits = -15', 'bytea_output = escape', 'escape_string_warning = on', 'default_transaction_deferrable = on', 'temp_buffers = 100', 'default_tablespace = pg_global', 'max_stack_depth = 100');
 
 sub new {
