@@ -26,6 +26,7 @@
 
 #include "action.h"
 #include "args.h"
+#include "cascade.h"
 #include "compat.h"
 #include "identity.h"
 #include "pool.h"
@@ -232,6 +233,11 @@ read_arguments(FunctionCallInfo fcinfo)
 	a.ttl_us = PG_ARGISNULL(2) ? 0 : ssw_args_interval("ttl", PG_GETARG_INTERVAL_P(2), 1);
 	a.metadata = ssw_pool_metadata(fcinfo, 3);
 	a.takeover = PG_GETARG_BOOL(4);
+	if (strcmp(a.pool, SSW_WORKER_POOL) == 0 && !a.owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("owner must not be null in pool \"%s\"", a.pool),
+				 errhint("SELECT sweeper.register_worker('...'); registers a worker of that name.")));
 	if (a.takeover && !a.owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -131,6 +131,8 @@ lock_policy(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot expire rows of policy \"%s\": they are evidence", p->name),
 				 errhint("They go after the time that the retention settings say.")));
+	if (p->heartbeats)
+		ssw_shmem_require();
 	(void) ssw_lock_extension(true);
 	ssw_lock_policy_caller(p->id);
 	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */

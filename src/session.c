@@ -210,9 +210,12 @@ SswPolicy  *
 ssw_session_policy(void)
 {
 	MemoryContext cxt = CurrentMemoryContext;
-	int			level = NewGUCNestLevel();
+	int			level;
 	char	   *trouble;
 
+	/* sessions live by heartbeats */
+	ssw_shmem_require();
+	level = NewGUCNestLevel();
 	be_patient(kept);
 	PG_TRY();
 	{

@@ -164,10 +164,15 @@ ssw_shmem_available(void)
 	return SswShared != NULL;
 }
 
-/* ereport unless the library was preloaded. */
+/* ereport unless the library was preloaded, into a server that has our processes. */
 void
 ssw_shmem_require(void)
 {
+	if (!IsUnderPostmaster)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("session_sweeper does not run in single-user mode"),
+				 errhint("Start the server, and connect to it.")));
 	if (!ssw_shmem_available())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

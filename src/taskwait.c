@@ -30,6 +30,9 @@
 PG_FUNCTION_INFO_V1(ssw_claim_wait);
 PG_FUNCTION_INFO_V1(ssw_wait_for_task);
 
+/* Of libpq/libpq.h, which cannot be included without the headers of GSSAPI. */
+extern bool pq_check_connection(void);
+
 /* A commit of a prepared transaction wakes nobody. */
 #define LOOK_EVERY_MS	1000
 #define FOREVER_US		(INT64CONST(100) * 365 * USECS_PER_DAY)
@@ -70,6 +73,20 @@ exec_as_extension(const char *sql, int nargs, Oid *types, Datum *values)
 }
 
 /*
+ * What is taken for a client that has gone is lost for others until its time to live
+ * is over: end as its connection has.
+ */
+static void
+check_client(void)
+{
+	if (MyProcPort == NULL || pq_check_connection())
+		return;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
  * Run the query, each time in a transaction of its own, until the last column of its
  * row is true or the time is over.  True: there is a row, in SPI_tuptable; the
  * transaction that has read it is the one in which we return.
@@ -90,6 +107,7 @@ look_until(const char *sql, Execute execute, int nargs, Oid *types, Datum *value
 		/* whoever commits from here on wakes us */
 		SPI_commit();
 		changes = ssw_board_changes();
+		check_client();
 		found = execute(sql, nargs, types, values) > 0;
 		left = (until - GetCurrentTimestamp()) / 1000;
 		if (left <= 0 || (found && DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,

@@ -117,6 +117,19 @@ my ($out, $failed) = $waiter->query('SELECT 1');
 like($waiter->{stderr}, qr/the worker does not exist/, 'a worker that ends waits no more');
 eval { $waiter->quit };
 
+# nor does one whose client has gone, and it takes no task along
+my $left = worker('left', 'alone');
+$waiter = client();
+$waiter_pid = $waiter->query_safe('SELECT pg_backend_pid()');
+begin_waiting("CALL sweeper.claim_wait('$left', '60 s')");
+kill 'KILL', $waiter->{run}->{KIDS}[0]{PID};
+wait_until(sub { eval { $waiter->{run}->pump_nb }; !$waiter->{run}->pumpable }, 'the client is gone');
+$task = submit('alone');
+wait_for($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $waiter_pid", 'so is its connection');
+is(sql("SELECT status, attempt FROM sweeper.task WHERE task = '$task'"), 'enqueued|0', 'the task waits for somebody who is there');
+sql("SELECT sweeper.release('$left')");
+eval { $waiter->quit };
+
 # events: after the commit, none after a rollback, each once
 my $listener = client();
 $listener->query_safe(qq{LISTEN "sweeper.$_"}) for qw(task job jobs providers);
