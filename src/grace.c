@@ -60,11 +60,11 @@ typedef struct Past
 	bool		moved;			/* they were later than in the policy */
 } Past;
 
-/* Has this start of service written a note? */
+/* Has this start of service written a note?  One of the future is of an earlier start, whose clock was fast. */
 static bool
-has_noted(const SswPolicy *p)
+has_noted(const SswPolicy *p, TimestampTz now)
 {
-	return p->nhorizons > 0 && p->noted_at >= SswShared->service_start;
+	return p->nhorizons > 0 && p->noted_at >= SswShared->service_start && p->noted_at <= now;
 }
 
 /* While heartbeats are refused, or rows cannot be written, nobody can show that he is alive: it is as before a start of service. */
@@ -140,12 +140,19 @@ recall(const SswPolicy *p, Past *past)
 	for (int i = 0; i < past->n; i++)
 	{
 		past->pair[i].service += outage;
-		if (past->pair[i].service <= now)
-			continue;
-		past->pair[i].service = now;	/* the clock was fast then */
-		past->moved = true;
+		if (past->pair[i].service > now)
+		{
+			past->pair[i].service = now;	/* the clock was fast then */
+			past->moved = true;
+		}
+		if (past->pair[i].deadline > now)
+		{
+			/* rows that were written since have such deadlines as well */
+			past->pair[i].deadline = DT_NOBEGIN;
+			past->moved = true;
+		}
 	}
-	if (!SswShared->clean_start && !has_noted(p))
+	if (!SswShared->clean_start && !has_noted(p, now))
 	{
 		/* this start, after a crash; the clock may have been set since */
 		past->pair[past->n++] = (SswHorizon)
@@ -305,7 +312,8 @@ compared_until(const SswPolicy *p, TimestampTz now)
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 	if (s && s->beat_ttl_us != 0)
-		result = s->compared_at == 0 ? DT_NOBEGIN : Min(now, s->compared_at);
+		/* not when the clock was fast then */
+		result = s->compared_at == 0 || s->compared_at > now ? DT_NOBEGIN : s->compared_at;
 	LWLockRelease(SswShared->lock);
 	return result;
 }

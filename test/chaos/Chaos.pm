@@ -14,17 +14,33 @@ use Chaos::Model;
 
 use constant TTL => Chaos::Client::TTL;
 use constant { CLIENTS => 6, BOUND => 60 };   # seconds after which the dead must have gone
+use constant { FAST => 20, FREEZE => 60 };     # most seconds of a clock that is fast, and of a server that hangs
 
 # What happens in a round, in an order by the seed.
 my @FAULTS = qw(kill_client kill_client pause_client pause_client pause_backend terminate_backend terminate_backend
-    terminate_process terminate_process pause_process pause_process kill_backend kill_ours restart_fast restart_immediate);
+    terminate_process terminate_process pause_process pause_process kill_backend kill_ours restart_fast restart_immediate
+    lock_rows lock_rows old_snapshot change_table change_table change_policy set_clock fail_over);
+
+# What may happen to a table in use.  Each is one transaction, or cannot be in one.
+my @CHANGES = ('REINDEX TABLE CONCURRENTLY lease', 'VACUUM FULL lease', 'ANALYZE lease', 'CREATE INDEX CONCURRENTLY one_more ON lease (d, id)', 'DROP INDEX IF EXISTS one_more',
+    'ALTER TABLE lease ADD COLUMN IF NOT EXISTS one_more int DEFAULT 1', 'ALTER TABLE lease DROP COLUMN IF EXISTS one_more',
+    'BEGIN; ALTER TABLE lease RENAME COLUMN d TO e; SELECT FROM pg_sleep(0.3); ALTER TABLE lease RENAME COLUMN e TO d; COMMIT',
+    'BEGIN; ALTER TABLE lease RENAME TO other; ALTER TABLE other RENAME TO lease; COMMIT', 'ALTER TABLE lease ALTER COLUMN id TYPE varchar', 'ALTER TABLE lease ALTER COLUMN id TYPE text',
+    'BEGIN; LOCK TABLE lease IN ACCESS EXCLUSIVE MODE; SELECT FROM pg_sleep(1.5); COMMIT');
+my @POLICY_CHANGES = (q{SELECT sweeper.alter_policy('lease', batch_size => 5)}, q{SELECT sweeper.alter_policy('lease', reset => '{batch_size}')},
+    q{SELECT sweeper.alter_policy('lease', max_workers => 2)}, q{SELECT sweeper.pause('lease'); SELECT FROM pg_sleep(1); SELECT sweeper.resume('lease')},
+    q{CALL sweeper.sweep('lease', timeout => '2 s')});
 
 sub new {
     my ($class, %arg) = @_;
     my $self = bless { %arg, round => 0, count => {}, violation => {}, tests => 0 }, $class;
-    my $node = $self->{node} = sweeper_node('chaos', 'max_connections = 60', 'session_sweeper.refresh_ahead = ' . Chaos::Client::AHEAD,
-        'log_statement = none', 'log_min_messages = log');
     $self->{root} = PostgreSQL::Test::Utils::tempdir();
+    system_or_bail('cc', '-shared', '-fPIC', '-o', "$self->{root}/clock.so", 'test/clock.c', '-ldl');
+    $self->set_offset(0);
+    # what commits is on the standby, where there is one
+    my $node = $self->clocked(sub { sweeper_node('chaos', 'max_connections = 60', 'session_sweeper.refresh_ahead = ' . Chaos::Client::AHEAD,
+        'log_statement = none', 'log_min_messages = log', 'session_sweeper.synchronous_commit = on') });
+    $self->serves($node);
     my ($ttl, %seats) = (TTL, %Chaos::Client::SEATS);
     $node->safe_psql('postgres', qq{CREATE EXTENSION session_sweeper;
         CREATE TABLE lease (id text PRIMARY KEY, d timestamptz NOT NULL, born timestamptz NOT NULL DEFAULT now(), stubborn boolean NOT NULL);
@@ -35,6 +51,8 @@ sub new {
             IF OLD.stubborn OR random() < 0.05 THEN RAISE EXCEPTION ''it does not go''; END IF;
             RETURN OLD; END';
         CREATE TRIGGER slow BEFORE DELETE ON lease FOR EACH ROW EXECUTE FUNCTION goes_slowly();
+        CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''it does not change''; END';
+        CREATE TRIGGER stubborn BEFORE UPDATE ON lease FOR EACH ROW WHEN (OLD.stubborn) EXECUTE FUNCTION stays();
         SELECT sweeper.register('lease', deadline => 'd', ttl => '$ttl s', created => 'born', max_age => '$Chaos::Client::LIMIT{lease} s',
             heartbeats => true, capture => '{born}', check_every => '100 ms', fuse_fraction => 1);
         SELECT sweeper.alter_policy('sweeper.session', check_every => '100 ms', fuse_fraction => 1)});
@@ -62,8 +80,7 @@ sub spawn {
     return $pid if $pid;
     $SIG{$_} = 'DEFAULT' for qw(INT TERM);
     eval {
-        my $node = $self->{node};
-        $main->(Chaos::Client->new(name => $name, dir => $self->{dir}, host => $node->host, port => $node->port, seed => $seed, @arg));
+        $main->(Chaos::Client->new(name => $name, dir => $self->{dir}, where => "$self->{root}/where", seed => $seed, @arg));
     };
     print STDERR "$name: $@" if $@;
     POSIX::_exit($@ ? 1 : 0);
@@ -81,6 +98,35 @@ sub progress {
     my $log = "$self->{dir}/$c->{name}.log";
     my $text = -e $log ? slurp_file($log) : '';
     return (scalar(() = $text =~ /^B\t/mg), scalar($text =~ /^K(\t|$)/m), $text);
+}
+
+# The server.
+
+# A command that starts one whose clock can be set.
+sub clocked {
+    my ($self, $do) = @_;
+    local $ENV{LD_PRELOAD} = "$self->{root}/clock.so";
+    local $ENV{CLOCK_OFFSET} = "$self->{root}/offset";
+    return $do->();
+}
+
+sub replace {
+    my ($file, $text) = @_;
+    append_to_file("$file.new", $text);
+    rename "$file.new", $file or die "$file: $!";
+}
+
+sub set_offset {
+    my ($self, $seconds) = @_;
+    push @{ $self->{clock} }, [ time, $seconds ];
+    replace("$self->{root}/offset", "$seconds\n");
+}
+
+# From now on clients connect to this one.
+sub serves {
+    my ($self, $node) = @_;
+    $self->{node} = $node;
+    replace("$self->{root}/where", join("\t", $node->host, $node->port) . "\n");
 }
 
 # Faults.
@@ -168,7 +214,7 @@ sub pause_backend { my ($self) = @_; my $pid = $self->backend or return; $self->
 
 sub pause_process {
     my ($self) = @_;
-    my ($kind, $pid) = $self->process(qw(coordinator worker)) or return;
+    my ($kind, $pid) = $self->process(qw(launcher coordinator worker)) or return;
     $self->hold($pid, TTL * rand 1.3, $kind);
 }
 
@@ -196,10 +242,75 @@ sub kill_ours {
 
 sub restart {
     my ($self, $mode) = @_;
-    $self->outage("$mode restarts", "the server is stopped ($mode)", sub { $self->{node}->stop($mode); $self->{node}->start; 1 });
+    $self->outage("$mode restarts", "the server is stopped ($mode)", sub { $self->{node}->stop($mode); $self->clocked(sub { $self->{node}->start }); 1 });
 }
 sub restart_fast { $_[0]->restart('fast') }
 sub restart_immediate { $_[0]->restart('immediate') }
+
+# A standby that has all that was committed takes over from a server that hangs.
+sub fail_over {
+    my ($self) = @_;
+    my $old = $self->{node};
+    my $name = 'standby' . ++$self->{standbys};
+    my $standby = PostgreSQL::Test::Cluster->new($name);
+    $old->backup($name);
+    $standby->init_from_backup($old, $name, has_streaming => 1);
+    $self->clocked(sub { $standby->start });
+    $old->safe_psql('postgres', $_) for "ALTER SYSTEM SET synchronous_standby_names = '*'", 'SELECT pg_reload_conf()';
+    my $lsn = $old->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+    wait_for($old, "SELECT sync_state = 'sync' AND flush_lsn >= '$lsn' FROM pg_stat_replication", 'the standby has all of it');
+    my $freeze = rand() < 0.1 ? FREEZE : rand 3;
+    $self->outage('fail-overs', sprintf('the server hangs for %.1f s, and a standby takes over', $freeze), sub {
+        my $postmaster = (split /\n/, slurp_file($old->data_dir . '/postmaster.pid'))[0];
+        my @pids = ($postmaster, map { /(\d+)/ } `ps -o pid= --ppid $postmaster`);
+        kill 'STOP', @pids;
+        select undef, undef, undef, $freeze;
+        kill 'KILL', @pids;
+        $old->kill9;
+        $standby->promote;
+        $self->serves($standby);
+        return 1;
+    });
+}
+
+# A connection of ours that does something meanwhile; it may fail.
+sub meanwhile {
+    my ($self, $seconds, $what, $text, @sql) = @_;
+    my $wire = Chaos::Wire->connect($self->{node}->host, $self->{node}->port, 'chaos') or return;
+    my $last = pop @sql;
+    for my $sql (@sql) {
+        return if $wire->query($sql)->{lost};
+    }
+    $self->happened($what, $text);
+    $wire->begin($last) unless $seconds;
+    $self->later($seconds || 3, sub { $seconds ? $wire->query($last) : $wire->finish });
+}
+
+sub lock_rows {
+    my ($self) = @_;
+    $self->meanwhile(TTL * (1 + rand), 'rows locked', 'some leases are locked', 'BEGIN', 'SELECT FROM lease ORDER BY random() LIMIT 3 FOR UPDATE', 'ROLLBACK');
+}
+
+sub old_snapshot {
+    my ($self) = @_;
+    $self->meanwhile(3 * TTL, 'old snapshots', 'a snapshot grows old', 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM lease', 'COMMIT');
+}
+
+sub change {
+    my ($self, $what, $sql) = @_;
+    $self->meanwhile(0, $what, $sql, q{SET lock_timeout = '3 s'}, $sql);
+}
+sub change_table { my ($self) = @_; $self->change('tables changed', $CHANGES[ rand @CHANGES ]) }
+sub change_policy { my ($self) = @_; $self->change('policies changed', $POLICY_CHANGES[ rand @POLICY_CHANGES ]) }
+
+# It goes wrong, and is put right.
+sub set_clock {
+    my ($self) = @_;
+    my $seconds = 3 + int rand FAST - 3;
+    $self->set_offset($seconds);
+    $self->happened('clocks set', "the clock is fast by $seconds s");
+    $self->later(TTL * (1 + rand 2), sub { $self->set_offset(0); push @{ $self->{faults} }, [ time, 'THE CLOCK IS RIGHT AGAIN' ] });
+}
 
 # Rounds.
 
@@ -259,30 +370,29 @@ sub all_seats {
 
 sub round {
     my ($self) = @_;
-    my $node = $self->{node};
     $self->{round}++;
-    @$self{qw(spawned started agenda faults restarts client)} = (0, 0, [], [], [], {});
+    @$self{qw(spawned started agenda faults restarts client clock)} = (0, 0, [], [], [], {}, [ [ 0, 0 ] ]);
     srand $self->{seed} * 10_000 + $self->{round} * 100;
     mkdir($self->{dir} = "$self->{root}/round$self->{round}") or die "mkdir: $!";
-    my $since = $node->safe_psql('postgres', "SET session_replication_role = replica; DELETE FROM lease; SELECT extract(epoch FROM clock_timestamp())");
+    my $since = $self->{node}->safe_psql('postgres', "SET session_replication_role = replica; DELETE FROM lease; SELECT extract(epoch FROM clock_timestamp())");
     my $observer = $self->spawn('observer', sub { $_[0]->observe });
     my @kept = eval { $self->load };
     my $error = $@;
     my $survivors = 0;
     unless ($error) {
         $self->settle(@kept);
-        $survivors = @kept && $node->safe_psql('postgres', "SELECT count(*) FROM sweeper.session WHERE status = 'active' AND session IN (" . join(', ', map { "'$_'" } @kept) . ')');
+        $survivors = @kept && $self->{node}->safe_psql('postgres', "SELECT count(*) FROM sweeper.session WHERE status = 'active' AND session IN (" . join(', ', map { "'$_'" } @kept) . ')');
     }
     $self->attend('all');
     $self->end_process($_) for map { $_->{pid} } values %{ $self->{client} };
     die $error if $error;
     $self->settle;
     $self->end_process($observer);
-    my $model = Chaos::Model->new(node => $node, dir => $self->{dir}, since => $since, faults => $self->{faults}, restarts => $self->{restarts});
+    my $model = Chaos::Model->new(node => $self->{node}, dir => $self->{dir}, since => $since, faults => $self->{faults}, restarts => $self->{restarts}, clock => $self->{clock});
     $model->check;
     my $wrong = $self->all_seats;
     $model->violated('refused seats', undef, "after all had ended: $wrong") if $wrong;
-    $node->safe_psql('postgres', "SELECT sweeper.release(session) FROM sweeper.session WHERE status = 'active'");
+    $self->{node}->safe_psql('postgres', "SELECT sweeper.release(session) FROM sweeper.session WHERE status = 'active'");
     $model->{count}{'kept alive'} = $survivors;
     return $model;
 }

@@ -150,6 +150,17 @@ my $looks = $node->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sw
 wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'asked'", 'it is looked at');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM asked'), 5, 'nobody dies before the application could write');
 
+# What was noted while the clock was fast says nothing: neither that this start was noted, nor that rows were judged
+# that have such deadlines by now.
+$node->safe_psql('postgres', "SELECT sweeper.alter_policy('lease', ttl => '1 min'); INSERT INTO lease VALUES (1, now()), (2, now()) ON CONFLICT (id) DO UPDATE SET seen = now()");
+for my $note ("'-infinity', now() + interval '1 h'", "now() + interval '1 h', now()") {
+    $node->safe_psql('postgres', "UPDATE lease SET seen = now(); UPDATE sweeper.policy SET horizons = ARRAY[now() - interval '1 h', $note] WHERE policy = 'lease'");
+    $node->stop('immediate');
+    $node->start;
+    $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '30 min'");
+    $stays->('a crash gives its grace whatever a fast clock has noted');
+}
+
 # The mark of the last look stays younger than max_gap, however small that is.
 my $mark = $node->safe_psql('postgres', 'SELECT looked_at FROM sweeper.service_mark');
 $node->append_conf('postgresql.conf', "session_sweeper.max_gap = '4 s'");

@@ -49,7 +49,9 @@ sub now { return sprintf '%.6f', time }
 sub wire {
     my ($self, $which) = @_;
     until ($self->{wire}{ $which //= 'main' }) {
-        if (my $wire = Chaos::Wire->connect($self->{host}, $self->{port}, "chaos $self->{name}")) {
+        open my $where, '<', $self->{where} or die "$self->{where}: $!";
+        chomp(my $place = <$where>);
+        if (my $wire = Chaos::Wire->connect(split(/\t/, $place), "chaos $self->{name}")) {
             $wire->{number} = ++$self->{conn};
             $self->note('C', $wire->{number}, $wire->pid, now());
             my $can = $wire->query("SELECT to_regprocedure('sweeper.attach(uuid)') IS NOT NULL");

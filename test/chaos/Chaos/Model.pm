@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Chaos::Client;
 
 use constant NEVER => 9e99;
-our @VIOLATIONS = ('false expiries', 'missed expiries', 'duplicate events', 'oversold seats', 'refused seats', 'late heartbeats answered true',
+our @VIOLATIONS = ('calls of many failed', 'false expiries', 'missed expiries', 'duplicate events', 'oversold seats', 'refused seats', 'late heartbeats answered true',
     'living told gone', 'ends that nobody asked for', 'ends lost', 'false disconnects', 'failures not recorded');
 
 # Log files, and the tables' rows since the round began.
@@ -92,6 +92,25 @@ sub read_tables {
     $self->of($_->[0])->{failed} = $_->[1] for $rows->("SELECT key, sqlstate FROM sweeper.failed_row WHERE policy = 'lease'");
 }
 
+# When was it so late by the server's clock?  That may have been twice, or never: the first time, or the last.
+sub first_at { my ($self, $t) = @_; return ($self->moments($t))[0] }
+sub last_at { my ($self, $t) = @_; return ($self->moments($t))[-1] }
+
+sub moments {
+    my ($self, $t) = @_;
+    my @clock = @{ $self->{clock} };
+    return $t if @clock < 2 || $t >= NEVER;
+    my @at;
+    for my $i (0 .. $#clock) {
+        my ($from, $offset) = @{ $clock[$i] };
+        my $to = $i < $#clock ? $clock[ $i + 1 ][0] : NEVER;
+        push @at, $t - $offset if $t - $offset >= $from && $t - $offset < $to;
+        # the clock jumped over it
+        push @at, $from if $i && $t >= $from + $clock[ $i - 1 ][1] && $t < $from + $offset;
+    }
+    return sort { $a <=> $b } @at;
+}
+
 sub violated {
     my ($self, $what, $s, $text) = @_;
     push @{ $self->{violation}{$what} }, $text . ($s ? "\n" . $self->history($s) : '');
@@ -123,11 +142,18 @@ sub says {
 
 sub beats { return grep { $_->{op} =~ /^(heartbeat|acquire|insert)$/ } @{ $_[0]{asked} } }
 
+# Was it asked while the clock was fast?  Who is too old by that clock may be young again when it is right.
+sub fast {
+    my ($self, $q) = @_;
+    my @clock = @{ $self->{clock} };
+    return grep { $clock[$_][1] && $q->{after} >= $clock[$_][0] && ($_ == $#clock || $q->{before} < $clock[ $_ + 1 ][0]) } 0 .. $#clock;
+}
+
 # From when on is a session known to have ended?
 sub known_gone {
-    my ($s) = @_;
+    my ($self, $s) = @_;
     return min($s->{seen_gone},
-        map { $_->{after} } grep { says($s, $_) =~ /^[tf]$/ && $_->{op} =~ /^(release|expire)$/ || $_->{op} eq 'heartbeat' && says($s, $_) eq 'f' }
+        map { $_->{after} } grep { says($s, $_) =~ /^[tf]$/ && $_->{op} =~ /^(release|expire)$/ || $_->{op} eq 'heartbeat' && says($s, $_) eq 'f' && !$self->fast($_) }
             grep { $_->{op} ne 'expire' || says($s, $_) eq 't' } @{ $s->{asked} });
 }
 
@@ -156,7 +182,7 @@ sub check_once {
 # What a transaction wrote that was rolled back holds until the next crash only.
 sub forgotten {
     my ($self, $s, $q) = @_;
-    return $q->{argument} =~ / undone$/ && grep { $_->[2] && $q->{before} < $_->[1] && $_->[0] < $s->{ended} } @{ $self->{restarts} };
+    return $q->{argument} =~ / undone$/ && grep { $_->[2] && $q->{before} < $_->[1] && $_->[0] < $self->last_at($s->{ended}) } @{ $self->{restarts} };
 }
 
 # Guarantee 1, and that ends by name were asked for.
@@ -171,25 +197,34 @@ sub check_end {
     } elsif ($e->{type} eq 'disconnected') {
         my @by = asked_for($s, 'attach');
         $self->violated('false disconnects', $s, 'its connection went on')
-            if !@by || !grep { ($self->{last_of}{ $_->{conn} } // 0) < $s->{ended} } @by;
+            if !@by || !grep { ($self->{last_of}{ $_->{conn} } // 0) < $self->last_at($s->{ended}) } @by;
     } elsif ($s->{ended} < $s->{limit}) {
         my $last = max(0, map { $_->{before} } grep { says($s, $_) eq 't' && !$self->forgotten($s, $_) } beats($s));
-        $self->violated('false expiries', $s, sprintf 'ended %.6f s after a heartbeat was acknowledged', $s->{ended} - $last)
-            if $s->{ended} < $last + Chaos::Client::TTL;
+        my $ended = $self->last_at($s->{ended});
+        $self->violated('false expiries', $s, sprintf 'ended %.6f s after a heartbeat was acknowledged', $ended - $last)
+            if $ended < $last + Chaos::Client::TTL;
     }
 }
 
 # Guarantee 4, and its converse.
 sub check_answers {
     my ($self, $s) = @_;
-    my $gone = known_gone($s);
+    my $gone = $self->known_gone($s);
     my $removed = min(NEVER, map { $_->{before} } grep { $_->{op} eq 'remove' } @{ $s->{asked} });
     for my $q (beats($s)) {
         my $said = says($s, $q);
         $self->violated('late heartbeats answered true', $s, sprintf 'asked %.6f s after the end was known', $q->{before} - $gone)
             if $said eq 't' && $q->{before} > $gone && $gone < $removed;
         $self->violated('living told gone', $s, sprintf 'at %.6f', $q->{after})
-            if $said eq 'f' && min($s->{ended} || NEVER, $s->{limit} // NEVER, $removed) > $q->{after};
+            if $said eq 'f' && min($self->first_at($s->{ended} || NEVER), $self->first_at($s->{limit} // NEVER), $removed) > $q->{after};
+    }
+}
+
+# Guarantee 1 for each key of a call of many: it fails as a whole only where the server or the connection does.
+sub check_many {
+    my ($self) = @_;
+    for my $q (grep { $_->{argument} =~ / many$/ && $_->{outcome} eq 'error' && $_->{answer} !~ /^(57P|08|53|25006)/ } @{ $self->{asked} }) {
+        $self->violated('calls of many failed', undef, sprintf 'at %.6f with %d keys: %s', $q->{before}, scalar @{ $q->{keys} }, $q->{answer});
     }
 }
 
@@ -214,7 +249,7 @@ sub check_seats {
     my ($self) = @_;
     my %change;
     for my $s (grep { ($_->{kind} // '') eq 'session' } values %{ $self->{session} }) {
-        push @{ $change{ $s->{pool} } }, [ $s->{born}, 1 ], [ $s->{ended} || NEVER, -1 ];
+        push @{ $change{ $s->{pool} } }, [ $self->last_at($s->{born}), 1 ], [ $self->first_at($s->{ended} || NEVER), -1 ];
     }
     for my $pool (sort keys %change) {
         my ($held, $most) = (0, 0);
@@ -224,12 +259,14 @@ sub check_seats {
     $self->check_refusal($_) for grep { $_->{op} eq 'acquire' && $_->{outcome} eq 'ok' && $_->{answer} eq '' } @{ $self->{asked} };
 }
 
-# Who got no seat: could as many as there are seats have been alive?  After a restart there is grace.
+# Who got no seat: could as many as there are seats have been alive?  After a restart there is grace, and so there is
+# after the clock was set forward.
 sub check_refusal {
     my ($self, $q) = @_;
     my ($pool) = split ' ', $q->{argument};
+    return if grep { $q->{after} >= $_->[0] && $q->{before} < $_->[0] + 2 * Chaos::Client::TTL } @{ $self->{clock} };
     return if grep { $_->[0] < $q->{after} && $q->{before} < $_->[1] + 2 * Chaos::Client::TTL } @{ $self->{restarts} };
-    my @perhaps = grep { $_->{born} <= $q->{after} && min(known_gone($_), $_->{limit}, last_sign($_) + Chaos::Client::TTL) > $q->{before} }
+    my @perhaps = grep { $self->first_at($_->{born}) <= $q->{after} && min($self->known_gone($_), $self->last_at($_->{limit}), last_sign($_) + Chaos::Client::TTL) > $q->{before} }
         grep { ($_->{pool} // '') eq $pool } values %{ $self->{session} };
     $self->violated('refused seats', undef, sprintf 'at %.6f pool %s had %d sessions that may have been alive', $q->{before}, $pool, scalar @perhaps)
         if @perhaps < $Chaos::Client::SEATS{$pool};
@@ -249,6 +286,7 @@ sub check {
         $self->{count}{ { t => 'acknowledged', f => 'told gone', '' => 'unknown' }->{ says($s, $_) } }++ for grep { $_->{op} eq 'heartbeat' } @{ $s->{asked} };
     }
     $self->check_trace($_) for grep { !$_->{kind} } values %{ $self->{session} };
+    $self->check_many;
     $self->check_seats;
     $self->{count}{questions} = @{ $self->{asked} };
     return !%{ $self->{violation} };
