@@ -6,13 +6,13 @@ CREATE FUNCTION sweeper.pause_all(reason text DEFAULT NULL, until timestamptz DE
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_pause_all';
 CREATE FUNCTION sweeper.resume(policy text) RETURNS text[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_resume';
-CREATE FUNCTION sweeper.resume_all() RETURNS void
+CREATE FUNCTION sweeper.resume_all(OUT policy text, OUT lifted text[]) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_resume_all';
 CREATE FUNCTION sweeper.retry_row(policy text, key text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_retry_row';
-CREATE FUNCTION sweeper.expire(policy text, keys text[], reason text) RETURNS bigint
+CREATE FUNCTION sweeper.expire(policy text, keys text[], reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire';
-CREATE FUNCTION sweeper.expire_group(policy text, group_value text, reason text) RETURNS bigint
+CREATE FUNCTION sweeper.expire_group(policy text, group_value text, reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire_group';
 CREATE PROCEDURE sweeper.sweep(policy text, wait boolean DEFAULT true, timeout interval DEFAULT '10 min',
                                force boolean DEFAULT false, INOUT pass bigint DEFAULT NULL)
@@ -23,15 +23,15 @@ COMMENT ON FUNCTION sweeper.pause IS
 COMMENT ON FUNCTION sweeper.pause_all IS
 'Stops every policy that the caller may pause, as pause() does. Errors: 22023 until is past.';
 COMMENT ON FUNCTION sweeper.resume IS
-'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. Errors: 42704 no such policy, 42501 not allowed, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
+'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. Errors: 42704 no such policy, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
 COMMENT ON FUNCTION sweeper.resume_all IS
-'Lifts the brakes on every policy that the caller may resume; a WARNING names those that are left as they are.';
+'Lifts the brakes on every policy that the caller may resume, and returns a row for each that had some: its name and those. A WARNING names each policy that is left as it is because its table has another owner or does not exist.';
 COMMENT ON FUNCTION sweeper.retry_row IS
 'Tries a failed or quarantined row again at the next look, in every partition or child that has one with the key. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper.expire IS
 'Ends the rows with these keys now, dead or not, in the caller''s transaction: the policy''s action and hooks run as the relation''s owner, events have type manual. Keys are given as text, a composite one as (a,b); of an inherited table all rows with the key go, those of its children too; returns how many rows went; those that the filter excludes stay. Makes deferred constraints immediate for the rest of the transaction. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22004 null argument, 22P02 a text that is no key, 25006 read-only transaction, 55000 restored or hook not the owner''s; and what the action raises.';
 COMMENT ON FUNCTION sweeper.expire_group IS
-'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does; returns how many went. Errors: as expire(); 55000 the policy has no group_by.';
+'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does, and returns how many. Events have type manual; those of sweeper.session, whose groups are pools, have type expired: the licence has ended. Errors: as expire(); 22023 the policy has no group_by.';
 COMMENT ON PROCEDURE sweeper.sweep IS
 'Runs a pass now, without rate limits (with force, the fuse does not look; one that holds is for resume()), and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 42704 no such policy, 42501 not its owner and without level admin, 22023 timeout, 25001 inside a block, 55000 when the policy is paused, held or disabled, 57014 not done in time.';
 

@@ -54,7 +54,7 @@ SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s di
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
 UNION ALL
 SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing is removed until somebody confirms.',
-       format('SELECT sweeper.resume(%L);', p.policy)
+       coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
 FROM sweeper.policy AS p WHERE p.held_reason IS NOT NULL
 UNION ALL
 SELECT 'critical', p.policy, 'fuse', p.fuse_at, p.fuse_detail, format('SELECT sweeper.resume(%L);', p.policy)

@@ -225,3 +225,15 @@ CALL sweeper.sweep('named', pass => NULL) \gset
 SELECT * FROM seen;
 SELECT sweeper.unregister('named');
 DROP TABLE named, seen CASCADE;
+-- a hook does not change what its rows are made of
+CREATE TABLE keyed (id int PRIMARY KEY, d timestamptz);
+INSERT INTO keyed VALUES (1, now() - interval '1 h');
+CREATE FUNCTION drops_key(text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN ALTER TABLE keyed DROP COLUMN id; END $$;
+SELECT FROM sweeper.register('keyed', deadline => 'd', on_expire => 'drops_key(text[])', check_every => '0', start => 'now', max_retries => 0);
+CALL sweeper.sweep('keyed', pass => NULL) \gset
+SELECT class, state, sqlstate, message FROM sweeper.failed_row WHERE policy = 'keyed';
+SELECT sweeper.expire('keyed', '{1}');
+SELECT count(*) FROM keyed;
+SELECT sweeper.unregister('keyed');
+DROP TABLE keyed;
+DROP FUNCTION drops_key;

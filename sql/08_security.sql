@@ -99,6 +99,7 @@ ALTER TABLE leaf_2 OWNER TO regress_watcher;
 CALL sweeper.sweep('tree', pass => NULL) \gset
 SELECT tableoid::regclass, id FROM tree;
 SELECT severity, problem, detail, next_step FROM sweeper.problem WHERE policy = 'tree';
+SELECT verdict, reason, hint FROM sweeper.explain_row('tree', '2');
 SELECT line FROM sweeper.explain_sweep('tree') AS line WHERE line LIKE '-- %leaf_2%';
 SELECT sweeper.expire('tree', '{2}', 'by hand');
 ALTER TABLE leaf_2 OWNER TO regress_mallory;
@@ -109,6 +110,23 @@ SELECT count(*) FROM tree;
 SELECT count(*) FROM sweeper.problem WHERE policy = 'tree';
 SELECT sweeper.unregister('tree');
 DROP TABLE tree;
+-- advice to paste has no code of the owner's, which would run as whoever pastes it
+CREATE SCHEMA lure;
+GRANT USAGE, CREATE ON SCHEMA lure TO regress_mallory;
+SET ROLE regress_mallory;
+CREATE FUNCTION lure.check(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN true; END $$;
+CREATE FUNCTION lure.later(timestamptz) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1; END';
+CREATE DOMAIN lure.d AS text CHECK (lure.check(VALUE));
+CREATE TABLE lure.t (id int PRIMARY KEY, d timestamptz, e timestamptz);
+SET client_min_messages = error;
+SELECT f, r.advice FROM unnest(ARRAY['coalesce(d, e)', 'lure.later(d)', 'CASE WHEN ''{x}''::lure.d[] IS NOT NULL THEN d ELSE e END', 'CASE WHEN ''x''::lure.d IS NOT NULL THEN d END']) AS f,
+    LATERAL sweeper.register('lure.t', deadline => f, dry_run => true) AS r;
+SET client_min_messages = warning;
+DROP TABLE lure.t;
+DROP DOMAIN lure.d;
+DROP FUNCTION lure.check, lure.later;
+RESET ROLE;
+DROP SCHEMA lure;
 -- an operator that somebody else puts in a schema of the policy's search_path is never taken for ours
 CREATE SCHEMA common;
 GRANT USAGE, CREATE ON SCHEMA common TO regress_mallory;

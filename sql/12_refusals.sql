@@ -142,6 +142,10 @@ SELECT a, refused(a) FROM unnest(ARRAY[
     $$deadline => 'd', fuse_min => -1$$, $$deadline => 'd', heartbeats => true$$, $$deadline => 'd', search_path => 'a b'$$, $$deadline => 'd', start => 'later'$$, $$deadline => 'd', start => NULL$$,
     $$deadline => 'd', policy => ''$$, $$deadline => 'd', policy => 'sweeper.x'$$, $$deadline => 'd', key => '{t}'$$]) AS a;
 SELECT refused($$deadline => 'd'$$, NULL);
+-- every process that sweeps reads them
+SELECT a, refused(format($$deadline => 'd', %I => repeat('x', 16385)$$, a))
+FROM unnest('{last_seen,ttl_column,created,unit,timezone,filter,on_null,action,set_clause,group_by,audit,notify_channel,search_path,maintenance_window}'::text[]) AS a;
+SELECT refused($$deadline => repeat('x', 16385)$$), refused($$deadline => 'd', capture => array_fill('id'::text, ARRAY[3000])$$), refused($$deadline => 'd', filter => repeat(' ', 16381) || 'nope'$$);
 -- nothing was registered, nothing dropped
 SELECT count(*) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
 SELECT count(*) FROM ok;

@@ -34,7 +34,6 @@ DO $$ DECLARE c text; BEGIN
         $c$SELECT sweeper.expire('seat', '{3,NULL}', 'r')$c$,
         $c$SELECT sweeper.expire('seat', NULL, 'r')$c$,
         $c$SELECT sweeper.expire(NULL, '{3}', 'r')$c$,
-        $c$SELECT sweeper.expire('seat', '{3}', NULL)$c$,
         $c$SELECT sweeper.expire('nobody', '{3}', 'r')$c$,
         $c$SELECT sweeper.expire_group('seat', NULL, 'r')$c$,
         $c$SELECT sweeper.expire_group(NULL, 'x', 'r')$c$]

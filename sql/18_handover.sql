@@ -116,6 +116,7 @@ SELECT sweeper.unregister('swap');
 DROP TABLE swap;
 -- a table with partitions changes hands as a whole: that alone is told, and the whole can be looked at before it is agreed to
 CREATE ROLE regress_heir;
+CREATE ROLE regress_second;
 GRANT ALL ON SCHEMA public TO regress_heir;
 CREATE TABLE estate (id int PRIMARY KEY, d timestamptz) PARTITION BY RANGE (id);
 CREATE TABLE estate_1 PARTITION OF estate FOR VALUES FROM (0) TO (10);
@@ -128,8 +129,8 @@ ALTER TABLE estate_1 OWNER TO regress_heir;
 COMMIT;
 SELECT sweeper.resume('estate');
 BEGIN;
-ALTER TABLE estate OWNER TO CURRENT_USER;
-ALTER TABLE estate_1 OWNER TO CURRENT_USER;
+ALTER TABLE estate OWNER TO regress_second;
+ALTER TABLE estate_1 OWNER TO regress_second;
 COMMIT;
 DO $$ BEGIN
     FOR i IN 1 .. 600 LOOP
@@ -147,5 +148,37 @@ ROLLBACK;
 SELECT state FROM sweeper.policy_status WHERE policy = 'estate';
 SELECT sweeper.unregister('estate');
 DROP TABLE estate;
-DROP OWNED BY regress_heir;
-DROP ROLE regress_heir;
+DROP OWNED BY regress_heir, regress_second;
+DROP ROLE regress_heir, regress_second;
+-- a superuser has the table now: code that another role defined never runs as that one, whoever asks, restored or not
+CREATE ROLE regress_mallory;
+GRANT CREATE ON SCHEMA public TO regress_mallory;
+SELECT sweeper.grant_access('regress_mallory', 'user');
+SET ROLE regress_mallory;
+CREATE TABLE trojan (id int PRIMARY KEY, d timestamptz);
+INSERT INTO trojan VALUES (1, now() - '1 min'::interval);
+CREATE FUNCTION horse() RETURNS text LANGUAGE plpgsql AS $$ BEGIN IF current_user <> 'regress_mallory' THEN RAISE EXCEPTION 'ran as %', current_user; END IF; RETURN ''; END $$;
+CREATE FUNCTION horse_filter(int) RETURNS boolean STABLE LANGUAGE plpgsql AS $$ BEGIN RETURN horse() = ''; END $$;
+CREATE FUNCTION horse_alive(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RETURN horse() = 'x'; END $$;
+CREATE FUNCTION horse_end(text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM horse(); END $$;
+CREATE FUNCTION horse_trigger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM horse(); RETURN OLD; END $$;
+CREATE TRIGGER "the trigger" BEFORE DELETE ON trojan FOR EACH ROW EXECUTE FUNCTION horse_trigger();
+SELECT FROM sweeper.register('trojan', deadline => 'd', ttl => '1 h', filter => 'horse_filter(id)', is_alive => 'horse_alive(text)', on_expire => 'horse_end(text[])', check_every => '1 h', start => 'paused');
+RESET ROLE;
+ALTER TABLE trojan OWNER TO CURRENT_USER;
+\set SHOW_CONTEXT never
+SELECT sweeper.resume('trojan');
+SET client_min_messages = warning;
+SELECT sweeper.alter_policy('trojan', filter => 'true');
+SELECT sweeper.expire('trojan', '{1}', 'by hand');
+SELECT dead_estimate FROM sweeper.preview('trojan');
+SELECT verdict, hint FROM sweeper.explain_row('trojan', '1');
+UPDATE sweeper.policy SET system_identifier = 1, held_reason = 'restored' WHERE policy = 'trojan';
+SELECT sweeper.resume('trojan');
+SELECT next_step FROM sweeper.problem WHERE policy = 'trojan';
+SELECT next_step FROM sweeper.problem WHERE policy = 'trojan' \gexec
+SELECT count(*) FROM trojan;
+DROP TABLE trojan;
+SELECT sweeper.revoke_access('regress_mallory');
+DROP OWNED BY regress_mallory;
+DROP ROLE regress_mallory;

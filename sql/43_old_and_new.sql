@@ -20,7 +20,16 @@ ANALYZE levels;
 CALL sweeper.sweep('levels', pass => NULL) \gset
 SELECT count(*) FILTER (WHERE id <= 50) AS good, count(*) FILTER (WHERE id = 51) AS bad, count(*) FILTER (WHERE id > 51) AS living FROM levels;
 SELECT key = encode(sha256('51'), 'hex') AS hashed, class, sqlstate, message FROM sweeper.failed_row WHERE policy = 'levels';
+-- nor shown to whoever previews, whatever it says
+ALTER TABLE levels ADD token text DEFAULT 'secret';
+CREATE FUNCTION tells(text) RETURNS boolean STABLE LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'token %', $1; END $$;
+SELECT sweeper.preview('levels');
 SELECT sweeper.unregister('levels');
+SELECT FROM sweeper.register('levels', deadline => 'd', audit => 'hash', check_every => '0', start => 'paused');
+UPDATE sweeper.policy SET filter = 'tells(token)' WHERE policy = 'levels';
+SELECT sweeper.preview('levels');
+SELECT sweeper.unregister('levels');
+DROP FUNCTION tells;
 DROP TABLE levels;
 -- locks that an expression takes go with the pass, also when it finds nothing to do
 CREATE FUNCTION locks(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM pg_advisory_lock(4343); RETURN false; END $$;

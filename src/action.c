@@ -206,6 +206,11 @@ call_hook(const SswTarget *t, LockedRows *l)
 	values[3] = l->keys;
 	ssw_plan_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
 	for (int k = 0; k < p->nkeys; k++)
+		if (get_attnum(t->leaf, p->key[k]) == InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("on_expire of policy \"%s\" dropped or renamed key column \"%s\"", p->name, p->key[k])));
+	for (int k = 0; k < p->nkeys; k++)
 	{
 		types[3 + k] = TEXTARRAYOID;
 		values[3 + k] = l->columns[k];

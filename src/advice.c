@@ -471,6 +471,13 @@ ssw_advice_preview(SswPolicy *p, Relation rel)
 
 	if (error == NULL)
 		return v.result;
+	/* a message may have what the row has */
+	if (p->audit == SSW_AUDIT_HASH && p->args == NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_OPERATOR_INTERVENTION)
+		ereport(ERROR,
+				(errcode(error->sqlerrcode),
+				 errmsg("cannot preview policy \"%s\": SQLSTATE %s", p->name, unpack_sql_state(error->sqlerrcode)),
+				 errdetail("The message is not shown: keys of this policy are credentials."),
+				 errhint("Select its deadline and its filter from the table, as the table's owner.")));
 	if (!ssw_unreadable_may_be(error))
 		ReThrowError(error);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);

@@ -220,7 +220,7 @@ open_for_alter(const SswPolicy *p)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table %s has changed hands since policy \"%s\" was registered", p->relation, p->name),
 				 errdetail("It was registered for role \"%s\".", p->owner_name),
-				 errhint("SELECT sweeper.resume(%s); as its present owner.", quote_literal_cstr(p->name))));
+				 errhint("As its present owner: %s", ssw_mend_or_resume(p))));
 	return rel;
 }
 

@@ -32,6 +32,7 @@
 #include "identity.h"
 #include "key.h"
 #include "lock.h"
+#include "mend.h"
 #include "outage.h"
 #include "rights.h"
 #include "rowfacts.h"
@@ -149,17 +150,29 @@ lift(ArrayBuildState **names, const char *name)
 	*names = accumArrayResult(*names, CStringGetTextDatum(name), false, TEXTOID, CurrentMemoryContext);
 }
 
-/*
- * The relation's owner, when it is not the one whose code the policy holds: who
- * resumes it then has that code run as the new owner.
- */
-static Oid
-new_owner(const SswPolicy *p, Oid relid)
+/* What a policy would have run as the relation's owner: expressions, hooks, triggers of the relation. */
+static char *
+code_of(const SswPolicy *p, Oid relid)
 {
-	Oid			owner = ssw_relation_owner(relid);
-	Oid			was = ssw_policy_is_foreign(p) ? get_role_oid(p->owner_name, true) : p->owner;
+	Oid			types[] = {INT4OID, OIDOID};
+	Datum		values[] = {Int32GetDatum(p->id), ObjectIdGetDatum(relid)};
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *code = NULL;
 
-	return owner == was ? InvalidOid : owner;
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT pg_catalog.string_agg(c, ', ' ORDER BY n, c) FROM (SELECT f.n, pg_catalog.format('%s => %L', f.name, f.code) AS c"
+					 " FROM sweeper.policy AS p CROSS JOIN LATERAL (VALUES (1, 'deadline', p.deadline), (1, 'last_seen', p.last_seen),"
+					 "  (2, 'filter', p.filter), (3, 'set_clause', p.set_clause), (4, 'group_by', p.group_by),"
+					 "  (5, 'on_expire', p.on_expire_name), (6, 'is_alive', p.is_alive_name)) AS f (n, name, code)"
+					 " WHERE p.policy_id = $1 AND f.code IS NOT NULL"
+					 " UNION ALL SELECT 7, pg_catalog.format('trigger %I', t.tgname) FROM pg_catalog.pg_trigger AS t"
+					 "  WHERE t.tgrelid = $2 AND NOT t.tgisinternal) AS x", 2, types, values, NULL, true, 1) > 0)
+		code = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return code;
 }
 
 /*
@@ -169,7 +182,7 @@ new_owner(const SswPolicy *p, Oid relid)
 static void
 check_relation(const SswPolicy *p, Oid relid)
 {
-	Oid			owner = new_owner(p, relid);
+	Oid			owner = ssw_policy_new_owner(p);
 
 	if (ssw_policy_is_foreign(p) && !OidIsValid(ssw_relation_owner(relid)))
 		ereport(ERROR,
@@ -182,6 +195,13 @@ check_relation(const SswPolicy *p, Oid relid)
 				 errmsg("cannot resume policy \"%s\": relation %s belongs to role \"%s\", not to \"%s\"",
 						p->name, p->relation, GetUserNameFromId(owner, false), p->owner_name),
 				 errhint("Only a member of role \"%s\" can take the policy over.", GetUserNameFromId(owner, false))));
+	if (ssw_policy_is_lost(p))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot resume policy \"%s\": relation %s belongs to superuser \"%s\" now", p->name, p->relation,
+						GetUserNameFromId(owner, false)),
+				 errdetail("Code that role \"%s\" defined would run as a superuser: %s", p->owner_name, code_of(p, relid)),
+				 errhint("%s", ssw_mend(p))));
 }
 
 /* After a restore: the objects of the same names, in this cluster. */
@@ -225,13 +245,13 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 		bind_again(p, relid);
 		lift(names, "restored");
 	}
-	if (p->held_reason && strcmp(p->held_reason, "restored") != 0)
+	if (p->held_reason && strcmp(p->held_reason, "restored") != 0 && strncmp(p->held_reason, "retention", 9) != 0)
 		lift(names, p->held_reason);
 	if (p->fuse_until > GetCurrentTimestamp())
 		lift(names, "fuse");
 	if (p->failures > 0)
 		lift(names, p->broken ? "broken" : "failing");
-	if (!ssw_policy_is_foreign(p) && OidIsValid(new_owner(p, relid)))
+	if (!ssw_policy_is_foreign(p) && OidIsValid(ssw_policy_new_owner(p)))
 	{
 		change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
 			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND $2 IS NOT NULL AND c.oid = p.relid", 0, NULL, NULL, NULL);
@@ -279,19 +299,23 @@ ssw_resume(PG_FUNCTION_ARGS)
 }
 
 /*
- * resume_all(): every policy the caller may resume.  Nobody confirms a new owner
+ * resume_all() → a row for each policy that the caller may resume.  Nobody confirms a new owner
  * in passing, and one that cannot be resumed holds up no other.
  */
 Datum
 ssw_resume_all(PG_FUNCTION_ARGS)
 {
-	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	List	   *all = ssw_policy_load_all();
 	ListCell   *lc;
 
+	InitMaterializedSRF(fcinfo, 0);
 	foreach(lc, all)
 	{
 		SswPolicy  *p = lfirst(lc);
+		ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+		Datum		values[2];
+		bool		nulls[2] = {false, false};
 		Oid			relid;
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
@@ -302,16 +326,22 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		relid = ssw_policy_relation_now(p);
-		if (OidIsValid(new_owner(p, relid)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
+		if (OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is left as it is: its relation %s", p->name,
 							OidIsValid(relid) ? "has another owner" : "does not exist"),
-					 errhint("SELECT sweeper.%s(%s);", OidIsValid(relid) ? "resume" : "unregister",
-							 quote_literal_cstr(p->name))));
+					 errhint("%s", ssw_mend_or_resume(p))));
 		else
+		{
 			resume_one(p, relid, &names);
+			if (names->nelems == 0)
+				continue;
+			values[0] = CStringGetTextDatum(p->name);
+			values[1] = makeArrayResult(names, CurrentMemoryContext);
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		}
 	}
-	PG_RETURN_VOID();
+	PG_RETURN_NULL();
 }
 
 /* Have the failed rows with that key, plain or hashed, tried again; were there any? */

@@ -14,6 +14,7 @@
 #include <ctype.h>
 #include <math.h>
 
+#include "access/detoast.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
@@ -29,6 +30,9 @@
 #include "expr.h"
 #include "tzname.h"
 #include "window.h"
+
+/* Expressions, lists of columns and other texts are not longer: every process that sweeps reads them. */
+#define MAX_TEXT_BYTES		16384
 
 /* Longer intervals could leave the range of timestamps. */
 #define MAX_INTERVAL_DAYS	73000
@@ -194,6 +198,12 @@ ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool null_is_uncha
 			if (defs[i].dflt)
 				ssw_args_not_null(fcinfo, first + i, defs[i].name);
 		}
+		if (!PG_ARGISNULL(first + i) && (defs[i].type == TEXTOID || defs[i].type == TEXTARRAYOID) &&
+			toast_raw_datum_size(PG_GETARG_DATUM(first + i)) - VARHDRSZ > MAX_TEXT_BYTES)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("%s must not be longer than %d bytes", defs[i].name, MAX_TEXT_BYTES),
+					 errhint("Put a longer expression into a function of the row.")));
 		a->isnull[i] = PG_ARGISNULL(first + i);
 		a->value[i] = PG_GETARG_DATUM(first + i);
 		a->given[i] = null_is_unchanged || !is_default(a, i);

@@ -215,7 +215,7 @@ ssw_expire(PG_FUNCTION_ARGS)
 	if (array_contains_nulls(w.keys))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("keys must not contain nulls")));
-	w.end.reason = required_text(fcinfo, 2, "reason");
+	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	PG_RETURN_INT64(expire_rows(p, &w));
 }
 
@@ -227,6 +227,6 @@ ssw_expire_group(PG_FUNCTION_ARGS)
 	Wanted		w = {.end.type = p->registry ? "expired" : "manual"};
 
 	w.group = required_text(fcinfo, 1, "group_value");
-	w.end.reason = required_text(fcinfo, 2, "reason");
+	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	PG_RETURN_INT64(expire_rows(p, &w));
 }

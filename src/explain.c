@@ -29,6 +29,7 @@
 #include "rowfacts.h"
 #include "shmem.h"
 #include "sql.h"
+#include "stmt.h"
 
 PG_FUNCTION_INFO_V1(ssw_explain_row);
 
@@ -263,9 +264,18 @@ judge_dead(Explanation *e)
 {
 	SswRowFacts *r = &e->row;
 	bool		by_null = !r->has_due[0] && !r->has_due[1];
+	Oid			owner = ssw_relation_owner(r->leaf);
 
 	if (braked(e))
 		return;
+	if (OidIsValid(owner) && owner != e->policy->owner)
+	{
+		char	   *leaf = ssw_stmt_relation(r->leaf);
+
+		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is left alone", leaf, GetUserNameFromId(owner, false)),
+				 psprintf("ALTER TABLE %s OWNER TO %s;", leaf, quote_identifier(GetUserNameFromId(e->policy->owner, false))));
+		return;
+	}
 	if (!by_null && in_grace(e))
 		conclude(e, "in grace", "time is credited after an outage, so that its application can write again", NULL);
 	else if (r->quarantined)

@@ -14,6 +14,7 @@
 #include "access/relation.h"
 #include "access/stratnum.h"
 #include "access/table.h"
+#include "access/transam.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_inherits.h"
 #include "lib/stringinfo.h"
@@ -300,6 +301,46 @@ append_statement(StringInfo buf, Oid relid, const char *sql)
 												get_rel_name(relid)), sql);
 }
 
+static bool
+is_users(Oid function, void *context)
+{
+	return function >= FirstGenbkiObjectId;
+}
+
+/* Could whoever parses the expression run code that is not the server's? */
+static bool
+runs_code(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if ((IsA(node, Var) && ((Var *) node)->vartype >= FirstGenbkiObjectId) ||
+		(IsA(node, Const) && ((Const *) node)->consttype >= FirstGenbkiObjectId) ||
+		IsA(node, CoerceToDomain) || IsA(node, RowExpr) || IsA(node, ConvertRowtypeExpr) || IsA(node, FieldSelect))
+		return true;
+	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, runs_code, context);
+}
+
+/* Words instead of a statement, which would run the owner's code as whoever pastes it. */
+static char *
+in_words(Relation rel, Node *node)
+{
+	StringInfoData buf;
+	ListCell   *lc;
+	List	   *seen = NIL;
+
+	initStringInfo(&buf);
+	foreach(lc, pull_var_clause(node, 0))
+	{
+		char	   *name = get_attname(RelationGetRelid(rel), lfirst_node(Var, lc)->varattno, true);
+
+		if (name == NULL || list_member(seen, makeString(name)))
+			continue;
+		appendStringInfo(&buf, "%s%s", seen ? ", " : "", quote_identifier(name));
+		seen = lappend(seen, makeString(name));
+	}
+	return psprintf("An index on the deadline expression, over %s, would find the dead rows. The expression runs code of the table's owner: log in as that role to create the index.", buf.data);
+}
+
 /*
  * The statement that makes a usable index, or null when none can be made.  A
  * partitioned table gets one for each leaf: on the parent it would block writes.
@@ -317,6 +358,8 @@ ssw_index_statement(Relation rel, const char *sort)
 	{
 		if (!ssw_expr_immutable(node))
 			return NULL;
+		if (runs_code(node, NULL))
+			return in_words(rel, node);
 		if (!IsA(node, OpExpr))
 			sql = psprintf("(%s)", sql);
 	}

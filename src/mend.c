@@ -289,6 +289,8 @@ ssw_mend(const SswPolicy *p)
 
 	if (!OidIsValid(owner))
 		return psprintf("SELECT sweeper.unregister(%s);", name);
+	if (ssw_policy_is_lost(p))
+		return psprintf("SELECT sweeper.unregister(%s); -- then, having read its code, register the table again", name);
 	if (ssw_policy_is_foreign(p) || owner != p->owner)
 		return NULL;
 	initStringInfo(&m.before);

@@ -16,6 +16,7 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "storage/sinval.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
@@ -433,6 +434,31 @@ ssw_policy_relation_now(const SswPolicy *p)
 }
 
 /*
+ * The relation's owner, when it is not the role whose code the policy holds: whoever
+ * resumes the policy then has that code run as the new owner.
+ */
+Oid
+ssw_policy_new_owner(const SswPolicy *p)
+{
+	Oid			owner = ssw_relation_owner(ssw_policy_relation_now(p));
+	Oid			was = ssw_policy_is_foreign(p) ? get_role_oid(p->owner_name, true) : p->owner;
+
+	return owner == was ? InvalidOid : owner;
+}
+
+/*
+ * Does a superuser own the relation now, whose policy holds another role's code?  That
+ * never runs as a superuser: the policy is registered again.  Built-in ones hold ours.
+ */
+bool
+ssw_policy_is_lost(const SswPolicy *p)
+{
+	Oid			owner = ssw_policy_new_owner(p);
+
+	return OidIsValid(owner) && superuser_arg(owner) && strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) != 0;
+}
+
+/*
  * Why nothing of the policy may be run now, in its owner's name or another's;
  * null when it may.  Its code is that of the owner who registered it, so it
  * never runs as whoever has the relation today.
@@ -460,7 +486,7 @@ ssw_policy_way_out(const SswPolicy *p)
 {
 	char	   *name = quote_literal_cstr(p->name);
 
-	return p->columns.renamed ? psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
+	return p->columns.renamed || ssw_policy_is_lost(p) ? psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
 		psprintf("When that is right: SELECT sweeper.resume(%s);", name);
 }
 

@@ -15,6 +15,9 @@
 #include "ssw.h"
 #include "utils/rel.h"
 
+/* Names that begin so are those of the built-in policies. */
+#define SSW_BUILTIN_PREFIX	"sweeper."
+
 /* One clock of a policy: idle or fixed deadline first, then maximum age. */
 typedef struct SswClock
 {
@@ -171,6 +174,8 @@ extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
 extern bool ssw_policy_is_foreign(const SswPolicy *p);
 extern Oid	ssw_policy_relation_now(const SswPolicy *p);
 extern char *ssw_policy_unusable(const SswPolicy *p);
+extern Oid	ssw_policy_new_owner(const SswPolicy *p);
+extern bool ssw_policy_is_lost(const SswPolicy *p);
 extern char *ssw_policy_way_out(const SswPolicy *p);
 extern char *ssw_policy_hook_trouble(const SswPolicy *p);
 

@@ -10,9 +10,6 @@
 #include "advice.h"
 #include "args.h"
 
-/* Names that begin so are those of the built-in policies. */
-#define SSW_BUILTIN_PREFIX	"sweeper."
-
 extern Datum ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *args, Relation rel);
 
 /* parts that alter_policy uses too */
