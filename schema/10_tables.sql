@@ -156,24 +156,6 @@ COMMENT ON TABLE sweeper.cleanup_event IS 'One row for each row that was ended, 
 CREATE INDEX cleanup_event_time ON sweeper.cleanup_event USING brin (cleaned_at) WITH (autosummarize = on);
 CREATE SEQUENCE sweeper.event_batch_seq AS bigint CACHE 1;
 
--- Events of one day (UTC), summed up by maintain() before they go; of sessions by their pool.
-CREATE TABLE sweeper.cleanup_day (
-    day            date NOT NULL,
-    policy_id      int NOT NULL,
-    policy         text NOT NULL,
-    pool           text NOT NULL DEFAULT '',
-    cleanup_type   text NOT NULL,
-    cleaned        bigint NOT NULL,
-    groups         bigint NOT NULL,
-    -- how long after deadline and last activity: of so many, and the sum of it
-    after_deadline_count  bigint NOT NULL,
-    after_deadline        interval,
-    max_after_deadline    interval,
-    after_last_seen_count bigint NOT NULL,
-    after_last_seen       interval,
-    PRIMARY KEY (day, policy_id, policy, pool, cleanup_type)
-);
-
 CREATE TABLE sweeper.failed_row (
     policy_id     int NOT NULL REFERENCES sweeper.policy ON DELETE CASCADE,
     policy        text NOT NULL,
@@ -215,5 +197,4 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.pass', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.pass_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.cleanup_event', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.event_batch_seq', '');
-SELECT pg_catalog.pg_extension_config_dump('sweeper.cleanup_day', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.failed_row', '');

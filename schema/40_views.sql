@@ -162,47 +162,24 @@ COMMENT ON COLUMN sweeper.stat_policy.duration_histogram IS 'Passes up to each o
 COMMENT ON COLUMN sweeper.stat_policy.lag_seconds IS 'Sum of the lags of its expired rows.';
 COMMENT ON COLUMN sweeper.stat_policy.lag_histogram IS 'Rows expired with a lag up to each of lag_bounds (seconds), each counted once.';
 
--- From when on views of the last span count events: for days before, what maintenance has summed up; from an instant on up to
--- which it has, where events of the span do not tell all.
-CREATE FUNCTION sweeper._events_since(span interval) RETURNS timestamptz
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN s.summed >= s.midnight THEN s.midnight ELSE greatest(s.summed, now() - span) END
-    FROM (SELECT date_trunc('day', CASE WHEN r.kept > interval '0' THEN greatest(now() - span, now() - r.kept) ELSE now() - span END, 'UTC')
-                 + interval '24 hours' AS midnight, r.summed
-          FROM (SELECT current_setting('session_sweeper.cleanup_event_retention', true)::interval AS kept,
-                       (SELECT max(d.day) + 1 FROM sweeper.cleanup_day AS d)::timestamp AT TIME ZONE 'UTC' AS summed) AS r) AS s
-$$;
-COMMENT ON FUNCTION sweeper._events_since IS 'From when on the views of the last span count events; before, they count cleanup_day.';
-
 CREATE VIEW sweeper.stat_cleanup_daily AS
 SELECT d.day, d.policy, d.cleanup_type, sum(d.cleaned)::bigint AS cleaned, sum(d.groups)::bigint AS groups,
        round(100.0 * sum(d.cleaned) / sum(sum(d.cleaned)) OVER (PARTITION BY d.day), 2) AS percent
 FROM (SELECT date_trunc('day', e.cleaned_at) AS day, e.policy, e.cleanup_type, sum(e.count) AS cleaned, count(DISTINCT e."group") AS groups
-      FROM sweeper.cleanup_event AS e WHERE e.cleaned_at >= (SELECT sweeper._events_since(interval '7 days')) GROUP BY 1, 2, 3
-      UNION ALL
-      SELECT c.day::timestamptz, c.policy, c.cleanup_type, c.cleaned, c.groups
-      FROM sweeper.cleanup_day AS c WHERE (c.day + 1)::timestamp AT TIME ZONE 'UTC' <= (SELECT sweeper._events_since(interval '7 days'))) AS d
+      FROM sweeper.cleanup_event AS e WHERE e.cleaned_at >= now() - interval '7 days' GROUP BY 1, 2, 3) AS d
 GROUP BY d.day, d.policy, d.cleanup_type;
-COMMENT ON VIEW sweeper.stat_cleanup_daily IS 'Rows cleaned a day, policy and cleanup type, and how many groups they belong to; the last seven days, and earlier ones that maintain() has summed up.';
-COMMENT ON COLUMN sweeper.stat_cleanup_daily.day IS 'Start of the day in the reader''s time zone; what was summed up are days in UTC.';
+COMMENT ON VIEW sweeper.stat_cleanup_daily IS 'Rows cleaned a day, policy and cleanup type, and how many groups they belong to; the last seven days.';
+COMMENT ON COLUMN sweeper.stat_cleanup_daily.day IS 'Start of the day in the reader''s time zone.';
 COMMENT ON COLUMN sweeper.stat_cleanup_daily.percent IS 'Of all rows cleaned that day that the reader may see.';
 
 CREATE VIEW sweeper.stat_cleanup_lag AS
-SELECT e.policy, e.cleanup_type, sum(e.count)::bigint AS rows,
-       sum(e.after_deadline) / nullif(sum(e.after_deadline_count), 0)::float8 AS avg_after_deadline,
-       sum(e.after_last_seen) / nullif(sum(e.after_last_seen_count), 0)::float8 AS avg_after_last_seen,
-       round((extract(epoch FROM sum(e.after_last_seen)) / nullif(sum(e.after_last_seen_count), 0) / 60)::numeric, 2) AS minutes_after_last_seen,
-       max(e.max_after_deadline) AS max_after_deadline
-FROM (SELECT v.policy, v.cleanup_type, v.count, v.after_deadline, v.after_deadline AS max_after_deadline, v.after_last_seen,
-             (v.after_deadline IS NOT NULL)::int::bigint AS after_deadline_count, (v.after_last_seen IS NOT NULL)::int::bigint AS after_last_seen_count
-      FROM (SELECT policy, cleanup_type, count::bigint, CASE WHEN isfinite(deadline) AND deadline <= cleaned_at THEN cleaned_at - deadline END AS after_deadline,
-                   CASE WHEN isfinite(last_seen) THEN cleaned_at - last_seen END AS after_last_seen
-            FROM sweeper.cleanup_event WHERE cleaned_at >= (SELECT sweeper._events_since(interval '7 days'))) AS v
-      UNION ALL
-      SELECT policy, cleanup_type, cleaned, after_deadline, max_after_deadline, after_last_seen, after_deadline_count, after_last_seen_count
-      FROM sweeper.cleanup_day WHERE day::timestamp AT TIME ZONE 'UTC' > now() - interval '8 days' AND (day + 1)::timestamp AT TIME ZONE 'UTC' <= (SELECT sweeper._events_since(interval '7 days'))) AS e
+SELECT e.policy, e.cleanup_type, sum(e.count)::bigint AS rows, avg(e.after_deadline) AS avg_after_deadline, avg(e.after_last_seen) AS avg_after_last_seen,
+       round((extract(epoch FROM avg(e.after_last_seen)) / 60)::numeric, 2) AS minutes_after_last_seen, max(e.after_deadline) AS max_after_deadline
+FROM (SELECT policy, cleanup_type, count, CASE WHEN isfinite(deadline) AND deadline <= cleaned_at THEN cleaned_at - deadline END AS after_deadline,
+             CASE WHEN isfinite(last_seen) THEN cleaned_at - last_seen END AS after_last_seen
+      FROM sweeper.cleanup_event WHERE cleaned_at >= now() - interval '7 days') AS e
 GROUP BY e.policy, e.cleanup_type;
-COMMENT ON VIEW sweeper.stat_cleanup_lag IS 'How long after deadline and last activity rows were cleaned, by policy and cleanup type; the last seven days, those beyond the retention of events as maintain() has summed them up.';
+COMMENT ON VIEW sweeper.stat_cleanup_lag IS 'How long after deadline and last activity rows were cleaned, by policy and cleanup type; the last seven days.';
 COMMENT ON COLUMN sweeper.stat_cleanup_lag.rows IS 'Rows cleaned; the averages are over those whose events have the time.';
 COMMENT ON COLUMN sweeper.stat_cleanup_lag.avg_after_deadline IS 'Of rows whose deadline had passed; keep_for is part of it.';
 COMMENT ON COLUMN sweeper.stat_cleanup_lag.minutes_after_last_seen IS 'avg_after_last_seen in minutes.';

@@ -175,13 +175,9 @@ FROM (SELECT e.pool, sum(e.count)::bigint AS ended,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'released'), 0)::bigint AS released,
              coalesce(sum(e.count) FILTER (WHERE e.cleanup_type = 'manual'), 0)::bigint AS manual
       FROM (SELECT "group" AS pool, cleanup_type, count::bigint FROM sweeper.cleanup_event
-            WHERE policy = 'sweeper.session' AND cleaned_at >= (SELECT sweeper._events_since(interval '30 days'))
-            UNION ALL
-            SELECT pool, cleanup_type, cleaned FROM sweeper.cleanup_day
-            WHERE policy = 'sweeper.session' AND day::timestamp AT TIME ZONE 'UTC' > now() - interval '31 days'
-              AND (day + 1)::timestamp AT TIME ZONE 'UTC' <= (SELECT sweeper._events_since(interval '30 days'))) AS e GROUP BY e.pool) AS c
+            WHERE policy = 'sweeper.session' AND cleaned_at >= now() - interval '30 days') AS e GROUP BY e.pool) AS c
 ORDER BY c.zombies DESC, c.pool;
-COMMENT ON VIEW sweeper.stat_pool_cleanup IS 'How the sessions of each pool ended in the last 30 days (those beyond the retention of events as maintain() has summed them up), the pool with the most zombies first (WHERE rank <= 20: the top 20).';
+COMMENT ON VIEW sweeper.stat_pool_cleanup IS 'How the sessions of each pool ended in the last 30 days, the pool with the most zombies first (WHERE rank <= 20: the top 20).';
 COMMENT ON COLUMN sweeper.stat_pool_cleanup.ended IS 'Sessions that ended, in any way.';
 COMMENT ON COLUMN sweeper.stat_pool_cleanup.zombies IS 'Those whose signs of life stopped.';
 COMMENT ON COLUMN sweeper.stat_pool_cleanup.percent IS 'Of all zombies that the reader may see; null when there is none.';

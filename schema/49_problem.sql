@@ -125,12 +125,6 @@ WHERE c.enabled AND c.listed AND c.launcher_pid IS NOT NULL AND p.check_every > 
   AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
       < now() - greatest(10 * p.check_every, interval '1 min')
 UNION ALL
-SELECT 'warning', NULL, 'maintenance is overdue', min(greatest(s.last_look, c.service_start)), 'History is trimmed only when maintain() asks for it, and nobody has for two days.',
-       'SELECT sweeper.maintain(); -- then look at cron.job_run_details, or SELECT sweeper.unschedule_maintenance();'
-FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
-WHERE p.policy LIKE 'sweeper.%' AND p.action = 'delete' AND p.check_every = interval '0' AND p.held_reason IS NULL
-  AND c.enabled AND c.listed AND greatest(s.last_look, c.service_start) < now() - interval '2 days' HAVING count(*) > 0
-UNION ALL
 SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Somebody holds a lock on its table, or on a part of it.',
        sweeper._lock_query(p.relation)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c

@@ -28,10 +28,10 @@ BEGIN
         sweeper.failed_row, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
-        sweeper.cleanup_day, sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
+        sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
         sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
-        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._database(), sweeper._events_since(interval),
+        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._database(),
         sweeper.metrics_text(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks TO %s', role);
@@ -51,8 +51,7 @@ BEGIN
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.flush, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
     IF level = 'admin' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor(),
-            sweeper.create_pool, sweeper.alter_pool, sweeper.drop_pool,
-            sweeper.schedule_maintenance, sweeper.unschedule_maintenance, sweeper.maintain TO %s', role);
+            sweeper.create_pool, sweeper.alter_pool, sweeper.drop_pool TO %s', role);
     END IF;
 END
 $$;
@@ -76,7 +75,6 @@ ALTER TABLE sweeper.policy ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.policy_change ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.pass ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.cleanup_event ENABLE ROW LEVEL SECURITY;
-ALTER TABLE sweeper.cleanup_day ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.failed_row ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.session ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.usage_event ENABLE ROW LEVEL SECURITY;
@@ -90,8 +88,6 @@ CREATE POLICY visible ON sweeper.policy_change FOR SELECT
 CREATE POLICY visible ON sweeper.pass FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.cleanup_event FOR SELECT
-    USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
-CREATE POLICY visible ON sweeper.cleanup_day FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.failed_row FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));

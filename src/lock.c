@@ -132,22 +132,6 @@ ssw_lock_pool(const char *pool, bool wait)
 	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-/*
- * Errands are run one at a time in the cluster, for as long as their caller holds this:
- * nobody takes many of the processes that sweeps need.
- */
-void
-ssw_lock_errand(bool hold)
-{
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, ExtensionRelationId, InvalidOid, 0xfffe);
-	if (hold)
-		(void) LockAcquire(&tag, ExclusiveLock, false, false);
-	else
-		(void) LockRelease(&tag, ExclusiveLock, false);
-}
-
 /* A sub-id that no pool's tag has: theirs are odd. */
 static void
 set_extension_tag(LOCKTAG *tag)
