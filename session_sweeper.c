@@ -3,7 +3,7 @@
  *		Module entry: settings, shared memory, hooks, launcher.
  *
  * Runs in the postmaster at preload, or in a session that loads the library
- * without it; then only the settings exist and functions say what is missing.
+ * without it; then only the settings and the check of statements exist, and functions say what is missing.
  * _PG_init never raises.
  */
 #include "postgres.h"
@@ -15,6 +15,7 @@
 #include "guc.h"
 #include "hooks.h"
 #include "launcher.h"
+#include "meant.h"
 #include "pending.h"
 #include "shmem.h"
 #include "start.h"
@@ -27,6 +28,7 @@ void
 _PG_init(void)
 {
 	ssw_guc_init();
+	ssw_meant_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	ssw_shmem_init(ssw_start_read_control);

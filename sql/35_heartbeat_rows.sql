@@ -201,11 +201,13 @@ CREATE TABLE bird (id int PRIMARY KEY);
 CREATE TABLE seen (bird int REFERENCES bird DEFERRABLE INITIALLY DEFERRED);
 CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (NEW.n); RETURN NEW; END $$;
 CREATE TRIGGER see BEFORE UPDATE ON nest FOR EACH ROW EXECUTE FUNCTION see();
+\set SHOW_CONTEXT never
 INSERT INTO bird VALUES (7);
 INSERT INTO nest VALUES (2, 7, now() + interval '1 min'), (3, 8, now() + interval '1 min');
 SELECT sweeper.touch('nest', 2);
 SELECT sweeper.touch('nest', 3);
 SELECT id, d > now() + interval '55 min' AS written FROM nest WHERE id > 1 ORDER BY id;
 SELECT sweeper.unregister('nest');
+\set SHOW_CONTEXT errors
 DROP TABLE nest, seen, bird;
 DROP FUNCTION see;

@@ -6,9 +6,8 @@
  * a lock on the relation.  Each form of deadline becomes a comparison of the
  * bare column with a bound computed from the cutoff, so that a plain btree on
  * the column serves it, and an exact test where that comparison alone would be
- * early.  Names and expressions are resolved as the relation's owner under the
- * policy's search_path; nothing of the user's is evaluated, except that
- * immutable parts of index expressions may be folded.
+ * early.  Names and expressions are resolved through the gate, under the policy's
+ * search_path: constants of domains are checked, immutable functions folded.
  *
  * Shares nothing; a crash leaves nothing behind.
  *

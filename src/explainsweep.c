@@ -27,6 +27,7 @@
 #include "grace.h"
 #include "identity.h"
 #include "index.h"
+#include "meant.h"
 #include "mend.h"
 #include "pass.h"
 #include "plan.h"
@@ -70,7 +71,7 @@ static void
 put_statement(const Output *out, const char *what, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
 	put_line(out, psprintf("-- %s: %s, %s", out->name, what, ssw_stmt_relation(out->leaf)));
-	put_line(out, psprintf("%s;", sql));
+	put_line(out, psprintf("%s;", ssw_meant_plain(sql)));
 	ssw_sql_exec(psprintf("EXPLAIN %s", sql), nargs, types, values, nulls, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		put_line(out, psprintf("    %s", SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1)));

@@ -4,8 +4,8 @@
  *		parse them over the row, refuse what is not one plain expression.
  *
  * Runs in any process that validates or uses a policy, in a transaction, with a
- * lock on the relation; shares nothing.  Parsing evaluates nothing of a user's;
- * ssw_expr_folded() may, so its caller must be the relation's owner by then.
+ * lock on the relation, and inside of the gate (identity.c): parsing already runs
+ * code of users, as the CHECK of a domain whose constant is read.  Shares nothing.
  * A crash leaves nothing behind.
  */
 #include "postgres.h"

@@ -98,7 +98,7 @@ dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
 	if (TIMESTAMP_IS_NOBEGIN(cutoff) || (exempt != 0 && cutoff <= exempt))
 		return NULL;
 	init_params(w, cutoff, x);
-	sql = psprintf("FROM ONLY %s AS t WHERE %s", ssw_stmt_relation(leaf), ssw_stmt_dead(w->policy, phase));
+	sql = psprintf("FROM ONLY %s AS t WHERE %s", ssw_stmt_table(leaf), ssw_stmt_dead(w->policy, phase));
 	if (ssw_failures_count(w->failures) > 0)
 	{
 		x->values[6] = ssw_failures_keys(w->failures, leaf);
@@ -139,7 +139,7 @@ alive_rows(SswWork *w, Oid leaf, Params *x)
 
 	init_params(w, w->pass->now - w->policy->keep_for_us, x);
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s)", ssw_stmt_relation(leaf),
+	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s)", ssw_stmt_table(leaf),
 					 w->policy->filter ? w->policy->filter : "true");
 	for (int i = 0; i < w->policy->nclocks; i++)
 		if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[i]))
@@ -456,7 +456,7 @@ ask_some(Survey *s, Oid leaf, SswPhase phase, const char *rows, Params *x, int64
 	int			gone = 0;
 
 	q.sql = psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid OPERATOR(pg_catalog.=) $1", ssw_stmt_ask(w->policy),
-					 ssw_stmt_relation(leaf));
+					 ssw_stmt_table(leaf));
 	run(psprintf("SELECT t.ctid %s ORDER BY pg_catalog.hashtid(t.ctid) LIMIT $5", rows), x,
 		Min(ASKED, (ASKED * dead + s->all - 1) / s->all));
 	for (n = 0; n < SPI_processed; n++)

@@ -50,7 +50,7 @@ read_newest(Relation rel, const char *sql, const char *meaning)
 
 	(void) ssw_identity_pin("standard_conforming_strings", "on");
 	if (part < 1 && OidIsValid(ssw_index_find(rel, sql, NULL)))
-		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_stmt_relation(RelationGetRelid(rel)), where);
+		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_stmt_table(RelationGetRelid(rel)), where);
 	n = ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT v FROM (%s) AS s"
 							  " ORDER BY v DESC LIMIT %d) AS newest", meaning, rows, NEWEST),
 					 0, NULL, NULL, NULL, true, 0);

@@ -46,8 +46,7 @@ row_statement(const SswPolicy *p)
 					 c->due, p->nclocks > 1 ? p->clock[1].due : nothing, c->seen ? c->seen : nothing);
 	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE, %s FROM %s AS t WHERE ",
 					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true", p->key_text,
-					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(p->relid)),
-												get_rel_name(p->relid)));
+					 ssw_stmt_table(p->relid));
 	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 3));
 	return buf.data;
 }
@@ -78,7 +77,7 @@ read_identity(const SswPolicy *p, const SswRowFacts *r, MemoryContext cxt)
 	Datum		value = PointerGetDatum(&r->tid);
 
 	ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", ssw_stmt_identity(p),
-						  ssw_stmt_relation(r->leaf)), 1, &type, &value, NULL, true, 1);
+						  ssw_stmt_table(r->leaf)), 1, &type, &value, NULL, true, 1);
 	return SPI_processed > 0 ? get_string(1, cxt) : NULL;
 }
 
