@@ -67,6 +67,8 @@ LANGUAGE sql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp 
 $$;
 CREATE FUNCTION sweeper._announce() RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_announce';
+CREATE FUNCTION sweeper._user() RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 CREATE FUNCTION sweeper._monitor() RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 CREATE FUNCTION sweeper._admin() RETURNS boolean
@@ -82,5 +84,6 @@ COMMENT ON FUNCTION sweeper.stat_reset IS 'Sets the counters of a policy to zero
 COMMENT ON FUNCTION sweeper._library IS 'Version of the loaded library, and whether it was loaded without preload.';
 COMMENT ON FUNCTION sweeper.version IS 'Versions of library and SQL; restart_needed when they differ or the library is not preloaded.';
 COMMENT ON FUNCTION sweeper._announce IS 'Tells the launcher, at commit, that this database has the extension; the extension script calls it.';
+COMMENT ON FUNCTION sweeper._user IS 'Whoever may execute it has access level user for all policies and pools; see grant_access().';
 COMMENT ON FUNCTION sweeper._monitor IS 'Whoever may execute it has access level monitor; see grant_access().';
 COMMENT ON FUNCTION sweeper._admin IS 'Whoever may execute it has access level admin; see grant_access().';

@@ -12,7 +12,51 @@ END
 $$;
 COMMENT ON FUNCTION sweeper._lock_access(regrole) IS 'Checks that the role exists, and has others that grant or revoke wait.';
 
-CREATE FUNCTION sweeper.grant_access(role regrole, level text) RETURNS void
+-- Level user of one policy or pool is the right to execute a function that stands for it: membership, DROP ROLE and pg_dump treat
+-- it as any other right.  It belongs to no extension, so that it is dumped, and is dropped with this one.
+CREATE FUNCTION sweeper._set_access(role oid, marker text, granted boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    grantee text;
+    name text := format('sweeper.%I()', marker);
+    calls text := CASE WHEN marker LIKE '\_user\_of\_policy\_%' THEN
+        'sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]), sweeper.is_live(text, text), sweeper.expire(text, text[], text), sweeper.explain_row(text, text)'
+        ELSE 'sweeper.acquire, sweeper.release, sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid), sweeper.is_live(uuid), sweeper.claim_session' END;
+BEGIN
+    PERFORM sweeper._lock_access(role);
+    IF NOT granted THEN
+        IF to_regprocedure(name) IS NOT NULL THEN
+            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', name, role::regrole);
+        END IF;
+        RETURN;
+    END IF;
+    IF to_regprocedure(name) IS NULL THEN
+        EXECUTE format('CREATE FUNCTION %s RETURNS void LANGUAGE sql AS %L', name, '');
+        EXECUTE format('ALTER FUNCTION %s DEPENDS ON EXTENSION session_sweeper', name);
+        -- nor those whom ALTER DEFAULT PRIVILEGES names
+        FOR grantee IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+            FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+            WHERE p.oid = to_regprocedure(name) AND a.grantee <> p.proowner
+        LOOP
+            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', name, grantee);
+        END LOOP;
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role::regrole);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s, %s TO %s', name, calls, role::regrole);
+END
+$$;
+CREATE FUNCTION sweeper._give_access(role oid, policy text, pool text, granted boolean) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_give_access';
+CREATE FUNCTION sweeper._may_give_levels() RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT (SELECT pg_has_role(e.extowner, 'USAGE') FROM pg_extension AS e WHERE e.extname = 'session_sweeper') THEN
+        RAISE EXCEPTION 'permission denied for the access levels of session_sweeper' USING ERRCODE = 'insufficient_privilege',
+            HINT = 'The owner of the extension gives and takes them. The owner of a policy gives the level of that policy alone: name it.';
+    END IF;
+END
+$$;
+CREATE FUNCTION sweeper.grant_access(role regrole, level text, policy text DEFAULT NULL, pool text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF role IS NULL OR level IS NULL THEN
@@ -22,6 +66,15 @@ BEGIN
         RAISE EXCEPTION 'level must not be "%"', level USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Use one of "user", "monitor", "admin".';
     END IF;
+    IF policy IS NOT NULL OR pool IS NOT NULL THEN
+        IF level <> 'user' THEN
+            RAISE EXCEPTION 'level "%" is for all policies and pools', level USING ERRCODE = 'invalid_parameter_value',
+                HINT = 'Of one policy or pool there is level "user".';
+        END IF;
+        PERFORM sweeper._give_access(role, policy, pool, true);
+        RETURN;
+    END IF;
+    PERFORM sweeper._may_give_levels();
     PERFORM sweeper._lock_access(role);
     EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role);
     EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
@@ -38,7 +91,7 @@ BEGIN
         EXECUTE format('GRANT SELECT ON sweeper.task_info, sweeper.task_detail, sweeper.stat_task TO %s', role);
         RETURN;
     END IF;
-    EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper.register, sweeper.alter_policy, sweeper.adopt, sweeper.unregister(text),
+    EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._user(), sweeper.grant_access, sweeper.revoke_access, sweeper._give_access, sweeper._may_give_levels, sweeper.register, sweeper.alter_policy, sweeper.adopt, sweeper.unregister(text),
         sweeper.pause(text, text, timestamptz), sweeper.resume(text), sweeper.pause_all(text, timestamptz), sweeper.resume_all(),
         sweeper.retry_row(text, text), sweeper.stat_reset(text),
         sweeper.expire(text, text[], text), sweeper.expire_group(text, text, text),
@@ -55,12 +108,17 @@ BEGIN
     END IF;
 END
 $$;
-CREATE FUNCTION sweeper.revoke_access(role regrole) RETURNS void
+CREATE FUNCTION sweeper.revoke_access(role regrole, policy text DEFAULT NULL, pool text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'role must not be null' USING ERRCODE = 'null_value_not_allowed';
     END IF;
+    IF policy IS NOT NULL OR pool IS NOT NULL THEN
+        PERFORM sweeper._give_access(role, policy, pool, false);
+        RETURN;
+    END IF;
+    PERFORM sweeper._may_give_levels();
     PERFORM sweeper._lock_access(role);
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA sweeper FROM %s', role);
     EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA sweeper FROM %s', role);
@@ -68,8 +126,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sweeper.grant_access IS
-'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. Errors: 22023 unknown level, 42704 no such role.';
-COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role. Run by the extension''s owner. Errors: 42704 no such role.';
+'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. With a policy or a pool, level user of that alone: touch(), is_live(), expire() and explain_row() for its rows without rights on the table, though its row security would apply; acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin. Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy or pool, 42501 not allowed, 22004 null.';
+COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role, also those of policies and pools. Run by the extension''s owner. With a policy or a pool, that level alone, by whom may give it. Errors: as grant_access().';
+COMMENT ON FUNCTION sweeper._give_access IS 'Gives or takes level user of a policy or a pool; see grant_access().';
+COMMENT ON FUNCTION sweeper._set_access IS 'Gives or takes the right to execute the function that stands for a policy or a pool; called by _give_access(), as the extension''s owner.';
+COMMENT ON FUNCTION sweeper._may_give_levels IS 'An error unless the caller may give access levels. Errors: 42501.';
 
 ALTER TABLE sweeper.policy ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.policy_change ENABLE ROW LEVEL SECURITY;

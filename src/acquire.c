@@ -30,6 +30,7 @@
 #include "compat.h"
 #include "identity.h"
 #include "pool.h"
+#include "rights.h"
 #include "session.h"
 #include "sql.h"
 
@@ -277,6 +278,7 @@ ssw_acquire(PG_FUNCTION_ARGS)
 
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.acquire()");
+	ssw_rights_check_pool(a.pool);
 	InitMaterializedSRF(fcinfo, 0);
 	ssw_session_lock_pool(a.pool);
 	a.now = GetCurrentTimestamp();

@@ -326,5 +326,6 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	ssw_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
 	ssw_store_log(p->id, p->name, "unregister", before);
 	ssw_shmem_policy_gone(p->id);
+	ssw_rights_forget_policy(p->id);
 	PG_RETURN_VOID();
 }

@@ -120,10 +120,10 @@ check_usable(const SswPolicy *p)
 
 /* The policy, locked against changes, if rows may be ended by hand now. */
 static SswPolicy *
-lock_policy(FunctionCallInfo fcinfo)
+lock_policy(FunctionCallInfo fcinfo, SswRight right)
 {
 	text	   *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
-	SswPolicy  *p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);
+	SswPolicy  *p = ssw_rights_policy(name, right);
 
 	PreventCommandIfReadOnly("sweeper.expire()");
 	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)
@@ -135,7 +135,7 @@ lock_policy(FunctionCallInfo fcinfo)
 		ssw_shmem_require();
 	(void) ssw_lock_extension(true);
 	ssw_lock_policy_caller(p->id);
-	p = ssw_rights_policy(name, SSW_RIGHT_ADMIN);	/* as it is now */
+	p = ssw_rights_policy(name, right); /* as it is now */
 	check_usable(p);
 	return p;
 }
@@ -205,7 +205,7 @@ required_text(FunctionCallInfo fcinfo, int n, const char *name)
 Datum
 ssw_expire(PG_FUNCTION_ARGS)
 {
-	SswPolicy  *p = lock_policy(fcinfo);
+	SswPolicy  *p = lock_policy(fcinfo, SSW_RIGHT_END_ROW);
 	Wanted		w = {.end.type = "manual"};
 
 	if (PG_ARGISNULL(1))
@@ -223,7 +223,7 @@ ssw_expire(PG_FUNCTION_ARGS)
 Datum
 ssw_expire_group(PG_FUNCTION_ARGS)
 {
-	SswPolicy  *p = lock_policy(fcinfo);
+	SswPolicy  *p = lock_policy(fcinfo, SSW_RIGHT_ADMIN);
 	Wanted		w = {.end.type = p->registry ? "expired" : "manual"};
 
 	w.group = required_text(fcinfo, 1, "group_value");

@@ -22,6 +22,7 @@
 #include "lock.h"
 #include "pool.h"
 #include "register.h"
+#include "rights.h"
 #include "session.h"
 #include "sql.h"
 
@@ -410,5 +411,6 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	if (run("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL) == 0)
 		ssw_pool_missing(pool);
 	log_change(pool, "drop_pool", before);
+	ssw_rights_forget_pool(pool);
 	PG_RETURN_VOID();
 }

@@ -10,6 +10,7 @@
 #include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "storage/proc.h"
@@ -19,14 +20,23 @@
 #include "utils/rls.h"
 #include "utils/syscache.h"
 
+#include "identity.h"
 #include "lock.h"
 #include "rights.h"
+#include "sql.h"
+
+PG_FUNCTION_INFO_V1(ssw_give_access);
+
+static Oid
+find_marker(const char *marker)
+{
+	return LookupFuncName(list_make2(makeString(SSW_SCHEMA), makeString(pstrdup(marker))), 0, NULL, true);
+}
 
 static bool
 has_level(Oid userid, const char *marker)
 {
-	List	   *name = list_make2(makeString(SSW_SCHEMA), makeString(pstrdup(marker)));
-	Oid			func = LookupFuncName(name, 0, NULL, true);
+	Oid			func = find_marker(marker);
 
 	return OidIsValid(func) &&
 		DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(userid),
@@ -44,6 +54,36 @@ bool
 ssw_rights_is_monitor(Oid userid)
 {
 	return has_level(userid, "_monitor") || has_level(userid, "_admin");
+}
+
+/* What stands for a policy, or a pool: see schema/60_access.sql. */
+static char *
+marker_of_policy(int id)
+{
+	return psprintf("_user_of_policy_%d", id);
+}
+
+static char *
+marker_of_pool(const char *pool)
+{
+	Datum		hash = DirectFunctionCall1(sha256_bytea, CStringGetTextDatum(pool));
+
+	/* a name holds no more; nobody finds two pools with 192 bits alike */
+	return psprintf("_user_of_pool_%.48s", TextDatumGetCString(DirectFunctionCall2(binary_encode, hash, CStringGetTextDatum("hex"))));
+}
+
+/* May the current user take seats of the pool? */
+void
+ssw_rights_check_pool(const char *pool)
+{
+	Oid			userid = GetUserId();
+
+	if (!has_level(userid, "_user") && !has_level(userid, marker_of_pool(pool)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for pool \"%s\"", pool),
+				 errhint("Have SELECT sweeper.grant_access(%s, 'user', pool => %s); run by level admin.",
+						 quote_literal_cstr(quote_identifier(GetUserNameFromId(userid, false))), quote_literal_cstr(pool))));
 }
 
 /* Whose the policy is: in another cluster its oid may be any role's. */
@@ -65,8 +105,12 @@ ssw_rights_have(const SswPolicy *p, SswRight right)
 	{
 		case SSW_RIGHT_SEE:
 			return ssw_rights_is_monitor(GetUserId());
+		case SSW_RIGHT_SEE_ROW:
+			return ssw_rights_is_monitor(GetUserId()) || has_level(GetUserId(), marker_of_policy(p->id));
 		case SSW_RIGHT_ADMIN:
 			return ssw_rights_is_admin(GetUserId());
+		case SSW_RIGHT_END_ROW:
+			return ssw_rights_is_admin(GetUserId()) || has_level(GetUserId(), marker_of_policy(p->id));
 		case SSW_RIGHT_OWNER:
 			break;
 	}
@@ -84,10 +128,12 @@ ssw_rights_check_rows(const SswPolicy *p, AclMode mode)
 	AclResult	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
 	char	   *role;
 
+	if (result == ACLCHECK_OK && check_enable_rls(p->relid, InvalidOid, true) != RLS_ENABLED)
+		return;
+	if (has_level(GetUserId(), marker_of_policy(p->id)))
+		return;
 	if (result != ACLCHECK_OK)
 		aclcheck_error(result, OBJECT_TABLE, get_rel_name(p->relid));
-	if (check_enable_rls(p->relid, InvalidOid, true) != RLS_ENABLED)
-		return;
 	role = GetUserNameFromId(GetUserId(), false);
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -115,8 +161,84 @@ ssw_rights_policy(text *name, SswRight right)
 				 right == SSW_RIGHT_OWNER ? errhint("Call as a member of that role.") :
 				 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
 						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)),
-						 right == SSW_RIGHT_SEE ? "monitor" : "admin")));
+						 right == SSW_RIGHT_SEE || right == SSW_RIGHT_SEE_ROW ? "monitor" : "admin")));
 	return p;
+}
+
+/* pool: null, or the one that must exist. */
+static void
+set_access(Oid role, const char *marker, const char *pool, bool granted)
+{
+	Oid			types[] = {OIDOID, TEXTOID, BOOLOID, TEXTOID};
+	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(marker), BoolGetDatum(granted), pool ? CStringGetTextDatum(pool) : (Datum) 0};
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT sweeper._set_access($1, $2, $3) WHERE $4 IS NULL OR EXISTS (SELECT FROM sweeper.pool WHERE pool = $4)",
+					 4, types, values, pool ? NULL : "   n", false, 0) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("pool \"%s\" does not exist", pool)));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* _give_access(role, policy, pool, granted) */
+Datum
+ssw_give_access(PG_FUNCTION_ARGS)
+{
+	Oid			role = PG_ARGISNULL(0) ? InvalidOid : PG_GETARG_OID(0);
+	char	   *name;
+
+	if (!OidIsValid(role) || PG_ARGISNULL(3))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("role must not be null")));
+	/* an error where there is none */
+	(void) GetUserNameFromId(role, false);
+	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("name either a policy or a pool")));
+	if (!PG_ARGISNULL(1))
+	{
+		set_access(role, marker_of_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(1), SSW_RIGHT_ADMIN)->id), NULL, PG_GETARG_BOOL(3));
+		PG_RETURN_VOID();
+	}
+	name = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	if (!ssw_rights_is_admin(GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for pool \"%s\"", name),
+				 errhint("Level admin gives access to pools.")));
+	set_access(role, marker_of_pool(name), name, PG_GETARG_BOOL(3));
+	PG_RETURN_VOID();
+}
+
+/* What was dropped has no users: another of its name begins without. */
+static void
+forget(const char *marker)
+{
+	SswIdentity save;
+
+	if (!OidIsValid(find_marker(marker)))
+		return;
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_sql_exec(psprintf("DROP FUNCTION sweeper.%s()", marker), 0, NULL, NULL, NULL, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+void
+ssw_rights_forget_policy(int policy_id)
+{
+	forget(marker_of_policy(policy_id));
+}
+
+void
+ssw_rights_forget_pool(const char *pool)
+{
+	forget(marker_of_pool(pool));
 }
 
 /*

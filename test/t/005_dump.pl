@@ -12,11 +12,12 @@ load_table($node, 'login', 20, 20);
 $node->safe_psql('postgres', "CREATE ROLE keeper; ALTER TABLE login OWNER TO keeper;
     SELECT sweeper.grant_access('keeper', 'admin');
     SELECT sweeper.register('login', deadline => 'd', start => 'paused', check_every => '100 ms', group_by => 'id % 2')");
+$node->safe_psql('postgres', "CREATE ROLE client; SELECT sweeper.create_pool('p'); SELECT sweeper.grant_access('client', 'user', policy => 'login'), sweeper.grant_access('client', 'user', pool => 'p')");
 my $file = $node->basedir . '/dump.sql';
 $node->command_ok([ 'pg_dump', '-f', $file, $node->connstr('postgres') ], 'pg_dump');
 for my $where (qw(same other)) {
     my $target = $where eq 'same' ? $node : sweeper_node('other');
-    $target->safe_psql('postgres', 'CREATE ROLE keeper') if $where eq 'other';
+    $target->safe_psql('postgres', 'CREATE ROLE keeper; CREATE ROLE client') if $where eq 'other';
     $target->safe_psql('postgres', 'CREATE DATABASE restored');
     $target->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
     $target->reload;
@@ -32,6 +33,10 @@ for my $where (qw(same other)) {
     is($target->safe_psql('restored', "SELECT count(*) FROM login"), 40, 'nothing was removed');
     is($target->safe_psql('restored', "SELECT has_function_privilege('keeper', 'sweeper._admin()', 'EXECUTE')"), 't',
         'access levels came along');
+    is($target->safe_psql('restored', "SELECT count(*) FROM pg_proc WHERE proname LIKE '\\_user\\_of%' AND has_function_privilege('client', oid, 'EXECUTE') AND NOT has_function_privilege('pg_monitor', oid, 'EXECUTE')"), 2,
+        'those of a policy and a pool, too');
+    is($target->safe_psql('restored', "BEGIN; SET ROLE client; SELECT count(*) FROM sweeper.acquire('p', 'x'); ROLLBACK"), 1, 'and count');
+    is($target->safe_psql('restored', "BEGIN; DROP EXTENSION session_sweeper; SELECT count(*) FROM pg_proc WHERE proname LIKE '\\_user\\_of%'; ROLLBACK"), 0, 'they go with the extension');
     is($target->safe_psql('restored', "SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'sweeper.%'"), 9,
         'built-in policies are there once');
     is($target->safe_psql('restored', "SELECT sweeper.resume('login')"),
