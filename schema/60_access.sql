@@ -23,6 +23,9 @@ DECLARE
         'sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]), sweeper.is_live(text, text), sweeper.expire(text, text[], text), sweeper.explain_row(text, text)'
         ELSE 'sweeper.acquire, sweeper.release, sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid), sweeper.is_live(uuid), sweeper.claim_session' END;
 BEGIN
+    IF marker NOT LIKE '\_user\_of\_%' THEN
+        RAISE EXCEPTION '"%" stands for no policy or pool', marker USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     PERFORM sweeper._lock_access(role);
     IF NOT granted THEN
         IF to_regprocedure(name) IS NOT NULL THEN
@@ -128,8 +131,8 @@ $$;
 COMMENT ON FUNCTION sweeper.grant_access IS
 'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. With a policy or a pool, level user of that alone: touch(), is_live(), expire() and explain_row() for its rows without rights on the table, though its row security would apply; acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin. Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy or pool, 42501 not allowed, 22004 null.';
 COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role, also those of policies and pools. Run by the extension''s owner. With a policy or a pool, that level alone, by whom may give it. Errors: as grant_access().';
-COMMENT ON FUNCTION sweeper._give_access IS 'Gives or takes level user of a policy or a pool; see grant_access().';
-COMMENT ON FUNCTION sweeper._set_access IS 'Gives or takes the right to execute the function that stands for a policy or a pool; called by _give_access(), as the extension''s owner.';
+COMMENT ON FUNCTION sweeper._give_access IS 'Gives or takes level user of a policy or a pool. Errors: as grant_access().';
+COMMENT ON FUNCTION sweeper._set_access IS 'Gives or takes the right to execute the function that stands for a policy or a pool; called by _give_access(), as the extension''s owner. Errors: 22023 another function, 42704 no such role, 22004 null.';
 COMMENT ON FUNCTION sweeper._may_give_levels IS 'An error unless the caller may give access levels. Errors: 42501.';
 
 ALTER TABLE sweeper.policy ENABLE ROW LEVEL SECURITY;

@@ -90,6 +90,7 @@ INSERT INTO calls (sql) SELECT format(call, p) FROM unnest(ARRAY['gate_enum', 'g
     $$SELECT sweeper.pause(%1$L)$$, $$SELECT sweeper.resume(%1$L)$$, $$SELECT sweeper.pause_all()$$, $$SELECT sweeper.resume_all()$$,
     $$SELECT sweeper.expire(%1$L, '{1}', 'by hand')$$, $$SELECT sweeper.expire(%1$L, '{"(1,1)"}', 'by hand')$$, $$SELECT sweeper.expire_group(%1$L, '0', 'by hand')$$,
     $$SELECT sweeper.stat_reset(%1$L)$$, $$SELECT sweeper.schedule(%1$L, '* * * * *')$$, $$SELECT sweeper.unschedule(%1$L)$$,
+    $$SELECT sweeper.grant_access('gate_member', 'user', policy => %1$L)$$, $$SELECT sweeper.revoke_access('gate_member', policy => %1$L)$$,
     $$SELECT sweeper.register(%1$L, %1$L || '_2', last_seen => 'CASE WHEN ''{x}''::canary_literal[] IS NOT NULL THEN d END', ttl => '1 h', dry_run => true)$$,
     $$SELECT sweeper.register(%1$L, %1$L || '_2', deadline => 'seen_ms', filter => '''x''::canary_literal = ''x''', dry_run => true)$$,
     $$SELECT sweeper.adopt(%1$L, dry_run => true)$$, $$SELECT * FROM sweeper.adoptable$$,

@@ -22,25 +22,30 @@
 
 #include "catalog/pg_type.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
 
 #include "cascade.h"
 #include "identity.h"
 #include "note.h"
 #include "plan.h"
+#include "shmem.h"
 #include "sql.h"
 #include "taskrow.h"
 
-/* What becomes of the tasks that the workers hold. */
+/* What becomes of the tasks ($1: of these workers, $2: of which nothing was heard since) for a reason ($3). */
 static const char *const end_tasks =
 "WITH lost AS MATERIALIZED (SELECT t.task, t.cancel_requested_at IS NOT NULL AS cancelled,"
 " j.on_worker_loss = 'requeue' AND t.cancel_requested_at IS NULL AS requeue"
 " FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
-" WHERE t.worker = ANY ($1) AND t.status IN ('claimed', 'running') ORDER BY t.task FOR NO KEY UPDATE OF t SKIP LOCKED),"
+" WHERE t.worker = ANY ($1) AND t.status IN ('claimed', 'running') AND"
+" ($2 = 'infinity' OR $2 > greatest(t.claimed_at, t.started_at, t.progress_at, (SELECT p.progress_at FROM sweeper._task_progress(t.task) AS p)))"
+" ORDER BY t.task FOR NO KEY UPDATE OF t SKIP LOCKED),"
 " ended AS (UPDATE sweeper.task AS t SET status = CASE WHEN lost.cancelled THEN 'cancelled' WHEN lost.requeue THEN 'enqueued' ELSE 'failed' END,"
 " finished_at = CASE WHEN NOT lost.requeue THEN clock_timestamp() END, worker = CASE WHEN NOT lost.requeue THEN t.worker END,"
-" error = 'Worker disconnected' FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.job),"
+" error = $3 FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.job),"
 " said AS (INSERT INTO sweeper.task_comment (task, actor, comment)"
-" SELECT task, 'session_sweeper', status || ': Worker disconnected' FROM ended)"
+" SELECT task, 'session_sweeper', status || ': ' || $3 FROM ended)"
 " SELECT task, CASE WHEN status = 'enqueued' THEN job END FROM ended";
 
 static const char *const end_providers = "DELETE FROM sweeper.provider WHERE worker = ANY ($1) RETURNING room";
@@ -100,13 +105,13 @@ ssw_cascade_orphans(Datum jobs)
 		ssw_note_cascade_left();
 }
 
-/* The tasks that the workers (uuid[]) hold. */
-static void
-end_tasks_of(Datum workers)
+/* The tasks that the workers (uuid[]) hold, and of which nothing was heard since; how many. */
+static uint64
+end_unheard(Datum workers, TimestampTz since, const char *reason)
 {
-	static const char *const left = "SELECT FROM sweeper.task WHERE worker = ANY ($1) AND status IN ('claimed', 'running') LIMIT 1";
-	Oid			type = UUIDARRAYOID;
-	uint64		rows = ssw_plan_execute_fresh(end_tasks, 1, &type, &workers);
+	Oid			types[] = {UUIDARRAYOID, TIMESTAMPTZOID, TEXTOID};
+	Datum		values[] = {workers, TimestampTzGetDatum(since), CStringGetTextDatum(reason)};
+	uint64		rows = ssw_plan_execute_fresh(end_tasks, 3, types, values);
 	pg_uuid_t **tasks = palloc((rows + 1) * sizeof(pg_uuid_t *));
 	bool		isnull;
 
@@ -123,8 +128,36 @@ end_tasks_of(Datum workers)
 		ssw_taskrow_progress(UUIDPGetDatum(tasks[i]));
 		ssw_note_task_changed(tasks[i]);
 	}
+	return rows;
+}
+
+static void
+end_tasks_of(Datum workers)
+{
+	static const char *const left = "SELECT FROM sweeper.task WHERE worker = ANY ($1) AND status IN ('claimed', 'running') LIMIT 1";
+	Oid			type = UUIDARRAYOID;
+
+	(void) end_unheard(workers, DT_NOEND, "Worker disconnected");
 	if (ssw_plan_execute_fresh(left, 1, &type, &workers) > 0)
 		ssw_note_cascade_left();
+}
+
+/*
+ * A worker, whose row is locked, claims.  A crash or fail-over may have lost what it said
+ * of tasks that it held before: those of which it has said nothing for one time to live
+ * of service since are lost.  As the extension, in SPI.
+ */
+void
+ssw_cascade_unheard(Datum worker, int64 ttl_us)
+{
+	static pg_uuid_t checked;	/* all that it holds was heard of since */
+	Datum		workers = PointerGetDatum(construct_array(&worker, 1, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+
+	if (SswShared->clean_start || SswShared->service_start == 0 || GetCurrentTimestamp() < SswShared->service_start + ttl_us ||
+		memcmp(&checked, DatumGetUUIDP(worker), UUID_LEN) == 0)
+		return;
+	if (end_unheard(workers, SswShared->service_start, "Not heard of since the server crashed or failed over") == 0)
+		checked = *DatumGetUUIDP(worker);
 }
 
 /* The workers end. */

@@ -13,5 +13,6 @@
 extern void ssw_cascade_orphans(Datum jobs);
 extern void ssw_cascade(const pg_uuid_t *workers, int n);
 extern void ssw_cascade_rest(void);
+extern void ssw_cascade_unheard(Datum worker, int64 ttl_us);
 
 #endif							/* SSW_CASCADE_H */

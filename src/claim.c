@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "cascade.h"
 #include "note.h"
 #include "plan.h"
 #include "session.h"
@@ -148,6 +149,7 @@ ssw_claim(PG_FUNCTION_ARGS)
 	cl.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	c = ssw_work_begin("sweeper.claim()");
 	w = ssw_work_hold_worker(&c, PG_GETARG_DATUM(0));
+	ssw_cascade_unheard(PG_GETARG_DATUM(0), w.ttl_us);
 	cl.values[1] = PG_GETARG_DATUM(2);
 	cl.values[2] = TimestampTzGetDatum(GetCurrentTimestamp());
 	cl.values[3] = PG_GETARG_DATUM(0);

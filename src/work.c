@@ -82,7 +82,7 @@ SswWorker
 ssw_work_hold_worker(const SswCaller *c, Datum worker)
 {
 	static const char *const sql =
-	"SELECT s.owner, s.acquired_by, s.fence, ARRAY(SELECT w.job FROM sweeper.job_worker AS w WHERE w.worker = $1) FROM sweeper.session AS s"
+	"SELECT s.owner, s.acquired_by, s.fence, ARRAY(SELECT w.job FROM sweeper.job_worker AS w WHERE w.worker = $1), (extract(epoch FROM s.ttl) * 1000000)::bigint FROM sweeper.session AS s"
 	" WHERE s.session = $1 AND s.pool = '" SSW_WORKER_POOL "' AND s.status = 'active' FOR SHARE OF s";
 	Oid			type = UUIDOID;
 	SswWorker	w = {0};
@@ -103,6 +103,7 @@ ssw_work_hold_worker(const SswCaller *c, Datum worker)
 	w.number = DatumGetInt64(SPI_getbinval(tup, desc, 3, &isnull));
 	ssw_work_require_role(c, w.role, "the worker");
 	w.jobs = SPI_getbinval(tup, desc, 4, &isnull);
+	w.ttl_us = DatumGetInt64(SPI_getbinval(tup, desc, 5, &isnull));
 	return w;
 }
 

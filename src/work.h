@@ -16,6 +16,7 @@ typedef struct SswWorker
 	char	   *name;
 	char	   *role;			/* that registered it */
 	int64		number;
+	int64		ttl_us;
 	Datum		jobs;			/* it offers: bigint[], or 0 */
 } SswWorker;
 

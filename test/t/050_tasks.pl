@@ -258,5 +258,18 @@ is(sql("SELECT sweeper.task_progress('$task', 1, attempt => 1), sweeper.finish_t
     'f|f|t', 'only who has it finishes it');
 is(status($task), 'completed', 'once');
 is(sql(q{SELECT count(*) FROM sweeper.task WHERE (finished_at IS NOT NULL) <> (status IN ('completed', 'failed', 'cancelled', 'dropped'))}), 0, 'every ended task has its time');
+
+# What the worker said of a task may be lost by a crash or fail-over.  Its next claim tells: after one time to live of service, what
+# it has not named since is not what it works on.
+my $short = sql(q{SELECT sweeper.register_worker('short', ttl => '3 s')});
+sql("SELECT sweeper.register_job('$short', 'r', 'c', 'lost', on_worker_loss => 'requeue'), sweeper.register_job('$short', 'r', 'c', 'kept')");
+my @held = map { submit($_) } qw(lost kept);
+is(sql("SELECT count(*) FROM sweeper.claim('$short', 2, start => true)"), 2, 'a worker holds two tasks');
+$node->stop('immediate');
+$node->start;
+is(sql("SELECT sweeper.task_progress('$held[1]', 1), count(*) FROM sweeper.claim('$short')"), 't|0', 'it has a time to live to name them');
+wait_for($node, "SELECT count(*) = 1 FROM (SELECT sweeper.heartbeat('$short') OFFSET 0) AS h, sweeper.claim('$short', start => true) AS c WHERE c.task = '$held[0]' AND c.attempt = 2", 'the one not named is lost, and claimed again');
+is(sql("SELECT string_agg(comment, ',') FROM sweeper.task_comment WHERE task = '$held[0]'"), 'enqueued: Not heard of since the server crashed or failed over', 'which is on record');
+is(status($held[1]), 'running', 'the other one runs');
 $node->stop;
 done_testing();
