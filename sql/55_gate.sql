@@ -129,6 +129,18 @@ CALL sweeper.sweep('gate_asked') \gset
 CALL sweeper.sweep('gate_part') \gset
 CALL sweeper.sweep('gate_part_1') \gset
 SELECT attempts();
+-- a key that was a number when heartbeats were let in
+SET ROLE gate_owner;
+CREATE TYPE canary_row AS (t canary_text);
+CREATE TABLE gate_morph (k int PRIMARY KEY, d timestamptz);
+GRANT SELECT, UPDATE ON gate_morph TO gate_stranger;
+INSERT INTO gate_morph VALUES (1, now() + '1 h'::interval);
+SELECT FROM sweeper.register('gate_morph', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '0');
+ALTER TABLE gate_morph ALTER k TYPE canary_row USING ROW(k::text)::canary_row;
+SET ROLE gate_stranger;
+SELECT sweeper.touch('gate_morph', '(1)');
+SELECT sweeper.is_live('gate_morph', '(1)');
+RESET ROLE;
 SELECT is_called AS any_ran_as_somebody_else FROM canary_wrong;
 SELECT last_value > 500 AS many_ran_as_the_owner FROM canary_right;
 -- what they leave open is closed, or whoever fetches from it runs its query

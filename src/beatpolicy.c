@@ -143,6 +143,25 @@ lock_relation(const SswPolicy *p)
 	}
 }
 
+/* The types of the key, which can have been altered since the policy was registered. */
+static void
+read_key(SswBeatPolicy *t)
+{
+	const SswPolicy *p = t->policy;
+
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		t->types[i] = getBaseType(get_atttype(p->relid, get_attnum(p->relid, p->key[i])));
+		if (!ssw_key_is_canonical(t->types[i]))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("cannot send a heartbeat to policy \"%s\": column \"%s\" of its key has type %s now",
+							p->name, p->key[i], format_type_be(t->types[i])),
+					 errhint("The session is not gone: keep it. Give the policy a key of uuid, integer, bigint or text columns.")));
+		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
+	}
+}
+
 /* How rows are read, and the types of the key. */
 static void
 read_relation(SswBeatPolicy *t)
@@ -154,6 +173,7 @@ read_relation(SswBeatPolicy *t)
 	PG_TRY();
 	{
 		ssw_clock_build(p, rel);
+		read_key(t);
 	}
 	PG_CATCH();
 	{
@@ -162,11 +182,6 @@ read_relation(SswBeatPolicy *t)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	for (int i = 0; i < p->nkeys; i++)
-	{
-		t->types[i] = getBaseType(get_atttype(p->relid, get_attnum(p->relid, p->key[i])));
-		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
-	}
 	table_close(rel, NoLock);
 }
 

@@ -267,6 +267,7 @@ transform(Relation rel, const char *field, const char *text, bool boolean)
 	Node	   *node;
 	Oid			type;
 
+	ssw_gate_require();
 	if (ssw_expr_find_column(rel, text) != InvalidAttrNumber)
 	{
 		/* a column of exactly this name needs no quotes */
@@ -358,6 +359,7 @@ ssw_expr_text(Relation rel, Node *node, bool prefix)
 Node	   *
 ssw_expr_folded(Node *node)
 {
+	ssw_gate_require();
 	return eval_const_expressions(NULL, copyObject(node));
 }
 
@@ -396,7 +398,7 @@ parse_set(Relation rel, const char *set_clause, char **sql)
 
 /*
  * A SET list and nothing more: no WHERE, FROM or second statement hides in it,
- * its columns exist and its types fit.  The caller has become the owner.
+ * its columns exist and its types fit.
  */
 void
 ssw_expr_check_set(Relation rel, const char *set_clause)
@@ -405,9 +407,9 @@ ssw_expr_check_set(Relation rel, const char *set_clause)
 	UserText	cxt = {"set_clause", NULL};
 	ErrorContextCallback callback = {NULL, expr_error_callback, &cxt};
 
+	ssw_gate_require();
 	(void) parse_set(rel, set_clause, &sql);
 	cxt.sql = sql;
-	/* parse analysis by SPI finds columns and types, and runs nothing */
 	callback.previous = error_context_stack;
 	error_context_stack = &callback;
 	if (SPI_connect() != SPI_OK_CONNECT)
@@ -428,6 +430,7 @@ analyse_set(Relation rel, const char *set_clause)
 	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
 	Query	   *query;
 
+	ssw_gate_require();
 	error_context_stack = &callback;
 	query = parse_analyze_fixedparams(raw, sql, NULL, 0, NULL);
 	error_context_stack = callback.previous;

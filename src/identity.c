@@ -169,6 +169,14 @@ ssw_gate_unpinned(Oid owner, const char *search_path, SswGated call, void *arg)
 	gate(owner, search_path, false, call, arg);
 }
 
+/* What can run a user's code insists on having been called through the gate. */
+void
+ssw_gate_require(void)
+{
+	if (!InSecurityRestrictedOperation())
+		elog(ERROR, "code of users is called outside of the gate");
+}
+
 /* One setting alone, until AtEOXact_GUC() of the level that is returned. */
 int
 ssw_identity_pin(const char *name, const char *value)

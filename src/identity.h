@@ -18,6 +18,7 @@ typedef void (*SswGated) (void *arg);
 
 extern void ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg);
 extern void ssw_gate_unpinned(Oid owner, const char *search_path, SswGated call, void *arg);
+extern void ssw_gate_require(void);
 extern void ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save);
 extern void ssw_identity_become_extension(SswIdentity *save);
 extern void ssw_identity_pin_text(void);

@@ -89,6 +89,7 @@ ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values, c
 	int			n = Max(p->nkeys, 1);
 	char	  **fields = (char **) &key;
 
+	ssw_gate_require();
 	*trouble = NULL;
 	if (p->nkeys > 1 && (fields = split_record(key, n)) == NULL)
 	{
@@ -115,6 +116,36 @@ is_padded(Oid type)
 	return getBaseType(type) == BPCHAROID;
 }
 
+/*
+ * Can a base type be that of a key which clients name?  Its text is the same whenever
+ * values are equal, so that every spelling of a key reaches the same session; and its
+ * input and output, outside of the gate, run nothing of a user's.
+ */
+bool
+ssw_key_is_canonical(Oid type)
+{
+	switch (type)
+	{
+		case UUIDOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case OIDOID:
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case NAMEOID:
+		case BYTEAOID:
+		case BOOLOID:
+		case DATEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			return true;
+		default:
+			return get_typtype(type) == TYPTYPE_ENUM;
+	}
+}
+
 /* By the type's output function and never by a cast, which can be a user's function. */
 static char *
 value_text(Oid type, Datum value)
@@ -122,6 +153,8 @@ value_text(Oid type, Datum value)
 	Oid			output;
 	bool		varlena;
 
+	if (!ssw_key_is_canonical(type))
+		ssw_gate_require();
 	if (is_padded(type))
 		return TextDatumGetCString(DirectFunctionCall1(rtrim1, value));
 	getTypeOutputInfo(type, &output, &varlena);

@@ -22,6 +22,7 @@ extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum
 #define SSW_KEY_HASH(key) \
 	"pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(" key ", pg_catalog.getdatabaseencoding())), 'hex')"
 
+extern bool ssw_key_is_canonical(Oid type);
 extern char *ssw_key_text(int n, const Oid *types, const Datum *values);
 extern char *ssw_key_sql(const SswPolicy *p);
 extern char *ssw_key_column_sql(const SswPolicy *p, int i);

@@ -30,6 +30,7 @@
 #include "expr.h"
 #include "identity.h"
 #include "index.h"
+#include "key.h"
 #include "partition.h"
 #include "sql.h"
 #include "stmt.h"
@@ -270,35 +271,6 @@ check_set_clause(const SswPolicy *p, Relation rel)
 	ssw_identity_restore(&save);
 }
 
-/*
- * Is the type's text the same whenever its values are equal?  Then every spelling
- * of a key reaches the same session.
- */
-static bool
-is_canonical(Oid type)
-{
-	switch (type)
-	{
-		case UUIDOID:
-		case INT2OID:
-		case INT4OID:
-		case INT8OID:
-		case OIDOID:
-		case TEXTOID:
-		case VARCHAROID:
-		case BPCHAROID:
-		case NAMEOID:
-		case BYTEAOID:
-		case BOOLOID:
-		case DATEOID:
-		case TIMESTAMPOID:
-		case TIMESTAMPTZOID:
-			return true;
-		default:
-			return get_typtype(type) == TYPTYPE_ENUM;
-	}
-}
-
 /* Can clients keep the rows alive? */
 static void
 check_heartbeats(const SswPolicy *p, Relation rel)
@@ -317,7 +289,7 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 		AttrNumber	attnum = get_attnum(p->relid, p->key[i]);
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
 
-		if (!is_canonical(getBaseType(att->atttypid)) ||
+		if (!ssw_key_is_canonical(getBaseType(att->atttypid)) ||
 			(OidIsValid(att->attcollation) && !get_collation_isdeterministic(att->attcollation)))
 			ereport(ERROR,
 					(errcode(ERRCODE_DATATYPE_MISMATCH),
