@@ -496,7 +496,6 @@ proven_zone(Relation rel, const Preset *preset)
 	if (preset->instant == NULL || att == InvalidAttrNumber)
 		return NULL;
 	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
-	ssw_identity_pin_text();
 	ssw_sql_begin();
 	rows = ssw_sample_select(rel, psprintf("t.%s AS v, %s AS i", quote_identifier(get_attname(RelationGetRelid(rel), att, false)), preset->instant),
 							 "true", SAMPLE_ROWS, &part);

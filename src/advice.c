@@ -423,7 +423,6 @@ look(SswPolicy *p, Relation rel)
 
 	/* keys and expressions as in a pass */
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	ssw_sql_begin();
 	advise_index(p, rel, v, cxt);
 	look_at_sample(p, rel, v, cxt);
@@ -481,7 +480,6 @@ ssw_advice_preview(SswPolicy *p, Relation rel)
 	if (!ssw_unreadable_may_be(error))
 		ReThrowError(error);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	ssw_sql_begin();
 	ssw_unreadable_report(p, ssw_partition_leaves(p), error);
 	pg_unreachable();

@@ -518,9 +518,18 @@ build_repair(SswPolicy *p, const TimeValue *v)
 				 errhint("Name a column in %s.", v->field)));
 }
 
-static void
-build(SswPolicy *p, Relation rel)
+/* A policy that is to be filled. */
+typedef struct Built
 {
+	SswPolicy  *policy;
+	Relation	rel;
+} Built;
+
+static void
+build(void *arg)
+{
+	SswPolicy  *p = ((Built *) arg)->policy;
+	Relation	rel = ((Built *) arg)->rel;
 	bool		activity = p->last_seen != NULL;
 	SswClock   *c = p->clock;
 	TimeValue	v;
@@ -578,9 +587,11 @@ build(SswPolicy *p, Relation rel)
 void
 ssw_clock_build(SswPolicy *p, Relation rel)
 {
-	SswIdentity save;
+	Built		b = {p, rel};
 
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	build(p, rel);
-	ssw_identity_restore(&save);
+	/*
+	 * errors show values in the caller's own zone; what is parsed is pinned
+	 * there
+	 */
+	ssw_gate_unpinned(p->owner, p->search_path, build, &b);
 }

@@ -121,7 +121,6 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 			tids[n++] = f->rows[*next].tid;
 	ssw_action_lock_leaf(p, target.leaf, RowExclusiveLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	ssw_sql_begin();
 	acted = ssw_alive_run(&target, tids, n, sink);
 

@@ -178,7 +178,6 @@ expire_rows(SswPolicy *p, Wanted *w)
 	check_usable(p);
 	rel = table_open(p->relid, NoLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	ssw_clock_build(p, rel);
 	check_wanted(p, w, rel);
 	ssw_sql_begin();

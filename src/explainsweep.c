@@ -276,7 +276,6 @@ ssw_explain_sweep(PG_FUNCTION_ARGS)
 	/* the plans of a pass outside of grace, which has no cutoff */
 	out.cutoffs[0] = out.cutoffs[1] = out.now - p->keep_for_us;
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	rel = relation_open(p->relid, AccessShareLock);
 	ssw_clock_build(p, rel);
 	if (ssw_shmem_available())

@@ -115,13 +115,6 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 	set_local("search_path", search_path);
 }
 
-/* Enter the gate; see ssw_gate(). */
-void
-ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save)
-{
-	become(owner, SECURITY_RESTRICTED_OPERATION, search_path, save);
-}
-
 /*
  * After a switch in a session: read and write values as our processes do.  Undone
  * with the switch.
@@ -144,29 +137,33 @@ ssw_identity_pin_text(void)
  * exemption from row security, which code of others that it calls would have too
  * (see ssw_sql_prepare()).  It sees the policy's search_path.
  */
-static void
-gate(Oid owner, const char *search_path, bool pin, SswGated call, void *arg)
+void
+ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg)
 {
 	SswIdentity save;
 
 	ssw_identity_become_owner(owner, search_path, &save);
-	if (pin)
-		ssw_identity_pin_text();
 	call(arg);
 	ssw_identity_restore(&save);
-}
-
-void
-ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg)
-{
-	gate(owner, search_path, true, call, arg);
 }
 
 /* The same, values read and written as in the caller's session. */
 void
 ssw_gate_unpinned(Oid owner, const char *search_path, SswGated call, void *arg)
 {
-	gate(owner, search_path, false, call, arg);
+	SswIdentity save;
+
+	become(owner, SECURITY_RESTRICTED_OPERATION, search_path, &save);
+	call(arg);
+	ssw_identity_restore(&save);
+}
+
+/* The gate's two halves, where a function calls more than users' code between them. */
+void
+ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save)
+{
+	become(owner, SECURITY_RESTRICTED_OPERATION, search_path, save);
+	ssw_identity_pin_text();
 }
 
 /* What can run a user's code insists on having been called through the gate. */

@@ -98,7 +98,6 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 	if (fresh)
 		PushActiveSnapshot(GetLatestSnapshot());
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	rel = relation_open(p->relid, AccessShareLock);

@@ -126,7 +126,6 @@ prolong_all(void *arg)
 	leaves = ssw_partition_leaves(p);
 	rel = table_open(p->relid, NoLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	set_patience(p->lock_timeout_ms);
 	ssw_clock_build(p, rel);
 	ssw_sql_begin();

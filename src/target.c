@@ -260,15 +260,19 @@ check_key(SswPolicy *p, Relation rel)
 				 errhint("Leave key out to take the primary key, or rows by their place when there is none.")));
 }
 
-static void
-check_set_clause(const SswPolicy *p, Relation rel)
+/* A relation that is to be swept. */
+typedef struct Target
 {
-	SswIdentity save;
+	const SswPolicy *policy;
+	Relation	rel;
+} Target;
 
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
-	ssw_expr_check_set(rel, p->set_clause);
-	ssw_identity_restore(&save);
+static void
+check_set_clause(void *arg)
+{
+	Target	   *t = arg;
+
+	ssw_expr_check_set(t->rel, t->policy->set_clause);
 }
 
 /* Can clients keep the rows alive? */
@@ -314,21 +318,18 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 
 /* Let the server analyse the statement that user text becomes part of. */
 static void
-check_statements(SswPolicy *p, Relation rel)
+check_statements(void *arg)
 {
+	const SswPolicy *p = ((Target *) arg)->policy;
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
-	SswIdentity save;
 
 	if (p->action == SSW_ACTION_CALL)
 		return;
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_identity_pin_text();
 	ssw_sql_begin();
 	for (int i = 0; i < p->nclocks; i++)
 		if (SPI_prepare(ssw_stmt_action(p, p->relid, SSW_PHASE_CLOCK_1 + i, 0), 3, types) == NULL)
 			elog(ERROR, "could not prepare the row action: %s", SPI_result_code_string(SPI_result));
 	ssw_sql_end();
-	ssw_identity_restore(&save);
 }
 
 /*
@@ -338,6 +339,8 @@ check_statements(SswPolicy *p, Relation rel)
 void
 ssw_target_check(SswPolicy *p, Relation rel)
 {
+	Target		t = {p, rel};
+
 	check_leaves(p, rel);
 	check_replicated(p, rel);
 	if (OidIsValid(p->on_expire))
@@ -346,11 +349,11 @@ ssw_target_check(SswPolicy *p, Relation rel)
 		p->is_alive_name = check_hook(rel, "is_alive", p->is_alive, true);
 	check_key(p, rel);
 	if (p->set_clause)
-		check_set_clause(p, rel);
+		ssw_gate(p->owner, p->search_path, check_set_clause, &t);
 	ssw_zone_check(p, rel);
 	ssw_clock_build(p, rel);
 	if (p->heartbeats)
 		check_heartbeats(p, rel);
-	check_statements(p, rel);
+	ssw_gate(p->owner, p->search_path, check_statements, &t);
 	ssw_advice_lifetimes(p, rel);
 }

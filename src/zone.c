@@ -101,39 +101,59 @@ refuse_settings(const char *field, const char *text)
 			 errhint("Give times an offset, write backslashes as they are, and IS NULL instead of = NULL; or set TimeZone, DateStyle, IntervalStyle, standard_conforming_strings, transform_null_equals and array_nulls as a pass has them.")));
 }
 
+/* What an expression, or a SET list, means to the caller and in a pass. */
+typedef struct Meaning
+{
+	Relation	rel;
+	const char *field;
+	const char *sql;
+	Node	   *ours;			/* of an expression */
+	bool		same;
+} Meaning;
+
+static void
+compare_text(void *arg)
+{
+	Meaning    *m = arg;
+	bool		is_filter = strcmp(m->field, "filter") == 0;
+	Node	   *theirs = ssw_expr_parse_here(m->rel, m->field, m->sql, is_filter);
+
+	m->ours = is_filter ? ssw_expr_parse_boolean(m->rel, m->field, m->sql) : ssw_expr_parse(m->rel, m->field, m->sql);
+	m->same = equal(theirs, m->ours);
+}
+
+static void
+compare_set(void *arg)
+{
+	Meaning    *m = arg;
+
+	m->same = ssw_expr_set_means_same(m->rel, m->sql);
+}
+
 /* An expression as the caller gave it; one that decides about a row must not depend on the zone, either. */
 static void
-check_text(const SswPolicy *p, Relation rel, const char *field, const char *text, bool decides)
+check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql, bool decides)
 {
-	SswIdentity save;
-	bool		boolean = strcmp(field, "filter") == 0;
-	Node	   *theirs;
-	Node	   *ours;
+	Meaning		m = {.rel = rel,.field = field,.sql = sql};
 
-	if (text == NULL || ssw_expr_find_column(rel, text) != InvalidAttrNumber)
+	if (sql == NULL || ssw_expr_find_column(rel, sql) != InvalidAttrNumber)
 		return;
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	theirs = ssw_expr_parse_here(rel, field, text, boolean);
-	ours = boolean ? ssw_expr_parse_boolean(rel, field, text) : ssw_expr_parse(rel, field, text);
-	ssw_identity_restore(&save);
-	if (decides && depends(ours, NULL))
-		refuse(field, text, "turns local times into instants, or the reverse, by the zone of whoever evaluates it: in a pass, UTC.");
-	if (!equal(theirs, ours))
-		refuse_settings(field, text);
-	if (decides && reads_text(ours, NULL))
+	ssw_gate_unpinned(p->owner, p->search_path, compare_text, &m);
+	if (decides && depends(m.ours, NULL))
+		refuse(field, sql, "turns local times into instants, or the reverse, by the zone of whoever evaluates it: in a pass, UTC.");
+	if (!m.same)
+		refuse_settings(field, sql);
+	if (decides && reads_text(m.ours, NULL))
 		p->args->doubt = psprintf("Text without an offset in %s is read as UTC.", field);
 }
 
 static void
 check_set(const SswPolicy *p, Relation rel)
 {
-	SswIdentity save;
-	bool		same;
+	Meaning		m = {.rel = rel,.sql = p->set_clause};
 
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	same = ssw_expr_set_means_same(rel, p->set_clause);
-	ssw_identity_restore(&save);
-	if (!same)
+	ssw_gate_unpinned(p->owner, p->search_path, compare_set, &m);
+	if (!m.same)
 		refuse_settings("set_clause", p->set_clause);
 }
 
