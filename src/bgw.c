@@ -184,6 +184,9 @@ ssw_bgw_ready(void)
 	d = ssw_shmem_database(MySswProc->database, false);
 	if (d)
 		d->start_failures = 0;
+	/* it may come again as soon as it is due */
+	if (d && MySswProc->kind == SSW_PROC_COORDINATOR)
+		d->not_before = 0;
 	if (d && MySswProc->kind == SSW_PROC_RUNNER)
 		note_runner_start(d, MySswProc->role, false);
 	LWLockRelease(SswShared->lock);
@@ -210,7 +213,11 @@ free_slot(int code, Datum arg)
 		{
 			d->coordinator = -1;
 			if (code != 0)
-				d->next_due = 0;	/* it did not mean to leave */
+			{
+				/* it did not mean to leave: its successor begins anew */
+				d->next_due = d->judged_generation = d->marked_at = d->work_at = 0;
+				d->not_before = GetCurrentTimestamp() + USECS_PER_SEC;
+			}
 		}
 		if (d && MySswProc->kind == SSW_PROC_RUNNER)
 		{
@@ -323,6 +330,7 @@ ssw_bgw_connect(Oid database)
 		{"idle_session_timeout", "0"},
 		{"lock_timeout", "0"},
 		{"row_security", "on"},
+		{"stats_fetch_consistency", "none"},
 		{"zero_damaged_pages", "off"},
 		{"exit_on_error", "off"},
 		{"check_function_bodies", "on"},

@@ -23,6 +23,13 @@
 #include "utils/guc_hooks.h"
 #endif
 
+/* 16: fields of a database's statistics have no prefix */
+#if PG_VERSION_NUM >= 160000
+#define ssw_dbstat(entry, field) ((entry)->field)
+#else
+#define ssw_dbstat(entry, field) ((entry)->n_##field)
+#endif
+
 /* 16: one function for all object classes (commits afbfc029, c727f511) */
 #if PG_VERSION_NUM < 160000
 #include "catalog/pg_class.h"

@@ -40,6 +40,7 @@
 #include "want.h"
 #include "watch.h"
 #include "worker.h"
+#include "written.h"
 
 #define MARK_EVERY_S		(60 * 60)
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
@@ -125,6 +126,98 @@ forget_gone(const int *ids, int n)
 		ConditionVariableBroadcast(&SswShared->request_cv);
 }
 
+/* Judge a policy that was just read, or that has something due; in the generation's context. */
+static void
+judge(SswWatch *w, TimestampTz now)
+{
+	w->asleep_until = 0;
+	w->rest.shut_until = 0;		/* it may have another window */
+	w->fuse_left = 0;
+	if (!w->runs)
+		w->next_look = now;
+	ssw_watch_judge(w, now);
+	if (!w->runs)
+		ssw_passes_close_open(w);
+	if (w->policy->check_every_us != 0)
+		w->next_look = Min(w->next_look, now + w->policy->check_every_us);
+	else if (!w->unfinished)
+		w->next_look = DT_NOEND;
+	ssw_passes_publish(w);
+}
+
+/*
+ * The first time: may a policy go on sleeping, as the coordinator before us left it?
+ * Until something is due there, it is not even judged.
+ */
+static bool
+stays_asleep(SswWatch *w, TimestampTz now)
+{
+	SswDatabase *d;
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (d && d->judged_generation == generation + 1 && s && s->state[0] != '\0' && s->next_look > now && s->running_pass < 0)
+		w->asleep_until = s->next_look;
+	LWLockRelease(SswShared->lock);
+	return w->asleep_until != 0;
+}
+
+/* Judge those in which something is due by now, or somebody asked for. */
+static void
+wake_sleepers(TimestampTz now)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->asleep_until != 0 &&
+			(w->asleep_until <= now || w->pass || ssw_request_pending(w, NULL) || ssw_passes_gone_at(w) <= now))
+		{
+			MemoryContext old = MemoryContextSwitchTo(generation_cxt);
+
+			judge(w, now);
+			MemoryContextSwitchTo(old);
+		}
+	}
+}
+
+/*
+ * Statistics say that tables were written: what is due may be earlier than was
+ * known.  Policies are looked at as if they had just been found idle.
+ */
+static void
+look_anew(void)
+{
+	SswDatabase *d;
+	bool		wanted;
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	wanted = d && d->look_anew;
+	if (wanted)
+		d->look_anew = false;
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+		SswPolicyShared *s = wanted ? ssw_shmem_policy(MyDatabaseId, w->policy_id, false) : NULL;
+		TimestampTz look;
+
+		if (s == NULL || w->policy == NULL || w->policy->check_every_us == 0)
+			continue;
+		look = s->last_look + w->policy->check_every_us;
+		w->idle = 0;
+		w->next_look = Min(w->next_look, look);
+		if (w->asleep_until != 0)
+			w->asleep_until = Min(w->asleep_until, look);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
 /* Read all policies and judge them. */
 static void
 reload(TimestampTz now)
@@ -160,24 +253,14 @@ reload(TimestampTz now)
 		{
 			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
 			w->policy_id = p->id;
-			ssw_passes_inherit(w, p);
 			w->tokens = p->rate_limit;
 			w->backlog_tokens = p->backlog_rate;
 			w->tokens_at = now;
+			ssw_passes_inherit(w, p);
 		}
 		w->policy = p;
-		w->rest.shut_until = 0; /* it may have another window */
-		w->fuse_left = 0;
-		if (!w->runs)
-			w->next_look = now;
-		ssw_watch_judge(w, now);
-		if (!w->runs)
-			ssw_passes_close_open(w);
-		if (p->check_every_us != 0)
-			w->next_look = Min(w->next_look, now + p->check_every_us);
-		else if (!w->unfinished)
-			w->next_look = DT_NOEND;
-		ssw_passes_publish(w);
+		if (old_cxt != NULL || !stays_asleep(w, now))
+			judge(w, now);
 		MemoryContextSwitchTo(TopMemoryContext);
 		kept = lappend(kept, w);
 		MemoryContextSwitchTo(generation_cxt);
@@ -200,6 +283,7 @@ reload(TimestampTz now)
 	list_free(watches);
 	watches = ssw_passes_adopt(kept);
 	forget_gone(ids, nids);
+	ssw_written_watch(policies);
 	reloading = false;
 	if (old_cxt)
 		MemoryContextDelete(old_cxt);
@@ -226,7 +310,7 @@ look(SswWatch *w, TimestampTz now)
 	bool		gone;
 	bool		due;
 
-	if (w->policy == NULL || w->pass != NULL || now < w->not_before || ssw_watch_patient(w, now))
+	if (w->policy == NULL || w->pass != NULL || w->asleep_until != 0 || now < w->not_before || ssw_watch_patient(w, now))
 		return;
 	request = ssw_request_pending(w, &generation);
 	if (request)
@@ -327,6 +411,8 @@ next_wakeup(TimestampTz now)
 
 		if (w->pass)
 			next = Min(next, now + USECS_PER_SEC);
+		else if (w->asleep_until != 0)
+			next = Min(next, w->asleep_until);
 		else if (w->not_before > now)
 			next = Min(next, w->not_before);
 		else if (w->runs)
@@ -367,6 +453,7 @@ extension_present(void)
 		d->workers_wanted = 0;
 		d->flush_up_to = 0;		/* a new extension counts from 1 */
 		d->commands_waiting = 0;
+		d->judged_generation = d->marked_at = d->work_at = 0;
 	}
 	ssw_shmem_forget_policies(MyDatabaseId);
 	ssw_shmem_forget_passes(MyDatabaseId);
@@ -405,7 +492,6 @@ begin_service(TimestampTz now)
 	TimestampTz mark = ssw_ledger_mark(true);
 	bool		passes = false;
 
-	begun = true;
 	marked_at = now;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	for (int i = 0; i < SswShared->nprocs; i++)
@@ -427,20 +513,54 @@ begin_service(TimestampTz now)
  * Keep the mark of the last look younger than max_gap.  While the default is
  * read-only nothing can be written, and policies rest.
  */
-static void
+static TimestampTz
 keep_mark(TimestampTz now)
 {
-	int			every = ssw_max_gap > 0 ? Min(MARK_EVERY_S, ssw_max_gap / 4) : MARK_EVERY_S;
+	int64		every = (ssw_max_gap > 0 ? Min(MARK_EVERY_S, ssw_max_gap / 4) : MARK_EVERY_S) * USECS_PER_SEC;
 
 	if (XactReadOnly)
-		return;
+		return DT_NOEND;
 	if (!begun)
+		marked_at = ssw_turn_inherit();
+	if (!begun && marked_at == 0)
 		begin_service(now);
-	else if (now - marked_at > every * USECS_PER_SEC)
+	else if (now - marked_at > every || now < marked_at)
 	{
 		ssw_ledger_mark(true);
 		marked_at = now;
 	}
+	begun = true;
+	return marked_at + every;
+}
+
+/* When this database needs a coordinator, if nobody writes its tables. */
+static TimestampTz
+needed_at(TimestampTz next, TimestampTz now)
+{
+	ListCell   *lc;
+
+	next = Min(next, now + SSW_IDLE_TURN_US);
+	foreach(lc, watches)
+		next = Min(next, ssw_passes_needed_at(lfirst(lc), now));
+	return next;
+}
+
+/* What the next coordinator goes by, and the views meanwhile. */
+static void
+leave_behind(TimestampTz now)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->policy == NULL || w->asleep_until != 0)
+			continue;
+		w->next_look = ssw_passes_needed_at(w, now);
+		ssw_passes_publish(w);
+	}
+	ssw_turn_bequeath(!reload_wanted && !MySswProc->stop, generation, marked_at);
 }
 
 static void
@@ -481,17 +601,22 @@ forget_times(void)
 /* When the locks of tables are looked at again, whoever waits for a turn. */
 static TimestampTz locks_at = 0;
 
-/* One round; returns when the next is due, or 0 when the extension is gone. */
+/*
+ * One round; returns when the next is due, or 0 when the extension is gone; *needed:
+ * when a coordinator must be here.
+ */
 static TimestampTz
-round_of_work(void)
+round_of_work(TimestampTz *needed)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	ListCell   *lc;
 	SswDatabase *d;
 	TimestampTz next;
+	TimestampTz others;
 	bool		over;
 
 	locks_at = DT_NOEND;
+	*needed = now + EXTENSION_BUSY_US;
 	if (ssw_start_watch_clock())
 		forget_times();
 	ssw_sql_start_transaction();
@@ -513,10 +638,11 @@ round_of_work(void)
 	{
 		(void) ssw_turn_is_over(watches, now);
 		ssw_sql_commit();
+		*needed = now + MAX_SLEEP_US;
 		return now + MAX_SLEEP_US;
 	}
 	ssw_turn_check_settings(now);
-	keep_mark(now);
+	others = keep_mark(now);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	reload_wanted = reload_wanted || ssw_watch_resubscribed() || (d && (d->policy_generation != generation || d->recheck));
@@ -525,7 +651,7 @@ round_of_work(void)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		if (w->policy && !w->runs && w->brake_until != 0 && w->brake_until <= now)
+		if (w->policy && w->asleep_until == 0 && !w->runs && w->brake_until != 0 && w->brake_until <= now)
 			reload_wanted = true;
 	}
 	if (reload_wanted || now - reloaded_at > RELOAD_EVERY_US)
@@ -533,6 +659,8 @@ round_of_work(void)
 	/* what was altered while it was looked at may have been seen by halves */
 	for (int tries = 0; reload_wanted && tries < 3; tries++)
 		reload(now);
+	look_anew();
+	wake_sleepers(now);
 	locks_at = ssw_watch_locks(watches, now);
 	note_grace(now);
 	ssw_load_look(now);
@@ -548,9 +676,11 @@ round_of_work(void)
 		foreach(lc, watches)
 			look(lfirst(lc), now);
 	ssw_assign(watches, now);
-	next = Min(next_wakeup(now), Min(ssw_events_tell(now), ssw_queue_round(now)));
+	others = Min(others, Min(ssw_events_tell(now), ssw_queue_round(now)));
 	if (XactReadOnly)
-		next = Min(next, now + SSW_SETTINGS_EVERY_US);
+		others = Min(others, now + SSW_SETTINGS_EVERY_US);
+	next = Min(next_wakeup(now), others);
+	*needed = needed_at(others, now);
 	ssw_watch_read_only(watches, now);
 	ssw_sql_commit();
 	ssw_request_answer(watches);
@@ -574,20 +704,26 @@ ssw_coordinator_main(Datum main_arg)
 	for (;;)
 	{
 		TimestampTz next;
+		TimestampTz needed;
 		TimestampTz now;
 		uint64		seen = wakeups();
 
 		/* brakes and retention depend on settings */
 		reload_wanted |= ssw_worker_reload();
 		MemoryContextSwitchTo(round_cxt);
-		next = round_of_work();
+		next = round_of_work(&needed);
 		if (!MySswProc->ready)
 			ssw_bgw_ready();
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(round_cxt);
 		now = GetCurrentTimestamp();
-		if (next == 0 || ssw_turn_must_leave(watches, now, wakeups() != seen ? now : next))
+		if (next == 0)
 			break;
+		if (ssw_turn_must_leave(watches, now, wakeups() != seen ? now : needed))
+		{
+			leave_behind(now);
+			break;
+		}
 		if (wakeups() != seen)
 			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

@@ -42,6 +42,7 @@
 #include "places.h"
 #include "sql.h"
 #include "start.h"
+#include "written.h"
 
 #define RESCAN_MS			(60 * 1000)
 #define BUSY_TICK_MS		500
@@ -451,7 +452,18 @@ forget_times(void)
 		SswDatabase *d = &SswShared->databases[i];
 
 		d->next_due = d->not_before = d->workers_not_before = 0;
+		d->judged_generation = d->work_at = 0;
 	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Brakes and retention depend on settings: each database is to look at them. */
+static void
+judge_again(void)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		SswShared->databases[i].next_due = SswShared->databases[i].judged_generation = SswShared->databases[i].work_at = 0;
 	LWLockRelease(SswShared->lock);
 }
 
@@ -468,6 +480,7 @@ ssw_launcher_main(Datum main_arg)
 {
 	ssw_bgw_attach_launcher();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 	/* a standby may have been given another one */
 	note_timezone();
@@ -486,6 +499,7 @@ ssw_launcher_main(Datum main_arg)
 			ProcessConfigFile(PGC_SIGHUP);
 			note_timezone();
 			rescan_at = 0;
+			judge_again();
 		}
 		ssw_start_watch_read_only(false);
 		now = GetCurrentTimestamp();
@@ -495,7 +509,7 @@ ssw_launcher_main(Datum main_arg)
 		ssw_keep_clean();
 		if (now >= rescan_at || SswShared->rescan)
 			scan_databases();
-		sample_at = ssw_load_sample(now);
+		sample_at = Min(ssw_load_sample(now), ssw_written_look(now));
 		reap_starting(now);
 		(void) enforce_limits(now, false);
 		if (ssw_enabled)

@@ -26,6 +26,8 @@
 #define LONG_LOCK_US	(60 * USECS_PER_SEC)
 /* In so many passes in a row triggers may update rows that stay dead. */
 #define MOVED_PASSES	3
+/* Grace is noted no more often where nothing else is due. */
+#define MIN_NOTE_US	(10 * USECS_PER_SEC)
 /* Sessions whose connections have gone, and that could not be ended, wait so long at most. */
 #define MAX_GONE_US	(60 * USECS_PER_SEC)
 
@@ -71,6 +73,12 @@ ssw_passes_publish(SswWatch *w)
 		s->next_look = w->runs ? w->next_look : 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
 		s->oldest_due = w->earliest;
+		s->refresh_at = w->refresh_at;
+		s->idle = w->idle;
+		s->excluded = w->excluded;
+		s->tokens = w->tokens;
+		s->backlog_tokens = w->backlog_tokens;
+		s->tokens_at = w->tokens_at;
 		s->locked_since = is_resting(w->policy) ? 0 : w->part_locked_since ? w->part_locked_since : w->locked_since;
 	}
 	LWLockRelease(SswShared->lock);
@@ -84,9 +92,21 @@ ssw_passes_inherit(SswWatch *w, const SswPolicy *p)
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	w->unfinished = s && s->unfinished;
-	w->earliest = s ? s->oldest_due : 0;
-	w->part_locked_since = s && p->check_every_us > 0 ? s->locked_since : 0;
+	if (s && s->state[0] != '\0')
+	{
+		w->unfinished = s->unfinished;
+		w->earliest = s->oldest_due;
+		w->refresh_at = s->refresh_at;
+		w->idle = s->idle;
+		w->excluded = s->excluded;
+		w->part_locked_since = p->check_every_us > 0 ? s->locked_since : 0;
+	}
+	if (s && s->tokens_at != 0)
+	{
+		w->tokens = s->tokens;
+		w->backlog_tokens = s->backlog_tokens;
+		w->tokens_at = s->tokens_at;
+	}
 	LWLockRelease(SswShared->lock);
 }
 
@@ -143,6 +163,32 @@ ssw_passes_refresh_at(SswWatch *w)
 	beats = s && s->beat_ttl_us > 0;
 	LWLockRelease(SswShared->lock);
 	return beats ? w->refresh_at : DT_NOEND;
+}
+
+/*
+ * When must a coordinator look at the policy, if nobody writes its table?  Where the
+ * coordinator reads the earliest deadline itself: then; else when it would look anyway.
+ */
+TimestampTz
+ssw_passes_needed_at(SswWatch *w, TimestampTz now)
+{
+	const SswPolicy *p = w->policy;
+	TimestampTz next = w->next_look;
+
+	if (w->asleep_until != 0)
+		return w->asleep_until;
+	if (p == NULL || w->pass)
+		return now;
+	if (!w->runs)
+		return w->brake_until != 0 ? w->brake_until : DT_NOEND;
+	if (w->plain && !w->unprobed && w->excluded == 0 && p->failures == 0 && p->backlog_before == 0 &&
+		!w->unfinished && !w->owed && (w->earliest == 0 || w->earliest > now))
+		next = Min(w->earliest != 0 && p->check_every_us > 0 ? w->earliest : DT_NOEND, ssw_passes_refresh_at(w));
+	next = Min(next, ssw_passes_gone_at(w));
+	/* how far service has judged is noted ever more rarely; see grace.c */
+	if (p->nhorizons > 0)
+		next = Min(next, now + Max(MIN_NOTE_US, (now - p->horizon[p->nhorizons - 1].service) / 4));
+	return Max(next, w->not_before);
 }
 
 /*

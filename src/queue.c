@@ -554,8 +554,25 @@ publish_error(const ErrorData *e, TimestampTz now)
 	{
 		d->work_failing_since = e == NULL ? 0 : d->work_failing_since ? d->work_failing_since : now;
 		ssw_shmem_text(d->work_error, e ? e->message : "", sizeof(d->work_error));
+		d->work_at = e ? 0 : d->work_at;
 	}
 	LWLockRelease(SswShared->lock);
+}
+
+/* Note for another coordinator when it is to look; 0: what one noted for us, or 0. */
+static TimestampTz
+when_to_work(TimestampTz at)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d && at != 0)
+		d->work_at = at;
+	else if (d)
+		at = d->work_at;
+	LWLockRelease(SswShared->lock);
+	return at;
 }
 
 /*
@@ -570,6 +587,10 @@ ssw_queue_round(TimestampTz now)
 	bool		changed = take_changed(&left);
 	ErrorData  *e;
 
+	/* the coordinator before us knew when there is something to do again */
+	if (!begun && next_at == 0)
+		next_at = when_to_work(0);
+
 	/* what is left after that is noted again, for the next look */
 	if (left)
 		rest_at = Min(rest_at, now + USECS_PER_SEC);
@@ -582,13 +603,13 @@ ssw_queue_round(TimestampTz now)
 	}
 	if (now < not_before && not_before - now <= FAILED_REST_US)
 		return not_before;
-	if (begun && !changed && now < next_at)
+	if (!changed && now < next_at)
 		return next_at;
 	next_at = DT_NOEND;
 	e = ssw_sql_try(try_look, &now);
 	publish_error(e, now);
 	if (e == NULL)
-		return next_at;
+		return when_to_work(next_at);
 	not_before = now + FAILED_REST_US;
 	next_at = 0;
 	ereport(WARNING,

@@ -26,6 +26,10 @@
 #define SSW_BUILTIN_POLICIES 9	/* of each database; their ids are the first */
 #define SSW_LAST_BUILTIN	100
 #define SSW_MAX_DISCONNECTED 64 /* sessions, posted at a time */
+#define SSW_MAX_SWEPT	64		/* tables of a database whose statistics are
+								 * read */
+/* A database without a coordinator takes a turn at least so often. */
+#define SSW_IDLE_TURN_US	(5 * USECS_PER_MINUTE)
 #define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */
 #define SSW_CURSOR_LEN		256
 #define SSW_MESSAGE_LEN		512
@@ -74,6 +78,21 @@ typedef struct SswDatabase
 								 * has, or one of them was taken away */
 	TimestampTz next_due;		/* coordinator wanted from then on */
 	TimestampTz not_before;		/* back-off after a failed start */
+
+	/* left by a coordinator for its successor; see turn.c */
+	uint64		judged_generation;	/* all policies were judged then, plus 1;
+									 * or 0 */
+	TimestampTz marked_at;		/* service_mark was written, or 0: unknown */
+	TimestampTz work_at;		/* when queue.c looks again, or 0: unknown */
+
+	/* see written.c */
+	TimestampTz looked_at;		/* by a coordinator, last */
+	bool		look_anew;		/* rows may be due earlier than is known */
+	int64		check_every_us; /* the shortest of its policies */
+	int			nswept;			/* 0: unknown; -1: too many */
+	Oid			swept[SSW_MAX_SWEPT];
+	uint64		written;		/* rows, as statistics say */
+	TimestampTz written_until;	/* what was written may be told until then */
 	TimestampTz workers_not_before; /* the same, of a worker */
 	int			start_failures;
 	uint32		settings;		/* of its processes, a hash; see turn.c */
@@ -319,6 +338,12 @@ typedef struct SswPolicyShared
 	TimestampTz next_look;
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
 	int64		backlog;		/* due rows, about; 0 when none */
+	TimestampTz refresh_at;		/* see SswWatch */
+	int			idle;
+	int			excluded;
+	double		tokens;
+	double		backlog_tokens;
+	TimestampTz tokens_at;
 	int			batch_rows;		/* adaptive size, carried over */
 	int			halved;			/* a larger batch failed, and its worker had
 								 * to leave before the halves; or 0 */

@@ -13,18 +13,23 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
 #include "catalog/pg_authid.h"
-#include "catalog/pg_type.h"
+#include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 
 #include "guc.h"
-#include "sql.h"
 #include "turn.h"
 
-#define TURN_US				(2 * USECS_PER_SEC)
+/* While others wait: with work at hand so long, without it no longer than until what is due at once. */
+#define TURN_US				(1 * USECS_PER_SEC)
+#define AT_ONCE_US			(50 * 1000)
 /* The same while no pass has had a worker: the launcher makes room for one. */
 #define UNSERVED_TURN_US	(10 * USECS_PER_SEC)
 /* So long the workers may take to leave their passes. */
@@ -37,19 +42,26 @@ static TimestampTz leaving_since = 0;
 static uint32
 present_settings(void)
 {
-	Oid			types[] = {OIDOID, OIDOID};
-	Datum		values[] = {ObjectIdGetDatum(MyDatabaseId), ObjectIdGetDatum(BOOTSTRAP_SUPERUSERID)};
-	char	   *text;
-	uint32		hash;
+	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	uint32		hash = 0;
 
-	ssw_sql_begin();
-	ssw_sql_exec("SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', setrole, setdatabase, setconfig), ' ' ORDER BY setrole, setdatabase)"
-				 " FROM pg_catalog.pg_db_role_setting WHERE setrole IN (0, $2) AND setdatabase IN (0, $1)",
-				 2, types, values, NULL, false, 1);
-	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	hash = text ? hash_bytes((unsigned char *) text, strlen(text)) : 0;
+	for (int i = 0; i < 4; i++)
+	{
+		ScanKeyData keys[2];
+		SysScanDesc scan;
+		HeapTuple	tup;
 
-	ssw_sql_end();
+		ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ,
+					ObjectIdGetDatum(i & 1 ? MyDatabaseId : InvalidOid));
+		ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ,
+					ObjectIdGetDatum(i & 2 ? BOOTSTRAP_SUPERUSERID : InvalidOid));
+		scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL, 2, keys);
+		while (HeapTupleIsValid(tup = systable_getnext(scan)))
+			hash = hash_combine(hash + i, hash_bytes((unsigned char *) tup->t_data + tup->t_data->t_hoff,
+													 tup->t_len - tup->t_data->t_hoff));
+		systable_endscan(scan);
+	}
+	table_close(rel, AccessShareLock);
 	return Max(hash, 1);
 }
 
@@ -169,11 +181,11 @@ ssw_turn_close(List *watches)
 
 /*
  * Leave now?  When the turn is over and no worker is in a pass, or one is for too
- * long; also when another database waits and here is nothing to do.  Who wakes
- * this database from then on has the next coordinator started.
+ * long; also when another database waits and here is nothing to do at once.  Then
+ * a coordinator is started when it is needed again, or when somebody wakes it.
  */
 bool
-ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz next)
+ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
 {
 	SswDatabase *d;
 	ListCell   *lc;
@@ -187,14 +199,46 @@ ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz next)
 	if (leaving_since != 0)
 		leave = idle || now - leaving_since > LEAVE_US;
 	else
-		leave = idle && SswShared->coordinators_waiting && next > now + TURN_US;
+		leave = idle && SswShared->coordinators_waiting && needed > now + AT_ONCE_US;
 	if (d)
 	{
 		/* after those that wait, although it did not look at what was due */
-		d->next_due = Max(next, now);
+		d->next_due = Max(needed, now);
+		d->looked_at = now;
 		if (leave)
 			d->coordinator = -1;
 	}
 	LWLockRelease(SswShared->lock);
 	return leave;
+}
+
+/* What the coordinator before us left, if it left in order: when it wrote the mark, else 0. */
+TimestampTz
+ssw_turn_inherit(void)
+{
+	SswDatabase *d;
+	TimestampTz marked_at;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	marked_at = d ? d->marked_at : 0;
+	LWLockRelease(SswShared->lock);
+	return marked_at;
+}
+
+/* In order: the next one goes on from here, with the policies judged as of that generation. */
+void
+ssw_turn_bequeath(bool judged, uint64 generation, TimestampTz marked_at)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		/* what changed since is to be judged */
+		d->judged_generation = judged && generation == d->policy_generation && !d->recheck ? generation + 1 : 0;
+		d->marked_at = marked_at;
+	}
+	LWLockRelease(SswShared->lock);
 }

@@ -15,6 +15,8 @@ extern void ssw_turn_begin(void);
 extern bool ssw_turn_is_over(List *watches, TimestampTz now);
 extern void ssw_turn_stop(List *watches);
 extern void ssw_turn_close(List *watches);	/* in a transaction */
-extern bool ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz next);
+extern bool ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed);
+extern TimestampTz ssw_turn_inherit(void);
+extern void ssw_turn_bequeath(bool judged, uint64 generation, TimestampTz marked_at);
 
 #endif							/* SSW_TURN_H */

@@ -28,6 +28,8 @@ typedef struct SswWatch
 								 * by itself */
 	bool		unprobed;		/* it could not: no index that it may read */
 
+	TimestampTz asleep_until;	/* not judged before: it was, by another
+								 * coordinator, and nothing is due; or 0 */
 	TimestampTz next_look;
 	TimestampTz not_before;		/* no look, not even on request, until then */
 	bool		unfinished;		/* the last pass is to be continued, whoever
@@ -91,6 +93,7 @@ extern void ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
+extern TimestampTz ssw_passes_needed_at(SswWatch *w, TimestampTz now);
 extern TimestampTz ssw_passes_gone_at(const SswWatch *w);
 extern void ssw_passes_close(SswWatch *w, TimestampTz now);
 extern void ssw_passes_close_open(SswWatch *w);

@@ -20,6 +20,13 @@ for my $i (1 .. $n) {
 }
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE id <= 50)", "db$_ is swept", "db$_") for 1 .. $n;
 is(exactly_once($node, 'login', 50, 50, "db$_"), '0|0|0|0', "exactly once in db$_") for 1 .. $n;
+# An idle database takes no turn, and leaves its place at once: a row in each is deleted within seconds, also where it was
+# written when its deadline had passed. With turns of 2 s each, the last would be deleted after more than half a minute.
+wait_for($node, 'SELECT bool_and(next_due > now()) FROM sweeper._database() WHERE state = \'present\'', 'all are idle');
+$node->safe_psql("db$_", "INSERT INTO login SELECT -1, clock_timestamp() + CASE WHEN $_ % 2 = 0 THEN interval '3 s' ELSE interval '0' END") for 1 .. $n;
+wait_for($node, 'SELECT EXISTS (SELECT FROM sweeper.cleanup_event WHERE key = \'-1\')', "the row in db$_", "db$_") for 1 .. $n;
+my @lags = sort { $a <=> $b } map { $node->safe_psql("db$_", "SELECT extract(epoch FROM cleaned_at - deadline) FROM sweeper.cleanup_event WHERE key = '-1'") } 1 .. $n;
+cmp_ok($lags[-1], '<', 12, "lag in $n databases: median $lags[$n / 2] s");
 cmp_ok(scalar(pids($node, 'coordinator')), '<=', 2, 'no more than max_coordinators');
 cmp_ok(scalar(pids($node, 'worker')), '<=', 2, 'no more than max_workers');
 
