@@ -23,6 +23,7 @@ SELECT room, category, name, schema, on_worker_loss, workers, waiting FROM sweep
 SELECT code(c) FROM (VALUES
     ($$SELECT sweeper.register_worker(NULL)$$),
     ($$SELECT sweeper.register_worker('')$$),
+    ($$SELECT sweeper.acquire('sweeper.worker', NULL)$$),
     ($$SELECT sweeper.register_worker('w', ttl => '0')$$),
     ($$SELECT sweeper.register_job(NULL, 'r', 'c', 'n')$$),
     ($$SELECT sweeper.register_job(gen_random_uuid(), 'r', 'c', 'n')$$),

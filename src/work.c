@@ -99,6 +99,8 @@ ssw_work_hold_worker(const SswCaller *c, Datum worker)
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
 	w.name = SPI_getvalue(tup, desc, 1);
+	if (w.name == NULL)
+		w.name = "";			/* somebody wrote the row himself */
 	w.role = SPI_getvalue(tup, desc, 2);
 	w.number = DatumGetInt64(SPI_getbinval(tup, desc, 3, &isnull));
 	ssw_work_require_role(c, w.role, "the worker");

@@ -198,6 +198,13 @@ sub check_end {
         my @by = asked_for($s, 'attach');
         $self->violated('false disconnects', $s, 'its connection went on')
             if !@by || !grep { ($self->{last_of}{ $_->{conn} } // 0) < $self->last_at($s->{ended}) } @by;
+        # a heartbeat by another connection, while it was there, has detached it
+        my @attached = grep {
+            my $by = $_;
+            !grep { says($s, $_) eq 't' && $_->{op} eq 'heartbeat' && $_->{conn} ne $by->{conn} && $_->{before} > $by->{after} &&
+                    $_->{after} < ($self->{last_of}{ $by->{conn} } // 0) } @{ $s->{asked} }
+        } @by;
+        $self->violated('false disconnects', $s, 'another connection had kept it alive') if @by && !@attached;
     } elsif ($s->{ended} < $s->{limit}) {
         my $last = max(0, map { $_->{before} } grep { says($s, $_) eq 't' && !$self->forgotten($s, $_) } beats($s));
         my $ended = $self->last_at($s->{ended});
