@@ -43,6 +43,9 @@ typedef struct Wanted
 	ArrayType  *keys;			/* null: of the group */
 	char	   *group;
 	SswEnd		end;
+	SswPolicy  *policy;			/* as it is under the relation's lock */
+	Relation	rel;
+	SswFound   *found;
 } Wanted;
 
 static void
@@ -158,6 +161,21 @@ check_wanted(const SswPolicy *p, const Wanted *w, Relation rel)
 						 quote_literal_cstr(p->name))));
 }
 
+static void
+find_rows(void *arg)
+{
+	Wanted	   *w = arg;
+
+	ssw_clock_build(w->policy, w->rel);
+	check_wanted(w->policy, w, w->rel);
+	ssw_sql_begin();
+	if (w->keys)
+		find_by_keys(w->policy, w, w->found);
+	else
+		find_by_group(w->policy, w, w->found);
+	ssw_sql_end();
+}
+
 /*
  * End the rows.  Deferred constraints are made immediate for the rest of the
  * caller's transaction, first and as the caller: what the owner's code leaves
@@ -166,29 +184,17 @@ check_wanted(const SswPolicy *p, const Wanted *w, Relation rel)
 static int64
 expire_rows(SswPolicy *p, Wanted *w)
 {
-	SswFound   *found = ssw_end_begin();
-	SswIdentity save;
-	Relation	rel;
-
+	w->found = ssw_end_begin();
 	w->end.phase = SSW_PHASE_MANUAL;
 	w->end.cutoff = GetCurrentTimestamp();
 	ssw_action_constraints_immediate();
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
-	p = ssw_policy_present(p);
+	w->policy = p = ssw_policy_present(p);
 	check_usable(p);
-	rel = table_open(p->relid, NoLock);
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_clock_build(p, rel);
-	check_wanted(p, w, rel);
-	ssw_sql_begin();
-	if (w->keys)
-		find_by_keys(p, w, found);
-	else
-		find_by_group(p, w, found);
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	table_close(rel, NoLock);
-	return ssw_end_found(found, p, &w->end);
+	w->rel = table_open(p->relid, NoLock);
+	ssw_gate(p->owner, p->search_path, find_rows, w);
+	table_close(w->rel, NoLock);
+	return ssw_end_found(w->found, p, &w->end);
 }
 
 static char *

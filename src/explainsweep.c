@@ -16,6 +16,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -45,7 +46,7 @@ PG_FUNCTION_INFO_V1(ssw_explain_sweep);
 typedef struct Output
 {
 	ReturnSetInfo *rsinfo;
-	const SswPolicy *policy;
+	SswPolicy  *policy;
 	TimestampTz now;
 	TimestampTz cutoffs[2];
 	Oid			leaf;
@@ -253,19 +254,41 @@ put_leaf(Output *out, Oid leaf)
 		put_phase(out, SSW_PHASE_NULLS);
 }
 
+static void
+put_leaves(void *arg)
+{
+	Output	   *out = arg;
+	SswPolicy  *p = out->policy;
+	Relation	rel = relation_open(p->relid, NoLock);
+	int			shown = 0;
+	ListCell   *lc;
+
+	ssw_clock_build(p, rel);
+	if (ssw_shmem_available())
+		ssw_grace_rows(p);
+	ssw_sql_begin();
+	foreach(lc, find_all_inheritors(p->relid, AccessShareLock, NULL))
+		if (shown++ < MAX_LEAVES)
+		put_leaf(out, lfirst_oid(lc));
+	if (shown > MAX_LEAVES)
+		put_line(out, psprintf("-- and %d more leaves", shown - MAX_LEAVES));
+	ssw_sql_end();
+	relation_close(rel, NoLock);
+}
+
 /* explain_sweep(policy): the statements of a pass and their plans. */
 Datum
 ssw_explain_sweep(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
-	Output		out = {.policy = p,.now = GetCurrentTimestamp()};
-	char	   *unusable = ssw_policy_unusable(p);
-	SswIdentity save;
-	Relation	rel;
-	List	   *leaves;
-	int			shown = 0;
-	ListCell   *lc;
+	Output		out = {.now = GetCurrentTimestamp()};
+	char	   *unusable;
 
+	/* from here on the table does not change hands */
+	if (!ssw_policy_is_foreign(p))
+		LockRelationOid(p->relid, AccessShareLock);
+	out.policy = p = ssw_policy_present(p);
+	unusable = ssw_policy_unusable(p);
 	if (unusable)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -275,20 +298,6 @@ ssw_explain_sweep(PG_FUNCTION_ARGS)
 	out.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	/* the plans of a pass outside of grace, which has no cutoff */
 	out.cutoffs[0] = out.cutoffs[1] = out.now - p->keep_for_us;
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	rel = relation_open(p->relid, AccessShareLock);
-	ssw_clock_build(p, rel);
-	if (ssw_shmem_available())
-		ssw_grace_rows(p);
-	leaves = find_all_inheritors(p->relid, AccessShareLock, NULL);
-	ssw_sql_begin();
-	foreach(lc, leaves)
-		if (shown++ < MAX_LEAVES)
-		put_leaf(&out, lfirst_oid(lc));
-	if (shown > MAX_LEAVES)
-		put_line(&out, psprintf("-- and %d more leaves", shown - MAX_LEAVES));
-	ssw_sql_end();
-	relation_close(rel, NoLock);
-	ssw_identity_restore(&save);
+	ssw_gate(p->owner, p->search_path, put_leaves, &out);
 	return (Datum) 0;
 }

@@ -81,23 +81,29 @@ read_identity(const SswPolicy *p, const SswRowFacts *r, MemoryContext cxt)
 	return SPI_processed > 0 ? get_string(1, cxt) : NULL;
 }
 
-/* Look the row up, as the owner; its results go to cxt. */
-static void
-look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
+typedef struct Lookup
 {
+	SswPolicy  *policy;
+	const char *key;
+	SswRowFacts *facts;
+	MemoryContext cxt;			/* of what is found */
+} Lookup;
+
+/* Look the row up. */
+static void
+look_up(void *arg)
+{
+	Lookup	   *l = arg;
+	SswPolicy  *p = l->policy;
+	SswRowFacts *r = l->facts;
+	MemoryContext cxt = l->cxt;
 	Oid			types[INDEX_MAX_KEYS + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
 	Datum		values[INDEX_MAX_KEYS + 2];
-	SswIdentity save;
 	Relation	rel;
 	int			n;
 	bool		isnull;
 	char	   *unusable;
-	bool		fresh = IsolationUsesXactSnapshot();
 
-	/* what is, not what was when the transaction began */
-	if (fresh)
-		PushActiveSnapshot(GetLatestSnapshot());
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	rel = relation_open(p->relid, AccessShareLock);
@@ -111,7 +117,7 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 	if (ssw_shmem_available())
 		ssw_grace_rows(p);
 	values[0] = values[1] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
-	n = ssw_key_params(p, key, types + 2, values + 2, &r->trouble);
+	n = ssw_key_params(p, l->key, types + 2, values + 2, &r->trouble);
 	if (r->trouble == NULL)
 	{
 		ssw_sql_begin();
@@ -143,9 +149,6 @@ look_up(SswPolicy *p, const char *key, SswRowFacts *r, MemoryContext cxt)
 		ssw_sql_end();
 	}
 	relation_close(rel, NoLock);
-	ssw_identity_restore(&save);
-	if (fresh)
-		PopActiveSnapshot();
 	r->done = true;
 }
 
@@ -171,19 +174,18 @@ explain_error(const ErrorData *e, SswRowFacts *r)
 	return true;
 }
 
-typedef struct Lookup
-{
-	SswPolicy  *policy;
-	const char *key;
-	SswRowFacts *facts;
-} Lookup;
-
 static bool
 try_look_up(void *arg)
 {
 	Lookup	   *l = arg;
+	bool		fresh = IsolationUsesXactSnapshot();
 
-	look_up(l->policy, l->key, l->facts, CurrentMemoryContext);
+	/* what is, not what was when the transaction began */
+	if (fresh)
+		PushActiveSnapshot(GetLatestSnapshot());
+	ssw_gate(l->policy->owner, l->policy->search_path, look_up, l);
+	if (fresh)
+		PopActiveSnapshot();
 	return false;
 }
 
@@ -194,7 +196,7 @@ try_look_up(void *arg)
 void
 ssw_rowfacts_find(SswPolicy *p, const char *key, SswRowFacts *r)
 {
-	Lookup		l = {.policy = p,.key = key,.facts = r};
+	Lookup		l = {.policy = p,.key = key,.facts = r,.cxt = CurrentMemoryContext};
 	ErrorData  *error = ssw_sql_try(try_look_up, &l);
 
 	if (error && !explain_error(error, r))
