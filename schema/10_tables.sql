@@ -61,9 +61,6 @@ CREATE TABLE sweeper.policy (
     paused_until      timestamptz,
     held_reason       text,
     held_at           timestamptz,
-    fuse_at           timestamptz,
-    fuse_until        timestamptz,
-    fuse_detail       text,
     failures          int NOT NULL DEFAULT 0,
     failing_since     timestamptz,
     broken            boolean NOT NULL DEFAULT false,
@@ -180,6 +177,19 @@ COMMENT ON TABLE sweeper.failed_row IS 'Dead rows that could not be ended: tried
 CREATE UNIQUE INDEX failed_row_key ON sweeper.failed_row (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')));
 ALTER TABLE sweeper.failed_row REPLICA IDENTITY FULL;
 
+-- A hold that is over stays until a pass finds nothing that the fuse would hold: the rows of its group go meanwhile.
+CREATE TABLE sweeper.fuse_hold (
+    policy_id     int NOT NULL REFERENCES sweeper.policy ON DELETE CASCADE,
+    "group"       text,
+    held_at       timestamptz NOT NULL,
+    held_until    timestamptz NOT NULL,
+    detail        text NOT NULL
+);
+ALTER TABLE sweeper.fuse_hold REPLICA IDENTITY FULL;
+COMMENT ON TABLE sweeper.fuse_hold IS 'What the fuse holds, or has held: groups of policies, or whole policies.';
+COMMENT ON COLUMN sweeper.fuse_hold."group" IS 'Null: the whole policy.';
+COMMENT ON COLUMN sweeper.fuse_hold.held_until IS 'From then on the rows go by themselves, unless the policy is paused.';
+
 -- When this database was last looked at, written at most once an hour; and in which clusters. pg_upgrade takes it along, a dump
 -- does not: that is how they are told apart.
 CREATE TABLE sweeper.service_mark (
@@ -198,3 +208,4 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.pass_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.cleanup_event', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.event_batch_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.failed_row', '');
+SELECT pg_catalog.pg_extension_config_dump('sweeper.fuse_hold', '');

@@ -4,7 +4,7 @@ CREATE FUNCTION sweeper.pause(policy text, reason text DEFAULT NULL, until times
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_pause';
 CREATE FUNCTION sweeper.pause_all(reason text DEFAULT NULL, until timestamptz DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_pause_all';
-CREATE FUNCTION sweeper.resume(policy text) RETURNS text[]
+CREATE FUNCTION sweeper.resume(policy text, group_value text DEFAULT NULL) RETURNS text[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_resume';
 CREATE FUNCTION sweeper.resume_all(OUT policy text, OUT lifted text[]) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_resume_all';
@@ -23,7 +23,7 @@ COMMENT ON FUNCTION sweeper.pause IS
 COMMENT ON FUNCTION sweeper.pause_all IS
 'Stops every policy that the caller may pause, as pause() does. Errors: 22023 until is past.';
 COMMENT ON FUNCTION sweeper.resume IS
-'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. Errors: 42704 no such policy, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
+'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. group_value: lifts only the hold of the fuse on that group, as table fuse_hold names it. Errors: 42704 no such policy, or the fuse does not hold that group, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
 COMMENT ON FUNCTION sweeper.resume_all IS
 'Lifts the brakes on every policy that the caller may resume, and returns a row for each that had some: its name and those. A WARNING names each policy that is left as it is because its table has another owner or does not exist.';
 COMMENT ON FUNCTION sweeper.retry_row IS

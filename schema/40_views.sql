@@ -40,7 +40,7 @@ COMMENT ON FUNCTION sweeper._again IS 'What to do about a policy that fails with
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(nullif(concat_ws('; ', b.held_reason, b.paused_reason,
-            CASE WHEN b.fuse_until > now() THEN b.fuse_detail END,
+            b.fuse_detail,
             CASE WHEN b.failures > 0 THEN b.last_error END), ''), b.shared_reason) AS reason,
        b.last_look, b.next_look, b.last_pass_at, greatest(b.last_success, b.last_pass_at) AS last_success, b.oldest_due AS next_due,
        CASE WHEN b.oldest_due <= now() THEN b.oldest_due - b.keep_for END AS oldest_deadline,
@@ -59,7 +59,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
-FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
+FROM (SELECT p.*, h.fuse_detail, s.reason AS shared_reason, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
              NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone,
              CASE WHEN c.in_recovery THEN 'standby'
@@ -67,7 +67,7 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.last_su
                   WHEN NOT c.enabled THEN 'disabled'
                   WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused'
                   WHEN p.held_reason IS NOT NULL THEN 'held'
-                  WHEN p.fuse_until > now() THEN 'fuse'
+                  WHEN h.fused THEN 'fuse'
                   WHEN p.broken THEN 'broken'
                   WHEN p.failures > 0 THEN 'failing'
                   WHEN t.told = 'waiting' AND (p.last_seen IS NOT NULL OR p.is_alive IS NOT NULL)
@@ -81,12 +81,14 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.last_su
              array_remove(ARRAY[
                   CASE WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused' END,
                   CASE WHEN p.held_reason IS NOT NULL OR (t.told = 'held' AND s.reason NOT LIKE 'retention is 0%') THEN 'held' END,
-                  CASE WHEN p.fuse_until > now() THEN 'fuse' END,
+                  CASE WHEN h.fused IS NOT NULL THEN 'fuse' END,
                   CASE WHEN p.broken OR t.told = 'broken' THEN 'broken' WHEN p.failures > 0 THEN 'failing' END], NULL) AS brakes
       FROM sweeper.policy AS p
       CROSS JOIN sweeper._cluster() AS c
       LEFT JOIN sweeper._policy() AS s USING (policy_id)
       LEFT JOIN sweeper._progress() AS g USING (policy_id)
+      CROSS JOIN LATERAL (SELECT bool_or("group" IS NULL) AS fused, string_agg(detail, '; ' ORDER BY held_at, "group") AS fuse_detail
+                          FROM sweeper.fuse_hold WHERE policy_id = p.policy_id AND held_until > clock_timestamp()) AS h
       -- rows that wait for their next attempt are late all the same
       CROSS JOIN LATERAL (SELECT min(r.deadline) + p.keep_for AS oldest_due FROM sweeper.failed_row AS r
                           WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f
@@ -95,7 +97,7 @@ FROM (SELECT p.*, s.reason AS shared_reason, s.last_look, s.next_look, s.last_su
                                       THEN 'waiting' ELSE coalesce(s.state, 'waiting') END AS told) AS t) AS b;
 COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
 COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, locked, throttled (by max_wal_rate or max_replica_lag), outside window, read-only, disabled, not running, standby.';
-COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; resume() lifts them, but not "broken" as long as the policy does not fit its table and functions: see next_step.';
+COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on, "fuse" also where it holds some groups only; resume() lifts them, but not "broken" as long as the policy does not fit its table and functions: see next_step.';
 COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last went through.';
 COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last went well: a pass that went through, or nothing was due. Looks that found nothing before the last start of the server are forgotten.';
 COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known.';

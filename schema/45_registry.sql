@@ -141,16 +141,22 @@ COMMENT ON FUNCTION sweeper.release IS
 COMMENT ON FUNCTION sweeper.claim_session IS
 'Gives a session without an owner to this one, if nobody was faster, and returns its owner now: who gets another name has not got it. Null when the session is gone. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 somebody else holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
 
+CREATE FUNCTION sweeper._dead_sessions(OUT pool text, OUT fence bigint) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_dead_sessions';
+COMMENT ON FUNCTION sweeper._dead_sessions IS 'Sessions that are dead and not swept yet: acquire() takes their seats.';
+
 CREATE VIEW sweeper.pool_status AS
+WITH dead AS MATERIALIZED (SELECT d.pool, d.fence FROM sweeper._dead_sessions() AS d)
 SELECT p.pool, p.seats, c.live, CASE WHEN p.seats IS NOT NULL THEN greatest(p.seats - c.live, 0) END AS free, greatest(c.live - p.seats, 0) AS over_by,
        p.ttl, p.max_ttl, p.max_per_owner, c.owners, c.oldest, c.next_expiry, p.notify_channel, p.metadata, p.created_at, p.created_by
 FROM sweeper.pool AS p
 CROSS JOIN LATERAL (SELECT count(*) AS live, count(DISTINCT s.owner) AS owners, min(s.acquired_at) AS oldest,
                            nullif(min(least(s.expires_at, s.ends_at)), 'infinity') AS next_expiry
-                    FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active') AS c
+                    FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active'
+                    AND NOT EXISTS (SELECT FROM dead AS d WHERE d.pool = s.pool AND d.fence = s.fence)) AS c
 WHERE p.pool NOT LIKE 'sweeper.%';
 COMMENT ON VIEW sweeper.pool_status IS 'One row a pool of seats (workers: worker_status): seats, live sessions, free seats; every reader sees the numbers of all.';
-COMMENT ON COLUMN sweeper.pool_status.live IS 'Sessions that hold a seat, those included that are dead and not swept yet; acquire() takes their seats.';
+COMMENT ON COLUMN sweeper.pool_status.live IS 'Sessions that hold a seat. One that is dead and not swept yet holds none: acquire() takes its seat.';
 COMMENT ON COLUMN sweeper.pool_status.free IS 'Null in a pool of any number.';
 COMMENT ON COLUMN sweeper.pool_status.over_by IS 'Sessions beyond the seats, after alter_pool(): nobody acquires until it is 0.';
 COMMENT ON COLUMN sweeper.pool_status.owners IS 'Different owners of live sessions.';

@@ -57,8 +57,10 @@ SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing is re
        coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
 FROM sweeper.policy AS p WHERE p.held_reason IS NOT NULL
 UNION ALL
-SELECT 'critical', p.policy, 'fuse', p.fuse_at, p.fuse_detail, format('SELECT sweeper.resume(%L);', p.policy)
-FROM sweeper.policy AS p WHERE p.fuse_until > now()
+SELECT 'critical', p.policy, 'fuse', f.held_at,
+       format('%s. These rows are held until %s and go then by themselves, unless the policy is paused.', f.detail, date_trunc('second', f.held_until)),
+       format('SELECT sweeper.resume(%L%s);', p.policy, ', ' || quote_literal(f."group"))
+FROM sweeper.policy AS p JOIN sweeper.fuse_hold AS f USING (policy_id) WHERE f.held_until > clock_timestamp()
 UNION ALL
 SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
        p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
@@ -120,7 +122,7 @@ SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, p.registered
        'The next look is overdue; the server log may say why.', 'SELECT * FROM sweeper.stat_process;'
 FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
 WHERE c.enabled AND c.listed AND c.launcher_pid IS NOT NULL AND p.check_every > interval '0'
-  AND p.held_reason IS NULL AND p.failures = 0 AND (p.paused_at IS NULL OR p.paused_until <= now()) AND (p.fuse_until <= now()) IS NOT FALSE
+  AND p.held_reason IS NULL AND p.failures = 0 AND (p.paused_at IS NULL OR p.paused_until <= now()) AND NOT EXISTS (SELECT FROM sweeper.fuse_hold AS f WHERE f.policy_id = p.policy_id AND f."group" IS NULL AND f.held_until > now())
   AND (s.policy_id IS NULL OR s.state = 'waiting')
   AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
       < now() - greatest(10 * p.check_every, interval '1 min')

@@ -81,13 +81,13 @@ BEGIN
     PERFORM sweeper._lock_access(role);
     EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role);
     EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
-        sweeper.failed_row, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
+        sweeper.failed_row, sweeper.fuse_hold, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
         sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
         sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
-        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._database(),
+        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._dead_sessions(), sweeper._database(),
         sweeper.metrics_text(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks TO %s', role);
@@ -95,7 +95,7 @@ BEGIN
         RETURN;
     END IF;
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._user(), sweeper.grant_access, sweeper.revoke_access, sweeper._give_access, sweeper._may_give_levels, sweeper.register, sweeper.alter_policy, sweeper.adopt, sweeper.unregister(text),
-        sweeper.pause(text, text, timestamptz), sweeper.resume(text), sweeper.pause_all(text, timestamptz), sweeper.resume_all(),
+        sweeper.pause(text, text, timestamptz), sweeper.resume(text, text), sweeper.pause_all(text, timestamptz), sweeper.resume_all(),
         sweeper.retry_row(text, text), sweeper.stat_reset(text),
         sweeper.expire(text, text[], text), sweeper.expire_group(text, text, text),
         sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper.touch_many(text, text[]),
@@ -140,6 +140,7 @@ ALTER TABLE sweeper.policy_change ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.pass ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.cleanup_event ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.failed_row ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.fuse_hold ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.session ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.usage_event ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON sweeper.policy FOR SELECT
@@ -154,6 +155,8 @@ CREATE POLICY visible ON sweeper.pass FOR SELECT
 CREATE POLICY visible ON sweeper.cleanup_event FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.failed_row FOR SELECT
+    USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+CREATE POLICY visible ON sweeper.fuse_hold FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.session FOR SELECT
     USING (pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(acquired_by))::oid, 'USAGE')

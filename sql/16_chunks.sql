@@ -121,12 +121,12 @@ INSERT INTO desc_ties SELECT i, now() - interval '1 h' FROM generate_series(1, 1
 SELECT FROM sweeper.register('desc_ties', deadline => 'd', start => 'now', backlog_rate => 2000, batch_size => 100, check_every => '50 ms');
 DO $$ BEGIN
     FOR i IN 1 .. 2000 LOOP
-        EXIT WHEN (SELECT backlog_before IS NULL OR fuse_until IS NOT NULL FROM sweeper.policy WHERE policy = 'desc_ties');
+        EXIT WHEN (SELECT backlog_before IS NULL OR EXISTS (SELECT FROM sweeper.fuse_hold) FROM sweeper.policy WHERE policy = 'desc_ties');
         COMMIT;
         PERFORM pg_sleep(0.01);
     END LOOP;
 END $$;
-SELECT count(*), (SELECT fuse_until FROM sweeper.policy WHERE policy = 'desc_ties') FROM desc_ties;
+SELECT count(*), (SELECT held_until FROM sweeper.fuse_hold) FROM desc_ties;
 -- and where those come first that cannot go
 CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not that one'; END $$;
 CREATE TRIGGER stays BEFORE DELETE ON desc_ties FOR EACH ROW WHEN (OLD.id > 180) EXECUTE FUNCTION stays();

@@ -321,6 +321,7 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 	Oid			types[SSW_ROW_PARAMS];
 	Datum		values[SSW_ROW_PARAMS];
 	int			how = ssw_action_rows(t);
+	char	   *sql;
 	uint64		acted;
 
 	if (t->range)
@@ -347,8 +348,11 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 		}
 	}
 	ssw_action_row_params(t, rows, types, values);
-	acted = ssw_plan_execute(ssw_stmt_action(p, t->leaf, t->phase, how),
-							 SSW_ROW_PARAMS, types, values, ssw_audit_receiver(sink), false);
+	sql = ssw_stmt_action(p, t->leaf, t->phase, how);
+	/* many rows of the registry may be due that the fuse holds */
+	if (p->registry)
+		ssw_plan_by_place(sql, SSW_ROW_PARAMS, types);
+	acted = ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, ssw_audit_receiver(sink), false);
 	if (ssw_audit_still_dead(sink))
 		left_dead(p);
 	return acted;

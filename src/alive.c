@@ -85,6 +85,16 @@ is_alive(const SswPolicy *p, const SswBeat *b, TimestampTz due, TimestampTz cuto
 		ssw_alive_cutoff(p, cutoff, b->ttl_us);
 }
 
+/* Does memory hold a row whose deadline is at or before the cutoff? */
+bool
+ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+{
+	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeat		b;
+
+	return ssw_beats_find(&k, &b) && is_alive(p, &b, due, cutoff);
+}
+
 /*
  * Is there anything to do about a row with that deadline?  cutoff is that of its
  * end, rows beyond are looked at because of their heartbeats only.

@@ -9,6 +9,7 @@
 #include "beats.h"
 
 extern SswBeatKey ssw_alive_key(const SswPolicy *p, const char *key);
+extern bool ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
 extern bool ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
 extern TimestampTz ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);
 extern TimestampTz ssw_alive_round(const SswPolicy *p, TimestampTz t);

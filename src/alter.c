@@ -180,8 +180,8 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	{
 		if (any_given(a, changes_deaths, true))
 			ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
-		if (p->fuse_until <= GetCurrentTimestamp())
-			ssw_store_add(&q, "fuse_at", TIMESTAMPTZOID, (Datum) 0, true, "");
+		ssw_store_exec(psprintf("DELETE FROM sweeper.fuse_hold WHERE policy_id = %d AND (held_until <= pg_catalog.clock_timestamp()%s)",
+								p->id, a->given[SSW_ARG_GROUP_BY] ? " OR \"group\" IS NOT NULL" : ""), 0, NULL, NULL, NULL);
 		ssw_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");
 	}
 	if (held)
@@ -253,7 +253,6 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	p->args = a;
 	p->id = old->id;
 	p->name = old->name;
-	p->fuse_until = old->fuse_until;
 	if (more)
 	{
 		(void) ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);

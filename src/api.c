@@ -247,7 +247,8 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	}
 	if (p->held_reason && strcmp(p->held_reason, "restored") != 0 && strncmp(p->held_reason, "retention", 9) != 0)
 		lift(names, p->held_reason);
-	if (p->fuse_until > GetCurrentTimestamp())
+	if (change(p, "UPDATE sweeper.fuse_hold SET held_until = pg_catalog.clock_timestamp()"
+			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND held_until > pg_catalog.clock_timestamp()", 0, NULL, NULL, NULL) > 0)
 		lift(names, "fuse");
 	if (p->failures > 0)
 		lift(names, p->broken ? "broken" : "failing");
@@ -264,7 +265,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 		ssw_outage_note(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
 	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
 		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
-		   " held_reason = NULL, held_at = NULL, fuse_until = NULL, fuse_detail = NULL,"
+		   " held_reason = NULL, held_at = NULL,"
 		   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
 		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 1, &type, &held, " ");
 	log_change(p, "resume", NULL);
@@ -281,7 +282,25 @@ may_resume(text *name)
 	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner) ? p : ssw_rights_policy(name, SSW_RIGHT_ADMIN);
 }
 
-/* resume(policy) → the brakes it lifted; the relation's owner of today may always. */
+/* Lift the hold of one group, and no other brake. */
+static void
+resume_group(const SswPolicy *p, text *group, ArrayBuildState **names)
+{
+	Oid			type = TEXTOID;
+	Datum		value = PointerGetDatum(group);
+
+	if (change(p, "UPDATE sweeper.fuse_hold SET held_until = least(held_until, pg_catalog.clock_timestamp())"
+			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND \"group\" = $3", 1, &type, &value, " ") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the fuse of policy \"%s\" does not hold group \"%s\"", p->name, text_to_cstring(group)),
+				 errhint("SELECT * FROM sweeper.problem WHERE policy = %s; lists what it holds.", quote_literal_cstr(p->name))));
+	lift(names, "fuse");
+	log_change(p, "resume", psprintf("group %s", text_to_cstring(group)));
+	ssw_shmem_policy_changed(p->id);
+}
+
+/* resume(policy, group_value) → the brakes it lifted; the relation's owner of today may always. */
 Datum
 ssw_resume(PG_FUNCTION_ARGS)
 {
@@ -294,7 +313,10 @@ ssw_resume(PG_FUNCTION_ARGS)
 		(void) ssw_rights_lock(p, ERROR);
 		id = p->id;
 	}
-	resume_one(p, ssw_policy_relation_now(p), &names);
+	if (PG_ARGISNULL(1))
+		resume_one(p, ssw_policy_relation_now(p), &names);
+	else
+		resume_group(p, PG_GETARG_TEXT_PP(1), &names);
 	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
 }
 
@@ -600,6 +622,10 @@ ssw_sweep(PG_FUNCTION_ARGS)
 		wait_for_pass(policy_id, mine, timeout_us, &answer);
 		if (answer.code)
 			report_failure(name, relation, &answer);
+		if (answer.error[0])
+			ereport(WARNING,
+					(errmsg("the pass of policy \"%s\" left dead rows: %s", name, answer.error),
+					 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(name))));
 	}
 	else
 		(void) post_request(policy_id, force);

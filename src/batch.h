@@ -35,6 +35,7 @@ typedef struct SswWork
 	bool		intact;			/* it had that when the batch began */
 	bool		locked_leaf;	/* so far came the batch: its lock on the leaf */
 	bool		answered;		/* is_alive has given an answer */
+	int			fuse_trips;		/* of the pass, that not_held knows of */
 	bool		failed;			/* the policy as a whole; leave the pass */
 	ErrorData  *error;			/* of the last failed transaction */
 } SswWork;

@@ -21,6 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "fuse.h"
 #include "halve.h"
 #include "identity.h"
 #include "lost.h"
@@ -202,6 +203,9 @@ ssw_check_work(SswWork *w)
 	TimestampTz until = GetCurrentTimestamp() + TURN_US;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
+	/* all answers of the chunk first, where the fuse judges by them */
+	if (w->pass->suspect)
+		until = DT_NOEND;
 	w->target.leaf = w->pass->check_leaf;
 	w->target.phase = w->pass->check_phase;
 	w->target.cutoff = w->pass->check_cutoff;
@@ -229,7 +233,8 @@ ssw_check_work(SswWork *w)
 		MemoryContextSwitchTo(cxt);
 		act_on(w, alive, true);
 		MemoryContextSwitchTo(cxt);
-		act_on(w, dead, false);
+		if (!ssw_fuse_answers(w, dead->n, alive->n))
+			act_on(w, dead, false);
 	}
 	MemoryContextSwitchTo(MemoryContextGetParent(cxt));
 	MemoryContextDelete(cxt);

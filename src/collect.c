@@ -142,12 +142,12 @@ ssw_collect_more(SswWork *w, TimestampTz start)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Where fresh rows begin: just above the backlog.  As the owner, in SPI. */
+/* Begin above the rows that were due then.  As the owner, in SPI. */
 static void
-start_above_backlog(SswWork *w)
+start_above(SswWork *w, TimestampTz due)
 {
 	Oid			type = TIMESTAMPTZOID;
-	Datum		value = TimestampTzGetDatum(w->pass->backlog_before);
+	Datum		value = TimestampTzGetDatum(due);
 	char	   *bound;
 
 	ssw_sql_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
@@ -198,13 +198,15 @@ is_excluded(SswWork *w, TupleTableSlot *slot)
 	return true;
 }
 
-/* Is there anything to do about the row, by its heartbeats? */
+/* Is there anything to do about the row, by its heartbeats?  One that the fuse holds is only refreshed. */
 static bool
 is_wanted(SswWork *w, TupleTableSlot *slot)
 {
+	bool		held = !DatumGetBool(slot->tts_values[SSW_C_NOT_HELD - 1]);
+
 	return slot->tts_isnull[SSW_C_KEY - 1] || slot->tts_isnull[SSW_C_DUE - 1] ||
 		ssw_alive_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
-						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), w->pass->clock_cutoff[0]);
+						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->clock_cutoff[0]);
 }
 
 static bool
@@ -547,8 +549,13 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	bool		more;
 
 	chunk->ranged = false;
-	if (is_fresh(w, c) && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
-		start_above_backlog(w);
+	if (c && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
+	{
+		TimestampTz above = Max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_CLOCK_1 ? pass->above : 0);
+
+		if (above != 0)
+			start_above(w, above);
+	}
 	if (!exact && !rated && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
 		!OidIsValid(p->on_expire) && !p->heartbeats && !pass->skip_locked && !minds_failures(w) &&
 		suits_ranges(chunk) && has_index(w, chunk, c))

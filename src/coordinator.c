@@ -133,8 +133,9 @@ judge(SswWatch *w, TimestampTz now)
 	w->asleep_until = 0;
 	w->rest.shut_until = 0;		/* it may have another window */
 	w->fuse_left = 0;
-	if (!w->runs)
+	if (!w->runs || w->held_above != 0)
 		w->next_look = now;
+	w->held_above = 0;
 	ssw_watch_judge(w, now);
 	if (!w->runs)
 		ssw_passes_close_open(w);
@@ -328,14 +329,15 @@ look(SswWatch *w, TimestampTz now)
 	gone = ssw_passes_gone_at(w) <= now;
 	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;
-	due = gone || (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0;
+	due = gone || (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0 ||
+		(w->held_above != 0 && now >= w->full_at);
 	if (!due)
 	{
 		SswPolicyShared *s;
 		ErrorData  *error;
 
 		if (request)
-			w->low_until = 0;
+			w->low_until = w->held_above = 0;
 		error = ssw_watch_probe(w, now);
 		if (error)
 		{
@@ -419,6 +421,8 @@ next_wakeup(TimestampTz now)
 			next = Min(next, Min(w->next_look, ssw_passes_gone_at(w)));
 		else if (w->brake_until != 0)
 			next = Min(next, w->brake_until);
+		if (w->policy && w->policy->fuse_next > now)
+			next = Min(next, w->policy->fuse_next);
 	}
 	return next;
 }
@@ -652,6 +656,9 @@ round_of_work(TimestampTz *needed)
 		SswWatch   *w = lfirst(lc);
 
 		if (w->policy && w->asleep_until == 0 && !w->runs && w->brake_until != 0 && w->brake_until <= now)
+			reload_wanted = true;
+		/* what the fuse held goes now */
+		if (w->policy && w->policy->fuse_next != 0 && w->policy->fuse_next <= now)
 			reload_wanted = true;
 	}
 	if (reload_wanted || now - reloaded_at > RELOAD_EVERY_US)

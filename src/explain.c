@@ -73,6 +73,34 @@ brake_text(const SswPolicy *p, const char *column)
 	return text;
 }
 
+/* What the fuse holds the policy for, or that group. */
+static char *
+fuse_text(const Explanation *e, const char *group)
+{
+	Oid			types[] = {INT4OID, TEXTOID};
+	Datum		values[] = {Int32GetDatum(e->policy->id), group ? CStringGetTextDatum(group) : (Datum) 0};
+	MemoryContext cxt = CurrentMemoryContext;
+	char	   *text = NULL;
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT detail FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()"
+					 " AND (\"group\" IS NULL OR \"group\" = $2)", 2, types, values, group ? "  " : " n", true, 1) > 0)
+		text = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return text;
+}
+
+/* Is the row past its maximum age, whatever is_alive says? */
+static bool
+too_old(const Explanation *e)
+{
+	return e->row.has_due[1] && e->row.due[1] <= e->now - e->policy->keep_for_us;
+}
+
 /*
  * What the coordinator last said of the policy.  It may not have seen yet that
  * a brake is lifted, and a look that has found nothing yet is no pass.
@@ -139,7 +167,7 @@ find_state(Explanation *e)
 	else if (p->fuse_until > e->now)
 	{
 		e->state = "fuse";
-		e->why = brake_text(p, "fuse_detail");
+		e->why = fuse_text(e, NULL);
 	}
 	else if (p->failures > 0)
 	{
@@ -178,8 +206,11 @@ braked(Explanation *e)
 		return conclude(e, "paused", e->why, ssw_mend_or_resume(p));
 	if (p->held_reason || strcmp(e->state, "held") == 0)
 		return conclude(e, "held", e->why, ssw_mend_or_resume(p));
-	if (p->fuse_until > e->now)
-		return conclude(e, "held by fuse", e->why, ssw_mend_or_resume(p));
+	/* the registry's own max_ttl ends it all the same */
+	if (e->row.fused && !(p->registry && too_old(e)))
+		return conclude(e, "held by fuse", fuse_text(e, e->row.group),
+						p->fuse_until > e->now ? ssw_mend_or_resume(p) :
+						psprintf("SELECT sweeper.resume(%s, %s);", quote_literal_cstr(p->name), quote_literal_cstr(e->row.group)));
 	return false;
 }
 
@@ -212,13 +243,6 @@ holders_hint(Explanation *e)
 		return "SELECT * FROM pg_catalog.pg_prepared_xacts;";
 	return psprintf("SELECT pid, state, xact_start, query FROM pg_catalog.pg_stat_activity WHERE pid = ANY ('%s');",
 					pids);
-}
-
-/* Is the row past its maximum age, whatever is_alive says? */
-static bool
-too_old(const Explanation *e)
-{
-	return e->row.has_due[1] && e->row.due[1] <= e->now - e->policy->keep_for_us;
 }
 
 /* Nothing keeps the row but time: when does somebody come? */

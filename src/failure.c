@@ -297,7 +297,7 @@ ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due
 	return true;
 }
 
-/* Keys of a leaf's known failures, as stored: text[]. */
+/* Keys of a leaf's known failures, or of all, as stored: text[]. */
 Datum
 ssw_failures_keys(SswFailures *f, Oid leaf)
 {
@@ -308,7 +308,7 @@ ssw_failures_keys(SswFailures *f, Oid leaf)
 	hash_seq_init(&seq, f->table);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
-			if (e->leaf == leaf)
+			if (!OidIsValid(leaf) || e->leaf == leaf)
 				keys = accumArrayResult(keys, CStringGetTextDatum(e->key), false, TEXTOID, CurrentMemoryContext);
 	return makeArrayResult(keys, CurrentMemoryContext);
 }

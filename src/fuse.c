@@ -2,52 +2,48 @@
  * fuse.c
  *		The brake that stops a pass which would remove implausibly much.
  *
- * Runs in the worker that collects first in a pass, in its transaction.  Counts
- * the dead, and the alive only until there are enough of them: cheap when little
- * is dead.  Shares the verdict through the pass; the coordinator writes it to the
- * policy's row.  A crash leaves nothing behind.
+ * Runs in workers.  The one that collects first in a pass counts the dead rows of
+ * each group, and the alive only until there are enough of them: cheap when little
+ * is dead.  A group that would lose too much is held, for a time; the pass goes on
+ * without it.  Those that would not are also tested together as one, and if that is
+ * too much, the whole policy is held, as is one without groups.  Where is_alive is
+ * asked, its answers count instead, before anything is done about them.
+ *
+ * Shares the numbers of the pass, under SswShared->lock.  A crash leaves what is held;
+ * see hold.c.
  */
 #include "postgres.h"
 
 #include <math.h>
 
-#include "access/table.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
-#include "mb/pg_wchar.h"
-#include "miscadmin.h"
-#include "utils/array.h"
+#include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
-#include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 #include "utils/varlena.h"
 
 #include "compat.h"
+#include "fuse.h"
 #include "identity.h"
 #include "key.h"
-#include "lost.h"
-#include "pass.h"
+#include "lock.h"
 #include "sql.h"
 #include "stmt.h"
 
-/*
- * Rows that is_alive is asked about, to know what it says of all: fewer when so many of a
- * place agree, or in all that time is over.
- */
-#define ASKED		50
-#define AGREED		10
-#define SURVEY_MS	10000
+/* So many groups are held; with more it is the whole policy. */
+#define MAX_HELD		64
+/* So many groups are tested by themselves, those with the most dead rows. */
+#define MAX_SUSPECTS	1000
 
 /*
- * Parameters of statements on a leaf: cutoff, full cutoff, exempt, group names,
- * limit, the cutoff of the clock that the row may be dead by as well, and the keys
- * of rows that are left alone.
+ * Parameters of statements on rows: cutoff, cutoff without grace and backlog, deadlines
+ * up to which rows do not count by the first and by the second clock, keys of rows that
+ * are left alone, how many dead rows make a group suspect.
  */
-#define NPARAMS 7
+#define NPARAMS 6
 typedef struct Params
 {
 	Oid			types[NPARAMS];
@@ -55,163 +51,263 @@ typedef struct Params
 	bool		nulls[NPARAMS];
 } Params;
 
+typedef struct Test
+{
+	SswWork    *work;
+	List	   *leaves;
+	MemoryContext cxt;			/* of the suspects */
+	SswSuspect	all;
+	int64		asked;			/* of all dead rows those that is_alive is
+								 * asked about */
+	SswSuspect *suspect;		/* by name */
+	int			n;
+	int			left;			/* of these and all, those that lack alive
+								 * rows */
+	int			held;			/* groups that are held already */
+	bool		trouble;		/* something loses too much, even if it is let
+								 * go */
+	List	   *trips;			/* of SswSuspect */
+} Test;
+
+/* Reads the groups of alive rows. */
+typedef struct GroupReceiver
+{
+	DestReceiver dest;			/* must be first */
+	Test	   *test;
+} GroupReceiver;
+
+/* As many alive rows make this many dead ones harmless. */
+static int64
+enough_alive(const SswPolicy *p, int64 dead)
+{
+	return p->fuse_fraction > 0 ? (int64) ceil(dead * (1 - p->fuse_fraction) / p->fuse_fraction) : PG_INT64_MAX;
+}
+
+static bool
+would_trip(const SswPolicy *p, int64 dead, int64 alive)
+{
+	return p->fuse_fraction < 1 && dead > 0 && dead >= p->fuse_min && alive < enough_alive(p, dead);
+}
+
+/* $3 or $4, in the type that rows are sorted by. */
+static void
+set_bound(SswWork *w, int clock, Params *x)
+{
+	const SswClock *c = &w->policy->clock[clock];
+	TimestampTz bound = clock == 0 ? Max(w->pass->backlog_before, w->pass->above) : w->pass->backlog_before;
+	Datum		value = TimestampTzGetDatum(bound);
+	Oid			type = TIMESTAMPTZOID;
+
+	if (bound == 0)
+		return;
+	x->types[2 + clock] = c->by_due ? c->sort_type : TIMESTAMPTZOID;
+	ssw_sql_exec(psprintf("SELECT (%s)", c->by_due ? c->bound : "$1"), 1, &type, &value, NULL, true, 1);
+	x->values[2 + clock] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2 + clock]);
+}
+
 static void
 init_params(SswWork *w, TimestampTz cutoff, Params *x)
 {
 	*x = (Params)
 	{
 		{
-			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, TEXTARRAYOID, INT8OID, TIMESTAMPTZOID, TEXTARRAYOID
+			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, INT4OID, TEXTARRAYOID, INT8OID
 		},
 		{
-			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff)
+			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff), (Datum) 0, (Datum) 0,
+				ssw_failures_keys(w->failures, InvalidOid), Int64GetDatum(w->policy->fuse_min)
 		},
 		{
-			false, false, true, true, true, true, true
+			false, false, true, true, false, false
 		}
 	};
+	for (int i = 0; i < w->policy->nclocks; i++)
+		set_bound(w, i, x);
+}
+
+static char *
+param_nulls(const Params *x)
+{
+	char	   *nulls = palloc(NPARAMS + 1);
+
+	for (int i = 0; i < NPARAMS; i++)
+		nulls[i] = x->nulls[i] ? 'n' : ' ';
+	nulls[NPARAMS] = '\0';
+	return nulls;
+}
+
+/* Boolean over t: dead by a clock, and it counts; null: none does. */
+static char *
+counts_by(const SswPolicy *p, int clock, const Params *x)
+{
+	const SswClock *c = &p->clock[clock];
+	char	   *dead;
+
+	if (clock >= p->nclocks || !ssw_stmt_fused(p, SSW_PHASE_CLOCK_1 + clock) ||
+		(clock == 0 && TIMESTAMP_IS_NOBEGIN(DatumGetTimestampTz(x->values[0]))))
+		return NULL;
+	/* no grace covers the second clock: its cutoff is $2 */
+	dead = clock == 0 ? ssw_stmt_dead(p, SSW_PHASE_CLOCK_1) :
+		psprintf("(%s) AND (%s) AND %s", p->too_old, p->filter ? p->filter : "true", p->not_held ? p->not_held : "true");
+	return x->nulls[2 + clock] ? dead : psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + clock);
+}
+
+/* Rows of a leaf that would go in a phase, and that do not count in another. */
+static void
+add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, const char *other)
+{
+	const SswPolicy *p = w->policy;
+	StringInfoData buf;
+
+	if (dead == NULL)
+		return;
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s, %s, %s FROM ONLY %s AS t WHERE %s", ssw_fuse_group(p),
+					 p->clock[0].row_ttl ? p->clock[0].row_ttl : "NULL::pg_catalog.interval",
+					 ssw_stmt_asks(p, phase) ? "true" : "false", ssw_stmt_table(leaf), dead);
+	if (other)
+		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", other);
+	if (ssw_failures_count(w->failures) > 0)
+		appendStringInfo(&buf, " AND (%s OPERATOR(pg_catalog.=) ANY ($5)) IS NOT TRUE", ssw_key_shown_sql(p));
+	*parts = lappend(*parts, buf.data);
+}
+
+/* All of them; by halves, since the server must not nest too deep. */
+static void
+append_union(StringInfo buf, List *parts, int from, int to)
+{
+	int			middle = (from + to) / 2;
+
+	if (to - from == 1)
+	{
+		appendStringInfoString(buf, list_nth(parts, from));
+		return;
+	}
+	appendStringInfoChar(buf, '(');
+	append_union(buf, parts, from, middle);
+	appendStringInfoString(buf, ") UNION ALL (");
+	append_union(buf, parts, middle, to);
+	appendStringInfoChar(buf, ')');
 }
 
 /*
- * Rows without a deadline have no time either: they do not count before the
- * first whole pass after registration.
+ * Rows that would go.  Dead by two clocks, a row counts once.  Those without a deadline
+ * have no time either: they count when the backlog of registration is gone.
  */
-static bool
-nulls_count(SswWork *w)
+static List *
+dead_rows(Test *t, const Params *x)
 {
+	SswWork    *w = t->work;
 	const SswPolicy *p = w->policy;
+	char	   *first = counts_by(p, 0, x);
+	char	   *second = counts_by(p, 1, x);
+	bool		nulls = p->null_predicate && p->on_null == SSW_NULL_EXPIRE && w->pass->backlog_before == 0;
+	List	   *parts = NIL;
+	ListCell   *lc;
 
-	return p->null_predicate && p->on_null == SSW_NULL_EXPIRE && w->pass->backlog_before == 0;
+	foreach(lc, t->leaves)
+	{
+		Oid			leaf = lfirst_oid(lc);
+
+		add_part(&parts, w, leaf, SSW_PHASE_CLOCK_1, first, NULL);
+		add_part(&parts, w, leaf, SSW_PHASE_CLOCK_2, second, first);
+		if (nulls)
+			add_part(&parts, w, leaf, SSW_PHASE_NULLS, ssw_stmt_dead(p, SSW_PHASE_NULLS), second);
+	}
+	return parts;
 }
 
-/* FROM and WHERE of the rows of a leaf and phase that would go; null: none count. */
-static char *
-dead_rows(SswWork *w, Oid leaf, SswPhase phase, Params *x)
+static int
+compare_names(const text *a, const text *b)
 {
-	const SswClock *c = ssw_stmt_clock(w->policy, phase);
-	TimestampTz cutoff = c ? w->pass->clock_cutoff[phase - SSW_PHASE_CLOCK_1] : w->pass->now;
-	TimestampTz exempt = c ? w->pass->backlog_before : 0;
-	char	   *sql;
+	return varstr_cmp(VARDATA_ANY(a), VARSIZE_ANY_EXHDR(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(b), C_COLLATION_OID);
+}
 
-	if (c == NULL && (phase != SSW_PHASE_NULLS || !nulls_count(w)))
-		return NULL;
-	if (TIMESTAMP_IS_NOBEGIN(cutoff) || (exempt != 0 && cutoff <= exempt))
-		return NULL;
-	init_params(w, cutoff, x);
-	sql = psprintf("FROM ONLY %s AS t WHERE %s", ssw_stmt_table(leaf), ssw_stmt_dead(w->policy, phase));
-	if (ssw_failures_count(w->failures) > 0)
+static int
+compare_name(const void *name, const void *suspect)
+{
+	return compare_names(name, ((const SswSuspect *) suspect)->name);
+}
+
+static int
+compare_suspects(const void *a, const void *b)
+{
+	return compare_names(((const SswSuspect *) a)->name, ((const SswSuspect *) b)->name);
+}
+
+static int64
+get_int(uint64 row, int col)
+{
+	bool		isnull;
+	Datum		d = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col, &isnull);
+
+	return isnull ? 0 : DatumGetInt64(d);
+}
+
+/* Count the dead rows, of all and of each group that has many. */
+static void
+count_dead(Test *t)
+{
+	const SswPolicy *p = t->work->policy;
+	Params		x;
+	List	   *parts;
+	StringInfoData sql;
+
+	init_params(t->work, t->work->pass->clock_cutoff[0], &x);
+	parts = dead_rows(t, &x);
+	if (parts == NIL)
+		return;
+	initStringInfo(&sql);
+	appendStringInfoString(&sql, "SELECT g, pg_catalog.count(*), (EXTRACT(epoch FROM pg_catalog.max(ttl)) " SSW_OP("*")
+						   " 1000000)::pg_catalog.int8, pg_catalog.count(*) FILTER (WHERE asked) FROM (");
+	append_union(&sql, parts, 0, list_length(parts));
+	appendStringInfo(&sql, ") AS r (g, ttl, asked) GROUP BY GROUPING SETS ((g), ()) HAVING GROUPING(g) " SSW_OP("=") " 1"
+					 " OR g IS NOT NULL AND pg_catalog.count(*) " SSW_OP(">=") " $6"
+					 " ORDER BY GROUPING(g) DESC, pg_catalog.count(*) DESC, g LIMIT %d", MAX_SUSPECTS + 1);
+	ssw_sql_exec(sql.data, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
+	t->suspect = MemoryContextAllocZero(t->cxt, SPI_processed * sizeof(SswSuspect));
+	t->asked = get_int(0, 4);
+	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		x->values[6] = ssw_failures_keys(w->failures, leaf);
-		x->nulls[6] = false;
-		sql = psprintf("%s AND (%s OPERATOR(pg_catalog.=) ANY ($7)) IS NOT TRUE", sql, ssw_key_shown_sql(w->policy));
-	}
+		SswSuspect *s = i == 0 ? &t->all : &t->suspect[i - 1];
+		MemoryContext old = MemoryContextSwitchTo(t->cxt);
+		bool		isnull;
+		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
 
-	/*
-	 * dead by two clocks, a row goes once; which are asked about is in their
-	 * predicate
-	 */
-	if (phase != SSW_PHASE_CLOCK_1 && w->policy->nclocks > 1)
-	{
-		int			other = c ? 0 : 1;
-		TimestampTz counted = OidIsValid(w->policy->is_alive) ? exempt : w->pass->clock_cutoff[other];
-
-		x->values[5] = TimestampTzGetDatum(counted == 0 ? DT_NOBEGIN : counted);
-		x->nulls[5] = false;
-		sql = psprintf("%s AND (%s " SSW_OP("<=") " $6) IS NOT TRUE", sql, w->policy->clock[other].due);
+		if (i > 0)
+			s->name = DatumGetTextPCopy(name);
+		s->dead = get_int(i, 2);
+		s->ttl_us = get_int(i, 3);
+		s->enough = enough_alive(p, s->dead);
+		MemoryContextSwitchTo(old);
 	}
-	if (exempt != 0)
-	{
-		Datum		value = TimestampTzGetDatum(exempt);
-
-		x->types[2] = c->by_due ? c->sort_type : TIMESTAMPTZOID;
-		ssw_sql_exec(psprintf("SELECT (%s)", c->by_due ? c->bound : "$1"), 1, x->types, &value, NULL, true, 1);
-		x->values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2]);
-		sql = psprintf("%s AND %s " SSW_OP(">") " $3", sql, c->by_due ? c->sort : c->due);
-	}
-	return sql;
+	/* what is_alive confirms is confirmed row by row */
+	t->n = OidIsValid(p->is_alive) ? 0 : SPI_processed - 1;
+	qsort(t->suspect, t->n, sizeof(SswSuspect), compare_suspects);
 }
 
 /* FROM and WHERE of the rows of a leaf that take part and would stay. */
 static char *
-alive_rows(SswWork *w, Oid leaf, Params *x)
+alive_rows(SswWork *w, Oid leaf)
 {
+	const SswPolicy *p = w->policy;
 	StringInfoData sql;
 
-	init_params(w, w->pass->now - w->policy->keep_for_us, x);
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s)", ssw_stmt_table(leaf),
-					 w->policy->filter ? w->policy->filter : "true");
-	for (int i = 0; i < w->policy->nclocks; i++)
-		if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[i]))
-			appendStringInfo(&sql, " AND (%s) IS NOT TRUE",
-							 ssw_stmt_dead(w->policy, SSW_PHASE_CLOCK_1 + i));
+	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s) AND %s", ssw_stmt_table(leaf), p->filter ? p->filter : "true",
+					 p->not_held ? p->not_held : "true");
+	if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[0]))
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_CLOCK_1));
+	if (p->too_old)
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", p->too_old);
 	/* without a deadline a row takes no part, or goes too */
-	if (w->policy->on_null == SSW_NULL_IGNORE)
-		appendStringInfo(&sql, " AND (%s IS NOT NULL OR %s IS NOT NULL)", w->policy->clock[0].due,
-						 w->policy->nclocks > 1 ? w->policy->clock[1].due : "NULL");
-	if (w->policy->on_null == SSW_NULL_EXPIRE)
-		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(w->policy, SSW_PHASE_NULLS));
+	if (p->on_null == SSW_NULL_IGNORE)
+		appendStringInfo(&sql, " AND (%s IS NOT NULL OR %s IS NOT NULL)", p->clock[0].due,
+						 p->nclocks > 1 ? p->clock[1].due : "NULL");
+	if (p->on_null == SSW_NULL_EXPIRE)
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_NULLS));
 	return sql.data;
 }
-
-/* Run a statement on rows, with its LIMIT. */
-static void
-run(const char *sql, Params *x, int64 limit)
-{
-	char		nulls[NPARAMS + 1] = "       ";
-
-	x->values[4] = Int64GetDatum(limit);
-	x->nulls[4] = false;
-	for (int i = 0; i < NPARAMS; i++)
-		nulls[i] = x->nulls[i] ? 'n' : ' ';
-	ssw_sql_exec(sql, NPARAMS, x->types, x->values, nulls, true, 0);
-}
-
-/* How many rows there are, at most limit. */
-static int64
-count(const char *rows, Params *x, int64 limit)
-{
-	bool		isnull;
-
-	run(psprintf("SELECT pg_catalog.count(*) FROM (SELECT %s LIMIT $5) AS r", rows), x, limit);
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-}
-
-/* As many alive rows make this many dead ones harmless. */
-static int64
-enough_alive(const SswPolicy *p, int64 dead)
-{
-	return p->fuse_fraction > 0 ?
-		(int64) ceil(dead * (1 - p->fuse_fraction) / p->fuse_fraction) : PG_INT64_MAX;
-}
-
-/* So many groups are looked at together, and so much text of theirs is kept. */
-#define SUSPECTS		10000
-#define SUSPECTS_TEXT	(1024 * 1024)
-
-/* A group with fuse_min dead rows. */
-typedef struct Suspect
-{
-	text	   *name;
-	int64		dead;
-	int64		alive;
-	int64		enough;			/* alive rows that make it harmless */
-} Suspect;
-
-/*
- * Any row may be of a group of its own, so the groups of the dead are sorted, on
- * disk if need be; only some suspects at a time are in memory, in that order.
- */
-typedef struct GroupReceiver
-{
-	DestReceiver dest;			/* must be first */
-	Tuplesortstate *sort;		/* the groups of dead rows */
-	bool		sorted;			/* what comes now are groups of alive rows */
-	text	   *next;			/* first that was not looked at yet, or null */
-	Suspect    *suspect;
-	int			n;
-	int			left;			/* suspects that lack alive rows */
-} GroupReceiver;
 
 static void
 startup(DestReceiver *self, int operation, TupleDesc desc)
@@ -223,377 +319,269 @@ no_op(DestReceiver *self)
 {
 }
 
-static int
-compare_names(const text *a, const text *b)
+static void
+meet_alive(Test *t, SswSuspect *s)
 {
-	return varstr_cmp(VARDATA_ANY(a), VARSIZE_ANY_EXHDR(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(b), C_COLLATION_OID);
+	if (s->alive++ < s->enough && s->alive == s->enough)
+		t->left--;
 }
 
-static int
-compare_suspect(const void *name, const void *suspect)
-{
-	return compare_names(name, ((const Suspect *) suspect)->name);
-}
-
-/* One row of read_groups(): the text of its group. */
+/* An alive row, as its group. */
 static bool
 receive_group(TupleTableSlot *slot, DestReceiver *self)
 {
-	GroupReceiver *r = (GroupReceiver *) self;
-	text	   *name;
+	Test	   *t = ((GroupReceiver *) self)->test;
 
 	slot_getallattrs(slot);
-	if (slot->tts_isnull[0])
-		return true;
-	name = DatumGetTextPP(slot->tts_values[0]);
-	if (!r->sorted)
-		tuplesort_putdatum(r->sort, PointerGetDatum(name), false);
-	else
+	if (t->n > 0 && !slot->tts_isnull[0])
 	{
-		Suspect    *g = bsearch(name, r->suspect, r->n, sizeof(Suspect), compare_suspect);
+		text	   *name = DatumGetTextPP(slot->tts_values[0]);
+		SswSuspect *s = bsearch(name, t->suspect, t->n, sizeof(SswSuspect), compare_name);
 
-		if (g && g->alive++ < g->enough && g->alive == g->enough)
-			r->left--;
-	}
-	if (PointerGetDatum(name) != slot->tts_values[0])
-		pfree(name);
-	return !r->sorted || r->left > 0;
-}
-
-/* Read the group of each row. */
-static void
-read_groups(const SswPolicy *p, const char *rows, Params *x, GroupReceiver *r)
-{
-	ssw_sql_send(psprintf("SELECT %s %s", p->group_text, rows), NPARAMS, x->types, x->values, x->nulls, &r->dest);
-}
-
-static void
-sort_dead(SswWork *w, List *leaves, GroupReceiver *r)
-{
-	Oid			less = lookup_type_cache(TEXTOID, TYPECACHE_LT_OPR)->lt_opr;
-	Params		x;
-	ListCell   *lc;
-
-	memset(r, 0, sizeof(GroupReceiver));
-	r->dest = (DestReceiver)
-	{
-		receive_group, startup, no_op, no_op, DestNone
-	};
-	r->suspect = palloc(SUSPECTS * sizeof(Suspect));
-	r->sort = tuplesort_begin_datum(TEXTOID, less, C_COLLATION_OID, false, work_mem, NULL, TUPLESORT_NONE);
-	foreach(lc, leaves)
-		for (SswPhase phase = SSW_PHASE_CLOCK_1; phase < SSW_PHASE_END; phase++)
-	{
-		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
-
-		if (rows)
-			read_groups(w->policy, rows, &x, r);
-	}
-	tuplesort_performsort(r->sort);
-	r->sorted = true;
-	r->next = ssw_next_sorted(r->sort);
-}
-
-/* How many dead rows the next group has. */
-static int64
-next_group(GroupReceiver *r, text **name)
-{
-	int64		dead = 1;
-
-	*name = r->next;
-	while ((r->next = ssw_next_sorted(r->sort)) != NULL && compare_names(r->next, *name) == 0)
-	{
-		CHECK_FOR_INTERRUPTS();
-		pfree(r->next);
-		dead++;
-	}
-	return dead;
-}
-
-/* The next groups with many dead rows; their names as an array. */
-static Datum
-next_suspects(const SswPolicy *p, GroupReceiver *r)
-{
-	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, true);
-	int64		size = 0;
-
-	for (int i = 0; i < r->n; i++)
-		pfree(r->suspect[i].name);
-	r->n = 0;
-	while (r->next && r->n < SUSPECTS && size < SUSPECTS_TEXT)
-	{
-		text	   *name;
-		int64		dead = next_group(r, &name);
-
-		if (dead >= p->fuse_min)
-		{
-			r->suspect[r->n++] = (Suspect)
-			{
-				name, dead, 0, enough_alive(p, dead)
-			};
-			size += VARSIZE_ANY(name);
-			names = accumArrayResult(names, PointerGetDatum(name), false, TEXTOID, CurrentMemoryContext);
-		}
-		else
+		if (s)
+			meet_alive(t, s);
+		if (PointerGetDatum(name) != slot->tts_values[0])
 			pfree(name);
 	}
-	r->left = r->n;
-	return makeArrayResult(names, CurrentMemoryContext);
+	meet_alive(t, &t->all);
+	return t->left > 0;
 }
 
-/* One of the suspects that lacks alive rows, as a message, or null. */
-static char *
-accuse(GroupReceiver *r)
+/* Count alive rows until there are enough of each kind. */
+static void
+count_alive(Test *t)
 {
-	for (int i = 0; i < r->n; i++)
-	{
-		Suspect    *g = &r->suspect[i];
-		char	   *name = VARDATA_ANY(g->name);
+	GroupReceiver r = {.dest = {receive_group, startup, no_op, no_op, DestNone},.test = t};
+	Params		x;
+	ListCell   *lc;
 
-		if (g->alive < g->enough)
-			return psprintf("the pass would expire " INT64_FORMAT " rows of group \"%s\" and leave " INT64_FORMAT " alive",
-							g->dead, pnstrdup(name, pg_mbcliplen(name, VARSIZE_ANY_EXHDR(g->name), 100)), g->alive);
-	}
-	return NULL;
+	init_params(t->work, t->work->pass->full_cutoff, &x);
+	t->left = t->n + 1;
+	foreach(lc, t->leaves)
+		if (t->left > 0)
+		ssw_sql_send(psprintf("SELECT %s %s", t->n > 0 ? ssw_fuse_group(t->work->policy) : "NULL::pg_catalog.text",
+							  alive_rows(t->work, lfirst_oid(lc))), NPARAMS, x.types, x.values, x.nulls, &r.dest);
 }
 
-/*
- * A group that would lose too much, as a message, or null.  Alive rows are read
- * only until every group with many dead ones has enough of them.
- */
-static char *
-find_group(SswWork *w, List *leaves)
+/* In the gate. */
+static void
+count(void *arg)
 {
-	GroupReceiver r;
-	char	   *message = NULL;
-
-	sort_dead(w, leaves, &r);
-	while (message == NULL && r.next)
-	{
-		Datum		names = next_suspects(w->policy, &r);
-		Params		x;
-		ListCell   *lc;
-
-		foreach(lc, leaves)
-			if (r.left > 0)
-		{
-			char	   *rows = alive_rows(w, lfirst_oid(lc), &x);
-
-			x.values[3] = names;
-			x.nulls[3] = false;
-			read_groups(w->policy, psprintf("%s AND %s OPERATOR(pg_catalog.=) ANY ($4)", rows, w->policy->group_text), &x, &r);
-		}
-		message = accuse(&r);
-		pfree(DatumGetPointer(names));
-	}
-	tuplesort_end(r.sort);
-	return message;
-}
-
-/* What is_alive says of some rows, and of all by these. */
-typedef struct Survey
-{
-	SswWork    *work;
-	TimestampTz until;			/* nothing is asked later */
-	int			call_ms;		/* what takes longer says nothing */
-	int64		all;			/* rows that look dead */
-	int64		told;			/* of them those in places where it said
-								 * something */
-	double		gone;			/* of these so many are */
-} Survey;
-
-typedef struct Question
-{
-	const char *sql;
-	Datum		tid;
-	bool		timed_out;
-	bool		gone;
-} Question;
-
-static bool
-ask_alive(void *arg)
-{
-	Question   *q = arg;
-	Oid			type = TIDOID;
-	bool		isnull;
+	Test	   *t = arg;
 
 	ssw_sql_begin();
-	if (ssw_sql_exec(q->sql, 1, &type, &q->tid, NULL, false, 1) > 0)
-		q->gone = !DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) && !isnull;
+	count_dead(t);
+	if (t->all.dead > 0 && t->all.dead >= t->work->policy->fuse_min)
+		count_alive(t);
 	ssw_sql_end();
-	return false;
 }
 
-/* One row; what that does is undone.  Those stay that it says nothing of, or fails for. */
+/* Which groups are held, and which were and are let go? */
 static void
-ask_within(Survey *s, Question *q)
+recall(Test *t)
 {
-	TimestampTz end = GetCurrentTimestamp() + s->call_ms * INT64CONST(1000);
-	ErrorData  *error;
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(t->work->policy->id);
+	SswIdentity save;
 
-	enable_timeout_after(STATEMENT_TIMEOUT, s->call_ms);
-	error = ssw_sql_try(ask_alive, q);
-	enable_timeout_at(STATEMENT_TIMEOUT, MySswProc->batch_deadline);
-	q->timed_out = GetCurrentTimestamp() >= end;
-	if (q->timed_out)
-		QueryCancelPending = false; /* the time was up as it ended */
-	else if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
-		ReThrowError(error);	/* it is we who are to stop */
-}
-
-/*
- * Ask about n rows of those that look dead in a leaf and phase, picked at random: fewer
- * when the first agree, or time runs out.
- */
-static void
-ask_some(Survey *s, Oid leaf, SswPhase phase, const char *rows, Params *x, int64 dead)
-{
-	SswWork    *w = s->work;
-	Question	q;
-	ItemPointerData tid[ASKED];
-	int			n;
-	int			asked = 0;
-	int			gone = 0;
-
-	q.sql = psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid OPERATOR(pg_catalog.=) $1", ssw_stmt_ask(w->policy),
-					 ssw_stmt_table(leaf));
-	run(psprintf("SELECT t.ctid %s ORDER BY pg_catalog.hashtid(t.ctid) LIMIT $5", rows), x,
-		Min(ASKED, (ASKED * dead + s->all - 1) / s->all));
-	for (n = 0; n < SPI_processed; n++)
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_sql_exec("SELECT \"group\", held_until > pg_catalog.clock_timestamp() FROM sweeper.fuse_hold WHERE policy_id = $1",
+				 1, &type, &value, NULL, false, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		bool		isnull;
+		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
+		SswSuspect *s = isnull ? &t->all : t->n == 0 ? NULL :
+		bsearch(DatumGetTextPP(name), t->suspect, t->n, sizeof(SswSuspect), compare_name);
 
-		tid[n] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[n], SPI_tuptable->tupdesc, 1, &isnull));
-	}
-	for (int i = 0; i < n && !(asked >= AGREED && (gone == 0 || gone == asked)) && GetCurrentTimestamp() < s->until; i++)
-	{
-		q.tid = PointerGetDatum(&tid[i]);
-		q.timed_out = q.gone = false;
-		ssw_lost_row(leaf, phase, DatumGetTimestampTz(x->values[0]), &tid[i], true);
-		ask_within(s, &q);
-		asked += !q.timed_out;
-		gone += !q.timed_out && q.gone;
-	}
-	ssw_lost_rows(0);
-	if (asked == 0)
-		return;
-	s->told += dead;
-	s->gone += (double) dead * gone / asked;
-}
-
-/* How many rows look dead; with a survey, is_alive is asked about some. */
-static int64
-count_dead(SswWork *w, List *leaves, Survey *s)
-{
-	int64		dead = 0;
-	Params		x;
-	ListCell   *lc;
-
-	foreach(lc, leaves)
-		for (SswPhase phase = SSW_PHASE_CLOCK_1; phase < SSW_PHASE_END; phase++)
-	{
-		char	   *rows = dead_rows(w, lfirst_oid(lc), phase, &x);
-		int64		n = rows ? count(rows, &x, PG_INT64_MAX) : 0;
-
-		dead += n;
-		if (s && n > 0 && ssw_stmt_asks(w->policy, phase))
-			ask_some(s, lfirst_oid(lc), phase, rows, &x, n);
+		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)))
+			t->held++;
 		else if (s)
-		{
-			s->told += n;
-			s->gone += n;
-		}
+			s->let_go = true;
 	}
-	return dead;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* What loses too much, and was not held for that already?  What trips by itself is not tested with the others. */
+static void
+judge(Test *t)
+{
+	const SswPolicy *p = t->work->policy;
+	SswSuspect *rest = memcpy(palloc(sizeof(SswSuspect)), &t->all, sizeof(SswSuspect));
+
+	for (int i = 0; i < t->n; i++)
+	{
+		SswSuspect *s = &t->suspect[i];
+
+		if (!would_trip(p, s->dead, s->alive))
+			continue;
+		t->trouble = true;
+		rest->dead -= s->dead;
+		rest->alive -= s->alive;
+		if (!s->let_go && !t->all.let_go)
+			t->trips = lappend(t->trips, s);
+	}
+	if (would_trip(p, rest->dead, rest->alive))
+	{
+		t->trouble = true;
+		t->trips = t->all.let_go ? NIL : list_make1(rest);
+	}
+	else if (t->held + list_length(t->trips) > MAX_HELD)
+		t->trips = list_make1(&t->all);
 }
 
 /*
- * So many of the rows that look dead is_alive would let go, as a few of them tell; all,
- * where it says nothing of any in good time.
+ * The same with is_alive: until it was asked, nobody knows about most rows.  Those that
+ * need no answer count at once; if all could be too much, the answers decide.
  */
-static int64
-count_confirmed(SswWork *w, List *leaves, int64 dead)
+static void
+judge_asked(Test *t)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	int			ms = Max(2, Min(SURVEY_MS, (MySswProc->batch_deadline - now) / 2000));
-	Survey		s = {.work = w,.until = now + ms * INT64CONST(1000),.call_ms = ms / 2,.all = dead};
+	const SswPolicy *p = t->work->policy;
+	SswPass    *pass = t->work->pass;
 
-	dead = count_dead(w, leaves, &s);
-	return s.told == 0 ? dead : (int64) ceil(dead * s.gone / s.told);
+	t->trouble = would_trip(p, t->all.dead, t->all.alive);
+	if (!t->trouble || t->all.let_go)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->suspect = true;
+	pass->said_dead = t->all.dead - t->asked;
+	pass->said_alive = t->all.alive;
+	LWLockRelease(SswShared->lock);
+	t->all.dead -= t->asked;
+	t->all.alive += t->asked;
+	if (would_trip(p, t->all.dead, t->all.alive))
+		t->trips = list_make1(&t->all);
 }
 
-/* Whether the pass would remove too much, as a message, or null; and how much. */
-static char *
-find_trouble(SswWork *w, List *leaves, int64 *would_go)
+static void
+end_pass(SswPass *pass, SswPassEnd end, const char *message)
 {
-	SswPolicy  *p = w->policy;
-	int64		dead = count_dead(w, leaves, NULL);
-	int64		alive = 0;
-	int64		enough;
-	Params		x;
-	ListCell   *lc;
-
-	*would_go = dead;
-	if (dead < p->fuse_min || dead == 0)
-		return NULL;
-	enough = enough_alive(p, dead);
-	foreach(lc, leaves)
-		if (alive < enough)
-	{
-		char	   *rows = alive_rows(w, lfirst_oid(lc), &x);
-
-		alive += count(rows, &x, enough - alive);
-	}
-	if (alive < enough && OidIsValid(p->is_alive))
-	{
-		int64		confirmed = count_confirmed(w, leaves, dead);
-
-		if (confirmed < p->fuse_min || confirmed == 0)
-			return NULL;
-		alive += dead - confirmed;
-		dead = confirmed;
-		enough = enough_alive(p, dead);
-	}
-	if (alive < enough)
-		return psprintf("the pass would expire " INT64_FORMAT " rows and leave " INT64_FORMAT " alive",
-						dead, alive);
-	/* of rows that is_alive confirms one by one groups do not matter */
-	return p->group_text && !OidIsValid(p->is_alive) ? find_group(w, leaves) : NULL;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->end = end;
+	pass->sqlerrcode = end == SSW_END_LOCKED ? ERRCODE_LOCK_NOT_AVAILABLE : 0;
+	ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
+	LWLockRelease(SswShared->lock);
 }
 
 /*
- * Would this pass remove too much?  Then the pass ends, with the numbers in its
- * message.  A fuse that has held lets it go on; the coordinator learns when there
- * is nothing wrong any more.  Rows due at registration do not count.  Where these are
- * not all leaves that there is patience for, the others may hold those that make it
- * harmless: it waits for them.
+ * Would this pass remove too much?  Then it goes on without the groups concerned; or it
+ * ends, and this returns true, when that is the whole policy.  Rows due at registration
+ * do not count.  Where these are not all leaves that there is patience for, the others
+ * may hold those that make it harmless: it waits for them.
  */
 bool
 ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 {
+	Test		t = {.work = w,.leaves = leaves,.cxt = CurrentMemoryContext};
 	SswPass    *pass = w->pass;
-	SswIdentity save;
-	char	   *message = NULL;
-	int64		dead = 0;
+	int64		left = 0;
+	ListCell   *lc;
+
+	if (w->policy->fuse_fraction < 1)
+	{
+		ssw_gate(w->policy->owner, w->policy->search_path, count, &t);
+		recall(&t);
+		left = t.all.dead;
+		if (OidIsValid(w->policy->is_alive))
+			judge_asked(&t);
+		else
+			judge(&t);
+	}
+	foreach(lc, t.trips)
+	{
+		SswSuspect *s = lfirst(lc);
+		char	   *message;
+
+		if (!all)
+		{
+			end_pass(pass, SSW_END_LOCKED, "somebody holds a lock on a partition, and without it too much would go");
+			return true;
+		}
+		message = ssw_fuse_write(w, s);
+		left -= s->dead;
+		if (s->name == NULL)
+		{
+			end_pass(pass, SSW_END_FUSE, message);
+			return true;
+		}
+	}
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->harmless = !t.trouble;
+	pass->fuse_left = left;
+	LWLockRelease(SswShared->lock);
+	return false;
+}
+
+/* In the gate. */
+static void
+find_grace(void *arg)
+{
+	Test	   *t = arg;
+	SswWork    *w = t->work;
+	const SswPolicy *p = w->policy;
+	Params		x;
+	ListCell   *lc;
+	bool		isnull;
+
+	ssw_sql_begin();
+	init_params(w, w->pass->clock_cutoff[0], &x);
+	foreach(lc, t->leaves)
+	{
+		char	   *above = x.nulls[2] ? "" : psprintf(" AND %s " SSW_OP(">") " $3", p->clock[0].by_due ? p->clock[0].sort : p->clock[0].due);
+		char	   *sql = psprintf("SELECT pg_catalog.min(%s) FROM ONLY %s AS t WHERE (%s) AND (%s) AND %s AND (%s) IS NOT TRUE%s",
+								   p->clock[0].due, ssw_stmt_table(lfirst_oid(lc)), p->clock[0].predicate,
+								   p->filter ? p->filter : "true", p->not_held, p->row_grace, above);
+		Datum		due;
+
+		ssw_sql_exec(sql, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
+		due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+		if (!isnull)
+			w->pass->reached = Min(w->pass->reached, DatumGetTimestampTz(due) - 1);
+	}
+	ssw_sql_end();
+}
+
+/*
+ * While something is held: up to which deadline all rows that are not are judged by this
+ * pass.  Of rows with a time to live of their own grace may cover some.
+ */
+void
+ssw_fuse_reach(SswWork *w, List *leaves)
+{
+	Test		t = {.work = w,.leaves = leaves};
+
+	w->pass->reached = w->pass->clock_cutoff[0];
+	if (w->policy->not_held && w->policy->row_grace && !TIMESTAMP_IS_NOBEGIN(w->pass->reached))
+		ssw_gate(w->policy->owner, w->policy->search_path, find_grace, &t);
+}
+
+/*
+ * Answers of is_alive, before anything is done about them: true ends the pass, with
+ * the policy held.
+ */
+bool
+ssw_fuse_answers(SswWork *w, int dead, int alive)
+{
+	SswPass    *pass = w->pass;
+	SswSuspect	s = {0};
 	bool		trips;
 
-	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_sql_begin();
-	if (w->policy->fuse_fraction < 1)
-		message = find_trouble(w, leaves, &dead);
-	trips = message && !pass->fuse_held;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->harmless = message == NULL;
-	pass->fuse_left = dead;
-	if (trips)
-	{
-		pass->end = all ? SSW_END_FUSE : SSW_END_LOCKED;
-		pass->sqlerrcode = all ? 0 : ERRCODE_LOCK_NOT_AVAILABLE;
-		ssw_shmem_text(pass->message, all ? message : "somebody holds a lock on a partition, and without it too much would go",
-					   SSW_MESSAGE_LEN);
-	}
+	s.dead = pass->said_dead += dead;
+	s.alive = pass->said_alive += alive;
+	trips = pass->suspect && would_trip(w->policy, s.dead, s.alive);
+	/* whoever finds that first writes it */
+	pass->suspect = pass->suspect && !trips;
 	LWLockRelease(SswShared->lock);
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	return trips;
+	if (!trips)
+		return false;
+	end_pass(pass, SSW_END_FUSE, ssw_fuse_describe(&s));
+	ssw_sql_start_transaction();
+	if (ssw_lock_policy_batch_conditional(w->policy->id))
+		(void) ssw_fuse_write(w, &s);
+	ssw_sql_commit();
+	return true;
 }

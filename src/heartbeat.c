@@ -441,8 +441,6 @@ static bool
 lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 {
 	TimestampTz cutoffs[2];
-	SswBeatKey	k;
-	SswBeat		b;
 
 	if (!r->found || r->excluded)
 		return false;
@@ -453,9 +451,7 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		return false;
 	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
 		return true;
-	k = ssw_alive_key(p, r->key);
-	return ssw_beats_find(&k, &b) && r->due[0] >= b.deadline &&
-		SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us > ssw_alive_cutoff(p, cutoffs[0] + p->keep_for_us, b.ttl_us);
+	return ssw_alive_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
 }
 
 /* Does it live? */

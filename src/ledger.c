@@ -162,47 +162,17 @@ ssw_ledger_succeeded(SswWatch *w)
 	w->backlog_done = false;
 }
 
-/* Held by the fuse, for a bounded time. */
+/* Nothing would trip the fuse: what has been held before then may trip it again. */
 void
-ssw_ledger_fuse(SswWatch *w, const SswPass *pass)
+ssw_ledger_rearm(SswWatch *w, TimestampTz before)
 {
-	const SswPolicy *p = w->policy;
-	int64		hold = p->clock[0].activity && p->ttl_us > 0 ? p->ttl_us : ssw_fuse_hold * USECS_PER_SEC;
-	TimestampTz until;
-	Oid			types[] = {INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID};
-	Datum		values[4];
+	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
+	Datum		values[] = {Int32GetDatum(w->policy_id), TimestampTzGetDatum(before)};
 
-	hold = Min(hold, ssw_fuse_hold * USECS_PER_SEC);
-	until = GetCurrentTimestamp() + hold;
-	values[0] = Int32GetDatum(p->id);
-	values[1] = TimestampTzGetDatum(until);
-	values[2] = TimestampTzGetDatum(pass->now);
-	values[3] = CStringGetTextDatum(pass->message);
-	run_policy(p->id, "UPDATE sweeper.policy SET fuse_at = $3, fuse_until = $2, fuse_detail = $4 WHERE policy_id = $1",
-			   4, types, values, NULL);
-	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
-		" SELECT policy_id, policy, 'session_sweeper', 'fuse', pg_catalog.jsonb_build_object('detail', $4, 'until', $2)"
-		" FROM sweeper.policy WHERE policy_id = $1 AND $3 IS NOT NULL", 4, types, values, NULL);
-	w->policy->fuse_until = until;
-	w->policy->fuse_at = pass->now;
-	ereport(WARNING,
-			(errmsg("session_sweeper policy \"%s\" is held by its fuse: %s", p->name, pass->message),
-			 errdetail("Nothing was removed. It goes on by itself at %s.", timestamptz_to_str(until)),
-			 errhint("If the rows may go, SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
-}
-
-/* A look found nothing for the fuse that has held: from now on it may trip again. */
-void
-ssw_ledger_rearm(SswWatch *w)
-{
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(w->policy_id);
-
-	if (w->policy->fuse_at == 0 || w->policy->fuse_until > GetCurrentTimestamp())
+	if (!w->policy->fuse_spent)
 		return;
-	run_policy(w->policy_id, "UPDATE sweeper.policy SET fuse_at = NULL, fuse_until = NULL, fuse_detail = NULL WHERE policy_id = $1",
-			   1, &type, &value, NULL);
-	w->policy->fuse_at = w->policy->fuse_until = 0;
+	run_policy(w->policy_id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until <= $2", 2, types, values, NULL);
+	w->policy->fuse_spent = false;
 }
 
 /*
@@ -217,9 +187,8 @@ ssw_ledger_forget_future(SswPolicy *p, TimestampTz now)
 
 	if (p->fuse_at > now)
 	{
-		run_policy(p->id, "UPDATE sweeper.policy SET fuse_at = NULL, fuse_until = NULL, fuse_detail = NULL WHERE policy_id = $1",
-				   1, types, values, NULL);
-		p->fuse_at = p->fuse_until = 0;
+		run_policy(p->id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_at > $2", 2, types, values, NULL);
+		p->fuse_at = p->fuse_until = p->fuse_next = 0;
 	}
 	if (p->retry_at > now + 2 * FAIL_MAX_US)
 	{

@@ -31,6 +31,7 @@
 #include "compat.h"
 #include "collect.h"
 #include "disconnect.h"
+#include "fuse.h"
 #include "grace.h"
 #include "halve.h"
 #include "identity.h"
@@ -217,6 +218,8 @@ collect(SswWork *w, SswChunk *chunk)
 		if (!pass->fuse_open && fuse_trips(w))
 			return;
 		pass->fuse_open = true;
+		ssw_fuse_recall(w);
+		ssw_fuse_reach(w, leaves);
 	}
 	else if (others != pass->left_out)
 	{
@@ -224,6 +227,7 @@ collect(SswWork *w, SswChunk *chunk)
 		end_pass(pass, SSW_END_LOCKED, "somebody holds a lock on a partition");
 		return;
 	}
+	ssw_fuse_recall(w);
 	if (!OidIsValid(pass->leaf))
 		more = advance(w, leaves);
 	while (more && chunk->n == 0)
@@ -516,6 +520,7 @@ prepare(SswWork *w, MemoryContext cxt)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg_internal("%s", trouble)));
 		ssw_clock_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
+		ssw_fuse_load(w->policy);
 		w->failures = ssw_failures_load(w->policy);
 	}
 	if (rel)

@@ -12,7 +12,4 @@ extern void ssw_pass_work(SswPass *pass);
 /* check.c: the is_alive part */
 extern void ssw_check_work(SswWork *w);
 
-/* fuse.c */
-extern bool ssw_fuse_trips(SswWork *w, List *leaves, bool all);
-
 #endif							/* SSW_PASS_H */

@@ -28,6 +28,10 @@
 #define MOVED_PASSES	3
 /* Grace is noted no more often where nothing else is due. */
 #define MIN_NOTE_US	(10 * USECS_PER_SEC)
+/* All rows that the fuse holds are read so often at most, and in such a part of the time. */
+#define MIN_FULL_US		(1 * USECS_PER_SEC)
+#define MAX_FULL_US		(60 * USECS_PER_SEC)
+#define FULL_PART		20
 /* Sessions whose connections have gone, and that could not be ended, wait so long at most. */
 #define MAX_GONE_US	(60 * USECS_PER_SEC)
 
@@ -185,6 +189,8 @@ ssw_passes_needed_at(SswWatch *w, TimestampTz now)
 		!w->unfinished && !w->owed && (w->earliest == 0 || w->earliest > now))
 		next = Min(w->earliest != 0 && p->check_every_us > 0 ? w->earliest : DT_NOEND, ssw_passes_refresh_at(w));
 	next = Min(next, ssw_passes_gone_at(w));
+	if (w->held_above != 0)
+		next = Min(next, Min(w->full_at, p->fuse_next));
 	/* how far service has judged is noted ever more rarely; see grace.c */
 	if (p->nhorizons > 0)
 		next = Min(next, now + Max(MIN_NOTE_US, (now - p->horizon[p->nhorizons - 1].service) / 4));
@@ -329,7 +335,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		 * one that ends nothing has nothing to count, one that goes on takes
 		 * a few of the rows that were counted
 		 */
-		pass->fuse_open = w->force || pass->refresh_only || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
+		pass->fuse_open = w->force || pass->refresh_only || p->fuse_until > now || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
 		pass->fuse_left = w->fuse_left;
 		pass->started_at = pass->now = pass->progress_at = now;
 		pass->soft_deadline = now + p->soft_limit_us;
@@ -338,7 +344,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->refresh_cutoff = refresh_cutoff(w, now);
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
-		pass->fuse_held = p->fuse_at != 0;
+		pass->above = w->held_above != 0 && now < w->full_at && !requested ? w->held_above : 0;
 		pass->locked_for_long = w->part_locked_since != 0 && now - w->part_locked_since > LONG_LOCK_US;
 		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 		/* whom memory did not know then had to write his row since */
@@ -390,7 +396,7 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 		if (pass->end == SSW_END_DONE && pass->failed == 0 && pass->skipped == 0)
 			s->compared_at = pass->now;
 		s->failed_passes += pass->end == SSW_END_FAILED;
-		s->fuse_trips += pass->end == SSW_END_FUSE;
+		s->fuse_trips += pass->fuse_trips;
 		s->singly = s->singly && (pass->end != SSW_END_DONE || pass->refresh_only);
 	}
 	LWLockRelease(SswShared->lock);
@@ -423,6 +429,8 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
 	}
 	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
+	if (w->held_above != 0)
+		w->next_look = Min(w->next_look, Max(soon, w->full_at));
 	w->unfinished = pass->end == SSW_END_LIMIT || pass->end == SSW_END_NONE || (pass->end == SSW_END_STOPPED && (pass->forced || w->unfinished));
 	if (p->check_every_us == 0 && !w->unfinished)
 		w->next_look = DT_NOEND;
@@ -439,6 +447,8 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	if (w->earliest != 0)
 		w->next_look = Min(w->next_look, w->earliest);
 	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
+	if (w->held_above != 0)
+		w->next_look = Min(w->next_look, w->full_at);
 	if (w->policy->check_every_us == 0)
 		w->next_look = DT_NOEND;
 	if (w->policy->backlog_before != 0)
@@ -446,7 +456,8 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 		w->backlog_done = true;
 		ssw_ledger_succeeded(w);
 	}
-	ssw_ledger_rearm(w);
+	if (w->held_above == 0)
+		ssw_ledger_rearm(w, now);
 	w->owed = false;
 	if (request)
 		ssw_request_complete(w, request, 0, 0, "");
@@ -460,9 +471,38 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 static bool
 is_harmless(const SswPolicy *p, const SswPass *pass, TimestampTz now)
 {
-	return !pass->refresh_only &&
+	return !pass->refresh_only && pass->above == 0 &&
 		(pass->harmless ||
 		 (pass->end == SSW_END_DONE && (p->check_every_us == 0 || now - pass->now <= p->check_every_us)));
+}
+
+/*
+ * The fuse may hold rows.  What is due up to where a pass came is then held, or gone:
+ * the next passes begin there, and one from the start on comes ever more rarely, the
+ * more it has to read.
+ */
+static void
+note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
+{
+	SswPolicy  *p = w->policy;
+	bool		through = pass->end == SSW_END_FUSE ||
+	(pass->end == SSW_END_DONE && !pass->refresh_only && pass->left_out == 0);
+	bool		left = pass->failed + pass->skipped + pass->excluded > 0;
+
+	if (pass->fuse_until != 0)
+		p->fuse_until = pass->fuse_until;
+	if (pass->fuse_next != 0 && (p->fuse_next == 0 || pass->fuse_next < p->fuse_next))
+		p->fuse_next = pass->fuse_next;
+	if (p->fuse_next <= now || !through || TIMESTAMP_IS_NOBEGIN(pass->clock_cutoff[0]))
+		return;
+	if (pass->above == 0)
+		w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, (now - pass->started_at) * FULL_PART));
+	else if (left)
+		return;
+	/* others are left there, too */
+	if (left)
+		w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
+	w->held_above = pass->end == SSW_END_FUSE ? pass->clock_cutoff[0] : pass->reached;
 }
 
 /* A pass without workers that has ended: write down what it did. */
@@ -507,12 +547,11 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	}
 	if (pass.end == SSW_END_FAILED)
 		ssw_ledger_failed(w, &pass);
-	else if (pass.end == SSW_END_FUSE)
-		ssw_ledger_fuse(w, &pass);
 	else if (pass.end == SSW_END_DONE && !pass.refresh_only && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
 		ssw_ledger_succeeded(w);
+	note_holds(w, &pass, now);
 	if (is_harmless(w->policy, &pass, now))
-		ssw_ledger_rearm(w);
+		ssw_ledger_rearm(w, pass.now);
 	ssw_watch_rejudge(w, now);
 	if (pass.end == SSW_END_LIMIT && !pass.forced)
 		(void) ssw_load_rests(w->policy, now, &w->rest);

@@ -127,8 +127,10 @@ typedef struct SswPolicy
 	TimestampTz paused_at;
 	TimestampTz paused_until;
 	char	   *held_reason;
-	TimestampTz fuse_at;		/* when it held; 0: it may trip */
-	TimestampTz fuse_until;
+	TimestampTz fuse_at;		/* the last hold of the fuse began, or 0 */
+	TimestampTz fuse_until;		/* it holds the whole policy until then, or 0 */
+	TimestampTz fuse_next;		/* the first of its holds ends, or 0 */
+	bool		fuse_spent;		/* one has ended, and may not trip again */
 	int			failures;
 	bool		broken;
 	TimestampTz retry_at;
@@ -145,6 +147,8 @@ typedef struct SswPolicy
 	char	   *left_out;		/* boolean over t: rows that cannot be read;
 								 * set before ssw_clock_build() */
 	char	   *row_grace;		/* set by ssw_grace_rows() */
+	char	   *not_held;		/* boolean over t: the fuse does not hold its
+								 * group; set by ssw_fuse_load() */
 	char	   *index_sort;		/* what to index for rows with their own time
 								 * to live; NULL when there is no such
 								 * expression */

@@ -239,12 +239,14 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	w->unprobed = false;
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_sql_begin();
+	if (w->held_above != 0 && !low)
+		keep_low(w, 0, "", w->held_above);
 	foreach(lc, leaves)
 		for (int i = 0; i < p->nclocks && !w->unprobed; i++)
 	{
 		TimestampTz due;
 
-		if (probe_leaf(w, lfirst_oid(lc), i, low && w->low[i][0], first[i], &due))
+		if (probe_leaf(w, lfirst_oid(lc), i, (low || (w->held_above != 0 && i == 0)) && w->low[i][0], first[i], &due))
 			note(w, &earliest, due, cutoffs[i], ssw_grace_credit(p, i, cutoffs[i], now), now);
 		else
 			w->unprobed = true;

@@ -39,7 +39,8 @@ ssw_request_pending(SswWatch *w, const uint64 *current)
 
 /*
  * To be told after the round's commit: the caller then sees the pass's row.  A
- * code other than 0 says that it did not end well, and message why.
+ * code other than 0 says that it did not end well, and message why; without one it
+ * says why rows were left.
  */
 void
 ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message)
@@ -62,7 +63,8 @@ ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass)
 		ssw_request_complete(w, request, pass->pass_id, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 							 psprintf("held by its fuse: %s", pass->message));
 	else
-		ssw_request_complete(w, request, pass->pass_id, 0, "");
+		ssw_request_complete(w, request, pass->pass_id, 0,
+							 w->policy->fuse_next > GetCurrentTimestamp() ? "its fuse holds some of them" : "");
 }
 
 /* Answer the requests of CALL sweep that the round has dealt with. */

@@ -24,6 +24,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "fuse.h"
 #include "grace.h"
 #include "holders.h"
 #include "identity.h"
@@ -44,8 +45,9 @@ row_statement(const SswPolicy *p)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.tableoid, t.ctid, %s, %s, %s, ",
 					 c->due, p->nclocks > 1 ? p->clock[1].due : nothing, c->seen ? c->seen : nothing);
-	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE, %s FROM %s AS t WHERE ",
+	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE, %s, %s, (%s) IS FALSE FROM %s AS t WHERE ",
 					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true", p->key_text,
+					 p->group_text ? p->group_text : "NULL::pg_catalog.text", p->not_held ? p->not_held : "true",
 					 ssw_stmt_table(p->relid));
 	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 3));
 	return buf.data;
@@ -116,6 +118,7 @@ look_up(void *arg)
 	r->fits = true;
 	if (ssw_shmem_available())
 		ssw_grace_rows(p);
+	ssw_fuse_load(p);
 	values[0] = values[1] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
 	n = ssw_key_params(p, l->key, types + 2, values + 2, &r->trouble);
 	if (r->trouble == NULL)
@@ -141,6 +144,8 @@ look_up(void *arg)
 			 * record
 			 */
 			r->key = get_string(8, cxt);
+			r->group = get_string(9, cxt);
+			r->fused = DatumGetBool(SPI_getbinval(tup, desc, 10, &isnull));
 			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt, NULL);
 			r->locked = r->holders != (Datum) 0;
 			if (p->nkeys == 0)

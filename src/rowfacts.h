@@ -27,6 +27,8 @@ typedef struct SswRowFacts
 	bool		in_grace;		/* the row has a time to live of its own, and
 								 * is covered still */
 	bool		excluded;		/* by the filter */
+	bool		fused;			/* the fuse holds it */
+	char	   *group;			/* or null */
 	bool		locked;			/* somebody holds or changes it, or its table */
 	Datum		holders;		/* int4[] of pids; 0 is a prepared transaction */
 

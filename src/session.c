@@ -17,6 +17,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -28,6 +29,8 @@
 #include "utils/uuid.h"
 
 #include "action.h"
+#include "alive.h"
+#include "compat.h"
 #include "grace.h"
 #include "identity.h"
 #include "lock.h"
@@ -37,6 +40,7 @@
 #include "stmt.h"
 
 PG_FUNCTION_INFO_V1(ssw_release);
+PG_FUNCTION_INFO_V1(ssw_dead_sessions);
 PG_FUNCTION_INFO_V1(ssw_claim_session);
 
 /* An index entry must hold it, with the pool's name. */
@@ -337,6 +341,65 @@ ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
 							owner ? 4 : 3, types, values);
 	}
 	return ended;
+}
+
+/* Add the sessions that a clock says are dead, and memory does not hold. */
+static void
+add_dead(SswPolicy *p, int clock, TimestampTz cutoff, ReturnSetInfo *rsinfo)
+{
+	SswPhase	phase = SSW_PHASE_CLOCK_1 + clock;
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[] = {TimestampTzGetDatum(cutoff), TimestampTzGetDatum(cutoff)};
+	uint64		n;
+
+	n = ssw_sql_exec(psprintf("SELECT t.pool, t.fence, t.session, t.expires_at FROM sweeper.session AS t WHERE %s",
+							  ssw_stmt_dead(p, phase)), 2, types, values, NULL, true, 0);
+	for (uint64 i = 0; i < n; i++)
+	{
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		Datum		v[2];
+		bool		nulls[2];
+		bool		isnull;
+		Datum		due = SPI_getbinval(tup, desc, 4, &isnull);
+
+		if (clock == 0 && ssw_alive_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
+			continue;
+		for (int col = 0; col < 2; col++)
+			v[col] = SPI_getbinval(tup, desc, col + 1, &nulls[col]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, nulls);
+	}
+}
+
+/* _dead_sessions() → those whose seats acquire() takes: their pools and fences, which are no secrets. */
+Datum
+ssw_dead_sessions(PG_FUNCTION_ARGS)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz cutoffs[2];
+	SswPolicy  *p;
+	Relation	rel;
+	SswIdentity save;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (RecoveryInProgress() || !ssw_shmem_available() || SswShared->service_start == 0)
+		return (Datum) 0;
+	p = ssw_policy_find(SSW_SESSION_POLICY, false);
+	if (ssw_policy_unusable(p))
+		return (Datum) 0;
+	rel = table_open(p->relid, AccessShareLock);
+	ssw_clock_build(p, rel);
+	table_close(rel, NoLock);
+	ssw_grace_cutoffs(p, now, cutoffs);
+	ssw_grace_rows(p);
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	for (int i = 0; i < p->nclocks; i++)
+		if (!TIMESTAMP_IS_NOBEGIN(cutoffs[i]))
+			add_dead(p, i, cutoffs[i], (ReturnSetInfo *) fcinfo->resultinfo);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return (Datum) 0;
 }
 
 /* release(session) → did this call end it? */

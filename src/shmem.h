@@ -225,9 +225,13 @@ typedef struct SswPass
 	bool		forced;			/* asked for by CALL sweep: no rate limit */
 	bool		refresh_only;	/* nothing ends, as load.c says */
 	bool		fuse_open;		/* do not count for the fuse, or counted */
-	bool		fuse_held;		/* and it has held; it does not trip again
-								 * before a look that is harmless */
-	bool		harmless;		/* such a one: the fuse had nothing to say */
+	bool		harmless;		/* nothing would trip, even if let go before */
+	int			fuse_trips;		/* groups that it holds since */
+	TimestampTz fuse_next;		/* the first of these until then */
+	TimestampTz fuse_until;		/* the whole policy until then, or 0 */
+	bool		suspect;		/* answers of is_alive count for the fuse: */
+	int64		said_dead;		/* so many are dead, or need no answer, */
+	int64		said_alive;		/* and so many alive */
 	bool		counted;		/* the first collector has come so far */
 	uint32		left_out;		/* partitions that somebody holds, or 0 */
 	bool		locked_for_long;	/* some have been for long */
@@ -243,6 +247,10 @@ typedef struct SswPass
 								 * heartbeats; DT_NOBEGIN: only the dead */
 	TimestampTz full_cutoff;	/* now - keep_for: without grace and backlog */
 	TimestampTz backlog_before; /* rows due before are drained at backlog_rate */
+	TimestampTz reached;		/* rows due until then are judged, but for
+								 * those that the fuse holds */
+	TimestampTz above;			/* rows due before are held by the fuse: it
+								 * begins after them; or 0 */
 	double		tokens;			/* rows that may still go; < 0: no limit */
 	double		backlog_tokens;
 

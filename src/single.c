@@ -43,6 +43,8 @@ lookup_rows(SswWork *w, const char *sql, Datum tids)
 	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_action_row_params(&w->target, tids, types, values);
+	if (tids != (Datum) 0)
+		ssw_plan_by_place(sql, SSW_ROW_PARAMS, types);
 	ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, NULL, false);
 }
 

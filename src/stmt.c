@@ -65,6 +65,17 @@ ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
 }
 
 /*
+ * Does the fuse count, and hold, rows of a phase?  That sessions of the registry have
+ * reached their greatest age says nothing of an accident.
+ */
+bool
+ssw_stmt_fused(const SswPolicy *p, SswPhase phase)
+{
+	return phase == SSW_PHASE_CLOCK_1 || (phase == SSW_PHASE_CLOCK_2 && !p->registry) ||
+		(phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
+}
+
+/*
  * The deadline that a failure is noted with: the same in every phase, or a row that
  * is dead by two clocks would look changed to each.
  */
@@ -95,6 +106,8 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 		appendStringInfo(&buf, " AND %s", p->row_grace);
 	if (p->filter)
 		appendStringInfo(&buf, " AND (%s)", p->filter);
+	if (p->not_held && ssw_stmt_fused(p, phase))
+		appendStringInfo(&buf, " AND %s", p->not_held);
 	return buf.data;
 }
 
@@ -155,11 +168,11 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT t.ctid, %s, %s, %s FROM ONLY %s AS t WHERE %s",
+	appendStringInfo(&buf, "SELECT t.ctid, %s, %s, %s%s FROM ONLY %s AS t WHERE %s",
 					 c ? c->sort : "NULL::pg_catalog.int4",
 					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
 					 with_key ? ssw_stmt_failed_key(p) : "NULL::pg_catalog.text",
-					 ssw_stmt_table(leaf),
+					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_stmt_table(leaf),
 					 p->heartbeats && phase == SSW_PHASE_CLOCK_1 ? near(p) : ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);

@@ -48,8 +48,10 @@ enum
 	SSW_C_CTID = 1,
 	SSW_C_SORT,
 	SSW_C_DUE,					/* timestamptz */
-	SSW_C_KEY					/* text, as failures are noted with; only when
+	SSW_C_KEY,					/* text, as failures are noted with; only when
 								 * asked for */
+	SSW_C_NOT_HELD				/* boolean: the fuse does not hold it; where
+								 * heartbeats keep rows alive */
 };
 
 /* Which of the rows $3 a statement takes. */
@@ -59,6 +61,7 @@ enum
 extern char *ssw_stmt_relation(Oid relid);
 extern char *ssw_stmt_table(Oid relid);
 extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
+extern bool ssw_stmt_fused(const SswPolicy *p, SswPhase phase);
 extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_identity(const SswPolicy *p);
 extern char *ssw_stmt_failed_key(const SswPolicy *p);

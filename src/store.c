@@ -174,7 +174,7 @@ ssw_store_exec(const char *sql, int nargs, Oid *types, Datum *values, const char
 
 /* Columns that passes and brakes write: they are no part of the definition. */
 #define STATE_COLUMNS \
-	"'{paused_at,paused_by,paused_reason,paused_until,held_reason,held_at,fuse_at,fuse_until,fuse_detail," \
+	"'{paused_at,paused_by,paused_reason,paused_until,held_reason,held_at," \
 	"failures,failing_since,broken,retry_at,last_error,last_sqlstate,backlog_before,horizons," \
 	"last_pass_at}'::pg_catalog.text[]"
 

@@ -373,7 +373,8 @@ row_brake(SswWatch *w, TimestampTz now)
 		return brake(w, "paused", "", p->paused_until);
 	if (p->held_reason)
 		return brake(w, "held", p->held_reason, 0);
-	if (p->fuse_until > now)
+	/* what heartbeats keep alive is refreshed, and what ends otherwise ends */
+	if (p->fuse_until > now && !p->heartbeats)
 		return brake(w, "fuse", "the last pass would have removed too much", p->fuse_until);
 	if (p->failures > 0 && p->retry_at > now)
 		return brake(w, p->broken ? "broken" : "failing", "", p->retry_at);

@@ -55,6 +55,9 @@ typedef struct SswWatch
 	double		tokens;
 	double		backlog_tokens;
 	int64		fuse_left;		/* of the rows that the fuse has counted */
+	TimestampTz held_above;		/* rows due until then are held by the fuse,
+								 * or gone; or 0 */
+	TimestampTz full_at;		/* from then on a pass looks at them again */
 	TimestampTz tokens_at;
 	int64		open_pass_id;	/* row of a throttled pass, to be continued */
 	TimestampTz open_pass_at;
@@ -113,8 +116,7 @@ extern void ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *
 extern void ssw_ledger_abandon(void);
 extern void ssw_ledger_failed(SswWatch *w, const SswPass *pass);
 extern void ssw_ledger_succeeded(SswWatch *w);
-extern void ssw_ledger_fuse(SswWatch *w, const SswPass *pass);
-extern void ssw_ledger_rearm(SswWatch *w);
+extern void ssw_ledger_rearm(SswWatch *w, TimestampTz before);
 extern void ssw_ledger_forget_future(SswPolicy *p, TimestampTz now);
 extern void ssw_ledger_hold(const SswPolicy *p);
 extern void ssw_ledger_restamp(const SswPolicy *p);

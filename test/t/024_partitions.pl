@@ -38,7 +38,7 @@ for my $mode ('SHARE', 'ACCESS EXCLUSIVE') {
     $holder->query_safe('COMMIT');
     $holder->quit;
     wait_for($node, 'SELECT count(*) = 0 FROM part_1', 'they have gone');
-    is(sql('SELECT count(*) FROM sweeper.policy WHERE fuse_until IS NOT NULL'), 0, 'the fuse has not held');
+    is(sql('SELECT count(*) FROM sweeper.fuse_hold'), 0, 'the fuse has not held');
     sql(q{SELECT sweeper.pause('part')});
 }
 
