@@ -28,6 +28,7 @@
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/pgstat_internal.h"
+#include "utils/syscache.h"
 
 #include "policy.h"
 #include "shmem.h"
@@ -87,6 +88,20 @@ count_written(Oid database, const Oid *swept, int nswept)
 	return n;
 }
 
+/* Add a table that exists, and its children, until there are too many; without locks. */
+static List *
+add_tables(List *rels, Oid relid)
+{
+	ListCell   *lc;
+
+	if (list_length(rels) > SSW_MAX_SWEPT || list_member_oid(rels, relid) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		return rels;
+	rels = lappend_oid(rels, relid);
+	foreach(lc, find_inheritance_children(relid, NoLock))
+		rels = add_tables(rels, lfirst_oid(lc));
+	return rels;
+}
+
 /* The coordinator's part, in a transaction: the tables of these policies. */
 void
 ssw_written_watch(List *policies)
@@ -106,8 +121,7 @@ ssw_written_watch(List *policies)
 		if (!is_written_by_others(p))
 			continue;
 		every = Min(every, p->check_every_us);
-		if (list_length(rels) <= SSW_MAX_SWEPT && !list_member_oid(rels, p->relid))
-			rels = list_concat_unique_oid(rels, find_all_inheritors(p->relid, NoLock, NULL));
+		rels = add_tables(rels, p->relid);
 	}
 	nswept = list_length(rels) <= SSW_MAX_SWEPT ? list_length(rels) : -1;
 	for (int i = 0; i < nswept; i++)
