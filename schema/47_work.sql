@@ -337,6 +337,10 @@ CREATE PROCEDURE sweeper.wait_for_task(task uuid, timeout interval DEFAULT '60 s
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_wait_for_task';
 
 -- Each task counts in the minutes in which it came to wait, was taken and ended.
+CREATE VIEW sweeper._waiting_command AS
+SELECT count(*) AS commands, min(t.enqueued_at) AS since FROM sweeper.task AS t
+WHERE t.command IS NOT NULL AND t.finished_at IS NULL AND t.status = 'enqueued' AND t.enqueued_at < now() - interval '1 min';
+COMMENT ON VIEW sweeper._waiting_command IS 'Commands that have waited for more than a minute, whosever they are: how many, and since when.';
 CREATE VIEW sweeper.stat_task AS
 SELECT s.minute, s.room, s.category, s.name, s.submitted, s.taken, s.completed, s.failed, s.cancelled, s.dropped,
        sum(s.submitted - s.left_queue) OVER (PARTITION BY s.room, s.category, s.name ORDER BY s.minute) AS waiting,

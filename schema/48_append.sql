@@ -31,7 +31,6 @@ CREATE TABLE sweeper.append_failed (
     error           text NOT NULL,
     failed_at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-CREATE INDEX append_failed_time ON sweeper.append_failed (failed_at);
 
 SELECT pg_catalog.pg_extension_config_dump('sweeper.append_stream', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.append_stream_stream_seq', '');
@@ -41,7 +40,7 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.append_failed', '');
 
 COMMENT ON TABLE sweeper.append_stream IS 'Tables for which roles have appended rows, and how often and how many at a time these are written.';
 COMMENT ON TABLE sweeper.append_row IS 'Rows that append() has accepted and that are not written to their tables yet.';
-COMMENT ON TABLE sweeper.append_failed IS 'Rows that could not be written; kept as long as finished tasks. See append_failed_row.';
+COMMENT ON TABLE sweeper.append_failed IS 'Rows that could not be written; kept until somebody deletes them. See append_failed_row.';
 
 CREATE FUNCTION sweeper.append(target regclass, row_data jsonb) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_append';
@@ -66,10 +65,12 @@ JOIN (SELECT r.stream, count(*) AS rows, min(r.id) AS first, min(r.appended_at) 
 CREATE VIEW sweeper.append_status WITH (security_barrier = true) AS
 SELECT s.relation, s.role, min(s.flush_every) AS flush_every, min(s.flush_rows) AS flush_rows, coalesce(sum(w.rows), 0)::bigint AS waiting,
        min(w.since) AS waiting_since, coalesce(sum(f.failed), 0)::bigint AS failed,
-       coalesce(sum(w.rows) FILTER (WHERE NOT w.here), 0)::bigint AS restored
+       coalesce(sum(w.rows) FILTER (WHERE NOT w.here), 0)::bigint AS restored,
+       min(w.due_at) FILTER (WHERE w.here) AS due_at, min(f.since) AS failed_since, (array_agg(f.error ORDER BY f.last DESC) FILTER (WHERE f.error IS NOT NULL))[1] AS last_error
 FROM sweeper.append_stream AS s
 LEFT JOIN sweeper._append_waiting AS w USING (stream)
-LEFT JOIN (SELECT r.stream, count(*) AS failed FROM sweeper.append_failed AS r GROUP BY r.stream) AS f USING (stream)
+LEFT JOIN (SELECT r.stream, count(*) AS failed, min(r.failed_at) AS since, max(r.failed_at) AS last,
+                  (array_agg(r.sqlstate || ' ' || r.error ORDER BY r.id DESC))[1] AS error FROM sweeper.append_failed AS r GROUP BY r.stream) AS f USING (stream)
 -- the role, whatever it is called now; of what was restored elsewhere, the one of that name
 WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
                                   ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE')
@@ -77,19 +78,23 @@ WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_id
 GROUP BY s.relation, s.role;
 COMMENT ON VIEW sweeper.append_status IS 'Rows that wait to be written to their tables (restored: those that came with a dump, which wait for flush()), and rows that could not be, of roles whose member the reader is; of all for monitor.';
 CREATE VIEW sweeper.append_failed_row WITH (security_barrier = true) AS
-SELECT r.id, s.relation, s.role, r.row_data, r.sqlstate, r.error, r.failed_at
-FROM sweeper.append_failed AS r JOIN sweeper.append_stream AS s USING (stream)
+-- rows can be deleted here, and columns not be written
+SELECT (SELECT r.id) AS id, (SELECT s.relation FROM sweeper.append_stream AS s WHERE s.stream = r.stream) AS relation,
+       (SELECT s.role FROM sweeper.append_stream AS s WHERE s.stream = r.stream) AS role,
+       (SELECT r.row_data) AS row_data, (SELECT r.sqlstate) AS sqlstate, (SELECT r.error) AS error, (SELECT r.failed_at) AS failed_at
+FROM sweeper.append_failed AS r
 -- the role, whatever it is called now; of what was restored elsewhere, the one of that name
-WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
-                                  ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE')
-   OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE');
-COMMENT ON VIEW sweeper.append_failed_row IS 'Rows that could not be written, and why; to write one again: SELECT sweeper.append(relation, row_data).';
+WHERE EXISTS (SELECT FROM sweeper.append_stream AS s WHERE s.stream = r.stream
+              AND pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
+                                              ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE'))
+   OR pg_catalog.has_function_privilege('sweeper._admin()', 'EXECUTE');
+COMMENT ON VIEW sweeper.append_failed_row IS 'Rows that could not be written, and why. They count for max_appended_rows and stay until they are deleted from this view: WITH r AS (DELETE FROM sweeper.append_failed_row WHERE relation = ''...'' RETURNING *) SELECT sweeper.append(relation::regclass, row_data) FROM r; writes them again. Members of the role that appended them see and delete them, and level admin; monitor sees numbers and the last error in append_status.';
 
 COMMENT ON FUNCTION sweeper.append IS
-'Accepts a row for a table and returns its number: kept durably with this transaction, in a table without indexes, and written to its own soon, in batches, as the role that calls now. row_data: an object of columns and values as jsonb_populate_record() reads them; what is missing gets its default; times are read with the settings of the role, not of the session: give them with their zone, in ISO style. Rows of one session are written to a table in their order, but for one that waits for somebody else''s lock, or for an older one that it refers to. A row that cannot be written is set aside, see append_failed_row. Errors: 42703 no such column, 428C9 a column that cannot be written, 42501 no right to insert, 42809 not an ordinary or partitioned table, 42P01 no such table, 22023 not an object, 28000 the role may not log in, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
+'Accepts a row for a table and returns its number: kept durably with this transaction, in a table without indexes, and written to its own soon, in batches, by the table''s owner: its triggers, defaults and types run as that, with the table''s schema as search_path, and current_user is that. The right to insert is the caller''s: checked now, and again when the row is written. row_data: an object of columns and values as jsonb_populate_record() reads them; what is missing gets its default; times without a zone are UTC, dates are read in ISO style. Rows of one session are written to a table in their order, but for one that waits for somebody else''s lock, or for an older one that it refers to. A row that cannot be written is set aside, see append_failed_row. Errors: 42703 no such column, 428C9 a column that cannot be written, 42501 no right to insert, or row security applies to the caller, 53400 session_sweeper.max_appended_rows wait or were set aside, 42809 not an ordinary or partitioned table, 42P01 no such table, 22023 not an object, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
 COMMENT ON FUNCTION sweeper.alter_append IS
 'Says how soon (flush_every) and how many at a time (flush_rows) rows appended to a table are written; null leaves it. For the table''s owner. Errors: 42501 not the owner, 42P01 no such table, 42704 nobody has appended to it, 22023 out of range.';
 COMMENT ON PROCEDURE sweeper.flush IS
-'Waits until every row that the caller has appended to the table, and committed, is written or set aside; also what was restored from a dump that the role of this name had appended to the table of this name, which nobody writes before. Errors: 25001 in a transaction block, 22004 null, 42809 no table that can be appended to, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off or .max_task_workers 0.';
+'Waits until every row that the caller has appended to the table, and committed, is written or set aside; also what was restored from a dump that the role of this name had appended to the table of this name, which nobody writes before. Errors: 25001 in a transaction block, 22004 null, 42809 no table that can be appended to, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off.';
 COMMENT ON VIEW sweeper._append_stream IS 'Streams, and whether their oids are those of this database: not after a restore.';
 COMMENT ON VIEW sweeper._append_waiting IS 'Streams with rows, and whether these are due.';

@@ -145,6 +145,19 @@ SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows t
        format('SET ROLE %I; CALL sweeper.flush(%L);', s.role, s.relation)
 FROM sweeper.append_status AS s WHERE s.restored > 0
 UNION ALL
+SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waited for more than a minute: as many run as session_sweeper.max_task_workers (%s) allows.', t.commands, current_setting('session_sweeper.max_task_workers', true)),
+       CASE WHEN current_setting('session_sweeper.max_task_workers', true) = '0' THEN 'ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf();'
+            ELSE $$SELECT task, owner, summary, started_at FROM sweeper.list_tasks(statuses => '{running}'); -- then SELECT sweeper.cancel_task(...);$$ END
+FROM sweeper._waiting_command AS t CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND t.commands > 0
+UNION ALL
+SELECT 'warning', NULL, 'appended rows wait', s.due_at, format('%s rows that role %s has appended to %s are not written; the server log says why.', s.waiting, s.role, s.relation),
+       sweeper._lock_query(s.relation)
+FROM sweeper.append_status AS s CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND s.due_at < now() - interval '1 min'
+UNION ALL
+SELECT 'warning', NULL, 'appended rows failed', s.failed_since, format('%s rows that role %s had appended to %s could not be written; the last error: %s', s.failed, s.role, s.relation, s.last_error),
+       format('SET ROLE %I; SELECT * FROM sweeper.append_failed_row WHERE relation = %L; -- then append them again, or DELETE them there', s.role, s.relation)
+FROM sweeper.append_status AS s WHERE s.failed > 0
+UNION ALL
 SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('%s dead rows are held by other transactions; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        'SELECT pid::text AS holder, xact_start AS since, query FROM pg_stat_activity WHERE xact_start IS NOT NULL UNION ALL SELECT gid, prepared, ''prepared transaction'' FROM pg_prepared_xacts ORDER BY since;'
 FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;

@@ -45,8 +45,7 @@ SELECT v.id, v.policy, v.relation::regclass, v.relation, r.oid, r.rolname, s.sys
 FROM (VALUES (51, 'sweeper.task', 'sweeper.task', '{task}'::text[], 'stuck_at', interval '0', 'command IS NOT NULL AND status = ''running''', 'update',
               'status = ''failed'', finished_at = $5, error = ''Internal worker timeout''', 'row', interval '5 s'),
              (52, 'sweeper.finished_task', 'sweeper.task', '{task}', 'finished_at', interval '7 days', 'finished_at IS NOT NULL', 'delete', NULL, 'none', interval '1 min'),
-             (53, 'sweeper.consumed_task', 'sweeper.task', '{task}', 'consumed_at', interval '1 day', 'consumed_at IS NOT NULL', 'delete', NULL, 'none', interval '1 min'),
-             (60, 'sweeper.append_failed', 'sweeper.append_failed', '{id}', 'failed_at', interval '7 days', NULL, 'delete', NULL, 'none', interval '1 min'))
+             (53, 'sweeper.consumed_task', 'sweeper.task', '{task}', 'consumed_at', interval '1 day', 'consumed_at IS NOT NULL', 'delete', NULL, 'none', interval '1 min'))
          AS v (id, policy, relation, key, deadline, keep_for, filter, action, set_clause, audit, check_every),
      pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;

@@ -37,6 +37,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_te
         ('tasks_ended_hour', 'gauge', 'Tasks that ended within the last hour, by state.'),
         ('appended_rows', 'gauge', 'Appended rows that wait to be written.'),
         ('appended_rows_failed', 'gauge', 'Appended rows that could not be written.'),
+        ('appended_rows_overdue_seconds', 'gauge', 'How long the oldest appended row that is due has waited since; 0 when none is.'),
         ('processes', 'gauge', 'Processes of the cluster, by kind.'),
         ('worker_slots_short', 'gauge', 'Did a process find no background worker slot, when last tried?'),
         ('problems', 'gauge', 'Rows of view problem, by severity.')) AS f (name, type, help)
@@ -129,8 +130,8 @@ series (name, suffix, labels, value) AS (
     SELECT 'tasks_ended_hour', '', jsonb_build_object('status', t.status), t.n FROM sweeper._metric_task AS t WHERE t.ended
     UNION ALL
     SELECT v.name, '', '{}', v.value
-    FROM (SELECT coalesce(sum(waiting), 0) AS waiting, coalesce(sum(failed), 0) AS failed FROM sweeper.append_status) AS a
-    CROSS JOIN LATERAL (VALUES ('appended_rows', a.waiting), ('appended_rows_failed', a.failed)) AS v (name, value)
+    FROM (SELECT coalesce(sum(waiting), 0) AS waiting, coalesce(sum(failed), 0) AS failed, greatest(0, extract(epoch FROM now() - min(due_at))) AS overdue FROM sweeper.append_status) AS a
+    CROSS JOIN LATERAL (VALUES ('appended_rows', a.waiting), ('appended_rows_failed', a.failed), ('appended_rows_overdue_seconds', coalesce(a.overdue, 0))) AS v (name, value)
     UNION ALL
     SELECT 'processes', '', jsonb_build_object('kind', k.kind), (SELECT count(*) FROM sweeper._process() AS q WHERE q.kind = k.kind)
     FROM unnest('{launcher,coordinator,worker}'::text[]) AS k (kind)

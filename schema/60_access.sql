@@ -85,7 +85,7 @@ BEGIN
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
         sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
-        sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task TO %s', role);
+        sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task, sweeper._waiting_command TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._cluster(),
         sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._dead_sessions(), sweeper._database(),
         sweeper.metrics_text(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
@@ -104,6 +104,7 @@ BEGIN
         sweeper.register_worker, sweeper.register_job, sweeper.register_provider, sweeper.submit, sweeper.submit_sql, sweeper.claim,
         sweeper.start_task, sweeper.task_progress, sweeper.finish_task, sweeper.cancel_task, sweeper.get_task, sweeper.list_tasks,
         sweeper.append, sweeper.alter_append, sweeper.schedule, sweeper.unschedule TO %s', role);
+    EXECUTE format('GRANT DELETE ON sweeper.append_failed_row TO %s', role);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.flush, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
     IF level = 'admin' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor(),

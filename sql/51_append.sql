@@ -85,7 +85,7 @@ SELECT sweeper.append('counted', '{"what": "waits"}') > 0 AS accepted;
 SELECT sweeper.append('hit', '{"page": "known"}') > 0 AS accepted;
 CALL sweeper.flush('counted');
 SELECT what FROM counted ORDER BY id;
--- as who appends, with the rights of then
+-- with the rights of who appends, now and then
 CREATE ROLE regress_appender LOGIN;
 CREATE ROLE regress_other LOGIN;
 SELECT sweeper.grant_access(r, 'user') FROM unnest('{regress_appender,regress_other}'::regrole[]) AS r \g /dev/null
@@ -99,7 +99,7 @@ SELECT code($$SELECT sweeper.alter_append('hit', '2 s')$$);
 SELECT code($$SELECT count(*) FROM sweeper.append_row$$);
 SELECT relation, role, waiting, failed FROM sweeper.append_status;
 RESET ROLE;
-SELECT page, count(*) FROM hit WHERE by_role = 'regress_appender' GROUP BY 1;
+SELECT DISTINCT by_role = (SELECT tableowner FROM pg_tables WHERE tablename = 'hit') AS by_owner FROM hit;
 SELECT sweeper.alter_append('hit', flush_every => '1 h');
 SET ROLE regress_appender;
 BEGIN;
@@ -113,12 +113,98 @@ SELECT row_data, sqlstate, error FROM sweeper.append_failed_row;
 SET ROLE regress_other;
 SELECT count(*) AS others FROM sweeper.append_failed_row;
 SELECT count(*) AS others FROM sweeper.append_status;
+-- what was set aside is told until somebody looks, who can write it again or delete it
+RESET ROLE;
+SELECT severity, problem, detail FROM sweeper.problem WHERE problem = 'appended rows failed' AND detail LIKE '%regress_appender%';
+GRANT INSERT (page, id) ON hit TO regress_appender;
+SET ROLE regress_other;
+DELETE FROM sweeper.append_failed_row;
+SET ROLE regress_appender;
+WITH r AS (DELETE FROM sweeper.append_failed_row WHERE relation = 'public.hit' RETURNING *) SELECT sweeper.append(relation::regclass, row_data) > 0 AS again FROM r;
+CALL sweeper.flush('hit');
+SELECT count(*) AS failed FROM sweeper.append_failed_row;
+SET ROLE regress_other;
 -- who has appended nothing waits for nothing, and leaves nothing
 CALL sweeper.flush('hit');
 CALL sweeper.flush('pg_authid');
 CALL sweeper.flush(4294967295::oid);
 RESET ROLE;
 SELECT count(*) FROM sweeper.append_stream WHERE role = 'regress_other';
+-- code that the table's owner adds meanwhile runs as the owner, whoever appended
+CREATE ROLE regress_mallory;
+CREATE SCHEMA regress_of_mallory AUTHORIZATION regress_mallory;
+SET ROLE regress_mallory;
+CREATE TABLE regress_of_mallory.bait (id int, at timestamptz, trap text);
+CREATE TABLE regress_of_mallory.ran (as_role name, level text, path text);
+GRANT USAGE ON SCHEMA regress_of_mallory TO regress_appender;
+GRANT INSERT ON regress_of_mallory.bait TO regress_appender;
+RESET ROLE;
+ALTER ROLE regress_appender SET timezone = 'America/New_York';
+SELECT sweeper.append('regress_of_mallory.bait', '{"id": 0}') > 0 AS accepted;
+CALL sweeper.flush('regress_of_mallory.bait');
+SELECT sweeper.alter_append('regress_of_mallory.bait', flush_every => '1 h');
+SELECT sweeper.append('regress_of_mallory.bait', '{"id": 1, "at": "2026-02-01 00:00", "trap": "{x}"}') > 0 AS accepted;
+SET ROLE regress_appender;
+SELECT sweeper.append('regress_of_mallory.bait', '{"id": 2, "at": "2026-02-01 00:00", "trap": "{x}"}') > 0 AS accepted;
+SET ROLE regress_mallory;
+SET search_path = regress_of_mallory;
+CREATE FUNCTION note() RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO regress_of_mallory.ran VALUES (current_user, current_setting('is_superuser'), current_setting('search_path'));
+    RETURN 'x'; END $$;
+CREATE FUNCTION spring() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM note(); NEW.at := coalesce(NEW.at, now()); RETURN NEW; END $$;
+CREATE TRIGGER spring BEFORE INSERT ON bait FOR EACH ROW EXECUTE FUNCTION spring();
+ALTER TABLE bait ADD twice text DEFAULT note();
+CREATE FUNCTION holds(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_of_mallory.note(); RETURN true; END $$;
+CREATE DOMAIN trapped AS text[] CHECK (regress_of_mallory.holds(VALUE::text));
+ALTER TABLE bait ALTER trap TYPE trapped USING NULL;
+TRUNCATE ran;
+RESET search_path;
+RESET ROLE;
+CALL sweeper.flush('regress_of_mallory.bait');
+SET ROLE regress_appender;
+CALL sweeper.flush('regress_of_mallory.bait');
+RESET ROLE;
+SELECT id, at AT TIME ZONE 'UTC' AS at, trap FROM regress_of_mallory.bait ORDER BY id;
+SELECT DISTINCT as_role, path FROM regress_of_mallory.ran;
+-- row security that applies to who appends, or to who writes, refuses the row, also when it comes late
+SET ROLE regress_appender;
+SELECT sweeper.append('regress_of_mallory.bait', '{"id": 3}') > 0 AS accepted;
+RESET ROLE;
+ALTER TABLE regress_of_mallory.bait ENABLE ROW LEVEL SECURITY;
+SET ROLE regress_appender;
+CALL sweeper.flush('regress_of_mallory.bait');
+SELECT row_data, sqlstate, error FROM sweeper.append_failed_row;
+SELECT sweeper.append('regress_of_mallory.bait', '{"id": 4}');
+RESET ROLE;
+SELECT sweeper.append('regress_of_mallory.bait', '{"id": 5}') > 0 AS accepted;
+CALL sweeper.flush('regress_of_mallory.bait');
+ALTER TABLE regress_of_mallory.bait FORCE ROW LEVEL SECURITY;
+SELECT code($$SELECT sweeper.append('regress_of_mallory.bait', '{"id": 6}')$$);
+ALTER TABLE regress_of_mallory.bait DISABLE ROW LEVEL SECURITY;
+REVOKE USAGE ON SCHEMA regress_of_mallory FROM regress_appender;
+SELECT code(format($$SET LOCAL ROLE regress_appender; SELECT sweeper.append(%s, '{"id": 7}')$$, 'regress_of_mallory.bait'::regclass::oid));
+SELECT id FROM regress_of_mallory.bait ORDER BY id;
+-- so many rows of a table may wait or be set aside
+SET session_sweeper.max_appended_rows = 10;
+CREATE TABLE full_soon (n int CHECK (n > 0));
+SELECT sweeper.append('full_soon', '{"n": 0}') > 0 AS accepted;
+CALL sweeper.flush('full_soon');
+SELECT sweeper.alter_append('full_soon', flush_every => '1 h');
+SELECT code($$SELECT sweeper.append('full_soon', '{"n": 1}') FROM generate_series(1, 10)$$);
+SELECT count(sweeper.append('full_soon', '{"n": 1}')) FROM generate_series(1, 9);
+SELECT code($$SELECT sweeper.append('full_soon', '{"n": 1}')$$);
+SELECT sweeper.append('hit', '{"page": "known"}') > 0 AS another_table;
+CALL sweeper.flush('full_soon');
+DELETE FROM sweeper.append_failed_row WHERE relation = 'public.full_soon';
+DO $$ BEGIN
+    FOR i IN 1 .. 1000 LOOP
+        EXIT WHEN (SELECT code($c$SELECT sweeper.append('full_soon', '{"n": 1}')$c$) = 'ok');
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END $$;
+SELECT waiting, failed FROM sweeper.append_status WHERE relation = 'public.full_soon';
+CALL sweeper.flush('full_soon');
+RESET session_sweeper.max_appended_rows;
 -- the table is gone before its rows are written
 BEGIN;
 SELECT sweeper.append('counted', '{"what": "late"}') > 0 AS accepted;
@@ -159,6 +245,7 @@ DROP TABLE child, parent;
 DELETE FROM sweeper.append_failed;
 DELETE FROM sweeper.append_stream;
 SELECT sweeper.revoke_access(r) FROM unnest('{regress_appender,regress_other}'::regrole[]) AS r \g /dev/null
-DROP TABLE hit, page;
-DROP ROLE regress_appender, regress_other;
+DROP TABLE hit, page, full_soon;
+DROP SCHEMA regress_of_mallory CASCADE;
+DROP ROLE regress_appender, regress_other, regress_mallory;
 DROP FUNCTION code;

@@ -1,6 +1,6 @@
 /*
  * assign.c
- *		Which pass gets which worker.
+ *		Which pass gets which worker, and who writes appended rows.
  *
  * Runs in the coordinator, once a round.  A pass without any worker comes first,
  * then the one that was served longest ago; when all workers are held by others
@@ -14,6 +14,7 @@
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
+#include "appended.h"
 #include "guc.h"
 #include "watch.h"
 
@@ -46,7 +47,7 @@ idle_worker(void)
 {
 	for (int i = 0; i < SswShared->nprocs; i++)
 		if (SswProcs[i].state == SSW_STATE_IDLE && SswProcs[i].kind == SSW_PROC_WORKER &&
-			SswProcs[i].database == MyDatabaseId && SswProcs[i].pass < 0 &&
+			SswProcs[i].database == MyDatabaseId && SswProcs[i].pass < 0 && !OidIsValid(SswProcs[i].append_owner) &&
 			!SswProcs[i].stop && !SswProcs[i].terminating && SswProcs[i].latch)
 			return &SswProcs[i];
 	return NULL;
@@ -71,25 +72,36 @@ make_others_yield(List *watches, TimestampTz now)
 		most->pass->yield = true;
 }
 
-/* A pass's limits count from its first worker. */
+/* A worker for the pass, whose limits count from its first one. */
 static void
-begin(SswWatch *w, TimestampTz now)
+give(SswWatch *w, SswProc *proc, TimestampTz now)
 {
-	w->pass->started_at = w->pass->progress_at = now;
-	w->pass->soft_deadline = now + w->policy->soft_limit_us;
+	proc->pass = w->pass - SswPasses;
+	proc->policy_id = w->policy_id;
+	if (w->pass->max_workers_seen == 0)
+	{
+		w->pass->started_at = w->pass->progress_at = now;
+		w->pass->soft_deadline = now + w->policy->soft_limit_us;
+	}
+	w->pass->workers++;
+	w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
+	w->served_at = now;
 }
 
-/* Give passes to idle workers, and tell the launcher how many are wanted. */
+/* Give passes and appended rows to idle workers, and tell the launcher how many are wanted. */
 void
 ssw_assign(List *watches, TimestampTz now)
 {
 	SswDatabase *d;
+	static bool appended_last = false;	/* passes and appended rows take turns */
 	SswWatch   *w;
 	SswProc    *proc;
-	int			wanted = 0;
+	Oid			owner;
+	int			wanted;
 	ListCell   *lc;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	wanted = ssw_appended_wanted();
 	foreach(lc, watches)
 	{
 		w = lfirst(lc);
@@ -102,18 +114,16 @@ ssw_assign(List *watches, TimestampTz now)
 		if (w->pass->end == SSW_END_NONE)
 			wanted += w->pass->target;
 	}
-	while ((w = neediest(watches)) != NULL && (proc = idle_worker()) != NULL)
+	while ((w = neediest(watches), owner = ssw_appended_next(), w || OidIsValid(owner)) && (proc = idle_worker()) != NULL)
 	{
-		proc->pass = w->pass - SswPasses;
-		proc->policy_id = w->policy_id;
-		if (w->pass->max_workers_seen == 0)
-			begin(w, now);
-		w->pass->workers++;
-		w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
-		w->served_at = now;
+		appended_last = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
+		if (appended_last)
+			ssw_appended_give(proc, owner);
+		else
+			give(w, proc, now);
 		SetLatch(proc->latch);
 	}
-	if (w && w->pass->workers == 0)
+	if ((w && w->pass->workers == 0) || OidIsValid(owner))
 		make_others_yield(watches, now);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))

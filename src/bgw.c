@@ -126,12 +126,13 @@ ssw_bgw_start(int slot, BackgroundWorkerHandle **handle)
 	return false;
 }
 
-/* Leave a pass: the last one out wakes the coordinator. */
+/* Leave a pass, or appended rows: the last one out wakes the coordinator. */
 static void
 leave_pass(SswProc *proc)
 {
 	int			me = proc - SswProcs;
 
+	proc->append_owner = InvalidOid;
 	if (proc->pass < 0)
 		return;
 	if (SswPasses[proc->pass].collector == me)
@@ -220,10 +221,9 @@ free_slot(int code, Datum arg)
 			}
 		}
 		if (d && MySswProc->kind == SSW_PROC_RUNNER)
-		{
 			d->commands_changed = true;
+		if (d)
 			ssw_lostmove_note(d, MySswProc);
-		}
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
 		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE)

@@ -18,7 +18,6 @@
 #include "utils/uuid.h"
 
 #include "args.h"
-#include "command.h"
 #include "guc.h"
 #include "note.h"
 #include "plan.h"
@@ -52,8 +51,8 @@ check_command(const char *command)
 }
 
 /* Can a process of ours be connected as the caller? */
-void
-ssw_command_check_role(void)
+static void
+check_role(void)
 {
 	if (!ssw_can_run_as(GetUserId()))
 		ereport(ERROR,
@@ -148,7 +147,7 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	if (values[4])
 		(void) ssw_args_interval("timeout", DatumGetIntervalP(values[4]), 1);
 	values[5] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
-	ssw_command_check_role();
+	check_role();
 	c = ssw_work_begin("sweeper.submit_sql()");
 	check_room();
 	values[6] = CStringGetTextDatum(c.name);

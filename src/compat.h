@@ -34,14 +34,22 @@
 #if PG_VERSION_NUM < 160000
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_tablespace.h"
 static inline AclResult
 object_aclcheck(Oid classid, Oid objectid, Oid roleid, AclMode mode)
 {
-	if (classid != TableSpaceRelationId)
-		elog(ERROR, "unexpected object class %u", classid);
-	return pg_tablespace_aclcheck(objectid, roleid, mode);
+	switch (classid)
+	{
+		case TableSpaceRelationId:
+			return pg_tablespace_aclcheck(objectid, roleid, mode);
+		case NamespaceRelationId:
+			return pg_namespace_aclcheck(objectid, roleid, mode);
+		default:
+			elog(ERROR, "unexpected object class %u", classid);
+	}
+	return ACLCHECK_NO_PRIV;
 }
 
 static inline bool

@@ -682,8 +682,8 @@ round_of_work(TimestampTz *needed)
 	else
 		foreach(lc, watches)
 			look(lfirst(lc), now);
-	ssw_assign(watches, now);
 	others = Min(others, Min(ssw_events_tell(now), ssw_queue_round(now)));
+	ssw_assign(watches, now);
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);
 	next = Min(next_wakeup(now), others);

@@ -37,6 +37,8 @@ int			ssw_event_interval = 50;
 bool		ssw_allow_attach = true;
 int			ssw_max_task_workers = 1;
 int			ssw_max_queued_tasks = 10000;
+int			ssw_max_appended_rows = 100000;
+int			ssw_task_timeout = 10 * 60 * 1000;
 int			ssw_cancel_grace = 30000;
 int			ssw_task_retention = 7 * 24 * 60;
 char	   *ssw_machine_id = NULL;
@@ -182,6 +184,14 @@ ssw_guc_init(void)
 	DefineCustomIntVariable("session_sweeper.max_queued_tasks",
 							"Most commands of submit_sql() that may wait in a database.",
 							NULL, &ssw_max_queued_tasks, 10000, 1, INT_MAX, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.task_timeout",
+							"Time limit of a command of submit_sql() that was given none; 0 disables.",
+							NULL, &ssw_task_timeout, 10 * 60 * 1000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_appended_rows",
+							"Most rows of append() that may wait, or be set aside, for one table.",
+							NULL, &ssw_max_appended_rows, 100000, 1, INT_MAX, PGC_SUSET, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.cancel_grace",
 							"How long a command that was cancelled may go on before it is interrupted.",

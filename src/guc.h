@@ -24,6 +24,8 @@ extern int	ssw_event_interval; /* ms */
 extern bool ssw_allow_attach;
 extern int	ssw_max_task_workers;
 extern int	ssw_max_queued_tasks;
+extern int	ssw_max_appended_rows;
+extern int	ssw_task_timeout;
 extern int	ssw_cancel_grace;	/* ms */
 extern int	ssw_task_retention; /* min */
 extern char *ssw_machine_id;

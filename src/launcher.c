@@ -377,7 +377,7 @@ enforce_limits(TimestampTz now, bool stopping)
 			p->interrupted = true;
 			kill(p->pid, SIGINT);
 			/* a command that catches that is ended with its process */
-			if (p->batch_deadline == 0)
+			if (p->batch_deadline == 0 || p->batch_deadline > now)
 				p->batch_deadline = now;
 		}
 	}

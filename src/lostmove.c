@@ -2,112 +2,70 @@
  * lostmove.c
  *		Appended rows at which the process was ended that wrote them.
  *
- * Runs in runners.  As lost.c does for swept rows: code of a table's owner can end
- * the process that runs it, and nothing is caught then.  It leaves word as it exits;
- * the next takes the role's rows one by one, and sets aside the row at which two
- * were ended.
+ * Runs in workers.  As lost.c does for swept rows: code of a table's owner can end the
+ * process that runs it, and nothing is caught then.  The process records as it exits
+ * which row it had; the next takes the table's rows one by one, and sets aside the row
+ * at which two were ended.
  *
- * Shares SswDatabase.lost_move and its SswProc, under SswShared->lock.  After a crash
- * of the server nobody knows.
+ * Shares SswDatabase.lost_move and its SswProc, under SswShared->lock.  A crash of the
+ * server blames no row.
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "utils/builtins.h"
 
 #include "attach.h"
-#include "identity.h"
 #include "lostmove.h"
-#include "plan.h"
-#include "sql.h"
 
-#define DEATHS		2			/* of processes, at one row alone */
+static SswLostMove *
+find(SswDatabase *d, Oid relid)
+{
+	for (int i = 0; d && i < SSW_LOST_MOVES; i++)
+		if (d->lost_move[i].relid == relid)
+			return &d->lost_move[i];
+	return NULL;
+}
 
-/*
- * A process that moved rows is about to exit.  Code of the table's owner can end it:
- * it outlives its time, or makes an error FATAL, and nothing is caught then.  At a row
- * alone twice, it is the row's fault.  The caller holds the lock exclusively.
- */
+/* A process that wrote rows is about to exit.  The caller holds the lock exclusively. */
 void
 ssw_lostmove_note(SswDatabase *d, const SswProc *proc)
 {
-	SswLostMove *m = &d->lost_move[0];
+	SswLostMove *m = find(d, proc->append_relid);
 
-	if (proc->move_rows == 0 || ssw_attach_is_stopping())
+	if (proc->append_rows == 0 || ssw_attach_is_stopping())
 		return;
-	for (int i = 0; i < SSW_LOST_MOVES; i++)
-		if (d->lost_move[i].role == proc->role)
-		{
-			m = &d->lost_move[i];
-			break;
-		}
-		else if (!OidIsValid(d->lost_move[i].role))
-			m = &d->lost_move[i];
-	if (m->role != proc->role || m->id != proc->move_id)
+	if (m == NULL)
+		m = &d->lost_move[d->lost_moves++ % SSW_LOST_MOVES];
+	if (m->relid != proc->append_relid || m->id != proc->append_id)
 		m->deaths = 0;
-	m->role = proc->role;
-	m->id = proc->move_id;
-	m->deaths += proc->move_rows == 1;
+	m->relid = proc->append_relid;
+	m->id = proc->append_id;
+	m->deaths += proc->append_rows == 1;
 }
 
-/* The row at which processes of this role were ended. */
+/* The row of this table at which processes were ended; false: there is none. */
 bool
-ssw_lostmove_find(SswLostMove *lost)
+ssw_lostmove_find(Oid relid, SswLostMove *lost)
 {
-	bool		found = false;
-	SswDatabase *d;
+	SswLostMove *m;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	for (int i = 0; d && i < SSW_LOST_MOVES; i++)
-		if (d->lost_move[i].role == MySswProc->role)
-		{
-			*lost = d->lost_move[i];
-			found = true;
-		}
+	m = find(ssw_shmem_database(MyDatabaseId, false), relid);
+	if (m)
+		*lost = *m;
 	LWLockRelease(SswShared->lock);
-	return found;
+	return m != NULL;
 }
 
 /* It was not at fault, or is set aside. */
 void
 ssw_lostmove_forget(const SswLostMove *lost)
 {
-	SswDatabase *d;
+	SswLostMove *m;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	for (int i = 0; d && i < SSW_LOST_MOVES; i++)
-		if (d->lost_move[i].role == lost->role && d->lost_move[i].id == lost->id)
-			d->lost_move[i].role = InvalidOid;
+	m = find(ssw_shmem_database(MyDatabaseId, false), lost->relid);
+	if (m && m->id == lost->id)
+		m->relid = InvalidOid;
 	LWLockRelease(SswShared->lock);
-}
-
-/* Set it aside, when there is no doubt. */
-void
-ssw_lostmove_set_aside(const SswLostMove *lost)
-{
-	static const char *const sql =
-	"WITH gone AS (DELETE FROM sweeper.append_row WHERE id = $1 AND stream IN (SELECT s.stream FROM sweeper._append_stream AS s WHERE s.here AND s.role_oid = $2)"
-	" RETURNING id, stream, row_data)"
-	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error)"
-	" SELECT id, stream, row_data, $3, 'the process that wrote the row was ended' FROM gone";
-	Oid			types[] = {INT8OID, OIDOID, TEXTOID};
-	Datum		values[3];
-	SswIdentity save;
-
-	if (lost->deaths < DEATHS)
-		return;
-	ssw_sql_start_transaction();
-	values[0] = Int64GetDatum(lost->id);
-	values[1] = ObjectIdGetDatum(lost->role);
-	values[2] = CStringGetTextDatum(unpack_sql_state(ERRCODE_ADMIN_SHUTDOWN));
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	(void) ssw_plan_execute(sql, 3, types, values, NULL, false);
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	ssw_sql_commit();
-	ssw_lostmove_forget(lost);
 }

@@ -8,8 +8,7 @@
 #include "shmem.h"
 
 extern void ssw_lostmove_note(SswDatabase *d, const SswProc *proc);
-extern bool ssw_lostmove_find(SswLostMove *lost);
+extern bool ssw_lostmove_find(Oid relid, SswLostMove *lost);
 extern void ssw_lostmove_forget(const SswLostMove *lost);
-extern void ssw_lostmove_set_aside(const SswLostMove *lost);
 
 #endif							/* SSW_LOSTMOVE_H */

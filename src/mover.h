@@ -5,6 +5,6 @@
 #ifndef SSW_MOVER_H
 #define SSW_MOVER_H
 
-extern bool ssw_mover_run(int64 up_to, bool (*must_stop) (void), int turn_ms);
+extern void ssw_mover_run(Oid owner, bool (*must_stop) (void));
 
 #endif							/* SSW_MOVER_H */

@@ -345,7 +345,14 @@ ssw_note_row_appended(void)
 	pending_rows++;
 }
 
-/* Rows appended up to that number are to be written now. */
+/* How many this transaction has appended. */
+int64
+ssw_note_rows_appended(void)
+{
+	return pending_rows;
+}
+
+/* Rows appended up to that number, and all that are due, are to be written now. */
 void
 ssw_note_flush_now(int64 up_to)
 {

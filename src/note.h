@@ -28,6 +28,7 @@ extern void ssw_note_commands_waiting(int change);
 extern int64 ssw_note_commands(void);
 extern void ssw_note_cascade_left(void);
 extern void ssw_note_row_appended(void);
+extern int64 ssw_note_rows_appended(void);
 extern void ssw_note_flush_now(int64 up_to);
 
 #endif							/* SSW_NOTE_H */

@@ -140,7 +140,7 @@ is_spare(const SswProc *p)
 {
 	SswDatabase *d = ssw_shmem_database(p->database, false);
 
-	return p->state == SSW_STATE_IDLE && p->pass < 0 &&
+	return p->state == SSW_STATE_IDLE && p->pass < 0 && !OidIsValid(p->append_owner) &&
 		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_places_count(SSW_PROC_WORKER, p->database));
 }
 
@@ -235,7 +235,7 @@ stop_sweep_worker(void)
 			continue;
 		if (p->stop)
 			return;
-		if (p->pass < 0 || (victim == NULL && over > 0))
+		if ((p->pass < 0 && !OidIsValid(p->append_owner)) || (victim == NULL && over > 0))
 			victim = p;
 	}
 	if (victim)

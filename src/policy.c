@@ -233,7 +233,7 @@ apply_retention(SswPolicy *p)
 		minutes = ssw_usage_event_retention;
 	else if (strcmp(p->name, "sweeper.pass") == 0)
 		minutes = ssw_pass_retention;
-	else if (strcmp(p->name, "sweeper.finished_task") == 0 || strcmp(p->name, "sweeper.append_failed") == 0)
+	else if (strcmp(p->name, "sweeper.finished_task") == 0)
 		minutes = ssw_task_retention;
 	else if (strcmp(p->name, "sweeper.consumed_task") == 0)
 		minutes = Min(ssw_task_retention, 24 * 60);

@@ -31,6 +31,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "appended.h"
 #include "cascade.h"
 #include "guc.h"
 #include "identity.h"
@@ -47,14 +48,10 @@
 												 * prepared */
 #define MAX_ROLES			1024	/* looked at in one round */
 #define FAILED_REST_US		(5 * USECS_PER_SEC)
-#define APPENDED_REST		20	/* times as long as it took to look */
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
 
 static bool begun = false;
-static TimestampTz appended_at = 0; /* look at appended rows then */
-static Oid	appended_roles[MAX_ROLES];	/* whose are to be written */
-static int	nappended_roles = 0;
 static TimestampTz next_at = 0;
 static TimestampTz rest_at = DT_NOEND;	/* look at what was left */
 
@@ -322,126 +319,6 @@ enqueue_again(void)
 	}
 }
 
-/* Was something appended since the last look?  *up_to: somebody waits for rows up to that number. */
-static bool
-take_appended(int64 *up_to)
-{
-	SswDatabase *d;
-	bool		any;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	any = d && d->appended_since != 0;
-	*up_to = d ? d->flush_up_to : 0;
-	if (any)
-		d->appended = d->appended_since = 0;
-	LWLockRelease(SswShared->lock);
-	return any;
-}
-
-static void
-set_flush(bool due)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-		d->flush_due = due;
-	LWLockRelease(SswShared->lock);
-}
-
-/* Nobody can write the rows of a role.  Those that are just being written are left for the next look. */
-static void
-set_role_aside(const char *role, Oid oid, const char *reason, TimestampTz now)
-{
-	static const char *const sql =
-	"WITH mine AS MATERIALIZED (SELECT r.ctid FROM sweeper.append_row AS r WHERE r.stream IN (SELECT s.stream FROM sweeper.append_stream AS s WHERE s.role = $1 AND s.role_oid = $3)"
-	" FOR UPDATE SKIP LOCKED),"
-	" gone AS (DELETE FROM sweeper.append_row AS r USING mine WHERE r.ctid = mine.ctid RETURNING r.id, r.stream, r.row_data)"
-	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, '42704', $2 FROM gone";
-	Oid			types[] = {TEXTOID, TEXTOID, OIDOID};
-	Datum		values[] = {CStringGetTextDatum(role), CStringGetTextDatum(reason), ObjectIdGetDatum(oid)};
-
-	ssw_plan_execute(sql, 3, types, values, NULL, false);
-	appended_at = Min(appended_at, now + USECS_PER_SEC);
-}
-
-/* Does one of the roles whose rows wait come to nothing? */
-static bool
-any_cannot_start(void)
-{
-	bool		any = false;
-
-	for (int i = 0; i < nappended_roles; i++)
-		any = any || ssw_want_cannot_start(appended_roles[i]);
-	return any;
-}
-
-/* Read which roles' appended rows are to be written now, and when the next ones are. */
-static void
-read_appended(int64 up_to, TimestampTz now)
-{
-	Oid			type = INT8OID;
-	Datum		value = Int64GetDatum(up_to);
-	uint64		n;
-	SPITupleTable *rows;
-
-	appended_at = DT_NOEND;
-	nappended_roles = 0;
-	n = ssw_plan_execute("SELECT role, bool_or(due OR first <= $1), min(due_at), role_oid FROM sweeper._append_waiting WHERE here GROUP BY 1, 4",
-						 1, &type, &value, NULL, false);
-	rows = SPI_tuptable;
-	for (uint64 i = 0; i < n && nappended_roles < MAX_ROLES; i++)
-	{
-		char	   *name = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
-		bool		isnull;
-		Oid			oid = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull));
-
-		if (!role_exists(oid) || !ssw_can_run_as(oid))
-			set_role_aside(name, oid, role_exists(oid) ? "its role may not log in any more" : "its role does not exist any more", now);
-		else if (ssw_want_cannot_start(oid))
-			set_role_aside(name, oid, "no process could connect as its role; the server's log says why", now);
-		else if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull)))
-			appended_roles[nappended_roles++] = oid;
-		else
-			appended_at = Min(appended_at, DatumGetTimestampTz(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)));
-	}
-	if (nappended_roles > 0)
-		appended_at = Min(appended_at, now + USECS_PER_SEC);
-}
-
-/*
- * Add the roles whose appended rows are to be written; returns how many there are
- * then.  That reads all that wait: the more they are, the longer until we look again.
- */
-static int
-look_at_appended(Oid *roles, int nroles, TimestampTz now)
-{
-	static TimestampTz looked_at = 0;
-	static TimestampTz not_before = 0;
-	int64		up_to;
-
-	/* nobody writes them */
-	if (ssw_max_task_workers == 0)
-		return nroles;
-	if (now < not_before && now >= looked_at && !any_cannot_start())
-		next_at = Min(next_at, not_before);
-	else if (take_appended(&up_to) || now >= appended_at || any_cannot_start())
-	{
-		TimestampTz began = GetCurrentTimestamp();
-
-		read_appended(up_to, now);
-		set_flush(nappended_roles > 0);
-		looked_at = now;
-		not_before = now + APPENDED_REST * (GetCurrentTimestamp() - began);
-	}
-	next_at = Min(next_at, Max(appended_at, not_before));
-	for (int i = 0; i < nappended_roles && nroles < MAX_ROLES; i++)
-		roles[nroles++] = appended_roles[i];
-	return nroles;
-}
-
 /* Find the roles whose commands wait, one index probe each. */
 static void
 look_at_waiting(TimestampTz now)
@@ -474,7 +351,6 @@ look_at_waiting(TimestampTz now)
 		else
 			roles[nroles++] = role;
 	}
-	nroles = look_at_appended(roles, nroles, now);
 	next_at = Min(next_at, ssw_want_runner(roles, nroles, now));
 }
 
@@ -512,7 +388,7 @@ look_at_prepared(TimestampTz now)
 	if (any)
 		next_at = Min(next_at, now + PREPARED_EVERY_US);
 	if (any || before)
-		appended_at = 0;
+		ssw_appended_look_again();
 	return any || before;
 }
 
@@ -536,6 +412,7 @@ try_look(void *arg)
 	interrupt_vain();
 	enqueue_again();
 	look_at_waiting(now);
+	next_at = Min(next_at, ssw_appended_look(now));
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	begun = true;

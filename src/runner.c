@@ -34,7 +34,6 @@
 #include "board.h"
 #include "guc.h"
 #include "identity.h"
-#include "mover.h"
 #include "note.h"
 #include "plan.h"
 #include "queue.h"
@@ -44,11 +43,8 @@
 
 PGDLLEXPORT void ssw_runner_main(Datum main_arg);
 
-#define FLUSH_TURN_MS	1000	/* of a table's rows, while commands may wait */
 #define WRITE_TRIES			5
 #define WRITE_LOCK_TIMEOUT	"2s"
-
-static TimestampTz leaving_since;
 
 typedef struct Command
 {
@@ -155,6 +151,8 @@ take(Command *c, MemoryContext cxt)
 			c->attempt = DatumGetInt32(SPI_getbinval(tup, desc, 2, &isnull));
 			c->text = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
 			c->limit_ms = DatumGetInt64(SPI_getbinval(tup, desc, 4, &isnull));
+			if (isnull)
+				c->limit_ms = ssw_task_timeout;
 			ssw_note_task_changed(&c->task);
 			ssw_note_commands_waiting(-1);
 			/* for another runner, where there may be one */
@@ -373,44 +371,12 @@ connect_as_role(void)
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 }
 
-/* While the process is to leave: is there no time left? */
-static bool
-is_late(void)
-{
-	return GetCurrentTimestamp() - leaving_since > ssw_shutdown_timeout * INT64CONST(1000) / 2;
-}
-
 /* It has come so far that it may serve its role; where each fails before, starts are ever rarer. */
 static void
 be_ready(void)
 {
 	if (!MySswProc->ready)
 		ssw_bgw_ready();
-}
-
-/* Write what this role has appended, if it is time, a table for about so long; true: there may be more at once. */
-static bool
-flush(bool (*must_stop) (void), int turn_ms)
-{
-	SswDatabase *d;
-	bool		due;
-	int64		up_to;
-	bool		more;
-
-	leaving_since = GetCurrentTimestamp();
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MySswProc->database, false);
-	up_to = MySswProc->terminating ? PG_INT64_MAX : d ? d->flush_up_to : 0;
-	due = d && (d->flush_due || MySswProc->terminating);
-	LWLockRelease(SswShared->lock);
-	if (!due)
-		return false;
-	be_ready();
-	ssw_bgw_set_state(SSW_STATE_BUSY);
-	more = ssw_mover_run(up_to, must_stop, turn_ms);
-	reset_session();
-	ssw_board_tell();
-	return more;
 }
 
 void
@@ -426,7 +392,6 @@ ssw_runner_main(Datum main_arg)
 	while (!must_leave())
 	{
 		Command		c;
-		bool		more;
 		bool		found;
 
 		CHECK_FOR_INTERRUPTS();
@@ -437,16 +402,14 @@ ssw_runner_main(Datum main_arg)
 		}
 		MemoryContextReset(cxt);
 		MemoryContextSwitchTo(cxt);
-		/* there may always be another command, and always more rows */
-		more = flush(must_leave, FLUSH_TURN_MS);
 		/* who submits wakes the idle: it is said before the last look */
-		if (!more && MySswProc->state != SSW_STATE_IDLE)
+		if (MySswProc->state != SSW_STATE_IDLE)
 			ssw_bgw_set_state(SSW_STATE_IDLE);
 		found = !must_leave() && take(&c, cxt);
 		be_ready();
 		if (found)
 			run(&c, cxt);
-		if (more || found)
+		if (found)
 			continue;
 		if (TimestampDifferenceExceeds(MySswProc->state_since, GetCurrentTimestamp(), ssw_worker_idle_timeout))
 			break;
@@ -455,7 +418,4 @@ ssw_runner_main(Datum main_arg)
 		ResetLatch(MyLatch);
 		QueryCancelPending = false;
 	}
-	/* accepted rows, as far as time allows */
-	if (MySswProc->terminating)
-		(void) flush(is_late, INT_MAX);
 }

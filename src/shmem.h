@@ -59,7 +59,7 @@ typedef struct SswRunnerStart
 /* Appended rows at which a process was ended that wrote them; see mover.c. */
 typedef struct SswLostMove
 {
-	Oid			role;			/* invalid: no entry */
+	Oid			relid;			/* their table; invalid: no entry */
 	int64		id;				/* of the first row */
 	int			deaths;			/* at that row alone, or 0: at it and those
 								 * behind it */
@@ -120,11 +120,15 @@ typedef struct SswDatabase
 								 * saw: a database may have another */
 	SswRunnerStart runner_start[SSW_RUNNER_STARTS]; /* the last ones */
 	uint32		runner_starts;	/* so many there were */
-	int64		appended;		/* rows that wait to be written, about */
+
+	/* rows of append(); see appended.c */
+	int64		appended;		/* accepted since the last look */
 	TimestampTz appended_since; /* the first of them, or 0 */
-	bool		flush_due;		/* runners write those that are due */
-	int64		flush_up_to;	/* and rows up to that number */
+	bool		append_counted; /* there was a look */
+	int64		append_most;	/* rows that one table had then, at most */
+	int64		flush_up_to;	/* rows up to that number are due */
 	SswLostMove lost_move[SSW_LOST_MOVES];
+	uint32		lost_moves;		/* so many there were */
 	bool		events_pending; /* see board.c */
 	bool		events_lost;
 	char		problem[128];	/* why it idles, for the view; "" when it does
@@ -172,11 +176,17 @@ typedef struct SswProc
 	TimestampTz batch_deadline; /* hard limit of the running batch, or 0 */
 	int64		rows;			/* acted on by this process; own writes only */
 
+	/*
+	 * a worker that writes appended rows to the tables of an owner; see
+	 * mover.c
+	 */
+	Oid			append_owner;	/* or invalid */
+	Oid			append_relid;	/* the table */
+	int			append_rows;	/* so many just now, or 0 */
+	int64		append_id;		/* the first of them */
+
 	/* of a runner; see runner.c */
 	Oid			role;
-	bool		moves;			/* rows that its role has appended */
-	int			move_rows;		/* so many just now, or 0 */
-	int64		move_id;		/* the first of them */
 	bool		has_task;
 	pg_uuid_t	task;
 	TimestampTz cancel_since;	/* the task is to stop, or 0 */

@@ -3,7 +3,7 @@
  *		append(): accept a row now, to be written to its table soon.
  *
  * Runs in the caller's session and transaction.  The row goes straight into a
- * table without indexes; mover.c takes it from there, as the role that called.
+ * table without indexes; mover.c takes it from there, as the table's owner.
  * Shares nothing but the tables; the commit tells the coordinator (board.c).  Keeps
  * for the life of the process which streams there are.  A crash, or the caller's
  * rollback, undoes it.
@@ -17,11 +17,11 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "compat.h"
 #include "miscadmin.h"
-#include "parser/parse_relation.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -31,15 +31,17 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 #include "utils/timestamp.h"
 
 #include "append.h"
 #include "args.h"
-#include "command.h"
 #include "guc.h"
 #include "note.h"
 #include "plan.h"
 #include "session.h"
+#include "shmem.h"
+#include "stage.h"
 #include "stmt.h"
 #include "taskwait.h"
 #include "work.h"
@@ -49,6 +51,7 @@ PG_FUNCTION_INFO_V1(ssw_alter_append);
 PG_FUNCTION_INFO_V1(ssw_flush);
 
 #define MAX_FLUSH_ROWS		100000
+#define COUNT_EVERY_US		USECS_PER_SEC
 
 typedef struct StreamKey
 {
@@ -142,40 +145,69 @@ find_stream(Oid relid)
 	return stream;
 }
 
-/* May the caller write this column of the table? */
-static void
-check_column(Relation rel, const char *name, bool may_all)
+/*
+ * May the role insert rows with these columns?  The table's owner inserts them later,
+ * so the role's rights are checked when they are accepted and again when they are
+ * written, and what row security says of the role would be checked by nobody.
+ */
+void
+ssw_stage_check_rights(Oid relid, Oid role, List *columns)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
-	int			i = 0;
+	Oid			schema = get_rel_namespace(relid);
+	ListCell   *lc;
+
+	if (object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA, get_namespace_name(schema));
+	if (pg_class_aclcheck(relid, role, ACL_INSERT) != ACLCHECK_OK)
+	{
+		if (columns == NIL)
+			aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
+		foreach(lc, columns)
+		{
+			AttrNumber	att = get_attnum(relid, lfirst(lc));
+
+			if (att == InvalidAttrNumber || pg_attribute_aclcheck(relid, att, role, ACL_INSERT) != ACLCHECK_OK)
+				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
+		}
+	}
+	if (check_enable_rls(relid, role, true) != RLS_ENABLED)
+		role = ssw_relation_owner(relid);
+	if (check_enable_rls(relid, role, true) == RLS_ENABLED)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot append to \"%s\": row security of the table applies to role \"%s\"", get_rel_name(relid), GetUserNameFromId(role, true)),
+				 errdetail("Appended rows are written as the table's owner, for which row security may say something else."),
+				 errhint("INSERT INTO %s ...; or append as a role that has BYPASSRLS.", ssw_stmt_relation(relid))));
+}
+
+/* Can this column of the table be written? */
+static void
+check_column(Relation rel, const char *name)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
 	Form_pg_attribute att;
 
-	while (i < desc->natts && (TupleDescAttr(desc, i)->attisdropped || strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) != 0))
-		i++;
-	if (i == desc->natts)
+	if (attnum <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of relation \"%s\" does not exist", name, RelationGetRelationName(rel)),
 				 errhint("Keys of row_data are names of columns, as they are written in the catalog.")));
-	att = TupleDescAttr(desc, i);
+	att = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
 	if (att->attgenerated || att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
 		ereport(ERROR,
 				(errcode(ERRCODE_GENERATED_ALWAYS),
 				 errmsg("column \"%s\" of relation \"%s\" cannot be written", name, RelationGetRelationName(rel)),
 				 errdetail("Its values are generated always.")));
-	if (!may_all && pg_attribute_aclcheck(RelationGetRelid(rel), att->attnum, GetUserId(), ACL_INSERT) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, RelationGetRelationName(rel));
 }
 
-/* The columns that the row names. */
+/* The columns that the row names, and what they hold. */
 static void
 check_row(Relation rel, Jsonb *row)
 {
-	bool		may_all = pg_class_aclcheck(RelationGetRelid(rel), GetUserId(), ACL_INSERT) == ACLCHECK_OK;
 	JsonbIterator *it;
 	JsonbValue	v;
 	JsonbIteratorToken token;
-	int			columns = 0;
+	List	   *columns = NIL;
 
 	if (!JB_ROOT_IS_OBJECT(row))
 		ereport(ERROR,
@@ -187,11 +219,64 @@ check_row(Relation rel, Jsonb *row)
 	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
 		if (token == WJB_KEY)
 		{
-			check_column(rel, pnstrdup(v.val.string.val, v.val.string.len), may_all);
-			columns++;
+			columns = lappend(columns, pnstrdup(v.val.string.val, v.val.string.len));
+			check_column(rel, llast(columns));
 		}
-	if (columns == 0 && !may_all)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, RelationGetRelationName(rel));
+	ssw_stage_check_rights(RelationGetRelid(rel), GetUserId(), columns);
+}
+
+/* Count the rows of the table that wait or were set aside. */
+static int64
+count_rows(Oid relid)
+{
+	static const char *const sql =
+	"WITH s AS MATERIALIZED (SELECT stream FROM sweeper.append_stream WHERE relid = $1)"
+	" SELECT (SELECT count(*) FROM sweeper.append_row WHERE stream IN (SELECT stream FROM s))"
+	" + (SELECT count(*) FROM sweeper.append_failed WHERE stream IN (SELECT stream FROM s))";
+	Oid			type = OIDOID;
+	Datum		value = ObjectIdGetDatum(relid);
+	SswCaller	c = ssw_work_begin("sweeper.append()");
+	int64		n;
+	bool		isnull;
+
+	ssw_plan_execute_fresh(sql, 1, &type, &value);
+	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_work_end(&c);
+	return n;
+}
+
+/*
+ * The rows of a table are bounded.  Memory says when no table can have so many; else
+ * those of this one are counted, now and then, and always before one is refused.
+ */
+static void
+check_room(Oid relid)
+{
+	static Oid	counted = InvalidOid;
+	static TimestampTz counted_at = 0;
+	static int64 rows = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	SswDatabase *d;
+	bool		room;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	room = d && d->append_counted && d->append_most + d->appended + ssw_note_rows_appended() < ssw_max_appended_rows;
+	LWLockRelease(SswShared->lock);
+	if (room)
+		return;
+	if (relid != counted || now - counted_at > COUNT_EVERY_US || now < counted_at || rows >= ssw_max_appended_rows)
+	{
+		rows = count_rows(relid);
+		counted = relid;
+		counted_at = now;
+	}
+	if (rows++ >= ssw_max_appended_rows)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many appended rows of \"%s\" wait or were set aside", get_rel_name(relid)),
+				 errdetail("\"session_sweeper.max_appended_rows\" allows %d for a table.", ssw_max_appended_rows),
+				 errhint("SELECT * FROM sweeper.append_status; see sweeper.append_failed_row for the errors of those that were set aside, and sweeper.problem.")));
 }
 
 static Relation
@@ -244,7 +329,7 @@ ssw_append(PG_FUNCTION_ARGS)
 	rel = open_target(PG_GETARG_OID(0));
 	check_row(rel, row);
 	relation_close(rel, NoLock);
-	ssw_command_check_role();
+	check_room(PG_GETARG_OID(0));
 	stream = find_stream(PG_GETARG_OID(0));
 	id = nextval_internal(ssw_append_relation("append_row_seq"), false);
 	stage(id, stream, row);
@@ -312,14 +397,12 @@ ssw_flush(PG_FUNCTION_ARGS)
 
 	ssw_session_required(fcinfo, 0, "target");
 	ssw_taskwait_check_context(fcinfo, "flush", "rows are written soon in any case");
-	if (!ssw_enabled || ssw_max_task_workers == 0)
+	if (!ssw_enabled)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 ssw_enabled ? errmsg("cannot flush: \"session_sweeper.max_task_workers\" is 0") :
 				 errmsg("cannot flush: \"session_sweeper.enabled\" is off"),
 				 errdetail("Nobody writes appended rows; they are kept."),
-				 errhint("ALTER SYSTEM RESET session_sweeper.%s; SELECT pg_reload_conf();",
-						 ssw_enabled ? "max_task_workers" : "enabled")));
+				 errhint("ALTER SYSTEM RESET session_sweeper.enabled; SELECT pg_reload_conf();")));
 	relation_close(open_target(PG_GETARG_OID(0)), NoLock);
 	adopt_restored(PG_GETARG_OID(0));
 	values[0] = PG_GETARG_DATUM(0);

@@ -2,7 +2,7 @@
  * want.c
  *		For which role a runner is wanted.
  *
- * Runs in the coordinator.  Roles whose commands or appended rows wait take turns:
+ * Runs in the coordinator.  Roles whose commands wait take turns:
  * the launcher is told the one that has gone without a runner for longest.
  *
  * Shares SswDatabase and the runners' slots, under SswShared->lock; keeps for itself
@@ -43,7 +43,7 @@ count_runners(Oid role, int *ready)
 	return n;
 }
 
-/* What is known of a role whose commands or rows waited. */
+/* What is known of a role whose commands waited. */
 typedef struct Served
 {
 	Oid			role;

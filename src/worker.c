@@ -1,10 +1,10 @@
 /*
  * worker.c
- *		The worker: waits for a pass, works on it, waits again.
+ *		The worker: waits for a pass or for appended rows, works on them, waits again.
  *
  * A dynamic background process connected to one database; the coordinator of
- * that database puts a pass into its slot and sets its latch.  It decides
- * nothing.  Shares its slot and the pass, under SswShared->lock.  It exits
+ * that database puts a pass, or an owner whose tables have appended rows, into its
+ * slot and sets its latch.  It decides nothing.  Shares its slot and the pass, under SswShared->lock.  It exits
  * after worker_idle_timeout, when asked to, or when its database closes; a
  * crash leaves nothing behind.
  */
@@ -21,6 +21,7 @@
 
 #include "bgw.h"
 #include "guc.h"
+#include "mover.h"
 #include "pass.h"
 #include "worker.h"
 
@@ -43,19 +44,23 @@ ssw_worker_reload(void)
 	return true;
 }
 
-static SswPass *
-assigned_pass(bool *leave)
+static bool
+must_leave(void)
 {
-	SswPass    *pass = NULL;
 	SswDatabase *d;
+	bool		leave;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MySswProc->database, false);
-	if (MySswProc->pass >= 0)
-		pass = &SswPasses[MySswProc->pass];
-	*leave = MySswProc->stop || MySswProc->terminating || d == NULL || d->closed > 0;
+	leave = MySswProc->stop || MySswProc->terminating || d == NULL || d->closed > 0;
 	LWLockRelease(SswShared->lock);
-	return pass;
+	return leave;
+}
+
+static bool
+must_stop_writing(void)
+{
+	return !ssw_enabled || must_leave();
 }
 
 static void
@@ -82,14 +87,16 @@ ssw_worker_main(Datum main_arg)
 	for (;;)
 	{
 		bool		leave;
-		SswPass    *pass;
 
 		(void) ssw_worker_reload();
-		pass = assigned_pass(&leave);
-		if (pass && !leave)
+		leave = must_leave();
+		if (!leave && (MySswProc->pass >= 0 || OidIsValid(MySswProc->append_owner)))
 		{
 			ssw_bgw_set_state(SSW_STATE_BUSY);
-			ssw_pass_work(pass);
+			if (MySswProc->pass >= 0)
+				ssw_pass_work(&SswPasses[MySswProc->pass]);
+			else
+				ssw_mover_run(MySswProc->append_owner, must_stop_writing);
 			ssw_bgw_set_state(SSW_STATE_IDLE);
 			continue;
 		}

@@ -110,6 +110,23 @@ like(comments($t), qr/^failed: 57014: canceling statement due to statement timeo
 ended($t = submit('ann', 'SELECT pg_sleep(0.05)'));
 is(status($t), 'completed', 'which is not that of the next, nor that of the role');
 
+# one that never ends: it is told that others wait; it ends at the limit of all, and then the others have their turns
+my $long = submit('ann', 'SELECT pg_sleep(100000)');
+running($long);
+submit('ann', 'SELECT pg_sleep(100000)') for 1 .. 3;
+my $waits = submit('bob', 'SELECT 1');
+is(sql(q{SELECT count(*) FROM sweeper.problem WHERE problem = 'commands wait'}), 0, 'one waits');
+sql("UPDATE sweeper.task SET enqueued_at = enqueued_at - interval '2 min' WHERE task = '$waits'");
+like(sql(q{SELECT detail FROM sweeper.problem WHERE problem = 'commands wait'}), qr/^1 commands have waited/, 'for more than a minute: it is told');
+like(sql(sql(q{SELECT next_step FROM sweeper.problem WHERE problem = 'commands wait'})), qr/^$long\|ann\|/, 'and who holds the place');
+sql("SELECT sweeper.cancel_task('$long')");
+set('task_timeout', '300 ms');
+set('cancel_grace', 100);
+ended($waits, 'another role has its turn');
+is(status($waits), 'completed', 'between those of the first');
+wait_for($node, q{SELECT count(*) = 3 FROM sweeper.task WHERE command ~ '100000' AND status = 'failed' AND error ~ 'timeout'}, 'these end at the limit of all');
+unset($_) for 'task_timeout', 'cancel_grace';
+
 # cancelled: before it ran, honoured, ignored, forced
 close_gate();
 my $first = submit('ann', "INSERT INTO public.done (what) VALUES ('ignores'); $at_gate");

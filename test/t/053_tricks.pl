@@ -30,14 +30,15 @@ is($node->safe_psql('postgres', 'SELECT who, session, count(*) FROM proof GROUP 
 
 # A role that is dropped and made anew is another: it runs nothing of the first.
 $node->safe_psql('postgres', q{ALTER SYSTEM SET session_sweeper.max_task_workers = 0; SELECT pg_reload_conf()});
-$node->safe_psql('postgres', q{CREATE ROLE joe LOGIN; SELECT sweeper.grant_access('joe', 'user')});
+$node->safe_psql('postgres', q{SELECT sweeper.append('proof', '{"who": "first"}'); SELECT sweeper.alter_append('proof', flush_every => '1 h');
+    CREATE ROLE joe LOGIN; SELECT sweeper.grant_access('joe', 'user')});
 $node->safe_psql('postgres', q{SELECT sweeper.submit_sql('INSERT INTO proof VALUES (''old joe'')'), sweeper.append('proof', '{"who": "old joe"}')},
     connstr => $node->connstr('postgres') . ' user=joe');
 $node->safe_psql('postgres', q{SELECT sweeper.revoke_access('joe'); DROP ROLE joe; CREATE ROLE joe SUPERUSER LOGIN;
-    ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf(); SELECT sweeper.submit_sql('SELECT 1'), sweeper.append('proof', '{"who": "wakes"}')});
+    ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf(); SELECT sweeper.submit_sql('SELECT 1'), sweeper.append('proof', '{"who": "wakes"}'); SELECT sweeper.alter_append('proof', flush_every => '1 s')});
 ok(wait_for($node, "SELECT bool_and(finished_at IS NOT NULL) FROM sweeper.task_info"), 'nothing waits');
 is($node->safe_psql('postgres', "SELECT status, error FROM sweeper.task_info WHERE owner = 'joe'"), 'dropped|role "joe" does not exist any more', 'the namesake runs nothing');
-ok(wait_for($node, "SELECT count(*) = 1 FROM sweeper.append_failed_row WHERE error = 'its role does not exist any more'"), 'and writes nothing');
+ok(wait_for($node, q{SELECT count(*) = 1 FROM sweeper.append_failed_row WHERE error = 'role "joe" does not exist any more'}), 'and writes nothing');
 is($node->safe_psql('postgres', "SELECT count(*) FROM proof WHERE who = 'old joe'"), '0', 'of the other');
 
 # What a cheap function is shown of views is what the reader may see.

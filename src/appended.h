@@ -1,0 +1,21 @@
+/*
+ * appended.h
+ *		Which appended rows are due.
+ */
+#ifndef SSW_APPENDED_H
+#define SSW_APPENDED_H
+
+#include "datatype/timestamp.h"
+
+#include "shmem.h"
+
+/* in the coordinator */
+extern TimestampTz ssw_appended_look(TimestampTz now);
+extern void ssw_appended_look_again(void);
+
+/* under SswShared->lock */
+extern Oid	ssw_appended_next(void);
+extern int	ssw_appended_wanted(void);
+extern void ssw_appended_give(SswProc *proc, Oid owner);
+
+#endif							/* SSW_APPENDED_H */

@@ -1,0 +1,12 @@
+/*
+ * stage.h
+ *		Who may append rows to a table.
+ */
+#ifndef SSW_STAGE_H
+#define SSW_STAGE_H
+
+#include "nodes/pg_list.h"
+
+extern void ssw_stage_check_rights(Oid relid, Oid role, List *columns);
+
+#endif							/* SSW_STAGE_H */
