@@ -19,9 +19,9 @@ CREATE PROCEDURE sweeper.sweep(policy text, wait boolean DEFAULT true, timeout i
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_sweep';
 
 COMMENT ON FUNCTION sweeper.pause IS
-'Stops a policy, at commit, until resume() or the given time; waits for the batch in flight, not for callers who have ended rows themselves. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
+'Stops a policy, at commit, until resume() or the given time; waits for the batch in flight, not for callers who have ended rows themselves. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.pause_all IS
-'Stops every policy that the caller may pause, as pause() does. Errors: 22023 until is past.';
+'Stops every policy that the caller may pause, as pause() does. Errors: 54000 reason is too long, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.resume IS
 'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. group_value: lifts only the hold of the fuse on that group, as table fuse_hold names it. Errors: 42704 no such policy, or the fuse does not hold that group, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
 COMMENT ON FUNCTION sweeper.resume_all IS
@@ -29,7 +29,7 @@ COMMENT ON FUNCTION sweeper.resume_all IS
 COMMENT ON FUNCTION sweeper.retry_row IS
 'Tries a failed or quarantined row again at the next look, in every partition or child that has one with the key. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper.expire IS
-'Ends the rows with these keys now, dead or not, in the caller''s transaction: the policy''s action and hooks run as the relation''s owner, events have type manual. Keys are given as text, a composite one as (a,b); of an inherited table all rows with the key go, those of its children too; returns how many rows went; those that the filter excludes stay. Makes deferred constraints immediate for the rest of the transaction. Errors: 42704 no such policy, 42501 neither its owner nor admin, 22004 null argument, 22P02 a text that is no key, 25006 read-only transaction, 55000 restored or hook not the owner''s; and what the action raises.';
+'Ends the rows with these keys now, dead or not, in the caller''s transaction: the policy''s action and hooks run as the relation''s owner, events have type manual. Keys are given as text, a composite one as (a,b); of an inherited table all rows with the key go, those of its children too; returns how many rows went; those that the filter excludes stay. Makes deferred constraints immediate for the rest of the transaction. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner nor admin, 22004 null argument, 22P02 a text that is no key, 25006 read-only transaction, 55000 restored or hook not the owner''s; and what the action raises.';
 COMMENT ON FUNCTION sweeper.expire_group IS
 'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does, and returns how many. Events have type manual; those of sweeper.session, whose groups are pools, have type expired: the licence has ended. Errors: as expire(); 22023 the policy has no group_by.';
 COMMENT ON PROCEDURE sweeper.sweep IS

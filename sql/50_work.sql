@@ -240,4 +240,45 @@ CREATE TRIGGER edge BEFORE INSERT ON other FOR EACH ROW EXECUTE FUNCTION sweeper
 CREATE TRIGGER edge_after AFTER UPDATE ON other FOR EACH ROW EXECUTE FUNCTION sweeper._task_edge();
 SELECT code('INSERT INTO other VALUES (1)'), code('SELECT sweeper._task_edge()');
 DROP TABLE other;
-DROP FUNCTION code, state, step;
+-- what calls leave in our tables is bounded
+CREATE TABLE bounded (id int PRIMARY KEY, d timestamptz);
+SELECT policy FROM sweeper.register('bounded', deadline => 'd', start => 'paused', audit => 'none');
+CREATE FUNCTION big(n int) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('x', repeat('x', n)) $$;
+SELECT code(c) FROM (VALUES
+    ($$SELECT sweeper.create_pool('p', metadata => big(65536))$$),
+    ($$SELECT sweeper.create_pool(repeat('p', 256))$$),
+    ($$SELECT sweeper.create_pool('p', notify_channel => repeat('c', 64))$$),
+    ($$SELECT sweeper.alter_pool('sweeper.worker', metadata => big(65536))$$),
+    ($$SELECT sweeper.acquire('sweeper.worker', metadata => big(65536))$$),
+    ($$SELECT sweeper.acquire('sweeper.worker', repeat('o', 1025))$$),
+    ($$SELECT sweeper.register_worker('w', big(65536))$$),
+    ($$SELECT sweeper.register_provider(gen_random_uuid(), 'r', 'c', 'n', big(65536))$$),
+    ($$SELECT sweeper.register_job(gen_random_uuid(), 'r', 'c', 'n', big(65536))$$),
+    ($$SELECT sweeper.submit('r', 'c', 'n', big(1048576))$$),
+    ($$SELECT sweeper.submit('r', 'c', repeat('n', 256))$$),
+    ($$SELECT sweeper.finish_task(gen_random_uuid(), 'completed', big(1048576))$$),
+    ($$SELECT sweeper.finish_task(gen_random_uuid(), 'failed', error => repeat('e', 65537))$$),
+    ($$SELECT sweeper.submit_sql('SELECT 1 -- ' || repeat('c', 1048576))$$),
+    ($$SELECT sweeper.submit_sql('SELECT 1', repeat('s', 65537))$$),
+    ($$SELECT sweeper.append('bounded', big(1048576))$$),
+    ($$SELECT sweeper.pause('bounded', repeat('r', 65537))$$),
+    ($$SELECT sweeper.pause_all(repeat('r', 65537))$$),
+    ($$SELECT sweeper.expire('bounded', '{1}', repeat('r', 65537))$$),
+    ($$SELECT sweeper.expire_group('bounded', 'g', repeat('r', 65537))$$),
+    ($$SELECT sweeper.alter_policy('bounded', new_name => repeat('p', 256))$$),
+    ($$SELECT sweeper.alter_policy('bounded', notify_channel => repeat('c', 64))$$),
+    ($$SELECT sweeper.alter_policy('bounded', filter => repeat('f', 16385))$$),
+    ($$SELECT sweeper.register('bounded', repeat('p', 256), deadline => 'd')$$)) AS v (c);
+SELECT sweeper.register_worker('w', big(65000)) AS w \gset
+SELECT sweeper.release(:'w');
+-- a name of the greatest length fits into a notification
+SELECT sweeper.alter_policy('bounded', new_name => repeat(E'\x01', 255), notify_channel => repeat('c', 63), notify_keys => true);
+INSERT INTO bounded VALUES (1, now() - interval '1 min');
+SELECT count(sweeper.resume(policy)) FROM sweeper.policy WHERE policy = repeat(E'\x01', 255);
+CALL sweeper.sweep(repeat(E'\x01', 255)) \gset
+SELECT count(*) AS left FROM bounded;
+SELECT FROM sweeper.unregister(repeat(E'\x01', 255));
+-- so are the locks of one transaction
+SELECT code($$SELECT sweeper.create_pool('pool ' || i) FROM generate_series(1, 1001) AS i$$);
+DROP TABLE bounded;
+DROP FUNCTION code, state, step, big;

@@ -100,6 +100,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 	Datum		values[2] = {0};
 	char		nulls[3] = "  ";
 
+	ssw_args_bound(fcinfo, reason, "reason", SSW_MAX_TEXT);
 	if (PG_ARGISNULL(reason))
 		nulls[0] = 'n';
 	else

@@ -210,6 +210,16 @@ ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool null_is_uncha
 	}
 }
 
+/* ereport when an argument that is kept is longer than so many bytes. */
+void
+ssw_args_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most)
+{
+	if (!PG_ARGISNULL(arg) && toast_raw_datum_size(PG_GETARG_DATUM(arg)) - VARHDRSZ > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%s must not be longer than %d bytes", name, most)));
+}
+
 /* ereport when an argument is null. */
 void
 ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name)

@@ -134,6 +134,8 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 
 	ssw_session_required(fcinfo, 0, "command");
 	ssw_session_required(fcinfo, 2, "max_retries");
+	ssw_args_bound(fcinfo, 0, "command", SSW_MAX_PAYLOAD);
+	ssw_args_bound(fcinfo, 1, "summary", SSW_MAX_TEXT);
 	check_command(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	if (PG_GETARG_INT32(2) < 0 || PG_GETARG_INT32(2) > MAX_RETRIES)
 		ereport(ERROR,

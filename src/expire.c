@@ -25,6 +25,7 @@
 #include "utils/timestamp.h"
 
 #include "action.h"
+#include "args.h"
 #include "end.h"
 #include "identity.h"
 #include "key.h"
@@ -220,6 +221,7 @@ ssw_expire(PG_FUNCTION_ARGS)
 	if (array_contains_nulls(w.keys))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("keys must not contain nulls")));
+	ssw_args_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	PG_RETURN_INT64(expire_rows(p, &w));
 }
@@ -232,6 +234,7 @@ ssw_expire_group(PG_FUNCTION_ARGS)
 	Wanted		w = {.end.type = p->registry ? "expired" : "manual"};
 
 	w.group = required_text(fcinfo, 1, "group_value");
+	ssw_args_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	PG_RETURN_INT64(expire_rows(p, &w));
 }

@@ -18,6 +18,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 
+#include "args.h"
 #include "note.h"
 #include "plan.h"
 #include "pool.h"
@@ -149,6 +150,7 @@ ssw_register_job(PG_FUNCTION_ARGS)
 	values[1] = ssw_work_name(fcinfo, 2, "category");
 	values[2] = ssw_work_name(fcinfo, 3, "name");
 	ssw_session_required(fcinfo, 4, "schema");
+	ssw_args_bound(fcinfo, 4, "schema", SSW_MAX_TEXT);
 	values[3] = PG_GETARG_DATUM(4);
 	ssw_session_required(fcinfo, 5, "on_worker_loss");
 	values[4] = PG_GETARG_DATUM(5);

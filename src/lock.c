@@ -24,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -39,6 +40,9 @@
 #include "lock.h"
 #include "sql.h"
 #include "ssw.h"
+
+/* Locks of one transaction: the server has room for so many of all sessions. */
+#define MAX_POOLS	1000
 
 /* An object tag of pg_class with a sub-id of a kind that no relation has. */
 static void
@@ -125,11 +129,24 @@ ssw_lock_policy_change(int policy_id, int patience_ms)
 bool
 ssw_lock_pool(const char *pool, bool wait)
 {
+	static TimestampTz transaction = 0;
+	static int	held = 0;
 	uint64		hash = hash_bytes_extended((const unsigned char *) pool, strlen(pool), 0);
 	LOCKTAG		tag;
+	LockAcquireResult result;
 
+	if (transaction != GetCurrentTransactionStartTimestamp())
+		held = 0;
+	transaction = GetCurrentTransactionStartTimestamp();
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, (Oid) hash, (uint16) ((hash >> 32) | 1));
-	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+	result = LockAcquire(&tag, ExclusiveLock, false, !wait);
+	if (result == LOCKACQUIRE_OK && ++held > MAX_POOLS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("cannot use more than %d pools in one transaction", MAX_POOLS),
+				 errdetail("Each keeps a lock until the transaction ends."),
+				 errhint("Use several transactions.")));
+	return result != LOCKACQUIRE_NOT_AVAIL;
 }
 
 /* A sub-id that no pool's tag has: theirs are odd. */

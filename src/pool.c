@@ -30,7 +30,6 @@ PG_FUNCTION_INFO_V1(ssw_create_pool);
 PG_FUNCTION_INFO_V1(ssw_alter_pool);
 PG_FUNCTION_INFO_V1(ssw_drop_pool);
 
-#define MAX_NAME	255
 
 /* The settings, in the order of the arguments. */
 enum
@@ -63,8 +62,10 @@ ssw_pool_missing(const char *pool)
 Datum
 ssw_pool_metadata(FunctionCallInfo fcinfo, int arg)
 {
-	Jsonb	   *metadata = PG_GETARG_JSONB_P(arg);
+	Jsonb	   *metadata;
 
+	ssw_args_bound(fcinfo, arg, "metadata", SSW_MAX_TEXT);
+	metadata = PG_GETARG_JSONB_P(arg);
 	if (!JB_ROOT_IS_OBJECT(metadata))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -212,10 +213,10 @@ check_not_ours(const char *pool)
 static void
 check_name(const char *pool)
 {
-	if (pool[0] == '\0' || strlen(pool) > MAX_NAME)
+	if (pool[0] == '\0' || strlen(pool) > SSW_MAX_NAME)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
-				 errmsg("the name of a pool must not be empty or longer than %d bytes", MAX_NAME)));
+				 errmsg("the name of a pool must not be empty or longer than %d bytes", SSW_MAX_NAME)));
 	check_not_ours(pool);
 }
 

@@ -78,6 +78,10 @@ ssw_register_check_name(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_NAME),
 				 errmsg("the name of a policy must not be empty")));
+	if (strlen(name) > SSW_MAX_NAME)
+		ereport(ERROR,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("the name of a policy must not be longer than %d bytes", SSW_MAX_NAME)));
 	if (strncmp(name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_RESERVED_NAME),

@@ -323,6 +323,7 @@ ssw_append(PG_FUNCTION_ARGS)
 
 	ssw_session_required(fcinfo, 0, "target");
 	ssw_session_required(fcinfo, 1, "row_data");
+	ssw_args_bound(fcinfo, 1, "row_data", SSW_MAX_PAYLOAD);
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.append()");
 	row = PG_GETARG_JSONB_P(1);

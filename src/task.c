@@ -18,6 +18,7 @@
 #include "utils/uuid.h"
 
 #include "note.h"
+#include "args.h"
 #include "cascade.h"
 #include "plan.h"
 #include "session.h"
@@ -91,6 +92,7 @@ ssw_submit(PG_FUNCTION_ARGS)
 	names[1] = ssw_work_name(fcinfo, 1, "category");
 	names[2] = ssw_work_name(fcinfo, 2, "name");
 	ssw_session_required(fcinfo, 3, "payload");
+	ssw_args_bound(fcinfo, 3, "payload", SSW_MAX_PAYLOAD);
 	values[4] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
 	c = ssw_work_begin("sweeper.submit()");
 	values[0] = UUIDPGetDatum(id);
@@ -191,6 +193,8 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("status must not be \"%s\"", status),
 				 errhint("Use one of \"completed\", \"failed\", \"cancelled\".")));
+	ssw_args_bound(fcinfo, 2, "result", SSW_MAX_PAYLOAD);
+	ssw_args_bound(fcinfo, 3, "error", SSW_MAX_TEXT);
 	c = ssw_work_begin("sweeper.finish_task()");
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = PG_GETARG_DATUM(1);

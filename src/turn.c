@@ -24,6 +24,7 @@
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 
+#include "appended.h"
 #include "guc.h"
 #include "turn.h"
 
@@ -180,9 +181,10 @@ ssw_turn_close(List *watches)
 }
 
 /*
- * Leave now?  When the turn is over and no worker is in a pass, or one is for too
- * long; also when another database waits and here is nothing to do at once.  Then
- * a coordinator is started when it is needed again, or when somebody wakes it.
+ * Leave now?  When the turn is over, no worker is in a pass and no appended rows wait
+ * for one, or that takes too long; also when another database waits and here is nothing
+ * to do at once.  Then a coordinator is started when it is needed again, or when
+ * somebody wakes it.
  */
 bool
 ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
@@ -195,6 +197,7 @@ ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
 	foreach(lc, watches)
 		idle = idle && ((SswWatch *) lfirst(lc))->pass == NULL;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	idle = idle && !OidIsValid(ssw_appended_next());
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (leaving_since != 0)
 		leave = idle || now - leaving_since > LEAVE_US;

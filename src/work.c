@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
+#include "args.h"
 #include "cascade.h"
 #include "plan.h"
 #include "rights.h"
@@ -24,8 +25,6 @@
 #include "sql.h"
 #include "work.h"
 
-/* Bytes: a notification names two of them, and an index entry three. */
-#define MAX_NAME	255
 #define LOCK_TIMEOUT	"500ms"
 
 /*
@@ -117,10 +116,10 @@ ssw_work_name(FunctionCallInfo fcinfo, int arg, const char *what)
 
 	ssw_session_required(fcinfo, arg, what);
 	len = VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(arg));
-	if (len == 0 || len > MAX_NAME)
+	if (len == 0 || len > SSW_MAX_NAME)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
-				 errmsg("%s must not be empty or longer than %d bytes", what, MAX_NAME)));
+				 errmsg("%s must not be empty or longer than %d bytes", what, SSW_MAX_NAME)));
 	return PG_GETARG_DATUM(arg);
 }
 
