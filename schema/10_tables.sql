@@ -23,7 +23,7 @@ CREATE TABLE sweeper.policy (
     keep_for          interval NOT NULL,
     filter            text,
     on_null           text NOT NULL CHECK (on_null IN ('ignore', 'repair', 'expire')),
-    -- columns by their names, with their numbers: renames are followed; below 0: an expression names it by a name that it has no more
+    -- columns by their names, with their numbers, plus 2048 times the bits of the expressions that name them: renames are followed; below 0: an expression names it by a name that it has no more
     columns           jsonb NOT NULL DEFAULT '{}',
     -- what happens to a dead row
     action            text NOT NULL CHECK (action IN ('delete', 'update', 'call')),
@@ -82,7 +82,7 @@ CREATE INDEX policy_relid ON sweeper.policy (relid);
 
 CREATE FUNCTION sweeper._column_now(relation oid, columns jsonb, name text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce((SELECT attname FROM pg_attribute WHERE attrelid = relation AND attnum = abs((columns ->> name)::int) AND NOT attisdropped), name)
+    SELECT coalesce((SELECT attname FROM pg_attribute WHERE attrelid = relation AND attnum = abs((columns ->> name)::int) % 2048 AND NOT attisdropped), name)
 $$;
 COMMENT ON FUNCTION sweeper._column_now IS 'Today''s name of a column that columns of a policy know by another; what is no column, as it is.';
 

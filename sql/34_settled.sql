@@ -122,7 +122,7 @@ CALL sweeper.sweep('lost') \gset
 SELECT verdict FROM sweeper.explain_row('lost', '1');
 SELECT sweeper.unregister('lost');
 DROP TABLE refused, idle, lost;
--- a filter whose column has another name leaves out whom it left out; what cannot be written is told
+-- where the filter names a column that has another name, nothing is written, and that is told; so is what cannot be written
 CREATE TABLE named (id int PRIMARY KEY, seen timestamptz, kind int NOT NULL DEFAULT 0);
 CREATE INDEX ON named (seen);
 SELECT FROM sweeper.register('named', last_seen => 'seen', ttl => '1 h', heartbeats => true, check_every => '0', filter => 'kind = 0', start => 'now');

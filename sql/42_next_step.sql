@@ -1,4 +1,4 @@
--- The next_step of each broken or held policy, pasted as it is: afterwards a pass goes through, or nothing is registered.
+-- The next_step of each broken or held policy, pasted as it is: afterwards a pass goes through, or nothing is registered, or it shows what to correct.
 SET client_min_messages = warning;
 CREATE ROLE regress_hooker;
 CREATE ROLE regress_heir;
@@ -54,6 +54,9 @@ SELECT policy, next_step FROM sweeper.problem ORDER BY policy;
 SELECT p.policy FROM sweeper.problem AS p JOIN sweeper.policy_status AS s USING (policy) WHERE s.next_step IS DISTINCT FROM p.next_step;
 SELECT next_step FROM sweeper.problem ORDER BY policy \gexec
 SELECT policy, problem, detail FROM sweeper.problem ORDER BY policy;
+-- expressions are corrected by hand
+SELECT sweeper.alter_policy('renamed', filter => '"Gone" AND t.id > 0'), sweeper.alter_policy('quoted', set_clause => $$d = 'infinity', another = another + 1$$),
+    sweeper.alter_policy('twice', deadline => $$due + interval '1 s'$$, filter => 'over AND due IS NOT NULL', reset => '{group_by}');
 \o /dev/null
 SELECT format('CALL sweeper.sweep(%L, pass => NULL)', policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%' ORDER BY policy \gexec
 \o

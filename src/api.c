@@ -222,7 +222,8 @@ bind_again(const SswPolicy *p, Oid relid)
 	 * tell any more: none has this number
 	 */
 		   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(e.key,"
-		   "  CASE WHEN e.value::pg_catalog.int4 < 0 OR a.attnum IS NULL THEN -9999 ELSE a.attnum END), '{}')"
+		   "  CASE WHEN e.value::pg_catalog.int4 < 0 OR a.attnum IS NULL THEN -2047 - pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048"
+		   "  ELSE a.attnum + pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048 END), '{}')"
 		   "  FROM pg_catalog.jsonb_each(p.columns) AS e LEFT JOIN pg_catalog.pg_attribute AS a"
 		   "  ON a.attrelid = c.oid AND a.attname::pg_catalog.text = e.key AND NOT a.attisdropped), held_reason = NULL, held_at = NULL,"
 		   " horizons = NULL"

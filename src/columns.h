@@ -5,6 +5,7 @@
 #ifndef SSW_COLUMNS_H
 #define SSW_COLUMNS_H
 
+#include "access/tupdesc.h"
 #include "utils/jsonb.h"
 
 /* Fields that name columns; those that may be expressions first. */
@@ -25,6 +26,7 @@ typedef struct SswColumns
 								 * null */
 	int			stale;			/* fields that name a column which has another
 								 * name now, or is gone: bits of SSW_STALE_ */
+	int			gone;			/* of these, those whose column is gone */
 	bool		untold;			/* the row does not say so of one of them */
 	bool		followed;		/* some have other names now than in the row */
 	char	   *renamed;		/* why expressions mean other columns now, or
@@ -33,7 +35,8 @@ typedef struct SswColumns
 
 extern int	ssw_columns_number(const SswColumns *c, const char *name);
 extern char *ssw_columns_name(Oid relid, int number);
-extern void ssw_columns_check(SswColumns *c, const char *const *fields, int n);
+extern char *ssw_columns_record(TupleDesc desc, Oid relid, const char *const *fields, int n);
+extern void ssw_columns_check(SswColumns *c);
 extern char *ssw_columns_follow(SswColumns *c, char *name, int field);
 
 #endif							/* SSW_COLUMNS_H */

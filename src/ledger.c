@@ -263,7 +263,7 @@ ssw_ledger_columns(const SswPolicy *p)
 	{
 		run_policy(p->id, "UPDATE sweeper.policy SET columns = (SELECT pg_catalog.jsonb_object_agg(e.key,"
 				   "  CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = relid AND a.attname = e.key"
-				   "   AND a.attnum = pg_catalog.abs(e.value::pg_catalog.int4) AND NOT a.attisdropped) THEN 1 ELSE -1 END * pg_catalog.abs(e.value::pg_catalog.int4))"
+				   "   AND a.attnum = pg_catalog.abs(e.value::pg_catalog.int4) % 2048 AND NOT a.attisdropped) THEN 1 ELSE -1 END * pg_catalog.abs(e.value::pg_catalog.int4))"
 				   " FROM pg_catalog.jsonb_each(columns) AS e) WHERE policy_id = $1", 1, &type, &value, NULL);
 		return;
 	}
@@ -274,7 +274,8 @@ ssw_ledger_columns(const SswPolicy *p)
 			   " deadline = sweeper._column_now(relid, columns, deadline), last_seen = sweeper._column_now(relid, columns, last_seen),"
 			   " ttl_column = sweeper._column_now(relid, columns, ttl_column), created = sweeper._column_now(relid, columns, created),"
 			   " group_by = sweeper._column_now(relid, columns, group_by),"
-			   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum), '{}') FROM pg_catalog.pg_attribute AS a"
+			   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum + coalesce(pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048, 0)), '{}')"
+			   "  FROM pg_catalog.pg_attribute AS a LEFT JOIN pg_catalog.jsonb_each(columns) AS e ON pg_catalog.abs(e.value::pg_catalog.int4) % 2048 = a.attnum"
 			   "  WHERE a.attrelid = relid AND a.attnum > 0 AND NOT a.attisdropped)"
 			   " WHERE policy_id = $1", 1, &type, &value, NULL);
 }

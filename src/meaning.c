@@ -74,14 +74,48 @@ unit_meaning(int i)
 					factors[i], factors[i], factors[i], factors[i], factors[i], factors[i]);
 }
 
+/*
+ * Add to the detail what the newest values would mean by a candidate; is that of the
+ * newest one plausible?
+ */
+static bool
+describe(Relation rel, const char *sql, const char *candidate, const char *meaning, StringInfo detail)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	MemoryContext old;
+	bool		plausible = false;
+	uint64		n;
+
+	ssw_sql_begin();
+	n = read_newest(rel, sql, meaning);
+	old = MemoryContextSwitchTo(cxt);
+	for (uint64 r = 0; r < n; r++)
+	{
+		HeapTuple	tup = SPI_tuptable->vals[r];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+
+		if (r == 0)
+		{
+			plausible = strcmp(SPI_getvalue(tup, desc, 3), "t") == 0;
+			appendStringInfo(detail, "%s %s ", detail->len == 0 ? "The newest rows would mean, in" : "; in", candidate);
+		}
+		appendStringInfo(detail, "%s%s (%s)", r ? ", " : "", SPI_getvalue(tup, desc, 2), SPI_getvalue(tup, desc, 1));
+	}
+	MemoryContextSwitchTo(old);
+	ssw_sql_end();
+	return plausible;
+}
+
+/* ereport that an argument must be given, with the call that has it. */
 static void
-need_unit_error(const char *field, Relation rel, const char *detail, const char *hint)
+need(const SswPolicy *p, const char *what, const char *arg, const char *value, const char *detail)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s of \"%s\" is a number: unit must be given", field, RelationGetRelationName(rel)),
-			 detail ? errdetail("%s", detail) : 0,
-			 errhint("%s", hint)));
+			 errmsg("%s: %s must be given", what, arg),
+			 p->args ? errdetail("%s.", detail[0] ? detail : "There are no rows to judge by") : 0,
+			 p->args ? errhint("%s", ssw_args_call(p->args, arg, value)) :
+			 errhint("Give %s to sweeper.alter_policy().", arg)));
 }
 
 /*
@@ -92,40 +126,14 @@ void
 ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
 					 const char *sql, Oid type)
 {
-	MemoryContext cxt = CurrentMemoryContext;
 	StringInfoData detail;
 	const char *best = NULL;
 
-	if (p->args == NULL)
-		need_unit_error(field, rel, NULL, "Give unit => 's', 'ms' or 'us' to sweeper.alter_policy().");
 	initStringInfo(&detail);
-	for (int i = 0; i < lengthof(units); i++)
-	{
-		uint64		n;
-		MemoryContext old;
-
-		ssw_sql_begin();
-		n = read_newest(rel, sql, unit_meaning(i));
-		old = MemoryContextSwitchTo(cxt);
-		for (uint64 r = 0; r < n; r++)
-		{
-			HeapTuple	tup = SPI_tuptable->vals[r];
-			TupleDesc	desc = SPI_tuptable->tupdesc;
-
-			if (r == 0 && best == NULL && strcmp(SPI_getvalue(tup, desc, 3), "t") == 0)
-				best = units[i];
-			if (r == 0)
-				appendStringInfo(&detail, "%s %s ", i == 0 ? "The newest rows would mean, in" : "; in", units[i]);
-			appendStringInfo(&detail, "%s%s (%s)", r ? ", " : "", SPI_getvalue(tup, desc, 2),
-							 SPI_getvalue(tup, desc, 1));
-		}
-		MemoryContextSwitchTo(old);
-		ssw_sql_end();
-	}
-	if (detail.len == 0)
-		appendStringInfoString(&detail, "There are no rows to judge by");
-	appendStringInfoChar(&detail, '.');
-	need_unit_error(field, rel, detail.data, ssw_args_call(p->args, "unit", best ? best : "s"));
+	for (int i = 0; p->args && i < lengthof(units); i++)
+		if (describe(rel, sql, units[i], unit_meaning(i), &detail) && best == NULL)
+			best = units[i];
+	need(p, psprintf("%s of \"%s\" is a number", field, RelationGetRelationName(rel)), "unit", best ? best : "s", detail.data);
 }
 
 /* Time zones that are set for this database or a role: the owner's first, then the database's; all, or those alone. */
@@ -213,17 +221,6 @@ ssw_advice_zones(Oid owner)
 	return zones;
 }
 
-static void
-need_timezone_error(const char *field, Relation rel, const char *detail, const char *hint)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s of \"%s\" has no time zone: timezone must be given", field,
-					RelationGetRelationName(rel)),
-			 detail ? errdetail("%s", detail) : 0,
-			 errhint("%s", hint)));
-}
-
 /*
  * A local time where?  Says what the newest rows would mean in the zones at
  * hand.  Activity cannot be in the future: that decides which one is proposed.
@@ -232,49 +229,25 @@ void
 ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
 						 const char *sql, Oid type)
 {
-	MemoryContext cxt = CurrentMemoryContext;
 	StringInfoData detail;
 	const char *best = NULL;
 	ListCell   *lc;
 
-	if (p->args == NULL)
-		need_timezone_error(field, rel, NULL, "Give timezone to sweeper.alter_policy().");
 	initStringInfo(&detail);
-	foreach(lc, ssw_advice_zones(rel->rd_rel->relowner))
+	foreach(lc, p->args ? ssw_advice_zones(rel->rd_rel->relowner) : NIL)
 	{
-		char	   *zone = lfirst(lc);
-		uint64		n;
-		MemoryContext old;
+		char	   *zone = quote_literal_cstr(lfirst(lc));
+		char	   *meaning = psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
+									   " THEN pg_catalog.date_trunc('second', v::timestamp without time zone AT TIME ZONE %s)::pg_catalog.text"
+									   " ELSE 'no time' END, CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
+									   " THEN %s OR (v::timestamp without time zone AT TIME ZONE %s) <= pg_catalog.now() + '1 min'::interval"
+									   " ELSE %s END", zone, strcmp(field, "deadline") == 0 ? "true" : "false", zone,
+									   strcmp(field, "deadline") == 0 ? "true" : "false");
 
-		ssw_sql_begin();
-		n = read_newest(rel, sql,
-						psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
-								 " THEN pg_catalog.date_trunc('second', v::timestamp without time zone AT TIME ZONE %s)::pg_catalog.text"
-								 " ELSE 'no time' END, CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
-								 " THEN (v::timestamp without time zone AT TIME ZONE %s) <= pg_catalog.now() + '1 min'::interval"
-								 " ELSE false END",
-								 quote_literal_cstr(zone), quote_literal_cstr(zone)));
-		old = MemoryContextSwitchTo(cxt);
-		for (uint64 r = 0; r < n; r++)
-		{
-			HeapTuple	tup = SPI_tuptable->vals[r];
-			TupleDesc	desc = SPI_tuptable->tupdesc;
-
-			if (r == 0 && best == NULL &&
-				(strcmp(field, "deadline") == 0 || strcmp(SPI_getvalue(tup, desc, 3), "t") == 0))
-				best = zone;
-			if (r == 0)
-				appendStringInfo(&detail, "%s %s ", detail.len == 0 ? "The newest rows would mean, in" : "; in", zone);
-			appendStringInfo(&detail, "%s%s (%s)", r ? ", " : "", SPI_getvalue(tup, desc, 2),
-							 SPI_getvalue(tup, desc, 1));
-		}
-		MemoryContextSwitchTo(old);
-		ssw_sql_end();
+		if (describe(rel, sql, lfirst(lc), meaning, &detail) && best == NULL)
+			best = lfirst(lc);
 	}
-	if (detail.len == 0)
-		appendStringInfoString(&detail, "There are no rows to judge by");
-	appendStringInfoChar(&detail, '.');
-	need_timezone_error(field, rel, detail.data, ssw_args_call(p->args, "timezone", best ? best : "UTC"));
+	need(p, psprintf("%s of \"%s\" has no time zone", field, RelationGetRelationName(rel)), "timezone", best ? best : "UTC", detail.data);
 }
 
 static bool

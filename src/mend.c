@@ -3,14 +3,12 @@
  *		A statement that makes a policy fit its table and functions again.
  *
  * Runs in the session that asks (problem, explain_row), reads catalogs only and
- * changes nothing.  Columns that have another name get it in the expressions
- * that name them; what a policy can do without is reset.  A policy that would
- * remove other rows without it, or none, is better unregistered: the statement
- * that goes on with it then is in a comment, for somebody to complete.
+ * changes nothing.  What a policy can do without is reset.  An expression that names
+ * a column which has another name now is for somebody to correct, and a policy that
+ * would remove other rows without what is gone, or none, is better unregistered: the
+ * statement that goes on with it then is in a comment, for somebody to complete.
  */
 #include "postgres.h"
-
-#include <ctype.h>
 
 #include "access/htup_details.h"
 #include "catalog/pg_proc.h"
@@ -19,7 +17,6 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "parser/parse_coerce.h"
-#include "parser/scansup.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -41,130 +38,16 @@ typedef struct Mend
 	StringInfoData reset;		/* names for its reset */
 	const char *vital;			/* what the policy cannot do without, or null */
 	const char *meaning;		/* timezone or unit, which it has to be told */
+	bool		renamed;		/* an expression is to be corrected */
 } Mend;
 
+/* Is the column gone that had the name? */
 static bool
-is_word(char c)
-{
-	return isalnum((unsigned char) c) || c == '_' || c == '$' || IS_HIGHBIT_SET(c);
-}
-
-/* Today's name of the column that had the given one; null: not known, or *gone. */
-static char *
-name_now(const SswPolicy *p, const char *name, bool *gone)
+is_gone(const SswPolicy *p, const char *name)
 {
 	int			number = ssw_columns_number(&p->columns, name);
-	char	   *now = number ? ssw_columns_name(p->relid, number) : NULL;
 
-	if (number && now == NULL)
-		*gone = true;
-	return now;
-}
-
-/* The end of what begins at s and is no name: a string, a comment, one character. */
-static const char *
-skip(const char *s, bool escapes)
-{
-	const char *tag = s + 1;
-
-	if (*s == '$')
-	{
-		while (is_word(*tag) && *tag != '$')
-			tag++;
-		if (*tag == '$')
-		{
-			char	   *mark = pnstrdup(s, tag + 1 - s);
-			const char *end = strstr(tag + 1, mark);
-
-			return end ? end + strlen(mark) : s + strlen(s);
-		}
-	}
-	if (*s == '-' && s[1] == '-')
-		return s + strcspn(s, "\n");
-	if (*s != '\'')
-		return s + 1;
-	for (s++; *s; s++)
-	{
-		if (escapes && *s == '\\' && s[1])
-			s++;
-		else if (*s == '\'' && s[1] == '\'')
-			s++;
-		else if (*s == '\'')
-			return s + 1;
-	}
-	return s;
-}
-
-/* A name at s, quoted or not, as it is in the catalogs; *end is behind it. */
-static char *
-read_name(const char *s, const char **end)
-{
-	StringInfoData name;
-
-	initStringInfo(&name);
-	if (*s != '"')
-	{
-		for (*end = s; is_word(**end); (*end)++)
-			;
-		return downcase_truncate_identifier(s, *end - s, false);
-	}
-	for (s++; *s && (*s != '"' || s[1] == '"'); s++)
-	{
-		appendStringInfoChar(&name, *s);
-		s += *s == '"';
-	}
-	*end = *s ? s + 1 : s;
-	return name.data;
-}
-
-/* The expression with the present names of its columns. */
-static char *
-with_present_names(const SswPolicy *p, const char *text, bool *gone)
-{
-	StringInfoData buf;
-	bool		escapes = false;
-
-	initStringInfo(&buf);
-	for (const char *s = text, *end; *s; s = end)
-	{
-		char	   *now = NULL;
-		const char *next;
-
-		if (*s == '"' || (is_word(*s) && !isdigit((unsigned char) *s) && *s != '$'))
-		{
-			char	   *name = read_name(s, &end);
-
-			escapes = end == s + 1 && (*s == 'e' || *s == 'E');
-			next = end + strspn(end, " \t\n");
-			/* no column: a type, a function, a table, the prefix of a string */
-			if (!(s - text >=2 && strncmp(s - 2, "::", 2) == 0) &&
-				*next != '(' && *next != '.' && *end != '\'')
-				now = name_now(p, name, gone);
-		}
-		else if (isdigit((unsigned char) *s))
-			for (end = s; is_word(*end); end++)
-				;
-		else
-		{
-			end = skip(s, escapes);
-			escapes = false;
-		}
-		if (now)
-			appendStringInfoString(&buf, quote_identifier(now));
-		else
-			appendBinaryStringInfo(&buf, s, end - s);
-	}
-	return buf.data;
-}
-
-/* The filter with the present names of its columns; null when one is gone. */
-char	   *
-ssw_mend_filter(const SswPolicy *p)
-{
-	bool		gone = false;
-	char	   *filter = with_present_names(p, p->filter, &gone);
-
-	return gone ? NULL : filter;
+	return number != 0 && ssw_columns_name(p->relid, number) == NULL;
 }
 
 static void
@@ -183,17 +66,16 @@ need(Mend *m, const char *name, const char *value)
 
 /* An expression, or a column, that the policy is made of; vital: it cannot be left out. */
 static void
-mend_field(Mend *m, const char *name, const char *text, bool stale, bool vital, const char *also)
+mend_field(Mend *m, const char *name, const char *text, int field, bool vital, const char *also)
 {
-	bool		gone = false;
-	char	   *now;
+	bool		stale = m->p->columns.stale & field;
+	bool		gone = m->p->columns.gone & field;
 
 	if (text == NULL)
 		return;
-	now = stale ? with_present_names(m->p, text, &gone) : NULL;
 	if (!stale && get_attnum(m->p->relid, text) == InvalidAttrNumber)
-		(void) name_now(m->p, text, &gone);
-	if (gone && vital)
+		gone = is_gone(m->p, text);
+	if ((gone && vital) || (stale && !gone))
 		need(m, name, "...");
 	else if (gone)
 	{
@@ -201,8 +83,7 @@ mend_field(Mend *m, const char *name, const char *text, bool stale, bool vital, 
 		if (also)
 			reset_field(m, also);
 	}
-	else if (now)
-		appendStringInfo(&m->fields, ", %s => %s", name, quote_literal_cstr(now));
+	m->renamed |= stale && !gone;
 }
 
 /* Columns that are named one by one. */
@@ -260,13 +141,13 @@ look(Mend *m)
 
 	mend_names(m, "key", p->key, p->nkeys, p->columns.stale & SSW_STALE_KEY);
 	mend_names(m, "capture", p->capture, p->ncapture, p->columns.stale & SSW_STALE_CAPTURE);
-	mend_field(m, "group_by", p->group_by, p->columns.stale & SSW_STALE_GROUP_BY, false, NULL);
-	mend_field(m, "created", p->created, p->columns.stale & SSW_STALE_CREATED, false, "max_age");
-	mend_field(m, "ttl_column", p->ttl_column, p->columns.stale & SSW_STALE_TTL_COLUMN, p->ttl_us == 0, NULL);
-	mend_field(m, "last_seen", p->last_seen, p->columns.stale & SSW_STALE_LAST_SEEN, true, NULL);
-	mend_field(m, "deadline", p->deadline, p->columns.stale & SSW_STALE_DEADLINE, true, NULL);
-	mend_field(m, "set_clause", p->set_clause, p->columns.stale & SSW_STALE_SET_CLAUSE, true, NULL);
-	mend_field(m, "filter", p->filter, p->columns.stale & SSW_STALE_FILTER, true, NULL);
+	mend_field(m, "group_by", p->group_by, SSW_STALE_GROUP_BY, false, NULL);
+	mend_field(m, "created", p->created, SSW_STALE_CREATED, false, "max_age");
+	mend_field(m, "ttl_column", p->ttl_column, SSW_STALE_TTL_COLUMN, p->ttl_us == 0, NULL);
+	mend_field(m, "last_seen", p->last_seen, SSW_STALE_LAST_SEEN, true, NULL);
+	mend_field(m, "deadline", p->deadline, SSW_STALE_DEADLINE, true, NULL);
+	mend_field(m, "set_clause", p->set_clause, SSW_STALE_SET_CLAUSE, true, NULL);
+	mend_field(m, "filter", p->filter, SSW_STALE_FILTER, true, NULL);
 	mend_meaning(m, p->last_seen);
 	mend_meaning(m, p->deadline);
 	mend_meaning(m, p->created);
@@ -309,6 +190,9 @@ ssw_mend(const SswPolicy *p)
 		if (!m.vital)
 			return alter;
 		/* a second line would end the comment, and go on as a statement */
+		if (m.renamed)
+			return psprintf("SELECT deadline, last_seen, filter, set_clause, group_by FROM sweeper.policy WHERE policy = %s;%s", name,
+							strpbrk(alter, "\r\n") ? "" : psprintf(" -- then, with another %s: %s", m.vital, alter));
 		if (strpbrk(alter, "\r\n"))
 			return psprintf("SELECT sweeper.unregister(%s);", name);
 		return psprintf("SELECT sweeper.unregister(%s); -- or, with another %s: %s", name, m.vital, alter);

@@ -7,7 +7,6 @@
 
 #include "policy.h"
 
-extern char *ssw_mend_filter(const SswPolicy *p);
 extern char *ssw_mend(const SswPolicy *p);
 extern char *ssw_mend_or_resume(const SswPolicy *p);
 

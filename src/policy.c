@@ -189,8 +189,6 @@ get_horizons(Row *r, SswPolicy *p)
 static void
 read_columns(Row *r, SswPolicy *p)
 {
-	/* in the order of their bits */
-	const char *const expressions[] = {p->filter, p->set_clause, p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
 	SswColumns *c = &p->columns;
 	bool		isnull;
 	Datum		d = get(r, P_COLUMNS, &isnull);
@@ -199,7 +197,7 @@ read_columns(Row *r, SswPolicy *p)
 		return;
 	c->relid = p->relid;
 	c->numbers = DatumGetJsonbPCopy(d);
-	ssw_columns_check(c, expressions, lengthof(expressions));
+	ssw_columns_check(c);
 	for (int i = 0; i < p->nkeys; i++)
 		p->key[i] = ssw_columns_follow(c, p->key[i], SSW_STALE_KEY);
 	for (int i = 0; i < p->ncapture; i++)

@@ -33,7 +33,6 @@
 #include "beatset.h"
 #include "failure.h"
 #include "identity.h"
-#include "mend.h"
 #include "partition.h"
 #include "settle.h"
 #include "shmem.h"
@@ -154,17 +153,12 @@ is_passing(int code)
 
 /*
  * Why the rows cannot be written; or null.  That needs the key, the clocks and the
- * filter, whose columns have the names of today; of the rest that names renamed columns
- * nothing is taken.
+ * filter; of the rest that names renamed columns nothing is taken.
  */
 static char *
 why_unwritable(SswPolicy *p)
 {
-	int			vital = p->columns.stale & ~(SSW_STALE_FILTER | SSW_STALE_SET_CLAUSE | SSW_STALE_GROUP_BY | SSW_STALE_CAPTURE);
-
-	if (p->columns.stale & SSW_STALE_FILTER)
-		p->filter = ssw_mend_filter(p);
-	if (vital || (p->columns.stale & SSW_STALE_FILTER && p->filter == NULL))
+	if (p->columns.stale & ~(SSW_STALE_SET_CLAUSE | SSW_STALE_GROUP_BY | SSW_STALE_CAPTURE))
 		return p->columns.renamed;
 	if (p->columns.stale & SSW_STALE_GROUP_BY)
 		p->group_by = NULL;
@@ -209,7 +203,8 @@ ssw_settle_heartbeats(SswPolicy *p)
 		ereport(WARNING,
 				(errcode(e ? e->sqlerrcode : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
-				 errdetail_internal("%s", e ? e->message : trouble)));
+				 errdetail_internal("%s", e ? e->message : trouble),
+				 trouble && present.columns.renamed ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and do it again.") : 0));
 	else
 		ssw_shmem_policy_gone(p->id);
 }

@@ -58,26 +58,13 @@ ssw_store_names(char **names, int n)
 	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
-/* {"column": number}: by today's names, to notice when they mean something else. */
 static char *
-columns_json(Relation rel)
+columns_json(const SswPolicy *p, Relation rel)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
-	StringInfoData buf;
+	/* in the order of their bits */
+	const char *const expressions[] = {p->filter, p->set_clause, p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
 
-	initStringInfo(&buf);
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute a = TupleDescAttr(desc, i);
-
-		if (a->attisdropped)
-			continue;
-		appendStringInfoString(&buf, buf.len ? ", " : "{");
-		escape_json(&buf, NameStr(a->attname));
-		appendStringInfo(&buf, ": %d", a->attnum);
-	}
-	appendStringInfoString(&buf, buf.len ? "}" : "{}");
-	return buf.data;
+	return ssw_columns_record(RelationGetDescr(rel), p->relid, expressions, lengthof(expressions));
 }
 
 /*
@@ -150,7 +137,7 @@ ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relatio
 		return;
 	ssw_store_add_text(q, "on_expire_name", p->on_expire_name);
 	ssw_store_add_text(q, "is_alive_name", p->is_alive_name);
-	ssw_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(rel)), false,
+	ssw_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(p, rel)), false,
 				  "::pg_catalog.jsonb");
 }
 
@@ -172,11 +159,11 @@ ssw_store_exec(const char *sql, int nargs, Oid *types, Datum *values, const char
 	return result;
 }
 
-/* Columns that passes and brakes write: they are no part of the definition. */
+/* Columns that passes and brakes write, or that follow from others: they are no part of the definition. */
 #define STATE_COLUMNS \
 	"'{paused_at,paused_by,paused_reason,paused_until,held_reason,held_at," \
 	"failures,failing_since,broken,retry_at,last_error,last_sqlstate,backlog_before,horizons," \
-	"last_pass_at}'::pg_catalog.text[]"
+	"last_pass_at,columns}'::pg_catalog.text[]"
 
 /* Write down who changed what.  old is the row before, as JSON, or null. */
 void
