@@ -85,7 +85,9 @@ WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held',
   AND s.reason NOT LIKE 'retention is 0%'
 UNION ALL
 SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is left alone.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
-       format('ALTER TABLE %s OWNER TO %I;', l.leaf::regclass, l.owner_name)
+       -- its triggers would run as the other
+       format('SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass;', l.leaf::regclass)
+       || CASE WHEN l.leaf::regclass::text || l.owner_name ~ '[\r\n]' THEN '' ELSE format(' -- if these may run as role %I: ALTER TABLE %s OWNER TO %1$I;', l.owner_name, l.leaf::regclass) END
 FROM (WITH RECURSIVE tree AS (
           SELECT p.policy, p.owner, p.owner_name, i.inhrelid AS leaf FROM sweeper.policy AS p
           JOIN pg_catalog.pg_class AS c ON c.oid = p.relid AND c.relowner = p.owner JOIN pg_catalog.pg_inherits AS i ON i.inhparent = p.relid

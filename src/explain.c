@@ -294,10 +294,9 @@ judge_dead(Explanation *e)
 		return;
 	if (OidIsValid(owner) && owner != e->policy->owner)
 	{
-		char	   *leaf = ssw_stmt_relation(r->leaf);
-
-		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is left alone", leaf, GetUserNameFromId(owner, false)),
-				 psprintf("ALTER TABLE %s OWNER TO %s;", leaf, quote_identifier(GetUserNameFromId(e->policy->owner, false))));
+		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is left alone", ssw_stmt_relation(r->leaf), GetUserNameFromId(owner, false)),
+				 psprintf("SELECT next_step FROM sweeper.problem WHERE policy = %s AND problem = 'partition of another owner';",
+						  quote_literal_cstr(e->policy->name)));
 		return;
 	}
 	if (!by_null && in_grace(e))

@@ -6,7 +6,8 @@
  * changes nothing.  What a policy can do without is reset.  An expression that names
  * a column which has another name now is for somebody to correct, and a policy that
  * would remove other rows without what is gone, or none, is better unregistered: the
- * statement that goes on with it then is in a comment, for somebody to complete.
+ * statement that goes on with it then is in a comment, for somebody to complete.  So
+ * is one that would have code of others run as the owner.
  */
 #include "postgres.h"
 
@@ -33,7 +34,8 @@ PG_FUNCTION_INFO_V1(ssw_mend_policy);
 typedef struct Mend
 {
 	const SswPolicy *p;
-	StringInfoData before;		/* statements that come first */
+	StringInfoData code;		/* statements that show functions of others */
+	StringInfoData give;		/* those that have them run as the owner */
 	StringInfoData fields;		/* arguments of alter_policy */
 	StringInfoData reset;		/* names for its reset */
 	const char *vital;			/* what the policy cannot do without, or null */
@@ -116,9 +118,12 @@ mend_hook(Mend *m, const char *field, Oid func, const char *name, bool vital)
 	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
 	ReleaseSysCache(tup);
 	if (owner != m->p->owner && !superuser_arg(owner))
-		appendStringInfo(&m->before, "ALTER FUNCTION %s OWNER TO %s; ",
-						 format_procedure_extended(func, FORMAT_PROC_FORCE_QUALIFY),
-						 quote_identifier(GetUserNameFromId(m->p->owner, false)));
+	{
+		char	   *signature = format_procedure_extended(func, FORMAT_PROC_FORCE_QUALIFY);
+
+		appendStringInfo(&m->code, "SELECT pg_catalog.pg_get_functiondef(%s::pg_catalog.regprocedure); ", quote_literal_cstr(signature));
+		appendStringInfo(&m->give, "ALTER FUNCTION %s OWNER TO %s; ", signature, quote_identifier(GetUserNameFromId(m->p->owner, false)));
+	}
 }
 
 /* A column whose values have no zone, or no unit, any more. */
@@ -157,6 +162,13 @@ look(Mend *m)
 		appendStringInfoString(&m->fields, ", allow_replicated => true");
 }
 
+/* A statement, and what comes next in a comment; a second line would end that, and go on as a statement. */
+static char *
+in_comment(const char *statement, const char *next)
+{
+	return strpbrk(next, "\r\n") ? pnstrdup(statement, strlen(statement) - 1) : psprintf("%s-- %s", statement, next);
+}
+
 /*
  * The statement, or null when nothing is wrong that one could mend: then what
  * stopped the policy is not what it is made of.
@@ -167,6 +179,7 @@ ssw_mend(const SswPolicy *p)
 	Mend		m = {.p = p};
 	Oid			owner = ssw_relation_owner(ssw_policy_relation_now(p));
 	char	   *name = quote_literal_cstr(p->name);
+	char	   *rest;
 
 	if (!OidIsValid(owner))
 		return psprintf("SELECT sweeper.unregister(%s);", name);
@@ -174,7 +187,8 @@ ssw_mend(const SswPolicy *p)
 		return psprintf("SELECT sweeper.unregister(%s); -- then, having read its code, register the table again", name);
 	if (ssw_policy_is_foreign(p) || owner != p->owner)
 		return NULL;
-	initStringInfo(&m.before);
+	initStringInfo(&m.code);
+	initStringInfo(&m.give);
 	initStringInfo(&m.fields);
 	initStringInfo(&m.reset);
 	look(&m);
@@ -183,23 +197,24 @@ ssw_mend(const SswPolicy *p)
 		appendStringInfo(&m.fields, ", %s => '...'", m.meaning);
 	if (m.reset.len > 0)
 		appendStringInfo(&m.fields, ", reset => '{%s}'", m.reset.data);
-	if (m.fields.len > 0)
-	{
-		char	   *alter = psprintf("%sSELECT sweeper.alter_policy(%s%s);", m.before.data, name, m.fields.data);
+	rest = m.fields.len > 0 ? psprintf("SELECT sweeper.alter_policy(%s%s);", name, m.fields.data) :
+		psprintf("SELECT sweeper.resume(%s);", name);
 
-		if (!m.vital)
-			return alter;
-		/* a second line would end the comment, and go on as a statement */
-		if (m.renamed)
-			return psprintf("SELECT deadline, last_seen, filter, set_clause, group_by FROM sweeper.policy WHERE policy = %s;%s", name,
-							strpbrk(alter, "\r\n") ? "" : psprintf(" -- then, with another %s: %s", m.vital, alter));
-		if (strpbrk(alter, "\r\n"))
-			return psprintf("SELECT sweeper.unregister(%s);", name);
-		return psprintf("SELECT sweeper.unregister(%s); -- or, with another %s: %s", name, m.vital, alter);
-	}
-	if (m.before.len > 0)
-		return psprintf("%sSELECT sweeper.resume(%s);", m.before.data, name);
-	return NULL;
+	/*
+	 * what others wrote must not run as the owner because somebody pastes
+	 * this
+	 */
+	if (m.give.len > 0)
+		return in_comment(m.code.data, psprintf("if that may run as role %s: %s%s", quote_identifier(GetUserNameFromId(p->owner, false)),
+												m.give.data, rest));
+	if (m.fields.len == 0)
+		return NULL;
+	if (m.renamed)
+		return in_comment(psprintf("SELECT deadline, last_seen, filter, set_clause, group_by FROM sweeper.policy WHERE policy = %s; ", name),
+						  psprintf("then, with another %s: %s", m.vital, rest));
+	if (m.vital)
+		return in_comment(psprintf("SELECT sweeper.unregister(%s); ", name), psprintf("or, with another %s: %s", m.vital, rest));
+	return rest;
 }
 
 /* What lifts a brake. */

@@ -247,7 +247,7 @@ ssw_partition_check(const SswPolicy *p)
 					 errmsg("partition \"%s\" does not belong to the owner of policy \"%s\"",
 							RelationGetRelationName(part), p->name),
 					 errdetail("The policy updates what the table is partitioned by, so that rows can come to any partition."),
-					 errhint("ALTER TABLE %s OWNER TO %s;",
+					 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;",
 							 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(part)),
 														RelationGetRelationName(part)),
 							 quote_identifier(p->owner_name))));

@@ -165,7 +165,7 @@ check_leaves(const SswPolicy *p, Relation rel)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" has another owner",
 							RelationGetRelationName(rel), RelationGetRelationName(leaf)),
-					 errhint("ALTER TABLE %s OWNER TO %s;", ssw_stmt_relation(RelationGetRelid(leaf)),
+					 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;", ssw_stmt_relation(RelationGetRelid(leaf)),
 							 quote_identifier(GetUserNameFromId(rel->rd_rel->relowner, false)))));
 		table_close(leaf, NoLock);
 	}
@@ -220,7 +220,7 @@ check_hook(Relation rel, const char *field, Oid func, bool is_alive)
 				 errmsg("%s must belong to the table's owner or a superuser", field),
 				 errdetail("Function %s belongs to role \"%s\".", name,
 						   GetUserNameFromId(proc->proowner, false)),
-				 errhint("ALTER FUNCTION %s OWNER TO %s;", name,
+				 errhint("If it may run as that role: ALTER FUNCTION %s OWNER TO %s;", name,
 						 quote_identifier(GetUserNameFromId(owner, false)))));
 	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(owner),
 										  ObjectIdGetDatum(func), CStringGetTextDatum("EXECUTE"))))
