@@ -6,6 +6,7 @@
  * the transaction that called attach(), in the session's entry in shared memory
  * and in a list of this process.  One that has another number by then was attached
  * anew, so that nothing need be told to the connection it was attached to before.
+ * The number names the process: a heartbeat by another one takes the attachment away.
  *
  * The exit callback only marks those that still have their numbers, posts their
  * keys to the database's list in shared memory, or, when that is full, that there
@@ -13,7 +14,7 @@
  * when the process's transaction has ended, and with it its locks; it allocates
  * nothing, reads no catalog and raises no error.  Connections that end because the
  * server is being stopped say nothing of their clients.  See doc/heartbeats.md: C1
- * to C4.
+ * to C5.
  *
  * Shares the heartbeats (beats.c) and lists of databases, under SswShared->lock,
  * one after the other.  A crash calls no callback, and empties both.

@@ -159,9 +159,12 @@ ssw_rights_policy(text *name, SswRight right)
 				 errmsg("permission denied for policy \"%s\"", p->name),
 				 errdetail("It belongs to role \"%s\".", p->owner_name),
 				 right == SSW_RIGHT_OWNER ? errhint("Call as a member of that role.") :
+				 right == SSW_RIGHT_SEE_ROW || right == SSW_RIGHT_END_ROW ?
+				 errhint("Call as a member of that role, or have one run SELECT sweeper.grant_access(%s, 'user', policy => %s);",
+						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))), quote_literal_cstr(p->name)) :
 				 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
 						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)),
-						 right == SSW_RIGHT_SEE || right == SSW_RIGHT_SEE_ROW ? "monitor" : "admin")));
+						 right == SSW_RIGHT_SEE ? "monitor" : "admin")));
 	return p;
 }
 
