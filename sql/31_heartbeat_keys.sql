@@ -60,6 +60,13 @@ SELECT sweeper.touch('by_uuid', '{0f3a5b6c-7d8e-4f90-a1b2-c3d4e5f60718}'), sweep
 SELECT sweeper.touch('by_date', '2024-03-05'), sweeper.touch('by_date', 'March 5, 2024'), sweeper.touch('by_time', '2024-03-05 13:00+01'), sweeper.touch('by_bytes', '\x00FF'),
     sweeper.touch('by_bool', 'on'), sweeper.touch('by_enum', 'Green'), sweeper.touch('by_domain', 'abc'), sweeper.touch('by_two', '( 7,a\,b \"c\")'),
     sweeper.touch('by_dates', '(x,2024-03-05)');
+-- evidence has the text that memory has: the type's output, and char(n) without its padding
+INSERT INTO by_dates VALUES ('2024-03-05', 'x');
+INSERT INTO by_char VALUES ('ab');
+INSERT INTO by_bool VALUES (true);
+INSERT INTO by_enum VALUES ('Green');
+SELECT sweeper.expire('by_dates', '{"(x,2024-03-05)"}') AS dates, sweeper.expire('by_char', '{ab}') AS char, sweeper.expire('by_bool', '{yes}') AS bool, sweeper.expire('by_enum', '{Green}') AS enum;
+SELECT policy, key FROM sweeper.cleanup_event WHERE policy IN ('by_dates', 'by_char', 'by_bool', 'by_enum') ORDER BY 1;
 -- others are other sessions
 SELECT sweeper.touch('by_text', 'abc'), sweeper.touch('by_text', 'x'), sweeper.touch('by_int', 70), sweeper.touch('by_big', 8), sweeper.touch('by_char', ' ab'),
     sweeper.touch('by_date', '2024-05-03'), sweeper.touch('by_bool', 'off'), sweeper.touch('by_two', '(7,"a,b c")');

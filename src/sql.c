@@ -107,6 +107,27 @@ find_forced_in_plan(SPIPlanPtr plan, bool lift)
 }
 
 /*
+ * Tables of other roles who are no superusers have code of theirs: a statement on one
+ * belongs into the gate.
+ */
+static void
+check_tables(SPIPlanPtr plan)
+{
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	ListCell   *lc;
+
+	if (InSecurityRestrictedOperation())
+		return;
+	foreach(lc, source->relationOids)
+	{
+		Oid			owner = ssw_relation_owner(lfirst_oid(lc));
+
+		if (OidIsValid(owner) && owner != GetUserId() && !superuser_arg(owner))
+			ssw_gate_require();
+	}
+}
+
+/*
  * Analyse a statement of ours.  FORCE ROW LEVEL SECURITY does not hide a swept
  * table's rows from it, or sweeping such a table would silently skip them.  It does
  * in subqueries that users wrote, and in all that the statement calls: the server's
@@ -119,6 +140,7 @@ ssw_sql_prepare(const char *sql, int nargs, Oid *types, int options)
 
 	if (plan == NULL)
 		elog(ERROR, "could not prepare statement: %s", sql);
+	check_tables(plan);
 	(void) find_forced_in_plan(plan, true);
 	return plan;
 }
