@@ -224,6 +224,8 @@ SET client_min_messages = notice;
 SELECT policy, state, dead_estimate, advice FROM sweeper.adopt('living', dry_run => true);
 SELECT policy, state, dead_estimate, advice FROM sweeper.adopt('living');
 SELECT state, reason FROM sweeper.policy_status WHERE policy = 'wild.living';
+SELECT * FROM sweeper.resume_all() WHERE policy = 'wild.living';
+SELECT state, reason FROM sweeper.policy_status WHERE policy = 'wild.living';
 SELECT sweeper.alter_policy('wild.living', ttl => '30 days'), sweeper.resume('wild.living');
 SELECT state FROM sweeper.adopt('living', policy => 'meant', check_every => '0', start => 'now');
 SELECT state FROM sweeper.adopt('living', policy => 'given', check_every => '0', ttl => '2 hours');

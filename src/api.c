@@ -323,8 +323,8 @@ ssw_resume(PG_FUNCTION_ARGS)
 }
 
 /*
- * resume_all() → a row for each policy that the caller may resume.  Nobody confirms a new owner
- * in passing, and one that cannot be resumed holds up no other.
+ * resume_all() → a row for each policy that the caller may resume.  Nobody confirms a guess or a
+ * new owner in passing, and one that cannot be resumed holds up no other.
  */
 Datum
 ssw_resume_all(PG_FUNCTION_ARGS)
@@ -340,6 +340,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 		Datum		values[2];
 		bool		nulls[2] = {false, false};
+		bool		guessed;
 		Oid			relid;
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
@@ -350,10 +351,12 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		relid = ssw_policy_relation_now(p);
-		if (OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
+		guessed = p->held_reason && strcmp(p->held_reason, "assumed") == 0;
+		if (guessed || OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
 			ereport(WARNING,
-					(errmsg("policy \"%s\" is left as it is: its relation %s", p->name,
-							OidIsValid(relid) ? "has another owner" : "does not exist"),
+					(errmsg("policy \"%s\" is left as it is: %s", p->name,
+							guessed ? "what its deadline means is a guess" :
+							OidIsValid(relid) ? "its relation has another owner" : "its relation does not exist"),
 					 errhint("%s", ssw_mend_or_resume(p))));
 		else
 		{
