@@ -19,7 +19,7 @@ CREATE PROCEDURE sweeper.sweep(policy text, wait boolean DEFAULT true, timeout i
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_sweep';
 
 COMMENT ON FUNCTION sweeper.pause IS
-'Stops a policy, at commit, until resume() or the given time; waits for the batch in flight, not for callers who have ended rows themselves. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
+'Stops a policy, at commit, until resume() or the given time; the batch in flight is cancelled, and its worker ended 2 s later if it ignores that; callers who have ended rows themselves are not waited for. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.pause_all IS
 'Stops every policy that the caller may pause, as pause() does. Errors: 54000 reason is too long, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.resume IS

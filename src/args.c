@@ -8,9 +8,6 @@
  */
 #include "postgres.h"
 
-/* A statement ends its worker's turn after so long at the latest. */
-#define MAX_HARD_LIMIT_US	(10 * SECS_PER_MINUTE * USECS_PER_SEC)
-
 #include <ctype.h>
 #include <math.h>
 
@@ -22,12 +19,14 @@
 #include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
 #include "args.h"
 #include "expr.h"
+#include "guc.h"
 #include "tzname.h"
 #include "window.h"
 
@@ -527,12 +526,14 @@ ssw_args_fill_limits(const SswArgs *a, SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("hard_time_limit must not be shorter than soft_time_limit")));
-	if (p->hard_limit_us > MAX_HARD_LIMIT_US)
+	/* the default is cut to it when the policy runs */
+	if (a->given[SSW_ARG_HARD_TIME_LIMIT] && p->hard_limit_us > ssw_max_hard_time_limit * INT64CONST(1000))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("hard_time_limit must be at most 10 minutes"),
-				 errdetail("For so long one statement may keep a worker that others wait for."),
-				 errhint("Leave work that takes longer to another process, which on_expire tells of it.")));
+				 errmsg("hard_time_limit must not be longer than \"session_sweeper.max_hard_time_limit\", which is %s",
+						GetConfigOptionByName("session_sweeper.max_hard_time_limit", NULL, false)),
+				 errdetail("One statement may keep a worker for so long while others wait for it."),
+				 errhint("Let on_expire hand longer work over to another process, or have a superuser raise the setting.")));
 	lock_us = get_interval(a, SSW_ARG_LOCK_TIMEOUT, 1);
 	if (lock_us < 1000 || lock_us / 1000 >= DeadlockTimeout)
 		ereport(ERROR,

@@ -4,7 +4,8 @@
  *
  * Runs in the coordinator, once a round.  A pass without any worker comes first,
  * then the one that was served longest ago; when all workers are held by others
- * the pass with most of them gives up after its batch.  Nobody is starved.
+ * the pass with most of them gives up after its batch; no role takes all while
+ * another waits (places.c).  Nobody is starved.
  *
  * Shares passes and process slots under SswShared->lock.  A crash empties both.
  */
@@ -16,6 +17,7 @@
 
 #include "appended.h"
 #include "guc.h"
+#include "places.h"
 #include "watch.h"
 
 /* A pass that waits lets the others have their workers for so long. */
@@ -33,7 +35,7 @@ neediest(List *watches)
 		SswWatch   *w = lfirst(lc);
 
 		if (w->pass == NULL || w->policy == NULL || w->pass->end != SSW_END_NONE || w->pass->yield ||
-			w->pass->workers >= w->pass->target)
+			w->pass->workers >= w->pass->target || ssw_places_has_its_share(w->policy->owner))
 			continue;
 		if (best == NULL || w->pass->workers < best->pass->workers ||
 			(w->pass->workers == best->pass->workers && w->served_at < best->served_at))
@@ -70,6 +72,8 @@ make_others_yield(List *watches, TimestampTz now)
 	}
 	if (most)
 		most->pass->yield = true;
+	/* which looks after those who do not come to the end of theirs */
+	ssw_shmem_wake_launcher();
 }
 
 /* A worker for the pass, whose limits count from its first one. */
@@ -112,7 +116,7 @@ ssw_assign(List *watches, TimestampTz now)
 		if (w->pass->more && w->pass->target < w->policy->max_workers)
 			w->pass->target = w->policy->max_workers;
 		if (w->pass->end == SSW_END_NONE)
-			wanted += w->pass->target;
+			wanted += ssw_places_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
 	}
 	while ((w = neediest(watches), owner = ssw_appended_next(), w || OidIsValid(owner)) && (proc = idle_worker()) != NULL)
 	{

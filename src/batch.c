@@ -46,7 +46,14 @@
 #define MIN_ROWS		10
 #define FIRST_ROWS		500
 #define MAX_ROWS		20000
-#define TARGET_US		(200 * 1000)
+#define TARGET_US		SSW_BATCH_TARGET_US
+
+/*
+ * A batch that takes so long, or four times what the policy's usually take, is
+ * cancelled, and its rows are tried in smaller ones.
+ */
+#define PATIENCE_US		(2 * USECS_PER_SEC)
+#define PATIENCE_TIMES	4
 
 /*
  * Somebody changes the policy or the extension, and may take as long as a user
@@ -90,15 +97,113 @@ ssw_batch_must_stop(SswWork *w)
 	return stop || now > w->pass->soft_deadline;
 }
 
+/* The longest that a batch may take. */
+int64
+ssw_batch_hard_limit(const SswPolicy *p)
+{
+	return Min(p->hard_limit_us, ssw_max_hard_time_limit * INT64CONST(1000));
+}
+
+/* How long the present limit is. */
+static int64 limit_us = 0;
+
+/* From now on it is cancelled after so long. */
+void
+ssw_batch_limit(int64 us)
+{
+	TimestampTz until = GetCurrentTimestamp() + us;
+
+	if (MySswProc->interrupted)
+		return;
+	limit_us = us;
+	MySswProc->batch_deadline = until;
+	enable_timeout_at(STATEMENT_TIMEOUT, until);
+}
+
+/* The rows of a batch, or one of them, begin: they may take as long as such rows usually do. */
+void
+ssw_batch_hurry(SswWork *w)
+{
+	int64		hard = ssw_batch_hard_limit(w->policy);
+	int64		us = PATIENCE_US;
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s)
+		us = Max(us, s->patience_us);
+	LWLockRelease(SswShared->lock);
+	ssw_batch_limit(w->unhurried ? hard : Min(us, hard));
+}
+
+/* An error ended the rows: was it a cancel, and whose? */
+void
+ssw_batch_note_cancel(SswWork *w, const ErrorData *e)
+{
+	bool		cancelled = e->sqlerrcode == ERRCODE_QUERY_CANCELED;
+
+	w->interrupted = cancelled && MySswProc->interrupted;
+	w->slow_us = cancelled && !w->interrupted && MySswProc->batch_deadline != 0 &&
+		GetCurrentTimestamp() >= MySswProc->batch_deadline ? limit_us : 0;
+}
+
+/* What a row that was cancelled because it was slow fails with: it is set aside until it has had all its time. */
+const char *
+ssw_batch_slow_class(SswWork *w)
+{
+	return w->slow_us < ssw_batch_hard_limit(w->policy) ? SSW_FAIL_SET_ASIDE : "slow";
+}
+
+/* A batch, or the answer for one row, took so long: others may, too. */
+void
+ssw_batch_took(SswWork *w, int64 us)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s && s->patience_us > 0)
+		s->patience_us = Min(s->patience_us, PATIENCE_TIMES * us);
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * All rows were slow: nobody is at fault, and all get their time from the next pass on.
+ * False: they had it.
+ */
+bool
+ssw_batch_more_patience(SswWork *w)
+{
+	int64		hard = ssw_batch_hard_limit(w->policy);
+	SswPolicyShared *s;
+	bool		more = false;
+
+	if (w->slow_us == 0 || w->slow_us >= hard)
+		return false;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s)
+	{
+		s->patience_us = hard;
+		more = true;
+	}
+	if (more && w->pass->end == SSW_END_NONE)
+		w->pass->end = SSW_END_LIMIT;
+	LWLockRelease(SswShared->lock);
+	if (more)
+		ssw_failures_discard(w->failures);
+	return more;
+}
+
 /* From now on code of users and waits for locks have an end. */
 void
 ssw_batch_arm(SswWork *w)
 {
-	int64		left = w->pass->started_at + w->policy->hard_limit_us - GetCurrentTimestamp();
-	int			ms = Max(1000, left / 1000);
-
-	enable_timeout_after(STATEMENT_TIMEOUT, ms);
-	MySswProc->batch_deadline = GetCurrentTimestamp() + ms * INT64CONST(1000);
+	/* a cancel that came too late was not meant for it */
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	QueryCancelPending = false;
+	MySswProc->interrupted = false;
+	ssw_batch_limit(ssw_batch_hard_limit(w->policy));
 	ssw_lost_arm();
 	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
 					PGC_SUSET, PGC_S_OVERRIDE);
@@ -350,7 +455,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 			s->lag_hist[i] += hist[i];
 		if (s->batch_rows <= 0)
 			s->batch_rows = FIRST_ROWS;
-		if (s->halved > 0 && rows > 0)
+		if (s->halved > 0 && rows > 0 && elapsed_us < Max(PATIENCE_US, s->patience_us) / 2)
 			s->halved = s->halved < MAX_ROWS ? s->halved * 2 : 0;
 		if (n >= s->batch_rows && elapsed_us > 0)
 		{
@@ -361,6 +466,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 		}
 	}
 	LWLockRelease(SswShared->lock);
+	if (rows > 0 && !OidIsValid(w->policy->is_alive))
+		ssw_batch_took(w, elapsed_us);
 	MySswProc->rows += rows;
 	w->succeeded += rows + w->prolonged;
 	w->left += w->held;
@@ -394,6 +501,7 @@ ssw_batch_save_error(SswWork *w)
 	MemoryContextSwitchTo(w->batch_cxt);
 	w->error = CopyErrorData();
 	FlushErrorState();
+	ssw_batch_note_cancel(w, w->error);
 	ssw_batch_disarm();
 	ssw_sql_abort();
 	MemoryContextSwitchTo(w->batch_cxt);

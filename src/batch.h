@@ -8,6 +8,9 @@
 #include "action.h"
 #include "failure.h"
 
+/* A batch aims at so long. */
+#define SSW_BATCH_TARGET_US	(200 * 1000)
+
 /* What the texts of a policy mean depends on this of its relation; see batch.c. */
 typedef struct SswShape SswShape;
 
@@ -36,12 +39,22 @@ typedef struct SswWork
 	bool		locked_leaf;	/* so far came the batch: its lock on the leaf */
 	bool		answered;		/* is_alive has given an answer */
 	int			fuse_trips;		/* of the pass, that not_held knows of */
+	bool		unhurried;		/* a slow row is tried with all its time */
 	bool		failed;			/* the policy as a whole; leave the pass */
 	ErrorData  *error;			/* of the last failed transaction */
+	bool		interrupted;	/* it was cancelled by others: nobody's fault */
+	int64		slow_us;		/* it was cancelled after so long, or 0 */
 } SswWork;
 
 extern int	ssw_batch_rows(SswWork *w);
 extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
+extern int64 ssw_batch_hard_limit(const SswPolicy *p);
+extern void ssw_batch_limit(int64 us);
+extern const char *ssw_batch_slow_class(SswWork *w);
+extern void ssw_batch_took(SswWork *w, int64 us);
+extern void ssw_batch_hurry(SswWork *w);
+extern void ssw_batch_note_cancel(SswWork *w, const ErrorData *e);
+extern bool ssw_batch_more_patience(SswWork *w);
 extern void ssw_batch_arm(SswWork *w);
 extern void ssw_batch_watch(SswWork *w, Relation rel);
 extern bool ssw_batch_begin(SswWork *w);

@@ -7,9 +7,10 @@
  * the slot's generation is still its own.  The exit callback frees the slot and
  * whatever the process held in a pass.  A crash empties shared memory.
  *
- * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM
- * ends the process at the next interrupt check, batch or not.  The launcher, whose
- * end is bounded anyway, goes on to it.
+ * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM, or
+ * one that comes to a batch which ignores its cancel, ends the process at the next
+ * interrupt check, batch or not.  The launcher, whose end is bounded anyway, goes on
+ * to it.
  */
 #include "postgres.h"
 
@@ -36,13 +37,30 @@
 
 static uint32 my_generation;
 
+/* The launcher ends whoever does not heed a signal; it sleeps while all is well. */
+static void
+tell_launcher(void)
+{
+	int			launcher = SswShared->launcher;
+
+	if (launcher >= 0 && SswProcs[launcher].latch)
+		SetLatch(SswProcs[launcher].latch);
+}
+
+/* Does a process go on though its batch was cancelled?  No code of users catches its end. */
+bool
+ssw_bgw_ignores_cancel(const SswProc *p, TimestampTz now)
+{
+	return p->batch_deadline != 0 && now >= p->batch_deadline + SSW_CANCEL_GRACE_US;
+}
+
 static void
 handle_sigterm(SIGNAL_ARGS)
 {
 	static TimestampTz first = 0;
 	int			save_errno = errno;
 
-	if (MySswProc == NULL)
+	if (MySswProc == NULL || ssw_bgw_ignores_cancel(MySswProc, GetCurrentTimestamp()))
 		die(postgres_signal_arg);
 	else if (MySswProc->terminating)
 	{
@@ -51,16 +69,63 @@ handle_sigterm(SIGNAL_ARGS)
 	}
 	else
 	{
-		int			launcher = SswShared->launcher;
-
 		first = GetCurrentTimestamp();
 		MySswProc->terminating = true;
-		/* the launcher counts the time until the second SIGTERM */
-		if (launcher >= 0 && SswProcs[launcher].latch)
-			SetLatch(SswProcs[launcher].latch);
+		tell_launcher();
 		SetLatch(MyLatch);
 	}
 	errno = save_errno;
+}
+
+/* Cancelled, by a time-out of its own, too. */
+static void
+handle_sigint(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	StatementCancelHandler(postgres_signal_arg);
+	if (MySswProc)
+		tell_launcher();
+	errno = save_errno;
+}
+
+/*
+ * Cancel what a process is at; if it ignores that, the launcher ends it.  The caller
+ * holds the lock exclusively.
+ */
+void
+ssw_bgw_cancel(SswProc *p)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (p->pid == 0 || p->interrupted)
+		return;
+	p->interrupted = true;
+	if (p->batch_deadline == 0 || p->batch_deadline > now)
+		p->batch_deadline = now;
+	kill(p->pid, SIGINT);
+}
+
+/* Cancel the batches of a policy that somebody stops; no other one begins in their passes. */
+void
+ssw_bgw_cancel_policy(int policy_id)
+{
+	if (!ssw_shmem_available())
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		SswPass    *pass = p->kind == SSW_PROC_WORKER && p->state == SSW_STATE_BUSY && p->pass >= 0 ? &SswPasses[p->pass] : NULL;
+
+		if (pass == NULL || pass->database != MyDatabaseId || pass->policy_id != policy_id || p->pid == MyProcPid)
+			continue;
+		if (pass->end == SSW_END_NONE || pass->end == SSW_END_DONE)
+			pass->end = SSW_END_STOPPED;
+		if (p->batch_deadline != 0)
+			ssw_bgw_cancel(p);
+	}
+	LWLockRelease(SswShared->lock);
 }
 
 /* Take a free slot for a process to be started, a runner of that role; -1 when there is none. */
@@ -137,8 +202,8 @@ leave_pass(SswProc *proc)
 		return;
 	if (SswPasses[proc->pass].collector == me)
 		SswPasses[proc->pass].collector = -1;
-	if (SswPasses[proc->pass].workers > 0)
-		SswPasses[proc->pass].workers--;
+	if (SswPasses[proc->pass].workers > 0 && --SswPasses[proc->pass].workers == 0)
+		SswPasses[proc->pass].waits_since = GetCurrentTimestamp();
 	proc->pass = -1;
 	proc->policy_id = 0;
 }
@@ -243,6 +308,7 @@ set_signals(void)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, handle_sigterm);
+	pqsignal(SIGINT, handle_sigint);
 	BackgroundWorkerUnblockSignals();
 }
 
@@ -334,6 +400,8 @@ ssw_bgw_connect(Oid database)
 		{"zero_damaged_pages", "off"},
 		{"exit_on_error", "off"},
 		{"check_function_bodies", "on"},
+		/* see ssw_action_run() */
+		{"track_counts", "on"},
 	};
 
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
@@ -357,6 +425,9 @@ ssw_bgw_set_state(SswProcState state)
 	MySswProc->state_since = GetCurrentTimestamp();
 	if (state == SSW_STATE_IDLE)
 	{
+		/* whoever cancelled the last batch came too late */
+		if (MySswProc->kind == SSW_PROC_WORKER)
+			MySswProc->batch_deadline = 0;
 		leave_pass(MySswProc);
 		d = ssw_shmem_database(MySswProc->database, false);
 		if (d && MySswProc->kind == SSW_PROC_RUNNER)

@@ -17,4 +17,11 @@ extern void ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role);
 extern void ssw_bgw_ready(void);
 extern void ssw_bgw_set_state(SswProcState state);
 
+/* Who ignores a cancel for so long is ended. */
+#define SSW_CANCEL_GRACE_US		(2 * USECS_PER_SEC)
+
+extern bool ssw_bgw_ignores_cancel(const SswProc *p, TimestampTz now);
+extern void ssw_bgw_cancel(SswProc *p);
+extern void ssw_bgw_cancel_policy(int policy_id);
+
 #endif							/* SSW_BGW_H */

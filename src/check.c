@@ -26,6 +26,7 @@
 #include "identity.h"
 #include "lost.h"
 #include "pass.h"
+#include "single.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -51,14 +52,16 @@ typedef struct Judged
 	Datum		identity[SSW_CHECK_LIST];	/* text */
 } Judged;
 
+/* The next row; one that was slow before only as the first of a turn, whose verdicts wait for it. */
 static bool
-pull(SswPass *pass, ItemPointerData *tid)
+pull(SswPass *pass, bool first, ItemPointerData *tid, bool *slow)
 {
 	bool		got = false;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (pass->next_check < pass->nchecks)
+	if (pass->next_check < (first ? pass->nchecks : pass->check_slow))
 	{
+		*slow = pass->next_check >= pass->check_slow;
 		*tid = pass->check_tid[pass->next_check++];
 		got = true;
 	}
@@ -84,6 +87,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 		MemoryContextSwitchTo(w->batch_cxt);
 		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 		w->locked_leaf = true;
+		ssw_batch_hurry(w);
 		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 		ssw_sql_begin();
 		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
@@ -110,7 +114,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 
 /* Remember that nothing is known about a row, and why. */
 static void
-record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *message)
+record_unknown(SswWork *w, const ItemPointerData *tid, const char *class, int code, const char *message)
 {
 	SswIdentity save;
 	Oid			types[SSW_ROW_PARAMS];
@@ -132,7 +136,7 @@ record_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *mes
 		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], desc, 3, &nodue);
 
 		ssw_failures_add(w->failures, w->target.leaf, SPI_getvalue(SPI_tuptable->vals[i], desc, 2),
-						 nodue ? 0 : DatumGetTimestampTz(due), !nodue, "check", code, message, 0);
+						 nodue ? 0 : DatumGetTimestampTz(due), !nodue, class, code, message, 0);
 	}
 	ssw_sql_end();
 	ssw_identity_restore(&save);
@@ -149,25 +153,24 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	volatile Verdict verdict = VERDICT_UNKNOWN;
 	volatile int code = ERRCODE_NO_DATA_FOUND;
 	const char *volatile message = "is_alive returned null";
+	TimestampTz start = GetCurrentTimestamp();
 	SswFailureClass class;
 
 	MemoryContextReset(w->batch_cxt);
+	w->interrupted = false;
+	w->slow_us = 0;
 	PG_TRY();
 	{
 		verdict = ask(w, tid, cxt, identity);
 		w->answered |= verdict == VERDICT_ALIVE || verdict == VERDICT_DEAD;
+		ssw_batch_took(w, GetCurrentTimestamp() - start);
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(w->batch_cxt);
-		w->error = CopyErrorData();
-		FlushErrorState();
-		ssw_batch_disarm();
-		ssw_sql_abort();
-		MemoryContextSwitchTo(w->batch_cxt);
+		ssw_batch_save_error(w);
 		class = ssw_failure_classify(w->error->sqlerrcode);
-		if (!w->locked_leaf || ((class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
-								ssw_failures_pending(w->failures) >= MANY_UNKNOWN))
+		if (!w->interrupted && (!w->locked_leaf || ((class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
+													ssw_failures_pending(w->failures) >= MANY_UNKNOWN)))
 			ssw_batch_fail(w, w->error);
 		message = NULL;
 	}
@@ -177,8 +180,14 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 		code = w->error->sqlerrcode;
 		message = ssw_failure_text(w->policy, w->error);
 	}
-	if (verdict == VERDICT_UNKNOWN && !w->failed)
-		record_unknown(w, tid, code, message);
+	if (w->slow_us > 0)
+	{
+		if (!w->answered && ssw_failures_pending(w->failures) >= SSW_DOUBT && ssw_batch_more_patience(w))
+			return VERDICT_GONE;
+		message = psprintf("is_alive took longer than %g s", w->slow_us / 1e6);
+	}
+	if (verdict == VERDICT_UNKNOWN && !w->failed && !w->interrupted)
+		record_unknown(w, tid, w->slow_us > 0 ? ssw_batch_slow_class(w) : "check", code, message);
 	return verdict;
 }
 
@@ -200,7 +209,9 @@ ssw_check_work(SswWork *w)
 	Judged	   *alive = MemoryContextAllocZero(cxt, sizeof(Judged));
 	Judged	   *dead = MemoryContextAllocZero(cxt, sizeof(Judged));
 	ItemPointerData tid;
-	TimestampTz until = GetCurrentTimestamp() + TURN_US;
+	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz until = start + TURN_US;
+	bool		first = true;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	/* all answers of the chunk first, where the fuse judges by them */
@@ -214,13 +225,15 @@ ssw_check_work(SswWork *w)
 	w->target.skip_locked = w->pass->skip_locked;
 	w->cleanup_type = "zombie";
 
-	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && pull(w->pass, &tid))
+	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && !w->unhurried &&
+		   pull(w->pass, first, &tid, &w->unhurried))
 	{
 		Datum		identity;
 		Verdict		v;
 		Judged	   *j;
 
 		CHECK_FOR_INTERRUPTS();
+		first = false;
 		v = ask_safely(w, &tid, cxt, &identity);
 		if (v != VERDICT_ALIVE && v != VERDICT_DEAD)
 			continue;
@@ -236,6 +249,8 @@ ssw_check_work(SswWork *w)
 		if (!ssw_fuse_answers(w, dead->n, alive->n))
 			act_on(w, dead, false);
 	}
+	if (w->unhurried)
+		ssw_halve_tried_slow(w, start);
 	MemoryContextSwitchTo(MemoryContextGetParent(cxt));
 	MemoryContextDelete(cxt);
 }

@@ -78,6 +78,7 @@ typedef struct Receiver
 								 * at their heartbeats */
 	int16		sort_len;
 	bool		sort_byval;
+	List	   *slow;			/* tids of known slow rows */
 	Datum		sort;			/* of the last row */
 	ItemPointerData tid;		/* of the last row */
 } Receiver;
@@ -185,14 +186,14 @@ minds_failures(SswWork *w)
 
 /* Is the row a known failure that must be left alone now? */
 static bool
-is_excluded(SswWork *w, TupleTableSlot *slot)
+is_excluded(SswWork *w, TupleTableSlot *slot, bool *slow)
 {
 	bool		has_due = !slot->tts_isnull[SSW_C_DUE - 1];
 
 	if (slot->tts_isnull[SSW_C_KEY - 1] ||
 		!ssw_failures_excluded(w->failures, w->pass->leaf, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
 							   has_due ? DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]) : 0,
-							   has_due, GetCurrentTimestamp()))
+							   has_due, GetCurrentTimestamp(), slow))
 		return false;
 	w->pass->excluded++;
 	return true;
@@ -209,11 +210,25 @@ is_wanted(SswWork *w, TupleTableSlot *slot)
 						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->clock_cutoff[0]);
 }
 
+static void
+add_tid(Receiver *r, const ItemPointerData *tid)
+{
+	SswChunk   *chunk = r->chunk;
+
+	if (chunk->n == r->size)
+	{
+		r->size *= 2;
+		chunk->tids = repalloc_huge(chunk->tids, r->size * sizeof(ItemPointerData));
+	}
+	chunk->tids[chunk->n++] = *tid;
+}
+
 static bool
 receive(TupleTableSlot *slot, DestReceiver *self)
 {
 	Receiver   *r = (Receiver *) self;
 	SswChunk   *chunk = r->chunk;
+	bool		slow = false;
 
 	slot_getallattrs(slot);
 	if (r->rows == r->max_rows)
@@ -235,14 +250,19 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
 	if (r->beats && !is_wanted(r->w, slot))
 		return true;
-	if (minds_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot))
+	if (minds_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot, &slow))
 		return true;
-	if (chunk->n == r->size)
+	if (slow)
 	{
-		r->size *= 2;
-		chunk->tids = repalloc_huge(chunk->tids, r->size * sizeof(ItemPointerData));
+		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+		ItemPointer tid = palloc(sizeof(ItemPointerData));
+
+		*tid = r->tid;
+		r->slow = lappend(r->slow, tid);
+		MemoryContextSwitchTo(old);
 	}
-	chunk->tids[chunk->n++] = r->tid;
+	else
+		add_tid(r, &r->tid);
 	return true;
 }
 
@@ -333,6 +353,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
 	SswPass    *pass = w->pass;
 	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
 	int			excluded = pass->excluded;
+	ListCell   *lc;
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, limit, order == SSW_ORDER_TIES ? limit + MAX_TIES : limit);
@@ -347,6 +368,10 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
 		pass->excluded = excluded;
 		return collect_tids(w, chunk, limit, SSW_ORDER_EXACT);
 	}
+	/* after the others */
+	chunk->nslow = list_length(r.slow);
+	foreach(lc, r.slow)
+		add_tid(&r, lfirst(lc));
 	pass->by_index = pass->by_index || (order == SSW_ORDER_INDEX && r.rows >= limit);
 	if (r.rows > 0)
 		move_cursor(w, c, &r, order == SSW_ORDER_TIES ? SSW_CURSOR_AFTER : SSW_CURSOR_WITHIN);

@@ -14,6 +14,7 @@ typedef struct SswChunk
 	TimestampTz cutoff;
 	MemoryContext cxt;			/* of tids */
 	int			n;
+	int			nslow;			/* of them, at the end, were slow before */
 	ItemPointerData *tids;
 	bool		backlog;		/* counts for backlog_rate, too */
 	bool		ranged;			/* all rows of a range; tids are not known */

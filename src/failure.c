@@ -52,6 +52,7 @@ typedef struct FailedEntry
 	TimestampTz due;
 	bool		has_due;
 	bool		quarantined;
+	bool		slow;			/* tried after others, with all its time */
 	bool		locked;			/* by those: tried with all locked ones */
 	Datum		blocked_by;		/* int4[], or 0 */
 	char	   *message;
@@ -217,6 +218,7 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 	e->identity = SPI_getvalue(tup, desc, 8);
 	e->locked = DatumGetBool(SPI_getbinval(tup, desc, 9, &isnull));
 	e->message = SPI_getvalue(tup, desc, 10);
+	e->slow = DatumGetBool(SPI_getbinval(tup, desc, 12, &isnull));
 	d = SPI_getbinval(tup, desc, 11, &isnull);
 	e->blocked_by = isnull ? (Datum) 0 : PointerGetDatum(DatumGetArrayTypePCopy(d));
 	enter(f, e);
@@ -250,7 +252,7 @@ ssw_failures_load(const SswPolicy *p)
 	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts,"
 					 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
 					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, ''),"
-					 " class = 'locked', coalesce(message, ''), blocked_by"
+					 " class = 'locked' AND attempts > 0, coalesce(message, ''), blocked_by, class = 'slow'"
 					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
@@ -278,21 +280,26 @@ retry_at(const SswFailures *f, const FailedEntry *e, TimestampTz now)
 
 /*
  * Must a candidate be left alone now?  An entry for another deadline, or another
- * row in its place, has lapsed.
+ * row in its place, has lapsed.  *slow: it may be tried, and was slow before.
  */
 bool
 ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
-					  TimestampTz now)
+					  TimestampTz now, bool *slow)
 {
 	FailedEntry *e = NULL;
 	char	   *identity;
+
+	*slow = false;
 
 	if (hash_get_num_entries(f->table) > 0)
 		e = lookup(f, leaf, split_key(f->policy, key, &identity));
 	if (e == NULL || !is_about(e, identity, due, has_due))
 		return false;
 	if (!e->quarantined && !e->failed_again && retry_at(f, e, now) <= now)
+	{
+		*slow = e->slow;
 		return false;
+	}
 	e->left_alone = true;
 	return true;
 }
@@ -369,6 +376,8 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
 	NewFailure *n = palloc0(sizeof(NewFailure));
 	bool		locked = strcmp(class, "locked") == 0;
+	bool		known = false;
+	bool		aside = strcmp(class, SSW_FAIL_SET_ASIDE) == 0;
 	FailedEntry *e;
 
 	n->key = split_key(f->policy, key, &n->identity);
@@ -376,12 +385,12 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 	e = lookup(f, leaf, n->key);
 	n->due = due;
 	n->has_due = has_due;
-	strlcpy(n->class, class, sizeof(n->class));
+	strlcpy(n->class, aside ? "slow" : class, sizeof(n->class));
 	n->sqlerrcode = sqlerrcode;
 	n->message = pstrdup(message);
 	if (blocked_by != (Datum) 0)
 		n->blocked_by = PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
-	n->attempts = 1;
+	n->attempts = aside ? 0 : 1;
 	if (e == NULL)
 	{
 		e = palloc0(sizeof(FailedEntry));
@@ -391,12 +400,13 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 	}
 	else if (is_about(e, n->identity, due, has_due))
 	{
-		n->attempts = e->attempts + 1;
+		n->attempts += e->attempts;
+		known = true;
 		n->same = locked && e->locked && same_holders(e, n);
 	}
 	if (locked)
 	{
-		TimestampTz next = GetCurrentTimestamp() + (n->attempts > 1 ? LOCKED_AGAIN_US : LOCKED_FIRST_US);
+		TimestampTz next = GetCurrentTimestamp() + (known ? LOCKED_AGAIN_US : LOCKED_FIRST_US);
 
 		f->locked_next = f->locked_next == 0 ? next : Min(f->locked_next, next);
 	}
@@ -409,7 +419,7 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 	e->failed_again = true;
 	f->pending = lappend(f->pending, n);
 	MemoryContextSwitchTo(old);
-	return n->attempts > 1;
+	return known;
 }
 
 int
@@ -458,6 +468,12 @@ write_one(SswFailures *f, NewFailure *n)
 	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
 	bool		final = n->attempts > f->policy->max_retries &&
 	strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0;
+
+	/*
+	 * one that ended its worker may have cost the whole of the hard limit, as
+	 * a slow one has
+	 */
+	bool		dear = n->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN || (strcmp(n->class, "slow") == 0 && n->attempts > 0);
 	Datum		values[13];
 	char		nulls[14] = "             ";
 
@@ -473,11 +489,9 @@ write_one(SswFailures *f, NewFailure *n)
 	values[8] = CStringGetTextDatum(n->message);
 	values[9] = n->blocked_by;
 	nulls[9] = n->blocked_by != (Datum) 0 ? ' ' : 'n';
-	/* one that ended its worker may have cost the whole of the hard limit */
 	values[10] = TimestampTzGetDatum(strcmp(n->class, "locked") == 0 ? f->locked_next : GetCurrentTimestamp() +
 									 ssw_failure_backoff_us(n->attempts,
-															n->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ?
-															f->policy->hard_limit_us : RETRY_BASE_US,
+															dear ? f->policy->hard_limit_us : RETRY_BASE_US,
 															RETRY_MAX_US));
 	nulls[10] = final ? 'n' : ' ';
 	values[11] = n->partition ? CStringGetTextDatum(n->partition) : (Datum) 0;

@@ -27,8 +27,12 @@ extern SswFailures *ssw_failures_load(const SswPolicy *p);
 extern int	ssw_failures_count(SswFailures *f);
 extern Datum ssw_failures_keys(SswFailures *f, Oid leaf);
 extern bool ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due,
-								  bool has_due, TimestampTz now);
+								  bool has_due, TimestampTz now, bool *slow);
 extern TimestampTz ssw_failures_next_attempt(SswFailures *f);
+
+/* Class of a row that was set aside, and is to be tried alone: that is no attempt. */
+#define SSW_FAIL_SET_ASIDE	"set aside"
+
 extern bool ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
 							 const char *class, int sqlerrcode, const char *message,
 							 Datum blocked_by);

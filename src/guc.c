@@ -45,6 +45,7 @@ char	   *ssw_machine_id = NULL;
 int			ssw_max_wal_rate = 0;
 int			ssw_max_replica_lag = 0;
 int			ssw_max_policies = 1024;
+int			ssw_max_hard_time_limit = 60000;
 
 static const struct config_enum_entry synchronous_commit_options[] = {
 	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
@@ -204,6 +205,11 @@ ssw_guc_init(void)
 	DefineCustomIntVariable("session_sweeper.max_replica_lag",
 							"Sweeps rest while a replica is further behind; 0: they do not mind.",
 							NULL, &ssw_max_replica_lag, 0, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_hard_time_limit",
+							"Longest hard_time_limit that a policy may have.",
+							"A shorter one also holds for policies that have a longer one already.",
+							&ssw_max_hard_time_limit, 60 * 1000, 1000, 24 * 60 * 60 * 1000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomStringVariable("session_sweeper.machine_id",
 							   "What this server is called in its tasks; empty: host name and port.",

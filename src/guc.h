@@ -32,6 +32,7 @@ extern char *ssw_machine_id;
 extern int	ssw_max_wal_rate;	/* kB/s; 0: no limit */
 extern int	ssw_max_replica_lag;	/* ms; 0: no limit */
 extern int	ssw_max_policies;
+extern int	ssw_max_hard_time_limit;	/* ms */
 
 extern const char *ssw_guc_synchronous_commit_name(void);
 extern bool ssw_guc_database_wanted(const char *name);

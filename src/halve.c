@@ -5,7 +5,8 @@
  * Runs in a worker.  Rows are acted on together, in one transaction as large as
  * the policy's batch size; one that fails is run again as two halves, down to
  * groups small enough for a subtransaction a row (single.c), so that one bad row
- * costs its neighbours nothing.  Deletes begin with a whole range of deadlines.
+ * costs its neighbours nothing.  One that takes too long is cancelled, and its rows
+ * are run in small batches.  Deletes begin with a whole range of deadlines.
  *
  * Shares nothing itself.  A crash rolls back the batch in flight.
  */
@@ -64,6 +65,7 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 		if (ssw_batch_begin(w))
 		{
 			MemoryContextSwitchTo(w->batch_cxt);
+			ssw_batch_hurry(w);
 			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
 			rows = act_as_owner(w, tids, n, sink, &missing);
 			ssw_audit_end(sink);
@@ -79,16 +81,16 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 	return ok;
 }
 
-/* A batch outlived its limit, or was too large: go on row by row. */
+/* A batch outlived its limit, or was too large: go on with few rows, and more while that goes well. */
 static void
 shrink(SswWork *w)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
 	if (s)
-		s->batch_rows = 1;
+		s->batch_rows = s->halved = 1;
 	LWLockRelease(SswShared->lock);
 }
 
@@ -106,7 +108,7 @@ leaves(SswWork *w, int n)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
 	if (s)
-		s->halved = Max(1, n / 2);
+		s->halved = Max(1, s->halved > 0 ? Min(s->halved, n / 2) : n / 2);
 	LWLockRelease(SswShared->lock);
 	return true;
 }
@@ -162,7 +164,7 @@ ssw_halve_run_range(SswWork *w, int n)
 	if (ssw_batch_must_stop(w))
 		return true;
 	MemoryContextReset(w->batch_cxt);
-	if (run_together(w, NULL, n))
+	if (run_together(w, NULL, n) || w->interrupted)
 		return true;
 	class = learn(w);
 	if (class == SSW_FAIL_LOCKED)
@@ -181,7 +183,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 	if (n == 0 || ssw_batch_must_stop(w))
 		return;
 	MemoryContextReset(w->batch_cxt);
-	if (run_together(w, tids, n))
+	if (run_together(w, tids, n) || w->interrupted)
 		return;
 	class = learn(w);
 	if (class == SSW_FAIL_POLICY)
@@ -210,6 +212,8 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 	/* memory is free again when a transaction ends, not a subtransaction */
 	if (n <= SSW_MAX_SUBXACTS && !too_large)
 		ssw_single_run(w, tids, n);
+	else if (w->slow_us > 0 && ssw_batch_rows(w) < n)
+		ssw_halve_run(w, tids, n);
 	else
 	{
 		run_rows(w, tids, n / 2);
@@ -231,5 +235,35 @@ ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n)
 			run_rows(w, tids, rows);
 		tids += rows;
 		n -= rows;
+	}
+}
+
+/*
+ * A row that was slow before was tried, with all the time of the hard limit.  When that
+ * took long the pass ends: others may have fallen due meanwhile, and come first.
+ */
+void
+ssw_halve_tried_slow(SswWork *w, TimestampTz start)
+{
+	w->unhurried = false;
+	if (GetCurrentTimestamp() - start < SSW_BATCH_TARGET_US)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (w->pass->end == SSW_END_NONE)
+		w->pass->end = SSW_END_LIMIT;
+	LWLockRelease(SswShared->lock);
+}
+
+/* Rows that were slow before, one by one. */
+void
+ssw_halve_run_slow(SswWork *w, const ItemPointerData *tids, int n)
+{
+	for (int i = 0; i < n && !ssw_batch_must_stop(w); i++)
+	{
+		TimestampTz start = GetCurrentTimestamp();
+
+		w->unhurried = true;
+		run_rows(w, &tids[i], 1);
+		ssw_halve_tried_slow(w, start);
 	}
 }

@@ -50,7 +50,6 @@
 #define SHORT_TICK_US		(100 * INT64CONST(1000))	/* while slots are short */
 #define START_TIMEOUT_US	(30 * USECS_PER_SEC)
 #define CONNECT_TIMEOUT_US	(10 * USECS_PER_SEC)
-#define CANCEL_GRACE_US		(2 * USECS_PER_SEC)
 
 PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
 PGDLLEXPORT void ssw_probe_main(Datum main_arg);
@@ -363,7 +362,16 @@ enforce_limits(TimestampTz now, bool stopping)
 		if (p->terminating && p->stop_since == 0)
 			p->stop_since = now;
 		late = p->stop_since != 0 && now - p->stop_since > ssw_shutdown_timeout * INT64CONST(1000);
-		if ((p->batch_deadline != 0 && now > p->batch_deadline + CANCEL_GRACE_US) ||
+		/* off stops sweeps at once */
+		if (!ssw_enabled && p->kind == SSW_PROC_WORKER)
+		{
+			p->stop = true;
+			if (p->latch)
+				SetLatch(p->latch);
+			if (p->batch_deadline != 0)
+				ssw_bgw_cancel(p);
+		}
+		if (ssw_bgw_ignores_cancel(p, now) ||
 			(!p->connected && now - p->started_at > CONNECT_TIMEOUT_US))
 		{
 			if (!p->terminating)
@@ -372,14 +380,8 @@ enforce_limits(TimestampTz now, bool stopping)
 		}
 		if (late && p->terminating)
 			kill(p->pid, SIGTERM);
-		else if (p->has_task && !p->interrupted && is_over(p, now))
-		{
-			p->interrupted = true;
-			kill(p->pid, SIGINT);
-			/* a command that catches that is ended with its process */
-			if (p->batch_deadline == 0 || p->batch_deadline > now)
-				p->batch_deadline = now;
-		}
+		else if (p->has_task && is_over(p, now))
+			ssw_bgw_cancel(p);
 	}
 	LWLockRelease(SswShared->lock);
 	return left;
@@ -395,8 +397,13 @@ sleep_ms(TimestampTz now)
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	busy = SswShared->no_slot_since != 0;
 	for (int i = 0; i < SswShared->nprocs; i++)
+	{
 		busy = busy || SswProcs[i].state == SSW_STATE_BUSY || (SswProcs[i].pid != 0 && !SswProcs[i].connected) ||
 			SswProcs[i].state == SSW_STATE_STARTING || SswProcs[i].terminating;
+		/* cancelled: is it heeded? */
+		if (SswProcs[i].batch_deadline != 0 && SswProcs[i].batch_deadline <= now)
+			next = Min(next, SswProcs[i].batch_deadline + SSW_CANCEL_GRACE_US);
+	}
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
@@ -515,6 +522,7 @@ ssw_launcher_main(Datum main_arg)
 		if (ssw_enabled)
 		{
 			(void) start_probe(now);
+			ssw_places_take_back(now);
 			ssw_places_enforce(now);
 			if (start_coordinators(now))
 			{

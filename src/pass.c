@@ -334,7 +334,8 @@ act(SswWork *w, SswChunk *chunk)
 			return;
 		read_range(w, chunk);
 	}
-	ssw_halve_run(w, chunk->tids, chunk->n);
+	ssw_halve_run(w, chunk->tids, chunk->n - chunk->nslow);
+	ssw_halve_run_slow(w, chunk->tids + chunk->n - chunk->nslow, chunk->nslow);
 }
 
 /* Fill the shared list that is_alive checks are pulled from; it is no chunk. */
@@ -349,6 +350,7 @@ publish_checks(SswWork *w, const SswChunk *chunk)
 	memcpy(w->pass->check_tid, chunk->tids, chunk->n * sizeof(ItemPointerData));
 	w->pass->next_check = 0;
 	w->pass->nchecks = chunk->n;
+	w->pass->check_slow = chunk->n - chunk->nslow;
 	LWLockRelease(SswShared->lock);
 }
 
@@ -587,6 +589,9 @@ ssw_pass_work(SswPass *pass)
 	{
 		ErrorData  *error = w->error;
 
+		/* somebody wants it to leave, and no one is at fault */
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && MySswProc->interrupted)
+			break;
 		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && ssw_collect_less(w))
 		{
 			end_pass(pass, SSW_END_LIMIT, NULL);

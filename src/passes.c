@@ -327,6 +327,8 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->in_use = true;
 		pass->database = MyDatabaseId;
 		pass->policy_id = p->id;
+		pass->owner = p->owner;
+		pass->waits_since = now;
 		pass->policy_generation = generation;
 		pass->forced = requested;
 		pass->refresh_only = w->rest.state != NULL;

@@ -6,7 +6,9 @@
  * places; commands have at most max_task_workers of them, and where there are two
  * or more, sweeps have one at least.  Whoever waits without a place makes one that
  * has it leave, at the end of its batch or command; so do those above a limit that
- * was lowered.
+ * was lowered.  While another role waits, a role (the owner of swept tables, or who
+ * submitted commands) has at most max_workers - 1 places, and at least one: it gets
+ * no more, and a batch that keeps one for long is cancelled.
  *
  * Shares SswDatabase and SswProcs, under SswShared->lock.  A crash empties both.
  */
@@ -24,6 +26,8 @@
 #define RUNNER_TURN_US		USECS_PER_SEC
 #define MAKE_ROOM_US		(1 * USECS_PER_SEC)
 #define SHORT_US			(60 * USECS_PER_SEC)
+/* A role that has all places gives one back when another has waited for so long. */
+#define PATIENCE_US			(2 * USECS_PER_SEC)
 
 /* While the server has too few slots: so many coordinators, which take turns, and one for a worker. */
 static int	short_coordinators = 0;
@@ -91,6 +95,85 @@ ssw_places_start(SswProcKind kind, Oid database, Oid role)
 				 errhint("Raise \"max_worker_processes\" (now %d) and restart the server; until then sweeps use what is free.",
 						 max_worker_processes)));
 	return ok;
+}
+
+/* Whose code a process runs, or invalid. */
+static Oid
+role_of(const SswProc *p)
+{
+	if (p->state == SSW_STATE_FREE)
+		return InvalidOid;
+	if (p->kind == SSW_PROC_RUNNER)
+		return p->role;
+	return p->kind == SSW_PROC_WORKER && p->pass >= 0 ? SswPasses[p->pass].owner : InvalidOid;
+}
+
+/* A pass of another role that has waited for its first worker since before then. */
+static SswPass *
+waiting_pass(Oid role, TimestampTz before)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswPass    *pass = &SswPasses[i];
+
+		if (pass->in_use && pass->owner != role && pass->workers == 0 && pass->end == SSW_END_NONE && pass->waits_since <= before)
+			return pass;
+	}
+	return NULL;
+}
+
+/* How many places a role has, beyond its share when another role waits. */
+static int
+beyond_share(Oid role)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+		n += role_of(&SswProcs[i]) == role;
+	return n - Max(1, ssw_max_workers - 1);
+}
+
+/* Must a role not get another place, because another role waits?  The caller holds the lock. */
+bool
+ssw_places_has_its_share(Oid role)
+{
+	return beyond_share(role) >= 0 && waiting_pass(role, DT_NOEND) != NULL;
+}
+
+/*
+ * Of a role that has all places while another waits, the batch that began last is
+ * cancelled, and its worker leaves the pass.  Short batches make room by themselves.
+ */
+void
+ssw_places_take_back(TimestampTz now)
+{
+	SswProc    *victim = NULL;
+	SswPass    *waiting = NULL;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		SswPass    *w;
+
+		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || p->pass < 0 || now - p->state_since < PATIENCE_US ||
+			(victim && p->state_since <= victim->state_since) || beyond_share(role_of(p)) <= 0)
+			continue;
+		w = waiting_pass(role_of(p), now - PATIENCE_US);
+		if (w == NULL)
+			continue;
+		victim = p;
+		waiting = w;
+	}
+	if (victim)
+	{
+		SswPasses[victim->pass].yield = true;
+		if (victim->database != waiting->database)
+			victim->stop = true;
+		if (victim->batch_deadline != 0)
+			ssw_bgw_cancel(victim);
+	}
+	LWLockRelease(SswShared->lock);
 }
 
 /* How many of the workers may run commands: with two or more, one is left for sweeps. */

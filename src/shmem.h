@@ -190,7 +190,8 @@ typedef struct SswProc
 	bool		has_task;
 	pg_uuid_t	task;
 	TimestampTz cancel_since;	/* the task is to stop, or 0 */
-	bool		interrupted;	/* and was made to */
+	bool		interrupted;	/* its command or batch was cancelled, not by
+								 * a time-out of its own */
 } SswProc;
 
 /* What a pass does next; for each leaf in the order of phase_after(). */
@@ -229,6 +230,8 @@ typedef struct SswPass
 	bool		in_use;
 	Oid			database;
 	int			policy_id;
+	Oid			owner;			/* whose code it runs */
+	TimestampTz waits_since;	/* while it has no worker */
 	int64		pass_id;		/* 0 until the row in table pass is written */
 	bool		resumed;		/* goes on after a wait for its rate */
 	uint64		policy_generation;
@@ -301,6 +304,7 @@ typedef struct SswPass
 	/* rows for is_alive, pulled one by one */
 	int			nchecks;
 	int			next_check;
+	int			check_slow;		/* from there on they were slow before */
 	Oid			check_leaf;
 	SswPhase	check_phase;
 	TimestampTz check_cutoff;
@@ -365,6 +369,7 @@ typedef struct SswPolicyShared
 	int			batch_rows;		/* adaptive size, carried over */
 	int			halved;			/* a larger batch failed, and its worker had
 								 * to leave before the halves; or 0 */
+	int64		patience_us;	/* with batches, where all rows are slow, or 0 */
 	int			moved_passes;	/* in a row, in which triggers moved rows */
 	int			chunk_rows;		/* read at once, where more took too long; or
 								 * 0 */

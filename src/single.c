@@ -5,7 +5,8 @@
  * Runs in a worker.  A batch that failed down to a few rows is run with a
  * subtransaction for each; what fails is remembered and written after the pass
  * (failure.c).  Where what ends with the rows fails, a row has a transaction of its
- * own.  After many failures alike and no success, other dead rows are
+ * own.  A row that takes too long is set aside, and tried after others, with all the
+ * time of the hard limit.  After many failures alike and no success, other dead rows are
  * tried as witnesses: when one goes, the rows are at fault, else the policy is.
  *
  * Shares counts of the pass under SswShared->lock.  A crash leaves nothing.
@@ -189,7 +190,9 @@ record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
 									ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
 				ssw_action_tid_array(tid, 1));
 	/* a row that others outlived says nothing of the policy */
-	if (record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, ssw_failure_text(w->policy, e)))
+	if (w->slow_us > 0 ?
+		record_rows(w, ssw_batch_slow_class(w), e->sqlerrcode, psprintf("the row action took longer than %g s", w->slow_us / 1e6)) :
+		record_rows(w, class_name(e->sqlerrcode), e->sqlerrcode, ssw_failure_text(w->policy, e)))
 		return;
 	w->streak = e->sqlerrcode == w->streak_code ? w->streak + 1 : 1;
 	w->streak_code = e->sqlerrcode;
@@ -214,6 +217,7 @@ try_row(void *arg)
 
 	ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, a->tid, false);
 	w->first_cid = GetCurrentCommandId(false);
+	ssw_batch_hurry(w);
 	acted = ssw_alive_run(&w->target, a->tid, 1, a->sink);
 	if (acted == 0 && w->prolonged == prolonged)
 		a->missing += ssw_single_find_missing(w, a->tid, 1, 0);
@@ -236,11 +240,14 @@ run_one(Attempt *a)
 	error = ssw_sql_try(try_row, a);
 	if (error)
 	{
+		ssw_batch_note_cancel(w, error);
 		ssw_audit_truncate(a->sink, mark);
 		w->prolonged = prolonged;
 		*a = before;
 	}
 	ssw_lost_rows(0);
+	/* what ends the batch is no row's */
+	ssw_batch_limit(ssw_batch_hard_limit(w->policy));
 	return error;
 }
 
@@ -286,13 +293,16 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			ssw_sql_begin();
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_action_constraints_immediate();
-			/* who outlived the hard limit is not mistaken for those after it */
-			while (tried < n && !(doubt && *doubt) && GetCurrentTimestamp() < MySswProc->batch_deadline)
+			/* those that went do not wait long for their commit */
+			while (tried < n && !(doubt && *doubt) && GetCurrentTimestamp() - start < SSW_BATCH_TARGET_US)
 			{
 				ErrorData  *e;
 
-				a.tid = &tids[tried++];
+				a.tid = &tids[tried];
 				e = run_one(&a);
+				if (e && w->interrupted)
+					break;
+				tried++;
 				if (e == NULL)
 					continue;
 				failed++;
@@ -307,7 +317,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			went = a.rows > 0;
 			ssw_audit_end(a.sink);
 		}
-		ssw_batch_end(w, a.sink, start, n, a.rows, a.missing);
+		ssw_batch_end(w, a.sink, start, tried, a.rows, a.missing);
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		w->pass->failed += failed;
 		LWLockRelease(SswShared->lock);
@@ -316,7 +326,9 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 	{
 		ssw_batch_save_error(w);
 		/* a lock of ours that somebody holds would be waited for by each */
-		if (went && ssw_failure_classify(w->error->sqlerrcode) != SSW_FAIL_LOCKED)
+		if (w->interrupted)
+			tried = 0;
+		else if (went && ssw_failure_classify(w->error->sqlerrcode) != SSW_FAIL_LOCKED)
 			tried = -1;
 		else
 			ssw_batch_fail(w, w->error);
@@ -344,14 +356,15 @@ find_witnesses(SswWork *w, bool latest, ItemPointerData *tids)
 	{
 		bool		nokey,
 					nodue,
-					isnull;
+					isnull,
+					slow;
 		HeapTuple	tup = SPI_tuptable->vals[i];
 		ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull));
 		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
 		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
 
 		if (nokey || !ssw_failures_excluded(w->failures, w->target.leaf, TextDatumGetCString(key),
-											nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp()))
+											nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp(), &slow))
 			tids[n++] = *tid;
 	}
 	ssw_sql_end();
@@ -401,11 +414,16 @@ static void
 settle(SswWork *w, const ErrorData *e)
 {
 	uint64		before = w->succeeded;
+	int64		slow_us = w->slow_us;
 
 	if (ssw_single_witnesses(w) || ssw_batch_must_stop(w))
 		return;
+	w->slow_us = slow_us;
 	if (before == 0)
-		ssw_batch_fail(w, e);
+	{
+		if (!ssw_batch_more_patience(w))
+			ssw_batch_fail(w, e);
+	}
 	else
 	{
 		/* it went well at first: see how the next pass fares */

@@ -232,6 +232,7 @@ note(Search *s, ItemPointerData tid)
 {
 	Oid			type = TIDOID;
 	Datum		value = PointerGetDatum(&tid);
+	bool		slow;
 
 	if (ssw_plan_execute(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1",
 								  s->failures ? ssw_stmt_failed_key(s->policy) : s->policy->key_text, s->relation),
@@ -242,7 +243,7 @@ note(Search *s, ItemPointerData tid)
 	appendStringInfo(&s->tids, "%s\"(%u,%u)\"", s->tids.len ? "," : "",
 					 ItemPointerGetBlockNumber(&tid), ItemPointerGetOffsetNumber(&tid));
 	if (s->failures == NULL ||
-		(!ssw_failures_excluded(s->failures, s->leaf, s->key, 0, false, GetCurrentTimestamp()) &&
+		(!ssw_failures_excluded(s->failures, s->leaf, s->key, 0, false, GetCurrentTimestamp(), &slow) &&
 		 !ssw_failures_add(s->failures, s->leaf, s->key, 0, false, "error", s->error->sqlerrcode,
 						   ssw_failure_text(s->policy, s->error), 0)))
 		s->n++;

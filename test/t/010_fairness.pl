@@ -6,7 +6,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
 
-my $node = sweeper_node('main', 'session_sweeper.max_workers = 2', "session_sweeper.worker_idle_timeout = '1h'");
+my $node = sweeper_node('main', 'session_sweeper.max_workers = 2', "session_sweeper.worker_idle_timeout = '1h'", "session_sweeper.max_hard_time_limit = '5min'");
 $node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper; CREATE DATABASE second');
 $node->safe_psql('second', 'CREATE EXTENSION session_sweeper');
 

@@ -58,6 +58,94 @@ for my $how (
     pass($what);
 }
 
+# What is_alive says of a row is set aside when it takes long, then it has all the time of the hard limit: so two policies
+# of one role get both places. Another role gets one of them back.
+sub seconds { my ($since) = @_; return $node->safe_psql('postgres', "SELECT extract(epoch FROM clock_timestamp() - '$since')::int") }
+sub now_is { return $node->safe_psql('postgres', 'SELECT clock_timestamp()') }
+$node->safe_psql('postgres', q{
+    CREATE ROLE greedy; CREATE ROLE modest; GRANT CREATE ON SCHEMA public TO greedy, modest;
+    SET ROLE greedy;
+    CREATE SEQUENCE calls;
+    CREATE FUNCTION sleepy(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1000); RETURN false; END $$;
+    -- heeds the cancel of its first call
+    CREATE FUNCTION deaf(text) RETURNS boolean LANGUAGE plpgsql AS $$ DECLARE n int = nextval('public.calls'); BEGIN
+        LOOP BEGIN PERFORM pg_sleep(1000); EXCEPTION WHEN query_canceled THEN IF n = 1 THEN RAISE; END IF; END; END LOOP; END $$;
+    CREATE TABLE greedy_1 (id int PRIMARY KEY, d timestamptz); CREATE TABLE greedy_2 (LIKE greedy_1 INCLUDING ALL);
+    INSERT INTO greedy_1 VALUES (1, now()); INSERT INTO greedy_2 VALUES (1, now());
+    SET ROLE modest;
+    CREATE TABLE modest (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON modest (d); -- no pass looks in vain
+    RESET ROLE;
+    SELECT sweeper.register('modest', deadline => 'd', check_every => '100 ms'),
+        sweeper.register('greedy_1', deadline => 'd', ttl => '1 h', is_alive => 'sleepy(text)', start => 'now', check_every => '100 ms'),
+        sweeper.register('greedy_2', deadline => 'd', ttl => '1 h', is_alive => 'sleepy(text)', start => 'now', check_every => '100 ms')});
+my $two = "SELECT count(*) = 2 AND (SELECT count(*) = 2 FROM sweeper.failed_row WHERE class = 'slow') FROM pg_stat_activity
+    WHERE $hanging AND xact_start < now() - interval '3 s'";
+for my $try (1 .. 2) {
+    wait_for($node, $two, 'one role has both places');
+    my $t = now_is();
+    $node->safe_psql('postgres', 'INSERT INTO modest VALUES (1, now())');
+    wait_for($node, 'SELECT count(*) = 0 FROM modest', 'another role is served');
+    cmp_ok(seconds($t), '<=', 10, 'soon');
+}
+is($node->safe_psql('postgres', "SELECT string_agg(DISTINCT concat_ws(' ', state, attempts, sqlstate, message), ', ') FROM sweeper.failed_row WHERE policy ~ 'greedy'"),
+    'retrying 0 57014 is_alive took longer than 2 s', 'no row is blamed for that');
+
+# pause() and unregister() do not wait for code that hangs: it is cancelled, and who ignores that is ended 2 s later.
+wait_for($node, $two, 'both hang again');
+my $t = now_is();
+$node->safe_psql('postgres', "SET statement_timeout = '30 s'; SELECT sweeper.pause_all()");
+cmp_ok(seconds($t), '<=', 5, 'paused at once');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE $hanging)", 'it is over');
+is($node->safe_psql('postgres', "SELECT (SELECT max(attempts) FROM sweeper.failed_row) + (SELECT sum(failures) FROM sweeper.policy)"), 0, 'neither rows nor policies are blamed');
+$node->safe_psql('postgres', "SELECT sweeper.unregister('greedy_2'); SELECT sweeper.resume_all(); SELECT sweeper.alter_policy('greedy_1', is_alive => 'deaf(text)')");
+wait_for($node, "SELECT last_value > 1 FROM calls", 'one that ignores a cancel');
+$t = now_is();
+$node->safe_psql('postgres', "SET statement_timeout = '30 s'; SELECT sweeper.pause('greedy_1')");
+cmp_ok(seconds($t), '<=', 10, 'paused soon');
+$node->safe_psql('postgres', "SELECT sweeper.resume('greedy_1')");
+wait_for($node, "SELECT count(*) = 1 FROM sweeper.failed_row WHERE policy = 'greedy_1' AND class = 'check' AND sqlstate = '57P01' AND attempts = 1", 'the row that ended its worker is known');
+$node->safe_psql('postgres', "SELECT sweeper.resume('greedy_1'); ALTER SEQUENCE calls RESTART");
+wait_for($node, "SELECT last_value > 1 FROM calls", 'it hangs again');
+$t = now_is();
+$node->safe_psql('postgres', "SET statement_timeout = '30 s'; SELECT sweeper.unregister('greedy_1')");
+cmp_ok(seconds($t), '<=', 10, 'unregistered soon');
+$node->safe_psql('postgres', "SELECT sweeper.register('greedy_1', deadline => 'd', ttl => '1 h', is_alive => 'sleepy(text)', start => 'now', check_every => '100 ms')");
+my $asleep = "SELECT count(*) = 1 FROM pg_stat_activity WHERE $hanging AND xact_start < now() - interval '3 s'";
+wait_for($node, $asleep, 'another hangs');
+$t = now_is();
+$node->safe_psql('postgres', 'ALTER SYSTEM SET session_sweeper.enabled = off');
+$node->reload;
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker')", 'off: no worker is left');
+cmp_ok(seconds($t), '<=', 10, 'off: at once');
+# a shorter limit holds for policies that have a longer one
+$node->safe_psql('postgres', "ALTER SYSTEM SET session_sweeper.max_hard_time_limit = '3 s'");
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET session_sweeper.enabled');
+$node->reload;
+$t = now_is();
+wait_for($node, "SELECT count(*) = 1 FROM sweeper.failed_row WHERE policy = 'greedy_1' AND attempts = 1 AND message = 'is_alive took longer than 3 s'", 'it has had its time');
+cmp_ok(seconds($t), '<=', 30, 'the shorter limit');
+$node->safe_psql('postgres', "SELECT sweeper.unregister('greedy_1')");
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET session_sweeper.max_hard_time_limit');
+$node->reload;
+
+# Slow rows are set aside: their neighbours go first.
+$node->safe_psql('postgres', q{
+    CREATE TABLE sluggish (id int PRIMARY KEY, d timestamptz);
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(CASE OLD.id WHEN 1 THEN 1000 ELSE 3 END); RETURN OLD; END $$;
+    CREATE TRIGGER slow BEFORE DELETE ON sluggish FOR EACH ROW WHEN (OLD.id IN (1, 2, 50, 100)) EXECUTE FUNCTION slow();
+    INSERT INTO sluggish SELECT i, now() - interval '1 h' + i * interval '1 s' FROM generate_series(1, 100) AS i;
+    SELECT sweeper.register('sluggish', deadline => 'd', start => 'now', check_every => '100 ms', fuse_fraction => 1, max_retries => 0,
+        soft_time_limit => '5 s', hard_time_limit => '5 s')});
+wait_for($node, 'SELECT count(*) = 4 FROM sluggish', 'all others go');
+is($node->safe_psql('postgres', "SELECT string_agg(DISTINCT concat_ws(' ', state, class, attempts, sqlstate, message), ', ') FROM sweeper.failed_row WHERE policy = 'sluggish' AND key <> '1'"),
+    'retrying slow 0 57014 the row action took longer than 2 s', 'the slow ones are set aside');
+wait_for($node, 'SELECT count(*) = 1 FROM sluggish', 'then they go, too');
+wait_for($node, "SELECT count(*) = 1 FROM sweeper.failed_row WHERE policy = 'sluggish' AND state = 'quarantined'", 'and one that is slower than its limit');
+is($node->safe_psql('postgres', "SELECT concat_ws(' ', key, class, attempts, sqlstate, message) FROM sweeper.failed_row WHERE policy = 'sluggish'"),
+    '1 slow 1 57014 the row action took longer than 5 s', 'is quarantined');
+is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT key) FROM sweeper.cleanup_event WHERE policy = 'sluggish'"), '99|99', 'exactly once');
+$node->safe_psql('postgres', "SELECT sweeper.unregister('sluggish')");
+
 # A database that is wanted by others does not wait for code that hangs.
 $node->safe_psql('postgres', 'CREATE DATABASE slow');
 $node->safe_psql('slow', q{
