@@ -25,7 +25,7 @@ COMMENT ON FUNCTION sweeper.pause_all IS
 COMMENT ON FUNCTION sweeper.resume IS
 'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. group_value: lifts only the hold of the fuse on that group, as table fuse_hold names it. Errors: 42704 no such policy, or the fuse does not hold that group, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
 COMMENT ON FUNCTION sweeper.resume_all IS
-'Lifts the brakes on every policy that the caller may resume, and returns a row for each that had some: its name and those. A WARNING names each policy that is left as it is because its table has another owner or does not exist, or because its deadline is a guess of adopt().';
+'Lifts the brakes on every policy that the caller may resume, and returns a row for each that had some: its name and those. A WARNING names each policy that is left as it is because its table has another owner or does not exist, or because its deadline is a guess of adopt(). Errors: as resume().';
 COMMENT ON FUNCTION sweeper.retry_row IS
 'Tries a failed or quarantined row again at the next look, in every partition or child that has one with the key. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper.expire IS

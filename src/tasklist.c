@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
@@ -15,7 +16,6 @@
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 
 #include "identity.h"
@@ -28,7 +28,7 @@ PG_FUNCTION_INFO_V1(ssw_get_task);
 PG_FUNCTION_INFO_V1(ssw_list_tasks);
 
 #define N_LIST_ARGS		22
-#define MAX_PATTERNS	1000
+#define MAX_FILTER_BYTES	(64 * 1024)
 
 /* Run it and hand the rows out; returns how many. */
 static uint64
@@ -98,10 +98,10 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("max and skip must not be negative")));
 		/* each task is compared with each pattern */
-		if (types[i + 2] == TEXTARRAYOID && !PG_ARGISNULL(i) &&
-			ArrayGetNItems(ARR_NDIM(PG_GETARG_ARRAYTYPE_P(i)), ARR_DIMS(PG_GETARG_ARRAYTYPE_P(i))) > MAX_PATTERNS)
+		if (types[i + 2] == TEXTARRAYOID && !PG_ARGISNULL(i) && toast_raw_datum_size(PG_GETARG_DATUM(i)) > MAX_FILTER_BYTES)
 			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a filter must not have more than %d patterns", MAX_PATTERNS)));
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("a filter must not be larger than %d kB", MAX_FILTER_BYTES / 1024)));
 	}
 	appendStringInfoChar(&sql, ')');
 	ssw_identity_become_extension(&save);

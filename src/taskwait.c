@@ -131,7 +131,6 @@ wait_for_row(FunctionCallInfo fcinfo, int timeout_arg, const char *timeout_name,
 	HeapTuple	tup;
 	bool		found;
 
-	ssw_session_required(fcinfo, timeout_arg, timeout_name);
 	timeout_us = ssw_args_interval(timeout_name, PG_GETARG_INTERVAL_P(timeout_arg), 0);
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -158,6 +157,7 @@ ssw_claim_wait(PG_FUNCTION_ARGS)
 	Datum		values[2];
 
 	ssw_session_required(fcinfo, 0, "worker");
+	ssw_session_required(fcinfo, 1, "wait");
 	ssw_session_required(fcinfo, 2, "start");
 	ssw_taskwait_check_context(fcinfo, "claim_wait", "sweeper.claim() does not wait");
 	worker = *PG_GETARG_UUID_P(0);
@@ -175,6 +175,7 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 	Datum		value;
 
 	ssw_session_required(fcinfo, 0, "task");
+	ssw_session_required(fcinfo, 1, "timeout");
 	ssw_taskwait_check_context(fcinfo, "wait_for_task", "sweeper.get_task() does not wait");
 	task = *PG_GETARG_UUID_P(0);
 	value = UUIDPGetDatum(&task);

@@ -128,7 +128,7 @@ sub read_errors {
 
 # What a statement around a call may raise by itself.
 my %context = (
-    context => qr/^(0A000|25000|25001|25P02|2D000|3B001|42P16|42601|42804|34000|42704|42883|24000|42P01|42P07|42703|42846|23514|23503|42501|55000|25006|42701|42P03|42P11)$/,
+    context => qr/^(0A000|25000|25001|25P02|2D000|3B001|42P16|42601|42804|34000|42704|42883|24000|42P01|42P07|42703|42846|23514|23503|42501|55000|25006|42701|42P03|42P11|3F000)$/,
     settings => qr/^(22P05|22021|54001|42P01|42883|42704|42601|57014|55P03|0A000|2201.|22008|22007|54000|3F000)$/,
     prepared => qr/^(26000)$/);
 
@@ -136,9 +136,9 @@ sub script {
     my ($self, $n) = @_;
     srand(($self->{seed} * 1_000_003 + $n * 7919) % 2**31);
     my $server = one($self->{servers} ? @{ $self->{servers} } : qw(preloaded preloaded preloaded plain standby));
-    my $role = one(qw(fuzz_user fuzz_monitor fuzz_admin fuzz_super));
+    my $role = one(qw(fuzz_user fuzz_user fuzz_user fuzz_monitor fuzz_admin fuzz_super fuzz_super));
     my @lines = ([ "-- script $n of SEED=$self->{seed}, as $role, on server $server" ]);
-    push @lines, [ 'CALL fuzz.refill();' ] if $server ne 'standby' && $role eq 'fuzz_super';
+    push @lines, ['\connect - fuzz_super'], ['CALL fuzz.refill();'], ["\\connect - $role"] if $server ne 'standby' && chance(0.5);
     my $expressions = $server eq 'preloaded' && chance(0.25);
     if ($expressions) { push @lines, Fuzz::Expression::lines($n) }
     else { push @lines, $self->function->lines("${n}_$_") for 1 .. 30 }
@@ -174,6 +174,7 @@ sub judge {
         if (/^psql:[^:]*:(\d+): (ERROR|FATAL|PANIC):  ([0-9A-Z]{5}): (.*)/) {
             my ($line, $level, $code, $message) = ($1, $2, $3, $4);
             my ($statement, $f, $where) = @{ $script->{lines}[ $line - 1 ] };
+            $self->{errors}{ $f // '-' }{$code}++;
             my $timed_out = $code eq '57014' && $message =~ /statement timeout/;
             next if $code =~ /^FZ/ || $level eq 'FATAL';
             if ($code =~ /^XX/) { $self->finding($script, "$code in " . ($f // 'a statement'), $message, $line) }
@@ -264,6 +265,13 @@ sub report {
         $calls += $sum;
     }
     diag "fuzz: $n scripts, $calls calls";
+    for my $f (sort keys %{ $self->{errors} }) {
+        my $codes = $self->{errors}{$f};
+        my ($all, $failed) = (0, 0);
+        $all += $_->{$f} // 0 for values %{ $self->{calls} };
+        $failed += $_ for values %$codes;
+        note "$f: $all calls, $failed failed: " . join ', ', map { "$_ $codes->{$_}" } sort { $codes->{$b} <=> $codes->{$a} } keys %$codes;
+    }
     my @findings = sort keys %{ $self->{findings} };
     is(scalar @findings, 0, "no findings (SEED=$self->{seed})") or diag map { "--- $_\n$self->{findings}{$_}\n" } @findings;
     return;

@@ -136,7 +136,7 @@ ALTER TABLE fuzz.at_security ENABLE ROW LEVEL SECURITY;
 CREATE POLICY run ON fuzz.at_security USING (true) WITH CHECK (fuzz.run(statement));
 GRANT ALL ON fuzz.at_trigger, fuzz.at_check, fuzz.at_index, fuzz.at_security TO PUBLIC;
 
--- A value of a kind, whoever asks; null when there is none.
+-- A value of a kind, whoever asks; nobody's when there is none.
 CREATE FUNCTION fuzz.pick(kind text, nth int) RETURNS uuid LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE found uuid;
 BEGIN
@@ -146,7 +146,7 @@ BEGIN
         WHEN 'task' THEN SELECT task INTO found FROM sweeper.task WHERE status = split_part(kind, ' ', 2) ORDER BY task DESC OFFSET nth LIMIT 1;
         WHEN 'lease' THEN SELECT id INTO found FROM fuzz.lease ORDER BY id OFFSET nth LIMIT 1;
     END CASE;
-    RETURN found;
+    RETURN coalesce(found, gen_random_uuid());
 END $$;
 
 -- What calls have used up is there again.  An error only means that it is there, but for an internal one.
@@ -193,9 +193,9 @@ BEGIN
         $s$SELECT sweeper.register('fuzz.hashed', deadline => 'd', audit => 'hash', ttl => '2 s', heartbeats => true, start => 'now', fuse_fraction => 1)$s$,
         $s$SELECT sweeper.register('fuzz."Odd ""table"" %s"', deadline => 'select', action => 'update', set_clause => '"select" = null', start => 'now', fuse_fraction => 1)$s$,
         $s$SELECT sweeper.create_pool('p1', seats => 3, ttl => '2 s')$s$,
-        $s$SELECT sweeper.create_pool('p2', ttl => '5 s', max_per_owner => 2)$s$,
+        $s$SELECT sweeper.create_pool('p2', ttl => '1 min', max_per_owner => 2)$s$,
         $s$SELECT sweeper.acquire('p1'), sweeper.acquire('p2', 'o' || n) FROM generate_series(1, 3) AS n$s$,
-        $s$SELECT sweeper.register_job(sweeper.register_worker('w', ttl => '5 s'), 'room', 'category', 'name')$s$,
+        $s$SELECT sweeper.register_job(sweeper.register_worker('w'), 'room', 'category', 'name')$s$,
         $s$SELECT sweeper.submit('room', 'category', 'name') FROM generate_series(1, 5)$s$,
         $s$SELECT sweeper.claim(fuzz.pick('worker', 0), 2)$s$,
         $s$SELECT sweeper.start_task(fuzz.pick('task claimed', 0))$s$,

@@ -62,7 +62,7 @@ sub lines {
         sub { (['BEGIN;'], ['SAVEPOINT a;'], $call, [ one('ROLLBACK TO a', 'RELEASE a', 'SAVEPOINT b; ROLLBACK TO a') . ';', $f ], $again, [ one('ROLLBACK', 'COMMIT') . ';', $f ]) },
         sub { (['BEGIN;'], ['SELECT 1/0;'], $call, ['ROLLBACK;']) },
         sub { (['BEGIN;'], $call, [ "PREPARE TRANSACTION 'fuzz$n';", $f, 'context' ], ['ROLLBACK;'], [ one('COMMIT', 'ROLLBACK') . " PREPARED 'fuzz$n';", $f, 'context' ]) },
-        sub { (['BEGIN;'], [ one(@disturbances) . ';' ], $call, ['ROLLBACK;']) },
+        sub { (['BEGIN;'], [ one(@disturbances) . ';' ], [ @$call, 'context' ], ['ROLLBACK;']) },
         sub { ([ $set->() ], [ $set->() ], [ @$call, 'settings' ], [ @$again, 'settings' ], ['RESET ALL;']) },
         sub { ([ 'SET ROLE ' . one('fuzz_none', 'fuzz_user', 'fuzz_admin') . ';' ], $call, ['RESET ROLE;']) },
         sub { (['BEGIN;'], [ 'SET LOCAL ROLE ' . one('fuzz_none', 'fuzz_user', 'fuzz_admin') . ';' ], $call, ['COMMIT;', $f]) },
@@ -78,7 +78,7 @@ sub lines {
     my @more = (
         sub { $self->prepared },
         sub { $self->prepared },
-        sub { (["SET $self->{parallel} = on;"], [ 'SELECT fuzz.run_parallel(' . quoted($query) . ') FROM fuzz.target;', $f, 'context' ], ['RESET ALL;']) },
+        sub { (["SET $self->{parallel} = on;"], [ 'SELECT fuzz.run_parallel(' . quoted($query) . ');', $f, 'context' ], ['RESET ALL;']) },
         sub { (['BEGIN;'], [ 'DECLARE c CURSOR' . one('', ' WITH HOLD') . " FOR $query;", $f ], [ 'FETCH 1 FROM c;', $f ], one([ 'COMMIT;', $f ], [ 'MOVE ALL FROM c;', $f ], ['SELECT 1/0;']), [ 'FETCH ALL FROM c;', $f, 'context' ], ['ROLLBACK;'], ['CLOSE ALL;']) },
         sub { ([ "SELECT count(*) FROM generate_series(1, 3), LATERAL $function AS x;", $f ]) },
         sub { (['BEGIN;'], [ "CREATE TEMP TABLE t AS $query;", $f, 'context' ], ['ROLLBACK;']) },

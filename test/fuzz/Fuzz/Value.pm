@@ -88,7 +88,7 @@ sub value {
         my $element = $1;
         my $cast = sub { '(' . $of{$element}->($name =~ s/s$//r) . ")::$element" };
         return one("'{}'::$type", "'{NULL}'::$type", "ARRAY[NULL, " . $cast->() . "]::$type", "ARRAY[[" . $cast->() . '],[' . $cast->() . "]]::$type", "array_fill(" . $cast->() . ", ARRAY[3], ARRAY[-5])", "array_fill(" . $cast->() . ", ARRAY[1,2,1,2])",
-            "array_fill(NULL::$element, ARRAY[2])", ($element eq 'text' ? "array_fill(left(" . $cast->() . ", 10), ARRAY[100000])" : "array_fill(" . $cast->() . ", ARRAY[10000])"), "ARRAY[" . $cast->() . ']', "ARRAY[" . join(', ', map { $cast->() } 1 .. 5) . ']', "ARRAY[" . $cast->() . ']')
+            "array_fill(NULL::$element, ARRAY[2])", ($element eq 'text' ? "array_fill(left(" . $cast->() . ", 10), ARRAY[" . ($name eq 'keys' ? 10000 : 100000) . '])' : "array_fill(" . $cast->() . ", ARRAY[10000])"), "ARRAY[" . $cast->() . ']', "ARRAY[" . join(', ', map { $cast->() } 1 .. 5) . ']', "ARRAY[" . $cast->() . ']')
             unless $element eq 'text' && $words{$name} && $words{$name}[0] =~ /^\{/ && chance(0.5);
         return quoted(one(@{ $words{$name} })) . "::$type";
     }
