@@ -93,6 +93,13 @@ ssw_next_sorted(Tuplesortstate *sort)
 #endif
 }
 
+/* 18: counts of an index scan, for EXPLAIN (commit 0fbceae8) */
+#if PG_VERSION_NUM >= 180000
+#define ssw_index_beginscan(heap, index, snapshot, nkeys) index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
+#else
+#define ssw_index_beginscan(heap, index, snapshot, nkeys) index_beginscan(heap, index, snapshot, nkeys, 0)
+#endif
+
 /* 17: flags and wait events by name (WaitEventExtensionNew) */
 #if PG_VERSION_NUM >= 170000
 #include "utils/wait_event.h"

@@ -33,6 +33,7 @@
 #include "guc.h"
 #include "identity.h"
 #include "lock.h"
+#include "low.h"
 #include "queue.h"
 #include "sql.h"
 #include "start.h"
@@ -337,7 +338,10 @@ look(SswWatch *w, TimestampTz now)
 		ErrorData  *error;
 
 		if (request)
-			w->low_until = w->held_above = 0;
+		{
+			w->held_above = 0;
+			w->read_all = true;
+		}
 		error = ssw_watch_probe(w, now);
 		if (error)
 		{
@@ -593,7 +597,8 @@ forget_times(void)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		w->not_before = w->low_until = w->lock_look_at = w->open_pass_at = 0;
+		ssw_low_forget(w->policy_id);
+		w->not_before = w->lock_look_at = w->open_pass_at = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}

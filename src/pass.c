@@ -37,6 +37,7 @@
 #include "identity.h"
 #include "load.h"
 #include "lock.h"
+#include "low.h"
 #include "partition.h"
 #include "pass.h"
 #include "single.h"
@@ -523,6 +524,8 @@ prepare(SswWork *w, MemoryContext cxt)
 		ssw_clock_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
 		ssw_fuse_load(w->policy);
+		if (!w->pass->forced)
+			ssw_low_apply(w->policy, w->pass->now);
 		w->failures = ssw_failures_load(w->policy);
 	}
 	if (rel)

@@ -35,6 +35,8 @@ typedef struct SswClock
 								 * the policy has no activity column */
 	char	   *predicate;		/* boolean over t and $1: the row's deadline
 								 * is at or before $1; index usable on sort */
+	char	   *low;			/* boolean over t: above what low.c remembers,
+								 * or NULL */
 	char	   *row_ttl;		/* interval expression of the row's own time
 								 * to live, or NULL when ttl_us is it */
 	int64		ttl_us;			/* constant time to live, or 0 */

@@ -12,12 +12,17 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/relscan.h"
 #include "access/stratnum.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -26,20 +31,14 @@
 #include "utils/typcache.h"
 
 #include "action.h"
+#include "compat.h"
 #include "grace.h"
+#include "low.h"
 #include "partition.h"
 #include "pass.h"
 #include "sql.h"
 #include "watch.h"
 
-/*
- * Two probes in a row slower than this, and the next ones begin at a lower bound, for
- * so many times what the second took: who writes a deadline that has passed waits
- * for it, or asks.  The first one alone may have met entries that nobody will meet again.
- */
-#define SLOW_PROBE_US		1000
-#define SLOW_PROBE_PART		100
-#define FULL_PROBE_US		(60 * USECS_PER_SEC)
 /* Dead index entries must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000
 
@@ -72,50 +71,152 @@ find_index(const SswPolicy *p, Relation leaf, AttrNumber attnum, Oid type)
 	return NULL;
 }
 
-/* Keys of the scan: not null, and perhaps not below a bound. */
+/* Keys of the scan: not null, and perhaps above a bound. */
 static int
-scan_keys(ScanKey keys, Relation index, AttrNumber attnum, Oid type, const char *low)
+scan_keys(ScanKey keys, Relation index, Oid type, const SswLow *low)
 {
-	Oid			op = get_opfamily_member(index->rd_opfamily[0], type, type, BTGreaterEqualStrategyNumber);
-	Oid			input,
-				ioparam;
+	Oid			op = get_opfamily_member(index->rd_opfamily[0], type, type, BTGreaterStrategyNumber);
 
-	ScanKeyEntryInitialize(&keys[0], SK_ISNULL | SK_SEARCHNOTNULL, attnum, InvalidStrategy, InvalidOid,
+	ScanKeyEntryInitialize(&keys[0], SK_ISNULL | SK_SEARCHNOTNULL, 1, InvalidStrategy, InvalidOid,
 						   InvalidOid, InvalidOid, (Datum) 0);
 	if (low == NULL)
 		return 1;
-	getTypeInputInfo(type, &input, &ioparam);
-	ScanKeyEntryInitialize(&keys[1], 0, attnum, BTGreaterEqualStrategyNumber, type, InvalidOid, get_opcode(op),
-						   OidInputFunctionCall(input, unconstify(char *, low), ioparam, -1));
+	ScanKeyEntryInitialize(&keys[1], 0, 1, BTGreaterStrategyNumber, type, InvalidOid, get_opcode(op),
+						   ssw_low_narrow(type) ? Int32GetDatum(low->value) : Int64GetDatum(low->value));
 	return 2;
 }
 
-/* The deadline of a row with this value in the clock's column, and the value as text. */
+/* The deadline of a row with this value in the clock's column. */
 static TimestampTz
-due_of(const SswPolicy *p, const SswClock *c, Datum value, char *first)
+due_of(const SswPolicy *p, const SswClock *c, Datum value)
 {
 	Oid			type = c->sort_type;
-	char	   *sql = psprintf("SELECT %s, (%s)::pg_catalog.text FROM (SELECT $1) AS t (%s)", c->due, c->sort,
+	char	   *sql = psprintf("SELECT %s FROM (SELECT $1) AS t (%s)", c->due,
 							   quote_identifier(get_attname(p->relid, c->attnum, false)));
 	bool		isnull;
 	Datum		due;
-	char	   *text;
 
 	ssw_plan_execute(sql, 1, &type, &value, NULL, true);
 	due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
-
-	if (text &&strlen(text) < SSW_CURSOR_LEN)
-		strlcpy(first, text, SSW_CURSOR_LEN);
 	return isnull ? 0 : DatumGetTimestampTz(due);
 }
 
-/*
- * The earliest deadline of one leaf and clock, or 0; with a snapshot of its own,
- * because the round's may be older than a request.  False: no index says.
- */
+/* A probe of a table for the first value in an index. */
+typedef struct First
+{
+	bool		found;
+	Datum		value;
+	int64		entries;		/* of the index, that were read */
+} First;
+
+/* With a snapshot of its own, because the round's may be older than a request. */
+static void
+read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, First *f)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	IndexScanDesc scan = ssw_index_beginscan(leaf, index, snapshot, nkeys);
+	TupleTableSlot *slot = table_slot_create(leaf, NULL);
+	ScanDirection direction = (index->rd_indoption[0] & INDOPTION_DESC) ? BackwardScanDirection : ForwardScanDirection;
+
+	*f = (First)
+	{
+		0
+	};
+	index_rescan(scan, keys, nkeys, NULL, 0);
+	while (!f->found && index_getnext_tid(scan, direction) != NULL)
+	{
+		bool		isnull;
+
+		CHECK_FOR_INTERRUPTS();
+		f->entries++;
+		f->found = index_fetch_heap(scan, slot);
+		if (f->found)
+			f->value = slot_getattr(slot, attnum, &isnull);
+	}
+	/* it is in the slot, unless it is passed by value */
+	if (f->found)
+	{
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(leaf), attnum - 1);
+
+		f->value = datumCopy(f->value, att->attbyval, att->attlen);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+}
+
+/* The last bounds, of any policy: many may have the same table. */
+typedef struct Recent
+{
+	Oid			index;
+	SswLow		low;
+} Recent;
+
+static Recent recent[8];
+static int	next_recent = 0;
+
+/* The bound of the policy, or that of another with the same index. */
 static bool
-probe_leaf(SswWatch *w, Oid relid, int i, bool low, char *first, TimestampTz *due)
+find_low(const SswPolicy *p, int i, Relation index, Oid leaf, TimestampTz now, SswLow *low)
+{
+	if (ssw_low_find(p->id, i, leaf, &p->clock[i], now, low))
+		return true;
+	for (int k = 0; k < lengthof(recent); k++)
+		if (recent[k].index == RelationGetRelid(index) && recent[k].low.leaf == leaf && now >= recent[k].low.full_at &&
+			now - recent[k].low.full_at < SSW_LOW_US)
+		{
+			*low = recent[k].low;
+			ssw_low_keep(p->id, i, low);
+			return true;
+		}
+	return false;
+}
+
+/* The value of the clock's column that is due then, or the lower of that and another; false: none, or no bound fits. */
+static bool
+value_at(const SswClock *c, TimestampTz due, const Datum *other, int64 *result)
+{
+	Oid			types[] = {TIMESTAMPTZOID, c->sort_type};
+	Datum		values[] = {TimestampTzGetDatum(due), other ? *other : (Datum) 0};
+	char		nulls[] = {' ', other ? ' ' : 'n', '\0'};
+	Datum		value;
+	bool		isnull;
+
+	if (!ssw_low_fits(c))
+		return false;
+	ssw_sql_exec(psprintf("SELECT LEAST($2, %s)", c->bound), 2, types, values, nulls, true, 1);
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	*result = isnull ? 0 : ssw_low_narrow(c->sort_type) ? DatumGetInt32(value) : DatumGetInt64(value);
+	return !isnull;
+}
+
+/*
+ * Where the next probes may begin: no row is before the first, and whoever writes a
+ * row gives it a deadline that has not passed.
+ */
+static void
+keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, TimestampTz now, SswLow *low)
+{
+	const SswClock *c = &w->policy->clock[i];
+
+	if (!value_at(c, now, f->found ? &f->value : NULL, &low->value) ||
+		low->value == (ssw_low_narrow(c->sort_type) ? PG_INT32_MIN : PG_INT64_MIN))
+		return;
+	low->value--;
+	low->leaf = leaf;
+	low->type = c->sort_type;
+	low->attnum = c->attnum;
+	ssw_low_keep(w->policy_id, i, low);
+	recent[next_recent] = (Recent)
+	{
+		RelationGetRelid(index), *low
+	};
+	next_recent = (next_recent + 1) % lengthof(recent);
+}
+
+/* The earliest deadline of one leaf and clock, or 0.  False: no index says. */
+static bool
+probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, TimestampTz *due)
 {
 	const SswPolicy *p = w->policy;
 	const SswClock *c = &p->clock[i];
@@ -123,33 +224,30 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool low, char *first, TimestampTz *du
 	AttrNumber	attnum = get_attnum(relid, get_attname(p->relid, c->attnum, false));
 	Relation	index = find_index(p, leaf, attnum, c->sort_type);
 	ScanKeyData keys[2];
-	Snapshot	snapshot;
-	SysScanDesc scan;
-	HeapTuple	tup;
-	bool		isnull;
+	SswLow		low;
+	bool		bounded = index && alone && !w->read_all && ssw_low_fits(c) && find_low(p, i, index, relid, now, &low);
+	bool		held;
+	int64		above;
+	First		f;
 
 	*due = 0;
-	if (index == NULL)
+	/* what the fuse holds is before */
+	held = index && i == 0 && w->held_above != 0 && value_at(c, w->held_above, NULL, &above);
+	if (held)
+		low.value = bounded ? Max(low.value, above) : above;
+	if (index)
 	{
-		table_close(leaf, NoLock);
-		return false;
+		read_first(leaf, index, attnum, keys, scan_keys(keys, index, c->sort_type, bounded || held ? &low : NULL), &f);
+		if (f.found)
+			*due = due_of(p, c, f.value);
+		if (!bounded)
+			low.full_at = now;
+		if (alone && !held && f.entries > SSW_LOW_ENTRIES)
+			keep_low(w, i, index, relid, &f, now, &low);
+		index_close(index, AccessShareLock);
 	}
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = systable_beginscan_ordered(leaf, index, snapshot,
-									  scan_keys(keys, index, attnum, c->sort_type, low ? w->low[i] : NULL), keys);
-	tup = systable_getnext_ordered(scan, (index->rd_indoption[0] & INDOPTION_DESC) ?
-								   BackwardScanDirection : ForwardScanDirection);
-	if (HeapTupleIsValid(tup))
-	{
-		Datum		value = heap_getattr(tup, attnum, RelationGetDescr(leaf), &isnull);
-
-		*due = due_of(p, c, value, first);
-	}
-	systable_endscan_ordered(scan);
-	UnregisterSnapshot(snapshot);
-	index_close(index, AccessShareLock);
 	table_close(leaf, NoLock);
-	return true;
+	return index != NULL;
 }
 
 /* Is there a row of the first clock without a deadline? */
@@ -192,30 +290,6 @@ note(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, in
 }
 
 /*
- * Where the next probes may begin: no row is before the first, and who writes one gives
- * it a deadline that has not passed.
- */
-static void
-keep_low(SswWatch *w, int i, const char *first, TimestampTz now)
-{
-	const SswClock *c = &w->policy->clock[i];
-	Oid			types[] = {TIMESTAMPTZOID, c->sort_type};
-	Datum		values[] = {TimestampTzGetDatum(now), (Datum) 0};
-	char		nulls[] = {' ', first[0] ? ' ' : 'n', '\0'};
-	Oid			input,
-				ioparam;
-	char	   *text;
-
-	getTypeInputInfo(c->sort_type, &input, &ioparam);
-	if (first[0])
-		values[1] = OidInputFunctionCall(input, unconstify(char *, first), ioparam, -1);
-	ssw_sql_exec(psprintf("SELECT LEAST($2, %s)::pg_catalog.text", c->bound), 2, types, values, nulls, true, 1);
-	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-
-	strlcpy(w->low[i], text &&strlen(text) < SSW_CURSOR_LEN ? text : "", SSW_CURSOR_LEN);
-}
-
-/*
  * Find the earliest time at which a row of a plain policy is due; w->earliest is 0
  * when it has no rows.  One index probe a leaf and clock; without an index a worker
  * must look (w->unprobed).  Of what cannot be looked at, what was known stays known.
@@ -224,12 +298,9 @@ void
 ssw_probe(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
-	bool		low = w->slow_probes > 1 && GetCurrentTimestamp() < w->low_until;
 	List	   *leaves;
 	ListCell   *lc;
-	TimestampTz start = GetCurrentTimestamp();
 	TimestampTz cutoffs[2];
-	char		first[2][SSW_CURSOR_LEN] = {"", ""};
 	uint32		others;
 	TimestampTz earliest = 0;
 	bool		known;
@@ -239,14 +310,12 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	w->unprobed = false;
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_sql_begin();
-	if (w->held_above != 0 && !low)
-		keep_low(w, 0, "", w->held_above);
 	foreach(lc, leaves)
 		for (int i = 0; i < p->nclocks && !w->unprobed; i++)
 	{
 		TimestampTz due;
 
-		if (probe_leaf(w, lfirst_oid(lc), i, (low || (w->held_above != 0 && i == 0)) && w->low[i][0], first[i], &due))
+		if (probe_leaf(w, lfirst_oid(lc), i, list_length(leaves) == 1, now, &due))
 			note(w, &earliest, due, cutoffs[i], ssw_grace_credit(p, i, cutoffs[i], now), now);
 		else
 			w->unprobed = true;
@@ -256,17 +325,9 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	/* of plain policies the registry's alone minds such rows; it is one table */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		earliest = now;
-	if (!low)
-	{
-		TimestampTz end = GetCurrentTimestamp();
-
-		w->slow_probes = list_length(leaves) == 1 && end - start > SLOW_PROBE_US ? w->slow_probes + 1 : 0;
-		w->low_until = end + Min(FULL_PROBE_US, (end - start) * SLOW_PROBE_PART);
-		for (int i = 0; i < p->nclocks && w->slow_probes > 0; i++)
-			keep_low(w, i, first[i], start);
-	}
 	ssw_sql_end();
 	disable_timeout(STATEMENT_TIMEOUT, false);
+	w->read_all = false;
 	if (known)
 		w->earliest = earliest;
 }

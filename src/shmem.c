@@ -404,7 +404,10 @@ at_xact_end(XactEvent event, void *arg)
 				SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, ((PolicyChange *) lfirst(lc))->policy_id, true);
 
 				if (s)
+				{
 					s->changed_at = d->policy_generation;
+					memset(s->low, 0, sizeof(s->low));
+				}
 			}
 			ssw_shmem_wake_coordinator(MyDatabaseId);
 		}

@@ -342,6 +342,20 @@ typedef struct SswLostRow
 	bool		check;			/* is_alive was asked about it */
 } SswLostRow;
 
+/* After a probe that has skipped more entries of an index, it is remembered which; see low.c. */
+#define SSW_LOW_ENTRIES	1000
+#define SSW_LOW_US		(55 * USECS_PER_SEC)
+
+/* No row of the leaf has a value of the clock's column up to this one. */
+typedef struct SswLow
+{
+	Oid			leaf;
+	Oid			type;
+	int			attnum;
+	int64		value;
+	TimestampTz full_at;		/* when all was read, or 0: no bound */
+} SswLow;
+
 /* Counters and the coordinator's view of a policy; entry of a shared hash. */
 #define SSW_END_TYPES	5		/* of cleanup events */
 
@@ -386,6 +400,7 @@ typedef struct SswPolicyShared
 								 * memory, or 0 */
 	TimestampTz locked_retry_at;	/* rows that somebody held are tried from
 									 * then on */
+	SswLow		low[2];			/* per clock */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
 	int64		open_pass_id;	/* of a pass that waits for its rate, or 0 */

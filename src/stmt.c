@@ -89,8 +89,8 @@ first_due(const SswPolicy *p)
  * Boolean over t, $1 and $2: the row is to go in this phase.  Beyond the greatest
  * age nobody is asked, because no answer helps: such rows are the second clock's.
  */
-char	   *
-ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
+static char *
+dead(const SswPolicy *p, SswPhase phase, const char *low)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
 	StringInfoData buf;
@@ -100,6 +100,8 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 		appendStringInfoString(&buf, "true");
 	else
 		appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
+	if (low)
+		appendStringInfo(&buf, " AND %s", low);
 	if (p->too_old && ssw_stmt_asks(p, phase))
 		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", p->too_old);
 	if (c && !c->absolute && p->row_grace)
@@ -111,6 +113,15 @@ ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 	return buf.data;
 }
 
+/* The same, beginning where low.c says. */
+char	   *
+ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return dead(p, phase, c ? c->low : NULL);
+}
+
 /* Boolean over t, $1 and $2: an action left the row dead, by this phase's clock or by its age. */
 static char *
 left_dead(const SswPolicy *p, SswPhase phase)
@@ -118,8 +129,8 @@ left_dead(const SswPolicy *p, SswPhase phase)
 	if (phase == SSW_PHASE_MANUAL)
 		return "false";
 	if (p->too_old == NULL || phase == SSW_PHASE_CLOCK_2)
-		return ssw_stmt_dead(p, phase);
-	return psprintf("%s OR (%s) AND (%s)", ssw_stmt_dead(p, phase), p->too_old, p->filter ? p->filter : "true");
+		return dead(p, phase, NULL);
+	return psprintf("%s OR (%s) AND (%s)", dead(p, phase, NULL), p->too_old, p->filter ? p->filter : "true");
 }
 
 /*
@@ -129,8 +140,8 @@ left_dead(const SswPolicy *p, SswPhase phase)
 static char *
 near(const SswPolicy *p)
 {
-	return p->filter ? psprintf("(%s) AND (%s)", p->clock[0].predicate, p->filter) :
-		psprintf("(%s)", p->clock[0].predicate);
+	return psprintf("(%s)%s%s%s%s%s", p->clock[0].predicate, p->clock[0].low ? " AND " : "", p->clock[0].low ? p->clock[0].low : "",
+					p->filter ? " AND (" : "", p->filter ? p->filter : "", p->filter ? ")" : "");
 }
 
 /*

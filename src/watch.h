@@ -36,10 +36,7 @@ typedef struct SswWatch
 								 * asked for it */
 	int			idle;			/* looks in a row that found nothing */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
-	int			slow_probes;	/* in a row, without a lower bound: dead index
-								 * entries that somebody's snapshot keeps */
-	TimestampTz low_until;		/* until then there is one */
-	char		low[2][SSW_CURSOR_LEN]; /* per clock, "" when none */
+	bool		read_all;		/* the next probe, without a lower bound */
 	int			excluded;		/* dead rows the last pass left alone */
 
 	SswPass    *pass;			/* running, or null */
