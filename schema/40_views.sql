@@ -20,6 +20,8 @@ COMMENT ON FUNCTION sweeper.explain_sweep IS
 'The statements that a pass over the policy can run on its table, and their plans, for at most eight leaves; runs none of them, though a plan may call immutable functions in them. Beside those that find and end rows: what heartbeats, is_alive and on_null => ''repair'' make of them, ranges that go at once (where an index has the deadline), and what is read after a failure. Where a pass goes on, or rows are held, find and the statements on rows have further conditions; the counts of the fuse are not shown. Parameters: $1 cutoff, $2 cutoff without grace, $3 rows, $4 keys, $5 now (find: $3 and $4 cursor, $5 limit; a range: $3 its high and $4 its low end, $5 and $6 blocks; refresh: $4 rows, $5 their last heartbeats, $6 new and $7 old deadlines; find the rows again: the columns of the key from $4 on). Errors: 42704 no such policy, 42501 not its owner and without level monitor, 55000 the relation is gone or changed its owner.';
 COMMENT ON FUNCTION sweeper._database IS
 'Databases that the launcher knows, from shared memory: has it the extension, its coordinator, when that is next due, why it idles, since when the look after tasks fails, and its error.';
+COMMENT ON FUNCTION sweeper._state IS
+'The state of each policy that the reader may see, and why it is in it: what policy_status, problem and metrics show.';
 COMMENT ON FUNCTION sweeper._mend IS
 'A statement after which a policy fits its table and functions again; null when it does already, or the caller may not see it.';
 
@@ -39,9 +41,7 @@ COMMENT ON FUNCTION sweeper._again IS 'What to do about a policy that fails with
 
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,
-       coalesce(nullif(concat_ws('; ', b.held_reason, b.paused_reason,
-            b.fuse_detail,
-            CASE WHEN b.failures > 0 THEN b.last_error END), ''), b.shared_reason) AS reason,
+       b.reason,
        b.last_look, b.next_look, b.last_pass_at, greatest(b.last_success, b.last_pass_at) AS last_success, b.oldest_due AS next_due,
        CASE WHEN b.oldest_due <= now() THEN b.oldest_due - b.keep_for END AS oldest_deadline,
        CASE WHEN b.oldest_due <= now() THEN now() - b.oldest_due END AS lag,
@@ -52,51 +52,32 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
-            WHEN b.state = 'held' AND b.held_reason IS NULL AND b.shared_reason LIKE 'retention is 0%' THEN NULL
+            WHEN b.state = 'held' AND b.held_reason IS NULL AND b.reason LIKE 'retention is 0%' THEN NULL
             WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._mend(b.policy_id), sweeper._misfit(b.policy))
             WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
             WHEN b.state = 'held' THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
-            WHEN b.state IN ('not running', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
-FROM (SELECT p.*, h.fuse_detail, s.reason AS shared_reason, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
+            WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
+FROM (SELECT p.*, t.state, t.reason, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
              NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone,
-             CASE WHEN c.in_recovery THEN 'standby'
-                  WHEN NOT c.preloaded OR c.launcher_pid IS NULL OR NOT c.listed THEN 'not running'
-                  WHEN NOT c.enabled THEN 'disabled'
-                  WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused'
-                  WHEN p.held_reason IS NOT NULL THEN 'held'
-                  WHEN h.fused THEN 'fuse'
-                  WHEN p.broken THEN 'broken'
-                  WHEN p.failures > 0 THEN 'failing'
-                  WHEN t.told = 'waiting' AND (p.last_seen IS NOT NULL OR p.is_alive IS NOT NULL)
-                       -- of a crash before a clean start the last note is left
-                       AND now() < CASE WHEN c.clean_start THEN p.horizons[cardinality(p.horizons) - 2] ELSE c.service_start END
-                                   + coalesce(p.ttl, interval '0') + p.keep_for
-                       AND NOT coalesce(p.horizons[1] <> c.service_start
-                                        AND now() >= p.horizons[1] + coalesce(p.ttl, interval '0') + p.keep_for, false)
-                  THEN 'grace'
-                  ELSE t.told END AS state,
              array_remove(ARRAY[
                   CASE WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused' END,
-                  CASE WHEN p.held_reason IS NOT NULL OR (t.told = 'held' AND s.reason NOT LIKE 'retention is 0%') THEN 'held' END,
-                  CASE WHEN h.fused IS NOT NULL THEN 'fuse' END,
-                  CASE WHEN p.broken OR t.told = 'broken' THEN 'broken' WHEN p.failures > 0 THEN 'failing' END], NULL) AS brakes
+                  CASE WHEN p.held_reason IS NOT NULL OR (t.state = 'held' AND t.reason NOT LIKE 'retention is 0%') THEN 'held' END,
+                  CASE WHEN h.fused THEN 'fuse' END,
+                  CASE WHEN p.broken OR t.state = 'broken' THEN 'broken' WHEN p.failures > 0 THEN 'failing' END], NULL) AS brakes
       FROM sweeper.policy AS p
-      CROSS JOIN sweeper._cluster() AS c
+      JOIN sweeper._state() AS t USING (policy_id)
       LEFT JOIN sweeper._policy() AS s USING (policy_id)
       LEFT JOIN sweeper._progress() AS g USING (policy_id)
-      CROSS JOIN LATERAL (SELECT bool_or("group" IS NULL) AS fused, string_agg(detail, '; ' ORDER BY held_at, "group") AS fuse_detail
-                          FROM sweeper.fuse_hold WHERE policy_id = p.policy_id AND held_until > clock_timestamp()) AS h
+      CROSS JOIN LATERAL (SELECT count(*) > 0 AS fused FROM sweeper.fuse_hold WHERE policy_id = p.policy_id AND held_until > clock_timestamp()) AS h
       -- rows that wait for their next attempt are late all the same
       CROSS JOIN LATERAL (SELECT min(r.deadline) + p.keep_for AS oldest_due FROM sweeper.failed_row AS r
-                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f
-      -- the coordinator may not have seen yet that a brake is lifted; a look that has found nothing yet is no pass
-      CROSS JOIN LATERAL (SELECT CASE WHEN s.state IN ('paused', 'fuse', 'failing') OR (s.state = 'running' AND coalesce(g.pass, s.open_pass) IS NULL)
-                                      THEN 'waiting' ELSE coalesce(s.state, 'waiting') END AS told) AS t) AS b;
+                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f) AS b;
 COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
-COMMENT ON COLUMN sweeper.policy_status.state IS 'waiting, running, grace, paused, held, fuse, failing, broken, locked, throttled (by max_wal_rate or max_replica_lag), outside window, read-only, disabled, not running, standby.';
+COMMENT ON COLUMN sweeper.policy_status.state IS 'The first that holds: standby, not running, restart needed (library and SQL have different versions), disabled, paused, held, fuse, broken, failing, read-only, locked, outside window, throttled (by max_wal_rate or max_replica_lag), running, grace, waiting.';
+COMMENT ON COLUMN sweeper.policy_status.reason IS 'Why it is in that state, where there is more to say.';
 COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on, "fuse" also where it holds some groups only; resume() lifts them, but not "broken" as long as the policy does not fit its table and functions: see next_step.';
 COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last went through.';
 COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last went well: a pass that went through, or nothing was due. Looks that found nothing before the last start of the server are forgotten.';

@@ -80,7 +80,7 @@ SELECT 'critical', p.policy, s.state, NULL, s.reason,
                           'ALTER SYSTEM SET default_transaction_read_only = off; SELECT pg_reload_conf();')
             WHEN s.state = 'broken' THEN coalesce(sweeper._mend(p.policy_id), sweeper._misfit(p.policy))
             ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
-FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id)
+FROM sweeper.policy AS p JOIN sweeper._state() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
   AND s.reason NOT LIKE 'retention is 0%'
 UNION ALL
@@ -102,18 +102,18 @@ FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.pau
 UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', l.since,
        format(CASE WHEN s.oldest_due IS NULL THEN 'No pass has come for %s%s.' ELSE 'The oldest dead row is %s late%s.' END,
-              date_trunc('second', now() - l.since), CASE WHEN s.open_pass IS NOT NULL OR s.state IN ('locked', 'throttled') THEN ': ' || s.reason END),
-       CASE WHEN s.state = 'locked' THEN sweeper._lock_query(p.relation)
-            WHEN s.state = 'throttled' AND s.reason LIKE 'max_wal_rate%' THEN
+              date_trunc('second', now() - l.since), CASE WHEN s.open_pass IS NOT NULL OR t.state IN ('locked', 'throttled') THEN ': ' || t.reason END),
+       CASE WHEN t.state = 'locked' THEN sweeper._lock_query(p.relation)
+            WHEN t.state = 'throttled' AND t.reason LIKE 'max_wal_rate%' THEN
                  format('ALTER SYSTEM SET session_sweeper.max_wal_rate = %L; SELECT pg_reload_conf();', 2 * (SELECT setting::int FROM pg_catalog.pg_settings WHERE name = 'session_sweeper.max_wal_rate') || 'kB')
-            WHEN s.state = 'throttled' THEN
+            WHEN t.state = 'throttled' THEN
                  'SELECT application_name, state, replay_lsn FROM pg_stat_replication UNION ALL SELECT slot_name, wal_status, confirmed_flush_lsn FROM pg_replication_slots;'
-            WHEN s.open_pass IS NOT NULL AND s.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
+            WHEN s.open_pass IS NOT NULL AND t.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
             ELSE format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy) END
-FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
+FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) JOIN sweeper._state() AS t USING (policy_id) CROSS JOIN sweeper._cluster() AS c
 -- what is due by an expression a pass alone can tell, and none comes so far; the next look is due after ten check_every at most
-CROSS JOIN LATERAL (SELECT coalesce(s.oldest_due, CASE WHEN s.state = 'throttled' THEN greatest(s.last_success, p.last_pass_at, p.registered_at) + 10 * p.check_every END) AS since) AS l
-WHERE c.listed AND l.since < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND s.state IN ('waiting', 'running', 'locked', 'throttled')
+CROSS JOIN LATERAL (SELECT coalesce(s.oldest_due, CASE WHEN t.state = 'throttled' THEN greatest(s.last_success, p.last_pass_at, p.registered_at) + 10 * p.check_every END) AS since) AS l
+WHERE c.listed AND l.since < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND t.state IN ('waiting', 'grace', 'running', 'locked', 'throttled', 'disabled', 'not running')
 UNION ALL
 SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', p.policy)
@@ -122,10 +122,8 @@ WHERE f.state = 'retrying' AND f.class <> 'locked' AND f.first_at < now() - p.ma
 UNION ALL
 SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, p.registered_at),
        'The next look is overdue; the server log may say why.', 'SELECT * FROM sweeper.stat_process;'
-FROM sweeper.policy AS p CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
-WHERE c.enabled AND c.listed AND c.launcher_pid IS NOT NULL AND p.check_every > interval '0'
-  AND p.held_reason IS NULL AND p.failures = 0 AND (p.paused_at IS NULL OR p.paused_until <= now()) AND NOT EXISTS (SELECT FROM sweeper.fuse_hold AS f WHERE f.policy_id = p.policy_id AND f."group" IS NULL AND f.held_until > now())
-  AND (s.policy_id IS NULL OR s.state = 'waiting')
+FROM sweeper.policy AS p JOIN sweeper._state() AS t USING (policy_id) CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
+WHERE p.check_every > interval '0' AND t.state IN ('waiting', 'grace')
   AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
       < now() - greatest(10 * p.check_every, interval '1 min')
 UNION ALL
@@ -144,8 +142,12 @@ SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows 
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
 UNION ALL
 SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows that role %s had appended to %s came with a dump; nobody writes them before somebody says so.', s.restored, s.role, s.relation),
-       format('SET ROLE %I; CALL sweeper.flush(%L);', s.role, s.relation)
-FROM sweeper.append_status AS s WHERE s.restored > 0
+       -- its role may have been made anew, without what it had been granted
+       concat(CASE WHEN r.oid IS NULL THEN format('CREATE ROLE %I LOGIN; ', s.role) END,
+              CASE WHEN r.oid IS NULL OR NOT has_schema_privilege(r.oid, 'sweeper', 'USAGE') OR NOT has_function_privilege(r.oid, 'sweeper.flush(regclass)', 'EXECUTE')
+                   THEN format('SELECT sweeper.grant_access(%L, ''user''); ', quote_ident(s.role)) END,
+              format('SET ROLE %I; CALL sweeper.flush(%L);', s.role, s.relation))
+FROM sweeper.append_status AS s LEFT JOIN pg_catalog.pg_roles AS r ON r.rolname = s.role WHERE s.restored > 0
 UNION ALL
 SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waited for more than a minute: as many run as session_sweeper.max_task_workers (%s) allows.', t.commands, current_setting('session_sweeper.max_task_workers', true)),
        CASE WHEN current_setting('session_sweeper.max_task_workers', true) = '0' THEN 'ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf();'

@@ -52,6 +52,12 @@ SELECT format('CALL sweeper.sweep(%L, pass => NULL)', policy) FROM sweeper.polic
 SELECT policy, problem, detail FROM sweeper.problem ORDER BY policy;
 SELECT policy, next_step FROM sweeper.problem ORDER BY policy;
 SELECT p.policy FROM sweeper.problem AS p JOIN sweeper.policy_status AS s USING (policy) WHERE s.next_step IS DISTINCT FROM p.next_step;
+-- one state wherever it is read, also where a brake is lifted and the coordinator does not know of it yet
+SELECT state, problem, s.reason = p.detail AS same FROM sweeper.policy_status AS s JOIN sweeper.problem AS p USING (policy) WHERE policy = 'owned';
+BEGIN;
+SELECT next_step FROM sweeper.problem WHERE policy = 'owned' \gexec
+SELECT s.state, s.reason, s.brakes, p.problem, v.state AS previewed FROM sweeper.policy_status AS s LEFT JOIN sweeper.problem AS p USING (policy), sweeper.preview('owned') AS v WHERE s.policy = 'owned';
+ROLLBACK;
 SELECT next_step FROM sweeper.problem ORDER BY policy \gexec
 SELECT policy, problem, detail FROM sweeper.problem ORDER BY policy;
 -- expressions are corrected by hand; and somebody decides that a function of another role may run as the owner

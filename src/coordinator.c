@@ -132,6 +132,7 @@ static void
 judge(SswWatch *w, TimestampTz now)
 {
 	w->asleep_until = 0;
+	w->judged_generation = generation;
 	w->rest.shut_until = 0;		/* it may have another window */
 	w->fuse_left = 0;
 	if (!w->runs || w->held_above != 0)

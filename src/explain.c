@@ -29,6 +29,7 @@
 #include "rowfacts.h"
 #include "shmem.h"
 #include "sql.h"
+#include "state.h"
 #include "stmt.h"
 
 PG_FUNCTION_INFO_V1(ssw_explain_row);
@@ -44,34 +45,12 @@ typedef struct Explanation
 	bool		has_heartbeat;	/* memory knows one */
 	TimestampTz heartbeat;
 	bool		held;			/* by it: the row's first clock is its end */
-	char	   *state;			/* of the policy */
+	SswPolicyState state;		/* of the policy */
 	char	   *why;			/* it is in that state, or null */
 	const char *verdict;
 	const char *reason;			/* or null */
 	char	   *hint;			/* a statement to paste, or null */
 } Explanation;
-
-/* What the brakes of the policy say, as people wrote them; never null. */
-static char *
-brake_text(const SswPolicy *p, const char *column)
-{
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(p->id);
-	MemoryContext cxt = CurrentMemoryContext;
-	SswIdentity save;
-	char	   *text = NULL;
-
-	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec(psprintf("SELECT %s FROM sweeper.policy WHERE policy_id = $1", quote_identifier(column)),
-					 1, &type, &value, NULL, true, 1) > 0)
-		text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	text = MemoryContextStrdup(cxt, text ? text : "");
-
-	ssw_sql_end();
-	ssw_identity_restore(&save);
-	return text;
-}
 
 /* What the fuse holds the policy for, or that group. */
 static char *
@@ -101,85 +80,6 @@ too_old(const Explanation *e)
 	return e->row.has_due[1] && e->row.due[1] <= e->now - e->policy->keep_for_us;
 }
 
-/*
- * What the coordinator last said of the policy.  It may not have seen yet that
- * a brake is lifted, and a look that has found nothing yet is no pass.
- */
-static void
-shared_state(const SswPolicy *p, char **state, char **why)
-{
-	char		s[sizeof(((SswPolicyShared *) 0)->state)] = "";
-	char		r[sizeof(((SswPolicyShared *) 0)->reason)] = "";
-	SswPolicyShared *shared;
-	bool		looks = false;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	shared = ssw_shmem_policy(MyDatabaseId, p->id, false);
-	if (shared)
-	{
-		strlcpy(s, shared->state, sizeof(s));
-		strlcpy(r, shared->reason, sizeof(r));
-		looks = shared->running_pass >= 0 && SswPasses[shared->running_pass].pass_id == 0;
-	}
-	LWLockRelease(SswShared->lock);
-	if (s[0] == '\0' || strcmp(s, "paused") == 0 || strcmp(s, "fuse") == 0 || strcmp(s, "failing") == 0 ||
-		(strcmp(s, "held") == 0 && ssw_policy_unusable(p) == NULL) ||
-		(looks && strcmp(s, "running") == 0))
-	{
-		*state = "waiting";
-		*why = NULL;
-		return;
-	}
-	*state = pstrdup(s);
-	*why = r[0] ? pstrdup(r) : NULL;
-}
-
-/* The policy's state, by the rules of view policy_status. */
-static void
-find_state(Explanation *e)
-{
-	SswPolicy  *p = e->policy;
-	int			launcher = -1;
-
-	e->why = NULL;
-	if (ssw_shmem_available())
-	{
-		LWLockAcquire(SswShared->lock, LW_SHARED);
-		launcher = SswShared->launcher;
-		LWLockRelease(SswShared->lock);
-	}
-	if (RecoveryInProgress())
-		e->state = "standby";
-	else if (launcher < 0)
-		e->state = "not running";
-	else if (!ssw_enabled)
-		e->state = "disabled";
-	else if (p->paused_at != 0)
-	{
-		e->state = "paused";
-		e->why = brake_text(p, "paused_reason");
-	}
-	else if (p->held_reason)
-	{
-		e->state = "held";
-		e->why = p->held_reason;
-	}
-	else if (p->fuse_until > e->now)
-	{
-		e->state = "fuse";
-		e->why = fuse_text(e, NULL);
-	}
-	else if (p->failures > 0)
-	{
-		e->state = p->broken ? "broken" : "failing";
-		e->why = brake_text(p, "last_error");
-	}
-	else
-		shared_state(p, &e->state, &e->why);
-	if (e->why && e->why[0] == '\0')
-		e->why = NULL;
-}
-
 static char *
 retry_hint(const Explanation *e)
 {
@@ -202,9 +102,9 @@ braked(Explanation *e)
 {
 	SswPolicy  *p = e->policy;
 
-	if (p->paused_at != 0)
+	if (e->state == SSW_POLICY_PAUSED)
 		return conclude(e, "paused", e->why, ssw_mend_or_resume(p));
-	if (p->held_reason || strcmp(e->state, "held") == 0)
+	if (e->state == SSW_POLICY_HELD)
 		return conclude(e, "held", e->why, ssw_mend_or_resume(p));
 	/* the registry's own max_ttl ends it all the same */
 	if (e->row.fused && !(p->registry && too_old(e)))
@@ -252,26 +152,26 @@ conclude_due(Explanation *e)
 	SswPolicy  *p = e->policy;
 	char	   *sweep = psprintf("CALL sweeper.sweep(%s);", quote_literal_cstr(p->name));
 
-	if (strcmp(e->state, "standby") == 0)
+	if (e->state == SSW_POLICY_STANDBY)
 		conclude(e, "due", "nothing is swept on a standby", NULL);
-	else if (strcmp(e->state, "not running") == 0)
-		conclude(e, "due", ssw_shmem_available() ? "the launcher does not run" :
+	else if (e->state == SSW_POLICY_NOT_RUNNING || e->state == SSW_POLICY_RESTART_NEEDED)
+		conclude(e, "due", e->why ? e->why : ssw_shmem_available() ? "the launcher does not run" :
 				 "the library was not loaded when the server started",
 				 "SELECT * FROM sweeper.problem;");
-	else if (strcmp(e->state, "disabled") == 0)
+	else if (e->state == SSW_POLICY_DISABLED)
 		conclude(e, "due", "session_sweeper.enabled is off",
 				 "ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();");
 	else if (p->failures > 0)
 		conclude(e, "due", psprintf("the policy fails: %s", e->why ? e->why : "unknown error"), ssw_mend_or_resume(p));
-	else if (strcmp(e->state, "broken") == 0 || strcmp(e->state, "read-only") == 0)
-		conclude(e, "due", psprintf("the policy cannot run: %s", e->why ? e->why : e->state),
+	else if (e->state == SSW_POLICY_BROKEN || e->state == SSW_POLICY_READ_ONLY)
+		conclude(e, "due", psprintf("the policy cannot run: %s", e->why ? e->why : ssw_state_name(e->state)),
 				 "SELECT * FROM sweeper.problem;");
 	else if (e->row.fail_class && e->row.has_next)
 		conclude(e, "due", "it failed and is tried again at next_attempt",
 				 retry_hint(e));
-	else if (strcmp(e->state, "throttled") == 0 || strcmp(e->state, "outside window") == 0)
-		conclude(e, "due", psprintf("passes wait: %s", e->why ? e->why : e->state), sweep);
-	else if (strcmp(e->state, "running") == 0)
+	else if (e->state == SSW_POLICY_THROTTLED || e->state == SSW_POLICY_OUTSIDE_WINDOW)
+		conclude(e, "due", psprintf("passes wait: %s", e->why ? e->why : ssw_state_name(e->state)), sweep);
+	else if (e->state == SSW_POLICY_RUNNING)
 		conclude(e, "due", "a pass is running",
 				 psprintf("SELECT * FROM sweeper.stat_progress WHERE policy = %s;", quote_literal_cstr(p->name)));
 	else if (p->check_every_us == 0)
@@ -403,10 +303,9 @@ explain(Explanation *e, const char *key)
 	SswRowFacts *r = &e->row;
 	char	   *unusable = ssw_policy_unusable(p);
 
-	find_state(e);
+	e->state = ssw_state_of(p, e->now, &e->why);
 	if (unusable)
 	{
-		e->state = "held";
 		conclude(e, "held", unusable, ssw_mend_or_resume(p));
 		return;
 	}
@@ -468,7 +367,7 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 
 	v[0] = BoolGetDatum(r->found);
 	n[0] = !r->done;
-	set_text(e.state, 1, v, n);
+	set_text(ssw_state_name(e.state), 1, v, n);
 	if (r->found)
 	{
 		set_time(e.has_deadline, e.deadline, 2, v, n);

@@ -70,6 +70,7 @@ ssw_passes_publish(SswWatch *w)
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
 	if (s)
 	{
+		s->judged_generation = w->judged_generation;
 		strlcpy(s->state, rests ? w->rest.state : w->pass || throttled ? "running" : w->state, sizeof(s->state));
 		strlcpy(s->reason, rests ? w->rest.reason : throttled ? rate : w->reason, sizeof(s->reason));
 		s->open_pass_id = w->open_pass_id;

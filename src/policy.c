@@ -44,10 +44,11 @@
 	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated, maintenance_window," \
 	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
 	" held_reason, f.held_until, failures, broken, retry_at, backlog_before, horizons," \
-	" columns, f.held_at, f.next, f.spent FROM sweeper.policy AS p CROSS JOIN LATERAL" \
+	" columns, f.held_at, f.next, f.spent, paused_reason, f.detail, last_error FROM sweeper.policy AS p CROSS JOIN LATERAL" \
 	" (SELECT max(h.held_until) FILTER (WHERE h.\"group\" IS NULL) AS held_until, max(h.held_at) AS held_at," \
 	"  min(h.held_until) FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS next," \
-	"  bool_or(h.held_until <= pg_catalog.clock_timestamp()) AS spent" \
+	"  bool_or(h.held_until <= pg_catalog.clock_timestamp()) AS spent," \
+	"  pg_catalog.string_agg(h.detail, '; ' ORDER BY h.held_at, h.\"group\") FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS detail" \
 	"  FROM sweeper.fuse_hold AS h WHERE h.policy_id = p.policy_id) AS f"
 
 enum
@@ -60,7 +61,7 @@ enum
 	P_RATE_LIMIT, P_BACKLOG_RATE, P_SOFT, P_HARD, P_LOCK_TIMEOUT, P_MAX_RETRIES,
 	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED, P_WINDOW,
 	P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
-	P_BACKLOG_BEFORE, P_HORIZONS, P_COLUMNS, P_FUSE_AT, P_FUSE_NEXT, P_FUSE_SPENT
+	P_BACKLOG_BEFORE, P_HORIZONS, P_COLUMNS, P_FUSE_AT, P_FUSE_NEXT, P_FUSE_SPENT, P_PAUSED_REASON, P_FUSE_DETAIL, P_LAST_ERROR
 };
 
 typedef struct Row
@@ -308,6 +309,9 @@ read_row(Row *r)
 	p->fuse_until = get_time(r, P_FUSE_UNTIL);
 	p->fuse_next = get_time(r, P_FUSE_NEXT);
 	p->fuse_spent = get_bool(r, P_FUSE_SPENT);
+	p->paused_reason = get_text(r, P_PAUSED_REASON);
+	p->fuse_detail = get_text(r, P_FUSE_DETAIL);
+	p->last_error = get_text(r, P_LAST_ERROR);
 	p->failures = get_int(r, P_FAILURES);
 	p->broken = get_bool(r, P_BROKEN);
 	p->retry_at = get_time(r, P_RETRY_AT);

@@ -128,6 +128,9 @@ typedef struct SswPolicy
 	/* brakes and state, as stored; 0 where the column is null */
 	TimestampTz paused_at;
 	TimestampTz paused_until;
+	char	   *paused_reason;
+	char	   *fuse_detail;
+	char	   *last_error;
 	char	   *held_reason;
 	TimestampTz fuse_at;		/* the last hold of the fuse began, or 0 */
 	TimestampTz fuse_until;		/* it holds the whole policy until then, or 0 */

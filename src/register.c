@@ -30,6 +30,7 @@
 #include "register.h"
 #include "rights.h"
 #include "shmem.h"
+#include "state.h"
 #include "stmt.h"
 #include "store.h"
 #include "target.h"
@@ -288,6 +289,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 	Datum		result;
 	char	   *unusable;
 	char	   *mend;
+	char	   *reason;
 
 	ssw_args_not_null(fcinfo, 0, "policy");
 	p = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
@@ -307,9 +309,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 						 quote_literal_cstr(p->name))));
 	ssw_clock_build(p, rel);
 	result = ssw_advice_row(fcinfo, p, ssw_advice_preview(p, rel),
-							p->paused_at ? "paused" : p->held_reason ? "held" : p->broken ? "broken" :
-							p->fuse_until > GetCurrentTimestamp() ? "fuse" :
-							p->failures > 0 ? "failing" : "waiting");
+							ssw_state_name(ssw_state_of(p, GetCurrentTimestamp(), &reason)));
 	table_close(rel, NoLock);
 	return result;
 }

@@ -364,7 +364,9 @@ typedef struct SswPolicyShared
 	SswPolicyKey key;			/* must be first */
 	uint64		changed_at;		/* policy_generation of the last commit that
 								 * changed it */
-	char		state[32];		/* what policy_status shows */
+	uint64		judged_generation;	/* as of which the coordinator says what
+									 * follows */
+	char		state[32];		/* see state.c */
 	char		reason[160];
 	TimestampTz last_look;
 	TimestampTz last_success;	/* it found nothing, or a pass went well */

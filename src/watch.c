@@ -316,8 +316,7 @@ identity_brake(SswWatch *w)
 	if (!OidIsValid(owner))
 		return brake(w, "broken", psprintf("relation %s does not exist", p->relation), 0);
 	if (owner != p->owner)
-		return brake(w, "held", psprintf("owner changed from %s to %s", p->owner_name,
-										 GetUserNameFromId(owner, false)), 0);
+		return brake(w, "held", ssw_policy_unusable(p), 0);
 	replicated = ssw_partition_subscribed(p);
 	if (OidIsValid(replicated))
 		return brake(w, "broken", psprintf("%s is the target of a subscription: its rows are the publisher's",

@@ -14,6 +14,8 @@ typedef struct SswWatch
 	int			policy_id;
 	SswPolicy  *policy;			/* in the generation's memory context */
 	bool		runs;			/* no brake is on */
+	uint64		judged_generation;	/* as of which that is so, and what
+									 * follows */
 	char		state[32];
 	char		reason[160];
 	SswRest		rest;			/* why passes wait, though it runs; or no

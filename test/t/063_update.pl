@@ -95,6 +95,7 @@ sub rests {
     is(sql($db, q{SELECT problem || ': ' || next_step FROM sweeper.problem WHERE problem = 'restart needed'}),
         'restart needed: ALTER EXTENSION session_sweeper UPDATE; -- and restart the server', "$db: problem says so $when");
     is(sql($db, 'SELECT restart_needed FROM sweeper.version()'), 't', "$db: so does version()");
+    is(sql($db, 'SELECT DISTINCT state FROM sweeper.policy_status'), 'restart needed', "$db: and each policy");
     my ($ret, $out, $err) = $node->psql($db, "CALL sweeper.sweep('beat', timeout => '1 s')");
     return like($err, qr/within the timeout|cannot sweep/, "$db: nor is it swept on request $when");
 }

@@ -64,6 +64,7 @@ wait_for($node, q{SELECT count(*) = 0 FROM sweeper.stat_process WHERE backend_ty
 sql(q{INSERT INTO unknown VALUES (1, now())});
 wait_for($node, 'SELECT ' . late('empty') . ' > 0', 'off: it grows late');
 is(sql('SELECT ' . late('unknown')), '', 'off: what nobody looks at is not said to be well');
+is(sql('SELECT DISTINCT state, reason FROM sweeper.policy_status'), 'disabled|', 'off: no reason of before is left');
 sql(q{ALTER SYSTEM RESET session_sweeper.enabled});
 $node->restart;
 wait_for($node, 'SELECT ' . brake('locked', 'locked') . ' = 1', 'a restart does not end the lock');
