@@ -67,6 +67,15 @@ INSERT INTO by_bool VALUES (true);
 INSERT INTO by_enum VALUES ('Green');
 SELECT sweeper.expire('by_dates', '{"(x,2024-03-05)"}') AS dates, sweeper.expire('by_char', '{ab}') AS char, sweeper.expire('by_bool', '{yes}') AS bool, sweeper.expire('by_enum', '{Green}') AS enum;
 SELECT policy, key FROM sweeper.cleanup_event WHERE policy IN ('by_dates', 'by_char', 'by_bool', 'by_enum') ORDER BY 1;
+-- a key that is null since is no session's, and holds up nobody
+CREATE TABLE by_null (k uuid NOT NULL UNIQUE, n int, d timestamptz NOT NULL DEFAULT now() - interval '50 min');
+SELECT FROM sweeper.register('by_null', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0', fuse_fraction => 1, start => 'now');
+ALTER TABLE by_null ALTER k DROP NOT NULL;
+INSERT INTO by_null VALUES (NULL, 1), ('0f3a5b6c-7d8e-4f90-a1b2-c3d4e5f60718', 2), (NULL, 3);
+CALL sweeper.sweep('by_null') \gset
+SELECT n FROM by_null;
+SELECT sweeper.unregister('by_null');
+DROP TABLE by_null;
 -- others are other sessions
 SELECT sweeper.touch('by_text', 'abc'), sweeper.touch('by_text', 'x'), sweeper.touch('by_int', 70), sweeper.touch('by_big', 8), sweeper.touch('by_char', ' ab'),
     sweeper.touch('by_date', '2024-05-03'), sweeper.touch('by_bool', 'off'), sweeper.touch('by_two', '(7,"a,b c")');

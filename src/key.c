@@ -263,7 +263,8 @@ ssw_key_beat_id(const SswPolicy *p, const char *key)
 	SswBeatId	id = {{0}};
 	Datum		hash;
 
-	switch (type)
+	/* a column that may be null by now has an empty text there */
+	switch (key[0] ? type : InvalidOid)
 	{
 		case UUIDOID:
 			memcpy(&id, DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(key))), sizeof(id));
