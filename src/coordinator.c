@@ -58,6 +58,7 @@ static bool reloading = false;
 static TimestampTz reloaded_at = 0;
 static bool begun = false;
 static TimestampTz marked_at = 0;
+static bool cut_wanted = false; /* sessions may have deadlines of a fast clock */
 
 /* A swept relation, or its owner's functions, may have changed. */
 static void
@@ -502,6 +503,7 @@ begin_service(TimestampTz now)
 	bool		passes = false;
 
 	marked_at = now;
+	cut_wanted = true;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	for (int i = 0; i < SswShared->nprocs; i++)
 		passes = passes || (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId);
@@ -537,7 +539,10 @@ keep_mark(TimestampTz now)
 	{
 		ssw_ledger_mark(true);
 		marked_at = now;
+		cut_wanted = true;
 	}
+	if (cut_wanted)
+		cut_wanted = ssw_ledger_cut_deadlines();
 	begun = true;
 	return marked_at + every;
 }

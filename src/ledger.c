@@ -8,12 +8,16 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
+#include "beatset.h"
 #include "failure.h"
 #include "guc.h"
 #include "identity.h"
@@ -26,6 +30,9 @@
 /* what may pass by itself is tried more often */
 #define TRANSIENT_MAX_US	USECS_PER_MINUTE
 #define BROKEN_AFTER	8
+/* Deadlines that are later than they can be by more than that were set by a fast clock. */
+#define FAST_BY			"interval '10 s'"
+#define CUT_AT_ONCE		"10000"
 
 static void
 run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
@@ -335,6 +342,54 @@ ssw_ledger_mark(bool write)
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	return at;
+}
+
+static bool
+cut_deadlines(void *n)
+{
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	*(uint64 *) n = ssw_sql_exec("UPDATE sweeper.session AS s SET expires_at = least(s.expires_at, c.now + s.ttl),"
+								 " ends_at = CASE WHEN s.acquired_at > c.now AND pg_catalog.isfinite(s.ends_at)"
+								 "  THEN c.now + (s.ends_at - s.acquired_at) ELSE s.ends_at END,"
+								 " acquired_at = least(s.acquired_at, c.now), last_seen_at = least(s.last_seen_at, c.now)"
+								 " FROM (SELECT pg_catalog.clock_timestamp() AS now) AS c WHERE s.session IN"
+								 " (SELECT f.session FROM sweeper.session AS f WHERE f.status = 'active'"
+								 " AND (f.expires_at > pg_catalog.clock_timestamp() + f.ttl + " FAST_BY
+								 " OR f.acquired_at > pg_catalog.clock_timestamp() + " FAST_BY ") LIMIT " CUT_AT_ONCE
+								 " FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return true;
+}
+
+/*
+ * Sessions of the registry that got their deadlines while the clock was fast would keep
+ * their seats until that time.  None is later than one time to live from now by right: it
+ * is cut back, and the next heartbeat looks at the row.  Returns whether more may be left.
+ */
+bool
+ssw_ledger_cut_deadlines(void)
+{
+	ErrorData  *error;
+	uint64		n = 0;
+
+	if (!ConditionalLockRelationOid(get_relname_relid("session", get_namespace_oid(SSW_SCHEMA, false)), RowExclusiveLock))
+		return true;
+	error = ssw_sql_try(cut_deadlines, &n);
+	if (error)
+		ereport(LOG,
+				(errcode(error->sqlerrcode),
+				 errmsg("session_sweeper could not cut back deadlines of sessions: %s", error->message)));
+	if (error || n == 0)
+		return false;
+	(void) ssw_beats_look_all(MyDatabaseId, SSW_SESSION_POLICY_ID);
+	ereport(LOG,
+			(errmsg("session_sweeper cut back the deadlines of " UINT64_FORMAT " sessions, which were set while the system clock was fast", n),
+			 errdetail("Each lives for one time to live from now on, and longer by heartbeats.")));
+	return n >= atoi(CUT_AT_ONCE);
 }
 
 /* Nobody looked for longer than max_gap: an operator must confirm. */

@@ -123,6 +123,7 @@ extern bool ssw_ledger_was_in(uint64 system_identifier);
 extern void ssw_ledger_renamed(const SswPolicy *p);
 extern void ssw_ledger_columns(const SswPolicy *p);
 extern void ssw_ledger_horizons(const SswPolicy *p);
+extern bool ssw_ledger_cut_deadlines(void);
 extern TimestampTz ssw_ledger_mark(bool write);
 extern void ssw_ledger_long_gap(void);
 

@@ -47,9 +47,16 @@ like(slurp_file($node->logfile), qr/the system clock went forward by 3(599|600) 
 $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '2 h' WHERE id <= 10; UPDATE own SET seen = now() - interval '2 h' WHERE id <= 10");
 wait_for($node, 'SELECT (SELECT count(*) FROM lease) = 40 AND (SELECT count(*) FROM own) = 40', 'the dead go');
 is($node->safe_psql('postgres', 'SELECT sweeper.heartbeat(session), sweeper._last_heartbeat(session) > acquired_at FROM sweeper.session'), 't|t', 'a heartbeat while it is fast');
+# of those who come while it is fast one dies, and one lives on
+$node->safe_psql('postgres', "SELECT sweeper.create_pool('fast', ttl => '2 s', max_ttl => '4 h'); SELECT count(*) FROM unnest('{dies,lives}'::text[]) AS o, sweeper.acquire('fast', o)");
 $set_clock->(0);
+wait_for($node, "SELECT count(*) FILTER (WHERE sweeper.heartbeat(session)) = 1 FROM sweeper.session WHERE pool = 'fast' AND owner = 'lives' AND expires_at < clock_timestamp() + interval '1 min'",
+    'deadlines of the fast clock are cut back');
+wait_for($node, "SELECT (SELECT sweeper.heartbeat(session) FROM sweeper.session WHERE owner = 'lives') AND status = 'expired' FROM sweeper.session WHERE owner = 'dies'", 'the seat of the dead is free');
+is($node->safe_psql('postgres', "SELECT sweeper.heartbeat(session), ends_at < clock_timestamp() + interval '4 h 1 min' FROM sweeper.session WHERE owner = 'lives'"), 't|t', 'who lives stays');
+like(slurp_file($node->logfile), qr/cut back the deadlines of \d+ sessions/, 'as the log says');
 $look->();
-wait_for($node, 'SELECT sweeper._last_heartbeat(session) <= clock_timestamp() FROM sweeper.session', 'no heartbeat in memory counts as later than now');
+wait_for($node, "SELECT sweeper._last_heartbeat(session) <= clock_timestamp() FROM sweeper.session WHERE pool = 'p'", 'no heartbeat in memory counts as later than now');
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '40|40', 'nor when it is set back');
 is($node->safe_psql('postgres', "SELECT count(*) FROM beat WHERE id <= 2 AND sweeper.touch('beat', id)"), 2, 'nor who lives by heartbeats');
 # and what was credited for the jump is taken back

@@ -62,6 +62,11 @@ cmp_ok($read, '<', 5000 * 3 * ($seconds + 2), sprintf('%d index entries read in 
 is(sql(q{SELECT sweeper.resume('sweeper.session', 'b')}), '{fuse}', 'lifted');
 wait_for($node, 'SELECT ' . live('b') . ' = 0', 'they go');
 is(sql(q{SELECT sweeper.resume('sweeper.session')}), '{fuse}', 'the other, too');
+# After a crash nobody was heard of: one grace and one hold, each of the rows' own time to live.
+sql(q{SELECT sweeper.create_pool('d', ttl => '2 s'); SELECT count(*) FROM generate_series(1, 200) AS i, sweeper.acquire('d', i::text)});
+ok(crash($node, 'launcher'), 'a crash');
+wait_for($node, 'SELECT ' . live('d') . ' = 0', 'they go');
+is(sql(q{SELECT max(s.released_at - greatest(s.expires_at, c.service_start)) < '10 s' FROM sweeper.session AS s, sweeper._cluster() AS c WHERE s.pool = 'd'}), 't', 'soon');
 wait_for($node, 'SELECT count(*) = 0 FROM sweeper.problem', 'nothing is left of that');
 $node->stop;
 done_testing();
