@@ -31,6 +31,7 @@
 #include "identity.h"
 #include "outage.h"
 #include "plan.h"
+#include "rights.h"
 #include "shmem.h"
 #include "sql.h"
 
@@ -64,7 +65,7 @@ ssw_beatpolicy_generation(void)
 static bool
 may_write(const SswPolicy *p)
 {
-	return get_rel_name(p->relid) != NULL && pg_class_aclcheck(p->relid, GetUserId(), ACL_UPDATE) == ACLCHECK_OK;
+	return get_rel_name(p->relid) != NULL && ssw_rights_has_rows(p, ACL_UPDATE);
 }
 
 /* May heartbeats be sent to the policy at all? */

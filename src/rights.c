@@ -122,16 +122,22 @@ ssw_rights_have(const SswPolicy *p, SswRight right)
  * security that would restrict him is not asked: its expressions would run with his
  * rights, and they are the owner's.
  */
+bool
+ssw_rights_has_rows(const SswPolicy *p, AclMode mode)
+{
+	return (pg_class_aclcheck(p->relid, GetUserId(), mode) == ACLCHECK_OK && check_enable_rls(p->relid, InvalidOid, true) != RLS_ENABLED) ||
+		has_level(GetUserId(), marker_of_policy(p->id));
+}
+
 void
 ssw_rights_check_rows(const SswPolicy *p, AclMode mode)
 {
-	AclResult	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
+	AclResult	result;
 	char	   *role;
 
-	if (result == ACLCHECK_OK && check_enable_rls(p->relid, InvalidOid, true) != RLS_ENABLED)
+	if (ssw_rights_has_rows(p, mode))
 		return;
-	if (has_level(GetUserId(), marker_of_policy(p->id)))
-		return;
+	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
 	if (result != ACLCHECK_OK)
 		aclcheck_error(result, OBJECT_TABLE, get_rel_name(p->relid));
 	role = GetUserNameFromId(GetUserId(), false);

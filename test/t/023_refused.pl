@@ -231,11 +231,12 @@ wait_for($node, q{SELECT state = 'failing' FROM sweeper.policy_status WHERE poli
 sql(q{CREATE OR REPLACE FUNCTION util.open(text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN $1 = 'on'; END $$});
 like(sql(q{SELECT sweeper.resume('rows')}), qr/failing/, 'resumed');
 is(verdict('rows'), 'in grace', 'is credited, too');
-# a policy that fits its table no more, over a restart
+# a policy that fits its table no more, over a restart; who sends the heartbeat has the level of the policy, and no right on the table
 make('renamed', '1 h', q{, filter => $$f = 'on'$$});
 make('idle', '1 h', q{, filter => $$f = 'on'$$});
 sql(qq{ALTER TABLE $_ RENAME f TO status; INSERT INTO $_ VALUES (1, now())}) for qw(renamed idle);
-($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('renamed', 1)});
+sql(q{CREATE ROLE client; SELECT sweeper.grant_access('client', 'user', policy => 'renamed')});
+($ret, $out, $err) = $node->psql('postgres', q{SET ROLE client; SELECT sweeper.touch('renamed', 1)});
 like($err, qr/cannot send a heartbeat to policy "renamed".*The session is not gone: keep it/s, 'a heartbeat is refused');
 $node->restart;
 sql(qq{SELECT sweeper.alter_policy('$_', filter => 'status = ''on''')}) for qw(renamed idle);
