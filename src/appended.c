@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "appended.h"
+#include "places.h"
 #include "plan.h"
 
 #define MAX_DUE			1024	/* owners in one round */
@@ -175,12 +176,12 @@ count_writers(Oid owner)
 	return n;
 }
 
-/* The first owner whose rows nobody writes, or invalid. */
+/* The first owner whose rows nobody writes and that may have another place, or invalid. */
 Oid
 ssw_appended_next(void)
 {
 	for (int i = 0; i < ndue; i++)
-		if (count_writers(due[i]) == 0)
+		if (count_writers(due[i]) == 0 && !ssw_places_has_its_share(due[i]))
 			return due[i];
 	return InvalidOid;
 }

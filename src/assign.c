@@ -130,6 +130,11 @@ ssw_assign(List *watches, TimestampTz now)
 	if ((w && w->pass->workers == 0) || OidIsValid(owner))
 		make_others_yield(watches, now);
 	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d && d->append_waits != owner)
+	{
+		d->append_waits = owner;
+		d->append_waits_since = now;
+	}
 	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))
 	{
 		if (d->workers_wanted < wanted)

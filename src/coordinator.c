@@ -462,6 +462,7 @@ extension_present(void)
 		d->state = SSW_DB_ABSENT;
 		d->workers_wanted = 0;
 		d->flush_up_to = 0;		/* a new extension counts from 1 */
+		d->append_waits = InvalidOid;
 		d->commands_waiting = 0;
 		d->judged_generation = d->marked_at = d->work_at = 0;
 	}

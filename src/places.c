@@ -105,21 +105,28 @@ role_of(const SswProc *p)
 		return InvalidOid;
 	if (p->kind == SSW_PROC_RUNNER)
 		return p->role;
-	return p->kind == SSW_PROC_WORKER && p->pass >= 0 ? SswPasses[p->pass].owner : InvalidOid;
+	return p->kind == SSW_PROC_WORKER && p->pass >= 0 ? SswPasses[p->pass].owner : p->append_owner;
 }
 
-/* A pass of another role that has waited for its first worker since before then. */
-static SswPass *
-waiting_pass(Oid role, TimestampTz before)
+/* The database in which a pass, or appended rows, of another role have waited for a worker since before then. */
+static Oid
+waiting_in(Oid role, TimestampTz before)
 {
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswPass    *pass = &SswPasses[i];
 
 		if (pass->in_use && pass->owner != role && pass->workers == 0 && pass->end == SSW_END_NONE && pass->waits_since <= before)
-			return pass;
+			return pass->database;
 	}
-	return NULL;
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (OidIsValid(d->oid) && OidIsValid(d->append_waits) && d->append_waits != role && d->append_waits_since <= before)
+			return d->oid;
+	}
+	return InvalidOid;
 }
 
 /* How many places a role has, beyond its share when another role waits. */
@@ -137,7 +144,7 @@ beyond_share(Oid role)
 bool
 ssw_places_has_its_share(Oid role)
 {
-	return beyond_share(role) >= 0 && waiting_pass(role, DT_NOEND) != NULL;
+	return beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND));
 }
 
 /*
@@ -148,27 +155,28 @@ void
 ssw_places_take_back(TimestampTz now)
 {
 	SswProc    *victim = NULL;
-	SswPass    *waiting = NULL;
+	Oid			waiting = InvalidOid;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
-		SswPass    *w;
+		Oid			w;
 
-		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || p->pass < 0 || now - p->state_since < PATIENCE_US ||
+		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || !OidIsValid(role_of(p)) || now - p->state_since < PATIENCE_US ||
 			(victim && p->state_since <= victim->state_since) || beyond_share(role_of(p)) <= 0)
 			continue;
-		w = waiting_pass(role_of(p), now - PATIENCE_US);
-		if (w == NULL)
+		w = waiting_in(role_of(p), now - PATIENCE_US);
+		if (!OidIsValid(w))
 			continue;
 		victim = p;
 		waiting = w;
 	}
 	if (victim)
 	{
-		SswPasses[victim->pass].yield = true;
-		if (victim->database != waiting->database)
+		if (victim->pass >= 0)
+			SswPasses[victim->pass].yield = true;
+		if (victim->pass < 0 || victim->database != waiting)
 			victim->stop = true;
 		if (victim->batch_deadline != 0)
 			ssw_bgw_cancel(victim);

@@ -124,6 +124,9 @@ typedef struct SswDatabase
 	/* rows of append(); see appended.c */
 	int64		appended;		/* accepted since the last look */
 	TimestampTz appended_since; /* the first of them, or 0 */
+	Oid			append_waits;	/* an owner whose rows wait for a worker, or
+								 * invalid */
+	TimestampTz append_waits_since;
 	bool		append_counted; /* there was a look */
 	int64		append_most;	/* rows that one table had then, at most */
 	int64		flush_up_to;	/* rows up to that number are due */
