@@ -51,7 +51,7 @@ CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason te
     OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8, OUT open_pass bigint, OUT ended bigint[],
     OUT last_success timestamptz, OUT locked_since timestamptz) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_policy';
-CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text) RETURNS SETOF record
+CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text, OUT misfit text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_state';
 CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
     OUT service_start timestamptz, OUT slots_short_since timestamptz, OUT listed boolean,
@@ -81,7 +81,7 @@ COMMENT ON FUNCTION sweeper._window_opens IS
 'When a maintenance window is open from a time on: that time, or a later minute; null when not within nine days. Errors: 22023 no window.';
 COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';
 COMMENT ON FUNCTION sweeper._policy IS 'Counters and state of the policies of this database, from shared memory; see views policy_status and stat_policy.';
-COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short, whether session_sweeper.databases wants this database swept, how many heartbeats memory holds and can hold, how many found no room, since when it is full, whether a clean stop was before this start, whether the places of policies are used up, and heartbeats by result: fast, slow, written, gone, error.';
+COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short, whether session_sweeper.databases wants this database swept, how many heartbeats memory holds and can hold, how many found no room, since when it is full, whether a clean stop was before this start, whether the places of policies are used up, and heartbeats by result: fast, slow, written, gone, error; and how many notifications were left out.';
 COMMENT ON FUNCTION sweeper.stat_reset IS 'Sets the counters of a policy to zero, or of all when null. Errors: 55000 library not preloaded, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper._library IS 'Version of the loaded library, and whether it was loaded without preload.';
 COMMENT ON FUNCTION sweeper.version IS 'Versions of library and SQL; restart_needed when they differ or the library is not preloaded.';

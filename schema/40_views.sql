@@ -21,7 +21,7 @@ COMMENT ON FUNCTION sweeper.explain_sweep IS
 COMMENT ON FUNCTION sweeper._database IS
 'Databases that the launcher knows, from shared memory: has it the extension, its coordinator, when that is next due, why it idles, since when the look after tasks fails, and its error.';
 COMMENT ON FUNCTION sweeper._state IS
-'The state of each policy that the reader may see, and why it is in it: what policy_status, problem and metrics show.';
+'The state of each policy that the reader may see, and why it is in it: what policy_status, problem and metrics show; misfit is why it does not fit its table and functions, whatever else holds it.';
 COMMENT ON FUNCTION sweeper._mend IS
 'A statement after which a policy fits its table and functions again; null when it does already, or the caller may not see it.';
 

@@ -67,7 +67,7 @@ SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHE
        coalesce(sweeper._mend(p.policy_id), sweeper._again(p.policy, p.last_sqlstate))
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
-SELECT 'critical', p.policy, s.state, NULL, s.reason,
+SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s.state END, NULL, coalesce(s.misfit, s.reason),
        CASE WHEN s.state = 'read-only' THEN
                  -- our processes are the bootstrap superuser's
                  coalesce((SELECT format('BEGIN READ WRITE; ALTER %s RESET default_transaction_read_only; COMMIT;',
@@ -78,11 +78,11 @@ SELECT 'critical', p.policy, s.state, NULL, s.reason,
                            WHERE r.setrole IN (0, 10) AND (r.setdatabase = 0 OR d.datname = pg_catalog.current_database()) AND c LIKE 'default\_transaction\_read\_only=%'
                            ORDER BY r.setrole DESC, r.setdatabase DESC LIMIT 1),
                           'ALTER SYSTEM SET default_transaction_read_only = off; SELECT pg_reload_conf();')
-            WHEN s.state = 'broken' THEN coalesce(sweeper._mend(p.policy_id), sweeper._misfit(p.policy))
+            WHEN s.misfit IS NOT NULL OR s.state = 'broken' THEN coalesce(sweeper._mend(p.policy_id), sweeper._misfit(p.policy))
             ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._state() AS s USING (policy_id)
-WHERE p.failures = 0 AND p.held_reason IS NULL AND s.state IN ('broken', 'held', 'read-only')
-  AND s.reason NOT LIKE 'retention is 0%'
+WHERE p.failures = 0 AND p.held_reason IS NULL AND (s.misfit IS NOT NULL OR s.state IN ('broken', 'held', 'read-only'))
+  AND coalesce(s.reason, '') NOT LIKE 'retention is 0%'
 UNION ALL
 SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is left alone.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
        -- its triggers would run as the other

@@ -159,6 +159,16 @@ state_of_looks(const SswPolicy *p, TimestampTz now, char **reason)
 	return state == SSW_POLICY_WAITING && in_grace(p, now) ? SSW_POLICY_GRACE : state;
 }
 
+/* Why it does not fit its table and functions any more, whatever else holds it; or null. */
+static char *
+misfit(const SswPolicy *p)
+{
+	if (ssw_policy_is_foreign(p))
+		return NULL;
+	return !OidIsValid(ssw_relation_owner(p->relid)) ? ssw_policy_unusable(p) :
+		p->columns.renamed ? p->columns.renamed : ssw_policy_hook_trouble(p);
+}
+
 /* The state of a policy, as its row was read, and why it is in it, or null. */
 SswPolicyState
 ssw_state_of(const SswPolicy *p, TimestampTz now, char **reason)
@@ -170,11 +180,10 @@ ssw_state_of(const SswPolicy *p, TimestampTz now, char **reason)
 		return state;
 	if (!state_of_row(p, now, &state, reason))
 	{
-		*reason = ssw_policy_unusable(p);
-		if (*reason)
-			state = p->columns.renamed || !OidIsValid(ssw_relation_owner(p->relid)) ? SSW_POLICY_BROKEN : SSW_POLICY_HELD;
-		else if ((*reason = ssw_policy_hook_trouble(p)) != NULL)
+		if ((*reason = misfit(p)) != NULL)
 			state = SSW_POLICY_BROKEN;
+		else if ((*reason = ssw_policy_unusable(p)) != NULL)
+			state = SSW_POLICY_HELD;
 		else
 			state = state_of_looks(p, now, reason);
 	}
@@ -198,9 +207,10 @@ ssw_stat_state(PG_FUNCTION_ARGS)
 	foreach(lc, ssw_policy_load_all())
 	{
 		SswPolicy  *p = lfirst(lc);
-		Datum		v[3];
-		bool		n[3] = {0};
+		Datum		v[4];
+		bool		n[4] = {0};
 		char	   *reason;
+		char	   *trouble;
 
 		if (!ssw_rights_have(p, SSW_RIGHT_SEE))
 			continue;
@@ -208,6 +218,9 @@ ssw_stat_state(PG_FUNCTION_ARGS)
 		v[1] = CStringGetTextDatum(names[ssw_state_of(p, now, &reason)]);
 		n[2] = reason == NULL;
 		v[2] = reason ? CStringGetTextDatum(reason) : (Datum) 0;
+		trouble = misfit(p);
+		n[3] = trouble == NULL;
+		v[3] = trouble ? CStringGetTextDatum(trouble) : (Datum) 0;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;
