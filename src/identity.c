@@ -18,6 +18,7 @@
 #include "catalog/pg_extension.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
+#include "jit/jit.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -113,6 +114,13 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 	if (strstr(search_path, "pg_catalog") != NULL && strncmp(search_path, "pg_catalog", 10) != 0)
 		search_path = psprintf("pg_catalog, %s", search_path);
 	set_local("search_path", search_path);
+
+	/*
+	 * where enable_seqscan is off, costs are high enough to compile each
+	 * short statement for a second
+	 */
+	if (jit_enabled)
+		set_local("jit", "off");
 }
 
 /*

@@ -67,7 +67,7 @@ sub done {
 sub start {
     my ($self) = @_;
     my @conf = ('max_prepared_transactions = 50', "log_line_prefix = '%m [%p] %b <%e> '", 'log_error_verbosity = verbose', 'fsync = off', 'lc_messages = C',
-        'max_standby_streaming_delay = -1', 'hot_standby_feedback = on', "wal_level = replica", 'hot_standby = on', 'log_min_error_statement = error', 'autovacuum = on', 'log_statement = none');
+        'max_standby_streaming_delay = -1', 'hot_standby_feedback = on', "wal_level = replica", 'hot_standby = on', 'log_min_error_statement = error', 'autovacuum = on', 'log_statement = none', 'log_lock_waits = on');
     my $primary = sweeper_node('primary', @conf);
     $primary->safe_psql('postgres', "ALTER DATABASE postgres SET statement_timeout = '${longest_call}s'");
     $primary->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $primary->connstr('postgres'), '-f', "$here/setup.sql" ], 'set up');
@@ -218,6 +218,7 @@ sub finding {
     my @lines = map { $_->[0] } @{ $script->{lines} }[ 0 .. $line - 1 ];
     my $first = $#lines;
     $first-- while $first > 0 && $first > $#lines - 60 && $lines[$first] !~ /^BEGIN|^SET /;
+    $first-- while $first > 0 && $lines[ $first - 1 ] =~ /^SET /;
     $first = $#lines if $lines[$first] !~ /^BEGIN|^SET / || grep { /^(ROLLBACK|COMMIT|RESET ALL|RESET ROLE);/ } @lines[ $first .. $#lines - 1 ];
     $self->{findings}{$what} = substr("$message\n" . join("\n", "-- script $script->{n}, line $line, as $script->{role} on $script->{server}; psql, after setup.sql:", @lines[ $first .. $#lines ]), 0, 4000);
     diag "fuzz: $what: $self->{findings}{$what}";
