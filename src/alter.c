@@ -24,6 +24,7 @@
 
 #include "advice.h"
 #include "args.h"
+#include "bgw.h"
 #include "identity.h"
 #include "mend.h"
 #include "outage.h"
@@ -303,7 +304,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* unregister(policy): waits for the batches in flight; the evidence stays. */
+/* unregister(policy): cancels the batches in flight; the evidence stays. */
 Datum
 ssw_unregister(PG_FUNCTION_ARGS)
 {
@@ -313,6 +314,7 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	char	   *before;
 
 	ssw_args_not_null(fcinfo, 0, "policy");
+	ssw_bgw_cancel_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER)->id);
 	p = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
 	if (strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,

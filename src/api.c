@@ -27,6 +27,7 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
+#include "bgw.h"
 #include "compat.h"
 #include "guc.h"
 #include "identity.h"
@@ -118,10 +119,11 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 	ssw_shmem_policy_changed(p->id);
 }
 
-/* pause(policy, reason, until): waits for the batch in flight. */
+/* pause(policy, reason, until): cancels the batches in flight, and waits for their end. */
 Datum
 ssw_pause(PG_FUNCTION_ARGS)
 {
+	ssw_bgw_cancel_policy(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN)->id);
 	pause_one(ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
 	PG_RETURN_VOID();
 }
@@ -139,6 +141,7 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
+		ssw_bgw_cancel_policy(p->id);
 		ssw_lock_policy_pause(p->id);
 		pause_one(p, fcinfo, 0, 1);
 	}

@@ -11,7 +11,7 @@
  *		pause								ShareUpdateExclusiveLock
  *		alter_policy, resume, unregister	that, then ExclusiveLock
  *
- * So pause waits until the batches in flight are cancelled, and no caller holds it up; and
+ * So pause waits for at most the batches in flight, and no caller holds it up; and
  * a change, which has to wait for callers, too, does so for a short time only,
  * because other callers wait behind it meanwhile.
  *
@@ -37,7 +37,6 @@
 #include "utils/guc.h"
 #include "utils/inval.h"
 
-#include "bgw.h"
 #include "lock.h"
 #include "sql.h"
 #include "ssw.h"
@@ -72,10 +71,7 @@ ssw_lock_policy_batch_conditional(int policy_id)
 	return LockAcquire(&tag, ShareLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-/*
- * Cancel the batches in flight, wait for their end, and keep new ones out until commit.
- * 25006 on a standby.
- */
+/* Wait for the batches in flight and keep new ones out until commit.  25006 on a standby. */
 void
 ssw_lock_policy_pause(int policy_id)
 {
@@ -83,9 +79,6 @@ ssw_lock_policy_pause(int policy_id)
 
 	PreventCommandDuringRecovery("a change of a policy");
 	set_tag(&tag, policy_id);
-	if (LockAcquire(&tag, ShareUpdateExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
-		return;
-	ssw_bgw_cancel_policy(policy_id);
 	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
 }
 
