@@ -72,7 +72,7 @@ is((pids($node, 'launcher'))[0], $before, 'the launcher is the same');
 # A database that allows no connections any more while it is swept: our processes
 # there come to nothing, less and less often, until it is forgotten.
 $node->stop;
-$node = sweeper_node('deaf');
+$node = sweeper_node('deaf', 'session_sweeper.max_hard_time_limit = 10min');
 for my $kind ('coordinator', 'worker') {
     $node->safe_psql('postgres', "CREATE DATABASE deaf");
     $node->safe_psql('deaf', 'CREATE EXTENSION session_sweeper');

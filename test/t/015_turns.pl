@@ -6,7 +6,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
 
-my $node = sweeper_node('main', 'session_sweeper.max_workers = 2', 'session_sweeper.max_policies = 310', 'max_prepared_transactions = 2');
+my $node = sweeper_node('main', 'session_sweeper.max_workers = 2', 'session_sweeper.max_policies = 310', 'session_sweeper.max_hard_time_limit = 10min', 'max_prepared_transactions = 2');
 $node->safe_psql('postgres', "CREATE DATABASE $_") for qw(first second third);
 $node->safe_psql($_, 'CREATE EXTENSION session_sweeper') for qw(postgres first second third);
 load_table($node, 'quick', 10, 10, 'third');
