@@ -22,7 +22,7 @@ wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE id <= 50)", "db$_ is
 is(exactly_once($node, 'login', 50, 50, "db$_"), '0|0|0|0', "exactly once in db$_") for 1 .. $n;
 # An idle database takes no turn, and leaves its place at once: a row in each is deleted within seconds, also where it was
 # written when its deadline had passed. With turns of 2 s each, the last would be deleted after more than half a minute.
-wait_for($node, 'SELECT bool_and(next_due > now()) FROM sweeper._database() WHERE state = \'present\'', 'all are idle');
+wait_for($node, 'SELECT bool_and(next_due > now()) FROM sweeper._database() WHERE state = \'present\'', 'all are idle', 'db1');
 $node->safe_psql("db$_", "INSERT INTO login SELECT -1, clock_timestamp() + CASE WHEN $_ % 2 = 0 THEN interval '3 s' ELSE interval '0' END") for 1 .. $n;
 wait_for($node, 'SELECT EXISTS (SELECT FROM sweeper.cleanup_event WHERE key = \'-1\')', "the row in db$_", "db$_") for 1 .. $n;
 my @lags = sort { $a <=> $b } map { $node->safe_psql("db$_", "SELECT extract(epoch FROM cleaned_at - deadline) FROM sweeper.cleanup_event WHERE key = '-1'") } 1 .. $n;
@@ -103,6 +103,8 @@ $node->safe_psql('bobdb', q{CREATE EXTENSION session_sweeper;
     CREATE TRIGGER hang BEFORE DELETE ON hangs FOR EACH ROW EXECUTE FUNCTION hang();
     SELECT sweeper.register('hangs', deadline => 'd', start => 'now', soft_time_limit => '599 s', hard_time_limit => '600 s')});
 my $hanging = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+# not for 2 s, as at first
+wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.failed_row WHERE class = 'slow')", 'the row is slow', 'bobdb');
 wait_for($node, "SELECT EXISTS ($hanging)", 'a worker hangs');
 my $pid = $node->safe_psql('postgres', $hanging);
 sub refused {

@@ -57,21 +57,22 @@ for my $db (qw(first second)) {
 }
 $node->safe_psql('third', "INSERT INTO quick VALUES (200, now())");
 wait_for($node, 'SELECT count(*) = 10 FROM quick', 'a third database gets its turn', 'third');
-is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"), 2, 'while both hang');
-# what they did is written down by the next coordinator, also of a policy that is gone by then
+wait_for($node, "SELECT count(*) = 2 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'while both hang');
+# off ends them; their passes are closed by the next coordinator, also of a policy that is gone by then
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
 $node->reload;
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator')", 'the coordinators leave');
 for my $db (qw(first second)) {
     $holder{$db}->query_safe('SELECT pg_advisory_unlock(4711)');
     $holder{$db}->quit;
-    wait_for($node, "SELECT count(*) = 0 FROM stuck", "who hung in $db goes too", $db);
+    is($node->safe_psql($db, 'SELECT count(*) FROM stuck'), 1, "off: nothing goes in $db");
 }
 $node->safe_psql('first', "SELECT sweeper.unregister('stuck')");
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
 $node->reload;
-wait_for($node, "SELECT sum(expired) = 1 AND bool_and(status = 'done') AND NOT EXISTS (SELECT FROM sweeper._progress()) FROM sweeper.pass WHERE policy = 'stuck'",
-    'written down', $_) for qw(first second);
+wait_for($node, 'SELECT count(*) = 0 FROM stuck', 'on: it goes', 'second');
+wait_for($node, "SELECT sum(expired) = $$_[1] AND bool_and(status = 'done') AND NOT EXISTS (SELECT FROM sweeper._progress()) FROM sweeper.pass WHERE policy = 'stuck'",
+    'written down', $$_[0]) for [ 'first', 0 ], [ 'second', 1 ];
 
 # passes under a rate limit, cut off by turns and by their own limit: they end well,
 # and what they did is on record although there is no audit

@@ -244,10 +244,9 @@ eval { $client->quit };
 $node->stop;
 
 # memory: what is attached is not given away, though its row says as much, and what cannot be kept is refused
-my $small = sweeper_node('small', "session_sweeper.heartbeat_memory = '1 kB'");
-$small->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('p', ttl => '1 h');
-    SELECT count(*) FROM generate_series(1, 200) AS i, sweeper.acquire('p', i::text);
-    UPDATE sweeper.session SET expires_at = expires_at + interval '1 h'});
+my $small = sweeper_node('small', "session_sweeper.heartbeat_memory = '1 kB'", 'session_sweeper.refresh_ahead = 0.9');
+$small->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('p', ttl => '2 min');
+    SELECT count(*) FROM generate_series(1, 200) AS i, sweeper.acquire('p', i::text)});
 $small->stop('immediate');
 $small->start;
 $client = $small->background_psql('postgres');
