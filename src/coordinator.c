@@ -534,7 +534,8 @@ keep_mark(TimestampTz now)
 		return DT_NOEND;
 	if (!begun)
 		marked_at = ssw_turn_inherit();
-	if (!begun && marked_at == 0)
+	/* an old one may be of a time before a long gap */
+	if (!begun && (marked_at == 0 || now - marked_at > every))
 		begin_service(now);
 	else if (now - marked_at > every || now < marked_at)
 	{

@@ -51,7 +51,7 @@ wait_for($node, 'SELECT NOT EXISTS (SELECT FROM sweeper.problem)', 'healthy agai
 # while the default is read-only, policies rest, and say so
 $node->safe_psql('postgres', "ALTER SYSTEM SET default_transaction_read_only = on");
 $node->reload;
-wait_for($node, "SELECT bool_and(state = 'read-only') FROM sweeper.policy_status");
+wait_for($node, "SELECT bool_and(state = 'read-only') FROM sweeper.policy_status WHERE policy <> 'sweeper.usage_event'");
 $node->safe_psql('postgres', "ALTER SYSTEM RESET default_transaction_read_only");
 $node->reload;
 wait_for($node, "SELECT bool_and(state = 'waiting') FROM sweeper.policy_status WHERE policy <> 'sweeper.usage_event'");
