@@ -52,7 +52,7 @@ check_command(const char *command)
 
 /* Can a process of ours be connected as the caller? */
 static void
-check_role(void)
+check_submitter(void)
 {
 	if (!ssw_can_run_as(GetUserId()))
 		ereport(ERROR,
@@ -149,7 +149,7 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	if (values[4])
 		(void) ssw_args_interval("timeout", DatumGetIntervalP(values[4]), 1);
 	values[5] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
-	check_role();
+	check_submitter();
 	c = ssw_work_begin("sweeper.submit_sql()");
 	check_room();
 	values[6] = CStringGetTextDatum(c.name);

@@ -76,7 +76,7 @@ sub problems {
             $columns[-1] .= $1;
         }
         my @found = $columns[2] =~ /'([^']+)'/g;
-        @found = $part =~ /s\.state IN \(([^)]*)\)/ ? $1 =~ /'([^']+)'/g : () unless @found;
+        push @found, $part =~ /s\.state IN \(([^)]*)\)/ ? $1 =~ /'([^']+)'/g : () if !@found || $columns[2] =~ /s\.state/;
         return unless @found;    # a part that is not understood
         $names{ s/:? *$//r } = 1 for @found;
     }
