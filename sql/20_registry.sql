@@ -164,3 +164,9 @@ SELECT sweeper.drop_pool(pool, force => true) FROM sweeper.pool_status ORDER BY 
 SELECT sweeper.alter_policy('sweeper.session', reset => '{check_every}');
 DROP VIEW ends;
 DROP FUNCTION age_all;
+
+-- Without its policy no session can be used; that is an error, not a crash.
+BEGIN;
+DELETE FROM sweeper.policy WHERE policy = 'sweeper.session';
+SELECT sweeper.claim_session('00000000-0000-4000-8000-000000000000', 'x');
+ROLLBACK;

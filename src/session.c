@@ -117,7 +117,11 @@ read_version(TransactionId *xmin, ItemPointer tid)
 	ssw_sql_begin();
 	if (ssw_plan_execute("SELECT xmin, ctid FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
 						 0, NULL, NULL, NULL, false) != 1)
-		elog(ERROR, "policy \"%s\" does not exist", SSW_SESSION_POLICY);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("could not use sessions: policy \"%s\" does not exist", SSW_SESSION_POLICY),
+				 errdetail("Its row in sweeper.policy was deleted."),
+				 errhint("Restore that row, or create the extension again.")));
 	*xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 	ssw_sql_end();
