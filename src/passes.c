@@ -419,6 +419,12 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 		w->earliest = pass->next_due;
 	else if (pass->end == SSW_END_LIMIT && pass->oldest_due != 0)
 		w->earliest = pass->oldest_due;
+
+	/*
+	 * a pass that saw no later deadline has not looked for one: the next
+	 * probe does
+	 */
+	w->unprobed |= w->earliest == 0;
 	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
 		w->next_look = w->not_before = soon;	/* not at once: who changes
 												 * the policy may hold it for

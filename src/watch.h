@@ -28,7 +28,7 @@ typedef struct SswWatch
 	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
 	bool		plain;			/* no code of users: the coordinator may probe
 								 * by itself */
-	bool		unprobed;		/* it could not: no index that it may read */
+	bool		unprobed;		/* it could not, or has not yet since a pass */
 
 	TimestampTz asleep_until;	/* not judged before: it was, by another
 								 * coordinator, and nothing is due; or 0 */
