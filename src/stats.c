@@ -27,6 +27,9 @@
 #include "rights.h"
 #include "shmem.h"
 
+/* Slots that have been short for so long are worth telling. */
+#define SLOTS_SHORT_US		(5 * USECS_PER_SEC)
+
 PG_FUNCTION_INFO_V1(ssw_stat_process);
 PG_FUNCTION_INFO_V1(ssw_stat_progress);
 PG_FUNCTION_INFO_V1(ssw_stat_policy);
@@ -273,6 +276,7 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 	if (ssw_shmem_available())
 	{
 		int			launcher;
+		bool		lasts;
 		SswBeatCounts beats;
 		int64		became[SSW_BEAT_STATS];
 
@@ -286,7 +290,9 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		LWLockAcquire(SswShared->lock, LW_SHARED);
 		launcher = SswShared->launcher >= 0 ? SswProcs[SswShared->launcher].pid : 0;
 		v[4] = time_or_null(SswShared->service_start, &n[4]);
-		v[5] = time_or_null(SswShared->no_slot_since, &n[5]);
+		/* a parallel query may take the last slot for a moment */
+		lasts = SswShared->no_slot_at - SswShared->no_slot_since >= SLOTS_SHORT_US;
+		v[5] = time_or_null(lasts ? SswShared->no_slot_since : 0, &n[5]);
 		v[11] = BoolGetDatum(SswShared->clean_start);
 		v[12] = BoolGetDatum(ssw_shmem_policies_full());
 		LWLockRelease(SswShared->lock);

@@ -69,7 +69,8 @@ sub start {
     my @conf = ('max_prepared_transactions = 50', "log_line_prefix = '%m [%p] %b <%e> '", 'log_error_verbosity = verbose', 'fsync = off', 'lc_messages = C',
         'max_standby_streaming_delay = -1', 'hot_standby_feedback = on', "wal_level = replica", 'hot_standby = on', 'log_min_error_statement = error', 'autovacuum = on', 'log_statement = none', 'log_lock_waits = on');
     my $primary = sweeper_node('primary', @conf);
-    $primary->safe_psql('postgres', "ALTER DATABASE postgres SET statement_timeout = '${longest_call}s'");
+    # who waits for another client's lock does not hang; enable_seqscan = off makes all plans look dear enough to be compiled
+    $primary->safe_psql('postgres', "ALTER DATABASE postgres SET statement_timeout = '${longest_call}s'; ALTER DATABASE postgres SET lock_timeout = '5s'; ALTER DATABASE postgres SET jit = off");
     $primary->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $primary->connstr('postgres'), '-f', "$here/setup.sql" ], 'set up');
     $primary->safe_psql('postgres', 'CALL fuzz.refill()');
     $primary->backup('copy');
