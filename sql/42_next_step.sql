@@ -5,16 +5,18 @@ CREATE ROLE regress_heir;
 GRANT CREATE ON SCHEMA public TO regress_hooker, regress_heir;
 CREATE TABLE model (id int PRIMARY KEY, d timestamptz, "Other" int DEFAULT 1, gone boolean DEFAULT true);
 SELECT format('CREATE TABLE %I (LIKE model INCLUDING ALL); INSERT INTO %1$I SELECT i, now() - interval %L FROM generate_series(1, 3) AS i', t, '1 h')
-FROM unnest('{hook,no_hook,vital_hook,asked,owned,renamed,quoted,twice,lost_filter,lost_set,lost_deadline,lost_group,lost_capture,dropped}'::text[]) AS t \gexec
+FROM unnest('{hook,no_hook,made_again,vital_hook,asked,owned,renamed,quoted,twice,lost_filter,lost_set,lost_deadline,lost_group,lost_capture,dropped}'::text[]) AS t \gexec
 CREATE FUNCTION step(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
 CREATE FUNCTION step2(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
 CREATE FUNCTION step3(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION step4(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
 CREATE FUNCTION alive(text) RETURNS boolean LANGUAGE sql AS 'SELECT false';
 ALTER TABLE hook OWNER TO regress_hooker;
 ALTER FUNCTION step OWNER TO regress_hooker;
 ALTER TABLE owned OWNER TO regress_hooker;
 SELECT FROM sweeper.register('hook', deadline => 'd', on_expire => 'step(text[])', check_every => '0', start => 'now');
 SELECT FROM sweeper.register('no_hook', deadline => 'd', on_expire => 'step2(text[])', check_every => '0', start => 'now');
+SELECT FROM sweeper.register('made_again', deadline => 'd', on_expire => 'step4(text[])', check_every => '0', start => 'now');
 SELECT FROM sweeper.register('vital_hook', deadline => 'd', action => 'call', on_expire => 'step3(text[])', check_every => '0', start => 'now');
 SELECT FROM sweeper.register('asked', deadline => 'd', ttl => '1 h', is_alive => 'alive(text)', check_every => '0', start => 'now');
 SELECT FROM sweeper.register('owned', deadline => 'd', check_every => '0', start => 'now');
@@ -30,6 +32,8 @@ SELECT FROM sweeper.register('dropped', deadline => 'd', check_every => '0', sta
 ALTER FUNCTION step OWNER TO regress_heir;
 DROP FUNCTION step2;
 DROP FUNCTION step3;
+DROP FUNCTION step4;
+CREATE FUNCTION step4(text[]) RETURNS void LANGUAGE sql AS 'SELECT';
 DROP FUNCTION alive;
 ALTER TABLE owned OWNER TO regress_heir;
 ALTER TABLE renamed RENAME gone TO "Gone";
@@ -71,6 +75,6 @@ SELECT format('CALL sweeper.sweep(%L, pass => NULL)', policy) FROM sweeper.polic
 SELECT policy, expired FROM sweeper.pass WHERE policy_id IN (SELECT policy_id FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%') AND status = 'done' ORDER BY policy;
 SELECT policy, filter, set_clause, deadline FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%' AND (filter IS NOT NULL OR set_clause IS NOT NULL) ORDER BY policy;
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
-DROP TABLE model, hook, no_hook, vital_hook, asked, owned, renamed, quoted, twice, lost_filter, lost_set, lost_deadline, lost_group, lost_capture;
+DROP TABLE model, hook, no_hook, made_again, vital_hook, asked, owned, renamed, quoted, twice, lost_filter, lost_set, lost_deadline, lost_group, lost_capture;
 DROP OWNED BY regress_hooker, regress_heir CASCADE;
 DROP ROLE regress_hooker, regress_heir;

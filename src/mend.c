@@ -98,8 +98,9 @@ mend_names(Mend *m, const char *field, char *const *names, int n, bool stale)
 		reset_field(m, field);
 }
 
+/* A policy does not go on without its hook because somebody pastes this. */
 static void
-mend_hook(Mend *m, const char *field, Oid func, const char *name, bool vital)
+mend_hook(Mend *m, const char *field, Oid func, const char *name)
 {
 	HeapTuple	tup;
 	Oid			owner;
@@ -109,10 +110,10 @@ mend_hook(Mend *m, const char *field, Oid func, const char *name, bool vital)
 	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
 	if (!HeapTupleIsValid(tup))
 	{
-		if (vital)
-			need(m, field, name);
+		if (OidIsValid(ssw_policy_hook_now(name)))
+			appendStringInfo(&m->fields, ", %s => %s", field, quote_literal_cstr(name));
 		else
-			reset_field(m, field);
+			need(m, field, name);
 		return;
 	}
 	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
@@ -156,8 +157,8 @@ look(Mend *m)
 	mend_meaning(m, p->last_seen);
 	mend_meaning(m, p->deadline);
 	mend_meaning(m, p->created);
-	mend_hook(m, "on_expire", p->on_expire, p->on_expire_name, p->action == SSW_ACTION_CALL);
-	mend_hook(m, "is_alive", p->is_alive, p->is_alive_name, true);
+	mend_hook(m, "on_expire", p->on_expire, p->on_expire_name);
+	mend_hook(m, "is_alive", p->is_alive, p->is_alive_name);
 	if (OidIsValid(ssw_partition_subscribed(p)))
 		appendStringInfoString(&m->fields, ", allow_replicated => true");
 }

@@ -498,6 +498,20 @@ ssw_policy_way_out(const SswPolicy *p)
 		psprintf("When that is right: SELECT sweeper.resume(%s);", name);
 }
 
+/* The function that has a hook's name and arguments now; or invalid. */
+Oid
+ssw_policy_hook_now(const char *name)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	Datum		func;
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = CStringGetTextDatum(name);
+	fcinfo->args[0].isnull = false;
+	func = to_regprocedure(fcinfo);
+	return fcinfo->isnull ? InvalidOid : DatumGetObjectId(func);
+}
+
 /* Why a hook must not be called: it is gone or somebody else's; or null. */
 static char *
 hook_trouble(const SswPolicy *p, Oid func, const char *name)
@@ -505,11 +519,11 @@ hook_trouble(const SswPolicy *p, Oid func, const char *name)
 	HeapTuple	tup;
 	Oid			owner;
 
-	if (!OidIsValid(func))
-		return name ? psprintf("function %s does not exist", name) : NULL;
+	if (name == NULL)
+		return NULL;
 	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
 	if (!HeapTupleIsValid(tup))
-		return psprintf("function %s does not exist", name);
+		return psprintf(OidIsValid(ssw_policy_hook_now(name)) ? "function %s was dropped and created again" : "function %s does not exist", name);
 	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
 	ReleaseSysCache(tup);
 	if (owner != p->owner && !superuser_arg(owner))
