@@ -29,6 +29,7 @@
 #include "identity.h"
 #include "index.h"
 #include "key.h"
+#include "meant.h"
 #include "partition.h"
 #include "pass.h"
 #include "sql.h"
@@ -241,7 +242,7 @@ look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 	if (t.rows == 0 && part < 1)
 	{
 		part = 1;
-		t = stream(p, v, cxt, psprintf("SELECT %s FROM %s AS t", list, ssw_stmt_table(RelationGetRelid(rel))));
+		t = stream(p, v, cxt, psprintf("SELECT %s FROM %s AS t", list, ssw_meant_table(RelationGetRelid(rel))));
 	}
 	/* the planner guesses how full a page is; the sample has seen it */
 	if (t.complete && part < 1 && !analysed)
@@ -266,7 +267,7 @@ look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 static void
 count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
-	char	   *name = ssw_stmt_table(RelationGetRelid(rel));
+	char	   *name = ssw_meant_table(RelationGetRelid(rel));
 	int64		dead = 0;
 	bool		complete = true;
 
@@ -300,7 +301,7 @@ static void
 look_at_ends(const SswPolicy *p, Relation rel, SswPreview *v)
 {
 	const SswClock *c = &p->clock[0];
-	char	   *name = ssw_stmt_table(RelationGetRelid(rel));
+	char	   *name = ssw_meant_table(RelationGetRelid(rel));
 
 	for (int newest = 0; newest < 2; newest++)
 	{

@@ -23,6 +23,7 @@
 #include "alive.h"
 #include "end.h"
 #include "identity.h"
+#include "meant.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -74,7 +75,7 @@ ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *match
 			 int nargs, Oid *types, Datum *values)
 {
 	char	   *sql = psprintf("SELECT t.tableoid, t.ctid FROM %s AS t WHERE %s AND (%s) FOR UPDATE%s",
-							   ssw_stmt_table(p->relid), matches, p->filter ? p->filter : "true",
+							   ssw_meant_table(p->relid), matches, p->filter ? p->filter : "true",
 							   e->skip_locked ? " SKIP LOCKED" : "");
 	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
 

@@ -30,6 +30,7 @@
 #include "identity.h"
 #include "key.h"
 #include "lock.h"
+#include "meant.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -164,7 +165,7 @@ add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, c
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT %s, %s, %s FROM ONLY %s AS t WHERE %s", ssw_fuse_group(p),
 					 p->clock[0].row_ttl ? p->clock[0].row_ttl : "NULL::pg_catalog.interval",
-					 ssw_stmt_asks(p, phase) ? "true" : "false", ssw_stmt_table(leaf), dead);
+					 ssw_stmt_asks(p, phase) ? "true" : "false", ssw_meant_table(leaf), dead);
 	if (other)
 		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", other);
 	if (ssw_failures_count(w->failures) > 0)
@@ -294,7 +295,7 @@ alive_rows(SswWork *w, Oid leaf)
 	StringInfoData sql;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s) AND %s", ssw_stmt_table(leaf), p->filter ? p->filter : "true",
+	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s) AND %s", ssw_meant_table(leaf), p->filter ? p->filter : "true",
 					 p->not_held ? p->not_held : "true");
 	if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[0]))
 		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_CLOCK_1));
@@ -532,7 +533,7 @@ find_grace(void *arg)
 	{
 		char	   *above = x.nulls[2] ? "" : psprintf(" AND %s " SSW_OP(">") " $3", p->clock[0].by_due ? p->clock[0].sort : p->clock[0].due);
 		char	   *sql = psprintf("SELECT pg_catalog.min(%s) FROM ONLY %s AS t WHERE (%s) AND (%s) AND %s AND (%s) IS NOT TRUE%s",
-								   p->clock[0].due, ssw_stmt_table(lfirst_oid(lc)), p->clock[0].predicate,
+								   p->clock[0].due, ssw_meant_table(lfirst_oid(lc)), p->clock[0].predicate,
 								   p->filter ? p->filter : "true", p->not_held, p->row_grace, above);
 		Datum		due;
 

@@ -24,6 +24,7 @@
 #include "expr.h"
 #include "identity.h"
 #include "index.h"
+#include "meant.h"
 #include "sql.h"
 #include "stmt.h"
 
@@ -50,7 +51,7 @@ read_newest(Relation rel, const char *sql, const char *meaning)
 
 	(void) ssw_identity_pin("standard_conforming_strings", "on");
 	if (part < 1 && OidIsValid(ssw_index_find(rel, sql, NULL)))
-		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_stmt_table(RelationGetRelid(rel)), where);
+		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_meant_table(RelationGetRelid(rel)), where);
 	n = ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT v FROM (%s) AS s"
 							  " ORDER BY v DESC LIMIT %d) AS newest", meaning, rows, NEWEST),
 					 0, NULL, NULL, NULL, true, 0);

@@ -40,6 +40,7 @@
 #include "identity.h"
 #include "lock.h"
 #include "lostmove.h"
+#include "meant.h"
 #include "mover.h"
 #include "note.h"
 #include "plan.h"
@@ -138,14 +139,14 @@ column_type(const Target *t, char *name)
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of relation %s does not exist", name, t->relation)));
 	get_atttypetypmodcoll(t->relid, att, &type, &typmod, &collation);
-	return format_type_extended(type, typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
+	return ssw_meant_type(type, typmod);
 }
 
 /* Insert rows that name the same columns. */
 static void
 insert_alike(const Target *t, const Row *rows, int n)
 {
-	const char *relation = ssw_stmt_relation(t->relid);
+	const char *relation = ssw_meant_table(t->relid);
 	const char *columns = rows[0].columns;
 	StringInfoData values;
 	StringInfoData types;
@@ -158,7 +159,7 @@ insert_alike(const Target *t, const Row *rows, int n)
 	if (columns[0] == '\0')
 	{
 		for (int i = 0; i < n; i++)
-			ssw_sql_exec(psprintf("INSERT INTO %s DEFAULT VALUES", relation), 0, NULL, NULL, NULL, false, 0);
+			ssw_sql_exec(psprintf("INSERT INTO %s AS t DEFAULT VALUES", relation), 0, NULL, NULL, NULL, false, 0);
 		return;
 	}
 	initStringInfo(&values);
@@ -174,7 +175,7 @@ insert_alike(const Target *t, const Row *rows, int n)
 	for (int i = 0; i < n; i++)
 		data[i] = rows[i].data;
 	array = PointerGetDatum(construct_array(data, n, JSONBOID, -1, false, TYPALIGN_INT));
-	ssw_sql_exec(psprintf("INSERT INTO %s (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
+	ssw_sql_exec(psprintf("INSERT INTO %s AS t (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
 						  " CROSS JOIN LATERAL pg_catalog.jsonb_to_record(d.j) AS r (%s) ORDER BY d.n",
 						  relation, columns, values.data, types.data),
 				 1, &type, &array, NULL, false, 0);

@@ -29,6 +29,7 @@
 #include "holders.h"
 #include "identity.h"
 #include "key.h"
+#include "meant.h"
 #include "rowfacts.h"
 #include "shmem.h"
 #include "sql.h"
@@ -48,7 +49,7 @@ row_statement(const SswPolicy *p)
 	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE, %s, %s, (%s) IS FALSE FROM %s AS t WHERE ",
 					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true", p->key_text,
 					 p->group_text ? p->group_text : "NULL::pg_catalog.text", p->not_held ? p->not_held : "true",
-					 ssw_stmt_table(p->relid));
+					 ssw_meant_table(p->relid));
 	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 3));
 	return buf.data;
 }
@@ -79,7 +80,7 @@ read_identity(const SswPolicy *p, const SswRowFacts *r, MemoryContext cxt)
 	Datum		value = PointerGetDatum(&r->tid);
 
 	ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", ssw_stmt_identity(p),
-						  ssw_stmt_table(r->leaf)), 1, &type, &value, NULL, true, 1);
+						  ssw_meant_table(r->leaf)), 1, &type, &value, NULL, true, 1);
 	return SPI_processed > 0 ? get_string(1, cxt) : NULL;
 }
 

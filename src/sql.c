@@ -65,7 +65,7 @@ is_forced(const RangeTblEntry * rte)
 
 /* Find it in tables that the statement itself names; lift: and take it away. */
 static bool
-find_forced(Query * query, bool lift)
+find_forced(Query *query, bool lift)
 {
 	bool		found = false;
 	ListCell   *lc;

@@ -34,13 +34,6 @@ ssw_stmt_relation(Oid relid)
 	return quote_qualified_identifier(schema, name);
 }
 
-/* The same for a statement in which it has alias t, with the OID that is meant; see meant.c. */
-char	   *
-ssw_stmt_table(Oid relid)
-{
-	return ssw_meant(ssw_stmt_relation(relid), relid);
-}
-
 /* The clock of a phase; null for the nulls. */
 const SswClock *
 ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
@@ -183,7 +176,7 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 					 c ? c->sort : "NULL::pg_catalog.int4",
 					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
 					 with_key ? ssw_stmt_failed_key(p) : "NULL::pg_catalog.text",
-					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_stmt_table(leaf),
+					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_meant_table(leaf),
 					 p->heartbeats && phase == SSW_PHASE_CLOCK_1 ? near(p) : ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
@@ -217,7 +210,7 @@ ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s",
-					 c->sort, ssw_stmt_table(leaf), ssw_stmt_dead(p, phase));
+					 c->sort, ssw_meant_table(leaf), ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
 	appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
@@ -247,7 +240,7 @@ ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
 	const SswClock *c = ssw_stmt_clock(p, phase);
 
 	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP(">") " $3",
-					ssw_stmt_table(leaf), ssw_stmt_dead(p, phase), c->sort);
+					ssw_meant_table(leaf), ssw_stmt_dead(p, phase), c->sort);
 }
 
 /* The dead rows of a range, in due order: shaped as those of collect. */
@@ -257,7 +250,7 @@ ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool 
 	const SswClock *c = ssw_stmt_clock(p, phase);
 
 	return psprintf("SELECT t.ctid, %s FROM ONLY %s AS t WHERE %s ORDER BY %s",
-					c->sort, ssw_stmt_table(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
+					c->sort, ssw_meant_table(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
 }
 
 /* $1 as text of the sort type, to begin a cursor with. */
@@ -313,7 +306,7 @@ static char *
 locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, int rows)
 {
 	return psprintf("SELECT %s FROM ONLY %s AS t WHERE %s FOR UPDATE%s",
-					columns, ssw_stmt_table(leaf), is_taken(p, phase, rows),
+					columns, ssw_meant_table(leaf), is_taken(p, phase, rows),
 					rows & SSW_ROWS_SKIP_LOCKED ? " SKIP LOCKED" : "");
 }
 
@@ -323,8 +316,8 @@ updated(const SswPolicy *p, Oid leaf, bool moves, char **which)
 {
 	*which = moves && leaf != p->relid ? psprintf("t.tableoid " SSW_OP("=") " %u::pg_catalog.oid AND ", leaf) : "";
 	if (moves && leaf != p->relid)
-		return ssw_stmt_table(p->relid);
-	return psprintf("ONLY %s", ssw_stmt_table(leaf));
+		return ssw_meant_table(p->relid);
+	return psprintf("ONLY %s", ssw_meant_table(leaf));
 }
 
 /* What the evidence of a session needs besides; see read_life() in audit.c. */
@@ -342,7 +335,7 @@ life_columns(const SswPolicy *p)
 char	   *
 ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	char	   *rel = ssw_stmt_table(leaf);
+	char	   *rel = ssw_meant_table(leaf);
 	char	   *dead = ssw_stmt_dead(p, phase);
 	char	   *info = info_columns(p, phase);
 
@@ -369,7 +362,7 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 char	   *
 ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
 {
-	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_stmt_table(leaf),
+	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_meant_table(leaf),
 					in_range(p, phase, has_low, has_blocks), info_columns(p, phase));
 }
 
@@ -395,15 +388,14 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 {
 	Oid		   *argtypes;
 	int			nargs;
-	char	   *func = quote_qualified_identifier(get_namespace_name(get_func_namespace(p->on_expire)),
-												  get_func_name(p->on_expire));
+	char	   *func = ssw_meant_function(p->on_expire);
 
 	(void) get_func_signature(p->on_expire, &argtypes, &nargs);
 	*by_keys = nargs == 1 && argtypes[0] == TEXTARRAYOID;
 	if (*by_keys)
 		return psprintf("SELECT %s($4)", func);
 	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t.*)::%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)))",
-					func, ssw_stmt_relation(p->relid), ssw_stmt_table(leaf));
+					func, ssw_meant_type(get_rel_type_id(p->relid), -1), ssw_meant_table(leaf));
 }
 
 /*
@@ -418,9 +410,9 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 	if (p->nkeys == 0)
 		return psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 						"SELECT pg_catalog.currtid2(%s, k) FROM pg_catalog.unnest($3) AS k))",
-						ssw_stmt_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)));
+						ssw_meant_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)));
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_stmt_table(leaf));
+	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_meant_table(leaf));
 	for (int i = 0; i < p->nkeys; i++)
 		appendStringInfo(&buf, "%spg_catalog.unnest($%d)", i ? ", " : "", 4 + i);
 	appendStringInfoString(&buf, ") AS k (");
@@ -440,7 +432,7 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 		get_atttypetypmodcoll(p->relid, get_attnum(p->relid, p->key[i]), &type, &typmod, &collation);
 		appendStringInfo(&buf, "%st.%s %s k.k%d::%s", i ? " AND " : "", quote_identifier(p->key[i]),
 						 ssw_key_equals(type), i,
-						 format_type_extended(type, typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+						 ssw_meant_type(type, typmod));
 	}
 	return buf.data;
 }
@@ -463,7 +455,7 @@ ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase)
 	return psprintf("SELECT t.ctid, %s, %s, t.cmin::pg_catalog.text::pg_catalog.int8 FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 					"SELECT now FROM (SELECT k, pg_catalog.currtid2(%s, k) AS now FROM pg_catalog.unnest($3) AS k) AS m"
 					" WHERE now " SSW_OP("<>") " k)) AND %s", ssw_stmt_failed_key(p), first_due(p),
-					ssw_stmt_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)), ssw_stmt_dead(p, phase));
+					ssw_meant_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)), ssw_stmt_dead(p, phase));
 }
 
 /* Rows of $3 that an action left dead. */
@@ -471,7 +463,7 @@ char	   *
 ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND (%s)",
-					ssw_stmt_table(leaf), left_dead(p, phase));
+					ssw_meant_table(leaf), left_dead(p, phase));
 }
 
 /* Dead rows of transactions that are not older than this one: xmin, and what identifies them. */
@@ -497,7 +489,7 @@ char	   *
 ssw_stmt_beats(const SswPolicy *p, Oid leaf)
 {
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)",
-					p->key_text, p->clock[0].due, ssw_stmt_table(leaf));
+					p->key_text, p->clock[0].due, ssw_meant_table(leaf));
 }
 
 /* The same of all rows that the filter lets through. */
@@ -505,7 +497,7 @@ char	   *
 ssw_stmt_all_beats(const SswPolicy *p, Oid leaf)
 {
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE %s",
-					p->key_text, p->clock[0].due, ssw_stmt_table(leaf), p->filter ? p->filter : "true");
+					p->key_text, p->clock[0].due, ssw_meant_table(leaf), p->filter ? p->filter : "true");
 }
 
 /*
@@ -515,7 +507,7 @@ ssw_stmt_all_beats(const SswPolicy *p, Oid leaf)
 char	   *
 ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
 {
-	char	   *rel = ssw_stmt_table(leaf);
+	char	   *rel = ssw_meant_table(leaf);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -548,7 +540,7 @@ ssw_stmt_touch(const SswPolicy *p, const char *lock)
 					 p->filter ? p->filter : "true",
 					 p->clock[0].row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", p->clock[0].row_ttl) :
 					 "NULL::bigint",
-					 ssw_stmt_table(p->relid), ssw_key_matches(p, 1), lock);
+					 ssw_meant_table(p->relid), ssw_key_matches(p, 1), lock);
 	return buf.data;
 }
 
@@ -557,7 +549,7 @@ char	   *
 ssw_stmt_write_beat(const SswPolicy *p)
 {
 	return psprintf("UPDATE %s AS t SET %s FROM (SELECT $1 AS ssw_seen, $2 AS ssw_until) AS ssw_b WHERE %s RETURNING %s",
-					ssw_stmt_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->clock[0].due);
+					ssw_meant_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->clock[0].due);
 }
 
 /* Rows of $3 that are still there and dead. */
@@ -569,7 +561,7 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return locked_rows(p, leaf, phase, columns, rows);
 	return psprintf("SELECT %s FROM ONLY %s AS t WHERE %s",
-					columns, ssw_stmt_table(leaf), is_taken(p, phase, rows));
+					columns, ssw_meant_table(leaf), is_taken(p, phase, rows));
 }
 
 /*
@@ -580,7 +572,7 @@ char	   *
 ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 {
 	const SswClock *c = ssw_stmt_clock(p, phase);
-	char	   *from = ssw_stmt_table(leaf);
+	char	   *from = ssw_meant_table(leaf);
 	char	   *order = psprintf(" ORDER BY %s DESC", c ? c->sort : "t.ctid");
 
 	if (pages > 0)
@@ -602,8 +594,7 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 char	   *
 ssw_stmt_ask(const SswPolicy *p)
 {
-	return psprintf("%s(%s)", quote_qualified_identifier(get_namespace_name(get_func_namespace(p->is_alive)),
-														 get_func_name(p->is_alive)), p->key_text);
+	return psprintf("%s(%s)", ssw_meant_function(p->is_alive), p->key_text);
 }
 
 /* Ask is_alive for the rows $3: identity and answer. */
@@ -611,5 +602,5 @@ char	   *
 ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT %s, %s FROM ONLY %s AS t WHERE %s",
-					ssw_stmt_identity(p), ssw_stmt_ask(p), ssw_stmt_table(leaf), is_taken(p, phase, 0));
+					ssw_stmt_identity(p), ssw_stmt_ask(p), ssw_meant_table(leaf), is_taken(p, phase, 0));
 }

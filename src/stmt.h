@@ -59,7 +59,6 @@ enum
 #define SSW_ROWS_JUDGED			2	/* those with an identity among $4 */
 
 extern char *ssw_stmt_relation(Oid relid);
-extern char *ssw_stmt_table(Oid relid);
 extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
 extern bool ssw_stmt_fused(const SswPolicy *p, SswPhase phase);
 extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);

@@ -30,6 +30,7 @@
 #include "grace.h"
 #include "identity.h"
 #include "key.h"
+#include "meant.h"
 #include "partition.h"
 #include "sql.h"
 #include "stmt.h"
@@ -210,7 +211,7 @@ has_witness(Search *s)
 	{
 		BlockNumber blocks = blocks_of(lfirst_oid(lc));
 		BlockNumber step = blocks / WITNESS_BLOCKS + 1;
-		Search		other = {.policy = s->policy,.relation = ssw_stmt_table(lfirst_oid(lc)),.cxt = s->cxt};
+		Search		other = {.policy = s->policy,.relation = ssw_meant_table(lfirst_oid(lc)),.cxt = s->cxt};
 
 		for (int64 b = (int64) blocks - 1; b >= 0 && tries < WITNESSES; b -= step)
 		{
@@ -357,7 +358,7 @@ find_rows(const SswPolicy *p, List *leaves, SswFailures *failures, TimestampTz u
 		foreach(lc, leaves)
 	{
 		s.leaf = lfirst_oid(lc);
-		s.relation = ssw_stmt_table(s.leaf);
+		s.relation = ssw_meant_table(s.leaf);
 		initStringInfo(&s.tids);
 		if (by_key)
 			search_known(&s);
@@ -444,7 +445,7 @@ ssw_unreadable_report(const SswPolicy *p, List *leaves, ErrorData *e)
 		if (s.n == 0)
 	{
 		s.leaf = lfirst_oid(lc);
-		s.relation = ssw_stmt_table(s.leaf);
+		s.relation = ssw_meant_table(s.leaf);
 		initStringInfo(&s.tids);
 		search(&s, 0, blocks_of(s.leaf));
 	}
