@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "guc.h"
 #include "hooks.h"
+#include "identity.h"
 #include "launcher.h"
 #include "meant.h"
 #include "pending.h"
@@ -28,6 +29,7 @@ void
 _PG_init(void)
 {
 	ssw_guc_init();
+	ssw_identity_init();
 	ssw_meant_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;

@@ -8,10 +8,12 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "nodes/parsenodes.h"
@@ -55,6 +57,43 @@ ssw_action_constraints_immediate(void)
 	ConstraintsSetStmt stmt = {.type = T_ConstraintsSetStmt,.constraints = NIL,.deferred = false};
 
 	AfterTriggerSetState(&stmt);
+}
+
+/* Is there an event in the queue of a deferrable trigger? */
+static bool
+is_event_deferred(void)
+{
+	Relation	rel = table_open(TriggerRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tup;
+	bool		found = false;
+
+	while (!found && HeapTupleIsValid(tup = systable_getnext(scan)))
+	{
+		Form_pg_trigger t = (Form_pg_trigger) GETSTRUCT(tup);
+
+		found = t->tgdeferrable && AfterTriggerPendingOnRel(t->tgrelid);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+/*
+ * In a caller's session, before its table's owner: what the caller's transaction has
+ * deferred fires now, as the caller.  A trigger can defer another event when it fires,
+ * which would then fire as the owner.
+ */
+void
+ssw_action_settle_callers_constraints(void)
+{
+	ssw_action_constraints_immediate();
+	if (is_event_deferred())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot act on rows of a policy while deferred triggers of this transaction are pending"),
+				 errdetail("A trigger that was deferred has deferred another one when it fired."),
+				 errhint("Call this function in a transaction of its own.")));
 }
 
 /*

@@ -17,8 +17,10 @@
 #include "access/table.h"
 #include "catalog/pg_extension.h"
 #include "catalog/indexing.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "jit/jit.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -28,9 +30,14 @@
 #include "utils/portal.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/varlena.h"
 
 #include "identity.h"
 #include "ssw.h"
+
+#define MARK_NAME "session_sweeper gate"
+
+static fmgr_hook_type prev_fmgr = NULL;
 
 /*
  * What the text of values and the meaning of SQL depend on; keys are canonical under
@@ -68,21 +75,23 @@ portals_context(void)
  * Users' code can leave a cursor open, and whoever fetches from it later runs its
  * query with rights of his own.  A mark among the contexts of portals tells those
  * that were opened behind it; code inside can close portals, but not take it away.
+ * Marks of gates that an error has left stay until the next one.
  */
 static MemoryContext
 mark_portals(void)
 {
-	static MemoryContext kept = NULL;
 	MemoryContext top = portals_context();
+	MemoryContext next;
 
-	/* a gate inside another leaves it to that one */
-	if (top == NULL || InSecurityRestrictedOperation())
+	if (top == NULL)
 		return NULL;
-	if (kept == NULL)
-		kept = AllocSetContextCreate(TopMemoryContext, "session_sweeper gate", ALLOCSET_SMALL_SIZES);
-	MemoryContextSetParent(kept, NULL);
-	MemoryContextSetParent(kept, top);
-	return kept;
+	for (MemoryContext c = InSecurityRestrictedOperation() ? NULL : top->firstchild; c; c = next)
+	{
+		next = c->nextchild;
+		if (strcmp(c->name, MARK_NAME) == 0)
+			MemoryContextDelete(c);
+	}
+	return AllocSetContextCreate(top, MARK_NAME, ALLOCSET_SMALL_SIZES);
 }
 
 static void
@@ -101,6 +110,8 @@ close_portals(MemoryContext mark)
 		/* what it held may have gone with it */
 		c = mark->prevchild;
 	}
+	if (mark)
+		MemoryContextDelete(mark);
 }
 
 static void
@@ -180,6 +191,40 @@ ssw_gate_require(void)
 {
 	if (!InSecurityRestrictedOperation())
 		elog(ERROR, "code of users is called outside of the gate");
+}
+
+static bool
+names_temp(const char *search_path)
+{
+	List	   *names;
+	ListCell   *lc;
+	bool		found = false;
+
+	if (SplitIdentifierString(pstrdup(search_path), ',', &names))
+		foreach(lc, names)
+			found = found || strcmp(lfirst(lc), "pg_temp") == 0;
+	return found;
+}
+
+/*
+ * A function of the owner may have a search_path of its own, and then the caller's
+ * temporary objects would come first, and run code as the owner.  They come last.
+ * (A SET within its body is up to the function, as in SECURITY DEFINER functions.)
+ */
+static void
+fmgr(FmgrHookEventType event, FmgrInfo * flinfo, Datum *private)
+{
+	if (event == FHET_START && InSecurityRestrictedOperation() && !names_temp(namespace_search_path))
+		set_local("search_path", namespace_search_path[0] ? psprintf("%s, pg_temp", namespace_search_path) : "pg_temp");
+	if (prev_fmgr)
+		prev_fmgr(event, flinfo, private);
+}
+
+void
+ssw_identity_init(void)
+{
+	prev_fmgr = fmgr_hook;
+	fmgr_hook = fmgr;
 }
 
 /* One setting alone, until AtEOXact_GUC() of the level that is returned. */

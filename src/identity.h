@@ -16,6 +16,7 @@ typedef struct SswIdentity
 /* What runs inside of the gate. */
 typedef void (*SswGated) (void *arg);
 
+extern void ssw_identity_init(void);
 extern void ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg);
 extern void ssw_gate_unpinned(Oid owner, const char *search_path, SswGated call, void *arg);
 extern void ssw_gate_require(void);
