@@ -146,8 +146,10 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	values[2] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
 	values[3] = PG_GETARG_DATUM(2);
 	values[4] = PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3);
-	if (values[4])
-		(void) ssw_args_interval("timeout", DatumGetIntervalP(values[4]), 1);
+	if (values[4] && ssw_args_interval("timeout", DatumGetIntervalP(values[4]), 1) > USECS_PER_DAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("timeout must not be longer than 1 day")));
 	values[5] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
 	check_submitter();
 	c = ssw_work_begin("sweeper.submit_sql()");
