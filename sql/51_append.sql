@@ -219,6 +219,17 @@ DO $$ BEGIN
     END LOOP;
 END $$;
 SELECT relation, row_data, sqlstate, error FROM sweeper.append_failed_row WHERE relation = 'public.counted';
+-- nothing is kept of a table that is gone, once none of its rows is left
+DELETE FROM sweeper.append_failed_row WHERE relation = 'public.counted';
+SELECT sweeper.append('hit', '{"page": "known"}') > 0 AS accepted;
+CALL sweeper.flush('hit');
+DO $$ BEGIN
+    FOR i IN 1 .. 6000 LOOP
+        EXIT WHEN NOT EXISTS (SELECT FROM sweeper.append_status WHERE relation = 'public.counted');
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END $$;
+SELECT count(*) FILTER (WHERE relation = 'public.counted') AS gone, count(*) > 0 AS others FROM sweeper.append_status;
 -- rows that others refer to are written before them, whichever table was known first or is due first
 CREATE TABLE parent (id int PRIMARY KEY);
 CREATE TABLE child (id int PRIMARY KEY, p int REFERENCES parent);

@@ -70,7 +70,7 @@ publish_most(int64 most)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Rows that cannot be written because their table or role is gone. */
+/* Rows that cannot be written because their table or role is gone; and streams of such tables that have none left. */
 static void
 set_gone_aside(void)
 {
@@ -82,8 +82,14 @@ set_gone_aside(void)
 	" WHERE s.here AND (c.oid IS NULL OR a.oid IS NULL) FOR UPDATE OF r SKIP LOCKED),"
 	" mine AS (DELETE FROM sweeper.append_row AS r USING gone WHERE r.ctid = gone.ctid RETURNING r.id, r.stream, r.row_data, gone.code, gone.why)"
 	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, code, why FROM mine";
+	static const char *const forget =
+	"DELETE FROM sweeper.append_stream AS d USING sweeper._append_stream AS s WHERE s.stream = d.stream AND s.here"
+	" AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = s.relid)"
+	" AND NOT EXISTS (SELECT FROM sweeper.append_row AS r WHERE r.stream = s.stream)"
+	" AND NOT EXISTS (SELECT FROM sweeper.append_failed AS f WHERE f.stream = s.stream)";
 
 	ssw_plan_execute(sql, 0, NULL, NULL, NULL, false);
+	ssw_plan_execute(forget, 0, NULL, NULL, NULL, false);
 }
 
 static bool
@@ -101,8 +107,8 @@ look(int64 up_to, TimestampTz now)
 {
 	static const char *const sql =
 	"SELECT c.relowner, bool_or(w.here AND (w.due OR w.first <= $1)), min(w.due_at) FILTER (WHERE w.here),"
-	" coalesce(sum(w.rows), 0)::bigint + coalesce(sum(f.n), 0)::bigint, bool_or(w.here AND (c.oid IS NULL OR a.oid IS NULL))"
-	" FROM sweeper.append_stream AS s LEFT JOIN sweeper._append_waiting AS w USING (stream)"
+	" coalesce(sum(w.rows), 0)::bigint + coalesce(sum(f.n), 0)::bigint, bool_or(s.here AND (w.rows > 0 AND a.oid IS NULL OR c.oid IS NULL AND (w.rows > 0 OR f.n IS NULL)))"
+	" FROM sweeper._append_stream AS s LEFT JOIN sweeper._append_waiting AS w USING (stream)"
 	" LEFT JOIN (SELECT stream, count(*) AS n FROM sweeper.append_failed GROUP BY 1) AS f USING (stream)"
 	" LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.relid LEFT JOIN pg_catalog.pg_authid AS a ON a.oid = s.role_oid"
 	" GROUP BY s.relid, c.relowner ORDER BY 3";
