@@ -191,7 +191,7 @@ ssw_passes_needed_at(SswWatch *w, TimestampTz now)
 		next = Min(w->earliest != 0 && p->check_every_us > 0 ? w->earliest : DT_NOEND, ssw_passes_refresh_at(w));
 	next = Min(next, ssw_passes_gone_at(w));
 	if (w->held_above != 0)
-		next = Min(next, Min(w->full_at, p->fuse_next));
+		next = Min(next, p->fuse_next != 0 ? Min(w->full_at, p->fuse_next) : w->full_at);
 	/* how far service has judged is noted ever more rarely; see grace.c */
 	if (p->nhorizons > 0)
 		next = Min(next, now + Max(MIN_NOTE_US, (now - p->horizon[p->nhorizons - 1].service) / 4));
