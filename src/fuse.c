@@ -67,6 +67,7 @@ typedef struct Test
 	int			held;			/* groups that are held already */
 	bool		trouble;		/* something loses too much, even if it is let
 								 * go */
+	bool		graced;			/* rows would be dead but for their grace */
 	List	   *trips;			/* of SswSuspect */
 } Test;
 
@@ -516,47 +517,37 @@ ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 	return false;
 }
 
-/* In the gate. */
+/* In the gate: are there rows that only their grace keeps? */
 static void
 find_grace(void *arg)
 {
 	Test	   *t = arg;
-	SswWork    *w = t->work;
-	const SswPolicy *p = w->policy;
+	const SswPolicy *p = t->work->policy;
 	Params		x;
 	ListCell   *lc;
-	bool		isnull;
 
 	ssw_sql_begin();
-	init_params(w, w->pass->clock_cutoff[0], &x);
+	init_params(t->work, t->work->pass->clock_cutoff[0], &x);
 	foreach(lc, t->leaves)
-	{
-		char	   *above = x.nulls[2] ? "" : psprintf(" AND %s " SSW_OP(">") " $3", p->clock[0].by_due ? p->clock[0].sort : p->clock[0].due);
-		char	   *sql = psprintf("SELECT pg_catalog.min(%s) FROM ONLY %s AS t WHERE (%s) AND (%s) AND %s AND (%s) IS NOT TRUE%s",
-								   p->clock[0].due, ssw_meant_table(lfirst_oid(lc)), p->clock[0].predicate,
-								   p->filter ? p->filter : "true", p->not_held, p->row_grace, above);
-		Datum		due;
-
-		ssw_sql_exec(sql, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
-		due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-		if (!isnull)
-			w->pass->reached = Min(w->pass->reached, DatumGetTimestampTz(due) - 1);
-	}
+		t->graced = t->graced ||
+		ssw_sql_exec(psprintf("SELECT FROM ONLY %s AS t WHERE (%s) AND (%s) AND (%s) IS NOT TRUE LIMIT 1", ssw_meant_table(lfirst_oid(lc)),
+							  p->clock[0].predicate, p->filter ? p->filter : "true", p->row_grace),
+					 NPARAMS, x.types, x.values, param_nulls(&x), true, 1) > 0;
 	ssw_sql_end();
 }
 
 /*
- * While something is held: up to which deadline all rows that are not are judged by this
- * pass.  Of rows with a time to live of their own grace may cover some.
+ * Of rows with a time to live of their own grace may cover some, which this pass leaves
+ * where they are.  Groups that are held are known without a look.
  */
 void
-ssw_fuse_reach(SswWork *w, List *leaves)
+ssw_fuse_grace(SswWork *w, List *leaves)
 {
 	Test		t = {.work = w,.leaves = leaves};
 
-	w->pass->reached = w->pass->clock_cutoff[0];
-	if (w->policy->not_held && w->policy->row_grace && !TIMESTAMP_IS_NOBEGIN(w->pass->reached))
+	if (w->policy->row_grace && w->policy->not_held == NULL && w->pass->above == 0)
 		ssw_gate(w->policy->owner, w->policy->search_path, find_grace, &t);
+	w->pass->graced = t.graced;
 }
 
 /*

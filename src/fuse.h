@@ -20,7 +20,7 @@ typedef struct SswSuspect
 
 /* fuse.c */
 extern bool ssw_fuse_trips(SswWork *w, List *leaves, bool all);
-extern void ssw_fuse_reach(SswWork *w, List *leaves);
+extern void ssw_fuse_grace(SswWork *w, List *leaves);
 extern bool ssw_fuse_answers(SswWork *w, int dead, int alive);
 
 /* hold.c */

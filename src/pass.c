@@ -220,7 +220,7 @@ collect(SswWork *w, SswChunk *chunk)
 			return;
 		pass->fuse_open = true;
 		ssw_fuse_recall(w);
-		ssw_fuse_reach(w, leaves);
+		ssw_fuse_grace(w, leaves);
 	}
 	else if (others != pass->left_out)
 	{

@@ -486,32 +486,40 @@ is_harmless(const SswPolicy *p, const SswPass *pass, TimestampTz now)
 }
 
 /*
- * The fuse may hold rows.  What is due up to where a pass came is then held, or gone:
- * the next passes begin there, and one from the start on comes ever more rarely, the
- * more it has to read.
+ * The fuse may hold rows, or grace cover some.  What is due up to where a pass came is
+ * then left, or gone: the next passes begin there, and one from the start on comes ever
+ * more rarely, the more it has to read.
  */
 static void
 note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
-	bool		through = pass->end == SSW_END_FUSE ||
-	(pass->end == SSW_END_DONE && !pass->refresh_only && pass->left_out == 0);
+	int64		rest = (now - pass->started_at) * FULL_PART;
 	bool		left = pass->failed + pass->skipped + pass->excluded > 0;
 
 	if (pass->fuse_until != 0)
 		p->fuse_until = pass->fuse_until;
 	if (pass->fuse_next != 0 && (p->fuse_next == 0 || pass->fuse_next < p->fuse_next))
 		p->fuse_next = pass->fuse_next;
-	if (p->fuse_next <= now || !through || TIMESTAMP_IS_NOBEGIN(pass->clock_cutoff[0]))
+	if (TIMESTAMP_IS_NOBEGIN(pass->clock_cutoff[0]) ||
+		(pass->end != SSW_END_FUSE && (pass->end != SSW_END_DONE || pass->refresh_only || pass->left_out != 0)))
 		return;
 	if (pass->above == 0)
-		w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, (now - pass->started_at) * FULL_PART));
-	else if (left)
+	{
+		/* grace ends row by row: what takes no time is read each time */
+		if (p->fuse_next <= now && (!pass->graced || rest < MIN_FULL_US))
+		{
+			w->held_above = 0;
+			return;
+		}
+		w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, rest));
+	}
+	else if (left || w->held_above == 0)
 		return;
 	/* others are left there, too */
 	if (left)
 		w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
-	w->held_above = pass->end == SSW_END_FUSE ? pass->clock_cutoff[0] : pass->reached;
+	w->held_above = pass->clock_cutoff[0];
 }
 
 /* A pass without workers that has ended: write down what it did. */

@@ -263,10 +263,10 @@ typedef struct SswPass
 								 * heartbeats; DT_NOBEGIN: only the dead */
 	TimestampTz full_cutoff;	/* now - keep_for: without grace and backlog */
 	TimestampTz backlog_before; /* rows due before are drained at backlog_rate */
-	TimestampTz reached;		/* rows due until then are judged, but for
-								 * those that the fuse holds */
-	TimestampTz above;			/* rows due before are held by the fuse: it
-								 * begins after them; or 0 */
+	bool		graced;			/* grace covers rows that are due */
+	TimestampTz above;			/* rows due before are held by the fuse, or
+								 * covered by grace: it begins after them; or
+								 * 0 */
 	double		tokens;			/* rows that may still go; < 0: no limit */
 	double		backlog_tokens;
 

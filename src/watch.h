@@ -55,7 +55,7 @@ typedef struct SswWatch
 	double		backlog_tokens;
 	int64		fuse_left;		/* of the rows that the fuse has counted */
 	TimestampTz held_above;		/* rows due until then are held by the fuse,
-								 * or gone; or 0 */
+								 * covered by grace, or gone; or 0 */
 	TimestampTz full_at;		/* from then on a pass looks at them again */
 	TimestampTz tokens_at;
 	int64		open_pass_id;	/* row of a throttled pass, to be continued */

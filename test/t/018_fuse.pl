@@ -68,5 +68,27 @@ ok(crash($node, 'launcher'), 'a crash');
 wait_for($node, 'SELECT ' . live('d') . ' = 0', 'they go');
 is(sql(q{SELECT max(s.released_at - greatest(s.expires_at, c.service_start)) < '10 s' FROM sweeper.session AS s, sweeper._cluster() AS c WHERE s.pool = 'd'}), 't', 'soon');
 wait_for($node, 'SELECT count(*) = 0 FROM sweeper.problem', 'nothing is left of that');
+# nor do they pay for what grace covers, here that of each row
+sql(q{CREATE TABLE own (id int PRIMARY KEY, seen timestamptz, ttl interval);
+    CREATE INDEX own_due ON own (((seen AT TIME ZONE 'UTC') + ttl));
+    INSERT INTO own SELECT i, now(), '1 h' FROM generate_series(1, 100000) AS i;
+    SELECT sweeper.register('own', last_seen => 'seen', ttl_column => 'ttl', check_every => '20 ms', start => 'now')});
+ok(crash($node, 'launcher'), 'another crash');
+sql(q{UPDATE own SET seen = now() - interval '61 min' WHERE id <= 50000});
+sql('VACUUM ANALYZE own');
+$reads = q{SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'own_due'};
+($before, $start) = (sql($reads), time);
+for my $i (1 .. 20) {
+    sql("INSERT INTO own VALUES (100000 + $i, clock_timestamp() - interval '900 ms', '1 s')");
+    wait_for($node, 'SELECT count(*) = 0 FROM own WHERE id > 100000', 'another goes');
+}
+($read, $seconds) = (sql($reads) - $before, time - $start);
+cmp_ok($read, '<', 50_000 * 3 * ($seconds + 2), sprintf('%d index entries read in %.1f s: rows in their grace no more often than once a second', $read, $seconds));
+is(sql(q{SELECT count(*) FROM own}), 100000, 'which they have');
+# a group is no reason to look at a table by workers only, each check_every
+sql(q{CREATE TABLE grouped (id int, g text, d timestamptz); CREATE INDEX ON grouped (d);
+    INSERT INTO grouped SELECT i, 'g', clock_timestamp() + i * interval '500 ms' FROM generate_series(1, 4) AS i;
+    SELECT sweeper.register('grouped', deadline => 'd', group_by => 'g', check_every => '1 h', start => 'now')});
+wait_for($node, 'SELECT count(*) = 0 FROM grouped', 'rows of a table with groups go when they are due');
 $node->stop;
 done_testing();
