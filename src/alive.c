@@ -62,18 +62,11 @@ ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
 	return cutoff - ssw_start_credit(&starts, cutoff + p->keep_for_us, ttl_us + p->keep_for_us);
 }
 
-/* A time that the row's column can hold, not earlier than this one. */
-TimestampTz
-ssw_alive_round(const SswPolicy *p, TimestampTz t)
-{
-	return p->beat_grain_us == 0 ? t : (t + p->beat_grain_us - 1) / p->beat_grain_us * p->beat_grain_us;
-}
-
 /* Would a new deadline be later than the one the row has? */
 static bool
-gains(const SswPolicy *p, const SswBeat *b, TimestampTz due)
+gains(const SswBeat *b, TimestampTz due)
 {
-	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us - p->beat_grain_us > due;
+	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us > due;
 }
 
 /* Is the session alive by memory, and not overruled by its row? */
@@ -109,17 +102,17 @@ ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, Timestamp
 		return due <= cutoff;
 	if (due > cutoff && due < b.deadline)
 		ssw_beats_look(&k);
-	return is_alive(p, &b, due, cutoff) ? gains(p, &b, due) : due <= cutoff;
+	return is_alive(p, &b, due, cutoff) ? gains(&b, due) : due <= cutoff;
 }
 
 static void
-add_alive(SswAlive *a, ItemPointer tid, const SswPolicy *p, const SswBeat *b, TimestampTz due)
+add_alive(SswAlive *a, ItemPointer tid, const SswBeat *b, TimestampTz due)
 {
 	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word));
 
 	a->alive[a->nalive] = *tid;
-	a->seen[a->nalive] = TimestampTzGetDatum(ssw_alive_round(p, seen));
-	a->until[a->nalive] = TimestampTzGetDatum(ssw_alive_round(p, seen + b->ttl_us));
+	a->seen[a->nalive] = TimestampTzGetDatum(seen);
+	a->until[a->nalive] = TimestampTzGetDatum(seen + b->ttl_us);
 	a->due[a->nalive++] = TimestampTzGetDatum(due);
 }
 
@@ -138,15 +131,15 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 
 	if (end == SSW_END_IF_DEAD && due > t->cutoff)
 	{
-		if (known && is_alive(p, &b, due, t->cutoff) && gains(p, &b, due))
-			add_alive(a, tid, p, &b, due);
+		if (known && is_alive(p, &b, due, t->cutoff) && gains(&b, due))
+			add_alive(a, tid, &b, due);
 		return;
 	}
 	switch (ssw_beats_mark(&k, due, ssw_alive_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
 	{
 		case SSW_BEAT_ALIVE:
-			if (!t->gone && ssw_beats_find(&k, &b) && gains(p, &b, due))
-				add_alive(a, tid, p, &b, due);
+			if (!t->gone && ssw_beats_find(&k, &b) && gains(&b, due))
+				add_alive(a, tid, &b, due);
 			return;
 		case SSW_BEAT_BUSY:
 			if (!t->skip_locked)
@@ -318,8 +311,8 @@ ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 		if (!read_row(rows, i, &tid, &key, &due))
 			continue;
 		k = ssw_alive_key(p, key);
-		if (ssw_beats_find(&k, &b) && is_alive(p, &b, due, DT_NOBEGIN) && gains(p, &b, due))
-			add_alive(&alive, &tid, p, &b, due);
+		if (ssw_beats_find(&k, &b) && is_alive(p, &b, due, DT_NOBEGIN) && gains(&b, due))
+			add_alive(&alive, &tid, &b, due);
 	}
 	return alive.nalive - prolong(t, &alive);
 }

@@ -12,7 +12,6 @@ extern SswBeatKey ssw_alive_key(const SswPolicy *p, const char *key);
 extern bool ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
 extern bool ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
 extern TimestampTz ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);
-extern TimestampTz ssw_alive_round(const SswPolicy *p, TimestampTz t);
 extern uint64 ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
 extern uint64 ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n);
 

@@ -54,6 +54,7 @@ typedef struct TimeValue
 	char	   *name;			/* column name, or NULL for an expression */
 	char	   *sql;
 	Oid			type;			/* base type */
+	int32		typmod;
 	int16		attnum;			/* 0 for an expression */
 	bool		builtin;		/* a column of a built-in type, no domain */
 	bool		settable;		/* a column that an UPDATE may set */
@@ -89,7 +90,8 @@ set_column(TimeValue *v, Relation rel, AttrNumber attnum)
 	v->name = pstrdup(NameStr(att->attname));
 	v->sql = column_sql(v->name);
 	v->attnum = attnum;
-	v->type = getBaseType(att->atttypid);
+	v->typmod = att->atttypmod;
+	v->type = getBaseTypeAndTypmod(att->atttypid, &v->typmod);
 	v->builtin = v->type == att->atttypid;
 	v->settable = att->attgenerated == '\0' && att->attidentity == '\0';
 }
@@ -140,6 +142,13 @@ wrong_type(const TimeValue *v, const char *detail)
 			 errhint("Use timestamp with or without time zone, date, or an integer, bigint, numeric or double precision number of seconds, milliseconds or microseconds since 1970.")));
 }
 
+/* Digits after the decimal point of a numeric that has a typmod. */
+static int
+digits_of_numeric(int32 typmod)
+{
+	return (((typmod - VARHDRSZ) & 0x7ff) ^ 1024) - 1024;
+}
+
 static int64
 unit_factor(const char *unit)
 {
@@ -170,6 +179,8 @@ interpret(const SswPolicy *p, Relation rel, TimeValue *v)
 			v->factor = unit_factor(p->unit);
 			if (v->type == INT4OID && v->factor > 1)
 				wrong_type(v, "It cannot hold milliseconds or microseconds since 1970.");
+			if (v->type == NUMERICOID && v->typmod >= VARHDRSZ && digits_of_numeric(v->typmod) < 0)
+				wrong_type(v, "It is rounded to tens, or more.");
 			return;
 		case INT2OID:
 			wrong_type(v, "It cannot hold a number of seconds since 1970.");
@@ -260,6 +271,48 @@ from_instant(const TimeValue *v, const char *instant)
 	if (v->type == TIMESTAMPOID)
 		return psprintf("(%s AT TIME ZONE %s)", instant, v->zone);
 	return pstrdup(instant);
+}
+
+/*
+ * What to add to a time, so that a column that cannot hold it does not make it
+ * earlier.  Integers are made with floor(); other columns round to the nearest.
+ */
+static int64
+rounding_up(const TimeValue *v)
+{
+	int64		grain = USECS_PER_SEC;
+	int			digits;
+
+	switch (v->type)
+	{
+		case INT4OID:
+		case INT8OID:
+			return grain / v->factor - 1;
+		case NUMERICOID:
+			grain /= v->factor;
+			digits = v->typmod < (int32) VARHDRSZ ? MAX_TIMESTAMP_PRECISION : digits_of_numeric(v->typmod);
+			break;
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			digits = v->typmod < 0 ? MAX_TIMESTAMP_PRECISION : v->typmod;
+			break;
+		default:
+			return 0;
+	}
+	while (digits-- > 0)
+		grain /= 10;
+	return Max(grain / 2 - 1, 0);
+}
+
+/* SET of the column to an instant, or the next that it can hold: late, never early. */
+static char *
+set_instant(const TimeValue *v, const char *instant)
+{
+	/* a date is over as it begins */
+	bool		next_day = v->type == DATEOID && !v->end_of_day;
+
+	return psprintf(next_day ? "%s = (%s" PLUS "1)" : "%s = %s", quote_identifier(v->name),
+					from_instant(v, add_us(instant, rounding_up(v))));
 }
 
 /* The clock of a constant time to live, or of a deadline (ttl 0), at the time of a parameter. */
@@ -489,18 +542,10 @@ build_repair(SswPolicy *p, const TimeValue *v)
 	else if (p->ttl_us)
 		until = add_us("$5", p->ttl_us);
 	if (p->heartbeats && v->settable)
-		p->prolong_set = psprintf("%s = %s%s", quote_identifier(v->name),
-								  from_instant(v, p->last_seen ? "ssw_b.ssw_seen" : "ssw_b.ssw_until"),
+		p->prolong_set = psprintf("%s%s", set_instant(v, p->last_seen ? "ssw_b.ssw_seen" : "ssw_b.ssw_until"),
 								  p->registry ? ", last_seen_at = ssw_b.ssw_seen" : "");
-	p->beat_grain_us = v->type == TIMESTAMPTZOID || v->type == TIMESTAMPOID ? 0 : USECS_PER_SEC;
 	if (until && v->settable)
-	{
-		/* a date is over as it begins: late, never early */
-		bool		next_day = v->type == DATEOID && !v->end_of_day;
-
-		p->repair_set = psprintf(next_day ? "%s = (%s" PLUS "1)" : "%s = %s", quote_identifier(v->name),
-								 from_instant(v, until));
-	}
+		p->repair_set = set_instant(v, until);
 	if (p->on_null == SSW_NULL_EXPIRE)
 		p->null_predicate = psprintf("%s IS NULL", c->row_ttl ? c->due : v->sql);
 	else if (p->on_null == SSW_NULL_REPAIR)

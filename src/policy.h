@@ -165,7 +165,6 @@ typedef struct SswPolicy
 								 * ssw_b.ssw_until (timestamptz) that makes
 								 * the row live until then; NULL when
 								 * impossible */
-	int64		beat_grain_us;	/* the deadline column is no finer than that */
 	char	   *repair_set;		/* SET list over t and $5 (now) that gives one
 								 * ttl from now; for on_null repair and for
 								 * is_alive refresh; NULL when impossible */

@@ -297,8 +297,8 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 	Oid			t[SSW_KEY_MAX + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
 	Datum		v[SSW_KEY_MAX + 2];
 
-	v[0] = TimestampTzGetDatum(ssw_alive_round(p, now));
-	v[1] = TimestampTzGetDatum(ssw_alive_round(p, now + r->ttl_us));
+	v[0] = TimestampTzGetDatum(now);
+	v[1] = TimestampTzGetDatum(now + r->ttl_us);
 	memcpy(t + 2, types, nkeys * sizeof(Oid));
 	memcpy(v + 2, values, nkeys * sizeof(Datum));
 	if (ssw_plan_execute_fresh(ssw_stmt_write_beat(p), nkeys + 2, t, v) == 0 || !get_time(1, &r->due))

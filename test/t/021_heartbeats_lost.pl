@@ -98,6 +98,12 @@ cmp_ok($written, '>', 200, 'by rows');
 cmp_ok($written, '<', 400, 'and by memory');
 is($node->safe_psql('postgres', 'SELECT heartbeats_refused FROM sweeper._cluster()'), $written, 'each is counted once');
 is($node->safe_psql('postgres', "SELECT count(*) FROM generate_series(1, 400) AS i WHERE sweeper.touch('lease', i) AND sweeper.is_live('lease', i::text)"), 400, 'and again');
+# to a column of whole seconds, too: not before the heartbeat and its time to live
+is($node->safe_psql('postgres', "SET client_min_messages = warning; CREATE TABLE coarse (id int PRIMARY KEY, d timestamptz(0) NOT NULL, ttl interval, beat timestamptz);
+    SELECT FROM sweeper.register('coarse', deadline => 'd', ttl_column => 'ttl', heartbeats => true, check_every => '0');
+    INSERT INTO coarse SELECT i, now() + interval '30 min', i * interval '97 ms' + interval '1 h', clock_timestamp() FROM generate_series(1, 10) AS i;
+    SELECT count(*) FROM generate_series(1, 10) AS i WHERE sweeper.touch('coarse', i); SELECT count(*) FROM coarse WHERE d < beat + ttl"), "10\n0", 'in whole seconds');
+$node->safe_psql('postgres', "SELECT sweeper.unregister('coarse')");
 # but not where the row's new deadline may be rolled back
 ($code, $out, $err) = $node->psql('postgres', "INSERT INTO lease VALUES (401, now() + interval '30 min');
     \\set VERBOSITY verbose\nBEGIN; SELECT sweeper.touch('lease', 401)");
