@@ -32,6 +32,7 @@
 #include "advice.h"
 #include "args.h"
 #include "identity.h"
+#include "meant.h"
 #include "register.h"
 #include "sql.h"
 #include "stmt.h"
@@ -187,8 +188,8 @@ looks_right(Relation rel, const Preset *preset)
 
 	if (preset->test == NULL)
 		return true;
-	sql = psprintf("SELECT pg_catalog.count(*) FILTER (WHERE %s) >= 0.9 * pg_catalog.count(*) FROM (SELECT * FROM %s LIMIT %d) AS t",
-				   preset->test, ssw_stmt_relation(RelationGetRelid(rel)), SAMPLE_ROWS);
+	sql = psprintf("SELECT pg_catalog.count(*) FILTER (WHERE %s) >= 0.9 * pg_catalog.count(*) FROM (SELECT * FROM %s AS t LIMIT %d) AS t",
+				   preset->test, ssw_meant_table(RelationGetRelid(rel)), SAMPLE_ROWS);
 	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
 	ssw_sql_begin();
 	(void) ssw_sql_exec(sql, 0, NULL, NULL, NULL, true, 0);

@@ -25,6 +25,7 @@
 
 #include "identity.h"
 #include "key.h"
+#include "meant.h"
 
 /*
  * Key columns of a composite key's text, which is what record output prints;
@@ -246,7 +247,7 @@ ssw_key_equals(Oid type)
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
 				 errmsg("type %s has no equality operator", format_type_be(type))));
 	form = (Form_pg_operator) GETSTRUCT(tup);
-	result = psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)),
+	result = psprintf("OPERATOR(%s.%s)", quote_identifier(ssw_meant_schema(form->oprnamespace)),
 					  NameStr(form->oprname));
 	ReleaseSysCache(tup);
 	return result;

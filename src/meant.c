@@ -36,10 +36,11 @@
 static post_parse_analyze_hook_type prev_post_parse_analyze = NULL;
 
 /* The name of a schema, which is its name until the end of the transaction; or null. */
-static char *
-schema_name(Oid schema)
+char	   *
+ssw_meant_schema(Oid schema)
 {
-	LockDatabaseObject(NamespaceRelationId, schema, 0, AccessShareLock);
+	if (schema != PG_CATALOG_NAMESPACE)
+		LockDatabaseObject(NamespaceRelationId, schema, 0, AccessShareLock);
 	return get_namespace_name(schema);
 }
 
@@ -56,7 +57,7 @@ ssw_meant_rename(const char *schema)
 static char *
 marked(Oid schema, const char *name, Oid oid, int code)
 {
-	char	   *schema_now = OidIsValid(schema) ? schema_name(schema) : NULL;
+	char	   *schema_now = OidIsValid(schema) ? ssw_meant_schema(schema) : NULL;
 
 	if (schema_now == NULL || name == NULL)
 		ereport(ERROR,
@@ -91,7 +92,7 @@ ssw_meant_type(Oid type, int32 typmod)
 		Oid			schema = ((Form_pg_type) GETSTRUCT(tup))->typnamespace;
 
 		ReleaseSysCache(tup);
-		(void) schema_name(schema);
+		(void) ssw_meant_schema(schema);
 	}
 	return format_type_extended(type, typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
 }

@@ -5,6 +5,7 @@
 #ifndef SSW_MEANT_H
 #define SSW_MEANT_H
 
+extern char *ssw_meant_schema(Oid schema);
 extern char *ssw_meant_table(Oid relid);
 extern char *ssw_meant_function(Oid func);
 extern char *ssw_meant_type(Oid type, int32 typmod);
