@@ -126,5 +126,5 @@ COMMENT ON FUNCTION sweeper.alter_policy IS
 COMMENT ON FUNCTION sweeper.unregister IS
 'Removes a policy; its rows and its evidence stay. Waits as alter_policy() does. Where the policy takes heartbeats, what they said is written to the rows first, and until this transaction ends the table is locked in EXCLUSIVE mode: others read it, writers and heartbeats wait. Errors, upon which nothing has changed: 55P03 others write rows or lock them, for longer than the session''s lock_timeout, or, if that is 0, than deadlock_timeout and the policy''s lock_timeout; 42704 no such policy, 42501 not its owner, 55000 built in, 22004 null.';
 COMMENT ON FUNCTION sweeper.preview IS
-'Says what a pass over a policy would find now, as preview_result. Counts at most 100,000 entries or one second, and estimates beyond. Changes nothing. Errors: 42704 no such policy, 42501 not allowed to see it, 42P01 its table is gone, 22004 null.';
+'Says what a pass over a policy would find now, as preview_result. Counts at most 100,000 entries or one second, and estimates beyond. Changes nothing. Errors: 42704 no such policy, 42501 not allowed to see it, 42P01 its table is gone, 55000 it is another one or another''s now, 0A000 it is unlogged, on a standby, 22004 null.';
 REVOKE EXECUTE ON FUNCTION sweeper.register, sweeper.alter_policy, sweeper.unregister, sweeper.preview FROM PUBLIC;

@@ -205,6 +205,64 @@ SELECT state, reason FROM sweeper.policy_status WHERE policy = 'mother';
 SELECT sweeper.resume('mother');
 CALL sweeper.sweep('mother') \gset
 SELECT id FROM parent WHERE id = 12;
+-- a table that another one of its owner took the name of, which was renamed: held until somebody says that this one is meant
+CREATE TABLE sess (id int PRIMARY KEY, e timestamptz);
+CREATE INDEX ON sess (e);
+SELECT FROM sweeper.register('sess', deadline => 'e', ttl => '1 h', heartbeats => true, check_every => '0', start => 'now', fuse_fraction => 1);
+INSERT INTO sess VALUES (1, now() + interval '40 min'), (2, now() + interval '40 min');
+SELECT sweeper.touch('sess', 1);
+BEGIN;
+CREATE TABLE sess_new (LIKE sess INCLUDING ALL);
+INSERT INTO sess_new SELECT id, e - interval '1 h' FROM sess;
+ALTER TABLE sess RENAME TO sess_old;
+ALTER TABLE sess_new RENAME TO sess;
+COMMIT;
+\set VERBOSITY default
+SELECT sweeper.touch('sess', 1);
+SELECT sweeper.is_live('sess', '1');
+SELECT sweeper.alter_policy('sess', ttl => '2 h');
+\set VERBOSITY terse
+BEGIN;
+SELECT sweeper.unregister('sess');
+ROLLBACK;
+SELECT verdict, reason, hint FROM sweeper.explain_row('sess', '1');
+-- whose policy is altered has it looked at
+SELECT sweeper.alter_policy('sess', batch_size => 10);
+DO $$ BEGIN
+    FOR i IN 1 .. 600 LOOP
+        EXIT WHEN (SELECT held_reason IS NOT NULL FROM sweeper.policy WHERE policy = 'sess');
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END $$;
+SELECT severity, problem, detail, next_step FROM sweeper.problem WHERE policy = 'sess';
+SELECT state, reason FROM sweeper.policy_status WHERE policy = 'sess';
+SELECT sweeper.resume('sess');
+SELECT sweeper.is_live('sess', i::text) FROM generate_series(1, 2) AS i;
+CALL sweeper.sweep('sess') \gset
+SELECT id, e > now() AS alive FROM sess ORDER BY id;
+SELECT count(*) FROM sess_old;
+-- not where a view has its name, or another role's table
+ALTER TABLE sess RENAME TO sess_2;
+CREATE VIEW sess AS TABLE sess_2;
+SELECT sweeper.touch('sess', 1);
+CALL sweeper.sweep('sess') \gset
+SELECT state, relation FROM sweeper.policy_status WHERE policy = 'sess';
+BEGIN;
+ALTER TABLE sess_2 RENAME TO sess_3;
+ALTER TABLE sess_old RENAME TO sess_2;
+ALTER TABLE sess_2 OWNER TO regress_sweep_owner;
+COMMIT;
+SELECT sweeper.touch('sess', 1);
+CALL sweeper.sweep('sess') \gset
+SELECT state, relation FROM sweeper.policy_status WHERE policy = 'sess';
+-- nor is one that is gone resumed
+DROP TABLE sess_3 CASCADE;
+\set VERBOSITY default
+SELECT sweeper.touch('sess', 1);
+SELECT sweeper.is_live('sess', '1');
+\set VERBOSITY terse
+SELECT next_step FROM sweeper.policy_status WHERE policy = 'sess';
+DROP TABLE sess_2;
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%';
 DROP TABLE parent, child, part, gone, nulled, guard, top, rls;
 DROP SCHEMA other CASCADE;

@@ -38,4 +38,6 @@ CALL sweeper.sweep('sweeper.session') \gset
 SELECT sweeper.heartbeat(:'eve');
 SELECT owner, status FROM sweeper.session WHERE session = :'eve';
 SELECT seats_used, session <> :'eve' AS new FROM sweeper.acquire('bay', 'eve');
+-- a session that the same statement has taken lives
+SELECT sweeper.is_live(session), (sweeper.explain_row('sweeper.session', session::text)).found, sweeper.heartbeat(session) FROM sweeper.acquire('bay', 'fay');
 SELECT sweeper.drop_pool('bay', force => true);

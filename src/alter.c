@@ -211,7 +211,7 @@ open_for_alter(const SswPolicy *p)
 	if (ssw_policy_is_foreign(p))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("policy \"%s\" was restored from another cluster or database", p->name),
+				 errmsg("cannot alter policy \"%s\": %s", p->name, ssw_policy_unusable(p)),
 				 errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(p->relid)))
 		ssw_register_table_gone(p);

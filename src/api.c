@@ -248,6 +248,8 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	if (ssw_policy_is_foreign(p))
 	{
 		bind_again(p, relid);
+		/* what the rows of another table said is nothing against these */
+		ssw_shmem_policy_altered(p->id, true);
 		lift(names, "restored");
 	}
 	if (p->held_reason && strcmp(p->held_reason, "restored") != 0 && strncmp(p->held_reason, "retention", 9) != 0)

@@ -454,11 +454,11 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 	return ssw_alive_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
 }
 
-/* Does it live? */
-static bool
-is_live(SswPolicy *p, const char *key)
+/* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */
+static SswPolicy *
+find_usable(const char *name)
 {
-	SswRowFacts r = {0};
+	SswPolicy  *p = ssw_policy_find(name, false);
 	char	   *trouble = ssw_policy_unusable(p);
 
 	if (trouble)
@@ -466,6 +466,15 @@ is_live(SswPolicy *p, const char *key)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
 				 errhint("%s", ssw_policy_way_out(p))));
+	return p;
+}
+
+/* Does it live? */
+static bool
+is_live(SswPolicy *p, const char *key)
+{
+	SswRowFacts r = {0};
+
 	ssw_rowfacts_find(p, key, &r);
 	if (r.trouble)
 		ereport(ERROR,
@@ -499,7 +508,7 @@ ssw_is_live(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("%s must not be null", i == 0 ? "policy" : "key")));
 	check_primary();
-	p = ssw_policy_find(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
+	p = find_usable(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	ssw_rights_check_rows(p, ACL_SELECT);
 	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
@@ -512,6 +521,6 @@ ssw_session_is_live(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
 	check_primary();
-	PG_RETURN_BOOL(is_live(ssw_policy_find(SSW_SESSION_POLICY, false),
+	PG_RETURN_BOOL(is_live(find_usable(SSW_SESSION_POLICY),
 						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
 }

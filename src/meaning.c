@@ -134,7 +134,8 @@ ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
 	for (int i = 0; p->args && i < lengthof(units); i++)
 		if (describe(rel, sql, units[i], unit_meaning(i), &detail) && best == NULL)
 			best = units[i];
-	need(p, psprintf("%s of \"%s\" is a number", field, RelationGetRelationName(rel)), "unit", best ? best : "s", detail.data);
+	need(p, psprintf("%s of \"%s\" is a number", field, RelationGetRelationName(rel)), "unit",
+		 best ? best : type == INT4OID ? "s" : "s, ms or us", detail.data);
 }
 
 /* Time zones that are set for this database or a role: the owner's first, then the database's; all, or those alone. */
@@ -248,7 +249,7 @@ ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
 		if (describe(rel, sql, lfirst(lc), meaning, &detail) && best == NULL)
 			best = lfirst(lc);
 	}
-	need(p, psprintf("%s of \"%s\" has no time zone", field, RelationGetRelationName(rel)), "timezone", best ? best : "UTC", detail.data);
+	need(p, psprintf("%s of \"%s\" has no time zone", field, RelationGetRelationName(rel)), "timezone", best ? best : "...", detail.data);
 }
 
 static bool

@@ -414,24 +414,29 @@ is_from_elsewhere(const SswPolicy *p)
 	return p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId;
 }
 
-/* What has the name of the policy's relation; invalid when nothing has. */
+/* The table that has the name of the policy's relation; invalid when none has. */
 static Oid
 relation_of_name(const SswPolicy *p)
 {
 	List	   *names = textToQualifiedNameList(cstring_to_text(p->relation));
+	Oid			relid = get_relname_relid(strVal(lsecond(names)), get_namespace_oid(strVal(linitial(names)), true));
+	char		kind = get_rel_relkind(relid);
 
-	return get_relname_relid(strVal(lsecond(names)), get_namespace_oid(strVal(linitial(names)), true));
+	/* a view may stand in for a table that was renamed */
+	return kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE ? relid : InvalidOid;
 }
 
 /*
- * Do its oids say nothing?  The row comes from elsewhere; or its relation is gone and
- * the owner has another of that name, because a dump was restored over the original.
+ * Do its oids say nothing?  The row comes from elsewhere; or the owner has another
+ * table of that name: a dump was restored over the original, or a new one was put in
+ * its place by renaming both.
  */
 bool
 ssw_policy_is_foreign(const SswPolicy *p)
 {
-	return is_from_elsewhere(p) ||
-		(!OidIsValid(ssw_relation_owner(p->relid)) && ssw_relation_owner(relation_of_name(p)) == p->owner);
+	Oid			named = relation_of_name(p);
+
+	return is_from_elsewhere(p) || (named != p->relid && ssw_relation_owner(named) == p->owner);
 }
 
 /* The policy's relation as it is here and now: after a restore, the one of its name. */
@@ -479,7 +484,8 @@ ssw_policy_unusable(const SswPolicy *p)
 	if (is_from_elsewhere(p))
 		return pstrdup("the policy was restored from another cluster or database");
 	if (ssw_policy_is_foreign(p))
-		return psprintf("relation %s was made anew", p->relation);
+		return OidIsValid(owner) ? psprintf("relation %s is another one: the policy's was renamed to \"%s\"", p->relation, get_rel_name(p->relid)) :
+			psprintf("relation %s was made anew", p->relation);
 	if (!OidIsValid(owner))
 		return psprintf("relation %s does not exist", p->relation);
 	if (owner != p->owner)
@@ -494,7 +500,8 @@ ssw_policy_way_out(const SswPolicy *p)
 {
 	char	   *name = quote_literal_cstr(p->name);
 
-	return p->columns.renamed || ssw_policy_is_lost(p) ? psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
+	return p->columns.renamed || ssw_policy_is_lost(p) || !OidIsValid(ssw_relation_owner(ssw_policy_relation_now(p))) ?
+		psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
 		psprintf("When that is right: SELECT sweeper.resume(%s);", name);
 }
 

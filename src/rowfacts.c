@@ -14,6 +14,7 @@
 
 #include "access/relation.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -184,14 +185,12 @@ static bool
 try_look_up(void *arg)
 {
 	Lookup	   *l = arg;
-	bool		fresh = IsolationUsesXactSnapshot();
 
-	/* what is, not what was when the transaction began */
-	if (fresh)
-		PushActiveSnapshot(GetLatestSnapshot());
+	/* what is, not what was when the transaction or the statement began */
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
 	ssw_gate(l->policy->owner, l->policy->search_path, look_up, l);
-	if (fresh)
-		PopActiveSnapshot();
+	PopActiveSnapshot();
 	return false;
 }
 

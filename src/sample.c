@@ -15,6 +15,7 @@
 #include <math.h>
 
 #include "access/table.h"
+#include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "lib/stringinfo.h"
@@ -57,11 +58,18 @@ measure(Relation rel, Extent *e)
 		if (leaf->rd_rel->relkind == RELKIND_RELATION && !RELATION_IS_OTHER_TEMP(leaf) &&
 			leaf->rd_rel->relowner == rel->rd_rel->relowner)
 		{
-			BlockNumber blocks = RelationGetNumberOfBlocks(leaf);
+			BlockNumber blocks;
 			BlockNumber pages;
 			double		tuples;
 			double		allvisible;
 
+			/* the server's own look at a row says the same */
+			if (RecoveryInProgress() && !RelationIsPermanent(leaf))
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot access unlogged table \"%s\" on a standby", RelationGetRelationName(leaf)),
+						 errhint("Its rows are on the primary alone: ask there.")));
+			blocks = RelationGetNumberOfBlocks(leaf);
 			estimate_rel_size(leaf, NULL, &pages, &tuples, &allvisible);
 			/* to the planner ten pages, when it was never analysed */
 			e->rows += pages > blocks ? tuples * blocks / pages : tuples;

@@ -178,9 +178,9 @@ ssw_settle_heartbeats(SswPolicy *p)
 	ErrorData  *e = NULL;
 	char	   *trouble = NULL;
 
-	if (!p->heartbeats || !ssw_shmem_available() || ssw_policy_is_foreign(p) || !OidIsValid(ssw_relation_owner(p->relid)))
+	if (!p->heartbeats || !ssw_shmem_available() || !OidIsValid(ssw_relation_owner(p->relid)))
 		return;
-	if (ssw_relation_owner(p->relid) != p->owner)
+	if (ssw_policy_is_foreign(p) || ssw_relation_owner(p->relid) != p->owner)
 		trouble = ssw_policy_unusable(p);
 	else
 	{

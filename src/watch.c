@@ -135,6 +135,9 @@ follow_rename(SswPolicy *p)
 	follow_columns(p);
 	if (strcmp(relation, p->relation) == 0 && strcmp(owner, p->owner_name) == 0)
 		return;
+	/* of a swap of names we may have seen the first half only */
+	if (ssw_policy_is_foreign(p))
+		return;
 	p->relation = relation;
 	p->owner_name = owner;
 	ssw_ledger_renamed(p);

@@ -12,7 +12,9 @@ load_table($primary, 'fixed', 100, 100);
 $primary->safe_psql('postgres', "CREATE TABLE active (id int PRIMARY KEY, seen timestamptz);
     INSERT INTO active SELECT i, now() FROM generate_series(1, 10) AS i;
     SELECT sweeper.register('fixed', deadline => 'd', start => 'paused');
-    SELECT sweeper.register('active', last_seen => 'seen', ttl => '20 s', check_every => '100 ms');");
+    SELECT sweeper.register('active', last_seen => 'seen', ttl => '20 s', check_every => '100 ms');
+    CREATE UNLOGGED TABLE light (id int PRIMARY KEY, d timestamptz);
+    SELECT sweeper.register('light', deadline => 'd', start => 'paused')");
 $primary->backup('copy');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'copy', has_streaming => 1);
@@ -26,6 +28,10 @@ for my $change ("pause('fixed')", "resume('fixed')", 'pause_all()', 'resume_all(
     ($ret, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT sweeper.$change");
     like($err, qr/25006/, "$change on a standby");
 }
+
+($ret, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY verbose\nSELECT sweeper.preview('light')");
+like($err, qr/0A000: cannot access unlogged table "light" on a standby/, 'an unlogged table has no rows there');
+is($standby->safe_psql('postgres', "SELECT rows_estimate FROM sweeper.preview('active')"), 10, 'others can be looked at');
 
 # the primary is gone for longer than the ttl: nobody could write
 $primary->safe_psql('postgres', "UPDATE active SET seen = now() - interval '19 s'; SELECT sweeper.resume('fixed')");
