@@ -109,11 +109,13 @@ typedef struct First
 	int64		entries;		/* of the index, that were read */
 } First;
 
-/* With a snapshot of its own, because the round's may be older than a request. */
+/*
+ * With a snapshot of its own, because the round's may be older than a request; or one
+ * that sees what is not committed yet.
+ */
 static void
-read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, First *f)
+read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, Snapshot snapshot, First *f)
 {
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	IndexScanDesc scan = ssw_index_beginscan(leaf, index, snapshot, nkeys);
 	TupleTableSlot *slot = table_slot_create(leaf, NULL);
 	ScanDirection direction = (index->rd_indoption[0] & INDOPTION_DESC) ? BackwardScanDirection : ForwardScanDirection;
@@ -142,7 +144,6 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	UnregisterSnapshot(snapshot);
 }
 
 /* The last bounds, of any policy: many may have the same table. */
@@ -191,8 +192,8 @@ value_at(const SswClock *c, TimestampTz due, const Datum *other, int64 *result)
 }
 
 /*
- * Where the next probes may begin: no row is before the first, and whoever writes a
- * row gives it a deadline that has not passed.
+ * Where the next probes may begin: no row is before the first, be it committed or not,
+ * and whoever writes a row gives it a deadline that has not passed.
  */
 static void
 keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, TimestampTz now, SswLow *low)
@@ -228,6 +229,7 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	bool		bounded = index && alone && !w->read_all && ssw_low_fits(c) && find_low(p, i, index, relid, now, &low);
 	bool		held;
 	int64		above;
+	int			nkeys;
 	First		f;
 
 	*due = 0;
@@ -237,13 +239,23 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 		low.value = bounded ? Max(low.value, above) : above;
 	if (index)
 	{
-		read_first(leaf, index, attnum, keys, scan_keys(keys, index, c->sort_type, bounded || held ? &low : NULL), &f);
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
+		nkeys = scan_keys(keys, index, c->sort_type, bounded || held ? &low : NULL);
+		read_first(leaf, index, attnum, keys, nkeys, snapshot, &f);
+		UnregisterSnapshot(snapshot);
 		if (f.found)
 			*due = due_of(p, c, f.value);
 		if (!bounded)
 			low.full_at = now;
 		if (alone && !held && f.entries > SSW_LOW_ENTRIES)
+		{
+			SnapshotData dirty;
+
+			InitDirtySnapshot(dirty);
+			read_first(leaf, index, attnum, keys, nkeys, &dirty, &f);
 			keep_low(w, i, index, relid, &f, now, &low);
+		}
 		index_close(index, AccessShareLock);
 	}
 	table_close(leaf, NoLock);

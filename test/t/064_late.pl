@@ -171,6 +171,18 @@ for my $row (1 .. 20) {
 }
 wait_for($node, "SELECT ($all_looks) >= $looks_then + 100", 'a hundred looks');
 cmp_ok($node->safe_psql('postgres', $returned) - $returned_then, '<', 100000, 'entries read meanwhile: not 20,000 each time');
+# Rows of an open transaction are not dead ones.
+policy('opened', q{SELECT i, now() + interval '1 h' FROM generate_series(1, 4000) AS i});
+$node->safe_psql('postgres', 'VACUUM ANALYZE opened');
+my $writer = $node->background_psql('postgres');
+$writer->query_safe(q{BEGIN; UPDATE opened SET d = now() - interval '1 min' WHERE id <= 3000});
+sql('INSERT INTO opened VALUES (0, now())');
+wait_for($node, 'SELECT NOT EXISTS (SELECT FROM opened WHERE id = 0)', 'a row behind them is deleted');
+$writer->query_safe('COMMIT');
+$writer->quit;
+my $committed = time;
+wait_for($node, 'SELECT count(*) = 1000 FROM opened', 'they are, when they are committed');
+cmp_ok(time - $committed, '<', 40, 'before everything is read again, which takes up to 60 s');
 # one that is written with a deadline before: found at once by whoever asks, within a minute else
 $node->safe_psql('postgres', "INSERT INTO kept VALUES (200000, now() - interval '2 h')");
 $node->safe_psql('postgres', "CALL sweeper.sweep('kept_1')");
