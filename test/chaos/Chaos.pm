@@ -374,7 +374,9 @@ sub round {
     @$self{qw(spawned started agenda faults restarts client clock)} = (0, 0, [], [], [], {}, [ [ 0, 0 ] ]);
     srand $self->{seed} * 10_000 + $self->{round} * 100;
     mkdir($self->{dir} = "$self->{root}/round$self->{round}") or die "mkdir: $!";
-    my $since = $self->{node}->safe_psql('postgres', "SET session_replication_role = replica; DELETE FROM lease; SELECT extract(epoch FROM clock_timestamp())");
+    # by time they could not be told from the last round's: the clock is set now and then
+    $self->{node}->safe_psql('postgres', "SET session_replication_role = replica; DELETE FROM lease; DELETE FROM sweeper.session WHERE status <> 'active';
+        DELETE FROM sweeper.cleanup_event; DELETE FROM sweeper.usage_event");
     my $observer = $self->spawn('observer', sub { $_[0]->observe });
     my @kept = eval { $self->load };
     my $error = $@;
@@ -388,7 +390,7 @@ sub round {
     die $error if $error;
     $self->settle;
     $self->end_process($observer);
-    my $model = Chaos::Model->new(node => $self->{node}, dir => $self->{dir}, since => $since, faults => $self->{faults}, restarts => $self->{restarts}, clock => $self->{clock});
+    my $model = Chaos::Model->new(node => $self->{node}, dir => $self->{dir}, faults => $self->{faults}, restarts => $self->{restarts}, clock => $self->{clock});
     $model->check;
     my $wrong = $self->all_seats;
     $model->violated('refused seats', undef, "after all had ended: $wrong") if $wrong;

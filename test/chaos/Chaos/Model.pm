@@ -16,7 +16,7 @@ use constant NEVER => 9e99;
 our @VIOLATIONS = ('calls of many failed', 'false expiries', 'missed expiries', 'duplicate events', 'oversold seats', 'refused seats', 'late heartbeats answered true',
     'living told gone', 'ends that nobody asked for', 'ends lost', 'false disconnects', 'failures not recorded');
 
-# Log files, and the tables' rows since the round began.
+# Log files, and the tables' rows.
 sub new {
     my ($class, %arg) = @_;
     my $self = bless { %arg, session => {}, violation => {}, count => {}, history => {} }, $class;
@@ -70,7 +70,7 @@ sub read_tables {
     my $rows = sub { map { [ split /\|/, $_, -1 ] } split /\n/, $self->{node}->safe_psql('postgres', $_[0]) };
     my $e = sub { "extract(epoch FROM $_[0])" };
     for ($rows->("SELECT session, pool, owner, status, ${\$e->('acquired_at')}, ${\$e->(q{nullif(ends_at, 'infinity')})}, ${\$e->('released_at')}
-            FROM sweeper.session WHERE acquired_at >= to_timestamp($self->{since})")) {
+            FROM sweeper.session")) {
         my $s = $self->of($_->[0]);
         @$s{qw(kind pool owner)} = ('session', @$_[ 1, 2 ]);
         @$s{qw(alive born limit ended)} = ($_->[3] eq 'active', $_->[4], $_->[5] || NEVER, $_->[6]);
@@ -80,7 +80,7 @@ sub read_tables {
         @$s{qw(kind alive born limit stubborn)} = ('lease', 1, $_->[1], $_->[1] + $Chaos::Client::LIMIT{lease}, $_->[2] eq 't');
     }
     for ($rows->("SELECT key, id, cleanup_type, ${\$e->('cleaned_at')}, ${\$e->(q{(metadata->>'born')::timestamptz})}, policy, reason, ${\$e->('deadline')}
-            FROM sweeper.cleanup_event WHERE cleaned_at >= to_timestamp($self->{since}) AND policy IN ('lease', 'sweeper.session')")) {
+            FROM sweeper.cleanup_event WHERE policy IN ('lease', 'sweeper.session')")) {
         my $s = $self->of($_->[0]);
         push @{ $s->{events} }, { id => $_->[1], type => $_->[2], at => $_->[3], reason => $_->[6], deadline => $_->[7] };
         next if $_->[5] ne 'lease';
@@ -88,7 +88,7 @@ sub read_tables {
         $s->{ended} = $_->[3];
     }
     push @{ $self->of($_->[0])->{usage} }, $_->[1]
-        for $rows->("SELECT session, id FROM sweeper.usage_event WHERE recorded_at >= to_timestamp($self->{since})");
+        for $rows->("SELECT session, id FROM sweeper.usage_event");
     $self->of($_->[0])->{failed} = $_->[1] for $rows->("SELECT key, sqlstate FROM sweeper.failed_row WHERE policy = 'lease'");
 }
 
