@@ -47,6 +47,8 @@
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
+/* A coordinator that stays for so long looks at all policies by itself. */
+#define ASLEEP_US			(1 * USECS_PER_SEC)
 
 PGDLLEXPORT void ssw_coordinator_main(Datum main_arg);
 
@@ -133,6 +135,7 @@ static void
 judge(SswWatch *w, TimestampTz now)
 {
 	w->asleep_until = 0;
+	w->unprobed = true;			/* what was known may be of another definition */
 	w->judged_generation = generation;
 	w->rest.shut_until = 0;		/* it may have another window */
 	w->fuse_left = 0;
@@ -151,7 +154,8 @@ judge(SswWatch *w, TimestampTz now)
 
 /*
  * The first time: may a policy go on sleeping, as the coordinator before us left it?
- * Until something is due there, it is not even judged.
+ * Until something is due there, it is not even judged, unless we stay: the statistics
+ * are not read for a database with a coordinator.
  */
 static bool
 stays_asleep(SswWatch *w, TimestampTz now)
@@ -165,10 +169,11 @@ stays_asleep(SswWatch *w, TimestampTz now)
 	if (d && d->judged_generation == generation + 1 && s && s->state[0] != '\0' && s->next_look > now && s->running_pass < 0)
 		w->asleep_until = s->next_look;
 	LWLockRelease(SswShared->lock);
+	w->next_look = now + ASLEEP_US;
 	return w->asleep_until != 0;
 }
 
-/* Judge those in which something is due by now, or somebody asked for. */
+/* Judge those in which something is due by now, or may be, or somebody asked for. */
 static void
 wake_sleepers(TimestampTz now)
 {
@@ -179,7 +184,8 @@ wake_sleepers(TimestampTz now)
 		SswWatch   *w = lfirst(lc);
 
 		if (w->asleep_until != 0 &&
-			(w->asleep_until <= now || w->pass || ssw_request_pending(w, NULL) || ssw_passes_gone_at(w) <= now))
+			(Min(w->asleep_until, w->next_look) <= now || w->pass || ssw_request_pending(w, NULL) ||
+			 Min(ssw_passes_gone_at(w), ssw_passes_refresh_at(w)) <= now))
 		{
 			MemoryContext old = MemoryContextSwitchTo(generation_cxt);
 
@@ -215,9 +221,11 @@ look_anew(void)
 			continue;
 		look = s->last_look + w->policy->check_every_us;
 		w->idle = 0;
+		w->unprobed = true;
 		w->next_look = Min(w->next_look, look);
+		/* also for the next coordinator: it is not told again */
 		if (w->asleep_until != 0)
-			w->asleep_until = Min(w->asleep_until, look);
+			s->next_look = w->asleep_until = Min(w->asleep_until, look);
 	}
 	LWLockRelease(SswShared->lock);
 }
@@ -420,7 +428,7 @@ next_wakeup(TimestampTz now)
 		if (w->pass)
 			next = Min(next, now + USECS_PER_SEC);
 		else if (w->asleep_until != 0)
-			next = Min(next, w->asleep_until);
+			next = Min(next, Min(w->asleep_until, w->next_look));
 		else if (w->not_before > now)
 			next = Min(next, w->not_before);
 		else if (w->runs)
@@ -576,7 +584,7 @@ leave_behind(TimestampTz now)
 		w->next_look = ssw_passes_needed_at(w, now);
 		ssw_passes_publish(w);
 	}
-	ssw_turn_bequeath(!reload_wanted && !MySswProc->stop, generation, marked_at);
+	ssw_turn_bequeath(!reload_wanted && !ssw_turn_is_told(), generation, marked_at);
 }
 
 static void

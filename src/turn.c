@@ -129,6 +129,13 @@ unserved(List *watches)
 	return open;
 }
 
+/* Must this process leave, whatever it has not looked at yet? */
+bool
+ssw_turn_is_told(void)
+{
+	return MySswProc->terminating || MySswProc->stop;
+}
+
 /* Is it time to leave?  Asked before each look at the policies, of which a turn has one at least. */
 bool
 ssw_turn_is_over(List *watches, TimestampTz now)
@@ -138,7 +145,7 @@ ssw_turn_is_over(List *watches, TimestampTz now)
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	over = MySswProc->terminating || MySswProc->stop || !ssw_enabled ||
+	over = ssw_turn_is_told() || !ssw_enabled ||
 		d == NULL || d->closed > 0 || d->problem[0] != '\0';
 	if (!over && SswShared->coordinators_waiting && begun_at != 0)
 		over = now - begun_at > (unserved(watches) ? UNSERVED_TURN_US : TURN_US);
@@ -206,7 +213,7 @@ ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
 	if (d)
 	{
 		/* after those that wait, although it did not look at what was due */
-		d->next_due = Max(needed, now);
+		d->next_due = ssw_turn_is_told() || d->look_anew ? now : Max(needed, now);
 		d->looked_at = now;
 		if (leave)
 			d->coordinator = -1;
@@ -229,7 +236,10 @@ ssw_turn_inherit(void)
 	return marked_at;
 }
 
-/* In order: the next one goes on from here, with the policies judged as of that generation. */
+/*
+ * In order: the next one goes on from here, with the policies judged as of that
+ * generation; not after one that was told to leave: that judges, and looks at, all.
+ */
 void
 ssw_turn_bequeath(bool judged, uint64 generation, TimestampTz marked_at)
 {

@@ -12,6 +12,7 @@
 
 extern void ssw_turn_check_settings(TimestampTz now);
 extern void ssw_turn_begin(void);
+extern bool ssw_turn_is_told(void);
 extern bool ssw_turn_is_over(List *watches, TimestampTz now);
 extern void ssw_turn_stop(List *watches);
 extern void ssw_turn_close(List *watches);	/* in a transaction */

@@ -133,7 +133,11 @@ ssw_written_watch(List *policies)
 	if (d)
 	{
 		if (d->nswept != nswept || memcmp(d->swept, swept, Max(nswept, 0) * sizeof(Oid)) != 0)
+		{
+			/* what was written before is told by nobody else */
 			d->written = written;
+			d->look_anew = true;
+		}
 		d->check_every_us = every;
 		d->nswept = nswept;
 		memcpy(d->swept, swept, sizeof(swept));
