@@ -33,7 +33,7 @@ COMMENT ON FUNCTION sweeper.expire IS
 COMMENT ON FUNCTION sweeper.expire_group IS
 'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does, and returns how many. Events have type manual; those of sweeper.session, whose groups are pools, have type expired: the licence has ended. Errors: as expire(); 22023 the policy has no group_by.';
 COMMENT ON PROCEDURE sweeper.sweep IS
-'Runs a pass now, without rate limits (with force, the fuse does not look; one that holds is for resume()), and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 42704 no such policy, 42501 not its owner and without level admin, 22023 timeout, 25001 inside a block, 55000 when the policy is paused, held or disabled, 57014 not done in time.';
+'Runs a pass now, without rate limits (with force, the fuse does not look; one that holds is for resume()), and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 42704 no such policy, 42501 not its owner and without level admin, 22023 timeout, 25001 inside a block, 55000 when the policy is paused, held or disabled, or session_sweeper.databases does not list the database, 57014 not done in time.';
 
 CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, OUT state text, OUT policy_id int,
     OUT "rows" bigint, OUT started_at timestamptz, OUT state_since timestamptz) RETURNS SETOF record

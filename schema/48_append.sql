@@ -95,6 +95,6 @@ COMMENT ON FUNCTION sweeper.append IS
 COMMENT ON FUNCTION sweeper.alter_append IS
 'Says how soon (flush_every) and how many at a time (flush_rows) rows appended to a table are written; null leaves it. For the table''s owner. Errors: 42501 not the owner, 42P01 no such table, 42704 nobody has appended to it, 22023 out of range.';
 COMMENT ON PROCEDURE sweeper.flush IS
-'Waits until every row that the caller has appended to the table, and committed, is written or set aside; also what was restored from a dump that the role of this name had appended to the table of this name, which nobody writes before. Errors: 25001 in a transaction block, 22004 null, 42809 no table that can be appended to, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off.';
+'Waits until every row that the caller has appended to the table, and committed, is written or set aside; also what was restored from a dump that the role of this name had appended to the table of this name, which nobody writes before. Errors: 25001 in a transaction block, 22004 null, 42809 no table that can be appended to, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off, or session_sweeper.databases does not list the database.';
 COMMENT ON VIEW sweeper._append_stream IS 'Streams, and whether their oids are those of this database: not after a restore.';
 COMMENT ON VIEW sweeper._append_waiting IS 'Streams with rows, and whether these are due.';

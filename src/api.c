@@ -455,6 +455,7 @@ check_can_sweep(const SswPolicy *p)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot sweep: \"session_sweeper.enabled\" is off"),
 				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
+	ssw_guc_require_listed("sweep");
 	if (is_uncommitted(p))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

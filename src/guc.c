@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "access/xact.h"
+#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -98,6 +99,20 @@ ssw_guc_database_wanted(const char *name)
 	list_free(names);
 	pfree(copy);
 	return found;
+}
+
+/* Refuse to wait for what nobody does in this database. */
+void
+ssw_guc_require_listed(const char *what)
+{
+	const char *name = get_database_name(MyDatabaseId);
+
+	if (!ssw_guc_database_wanted(name))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot %s: \"session_sweeper.databases\" does not list \"%s\"", what, name),
+				 errhint("ALTER SYSTEM SET session_sweeper.databases = %s; SELECT pg_reload_conf();",
+						 quote_literal_cstr(psprintf("%s, %s", ssw_databases, quote_identifier(name))))));
 }
 
 /* Define every setting, then reserve the prefix. */

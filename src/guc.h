@@ -36,6 +36,7 @@ extern int	ssw_max_hard_time_limit;	/* ms */
 
 extern const char *ssw_guc_synchronous_commit_name(void);
 extern bool ssw_guc_database_wanted(const char *name);
+extern void ssw_guc_require_listed(const char *what);
 extern void ssw_guc_init(void);
 
 #endif							/* SSW_GUC_H */

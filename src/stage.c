@@ -404,6 +404,7 @@ ssw_flush(PG_FUNCTION_ARGS)
 				 errmsg("cannot flush: \"session_sweeper.enabled\" is off"),
 				 errdetail("Nobody writes appended rows; they are kept."),
 				 errhint("ALTER SYSTEM RESET session_sweeper.enabled; SELECT pg_reload_conf();")));
+	ssw_guc_require_listed("flush");
 	relation_close(open_target(PG_GETARG_OID(0)), NoLock);
 	adopt_restored(PG_GETARG_OID(0));
 	values[0] = PG_GETARG_DATUM(0);
