@@ -32,7 +32,9 @@ SELECT 'warning', NULL, 'database not swept', NULL, format('session_sweeper.data
               concat_ws(', ', nullif(current_setting('session_sweeper.databases', true), ''), quote_ident(current_database())))
 FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.listed
 UNION ALL
-SELECT CASE WHEN c.slots_short_since < now() - interval '5 min' THEN 'critical' ELSE 'warning' END, NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
+SELECT CASE WHEN c.slots_short_since < now() - interval '5 min' OR
+                 current_setting('max_worker_processes')::int < 3 + (current_setting('max_logical_replication_workers')::int > 0)::int -- no worker ever has a place
+            THEN 'critical' ELSE 'warning' END, NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
        format('ALTER SYSTEM SET max_worker_processes = %s; -- then restart the server', current_setting('max_worker_processes')::int + 8)
 FROM sweeper._cluster() AS c WHERE c.slots_short_since IS NOT NULL
 UNION ALL
