@@ -638,6 +638,8 @@ round_of_work(TimestampTz *needed)
 	SswDatabase *d;
 	TimestampTz next;
 	TimestampTz others;
+	TimestampTz tell_at;
+	TimestampTz queue_at;
 	bool		over;
 
 	locks_at = DT_NOEND;
@@ -703,7 +705,10 @@ round_of_work(TimestampTz *needed)
 	else
 		foreach(lc, watches)
 			look(lfirst(lc), now);
-	others = Min(others, Min(ssw_events_tell(now), ssw_queue_round(now)));
+	/* not inside of Min(), which would call them twice */
+	tell_at = ssw_events_tell(now);
+	queue_at = ssw_queue_round(now);
+	others = Min(others, Min(tell_at, queue_at));
 	ssw_assign(watches, now);
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);

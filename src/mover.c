@@ -389,15 +389,15 @@ refers_to_waiting(const Target *t, const ItemPointerData *tid, const ErrorData *
 	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 2, types, values, run) > 0;
 }
 
-/* They stay for another time; told once. */
+/* They stay for another time; the log is told when that begins, or for another reason. */
 static void
-leave(const Target *t, const ErrorData *e, Run *run)
+leave(const Target *t, const ErrorData *e, bool others_go_on, Run *run)
 {
-	if (!run->left)
+	if (!run->left && ssw_lostmove_left(t->relid, e->sqlerrcode, !others_go_on))
 		ereport(LOG,
 				(errcode(e->sqlerrcode),
 				 errmsg("could not write rows appended to %s: %s", t->relation, e->message),
-				 errdetail("It is tried again.")));
+				 errdetail("It is tried again each second or so, which is logged no more while the error is the same.")));
 	run->left = true;
 }
 
@@ -407,6 +407,7 @@ move_by_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
 {
 	ErrorData  *e = move(t, tids, n, run);
 	SswFailureClass failure;
+	bool		others_go_on;
 
 	/* what conflicts with others again and again does so for ever */
 	for (int tries = 1; e && n == 1 && ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK && tries < MOVE_TRIES; tries++)
@@ -419,7 +420,7 @@ move_by_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		return false;
 	if (run->table_locked || (failure == SSW_FAIL_LOCKED && ++run->waits > MAX_WAITS))
 	{
-		leave(t, e, run);
+		leave(t, e, false, run);
 		return false;
 	}
 	if (n > 1 && (is_of_row(e, run) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
@@ -434,9 +435,10 @@ move_by_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		set_aside(t, tids, n, e->sqlerrcode, e->message, run);
 		return true;
 	}
-	leave(t, e, run);
 	/* the others go on, unless it is the table's or the server's trouble */
-	return n == 1 && (failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED);
+	others_go_on = n == 1 && (failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED);
+	leave(t, e, others_go_on, run);
+	return others_go_on;
 }
 
 /* May anything be written in this transaction? */
@@ -509,6 +511,8 @@ move_target(const Target *t, Run *run)
 	int			batch = 1;
 	int			from = 0;
 
+	if (ssw_lostmove_pauses(t->relid))
+		return false;
 	pgstat_report_activity(STATE_RUNNING, psprintf("rows appended to %s", t->relation));
 	run->left = false;
 	run->waits = 0;
@@ -529,6 +533,8 @@ move_target(const Target *t, Run *run)
 		most = (double) rows * BATCH_MS * 1000 / Max(1, GetCurrentTimestamp() - began);
 		batch = Max(1, Min(Min(most, (double) rows * BATCH_GROWTH), t->batch));
 	}
+	if (from == t->n && !run->left)
+		ssw_lostmove_none_left(t->relid);
 	if (singly && from == t->n && !run->left)
 		ssw_lostmove_forget(&lost);
 	return !run->left && from > 0 && (from < t->n || t->n == MAX_PLACES);

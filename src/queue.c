@@ -334,6 +334,7 @@ look_at_waiting(TimestampTz now)
 	SPITupleTable *rows = SPI_tuptable;
 	Oid			roles[MAX_ROLES];
 	int			nroles = 0;
+	TimestampTz again_at;
 
 	ssw_want_note_starts(now);
 	for (uint64 i = 0; i < n; i++)
@@ -351,7 +352,8 @@ look_at_waiting(TimestampTz now)
 		else
 			roles[nroles++] = role;
 	}
-	next_at = Min(next_at, ssw_want_runner(roles, nroles, now));
+	again_at = ssw_want_runner(roles, nroles, now);
+	next_at = Min(next_at, again_at);
 }
 
 /* Has anything changed since the last look? */
@@ -396,6 +398,7 @@ static bool
 try_look(void *arg)
 {
 	TimestampTz now = *(TimestampTz *) arg;
+	TimestampTz appended_at;
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
@@ -412,7 +415,8 @@ try_look(void *arg)
 	interrupt_vain();
 	enqueue_again();
 	look_at_waiting(now);
-	next_at = Min(next_at, ssw_appended_look(now));
+	appended_at = ssw_appended_look(now);
+	next_at = Min(next_at, appended_at);
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	begun = true;

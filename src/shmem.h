@@ -67,6 +67,16 @@ typedef struct SswLostMove
 
 #define SSW_LOST_MOVES	4
 
+/* A table whose appended rows could not be written and are tried again; see mover.c. */
+typedef struct SswLeftMove
+{
+	Oid			relid;			/* invalid: no entry */
+	int			sqlerrcode;		/* which the log was told */
+	TimestampTz paused_at;		/* no row of it could be written then, or 0 */
+} SswLeftMove;
+
+#define SSW_LEFT_MOVES	16
+
 typedef struct SswDatabase
 {
 	Oid			oid;			/* invalid: entry free */
@@ -132,6 +142,8 @@ typedef struct SswDatabase
 	int64		flush_up_to;	/* rows up to that number are due */
 	SswLostMove lost_move[SSW_LOST_MOVES];
 	uint32		lost_moves;		/* so many there were */
+	SswLeftMove left_move[SSW_LEFT_MOVES];
+	uint32		left_moves;		/* so many there were */
 	bool		events_pending; /* see board.c */
 	bool		events_lost;
 	char		problem[128];	/* why it idles, for the view; "" when it does

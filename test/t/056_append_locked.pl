@@ -1,0 +1,55 @@
+# Write-behind into a table that somebody has locked: it is tried each second, whatever else happens, and the log is told once.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+use Sweeper;
+
+my $node = sweeper_node('main', 'max_prepared_transactions = 2');
+sub sql { return $node->safe_psql('postgres', @_) }
+sub told { my ($offset, $what) = @_; return scalar(() = slurp_file($node->logfile, $offset) =~ /$what/g) }
+my $not_written = 'could not write rows appended to public.held';
+sql(q{CREATE EXTENSION session_sweeper; CREATE TABLE held (n int); CREATE TABLE other (n int); CREATE SEQUENCE tries;
+    CREATE FUNCTION down() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM nextval('tries');
+        RAISE disk_full USING MESSAGE = 'no room for row ' || currval('tries'); END $$;
+    SELECT sweeper.append('held', '{"n": 1}'), sweeper.append('other', '{"n": 1}');
+    CALL sweeper.flush('held'); SELECT sweeper.alter_append('other', flush_every => '10 ms')});
+
+# while a transaction is prepared, and while others append all the time
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; LOCK TABLE held IN SHARE MODE');
+sql(q{BEGIN; CREATE TABLE pl (); PREPARE TRANSACTION 'p'});
+my $offset = -s $node->logfile;
+sql(q{SELECT sweeper.append('held', '{"n": 2}')});
+$node->wait_for_log(qr/$not_written/, $offset);
+my $written = sql('SELECT count(*) FROM other');
+$node->command_ok([ 'psql', '-X', '-q', '-d', $node->connstr('postgres'), '-c', q{DO $$ BEGIN
+    FOR i IN 1 .. 300 LOOP PERFORM sweeper.append('other', '{"n": 2}'); COMMIT; PERFORM pg_sleep(0.01); END LOOP; END $$} ], 'others append');
+wait_for($node, "SELECT count(*) = $written + 300 FROM other", 'which is written');
+is(told($offset, $not_written), 1, 'one line in the log for a table that stays locked');
+$holder->query_safe('COMMIT');
+wait_for($node, 'SELECT count(*) = 2 FROM held', 'when it is free, the row is written');
+
+# an error of the table that is none of its rows: it is tried, but not at each occasion, and a new beginning is told again
+$offset = -s $node->logfile;
+sql(q{CREATE TRIGGER down BEFORE INSERT ON held FOR EACH ROW EXECUTE FUNCTION down(); SELECT sweeper.append('held', '{"n": 3}')});
+$node->wait_for_log(qr/$not_written/, $offset);
+my $since = time;
+my $tries = sql('SELECT last_value FROM tries');
+$node->command_ok([ 'psql', '-X', '-q', '-d', $node->connstr('postgres'), '-c', q{DO $$ BEGIN
+    FOR i IN 1 .. 300 LOOP PERFORM sweeper.append('other', '{"n": 3}'); COMMIT; PERFORM pg_sleep(0.01); END LOOP; END $$} ], 'others append');
+wait_for($node, "SELECT last_value > $tries + 1 FROM tries", 'it is tried again');
+cmp_ok(sql('SELECT last_value FROM tries') - $tries, '<=', 2 * (time - $since) + 1, 'not all the time');
+is(told($offset, $not_written), 1, 'nor told again');
+$holder->query_safe('BEGIN; LOCK TABLE held IN SHARE MODE');
+wait_until(sub { told($offset, "$not_written: somebody holds a lock") == 1 }, 'another error is told');
+$holder->query_safe('COMMIT');
+sql('DROP TRIGGER down ON held');
+wait_for($node, 'SELECT count(*) = 3 FROM held', 'the row is written');
+sql(q{ROLLBACK PREPARED 'p'});
+$holder->quit;
+$node->stop;
+done_testing();
