@@ -184,6 +184,35 @@ ALTER TABLE regress_of_mallory.bait DISABLE ROW LEVEL SECURITY;
 REVOKE USAGE ON SCHEMA regress_of_mallory FROM regress_appender;
 SELECT code(format($$SET LOCAL ROLE regress_appender; SELECT sweeper.append(%s, '{"id": 7}')$$, 'regress_of_mallory.bait'::regclass::oid));
 SELECT id FROM regress_of_mallory.bait ORDER BY id;
+-- a partition of another owner, whose triggers would run as the table's: refused, also when it comes late
+CREATE TABLE routed (id int, k int) PARTITION BY LIST (k);
+CREATE TABLE routed_1 PARTITION OF routed FOR VALUES IN (1);
+CREATE TABLE routed_2 PARTITION OF routed FOR VALUES IN (2);
+CREATE FUNCTION routed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'ran as %', current_user; RETURN NEW; END $$;
+SELECT sweeper.append('routed', '{"id": 1, "k": 1}') > 0 AS accepted;
+CALL sweeper.flush('routed');
+BEGIN;
+SELECT sweeper.append('routed', '{"id": 2, "k": 2}') > 0 AS accepted;
+ALTER TABLE routed_2 OWNER TO regress_mallory;
+CREATE TRIGGER routed BEFORE INSERT ON routed_2 FOR EACH ROW EXECUTE FUNCTION routed();
+COMMIT;
+CALL sweeper.flush('routed');
+SELECT row_data, sqlstate, error FROM sweeper.append_failed_row WHERE relation = 'public.routed';
+CREATE FUNCTION hint_of(command text, OUT code text, OUT hint text) LANGUAGE plpgsql AS $$ BEGIN EXECUTE command;
+    EXCEPTION WHEN OTHERS THEN GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT; code := SQLSTATE || ': ' || SQLERRM; END $$;
+SELECT regexp_replace(hint, current_user, '(me)') AS hint, code FROM hint_of($$SELECT sweeper.append('routed', '{"id": 3, "k": 1}')$$);
+ALTER TABLE routed_2 OWNER TO CURRENT_USER;
+DROP TRIGGER routed ON routed_2;
+SELECT sweeper.append('routed', '{"id": 4, "k": 2}') > 0 AS accepted;
+CALL sweeper.flush('routed');
+SELECT tableoid::regclass, id FROM routed ORDER BY id;
+-- a child is written by nobody who inserts into its parent
+CREATE TABLE inherits_page () INHERITS (page);
+ALTER TABLE inherits_page OWNER TO regress_mallory;
+SELECT code($$SELECT sweeper.append('page', '{}')$$);
+DROP TABLE routed, inherits_page;
+DROP FUNCTION routed, hint_of;
+DELETE FROM sweeper.append_failed_row WHERE relation = 'public.routed';
 -- so many rows of a table may wait or be set aside
 SET session_sweeper.max_appended_rows = 10;
 CREATE TABLE full_soon (n int CHECK (n > 0));

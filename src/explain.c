@@ -188,17 +188,9 @@ judge_dead(Explanation *e)
 {
 	SswRowFacts *r = &e->row;
 	bool		by_null = !r->has_due[0] && !r->has_due[1];
-	Oid			owner = ssw_relation_owner(r->leaf);
 
 	if (braked(e))
 		return;
-	if (OidIsValid(owner) && owner != e->policy->owner)
-	{
-		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is left alone", ssw_stmt_relation(r->leaf), GetUserNameFromId(owner, false)),
-				 psprintf("SELECT next_step FROM sweeper.problem WHERE policy = %s AND problem = 'partition of another owner';",
-						  quote_literal_cstr(e->policy->name)));
-		return;
-	}
 	if (!by_null && in_grace(e))
 		conclude(e, "in grace", "time is credited after an outage, so that its application can write again", NULL);
 	else if (r->quarantined)
@@ -251,8 +243,13 @@ judge_found(Explanation *e)
 	SswPolicy  *p = e->policy;
 	SswRowFacts *r = &e->row;
 	TimestampTz deadline;
+	Oid			owner = ssw_relation_owner(r->leaf);
 
-	if (r->excluded)
+	if (OidIsValid(owner) && owner != p->owner)
+		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is left alone", ssw_stmt_relation(r->leaf), GetUserNameFromId(owner, false)),
+				 psprintf("SELECT next_step FROM sweeper.problem WHERE policy = %s AND problem = 'partition of another owner';",
+						  quote_literal_cstr(p->name)));
+	else if (r->excluded)
 	{
 		ssw_rowfacts_end(p, r);
 		if (r->has_end)

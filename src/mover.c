@@ -311,6 +311,7 @@ move(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		ssw_sql_begin();
 		in = take(t, tids, n);
 		check_rights(t, in.rows, in.n);
+		ssw_stage_check_partitions(rel, AccessShareLock);
 
 		/*
 		 * names in the owner's triggers are looked up next to its table,

@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
@@ -37,6 +38,7 @@
 #include "append.h"
 #include "args.h"
 #include "guc.h"
+#include "identity.h"
 #include "note.h"
 #include "plan.h"
 #include "session.h"
@@ -110,8 +112,9 @@ read_stream(Oid relid, bool *made)
 }
 
 static int
-find_stream(Oid relid)
+find_stream(Relation rel)
 {
+	Oid			relid = RelationGetRelid(rel);
 	StreamKey	key = {.relid = relid,.role = GetUserId()};
 	Stream	   *s;
 	int			stream;
@@ -136,6 +139,8 @@ find_stream(Oid relid)
 	s = hash_search(streams, &key, HASH_FIND, NULL);
 	if (s)
 		return s->stream;
+	/* rows are checked again when they are written */
+	ssw_stage_check_partitions(rel, NoLock);
 	stream = read_stream(relid, &made);
 	if (!made)
 	{
@@ -178,6 +183,30 @@ ssw_stage_check_rights(Oid relid, Oid role, List *columns)
 				 errmsg("cannot append to \"%s\": row security of the table applies to role \"%s\"", get_rel_name(relid), GetUserNameFromId(role, true)),
 				 errdetail("Appended rows are written as the table's owner, for which row security may say something else."),
 				 errhint("INSERT INTO %s ...; or append as a role that has BYPASSRLS.", ssw_stmt_relation(relid))));
+}
+
+/*
+ * Do all partitions belong to the owner of the table, which inserts into them?  Their
+ * triggers and index expressions would run as that role.  With a lock they stay as they
+ * are until the transaction ends.
+ */
+void
+ssw_stage_check_partitions(Relation rel, LOCKMODE mode)
+{
+	Oid			owner = rel->rd_rel->relowner;
+	ListCell   *lc;
+
+	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return;
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), mode, NULL))
+		if (get_rel_name(lfirst_oid(lc)) && ssw_relation_owner(lfirst_oid(lc)) != owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot append to \"%s\": its partition \"%s\" has another owner",
+						RelationGetRelationName(rel), get_rel_name(lfirst_oid(lc))),
+				 errdetail("Appended rows are written as the owner of \"%s\".", RelationGetRelationName(rel)),
+				 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;", ssw_stmt_relation(lfirst_oid(lc)),
+						 quote_identifier(GetUserNameFromId(owner, false)))));
 }
 
 /* Can this column of the table be written? */
@@ -329,9 +358,9 @@ ssw_append(PG_FUNCTION_ARGS)
 	row = PG_GETARG_JSONB_P(1);
 	rel = open_target(PG_GETARG_OID(0));
 	check_row(rel, row);
-	relation_close(rel, NoLock);
 	check_room(PG_GETARG_OID(0));
-	stream = find_stream(PG_GETARG_OID(0));
+	stream = find_stream(rel);
+	relation_close(rel, NoLock);
 	id = nextval_internal(ssw_append_relation("append_row_seq"), false);
 	stage(id, stream, row);
 	ssw_note_row_appended();

@@ -6,7 +6,9 @@
 #define SSW_STAGE_H
 
 #include "nodes/pg_list.h"
+#include "utils/rel.h"
 
 extern void ssw_stage_check_rights(Oid relid, Oid role, List *columns);
+extern void ssw_stage_check_partitions(Relation rel, LOCKMODE mode);
 
 #endif							/* SSW_STAGE_H */
