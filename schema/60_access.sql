@@ -3,14 +3,25 @@
 -- Two who grant at the same time would meet in the catalog.
 CREATE FUNCTION sweeper._lock_access(role regrole) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    patience text := current_setting('lock_timeout');
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = role) THEN
         RAISE EXCEPTION 'role with OID % does not exist', role::oid USING ERRCODE = 'undefined_object';
     END IF;
-    LOCK TABLE sweeper.preset IN SHARE ROW EXCLUSIVE MODE;
+    -- whoever may grant one policy can hold this lock for as long as it likes
+    PERFORM set_config('lock_timeout', CASE patience WHEN '0' THEN '2s' ELSE patience END, true);
+    BEGIN
+        LOCK TABLE sweeper.preset IN SHARE ROW EXCLUSIVE MODE;
+    EXCEPTION WHEN lock_not_available THEN
+        RAISE EXCEPTION 'could not lock the access rights of session_sweeper within %', current_setting('lock_timeout') USING ERRCODE = 'lock_not_available',
+            DETAIL = 'A transaction that grants or revokes access has not ended.',
+            HINT = format('Try again when it has ended, or SET lock_timeout to wait longer. To find it: %s', sweeper._lock_query('sweeper.preset'));
+    END;
+    PERFORM set_config('lock_timeout', patience, true);
 END
 $$;
-COMMENT ON FUNCTION sweeper._lock_access(regrole) IS 'Checks that the role exists, and has others that grant or revoke wait.';
+COMMENT ON FUNCTION sweeper._lock_access(regrole) IS 'Checks that the role exists, and has others that grant or revoke wait. Errors: 42704 no such role, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s where there is none.';
 
 -- Level user of one policy or pool is the right to execute a function that stands for it: membership, DROP ROLE and pg_dump treat
 -- it as any other right.  It belongs to no extension, so that it is dumped, and is dropped with this one.
@@ -90,7 +101,7 @@ BEGIN
         sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._mend(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._dead_sessions(), sweeper._database(),
         sweeper.metrics_text(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
     IF level = 'monitor' THEN
-        EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks TO %s', role);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks, sweeper._task_progress(uuid) TO %s', role);
         EXECUTE format('GRANT SELECT ON sweeper.task_info, sweeper.task_detail, sweeper.stat_task TO %s', role);
         RETURN;
     END IF;
@@ -130,7 +141,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sweeper.grant_access IS
-'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. With a policy or a pool, level user of that alone: touch(), is_live(), expire() and explain_row() for its rows without rights on the table, though its row security would apply; acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin. Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy or pool, 42501 not allowed, 22004 null.';
+'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. With a policy or a pool, level user of that alone: touch(), is_live(), expire() and explain_row() for its rows without rights on the table, though its row security would apply; acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin. Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy or pool, 42501 not allowed, 22004 null, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s where there is none.';
 COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role, also those of policies and pools. Run by the extension''s owner. With a policy or a pool, that level alone, by whom may give it. Errors: as grant_access().';
 COMMENT ON FUNCTION sweeper._give_access IS 'Gives or takes level user of a policy or a pool. Errors: as grant_access().';
 COMMENT ON FUNCTION sweeper._set_access IS 'Gives or takes the right to execute the function that stands for a policy or a pool; called by _give_access(), as the extension''s owner. Errors: 22023 another function, 42704 no such role, 22004 null.';

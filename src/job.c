@@ -49,7 +49,8 @@ check_room(const SswCaller *c, Datum room)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for room \"%s\"", name),
-				 errhint("It takes access level admin: SELECT sweeper.grant_access('%s', 'admin'); run by a superuser.", c->name)));
+				 errhint("It takes access level admin: SELECT sweeper.grant_access(%s, 'admin'); run by a superuser.",
+						 quote_literal_cstr(quote_identifier(c->name)))));
 }
 
 static Job

@@ -51,6 +51,28 @@ set_tag(LOCKTAG *tag, int policy_id)
 	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, (Oid) policy_id, SSW_POLICY_LOCK);
 }
 
+/* A statement that tells who holds or waits for a lock, prepared transactions by their names. */
+static char *
+holders_query(const LOCKTAG *tag)
+{
+	return psprintf("SELECT l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query"
+					" FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid)"
+					" LEFT JOIN (pg_catalog.pg_locks AS h JOIN pg_catalog.pg_prepared_xacts AS x ON x.transaction = h.transactionid)"
+					" ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction"
+					" WHERE l.locktype = 'object' AND l.classid = %u AND l.objid = %u AND l.objsubid = %d"
+					" AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database());",
+					tag->locktag_field2, tag->locktag_field3, (int16) tag->locktag_field4);
+}
+
+char	   *
+ssw_lock_policy_query(int policy_id)
+{
+	LOCKTAG		tag;
+
+	set_tag(&tag, policy_id);
+	return holders_query(&tag);
+}
+
 /* Hold the policy as it is for a caller; waits, within lock_timeout, for a change. */
 void
 ssw_lock_policy_caller(int policy_id)
@@ -120,25 +142,40 @@ ssw_lock_policy_change(int policy_id, int patience_ms)
 }
 
 /*
- * Hold a pool.  Without wait false when somebody else does.
- *
  * The tag is made of the pool's name, so that it can be locked before it is read:
  * 48 bits of a hash, as an object of the class of extensions with a sub-id that
  * no extension has.  Two pools with the same tag would wait for each other, no more.
  */
+static void
+set_pool_tag(LOCKTAG *tag, const char *pool)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) pool, strlen(pool), 0);
+
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, ExtensionRelationId, (Oid) hash, (uint16) ((hash >> 32) | 1));
+}
+
+char	   *
+ssw_lock_pool_query(const char *pool)
+{
+	LOCKTAG		tag;
+
+	set_pool_tag(&tag, pool);
+	return holders_query(&tag);
+}
+
+/* Hold a pool.  Without wait false when somebody else does. */
 bool
 ssw_lock_pool(const char *pool, bool wait)
 {
 	static TimestampTz transaction = 0;
 	static int	held = 0;
-	uint64		hash = hash_bytes_extended((const unsigned char *) pool, strlen(pool), 0);
 	LOCKTAG		tag;
 	LockAcquireResult result;
 
 	if (transaction != GetCurrentTransactionStartTimestamp())
 		held = 0;
 	transaction = GetCurrentTransactionStartTimestamp();
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, (Oid) hash, (uint16) ((hash >> 32) | 1));
+	set_pool_tag(&tag, pool);
 	result = LockAcquire(&tag, ExclusiveLock, false, !wait);
 	if (result == LOCKACQUIRE_OK && ++held > MAX_POOLS)
 		ereport(ERROR,

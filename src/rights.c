@@ -169,7 +169,7 @@ ssw_rights_policy(text *name, SswRight right)
 				 errhint("Call as a member of that role, or have one run SELECT sweeper.grant_access(%s, 'user', policy => %s);",
 						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))), quote_literal_cstr(p->name)) :
 				 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
-						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)),
+						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))),
 						 right == SSW_RIGHT_SEE ? "monitor" : "admin")));
 	return p;
 }
@@ -263,10 +263,8 @@ ssw_rights_lock(const SswPolicy *p, int elevel)
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("could not lock policy \"%s\" within %d ms", p->name, LockTimeout ? LockTimeout : p->lock_timeout_ms),
 			 errdetail("Transactions that have ended rows of it themselves are open, and others wait behind who waits for them."),
-			 errhint("Try again when they have ended, or SET lock_timeout to wait longer. They are among:"
-					 " SELECT pid, state, xact_start, query FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database()"
-					 " AND pid IN (SELECT pid FROM pg_catalog.pg_locks WHERE locktype = 'object' AND objid = %d AND objsubid = %d);",
-					 p->id, (int16) SSW_POLICY_LOCK)));
+			 errhint("Try again when they have ended, or SET lock_timeout to wait longer. To find them: %s",
+					 ssw_lock_policy_query(p->id))));
 	return false;
 }
 

@@ -47,6 +47,10 @@ PG_FUNCTION_INFO_V1(ssw_claim_session);
 #define MAX_OWNER	1024
 #define LOCK_TIMEOUT_MS	500		/* until the policy is known */
 
+#define OPEN_TRANSACTIONS \
+	"SELECT pid::text AS holder, xact_start AS since, query FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL" \
+	" UNION ALL SELECT gid, prepared, 'prepared transaction' FROM pg_catalog.pg_prepared_xacts ORDER BY since;"
+
 /* The policy's own sets status "expired"; who releases is there, so it lived until now ($5). */
 #define RELEASED_SET \
 	"status = 'released', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, $5))\n"
@@ -170,24 +174,25 @@ be_patient(const SswPolicy *p)
 
 /*
  * In PG_CATCH: a lock was not granted in time, and what does the caller do about
- * it?  Other errors are thrown again.
+ * it?  Other errors are thrown again.  query: who holds it, if that is known.
  */
 static void
-not_locked(MemoryContext cxt, const char *what, const char *detail)
+not_locked(MemoryContext cxt, const char *what, const char *detail, const char *query)
 {
 	int			ms = LockTimeout;
 
 	if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
 		PG_RE_THROW();
 	MemoryContextSwitchTo(cxt);
-	/* it may have been made for the error that goes */
+	/* they may have been made for the error that goes */
 	what = pstrdup(what);
+	query = pstrdup(query ? query : OPEN_TRANSACTIONS);
 	FlushErrorState();
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("could not lock %s within %d ms", what, ms),
 			 errdetail_internal("%s", detail),
-			 errhint("Try again; transactions that acquire or release should end at once.")));
+			 errhint("Try again; transactions that acquire or release should end at once. To find them: %s", query)));
 }
 
 /* The policy as it is now, locked against changes until the transaction ends. */
@@ -231,7 +236,7 @@ ssw_session_policy(void)
 	}
 	PG_CATCH();
 	{
-		not_locked(cxt, "the policy of the sessions", "It, or the extension, is being changed, perhaps by who waits for a transaction that ends sessions.");
+		not_locked(cxt, "the policy of the sessions", "It, or the extension, is being changed, perhaps by who waits for a transaction that ends sessions.", NULL);
 	}
 	PG_END_TRY();
 	trouble = ssw_policy_unusable(kept);
@@ -261,7 +266,7 @@ ssw_session_lock_pool(const char *pool)
 	}
 	PG_CATCH();
 	{
-		not_locked(cxt, psprintf("pool \"%s\"", pool), "A transaction that acquired in the pool, or changed it, has not ended.");
+		not_locked(cxt, psprintf("pool \"%s\"", pool), "A transaction that acquired in the pool, or changed it, has not ended.", ssw_lock_pool_query(pool));
 	}
 	PG_END_TRY();
 	AtEOXact_GUC(false, level);
@@ -285,7 +290,7 @@ find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *t
 	}
 	PG_CATCH();
 	{
-		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.");
+		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.", NULL);
 	}
 	PG_END_TRY();
 	ssw_identity_restore(&save);
@@ -493,7 +498,7 @@ set_owner(Oid *types, Datum *values)
 	}
 	PG_CATCH();
 	{
-		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.");
+		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.", NULL);
 	}
 	PG_END_TRY();
 	return done;

@@ -217,7 +217,7 @@ wait_for($node, "SELECT count(*) = 2 FROM sweeper.task WHERE worker_name = 'atta
 is(join(',', map { status($_) } @held), 'failed Worker disconnected,failed Worker disconnected', 'the connection is lost: its tasks fail');
 my $lapsed = sql(q{SELECT sweeper.register_worker('lapsed', ttl => '1 s')});
 sql("SELECT sweeper.register_job('$lapsed', 'r', 'c', 'lapse')");
-my ($run, $left) = (submit('lapse'), submit('lapse'));
+(my $run, $left) = (submit('lapse'), submit('lapse'));
 sql("SELECT FROM sweeper.claim('$lapsed', start => true)");
 wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task WHERE task = '$run'");
 is(status($run) . ', ' . status($left), 'failed Worker disconnected, enqueued', 'heartbeats stop: what it ran fails, what waits goes on waiting');
@@ -263,7 +263,7 @@ is(sql(q{SELECT count(*) FROM sweeper.task WHERE (finished_at IS NOT NULL) <> (s
 # it has not named since is not what it works on.
 my $short = sql(q{SELECT sweeper.register_worker('short', ttl => '3 s')});
 sql("SELECT sweeper.register_job('$short', 'r', 'c', 'lost', on_worker_loss => 'requeue'), sweeper.register_job('$short', 'r', 'c', 'kept')");
-my @held = map { submit($_) } qw(lost kept);
+@held = map { submit($_) } qw(lost kept);
 is(sql("SELECT count(*) FROM sweeper.claim('$short', 2, start => true)"), 2, 'a worker holds two tasks');
 $node->stop('immediate');
 $node->start;

@@ -1,0 +1,93 @@
+-- What a role of a low level keeps locked in a transaction that does not end: others get an error soon, and its hint finds the holder, also a prepared one.
+SET client_min_messages = warning;
+CREATE ROLE lasting_owner;
+CREATE ROLE lasting_other;
+CREATE ROLE "Lasting Capital";
+SELECT sweeper.grant_access('lasting_owner', 'user'), sweeper.grant_access('"Lasting Capital"', 'user');
+-- the error of a statement, and whom the statement in its hint names
+CREATE FUNCTION try(command text) RETURNS TABLE (error text, holders text) LANGUAGE plpgsql AS $$
+DECLARE
+    hint text;
+BEGIN
+    EXECUTE command;
+    error := 'went through';
+    RETURN NEXT;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+    error := SQLSTATE || ' ' || SQLERRM;
+    EXECUTE format($q$SELECT string_agg(to_jsonb(h)->>'prepared', ' ') FROM (%s) AS h$q$, rtrim(substring(hint FROM '(?:SELECT|WITH) .*;'), ';')) INTO holders;
+    RETURN NEXT;
+END $$;
+CREATE TABLE lasting (id int PRIMARY KEY, d timestamptz);
+ALTER TABLE lasting OWNER TO lasting_owner;
+SET ROLE lasting_owner;
+SELECT policy FROM sweeper.register('lasting', deadline => 'd', check_every => '0');
+-- access
+BEGIN;
+SELECT sweeper.grant_access('lasting_other', 'user', policy => 'lasting');
+PREPARE TRANSACTION 'lasting grant';
+RESET ROLE;
+SELECT * FROM try('SELECT sweeper.revoke_access(''lasting_owner'')');
+SET lock_timeout = '50ms';
+SELECT * FROM try('SELECT sweeper.grant_access(''lasting_other'', ''monitor'')');
+SHOW lock_timeout;
+COMMIT PREPARED 'lasting grant';
+SELECT * FROM try('SELECT sweeper.grant_access(''lasting_other'', ''user'')');
+SHOW lock_timeout;
+-- a policy
+SET ROLE lasting_other;
+BEGIN;
+SELECT sweeper.expire('lasting', '{5}');
+PREPARE TRANSACTION 'lasting expire';
+SET ROLE lasting_owner;
+SELECT * FROM try('SELECT sweeper.resume(''lasting'')');
+RESET ROLE;
+COMMIT PREPARED 'lasting expire';
+-- workers
+SET ROLE lasting_other;
+BEGIN;
+SELECT sweeper.register_worker('one') IS NOT NULL AS registered;
+PREPARE TRANSACTION 'lasting worker';
+SET ROLE lasting_owner;
+SELECT * FROM try('SELECT sweeper.register_worker(''two'')');
+RESET ROLE;
+ROLLBACK PREPARED 'lasting worker';
+RESET lock_timeout;
+-- hints that name roles quote them
+SET ROLE "Lasting Capital";
+SELECT sweeper.pause('lasting');
+SELECT sweeper.preview('lasting');
+SELECT sweeper.expire('lasting', '{1}');
+SELECT sweeper.register_job(gen_random_uuid(), '@global', 'a', 'b');
+RESET ROLE;
+-- each level reads every view that it has: no view asks for a function that it has not
+SELECT sweeper.revoke_access(r) FROM unnest('{lasting_owner,lasting_other,"\"Lasting Capital\""}'::regrole[]) AS r \g /dev/null
+CREATE FUNCTION unreadable(reader regrole, level text) RETURNS TABLE (name name, error text) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM sweeper.grant_access(reader, level);
+    FOR name IN SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = 'sweeper'::regnamespace AND c.relkind IN ('r', 'v') ORDER BY 1 LOOP
+        IF has_table_privilege(reader, format('sweeper.%I', name), 'SELECT') THEN
+            EXECUTE format('SET LOCAL ROLE %s', reader);
+            BEGIN
+                EXECUTE format('SELECT count(r::text) FROM sweeper.%I AS r', name);
+            EXCEPTION WHEN OTHERS THEN
+                error := SQLERRM;
+                RETURN NEXT;
+            END;
+            RESET ROLE;
+        ELSIF name NOT LIKE '\_%' AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = format('sweeper.%I', name)::regclass AND c.relkind = 'v') THEN
+            error := 'not for ' || level;
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+    PERFORM sweeper.revoke_access(reader);
+END $$;
+SELECT sweeper.create_pool('lasting', 5);
+SELECT count(*) FROM sweeper.acquire('lasting');
+SELECT sweeper.submit_sql('SELECT 1') IS NOT NULL AS submitted;
+SELECT l.level, u.* FROM unnest('{user,monitor,admin}'::text[]) WITH ORDINALITY AS l (level, n), unreadable('lasting_other', l.level) AS u ORDER BY n, name;
+SELECT sweeper.drop_pool('lasting', force => true);
+DROP FUNCTION try, unreadable;
+SELECT sweeper.unregister('lasting');
+DROP TABLE lasting;
+DROP ROLE lasting_owner, lasting_other, "Lasting Capital";
