@@ -51,11 +51,13 @@ run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
  * does holds its lock, perhaps for long, and a coordinator that waits for one
  * policy would keep all others waiting.  What is not written is found out again.
  */
-static void
+static bool
 run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
-	if (ssw_lock_policy_batch_conditional(policy_id))
-		run(sql, nargs, types, values, nulls);
+	if (!ssw_lock_policy_batch_conditional(policy_id))
+		return false;
+	run(sql, nargs, types, values, nulls);
+	return true;
 }
 
 /* Add a pass's counts to its row; status "running" leaves it open. */
@@ -204,8 +206,11 @@ ssw_ledger_forget_future(SswPolicy *p, TimestampTz now)
 	}
 }
 
-/* Hold a policy that was restored until somebody resumes it, unless somebody just has. */
-void
+/*
+ * Hold a policy that was restored until somebody resumes it, unless somebody just has.
+ * False when somebody changes it: also for a moment after the commit that woke us.
+ */
+bool
 ssw_ledger_hold(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, OIDOID};
@@ -215,9 +220,9 @@ ssw_ledger_hold(const SswPolicy *p)
 	values[1] = Int64GetDatum((int64) p->system_identifier);
 	values[2] = ObjectIdGetDatum(p->database);
 	values[3] = ObjectIdGetDatum(p->relid);
-	run_policy(p->id, "UPDATE sweeper.policy SET held_reason = 'restored', held_at = pg_catalog.clock_timestamp()"
-			   " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3 AND relid = $4",
-			   4, types, values, NULL);
+	return run_policy(p->id, "UPDATE sweeper.policy SET held_reason = 'restored', held_at = pg_catalog.clock_timestamp()"
+					  " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3 AND relid = $4",
+					  4, types, values, NULL);
 }
 
 /*

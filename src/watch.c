@@ -308,11 +308,7 @@ identity_brake(SswWatch *w)
 			ssw_ledger_restamp(p);
 			return brake(w, "waiting", "moved by pg_upgrade", GetCurrentTimestamp());
 		}
-		else
-		{
-			ssw_ledger_hold(p);
-			return brake(w, "held", "restored", 0);
-		}
+		return brake(w, "held", "restored", ssw_ledger_hold(p) ? 0 : GetCurrentTimestamp() + LOCKED_SOON_US);
 	}
 	else if (OidIsValid(owner) && owner == p->owner)
 		follow_rename(p);

@@ -117,7 +117,7 @@ extern void ssw_ledger_failed(SswWatch *w, const SswPass *pass);
 extern void ssw_ledger_succeeded(SswWatch *w);
 extern void ssw_ledger_rearm(SswWatch *w, TimestampTz before);
 extern void ssw_ledger_forget_future(SswPolicy *p, TimestampTz now);
-extern void ssw_ledger_hold(const SswPolicy *p);
+extern bool ssw_ledger_hold(const SswPolicy *p);
 extern void ssw_ledger_restamp(const SswPolicy *p);
 extern bool ssw_ledger_was_in(uint64 system_identifier);
 extern void ssw_ledger_renamed(const SswPolicy *p);
