@@ -5,7 +5,7 @@ CREATE ROLE lasting_other;
 CREATE ROLE "Lasting Capital";
 SELECT sweeper.grant_access('lasting_owner', 'user'), sweeper.grant_access('"Lasting Capital"', 'user');
 -- the error of a statement, and whom the statement in its hint names
-CREATE FUNCTION try(command text) RETURNS TABLE (error text, holders text) LANGUAGE plpgsql AS $$
+CREATE FUNCTION hinted(command text) RETURNS TABLE (error text, holders text) LANGUAGE plpgsql AS $$
 DECLARE
     hint text;
 BEGIN
@@ -27,12 +27,12 @@ BEGIN;
 SELECT sweeper.grant_access('lasting_other', 'user', policy => 'lasting');
 PREPARE TRANSACTION 'lasting grant';
 RESET ROLE;
-SELECT * FROM try('SELECT sweeper.revoke_access(''lasting_owner'')');
+SELECT * FROM hinted('SELECT sweeper.revoke_access(''lasting_owner'')');
 SET lock_timeout = '50ms';
-SELECT * FROM try('SELECT sweeper.grant_access(''lasting_other'', ''monitor'')');
+SELECT * FROM hinted('SELECT sweeper.grant_access(''lasting_other'', ''monitor'')');
 SHOW lock_timeout;
 COMMIT PREPARED 'lasting grant';
-SELECT * FROM try('SELECT sweeper.grant_access(''lasting_other'', ''user'')');
+SELECT * FROM hinted('SELECT sweeper.grant_access(''lasting_other'', ''user'')');
 SHOW lock_timeout;
 -- a policy
 SET ROLE lasting_other;
@@ -40,7 +40,7 @@ BEGIN;
 SELECT sweeper.expire('lasting', '{5}');
 PREPARE TRANSACTION 'lasting expire';
 SET ROLE lasting_owner;
-SELECT * FROM try('SELECT sweeper.resume(''lasting'')');
+SELECT * FROM hinted('SELECT sweeper.resume(''lasting'')');
 RESET ROLE;
 COMMIT PREPARED 'lasting expire';
 -- workers
@@ -49,7 +49,7 @@ BEGIN;
 SELECT sweeper.register_worker('one') IS NOT NULL AS registered;
 PREPARE TRANSACTION 'lasting worker';
 SET ROLE lasting_owner;
-SELECT * FROM try('SELECT sweeper.register_worker(''two'')');
+SELECT * FROM hinted('SELECT sweeper.register_worker(''two'')');
 RESET ROLE;
 ROLLBACK PREPARED 'lasting worker';
 RESET lock_timeout;
@@ -87,7 +87,7 @@ SELECT count(*) FROM sweeper.acquire('lasting');
 SELECT sweeper.submit_sql('SELECT 1') IS NOT NULL AS submitted;
 SELECT l.level, u.* FROM unnest('{user,monitor,admin}'::text[]) WITH ORDINALITY AS l (level, n), unreadable('lasting_other', l.level) AS u ORDER BY n, name;
 SELECT sweeper.drop_pool('lasting', force => true);
-DROP FUNCTION try, unreadable;
+DROP FUNCTION hinted, unreadable;
 SELECT sweeper.unregister('lasting');
 DROP TABLE lasting;
 DROP ROLE lasting_owner, lasting_other, "Lasting Capital";
