@@ -415,6 +415,7 @@ sub report {
 sub run {
     my ($self, $rounds) = @_;
     diag "chaos: seed $self->{seed}, $self->{steps} steps a round";
+    $self->{round} = ($ENV{CHAOS_FIRST} || 1) - 1;
     for (1 .. $rounds) {
         my $model = $self->round;
         $self->report($model);

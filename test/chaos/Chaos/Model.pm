@@ -116,15 +116,15 @@ sub violated {
     push @{ $self->{violation}{$what} }, $text . ($s ? "\n" . $self->history($s) : '');
 }
 
-# Everything that is known of a session.
+# Everything that is known of a session; with the faults, unless others tell of them.
 sub history {
-    my ($self, $s) = @_;
+    my ($self, $s, $alone) = @_;
     my @line = map {
         sprintf '  %.6f  %s  %s %s: %s %s', $_->{before}, $_->{conn}, $_->{op}, $_->{argument},
             $_->{after} == NEVER ? 'no answer' : sprintf('after %.3f s %s', $_->{after} - $_->{before}, $_->{outcome}), $_->{answer}
     } sort { $a->{before} <=> $b->{before} } @{ $s->{asked} };
     push @line, map { sprintf '  %.6f  event %s %s %s, deadline %s', $_->{at}, @$_{qw(id type reason deadline)} } @{ $s->{events} };
-    push @line, sprintf '  %.6f  %s', @$_ for @{ $self->{faults} };
+    push @line, map { sprintf '  %.6f  %s', @$_ } @{ $self->{faults} } unless $alone;
     @line = sort @line;
     unshift @line, "  $s->{key}: " . join ', ', map { "$_ " . ($s->{$_} // '') } qw(kind pool owner born limit alive ended seen_gone stubborn failed);
     return join "\n", @line;
@@ -276,7 +276,9 @@ sub check_refusal {
     return if grep { $_->[0] < $q->{after} && $q->{before} < $_->[1] + 2 * Chaos::Client::TTL } @{ $self->{restarts} };
     my @perhaps = grep { $self->first_at($_->{born}) <= $q->{after} && min($self->known_gone($_), $self->last_at($_->{limit}), last_sign($_) + Chaos::Client::TTL) > $q->{before} }
         grep { ($_->{pool} // '') eq $pool } values %{ $self->{session} };
-    $self->violated('refused seats', undef, sprintf 'at %.6f pool %s had %d sessions that may have been alive', $q->{before}, $pool, scalar @perhaps)
+    $self->violated('refused seats', undef, join "\n", sprintf('at %.6f pool %s had %d sessions that may have been alive (%s)', $q->{before}, $pool, scalar @perhaps, join ' ', map { $_->{key} } @perhaps),
+        (map { sprintf '  %.6f  %s', @$_ } grep { abs($_->[0] - $q->{before}) < 10 } @{ $self->{faults} }),
+        map { $self->history($_, 1) } sort { $a->{born} <=> $b->{born} } grep { abs($_->{born} - $q->{before}) < 20 && ($_->{pool} // '') eq $pool } values %{ $self->{session} })
         if @perhaps < $Chaos::Client::SEATS{$pool};
 }
 
