@@ -16,6 +16,7 @@
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
+#include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
@@ -29,6 +30,7 @@
 #include "utils/timestamp.h"
 
 #include "action.h"
+#include "identity.h"
 #include "partition.h"
 #include "sql.h"
 #include "stmt.h"
@@ -82,18 +84,19 @@ is_event_deferred(void)
 /*
  * In a caller's session, before its table's owner: what the caller's transaction has
  * deferred fires now, as the caller.  A trigger can defer another event when it fires,
- * which would then fire as the owner.
+ * which would then fire as the owner.  Events of statements that still run cannot be
+ * told from such ones.
  */
 void
-ssw_action_settle_callers_constraints(void)
+ssw_action_settle_callers_constraints(Oid owner)
 {
 	ssw_action_constraints_immediate();
-	if (is_event_deferred())
+	if (!ssw_gate_trusts_session(owner) && is_event_deferred())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot act on rows of a policy while deferred triggers of this transaction are pending"),
-				 errdetail("A trigger that was deferred has deferred another one when it fired."),
-				 errhint("Call this function in a transaction of its own.")));
+				 errmsg("cannot act on rows of role \"%s\" while deferrable triggers of this transaction are pending", GetUserNameFromId(owner, false)),
+				 errdetail("They could fire with the rights of that role."),
+				 errhint("Call this function outside of triggers and of statements that change tables, in a transaction of its own.")));
 }
 
 /*

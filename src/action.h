@@ -60,7 +60,7 @@ extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Da
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
 extern int	ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values);
 extern void ssw_action_constraints_immediate(void);
-extern void ssw_action_settle_callers_constraints(void);
+extern void ssw_action_settle_callers_constraints(Oid owner);
 extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);
 extern uint64 ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
 

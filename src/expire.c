@@ -188,7 +188,7 @@ expire_rows(SswPolicy *p, Wanted *w)
 	w->found = ssw_end_begin();
 	w->end.phase = SSW_PHASE_MANUAL;
 	w->end.cutoff = GetCurrentTimestamp();
-	ssw_action_settle_callers_constraints();
+	ssw_action_settle_callers_constraints(p->owner);
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
 	w->policy = p = ssw_policy_present(p);
 	check_usable(p);

@@ -32,7 +32,6 @@
 #include "compat.h"
 #include "expr.h"
 #include "identity.h"
-#include "meant.h"
 
 /* Names farther apart than this are not suggested. */
 #define MAX_DISTANCE	3
@@ -374,7 +373,7 @@ ssw_expr_immutable(Node *node)
 static RawStmt *
 parse_set(Relation rel, const char *set_clause, char **sql)
 {
-	char	   *name = quote_qualified_identifier(ssw_meant_schema(RelationGetNamespace(rel)),
+	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
 												  RelationGetRelationName(rel));
 	UserText	cxt = {"set_clause", psprintf("UPDATE ONLY %s AS t SET %s", name, set_clause)};
 	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};

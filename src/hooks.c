@@ -37,7 +37,6 @@
 #include "hooks.h"
 #include "identity.h"
 #include "lock.h"
-#include "meant.h"
 #include "shmem.h"
 
 /* How much longer than a batch may take to end; the server itself waits 5 s more. */
@@ -322,11 +321,8 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 
 	switch (nodeTag(pstmt->utilityStmt))
 	{
-		case T_RenameStmt:
-			if (((RenameStmt *) pstmt->utilityStmt)->renameType == OBJECT_SCHEMA)
-				ssw_meant_rename(((RenameStmt *) pstmt->utilityStmt)->subname);
-			/* FALLTHROUGH */
 		case T_DropdbStmt:
+		case T_RenameStmt:
 		case T_AlterDatabaseStmt:
 		case T_CreatedbStmt:
 			if (ssw_shmem_available() && IsTransactionState())

@@ -17,17 +17,21 @@
 #include "access/table.h"
 #include "catalog/pg_extension.h"
 #include "catalog/indexing.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "jit/jit.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
+#include "utils/regproc.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/varlena.h"
@@ -37,7 +41,11 @@
 
 #define MARK_NAME "session_sweeper gate"
 
+static needs_fmgr_hook_type prev_needs_fmgr = NULL;
 static fmgr_hook_type prev_fmgr = NULL;
+
+/* Within a gate; after an error it says so until the next one, outside of restricted operations. */
+static bool gated = false;
 
 /*
  * What the text of values and the meaning of SQL depend on; keys are canonical under
@@ -119,6 +127,8 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 {
 	GetUserIdAndSecContext(&save->userid, &save->sec_context);
 	save->portals = context & SECURITY_RESTRICTED_OPERATION ? mark_portals() : NULL;
+	save->gated = gated && InSecurityRestrictedOperation();
+	gated = save->gated || (context & SECURITY_RESTRICTED_OPERATION) != 0;
 	save->guc_level = NewGUCNestLevel();
 	SetUserIdAndSecContext(userid, (save->sec_context & ~SECURITY_NOFORCE_RLS) | context);
 	/* pg_catalog first, even where somebody would have it otherwise */
@@ -193,29 +203,98 @@ ssw_gate_require(void)
 		elog(ERROR, "code of users is called outside of the gate");
 }
 
-static bool
-names_temp(const char *search_path)
+/*
+ * Can whoever owns this session not turn what runs in it against the owner?  A function
+ * that was compiled outside of the gate has the types that the caller's search_path
+ * gave their names; and deferred triggers of the caller may be pending.
+ */
+bool
+ssw_gate_trusts_session(Oid owner)
 {
-	List	   *names;
-	ListCell   *lc;
-	bool		found = false;
+	return superuser_arg(GetSessionUserId()) || is_member_of_role(GetSessionUserId(), owner);
+}
 
-	if (SplitIdentifierString(pstrdup(search_path), ',', &names))
+/* Does its search_path name temporary objects after others?  Else these come first, or it has none. */
+static bool
+has_safe_path(HeapTuple proc, bool *has_path)
+{
+	bool		isnull;
+	Datum		config = SysCacheGetAttr(PROCOID, proc, Anum_pg_proc_proconfig, &isnull);
+	Datum	   *settings = NULL;
+	int			n = 0;
+	bool		safe = false;
+
+	*has_path = false;
+	if (!isnull)
+		deconstruct_array(DatumGetArrayTypeP(config), TEXTOID, -1, false, TYPALIGN_INT, &settings, NULL, &n);
+	for (int i = 0; i < n; i++)
+	{
+		char	   *setting = TextDatumGetCString(settings[i]);
+		List	   *names;
+		ListCell   *lc;
+
+		if (strncmp(setting, "search_path=", 12) != 0 || !SplitIdentifierString(setting + 12, ',', &names))
+			continue;
+		*has_path = true;
 		foreach(lc, names)
-			found = found || strcmp(lfirst(lc), "pg_temp") == 0;
-	return found;
+			safe = safe || (foreach_current_index(lc) > 0 && strcmp(lfirst(lc), "pg_temp") == 0);
+	}
+	return safe;
 }
 
 /*
- * A function of the owner may have a search_path of its own, and then the caller's
- * temporary objects would come first, and run code as the owner.  They come last.
- * (A SET within its body is up to the function, as in SECURITY DEFINER functions.)
+ * A function that the owner's code calls, in a session of somebody else.  Those of the
+ * server and in C mean the same everywhere, and those in SQL are analysed when they are
+ * called.
  */
+static void
+check_function(Oid func)
+{
+	HeapTuple	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
+	Oid			language;
+	bool		has_path;
+	bool		safe;
+
+	if (!HeapTupleIsValid(tup))
+		return;
+	language = ((Form_pg_proc) GETSTRUCT(tup))->prolang;
+	safe = language == INTERNALlanguageId || language == ClanguageId || has_safe_path(tup, &has_path) ||
+		(language == SQLlanguageId && !has_path);
+	ReleaseSysCache(tup);
+	if (!safe)
+	{
+		char	   *name = format_procedure_qualified(func);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("function %s cannot run as role \"%s\" in a session of role \"%s\"", name,
+						GetUserNameFromId(GetUserId(), false), GetUserNameFromId(GetSessionUserId(), false)),
+				 errdetail("It has no search_path that ends with pg_temp, so the session could have its names mean something else."),
+				 errhint("ALTER FUNCTION %s SET search_path = ..., pg_temp;", name)));
+	}
+}
+
+static void
+check_called(Oid func)
+{
+	if (gated && func >= FirstNormalObjectId && InSecurityRestrictedOperation() && !ssw_gate_trusts_session(GetUserId()))
+		check_function(func);
+}
+
+/* Asked when a function without settings of its own is looked up to be called. */
+static bool
+needs_fmgr(Oid func)
+{
+	check_called(func);
+	return prev_needs_fmgr && prev_needs_fmgr(func);
+}
+
+/* Others are called with an event. */
 static void
 fmgr(FmgrHookEventType event, FmgrInfo * flinfo, Datum *private)
 {
-	if (event == FHET_START && InSecurityRestrictedOperation() && !names_temp(namespace_search_path))
-		set_local("search_path", namespace_search_path[0] ? psprintf("%s, pg_temp", namespace_search_path) : "pg_temp");
+	if (event == FHET_START)
+		check_called(flinfo->fn_oid);
 	if (prev_fmgr)
 		prev_fmgr(event, flinfo, private);
 }
@@ -223,6 +302,8 @@ fmgr(FmgrHookEventType event, FmgrInfo * flinfo, Datum *private)
 void
 ssw_identity_init(void)
 {
+	prev_needs_fmgr = needs_fmgr_hook;
+	needs_fmgr_hook = needs_fmgr;
 	prev_fmgr = fmgr_hook;
 	fmgr_hook = fmgr;
 }
@@ -327,6 +408,7 @@ ssw_identity_restore(const SswIdentity *save)
 	close_portals(save->portals);
 	AtEOXact_GUC(false, save->guc_level);
 	SetUserIdAndSecContext(save->userid, save->sec_context);
+	gated = save->gated;
 }
 
 /* Who owns a relation; invalid when it is gone. */

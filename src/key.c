@@ -238,19 +238,12 @@ char	   *
 ssw_key_equals(Oid type)
 {
 	Oid			op = lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
-	HeapTuple	tup = SearchSysCache1(OPEROID, ObjectIdGetDatum(op));
-	Form_pg_operator form;
-	char	   *result;
 
-	if (!HeapTupleIsValid(tup))
+	if (!OidIsValid(op))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
 				 errmsg("type %s has no equality operator", format_type_be(type))));
-	form = (Form_pg_operator) GETSTRUCT(tup);
-	result = psprintf("OPERATOR(%s.%s)", quote_identifier(ssw_meant_schema(form->oprnamespace)),
-					  NameStr(form->oprname));
-	ReleaseSysCache(tup);
-	return result;
+	return ssw_meant_operator(op);
 }
 
 /*

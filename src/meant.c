@@ -1,28 +1,23 @@
 /*
  * meant.c
- *		Does a statement run on the tables and functions that it means?
+ *		Does a statement run on the tables, functions, operators and types that it means?
  *
- * Runs in any process that has loaded the library.  Statements name tables, functions
- * and types, and whoever owns a schema can give its name to another one at any moment,
- * between our look at the name and the server's.  So a schema that a statement names
- * is locked first, as CREATE and DROP in it do; ALTER SCHEMA ... RENAME, which locks
- * nothing by itself, waits for that (hooks.c).  And beside the name of a table or
- * function stands the OID that is meant, as a comment, which is compared with what
- * the parser has found: before rules, planner, executor or triggers, which run code.
+ * Runs in any process that has loaded the library.  Statements name objects, and whoever
+ * owns a schema can give its name to another one at any moment, between our look at
+ * the name and the server's, without a lock that we would notice.  So beside each name
+ * stands the OID that is meant, as a comment, which is compared with what the parser
+ * has found: before rules, planner, executor or triggers, which run code.  No lock on
+ * the schema would do: others would queue for it, without any right.
  *
- * Shares nothing but these locks, which last until the end of the transaction; a crash
- * leaves nothing behind.
+ * Shares nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_namespace.h"
-#include "catalog/pg_type.h"
+#include "catalog/pg_operator.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/analyze.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -35,66 +30,64 @@
 
 static post_parse_analyze_hook_type prev_post_parse_analyze = NULL;
 
-/* The name of a schema, which is its name until the end of the transaction; or null. */
-char	   *
-ssw_meant_schema(Oid schema)
-{
-	if (schema != PG_CATALOG_NAMESPACE)
-		LockDatabaseObject(NamespaceRelationId, schema, 0, AccessShareLock);
-	return get_namespace_name(schema);
-}
-
-/* The role that renames a schema waits for those that have named it. */
-void
-ssw_meant_rename(const char *schema)
-{
-	Oid			oid = get_namespace_oid(schema, true);
-
-	if (OidIsValid(oid))
-		LockDatabaseObject(NamespaceRelationId, oid, 0, AccessExclusiveLock);
-}
-
 static char *
-marked(Oid schema, const char *name, Oid oid, int code)
+marked(const char *name, Oid oid)
 {
-	char	   *schema_now = OidIsValid(schema) ? ssw_meant_schema(schema) : NULL;
-
-	if (schema_now == NULL || name == NULL)
-		ereport(ERROR,
-				(errcode(code),
-				 errmsg("%s with OID %u does not exist", code == ERRCODE_UNDEFINED_TABLE ? "relation" : "function", oid)));
-	return psprintf("%s " MARK "%u" MARK_END, quote_qualified_identifier(schema_now, name), oid);
+	return psprintf("%s " MARK "%u" MARK_END, name, oid);
 }
 
 /* The name of a table for a statement in which it has alias t. */
 char	   *
 ssw_meant_table(Oid relid)
 {
-	return marked(get_rel_namespace(relid), get_rel_name(relid), relid, ERRCODE_UNDEFINED_TABLE);
+	char	   *schema = get_namespace_name(get_rel_namespace(relid));
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL || schema == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation with OID %u does not exist", relid)));
+	return marked(quote_qualified_identifier(schema, name), relid);
 }
 
 /* The name of a function for a statement. */
 char	   *
 ssw_meant_function(Oid func)
 {
-	return marked(get_func_namespace(func), get_func_name(func), func, ERRCODE_UNDEFINED_FUNCTION);
+	char	   *schema = get_namespace_name(get_func_namespace(func));
+	char	   *name = get_func_name(func);
+
+	if (name == NULL || schema == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION), errmsg("function with OID %u does not exist", func)));
+	return marked(quote_qualified_identifier(schema, name), func);
 }
 
-/* The name of a type for a statement; its owner is trusted not to rename it. */
+/* An operator between two columns or parameters. */
+char	   *
+ssw_meant_operator(Oid op)
+{
+	HeapTuple	tup = SearchSysCache1(OPEROID, ObjectIdGetDatum(op));
+	Form_pg_operator form;
+	char	   *schema;
+	char	   *result;
+
+	if (!HeapTupleIsValid(tup))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION), errmsg("operator with OID %u does not exist", op)));
+	form = (Form_pg_operator) GETSTRUCT(tup);
+	schema = get_namespace_name(form->oprnamespace);
+	result = psprintf("OPERATOR(%s.%s)", quote_identifier(schema ? schema : ""), NameStr(form->oprname));
+	ReleaseSysCache(tup);
+	return op < FirstNormalObjectId ? result : marked(result, op);
+}
+
+/* The name of a type to which a statement casts, or of a column of a function. */
 char	   *
 ssw_meant_type(Oid type, int32 typmod)
 {
-	Oid			element = get_element_type(type);
-	HeapTuple	tup = SearchSysCache1(TYPEOID, ObjectIdGetDatum(OidIsValid(element) ? element : type));
+	char	   *name = format_type_extended(type, typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
 
-	if (HeapTupleIsValid(tup))
-	{
-		Oid			schema = ((Form_pg_type) GETSTRUCT(tup))->typnamespace;
-
-		ReleaseSysCache(tup);
-		(void) ssw_meant_schema(schema);
-	}
-	return format_type_extended(type, typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
+	return type < FirstNormalObjectId ? name : marked(name, type);
 }
 
 /* The statement as people read it. */
@@ -116,10 +109,42 @@ ssw_meant_plain(const char *sql)
 	return plain;
 }
 
+/* What an expression calls, or casts to. */
+static void
+drop_used(Node *node, List **meant)
+{
+	switch (nodeTag(node))
+	{
+		case T_FuncExpr:
+			*meant = list_delete_oid(*meant, ((FuncExpr *) node)->funcid);
+			/* a cast by a function */
+			if (((FuncExpr *) node)->funcformat == COERCE_EXPLICIT_CAST)
+				*meant = list_delete_oid(*meant, ((FuncExpr *) node)->funcresulttype);
+			break;
+		case T_OpExpr:
+			*meant = list_delete_oid(*meant, ((OpExpr *) node)->opno);
+			break;
+		case T_ScalarArrayOpExpr:
+			*meant = list_delete_oid(*meant, ((ScalarArrayOpExpr *) node)->opno);
+			break;
+		case T_RelabelType:
+		case T_CoerceViaIO:
+		case T_ArrayCoerceExpr:
+		case T_ConvertRowtypeExpr:
+		case T_CoerceToDomain:
+			*meant = list_delete_oid(*meant, exprType(node));
+			break;
+		default:
+			break;
+	}
+}
+
 /* Take the OIDs that the query uses off the list. */
 static bool
 find_used(Node *node, List **meant)
 {
+	ListCell   *lc;
+
 	if (node == NULL || *meant == NIL)
 		return false;
 	if (IsA(node, RangeTblEntry))
@@ -130,8 +155,10 @@ find_used(Node *node, List **meant)
 			*meant = list_delete_oid(*meant, rte->relid);
 		return false;
 	}
-	if (IsA(node, FuncExpr))
-		*meant = list_delete_oid(*meant, castNode(FuncExpr, node)->funcid);
+	if (IsA(node, RangeTblFunction))
+		foreach(lc, castNode(RangeTblFunction, node)->funccoltypes)
+			* meant = list_delete_oid(*meant, lfirst_oid(lc));
+	drop_used(node, meant);
 	if (IsA(node, Query))
 		return query_tree_walker(castNode(Query, node), find_used, meant, QTW_EXAMINE_RTES_BEFORE);
 	return expression_tree_walker(node, find_used, meant);
@@ -153,8 +180,8 @@ check(const char *sql, Query *query)
 	if (meant != NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("the name of a table or function of the policy is that of another one now"),
-				 errdetail("It was renamed, or dropped and created again, while a statement was prepared."),
+				 errmsg("a name in a statement on rows of a policy has come to mean something else"),
+				 errdetail("A table, function, operator or type, or its schema, was renamed, or dropped and created again, while the statement was prepared."),
 				 errhint("Try again.")));
 }
 

@@ -120,7 +120,7 @@ prolong_all(void *arg)
 	List	   *leaves;
 	ListCell   *lc;
 
-	ssw_action_settle_callers_constraints();
+	ssw_action_settle_callers_constraints(p->owner);
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
 	leaves = ssw_partition_leaves(p);
 	rel = table_open(p->relid, NoLock);

@@ -394,8 +394,8 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 	*by_keys = nargs == 1 && argtypes[0] == TEXTARRAYOID;
 	if (*by_keys)
 		return psprintf("SELECT %s($4)", func);
-	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t.*)::%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)))",
-					func, ssw_meant_type(get_rel_type_id(p->relid), -1), ssw_meant_table(leaf));
+	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t.*)%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)))", func,
+					leaf == p->relid ? "" : psprintf("::%s", ssw_meant_type(get_rel_type_id(p->relid), -1)), ssw_meant_table(leaf));
 }
 
 /*

@@ -531,7 +531,7 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (t.write && defers_updates(r->leaf))
-			ssw_action_settle_callers_constraints();
+			ssw_action_settle_callers_constraints(p->owner);
 		*error = look_once(&t);
 		if (*error && (*error)->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE && ++tries < SERIALIZATION_TRIES)
 			continue;
