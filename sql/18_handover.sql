@@ -39,6 +39,9 @@ SELECT sweeper.resume_all();
 RESET ROLE;
 SELECT owner_name FROM sweeper.policy WHERE policy = 'bait';
 SELECT count(*) FROM bait;
+-- another session: this one has run code of other owners
+\c -
+SET client_min_messages = warning;
 -- the new owner agrees; then it is the new owner's affair
 SET ROLE regress_taker;
 SELECT sweeper.resume('bait');
@@ -150,6 +153,9 @@ SELECT sweeper.unregister('estate');
 DROP TABLE estate;
 DROP OWNED BY regress_heir, regress_second;
 DROP ROLE regress_heir, regress_second;
+-- another session: this one has run code of other owners
+\c -
+SET client_min_messages = warning;
 -- a superuser has the table now: code that another role defined never runs as that one, whoever asks, restored or not
 CREATE ROLE regress_mallory;
 GRANT CREATE ON SCHEMA public TO regress_mallory;

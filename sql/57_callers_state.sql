@@ -82,8 +82,8 @@ CREATE TABLE state_x.x (id int PRIMARY KEY, d timestamptz DEFAULT now() + interv
 INSERT INTO state_x.x VALUES (1);
 CREATE TABLE state_x.ran (who text);
 GRANT ALL ON state_x.ran TO PUBLIC;
-CREATE FUNCTION state_x.sing() RETURNS int LANGUAGE plpgsql AS $$ BEGIN INSERT INTO state_x.ran VALUES (current_user); RETURN 1; END $$;
-CREATE FUNCTION state_x.swap() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c refcursor := 'outer_cursor'; BEGIN
+CREATE FUNCTION state_x.sing() RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN INSERT INTO state_x.ran VALUES (current_user); RETURN 1; END $$;
+CREATE FUNCTION state_x.swap() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ DECLARE c refcursor := 'outer_cursor'; BEGIN
     CLOSE c; OPEN c FOR SELECT state_x.sing(); RETURN OLD; END $$;
 CREATE TRIGGER swap BEFORE DELETE ON state_x.x FOR EACH ROW EXECUTE FUNCTION state_x.swap();
 SELECT FROM sweeper.register('state_x.x', 'inner', deadline => 'd', check_every => '0', start => 'now');
@@ -91,7 +91,7 @@ SELECT sweeper.grant_access('state_owner', 'user', 'inner');
 SET ROLE state_owner;
 CREATE TABLE state_o.y (id int PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h');
 INSERT INTO state_o.y VALUES (1);
-CREATE FUNCTION state_o.nested() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c refcursor := 'outer_cursor'; n int; BEGIN
+CREATE FUNCTION state_o.nested() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ DECLARE c refcursor := 'outer_cursor'; n int; BEGIN
     OPEN c FOR SELECT 2; PERFORM sweeper.expire('inner', '{1}'); FETCH c INTO n; RETURN OLD; END $$;
 CREATE TRIGGER nested BEFORE DELETE ON state_o.y FOR EACH ROW EXECUTE FUNCTION state_o.nested();
 SELECT FROM sweeper.register('state_o.y', 'outer', deadline => 'd', check_every => '0', start => 'now');

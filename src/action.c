@@ -74,6 +74,7 @@ is_event_deferred(void)
 	{
 		Form_pg_trigger t = (Form_pg_trigger) GETSTRUCT(tup);
 
+		CHECK_FOR_INTERRUPTS();
 		found = t->tgdeferrable && AfterTriggerPendingOnRel(t->tgrelid);
 	}
 	systable_endscan(scan);

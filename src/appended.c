@@ -209,7 +209,7 @@ ssw_appended_give(SswProc *proc, Oid owner)
 {
 	int			kept = 0;
 
-	proc->append_owner = owner;
+	proc->append_owner = proc->code_owner = owner;
 	for (int i = 0; i < ndue; i++)
 		if (due[i] != owner)
 			due[kept++] = due[i];

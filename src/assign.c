@@ -44,15 +44,23 @@ neediest(List *watches)
 	return best;
 }
 
+/* An idle worker: best one that has run the owner's code, then one that has run none. */
 static SswProc *
-idle_worker(void)
+idle_worker(Oid owner)
 {
+	SswProc    *best = NULL;
+
 	for (int i = 0; i < SswShared->nprocs; i++)
-		if (SswProcs[i].state == SSW_STATE_IDLE && SswProcs[i].kind == SSW_PROC_WORKER &&
-			SswProcs[i].database == MyDatabaseId && SswProcs[i].pass < 0 && !OidIsValid(SswProcs[i].append_owner) &&
-			!SswProcs[i].stop && !SswProcs[i].terminating && SswProcs[i].latch)
-			return &SswProcs[i];
-	return NULL;
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_WORKER || p->database != MyDatabaseId || p->pass >= 0 ||
+			OidIsValid(p->append_owner) || p->stop || p->terminating || p->latch == NULL)
+			continue;
+		if (best == NULL || p->code_owner == owner || (!OidIsValid(p->code_owner) && best->code_owner != owner))
+			best = p;
+	}
+	return best;
 }
 
 /* A pass without any worker while others hold all: they yield after a batch. */
@@ -82,6 +90,8 @@ give(SswWatch *w, SswProc *proc, TimestampTz now)
 {
 	proc->pass = w->pass - SswPasses;
 	proc->policy_id = w->policy_id;
+	if (w->policy_id > SSW_LAST_BUILTIN)
+		proc->code_owner = w->policy->owner;
 	if (w->pass->max_workers_seen == 0)
 	{
 		w->pass->started_at = w->pass->progress_at = now;
@@ -118,10 +128,14 @@ ssw_assign(List *watches, TimestampTz now)
 		if (w->pass->end == SSW_END_NONE)
 			wanted += ssw_places_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
 	}
-	while ((w = neediest(watches), owner = ssw_appended_next(), w || OidIsValid(owner)) && (proc = idle_worker()) != NULL)
+	while (w = neediest(watches), owner = ssw_appended_next(), w || OidIsValid(owner))
 	{
-		appended_last = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
-		if (appended_last)
+		bool		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
+
+		if ((proc = idle_worker(append ? owner : w->policy->owner)) == NULL)
+			break;
+		appended_last = append;
+		if (append)
 			ssw_appended_give(proc, owner);
 		else
 			give(w, proc, now);

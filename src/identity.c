@@ -44,8 +44,12 @@
 static needs_fmgr_hook_type prev_needs_fmgr = NULL;
 static fmgr_hook_type prev_fmgr = NULL;
 
-/* Within a gate; after an error it says so until the next one, outside of restricted operations. */
-static bool gated = false;
+/* As whom a gate runs code; after an error it says so until the next one, outside of restricted operations. */
+static Oid	gated_as = InvalidOid;
+
+/* The role, other than superusers, whose code this process has run in gates; and were there several? */
+static Oid	code_of = InvalidOid;
+static bool code_of_several = false;
 
 /*
  * What the text of values and the meaning of SQL depend on; keys are canonical under
@@ -127,8 +131,13 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 {
 	GetUserIdAndSecContext(&save->userid, &save->sec_context);
 	save->portals = context & SECURITY_RESTRICTED_OPERATION ? mark_portals() : NULL;
-	save->gated = gated && InSecurityRestrictedOperation();
-	gated = save->gated || (context & SECURITY_RESTRICTED_OPERATION) != 0;
+	save->gated_as = InSecurityRestrictedOperation() ? gated_as : InvalidOid;
+	gated_as = context & SECURITY_RESTRICTED_OPERATION ? userid : save->gated_as;
+	if ((context & SECURITY_RESTRICTED_OPERATION) && userid != code_of && !superuser_arg(userid))
+	{
+		code_of_several = code_of_several || OidIsValid(code_of);
+		code_of = userid;
+	}
 	save->guc_level = NewGUCNestLevel();
 	SetUserIdAndSecContext(userid, (save->sec_context & ~SECURITY_NOFORCE_RLS) | context);
 	/* pg_catalog first, even where somebody would have it otherwise */
@@ -203,15 +212,23 @@ ssw_gate_require(void)
 		elog(ERROR, "code of users is called outside of the gate");
 }
 
+/* Has this process run no code of another role, who could have compiled the owner's functions with other types? */
+bool
+ssw_gate_is_clean(Oid owner)
+{
+	return !code_of_several && (!OidIsValid(code_of) || code_of == owner);
+}
+
 /*
- * Can whoever owns this session not turn what runs in it against the owner?  A function
- * that was compiled outside of the gate has the types that the caller's search_path
- * gave their names; and deferred triggers of the caller may be pending.
+ * Can whoever uses this session not turn what runs in it against the owner?  A function
+ * that was compiled outside of the gate, or in that of another role, has the types that
+ * the search_path of then gave their names; and deferred triggers of the caller may be
+ * pending.
  */
 bool
 ssw_gate_trusts_session(Oid owner)
 {
-	return superuser_arg(GetSessionUserId()) || is_member_of_role(GetSessionUserId(), owner);
+	return ssw_gate_is_clean(owner) && (superuser_arg(GetSessionUserId()) || is_member_of_role(GetSessionUserId(), owner));
 }
 
 /* Does its search_path name temporary objects after others?  Else these come first, or it has none. */
@@ -270,14 +287,17 @@ check_function(Oid func)
 				 errmsg("function %s cannot run as role \"%s\" in a session of role \"%s\"", name,
 						GetUserNameFromId(GetUserId(), false), GetUserNameFromId(GetSessionUserId(), false)),
 				 errdetail("It has no search_path that ends with pg_temp, so the session could have its names mean something else."),
-				 errhint("ALTER FUNCTION %s SET search_path = ..., pg_temp;", name)));
+				 ssw_gate_is_clean(GetUserId()) ? errhint("ALTER FUNCTION %s SET search_path = ..., pg_temp;", name) :
+				 errhint("ALTER FUNCTION %s SET search_path = ..., pg_temp; or call it in a new session, which has run no code of other roles.", name)));
 	}
 }
 
+/* What a SECURITY DEFINER function does is up to its definer, here as anywhere. */
 static void
 check_called(Oid func)
 {
-	if (gated && func >= FirstNormalObjectId && InSecurityRestrictedOperation() && !ssw_gate_trusts_session(GetUserId()))
+	if (GetUserId() == gated_as && func >= FirstNormalObjectId && InSecurityRestrictedOperation() &&
+		!ssw_gate_trusts_session(gated_as))
 		check_function(func);
 }
 
@@ -408,7 +428,7 @@ ssw_identity_restore(const SswIdentity *save)
 	close_portals(save->portals);
 	AtEOXact_GUC(false, save->guc_level);
 	SetUserIdAndSecContext(save->userid, save->sec_context);
-	gated = save->gated;
+	gated_as = save->gated_as;
 }
 
 /* Who owns a relation; invalid when it is gone. */

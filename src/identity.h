@@ -11,7 +11,7 @@ typedef struct SswIdentity
 	int			sec_context;
 	int			guc_level;
 	MemoryContext portals;		/* newer ones were opened since; or null */
-	bool		gated;			/* in a gate already */
+	Oid			gated_as;		/* in a gate already: as whom */
 } SswIdentity;
 
 /* What runs inside of the gate. */
@@ -21,6 +21,7 @@ extern void ssw_identity_init(void);
 extern void ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg);
 extern void ssw_gate_unpinned(Oid owner, const char *search_path, SswGated call, void *arg);
 extern void ssw_gate_require(void);
+extern bool ssw_gate_is_clean(Oid owner);
 extern bool ssw_gate_trusts_session(Oid owner);
 extern void ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save);
 extern void ssw_identity_become_extension(SswIdentity *save);

@@ -190,6 +190,8 @@ typedef struct SswProc
 	TimestampTz stop_since;		/* launcher: when it first saw terminating */
 	TimestampTz batch_deadline; /* hard limit of the running batch, or 0 */
 	int64		rows;			/* acted on by this process; own writes only */
+	Oid			code_owner;		/* a worker that has run code of that role, or
+								 * invalid */
 
 	/*
 	 * a worker that writes appended rows to the tables of an owner; see

@@ -90,6 +90,7 @@ typedef struct TouchTry
 	int			patience_ms;	/* for locks */
 	bool		may_be_undone;	/* what it writes, by somebody else */
 	bool		write;
+	bool		settled;		/* constraints that the caller has deferred */
 	bool		as_owner;		/* the look has come so far */
 	Look		result;
 	TouchedRow	row;
@@ -292,7 +293,7 @@ defers_updates(Oid leaf)
 
 /* S4: the row lives one time to live from now; r->due becomes what it says then. */
 static void
-write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r, TimestampTz now)
+write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r, TimestampTz now, bool settled)
 {
 	Oid			t[SSW_KEY_MAX + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
 	Datum		v[SSW_KEY_MAX + 2];
@@ -307,7 +308,13 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 				 errmsg("the heartbeat could not be written to the row"),
 				 errdetail("A trigger of the table suppressed the update.")));
 	if (defers_updates(r->leaf))
+	{
+		if (!settled)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("the session's row has moved, or its table got a trigger meanwhile")));
 		ssw_action_constraints_immediate();
+	}
 }
 
 /* For as long as the settings of this level hold. */
@@ -351,7 +358,7 @@ look(void *arg)
 		if (r->no_room && !t->write)
 			ssw_beats_count_refused();
 		if (t->result == LOOK_WRITE && t->write)
-			write_row(p, t->nkeys, t->types, t->values, r, now);
+			write_row(p, t->nkeys, t->types, t->values, r, now, t->settled);
 	}
 	ssw_sql_end();
 }
@@ -531,7 +538,10 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (t.write && defers_updates(r->leaf))
+		{
 			ssw_action_settle_callers_constraints(p->owner);
+			t.settled = true;
+		}
 		*error = look_once(&t);
 		if (*error && (*error)->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE && ++tries < SERIALIZATION_TRIES)
 			continue;

@@ -21,6 +21,7 @@
 
 #include "bgw.h"
 #include "guc.h"
+#include "identity.h"
 #include "mover.h"
 #include "pass.h"
 #include "worker.h"
@@ -63,6 +64,15 @@ must_stop_writing(void)
 	return !ssw_enabled || must_leave();
 }
 
+/* Code of one role must not find what that of another left in the process: another worker takes it. */
+static bool
+is_clean(void)
+{
+	if (MySswProc->pass < 0)
+		return ssw_gate_is_clean(MySswProc->append_owner);
+	return SswPasses[MySswProc->pass].policy_id <= SSW_LAST_BUILTIN || ssw_gate_is_clean(SswPasses[MySswProc->pass].owner);
+}
+
 static void
 wait_for_work(void)
 {
@@ -92,6 +102,8 @@ ssw_worker_main(Datum main_arg)
 		leave = must_leave();
 		if (!leave && (MySswProc->pass >= 0 || OidIsValid(MySswProc->append_owner)))
 		{
+			if (!is_clean())
+				break;
 			ssw_bgw_set_state(SSW_STATE_BUSY);
 			if (MySswProc->pass >= 0)
 				ssw_pass_work(&SswPasses[MySswProc->pass]);

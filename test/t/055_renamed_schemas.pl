@@ -1,5 +1,5 @@
-# The owner of a schema gives its name to another one while others' statements are prepared: no code of that role
-# runs as the owner of a table or hook in there.
+# What a role does to the names in others' code: no code of that role runs as anybody else.  The owner of a schema gives
+# its name to another one while statements are prepared; a trigger has a function of another owner compiled in the worker.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -67,4 +67,30 @@ $node->safe_psql('postgres', q{ALTER SCHEMA m1x RENAME TO m1}) if $node->safe_ps
 wait_for($node, 'SELECT count(*) = 0 FROM alice.h', 'rows with a hook are deleted all the same');
 cmp_ok($node->safe_psql('postgres', 'SELECT last_value FROM m.rounds'), '>', 100, 'the names were exchanged often');
 is($node->safe_psql('postgres', 'SELECT is_called FROM m.ran'), 'f', 'nothing of the schema\'s owner ran as anybody else') or diag join '', grep { /CANARY/ } split /^/, slurp_file($node->logfile);
+
+# A function is compiled once in a process, with the types of the search_path of then.
+$node->append_conf('postgresql.conf', 'session_sweeper.max_workers = 1');
+$node->reload;
+$node->safe_psql('postgres', q{
+    CREATE SCHEMA v;
+    GRANT USAGE ON SCHEMA v TO PUBLIC;
+    CREATE FUNCTION v.is_due(int) RETURNS boolean STABLE LANGUAGE plpgsql AS $$ DECLARE t text; BEGIN t := 'x'; RETURN true; END $$;
+    CREATE TABLE v.s (id int PRIMARY KEY, d timestamptz);
+    SELECT FROM sweeper.register('v.s', 'victim', deadline => 'd', filter => 'v.is_due(id)', start => 'now', fuse_fraction => 1, search_path => 'pg_catalog')});
+as('mallory', q{
+    CREATE TABLE m.mine (id int PRIMARY KEY, d timestamptz);
+    CREATE FUNCTION m.checked(pg_catalog.text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM m.canary('domain'); RETURN true; END $$;
+    CREATE DOMAIN m.text AS pg_catalog.text CHECK (m.checked(VALUE));
+    CREATE FUNCTION m.poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM set_config('search_path', 'm, pg_catalog', true); PERFORM v.is_due(1); RETURN OLD; END $$;
+    CREATE TRIGGER poison AFTER DELETE ON m.mine FOR EACH ROW EXECUTE FUNCTION m.poison()});
+$node->safe_psql('postgres', q{SELECT sweeper.grant_access('mallory', 'user')});
+as('mallory', q{SELECT FROM sweeper.register('m.mine', 'mine', deadline => 'd', start => 'now', fuse_fraction => 1)});
+for my $i (1 .. 3) {
+    as('mallory', "INSERT INTO m.mine VALUES ($i, now())");
+    wait_for($node, 'SELECT count(*) = 0 FROM m.mine', 'a row of the one owner is deleted');
+    $node->safe_psql('postgres', "INSERT INTO v.s VALUES ($i, now())");
+    wait_for($node, 'SELECT count(*) = 0 FROM v.s', 'and one of the other');
+}
+is($node->safe_psql('postgres', 'SELECT is_called FROM m.ran'), 'f', 'a worker that has run code of one owner runs none of another') or diag join '', grep { /LOG:  CANARY/ } split /^/, slurp_file($node->logfile);
 done_testing();
