@@ -14,12 +14,12 @@
 #include "compat.h"
 #include "guc.h"
 #include "hooks.h"
-#include "identity.h"
 #include "launcher.h"
 #include "meant.h"
 #include "pending.h"
 #include "shmem.h"
 #include "start.h"
+#include "trust.h"
 
 PG_MODULE_MAGIC_EXT(.name = "session_sweeper",.version = SSW_VERSION);
 
@@ -29,7 +29,7 @@ void
 _PG_init(void)
 {
 	ssw_guc_init();
-	ssw_identity_init();
+	ssw_trust_init();
 	ssw_meant_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;

@@ -142,6 +142,9 @@ CREATE OPERATOR common.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = comm
 CREATE OPERATOR common.<= (LEFTARG = date, RIGHTARG = date, FUNCTION = common.trap);
 CREATE OPERATOR common.> (LEFTARG = date, RIGHTARG = date, FUNCTION = common.trap);
 RESET ROLE;
+-- another session: this one has run code of other owners
+\c -
+SET client_min_messages = warning;
 CREATE TABLE django (session_key varchar(40) PRIMARY KEY, d date, who varchar(10));
 CREATE INDEX ON django (d);
 INSERT INTO django SELECT i, current_date - 10 + 20 * (i % 2), 'u' || i % 3 FROM generate_series(1, 20) AS i;

@@ -16,6 +16,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/tuplesort.h"
 
@@ -68,6 +69,13 @@ object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 	}
 	return false;
 }
+#endif
+
+/* 17: vxid (commit ab355e3a) */
+#if PG_VERSION_NUM >= 170000
+#define ssw_lxid() (MyProc->vxid.lxid)
+#else
+#define ssw_lxid() (MyProc->lxid)
 #endif
 
 /* 16: onlySummarizing (commit 19d8e230) */

@@ -18,38 +18,21 @@
 #include "catalog/pg_extension.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_language.h"
-#include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
 #include "jit/jit.h"
-#include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
-#include "utils/regproc.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
-#include "utils/varlena.h"
 
 #include "identity.h"
 #include "ssw.h"
 
 #define MARK_NAME "session_sweeper gate"
-
-static needs_fmgr_hook_type prev_needs_fmgr = NULL;
-static fmgr_hook_type prev_fmgr = NULL;
-
-/* As whom a gate runs code; after an error it says so until the next one, outside of restricted operations. */
-static Oid	gated_as = InvalidOid;
-
-/* The role, other than superusers, whose code this process has run in gates; and were there several? */
-static Oid	code_of = InvalidOid;
-static bool code_of_several = false;
 
 /*
  * What the text of values and the meaning of SQL depend on; keys are canonical under
@@ -131,14 +114,10 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 {
 	GetUserIdAndSecContext(&save->userid, &save->sec_context);
 	save->portals = context & SECURITY_RESTRICTED_OPERATION ? mark_portals() : NULL;
-	save->gated_as = InSecurityRestrictedOperation() ? gated_as : InvalidOid;
-	gated_as = context & SECURITY_RESTRICTED_OPERATION ? userid : save->gated_as;
-	if ((context & SECURITY_RESTRICTED_OPERATION) && userid != code_of && !superuser_arg(userid))
-	{
-		code_of_several = code_of_several || OidIsValid(code_of);
-		code_of = userid;
-	}
 	save->guc_level = NewGUCNestLevel();
+	save->restricted = (context & SECURITY_RESTRICTED_OPERATION) != 0;
+	if (save->restricted)
+		save->outer = ssw_trust_enter(userid);
 	SetUserIdAndSecContext(userid, (save->sec_context & ~SECURITY_NOFORCE_RLS) | context);
 	/* pg_catalog first, even where somebody would have it otherwise */
 	if (strstr(search_path, "pg_catalog") != NULL && strncmp(search_path, "pg_catalog", 10) != 0)
@@ -210,122 +189,6 @@ ssw_gate_require(void)
 {
 	if (!InSecurityRestrictedOperation())
 		elog(ERROR, "code of users is called outside of the gate");
-}
-
-/* Has this process run no code of another role, who could have compiled the owner's functions with other types? */
-bool
-ssw_gate_is_clean(Oid owner)
-{
-	return !code_of_several && (!OidIsValid(code_of) || code_of == owner);
-}
-
-/*
- * Can whoever uses this session not turn what runs in it against the owner?  A function
- * that was compiled outside of the gate, or in that of another role, has the types that
- * the search_path of then gave their names; and deferred triggers of the caller may be
- * pending.
- */
-bool
-ssw_gate_trusts_session(Oid owner)
-{
-	return ssw_gate_is_clean(owner) && (superuser_arg(GetSessionUserId()) || is_member_of_role(GetSessionUserId(), owner));
-}
-
-/* Does its search_path name temporary objects after others?  Else these come first, or it has none. */
-static bool
-has_safe_path(HeapTuple proc, bool *has_path)
-{
-	bool		isnull;
-	Datum		config = SysCacheGetAttr(PROCOID, proc, Anum_pg_proc_proconfig, &isnull);
-	Datum	   *settings = NULL;
-	int			n = 0;
-	bool		safe = false;
-
-	*has_path = false;
-	if (!isnull)
-		deconstruct_array(DatumGetArrayTypeP(config), TEXTOID, -1, false, TYPALIGN_INT, &settings, NULL, &n);
-	for (int i = 0; i < n; i++)
-	{
-		char	   *setting = TextDatumGetCString(settings[i]);
-		List	   *names;
-		ListCell   *lc;
-
-		if (strncmp(setting, "search_path=", 12) != 0 || !SplitIdentifierString(setting + 12, ',', &names))
-			continue;
-		*has_path = true;
-		foreach(lc, names)
-			safe = safe || (foreach_current_index(lc) > 0 && strcmp(lfirst(lc), "pg_temp") == 0);
-	}
-	return safe;
-}
-
-/*
- * A function that the owner's code calls, in a session of somebody else.  Those of the
- * server and in C mean the same everywhere, and those in SQL are analysed when they are
- * called.
- */
-static void
-check_function(Oid func)
-{
-	HeapTuple	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
-	Oid			language;
-	bool		has_path;
-	bool		safe;
-
-	if (!HeapTupleIsValid(tup))
-		return;
-	language = ((Form_pg_proc) GETSTRUCT(tup))->prolang;
-	safe = language == INTERNALlanguageId || language == ClanguageId || has_safe_path(tup, &has_path) ||
-		(language == SQLlanguageId && !has_path);
-	ReleaseSysCache(tup);
-	if (!safe)
-	{
-		char	   *name = format_procedure_qualified(func);
-
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("function %s cannot run as role \"%s\" in a session of role \"%s\"", name,
-						GetUserNameFromId(GetUserId(), false), GetUserNameFromId(GetSessionUserId(), false)),
-				 errdetail("It has no search_path that ends with pg_temp, so the session could have its names mean something else."),
-				 ssw_gate_is_clean(GetUserId()) ? errhint("ALTER FUNCTION %s SET search_path = ..., pg_temp;", name) :
-				 errhint("ALTER FUNCTION %s SET search_path = ..., pg_temp; or call it in a new session, which has run no code of other roles.", name)));
-	}
-}
-
-/* What a SECURITY DEFINER function does is up to its definer, here as anywhere. */
-static void
-check_called(Oid func)
-{
-	if (GetUserId() == gated_as && func >= FirstNormalObjectId && InSecurityRestrictedOperation() &&
-		!ssw_gate_trusts_session(gated_as))
-		check_function(func);
-}
-
-/* Asked when a function without settings of its own is looked up to be called. */
-static bool
-needs_fmgr(Oid func)
-{
-	check_called(func);
-	return prev_needs_fmgr && prev_needs_fmgr(func);
-}
-
-/* Others are called with an event. */
-static void
-fmgr(FmgrHookEventType event, FmgrInfo * flinfo, Datum *private)
-{
-	if (event == FHET_START)
-		check_called(flinfo->fn_oid);
-	if (prev_fmgr)
-		prev_fmgr(event, flinfo, private);
-}
-
-void
-ssw_identity_init(void)
-{
-	prev_needs_fmgr = needs_fmgr_hook;
-	needs_fmgr_hook = needs_fmgr;
-	prev_fmgr = fmgr_hook;
-	fmgr_hook = fmgr;
 }
 
 /* One setting alone, until AtEOXact_GUC() of the level that is returned. */
@@ -428,7 +291,8 @@ ssw_identity_restore(const SswIdentity *save)
 	close_portals(save->portals);
 	AtEOXact_GUC(false, save->guc_level);
 	SetUserIdAndSecContext(save->userid, save->sec_context);
-	gated_as = save->gated_as;
+	if (save->restricted)
+		ssw_trust_leave(save->outer);
 }
 
 /* Who owns a relation; invalid when it is gone. */

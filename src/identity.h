@@ -5,24 +5,24 @@
 #ifndef SSW_IDENTITY_H
 #define SSW_IDENTITY_H
 
+#include "trust.h"
+
 typedef struct SswIdentity
 {
 	Oid			userid;
 	int			sec_context;
 	int			guc_level;
 	MemoryContext portals;		/* newer ones were opened since; or null */
-	Oid			gated_as;		/* in a gate already: as whom */
+	bool		restricted;		/* a gate, inside of that one: */
+	SswGateUser outer;
 } SswIdentity;
 
 /* What runs inside of the gate. */
 typedef void (*SswGated) (void *arg);
 
-extern void ssw_identity_init(void);
 extern void ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg);
 extern void ssw_gate_unpinned(Oid owner, const char *search_path, SswGated call, void *arg);
 extern void ssw_gate_require(void);
-extern bool ssw_gate_is_clean(Oid owner);
-extern bool ssw_gate_trusts_session(Oid owner);
 extern void ssw_identity_become_owner(Oid owner, const char *search_path, SswIdentity *save);
 extern void ssw_identity_become_extension(SswIdentity *save);
 extern void ssw_identity_pin_text(void);

@@ -24,9 +24,18 @@
 
 #include "meant.h"
 #include "ssw.h"
+#include "trust.h"
 
 #define MARK		"/*OID "
 #define MARK_END	"*/"
+
+/* A statement, the OIDs in it that have not been found yet, and whether one is at fault. */
+typedef struct Statement
+{
+	const char *sql;
+	List	   *meant;
+	bool		wrong;
+} Statement;
 
 static post_parse_analyze_hook_type prev_post_parse_analyze = NULL;
 
@@ -46,6 +55,9 @@ ssw_meant_table(Oid relid)
 	if (name == NULL || schema == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation with OID %u does not exist", relid)));
+	/* ours have no code of users */
+	if (strcmp(schema, "sweeper") != 0)
+		ssw_trust_table(relid);
 	return marked(quote_qualified_identifier(schema, name), relid);
 }
 
@@ -109,23 +121,45 @@ ssw_meant_plain(const char *sql)
 	return plain;
 }
 
-/* What an expression calls, or casts to. */
-static void
-drop_used(Node *node, List **meant)
+/* The OID that stands behind the name at that place of the statement, or invalid. */
+static Oid
+meant_at(const char *sql, int location)
 {
+	const char *s = location < 0 || location >= strlen(sql) ? "" : sql + location;
+	bool		quoted = false;
+
+	if (strncmp(s, "OPERATOR(", 9) == 0)
+		s += 9;
+	for (; *s && (quoted || strchr(" ,(;", *s) == NULL); s++)
+		quoted ^= *s == '"';
+	return strncmp(s, " " MARK, strlen(MARK) + 1) == 0 ? strtoul(s + strlen(MARK) + 1, NULL, 10) : InvalidOid;
+}
+
+/* What an expression calls, or casts to; what is named with an OID must have that one. */
+static void
+drop_used(Node *node, Statement *st)
+{
+	List	  **meant = &st->meant;
+	Oid			named = InvalidOid;
+	Oid			found = InvalidOid;
+
 	switch (nodeTag(node))
 	{
 		case T_FuncExpr:
-			*meant = list_delete_oid(*meant, ((FuncExpr *) node)->funcid);
+			found = ((FuncExpr *) node)->funcid;
+			if (((FuncExpr *) node)->funcformat == COERCE_EXPLICIT_CALL)
+				named = meant_at(st->sql, ((FuncExpr *) node)->location);
 			/* a cast by a function */
 			if (((FuncExpr *) node)->funcformat == COERCE_EXPLICIT_CAST)
 				*meant = list_delete_oid(*meant, ((FuncExpr *) node)->funcresulttype);
 			break;
 		case T_OpExpr:
-			*meant = list_delete_oid(*meant, ((OpExpr *) node)->opno);
+			found = ((OpExpr *) node)->opno;
+			named = meant_at(st->sql, ((OpExpr *) node)->location);
 			break;
 		case T_ScalarArrayOpExpr:
-			*meant = list_delete_oid(*meant, ((ScalarArrayOpExpr *) node)->opno);
+			found = ((ScalarArrayOpExpr *) node)->opno;
+			named = meant_at(st->sql, ((ScalarArrayOpExpr *) node)->location);
 			break;
 		case T_RelabelType:
 		case T_CoerceViaIO:
@@ -137,47 +171,49 @@ drop_used(Node *node, List **meant)
 		default:
 			break;
 	}
+	*meant = list_delete_oid(*meant, found);
+	st->wrong = st->wrong || (OidIsValid(named) && named != found);
 }
 
 /* Take the OIDs that the query uses off the list. */
 static bool
-find_used(Node *node, List **meant)
+find_used(Node *node, Statement *st)
 {
 	ListCell   *lc;
 
-	if (node == NULL || *meant == NIL)
+	if (node == NULL)
 		return false;
 	if (IsA(node, RangeTblEntry))
 	{
 		RangeTblEntry *rte = castNode(RangeTblEntry, node);
 
 		if (rte->rtekind == RTE_RELATION && rte->alias && strcmp(rte->alias->aliasname, "t") == 0)
-			*meant = list_delete_oid(*meant, rte->relid);
+			st->meant = list_delete_oid(st->meant, rte->relid);
 		return false;
 	}
 	if (IsA(node, RangeTblFunction))
 		foreach(lc, castNode(RangeTblFunction, node)->funccoltypes)
-			* meant = list_delete_oid(*meant, lfirst_oid(lc));
-	drop_used(node, meant);
+			st->meant = list_delete_oid(st->meant, lfirst_oid(lc));
+	drop_used(node, st);
 	if (IsA(node, Query))
-		return query_tree_walker(castNode(Query, node), find_used, meant, QTW_EXAMINE_RTES_BEFORE);
-	return expression_tree_walker(node, find_used, meant);
+		return query_tree_walker(castNode(Query, node), find_used, st, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, find_used, st);
 }
 
 static void
 check(const char *sql, Query *query)
 {
-	List	   *meant = NIL;
+	Statement	st = {.sql = sql};
 
 	for (const char *s = strstr(sql, MARK); s; s = strstr(s, MARK))
 	{
 		s += strlen(MARK);
-		meant = lappend_oid(meant, strtoul(s, NULL, 10));
+		st.meant = lappend_oid(st.meant, strtoul(s, NULL, 10));
 	}
-	if (meant == NIL)
+	if (st.meant == NIL)
 		return;
-	(void) find_used((Node *) query, &meant);
-	if (meant != NIL)
+	(void) find_used((Node *) query, &st);
+	if (st.meant != NIL || st.wrong)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("a name in a statement on rows of a policy has come to mean something else"),

@@ -21,9 +21,9 @@
 
 #include "bgw.h"
 #include "guc.h"
-#include "identity.h"
 #include "mover.h"
 #include "pass.h"
+#include "trust.h"
 #include "worker.h"
 
 PGDLLEXPORT void ssw_worker_main(Datum main_arg);
@@ -69,8 +69,8 @@ static bool
 is_clean(void)
 {
 	if (MySswProc->pass < 0)
-		return ssw_gate_is_clean(MySswProc->append_owner);
-	return SswPasses[MySswProc->pass].policy_id <= SSW_LAST_BUILTIN || ssw_gate_is_clean(SswPasses[MySswProc->pass].owner);
+		return ssw_trust_is_clean(MySswProc->append_owner);
+	return SswPasses[MySswProc->pass].policy_id <= SSW_LAST_BUILTIN || ssw_trust_is_clean(SswPasses[MySswProc->pass].owner);
 }
 
 static void

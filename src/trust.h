@@ -1,0 +1,23 @@
+/*
+ * trust.h
+ *		What may run as a table's owner in somebody else's session?
+ */
+#ifndef SSW_TRUST_H
+#define SSW_TRUST_H
+
+/* As whom a gate runs code, and since which level of which transaction. */
+typedef struct SswGateUser
+{
+	Oid			user;			/* or invalid */
+	LocalTransactionId lxid;
+	int			level;
+} SswGateUser;
+
+extern SswGateUser ssw_trust_enter(Oid user);
+extern void ssw_trust_leave(SswGateUser outer);
+extern bool ssw_trust_is_clean(Oid owner);
+extern bool ssw_trust_session(Oid owner);
+extern void ssw_trust_table(Oid relid);
+extern void ssw_trust_init(void);
+
+#endif							/* SSW_TRUST_H */
