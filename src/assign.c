@@ -44,23 +44,47 @@ neediest(List *watches)
 	return best;
 }
 
-/* An idle worker: best one that has run the owner's code, then one that has run none. */
+/*
+ * An idle worker for code of that role, or for none: one that has run that, or none.  Where
+ * all have run another's, one leaves, so that the launcher starts another.
+ */
 static SswProc *
-idle_worker(Oid owner)
+idle_worker(Oid owner, TimestampTz now)
 {
-	SswProc    *best = NULL;
+	SswProc    *fresh = NULL;
+	SswProc    *other = NULL;
+	bool		coming = false;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
 
-		if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_WORKER || p->database != MyDatabaseId || p->pass >= 0 ||
-			OidIsValid(p->append_owner) || p->stop || p->terminating || p->latch == NULL)
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER || p->database != MyDatabaseId)
 			continue;
-		if (best == NULL || p->code_owner == owner || (!OidIsValid(p->code_owner) && best->code_owner != owner))
-			best = p;
+		coming = coming || p->state == SSW_STATE_STARTING || p->stop || p->terminating;
+		if (p->state != SSW_STATE_IDLE || p->pass >= 0 || OidIsValid(p->append_owner) || p->stop || p->terminating || p->latch == NULL)
+			continue;
+		if (!OidIsValid(owner) || p->code_owner == owner)
+			return p;
+		if (OidIsValid(p->code_owner))
+			other = p;
+		else
+			fresh = p;
 	}
-	return best;
+	if (fresh == NULL && other && !coming)
+	{
+		other->stop = true;
+		other->stop_at = now;
+		SetLatch(other->latch);
+	}
+	return fresh;
+}
+
+/* Whose code a pass runs; built-in policies have none. */
+static Oid
+code_owner(const SswWatch *w)
+{
+	return w->policy_id > SSW_LAST_BUILTIN ? w->policy->owner : InvalidOid;
 }
 
 /* A pass without any worker while others hold all: they yield after a batch. */
@@ -90,8 +114,8 @@ give(SswWatch *w, SswProc *proc, TimestampTz now)
 {
 	proc->pass = w->pass - SswPasses;
 	proc->policy_id = w->policy_id;
-	if (w->policy_id > SSW_LAST_BUILTIN)
-		proc->code_owner = w->policy->owner;
+	if (OidIsValid(code_owner(w)))
+		proc->code_owner = code_owner(w);
 	if (w->pass->max_workers_seen == 0)
 	{
 		w->pass->started_at = w->pass->progress_at = now;
@@ -132,7 +156,7 @@ ssw_assign(List *watches, TimestampTz now)
 	{
 		bool		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
 
-		if ((proc = idle_worker(append ? owner : w->policy->owner)) == NULL)
+		if ((proc = idle_worker(append ? owner : code_owner(w), now)) == NULL)
 			break;
 		appended_last = append;
 		if (append)

@@ -64,7 +64,10 @@ must_stop_writing(void)
 	return !ssw_enabled || must_leave();
 }
 
-/* Code of one role must not find what that of another left in the process: another worker takes it. */
+/*
+ * Code of one role must not find what that of another left in the process.  Who gives
+ * out the work sees to that; but a trigger may have run code of a third role.
+ */
 static bool
 is_clean(void)
 {
