@@ -497,6 +497,12 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	int64		rest = (now - pass->started_at) * FULL_PART;
 	bool		left = pass->failed + pass->skipped + pass->excluded > 0;
 
+	/* what it held may have been let go since */
+	if (pass->policy_generation != w->judged_generation)
+	{
+		w->held_above = 0;
+		return;
+	}
 	if (pass->fuse_until != 0)
 		p->fuse_until = pass->fuse_until;
 	if (pass->fuse_next != 0 && (p->fuse_next == 0 || pass->fuse_next < p->fuse_next))
