@@ -13,8 +13,8 @@ typedef struct SswIdentity
 	int			sec_context;
 	int			guc_level;
 	MemoryContext portals;		/* newer ones were opened since; or null */
-	bool		restricted;		/* a gate, inside of that one: */
-	SswGateUser outer;
+	bool		restricted;		/* is it a gate? */
+	SswGateUser outer;			/* the gate around it */
 } SswIdentity;
 
 /* What runs inside of the gate. */
