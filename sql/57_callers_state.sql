@@ -43,10 +43,13 @@ CREATE TABLE state_o.indexed (id int PRIMARY KEY, d timestamptz DEFAULT now() + 
 CREATE INDEX ON state_o.indexed (state_o.norm(id));
 CREATE DOMAIN state_o.moment AS timestamptz CHECK (VALUE > '2000-01-01');
 CREATE TABLE state_o.typed (id int PRIMARY KEY, d state_o.moment DEFAULT now() + interval '1 h');
+CREATE TABLE state_o.divided (id int NOT NULL, d timestamptz DEFAULT now() + interval '1 h') PARTITION BY LIST (state_o.norm(id));
+CREATE TABLE state_o.part PARTITION OF state_o.divided (PRIMARY KEY (id)) FOR VALUES IN (1, 2, 3);
 INSERT INTO state_o.indexed VALUES (1);
+INSERT INTO state_o.part VALUES (1);
 INSERT INTO state_o.typed VALUES (1);
-SELECT p.state FROM unnest('{plain,indexed,typed}'::text[]) AS t, sweeper.register(('state_o.' || t)::regclass, t, deadline => 'd', ttl => '1 h', on_null => 'expire', heartbeats => true, check_every => '0', start => 'paused') AS p;
-SELECT sweeper.grant_access('state_caller', 'user', p) FROM unnest('{plain,indexed,typed}'::text[]) AS p;
+SELECT p.state FROM unnest('{plain,indexed,typed,part}'::text[]) AS t, sweeper.register(('state_o.' || t)::regclass, t, deadline => 'd', ttl => '1 h', on_null => 'expire', heartbeats => true, check_every => '0', start => 'paused') AS p;
+SELECT sweeper.grant_access('state_caller', 'user', p) FROM unnest('{plain,indexed,typed,part}'::text[]) AS p;
 SET SESSION AUTHORIZATION state_caller;
 -- what this session may have changed does not run as the owner
 SELECT sweeper.expire('state', '{1}');
@@ -54,6 +57,7 @@ SELECT sweeper.touch('state', '3');
 SELECT found, state, reason FROM sweeper.explain_row('state', '3');
 SELECT sweeper.touch('indexed', '1');
 SELECT sweeper.touch('typed', '1');
+SELECT sweeper.touch('part', '1');
 -- where there is nothing of the kind, it may
 SELECT sweeper.touch('plain', '1'), sweeper.is_live('plain', '1');
 -- deferred triggers that defer again
@@ -91,7 +95,7 @@ SELECT sweeper.expire('other', '{1}');
 SELECT sweeper.expire('other', '{1}');
 \c -
 SET client_min_messages = warning;
-SELECT sweeper.unregister(p) FROM unnest('{state,plain,indexed,typed,other}'::text[]) AS p;
+SELECT sweeper.unregister(p) FROM unnest('{state,plain,indexed,typed,part,other}'::text[]) AS p;
 SELECT sweeper.revoke_access(r) FROM unnest('{state_owner,state_caller,state_other}'::regrole[]) AS r;
 DROP OWNED BY state_owner, state_caller, state_other CASCADE;
 DROP ROLE state_owner, state_caller, state_other;

@@ -17,8 +17,10 @@
 #include "access/parallel.h"
 #include "access/relation.h"
 #include "access/xact.h"
+#include "catalog/partition.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_language.h"
+#include "catalog/pg_partitioned_table.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -190,24 +192,26 @@ calls_users(Node *node, void *context)
 	return keeps_code(exprType(node)) || check_functions_in_node(node, is_users, context) || expression_tree_walker(node, calls_users, context);
 }
 
-/* Expressions of an index as they are stored: planned ones are what the session keeps. */
+/* Expressions as they are stored: planned ones are what the session keeps. */
 static bool
-index_calls_users(Oid indexid)
+stored_calls_users(int cache, Oid oid, AttrNumber attribute)
 {
-	static const AttrNumber stored[] = {Anum_pg_index_indexprs, Anum_pg_index_indpred};
-	HeapTuple	tup = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexid));
-	bool		found = false;
+	HeapTuple	tup = SearchSysCache1(cache, ObjectIdGetDatum(oid));
+	bool		isnull = true;
+	Datum		d = HeapTupleIsValid(tup) ? SysCacheGetAttr(cache, tup, attribute, &isnull) : (Datum) 0;
+	bool		found = !isnull && calls_users(stringToNode(TextDatumGetCString(d)), NULL);
 
-	for (int i = 0; HeapTupleIsValid(tup) && i < lengthof(stored); i++)
-	{
-		bool		isnull;
-		Datum		d = SysCacheGetAttr(INDEXRELID, tup, stored[i], &isnull);
-
-		found = found || (!isnull && calls_users(stringToNode(TextDatumGetCString(d)), NULL));
-	}
 	if (HeapTupleIsValid(tup))
 		ReleaseSysCache(tup);
 	return found;
+}
+
+/* By what a table is divided is computed in its partitions, too. */
+static void
+check_partition_key(Oid relid, Oid owner)
+{
+	if (stored_calls_users(PARTRELID, relid, Anum_pg_partitioned_table_partexprs))
+		refuse(psprintf("code of the partition key of \"%s\"", get_rel_name(relid)), owner);
 }
 
 static void
@@ -226,9 +230,11 @@ check_one(Oid relid, Oid owner)
 			refuse(psprintf("code of type %s of column \"%s\"", format_type_be(att->atttypid), NameStr(att->attname)), owner);
 	}
 	foreach(lc, RelationGetIndexList(rel))
-		if (index_calls_users(lfirst_oid(lc)))
+		if (stored_calls_users(INDEXRELID, lfirst_oid(lc), Anum_pg_index_indexprs) ||
+			stored_calls_users(INDEXRELID, lfirst_oid(lc), Anum_pg_index_indpred))
 		refuse(psprintf("code of index \"%s\"", get_rel_name(lfirst_oid(lc))), owner);
 	relation_close(rel, NoLock);
+	check_partition_key(relid, owner);
 }
 
 /* Before a statement on a table, in the gate: does the session keep code of the table that it may have changed? */
@@ -242,4 +248,7 @@ ssw_trust_table(Oid relid)
 		return;
 	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
 		check_one(lfirst_oid(lc), owner);
+	if (get_rel_relispartition(relid))
+		foreach(lc, get_partition_ancestors(relid))
+			check_partition_key(lfirst_oid(lc), owner);
 }
