@@ -160,10 +160,12 @@ ssw_want_none(bool in_vain)
 	{
 		SswProc    *p = &SswProcs[i];
 
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->stop || p->latch == NULL)
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->latch == NULL)
 			continue;
+		if (!p->stop)
+			p->stop_at = GetCurrentTimestamp();
 		p->stop = true;
-		p->stop_at = GetCurrentTimestamp();
+		/* also of one that was to leave after its command */
 		if (in_vain && p->has_task)
 			p->cancel_since = 1;	/* long ago */
 		SetLatch(p->latch);

@@ -98,7 +98,11 @@ sql(q{ALTER SYSTEM RESET session_sweeper.worker_idle_timeout; SELECT pg_reload_c
 as('bob', q{SELECT sweeper.submit_sql('SELECT pg_sleep(600)')});
 my $runs = q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep')};
 ok(wait_for($node, $runs), 'a command runs');
-sql('SET client_min_messages = warning; DROP EXTENSION session_sweeper CASCADE');
+# Nor one whose process was to leave after it.
+sql('ALTER SYSTEM SET default_transaction_read_only = on');
+sql('SELECT pg_reload_conf()');
+wait_for($node, q{SELECT state = 'read-only' FROM sweeper.policy_status WHERE policy = 'login'});
+sql('BEGIN READ WRITE; SET client_min_messages = warning; DROP EXTENSION session_sweeper CASCADE; COMMIT');
 ok(wait_for($node, "SELECT NOT ($runs)"), 'it ends with the extension');
 $node->stop;
 done_testing();
