@@ -394,7 +394,9 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 	*by_keys = nargs == 1 && argtypes[0] == TEXTARRAYOID;
 	if (*by_keys)
 		return psprintf("SELECT %s($4)", func);
-	return psprintf("SELECT %s((SELECT pg_catalog.array_agg((t.*)%s) FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)))", func,
+	/* no sublink: row security that is forced is lifted in the FROM clause */
+	return psprintf("SELECT %s(ssw_r.ssw_rows) FROM (SELECT pg_catalog.array_agg((t.*)%s) AS ssw_rows FROM ONLY %s AS t"
+					" WHERE t.ctid " SSW_OP("=") " ANY ($3)) AS ssw_r", func,
 					leaf == p->relid ? "" : psprintf("::%s", ssw_meant_type(get_rel_type_id(p->relid), -1)), ssw_meant_table(leaf));
 }
 
@@ -512,14 +514,14 @@ ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "UPDATE ONLY %s AS t SET %s FROM ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5),"
-					 " pg_catalog.unnest($6), pg_catalog.unnest($7)) AS ssw_b (ssw_tid, ssw_seen, ssw_until, ssw_due)"
-					 " WHERE t.ctid " SSW_OP("=") " ssw_b.ssw_tid AND %s " SSW_OP("=") " ssw_b.ssw_due",
-					 rel, p->prolong_set, p->clock[0].due);
+					 " pg_catalog.unnest($6), pg_catalog.unnest($7)) AS ssw_b (ssw_tid, ssw_seen, ssw_until, ssw_due)",
+					 rel, p->prolong_set);
+	if (skip_locked)
+		appendStringInfo(&buf, " JOIN (SELECT t.ctid AS ssw_free FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($4)"
+						 " FOR NO KEY UPDATE SKIP LOCKED) AS ssw_l ON ssw_l.ssw_free " SSW_OP("=") " ssw_b.ssw_tid", rel);
+	appendStringInfo(&buf, " WHERE t.ctid " SSW_OP("=") " ssw_b.ssw_tid AND %s " SSW_OP("=") " ssw_b.ssw_due", p->clock[0].due);
 	if (p->filter)
 		appendStringInfo(&buf, " AND (%s)", p->filter);
-	if (skip_locked)
-		appendStringInfo(&buf, " AND t.ctid " SSW_OP("=") " ANY (ARRAY(SELECT t.ctid FROM ONLY %s AS t"
-						 " WHERE t.ctid " SSW_OP("=") " ANY ($4) FOR NO KEY UPDATE SKIP LOCKED))", rel);
 	appendStringInfo(&buf, " RETURNING %s, %s", p->key_text, p->clock[0].due);
 	return buf.data;
 }
