@@ -455,19 +455,26 @@ wakeups(void)
 	return n;
 }
 
-/* Is the extension there?  Else note that this database has nothing to do. */
+/* Is the extension there that we serve?  Else note that this database has nothing to do, or another one is to be looked for. */
 static bool
 extension_present(void)
 {
+	Oid			oid = get_extension_oid(SSW_EXTENSION, true);
 	SswDatabase *d;
 
-	if (OidIsValid(get_extension_oid(SSW_EXTENSION, true)))
-		return true;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
+	if (OidIsValid(oid) && (d == NULL || !OidIsValid(d->extension) || d->extension == oid))
+	{
+		if (d)
+			d->extension = oid;
+		LWLockRelease(SswShared->lock);
+		return true;
+	}
 	if (d)
 	{
-		d->state = SSW_DB_ABSENT;
+		d->state = OidIsValid(oid) ? SSW_DB_UNKNOWN : SSW_DB_ABSENT;
+		d->extension = InvalidOid;
 		d->workers_wanted = 0;
 		d->flush_up_to = 0;		/* a new extension counts from 1 */
 		d->append_waits = InvalidOid;

@@ -81,6 +81,7 @@ typedef struct SswDatabase
 {
 	Oid			oid;			/* invalid: entry free */
 	SswDatabaseState state;
+	Oid			extension;		/* its coordinator found last, or invalid */
 	int			closed;			/* commands in progress that want nobody here */
 	int			coordinator;	/* index in procs, or -1 */
 	int			workers_wanted; /* by its coordinator, now */

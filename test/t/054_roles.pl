@@ -94,7 +94,13 @@ $open->quit;
 $node->safe_psql('sparse', "SET client_min_messages = warning; DROP EXTENSION session_sweeper CASCADE");
 sql(q{ALTER SYSTEM RESET session_sweeper.worker_idle_timeout; SELECT pg_reload_conf()});
 
-# A command does not outlive the extension.
+# A command does not outlive the extension, also if another takes its place in the same transaction.
+as('bob', q{SELECT sweeper.submit_sql('SELECT pg_sleep(601)')});
+my $first = q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE '%601%' AND backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep')};
+wait_for($node, $first, 'a command runs');
+sql(q{SET client_min_messages = warning; BEGIN; DROP EXTENSION session_sweeper CASCADE; CREATE EXTENSION session_sweeper; COMMIT;
+    SELECT sweeper.grant_access('bob', 'user'); SELECT sweeper.register('login', deadline => 'd', start => 'now', check_every => '100 ms', fuse_fraction => 1)});
+ok(wait_for($node, "SELECT NOT ($first)"), 'it ends with its extension');
 as('bob', q{SELECT sweeper.submit_sql('SELECT pg_sleep(600)')});
 my $runs = q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep')};
 ok(wait_for($node, $runs), 'a command runs');
