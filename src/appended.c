@@ -184,10 +184,10 @@ count_writers(Oid owner)
 
 /* The first owner whose rows nobody writes and that may have another place, or invalid. */
 Oid
-ssw_appended_next(void)
+ssw_appended_next(const List *beside)
 {
 	for (int i = 0; i < ndue; i++)
-		if (count_writers(due[i]) == 0 && !ssw_places_has_its_share(due[i]))
+		if (count_writers(due[i]) == 0 && !list_member_oid(beside, due[i]) && !ssw_places_has_its_share(due[i]))
 			return due[i];
 	return InvalidOid;
 }

@@ -6,6 +6,7 @@
 #define SSW_APPENDED_H
 
 #include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
 
 #include "shmem.h"
 
@@ -14,7 +15,7 @@ extern TimestampTz ssw_appended_look(TimestampTz now);
 extern void ssw_appended_look_again(void);
 
 /* under SswShared->lock */
-extern Oid	ssw_appended_next(void);
+extern Oid	ssw_appended_next(const List *beside);
 extern int	ssw_appended_wanted(void);
 extern void ssw_appended_give(SswProc *proc, Oid owner);
 

@@ -22,10 +22,12 @@
 
 /* A pass that waits lets the others have their workers for so long. */
 #define YIELD_AFTER_US		(500 * 1000)
+/* For who is to come, or to leave, others wait so long. */
+#define COMING_US			USECS_PER_SEC
 
-/* The pass that has waited longest for a worker and may use one more. */
+/* The pass, beside those, that has waited longest for a worker and may use one more. */
 static SswWatch *
-neediest(List *watches)
+neediest(List *watches, const List *beside)
 {
 	SswWatch   *best = NULL;
 	ListCell   *lc;
@@ -35,7 +37,7 @@ neediest(List *watches)
 		SswWatch   *w = lfirst(lc);
 
 		if (w->pass == NULL || w->policy == NULL || w->pass->end != SSW_END_NONE || w->pass->yield ||
-			w->pass->workers >= w->pass->target || ssw_places_has_its_share(w->policy->owner))
+			w->pass->workers >= w->pass->target || ssw_places_has_its_share(w->policy->owner) || list_member_ptr(beside, w))
 			continue;
 		if (best == NULL || w->pass->workers < best->pass->workers ||
 			(w->pass->workers == best->pass->workers && w->served_at < best->served_at))
@@ -44,40 +46,49 @@ neediest(List *watches)
 	return best;
 }
 
-/*
- * An idle worker for code of that role, or for none: one that has run that, or none.  Where
- * all have run another's, one leaves, so that the launcher starts another.
- */
+/* An idle worker for code of that role, or for none: one that has run that, or none; else another role's. */
 static SswProc *
-idle_worker(Oid owner, TimestampTz now)
+idle_worker(Oid owner)
 {
-	SswProc    *fresh = NULL;
-	SswProc    *other = NULL;
-	bool		coming = false;
+	SswProc    *best = NULL;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
 
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER || p->database != MyDatabaseId)
-			continue;
-		coming = coming || p->state == SSW_STATE_STARTING || p->stop || p->terminating;
-		if (p->state != SSW_STATE_IDLE || p->pass >= 0 || OidIsValid(p->append_owner) || p->stop || p->terminating || p->latch == NULL)
+		if (p->kind != SSW_PROC_WORKER || p->database != MyDatabaseId || p->state != SSW_STATE_IDLE || p->pass >= 0 ||
+			OidIsValid(p->append_owner) || p->stop || p->terminating || p->latch == NULL)
 			continue;
 		if (!OidIsValid(owner) || p->code_owner == owner)
 			return p;
-		if (OidIsValid(p->code_owner))
-			other = p;
-		else
-			fresh = p;
+		if (best == NULL || !OidIsValid(p->code_owner))
+			best = p;
 	}
-	if (fresh == NULL && other && !coming)
+	return best;
+}
+
+/* Does it serve that role?  Code of one owner must not find what that of another left in the process. */
+static bool
+serves(const SswProc *p, Oid owner)
+{
+	return !OidIsValid(owner) || !OidIsValid(p->code_owner) || p->code_owner == owner;
+}
+
+/* So many places will be free for a worker that has run nobody's code: who takes long to leave, or to come, does not count. */
+static int
+count_coming(TimestampTz now)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
 	{
-		other->stop = true;
-		other->stop_at = now;
-		SetLatch(other->latch);
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_WORKER && p->database == MyDatabaseId &&
+			(p->stop ? now - p->stop_at < COMING_US : p->state == SSW_STATE_STARTING && now - p->state_since < COMING_US))
+			n++;
 	}
-	return fresh;
+	return n;
 }
 
 /* Whose code a pass runs; built-in policies have none. */
@@ -136,6 +147,9 @@ ssw_assign(List *watches, TimestampTz now)
 	SswProc    *proc;
 	Oid			owner;
 	int			wanted;
+	int			coming;
+	List	   *waiting = NIL;
+	List	   *owners = NIL;
 	ListCell   *lc;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -152,21 +166,44 @@ ssw_assign(List *watches, TimestampTz now)
 		if (w->pass->end == SSW_END_NONE)
 			wanted += ssw_places_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
 	}
-	while (w = neediest(watches), owner = ssw_appended_next(), w || OidIsValid(owner))
+	coming = count_coming(now);
+	while (w = neediest(watches, waiting), owner = ssw_appended_next(owners), w || OidIsValid(owner))
 	{
 		bool		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
+		Oid			code_of = append ? owner : code_owner(w);
 
-		if ((proc = idle_worker(append ? owner : code_owner(w), now)) == NULL)
-			break;
-		appended_last = append;
+		proc = idle_worker(code_of);
+		if (proc && serves(proc, code_of))
+		{
+			appended_last = append;
+			if (append)
+				ssw_appended_give(proc, owner);
+			else
+				give(w, proc, now);
+			SetLatch(proc->latch);
+			continue;
+		}
+
+		/*
+		 * it waits for one that comes, or another leaves, and the launcher
+		 * starts one
+		 */
 		if (append)
-			ssw_appended_give(proc, owner);
+			owners = lappend_oid(owners, owner);
 		else
-			give(w, proc, now);
-		SetLatch(proc->latch);
+			waiting = lappend(waiting, w);
+		if (coming > 0)
+			coming--;
+		else if (proc)
+		{
+			proc->stop = true;
+			proc->stop_at = now;
+			SetLatch(proc->latch);
+		}
 	}
-	if ((w && w->pass->workers == 0) || OidIsValid(owner))
+	if ((waiting && ((SswWatch *) linitial(waiting))->pass->workers == 0) || owners)
 		make_others_yield(watches, now);
+	owner = owners ? linitial_oid(owners) : InvalidOid;
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (d && d->append_waits != owner)
 	{

@@ -24,6 +24,7 @@
 #include "shmem.h"
 
 #define RUNNER_TURN_US		USECS_PER_SEC
+#define TENURE_US			(200 * INT64CONST(1000))
 #define MAKE_ROOM_US		(1 * USECS_PER_SEC)
 #define SHORT_US			(60 * USECS_PER_SEC)
 /* A role that has all places gives one back when another has waited for so long. */
@@ -191,6 +192,15 @@ most_runners(void)
 	return Min(ssw_max_task_workers, Max(1, ssw_max_workers - 1));
 }
 
+/* It was started for work that waits, too, and has had no time for it. */
+static bool
+is_new(const SswProc *p, TimestampTz now)
+{
+	TimestampTz since = p->state == SSW_STATE_STARTING ? p->state_since : p->started_at;
+
+	return since <= now && now - since < TENURE_US;
+}
+
 /*
  * Ask a runner of another role to leave, for one of this role, or for sweeps where
  * none is given: an idle one; else, when sweeps have no place, or it had its turn,
@@ -209,7 +219,7 @@ stop_runner(Oid database, Oid role)
 		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || (p->database == database && p->role == role))
 			continue;
 		/* one is leaving already, unless it is long in its command */
-		if (p->stop && now - p->stop_at < MAKE_ROOM_US)
+		if ((p->stop && now - p->stop_at < MAKE_ROOM_US) || is_new(p, now))
 			return true;
 		if (p->stop || p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
 											p->has_task && ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0))
@@ -258,7 +268,7 @@ ssw_places_make_room(Oid for_database, TimestampTz now)
 		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
 			continue;
 		/* one is leaving already, unless it is long in its batch */
-		if (p->stop && now - p->stop_at < MAKE_ROOM_US)
+		if ((p->stop && now - p->stop_at < MAKE_ROOM_US) || is_new(p, now))
 			return true;
 		if (p->stop || p->latch == NULL)
 			continue;
@@ -313,7 +323,7 @@ neediest(TimestampTz now)
 
 /* Ask a worker that sweeps to make room for commands: an idle one, or any that is above their share. */
 static void
-stop_sweep_worker(void)
+stop_sweep_worker(TimestampTz now)
 {
 	int			over = ssw_places_count(SSW_PROC_WORKER, InvalidOid) - (ssw_max_workers - most_runners());
 	SswProc    *victim = NULL;
@@ -322,19 +332,45 @@ stop_sweep_worker(void)
 	{
 		SswProc    *p = &SswProcs[i];
 
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER || p->latch == NULL)
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER)
 			continue;
-		if (p->stop)
+		if (p->stop || is_new(p, now))
 			return;
+		if (p->latch == NULL)
+			continue;
 		if ((p->pass < 0 && !OidIsValid(p->append_owner)) || (victim == NULL && over > 0))
 			victim = p;
 	}
 	if (victim)
 	{
 		victim->stop = true;
-		victim->stop_at = GetCurrentTimestamp();
+		victim->stop_at = now;
 		SetLatch(victim->latch);
 	}
+}
+
+/* The database whose commands have waited longest for a runner; the caller holds the lock. */
+static SswDatabase *
+longest_without_runner(void)
+{
+	SswDatabase *best = NULL;
+
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) &&
+			(best == NULL || d->runner_since < best->runner_since))
+			best = d;
+	}
+	return best;
+}
+
+/* How many places are free. */
+static int
+free_places(void)
+{
+	return ssw_max_workers - ssw_places_count(SSW_PROC_WORKER, InvalidOid) - ssw_places_count(SSW_PROC_RUNNER, InvalidOid);
 }
 
 /* Start runners for the roles whose commands have waited longest. */
@@ -343,23 +379,16 @@ ssw_places_start_runners(TimestampTz now)
 {
 	for (;;)
 	{
-		SswDatabase *best = NULL;
+		SswDatabase *best;
 		Oid			database = InvalidOid;
 		Oid			role = InvalidOid;
 
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		for (int i = 0; i < SSW_MAX_DATABASES; i++)
-		{
-			SswDatabase *d = &SswShared->databases[i];
-
-			if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) &&
-				(best == NULL || d->runner_since < best->runner_since))
-				best = d;
-		}
+		best = longest_without_runner();
 		if (best && ssw_places_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
 			(void) stop_runner(best->oid, best->runner_role);
-		else if (best && ssw_places_count(SSW_PROC_WORKER, InvalidOid) + ssw_places_count(SSW_PROC_RUNNER, InvalidOid) >= ssw_max_workers)
-			stop_sweep_worker();
+		else if (best && free_places() <= 0)
+			stop_sweep_worker(now);
 		else if (best)
 		{
 			database = best->oid;
@@ -375,6 +404,15 @@ ssw_places_start_runners(TimestampTz now)
 	}
 }
 
+/* Is the last free place for commands that have waited longer than that?  The caller holds the lock. */
+static bool
+is_for_runner(TimestampTz since)
+{
+	SswDatabase *d = longest_without_runner();
+
+	return d && d->runner_since < since && free_places() == 1 && ssw_places_count(SSW_PROC_RUNNER, InvalidOid) < most_runners();
+}
+
 /* Start workers for the databases that want them. */
 void
 ssw_places_start_workers(TimestampTz now)
@@ -387,10 +425,13 @@ ssw_places_start_workers(TimestampTz now)
 
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		d = neediest(now);
-		if (d)
+		if (d && !is_for_runner(d->wanted_since))
 		{
 			database = d->oid;
-			room = ssw_places_count(SSW_PROC_WORKER, InvalidOid) + ssw_places_count(SSW_PROC_RUNNER, InvalidOid) < ssw_max_workers;
+			room = free_places() > 0;
+			/* if it wants another, after those that wait now */
+			if (room)
+				d->wanted_since = now;
 		}
 		LWLockRelease(SswShared->lock);
 		if (!OidIsValid(database))

@@ -1,0 +1,76 @@
+# Workers run code of one owner each: many owners, commands and databases share few of them.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+
+my $node = sweeper_node('main', 'session_sweeper.max_workers = 2');
+sub sql { return $node->safe_psql('postgres', @_) }
+
+# Ten owners; each has a table with a hook of its own, and sees to it that a command of it runs.
+sub owners_in {
+    my ($db) = @_;
+    $node->safe_psql($db, q{CREATE EXTENSION session_sweeper;
+        CREATE SCHEMA o; GRANT USAGE, CREATE ON SCHEMA o TO PUBLIC;
+        SELECT sweeper.grant_access(('owner' || i)::regrole, 'user') FROM generate_series(1, 10) AS i});
+    $node->safe_psql($db, "SET SESSION AUTHORIZATION owner$_;
+        CREATE TABLE o.t$_ (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, d timestamptz NOT NULL DEFAULT now()); CREATE INDEX ON o.t$_ (d);
+        CREATE FUNCTION o.hook$_(text[]) RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM 1; END';
+        SELECT FROM sweeper.register('o.t$_', deadline => 'd', on_expire => 'o.hook$_(text[])', check_every => '50 ms', start => 'now', fuse_fraction => 1)")
+        for 1 .. 10;
+    return;
+}
+sub empty { return join(' + ', map { "(SELECT count(*) FROM o.t$_)" } 1 .. 10) . ' = 0' }
+
+sql("CREATE ROLE owner$_ LOGIN") for 1 .. 10;
+sql('CREATE DATABASE second');
+owners_in($_) for 'postgres', 'second';
+
+# Rows of all of them fall due all the time, in one database, while commands of several run.
+sub load {
+    my ($db) = @_;
+    my $file = $node->basedir . '/load.sql';
+    append_to_file($file, "\\set i random(1, 10)\nINSERT INTO o.t:i DEFAULT VALUES;\n") unless -e $file;
+    my $pgbench = IPC::Run::start([ 'pgbench', '-n', '-T', 1000, '-R', 80, '-f', $file, $node->connstr($db) ], '<', \undef, '>', \my $out, '2>', \my $err);
+    return $pgbench;
+}
+for my $workers (2, 1) {
+    sql("ALTER SYSTEM SET session_sweeper.max_workers = $workers; SELECT pg_reload_conf()");
+    my $load = load('postgres');
+    for my $i (1 .. 10) {
+        my $t = sql("SET SESSION AUTHORIZATION owner$i; SELECT sweeper.submit_sql('SELECT 1')");
+        ok(wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task_info WHERE task = '$t'", "command of owner$i with $workers workers"),
+            "$workers workers: command of owner$i while rows of all fall due");
+    }
+    ok($load->pumpable, 'the load lasts');
+    $load->kill_kill;
+    ok(wait_for($node, 'SELECT ' . empty()), "$workers workers: all rows expired");
+}
+
+# Two databases share one worker.
+my @loads = map { load($_) } 'postgres', 'second';
+for my $db ('postgres', 'second') {
+    my $from = $node->safe_psql($db, 'SELECT count(*) FROM sweeper.cleanup_event');
+    ok(wait_for($node, "SELECT count(*) > $from + 300 FROM sweeper.cleanup_event", "300 rows of $db", $db), "one worker serves $db while the other database has work");
+}
+$_->kill_kill for @loads;
+ok(wait_for($node, 'SELECT ' . empty(), "rows of $_", $_), "all rows of $_ expired") for 'postgres', 'second';
+
+# A worker that does not react has its place, and keeps nobody waiting for it.
+sql('ALTER SYSTEM SET session_sweeper.max_workers = 3; SELECT pg_reload_conf()');
+sql("INSERT INTO o.t$_ DEFAULT VALUES") for 1 .. 3;
+wait_for($node, 'SELECT ' . empty());
+my ($frozen) = pids($node, 'worker');
+kill 'STOP', $frozen;
+for my $i (1 .. 10, 1 .. 10) {
+    sql("INSERT INTO o.t$i DEFAULT VALUES");
+    # its own pass may be in its hands
+    wait_for($node, "SELECT count(*) < 2 FROM o.t$i", "rows of owner$i");
+}
+ok(wait_for($node, 'SELECT (' . join(' + ', map { "(SELECT least(count(*), 1) FROM o.t$_)" } 1 .. 10) . ') <= 1'), 'rows of all others expired');
+kill 'CONT', $frozen;
+ok(wait_for($node, 'SELECT ' . empty()), 'and its own when it goes on');
+$node->stop;
+done_testing();
