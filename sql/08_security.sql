@@ -211,10 +211,11 @@ CREATE TRIGGER look BEFORE DELETE ON trap FOR EACH ROW EXECUTE FUNCTION look();
 ALTER TABLE trap ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 CREATE POLICY come ON trap FOR INSERT WITH CHECK (true);
 INSERT INTO trap VALUES (1, now()), (2, now() + interval '1 h');
+SET SESSION AUTHORIZATION regress_mallory;
 SELECT FROM sweeper.register('trap', deadline => 'd', filter => 'blind(''when it is planned'') AND blind(id::text)', check_every => '0', start => 'now');
-RESET ROLE;
-CALL sweeper.sweep('trap', pass => NULL) \gset
 SELECT sweeper.expire('trap', '{2}', 'mine');
+RESET SESSION AUTHORIZATION;
+CALL sweeper.sweep('trap', pass => NULL) \gset
 -- nor are subqueries that they wrote
 SET ROLE regress_mallory;
 CREATE TABLE bag (id int PRIMARY KEY, d timestamptz, words text);
@@ -229,6 +230,20 @@ CALL sweeper.sweep('bag', pass => NULL) \gset
 SELECT * FROM bag ORDER BY id;
 SELECT sweeper.unregister('bag');
 DROP TABLE bag;
+-- a hook of rows gets all that go
+SET SESSION AUTHORIZATION regress_mallory;
+CREATE TABLE crate (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON crate (d);
+INSERT INTO crate SELECT i, now() FROM generate_series(1, 3) AS i;
+CREATE POLICY none ON crate USING (current_setting('regress.tenant', true) = 'x');
+ALTER TABLE crate ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+CREATE FUNCTION pack(crate[]) RETURNS void LANGUAGE sql AS $$ INSERT INTO loot SELECT 'crate', r.id::text FROM unnest($1) AS r $$;
+SELECT FROM sweeper.register('crate', deadline => 'd', on_expire => 'pack(crate[])', check_every => '0', start => 'now');
+RESET SESSION AUTHORIZATION;
+CALL sweeper.sweep('crate', pass => NULL) \gset
+SELECT sweeper.unregister('crate');
+DROP FUNCTION pack(crate[]);
+DROP TABLE crate;
 SELECT place, words, count(*) FROM loot GROUP BY 1, 2 ORDER BY 1, 2;
 SELECT id FROM trap;
 SELECT sweeper.unregister('trap');

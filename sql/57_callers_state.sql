@@ -82,20 +82,139 @@ REVOKE state_owner FROM state_caller;
 SELECT * FROM state_o.audit ORDER BY id;
 SELECT place, who, count(*) FROM state_c.ran WHERE who <> 'state_caller' GROUP BY 1, 2 ORDER BY 1, 2;
 
--- a process that has run code of one owner runs none of another
-SET ROLE state_other;
-CREATE TABLE state_x.x (id int PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h');
-INSERT INTO state_x.x VALUES (1);
-CREATE FUNCTION state_x.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
-CREATE TRIGGER keep BEFORE DELETE ON state_x.x FOR EACH ROW EXECUTE FUNCTION state_x.keep();
-SELECT FROM sweeper.register('state_x.x', 'other', deadline => 'd', check_every => '0', start => 'now');
-RESET ROLE;
-SELECT sweeper.expire('other', '{1}');
-\c -
-SELECT sweeper.expire('other', '{1}');
+-- whatever the caller's session has analysed with other names in mind: domains, casts, indexes, partition keys, functions
+SET SESSION AUTHORIZATION state_owner;
+CREATE FUNCTION state_o.valid(v text) RETURNS boolean LANGUAGE sql AS 'SELECT length(v) > 0';
+CREATE DOMAIN state_o.code AS text CHECK (state_o.valid(VALUE));
+CREATE TABLE state_o.keyed (id state_o.code PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h');
+CREATE TABLE state_o.noted (id text PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h', note text DEFAULT 'n');
+CREATE TABLE state_o.parent (id text PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h');
+CREATE TABLE state_o.referred (LIKE state_o.parent INCLUDING ALL);
+CREATE TABLE state_o.child (id int, f state_o.code REFERENCES state_o.parent ON DELETE SET NULL, n text DEFAULT 'n' CHECK (n::state_o.code IS NOT NULL));
+CREATE TABLE state_o.number (i int PRIMARY KEY);
+CREATE TYPE state_o.word AS ENUM ('one', 'two');
+CREATE FUNCTION state_o.of_word(state_o.word) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ DECLARE v text; BEGIN v := 'x'; RETURN 1; END $$;
+CREATE CAST (state_o.word AS int) WITH FUNCTION state_o.of_word(state_o.word) AS IMPLICIT;
+CREATE TABLE state_o.worded (id text PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h', w state_o.word DEFAULT 'one' REFERENCES state_o.number);
+INSERT INTO state_o.number VALUES (1);
+INSERT INTO state_o.keyed SELECT i FROM generate_series(1, 9) AS i;
+INSERT INTO state_o.noted SELECT i FROM generate_series(1, 9) AS i;
+INSERT INTO state_o.parent SELECT i FROM generate_series(1, 9) AS i;
+INSERT INTO state_o.referred SELECT i FROM generate_series(1, 9) AS i;
+INSERT INTO state_o.child SELECT i, i FROM generate_series(1, 9) AS i;
+INSERT INTO state_o.worded SELECT i FROM generate_series(1, 9) AS i;
+GRANT SELECT, REFERENCES ON state_o.number TO state_caller;
+GRANT SELECT, REFERENCES ON state_o.referred TO state_other;
+SELECT FROM sweeper.register('state_o.keyed', 'keyed', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '0', start => 'paused');
+SELECT FROM sweeper.register('state_o.noted', 'noted', deadline => 'd', ttl => '1 h', filter => 'note::state_o.code IS NOT NULL', heartbeats => true, check_every => '0', start => 'paused');
+SELECT FROM sweeper.register('state_o.noted', 'literal', deadline => 'd', filter => $$note = ANY ('{n}'::state_o.code[]::text[])$$, check_every => '0', start => 'paused');
+SELECT FROM sweeper.register('state_o.parent', 'parent', deadline => 'd', check_every => '0', start => 'paused');
+SELECT FROM sweeper.register('state_o.referred', 'referred', deadline => 'd', check_every => '0', start => 'paused');
+SELECT FROM sweeper.register('state_o.worded', 'worded', deadline => 'd', ttl => '1 h', action => 'update', set_clause => $$d = NULL, w = 'two'$$, check_every => '0', start => 'paused');
+SELECT sweeper.grant_access('state_caller', 'user', p) FROM unnest('{keyed,noted,literal,parent,referred,worded}'::text[]) AS p;
+-- a table of a third role refers to the owner's, and a superuser's function is its trigger
+SET SESSION AUTHORIZATION state_other;
+CREATE DOMAIN state_x.code AS pg_catalog.text;
+SET search_path = state_x;
+CREATE FUNCTION state_x.helper() RETURNS text LANGUAGE plpgsql AS $$ DECLARE v code; BEGIN v := 'x'; RETURN v; END $$;
+CREATE TABLE state_x.child (f text REFERENCES state_o.referred ON DELETE CASCADE);
+INSERT INTO state_x.child VALUES ('7'), ('8');
+RESET search_path;
+CREATE FUNCTION state_x.gone() RETURNS trigger LANGUAGE plpgsql SET search_path = state_x AS $$ BEGIN PERFORM helper(); RETURN OLD; END $$;
+CREATE TRIGGER gone BEFORE DELETE ON state_x.child FOR EACH ROW EXECUTE FUNCTION state_x.gone();
+RESET SESSION AUTHORIZATION;
+CREATE SCHEMA state_s;
+GRANT USAGE ON SCHEMA state_s TO PUBLIC;
+CREATE DOMAIN state_s.code AS pg_catalog.text;
+SET search_path = state_s;
+CREATE FUNCTION state_s.tool() RETURNS text LANGUAGE plpgsql AS $$ DECLARE v code; BEGIN v := 'x'; RETURN v; END $$;
+CREATE FUNCTION state_s.watch() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = state_s AS $$ BEGIN PERFORM tool(); RETURN OLD; END $$;
+RESET search_path;
+SET SESSION AUTHORIZATION state_owner;
+CREATE TABLE state_o.watched (id text PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h');
+INSERT INTO state_o.watched SELECT i FROM generate_series(1, 9) AS i;
+CREATE TRIGGER watch BEFORE DELETE ON state_o.watched FOR EACH ROW EXECUTE FUNCTION state_s.watch();
+SELECT FROM sweeper.register('state_o.watched', 'watched', deadline => 'd', check_every => '0', start => 'paused');
+SELECT sweeper.grant_access('state_caller', 'user', 'watched');
+SET SESSION AUTHORIZATION state_caller;
+CREATE FUNCTION state_c.length(text) RETURNS int LANGUAGE sql AS $$ SELECT state_c.note('SQL function')::int $$;
+CREATE DOMAIN state_c.code AS pg_catalog.text CHECK (state_c.note('PL/pgSQL function'));
+CREATE DOMAIN state_c.text AS pg_catalog.text CHECK (state_c.note('cast'));
+CREATE FUNCTION state_c.modulo(int, int) RETURNS int LANGUAGE sql AS $$ SELECT state_c.note('operator')::int $$;
+CREATE OPERATOR state_c.% (leftarg = int, rightarg = int, procedure = state_c.modulo);
+CREATE TABLE state_c.words (id int, w state_o.word REFERENCES state_o.number);
+INSERT INTO state_c.words VALUES (1, 'one');
+CREATE PROCEDURE state_c.attack(call pg_catalog.text) LANGUAGE plpgsql AS $$
+DECLARE
+    warm pg_catalog.text;
+    answer pg_catalog.text;
+BEGIN
+    PERFORM set_config('search_path', 'state_c, pg_catalog', false);
+    FOREACH warm IN ARRAY ARRAY['SELECT ''x''::state_o.code', 'SELECT FROM state_o.indexed', 'SELECT FROM state_o.divided',
+        'SELECT state_x.helper()', 'SELECT state_s.tool()', 'SELECT ''one''::state_o.word::int', 'UPDATE state_c.words SET w = ''two'''] LOOP
+        BEGIN EXECUTE warm; EXCEPTION WHEN OTHERS THEN NULL; END;
+    END LOOP;
+    PERFORM set_config('search_path', '"$user", public', false);
+    BEGIN EXECUTE 'SELECT ' || call INTO answer; EXCEPTION WHEN OTHERS THEN answer := SQLSTATE || ' ' || SQLERRM; END;
+    RAISE NOTICE '%: %', call, answer;
+END $$;
+SET client_min_messages = notice;
+CALL state_c.attack($$sweeper.expire('keyed', '{1}')$$);
+CALL state_c.attack($$sweeper.touch('keyed', '2')$$);
+CALL state_c.attack($$state FROM sweeper.explain_row('keyed', '3')$$);
+CALL state_c.attack($$sweeper.touch('noted', '1')$$);
+CALL state_c.attack($$sweeper.expire('noted', '{2}')$$);
+CALL state_c.attack($$sweeper.is_live('noted', '3')$$);
+CALL state_c.attack($$sweeper.expire('literal', '{4}')$$);
+CALL state_c.attack($$sweeper.expire('parent', '{1}')$$);
+CALL state_c.attack($$sweeper.expire('referred', '{7}')$$);
+CALL state_c.attack($$sweeper.expire('watched', '{1}')$$);
+CALL state_c.attack($$sweeper.expire('worded', '{1}')$$);
+CALL state_c.attack($$sweeper.touch('indexed', '1')$$);
+CALL state_c.attack($$sweeper.expire('indexed', '{1}')$$);
+CALL state_c.attack($$sweeper.touch('part', '1')$$);
+CALL state_c.attack($$sweeper.expire('part', '{1}')$$);
+SELECT place, who, count(*) FROM state_c.ran WHERE who <> 'state_caller' GROUP BY 1, 2 ORDER BY 1, 2;
+SET client_min_messages = warning;
 \c -
 SET client_min_messages = warning;
-SELECT sweeper.unregister(p) FROM unnest('{state,plain,indexed,typed,part,other}'::text[]) AS p;
+
+-- nor does an owner's code leave anything for functions that a superuser calls later in the same session; and one's own always run
+SET SESSION AUTHORIZATION state_caller;
+CREATE TABLE state_c.own (id int PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h');
+INSERT INTO state_c.own VALUES (1), (2), (3);
+CREATE FUNCTION state_c.poison() RETURNS trigger LANGUAGE plpgsql SET search_path = state_c, pg_catalog AS $$ BEGIN PERFORM state_s.tool(); RETURN OLD; END $$;
+CREATE TRIGGER poison BEFORE DELETE ON state_c.own FOR EACH ROW WHEN (OLD.id < 3) EXECUTE FUNCTION state_c.poison();
+CREATE FUNCTION state_c.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN OLD; END $$;
+CREATE TRIGGER keep BEFORE DELETE ON state_c.own FOR EACH ROW EXECUTE FUNCTION state_c.keep();
+SELECT FROM sweeper.register('state_c.own', 'own', deadline => 'd', check_every => '0', start => 'paused');
+RESET SESSION AUTHORIZATION;
+SELECT sweeper.expire('own', '{1}');
+SELECT sweeper.expire('own', '{3}');
+SET search_path = state_s, pg_catalog;
+SELECT state_s.tool();
+RESET search_path;
+SET SESSION AUTHORIZATION state_caller;
+SELECT sweeper.touch('plain', '3'), sweeper.expire('own', '{2}');
+RESET SESSION AUTHORIZATION;
+SELECT place, who, count(*) FROM state_c.ran WHERE who <> 'state_caller' GROUP BY 1, 2 ORDER BY 1, 2;
+-- a worker's session is the owner's
+SET SESSION AUTHORIZATION state_caller;
+CREATE TABLE state_c.served (id int PRIMARY KEY, d timestamptz);
+CREATE TABLE state_c.server (who text);
+CREATE FUNCTION state_c.serve() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO state_c.server VALUES (concat_ws(' ', current_user, session_user, current_setting('is_superuser'))); RETURN OLD; END $$;
+CREATE TRIGGER serve BEFORE DELETE ON state_c.served FOR EACH ROW EXECUTE FUNCTION state_c.serve();
+INSERT INTO state_c.served VALUES (1, now());
+SELECT FROM sweeper.register('state_c.served', 'served', deadline => 'd', check_every => '0', start => 'now');
+RESET SESSION AUTHORIZATION;
+CALL sweeper.sweep('served', pass => NULL) \gset
+SELECT * FROM state_c.server;
+-- functions of several owners run in one session of a superuser
+SELECT sweeper.expire('state', '{2}');
+\c -
+SET client_min_messages = warning;
+SELECT sweeper.unregister(p) FROM unnest('{state,plain,indexed,typed,part,keyed,noted,literal,parent,referred,worded,watched,own,served}'::text[]) AS p;
 SELECT sweeper.revoke_access(r) FROM unnest('{state_owner,state_caller,state_other}'::regrole[]) AS r;
+DROP SCHEMA state_s CASCADE;
 DROP OWNED BY state_owner, state_caller, state_other CASCADE;
 DROP ROLE state_owner, state_caller, state_other;

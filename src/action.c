@@ -92,7 +92,7 @@ void
 ssw_action_settle_callers_constraints(Oid owner)
 {
 	ssw_action_constraints_immediate();
-	if (!ssw_trust_session(owner) && is_event_deferred())
+	if (ssw_trust_refuses(owner) && is_event_deferred())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot act on rows of role \"%s\" while deferrable triggers of this transaction are pending", GetUserNameFromId(owner, false)),

@@ -108,6 +108,13 @@ ssw_next_sorted(Tuplesortstate *sort)
 #define ssw_index_beginscan(heap, index, snapshot, nkeys) index_beginscan(heap, index, snapshot, nkeys, 0)
 #endif
 
+/* 16: a member may act as the role only if the grant says so (commit 3d14e171) */
+#if PG_VERSION_NUM >= 160000
+#define ssw_may_become(member, role) member_can_set_role(member, role)
+#else
+#define ssw_may_become(member, role) is_member_of_role(member, role)
+#endif
+
 /* 17: flags and wait events by name (WaitEventExtensionNew) */
 #if PG_VERSION_NUM >= 170000
 #include "utils/wait_event.h"

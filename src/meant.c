@@ -24,9 +24,8 @@
 
 #include "meant.h"
 #include "ssw.h"
-#include "trust.h"
 
-#define MARK		"/*OID "
+#define MARK		"/*session_sweeper OID "
 #define MARK_END	"*/"
 
 /* A statement, the OIDs in it that have not been found yet, and whether one is at fault. */
@@ -55,9 +54,6 @@ ssw_meant_table(Oid relid)
 	if (name == NULL || schema == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation with OID %u does not exist", relid)));
-	/* ours have no code of users */
-	if (strcmp(schema, "sweeper") != 0)
-		ssw_trust_table(relid);
 	return marked(quote_qualified_identifier(schema, name), relid);
 }
 

@@ -197,7 +197,8 @@ ssw_settle_heartbeats(SswPolicy *p)
 		return;
 	if (trouble == NULL)
 		e = ssw_sql_try(prolong_all, &present);
-	if (e && is_passing(e->sqlerrcode))
+	/* in another session it may be possible */
+	if (e && (is_passing(e->sqlerrcode) || (e->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE && ssw_trust_limits(p->owner))))
 		ReThrowError(e);
 	if (e || trouble)
 		ereport(WARNING,

@@ -16,8 +16,9 @@ typedef struct SswGateUser
 extern SswGateUser ssw_trust_enter(Oid user);
 extern void ssw_trust_leave(SswGateUser outer);
 extern bool ssw_trust_is_clean(Oid owner);
-extern bool ssw_trust_session(Oid owner);
-extern void ssw_trust_table(Oid relid);
+extern bool ssw_trust_refuses(Oid owner);
+extern bool ssw_trust_limits(Oid owner);
+extern void ssw_trust_serve(Oid owner);
 extern void ssw_trust_init(void);
 
 #endif							/* SSW_TRUST_H */

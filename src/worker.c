@@ -23,6 +23,7 @@
 #include "guc.h"
 #include "mover.h"
 #include "pass.h"
+#include "sql.h"
 #include "trust.h"
 #include "worker.h"
 
@@ -69,11 +70,20 @@ must_stop_writing(void)
  * out the work sees to that; but a trigger may have run code of a third role.
  */
 static bool
-is_clean(void)
+serve_owner(void)
 {
-	if (MySswProc->pass < 0)
-		return ssw_trust_is_clean(MySswProc->append_owner);
-	return SswPasses[MySswProc->pass].policy_id <= SSW_LAST_BUILTIN || ssw_trust_is_clean(SswPasses[MySswProc->pass].owner);
+	bool		append = MySswProc->pass < 0;
+	Oid			owner = append ? MySswProc->append_owner : SswPasses[MySswProc->pass].owner;
+
+	/* built-in policies have no code of users */
+	if (!append && SswPasses[MySswProc->pass].policy_id <= SSW_LAST_BUILTIN)
+		return true;
+	if (!ssw_trust_is_clean(owner))
+		return false;
+	ssw_sql_start_transaction();
+	ssw_trust_serve(owner);
+	ssw_sql_commit();
+	return true;
 }
 
 static void
@@ -105,7 +115,7 @@ ssw_worker_main(Datum main_arg)
 		leave = must_leave();
 		if (!leave && (MySswProc->pass >= 0 || OidIsValid(MySswProc->append_owner)))
 		{
-			if (!is_clean())
+			if (!serve_owner())
 				break;
 			ssw_bgw_set_state(SSW_STATE_BUSY);
 			if (MySswProc->pass >= 0)
