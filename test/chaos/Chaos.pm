@@ -230,6 +230,8 @@ sub terminate_process {
     my ($kind, $pid) = $self->process(qw(launcher coordinator worker)) or return;
     $self->happened('processes terminated', "$kind $pid is terminated");
     $self->{node}->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+    # service begins anew, when the postmaster has started another
+    push @{ $self->{restarts} }, [ time, time + 1, 0 ] if $kind eq 'launcher';
 }
 
 sub kill_backend { my ($self) = @_; my $pid = $self->backend or return; $self->outage('crashes', "backend $pid is killed", sub { kill 'KILL', $pid }) }

@@ -267,7 +267,7 @@ sub check_seats {
     $self->check_refusal($_) for grep { $_->{op} eq 'acquire' && $_->{outcome} eq 'ok' && $_->{answer} eq '' } @{ $self->{asked} };
 }
 
-# Who got no seat: could as many as there are seats have been alive?  After a restart there is grace, and so there is
+# Who got no seat: could as many as there are seats have been alive?  After a restart, also of the launcher, there is grace, and so there is
 # after the clock was set forward; deadlines that a fast clock gave are cut back when the restarted server looks, and
 # then have a grace.
 sub check_refusal {
