@@ -51,6 +51,10 @@ INSERT INTO state_o.typed VALUES (1);
 SELECT p.state FROM unnest('{plain,indexed,typed,part}'::text[]) AS t, sweeper.register(('state_o.' || t)::regclass, t, deadline => 'd', ttl => '1 h', on_null => 'expire', heartbeats => true, check_every => '0', start => 'paused') AS p;
 SELECT sweeper.grant_access('state_caller', 'user', p) FROM unnest('{plain,indexed,typed,part}'::text[]) AS p;
 SET SESSION AUTHORIZATION state_caller;
+-- it was told at registration
+SET SESSION AUTHORIZATION state_owner;
+SELECT advice FROM sweeper.preview('state');
+SET SESSION AUTHORIZATION state_caller;
 -- what this session may have changed does not run as the owner
 SELECT sweeper.expire('state', '{1}');
 SELECT sweeper.touch('state', '3');

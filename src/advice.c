@@ -22,6 +22,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
+#include "utils/plancache.h"
 #include "utils/timestamp.h"
 
 #include "advice.h"
@@ -34,6 +35,7 @@
 #include "pass.h"
 #include "sql.h"
 #include "stmt.h"
+#include "trust.h"
 #include "unreadable.h"
 
 #define MAX_ENTRIES		100000
@@ -414,6 +416,21 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 	}
 }
 
+/* Who reads the rows for a heartbeat? */
+static void
+advise_heartbeats(const SswPolicy *p, SswPreview *v, MemoryContext cxt)
+{
+	char	   *sql = psprintf("SELECT %s, %s FROM %s AS t", due_sql(p), filter_sql(p), ssw_meant_table(p->relid));
+	SPIPlanPtr	plan = ssw_sql_prepare(sql, 0, NULL, 0);
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	char	   *refused = ssw_trust_find_refused(linitial_node(Query, source->query_list));
+
+	if (refused)
+		add_advice(v, cxt, false,
+				   psprintf("Only the owner and members of its role can send heartbeats: function %s does not run in sessions of other roles.", refused));
+	SPI_freeplan(plan);
+}
+
 /* Look at the relation of a built policy. */
 static SswPreview *
 look(SswPolicy *p, Relation rel)
@@ -434,6 +451,8 @@ look(SswPolicy *p, Relation rel)
 			look_at_ends(p, rel, v);
 	}
 	advise_children(p, rel, v, cxt);
+	if (p->heartbeats)
+		advise_heartbeats(p, v, cxt);
 	if (p->nkeys == 0)
 		add_advice(v, cxt, false,
 				   "There is no key, and events name rows by their place: give the table a primary key, or name the columns of one in key.");

@@ -237,6 +237,33 @@ fmgr(FmgrHookEventType event, FmgrInfo * flinfo, Datum *private)
 		prev_fmgr(event, flinfo, private);
 }
 
+static bool
+note_users(Oid func, void *context)
+{
+	if (is_users(func, NULL))
+		*(Oid *) context = func;
+	return OidIsValid(*(Oid *) context);
+}
+
+static bool
+find_users(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return query_tree_walker(castNode(Query, node), find_users, context, 0);
+	return check_functions_in_node(node, note_users, context) || expression_tree_walker(node, find_users, context);
+}
+
+/* A function that a query calls and that does not run in sessions of other roles, or null. */
+char *
+ssw_trust_find_refused(Query *query)
+{
+	Oid			func = InvalidOid;
+
+	return find_users((Node *) query, &func) ? format_procedure_qualified(func) : NULL;
+}
+
 /* Has the session nothing planned of that index or table now? */
 static bool
 is_forgotten(Oid relid)

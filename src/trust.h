@@ -5,6 +5,8 @@
 #ifndef SSW_TRUST_H
 #define SSW_TRUST_H
 
+#include "nodes/parsenodes.h"
+
 /* As whom a gate runs code, and since which level of which transaction. */
 typedef struct SswGateUser
 {
@@ -19,6 +21,7 @@ extern bool ssw_trust_is_clean(Oid owner);
 extern bool ssw_trust_refuses(Oid owner);
 extern bool ssw_trust_limits(Oid owner);
 extern void ssw_trust_serve(Oid owner);
+extern char *ssw_trust_find_refused(Query *query);
 extern void ssw_trust_init(void);
 
 #endif							/* SSW_TRUST_H */
