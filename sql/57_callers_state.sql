@@ -184,10 +184,18 @@ SET client_min_messages = warning;
 SET client_min_messages = warning;
 
 -- nor does an owner's code leave anything for functions that a superuser calls later in the same session; and one's own always run
+CREATE TABLE state_s.fails (id int PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h');
+SELECT FROM sweeper.register('state_s.fails', 'fails', deadline => 'd', filter => '1 / (id - 2) IS NOT NULL', check_every => '0', start => 'paused');
+INSERT INTO state_s.fails VALUES (1), (2);
+SELECT sweeper.grant_access('state_caller', 'user', 'fails');
 SET SESSION AUTHORIZATION state_caller;
 CREATE TABLE state_c.own (id int PRIMARY KEY, d timestamptz DEFAULT now() + interval '1 h');
 INSERT INTO state_c.own VALUES (1), (2), (3);
-CREATE FUNCTION state_c.poison() RETURNS trigger LANGUAGE plpgsql SET search_path = state_c, pg_catalog AS $$ BEGIN PERFORM state_s.tool(); RETURN OLD; END $$;
+CREATE FUNCTION state_c.poison() RETURNS trigger LANGUAGE plpgsql SET search_path = state_c, pg_catalog AS $$ BEGIN
+    -- also after the gate of another owner has failed within this one
+    BEGIN PERFORM sweeper.expire('fails', '{2}'); EXCEPTION WHEN division_by_zero THEN NULL; END;
+    BEGIN BEGIN BEGIN PERFORM state_s.tool(); EXCEPTION WHEN division_by_zero THEN NULL; END; EXCEPTION WHEN division_by_zero THEN NULL; END; EXCEPTION WHEN division_by_zero THEN NULL; END;
+    RETURN OLD; END $$;
 CREATE TRIGGER poison BEFORE DELETE ON state_c.own FOR EACH ROW WHEN (OLD.id < 3) EXECUTE FUNCTION state_c.poison();
 CREATE FUNCTION state_c.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN OLD; END $$;
 CREATE TRIGGER keep BEFORE DELETE ON state_c.own FOR EACH ROW EXECUTE FUNCTION state_c.keep();
@@ -217,7 +225,7 @@ SELECT * FROM state_c.server;
 SELECT sweeper.expire('state', '{2}');
 \c -
 SET client_min_messages = warning;
-SELECT sweeper.unregister(p) FROM unnest('{state,plain,indexed,typed,part,keyed,noted,literal,parent,referred,worded,watched,own,served}'::text[]) AS p;
+SELECT sweeper.unregister(p) FROM unnest('{state,plain,indexed,typed,part,keyed,noted,literal,parent,referred,worded,watched,own,served,fails}'::text[]) AS p;
 SELECT sweeper.revoke_access(r) FROM unnest('{state_owner,state_caller,state_other}'::regrole[]) AS r;
 DROP SCHEMA state_s CASCADE;
 DROP OWNED BY state_owner, state_caller, state_other CASCADE;

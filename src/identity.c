@@ -117,7 +117,7 @@ become(Oid userid, int context, const char *search_path, SswIdentity *save)
 	save->guc_level = NewGUCNestLevel();
 	save->restricted = (context & SECURITY_RESTRICTED_OPERATION) != 0;
 	if (save->restricted)
-		save->outer = ssw_trust_enter(userid);
+		ssw_trust_enter(userid);
 	SetUserIdAndSecContext(userid, (save->sec_context & ~SECURITY_NOFORCE_RLS) | context);
 	/* pg_catalog first, even where somebody would have it otherwise */
 	if (strstr(search_path, "pg_catalog") != NULL && strncmp(search_path, "pg_catalog", 10) != 0)
@@ -292,7 +292,7 @@ ssw_identity_restore(const SswIdentity *save)
 	AtEOXact_GUC(false, save->guc_level);
 	SetUserIdAndSecContext(save->userid, save->sec_context);
 	if (save->restricted)
-		ssw_trust_leave(save->outer);
+		ssw_trust_leave();
 }
 
 /* Who owns a relation; invalid when it is gone. */

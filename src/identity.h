@@ -14,7 +14,6 @@ typedef struct SswIdentity
 	int			guc_level;
 	MemoryContext portals;		/* newer ones were opened since; or null */
 	bool		restricted;		/* is it a gate? */
-	SswGateUser outer;			/* the gate around it */
 } SswIdentity;
 
 /* What runs inside of the gate. */

@@ -57,25 +57,25 @@ typedef enum Runs
 	RUNS_EVERYBODYS
 } Runs;
 
-/* As whom the innermost gate runs code. */
-static SswGateUser gate;
+/* A gate that is open: as whom it runs code, and of which subtransaction's level. */
+typedef struct Gate
+{
+	Oid			user;
+	int			level;
+} Gate;
+
+/* The innermost last.  Who fails in one, or within it, does not close it: the end of the subtransaction does. */
+static List *gates = NIL;
 
 /* The role, other than superusers, whose code this process has run in gates; and were there several? */
 static Oid	code_of = InvalidOid;
 static bool code_of_several = false;
 
-/* After an error the last gate is not restored: it is not that of this transaction. */
-static bool
-is_open(void)
-{
-	return OidIsValid(gate.user) && gate.lxid == ssw_lxid() && InSecurityRestrictedOperation();
-}
-
-/* Of a level that has ended by an error, nobody knows what it was inside of. */
+/* As whom does a gate run code here?  Invalid: none does. */
 static Oid
 gate_owner(void)
 {
-	return gate.level > GetCurrentTransactionNestLevel() ? GetUserId() : gate.user;
+	return gates && InSecurityRestrictedOperation() ? ((Gate *) llast(gates))->user : InvalidOid;
 }
 
 /* Whose functions run as that owner in this process? */
@@ -109,20 +109,20 @@ ssw_trust_limits(Oid owner)
 static bool
 is_refused_here(void)
 {
-	return is_open() && ssw_trust_refuses(gate_owner());
+	return OidIsValid(gate_owner()) && ssw_trust_refuses(gate_owner());
 }
 
-/* A gate opens, as that role; what it is inside of. */
-SswGateUser
+/* A gate opens, as that role. */
+void
 ssw_trust_enter(Oid user)
 {
-	SswGateUser outer = {0};
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	Gate	   *gate = palloc(sizeof(Gate));
 
-	if (is_open())
-		outer = gate;
-	gate.user = user;
-	gate.lxid = ssw_lxid();
-	gate.level = GetCurrentTransactionNestLevel();
+	gate->user = user;
+	gate->level = GetCurrentTransactionNestLevel();
+	gates = lappend(gates, gate);
+	MemoryContextSwitchTo(old);
 	if (user != code_of && !superuser_arg(user))
 	{
 		code_of_several = code_of_several || OidIsValid(code_of);
@@ -138,13 +138,27 @@ ssw_trust_enter(Oid user)
 		CallSyscacheCallbacks(CONSTROID, 0);
 		CallSyscacheCallbacks(OPEROID, 0);
 	}
-	return outer;
 }
 
+/* The innermost closes. */
 void
-ssw_trust_leave(SswGateUser outer)
+ssw_trust_leave(void)
 {
-	gate = outer;
+	gates = list_delete_last(gates);
+}
+
+static void
+subxact_ends(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+{
+	while (event == SUBXACT_EVENT_ABORT_SUB && gates && ((Gate *) llast(gates))->level >= GetCurrentTransactionNestLevel())
+		gates = list_delete_last(gates);
+}
+
+/* The list is the transaction's. */
+static void
+xact_ends(XactEvent event, void *arg)
+{
+	gates = NIL;
 }
 
 /*
@@ -215,7 +229,7 @@ may_not_run(Oid func)
 {
 	Runs		runs;
 
-	if (func < FirstNormalObjectId || !is_open())
+	if (func < FirstNormalObjectId || !OidIsValid(gate_owner()))
 		return false;
 	runs = who_runs(gate_owner());
 	return runs != RUNS_EVERYBODYS && is_users_but(func, runs == RUNS_OWNERS ? gate_owner() : InvalidOid);
@@ -431,7 +445,7 @@ check_tables(Node *node, void *context)
 static PlannedStmt *
 planner(Query *query, const char *sql, int options, ParamListInfo params)
 {
-	if (is_open() && who_runs(gate_owner()) != RUNS_EVERYBODYS)
+	if (OidIsValid(gate_owner()) && who_runs(gate_owner()) != RUNS_EVERYBODYS)
 		options &= ~CURSOR_OPT_PARALLEL_OK;
 	if (is_refused_here())
 		(void) check_tables((Node *) query, NULL);
@@ -447,4 +461,6 @@ ssw_trust_init(void)
 	fmgr_hook = fmgr;
 	prev_planner = planner_hook;
 	planner_hook = planner;
+	RegisterSubXactCallback(subxact_ends, NULL);
+	RegisterXactCallback(xact_ends, NULL);
 }

@@ -7,16 +7,8 @@
 
 #include "nodes/parsenodes.h"
 
-/* As whom a gate runs code, and since which level of which transaction. */
-typedef struct SswGateUser
-{
-	Oid			user;			/* or invalid */
-	LocalTransactionId lxid;
-	int			level;
-} SswGateUser;
-
-extern SswGateUser ssw_trust_enter(Oid user);
-extern void ssw_trust_leave(SswGateUser outer);
+extern void ssw_trust_enter(Oid user);
+extern void ssw_trust_leave(void);
 extern bool ssw_trust_is_clean(Oid owner);
 extern bool ssw_trust_refuses(Oid owner);
 extern bool ssw_trust_limits(Oid owner);
