@@ -170,7 +170,7 @@ explain_error(const ErrorData *e, SswRowFacts *r)
 		case MAKE_SQLSTATE('X', 'X', '0', '0', '0'):	/* internal */
 			return false;
 	}
-	if (e->sqlerrcode == ERRCODE_QUERY_CANCELED || e->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
+	if (e->sqlerrcode == ERRCODE_QUERY_CANCELED || ssw_trust_is_refusal(e))
 		return false;
 	if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		r->locked = true;

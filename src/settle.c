@@ -198,7 +198,7 @@ ssw_settle_heartbeats(SswPolicy *p)
 	if (trouble == NULL)
 		e = ssw_sql_try(prolong_all, &present);
 	/* in another session it may be possible */
-	if (e && (is_passing(e->sqlerrcode) || (e->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE && ssw_trust_limits(p->owner))))
+	if (e && (is_passing(e->sqlerrcode) || ssw_trust_is_refusal(e)))
 		ReThrowError(e);
 	if (e || trouble)
 		ereport(WARNING,

@@ -514,8 +514,7 @@ look_once(TouchTry *t)
 		ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
 	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		ssw_beats_spare(t->key, GetCurrentTimestamp());
-	/* what cannot run in this session says nothing of others */
-	if (error && error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE && ssw_trust_limits(p->owner))
+	if (error && ssw_trust_is_refusal(error))
 		return error;
 	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
 		ssw_outage_unheard(p->id, 0);

@@ -98,13 +98,6 @@ ssw_trust_refuses(Oid owner)
 	return who_runs(owner) == RUNS_NOBODYS;
 }
 
-/* Are there functions that do not run as that owner in this session? */
-bool
-ssw_trust_limits(Oid owner)
-{
-	return who_runs(owner) != RUNS_EVERYBODYS;
-}
-
 /* Is this inside of a gate in which nobody's runs? */
 static bool
 is_refused_here(void)
@@ -180,7 +173,7 @@ ssw_trust_is_clean(Oid owner)
 }
 
 static void
-refuse(const char *what)
+refuse_to_run(const char *what)
 {
 	Oid			owner = gate_owner();
 	char	   *owner_name = GetUserNameFromId(owner, false);
@@ -197,6 +190,13 @@ refuse(const char *what)
 			 errhint("Connect as role \"%s\", or leave the row to a sweep.", owner_name) :
 			 errhint("Leave the row to a sweep, connect as role \"%s\", or, if one may act as the other: GRANT %s TO %s;",
 					 owner_name, quote_identifier(owner_name), quote_identifier(session))));
+}
+
+/* Is that such an error?  It says something of the session, and nothing of others. */
+bool
+ssw_trust_is_refusal(const ErrorData *e)
+{
+	return e->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE && e->funcname && strcmp(e->funcname, "refuse_to_run") == 0;
 }
 
 /* Written in PL/pgSQL, SQL or the like, by users, other than that role. */
@@ -246,7 +246,7 @@ static void
 fmgr(FmgrHookEventType event, FmgrInfo * flinfo, Datum *private)
 {
 	if (event == FHET_START && may_not_run(flinfo->fn_oid))
-		refuse(psprintf("function %s", format_procedure_qualified(flinfo->fn_oid)));
+		refuse_to_run(psprintf("function %s", format_procedure_qualified(flinfo->fn_oid)));
 	if (prev_fmgr)
 		prev_fmgr(event, flinfo, private);
 }
@@ -270,7 +270,7 @@ find_users(Node *node, void *context)
 }
 
 /* A function that a query calls and that does not run in sessions of other roles, or null. */
-char *
+char	   *
 ssw_trust_find_refused(Query *query)
 {
 	Oid			func = InvalidOid;
@@ -338,12 +338,12 @@ stored_calls_users(int cache, Oid oid, AttrNumber attribute)
 	return found;
 }
 
-/* By what a table is divided is computed in its partitions, too. */
+/* By what a table is divided is computed for it, and for that partition of it. */
 static void
-check_partition_key(Oid relid)
+check_partition_key(Oid relid, Oid partition)
 {
-	if (stored_calls_users(PARTRELID, relid, Anum_pg_partitioned_table_partexprs) && !is_forgotten(relid))
-		refuse(psprintf("code of the partition key of \"%s\"", get_rel_name(relid)));
+	if (stored_calls_users(PARTRELID, relid, Anum_pg_partitioned_table_partexprs) && !(is_forgotten(relid) && is_forgotten(partition)))
+		refuse_to_run(psprintf("code of the partition key of \"%s\"", get_rel_name(relid)));
 }
 
 /* Of keys of different types, the session keeps the functions that convert them. */
@@ -362,7 +362,7 @@ check_foreign_keys(Relation rel)
 			Oid			there = getBaseType(get_atttype(fk->confrelid, fk->confkey[i]));
 
 			if (here != there && (here >= FirstNormalObjectId || there >= FirstNormalObjectId))
-				refuse(psprintf("code of types of foreign key \"%s\"", get_constraint_name(fk->conoid)));
+				refuse_to_run(psprintf("code of types of foreign key \"%s\"", get_constraint_name(fk->conoid)));
 		}
 	}
 }
@@ -382,7 +382,7 @@ check_one(Oid relid, List **tables)
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), i);
 
 		if (!att->attisdropped && keeps_code(att->atttypid))
-			refuse(psprintf("code of type %s of column \"%s\"", format_type_be(att->atttypid), NameStr(att->attname)));
+			refuse_to_run(psprintf("code of type %s of column \"%s\"", format_type_be(att->atttypid), NameStr(att->attname)));
 	}
 	check_foreign_keys(rel);
 	for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers; i++)
@@ -397,8 +397,8 @@ check_one(Oid relid, List **tables)
 	foreach(lc, indexes)
 		if ((stored_calls_users(INDEXRELID, lfirst_oid(lc), Anum_pg_index_indexprs) ||
 			 stored_calls_users(INDEXRELID, lfirst_oid(lc), Anum_pg_index_indpred)) && !is_forgotten(lfirst_oid(lc)))
-		refuse(psprintf("code of index \"%s\"", get_rel_name(lfirst_oid(lc))));
-	check_partition_key(relid);
+		refuse_to_run(psprintf("code of index \"%s\"", get_rel_name(lfirst_oid(lc))));
+	check_partition_key(relid, relid);
 }
 
 /* A table, its partitions, and those that change with it. */
@@ -416,7 +416,7 @@ check_table(Oid relid)
 		tables = list_concat_unique_oid(tables, find_inheritance_children(table, NoLock));
 		if (get_rel_relispartition(table))
 			foreach(lc, get_partition_ancestors(table))
-				check_partition_key(lfirst_oid(lc));
+				check_partition_key(lfirst_oid(lc), table);
 	}
 }
 

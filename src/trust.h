@@ -11,7 +11,7 @@ extern void ssw_trust_enter(Oid user);
 extern void ssw_trust_leave(void);
 extern bool ssw_trust_is_clean(Oid owner);
 extern bool ssw_trust_refuses(Oid owner);
-extern bool ssw_trust_limits(Oid owner);
+extern bool ssw_trust_is_refusal(const ErrorData *e);
 extern void ssw_trust_serve(Oid owner);
 extern char *ssw_trust_find_refused(Query *query);
 extern void ssw_trust_init(void);

@@ -204,7 +204,7 @@ wait_for($node, 'SELECT count(*) = 0 FROM briefly', 'the credit ends');
 
 # what reads the rows may not be called any more
 sql(q{CREATE ROLE keeper; CREATE SCHEMA util; GRANT USAGE ON SCHEMA util TO keeper;
-    CREATE FUNCTION util.open(text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN $1 = 'on'; END $$});
+    CREATE FUNCTION util.open(text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN $1 = 'on'; END $$; ALTER FUNCTION util.open OWNER TO keeper});
 make('guarded', '1 h', q{, filter => 'util.open(f)'});
 sql(q{ALTER TABLE guarded OWNER TO keeper; SELECT sweeper.resume('guarded')});
 sql(q{REVOKE USAGE ON SCHEMA util FROM keeper});
