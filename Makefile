@@ -181,7 +181,7 @@ PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 ifneq ($(wildcard $(PGXS)),)
 
 MODULE_big = $(EXTENSION)
-OBJS       = $(EXTENSION).o $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
+OBJS       = $(EXTENSION).o $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 DATA_built = $(EXTENSION)--$(EXTVERSION).sql
 # Scripts that lead from one release to the next.
 DATA       = $(wildcard schema/updates/$(EXTENSION)--*.sql)
@@ -234,7 +234,7 @@ all install uninstall installcheck:
 	@echo 'No PostgreSQL server headers found (PG_CONFIG=$(PG_CONFIG)): run "make setup", or give PG_CONFIG.' >&2; exit 1
 
 clean:
-	rm -rf *.o *.d *.so src/*.o src/*.d .built-for $(EXTENSION)--*.sql $(EXTENSION)-*.tar.gz $(EXTENSION)-*.zip deb test-output
+	rm -rf *.o *.d *.so src/*/*.o src/*/*.d .built-for $(EXTENSION)--*.sql $(EXTENSION)-*.tar.gz $(EXTENSION)-*.zip deb test-output
 
 .PHONY: all install uninstall installcheck clean
 endif

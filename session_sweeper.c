@@ -11,15 +11,15 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 
-#include "compat.h"
-#include "guc.h"
-#include "hooks.h"
-#include "launcher.h"
-#include "meant.h"
-#include "pending.h"
-#include "shmem.h"
-#include "start.h"
-#include "trust.h"
+#include "base/compat.h"
+#include "base/guc.h"
+#include "base/relation_guard.h"
+#include "base/session_trust.h"
+#include "base/shmem.h"
+#include "grace/service_log.h"
+#include "heartbeat/xact.h"
+#include "process/database_hook.h"
+#include "process/launcher.h"
 
 PG_MODULE_MAGIC_EXT(.name = "session_sweeper",.version = SSW_VERSION);
 

@@ -1,5 +1,5 @@
 -- Work: workers, the jobs and providers they offer, and tasks.
--- A worker is a session of the pool sweeper.worker; when it ends, in whatever way, src/cascade.c ends what hangs on it.
+-- A worker is a session of the pool sweeper.worker; when it ends, in whatever way, src/work/worker_lost.c ends what hangs on it.
 
 INSERT INTO sweeper.pool (pool, ttl, metadata, counter, created_by) VALUES ('sweeper.worker', interval '60 s', '{}', 0, session_user);
 

@@ -8,7 +8,7 @@ options="-bad -bap -bbb -bc -bl -cli1 -cp33 -cdb -nce -d0 -di12 -nfc1 -i4 -l79 -
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-files="session_sweeper.c $(echo src/*.c src/*.h)"
+files="session_sweeper.c $(echo src/*/*.c src/*/*.h)"
 # shellcheck disable=SC2086  # a list
 sed -nE 's/^typedef (struct|enum|union) [A-Za-z]+ \*?([A-Za-z]+);.*/\2/p; s/^\} ([A-Z][A-Za-z]+);.*/\1/p; s/^typedef .*\(\*([A-Za-z_]+)\).*/\1/p' $files |
     sort -u - tools/typedefs.list >"$work/typedefs"

@@ -6,9 +6,9 @@ bad=0
 complain() { [ -z "$2" ] || { printf '%s\n%s\n' "$1" "$2"; bad=1; }; }
 
 # C
-sources=(session_sweeper.c src/*.c)
-complain "PG_VERSION_NUM belongs in src/compat.h only:" \
-    "$(grep -ln PG_VERSION_NUM "${sources[@]}" src/*.h | grep -v '^src/compat\.h$')"
+sources=(session_sweeper.c src/*/*.c)
+complain "PG_VERSION_NUM belongs in src/base/compat.h only:" \
+    "$(grep -ln PG_VERSION_NUM "${sources[@]}" src/*/*.h | grep -v '^src/base/compat\.h$')"
 complain "Functions that other files see begin with ssw_ (or are _PG_init):" \
     "$(awk 'FNR == 1 { before = "" }
         /^[A-Za-z_0-9]+\(/ && before !~ /static/ && !/^(PG_|ssw_|_PG_init|MarkGUC)/ { print "  " FILENAME ": " $0 }
@@ -17,20 +17,33 @@ complain "So do the symbols of what is built:" \
     "$([ ! -f session_sweeper.so ] || nm -D -g --defined-only session_sweeper.so |
         awk '$2 ~ /[TDB]/ && $3 !~ /^(ssw_|pg_finfo_ssw_|Ssw|MySsw|_PG_init|_PG_fini|Pg_magic_func|_init|_fini)/ { print "  " $3 }')"
 complain "Modules include each other in a circle:" \
-    "$(for file in "${sources[@]}" src/*.h; do
-        module=${file##*/} module=${module%.*}
-        sed -nE 's/^#include "([a-z_]+)\.h".*/\1/p' "$file" | while read -r header; do
-            [ ! -f "src/$header.h" ] || [ "$header" = "$module" ] || echo "$module $header"
+    "$(grep -oE '^#include "[a-z]+/[a-z_]+\.h"' src/*/*.[ch] |
+        sed -nE 's,^src/([a-z_/]+)\.[ch]:#include "([a-z_/]+)\.h",\1 \2,p' | awk '$1 != $2' | tsort 2>&1 >/dev/null)"
+# A folder sees itself and the folders above it in the table of src/README.md.
+# Those that do not yet are listed.
+complain "A folder includes only itself and folders above it in the table of src/README.md (or tools/include-exceptions.txt is out of date):" \
+    "$(grep -oE '^#include "[a-z]+/[a-z_]+\.h"' src/*/*.[ch] | sed -E 's,^(src/([a-z]+)/[^:]*):#include "(([a-z]+)/[^"]*)",\1 \2 \3 \4,' |
+        while read -r file folder header other; do [ ! -f "src/$header" ] || echo "$file $folder $other $header"; done |
+        awk 'FNR == NR { if (match($0, /^\| `[a-z]+\/`/)) at[substr($0, 4, RLENGTH - 5)] = ++n; next }
+            !($2 in at) || !($3 in at) || at[$3] > at[$2] { print $1 " includes " $4 }' src/README.md - |
+        sort | diff tools/include-exceptions.txt - | grep '^[<>]')"
+complain "Each folder has a README.md of at most 15 lines, which names its files:" \
+    "$(for folder in src/*/; do
+        [ -f "${folder}README.md" ] || { echo "  $folder has none"; continue; }
+        [ "$(wc -l <"${folder}README.md")" -le 15 ] || echo "  ${folder}README.md is longer"
+        for file in "$folder"*.c; do
+            name=${file##*/}
+            grep -qE "\`${name%.c}\`" "${folder}README.md" || echo "  ${folder}README.md does not name ${name%.c}"
         done
-    done | tsort 2>&1 >/dev/null)"
+    done)"
 complain "Calls that can run code of users, where tools/gate-calls.txt does not have them:" \
     "$(awk '/^ ?\*|^\t*\/\*/ { next } { print FILENAME ": " $0 }' "${sources[@]}" |
         grep -oE '^[a-z_/]+\.c|\<(SPI_(prepare|exec|cursor_open|getvalue)[a-z_]*|parse_analyze[a-z_]*|pg_analyze_and_rewrite[a-z_]*|transform(Expr|Stmt)|eval_const_expressions|expression_planner|Oid[A-Za-z]*FunctionCall[A-Za-z0-9]*|(Input|Output|Receive|Send)FunctionCall[A-Za-z]*|FunctionCall[0-9][A-Za-z]*|FormIndexDatum|RelationGetIndex(Expressions|Predicate)|RelationGetPartition(Key|Qual)|has_partition_attrs|BuildIndexInfo|ExecOpenIndices|ssw_insert_index_tuples|AfterTriggerSetState|quote_qualified_identifier|format_type_extended|Exec(Init|Prepare|Eval)(Expr|Qual)[A-Za-z]*|domain_(check|in)|predicate_[a-z]+_by)\(' |
         awk 'FNR == NR { sub(/#.*/, ""); f = $1; sub(/:/, "", f); for (i = 2; i <= NF; i++) may[f, $i] = 1; next }
-            /\.c$/ { file = $0; gsub(/.*\/|\.c$/, "", file); next }
-            { sub(/\(/, ""); if (!(($0, file) in may)) print "  src/" file ".c: " $0 }' tools/gate-calls.txt - | sort -u)"
+            /\.c$/ { path = file = $0; gsub(/.*\/|\.c$/, "", file); next }
+            { sub(/\(/, ""); if (!(($0, file) in may)) print "  " path ": " $0 }' tools/gate-calls.txt - | sort -u)"
 complain "Each C file and header begins with its name and purpose:" \
-    "$(for file in "${sources[@]}" src/*.h; do sed -n 2p "$file" | grep -q "^ \* ${file##*/}$" || echo "  $file"; done)"
+    "$(for file in "${sources[@]}" src/*/*.h; do sed -n 2p "$file" | grep -q "^ \* ${file##*/}$" || echo "  $file"; done)"
 complain "What make chaos BREAK=name takes away is not there:" \
     "$(for file in test/chaos/break/*.patch; do patch -p1 --dry-run --force --silent <"$file" >/dev/null || echo "  $file"; done)"
 complain "Functions for SQL, in C or in schema/ only:" \
@@ -74,10 +87,10 @@ complain "Tests without expected output:" \
 
 # Everything
 complain "Left for later:" \
-    "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
+    "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
 complain "White space at the end of a line:" \
-    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/chaos/*.* test/chaos/Chaos/*.pm test/fuzz/*.* test/fuzz/Fuzz/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
-complain "The formatter did not understand:" "$(grep -n '/\*\*INDENT' src/*.[ch] session_sweeper.c)"
+    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/chaos/*.* test/chaos/Chaos/*.pm test/fuzz/*.* test/fuzz/Fuzz/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
+complain "The formatter did not understand:" "$(grep -n '/\*\*INDENT' src/*/*.[ch] session_sweeper.c)"
 for file in tools/*.sh test/*.sh test/chaos/*.sh test/monitoring/*.sh test/clients/*.sh bench/*.sh .ci/run; do
     [ ! -f "$file" ] || bash -n "$file" || bad=1
 done

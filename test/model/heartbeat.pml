@@ -2,8 +2,8 @@
  * heartbeat.pml
  *		Heartbeats in memory against expiries of the row: who wins.
  *
- * One session.  The steps (H1, S1, E1, ...) are those that src/beats.c,
- * src/touch.c and src/alive.c name.  README.md says what is left out; run.sh
+ * One session.  The steps (H1, S1, E1, ...) are those that src/heartbeat/store.c,
+ * src/heartbeat/slow_path.c and src/sweep/refresh.c name.  README.md says what is left out; run.sh
  * says who meets in which configuration, and which BROKEN_ variants must fail.
  */
 

@@ -26,7 +26,7 @@ is(output("$config --pkglibdir"), "$scratch$at{pkglibdir}", 'the copy has its ow
 my $next = "$scratch/next";
 make_path("$next/schema/updates");
 system_or_bail('cp', '-R', qw(Makefile session_sweeper.c session_sweeper.control src schema), $next);
-unlink(glob "$next/src/*.o");
+unlink(glob "$next/src/*/*.o");
 text("$next/session_sweeper.control", slurp_file("$next/session_sweeper.control") =~ s/^default_version = .*/default_version = '9.9'/mr);
 text("$next/schema/99_next.sql", q{
 ALTER TABLE sweeper.policy ADD COLUMN next_note text NOT NULL DEFAULT 'none';

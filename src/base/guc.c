@@ -1,0 +1,245 @@
+/*
+ * guc.c
+ *		The settings session_sweeper.*: definitions and check hooks.
+ *
+ * Defined in every process that loads the library; shares nothing.  All but
+ * heartbeat_memory and max_policies are reloadable; allow_attach is the session's own.
+ * A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "access/xact.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/varlena.h"
+
+#include "base/guc.h"
+
+bool		ssw_enabled = true;
+char	   *ssw_databases = NULL;
+int			ssw_max_workers = 2;
+int			ssw_max_coordinators = 2;
+int			ssw_worker_idle_timeout = 60000;
+int			ssw_shutdown_timeout = 3000;
+int			ssw_min_interval = 200;
+int			ssw_synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
+int			ssw_max_gap = 3 * 24 * 60 * 60;
+int			ssw_fuse_hold = 60 * 60;
+int			ssw_cleanup_event_retention = 90 * 24 * 60;
+int			ssw_pass_retention = 30 * 24 * 60;
+int			ssw_heartbeat_memory = -1;
+double		ssw_refresh_ahead = 0.25;
+int			ssw_usage_event_retention = 0;
+int			ssw_event_interval = 50;
+bool		ssw_allow_attach = true;
+int			ssw_max_task_workers = 1;
+int			ssw_max_queued_tasks = 10000;
+int			ssw_max_appended_rows = 100000;
+int			ssw_task_timeout = 10 * 60 * 1000;
+int			ssw_cancel_grace = 30000;
+int			ssw_task_retention = 7 * 24 * 60;
+char	   *ssw_machine_id = NULL;
+int			ssw_max_wal_rate = 0;
+int			ssw_max_replica_lag = 0;
+int			ssw_max_policies = 1024;
+int			ssw_max_hard_time_limit = 60000;
+
+static const struct config_enum_entry synchronous_commit_options[] = {
+	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
+	{"remote_write", SYNCHRONOUS_COMMIT_REMOTE_WRITE, false},
+	{"remote_apply", SYNCHRONOUS_COMMIT_REMOTE_APPLY, false},
+	{"on", SYNCHRONOUS_COMMIT_REMOTE_FLUSH, false},
+	{"off", SYNCHRONOUS_COMMIT_OFF, false},
+	{NULL, 0, false}
+};
+
+/* The value's name, for setting the server's own synchronous_commit. */
+const char *
+ssw_guc_synchronous_commit_name(void)
+{
+	const struct config_enum_entry *e;
+
+	for (e = synchronous_commit_options; e->name; e++)
+		if (e->val == ssw_synchronous_commit)
+			return e->name;
+	return "local";
+}
+
+static bool
+check_databases(char **newval, void **extra, GucSource source)
+{
+	char	   *copy = pstrdup(*newval);
+	List	   *names;
+	bool		ok = SplitIdentifierString(copy, ',', &names);
+
+	if (!ok)
+		GUC_check_errdetail("List syntax is invalid: give database names separated by commas.");
+	list_free(names);
+	pfree(copy);
+	return ok;
+}
+
+/* Is a database in session_sweeper.databases?  An empty list means all. */
+bool
+ssw_guc_database_wanted(const char *name)
+{
+	char	   *copy = pstrdup(ssw_databases ? ssw_databases : "");
+	List	   *names;
+	ListCell   *lc;
+	bool		found = false;
+
+	if (!SplitIdentifierString(copy, ',', &names) || names == NIL)
+		return true;
+	foreach(lc, names)
+		found = found || strcmp(lfirst(lc), name) == 0;
+	list_free(names);
+	pfree(copy);
+	return found;
+}
+
+/* Refuse to wait for what nobody does in this database. */
+void
+ssw_guc_require_listed(const char *what)
+{
+	const char *name = get_database_name(MyDatabaseId);
+
+	if (!ssw_guc_database_wanted(name))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot %s: \"session_sweeper.databases\" does not list \"%s\"", what, name),
+				 errhint("ALTER SYSTEM SET session_sweeper.databases = %s; SELECT pg_reload_conf();",
+						 quote_literal_cstr(psprintf("%s, %s", ssw_databases, quote_identifier(name))))));
+}
+
+/* Define every setting, then reserve the prefix. */
+void
+ssw_guc_init(void)
+{
+	DefineCustomBoolVariable("session_sweeper.enabled",
+							 "Runs sweeps; off stops them all at the next batch.",
+							 NULL, &ssw_enabled, true, PGC_SIGHUP, 0,
+							 NULL, NULL, NULL);
+	DefineCustomStringVariable("session_sweeper.databases",
+							   "Databases to sweep; empty means every one that has the extension.",
+							   NULL, &ssw_databases, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   check_databases, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_workers",
+							"Most sweep processes in the cluster.",
+							"Each takes a place of max_worker_processes.",
+							&ssw_max_workers, 2, 1, 256, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_coordinators",
+							"Most coordinators in the cluster; databases take turns.",
+							NULL, &ssw_max_coordinators, 2, 1, 256, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.worker_idle_timeout",
+							"How long a worker stays warm without work.",
+							NULL, &ssw_worker_idle_timeout, 60000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.shutdown_timeout",
+							"How long a worker may take to end its batch after SIGTERM.",
+							NULL, &ssw_shutdown_timeout, 3000, 0, 60000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.min_interval",
+							"Shortest time between two looks at one policy.",
+							NULL, &ssw_min_interval, 200, 1, 60000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomEnumVariable("session_sweeper.synchronous_commit",
+							 "synchronous_commit of sweep transactions.",
+							 NULL, &ssw_synchronous_commit,
+							 SYNCHRONOUS_COMMIT_LOCAL_FLUSH,
+							 synchronous_commit_options, PGC_SIGHUP, 0,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_gap",
+							"A longer time without any pass holds the database's policies.",
+							"0 never holds them.", &ssw_max_gap, 3 * 24 * 60 * 60,
+							0, INT_MAX, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.fuse_hold",
+							"How long the fuse holds a policy of fixed deadlines.",
+							NULL, &ssw_fuse_hold, 60 * 60, 1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.cleanup_event_retention",
+							"How long rows of sweeper.cleanup_event, and ended sessions, are kept; 0 keeps them.",
+							NULL, &ssw_cleanup_event_retention, 90 * 24 * 60, 0,
+							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.pass_retention",
+							"How long rows of sweeper.pass are kept; 0 keeps them.",
+							NULL, &ssw_pass_retention, 30 * 24 * 60, 0,
+							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomRealVariable("session_sweeper.refresh_ahead",
+							 "How long before its deadline the row of a living session is written anew.",
+							 "A part of the session's time to live.", &ssw_refresh_ahead, 0.25, 0.01, 0.9,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	/* only the postmaster can reserve memory */
+	if (process_shared_preload_libraries_in_progress)
+	{
+		DefineCustomIntVariable("session_sweeper.max_policies",
+								"Most policies of users in the cluster that have a place in shared memory.",
+								"Built-in policies take none of them.",
+								&ssw_max_policies, 1024, 1, 100000,
+								PGC_POSTMASTER, 0, NULL, NULL, NULL);
+		DefineCustomIntVariable("session_sweeper.heartbeat_memory",
+								"Shared memory for heartbeats.",
+								"-1 takes 1/64 of shared_buffers, at least 8 MB and at most 256 MB.",
+								&ssw_heartbeat_memory, -1, -1, MAX_KILOBYTES,
+								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+	}
+	DefineCustomIntVariable("session_sweeper.usage_event_retention",
+							"How long rows of sweeper.usage_event are kept; 0 keeps them.",
+							NULL, &ssw_usage_event_retention, 0, 0,
+							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_task_workers",
+							"Most of the workers that may run commands of submit_sql().",
+							"Of max_workers, the others are for sweeps.",
+							&ssw_max_task_workers, 1, 0, 256, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_queued_tasks",
+							"Most commands of submit_sql() that may wait in a database.",
+							NULL, &ssw_max_queued_tasks, 10000, 1, INT_MAX, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.task_timeout",
+							"Time limit of a command of submit_sql() that was given none; 0 disables.",
+							NULL, &ssw_task_timeout, 10 * 60 * 1000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_appended_rows",
+							"Most rows of append() that may wait, or be set aside, for one table.",
+							NULL, &ssw_max_appended_rows, 100000, 1, INT_MAX, PGC_SUSET, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.cancel_grace",
+							"How long a command that was cancelled may go on before it is interrupted.",
+							NULL, &ssw_cancel_grace, 30000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_wal_rate",
+							"Most WAL a second that sweeps write; 0: no limit.",
+							NULL, &ssw_max_wal_rate, 0, 0, MAX_KILOBYTES,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_replica_lag",
+							"Sweeps rest while a replica is further behind; 0: they do not mind.",
+							NULL, &ssw_max_replica_lag, 0, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.max_hard_time_limit",
+							"Longest hard_time_limit that a policy may have.",
+							"A shorter one also holds for policies that have a longer one already.",
+							&ssw_max_hard_time_limit, 60 * 1000, 1000, 24 * 60 * 60 * 1000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomStringVariable("session_sweeper.machine_id",
+							   "What this server is called in its tasks; empty: host name and port.",
+							   NULL, &ssw_machine_id, "", PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.task_retention",
+							"How long tasks are kept after their end; 0 keeps them.",
+							NULL, &ssw_task_retention, 7 * 24 * 60, 0,
+							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomIntVariable("session_sweeper.event_interval",
+							"Shortest time between two notifications of what happened to tasks.",
+							NULL, &ssw_event_interval, 50, 0, 60000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("session_sweeper.allow_attach",
+							 "Allows attach(); turn it off for roles that connect through a pooler.",
+							 NULL, &ssw_allow_attach, true, PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+	MarkGUCPrefixReserved("session_sweeper");
+}

@@ -1,0 +1,227 @@
+/*
+ * locks.c
+ *		Heavyweight locks that keep a policy's batches and its changes apart, the
+ *		acquires of a pool, and what runs and a change of the extension.
+ *
+ * A policy's lock, freed by the lock manager at the end of the transaction and at
+ * a crash, is held by
+ *
+ *		callers who end rows themselves		RowShareLock
+ *		batches								ShareLock
+ *		pause								ShareUpdateExclusiveLock
+ *		alter_policy, resume, unregister	that, then ExclusiveLock
+ *
+ * So pause waits for at most the batches in flight, and no caller holds it up; and
+ * a change, which has to wait for callers, too, does so for a short time only,
+ * because other callers wait behind it meanwhile.
+ *
+ * Who acquires in a pool, or changes or drops it, holds the pool's lock from then
+ * on to the end of the transaction: sessions are counted by the next one when all
+ * that were given out before are committed.
+ *
+ * Order: a pool's lock before the policy's, and that before any row of
+ * sweeper.policy and before the relation.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_extension.h"
+#include "commands/extension.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "tcop/utility.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+
+#include "base/locks.h"
+#include "base/spi.h"
+#include "base/ssw.h"
+
+/* Locks of one transaction: the server has room for so many of all sessions. */
+#define MAX_POOLS	1000
+
+/* An object tag of pg_class with a sub-id of a kind that no relation has. */
+static void
+set_tag(LOCKTAG *tag, int policy_id)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, (Oid) policy_id, SSW_POLICY_LOCK);
+}
+
+/* A statement that tells who holds or waits for a lock, prepared transactions by their names. */
+static char *
+holders_query(const LOCKTAG *tag)
+{
+	return psprintf("SELECT l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query"
+					" FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid)"
+					" LEFT JOIN (pg_catalog.pg_locks AS h JOIN pg_catalog.pg_prepared_xacts AS x ON x.transaction = h.transactionid)"
+					" ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction"
+					" WHERE l.locktype = 'object' AND l.classid = %u AND l.objid = %u AND l.objsubid = %d"
+					" AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database());",
+					tag->locktag_field2, tag->locktag_field3, (int16) tag->locktag_field4);
+}
+
+char	   *
+ssw_lock_policy_query(int policy_id)
+{
+	LOCKTAG		tag;
+
+	set_tag(&tag, policy_id);
+	return holders_query(&tag);
+}
+
+/* Hold the policy as it is for a caller; waits, within lock_timeout, for a change. */
+void
+ssw_lock_policy_caller(int policy_id)
+{
+	LOCKTAG		tag;
+
+	set_tag(&tag, policy_id);
+	(void) LockAcquire(&tag, RowShareLock, false, false);
+}
+
+/* Hold the policy for a batch; false when somebody changes it now. */
+bool
+ssw_lock_policy_batch_conditional(int policy_id)
+{
+	LOCKTAG		tag;
+
+	set_tag(&tag, policy_id);
+	return LockAcquire(&tag, ShareLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* Wait for the batches in flight and keep new ones out until commit.  25006 on a standby. */
+void
+ssw_lock_policy_pause(int policy_id)
+{
+	LOCKTAG		tag;
+
+	PreventCommandDuringRecovery("a change of a policy");
+	set_tag(&tag, policy_id);
+	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
+}
+
+typedef struct Acquisition
+{
+	LOCKTAG		tag;
+	LOCKMODE	mode;
+	int			patience_ms;
+} Acquisition;
+
+static bool
+acquire(void *arg)
+{
+	Acquisition *a = arg;
+	char		timeout[12];
+
+	snprintf(timeout, sizeof(timeout), "%d", a->patience_ms);
+	(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) LockAcquire(&a->tag, a->mode, false, false);
+	return true;
+}
+
+/*
+ * The same, and for callers who have ended rows of the policy: false when they do
+ * not end within that time, or within lock_timeout where there is one.
+ */
+bool
+ssw_lock_policy_change(int policy_id, int patience_ms)
+{
+	Acquisition a = {.mode = ExclusiveLock,.patience_ms = LockTimeout ? LockTimeout : patience_ms};
+	ErrorData  *error;
+
+	ssw_lock_policy_pause(policy_id);
+	set_tag(&a.tag, policy_id);
+	error = ssw_sql_try(acquire, &a);
+	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error == NULL;
+}
+
+/*
+ * The tag is made of the pool's name, so that it can be locked before it is read:
+ * 48 bits of a hash, as an object of the class of extensions with a sub-id that
+ * no extension has.  Two pools with the same tag would wait for each other, no more.
+ */
+static void
+set_pool_tag(LOCKTAG *tag, const char *pool)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) pool, strlen(pool), 0);
+
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, ExtensionRelationId, (Oid) hash, (uint16) ((hash >> 32) | 1));
+}
+
+char	   *
+ssw_lock_pool_query(const char *pool)
+{
+	LOCKTAG		tag;
+
+	set_pool_tag(&tag, pool);
+	return holders_query(&tag);
+}
+
+/* Hold a pool.  Without wait false when somebody else does. */
+bool
+ssw_lock_pool(const char *pool, bool wait)
+{
+	static TimestampTz transaction = 0;
+	static int	held = 0;
+	LOCKTAG		tag;
+	LockAcquireResult result;
+
+	if (transaction != GetCurrentTransactionStartTimestamp())
+		held = 0;
+	transaction = GetCurrentTransactionStartTimestamp();
+	set_pool_tag(&tag, pool);
+	result = LockAcquire(&tag, ExclusiveLock, false, !wait);
+	if (result == LOCKACQUIRE_OK && ++held > MAX_POOLS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("cannot use more than %d pools in one transaction", MAX_POOLS),
+				 errdetail("Each keeps a lock until the transaction ends."),
+				 errhint("Use several transactions.")));
+	return result != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* A sub-id that no pool's tag has: theirs are odd. */
+static void
+set_extension_tag(LOCKTAG *tag)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, ExtensionRelationId, InvalidOid, 0xfffe);
+}
+
+/*
+ * Keep the extension as it is until the transaction ends; waits, within lock_timeout
+ * where there is one, for its DROP or UPDATE, or is false without wait.  The server's
+ * own lock of it is for anybody to take (ALTER FUNCTION ... DEPENDS ON EXTENSION), so
+ * we do not wait for that; held where it is free, it keeps out who drops the extension
+ * with its schema or owner.
+ */
+bool
+ssw_lock_extension(bool wait)
+{
+	LOCKTAG		tag;
+	Oid			extoid;
+
+	set_extension_tag(&tag);
+	if (LockAcquire(&tag, AccessShareLock, false, !wait) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	AcceptInvalidationMessages();
+	extoid = get_extension_oid(SSW_EXTENSION, true);
+	if (OidIsValid(extoid))
+		(void) ConditionalLockDatabaseObject(ExtensionRelationId, extoid, 0, AccessShareLock);
+	return true;
+}
+
+/* For who drops or updates it: wait for all that runs, and keep others out until the end. */
+void
+ssw_lock_extension_exclusive(void)
+{
+	LOCKTAG		tag;
+
+	set_extension_tag(&tag);
+	(void) LockAcquire(&tag, AccessExclusiveLock, false, false);
+}

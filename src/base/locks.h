@@ -1,0 +1,22 @@
+/*
+ * locks.h
+ *		Heavyweight locks that keep a policy's batches and its changes apart, and
+ *		the acquires of a pool, and what runs and a change of the extension.
+ */
+#ifndef SSW_LOCKS_H
+#define SSW_LOCKS_H
+
+/* What tells a policy's lock in pg_locks from that of a relation's column. */
+#define SSW_POLICY_LOCK		0xffff
+
+extern void ssw_lock_policy_caller(int policy_id);
+extern bool ssw_lock_policy_batch_conditional(int policy_id);
+extern void ssw_lock_policy_pause(int policy_id);
+extern bool ssw_lock_policy_change(int policy_id, int patience_ms);
+extern char *ssw_lock_policy_query(int policy_id);
+extern bool ssw_lock_pool(const char *pool, bool wait);
+extern char *ssw_lock_pool_query(const char *pool);
+extern bool ssw_lock_extension(bool wait);
+extern void ssw_lock_extension_exclusive(void);
+
+#endif							/* SSW_LOCKS_H */

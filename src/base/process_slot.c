@@ -1,0 +1,442 @@
+/*
+ * process_slot.c
+ *		Common life of our background processes: slot, signals, connection.
+ *
+ * A process belongs to a slot of SswProcs, guarded by SswShared->lock; the
+ * launcher reserves a slot, registers the process, and the process attaches if
+ * the slot's generation is still its own.  The exit callback frees the slot and
+ * whatever the process held in a pass.  A crash empties shared memory.
+ *
+ * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM, or
+ * one that comes to a batch which ignores its cancel, ends the process at the next
+ * interrupt check, batch or not.  The launcher, whose end is bounded anyway, goes on
+ * to it.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/xact.h"
+#include "base/compat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/process_slot.h"
+#include "sweep/lost.h"
+#include "sweep/lostmove.h"
+
+/* The postmaster signals a child and its process group: that is one SIGTERM. */
+#define SAME_SIGNAL_US	10000
+
+static uint32 my_generation;
+
+/* The launcher ends whoever does not heed a signal; it sleeps while all is well. */
+static void
+tell_launcher(void)
+{
+	int			launcher = SswShared->launcher;
+
+	if (launcher >= 0 && SswProcs[launcher].latch)
+		SetLatch(SswProcs[launcher].latch);
+}
+
+/* Does a process go on though its batch was cancelled?  No code of users catches its end. */
+bool
+ssw_bgw_ignores_cancel(const SswProc *p, TimestampTz now)
+{
+	return p->batch_deadline != 0 && now >= p->batch_deadline + SSW_CANCEL_GRACE_US;
+}
+
+static void
+handle_sigterm(SIGNAL_ARGS)
+{
+	static TimestampTz first = 0;
+	int			save_errno = errno;
+
+	if (MySswProc == NULL || ssw_bgw_ignores_cancel(MySswProc, GetCurrentTimestamp()))
+		die(postgres_signal_arg);
+	else if (MySswProc->terminating)
+	{
+		if (MySswProc->kind != SSW_PROC_LAUNCHER && GetCurrentTimestamp() - first > SAME_SIGNAL_US)
+			die(postgres_signal_arg);
+	}
+	else
+	{
+		first = GetCurrentTimestamp();
+		MySswProc->terminating = true;
+		tell_launcher();
+		SetLatch(MyLatch);
+	}
+	errno = save_errno;
+}
+
+/* Cancelled, by a time-out of its own, too. */
+static void
+handle_sigint(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	StatementCancelHandler(postgres_signal_arg);
+	if (MySswProc)
+		tell_launcher();
+	errno = save_errno;
+}
+
+/*
+ * Cancel what a process is at; if it ignores that, the launcher ends it.  The caller
+ * holds the lock exclusively.
+ */
+void
+ssw_bgw_cancel(SswProc *p)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (p->pid == 0 || p->interrupted)
+		return;
+	p->interrupted = true;
+	if (p->batch_deadline == 0 || p->batch_deadline > now)
+		p->batch_deadline = now;
+	kill(p->pid, SIGINT);
+}
+
+/* Cancel the batches of a policy that somebody stops; no other one begins in their passes. */
+void
+ssw_bgw_cancel_policy(int policy_id)
+{
+	if (!ssw_shmem_available())
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		SswPass    *pass = p->kind == SSW_PROC_WORKER && p->state == SSW_STATE_BUSY && p->pass >= 0 ? &SswPasses[p->pass] : NULL;
+
+		if (pass == NULL || pass->database != MyDatabaseId || pass->policy_id != policy_id || p->pid == MyProcPid)
+			continue;
+		if (pass->end == SSW_END_NONE || pass->end == SSW_END_DONE)
+			pass->end = SSW_END_STOPPED;
+		if (p->batch_deadline != 0)
+			ssw_bgw_cancel(p);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Take a free slot for a process to be started, a runner of that role; -1 when there is none. */
+int
+ssw_bgw_reserve(SswProcKind kind, Oid database, Oid role)
+{
+	int			slot = -1;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs && slot < 0; i++)
+		if (SswProcs[i].state == SSW_STATE_FREE)
+			slot = i;
+	if (slot >= 0)
+	{
+		uint32		generation = SswProcs[slot].generation + 1;
+
+		memset(&SswProcs[slot], 0, sizeof(SswProc));
+		SswProcs[slot].generation = generation;
+		SswProcs[slot].kind = kind;
+		SswProcs[slot].state = SSW_STATE_STARTING;
+		SswProcs[slot].database = database;
+		SswProcs[slot].role = role;
+		SswProcs[slot].pass = -1;
+		SswProcs[slot].state_since = GetCurrentTimestamp();
+	}
+	LWLockRelease(SswShared->lock);
+	return slot;
+}
+
+static const struct
+{
+	const char *type;
+	const char *function;
+}			kinds[] = {
+	[SSW_PROC_LAUNCHER] = {"session_sweeper launcher", "ssw_launcher_main"},
+	[SSW_PROC_PROBE] = {"session_sweeper probe", "ssw_probe_main"},
+	[SSW_PROC_COORDINATOR] = {"session_sweeper coordinator", "ssw_coordinator_main"},
+	[SSW_PROC_WORKER] = {"session_sweeper worker", "ssw_worker_main"},
+	[SSW_PROC_RUNNER] = {"session_sweeper worker", "ssw_runner_main"},
+};
+
+/* Register the process of a reserved slot; false frees the slot again. */
+bool
+ssw_bgw_start(int slot, BackgroundWorkerHandle **handle)
+{
+	BackgroundWorker bgw = {0};
+	SswProc    *proc = &SswProcs[slot];
+
+	bgw.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	bgw.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	bgw.bgw_restart_time = BGW_NEVER_RESTART;
+	strlcpy(bgw.bgw_type, kinds[proc->kind].type, sizeof(bgw.bgw_type));
+	strlcpy(bgw.bgw_name, kinds[proc->kind].type, sizeof(bgw.bgw_name));
+	strlcpy(bgw.bgw_library_name, SSW_EXTENSION, sizeof(bgw.bgw_library_name));
+	strlcpy(bgw.bgw_function_name, kinds[proc->kind].function, sizeof(bgw.bgw_function_name));
+	bgw.bgw_main_arg = Int32GetDatum(slot);
+	memcpy(bgw.bgw_extra, &proc->generation, sizeof(proc->generation));
+	if (RegisterDynamicBackgroundWorker(&bgw, handle))
+		return true;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	proc->state = SSW_STATE_FREE;
+	LWLockRelease(SswShared->lock);
+	return false;
+}
+
+/* Leave a pass, or appended rows: the last one out wakes the coordinator. */
+static void
+leave_pass(SswProc *proc)
+{
+	int			me = proc - SswProcs;
+
+	proc->append_owner = InvalidOid;
+	if (proc->pass < 0)
+		return;
+	if (SswPasses[proc->pass].collector == me)
+		SswPasses[proc->pass].collector = -1;
+	if (SswPasses[proc->pass].workers > 0 && --SswPasses[proc->pass].workers == 0)
+		SswPasses[proc->pass].waits_since = GetCurrentTimestamp();
+	proc->pass = -1;
+	proc->policy_id = 0;
+}
+
+static void
+note_runner_start(SswDatabase *d, Oid role, bool failed)
+{
+	d->runner_start[d->runner_starts++ % SSW_RUNNER_STARTS] = (SswRunnerStart)
+	{
+		role, failed
+	};
+}
+
+/*
+ * A process came to nothing in that database: the next tries later, up to a
+ * minute; a runner, as runner_demand.c says of its role.  The caller holds the lock exclusively.
+ */
+void
+ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role)
+{
+	TimestampTz again;
+
+	if (kind == SSW_PROC_RUNNER)
+	{
+		note_runner_start(d, role, true);
+		return;
+	}
+	d->start_failures++;
+	again = GetCurrentTimestamp() + Min(60, d->start_failures) * USECS_PER_SEC;
+	if (kind == SSW_PROC_WORKER)
+		d->workers_not_before = again;
+	else
+		d->not_before = again;
+}
+
+/* This process could do what it was started for. */
+void
+ssw_bgw_ready(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	MySswProc->ready = true;
+	d = ssw_shmem_database(MySswProc->database, false);
+	if (d)
+		d->start_failures = 0;
+	/* it may come again as soon as it is due */
+	if (d && MySswProc->kind == SSW_PROC_COORDINATOR)
+		d->not_before = 0;
+	if (d && MySswProc->kind == SSW_PROC_RUNNER)
+		note_runner_start(d, MySswProc->role, false);
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+free_slot(int code, Datum arg)
+{
+	int			me = MySswProc - SswProcs;
+	SswDatabase *d;
+
+	LWLockReleaseAll();
+	ConditionVariableCancelSleep();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (MySswProc->generation == my_generation)
+	{
+		if (MySswProc->pass >= 0)
+			ssw_lost_note(&SswPasses[MySswProc->pass]);
+		leave_pass(MySswProc);
+		if (SswShared->launcher == me)
+			SswShared->launcher = -1;
+		d = ssw_shmem_database(MySswProc->database, false);
+		if (d && d->coordinator == me)
+		{
+			d->coordinator = -1;
+			if (code != 0)
+			{
+				/* it did not mean to leave: its successor begins anew */
+				d->next_due = d->judged_generation = d->marked_at = d->work_at = 0;
+				d->not_before = GetCurrentTimestamp() + USECS_PER_SEC;
+			}
+		}
+		if (d && MySswProc->kind == SSW_PROC_RUNNER)
+			d->commands_changed = true;
+		if (d)
+			ssw_lostmove_note(d, MySswProc);
+		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
+			ssw_shmem_wake_coordinator(d->oid);
+		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE)
+			ssw_bgw_failed_start(d, MySswProc->kind, MySswProc->role);
+		MySswProc->state = SSW_STATE_FREE;
+		MySswProc->latch = NULL;
+		MySswProc->pid = 0;
+	}
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+	ConditionVariableBroadcast(&SswShared->exit_cv);
+	MySswProc = NULL;
+}
+
+static void
+set_signals(void)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, handle_sigterm);
+	pqsignal(SIGINT, handle_sigint);
+	BackgroundWorkerUnblockSignals();
+}
+
+static void
+occupy(int slot)
+{
+	MySswProc = &SswProcs[slot];
+	my_generation = MySswProc->generation;
+	MySswProc->pid = MyProcPid;
+	MySswProc->latch = MyLatch;
+	MySswProc->started_at = MySswProc->state_since = GetCurrentTimestamp();
+	MySswProc->state = SSW_STATE_IDLE;
+}
+
+/*
+ * Attach to the slot that main_arg names.  False: the slot is not ours any
+ * more, and the process should exit.
+ */
+bool
+ssw_bgw_attach(Datum main_arg)
+{
+	int			slot = DatumGetInt32(main_arg);
+	uint32		generation;
+	bool		mine;
+
+	memcpy(&generation, MyBgworkerEntry->bgw_extra, sizeof(generation));
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	mine = SswProcs[slot].state == SSW_STATE_STARTING && SswProcs[slot].generation == generation;
+	if (mine)
+	{
+		SswDatabase *d = ssw_shmem_database(SswProcs[slot].database, false);
+
+		occupy(slot);
+		if (MySswProc->kind == SSW_PROC_COORDINATOR && d)
+			d->coordinator = slot;
+	}
+	LWLockRelease(SswShared->lock);
+	if (mine)
+		before_shmem_exit(free_slot, (Datum) 0);
+	set_signals();
+	return mine;
+}
+
+/* The launcher takes a slot by itself. */
+void
+ssw_bgw_attach_launcher(void)
+{
+	int			slot = ssw_bgw_reserve(SSW_PROC_LAUNCHER, InvalidOid, InvalidOid);
+
+	if (slot < 0)
+		proc_exit(1);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	occupy(slot);
+	MySswProc->connected = true;	/* as far as it ever will be */
+	SswShared->launcher = slot;
+	LWLockRelease(SswShared->lock);
+	before_shmem_exit(free_slot, (Datum) 0);
+	set_signals();
+}
+
+/* Connect, and override what a host may have set for its own sessions. */
+void
+ssw_bgw_connect(Oid database)
+{
+	static const char *const overrides[][2] = {
+		{"session_replication_role", "origin"},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_deferrable", "off"},
+		{"DateStyle", "ISO, YMD"},
+		{"IntervalStyle", "postgres"},
+		{"TimeZone", "UTC"},
+		{"extra_float_digits", "1"},
+		{"bytea_output", "hex"},
+		{"xmlbinary", "base64"},
+		{"xmloption", "content"},
+		{"standard_conforming_strings", "on"},
+		{"backslash_quote", "on"},
+		{"transform_null_equals", "off"},
+		{"array_nulls", "on"},
+		{"quote_all_identifiers", "off"},
+		{"search_path", "pg_catalog, pg_temp"},
+		{"statement_timeout", "0"},
+		{"transaction_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"idle_session_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"row_security", "on"},
+		{"stats_fetch_consistency", "none"},
+		{"zero_damaged_pages", "off"},
+		{"exit_on_error", "off"},
+		{"check_function_bodies", "on"},
+		/* see ssw_action_run() */
+		{"track_counts", "on"},
+	};
+
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	MySswProc->connected = true;
+	for (int i = 0; i < lengthof(overrides); i++)
+		if (GetConfigOption(overrides[i][0], true, false) != NULL)
+			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("synchronous_commit", ssw_guc_synchronous_commit_name(),
+					PGC_SUSET, PGC_S_OVERRIDE);
+	pgstat_report_appname(MyBgworkerEntry->bgw_type);
+}
+
+/* Change this process's state, leaving its pass when it becomes idle. */
+void
+ssw_bgw_set_state(SswProcState state)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	MySswProc->state = state;
+	MySswProc->state_since = GetCurrentTimestamp();
+	if (state == SSW_STATE_IDLE)
+	{
+		/* whoever cancelled the last batch came too late */
+		if (MySswProc->kind == SSW_PROC_WORKER)
+			MySswProc->batch_deadline = 0;
+		leave_pass(MySswProc);
+		d = ssw_shmem_database(MySswProc->database, false);
+		if (d && MySswProc->kind == SSW_PROC_RUNNER)
+		{
+			if (OidIsValid(d->runner_role))
+				ssw_shmem_wake_launcher();
+		}
+		else if (d && d->coordinator >= 0)
+			ssw_shmem_wake_coordinator(d->oid);
+	}
+	LWLockRelease(SswShared->lock);
+}

@@ -1,0 +1,27 @@
+/*
+ * process_slot.h
+ *		Common life of our background processes.
+ */
+#ifndef SSW_PROCESS_SLOT_H
+#define SSW_PROCESS_SLOT_H
+
+#include "postmaster/bgworker.h"
+#include "base/shmem.h"
+
+extern bool ssw_bgw_start(int slot, BackgroundWorkerHandle **handle);
+extern int	ssw_bgw_reserve(SswProcKind kind, Oid database, Oid role);
+extern bool ssw_bgw_attach(Datum main_arg);
+extern void ssw_bgw_attach_launcher(void);
+extern void ssw_bgw_connect(Oid database);
+extern void ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role);
+extern void ssw_bgw_ready(void);
+extern void ssw_bgw_set_state(SswProcState state);
+
+/* Who ignores a cancel for so long is ended. */
+#define SSW_CANCEL_GRACE_US		(2 * USECS_PER_SEC)
+
+extern bool ssw_bgw_ignores_cancel(const SswProc *p, TimestampTz now);
+extern void ssw_bgw_cancel(SswProc *p);
+extern void ssw_bgw_cancel_policy(int policy_id);
+
+#endif							/* SSW_PROCESS_SLOT_H */

@@ -1,0 +1,570 @@
+/*
+ * shmem.c
+ *		Fixed shared memory: reserve it, set it up, find entries in it.
+ *
+ * The postmaster reserves and initialises it; every process of the cluster may
+ * read it.  SswShared->lock guards it (see shmem.h).  A crash of any backend
+ * empties it: everything in it is a cache, a mailbox or a counter, and facts
+ * are in tables.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/shmem.h"
+#include "heartbeat/counters.h"
+#include "heartbeat/store_scan.h"
+#include "work/task_shmem.h"
+
+
+SswSharedState *SswShared = NULL;
+SswProc    *SswProcs = NULL;
+SswPass    *SswPasses = NULL;
+SswProc    *MySswProc = NULL;
+
+static HTAB *policy_hash = NULL;
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
+/* Upper bounds in seconds; the last bucket is open. */
+const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1] =
+{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300};
+const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
+{0.1, 0.5, 1, 2.5, 5, 10, 30, 60};
+
+/* What the current transaction has done to a policy. */
+typedef struct PolicyChange
+{
+	SubTransactionId subid;
+	int			policy_id;
+	bool		altered;
+	bool		redefined;		/* its deadlines have another meaning */
+	bool		gone;
+} PolicyChange;
+
+static void (*on_new) (void);
+static bool changed_pending = false;
+static bool created_pending = false;
+static List *policies_pending = NIL;	/* of PolicyChange; in
+										 * TopTransactionContext */
+static bool xact_callback_registered = false;
+
+/*
+ * Entries of the hash of policies: those of users, and the built-in ones of each
+ * database.  Memory of the latter is reserved, and used as databases come.
+ */
+Size
+ssw_shmem_most_policies(void)
+{
+	return (Size) ssw_max_policies + SSW_BUILTIN_POLICIES * SSW_MAX_DATABASES;
+}
+
+static Size
+fixed_size(void)
+{
+	Size		size = MAXALIGN(sizeof(SswSharedState));
+
+	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswProc))));
+	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswPass))));
+	return size;
+}
+
+static void
+shmem_request(void)
+{
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+	RequestAddinShmemSpace(add_size(fixed_size(),
+									hash_estimate_size(ssw_shmem_most_policies(),
+													   sizeof(SswPolicyShared))));
+	RequestNamedLWLockTranche(SSW_EXTENSION, 1);
+	ssw_beats_request();
+	ssw_board_request();
+	RequestAddinShmemSpace(ssw_beatstats_size());
+}
+
+/* Sessions may have another one: called by who has the server's configuration alone. */
+void
+ssw_shmem_note_timezone(void)
+{
+	strlcpy(SswShared->timezone, pg_get_timezone_name(session_timezone), sizeof(SswShared->timezone));
+}
+
+static void
+shmem_startup(void)
+{
+	HASHCTL		ctl = {.keysize = sizeof(SswPolicyKey),.entrysize = sizeof(SswPolicyShared)};
+	bool		found;
+
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	SswShared = ShmemInitStruct(SSW_EXTENSION, fixed_size(), &found);
+	SswProcs = (SswProc *) ((char *) SswShared + MAXALIGN(sizeof(SswSharedState)));
+	SswPasses = (SswPass *) ((char *) SswProcs +
+							 MAXALIGN(max_worker_processes * sizeof(SswProc)));
+	if (!found)
+	{
+		memset(SswShared, 0, fixed_size());
+		SswShared->lock = &(GetNamedLWLockTranche(SSW_EXTENSION))->lock;
+		SswShared->incarnation = GetCurrentTimestamp();
+		SswShared->nprocs = max_worker_processes;
+		SswShared->launcher = -1;
+		ssw_shmem_note_timezone();
+		pg_atomic_init_u64(&SswShared->attachments, 0);
+		pg_atomic_init_u64(&SswShared->notifications_skipped, 0);
+		pg_atomic_init_u32(&SswShared->told_detached, 0);
+		ConditionVariableInit(&SswShared->request_cv);
+		ConditionVariableInit(&SswShared->exit_cv);
+		for (int i = 0; i < SSW_MAX_DATABASES; i++)
+			SswShared->databases[i].coordinator = -1;
+		for (int i = 0; i < max_worker_processes; i++)
+		{
+			SswProcs[i].pass = -1;
+			ConditionVariableInit(&SswPasses[i].collector_cv);
+		}
+		on_new();
+	}
+	policy_hash = ShmemInitHash("session_sweeper policies", ssw_max_policies,
+								ssw_shmem_most_policies(), &ctl, HASH_ELEM | HASH_BLOBS);
+	ssw_beats_startup();
+	ssw_board_startup();
+	ssw_beatstats_startup();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * Set the hooks; called from _PG_init while the postmaster preloads us.  The
+ * postmaster calls new_callback whenever the memory is new and empty.
+ */
+void
+ssw_shmem_init(void (*new_callback) (void))
+{
+	on_new = new_callback;
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = shmem_request;
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = shmem_startup;
+}
+
+/* Was the library preloaded? */
+bool
+ssw_shmem_available(void)
+{
+	return SswShared != NULL;
+}
+
+/* ereport unless the library was preloaded, into a server that has our processes. */
+void
+ssw_shmem_require(void)
+{
+	if (!IsUnderPostmaster)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("session_sweeper does not run in single-user mode"),
+				 errhint("Start the server, and connect to it.")));
+	if (!ssw_shmem_available())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("session_sweeper is not running in this server"),
+				 errdetail("The library was not loaded when the server started."),
+				 errhint("Add session_sweeper to the line \"shared_preload_libraries = 'session_sweeper'\" in postgresql.conf and restart the server.")));
+}
+
+/*
+ * The entry of a database, or null.  With create, a missing one is made, in
+ * state UNKNOWN; null then means that all SSW_MAX_DATABASES are taken.  The
+ * caller holds the lock, exclusively to create.
+ */
+SswDatabase *
+ssw_shmem_database(Oid dboid, bool create)
+{
+	SswDatabase *free_entry = NULL;
+
+	Assert(LWLockHeldByMe(SswShared->lock));
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (d->oid == dboid)
+			return d;
+		if (!OidIsValid(d->oid) && free_entry == NULL)
+			free_entry = d;
+	}
+	if (create && free_entry)
+	{
+		Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
+		memset(free_entry, 0, sizeof(SswDatabase));
+		free_entry->oid = dboid;
+		free_entry->coordinator = -1;
+		return free_entry;
+	}
+	return NULL;
+}
+
+/*
+ * The shared entry of a policy, or null.  With create, a missing one is made;
+ * null then means that users have max_policies of them.  The caller holds the
+ * lock, exclusively to create.
+ */
+SswPolicyShared *
+ssw_shmem_policy(Oid dboid, int policy_id, bool create)
+{
+	SswPolicyKey key = {.database = dboid,.policy_id = policy_id};
+	SswPolicyShared *s;
+	bool		found;
+
+	Assert(LWLockHeldByMe(SswShared->lock));
+	s = hash_search(policy_hash, &key, HASH_FIND, NULL);
+	if (s || !create || (policy_id > SSW_LAST_BUILTIN && SswShared->npolicies >= ssw_max_policies))
+		return s;
+	s = hash_search(policy_hash, &key, HASH_ENTER_NULL, &found);
+	if (s)
+	{
+		SswShared->npolicies += policy_id > SSW_LAST_BUILTIN;
+		memset((char *) s + sizeof(SswPolicyKey), 0,
+			   sizeof(SswPolicyShared) - sizeof(SswPolicyKey));
+		s->running_pass = -1;
+		s->stats_since = GetCurrentTimestamp();
+	}
+	return s;
+}
+
+/* Call back for every policy entry.  The caller holds the lock. */
+void
+ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg)
+{
+	HASH_SEQ_STATUS seq;
+	SswPolicyShared *s;
+
+	Assert(LWLockHeldByMe(SswShared->lock));
+	hash_seq_init(&seq, policy_hash);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		callback(s, arg);
+}
+
+/* Is there no place for another policy of a user?  The caller holds the lock. */
+bool
+ssw_shmem_policies_full(void)
+{
+	Assert(LWLockHeldByMe(SswShared->lock));
+	return SswShared->npolicies >= ssw_max_policies;
+}
+
+/* The ids of a database's policy entries, in CurrentMemoryContext. */
+int
+ssw_shmem_policy_ids(Oid dboid, int **ids)
+{
+	HASH_SEQ_STATUS seq;
+	SswPolicyShared *s;
+	int			room;
+	int			n = 0;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	room = hash_get_num_entries(policy_hash);
+	LWLockRelease(SswShared->lock);
+	*ids = palloc(room * sizeof(int) + 1);
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	hash_seq_init(&seq, policy_hash);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		if (s->key.database == dboid && n < room)
+			(*ids)[n++] = s->key.policy_id;
+	LWLockRelease(SswShared->lock);
+	return n;
+}
+
+/* Remove a policy's entry.  The caller holds the lock exclusively. */
+void
+ssw_shmem_forget_policy(Oid dboid, int policy_id)
+{
+	SswPolicyKey key = {.database = dboid,.policy_id = policy_id};
+
+	Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
+	if (hash_search(policy_hash, &key, HASH_REMOVE, NULL))
+		SswShared->npolicies -= policy_id > SSW_LAST_BUILTIN;
+}
+
+/* Remove the policy entries of a database that lost the extension. */
+void
+ssw_shmem_forget_policies(Oid dboid)
+{
+	HASH_SEQ_STATUS seq;
+	SswPolicyShared *s;
+
+	Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
+	hash_seq_init(&seq, policy_hash);
+	while ((s = hash_seq_search(&seq)) != NULL)
+		if (s->key.database == dboid)
+			ssw_shmem_forget_policy(dboid, s->key.policy_id);
+}
+
+/*
+ * Give back the passes of a database that is gone, or lost the extension, in which
+ * nobody works any more.  The caller holds the lock exclusively.
+ */
+void
+ssw_shmem_forget_passes(Oid dboid)
+{
+	Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswPasses[i].in_use && SswPasses[i].database == dboid && SswPasses[i].workers == 0)
+			SswPasses[i].in_use = false;
+}
+
+/* Set the launcher's latch, if there is one.  The caller holds the lock. */
+void
+ssw_shmem_wake_launcher(void)
+{
+	if (SswShared->launcher >= 0 && SswProcs[SswShared->launcher].latch)
+		SetLatch(SswProcs[SswShared->launcher].latch);
+}
+
+/*
+ * Wake the coordinator of a database, or have one started.  The caller holds
+ * the lock exclusively.
+ */
+void
+ssw_shmem_wake_coordinator(Oid dboid)
+{
+	SswDatabase *d = ssw_shmem_database(dboid, false);
+
+	if (d == NULL)
+		return;
+	d->wakeups++;
+	if (d->coordinator >= 0 && SswProcs[d->coordinator].latch)
+		SetLatch(SswProcs[d->coordinator].latch);
+	else
+	{
+		/* it keeps its place among those that are due */
+		d->next_due = Min(d->next_due, GetCurrentTimestamp());
+		ssw_shmem_wake_launcher();
+	}
+}
+
+/* Have the coordinator look for rows to refresh, often enough for this time to live. */
+void
+ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
+{
+	SswPolicyShared *s;
+	bool		known;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(dboid, policy_id, false);
+	known = s && s->beat_ttl_us != 0 && s->beat_ttl_us <= ttl_us;
+	LWLockRelease(SswShared->lock);
+	if (known)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(dboid, policy_id, true);
+	if (s && (s->beat_ttl_us == 0 || ttl_us < s->beat_ttl_us))
+	{
+		s->beat_ttl_us = ttl_us;
+		ssw_shmem_wake_coordinator(dboid);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	/* COMMIT PREPARED may come in any session, and none of them would tell */
+	if (event == XACT_EVENT_PRE_PREPARE && (changed_pending || created_pending))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has changed policies of session_sweeper"),
+				 errhint("Change policies in a transaction of their own.")));
+	if (event == XACT_EVENT_COMMIT && (changed_pending || created_pending))
+	{
+		SswDatabase *d;
+		ListCell   *lc;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		d = ssw_shmem_database(MyDatabaseId, created_pending);
+		if (d)
+		{
+			if (created_pending)
+			{
+				d->state = SSW_DB_PRESENT;
+				d->not_before = 0;
+				d->judged_generation = d->marked_at = d->work_at = 0;
+			}
+			d->policy_generation++;
+			foreach(lc, policies_pending)
+			{
+				SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, ((PolicyChange *) lfirst(lc))->policy_id, true);
+
+				if (s)
+				{
+					s->changed_at = d->policy_generation;
+					memset(s->low, 0, sizeof(s->low));
+				}
+			}
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+		}
+		LWLockRelease(SswShared->lock);
+	}
+
+	/*
+	 * who read the policy before publishes before it looks at the generation
+	 * again
+	 */
+	if (event == XACT_EVENT_COMMIT && created_pending)
+		ssw_beats_forget(MyDatabaseId);
+	if (event == XACT_EVENT_COMMIT)
+	{
+		ListCell   *lc;
+
+		foreach(lc, policies_pending)
+		{
+			PolicyChange *c = lfirst(lc);
+
+			if (c->gone)
+				ssw_beats_forget_policy(MyDatabaseId, c->policy_id);
+			else if (c->redefined)
+				ssw_beats_void(MyDatabaseId, c->policy_id);
+			else if (c->altered)
+				(void) ssw_beats_look_all(MyDatabaseId, c->policy_id);
+		}
+	}
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+	{
+		changed_pending = created_pending = false;
+		policies_pending = NIL;
+	}
+}
+
+/* What a subtransaction that is rolled back did to policies has no meaning for their rows. */
+static void
+at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	ListCell   *lc;
+
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	foreach(lc, policies_pending)
+	{
+		PolicyChange *c = lfirst(lc);
+
+		if (c->subid != subid)
+			continue;
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			c->subid = parent;
+		else
+			policies_pending = foreach_delete_current(policies_pending, lc);
+	}
+}
+
+static void
+remember(bool *what)
+{
+	if (!ssw_shmem_available())
+		return;
+	if (!xact_callback_registered)
+	{
+		RegisterXactCallback(at_xact_end, NULL);
+		RegisterSubXactCallback(at_subxact_end, NULL);
+		xact_callback_registered = true;
+	}
+	*what = true;
+}
+
+/* The coordinator reads all policies again. */
+void
+ssw_shmem_policies_changed(void)
+{
+	remember(&changed_pending);
+}
+
+/* What this transaction does to a policy; null where nothing is shared. */
+static PolicyChange *
+remember_policy(int policy_id)
+{
+	MemoryContext old;
+	PolicyChange *c;
+
+	ssw_shmem_policies_changed();
+	if (!changed_pending)
+		return NULL;
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	c = palloc0(sizeof(PolicyChange));
+	c->subid = GetCurrentSubTransactionId();
+	c->policy_id = policy_id;
+	policies_pending = lappend(policies_pending, c);
+	MemoryContextSwitchTo(old);
+	return c;
+}
+
+/* And the policy's pass ends with its present batches, not those of others. */
+void
+ssw_shmem_policy_changed(int policy_id)
+{
+	(void) remember_policy(policy_id);
+}
+
+/* And heartbeats look at the policy's rows again; redefined: deadlines have another meaning. */
+void
+ssw_shmem_policy_altered(int policy_id, bool redefined)
+{
+	PolicyChange *c = remember_policy(policy_id);
+
+	if (c)
+	{
+		c->altered = true;
+		c->redefined = redefined;
+	}
+}
+
+/* And nobody will ask for the policy's rows again. */
+void
+ssw_shmem_policy_gone(int policy_id)
+{
+	PolicyChange *c = remember_policy(policy_id);
+
+	if (c)
+		c->gone = true;
+}
+
+/* Was the policy changed since it was read for the pass?  The caller holds the lock. */
+bool
+ssw_shmem_pass_is_stale(const SswPass *pass)
+{
+	SswDatabase *d = ssw_shmem_database(pass->database, false);
+	SswPolicyShared *s = ssw_shmem_policy(pass->database, pass->policy_id, false);
+
+	if (s)
+		return s->changed_at > pass->policy_generation;
+	return d == NULL || d->policy_generation != pass->policy_generation;
+}
+
+/* A text to be kept in shared memory, cut between characters. */
+void
+ssw_shmem_text(char *to, const char *from, size_t size)
+{
+	size_t		len = pg_mbcliplen(from, strlen(from), size - 1);
+
+	memcpy(to, from, len);
+	to[len] = '\0';
+}
+
+/* Did this transaction change policies, or may it have? */
+bool
+ssw_shmem_changed_here(void)
+{
+	return changed_pending;
+}
+
+void
+ssw_shmem_extension_created(void)
+{
+	remember(&created_pending);
+}

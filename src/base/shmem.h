@@ -1,0 +1,574 @@
+/*
+ * shmem.h
+ *		The fixed shared memory of the cluster: known databases, our processes,
+ *		running passes, per-policy counters.
+ *
+ * One lock, SswShared->lock, guards everything here but the atomics and what a
+ * field's comment excepts.  It is held for a few instructions only: no catalog
+ * access, allocation or ereport while holding it.
+ */
+#ifndef SSW_SHMEM_H
+#define SSW_SHMEM_H
+
+#include "access/xlogdefs.h"
+#include "pgtime.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/itemptr.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "utils/uuid.h"
+
+#include "base/ssw.h"
+#include "heartbeat/store.h"
+
+#define SSW_MAX_DATABASES	1024
+#define SSW_BUILTIN_POLICIES 9	/* of each database; their ids are the first */
+#define SSW_LAST_BUILTIN	100
+#define SSW_MAX_DISCONNECTED 64 /* sessions, posted at a time */
+#define SSW_MAX_SWEPT	64		/* tables of a database whose statistics are
+								 * read */
+/* A database without a coordinator takes a turn at least so often. */
+#define SSW_IDLE_TURN_US	(5 * USECS_PER_MINUTE)
+#define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */
+#define SSW_CURSOR_LEN		256
+#define SSW_MESSAGE_LEN		512
+#define SSW_MET_WORDS		64	/* bits for failed rows that a pass met */
+#define SSW_LAG_BUCKETS		10
+#define SSW_DURATION_BUCKETS 9
+
+typedef enum SswDatabaseState
+{
+	SSW_DB_UNKNOWN,				/* must be probed; -> PROBING */
+	SSW_DB_PROBING,				/* -> PRESENT, ABSENT, UNKNOWN when it fails */
+	SSW_DB_ABSENT,				/* no extension; -> UNKNOWN at CREATE
+								 * EXTENSION */
+	SSW_DB_PRESENT				/* has it; -> ABSENT when a coordinator misses
+								 * it */
+} SswDatabaseState;
+
+/* How the start of a runner went; see runner_demand.c. */
+typedef struct SswRunnerStart
+{
+	Oid			role;
+	bool		failed;
+} SswRunnerStart;
+
+#define SSW_RUNNER_STARTS	8
+
+/* Appended rows at which a process was ended that wrote them; see append_writer.c. */
+typedef struct SswLostMove
+{
+	Oid			relid;			/* their table; invalid: no entry */
+	int64		id;				/* of the first row */
+	int			deaths;			/* at that row alone, or 0: at it and those
+								 * behind it */
+} SswLostMove;
+
+#define SSW_LOST_MOVES	4
+
+/* A table whose appended rows could not be written and are tried again; see append_writer.c. */
+typedef struct SswLeftMove
+{
+	Oid			relid;			/* invalid: no entry */
+	int			sqlerrcode;		/* which the log was told */
+	TimestampTz paused_at;		/* no row of it could be written then, or 0 */
+} SswLeftMove;
+
+#define SSW_LEFT_MOVES	16
+
+typedef struct SswDatabase
+{
+	Oid			oid;			/* invalid: entry free */
+	SswDatabaseState state;
+	Oid			extension;		/* its coordinator found last, or invalid */
+	int			closed;			/* commands in progress that want nobody here */
+	int			coordinator;	/* index in procs, or -1 */
+	int			workers_wanted; /* by its coordinator, now */
+	TimestampTz wanted_since;	/* when workers_wanted last rose above what it
+								 * has, or one of them was taken away */
+	TimestampTz next_due;		/* coordinator wanted from then on */
+	TimestampTz not_before;		/* back-off after a failed start */
+
+	/* left by a coordinator for its successor; see coordinator_turn.c */
+	uint64		judged_generation;	/* all policies were judged then, plus 1;
+									 * or 0 */
+	TimestampTz marked_at;		/* service_mark was written, or 0: unknown */
+	TimestampTz work_at;		/* when command_queue.c looks again, or 0:
+								 * unknown */
+
+	/* see written_tables.c */
+	TimestampTz looked_at;		/* by a coordinator, last */
+	bool		look_anew;		/* rows may be due earlier than is known */
+	int64		check_every_us; /* the shortest of its policies */
+	int			nswept;			/* 0: unknown; -1: too many */
+	Oid			swept[SSW_MAX_SWEPT];
+	uint64		written;		/* rows, as statistics say */
+	TimestampTz written_until;	/* what was written may be told until then */
+	TimestampTz workers_not_before; /* the same, of a worker */
+	int			start_failures;
+	uint32		settings;		/* of its processes, a hash; see
+								 * coordinator_turn.c */
+	bool		recheck;		/* CALL sweep made the entry of a policy: does
+								 * that exist? */
+	uint64		policy_generation;	/* counts commits that change policies */
+	uint64		wakeups;		/* of its coordinator: a lock wait inside the
+								 * server swallows a latch, this stays */
+
+	/* sessions whose connections have gone; see attach.c and disconnect.c */
+	uint64		disconnects;	/* how often some were posted */
+	uint64		disconnects_lost;	/* as often, when some last found no room */
+	uint64		disconnects_sought; /* so far they were looked for in memory */
+	int			ndisconnected;
+	SswBeatId	disconnected[SSW_MAX_DISCONNECTED];
+	bool		commands_changed;	/* see command_queue.c */
+	bool		cascade_left;	/* see worker_lost.c */
+	int64		commands_waiting;	/* about; see command.c */
+	int64		commands_open;	/* submitted in transactions that have not
+								 * ended */
+	TimestampTz commands_counted;	/* when they were counted */
+	Oid			runner_role;	/* a runner is wanted for it, or invalid */
+	TimestampTz runner_since;	/* since then */
+	bool		read_only;		/* by the server's default, as its coordinator
+								 * saw: a database may have another */
+	SswRunnerStart runner_start[SSW_RUNNER_STARTS]; /* the last ones */
+	uint32		runner_starts;	/* so many there were */
+
+	/* rows of append(); see append_demand.c */
+	int64		appended;		/* accepted since the last look */
+	TimestampTz appended_since; /* the first of them, or 0 */
+	Oid			append_waits;	/* an owner whose rows wait for a worker, or
+								 * invalid */
+	TimestampTz append_waits_since;
+	bool		append_counted; /* there was a look */
+	int64		append_most;	/* rows that one table had then, at most */
+	int64		flush_up_to;	/* rows up to that number are due */
+	SswLostMove lost_move[SSW_LOST_MOVES];
+	uint32		lost_moves;		/* so many there were */
+	SswLeftMove left_move[SSW_LEFT_MOVES];
+	uint32		left_moves;		/* so many there were */
+	bool		events_pending; /* see task_shmem.c */
+	bool		events_lost;
+	char		problem[128];	/* why it idles, for the view; "" when it does
+								 * not */
+	TimestampTz work_failing_since; /* nobody looks after tasks, or 0 */
+	char		work_error[128];
+} SswDatabase;
+
+typedef enum SswProcKind
+{
+	SSW_PROC_LAUNCHER,
+	SSW_PROC_PROBE,
+	SSW_PROC_COORDINATOR,
+	SSW_PROC_WORKER,
+	SSW_PROC_RUNNER				/* a worker that runs one role's commands */
+} SswProcKind;
+
+typedef enum SswProcState
+{
+	SSW_STATE_FREE,				/* -> STARTING */
+	SSW_STATE_STARTING,			/* registered; -> IDLE, FREE when it never
+								 * came */
+	SSW_STATE_IDLE,				/* -> BUSY, FREE */
+	SSW_STATE_BUSY				/* a worker with a pass; -> IDLE, FREE */
+} SswProcState;
+
+typedef struct SswProc
+{
+	SswProcKind kind;
+	SswProcState state;
+	uint32		generation;		/* so a late starter cannot take a reused slot */
+	Oid			database;
+	int			pid;
+	Latch	   *latch;			/* null while no process is attached */
+	int			pass;			/* index in passes, or -1 */
+	int			policy_id;		/* what it works on, for the view */
+	bool		stop;			/* leave at the next safe point */
+	TimestampTz stop_at;		/* launcher: when it asked for that */
+	bool		connected;		/* to its database; own write only */
+	bool		ready;			/* it could connect and do its work */
+	volatile	sig_atomic_t terminating;	/* SIGTERM seen; set without lock */
+	TimestampTz started_at;
+	TimestampTz state_since;
+	TimestampTz stop_since;		/* launcher: when it first saw terminating */
+	TimestampTz batch_deadline; /* hard limit of the running batch, or 0 */
+	int64		rows;			/* acted on by this process; own writes only */
+	Oid			code_owner;		/* a worker that has run code of that role, or
+								 * invalid */
+
+	/*
+	 * a worker that writes appended rows to the tables of an owner; see
+	 * append_writer.c
+	 */
+	Oid			append_owner;	/* or invalid */
+	Oid			append_relid;	/* the table */
+	int			append_rows;	/* so many just now, or 0 */
+	int64		append_id;		/* the first of them */
+
+	/* of a runner; see runner.c */
+	Oid			role;
+	bool		has_task;
+	pg_uuid_t	task;
+	TimestampTz cancel_since;	/* the task is to stop, or 0 */
+	bool		interrupted;	/* its command or batch was cancelled, not by
+								 * a time-out of its own */
+} SswProc;
+
+/* What a pass does next; for each leaf in the order of phase_after(). */
+typedef enum SswPhase
+{
+	SSW_PHASE_CLOCK_1,
+	SSW_PHASE_CLOCK_2,
+	SSW_PHASE_NULLS,
+	SSW_PHASE_END,
+	SSW_PHASE_MANUAL			/* no pass: rows that somebody named */
+} SswPhase;
+
+/* What the cursor of a pass says of the rows with its deadline. */
+typedef enum SswCursor
+{
+	SSW_CURSOR_NONE,			/* at the start */
+	SSW_CURSOR_AFTER,			/* all were read */
+	SSW_CURSOR_WITHIN			/* those up to its tid were read */
+} SswCursor;
+
+typedef enum SswPassEnd
+{
+	SSW_END_NONE,				/* running */
+	SSW_END_DONE,				/* nothing is left */
+	SSW_END_LIMIT,				/* soft limit or a rate: go on at the next
+								 * look */
+	SSW_END_STOPPED,			/* paused, dropped, changed, shut down */
+	SSW_END_LOCKED,				/* a lock on a table was not to be had: try
+								 * again at the next look */
+	SSW_END_FAILED,				/* the policy as a whole failed; back off */
+	SSW_END_FUSE				/* held by the fuse */
+} SswPassEnd;
+
+typedef struct SswPass
+{
+	bool		in_use;
+	Oid			database;
+	int			policy_id;
+	Oid			owner;			/* whose code it runs */
+	TimestampTz waits_since;	/* while it has no worker */
+	int64		pass_id;		/* 0 until the row in table pass is written */
+	bool		resumed;		/* goes on after a wait for its rate */
+	uint64		policy_generation;
+	bool		forced;			/* asked for by CALL sweep: no rate limit */
+	bool		refresh_only;	/* nothing ends, as throttle.c says */
+	bool		fuse_open;		/* do not count for the fuse, or counted */
+	bool		harmless;		/* nothing would trip, even if let go before */
+	int			fuse_trips;		/* groups that it holds since */
+	TimestampTz fuse_next;		/* the first of these until then */
+	TimestampTz fuse_until;		/* the whole policy until then, or 0 */
+	bool		suspect;		/* answers of is_alive count for the fuse: */
+	int64		said_dead;		/* so many are dead, or need no answer, */
+	int64		said_alive;		/* and so many alive */
+	bool		counted;		/* the first collector has come so far */
+	uint32		left_out;		/* partitions that somebody holds, or 0 */
+	bool		locked_for_long;	/* some have been for long */
+	bool		by_index;		/* rows may be behind the cursor */
+	int64		fuse_left;		/* so many more may go by the last count */
+	bool		moved;			/* triggers updated rows that stayed dead */
+	bool		moves;			/* as in the passes before */
+	TimestampTz started_at;
+	TimestampTz soft_deadline;
+	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
+	TimestampTz clock_cutoff[2];	/* DT_NOBEGIN: this clock rests (grace) */
+	TimestampTz refresh_cutoff; /* rows due before are looked at for their
+								 * heartbeats; DT_NOBEGIN: only the dead */
+	TimestampTz full_cutoff;	/* now - keep_for: without grace and backlog */
+	TimestampTz backlog_before; /* rows due before are drained at backlog_rate */
+	bool		graced;			/* grace covers rows that are due */
+	TimestampTz above;			/* rows due before are held by the fuse, or
+								 * covered by grace: it begins after them; or
+								 * 0 */
+	double		tokens;			/* rows that may still go; < 0: no limit */
+	double		backlog_tokens;
+
+	SswPassEnd	end;
+	int			workers;		/* attached now */
+	int			max_workers_seen;
+	int			target;			/* how many the coordinator wants attached */
+	bool		more;			/* the last chunk was full: worth another
+								 * worker */
+	bool		yield;			/* attached workers leave after their batch */
+	bool		skip_locked;	/* after the first lock time-out */
+
+	/* the dispenser: whoever is collector may read and move the cursor */
+	int			collector;		/* index in procs, or -1 */
+	ConditionVariable collector_cv;
+	bool		backlog_segment;	/* 0: fresh rows, 1: backlog */
+	Oid			leaf;			/* last leaf begun; invalid at the start */
+	SswPhase	phase;
+	SswCursor	cursor_kind;
+	char		cursor[SSW_CURSOR_LEN]; /* sort value in text form */
+	ItemPointerData cursor_tid;
+	bool		many_ties;		/* order rows of one deadline by tid */
+	int64		ranged;			/* rows of this phase handed out as ranges */
+	char		high[SSW_CURSOR_LEN];	/* end of the part that is handed out
+										 * in the order of the heap */
+	BlockNumber next_block;		/* next of its blocks */
+	BlockNumber nblocks;		/* 0: rows go in due order */
+	double		block_rows;		/* dead in each, about */
+	TimestampTz next_due;		/* earliest reason to look again, or 0 */
+	TimestampTz oldest_due;		/* of the last batch, keep_for added, or 0 */
+	int			excluded;		/* dead rows left alone: known failures */
+	int			unfinished;		/* chunks that were handed out and not handled
+								 * to the end */
+	int			judging;		/* workers that may still meet failed rows */
+	uint64		met[SSW_MET_WORDS]; /* bits of the failed rows that those who
+									 * have left met */
+
+	/* rows for is_alive, pulled one by one */
+	int			nchecks;
+	int			next_check;
+	int			check_slow;		/* from there on they were slow before */
+	Oid			check_leaf;
+	SswPhase	check_phase;
+	TimestampTz check_cutoff;
+	ItemPointerData check_tid[SSW_CHECK_LIST];
+
+	/* results */
+	int64		expired;
+	int64		refreshed;
+	int64		repaired;
+	int64		failed;
+	int64		skipped;
+	int64		batches;
+	int64		estimate;		/* rows due when the pass began, about */
+	int64		max_lag_us;
+	TimestampTz progress_at;	/* last change of a count */
+	int			sqlerrcode;
+	char		message[SSW_MESSAGE_LEN];
+} SswPass;
+
+typedef struct SswPolicyKey
+{
+	Oid			database;
+	int32		policy_id;
+} SswPolicyKey;
+
+#define SSW_MAX_LOST	8
+
+/* A row on which a worker was at work when it was ended. */
+typedef struct SswLostRow
+{
+	Oid			leaf;
+	SswPhase	phase;
+	TimestampTz cutoff;
+	ItemPointerData tid;
+	bool		check;			/* is_alive was asked about it */
+} SswLostRow;
+
+/* After a probe that has skipped more entries of an index, it is remembered which; see lower_bound.c. */
+#define SSW_LOW_ENTRIES	1000
+#define SSW_LOW_US		(55 * USECS_PER_SEC)
+
+/* No row of the leaf has a value of the clock's column up to this one. */
+typedef struct SswLow
+{
+	Oid			leaf;
+	Oid			type;
+	int			attnum;
+	int64		value;
+	TimestampTz full_at;		/* when all was read, or 0: no bound */
+} SswLow;
+
+/* Counters and the coordinator's view of a policy; entry of a shared hash. */
+#define SSW_END_TYPES	5		/* of cleanup events */
+
+typedef struct SswPolicyShared
+{
+	SswPolicyKey key;			/* must be first */
+	uint64		changed_at;		/* policy_generation of the last commit that
+								 * changed it */
+	uint64		judged_generation;	/* as of which the coordinator says what
+									 * follows */
+	char		state[32];		/* see policy_status.c */
+	char		reason[160];
+	TimestampTz last_look;
+	TimestampTz last_success;	/* it found nothing, or a pass went well */
+	TimestampTz late_look_at;	/* a brake is on: look how late it is */
+	TimestampTz locked_since;	/* somebody holds its table, or a part of it;
+								 * or 0 */
+	TimestampTz next_look;
+	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
+	int64		backlog;		/* due rows, about; 0 when none */
+	TimestampTz refresh_at;		/* see SswWatch */
+	int			idle;
+	int			excluded;
+	double		tokens;
+	double		backlog_tokens;
+	TimestampTz tokens_at;
+	int			batch_rows;		/* adaptive size, carried over */
+	int			halved;			/* a larger batch failed, and its worker had
+								 * to leave before the halves; or 0 */
+	int64		patience_us;	/* with batches, where all rows are slow, or 0 */
+	int			moved_passes;	/* in a row, in which triggers moved rows */
+	int			chunk_rows;		/* read at once, where more took too long; or
+								 * 0 */
+	int64		beat_ttl_us;	/* shortest time to live of a session with
+								 * heartbeats since the start, or 0 */
+	TimestampTz refused_since;	/* the last time in which heartbeats could not */
+	TimestampTz refused_at;		/* be, or 0: see grace.c */
+	TimestampTz refusing_since; /* all that had to look at rows could not, or
+								 * 0 */
+	TimestampTz writable_at;	/* its coordinator found that rows could be
+								 * written, last; or 0 */
+	TimestampTz unwritable_since;	/* and later that they could not, or 0 */
+	TimestampTz compared_at;	/* rows due until then were compared with
+								 * memory, or 0 */
+	TimestampTz locked_retry_at;	/* rows that somebody held are tried from
+									 * then on */
+	SswLow		low[2];			/* per clock */
+	int			running_pass;	/* index in passes, or -1 */
+	int64		last_pass_id;
+	int64		open_pass_id;	/* of a pass that waits for its rate, or 0 */
+	bool		unfinished;		/* its last pass is to be continued */
+
+	/* see lost.c */
+	bool		singly;			/* rows go one by one until a pass gets
+								 * through */
+	int			deaths;			/* workers ended since a row was handled */
+	int			nlost;
+	SswLostRow	lost[SSW_MAX_LOST];
+
+	/* CALL sweep: request numbers; done when completed >= the caller's */
+	uint64		requested;
+	uint64		completed;
+	bool		request_force;
+	bool		request_found;	/* the last request had something to do */
+	int			request_code;	/* SQLSTATE when it did not end well, or 0 */
+	char		request_error[SSW_MESSAGE_LEN];
+
+	/* counters since stat_reset() */
+	TimestampTz stats_since;
+	int64		looks;
+	int64		passes;
+	int64		batches;
+	int64		expired;
+	int64		ended[SSW_END_TYPES];	/* see cleanup_counters.c */
+	int64		refreshed;
+	int64		repaired;
+	int64		failed;
+	int64		skipped;
+	int64		failed_passes;
+	int64		fuse_trips;
+	int64		max_lag_us;
+	double		busy_seconds;
+	int64		duration_hist[SSW_DURATION_BUCKETS];
+	double		duration_sum;
+	int64		lag_hist[SSW_LAG_BUCKETS];
+	double		lag_sum;
+} SswPolicyShared;
+
+#define SSW_MAX_STARTS	16
+
+/* Service began, or the clock was set forward. */
+typedef struct SswStart
+{
+	TimestampTz at;
+	int64		outage_us;		/* time without service before; -1: unknown */
+	bool		crash;			/* not after a clean stop */
+	bool		jump;			/* of the clock, no start */
+} SswStart;
+
+/* Half of them span max_replica_lag. */
+#define SSW_LOAD_SAMPLES	64
+
+typedef struct SswLoadSample
+{
+	TimestampTz at;
+	XLogRecPtr	lsn;			/* WAL was flushed so far */
+} SswLoadSample;
+
+/* See throttle.c. */
+typedef struct SswLoad
+{
+	int64		nsamples;		/* taken; the last ones are kept */
+	SswLoadSample sample[SSW_LOAD_SAMPLES];
+	TimestampTz looked_at;		/* at replicas */
+	TimestampTz behind_since;	/* one is too late, or 0 */
+	char		behind[160];	/* which */
+	double		tokens;			/* bytes of WAL that sweeps may write now */
+	TimestampTz tokens_at;
+} SswLoad;
+
+typedef struct SswSharedState
+{
+	LWLock	   *lock;
+	ConditionVariable request_cv;	/* a pass ended; waiters of CALL sweep */
+	ConditionVariable exit_cv;	/* a process of ours left; DROP DATABASE waits */
+
+	/* start of service, and what is known of the outage before it */
+	TimestampTz service_start;	/* 0 until the launcher runs */
+	TimestampTz read_only_since;	/* default_transaction_read_only is on, or
+									 * 0 */
+	char		timezone[TZ_STRLEN_MAX + 1];	/* the server's default */
+	bool		clean_start;	/* pg_control said "shut down" */
+	TimestampTz down_since;		/* its time, when clean_start */
+	uint32		control_timeline;	/* of pg_control then */
+	int			nstarts;		/* see service_log.c */
+	SswStart	starts[SSW_MAX_STARTS];
+	TimestampTz incarnation;	/* when this memory was made */
+	int64		clock_offset;	/* wall clock beyond the monotonic one */
+	TimestampTz alive_at;		/* last sign of life written; the launcher's */
+	uint64		system_identifier;
+	int			npolicies;		/* of users, that have an entry */
+	pg_atomic_uint64 attachments;	/* given so far; without lock */
+	pg_atomic_uint64 notifications_skipped; /* without lock; see notify.c */
+	bool		notify_full;	/* the queue was too full */
+	pg_atomic_uint32 told_detached; /* 1: the log says that one was undone */
+
+	int			launcher;		/* index in procs, or -1 */
+	bool		rescan;			/* the list of databases changed */
+	bool		coordinators_waiting;	/* a database waits for a coordinator */
+	int			nprocs;			/* length of procs and passes */
+	TimestampTz no_slot_since;	/* 0: there was one for every start lately */
+	TimestampTz no_slot_at;		/* the last start that found none */
+	SswLoad		load;
+	SswDatabase databases[SSW_MAX_DATABASES];
+	/* procs and passes follow */
+} SswSharedState;
+
+extern SswSharedState *SswShared;
+extern SswProc *SswProcs;
+extern SswPass *SswPasses;
+extern SswProc *MySswProc;
+
+extern const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1];
+extern const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1];
+
+extern void ssw_shmem_init(void (*new_callback) (void));
+extern bool ssw_shmem_available(void);
+extern void ssw_shmem_require(void);
+extern void ssw_shmem_note_timezone(void);
+
+extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
+extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
+extern bool ssw_shmem_policies_full(void);
+extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
+extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
+extern void ssw_shmem_forget_policies(Oid dboid);
+extern void ssw_shmem_forget_passes(Oid dboid);
+extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);
+extern Size ssw_shmem_most_policies(void);
+extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg);
+extern void ssw_shmem_wake_launcher(void);
+extern void ssw_shmem_wake_coordinator(Oid dboid);
+
+/* Wake this database's coordinator when the current transaction commits. */
+extern void ssw_shmem_policies_changed(void);
+extern void ssw_shmem_policy_changed(int policy_id);
+extern void ssw_shmem_policy_gone(int policy_id);
+extern bool ssw_shmem_pass_is_stale(const SswPass *pass);
+extern void ssw_shmem_text(char *to, const char *from, size_t size);
+extern void ssw_shmem_policy_altered(int policy_id, bool redefined);
+extern bool ssw_shmem_changed_here(void);
+
+/* Announce that this database has the extension, at commit. */
+extern void ssw_shmem_extension_created(void);
+
+#endif							/* SSW_SHMEM_H */

@@ -1,0 +1,332 @@
+/*
+ * alter_policy.c
+ *		SQL functions alter_policy and unregister.
+ *
+ * Run in the caller's session and transaction, like register().  They hold the
+ * policy's lock (locks.c), so they wait for the batches in flight and keep new
+ * ones out until they commit.  Share nothing else; a crash leaves nothing
+ * behind.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/process_slot.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "commands/args.h"
+#include "commands/policy_store.h"
+#include "commands/preview.h"
+#include "commands/register.h"
+#include "commands/target_check.h"
+#include "grace/policy_outage.h"
+#include "policy/policy.h"
+#include "policy/policy_rights.h"
+#include "policy/repair_hint.h"
+#include "sweep/heartbeat_flush.h"
+
+PG_FUNCTION_INFO_V1(ssw_alter_policy);
+PG_FUNCTION_INFO_V1(ssw_unregister);
+
+/* The arguments that a stored policy was made with, columns by today's names. */
+static void
+load_args(SswArgs *a, const SswPolicy *p)
+{
+	StringInfoData buf;
+	MemoryContext cxt = CurrentMemoryContext;
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+	SswIdentity save;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < SSW_NARGS; i++)
+		appendStringInfo(&buf, "%s%s", i ? ", " : "SELECT ", quote_identifier(ssw_args_name(i)));
+	appendStringInfoString(&buf, " FROM sweeper.policy WHERE policy_id = $1");
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec(buf.data, 1, &type, &value, NULL, false, 1) == 0)
+		elog(ERROR, "policy %d does not exist", p->id);
+	for (int i = 0; i < SSW_NARGS; i++)
+	{
+		int16		len;
+		bool		byval;
+		Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &a->isnull[i]);
+		MemoryContext old = MemoryContextSwitchTo(cxt);
+
+		get_typlenbyval(ssw_args_type(i), &len, &byval);
+		a->value[i] = a->isnull[i] ? (Datum) 0 : datumCopy(d, byval, len);
+		MemoryContextSwitchTo(old);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	ssw_args_set_text(a, SSW_ARG_DEADLINE, p->deadline);
+	ssw_args_set_text(a, SSW_ARG_LAST_SEEN, p->last_seen);
+	ssw_args_set_text(a, SSW_ARG_TTL_COLUMN, p->ttl_column);
+	ssw_args_set_text(a, SSW_ARG_CREATED, p->created);
+	ssw_args_set_text(a, SSW_ARG_GROUP_BY, p->group_by);
+	a->value[SSW_ARG_KEY] = ssw_store_names(p->key, p->nkeys);
+	if (!a->isnull[SSW_ARG_CAPTURE])
+		a->value[SSW_ARG_CAPTURE] = ssw_store_names(p->capture, p->ncapture);
+}
+
+/* Put arguments back to their defaults; naming one that is given is an error. */
+static void
+reset_args(SswArgs *a, FunctionCallInfo fcinfo, int arg)
+{
+	Datum	   *names;
+	bool	   *nulls;
+	int			n;
+
+	ssw_args_not_null(fcinfo, arg, "reset");
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		SswArg		field;
+
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("reset must not contain nulls")));
+		field = ssw_args_find(TextDatumGetCString(names[i]));
+		if (a->given[field])
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s must not be both given and reset", ssw_args_name(field))));
+		ssw_args_default(a, field);
+		a->given[field] = true;
+	}
+}
+
+/* What the policy will be made with. */
+static void
+read_args(SswArgs *a, const SswPolicy *p, FunctionCallInfo fcinfo)
+{
+	memset(a, 0, sizeof(SswArgs));
+	a->function = "alter_policy";
+	a->first = quote_literal_cstr(p->name);
+	load_args(a, p);
+	ssw_args_read(a, fcinfo, 1, true);
+	reset_args(a, fcinfo, 1 + SSW_NARGS);
+}
+
+/* What names a column by a name that it had is not taken for one that has the name now. */
+static void
+check_stale(const SswArgs *a, const SswPolicy *p)
+{
+	/* in the order of the bits in stale */
+	static const SswArg args[] = {
+		SSW_ARG_FILTER, SSW_ARG_SET_CLAUSE, SSW_ARG_DEADLINE, SSW_ARG_LAST_SEEN, SSW_ARG_TTL_COLUMN,
+		SSW_ARG_CREATED, SSW_ARG_GROUP_BY, SSW_ARG_KEY, SSW_ARG_CAPTURE
+	};
+
+	for (int i = 0; i < lengthof(args); i++)
+		if ((p->columns.stale & 1 << i) && !a->given[args[i]])
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_args_name(args[i])),
+					 errdetail("A column that it names has another name now, or is gone."),
+					 errhint("%s", ssw_mend(p))));
+}
+
+/* What the given arguments touch. */
+static bool
+any_given(const SswArgs *a, bool (*touches) (SswArg), bool outcome)
+{
+	for (int i = 0; i < SSW_NARGS; i++)
+		if (a->given[i] && touches(i) == outcome)
+			return true;
+	return false;
+}
+
+/* Other rows are dead by it; keep_for only says how long they stay. */
+static bool
+changes_deaths(SswArg arg)
+{
+	return ssw_args_defines_deadline(arg) && arg != SSW_ARG_KEEP_FOR;
+}
+
+static void
+update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relation rel, const char *held)
+{
+	SswParams	q = {0};
+	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
+
+	ssw_store_add_text(&q, "policy", p->name);
+	ssw_store_add_fields(&q, a, p, rel);
+	if (rel)
+	{
+		/* it has just been checked as a new one */
+		ssw_store_add(&q, "broken", BOOLOID, BoolGetDatum(false), false, "");
+		ssw_store_add(&q, "failures", INT4OID, Int32GetDatum(0), false, "");
+		ssw_store_add(&q, "failing_since", TIMESTAMPTZOID, (Datum) 0, true, "");
+		ssw_store_add(&q, "retry_at", TIMESTAMPTZOID, (Datum) 0, true, "");
+	}
+
+	/*
+	 * what dies of this change counts for the fuse: no registration, no end
+	 * of a hold and no resume() meant it
+	 */
+	if (v)
+	{
+		if (any_given(a, changes_deaths, true))
+			ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
+		ssw_store_exec(psprintf("DELETE FROM sweeper.fuse_hold WHERE policy_id = %d AND (held_until <= pg_catalog.clock_timestamp()%s)",
+								p->id, a->given[SSW_ARG_GROUP_BY] ? " OR \"group\" IS NOT NULL" : ""), 0, NULL, NULL, NULL);
+		ssw_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");
+	}
+	if (held)
+	{
+		ssw_store_add_text(&q, "held_reason", held);
+		ssw_store_add(&q, "held_at", TIMESTAMPTZOID, now, false, "");
+	}
+	q.nulls[q.n] = '\0';
+	ssw_store_exec(psprintf("UPDATE sweeper.policy SET (%s) = ROW(%s) WHERE policy_id = %d",
+							q.columns.data, q.places.data, p->id),
+				   q.n, q.types, q.values, q.nulls);
+}
+
+/* Rights, and whether the relation still is what was registered. */
+static Relation
+open_for_alter(const SswPolicy *p)
+{
+	Relation	rel;
+
+	if (strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" is built in", p->name),
+				 errdetail("Only how often and how much it sweeps can be changed."),
+				 errhint("What is kept how long is set by session_sweeper.cleanup_event_retention, .pass_retention and .usage_event_retention, how sessions live by their pools.")));
+	if (ssw_policy_is_foreign(p))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot alter policy \"%s\": %s", p->name, ssw_policy_unusable(p)),
+				 errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(p->relid)))
+		ssw_register_table_gone(p);
+	rel = ssw_target_open(p->relid);
+	if (rel->rd_rel->relowner != p->owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table %s has changed hands since policy \"%s\" was registered", p->relation, p->name),
+				 errdetail("It was registered for role \"%s\".", p->owner_name),
+				 errhint("As its present owner: %s", ssw_mend_or_resume(p))));
+	return rel;
+}
+
+/* Does what a row says of its deadline have another meaning now? */
+static bool
+redefines(const SswArgs *a, const SswPolicy *p)
+{
+	return a->given[SSW_ARG_DEADLINE] || a->given[SSW_ARG_LAST_SEEN] || a->given[SSW_ARG_UNIT] || a->given[SSW_ARG_TIMEZONE] ||
+		(p->last_seen && (a->given[SSW_ARG_TTL] || a->given[SSW_ARG_TTL_COLUMN]));
+}
+
+/* alter_policy(policy, fields, reset, new_name): null leaves a field. */
+Datum
+ssw_alter_policy(PG_FUNCTION_ARGS)
+{
+	SswArgs    *a = palloc0(sizeof(SswArgs));
+	SswPolicy  *old;
+	SswPolicy  *p = palloc0(sizeof(SswPolicy));
+	SswPreview *v = NULL;
+	Relation	rel = NULL;
+	const char *held = NULL;
+	bool		more;
+	char	   *before;
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
+
+	ssw_args_not_null(fcinfo, 0, "policy");
+	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
+	read_args(a, old, fcinfo);
+	more = any_given(a, ssw_args_is_limit, false) || !PG_ARGISNULL(2 + SSW_NARGS);
+	p->args = a;
+	p->id = old->id;
+	p->name = old->name;
+	if (more)
+	{
+		(void) ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
+		rel = open_for_alter(old);
+		/* nobody renames its columns from now on */
+		old = ssw_policy_load(old->id);
+		read_args(a, old, fcinfo);
+		check_stale(a, old);
+		ssw_register_identity(p, rel);
+	}
+	if (!PG_ARGISNULL(2 + SSW_NARGS))
+	{
+		char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));
+
+		if (strcmp(name, old->name) != 0)
+			ssw_register_check_name(name);
+		p->name = name;
+	}
+	before = ssw_store_json(old->id);
+	if (rel)
+	{
+		ssw_args_fill(a, p);
+		ssw_target_check(p, rel);
+	}
+	else
+		ssw_args_fill_limits(a, p);
+	if (rel && any_given(a, ssw_args_defines_deadline, true))
+	{
+		v = ssw_advice_preview(p, rel);
+		ssw_advice_check_plausible(p, v);
+		ssw_register_notice_index(p, v);
+		held = ssw_register_hold(p, v);
+	}
+	if (rel && (a->given[SSW_ARG_KEY] || (a->given[SSW_ARG_HEARTBEATS] && !p->heartbeats)))
+		ssw_settle_heartbeats(old);
+	/* what failed may have failed heartbeats, too */
+	if (old->heartbeats && old->failures > 0 && ssw_shmem_available())
+		ssw_outage_note(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
+	update_policy(a, p, v, rel, held);
+	ssw_store_log(p->id, p->name, "alter", before);
+	if (rel)
+		ssw_shmem_policy_altered(p->id, redefines(a, p));
+	else
+		ssw_shmem_policy_changed(p->id);
+	if (rel)
+		table_close(rel, NoLock);
+	AtEOXact_GUC(true, level);
+	PG_RETURN_VOID();
+}
+
+/* unregister(policy): cancels the batches in flight; the evidence stays. */
+Datum
+ssw_unregister(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p;
+	Oid			type = INT4OID;
+	Datum		value;
+	char	   *before;
+
+	ssw_args_not_null(fcinfo, 0, "policy");
+	ssw_bgw_cancel_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER)->id);
+	p = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
+	if (strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" is built in", p->name),
+				 errhint("SELECT sweeper.pause(%s); stops it.", quote_literal_cstr(p->name))));
+	before = ssw_store_json(p->id);
+	ssw_settle_heartbeats(p);
+	value = Int32GetDatum(p->id);
+	ssw_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
+	ssw_store_log(p->id, p->name, "unregister", before);
+	ssw_shmem_policy_gone(p->id);
+	ssw_rights_forget_policy(p->id);
+	PG_RETURN_VOID();
+}

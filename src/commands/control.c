@@ -1,0 +1,660 @@
+/*
+ * control.c
+ *		SQL functions that change what a policy does now: pause, resume, sweep.
+ *
+ * Run in the caller's session.  Brakes are columns of sweeper.policy, written as
+ * the extension's owner after the caller's rights were checked, in the caller's
+ * transaction.  sweep posts a request to the coordinator through shared memory
+ * (SswPolicyShared, under SswShared->lock) and waits on a condition variable.
+ * A crash loses requests, never brakes.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "pgstat.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/compat.h"
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/process_slot.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "commands/args.h"
+#include "grace/policy_outage.h"
+#include "monitor/row_facts.h"
+#include "policy/policy_rights.h"
+#include "policy/repair_hint.h"
+#include "policy/row_key.h"
+
+PG_FUNCTION_INFO_V1(ssw_pause);
+PG_FUNCTION_INFO_V1(ssw_pause_all);
+PG_FUNCTION_INFO_V1(ssw_resume);
+PG_FUNCTION_INFO_V1(ssw_resume_all);
+PG_FUNCTION_INFO_V1(ssw_retry_row);
+PG_FUNCTION_INFO_V1(ssw_sweep);
+PG_FUNCTION_INFO_V1(ssw_announce);
+
+#define PRELOAD_LINE "shared_preload_libraries = 'session_sweeper'"
+
+static text *
+arg_text(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : PG_GETARG_TEXT_PP(n);
+}
+
+/* One statement on our tables, with the policy's id as $1; the caller's name is $2. */
+static uint64
+change(const SswPolicy *p, const char *sql, int nargs, Oid *more_types, Datum *more, const char *more_nulls)
+{
+	Oid			types[6] = {INT4OID, TEXTOID};
+	Datum		values[6] = {Int32GetDatum(p->id), CStringGetTextDatum(ssw_identity_actor())};
+	char		nulls[7] = "      ";
+	SswIdentity save;
+	uint64		n;
+
+	for (int i = 0; i < nargs; i++)
+	{
+		types[2 + i] = more_types[i];
+		values[2 + i] = more[i];
+		nulls[2 + i] = more_nulls[i];
+	}
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	n = ssw_sql_exec(sql, 2 + nargs, types, values, nulls, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	CommandCounterIncrement();
+	return n;
+}
+
+static void
+log_change(const SswPolicy *p, const char *what, const char *detail)
+{
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[2];
+
+	values[0] = CStringGetTextDatum(what);
+	values[1] = detail ? CStringGetTextDatum(detail) : (Datum) 0;
+	change(p, "INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
+		   " SELECT policy_id, policy, $2, $3, pg_catalog.jsonb_build_object('detail', $4)"
+		   " FROM sweeper.policy WHERE policy_id = $1", 2, types, values, detail ? "  " : " n");
+}
+
+static void
+pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
+{
+	Oid			types[] = {TEXTOID, TIMESTAMPTZOID};
+	Datum		values[2] = {0};
+	char		nulls[3] = "  ";
+
+	ssw_args_bound(fcinfo, reason, "reason", SSW_MAX_TEXT);
+	if (PG_ARGISNULL(reason))
+		nulls[0] = 'n';
+	else
+		values[0] = PG_GETARG_DATUM(reason);
+	if (PG_ARGISNULL(until))
+		nulls[1] = 'n';
+	else
+		values[1] = PG_GETARG_DATUM(until);
+	if (!PG_ARGISNULL(until) && PG_GETARG_TIMESTAMPTZ(until) <= GetCurrentTimestamp())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("until must be in the future")));
+	change(p, "UPDATE sweeper.policy SET paused_at = pg_catalog.clock_timestamp(), paused_by = $2,"
+		   " paused_reason = $3, paused_until = $4 WHERE policy_id = $1", 2, types, values, nulls);
+	log_change(p, "pause", PG_ARGISNULL(reason) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(reason)));
+	ssw_shmem_policy_changed(p->id);
+}
+
+/* pause(policy, reason, until): cancels the batches in flight, and waits for their end. */
+Datum
+ssw_pause(PG_FUNCTION_ARGS)
+{
+	ssw_bgw_cancel_policy(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN)->id);
+	pause_one(ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
+	PG_RETURN_VOID();
+}
+
+/* pause_all(reason, until): every policy the caller may pause. */
+Datum
+ssw_pause_all(PG_FUNCTION_ARGS)
+{
+	List	   *all = ssw_policy_load_all();
+	ListCell   *lc;
+
+	foreach(lc, all)
+	{
+		SswPolicy  *p = lfirst(lc);
+
+		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
+			continue;
+		ssw_bgw_cancel_policy(p->id);
+		ssw_lock_policy_pause(p->id);
+		pause_one(p, fcinfo, 0, 1);
+	}
+	PG_RETURN_VOID();
+}
+
+static void
+lift(ArrayBuildState **names, const char *name)
+{
+	*names = accumArrayResult(*names, CStringGetTextDatum(name), false, TEXTOID, CurrentMemoryContext);
+}
+
+/* What a policy would have run as the relation's owner: expressions, hooks, triggers of the relation. */
+static char *
+code_of(const SswPolicy *p, Oid relid)
+{
+	Oid			types[] = {INT4OID, OIDOID};
+	Datum		values[] = {Int32GetDatum(p->id), ObjectIdGetDatum(relid)};
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *code = NULL;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT pg_catalog.string_agg(c, ', ' ORDER BY n, c) FROM (SELECT f.n, pg_catalog.format('%s => %L', f.name, f.code) AS c"
+					 " FROM sweeper.policy AS p CROSS JOIN LATERAL (VALUES (1, 'deadline', p.deadline), (1, 'last_seen', p.last_seen),"
+					 "  (2, 'filter', p.filter), (3, 'set_clause', p.set_clause), (4, 'group_by', p.group_by),"
+					 "  (5, 'on_expire', p.on_expire_name), (6, 'is_alive', p.is_alive_name)) AS f (n, name, code)"
+					 " WHERE p.policy_id = $1 AND f.code IS NOT NULL"
+					 " UNION ALL SELECT 7, pg_catalog.format('trigger %I', t.tgname) FROM pg_catalog.pg_trigger AS t"
+					 "  WHERE t.tgrelid = $2 AND NOT t.tgisinternal) AS x", 2, types, values, NULL, true, 1) > 0)
+		code = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return code;
+}
+
+/*
+ * Only a member of the new owner may confirm it.  The session's user does not
+ * count: a worker's is a superuser, and code of a table's owner can get here.
+ */
+static void
+check_relation(const SswPolicy *p, Oid relid)
+{
+	Oid			owner = ssw_policy_new_owner(p);
+
+	if (ssw_policy_is_foreign(p) && !OidIsValid(ssw_relation_owner(relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("cannot resume policy \"%s\": relation %s does not exist", p->name, p->relation),
+				 errhint("Create the relation, or SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name))));
+	if (OidIsValid(owner) && !has_privs_of_role(GetUserId(), owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot resume policy \"%s\": relation %s belongs to role \"%s\", not to \"%s\"",
+						p->name, p->relation, GetUserNameFromId(owner, false), p->owner_name),
+				 errhint("Only a member of role \"%s\" can take the policy over.", GetUserNameFromId(owner, false))));
+	if (ssw_policy_is_lost(p))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot resume policy \"%s\": relation %s belongs to superuser \"%s\" now", p->name, p->relation,
+						GetUserNameFromId(owner, false)),
+				 errdetail("Code that role \"%s\" defined would run as a superuser: %s", p->owner_name, code_of(p, relid)),
+				 errhint("%s", ssw_mend(p))));
+}
+
+/* After a restore: the objects of the same names, in this cluster. */
+static void
+bind_again(const SswPolicy *p, Oid relid)
+{
+	Oid			type = OIDOID;
+	Datum		value = ObjectIdGetDatum(relid);
+
+	change(p, "UPDATE sweeper.policy AS p SET relid = c.oid, owner = c.relowner,"
+		   " owner_name = pg_catalog.pg_get_userbyid(c.relowner), database = d.oid,"
+		   " system_identifier = (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
+		   " on_expire = pg_catalog.to_regprocedure(p.on_expire_name), is_alive = pg_catalog.to_regprocedure(p.is_alive_name),"
+
+	/*
+	 * which column had a name that is another's now, or nothing's, nobody can
+	 * tell any more: none has this number
+	 */
+		   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(e.key,"
+		   "  CASE WHEN e.value::pg_catalog.int4 < 0 OR a.attnum IS NULL THEN -2047 - pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048"
+		   "  ELSE a.attnum + pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048 END), '{}')"
+		   "  FROM pg_catalog.jsonb_each(p.columns) AS e LEFT JOIN pg_catalog.pg_attribute AS a"
+		   "  ON a.attrelid = c.oid AND a.attname::pg_catalog.text = e.key AND NOT a.attisdropped), held_reason = NULL, held_at = NULL,"
+		   " horizons = NULL"
+		   " FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d WHERE p.policy_id = $1 AND $2 IS NOT NULL"
+		   " AND c.oid = $3 AND d.datname = pg_catalog.current_database()", 1, &type, &value, " ");
+}
+
+/* Lift the brakes of a policy that is locked. */
+static void
+resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
+{
+	Oid			type = BOOLOID;
+	Datum		held = BoolGetDatum(p->held_reason != NULL);
+
+	LockRelationOid(relid, AccessShareLock);	/* nobody hands it over now */
+	check_relation(p, relid);
+	if (p->paused_at != 0)
+		lift(names, "paused");
+	if (ssw_policy_is_foreign(p))
+	{
+		bind_again(p, relid);
+		/* what the rows of another table said is nothing against these */
+		ssw_shmem_policy_altered(p->id, true);
+		lift(names, "restored");
+	}
+	if (p->held_reason && strcmp(p->held_reason, "restored") != 0 && strncmp(p->held_reason, "retention", 9) != 0)
+		lift(names, p->held_reason);
+	if (change(p, "UPDATE sweeper.fuse_hold SET held_until = pg_catalog.clock_timestamp()"
+			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND held_until > pg_catalog.clock_timestamp()", 0, NULL, NULL, NULL) > 0)
+		lift(names, "fuse");
+	if (p->failures > 0)
+		lift(names, p->broken ? "broken" : "failing");
+	if (!ssw_policy_is_foreign(p) && OidIsValid(ssw_policy_new_owner(p)))
+	{
+		change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
+			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND $2 IS NOT NULL AND c.oid = p.relid", 0, NULL, NULL, NULL);
+		lift(names, "owner");
+	}
+	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
+		lift(names, "quarantine");
+	/* what failed may have failed heartbeats, too */
+	if (p->heartbeats && p->failures > 0 && ssw_shmem_available())
+		ssw_outage_note(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
+	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
+		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
+		   " held_reason = NULL, held_at = NULL,"
+		   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
+		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 1, &type, &held, " ");
+	log_change(p, "resume", NULL);
+	ssw_shmem_policy_changed(p->id);
+}
+
+/* The policy of that name, if the caller may resume it. */
+static SswPolicy *
+may_resume(text *name)
+{
+	SswPolicy  *p = name ? ssw_policy_find(text_to_cstring(name), false) : NULL;
+	Oid			owner = p ? ssw_relation_owner(ssw_policy_relation_now(p)) : InvalidOid;
+
+	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner) ? p : ssw_rights_policy(name, SSW_RIGHT_ADMIN);
+}
+
+/* Lift the hold of one group, and no other brake. */
+static void
+resume_group(const SswPolicy *p, text *group, ArrayBuildState **names)
+{
+	Oid			type = TEXTOID;
+	Datum		value = PointerGetDatum(group);
+
+	if (change(p, "UPDATE sweeper.fuse_hold SET held_until = least(held_until, pg_catalog.clock_timestamp())"
+			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND \"group\" = $3", 1, &type, &value, " ") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the fuse of policy \"%s\" does not hold group \"%s\"", p->name, text_to_cstring(group)),
+				 errhint("SELECT * FROM sweeper.problem WHERE policy = %s; lists what it holds.", quote_literal_cstr(p->name))));
+	lift(names, "fuse");
+	log_change(p, "resume", psprintf("group %s", text_to_cstring(group)));
+	ssw_shmem_policy_changed(p->id);
+}
+
+/* resume(policy, group_value) → the brakes it lifted; the relation's owner of today may always. */
+Datum
+ssw_resume(PG_FUNCTION_ARGS)
+{
+	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	SswPolicy  *p;
+	int			id = 0;
+
+	while ((p = may_resume(arg_text(fcinfo, 0)))->id != id)
+	{
+		(void) ssw_rights_lock(p, ERROR);
+		id = p->id;
+	}
+	if (PG_ARGISNULL(1))
+		resume_one(p, ssw_policy_relation_now(p), &names);
+	else
+		resume_group(p, PG_GETARG_TEXT_PP(1), &names);
+	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
+}
+
+/*
+ * resume_all() → a row for each policy that the caller may resume.  Nobody confirms a guess or a
+ * new owner in passing, and one that cannot be resumed holds up no other.
+ */
+Datum
+ssw_resume_all(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	List	   *all = ssw_policy_load_all();
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, 0);
+	foreach(lc, all)
+	{
+		SswPolicy  *p = lfirst(lc);
+		ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+		Datum		values[2];
+		bool		nulls[2] = {false, false};
+		bool		guessed;
+		Oid			relid;
+
+		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
+			continue;
+		if (!ssw_rights_lock(p, WARNING))
+			continue;
+		p = ssw_policy_load(p->id); /* as it is now */
+		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
+			continue;
+		relid = ssw_policy_relation_now(p);
+		guessed = p->held_reason && strcmp(p->held_reason, "assumed") == 0;
+		if (guessed || OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
+			ereport(WARNING,
+					(errmsg("policy \"%s\" is left as it is: %s", p->name,
+							guessed ? "what its deadline means is a guess" :
+							OidIsValid(relid) ? "its relation has another owner" : "its relation does not exist"),
+					 errhint("%s", ssw_mend_or_resume(p))));
+		else
+		{
+			resume_one(p, relid, &names);
+			if (names->nelems == 0)
+				continue;
+			values[0] = CStringGetTextDatum(p->name);
+			values[1] = makeArrayResult(names, CurrentMemoryContext);
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		}
+	}
+	PG_RETURN_NULL();
+}
+
+/* Have the failed rows with that key, plain or hashed, tried again; were there any? */
+static bool
+retry(const SswPolicy *p, const char *key)
+{
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(key);
+
+	return change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
+				  " WHERE policy_id = $1 AND $2 IS NOT NULL AND"
+				  " key IN ($3, " SSW_KEY_HASH("$3") ")", 1, &type, &value, " ") > 0;
+}
+
+/* The key as it stands in the row, if there is one that can be read. */
+static char *
+key_on_record(SswPolicy *p, char *key)
+{
+	SswRowFacts r = {0};
+
+	if (ssw_policy_unusable(p))
+		return key;
+	ssw_rowfacts_find(p, key, &r);
+	return r.key;
+}
+
+/* retry_row(policy, key): try a failed row again at the next look. */
+Datum
+ssw_retry_row(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p;
+	char	   *key;
+
+	ssw_args_not_null(fcinfo, 1, "key");
+	key = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	p = ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
+	if (!retry(p, key) && !retry(p, key_on_record(p, key)))
+		ereport(ERROR,
+				(errcode(ERRCODE_NO_DATA_FOUND),
+				 errmsg("policy \"%s\" has no failed row with that key", p->name),
+				 errhint("SELECT key FROM sweeper.failed_row WHERE policy = %s;", quote_literal_cstr(p->name))));
+	ssw_shmem_policy_changed(p->id);
+	PG_RETURN_VOID();
+}
+
+/* Was the policy's row written by the current transaction? */
+static bool
+is_uncommitted(const SswPolicy *p)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+	SswIdentity save;
+	bool		ours = false;
+	bool		isnull;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT xmin FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL, true, 1) > 0)
+		ours = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0],
+																					   SPI_tuptable->tupdesc, 1, &isnull)));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return ours;
+}
+
+/* Say why a policy cannot be swept now, if it cannot. */
+static void
+check_can_sweep(const SswPolicy *p)
+{
+	const char *why = NULL;
+
+	ssw_shmem_require();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot sweep on a standby"), errhint("Call it on the primary.")));
+	if (!ssw_enabled)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot sweep: \"session_sweeper.enabled\" is off"),
+				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
+	ssw_guc_require_listed("sweep");
+	if (is_uncommitted(p))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot sweep policy \"%s\": this transaction registered or changed it", p->name),
+				 errhint("Commit first.")));
+	if (p->paused_at != 0)
+		why = "paused";
+	else if (p->held_reason)
+		why = psprintf("held: %s", p->held_reason);
+	else if (p->fuse_until > GetCurrentTimestamp())
+		why = "held by its fuse";
+	if (why)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot sweep policy \"%s\": it is %s", p->name, why),
+				 errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+}
+
+static uint64
+post_request(int policy_id, bool force)
+{
+	SswPolicyShared *s;
+	uint64		mine;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
+	mine = s ? ++s->requested : 0;
+	if (s)
+	{
+		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
+
+		s->request_force = s->request_force || force;
+		/* it may have been unregistered, and no coordinator knows of it */
+		if (d && s->state[0] == '\0')
+			d->recheck = true;
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+	if (mine == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("all %d places of policies in shared memory are taken", ssw_max_policies),
+				 errhint("Raise \"session_sweeper.max_policies\" and restart the server, or unregister policies of any database.")));
+	return mine;
+}
+
+typedef struct Answer
+{
+	int64		pass_id;		/* 0: nothing was due */
+	int			code;			/* SQLSTATE when it did not end well, or 0 */
+	char		error[SSW_MESSAGE_LEN];
+} Answer;
+
+static bool
+request_done(int policy_id, uint64 mine, Answer *answer)
+{
+	SswPolicyShared *s;
+	bool		done;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	done = s == NULL || s->completed >= mine;
+	memset(answer, 0, sizeof(Answer));
+	if (s && done)
+	{
+		answer->pass_id = s->request_found ? s->last_pass_id : 0;
+		answer->code = s->request_code;
+		strlcpy(answer->error, s->request_error, sizeof(answer->error));
+	}
+	else if (s == NULL)
+	{
+		answer->code = ERRCODE_UNDEFINED_OBJECT;
+		strlcpy(answer->error, "it was unregistered", sizeof(answer->error));
+	}
+	LWLockRelease(SswShared->lock);
+	return done;
+}
+
+static bool
+is_running(int policy_id)
+{
+	SswPolicyShared *s;
+	bool		result;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	result = s && s->running_pass >= 0;
+	LWLockRelease(SswShared->lock);
+	return result;
+}
+
+/* Wait on the latch, without a snapshot, until the coordinator has answered. */
+static void
+wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
+{
+	static uint32 wait_event = 0;
+	TimestampTz until = GetCurrentTimestamp() + timeout_us;
+
+	ConditionVariablePrepareToSleep(&SswShared->request_cv);
+	while (!request_done(policy_id, mine, answer))
+	{
+		long		left = (until - GetCurrentTimestamp()) / 1000;
+
+		if (left <= 0)
+		{
+			ConditionVariableCancelSleep();
+			if (is_running(policy_id))
+				ereport(ERROR,
+						(errcode(ERRCODE_QUERY_CANCELED),
+						 errmsg("the pass did not end within the timeout"),
+						 errdetail("It goes on in the background."),
+						 errhint("See sweeper.stat_progress.")));
+			ereport(ERROR,
+					(errcode(ERRCODE_QUERY_CANCELED),
+					 errmsg("no pass began within the timeout"),
+					 errdetail("It is still asked for; ALTER EXTENSION in an open transaction, or databases whose turn it is, may be in its way."),
+					 errhint("SELECT * FROM sweeper.problem; SELECT * FROM sweeper.stat_process;")));
+		}
+		(void) ConditionVariableTimedSleep(&SswShared->request_cv, Min(left, 1000),
+										   ssw_wait_event("SessionSweeperSweep", wait_event));
+	}
+	ConditionVariableCancelSleep();
+}
+
+/* The request was dealt with, but not as the caller wished. */
+static void
+report_failure(const char *policy, const char *relation, const Answer *answer)
+{
+	ereport(ERROR,
+			(errcode(answer->code),
+			 answer->pass_id ? errmsg("pass of policy \"%s\" failed", policy) :
+			 errmsg("policy \"%s\" could not be swept", policy),
+			 errdetail_internal("%s", answer->error),
+			 answer->code == ERRCODE_LOCK_NOT_AVAILABLE ?
+			 errhint("WITH RECURSIVE t AS (SELECT %s::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r)"
+					 " SELECT l.relation::regclass, l.pid, l.mode FROM t JOIN pg_locks AS l ON l.relation = t.r;",
+					 quote_literal_cstr(relation)) :
+			 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(policy))));
+}
+
+/* CALL sweep(policy, wait, timeout, force, INOUT pass). */
+Datum
+ssw_sweep(PG_FUNCTION_ARGS)
+{
+	CallContext *context = (CallContext *) fcinfo->context;
+	bool		wait = PG_GETARG_BOOL(1);
+	bool		force = PG_GETARG_BOOL(3);
+	SswPolicy  *p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
+	int64		timeout_us;
+	int			policy_id = p->id;
+	char	   *name = pstrdup(p->name);
+	char	   *relation = pstrdup(p->relation);
+	Answer		answer = {0};
+	uint64		mine;
+	TupleDesc	desc;
+	Datum		value;
+	bool		isnull;
+
+	for (int i = 1; i <= 3; i++)
+		ssw_args_not_null(fcinfo, i, i == 1 ? "wait" : i == 2 ? "timeout" : "force");
+	timeout_us = ssw_args_interval("timeout", PG_GETARG_INTERVAL_P(2), 1);
+	check_can_sweep(p);
+	if (wait && (context == NULL || !IsA(context, CallContext) || context->atomic))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("sweep cannot wait inside a transaction block"),
+				 errhint("Call it outside of one, or CALL sweeper.sweep(%s, wait => false).", quote_literal_cstr(p->name))));
+	if (wait)
+	{
+		ssw_sql_begin_nonatomic();
+		SPI_commit();
+		SPI_finish();
+		/* the transaction that SPI_commit() began has no snapshot yet */
+		mine = post_request(policy_id, force);
+		wait_for_pass(policy_id, mine, timeout_us, &answer);
+		if (answer.code)
+			report_failure(name, relation, &answer);
+		if (answer.error[0])
+			ereport(WARNING,
+					(errmsg("the pass of policy \"%s\" left dead rows: %s", name, answer.error),
+					 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(name))));
+	}
+	else
+		(void) post_request(policy_id, force);
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	value = Int64GetDatum(answer.pass_id);
+	isnull = answer.pass_id == 0;
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), &value, &isnull)));
+}
+
+/* _announce(): tell the launcher, at commit, that this database takes part. */
+Datum
+ssw_announce(PG_FUNCTION_ARGS)
+{
+	if (!ssw_shmem_available())
+		ereport(WARNING,
+				(errmsg("session_sweeper does not run in this server yet"),
+				 errhint("Set \"%s\" in postgresql.conf and restart the server.", PRELOAD_LINE)));
+	ssw_shmem_extension_created();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,212 @@
+/*
+ * policy_store.c
+ *		Write rows of sweeper.policy, and what changed in them.
+ *
+ * Runs in the backend that registers, alters or removes a policy, as the
+ * extension's owner and in the caller's transaction: a rollback or a crash
+ * leaves no trace.  Shares nothing but the tables.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+#include "utils/rel.h"
+
+#include "base/identity.h"
+#include "base/spi.h"
+#include "commands/policy_store.h"
+#include "policy/expr.h"
+
+/* Add a column and its value to a statement; cast follows the parameter. */
+void
+ssw_store_add(SswParams *q, const char *column, Oid type, Datum value, bool isnull, const char *cast)
+{
+	if (q->n == 0)
+	{
+		initStringInfo(&q->columns);
+		initStringInfo(&q->places);
+	}
+	if (q->n >= SSW_STORE_MAX)
+		elog(ERROR, "too many columns of a policy");
+	q->types[q->n] = type;
+	q->values[q->n] = value;
+	q->nulls[q->n] = isnull ? 'n' : ' ';
+	q->n++;
+	appendStringInfo(&q->columns, "%s%s", q->n > 1 ? ", " : "", quote_identifier(column));
+	appendStringInfo(&q->places, "%s$%d%s", q->n > 1 ? ", " : "", q->n, cast);
+}
+
+/* Add a text, or null. */
+void
+ssw_store_add_text(SswParams *q, const char *column, const char *value)
+{
+	ssw_store_add(q, column, TEXTOID, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL, "");
+}
+
+/* Names as text[]. */
+Datum
+ssw_store_names(char **names, int n)
+{
+	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		elems[i] = CStringGetTextDatum(names[i]);
+	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+static char *
+columns_json(const SswPolicy *p, Relation rel)
+{
+	/* in the order of their bits */
+	const char *const expressions[] = {p->filter, p->set_clause, p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
+
+	return ssw_columns_record(RelationGetDescr(rel), p->relid, expressions, lengthof(expressions));
+}
+
+/*
+ * Columns of sweeper.policy that come from arguments; without the relation, the limits
+ * only.  Names of columns are written as deadline.c resolved them, a window with its zone;
+ * everything else as it was given.
+ */
+void
+ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relation rel)
+{
+	for (int i = 0; i < SSW_NARGS; i++)
+	{
+		const char *name = ssw_args_name(i);
+		const char *text = NULL;
+
+		if (rel == NULL && !ssw_args_is_limit(i))
+			continue;
+		switch (i)
+		{
+			case SSW_ARG_KEY:
+				ssw_store_add(q, name, TEXTARRAYOID, ssw_store_names(p->key, p->nkeys), false, "");
+				continue;
+			case SSW_ARG_DEADLINE:
+				text = p->deadline;
+
+				break;
+			case SSW_ARG_LAST_SEEN:
+				text = p->last_seen;
+
+				break;
+			case SSW_ARG_CREATED:
+				text = p->created;
+
+				break;
+			case SSW_ARG_TTL_COLUMN:
+				text = p->ttl_column;
+
+				break;
+			case SSW_ARG_GROUP_BY:
+				text = p->group_by;
+
+				break;
+			case SSW_ARG_TIMEZONE:
+				text = p->timezone;
+
+				break;
+			case SSW_ARG_MAINTENANCE_WINDOW:
+				text = p->maintenance_window;
+
+				break;
+			case SSW_ARG_SEARCH_PATH:
+				text = p->search_path;
+
+				break;
+			case SSW_ARG_ON_EXPIRE:
+			case SSW_ARG_IS_ALIVE:
+				ssw_store_add(q, name, OIDOID, a->value[i], a->isnull[i], "");
+				continue;
+			case SSW_ARG_CAPTURE:
+				ssw_store_add(q, name, TEXTARRAYOID, ssw_store_names(p->capture, p->ncapture),
+							  a->isnull[i], "");
+				continue;
+			default:
+				ssw_store_add(q, name, ssw_args_type(i), a->value[i], a->isnull[i], "");
+				continue;
+		}
+		ssw_store_add_text(q, name, text);
+	}
+	if (rel == NULL)
+		return;
+	ssw_store_add_text(q, "on_expire_name", p->on_expire_name);
+	ssw_store_add_text(q, "is_alive_name", p->is_alive_name);
+	ssw_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(p, rel)), false,
+				  "::pg_catalog.jsonb");
+}
+
+/* Run one statement as the extension's owner; an int4 result, or 0. */
+int
+ssw_store_exec(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	SswIdentity save;
+	int			result = 0;
+	bool		isnull;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec(sql, nargs, types, values, nulls, false, 0) > 0 && SPI_tuptable)
+		result = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	CommandCounterIncrement();
+	return result;
+}
+
+/* Columns that passes and brakes write, or that follow from others: they are no part of the definition. */
+#define STATE_COLUMNS \
+	"'{paused_at,paused_by,paused_reason,paused_until,held_reason,held_at," \
+	"failures,failing_since,broken,retry_at,last_error,last_sqlstate,backlog_before,horizons," \
+	"last_pass_at,columns}'::pg_catalog.text[]"
+
+/* Write down who changed what.  old is the row before, as JSON, or null. */
+void
+ssw_store_log(int policy_id, const char *name, const char *change, const char *old)
+{
+	static const char *const sql =
+	"INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
+	" SELECT $1, $2, $3, $4, o.fields, n.fields FROM"
+	" (SELECT (SELECT pg_catalog.to_jsonb(p) - " STATE_COLUMNS " FROM sweeper.policy AS p WHERE p.policy_id = $1) AS now,"
+	"  $5::pg_catalog.jsonb - " STATE_COLUMNS " AS before) AS r,"
+	" LATERAL (SELECT pg_catalog.jsonb_object_agg(e.key, e.value) AS fields"
+	"  FROM pg_catalog.jsonb_each(r.before) AS e WHERE (r.now -> e.key) IS DISTINCT FROM e.value) AS o,"
+	" LATERAL (SELECT pg_catalog.jsonb_object_agg(e.key, e.value) AS fields"
+	"  FROM pg_catalog.jsonb_each(r.now) AS e WHERE (r.before -> e.key) IS DISTINCT FROM e.value) AS n";
+	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID};
+	Datum		values[5];
+	char		nulls[6] = "     ";
+
+	values[0] = Int32GetDatum(policy_id);
+	values[1] = CStringGetTextDatum(name);
+	values[2] = CStringGetTextDatum(ssw_identity_actor());
+	values[3] = CStringGetTextDatum(change);
+	values[4] = old ? CStringGetTextDatum(old) : (Datum) 0;
+	nulls[4] = old ? ' ' : 'n';
+	ssw_store_exec(sql, lengthof(types), types, values, nulls);
+}
+
+/* The stored row of a policy as JSON, or null. */
+char	   *
+ssw_store_json(int policy_id)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(policy_id);
+	MemoryContext cxt = CurrentMemoryContext;
+	char	   *json = NULL;
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
+					 1, &type, &value, NULL, false, 1) > 0)
+		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return json;
+}

@@ -1,0 +1,37 @@
+/*
+ * policy_store.h
+ *		Write rows of sweeper.policy, and what changed in them.
+ */
+#ifndef SSW_POLICY_STORE_H
+#define SSW_POLICY_STORE_H
+
+#include "lib/stringinfo.h"
+
+#include "commands/args.h"
+
+/* Columns of one statement: the arguments, and some of our own. */
+#define SSW_STORE_MAX	(SSW_NARGS + 24)
+
+/* A statement's columns and parameters, as they are collected. */
+typedef struct SswParams
+{
+	int			n;
+	Oid			types[SSW_STORE_MAX];
+	Datum		values[SSW_STORE_MAX];
+	char		nulls[SSW_STORE_MAX + 1];
+	StringInfoData columns;		/* "a, b" */
+	StringInfoData places;		/* "$1, $2::jsonb" */
+} SswParams;
+
+extern void ssw_store_add(SswParams *q, const char *column, Oid type, Datum value,
+						  bool isnull, const char *cast);
+extern void ssw_store_add_text(SswParams *q, const char *column, const char *value);
+extern void ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p,
+								 Relation rel);
+extern Datum ssw_store_names(char **names, int n);
+extern int	ssw_store_exec(const char *sql, int nargs, Oid *types, Datum *values,
+						   const char *nulls);
+extern void ssw_store_log(int policy_id, const char *name, const char *change, const char *old);
+extern char *ssw_store_json(int policy_id);
+
+#endif							/* SSW_POLICY_STORE_H */

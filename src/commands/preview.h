@@ -1,0 +1,52 @@
+/*
+ * preview.h
+ *		What a policy would find and cost, and what its columns seem to mean.
+ */
+#ifndef SSW_PREVIEW_H
+#define SSW_PREVIEW_H
+
+#include "fmgr.h"
+
+#include "policy/policy.h"
+
+#define SSW_PREVIEW_KEYS	5
+
+typedef struct SswPreview
+{
+	int64		rows;			/* that the policy looks at, about */
+	int64		dead;			/* of these */
+	bool		exact;			/* dead is a count, and rows of a small table */
+	int64		sampled;		/* rows read with a deadline */
+	double		sample_dead;	/* share of them that is dead */
+	double		sample_absurd;	/* share with an implausible deadline */
+	TimestampTz oldest;			/* deadline; DT_NOBEGIN when there is none */
+	TimestampTz newest;
+	bool		found;			/* oldest and newest are set */
+	Oid			index;			/* that serves the first clock, or invalid */
+	double		cascade_rows;	/* child rows that go with a parent */
+	int			nkeys;
+	char	   *keys[SSW_PREVIEW_KEYS]; /* of the oldest dead rows */
+	TimestampTz key_due[SSW_PREVIEW_KEYS];
+	List	   *advice;			/* of char *: what would help */
+	List	   *missing;		/* of char *: CREATE INDEX statements among it */
+} SswPreview;
+
+extern SswPreview *ssw_advice_preview(SswPolicy *p, Relation rel);
+extern Datum ssw_advice_row(FunctionCallInfo fcinfo, const SswPolicy *p,
+							const SswPreview *v, const char *state);
+extern void ssw_advice_check_plausible(const SswPolicy *p, const SswPreview *v);
+
+/* unit_guess.c: ereport what a column could mean, with the completed call */
+extern void ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
+								 const char *sql, Oid type);
+extern void ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
+									 const char *sql, Oid type);
+extern void ssw_advice_lifetimes(const SswPolicy *p, Relation rel);
+extern char *ssw_advice_application_timezone(Oid owner);
+extern List *ssw_advice_zones(Oid owner);
+
+/* sample.c */
+extern double ssw_sample_estimate(Relation rel, bool *analysed);
+extern char *ssw_sample_select(Relation rel, const char *list, const char *where, double rows_wanted, double *part);
+
+#endif							/* SSW_PREVIEW_H */

@@ -1,0 +1,23 @@
+/*
+ * register.h
+ *		Check the arguments of a registration, and carry it out.
+ */
+#ifndef SSW_REGISTER_H
+#define SSW_REGISTER_H
+
+#include "fmgr.h"
+
+#include "commands/args.h"
+#include "commands/preview.h"
+
+extern Datum ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *args, Relation rel);
+
+/* parts that alter_policy uses too */
+extern void ssw_register_name_taken(const char *name);
+extern void ssw_register_table_gone(const SswPolicy *p);
+extern void ssw_register_check_name(const char *name);
+extern void ssw_register_identity(SswPolicy *p, Relation rel);
+extern void ssw_register_notice_index(const SswPolicy *p, const SswPreview *v);
+extern const char *ssw_register_hold(const SswPolicy *p, const SswPreview *v);
+
+#endif							/* SSW_REGISTER_H */

@@ -1,0 +1,174 @@
+/*
+ * session_check.c
+ *		Does an expression of a policy mean something else in another session?
+ *
+ * Runs in the backend that registers or alters a policy.  A pass evaluates
+ * expressions in UTC and with ISO dates; where that is not what the application
+ * does, living rows would die.  What depends on the time zone is refused: by what it
+ * is made of, and by its constants.  Text of a row may have an offset, or none: where
+ * it is read as a time, somebody has to confirm what it means.  Expressions are parsed as the relation's
+ * owner.  Shares and changes nothing; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "access/transam.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/primnodes.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/spi.h"
+#include "commands/args.h"
+#include "commands/preview.h"
+#include "commands/session_check.h"
+#include "policy/expr.h"
+#include "policy/sweep_sql.h"
+
+static bool
+is_local(Oid type)
+{
+	return type == TIMESTAMPOID || type == DATEOID || type == TIMEOID || type == TIMETZOID;
+}
+
+/* Does a function of the server turn instants into local times, or back, or compare them? */
+static bool
+mixes(Oid func, void *context)
+{
+	Oid		   *args;
+	int			n;
+	Oid			result;
+	bool		instant,
+				local;
+
+	if (func >= FirstGenbkiObjectId || func_volatile(func) != PROVOLATILE_STABLE)
+		return false;
+	if (func == F_DATE_TRUNC_TEXT_TIMESTAMPTZ || func == F_TO_CHAR_TIMESTAMPTZ_TEXT || func == F_TO_TIMESTAMP_TEXT_TEXT)
+		return true;
+	result = get_func_signature(func, &args, &n);
+	instant = result == TIMESTAMPTZOID;
+	local = is_local(result);
+	for (int i = 0; i < n; i++)
+	{
+		instant |= args[i] == TIMESTAMPTZOID;
+		local |= is_local(args[i]);
+	}
+	return instant && local;
+}
+
+static bool
+depends(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SQLValueFunction) && is_local(((SQLValueFunction *) node)->type))
+		return true;
+	return check_functions_in_node(node, mixes, context) || expression_tree_walker(node, depends, context);
+}
+
+/* Is text read as an instant? */
+static bool
+reads_text(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	return (IsA(node, CoerceViaIO) && ((CoerceViaIO *) node)->resulttype == TIMESTAMPTZOID) ||
+		expression_tree_walker(node, reads_text, context);
+}
+
+static void
+refuse(const char *field, const char *text, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s depends on the time zone of the session", field),
+			 errdetail("%s %s", text, detail),
+			 errhint("Say which zone is meant: name a column of local times alone, with timezone => '...'; or give constants an offset, and convert with AT TIME ZONE.")));
+}
+
+/* A pass reads as the SQL standard has it, in UTC and with ISO dates. */
+static void
+refuse_settings(const char *field, const char *text)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s depends on settings of the session", field),
+			 errdetail("%s means something else in a pass, which reads constants in UTC, with ISO dates and with standard_conforming_strings.", text),
+			 errhint("Give times an offset, write backslashes as they are, and IS NULL instead of = NULL; or set TimeZone, DateStyle, IntervalStyle, standard_conforming_strings, transform_null_equals and array_nulls as a pass has them.")));
+}
+
+/* What an expression, or a SET list, means to the caller and in a pass. */
+typedef struct Meaning
+{
+	Relation	rel;
+	const char *field;
+	const char *sql;
+	Node	   *ours;			/* of an expression */
+	bool		same;
+} Meaning;
+
+static void
+compare_text(void *arg)
+{
+	Meaning    *m = arg;
+	bool		is_filter = strcmp(m->field, "filter") == 0;
+	Node	   *theirs = ssw_expr_parse_here(m->rel, m->field, m->sql, is_filter);
+
+	m->ours = is_filter ? ssw_expr_parse_boolean(m->rel, m->field, m->sql) : ssw_expr_parse(m->rel, m->field, m->sql);
+	m->same = equal(theirs, m->ours);
+}
+
+static void
+compare_set(void *arg)
+{
+	Meaning    *m = arg;
+
+	m->same = ssw_expr_set_means_same(m->rel, m->sql);
+}
+
+/* An expression as the caller gave it; one that decides about a row must not depend on the zone, either. */
+static void
+check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql, bool decides)
+{
+	Meaning		m = {.rel = rel,.field = field,.sql = sql};
+
+	if (sql == NULL || ssw_expr_find_column(rel, sql) != InvalidAttrNumber)
+		return;
+	ssw_gate_unpinned(p->owner, p->search_path, compare_text, &m);
+	if (decides && depends(m.ours, NULL))
+		refuse(field, sql, "turns local times into instants, or the reverse, by the zone of whoever evaluates it: in a pass, UTC.");
+	if (!m.same)
+		refuse_settings(field, sql);
+	if (decides && reads_text(m.ours, NULL))
+		p->args->doubt = psprintf("Text without an offset in %s is read as UTC.", field);
+}
+
+static void
+check_set(const SswPolicy *p, Relation rel)
+{
+	Meaning		m = {.rel = rel,.sql = p->set_clause};
+
+	ssw_gate_unpinned(p->owner, p->search_path, compare_set, &m);
+	if (!m.same)
+		refuse_settings("set_clause", p->set_clause);
+}
+
+/* Check what is given of the expressions. */
+void
+ssw_zone_check(const SswPolicy *p, Relation rel)
+{
+	if (p->args->given[SSW_ARG_DEADLINE])
+		check_text(p, rel, "deadline", p->deadline, true);
+	if (p->args->given[SSW_ARG_LAST_SEEN])
+		check_text(p, rel, "last_seen", p->last_seen, true);
+	if (p->args->given[SSW_ARG_FILTER])
+		check_text(p, rel, "filter", p->filter, true);
+	if (p->args->given[SSW_ARG_GROUP_BY])
+		check_text(p, rel, "group_by", p->group_by, false);
+	if (p->args->given[SSW_ARG_SET_CLAUSE] && p->set_clause)
+		check_set(p, rel);
+}

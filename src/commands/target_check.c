@@ -1,0 +1,359 @@
+/*
+ * target_check.c
+ *		May this relation be swept, with these functions, by this caller?
+ *
+ * Runs in the backend that registers or alters a policy, as the caller; shares
+ * nothing and changes nothing.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "catalog/catalog.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "rewrite/prs2lock.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
+
+#include "base/compat.h"
+#include "base/identity.h"
+#include "base/spi.h"
+#include "commands/preview.h"
+#include "commands/session_check.h"
+#include "commands/target_check.h"
+#include "policy/expr.h"
+#include "policy/index.h"
+#include "policy/partition.h"
+#include "policy/row_key.h"
+#include "policy/sweep_sql.h"
+
+static const char *
+kind_name(char relkind)
+{
+	switch (relkind)
+	{
+		case RELKIND_VIEW:
+			return "a view";
+		case RELKIND_MATVIEW:
+			return "a materialized view";
+		case RELKIND_FOREIGN_TABLE:
+			return "a foreign table";
+		case RELKIND_SEQUENCE:
+			return "a sequence";
+		case RELKIND_INDEX:
+		case RELKIND_PARTITIONED_INDEX:
+			return "an index";
+		case RELKIND_COMPOSITE_TYPE:
+			return "a composite type";
+		default:
+			return "no ordinary table";
+	}
+}
+
+static void
+check_kind(Relation rel)
+{
+	char		kind = rel->rd_rel->relkind;
+
+	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot sweep \"%s\": it is %s", RelationGetRelationName(rel), kind_name(kind)),
+				 errhint("Register the table that holds the rows.")));
+	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot sweep \"%s\": it is a temporary table", RelationGetRelationName(rel)),
+				 errdetail("No other process can read it, and it goes with its session."),
+				 errhint("Use an ordinary or an unlogged table.")));
+	if (RelationGetRelid(rel) < FirstNormalObjectId || IsSystemRelation(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot sweep \"%s\": it belongs to the system catalogs",
+						RelationGetRelationName(rel))));
+	if (RelationGetNamespace(rel) == get_namespace_oid(SSW_SCHEMA, true))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot sweep \"%s\": it belongs to the extension", RelationGetRelationName(rel)),
+				 errdetail("Its own tables have built-in policies."),
+				 errhint("SELECT policy FROM sweeper.policy_status; lists the policies.")));
+}
+
+/* Open a relation that can be swept and belongs to the caller. */
+Relation
+ssw_target_open(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	check_kind(rel);
+	if (!object_ownercheck(RelationRelationId, relid, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be owner of table %s", RelationGetRelationName(rel)),
+				 errdetail("It is swept with the rights of its owner."),
+				 errhint("Call as a member of role \"%s\".",
+						 GetUserNameFromId(rel->rd_rel->relowner, false))));
+	return rel;
+}
+
+/* A rule on the action would make something else of it. */
+static void
+check_rules(const SswPolicy *p, Relation rel)
+{
+	CmdType		command = p->action == SSW_ACTION_UPDATE ? CMD_UPDATE :
+	p->action == SSW_ACTION_DELETE ? CMD_DELETE : CMD_NOTHING;
+	bool		refreshes = p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive);
+
+	if (rel->rd_rules == NULL)
+		return;
+	for (int i = 0; i < rel->rd_rules->numLocks; i++)
+	{
+		CmdType		event = rel->rd_rules->rules[i]->event;
+
+		if (event == command || (refreshes && event == CMD_UPDATE))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot sweep \"%s\": it has a rule on %s", RelationGetRelationName(rel),
+							event == CMD_UPDATE ? "UPDATE" : "DELETE"),
+					 errdetail("The rule would rewrite the sweep."),
+					 errhint("Use a trigger instead of the rule.")));
+	}
+}
+
+/* Every leaf that is swept must be a table of the same owner, without such rules, that can be changed. */
+static void
+check_leaves(const SswPolicy *p, Relation rel)
+{
+	List	   *all = find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL);
+	ListCell   *lc;
+
+	foreach(lc, all)
+	{
+		Relation	leaf = table_open(lfirst_oid(lc), NoLock);
+
+		if (leaf->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		{
+			table_close(leaf, NoLock);	/* its session's alone */
+			continue;
+		}
+		if (leaf->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" is a foreign table",
+							RelationGetRelationName(rel), RelationGetRelationName(leaf)),
+					 errhint("Register the other partitions or children by themselves.")));
+		check_rules(p, leaf);
+		/* a published table needs a replica identity for this */
+		if (leaf->rd_rel->relkind == RELKIND_RELATION && p->action != SSW_ACTION_CALL)
+			CheckCmdReplicaIdentity(leaf, p->action == SSW_ACTION_DELETE ? CMD_DELETE : CMD_UPDATE);
+		if (leaf->rd_rel->relowner != rel->rd_rel->relowner)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" has another owner",
+							RelationGetRelationName(rel), RelationGetRelationName(leaf)),
+					 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;", ssw_stmt_relation(RelationGetRelid(leaf)),
+							 quote_identifier(GetUserNameFromId(rel->rd_rel->relowner, false)))));
+		table_close(leaf, NoLock);
+	}
+}
+
+/* What the publisher deletes would be deleted here too, or conflict. */
+static void
+check_replicated(const SswPolicy *p, Relation rel)
+{
+	if (OidIsValid(ssw_partition_subscribed(p)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot sweep \"%s\": it is the target of a subscription",
+						RelationGetRelationName(rel)),
+				 errdetail("Its rows are the publisher's."),
+				 errhint("Sweep it on the publisher, or give allow_replicated => true.")));
+}
+
+/* A hook: a function of the owner or a superuser, of the right shape. */
+static char *
+check_hook(Relation rel, const char *field, Oid func, bool is_alive)
+{
+	HeapTuple	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
+	Oid			owner = rel->rd_rel->relowner;
+	Form_pg_proc proc;
+	Oid			arg;
+	bool		fits;
+	char	   *name;
+
+	if (!HeapTupleIsValid(tup))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("%s: function with OID %u does not exist", field, func)));
+	proc = (Form_pg_proc) GETSTRUCT(tup);
+	name = format_procedure_qualified(func);
+	arg = proc->pronargs == 1 ? proc->proargtypes.values[0] : InvalidOid;
+	if (is_alive)
+		fits = arg == TEXTOID && proc->prorettype == BOOLOID;
+	else
+		fits = arg == TEXTARRAYOID || (OidIsValid(arg) && arg == get_array_type(rel->rd_rel->reltype));
+	if (!fits || proc->prokind != PROKIND_FUNCTION || proc->proretset)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+				 errmsg("%s must not be %s", field, name),
+				 is_alive ? errdetail("It must be a function of one text, the key, that returns boolean.") :
+				 errdetail("It must be a function of one argument: text[] (the keys) or %s[] (the rows).",
+						   quote_identifier(RelationGetRelationName(rel))),
+				 errhint("Create such a function as the table's owner.")));
+	if (proc->proowner != owner && !superuser_arg(proc->proowner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("%s must belong to the table's owner or a superuser", field),
+				 errdetail("Function %s belongs to role \"%s\".", name,
+						   GetUserNameFromId(proc->proowner, false)),
+				 errhint("If it may run as that role: ALTER FUNCTION %s OWNER TO %s;", name,
+						 quote_identifier(GetUserNameFromId(owner, false)))));
+	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(owner),
+										  ObjectIdGetDatum(func), CStringGetTextDatum("EXECUTE"))))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for %s", field),
+				 errdetail("Role \"%s\" must not execute function %s.",
+						   GetUserNameFromId(owner, false), name),
+				 errhint("GRANT EXECUTE ON FUNCTION %s TO %s;", name,
+						 quote_identifier(GetUserNameFromId(owner, false)))));
+	ReleaseSysCache(tup);
+	return name;
+}
+
+/* Find the key, or check the one that was given. */
+static void
+check_key(SswPolicy *p, Relation rel)
+{
+	List	   *names;
+	ListCell   *lc;
+
+	if (p->key == NULL)
+	{
+		names = ssw_index_key(rel);
+		p->key = palloc0(sizeof(char *) * (list_length(names) + 1));
+		foreach(lc, names)
+			p->key[p->nkeys++] = lfirst(lc);
+		return;
+	}
+	for (int i = 0; i < p->nkeys; i++)
+		(void) ssw_expr_column(rel, "key", p->key[i]);
+	if (p->nkeys > 0 && !ssw_index_covers_key(rel, p->key, p->nkeys))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("key does not identify the rows of \"%s\"", RelationGetRelationName(rel)),
+				 errdetail("No unique index on columns that are not null covers it."),
+				 errhint("Leave key out to take the primary key, or rows by their place when there is none.")));
+}
+
+/* A relation that is to be swept. */
+typedef struct Target
+{
+	const SswPolicy *policy;
+	Relation	rel;
+} Target;
+
+static void
+check_set_clause(void *arg)
+{
+	Target	   *t = arg;
+
+	ssw_expr_check_set(t->rel, t->policy->set_clause);
+}
+
+/* Can clients keep the rows alive? */
+static void
+check_heartbeats(const SswPolicy *p, Relation rel)
+{
+	ListCell   *lc;
+
+	if (p->nkeys == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("heartbeats need a key"),
+				 errdetail("Table \"%s\" has neither a primary key nor a unique index on columns that are not null.",
+						   RelationGetRelationName(rel)),
+				 errhint("Create one.")));
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		AttrNumber	attnum = get_attnum(p->relid, p->key[i]);
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+
+		if (!ssw_key_is_canonical(getBaseType(att->atttypid)) ||
+			(OidIsValid(att->attcollation) && !get_collation_isdeterministic(att->attcollation)))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("heartbeats need another key: column \"%s\" is not canonical", p->key[i]),
+					 errdetail("Values of type %s can be equal and yet print differently.", format_type_be(att->atttypid)),
+					 errhint("Give a key of uuid, integer, bigint or text columns.")));
+	}
+	if (p->prolong_set == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("heartbeats need a way to give a row a new deadline"),
+				 errdetail("%s is no column that an UPDATE can set.", p->last_seen ? "last_seen" : "deadline"),
+				 errhint("Name a column in %s.", p->last_seen ? "last_seen" : "deadline")));
+	foreach(lc, ssw_expr_set_columns(rel, p->prolong_set))
+		for (int i = 0; i < p->nkeys; i++)
+		if (strcmp(lfirst(lc), p->key[i]) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("heartbeats need another key: they would change column \"%s\"", p->key[i]),
+					 errhint("Give a key without it.")));
+}
+
+/* Let the server analyse the statement that user text becomes part of. */
+static void
+check_statements(void *arg)
+{
+	const SswPolicy *p = ((Target *) arg)->policy;
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
+
+	if (p->action == SSW_ACTION_CALL)
+		return;
+	ssw_sql_begin();
+	for (int i = 0; i < p->nclocks; i++)
+		if (SPI_prepare(ssw_stmt_action(p, p->relid, SSW_PHASE_CLOCK_1 + i, 0), 3, types) == NULL)
+			elog(ERROR, "could not prepare the row action: %s", SPI_result_code_string(SPI_result));
+	ssw_sql_end();
+}
+
+/*
+ * Everything about a policy's fields that depends on the relation.  Fills the
+ * fragments, the key and the names of hooks.
+ */
+void
+ssw_target_check(SswPolicy *p, Relation rel)
+{
+	Target		t = {p, rel};
+
+	check_leaves(p, rel);
+	check_replicated(p, rel);
+	if (OidIsValid(p->on_expire))
+		p->on_expire_name = check_hook(rel, "on_expire", p->on_expire, false);
+	if (OidIsValid(p->is_alive))
+		p->is_alive_name = check_hook(rel, "is_alive", p->is_alive, true);
+	check_key(p, rel);
+	if (p->set_clause)
+		ssw_gate(p->owner, p->search_path, check_set_clause, &t);
+	ssw_zone_check(p, rel);
+	ssw_clock_build(p, rel);
+	if (p->heartbeats)
+		check_heartbeats(p, rel);
+	ssw_gate(p->owner, p->search_path, check_statements, &t);
+	ssw_advice_lifetimes(p, rel);
+}

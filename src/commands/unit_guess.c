@@ -1,0 +1,313 @@
+/*
+ * unit_guess.c
+ *		What the values of a column could mean, for errors that ask for a unit
+ *		or a time zone.
+ *
+ * Runs in the backend that registers or alters a policy, as the relation's
+ * owner; reads at most a sample of the relation, shares and changes nothing.
+ * A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "pgtime.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/relation_guard.h"
+#include "base/spi.h"
+#include "commands/args.h"
+#include "commands/preview.h"
+#include "policy/expr.h"
+#include "policy/index.h"
+#include "policy/sweep_sql.h"
+
+#define NEWEST			3		/* values that an error shows */
+#define ORDERED_ROWS	100000	/* read in full to find the newest */
+
+/* Rows whose lifetimes are looked at, and how many seconds are suspicious. */
+#define LIFETIMES		1000
+#define LONG_LIFETIME	(10 * SECS_PER_DAY)
+
+/*
+ * The newest values and what SQL makes of each: pairs of text, newest first, in the
+ * session's own zone.  meaning is an expression over v.
+ */
+static uint64
+read_newest(Relation rel, const char *sql, const char *meaning)
+{
+	double		part;
+	char	   *list = psprintf("%s AS v", sql);
+	char	   *where = psprintf("%s IS NOT NULL", sql);
+	char	   *rows = ssw_sample_select(rel, list, where, ORDERED_ROWS / 10, &part);
+	int			level = ssw_identity_pin("row_security", "on");
+	uint64		n;
+
+	(void) ssw_identity_pin("standard_conforming_strings", "on");
+	if (part < 1 && OidIsValid(ssw_index_find(rel, sql, NULL)))
+		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_meant_table(RelationGetRelid(rel)), where);
+	n = ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT v FROM (%s) AS s"
+							  " ORDER BY v DESC LIMIT %d) AS newest", meaning, rows, NEWEST),
+					 0, NULL, NULL, NULL, true, 0);
+	AtEOXact_GUC(true, level);
+	return n;
+}
+
+static const char *const units[] = {"s", "ms", "us"};
+static const char *const factors[] = {"1", "1000", "1000000"};
+
+/* A timestamptz to the second, or "no time". */
+static char *
+unit_meaning(int i)
+{
+	return psprintf("CASE WHEN v::numeric BETWEEN -200000000000::numeric * %s AND 9215000000000::numeric * %s"
+					" THEN pg_catalog.date_trunc('second', pg_catalog.to_timestamp((v / %s::numeric)::double precision))::pg_catalog.text"
+					" ELSE 'no time' END, "
+					"COALESCE(CASE WHEN v::numeric BETWEEN -200000000000::numeric * %s AND 9215000000000::numeric * %s"
+					" THEN pg_catalog.to_timestamp((v / %s::numeric)::double precision)"
+					" BETWEEN pg_catalog.now() - '1827 days'::interval AND pg_catalog.now() + '36525 days'::interval END, false)",
+					factors[i], factors[i], factors[i], factors[i], factors[i], factors[i]);
+}
+
+/*
+ * Add to the detail what the newest values would mean by a candidate; is that of the
+ * newest one plausible?
+ */
+static bool
+describe(Relation rel, const char *sql, const char *candidate, const char *meaning, StringInfo detail)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	MemoryContext old;
+	bool		plausible = false;
+	uint64		n;
+
+	ssw_sql_begin();
+	n = read_newest(rel, sql, meaning);
+	old = MemoryContextSwitchTo(cxt);
+	for (uint64 r = 0; r < n; r++)
+	{
+		HeapTuple	tup = SPI_tuptable->vals[r];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+
+		if (r == 0)
+		{
+			plausible = strcmp(SPI_getvalue(tup, desc, 3), "t") == 0;
+			appendStringInfo(detail, "%s %s ", detail->len == 0 ? "The newest rows would mean, in" : "; in", candidate);
+		}
+		appendStringInfo(detail, "%s%s (%s)", r ? ", " : "", SPI_getvalue(tup, desc, 2), SPI_getvalue(tup, desc, 1));
+	}
+	MemoryContextSwitchTo(old);
+	ssw_sql_end();
+	return plausible;
+}
+
+/* ereport that an argument must be given, with the call that has it. */
+static void
+need(const SswPolicy *p, const char *what, const char *arg, const char *value, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s: %s must be given", what, arg),
+			 p->args ? errdetail("%s.", detail[0] ? detail : "There are no rows to judge by") : 0,
+			 p->args ? errhint("%s", ssw_args_call(p->args, arg, value)) :
+			 errhint("Give %s to sweeper.alter_policy().", arg)));
+}
+
+/*
+ * A number of what?  Says what the newest rows would mean in each unit, and
+ * gives the call with the unit that makes them plausible.
+ */
+void
+ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
+					 const char *sql, Oid type)
+{
+	StringInfoData detail;
+	const char *best = NULL;
+
+	initStringInfo(&detail);
+	for (int i = 0; p->args && i < lengthof(units); i++)
+		if (describe(rel, sql, units[i], unit_meaning(i), &detail) && best == NULL)
+			best = units[i];
+	need(p, psprintf("%s of \"%s\" is a number", field, RelationGetRelationName(rel)), "unit",
+		 best ? best : type == INT4OID ? "s" : "s, ms or us", detail.data);
+}
+
+/* Time zones that are set for this database or a role: the owner's first, then the database's; all, or those alone. */
+static List *
+set_zones(Oid owner, bool all)
+{
+	Oid			types[] = {OIDOID, OIDOID, BOOLOID};
+	Datum		values[] = {ObjectIdGetDatum(owner), ObjectIdGetDatum(MyDatabaseId), BoolGetDatum(all)};
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	List	   *zones = NIL;
+	uint64		n;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	n = ssw_sql_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
+					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
+					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setdatabase IN ($2, 0) AND ($3 OR s.setrole IN ($1, 0))"
+					 " ORDER BY s.setrole = $1 DESC, s.setrole <> 0, s.setdatabase <> 0 DESC, 1",
+					 3, types, values, NULL, true, 0);
+	for (uint64 i = 0; i < n; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(cxt);
+
+		zones = lappend(zones, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		MemoryContextSwitchTo(old);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return zones;
+}
+
+/*
+ * The zone of an application's sessions, as far as the server knows: what is
+ * set for the table's owner or this database, else for the server.  Who calls may have
+ * another one, and tells for want of better while the library is not preloaded.
+ */
+char	   *
+ssw_advice_application_timezone(Oid owner)
+{
+	List	   *zones = set_zones(owner, false);
+	char	   *zone;
+
+	if (zones != NIL)
+		return linitial(zones);
+	if (!ssw_shmem_available())
+		return pstrdup(pg_get_timezone_name(session_timezone));
+	zone = palloc(sizeof(SswShared->timezone));
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	strlcpy(zone, SswShared->timezone, sizeof(SswShared->timezone));
+	LWLockRelease(SswShared->lock);
+	return zone;
+}
+
+static bool
+is_utc(pg_tz * tz)
+{
+	long		offset;
+
+	return tz && pg_get_timezone_offset(tz, &offset) && offset == 0;
+}
+
+/* Zones that applications may have written in: UTC, the session's, the owner's, then others that are set; without repetition. */
+List	   *
+ssw_advice_zones(Oid owner)
+{
+	List	   *names = list_make3("UTC", unconstify(char *, pg_get_timezone_name(session_timezone)), ssw_advice_application_timezone(owner));
+	List	   *zones = NIL;
+	ListCell   *lc;
+
+	names = list_concat(names, set_zones(owner, true));
+	foreach(lc, names)
+	{
+		ListCell   *other;
+		pg_tz	   *tz = pg_tzset(lfirst(lc));
+		bool		known = tz == NULL || (zones != NIL && is_utc(tz));
+
+		foreach(other, zones)
+		{
+			known = known || pg_strcasecmp(lfirst(other), lfirst(lc)) == 0;
+		}
+		if (!known)
+			zones = lappend(zones, pstrdup(lfirst(lc)));
+	}
+	return zones;
+}
+
+/*
+ * A local time where?  Says what the newest rows would mean in the zones at
+ * hand.  Activity cannot be in the future: that decides which one is proposed.
+ */
+void
+ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
+						 const char *sql, Oid type)
+{
+	StringInfoData detail;
+	const char *best = NULL;
+	ListCell   *lc;
+
+	initStringInfo(&detail);
+	foreach(lc, p->args ? ssw_advice_zones(rel->rd_rel->relowner) : NIL)
+	{
+		char	   *zone = quote_literal_cstr(lfirst(lc));
+		char	   *meaning = psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
+									   " THEN pg_catalog.date_trunc('second', v::timestamp without time zone AT TIME ZONE %s)::pg_catalog.text"
+									   " ELSE 'no time' END, CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
+									   " THEN %s OR (v::timestamp without time zone AT TIME ZONE %s) <= pg_catalog.now() + '1 min'::interval"
+									   " ELSE %s END", zone, strcmp(field, "deadline") == 0 ? "true" : "false", zone,
+									   strcmp(field, "deadline") == 0 ? "true" : "false");
+
+		if (describe(rel, sql, lfirst(lc), meaning, &detail) && best == NULL)
+			best = lfirst(lc);
+	}
+	need(p, psprintf("%s of \"%s\" has no time zone", field, RelationGetRelationName(rel)), "timezone", best ? best : "...", detail.data);
+}
+
+static bool
+is_number(Oid type)
+{
+	char		category;
+	bool		preferred;
+
+	get_type_category_preferred(type, &category, &preferred);
+	return category == TYPCATEGORY_NUMERIC;
+}
+
+typedef struct Lifetimes
+{
+	const SswPolicy *policy;
+	Relation	rel;
+	double		seconds;		/* on average, of a sample */
+} Lifetimes;
+
+/* How long rows live if ttl_column is a number of seconds and last_seen is another number. */
+static void
+read_lifetimes(void *arg)
+{
+	Lifetimes  *l = arg;
+	char	   *column = psprintf("t.%s::double precision", quote_identifier(l->policy->ttl_column));
+	bool		isnull;
+	double		part;
+	char	   *rows;
+
+	if (!is_number(exprType(ssw_expr_parse(l->rel, "last_seen", l->policy->last_seen))))
+		return;
+	ssw_sql_begin();
+	rows = ssw_sample_select(l->rel, psprintf("%s AS v", column), psprintf("%s " SSW_OP(">") " 0", column), LIFETIMES, &part);
+	ssw_sql_exec(psprintf("SELECT COALESCE(pg_catalog.avg(v), 0) FROM (%s) AS x", rows), 0, NULL, NULL, NULL, true, 1);
+	l->seconds = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_sql_end();
+}
+
+/*
+ * Beside a last activity that is a number of milliseconds, the lifetime of a row is
+ * still a number of seconds: say so where that makes rows live suspiciously long.
+ */
+void
+ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
+{
+	Lifetimes	l = {.policy = p,.rel = rel};
+
+	if (p->last_seen == NULL || p->ttl_column == NULL || p->unit == NULL || strcmp(p->unit, "s") == 0 ||
+		!is_number(get_atttype(RelationGetRelid(rel), get_attnum(RelationGetRelid(rel), p->ttl_column))))
+		return;
+	ssw_gate(p->owner, p->search_path, read_lifetimes, &l);
+	if (l.seconds < LONG_LIFETIME)
+		return;
+	ereport(NOTICE,
+			(errmsg("ttl_column \"%s\" is read as seconds: rows live %.0f days on average", p->ttl_column,
+					l.seconds / SECS_PER_DAY),
+			 errdetail("The unit \"%s\" is that of last_seen.", p->unit),
+			 errhint("If both are in %s: last_seen => 'to_timestamp(%s / %s.0)', ttl_column => %s, unit => '%s'.",
+					 p->unit, quote_identifier(p->last_seen), strcmp(p->unit, "ms") == 0 ? factors[1] : factors[2],
+					 quote_literal_cstr(p->ttl_column), p->unit)));
+}

@@ -1,0 +1,356 @@
+/*
+ * grace.c
+ *		Time credited after an outage, to policies whose rows live by activity.
+ *
+ * Cutoffs are computed by the coordinator, by workers for rows with a time to
+ * live of their own, and where a row is explained.  Outages between clean starts,
+ * and jumps of the clock, are credited until there has been service for a time to
+ * live after them (service_log.c); after a crash or promotion nothing dies before one
+ * time to live has passed since the start of service.
+ *
+ * So that crashes in quick succession do not keep the dead for ever, each start
+ * of service after a crash notes in the policy's row how far it has judged: pairs
+ * of its time and the latest deadline that it saw pass.  A row whose deadline
+ * passed under a start since which there was service for a time to live has had
+ * its grace.  A clean stop does not end a service: the last pair goes on.  Outages
+ * do not count as service: they are added to the time of every start before.
+ * Notes come ever more rarely, and a crash loses at most a fifth of the service
+ * before it.  When a grace is over its pairs are removed; where each row has its
+ * own time to live it never is, and the pairs are thinned out, the older the more.
+ *
+ * Times in which nobody could send heartbeats are no evidence, either: they do not
+ * count as service, and their end is to the policy such a start.
+ *
+ * The coordinator alone notes.  A crash leaves the last note.
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "grace/grace.h"
+#include "grace/policy_outage.h"
+#include "grace/service_log.h"
+
+/* Does grace cover this clock at all? */
+static bool
+covers(const SswPolicy *p, const SswClock *c)
+{
+	return c->activity || (OidIsValid(p->is_alive) && !c->absolute);
+}
+
+/* How long a row of the clock lives; 0 where each row has its own. */
+static int64
+ttl_us(const SswPolicy *p, const SswClock *c)
+{
+	return c->row_ttl ? 0 : c->activity ? c->ttl_us : p->ttl_us;
+}
+
+/*
+ * What is known of the time before.  A crash whose start left no note, because
+ * nobody swept then, is in the list of starts.
+ */
+typedef struct Past
+{
+	SswStarts	starts;
+	int			n;
+	SswHorizon	pair[SSW_MAX_HORIZONS + 1]; /* with all outages added */
+	bool		moved;			/* they were later than in the policy */
+} Past;
+
+/* Has this start of service written a note?  One of the future is of an earlier start, whose clock was fast. */
+static bool
+has_noted(const SswPolicy *p, TimestampTz now)
+{
+	return p->nhorizons > 0 && p->noted_at >= SswShared->service_start && p->noted_at <= now;
+}
+
+/* While heartbeats are refused, or rows cannot be written, nobody can show that he is alive: it is as before a start of service. */
+static void
+recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
+{
+	SswDatabase *d;
+	SswPolicyShared *s;
+	SswHorizon *last = past->n > 0 ? &past->pair[past->n - 1] : NULL;
+	TimestampTz refused_since;
+	TimestampTz refused_at;
+	int64		outage;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+	refused_since = s ? s->refused_since : 0;
+	refused_at = s ? s->refused_at : 0;
+	/* until that is noted as an outage */
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (SswShared->read_only_since != 0 && d && d->read_only)
+	{
+		refused_since = SswShared->read_only_since;
+		refused_at = now;
+	}
+	LWLockRelease(SswShared->lock);
+	if (refused_at == 0)
+		return;
+	if (refused_at > now)
+	{
+		/* the clock was fast then */
+		refused_at = now;
+		ssw_outage_note(MyDatabaseId, p->id, now, now);
+	}
+	outage = ssw_start_outages_since(&past->starts, refused_at);
+	refused_since += outage;
+	refused_at += outage;
+	if (last && refused_at <= last->service)
+		return;
+	/* nor was that service under any start before */
+	outage = last ? Max(0, refused_at - Max(refused_since, last->service)) : 0;
+	for (int i = 0; i < past->n; i++)
+		past->pair[i].service += outage;
+	if (last == NULL || (!TIMESTAMP_IS_NOBEGIN(last->deadline) && past->n <= SSW_MAX_HORIZONS))
+		last = &past->pair[past->n++];
+	*last = (SswHorizon)
+	{
+		refused_at, DT_NOBEGIN
+	};
+	past->moved = true;
+}
+
+static void
+recall(const SswPolicy *p, Past *past)
+{
+	TimestampTz noted_at = p->noted_at;
+	TimestampTz now = GetCurrentTimestamp();
+	int64		outage;
+
+	ssw_start_list(&past->starts);
+	past->n = p->nhorizons;
+	memcpy(past->pair, p->horizon, past->n * sizeof(SswHorizon));
+	for (int i = past->starts.n - 1; i >= 0 && past->n == 0 && SswShared->clean_start; i--)
+		if (past->starts.start[i].crash)
+		{
+			noted_at = past->starts.start[i].at;
+			past->pair[past->n++] = (SswHorizon)
+			{
+				noted_at, DT_NOBEGIN
+			};
+		}
+	outage = past->n > 0 ? ssw_start_outages_since(&past->starts, noted_at) : 0;
+	past->moved = outage > 0;
+	for (int i = 0; i < past->n; i++)
+	{
+		past->pair[i].service += outage;
+		if (past->pair[i].service > now)
+		{
+			past->pair[i].service = now;	/* the clock was fast then */
+			past->moved = true;
+		}
+		if (past->pair[i].deadline > now)
+		{
+			/* rows that were written since have such deadlines as well */
+			past->pair[i].deadline = DT_NOBEGIN;
+			past->moved = true;
+		}
+	}
+	if (!SswShared->clean_start && !has_noted(p, now))
+	{
+		/* this start, after a crash; the clock may have been set since */
+		past->pair[past->n++] = (SswHorizon)
+		{
+			SswShared->service_start + ssw_start_outages_since(&past->starts, SswShared->service_start), DT_NOBEGIN
+		};
+		past->moved = true;
+	}
+	recall_refused(p, past, now);
+}
+
+/* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */
+static TimestampTz
+grace_cutoff(const SswPolicy *p, const SswClock *c, TimestampTz now)
+{
+	TimestampTz cutoff = now - p->keep_for_us;
+	TimestampTz judged = DT_NOBEGIN;
+	int64		ttl = ttl_us(p, c);
+	Past		past;
+
+	recall(p, &past);
+	for (int i = 0; i < past.n; i++)
+		if (cutoff - past.pair[i].service >= ttl)
+			judged = past.pair[i].deadline;
+	if (past.n == 0 || cutoff - past.pair[past.n - 1].service >= ttl)
+		judged = cutoff - ssw_start_credit(&past.starts, now, ttl + p->keep_for_us);
+	return Min(cutoff, judged);
+}
+
+/*
+ * The cutoff of each clock: rows with a deadline up to it are dead.  Of rows with
+ * a time to live of their own only those that ssw_grace_rows() says.
+ */
+void
+ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs)
+{
+	for (int i = 0; i < p->nclocks; i++)
+	{
+		const SswClock *c = &p->clock[i];
+
+		cutoffs[i] = covers(p, c) && !c->row_ttl ? grace_cutoff(p, c, now) : now - p->keep_for_us;
+	}
+}
+
+/* How long from now a row must wait that would be due, with that cutoff. */
+int64
+ssw_grace_credit(const SswPolicy *p, int clock, TimestampTz cutoff, TimestampTz now)
+{
+	if (TIMESTAMP_IS_NOBEGIN(cutoff))
+		return Max(0, SswShared->service_start + ttl_us(p, &p->clock[clock]) - now);
+	return Max(0, now - p->keep_for_us - cutoff);
+}
+
+static char *
+instant(TimestampTz t)
+{
+	return psprintf("pg_catalog.to_timestamp(%.6f)",
+					t / 1e6 + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * (double) SECS_PER_DAY);
+}
+
+/* Boolean over t and $2: a time to live has passed since then. */
+static char *
+lived_since(const SswClock *c, TimestampTz start)
+{
+	return psprintf("%s " SSW_OP("+") " (%s) " SSW_OP("<=") " $2", instant(start), c->row_ttl);
+}
+
+/* What outages since the last crash credit a row, in seconds. */
+static char *
+row_credit(const SswClock *c, const SswStarts *s)
+{
+	StringInfoData buf;
+	int64		later = 0;
+
+	initStringInfo(&buf);
+	appendStringInfoChar(&buf, '0');
+	for (int i = s->n - 1; i >= 0 && !s->start[i].crash; i--)
+	{
+		appendStringInfo(&buf, " " SSW_OP("+") " CASE WHEN %s THEN 0 ELSE %.6f END",
+						 lived_since(c, s->start[i].at + later), Max(0, s->start[i].outage_us) / 1e6);
+		later += Max(0, s->start[i].outage_us);
+	}
+	return buf.data;
+}
+
+/*
+ * For rows with a time to live of their own: p->row_grace, a boolean over t and
+ * $2, says that the row has had its grace.
+ */
+void
+ssw_grace_rows(SswPolicy *p)
+{
+	const SswClock *c = &p->clock[0];
+	StringInfoData buf;
+	Past		past;
+
+	if (!covers(p, c) || c->row_ttl == NULL)
+		return;
+	recall(p, &past);
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "(%s AND %s " SSW_OP("<=") " ($2 " SSW_OP("-") " pg_catalog.make_interval(secs => %s))",
+					 past.n > 0 ? lived_since(c, past.pair[past.n - 1].service) : "true", c->due,
+					 row_credit(c, &past.starts));
+	for (int i = 0; i < past.n; i++)
+		if (!TIMESTAMP_IS_NOBEGIN(past.pair[i].deadline))
+			appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s)", c->due,
+							 instant(past.pair[i].deadline), lived_since(c, past.pair[i].service));
+	appendStringInfoChar(&buf, ')');
+	p->row_grace = buf.data;
+}
+
+static void
+forget(Past *past, int i)
+{
+	past->n--;
+	memmove(&past->pair[i], &past->pair[i + 1], (past->n - i) * sizeof(SswHorizon));
+}
+
+/* Make room: forget the pair whose successor is as good, or nearly. */
+static void
+thin(Past *past, int64 ttl, TimestampTz cutoff)
+{
+	int			least = 0;
+	double		least_loss = 0;
+
+	while (ttl > 0 && past->n > 1 && cutoff - past->pair[1].service >= ttl)
+		forget(past, 0);
+	if (past->n <= SSW_MAX_HORIZONS)
+		return;
+	for (int i = 0; i + 1 < past->n; i++)
+	{
+		TimestampTz next = past->pair[i + 1].service;
+		double		loss = (double) (next - past->pair[i].service) / Max(1, cutoff - next);
+
+		if (i == 0 || loss < least_loss)
+		{
+			least = i;
+			least_loss = loss;
+		}
+	}
+	forget(past, least);
+}
+
+/*
+ * Rows due until then say all that is known of their sessions.  Of later ones memory
+ * may know more, until a pass has written what it knows; or has nobody sent a
+ * heartbeat since the start?
+ */
+static TimestampTz
+compared_until(const SswPolicy *p, TimestampTz now)
+{
+	SswPolicyShared *s;
+	TimestampTz result = now;
+
+	if (!p->heartbeats)
+		return now;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+	if (s && s->beat_ttl_us != 0)
+		/* not when the clock was fast then */
+		result = s->compared_at == 0 || s->compared_at > now ? DT_NOBEGIN : s->compared_at;
+	LWLockRelease(SswShared->lock);
+	return result;
+}
+
+/*
+ * During the grace after a crash, note how far service has judged; afterwards,
+ * that it is over.  True when there is something to be written.
+ */
+bool
+ssw_grace_note(SswPolicy *p, TimestampTz now)
+{
+	TimestampTz cutoff = now - p->keep_for_us;
+	int64		ttl;
+	Past		past;
+	SswHorizon *last;
+
+	if (p->nclocks == 0 || !covers(p, &p->clock[0]))
+		return false;
+	recall(p, &past);
+	if (past.n == 0)
+		return false;
+	ttl = ttl_us(p, &p->clock[0]);
+	last = &past.pair[past.n - 1];
+	if (p->clock[0].row_ttl == NULL && cutoff - last->service >= ttl)
+	{
+		if (p->nhorizons == 0)
+			return false;
+		p->nhorizons = 0;
+		return true;
+	}
+	if (!past.moved && now - p->noted_at < (now - last->service) / 4)
+		return false;
+	cutoff -= ssw_start_credit(&past.starts, now, p->clock[0].row_ttl ? PG_INT64_MAX : ttl + p->keep_for_us);
+	last->deadline = Max(last->deadline, Min(cutoff, compared_until(p, now)));
+	thin(&past, ttl, now - p->keep_for_us);
+	p->nhorizons = past.n;
+	memcpy(p->horizon, past.pair, past.n * sizeof(SswHorizon));
+	p->noted_at = now;
+	return true;
+}

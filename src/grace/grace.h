@@ -1,0 +1,15 @@
+/*
+ * grace.h
+ *		Time credited after an outage, to policies whose rows live by activity.
+ */
+#ifndef SSW_GRACE_H
+#define SSW_GRACE_H
+
+#include "policy/policy.h"
+
+extern int64 ssw_grace_credit(const SswPolicy *p, int clock, TimestampTz cutoff, TimestampTz now);
+extern void ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs);
+extern void ssw_grace_rows(SswPolicy *p);
+extern bool ssw_grace_note(SswPolicy *p, TimestampTz now);
+
+#endif							/* SSW_GRACE_H */

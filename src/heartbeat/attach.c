@@ -1,0 +1,316 @@
+/*
+ * attach.c
+ *		Sessions that are attached to a connection, and end with it.
+ *
+ * Runs in clients' sessions.  An attachment is a number, given at the commit of
+ * the transaction that called attach(), in the session's entry in shared memory
+ * and in a list of this process.  One that has another number by then was attached
+ * anew, so that nothing need be told to the connection it was attached to before.
+ * The number names the process: a heartbeat by another one takes the attachment away.
+ *
+ * The exit callback only marks those that still have their numbers, posts their
+ * keys to the database's list in shared memory, or, when that is full, that there
+ * are more, and wakes the coordinator; disconnect.c has the rest.  It is called
+ * when the process's transaction has ended, and with it its locks; it allocates
+ * nothing, reads no catalog and raises no error.  Connections that end because the
+ * server is being stopped say nothing of their clients.  See doc/heartbeats.md: C1
+ * to C5.
+ *
+ * Shares the heartbeats (store.c) and lists of databases, under SswShared->lock,
+ * one after the other.  A crash calls no callback, and empties both.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+#include "utils/pidfile.h"
+#include "utils/timestamp.h"
+
+#include "base/shmem.h"
+#include "heartbeat/attach.h"
+
+/* More than the lines of the postmaster's file take. */
+#define PIDFILE_SIZE	(4 * MAXPGPATH)
+
+#define FIRST_ROOM		8
+
+typedef struct Attached
+{
+	SswBeatKey	key;
+	uint64		attachment;
+} Attached;
+
+static Attached *attached = NULL;	/* in TopMemoryContext */
+static int	n = 0;
+static int	room = 0;
+static int	pending = 0;		/* attached when their transactions commit */
+
+static void
+pin(SswBeat *b, void *arg)
+{
+	b->pins++;
+}
+
+/* An entry that is not the one that was pinned may have none. */
+static void
+unpin(SswBeat *b, void *gone)
+{
+	b->pins = Max(0, b->pins - 1);
+	*(bool *) gone = (pg_atomic_read_u64(&b->word) & SSW_BEAT_GONE) != 0;
+}
+
+static void
+attach(SswBeat *b, void *attachment)
+{
+	b->pins = Max(0, b->pins - 1);
+	b->attached = *(uint64 *) attachment;
+	(void) pg_atomic_fetch_and_u64(&b->word, ~SSW_BEAT_GONE);
+}
+
+/* What a connection leaves behind. */
+typedef struct Leave
+{
+	uint64		attachment;
+	TimestampTz now;
+	bool		gone;
+} Leave;
+
+/*
+ * The connection was a sign of life until now, unless the session was dead before;
+ * who is just ending it does not take that for a heartbeat.
+ */
+static void
+detach(SswBeat *b, void *arg)
+{
+	Leave	   *l = arg;
+	uint64		word = pg_atomic_read_u64(&b->word);
+	TimestampTz seen = SSW_BEAT_SEEN(word);
+
+	l->gone = b->attached == l->attachment;
+	if (!l->gone)
+		return;
+	b->attached = 0;
+	if (seen + b->ttl_us > l->now && (word & SSW_BEAT_MARK) == 0)
+		seen = Max(seen, l->now);
+	pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(seen) | (word & SSW_BEAT_FLAGS) | SSW_BEAT_GONE);
+}
+
+/* Nothing is left that would end with the connection. */
+static void
+forget_gone(SswBeat *b, void *arg)
+{
+	uint64		word = pg_atomic_read_u64(&b->word);
+
+	if (word & SSW_BEAT_GONE)
+		pg_atomic_write_u64(&b->word, (word & ~SSW_BEAT_GONE) | SSW_BEAT_LOOK);
+}
+
+/* C4: tell of sessions of this database whose connection has gone. */
+static void
+post(const Attached *gone, int count)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		int			i = 0;
+
+		d->disconnects++;
+		while (i < count && d->ndisconnected < SSW_MAX_DISCONNECTED)
+			d->disconnected[d->ndisconnected++] = gone[i++].key.id;
+		if (i < count)
+			d->disconnects_lost = d->disconnects;
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Is there anything of this database to settle?  posts: how often there was so far. */
+bool
+ssw_attach_is_posted(uint64 *posts)
+{
+	SswDatabase *d;
+	bool		any;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	any = d && (d->ndisconnected > 0 || d->disconnects_lost > d->disconnects_sought);
+	*posts = d ? d->disconnects : 0;
+	LWLockRelease(SswShared->lock);
+	return any;
+}
+
+/*
+ * Is the server being stopped?  The postmaster writes so to its file before it
+ * ends any process.  When the file cannot be read nobody knows.
+ */
+bool
+ssw_attach_is_stopping(void)
+{
+	char		buf[PIDFILE_SIZE];
+	int			fd = open("postmaster.pid", O_RDONLY | PG_BINARY, 0);
+	ssize_t		len;
+	char	   *line = buf;
+
+	if (fd < 0)
+		return true;
+	len = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	buf[Max(0, len)] = '\0';
+	for (int i = 1; i < LOCK_FILE_LINE_PM_STATUS && line; i++)
+	{
+		line = strchr(line, '\n');
+		line = line ? line + 1 : NULL;
+	}
+	return line == NULL || strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
+}
+
+/* C3: this process leaves its sessions. */
+static void
+at_exit(int code, Datum arg)
+{
+	int			ngone = 0;
+
+	if (n == 0 || ssw_attach_is_stopping())
+		return;
+	LWLockReleaseAll();
+	for (int i = 0; i < n; i++)
+	{
+		Leave		l = {.attachment = attached[i].attachment,.now = GetCurrentTimestamp()};
+
+		(void) ssw_beats_change(&attached[i].key, detach, &l);
+		if (l.gone)
+			attached[ngone++] = attached[i];
+	}
+	if (ngone > 0)
+		post(attached, ngone);
+}
+
+/* Those that have ended, or were attached anew, are not ours any more. */
+static void
+prune(void)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		SswBeat		b;
+
+		if (ssw_beats_find(&attached[i].key, &b) && b.attached == attached[i].attachment)
+			attached[kept++] = attached[i];
+	}
+	n = kept;
+}
+
+/* Make room for one more: at commit there is no way to fail. */
+void
+ssw_attach_reserve(void)
+{
+	if (room == 0)
+	{
+		attached = MemoryContextAlloc(TopMemoryContext, FIRST_ROOM * sizeof(Attached));
+		on_shmem_exit(at_exit, (Datum) 0);
+		room = FIRST_ROOM;
+	}
+	if (n + pending < room)
+		return;
+	prune();
+	if (n + pending >= room / 2)	/* it would soon be full again */
+	{
+		attached = repalloc_huge(attached, 2 * (Size) room * sizeof(Attached));
+		room *= 2;
+	}
+}
+
+/*
+ * C1: this transaction attaches the session, if it commits; until then its entry
+ * is not given away.  False: it has no entry.  There is room.
+ */
+bool
+ssw_attach_begin(const SswBeatKey *key)
+{
+	if (!ssw_beats_change(key, pin, NULL))
+		return false;
+	pending++;
+	return true;
+}
+
+/* C2: the transaction has committed.  The session may have ended meanwhile. */
+void
+ssw_attach_commit(const SswBeatKey *key)
+{
+	uint64		attachment = pg_atomic_add_fetch_u64(&SswShared->attachments, 1) << SSW_BEAT_PID_BITS | (uint64) MyProcPid;
+
+	pending--;
+	if (ssw_beats_change(key, attach, &attachment))
+		attached[n++] = (Attached)
+	{
+		*key, attachment
+	};
+}
+
+/*
+ * C2': it was undone.  Had the connection that the session is attached to gone
+ * meanwhile, nobody would have ended it for our sake.
+ */
+void
+ssw_attach_abort(const SswBeatKey *key)
+{
+	Attached	a = {.key = *key};
+	bool		gone = false;
+
+	pending--;
+	if (ssw_beats_change(key, unpin, &gone) && gone)
+		post(&a, 1);
+}
+
+static void
+leave(SswBeat *b, void *left)
+{
+	*(bool *) left = SSW_BEAT_ELSEWHERE(b->attached);
+	if (*(bool *) left)
+		b->attached = 0;
+}
+
+/*
+ * C5: a heartbeat comes by this connection.  If the session is attached to another one,
+ * that is a pool's and not the client's: its end would say nothing.  True: it was.
+ */
+bool
+ssw_attach_leave(const SswBeatKey *key)
+{
+	SswBeat		b;
+	bool		left = false;
+
+	if (!ssw_beats_find(key, &b) || !SSW_BEAT_ELSEWHERE(b.attached))
+		return false;
+	(void) ssw_beats_change(key, leave, &left);
+	if (left && pg_atomic_exchange_u32(&SswShared->told_detached, 1) == 0)
+		ereport(LOG,
+				(errmsg("detached a session from its connection: a heartbeat for it came by another one"),
+				 errdetail("The session lives on by its heartbeats. This is logged once."),
+				 errhint("Attach on the connection that sends the heartbeats, or turn \"session_sweeper.allow_attach\" off for roles that connect through a pooler.")));
+	return left;
+}
+
+/* Has the session's connection gone, and was nothing heard of it since? */
+bool
+ssw_attach_is_gone(const SswBeatKey *key)
+{
+	SswBeat		b;
+
+	return ssw_beats_find(key, &b) && (pg_atomic_read_u64(&b.word) & SSW_BEAT_GONE) != 0;
+}
+
+/* There is no row any more that would end with the connection. */
+void
+ssw_attach_not_gone(const SswBeatKey *key)
+{
+	(void) ssw_beats_change(key, forget_gone, NULL);
+}

@@ -1,0 +1,61 @@
+/*
+ * counters.c
+ *		How many heartbeats there were, and what became of them.
+ *
+ * Runs in sessions.  Those that send heartbeats at once would wait for one counter
+ * longer than for the heartbeat: each counts in one of many, a cache line apart.
+ *
+ * Shares the counters, which are atomic.  A crash sets them to zero.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/shmem.h"
+
+#include "heartbeat/counters.h"
+
+#define PARTS	64
+
+typedef union Part
+{
+	pg_atomic_uint64 n[SSW_BEAT_STATS];
+	char		pad[PG_CACHE_LINE_SIZE];
+} Part;
+
+static Part *parts = NULL;
+
+Size
+ssw_beatstats_size(void)
+{
+	return PARTS * sizeof(Part) + PG_CACHE_LINE_SIZE;
+}
+
+/* In the shmem_startup hook, under AddinShmemInitLock. */
+void
+ssw_beatstats_startup(void)
+{
+	bool		found;
+
+	parts = (Part *) CACHELINEALIGN(ShmemInitStruct("session_sweeper heartbeat counters", ssw_beatstats_size(), &found));
+	for (int i = 0; i < PARTS && !found; i++)
+		for (int k = 0; k < SSW_BEAT_STATS; k++)
+			pg_atomic_init_u64(&parts[i].n[k], 0);
+}
+
+void
+ssw_beatstats_count(SswBeatStat stat)
+{
+	if (parts)
+		pg_atomic_fetch_add_u64(&parts[MyProcPid % PARTS].n[stat], 1);
+}
+
+/* Of each kind, since the last start. */
+void
+ssw_beatstats_read(int64 *counts)
+{
+	memset(counts, 0, SSW_BEAT_STATS * sizeof(int64));
+	for (int i = 0; i < PARTS && parts; i++)
+		for (int k = 0; k < SSW_BEAT_STATS; k++)
+			counts[k] += pg_atomic_read_u64(&parts[i].n[k]);
+}

@@ -1,0 +1,332 @@
+/*
+ * file.c
+ *		Heartbeats over a restart, and those that nobody needs any more.
+ *
+ * Runs in the launcher.  Its last act is to write those heartbeats to a file that
+ * are newer than their rows; the next start reads them, if the server was stopped
+ * in order, before any row is judged, and removes the file first: one that is there
+ * at a later start would be of another time.  A file, because at a stop no more
+ * transactions begin, and because the launcher knows the heartbeats of every
+ * database.  See doc/heartbeats.md: T1 to T4.
+ *
+ * Shares the heartbeats (store.c).  A crash leaves no file, and grace covers what
+ * was lost.
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+
+#include "miscadmin.h"
+#include "port/pg_crc32c.h"
+#include "storage/fd.h"
+#include "utils/timestamp.h"
+
+#include "base/shmem.h"
+#include "grace/policy_outage.h"
+#include "grace/service_log.h"
+#include "heartbeat/file.h"
+#include "heartbeat/store.h"
+
+/* In the folder of permanent statistics, which belongs to one cluster. */
+#define FILE_NAME	"pg_stat/session_sweeper.heartbeats"
+#define MAGIC		UINT64CONST(0x5353573148420001)
+
+/* How often the entries are looked through. */
+#define CLEAN_US	(10 * USECS_PER_SEC)
+/* So long the last heartbeat of a dead session whose row is older is kept. */
+#define KNOWN_US		USECS_PER_DAY
+/* Used up so far, also those go that their rows say as much as. */
+#define SHORT		0.9
+
+typedef struct FileHeader
+{
+	uint64		magic;
+	uint64		system_identifier;
+	int64		n;
+	pg_crc32c	crc;			/* of the heartbeats */
+} FileHeader;
+
+typedef struct KeptBeat
+{
+	SswBeatKey	key;
+	TimestampTz seen;
+	int64		ttl_us;
+	TimestampTz deadline;
+} KeptBeat;
+
+typedef struct Writer
+{
+	FILE	   *file;
+	bool		ok;
+	int64		n;
+	pg_crc32c	crc;
+	int			buffered;
+	KeptBeat	buffer[4096];
+} Writer;
+
+/* Entries are copied while their partition is locked, and written when it is not. */
+static void
+flush(Writer *w)
+{
+	if (w->buffered == 0)
+		return;
+	COMP_CRC32C(w->crc, w->buffer, w->buffered * sizeof(KeptBeat));
+	w->ok = w->ok && fwrite(w->buffer, sizeof(KeptBeat), w->buffered, w->file) == w->buffered;
+	w->n += w->buffered;
+	w->buffered = 0;
+}
+
+typedef struct Copies
+{
+	int			n;
+	int			size;
+	KeptBeat   *beats;
+} Copies;
+
+static bool
+copy_newer(const SswBeat *b, void *arg)
+{
+	Copies	   *c = arg;
+	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word));
+
+	if (seen + b->ttl_us > b->deadline && c->n < c->size)
+		c->beats[c->n] = (KeptBeat)
+	{
+		b->key, seen, b->ttl_us, b->deadline
+	};
+	c->n += seen + b->ttl_us > b->deadline;
+	return false;
+}
+
+/* T2 for one partition; the copy may have to be made again with more room. */
+static void
+write_partition(Writer *w, int partition, Copies *c)
+{
+	for (;;)
+	{
+		c->n = 0;
+		ssw_beats_visit(partition, copy_newer, c, false);
+		if (c->n <= c->size)
+			break;
+		c->size = c->n + 1000;
+		c->beats = repalloc_huge(c->beats, c->size * sizeof(KeptBeat));
+	}
+	for (int i = 0; i < c->n; i++)
+	{
+		w->buffer[w->buffered++] = c->beats[i];
+		if (w->buffered == lengthof(w->buffer))
+			flush(w);
+	}
+}
+
+/* When heartbeats of a policy were refused, see grace.c: as a record without a session and time to live. */
+static void
+copy_refused(SswPolicyShared *s, void *arg)
+{
+	Copies	   *c = arg;
+
+	if (s->refused_at != 0 && c->n < c->size)
+		c->beats[c->n++] = (KeptBeat)
+	{
+		{
+			.database = s->key.database,.policy_id = s->key.policy_id
+		}, s->refused_at, 0, s->refused_since
+	};
+}
+
+static int64
+write_refused(Writer *w)
+{
+	Copies		c = {.size = ssw_shmem_most_policies(),.beats = palloc(ssw_shmem_most_policies() * sizeof(KeptBeat))};
+
+	flush(w);
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	ssw_shmem_policies_seq(copy_refused, &c);
+	LWLockRelease(SswShared->lock);
+	memcpy(w->buffer, c.beats, c.n * sizeof(KeptBeat));
+	w->buffered = c.n;
+	flush(w);
+	return c.n;
+}
+
+/* T1 and T2: write what is newer than its row.  From now on heartbeats write rows. */
+void
+ssw_keep_write(void)
+{
+	FileHeader	h = {.magic = MAGIC,.system_identifier = SswShared->system_identifier};
+	Writer	   *w = palloc0(sizeof(Writer));
+	Copies		c = {.size = 1000,.beats = palloc(1000 * sizeof(KeptBeat))};
+	TimestampTz start = GetCurrentTimestamp();
+	int64		refused;
+
+	ssw_beats_set_stopping(true);
+	w->file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
+	w->ok = w->file != NULL && fwrite(&h, sizeof(h), 1, w->file) == 1;
+	INIT_CRC32C(w->crc);
+	for (int i = 0; i < SSW_BEAT_PARTITIONS && w->ok; i++)
+		write_partition(w, i, &c);
+	refused = write_refused(w);
+	FIN_CRC32C(w->crc);
+	h.n = w->n;
+	h.crc = w->crc;
+	w->ok = w->ok && fseek(w->file, 0, SEEK_SET) == 0 && fwrite(&h, sizeof(h), 1, w->file) == 1;
+	if (w->file && FreeFile(w->file) != 0)
+		w->ok = false;
+	if (!w->ok)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not write file \"%s\": %m", FILE_NAME ".new"),
+				 errdetail("The next start is taken for one after a crash: sessions that live by heartbeats get a grace of one time to live.")));
+	else if (durable_rename(FILE_NAME ".new", FILE_NAME, LOG) == 0)
+		ereport(LOG,
+				(errmsg("session_sweeper kept " INT64_FORMAT " heartbeats in " INT64_FORMAT " ms",
+						w->n - refused, (GetCurrentTimestamp() - start) / 1000)));
+}
+
+/* Read the heartbeats of a whole and matching file; returns how many, or -1. */
+static int64
+read_all(FILE * file, KeptBeat **beats)
+{
+	FileHeader	h;
+	struct stat st;
+	pg_crc32c	crc;
+
+	if (fstat(fileno(file), &st) != 0 || fread(&h, sizeof(h), 1, file) != 1 || h.magic != MAGIC ||
+		h.system_identifier != SswShared->system_identifier || h.n < 0 || h.n > PG_INT32_MAX ||
+		st.st_size != sizeof(h) + h.n * sizeof(KeptBeat))
+		return -1;
+	*beats = MemoryContextAllocHuge(CurrentMemoryContext, Max(1, h.n) * sizeof(KeptBeat));
+	if (fread(*beats, sizeof(KeptBeat), h.n, file) != h.n)
+		return -1;
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, *beats, h.n * sizeof(KeptBeat));
+	FIN_CRC32C(crc);
+	return EQ_CRC32C(crc, h.crc) ? h.n : -1;
+}
+
+/*
+ * T4: take over what the last stop left, at the first start of a launcher in this
+ * server.  False when heartbeats may have been lost: then it was no clean stop.
+ */
+bool
+ssw_keep_load(bool first)
+{
+	FILE	   *file = AllocateFile(FILE_NAME, PG_BINARY_R);
+	KeptBeat   *beats = NULL;
+	int64		n = -1;
+	bool		room = true;
+
+	if (file)
+	{
+		n = read_all(file, &beats);
+		FreeFile(file);
+		if (n < 0)
+			ereport(LOG,
+					(errmsg("file \"%s\" is damaged, or of another cluster", FILE_NAME),
+					 errdetail("This start is taken for one after a crash: sessions that live by heartbeats get a grace of one time to live.")));
+		if (durable_unlink(FILE_NAME, LOG) != 0)
+			n = -1;
+		for (int64 i = 0; i < n && first && SswShared->clean_start; i++)
+		{
+			const SswBeatKey *k = &beats[i].key;
+
+			if (beats[i].ttl_us == 0)
+			{
+				ssw_outage_note(k->database, k->policy_id, beats[i].deadline, beats[i].seen);
+				continue;
+			}
+			/* it may have ended after the file was written: its row says so */
+			room = ssw_beats_publish(k, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false) && room;
+			ssw_beats_look(k);
+			ssw_shmem_note_ttl(k->database, k->policy_id, beats[i].ttl_us);
+		}
+		if (beats)
+			pfree(beats);
+	}
+	ssw_beats_set_stopping(false);
+	return n >= 0 && room;
+}
+
+static bool
+set_back(const SswBeat *b, void *arg)
+{
+	TimestampTz now = *(TimestampTz *) arg;
+	pg_atomic_uint64 *word = &unconstify(SswBeat *, b)->word;
+	uint64		w = pg_atomic_read_u64(word);
+
+	if (SSW_BEAT_SEEN(w) > now && (w & SSW_BEAT_MARK) == 0)
+		(void) pg_atomic_compare_exchange_u64(word, &w, SSW_BEAT_WORD(now) | (w & SSW_BEAT_FLAGS));
+	return false;
+}
+
+/* The clock was set back: no heartbeat has come yet at a time that lies ahead. */
+void
+ssw_keep_set_back(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+		ssw_beats_visit(i, set_back, &now, false);
+}
+
+typedef struct Cleaner
+{
+	TimestampTz now;
+	bool		is_short;		/* of memory */
+	SswStarts	starts;
+} Cleaner;
+
+/* Does nobody need the entry?  Its session is dead, or its row says as much. */
+static bool
+is_useless(const SswBeat *b, void *arg)
+{
+	Cleaner    *c = arg;
+	uint64		word = pg_atomic_read_u64(&unconstify(SswBeat *, b)->word);
+	TimestampTz until = SSW_BEAT_SEEN(word) + b->ttl_us;
+	bool		dead = Max(until, b->deadline) + b->ttl_us < c->now - ssw_start_credit(&c->starts, c->now, b->ttl_us);
+
+	/* the last evidence of its life, which its end is to tell */
+	bool		knows_more = until > b->deadline && c->now - until < KNOWN_US;
+
+	if (b->attached != 0 || b->pins != 0)
+		return false;
+	if (word & SSW_BEAT_GONE)	/* somebody will end it, if there is somebody */
+		return dead && c->is_short;
+	return (dead && (c->is_short || !knows_more)) || (c->is_short && until <= b->deadline);
+}
+
+/* Memory is full: told once, until there is room again. */
+static void
+tell_full(const SswBeatCounts *counts)
+{
+	static TimestampTz told = 0;
+
+	if (counts->full_since != 0 && counts->full_since != told)
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("session_sweeper's memory for heartbeats is full"),
+				 errdetail("It holds " INT64_FORMAT " of them. Each of the others writes its row, or is an error inside a transaction block.", counts->most),
+				 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server.")));
+	told = counts->full_since;
+}
+
+/* Give back entries of sessions that are long dead, now and then. */
+void
+ssw_keep_clean(void)
+{
+	static TimestampTz last = 0;
+	Cleaner		c = {.now = GetCurrentTimestamp()};
+	SswBeatCounts counts;
+
+	ssw_beats_counts(&counts);
+	tell_full(&counts);
+	if (c.now >= last && c.now - last < CLEAN_US)
+		return;
+	last = c.now;
+	if (counts.used == 0)
+		return;
+	c.is_short = counts.used > counts.most * SHORT;
+	ssw_start_list(&c.starts);
+	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+		ssw_beats_visit(i, is_useless, &c, true);
+}

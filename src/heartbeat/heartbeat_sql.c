@@ -1,0 +1,526 @@
+/*
+ * heartbeat_sql.c
+ *		SQL functions heartbeat, touch, their _many forms, attach, and is_live.
+ *
+ * Run in clients' sessions.  A key's canonical text is made from the caller's, so
+ * that every spelling reaches the same session.
+ *
+ * Shares the heartbeats (store.c).  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+#include "utils/uuid.h"
+
+#include "base/guc.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "grace/grace.h"
+#include "heartbeat/attach.h"
+#include "heartbeat/heartbeat_sql.h"
+#include "heartbeat/slow_path.h"
+#include "heartbeat/target_cache.h"
+#include "heartbeat/xact.h"
+#include "monitor/row_facts.h"
+#include "policy/policy_rights.h"
+#include "policy/row_key.h"
+#include "sweep/refresh.h"
+
+PG_FUNCTION_INFO_V1(ssw_attach);
+PG_FUNCTION_INFO_V1(ssw_heartbeat);
+PG_FUNCTION_INFO_V1(ssw_heartbeat_many);
+PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
+PG_FUNCTION_INFO_V1(ssw_session_is_live);
+PG_FUNCTION_INFO_V1(ssw_touch);
+PG_FUNCTION_INFO_V1(ssw_touch_many);
+PG_FUNCTION_INFO_V1(ssw_is_live);
+
+/* So often is an entry looked for that a heartbeat has just made. */
+#define ATTACH_TRIES	3
+
+/*
+ * The key's text as the engine writes it; its columns' values go to values.  Types are
+ * base types of the server, or enums: their input and output run nothing of a user's.
+ */
+static char *
+canonical(const SswBeatPolicy *t, const char *key, Datum *values)
+{
+	const SswPolicy *p = t->policy;
+	char	  **fields = ssw_key_fields(p, key);
+
+	for (int i = 0; i < p->nkeys; i++)
+		values[i] = OidInputFunctionCall(t->input[i], fields[i], t->ioparam[i], -1);
+	return ssw_key_text(p->nkeys, t->types, values);
+}
+
+/* That policy, if the caller may send heartbeats to it. */
+static SswBeatPolicy *
+find_allowed(const char *name)
+{
+	SswBeatPolicy *t = ssw_beatpolicy_find(name);
+
+	ssw_rights_check_rows(t->policy, ACL_UPDATE);
+	return t;
+}
+
+/* A heartbeat for one row. */
+typedef struct Beat
+{
+	const char *policy;
+	SswBeatPolicy *t;			/* null: it cannot be used */
+	const char *key;			/* as the caller wrote it; null: a session of
+								 * the registry */
+	SswBeatKey	k;
+	Datum		values[SSW_KEY_MAX];
+} Beat;
+
+/* A session of the registry, as memory knows it: nothing need be read for that. */
+static SswBeatKey
+session_key(const pg_uuid_t *session)
+{
+	SswBeatKey	k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
+
+	memcpy(&k.id, session, sizeof(k.id));
+	return k;
+}
+
+static Beat
+beat_of_session(const pg_uuid_t *session)
+{
+	return (Beat)
+	{
+		.policy = SSW_SESSION_POLICY,.k = session_key(session),.values =
+		{
+			UUIDPGetDatum(session)
+		}
+	};
+}
+
+static void
+parse(Beat *b)
+{
+	b->k = ssw_alive_key(b->t->policy, canonical(b->t, b->key, b->values));
+}
+
+/* In a subtransaction: the policy as it is now, and the key as that reads it. */
+static bool
+prepare(void *arg)
+{
+	Beat	   *b = arg;
+
+	b->t = NULL;
+	b->t = b->key ? find_allowed(b->policy) : ssw_beatpolicy_find(b->policy);
+	if (b->key)
+		parse(b);
+	return true;
+}
+
+/* H1 to H3, C5: does memory say enough? */
+static inline bool
+is_known(const SswBeatKey *k, TimestampTz now)
+{
+	return (ssw_beats_touch(k, now) || (ssw_attach_leave(k) && ssw_beats_touch(k, now))) && !ssw_beats_stopping();
+}
+
+/*
+ * The slow path.  A4: an answer is worth nothing when policies were altered meanwhile,
+ * perhaps this one, and perhaps it was that which we waited for; or, unless the names
+ * of columns were read under a lock that is still held, those were.
+ */
+static SswTouch
+look_at_row(Beat *b, bool locked, int patience_ms, ErrorData **error)
+{
+	SswBeatPolicy *t = b->t;
+	SswTouch	result;
+
+	/*
+	 * after an error it stays in use, and goes with its transaction when it
+	 * is dropped
+	 */
+	t->users++;
+	result = ssw_touch_row(t->policy, &b->k, t->policy->nkeys, t->types, b->values, locked ? NULL : &t->valid,
+						   Min(patience_ms, t->policy->lock_timeout_ms), error);
+	t->users--;
+	if (*error || (result != SSW_TOUCH_NOTHING && ssw_beatpolicy_generation() == t->generation))
+		return result;
+	ssw_beats_look(&b->k);
+	return SSW_TOUCH_NOTHING;
+}
+
+/* What the row says, looked at until the answer counts; or an error. */
+static SswTouch
+look(Beat *b, int patience_ms, ErrorData **error)
+{
+	/* nobody renames the registry's columns */
+	for (bool locked = b->key == NULL;; locked = true)
+	{
+		SswTouch	result = SSW_TOUCH_NOTHING;
+
+		/* what is read again holds its lock until this transaction ends */
+		*error = ssw_sql_try(prepare, b);
+		if (*error == NULL)
+			result = look_at_row(b, locked, patience_ms, error);
+		if (*error || result != SSW_TOUCH_NOTHING)
+			return result;
+	}
+}
+
+/* One heartbeat; false: the session is gone. */
+static bool
+look_or_raise(Beat *b)
+{
+	ErrorData  *error;
+	SswTouch	result = look(b, INT_MAX, &error);
+
+	if (error && error->context)
+		ReThrowError(error);
+	if (error)
+		ThrowErrorData(error);
+	return result == SSW_TOUCH_ALIVE;
+}
+
+/*
+ * Heartbeats for many.  First those that memory knows, so that nobody waits for a row
+ * that is not his; then the rows of the others.  When one is locked, the next are not
+ * waited for: a call takes one lock_timeout, not one for each.
+ */
+typedef struct Many
+{
+	Beat		beat;
+	Datum	   *keys;			/* or sessions */
+	int			n;
+	int			next;
+	int		   *slow;			/* those whose rows must be looked at */
+	int			nslow;
+	MemoryContext cxt;			/* of one heartbeat */
+	ReturnSetInfo *result;
+} Many;
+
+static void
+begin_many(Many *m, FunctionCallInfo fcinfo, int arg, const char *name, Oid type, int16 len, char align)
+{
+	bool	   *nulls;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), type, len, false, align, &m->keys, &nulls, &m->n);
+	for (int i = 0; i < m->n; i++)
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain nulls", name)));
+	InitMaterializedSRF(fcinfo, 0);
+	m->result = (ReturnSetInfo *) fcinfo->resultinfo;
+	m->slow = palloc(m->n * sizeof(int));
+	m->cxt = AllocSetContextCreate(CurrentMemoryContext, "one heartbeat", ALLOCSET_DEFAULT_SIZES);
+}
+
+/* A heartbeat that was not confirmed: its session is gone, or nothing is known. */
+static void
+tell(const Many *m, int i, ErrorData *error)
+{
+	Datum		v[3];
+	bool		isnull[3] = {false, false, error == NULL};
+
+	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION &&
+		error->sqlerrcode != ERRCODE_CANNOT_CONNECT_NOW)
+		ReThrowError(error);
+	v[0] = m->keys[i];
+	v[1] = CStringGetTextDatum(error ? "unknown" : "gone");
+	v[2] = error ? CStringGetTextDatum(error->message) : (Datum) 0;
+	tuplestore_putvalues(m->result->setResult, m->result->setDesc, v, isnull);
+}
+
+static void
+look_at_slow(Many *m)
+{
+	int			patience_ms = INT_MAX;
+	Beat	   *b = &m->beat;
+
+	for (int i = 0; i < m->nslow; i++)
+	{
+		Datum		key = m->keys[m->slow[i]];
+		MemoryContext old = MemoryContextSwitchTo(m->cxt);
+		ErrorData  *error;
+		SswTouch	result;
+
+		CHECK_FOR_INTERRUPTS();
+		if (b->key)
+			b->key = TextDatumGetCString(key);
+		else
+			*b = beat_of_session(DatumGetUUIDP(key));
+		result = look(b, patience_ms, &error);
+		if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+			patience_ms = 1;
+		if (result != SSW_TOUCH_ALIVE)
+			tell(m, m->slow[i], error);
+		/* without the policy there is nothing to look at */
+		while (b->t == NULL && ++i < m->nslow)
+			tell(m, m->slow[i], error);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(m->cxt);
+	}
+	MemoryContextDelete(m->cxt);
+}
+
+static SswBeatPolicy *
+target_of_call(FunctionCallInfo fcinfo, const char *function)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", strcmp(function, "touch_many()") == 0 ? "keys" : "key")));
+	ssw_touch_check(function);
+	return find_allowed(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+}
+
+/* touch(policy, key): the key as text, bigint or uuid. */
+Datum
+ssw_touch(PG_FUNCTION_ARGS)
+{
+	Beat		b = {.t = target_of_call(fcinfo, "touch()")};
+	Oid			output;
+	bool		varlena;
+
+	getTypeOutputInfo(get_fn_expr_argtype(fcinfo->flinfo, 1), &output, &varlena);
+	b.policy = pstrdup(b.t->policy->name);
+	b.key = OidOutputFunctionCall(output, PG_GETARG_DATUM(1));
+	parse(&b);
+	PG_RETURN_BOOL(is_known(&b.k, GetCurrentTimestamp()) || look_or_raise(&b));
+}
+
+/* In a subtransaction, which a key that cannot be one ends: touch those that memory knows. */
+static bool
+touch_known(void *arg)
+{
+	Many	   *m = arg;
+
+	MemoryContextSwitchTo(m->cxt);
+	for (; m->next < m->n; m->next++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		m->beat.key = TextDatumGetCString(m->keys[m->next]);
+		parse(&m->beat);
+		if (!is_known(&m->beat.k, GetCurrentTimestamp()))
+			m->slow[m->nslow++] = m->next;
+		MemoryContextReset(m->cxt);
+	}
+	return false;
+}
+
+/* touch_many(policy, keys): those that were not confirmed. */
+Datum
+ssw_touch_many(PG_FUNCTION_ARGS)
+{
+	Many		m = {.beat = {.t = target_of_call(fcinfo, "touch_many()")}};
+
+	m.beat.policy = pstrdup(m.beat.t->policy->name);
+	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
+	while (m.next < m.n)
+	{
+		ErrorData  *error = ssw_sql_try(touch_known, &m);
+
+		if (error)
+			tell(&m, m.next++, error);
+	}
+	look_at_slow(&m);
+	return (Datum) 0;
+}
+
+/* A heartbeat of a session; false: it is gone. */
+bool
+ssw_heartbeat_of(const pg_uuid_t *session)
+{
+	Beat		b = beat_of_session(session);
+
+	return is_known(&b.k, GetCurrentTimestamp()) || look_or_raise(&b);
+}
+
+/* heartbeat(session). */
+Datum
+ssw_heartbeat(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	ssw_touch_check("heartbeat()");
+	PG_RETURN_BOOL(ssw_heartbeat_of(PG_GETARG_UUID_P(0)));
+}
+
+/* heartbeat_many(sessions): those that were not confirmed. */
+Datum
+ssw_heartbeat_many(PG_FUNCTION_ARGS)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Many		m = {.beat = {.policy = SSW_SESSION_POLICY}};
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("sessions must not be null")));
+	ssw_touch_check("heartbeat_many()");
+	begin_many(&m, fcinfo, 0, "sessions", UUIDOID, UUID_LEN, TYPALIGN_CHAR);
+	for (int i = 0; i < m.n; i++)
+	{
+		SswBeatKey	k = session_key(DatumGetUUIDP(m.keys[i]));
+
+		if (!is_known(&k, now))
+			m.slow[m.nslow++] = i;
+	}
+	look_at_slow(&m);
+	return (Datum) 0;
+}
+
+/* There are entries, but none for the session. */
+static void
+memory_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("could not attach the session: the memory for heartbeats is full"),
+			 errdetail("What is attached to a connection is kept in memory."),
+			 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server. The session is not gone: heartbeats keep it alive.")));
+}
+
+/* attach(session): a heartbeat, and from the commit on the session ends with this connection. */
+Datum
+ssw_attach(PG_FUNCTION_ARGS)
+{
+	Beat		b;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	ssw_touch_check("attach()");
+	if (!ssw_allow_attach)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("\"session_sweeper.allow_attach\" is off"),
+				 errhint("Heartbeats keep the session alive. To attach it, connect without a pooler and SET session_sweeper.allow_attach = on.")));
+	b = beat_of_session(PG_GETARG_UUID_P(0));
+
+	/*
+	 * between the heartbeat and the pin the entry may be given away, or the
+	 * session end
+	 */
+	for (int tries = 0; tries < ATTACH_TRIES; tries++)
+	{
+		/* it moves the session at the commit, and not before */
+		if ((!ssw_beats_touch(&b.k, GetCurrentTimestamp()) || ssw_beats_stopping()) && !look_or_raise(&b))
+			PG_RETURN_BOOL(false);
+		if (ssw_pending_attach(&b.k))
+			PG_RETURN_BOOL(true);
+	}
+	memory_full();
+	PG_RETURN_BOOL(false);
+}
+
+/* _last_heartbeat(session): as memory knows it, or null. */
+Datum
+ssw_last_heartbeat(PG_FUNCTION_ARGS)
+{
+	SswBeatKey	k = session_key(PG_GETARG_UUID_P(0));
+	SswBeat		b;
+
+	if (!ssw_shmem_available() || !ssw_beats_find(&k, &b))
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
+}
+
+/* Does the row live at that time, by what it says and what memory knows? */
+static bool
+lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
+{
+	TimestampTz cutoffs[2];
+
+	if (!r->found || r->excluded)
+		return false;
+	ssw_grace_cutoffs(p, now, cutoffs);
+	if (p->nclocks > 1 && r->has_due[1] && r->due[1] <= cutoffs[1] + p->keep_for_us)
+		return false;
+	if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
+		return false;
+	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
+		return true;
+	return ssw_alive_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
+}
+
+/* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */
+static SswPolicy *
+find_usable(const char *name)
+{
+	SswPolicy  *p = ssw_policy_find(name, false);
+	char	   *trouble = ssw_policy_unusable(p);
+
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
+				 errhint("%s", ssw_policy_way_out(p))));
+	return p;
+}
+
+/* Does it live? */
+static bool
+is_live(SswPolicy *p, const char *key)
+{
+	SswRowFacts r = {0};
+
+	ssw_rowfacts_find(p, key, &r);
+	if (r.trouble)
+		ereport(ERROR,
+				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :
+						 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
+	return lives(p, &r, GetCurrentTimestamp());
+}
+
+/* What lives is known where heartbeats come. */
+static void
+check_primary(void)
+{
+	ssw_shmem_require();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute is_live() on a standby"),
+				 errhint("Heartbeats are known to the primary alone: ask there.")));
+}
+
+/* is_live(policy, key): is no heartbeat. */
+Datum
+ssw_is_live(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p;
+
+	for (int i = 0; i < 2; i++)
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("%s must not be null", i == 0 ? "policy" : "key")));
+	check_primary();
+	p = find_usable(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	ssw_rights_check_rows(p, ACL_SELECT);
+	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
+}
+
+/* is_live(session): who knows the session may ask. */
+Datum
+ssw_session_is_live(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	check_primary();
+	PG_RETURN_BOOL(is_live(find_usable(SSW_SESSION_POLICY),
+						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
+}

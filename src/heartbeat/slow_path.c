@@ -1,0 +1,587 @@
+/*
+ * slow_path.c
+ *		A heartbeat: the caller's side of the protocol.
+ *
+ * Runs in clients' sessions.  A session that memory knows costs one look-up and
+ * one compare-and-set (H1, H2).  Any other makes us look at its row, locked, in
+ * a subtransaction that is rolled back (S1 to S5); near its deadline the row is
+ * written, in the caller's transaction.  See doc/heartbeats.md.
+ *
+ * Heartbeats are no part of the caller's transaction: what was answered true
+ * holds when it is rolled back.  The row is read and written as the relation's
+ * owner, who may have filters and triggers.
+ *
+ * Shares the heartbeats (store.c).  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "tcop/pquery.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "grace/grace.h"
+#include "grace/policy_outage.h"
+#include "heartbeat/counters.h"
+#include "heartbeat/slow_path.h"
+#include "heartbeat/xact.h"
+#include "policy/row_key.h"
+#include "policy/sweep_sql.h"
+#include "sweep/failed_row.h"
+#include "sweep/refresh.h"
+#include "sweep/row_action.h"
+
+/* A row that others keep changing is read so often at most. */
+#define SERIALIZATION_TRIES	10
+
+/* What a look at the row says. */
+typedef enum Look
+{
+	LOOK_GONE,
+	LOOK_ALIVE,
+	LOOK_WRITE,					/* alive, and its row must be written */
+	LOOK_NONE					/* its columns have other names by now */
+} Look;
+
+/* A row, as ssw_stmt_touch() reads it. */
+typedef struct TouchedRow
+{
+	Oid			leaf;
+	bool		own;			/* this transaction wrote it */
+	bool		seen_by_others; /* as it was before, if it did; and swept */
+	TimestampTz due_to_others;	/* DT_NOBEGIN: none */
+	int64		ttl_to_others;
+	bool		has_due;
+	TimestampTz due;			/* what it says, or will by our write */
+	List	   *versions;		/* those others do not see, the last one first */
+	bool		beyond_limit;
+	bool		swept;			/* the filter lets it through */
+	int64		ttl_us;
+	SswBeatKey	key;
+	bool		no_room;		/* for it in memory */
+} TouchedRow;
+
+/* A heartbeat for a key, and what looks at its row found. */
+typedef struct TouchTry
+{
+	const SswPolicy *policy;
+	const SswBeatKey *key;
+	int			nkeys;
+	Oid		   *types;
+	Datum	   *values;
+	const bool *valid;			/* false when the relation was altered since
+								 * its columns' names were read; or null */
+	int			patience_ms;	/* for locks */
+	bool		may_be_undone;	/* what it writes, by somebody else */
+	bool		write;
+	bool		settled;		/* constraints that the caller has deferred */
+	bool		as_owner;		/* the look has come so far */
+	Look		result;
+	TouchedRow	row;
+} TouchTry;
+
+static bool
+get_time(int col, TimestampTz *t)
+{
+	bool		isnull;
+	Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col, &isnull);
+
+	*t = isnull ? 0 : DatumGetTimestampTz(d);
+	return !isnull;
+}
+
+static bool
+is_swept(void)
+{
+	bool		isnull;
+
+	return DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, SSW_T_SWEPT, &isnull));
+}
+
+/* The row's own time to live, or the policy's. */
+static int64
+get_ttl(const SswPolicy *p)
+{
+	bool		isnull;
+	Datum		ttl = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, SSW_T_TTL, &isnull);
+
+	return isnull ? p->ttl_us : DatumGetInt64(ttl);
+}
+
+/* How others see a row that this transaction wrote: so it will be if we are undone. */
+static void
+read_as_others(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r)
+{
+	r->seen_by_others = ssw_plan_execute_before(ssw_stmt_touch(p, ""), FirstCommandId, nkeys, types, values) > 0 && is_swept();
+	r->due_to_others = DT_NOBEGIN;
+	if (!r->seen_by_others)
+		return;
+	if (!get_time(SSW_T_DUE, &r->due_to_others))
+		r->due_to_others = DT_NOBEGIN;
+	r->ttl_to_others = get_ttl(p);
+}
+
+static SswRowVersion *
+read_version(const SswPolicy *p)
+{
+	SswRowVersion *v = MemoryContextAlloc(TopTransactionContext, sizeof(SswRowVersion));
+	bool		isnull;
+
+	v->xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, SSW_T_XMIN, &isnull));
+	if (!get_time(SSW_T_DUE, &v->due))
+		v->due = DT_NOBEGIN;
+	v->ttl_us = get_ttl(p);
+	return v;
+}
+
+/*
+ * What is left of a row that others do not see if subtransactions are undone: the
+ * versions that levels around this one have written, back to the one inserted.
+ */
+static List *
+read_versions(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
+{
+	SswRowVersion *v = read_version(p);
+	List	   *versions = NIL;
+
+	for (int level = GetCurrentTransactionNestLevel();; level--)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		if (versions == NIL || ((SswRowVersion *) llast(versions))->xmin != v->xmin)
+			versions = lappend(versions, v);
+		MemoryContextSwitchTo(old);
+		if (level <= 1 || v->xmin == GetTopTransactionIdIfAny() ||
+			ssw_plan_execute_before(ssw_stmt_touch(p, ""), ssw_pending_first_command(level), nkeys, types, values) == 0)
+			return versions;
+		v = read_version(p);
+	}
+}
+
+/* S1: read and lock the row; false when there is none. */
+static bool
+read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r)
+{
+	char	   *sql = ssw_stmt_touch(p, write ? "FOR NO KEY UPDATE OF t" : "FOR SHARE OF t");
+	bool		isnull;
+	HeapTuple	tup;
+	TupleDesc	desc;
+	TimestampTz limit;
+	uint64		n = ssw_plan_execute_fresh(sql, nkeys, types, values);
+
+	if (n == 0)
+		return false;
+	if (n > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("more than one row of policy \"%s\" has the key", p->name),
+				 errdetail("Tables that inherit from another have keys of their own."),
+				 errhint("The heartbeat did not count, and the session is not gone: keep it, and give its row a key of its own.")));
+	tup = SPI_tuptable->vals[0];
+	desc = SPI_tuptable->tupdesc;
+	r->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, SSW_T_LEAF, &isnull));
+	r->own = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(tup, desc, SSW_T_XMIN, &isnull)));
+	r->has_due = get_time(SSW_T_DUE, &r->due);
+	r->beyond_limit = get_time(SSW_T_LIMIT, &limit) && limit <= GetCurrentTimestamp();
+	r->swept = is_swept();
+	r->ttl_us = get_ttl(p);
+	r->key = ssw_alive_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
+	if (ssw_relation_owner(r->leaf) != p->owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the row's partition does not belong to the owner of policy \"%s\"", p->name)));
+	r->seen_by_others = true;
+	r->due_to_others = r->has_due ? r->due : DT_NOBEGIN;
+	r->ttl_to_others = r->ttl_us;
+	r->versions = NIL;
+	if (r->own)
+	{
+		List	   *versions = read_versions(p, nkeys, types, values);
+
+		read_as_others(p, nkeys, types, values, r);
+		if (!r->seen_by_others)
+			r->versions = versions;
+	}
+	return true;
+}
+
+/*
+ * Is a session whose row is kept for a time after its death dead already?  Where
+ * rows go at once, one that is still there may come back to life.
+ */
+static bool
+in_retention(const SswPolicy *p, const TouchedRow *r)
+{
+	TimestampTz cutoffs[2];
+
+	if (p->keep_for_us == 0 || !r->has_due)
+		return false;
+	ssw_grace_cutoffs(p, GetCurrentTimestamp(), cutoffs);
+	return r->due <= cutoffs[0] + p->keep_for_us;
+}
+
+/* S2 and S3: what a heartbeat now means for the row, which is locked. */
+static Look
+judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
+{
+	SswBeat		b;
+	bool		known;
+
+	r->no_room = false;
+	if (!r->swept || r->beyond_limit)
+		return LOOK_GONE;
+	/* a row without a time to live of its own lives as long as it says */
+	if (r->ttl_us <= 0)
+		return r->has_due && r->due <= now ? LOOK_GONE : LOOK_ALIVE;
+	known = ssw_beats_find(&r->key, &b);
+	/* the row said once that it lives longer: somebody ended it */
+	if (known && r->has_due && r->due < b.deadline && r->due <= now)
+		return LOOK_GONE;
+	if (in_retention(p, r) && (!known || SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now))
+		return LOOK_GONE;
+	if (r->has_due ? TIMESTAMP_IS_NOEND(r->due) : p->on_null == SSW_NULL_IGNORE && p->last_seen == NULL)
+		return LOOK_ALIVE;		/* for ever */
+	if (r->seen_by_others)
+		ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_to_others);
+
+	/* what the caller's own transaction wrote may yet be undone */
+	known = ssw_beats_publish(&r->key, now, r->ttl_to_others, r->due_to_others, r->seen_by_others);
+	r->no_room = !known;
+	/* a later deadline than heartbeats give is kept */
+	if (r->has_due && r->due >= now + r->ttl_us)
+		return LOOK_ALIVE;
+	return !known || !r->has_due || r->due <= now + ssw_beats_margin(r->ttl_us) || ssw_beats_stopping() ? LOOK_WRITE : LOOK_ALIVE;
+}
+
+/*
+ * Would the row's update leave something to be done when the caller's transaction
+ * ends?  It must not be done as the caller then; so it is done at once, and what
+ * the caller has left before that.
+ */
+static bool
+defers_updates(Oid leaf)
+{
+	Relation	rel = table_open(leaf, AccessShareLock);
+	bool		defers = false;
+
+	for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers; i++)
+	{
+		const		Trigger *t = &rel->trigdesc->triggers[i];
+
+		/* what triggers of the table's owner do may be deferred, too */
+		defers = defers || ((t->tgdeferrable || !t->tgisinternal) && TRIGGER_FOR_UPDATE(t->tgtype));
+	}
+	table_close(rel, AccessShareLock);
+	return defers;
+}
+
+/* S4: the row lives one time to live from now; r->due becomes what it says then. */
+static void
+write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r, TimestampTz now, bool settled)
+{
+	Oid			t[SSW_KEY_MAX + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		v[SSW_KEY_MAX + 2];
+
+	v[0] = TimestampTzGetDatum(now);
+	v[1] = TimestampTzGetDatum(now + r->ttl_us);
+	memcpy(t + 2, types, nkeys * sizeof(Oid));
+	memcpy(v + 2, values, nkeys * sizeof(Datum));
+	if (ssw_plan_execute_fresh(ssw_stmt_write_beat(p), nkeys + 2, t, v) == 0 || !get_time(1, &r->due))
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_SUPPRESSED),
+				 errmsg("the heartbeat could not be written to the row"),
+				 errdetail("A trigger of the table suppressed the update.")));
+	if (defers_updates(r->leaf))
+	{
+		if (!settled)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("the session's row has moved, or its table got a trigger meanwhile")));
+		ssw_action_constraints_immediate();
+	}
+}
+
+/* For as long as the settings of this level hold. */
+static void
+bound_patience(const TouchTry *t)
+{
+	(void) set_config_option("lock_timeout", psprintf("%d", t->patience_ms), PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* From now on nobody renames the relation's columns: have they the names that we know? */
+static bool
+knows_names(const TouchTry *t)
+{
+	int			level = NewGUCNestLevel();
+
+	bound_patience(t);
+	LockRelationOid(t->policy->relid, t->write ? RowExclusiveLock : RowShareLock);
+	AtEOXact_GUC(false, level);
+	return t->valid == NULL || *t->valid;
+}
+
+/* One look at the row, as the owner, inside a subtransaction of the caller. */
+static void
+look(void *arg)
+{
+	TouchTry   *t = arg;
+	const SswPolicy *p = t->policy;
+	TouchedRow *r = &t->row;
+
+	bound_patience(t);
+	ssw_sql_begin();
+	if (read_row(p, t->nkeys, t->types, t->values, t->write, r))
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		t->result = judge(p, r, now);
+		if (t->result == LOOK_GONE)
+			ssw_beats_refute(&r->key);
+		/* a heartbeat that is written is looked at twice */
+		if (r->no_room && !t->write)
+			ssw_beats_count_refused();
+		if (t->result == LOOK_WRITE && t->write)
+			write_row(p, t->nkeys, t->types, t->values, r, now, t->settled);
+	}
+	ssw_sql_end();
+}
+
+/* What an error of the look means for the caller, who is told that nothing is known. */
+static ErrorData *
+explain(const TouchTry *t, ErrorData *e)
+{
+	if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		e->message = "could not look at the session's row: somebody holds its lock";
+		e->detail = psprintf("Policy \"%s\" waits at most %d ms for it.", t->policy->name, t->policy->lock_timeout_ms);
+		e->hint = "The heartbeat did not count, and the session is not gone: keep it and try again.";
+	}
+	else if (e->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
+	{
+		e->message = "could not look at the session's row: others keep changing it";
+		e->detail = NULL;
+		e->hint = "The session is not gone: keep it and try again.";
+	}
+	else
+		return e;
+	e->context = e->internalquery = NULL;
+	return e;
+}
+
+static void
+read_no_row(void *arg)
+{
+	TouchTry   *t = arg;
+	char		nulls[SSW_KEY_MAX + 1];
+	Datum		values[SSW_KEY_MAX] = {0};
+
+	memset(nulls, 'n', t->nkeys);
+	nulls[t->nkeys] = '\0';
+	bound_patience(t);
+	ssw_sql_begin();
+	(void) ssw_sql_exec(ssw_stmt_touch(t->policy, ""), t->nkeys, t->types, values, nulls, true, 1);
+	ssw_sql_end();
+}
+
+static bool
+try_no_row(void *arg)
+{
+	TouchTry   *t = arg;
+
+	ssw_gate(t->policy->owner, t->policy->search_path, read_no_row, t);
+	return false;
+}
+
+/* Is what reads the rows wrong, whatever row it is? */
+static bool
+fits_no_row(TouchTry *t)
+{
+	ErrorData  *error = ssw_sql_try(try_no_row, t);
+
+	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		ReThrowError(error);
+	return error && ssw_failure_is_misfit(error->sqlerrcode);
+}
+
+/* Is it the table that is locked, and not the row? */
+static bool
+is_locked_out(const SswPolicy *p, bool write)
+{
+	LOCKMODE	mode = write ? RowExclusiveLock : RowShareLock;
+
+	if (!ConditionalLockRelationOid(p->relid, mode))
+		return true;
+	UnlockRelationOid(p->relid, mode);
+	return false;
+}
+
+/* Is there more around this statement that its caller can undo it with? */
+static bool
+is_within_block(void)
+{
+	return IsTransactionBlock() || IsSubTransaction() || SPI_inside_nonatomic_context() ||
+		(ActivePortal && (ActivePortal->commandTag == CMDTAG_DO || ActivePortal->commandTag == CMDTAG_CALL)) ||
+		(MyXactFlags & XACT_FLAGS_PIPELINING);
+}
+
+/*
+ * The row must be written, because memory cannot keep the heartbeat.  What may be
+ * rolled back would not keep it either.
+ */
+static void
+check_can_write(const TouchTry *t)
+{
+	const SswPolicy *p = t->policy;
+	const TouchedRow *r = &t->row;
+	SswBeat		b;
+
+	if (!t->may_be_undone)
+	{
+		/* nor may the statements that follow in a pipeline undo it */
+		MyXactFlags |= XACT_FLAGS_NEEDIMMEDIATECOMMIT;
+		return;
+	}
+	if (!r->has_due && p->on_null == SSW_NULL_EXPIRE)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the heartbeat cannot be kept: the row has no deadline, and policy \"%s\" takes that for dead", p->name),
+				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
+				 errhint("Send the first heartbeat of such a row outside of such blocks.")));
+	if (!ssw_beats_find(&r->key, &b))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the heartbeat cannot be kept: memory for heartbeats is full"),
+				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
+				 errhint("The session is not gone: send heartbeats outside of such blocks, or raise \"session_sweeper.heartbeat_memory\" and restart.")));
+	if (ssw_beats_stopping())
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("the heartbeat cannot be kept: the server is being stopped, or has just been started"),
+				 errdetail("Inside a transaction block its row would be written too late, or in vain."),
+				 errhint("The session is not gone: keep it and try again.")));
+}
+
+static bool
+try_look(void *arg)
+{
+	TouchTry   *t = arg;
+
+	t->as_owner = false;
+	t->result = LOOK_NONE;
+	if (t->write)
+		check_can_write(t);
+	if (!knows_names(t))
+		return false;
+	t->result = LOOK_GONE;
+	t->as_owner = true;
+	ssw_gate(t->policy->owner, t->policy->search_path, look, t);
+	return t->result == LOOK_WRITE && t->write;
+}
+
+/*
+ * Look at the row in a subtransaction, which is kept only when it wrote the row.
+ * Returns its error: a serialization failure means that somebody changed the row
+ * meanwhile.
+ */
+static ErrorData *
+look_once(TouchTry *t)
+{
+	const SswPolicy *p = t->policy;
+	ErrorData  *error = ssw_sql_try(try_look, t);
+
+	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
+		return error;
+	if (error == NULL)
+		ssw_outage_heard(p->id);
+	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
+		ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
+	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		ssw_beats_spare(t->key, GetCurrentTimestamp());
+	if (error && ssw_trust_is_refusal(error))
+		return error;
+	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
+		ssw_outage_unheard(p->id, 0);
+	return error;
+}
+
+/*
+ * The slow path: look at the row of that key, whose entry has key.  SSW_TOUCH_NOTHING
+ * when nothing was looked at, because the relation is not valid any more, and with an
+ * error, which the caller raises or tells: then nothing is known.
+ */
+SswTouch
+ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values,
+			  const bool *valid, int patience_ms, ErrorData **error)
+{
+	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.valid = valid,
+		.patience_ms = patience_ms,.may_be_undone = is_within_block()
+	};
+	TouchedRow *r = &t.row;
+	bool		gone = false;
+
+	for (int tries = 0;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (t.write && defers_updates(r->leaf))
+		{
+			ssw_action_settle_callers_constraints(p->owner);
+			t.settled = true;
+		}
+		*error = look_once(&t);
+		if (*error && (*error)->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE && ++tries < SERIALIZATION_TRIES)
+			continue;
+		if (*error)
+		{
+			ssw_beatstats_count(SSW_STAT_ERROR);
+			*error = explain(&t, *error);
+			return SSW_TOUCH_NOTHING;
+		}
+		if (t.result == LOOK_NONE)
+			return SSW_TOUCH_NOTHING;
+		if (t.result == LOOK_GONE && !gone)
+		{
+			/* who deleted the row that we waited for may have made it anew */
+			gone = true;
+			continue;
+		}
+		if (t.result != LOOK_WRITE || t.write)
+			break;
+		/* two that share a row's lock could not both write it */
+		t.write = true;
+	}
+	ssw_beatstats_count(t.result == LOOK_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
+	/* a row without a deadline says nothing that memory would compare with */
+	if (t.result == LOOK_WRITE || (t.result == LOOK_ALIVE && r->own && r->has_due))
+		ssw_pending_prolong(&r->key, r->due, r->ttl_us, r->versions);
+	return t.result == LOOK_GONE ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
+}
+
+/* Heartbeats are for those who may write, and where rows can be. */
+void
+ssw_touch_check(const char *function)
+{
+	ssw_shmem_require();
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s in a read-only transaction", function),
+				 RecoveryInProgress() ? errhint("This server is a standby: send heartbeats to the primary.") :
+				 errhint("Send heartbeats in a transaction that may write.")));
+}

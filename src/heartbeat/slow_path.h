@@ -1,0 +1,23 @@
+/*
+ * slow_path.h
+ *		A heartbeat: the caller's side of the protocol.
+ */
+#ifndef SSW_SLOW_PATH_H
+#define SSW_SLOW_PATH_H
+
+#include "heartbeat/store.h"
+#include "policy/policy.h"
+
+/* What a heartbeat is answered. */
+typedef enum SswTouch
+{
+	SSW_TOUCH_NOTHING,			/* nothing is known */
+	SSW_TOUCH_GONE,
+	SSW_TOUCH_ALIVE
+} SswTouch;
+
+extern void ssw_touch_check(const char *function);
+extern SswTouch ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values,
+							  const bool *valid, int patience_ms, ErrorData **error);
+
+#endif							/* SSW_SLOW_PATH_H */

@@ -1,0 +1,639 @@
+/*
+ * store.c
+ *		The heartbeats of the cluster, in shared memory.
+ *
+ * A hash table of fixed size, reserved at start: 64 bytes a session and a few
+ * for its bucket.  Sessions' own backends put their heartbeats in, workers mark
+ * and remove what they end; doc/heartbeats.md has the protocol, whose steps are
+ * named here (H2, E1, ...).
+ *
+ * Each of SSW_BEAT_PARTITIONS parts of the buckets has a lock: shared to look
+ * up and to change the word of an entry, exclusive for all else.  At most one
+ * of them is held at a time, for a few instructions, and nothing else is done
+ * meanwhile.  Free entries are a list under a spinlock.
+ *
+ * A crash empties it: grace (grace.c) covers what was in it.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+
+#include "base/guc.h"
+#include "heartbeat/counters.h"
+#include "heartbeat/store.h"
+
+#define TRANCHE			"session_sweeper heartbeats"
+/*
+ * A heartbeat so near to the row's deadline writes the row itself: the part of
+ * refresh_ahead that is left when passes had their chances.
+ */
+#define NEAR_PART		4
+#define NOBODY			0		/* no entry: numbers begin with 1 */
+#define ENOUGH_ROOM		0.9		/* used of all: full no more */
+
+typedef struct BeatHeader
+{
+	slock_t		mutex;			/* of the next five */
+	uint32		free;			/* first of the list */
+	uint32		fresh;			/* entries from here on were never used */
+	uint32		used;
+	int64		refused;		/* heartbeats that found no entry */
+	TimestampTz full_since;		/* or 0 */
+	uint32		size;			/* constant, as what follows */
+	uint32		nbuckets;		/* a power of two, at least the partitions */
+	LWLockPadded *locks;
+	pg_atomic_uint32 stopping;	/* nobody will write them to the file any
+								 * more, or yet */
+} BeatHeader;
+
+static BeatHeader *header = NULL;
+static uint32 *buckets;
+static SswBeat *beats;
+
+/* How many entries fit into the memory of the setting. */
+static uint32
+entries(void)
+{
+	int64		kb = ssw_heartbeat_memory;
+
+	if (kb < 0)
+		kb = Max(8 * 1024, Min(256 * 1024, (int64) NBuffers * (BLCKSZ / 1024) / 64));
+	return Max(SSW_BEAT_PARTITIONS, kb * 1024 / (sizeof(SswBeat) + sizeof(uint32)));
+}
+
+static uint32
+bucket_count(uint32 n)
+{
+	uint32		count = SSW_BEAT_PARTITIONS;
+
+	while (count <= n / 2)
+		count *= 2;
+	return count;
+}
+
+Size
+ssw_beats_size(void)
+{
+	uint32		n = entries();
+	Size		size = CACHELINEALIGN(sizeof(BeatHeader));
+
+	size = add_size(size, CACHELINEALIGN(mul_size(bucket_count(n), sizeof(uint32))));
+	return add_size(size, mul_size(n, sizeof(SswBeat)));
+}
+
+/* In the shmem_request hook. */
+void
+ssw_beats_request(void)
+{
+	RequestAddinShmemSpace(add_size(ssw_beats_size(), PG_CACHE_LINE_SIZE));
+	RequestNamedLWLockTranche(TRANCHE, SSW_BEAT_PARTITIONS);
+}
+
+/* In the shmem_startup hook, under AddinShmemInitLock. */
+void
+ssw_beats_startup(void)
+{
+	uint32		n = entries();
+	bool		found;
+
+	header = ShmemInitStruct(TRANCHE, ssw_beats_size(), &found);
+	buckets = (uint32 *) ((char *) header + CACHELINEALIGN(sizeof(BeatHeader)));
+	beats = (SswBeat *) ((char *) buckets + CACHELINEALIGN(bucket_count(n) * sizeof(uint32)));
+	if (found)
+		return;
+	SpinLockInit(&header->mutex);
+	header->free = NOBODY;
+	header->fresh = 1;
+	header->used = 0;
+	header->refused = header->full_since = 0;
+	header->size = n;
+	header->nbuckets = bucket_count(n);
+	header->locks = GetNamedLWLockTranche(TRANCHE);
+	/* until there is somebody who would keep them at a stop */
+	pg_atomic_init_u32(&header->stopping, 1);
+	memset(buckets, 0, header->nbuckets * sizeof(uint32));
+}
+
+static uint32
+hash_key(const SswBeatKey *key)
+{
+	return hash_bytes((const unsigned char *) key, sizeof(SswBeatKey));
+}
+
+/* The lock of a bucket: neighbours have different ones. */
+static LWLock *
+lock_of(uint32 hash)
+{
+	return &header->locks[hash % SSW_BEAT_PARTITIONS].lock;
+}
+
+static bool
+same_key(const SswBeatKey *a, const SswBeatKey *b)
+{
+	return a->id.part[0] == b->id.part[0] && a->id.part[1] == b->id.part[1] &&
+		a->database == b->database && a->policy_id == b->policy_id;
+}
+
+/* The link that points to the entry, or the one at the end of its bucket. */
+static uint32 *
+find_link(const SswBeatKey *key, uint32 hash)
+{
+	uint32	   *link = &buckets[hash & (header->nbuckets - 1)];
+
+	while (*link != NOBODY && !same_key(&beats[*link - 1].key, key))
+		link = &beats[*link - 1].next;
+	return link;
+}
+
+static SswBeat *
+find(const SswBeatKey *key, uint32 hash)
+{
+	uint32		n = *find_link(key, hash);
+
+	return n == NOBODY ? NULL : &beats[n - 1];
+}
+
+/* The same, with its partition locked, whether there is one or not. */
+static inline SswBeat *
+find_locked(const SswBeatKey *key, LWLockMode mode, LWLock **lock)
+{
+	uint32		hash = hash_key(key);
+
+	*lock = lock_of(hash);
+	LWLockAcquire(*lock, mode);
+	return find(key, hash);
+}
+
+/* Take a free entry; NOBODY when memory is full. */
+static uint32
+allocate(TimestampTz now)
+{
+	uint32		n = NOBODY;
+
+	SpinLockAcquire(&header->mutex);
+	if (header->free != NOBODY)
+	{
+		n = header->free;
+		header->free = beats[n - 1].next;
+	}
+	else if (header->fresh <= header->size)
+		n = header->fresh++;
+	if (n != NOBODY)
+		header->used++;
+	else if (header->full_since == 0)
+		header->full_since = now;
+	SpinLockRelease(&header->mutex);
+	return n;
+}
+
+/* Unlink an entry and give it back; its partition is locked exclusively. */
+static void
+release(uint32 *link)
+{
+	uint32		n = *link;
+
+	*link = beats[n - 1].next;
+	SpinLockAcquire(&header->mutex);
+	beats[n - 1].next = header->free;
+	header->free = n;
+	header->used--;
+	if (header->used < header->size * ENOUGH_ROOM)
+		header->full_since = 0;
+	SpinLockRelease(&header->mutex);
+}
+
+/* How near to its deadline a row is written by the heartbeat itself. */
+int64
+ssw_beats_margin(int64 ttl_us)
+{
+	return ttl_us * ssw_refresh_ahead / NEAR_PART;
+}
+
+/*
+ * H1 and H2: note a heartbeat of a known session.  False when the caller must
+ * look at the row: the session is unknown or marked, its row may have changed, or
+ * its deadline is near; and when the session is attached to another connection.
+ */
+bool
+ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	bool		done = false;
+
+	if (b && now + ssw_beats_margin(b->ttl_us) < b->deadline && !SSW_BEAT_ELSEWHERE(b->attached))
+	{
+		uint64		word = pg_atomic_read_u64(&b->word);
+
+		/* never back; a failed exchange reads the word anew */
+		while (!done && (word & SSW_BEAT_FLAGS) == 0)
+			done = SSW_BEAT_SEEN(word) >= now ||
+				pg_atomic_compare_exchange_u64(&b->word, &word, SSW_BEAT_WORD(now));
+	}
+	LWLockRelease(lock);
+	if (done)
+		ssw_beatstats_count(SSW_STAT_FAST);
+	return done;
+}
+
+/*
+ * S1': nothing is known, because somebody holds the row.  Who lived at the heartbeat is
+ * left alone for one time to live more; the row itself may still say otherwise.
+ */
+void
+ssw_beats_spare(const SswBeatKey *key, TimestampTz now)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+
+	if (b)
+	{
+		uint64		word = pg_atomic_read_u64(&b->word);
+
+		while ((word & (SSW_BEAT_MARK | SSW_BEAT_GONE)) == 0 && SSW_BEAT_SEEN(word) < now &&
+			   SSW_BEAT_SEEN(word) + b->ttl_us > now &&
+			   !pg_atomic_compare_exchange_u64(&b->word, &word, SSW_BEAT_WORD(now) | (word & SSW_BEAT_LOOK)))
+			;
+	}
+	LWLockRelease(lock);
+}
+
+/*
+ * S3: what is known of a session whose row is locked, or was written by the
+ * caller.  False when memory is full.  Never sets back: a heartbeat may have come
+ * since, and the row's deadline been prolonged.  A mark goes: whoever made it has
+ * not got the row.  A session that is heard of is not gone, whatever became of its
+ * connection.  committed: that is how others see the row.
+ */
+bool
+ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool committed)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	uint32	   *link;
+	SswBeat    *b;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	link = find_link(key, hash);
+	if (*link == NOBODY)
+	{
+		uint32		n = allocate(seen);
+
+		if (n == NOBODY)
+		{
+			LWLockRelease(lock);
+			return false;
+		}
+		b = &beats[n - 1];
+		b->key = *key;
+		b->deadline = DT_NOBEGIN;
+		b->attached = 0;
+		b->pins = 0;
+		b->next = NOBODY;
+		pg_atomic_init_u64(&b->word, SSW_BEAT_WORD(seen));
+		*link = n;
+	}
+	b = &beats[*link - 1];
+	/* the row as it is, which the application may have set back */
+	b->deadline = committed ? deadline : Max(b->deadline, deadline);
+	b->ttl_us = ttl_us;
+	{
+		uint64		word = pg_atomic_read_u64(&b->word);
+		uint64		flags = committed ? 0 : word & SSW_BEAT_LOOK;
+
+		/*
+		 * another word than before: who clears a mark late must not meet it
+		 * again
+		 */
+		seen = Max(SSW_BEAT_SEEN(word) + 1, seen);
+		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(seen) | flags);
+	}
+	LWLockRelease(lock);
+	return true;
+}
+
+/* A copy of the entry; false when there is none. */
+bool
+ssw_beats_find(const SswBeatKey *key, SswBeat *copy)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+
+	if (b)
+	{
+		memcpy(copy, b, sizeof(SswBeat));
+		pg_atomic_init_u64(&copy->word, pg_atomic_read_u64(&b->word));
+	}
+	LWLockRelease(lock);
+	return b != NULL;
+}
+
+/*
+ * E1: may the session end whose row is due?  Then it is marked, and *word is what
+ * it is marked with.  Alive: its last heartbeat holds it beyond the cutoff, and
+ * the row does not say otherwise: a deadline earlier than the one remembered was
+ * written by the application.  By name: it ends in any case.  If gone: not when it
+ * is alive, attached anew, or about to be.  Locked: the caller has locked the row;
+ * whoever else has marked it cannot go on, and loses the mark to him.
+ */
+SswBeatVerdict
+ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBeatEnd end, bool locked, uint64 *word)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	SswBeatVerdict verdict = end == SSW_END_IF_GONE ? SSW_BEAT_ALIVE : SSW_BEAT_NONE;
+
+	if (b && (end != SSW_END_IF_GONE || b->pins == 0))
+	{
+		uint64		w = pg_atomic_read_u64(&b->word);
+
+		verdict = SSW_BEAT_NONE;
+		do
+		{
+			uint64		marked = w | SSW_BEAT_MARK;
+
+			if (end == SSW_END_IF_GONE && (w & SSW_BEAT_GONE) == 0)
+			{
+				verdict = SSW_BEAT_ALIVE;
+				break;
+			}
+			if ((w & SSW_BEAT_MARK) && !locked)
+			{
+				verdict = SSW_BEAT_BUSY;
+				break;
+			}
+			if (w & SSW_BEAT_MARK)
+				marked += SSW_BEAT_WORD(1); /* so that it is not theirs */
+			if (end == SSW_END_IF_DEAD && due >= b->deadline && SSW_BEAT_SEEN(w) + b->ttl_us > cutoff)
+			{
+				verdict = SSW_BEAT_ALIVE;
+				break;
+			}
+			if (pg_atomic_compare_exchange_u64(&b->word, &w, marked))
+			{
+				*word = marked;
+				verdict = SSW_BEAT_MARKED;
+			}
+		} while (verdict == SSW_BEAT_NONE);
+	}
+	LWLockRelease(lock);
+	return verdict;
+}
+
+/*
+ * Is the entry as we marked it?  That a connection went or came is no sign of
+ * life, and whoever ends the session need not mind.
+ */
+static bool
+is_same(uint64 w, uint64 word)
+{
+	return ((w ^ word) & ~SSW_BEAT_GONE) == 0;
+}
+
+/* Put other flags in the place of our mark, if it is there still. */
+static void
+replace_mark(SswBeat *b, uint64 word, uint64 flags)
+{
+	uint64		w = pg_atomic_read_u64(&b->word);
+
+	while (is_same(w, word) &&
+		   !pg_atomic_compare_exchange_u64(&b->word, &w, (w & ~SSW_BEAT_MARK) | flags))
+		;
+}
+
+/* E3: does the entry carry our mark still?  With word 0: is there still none? */
+bool
+ssw_beats_is_marked(const SswBeatKey *key, uint64 word)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	bool		result;
+
+	result = b ? is_same(pg_atomic_read_u64(&b->word), word) : word == 0;
+	LWLockRelease(lock);
+	return result;
+}
+
+/* E4': take our mark away. */
+void
+ssw_beats_unmark(const SswBeatKey *key, uint64 word)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+
+	if (b)
+		replace_mark(b, word, 0);
+	LWLockRelease(lock);
+}
+
+/* E4: the session has ended: remove its entry, if it carries our mark. */
+void
+ssw_beats_remove(const SswBeatKey *key, uint64 word)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	uint32	   *link;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	link = find_link(key, hash);
+	if (*link != NOBODY && is_same(pg_atomic_read_u64(&beats[*link - 1].word), word))
+		release(link);
+	/* of a life that was undone: the row knows better */
+	else if (*link != NOBODY)
+		(void) pg_atomic_fetch_or_u64(&beats[*link - 1].word, SSW_BEAT_LOOK);
+	LWLockRelease(lock);
+}
+
+/*
+ * The row that a heartbeat was for never came to be: remove its entry, unless
+ * others have seen a row since.
+ */
+void
+ssw_beats_unpublish(const SswBeatKey *key)
+{
+	uint32		hash = hash_key(key);
+	LWLock	   *lock = lock_of(hash);
+	uint32	   *link;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	link = find_link(key, hash);
+	if (*link != NOBODY)
+	{
+		SswBeat    *b = &beats[*link - 1];
+
+		if (TIMESTAMP_IS_NOBEGIN(b->deadline) && b->pins == 0 && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
+			release(link);
+	}
+	LWLockRelease(lock);
+}
+
+/*
+ * E4: the session may have ended: the next heartbeat looks at the row.  What the
+ * row said stays known: one that the application has shortened overrules it still.
+ */
+void
+ssw_beats_distrust(const SswBeatKey *key, uint64 word)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+
+	if (b)
+		replace_mark(b, word, SSW_BEAT_LOOK);
+	LWLockRelease(lock);
+}
+
+/* The application shortened the row: the next heartbeat looks at it, and counts. */
+void
+ssw_beats_look(const SswBeatKey *key)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+
+	if (b)
+	{
+		uint64		word = pg_atomic_read_u64(&b->word);
+
+		while ((word & SSW_BEAT_FLAGS) == 0 &&
+			   !pg_atomic_compare_exchange_u64(&b->word, &word, word | SSW_BEAT_LOOK))
+			;
+	}
+	LWLockRelease(lock);
+}
+
+/* Change what is known of a session, with its partition locked; false: it is unknown. */
+bool
+ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg)
+{
+	LWLock	   *lock;
+	SswBeat    *b = find_locked(key, LW_EXCLUSIVE, &lock);
+
+	if (b)
+		change(b, arg);
+	LWLockRelease(lock);
+	return b != NULL;
+}
+
+/* R2's arguments. */
+typedef struct Prolonged
+{
+	TimestampTz remembered;
+	TimestampTz deadline;
+	int64		ttl_us;			/* 0: as it is */
+} Prolonged;
+
+static void
+prolong(SswBeat *b, void *arg)
+{
+	const Prolonged *p = arg;
+
+	if (b->deadline != p->remembered)
+		return;
+	b->deadline = p->deadline;
+	if (p->ttl_us != 0)
+		b->ttl_us = p->ttl_us;
+}
+
+/*
+ * R2: the row has this deadline, and time to live, now.  Not when somebody has
+ * looked at the row since the entry had the one remembered: he has read what came
+ * after.
+ */
+void
+ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us)
+{
+	Prolonged	p = {.remembered = remembered,.deadline = deadline,.ttl_us = ttl_us};
+
+	(void) ssw_beats_change(key, prolong, &p);
+}
+
+static void
+refute(SswBeat *b, void *arg)
+{
+	uint64		word = pg_atomic_read_u64(&b->word);
+
+	/* another word than before, as in S3: a mark is cleared */
+	if ((word & SSW_BEAT_LOOK) == 0)
+		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(SSW_BEAT_SEEN(word) + 1) |
+							(word & SSW_BEAT_FLAGS & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
+}
+
+/*
+ * S2: the row, which is locked, says that the session is gone: memory does not say
+ * otherwise to the next heartbeat.  Once only, so that heartbeats of the gone do not
+ * take the marks of whoever ends them.
+ */
+void
+ssw_beats_refute(const SswBeatKey *key)
+{
+	(void) ssw_beats_change(key, refute, NULL);
+}
+
+/*
+ * Show every entry of a partition, locked, to the visitor; those for which it
+ * answers true are removed if that is allowed and nobody has marked them.
+ */
+void
+ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remove)
+{
+	LWLock	   *lock = &header->locks[partition].lock;
+
+	LWLockAcquire(lock, may_remove ? LW_EXCLUSIVE : LW_SHARED);
+	for (uint32 bucket = partition; bucket < header->nbuckets; bucket += SSW_BEAT_PARTITIONS)
+	{
+		uint32	   *link = &buckets[bucket];
+
+		while (*link != NOBODY)
+		{
+			SswBeat    *b = &beats[*link - 1];
+
+			if (visitor(b, arg) && may_remove && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
+				release(link);
+			else
+				link = &b->next;
+		}
+	}
+	LWLockRelease(lock);
+}
+
+/* How many entries there are, and how many there can be. */
+void
+ssw_beats_counts(SswBeatCounts *c)
+{
+	SpinLockAcquire(&header->mutex);
+	c->used = header->used;
+	c->refused = header->refused;
+	c->full_since = header->full_since;
+	SpinLockRelease(&header->mutex);
+	c->most = header->size;
+}
+
+/* A heartbeat found no room, however often it was looked for. */
+void
+ssw_beats_count_refused(void)
+{
+	SpinLockAcquire(&header->mutex);
+	header->refused++;
+	SpinLockRelease(&header->mutex);
+}
+
+/* H3: is, or was, the file being written?  Call it after ssw_beats_touch(). */
+bool
+ssw_beats_stopping(void)
+{
+	/* the exchange before was a full barrier, if it took place */
+	pg_memory_barrier();
+	return pg_atomic_read_u32(&header->stopping) != 0;
+}
+
+/* T1, T4 */
+void
+ssw_beats_set_stopping(bool stopping)
+{
+	pg_atomic_write_u32(&header->stopping, stopping ? 1 : 0);
+	pg_memory_barrier();
+}

@@ -1,0 +1,123 @@
+/*
+ * store.h
+ *		The heartbeats of the cluster, in shared memory.
+ */
+#ifndef SSW_STORE_H
+#define SSW_STORE_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+
+/* A key as 16 bytes: a uuid or an integer itself, of others a hash. */
+typedef struct SswBeatId
+{
+	uint64		part[2];
+} SswBeatId;
+
+typedef struct SswBeatKey
+{
+	SswBeatId	id;
+	Oid			database;
+	int32		policy_id;
+} SswBeatKey;
+
+/*
+ * What is known of one session.  word is the time of the last heartbeat, eight
+ * times, whether somebody is about to end the session (SSW_BEAT_MARK), whether
+ * the row may have changed, so that the next heartbeat must look at it
+ * (SSW_BEAT_LOOK), and whether the connection that it was attached to has gone
+ * since (SSW_BEAT_GONE: nothing is attached then); it changes by compare-and-set
+ * under a shared lock of the partition.  The rest changes under an exclusive one.
+ */
+typedef struct SswBeat
+{
+	SswBeatKey	key;
+	pg_atomic_uint64 word;
+	int64		ttl_us;
+	TimestampTz deadline;		/* of the row, as last read or written by us */
+	uint64		attached;		/* number of its attachment to a connection,
+								 * or 0; none is given twice.  The lowest
+								 * SSW_BEAT_PID_BITS are the process */
+	uint32		next;			/* in its bucket, or in the list of free ones */
+	int32		pins;			/* transactions that attach it, not ended yet */
+} SswBeat;
+
+#define SSW_BEAT_MARK		UINT64CONST(1)
+#define SSW_BEAT_LOOK		UINT64CONST(2)
+#define SSW_BEAT_GONE		UINT64CONST(4)
+#define SSW_BEAT_FLAGS		(SSW_BEAT_MARK | SSW_BEAT_LOOK | SSW_BEAT_GONE)
+#define SSW_BEAT_WORD(t)	((uint64) (t) << 3)
+#define SSW_BEAT_SEEN(w)	((TimestampTz) ((w) >> 3))
+
+#define SSW_BEAT_PID_BITS	22
+/* Is that the number of another process's attachment? */
+#define SSW_BEAT_ELSEWHERE(attached) \
+	((attached) != 0 && (((attached) ^ (uint64) MyProcPid) & ((UINT64CONST(1) << SSW_BEAT_PID_BITS) - 1)) != 0)
+
+#define SSW_BEAT_PARTITIONS 128
+
+/* Whether a session may end, by what memory knows of it. */
+typedef enum SswBeatVerdict
+{
+	SSW_BEAT_NONE,				/* memory knows nothing newer than the row */
+	SSW_BEAT_ALIVE,
+	SSW_BEAT_MARKED,			/* we marked it */
+	SSW_BEAT_BUSY				/* somebody else did */
+} SswBeatVerdict;
+
+/* On what condition a session is marked. */
+typedef enum SswBeatEnd
+{
+	SSW_END_IF_DEAD,
+	SSW_END_ANYWAY,				/* heartbeats do not hold it: an absolute
+								 * limit */
+	SSW_END_BY_NAME,			/* somebody named it */
+	SSW_END_IF_GONE				/* its connection has gone, and nothing has
+								 * been heard of it since */
+} SswBeatEnd;
+
+/* How many entries there are. */
+typedef struct SswBeatCounts
+{
+	int64		used;
+	int64		most;
+	int64		refused;		/* heartbeats that found no room, ever */
+	TimestampTz full_since;		/* 0: there is room */
+} SswBeatCounts;
+
+extern Size ssw_beats_size(void);
+extern void ssw_beats_request(void);
+extern void ssw_beats_startup(void);
+
+extern int64 ssw_beats_margin(int64 ttl_us);
+extern bool ssw_beats_touch(const SswBeatKey *key, TimestampTz now);
+extern void ssw_beats_spare(const SswBeatKey *key, TimestampTz now);
+extern bool ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline,
+							  bool committed);
+extern void ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us);
+extern bool ssw_beats_find(const SswBeatKey *key, SswBeat *copy);
+
+extern SswBeatVerdict ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff,
+									 SswBeatEnd end, bool locked, uint64 *word);
+extern bool ssw_beats_is_marked(const SswBeatKey *key, uint64 word);
+extern void ssw_beats_unmark(const SswBeatKey *key, uint64 word);
+extern void ssw_beats_distrust(const SswBeatKey *key, uint64 word);
+extern void ssw_beats_remove(const SswBeatKey *key, uint64 word);
+extern void ssw_beats_look(const SswBeatKey *key);
+extern void ssw_beats_refute(const SswBeatKey *key);
+extern void ssw_beats_unpublish(const SswBeatKey *key);
+
+/* Nothing else is done meanwhile: no allocation, no error, no other lock. */
+typedef void (*SswBeatChange) (SswBeat *b, void *arg);
+extern bool ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg);
+
+/* Returns whether the entry is to be removed. */
+typedef bool (*SswBeatVisitor) (const SswBeat *b, void *arg);
+extern void ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remove);
+extern void ssw_beats_counts(SswBeatCounts *c);
+extern void ssw_beats_count_refused(void);
+
+extern bool ssw_beats_stopping(void);
+extern void ssw_beats_set_stopping(bool stopping);
+
+#endif							/* SSW_STORE_H */

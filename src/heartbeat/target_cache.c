@@ -1,0 +1,281 @@
+/*
+ * target_cache.c
+ *		Policies that this session sends heartbeats to.
+ *
+ * Runs in clients' sessions.  Each keeps what it has read of a policy and of its
+ * relation's key until policies or the relation change, and says why heartbeats
+ * cannot be sent.
+ *
+ * Shares the generation of the database's policies, and when heartbeats were refused,
+ * under SswShared->lock.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/sinval.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/cached_plan.h"
+#include "base/identity.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "grace/policy_outage.h"
+#include "heartbeat/counters.h"
+#include "heartbeat/target_cache.h"
+#include "policy/policy_rights.h"
+#include "sweep/failed_row.h"
+
+#define LOCK_LOOK_MS	10
+
+static SswBeatPolicy *targets = NULL;
+
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	for (SswBeatPolicy *t = targets; t; t = t->next)
+		if (!OidIsValid(relid) || t->policy->relid == relid)
+			t->valid = false;
+}
+
+/* It changes with every commit that changes policies of this database. */
+uint64
+ssw_beatpolicy_generation(void)
+{
+	SswDatabase *d;
+	uint64		generation;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	generation = d ? d->policy_generation : 0;
+	LWLockRelease(SswShared->lock);
+	return generation;
+}
+
+/* May the caller keep rows alive?  Who may not is refused in any case. */
+static bool
+may_write(const SswPolicy *p)
+{
+	return get_rel_name(p->relid) != NULL && ssw_rights_has_rows(p, ACL_UPDATE);
+}
+
+/* May heartbeats be sent to the policy at all? */
+static void
+check_policy(const SswPolicy *p)
+{
+	char	   *trouble;
+
+	if (!p->heartbeats)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" takes no heartbeats", p->name),
+				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
+	trouble = ssw_policy_unusable(p);
+	if (trouble && may_write(p))
+		ssw_outage_unheard(p->id, 0);
+	if (trouble)
+		ssw_beatstats_count(SSW_STAT_ERROR);
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
+				 errhint("The session is not gone: keep it. %s", ssw_policy_way_out(p))));
+}
+
+/*
+ * Has this transaction altered the policy?  What it says then may yet be undone, and
+ * the heartbeat would count by settings that never were.
+ */
+static void
+refuse_altered(const SswPolicy *p)
+{
+	static const char *const sql = "SELECT xmin FROM sweeper.policy WHERE policy_id = $1";
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+	SswIdentity save;
+	bool		isnull;
+	bool		altered;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	altered = ssw_plan_execute(sql, 1, &type, &value, NULL, false) > 0 &&
+		TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull))) &&
+		ssw_plan_execute_before(sql, FirstCommandId, 1, &type, &value) > 0;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (altered)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send a heartbeat to policy \"%s\": this transaction has altered it", p->name),
+				 errhint("The session is not gone: send the heartbeat after the commit.")));
+}
+
+/* Lock the relation, within the policy's patience. */
+static void
+lock_relation(const SswPolicy *p)
+{
+	int			waited_ms = 0;
+
+	while (!ConditionalLockRelationOid(p->relid, AccessShareLock))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (waited_ms >= p->lock_timeout_ms)
+		{
+			if (may_write(p))
+				ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
+			ssw_beatstats_count(SSW_STAT_ERROR);
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not look at the session's row: somebody holds the lock of its table"),
+					 errdetail("Policy \"%s\" waits at most %d ms for it.", p->name, p->lock_timeout_ms),
+					 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
+		}
+		pg_usleep(LOCK_LOOK_MS * 1000L);
+		waited_ms += LOCK_LOOK_MS;
+	}
+}
+
+/* The types of the key, which can have been altered since the policy was registered. */
+static void
+read_key(SswBeatPolicy *t)
+{
+	const SswPolicy *p = t->policy;
+
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		t->types[i] = getBaseType(get_atttype(p->relid, get_attnum(p->relid, p->key[i])));
+		if (!ssw_key_is_canonical(t->types[i]))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("cannot send a heartbeat to policy \"%s\": column \"%s\" of its key has type %s now",
+							p->name, p->key[i], format_type_be(t->types[i])),
+					 errhint("The session is not gone: keep it. Give the policy a key of uuid, integer, bigint or text columns.")));
+		getTypeInputInfo(t->types[i], &t->input[i], &t->ioparam[i]);
+	}
+}
+
+/* How rows are read, and the types of the key. */
+static void
+read_relation(SswBeatPolicy *t)
+{
+	SswPolicy  *p = t->policy;
+	bool		allowed = may_write(p);
+	Relation	rel = table_open(p->relid, NoLock);
+
+	PG_TRY();
+	{
+		ssw_clock_build(p, rel);
+		read_key(t);
+	}
+	PG_CATCH();
+	{
+		if (allowed && ssw_failure_is_misfit(geterrcode()))
+			ssw_outage_unheard(p->id, 0);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	table_close(rel, NoLock);
+}
+
+/*
+ * The policy of that name, if heartbeats may be sent to it, with the names that its
+ * columns have under the lock of its relation, which the transaction keeps.
+ */
+static SswPolicy *
+find_locked(const char *name)
+{
+	Oid			locked = InvalidOid;
+
+	for (;;)
+	{
+		SswPolicy  *p = ssw_policy_find(name, false);
+
+		check_policy(p);
+		if (p->relid == locked)
+			return p;
+		lock_relation(p);
+		if (p->as_of == SharedInvalidMessageCounter)
+			return p;
+		locked = p->relid;
+	}
+}
+
+static SswBeatPolicy *
+load(const char *name, uint64 generation)
+{
+	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "heartbeat target", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SswBeatPolicy *t = palloc0(sizeof(SswBeatPolicy));
+
+	/* what fails below leaves a context that the next try's error leaves too */
+	MemoryContextSetParent(cxt, CurTransactionContext);
+	t->cxt = cxt;
+	t->generation = generation;
+	t->provisional = ssw_shmem_changed_here();
+	t->policy = find_locked(name);
+	if (t->provisional)
+		refuse_altered(t->policy);
+	read_relation(t);
+	t->valid = true;
+	MemoryContextSetParent(cxt, TopMemoryContext);
+	MemoryContextSwitchTo(old);
+	return t;
+}
+
+/*
+ * Forget a target.  The look at a row runs triggers, filters and row security, which
+ * may send heartbeats, too: what a caller of ours still uses goes with the transaction.
+ */
+static void
+drop(SswBeatPolicy *t)
+{
+	for (SswBeatPolicy **link = &targets; *link; link = &(*link)->next)
+		if (*link == t)
+		{
+			*link = t->next;
+			break;
+		}
+	if (t->users > 0)
+		MemoryContextSetParent(t->cxt, TopTransactionContext);
+	else
+		MemoryContextDelete(t->cxt);
+}
+
+/*
+ * The policy of that name.  One that this transaction may yet undo is not kept:
+ * its changes are not announced.
+ */
+SswBeatPolicy *
+ssw_beatpolicy_find(const char *name)
+{
+	static bool registered = false;
+	uint64		generation = ssw_beatpolicy_generation();
+	SswBeatPolicy *t = targets;
+
+	while (t && strcmp(t->policy->name, name) != 0)
+		t = t->next;
+	if (t && (!t->valid || t->generation != generation || t->provisional || ssw_shmem_changed_here()))
+	{
+		drop(t);
+		t = NULL;
+	}
+	if (t == NULL)
+	{
+		if (!registered)
+			CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+		registered = true;
+		t = load(name, generation);
+		t->next = targets;
+		targets = t;
+	}
+	return t;
+}

@@ -1,0 +1,30 @@
+/*
+ * target_cache.h
+ *		Policies that this session sends heartbeats to.
+ */
+#ifndef SSW_TARGET_CACHE_H
+#define SSW_TARGET_CACHE_H
+
+#include "policy/policy.h"
+#include "policy/row_key.h"
+
+/* A policy that this session sends heartbeats to. */
+typedef struct SswBeatPolicy
+{
+	struct SswBeatPolicy *next;
+	MemoryContext cxt;			/* of it and all it points to */
+	SswPolicy  *policy;
+	uint64		generation;		/* of the database's policies */
+	bool		valid;			/* the relation is as it was */
+	int			users;			/* looks at rows that have begun */
+	bool		provisional;	/* this transaction may have altered it, and
+								 * may yet be undone */
+	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
+	Oid			ioparam[SSW_KEY_MAX];
+	Oid			input[SSW_KEY_MAX];
+} SswBeatPolicy;
+
+extern uint64 ssw_beatpolicy_generation(void);
+extern SswBeatPolicy *ssw_beatpolicy_find(const char *name);
+
+#endif							/* SSW_TARGET_CACHE_H */

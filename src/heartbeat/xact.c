@@ -1,0 +1,375 @@
+/*
+ * xact.c
+ *		What the end of this transaction means for heartbeats in memory.
+ *
+ * Runs in workers and in callers' sessions.  A list of what was marked, what has
+ * a new deadline and what may be published only when the transaction that wrote
+ * the row has ended; done by the callbacks of transactions and subtransactions.
+ * See doc/heartbeats.md: E3, E4, R2, S4.
+ *
+ * Shares nothing itself; a crash empties the list and the memory it is about.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/shmem.h"
+#include "heartbeat/attach.h"
+#include "heartbeat/xact.h"
+
+typedef enum PendingKind
+{
+	PENDING_UNMARK,				/* marked: the mark goes, whatever happens */
+	PENDING_REMOVE,				/* marked, and ended if we commit */
+	PENDING_DISTRUST,			/* marked, and perhaps ended if we commit */
+	PENDING_PROLONG,			/* its row has a new deadline if we commit */
+	PENDING_ATTACH				/* attached to this connection if we commit */
+} PendingKind;
+
+typedef struct Pending
+{
+	PendingKind kind;
+	SubTransactionId subid;
+	SswBeatKey	key;
+	uint64		word;			/* of a mark; 0: there was no entry */
+	TimestampTz deadline;
+	int64		ttl_us;			/* 0: as it was */
+	TimestampTz remembered;		/* the one that memory had when the row was
+								 * written, or will have by what is before */
+	int			before;			/* where the key was prolonged before, or -1 */
+	List	   *versions;		/* of a row that others do not see */
+} Pending;
+
+/*
+ * In TopTransactionContext, in the order of the levels they were added at: those of
+ * a subtransaction are at the end when it ends.
+ */
+static Pending *list = NULL;
+static int	n = 0;
+static int	size = 0;
+
+/* Where in the list a key was last prolonged. */
+typedef struct LastProlonged
+{
+	SswBeatKey	key;
+	int			index;			/* or -1 */
+} LastProlonged;
+
+static HTAB *prolonged = NULL;	/* in TopTransactionContext */
+
+/* Where each level of the transaction begins. */
+static CommandId * first_commands = NULL;	/* in TopMemoryContext */
+static int	levels = 0;
+
+/* Passes look at rows of this time to live, too. */
+static void
+note_ttl(const Pending *p)
+{
+	if (p->ttl_us > 0)
+		ssw_shmem_note_ttl(p->key.database, p->key.policy_id, p->ttl_us);
+}
+
+static void
+on_commit(const Pending *p)
+{
+	switch (p->kind)
+	{
+		case PENDING_UNMARK:
+			ssw_beats_unmark(&p->key, p->word);
+			break;
+		case PENDING_REMOVE:
+			ssw_beats_remove(&p->key, p->word);
+			break;
+		case PENDING_DISTRUST:
+			ssw_beats_distrust(&p->key, p->word);
+			break;
+		case PENDING_PROLONG:
+			ssw_beats_prolong(&p->key, p->remembered, p->deadline, p->ttl_us);
+			note_ttl(p);
+			break;
+		case PENDING_ATTACH:
+			ssw_attach_commit(&p->key);
+			break;
+	}
+}
+
+/* The heartbeat holds all the same; what its row says, the next one reads. */
+static void
+on_abort(const Pending *p)
+{
+	if (p->kind == PENDING_ATTACH)
+		ssw_attach_abort(&p->key);
+	else if (p->kind == PENDING_PROLONG)
+	{
+		/* a row that nobody saw never was */
+		if (p->versions != NIL)
+			ssw_beats_unpublish(&p->key);
+	}
+	else
+		ssw_beats_unmark(&p->key, p->word);
+}
+
+/* Who prepares a transaction may end it much later: the rows' locks decide. */
+static void
+on_prepare(const Pending *p)
+{
+	if (p->kind <= PENDING_DISTRUST)
+		ssw_beats_distrust(&p->key, p->word);
+	else if (p->versions != NIL)
+	{
+		note_ttl(p);
+		ssw_beats_prolong(&p->key, DT_NOBEGIN, p->deadline, p->ttl_us);
+	}
+}
+
+/* Nobody knows which connections will be there when it commits. */
+static void
+before_prepare(void)
+{
+	for (int i = 0; i < n; i++)
+		if (list[i].kind == PENDING_ATTACH)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot PREPARE a transaction that has attached a session"),
+					 errhint("Call sweeper.attach() in a transaction of its own.")));
+}
+
+static void
+for_all(void (*what) (const Pending *))
+{
+	for (int i = 0; i < n; i++)
+		what(&list[i]);
+}
+
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			before_prepare();
+			return;
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			return;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+			for_all(on_commit);
+			break;
+		case XACT_EVENT_PREPARE:
+			for_all(on_prepare);
+			break;
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			for_all(on_abort);
+			break;
+	}
+	list = NULL;
+	prolonged = NULL;
+	n = size = 0;
+}
+
+static LastProlonged *
+last_prolonged(const SswBeatKey *key)
+{
+	HASHCTL		ctl = {.keysize = sizeof(SswBeatKey),.entrysize = sizeof(LastProlonged),.hcxt = TopTransactionContext};
+	LastProlonged *last;
+	bool		found;
+
+	if (prolonged == NULL)
+		prolonged = hash_create("heartbeats to be prolonged", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	last = hash_search(prolonged, key, HASH_ENTER, &found);
+	if (!found)
+		last->index = -1;
+	return last;
+}
+
+/* The versions that are still there when a subtransaction is undone. */
+static List *
+still_there(const List *versions)
+{
+	List	   *left = NIL;
+	ListCell   *lc;
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	foreach(lc, versions)
+		if (TransactionIdIsCurrentTransactionId(((SswRowVersion *) lfirst(lc))->xmin))
+		left = lappend(left, lfirst(lc));
+	MemoryContextSwitchTo(old);
+	return left;
+}
+
+/* What the rest of the list, from there on, means when its subtransaction is undone. */
+static void
+undo(int first)
+{
+	int			kept = first;
+
+	for (int i = n - 1; i >= first; i--)
+		if (list[i].kind == PENDING_PROLONG)
+			last_prolonged(&list[i].key)->index = list[i].before;
+	for (int i = first; i < n; i++)
+	{
+		Pending    *p = &list[i];
+		LastProlonged *last = p->kind == PENDING_PROLONG ? last_prolonged(&p->key) : NULL;
+		List	   *left = still_there(p->versions);
+
+		/* a row that the transaction inserted before may yet be committed */
+		if (left != NIL)
+		{
+			const SswRowVersion *v = linitial(left);
+
+			p->versions = left;
+			p->deadline = v->due;
+			p->ttl_us = v->ttl_us;
+			p->before = last->index;
+			if (p->before >= 0)
+				p->remembered = list[p->before].deadline;
+			last->index = kept;
+			list[kept++] = *p;
+		}
+		else if (last == NULL || last->index < 0)
+			on_abort(p);
+	}
+	n = kept;
+}
+
+static void
+note_first_command(void)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	if (level >= levels)
+	{
+		int			larger = Max(64, level * 2);
+
+		first_commands = first_commands ? repalloc(first_commands, larger * sizeof(CommandId)) :
+			MemoryContextAlloc(TopMemoryContext, larger * sizeof(CommandId));
+		levels = larger;
+	}
+	first_commands[level] = GetCurrentCommandId(false);
+}
+
+/* What was done before that subtransaction, by its level from 2 on, has lower numbers. */
+CommandId
+ssw_pending_first_command(int level)
+{
+	return first_commands[level];
+}
+
+static void
+at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	int			first = n;
+
+	if (event == SUBXACT_EVENT_START_SUB)
+		note_first_command();
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	while (first > 0 && list[first - 1].subid == subid)
+		first--;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		undo(first);
+	for (int i = first; i < n; i++)
+		list[i].subid = parent;
+}
+
+static Pending *
+add(PendingKind kind, const SswBeatKey *key)
+{
+	if (n == size)
+	{
+		int			larger = Max(64, size * 2);
+
+		list = list ? repalloc_huge(list, larger * sizeof(Pending)) :
+			MemoryContextAllocHuge(TopTransactionContext, larger * sizeof(Pending));
+		size = larger;
+	}
+	memset(&list[n], 0, sizeof(Pending));
+	list[n].kind = kind;
+	list[n].subid = GetCurrentSubTransactionId();
+	list[n].key = *key;
+	return &list[n++];
+}
+
+/* In _PG_init: of a transaction's levels all are known. */
+void
+ssw_pending_init(void)
+{
+	RegisterXactCallback(at_xact_end, NULL);
+	RegisterSubXactCallback(at_subxact_event, NULL);
+}
+
+/* How many there are: where those of an action begin. */
+int
+ssw_pending_count(void)
+{
+	return n;
+}
+
+/*
+ * The session is marked with that word; 0: it had no entry, and must not get one.
+ */
+void
+ssw_pending_mark(const SswBeatKey *key, uint64 word)
+{
+	add(PENDING_UNMARK, key)->word = word;
+}
+
+/* E3: do those since then still carry our marks? */
+bool
+ssw_pending_marks_hold(int from)
+{
+	for (int i = from; i < n; i++)
+		if (list[i].kind == PENDING_UNMARK && !ssw_beats_is_marked(&list[i].key, list[i].word))
+			return false;
+	return true;
+}
+
+/* Those marked since then end with this transaction; not all: nobody knows which. */
+void
+ssw_pending_ended(int from, bool all)
+{
+	for (int i = from; i < n; i++)
+		if (list[i].kind == PENDING_UNMARK)
+			list[i].kind = all ? PENDING_REMOVE : PENDING_DISTRUST;
+}
+
+/*
+ * The session's row, which we hold, has this deadline and time to live (0: as it had),
+ * if we commit; perhaps it had others by this transaction before.  versions: of a row
+ * that others do not see, in TopTransactionContext, the last one first; else NIL.
+ */
+void
+ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions)
+{
+	SswBeat		b;
+	LastProlonged *last;
+	Pending    *p;
+
+	if (!ssw_beats_find(key, &b))
+		return;
+	last = last_prolonged(key);
+	p = add(PENDING_PROLONG, key);
+	p->deadline = deadline;
+	p->ttl_us = ttl_us;
+	p->versions = versions;
+	p->before = last->index;
+	p->remembered = p->before < 0 ? b.deadline : list[p->before].deadline;
+	last->index = n - 1;
+}
+
+/* The session is attached to this connection, if we commit; false: it has no entry. */
+bool
+ssw_pending_attach(const SswBeatKey *key)
+{
+	ssw_attach_reserve();
+	(void) add(PENDING_ATTACH, key);
+	if (ssw_attach_begin(key))
+		return true;
+	n--;
+	return false;
+}

@@ -1,0 +1,30 @@
+/*
+ * xact.h
+ *		What the end of this transaction means for heartbeats in memory.
+ */
+#ifndef SSW_XACT_H
+#define SSW_XACT_H
+
+#include "nodes/pg_list.h"
+
+#include "heartbeat/store.h"
+
+/* A version of a row that this transaction has written. */
+typedef struct SswRowVersion
+{
+	TransactionId xmin;			/* what wrote it */
+	TimestampTz due;			/* DT_NOBEGIN: none */
+	int64		ttl_us;
+} SswRowVersion;
+
+extern void ssw_pending_init(void);
+extern CommandId ssw_pending_first_command(int level);
+
+extern int	ssw_pending_count(void);
+extern void ssw_pending_mark(const SswBeatKey *key, uint64 word);
+extern bool ssw_pending_marks_hold(int from);
+extern void ssw_pending_ended(int from, bool all);
+extern void ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions);
+extern bool ssw_pending_attach(const SswBeatKey *key);
+
+#endif							/* SSW_XACT_H */

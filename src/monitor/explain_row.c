@@ -1,0 +1,391 @@
+/*
+ * explain_row.c
+ *		explain_row(): why a row is, or is not, gone.
+ *
+ * Runs in the session of a caller who may see the policy.  Nothing is changed:
+ * see row_facts.c for how a row is looked up.
+ *
+ * Copies the policy's state out of shared memory under SswShared->lock and
+ * works without shared memory as well.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "grace/grace.h"
+#include "monitor/policy_status.h"
+#include "monitor/row_facts.h"
+#include "policy/policy_rights.h"
+#include "policy/repair_hint.h"
+#include "policy/sweep_sql.h"
+#include "sweep/refresh.h"
+
+PG_FUNCTION_INFO_V1(ssw_explain_row);
+
+/* What explain_row() answers, and what it is concluded from. */
+typedef struct Explanation
+{
+	SswPolicy  *policy;
+	TimestampTz now;
+	SswRowFacts row;
+	bool		has_deadline;	/* as the row says */
+	TimestampTz deadline;
+	bool		has_heartbeat;	/* memory knows one */
+	TimestampTz heartbeat;
+	bool		held;			/* by it: the row's first clock is its end */
+	SswPolicyState state;		/* of the policy */
+	char	   *why;			/* it is in that state, or null */
+	const char *verdict;
+	const char *reason;			/* or null */
+	char	   *hint;			/* a statement to paste, or null */
+} Explanation;
+
+/* What the fuse holds the policy for, or that group. */
+static char *
+fuse_text(const Explanation *e, const char *group)
+{
+	Oid			types[] = {INT4OID, TEXTOID};
+	Datum		values[] = {Int32GetDatum(e->policy->id), group ? CStringGetTextDatum(group) : (Datum) 0};
+	MemoryContext cxt = CurrentMemoryContext;
+	char	   *text = NULL;
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT detail FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()"
+					 " AND (\"group\" IS NULL OR \"group\" = $2)", 2, types, values, group ? "  " : " n", true, 1) > 0)
+		text = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return text;
+}
+
+/* Is the row past its maximum age, whatever is_alive says? */
+static bool
+too_old(const Explanation *e)
+{
+	return e->row.has_due[1] && e->row.due[1] <= e->now - e->policy->keep_for_us;
+}
+
+static char *
+retry_hint(const Explanation *e)
+{
+	return psprintf("SELECT sweeper.retry_row(%s, %s);", quote_literal_cstr(e->policy->name),
+					quote_literal_cstr(e->row.key));
+}
+
+static bool
+conclude(Explanation *e, const char *verdict, const char *reason, char *hint)
+{
+	e->verdict = verdict;
+	e->reason = reason;
+	e->hint = hint;
+	return true;
+}
+
+/* Brakes that keep every row of the policy; state alone is not enough. */
+static bool
+braked(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+
+	if (e->state == SSW_POLICY_PAUSED)
+		return conclude(e, "paused", e->why, ssw_mend_or_resume(p));
+	if (e->state == SSW_POLICY_HELD)
+		return conclude(e, "held", e->why, ssw_mend_or_resume(p));
+	/* the registry's own max_ttl ends it all the same */
+	if (e->row.fused && !(p->registry && too_old(e)))
+		return conclude(e, "held by fuse", fuse_text(e, e->row.group),
+						p->fuse_until > e->now ? ssw_mend_or_resume(p) :
+						psprintf("SELECT sweeper.resume(%s, %s);", quote_literal_cstr(p->name), quote_literal_cstr(e->row.group)));
+	return false;
+}
+
+/* Does grace, or the time credited after a stop, still cover the row? */
+static bool
+in_grace(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	TimestampTz cutoffs[2];
+
+	if (!ssw_shmem_available() || RecoveryInProgress())
+		return false;
+	ssw_grace_cutoffs(p, e->now, cutoffs);
+	for (int i = 0; i < p->nclocks; i++)
+		if (e->row.has_due[i] && !TIMESTAMP_IS_NOBEGIN(cutoffs[i]) && e->row.due[i] <= cutoffs[i] &&
+			(i > 0 || !e->row.in_grace))
+			return false;
+	return true;
+}
+
+static char *
+holders_hint(Explanation *e)
+{
+	char	   *pids;
+
+	if (DatumGetPointer(e->row.holders) == NULL)
+		return NULL;
+	pids = OidOutputFunctionCall(F_ARRAY_OUT, e->row.holders);
+	if (strcmp(pids, "{0}") == 0)
+		return "SELECT * FROM pg_catalog.pg_prepared_xacts;";
+	return psprintf("SELECT pid, state, xact_start, query FROM pg_catalog.pg_stat_activity WHERE pid = ANY ('%s');",
+					pids);
+}
+
+/* Nothing keeps the row but time: when does somebody come? */
+static void
+conclude_due(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	char	   *sweep = psprintf("CALL sweeper.sweep(%s);", quote_literal_cstr(p->name));
+
+	if (e->state == SSW_POLICY_STANDBY)
+		conclude(e, "due", "nothing is swept on a standby", NULL);
+	else if (e->state == SSW_POLICY_NOT_RUNNING || e->state == SSW_POLICY_RESTART_NEEDED)
+		conclude(e, "due", e->why ? e->why : ssw_shmem_available() ? "the launcher does not run" :
+				 "the library was not loaded when the server started",
+				 "SELECT * FROM sweeper.problem;");
+	else if (e->state == SSW_POLICY_DISABLED)
+		conclude(e, "due", "session_sweeper.enabled is off",
+				 "ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();");
+	else if (p->failures > 0)
+		conclude(e, "due", psprintf("the policy fails: %s", e->why ? e->why : "unknown error"), ssw_mend_or_resume(p));
+	else if (e->state == SSW_POLICY_BROKEN || e->state == SSW_POLICY_READ_ONLY)
+		conclude(e, "due", psprintf("the policy cannot run: %s", e->why ? e->why : ssw_state_name(e->state)),
+				 "SELECT * FROM sweeper.problem;");
+	else if (e->row.fail_class && e->row.has_next)
+		conclude(e, "due", "it failed and is tried again at next_attempt",
+				 retry_hint(e));
+	else if (e->state == SSW_POLICY_THROTTLED || e->state == SSW_POLICY_OUTSIDE_WINDOW)
+		conclude(e, "due", psprintf("passes wait: %s", e->why ? e->why : ssw_state_name(e->state)), sweep);
+	else if (e->state == SSW_POLICY_RUNNING)
+		conclude(e, "due", "a pass is running",
+				 psprintf("SELECT * FROM sweeper.stat_progress WHERE policy = %s;", quote_literal_cstr(p->name)));
+	else if (p->check_every_us == 0)
+		conclude(e, "due", "the policy looks only when asked", sweep);
+	else if (OidIsValid(p->is_alive) && !too_old(e))
+		conclude(e, "due", "the next pass asks is_alive", sweep);
+	else
+		conclude(e, "due", "the next pass takes it", sweep);
+}
+
+/* The row's deadline has passed, keep_for too: what keeps it? */
+static void
+judge_dead(Explanation *e)
+{
+	SswRowFacts *r = &e->row;
+	bool		by_null = !r->has_due[0] && !r->has_due[1];
+
+	if (braked(e))
+		return;
+	if (!by_null && in_grace(e))
+		conclude(e, "in grace", "time is credited after an outage, so that its application can write again", NULL);
+	else if (r->quarantined)
+		conclude(e, "quarantined", r->message,
+				 retry_hint(e));
+	else if (r->locked)
+		conclude(e, "locked", "another transaction holds the row or its table", holders_hint(e));
+	else if (r->fail_class && strcmp(r->fail_class, "check") == 0)
+		conclude(e, "check unknown", r->message,
+				 retry_hint(e));
+	else
+		conclude_due(e);
+}
+
+/* The earlier of the row's deadlines; false when it has none. */
+static bool
+deadline_of(const SswRowFacts *r, TimestampTz *deadline)
+{
+	if (r->has_due[0] && r->has_due[1])
+		*deadline = Min(r->due[0], r->due[1]);
+	else
+		*deadline = r->has_due[0] ? r->due[0] : r->due[1];
+	return r->has_due[0] || r->has_due[1];
+}
+
+/* Where memory knows that the session lives longer than its row says, that counts. */
+static void
+look_at_memory(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	SswRowFacts *r = &e->row;
+	SswBeatKey	k;
+	SswBeat		b;
+
+	if (!p->heartbeats || !ssw_shmem_available())
+		return;
+	k = ssw_alive_key(p, r->key);
+	e->has_heartbeat = ssw_beats_find(&k, &b);
+	if (!e->has_heartbeat)
+		return;
+	e->heartbeat = SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word));
+	e->held = r->has_due[0] && r->due[0] >= b.deadline && e->heartbeat + b.ttl_us > r->due[0];
+	if (e->held)
+		r->due[0] = e->heartbeat + b.ttl_us;
+}
+
+static void
+judge_found(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	SswRowFacts *r = &e->row;
+	TimestampTz deadline;
+	Oid			owner = ssw_relation_owner(r->leaf);
+
+	if (OidIsValid(owner) && owner != p->owner)
+		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is left alone", ssw_stmt_relation(r->leaf), GetUserNameFromId(owner, false)),
+				 psprintf("SELECT next_step FROM sweeper.problem WHERE policy = %s AND problem = 'partition of another owner';",
+						  quote_literal_cstr(p->name)));
+	else if (r->excluded)
+	{
+		ssw_rowfacts_end(p, r);
+		if (r->has_end)
+			conclude(e, "expired", r->end_reason ? r->end_reason : "the row action was taken, and the filter excludes the row since", NULL);
+		else
+			conclude(e, "excluded by filter", psprintf("not true for the row: %s", p->filter), NULL);
+	}
+	else if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
+		judge_dead(e);
+	else if (!deadline_of(r, &deadline))
+		conclude(e, "no deadline", p->on_null == SSW_NULL_REPAIR ?
+				 "its deadline is null; the next pass gives it one" : "its deadline is null",
+				 p->on_null == SSW_NULL_REPAIR ? NULL :
+				 psprintf("SELECT sweeper.alter_policy(%s, on_null => 'expire');", quote_literal_cstr(p->name)));
+	else if (TIMESTAMP_IS_NOEND(deadline))
+		conclude(e, "alive", "it never expires", NULL);
+	else if (deadline > e->now)
+		conclude(e, "alive", e->held && e->deadline <= e->now ?
+				 "its heartbeats say that it lives longer than its row says" : "its deadline is in the future", NULL);
+	else if (!TIMESTAMP_IS_NOBEGIN(deadline) && deadline > e->now - p->keep_for_us)
+		conclude(e, "in retention", "its deadline has passed, keep_for since then has not", NULL);
+	else
+		judge_dead(e);
+}
+
+static void
+judge_missing(Explanation *e)
+{
+	SswPolicy  *p = e->policy;
+	SswRowFacts *r = &e->row;
+
+	ssw_rowfacts_end(p, r);
+	if (r->has_end)
+		conclude(e, "expired", r->end_reason, NULL);
+	else if (r->trouble)
+		conclude(e, "not found", r->trouble, NULL);
+	else if (p->audit > SSW_AUDIT_HASH)
+		conclude(e, "not found", "no row has this key; events of this policy carry no keys", NULL);
+	else
+		conclude(e, "not found", "no row and no event has this key", NULL);
+}
+
+/* Gather facts and reach a verdict. */
+static void
+explain(Explanation *e, const char *key)
+{
+	SswPolicy  *p = e->policy;
+	SswRowFacts *r = &e->row;
+	char	   *unusable = ssw_policy_unusable(p);
+
+	e->state = ssw_state_of(p, e->now, &e->why);
+	if (unusable)
+	{
+		conclude(e, "held", unusable, ssw_mend_or_resume(p));
+		return;
+	}
+	if (ConditionalLockRelationOid(p->relid, AccessShareLock))
+	{
+		ssw_rowfacts_find(p, key, r);
+		UnlockRelationOid(p->relid, AccessShareLock);
+	}
+	else
+		r->locked = true;
+	ssw_rowfacts_table_holders(p, r);
+	if (r->found)
+		ssw_rowfacts_failure(p, r);
+	e->has_deadline = deadline_of(r, &e->deadline);
+	if (r->done && r->found)
+	{
+		look_at_memory(e);
+		judge_found(e);
+	}
+	else if (r->done)
+		judge_missing(e);
+	else if (r->locked)
+		conclude(e, "locked", "another transaction holds the table", holders_hint(e));
+	else
+		conclude(e, "held", psprintf("the row cannot be read: %s", r->trouble), "SELECT * FROM sweeper.problem;");
+}
+
+static void
+set_time(bool has, TimestampTz t, int col, Datum *values, bool *nulls)
+{
+	values[col] = TimestampTzGetDatum(t);
+	nulls[col] = !has;
+}
+
+static void
+set_text(const char *s, int col, Datum *values, bool *nulls)
+{
+	nulls[col] = s == NULL;
+	values[col] = s ? CStringGetTextDatum(s) : (Datum) 0;
+}
+
+/* explain_row(policy, key): one row. */
+Datum
+ssw_explain_row(PG_FUNCTION_ARGS)
+{
+	Explanation e = {.now = GetCurrentTimestamp()};
+	SswRowFacts *r = &e.row;
+	TupleDesc	desc;
+	Datum		v[14] = {0};
+	bool		n[14] = {0};
+
+	e.policy = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE_ROW);
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("key must not be null")));
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	explain(&e, text_to_cstring(PG_GETARG_TEXT_PP(1)));
+
+	v[0] = BoolGetDatum(r->found);
+	n[0] = !r->done;
+	set_text(ssw_state_name(e.state), 1, v, n);
+	if (r->found)
+	{
+		set_time(e.has_deadline, e.deadline, 2, v, n);
+		set_time(r->has_seen, r->seen, 3, v, n);
+	}
+	else
+	{
+		set_time(r->has_end_deadline, r->end_deadline, 2, v, n);
+		set_time(r->has_end_seen, r->end_seen, 3, v, n);
+	}
+	set_time(e.has_heartbeat, e.heartbeat, 4, v, n);
+	set_text(e.verdict, 5, v, n);
+	set_text(e.reason, 6, v, n);
+	v[7] = Int32GetDatum(r->attempts);
+	n[7] = r->fail_class == NULL;
+	set_time(r->has_next, r->next_attempt, 8, v, n);
+	set_text(r->message, 9, v, n);
+	v[10] = r->holders;
+	n[10] = DatumGetPointer(r->holders) == NULL;
+	set_time(r->has_end, r->ended_at, 11, v, n);
+	set_text(r->cleanup_type, 12, v, n);
+	set_text(e.hint, 13, v, n);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), v, n)));
+}

@@ -1,0 +1,400 @@
+/*
+ * stats.c
+ *		Set-returning functions behind the views.
+ *
+ * Run in the reader's session; copy what they need out of shared memory under
+ * SswShared->lock and build rows afterwards.  They never read a user's table,
+ * show nothing of a policy that the reader may not see, and return no rows when
+ * the library was not preloaded.  A crash resets every counter.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
+#include "commands/extension.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/bitmapset.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/shmem.h"
+#include "heartbeat/counters.h"
+#include "heartbeat/store.h"
+#include "policy/policy_rights.h"
+
+/* Slots that have been short for so long are worth telling. */
+#define SLOTS_SHORT_US		(5 * USECS_PER_SEC)
+
+PG_FUNCTION_INFO_V1(ssw_stat_process);
+PG_FUNCTION_INFO_V1(ssw_stat_progress);
+PG_FUNCTION_INFO_V1(ssw_stat_policy);
+PG_FUNCTION_INFO_V1(ssw_stat_cluster);
+PG_FUNCTION_INFO_V1(ssw_stat_database);
+PG_FUNCTION_INFO_V1(ssw_stat_reset);
+PG_FUNCTION_INFO_V1(ssw_version);
+
+static Datum
+time_or_null(TimestampTz t, bool *isnull)
+{
+	*isnull = t == 0 || t == DT_NOEND;
+	return TimestampTzGetDatum(t);
+}
+
+static Datum
+text_or_null(const char *s, bool *isnull)
+{
+	*isnull = s == NULL || s[0] == '\0';
+	return *isnull ? (Datum) 0 : CStringGetTextDatum(s);
+}
+
+static Datum
+interval_us(int64 us)
+{
+	Interval   *i = palloc0(sizeof(Interval));
+
+	i->time = us;
+	return IntervalPGetDatum(i);
+}
+
+static Datum
+counts(const int64 *values, int n)
+{
+	Datum	   *d = palloc(n * sizeof(Datum));
+
+	for (int i = 0; i < n; i++)
+		d[i] = Int64GetDatum(values[i]);
+	return PointerGetDatum(construct_array(d, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+static void *
+copy_under_lock(const void *source, Size size)
+{
+	void	   *copy = palloc(size);
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	memcpy(copy, source, size);
+	LWLockRelease(SswShared->lock);
+	return copy;
+}
+
+/* Ids of this database's policies to which the caller has the right. */
+static Bitmapset *
+policies_with(SswRight right)
+{
+	List	   *all = ssw_policy_load_all();
+	Bitmapset  *ids = NULL;
+	ListCell   *lc;
+
+	foreach(lc, all)
+	{
+		SswPolicy  *p = lfirst(lc);
+
+		if (ssw_rights_have(p, right))
+			ids = bms_add_member(ids, p->id);
+	}
+	return ids;
+}
+
+/*
+ * _process(): one row a process of ours in the cluster; what it works on only
+ * where the reader may see the policy.
+ */
+Datum
+ssw_stat_process(PG_FUNCTION_ARGS)
+{
+	static const char *const kinds[] = {"launcher", "probe", "coordinator", "worker", "worker"};
+	static const char *const states[] = {"free", "starting", "idle", "busy"};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SswProc    *procs;
+	Bitmapset  *visible;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!ssw_shmem_available())
+		return (Datum) 0;
+	visible = policies_with(SSW_RIGHT_SEE);
+	procs = copy_under_lock(SswProcs, SswShared->nprocs * sizeof(SswProc));
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &procs[i];
+		Datum		v[8];
+		bool		n[8] = {0};
+
+		if (p->state == SSW_STATE_FREE)
+			continue;
+		v[0] = CStringGetTextDatum(kinds[p->kind]);
+		v[1] = Int32GetDatum(p->pid);
+		n[1] = p->pid == 0;
+		v[2] = ObjectIdGetDatum(p->database);
+		n[2] = !OidIsValid(p->database);
+		v[3] = CStringGetTextDatum(states[p->state]);
+		v[4] = Int32GetDatum(p->policy_id);
+		n[4] = p->pass < 0 || p->database != MyDatabaseId || !bms_is_member(p->policy_id, visible);
+		v[5] = Int64GetDatum(p->rows);
+		v[6] = time_or_null(p->started_at, &n[6]);
+		v[7] = time_or_null(p->state_since, &n[7]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
+	}
+	return (Datum) 0;
+}
+
+/* _progress(): one row a running pass of this database. */
+Datum
+ssw_stat_progress(PG_FUNCTION_ARGS)
+{
+	static const char *const phases[] = {"deadline", "maximum age", "nulls", "end"};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SswPass    *passes;
+	Bitmapset  *visible;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!ssw_shmem_available())
+		return (Datum) 0;
+	visible = policies_with(SSW_RIGHT_SEE);
+	passes = copy_under_lock(SswPasses, SswShared->nprocs * sizeof(SswPass));
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswPass    *p = &passes[i];
+		Datum		v[15];
+		bool		n[15] = {0};
+
+		if (!p->in_use || p->database != MyDatabaseId || !bms_is_member(p->policy_id, visible))
+			continue;
+		v[0] = Int32GetDatum(p->policy_id);
+		v[1] = Int64GetDatum(p->pass_id);
+		n[1] = p->pass_id == 0;
+		v[2] = CStringGetTextDatum(phases[p->phase]);
+		v[3] = time_or_null(p->started_at, &n[3]);
+		v[4] = Int64GetDatum(p->expired + p->refreshed + p->repaired);
+		v[5] = Int64GetDatum(p->estimate);
+		v[6] = Int64GetDatum(p->expired);
+		v[7] = Int64GetDatum(p->refreshed);
+		v[8] = Int64GetDatum(p->repaired);
+		v[9] = Int64GetDatum(p->failed);
+		v[10] = Int64GetDatum(p->skipped);
+		v[11] = Int64GetDatum(p->batches);
+		v[12] = Int32GetDatum(p->workers);
+		v[13] = interval_us(p->max_lag_us);
+		v[14] = BoolGetDatum(p->resumed);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
+	}
+	return (Datum) 0;
+}
+
+typedef struct Collected
+{
+	SswPolicyShared *entries;
+	int			n;
+	int			most;
+} Collected;
+
+static void
+keep_entry(SswPolicyShared *s, void *arg)
+{
+	Collected  *c = arg;
+
+	if (s->key.database == MyDatabaseId && c->n < c->most)
+		c->entries[c->n++] = *s;
+}
+
+/* _policy(): the coordinator's view and the counters of each policy. */
+Datum
+ssw_stat_policy(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Collected	c = {.most = ssw_max_policies + SSW_BUILTIN_POLICIES};
+	Bitmapset  *visible;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!ssw_shmem_available())
+		return (Datum) 0;
+	visible = policies_with(SSW_RIGHT_SEE);
+	c.entries = palloc_extended(c.most * sizeof(SswPolicyShared), MCXT_ALLOC_HUGE);
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	ssw_shmem_policies_seq(keep_entry, &c);
+	LWLockRelease(SswShared->lock);
+	for (int i = 0; i < c.n; i++)
+	{
+		SswPolicyShared *s = &c.entries[i];
+		Datum		v[27];
+		bool		n[27] = {0};
+		int			k = 0;
+
+		if (!bms_is_member(s->key.policy_id, visible))
+			continue;
+		v[k++] = Int32GetDatum(s->key.policy_id);
+		v[k] = text_or_null(s->state, &n[k]), k++;
+		v[k] = text_or_null(s->reason, &n[k]), k++;
+		v[k] = time_or_null(s->last_look, &n[k]), k++;
+		v[k] = time_or_null(s->next_look, &n[k]), k++;
+		v[k] = time_or_null(s->oldest_due, &n[k]), k++;
+		v[k] = time_or_null(s->stats_since, &n[k]), k++;
+		v[k++] = Int64GetDatum(s->looks);
+		v[k++] = Int64GetDatum(s->passes);
+		v[k++] = Int64GetDatum(s->batches);
+		v[k++] = Int64GetDatum(s->expired);
+		v[k++] = Int64GetDatum(s->refreshed);
+		v[k++] = Int64GetDatum(s->repaired);
+		v[k++] = Int64GetDatum(s->failed);
+		v[k++] = Int64GetDatum(s->skipped);
+		v[k++] = Int64GetDatum(s->failed_passes);
+		v[k++] = Int64GetDatum(s->fuse_trips);
+		v[k++] = interval_us(s->max_lag_us);
+		v[k++] = Float8GetDatum(s->busy_seconds);
+		v[k++] = counts(s->duration_hist, SSW_DURATION_BUCKETS);
+		v[k++] = Float8GetDatum(s->duration_sum);
+		v[k++] = counts(s->lag_hist, SSW_LAG_BUCKETS);
+		v[k++] = Float8GetDatum(s->lag_sum);
+		n[k] = s->open_pass_id == 0;
+		v[k++] = Int64GetDatum(s->open_pass_id);
+		v[k++] = counts(s->ended, SSW_END_TYPES);
+		v[k] = time_or_null(s->last_success, &n[k]), k++;
+		v[k] = time_or_null(s->locked_since, &n[k]), k++;
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
+	}
+	return (Datum) 0;
+}
+
+/* _cluster(): one row about the whole. */
+Datum
+ssw_stat_cluster(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum		v[15] = {0};
+	bool		n[15] = {0};
+
+	InitMaterializedSRF(fcinfo, 0);
+	v[0] = BoolGetDatum(ssw_shmem_available());
+	v[1] = BoolGetDatum(ssw_enabled);
+	v[2] = BoolGetDatum(RecoveryInProgress());
+	v[6] = BoolGetDatum(ssw_guc_database_wanted(get_database_name(MyDatabaseId)));
+	n[3] = n[4] = true;
+	if (ssw_shmem_available())
+	{
+		int			launcher;
+		bool		lasts;
+		SswBeatCounts beats;
+		int64		became[SSW_BEAT_STATS];
+
+		ssw_beatstats_read(became);
+		v[13] = counts(became, SSW_BEAT_STATS);
+		ssw_beats_counts(&beats);
+		v[7] = Int64GetDatum(beats.used);
+		v[8] = Int64GetDatum(beats.most);
+		v[9] = Int64GetDatum(beats.refused);
+		v[10] = time_or_null(beats.full_since, &n[10]);
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		launcher = SswShared->launcher >= 0 ? SswProcs[SswShared->launcher].pid : 0;
+		v[4] = time_or_null(SswShared->service_start, &n[4]);
+		/* a parallel query may take the last slot for a moment */
+		lasts = SswShared->no_slot_at - SswShared->no_slot_since >= SLOTS_SHORT_US;
+		v[5] = time_or_null(lasts ? SswShared->no_slot_since : 0, &n[5]);
+		v[11] = BoolGetDatum(SswShared->clean_start);
+		v[12] = BoolGetDatum(ssw_shmem_policies_full());
+		LWLockRelease(SswShared->lock);
+		v[14] = Int64GetDatum(pg_atomic_read_u64(&SswShared->notifications_skipped));
+		v[3] = Int32GetDatum(launcher);
+		n[3] = launcher == 0;
+	}
+	else
+		n[5] = n[7] = n[8] = n[9] = n[10] = n[13] = n[14] = true;
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
+	return (Datum) 0;
+}
+
+/* _database(): one row a database that the launcher knows. */
+Datum
+ssw_stat_database(PG_FUNCTION_ARGS)
+{
+	static const char *const states[] = {"unknown", "probing", "absent", "present"};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SswDatabase *databases;
+	int		   *pids;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!ssw_shmem_available())
+		return (Datum) 0;
+	databases = palloc(sizeof(SswShared->databases));
+	pids = palloc0(SSW_MAX_DATABASES * sizeof(int));
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	memcpy(databases, SswShared->databases, sizeof(SswShared->databases));
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		if (databases[i].coordinator >= 0)
+			pids[i] = SswProcs[databases[i].coordinator].pid;
+	LWLockRelease(SswShared->lock);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &databases[i];
+		Datum		v[9];
+		bool		n[9] = {0};
+
+		if (!OidIsValid(d->oid))
+			continue;
+		v[0] = ObjectIdGetDatum(d->oid);
+		v[1] = CStringGetTextDatum(states[d->state]);
+		v[2] = Int32GetDatum(d->closed);
+		v[3] = Int32GetDatum(pids[i]);
+		n[3] = pids[i] == 0;
+		v[4] = Int32GetDatum(d->workers_wanted);
+		v[5] = time_or_null(d->next_due, &n[5]);
+		v[6] = text_or_null(d->problem, &n[6]);
+		v[7] = time_or_null(d->work_failing_since, &n[7]);
+		/* what others' databases are told is not for here */
+		v[8] = text_or_null(d->oid == MyDatabaseId ? d->work_error : "", &n[8]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
+	}
+	return (Datum) 0;
+}
+
+static void
+reset_entry(SswPolicyShared *s, void *arg)
+{
+	if (s->key.database != MyDatabaseId || !bms_is_member(s->key.policy_id, arg))
+		return;
+	s->stats_since = GetCurrentTimestamp();
+	s->looks = s->passes = s->batches = s->expired = s->refreshed = s->repaired = 0;
+	s->failed = s->skipped = s->failed_passes = s->fuse_trips = s->max_lag_us = 0;
+	s->busy_seconds = s->duration_sum = s->lag_sum = 0;
+	memset(s->ended, 0, sizeof(s->ended));
+	memset(s->duration_hist, 0, sizeof(s->duration_hist));
+	memset(s->lag_hist, 0, sizeof(s->lag_hist));
+}
+
+/*
+ * stat_reset(policy): counters of one policy; null means every policy that the
+ * caller owns or administers.
+ */
+Datum
+ssw_stat_reset(PG_FUNCTION_ARGS)
+{
+	Bitmapset  *ids;
+
+	ssw_shmem_require();
+	if (PG_ARGISNULL(0))
+		ids = policies_with(SSW_RIGHT_ADMIN);
+	else
+		ids = bms_make_singleton(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN)->id);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	ssw_shmem_policies_seq(reset_entry, ids);
+	LWLockRelease(SswShared->lock);
+	PG_RETURN_VOID();
+}
+
+/* version() → library, sql, restart_needed. */
+Datum
+ssw_version(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	Datum		v[2];
+	bool		n[2] = {0};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	v[0] = CStringGetTextDatum(SSW_VERSION);
+	v[1] = BoolGetDatum(!ssw_shmem_available());
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), v, n)));
+}

@@ -1,0 +1,468 @@
+/*
+ * expr.c
+ *		Columns and SQL expressions that users name in a policy: look them up,
+ *		parse them over the row, refuse what is not one plain expression.
+ *
+ * Runs in any process that validates or uses a policy, in a transaction, with a
+ * lock on the relation, and inside of the gate (identity.c): parsing already runs
+ * code of users, as the CHECK of a domain whose constant is read.  Shares nothing.
+ * A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/analyze.h"
+#include "parser/parse_coerce.h"
+#include "parser/parse_collate.h"
+#include "parser/parse_expr.h"
+#include "parser/parse_relation.h"
+#include "parser/parser.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+#include "utils/varlena.h"
+
+#include "base/compat.h"
+#include "base/identity.h"
+#include "policy/expr.h"
+
+/* Names farther apart than this are not suggested. */
+#define MAX_DISTANCE	3
+
+/* What a syntax or parse analysis error is about. */
+typedef struct UserText
+{
+	const char *field;
+	const char *sql;
+} UserText;
+
+/* Error positions are in our statement, not in the client's. */
+static void
+expr_error_callback(void *arg)
+{
+	UserText   *cxt = arg;
+	int			pos = geterrposition();
+
+	if (pos > 0)
+	{
+		errposition(0);
+		internalerrposition(pos);
+		internalerrquery(cxt->sql);
+	}
+	errcontext("policy argument \"%s\"", cxt->field);
+}
+
+static int
+distance(const char *a, const char *b, int max)
+{
+	int			la = strlen(a);
+	int			lb = strlen(b);
+
+	if (pg_strcasecmp(a, b) == 0)
+		return 0;
+	if (la > NAMEDATALEN * 2 || lb > NAMEDATALEN * 2)
+		return max + 1;
+	return varstr_levenshtein_less_equal(a, la, b, lb, 1, 1, 1, max, true);
+}
+
+/* Close enough for a hint: half of a short name is another name. */
+static bool
+near_enough(int d, const char *name)
+{
+	return d <= MAX_DISTANCE && d * 2 <= strlen(name);
+}
+
+/* The candidate most like name, or null. */
+const char *
+ssw_expr_similar(const char *name, const char *const *candidates, int n)
+{
+	const char *best = NULL;
+	int			best_rank = INT_MAX;
+
+	for (int i = 0; i < n; i++)
+	{
+		int			d = distance(name, candidates[i], MAX_DISTANCE);
+		size_t		common = Min(strlen(name), strlen(candidates[i]));
+
+		/* of equally distant ones, the one that begins alike */
+		int			rank = 2 * d + (pg_strncasecmp(name, candidates[i], common) != 0);
+
+		if (rank < best_rank && near_enough(d, name))
+		{
+			best = candidates[i];
+			best_rank = rank;
+		}
+	}
+	return best;
+}
+
+/* The user column of exactly this name, or 0. */
+AttrNumber
+ssw_expr_find_column(Relation rel, const char *name)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
+			return att->attnum;
+	}
+	return InvalidAttrNumber;
+}
+
+/* The column whose name is most like this one, or null. */
+const char *
+ssw_expr_similar_column(Relation rel, const char *name)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	const char **names = palloc(sizeof(char *) * Max(desc->natts, 1));
+	int			n = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped)
+			names[n++] = NameStr(att->attname);
+	}
+	return ssw_expr_similar(name, names, n);
+}
+
+/* ereport that a column does not exist, with a near name. */
+void
+ssw_expr_no_column(Relation rel, const char *field, const char *name)
+{
+	const char *similar = ssw_expr_similar_column(rel, name);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg("column \"%s\" of relation \"%s\" does not exist", name,
+					RelationGetRelationName(rel)),
+			 errdetail("Argument \"%s\" of the policy names it.", field),
+			 similar ? errhint("Perhaps you meant the column \"%s\".", similar) :
+			 errhint("Give a column's name exactly as it is stored, without quotes.")));
+}
+
+/* A column that must exist. */
+AttrNumber
+ssw_expr_column(Relation rel, const char *field, const char *name)
+{
+	AttrNumber	attnum = ssw_expr_find_column(rel, name);
+
+	if (attnum == InvalidAttrNumber)
+		ssw_expr_no_column(rel, field, name);
+	return attnum;
+}
+
+/* Is this select nothing but one unnamed target? */
+static bool
+is_bare_select(const SelectStmt *s)
+{
+	ResTarget  *target;
+
+	if (s->op != SETOP_NONE || list_length(s->targetList) != 1 || s->distinctClause ||
+		s->intoClause || s->fromClause || s->whereClause || s->groupClause ||
+		s->groupDistinct || s->havingClause || s->windowClause || s->valuesLists ||
+		s->sortClause || s->limitOffset || s->limitCount || s->lockingClause ||
+		s->withClause)
+		return false;
+	target = linitial_node(ResTarget, s->targetList);
+	if (target->name || target->indirection)
+		return false;
+	if (IsA(target->val, ColumnRef) &&
+		IsA(llast(((ColumnRef *) target->val)->fields), A_Star))
+		return false;
+	return true;
+}
+
+/*
+ * The raw tree of exactly one expression.  The text is parsed without
+ * parentheses of ours, so that it cannot close them; a comment at its end ends
+ * with the line.
+ */
+static Node *
+parse_raw(const char *field, const char *text)
+{
+	UserText	cxt = {field, psprintf("SELECT %s", text)};
+	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
+	List	   *stmts;
+	Node	   *stmt = NULL;
+
+	error_context_stack = &callback;
+	stmts = raw_parser(psprintf("%s\n", cxt.sql), RAW_PARSE_DEFAULT);
+	error_context_stack = callback.previous;
+	if (list_length(stmts) == 1)
+		stmt = linitial_node(RawStmt, stmts)->stmt;
+	if (stmt == NULL || !IsA(stmt, SelectStmt) || !is_bare_select((SelectStmt *) stmt))
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("argument \"%s\" of the policy is not one expression", field),
+				 errdetail("It reads: %s", text),
+				 errhint("Give a single SQL expression over the columns of the row.")));
+	return linitial_node(ResTarget, ((SelectStmt *) stmt)->targetList)->val;
+}
+
+/*
+ * A mere name that is no column gets the better message, also when it differs
+ * in case only: what was meant is then not certain.
+ */
+static void
+check_simple_name(Relation rel, const char *field, const char *text, Node *raw)
+{
+	ColumnRef  *ref = (ColumnRef *) raw;
+
+	if (!IsA(raw, ColumnRef) || list_length(ref->fields) != 1 ||
+		ssw_expr_find_column(rel, text) != InvalidAttrNumber)
+		return;
+	if (strchr(text, '"') == NULL ||
+		ssw_expr_find_column(rel, strVal(linitial(ref->fields))) == InvalidAttrNumber)
+		ssw_expr_no_column(rel, field, text);
+}
+
+/* What can make an expression unfit, beyond its syntax. */
+static void
+check_contents(const char *field, ParseState *pstate, Node *node)
+{
+	const char *what = NULL;
+
+	if (pstate->p_hasSubLinks)
+		what = "a subquery";
+	else if (pstate->p_hasAggs)
+		what = "an aggregate";
+	else if (pstate->p_hasWindowFuncs)
+		what = "a window function";
+	else if (expression_returns_set(node))
+		what = "a set-returning function";
+	if (what)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("argument \"%s\" of the policy must not contain %s", field, what),
+				 errdetail("It is evaluated for each row by itself."),
+				 errhint("Put it into a stable function of the row.")));
+	if (contain_volatile_functions(node))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("argument \"%s\" of the policy must not be volatile", field),
+				 errdetail("A volatile expression has another value each time a row is looked at."),
+				 errhint("Use columns and immutable or stable functions only; the time is now().")));
+}
+
+static Node *
+transform(Relation rel, const char *field, const char *text, bool boolean)
+{
+	UserText	cxt = {field, psprintf("SELECT %s", text)};
+	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
+	ParseState *pstate = make_parsestate(NULL);
+	ParseNamespaceItem *nsitem;
+	Node	   *raw;
+	Node	   *node;
+	Oid			type;
+
+	ssw_gate_require();
+	if (ssw_expr_find_column(rel, text) != InvalidAttrNumber)
+	{
+		/* a column of exactly this name needs no quotes */
+		ColumnRef  *ref = makeNode(ColumnRef);
+
+		ref->fields = list_make1(makeString(pstrdup(text)));
+		ref->location = -1;
+		raw = (Node *) ref;
+	}
+	else
+		raw = parse_raw(field, text);
+	check_simple_name(rel, field, text, raw);
+	error_context_stack = &callback;
+	pstate->p_sourcetext = cxt.sql;
+	nsitem = addRangeTableEntryForRelation(pstate, rel, AccessShareLock,
+										   makeAlias("t", NIL), false, true);
+	addNSItemToQuery(pstate, nsitem, false, true, true);
+	node = transformExpr(pstate, raw, EXPR_KIND_OTHER);
+	type = exprType(node);
+	if (boolean)
+		node = coerce_to_boolean(pstate, node, field);
+	else if (type == UNKNOWNOID)
+		node = coerce_type(pstate, node, type, TEXTOID, -1, COERCION_IMPLICIT,
+						   COERCE_IMPLICIT_CAST, -1);
+	assign_expr_collations(pstate, node);
+	error_context_stack = callback.previous;
+	check_contents(field, pstate, node);
+	free_parsestate(pstate);
+	return node;
+}
+
+/*
+ * Parse an expression over a row of rel, known as t, its constants as in this
+ * session.  What needs other rows or tables goes into a function, which runs with
+ * the rights of the owner.
+ */
+Node	   *
+ssw_expr_parse_here(Relation rel, const char *field, const char *text, bool boolean)
+{
+	return transform(rel, field, text, boolean);
+}
+
+static Node *
+parse_pinned(Relation rel, const char *field, const char *text, bool boolean)
+{
+	int			level = NewGUCNestLevel();
+	Node	   *node;
+
+	ssw_identity_pin_text();
+	node = transform(rel, field, text, boolean);
+	AtEOXact_GUC(true, level);
+	return node;
+}
+
+/* The same, constants as a pass reads them. */
+Node	   *
+ssw_expr_parse(Relation rel, const char *field, const char *text)
+{
+	return parse_pinned(rel, field, text, false);
+}
+
+/* The same, for a condition. */
+Node	   *
+ssw_expr_parse_boolean(Relation rel, const char *field, const char *text)
+{
+	return parse_pinned(rel, field, text, true);
+}
+
+/*
+ * SQL for a parsed expression, names qualified as the present search_path
+ * needs, constants as a pass reads them; prefix for "t.column", else for a CREATE
+ * INDEX statement.
+ */
+char	   *
+ssw_expr_text(Relation rel, Node *node, bool prefix)
+{
+	List	   *context = deparse_context_for("t", RelationGetRelid(rel));
+	int			level = NewGUCNestLevel();
+	char	   *text;
+
+	ssw_identity_pin_text();
+	text = deparse_expression(node, context, prefix, false);
+
+	AtEOXact_GUC(true, level);
+	return text;
+}
+
+/* As the planner would see it, to compare with index expressions. */
+Node	   *
+ssw_expr_folded(Node *node)
+{
+	ssw_gate_require();
+	return eval_const_expressions(NULL, copyObject(node));
+}
+
+bool
+ssw_expr_immutable(Node *node)
+{
+	return !contain_mutable_functions(node);
+}
+
+/* The statement that a SET list stands in, unanalysed; ereports when it is more than that. */
+static RawStmt *
+parse_set(Relation rel, const char *set_clause, char **sql)
+{
+	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+												  RelationGetRelationName(rel));
+	UserText	cxt = {"set_clause", psprintf("UPDATE ONLY %s AS t SET %s", name, set_clause)};
+	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
+	List	   *stmts;
+	UpdateStmt *stmt = NULL;
+
+	error_context_stack = &callback;
+	stmts = raw_parser(psprintf("%s\n", cxt.sql), RAW_PARSE_DEFAULT);
+	error_context_stack = callback.previous;
+	if (list_length(stmts) == 1)
+		stmt = (UpdateStmt *) linitial_node(RawStmt, stmts)->stmt;
+	if (stmt == NULL || !IsA(stmt, UpdateStmt) || stmt->whereClause || stmt->fromClause ||
+		ssw_update_returning(stmt) || stmt->withClause)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("argument \"%s\" of the policy is not one SET list", "set_clause"),
+				 errdetail("It reads: %s", set_clause),
+				 errhint("Give what stands between SET and WHERE, for example: set_clause => 'revoked = true'.")));
+	*sql = unconstify(char *, cxt.sql);
+	return linitial_node(RawStmt, stmts);
+}
+
+/*
+ * A SET list and nothing more: no WHERE, FROM or second statement hides in it,
+ * its columns exist and its types fit.
+ */
+void
+ssw_expr_check_set(Relation rel, const char *set_clause)
+{
+	char	   *sql;
+	UserText	cxt = {"set_clause", NULL};
+	ErrorContextCallback callback = {NULL, expr_error_callback, &cxt};
+
+	ssw_gate_require();
+	(void) parse_set(rel, set_clause, &sql);
+	cxt.sql = sql;
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+	if (SPI_prepare(sql, 0, NULL) == NULL)
+		elog(ERROR, "could not prepare: %s", SPI_result_code_string(SPI_result));
+	SPI_finish();
+	error_context_stack = callback.previous;
+}
+
+/* A SET list as a statement, analysed; one that was checked. */
+static Query *
+analyse_set(Relation rel, const char *set_clause)
+{
+	char	   *sql;
+	RawStmt    *raw = parse_set(rel, set_clause, &sql);
+	UserText	cxt = {"set_clause", sql};
+	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
+	Query	   *query;
+
+	ssw_gate_require();
+	error_context_stack = &callback;
+	query = parse_analyze_fixedparams(raw, sql, NULL, 0, NULL);
+	error_context_stack = callback.previous;
+	return query;
+}
+
+/* Does a SET list mean in a pass what it means in this session? */
+bool
+ssw_expr_set_means_same(Relation rel, const char *set_clause)
+{
+	Query	   *theirs = analyse_set(rel, set_clause);
+	int			level = NewGUCNestLevel();
+	Query	   *ours;
+
+	ssw_identity_pin_text();
+	ours = analyse_set(rel, set_clause);
+	AtEOXact_GUC(true, level);
+	return equal(theirs, ours);
+}
+
+/* Names of the columns that a SET list writes. */
+List	   *
+ssw_expr_set_columns(Relation rel, const char *set_clause)
+{
+	char	   *sql;
+	List	   *names = NIL;
+	ListCell   *lc;
+	int			level = NewGUCNestLevel();
+
+	ssw_identity_pin_text();
+	foreach(lc, castNode(UpdateStmt, parse_set(rel, set_clause, &sql)->stmt)->targetList)
+		names = lappend(names, lfirst_node(ResTarget, lc)->name);
+	AtEOXact_GUC(true, level);
+	return names;
+}

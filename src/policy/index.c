@@ -1,0 +1,380 @@
+/*
+ * index.c
+ *		Which index serves a clock, which one identifies rows, and the
+ *		statement that would create a missing one.
+ *
+ * Runs in any process that validates or builds a policy, as the relation's
+ * owner (index expressions and predicates are folded, which may run immutable
+ * functions of the owner); the caller holds a lock on the relation.  Shares
+ * nothing; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_inherits.h"
+#include "lib/stringinfo.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/typcache.h"
+
+#include "policy/expr.h"
+#include "policy/index.h"
+
+/* Leaves named in the advice for a partitioned table. */
+#define MAX_LEAVES_NAMED	3
+
+static Node *
+strip(Node *node)
+{
+	while (node && IsA(node, RelabelType))
+		node = (Node *) ((RelabelType *) node)->arg;
+	return node;
+}
+
+/* Does column i of an index hold this expression? */
+static bool
+column_matches(Relation index, int i, List *exprs, Node *node)
+{
+	AttrNumber	attnum = index->rd_index->indkey.values[i];
+
+	node = strip(node);
+	if (attnum != 0)
+		return IsA(node, Var) && ((Var *) node)->varattno == attnum;
+	for (int j = 0; j < i; j++)
+		if (index->rd_index->indkey.values[j] == 0)
+			exprs = list_copy_tail(exprs, 1);
+	return exprs != NIL && equal(strip(linitial(exprs)), node);
+}
+
+/* Is column i held to one value by a clause of the filter? */
+static bool
+column_is_fixed(Relation index, int i, List *exprs, List *clauses)
+{
+	ListCell   *lc;
+
+	foreach(lc, clauses)
+	{
+		OpExpr	   *op = lfirst(lc);
+		Node	   *left;
+		Node	   *right;
+
+		if (!IsA(op, OpExpr) || list_length(op->args) != 2 ||
+			get_op_opfamily_strategy(op->opno, index->rd_opfamily[i]) != BTEqualStrategyNumber)
+			continue;
+		left = linitial(op->args);
+		right = lsecond(op->args);
+		if ((column_matches(index, i, exprs, left) && !contain_var_clause(right)) ||
+			(column_matches(index, i, exprs, right) && !contain_var_clause(left)))
+			return true;
+	}
+	return false;
+}
+
+/* sort <= something, for the proof of a partial index's predicate. */
+static Node *
+range_clause(Node *sort)
+{
+	Oid			type = getBaseType(exprType(sort));
+	TypeCacheEntry *entry = lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY);
+	Oid			op = get_opfamily_member(entry->btree_opf, entry->btree_opintype,
+										 entry->btree_opintype, BTLessEqualStrategyNumber);
+	Param	   *param = makeNode(Param);
+
+	if (!OidIsValid(op))
+		return NULL;
+	param->paramkind = PARAM_EXTERN;
+	param->paramid = 1;
+	param->paramtype = type;
+	param->paramtypmod = -1;
+	return (Node *) make_opclause(op, BOOLOID, false, (Expr *) sort, (Expr *) param,
+								  InvalidOid, exprCollation(sort));
+}
+
+/* Can a btree return the dead rows in order of sort? */
+static bool
+index_serves(Relation index, Node *sort, List *clauses, Node *range)
+{
+	Form_pg_index form = index->rd_index;
+	TypeCacheEntry *entry = lookup_type_cache(getBaseType(exprType(sort)), TYPECACHE_BTREE_OPFAMILY);
+	List	   *exprs;
+	List	   *pred;
+
+	if (!form->indisvalid || !form->indisready || !form->indislive ||
+		index->rd_rel->relam != BTREE_AM_OID)
+		return false;
+	pred = RelationGetIndexPredicate(index);
+	if (pred != NIL &&
+		!predicate_implied_by(pred, range ? lappend(list_copy(clauses), range) : clauses, false))
+		return false;
+	exprs = RelationGetIndexExpressions(index);
+	for (int i = 0; i < form->indnkeyatts; i++)
+	{
+		if (column_matches(index, i, exprs, sort))
+			return index->rd_opfamily[i] == entry->btree_opf;
+		if (!column_is_fixed(index, i, exprs, clauses))
+			return false;
+	}
+	return false;
+}
+
+/* An index of this very relation, not of its children. */
+Oid
+ssw_index_find_own(Relation rel, const char *sort_sql, const char *filter)
+{
+	Node	   *sort = ssw_expr_folded(ssw_expr_parse(rel, "deadline", sort_sql));
+	List	   *clauses = NIL;
+	List	   *indexes = RelationGetIndexList(rel);
+	Node	   *range = range_clause(sort);
+	Oid			found = InvalidOid;
+	ListCell   *lc;
+
+	if (filter)
+		clauses = make_ands_implicit((Expr *) ssw_expr_folded(ssw_expr_parse_boolean(rel, "filter", filter)));
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+		if (index_serves(index, sort, clauses, range))
+			found = lfirst_oid(lc);
+		index_close(index, AccessShareLock);
+		if (OidIsValid(found))
+			break;
+	}
+	return found;
+}
+
+static bool
+holds_rows(Oid relid)
+{
+	return get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE && get_rel_persistence(relid) != RELPERSISTENCE_TEMP;
+}
+
+/*
+ * The index that serves rows in order of sort, or invalid.  For a parent whose
+ * own index does not cover its children every leaf must have one, of those that
+ * nobody holds; the first leaf's is returned.
+ */
+Oid
+ssw_index_find(Relation rel, const char *sort, const char *filter)
+{
+	Oid			first = ssw_index_find_own(rel, sort, filter);
+	List	   *children;
+	ListCell   *lc;
+
+	if (!rel->rd_rel->relhassubclass ||
+		(OidIsValid(first) && rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE))
+		return first;
+	children = find_all_inheritors(RelationGetRelid(rel), NoLock, NULL);
+	foreach(lc, children)
+	{
+		Oid			relid = lfirst_oid(lc);
+		Relation	leaf;
+		Oid			found;
+
+		if (relid == RelationGetRelid(rel))
+		{
+			if (holds_rows(relid) && !OidIsValid(first))
+				return InvalidOid;
+			continue;
+		}
+		if (!holds_rows(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+			continue;
+		leaf = try_relation_open(relid, NoLock);
+		if (leaf == NULL)
+			continue;
+		found = ssw_index_find_own(leaf, sort, filter);
+		table_close(leaf, NoLock);
+		if (!OidIsValid(found))
+			return InvalidOid;
+		if (!OidIsValid(first))
+			first = found;
+	}
+	return first;
+}
+
+/*
+ * Does an index tell values of a column apart as its equality does?  Rows that are
+ * equal by the column's collation may differ by the index's, or by its operators.
+ */
+static bool
+same_equality(Relation index, int i, Form_pg_attribute att)
+{
+	Oid			column = att->attcollation;
+	Oid			eq = get_opfamily_member(index->rd_opfamily[i], index->rd_opcintype[i],
+										 index->rd_opcintype[i], BTEqualStrategyNumber);
+
+	return eq == lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR)->eq_opr &&
+		(index->rd_indcollation[i] == column || !OidIsValid(column) || get_collation_isdeterministic(column));
+}
+
+/* Are all key columns of an index plain, not null, and unique at once? */
+static bool
+identifies(Relation rel, Relation index)
+{
+	Form_pg_index form = index->rd_index;
+
+	if (!form->indisunique || !form->indimmediate || !form->indisvalid || !form->indislive ||
+		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
+		return false;
+	for (int i = 0; i < form->indnkeyatts; i++)
+	{
+		AttrNumber	attnum = form->indkey.values[i];
+
+		if (attnum <= 0 || !TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attnotnull ||
+			!same_equality(index, i, TupleDescAttr(RelationGetDescr(rel), attnum - 1)))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Columns that identify a row: the primary key, else the shortest unique index
+ * over columns that are not null; names, or empty when there is none.
+ */
+List	   *
+ssw_index_key(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	List	   *best = NIL;
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+		bool		primary = form->indisprimary && form->indisvalid;
+		List	   *names = NIL;
+
+		if (primary || identifies(rel, index))
+			for (int i = 0; i < form->indnkeyatts; i++)
+				names = lappend(names, pstrdup(NameStr(TupleDescAttr(RelationGetDescr(rel),
+																	 form->indkey.values[i] - 1)->attname)));
+		index_close(index, AccessShareLock);
+		if (primary)
+			return names;
+		if (names != NIL && (best == NIL || list_length(names) < list_length(best)))
+			best = names;
+	}
+	return best;
+}
+
+/* Is there a unique index over some of these columns, so that all identify? */
+bool
+ssw_index_covers_key(Relation rel, char **key, int nkeys)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	bool		covered = false;
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+		int			matched = 0;
+
+		if (identifies(rel, index))
+			for (int i = 0; i < form->indnkeyatts; i++)
+				for (int j = 0; j < nkeys; j++)
+					if (ssw_expr_find_column(rel, key[j]) == form->indkey.values[i])
+						matched++;
+		covered = covered || (matched > 0 && matched == form->indnkeyatts);
+		index_close(index, AccessShareLock);
+	}
+	return covered;
+}
+
+static void
+append_statement(StringInfo buf, Oid relid, const char *sql)
+{
+	appendStringInfo(buf, "%sCREATE INDEX CONCURRENTLY ON %s (%s);", buf->len ? " " : "",
+					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+												get_rel_name(relid)), sql);
+}
+
+static bool
+is_users(Oid function, void *context)
+{
+	return function >= FirstGenbkiObjectId;
+}
+
+/* Could whoever parses the expression run code that is not the server's? */
+static bool
+runs_code(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if ((IsA(node, Var) && ((Var *) node)->vartype >= FirstGenbkiObjectId) ||
+		(IsA(node, Const) && ((Const *) node)->consttype >= FirstGenbkiObjectId) ||
+		IsA(node, CoerceToDomain) || IsA(node, RowExpr) || IsA(node, ConvertRowtypeExpr) || IsA(node, FieldSelect))
+		return true;
+	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, runs_code, context);
+}
+
+/* Words instead of a statement, which would run the owner's code as whoever pastes it. */
+static char *
+in_words(Relation rel, Node *node)
+{
+	StringInfoData buf;
+	ListCell   *lc;
+	List	   *seen = NIL;
+
+	initStringInfo(&buf);
+	foreach(lc, pull_var_clause(node, 0))
+	{
+		char	   *name = get_attname(RelationGetRelid(rel), lfirst_node(Var, lc)->varattno, true);
+
+		if (name == NULL || list_member(seen, makeString(name)))
+			continue;
+		appendStringInfo(&buf, "%s%s", seen ? ", " : "", quote_identifier(name));
+		seen = lappend(seen, makeString(name));
+	}
+	return psprintf("An index on the deadline expression, over %s, would find the dead rows. The expression runs code of the table's owner: log in as that role to create the index.", buf.data);
+}
+
+/*
+ * The statement that makes a usable index, or null when none can be made.  A
+ * partitioned table gets one for each leaf: on the parent it would block writes.
+ */
+char	   *
+ssw_index_statement(Relation rel, const char *sort)
+{
+	Node	   *node = ssw_expr_parse(rel, "deadline", sort);
+	char	   *sql = ssw_expr_text(rel, node, false);
+	StringInfoData buf;
+	ListCell   *lc;
+	int			leaves = 0;
+
+	if (!IsA(node, Var))
+	{
+		if (!ssw_expr_immutable(node))
+			return NULL;
+		if (runs_code(node, NULL))
+			return in_words(rel, node);
+		if (!IsA(node, OpExpr))
+			sql = psprintf("(%s)", sql);
+	}
+	initStringInfo(&buf);
+	if (!rel->rd_rel->relhassubclass)
+	{
+		append_statement(&buf, RelationGetRelid(rel), sql);
+		return buf.data;
+	}
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL))
+	{
+		if (holds_rows(lfirst_oid(lc)) && leaves++ < MAX_LEAVES_NAMED)
+			append_statement(&buf, lfirst_oid(lc), sql);
+	}
+	if (leaves > MAX_LEAVES_NAMED)
+		appendStringInfo(&buf, " -- and so on for %d more", leaves - MAX_LEAVES_NAMED);
+	return buf.data;
+}

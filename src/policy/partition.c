@@ -1,0 +1,262 @@
+/*
+ * partition.c
+ *		The leaves of a policy, and which of its updates move rows between them.
+ *
+ * Runs in any process that builds or uses a policy, in a transaction, with a lock
+ * on the relation.  A leaf is swept by itself; only an update of what the table is
+ * partitioned by goes through the registered relation, so that the server routes
+ * the rows.  Such an update looks at every partition.
+ *
+ * Shares nothing; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "common/hashfn.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/catcache.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#include "base/identity.h"
+#include "policy/expr.h"
+#include "policy/partition.h"
+
+/* A relation and all below it, none of them locked: some may be dropped at any moment. */
+static List *
+find_family(Oid relid)
+{
+	List	   *all = list_make1_oid(relid);
+
+	for (int i = 0; i < list_length(all); i++)
+	{
+		Oid			parent = list_nth_oid(all, i);
+		List	   *children = SearchSysCacheExists1(RELOID, ObjectIdGetDatum(parent)) ? find_inheritance_children(parent, NoLock) : NIL;
+
+		/* a partition has one parent */
+		if (get_rel_relkind(parent) == RELKIND_PARTITIONED_TABLE)
+			all = list_concat(all, children);
+		else
+			all = list_concat_unique_oid(all, children);
+	}
+	return all;
+}
+
+static List *
+find_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
+{
+	List	   *all;
+	List	   *leaves = NIL;
+	ListCell   *lc;
+
+	LockRelationOid(p->relid, AccessShareLock);
+	if (!OidIsValid(ssw_relation_owner(p->relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation %s does not exist", p->relation)));
+	all = others ? find_family(p->relid) : find_all_inheritors(p->relid, mode, NULL);
+	foreach(lc, all)
+	{
+		Oid			leaf = lfirst_oid(lc);
+
+		if (get_rel_relkind(leaf) != RELKIND_RELATION || get_rel_persistence(leaf) == RELPERSISTENCE_TEMP ||
+			(leaf != p->relid && ssw_relation_owner(leaf) != p->owner))
+			continue;
+		if (others && leaf != p->relid && !ConditionalLockRelationOid(leaf, mode))
+			*others += Max(1, murmurhash32(leaf));
+		else if (get_rel_relkind(leaf) == RELKIND_RELATION) /* not dropped meanwhile */
+			leaves = lappend_oid(leaves, leaf);
+	}
+	list_sort(leaves, list_oid_cmp);
+	list_free(all);
+	return leaves;
+}
+
+/*
+ * The relation's leaves (itself, when it is no partitioned table), by oid.  One
+ * that somebody else owns is left alone; view problem tells of it.  So is a
+ * temporary child: its rows are in the memory of the session that made it.
+ */
+List	   *
+ssw_partition_leaves(const SswPolicy *p)
+{
+	return find_leaves(p, AccessShareLock, NULL);
+}
+
+/* Those that can be locked in this mode at once; *others: which cannot, as a hash, 0: none. */
+List	   *
+ssw_partition_free_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
+{
+	*others = 0;
+	return find_leaves(p, mode, others);
+}
+
+/* Could rows be written just now, in the relation and in all that are below it? */
+bool
+ssw_partition_is_writable(Oid relid)
+{
+	bool		writable = true;
+	ListCell   *lc;
+
+	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
+		return false;
+	/* not dropped meanwhile */
+	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		foreach(lc, find_inheritance_children(relid, NoLock))
+			writable = writable && ssw_partition_is_writable(lfirst_oid(lc));
+	UnlockRelationOid(relid, RowExclusiveLock);
+	return writable;
+}
+
+/*
+ * Is a table, which is locked, a partition or child of the other, at any level?  Not
+ * one that is being detached: for queries it is outside.
+ */
+bool
+ssw_partition_is_below(Oid leaf, Oid relid)
+{
+	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
+	List	   *todo = list_make1_oid(leaf);
+	bool		found = false;
+
+	for (int i = 0; i < list_length(todo) && !found; i++)
+	{
+		ScanKeyData key;
+		SysScanDesc scan;
+		HeapTuple	tup;
+
+		ScanKeyInit(&key, Anum_pg_inherits_inhrelid, BTEqualStrategyNumber, F_OIDEQ,
+					ObjectIdGetDatum(list_nth_oid(todo, i)));
+		scan = systable_beginscan(inherits, InheritsRelidSeqnoIndexId, true, NULL, 1, &key);
+		while (!found && HeapTupleIsValid(tup = systable_getnext(scan)))
+		{
+			Form_pg_inherits link = (Form_pg_inherits) GETSTRUCT(tup);
+
+			if (link->inhdetachpending)
+				continue;
+			found = link->inhparent == relid;
+			todo = list_append_unique_oid(todo, link->inhparent);
+		}
+		systable_endscan(scan);
+	}
+	table_close(inherits, AccessShareLock);
+	list_free(todo);
+	return found;
+}
+
+/* Do a table's rows come from a publisher? */
+bool
+ssw_partition_is_subscribed(Oid relid)
+{
+	CatCList   *list = SearchSysCacheList1(SUBSCRIPTIONRELMAP, ObjectIdGetDatum(relid));
+	bool		subscribed = list->n_members > 0;
+
+	ReleaseSysCacheList(list);
+	return subscribed;
+}
+
+/*
+ * The first of the relation and its descendants whose rows are a publisher's, which
+ * the policy may not sweep; invalid when there is none.
+ */
+Oid
+ssw_partition_subscribed(const SswPolicy *p)
+{
+	ListCell   *lc;
+
+	if (p->allow_replicated)
+		return InvalidOid;
+	foreach(lc, find_family(p->relid))
+		if (ssw_partition_is_subscribed(lfirst_oid(lc)))
+		return lfirst_oid(lc);
+	return InvalidOid;
+}
+
+/* Is a table partitioned by one of these columns, or by an expression on one? */
+static bool
+is_key_of(Relation rel, List *columns)
+{
+	Bitmapset  *attnums = NULL;
+	bool		used_in_expr;
+	ListCell   *lc;
+
+	foreach(lc, columns)
+	{
+		AttrNumber	attnum = get_attnum(RelationGetRelid(rel), lfirst(lc));
+
+		if (attnum > 0)
+			attnums = bms_add_member(attnums, attnum - FirstLowInvalidHeapAttributeNumber);
+	}
+	return has_partition_attrs(rel, attnums, &used_in_expr);
+}
+
+/* Does an update of these columns move rows, at any level? */
+static bool
+moves(Relation rel, List *columns)
+{
+	bool		found = false;
+	ListCell   *lc;
+
+	if (columns == NIL || rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return false;
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL))
+		if (!found && get_rel_relkind(lfirst_oid(lc)) == RELKIND_PARTITIONED_TABLE)
+	{
+		Relation	part = table_open(lfirst_oid(lc), NoLock);
+
+		found = is_key_of(part, columns);
+		table_close(part, NoLock);
+	}
+	return found;
+}
+
+/* Fill set_moves and repair_moves; the other fragments are there. */
+void
+ssw_partition_build(SswPolicy *p, Relation rel)
+{
+	p->set_moves = p->action == SSW_ACTION_UPDATE && p->set_clause &&
+		moves(rel, ssw_expr_set_columns(rel, p->set_clause));
+	p->repair_moves = p->repair_set && (p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive)) &&
+		moves(rel, list_make1(p->last_seen ? p->last_seen : p->deadline));
+}
+
+/*
+ * Before rows may move: wherever they come to, the triggers of that partition run
+ * with the rights of the policy's owner.  So all must be that role's tables.
+ */
+void
+ssw_partition_check(const SswPolicy *p)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(p->relid, RowExclusiveLock, NULL))
+	{
+		Relation	part = table_open(lfirst_oid(lc), NoLock);
+
+		if (part->rd_rel->relowner != p->owner)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("partition \"%s\" does not belong to the owner of policy \"%s\"",
+							RelationGetRelationName(part), p->name),
+					 errdetail("The policy updates what the table is partitioned by, so that rows can come to any partition."),
+					 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;",
+							 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(part)),
+														RelationGetRelationName(part)),
+							 quote_identifier(p->owner_name))));
+		if (part->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("partition \"%s\" of policy \"%s\" is a foreign table",
+							RelationGetRelationName(part), p->name),
+					 errdetail("The policy updates what the table is partitioned by, so that rows can come to any partition.")));
+		table_close(part, NoLock);
+	}
+}

@@ -1,0 +1,551 @@
+/*
+ * policy.c
+ *		Read rows of sweeper.policy into structs.
+ *
+ * Runs in any process of a database that has the extension, in a transaction;
+ * shares nothing and changes nothing.  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xlog.h"
+#include "catalog/namespace.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/sinval.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/spi.h"
+#include "policy/policy.h"
+
+/*
+ * Everything but the columns that only views read.  Renamed columns are
+ * followed: "columns" keeps the number of every plain column a field named.
+ */
+#define POLICY_SELECT \
+	"SELECT policy_id, policy, relid, relation, owner, owner_name, system_identifier, database," \
+	" key, deadline, last_seen, ttl, ttl_column, created, max_age, unit, timezone, keep_for," \
+	" filter, on_null, action, set_clause, on_expire, on_expire_name, is_alive, is_alive_name," \
+	" group_by, capture, audit, notify_channel, notify_keys, check_every, max_lag, batch_size," \
+	" max_workers, rate_limit, backlog_rate, soft_time_limit, hard_time_limit, lock_timeout," \
+	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated, maintenance_window," \
+	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
+	" held_reason, f.held_until, failures, broken, retry_at, backlog_before, horizons," \
+	" columns, f.held_at, f.next, f.spent, paused_reason, f.detail, last_error FROM sweeper.policy AS p CROSS JOIN LATERAL" \
+	" (SELECT max(h.held_until) FILTER (WHERE h.\"group\" IS NULL) AS held_until, max(h.held_at) AS held_at," \
+	"  min(h.held_until) FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS next," \
+	"  bool_or(h.held_until <= pg_catalog.clock_timestamp()) AS spent," \
+	"  pg_catalog.string_agg(h.detail, '; ' ORDER BY h.held_at, h.\"group\") FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS detail" \
+	"  FROM sweeper.fuse_hold AS h WHERE h.policy_id = p.policy_id) AS f"
+
+enum
+{
+	P_ID = 1, P_NAME, P_RELID, P_RELATION, P_OWNER, P_OWNER_NAME, P_SYSID, P_DATABASE,
+	P_KEY, P_DEADLINE, P_LAST_SEEN, P_TTL, P_TTL_COLUMN, P_CREATED, P_MAX_AGE, P_UNIT,
+	P_TIMEZONE, P_KEEP_FOR, P_FILTER, P_ON_NULL, P_ACTION, P_SET_CLAUSE, P_ON_EXPIRE,
+	P_ON_EXPIRE_NAME, P_IS_ALIVE, P_IS_ALIVE_NAME, P_GROUP_BY, P_CAPTURE, P_AUDIT,
+	P_NOTIFY_CHANNEL, P_NOTIFY_KEYS, P_CHECK_EVERY, P_MAX_LAG, P_BATCH_SIZE, P_MAX_WORKERS,
+	P_RATE_LIMIT, P_BACKLOG_RATE, P_SOFT, P_HARD, P_LOCK_TIMEOUT, P_MAX_RETRIES,
+	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED, P_WINDOW,
+	P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
+	P_BACKLOG_BEFORE, P_HORIZONS, P_COLUMNS, P_FUSE_AT, P_FUSE_NEXT, P_FUSE_SPENT, P_PAUSED_REASON, P_FUSE_DETAIL, P_LAST_ERROR
+};
+
+typedef struct Row
+{
+	HeapTuple	tup;
+	TupleDesc	desc;
+	MemoryContext cxt;			/* where results go */
+} Row;
+
+static Datum
+get(Row *r, int col, bool *isnull)
+{
+	return ssw_sql_datum(r->tup, r->desc, col, isnull);
+}
+
+static char *
+get_text(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+	MemoryContext old;
+	char	   *s;
+
+	if (isnull)
+		return NULL;
+	old = MemoryContextSwitchTo(r->cxt);
+	s = TextDatumGetCString(d);
+	MemoryContextSwitchTo(old);
+	return s;
+}
+
+static int64
+get_interval(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+	Interval   *i;
+
+	if (isnull)
+		return 0;
+	i = DatumGetIntervalP(d);
+	return i->time + (int64) i->day * USECS_PER_DAY;
+}
+
+static TimestampTz
+get_time(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+
+	return isnull ? 0 : DatumGetTimestampTz(d);
+}
+
+static int32
+get_int(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+
+	return isnull ? 0 : DatumGetInt32(d);
+}
+
+static Oid
+get_oid(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+
+	return isnull ? InvalidOid : DatumGetObjectId(d);
+}
+
+static bool
+get_bool(Row *r, int col)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+
+	return !isnull && DatumGetBool(d);
+}
+
+static char **
+get_text_array(Row *r, int col, int *n)
+{
+	bool		isnull;
+	Datum		d = get(r, col, &isnull);
+	Datum	   *elems;
+	char	  **result;
+	MemoryContext old;
+
+	*n = 0;
+	if (isnull)
+		return NULL;
+	deconstruct_array(DatumGetArrayTypeP(d), TEXTOID, -1, false, TYPALIGN_INT,
+					  &elems, NULL, n);
+	old = MemoryContextSwitchTo(r->cxt);
+	result = palloc0((*n + 1) * sizeof(char *));
+	for (int i = 0; i < *n; i++)
+		result[i] = TextDatumGetCString(elems[i]);
+	MemoryContextSwitchTo(old);
+	return result;
+}
+
+static void
+get_horizons(Row *r, SswPolicy *p)
+{
+	bool		isnull;
+	Datum		d = get(r, P_HORIZONS, &isnull);
+	Datum	   *elems;
+	int			n;
+
+	if (isnull)
+		return;
+	deconstruct_array(DatumGetArrayTypeP(d), TIMESTAMPTZOID, sizeof(TimestampTz), true,
+					  TYPALIGN_DOUBLE, &elems, NULL, &n);
+	p->nhorizons = Min(n / 2, SSW_MAX_HORIZONS);
+	for (int i = 0; i < p->nhorizons; i++)
+	{
+		p->horizon[i].service = DatumGetTimestampTz(elems[2 * i]);
+		p->horizon[i].deadline = DatumGetTimestampTz(elems[2 * i + 1]);
+	}
+	if (p->nhorizons > 0)
+		p->noted_at = DatumGetTimestampTz(elems[n - 1]);
+}
+
+/* The columns that it names, by today's names; in the current context. */
+static void
+read_columns(Row *r, SswPolicy *p)
+{
+	SswColumns *c = &p->columns;
+	bool		isnull;
+	Datum		d = get(r, P_COLUMNS, &isnull);
+
+	if (isnull)
+		return;
+	c->relid = p->relid;
+	c->numbers = DatumGetJsonbPCopy(d);
+	ssw_columns_check(c);
+	for (int i = 0; i < p->nkeys; i++)
+		p->key[i] = ssw_columns_follow(c, p->key[i], SSW_STALE_KEY);
+	for (int i = 0; i < p->ncapture; i++)
+		p->capture[i] = ssw_columns_follow(c, p->capture[i], SSW_STALE_CAPTURE);
+	p->deadline = ssw_columns_follow(c, p->deadline, SSW_STALE_DEADLINE);
+	p->last_seen = ssw_columns_follow(c, p->last_seen, SSW_STALE_LAST_SEEN);
+	p->ttl_column = ssw_columns_follow(c, p->ttl_column, SSW_STALE_TTL_COLUMN);
+	p->created = ssw_columns_follow(c, p->created, SSW_STALE_CREATED);
+	p->group_by = ssw_columns_follow(c, p->group_by, SSW_STALE_GROUP_BY);
+}
+
+static int
+pick(const char *value, const char *const *names)
+{
+	for (int i = 0; names[i]; i++)
+		if (strcmp(value, names[i]) == 0)
+			return i;
+	elog(ERROR, "unexpected value \"%s\" in sweeper.policy", value);
+	return 0;
+}
+
+/* The built-in retention policies take their time from settings. */
+static void
+apply_retention(SswPolicy *p)
+{
+	int			minutes;
+
+	if (strcmp(p->name, "sweeper.cleanup_event") == 0 || strcmp(p->name, "sweeper.ended_session") == 0)
+		minutes = ssw_cleanup_event_retention;
+	else if (strcmp(p->name, "sweeper.usage_event") == 0)
+		minutes = ssw_usage_event_retention;
+	else if (strcmp(p->name, "sweeper.pass") == 0)
+		minutes = ssw_pass_retention;
+	else if (strcmp(p->name, "sweeper.finished_task") == 0)
+		minutes = ssw_task_retention;
+	else if (strcmp(p->name, "sweeper.consumed_task") == 0)
+		minutes = Min(ssw_task_retention, 24 * 60);
+	else
+		return;
+	p->keep_for_us = minutes * USECS_PER_MINUTE;
+	if (minutes == 0)
+		p->held_reason = pstrdup("retention is 0: kept for ever");
+}
+
+static SswPolicy *
+read_row(Row *r)
+{
+	static const char *const actions[] = {"delete", "update", "call", NULL};
+	static const char *const audits[] = {"row", "hash", "count", "none", NULL};
+	static const char *const on_nulls[] = {"ignore", "repair", "expire", NULL};
+	SswPolicy  *p = MemoryContextAllocZero(r->cxt, sizeof(SswPolicy));
+	bool		isnull;
+	MemoryContext old;
+
+	p->id = get_int(r, P_ID);
+	p->name = get_text(r, P_NAME);
+	p->registry = strcmp(p->name, SSW_SESSION_POLICY) == 0;
+	p->filter_indexed = p->id >= SSW_SESSION_POLICY_ID && p->id <= SSW_LAST_TASK_POLICY_ID;
+	p->relid = get_oid(r, P_RELID);
+	p->relation = get_text(r, P_RELATION);
+	p->owner = get_oid(r, P_OWNER);
+	p->owner_name = get_text(r, P_OWNER_NAME);
+	p->system_identifier = (uint64) DatumGetInt64(get(r, P_SYSID, &isnull));
+	p->database = get_oid(r, P_DATABASE);
+	p->key = get_text_array(r, P_KEY, &p->nkeys);
+	p->deadline = get_text(r, P_DEADLINE);
+	p->last_seen = get_text(r, P_LAST_SEEN);
+	p->ttl_us = get_interval(r, P_TTL);
+	p->ttl_column = get_text(r, P_TTL_COLUMN);
+	p->created = get_text(r, P_CREATED);
+	p->max_age_us = get_interval(r, P_MAX_AGE);
+	p->unit = get_text(r, P_UNIT);
+	p->timezone = get_text(r, P_TIMEZONE);
+	p->keep_for_us = get_interval(r, P_KEEP_FOR);
+	p->filter = get_text(r, P_FILTER);
+	p->on_null = pick(get_text(r, P_ON_NULL), on_nulls);
+	p->action = pick(get_text(r, P_ACTION), actions);
+	p->set_clause = get_text(r, P_SET_CLAUSE);
+	p->on_expire = get_oid(r, P_ON_EXPIRE);
+	p->on_expire_name = get_text(r, P_ON_EXPIRE_NAME);
+	p->is_alive = get_oid(r, P_IS_ALIVE);
+	p->is_alive_name = get_text(r, P_IS_ALIVE_NAME);
+	p->group_by = get_text(r, P_GROUP_BY);
+	p->capture = get_text_array(r, P_CAPTURE, &p->ncapture);
+	p->audit = pick(get_text(r, P_AUDIT), audits);
+	p->notify_channel = get_text(r, P_NOTIFY_CHANNEL);
+	p->notify_keys = get_bool(r, P_NOTIFY_KEYS);
+	p->check_every_us = get_interval(r, P_CHECK_EVERY);
+	p->max_lag_us = get_interval(r, P_MAX_LAG);
+	p->batch_size = get_int(r, P_BATCH_SIZE);
+	p->max_workers = get_int(r, P_MAX_WORKERS);
+	p->rate_limit = get_int(r, P_RATE_LIMIT);
+	p->backlog_rate = get_int(r, P_BACKLOG_RATE);
+	p->soft_limit_us = get_interval(r, P_SOFT);
+	p->hard_limit_us = get_interval(r, P_HARD);
+	p->lock_timeout_ms = Max(1, get_interval(r, P_LOCK_TIMEOUT) / 1000);
+	p->max_retries = get_int(r, P_MAX_RETRIES);
+	p->fuse_fraction = DatumGetFloat4(get(r, P_FUSE_FRACTION, &isnull));
+	p->fuse_min = get_int(r, P_FUSE_MIN);
+	p->heartbeats = get_bool(r, P_HEARTBEATS);
+	p->search_path = get_text(r, P_SEARCH_PATH);
+	p->maintenance_window = get_text(r, P_WINDOW);
+	p->allow_replicated = get_bool(r, P_ALLOW_REPLICATED);
+	p->paused_at = get_time(r, P_PAUSED_AT);
+	p->paused_until = get_time(r, P_PAUSED_UNTIL);
+	p->held_reason = get_text(r, P_HELD);
+	p->fuse_at = get_time(r, P_FUSE_AT);
+	p->fuse_until = get_time(r, P_FUSE_UNTIL);
+	p->fuse_next = get_time(r, P_FUSE_NEXT);
+	p->fuse_spent = get_bool(r, P_FUSE_SPENT);
+	p->paused_reason = get_text(r, P_PAUSED_REASON);
+	p->fuse_detail = get_text(r, P_FUSE_DETAIL);
+	p->last_error = get_text(r, P_LAST_ERROR);
+	p->failures = get_int(r, P_FAILURES);
+	p->broken = get_bool(r, P_BROKEN);
+	p->retry_at = get_time(r, P_RETRY_AT);
+	p->backlog_before = get_time(r, P_BACKLOG_BEFORE);
+	get_horizons(r, p);
+	old = MemoryContextSwitchTo(r->cxt);
+	read_columns(r, p);
+	apply_retention(p);
+	MemoryContextSwitchTo(old);
+	return p;
+}
+
+static List *
+load(const char *where, int nargs, Oid *types, Datum *values)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *sql = psprintf("%s %s", POLICY_SELECT, where);
+	List	   *result = NIL;
+	uint64		as_of = SharedInvalidMessageCounter;
+	uint64		n;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	/* as they are now, whatever the caller's snapshot shows */
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
+	n = ssw_sql_exec(sql, nargs, types, values, NULL, true, 0);
+	PopActiveSnapshot();
+	for (uint64 i = 0; i < n; i++)
+	{
+		Row			r = {SPI_tuptable->vals[i], SPI_tuptable->tupdesc, cxt};
+		SswPolicy  *p = read_row(&r);
+		MemoryContext old = MemoryContextSwitchTo(cxt);
+
+		p->as_of = as_of;
+		result = lappend(result, p);
+		MemoryContextSwitchTo(old);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return result;
+}
+
+/* Every policy of this database, by id, in CurrentMemoryContext. */
+List	   *
+ssw_policy_load_all(void)
+{
+	return load("ORDER BY policy_id", 0, NULL, NULL);
+}
+
+/* One policy by id, or null. */
+SswPolicy  *
+ssw_policy_load(int policy_id)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(policy_id);
+	List	   *l = load("WHERE policy_id = $1", 1, &type, &value);
+
+	return l ? linitial(l) : NULL;
+}
+
+/*
+ * The policy, for a caller who has locked its relation since it was read: until then
+ * columns could be renamed.
+ */
+SswPolicy  *
+ssw_policy_present(SswPolicy *p)
+{
+	SswPolicy  *present = p->as_of == SharedInvalidMessageCounter ? p : ssw_policy_load(p->id);
+
+	if (present == NULL || present->relid != p->relid)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("policy \"%s\" was altered meanwhile", p->name),
+				 errhint("Try again.")));
+	return present;
+}
+
+/* One policy by name; without missing_ok a missing one is an error. */
+SswPolicy  *
+ssw_policy_find(const char *name, bool missing_ok)
+{
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(name);
+	List	   *l = load("WHERE policy = $1", 1, &type, &value);
+
+	if (l == NIL && !missing_ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("policy \"%s\" does not exist", name),
+				 errhint("SELECT policy FROM sweeper.policy_status; lists the policies you may see.")));
+	return l ? linitial(l) : NULL;
+}
+
+/* Was the row written in another cluster or database? */
+static bool
+is_from_elsewhere(const SswPolicy *p)
+{
+	return p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId;
+}
+
+/* The table that has the name of the policy's relation; invalid when none has. */
+static Oid
+relation_of_name(const SswPolicy *p)
+{
+	List	   *names = textToQualifiedNameList(cstring_to_text(p->relation));
+	Oid			relid = get_relname_relid(strVal(lsecond(names)), get_namespace_oid(strVal(linitial(names)), true));
+	char		kind = get_rel_relkind(relid);
+
+	/* a view may stand in for a table that was renamed */
+	return kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE ? relid : InvalidOid;
+}
+
+/*
+ * Do its oids say nothing?  The row comes from elsewhere; or the owner has another
+ * table of that name: a dump was restored over the original, or a new one was put in
+ * its place by renaming both.
+ */
+bool
+ssw_policy_is_foreign(const SswPolicy *p)
+{
+	Oid			named = relation_of_name(p);
+
+	return is_from_elsewhere(p) || (named != p->relid && ssw_relation_owner(named) == p->owner);
+}
+
+/* The policy's relation as it is here and now: after a restore, the one of its name. */
+Oid
+ssw_policy_relation_now(const SswPolicy *p)
+{
+	return ssw_policy_is_foreign(p) ? relation_of_name(p) : p->relid;
+}
+
+/*
+ * The relation's owner, when it is not the role whose code the policy holds: whoever
+ * resumes the policy then has that code run as the new owner.
+ */
+Oid
+ssw_policy_new_owner(const SswPolicy *p)
+{
+	Oid			owner = ssw_relation_owner(ssw_policy_relation_now(p));
+	Oid			was = ssw_policy_is_foreign(p) ? get_role_oid(p->owner_name, true) : p->owner;
+
+	return owner == was ? InvalidOid : owner;
+}
+
+/*
+ * Does a superuser own the relation now, whose policy holds another role's code?  That
+ * never runs as a superuser: the policy is registered again.  Built-in ones hold ours.
+ */
+bool
+ssw_policy_is_lost(const SswPolicy *p)
+{
+	Oid			owner = ssw_policy_new_owner(p);
+
+	return OidIsValid(owner) && superuser_arg(owner) && strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) != 0;
+}
+
+/*
+ * Why nothing of the policy may be run now, in its owner's name or another's;
+ * null when it may.  Its code is that of the owner who registered it, so it
+ * never runs as whoever has the relation today.
+ */
+char	   *
+ssw_policy_unusable(const SswPolicy *p)
+{
+	Oid			owner = ssw_relation_owner(p->relid);
+
+	if (is_from_elsewhere(p))
+		return pstrdup("the policy was restored from another cluster or database");
+	if (ssw_policy_is_foreign(p))
+		return OidIsValid(owner) ? psprintf("relation %s is another one: the policy's was renamed to \"%s\"", p->relation, get_rel_name(p->relid)) :
+			psprintf("relation %s was made anew", p->relation);
+	if (!OidIsValid(owner))
+		return psprintf("relation %s does not exist", p->relation);
+	if (owner != p->owner)
+		return psprintf("the relation's owner changed from \"%s\" to \"%s\"", p->owner_name,
+						GetUserNameFromId(owner, false));
+	return p->columns.renamed;
+}
+
+/* What whoever meets that can do: confirm it, or mend the policy. */
+char	   *
+ssw_policy_way_out(const SswPolicy *p)
+{
+	char	   *name = quote_literal_cstr(p->name);
+
+	return p->columns.renamed || ssw_policy_is_lost(p) || !OidIsValid(ssw_relation_owner(ssw_policy_relation_now(p))) ?
+		psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
+		psprintf("When that is right: SELECT sweeper.resume(%s);", name);
+}
+
+/* The function that has a hook's name and arguments now; or invalid. */
+Oid
+ssw_policy_hook_now(const char *name)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	Datum		func;
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = CStringGetTextDatum(name);
+	fcinfo->args[0].isnull = false;
+	func = to_regprocedure(fcinfo);
+	return fcinfo->isnull ? InvalidOid : DatumGetObjectId(func);
+}
+
+/* Why a hook must not be called: it is gone or somebody else's; or null. */
+static char *
+hook_trouble(const SswPolicy *p, Oid func, const char *name)
+{
+	HeapTuple	tup;
+	Oid			owner;
+
+	if (name == NULL)
+		return NULL;
+	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
+	if (!HeapTupleIsValid(tup))
+		return psprintf(OidIsValid(ssw_policy_hook_now(name)) ? "function %s was dropped and created again" : "function %s does not exist", name);
+	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
+	ReleaseSysCache(tup);
+	if (owner != p->owner && !superuser_arg(owner))
+		return psprintf("function %s belongs to somebody else", name);
+	return NULL;
+}
+
+/*
+ * Why one of the policy's hooks must not be called, or null.  A function can be
+ * replaced or handed over at any time, so everybody asks before a pass.
+ */
+char	   *
+ssw_policy_hook_trouble(const SswPolicy *p)
+{
+	char	   *trouble = hook_trouble(p, p->on_expire, p->on_expire_name);
+
+	return trouble ? trouble : hook_trouble(p, p->is_alive, p->is_alive_name);
+}

@@ -1,0 +1,295 @@
+/*
+ * policy_rights.c
+ *		Who may do what to a policy.
+ *
+ * Runs in the caller's session; shares nothing.  An access level is the right
+ * to execute a marker function, so that membership and pg_dump carry it.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "parser/parse_func.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rls.h"
+#include "utils/syscache.h"
+
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/spi.h"
+#include "policy/policy_rights.h"
+
+PG_FUNCTION_INFO_V1(ssw_give_access);
+
+static Oid
+find_marker(const char *marker)
+{
+	return LookupFuncName(list_make2(makeString(SSW_SCHEMA), makeString(pstrdup(marker))), 0, NULL, true);
+}
+
+static bool
+has_level(Oid userid, const char *marker)
+{
+	Oid			func = find_marker(marker);
+
+	return OidIsValid(func) &&
+		DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(userid),
+										 ObjectIdGetDatum(func), CStringGetTextDatum("EXECUTE")));
+}
+
+bool
+ssw_rights_is_admin(Oid userid)
+{
+	return has_level(userid, "_admin");
+}
+
+/* Does the role see what belongs to others? */
+bool
+ssw_rights_is_monitor(Oid userid)
+{
+	return has_level(userid, "_monitor") || has_level(userid, "_admin");
+}
+
+/* What stands for a policy, or a pool: see schema/60_access.sql. */
+static char *
+marker_of_policy(int id)
+{
+	return psprintf("_user_of_policy_%d", id);
+}
+
+static char *
+marker_of_pool(const char *pool)
+{
+	Datum		hash = DirectFunctionCall1(sha256_bytea, CStringGetTextDatum(pool));
+
+	/* a name holds no more; nobody finds two pools with 192 bits alike */
+	return psprintf("_user_of_pool_%.48s", TextDatumGetCString(DirectFunctionCall2(binary_encode, hash, CStringGetTextDatum("hex"))));
+}
+
+/* May the current user take seats of the pool? */
+void
+ssw_rights_check_pool(const char *pool)
+{
+	Oid			userid = GetUserId();
+
+	if (!has_level(userid, "_user") && !has_level(userid, marker_of_pool(pool)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for pool \"%s\"", pool),
+				 errhint("Have SELECT sweeper.grant_access(%s, 'user', pool => %s); run by level admin.",
+						 quote_literal_cstr(quote_identifier(GetUserNameFromId(userid, false))), quote_literal_cstr(pool))));
+}
+
+/* Whose the policy is: in another cluster its oid may be any role's. */
+static Oid
+owner_here(const SswPolicy *p)
+{
+	if (p->system_identifier == GetSystemIdentifier())
+		return p->owner;
+	return get_role_oid(p->owner_name, true);
+}
+
+/* May the current user do this to the policy? */
+bool
+ssw_rights_have(const SswPolicy *p, SswRight right)
+{
+	if (has_privs_of_role(GetUserId(), owner_here(p)))
+		return true;
+	switch (right)
+	{
+		case SSW_RIGHT_SEE:
+			return ssw_rights_is_monitor(GetUserId());
+		case SSW_RIGHT_SEE_ROW:
+			return ssw_rights_is_monitor(GetUserId()) || has_level(GetUserId(), marker_of_policy(p->id));
+		case SSW_RIGHT_ADMIN:
+			return ssw_rights_is_admin(GetUserId());
+		case SSW_RIGHT_END_ROW:
+			return ssw_rights_is_admin(GetUserId()) || has_level(GetUserId(), marker_of_policy(p->id));
+		case SSW_RIGHT_OWNER:
+			break;
+	}
+	return false;
+}
+
+/*
+ * May the current user keep rows of the policy alive, or ask whether they live?  Row
+ * security that would restrict him is not asked: its expressions would run with his
+ * rights, and they are the owner's.
+ */
+bool
+ssw_rights_has_rows(const SswPolicy *p, AclMode mode)
+{
+	return (pg_class_aclcheck(p->relid, GetUserId(), mode) == ACLCHECK_OK && check_enable_rls(p->relid, InvalidOid, true) != RLS_ENABLED) ||
+		has_level(GetUserId(), marker_of_policy(p->id));
+}
+
+void
+ssw_rights_check_rows(const SswPolicy *p, AclMode mode)
+{
+	AclResult	result;
+	char	   *role;
+
+	if (ssw_rights_has_rows(p, mode))
+		return;
+	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
+	if (result != ACLCHECK_OK)
+		aclcheck_error(result, OBJECT_TABLE, get_rel_name(p->relid));
+	role = GetUserNameFromId(GetUserId(), false);
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("row security of table \"%s\" applies to role \"%s\"", get_rel_name(p->relid), role),
+			 errdetail("It is not evaluated here, because its expressions would run with the rights of the caller."),
+			 errhint("To let the role send heartbeats for any row of the policy: SELECT sweeper.grant_access(%s, 'user', policy => %s);",
+					 quote_literal_cstr(quote_identifier(role)), quote_literal_cstr(p->name))));
+}
+
+/* The policy of that name, or an error when it is not there or not allowed. */
+SswPolicy  *
+ssw_rights_policy(text *name, SswRight right)
+{
+	SswPolicy  *p;
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
+	p = ssw_policy_find(text_to_cstring(name), false);
+	if (!ssw_rights_have(p, right))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for policy \"%s\"", p->name),
+				 errdetail("It belongs to role \"%s\".", p->owner_name),
+				 right == SSW_RIGHT_OWNER ? errhint("Call as a member of that role.") :
+				 right == SSW_RIGHT_SEE_ROW || right == SSW_RIGHT_END_ROW ?
+				 errhint("Call as a member of that role, or have one run SELECT sweeper.grant_access(%s, 'user', policy => %s);",
+						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))), quote_literal_cstr(p->name)) :
+				 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
+						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))),
+						 right == SSW_RIGHT_SEE ? "monitor" : "admin")));
+	return p;
+}
+
+/* pool: null, or the one that must exist. */
+static void
+set_access(Oid role, const char *marker, const char *pool, bool granted)
+{
+	Oid			types[] = {OIDOID, TEXTOID, BOOLOID, TEXTOID};
+	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(marker), BoolGetDatum(granted), pool ? CStringGetTextDatum(pool) : (Datum) 0};
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT sweeper._set_access($1, $2, $3) WHERE $4 IS NULL OR EXISTS (SELECT FROM sweeper.pool WHERE pool = $4)",
+					 4, types, values, pool ? NULL : "   n", false, 0) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("pool \"%s\" does not exist", pool)));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* _give_access(role, policy, pool, granted) */
+Datum
+ssw_give_access(PG_FUNCTION_ARGS)
+{
+	Oid			role = PG_ARGISNULL(0) ? InvalidOid : PG_GETARG_OID(0);
+	char	   *name;
+
+	if (!OidIsValid(role) || PG_ARGISNULL(3))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("role must not be null")));
+	/* an error where there is none */
+	(void) GetUserNameFromId(role, false);
+	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("name either a policy or a pool")));
+	if (!PG_ARGISNULL(1))
+	{
+		set_access(role, marker_of_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(1), SSW_RIGHT_ADMIN)->id), NULL, PG_GETARG_BOOL(3));
+		PG_RETURN_VOID();
+	}
+	name = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	if (!ssw_rights_is_admin(GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for pool \"%s\"", name),
+				 errhint("Level admin gives access to pools.")));
+	set_access(role, marker_of_pool(name), name, PG_GETARG_BOOL(3));
+	PG_RETURN_VOID();
+}
+
+/* What was dropped has no users: another of its name begins without. */
+static void
+forget(const char *marker)
+{
+	SswIdentity save;
+
+	if (!OidIsValid(find_marker(marker)))
+		return;
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_sql_exec(psprintf("DROP FUNCTION sweeper.%s()", marker), 0, NULL, NULL, NULL, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+void
+ssw_rights_forget_policy(int policy_id)
+{
+	forget(marker_of_policy(policy_id));
+}
+
+void
+ssw_rights_forget_pool(const char *pool)
+{
+	forget(marker_of_pool(pool));
+}
+
+/*
+ * Lock a policy that is to be changed; when callers who have ended rows of it do not
+ * end: an error, or that and false.
+ */
+bool
+ssw_rights_lock(const SswPolicy *p, int elevel)
+{
+	if (ssw_lock_policy_change(p->id, p->lock_timeout_ms))
+		return true;
+	ereport(elevel,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not lock policy \"%s\" within %d ms", p->name, LockTimeout ? LockTimeout : p->lock_timeout_ms),
+			 errdetail("Transactions that have ended rows of it themselves are open, and others wait behind who waits for them."),
+			 errhint("Try again when they have ended, or SET lock_timeout to wait longer. To find them: %s",
+					 ssw_lock_policy_query(p->id))));
+	return false;
+}
+
+/* The policy of that name, locked so that no batch runs, as it is now. */
+SswPolicy  *
+ssw_rights_pause(text *name, SswRight right)
+{
+	SswPolicy  *p = ssw_rights_policy(name, right);
+	int			id;
+
+	do
+	{
+		id = p->id;
+		ssw_lock_policy_pause(id);
+		p = ssw_rights_policy(name, right);
+	} while (p->id != id);
+	return p;
+}
+
+/* The same, to be changed: nobody else ends rows of it, either. */
+SswPolicy  *
+ssw_rights_change(text *name, SswRight right)
+{
+	SswPolicy  *p = ssw_rights_pause(name, right);
+
+	(void) ssw_rights_lock(p, ERROR);
+	return p;
+}

@@ -1,0 +1,13 @@
+/*
+ * repair_hint.h
+ *		A statement that makes a policy fit its table and functions again.
+ */
+#ifndef SSW_REPAIR_HINT_H
+#define SSW_REPAIR_HINT_H
+
+#include "policy/policy.h"
+
+extern char *ssw_mend(const SswPolicy *p);
+extern char *ssw_mend_or_resume(const SswPolicy *p);
+
+#endif							/* SSW_REPAIR_HINT_H */

@@ -1,0 +1,313 @@
+/*
+ * row_key.c
+ *		The text of a row's key, and the row's columns that it stands for.
+ *
+ * Runs in any process, in a transaction, as the relation's owner: input
+ * functions of key columns may be the owner's code.  Shares nothing.  A crash
+ * leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "access/tupdesc.h"
+#include "funcapi.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+#include "utils/uuid.h"
+
+#include "base/identity.h"
+#include "base/relation_guard.h"
+#include "policy/row_key.h"
+
+/*
+ * Key columns of a composite key's text, which is what record output prints;
+ * null when the text is no row of n non-null columns.
+ */
+static char **
+split_record(const char *text, int n)
+{
+	char	  **fields = palloc0(n * sizeof(char *));
+	const char *s = text;
+
+	if (*s++ != '(')
+		return NULL;
+	for (int i = 0; i < n; i++)
+	{
+		StringInfoData buf;
+		bool		quoted = false;
+		bool		any = false;
+
+		initStringInfo(&buf);
+		for (; *s && (quoted || (*s != ',' && *s != ')')); s++)
+		{
+			any = true;
+			if (*s == '"' && quoted && s[1] == '"')
+				appendStringInfoChar(&buf, *++s);
+			else if (*s == '"')
+				quoted = !quoted;
+			else if (*s == '\\' && s[1])
+				appendStringInfoChar(&buf, *++s);
+			else
+				appendStringInfoChar(&buf, *s);
+		}
+		if (!any || *s++ != (i < n - 1 ? ',' : ')'))
+			return NULL;
+		fields[i] = buf.data;
+	}
+	return *s == '\0' ? fields : NULL;
+}
+
+/* The texts of the key's columns; an error when it is no text of a key. */
+char	  **
+ssw_key_fields(const SswPolicy *p, const char *key)
+{
+	char	  **fields = palloc(sizeof(char *));
+
+	fields[0] = pstrdup(key);
+	if (p->nkeys > 1 && (fields = split_record(key, p->nkeys)) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("invalid key \"%s\" for policy \"%s\"", key, p->name),
+				 errdetail("The key must be a row of %d columns, as (a,b).", p->nkeys)));
+	return fields;
+}
+
+/*
+ * The key as values of its columns; returns how many.  *trouble says why the
+ * text cannot be a key, or is null; an input function may throw, too.
+ */
+int
+ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values, char **trouble)
+{
+	int			n = Max(p->nkeys, 1);
+	char	  **fields = (char **) &key;
+
+	ssw_gate_require();
+	*trouble = NULL;
+	if (p->nkeys > 1 && (fields = split_record(key, n)) == NULL)
+	{
+		*trouble = psprintf("the key must be a row of %d columns, as (a,b)", n);
+		return n;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		Oid			input,
+					ioparam;
+
+		types[i] = p->nkeys == 0 ? TIDOID :
+			get_atttype(p->relid, get_attnum(p->relid, p->key[i]));
+		getTypeInputInfo(types[i], &input, &ioparam);
+		values[i] = OidInputFunctionCall(input, fields[i], ioparam, -1);
+	}
+	return n;
+}
+
+/* Is it char(n), whose padding is no part of a key? */
+static bool
+is_padded(Oid type)
+{
+	return getBaseType(type) == BPCHAROID;
+}
+
+/*
+ * Can a base type be that of a key which clients name?  Its text is the same whenever
+ * values are equal, so that every spelling of a key reaches the same session; and its
+ * input and output, outside of the gate, run nothing of a user's.
+ */
+bool
+ssw_key_is_canonical(Oid type)
+{
+	switch (type)
+	{
+		case UUIDOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case OIDOID:
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case NAMEOID:
+		case BYTEAOID:
+		case BOOLOID:
+		case DATEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			return true;
+		default:
+			return get_typtype(type) == TYPTYPE_ENUM;
+	}
+}
+
+/* By the type's output function and never by a cast, which can be a user's function. */
+static char *
+value_text(Oid type, Datum value)
+{
+	Oid			output;
+	bool		varlena;
+
+	if (!ssw_key_is_canonical(type))
+		ssw_gate_require();
+	if (is_padded(type))
+		return TextDatumGetCString(DirectFunctionCall1(rtrim1, value));
+	getTypeOutputInfo(type, &output, &varlena);
+	return OidOutputFunctionCall(output, value);
+}
+
+static char *
+row_text(int n, const Oid *types, const Datum *values)
+{
+	TupleDesc	desc = CreateTemplateTupleDesc(n);
+	Datum		texts[INDEX_MAX_KEYS];
+	bool		nulls[INDEX_MAX_KEYS] = {0};
+
+	for (int i = 0; i < n; i++)
+	{
+		TupleDescInitEntry(desc, i + 1, "", TEXTOID, -1, 0);
+		texts[i] = CStringGetTextDatum(value_text(types[i], values[i]));
+	}
+	return OidOutputFunctionCall(F_RECORD_OUT, HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), texts, nulls)));
+}
+
+/* The key's text from the values of its columns, none of them null. */
+char	   *
+ssw_key_text(int n, const Oid *types, const Datum *values)
+{
+	int			level;
+	char	   *result;
+
+	switch (n == 1 ? types[0] : InvalidOid)
+	{
+		case TEXTOID:
+		case VARCHAROID:
+			return TextDatumGetCString(values[0]);
+		case UUIDOID:
+			return DatumGetCString(DirectFunctionCall1(uuid_out, values[0]));
+		case INT8OID:
+			return psprintf(INT64_FORMAT, DatumGetInt64(values[0]));
+		case INT4OID:
+			return psprintf("%d", DatumGetInt32(values[0]));
+	}
+	/* others may depend on settings of the session */
+	level = NewGUCNestLevel();
+	ssw_identity_pin_text();
+	result = n == 1 ? value_text(types[0], values[0]) : row_text(n, types, values);
+
+	AtEOXact_GUC(true, level);
+	return result;
+}
+
+/* The text of a key column, over t; concat() calls the output function, too. */
+char	   *
+ssw_key_column_sql(const SswPolicy *p, int i)
+{
+	return psprintf(is_padded(get_atttype(p->relid, get_attnum(p->relid, p->key[i]))) ?
+					"pg_catalog.concat(t.%s::pg_catalog.text)" : "pg_catalog.concat(t.%s)", quote_identifier(p->key[i]));
+}
+
+/* The same as ssw_key_text() as an expression over t, never null. */
+char	   *
+ssw_key_sql(const SswPolicy *p)
+{
+	StringInfoData buf;
+
+	if (p->nkeys == 0)
+		return pstrdup("t.ctid::pg_catalog.text");
+	if (p->nkeys == 1)
+		return ssw_key_column_sql(p, 0);
+	initStringInfo(&buf);
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%s%s", i ? ", " : "ROW(", ssw_key_column_sql(p, i));
+	appendStringInfoString(&buf, ")::pg_catalog.text");
+	return buf.data;
+}
+
+/*
+ * The type's own equality, as OPERATOR(schema.name): under an owner's search_path
+ * a bare = could be somebody else's function.
+ */
+char	   *
+ssw_key_equals(Oid type)
+{
+	Oid			op = lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
+
+	if (!OidIsValid(op))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("type %s has no equality operator", format_type_be(type))));
+	return ssw_meant_operator(op);
+}
+
+/*
+ * What stands for a canonical key in memory.  Two keys may share a hash, one in
+ * 2^128: then one session would live by the other's heartbeats.
+ */
+SswBeatId
+ssw_key_beat_id(const SswPolicy *p, const char *key)
+{
+	Oid			type = p->nkeys == 1 ? getBaseType(get_atttype(p->relid, get_attnum(p->relid, p->key[0]))) : InvalidOid;
+	SswBeatId	id = {{0}};
+	Datum		hash;
+
+	/* a column that may be null by now has an empty text there */
+	switch (key[0] ? type : InvalidOid)
+	{
+		case UUIDOID:
+			memcpy(&id, DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(key))), sizeof(id));
+			return id;
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+			id.part[0] = (uint64) strtoll(key, NULL, 10);
+			return id;
+		default:
+			hash = DirectFunctionCall1(sha256_bytea, CStringGetTextDatum(key));
+			memcpy(&id, VARDATA_ANY(DatumGetByteaPP(hash)), sizeof(id));
+			return id;
+	}
+}
+
+/* The key as evidence shows it: where keys are credentials, a hash. */
+char	   *
+ssw_key_shown(const SswPolicy *p, const char *key)
+{
+	Datum		hash;
+
+	if (p->audit != SSW_AUDIT_HASH)
+		return pstrdup(key);
+	hash = DirectFunctionCall1(sha256_bytea, CStringGetTextDatum(key));
+	return TextDatumGetCString(DirectFunctionCall2(binary_encode, hash, CStringGetTextDatum("hex")));
+}
+
+/* The same as an expression over t. */
+char	   *
+ssw_key_shown_sql(const SswPolicy *p)
+{
+	if (p->audit != SSW_AUDIT_HASH)
+		return p->key_text;
+	return psprintf(SSW_KEY_HASH("%s"), p->key_text);
+}
+
+/* Boolean over t: the row has the key whose values begin at that parameter. */
+char	   *
+ssw_key_matches(const SswPolicy *p, int first_param)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	if (p->nkeys == 0)
+		appendStringInfo(&buf, "t.ctid " SSW_OP("=") " $%d", first_param);
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%st.%s %s $%d", i ? " AND " : "", quote_identifier(p->key[i]),
+						 ssw_key_equals(get_atttype(p->relid, get_attnum(p->relid, p->key[i]))),
+						 first_param + i);
+	return buf.data;
+}

@@ -1,0 +1,608 @@
+/*
+ * sweep_sql.c
+ *		Build the SQL of a pass over one leaf from a policy's fragments.
+ *
+ * Pure text building: runs anywhere, shares nothing.  Names are quoted and
+ * schema-qualified; the owner's own fragments stand in parentheses; values are
+ * parameters.  The statements run as the relation's owner.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "base/relation_guard.h"
+#include "policy/row_key.h"
+#include "policy/sweep_sql.h"
+
+/* schema.name, quoted. */
+char	   *
+ssw_stmt_relation(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+	char	   *schema = get_namespace_name(get_rel_namespace(relid));
+
+	if (name == NULL || schema == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	return quote_qualified_identifier(schema, name);
+}
+
+/* The clock of a phase; null for the nulls. */
+const SswClock *
+ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
+{
+	if (phase == SSW_PHASE_CLOCK_1)
+		return &p->clock[0];
+	if (phase == SSW_PHASE_CLOCK_2 && p->nclocks > 1)
+		return &p->clock[1];
+	return NULL;
+}
+
+/*
+ * Is is_alive asked about the rows of a phase?  Nobody outlives the maximum age,
+ * and rows that are repaired stay anyway.
+ */
+bool
+ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return OidIsValid(p->is_alive) && (c ? !c->absolute : phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
+}
+
+/*
+ * Does the fuse count, and hold, rows of a phase?  That sessions of the registry have
+ * reached their greatest age says nothing of an accident.
+ */
+bool
+ssw_stmt_fused(const SswPolicy *p, SswPhase phase)
+{
+	return phase == SSW_PHASE_CLOCK_1 || (phase == SSW_PHASE_CLOCK_2 && !p->registry) ||
+		(phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
+}
+
+/*
+ * The deadline that a failure is noted with: the same in every phase, or a row that
+ * is dead by two clocks would look changed to each.
+ */
+static char *
+first_due(const SswPolicy *p)
+{
+	return p->nclocks > 1 ? psprintf("LEAST(%s, %s)", p->clock[0].due, p->clock[1].due) : p->clock[0].due;
+}
+
+/*
+ * Boolean over t, $1 and $2: the row is to go in this phase.  Beyond the greatest
+ * age nobody is asked, because no answer helps: such rows are the second clock's.
+ */
+static char *
+dead(const SswPolicy *p, SswPhase phase, const char *low)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	if (phase == SSW_PHASE_MANUAL)
+		appendStringInfoString(&buf, "true");
+	else
+		appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
+	if (low)
+		appendStringInfo(&buf, " AND %s", low);
+	if (p->too_old && ssw_stmt_asks(p, phase))
+		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", p->too_old);
+	if (c && !c->absolute && p->row_grace)
+		appendStringInfo(&buf, " AND %s", p->row_grace);
+	if (p->filter)
+		appendStringInfo(&buf, " AND (%s)", p->filter);
+	if (p->not_held && ssw_stmt_fused(p, phase))
+		appendStringInfo(&buf, " AND %s", p->not_held);
+	return buf.data;
+}
+
+/* The same, beginning where lower_bound.c says. */
+char	   *
+ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return dead(p, phase, c ? c->low : NULL);
+}
+
+/* Boolean over t, $1 and $2: an action left the row dead, by this phase's clock or by its age. */
+static char *
+left_dead(const SswPolicy *p, SswPhase phase)
+{
+	if (phase == SSW_PHASE_MANUAL)
+		return "false";
+	if (p->too_old == NULL || phase == SSW_PHASE_CLOCK_2)
+		return dead(p, phase, NULL);
+	return psprintf("%s OR (%s) AND (%s)", dead(p, phase, NULL), p->too_old, p->filter ? p->filter : "true");
+}
+
+/*
+ * Boolean over t and $1: the row's deadline is at or before $1, which may lie ahead:
+ * heartbeats may have made it later than the row says.
+ */
+static char *
+near(const SswPolicy *p)
+{
+	return psprintf("(%s)%s%s%s%s%s", p->clock[0].predicate, p->clock[0].low ? " AND " : "", p->clock[0].low ? p->clock[0].low : "",
+					p->filter ? " AND (" : "", p->filter ? p->filter : "", p->filter ? ")" : "");
+}
+
+/*
+ * What tells a row from another that has its place since: a table can be
+ * rewritten, or a place used again.  Without a key, all that it holds.
+ */
+char	   *
+ssw_stmt_identity(const SswPolicy *p)
+{
+	if (p->nkeys == 0)
+		return pstrdup("pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text, 0)::pg_catalog.text");
+	return psprintf("%s COLLATE pg_catalog.\"C\"", p->key_text);
+}
+
+/*
+ * What a failure is noted with: the key; where that is no more than a place, a blank
+ * and the identity follow.
+ */
+char	   *
+ssw_stmt_failed_key(const SswPolicy *p)
+{
+	return p->nkeys > 0 ? p->key_text :
+		psprintf("%s " SSW_OP("||") " ' ' " SSW_OP("||") " %s", p->key_text, ssw_stmt_identity(p));
+}
+
+/*
+ * Candidates in due order behind the cursor, as many as the limit says, and those that
+ * the order adds.  Above: only rows due after $6.
+ */
+char	   *
+ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, SswOrder order,
+				 bool above)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT t.ctid, %s, %s, %s%s FROM ONLY %s AS t WHERE %s",
+					 c ? c->sort : "NULL::pg_catalog.int4",
+					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
+					 with_key ? ssw_stmt_failed_key(p) : "NULL::pg_catalog.text",
+					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_meant_table(leaf),
+					 p->heartbeats && phase == SSW_PHASE_CLOCK_1 ? near(p) : ssw_stmt_dead(p, phase));
+	if (cursor == SSW_CURSOR_AFTER)
+		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
+	else if (cursor == SSW_CURSOR_WITHIN && c)
+		appendStringInfo(&buf, " AND %s " SSW_OP(">=") " $3 AND (%s " SSW_OP(">") " $3 OR t.ctid " SSW_OP(">") " $4)",
+						 c->sort, c->sort);
+	else if (cursor == SSW_CURSOR_WITHIN)
+		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">") " $4");
+	if (above)
+		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $6", c->due);
+	if (c && order == SSW_ORDER_TIES)
+		appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
+	else if (c && order == SSW_ORDER_INDEX)
+		appendStringInfo(&buf, " ORDER BY %s LIMIT $5", c->sort);
+	else if (c)
+		appendStringInfo(&buf, " ORDER BY %s, t.ctid LIMIT $5", c->sort);
+	else
+		appendStringInfoString(&buf, " ORDER BY t.ctid LIMIT $5");
+	return buf.data;
+}
+
+/*
+ * The deadlines of the next $5 candidates above the cursor, and those of all
+ * that are due with the last of them: where a range may end.  An index has it.
+ */
+char	   *
+ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s",
+					 c->sort, ssw_meant_table(leaf), ssw_stmt_dead(p, phase));
+	if (cursor == SSW_CURSOR_AFTER)
+		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
+	appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
+	return buf.data;
+}
+
+/* Boolean over t: a dead row in the range. */
+static char *
+in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "%s AND %s " SSW_OP("<=") " $3", ssw_stmt_dead(p, phase), c->sort);
+	if (has_low)
+		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $4", c->sort);
+	if (has_blocks)
+		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">=") " $5 AND t.ctid " SSW_OP("<") " $6");
+	return buf.data;
+}
+
+/* What the planner is asked: how many candidates are above the cursor. */
+char	   *
+ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP(">") " $3",
+					ssw_meant_table(leaf), ssw_stmt_dead(p, phase), c->sort);
+}
+
+/* The dead rows of a range, in due order: shaped as those of collect. */
+char	   *
+ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+
+	return psprintf("SELECT t.ctid, %s FROM ONLY %s AS t WHERE %s ORDER BY %s",
+					c->sort, ssw_meant_table(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
+}
+
+/* $1 as text of the sort type, to begin a cursor with. */
+char	   *
+ssw_stmt_bound(const SswPolicy *p, SswPhase phase)
+{
+	return psprintf("SELECT (%s)::pg_catalog.text", ssw_stmt_clock(p, phase)->bound);
+}
+
+/* Columns SSW_R_KEY to SSW_R_META. */
+static char *
+info_columns(const SswPolicy *p, SswPhase phase)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_CLOCK_1 : phase);
+	const SswClock *any = c ? c : &p->clock[0];
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	if (p->audit == SSW_AUDIT_ROW || p->audit == SSW_AUDIT_HASH)
+		appendStringInfoString(&buf, ssw_key_shown_sql(p));
+	else
+		appendStringInfoString(&buf, "NULL::pg_catalog.text");
+	appendStringInfo(&buf, ", %s, %s, %s, ",
+					 c ? c->due : "NULL::pg_catalog.timestamptz",
+					 any->seen && p->audit <= SSW_AUDIT_HASH ? any->seen : "NULL::pg_catalog.timestamptz",
+					 p->group_text ? p->group_text : "NULL::pg_catalog.text");
+	if (p->ncapture == 0 || p->audit > SSW_AUDIT_HASH)
+		appendStringInfoString(&buf, "NULL::pg_catalog.jsonb");
+	else
+	{
+		appendStringInfoString(&buf, "pg_catalog.jsonb_build_object(");
+		for (int i = 0; i < p->ncapture; i++)
+			appendStringInfo(&buf, "%s%s, t.%s", i ? ", " : "",
+							 quote_literal_cstr(p->capture[i]), quote_identifier(p->capture[i]));
+		appendStringInfoChar(&buf, ')');
+	}
+	return buf.data;
+}
+
+/* Boolean over t: the row is one of those to be taken. */
+static char *
+is_taken(const SswPolicy *p, SswPhase phase, int rows)
+{
+	char	   *taken = psprintf("t.ctid " SSW_OP("=") " ANY ($3) AND %s", ssw_stmt_dead(p, phase));
+
+	if (rows & SSW_ROWS_JUDGED)
+		taken = psprintf("%s AND %s " SSW_OP("=") " ANY ($4)", taken, ssw_stmt_identity(p));
+	return taken;
+}
+
+/* Rows $3 that are dead, locked in the same statement. */
+static char *
+locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, int rows)
+{
+	return psprintf("SELECT %s FROM ONLY %s AS t WHERE %s FOR UPDATE%s",
+					columns, ssw_meant_table(leaf), is_taken(p, phase, rows),
+					rows & SSW_ROWS_SKIP_LOCKED ? " SKIP LOCKED" : "");
+}
+
+/* What to update: the leaf, or, when its rows may leave it, the whole and which rows of it. */
+static char *
+updated(const SswPolicy *p, Oid leaf, bool moves, char **which)
+{
+	*which = moves && leaf != p->relid ? psprintf("t.tableoid " SSW_OP("=") " %u::pg_catalog.oid AND ", leaf) : "";
+	if (moves && leaf != p->relid)
+		return ssw_meant_table(p->relid);
+	return psprintf("ONLY %s", ssw_meant_table(leaf));
+}
+
+/* What the evidence of a session needs besides; see read_life() in cleanup_event.c. */
+static const char *
+life_columns(const SswPolicy *p)
+{
+	return p->registry ? ", t.session, t.owner, t.acquired_at, t.ended_at,"
+		" (SELECT ssw_pool.notify_channel FROM sweeper.pool AS ssw_pool WHERE ssw_pool.pool " SSW_OP("=") " t.pool)" : "";
+}
+
+/*
+ * The row action on the rows $3, for delete and update.  The predicate stands
+ * in the changing statement itself: a row refreshed since is not touched.
+ */
+char	   *
+ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
+{
+	char	   *rel = ssw_meant_table(leaf);
+	char	   *dead = ssw_stmt_dead(p, phase);
+	char	   *info = info_columns(p, phase);
+
+	if (p->action == SSW_ACTION_UPDATE)
+	{
+		char	   *which;
+
+		rel = updated(p, leaf, p->set_moves, &which);
+		return psprintf("UPDATE %s AS t SET %s FROM (%s)"
+						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
+						" WHERE %st.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
+						" ssw_group, ssw_meta, (%s) IS TRUE%s",
+						rel, p->set_clause, locked_rows(p, leaf, phase, psprintf("t.ctid, %s", info), rows),
+						which, left_dead(p, phase), life_columns(p));
+	}
+	if (rows & SSW_ROWS_SKIP_LOCKED)
+		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"
+						" RETURNING %s, false",
+						rel, locked_rows(p, leaf, phase, "t.ctid", rows), dead, info);
+	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", rel, is_taken(p, phase, rows), info);
+}
+
+/* The same for all dead rows of a range. */
+char	   *
+ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
+{
+	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_meant_table(leaf),
+					in_range(p, phase, has_low, has_blocks), info_columns(p, phase));
+}
+
+/* Lock the dead rows of $3 for a hook, and read all that is needed of them. */
+char	   *
+ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "%s, false, t.ctid, %s", info_columns(p, phase), p->key_text);
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, ", %s", ssw_key_column_sql(p, i));
+	return locked_rows(p, leaf, phase, buf.data, rows);
+}
+
+/*
+ * Call the hook once for the rows: $3 are their tids, $4 their keys as text[].
+ * Rows of a leaf are handed over as rows of the registered relation.
+ */
+char	   *
+ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
+{
+	Oid		   *argtypes;
+	int			nargs;
+	char	   *func = ssw_meant_function(p->on_expire);
+
+	(void) get_func_signature(p->on_expire, &argtypes, &nargs);
+	*by_keys = nargs == 1 && argtypes[0] == TEXTARRAYOID;
+	if (*by_keys)
+		return psprintf("SELECT %s($4)", func);
+	/* no sublink: row security that is forced is lifted in the FROM clause */
+	return psprintf("SELECT %s(ssw_r.ssw_rows) FROM (SELECT pg_catalog.array_agg((t.*)%s) AS ssw_rows FROM ONLY %s AS t"
+					" WHERE t.ctid " SSW_OP("=") " ANY ($3)) AS ssw_r", func,
+					leaf == p->relid ? "" : psprintf("::%s", ssw_meant_type(get_rel_type_id(p->relid), -1)), ssw_meant_table(leaf));
+}
+
+/*
+ * The tids that rows have now, after a hook may have updated them: by key
+ * columns ($4, $5, ... as text[]), or, without a key, from version to version.
+ */
+char	   *
+ssw_stmt_find(const SswPolicy *p, Oid leaf)
+{
+	StringInfoData buf;
+
+	if (p->nkeys == 0)
+		return psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
+						"SELECT pg_catalog.currtid2(%s, k) FROM pg_catalog.unnest($3) AS k))",
+						ssw_meant_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)));
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_meant_table(leaf));
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%spg_catalog.unnest($%d)", i ? ", " : "", 4 + i);
+	appendStringInfoString(&buf, ") AS k (");
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%sk%d", i ? ", " : "", i);
+	appendStringInfoString(&buf, ") WHERE ");
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		Oid			type,
+					collation;
+		int32		typmod;
+
+		/*
+		 * each by itself: a cast of the array would lose lengths, or flatten
+		 * an array
+		 */
+		get_atttypetypmodcoll(p->relid, get_attnum(p->relid, p->key[i]), &type, &typmod, &collation);
+		appendStringInfo(&buf, "%st.%s %s k.k%d::%s", i ? " AND " : "", quote_identifier(p->key[i]),
+						 ssw_key_equals(type), i,
+						 ssw_meant_type(type, typmod));
+	}
+	return buf.data;
+}
+
+/* Give the rows $3 one time to live from now; is one dead all the same? */
+char	   *
+ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
+{
+	char	   *which;
+	char	   *rel = updated(p, leaf, p->repair_moves, &which);
+
+	return psprintf("UPDATE %s AS t SET %s WHERE %s%s RETURNING (%s) IS TRUE", rel,
+					p->repair_set, which, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
+}
+
+/* Rows of $3 that are dead in a place where they have come since, by an update, and the command that did it. */
+char	   *
+ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	return psprintf("SELECT t.ctid, %s, %s, t.cmin::pg_catalog.text::pg_catalog.int8 FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
+					"SELECT now FROM (SELECT k, pg_catalog.currtid2(%s, k) AS now FROM pg_catalog.unnest($3) AS k) AS m"
+					" WHERE now " SSW_OP("<>") " k)) AND %s", ssw_stmt_failed_key(p), first_due(p),
+					ssw_meant_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)), ssw_stmt_dead(p, phase));
+}
+
+/* Rows of $3 that an action left dead. */
+char	   *
+ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	return psprintf("SELECT FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND (%s)",
+					ssw_meant_table(leaf), left_dead(p, phase));
+}
+
+/* Dead rows of transactions that are not older than this one: xmin, and what identifies them. */
+char	   *
+ssw_stmt_newborns(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	return psprintf("SELECT t.xmin, %s FROM ONLY %s AS t WHERE %s AND pg_catalog.age(t.xmin) " SSW_OP("<=")
+					" pg_catalog.age(pg_catalog.xid(pg_catalog.pg_current_xact_id()))",
+					ssw_stmt_identity(p), ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
+}
+
+/* Of the rows $3, or of a range, those that the last parameter, text[], identifies. */
+char	   *
+ssw_stmt_were(const SswPolicy *p, Oid leaf, SswPhase phase, bool range, bool has_low, bool has_blocks)
+{
+	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP("=") " ANY ($%d)", ssw_stmt_relation(leaf),
+					range ? in_range(p, phase, has_low, has_blocks) : "t.ctid " SSW_OP("=") " ANY ($3)",
+					ssw_stmt_identity(p), !range ? 4 : has_blocks ? 7 : 5);
+}
+
+/* The rows $3, for a look at their heartbeats: ctid, key, deadline. */
+char	   *
+ssw_stmt_beats(const SswPolicy *p, Oid leaf)
+{
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)",
+					p->key_text, p->clock[0].due, ssw_meant_table(leaf));
+}
+
+/* The same of all rows that the filter lets through. */
+char	   *
+ssw_stmt_all_beats(const SswPolicy *p, Oid leaf)
+{
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE %s",
+					p->key_text, p->clock[0].due, ssw_meant_table(leaf), p->filter ? p->filter : "true");
+}
+
+/*
+ * R1: make the rows $4 live until $6, their last heartbeats having come at $5, if
+ * their deadlines are still $7.
+ */
+char	   *
+ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
+{
+	char	   *rel = ssw_meant_table(leaf);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "UPDATE ONLY %s AS t SET %s FROM ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5),"
+					 " pg_catalog.unnest($6), pg_catalog.unnest($7)) AS ssw_b (ssw_tid, ssw_seen, ssw_until, ssw_due)",
+					 rel, p->prolong_set);
+	if (skip_locked)
+		appendStringInfo(&buf, " JOIN (SELECT t.ctid AS ssw_free FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($4)"
+						 " FOR NO KEY UPDATE SKIP LOCKED) AS ssw_l ON ssw_l.ssw_free " SSW_OP("=") " ssw_b.ssw_tid", rel);
+	appendStringInfo(&buf, " WHERE t.ctid " SSW_OP("=") " ssw_b.ssw_tid AND %s " SSW_OP("=") " ssw_b.ssw_due", p->clock[0].due);
+	if (p->filter)
+		appendStringInfo(&buf, " AND (%s)", p->filter);
+	appendStringInfo(&buf, " RETURNING %s, %s", p->key_text, p->clock[0].due);
+	return buf.data;
+}
+
+/*
+ * S1: the row with the key $1, ..., locked: what a heartbeat must know of it, as
+ * columns SSW_T_...
+ */
+char	   *
+ssw_stmt_touch(const SswPolicy *p, const char *lock)
+{
+	const char *none = "NULL::pg_catalog.timestamptz";
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT t.tableoid, t.xmin, %s, %s, %s, (%s) IS TRUE, %s FROM %s AS t WHERE %s %s",
+					 p->clock[0].due, p->nclocks > 1 ? p->clock[1].due : none, p->key_text,
+					 p->filter ? p->filter : "true",
+					 p->clock[0].row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", p->clock[0].row_ttl) :
+					 "NULL::bigint",
+					 ssw_meant_table(p->relid), ssw_key_matches(p, 1), lock);
+	return buf.data;
+}
+
+/* S4: make that row live until $2, the heartbeat having come at $1; its key is $3, ... */
+char	   *
+ssw_stmt_write_beat(const SswPolicy *p)
+{
+	return psprintf("UPDATE %s AS t SET %s FROM (SELECT $1 AS ssw_seen, $2 AS ssw_until) AS ssw_b WHERE %s RETURNING %s",
+					ssw_meant_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->clock[0].due);
+}
+
+/* Rows of $3 that are still there and dead. */
+char	   *
+ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
+{
+	char	   *columns = psprintf("t.ctid, %s, %s", ssw_stmt_failed_key(p), first_due(p));
+
+	if (rows & SSW_ROWS_SKIP_LOCKED)
+		return locked_rows(p, leaf, phase, columns, rows);
+	return psprintf("SELECT %s FROM ONLY %s AS t WHERE %s",
+					columns, ssw_meant_table(leaf), is_taken(p, phase, rows));
+}
+
+/*
+ * Dead rows that were not tried: those with the latest deadlines, or, with
+ * pages > 0, those of so many pages at random.
+ */
+char	   *
+ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
+{
+	const SswClock *c = ssw_stmt_clock(p, phase);
+	char	   *from = ssw_meant_table(leaf);
+	char	   *order = psprintf(" ORDER BY %s DESC", c ? c->sort : "t.ctid");
+
+	if (pages > 0)
+	{
+		Relation	rel = table_open(leaf, NoLock);
+
+		from = psprintf("%s AS t TABLESAMPLE pg_catalog.system (%f)", from,
+						Min(100.0, 100.0 * pages / Max(1, RelationGetNumberOfBlocks(rel))));
+		table_close(rel, NoLock);
+		order = " ORDER BY pg_catalog.random()";
+	}
+	else
+		from = psprintf("%s AS t", from);
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s WHERE %s%s LIMIT 100", ssw_stmt_failed_key(p),
+					first_due(p), from, ssw_stmt_dead(p, phase), order);
+}
+
+/* The call of is_alive, of a row. */
+char	   *
+ssw_stmt_ask(const SswPolicy *p)
+{
+	return psprintf("%s(%s)", ssw_meant_function(p->is_alive), p->key_text);
+}
+
+/* Ask is_alive for the rows $3: identity and answer. */
+char	   *
+ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
+{
+	return psprintf("SELECT %s, %s FROM ONLY %s AS t WHERE %s",
+					ssw_stmt_identity(p), ssw_stmt_ask(p), ssw_meant_table(leaf), is_taken(p, phase, 0));
+}

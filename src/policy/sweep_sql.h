@@ -1,0 +1,104 @@
+/*
+ * sweep_sql.h
+ *		The SQL of a pass over one leaf, built from a policy's fragments.
+ */
+#ifndef SSW_SWEEP_SQL_H
+#define SSW_SWEEP_SQL_H
+
+#include "base/shmem.h"
+#include "policy/policy.h"
+
+/*
+ * Parameters of every statement: $1 timestamptz cutoff, $2 timestamptz cutoff without
+ * grace and backlog, $3 tid[] rows, $4 text[] identities of those that were judged,
+ * $5 timestamptz now.  collect has $3 cursor
+ * (sort type), $4 tid of the cursor, $5 bigint limit; probe has $3 lower bound;
+ * those on a range have $3 its high and $4 its low end (sort type).
+ */
+
+/* Result columns of the row action, in order. */
+enum
+{
+	SSW_R_KEY = 1,				/* text, hashed where the policy says so */
+	SSW_R_DUE,					/* timestamptz */
+	SSW_R_SEEN,					/* timestamptz */
+	SSW_R_GROUP,				/* text */
+	SSW_R_META,					/* jsonb */
+	SSW_R_STILL_DEAD,			/* boolean; for update */
+	SSW_R_CTID,					/* of lock only, with what follows */
+	SSW_R_RAW_KEY,				/* text, not hashed */
+	SSW_R_KEY_COLUMN			/* text, one for each key column */
+};
+
+/* Result columns of ssw_stmt_touch(), in order. */
+enum
+{
+	SSW_T_LEAF = 1,
+	SSW_T_XMIN,
+	SSW_T_DUE,					/* timestamptz */
+	SSW_T_LIMIT,				/* timestamptz: the absolute one */
+	SSW_T_KEY,					/* text */
+	SSW_T_SWEPT,				/* boolean: the filter lets it through */
+	SSW_T_TTL					/* bigint: the row's own, in microseconds */
+};
+
+/* Result columns of collect, in order. */
+enum
+{
+	SSW_C_CTID = 1,
+	SSW_C_SORT,
+	SSW_C_DUE,					/* timestamptz */
+	SSW_C_KEY,					/* text, as failures are noted with; only when
+								 * asked for */
+	SSW_C_NOT_HELD				/* boolean: the fuse does not hold it; where
+								 * heartbeats keep rows alive */
+};
+
+/* Which of the rows $3 a statement takes. */
+#define SSW_ROWS_SKIP_LOCKED	1	/* those that nobody holds */
+#define SSW_ROWS_JUDGED			2	/* those with an identity among $4 */
+
+extern char *ssw_stmt_relation(Oid relid);
+extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
+extern bool ssw_stmt_fused(const SswPolicy *p, SswPhase phase);
+extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);
+extern char *ssw_stmt_identity(const SswPolicy *p);
+extern char *ssw_stmt_failed_key(const SswPolicy *p);
+extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
+
+/* How candidates are read, and where that ends. */
+typedef enum SswOrder
+{
+	SSW_ORDER_TIES,				/* by deadline, with all that have the last */
+	SSW_ORDER_INDEX,			/* by deadline, those of one as the index has
+								 * them, mostly by place */
+	SSW_ORDER_EXACT				/* by deadline and place */
+} SswOrder;
+
+extern char *ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
+							  SswCursor cursor, bool with_key, SswOrder order, bool above);
+extern char *ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
+extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
+extern char *ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern char *ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
+extern char *ssw_stmt_bound(const SswPolicy *p, SswPhase phase);
+extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
+extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_beats(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_all_beats(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
+extern char *ssw_stmt_touch(const SswPolicy *p, const char *lock);
+extern char *ssw_stmt_write_beat(const SswPolicy *p);
+extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern char *ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern char *ssw_stmt_newborns(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern char *ssw_stmt_were(const SswPolicy *p, Oid leaf, SswPhase phase, bool range, bool has_low, bool has_blocks);
+extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages);
+extern char *ssw_stmt_ask(const SswPolicy *p);
+extern char *ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase);
+
+#endif							/* SSW_SWEEP_SQL_H */

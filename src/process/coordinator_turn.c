@@ -1,0 +1,257 @@
+/*
+ * coordinator_turn.c
+ *		A coordinator's turn, and how it leaves.
+ *
+ * Runs in the coordinator.  Databases take turns where there are more than may
+ * have coordinators.  Who leaves, because another waits or because it was told to,
+ * opens no pass, ends those that have no worker, lets the others end after their
+ * batch, and closes their rows.  A worker that is long in its batch is left to the
+ * successor, which adopts its pass.
+ *
+ * Shares passes, the database's entry and our slot, under SswShared->lock.  A
+ * crash empties them.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_db_role_setting.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/fmgroids.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "process/coordinator_turn.h"
+#include "work/append_demand.h"
+
+/* While others wait: with work at hand so long, without it no longer than until what is due at once. */
+#define TURN_US				(1 * USECS_PER_SEC)
+#define AT_ONCE_US			(50 * 1000)
+/* The same while no pass has had a worker: the launcher makes room for one. */
+#define UNSERVED_TURN_US	(10 * USECS_PER_SEC)
+/* So long the workers may take to leave their passes. */
+#define LEAVE_US			(2 * USECS_PER_SEC)
+
+static TimestampTz begun_at = 0;	/* policies were first looked at */
+static TimestampTz leaving_since = 0;
+
+/* What holds for processes of this database that are started now, as a number that is not 0. */
+static uint32
+present_settings(void)
+{
+	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	uint32		hash = 0;
+
+	for (int i = 0; i < 4; i++)
+	{
+		ScanKeyData keys[2];
+		SysScanDesc scan;
+		HeapTuple	tup;
+
+		ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ,
+					ObjectIdGetDatum(i & 1 ? MyDatabaseId : InvalidOid));
+		ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ,
+					ObjectIdGetDatum(i & 2 ? BOOTSTRAP_SUPERUSERID : InvalidOid));
+		scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL, 2, keys);
+		while (HeapTupleIsValid(tup = systable_getnext(scan)))
+			hash = hash_combine(hash + i, hash_bytes((unsigned char *) tup->t_data + tup->t_data->t_hoff,
+													 tup->t_len - tup->t_data->t_hoff));
+		systable_endscan(scan);
+	}
+	table_close(rel, AccessShareLock);
+	return Max(hash, 1);
+}
+
+/*
+ * What ALTER DATABASE ... SET says holds for processes that are started afterwards:
+ * when it has changed, ours give way to others; this one, too, unless it is one of them.
+ */
+void
+ssw_turn_check_settings(TimestampTz now)
+{
+	static uint32 settings = 0;
+	static TimestampTz checked_at = 0;
+	SswDatabase *d;
+	uint32		present;
+	bool		changed;
+
+	if (settings != 0 && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
+		return;
+	checked_at = now;
+	present = present_settings();
+	if (settings == 0)
+		settings = present;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	changed = d && d->settings != 0 && d->settings != present;
+	if (d)
+		d->settings = present;
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->database != MyDatabaseId || p->latch == NULL ||
+			!(p == MySswProc ? settings != present : changed))
+			continue;
+		p->stop = true;
+		p->stop_at = GetCurrentTimestamp();
+		SetLatch(p->latch);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* A turn begins with the next look: also when the clock was set. */
+void
+ssw_turn_begin(void)
+{
+	begun_at = leaving_since = 0;
+}
+
+/* Are passes open, and none of them has ever had a worker? */
+static bool
+unserved(List *watches)
+{
+	bool		open = false;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass && w->pass->max_workers_seen > 0)
+			return false;
+		open = open || w->pass;
+	}
+	return open;
+}
+
+/* Must this process leave, whatever it has not looked at yet? */
+bool
+ssw_turn_is_told(void)
+{
+	return MySswProc->terminating || MySswProc->stop;
+}
+
+/* Is it time to leave?  Asked before each look at the policies, of which a turn has one at least. */
+bool
+ssw_turn_is_over(List *watches, TimestampTz now)
+{
+	SswDatabase *d;
+	bool		over;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	over = ssw_turn_is_told() || !ssw_enabled ||
+		d == NULL || d->closed > 0 || d->problem[0] != '\0';
+	if (!over && SswShared->coordinators_waiting && begun_at != 0)
+		over = now - begun_at > (unserved(watches) ? UNSERVED_TURN_US : TURN_US);
+	LWLockRelease(SswShared->lock);
+	if (!over)
+		leaving_since = 0;
+	else if (leaving_since == 0)
+		leaving_since = now;
+	/* what was to be done before the first look is not taken off the turn */
+	if (begun_at == 0)
+		begun_at = GetCurrentTimestamp();
+	return over;
+}
+
+/* End the passes: those with workers after the batches that these are at. */
+void
+ssw_turn_stop(List *watches)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, watches)
+	{
+		SswPass    *pass = ((SswWatch *) lfirst(lc))->pass;
+
+		if (pass && (pass->end == SSW_END_NONE || (pass->end == SSW_END_DONE && pass->workers > 0)))
+			pass->end = SSW_END_STOPPED;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Close the rows of throttled passes, which nobody will continue. */
+void
+ssw_turn_close(List *watches)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+		ssw_passes_close_open(lfirst(lc));
+}
+
+/*
+ * Leave now?  When the turn is over, no worker is in a pass and no appended rows wait
+ * for one, or that takes too long; also when another database waits and here is nothing
+ * to do at once.  Then a coordinator is started when it is needed again, or when
+ * somebody wakes it.
+ */
+bool
+ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
+{
+	SswDatabase *d;
+	ListCell   *lc;
+	bool		idle = true;
+	bool		leave;
+
+	foreach(lc, watches)
+		idle = idle && ((SswWatch *) lfirst(lc))->pass == NULL;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	idle = idle && !OidIsValid(ssw_appended_next(NIL));
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (leaving_since != 0)
+		leave = idle || now - leaving_since > LEAVE_US;
+	else
+		leave = idle && SswShared->coordinators_waiting && needed > now + AT_ONCE_US;
+	if (d)
+	{
+		/* after those that wait, although it did not look at what was due */
+		d->next_due = ssw_turn_is_told() || d->look_anew ? now : Max(needed, now);
+		d->looked_at = now;
+		if (leave)
+			d->coordinator = -1;
+	}
+	LWLockRelease(SswShared->lock);
+	return leave;
+}
+
+/* What the coordinator before us left, if it left in order: when it wrote the mark, else 0. */
+TimestampTz
+ssw_turn_inherit(void)
+{
+	SswDatabase *d;
+	TimestampTz marked_at;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	marked_at = d ? d->marked_at : 0;
+	LWLockRelease(SswShared->lock);
+	return marked_at;
+}
+
+/*
+ * In order: the next one goes on from here, with the policies judged as of that
+ * generation; not after one that was told to leave: that judges, and looks at, all.
+ */
+void
+ssw_turn_bequeath(bool judged, uint64 generation, TimestampTz marked_at)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		/* what changed since is to be judged */
+		d->judged_generation = judged && generation == d->policy_generation && !d->recheck ? generation + 1 : 0;
+		d->marked_at = marked_at;
+	}
+	LWLockRelease(SswShared->lock);
+}

@@ -1,0 +1,368 @@
+/*
+ * database_hook.c
+ *		Utility-command hook: stay out of the way of database commands.
+ *
+ * Runs in the session that executes the command.  DROP, RENAME, SET TABLESPACE
+ * of a database, and CREATE ... TEMPLATE, need a database without connections:
+ * unless the command will be refused, the hook closes the database to us (a count in SswShared->databases, under SswShared->lock),
+ * waits until our processes have left it, and opens it again when the command
+ * has failed or its transaction has ended: until then its row is locked, and who
+ * connected would wait.
+ *
+ * A crash empties shared memory, and with it the count.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_tablespace.h"
+#include "base/compat.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "commands/extension.h"
+#include "commands/tablespace.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "pgstat.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/shmem.h"
+#include "heartbeat/store_scan.h"
+#include "process/database_hook.h"
+#include "work/task_shmem.h"
+
+/* How much longer than a batch may take to end; the server itself waits 5 s more. */
+#define CLOSE_GRACE_MS		2000
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* A database that a command of this transaction has closed. */
+typedef struct Closed
+{
+	Oid			database;
+	SubTransactionId subid;
+} Closed;
+
+static List *closed = NIL;		/* of those, in TopTransactionContext */
+
+static bool
+may_own(Oid dboid)
+{
+	return object_ownercheck(DatabaseRelationId, dboid, GetUserId());
+}
+
+static bool
+is_template(Oid dboid)
+{
+	HeapTuple	tup = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(dboid));
+	bool		result;
+
+	if (!HeapTupleIsValid(tup))
+		return false;
+	result = ((Form_pg_database) GETSTRUCT(tup))->datistemplate;
+	ReleaseSysCache(tup);
+	return result;
+}
+
+static const char *
+template_name(CreatedbStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->options)
+	{
+		DefElem    *def = lfirst(lc);
+
+		if (strcmp(def->defname, "template") == 0 && def->arg)
+			return defGetString(def);
+	}
+	return "template1";
+}
+
+/* The server's own check is not exported in all minor releases. */
+static bool
+may_create_databases(void)
+{
+	HeapTuple	tup = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	bool		may = superuser();
+
+	if (HeapTupleIsValid(tup))
+	{
+		may = may || ((Form_pg_authid) GETSTRUCT(tup))->rolcreatedb;
+		ReleaseSysCache(tup);
+	}
+	return may;
+}
+
+static bool
+may_use_tablespace(const char *name)
+{
+	Oid			tablespace = get_tablespace_oid(name, true);
+
+	return OidIsValid(tablespace) && tablespace != GLOBALTABLESPACE_OID &&
+		object_aclcheck(TableSpaceRelationId, tablespace, GetUserId(), ACL_CREATE) == ACLCHECK_OK;
+}
+
+/* The tablespace that a database shall be moved to, or null. */
+static const char *
+new_tablespace(AlterDatabaseStmt *stmt)
+{
+	DefElem    *def = list_length(stmt->options) == 1 ? linitial(stmt->options) : NULL;
+
+	return def && strcmp(def->defname, "tablespace") == 0 && def->arg ? defGetString(def) : NULL;
+}
+
+static bool
+is_taken(const char *name)
+{
+	return OidIsValid(get_database_oid(name, true));
+}
+
+/*
+ * The database that a command wants for itself, or invalid.  So it is, too, when
+ * the server will refuse the command before it looks for who is connected: it has
+ * the words for that, and we stay.
+ */
+static Oid
+wanted_database(Node *stmt, bool in_block)
+{
+	Oid			dboid = InvalidOid;
+	bool		refused = true;
+
+	switch (nodeTag(stmt))
+	{
+		case T_DropdbStmt:
+			dboid = get_database_oid(((DropdbStmt *) stmt)->dbname, true);
+			refused = in_block || is_template(dboid);
+			break;
+		case T_RenameStmt:
+			if (((RenameStmt *) stmt)->renameType != OBJECT_DATABASE)
+				return InvalidOid;
+			dboid = get_database_oid(((RenameStmt *) stmt)->subname, true);
+			refused = !may_create_databases() || is_taken(((RenameStmt *) stmt)->newname);
+			break;
+		case T_AlterDatabaseStmt:
+			{
+				const char *tablespace = new_tablespace((AlterDatabaseStmt *) stmt);
+
+				if (tablespace == NULL)
+					return InvalidOid;
+				dboid = get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
+				refused = in_block || !may_use_tablespace(tablespace);
+				break;
+			}
+		case T_CreatedbStmt:
+			dboid = get_database_oid(template_name((CreatedbStmt *) stmt), true);
+			refused = in_block || !may_create_databases() || is_taken(((CreatedbStmt *) stmt)->dbname);
+			/* who is connected to it may copy it */
+			return OidIsValid(dboid) && !refused && (is_template(dboid) || may_own(dboid)) ? dboid : InvalidOid;
+		default:
+			break;
+	}
+	return OidIsValid(dboid) && !refused && dboid != MyDatabaseId && may_own(dboid) ? dboid : InvalidOid;
+}
+
+static void
+add_closed(Oid dboid, int change)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(dboid, change > 0);
+	if (d)
+		d->closed = Max(0, d->closed + change);
+	/* an entry made for this command may be of a template that nobody enters */
+	if (d && d->closed == 0 && d->state == SSW_DB_UNKNOWN)
+		SswShared->rescan = true;
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == dboid && SswProcs[i].latch)
+			SetLatch(SswProcs[i].latch);
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+}
+
+/* After an error, or when the session is terminated in the command. */
+static void
+reopen(int code, Datum dboid)
+{
+	add_closed(DatumGetObjectId(dboid), -1);
+}
+
+/*
+ * The transaction has ended; a prepared one goes on, but in no session's hands.
+ * What was made, renamed or dropped, the launcher looks for itself.
+ */
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	ListCell   *lc;
+
+	if (closed == NIL || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
+		return;
+	foreach(lc, closed)
+		add_closed(((Closed *) lfirst(lc))->database, -1);
+	closed = NIL;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	SswShared->rescan = true;
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+}
+
+/* What a subtransaction has closed is its parent's, or open again. */
+static void
+at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	ListCell   *lc;
+
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	foreach(lc, closed)
+	{
+		Closed	   *c = lfirst(lc);
+
+		if (c->subid != subid)
+			continue;
+		c->subid = parent;
+		if (event == SUBXACT_EVENT_ABORT_SUB)
+		{
+			add_closed(c->database, -1);
+			closed = foreach_delete_current(closed, lc);
+		}
+	}
+}
+
+static void
+reopen_at_end(Oid dboid)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	Closed	   *c = palloc(sizeof(Closed));
+
+	c->database = dboid;
+	c->subid = GetCurrentSubTransactionId();
+	closed = lappend(closed, c);
+	MemoryContextSwitchTo(old);
+}
+
+static bool
+anybody_in(Oid dboid)
+{
+	bool		found = false;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		found = found || (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == dboid);
+	LWLockRelease(SswShared->lock);
+	return found;
+}
+
+static void
+wait_until_empty(Oid dboid)
+{
+	static uint32 wait_event = 0;
+	TimestampTz until = GetCurrentTimestamp() + (ssw_shutdown_timeout + CLOSE_GRACE_MS) * INT64CONST(1000);
+
+	ConditionVariablePrepareToSleep(&SswShared->exit_cv);
+	while (anybody_in(dboid) && GetCurrentTimestamp() < until)
+		(void) ConditionVariableTimedSleep(&SswShared->exit_cv, 50,
+										   ssw_wait_event("SessionSweeperCloseDatabase", wait_event));
+	ConditionVariableCancelSleep();
+}
+
+static ProcessUtility_hook_type
+next_hook(void)
+{
+	return prev_process_utility ? prev_process_utility : standard_ProcessUtility;
+}
+
+/* Run the command while the database is closed to us, and keep it closed. */
+static void
+run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only_tree,
+		  ProcessUtilityContext context, ParamListInfo params,
+		  QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+{
+	PG_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
+	{
+		wait_until_empty(dboid);
+		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
+		reopen_at_end(dboid);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
+}
+
+/*
+ * DROP EXTENSION, ALTER EXTENSION ... UPDATE: wait for the batches in flight, and let
+ * no other begin before its end.  The coordinator looks at the extension again after
+ * the commit.
+ */
+static void
+keep_batches_out(const char *extension)
+{
+	if (strcmp(extension, SSW_EXTENSION) != 0 || !ssw_identity_owns_extension() ||
+		!OidIsValid(get_extension_oid(extension, true)))
+		return;
+	ssw_lock_extension_exclusive();
+	ssw_shmem_policies_changed();
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params,
+				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+{
+	Oid			dboid = InvalidOid;
+
+	switch (nodeTag(pstmt->utilityStmt))
+	{
+		case T_DropdbStmt:
+		case T_RenameStmt:
+		case T_AlterDatabaseStmt:
+		case T_CreatedbStmt:
+			if (ssw_shmem_available() && IsTransactionState())
+				dboid = wanted_database(pstmt->utilityStmt, IsInTransactionBlock(context == PROCESS_UTILITY_TOPLEVEL));
+			break;
+		case T_AlterExtensionStmt:
+			if (IsTransactionState())
+				keep_batches_out(((AlterExtensionStmt *) pstmt->utilityStmt)->extname);
+			break;
+		case T_DropStmt:
+			if (IsTransactionState() && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
+			{
+				ListCell   *lc;
+
+				foreach(lc, ((DropStmt *) pstmt->utilityStmt)->objects)
+					keep_batches_out(strVal(lfirst(lc)));
+			}
+			break;
+		default:
+			break;
+	}
+	if (!OidIsValid(dboid))
+	{
+		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
+		return;
+	}
+	add_closed(dboid, 1);
+	run_alone(dboid, pstmt, query, read_only_tree, context, params, env, dest, qc);
+	if (IsA(pstmt->utilityStmt, DropdbStmt))
+	{
+		ssw_beats_forget(dboid);
+		ssw_board_forget(dboid);
+	}
+}
+
+void
+ssw_hooks_init(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+	RegisterXactCallback(at_xact_end, NULL);
+	RegisterSubXactCallback(at_subxact_end, NULL);
+}

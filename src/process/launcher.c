@@ -1,0 +1,541 @@
+/*
+ * launcher.c
+ *		The one static process of the cluster: it starts all others.
+ *
+ * Connected to no database; starts when recovery has finished, so a standby has
+ * none and promotion starts it.  At every tick it compares what is wanted
+ * (databases with the extension that are due, workers their coordinators ask
+ * for) with what runs, and starts or stops processes, never more than the
+ * settings allow.  It runs no SQL of users.
+ *
+ * Shares SswShared->databases and SswProcs under SswShared->lock.  It exits 1
+ * so that the postmaster brings it back; a successor finds the others through
+ * shared memory.  A crash empties that, and it starts anew.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+#include <signal.h>
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "base/compat.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/process_slot.h"
+#include "base/spi.h"
+#include "grace/service_log.h"
+#include "heartbeat/file.h"
+#include "process/launcher.h"
+#include "process/worker_quota.h"
+#include "process/written_tables.h"
+#include "sweep/throttle.h"
+
+#define RESCAN_MS			(60 * 1000)
+#define BUSY_TICK_MS		500
+#define IDLE_TICK_MS		(10 * 1000)
+#define SHORT_TICK_US		(100 * INT64CONST(1000))	/* while slots are short */
+#define START_TIMEOUT_US	(30 * USECS_PER_SEC)
+#define CONNECT_TIMEOUT_US	(10 * USECS_PER_SEC)
+
+PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
+PGDLLEXPORT void ssw_probe_main(Datum main_arg);
+
+static TimestampTz rescan_at = 0;
+static TimestampTz sample_at = 0;	/* of the WAL; see throttle.c */
+
+/* Register the launcher; called while the postmaster preloads the library. */
+void
+ssw_launcher_register(void)
+{
+	BackgroundWorker bgw = {0};
+
+	bgw.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	bgw.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	bgw.bgw_restart_time = 1;
+	strlcpy(bgw.bgw_type, "session_sweeper launcher", sizeof(bgw.bgw_type));
+	strlcpy(bgw.bgw_name, "session_sweeper launcher", sizeof(bgw.bgw_name));
+	strlcpy(bgw.bgw_library_name, SSW_EXTENSION, sizeof(bgw.bgw_library_name));
+	strlcpy(bgw.bgw_function_name, "ssw_launcher_main", sizeof(bgw.bgw_function_name));
+	RegisterBackgroundWorker(&bgw);
+}
+
+/*
+ * Does a database have the extension?  A short process of its own answers,
+ * because the launcher sees shared catalogs only.
+ */
+void
+ssw_probe_main(Datum main_arg)
+{
+	bool		present;
+	SswDatabase *d;
+
+	if (!ssw_bgw_attach(main_arg))
+		return;
+	ssw_bgw_connect(MySswProc->database);
+	ssw_sql_start_transaction();
+	present = OidIsValid(get_extension_oid(SSW_EXTENSION, true));
+	ssw_sql_commit();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MySswProc->database, false);
+	if (d && d->state == SSW_DB_PROBING)
+		d->state = present ? SSW_DB_PRESENT : SSW_DB_ABSENT;
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+note_database(Oid oid, bool wanted)
+{
+	static bool full_logged = false;
+	SswDatabase *d;
+	bool		full;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(oid, wanted);
+	full = wanted && d == NULL;
+	if (d)
+		strlcpy(d->problem, wanted ? "" : "not in session_sweeper.databases", sizeof(d->problem));
+	LWLockRelease(SswShared->lock);
+	if (full && !full_logged)
+		ereport(LOG,
+				(errmsg("session_sweeper knows %d databases already and ignores the others", SSW_MAX_DATABASES),
+				 errhint("List the databases to sweep in \"session_sweeper.databases\".")));
+	full_logged = full;
+}
+
+/* Compare the list of databases with pg_database. */
+static void
+scan_databases(void)
+{
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tup;
+	List	   *seen = NIL;
+
+	ssw_sql_start_transaction();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tup = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database db = (Form_pg_database) GETSTRUCT(tup);
+
+		if (!db->datallowconn || db->datconnlimit == -2)
+			continue;
+		note_database(db->oid, ssw_guc_database_wanted(NameStr(db->datname)));
+		seen = lappend_oid(seen, db->oid);
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (OidIsValid(d->oid) && !list_member_oid(seen, d->oid) && d->closed == 0 && d->coordinator < 0)
+		{
+			ssw_shmem_forget_policies(d->oid);
+			ssw_shmem_forget_passes(d->oid);
+			d->oid = InvalidOid;
+		}
+		else if (OidIsValid(d->oid) && !list_member_oid(seen, d->oid))
+			strlcpy(d->problem, "does not allow connections", sizeof(d->problem));
+		if (d->state == SSW_DB_ABSENT)
+			ssw_shmem_forget_passes(d->oid);
+	}
+	SswShared->rescan = false;
+	LWLockRelease(SswShared->lock);
+	ssw_sql_commit();
+	rescan_at = GetCurrentTimestamp() + RESCAN_MS * INT64CONST(1000);
+}
+
+/* Free slots whose process never came. */
+static void
+reap_starting(TimestampTz now)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_STARTING && now - p->state_since > START_TIMEOUT_US)
+		{
+			p->generation++;
+			p->state = SSW_STATE_FREE;
+		}
+	}
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+		bool		probing = false;
+
+		if (!OidIsValid(d->oid) || d->state != SSW_DB_PROBING)
+			continue;
+		for (int k = 0; k < SswShared->nprocs; k++)
+			probing = probing || (SswProcs[k].state != SSW_STATE_FREE &&
+								  SswProcs[k].kind == SSW_PROC_PROBE && SswProcs[k].database == d->oid);
+		if (!probing)
+		{
+			/* the probe died: try again, not at once */
+			d->state = SSW_DB_UNKNOWN;
+			ssw_bgw_failed_start(d, SSW_PROC_PROBE, InvalidOid);
+		}
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Probe one unknown database, if no probe runs. */
+static bool
+start_probe(TimestampTz now)
+{
+	Oid			target = InvalidOid;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (ssw_places_count(SSW_PROC_PROBE, InvalidOid) == 0)
+		for (int i = 0; i < SSW_MAX_DATABASES && !OidIsValid(target); i++)
+		{
+			SswDatabase *d = &SswShared->databases[i];
+
+			if (OidIsValid(d->oid) && d->state == SSW_DB_UNKNOWN && d->closed == 0 &&
+				d->not_before <= now && d->problem[0] == '\0')
+			{
+				d->state = SSW_DB_PROBING;
+				target = d->oid;
+			}
+		}
+	LWLockRelease(SswShared->lock);
+	return OidIsValid(target) && ssw_places_start(SSW_PROC_PROBE, target, InvalidOid);
+}
+
+/* The database whose coordinator found no slot: it keeps its turn. */
+static Oid	short_database = InvalidOid;
+static TimestampTz short_until = 0; /* and the next free slot is its */
+
+/* The database whose turn it is; invalid when none waits. */
+static Oid
+next_database(TimestampTz now, bool *waiting)
+{
+	SswDatabase *best = NULL;
+
+	*waiting = false;
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (!OidIsValid(d->oid) || d->state != SSW_DB_PRESENT || d->closed > 0 ||
+			d->problem[0] != '\0' || d->next_due > now || (d->not_before > now && d->oid != short_database) ||
+			ssw_places_count(SSW_PROC_COORDINATOR, d->oid) > 0)
+			continue;
+		if (best == NULL || d->next_due < best->next_due)
+			best = d;
+	}
+	if (best == NULL)
+		return InvalidOid;
+	if (ssw_places_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_places_most_coordinators(now))
+	{
+		*waiting = true;
+		return InvalidOid;
+	}
+	/* nobody else takes the slot that is about to be free */
+	if (best->not_before > now)
+		return InvalidOid;
+	best->not_before = now + USECS_PER_SEC; /* should it die at once */
+	return best->oid;
+}
+
+/* Coordinators know whether a database waits for one to leave; the caller holds the lock. */
+static void
+let_others_in(bool waiting)
+{
+	SswShared->coordinators_waiting = waiting;
+	for (int i = 0; waiting && i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_COORDINATOR && SswProcs[i].latch)
+			SetLatch(SswProcs[i].latch);
+}
+
+/*
+ * The server has no slot for the coordinator of a database: a worker of another
+ * leaves, unless it is the last; then coordinators take turns.  True: one leaves.
+ */
+static bool
+make_room(Oid database, TimestampTz now)
+{
+	SswDatabase *d;
+	bool		leaves;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(database, false);
+	if (d)
+		d->not_before = now + SHORT_TICK_US;
+	short_database = database;
+	leaves = ssw_places_count(SSW_PROC_WORKER, InvalidOid) + ssw_places_count(SSW_PROC_RUNNER, InvalidOid) > 1 &&
+		ssw_places_make_room(database, now);
+	if (!leaves)
+		ssw_places_short(now);
+	LWLockRelease(SswShared->lock);
+	return leaves;
+}
+
+/* False: one has no slot, and none must be taken by anything else. */
+static bool
+start_coordinators(TimestampTz now)
+{
+	for (;;)
+	{
+		Oid			database;
+		bool		waiting;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		database = next_database(now, &waiting);
+		let_others_in(waiting);
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database))
+			return now >= short_until;
+		if (!ssw_places_start(SSW_PROC_COORDINATOR, database, InvalidOid))
+		{
+			if (!make_room(database, now))
+				return true;
+			short_until = now + 2 * SHORT_TICK_US;
+			return false;
+		}
+		short_until = 0;
+		short_database = InvalidOid;
+	}
+}
+
+/* Does a command wait until we have left the process's database? */
+static bool
+is_closed(const SswProc *p)
+{
+	SswDatabase *d = OidIsValid(p->database) ? ssw_shmem_database(p->database, false) : NULL;
+
+	return d && d->closed > 0;
+}
+
+/*
+ * Must a command be interrupted?  It was cancelled, or its process is to leave, and
+ * had time to end by itself; some is left to write that down.
+ */
+static bool
+is_over(const SswProc *p, TimestampTz now)
+{
+	return (p->cancel_since != 0 && now - p->cancel_since > ssw_cancel_grace * INT64CONST(1000)) ||
+		(p->stop_since != 0 && now - p->stop_since > ssw_shutdown_timeout * INT64CONST(1000) / 2);
+}
+
+/*
+ * SIGTERM for processes that are to leave, a second one for those that take longer
+ * than shutdown_timeout to end, whose batch outlives its hard limit, or who wait for
+ * ever to connect: somebody holds their database.  Returns how many of ours are left.
+ */
+static int
+enforce_limits(TimestampTz now, bool stopping)
+{
+	int			left = 0;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		bool		late;
+
+		if (p->state == SSW_STATE_FREE || p == MySswProc)
+			continue;
+		left++;
+		if (p->pid == 0)
+			continue;
+		if (!p->terminating && (stopping || is_closed(p)))
+			kill(p->pid, SIGTERM);
+		if (p->terminating && p->stop_since == 0)
+			p->stop_since = now;
+		late = p->stop_since != 0 && now - p->stop_since > ssw_shutdown_timeout * INT64CONST(1000);
+		/* off stops sweeps at once */
+		if (!ssw_enabled && p->kind == SSW_PROC_WORKER)
+		{
+			p->stop = true;
+			if (p->latch)
+				SetLatch(p->latch);
+			if (p->batch_deadline != 0)
+				ssw_bgw_cancel(p);
+		}
+		if (ssw_bgw_ignores_cancel(p, now) ||
+			(!p->connected && now - p->started_at > CONNECT_TIMEOUT_US))
+		{
+			if (!p->terminating)
+				kill(p->pid, SIGTERM);
+			late = true;
+		}
+		if (late && p->terminating)
+			kill(p->pid, SIGTERM);
+		else if (p->has_task && is_over(p, now))
+			ssw_bgw_cancel(p);
+	}
+	LWLockRelease(SswShared->lock);
+	return left;
+}
+
+/* Milliseconds until something is due. */
+static long
+sleep_ms(TimestampTz now)
+{
+	TimestampTz next = now + IDLE_TICK_MS * INT64CONST(1000);
+	bool		busy;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	busy = SswShared->no_slot_since != 0;
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		busy = busy || SswProcs[i].state == SSW_STATE_BUSY || (SswProcs[i].pid != 0 && !SswProcs[i].connected) ||
+			SswProcs[i].state == SSW_STATE_STARTING || SswProcs[i].terminating;
+		/* cancelled: is it heeded? */
+		if (SswProcs[i].batch_deadline != 0 && SswProcs[i].batch_deadline <= now)
+			next = Min(next, SswProcs[i].batch_deadline + SSW_CANCEL_GRACE_US);
+	}
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (!OidIsValid(d->oid) || d->closed > 0 || d->problem[0] != '\0')
+			continue;
+		if (d->state == SSW_DB_UNKNOWN ||
+			(d->state == SSW_DB_PRESENT && d->coordinator < 0))
+			next = Min(next, Max(d->next_due, d->not_before));
+		else if (d->coordinator >= 0 && d->workers_wanted > 0 && d->workers_not_before > now)
+			next = Min(next, d->workers_not_before);
+		if (OidIsValid(d->runner_role))
+			next = Min(next, now + BUSY_TICK_MS * INT64CONST(1000));
+	}
+	LWLockRelease(SswShared->lock);
+	if (busy)
+		next = Min(next, now + BUSY_TICK_MS * INT64CONST(1000));
+	next = Min(next, Min(rescan_at, sample_at));
+	return Max(5, (next - now) / 1000);
+}
+
+static void
+wait_tick(long ms)
+{
+	static uint32 wait_event = 0;
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
+					 ssw_wait_event("SessionSweeperLauncherMain", wait_event));
+	ResetLatch(MyLatch);
+}
+
+/* End our processes, in order, within shutdown_timeout and a little. */
+static void
+stop_all(void)
+{
+	TimestampTz until = GetCurrentTimestamp() + (ssw_shutdown_timeout + 1000) * INT64CONST(1000);
+
+	while (enforce_limits(GetCurrentTimestamp(), true) > 0 && GetCurrentTimestamp() < until)
+		wait_tick(20);
+}
+
+/* The clock was set: nothing waits for a time of the old one. */
+static void
+forget_times(void)
+{
+	rescan_at = short_until = 0;
+	ssw_places_forget_short();
+	ssw_keep_set_back();
+	ssw_load_forget();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		d->next_due = d->not_before = d->workers_not_before = 0;
+		d->judged_generation = d->work_at = 0;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Brakes and retention depend on settings: each database is to look at them. */
+static void
+judge_again(void)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		SswShared->databases[i].next_due = SswShared->databases[i].judged_generation = SswShared->databases[i].work_at = 0;
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+note_timezone(void)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	ssw_shmem_note_timezone();
+	LWLockRelease(SswShared->lock);
+}
+
+void
+ssw_launcher_main(Datum main_arg)
+{
+	ssw_bgw_attach_launcher();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
+	pgstat_report_appname(MyBgworkerEntry->bgw_type);
+	/* a standby may have been given another one */
+	note_timezone();
+	ssw_start_note_promotion();
+	ssw_start_service(ssw_keep_load(SswShared->service_start == 0));
+	ereport(LOG, (errmsg("session_sweeper launcher started")));
+
+	while (!MySswProc->terminating)
+	{
+		TimestampTz now;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			note_timezone();
+			rescan_at = 0;
+			judge_again();
+		}
+		ssw_start_watch_read_only(false);
+		now = GetCurrentTimestamp();
+		if (ssw_start_watch_clock())
+			forget_times();
+		ssw_start_alive(false);
+		ssw_keep_clean();
+		if (now >= rescan_at || SswShared->rescan)
+			scan_databases();
+		sample_at = Min(ssw_load_sample(now), ssw_written_look(now));
+		reap_starting(now);
+		(void) enforce_limits(now, false);
+		if (ssw_enabled)
+		{
+			(void) start_probe(now);
+			ssw_places_take_back(now);
+			ssw_places_enforce(now);
+			if (start_coordinators(now))
+			{
+				ssw_places_start_workers(now);
+				ssw_places_start_runners(now);
+			}
+		}
+		wait_tick(sleep_ms(GetCurrentTimestamp()));
+	}
+	stop_all();
+	ssw_keep_write();
+	ssw_start_watch_read_only(true);
+	ssw_start_alive(true);
+	/* 1, so that the postmaster starts another unless the server stops */
+	proc_exit(1);
+}

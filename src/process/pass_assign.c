@@ -1,0 +1,221 @@
+/*
+ * pass_assign.c
+ *		Which pass gets which worker, and who writes appended rows.
+ *
+ * Runs in the coordinator, once a round.  A pass without any worker comes first,
+ * then the one that was served longest ago; when all workers are held by others
+ * the pass with most of them gives up after its batch; no role takes all while
+ * another waits (worker_quota.c).  Nobody is starved.
+ *
+ * Shares passes and process slots under SswShared->lock.  A crash empties both.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "process/policy_watch.h"
+#include "process/worker_quota.h"
+#include "work/append_demand.h"
+
+/* A pass that waits lets the others have their workers for so long. */
+#define YIELD_AFTER_US		(500 * 1000)
+/* For who is to come, or to leave, others wait so long. */
+#define COMING_US			USECS_PER_SEC
+
+/* The pass, beside those, that has waited longest for a worker and may use one more. */
+static SswWatch *
+neediest(List *watches, const List *beside)
+{
+	SswWatch   *best = NULL;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass == NULL || w->policy == NULL || w->pass->end != SSW_END_NONE || w->pass->yield ||
+			w->pass->workers >= w->pass->target || ssw_places_has_its_share(w->policy->owner) || list_member_ptr(beside, w))
+			continue;
+		if (best == NULL || w->pass->workers < best->pass->workers ||
+			(w->pass->workers == best->pass->workers && w->served_at < best->served_at))
+			best = w;
+	}
+	return best;
+}
+
+/* An idle worker for code of that role, or for none: one that has run that, or none; else another role's. */
+static SswProc *
+idle_worker(Oid owner)
+{
+	SswProc    *best = NULL;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->kind != SSW_PROC_WORKER || p->database != MyDatabaseId || p->state != SSW_STATE_IDLE || p->pass >= 0 ||
+			OidIsValid(p->append_owner) || p->stop || p->terminating || p->latch == NULL)
+			continue;
+		if (!OidIsValid(owner) || p->code_owner == owner)
+			return p;
+		if (best == NULL || !OidIsValid(p->code_owner))
+			best = p;
+	}
+	return best;
+}
+
+/* Does it serve that role?  Code of one owner must not find what that of another left in the process. */
+static bool
+serves(const SswProc *p, Oid owner)
+{
+	return !OidIsValid(owner) || !OidIsValid(p->code_owner) || p->code_owner == owner;
+}
+
+/* So many places will be free for a worker that has run nobody's code: who takes long to leave, or to come, does not count. */
+static int
+count_coming(TimestampTz now)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_WORKER && p->database == MyDatabaseId &&
+			(p->stop ? now - p->stop_at < COMING_US : p->state == SSW_STATE_STARTING && now - p->state_since < COMING_US))
+			n++;
+	}
+	return n;
+}
+
+/* Whose code a pass runs; built-in policies have none. */
+static Oid
+code_owner(const SswWatch *w)
+{
+	return w->policy_id > SSW_LAST_BUILTIN ? w->policy->owner : InvalidOid;
+}
+
+/* A pass without any worker while others hold all: they yield after a batch. */
+static void
+make_others_yield(List *watches, TimestampTz now)
+{
+	SswWatch   *most = NULL;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->pass && w->pass->workers > 0 && !w->pass->yield && now - w->served_at > YIELD_AFTER_US &&
+			(most == NULL || w->pass->workers > most->pass->workers))
+			most = w;
+	}
+	if (most)
+		most->pass->yield = true;
+	/* which looks after those who do not come to the end of theirs */
+	ssw_shmem_wake_launcher();
+}
+
+/* A worker for the pass, whose limits count from its first one. */
+static void
+give(SswWatch *w, SswProc *proc, TimestampTz now)
+{
+	proc->pass = w->pass - SswPasses;
+	proc->policy_id = w->policy_id;
+	if (OidIsValid(code_owner(w)))
+		proc->code_owner = code_owner(w);
+	if (w->pass->max_workers_seen == 0)
+	{
+		w->pass->started_at = w->pass->progress_at = now;
+		w->pass->soft_deadline = now + w->policy->soft_limit_us;
+	}
+	w->pass->workers++;
+	w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
+	w->served_at = now;
+}
+
+/* Give passes and appended rows to idle workers, and tell the launcher how many are wanted. */
+void
+ssw_assign(List *watches, TimestampTz now)
+{
+	SswDatabase *d;
+	static bool appended_last = false;	/* passes and appended rows take turns */
+	SswWatch   *w;
+	SswProc    *proc;
+	Oid			owner;
+	int			wanted;
+	int			coming;
+	List	   *waiting = NIL;
+	List	   *owners = NIL;
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	wanted = ssw_appended_wanted();
+	foreach(lc, watches)
+	{
+		w = lfirst(lc);
+		if (w->pass == NULL || w->policy == NULL)
+			continue;
+		if (w->pass->workers == 0)
+			w->pass->yield = false;
+		if (w->pass->more && w->pass->target < w->policy->max_workers)
+			w->pass->target = w->policy->max_workers;
+		if (w->pass->end == SSW_END_NONE)
+			wanted += ssw_places_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
+	}
+	coming = count_coming(now);
+	while (w = neediest(watches, waiting), owner = ssw_appended_next(owners), w || OidIsValid(owner))
+	{
+		bool		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
+		Oid			code_of = append ? owner : code_owner(w);
+
+		proc = idle_worker(code_of);
+		if (proc && serves(proc, code_of))
+		{
+			appended_last = append;
+			if (append)
+				ssw_appended_give(proc, owner);
+			else
+				give(w, proc, now);
+			SetLatch(proc->latch);
+			continue;
+		}
+
+		/*
+		 * it waits for one that comes, or another leaves, and the launcher
+		 * starts one
+		 */
+		if (append)
+			owners = lappend_oid(owners, owner);
+		else
+			waiting = lappend(waiting, w);
+		if (coming > 0)
+			coming--;
+		else if (proc)
+		{
+			proc->stop = true;
+			proc->stop_at = now;
+			SetLatch(proc->latch);
+		}
+	}
+	if ((waiting && ((SswWatch *) linitial(waiting))->pass->workers == 0) || owners)
+		make_others_yield(watches, now);
+	owner = owners ? linitial_oid(owners) : InvalidOid;
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d && d->append_waits != owner)
+	{
+		d->append_waits = owner;
+		d->append_waits_since = now;
+	}
+	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))
+	{
+		if (d->workers_wanted < wanted)
+			d->wanted_since = now;
+		d->workers_wanted = Min(wanted, ssw_max_workers);
+		ssw_shmem_wake_launcher();
+	}
+	LWLockRelease(SswShared->lock);
+}

@@ -1,0 +1,595 @@
+/*
+ * pass_lifecycle.c
+ *		The coordinator's side of a pass: open it, close it, look again when.
+ *
+ * Runs in the coordinator, in a transaction.  A pass is opened in shared memory;
+ * its row is written by the worker that finds the first dead row, and closed here.
+ *
+ * Shares passes and policy entries under SswShared->lock.  A crash leaves a row
+ * in table pass that says "running"; the next coordinator closes it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "grace/grace.h"
+#include "heartbeat/attach.h"
+#include "process/policy_watch.h"
+
+/* So many passes look at a row between refresh_ahead and its deadline. */
+#define REFRESHES	8
+/* For partitions that are locked for longer the fuse does not wait. */
+#define LONG_LOCK_US	(60 * USECS_PER_SEC)
+/* In so many passes in a row triggers may update rows that stay dead. */
+#define MOVED_PASSES	3
+/* Grace is noted no more often where nothing else is due. */
+#define MIN_NOTE_US	(10 * USECS_PER_SEC)
+/* All rows that the fuse holds are read so often at most, and in such a part of the time. */
+#define MIN_FULL_US		(1 * USECS_PER_SEC)
+#define MAX_FULL_US		(60 * USECS_PER_SEC)
+#define FULL_PART		20
+/* Sessions whose connections have gone, and that could not be ended, wait so long at most. */
+#define MAX_GONE_US	(60 * USECS_PER_SEC)
+
+/* Which of its rates makes a pass wait. */
+static void
+limiting_rate(const SswWatch *w, char *text, Size size)
+{
+	const SswPolicy *p = w->policy;
+
+	if (p->rate_limit > 0 && (p->backlog_before == 0 || p->backlog_rate == 0 || p->rate_limit <= p->backlog_rate))
+		snprintf(text, size, "rate_limit lets %d rows a second go", p->rate_limit);
+	else
+		snprintf(text, size, "backlog_rate lets %d rows a second go", p->backlog_rate);
+}
+
+/* Does nobody look at it, but who asks? */
+static bool
+is_resting(const SswPolicy *p)
+{
+	return p && (p->check_every_us == 0 || p->held_reason ||
+				 (p->paused_at != 0 && (p->paused_until == 0 || p->paused_until > GetCurrentTimestamp())));
+}
+
+/* Show what the policy is doing, to views and to CALL sweep. */
+void
+ssw_passes_publish(SswWatch *w)
+{
+	SswPolicyShared *s;
+	char		rate[sizeof(s->reason)] = "";
+	bool		throttled = w->policy && w->runs && w->open_pass_id != 0;
+	bool		rests = w->policy && w->runs && w->rest.state;
+
+	if (throttled)
+		limiting_rate(w, rate, sizeof(rate));
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
+	if (s)
+	{
+		s->judged_generation = w->judged_generation;
+		strlcpy(s->state, rests ? w->rest.state : w->pass || throttled ? "running" : w->state, sizeof(s->state));
+		strlcpy(s->reason, rests ? w->rest.reason : throttled ? rate : w->reason, sizeof(s->reason));
+		s->open_pass_id = w->open_pass_id;
+		s->unfinished = w->unfinished;
+		s->next_look = w->runs ? w->next_look : 0;
+		s->running_pass = w->pass ? w->pass - SswPasses : -1;
+		s->oldest_due = w->earliest;
+		s->refresh_at = w->refresh_at;
+		s->idle = w->idle;
+		s->excluded = w->excluded;
+		s->tokens = w->tokens;
+		s->backlog_tokens = w->backlog_tokens;
+		s->tokens_at = w->tokens_at;
+		s->locked_since = is_resting(w->policy) ? 0 : w->part_locked_since ? w->part_locked_since : w->locked_since;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* What a coordinator before this one knew: a pass to be continued, what is due when, a lock. */
+void
+ssw_passes_inherit(SswWatch *w, const SswPolicy *p)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (s && s->state[0] != '\0')
+	{
+		w->unfinished = s->unfinished;
+		w->earliest = s->oldest_due;
+		w->refresh_at = s->refresh_at;
+		w->idle = s->idle;
+		w->excluded = s->excluded;
+		w->part_locked_since = p->check_every_us > 0 ? s->locked_since : 0;
+	}
+	if (s && s->tokens_at != 0)
+	{
+		w->tokens = s->tokens;
+		w->backlog_tokens = s->backlog_tokens;
+		w->tokens_at = s->tokens_at;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Tokens of the two rates, at most a second's worth. */
+static void
+refill(SswWatch *w, TimestampTz now)
+{
+	/* the clock may be set back */
+	double		elapsed = Max(0, now - w->tokens_at) / 1e6;
+	SswPolicy  *p = w->policy;
+
+	w->tokens_at = now;
+	w->tokens = p->rate_limit > 0 ? Min(p->rate_limit, w->tokens + elapsed * p->rate_limit) : -1;
+	w->backlog_tokens = p->backlog_rate > 0 ?
+		Min(p->backlog_rate, Max(0, w->backlog_tokens) + elapsed * p->backlog_rate) : -1;
+}
+
+static SswPass *
+free_pass(void)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (!SswPasses[i].in_use)
+			return &SswPasses[i];
+	return NULL;
+}
+
+/*
+ * How far a pass looks ahead for rows that heartbeats keep alive.  Several passes
+ * see a row before its deadline; the caller holds the lock.
+ */
+static TimestampTz
+refresh_cutoff(SswWatch *w, TimestampTz now)
+{
+	SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+
+	if (!w->policy->heartbeats || s == NULL || s->beat_ttl_us == 0)
+		return DT_NOBEGIN;
+	w->refresh_at = now + Max(ssw_min_interval * INT64CONST(1000),
+							  (int64) (s->beat_ttl_us * ssw_refresh_ahead / REFRESHES));
+	return now + (int64) (s->beat_ttl_us * ssw_refresh_ahead);
+}
+
+/* When the next look for heartbeats is wanted, at the latest; or DT_NOEND. */
+TimestampTz
+ssw_passes_refresh_at(SswWatch *w)
+{
+	SswPolicyShared *s;
+	bool		beats;
+
+	if (w->policy == NULL || !w->policy->heartbeats)
+		return DT_NOEND;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	beats = s && s->beat_ttl_us > 0;
+	LWLockRelease(SswShared->lock);
+	return beats ? w->refresh_at : DT_NOEND;
+}
+
+/*
+ * When must a coordinator look at the policy, if nobody writes its table?  Where the
+ * coordinator reads the earliest deadline itself: then; else when it would look anyway.
+ */
+TimestampTz
+ssw_passes_needed_at(SswWatch *w, TimestampTz now)
+{
+	const SswPolicy *p = w->policy;
+	TimestampTz next = w->next_look;
+
+	if (w->asleep_until != 0)
+		return w->asleep_until;
+	if (p == NULL || w->pass)
+		return now;
+	if (!w->runs)
+		return w->brake_until != 0 ? w->brake_until : DT_NOEND;
+	if (w->plain && !w->unprobed && w->excluded == 0 && p->failures == 0 && p->backlog_before == 0 &&
+		!w->unfinished && !w->owed && (w->earliest == 0 || w->earliest > now))
+		next = Min(w->earliest != 0 && p->check_every_us > 0 ? w->earliest : DT_NOEND, ssw_passes_refresh_at(w));
+	next = Min(next, ssw_passes_gone_at(w));
+	if (w->held_above != 0)
+		next = Min(next, p->fuse_next != 0 ? Min(w->full_at, p->fuse_next) : w->full_at);
+	/* how far service has judged is noted ever more rarely; see grace.c */
+	if (p->nhorizons > 0)
+		next = Min(next, now + Max(MIN_NOTE_US, (now - p->horizon[p->nhorizons - 1].service) / 4));
+	return Max(next, w->not_before);
+}
+
+/*
+ * When a pass is wanted for sessions whose connections have gone: at once for a new
+ * post, ever more rarely for what passes have left; or DT_NOEND.
+ */
+TimestampTz
+ssw_passes_gone_at(const SswWatch *w)
+{
+	uint64		posts;
+
+	if (w->policy_id != SSW_SESSION_POLICY_ID || !ssw_attach_is_posted(&posts))
+		return DT_NOEND;
+	return posts != w->disconnects ? DT_NOBEGIN : w->disconnects_at;
+}
+
+/* A pass was opened, which takes what is posted. */
+static void
+note_posts(SswWatch *w, TimestampTz now)
+{
+	uint64		posts;
+
+	if (w->policy_id != SSW_SESSION_POLICY_ID)
+		return;
+	if (!ssw_attach_is_posted(&posts) || posts != w->disconnects)
+		w->disconnect_tries = 0;
+	w->disconnects = posts;
+	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));
+}
+
+/*
+ * Passes that a predecessor left with living workers; those of policies that are
+ * gone now get watches of their own, until they are closed.
+ */
+List	   *
+ssw_passes_adopt(List *watches)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswWatch   *w = NULL;
+		ListCell   *lc;
+		bool		ours;
+
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		ours = SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId;
+		LWLockRelease(SswShared->lock);
+		if (!ours)
+			continue;
+		foreach(lc, watches)
+			if (((SswWatch *) lfirst(lc))->policy_id == SswPasses[i].policy_id)
+			w = lfirst(lc);
+		if (w == NULL)
+		{
+			w = palloc0(sizeof(SswWatch));
+			w->policy_id = SswPasses[i].policy_id;
+			watches = lappend(watches, w);
+		}
+		w->pass = &SswPasses[i];
+	}
+	MemoryContextSwitchTo(old);
+	return watches;
+}
+
+/* Close the row of a throttled pass, if there is one, that goes no further. */
+void
+ssw_passes_close_open(SswWatch *w)
+{
+	SswPass    *pass;
+
+	if (w->pass != NULL || w->open_pass_id == 0 || XactReadOnly)
+		return;
+	pass = palloc0(sizeof(SswPass));
+	pass->pass_id = w->open_pass_id;
+	ssw_ledger_close_pass(w, pass, "done");
+	w->open_pass_id = 0;
+	pfree(pass);
+}
+
+/*
+ * Do passes wait that nobody has asked for?  Not those that refresh the rows of sessions
+ * that live, which end nothing then, nor that for connections which have gone.
+ */
+bool
+ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
+{
+	w->rest.state = NULL;
+	if (!ssw_load_rests(w->policy, now, &w->rest))
+		return false;
+	if (w->policy->heartbeats && (gone || now >= ssw_passes_refresh_at(w)))
+	{
+		/* such a pass does not find what is due */
+		if (w->plain)
+			(void) ssw_watch_probe(w, now);
+		return false;
+	}
+	if (now - w->open_pass_at >= w->policy->soft_limit_us)
+		ssw_passes_close_open(w);
+	w->part_locked_since = 0;
+	w->next_look = Min(Max(w->rest.until, now + ssw_min_interval * INT64CONST(1000)), ssw_passes_refresh_at(w));
+	return true;
+}
+
+/* Open a pass in shared memory; its row is written when it finds a row. */
+void
+ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
+{
+	SswPolicy  *p = w->policy;
+	SswPolicyShared *s;
+	ConditionVariable cv;
+	SswPass    *pass;
+	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
+
+	note_posts(w, now);
+	if (now - w->open_pass_at >= p->soft_limit_us)
+		ssw_passes_close_open(w);
+	refill(w, now);
+	if (requested)
+		w->rest.state = NULL;
+	if (w->rest.state == NULL)
+		ssw_grace_cutoffs(p, now, cutoffs);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass = free_pass();
+	if (pass)
+	{
+		cv = pass->collector_cv;
+		memset(pass, 0, sizeof(SswPass));
+		pass->collector_cv = cv;
+		pass->in_use = true;
+		pass->database = MyDatabaseId;
+		pass->policy_id = p->id;
+		pass->owner = p->owner;
+		pass->waits_since = now;
+		pass->policy_generation = generation;
+		pass->forced = requested;
+		pass->refresh_only = w->rest.state != NULL;
+
+		/*
+		 * one that ends nothing has nothing to count, one that goes on takes
+		 * a few of the rows that were counted
+		 */
+		pass->fuse_open = w->force || pass->refresh_only || p->fuse_until > now || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
+		pass->fuse_left = w->fuse_left;
+		pass->started_at = pass->now = pass->progress_at = now;
+		pass->soft_deadline = now + p->soft_limit_us;
+		pass->clock_cutoff[0] = cutoffs[0];
+		pass->clock_cutoff[1] = cutoffs[1];
+		pass->refresh_cutoff = refresh_cutoff(w, now);
+		pass->full_cutoff = now - p->keep_for_us;
+		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
+		pass->above = w->held_above != 0 && now < w->full_at && !requested ? w->held_above : 0;
+		pass->locked_for_long = w->part_locked_since != 0 && now - w->part_locked_since > LONG_LOCK_US;
+		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
+		/* whom memory did not know then had to write his row since */
+		if (pass->refresh_only && s)
+			pass->backlog_before = Max(pass->backlog_before, s->compared_at);
+		pass->moves = s && s->moved_passes >= MOVED_PASSES;
+		pass->tokens = requested ? -1 : w->tokens;
+		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
+		pass->collector = -1;
+		/* who acquires waits for its rows, and must not be waited for */
+		pass->skip_locked = p->registry;
+		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
+		pass->pass_id = w->open_pass_id;
+		pass->resumed = w->open_pass_id != 0;
+		w->pass = pass;
+		w->served_at = 0;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+static void
+count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
+{
+	SswPolicyShared *s;
+	double		seconds = Max(0, now - pass->started_at) / 1e6;
+	int			b = 0;
+
+	while (b < SSW_DURATION_BUCKETS - 1 && seconds > ssw_duration_bounds[b])
+		b++;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
+	if (s)
+	{
+		s->last_look = now;
+		s->looks++;
+		if ((pass->end == SSW_END_DONE || pass->end == SSW_END_LIMIT) && !pass->refresh_only)
+			s->last_success = now;
+		if (pass->pass_id != 0)
+		{
+			s->passes++;
+			s->duration_hist[b]++;
+			s->duration_sum += seconds;
+			s->last_pass_id = pass->pass_id;
+		}
+		s->failed += pass->failed;
+		s->skipped += pass->skipped;
+		if (pass->pass_id != 0)
+			s->moved_passes = pass->moved ? s->moved_passes + 1 : 0;
+		if (pass->end == SSW_END_DONE && pass->failed == 0 && pass->skipped == 0)
+			s->compared_at = pass->now;
+		s->failed_passes += pass->end == SSW_END_FAILED;
+		s->fuse_trips += pass->fuse_trips;
+		s->singly = s->singly && (pass->end != SSW_END_DONE || pass->refresh_only);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* When a policy looks again after a pass that ended in the given way. */
+static void
+schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
+{
+	TimestampTz soon = now + ssw_min_interval * INT64CONST(1000);
+	SswPolicy  *p = w->policy;
+	bool		did = pass->expired + pass->refreshed + pass->repaired > 0;
+
+	w->idle = did ? 0 : w->idle + 1;
+	w->excluded = pass->excluded;
+	if (pass->end == SSW_END_DONE && !pass->refresh_only)
+		w->earliest = pass->next_due;
+	else if (pass->end == SSW_END_LIMIT && pass->oldest_due != 0)
+		w->earliest = pass->oldest_due;
+
+	/*
+	 * a pass that saw no later deadline has not looked for one: the next
+	 * probe does
+	 */
+	w->unprobed |= w->earliest == 0;
+	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
+		w->next_look = w->not_before = soon;	/* not at once: who changes
+												 * the policy may hold it for
+												 * long */
+	else if (pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
+		w->next_look = soon;
+	else
+	{
+		w->next_look = now + p->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
+		if (pass->next_due != 0)
+			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
+	}
+	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
+	if (w->held_above != 0)
+		w->next_look = Min(w->next_look, Max(soon, w->full_at));
+	w->unfinished = pass->end == SSW_END_LIMIT || pass->end == SSW_END_NONE || (pass->end == SSW_END_STOPPED && (pass->forced || w->unfinished));
+	if (p->check_every_us == 0 && !w->unfinished)
+		w->next_look = DT_NOEND;
+}
+
+/* A look that somebody may have asked for has found nothing. */
+void
+ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
+{
+	w->idle++;
+	w->unfinished = false;
+	w->part_locked_since = 0;
+	w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
+	if (w->earliest != 0)
+		w->next_look = Min(w->next_look, w->earliest);
+	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
+	if (w->held_above != 0)
+		w->next_look = Min(w->next_look, w->full_at);
+	if (w->policy->check_every_us == 0)
+		w->next_look = DT_NOEND;
+	if (w->policy->backlog_before != 0)
+	{
+		w->backlog_done = true;
+		ssw_ledger_succeeded(w);
+	}
+	if (w->held_above == 0)
+		ssw_ledger_rearm(w, now);
+	w->owed = false;
+	if (request)
+		ssw_request_complete(w, request, 0, 0, "");
+}
+
+/*
+ * May the fuse trip again?  Not before the pile is gone that a hold leaves, and
+ * that grows while it is worked on.  A pass that has removed everything, and took
+ * no longer than there may be between two, leaves none.
+ */
+static bool
+is_harmless(const SswPolicy *p, const SswPass *pass, TimestampTz now)
+{
+	return !pass->refresh_only && pass->above == 0 &&
+		(pass->harmless ||
+		 (pass->end == SSW_END_DONE && (p->check_every_us == 0 || now - pass->now <= p->check_every_us)));
+}
+
+/*
+ * The fuse may hold rows, or grace cover some.  What is due up to where a pass came is
+ * then left, or gone: the next passes begin there, and one from the start on comes ever
+ * more rarely, the more it has to read.
+ */
+static void
+note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
+{
+	SswPolicy  *p = w->policy;
+	int64		rest = (now - pass->started_at) * FULL_PART;
+	bool		left = pass->failed + pass->skipped + pass->excluded > 0;
+
+	/* what it held may have been let go since */
+	if (pass->policy_generation != w->judged_generation)
+	{
+		w->held_above = 0;
+		return;
+	}
+	if (pass->fuse_until != 0)
+		p->fuse_until = pass->fuse_until;
+	if (pass->fuse_next != 0 && (p->fuse_next == 0 || pass->fuse_next < p->fuse_next))
+		p->fuse_next = pass->fuse_next;
+	if (TIMESTAMP_IS_NOBEGIN(pass->clock_cutoff[0]) ||
+		(pass->end != SSW_END_FUSE && (pass->end != SSW_END_DONE || pass->refresh_only || pass->left_out != 0)))
+		return;
+	if (pass->above == 0)
+	{
+		/* grace ends row by row: what takes no time is read each time */
+		if (p->fuse_next <= now && (!pass->graced || rest < MIN_FULL_US))
+		{
+			w->held_above = 0;
+			return;
+		}
+		w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, rest));
+	}
+	else if (left || w->held_above == 0)
+		return;
+	/* others are left there, too */
+	if (left)
+		w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
+	w->held_above = pass->clock_cutoff[0];
+}
+
+/* A pass without workers that has ended: write down what it did. */
+void
+ssw_passes_close(SswWatch *w, TimestampTz now)
+{
+	SswPass		pass = *w->pass;
+	uint64		request = w->request;
+
+	if (pass.end == SSW_END_NONE)
+		pass.end = pass.max_workers_seen > 0 && now > pass.soft_deadline ? SSW_END_LIMIT : SSW_END_STOPPED;
+	/* a worker left, or was ended, with rows that no other has seen */
+	if (pass.end == SSW_END_DONE && pass.unfinished > 0)
+		pass.end = SSW_END_STOPPED;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->fuse_left = ssw_shmem_pass_is_stale(w->pass) ? 0 : pass.fuse_left;
+	w->pass->in_use = false;
+	LWLockRelease(SswShared->lock);
+	w->pass = NULL;
+	w->request = 0;
+	if (w->policy == NULL)
+	{
+		/* unregistered: what it did stays on record all the same */
+		if (pass.pass_id != 0)
+			ssw_ledger_close_pass(w, &pass, "done");
+		w->open_pass_id = 0;
+		return;
+	}
+	if (w->policy->rate_limit > 0 && pass.tokens >= 0)
+		w->tokens = pass.tokens;
+	if (pass.backlog_tokens >= 0)
+		w->backlog_tokens = pass.backlog_tokens;
+	w->backlog_done = pass.end == SSW_END_DONE && !pass.refresh_only && w->policy->backlog_before != 0;
+	count_pass(w, &pass, now);
+	if (pass.pass_id != 0)
+	{
+		bool		open = pass.end == SSW_END_LIMIT && now <= pass.soft_deadline;
+
+		ssw_ledger_close_pass(w, &pass, pass.end == SSW_END_FAILED ? "failed" : open ? "running" : "done");
+		w->open_pass_at = w->open_pass_id == pass.pass_id ? w->open_pass_at : pass.started_at;
+		w->open_pass_id = open ? pass.pass_id : 0;
+	}
+	if (pass.end == SSW_END_FAILED)
+		ssw_ledger_failed(w, &pass);
+	else if (pass.end == SSW_END_DONE && !pass.refresh_only && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
+		ssw_ledger_succeeded(w);
+	note_holds(w, &pass, now);
+	if (is_harmless(w->policy, &pass, now))
+		ssw_ledger_rearm(w, pass.now);
+	ssw_watch_rejudge(w, now);
+	if (pass.end == SSW_END_LIMIT && !pass.forced)
+		(void) ssw_load_rests(w->policy, now, &w->rest);
+	schedule_after(w, &pass, now);
+	w->owed = w->owed && pass.end == SSW_END_LOCKED;
+	if (pass.end == SSW_END_LOCKED)
+		ssw_watch_locked(w);
+	/* whoever looks only when asked has no look that tells its end */
+	if (w->policy->check_every_us == 0)
+		w->part_locked_since = 0;
+	else if (pass.end == SSW_END_LOCKED || pass.left_out != 0)
+		w->part_locked_since = w->part_locked_since ? Min(w->part_locked_since, now) : now;
+	else if (pass.counted)
+		w->part_locked_since = 0;
+	if (request != 0 && pass.end != SSW_END_STOPPED)
+		ssw_request_complete_with(w, request, &pass);
+	ssw_passes_publish(w);
+}

@@ -1,0 +1,408 @@
+/*
+ * policy_state.c
+ *		What the coordinator writes to the extension's own tables.
+ *
+ * Runs in the coordinator, inside its transactions, as the extension's owner.
+ * Facts that must outlive a crash are here: closed passes, brakes, failures,
+ * the grace horizon.  Shares nothing else.
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/spi.h"
+#include "heartbeat/store_scan.h"
+#include "process/policy_watch.h"
+#include "sweep/failed_row.h"
+
+#define FAIL_BASE_US	(1 * USECS_PER_SEC)
+#define FAIL_MAX_US		(10 * USECS_PER_MINUTE)
+/* what may pass by itself is tried more often */
+#define TRANSIENT_MAX_US	USECS_PER_MINUTE
+#define BROKEN_AFTER	8
+/* Deadlines that are later than they can be by more than that were set by a fast clock. */
+#define FAST_BY			"interval '10 s'"
+#define CUT_AT_ONCE		"10000"
+
+static void
+run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_sql_exec(sql, nargs, types, values, nulls, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/*
+ * The same for a policy's row, unless somebody is changing that policy now: who
+ * does holds its lock, perhaps for long, and a coordinator that waits for one
+ * policy would keep all others waiting.  What is not written is found out again.
+ */
+static bool
+run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	if (!ssw_lock_policy_batch_conditional(policy_id))
+		return false;
+	run(sql, nargs, types, values, nulls);
+	return true;
+}
+
+/* Add a pass's counts to its row; status "running" leaves it open. */
+void
+ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status)
+{
+	Oid			types[] = {INT8OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
+	INT4OID, INT8OID, TEXTOID, TEXTOID, FLOAT8OID};
+	bool		failed = pass->sqlerrcode != 0;
+	char		nulls[14] = "             ";
+	Datum		values[13];
+	int64		us = pass->started_at ? GetCurrentTimestamp() - pass->started_at : 0;
+
+	values[0] = Int64GetDatum(pass->pass_id);
+	values[1] = CStringGetTextDatum(status);
+	values[2] = Int64GetDatum(pass->expired);
+	values[3] = Int64GetDatum(pass->refreshed);
+	values[4] = Int64GetDatum(pass->repaired);
+	values[5] = Int64GetDatum(pass->failed);
+	values[6] = Int64GetDatum(pass->skipped);
+	values[7] = Int64GetDatum(pass->batches);
+	values[8] = Int32GetDatum(pass->max_workers_seen);
+	values[9] = Int64GetDatum(pass->max_lag_us);
+	values[10] = CStringGetTextDatum(failed ? unpack_sql_state(pass->sqlerrcode) : "");
+	values[11] = CStringGetTextDatum(pass->message);
+	values[12] = Float8GetDatum(Max(0, us) / 1e6);
+	nulls[10] = failed ? ' ' : 'n';
+	nulls[11] = pass->message[0] ? ' ' : 'n';
+	run("UPDATE sweeper.pass SET status = $2, finished_at = CASE $2 WHEN 'running' THEN NULL"
+		" ELSE pg_catalog.clock_timestamp() END, expired = expired + $3, refreshed = refreshed + $4,"
+		" repaired = repaired + $5, failed = failed + $6, skipped = skipped + $7, batches = batches + $8,"
+		" workers = greatest(workers, $9), max_lag = greatest(max_lag, $10 * '1 microsecond'::pg_catalog.interval),"
+		" sqlstate = $11, error = $12, seconds = seconds + $13 WHERE pass = $1",
+		13, types, values, nulls);
+}
+
+/*
+ * Close rows of passes that nobody runs any more, from their events.  What was
+ * written may be more: a policy without audit has none.
+ */
+void
+ssw_ledger_abandon(void)
+{
+	run("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
+		" expired = greatest(p.expired, (SELECT pg_catalog.sum(e.count) FROM sweeper.cleanup_event AS e"
+		" WHERE e.cleaned_at >= p.started_at AND e.pass = p.pass)) WHERE p.status = 'running'",
+		0, NULL, NULL, NULL);
+}
+
+/* The policy as a whole failed: back off, further each time. */
+void
+ssw_ledger_failed(SswWatch *w, const SswPass *pass)
+{
+	int			failures = w->policy->failures + 1;
+	SswFailureClass class = ssw_failure_classify(pass->sqlerrcode);
+	TimestampTz retry = GetCurrentTimestamp() +
+	ssw_failure_backoff_us(failures, FAIL_BASE_US,
+						   class == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
+	Oid			types[] = {INT4OID, INT4OID, BOOLOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
+	Datum		values[6];
+
+	values[0] = Int32GetDatum(w->policy_id);
+	values[1] = Int32GetDatum(failures);
+	values[2] = BoolGetDatum(failures >= BROKEN_AFTER);
+	values[3] = TimestampTzGetDatum(retry);
+	values[4] = CStringGetTextDatum(pass->message);
+	values[5] = CStringGetTextDatum(unpack_sql_state(pass->sqlerrcode));
+	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
+			   " last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
+			   " WHERE policy_id = $1", 6, types, values, NULL);
+	/* that we cannot read rows says nothing of who writes them himself */
+	if (w->policy->heartbeats && class != SSW_FAIL_TRANSIENT && class != SSW_FAIL_LOCKED)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (w->failing_since == 0)
+			w->failing_since = now;
+		ssw_watch_outage(w, w->failing_since, now);
+	}
+	w->policy->failures = failures;
+	w->policy->broken = failures >= BROKEN_AFTER;
+	w->policy->retry_at = retry;
+	ereport(failures == 1 ? WARNING : LOG,
+			(errcode(pass->sqlerrcode),
+			 errmsg("session_sweeper policy \"%s\" failed: %s", w->policy->name, pass->message),
+			 errdetail("No row was quarantined; the policy is tried again in %d s (failure %d).",
+					   (int) ((retry - GetCurrentTimestamp()) / USECS_PER_SEC) + 1, failures),
+			 errhint("Mend the cause, then SELECT sweeper.resume(%s);",
+					 quote_literal_cstr(w->policy->name))));
+}
+
+/* A pass went through: lift what failures left, note the time. */
+void
+ssw_ledger_succeeded(SswWatch *w)
+{
+	Oid			types[] = {INT4OID, BOOLOID};
+	Datum		values[2];
+
+	values[0] = Int32GetDatum(w->policy_id);
+	values[1] = BoolGetDatum(w->backlog_done);
+	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = 0, broken = false, retry_at = NULL, failing_since = NULL,"
+			   " last_pass_at = pg_catalog.clock_timestamp(),"
+			   " backlog_before = CASE WHEN $2 THEN NULL ELSE backlog_before END WHERE policy_id = $1",
+			   2, types, values, NULL);
+	w->policy->failures = 0;
+	w->policy->broken = false;
+	w->policy->retry_at = 0;
+	w->failing_since = 0;
+	if (w->backlog_done)
+		w->policy->backlog_before = 0;
+	w->backlog_done = false;
+}
+
+/* Nothing would trip the fuse: what has been held before then may trip it again. */
+void
+ssw_ledger_rearm(SswWatch *w, TimestampTz before)
+{
+	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
+	Datum		values[] = {Int32GetDatum(w->policy_id), TimestampTzGetDatum(before)};
+
+	if (!w->policy->fuse_spent)
+		return;
+	run_policy(w->policy_id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until <= $2", 2, types, values, NULL);
+	w->policy->fuse_spent = false;
+}
+
+/*
+ * What a policy rests for began by a clock that has been set back, and would end as
+ * much too late.
+ */
+void
+ssw_ledger_forget_future(SswPolicy *p, TimestampTz now)
+{
+	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
+	Datum		values[] = {Int32GetDatum(p->id), TimestampTzGetDatum(now)};
+
+	if (p->fuse_at > now)
+	{
+		run_policy(p->id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_at > $2", 2, types, values, NULL);
+		p->fuse_at = p->fuse_until = p->fuse_next = 0;
+	}
+	if (p->retry_at > now + 2 * FAIL_MAX_US)
+	{
+		run_policy(p->id, "UPDATE sweeper.policy SET retry_at = $2 WHERE policy_id = $1", 2, types, values, NULL);
+		p->retry_at = now;
+	}
+}
+
+/*
+ * Hold a policy that was restored until somebody resumes it, unless somebody just has.
+ * False when somebody changes it: also for a moment after the commit that woke us.
+ */
+bool
+ssw_ledger_hold(const SswPolicy *p)
+{
+	Oid			types[] = {INT4OID, INT8OID, OIDOID, OIDOID};
+	Datum		values[4];
+
+	values[0] = Int32GetDatum(p->id);
+	values[1] = Int64GetDatum((int64) p->system_identifier);
+	values[2] = ObjectIdGetDatum(p->database);
+	values[3] = ObjectIdGetDatum(p->relid);
+	return run_policy(p->id, "UPDATE sweeper.policy SET held_reason = 'restored', held_at = pg_catalog.clock_timestamp()"
+					  " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3 AND relid = $4",
+					  4, types, values, NULL);
+}
+
+/*
+ * The same objects in a cluster that pg_upgrade made: note its identity.  How long
+ * there was no service nobody knows here: as after a crash.
+ */
+void
+ssw_ledger_restamp(const SswPolicy *p)
+{
+	Oid			types[] = {INT4OID, INT8OID, OIDOID, TIMESTAMPTZOID};
+	Datum		values[4];
+
+	values[0] = Int32GetDatum(p->id);
+	values[1] = Int64GetDatum((int64) SswShared->system_identifier);
+	values[2] = ObjectIdGetDatum(MyDatabaseId);
+	values[3] = TimestampTzGetDatum(SswShared->service_start);
+	run_policy(p->id, "UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
+			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name),"
+			   " horizons = ARRAY[$4, '-infinity', pg_catalog.clock_timestamp()]"
+			   " WHERE policy_id = $1", 4, types, values, NULL);
+	run("UPDATE sweeper.service_mark SET clusters = clusters || $1 WHERE NOT $1 = ANY (clusters)",
+		1, &types[1], &values[1], NULL);
+}
+
+/* The relation, or its owner, has another name now. */
+void
+ssw_ledger_renamed(const SswPolicy *p)
+{
+	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
+	Datum		values[3];
+
+	values[0] = Int32GetDatum(p->id);
+	values[1] = CStringGetTextDatum(p->relation);
+	values[2] = CStringGetTextDatum(p->owner_name);
+	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values, NULL);
+}
+
+/*
+ * Columns have other names now: what a dump has of them is names.  Where expressions name
+ * some, say of the names that they were theirs; else write today's.  The caller holds a
+ * lock on the relation.
+ */
+void
+ssw_ledger_columns(const SswPolicy *p)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(p->id);
+
+	if (p->columns.stale != 0)
+	{
+		run_policy(p->id, "UPDATE sweeper.policy SET columns = (SELECT pg_catalog.jsonb_object_agg(e.key,"
+				   "  CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = relid AND a.attname = e.key"
+				   "   AND a.attnum = pg_catalog.abs(e.value::pg_catalog.int4) % 2048 AND NOT a.attisdropped) THEN 1 ELSE -1 END * pg_catalog.abs(e.value::pg_catalog.int4))"
+				   " FROM pg_catalog.jsonb_each(columns) AS e) WHERE policy_id = $1", 1, &type, &value, NULL);
+		return;
+	}
+	run_policy(p->id, "UPDATE sweeper.policy SET"
+			   " key = ARRAY(SELECT sweeper._column_now(relid, columns, c) FROM pg_catalog.unnest(key) WITH ORDINALITY AS k (c, n) ORDER BY n),"
+			   " capture = CASE WHEN capture IS NOT NULL THEN"
+			   "  ARRAY(SELECT sweeper._column_now(relid, columns, c) FROM pg_catalog.unnest(capture) WITH ORDINALITY AS k (c, n) ORDER BY n) END,"
+			   " deadline = sweeper._column_now(relid, columns, deadline), last_seen = sweeper._column_now(relid, columns, last_seen),"
+			   " ttl_column = sweeper._column_now(relid, columns, ttl_column), created = sweeper._column_now(relid, columns, created),"
+			   " group_by = sweeper._column_now(relid, columns, group_by),"
+			   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum + coalesce(pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048, 0)), '{}')"
+			   "  FROM pg_catalog.pg_attribute AS a LEFT JOIN pg_catalog.jsonb_each(columns) AS e ON pg_catalog.abs(e.value::pg_catalog.int4) % 2048 = a.attnum"
+			   "  WHERE a.attrelid = relid AND a.attnum > 0 AND NOT a.attisdropped)"
+			   " WHERE policy_id = $1", 1, &type, &value, NULL);
+}
+
+/* Write how far starts of service have judged. */
+void
+ssw_ledger_horizons(const SswPolicy *p)
+{
+	Oid			types[] = {INT4OID, TIMESTAMPTZARRAYOID};
+	Datum		elems[2 * SSW_MAX_HORIZONS + 1];
+	Datum		values[2];
+
+	for (int i = 0; i < p->nhorizons; i++)
+	{
+		elems[2 * i] = TimestampTzGetDatum(p->horizon[i].service);
+		elems[2 * i + 1] = TimestampTzGetDatum(p->horizon[i].deadline);
+	}
+	values[0] = Int32GetDatum(p->id);
+	elems[2 * p->nhorizons] = TimestampTzGetDatum(p->noted_at);
+	values[1] = PointerGetDatum(construct_array(elems, p->nhorizons > 0 ? 2 * p->nhorizons + 1 : 0,
+												TIMESTAMPTZOID, sizeof(TimestampTz), true, TYPALIGN_DOUBLE));
+	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
+}
+
+/* Has this database, with its files and oids, been in that cluster? */
+bool
+ssw_ledger_was_in(uint64 system_identifier)
+{
+	Oid			type = INT8OID;
+	Datum		value = Int64GetDatum((int64) system_identifier);
+	SswIdentity save;
+	bool		was;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	was = ssw_sql_exec("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true, 1) > 0;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return was;
+}
+
+/* When this database was last looked at; with write, now. */
+TimestampTz
+ssw_ledger_mark(bool write)
+{
+	SswIdentity save;
+	TimestampTz at = 0;
+	bool		isnull;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT looked_at FROM sweeper.service_mark", 0, NULL, NULL, NULL, true, 1) > 0)
+		at = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	if (write)
+		ssw_sql_exec("UPDATE sweeper.service_mark SET looked_at = pg_catalog.clock_timestamp()",
+					 0, NULL, NULL, NULL, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return at;
+}
+
+static bool
+cut_deadlines(void *n)
+{
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	*(uint64 *) n = ssw_sql_exec("UPDATE sweeper.session AS s SET expires_at = least(s.expires_at, c.now + s.ttl),"
+								 " ends_at = CASE WHEN s.acquired_at > c.now AND pg_catalog.isfinite(s.ends_at)"
+								 "  THEN c.now + (s.ends_at - s.acquired_at) ELSE s.ends_at END,"
+								 " acquired_at = least(s.acquired_at, c.now), last_seen_at = least(s.last_seen_at, c.now)"
+								 " FROM (SELECT pg_catalog.clock_timestamp() AS now) AS c WHERE s.session IN"
+								 " (SELECT f.session FROM sweeper.session AS f WHERE f.status = 'active'"
+								 " AND (f.expires_at > pg_catalog.clock_timestamp() + f.ttl + " FAST_BY
+								 " OR f.acquired_at > pg_catalog.clock_timestamp() + " FAST_BY ") LIMIT " CUT_AT_ONCE
+								 " FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return true;
+}
+
+/*
+ * Sessions of the registry that got their deadlines while the clock was fast would keep
+ * their seats until that time.  None is later than one time to live from now by right: it
+ * is cut back, and the next heartbeat looks at the row.  Returns whether more may be left.
+ */
+bool
+ssw_ledger_cut_deadlines(void)
+{
+	ErrorData  *error;
+	uint64		n = 0;
+
+	if (!ConditionalLockRelationOid(get_relname_relid("session", get_namespace_oid(SSW_SCHEMA, false)), RowExclusiveLock))
+		return true;
+	error = ssw_sql_try(cut_deadlines, &n);
+	if (error)
+		ereport(LOG,
+				(errcode(error->sqlerrcode),
+				 errmsg("session_sweeper could not cut back deadlines of sessions: %s", error->message)));
+	if (error || n == 0)
+		return false;
+	(void) ssw_beats_look_all(MyDatabaseId, SSW_SESSION_POLICY_ID);
+	ereport(LOG,
+			(errmsg("session_sweeper cut back the deadlines of " UINT64_FORMAT " sessions, which were set while the system clock was fast", n),
+			 errdetail("Each lives for one time to live from now on, and longer by heartbeats.")));
+	return n >= atoi(CUT_AT_ONCE);
+}
+
+/* Nobody looked for longer than max_gap: an operator must confirm. */
+void
+ssw_ledger_long_gap(void)
+{
+	/* one that somebody is changing is in that person's hands */
+	run("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"
+		" WHERE policy_id IN (SELECT policy_id FROM sweeper.policy WHERE held_reason IS NULL"
+		" AND policy NOT LIKE 'sweeper.%' FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL);
+}

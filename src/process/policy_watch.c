@@ -1,0 +1,482 @@
+/*
+ * policy_watch.c
+ *		Brakes of one policy, as the coordinator sees them.
+ *
+ * Runs in the coordinator, in a transaction.  Judging reads catalogs only; no
+ * code of users is run or analysed.  Shares nothing; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "base/compat.h"
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/spi.h"
+#include "grace/grace.h"
+#include "grace/policy_outage.h"
+#include "policy/partition.h"
+#include "policy/sweep_sql.h"
+#include "process/policy_watch.h"
+#include "sweep/row_action.h"
+#include "sweep/worker_pass.h"
+
+/*
+ * A lock on a relation must not hang the coordinator, nor all of a round's together:
+ * after so many waits it takes what is free, and waits no more.
+ */
+#define LOCK_PATIENCE_MS	"5"
+#define LOCK_NO_PATIENCE_MS "1"
+#define LOCK_WAITS			10
+#define LOCKED_AGAIN_US		(1 * USECS_PER_SEC)
+#define LOCKED_SOON_US		(50 * 1000)
+/* Is it locked?  Looked at so often while it was not, and while it is. */
+#define FREE_LOOK_US		(1 * USECS_PER_SEC)
+#define LOCK_LOOK_US		(200 * 1000)
+/* What is set for a database alone is looked at so often. */
+#define SETTINGS_US			(5 * USECS_PER_SEC)
+/* How late is what a brake holds?  Looked at no more often. */
+#define LATE_LOOK_US		(10 * USECS_PER_SEC)
+#define LATE_LOOK_PART		500
+#define LATE_LOOK_MAX_US	(15 * USECS_PER_MINUTE)
+
+/* So long a lock on its table is not told to who asked for a look. */
+#define LOCKED_TELL_US		(10 * USECS_PER_SEC)
+
+static bool resubscribed = false;
+
+/* Waits for a lock, in this round, that came to nothing. */
+static int	waits = 0;
+
+void
+ssw_watch_begin_round(void)
+{
+	waits = 0;
+}
+
+/*
+ * Somebody may hold a table for hours: the coordinator waits a moment only,
+ * because all policies would wait with it.
+ */
+static int
+begin_patience(const SswPolicy *p)
+{
+	int			level = NewGUCNestLevel();
+	bool		patient = waits < LOCK_WAITS;
+
+	(void) set_config_option("lock_timeout", patient ? LOCK_PATIENCE_MS : LOCK_NO_PATIENCE_MS,
+							 PGC_SUSET, PGC_S_OVERRIDE, GUC_ACTION_SAVE, true, 0, false);
+	if (!patient && !ConditionalLockRelationOid(p->relid, AccessShareLock))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not obtain lock on relation %s", p->relation)));
+	return level;
+}
+
+/* What was begun in patience failed: for want of a lock? */
+static bool
+want_of_lock(const ErrorData *error)
+{
+	if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		return false;
+	waits++;
+	return true;
+}
+
+static bool
+brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
+{
+	w->runs = false;
+	strlcpy(w->state, state, sizeof(w->state));
+	ssw_shmem_text(w->reason, reason ? reason : "", sizeof(w->reason));
+	w->brake_until = until;
+	w->locked_since = 0;
+	if (strcmp(state, "locked") != 0)
+		w->part_locked_since = 0;
+	return true;
+}
+
+/* Nobody renames a column while it is written that somebody has. */
+static void
+follow_columns(const SswPolicy *p)
+{
+	SswPolicy  *present;
+
+	if (!(p->columns.stale ? p->columns.untold : p->columns.followed) || !ConditionalLockRelationOid(p->relid, AccessShareLock))
+		return;
+	present = ssw_policy_load(p->id);
+	if (present && (present->columns.stale ? present->columns.untold : present->columns.followed))
+		ssw_ledger_columns(present);
+}
+
+/* The texts beside the oids are what a dump is restored by. */
+static void
+follow_rename(SswPolicy *p)
+{
+	char	   *relation = ssw_stmt_relation(p->relid);
+	char	   *owner = GetUserNameFromId(p->owner, false);
+
+	if (XactReadOnly)
+		return;
+	follow_columns(p);
+	if (strcmp(relation, p->relation) == 0 && strcmp(owner, p->owner_name) == 0)
+		return;
+	/* of a swap of names we may have seen the first half only */
+	if (ssw_policy_is_foreign(p))
+		return;
+	p->relation = relation;
+	p->owner_name = owner;
+	ssw_ledger_renamed(p);
+}
+
+/*
+ * Since then nobody could write the policy's rows: who lives by that could not show it.
+ * A short time does not matter, because heartbeats write well before a row is due.
+ */
+void
+ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now)
+{
+	if (w->policy && (w->policy->heartbeats || w->policy->last_seen) &&
+		now - since > ssw_outage_patience(w->policy_id, w->policy->ttl_us))
+		ssw_outage_note(MyDatabaseId, w->policy_id, since, now);
+}
+
+/*
+ * Could rows be written that live by activity?  Passes do not tell while none is due, or
+ * as long as rows can be read.  Returns when to look again.
+ */
+static TimestampTz
+look_at_lock(SswWatch *w, TimestampTz now)
+{
+	SswPolicy  *p = w->policy;
+	TimestampTz since;
+	int64		every;
+	bool		writable;
+
+	if (p == NULL || !(p->heartbeats || p->last_seen) || p->check_every_us == 0)
+		return DT_NOEND;
+	if (now < w->lock_look_at)
+		return w->lock_look_at;
+	every = Max(FREE_LOOK_US, ssw_outage_patience(w->policy_id, p->ttl_us) / 4);
+	writable = ssw_partition_is_writable(p->relid);
+	since = ssw_outage_looked(w->policy_id, writable && (!XactReadOnly || SswShared->read_only_since != 0), 2 * every, now);
+	if (since != 0)
+		ssw_watch_outage(w, since, now);
+	w->lock_look_at = now + (writable ? every : LOCK_LOOK_US);
+	return w->lock_look_at;
+}
+
+/* Look at the locks of tables; returns when the next look is. */
+TimestampTz
+ssw_watch_locks(List *watches, TimestampTz now)
+{
+	TimestampTz next = DT_NOEND;
+	ListCell   *lc;
+
+	foreach(lc, watches)
+		next = Min(next, look_at_lock(lfirst(lc), now));
+	return next;
+}
+
+/* Is it the database that says so, whatever the server's default is? */
+static bool
+has_own_default(void)
+{
+	bool		own;
+
+	ssw_sql_begin();
+	own = ssw_sql_exec("SELECT 1 FROM pg_catalog.pg_settings"
+					   " WHERE name = 'default_transaction_read_only' AND source = 'database'",
+					   0, NULL, NULL, NULL, true, 1) > 0;
+	ssw_sql_end();
+	return own;
+}
+
+/*
+ * While the server's default is read-only, heartbeats are refused in this database,
+ * too.  When that is over, the launcher notes it as an outage, for all; a database that
+ * goes its own way before, this does, and look_at_lock() what is the database's alone.
+ */
+void
+ssw_watch_read_only(List *watches, TimestampTz now)
+{
+	SswDatabase *d;
+	TimestampTz since;
+	bool		refused;
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	since = SswShared->read_only_since;
+	refused = since != 0 && d && (XactReadOnly || d->read_only);
+	LWLockRelease(SswShared->lock);
+	if (refused && !XactReadOnly && has_own_default())
+	{
+		foreach(lc, watches)
+			ssw_watch_outage(lfirst(lc), since, now);
+		refused = false;
+	}
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+		d->read_only = refused;
+	LWLockRelease(SswShared->lock);
+}
+
+/* Somebody holds a table of the policy, and what was begun failed: try again soon. */
+void
+ssw_watch_locked(SswWatch *w)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz since = w->locked_since ? Min(w->locked_since, now) : now;
+
+	(void) brake(w, "locked", "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
+	w->locked_since = since;
+}
+
+/* The same while it is judged: most often the transaction that registered it ends. */
+static void
+still_locked(SswWatch *w)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	ssw_watch_locked(w);
+	w->brake_until = now + Max(LOCKED_SOON_US, Min(LOCKED_AGAIN_US, now - w->locked_since));
+}
+
+/* Is a lock on its table the only brake, and too young to tell of? */
+bool
+ssw_watch_patient(const SswWatch *w, TimestampTz now)
+{
+	return !w->runs && w->locked_since != 0 && now - w->locked_since < LOCKED_TELL_US;
+}
+
+/* A table became the target of a subscription, or is one no more: it is not told which. */
+static void
+on_subscription(Datum arg, int cacheid, uint32 hash)
+{
+	resubscribed = true;
+}
+
+/* Mind such changes, in this process. */
+void
+ssw_watch_subscriptions(void)
+{
+	CacheRegisterSyscacheCallback(SUBSCRIPTIONRELMAP, on_subscription, (Datum) 0);
+}
+
+/* Was there one since this was last asked? */
+bool
+ssw_watch_resubscribed(void)
+{
+	bool		was = resubscribed;
+
+	resubscribed = false;
+	return was;
+}
+
+/* Is the policy still about the objects it was registered for? */
+static bool
+identity_brake(SswWatch *w)
+{
+	SswPolicy  *p = w->policy;
+	Oid			owner = ssw_relation_owner(p->relid);
+	Oid			replicated;
+	char	   *trouble;
+
+	if (ssw_policy_is_foreign(p))
+	{
+		if (OidIsValid(owner) && owner == p->owner &&
+			strcmp(ssw_stmt_relation(p->relid), p->relation) == 0 &&
+			p->system_identifier != SswShared->system_identifier &&
+			p->database == MyDatabaseId && ssw_ledger_was_in(p->system_identifier))
+		{
+			ssw_ledger_restamp(p);
+			return brake(w, "waiting", "moved by pg_upgrade", GetCurrentTimestamp());
+		}
+		return brake(w, "held", "restored", ssw_ledger_hold(p) ? 0 : GetCurrentTimestamp() + LOCKED_SOON_US);
+	}
+	else if (OidIsValid(owner) && owner == p->owner)
+		follow_rename(p);
+	if (!OidIsValid(owner))
+		return brake(w, "broken", psprintf("relation %s does not exist", p->relation), 0);
+	if (owner != p->owner)
+		return brake(w, "held", ssw_policy_unusable(p), 0);
+	replicated = ssw_partition_subscribed(p);
+	if (OidIsValid(replicated))
+		return brake(w, "broken", psprintf("%s is the target of a subscription: its rows are the publisher's",
+										   ssw_stmt_relation(replicated)), 0);
+	trouble = p->columns.renamed ? p->columns.renamed : ssw_policy_hook_trouble(p);
+	return trouble != NULL && brake(w, "broken", trouble, 0);
+}
+
+static bool
+build(void *arg)
+{
+	SswWatch   *w = arg;
+	int			level = begin_patience(w->policy);
+	Relation	rel = table_open(w->policy->relid, AccessShareLock);
+
+	w->plain = ssw_plain_columns(w->policy, rel);
+	if (w->plain)
+		ssw_clock_build(w->policy, rel);
+	else
+		ssw_plain_outline(w->policy);
+	table_close(rel, NoLock);
+	AtEOXact_GUC(false, level);
+	return true;
+}
+
+/*
+ * Build the fragments; what does not fit the relation any more is a brake.  Of a
+ * policy with code of its owner's no more than the outline: analysing an expression
+ * can run that code, which a worker may do, and not for longer than its limits.
+ */
+static bool
+shape_brake(SswWatch *w)
+{
+	ErrorData  *e = ssw_sql_try(build, w);
+
+	if (e == NULL)
+		return false;
+	if (want_of_lock(e))
+		still_locked(w);
+	else
+		brake(w, "broken", e->message, 0);
+	return true;
+}
+
+static bool
+row_brake(SswWatch *w, TimestampTz now)
+{
+	SswPolicy  *p = w->policy;
+
+	if (!XactReadOnly)
+		ssw_ledger_forget_future(p, now);
+	if (p->paused_at != 0)
+		return brake(w, "paused", "", p->paused_until);
+	if (p->held_reason)
+		return brake(w, "held", p->held_reason, 0);
+	/* what heartbeats keep alive is refreshed, and what ends otherwise ends */
+	if (p->fuse_until > now && !p->heartbeats)
+		return brake(w, "fuse", "the last pass would have removed too much", p->fuse_until);
+	if (p->failures > 0 && p->retry_at > now)
+		return brake(w, p->broken ? "broken" : "failing", "", p->retry_at);
+	return false;
+}
+
+/* Judge again what a pass may have changed: failures, fuse. */
+void
+ssw_watch_rejudge(SswWatch *w, TimestampTz now)
+{
+	if (!w->runs)
+		return;
+	strlcpy(w->state, "waiting", sizeof(w->state));
+	w->reason[0] = '\0';
+	(void) row_brake(w, now);
+}
+
+/*
+ * Decide whether the policy may run now, and why not.  The policy struct was
+ * just loaded; fragments are built in CurrentMemoryContext, which lives as long.
+ */
+void
+ssw_watch_judge(SswWatch *w, TimestampTz now)
+{
+	w->runs = true;
+	w->brake_until = 0;
+	strlcpy(w->state, "waiting", sizeof(w->state));
+	w->reason[0] = '\0';
+	w->plain = false;
+	/* ALTER DATABASE tells nobody */
+	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", now + SETTINGS_US))
+		return;
+	if (!identity_brake(w) && !shape_brake(w))
+	{
+		w->locked_since = 0;
+		(void) row_brake(w, now);
+	}
+}
+
+typedef struct Probe
+{
+	SswWatch   *watch;
+	TimestampTz now;
+} Probe;
+
+static bool
+try_probe(void *arg)
+{
+	Probe	   *p = arg;
+	int			level = begin_patience(p->watch->policy);
+
+	ssw_probe(p->watch, p->now);
+	AtEOXact_GUC(false, level);
+	return true;
+}
+
+/*
+ * Probe; an error of the relation's (an index expression, a dropped column) is
+ * returned, and is the policy's failure, not the coordinator's.
+ */
+ErrorData  *
+ssw_watch_probe(SswWatch *w, TimestampTz now)
+{
+	Probe		probe = {.watch = w,.now = now};
+	ErrorData  *error = ssw_sql_try(try_probe, &probe);
+
+	if (error)
+	{
+		disable_timeout(STATEMENT_TIMEOUT, false);
+		(void) want_of_lock(error);
+	}
+	return error;
+}
+
+/*
+ * A brake is on.  What falls due meanwhile is late all the same, and the views tell
+ * how late: look, where that runs nobody's code, and do not mind when it cannot be.
+ * A look that takes long is rare, also where coordinators take turns: others wait for it.
+ */
+void
+ssw_watch_late(SswWatch *w, TimestampTz now)
+{
+	SswPolicyShared *s;
+	TimestampTz next = DT_NOEND;
+	ErrorData  *error;
+
+	if (!w->plain)
+		return;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (s)
+		next = s->late_look_at;
+	LWLockRelease(SswShared->lock);
+	/* one that is farther away was noted before the clock was set back */
+	if (s == NULL || (now < next && next < now + 2 * LATE_LOOK_MAX_US))
+		return;
+	error = ssw_watch_probe(w, now);
+	if (error)
+		FreeErrorData(error);
+	next = Max(Max(LATE_LOOK_US, w->policy->check_every_us), (GetCurrentTimestamp() - now) * LATE_LOOK_PART);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
+	if (s)
+		s->late_look_at = now + Min(next, LATE_LOOK_MAX_US);
+	LWLockRelease(SswShared->lock);
+	ssw_passes_publish(w);
+}

@@ -1,0 +1,130 @@
+/*
+ * policy_watch.h
+ *		The coordinator's picture of one policy.
+ */
+#ifndef SSW_POLICY_WATCH_H
+#define SSW_POLICY_WATCH_H
+
+#include "base/shmem.h"
+#include "policy/policy.h"
+#include "sweep/throttle.h"
+
+typedef struct SswWatch
+{
+	int			policy_id;
+	SswPolicy  *policy;			/* in the generation's memory context */
+	bool		runs;			/* no brake is on */
+	uint64		judged_generation;	/* as of which that is so, and what
+									 * follows */
+	char		state[32];
+	char		reason[160];
+	SswRest		rest;			/* why passes wait, though it runs; or no
+								 * state */
+	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
+	TimestampTz locked_since;	/* its table is, or 0 */
+	TimestampTz part_locked_since;	/* it, or a child, was for all looks
+									 * since, or 0 */
+	TimestampTz lock_look_at;
+	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
+	bool		plain;			/* no code of users: the coordinator may probe
+								 * by itself */
+	bool		unprobed;		/* it could not, or has not yet since a pass */
+
+	TimestampTz asleep_until;	/* not judged before: it was, by another
+								 * coordinator, and nothing is due; or 0 */
+	TimestampTz next_look;
+	TimestampTz not_before;		/* no look, not even on request, until then */
+	bool		unfinished;		/* the last pass is to be continued, whoever
+								 * asked for it */
+	int			idle;			/* looks in a row that found nothing */
+	TimestampTz earliest;		/* earliest due time known, or 0 */
+	bool		read_all;		/* the next probe, without a lower bound */
+	int			excluded;		/* dead rows the last pass left alone */
+
+	SswPass    *pass;			/* running, or null */
+	TimestampTz refresh_at;		/* look for heartbeats again */
+	TimestampTz served_at;		/* when the pass was last given a worker */
+	uint64		request;		/* of CALL sweep, that the pass answers */
+	bool		force;			/* it asked for an open fuse */
+	bool		owed;			/* a look that was asked for and could not be */
+	uint64		answered;		/* request dealt with in this round, or 0 */
+	int64		answer;			/* its pass, or 0 */
+	int			answer_code;	/* why it did not end well, or 0 */
+	char		answer_error[SSW_MESSAGE_LEN];
+	double		tokens;
+	double		backlog_tokens;
+	int64		fuse_left;		/* of the rows that the fuse has counted */
+	TimestampTz held_above;		/* rows due until then are held by the fuse,
+								 * covered by grace, or gone; or 0 */
+	TimestampTz full_at;		/* from then on a pass looks at them again */
+	TimestampTz tokens_at;
+	int64		open_pass_id;	/* row of a throttled pass, to be continued */
+	TimestampTz open_pass_at;
+	SswPass		open_counts;	/* its counts so far */
+	bool		backlog_done;	/* clear backlog_before */
+	uint64		disconnects;	/* those that a pass was opened for */
+	int			disconnect_tries;	/* passes that left some of them */
+	TimestampTz disconnects_at; /* the next then */
+} SswWatch;
+
+/* policy_watch.c: brakes; in a transaction */
+extern void ssw_watch_begin_round(void);
+extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
+extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
+extern TimestampTz ssw_watch_locks(List *watches, TimestampTz now);
+extern void ssw_watch_read_only(List *watches, TimestampTz now);
+extern void ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now);
+extern void ssw_watch_locked(SswWatch *w);
+extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);
+extern void ssw_watch_subscriptions(void);
+extern bool ssw_watch_resubscribed(void);
+extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
+extern void ssw_watch_late(SswWatch *w, TimestampTz now);
+
+/* probe.c */
+extern void ssw_probe(SswWatch *w, TimestampTz now);
+
+/* A policy in which nothing happens is looked at up to so many check_every apart. */
+#define SSW_IDLE_MAX		10
+
+/* pass_lifecycle.c */
+extern List *ssw_passes_adopt(List *watches);
+extern void ssw_passes_publish(SswWatch *w);
+extern void ssw_passes_inherit(SswWatch *w, const SswPolicy *p);
+extern void ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request);
+extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
+extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);
+extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
+extern TimestampTz ssw_passes_needed_at(SswWatch *w, TimestampTz now);
+extern TimestampTz ssw_passes_gone_at(const SswWatch *w);
+extern void ssw_passes_close(SswWatch *w, TimestampTz now);
+extern void ssw_passes_close_open(SswWatch *w);
+
+/* sweep_request.c: CALL sweep */
+extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current);
+extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);
+extern void ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass);
+extern void ssw_request_answer(List *watches);
+
+/* pass_assign.c */
+extern void ssw_assign(List *watches, TimestampTz now);
+
+
+/* policy_state.c: what the coordinator writes to our tables; in a transaction */
+extern void ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status);
+extern void ssw_ledger_abandon(void);
+extern void ssw_ledger_failed(SswWatch *w, const SswPass *pass);
+extern void ssw_ledger_succeeded(SswWatch *w);
+extern void ssw_ledger_rearm(SswWatch *w, TimestampTz before);
+extern void ssw_ledger_forget_future(SswPolicy *p, TimestampTz now);
+extern bool ssw_ledger_hold(const SswPolicy *p);
+extern void ssw_ledger_restamp(const SswPolicy *p);
+extern bool ssw_ledger_was_in(uint64 system_identifier);
+extern void ssw_ledger_renamed(const SswPolicy *p);
+extern void ssw_ledger_columns(const SswPolicy *p);
+extern void ssw_ledger_horizons(const SswPolicy *p);
+extern bool ssw_ledger_cut_deadlines(void);
+extern TimestampTz ssw_ledger_mark(bool write);
+extern void ssw_ledger_long_gap(void);
+
+#endif							/* SSW_POLICY_WATCH_H */

@@ -1,0 +1,345 @@
+/*
+ * probe.c
+ *		When does the next row of a policy fall due?
+ *
+ * Runs in the coordinator, in a transaction, for policies that are columns of
+ * built-in types.  The first entry of an index is read directly: to plan a
+ * statement on the table would evaluate constants in its indexes and statistics,
+ * and functions in them are its owner's.  Takes no transaction id.  Shares
+ * nothing; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/relscan.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+#include "base/compat.h"
+#include "base/spi.h"
+#include "grace/grace.h"
+#include "policy/partition.h"
+#include "process/policy_watch.h"
+#include "sweep/lower_bound.h"
+#include "sweep/row_action.h"
+#include "sweep/worker_pass.h"
+
+/* Dead index entries must not hang the coordinator. */
+#define PROBE_TIMEOUT_MS	2000
+
+/* Is this a btree in the order of that column, of all rows or of those of the filter? */
+static bool
+index_serves(const SswPolicy *p, Relation index, AttrNumber attnum, Oid type)
+{
+	Form_pg_index form = index->rd_index;
+
+	return form->indisvalid && form->indisready && form->indislive && index->rd_rel->relam == BTREE_AM_OID &&
+		form->indkey.values[0] == attnum &&
+		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->filter_indexed &&
+		index->rd_opfamily[0] == lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
+}
+
+/* Such an index, opened, or null. */
+static Relation
+find_index(const SswPolicy *p, Relation leaf, AttrNumber attnum, Oid type)
+{
+	ListCell   *lc;
+
+	foreach(lc, RelationGetIndexList(leaf))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+		if (index_serves(p, index, attnum, type))
+			return index;
+		index_close(index, AccessShareLock);
+	}
+	return NULL;
+}
+
+/* Keys of the scan: not null, and perhaps above a bound. */
+static int
+scan_keys(ScanKey keys, Relation index, Oid type, const SswLow *low)
+{
+	Oid			op = get_opfamily_member(index->rd_opfamily[0], type, type, BTGreaterStrategyNumber);
+
+	ScanKeyEntryInitialize(&keys[0], SK_ISNULL | SK_SEARCHNOTNULL, 1, InvalidStrategy, InvalidOid,
+						   InvalidOid, InvalidOid, (Datum) 0);
+	if (low == NULL)
+		return 1;
+	ScanKeyEntryInitialize(&keys[1], 0, 1, BTGreaterStrategyNumber, type, InvalidOid, get_opcode(op),
+						   ssw_low_narrow(type) ? Int32GetDatum(low->value) : Int64GetDatum(low->value));
+	return 2;
+}
+
+/* The deadline of a row with this value in the clock's column. */
+static TimestampTz
+due_of(const SswPolicy *p, const SswClock *c, Datum value)
+{
+	Oid			type = c->sort_type;
+	char	   *sql = psprintf("SELECT %s FROM (SELECT $1) AS t (%s)", c->due,
+							   quote_identifier(get_attname(p->relid, c->attnum, false)));
+	bool		isnull;
+	Datum		due;
+
+	ssw_plan_execute(sql, 1, &type, &value, NULL, true);
+	due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	return isnull ? 0 : DatumGetTimestampTz(due);
+}
+
+/* A probe of a table for the first value in an index. */
+typedef struct First
+{
+	bool		found;
+	Datum		value;
+	int64		entries;		/* of the index, that were read */
+} First;
+
+/*
+ * With a snapshot of its own, because the round's may be older than a request; or one
+ * that sees what is not committed yet.
+ */
+static void
+read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, Snapshot snapshot, First *f)
+{
+	IndexScanDesc scan = ssw_index_beginscan(leaf, index, snapshot, nkeys);
+	TupleTableSlot *slot = table_slot_create(leaf, NULL);
+	ScanDirection direction = (index->rd_indoption[0] & INDOPTION_DESC) ? BackwardScanDirection : ForwardScanDirection;
+
+	*f = (First)
+	{
+		0
+	};
+	index_rescan(scan, keys, nkeys, NULL, 0);
+	while (!f->found && index_getnext_tid(scan, direction) != NULL)
+	{
+		bool		isnull;
+
+		CHECK_FOR_INTERRUPTS();
+		f->entries++;
+		f->found = index_fetch_heap(scan, slot);
+		if (f->found)
+			f->value = slot_getattr(slot, attnum, &isnull);
+	}
+	/* it is in the slot, unless it is passed by value */
+	if (f->found)
+	{
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(leaf), attnum - 1);
+
+		f->value = datumCopy(f->value, att->attbyval, att->attlen);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+}
+
+/* The last bounds, of any policy: many may have the same table. */
+typedef struct Recent
+{
+	Oid			index;
+	SswLow		low;
+} Recent;
+
+static Recent recent[8];
+static int	next_recent = 0;
+
+/* The bound of the policy, or that of another with the same index. */
+static bool
+find_low(const SswPolicy *p, int i, Relation index, Oid leaf, TimestampTz now, SswLow *low)
+{
+	if (ssw_low_find(p->id, i, leaf, &p->clock[i], now, low))
+		return true;
+	for (int k = 0; k < lengthof(recent); k++)
+		if (recent[k].index == RelationGetRelid(index) && recent[k].low.leaf == leaf && now >= recent[k].low.full_at &&
+			now - recent[k].low.full_at < SSW_LOW_US)
+		{
+			*low = recent[k].low;
+			ssw_low_keep(p->id, i, low);
+			return true;
+		}
+	return false;
+}
+
+/* The value of the clock's column that is due then, or the lower of that and another; false: none, or no bound fits. */
+static bool
+value_at(const SswClock *c, TimestampTz due, const Datum *other, int64 *result)
+{
+	Oid			types[] = {TIMESTAMPTZOID, c->sort_type};
+	Datum		values[] = {TimestampTzGetDatum(due), other ? *other : (Datum) 0};
+	char		nulls[] = {' ', other ? ' ' : 'n', '\0'};
+	Datum		value;
+	bool		isnull;
+
+	if (!ssw_low_fits(c))
+		return false;
+	ssw_sql_exec(psprintf("SELECT LEAST($2, %s)", c->bound), 2, types, values, nulls, true, 1);
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	*result = isnull ? 0 : ssw_low_narrow(c->sort_type) ? DatumGetInt32(value) : DatumGetInt64(value);
+	return !isnull;
+}
+
+/*
+ * Where the next probes may begin: no row is before the first, be it committed or not,
+ * and whoever writes a row gives it a deadline that has not passed.
+ */
+static void
+keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, TimestampTz now, SswLow *low)
+{
+	const SswClock *c = &w->policy->clock[i];
+
+	if (!value_at(c, now, f->found ? &f->value : NULL, &low->value) ||
+		low->value == (ssw_low_narrow(c->sort_type) ? PG_INT32_MIN : PG_INT64_MIN))
+		return;
+	low->value--;
+	low->leaf = leaf;
+	low->type = c->sort_type;
+	low->attnum = c->attnum;
+	ssw_low_keep(w->policy_id, i, low);
+	recent[next_recent] = (Recent)
+	{
+		RelationGetRelid(index), *low
+	};
+	next_recent = (next_recent + 1) % lengthof(recent);
+}
+
+/* The earliest deadline of one leaf and clock, or 0.  False: no index says. */
+static bool
+probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, TimestampTz *due)
+{
+	const SswPolicy *p = w->policy;
+	const SswClock *c = &p->clock[i];
+	Relation	leaf = table_open(relid, AccessShareLock);
+	AttrNumber	attnum = get_attnum(relid, get_attname(p->relid, c->attnum, false));
+	Relation	index = find_index(p, leaf, attnum, c->sort_type);
+	ScanKeyData keys[2];
+	SswLow		low;
+	bool		bounded = index && alone && !w->read_all && ssw_low_fits(c) && find_low(p, i, index, relid, now, &low);
+	bool		held;
+	int64		above;
+	int			nkeys;
+	First		f;
+
+	*due = 0;
+	/* what the fuse holds is before */
+	held = index && i == 0 && w->held_above != 0 && value_at(c, w->held_above, NULL, &above);
+	if (held)
+		low.value = bounded ? Max(low.value, above) : above;
+	if (index)
+	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
+		nkeys = scan_keys(keys, index, c->sort_type, bounded || held ? &low : NULL);
+		read_first(leaf, index, attnum, keys, nkeys, snapshot, &f);
+		UnregisterSnapshot(snapshot);
+		if (f.found)
+			*due = due_of(p, c, f.value);
+		if (!bounded)
+			low.full_at = now;
+		if (alone && !held && f.entries > SSW_LOW_ENTRIES)
+		{
+			SnapshotData dirty;
+
+			InitDirtySnapshot(dirty);
+			read_first(leaf, index, attnum, keys, nkeys, &dirty, &f);
+			keep_low(w, i, index, relid, &f, now, &low);
+		}
+		index_close(index, AccessShareLock);
+	}
+	table_close(leaf, NoLock);
+	return index != NULL;
+}
+
+/* Is there a row of the first clock without a deadline? */
+static bool
+has_null(SswWatch *w, Oid relid)
+{
+	const SswPolicy *p = w->policy;
+	AttrNumber	attnum = p->clock[0].attnum;
+	Relation	leaf = table_open(relid, AccessShareLock);
+	Relation	index = find_index(p, leaf, attnum, p->clock[0].sort_type);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyData key;
+	SysScanDesc scan;
+	bool		found;
+
+	ScanKeyEntryInitialize(&key, SK_ISNULL | SK_SEARCHNULL, attnum, InvalidStrategy, InvalidOid,
+						   InvalidOid, InvalidOid, (Datum) 0);
+	scan = systable_beginscan_ordered(leaf, index, snapshot, 1, &key);
+	found = HeapTupleIsValid(systable_getnext_ordered(scan, ForwardScanDirection));
+	systable_endscan_ordered(scan);
+	UnregisterSnapshot(snapshot);
+	index_close(index, AccessShareLock);
+	table_close(leaf, NoLock);
+	return found;
+}
+
+/* A row with that deadline: when may it go? */
+static void
+note(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
+{
+	if (due == 0 || TIMESTAMP_IS_NOEND(due))
+		return;
+	if (TIMESTAMP_IS_NOBEGIN(due))
+		due = now - USECS_PER_DAY;
+	due += w->policy->keep_for_us;
+	if (due <= now + credit)
+		due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoff) ? now + credit : due + credit);
+	if (*earliest == 0 || due < *earliest)
+		*earliest = due;
+}
+
+/*
+ * Find the earliest time at which a row of a plain policy is due; w->earliest is 0
+ * when it has no rows.  One index probe a leaf and clock; without an index a worker
+ * must look (w->unprobed).  Of what cannot be looked at, what was known stays known.
+ */
+void
+ssw_probe(SswWatch *w, TimestampTz now)
+{
+	SswPolicy  *p = w->policy;
+	List	   *leaves;
+	ListCell   *lc;
+	TimestampTz cutoffs[2];
+	uint32		others;
+	TimestampTz earliest = 0;
+	bool		known;
+
+	ssw_grace_cutoffs(p, now, cutoffs);
+	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
+	w->unprobed = false;
+	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
+	ssw_sql_begin();
+	foreach(lc, leaves)
+		for (int i = 0; i < p->nclocks && !w->unprobed; i++)
+	{
+		TimestampTz due;
+
+		if (probe_leaf(w, lfirst_oid(lc), i, list_length(leaves) == 1, now, &due))
+			note(w, &earliest, due, cutoffs[i], ssw_grace_credit(p, i, cutoffs[i], now), now);
+		else
+			w->unprobed = true;
+	}
+	known = !w->unprobed;
+	w->unprobed = w->unprobed || others != 0;
+	/* of plain policies the registry's alone minds such rows; it is one table */
+	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
+		earliest = now;
+	ssw_sql_end();
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	w->read_all = false;
+	if (known)
+		w->earliest = earliest;
+}

@@ -1,0 +1,506 @@
+/*
+ * worker_quota.c
+ *		Who gets the places of processes: sweeps and commands of all databases.
+ *
+ * Runs in the launcher, which starts every other process.  There are max_workers
+ * places; commands have at most max_task_workers of them, and where there are two
+ * or more, sweeps have one at least.  Whoever waits without a place makes one that
+ * has it leave, at the end of its batch or command; so do those above a limit that
+ * was lowered.  While another role waits, a role (the owner of swept tables, or who
+ * submitted commands) has at most max_workers - 1 places, and at least one: it gets
+ * no more, and a batch that keeps one for long is cancelled.
+ *
+ * Shares SswDatabase and SswProcs, under SswShared->lock.  A crash empties both.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/process_slot.h"
+#include "base/shmem.h"
+#include "process/worker_quota.h"
+
+#define RUNNER_TURN_US		USECS_PER_SEC
+#define TENURE_US			(200 * INT64CONST(1000))
+#define MAKE_ROOM_US		(1 * USECS_PER_SEC)
+#define SHORT_US			(60 * USECS_PER_SEC)
+/* A role that has all places gives one back when another has waited for so long. */
+#define PATIENCE_US			(2 * USECS_PER_SEC)
+
+/* While the server has too few slots: so many coordinators, which take turns, and one for a worker. */
+static int	short_coordinators = 0;
+static TimestampTz short_until = 0;
+
+int
+ssw_places_most_coordinators(TimestampTz now)
+{
+	return now < short_until ? Min(short_coordinators, ssw_max_coordinators) : ssw_max_coordinators;
+}
+
+/* The server has no slot for one more coordinator, or for a worker; the caller holds the lock. */
+void
+ssw_places_short(TimestampTz now)
+{
+	int			n = ssw_places_count(SSW_PROC_COORDINATOR, InvalidOid);
+
+	short_coordinators = Max(1, ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0 ? n : n - 1);
+	short_until = now + SHORT_US;
+}
+
+/* The clock was set. */
+void
+ssw_places_forget_short(void)
+{
+	short_until = 0;
+	SswShared->no_slot_at = 0;
+}
+
+/* How many processes of a kind there are, in a database or in all. */
+int
+ssw_places_count(SswProcKind kind, Oid database)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == kind &&
+			(!OidIsValid(database) || SswProcs[i].database == database))
+			n++;
+	return n;
+}
+
+/* Start one process; the log says once that slots are short, and it is tried again later. */
+bool
+ssw_places_start(SswProcKind kind, Oid database, Oid role)
+{
+	BackgroundWorkerHandle *handle;
+	int			slot = ssw_bgw_reserve(kind, database, role);
+	bool		ok = slot >= 0 && ssw_bgw_start(slot, &handle);
+	bool		first = false;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (!ok)
+	{
+		SswShared->no_slot_at = GetCurrentTimestamp();
+		first = SswShared->no_slot_since == 0;
+		if (first)
+			SswShared->no_slot_since = SswShared->no_slot_at;
+	}
+	LWLockRelease(SswShared->lock);
+	if (first)
+		ereport(LOG,
+				(errmsg("session_sweeper could not start a background process"),
+				 errdetail("All background worker slots are in use."),
+				 errhint("Raise \"max_worker_processes\" (now %d) and restart the server; until then sweeps use what is free.",
+						 max_worker_processes)));
+	return ok;
+}
+
+/* Whose code a process runs, or invalid. */
+static Oid
+role_of(const SswProc *p)
+{
+	if (p->state == SSW_STATE_FREE)
+		return InvalidOid;
+	if (p->kind == SSW_PROC_RUNNER)
+		return p->role;
+	return p->kind == SSW_PROC_WORKER && p->pass >= 0 ? SswPasses[p->pass].owner : p->append_owner;
+}
+
+/* The database in which a pass, or appended rows, of another role have waited for a worker since before then. */
+static Oid
+waiting_in(Oid role, TimestampTz before)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswPass    *pass = &SswPasses[i];
+
+		if (pass->in_use && pass->owner != role && pass->workers == 0 && pass->end == SSW_END_NONE && pass->waits_since <= before)
+			return pass->database;
+	}
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (OidIsValid(d->oid) && OidIsValid(d->append_waits) && d->append_waits != role && d->append_waits_since <= before)
+			return d->oid;
+	}
+	return InvalidOid;
+}
+
+/* How many places a role has, beyond its share when another role waits. */
+static int
+beyond_share(Oid role)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+		n += role_of(&SswProcs[i]) == role;
+	return n - Max(1, ssw_max_workers - 1);
+}
+
+/* Must a role not get another place, because another role waits?  The caller holds the lock. */
+bool
+ssw_places_has_its_share(Oid role)
+{
+	return beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND));
+}
+
+/*
+ * Of a role that has all places while another waits, the batch that began last is
+ * cancelled, and its worker leaves the pass.  Short batches make room by themselves.
+ */
+void
+ssw_places_take_back(TimestampTz now)
+{
+	SswProc    *victim = NULL;
+	Oid			waiting = InvalidOid;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		Oid			w;
+
+		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || !OidIsValid(role_of(p)) || now - p->state_since < PATIENCE_US ||
+			(victim && p->state_since <= victim->state_since) || beyond_share(role_of(p)) <= 0)
+			continue;
+		w = waiting_in(role_of(p), now - PATIENCE_US);
+		if (!OidIsValid(w))
+			continue;
+		victim = p;
+		waiting = w;
+	}
+	if (victim)
+	{
+		if (victim->pass >= 0)
+			SswPasses[victim->pass].yield = true;
+		if (victim->pass < 0 || victim->database != waiting)
+			victim->stop = true;
+		if (victim->batch_deadline != 0)
+			ssw_bgw_cancel(victim);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* How many of the workers may run commands: with two or more, one is left for sweeps. */
+static int
+most_runners(void)
+{
+	return Min(ssw_max_task_workers, Max(1, ssw_max_workers - 1));
+}
+
+/* It was started for work that waits, too, and has had no time for it. */
+static bool
+is_new(const SswProc *p, TimestampTz now)
+{
+	TimestampTz since = p->state == SSW_STATE_STARTING ? p->state_since : p->started_at;
+
+	return since <= now && now - since < TENURE_US;
+}
+
+/*
+ * Ask a runner of another role to leave, for one of this role, or for sweeps where
+ * none is given: an idle one; else, when sweeps have no place, or it had its turn,
+ * any, after its command.  True: one leaves.
+ */
+static bool
+stop_runner(Oid database, Oid role)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	SswProc    *victim = NULL;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || (p->database == database && p->role == role))
+			continue;
+		/* one is leaving already, unless it is long in its command */
+		if ((p->stop && now - p->stop_at < MAKE_ROOM_US) || is_new(p, now))
+			return true;
+		if (p->stop || p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
+											p->has_task && ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0))
+			continue;
+		if (victim == NULL || !p->has_task)
+			victim = p;
+	}
+	if (victim == NULL)
+		return false;
+	victim->stop = true;
+	victim->stop_at = now;
+	SetLatch(victim->latch);
+	return true;
+}
+
+/* Is it idle, and not because it is about to be given a pass? */
+static bool
+is_spare(const SswProc *p)
+{
+	SswDatabase *d = ssw_shmem_database(p->database, false);
+
+	return p->state == SSW_STATE_IDLE && p->pass < 0 && !OidIsValid(p->append_owner) &&
+		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_places_count(SSW_PROC_WORKER, p->database));
+}
+
+/*
+ * Ask a runner, or a worker of another database, to make room for one that waits: a
+ * spare one, or any when the waiting database has none; then the one that has been
+ * there longest, of a database with most.  False: there is none.
+ */
+bool
+ssw_places_make_room(Oid for_database, TimestampTz now)
+{
+	bool		any = ssw_places_count(SSW_PROC_WORKER, for_database) == 0;
+	SswProc    *victim = NULL;
+	SswDatabase *d;
+	int			most = 0;
+
+	if (stop_runner(InvalidOid, InvalidOid))
+		return true;
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+		int			n;
+
+		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
+			continue;
+		/* one is leaving already, unless it is long in its batch */
+		if ((p->stop && now - p->stop_at < MAKE_ROOM_US) || is_new(p, now))
+			return true;
+		if (p->stop || p->latch == NULL)
+			continue;
+		n = is_spare(p) ? INT_MAX : ssw_places_count(SSW_PROC_WORKER, p->database);
+		if (n > most || (n == most && p->started_at < victim->started_at))
+		{
+			most = n;
+			victim = p;
+		}
+	}
+	if (victim == NULL || !(any || most == INT_MAX))
+		return false;
+	victim->stop = true;
+	victim->stop_at = now;
+	SetLatch(victim->latch);
+	/* if it wants another, after those that wait now */
+	d = ssw_shmem_database(victim->database, false);
+	if (d)
+		d->wanted_since = now;
+	return true;
+}
+
+/*
+ * The database that gets the next worker: one that has none comes first, then the
+ * one that has waited longest.
+ */
+static SswDatabase *
+neediest(TimestampTz now)
+{
+	SswDatabase *best = NULL;
+	bool		best_has = false;
+
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+		int			has;
+
+		if (!OidIsValid(d->oid) || d->closed > 0 || d->coordinator < 0 || d->workers_not_before > now)
+			continue;
+		has = ssw_places_count(SSW_PROC_WORKER, d->oid);
+		if (d->workers_wanted <= has)
+			continue;
+		if (best == NULL || (has > 0) < best_has ||
+			((has > 0) == best_has && d->wanted_since < best->wanted_since))
+		{
+			best = d;
+			best_has = has > 0;
+		}
+	}
+	return best;
+}
+
+/* Ask a worker that sweeps to make room for commands: an idle one, or any that is above their share. */
+static void
+stop_sweep_worker(TimestampTz now)
+{
+	int			over = ssw_places_count(SSW_PROC_WORKER, InvalidOid) - (ssw_max_workers - most_runners());
+	SswProc    *victim = NULL;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER)
+			continue;
+		if (p->stop || is_new(p, now))
+			return;
+		if (p->latch == NULL)
+			continue;
+		if ((p->pass < 0 && !OidIsValid(p->append_owner)) || (victim == NULL && over > 0))
+			victim = p;
+	}
+	if (victim)
+	{
+		victim->stop = true;
+		victim->stop_at = now;
+		SetLatch(victim->latch);
+	}
+}
+
+/* The database whose commands have waited longest for a runner; the caller holds the lock. */
+static SswDatabase *
+longest_without_runner(void)
+{
+	SswDatabase *best = NULL;
+
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+
+		if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) &&
+			(best == NULL || d->runner_since < best->runner_since))
+			best = d;
+	}
+	return best;
+}
+
+/* How many places are free. */
+static int
+free_places(void)
+{
+	return ssw_max_workers - ssw_places_count(SSW_PROC_WORKER, InvalidOid) - ssw_places_count(SSW_PROC_RUNNER, InvalidOid);
+}
+
+/* Start runners for the roles whose commands have waited longest. */
+void
+ssw_places_start_runners(TimestampTz now)
+{
+	for (;;)
+	{
+		SswDatabase *best;
+		Oid			database = InvalidOid;
+		Oid			role = InvalidOid;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		best = longest_without_runner();
+		if (best && ssw_places_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
+			(void) stop_runner(best->oid, best->runner_role);
+		else if (best && free_places() <= 0)
+			stop_sweep_worker(now);
+		else if (best)
+		{
+			database = best->oid;
+			role = best->runner_role;
+			best->runner_role = InvalidOid;
+			/* others may wait */
+			best->commands_changed = true;
+			ssw_shmem_wake_coordinator(database);
+		}
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database) || !ssw_places_start(SSW_PROC_RUNNER, database, role))
+			return;
+	}
+}
+
+/* Is the last free place for commands that have waited longer than that?  The caller holds the lock. */
+static bool
+is_for_runner(TimestampTz since)
+{
+	SswDatabase *d = longest_without_runner();
+
+	return d && d->runner_since < since && free_places() == 1 && ssw_places_count(SSW_PROC_RUNNER, InvalidOid) < most_runners();
+}
+
+/* Start workers for the databases that want them. */
+void
+ssw_places_start_workers(TimestampTz now)
+{
+	for (;;)
+	{
+		SswDatabase *d;
+		Oid			database = InvalidOid;
+		bool		room = false;
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		d = neediest(now);
+		if (d && !is_for_runner(d->wanted_since))
+		{
+			database = d->oid;
+			room = free_places() > 0;
+			/* if it wants another, after those that wait now */
+			if (room)
+				d->wanted_since = now;
+		}
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database))
+			return;
+		/* the server may have less room than we */
+		if (room && ssw_places_start(SSW_PROC_WORKER, database, InvalidOid))
+			continue;
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		if (!ssw_places_make_room(database, now) && room)
+			ssw_places_short(now);
+		LWLockRelease(SswShared->lock);
+		return;
+	}
+}
+
+/* Of two that may stay or leave: coordinators have had their turns, of others the newest has begun least. */
+static bool
+leaves_before(const SswProc *a, const SswProc *b)
+{
+	if ((a->state == SSW_STATE_IDLE) != (b->state == SSW_STATE_IDLE))
+		return a->state == SSW_STATE_IDLE;
+	return a->kind == SSW_PROC_COORDINATOR ? a->started_at < b->started_at : a->started_at > b->started_at;
+}
+
+/* Have those of a kind that are more than may be leave. */
+static void
+stop_surplus(SswProcKind kind, int most, TimestampTz now)
+{
+	for (;;)
+	{
+		SswProc    *victim = NULL;
+		int			n = 0;
+
+		for (int i = 0; i < SswShared->nprocs; i++)
+		{
+			SswProc    *p = &SswProcs[i];
+
+			if (p->state == SSW_STATE_FREE || p->kind != kind || p->stop)
+				continue;
+			n++;
+			if (p->latch && (victim == NULL || leaves_before(p, victim)))
+				victim = p;
+		}
+		if (n <= most || victim == NULL)
+			return;
+		victim->stop = true;
+		victim->stop_at = now;
+		SetLatch(victim->latch);
+	}
+}
+
+/* The limits may have been lowered. */
+void
+ssw_places_enforce(TimestampTz now)
+{
+	int			runners = 0;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+
+	/*
+	 * tries between are no end of it: coordinators are tried again after
+	 * SHORT_US
+	 */
+	if (now - SswShared->no_slot_at > 2 * SHORT_US)
+		SswShared->no_slot_since = 0;
+	stop_surplus(SSW_PROC_COORDINATOR, ssw_places_most_coordinators(now), now);
+	stop_surplus(SSW_PROC_RUNNER, most_runners(), now);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		runners += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && !SswProcs[i].stop;
+	stop_surplus(SSW_PROC_WORKER, ssw_max_workers - runners, now);
+	LWLockRelease(SswShared->lock);
+}

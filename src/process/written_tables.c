@@ -1,0 +1,200 @@
+/*
+ * written_tables.c
+ *		Which databases may have rows that no coordinator has seen.
+ *
+ * With more databases than coordinators an idle database has none, and what falls
+ * due there is known.  A row that is written meanwhile may be due earlier: the
+ * launcher sees in the cumulative statistics, without a connection, that swept
+ * tables or catalogs were written, and the database takes a turn.  The coordinator
+ * says which tables these are.
+ *
+ * Sessions report their statistics when they are idle, at most once a second; what
+ * they did within a second of a report, ten seconds later.  So a database that was
+ * written is looked at for that long.  A procedure that commits and goes on does
+ * not report at all: its rows are found by the turn that each database takes in
+ * SSW_IDLE_TURN_US anyway.
+ *
+ * Shares the lists of tables and what was seen, in SswDatabase, under
+ * SswShared->lock.  A crash empties them.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "base/compat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/pgstat_internal.h"
+#include "utils/syscache.h"
+
+#include "base/shmem.h"
+#include "policy/policy.h"
+#include "process/written_tables.h"
+
+#define LOOK_US		USECS_PER_SEC
+/* A database is looked at for what was written no more often. */
+#define MIN_TURN_US	(1500 * INT64CONST(1000))
+/* Statistics of what was done may come so much later (PGSTAT_IDLE_INTERVAL). */
+#define REPORT_US	(11 * USECS_PER_SEC)
+
+/* Is the table of the policy one whose rows others write, and that is looked at by itself? */
+static bool
+is_written_by_others(const SswPolicy *p)
+{
+	return p->check_every_us > 0 && (p->id > SSW_LAST_BUILTIN || p->heartbeats || p->set_clause);
+}
+
+/* Rows that were written to a table; sweeps delete, so that counts for catalogs alone. */
+static uint64
+count_table(Oid database, Oid relid)
+{
+	PgStat_StatTabEntry *e = pgstat_fetch_entry(PGSTAT_KIND_RELATION, database, relid);
+	uint64		n = 0;
+
+	if (e)
+	{
+		n = e->tuples_inserted + e->tuples_updated + (relid < FirstUnpinnedObjectId ? e->tuples_deleted : 0);
+		pfree(e);
+	}
+	return n;
+}
+
+/* Where the tables are too many: rows that were written to any. */
+static uint64
+count_all(Oid database)
+{
+	PgStat_StatDBEntry *e = pgstat_fetch_stat_dbentry(database);
+	uint64		n = 0;
+
+	if (e)
+	{
+		n = ssw_dbstat(e, tuples_inserted) + ssw_dbstat(e, tuples_updated);
+		pfree(e);
+	}
+	return n;
+}
+
+/* So many of the tables' rows, or of all, were written since statistics were reset. */
+static uint64
+count_written(Oid database, const Oid *swept, int nswept)
+{
+	uint64		n = nswept < 0 ? count_all(database) : 0;
+
+	for (int i = 0; i < nswept; i++)
+		n += count_table(database, swept[i]);
+	return n;
+}
+
+/* Add a table that exists, and its children, until there are too many; without locks. */
+static List *
+add_tables(List *rels, Oid relid)
+{
+	ListCell   *lc;
+
+	if (list_length(rels) > SSW_MAX_SWEPT || list_member_oid(rels, relid) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		return rels;
+	rels = lappend_oid(rels, relid);
+	foreach(lc, find_inheritance_children(relid, NoLock))
+		rels = add_tables(rels, lfirst_oid(lc));
+	return rels;
+}
+
+/* The coordinator's part, in a transaction: the tables of these policies. */
+void
+ssw_written_watch(List *policies)
+{
+	List	   *rels = list_make3_oid(RelationRelationId, AttributeRelationId, ProcedureRelationId);
+	Oid			swept[SSW_MAX_SWEPT] = {InvalidOid};
+	int			nswept;
+	uint64		written;
+	SswDatabase *d;
+	int64		every = SSW_IDLE_TURN_US;
+	ListCell   *lc;
+
+	foreach(lc, policies)
+	{
+		SswPolicy  *p = lfirst(lc);
+
+		if (!is_written_by_others(p))
+			continue;
+		every = Min(every, p->check_every_us);
+		rels = add_tables(rels, p->relid);
+	}
+	nswept = list_length(rels) <= SSW_MAX_SWEPT ? list_length(rels) : -1;
+	for (int i = 0; i < nswept; i++)
+		swept[i] = list_nth_oid(rels, i);
+	/* before they are looked at */
+	written = count_written(MyDatabaseId, swept, nswept);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		if (d->nswept != nswept || memcmp(d->swept, swept, Max(nswept, 0) * sizeof(Oid)) != 0)
+		{
+			/* what was written before is told by nobody else */
+			d->written = written;
+			d->look_anew = true;
+		}
+		d->check_every_us = every;
+		d->nswept = nswept;
+		memcpy(d->swept, swept, sizeof(swept));
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * The launcher's part: databases that were written are due, as soon as one of their
+ * policies may be looked at again.  Returns when it looks next: never, while every
+ * database has a coordinator, because these look by themselves.
+ */
+TimestampTz
+ssw_written_look(TimestampTz now)
+{
+	static TimestampTz look_at = 0;
+	bool		alone = false;
+
+	for (int i = 0; i < SSW_MAX_DATABASES && !alone; i++)
+		alone = OidIsValid(SswShared->databases[i].oid) && SswShared->databases[i].state == SSW_DB_PRESENT &&
+			SswShared->databases[i].coordinator < 0;
+	if (!alone)
+		return DT_NOEND;
+	if (now < look_at && look_at <= now + LOOK_US)
+		return look_at;
+	look_at = now + LOOK_US;
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
+		Oid			swept[SSW_MAX_SWEPT];
+		Oid			database;
+		int			n;
+		uint64		count;
+
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		database = d->state == SSW_DB_PRESENT && d->nswept != 0 ? d->oid : InvalidOid;
+		n = d->nswept;
+		memcpy(swept, d->swept, Max(n, 0) * sizeof(Oid));
+		LWLockRelease(SswShared->lock);
+		if (!OidIsValid(database))
+			continue;
+		count = count_written(database, swept, n);
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		if (d->oid == database)
+		{
+			if (count != d->written)
+				d->written_until = now + REPORT_US;
+			d->written = count;
+			if (now < d->written_until && d->written_until <= now + REPORT_US)
+			{
+				d->look_anew = true;
+				d->next_due = Min(d->next_due, Max(now, d->looked_at + Max(MIN_TURN_US, d->check_every_us)));
+				if (d->coordinator >= 0 && SswProcs[d->coordinator].latch)
+					SetLatch(SswProcs[d->coordinator].latch);
+			}
+		}
+		LWLockRelease(SswShared->lock);
+	}
+	return look_at;
+}

@@ -1,0 +1,417 @@
+/*
+ * pool.c
+ *		create_pool(), alter_pool(), drop_pool().
+ *
+ * Run in the caller's session and transaction; who may execute them may change
+ * any pool.  Each takes the pool's lock first, so that it waits for an acquire
+ * that has not ended and keeps others out until it commits.  What was changed is
+ * written to policy_change.  Share nothing but the tables; a crash, or the
+ * caller's rollback, undoes it.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/spi.h"
+#include "commands/args.h"
+#include "commands/register.h"
+#include "policy/policy_rights.h"
+#include "registry/pool.h"
+#include "registry/session.h"
+#include "sweep/row_action.h"
+
+PG_FUNCTION_INFO_V1(ssw_create_pool);
+PG_FUNCTION_INFO_V1(ssw_alter_pool);
+PG_FUNCTION_INFO_V1(ssw_drop_pool);
+
+
+/* The settings, in the order of the arguments. */
+enum
+{
+	A_POOL, A_SEATS, A_TTL, A_MAX_TTL, A_MAX_PER_OWNER, A_CHANNEL, A_METADATA, A_N
+};
+
+static const char *const names[A_N] = {"pool", "seats", "ttl", "max_ttl", "max_per_owner", "notify_channel", "metadata"};
+static const Oid argtypes[A_N] = {TEXTOID, INT4OID, INTERVALOID, INTERVALOID, INT4OID, TEXTOID, JSONBOID};
+
+/* What a call wants: a value, or null for none, of what is set. */
+typedef struct Settings
+{
+	char	   *pool;
+	Datum		values[A_N];
+	bool		isnull[A_N];
+	bool		set[A_N];
+} Settings;
+
+void
+ssw_pool_missing(const char *pool)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("pool \"%s\" does not exist", pool),
+			 errhint("SELECT pool FROM sweeper.pool_status; lists them, sweeper.create_pool() makes one.")));
+}
+
+/* An argument of metadata that is not null. */
+Datum
+ssw_pool_metadata(FunctionCallInfo fcinfo, int arg)
+{
+	Jsonb	   *metadata;
+
+	ssw_args_bound(fcinfo, arg, "metadata", SSW_MAX_TEXT);
+	metadata = PG_GETARG_JSONB_P(arg);
+	if (!JB_ROOT_IS_OBJECT(metadata))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("metadata must be a JSON object")));
+	return JsonbPGetDatum(metadata);
+}
+
+static Datum
+interval_argument(FunctionCallInfo fcinfo, int arg)
+{
+	Interval   *i = palloc0(sizeof(Interval));
+
+	/* a day is 24 hours, whatever the time zone of who adds it */
+	i->time = ssw_args_interval(names[arg], PG_GETARG_INTERVAL_P(arg), 1);
+	return IntervalPGetDatum(i);
+}
+
+static Datum
+int_argument(FunctionCallInfo fcinfo, int arg, int min)
+{
+	if (PG_GETARG_INT32(arg) < min)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 min == 0 ? errmsg("%s must not be negative", names[arg]) :
+				 errmsg("%s must be greater than zero", names[arg]),
+				 arg == A_SEATS ? errhint("Null is any number, 0 is none.") : errhint("Null is any number.")));
+	return PG_GETARG_DATUM(arg);
+}
+
+static Datum
+channel_argument(FunctionCallInfo fcinfo, int arg)
+{
+	char	   *channel = text_to_cstring(PG_GETARG_TEXT_PP(arg));
+
+	if (channel[0] == '\0' || strlen(channel) >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("notify_channel must be shorter than %d bytes and not empty", NAMEDATALEN)));
+	return PG_GETARG_DATUM(arg);
+}
+
+/* Read the arguments; those that are null are not set. */
+static Settings
+read_arguments(FunctionCallInfo fcinfo)
+{
+	Settings	s = {0};
+
+	ssw_session_required(fcinfo, A_POOL, names[A_POOL]);
+	s.pool = text_to_cstring(PG_GETARG_TEXT_PP(A_POOL));
+	for (int i = 0; i < A_N; i++)
+	{
+		s.isnull[i] = PG_ARGISNULL(i);
+		s.set[i] = !PG_ARGISNULL(i);
+		if (s.isnull[i])
+			continue;
+		switch (i)
+		{
+			case A_POOL:
+				s.values[i] = PG_GETARG_DATUM(i);
+				break;
+			case A_SEATS:
+				s.values[i] = int_argument(fcinfo, i, 0);
+				break;
+			case A_MAX_PER_OWNER:
+				s.values[i] = int_argument(fcinfo, i, 1);
+				break;
+			case A_CHANNEL:
+				s.values[i] = channel_argument(fcinfo, i);
+				break;
+			case A_METADATA:
+				s.values[i] = ssw_pool_metadata(fcinfo, i);
+				break;
+			default:
+				s.values[i] = interval_argument(fcinfo, i);
+		}
+	}
+	return s;
+}
+
+/* Run one statement as the extension's owner; returns its rows. */
+static uint64
+run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	SswIdentity save;
+	uint64		n;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	n = ssw_sql_exec(sql, nargs, types, values, nulls, false, 0);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return n;
+}
+
+/* The pool's row as JSON, but its counter; null when there is none. */
+static char *
+row_json(const char *pool)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(pool);
+	char	   *json = NULL;
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_sql_exec("SELECT (to_jsonb(p) - 'counter')::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
+		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return json;
+}
+
+/* Write down who changed what. */
+static void
+log_change(const char *pool, const char *change, const char *before)
+{
+	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID};
+	char	   *after = row_json(pool);
+	Datum		values[4];
+	char		nulls[] = "    ";
+
+	values[0] = CStringGetTextDatum(change);
+	values[1] = CStringGetTextDatum(ssw_identity_actor());
+	values[2] = before ? CStringGetTextDatum(before) : (Datum) 0;
+	values[3] = after ? CStringGetTextDatum(after) : (Datum) 0;
+	nulls[2] = before ? ' ' : 'n';
+	nulls[3] = after ? ' ' : 'n';
+	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
+		" SELECT policy_id, policy, $2, $1, $3::jsonb, $4::jsonb FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
+		4, types, values, nulls);
+}
+
+/* Pools of ours are not made or dropped. */
+static void
+check_not_ours(const char *pool)
+{
+	if (strncmp(pool, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_RESERVED_NAME),
+				 errmsg("pool \"%s\" is built in, or could be", pool),
+				 errdetail("Names that begin with \"%s\" are reserved.", SSW_BUILTIN_PREFIX)));
+}
+
+static void
+check_name(const char *pool)
+{
+	if (pool[0] == '\0' || strlen(pool) > SSW_MAX_NAME)
+		ereport(ERROR,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("the name of a pool must not be empty or longer than %d bytes", SSW_MAX_NAME)));
+	check_not_ours(pool);
+}
+
+/* The pool as it is after the change. */
+static void
+check_times(const char *pool)
+{
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(pool);
+
+	if (run("SELECT FROM sweeper.pool WHERE pool = $1 AND max_ttl < ttl", 1, &type, &value, NULL) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_ttl must not be shorter than ttl"),
+				 errdetail("A session would end before it could miss a sign of life.")));
+}
+
+/* create_pool(pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata). */
+Datum
+ssw_create_pool(PG_FUNCTION_ARGS)
+{
+	Settings	s = read_arguments(fcinfo);
+	Oid			types[A_N + 1];
+	Datum		values[A_N + 1];
+	char		nulls[A_N + 2];
+
+	check_name(s.pool);
+	ssw_session_required(fcinfo, A_TTL, names[A_TTL]);
+	ssw_session_required(fcinfo, A_METADATA, names[A_METADATA]);
+	ssw_session_check_writable("sweeper.create_pool()");
+	ssw_session_lock_pool(s.pool);
+	for (int i = 0; i < A_N; i++)
+	{
+		types[i] = argtypes[i];
+		values[i] = s.values[i];
+		nulls[i] = s.isnull[i] ? 'n' : ' ';
+	}
+	types[A_N] = TEXTOID;
+	values[A_N] = CStringGetTextDatum(ssw_identity_actor());
+	nulls[A_N] = ' ';
+	nulls[A_N + 1] = '\0';
+	if (run("INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by, counter)"
+			" SELECT $1, $2, $3, $4, $5, $6, $7, $8, last_value FROM sweeper.fence_floor ON CONFLICT (pool) DO NOTHING",
+			A_N + 1, types, values, nulls) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("pool \"%s\" already exists", s.pool),
+				 errhint("Change it with sweeper.alter_pool().")));
+	check_times(s.pool);
+	log_change(s.pool, "create_pool", NULL);
+	PG_RETURN_VOID();
+}
+
+/* Put settings back to their defaults. */
+static void
+reset(Settings *s, FunctionCallInfo fcinfo, int arg)
+{
+	Datum	   *elems;
+	bool	   *nulls;
+	int			n;
+
+	ssw_session_required(fcinfo, arg, "reset");
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		char	   *name = nulls[i] ? NULL : TextDatumGetCString(elems[i]);
+		int			which = A_POOL + 1;
+
+		if (name == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("reset must not contain nulls")));
+		while (which < A_N && strcmp(name, names[which]) != 0)
+			which++;
+		if (which == A_N)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("a pool has no setting \"%s\"", name),
+					 errhint("It has seats, ttl, max_ttl, max_per_owner, notify_channel and metadata.")));
+		if (!s->isnull[which])
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s must not be both given and reset", name)));
+		s->set[which] = true;
+	}
+}
+
+/* Write one setting; ttl and metadata have defaults of their own. */
+static uint64
+write_setting(const Settings *s, int which)
+{
+	Oid			types[] = {TEXTOID, argtypes[which]};
+	Datum		values[] = {s->values[A_POOL], s->values[which]};
+	char		nulls[] = "  ";
+
+	nulls[1] = s->isnull[which] ? 'n' : ' ';
+	return run(psprintf("UPDATE sweeper.pool SET %s = coalesce($2, %s) WHERE pool = $1", names[which],
+						which == A_TTL ? "'6 min'" : which == A_METADATA ? "'{}'" : "NULL"),
+			   2, types, values, nulls);
+}
+
+/* Workers that live have a place: nobody counts them. */
+static void
+check_unlimited(const Settings *s, int which)
+{
+	if (s->set[which] && !s->isnull[which] && strncmp(s->pool, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pool \"%s\" is built in", s->pool),
+				 errdetail("It has no %s.", names[which])));
+}
+
+/* alter_pool(pool, the settings, reset). */
+Datum
+ssw_alter_pool(PG_FUNCTION_ARGS)
+{
+	Settings	s = read_arguments(fcinfo);
+	char	   *before;
+
+	reset(&s, fcinfo, A_N);
+	check_unlimited(&s, A_SEATS);
+	check_unlimited(&s, A_MAX_PER_OWNER);
+	ssw_session_check_writable("sweeper.alter_pool()");
+	ssw_session_lock_pool(s.pool);
+	before = row_json(s.pool);
+	if (before == NULL)
+		ssw_pool_missing(s.pool);
+	for (int i = A_POOL + 1; i < A_N; i++)
+		if (s.set[i] && write_setting(&s, i) == 0)
+			ssw_pool_missing(s.pool);
+	check_times(s.pool);
+	log_change(s.pool, "alter_pool", before);
+	PG_RETURN_VOID();
+}
+
+/* Sessions that live in the pool. */
+static uint64
+live_sessions(const char *pool)
+{
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(pool);
+
+	return run("SELECT FROM sweeper.session WHERE pool = $1 AND status = 'active'", 1, &type, &value, NULL);
+}
+
+/* End the sessions, dead or not. */
+static void
+end_all(Datum pool)
+{
+	SswEnd		e = {.type = SSW_EXPIRED,.reason = "pool dropped",.phase = SSW_PHASE_MANUAL,.cutoff = GetCurrentTimestamp()};
+	Oid			type = TEXTOID;
+
+	(void) ssw_session_end(&e, "t.pool " SSW_OP("=") " $1", 1, &type, &pool);
+}
+
+/* drop_pool(pool, force). */
+Datum
+ssw_drop_pool(PG_FUNCTION_ARGS)
+{
+	char	   *pool;
+	char	   *before;
+	uint64		live;
+	Oid			type = TEXTOID;
+	Datum		value;
+
+	ssw_session_required(fcinfo, 0, "pool");
+	ssw_session_required(fcinfo, 1, "force");
+	value = PG_GETARG_DATUM(0);
+	pool = TextDatumGetCString(value);
+	check_not_ours(pool);
+	ssw_session_check_writable("sweeper.drop_pool()");
+	ssw_session_lock_pool(pool);
+	before = row_json(pool);
+	if (before == NULL)
+		ssw_pool_missing(pool);
+	(void) ssw_session_end_dead(value, (Datum) 0, false);
+	if (PG_GETARG_BOOL(1))
+		end_all(value);
+	live = live_sessions(pool);
+	if (live > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg_plural("cannot drop pool \"%s\": %d session lives in it",
+							   "cannot drop pool \"%s\": %d sessions live in it", live, pool, (int) live),
+				 errhint("SELECT sweeper.drop_pool(%s, force => true); ends them.", quote_literal_cstr(pool))));
+
+	/*
+	 * a pool of this name, made again, gives higher fences; no pool has an
+	 * empty name
+	 */
+	ssw_session_lock_pool("");
+	run("SELECT setval('sweeper.fence_floor', greatest(f.last_value, p.counter)) FROM sweeper.fence_floor AS f, sweeper.pool AS p"
+		" WHERE p.pool = $1", 1, &type, &value, NULL);
+	if (run("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL) == 0)
+		ssw_pool_missing(pool);
+	log_change(pool, "drop_pool", before);
+	ssw_rights_forget_pool(pool);
+	PG_RETURN_VOID();
+}

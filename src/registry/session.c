@@ -1,0 +1,545 @@
+/*
+ * session.c
+ *		The registry's sessions: what they are swept by, and their ends.
+ *
+ * Runs in the session of who releases, acquires, claims or drops; as a pass
+ * does, every end goes through the row action of policy sweeper.session (end_rows.c),
+ * which takes only rows that are active: a session ends once, whoever comes.
+ *
+ * Shares nothing.  Keeps the policy, with the SQL that it stands for, for the
+ * life of the process: it is read again when its row or the table has changed.
+ * A crash, or the caller's rollback, undoes an end with all its evidence.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "base/compat.h"
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/spi.h"
+#include "grace/grace.h"
+#include "grace/service_log.h"
+#include "policy/sweep_sql.h"
+#include "registry/session.h"
+#include "sweep/refresh.h"
+#include "sweep/row_action.h"
+
+PG_FUNCTION_INFO_V1(ssw_release);
+PG_FUNCTION_INFO_V1(ssw_dead_sessions);
+PG_FUNCTION_INFO_V1(ssw_claim_session);
+
+/* An index entry must hold it, with the pool's name. */
+#define MAX_OWNER	1024
+#define LOCK_TIMEOUT_MS	500		/* until the policy is known */
+
+#define OPEN_TRANSACTIONS \
+	"SELECT pid::text AS holder, xact_start AS since, query FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL" \
+	" UNION ALL SELECT gid, prepared, 'prepared transaction' FROM pg_catalog.pg_prepared_xacts ORDER BY since;"
+
+/* The policy's own sets status "expired"; who releases is there, so it lived until now ($5). */
+#define RELEASED_SET \
+	"status = 'released', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, $5))\n"
+
+/* The policy as it was read, and which version of its row that was. */
+static SswPolicy *kept = NULL;
+static MemoryContext kept_cxt = NULL;
+static TransactionId kept_xmin;
+static ItemPointerData kept_tid;
+static bool kept_stale = false;
+
+/* Refuse where nothing can be written; the server would, but without a hint. */
+void
+ssw_session_check_writable(const char *function)
+{
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s on a standby", function),
+				 errhint("Call it on the primary.")));
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s in a read-only transaction", function),
+				 errhint("SET TRANSACTION READ WRITE; or look at \"default_transaction_read_only\".")));
+}
+
+/* ereport when an argument is null. */
+void
+ssw_session_required(FunctionCallInfo fcinfo, int arg, const char *name)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
+}
+
+/* The owner in an argument that is not null. */
+char	   *
+ssw_session_owner(FunctionCallInfo fcinfo, int arg)
+{
+	char	   *owner = text_to_cstring(PG_GETARG_TEXT_PP(arg));
+
+	if (owner[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("owner must not be empty")));
+	if (strlen(owner) > MAX_OWNER)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("owner must not be longer than %d bytes", MAX_OWNER)));
+	return owner;
+}
+
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	kept_stale = kept_stale || !OidIsValid(relid) || (kept && relid == kept->relid);
+}
+
+/* Which version of the policy's row is there now? */
+static void
+read_version(TransactionId *xmin, ItemPointer tid)
+{
+	SswIdentity save;
+	bool		isnull;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (ssw_plan_execute("SELECT xmin, ctid FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
+						 0, NULL, NULL, NULL, false) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("could not use sessions: policy \"%s\" does not exist", SSW_SESSION_POLICY),
+				 errdetail("Its row in sweeper.policy was deleted."),
+				 errhint("Restore that row, or create the extension again.")));
+	*xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* Read the policy and build its SQL, to be kept. */
+static void
+keep(TransactionId xmin, const ItemPointerData *tid)
+{
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "policy of sessions", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SswPolicy  *p;
+	Relation	rel;
+	static bool registered = false;
+
+	if (!registered)
+		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	registered = true;
+	kept_stale = false;
+	p = ssw_policy_find(SSW_SESSION_POLICY, false);
+	rel = table_open(p->relid, RowExclusiveLock);
+	ssw_clock_build(p, rel);
+	table_close(rel, NoLock);
+	MemoryContextSwitchTo(old);
+	MemoryContextSetParent(cxt, TopMemoryContext);
+	if (kept_cxt)
+		MemoryContextDelete(kept_cxt);
+	kept = p;
+	kept_cxt = cxt;
+	kept_xmin = xmin;
+	kept_tid = *tid;
+}
+
+/*
+ * From here to the end of the present nest level of settings, wait for a lock as
+ * long as the session says, or else the policy; null: it is not known yet.
+ */
+static void
+be_patient(const SswPolicy *p)
+{
+	if (LockTimeout == 0)
+		(void) set_config_option("lock_timeout", psprintf("%d", p ? p->lock_timeout_ms : LOCK_TIMEOUT_MS),
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/*
+ * In PG_CATCH: a lock was not granted in time, and what does the caller do about
+ * it?  Other errors are thrown again.  query: who holds it, if that is known.
+ */
+static void
+not_locked(MemoryContext cxt, const char *what, const char *detail, const char *query)
+{
+	int			ms = LockTimeout;
+
+	if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+		PG_RE_THROW();
+	MemoryContextSwitchTo(cxt);
+	/* they may have been made for the error that goes */
+	what = pstrdup(what);
+	query = pstrdup(query ? query : OPEN_TRANSACTIONS);
+	FlushErrorState();
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not lock %s within %d ms", what, ms),
+			 errdetail_internal("%s", detail),
+			 errhint("Try again; transactions that acquire or release should end at once. To find them: %s", query)));
+}
+
+/* The policy as it is now, locked against changes until the transaction ends. */
+static void
+lock_policy(void)
+{
+	TransactionId xmin;
+	ItemPointerData tid;
+
+	(void) ssw_lock_extension(true);
+	if (kept == NULL || kept_stale)
+	{
+		read_version(&xmin, &tid);
+		keep(xmin, &tid);
+	}
+	ssw_lock_policy_caller(kept->id);
+	LockRelationOid(kept->relid, RowExclusiveLock);
+	read_version(&xmin, &tid);
+	if (kept_stale || xmin != kept_xmin || !ItemPointerEquals(&tid, &kept_tid))
+		keep(xmin, &tid);
+}
+
+/*
+ * The policy of the sessions, locked against changes until the transaction ends,
+ * if they may be ended now.  It lives until the next call.
+ */
+SswPolicy  *
+ssw_session_policy(void)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	int			level;
+	char	   *trouble;
+
+	/* sessions live by heartbeats */
+	ssw_shmem_require();
+	level = NewGUCNestLevel();
+	be_patient(kept);
+	PG_TRY();
+	{
+		lock_policy();
+	}
+	PG_CATCH();
+	{
+		not_locked(cxt, "the policy of the sessions", "It, or the extension, is being changed, perhaps by who waits for a transaction that ends sessions.", NULL);
+	}
+	PG_END_TRY();
+	trouble = ssw_policy_unusable(kept);
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot end sessions: %s", trouble),
+				 errhint("When that is right: SELECT sweeper.resume('%s');", SSW_SESSION_POLICY)));
+	AtEOXact_GUC(false, level);
+	return kept;
+}
+
+/* Hold a pool until the transaction ends. */
+void
+ssw_session_lock_pool(const char *pool)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	int			level;
+
+	if (ssw_lock_pool(pool, false))
+		return;
+	level = NewGUCNestLevel();
+	be_patient(ssw_session_policy());
+	PG_TRY();
+	{
+		(void) ssw_lock_pool(pool, true);
+	}
+	PG_CATCH();
+	{
+		not_locked(cxt, psprintf("pool \"%s\"", pool), "A transaction that acquired in the pool, or changed it, has not ended.", ssw_lock_pool_query(pool));
+	}
+	PG_END_TRY();
+	AtEOXact_GUC(false, level);
+}
+
+/* Find the sessions of which the boolean over t is true, and lock them. */
+static SswFound *
+find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	SswFound   *found = ssw_end_begin();
+	SswIdentity save;
+
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	be_patient(p);
+	PG_TRY();
+	{
+		ssw_sql_begin();
+		ssw_end_find(found, p, e, matches, nargs, types, values);
+		ssw_sql_end();
+	}
+	PG_CATCH();
+	{
+		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.", NULL);
+	}
+	PG_END_TRY();
+	ssw_identity_restore(&save);
+	return found;
+}
+
+static int64
+end_by(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
+{
+	return ssw_end_found(find(p, e, matches, nargs, types, values), p, e);
+}
+
+/* End the active sessions of which the boolean over t is true; returns how many. */
+int64
+ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
+{
+	SswPolicy	p = *ssw_session_policy();
+
+	if (strcmp(e->type, SSW_RELEASED) == 0)
+		p.set_clause = RELEASED_SET;
+	return end_by(&p, e, matches, nargs, types, values);
+}
+
+/*
+ * End the sessions of a pool, and of an owner unless that is null, that are dead
+ * by the policy's clocks and have had their grace; returns how many.  Before
+ * service has begun nobody knows what grace there is, and none is dead.
+ */
+int64
+ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz cutoffs[2];
+	SswPolicy	p = *ssw_session_policy();
+	int64		ended = 0;
+
+	if (!ssw_shmem_available() || SswShared->service_start == 0)
+		return 0;
+	(void) ssw_start_watch_clock(); /* a jump is credited first */
+	ssw_grace_cutoffs(&p, now, cutoffs);
+	ssw_grace_rows(&p);
+	for (int i = 0; i < p.nclocks; i++)
+	{
+		SswEnd		e = {
+			.type = p.clock[i].activity ? SSW_ZOMBIE : SSW_EXPIRED,.reason = "found by acquire",
+			.phase = SSW_PHASE_CLOCK_1 + i,.cutoff = cutoffs[i],.skip_locked = skip_locked
+		};
+		Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
+		Datum		values[4];
+
+		values[0] = values[1] = TimestampTzGetDatum(cutoffs[i]);
+		values[2] = pool;
+		values[3] = owner;
+		if (!TIMESTAMP_IS_NOBEGIN(cutoffs[i]))
+			ended += end_by(&p, &e, psprintf("t.pool " SSW_OP("=") " $3%s AND %s",
+											 owner ? " AND t.owner " SSW_OP("=") " $4" : "", ssw_stmt_dead(&p, e.phase)),
+							owner ? 4 : 3, types, values);
+	}
+	return ended;
+}
+
+/* Add the sessions that a clock says are dead, and memory does not hold. */
+static void
+add_dead(SswPolicy *p, int clock, TimestampTz cutoff, ReturnSetInfo *rsinfo)
+{
+	SswPhase	phase = SSW_PHASE_CLOCK_1 + clock;
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[] = {TimestampTzGetDatum(cutoff), TimestampTzGetDatum(cutoff)};
+	uint64		n;
+
+	n = ssw_sql_exec(psprintf("SELECT t.pool, t.fence, t.session, t.expires_at FROM sweeper.session AS t WHERE %s",
+							  ssw_stmt_dead(p, phase)), 2, types, values, NULL, true, 0);
+	for (uint64 i = 0; i < n; i++)
+	{
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		Datum		v[2];
+		bool		nulls[2];
+		bool		isnull;
+		Datum		due = SPI_getbinval(tup, desc, 4, &isnull);
+
+		if (clock == 0 && ssw_alive_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
+			continue;
+		for (int col = 0; col < 2; col++)
+			v[col] = SPI_getbinval(tup, desc, col + 1, &nulls[col]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, nulls);
+	}
+}
+
+/* _dead_sessions() → those whose seats acquire() takes: their pools and fences, which are no secrets. */
+Datum
+ssw_dead_sessions(PG_FUNCTION_ARGS)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz cutoffs[2];
+	SswPolicy  *p;
+	Relation	rel;
+	SswIdentity save;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (RecoveryInProgress() || !ssw_shmem_available() || SswShared->service_start == 0)
+		return (Datum) 0;
+	p = ssw_policy_find(SSW_SESSION_POLICY, false);
+	if (ssw_policy_unusable(p))
+		return (Datum) 0;
+	rel = table_open(p->relid, AccessShareLock);
+	ssw_clock_build(p, rel);
+	table_close(rel, NoLock);
+	ssw_grace_cutoffs(p, now, cutoffs);
+	ssw_grace_rows(p);
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	for (int i = 0; i < p->nclocks; i++)
+		if (!TIMESTAMP_IS_NOBEGIN(cutoffs[i]))
+			add_dead(p, i, cutoffs[i], (ReturnSetInfo *) fcinfo->resultinfo);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return (Datum) 0;
+}
+
+/* release(session) → did this call end it? */
+Datum
+ssw_release(PG_FUNCTION_ARGS)
+{
+	SswEnd		e = {.type = SSW_RELEASED,.phase = SSW_PHASE_MANUAL,.cutoff = GetCurrentTimestamp()};
+	Oid			type = UUIDOID;
+	Datum		value;
+
+	ssw_session_required(fcinfo, 0, "session");
+	ssw_shmem_require();
+	ssw_session_check_writable("sweeper.release()");
+	value = PG_GETARG_DATUM(0);
+	PG_RETURN_BOOL(ssw_session_end(&e, "t.session " SSW_OP("=") " $1", 1, &type, &value) > 0);
+}
+
+/* What is known of a session before it is claimed; in SPI. */
+typedef struct Claim
+{
+	char	   *pool;			/* null: the session is gone */
+	char	   *owner;			/* null: nobody's */
+	bool		limited;		/* its pool counts sessions of an owner */
+	bool		full;			/* and this one has as many as it may */
+} Claim;
+
+static Claim
+look(Datum session, Datum owner)
+{
+	static const char *const sql =
+	"SELECT s.pool, s.owner, p.max_per_owner IS NOT NULL, p.max_per_owner <= CASE WHEN p.max_per_owner IS NOT NULL THEN"
+	" (SELECT count(*) FROM sweeper.session AS o WHERE o.pool = s.pool AND o.status = 'active' AND o.owner = $2) END"
+	" FROM sweeper.session AS s LEFT JOIN sweeper.pool AS p USING (pool) WHERE s.session = $1 AND s.status = 'active'";
+	Oid			types[] = {UUIDOID, TEXTOID};
+	Datum		values[] = {session, owner};
+	Claim		c = {0};
+	bool		isnull;
+
+	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
+		return c;
+	c.pool = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	c.owner = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
+	c.limited = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
+	c.full = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 4, &isnull)) && !isnull;
+	return c;
+}
+
+/*
+ * Make sure that the owner may have one more, under the pool's lock.  The pool's
+ * row is written as by acquire(), for whoever counts by an older snapshot.
+ */
+static Claim
+look_within_limit(Datum session, Datum owner, const char *pool)
+{
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(pool);
+	Claim		c;
+
+	ssw_session_lock_pool(pool);
+	c = look(session, owner);
+	if (c.full)
+	{
+		(void) ssw_session_end_dead(value, owner, false);
+		c = look(session, owner);
+	}
+	if (c.pool && !c.owner && c.full)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("owner \"%s\" has as many sessions in pool \"%s\" as one may have",
+						TextDatumGetCString(owner), pool),
+				 errhint("Release one of them first.")));
+	ssw_plan_execute("UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $1", 1, &type, &value, NULL, false);
+	return c;
+}
+
+/* Write the owner, unless somebody was faster. */
+static bool
+set_owner(Oid *types, Datum *values)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	volatile bool done = false;
+
+	PG_TRY();
+	{
+		done = ssw_plan_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
+								2, types, values, NULL, false) == 1;
+	}
+	PG_CATCH();
+	{
+		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.", NULL);
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/* Give the session to the owner if it has none; returns who has it, null when it is gone. */
+static char *
+claim(Datum session, char *owner)
+{
+	Oid			types[] = {UUIDOID, TEXTOID};
+	Datum		values[] = {session, CStringGetTextDatum(owner)};
+	Claim		c = look(session, values[1]);
+
+	if (c.pool && !c.owner && c.limited)
+		c = look_within_limit(session, values[1], c.pool);
+	if (c.pool == NULL || c.owner)
+		return c.owner;
+	return set_owner(types, values) ? owner : look(session, values[1]).owner;
+}
+
+/* claim_session(session, owner) → its owner now, null when it is gone. */
+Datum
+ssw_claim_session(PG_FUNCTION_ARGS)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *owner;
+
+	ssw_session_required(fcinfo, 0, "session");
+	ssw_session_required(fcinfo, 1, "owner");
+	owner = ssw_session_owner(fcinfo, 1);
+	ssw_shmem_require();
+	ssw_session_check_writable("sweeper.claim_session()");
+	ssw_identity_become_extension(&save);
+	be_patient(ssw_session_policy());
+	ssw_sql_begin();
+	owner = claim(PG_GETARG_DATUM(0), owner);
+	owner = owner ? MemoryContextStrdup(cxt, owner) : NULL;
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	if (owner == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(owner));
+}

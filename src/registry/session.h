@@ -1,0 +1,26 @@
+/*
+ * session.h
+ *		The registry's sessions: what they are swept by, and their ends.
+ */
+#ifndef SSW_SESSION_H
+#define SSW_SESSION_H
+
+#include "fmgr.h"
+
+#include "sweep/end_rows.h"
+
+/* Cleanup types, as in the evidence. */
+#define SSW_RELEASED	"released"
+#define SSW_EXPIRED		"expired"
+#define SSW_ZOMBIE		"zombie"
+#define SSW_DISCONNECTED "disconnected"
+
+extern void ssw_session_check_writable(const char *function);
+extern SswPolicy *ssw_session_policy(void);
+extern void ssw_session_lock_pool(const char *pool);
+extern int64 ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values);
+extern int64 ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked);
+extern void ssw_session_required(FunctionCallInfo fcinfo, int arg, const char *name);
+extern char *ssw_session_owner(FunctionCallInfo fcinfo, int arg);
+
+#endif							/* SSW_SESSION_H */

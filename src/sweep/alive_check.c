@@ -1,0 +1,256 @@
+/*
+ * alive_check.c
+ *		Ask a policy's is_alive function about dead-looking rows, one by one.
+ *
+ * Runs in workers.  The list of rows is in the pass (shared memory, guarded by
+ * SswShared->lock); each worker pulls the next row, so slow checks overlap and
+ * no worker waits for another.  Alive: a new deadline.  Dead: the row action.
+ * An error or null says nothing: the row is left and tried again later.  A
+ * verdict is about the row that was asked about, not about its place: the table
+ * may be rewritten before it is acted on.
+ *
+ * A worker that dies loses the rows it had pulled; they still look dead and the
+ * next pass asks again.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/spi.h"
+#include "policy/sweep_sql.h"
+#include "sweep/bisect.h"
+#include "sweep/fuse.h"
+#include "sweep/lost.h"
+#include "sweep/single_row.h"
+#include "sweep/worker_pass.h"
+
+/* After so long the verdicts are acted on, and the batch ends. */
+#define TURN_US		(200 * 1000)
+
+/* So many without an answer, for want of a right, an object or a connection, are enough. */
+#define MANY_UNKNOWN	100
+
+typedef enum Verdict
+{
+	VERDICT_GONE,				/* the row is no longer dead, or not there */
+	VERDICT_ALIVE,
+	VERDICT_DEAD,
+	VERDICT_UNKNOWN
+} Verdict;
+
+/* Rows that got the same answer. */
+typedef struct Judged
+{
+	int			n;
+	ItemPointerData tid[SSW_CHECK_LIST];
+	Datum		identity[SSW_CHECK_LIST];	/* text */
+} Judged;
+
+/* The next row; one that was slow before only as the first of a turn, whose verdicts wait for it. */
+static bool
+pull(SswPass *pass, bool first, ItemPointerData *tid, bool *slow)
+{
+	bool		got = false;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (pass->next_check < (first ? pass->nchecks : pass->check_slow))
+	{
+		*slow = pass->next_check >= pass->check_slow;
+		*tid = pass->check_tid[pass->next_check++];
+		got = true;
+	}
+	LWLockRelease(SswShared->lock);
+	return got;
+}
+
+/*
+ * Ask about one row, in a transaction of its own, as the owner; *identity is what
+ * tells the row from others, in cxt.
+ */
+static Verdict
+ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
+{
+	SswIdentity save;
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+	Verdict		verdict = VERDICT_GONE;
+	bool		isnull;
+
+	if (ssw_batch_begin(w))
+	{
+		MemoryContextSwitchTo(w->batch_cxt);
+		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+		w->locked_leaf = true;
+		ssw_batch_hurry(w);
+		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+		ssw_sql_begin();
+		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
+		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, true);
+		if (ssw_plan_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
+							 SSW_ROW_PARAMS, types, values, NULL, false) > 0)
+		{
+			MemoryContext old;
+			Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
+
+			verdict = isnull ? VERDICT_UNKNOWN : DatumGetBool(d) ? VERDICT_ALIVE : VERDICT_DEAD;
+			old = MemoryContextSwitchTo(cxt);
+			*identity = PointerGetDatum(DatumGetTextPCopy(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+																		1, &isnull)));
+			MemoryContextSwitchTo(old);
+		}
+		ssw_action_constraints_immediate();
+		ssw_sql_end();
+		ssw_identity_restore(&save);
+	}
+	ssw_batch_end(w, NULL, 0, 0, 0, 0);
+	return verdict;
+}
+
+/* Remember that nothing is known about a row, and why. */
+static void
+record_unknown(SswWork *w, const ItemPointerData *tid, const char *class, int code, const char *message)
+{
+	SswIdentity save;
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+
+	ssw_sql_start_transaction();
+	ssw_batch_arm(w);
+	MemoryContextSwitchTo(w->batch_cxt);
+	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+	ssw_sql_begin();
+	ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
+	ssw_plan_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, 0),
+					 SSW_ROW_PARAMS, types, values, NULL, false);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		bool		nodue;
+		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], desc, 3, &nodue);
+
+		ssw_failures_add(w->failures, w->target.leaf, SPI_getvalue(SPI_tuptable->vals[i], desc, 2),
+						 nodue ? 0 : DatumGetTimestampTz(due), !nodue, class, code, message, 0);
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	ssw_batch_disarm();
+	ssw_sql_commit();
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->failed++;
+	LWLockRelease(SswShared->lock);
+}
+
+static Verdict
+ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
+{
+	volatile Verdict verdict = VERDICT_UNKNOWN;
+	volatile int code = ERRCODE_NO_DATA_FOUND;
+	const char *volatile message = "is_alive returned null";
+	TimestampTz start = GetCurrentTimestamp();
+	SswFailureClass class;
+
+	MemoryContextReset(w->batch_cxt);
+	w->interrupted = false;
+	w->slow_us = 0;
+	PG_TRY();
+	{
+		verdict = ask(w, tid, cxt, identity);
+		w->answered |= verdict == VERDICT_ALIVE || verdict == VERDICT_DEAD;
+		ssw_batch_took(w, GetCurrentTimestamp() - start);
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+		class = ssw_failure_classify(w->error->sqlerrcode);
+		if (!w->interrupted && (!w->locked_leaf || ((class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
+													ssw_failures_pending(w->failures) >= MANY_UNKNOWN)))
+			ssw_batch_fail(w, w->error);
+		message = NULL;
+	}
+	PG_END_TRY();
+	if (message == NULL)
+	{
+		code = w->error->sqlerrcode;
+		message = ssw_failure_text(w->policy, w->error);
+	}
+	if (w->slow_us > 0)
+	{
+		if (!w->answered && ssw_failures_pending(w->failures) >= SSW_DOUBT && ssw_batch_more_patience(w))
+			return VERDICT_GONE;
+		message = psprintf("is_alive took longer than %g s", w->slow_us / 1e6);
+	}
+	if (verdict == VERDICT_UNKNOWN && !w->failed && !w->interrupted)
+		record_unknown(w, tid, w->slow_us > 0 ? ssw_batch_slow_class(w) : "check", code, message);
+	return verdict;
+}
+
+/* Act on the rows that got one answer. */
+static void
+act_on(SswWork *w, Judged *j, bool alive)
+{
+	w->target.judged = PointerGetDatum(construct_array(j->identity, j->n, TEXTOID, -1, false, TYPALIGN_INT));
+	w->target.refresh = alive;
+	ssw_halve_run(w, j->tid, j->n);
+	w->target.judged = (Datum) 0;
+}
+
+/* Pull and ask for one turn, then act on the verdicts. */
+void
+ssw_check_work(SswWork *w)
+{
+	MemoryContext cxt = AllocSetContextCreate(MemoryContextGetParent(w->batch_cxt), "verdicts", ALLOCSET_DEFAULT_SIZES);
+	Judged	   *alive = MemoryContextAllocZero(cxt, sizeof(Judged));
+	Judged	   *dead = MemoryContextAllocZero(cxt, sizeof(Judged));
+	ItemPointerData tid;
+	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz until = start + TURN_US;
+	bool		first = true;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	/* all answers of the chunk first, where the fuse judges by them */
+	if (w->pass->suspect)
+		until = DT_NOEND;
+	w->target.leaf = w->pass->check_leaf;
+	w->target.phase = w->pass->check_phase;
+	w->target.cutoff = w->pass->check_cutoff;
+	LWLockRelease(SswShared->lock);
+	w->target.full_cutoff = w->pass->full_cutoff;
+	w->target.skip_locked = w->pass->skip_locked;
+	w->cleanup_type = "zombie";
+
+	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && !w->unhurried &&
+		   pull(w->pass, first, &tid, &w->unhurried))
+	{
+		Datum		identity;
+		Verdict		v;
+		Judged	   *j;
+
+		CHECK_FOR_INTERRUPTS();
+		first = false;
+		v = ask_safely(w, &tid, cxt, &identity);
+		if (v != VERDICT_ALIVE && v != VERDICT_DEAD)
+			continue;
+		j = v == VERDICT_ALIVE ? alive : dead;
+		j->identity[j->n] = identity;
+		j->tid[j->n++] = tid;
+	}
+	if (!w->failed)
+	{
+		MemoryContextSwitchTo(cxt);
+		act_on(w, alive, true);
+		MemoryContextSwitchTo(cxt);
+		if (!ssw_fuse_answers(w, dead->n, alive->n))
+			act_on(w, dead, false);
+	}
+	if (w->unhurried)
+		ssw_halve_tried_slow(w, start);
+	MemoryContextSwitchTo(MemoryContextGetParent(cxt));
+	MemoryContextDelete(cxt);
+}

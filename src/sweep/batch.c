@@ -1,0 +1,550 @@
+/*
+ * batch.c
+ *		The frame of one batch: its locks, limits, size and counts.
+ *
+ * Runs in a worker.  A batch is one transaction; it locks the extension and the
+ * policy, and single_row.c and bisect.c do the work inside.  What the owner's code
+ * leaves in the session is gone with it.
+ *
+ * Shares: adds its counts to the pass and to the policy's counters, under
+ * SswShared->lock, after the commit.  A crash rolls the transaction back: row,
+ * event and notification together.
+ *
+ * Lock order: extension object, policy, relation, rows.
+ */
+#include "postgres.h"
+
+#include "access/tupdesc.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "commands/sequence.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/spi.h"
+#include "policy/sweep_sql.h"
+#include "sweep/batch.h"
+#include "sweep/lost.h"
+#include "sweep/throttle.h"
+
+/* Bounds of the adaptive batch size; a batch aims at TARGET_US. */
+#define MIN_ROWS		10
+#define FIRST_ROWS		500
+#define MAX_ROWS		20000
+#define TARGET_US		SSW_BATCH_TARGET_US
+
+/*
+ * A batch that takes so long, or four times what the policy's usually take, is
+ * cancelled, and its rows are tried in smaller ones.
+ */
+#define PATIENCE_US		(2 * USECS_PER_SEC)
+#define PATIENCE_TIMES	4
+
+/*
+ * Somebody changes the policy or the extension, and may take as long as a user
+ * thinks: the pass ends, so that it is not tried again at once.  Always false.
+ */
+static bool
+stop_pass(SswWork *w)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (w->pass->end == SSW_END_NONE || w->pass->end == SSW_END_DONE)
+		w->pass->end = SSW_END_STOPPED;
+	LWLockRelease(SswShared->lock);
+	return false;
+}
+
+/*
+ * Should this worker leave its pass before the next batch?  Not because another
+ * has found the end: what was handed out before is handled first.
+ */
+bool
+ssw_batch_must_stop(SswWork *w)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		stop;
+	SswDatabase *d;
+
+	if (w->failed || MySswProc->terminating || !ssw_enabled)
+		return true;
+
+	/*
+	 * the clock was set back: what was dead by the old one may have its grace
+	 * by the new
+	 */
+	if (now < w->pass->now)
+		return !stop_pass(w);
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	stop = MySswProc->stop || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
+		d == NULL || d->closed > 0 || ssw_shmem_pass_is_stale(w->pass);
+	LWLockRelease(SswShared->lock);
+	return stop || now > w->pass->soft_deadline;
+}
+
+/* The longest that a batch may take. */
+int64
+ssw_batch_hard_limit(const SswPolicy *p)
+{
+	return Min(p->hard_limit_us, ssw_max_hard_time_limit * INT64CONST(1000));
+}
+
+/* How long the present limit is. */
+static int64 limit_us = 0;
+
+/* From now on it is cancelled after so long. */
+void
+ssw_batch_limit(int64 us)
+{
+	TimestampTz until = GetCurrentTimestamp() + us;
+
+	if (MySswProc->interrupted)
+		return;
+	limit_us = us;
+	MySswProc->batch_deadline = until;
+	enable_timeout_at(STATEMENT_TIMEOUT, until);
+}
+
+/* The rows of a batch, or one of them, begin: they may take as long as such rows usually do. */
+void
+ssw_batch_hurry(SswWork *w)
+{
+	int64		hard = ssw_batch_hard_limit(w->policy);
+	int64		us = PATIENCE_US;
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s)
+		us = Max(us, s->patience_us);
+	LWLockRelease(SswShared->lock);
+	ssw_batch_limit(w->unhurried ? hard : Min(us, hard));
+}
+
+/* An error ended the rows: was it a cancel, and whose? */
+void
+ssw_batch_note_cancel(SswWork *w, const ErrorData *e)
+{
+	bool		cancelled = e->sqlerrcode == ERRCODE_QUERY_CANCELED;
+
+	w->interrupted = cancelled && MySswProc->interrupted;
+	w->slow_us = cancelled && !w->interrupted && MySswProc->batch_deadline != 0 &&
+		GetCurrentTimestamp() >= MySswProc->batch_deadline ? limit_us : 0;
+}
+
+/* What a row that was cancelled because it was slow fails with: it is set aside until it has had all its time. */
+const char *
+ssw_batch_slow_class(SswWork *w)
+{
+	return w->slow_us < ssw_batch_hard_limit(w->policy) ? SSW_FAIL_SET_ASIDE : "slow";
+}
+
+/* A batch, or the answer for one row, took so long: others may, too. */
+void
+ssw_batch_took(SswWork *w, int64 us)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s && s->patience_us > 0)
+		s->patience_us = Min(s->patience_us, PATIENCE_TIMES * us);
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * All rows were slow: nobody is at fault, and all get their time from the next pass on.
+ * False: they had it.
+ */
+bool
+ssw_batch_more_patience(SswWork *w)
+{
+	int64		hard = ssw_batch_hard_limit(w->policy);
+	SswPolicyShared *s;
+	bool		more = false;
+
+	if (w->slow_us == 0 || w->slow_us >= hard)
+		return false;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s)
+	{
+		s->patience_us = hard;
+		more = true;
+	}
+	if (more && w->pass->end == SSW_END_NONE)
+		w->pass->end = SSW_END_LIMIT;
+	LWLockRelease(SswShared->lock);
+	if (more)
+		ssw_failures_discard(w->failures);
+	return more;
+}
+
+/* From now on code of users and waits for locks have an end. */
+void
+ssw_batch_arm(SswWork *w)
+{
+	/* a cancel that came too late was not meant for it */
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	QueryCancelPending = false;
+	MySswProc->interrupted = false;
+	ssw_batch_limit(ssw_batch_hard_limit(w->policy));
+	ssw_lost_arm();
+	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
+					PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* The batch is over, or failed. */
+void
+ssw_batch_disarm(void)
+{
+	ssw_lost_disarm();
+	MySswProc->batch_deadline = 0;
+	disable_timeout(STATEMENT_TIMEOUT, false);
+}
+
+/* Something may have changed of the relation of the pass since its policy was loaded. */
+static Oid	watched_relid = InvalidOid;
+static bool relation_touched = false;
+
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	relation_touched = relation_touched || !OidIsValid(relid) || relid == watched_relid;
+}
+
+/* What the texts of a policy mean depends on this of its relation. */
+struct SswShape
+{
+	Oid			owner;
+	Oid			schema;
+	NameData	name;
+	TupleDesc	columns;
+};
+
+/* Mind changes of the relation from now on: it is locked, and its policy about to be loaded. */
+void
+ssw_batch_watch(SswWork *w, Relation rel)
+{
+	static bool registered = false;
+
+	if (!registered)
+		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	registered = true;
+	watched_relid = RelationGetRelid(rel);
+	relation_touched = false;
+	w->shape = palloc(sizeof(SswShape));
+	w->shape->owner = rel->rd_rel->relowner;
+	w->shape->schema = RelationGetNamespace(rel);
+	w->shape->name = rel->rd_rel->relname;
+	w->shape->columns = CreateTupleDescCopy(RelationGetDescr(rel));
+}
+
+static bool
+has_shape(Relation rel, const SswShape *s)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (rel->rd_rel->relowner != s->owner || RelationGetNamespace(rel) != s->schema ||
+		strcmp(RelationGetRelationName(rel), NameStr(s->name)) != 0 || desc->natts != s->columns->natts)
+		return false;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute now = TupleDescAttr(desc, i);
+		Form_pg_attribute then = TupleDescAttr(s->columns, i);
+
+		if (strcmp(NameStr(now->attname), NameStr(then->attname)) != 0 || now->attisdropped != then->attisdropped ||
+			now->atttypid != then->atttypid || now->atttypmod != then->atttypmod ||
+			now->attcollation != then->attcollation)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Is the relation, which is locked, as it was in what matters?  Others analyse it
+ * or create indexes all the time, and so may code of the owner's in the batch.
+ */
+static bool
+unaltered(SswWork *w)
+{
+	Relation	rel;
+	bool		same;
+
+	if (!relation_touched)
+		return true;
+	relation_touched = false;
+	rel = RelationIdGetRelation(w->policy->relid);
+	same = RelationIsValid(rel) && has_shape(rel, w->shape);
+	if (RelationIsValid(rel))
+		RelationClose(rel);
+	relation_touched = !same;
+	return same;
+}
+
+/*
+ * Code of the owner's that alters the relation ends the pass, and the next one if it
+ * does so again: without any row that went there would be no end of that.
+ */
+static void
+forbid_alteration(SswWork *w)
+{
+	if (w->intact && !unaltered(w))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the policy's own code altered the name, the owner or the columns of table %s", w->policy->relation)));
+}
+
+/*
+ * Start the transaction of a batch and take its locks.  False when the
+ * extension or the policy's present version is gone; the transaction is open
+ * all the same.
+ */
+bool
+ssw_batch_begin(SswWork *w)
+{
+	Oid			extoid;
+
+	w->prolonged = w->held = 0;
+	w->first_cid = FirstCommandId;
+	w->locked_leaf = false;
+	w->intact = false;
+	ssw_sql_start_transaction();
+	pgstat_report_activity(STATE_RUNNING, w->policy->name);
+	ssw_batch_arm(w);
+	extoid = get_extension_oid(SSW_EXTENSION, true);
+	if (!OidIsValid(extoid))
+		return stop_pass(w);
+	(void) ssw_lock_extension(true);
+	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())
+		return stop_pass(w);
+	if (!ssw_lock_policy_batch_conditional(w->policy->id))
+		return stop_pass(w);
+	LockRelationOid(w->policy->relid, AccessShareLock);
+	w->intact = unaltered(w);
+	if (!w->intact)
+		return stop_pass(w);
+	return !ssw_batch_must_stop(w);
+}
+
+/*
+ * Where rows fall due all the time there are several passes a second: those of a
+ * minute share a row.  0: the last one is too old, was asked for, or failed.
+ */
+static int64
+reopen_pass(SswWork *w)
+{
+	Oid			types[] = {INT8OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[4];
+	SswPolicyShared *s;
+	int64		id;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	id = s ? s->last_pass_id : 0;
+	LWLockRelease(SswShared->lock);
+	if (id == 0 || w->pass->forced)
+		return 0;
+	values[0] = Int64GetDatum(id);
+	values[1] = Int32GetDatum(w->policy->id);
+	values[2] = TimestampTzGetDatum(w->pass->started_at);
+	values[3] = TimestampTzGetDatum(w->pass->now);
+	return ssw_sql_exec("UPDATE sweeper.pass SET status = 'running', finished_at = NULL, passes = passes + 1, cutoff = $4"
+						" WHERE pass = $1 AND policy_id = $2 AND status = 'done' AND NOT forced AND sqlstate IS NULL"
+						" AND $3 >= started_at AND $3 < started_at + interval '1 minute'",
+						4, types, values, NULL, false, 0) > 0 ? id : 0;
+}
+
+static int64
+insert_pass(SswWork *w)
+{
+	Oid			types[] = {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID, TIMESTAMPTZOID};
+	Datum		values[6];
+	int64		id = nextval_internal(get_relname_relid("pass_seq", get_namespace_oid(SSW_SCHEMA, false)), false);
+
+	values[0] = Int64GetDatum(id);
+	values[1] = Int32GetDatum(w->policy->id);
+	values[2] = CStringGetTextDatum(w->policy->name);
+	values[3] = TimestampTzGetDatum(w->pass->started_at);
+	values[4] = BoolGetDatum(w->pass->forced);
+	values[5] = TimestampTzGetDatum(w->pass->now);
+	ssw_sql_exec("INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, status, forced, cutoff)"
+				 " VALUES ($1, $2, $3, $4, 'running', $5, $6)", 6, types, values, NULL, false, 0);
+	return id;
+}
+
+/* Put the pass on record, before its first batch. */
+void
+ssw_batch_open_pass(SswWork *w)
+{
+	SswIdentity save;
+	int64		id;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	id = reopen_pass(w);
+	if (id == 0)
+		id = insert_pass(w);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	w->pass->pass_id = id;
+}
+
+/* Add what n candidates came to, after the commit. */
+static void
+count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows, int missing)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	SswPass    *pass = w->pass;
+	SswPolicyShared *s;
+	bool		repair = w->target.refresh && !ssw_stmt_asks(w->policy, w->target.phase);
+	int64		max_lag = 0;
+	double		lag_sum = 0;
+	int64		hist[SSW_LAG_BUCKETS] = {0};
+
+	if (!w->target.refresh)
+		ssw_audit_lags(sink, now, &max_lag, &lag_sum, hist);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->batches++;
+	pass->refreshed += w->prolonged;
+	pass->skipped += missing;
+	pass->progress_at = now;
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
+	if (repair)
+		pass->repaired += rows;
+	else if (w->target.refresh)
+		pass->refreshed += rows;
+	else
+		pass->expired += rows;
+	pass->max_lag_us = Max(pass->max_lag_us, max_lag);
+	/* rows go in order, so no other has waited for longer */
+	if (max_lag > 0)
+		pass->oldest_due = now - max_lag;
+	if (s)
+	{
+		if (max_lag > 0)
+			s->oldest_due = pass->oldest_due;
+		s->batches++;
+		s->refreshed += w->prolonged;
+		if (repair)
+			s->repaired += rows;
+		else if (w->target.refresh)
+			s->refreshed += rows;
+		else
+			s->expired += rows;
+		s->max_lag_us = Max(s->max_lag_us, max_lag);
+		s->lag_sum += lag_sum;
+		s->deaths = rows > 0 ? 0 : s->deaths;
+		s->busy_seconds += elapsed_us / 1e6;
+		for (int i = 0; i < SSW_LAG_BUCKETS; i++)
+			s->lag_hist[i] += hist[i];
+		if (s->batch_rows <= 0)
+			s->batch_rows = FIRST_ROWS;
+		if (s->halved > 0 && rows > 0 && elapsed_us < Max(PATIENCE_US, s->patience_us) / 2)
+			s->halved = s->halved < MAX_ROWS ? s->halved * 2 : 0;
+		if (n >= s->batch_rows && elapsed_us > 0)
+		{
+			double		fit = Min((double) n * TARGET_US / elapsed_us, n * ssw_load_batch_bytes() / Max(1, wal));
+
+			/* grow at most fourfold at a time, shrink at once */
+			s->batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, s->batch_rows * 4.0)));
+		}
+	}
+	LWLockRelease(SswShared->lock);
+	if (rows > 0 && !OidIsValid(w->policy->is_alive))
+		ssw_batch_took(w, elapsed_us);
+	MySswProc->rows += rows;
+	w->succeeded += rows + w->prolonged;
+	w->left += w->held;
+	if (rows + w->prolonged > 0)
+		w->streak = 0;
+}
+
+/*
+ * Commit the batch that began at start, with n candidates: rows went, missing were
+ * left alone.  No sink: it did nothing.
+ */
+void
+ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, int missing)
+{
+	int64		wal;
+
+	if (rows + w->prolonged == 0)
+		forbid_alteration(w);
+	ssw_batch_disarm();
+	ssw_sql_commit();
+	MemoryContextSwitchTo(w->batch_cxt);
+	wal = ssw_load_spend(w->pass->forced);
+	if (sink)
+		count(w, sink, GetCurrentTimestamp() - start, wal, n, rows, missing);
+}
+
+/* Roll back after an error, and keep it in w->error. */
+void
+ssw_batch_save_error(SswWork *w)
+{
+	MemoryContextSwitchTo(w->batch_cxt);
+	w->error = CopyErrorData();
+	FlushErrorState();
+	ssw_batch_note_cancel(w, w->error);
+	ssw_batch_disarm();
+	ssw_sql_abort();
+	MemoryContextSwitchTo(w->batch_cxt);
+}
+
+/*
+ * Blame the policy: the pass ends, the coordinator backs off.  Not when somebody
+ * holds a table that the pass needs, or a partition has left: then it is tried again
+ * at the next look.
+ */
+void
+ssw_batch_fail(SswWork *w, const ErrorData *e)
+{
+	/*
+	 * before the known failures are loaded, no code of the owner's has met a
+	 * row
+	 */
+	const char *text = w->failures ? ssw_failure_text(w->policy, e) : e->message ? e->message : "unknown error";
+
+	w->failed = true;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->end = e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :
+		!w->locked_leaf && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED;
+	w->pass->sqlerrcode = e->sqlerrcode;
+	ssw_shmem_text(w->pass->message, text, SSW_MESSAGE_LEN);
+	LWLockRelease(SswShared->lock);
+	if (w->failures)
+		ssw_failures_discard(w->failures);
+}
+
+/* How many rows the next batch takes. */
+int
+ssw_batch_rows(SswWork *w)
+{
+	SswPolicyShared *s;
+	int			rows = Min(w->policy->batch_size, SSW_MAX_BATCH);
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (rows <= 0)
+		rows = s && s->batch_rows > 0 ? s->batch_rows : FIRST_ROWS;
+	if (s && s->halved > 0)
+		rows = Min(rows, s->halved);
+	LWLockRelease(SswShared->lock);
+	return rows;
+}

@@ -1,0 +1,67 @@
+/*
+ * batch.h
+ *		The frame of one batch: its locks, limits, size and counts.
+ */
+#ifndef SSW_BATCH_H
+#define SSW_BATCH_H
+
+#include "sweep/failed_row.h"
+#include "sweep/row_action.h"
+
+/* A batch aims at so long. */
+#define SSW_BATCH_TARGET_US	(200 * 1000)
+
+/* What the texts of a policy mean depends on this of its relation; see batch.c. */
+typedef struct SswShape SswShape;
+
+/* A worker's part of a pass. */
+typedef struct SswWork
+{
+	SswPolicy  *policy;
+	SswPass    *pass;			/* shared */
+	SswTarget	target;
+	const char *cleanup_type;
+	const char *reason;
+	SswFailures *failures;
+	MemoryContext batch_cxt;	/* reset before each transaction */
+	int64		prolonged;		/* rows alive by heartbeats, in this batch */
+	uint64		succeeded;		/* rows, by this worker in this pass */
+	CommandId	first_cid;		/* of the action on the rows */
+	int64		held;			/* rows that somebody holds, in this batch */
+	int64		left;			/* and in all of this chunk */
+	int			streak;			/* rows that failed alike since the last
+								 * success */
+	int			streak_code;	/* their SQLSTATE */
+	bool		singly;			/* one may end its worker: each in a
+								 * subtransaction, so that it is known which */
+	SswShape   *shape;			/* of the relation, when the policy was loaded */
+	bool		intact;			/* it had that when the batch began */
+	bool		locked_leaf;	/* so far came the batch: its lock on the leaf */
+	bool		answered;		/* is_alive has given an answer */
+	int			fuse_trips;		/* of the pass, that not_held knows of */
+	bool		unhurried;		/* a slow row is tried with all its time */
+	bool		failed;			/* the policy as a whole; leave the pass */
+	ErrorData  *error;			/* of the last failed transaction */
+	bool		interrupted;	/* it was cancelled by others: nobody's fault */
+	int64		slow_us;		/* it was cancelled after so long, or 0 */
+} SswWork;
+
+extern int	ssw_batch_rows(SswWork *w);
+extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
+extern int64 ssw_batch_hard_limit(const SswPolicy *p);
+extern void ssw_batch_limit(int64 us);
+extern const char *ssw_batch_slow_class(SswWork *w);
+extern void ssw_batch_took(SswWork *w, int64 us);
+extern void ssw_batch_hurry(SswWork *w);
+extern void ssw_batch_note_cancel(SswWork *w, const ErrorData *e);
+extern bool ssw_batch_more_patience(SswWork *w);
+extern void ssw_batch_arm(SswWork *w);
+extern void ssw_batch_watch(SswWork *w, Relation rel);
+extern bool ssw_batch_begin(SswWork *w);
+extern void ssw_batch_open_pass(SswWork *w);
+extern void ssw_batch_disarm(void);
+extern bool ssw_batch_must_stop(SswWork *w);
+extern void ssw_batch_save_error(SswWork *w);
+extern void ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, int missing);
+
+#endif							/* SSW_BATCH_H */

@@ -1,0 +1,269 @@
+/*
+ * bisect.c
+ *		Run the rows of a chunk in batches, and halve what fails.
+ *
+ * Runs in a worker.  Rows are acted on together, in one transaction as large as
+ * the policy's batch size; one that fails is run again as two halves, down to
+ * groups small enough for a subtransaction a row (single_row.c), so that one bad row
+ * costs its neighbours nothing.  One that takes too long is cancelled, and its rows
+ * are run in small batches.  Deletes begin with a whole range of deadlines.
+ *
+ * Shares nothing itself.  A crash rolls back the batch in flight.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/spi.h"
+#include "policy/sweep_sql.h"
+#include "sweep/bisect.h"
+#include "sweep/lost.h"
+#include "sweep/refresh.h"
+#include "sweep/single_row.h"
+
+/* The middle of a batch: as the owner, with deferred constraints at both ends. */
+static uint64
+act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int *missing)
+{
+	SswIdentity save;
+	uint64		rows;
+
+	if (tids && n == 1)
+		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tids, false);
+	else
+		ssw_lost_rows(n);
+	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
+	w->locked_leaf = true;
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
+	ssw_sql_begin();
+	ssw_action_constraints_immediate();
+	rows = ssw_alive_run(&w->target, tids, n, sink);
+	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
+	ssw_action_constraints_immediate();
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	return rows;
+}
+
+/* One transaction for all rows; false leaves its error in w->error. */
+static bool
+run_together(SswWork *w, const ItemPointerData *tids, int n)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	volatile bool ok = false;
+	SswSink    *volatile sink = NULL;
+
+	MemoryContextSwitchTo(w->batch_cxt);
+	PG_TRY();
+	{
+		uint64		rows = 0;
+		int			missing = 0;
+
+		if (ssw_batch_begin(w))
+		{
+			MemoryContextSwitchTo(w->batch_cxt);
+			ssw_batch_hurry(w);
+			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
+			rows = act_as_owner(w, tids, n, sink, &missing);
+			ssw_audit_end(sink);
+		}
+		ssw_batch_end(w, sink, start, n, rows, missing);
+		ok = true;
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+/* A batch outlived its limit, or was too large: go on with few rows, and more while that goes well. */
+static void
+shrink(SswWork *w)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
+	if (s)
+		s->batch_rows = s->halved = 1;
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * A batch failed and its worker must leave before it tries the halves: whoever
+ * comes next begins with one of them, or would fail and leave for ever.
+ */
+static bool
+leaves(SswWork *w, int n)
+{
+	SswPolicyShared *s;
+
+	if (!ssw_batch_must_stop(w))
+		return false;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s)
+		s->halved = Max(1, s->halved > 0 ? Min(s->halved, n / 2) : n / 2);
+	LWLockRelease(SswShared->lock);
+	return true;
+}
+
+/* From now on nobody waits for a lock in this pass. */
+static void
+skip_locked(SswWork *w)
+{
+	w->target.skip_locked = true;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	w->pass->skip_locked = true;
+	LWLockRelease(SswShared->lock);
+}
+
+/* What the failure of rows together means for what follows. */
+static SswFailureClass
+learn(SswWork *w)
+{
+	ErrorData  *error = w->error;
+	SswFailureClass class = ssw_failure_classify(error->sqlerrcode);
+
+	/* no row was tried: the table is locked, or what a batch begins with */
+	if (!w->locked_leaf)
+	{
+		ssw_batch_fail(w, error);
+		return SSW_FAIL_POLICY;
+	}
+
+	/*
+	 * Rows that is_alive was asked about are judged at the end of the pass;
+	 * and where some were known to fail, it may be they.
+	 */
+	if (class == SSW_FAIL_POLICY &&
+		(w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
+		 ssw_single_witnesses(w)))
+		class = SSW_FAIL_ROW;
+	if (class == SSW_FAIL_POLICY)
+		ssw_batch_fail(w, error);
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
+		shrink(w);
+	return class;
+}
+
+/*
+ * Delete the rows of the target's range, about n.  False when that failed and
+ * they must be tried by their tids.
+ */
+bool
+ssw_halve_run_range(SswWork *w, int n)
+{
+	SswFailureClass class;
+
+	if (ssw_batch_must_stop(w))
+		return true;
+	MemoryContextReset(w->batch_cxt);
+	if (run_together(w, NULL, n) || w->interrupted)
+		return true;
+	class = learn(w);
+	if (class == SSW_FAIL_LOCKED)
+		skip_locked(w);
+	return class == SSW_FAIL_POLICY || leaves(w, n);
+}
+
+/* Run the rows; halve on failure. */
+static void
+run_rows(SswWork *w, const ItemPointerData *tids, int n)
+{
+	SswFailureClass class;
+	bool		too_large;
+
+	CHECK_FOR_INTERRUPTS();
+	if (n == 0 || ssw_batch_must_stop(w))
+		return;
+	MemoryContextReset(w->batch_cxt);
+	if (run_together(w, tids, n) || w->interrupted)
+		return;
+	class = learn(w);
+	if (class == SSW_FAIL_POLICY)
+		return;
+	if (w->error->sqlerrcode == ERRCODE_SSW_HEARTBEAT)
+	{
+		/* now it is known that the row is alive */
+		run_rows(w, tids, n);
+		return;
+	}
+	if (class == SSW_FAIL_LOCKED && !w->target.skip_locked)
+	{
+		skip_locked(w);
+		run_rows(w, tids, n);
+		return;
+	}
+	if (n == 1)
+	{
+		ssw_single_record(w, tids);
+		return;
+	}
+	if (leaves(w, n))
+		return;
+	too_large = w->error->sqlerrcode == ERRCODE_OUT_OF_MEMORY;
+	MemoryContextReset(w->batch_cxt);
+	/* memory is free again when a transaction ends, not a subtransaction */
+	if (n <= SSW_MAX_SUBXACTS && !too_large)
+		ssw_single_run(w, tids, n);
+	else if (w->slow_us > 0 && ssw_batch_rows(w) < n)
+		ssw_halve_run(w, tids, n);
+	else
+	{
+		run_rows(w, tids, n / 2);
+		run_rows(w, tids + n / 2, n - n / 2);
+	}
+}
+
+/* Handle the rows of one chunk, batch by batch, until done or told to leave. */
+void
+ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n)
+{
+	while (n > 0 && !ssw_batch_must_stop(w))
+	{
+		int			rows = Min(n, w->singly ? SSW_MAX_SUBXACTS : ssw_batch_rows(w));
+
+		if (w->singly)
+			ssw_single_run(w, tids, rows);
+		else
+			run_rows(w, tids, rows);
+		tids += rows;
+		n -= rows;
+	}
+}
+
+/*
+ * A row that was slow before was tried, with all the time of the hard limit.  When that
+ * took long the pass ends: others may have fallen due meanwhile, and come first.
+ */
+void
+ssw_halve_tried_slow(SswWork *w, TimestampTz start)
+{
+	w->unhurried = false;
+	if (GetCurrentTimestamp() - start < SSW_BATCH_TARGET_US)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (w->pass->end == SSW_END_NONE)
+		w->pass->end = SSW_END_LIMIT;
+	LWLockRelease(SswShared->lock);
+}
+
+/* Rows that were slow before, one by one. */
+void
+ssw_halve_run_slow(SswWork *w, const ItemPointerData *tids, int n)
+{
+	for (int i = 0; i < n && !ssw_batch_must_stop(w); i++)
+	{
+		TimestampTz start = GetCurrentTimestamp();
+
+		w->unhurried = true;
+		run_rows(w, &tids[i], 1);
+		ssw_halve_tried_slow(w, start);
+	}
+}

@@ -1,0 +1,15 @@
+/*
+ * bisect.h
+ *		Run the rows of a chunk in batches, and halve what fails.
+ */
+#ifndef SSW_BISECT_H
+#define SSW_BISECT_H
+
+#include "sweep/batch.h"
+
+extern bool ssw_halve_run_range(SswWork *w, int n);
+extern void ssw_halve_tried_slow(SswWork *w, TimestampTz start);
+extern void ssw_halve_run_slow(SswWork *w, const ItemPointerData *tids, int n);
+extern void ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n);
+
+#endif							/* SSW_BISECT_H */

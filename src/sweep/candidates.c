@@ -1,0 +1,626 @@
+/*
+ * candidates.c
+ *		Read the next dead rows of a pass, in due order.
+ *
+ * Runs in the worker that holds a pass's dispenser, as the relation's owner;
+ * reads and moves the pass's cursor, which is the dispenser's.  Nothing is kept
+ * of a row but its place.  A crash leaves nothing behind.
+ *
+ * The cursor is a deadline and, where it ends within one, a tid.  Usually a
+ * chunk ends between two deadlines, because all rows with the last one belong to
+ * it: then nothing needs sorting when an index gives the order.  Where the number
+ * of rows must be exact, or too many share a deadline, ties are read in the order
+ * of their tids.
+ *
+ * Rows that are just deleted need no list of tids: a range of deadlines is enough,
+ * and its ends are read from the index alone.  Where a great many are dead, and
+ * lie anywhere in the heap, each range would visit most of its blocks: then a part
+ * of up to a million rows, still in due order, is handed out block by block.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_statistic.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "nodes/plannodes.h"
+#include "optimizer/plancat.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "base/spi.h"
+#include "policy/index.h"
+#include "policy/sweep_sql.h"
+#include "sweep/candidates.h"
+#include "sweep/refresh.h"
+
+/* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
+#define MIN_CHUNK	1000
+#define MAX_CHUNK	20000
+#define QUICK_READ_US	(200 * 1000)
+
+/* Rows beyond the limit that may share its last deadline. */
+#define MAX_TIES	20000
+
+/* After so many rows in ranges of deadlines the order of the heap is thought of. */
+#define HEAP_AFTER	2000
+/* not while less is read because reading takes long */
+#define HEAP_LIMIT		500
+/* Rows that may be handed out in the order of the heap. */
+#define HEAP_ROWS	1000000
+/* Blocks in a batch, at least; with fewer, blocks are too coarse for it. */
+#define HEAP_BLOCKS	4
+/* What a row costs in rows just read: found by the index, and not met near the last one. */
+#define INDEX_COST	3
+#define RANDOM_COST	16
+
+typedef struct Receiver
+{
+	DestReceiver dest;			/* must be first */
+	SswWork    *w;
+	SswChunk   *chunk;
+	int64		size;			/* of chunk->tids */
+	int64		rows;			/* read, those left alone included */
+	int64		max_rows;		/* stop there */
+	bool		beats;			/* rows are shown with their keys, for a look
+								 * at their heartbeats */
+	int16		sort_len;
+	bool		sort_byval;
+	List	   *slow;			/* tids of known slow rows */
+	Datum		sort;			/* of the last row */
+	ItemPointerData tid;		/* of the last row */
+} Receiver;
+
+/* How many rows the rates and the batch size allow for one chunk. */
+int64
+ssw_collect_limit(SswWork *w)
+{
+	SswPass    *pass = w->pass;
+	SswPolicyShared *s;
+	int64		limit = MIN_CHUNK;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (w->policy->batch_size > 0)
+		limit = Max(limit, w->policy->batch_size);
+	else if (s)
+		limit = Max(limit, INT64CONST(4) * s->batch_rows);
+	limit = Min(limit, Max(MAX_CHUNK, w->policy->batch_size));
+	if (s && s->chunk_rows > 0)
+		limit = Min(limit, s->chunk_rows);
+	if (pass->tokens >= 0)
+		limit = Min(limit, (int64) pass->tokens);
+	if (pass->backlog_segment && pass->backlog_tokens >= 0)
+		limit = Min(limit, (int64) pass->backlog_tokens);
+	LWLockRelease(SswShared->lock);
+	return ssw_stmt_asks(w->policy, pass->phase) ? Min(limit, SSW_CHECK_LIST) : limit;
+}
+
+/* Reading took too long: read less from now on; false when that is no way out. */
+bool
+ssw_collect_less(SswWork *w)
+{
+	SswPolicyShared *s;
+	int64		rows;
+	bool		can;
+
+	if (w->policy == NULL)
+		return false;
+	rows = ssw_collect_limit(w);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	can = s && rows > 1;
+	if (can)
+		s->chunk_rows = Max(1, rows / 10);
+	LWLockRelease(SswShared->lock);
+	return can;
+}
+
+/* The read that began then was quick: more may be read again. */
+void
+ssw_collect_more(SswWork *w, TimestampTz start)
+{
+	SswPolicyShared *s;
+
+	if (GetCurrentTimestamp() - start > QUICK_READ_US)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s && s->chunk_rows > 0)
+		s->chunk_rows = s->chunk_rows < MAX_CHUNK ? s->chunk_rows * 2 : 0;
+	LWLockRelease(SswShared->lock);
+}
+
+/* Begin above the rows that were due then.  As the owner, in SPI. */
+static void
+start_above(SswWork *w, TimestampTz due)
+{
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(due);
+	char	   *bound;
+
+	ssw_sql_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
+	bound = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (bound == NULL || strlen(bound) >= SSW_CURSOR_LEN)
+		return;
+	strlcpy(w->pass->cursor, bound, SSW_CURSOR_LEN);
+	w->pass->cursor_kind = SSW_CURSOR_AFTER;
+}
+
+/* Does the cursor move among the rows that fell due after the backlog? */
+static bool
+is_fresh(SswWork *w, const SswClock *c)
+{
+	return c && w->pass->backlog_before != 0 && !w->pass->backlog_segment;
+}
+
+static Datum
+cursor_datum(const SswClock *c, const char *text)
+{
+	Oid			input,
+				ioparam;
+
+	getTypeInputInfo(c->sort_type, &input, &ioparam);
+	return OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1);
+}
+
+/* Were there rows that may have to be left alone?  With a second clock, those that just failed too. */
+static bool
+minds_failures(SswWork *w)
+{
+	return ssw_failures_count(w->failures) > 0 ||
+		(w->policy->nclocks > 1 && ssw_failures_pending(w->failures) > 0);
+}
+
+/* Is the row a known failure that must be left alone now? */
+static bool
+is_excluded(SswWork *w, TupleTableSlot *slot, bool *slow)
+{
+	bool		has_due = !slot->tts_isnull[SSW_C_DUE - 1];
+
+	if (slot->tts_isnull[SSW_C_KEY - 1] ||
+		!ssw_failures_excluded(w->failures, w->pass->leaf, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+							   has_due ? DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]) : 0,
+							   has_due, GetCurrentTimestamp(), slow))
+		return false;
+	w->pass->excluded++;
+	return true;
+}
+
+/* Is there anything to do about the row, by its heartbeats?  One that the fuse holds is only refreshed. */
+static bool
+is_wanted(SswWork *w, TupleTableSlot *slot)
+{
+	bool		held = !DatumGetBool(slot->tts_values[SSW_C_NOT_HELD - 1]);
+
+	return slot->tts_isnull[SSW_C_KEY - 1] || slot->tts_isnull[SSW_C_DUE - 1] ||
+		ssw_alive_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->clock_cutoff[0]);
+}
+
+static void
+add_tid(Receiver *r, const ItemPointerData *tid)
+{
+	SswChunk   *chunk = r->chunk;
+
+	if (chunk->n == r->size)
+	{
+		r->size *= 2;
+		chunk->tids = repalloc_huge(chunk->tids, r->size * sizeof(ItemPointerData));
+	}
+	chunk->tids[chunk->n++] = *tid;
+}
+
+static bool
+receive(TupleTableSlot *slot, DestReceiver *self)
+{
+	Receiver   *r = (Receiver *) self;
+	SswChunk   *chunk = r->chunk;
+	bool		slow = false;
+
+	slot_getallattrs(slot);
+	if (r->rows == r->max_rows)
+		return false;
+	r->rows++;
+	if (r->sort_byval)
+		r->sort = slot->tts_values[SSW_C_SORT - 1];
+	else if (!slot->tts_isnull[SSW_C_SORT - 1])
+	{
+		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+
+		if (r->sort != (Datum) 0)
+			pfree(DatumGetPointer(r->sort));
+		r->sort = datumCopy(slot->tts_values[SSW_C_SORT - 1], false, r->sort_len);
+		MemoryContextSwitchTo(old);
+	}
+	if (slot->tts_isnull[SSW_C_CTID - 1])
+		return true;
+	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
+	if (r->beats && !is_wanted(r->w, slot))
+		return true;
+	if (minds_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot, &slow))
+		return true;
+	if (slow)
+	{
+		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+		ItemPointer tid = palloc(sizeof(ItemPointerData));
+
+		*tid = r->tid;
+		r->slow = lappend(r->slow, tid);
+		MemoryContextSwitchTo(old);
+	}
+	else
+		add_tid(r, &r->tid);
+	return true;
+}
+
+static void
+startup(DestReceiver *self, int operation, TupleDesc desc)
+{
+}
+
+static void
+no_op(DestReceiver *self)
+{
+}
+
+static void
+init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswClock *c, int64 size, int64 max_rows)
+{
+	memset(r, 0, sizeof(Receiver));
+	r->dest.receiveSlot = receive;
+	r->dest.rStartup = startup;
+	r->dest.rShutdown = no_op;
+	r->dest.rDestroy = no_op;
+	r->dest.mydest = DestNone;
+	r->w = w;
+	r->chunk = chunk;
+	r->max_rows = max_rows;
+	r->size = size;
+	get_typlenbyval(c ? c->sort_type : INT4OID, &r->sort_len, &r->sort_byval);
+	chunk->n = 0;
+	chunk->tids = MemoryContextAllocHuge(chunk->cxt, size * sizeof(ItemPointerData));
+}
+
+/* Remember where the next chunk begins. */
+static void
+move_cursor(SswWork *w, const SswClock *c, Receiver *r, SswCursor kind)
+{
+	w->pass->cursor_kind = kind;
+	w->pass->cursor_tid = r->tid;
+	if (c)
+	{
+		Oid			output;
+		bool		varlena;
+		char	   *text;
+
+		getTypeOutputInfo(c->sort_type, &output, &varlena);
+		text = OidOutputFunctionCall(output, r->sort);
+
+		if (strlen(text) >= SSW_CURSOR_LEN)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("deadline of policy \"%s\" has more than %d characters",
+							w->policy->name, SSW_CURSOR_LEN - 1)));
+		strlcpy(w->pass->cursor, text, SSW_CURSOR_LEN);
+	}
+}
+
+/* Run a statement on the candidates behind the cursor. */
+static void
+read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver *r)
+{
+	SswPass    *pass = w->pass;
+	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID,
+	TIMESTAMPTZOID};
+	Datum		values[6] = {0};
+	bool		nulls[6] = {false, false, true, true, false, false};
+
+	values[0] = TimestampTzGetDatum(cutoff);
+	values[1] = TimestampTzGetDatum(pass->full_cutoff);
+	if (c && pass->cursor_kind != SSW_CURSOR_NONE)
+	{
+		values[2] = cursor_datum(c, pass->cursor);
+		nulls[2] = false;
+	}
+	if (pass->cursor_kind == SSW_CURSOR_WITHIN)
+	{
+		values[3] = PointerGetDatum(&pass->cursor_tid);
+		nulls[3] = false;
+	}
+	values[4] = Int64GetDatum(limit);
+	values[5] = TimestampTzGetDatum(pass->backlog_before);
+	ssw_sql_send(sql, 6, types, values, nulls, &r->dest);
+}
+
+/* The tids of the next rows; limit of them, or all with the last deadline. */
+static bool
+collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
+{
+	SswPass    *pass = w->pass;
+	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	int			excluded = pass->excluded;
+	ListCell   *lc;
+	Receiver	r;
+
+	init_receiver(&r, w, chunk, c, limit, order == SSW_ORDER_TIES ? limit + MAX_TIES : limit);
+	r.beats = w->policy->heartbeats && pass->phase == SSW_PHASE_CLOCK_1;
+	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
+								  r.beats || minds_failures(w), order, is_fresh(w, c) && !c->by_due),
+			  chunk->cutoff, limit, &r);
+	if (order == SSW_ORDER_TIES && r.rows == r.max_rows)
+	{
+		/* the last deadline goes on */
+		pass->many_ties = true;
+		pass->excluded = excluded;
+		return collect_tids(w, chunk, limit, SSW_ORDER_EXACT);
+	}
+	/* after the others */
+	chunk->nslow = list_length(r.slow);
+	foreach(lc, r.slow)
+		add_tid(&r, lfirst(lc));
+	pass->by_index = pass->by_index || (order == SSW_ORDER_INDEX && r.rows >= limit);
+	if (r.rows > 0)
+		move_cursor(w, c, &r, order == SSW_ORDER_TIES ? SSW_CURSOR_AFTER : SSW_CURSOR_WITHIN);
+	return r.rows >= limit;
+}
+
+/* A range of the next rows; false when too many share its last deadline. */
+static bool
+find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
+{
+	SswPass    *pass = w->pass;
+	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	Receiver	r;
+
+	init_receiver(&r, w, chunk, c, 1, limit + Min(limit, MAX_TIES));
+	read_rows(w, ssw_stmt_edge(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
+			  chunk->cutoff, limit, &r);
+	*more = r.rows >= limit;
+	if (r.rows == r.max_rows)
+		return false;
+	if (r.rows > 0)
+	{
+		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+
+		chunk->n = r.rows;
+		pass->ranged += r.rows;
+		chunk->ranged = true;
+		chunk->range.has_blocks = false;
+		chunk->range.type = c->sort_type;
+		chunk->range.has_low = pass->cursor_kind == SSW_CURSOR_AFTER;
+		if (chunk->range.has_low)
+			chunk->range.low = cursor_datum(c, pass->cursor);
+		chunk->range.high = r.sort;
+		MemoryContextSwitchTo(old);
+		move_cursor(w, c, &r, SSW_CURSOR_AFTER);
+	}
+	return true;
+}
+
+/* How well deadlines follow the order of the heap: 0 (or unknown) to 1. */
+static double
+heap_correlation(Oid relid, AttrNumber attnum)
+{
+	HeapTuple	tup = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid), Int16GetDatum(attnum), BoolGetDatum(false));
+	AttStatsSlot slot;
+	double		result = 0;
+
+	if (!HeapTupleIsValid(tup))
+		return 0;
+	if (get_attstatsslot(&slot, tup, STATISTIC_KIND_CORRELATION, InvalidOid, ATTSTATSSLOT_NUMBERS))
+	{
+		result = fabs(slot.numbers[0]);
+		free_attstatsslot(&slot);
+	}
+	ReleaseSysCache(tup);
+	return result;
+}
+
+/* About how many candidates are above the cursor, by the planner. */
+static double
+estimate_rows(SswWork *w, const SswChunk *chunk, const SswClock *c)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c->sort_type};
+	Datum		values[3];
+	Portal		portal;
+	double		rows;
+
+	values[0] = TimestampTzGetDatum(chunk->cutoff);
+	values[1] = TimestampTzGetDatum(w->pass->full_cutoff);
+	values[2] = cursor_datum(c, w->pass->cursor);
+	portal = SPI_cursor_open(NULL, ssw_sql_prepare(ssw_stmt_estimate(w->policy, chunk->leaf, w->pass->phase), 3, types, 0),
+							 values, NULL, true);
+	rows = linitial_node(PlannedStmt, portal->stmts)->planTree->plan_rows;
+	SPI_cursor_close(portal);
+	return rows;
+}
+
+/* The end of the part that goes in the order of the heap: where rows are due, or fewer. */
+static bool
+set_high(SswWork *w, SswChunk *chunk, const SswClock *c, double rows)
+{
+	SswPass    *pass = w->pass;
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(chunk->cutoff);
+	char	   *high;
+
+	if (rows > HEAP_ROWS)
+	{
+		Oid			output;
+		bool		varlena;
+		Receiver	r;
+
+		init_receiver(&r, w, chunk, c, 1, HEAP_ROWS + MAX_TIES);
+		read_rows(w, ssw_stmt_edge(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
+				  chunk->cutoff, HEAP_ROWS, &r);
+		if (r.rows == 0)
+			return false;
+		getTypeOutputInfo(c->sort_type, &output, &varlena);
+		high = OidOutputFunctionCall(output, r.sort);
+	}
+	else
+	{
+		ssw_sql_exec(ssw_stmt_bound(w->policy, pass->phase), 1, &type, &value, NULL, true, 1);
+		high = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	}
+	if (high == NULL || strlen(high) >= SSW_CURSOR_LEN)
+		return false;
+	strlcpy(pass->high, high, SSW_CURSOR_LEN);
+	return true;
+}
+
+/* Turn to the order of the heap when that is less work. */
+static void
+consider_heap_order(SswWork *w, SswChunk *chunk, const SswClock *c)
+{
+	SswPass    *pass = w->pass;
+	Relation	rel = table_open(chunk->leaf, AccessShareLock);
+	double		rows = estimate_rows(w, chunk, c);
+	double		scattered = 1 - pow(heap_correlation(chunk->leaf, c->attnum), 2);
+	BlockNumber blocks;
+	double		tuples,
+				allvisible;
+
+	estimate_rel_size(rel, NULL, &blocks, &tuples, &allvisible);
+	table_close(rel, NoLock);
+	pass->ranged = 0;
+	if (c->attnum == 0 || blocks == 0)
+		return;
+	/* a batch must have several blocks, and reading them all cost less */
+	if (ssw_batch_rows(w) < HEAP_BLOCKS * rows / blocks ||
+		tuples > rows * (INDEX_COST + RANDOM_COST * scattered) ||
+		!set_high(w, chunk, c, rows))
+		return;
+	rows = Min(rows, HEAP_ROWS);
+	pass->next_block = 0;
+	pass->nblocks = blocks;
+	pass->block_rows = Max(1, rows / blocks);
+}
+
+/* The dead rows of the next blocks. */
+static void
+next_blocks(SswWork *w, SswChunk *chunk, const SswClock *c)
+{
+	SswPass    *pass = w->pass;
+	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+	BlockNumber step = Max(1, ssw_batch_rows(w) / pass->block_rows);	/* another worker may
+																		 * just have shrunk it */
+
+	chunk->n = step * pass->block_rows;
+	chunk->ranged = true;
+	chunk->range.type = c->sort_type;
+	chunk->range.has_low = true;
+	chunk->range.low = cursor_datum(c, pass->cursor);
+	chunk->range.high = cursor_datum(c, pass->high);
+	chunk->range.has_blocks = true;
+	ItemPointerSet(&chunk->range.from, pass->next_block, 0);
+	pass->next_block = Min(pass->nblocks, pass->next_block + step);
+	ItemPointerSet(&chunk->range.to, pass->next_block, 0);
+	MemoryContextSwitchTo(old);
+	if (pass->next_block < pass->nblocks)
+		return;
+	pass->nblocks = 0;
+	strlcpy(pass->cursor, pass->high, SSW_CURSOR_LEN);
+}
+
+static bool
+has_index(SswWork *w, const SswChunk *chunk, const SswClock *c)
+{
+	Relation	rel = table_open(chunk->leaf, AccessShareLock);
+	bool		found = OidIsValid(ssw_index_find_own(rel, c->sort, w->policy->filter));
+
+	table_close(rel, NoLock);
+	return found;
+}
+
+/* Could a row stay that a DELETE met? */
+static bool
+suits_ranges(const SswChunk *chunk)
+{
+	Relation	rel = table_open(chunk->leaf, AccessShareLock);
+	bool		suits = rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row;
+
+	table_close(rel, NoLock);
+	return suits;
+}
+
+/*
+ * Read the next rows behind the cursor, limit of them or a few more, and move
+ * the cursor; returns whether there may be more.  The chunk gets those that may be
+ * tried now.  In SPI, as the owner.
+ */
+bool
+ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
+{
+	SswPass    *pass = w->pass;
+	const SswPolicy *p = w->policy;
+	const SswClock *c = ssw_stmt_clock(p, pass->phase);
+	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
+	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(p, pass->phase) || (is_fresh(w, c) && !c->by_due);
+	bool		more;
+
+	chunk->ranged = false;
+	if (c && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
+	{
+		TimestampTz above = Max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_CLOCK_1 ? pass->above : 0);
+
+		if (above != 0)
+			start_above(w, above);
+	}
+	if (!exact && !rated && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
+		!OidIsValid(p->on_expire) && !p->heartbeats && !pass->skip_locked && !minds_failures(w) &&
+		suits_ranges(chunk) && has_index(w, chunk, c))
+	{
+		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER && limit >= HEAP_LIMIT)
+			consider_heap_order(w, chunk, c);
+		if (pass->nblocks > 0 && ssw_batch_rows(w) >= HEAP_BLOCKS * pass->block_rows)
+		{
+			next_blocks(w, chunk, c);
+			return true;
+		}
+		pass->nblocks = 0;
+		if (find_range(w, chunk, Min(limit, ssw_batch_rows(w)), &more))
+			return more;
+		pass->many_ties = exact = true;
+	}
+	pass->nblocks = 0;
+
+	/*
+	 * Whom an index without that order leaves behind the cursor meets the
+	 * next pass, which is soon; not where rows that stay would come first
+	 * again.
+	 */
+	if (!exact && rated)
+		exact = p->heartbeats || minds_failures(w) || !has_index(w, chunk, c);
+	return collect_tids(w, chunk, limit, exact ? SSW_ORDER_EXACT : rated ? SSW_ORDER_INDEX : SSW_ORDER_TIES);
+}
+
+/* The tids of a range's rows, for one that could not be handled as a whole. */
+void
+ssw_collect_range(SswWork *w, SswChunk *chunk)
+{
+	const SswClock *c = ssw_stmt_clock(w->policy, chunk->phase);
+	Oid			types[6];
+	Datum		values[6];
+	int			nargs = ssw_action_range_params(&w->target, &chunk->range, types, values);
+	Receiver	r;
+
+	init_receiver(&r, w, chunk, c, chunk->n, PG_INT64_MAX);
+	ssw_sql_send(ssw_stmt_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low, chunk->range.has_blocks),
+				 nargs, types, values, NULL, &r.dest);
+	chunk->ranged = false;
+}

@@ -1,0 +1,30 @@
+/*
+ * candidates.h
+ *		Read the next dead rows of a pass, in due order.
+ */
+#ifndef SSW_CANDIDATES_H
+#define SSW_CANDIDATES_H
+
+#include "sweep/batch.h"
+
+typedef struct SswChunk
+{
+	Oid			leaf;
+	SswPhase	phase;
+	TimestampTz cutoff;
+	MemoryContext cxt;			/* of tids */
+	int			n;
+	int			nslow;			/* of them, at the end, were slow before */
+	ItemPointerData *tids;
+	bool		backlog;		/* counts for backlog_rate, too */
+	bool		ranged;			/* all rows of a range; tids are not known */
+	SswRange	range;
+} SswChunk;
+
+extern int64 ssw_collect_limit(SswWork *w);
+extern bool ssw_collect_less(SswWork *w);
+extern void ssw_collect_more(SswWork *w, TimestampTz start);
+extern bool ssw_collect(SswWork *w, SswChunk *chunk, int64 limit);
+extern void ssw_collect_range(SswWork *w, SswChunk *chunk);
+
+#endif							/* SSW_CANDIDATES_H */

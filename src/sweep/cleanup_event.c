@@ -1,0 +1,459 @@
+/*
+ * cleanup_event.c
+ *		What a batch did: event rows and notifications of its transaction.
+ *
+ * Runs in a worker, or in a session that calls expire(), inside the batch's
+ * transaction; shares nothing.  A sink is a destination for the rows that the
+ * row action returns.  A crash leaves nothing: the event rows are part of the
+ * transaction.
+ *
+ * Rows are kept until ssw_audit_end(), so that a row whose subtransaction fails
+ * can be taken back; a batch bounds their number.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/sequence.h"
+#include "executor/tuptable.h"
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/json.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "base/multi_insert.h"
+#include "base/notify.h"
+#include "heartbeat/store.h"
+#include "policy/row_key.h"
+#include "policy/sweep_sql.h"
+#include "registry/usage_event.h"
+#include "sweep/cleanup_counters.h"
+#include "sweep/cleanup_event.h"
+#include "work/command_queue.h"
+#include "work/worker_lost.h"
+
+#define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
+
+/* What is captured of the rows of a batch; beyond, it is tried again by halves. */
+#define BATCH_BYTES			(64 * 1024 * 1024)
+
+/* Columns of sweeper.cleanup_event, in the order of schema/10_tables.sql. */
+enum
+{
+	E_ID, E_CLEANED_AT, E_DEADLINE, E_LAST_SEEN, E_PASS, E_POLICY_ID, E_COUNT, E_POLICY,
+	E_RELATION, E_KEY, E_GROUP, E_OWNER, E_TYPE, E_REASON, E_ACTOR, E_METADATA, E_NCOLS
+};
+
+typedef struct SinkRow
+{
+	SswLife    *life;			/* of a session of the registry, or null */
+	TimestampTz due;
+	TimestampTz seen;
+	text	   *key;
+	text	   *group;
+	struct varlena *meta;
+	bool		has_due;
+	bool		has_seen;
+} SinkRow;
+
+struct SswSink
+{
+	DestReceiver dest;			/* must be first */
+	const SswPolicy *policy;
+	int64		pass_id;
+	const char *cleanup_type;
+	const char *reason;
+	const char *actor;
+	MemoryContext cxt;
+	bool		still_dead;
+	Size		bytes;			/* captured */
+	int			nrows;
+	int			maxrows;
+	SinkRow    *rows;
+};
+
+/* What the action returns besides of a session: see ssw_stmt_action(). */
+static SswLife *
+read_life(TupleTableSlot *slot)
+{
+	SswLife    *life = palloc(sizeof(SswLife));
+	int			first = SSW_R_STILL_DEAD;
+
+	life->session = *DatumGetUUIDP(slot->tts_values[first]);
+	life->owner = slot->tts_isnull[first + 1] ? NULL : DatumGetTextPCopy(slot->tts_values[first + 1]);
+	life->acquired_at = DatumGetTimestampTz(slot->tts_values[first + 2]);
+	life->ended_at = DatumGetTimestampTz(slot->tts_values[first + 3]);
+	life->channel = slot->tts_isnull[first + 4] ? NULL : TextDatumGetCString(slot->tts_values[first + 4]);
+	return life;
+}
+
+/* What memory knows of a session that ends is newer than its row. */
+static void
+look_at_memory(const SswPolicy *p, SinkRow *r)
+{
+	SswBeatKey	k;
+	SswBeat		b;
+
+	if (!p->heartbeats || p->registry || p->audit != SSW_AUDIT_ROW || r->key == NULL || !ssw_shmem_available())
+		return;
+	k = (SswBeatKey)
+	{
+		.id = ssw_key_beat_id(p, text_to_cstring(r->key)),.database = MyDatabaseId,.policy_id = p->id
+	};
+	if (!ssw_beats_find(&k, &b))
+		return;
+	r->seen = Max(r->has_seen ? r->seen : DT_NOBEGIN, SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
+	r->has_seen = true;
+}
+
+static bool
+receive(TupleTableSlot *slot, DestReceiver *self)
+{
+	SswSink    *sink = (SswSink *) self;
+	MemoryContext old = MemoryContextSwitchTo(sink->cxt);
+	SinkRow    *r;
+
+	slot_getallattrs(slot);
+	if (sink->nrows == sink->maxrows)
+	{
+		sink->maxrows *= 2;
+		sink->rows = repalloc_huge(sink->rows, sink->maxrows * sizeof(SinkRow));
+	}
+	r = &sink->rows[sink->nrows++];
+#define COL(i) slot->tts_values[(i) - 1]
+#define HAS(i) (!slot->tts_isnull[(i) - 1])
+	r->key = HAS(SSW_R_KEY) ? DatumGetTextPCopy(COL(SSW_R_KEY)) : NULL;
+	r->has_due = HAS(SSW_R_DUE);
+	r->due = r->has_due ? DatumGetTimestampTz(COL(SSW_R_DUE)) : 0;
+	r->has_seen = HAS(SSW_R_SEEN);
+	r->seen = r->has_seen ? DatumGetTimestampTz(COL(SSW_R_SEEN)) : 0;
+	look_at_memory(sink->policy, r);
+	r->group = HAS(SSW_R_GROUP) ? DatumGetTextPCopy(COL(SSW_R_GROUP)) : NULL;
+	r->meta = HAS(SSW_R_META) ? PG_DETOAST_DATUM_COPY(COL(SSW_R_META)) : NULL;
+	sink->bytes += r->meta ? VARSIZE(r->meta) : 0;
+	if (sink->pass_id != 0 && sink->bytes > BATCH_BYTES && sink->nrows > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("what is captured of %d rows takes too much memory", sink->nrows),
+				 errhint("Capture less, or make batch_size smaller.")));
+	if (HAS(SSW_R_STILL_DEAD) && DatumGetBool(COL(SSW_R_STILL_DEAD)))
+		sink->still_dead = true;
+	r->life = sink->policy->registry ? read_life(slot) : NULL;
+#undef COL
+#undef HAS
+	MemoryContextSwitchTo(old);
+	return true;
+}
+
+static void
+startup(DestReceiver *self, int operation, TupleDesc desc)
+{
+}
+
+static void
+no_op(DestReceiver *self)
+{
+}
+
+/*
+ * A sink for one transaction, in CurrentMemoryContext.  The strings must live
+ * as long.
+ */
+SswSink    *
+ssw_audit_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
+				const char *reason, const char *actor)
+{
+	SswSink    *sink = palloc0(sizeof(SswSink));
+
+	sink->dest.receiveSlot = receive;
+	sink->dest.rStartup = startup;
+	sink->dest.rShutdown = no_op;
+	sink->dest.rDestroy = no_op;
+	sink->dest.mydest = DestNone;
+	sink->policy = p;
+	sink->pass_id = pass_id;
+	sink->cleanup_type = cleanup_type;
+	sink->reason = reason;
+	sink->actor = actor;
+	sink->cxt = CurrentMemoryContext;
+	sink->maxrows = 1024;
+	sink->rows = palloc(sink->maxrows * sizeof(SinkRow));
+	return sink;
+}
+
+DestReceiver *
+ssw_audit_receiver(SswSink *sink)
+{
+	return &sink->dest;
+}
+
+/* A point to truncate to when a subtransaction fails. */
+int
+ssw_audit_mark(SswSink *sink)
+{
+	return sink->nrows;
+}
+
+void
+ssw_audit_truncate(SswSink *sink, int mark)
+{
+	sink->nrows = mark;
+	sink->still_dead = false;
+}
+
+int
+ssw_audit_rows(SswSink *sink)
+{
+	return sink->nrows;
+}
+
+/* Did the action leave a row dead that it returned? */
+bool
+ssw_audit_still_dead(SswSink *sink)
+{
+	return sink->still_dead;
+}
+
+static int
+compare_groups(const void *a, const void *b)
+{
+	const SinkRow *x = a;
+	const SinkRow *y = b;
+	int			cmp;
+
+	if (x->group == NULL || y->group == NULL)
+		return (x->group == NULL) - (y->group == NULL);
+	cmp = memcmp(VARDATA_ANY(x->group), VARDATA_ANY(y->group),
+				 Min(VARSIZE_ANY_EXHDR(x->group), VARSIZE_ANY_EXHDR(y->group)));
+	if (cmp != 0)
+		return cmp;
+	return (int) VARSIZE_ANY_EXHDR(x->group) - (int) VARSIZE_ANY_EXHDR(y->group);
+}
+
+/* Rows from start that share a group. */
+static int
+group_length(SswSink *sink, int start)
+{
+	int			end = start + 1;
+
+	while (end < sink->nrows && compare_groups(&sink->rows[start], &sink->rows[end]) == 0)
+		end++;
+	return end - start;
+}
+
+/* What the event rows of a sink have in common. */
+typedef struct Events
+{
+	SswAppend  *table;
+	Datum		relation;
+	Datum		policy;
+	Datum		type;
+	Datum		reason;
+	Datum		actor;
+} Events;
+
+static void
+open_events(SswSink *sink, Events *e)
+{
+	e->table = ssw_append_open("cleanup_event", E_NCOLS, E_CLEANED_AT + 1);
+	e->relation = CStringGetTextDatum(sink->policy->relation);
+	e->policy = CStringGetTextDatum(sink->policy->name);
+	e->type = CStringGetTextDatum(sink->cleanup_type);
+	e->reason = sink->reason ? CStringGetTextDatum(sink->reason) : (Datum) 0;
+	e->actor = sink->actor ? CStringGetTextDatum(sink->actor) : (Datum) 0;
+}
+
+static void
+add_event(Events *e, SswSink *sink, const SinkRow *r, int64 id, int count)
+{
+	TupleTableSlot *slot = ssw_append_slot(e->table);
+	Datum	   *v = slot->tts_values;
+	bool	   *n = slot->tts_isnull;
+
+	v[E_ID] = Int64GetDatum(id);
+	v[E_CLEANED_AT] = TimestampTzGetDatum(GetCurrentTransactionStartTimestamp());
+	v[E_DEADLINE] = TimestampTzGetDatum(r->due);
+	n[E_DEADLINE] = !r->has_due;
+	v[E_LAST_SEEN] = TimestampTzGetDatum(r->seen);
+	n[E_LAST_SEEN] = !r->has_seen;
+	v[E_PASS] = Int64GetDatum(sink->pass_id);
+	n[E_PASS] = sink->pass_id == 0;
+	v[E_POLICY_ID] = Int32GetDatum(sink->policy->id);
+	v[E_COUNT] = Int32GetDatum(count);
+	v[E_POLICY] = e->policy;
+	v[E_RELATION] = e->relation;
+	v[E_KEY] = PointerGetDatum(r->key);
+	n[E_KEY] = r->key == NULL;
+	v[E_GROUP] = PointerGetDatum(r->group);
+	n[E_GROUP] = r->group == NULL;
+	v[E_OWNER] = r->life ? PointerGetDatum(r->life->owner) : (Datum) 0;
+	n[E_OWNER] = v[E_OWNER] == (Datum) 0;
+	v[E_TYPE] = e->type;
+	v[E_REASON] = e->reason;
+	n[E_REASON] = sink->reason == NULL;
+	v[E_ACTOR] = e->actor;
+	n[E_ACTOR] = sink->actor == NULL;
+	v[E_METADATA] = PointerGetDatum(r->meta);
+	n[E_METADATA] = r->meta == NULL;
+	ssw_append_row(e->table);
+}
+
+/* One notification for the rows [start, start + count). */
+static void
+notify(SswSink *sink, const char *channel, int start, int count, int64 first_id, int64 last_id)
+{
+	const SswPolicy *p = sink->policy;
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "{\"policy\": ");
+	escape_json(&buf, p->name);
+	if (sink->rows[start].group)
+	{
+		char	   *group = text_to_cstring(sink->rows[start].group);
+
+		appendStringInfoString(&buf, ", \"group\": ");
+		escape_json(&buf, strlen(group) > 1000 ? pnstrdup(group, pg_mbcliplen(group, strlen(group), 1000)) : group);
+	}
+	appendStringInfo(&buf, ", \"type\": \"%s\", \"count\": %d", sink->cleanup_type, count);
+	if (first_id)
+		appendStringInfo(&buf, ", \"first_id\": " INT64_FORMAT ", \"last_id\": " INT64_FORMAT,
+						 first_id, last_id);
+	if (p->notify_keys && sink->rows[start].key)
+	{
+		appendStringInfoString(&buf, ", \"keys\": [");
+		for (int i = start; i < start + count; i++)
+		{
+			int			before = buf.len;
+
+			if (i > start)
+				appendStringInfoString(&buf, ", ");
+			escape_json(&buf, text_to_cstring(sink->rows[i].key));
+			if (buf.len > NOTIFY_MAX - 30)
+			{
+				buf.len = before;
+				buf.data[before] = '\0';
+				appendStringInfoString(&buf, "], \"more\": true");
+				break;
+			}
+		}
+		if (buf.data[buf.len - 1] != 'e')
+			appendStringInfoChar(&buf, ']');
+	}
+	appendStringInfoChar(&buf, '}');
+	ssw_notify(channel, buf.data);
+	pfree(buf.data);
+}
+
+/* One usage row for each session that ended. */
+static void
+add_usage(SswSink *sink, int64 first_id)
+{
+	SswUsage   *u = ssw_usage_open(sink->cleanup_type);
+
+	for (int i = 0; i < sink->nrows; i++)
+		ssw_usage_add(u, first_id + i, sink->rows[i].group, sink->rows[i].life);
+	ssw_usage_close(u);
+}
+
+/* What hangs on the sessions that were workers ends with them. */
+static void
+end_workers(SswSink *sink)
+{
+	pg_uuid_t  *workers = palloc(sink->nrows * sizeof(pg_uuid_t));
+	int			n = 0;
+
+	for (int i = 0; i < sink->nrows; i++)
+		if (sink->rows[i].group && VARSIZE_ANY_EXHDR(sink->rows[i].group) == strlen(SSW_WORKER_POOL) &&
+			memcmp(VARDATA_ANY(sink->rows[i].group), SSW_WORKER_POOL, strlen(SSW_WORKER_POOL)) == 0)
+			workers[n++] = sink->rows[i].life->session;
+	if (n > 0)
+		ssw_cascade(workers, n);
+	pfree(workers);
+}
+
+/* Commands of which nothing was heard have failed. */
+static void
+note_stuck(SswSink *sink)
+{
+	for (int i = 0; i < sink->nrows; i++)
+		ssw_queue_stuck(DirectFunctionCall1(uuid_in, CStringGetDatum(text_to_cstring(sink->rows[i].key))));
+}
+
+/*
+ * Write the event rows and queue the notifications of this transaction.  Called
+ * as the extension's side of the batch, after the owner's code has run.
+ */
+void
+ssw_audit_end(SswSink *sink)
+{
+	const SswPolicy *p = sink->policy;
+	bool		by_group = p->group_text && (p->audit == SSW_AUDIT_COUNT || p->notify_channel || p->registry);
+	int64		id = 0;
+	Events		e = {0};
+
+	if (sink->nrows == 0)
+		return;
+	if (sink->nrows > SSW_MAX_BATCH)
+		elog(ERROR, "batch of %d rows is too large", sink->nrows);
+	ssw_endstats_add(p->id, sink->cleanup_type, sink->nrows);
+	if (by_group)
+		qsort(sink->rows, sink->nrows, sizeof(SinkRow), compare_groups);
+	if (p->audit != SSW_AUDIT_NONE)
+	{
+		open_events(sink, &e);
+		id = nextval_internal(ssw_append_relation("event_batch_seq"), false) << 20;
+	}
+	if (p->registry)
+	{
+		add_usage(sink, id);
+		end_workers(sink);
+	}
+	if (p->id == SSW_TASK_POLICY_ID)
+		note_stuck(sink);
+	for (int start = 0, len; start < sink->nrows; start += len)
+	{
+		int64		first = id;
+		const char *channel;
+
+		len = by_group ? group_length(sink, start) : sink->nrows;
+		if (p->audit == SSW_AUDIT_COUNT)
+		{
+			SinkRow		r = {.group = sink->rows[start].group};
+
+			add_event(&e, sink, &r, id++, len);
+		}
+		else if (e.table)
+			for (int i = start; i < start + len; i++)
+				add_event(&e, sink, &sink->rows[i], id++, 1);
+		channel = p->registry ? sink->rows[start].life->channel : p->notify_channel;
+		if (channel)
+			notify(sink, channel, start, len, first, e.table ? id - 1 : 0);
+	}
+	if (e.table)
+		ssw_append_close(e.table);
+}
+
+/* Add the lags of the rows, as of the commit, to a histogram. */
+void
+ssw_audit_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us, double *sum, int64 *hist)
+{
+	for (int i = 0; i < sink->nrows; i++)
+	{
+		SinkRow    *r = &sink->rows[i];
+		int64		lag;
+		int			b = 0;
+
+		if (!r->has_due || TIMESTAMP_NOT_FINITE(r->due))
+			continue;
+		lag = Max(0, commit - (r->due + sink->policy->keep_for_us));
+		while (b < SSW_LAG_BUCKETS - 1 && lag > ssw_lag_bounds[b] * USECS_PER_SEC)
+			b++;
+		hist[b]++;
+		*sum += lag / (double) USECS_PER_SEC;
+		*max_lag_us = Max(*max_lag_us, lag);
+	}
+}

@@ -1,0 +1,25 @@
+/*
+ * cleanup_event.h
+ *		What a batch did: event rows and notifications of its transaction.
+ */
+#ifndef SSW_CLEANUP_EVENT_H
+#define SSW_CLEANUP_EVENT_H
+
+#include "base/shmem.h"
+#include "policy/policy.h"
+#include "tcop/dest.h"
+
+typedef struct SswSink SswSink;
+
+extern SswSink *ssw_audit_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
+								const char *reason, const char *actor);
+extern DestReceiver *ssw_audit_receiver(SswSink *sink);
+extern int	ssw_audit_mark(SswSink *sink);
+extern void ssw_audit_truncate(SswSink *sink, int mark);
+extern int	ssw_audit_rows(SswSink *sink);
+extern bool ssw_audit_still_dead(SswSink *sink);
+extern void ssw_audit_end(SswSink *sink);
+extern void ssw_audit_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us,
+						   double *sum, int64 *hist);
+
+#endif							/* SSW_CLEANUP_EVENT_H */

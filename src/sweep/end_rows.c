@@ -1,0 +1,159 @@
+/*
+ * end_rows.c
+ *		End rows of a policy in somebody's session, with all that belongs to it.
+ *
+ * Runs in the caller's session and transaction, and in workers, with the same row action,
+ * hooks, events and notifications as a pass.  The owner's code runs as the
+ * owner.  Rows are found and locked first, so that one which the application is
+ * just writing goes too, and one which somebody else has just ended does not.
+ *
+ * Shares nothing; works without the background processes.  A crash, or the
+ * caller's rollback, undoes all of it.
+ *
+ * Lock order: pool, extension object, policy, relation, rows; as in a batch.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/relation_guard.h"
+#include "base/spi.h"
+#include "policy/sweep_sql.h"
+#include "sweep/end_rows.h"
+#include "sweep/refresh.h"
+#include "sweep/row_action.h"
+
+/* Rows that one statement acts on. */
+#define ROWS_AT_ONCE	10000
+
+typedef struct FoundRow
+{
+	Oid			leaf;
+	ItemPointerData tid;
+} FoundRow;
+
+struct SswFound
+{
+	int			n;
+	int			size;
+	FoundRow   *rows;
+	MemoryContext cxt;
+};
+
+static int
+compare_rows(const void *a, const void *b)
+{
+	const FoundRow *x = a;
+	const FoundRow *y = b;
+
+	if (x->leaf != y->leaf)
+		return x->leaf < y->leaf ? -1 : 1;
+	return ItemPointerCompare(unconstify(ItemPointerData *, &x->tid),
+							  unconstify(ItemPointerData *, &y->tid));
+}
+
+/* No rows yet; kept in CurrentMemoryContext. */
+SswFound   *
+ssw_end_begin(void)
+{
+	SswFound   *f = palloc0(sizeof(SswFound));
+
+	f->cxt = CurrentMemoryContext;
+	return f;
+}
+
+/*
+ * Find and lock the rows that match: a boolean over t and the parameters.  As
+ * the relation's owner, in SPI.
+ */
+void
+ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *matches,
+			 int nargs, Oid *types, Datum *values)
+{
+	char	   *sql = psprintf("SELECT t.tableoid, t.ctid FROM %s AS t WHERE %s AND (%s) FOR UPDATE%s",
+							   ssw_meant_table(p->relid), matches, p->filter ? p->filter : "true",
+							   e->skip_locked ? " SKIP LOCKED" : "");
+	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
+
+	if (f->n + n > INT_MAX / 2)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED), errmsg("too many rows to expire in one call")));
+	if (f->n + n > f->size)
+	{
+		f->size = Max(f->n + n, 2 * f->size);
+		f->rows = f->rows ?
+			repalloc_huge(f->rows, f->size * sizeof(FoundRow)) :
+			MemoryContextAllocHuge(f->cxt, f->size * sizeof(FoundRow));
+	}
+	for (uint64 i = 0; i < n; i++)
+	{
+		FoundRow   *r = &f->rows[f->n++];
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		bool		isnull;
+
+		r->leaf = DatumGetObjectId(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull));
+		r->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &isnull));
+	}
+	SPI_freetuptable(SPI_tuptable);
+}
+
+/* Act on up to ROWS_AT_ONCE rows of one leaf, from *next on. */
+static int64
+act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
+{
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "rows to end",
+											  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SswTarget	target = {.policy = p,.phase = e->phase,.cutoff = e->cutoff,.full_cutoff = e->cutoff,.skip_locked = e->skip_locked,.locked = true,.gone = e->gone};
+	SswSink    *sink = ssw_audit_begin(p, e->pass, e->type, e->reason, e->pass ? NULL : ssw_identity_actor());
+	int			size = Min(f->n - *next, ROWS_AT_ONCE);
+	ItemPointerData *tids = palloc(size * sizeof(ItemPointerData));
+	SswIdentity save;
+	int			n = 0;
+	int64		acted;
+
+	target.leaf = f->rows[*next].leaf;
+	for (; *next < f->n && f->rows[*next].leaf == target.leaf && n < size; ++*next)
+		if (n == 0 || !ItemPointerEquals(&tids[n - 1], &f->rows[*next].tid))
+			tids[n++] = f->rows[*next].tid;
+	ssw_action_lock_leaf(p, target.leaf, RowExclusiveLock);
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	ssw_sql_begin();
+	acted = ssw_alive_run(&target, tids, n, sink);
+
+	/*
+	 * the registry has no code of users, and its callers constraints of their
+	 * own
+	 */
+	if (!p->registry)
+		ssw_action_constraints_immediate();
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	MemoryContextSwitchTo(cxt);
+	ssw_audit_end(sink);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(cxt);
+	return acted;
+}
+
+int
+ssw_end_count(const SswFound *f)
+{
+	return f->n;
+}
+
+/* End the rows that were found; returns how many. */
+int64
+ssw_end_found(SswFound *f, const SswPolicy *p, const SswEnd *e)
+{
+	int64		total = 0;
+
+	qsort(f->rows, f->n, sizeof(FoundRow), compare_rows);
+	for (int next = 0; next < f->n;)
+		total += act(f, &next, p, e);
+	return total;
+}

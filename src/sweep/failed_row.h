@@ -1,0 +1,45 @@
+/*
+ * failed_row.h
+ *		Rows that could not be handled: what class of failure, when again.
+ */
+#ifndef SSW_FAILED_ROW_H
+#define SSW_FAILED_ROW_H
+
+#include "policy/policy.h"
+
+typedef enum SswFailureClass
+{
+	SSW_FAIL_ROW,				/* the row's own: retried, then quarantined */
+	SSW_FAIL_TRANSIENT,			/* deadlock, time-out, resources: retried */
+	SSW_FAIL_LOCKED,			/* a lock was not granted: retried */
+	SSW_FAIL_POLICY				/* unless other rows go, the policy cannot
+								 * work: back off */
+} SswFailureClass;
+
+typedef struct SswFailures SswFailures;
+
+extern SswFailureClass ssw_failure_classify(int sqlerrcode);
+extern bool ssw_failure_is_misfit(int code);
+extern const char *ssw_failure_text(const SswPolicy *p, const ErrorData *e);
+extern int64 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us);
+
+extern SswFailures *ssw_failures_load(const SswPolicy *p);
+extern int	ssw_failures_count(SswFailures *f);
+extern Datum ssw_failures_keys(SswFailures *f, Oid leaf);
+extern bool ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due,
+								  bool has_due, TimestampTz now, bool *slow);
+extern TimestampTz ssw_failures_next_attempt(SswFailures *f);
+
+/* Class of a row that was set aside, and is to be tried alone: that is no attempt. */
+#define SSW_FAIL_SET_ASIDE	"set aside"
+
+extern bool ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
+							 const char *class, int sqlerrcode, const char *message,
+							 Datum blocked_by);
+extern int	ssw_failures_pending(SswFailures *f);
+extern int	ssw_failures_same_code(SswFailures *f);
+extern void ssw_failures_discard(SswFailures *f);
+extern void ssw_failures_met(SswFailures *f, uint64 salt, uint64 *bits);
+extern void ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits);
+
+#endif							/* SSW_FAILED_ROW_H */

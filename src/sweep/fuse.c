@@ -1,0 +1,579 @@
+/*
+ * fuse.c
+ *		The brake that stops a pass which would remove implausibly much.
+ *
+ * Runs in workers.  The one that collects first in a pass counts the dead rows of
+ * each group, and the alive only until there are enough of them: cheap when little
+ * is dead.  A group that would lose too much is held, for a time; the pass goes on
+ * without it.  Those that would not are also tested together as one, and if that is
+ * too much, the whole policy is held, as is one without groups.  Where is_alive is
+ * asked, its answers count instead, before anything is done about them.
+ *
+ * Shares the numbers of the pass, under SswShared->lock.  A crash leaves what is held;
+ * see fuse_hold.c.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "base/compat.h"
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/relation_guard.h"
+#include "base/spi.h"
+#include "policy/row_key.h"
+#include "policy/sweep_sql.h"
+#include "sweep/fuse.h"
+
+/* So many groups are held; with more it is the whole policy. */
+#define MAX_HELD		64
+/* So many groups are tested by themselves, those with the most dead rows. */
+#define MAX_SUSPECTS	1000
+
+/*
+ * Parameters of statements on rows: cutoff, cutoff without grace and backlog, deadlines
+ * up to which rows do not count by the first and by the second clock, keys of rows that
+ * are left alone, how many dead rows make a group suspect.
+ */
+#define NPARAMS 6
+typedef struct Params
+{
+	Oid			types[NPARAMS];
+	Datum		values[NPARAMS];
+	bool		nulls[NPARAMS];
+} Params;
+
+typedef struct Test
+{
+	SswWork    *work;
+	List	   *leaves;
+	MemoryContext cxt;			/* of the suspects */
+	SswSuspect	all;
+	int64		asked;			/* of all dead rows those that is_alive is
+								 * asked about */
+	SswSuspect *suspect;		/* by name */
+	int			n;
+	int			left;			/* of these and all, those that lack alive
+								 * rows */
+	int			held;			/* groups that are held already */
+	bool		trouble;		/* something loses too much, even if it is let
+								 * go */
+	bool		graced;			/* rows would be dead but for their grace */
+	List	   *trips;			/* of SswSuspect */
+} Test;
+
+/* Reads the groups of alive rows. */
+typedef struct GroupReceiver
+{
+	DestReceiver dest;			/* must be first */
+	Test	   *test;
+} GroupReceiver;
+
+/* As many alive rows make this many dead ones harmless. */
+static int64
+enough_alive(const SswPolicy *p, int64 dead)
+{
+	return p->fuse_fraction > 0 ? (int64) ceil(dead * (1 - p->fuse_fraction) / p->fuse_fraction) : PG_INT64_MAX;
+}
+
+static bool
+would_trip(const SswPolicy *p, int64 dead, int64 alive)
+{
+	return p->fuse_fraction < 1 && dead > 0 && dead >= p->fuse_min && alive < enough_alive(p, dead);
+}
+
+/* $3 or $4, in the type that rows are sorted by. */
+static void
+set_bound(SswWork *w, int clock, Params *x)
+{
+	const SswClock *c = &w->policy->clock[clock];
+	TimestampTz bound = clock == 0 ? Max(w->pass->backlog_before, w->pass->above) : w->pass->backlog_before;
+	Datum		value = TimestampTzGetDatum(bound);
+	Oid			type = TIMESTAMPTZOID;
+
+	if (bound == 0)
+		return;
+	x->types[2 + clock] = c->by_due ? c->sort_type : TIMESTAMPTZOID;
+	ssw_sql_exec(psprintf("SELECT (%s)", c->by_due ? c->bound : "$1"), 1, &type, &value, NULL, true, 1);
+	x->values[2 + clock] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2 + clock]);
+}
+
+static void
+init_params(SswWork *w, TimestampTz cutoff, Params *x)
+{
+	*x = (Params)
+	{
+		{
+			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, INT4OID, TEXTARRAYOID, INT8OID
+		},
+		{
+			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff), (Datum) 0, (Datum) 0,
+				ssw_failures_keys(w->failures, InvalidOid), Int64GetDatum(w->policy->fuse_min)
+		},
+		{
+			false, false, true, true, false, false
+		}
+	};
+	for (int i = 0; i < w->policy->nclocks; i++)
+		set_bound(w, i, x);
+}
+
+static char *
+param_nulls(const Params *x)
+{
+	char	   *nulls = palloc(NPARAMS + 1);
+
+	for (int i = 0; i < NPARAMS; i++)
+		nulls[i] = x->nulls[i] ? 'n' : ' ';
+	nulls[NPARAMS] = '\0';
+	return nulls;
+}
+
+/* Boolean over t: dead by a clock, and it counts; null: none does. */
+static char *
+counts_by(const SswPolicy *p, int clock, const Params *x)
+{
+	const SswClock *c = &p->clock[clock];
+	char	   *dead;
+
+	if (clock >= p->nclocks || !ssw_stmt_fused(p, SSW_PHASE_CLOCK_1 + clock) ||
+		(clock == 0 && TIMESTAMP_IS_NOBEGIN(DatumGetTimestampTz(x->values[0]))))
+		return NULL;
+	/* no grace covers the second clock: its cutoff is $2 */
+	dead = clock == 0 ? ssw_stmt_dead(p, SSW_PHASE_CLOCK_1) :
+		psprintf("(%s) AND (%s) AND %s", p->too_old, p->filter ? p->filter : "true", p->not_held ? p->not_held : "true");
+	return x->nulls[2 + clock] ? dead : psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + clock);
+}
+
+/* Rows of a leaf that would go in a phase, and that do not count in another. */
+static void
+add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, const char *other)
+{
+	const SswPolicy *p = w->policy;
+	StringInfoData buf;
+
+	if (dead == NULL)
+		return;
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s, %s, %s FROM ONLY %s AS t WHERE %s", ssw_fuse_group(p),
+					 p->clock[0].row_ttl ? p->clock[0].row_ttl : "NULL::pg_catalog.interval",
+					 ssw_stmt_asks(p, phase) ? "true" : "false", ssw_meant_table(leaf), dead);
+	if (other)
+		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", other);
+	if (ssw_failures_count(w->failures) > 0)
+		appendStringInfo(&buf, " AND (%s OPERATOR(pg_catalog.=) ANY ($5)) IS NOT TRUE", ssw_key_shown_sql(p));
+	*parts = lappend(*parts, buf.data);
+}
+
+/* All of them; by halves, since the server must not nest too deep. */
+static void
+append_union(StringInfo buf, List *parts, int from, int to)
+{
+	int			middle = (from + to) / 2;
+
+	if (to - from == 1)
+	{
+		appendStringInfoString(buf, list_nth(parts, from));
+		return;
+	}
+	appendStringInfoChar(buf, '(');
+	append_union(buf, parts, from, middle);
+	appendStringInfoString(buf, ") UNION ALL (");
+	append_union(buf, parts, middle, to);
+	appendStringInfoChar(buf, ')');
+}
+
+/*
+ * Rows that would go.  Dead by two clocks, a row counts once.  Those without a deadline
+ * have no time either: they count when the backlog of registration is gone.
+ */
+static List *
+dead_rows(Test *t, const Params *x)
+{
+	SswWork    *w = t->work;
+	const SswPolicy *p = w->policy;
+	char	   *first = counts_by(p, 0, x);
+	char	   *second = counts_by(p, 1, x);
+	bool		nulls = p->null_predicate && p->on_null == SSW_NULL_EXPIRE && w->pass->backlog_before == 0;
+	List	   *parts = NIL;
+	ListCell   *lc;
+
+	foreach(lc, t->leaves)
+	{
+		Oid			leaf = lfirst_oid(lc);
+
+		add_part(&parts, w, leaf, SSW_PHASE_CLOCK_1, first, NULL);
+		add_part(&parts, w, leaf, SSW_PHASE_CLOCK_2, second, first);
+		if (nulls)
+			add_part(&parts, w, leaf, SSW_PHASE_NULLS, ssw_stmt_dead(p, SSW_PHASE_NULLS), second);
+	}
+	return parts;
+}
+
+static int
+compare_names(const text *a, const text *b)
+{
+	return varstr_cmp(VARDATA_ANY(a), VARSIZE_ANY_EXHDR(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(b), C_COLLATION_OID);
+}
+
+static int
+compare_name(const void *name, const void *suspect)
+{
+	return compare_names(name, ((const SswSuspect *) suspect)->name);
+}
+
+static int
+compare_suspects(const void *a, const void *b)
+{
+	return compare_names(((const SswSuspect *) a)->name, ((const SswSuspect *) b)->name);
+}
+
+static int64
+get_int(uint64 row, int col)
+{
+	bool		isnull;
+	Datum		d = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col, &isnull);
+
+	return isnull ? 0 : DatumGetInt64(d);
+}
+
+/* Count the dead rows, of all and of each group that has many. */
+static void
+count_dead(Test *t)
+{
+	const SswPolicy *p = t->work->policy;
+	Params		x;
+	List	   *parts;
+	StringInfoData sql;
+
+	init_params(t->work, t->work->pass->clock_cutoff[0], &x);
+	parts = dead_rows(t, &x);
+	if (parts == NIL)
+		return;
+	initStringInfo(&sql);
+	appendStringInfoString(&sql, "SELECT g, pg_catalog.count(*), (EXTRACT(epoch FROM pg_catalog.max(ttl)) " SSW_OP("*")
+						   " 1000000)::pg_catalog.int8, pg_catalog.count(*) FILTER (WHERE asked) FROM (");
+	append_union(&sql, parts, 0, list_length(parts));
+	appendStringInfo(&sql, ") AS r (g, ttl, asked) GROUP BY GROUPING SETS ((g), ()) HAVING GROUPING(g) " SSW_OP("=") " 1"
+					 " OR g IS NOT NULL AND pg_catalog.count(*) " SSW_OP(">=") " $6"
+					 " ORDER BY GROUPING(g) DESC, pg_catalog.count(*) DESC, g LIMIT %d", MAX_SUSPECTS + 1);
+	ssw_sql_exec(sql.data, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
+	t->suspect = MemoryContextAllocZero(t->cxt, SPI_processed * sizeof(SswSuspect));
+	t->asked = get_int(0, 4);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		SswSuspect *s = i == 0 ? &t->all : &t->suspect[i - 1];
+		MemoryContext old = MemoryContextSwitchTo(t->cxt);
+		bool		isnull;
+		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
+
+		if (i > 0)
+			s->name = DatumGetTextPCopy(name);
+		s->dead = get_int(i, 2);
+		s->ttl_us = get_int(i, 3);
+		s->enough = enough_alive(p, s->dead);
+		MemoryContextSwitchTo(old);
+	}
+	/* what is_alive confirms is confirmed row by row */
+	t->n = OidIsValid(p->is_alive) ? 0 : SPI_processed - 1;
+	qsort(t->suspect, t->n, sizeof(SswSuspect), compare_suspects);
+}
+
+/* FROM and WHERE of the rows of a leaf that take part and would stay. */
+static char *
+alive_rows(SswWork *w, Oid leaf)
+{
+	const SswPolicy *p = w->policy;
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s) AND %s", ssw_meant_table(leaf), p->filter ? p->filter : "true",
+					 p->not_held ? p->not_held : "true");
+	if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[0]))
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_CLOCK_1));
+	if (p->too_old)
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", p->too_old);
+	/* without a deadline a row takes no part, or goes too */
+	if (p->on_null == SSW_NULL_IGNORE)
+		appendStringInfo(&sql, " AND (%s IS NOT NULL OR %s IS NOT NULL)", p->clock[0].due,
+						 p->nclocks > 1 ? p->clock[1].due : "NULL");
+	if (p->on_null == SSW_NULL_EXPIRE)
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_NULLS));
+	return sql.data;
+}
+
+static void
+startup(DestReceiver *self, int operation, TupleDesc desc)
+{
+}
+
+static void
+no_op(DestReceiver *self)
+{
+}
+
+static void
+meet_alive(Test *t, SswSuspect *s)
+{
+	if (s->alive++ < s->enough && s->alive == s->enough)
+		t->left--;
+}
+
+/* An alive row, as its group. */
+static bool
+receive_group(TupleTableSlot *slot, DestReceiver *self)
+{
+	Test	   *t = ((GroupReceiver *) self)->test;
+
+	slot_getallattrs(slot);
+	if (t->n > 0 && !slot->tts_isnull[0])
+	{
+		text	   *name = DatumGetTextPP(slot->tts_values[0]);
+		SswSuspect *s = bsearch(name, t->suspect, t->n, sizeof(SswSuspect), compare_name);
+
+		if (s)
+			meet_alive(t, s);
+		if (PointerGetDatum(name) != slot->tts_values[0])
+			pfree(name);
+	}
+	meet_alive(t, &t->all);
+	return t->left > 0;
+}
+
+/* Count alive rows until there are enough of each kind. */
+static void
+count_alive(Test *t)
+{
+	GroupReceiver r = {.dest = {receive_group, startup, no_op, no_op, DestNone},.test = t};
+	Params		x;
+	ListCell   *lc;
+
+	init_params(t->work, t->work->pass->full_cutoff, &x);
+	t->left = t->n + 1;
+	foreach(lc, t->leaves)
+		if (t->left > 0)
+		ssw_sql_send(psprintf("SELECT %s %s", t->n > 0 ? ssw_fuse_group(t->work->policy) : "NULL::pg_catalog.text",
+							  alive_rows(t->work, lfirst_oid(lc))), NPARAMS, x.types, x.values, x.nulls, &r.dest);
+}
+
+/* In the gate. */
+static void
+count(void *arg)
+{
+	Test	   *t = arg;
+
+	ssw_sql_begin();
+	count_dead(t);
+	if (t->all.dead > 0 && t->all.dead >= t->work->policy->fuse_min)
+		count_alive(t);
+	ssw_sql_end();
+}
+
+/* Which groups are held, and which were and are let go? */
+static void
+recall(Test *t)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(t->work->policy->id);
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_sql_exec("SELECT \"group\", held_until > pg_catalog.clock_timestamp() FROM sweeper.fuse_hold WHERE policy_id = $1",
+				 1, &type, &value, NULL, false, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool		isnull;
+		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
+		SswSuspect *s = isnull ? &t->all : t->n == 0 ? NULL :
+		bsearch(DatumGetTextPP(name), t->suspect, t->n, sizeof(SswSuspect), compare_name);
+
+		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)))
+			t->held++;
+		else if (s)
+			s->let_go = true;
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* What loses too much, and was not held for that already?  What trips by itself is not tested with the others. */
+static void
+judge(Test *t)
+{
+	const SswPolicy *p = t->work->policy;
+	SswSuspect *rest = memcpy(palloc(sizeof(SswSuspect)), &t->all, sizeof(SswSuspect));
+
+	for (int i = 0; i < t->n; i++)
+	{
+		SswSuspect *s = &t->suspect[i];
+
+		if (!would_trip(p, s->dead, s->alive))
+			continue;
+		t->trouble = true;
+		rest->dead -= s->dead;
+		rest->alive -= s->alive;
+		if (!s->let_go && !t->all.let_go)
+			t->trips = lappend(t->trips, s);
+	}
+	if (would_trip(p, rest->dead, rest->alive))
+	{
+		t->trouble = true;
+		t->trips = t->all.let_go ? NIL : list_make1(rest);
+	}
+	else if (t->held + list_length(t->trips) > MAX_HELD)
+		t->trips = list_make1(&t->all);
+}
+
+/*
+ * The same with is_alive: until it was asked, nobody knows about most rows.  Those that
+ * need no answer count at once; if all could be too much, the answers decide.
+ */
+static void
+judge_asked(Test *t)
+{
+	const SswPolicy *p = t->work->policy;
+	SswPass    *pass = t->work->pass;
+
+	t->trouble = would_trip(p, t->all.dead, t->all.alive);
+	if (!t->trouble || t->all.let_go)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->suspect = true;
+	pass->said_dead = t->all.dead - t->asked;
+	pass->said_alive = t->all.alive;
+	LWLockRelease(SswShared->lock);
+	t->all.dead -= t->asked;
+	t->all.alive += t->asked;
+	if (would_trip(p, t->all.dead, t->all.alive))
+		t->trips = list_make1(&t->all);
+}
+
+static void
+end_pass(SswPass *pass, SswPassEnd end, const char *message)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->end = end;
+	pass->sqlerrcode = end == SSW_END_LOCKED ? ERRCODE_LOCK_NOT_AVAILABLE : 0;
+	ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * Would this pass remove too much?  Then it goes on without the groups concerned; or it
+ * ends, and this returns true, when that is the whole policy.  Rows due at registration
+ * do not count.  Where these are not all leaves that there is patience for, the others
+ * may hold those that make it harmless: it waits for them.
+ */
+bool
+ssw_fuse_trips(SswWork *w, List *leaves, bool all)
+{
+	Test		t = {.work = w,.leaves = leaves,.cxt = CurrentMemoryContext};
+	SswPass    *pass = w->pass;
+	int64		left = 0;
+	ListCell   *lc;
+
+	if (w->policy->fuse_fraction < 1)
+	{
+		ssw_gate(w->policy->owner, w->policy->search_path, count, &t);
+		recall(&t);
+		left = t.all.dead;
+		if (OidIsValid(w->policy->is_alive))
+			judge_asked(&t);
+		else
+			judge(&t);
+	}
+	foreach(lc, t.trips)
+	{
+		SswSuspect *s = lfirst(lc);
+		char	   *message;
+
+		if (!all)
+		{
+			end_pass(pass, SSW_END_LOCKED, "somebody holds a lock on a partition, and without it too much would go");
+			return true;
+		}
+		message = ssw_fuse_write(w, s);
+		left -= s->dead;
+		if (s->name == NULL)
+		{
+			end_pass(pass, SSW_END_FUSE, message);
+			return true;
+		}
+	}
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->harmless = !t.trouble;
+	pass->fuse_left = left;
+	LWLockRelease(SswShared->lock);
+	return false;
+}
+
+/* In the gate: are there rows that only their grace keeps? */
+static void
+find_grace(void *arg)
+{
+	Test	   *t = arg;
+	const SswPolicy *p = t->work->policy;
+	Params		x;
+	ListCell   *lc;
+
+	ssw_sql_begin();
+	init_params(t->work, t->work->pass->clock_cutoff[0], &x);
+	foreach(lc, t->leaves)
+		t->graced = t->graced ||
+		ssw_sql_exec(psprintf("SELECT FROM ONLY %s AS t WHERE (%s) AND (%s) AND (%s) IS NOT TRUE LIMIT 1", ssw_meant_table(lfirst_oid(lc)),
+							  p->clock[0].predicate, p->filter ? p->filter : "true", p->row_grace),
+					 NPARAMS, x.types, x.values, param_nulls(&x), true, 1) > 0;
+	ssw_sql_end();
+}
+
+/*
+ * Of rows with a time to live of their own grace may cover some, which this pass leaves
+ * where they are.  Groups that are held are known without a look.
+ */
+void
+ssw_fuse_grace(SswWork *w, List *leaves)
+{
+	Test		t = {.work = w,.leaves = leaves};
+
+	if (w->policy->row_grace && w->policy->not_held == NULL && w->pass->above == 0)
+		ssw_gate(w->policy->owner, w->policy->search_path, find_grace, &t);
+	w->pass->graced = t.graced;
+}
+
+/*
+ * Answers of is_alive, before anything is done about them: true ends the pass, with
+ * the policy held.
+ */
+bool
+ssw_fuse_answers(SswWork *w, int dead, int alive)
+{
+	SswPass    *pass = w->pass;
+	SswSuspect	s = {0};
+	bool		trips;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s.dead = pass->said_dead += dead;
+	s.alive = pass->said_alive += alive;
+	trips = pass->suspect && would_trip(w->policy, s.dead, s.alive);
+	/* whoever finds that first writes it */
+	pass->suspect = pass->suspect && !trips;
+	LWLockRelease(SswShared->lock);
+	if (!trips)
+		return false;
+	end_pass(pass, SSW_END_FUSE, ssw_fuse_describe(&s));
+	ssw_sql_start_transaction();
+	if (ssw_lock_policy_batch_conditional(w->policy->id))
+		(void) ssw_fuse_write(w, &s);
+	ssw_sql_commit();
+	return true;
+}

@@ -1,0 +1,211 @@
+/*
+ * heartbeat_flush.c
+ *		Write to the rows what only memory knows of their sessions.
+ *
+ * Runs in the session of who unregisters a policy, or takes its heartbeats or its
+ * key away, in that transaction: nobody could find the heartbeats by their keys
+ * afterwards, and who was told that his session lives is not to lose it.  The
+ * caller holds the policy's lock.
+ *
+ * The table is locked against writers first: so no row is where nobody looks for
+ * it, and none has to be waited for.  Heartbeats that look at rows wait for that
+ * lock, too, and all are made to look at them: what is answered is either written
+ * here, or answered by the policy as it is when this transaction has ended.  See
+ * doc/heartbeats.md: A1 to A4.
+ *
+ * Shares the heartbeats (store.c); a crash, or the caller's rollback, undoes it.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_inherits.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "base/identity.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "heartbeat/store_scan.h"
+#include "policy/partition.h"
+#include "policy/sweep_sql.h"
+#include "sweep/failed_row.h"
+#include "sweep/heartbeat_flush.h"
+#include "sweep/refresh.h"
+#include "sweep/row_action.h"
+
+#define ROWS_AT_ONCE	10000
+
+static void
+set_patience(int ms)
+{
+	(void) set_config_option("lock_timeout", psprintf("%d", ms), PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/*
+ * A1: nobody writes a row, or locks one, until this transaction has ended.  Waits as
+ * long as the session says, else until the server has made an autovacuum give way.
+ */
+static void
+lock_table(const SswPolicy *p)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	int			level = NewGUCNestLevel();
+
+	if (LockTimeout == 0)
+		set_patience(DeadlockTimeout + p->lock_timeout_ms);
+	PG_TRY();
+	{
+		LockRelationOid(p->relid, ExclusiveLock);
+		(void) find_all_inheritors(p->relid, ExclusiveLock, NULL);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not lock table %s within %d ms", p->relation, LockTimeout),
+				 errdetail("What heartbeats of policy \"%s\" said is written to its rows before it is forgotten, and others write or lock rows.",
+						   p->name),
+				 errhint("Try again when their transactions have ended, or SET lock_timeout to wait longer.")));
+	}
+	PG_END_TRY();
+	AtEOXact_GUC(false, level);
+}
+
+/* A3: prolong the rows of a leaf that memory knows to live longer; returns how many it could not. */
+static uint64
+prolong_leaf(const SswPolicy *p, Oid leaf)
+{
+	SswTarget	target = {.policy = p,.leaf = leaf,.phase = SSW_PHASE_CLOCK_1,.cutoff = DT_NOBEGIN,.full_cutoff = DT_NOBEGIN};
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "rows to prolong", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	uint64		failed = 0;
+	Portal		portal;
+
+	/* what is committed now, whatever the caller's snapshot shows */
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
+	portal = SPI_cursor_open(NULL, ssw_sql_prepare(ssw_stmt_all_beats(p, leaf), 0, NULL, CURSOR_OPT_NO_SCROLL), NULL, NULL, true);
+	PopActiveSnapshot();
+	for (SPI_cursor_fetch(portal, true, ROWS_AT_ONCE); SPI_processed > 0; SPI_cursor_fetch(portal, true, ROWS_AT_ONCE))
+	{
+		SPITupleTable *rows = SPI_tuptable;
+
+		failed += ssw_alive_prolong(&target, rows, SPI_processed);
+		SPI_freetuptable(rows);
+		MemoryContextReset(cxt);
+	}
+	SPI_cursor_close(portal);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(cxt);
+	return failed;
+}
+
+static bool
+prolong_all(void *arg)
+{
+	SswPolicy  *p = arg;
+	SswIdentity save;
+	Relation	rel;
+	uint64		failed = 0;
+	List	   *leaves;
+	ListCell   *lc;
+
+	ssw_action_settle_callers_constraints(p->owner);
+	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
+	leaves = ssw_partition_leaves(p);
+	rel = table_open(p->relid, NoLock);
+	ssw_identity_become_owner(p->owner, p->search_path, &save);
+	set_patience(p->lock_timeout_ms);
+	ssw_clock_build(p, rel);
+	ssw_sql_begin();
+	foreach(lc, leaves)
+		failed += prolong_leaf(p, lfirst_oid(lc));
+	ssw_action_constraints_immediate();
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	table_close(rel, NoLock);
+	if (failed > 0)
+		ereport(WARNING,
+				(errcode(ERRCODE_SSW_SUPPRESSED),
+				 errmsg("rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
+				 errdetail("Triggers of the table suppressed the updates of " UINT64_FORMAT " of them.", failed)));
+	return true;
+}
+
+/* Would the same succeed later? */
+static bool
+is_passing(int code)
+{
+	SswFailureClass class = ssw_failure_classify(code);
+
+	return class == SSW_FAIL_TRANSIENT || class == SSW_FAIL_LOCKED || code == ERRCODE_DISK_FULL;
+}
+
+/*
+ * Why the rows cannot be written; or null.  That needs the key, the clocks and the
+ * filter; of the rest that names renamed columns nothing is taken.
+ */
+static char *
+why_unwritable(SswPolicy *p)
+{
+	if (p->columns.stale & ~(SSW_STALE_SET_CLAUSE | SSW_STALE_GROUP_BY | SSW_STALE_CAPTURE))
+		return p->columns.renamed;
+	if (p->columns.stale & SSW_STALE_GROUP_BY)
+		p->group_by = NULL;
+	if (p->columns.stale & SSW_STALE_CAPTURE)
+		p->ncapture = 0;
+	return NULL;
+}
+
+/*
+ * Before the heartbeats of a policy are forgotten.  What can never be written is
+ * told, and holds nobody up; what could be later is an error.
+ */
+void
+ssw_settle_heartbeats(SswPolicy *p)
+{
+	SswPolicy	present = *p;
+	ErrorData  *e = NULL;
+	char	   *trouble = NULL;
+
+	if (!p->heartbeats || !ssw_shmem_available() || !OidIsValid(ssw_relation_owner(p->relid)))
+		return;
+	if (ssw_policy_is_foreign(p) || ssw_relation_owner(p->relid) != p->owner)
+		trouble = ssw_policy_unusable(p);
+	else
+	{
+		lock_table(p);
+		present = *ssw_policy_present(p);
+		trouble = why_unwritable(&present);
+	}
+
+	/*
+	 * A2: from now on every heartbeat looks at its row, and waits for the
+	 * table
+	 */
+	if (!ssw_beats_look_all(MyDatabaseId, p->id))
+		return;
+	if (trouble == NULL)
+		e = ssw_sql_try(prolong_all, &present);
+	/* in another session it may be possible */
+	if (e && (is_passing(e->sqlerrcode) || ssw_trust_is_refusal(e)))
+		ReThrowError(e);
+	if (e || trouble)
+		ereport(WARNING,
+				(errcode(e ? e->sqlerrcode : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
+				 errdetail_internal("%s", e ? e->message : trouble),
+				 trouble && present.columns.renamed ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and do it again.") : 0));
+	else
+		ssw_shmem_policy_gone(p->id);
+}

@@ -1,0 +1,12 @@
+/*
+ * heartbeat_flush.h
+ *		Write to the rows what only memory knows of their sessions.
+ */
+#ifndef SSW_HEARTBEAT_FLUSH_H
+#define SSW_HEARTBEAT_FLUSH_H
+
+#include "policy/policy.h"
+
+extern void ssw_settle_heartbeats(SswPolicy *p);
+
+#endif							/* SSW_HEARTBEAT_FLUSH_H */

@@ -1,0 +1,113 @@
+/*
+ * lower_bound.c
+ *		Below which deadline a policy's index has only dead entries.
+ *
+ * Entries of rows that are gone stay in an index as long as somebody's old snapshot
+ * may see these rows, and whoever looks for the earliest deadline reads them all.
+ * A probe of the coordinator that has skipped more than SSW_LOW_ENTRIES of them
+ * remembers a lower bound, at which the next probes, and the statements of a pass,
+ * begin.  A probe without it follows within SSW_LOW_US, so that a row that was
+ * written below it, with a deadline that had passed already, is found by then.
+ * Who asks for a pass by sweep() does not wait for that.
+ *
+ * One a policy and clock, of a table without partitions, in SswPolicyShared under
+ * SswShared->lock.  A crash forgets it.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/date.h"
+#include "utils/fmgrprotos.h"
+#include "utils/timestamp.h"
+
+#include "policy/sweep_sql.h"
+#include "sweep/lower_bound.h"
+
+/* Bounds are kept of columns whose types have a next lower value. */
+bool
+ssw_low_fits(const SswClock *c)
+{
+	return c->sort_type == TIMESTAMPTZOID || c->sort_type == TIMESTAMPOID || c->sort_type == INT8OID || ssw_low_narrow(c->sort_type);
+}
+
+/* Of 32 bits, not 64. */
+bool
+ssw_low_narrow(Oid type)
+{
+	return type == INT4OID || type == DATEOID;
+}
+
+/* The bound of that leaf, if there is one that still holds. */
+bool
+ssw_low_find(int policy_id, int clock, Oid leaf, const SswClock *c, TimestampTz now, SswLow *low)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	*low = s ? s->low[clock] : (SswLow)
+	{
+		0
+	};
+	LWLockRelease(SswShared->lock);
+	return low->full_at != 0 && low->leaf == leaf && low->type == c->sort_type && low->attnum == c->attnum &&
+		now >= low->full_at && now - low->full_at < SSW_LOW_US;
+}
+
+void
+ssw_low_keep(int policy_id, int clock, const SswLow *low)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	if (s)
+		s->low[clock] = *low;
+	LWLockRelease(SswShared->lock);
+}
+
+/* The next look reads everything. */
+void
+ssw_low_forget(int policy_id)
+{
+	SswLow		none = {0};
+
+	for (int i = 0; i < 2; i++)
+		ssw_low_keep(policy_id, i, &none);
+}
+
+/* The bound as a literal. */
+static char *
+literal(const SswLow *low)
+{
+	switch (low->type)
+	{
+		case TIMESTAMPTZOID:
+			return psprintf("'%s'::pg_catalog.timestamptz", timestamptz_to_str(low->value));
+		case TIMESTAMPOID:
+			return psprintf("'%s'::pg_catalog.timestamp",
+							DatumGetCString(DirectFunctionCall1(timestamp_out, TimestampGetDatum(low->value))));
+		case INT8OID:
+			return psprintf("'" INT64_FORMAT "'::pg_catalog.int8", low->value);
+		case DATEOID:
+			return psprintf("'%s'::pg_catalog.date", DatumGetCString(DirectFunctionCall1(date_out, DateADTGetDatum(low->value))));
+		default:
+			return psprintf("'" INT64_FORMAT "'::pg_catalog.int4", low->value);
+	}
+}
+
+/* The statements of a pass begin at the bounds; in a worker, after ssw_clock_build(). */
+void
+ssw_low_apply(SswPolicy *p, TimestampTz now)
+{
+	for (int i = 0; i < p->nclocks; i++)
+	{
+		SswClock   *c = &p->clock[i];
+		SswLow		low;
+
+		if (ssw_low_find(p->id, i, p->relid, c, now, &low))
+			c->low = psprintf("%s " SSW_OP(">") " %s", c->sort, literal(&low));
+	}
+}

@@ -1,0 +1,318 @@
+/*
+ * refresh.c
+ *		Which rows of a batch are alive by their heartbeats.
+ *
+ * Runs in workers and in sessions that end rows by name, as the relation's owner
+ * and in SPI, inside the batch's transaction.  Rows that may end are marked in
+ * memory before the row action, and looked at again after it; rows that are
+ * alive get their new deadline.  The steps are those of doc/heartbeats.md.
+ *
+ * Shares the heartbeats (store.c).  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "grace/service_log.h"
+#include "heartbeat/xact.h"
+#include "policy/row_key.h"
+#include "policy/sweep_sql.h"
+#include "sweep/refresh.h"
+
+/* The rows of a batch, sorted. */
+typedef struct SswAlive
+{
+	int			ndead;
+	ItemPointerData *dead;		/* may end */
+	int			nalive;
+	ItemPointerData *alive;		/* their rows are to say so, */
+	Datum	   *seen;			/* timestamptz: at the last heartbeat, */
+	Datum	   *until;			/* one time to live later, */
+	Datum	   *due;			/* instead of then */
+	int			pending;		/* where their marks begin; see xact.h */
+} SswAlive;
+
+/* The key of a row's entry. */
+SswBeatKey
+ssw_alive_key(const SswPolicy *p, const char *key)
+{
+	SswBeatKey	k = {.id = ssw_key_beat_id(p, key),.database = MyDatabaseId,.policy_id = p->id};
+
+	return k;
+}
+
+/*
+ * A heartbeat holds a session whose time to live after it ends after the result.
+ * Where each row has a time to live of its own, the cutoff of its clock says
+ * nothing of outages.
+ */
+TimestampTz
+ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
+{
+	SswStarts	starts;
+
+	if (p->clock[0].row_ttl == NULL || TIMESTAMP_IS_NOBEGIN(cutoff))
+		return cutoff;
+	ssw_start_list(&starts);
+	return cutoff - ssw_start_credit(&starts, cutoff + p->keep_for_us, ttl_us + p->keep_for_us);
+}
+
+/* Would a new deadline be later than the one the row has? */
+static bool
+gains(const SswBeat *b, TimestampTz due)
+{
+	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us > due;
+}
+
+/* Is the session alive by memory, and not overruled by its row? */
+static bool
+is_alive(const SswPolicy *p, const SswBeat *b, TimestampTz due, TimestampTz cutoff)
+{
+	return due >= b->deadline &&
+		SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us >
+		ssw_alive_cutoff(p, cutoff, b->ttl_us);
+}
+
+/* Does memory hold a row whose deadline is at or before the cutoff? */
+bool
+ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+{
+	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeat		b;
+
+	return ssw_beats_find(&k, &b) && is_alive(p, &b, due, cutoff);
+}
+
+/*
+ * Is there anything to do about a row with that deadline?  cutoff is that of its
+ * end, rows beyond are looked at because of their heartbeats only.
+ */
+bool
+ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+{
+	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeat		b;
+
+	if (!ssw_beats_find(&k, &b))
+		return due <= cutoff;
+	if (due > cutoff && due < b.deadline)
+		ssw_beats_look(&k);
+	return is_alive(p, &b, due, cutoff) ? gains(&b, due) : due <= cutoff;
+}
+
+static void
+add_alive(SswAlive *a, ItemPointer tid, const SswBeat *b, TimestampTz due)
+{
+	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word));
+
+	a->alive[a->nalive] = *tid;
+	a->seen[a->nalive] = TimestampTzGetDatum(seen);
+	a->until[a->nalive] = TimestampTzGetDatum(seen + b->ttl_us);
+	a->due[a->nalive++] = TimestampTzGetDatum(due);
+}
+
+/* E1 for one row, which has that deadline unless it has none. */
+static void
+sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, TimestampTz due, bool has_due)
+{
+	const SswPolicy *p = t->policy;
+	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeatEnd	end = t->gone ? SSW_END_IF_GONE :
+	t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
+	t->phase == SSW_PHASE_CLOCK_1 && has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
+	SswBeat		b;
+	bool		known = ssw_beats_find(&k, &b);
+	uint64		word = 0;
+
+	if (end == SSW_END_IF_DEAD && due > t->cutoff)
+	{
+		if (known && is_alive(p, &b, due, t->cutoff) && gains(&b, due))
+			add_alive(a, tid, &b, due);
+		return;
+	}
+	switch (ssw_beats_mark(&k, due, ssw_alive_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
+	{
+		case SSW_BEAT_ALIVE:
+			if (!t->gone && ssw_beats_find(&k, &b) && gains(&b, due))
+				add_alive(a, tid, &b, due);
+			return;
+		case SSW_BEAT_BUSY:
+			if (!t->skip_locked)
+				ereport(ERROR,
+						(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						 errmsg("another session is ending a row of policy \"%s\"", p->name)));
+			return;
+		case SSW_BEAT_NONE:
+		case SSW_BEAT_MARKED:
+			break;
+	}
+	ssw_pending_mark(&k, word);
+	a->dead[a->ndead++] = *tid;
+}
+
+/* No rows yet, and room for so many. */
+static void
+begin(SswAlive *a, uint64 n)
+{
+	memset(a, 0, sizeof(SswAlive));
+	a->pending = ssw_pending_count();
+	a->dead = palloc(Max(n, 1) * sizeof(ItemPointerData));
+	a->alive = palloc(Max(n, 1) * sizeof(ItemPointerData));
+	a->seen = palloc(Max(n, 1) * sizeof(Datum));
+	a->until = palloc(Max(n, 1) * sizeof(Datum));
+	a->due = palloc(Max(n, 1) * sizeof(Datum));
+}
+
+/* A row as ssw_stmt_beats() reads it; false: it has no deadline. */
+static bool
+read_row(const SPITupleTable *rows, uint64 i, ItemPointer tid, char **key, TimestampTz *due)
+{
+	bool		isnull;
+	Datum		d;
+
+	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull));
+	*key = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
+	d = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull);
+	*due = isnull ? 0 : DatumGetTimestampTz(d);
+	return !isnull;
+}
+
+/* E1: sort the rows. */
+static void
+sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
+	Datum		values[3];
+	SPITupleTable *rows;
+	char	   *sql;
+	uint64		nrows;
+
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
+	values[2] = ssw_action_tid_array(tids, n);
+	sql = ssw_stmt_beats(t->policy, t->leaf);
+	ssw_plan_by_place(sql, 3, types);
+	nrows = ssw_plan_execute(sql, 3, types, values, NULL, false);
+	rows = SPI_tuptable;
+	begin(a, nrows);
+	for (uint64 i = 0; i < nrows; i++)
+	{
+		ItemPointerData tid;
+		char	   *key;
+		TimestampTz due;
+		bool		has_due = read_row(rows, i, &tid, &key, &due);
+
+		sort_row(t, a, &tid, key, due, has_due);
+	}
+}
+
+static Datum
+times(Datum *values, int n)
+{
+	return PointerGetDatum(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), true, TYPALIGN_DOUBLE));
+}
+
+/*
+ * R1: the rows of those alive get their new deadlines; memory learns them at commit.
+ * Returns how many do.
+ */
+static uint64
+prolong(const SswTarget *t, SswAlive *a)
+{
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID, TIDARRAYOID, TIMESTAMPTZARRAYOID,
+	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID};
+	Datum		values[7];
+	char	   *sql;
+	uint64		n;
+
+	if (a->nalive == 0)
+		return 0;
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
+	values[2] = values[3] = ssw_action_tid_array(a->alive, a->nalive);
+	values[4] = times(a->seen, a->nalive);
+	values[5] = times(a->until, a->nalive);
+	values[6] = times(a->due, a->nalive);
+	sql = ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked);
+	ssw_plan_by_place(sql, 7, types);
+	n = ssw_plan_execute_fresh(sql, 7, types, values);
+	for (uint64 i = 0; i < n; i++)
+	{
+		SswBeatKey	k = ssw_alive_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		bool		isnull;
+		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
+
+		if (!isnull)
+			ssw_pending_prolong(&k, DatumGetTimestampTz(due), 0, NIL);
+	}
+	SPI_freetuptable(SPI_tuptable);
+	if (t->prolonged)
+		*t->prolonged += n;
+	return n;
+}
+
+/* E3: did nobody come meanwhile?  all: every row that was marked has ended. */
+static void
+settle(const SswAlive *a, bool all)
+{
+	if (!ssw_pending_marks_hold(a->pending))
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_HEARTBEAT),
+				 errmsg("a heartbeat came while its session was being ended")));
+	ssw_pending_ended(a->pending, all);
+}
+
+/*
+ * The row action on those of the rows that no heartbeat keeps alive; those that one
+ * does get a new deadline.  As ssw_action_run(), and for callers in its place.
+ */
+uint64
+ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+{
+	SswAlive	alive;
+	uint64		acted;
+
+	if (!t->policy->heartbeats || t->refresh)
+		return ssw_action_run(t, tids, n, sink);
+	sort_rows(t, tids, n, &alive);
+	(void) prolong(t, &alive);
+	if (alive.ndead == 0)
+		return 0;
+	acted = ssw_action_run(t, alive.dead, alive.ndead, sink);
+	settle(&alive, acted == alive.ndead);
+	return acted;
+}
+
+/*
+ * The rows, as ssw_stmt_beats() reads them, get new deadlines where memory knows of
+ * later heartbeats, whether these hold the session still or not; nobody ends, and
+ * none is marked.  Returns how many rows could not be written.
+ */
+uint64
+ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
+{
+	const SswPolicy *p = t->policy;
+	SswAlive	alive;
+
+	begin(&alive, n);
+	for (uint64 i = 0; i < n; i++)
+	{
+		ItemPointerData tid;
+		char	   *key;
+		TimestampTz due;
+		SswBeatKey	k;
+		SswBeat		b;
+
+		if (!read_row(rows, i, &tid, &key, &due))
+			continue;
+		k = ssw_alive_key(p, key);
+		if (ssw_beats_find(&k, &b) && is_alive(p, &b, due, DT_NOBEGIN) && gains(&b, due))
+			add_alive(&alive, &tid, &b, due);
+	}
+	return alive.nalive - prolong(t, &alive);
+}

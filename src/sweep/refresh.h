@@ -1,0 +1,18 @@
+/*
+ * refresh.h
+ *		Which rows of a batch are alive by their heartbeats.
+ */
+#ifndef SSW_REFRESH_H
+#define SSW_REFRESH_H
+
+#include "heartbeat/store.h"
+#include "sweep/row_action.h"
+
+extern SswBeatKey ssw_alive_key(const SswPolicy *p, const char *key);
+extern bool ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
+extern bool ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
+extern TimestampTz ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);
+extern uint64 ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
+extern uint64 ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n);
+
+#endif							/* SSW_REFRESH_H */

@@ -1,0 +1,495 @@
+/*
+ * row_action.c
+ *		The row action on a set of rows, inside a transaction.
+ *
+ * Runs in a worker or in a session that calls expire(), as the relation's
+ * owner, within an SPI connection that the caller opened.  Shares nothing; a crash
+ * leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "base/identity.h"
+#include "base/spi.h"
+#include "policy/partition.h"
+#include "policy/sweep_sql.h"
+#include "sweep/row_action.h"
+
+/* tid[] of the rows, in CurrentMemoryContext. */
+Datum
+ssw_action_tid_array(const ItemPointerData *tids, int n)
+{
+	Datum	   *d = palloc(Max(n, 1) * sizeof(Datum));
+	ArrayType  *a;
+
+	for (int i = 0; i < n; i++)
+		d[i] = PointerGetDatum(&tids[i]);
+	a = construct_array(d, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT);
+	pfree(d);
+	return PointerGetDatum(a);
+}
+
+/*
+ * Deferred triggers cannot fire in a restricted operation, and must not fire at
+ * commit as somebody else: fire what is pending now, and the rest at once.
+ */
+void
+ssw_action_constraints_immediate(void)
+{
+	ConstraintsSetStmt stmt = {.type = T_ConstraintsSetStmt,.constraints = NIL,.deferred = false};
+
+	AfterTriggerSetState(&stmt);
+}
+
+/* Is there an event in the queue of a deferrable trigger? */
+static bool
+is_event_deferred(void)
+{
+	Relation	rel = table_open(TriggerRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tup;
+	bool		found = false;
+
+	while (!found && HeapTupleIsValid(tup = systable_getnext(scan)))
+	{
+		Form_pg_trigger t = (Form_pg_trigger) GETSTRUCT(tup);
+
+		CHECK_FOR_INTERRUPTS();
+		found = t->tgdeferrable && AfterTriggerPendingOnRel(t->tgrelid);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+/*
+ * In a caller's session, before its table's owner: what the caller's transaction has
+ * deferred fires now, as the caller.  A trigger can defer another event when it fires,
+ * which would then fire as the owner.  Events of statements that still run cannot be
+ * told from such ones.
+ */
+void
+ssw_action_settle_callers_constraints(Oid owner)
+{
+	ssw_action_constraints_immediate();
+	if (ssw_trust_refuses(owner) && is_event_deferred())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot act on rows of role \"%s\" while deferrable triggers of this transaction are pending", GetUserNameFromId(owner, false)),
+				 errdetail("They could fire with the rights of that role."),
+				 errhint("Call this function outside of triggers and of statements that change tables, in a transaction of its own.")));
+}
+
+/*
+ * Lock a leaf for a batch and make sure that it is still the policy's: a part of
+ * its relation, and an ordinary table of its owner, whose rows are its own.
+ */
+void
+ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
+{
+	HeapTuple	tup;
+	Form_pg_class c;
+
+	LockRelationOid(leaf, mode);
+	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(leaf));
+	if (!HeapTupleIsValid(tup))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u of policy \"%s\" does not exist", leaf, p->name)));
+	c = (Form_pg_class) GETSTRUCT(tup);
+	if (c->relowner != p->owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("relation \"%s\" does not belong to the owner of policy \"%s\"",
+						NameStr(c->relname), p->name),
+				 errhint("Give it to role \"%s\", or confirm the new owner with sweeper.resume(%s).",
+						 p->owner_name, quote_literal_cstr(p->name))));
+	if (c->relkind != RELKIND_RELATION && c->relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("relation \"%s\" of policy \"%s\" is not a table",
+						NameStr(c->relname), p->name)));
+	if (leaf != p->relid && !ssw_partition_is_below(leaf, p->relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_LEFT),
+				 errmsg("relation \"%s\" is no part of the relation of policy \"%s\" any more",
+						NameStr(c->relname), p->name)));
+	if (!p->allow_replicated && ssw_partition_is_subscribed(leaf))
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_LEFT),
+				 errmsg("relation \"%s\" of policy \"%s\" is the target of a subscription",
+						NameStr(c->relname), p->name),
+				 errhint("Sweep it on the publisher, or SELECT sweeper.alter_policy(%s, allow_replicated => true);",
+						 quote_literal_cstr(p->name))));
+	ReleaseSysCache(tup);
+}
+
+/* Which rows a statement takes; see sweep_sql.h. */
+int
+ssw_action_rows(const SswTarget *t)
+{
+	return (t->skip_locked ? SSW_ROWS_SKIP_LOCKED : 0) | (t->judged != (Datum) 0 ? SSW_ROWS_JUDGED : 0);
+}
+
+void
+ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
+{
+	types[0] = types[1] = types[4] = TIMESTAMPTZOID;
+	types[2] = TIDARRAYOID;
+	types[3] = TEXTARRAYOID;
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
+	values[2] = tids;
+	values[3] = t->judged;
+	values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
+}
+
+/* Rows that a hook works on: their tids and texts, one array a column. */
+typedef struct LockedRows
+{
+	int			n;
+	ItemPointerData *tids;
+	Datum		keys;			/* text[] */
+	Datum	   *columns;		/* text[] for each key column */
+} LockedRows;
+
+static Datum
+text_array(SPITupleTable *tuples, int n, int col)
+{
+	Datum	   *d = palloc(Max(n, 1) * sizeof(Datum));
+	bool		isnull;
+
+	for (int i = 0; i < n; i++)
+		d[i] = SPI_getbinval(tuples->vals[i], tuples->tupdesc, col, &isnull);
+	return PointerGetDatum(construct_array(d, n, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+/* Lock the dead rows; for call, hand what is known of them to the sink. */
+static LockedRows *
+lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
+{
+	const SswPolicy *p = t->policy;
+	LockedRows *l = palloc0(sizeof(LockedRows));
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+
+	ssw_action_row_params(t, tids, types, values);
+	l->n = ssw_plan_execute(ssw_stmt_lock(p, t->leaf, t->phase, ssw_action_rows(t)),
+							SSW_ROW_PARAMS, types, values, NULL, false);
+	l->tids = palloc(Max(l->n, 1) * sizeof(ItemPointerData));
+	for (int i = 0; i < l->n; i++)
+	{
+		bool		isnull;
+
+		l->tids[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
+																  SPI_tuptable->tupdesc,
+																  SSW_R_CTID, &isnull));
+	}
+	l->keys = text_array(SPI_tuptable, l->n, SSW_R_RAW_KEY);
+	l->columns = palloc0(Max(p->nkeys, 1) * sizeof(Datum));
+	for (int k = 0; k < p->nkeys; k++)
+		l->columns[k] = text_array(SPI_tuptable, l->n, SSW_R_KEY_COLUMN + k);
+	if (p->action == SSW_ACTION_CALL)
+	{
+		DestReceiver *dest = ssw_audit_receiver(sink);
+		TupleTableSlot *slot = MakeSingleTupleTableSlot(SPI_tuptable->tupdesc, &TTSOpsHeapTuple);
+
+		for (int i = 0; i < l->n; i++)
+		{
+			ExecStoreHeapTuple(SPI_tuptable->vals[i], slot, false);
+			dest->receiveSlot(slot, dest);
+		}
+		ExecDropSingleTupleTableSlot(slot);
+	}
+	return l;
+}
+
+/* An end that is neither taken by the action nor in the evidence would be no end. */
+static void
+took_rows(const SswPolicy *p)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+			 errmsg("on_expire of policy \"%s\" deleted a row, or changed its key or its partition", p->name),
+			 errdetail("The row action comes after on_expire, and did not find it."),
+			 errhint("Leave the row to the action, or make on_expire the whole of it: SELECT sweeper.alter_policy(%s, action => 'call');",
+					 quote_literal_cstr(p->name))));
+}
+
+/* Call the hook for the locked rows; the result is where those rows are now. */
+static Datum
+call_hook(const SswTarget *t, LockedRows *l)
+{
+	const SswPolicy *p = t->policy;
+	Oid		   *types = palloc((p->nkeys + SSW_ROW_PARAMS) * sizeof(Oid));
+	Datum	   *values = palloc((p->nkeys + SSW_ROW_PARAMS) * sizeof(Datum));
+	bool		by_keys;
+	char	   *sql = ssw_stmt_hook(p, t->leaf, &by_keys);
+	ItemPointerData *now;
+	uint64		n;
+
+	ssw_action_row_params(t, ssw_action_tid_array(l->tids, l->n), types, values);
+	types[3] = TEXTARRAYOID;
+	values[3] = l->keys;
+	ssw_plan_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
+	for (int k = 0; k < p->nkeys; k++)
+		if (get_attnum(t->leaf, p->key[k]) == InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("on_expire of policy \"%s\" dropped or renamed key column \"%s\"", p->name, p->key[k])));
+	for (int k = 0; k < p->nkeys; k++)
+	{
+		types[3 + k] = TEXTARRAYOID;
+		values[3 + k] = l->columns[k];
+	}
+	n = ssw_plan_execute(ssw_stmt_find(p, t->leaf), 3 + p->nkeys, types, values, NULL, false);
+	if (n < l->n && p->action != SSW_ACTION_CALL)
+		took_rows(p);
+	now = palloc(Max(n, 1) * sizeof(ItemPointerData));
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		isnull;
+
+		now[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
+															  SPI_tuptable->tupdesc, 1, &isnull));
+	}
+	return ssw_action_tid_array(now, n);
+}
+
+static void
+left_dead(const SswPolicy *p)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_SSW_ACTION_LEFT_ROW_DEAD),
+			 errmsg("action of policy \"%s\" left a row dead", p->name),
+			 errdetail("The row still matches the policy's deadline and filter after the action."),
+			 errhint("Make the action change the deadline, or give the policy a filter that excludes rows already handled.")));
+}
+
+/* Did any of the rows stay dead?  Then the action would be repeated for ever. */
+static void
+check_not_dead(const SswTarget *t, Datum tids)
+{
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+
+	ssw_action_row_params(t, tids, types, values);
+	if (ssw_plan_execute(ssw_stmt_left_dead(t->policy, t->leaf, t->phase),
+						 SSW_ROW_PARAMS, types, values, NULL, false) > 0)
+		left_dead(t->policy);
+}
+
+/* Parameters of a statement on a range; returns how many. */
+int
+ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values)
+{
+	types[0] = types[1] = TIMESTAMPTZOID;
+	types[2] = types[3] = r->type;
+	types[4] = types[5] = TIDOID;
+	values[0] = TimestampTzGetDatum(t->cutoff);
+	values[1] = TimestampTzGetDatum(t->full_cutoff);
+	values[2] = r->high;
+	values[3] = r->has_low ? r->low : r->high;
+	values[4] = PointerGetDatum(&r->from);
+	values[5] = PointerGetDatum(&r->to);
+	return r->has_blocks ? 6 : 4;
+}
+
+/* Delete all dead rows of the range. */
+static uint64
+delete_range(const SswTarget *t, SswSink *sink)
+{
+	const SswRange *r = t->range;
+	Oid			types[6];
+	Datum		values[6];
+	int			nargs = ssw_action_range_params(t, r, types, values);
+	char	   *sql = ssw_stmt_delete_range(t->policy, t->leaf, t->phase, r->has_low, r->has_blocks);
+
+	if (r->has_blocks)
+		ssw_plan_by_place(sql, nargs, types);
+	return ssw_plan_execute(sql, nargs, types, values, ssw_audit_receiver(sink), false);
+}
+
+/*
+ * Give the dead rows a new deadline.  One that is dead all the same, because of a
+ * trigger or a time to live that is null, would be given another for ever.
+ */
+static uint64
+refresh_rows(const SswTarget *t, Datum tids)
+{
+	const SswPolicy *p = t->policy;
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+	uint64		n;
+	bool		isnull;
+
+	ssw_action_row_params(t, tids, types, values);
+	n = ssw_plan_execute(ssw_stmt_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
+						 SSW_ROW_PARAMS, types, values, NULL, false);
+	for (uint64 i = 0; i < n; i++)
+		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)))
+			ereport(ERROR,
+					(errcode(ERRCODE_SSW_ACTION_LEFT_ROW_DEAD),
+					 errmsg("policy \"%s\" could not give a row a new deadline", p->name),
+					 errdetail("The row is past its deadline after the update, too."),
+					 errhint("Look for a trigger that sets it, and for a time to live of the row's own that is null.")));
+	return n;
+}
+
+/* See ssw_action_run(). */
+static uint64
+run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+{
+	const SswPolicy *p = t->policy;
+	Datum		rows;
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+	int			how = ssw_action_rows(t);
+	char	   *sql;
+	uint64		acted;
+
+	if (t->range)
+		return delete_range(t, sink);
+	if (t->leaf != p->relid && (t->refresh ? p->repair_moves : p->set_moves))
+		ssw_partition_check(p);
+	rows = ssw_action_tid_array(tids, n);
+	if (t->refresh)
+		return refresh_rows(t, rows);
+	if (OidIsValid(p->on_expire))
+	{
+		LockedRows *l = lock_rows(t, rows, sink);
+
+		if (l->n == 0)
+			return 0;
+		rows = call_hook(t, l);
+		how &= ~SSW_ROWS_JUDGED;	/* they are locked, and the hook may have
+									 * changed them */
+		if (p->action == SSW_ACTION_CALL)
+		{
+			if (t->phase != SSW_PHASE_MANUAL)
+				check_not_dead(t, rows);
+			return l->n;
+		}
+	}
+	ssw_action_row_params(t, rows, types, values);
+	sql = ssw_stmt_action(p, t->leaf, t->phase, how);
+	/* many rows of the registry may be due that the fuse holds */
+	if (p->registry)
+		ssw_plan_by_place(sql, SSW_ROW_PARAMS, types);
+	acted = ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, ssw_audit_receiver(sink), false);
+	if (ssw_audit_still_dead(sink))
+		left_dead(p);
+	return acted;
+}
+
+/* Rows that this process has inserted into a table, by the server's statistics. */
+static int64
+inserted(Oid leaf)
+{
+	return DatumGetInt64(DirectFunctionCall1(pg_stat_get_xact_tuples_inserted, ObjectIdGetDatum(leaf)));
+}
+
+/* Dead rows of this transaction's: text[] of what identifies them, or 0. */
+static Datum
+dead_newborns(const SswTarget *t)
+{
+	/* dead by now, not by the cutoff of the pass */
+	int64		passed = GetCurrentTimestamp() - (t->full_cutoff + t->policy->keep_for_us);
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+	ArrayBuildState *born = NULL;
+	uint64		n;
+	bool		isnull;
+
+	ssw_action_row_params(t, ssw_action_tid_array(NULL, 0), types, values);
+	values[0] = TimestampTzGetDatum(t->cutoff + passed);
+	values[1] = TimestampTzGetDatum(t->full_cutoff + passed);
+	n = ssw_plan_execute(ssw_stmt_newborns(t->policy, t->leaf, t->phase), SSW_ROW_PARAMS, types, values, NULL, false);
+	for (uint64 i = 0; i < n; i++)
+		if (TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull))))
+			born = accumArrayResult(born, SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull), false, TEXTOID, CurrentMemoryContext);
+	return born ? makeArrayResult(born, CurrentMemoryContext) : (Datum) 0;
+}
+
+/*
+ * Did a trigger insert rows again that were ended since that command, as dead as they
+ * were?  That would go on without end.
+ */
+static void
+check_not_reborn(const SswTarget *t, const ItemPointerData *tids, int n, CommandId command)
+{
+	const SswPolicy *p = t->policy;
+	const SswRange *r = t->range;
+	Oid			types[SSW_ROW_PARAMS + 2];
+	Datum		values[SSW_ROW_PARAMS + 2];
+	Datum		born = dead_newborns(t);
+	int			nargs = SSW_ROW_PARAMS;
+
+	if (born == (Datum) 0)
+		return;
+	if (r)
+	{
+		nargs = ssw_action_range_params(t, r, types, values) + 1;
+		types[nargs - 1] = TEXTARRAYOID;
+		values[nargs - 1] = born;
+	}
+	else
+	{
+		ssw_action_row_params(t, ssw_action_tid_array(tids, n), types, values);
+		values[3] = born;
+	}
+	if (ssw_plan_execute_before(ssw_stmt_were(p, t->leaf, t->phase, r != NULL, r && r->has_low, r && r->has_blocks),
+								command, nargs, types, values) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_SSW_ACTION_LEFT_ROW_DEAD),
+				 errmsg("a row that policy \"%s\" had ended was inserted again", p->name),
+				 errdetail("A trigger inserted it with a deadline that has passed, so it would be ended and inserted again without end."),
+				 errhint("Insert it with a later deadline, or give the policy a filter that excludes it.")));
+}
+
+static bool
+has_triggers(Oid leaf)
+{
+	Relation	rel = table_open(leaf, NoLock);
+	bool		has = rel->trigdesc != NULL;
+
+	table_close(rel, NoLock);
+	return has;
+}
+
+/*
+ * End, or refresh, those of the rows that are still dead; returns how many it
+ * acted on and adds them to the sink.  Throws what the owner's code throws.
+ */
+uint64
+ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+{
+	bool		watch = !t->refresh && t->phase != SSW_PHASE_MANUAL && t->policy->action == SSW_ACTION_DELETE && has_triggers(t->leaf);
+	int64		before = watch ? inserted(t->leaf) : 0;
+	CommandId	command = watch ? GetCurrentCommandId(true) : FirstCommandId;
+	uint64		acted = run(t, tids, n, sink);
+
+	if (watch && inserted(t->leaf) > before)
+		check_not_reborn(t, tids, n, command);
+	return acted;
+}

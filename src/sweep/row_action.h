@@ -1,0 +1,67 @@
+/*
+ * row_action.h
+ *		The row action on a set of rows, inside a transaction.
+ */
+#ifndef SSW_ROW_ACTION_H
+#define SSW_ROW_ACTION_H
+
+#include "base/cached_plan.h"
+#include "sweep/cleanup_event.h"
+#include "storage/itemptr.h"
+
+/* An action that leaves its row dead would be taken for ever. */
+#define ERRCODE_SSW_ACTION_LEFT_ROW_DEAD	MAKE_SQLSTATE('S','W','0','0','1')
+/* A BEFORE trigger kept the row. */
+#define ERRCODE_SSW_SUPPRESSED				MAKE_SQLSTATE('S','W','0','0','2')
+/* Somebody holds the row's lock. */
+#define ERRCODE_SSW_LOCKED					MAKE_SQLSTATE('S','W','0','0','3')
+
+/* A heartbeat came while its session was being ended. */
+#define ERRCODE_SSW_HEARTBEAT				MAKE_SQLSTATE('S','W','0','0','4')
+
+/* A partition or child is the policy's no more, or a publisher's. */
+#define ERRCODE_SSW_LEFT					MAKE_SQLSTATE('S','W','0','0','5')
+
+/* The rows of a leaf whose deadline, as the clock sorts it, is in (low, high]. */
+typedef struct SswRange
+{
+	Oid			type;
+	bool		has_low;
+	Datum		low;
+	Datum		high;
+	bool		has_blocks;		/* only rows in blocks [from, to) of the heap */
+	ItemPointerData from;
+	ItemPointerData to;
+} SswRange;
+
+/* Where and when an action takes place. */
+typedef struct SswTarget
+{
+	const SswPolicy *policy;
+	Oid			leaf;
+	SswPhase	phase;
+	TimestampTz cutoff;			/* of this phase's clock */
+	TimestampTz full_cutoff;	/* of the whole pass: now - keep_for */
+	bool		skip_locked;
+	bool		locked;			/* the rows are locked by this transaction */
+	bool		gone;			/* only those whose connections have gone */
+	bool		refresh;		/* give a new deadline instead of ending */
+	Datum		judged;			/* text[] of row identities, or 0: only those */
+	const SswRange *range;		/* delete these rows; null: those given */
+	int64	   *prolonged;		/* counts rows that heartbeats keep alive, or
+								 * null */
+} SswTarget;
+
+/* Parameters of a statement on rows given by their tids. */
+#define SSW_ROW_PARAMS	5
+
+extern int	ssw_action_rows(const SswTarget *t);
+extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);
+extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
+extern int	ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values);
+extern void ssw_action_constraints_immediate(void);
+extern void ssw_action_settle_callers_constraints(Oid owner);
+extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);
+extern uint64 ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
+
+#endif							/* SSW_ROW_ACTION_H */

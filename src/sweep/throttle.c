@@ -1,0 +1,235 @@
+/*
+ * throttle.c
+ *		Load care: sweeps rest while a replica is too far behind, when they have
+ *		written enough WAL, and outside of their policy's windows.
+ *
+ * The launcher notes now and then how far the server's WAL was flushed; coordinators
+ * compare replicas with where it was max_replica_lag ago, which holds for who is
+ * stuck or not connected, too; workers say how much WAL they wrote.
+ *
+ * Shares SswLoad, under SswShared->lock; only the launcher adds samples.  A crash leaves nothing behind: replicas can
+ * be told to be late when the server has run for max_replica_lag.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "executor/instrument.h"
+#include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/pg_lsn.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "policy/window.h"
+#include "sweep/throttle.h"
+
+#define MIN_SAMPLE_US	(100 * 1000)
+/* Replicas are looked at so often. */
+#define LOOK_US			(USECS_PER_SEC / 2)
+/* What one statement wrote beyond that much is forgiven: others wait for it. */
+#define MAX_DEBT_S		5
+/* So many batches fit into a second of max_wal_rate. */
+#define WAL_BATCHES		4
+
+/* The launcher's part: note where the WAL is; returns when next. */
+TimestampTz
+ssw_load_sample(TimestampTz now)
+{
+	SswLoad    *l = &SswShared->load;
+	int64		spacing = Max(MIN_SAMPLE_US, ssw_max_replica_lag * INT64CONST(1000) / (SSW_LOAD_SAMPLES / 2));
+	TimestampTz last;
+
+	if (ssw_max_replica_lag == 0)
+	{
+		if (l->nsamples > 0)
+			ssw_load_forget();
+		return DT_NOEND;
+	}
+	last = l->nsamples == 0 ? 0 : l->sample[(l->nsamples - 1) % SSW_LOAD_SAMPLES].at;
+	if (now < last + spacing)
+		return last + spacing;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	l->sample[l->nsamples % SSW_LOAD_SAMPLES] = (SswLoadSample)
+	{
+		.at = now,.lsn = GetFlushRecPtr(NULL)
+	};
+	l->nsamples++;
+	LWLockRelease(SswShared->lock);
+	return now + spacing;
+}
+
+/* The clock was set, or nobody wants to know. */
+void
+ssw_load_forget(void)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	SswShared->load.nsamples = 0;
+	SswShared->load.behind_since = SswShared->load.looked_at = SswShared->load.tokens_at = 0;
+	LWLockRelease(SswShared->lock);
+}
+
+/* Where the WAL was then, or before; 0: unknown.  The caller holds the lock. */
+static XLogRecPtr
+lsn_at(TimestampTz then)
+{
+	SswLoad    *l = &SswShared->load;
+
+	for (int64 i = l->nsamples - 1; i >= Max(0, l->nsamples - SSW_LOAD_SAMPLES); i--)
+		if (l->sample[i % SSW_LOAD_SAMPLES].at <= then)
+			return l->sample[i % SSW_LOAD_SAMPLES].lsn;
+	return 0;
+}
+
+/* Who has not come that far?  Null: nobody. */
+static char *
+find_behind(XLogRecPtr lsn)
+{
+	static const char *const sql =
+	"SELECT who || ' is more than ' || pg_catalog.current_setting('session_sweeper.max_replica_lag') || ' behind' FROM ("
+	"SELECT CASE WHEN r.replay_lsn IS NULL THEN pg_catalog.format('replication slot \"%s\"', s.slot_name)"
+	" ELSE pg_catalog.format('replica \"%s\" (pid %s)', r.application_name, r.pid) END,"
+
+	/*
+	 * some consumers of logical slots tell rarely, and no replay position: do
+	 * they take what is sent?
+	 */
+	" coalesce(r.replay_lsn, CASE WHEN s.slot_type = 'logical' THEN r.sent_lsn END)"
+	" FROM pg_catalog.pg_stat_replication AS r LEFT JOIN pg_catalog.pg_replication_slots AS s ON s.active_pid = r.pid"
+	" WHERE r.state IN ('catchup', 'streaming')"
+	" UNION ALL SELECT pg_catalog.format('replication slot \"%s\"', slot_name), confirmed_flush_lsn FROM pg_catalog.pg_replication_slots"
+	" WHERE slot_type = 'logical' AND NOT active AND NOT temporary AND wal_status <> 'lost'"
+	/* not of a subscriber's first copy of a table */
+	" AND slot_name !~ '^pg_[0-9]+_sync_[0-9]+_[0-9]+$') AS r (who, lsn) WHERE lsn < $1 ORDER BY lsn LIMIT 1";
+	Oid			type = PG_LSNOID;
+	Datum		value = LSNGetDatum(lsn);
+	char	   *who = NULL;
+	MemoryContext cxt = CurrentMemoryContext;
+
+	ssw_sql_begin();
+	if (ssw_sql_exec(sql, 1, &type, &value, NULL, false, 1) > 0)
+		who = MemoryContextStrdup(cxt, ssw_sql_value(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_sql_end();
+	return who;
+}
+
+/* The coordinator's part, in a transaction: is a replica too late? */
+void
+ssw_load_look(TimestampTz now)
+{
+	SswLoad    *l = &SswShared->load;
+	XLogRecPtr	lsn = 0;
+	bool		due;
+	char	   *behind;
+
+	if (ssw_max_replica_lag == 0)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	due = now - l->looked_at >= LOOK_US;
+	if (due)
+	{
+		l->looked_at = now;
+		lsn = lsn_at(now - ssw_max_replica_lag * INT64CONST(1000));
+	}
+	LWLockRelease(SswShared->lock);
+	if (!due)
+		return;
+	behind = lsn == 0 ? NULL : find_behind(lsn);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	l->behind_since = behind == NULL ? 0 : l->behind_since ? l->behind_since : now;
+	ssw_shmem_text(l->behind, behind ? behind : "", sizeof(l->behind));
+	LWLockRelease(SswShared->lock);
+}
+
+/* The caller holds the lock. */
+static void
+refill(SswLoad *l, TimestampTz now)
+{
+	double		rate = ssw_max_wal_rate * 1024.0;
+
+	l->tokens = l->tokens_at == 0 ? rate : Min(rate, l->tokens + rate * Max(0, now - l->tokens_at) / 1e6);
+	l->tokens_at = now;
+}
+
+/*
+ * A worker's part: how much WAL it has written since it last said.  What somebody
+ * has asked for holds up no other.
+ */
+int64
+ssw_load_spend(bool forced)
+{
+	static uint64 told = 0;
+	int64		bytes = pgWalUsage.wal_bytes - told;
+
+	told = pgWalUsage.wal_bytes;
+	if (ssw_max_wal_rate > 0 && !forced)
+	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		refill(&SswShared->load, GetCurrentTimestamp());
+		SswShared->load.tokens = Max(SswShared->load.tokens - bytes, -MAX_DEBT_S * 1024.0 * ssw_max_wal_rate);
+		LWLockRelease(SswShared->lock);
+	}
+	return bytes;
+}
+
+/* How much WAL a batch is to write at most, about. */
+double
+ssw_load_batch_bytes(void)
+{
+	return ssw_max_wal_rate > 0 ? ssw_max_wal_rate * 1024.0 / WAL_BATCHES : get_float8_infinity();
+}
+
+/* Is the window closed?  When it opens is looked for once, minute by minute. */
+static bool
+is_shut(const char *window, TimestampTz now, SswRest *rest)
+{
+	TimestampTz opens;
+
+	if (now >= rest->shut_from && now < rest->shut_until)
+		return true;
+	opens = ssw_window_opens(window, now);
+	rest->shut_from = now;
+	rest->shut_until = opens ? opens : now + USECS_PER_DAY;
+	if (opens != now)
+		snprintf(rest->reason, sizeof(rest->reason), "until its maintenance window opens%s%s: %s", opens ? " at " : "",
+				 opens ? timestamptz_to_str(opens) : "", window);
+	return opens != now;
+}
+
+/* Must passes that nobody asked for wait?  Rows that heartbeats keep alive are refreshed all the same. */
+bool
+ssw_load_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
+{
+	SswLoad    *l = &SswShared->load;
+	bool		rests = false;
+
+	rest->state = NULL;
+	if (p->maintenance_window && is_shut(p->maintenance_window, now, rest))
+	{
+		rest->state = "outside window";
+		rest->until = ssw_window_next_minute(now);
+		return true;
+	}
+	if (ssw_max_replica_lag == 0 && ssw_max_wal_rate == 0)
+		return false;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (ssw_max_replica_lag > 0 && l->behind_since != 0)
+	{
+		rests = true;
+		strlcpy(rest->reason, l->behind, sizeof(rest->reason));
+		rest->until = now + LOOK_US;
+	}
+	else if (ssw_max_wal_rate > 0)
+	{
+		refill(l, now);
+		rests = l->tokens <= 0;
+		snprintf(rest->reason, sizeof(rest->reason), "max_wal_rate lets sweeps write %d kB of WAL a second", ssw_max_wal_rate);
+		rest->until = now + 1 + (TimestampTz) (-l->tokens / (ssw_max_wal_rate * 1024.0) * 1e6);
+	}
+	LWLockRelease(SswShared->lock);
+	if (rests)
+		rest->state = "throttled";
+	return rests;
+}

@@ -1,0 +1,443 @@
+/*
+ * append.c
+ *		append(): accept a row now, to be written to its table soon.
+ *
+ * Runs in the caller's session and transaction.  The row goes straight into a
+ * table without indexes; append_writer.c takes it from there, as the table's owner.
+ * Shares nothing but the tables; the commit tells the coordinator (task_shmem.c).  Keeps
+ * for the life of the process which streams there are.  A crash, or the caller's
+ * rollback, undoes it.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
+#include "base/compat.h"
+#include "commands/sequence.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/rls.h"
+#include "utils/timestamp.h"
+
+#include "base/cached_plan.h"
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/multi_insert.h"
+#include "base/shmem.h"
+#include "commands/args.h"
+#include "policy/sweep_sql.h"
+#include "registry/session.h"
+#include "work/append.h"
+#include "work/caller.h"
+#include "work/task_wait.h"
+#include "work/task_xact.h"
+
+PG_FUNCTION_INFO_V1(ssw_append);
+PG_FUNCTION_INFO_V1(ssw_alter_append);
+PG_FUNCTION_INFO_V1(ssw_flush);
+
+#define MAX_FLUSH_ROWS		100000
+#define COUNT_EVERY_US		USECS_PER_SEC
+
+typedef struct StreamKey
+{
+	Oid			relid;
+	Oid			role;
+} StreamKey;
+
+typedef struct Stream
+{
+	StreamKey	key;			/* must be first */
+	int			stream;
+} Stream;
+
+static HTAB *streams = NULL;
+static bool streams_stale = false;
+
+/* A table was altered, renamed or dropped: streams are looked up again.  No catalog may be read here. */
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	streams_stale = true;
+}
+
+/* Read the stream's number, or make one, which the caller's rollback may undo (*made). */
+static int
+read_stream(Oid relid, bool *made)
+{
+	static const char *const find =
+	"SELECT stream, xmin FROM sweeper.append_stream WHERE relid = $1 AND relation = $2 AND role = $3 AND role_oid = $6 AND system_identifier = $4 AND database = $5"
+	" ORDER BY stream LIMIT 1";
+	static const char *const make =
+	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database, role_oid, flush_every, flush_rows)"
+	" SELECT $1, $2, $3, $4, $5, $6, coalesce(min(flush_every), '1 s'), coalesce(min(flush_rows), 1000) FROM sweeper.append_stream WHERE relid = $1";
+	Oid			types[] = {OIDOID, TEXTOID, TEXTOID, INT8OID, OIDOID, OIDOID};
+	Datum		values[6];
+	SswCaller	c = ssw_work_begin("sweeper.append()");
+	int			stream;
+	bool		isnull;
+
+	values[0] = ObjectIdGetDatum(relid);
+	values[1] = CStringGetTextDatum(ssw_stmt_relation(relid));
+	values[2] = CStringGetTextDatum(c.name);
+	values[3] = Int64GetDatum((int64) GetSystemIdentifier());
+	values[4] = ObjectIdGetDatum(MyDatabaseId);
+	values[5] = ObjectIdGetDatum(c.userid);
+	if (ssw_plan_execute_fresh(find, 6, types, values) == 0)
+	{
+		ssw_plan_execute(make, 6, types, values, NULL, false);
+		CommandCounterIncrement();
+		ssw_plan_execute_fresh(find, 6, types, values);
+	}
+	*made = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)));
+	stream = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_work_end(&c);
+	return stream;
+}
+
+static int
+find_stream(Relation rel)
+{
+	Oid			relid = RelationGetRelid(rel);
+	StreamKey	key = {.relid = relid,.role = GetUserId()};
+	Stream	   *s;
+	int			stream;
+	bool		made;
+
+	if (streams == NULL)
+	{
+		HASHCTL		ctl = {.keysize = sizeof(StreamKey),.entrysize = sizeof(Stream)};
+
+		streams = hash_create("append streams", 16, &ctl, HASH_ELEM | HASH_BLOBS);
+		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	}
+	if (streams_stale)
+	{
+		HASH_SEQ_STATUS seq;
+
+		hash_seq_init(&seq, streams);
+		while ((s = hash_seq_search(&seq)) != NULL)
+			hash_search(streams, &s->key, HASH_REMOVE, NULL);
+		streams_stale = false;
+	}
+	s = hash_search(streams, &key, HASH_FIND, NULL);
+	if (s)
+		return s->stream;
+	/* rows are checked again when they are written */
+	ssw_stage_check_partitions(rel, NoLock);
+	stream = read_stream(relid, &made);
+	if (!made)
+	{
+		s = hash_search(streams, &key, HASH_ENTER, NULL);
+		s->stream = stream;
+	}
+	return stream;
+}
+
+/*
+ * May the role insert rows with these columns?  The table's owner inserts them later,
+ * so the role's rights are checked when they are accepted and again when they are
+ * written, and what row security says of the role would be checked by nobody.
+ */
+void
+ssw_stage_check_rights(Oid relid, Oid role, List *columns)
+{
+	Oid			schema = get_rel_namespace(relid);
+	ListCell   *lc;
+
+	if (object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA, get_namespace_name(schema));
+	if (pg_class_aclcheck(relid, role, ACL_INSERT) != ACLCHECK_OK)
+	{
+		if (columns == NIL)
+			aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
+		foreach(lc, columns)
+		{
+			AttrNumber	att = get_attnum(relid, lfirst(lc));
+
+			if (att == InvalidAttrNumber || pg_attribute_aclcheck(relid, att, role, ACL_INSERT) != ACLCHECK_OK)
+				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
+		}
+	}
+	if (check_enable_rls(relid, role, true) != RLS_ENABLED)
+		role = ssw_relation_owner(relid);
+	if (check_enable_rls(relid, role, true) == RLS_ENABLED)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot append to \"%s\": row security of the table applies to role \"%s\"", get_rel_name(relid), GetUserNameFromId(role, true)),
+				 errdetail("Appended rows are written as the table's owner, for which row security may say something else."),
+				 errhint("INSERT INTO %s ...; or append as a role that has BYPASSRLS.", ssw_stmt_relation(relid))));
+}
+
+/*
+ * Do all partitions belong to the owner of the table, which inserts into them?  Their
+ * triggers and index expressions would run as that role.  With a lock they stay as they
+ * are until the transaction ends.
+ */
+void
+ssw_stage_check_partitions(Relation rel, LOCKMODE mode)
+{
+	Oid			owner = rel->rd_rel->relowner;
+	ListCell   *lc;
+
+	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return;
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), mode, NULL))
+		if (get_rel_name(lfirst_oid(lc)) && ssw_relation_owner(lfirst_oid(lc)) != owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot append to \"%s\": its partition \"%s\" has another owner",
+						RelationGetRelationName(rel), get_rel_name(lfirst_oid(lc))),
+				 errdetail("Appended rows are written as the owner of \"%s\".", RelationGetRelationName(rel)),
+				 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;", ssw_stmt_relation(lfirst_oid(lc)),
+						 quote_identifier(GetUserNameFromId(owner, false)))));
+}
+
+/* Can this column of the table be written? */
+static void
+check_column(Relation rel, const char *name)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
+	Form_pg_attribute att;
+
+	if (attnum <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist", name, RelationGetRelationName(rel)),
+				 errhint("Keys of row_data are names of columns, as they are written in the catalog.")));
+	att = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+	if (att->attgenerated || att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_GENERATED_ALWAYS),
+				 errmsg("column \"%s\" of relation \"%s\" cannot be written", name, RelationGetRelationName(rel)),
+				 errdetail("Its values are generated always.")));
+}
+
+/* The columns that the row names, and what they hold. */
+static void
+check_row(Relation rel, Jsonb *row)
+{
+	JsonbIterator *it;
+	JsonbValue	v;
+	JsonbIteratorToken token;
+	List	   *columns = NIL;
+
+	if (!JB_ROOT_IS_OBJECT(row))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("row_data must be a JSON object"),
+				 errhint("For one row: SELECT sweeper.append(..., to_jsonb(r)).")));
+	it = JsonbIteratorInit(&row->root);
+	(void) JsonbIteratorNext(&it, &v, true);
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_KEY)
+		{
+			columns = lappend(columns, pnstrdup(v.val.string.val, v.val.string.len));
+			check_column(rel, llast(columns));
+		}
+	ssw_stage_check_rights(RelationGetRelid(rel), GetUserId(), columns);
+}
+
+/* Count the rows of the table that wait or were set aside. */
+static int64
+count_rows(Oid relid)
+{
+	static const char *const sql =
+	"WITH s AS MATERIALIZED (SELECT stream FROM sweeper.append_stream WHERE relid = $1)"
+	" SELECT (SELECT count(*) FROM sweeper.append_row WHERE stream IN (SELECT stream FROM s))"
+	" + (SELECT count(*) FROM sweeper.append_failed WHERE stream IN (SELECT stream FROM s))";
+	Oid			type = OIDOID;
+	Datum		value = ObjectIdGetDatum(relid);
+	SswCaller	c = ssw_work_begin("sweeper.append()");
+	int64		n;
+	bool		isnull;
+
+	ssw_plan_execute_fresh(sql, 1, &type, &value);
+	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_work_end(&c);
+	return n;
+}
+
+/*
+ * The rows of a table are bounded.  Memory says when no table can have so many; else
+ * those of this one are counted, now and then, and always before one is refused.
+ */
+static void
+check_room(Oid relid)
+{
+	static Oid	counted = InvalidOid;
+	static TimestampTz counted_at = 0;
+	static int64 rows = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	SswDatabase *d;
+	bool		room;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	room = d && d->append_counted && d->append_most + d->appended + ssw_note_rows_appended() < ssw_max_appended_rows;
+	LWLockRelease(SswShared->lock);
+	if (room)
+		return;
+	if (relid != counted || now - counted_at > COUNT_EVERY_US || now < counted_at || rows >= ssw_max_appended_rows)
+	{
+		rows = count_rows(relid);
+		counted = relid;
+		counted_at = now;
+	}
+	if (rows++ >= ssw_max_appended_rows)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many appended rows of \"%s\" wait or were set aside", get_rel_name(relid)),
+				 errdetail("\"session_sweeper.max_appended_rows\" allows %d for a table.", ssw_max_appended_rows),
+				 errhint("SELECT * FROM sweeper.append_status; see sweeper.append_failed_row for the errors of those that were set aside, and sweeper.problem.")));
+}
+
+static Relation
+open_target(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation with OID %u does not exist", relid)));
+	if ((rel->rd_rel->relkind != RELKIND_RELATION && rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE) ||
+		rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot append to \"%s\"", RelationGetRelationName(rel)),
+				 errdetail("Rows are written by another process, to ordinary and partitioned tables.")));
+	return rel;
+}
+
+/* Put the row into sweeper.append_row: no index, no trigger, no statement. */
+static void
+stage(int64 id, int stream, Jsonb *row)
+{
+	Relation	rel = table_open(ssw_append_relation("append_row"), RowExclusiveLock);
+	Datum		values[] = {Int64GetDatum(id), Int32GetDatum(stream), TimestampTzGetDatum(GetCurrentTimestamp()), JsonbPGetDatum(row)};
+	bool		nulls[] = {false, false, false, false};
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
+	HeapTuple	tup = heap_form_tuple(RelationGetDescr(rel), values, nulls);
+
+	ExecStoreHeapTuple(tup, slot, true);
+	table_tuple_insert(rel, slot, GetCurrentCommandId(true), 0, NULL);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+}
+
+/* append(target, row_data) → the row's number. */
+Datum
+ssw_append(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	int			stream;
+	int64		id;
+	Jsonb	   *row;
+
+	ssw_session_required(fcinfo, 0, "target");
+	ssw_session_required(fcinfo, 1, "row_data");
+	ssw_args_bound(fcinfo, 1, "row_data", SSW_MAX_PAYLOAD);
+	ssw_shmem_require();
+	ssw_session_check_writable("sweeper.append()");
+	row = PG_GETARG_JSONB_P(1);
+	rel = open_target(PG_GETARG_OID(0));
+	check_row(rel, row);
+	check_room(PG_GETARG_OID(0));
+	stream = find_stream(rel);
+	relation_close(rel, NoLock);
+	id = nextval_internal(ssw_append_relation("append_row_seq"), false);
+	stage(id, stream, row);
+	ssw_note_row_appended();
+	PG_RETURN_INT64(id);
+}
+
+/* alter_append(target, flush_every, flush_rows). */
+Datum
+ssw_alter_append(PG_FUNCTION_ARGS)
+{
+	Oid			types[] = {OIDOID, INTERVALOID, INT4OID};
+	Datum		values[3];
+	Oid			relid;
+	SswCaller	c;
+
+	ssw_session_required(fcinfo, 0, "target");
+	relid = PG_GETARG_OID(0);
+	if (!object_ownercheck(RelationRelationId, relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+	values[0] = ObjectIdGetDatum(relid);
+	values[1] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
+	if (values[1])
+		(void) ssw_args_interval("flush_every", PG_GETARG_INTERVAL_P(1), 0);
+	if (!PG_ARGISNULL(2) && (PG_GETARG_INT32(2) < 1 || PG_GETARG_INT32(2) > MAX_FLUSH_ROWS))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("flush_rows must be between 1 and %d", MAX_FLUSH_ROWS)));
+	values[2] = PG_ARGISNULL(2) ? Int32GetDatum(0) : PG_GETARG_DATUM(2);
+	c = ssw_work_begin("sweeper.alter_append()");
+	if (ssw_plan_execute("UPDATE sweeper.append_stream SET flush_every = coalesce($2, flush_every), flush_rows = coalesce(nullif($3, 0), flush_rows)"
+						 " WHERE relid = $1", 3, types, values, NULL, false) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("nobody has appended to \"%s\" yet", get_rel_name(relid)),
+				 errhint("Append a row first: SELECT sweeper.append(...);")));
+	ssw_work_end(&c);
+	PG_RETURN_VOID();
+}
+
+/* What a role of the caller's name had appended to a table of this name, where the dump was made, is the caller's. */
+static void
+adopt_restored(Oid relid)
+{
+	Oid			types[] = {OIDOID, TEXTOID, INT8OID, OIDOID, OIDOID};
+	Datum		values[5];
+	SswCaller	c = ssw_work_begin("sweeper.flush()");
+
+	values[0] = ObjectIdGetDatum(relid);
+	values[1] = CStringGetTextDatum(c.name);
+	values[2] = Int64GetDatum((int64) GetSystemIdentifier());
+	values[3] = ObjectIdGetDatum(MyDatabaseId);
+	values[4] = ObjectIdGetDatum(c.userid);
+	ssw_plan_execute("UPDATE sweeper.append_stream AS s SET relid = $1, system_identifier = $3, database = $4, role_oid = $5 FROM sweeper._append_stream AS h"
+					 " WHERE h.stream = s.stream AND NOT h.here AND s.role = $2 AND pg_catalog.to_regclass(s.relation) = $1", 5, types, values, NULL, false);
+	ssw_work_end(&c);
+}
+
+/* CALL flush(target). */
+Datum
+ssw_flush(PG_FUNCTION_ARGS)
+{
+	Oid			types[] = {OIDOID, OIDOID, INT8OID};
+	Datum		values[3];
+
+	ssw_session_required(fcinfo, 0, "target");
+	ssw_taskwait_check_context(fcinfo, "flush", "rows are written soon in any case");
+	if (!ssw_enabled)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot flush: \"session_sweeper.enabled\" is off"),
+				 errdetail("Nobody writes appended rows; they are kept."),
+				 errhint("ALTER SYSTEM RESET session_sweeper.enabled; SELECT pg_reload_conf();")));
+	ssw_guc_require_listed("flush");
+	relation_close(open_target(PG_GETARG_OID(0)), NoLock);
+	adopt_restored(PG_GETARG_OID(0));
+	values[0] = PG_GETARG_DATUM(0);
+	values[1] = ObjectIdGetDatum(GetUserId());
+	ssw_taskwait_until_written(types, values);
+	PG_RETURN_VOID();
+}

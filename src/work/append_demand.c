@@ -1,0 +1,217 @@
+/*
+ * append_demand.c
+ *		Which appended rows are due, and for which worker.
+ *
+ * Runs in the coordinator, in the transaction of a round.  What is due is handed out
+ * by the owner of its tables (pass_assign.c): an ordinary worker writes all of that owner's
+ * tables, in turn.  So a child is not written before its parent, and an owner whose
+ * triggers are slow keeps one worker.
+ *
+ * Shares SswDatabase and the workers' slots, under SswShared->lock; keeps for itself
+ * which owners wait.  A crash, or another coordinator, begins anew: the rows are in
+ * their table.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "base/cached_plan.h"
+#include "process/worker_quota.h"
+#include "work/append_demand.h"
+
+#define MAX_DUE			1024	/* owners in one round */
+#define REST			20		/* times as long as it took to look */
+
+static Oid	due[MAX_DUE];		/* owners of tables with rows that are due;
+								 * those with the oldest first */
+static int	ndue = 0;
+static TimestampTz look_at = 0; /* then, if nobody says so before */
+
+/* Look at the next round, whoever said so. */
+void
+ssw_appended_look_again(void)
+{
+	look_at = 0;
+}
+
+/* Was something appended since the last look?  *up_to: somebody waits for rows up to that number. */
+static bool
+take_appended(int64 *up_to)
+{
+	SswDatabase *d;
+	bool		any;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	any = d && d->appended_since != 0;
+	*up_to = d ? d->flush_up_to : 0;
+	if (any)
+		d->appended = d->appended_since = 0;
+	LWLockRelease(SswShared->lock);
+	return any;
+}
+
+/* How many rows the fullest table has, for those who append. */
+static void
+publish_most(int64 most)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		d->append_counted = true;
+		d->append_most = most;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Rows that cannot be written because their table or role is gone; and streams of such tables that have none left. */
+static void
+set_gone_aside(void)
+{
+	static const char *const sql =
+	"WITH gone AS MATERIALIZED (SELECT r.ctid, CASE WHEN c.oid IS NULL THEN '42P01' ELSE '42704' END AS code,"
+	"  pg_catalog.format(CASE WHEN c.oid IS NULL THEN 'relation %1$s does not exist any more' ELSE 'role \"%2$s\" does not exist any more' END, s.relation, s.role) AS why"
+	" FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
+	" LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.relid LEFT JOIN pg_catalog.pg_authid AS a ON a.oid = s.role_oid"
+	" WHERE s.here AND (c.oid IS NULL OR a.oid IS NULL) FOR UPDATE OF r SKIP LOCKED),"
+	" mine AS (DELETE FROM sweeper.append_row AS r USING gone WHERE r.ctid = gone.ctid RETURNING r.id, r.stream, r.row_data, gone.code, gone.why)"
+	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, code, why FROM mine";
+	static const char *const forget =
+	"DELETE FROM sweeper.append_stream AS d USING sweeper._append_stream AS s WHERE s.stream = d.stream AND s.here"
+	" AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = s.relid)"
+	" AND NOT EXISTS (SELECT FROM sweeper.append_row AS r WHERE r.stream = s.stream)"
+	" AND NOT EXISTS (SELECT FROM sweeper.append_failed AS f WHERE f.stream = s.stream)";
+
+	ssw_plan_execute(sql, 0, NULL, NULL, NULL, false);
+	ssw_plan_execute(forget, 0, NULL, NULL, NULL, false);
+}
+
+static bool
+is_due(Oid owner)
+{
+	for (int i = 0; i < ndue; i++)
+		if (due[i] == owner)
+			return true;
+	return false;
+}
+
+/* Find the owners whose tables' rows are due, and when others are. */
+static void
+look(int64 up_to, TimestampTz now)
+{
+	static const char *const sql =
+	"SELECT c.relowner, bool_or(w.here AND (w.due OR w.first <= $1)), min(w.due_at) FILTER (WHERE w.here),"
+	" coalesce(sum(w.rows), 0)::bigint + coalesce(sum(f.n), 0)::bigint, bool_or(s.here AND (w.rows > 0 AND a.oid IS NULL OR c.oid IS NULL AND (w.rows > 0 OR f.n IS NULL)))"
+	" FROM sweeper._append_stream AS s LEFT JOIN sweeper._append_waiting AS w USING (stream)"
+	" LEFT JOIN (SELECT stream, count(*) AS n FROM sweeper.append_failed GROUP BY 1) AS f USING (stream)"
+	" LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.relid LEFT JOIN pg_catalog.pg_authid AS a ON a.oid = s.role_oid"
+	" GROUP BY s.relid, c.relowner ORDER BY 3";
+	Oid			type = INT8OID;
+	Datum		value = Int64GetDatum(up_to);
+	int64		most = 0;
+	bool		gone = false;
+	uint64		n;
+	SPITupleTable *rows;
+
+	ndue = 0;
+	look_at = DT_NOEND;
+	n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
+	rows = SPI_tuptable;
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		never,
+					isnull;
+		Oid			owner = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull));
+		bool		now_due = DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
+		Datum		at = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &never);
+
+		most = Max(most, DatumGetInt64(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull)));
+		gone = DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)) || gone;
+		if (now_due && OidIsValid(owner) && !is_due(owner) && ndue < MAX_DUE)
+			due[ndue++] = owner;
+		else if (!now_due && !never)
+			look_at = Min(look_at, DatumGetTimestampTz(at));
+	}
+	publish_most(most);
+	if (gone)
+		set_gone_aside();
+	if (ndue > 0 || gone)
+		look_at = Min(look_at, now + USECS_PER_SEC);
+}
+
+/*
+ * Look if there is reason to; returns when there is again.  A look reads all rows that
+ * wait: the more they are, the longer until the next.  As the extension, in SPI.
+ */
+TimestampTz
+ssw_appended_look(TimestampTz now)
+{
+	static TimestampTz looked_at = 0;
+	static TimestampTz not_before = 0;
+	int64		up_to;
+
+	/* the clock may be set back */
+	if (now < not_before && now >= looked_at)
+		return not_before;
+	if (take_appended(&up_to) || now >= look_at)
+	{
+		TimestampTz began = GetCurrentTimestamp();
+
+		look(up_to, now);
+		looked_at = now;
+		not_before = now + REST * (GetCurrentTimestamp() - began);
+	}
+	return Max(look_at, not_before);
+}
+
+/* How many workers write rows of this owner, or of all. */
+static int
+count_writers(Oid owner)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+		n += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == MyDatabaseId && OidIsValid(SswProcs[i].append_owner) &&
+			(!OidIsValid(owner) || SswProcs[i].append_owner == owner);
+	return n;
+}
+
+/* The first owner whose rows nobody writes and that may have another place, or invalid. */
+Oid
+ssw_appended_next(const List *beside)
+{
+	for (int i = 0; i < ndue; i++)
+		if (count_writers(due[i]) == 0 && !list_member_oid(beside, due[i]) && !ssw_places_has_its_share(due[i]))
+			return due[i];
+	return InvalidOid;
+}
+
+/* So many workers have, or should have, appended rows. */
+int
+ssw_appended_wanted(void)
+{
+	int			n = count_writers(InvalidOid);
+
+	for (int i = 0; i < ndue; i++)
+		n += count_writers(due[i]) == 0;
+	return n;
+}
+
+/* A worker writes rows of the owner, which waits for the next look then. */
+void
+ssw_appended_give(SswProc *proc, Oid owner)
+{
+	int			kept = 0;
+
+	proc->append_owner = proc->code_owner = owner;
+	for (int i = 0; i < ndue; i++)
+		if (due[i] != owner)
+			due[kept++] = due[i];
+	ndue = kept;
+}

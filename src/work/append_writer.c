@@ -1,0 +1,582 @@
+/*
+ * append_writer.c
+ *		Write appended rows to their tables.
+ *
+ * Runs in an ordinary worker, which the coordinator gives an owner of tables
+ * (append_demand.c).  Rows are deleted where append() has put them and inserted into their
+ * table in one transaction, so that each is written once; in the order of their
+ * numbers.  They are inserted as the table's owner, through the gate: triggers,
+ * defaults and types run as whoever could have them run anyway.  Whoever appended the
+ * row must have the right to insert it still.  A batch that fails is tried again by
+ * halves, down to the row that cannot be written, which is set aside with its error.
+ *
+ * Shares what its slot says of the rows, under SswShared->lock.  A crash leaves what
+ * was not written where it was.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "base/cached_plan.h"
+#include "base/identity.h"
+#include "base/locks.h"
+#include "base/relation_guard.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "policy/sweep_sql.h"
+#include "sweep/failed_row.h"
+#include "sweep/lostmove.h"
+#include "sweep/row_action.h"
+#include "work/append.h"
+#include "work/append_writer.h"
+#include "work/task_shmem.h"
+#include "work/task_xact.h"
+
+#define MAX_PLACES		20000	/* of a table */
+#define MOVE_LOCK_TIMEOUT	"100ms"
+#define MOVE_TRIES	5
+#define MOVE_DEATHS	2			/* of processes, at one row alone */
+#define MAX_WAITS	12			/* for locks: as many as lead to one row of
+								 * many */
+#define MOVE_MS		10000		/* for rows that are written together */
+#define BATCH_MS	1000		/* so long a batch should take */
+#define BATCH_GROWTH	8
+#define TABLE_US	USECS_PER_SEC	/* for a table, before others have a turn */
+#define TURN_US		(10 * USECS_PER_SEC)	/* for an owner */
+
+/* Rows of a table, where append() has put them, in the order of their numbers. */
+typedef struct Target
+{
+	Oid			relid;
+	char	   *relation;
+	int			batch;			/* at most so many in one transaction */
+	int			n;
+	ItemPointerData *tids;
+	int64	   *ids;
+} Target;
+
+typedef struct Row
+{
+	Datum		data;
+	Oid			role;			/* that appended it */
+	char	   *columns;		/* that it names */
+} Row;
+
+/* Rows to insert, as the owner of their table. */
+typedef struct Insertion
+{
+	const Target *target;
+	Row		   *rows;
+	int			n;
+} Insertion;
+
+/* What happens while the rows of a table are written. */
+typedef struct Run
+{
+	bool		(*must_stop) (void);
+	MemoryContext cxt;			/* of a batch */
+	bool		left;			/* some stay for another time */
+	int			waits;			/* for locks or other rows, in vain */
+	bool		too_slow;		/* the last batch took its time */
+	bool		table_locked;	/* it found the table locked */
+} Run;
+
+/* The columns that a row names, in the order in which jsonb keeps them. */
+static char *
+columns_of(Jsonb *row)
+{
+	StringInfoData buf;
+	JsonbIterator *it = JsonbIteratorInit(&row->root);
+	JsonbIteratorToken token;
+	JsonbValue	v;
+
+	initStringInfo(&buf);
+	(void) JsonbIteratorNext(&it, &v, true);
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_KEY)
+			appendStringInfo(&buf, "%s%s", buf.len ? ", " : "", quote_identifier(pnstrdup(v.val.string.val, v.val.string.len)));
+	return buf.data;
+}
+
+static List *
+names_of(const char *columns)
+{
+	List	   *names;
+
+	if (!SplitIdentifierString(pstrdup(columns), ',', &names))
+		elog(ERROR, "columns of an appended row cannot be read: %s", columns);
+	return names;
+}
+
+/* A column that is not named has no part in it: its default counts, and its type may refuse nulls. */
+static char *
+column_type(const Target *t, char *name)
+{
+	Oid			type;
+	int32		typmod;
+	Oid			collation;
+	AttrNumber	att = get_attnum(t->relid, name);
+
+	if (att == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation %s does not exist", name, t->relation)));
+	get_atttypetypmodcoll(t->relid, att, &type, &typmod, &collation);
+	return ssw_meant_type(type, typmod);
+}
+
+/* Insert rows that name the same columns. */
+static void
+insert_alike(const Target *t, const Row *rows, int n)
+{
+	const char *relation = ssw_meant_table(t->relid);
+	const char *columns = rows[0].columns;
+	StringInfoData values;
+	StringInfoData types;
+	List	   *names;
+	ListCell   *lc;
+	Oid			type = JSONBARRAYOID;
+	Datum	   *data = palloc(n * sizeof(Datum));
+	Datum		array;
+
+	if (columns[0] == '\0')
+	{
+		for (int i = 0; i < n; i++)
+			ssw_sql_exec(psprintf("INSERT INTO %s AS t DEFAULT VALUES", relation), 0, NULL, NULL, NULL, false, 0);
+		return;
+	}
+	initStringInfo(&values);
+	initStringInfo(&types);
+	names = names_of(columns);
+	foreach(lc, names)
+	{
+		const char *name = quote_identifier(lfirst(lc));
+
+		appendStringInfo(&values, "%sr.%s", values.len ? ", " : "", name);
+		appendStringInfo(&types, "%s%s %s", types.len ? ", " : "", name, column_type(t, lfirst(lc)));
+	}
+	for (int i = 0; i < n; i++)
+		data[i] = rows[i].data;
+	array = PointerGetDatum(construct_array(data, n, JSONBOID, -1, false, TYPALIGN_INT));
+	ssw_sql_exec(psprintf("INSERT INTO %s AS t (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
+						  " CROSS JOIN LATERAL pg_catalog.jsonb_to_record(d.j) AS r (%s) ORDER BY d.n",
+						  relation, columns, values.data, types.data),
+				 1, &type, &array, NULL, false, 0);
+}
+
+/* Insert the rows, those that name the same columns and follow each other together.  In the gate. */
+static void
+insert_all(void *arg)
+{
+	const Insertion *in = arg;
+
+	ssw_action_constraints_immediate();
+	for (int from = 0, to; from < in->n; from = to)
+	{
+		for (to = from + 1; to < in->n && strcmp(in->rows[from].columns, in->rows[to].columns) == 0; to++)
+			;
+		insert_alike(in->target, in->rows + from, to - from);
+	}
+	ssw_action_constraints_immediate();
+}
+
+/* May those who appended the rows insert them now? */
+static void
+check_rights(const Target *t, const Row *rows, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (i == 0 || rows[i].role != rows[i - 1].role || strcmp(rows[i].columns, rows[i - 1].columns) != 0)
+			ssw_stage_check_rights(t->relid, rows[i].role, names_of(rows[i].columns));
+}
+
+/* Run a statement on our own tables; see SPI_tuptable. */
+static uint64
+execute(const char *sql, int nargs, Oid *types, Datum *values)
+{
+	SswIdentity save;
+	uint64		n;
+
+	ssw_identity_become_extension(&save);
+	n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
+	ssw_identity_restore(&save);
+	return n;
+}
+
+/* The same in a transaction of its own: how many rows. */
+static uint64
+execute_apart(const char *sql, int nargs, Oid *types, Datum *values, const Run *run)
+{
+	uint64		n;
+
+	ssw_sql_start_transaction();
+	ssw_sql_begin();
+	n = execute(sql, nargs, types, values);
+	ssw_sql_end();
+	ssw_sql_commit();
+	MemoryContextSwitchTo(run->cxt);
+	return n;
+}
+
+/* Take the rows from where append() has put them.  A place may have another row by now. */
+static Insertion
+take(const Target *t, const ItemPointerData *tids, int n)
+{
+	static const char *const sql =
+	"WITH gone AS (DELETE FROM sweeper.append_row AS r USING sweeper.append_stream AS s WHERE r.ctid = ANY ($1) AND s.stream = r.stream AND s.relid = $2"
+	" RETURNING r.id, r.row_data, s.role_oid) SELECT row_data, id, role_oid FROM gone ORDER BY id";
+	Oid			types[] = {TIDARRAYOID, OIDOID};
+	Datum		values[] = {ssw_action_tid_array(tids, n), ObjectIdGetDatum(t->relid)};
+	Insertion	in = {.target = t};
+
+	in.n = execute(sql, 2, types, values);
+	in.rows = palloc((in.n + 1) * sizeof(Row));
+	for (int i = 0; i < in.n; i++)
+	{
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		bool		isnull;
+
+		in.rows[i].data = PointerGetDatum(PG_DETOAST_DATUM_COPY(SPI_getbinval(tup, desc, 1, &isnull)));
+		in.rows[i].role = DatumGetObjectId(SPI_getbinval(tup, desc, 3, &isnull));
+		in.rows[i].columns = columns_of(DatumGetJsonbP(in.rows[i].data));
+		if (i == 0)
+			MySswProc->append_id = DatumGetInt64(SPI_getbinval(tup, desc, 2, &isnull));
+	}
+	MySswProc->append_relid = t->relid;
+	MySswProc->append_rows = in.n;
+	return in;
+}
+
+/* From here on for so long: code that catches that is ended with this process. */
+static void
+limit_time(bool on)
+{
+	if (on)
+		enable_timeout_after(STATEMENT_TIMEOUT, MOVE_MS);
+	else
+		disable_timeout(STATEMENT_TIMEOUT, false);
+	MySswProc->batch_deadline = on ? GetCurrentTimestamp() + MOVE_MS * INT64CONST(1000) : 0;
+}
+
+/* The table, which stays as it is until the transaction ends; whoever holds it is not waited for. */
+static Relation
+open_table(const Target *t, Run *run)
+{
+	Relation	rel;
+
+	run->table_locked = !ConditionalLockRelationOid(t->relid, RowExclusiveLock);
+	if (run->table_locked)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("somebody holds a lock on relation %s", t->relation)));
+	rel = try_relation_open(t->relid, NoLock);
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation %s does not exist any more", t->relation)));
+	return rel;
+}
+
+/* Write the rows, in a transaction of their own; an error is returned in the batch's context, else null. */
+static ErrorData *
+move(const Target *t, const ItemPointerData *tids, int n, Run *run)
+{
+	ErrorData  *volatile error = NULL;
+	TimestampTz began = GetCurrentTimestamp();
+
+	PG_TRY();
+	{
+		Relation	rel;
+		Insertion	in;
+
+		ssw_sql_start_transaction();
+		limit_time(true);
+		(void) ssw_lock_extension(true);
+		rel = open_table(t, run);
+		ssw_sql_begin();
+		in = take(t, tids, n);
+		check_rights(t, in.rows, in.n);
+		ssw_stage_check_partitions(rel, AccessShareLock);
+
+		/*
+		 * names in the owner's triggers are looked up next to its table,
+		 * whoever appended
+		 */
+		ssw_gate(rel->rd_rel->relowner,
+				 psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(RelationGetNamespace(rel)))),
+				 insert_all, &in);
+		ssw_sql_end();
+		relation_close(rel, NoLock);
+		limit_time(false);
+		CHECK_FOR_INTERRUPTS();
+		MySswProc->append_rows = 0;
+		ssw_sql_commit();
+	}
+	PG_CATCH();
+	{
+		MySswProc->append_rows = 0;
+		MemoryContextSwitchTo(run->cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		limit_time(false);
+		ssw_sql_abort();
+		QueryCancelPending = false;
+		run->too_slow = TimestampDifferenceExceeds(began, GetCurrentTimestamp(), MOVE_MS);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(run->cxt);
+	return error;
+}
+
+/* Rows that cannot be written. */
+static void
+set_aside(const Target *t, const ItemPointerData *tids, int n, int sqlerrcode, const char *message, const Run *run)
+{
+	static const char *const sql =
+	"WITH gone AS (DELETE FROM sweeper.append_row AS r USING sweeper.append_stream AS s WHERE r.ctid = ANY ($1) AND s.stream = r.stream AND s.relid = $2"
+	" RETURNING r.id, r.stream, r.row_data)"
+	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, $3, $4 FROM gone";
+	Oid			types[] = {TIDARRAYOID, OIDOID, TEXTOID, TEXTOID};
+	Datum		values[4];
+
+	values[0] = ssw_action_tid_array(tids, n);
+	values[1] = ObjectIdGetDatum(t->relid);
+	values[2] = CStringGetTextDatum(unpack_sql_state(sqlerrcode));
+	values[3] = CStringGetTextDatum(message ? message : "unknown error");
+	(void) execute_apart(sql, 4, types, values, run);
+}
+
+/* Is the error the row's, which another try would bring again? */
+static bool
+is_of_row(const ErrorData *e, const Run *run)
+{
+	switch (ssw_failure_classify(e->sqlerrcode))
+	{
+		case SSW_FAIL_ROW:
+		case SSW_FAIL_POLICY:
+			return ERRCODE_TO_CATEGORY(e->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES && e->sqlerrcode != ERRCODE_READ_ONLY_SQL_TRANSACTION;
+		default:
+			return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK ||
+				(e->sqlerrcode == ERRCODE_QUERY_CANCELED && run->too_slow);
+	}
+}
+
+/* Does a row refer to one that was appended before, and is still to be written? */
+static bool
+refers_to_waiting(const Target *t, const ItemPointerData *tid, const ErrorData *e, Run *run)
+{
+	static const char *const sql =
+	"SELECT FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
+	" WHERE s.here AND s.relid <> $1 AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $2)"
+	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $1 AND c.contype = 'f') LIMIT 1";
+	Oid			types[] = {OIDOID, TIDOID};
+	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(tid)};
+
+	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 2, types, values, run) > 0;
+}
+
+/* They stay for another time; the log is told when that begins, or for another reason. */
+static void
+leave(const Target *t, const ErrorData *e, bool others_go_on, Run *run)
+{
+	if (!run->left && ssw_lostmove_left(t->relid, e->sqlerrcode, !others_go_on))
+		ereport(LOG,
+				(errcode(e->sqlerrcode),
+				 errmsg("could not write rows appended to %s: %s", t->relation, e->message),
+				 errdetail("It is tried again each second or so, which is logged no more while the error is the same.")));
+	run->left = true;
+}
+
+/* Write them together, or by halves; false: no others of the table now. */
+static bool
+move_by_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
+{
+	ErrorData  *e = move(t, tids, n, run);
+	SswFailureClass failure;
+	bool		others_go_on;
+
+	/* what conflicts with others again and again does so for ever */
+	for (int tries = 1; e && n == 1 && ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK && tries < MOVE_TRIES; tries++)
+		e = move(t, tids, n, run);
+	if (e == NULL)
+		return true;
+	failure = ssw_failure_classify(e->sqlerrcode);
+	/* one row that takes all the time there is would do so in each turn */
+	if (run->must_stop() && (n > 1 || !run->too_slow))
+		return false;
+	if (run->table_locked || (failure == SSW_FAIL_LOCKED && ++run->waits > MAX_WAITS))
+	{
+		leave(t, e, false, run);
+		return false;
+	}
+	if (n > 1 && (is_of_row(e, run) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
+		return move_by_halves(t, tids, n / 2, run) && move_by_halves(t, tids + n / 2, n - n / 2, run);
+	if (n == 1 && refers_to_waiting(t, tids, e, run))
+	{
+		run->left = true;
+		return ++run->waits <= MAX_WAITS;
+	}
+	if (is_of_row(e, run))
+	{
+		set_aside(t, tids, n, e->sqlerrcode, e->message, run);
+		return true;
+	}
+	/* the others go on, unless it is the table's or the server's trouble */
+	others_go_on = n == 1 && (failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED);
+	leave(t, e, others_go_on, run);
+	return others_go_on;
+}
+
+/* May anything be written in this transaction? */
+static bool
+is_possible(void)
+{
+	return !XactReadOnly && ssw_lock_extension(false) && OidIsValid(get_extension_oid(SSW_EXTENSION, true)) && !ssw_identity_other_version();
+}
+
+/* The owner's tables with rows that are due or have numbers that somebody waits for, and the oldest of these rows. */
+static List *
+read_targets(Oid owner, MemoryContext cxt)
+{
+	static const char *const sql =
+	"SELECT ctid, relid, relation, batch, id FROM (SELECT r.ctid, r.id, t.*, row_number() OVER (PARTITION BY t.relid ORDER BY r.id) AS n"
+	"  FROM (SELECT w.relid, min(w.relation) AS relation, min(w.flush_rows) AS batch, min(w.first) AS first FROM sweeper._append_waiting AS w"
+	"   JOIN pg_catalog.pg_class AS c ON c.oid = w.relid AND c.relowner = $1 WHERE w.here GROUP BY 1 HAVING bool_or(w.due OR w.first <= $2)) AS t"
+	"  JOIN sweeper._append_stream AS s ON s.relid = t.relid AND s.here JOIN sweeper.append_row AS r ON r.stream = s.stream) AS r"
+	" WHERE n <= $3 ORDER BY first, relid, id";
+	Oid			types[] = {OIDOID, INT8OID, INT4OID};
+	Datum		values[] = {ObjectIdGetDatum(owner), 0, Int32GetDatum(MAX_PLACES)};
+	SswDatabase *d;
+	List	   *result = NIL;
+	Target	   *t = NULL;
+	uint64		n = 0;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	values[1] = Int64GetDatum(d ? d->flush_up_to : 0);
+	LWLockRelease(SswShared->lock);
+	ssw_sql_start_transaction();
+	ssw_sql_begin();
+	if (is_possible())
+		n = execute(sql, 3, types, values);
+	for (uint64 i = 0; i < n; i++)
+	{
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		bool		isnull;
+		Oid			relid = DatumGetObjectId(SPI_getbinval(tup, desc, 2, &isnull));
+		MemoryContext old = MemoryContextSwitchTo(cxt);
+
+		if (t == NULL || t->relid != relid)
+		{
+			t = palloc0(sizeof(Target));
+			t->relid = relid;
+			t->relation = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
+			t->batch = DatumGetInt32(SPI_getbinval(tup, desc, 4, &isnull));
+			t->tids = palloc(Min(n - i, MAX_PLACES) * sizeof(ItemPointerData));
+			t->ids = palloc(Min(n - i, MAX_PLACES) * sizeof(int64));
+			result = lappend(result, t);
+		}
+		t->tids[t->n] = *(ItemPointer) DatumGetPointer(SPI_getbinval(tup, desc, 1, &isnull));
+		t->ids[t->n++] = DatumGetInt64(SPI_getbinval(tup, desc, 5, &isnull));
+		MemoryContextSwitchTo(old);
+	}
+	ssw_sql_end();
+	ssw_sql_commit();
+	MemoryContextSwitchTo(cxt);
+	return result;
+}
+
+/* Write the rows of one table, for about TABLE_US; true: there may be more at once. */
+static bool
+move_target(const Target *t, Run *run)
+{
+	TimestampTz until = GetCurrentTimestamp() + TABLE_US;
+	SswLostMove lost;
+	bool		singly = ssw_lostmove_find(t->relid, &lost);
+	int			batch = 1;
+	int			from = 0;
+
+	if (ssw_lostmove_pauses(t->relid))
+		return false;
+	pgstat_report_activity(STATE_RUNNING, psprintf("rows appended to %s", t->relation));
+	run->left = false;
+	run->waits = 0;
+	while (from < t->n && !run->must_stop() && GetCurrentTimestamp() < until)
+	{
+		TimestampTz began = GetCurrentTimestamp();
+		int			rows = singly ? 1 : Min(batch, t->n - from);
+		double		most;
+
+		MemoryContextReset(run->cxt);
+		MemoryContextSwitchTo(run->cxt);
+		if (singly && lost.id == t->ids[from] && lost.deaths >= MOVE_DEATHS)
+			set_aside(t, t->tids + from, 1, ERRCODE_ADMIN_SHUTDOWN, "the process that wrote the row was ended", run);
+		else if (!move_by_halves(t, t->tids + from, rows, run))
+			break;
+		from += rows;
+		/* nobody knows before what triggers take, and others wait for a batch */
+		most = (double) rows * BATCH_MS * 1000 / Max(1, GetCurrentTimestamp() - began);
+		batch = Max(1, Min(Min(most, (double) rows * BATCH_GROWTH), t->batch));
+	}
+	if (from == t->n && !run->left)
+		ssw_lostmove_none_left(t->relid);
+	if (singly && from == t->n && !run->left)
+		ssw_lostmove_forget(&lost);
+	return !run->left && from > 0 && (from < t->n || t->n == MAX_PLACES);
+}
+
+/*
+ * Write what was appended to this owner's tables and is due.  An error of our own
+ * tables, as of a disk that is full, is reported: the coordinator has it tried again, as
+ * it has what is left.
+ */
+void
+ssw_mover_run(Oid owner, bool (*must_stop) (void))
+{
+	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "appended rows", ALLOCSET_DEFAULT_SIZES);
+	Run			run = {.must_stop = must_stop,.cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES)};
+	volatile bool more = false;
+
+	SetConfigOption("lock_timeout", MOVE_LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
+	PG_TRY();
+	{
+		TimestampTz until = GetCurrentTimestamp() + TURN_US;
+		List	   *targets = read_targets(owner, cxt);
+		ListCell   *lc;
+
+		foreach(lc, targets)
+			if (GetCurrentTimestamp() > until || move_target(lfirst(lc), &run))
+			more = true;
+	}
+	PG_CATCH();
+	{
+		more = false;
+		MemoryContextSwitchTo(cxt);
+		EmitErrorReport();
+		FlushErrorState();
+		ssw_sql_abort();
+	}
+	PG_END_TRY();
+	pgstat_report_activity(STATE_IDLE, NULL);
+	if (more)
+		ssw_note_flush_now(0);
+	ssw_board_tell();
+	MemoryContextSwitchTo(TopMemoryContext);
+	MemoryContextDelete(cxt);
+}

@@ -1,0 +1,10 @@
+/*
+ * append_writer.h
+ *		Write appended rows to their tables.
+ */
+#ifndef SSW_APPEND_WRITER_H
+#define SSW_APPEND_WRITER_H
+
+extern void ssw_mover_run(Oid owner, bool (*must_stop) (void));
+
+#endif							/* SSW_APPEND_WRITER_H */

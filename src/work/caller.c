@@ -1,0 +1,132 @@
+/*
+ * caller.c
+ *		What the functions of workers, jobs and tasks have in common.
+ *
+ * Runs in the caller's session and transaction.  Shares nothing but the tables;
+ * a crash, or the caller's rollback, undoes it.
+ *
+ * Lock order: session of the worker, task, link of worker and job, job.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+
+#include "base/cached_plan.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "commands/args.h"
+#include "policy/policy_rights.h"
+#include "registry/session.h"
+#include "work/caller.h"
+#include "work/worker_lost.h"
+
+#define LOCK_TIMEOUT	"500ms"
+
+/*
+ * Note who calls, and become the extension, in SPI; waits for rows are as long as
+ * the session says, or else as a policy's.  Until ssw_work_end().
+ */
+SswCaller
+ssw_work_begin(const char *function)
+{
+	SswCaller	c = {.userid = GetUserId()};
+
+	ssw_shmem_require();
+	ssw_session_check_writable(function);
+	c.name = GetUserNameFromId(c.userid, false);
+	ssw_identity_become_extension(&c.save);
+	if (LockTimeout == 0)
+		(void) set_config_option("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	ssw_sql_begin();
+	return c;
+}
+
+void
+ssw_work_end(const SswCaller *c)
+{
+	ssw_sql_end();
+	ssw_identity_restore(&c->save);
+}
+
+/* May the caller act as the role?  As one that is gone, admins only. */
+bool
+ssw_work_acts_as(const SswCaller *c, const char *role)
+{
+	Oid			oid = get_role_oid(role, true);
+
+	return (OidIsValid(oid) && has_privs_of_role(c->userid, oid)) || ssw_rights_is_admin(c->userid);
+}
+
+void
+ssw_work_require_role(const SswCaller *c, const char *role, const char *what)
+{
+	if (!ssw_work_acts_as(c, role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for %s", what),
+				 errdetail("It belongs to role \"%s\".", role),
+				 errhint("Call as a member of that role.")));
+}
+
+/*
+ * The worker, which may not end before the transaction does.  An error when it has
+ * ended, or is not the caller's.
+ */
+SswWorker
+ssw_work_hold_worker(const SswCaller *c, Datum worker)
+{
+	static const char *const sql =
+	"SELECT s.owner, s.acquired_by, s.fence, ARRAY(SELECT w.job FROM sweeper.job_worker AS w WHERE w.worker = $1), (extract(epoch FROM s.ttl) * 1000000)::bigint FROM sweeper.session AS s"
+	" WHERE s.session = $1 AND s.pool = '" SSW_WORKER_POOL "' AND s.status = 'active' FOR SHARE OF s";
+	Oid			type = UUIDOID;
+	SswWorker	w = {0};
+	bool		isnull;
+	HeapTuple	tup;
+	TupleDesc	desc;
+
+	if (ssw_plan_execute(sql, 1, &type, &worker, NULL, false) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the worker does not exist"),
+				 errdetail("It was released, its connection went, or its heartbeats stopped."),
+				 errhint("Stop what it does, and register anew: SELECT sweeper.register_worker('...');")));
+	tup = SPI_tuptable->vals[0];
+	desc = SPI_tuptable->tupdesc;
+	w.name = SPI_getvalue(tup, desc, 1);
+	if (w.name == NULL)
+		w.name = "";			/* somebody wrote the row himself */
+	w.role = SPI_getvalue(tup, desc, 2);
+	w.number = DatumGetInt64(SPI_getbinval(tup, desc, 3, &isnull));
+	ssw_work_require_role(c, w.role, "the worker");
+	w.jobs = SPI_getbinval(tup, desc, 4, &isnull);
+	w.ttl_us = DatumGetInt64(SPI_getbinval(tup, desc, 5, &isnull));
+	return w;
+}
+
+/* The text of an argument that names something. */
+Datum
+ssw_work_name(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	int			len;
+
+	ssw_session_required(fcinfo, arg, what);
+	len = VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(arg));
+	if (len == 0 || len > SSW_MAX_NAME)
+		ereport(ERROR,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("%s must not be empty or longer than %d bytes", what, SSW_MAX_NAME)));
+	return PG_GETARG_DATUM(arg);
+}
+
+/* Room, category and name in three arguments, as messages say them. */
+char	   *
+ssw_work_label(FunctionCallInfo fcinfo, int first)
+{
+	return psprintf("%s:%s:%s", text_to_cstring(PG_GETARG_TEXT_PP(first)), text_to_cstring(PG_GETARG_TEXT_PP(first + 1)),
+					text_to_cstring(PG_GETARG_TEXT_PP(first + 2)));
+}

@@ -1,0 +1,39 @@
+/*
+ * caller.h
+ *		What the functions of workers, jobs and tasks have in common.
+ */
+#ifndef SSW_CALLER_H
+#define SSW_CALLER_H
+
+#include "executor/spi.h"
+#include "fmgr.h"
+
+#include "base/identity.h"
+
+/* A worker that lives, and does until the transaction ends. */
+typedef struct SswWorker
+{
+	char	   *name;
+	char	   *role;			/* that registered it */
+	int64		number;
+	int64		ttl_us;
+	Datum		jobs;			/* it offers: bigint[], or 0 */
+} SswWorker;
+
+/* Who called, while we are the extension. */
+typedef struct SswCaller
+{
+	Oid			userid;
+	char	   *name;
+	SswIdentity save;
+} SswCaller;
+
+extern SswCaller ssw_work_begin(const char *function);
+extern void ssw_work_end(const SswCaller *c);
+extern bool ssw_work_acts_as(const SswCaller *c, const char *role);
+extern void ssw_work_require_role(const SswCaller *c, const char *role, const char *what);
+extern SswWorker ssw_work_hold_worker(const SswCaller *c, Datum worker);
+extern Datum ssw_work_name(FunctionCallInfo fcinfo, int arg, const char *what);
+extern char *ssw_work_label(FunctionCallInfo fcinfo, int first);
+
+#endif							/* SSW_CALLER_H */

@@ -1,0 +1,169 @@
+/*
+ * claim.c
+ *		claim(): the oldest tasks for a worker.
+ *
+ * Runs in the worker's session and transaction, as the extension's owner.  Rows
+ * that somebody else is just claiming are skipped, so that nobody waits and a task
+ * has one winner.  Shares nothing but the tables; a crash, or the caller's
+ * rollback, undoes it.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "base/cached_plan.h"
+#include "registry/session.h"
+#include "work/caller.h"
+#include "work/task_xact.h"
+#include "work/worker_lost.h"
+
+PG_FUNCTION_INFO_V1(ssw_claim);
+
+#define MAX_CLAIM	1000
+/* Tasks of several jobs are looked at together before they are locked: those of others, too. */
+#define LOOK_AHEAD	64
+
+/* Columns that are returned. */
+#define N_COLUMNS	6
+
+#define TAKE(which) \
+	"UPDATE sweeper.task AS t SET status = CASE WHEN $2 THEN 'running' ELSE 'claimed' END, claimed_at = $3," \
+	" started_at = CASE WHEN $2 THEN $3 END, worker = $4, worker_id = $5, worker_name = $6, worker_role = $7, attempt = t.attempt + 1," \
+	" progress_at = NULL, done = NULL, total = NULL, message = NULL, error = NULL" \
+	" FROM " which "sweeper.job AS j WHERE j.job = t.job AND t.task = "
+#define RETURNED " RETURNING t.task, j.room, j.category, j.name, t.payload, t.attempt"
+
+#define FIRST(tasks)	TAKE("") "(" tasks " LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)" RETURNED
+/* In the order of the tasks: an UPDATE returns rows in any. */
+#define FIRST_FEW(tasks) \
+	"WITH next AS MATERIALIZED (" tasks " LIMIT %1$d FOR NO KEY UPDATE SKIP LOCKED), taken AS (" \
+	TAKE("next, ") "next.task" RETURNED ") SELECT * FROM taken ORDER BY task"
+
+/*
+ * Limits are part of the text: of a parameter the planner would think that it takes
+ * a tenth of all, and sort them.  Of a job that is BETWEEN, not equal, only the index
+ * of those that wait gives the order: the one of all tasks leads through their history.
+ */
+
+/* Of one job: the index has them in order. */
+#define OF_ONE \
+	"SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN $1 AND $1 AND q.status = 'enqueued' AND q.job IS NOT NULL ORDER BY q.job, q.task"
+/* Of those that were looked at. */
+#define OF_MANY \
+	"SELECT q.task FROM sweeper.task AS q WHERE q.task = ANY ($1) AND q.status = 'enqueued' ORDER BY q.task"
+
+typedef struct Statements
+{
+	const char *one;
+	const char *few;
+} Statements;
+
+static const Statements of_one = {FIRST(OF_ONE), FIRST_FEW(OF_ONE)};
+static const Statements of_many = {FIRST(OF_MANY), FIRST_FEW(OF_MANY)};
+
+/* The oldest of several jobs, after one, whoever claims them. */
+static const char *const look =
+"SELECT array_agg(c.task), count(*), max(c.task::text)::uuid FROM (SELECT o.task FROM unnest($1) AS u (job) CROSS JOIN LATERAL"
+" (SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN u.job AND u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $2"
+" ORDER BY q.job, q.task LIMIT %1$d) AS o ORDER BY o.task LIMIT %1$d) AS c";
+
+typedef struct Claim
+{
+	ReturnSetInfo *result;
+	int			left;
+	Oid			types[7];		/* the first is of OF_ONE or OF_MANY */
+	Datum		values[7];
+} Claim;
+
+/* Claim by a statement and hand the rows out. */
+static void
+take(Claim *cl, const Statements *from)
+{
+	uint64		n;
+
+	n = ssw_plan_execute(cl->left == 1 ? from->one : psprintf(from->few, cl->left), 7, cl->types, cl->values, NULL, false);
+	for (uint64 i = 0; i < n; i++)
+	{
+		Datum		v[N_COLUMNS];
+		bool		isnull[N_COLUMNS];
+
+		for (int col = 0; col < N_COLUMNS; col++)
+			v[col] = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, col + 1, &isnull[col]);
+		tuplestore_putvalues(cl->result->setResult, cl->result->setDesc, v, isnull);
+		ssw_note_task_changed(DatumGetUUIDP(v[0]));
+	}
+	SPI_freetuptable(SPI_tuptable);
+	cl->left -= n;
+}
+
+/* Of several jobs: look at the oldest, then claim those of them that nobody else does. */
+static void
+take_of_many(Claim *cl, Datum jobs)
+{
+	Oid			types[] = {INT8ARRAYOID, UUIDOID};
+	pg_uuid_t	none = {0};
+	int			size = cl->left + LOOK_AHEAD;
+	Datum		values[] = {jobs, UUIDPGetDatum(&none)};
+	int64		seen;
+
+	cl->types[0] = UUIDARRAYOID;
+	do
+	{
+		bool		isnull;
+		HeapTuple	tup;
+
+		ssw_plan_execute(psprintf(look, size), 2, types, values, NULL, false);
+		tup = SPI_tuptable->vals[0];
+		seen = DatumGetInt64(SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &isnull));
+		if (seen == 0)
+			return;
+		cl->values[0] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull);
+		values[1] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &isnull);
+		take(cl, &of_many);
+	} while (cl->left > 0 && seen == size);
+}
+
+/* claim(worker, max, start) → the tasks. */
+Datum
+ssw_claim(PG_FUNCTION_ARGS)
+{
+	Claim		cl = {.types = {INT8OID, BOOLOID, TIMESTAMPTZOID, UUIDOID, INT8OID, TEXTOID, TEXTOID}};
+	SswCaller	c;
+	SswWorker	w;
+	ArrayType  *jobs;
+
+	ssw_session_required(fcinfo, 0, "worker");
+	ssw_session_required(fcinfo, 1, "max");
+	ssw_session_required(fcinfo, 2, "start");
+	cl.left = PG_GETARG_INT32(1);
+	if (cl.left < 1 || cl.left > MAX_CLAIM)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max must be between 1 and %d", MAX_CLAIM)));
+	InitMaterializedSRF(fcinfo, 0);
+	cl.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	c = ssw_work_begin("sweeper.claim()");
+	w = ssw_work_hold_worker(&c, PG_GETARG_DATUM(0));
+	ssw_cascade_unheard(PG_GETARG_DATUM(0), w.ttl_us);
+	cl.values[1] = PG_GETARG_DATUM(2);
+	cl.values[2] = TimestampTzGetDatum(GetCurrentTimestamp());
+	cl.values[3] = PG_GETARG_DATUM(0);
+	cl.values[4] = Int64GetDatum(w.number);
+	cl.values[5] = CStringGetTextDatum(w.name);
+	cl.values[6] = CStringGetTextDatum(w.role);
+	jobs = DatumGetArrayTypeP(w.jobs);
+	if (ArrayGetNItems(ARR_NDIM(jobs), ARR_DIMS(jobs)) == 1)
+	{
+		cl.values[0] = Int64GetDatum(*(int64 *) ARR_DATA_PTR(jobs));
+		take(&cl, &of_one);
+	}
+	else
+		take_of_many(&cl, w.jobs);
+	ssw_work_end(&c);
+	return (Datum) 0;
+}

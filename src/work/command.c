@@ -1,0 +1,168 @@
+/*
+ * command.c
+ *		submit_sql(): a command that the server runs after the commit.
+ *
+ * Runs in the submitter's session and transaction: rolled back with it.  Shares
+ * the number of commands that wait, about, in SswDatabase, under SswShared->lock: a
+ * crash drops both them and it.  The commit tells whoever runs commands (task_xact.c).
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "base/compat.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "base/cached_plan.h"
+#include "base/guc.h"
+#include "base/shmem.h"
+#include "commands/args.h"
+#include "registry/session.h"
+#include "work/caller.h"
+#include "work/command_queue.h"
+#include "work/task.h"
+#include "work/task_xact.h"
+
+PG_FUNCTION_INFO_V1(ssw_submit_sql);
+
+#define MAX_RETRIES		100
+#define COUNT_EVERY_MS	1000
+
+/* Errors that would come later anyhow come now. */
+static void
+check_command(const char *command)
+{
+	List	   *statements = pg_parse_query(command);
+	ListCell   *lc;
+
+	if (statements == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("command must not be empty")));
+	foreach(lc, statements)
+		if (IsA(lfirst_node(RawStmt, lc)->stmt, TransactionStmt))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a command must not begin or end transactions"),
+				 errdetail("It runs in a transaction of its own, which commits with its end.")));
+}
+
+/* Can a process of ours be connected as the caller? */
+static void
+check_submitter(void)
+{
+	if (!ssw_can_run_as(GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
+				 errmsg("role \"%s\" cannot run commands: it may not log in", GetUserNameFromId(GetUserId(), false)),
+				 errdetail("A command runs in a process that is connected as the role that submits it."),
+				 errhint("ALTER ROLE %s LOGIN; or submit it as a role that may.", quote_identifier(GetUserNameFromId(GetUserId(), false)))));
+}
+
+/* Does memory say that no more commands may wait?  *counted: when they were. */
+static bool
+seems_full(TimestampTz *counted)
+{
+	SswDatabase *d;
+	bool		full;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	full = d && d->commands_waiting + d->commands_open >= ssw_max_queued_tasks;
+	*counted = d ? d->commands_counted : 0;
+	LWLockRelease(SswShared->lock);
+	return full;
+}
+
+/* Count the commands that wait, as far as they matter, for all. */
+static bool
+count_waiting(void)
+{
+	int64		n = ssw_plan_execute(psprintf("SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status IN ('allocated', 'enqueued')"
+											  " LIMIT %d", ssw_max_queued_tasks),
+									 0, NULL, NULL, NULL, false);
+	SswDatabase *d;
+
+	/* not ours, which are among those of open transactions */
+	n = Max(0, n - Max(0, ssw_note_commands()));
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		d->commands_waiting = n;
+		d->commands_counted = GetCurrentTimestamp();
+		n += d->commands_open;
+	}
+	LWLockRelease(SswShared->lock);
+	return n >= ssw_max_queued_tasks;
+}
+
+/*
+ * The queue is bounded: refuse at once what it cannot hold, with what others have
+ * submitted and not yet committed.  Memory may take some for waiting that do not (of
+ * a prepared transaction that was rolled back), so they are counted before anybody is
+ * refused, though not for each.
+ */
+static void
+check_room(void)
+{
+	TimestampTz counted;
+
+	if (seems_full(&counted) &&
+		(!TimestampDifferenceExceeds(counted, GetCurrentTimestamp(), COUNT_EVERY_MS) || count_waiting()))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the queue of commands is full"),
+				 errdetail("%d commands wait, as many as \"session_sweeper.max_queued_tasks\" allows.", ssw_max_queued_tasks),
+				 errhint("Try again later; sweeper.list_tasks() shows those of yours, \"session_sweeper.max_task_workers\" says how many run at a time.")));
+}
+
+/* submit_sql(command, summary, max_retries, timeout, group_role) → the task. */
+Datum
+ssw_submit_sql(PG_FUNCTION_ARGS)
+{
+	static const char *const sql =
+	"INSERT INTO sweeper.task (task, command, summary, max_retries, time_limit, group_role, status, owner, machine_id, incarnation, created_at, enqueued_at, owner_oid)"
+	" VALUES ($1, $2, $3, $4, $5, $6, 'enqueued', $7, $8, $9, $10, $10, $11)";
+	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, OIDOID};
+	Datum		values[11];
+	pg_uuid_t  *id = ssw_task_identifier();
+	SswCaller	c;
+
+	ssw_session_required(fcinfo, 0, "command");
+	ssw_session_required(fcinfo, 2, "max_retries");
+	ssw_args_bound(fcinfo, 0, "command", SSW_MAX_PAYLOAD);
+	ssw_args_bound(fcinfo, 1, "summary", SSW_MAX_TEXT);
+	check_command(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	if (PG_GETARG_INT32(2) < 0 || PG_GETARG_INT32(2) > MAX_RETRIES)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_retries must be between 0 and %d", MAX_RETRIES)));
+	values[0] = UUIDPGetDatum(id);
+	values[1] = PG_GETARG_DATUM(0);
+	values[2] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
+	values[3] = PG_GETARG_DATUM(2);
+	values[4] = PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3);
+	if (values[4] && ssw_args_interval("timeout", DatumGetIntervalP(values[4]), 1) > USECS_PER_DAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("timeout must not be longer than 1 day")));
+	values[5] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
+	check_submitter();
+	c = ssw_work_begin("sweeper.submit_sql()");
+	check_room();
+	values[6] = CStringGetTextDatum(c.name);
+	values[7] = CStringGetTextDatum(ssw_queue_machine());
+	values[8] = CStringGetTextDatum(ssw_queue_incarnation());
+	values[9] = TimestampTzGetDatum(GetCurrentTimestamp());
+	values[10] = ObjectIdGetDatum(c.userid);
+	ssw_plan_execute(sql, 11, types, values, NULL, false);
+	ssw_note_task_changed(id);
+	ssw_note_command_waits(c.userid);
+	ssw_note_commands_waiting(1);
+	ssw_work_end(&c);
+	PG_RETURN_UUID_P(id);
+}

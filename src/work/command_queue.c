@@ -1,0 +1,503 @@
+/*
+ * command_queue.c
+ *		Commands of submit_sql(): which wait, who runs them.
+ *
+ * Runs in the coordinator, in the transaction of a round, as the extension's
+ * owner.  It looks when somebody has said that commands changed (a submit, a
+ * runner that comes or goes), or something is due; without commands it does
+ * nothing.  It tells the launcher for which role a runner is wanted, and ends or
+ * tries again what a runner has left behind.
+ *
+ * Shares SswDatabase and the runners' slots, under SswShared->lock.  Commands belong
+ * to a run of the server; after a crash, as after a stop, the next coordinator
+ * drops what is left of them.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/twophase.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "base/compat.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "postmaster/postmaster.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "base/cached_plan.h"
+#include "base/guc.h"
+#include "base/identity.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "work/append_demand.h"
+#include "work/command_queue.h"
+#include "work/runner_demand.h"
+#include "work/task_row.h"
+#include "work/task_xact.h"
+#include "work/worker_lost.h"
+
+#define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
+#define PREPARED_EVERY_US	(5 * USECS_PER_SEC) /* while transactions are
+												 * prepared */
+#define MAX_ROLES			1024	/* looked at in one round */
+#define FAILED_REST_US		(5 * USECS_PER_SEC)
+
+#define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
+
+static bool begun = false;
+static TimestampTz next_at = 0;
+static TimestampTz rest_at = DT_NOEND;	/* look at what was left */
+
+/* The run of the server, and the database, to which a command belongs. */
+char	   *
+ssw_queue_incarnation(void)
+{
+	return psprintf(UINT64_FORMAT "/%X/" INT64_FORMAT "/%u", GetSystemIdentifier(), GetWALInsertionTimeLine(), SswShared->incarnation, MyDatabaseId);
+}
+
+/* What this server is called in its tasks. */
+char	   *
+ssw_queue_machine(void)
+{
+	char		host[256];
+
+	if (ssw_machine_id && ssw_machine_id[0])
+		return pstrdup(ssw_machine_id);
+	if (gethostname(host, sizeof(host)) != 0)
+		strlcpy(host, "localhost", sizeof(host));
+	host[sizeof(host) - 1] = '\0';
+	return psprintf("%s:%d", host, PostPortNumber);
+}
+
+/*
+ * End an attempt of a command.  Status "failed" means: if it is not to be tried
+ * again.  False: it has ended already.  As the extension, in SPI.
+ */
+bool
+ssw_queue_end(Datum task, int attempt, const char *status, const char *error, const char *comment)
+{
+	static const char *const sql =
+	"WITH r AS (SELECT $3 = 'failed' AND attempt <= max_retries AND cancel_requested_at IS NULL AS again FROM sweeper.task WHERE task = $1)"
+	" UPDATE sweeper.task AS t SET status = CASE WHEN r.again THEN 'allocated' ELSE $3 END,"
+	" finished_at = CASE WHEN NOT r.again THEN clock_timestamp() END, error = $4,"
+	" not_before = CASE WHEN r.again THEN clock_timestamp()"
+	" + least(interval '10 min', interval '1 s' * 2 ^ least(attempt - 1, 20)) * (0.75 + random() / 2) END"
+	" FROM r WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING r.again";
+	Oid			types[] = {UUIDOID, INT4OID, TEXTOID, TEXTOID};
+	Datum		values[4];
+	bool		again;
+	bool		isnull;
+
+	values[0] = task;
+	values[1] = Int32GetDatum(attempt);
+	values[2] = CStringGetTextDatum(status);
+	values[3] = error ? CStringGetTextDatum(error) : (Datum) 0;
+	if (ssw_plan_execute(sql, 4, types, values, NULL, false) == 0)
+		return false;
+	again = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_taskrow_progress(task);
+	ssw_note_task_changed(DatumGetUUIDP(task));
+	if (comment)
+		ssw_taskrow_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
+	/* the coordinator is to know when, not a runner that has nothing to do */
+	if (again)
+	{
+		ssw_note_command_waits(InvalidOid);
+		ssw_note_commands_waiting(1);
+	}
+	return true;
+}
+
+/* In the transaction that ended it: a command of which nothing was heard. */
+void
+ssw_queue_stuck(Datum task)
+{
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	ssw_taskrow_progress(task);
+	ssw_note_task_changed(DatumGetUUIDP(task));
+	ssw_taskrow_comment(task, "session_sweeper", "failed: Internal worker timeout");
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	/* whoever still runs it is to be interrupted */
+	ssw_note_command_waits(InvalidOid);
+}
+
+/* Run a statement that ends commands for a reason; each row's first column is a task.  Returns how many. */
+static int
+end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reason)
+{
+	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
+	SPITupleTable *rows = SPI_tuptable;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		isnull;
+		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
+		char	   *was = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
+
+		ssw_note_task_changed(DatumGetUUIDP(task));
+		ssw_taskrow_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
+	}
+	return n;
+}
+
+/* What was submitted to an earlier run of the server does not outlive that; nor is it run in a copy of its database. */
+static void
+drop_others(void)
+{
+	static const char *const sql =
+	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE " AND incarnation <> $1 AND starts_with(incarnation, $3) = $4"
+	" ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
+	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
+	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
+	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, BOOLOID};
+	char	   *ours = ssw_queue_incarnation();
+	char	   *run = pnstrdup(ours, strrchr(ours, '/') + 1 - ours);
+	const char *reason = SswShared->clean_start ? "the server was stopped before it ended" : "the server crashed, or another took over, before it ended";
+	Datum		values[4];
+
+	/* they were not counted in this run */
+	values[0] = CStringGetTextDatum(ours);
+	values[1] = CStringGetTextDatum(reason);
+	values[2] = CStringGetTextDatum(run);
+	values[3] = BoolGetDatum(false);
+	(void) end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
+	reason = "the database is a copy of the one to which it was submitted";
+	values[1] = CStringGetTextDatum(reason);
+	values[3] = BoolGetDatum(true);
+	(void) end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
+}
+
+/* Whatever it is called now. */
+static bool
+role_exists(Oid role)
+{
+	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role));
+}
+
+/* Nobody can run the commands of a role. */
+static void
+drop_role(Oid role, const char *reason)
+{
+	static const char *const sql =
+	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE
+	" AND owner_oid = $1 AND status IN ('allocated', 'enqueued') ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
+	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
+	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
+	Oid			types[] = {OIDOID, TEXTOID};
+	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(reason)};
+
+	ssw_note_commands_waiting(-end_many(sql, 2, types, values, psprintf("dropped: %s", reason)));
+}
+
+/* Does a runner of ours work on it? */
+static bool
+has_runner(const pg_uuid_t *task)
+{
+	bool		found = false;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs && !found; i++)
+		found = SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && SswProcs[i].has_task &&
+			SswProcs[i].database == MyDatabaseId && memcmp(&SswProcs[i].task, task, UUID_LEN) == 0;
+	LWLockRelease(SswShared->lock);
+	return found;
+}
+
+/* Unless somebody holds it: then at the next look. */
+static bool
+lock_task(Datum task)
+{
+	Oid			type = UUIDOID;
+
+	return ssw_plan_execute("SELECT FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE SKIP LOCKED", 1, &type, &task, NULL, false) > 0;
+}
+
+/*
+ * Commands whose runner was ended fail, or are tried again; for those that run, the
+ * row gets to know that something was heard of them.
+ */
+static void
+look_at_running(TimestampTz now)
+{
+	uint64		n = ssw_plan_execute("SELECT task, attempt, cancel_requested_at IS NOT NULL FROM sweeper.task WHERE " STILL_THERE " AND status = 'running'",
+									 0, NULL, NULL, NULL, false);
+	SPITupleTable *rows = SPI_tuptable;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		isnull;
+		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
+		int			attempt = DatumGetInt32(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
+		Oid			type = UUIDOID;
+
+		/* by a prepared transaction, of whose commit nobody tells */
+		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)))
+			ssw_note_task_cancelled(DatumGetUUIDP(task));
+		if (!lock_task(task))
+			continue;
+		if (!has_runner(DatumGetUUIDP(task)))
+			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
+		else
+			ssw_plan_execute("UPDATE sweeper.task AS t SET progress_at = p.progress_at, done = p.done, total = p.total, message = p.message,"
+							 " stuck_at = greatest(stuck_at, p.progress_at + " SSW_STUCK_AFTER ")"
+							 " FROM sweeper._task_progress($1) AS p WHERE t.task = $1 AND t.status = 'running' AND p.progress_at > t.progress_at",
+							 1, &type, &task, NULL, false);
+	}
+	if (n > 0)
+		next_at = Min(next_at, now + LOOK_EVERY_US);
+}
+
+/* Runners whose tasks were ended meanwhile work in vain: they are interrupted at once. */
+static void
+interrupt_vain(void)
+{
+	Datum	   *tasks = palloc(SswShared->nprocs * sizeof(Datum));
+	int			n = 0;
+	Oid			type = UUIDARRAYOID;
+	Datum		array;
+	uint64		ended;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && SswProcs[i].has_task &&
+			SswProcs[i].database == MyDatabaseId)
+			tasks[n++] = UUIDPGetDatum(&SswProcs[i].task);
+	LWLockRelease(SswShared->lock);
+	if (n == 0)
+		return;
+	array = PointerGetDatum(construct_array(tasks, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	ended = ssw_plan_execute("SELECT task FROM sweeper.task WHERE task = ANY ($1) AND finished_at IS NOT NULL", 1, &type, &array, NULL, false);
+	for (uint64 i = 0; i < ended; i++)
+	{
+		bool		isnull;
+		pg_uuid_t  *task = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		for (int k = 0; k < SswShared->nprocs; k++)
+			if (SswProcs[k].kind == SSW_PROC_RUNNER && SswProcs[k].has_task && memcmp(&SswProcs[k].task, task, UUID_LEN) == 0)
+				SswProcs[k].cancel_since = 1;	/* long ago */
+		ssw_shmem_wake_launcher();
+		LWLockRelease(SswShared->lock);
+	}
+}
+
+/* Those that waited to be tried again wait for a runner. */
+static void
+enqueue_again(void)
+{
+	static const char *const move =
+	"WITH due AS MATERIALIZED (SELECT task FROM sweeper.task WHERE " STILL_THERE
+	" AND status = 'allocated' AND not_before <= clock_timestamp() ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
+	" UPDATE sweeper.task AS t SET status = 'enqueued', enqueued_at = clock_timestamp(), not_before = NULL"
+	" FROM due WHERE t.task = due.task RETURNING t.task, t.owner_oid";
+	uint64		n = ssw_plan_execute(move, 0, NULL, NULL, NULL, false);
+	bool		isnull;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		ssw_note_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+		/* a runner that is woken before we commit does not see them */
+		ssw_note_command_waits(DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)));
+	}
+	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE " STILL_THERE " AND status = 'allocated'", 0, NULL, NULL, NULL, false);
+	{
+		Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+
+		if (!isnull)
+			next_at = Min(next_at, DatumGetTimestampTz(d));
+	}
+}
+
+/* Find the roles whose commands wait, one index probe each. */
+static void
+look_at_waiting(TimestampTz now)
+{
+	static const char *const sql =
+	"WITH RECURSIVE w AS ((SELECT owner, owner_oid, task FROM sweeper.task WHERE " STILL_THERE " AND status = 'enqueued' ORDER BY owner_oid, task LIMIT 1)"
+	" UNION ALL SELECT n.owner, n.owner_oid, n.task FROM w CROSS JOIN LATERAL (SELECT t.owner, t.owner_oid, t.task FROM sweeper.task AS t"
+	" WHERE t.command IS NOT NULL AND t.finished_at IS NULL AND t.status = 'enqueued' AND t.owner_oid > w.owner_oid ORDER BY t.owner_oid, t.task LIMIT 1) AS n)"
+	" SELECT owner, owner_oid FROM w ORDER BY task LIMIT $1";
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(MAX_ROLES);
+	uint64		n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
+	SPITupleTable *rows = SPI_tuptable;
+	Oid			roles[MAX_ROLES];
+	int			nroles = 0;
+	TimestampTz again_at;
+
+	ssw_want_note_starts(now);
+	for (uint64 i = 0; i < n; i++)
+	{
+		char	   *owner = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
+		bool		isnull;
+		Oid			role = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
+
+		if (!role_exists(role))
+			drop_role(role, psprintf("role \"%s\" does not exist any more", owner));
+		else if (!ssw_can_run_as(role))
+			drop_role(role, psprintf("role \"%s\" may not log in any more", owner));
+		else if (ssw_want_cannot_start(role))
+			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
+		else
+			roles[nroles++] = role;
+	}
+	again_at = ssw_want_runner(roles, nroles, now);
+	next_at = Min(next_at, again_at);
+}
+
+/* Has anything changed since the last look? */
+static bool
+take_changed(bool *left)
+{
+	SswDatabase *d;
+	bool		changed;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	changed = d && (d->commands_changed || d->appended_since != 0 || d->cascade_left);
+	*left = d && d->cascade_left;
+	if (d)
+		d->commands_changed = d->cascade_left = false;
+	LWLockRelease(SswShared->lock);
+	return changed;
+}
+
+/*
+ * May a prepared transaction have brought something?  Nobody tells of COMMIT
+ * PREPARED, so while there are some we look now and then, and once more when they
+ * are gone.
+ */
+static bool
+look_at_prepared(TimestampTz now)
+{
+	static bool any = false;
+	bool		before = any;
+
+	any = max_prepared_xacts > 0 &&
+		ssw_plan_execute("SELECT FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() LIMIT 1",
+						 0, NULL, NULL, NULL, false) > 0;
+	if (any)
+		next_at = Min(next_at, now + PREPARED_EVERY_US);
+	if (any || before)
+		ssw_appended_look_again();
+	return any || before;
+}
+
+static bool
+try_look(void *arg)
+{
+	TimestampTz now = *(TimestampTz *) arg;
+	TimestampTz appended_at;
+	SswIdentity save;
+
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	if (look_at_prepared(now) || !begun)
+		drop_others();
+	if (!begun || now >= rest_at)
+	{
+		rest_at = DT_NOEND;
+		ssw_cascade_rest();
+	}
+	next_at = Min(next_at, rest_at);
+	look_at_running(now);
+	interrupt_vain();
+	enqueue_again();
+	look_at_waiting(now);
+	appended_at = ssw_appended_look(now);
+	next_at = Min(next_at, appended_at);
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+	begun = true;
+	return true;
+}
+
+/* For view problem: a look failed, or (null) did not. */
+static void
+publish_error(const ErrorData *e, TimestampTz now)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		d->work_failing_since = e == NULL ? 0 : d->work_failing_since ? d->work_failing_since : now;
+		ssw_shmem_text(d->work_error, e ? e->message : "", sizeof(d->work_error));
+		d->work_at = e ? 0 : d->work_at;
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Note for another coordinator when it is to look; 0: what one noted for us, or 0. */
+static TimestampTz
+when_to_work(TimestampTz at)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d && at != 0)
+		d->work_at = at;
+	else if (d)
+		at = d->work_at;
+	LWLockRelease(SswShared->lock);
+	return at;
+}
+
+/*
+ * Look at the commands if there is reason to; returns when there is again.  What is
+ * wrong with the tables of tasks, or holds them, does not keep the policies waiting.
+ */
+TimestampTz
+ssw_queue_round(TimestampTz now)
+{
+	static TimestampTz not_before = 0;
+	bool		left;
+	bool		changed = take_changed(&left);
+	ErrorData  *e;
+
+	/* the coordinator before us knew when there is something to do again */
+	if (!begun && next_at == 0)
+		next_at = when_to_work(0);
+
+	/* what is left after that is noted again, for the next look */
+	if (left)
+		rest_at = Min(rest_at, now + USECS_PER_SEC);
+	if (XactReadOnly)
+	{
+		/* nothing is written by default: nor by commands */
+		ssw_want_none(false);
+		next_at = 0;
+		return DT_NOEND;
+	}
+	if (now < not_before && not_before - now <= FAILED_REST_US)
+		return not_before;
+	if (!changed && now < next_at)
+		return next_at;
+	next_at = DT_NOEND;
+	e = ssw_sql_try(try_look, &now);
+	publish_error(e, now);
+	if (e == NULL)
+		return when_to_work(next_at);
+	not_before = now + FAILED_REST_US;
+	next_at = 0;
+	ereport(WARNING,
+			(errcode(e->sqlerrcode),
+			 errmsg("could not look after the commands and appended rows of database \"%s\": %s",
+					get_database_name(MyDatabaseId), e->message),
+			 errdetail("They wait, and it is tried again in %d s.", (int) (FAILED_REST_US / USECS_PER_SEC)),
+			 errhint("Look for locks on, and triggers of, the tables of schema sweeper.")));
+	return not_before;
+}

@@ -1,0 +1,25 @@
+/*
+ * command_queue.h
+ *		Commands of submit_sql(): which wait, who runs them.
+ */
+#ifndef SSW_COMMAND_QUEUE_H
+#define SSW_COMMAND_QUEUE_H
+
+#include "datatype/timestamp.h"
+
+/* A command of which nothing was heard for so long is stuck. */
+#define SSW_STUCK_AFTER		"interval '1 h'"
+
+/* Why an attempt failed whose runner was ended. */
+#define SSW_RUNNER_ENDED		"the process that ran it was ended"
+
+/* What a command raises that stops because task_progress() was false. */
+#define ERRCODE_SSW_STOPPED		MAKE_SQLSTATE('S','W','0','0','6')
+
+extern char *ssw_queue_incarnation(void);
+extern char *ssw_queue_machine(void);
+extern bool ssw_queue_end(Datum task, int attempt, const char *status, const char *error, const char *comment);
+extern void ssw_queue_stuck(Datum task);
+extern TimestampTz ssw_queue_round(TimestampTz now);
+
+#endif							/* SSW_COMMAND_QUEUE_H */

@@ -1,0 +1,248 @@
+/*
+ * progress.c
+ *		task_progress(): what the worker of a task says while it runs, and hears.
+ *
+ * Runs in the worker's session.  What it says is kept in memory (task_shmem.c), and
+ * written to the row when the task changes.  The first word after a change looks
+ * at the row, locked, in a subtransaction that is rolled back: whoever changes the
+ * task afterwards takes the entry away before the row's lock goes.
+ *
+ * A crash loses what was said; the row says what was before.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/cached_plan.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "heartbeat/heartbeat_sql.h"
+#include "registry/session.h"
+#include "work/caller.h"
+#include "work/runner.h"
+#include "work/task_row.h"
+#include "work/task_shmem.h"
+
+PG_FUNCTION_INFO_V1(ssw_task_progress);
+
+typedef enum Answer
+{
+	ANSWER_GO_ON,
+	ANSWER_STOP,
+	ANSWER_NOT_YOURS,			/* another role's, or another attempt */
+	ANSWER_UNKNOWN				/* memory has no room */
+} Answer;
+
+/* What is said, and by whom. */
+typedef struct Word
+{
+	SswProgressKey key;
+	Oid			role;			/* as which the caller acts */
+	int			attempt;		/* 0: whichever */
+	bool		has_done;
+	bool		has_total;
+	int64		done;
+	int64		total;
+	char	   *message;		/* null: as before */
+	Answer		answer;
+	Oid			role_of_task;
+	bool		has_worker;
+	pg_uuid_t	worker;
+} Word;
+
+static const pg_uuid_t nobody = {0};
+
+/* Take the word down; called with the board locked. */
+static void
+take_down(SswProgress *p, void *arg)
+{
+	Word	   *w = arg;
+
+	w->role_of_task = p->role;
+	w->answer = ANSWER_NOT_YOURS;
+	if (p->role != w->role || (w->attempt != 0 && w->attempt != p->attempt))
+		return;
+	p->at = GetCurrentTimestamp();
+	if (w->has_done)
+	{
+		p->has_done = true;
+		p->done = w->done;
+	}
+	if (w->has_total)
+	{
+		p->has_total = true;
+		p->total = w->total;
+	}
+	if (w->message)
+		strlcpy(p->message, w->message, sizeof(p->message));
+	w->worker = p->worker;
+	w->has_worker = memcmp(&p->worker, &nobody, UUID_LEN) != 0;
+	w->answer = p->stop ? ANSWER_STOP : ANSWER_GO_ON;
+}
+
+/*
+ * The task as its row says, which is locked; false: it does not run, or this
+ * transaction has changed it, and may yet undo that (*ours).
+ */
+static bool
+read_task(Datum task, SswProgress *p, bool *ours)
+{
+	static const char *const sql =
+	"SELECT CASE WHEN command IS NULL THEN worker_role ELSE owner END, attempt, worker, cancel_requested_at IS NOT NULL, progress_at, done, total, message, xmin"
+	" FROM sweeper.task WHERE task = $1 AND status IN ('claimed', 'running') FOR SHARE";
+	Oid			type = UUIDOID;
+	HeapTuple	tup;
+	TupleDesc	desc;
+	char	   *role;
+	char	   *message;
+	Datum		d;
+	bool		isnull;
+
+	if (ssw_plan_execute_fresh(sql, 1, &type, &task) == 0)
+		return false;
+	tup = SPI_tuptable->vals[0];
+	desc = SPI_tuptable->tupdesc;
+	role = SPI_getvalue(tup, desc, 1);
+	p->role = role ? get_role_oid(role, true) : InvalidOid;
+	p->attempt = DatumGetInt32(SPI_getbinval(tup, desc, 2, &isnull));
+	d = SPI_getbinval(tup, desc, 3, &isnull);
+	if (!isnull)
+		p->worker = *DatumGetUUIDP(d);
+	p->stop = DatumGetBool(SPI_getbinval(tup, desc, 4, &isnull));
+	p->at = DatumGetTimestampTz(SPI_getbinval(tup, desc, 5, &isnull));
+	p->done = DatumGetInt64(SPI_getbinval(tup, desc, 6, &isnull));
+	p->has_done = !isnull;
+	p->total = DatumGetInt64(SPI_getbinval(tup, desc, 7, &isnull));
+	p->has_total = !isnull;
+	message = SPI_getvalue(tup, desc, 8);
+	if (message)
+		strlcpy(p->message, message, sizeof(p->message));
+	*ours = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(tup, desc, 9, &isnull)));
+	return true;
+}
+
+/* Is it the command that we run? */
+static bool
+is_own(Datum task)
+{
+	const pg_uuid_t *own = ssw_runner_task();
+
+	return own && memcmp(own, DatumGetUUIDP(task), UUID_LEN) == 0;
+}
+
+/* Look at the row, and take the word down where there is room. */
+static bool
+look(void *arg)
+{
+	Word	   *w = arg;
+	Datum		task = UUIDPGetDatum(&w->key.task);
+	SswProgress p = {.key = w->key};
+	SswCaller	c = ssw_work_begin("sweeper.task_progress()");
+	bool		ours = false;
+
+	w->answer = ANSWER_NOT_YOURS;
+	if (read_task(task, &p, &ours))
+	{
+		w->role_of_task = p.role;
+		take_down(&p, w);
+		if (w->answer != ANSWER_NOT_YOURS && (ours || !ssw_board_publish(&p, is_own(task))))
+			w->answer = w->answer == ANSWER_STOP ? ANSWER_STOP : ANSWER_UNKNOWN;
+	}
+	ssw_work_end(&c);
+	return false;
+}
+
+/* The look, in a subtransaction that leaves no lock. */
+static void
+look_and_forget(Word *w)
+{
+	ErrorData  *error = ssw_sql_try(look, w);
+
+	if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not look at the task: somebody holds its row"),
+				 errhint("Nothing is known of the task: go on, and try again.")));
+	if (error)
+		ReThrowError(error);
+}
+
+static int64
+count_argument(FunctionCallInfo fcinfo, int arg, const char *name)
+{
+	if (PG_GETARG_INT64(arg) < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be negative", name)));
+	return PG_GETARG_INT64(arg);
+}
+
+/* Say it, as the caller or as the role of the task if he may act as that. */
+static void
+say(Word *w)
+{
+	if (!ssw_board_change(&w->key, take_down, w))
+		look_and_forget(w);
+	if (w->answer == ANSWER_NOT_YOURS && OidIsValid(w->role_of_task) && w->role_of_task != w->role &&
+		has_privs_of_role(w->role, w->role_of_task))
+	{
+		w->role = w->role_of_task;
+		if (!ssw_board_change(&w->key, take_down, w))
+			look_and_forget(w);
+	}
+}
+
+/* task_progress(task, done, total, message, attempt): false: stop, it is not yours any more or was cancelled. */
+Datum
+ssw_task_progress(PG_FUNCTION_ARGS)
+{
+	Word		w = {.role = GetUserId()};
+	const pg_uuid_t *own;
+	Datum		task;
+
+	ssw_shmem_require();
+	own = ssw_runner_task();
+	if (PG_ARGISNULL(0) && own == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("task must not be null"),
+				 errdetail("Only in a command of sweeper.submit_sql() is there a task without being named.")));
+	ssw_session_check_writable("sweeper.task_progress()");
+	task = PG_ARGISNULL(0) ? UUIDPGetDatum(own) : PG_GETARG_DATUM(0);
+	w.has_done = !PG_ARGISNULL(1);
+	w.done = w.has_done ? count_argument(fcinfo, 1, "done") : 0;
+	w.has_total = !PG_ARGISNULL(2);
+	w.total = w.has_total ? count_argument(fcinfo, 2, "total") : 0;
+	if (!PG_ARGISNULL(3))
+	{
+		w.message = text_to_cstring(PG_GETARG_TEXT_PP(3));
+		w.message[pg_mbcliplen(w.message, strlen(w.message), SSW_PROGRESS_LEN - 1)] = '\0';
+	}
+	w.attempt = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
+	w.key = (SswProgressKey)
+	{
+		.database = MyDatabaseId,.task = *DatumGetUUIDP(task)
+	};
+	say(&w);
+	if (w.answer == ANSWER_UNKNOWN)
+	{
+		SswCaller	c = ssw_work_begin("sweeper.task_progress()");
+
+		ssw_taskrow_said(task, w.has_done ? &w.done : NULL, w.has_total ? &w.total : NULL, w.message);
+		ssw_work_end(&c);
+	}
+	if (!is_own(task))
+		own = NULL;
+	if (own && w.answer == ANSWER_STOP)
+		ssw_runner_cancelled();
+	if (w.answer == ANSWER_STOP || w.answer == ANSWER_NOT_YOURS || (own && ssw_runner_must_stop()))
+		PG_RETURN_BOOL(false);
+	/* who works lives */
+	PG_RETURN_BOOL(!w.has_worker || ssw_heartbeat_of(&w.worker));
+}

@@ -1,0 +1,12 @@
+/*
+ * task_row.h
+ *		What is written to a task besides its state: progress and comments.
+ */
+#ifndef SSW_TASK_ROW_H
+#define SSW_TASK_ROW_H
+
+extern void ssw_taskrow_said(Datum task, const int64 *done, const int64 *total, const char *message);
+extern void ssw_taskrow_progress(Datum task);
+extern void ssw_taskrow_comment(Datum task, const char *actor, const char *comment);
+
+#endif							/* SSW_TASK_ROW_H */

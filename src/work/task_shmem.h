@@ -1,0 +1,81 @@
+/*
+ * task_shmem.h
+ *		What happens to tasks, in shared memory: events to be told, progress.
+ */
+#ifndef SSW_TASK_SHMEM_H
+#define SSW_TASK_SHMEM_H
+
+#include "nodes/pg_list.h"
+#include "utils/uuid.h"
+
+#include "base/ssw.h"
+
+#define SSW_MAX_ROOM		256 /* bytes of a room's name and its end */
+#define SSW_PROGRESS_LEN	128
+
+typedef enum SswRoomKind
+{
+	SSW_JOBS_CHANGED,
+	SSW_PROVIDERS_CHANGED
+} SswRoomKind;
+
+/* A room has other jobs or providers. */
+typedef struct SswRoomEvent
+{
+	Oid			database;
+	SswRoomKind kind;
+	char		room[SSW_MAX_ROOM];
+} SswRoomEvent;
+
+/* What is to be told of a database, in CurrentMemoryContext. */
+typedef struct SswTold
+{
+	int			ntasks;
+	pg_uuid_t  *tasks;
+	int			njobs;			/* for which tasks wait */
+	int64	   *jobs;
+	int			nrooms;
+	SswRoomKind *kinds;
+	char	  **rooms;
+} SswTold;
+
+typedef struct SswProgressKey
+{
+	Oid			database;
+	pg_uuid_t	task;
+} SswProgressKey;
+
+/* A task that runs, as its worker tells it. */
+typedef struct SswProgress
+{
+	SswProgressKey key;			/* must be first */
+	Oid			role;			/* of the worker */
+	int			attempt;
+	pg_uuid_t	worker;
+	bool		stop;			/* it was asked to */
+	bool		has_done;
+	bool		has_total;
+	TimestampTz at;
+	int64		done;
+	int64		total;
+	char		message[SSW_PROGRESS_LEN];	/* "": none */
+} SswProgress;
+
+typedef void (*SswProgressChange) (SswProgress *p, void *arg);
+
+extern void ssw_board_request(void);
+extern void ssw_board_startup(void);
+
+extern bool ssw_board_post(const List *tasks, const List *jobs, const List *rooms);
+extern void ssw_board_forget_progress(const pg_uuid_t *task);
+extern void ssw_board_collect(SswTold *told);
+extern void ssw_board_forget(Oid database);
+extern void ssw_board_tell(void);
+extern uint64 ssw_board_changes(void);
+extern void ssw_board_wait(uint64 since, long timeout_ms, uint32 wait_event);
+
+extern bool ssw_board_publish(const SswProgress *p, bool command);
+extern bool ssw_board_change(const SswProgressKey *key, SswProgressChange change, void *arg);
+extern bool ssw_board_find(const SswProgressKey *key, SswProgress *copy);
+
+#endif							/* SSW_TASK_SHMEM_H */

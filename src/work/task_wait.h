@@ -1,0 +1,13 @@
+/*
+ * task_wait.h
+ *		Wait for what others do, without a transaction.
+ */
+#ifndef SSW_TASK_WAIT_H
+#define SSW_TASK_WAIT_H
+
+#include "fmgr.h"
+
+extern void ssw_taskwait_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead);
+extern void ssw_taskwait_until_written(Oid *types, Datum *values);
+
+#endif							/* SSW_TASK_WAIT_H */

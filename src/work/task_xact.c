@@ -1,0 +1,427 @@
+/*
+ * task_xact.c
+ *		What this transaction does to tasks, to be told at its commit.
+ *
+ * Runs in every session and process that changes tasks.  At the commit what was
+ * noted goes to the lists of task_shmem.c, and whoever waits for it is woken: sessions
+ * that wait for tasks, runners, the coordinator.  All of it is a hint: what was
+ * noted by a subtransaction that is rolled back is told all the same, and when the
+ * lists are full listeners are told to read the tables.
+ *
+ * Shares SswDatabase and the runners' slots, under SswShared->lock.  A crash loses
+ * what was not told; the tables have it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/shmem.h"
+#include "work/task_shmem.h"
+#include "work/task_xact.h"
+
+/* Of what was noted, to see whether it is there already. */
+#define LOOK_AT		16
+
+/* A task that runs and is to stop, unless the (sub)transaction is rolled back. */
+typedef struct Cancel
+{
+	SswNoteLevel level;			/* must be first */
+	pg_uuid_t	task;
+} Cancel;
+
+/* What the current transaction has done; in TopTransactionContext. */
+static List *pending_tasks = NIL;	/* of pg_uuid_t */
+static List *pending_jobs = NIL;	/* of int64 */
+static List *pending_rooms = NIL;	/* of SswRoomEvent */
+static List *pending_cancels = NIL; /* of Cancel */
+static int64 pending_rows = 0;	/* appended */
+static bool pending_left = false;	/* see worker_lost.c */
+static List *pending_roles = NIL;	/* of Oid: whose commands wait */
+static int64 pending_commands = 0;	/* that wait: so many more, or fewer */
+
+/* What pending_commands was before a level of subtransactions changed it; the innermost first. */
+typedef struct Before
+{
+	int			level;
+	int64		commands;
+} Before;
+
+static List *before = NIL;
+
+/* Have the coordinator tell it, unless it knows that there is something. */
+static void
+wake(bool lost)
+{
+	SswDatabase *d;
+	bool		known;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	known = d == NULL || (d->events_pending && (!lost || d->events_lost));
+	LWLockRelease(SswShared->lock);
+	if (known)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	if (d)
+	{
+		d->events_lost = d->events_lost || lost;
+		d->events_pending = true;
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * Commands of these roles wait: a runner that is idle takes them, or the coordinator
+ * gets one; it also looks for those that are prepared.
+ */
+static void
+wake_runners(bool also_coordinator)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, pending_roles)
+	{
+		Oid			role = *(Oid *) lfirst(lc);
+		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
+		bool		woken = false;
+
+		for (int i = 0; i < SswShared->nprocs && !woken; i++)
+		{
+			SswProc    *p = &SswProcs[i];
+
+			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role ||
+				p->latch == NULL || p->has_task || p->stop)
+				continue;
+			SetLatch(p->latch);
+			woken = true;
+		}
+		/* a runner that is wanted already will see this command, too */
+		if (d && (also_coordinator || !(woken || (OidIsValid(role) && d->runner_role == role))))
+		{
+			d->commands_changed = true;
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+		}
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* So many more commands of open transactions, or fewer. */
+static void
+count_open(int64 change)
+{
+	SswDatabase *d;
+
+	if (change == 0)
+		return;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+		d->commands_open = Max(0, d->commands_open + change);
+	LWLockRelease(SswShared->lock);
+}
+
+/* What the coordinator is to know of them, and of what a worker's end had to leave. */
+static void
+tell_coordinator(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		d->commands_waiting = Max(0, d->commands_waiting + pending_commands);
+		if (pending_left)
+		{
+			d->cascade_left = true;
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+		}
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* The first of the rows that wait, or enough of them, and the coordinator looks. */
+static void
+count_rows(void)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		bool		first = d->appended_since == 0;
+		bool		enough = d->appended < SSW_APPENDED_ENOUGH && d->appended + pending_rows >= SSW_APPENDED_ENOUGH;
+
+		d->appended += pending_rows;
+		if (first)
+			d->appended_since = GetCurrentTimestamp();
+		if (first || enough)
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* Commands that run and are to stop: their runners see it, and the launcher when time is up. */
+static void
+tell_cancels(void)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, pending_cancels)
+		for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId && p->has_task &&
+			p->cancel_since == 0 && memcmp(&p->task, &((Cancel *) lfirst(lc))->task, UUID_LEN) == 0)
+			p->cancel_since = GetCurrentTimestamp();
+	}
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * What is prepared is told too early, as nobody tells at COMMIT PREPARED; but the
+ * rows are locked until then, so that progress looks at them anew.
+ */
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	bool		any = pending_tasks || pending_jobs || pending_rooms;
+
+	if (any && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+	{
+		wake(!ssw_board_post(pending_tasks, pending_jobs, pending_rooms));
+		ssw_board_tell();
+		if (pending_roles)
+			wake_runners(event == XACT_EVENT_PREPARE);
+	}
+	/* a command is not interrupted for what may be rolled back */
+	if (pending_cancels && event == XACT_EVENT_COMMIT)
+		tell_cancels();
+	if ((pending_commands != 0 || pending_left) && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+		tell_coordinator();
+	if (pending_rows > 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+		count_rows();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
+	{
+		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
+		before = NIL;
+		count_open(-Max(0, pending_commands));
+		pending_rows = pending_commands = 0;
+		pending_left = false;
+	}
+}
+
+/*
+ * At the end of a subtransaction: what it did is undone, or its parent's now.  Items
+ * begin with their level; returns the list.
+ */
+List	   *
+ssw_note_settle(List *items, SubXactEvent event)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	ListCell   *lc;
+
+	foreach(lc, items)
+	{
+		SswNoteLevel *item = lfirst(lc);
+
+		if (item->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
+			items = foreach_delete_current(items, lc);
+		else if (item->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
+			item->level = level - 1;
+	}
+	return items;
+}
+
+/* Commands of a subtransaction that is rolled back do not wait. */
+static void
+at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	Before	   *b = before ? linitial(before) : NULL;
+
+	/* what was cancelled and is rolled back goes on */
+	pending_cancels = ssw_note_settle(pending_cancels, event);
+	if (b == NULL || b->level < level)
+		return;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		count_open(Max(0, b->commands) - Max(0, pending_commands));
+		pending_commands = b->commands;
+		before = list_delete_first(before);
+	}
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		/*
+		 * what it did is its parent's now, which may have done something
+		 * first
+		 */
+		if (list_length(before) > 1 && ((Before *) lsecond(before))->level == level - 1)
+			before = list_delete_first(before);
+		else
+			b->level--;
+	}
+}
+
+static void
+watch_transaction(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+	{
+		RegisterXactCallback(at_xact_end, NULL);
+		RegisterSubXactCallback(at_subxact_end, NULL);
+	}
+	registered = true;
+}
+
+/* A copy of it in the list, until the transaction ends; if it is not there yet. */
+static void
+remember(List **list, const void *what, Size size)
+{
+	MemoryContext old;
+	ListCell   *lc;
+	void	   *copy;
+	int			n = 0;
+
+	watch_transaction();
+	/* of a few it is worth a look; twice on the list does no harm */
+	foreach(lc, *list)
+	{
+		if (memcmp(lfirst(lc), what, size) == 0)
+			return;
+		if (++n == LOOK_AT)
+			break;
+	}
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	copy = palloc(size);
+	memcpy(copy, what, size);
+	*list = lappend(*list, copy);
+	MemoryContextSwitchTo(old);
+}
+
+/* The task's row has changed; what its worker said counts no more. */
+void
+ssw_note_task_changed(const pg_uuid_t *task)
+{
+	remember(&pending_tasks, task, UUID_LEN);
+	/* nor does it in the rest of this transaction */
+	ssw_board_forget_progress(task);
+}
+
+/* It runs, and is to stop. */
+void
+ssw_note_task_cancelled(const pg_uuid_t *task)
+{
+	Cancel		c = {.level.level = GetCurrentTransactionNestLevel(),.task = *task};
+
+	remember(&pending_cancels, &c, sizeof(Cancel));
+}
+
+/* A worker's end had to leave something that others hold. */
+void
+ssw_note_cascade_left(void)
+{
+	watch_transaction();
+	pending_left = true;
+}
+
+/* A row was appended. */
+void
+ssw_note_row_appended(void)
+{
+	watch_transaction();
+	pending_rows++;
+}
+
+/* How many this transaction has appended. */
+int64
+ssw_note_rows_appended(void)
+{
+	return pending_rows;
+}
+
+/* Rows appended up to that number, and all that are due, are to be written now. */
+void
+ssw_note_flush_now(int64 up_to)
+{
+	SswDatabase *d;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, true);
+	if (d)
+	{
+		d->appended_since = GetCurrentTimestamp();
+		d->flush_up_to = Max(d->flush_up_to, up_to);
+		ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/* A command of the role waits. */
+void
+ssw_note_command_waits(Oid role)
+{
+	remember(&pending_roles, &role, sizeof(role));
+}
+
+/* So many commands more, or fewer, wait. */
+void
+ssw_note_commands_waiting(int change)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	int			level = GetCurrentTransactionNestLevel();
+
+	watch_transaction();
+	if (before == NIL || ((Before *) linitial(before))->level < level)
+	{
+		Before	   *b = palloc(sizeof(Before));
+
+		*b = (Before)
+		{
+			.level = level,.commands = pending_commands
+		};
+		before = lcons(b, before);
+	}
+	count_open(Max(0, pending_commands + change) - Max(0, pending_commands));
+	pending_commands += change;
+	MemoryContextSwitchTo(old);
+}
+
+/* What this transaction has noted of that. */
+int64
+ssw_note_commands(void)
+{
+	return pending_commands;
+}
+
+/* A task waits for the job. */
+void
+ssw_note_task_waits(int64 job)
+{
+	remember(&pending_jobs, &job, sizeof(job));
+}
+
+/* The room has other jobs or providers. */
+void
+ssw_note_room_changed(SswRoomKind kind, const char *room)
+{
+	SswRoomEvent r;
+
+	memset(&r, 0, sizeof(r));
+	r.database = MyDatabaseId;
+	r.kind = kind;
+	strlcpy(r.room, room, sizeof(r.room));
+	remember(&pending_rooms, &r, sizeof(r));
+}

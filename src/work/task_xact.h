@@ -1,0 +1,34 @@
+/*
+ * task_xact.h
+ *		What this transaction does to tasks, to be told at its commit.
+ */
+#ifndef SSW_TASK_XACT_H
+#define SSW_TASK_XACT_H
+
+#include "access/xact.h"
+#include "nodes/pg_list.h"
+
+#include "work/task_shmem.h"
+
+#define SSW_APPENDED_ENOUGH	1000	/* rows that are written before their time */
+
+/* What items for ssw_note_settle() begin with. */
+typedef struct SswNoteLevel
+{
+	int			level;			/* of subtransactions */
+} SswNoteLevel;
+
+extern List *ssw_note_settle(List *items, SubXactEvent event);
+extern void ssw_note_task_changed(const pg_uuid_t *task);
+extern void ssw_note_task_waits(int64 job);
+extern void ssw_note_room_changed(SswRoomKind kind, const char *room);
+extern void ssw_note_task_cancelled(const pg_uuid_t *task);
+extern void ssw_note_command_waits(Oid role);
+extern void ssw_note_commands_waiting(int change);
+extern int64 ssw_note_commands(void);
+extern void ssw_note_cascade_left(void);
+extern void ssw_note_row_appended(void);
+extern int64 ssw_note_rows_appended(void);
+extern void ssw_note_flush_now(int64 up_to);
+
+#endif							/* SSW_TASK_XACT_H */

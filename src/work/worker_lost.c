@@ -1,0 +1,218 @@
+/*
+ * worker_lost.c
+ *		What ends with a worker: its tasks, its providers, the jobs that nobody
+ *		offers any more.
+ *
+ * Runs wherever sessions end (cleanup_event.c), in that transaction, as the extension's
+ * owner: in a worker process of ours, or in the session of who releases.  One
+ * statement for all workers of a batch in each step.  Shares nothing but the
+ * tables; a crash, or a rollback, undoes it with the end itself.
+ *
+ * At every isolation level it looks at what is committed now.  Who claims for a
+ * worker, offers or submits only locks the rows of worker and job, and what he did
+ * before we got our lock is to be seen.
+ *
+ * A task or job whose row somebody else holds is left: his transaction may stay open
+ * for ever, and the worker's other tasks are those of others.  The coordinator ends
+ * what was left (ssw_cascade_rest()).
+ *
+ * Lock order: as in caller.c.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "base/cached_plan.h"
+#include "base/identity.h"
+#include "base/shmem.h"
+#include "base/spi.h"
+#include "work/task_row.h"
+#include "work/task_xact.h"
+#include "work/worker_lost.h"
+
+/* What becomes of the tasks ($1: of these workers, $2: of which nothing was heard since) for a reason ($3). */
+static const char *const end_tasks =
+"WITH lost AS MATERIALIZED (SELECT t.task, t.cancel_requested_at IS NOT NULL AS cancelled,"
+" j.on_worker_loss = 'requeue' AND t.cancel_requested_at IS NULL AS requeue"
+" FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
+" WHERE t.worker = ANY ($1) AND t.status IN ('claimed', 'running') AND"
+" ($2 = 'infinity' OR $2 > greatest(t.claimed_at, t.started_at, t.progress_at, (SELECT p.progress_at FROM sweeper._task_progress(t.task) AS p)))"
+" ORDER BY t.task FOR NO KEY UPDATE OF t SKIP LOCKED),"
+" ended AS (UPDATE sweeper.task AS t SET status = CASE WHEN lost.cancelled THEN 'cancelled' WHEN lost.requeue THEN 'enqueued' ELSE 'failed' END,"
+" finished_at = CASE WHEN NOT lost.requeue THEN clock_timestamp() END, worker = CASE WHEN NOT lost.requeue THEN t.worker END,"
+" error = $3 FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.job),"
+" said AS (INSERT INTO sweeper.task_comment (task, actor, comment)"
+" SELECT task, 'session_sweeper', status || ': ' || $3 FROM ended)"
+" SELECT task, CASE WHEN status = 'enqueued' THEN job END FROM ended";
+
+static const char *const end_providers = "DELETE FROM sweeper.provider WHERE worker = ANY ($1) RETURNING room";
+
+static const char *const end_links =
+"WITH gone AS (DELETE FROM sweeper.job_worker WHERE worker = ANY ($1) RETURNING job)"
+" SELECT job, room FROM sweeper.job WHERE job IN (SELECT job FROM gone)";
+
+static Datum
+column(uint64 row, int col, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col, isnull);
+}
+
+static char *
+text_column(uint64 row, int col)
+{
+	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col);
+}
+
+#define IS_ORPHAN \
+	" j.deleted_at IS NULL AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
+	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status IN ('enqueued', 'claimed', 'running'))"
+
+/*
+ * Delete softly those of the jobs (bigint[]) that nobody offers and no task waits
+ * for, or may yet go back to.  As the extension, in SPI.
+ */
+void
+ssw_cascade_orphans(Datum jobs)
+{
+	static const char *const lock =
+	"WITH mine AS MATERIALIZED (SELECT j.job FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " ORDER BY j.job FOR UPDATE SKIP LOCKED)"
+	" SELECT array_agg(job) FROM mine";
+
+	/*
+	 * of those that we hold: what somebody did before we got the lock is to
+	 * be seen
+	 */
+	static const char *const delete =
+	"UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() WHERE j.job = ANY ($1) AND" IS_ORPHAN " RETURNING j.room";
+	static const char *const left = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " LIMIT 1";
+	Oid			type = INT8ARRAYOID;
+	Datum		mine;
+	bool		isnull;
+
+	ssw_plan_execute_fresh(lock, 1, &type, &jobs);
+	mine = column(0, 1, &isnull);
+	if (!isnull)
+	{
+		uint64		rows = ssw_plan_execute_fresh(delete, 1, &type, &mine);
+
+		for (uint64 i = 0; i < rows; i++)
+			ssw_note_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	}
+	if (ssw_plan_execute_fresh(left, 1, &type, &jobs) > 0)
+		ssw_note_cascade_left();
+}
+
+/* The tasks that the workers (uuid[]) hold, and of which nothing was heard since; how many. */
+static uint64
+end_unheard(Datum workers, TimestampTz since, const char *reason)
+{
+	Oid			types[] = {UUIDARRAYOID, TIMESTAMPTZOID, TEXTOID};
+	Datum		values[] = {workers, TimestampTzGetDatum(since), CStringGetTextDatum(reason)};
+	uint64		rows = ssw_plan_execute_fresh(end_tasks, 3, types, values);
+	pg_uuid_t **tasks = palloc((rows + 1) * sizeof(pg_uuid_t *));
+	bool		isnull;
+
+	for (uint64 i = 0; i < rows; i++)
+	{
+		int64		job = DatumGetInt64(column(i, 2, &isnull));
+
+		if (!isnull)
+			ssw_note_task_waits(job);
+		tasks[i] = DatumGetUUIDP(column(i, 1, &isnull));
+	}
+	for (uint64 i = 0; i < rows; i++)
+	{
+		ssw_taskrow_progress(UUIDPGetDatum(tasks[i]));
+		ssw_note_task_changed(tasks[i]);
+	}
+	return rows;
+}
+
+static void
+end_tasks_of(Datum workers)
+{
+	static const char *const left = "SELECT FROM sweeper.task WHERE worker = ANY ($1) AND status IN ('claimed', 'running') LIMIT 1";
+	Oid			type = UUIDARRAYOID;
+
+	(void) end_unheard(workers, DT_NOEND, "Worker disconnected");
+	if (ssw_plan_execute_fresh(left, 1, &type, &workers) > 0)
+		ssw_note_cascade_left();
+}
+
+/*
+ * A worker, whose row is locked, claims.  A crash or fail-over may have lost what it said
+ * of tasks that it held before: those of which it has said nothing for one time to live
+ * of service since are lost.  As the extension, in SPI.
+ */
+void
+ssw_cascade_unheard(Datum worker, int64 ttl_us)
+{
+	static pg_uuid_t checked;	/* all that it holds was heard of since */
+	Datum		workers = PointerGetDatum(construct_array(&worker, 1, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+
+	if (SswShared->clean_start || SswShared->service_start == 0 || GetCurrentTimestamp() < SswShared->service_start + ttl_us ||
+		memcmp(&checked, DatumGetUUIDP(worker), UUID_LEN) == 0)
+		return;
+	if (end_unheard(workers, SswShared->service_start, "Not heard of since the server crashed or failed over") == 0)
+		checked = *DatumGetUUIDP(worker);
+}
+
+/* The workers end. */
+void
+ssw_cascade(const pg_uuid_t *workers, int n)
+{
+	Oid			type = UUIDARRAYOID;
+	Datum	   *ids = palloc(n * sizeof(Datum));
+	Datum		array;
+	SswIdentity save;
+	bool		isnull;
+	uint64		rows;
+
+	for (int i = 0; i < n; i++)
+		ids[i] = UUIDPGetDatum(&workers[i]);
+	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	ssw_identity_become_extension(&save);
+	ssw_sql_begin();
+	end_tasks_of(array);
+	rows = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
+	for (uint64 i = 0; i < rows; i++)
+		ssw_note_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
+	rows = ssw_plan_execute_fresh(end_links, 1, &type, &array);
+	if (rows > 0)
+	{
+		Datum	   *jobs = palloc(rows * sizeof(Datum));
+
+		for (uint64 i = 0; i < rows; i++)
+		{
+			jobs[i] = column(i, 1, &isnull);
+			ssw_note_room_changed(SSW_JOBS_CHANGED, text_column(i, 2));
+		}
+		ssw_cascade_orphans(PointerGetDatum(construct_array(jobs, rows, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+	}
+	ssw_sql_end();
+	ssw_identity_restore(&save);
+}
+
+/* End what the ends of workers had to leave, because others held the rows.  As the extension, in SPI. */
+void
+ssw_cascade_rest(void)
+{
+	static const char *const workers =
+	"SELECT array_agg(DISTINCT t.worker) FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL"
+	" AND NOT EXISTS (SELECT FROM sweeper.session AS s WHERE s.session = t.worker AND s.status = 'active')";
+	static const char *const orphans = "SELECT array_agg(j.job) FROM sweeper.job AS j WHERE" IS_ORPHAN;
+	bool		isnull;
+	Datum		d;
+
+	ssw_plan_execute_fresh(workers, 0, NULL, NULL);
+	d = column(0, 1, &isnull);
+	if (!isnull)
+		end_tasks_of(d);
+	ssw_plan_execute_fresh(orphans, 0, NULL, NULL);
+	d = column(0, 1, &isnull);
+	if (!isnull)
+		ssw_cascade_orphans(d);
+}

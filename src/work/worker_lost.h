@@ -1,0 +1,18 @@
+/*
+ * worker_lost.h
+ *		What ends with a worker.
+ */
+#ifndef SSW_WORKER_LOST_H
+#define SSW_WORKER_LOST_H
+
+#include "utils/uuid.h"
+
+/* The pool whose sessions are workers: see schema/47_work.sql. */
+#define SSW_WORKER_POOL		"sweeper.worker"
+
+extern void ssw_cascade_orphans(Datum jobs);
+extern void ssw_cascade(const pg_uuid_t *workers, int n);
+extern void ssw_cascade_rest(void);
+extern void ssw_cascade_unheard(Datum worker, int64 ttl_us);
+
+#endif							/* SSW_WORKER_LOST_H */
