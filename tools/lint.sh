@@ -27,6 +27,13 @@ complain "A folder includes only itself and folders above it in the table of src
         awk 'FNR == NR { if (match($0, /^\| `[a-z]+\/`/)) at[substr($0, 4, RLENGTH - 5)] = ++n; next }
             !($2 in at) || !($3 in at) || at[$3] > at[$2] { print $1 " includes " $4 }' src/README.md - |
         sort | diff tools/include-exceptions.txt - | grep '^[<>]')"
+complain "Each .c has its own header, or exports nothing:" \
+    "$(for file in src/*/*.c; do
+        grep -qE "^#include \"${file#src/}" <(sed 's/\.h"/.c"/' "$file") ||
+            awk -v file="$file" 'FNR == 1 { before = "" }
+                /^ssw_[a-z_0-9]+\(/ && before !~ /static|^Datum$/ { print "  " file ": " $0 }
+                { before = $0 }' "$file"
+    done)"
 complain "Each folder has a README.md of at most 15 lines, which names its files:" \
     "$(for folder in src/*/; do
         [ -f "${folder}README.md" ] || { echo "  $folder has none"; continue; }

@@ -17,6 +17,7 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "policy/deadline.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"

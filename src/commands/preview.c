@@ -14,6 +14,7 @@
 #include "access/table.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
+#include "commands/sample.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"

@@ -36,17 +36,4 @@ extern Datum ssw_advice_row(FunctionCallInfo fcinfo, const SswPolicy *p,
 							const SswPreview *v, const char *state);
 extern void ssw_advice_check_plausible(const SswPolicy *p, const SswPreview *v);
 
-/* unit_guess.c: ereport what a column could mean, with the completed call */
-extern void ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
-								 const char *sql, Oid type);
-extern void ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
-									 const char *sql, Oid type);
-extern void ssw_advice_lifetimes(const SswPolicy *p, Relation rel);
-extern char *ssw_advice_application_timezone(Oid owner);
-extern List *ssw_advice_zones(Oid owner);
-
-/* sample.c */
-extern double ssw_sample_estimate(Relation rel, bool *analysed);
-extern char *ssw_sample_select(Relation rel, const char *list, const char *where, double rows_wanted, double *part);
-
 #endif							/* SSW_PREVIEW_H */

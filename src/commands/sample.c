@@ -18,6 +18,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "commands/sample.h"
 #include "lib/stringinfo.h"
 #include "optimizer/plancat.h"
 #include "storage/bufmgr.h"

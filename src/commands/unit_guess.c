@@ -10,6 +10,8 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "commands/sample.h"
+#include "commands/unit_guess.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"

@@ -18,6 +18,8 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "policy/deadline.h"
+#include "sweep/fuse_hold.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"

@@ -21,7 +21,9 @@
 
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
+#include "commands/unit_guess.h"
 #include "optimizer/optimizer.h"
+#include "policy/deadline.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"

@@ -188,15 +188,4 @@ extern char *ssw_policy_way_out(const SswPolicy *p);
 extern Oid	ssw_policy_hook_now(const char *name);
 extern char *ssw_policy_hook_trouble(const SswPolicy *p);
 
-/*
- * deadline.c: fill the fragments from the fields and the relation's columns.
- * ereports, with the SQLSTATE and hint a user of register() should see, when a
- * field does not fit the relation.  The caller holds a lock on rel.
- */
-extern void ssw_clock_build(SswPolicy *p, Relation rel);
-
-/* plain_probe.c: what the coordinator may know of the clocks */
-extern bool ssw_plain_columns(const SswPolicy *p, Relation rel);
-extern void ssw_plain_outline(SswPolicy *p);
-
 #endif							/* SSW_POLICY_H */

@@ -20,6 +20,7 @@
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "process/pass_lifecycle.h"
 #include "storage/latch.h"
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"

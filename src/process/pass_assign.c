@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "process/pass_assign.h"
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 

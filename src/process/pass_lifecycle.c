@@ -12,6 +12,9 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "process/pass_lifecycle.h"
+#include "process/policy_state.h"
+#include "process/sweep_request.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 

@@ -9,6 +9,7 @@
 
 #include "access/transam.h"
 #include "catalog/pg_class.h"
+#include "process/plain_probe.h"
 #include "utils/rel.h"
 
 #include "policy/expr.h"

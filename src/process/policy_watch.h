@@ -81,50 +81,7 @@ extern bool ssw_watch_resubscribed(void);
 extern ErrorData *ssw_watch_probe(SswWatch *w, TimestampTz now);
 extern void ssw_watch_late(SswWatch *w, TimestampTz now);
 
-/* probe.c */
-extern void ssw_probe(SswWatch *w, TimestampTz now);
-
 /* A policy in which nothing happens is looked at up to so many check_every apart. */
 #define SSW_IDLE_MAX		10
-
-/* pass_lifecycle.c */
-extern List *ssw_passes_adopt(List *watches);
-extern void ssw_passes_publish(SswWatch *w);
-extern void ssw_passes_inherit(SswWatch *w, const SswPolicy *p);
-extern void ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request);
-extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
-extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);
-extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
-extern TimestampTz ssw_passes_needed_at(SswWatch *w, TimestampTz now);
-extern TimestampTz ssw_passes_gone_at(const SswWatch *w);
-extern void ssw_passes_close(SswWatch *w, TimestampTz now);
-extern void ssw_passes_close_open(SswWatch *w);
-
-/* sweep_request.c: CALL sweep */
-extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current);
-extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);
-extern void ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass);
-extern void ssw_request_answer(List *watches);
-
-/* pass_assign.c */
-extern void ssw_assign(List *watches, TimestampTz now);
-
-
-/* policy_state.c: what the coordinator writes to our tables; in a transaction */
-extern void ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status);
-extern void ssw_ledger_abandon(void);
-extern void ssw_ledger_failed(SswWatch *w, const SswPass *pass);
-extern void ssw_ledger_succeeded(SswWatch *w);
-extern void ssw_ledger_rearm(SswWatch *w, TimestampTz before);
-extern void ssw_ledger_forget_future(SswPolicy *p, TimestampTz now);
-extern bool ssw_ledger_hold(const SswPolicy *p);
-extern void ssw_ledger_restamp(const SswPolicy *p);
-extern bool ssw_ledger_was_in(uint64 system_identifier);
-extern void ssw_ledger_renamed(const SswPolicy *p);
-extern void ssw_ledger_columns(const SswPolicy *p);
-extern void ssw_ledger_horizons(const SswPolicy *p);
-extern bool ssw_ledger_cut_deadlines(void);
-extern TimestampTz ssw_ledger_mark(bool write);
-extern void ssw_ledger_long_gap(void);
 
 #endif							/* SSW_POLICY_WATCH_H */

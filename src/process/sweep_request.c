@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "process/sweep_request.h"
 #include "storage/condition_variable.h"
 #include "utils/timestamp.h"
 

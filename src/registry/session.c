@@ -19,6 +19,7 @@
 #include "commands/extension.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "policy/deadline.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"

@@ -23,11 +23,4 @@ extern bool ssw_fuse_trips(SswWork *w, List *leaves, bool all);
 extern void ssw_fuse_grace(SswWork *w, List *leaves);
 extern bool ssw_fuse_answers(SswWork *w, int dead, int alive);
 
-/* fuse_hold.c */
-extern char *ssw_fuse_group(const SswPolicy *p);
-extern void ssw_fuse_load(SswPolicy *p);
-extern void ssw_fuse_recall(SswWork *w);
-extern char *ssw_fuse_describe(const SswSuspect *s);
-extern char *ssw_fuse_write(SswWork *w, const SswSuspect *s);
-
 #endif							/* SSW_FUSE_H */

@@ -17,6 +17,7 @@
 
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "policy/deadline.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
 #include "utils/fmgrprotos.h"

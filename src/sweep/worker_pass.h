@@ -9,7 +9,4 @@
 
 extern void ssw_pass_work(SswPass *pass);
 
-/* alive_check.c: the is_alive part */
-extern void ssw_check_work(SswWork *w);
-
 #endif							/* SSW_WORKER_PASS_H */

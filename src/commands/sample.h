@@ -1,0 +1,13 @@
+/*
+ * sample.h
+ *		Estimates and samples of a table.
+ */
+#ifndef SSW_SAMPLE_H
+#define SSW_SAMPLE_H
+
+#include "commands/preview.h"
+
+extern double ssw_sample_estimate(Relation rel, bool *analysed);
+extern char *ssw_sample_select(Relation rel, const char *list, const char *where, double rows_wanted, double *part);
+
+#endif							/* SSW_SAMPLE_H */

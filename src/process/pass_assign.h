@@ -1,0 +1,12 @@
+/*
+ * pass_assign.h
+ *		Which pass gets which worker.
+ */
+#ifndef SSW_PASS_ASSIGN_H
+#define SSW_PASS_ASSIGN_H
+
+#include "process/policy_watch.h"
+
+extern void ssw_assign(List *watches, TimestampTz now);
+
+#endif							/* SSW_PASS_ASSIGN_H */

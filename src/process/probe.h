@@ -1,0 +1,12 @@
+/*
+ * probe.h
+ *		Is anything due, and when?
+ */
+#ifndef SSW_PROBE_H
+#define SSW_PROBE_H
+
+#include "process/policy_watch.h"
+
+extern void ssw_probe(SswWatch *w, TimestampTz now);
+
+#endif							/* SSW_PROBE_H */

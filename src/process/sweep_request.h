@@ -1,0 +1,16 @@
+/*
+ * sweep_request.h
+ *		Sweeps that somebody asked for.
+ */
+#ifndef SSW_SWEEP_REQUEST_H
+#define SSW_SWEEP_REQUEST_H
+
+#include "process/policy_watch.h"
+
+/* CALL sweep */
+extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current);
+extern void ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message);
+extern void ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass);
+extern void ssw_request_answer(List *watches);
+
+#endif							/* SSW_SWEEP_REQUEST_H */

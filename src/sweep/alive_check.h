@@ -1,0 +1,13 @@
+/*
+ * alive_check.h
+ *		What is_alive says of candidates.
+ */
+#ifndef SSW_ALIVE_CHECK_H
+#define SSW_ALIVE_CHECK_H
+
+#include "sweep/worker_pass.h"
+
+/* The is_alive part */
+extern void ssw_check_work(SswWork *w);
+
+#endif							/* SSW_ALIVE_CHECK_H */
