@@ -16,6 +16,7 @@
 #include "base/relation_guard.h"
 #include "base/session_trust.h"
 #include "base/shmem.h"
+#include "commands/unit_guess.h"
 #include "grace/service_log.h"
 #include "heartbeat/xact.h"
 #include "process/database_hook.h"
@@ -31,6 +32,7 @@ _PG_init(void)
 	ssw_guc_init();
 	ssw_trust_init();
 	ssw_meant_init();
+	ssw_unit_guess_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	ssw_shmem_init(ssw_start_read_control);

@@ -25,7 +25,6 @@
 
 #include "base/identity.h"
 #include "base/relation_guard.h"
-#include "commands/preview.h"
 #include "policy/sweep_sql.h"
 
 /* So many pages or more of partitions are read, a few at each of so many places. */

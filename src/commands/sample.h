@@ -5,7 +5,7 @@
 #ifndef SSW_SAMPLE_H
 #define SSW_SAMPLE_H
 
-#include "commands/preview.h"
+#include "policy/policy.h"
 
 extern double ssw_sample_estimate(Relation rel, bool *analysed);
 extern char *ssw_sample_select(Relation rel, const char *list, const char *where, double rows_wanted, double *part);

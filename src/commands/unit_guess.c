@@ -26,6 +26,7 @@
 #include "base/spi.h"
 #include "commands/args.h"
 #include "commands/preview.h"
+#include "policy/deadline.h"
 #include "policy/expr.h"
 #include "policy/index.h"
 #include "policy/sweep_sql.h"
@@ -125,9 +126,9 @@ need(const SswPolicy *p, const char *what, const char *arg, const char *value, c
  * A number of what?  Says what the newest rows would mean in each unit, and
  * gives the call with the unit that makes them plausible.
  */
-void
-ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
-					 const char *sql, Oid type)
+static void
+ask_unit(const SswPolicy *p, Relation rel, const char *field,
+		 const char *sql, Oid type)
 {
 	StringInfoData detail;
 	const char *best = NULL;
@@ -229,9 +230,9 @@ ssw_advice_zones(Oid owner)
  * A local time where?  Says what the newest rows would mean in the zones at
  * hand.  Activity cannot be in the future: that decides which one is proposed.
  */
-void
-ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
-						 const char *sql, Oid type)
+static void
+ask_zone(const SswPolicy *p, Relation rel, const char *field,
+		 const char *sql, Oid type)
 {
 	StringInfoData detail;
 	const char *best = NULL;
@@ -312,4 +313,12 @@ ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
 			 errhint("If both are in %s: last_seen => 'to_timestamp(%s / %s.0)', ttl_column => %s, unit => '%s'.",
 					 p->unit, quote_identifier(p->last_seen), strcmp(p->unit, "ms") == 0 ? factors[1] : factors[2],
 					 quote_literal_cstr(p->ttl_column), p->unit)));
+}
+
+/* Have the deadline's builder ask here. */
+void
+ssw_unit_guess_init(void)
+{
+	ssw_deadline_ask_unit = ask_unit;
+	ssw_deadline_ask_zone = ask_zone;
 }

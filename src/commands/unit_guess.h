@@ -7,13 +7,9 @@
 
 #include "commands/preview.h"
 
-/* Ereport what a column could mean, with the completed call */
-extern void ssw_advice_need_unit(const SswPolicy *p, Relation rel, const char *field,
-								 const char *sql, Oid type);
+extern void ssw_unit_guess_init(void);
 extern char *ssw_advice_application_timezone(Oid owner);
 extern List *ssw_advice_zones(Oid owner);
-extern void ssw_advice_need_timezone(const SswPolicy *p, Relation rel, const char *field,
-									 const char *sql, Oid type);
 extern void ssw_advice_lifetimes(const SswPolicy *p, Relation rel);
 
 #endif							/* SSW_UNIT_GUESS_H */

@@ -124,3 +124,14 @@ ssw_outage_heard(int policy_id)
 		s->refusing_since = 0;
 	LWLockRelease(SswShared->lock);
 }
+
+/*
+ * Since then nobody could write the policy's rows: who lives by that could not show it.
+ * A short time does not matter, because heartbeats write well before a row is due.
+ */
+void
+ssw_outage_since(const SswPolicy *p, TimestampTz since, TimestampTz now)
+{
+	if (p && (p->heartbeats || p->last_seen) && now - since > ssw_outage_patience(p->id, p->ttl_us))
+		ssw_outage_note(MyDatabaseId, p->id, since, now);
+}

@@ -21,7 +21,6 @@
 
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
-#include "commands/unit_guess.h"
 #include "optimizer/optimizer.h"
 #include "policy/deadline.h"
 #include "utils/builtins.h"
@@ -29,14 +28,13 @@
 #include "utils/rel.h"
 
 #include "base/identity.h"
-#include "commands/preview.h"
 #include "policy/expr.h"
 #include "policy/index.h"
 #include "policy/partition.h"
 #include "policy/policy.h"
 #include "policy/row_key.h"
-#include "sweep/bad_expression.h"
 
+/* An expression of the policy, not computed for rows that are left out. */
 /* Times from here on are as good as infinite: adding 200 years could raise. */
 #define LAST_TIME		"294000-01-01"
 #define FIRST_TIME		"4713-01-02"
@@ -65,6 +63,19 @@ typedef struct TimeValue
 	char	   *zone;			/* quoted literal, or NULL */
 	bool		utc;			/* zone is UTC */
 } TimeValue;
+
+/* What asks, with an error, for what a number or a time without a zone means. */
+SswDeadlineAsk ssw_deadline_ask_unit = NULL;
+SswDeadlineAsk ssw_deadline_ask_zone = NULL;
+
+/* An expression of the policy, not computed for rows that are left out. */
+static char *
+guarded(const SswPolicy *p, const char *otherwise, const char *sql)
+{
+	if (p->left_out == NULL)
+		return psprintf("(%s)", sql);
+	return psprintf("(CASE WHEN %s THEN %s ELSE %s END)", p->left_out, otherwise, sql);
+}
 
 static char *
 column_sql(const char *name)
@@ -124,7 +135,7 @@ resolve(const SswPolicy *p, Relation rel, const char *field, char **text, bool e
 						 errmsg("%s must depend on the row", field),
 						 errdetail("%s is the same for every row.", *text),
 						 errhint("Use a column, or an expression over columns.")));
-			v.sql = ssw_unreadable_guard(p, "NULL", ssw_expr_text(rel, node, true));
+			v.sql = guarded(p, "NULL", ssw_expr_text(rel, node, true));
 			v.type = getBaseType(exprType(node));
 			return v;
 		}
@@ -168,7 +179,7 @@ interpret(const SswPolicy *p, Relation rel, TimeValue *v)
 		case TIMESTAMPOID:
 		case DATEOID:
 			if (p->timezone == NULL)
-				ssw_advice_need_timezone(p, rel, v->field, v->sql, v->type);
+				ssw_deadline_ask_zone(p, rel, v->field, v->sql, v->type);
 			v->zone = quote_literal_cstr(p->timezone);
 			v->utc = pg_strcasecmp(p->timezone, "UTC") == 0;
 			return;
@@ -177,7 +188,7 @@ interpret(const SswPolicy *p, Relation rel, TimeValue *v)
 		case NUMERICOID:
 		case FLOAT8OID:
 			if (p->unit == NULL)
-				ssw_advice_need_unit(p, rel, v->field, v->sql, v->type);
+				ssw_deadline_ask_unit(p, rel, v->field, v->sql, v->type);
 			v->factor = unit_factor(p->unit);
 			if (v->type == INT4OID && v->factor > 1)
 				wrong_type(v, "It cannot hold milliseconds or microseconds since 1970.");
@@ -519,7 +530,7 @@ build_group(SswPolicy *p, Relation rel)
 		if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0 && ((Var *) node)->varattno > 0)
 			attnum = ((Var *) node)->varattno;
 		else
-			p->group_text = psprintf("%s::pg_catalog.text", ssw_unreadable_guard(p, "NULL", ssw_expr_text(rel, node, true)));
+			p->group_text = psprintf("%s::pg_catalog.text", guarded(p, "NULL", ssw_expr_text(rel, node, true)));
 	}
 	if (attnum > 0)
 	{
@@ -587,7 +598,7 @@ build(void *arg)
 	if (p->filter)
 		p->filter = ssw_expr_text(rel, ssw_expr_parse_boolean(rel, "filter", p->filter), true);
 	if (p->left_out)
-		p->filter = ssw_unreadable_guard(p, "false", p->filter ? p->filter : "true");
+		p->filter = guarded(p, "false", p->filter ? p->filter : "true");
 	v = activity ? resolve(p, rel, "last_seen", &p->last_seen, true) :
 		resolve(p, rel, "deadline", &p->deadline, true);
 	v.end_of_day = activity;

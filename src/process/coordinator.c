@@ -20,6 +20,7 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "process/late_look.h"
 #include "process/pass_assign.h"
 #include "process/pass_lifecycle.h"
 #include "process/policy_state.h"
@@ -337,7 +338,7 @@ look(SswWatch *w, TimestampTz now)
 			ssw_request_complete(w, request, 0,
 								 w->locked_since ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
-		ssw_watch_late(w, now);
+		ssw_late_look(w, now);
 		return;
 	}
 	w->rest.state = NULL;

@@ -17,7 +17,6 @@
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
-#include "process/policy_watch.h"
 #include "process/worker_quota.h"
 #include "work/append_demand.h"
 

@@ -5,7 +5,7 @@
 #ifndef SSW_PASS_ASSIGN_H
 #define SSW_PASS_ASSIGN_H
 
-#include "process/policy_watch.h"
+#include "process/watched_policy.h"
 
 extern void ssw_assign(List *watches, TimestampTz now);
 

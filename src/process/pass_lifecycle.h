@@ -5,7 +5,7 @@
 #ifndef SSW_PASS_LIFECYCLE_H
 #define SSW_PASS_LIFECYCLE_H
 
-#include "process/policy_watch.h"
+#include "process/watched_policy.h"
 
 extern void ssw_passes_publish(SswWatch *w);
 extern void ssw_passes_inherit(SswWatch *w, const SswPolicy *p);

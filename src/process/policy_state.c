@@ -11,6 +11,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "grace/policy_outage.h"
 #include "process/policy_state.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
@@ -23,7 +24,6 @@
 #include "base/locks.h"
 #include "base/spi.h"
 #include "heartbeat/store_scan.h"
-#include "process/policy_watch.h"
 #include "sweep/failed_row.h"
 
 #define FAIL_BASE_US	(1 * USECS_PER_SEC)
@@ -136,7 +136,7 @@ ssw_ledger_failed(SswWatch *w, const SswPass *pass)
 
 		if (w->failing_since == 0)
 			w->failing_since = now;
-		ssw_watch_outage(w, w->failing_since, now);
+		ssw_outage_since(w->policy, w->failing_since, now);
 	}
 	w->policy->failures = failures;
 	w->policy->broken = failures >= BROKEN_AFTER;

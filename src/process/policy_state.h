@@ -5,7 +5,7 @@
 #ifndef SSW_POLICY_STATE_H
 #define SSW_POLICY_STATE_H
 
-#include "process/policy_watch.h"
+#include "process/watched_policy.h"
 
 /* What the coordinator writes to our tables; in a transaction */
 extern void ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status);

@@ -14,7 +14,6 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "policy/deadline.h"
-#include "process/pass_lifecycle.h"
 #include "process/plain_probe.h"
 #include "process/policy_state.h"
 #include "process/probe.h"
@@ -54,10 +53,6 @@
 #define LOCK_LOOK_US		(200 * 1000)
 /* What is set for a database alone is looked at so often. */
 #define SETTINGS_US			(5 * USECS_PER_SEC)
-/* How late is what a brake holds?  Looked at no more often. */
-#define LATE_LOOK_US		(10 * USECS_PER_SEC)
-#define LATE_LOOK_PART		500
-#define LATE_LOOK_MAX_US	(15 * USECS_PER_MINUTE)
 
 /* So long a lock on its table is not told to who asked for a look. */
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
@@ -149,18 +144,6 @@ follow_rename(SswPolicy *p)
 }
 
 /*
- * Since then nobody could write the policy's rows: who lives by that could not show it.
- * A short time does not matter, because heartbeats write well before a row is due.
- */
-void
-ssw_watch_outage(const SswWatch *w, TimestampTz since, TimestampTz now)
-{
-	if (w->policy && (w->policy->heartbeats || w->policy->last_seen) &&
-		now - since > ssw_outage_patience(w->policy_id, w->policy->ttl_us))
-		ssw_outage_note(MyDatabaseId, w->policy_id, since, now);
-}
-
-/*
  * Could rows be written that live by activity?  Passes do not tell while none is due, or
  * as long as rows can be read.  Returns when to look again.
  */
@@ -180,7 +163,7 @@ look_at_lock(SswWatch *w, TimestampTz now)
 	writable = ssw_partition_is_writable(p->relid);
 	since = ssw_outage_looked(w->policy_id, writable && (!XactReadOnly || SswShared->read_only_since != 0), 2 * every, now);
 	if (since != 0)
-		ssw_watch_outage(w, since, now);
+		ssw_outage_since(w->policy, since, now);
 	w->lock_look_at = now + (writable ? every : LOCK_LOOK_US);
 	return w->lock_look_at;
 }
@@ -232,7 +215,7 @@ ssw_watch_read_only(List *watches, TimestampTz now)
 	if (refused && !XactReadOnly && has_own_default())
 	{
 		foreach(lc, watches)
-			ssw_watch_outage(lfirst(lc), since, now);
+			ssw_outage_since(((SswWatch *) lfirst(lc))->policy, since, now);
 		refused = false;
 	}
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -450,38 +433,4 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 		(void) want_of_lock(error);
 	}
 	return error;
-}
-
-/*
- * A brake is on.  What falls due meanwhile is late all the same, and the views tell
- * how late: look, where that runs nobody's code, and do not mind when it cannot be.
- * A look that takes long is rare, also where coordinators take turns: others wait for it.
- */
-void
-ssw_watch_late(SswWatch *w, TimestampTz now)
-{
-	SswPolicyShared *s;
-	TimestampTz next = DT_NOEND;
-	ErrorData  *error;
-
-	if (!w->plain)
-		return;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s)
-		next = s->late_look_at;
-	LWLockRelease(SswShared->lock);
-	/* one that is farther away was noted before the clock was set back */
-	if (s == NULL || (now < next && next < now + 2 * LATE_LOOK_MAX_US))
-		return;
-	error = ssw_watch_probe(w, now);
-	if (error)
-		FreeErrorData(error);
-	next = Max(Max(LATE_LOOK_US, w->policy->check_every_us), (GetCurrentTimestamp() - now) * LATE_LOOK_PART);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s)
-		s->late_look_at = now + Min(next, LATE_LOOK_MAX_US);
-	LWLockRelease(SswShared->lock);
-	ssw_passes_publish(w);
 }

@@ -35,7 +35,6 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "policy/partition.h"
-#include "process/policy_watch.h"
 #include "sweep/lower_bound.h"
 #include "sweep/row_action.h"
 #include "sweep/worker_pass.h"

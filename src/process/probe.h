@@ -5,7 +5,7 @@
 #ifndef SSW_PROBE_H
 #define SSW_PROBE_H
 
-#include "process/policy_watch.h"
+#include "process/watched_policy.h"
 
 extern void ssw_probe(SswWatch *w, TimestampTz now);
 

@@ -14,7 +14,6 @@
 #include "storage/condition_variable.h"
 #include "utils/timestamp.h"
 
-#include "process/policy_watch.h"
 
 /*
  * The newest request that was not dealt with, or 0.  With current, not one that may

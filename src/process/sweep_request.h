@@ -5,7 +5,7 @@
 #ifndef SSW_SWEEP_REQUEST_H
 #define SSW_SWEEP_REQUEST_H
 
-#include "process/policy_watch.h"
+#include "process/watched_policy.h"
 
 /* CALL sweep */
 extern uint64 ssw_request_pending(SswWatch *w, const uint64 *current);

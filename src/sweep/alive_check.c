@@ -29,7 +29,6 @@
 #include "sweep/fuse.h"
 #include "sweep/lost.h"
 #include "sweep/single_row.h"
-#include "sweep/worker_pass.h"
 
 /* After so long the verdicts are acted on, and the batch ends. */
 #define TURN_US		(200 * 1000)

@@ -5,7 +5,7 @@
 #ifndef SSW_ALIVE_CHECK_H
 #define SSW_ALIVE_CHECK_H
 
-#include "sweep/worker_pass.h"
+#include "sweep/batch.h"
 
 /* The is_alive part */
 extern void ssw_check_work(SswWork *w);

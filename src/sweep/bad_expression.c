@@ -74,15 +74,6 @@ ssw_unreadable_may_be(const ErrorData *e)
 		ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION;
 }
 
-/* An expression of the policy, not computed for rows that are left out. */
-char	   *
-ssw_unreadable_guard(const SswPolicy *p, const char *otherwise, const char *sql)
-{
-	if (p->left_out == NULL)
-		return psprintf("(%s)", sql);
-	return psprintf("(CASE WHEN %s THEN %s ELSE %s END)", p->left_out, otherwise, sql);
-}
-
 /* Free what looking at a row, or at some blocks, took; but who only looks for the first wants to know it. */
 static void
 forget(Search *s)

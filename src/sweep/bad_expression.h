@@ -8,7 +8,6 @@
 #include "sweep/batch.h"
 
 extern bool ssw_unreadable_may_be(const ErrorData *e);
-extern char *ssw_unreadable_guard(const SswPolicy *p, const char *otherwise, const char *sql);
 extern bool ssw_unreadable_leave_out(SswWork *w, MemoryContext cxt);
 extern void ssw_unreadable_report(const SswPolicy *p, List *leaves, ErrorData *e);
 

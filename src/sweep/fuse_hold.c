@@ -24,7 +24,6 @@
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
-#include "sweep/fuse.h"
 
 /* The group of a row, compared byte by byte. */
 char	   *

@@ -5,7 +5,18 @@
 #ifndef SSW_FUSE_HOLD_H
 #define SSW_FUSE_HOLD_H
 
-#include "sweep/fuse.h"
+#include "sweep/batch.h"
+
+/* A group with many dead rows, or all rows that are not of such a group that trips. */
+typedef struct SswSuspect
+{
+	text	   *name;			/* null: all */
+	int64		dead;
+	int64		ttl_us;			/* the longest time to live of these, or 0 */
+	int64		alive;
+	int64		enough;			/* alive rows that make it harmless */
+	bool		let_go;			/* it was held, and its rows go now */
+} SswSuspect;
 
 extern char *ssw_fuse_group(const SswPolicy *p);
 extern void ssw_fuse_load(SswPolicy *p);

@@ -1,0 +1,73 @@
+/*
+ * watched_policy.h
+ *		The coordinator's picture of one policy.
+ */
+#ifndef SSW_WATCHED_POLICY_H
+#define SSW_WATCHED_POLICY_H
+
+#include "base/shmem.h"
+#include "policy/policy.h"
+#include "sweep/throttle.h"
+
+typedef struct SswWatch
+{
+	int			policy_id;
+	SswPolicy  *policy;			/* in the generation's memory context */
+	bool		runs;			/* no brake is on */
+	uint64		judged_generation;	/* as of which that is so, and what
+									 * follows */
+	char		state[32];
+	char		reason[160];
+	SswRest		rest;			/* why passes wait, though it runs; or no
+								 * state */
+	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
+	TimestampTz locked_since;	/* its table is, or 0 */
+	TimestampTz part_locked_since;	/* it, or a child, was for all looks
+									 * since, or 0 */
+	TimestampTz lock_look_at;
+	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
+	bool		plain;			/* no code of users: the coordinator may probe
+								 * by itself */
+	bool		unprobed;		/* it could not, or has not yet since a pass */
+
+	TimestampTz asleep_until;	/* not judged before: it was, by another
+								 * coordinator, and nothing is due; or 0 */
+	TimestampTz next_look;
+	TimestampTz not_before;		/* no look, not even on request, until then */
+	bool		unfinished;		/* the last pass is to be continued, whoever
+								 * asked for it */
+	int			idle;			/* looks in a row that found nothing */
+	TimestampTz earliest;		/* earliest due time known, or 0 */
+	bool		read_all;		/* the next probe, without a lower bound */
+	int			excluded;		/* dead rows the last pass left alone */
+
+	SswPass    *pass;			/* running, or null */
+	TimestampTz refresh_at;		/* look for heartbeats again */
+	TimestampTz served_at;		/* when the pass was last given a worker */
+	uint64		request;		/* of CALL sweep, that the pass answers */
+	bool		force;			/* it asked for an open fuse */
+	bool		owed;			/* a look that was asked for and could not be */
+	uint64		answered;		/* request dealt with in this round, or 0 */
+	int64		answer;			/* its pass, or 0 */
+	int			answer_code;	/* why it did not end well, or 0 */
+	char		answer_error[SSW_MESSAGE_LEN];
+	double		tokens;
+	double		backlog_tokens;
+	int64		fuse_left;		/* of the rows that the fuse has counted */
+	TimestampTz held_above;		/* rows due until then are held by the fuse,
+								 * covered by grace, or gone; or 0 */
+	TimestampTz full_at;		/* from then on a pass looks at them again */
+	TimestampTz tokens_at;
+	int64		open_pass_id;	/* row of a throttled pass, to be continued */
+	TimestampTz open_pass_at;
+	SswPass		open_counts;	/* its counts so far */
+	bool		backlog_done;	/* clear backlog_before */
+	uint64		disconnects;	/* those that a pass was opened for */
+	int			disconnect_tries;	/* passes that left some of them */
+	TimestampTz disconnects_at; /* the next then */
+} SswWatch;
+
+/* A policy in which nothing happens is looked at up to so many check_every apart. */
+#define SSW_IDLE_MAX		10
+
+#endif							/* SSW_WATCHED_POLICY_H */
