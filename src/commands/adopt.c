@@ -15,6 +15,7 @@
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "base/arguments.h"
 #include "commands/sample.h"
 #include "commands/unit_guess.h"
 #include "lib/stringinfo.h"

@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
+#include "base/arguments.h"
 #include "base/guc.h"
 #include "commands/args.h"
 #include "policy/expr.h"
@@ -33,8 +34,6 @@
 /* Expressions, lists of columns and other texts are not longer: every process that sweeps reads them. */
 #define MAX_TEXT_BYTES		16384
 
-/* Longer intervals could leave the range of timestamps. */
-#define MAX_INTERVAL_DAYS	73000
 
 /* What a change of the argument touches. */
 #define DEADLINE	1			/* which rows are dead */
@@ -209,26 +208,6 @@ ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool null_is_uncha
 	}
 }
 
-/* ereport when an argument that is kept is longer than so many bytes. */
-void
-ssw_args_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most)
-{
-	if (!PG_ARGISNULL(arg) && toast_raw_datum_size(PG_GETARG_DATUM(arg)) - VARHDRSZ > most)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("%s must not be longer than %d bytes", name, most)));
-}
-
-/* ereport when an argument is null. */
-void
-ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
-{
-	if (PG_ARGISNULL(arg))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", name)));
-}
-
 /* The call as it was, with one more argument. */
 char	   *
 ssw_args_call(const SswArgs *a, const char *name, const char *value)
@@ -293,32 +272,6 @@ get_names(const SswArgs *a, SswArg arg, int *n)
 						 errmsg("%s names column \"%s\" more than once", defs[arg].name, names[i])));
 	}
 	return names;
-}
-
-/* An interval in microseconds, from min to some 200 years. */
-int64
-ssw_args_interval(const char *name, const Interval *v, int64 min)
-{
-	int64		us = v->time;
-
-	if (v->month != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not contain months or years", name),
-				 errdetail("Their length varies."),
-				 errhint("Give days, hours or less; a day is 24 hours.")));
-	if (abs(v->day) > MAX_INTERVAL_DAYS ||
-		us / USECS_PER_DAY > MAX_INTERVAL_DAYS || us / USECS_PER_DAY < -MAX_INTERVAL_DAYS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be longer than %d days", name, MAX_INTERVAL_DAYS)));
-	us += (int64) v->day * USECS_PER_DAY;
-	if (us < min)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 min > 0 ? errmsg("%s must be greater than zero", name) :
-				 errmsg("%s must not be negative", name)));
-	return us;
 }
 
 /* The same of an argument; null is 0. */

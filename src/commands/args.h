@@ -41,12 +41,6 @@ typedef struct SswArgs
 	Datum		value[SSW_NARGS];
 } SswArgs;
 
-/* Bytes of what calls leave in our tables; see the table in README.md. */
-#define SSW_MAX_NAME	255		/* a notification has several of them */
-#define SSW_MAX_TEXT	65536	/* what people read: reasons, metadata */
-#define SSW_MAX_PAYLOAD	1048576 /* what programs read: payloads, commands,
-								 * rows */
-
 extern const char *ssw_args_name(SswArg arg);
 extern Oid	ssw_args_type(SswArg arg);
 extern bool ssw_args_defines_deadline(SswArg arg);
@@ -61,9 +55,6 @@ extern char *ssw_args_call(const SswArgs *a, const char *name, const char *value
 extern void ssw_args_fill_limits(const SswArgs *a, SswPolicy *p);
 extern void ssw_args_fill(const SswArgs *a, SswPolicy *p);
 
-extern int64 ssw_args_interval(const char *name, const Interval *v, int64 min);
-extern void ssw_args_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most);
-extern void ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name);
 extern char *ssw_args_search_path(const char *given);
 
 #endif							/* SSW_ARGS_H */

@@ -26,6 +26,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/arguments.h"
 #include "base/compat.h"
 #include "base/guc.h"
 #include "base/identity.h"
@@ -33,7 +34,6 @@
 #include "base/process_slot.h"
 #include "base/shmem.h"
 #include "base/spi.h"
-#include "commands/args.h"
 #include "grace/policy_outage.h"
 #include "monitor/row_facts.h"
 #include "policy/policy_rights.h"

@@ -16,6 +16,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "base/arguments.h"
 #include "policy/deadline.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"

@@ -24,10 +24,10 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/arguments.h"
 #include "base/compat.h"
 #include "base/identity.h"
 #include "base/spi.h"
-#include "commands/args.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
 #include "registry/session.h"

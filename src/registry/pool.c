@@ -16,10 +16,10 @@
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
+#include "base/arguments.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
-#include "commands/args.h"
 #include "commands/register.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"

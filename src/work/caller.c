@@ -16,10 +16,10 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
+#include "base/arguments.h"
 #include "base/cached_plan.h"
 #include "base/shmem.h"
 #include "base/spi.h"
-#include "commands/args.h"
 #include "policy/policy_rights.h"
 #include "registry/session.h"
 #include "work/caller.h"

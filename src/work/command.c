@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "base/arguments.h"
 #include "base/compat.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -20,7 +21,6 @@
 #include "base/cached_plan.h"
 #include "base/guc.h"
 #include "base/shmem.h"
-#include "commands/args.h"
 #include "registry/session.h"
 #include "work/caller.h"
 #include "work/command_queue.h"

@@ -18,8 +18,8 @@
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 
+#include "base/arguments.h"
 #include "base/cached_plan.h"
-#include "commands/args.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
 #include "registry/session.h"

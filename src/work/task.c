@@ -17,8 +17,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/arguments.h"
 #include "base/cached_plan.h"
-#include "commands/args.h"
 #include "registry/session.h"
 #include "work/caller.h"
 #include "work/task.h"

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "base/arguments.h"
 #include "base/compat.h"
 #include "executor/spi.h"
 #include "funcapi.h"
@@ -21,7 +22,6 @@
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
-#include "commands/args.h"
 #include "registry/session.h"
 #include "work/task_shmem.h"
 #include "work/task_wait.h"

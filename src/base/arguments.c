@@ -1,0 +1,61 @@
+/*
+ * arguments.c
+ *		Checks that arguments of functions share.
+ *
+ * Runs in the session that calls one.  Shares nothing; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "utils/timestamp.h"
+
+#include "base/arguments.h"
+
+/* Longer intervals could leave the range of timestamps. */
+#define MAX_INTERVAL_DAYS	73000
+
+/* ereport when an argument that is kept is longer than so many bytes. */
+void
+ssw_args_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most)
+{
+	if (!PG_ARGISNULL(arg) && toast_raw_datum_size(PG_GETARG_DATUM(arg)) - VARHDRSZ > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%s must not be longer than %d bytes", name, most)));
+}
+
+/* ereport when an argument is null. */
+void
+ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", name)));
+}
+
+/* An interval in microseconds, from min to some 200 years. */
+int64
+ssw_args_interval(const char *name, const Interval *v, int64 min)
+{
+	int64		us = v->time;
+
+	if (v->month != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not contain months or years", name),
+				 errdetail("Their length varies."),
+				 errhint("Give days, hours or less; a day is 24 hours.")));
+	if (abs(v->day) > MAX_INTERVAL_DAYS ||
+		us / USECS_PER_DAY > MAX_INTERVAL_DAYS || us / USECS_PER_DAY < -MAX_INTERVAL_DAYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be longer than %d days", name, MAX_INTERVAL_DAYS)));
+	us += (int64) v->day * USECS_PER_DAY;
+	if (us < min)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 min > 0 ? errmsg("%s must be greater than zero", name) :
+				 errmsg("%s must not be negative", name)));
+	return us;
+}

@@ -1,0 +1,21 @@
+/*
+ * arguments.h
+ *		Checks that arguments of functions share.
+ */
+#ifndef SSW_ARGUMENTS_H
+#define SSW_ARGUMENTS_H
+
+#include "fmgr.h"
+#include "utils/timestamp.h"
+
+/* Bytes of what calls leave in our tables; see the table in README.md. */
+#define SSW_MAX_NAME	255		/* a notification has several of them */
+#define SSW_MAX_TEXT	65536	/* what people read: reasons, metadata */
+#define SSW_MAX_PAYLOAD	1048576 /* what programs read: payloads, commands,
+								 * rows */
+
+extern int64 ssw_args_interval(const char *name, const Interval *v, int64 min);
+extern void ssw_args_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most);
+extern void ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name);
+
+#endif							/* SSW_ARGUMENTS_H */
