@@ -13,14 +13,20 @@
 
 #include "base/compat.h"
 #include "base/guc.h"
+#include "base/process_slot.h"
 #include "base/relation_guard.h"
 #include "base/session_trust.h"
 #include "base/shmem.h"
 #include "commands/unit_guess.h"
 #include "grace/service_log.h"
+#include "heartbeat/counters.h"
+#include "heartbeat/store.h"
 #include "heartbeat/xact.h"
 #include "process/database_hook.h"
 #include "process/launcher.h"
+#include "sweep/lost.h"
+#include "sweep/lostmove.h"
+#include "work/task_shmem.h"
 
 PG_MODULE_MAGIC_EXT(.name = "session_sweeper",.version = SSW_VERSION);
 
@@ -35,6 +41,11 @@ _PG_init(void)
 	ssw_unit_guess_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
+	ssw_shmem_add(ssw_beats_request, ssw_beats_startup);
+	ssw_shmem_add(ssw_board_request, ssw_board_startup);
+	ssw_shmem_add(ssw_beatstats_request, ssw_beatstats_startup);
+	ssw_bgw_on_leaving(ssw_lost_note);
+	ssw_bgw_on_leaving(ssw_lostmove_note);
 	ssw_shmem_init(ssw_start_read_control);
 	ssw_pending_init();
 	ssw_hooks_init();

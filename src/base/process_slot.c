@@ -29,8 +29,8 @@
 
 #include "base/guc.h"
 #include "base/process_slot.h"
-#include "sweep/lost.h"
-#include "sweep/lostmove.h"
+
+#define MAX_LEAVING	2
 
 /* The postmaster signals a child and its process group: that is one SIGTERM. */
 #define SAME_SIGNAL_US	10000
@@ -258,6 +258,18 @@ ssw_bgw_ready(void)
 	LWLockRelease(SswShared->lock);
 }
 
+/* What other modules do when one of our processes leaves. */
+static SswLeaving leaving[MAX_LEAVING];
+static int	nleaving = 0;
+
+/* Called from _PG_init; the callback runs under SswShared->lock, and has nothing to free. */
+void
+ssw_bgw_on_leaving(SswLeaving callback)
+{
+	Assert(nleaving < MAX_LEAVING);
+	leaving[nleaving++] = callback;
+}
+
 static void
 free_slot(int code, Datum arg)
 {
@@ -269,8 +281,9 @@ free_slot(int code, Datum arg)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	if (MySswProc->generation == my_generation)
 	{
-		if (MySswProc->pass >= 0)
-			ssw_lost_note(&SswPasses[MySswProc->pass]);
+		d = ssw_shmem_database(MySswProc->database, false);
+		for (int i = 0; i < nleaving; i++)
+			leaving[i] (d, MySswProc);
 		leave_pass(MySswProc);
 		if (SswShared->launcher == me)
 			SswShared->launcher = -1;
@@ -287,8 +300,6 @@ free_slot(int code, Datum arg)
 		}
 		if (d && MySswProc->kind == SSW_PROC_RUNNER)
 			d->commands_changed = true;
-		if (d)
-			ssw_lostmove_note(d, MySswProc);
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
 		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE)

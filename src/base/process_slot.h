@@ -24,4 +24,8 @@ extern bool ssw_bgw_ignores_cancel(const SswProc *p, TimestampTz now);
 extern void ssw_bgw_cancel(SswProc *p);
 extern void ssw_bgw_cancel_policy(int policy_id);
 
+/* The process of that slot leaves; its database, or null. */
+typedef void (*SswLeaving) (SswDatabase *d, SswProc *proc);
+extern void ssw_bgw_on_leaving(SswLeaving callback);
+
 #endif							/* SSW_PROCESS_SLOT_H */

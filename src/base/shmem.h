@@ -20,7 +20,6 @@
 #include "utils/uuid.h"
 
 #include "base/ssw.h"
-#include "heartbeat/store.h"
 
 #define SSW_MAX_DATABASES	1024
 #define SSW_BUILTIN_POLICIES 9	/* of each database; their ids are the first */
@@ -541,6 +540,7 @@ extern SswProc *MySswProc;
 extern const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1];
 extern const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1];
 
+extern void ssw_shmem_add(void (*request) (void), void (*startup) (void));
 extern void ssw_shmem_init(void (*new_callback) (void));
 extern bool ssw_shmem_available(void);
 extern void ssw_shmem_require(void);
@@ -559,16 +559,7 @@ extern void ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *),
 extern void ssw_shmem_wake_launcher(void);
 extern void ssw_shmem_wake_coordinator(Oid dboid);
 
-/* Wake this database's coordinator when the current transaction commits. */
-extern void ssw_shmem_policies_changed(void);
-extern void ssw_shmem_policy_changed(int policy_id);
-extern void ssw_shmem_policy_gone(int policy_id);
 extern bool ssw_shmem_pass_is_stale(const SswPass *pass);
 extern void ssw_shmem_text(char *to, const char *from, size_t size);
-extern void ssw_shmem_policy_altered(int policy_id, bool redefined);
-extern bool ssw_shmem_changed_here(void);
-
-/* Announce that this database has the extension, at commit. */
-extern void ssw_shmem_extension_created(void);
 
 #endif							/* SSW_SHMEM_H */

@@ -44,4 +44,10 @@ typedef enum SswOnNull
 	SSW_NULL_EXPIRE
 } SswOnNull;
 
+/* A key as 16 bytes: a uuid or an integer itself, of others a hash. */
+typedef struct SswBeatId
+{
+	uint64		part[2];
+} SswBeatId;
+
 #endif							/* SSW_H */

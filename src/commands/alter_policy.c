@@ -33,6 +33,7 @@
 #include "commands/register.h"
 #include "commands/target_check.h"
 #include "grace/policy_outage.h"
+#include "heartbeat/policy_xact.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
@@ -296,9 +297,9 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	update_policy(a, p, v, rel, held);
 	ssw_store_log(p->id, p->name, "alter", before);
 	if (rel)
-		ssw_shmem_policy_altered(p->id, redefines(a, p));
+		ssw_policy_xact_altered(p->id, redefines(a, p));
 	else
-		ssw_shmem_policy_changed(p->id);
+		ssw_policy_xact_changed(p->id);
 	if (rel)
 		table_close(rel, NoLock);
 	AtEOXact_GUC(true, level);
@@ -327,7 +328,7 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	value = Int32GetDatum(p->id);
 	ssw_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
 	ssw_store_log(p->id, p->name, "unregister", before);
-	ssw_shmem_policy_gone(p->id);
+	ssw_policy_xact_gone(p->id);
 	ssw_rights_forget_policy(p->id);
 	PG_RETURN_VOID();
 }

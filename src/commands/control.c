@@ -35,6 +35,7 @@
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/policy_outage.h"
+#include "heartbeat/policy_xact.h"
 #include "monitor/row_facts.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
@@ -116,7 +117,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 	change(p, "UPDATE sweeper.policy SET paused_at = pg_catalog.clock_timestamp(), paused_by = $2,"
 		   " paused_reason = $3, paused_until = $4 WHERE policy_id = $1", 2, types, values, nulls);
 	log_change(p, "pause", PG_ARGISNULL(reason) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(reason)));
-	ssw_shmem_policy_changed(p->id);
+	ssw_policy_xact_changed(p->id);
 }
 
 /* pause(policy, reason, until): cancels the batches in flight, and waits for their end. */
@@ -249,7 +250,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	{
 		bind_again(p, relid);
 		/* what the rows of another table said is nothing against these */
-		ssw_shmem_policy_altered(p->id, true);
+		ssw_policy_xact_altered(p->id, true);
 		lift(names, "restored");
 	}
 	if (p->held_reason && strcmp(p->held_reason, "restored") != 0 && strncmp(p->held_reason, "retention", 9) != 0)
@@ -276,7 +277,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 		   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
 		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 1, &type, &held, " ");
 	log_change(p, "resume", NULL);
-	ssw_shmem_policy_changed(p->id);
+	ssw_policy_xact_changed(p->id);
 }
 
 /* The policy of that name, if the caller may resume it. */
@@ -304,7 +305,7 @@ resume_group(const SswPolicy *p, text *group, ArrayBuildState **names)
 				 errhint("SELECT * FROM sweeper.problem WHERE policy = %s; lists what it holds.", quote_literal_cstr(p->name))));
 	lift(names, "fuse");
 	log_change(p, "resume", psprintf("group %s", text_to_cstring(group)));
-	ssw_shmem_policy_changed(p->id);
+	ssw_policy_xact_changed(p->id);
 }
 
 /* resume(policy, group_value) → the brakes it lifted; the relation's owner of today may always. */
@@ -415,7 +416,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NO_DATA_FOUND),
 				 errmsg("policy \"%s\" has no failed row with that key", p->name),
 				 errhint("SELECT key FROM sweeper.failed_row WHERE policy = %s;", quote_literal_cstr(p->name))));
-	ssw_shmem_policy_changed(p->id);
+	ssw_policy_xact_changed(p->id);
 	PG_RETURN_VOID();
 }
 
@@ -655,6 +656,6 @@ ssw_announce(PG_FUNCTION_ARGS)
 		ereport(WARNING,
 				(errmsg("session_sweeper does not run in this server yet"),
 				 errhint("Set \"%s\" in postgresql.conf and restart the server.", PRELOAD_LINE)));
-	ssw_shmem_extension_created();
+	ssw_policy_xact_extension_created();
 	PG_RETURN_VOID();
 }

@@ -17,6 +17,7 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "base/arguments.h"
+#include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -246,7 +247,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	{
 		insert_policy(a, p, v, rel, held);
 		ssw_store_log(p->id, p->name, "register", NULL);
-		ssw_shmem_policies_changed();
+		ssw_policy_xact_changed_all();
 		if (!ssw_shmem_available())
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is registered, but session_sweeper is not running in this server", p->name),

@@ -25,10 +25,16 @@ typedef union Part
 
 static Part *parts = NULL;
 
-Size
-ssw_beatstats_size(void)
+static Size
+size(void)
 {
 	return PARTS * sizeof(Part) + PG_CACHE_LINE_SIZE;
+}
+
+void
+ssw_beatstats_request(void)
+{
+	RequestAddinShmemSpace(size());
 }
 
 /* In the shmem_startup hook, under AddinShmemInitLock. */
@@ -37,7 +43,7 @@ ssw_beatstats_startup(void)
 {
 	bool		found;
 
-	parts = (Part *) CACHELINEALIGN(ShmemInitStruct("session_sweeper heartbeat counters", ssw_beatstats_size(), &found));
+	parts = (Part *) CACHELINEALIGN(ShmemInitStruct("session_sweeper heartbeat counters", size(), &found));
 	for (int i = 0; i < PARTS && !found; i++)
 		for (int k = 0; k < SSW_BEAT_STATS; k++)
 			pg_atomic_init_u64(&parts[i].n[k], 0);

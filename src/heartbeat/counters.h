@@ -15,7 +15,7 @@ typedef enum SswBeatStat
 	SSW_BEAT_STATS
 } SswBeatStat;
 
-extern Size ssw_beatstats_size(void);
+extern void ssw_beatstats_request(void);
 extern void ssw_beatstats_startup(void);
 extern void ssw_beatstats_count(SswBeatStat stat);
 extern void ssw_beatstats_read(int64 *counts);

@@ -8,11 +8,7 @@
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
 
-/* A key as 16 bytes: a uuid or an integer itself, of others a hash. */
-typedef struct SswBeatId
-{
-	uint64		part[2];
-} SswBeatId;
+#include "base/ssw.h"
 
 typedef struct SswBeatKey
 {

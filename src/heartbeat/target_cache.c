@@ -16,6 +16,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
 #include "storage/lmgr.h"
 #include "storage/sinval.h"
@@ -221,7 +222,7 @@ load(const char *name, uint64 generation)
 	MemoryContextSetParent(cxt, CurTransactionContext);
 	t->cxt = cxt;
 	t->generation = generation;
-	t->provisional = ssw_shmem_changed_here();
+	t->provisional = ssw_policy_xact_any();
 	t->policy = find_locked(name);
 	if (t->provisional)
 		refuse_altered(t->policy);
@@ -264,7 +265,7 @@ ssw_beatpolicy_find(const char *name)
 
 	while (t && strcmp(t->policy->name, name) != 0)
 		t = t->next;
-	if (t && (!t->valid || t->generation != generation || t->provisional || ssw_shmem_changed_here()))
+	if (t && (!t->valid || t->generation != generation || t->provisional || ssw_policy_xact_any()))
 	{
 		drop(t);
 		t = NULL;

@@ -23,6 +23,7 @@
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/shmem.h"
+#include "heartbeat/policy_xact.h"
 #include "monitor/policy_status.h"
 #include "policy/policy_rights.h"
 
@@ -145,7 +146,7 @@ state_of_looks(const SswPolicy *p, TimestampTz now, char **reason)
 		strcmp(copy.state, names[SSW_POLICY_RUNNING]) == 0)
 		s = NULL;
 	LWLockRelease(SswShared->lock);
-	if (s && copy.judged_generation >= copy.changed_at && !ssw_shmem_changed_here())
+	if (s && copy.judged_generation >= copy.changed_at && !ssw_policy_xact_any())
 	{
 		for (int i = SSW_POLICY_READ_ONLY; i <= SSW_POLICY_RUNNING; i++)
 			if (strcmp(copy.state, names[i]) == 0)

@@ -5,7 +5,7 @@
 #ifndef SSW_ROW_KEY_H
 #define SSW_ROW_KEY_H
 
-#include "heartbeat/store.h"
+#include "base/ssw.h"
 #include "policy/policy.h"
 
 /* Values of a key: its columns, or the tid of a relation without one. */

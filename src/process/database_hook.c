@@ -35,6 +35,7 @@
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/shmem.h"
+#include "heartbeat/policy_xact.h"
 #include "heartbeat/store_scan.h"
 #include "process/database_hook.h"
 #include "work/task_shmem.h"
@@ -309,7 +310,7 @@ keep_batches_out(const char *extension)
 		!OidIsValid(get_extension_oid(extension, true)))
 		return;
 	ssw_lock_extension_exclusive();
-	ssw_shmem_policies_changed();
+	ssw_policy_xact_changed_all();
 }
 
 static void

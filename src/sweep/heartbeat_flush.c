@@ -22,6 +22,7 @@
 #include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -208,5 +209,5 @@ ssw_settle_heartbeats(SswPolicy *p)
 				 errdetail_internal("%s", e ? e->message : trouble),
 				 trouble && present.columns.renamed ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and do it again.") : 0));
 	else
-		ssw_shmem_policy_gone(p->id);
+		ssw_policy_xact_gone(p->id);
 }

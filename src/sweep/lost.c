@@ -76,12 +76,12 @@ blame_policy(SswPass *pass, const char *message)
  * The caller holds the lock exclusively.
  */
 void
-ssw_lost_note(SswPass *pass)
+ssw_lost_note(SswDatabase *d, SswProc *proc)
 {
-	SswDatabase *d = ssw_shmem_database(pass->database, false);
+	SswPass    *pass = proc->pass >= 0 ? &SswPasses[proc->pass] : NULL;
 	SswPolicyShared *s;
 
-	if (!armed || d == NULL || d->closed > 0)
+	if (!armed || pass == NULL || d == NULL || d->closed > 0)
 		return;
 	armed = false;
 	s = ssw_shmem_policy(pass->database, pass->policy_id, true);

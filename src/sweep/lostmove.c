@@ -32,12 +32,13 @@ find(SswDatabase *d, Oid relid)
 
 /* A process that wrote rows is about to exit.  The caller holds the lock exclusively. */
 void
-ssw_lostmove_note(SswDatabase *d, const SswProc *proc)
+ssw_lostmove_note(SswDatabase *d, SswProc *proc)
 {
-	SswLostMove *m = find(d, proc->append_relid);
+	SswLostMove *m;
 
-	if (proc->append_rows == 0 || ssw_attach_is_stopping())
+	if (d == NULL || proc->append_rows == 0 || ssw_attach_is_stopping())
 		return;
+	m = find(d, proc->append_relid);
 	if (m == NULL)
 		m = &d->lost_move[d->lost_moves++ % SSW_LOST_MOVES];
 	if (m->relid != proc->append_relid || m->id != proc->append_id)

@@ -8,7 +8,7 @@
 
 #include "base/shmem.h"
 
-extern void ssw_lostmove_note(SswDatabase *d, const SswProc *proc);
+extern void ssw_lostmove_note(SswDatabase *d, SswProc *proc);
 extern bool ssw_lostmove_find(Oid relid, SswLostMove *lost);
 extern void ssw_lostmove_forget(const SswLostMove *lost);
 extern bool ssw_lostmove_left(Oid relid, int sqlerrcode, bool pause);
