@@ -54,7 +54,7 @@ sub broken_links {
 }
 
 my @pages = sort glob('doc/*.md monitoring/*.md');
-my %text = map { $_ => slurp_file($_) } @pages, glob('README.md bench/README.md schema/README.md test/*/README.md');
+my %text = map { $_ => slurp_file($_) } @pages, glob('README.md bench/README.md schema/README.md test/*/README.md src/README.md src/*/README.md');
 
 is(join(' ', broken_links('doc/page.md', "[a](none.md) [b](CONTRIBUTING.md#rules) [c](CONTRIBUTING.md#none) [d](#here) [e](#there)\n# Here\n")),
     'none.md CONTRIBUTING.md#none #there', 'a broken link is seen');
@@ -88,11 +88,6 @@ my ($table) = $text{'README.md'} =~ /^## When something is wrong\n(.*?)^## /ms;
 my %told = map { $_ => 1 } map { split /, / } $table =~ /^\|[^|]*`problem`: ([^|]*?) \|/mg;
 is(join('; ', grep { !$told{$_} } @problems), '', 'README.md has a line for each problem');
 is(join('; ', grep { my $name = $_; !grep { $_ eq $name } @problems } sort keys %told), '', 'and for none that is no more');
-
-# the map of the code has all of it
-for my $module (map { s/\.c$//r } map { s!.*/!!r } glob('src/*/*.c')) {
-    like($text{'doc/architecture.md'}, qr/`\Q$module\E`/, "architecture.md has $module");
-}
 
 # pg_cron lives in the database of the page that has its jobs.
 my $node = sweeper_node('main');
