@@ -18,6 +18,7 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "base/arguments.h"
+#include "base/deferred.h"
 #include "policy/deadline.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
@@ -189,7 +190,7 @@ expire_rows(SswPolicy *p, Wanted *w)
 	w->found = ssw_end_begin();
 	w->end.phase = SSW_PHASE_MANUAL;
 	w->end.cutoff = GetCurrentTimestamp();
-	ssw_action_settle_callers_constraints(p->owner);
+	ssw_deferred_settle_callers(p->owner);
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
 	w->policy = p = ssw_policy_present(p);
 	check_usable(p);

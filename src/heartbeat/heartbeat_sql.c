@@ -1,6 +1,6 @@
 /*
  * heartbeat_sql.c
- *		SQL functions heartbeat, touch, their _many forms, attach, and is_live.
+ *		SQL functions heartbeat, touch, their _many forms, and attach.
  *
  * Run in clients' sessions.  A key's canonical text is made from the caller's, so
  * that every spelling reaches the same session.
@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -31,19 +30,15 @@
 #include "heartbeat/slow_path.h"
 #include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
-#include "monitor/row_facts.h"
 #include "policy/policy_rights.h"
 #include "policy/row_key.h"
-#include "sweep/refresh.h"
 
 PG_FUNCTION_INFO_V1(ssw_attach);
 PG_FUNCTION_INFO_V1(ssw_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_heartbeat_many);
 PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
-PG_FUNCTION_INFO_V1(ssw_session_is_live);
 PG_FUNCTION_INFO_V1(ssw_touch);
 PG_FUNCTION_INFO_V1(ssw_touch_many);
-PG_FUNCTION_INFO_V1(ssw_is_live);
 
 /* So often is an entry looked for that a heartbeat has just made. */
 #define ATTACH_TRIES	3
@@ -109,7 +104,7 @@ beat_of_session(const pg_uuid_t *session)
 static void
 parse(Beat *b)
 {
-	b->k = ssw_alive_key(b->t->policy, canonical(b->t, b->key, b->values));
+	b->k = ssw_beats_key(b->t->policy, canonical(b->t, b->key, b->values));
 }
 
 /* In a subtransaction: the policy as it is now, and the key as that reads it. */
@@ -434,93 +429,4 @@ ssw_last_heartbeat(PG_FUNCTION_ARGS)
 	if (!ssw_shmem_available() || !ssw_beats_find(&k, &b))
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
-}
-
-/* Does the row live at that time, by what it says and what memory knows? */
-static bool
-lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
-{
-	TimestampTz cutoffs[2];
-
-	if (!r->found || r->excluded)
-		return false;
-	ssw_grace_cutoffs(p, now, cutoffs);
-	if (p->nclocks > 1 && r->has_due[1] && r->due[1] <= cutoffs[1] + p->keep_for_us)
-		return false;
-	if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
-		return false;
-	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
-		return true;
-	return ssw_alive_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
-}
-
-/* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */
-static SswPolicy *
-find_usable(const char *name)
-{
-	SswPolicy  *p = ssw_policy_find(name, false);
-	char	   *trouble = ssw_policy_unusable(p);
-
-	if (trouble)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
-				 errhint("%s", ssw_policy_way_out(p))));
-	return p;
-}
-
-/* Does it live? */
-static bool
-is_live(SswPolicy *p, const char *key)
-{
-	SswRowFacts r = {0};
-
-	ssw_rowfacts_find(p, key, &r);
-	if (r.trouble)
-		ereport(ERROR,
-				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :
-						 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
-	return lives(p, &r, GetCurrentTimestamp());
-}
-
-/* What lives is known where heartbeats come. */
-static void
-check_primary(void)
-{
-	ssw_shmem_require();
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute is_live() on a standby"),
-				 errhint("Heartbeats are known to the primary alone: ask there.")));
-}
-
-/* is_live(policy, key): is no heartbeat. */
-Datum
-ssw_is_live(PG_FUNCTION_ARGS)
-{
-	SswPolicy  *p;
-
-	for (int i = 0; i < 2; i++)
-		if (PG_ARGISNULL(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("%s must not be null", i == 0 ? "policy" : "key")));
-	check_primary();
-	p = find_usable(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	ssw_rights_check_rows(p, ACL_SELECT);
-	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
-}
-
-/* is_live(session): who knows the session may ask. */
-Datum
-ssw_session_is_live(PG_FUNCTION_ARGS)
-{
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
-	check_primary();
-	PG_RETURN_BOOL(is_live(find_usable(SSW_SESSION_POLICY),
-						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
 }

@@ -33,6 +33,9 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/cached_plan.h"
+#include "base/deferred.h"
+#include "base/error_class.h"
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
@@ -40,12 +43,10 @@
 #include "grace/policy_outage.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/slow_path.h"
+#include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
-#include "sweep/failed_row.h"
-#include "sweep/refresh.h"
-#include "sweep/row_action.h"
 
 /* A row that others keep changing is read so often at most. */
 #define SERIALIZATION_TRIES	10
@@ -201,7 +202,7 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	r->beyond_limit = get_time(SSW_T_LIMIT, &limit) && limit <= GetCurrentTimestamp();
 	r->swept = is_swept();
 	r->ttl_us = get_ttl(p);
-	r->key = ssw_alive_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
+	r->key = ssw_beats_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
 	if (ssw_relation_owner(r->leaf) != p->owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -313,7 +314,7 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("the session's row has moved, or its table got a trigger meanwhile")));
-		ssw_action_constraints_immediate();
+		ssw_deferred_fire();
 	}
 }
 
@@ -541,7 +542,7 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 		CHECK_FOR_INTERRUPTS();
 		if (t.write && defers_updates(r->leaf))
 		{
-			ssw_action_settle_callers_constraints(p->owner);
+			ssw_deferred_settle_callers(p->owner);
 			t.settled = true;
 		}
 		*error = look_once(&t);

@@ -16,6 +16,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "base/error_class.h"
 #include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
 #include "storage/lmgr.h"
@@ -35,7 +36,7 @@
 #include "heartbeat/counters.h"
 #include "heartbeat/target_cache.h"
 #include "policy/policy_rights.h"
-#include "sweep/failed_row.h"
+#include "policy/row_key.h"
 
 #define LOCK_LOOK_MS	10
 
@@ -280,4 +281,13 @@ ssw_beatpolicy_find(const char *name)
 		targets = t;
 	}
 	return t;
+}
+
+/* The key of a row's entry. */
+SswBeatKey
+ssw_beats_key(const SswPolicy *p, const char *key)
+{
+	SswBeatKey	k = {.id = ssw_key_beat_id(p, key),.database = MyDatabaseId,.policy_id = p->id};
+
+	return k;
 }

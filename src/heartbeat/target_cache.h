@@ -7,6 +7,7 @@
 
 #include "policy/policy.h"
 #include "policy/row_key.h"
+#include "heartbeat/store.h"
 
 /* A policy that this session sends heartbeats to. */
 typedef struct SswBeatPolicy
@@ -26,5 +27,7 @@ typedef struct SswBeatPolicy
 
 extern uint64 ssw_beatpolicy_generation(void);
 extern SswBeatPolicy *ssw_beatpolicy_find(const char *name);
+
+extern SswBeatKey ssw_beats_key(const SswPolicy *p, const char *key);
 
 #endif							/* SSW_TARGET_CACHE_H */

@@ -25,6 +25,7 @@
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/grace.h"
+#include "heartbeat/target_cache.h"
 #include "monitor/policy_status.h"
 #include "monitor/row_facts.h"
 #include "policy/policy_rights.h"
@@ -227,7 +228,7 @@ look_at_memory(Explanation *e)
 
 	if (!p->heartbeats || !ssw_shmem_available())
 		return;
-	k = ssw_alive_key(p, r->key);
+	k = ssw_beats_key(p, r->key);
 	e->has_heartbeat = ssw_beats_find(&k, &b);
 	if (!e->has_heartbeat)
 		return;

@@ -25,13 +25,13 @@
 #include "utils/uuid.h"
 
 #include "base/arguments.h"
+#include "base/cached_plan.h"
 #include "base/compat.h"
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
 #include "registry/session.h"
-#include "sweep/row_action.h"
 #include "work/worker_lost.h"
 
 PG_FUNCTION_INFO_V1(ssw_acquire);

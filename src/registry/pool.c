@@ -20,11 +20,9 @@
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
-#include "commands/register.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
 #include "registry/session.h"
-#include "sweep/row_action.h"
 
 PG_FUNCTION_INFO_V1(ssw_create_pool);
 PG_FUNCTION_INFO_V1(ssw_alter_pool);

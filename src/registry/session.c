@@ -38,7 +38,6 @@
 #include "policy/sweep_sql.h"
 #include "registry/session.h"
 #include "sweep/refresh.h"
-#include "sweep/row_action.h"
 
 PG_FUNCTION_INFO_V1(ssw_release);
 PG_FUNCTION_INFO_V1(ssw_dead_sessions);

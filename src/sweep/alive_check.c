@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "base/deferred.h"
 #include "sweep/alive_check.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -104,7 +105,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 																		1, &isnull)));
 			MemoryContextSwitchTo(old);
 		}
-		ssw_action_constraints_immediate();
+		ssw_deferred_fire();
 		ssw_sql_end();
 		ssw_identity_restore(&save);
 	}

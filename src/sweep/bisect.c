@@ -16,6 +16,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/deferred.h"
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
@@ -39,10 +40,10 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	w->locked_leaf = true;
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_sql_begin();
-	ssw_action_constraints_immediate();
+	ssw_deferred_fire();
 	rows = ssw_alive_run(&w->target, tids, n, sink);
 	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
-	ssw_action_constraints_immediate();
+	ssw_deferred_fire();
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	return rows;

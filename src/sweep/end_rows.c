@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/deferred.h"
 #include "base/identity.h"
 #include "base/relation_guard.h"
 #include "base/spi.h"
@@ -130,7 +131,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 	 * own
 	 */
 	if (!p->registry)
-		ssw_action_constraints_immediate();
+		ssw_deferred_fire();
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	MemoryContextSwitchTo(cxt);

@@ -96,52 +96,6 @@ struct SswFailures
 	TimestampTz locked_next;	/* and those that were again, or 0 */
 };
 
-/* What kind of failure an SQLSTATE stands for. */
-SswFailureClass
-ssw_failure_classify(int code)
-{
-	switch (code)
-	{
-		case ERRCODE_LOCK_NOT_AVAILABLE:
-			return SSW_FAIL_LOCKED;
-		case ERRCODE_QUERY_CANCELED:
-		case ERRCODE_T_R_DEADLOCK_DETECTED:
-		case ERRCODE_T_R_SERIALIZATION_FAILURE:
-			return SSW_FAIL_TRANSIENT;
-		case ERRCODE_INSUFFICIENT_PRIVILEGE:
-		case ERRCODE_UNDEFINED_TABLE:
-		case ERRCODE_UNDEFINED_COLUMN:
-		case ERRCODE_UNDEFINED_FUNCTION:
-		case ERRCODE_UNDEFINED_OBJECT:
-		case ERRCODE_UNDEFINED_SCHEMA:
-		case ERRCODE_WRONG_OBJECT_TYPE:
-		case ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE:
-		case ERRCODE_READ_ONLY_SQL_TRANSACTION:
-		case ERRCODE_DISK_FULL:
-		case ERRCODE_PROGRAM_LIMIT_EXCEEDED:
-		case ERRCODE_DATA_CORRUPTED:
-		case ERRCODE_INDEX_CORRUPTED:
-			return SSW_FAIL_POLICY;
-	}
-	switch (ERRCODE_TO_CATEGORY(code))
-	{
-		case MAKE_SQLSTATE('0', '8', '0', '0', '0'):	/* connection */
-		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* resources */
-			return SSW_FAIL_TRANSIENT;
-		case MAKE_SQLSTATE('5', '8', '0', '0', '0'):	/* system */
-			return SSW_FAIL_POLICY;
-	}
-	return SSW_FAIL_ROW;
-}
-
-/* Does what reads the rows fit the table no more? */
-bool
-ssw_failure_is_misfit(int code)
-{
-	return code == ERRCODE_INSUFFICIENT_PRIVILEGE || code == ERRCODE_UNDEFINED_TABLE || code == ERRCODE_UNDEFINED_COLUMN || code == ERRCODE_UNDEFINED_FUNCTION ||
-		code == ERRCODE_UNDEFINED_OBJECT || code == ERRCODE_UNDEFINED_SCHEMA || code == ERRCODE_DATATYPE_MISMATCH;
-}
-
 /* base * 2^(attempts - 1), at most max, with a quarter of jitter. */
 int64
 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us)

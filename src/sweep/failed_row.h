@@ -5,21 +5,11 @@
 #ifndef SSW_FAILED_ROW_H
 #define SSW_FAILED_ROW_H
 
+#include "base/error_class.h"
 #include "policy/policy.h"
-
-typedef enum SswFailureClass
-{
-	SSW_FAIL_ROW,				/* the row's own: retried, then quarantined */
-	SSW_FAIL_TRANSIENT,			/* deadlock, time-out, resources: retried */
-	SSW_FAIL_LOCKED,			/* a lock was not granted: retried */
-	SSW_FAIL_POLICY				/* unless other rows go, the policy cannot
-								 * work: back off */
-} SswFailureClass;
 
 typedef struct SswFailures SswFailures;
 
-extern SswFailureClass ssw_failure_classify(int sqlerrcode);
-extern bool ssw_failure_is_misfit(int code);
 extern const char *ssw_failure_text(const SswPolicy *p, const ErrorData *e);
 extern int64 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us);
 

@@ -22,6 +22,8 @@
 #include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "base/deferred.h"
+#include "base/error_class.h"
 #include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
 #include "storage/lmgr.h"
@@ -122,7 +124,7 @@ prolong_all(void *arg)
 	List	   *leaves;
 	ListCell   *lc;
 
-	ssw_action_settle_callers_constraints(p->owner);
+	ssw_deferred_settle_callers(p->owner);
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
 	leaves = ssw_partition_leaves(p);
 	rel = table_open(p->relid, NoLock);
@@ -132,7 +134,7 @@ prolong_all(void *arg)
 	ssw_sql_begin();
 	foreach(lc, leaves)
 		failed += prolong_leaf(p, lfirst_oid(lc));
-	ssw_action_constraints_immediate();
+	ssw_deferred_fire();
 	ssw_sql_end();
 	ssw_identity_restore(&save);
 	table_close(rel, NoLock);

@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "grace/service_log.h"
+#include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
@@ -36,15 +37,6 @@ typedef struct SswAlive
 	Datum	   *due;			/* instead of then */
 	int			pending;		/* where their marks begin; see xact.h */
 } SswAlive;
-
-/* The key of a row's entry. */
-SswBeatKey
-ssw_alive_key(const SswPolicy *p, const char *key)
-{
-	SswBeatKey	k = {.id = ssw_key_beat_id(p, key),.database = MyDatabaseId,.policy_id = p->id};
-
-	return k;
-}
 
 /*
  * A heartbeat holds a session whose time to live after it ends after the result.
@@ -82,7 +74,7 @@ is_alive(const SswPolicy *p, const SswBeat *b, TimestampTz due, TimestampTz cuto
 bool
 ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
 {
-	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeatKey	k = ssw_beats_key(p, key);
 	SswBeat		b;
 
 	return ssw_beats_find(&k, &b) && is_alive(p, &b, due, cutoff);
@@ -95,7 +87,7 @@ ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampT
 bool
 ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
 {
-	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeatKey	k = ssw_beats_key(p, key);
 	SswBeat		b;
 
 	if (!ssw_beats_find(&k, &b))
@@ -121,7 +113,7 @@ static void
 sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, TimestampTz due, bool has_due)
 {
 	const SswPolicy *p = t->policy;
-	SswBeatKey	k = ssw_alive_key(p, key);
+	SswBeatKey	k = ssw_beats_key(p, key);
 	SswBeatEnd	end = t->gone ? SSW_END_IF_GONE :
 	t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
 	t->phase == SSW_PHASE_CLOCK_1 && has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
@@ -243,7 +235,7 @@ prolong(const SswTarget *t, SswAlive *a)
 	n = ssw_plan_execute_fresh(sql, 7, types, values);
 	for (uint64 i = 0; i < n; i++)
 	{
-		SswBeatKey	k = ssw_alive_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		SswBeatKey	k = ssw_beats_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 		bool		isnull;
 		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
 
@@ -310,7 +302,7 @@ ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 
 		if (!read_row(rows, i, &tid, &key, &due))
 			continue;
-		k = ssw_alive_key(p, key);
+		k = ssw_beats_key(p, key);
 		if (ssw_beats_find(&k, &b) && is_alive(p, &b, due, DT_NOBEGIN) && gains(&b, due))
 			add_alive(&alive, &tid, &b, due);
 	}

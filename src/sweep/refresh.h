@@ -8,7 +8,6 @@
 #include "heartbeat/store.h"
 #include "sweep/row_action.h"
 
-extern SswBeatKey ssw_alive_key(const SswPolicy *p, const char *key);
 extern bool ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
 extern bool ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
 extern TimestampTz ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);

@@ -11,8 +11,6 @@
 
 /* An action that leaves its row dead would be taken for ever. */
 #define ERRCODE_SSW_ACTION_LEFT_ROW_DEAD	MAKE_SQLSTATE('S','W','0','0','1')
-/* A BEFORE trigger kept the row. */
-#define ERRCODE_SSW_SUPPRESSED				MAKE_SQLSTATE('S','W','0','0','2')
 /* Somebody holds the row's lock. */
 #define ERRCODE_SSW_LOCKED					MAKE_SQLSTATE('S','W','0','0','3')
 
@@ -59,8 +57,6 @@ extern int	ssw_action_rows(const SswTarget *t);
 extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
 extern int	ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values);
-extern void ssw_action_constraints_immediate(void);
-extern void ssw_action_settle_callers_constraints(Oid owner);
 extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);
 extern uint64 ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
 

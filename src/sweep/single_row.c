@@ -19,6 +19,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/deferred.h"
+#include "base/error_class.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
@@ -221,7 +223,7 @@ try_row(void *arg)
 	acted = ssw_alive_run(&w->target, a->tid, 1, a->sink);
 	if (acted == 0 && w->prolonged == prolonged)
 		a->missing += ssw_single_find_missing(w, a->tid, 1, 0);
-	ssw_action_constraints_immediate();
+	ssw_deferred_fire();
 	a->rows += acted;
 	return true;
 }
@@ -292,7 +294,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 			ssw_sql_begin();
 			MemoryContextSwitchTo(w->batch_cxt);
-			ssw_action_constraints_immediate();
+			ssw_deferred_fire();
 			/* those that went do not wait long for their commit */
 			while (tried < n && !(doubt && *doubt) && GetCurrentTimestamp() - start < SSW_BATCH_TARGET_US)
 			{
@@ -310,7 +312,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 				if (doubt && a.rows == 0 && doubtful(w))
 					*doubt = e;
 			}
-			ssw_action_constraints_immediate();
+			ssw_deferred_fire();
 			ssw_sql_end();
 			ssw_identity_restore(&save);
 			MemoryContextSwitchTo(w->batch_cxt);

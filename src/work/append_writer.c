@@ -35,6 +35,7 @@
 #include "utils/varlena.h"
 
 #include "base/cached_plan.h"
+#include "base/deferred.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/relation_guard.h"
@@ -187,14 +188,14 @@ insert_all(void *arg)
 {
 	const Insertion *in = arg;
 
-	ssw_action_constraints_immediate();
+	ssw_deferred_fire();
 	for (int from = 0, to; from < in->n; from = to)
 	{
 		for (to = from + 1; to < in->n && strcmp(in->rows[from].columns, in->rows[to].columns) == 0; to++)
 			;
 		insert_alike(in->target, in->rows + from, to - from);
 	}
-	ssw_action_constraints_immediate();
+	ssw_deferred_fire();
 }
 
 /* May those who appended the rows insert them now? */

@@ -29,12 +29,12 @@
 #include "utils/timestamp.h"
 
 #include "base/cached_plan.h"
+#include "base/deferred.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/process_slot.h"
 #include "base/spi.h"
 #include "heartbeat/attach.h"
-#include "sweep/row_action.h"
 #include "work/command_queue.h"
 #include "work/runner.h"
 #include "work/task_row.h"
@@ -226,7 +226,7 @@ execute(const Command *c, MemoryContext cxt)
 					 errmsg("the command cannot run in a transaction of ours: %s", SPI_result_code_string(rc))));
 		ssw_sql_end();
 		/* what is deferred belongs to the command */
-		ssw_action_constraints_immediate();
+		ssw_deferred_fire();
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		CHECK_FOR_INTERRUPTS();
 		complete(c);

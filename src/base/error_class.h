@@ -1,0 +1,23 @@
+/*
+ * error_class.h
+ *		What an SQLSTATE says of a row, or of its policy.
+ */
+#ifndef SSW_ERROR_CLASS_H
+#define SSW_ERROR_CLASS_H
+
+/* A BEFORE trigger kept the row. */
+#define ERRCODE_SSW_SUPPRESSED				MAKE_SQLSTATE('S','W','0','0','2')
+
+typedef enum SswFailureClass
+{
+	SSW_FAIL_ROW,				/* the row's own: retried, then quarantined */
+	SSW_FAIL_TRANSIENT,			/* deadlock, time-out, resources: retried */
+	SSW_FAIL_LOCKED,			/* a lock was not granted: retried */
+	SSW_FAIL_POLICY				/* unless other rows go, the policy cannot
+								 * work: back off */
+} SswFailureClass;
+
+extern SswFailureClass ssw_failure_classify(int sqlerrcode);
+extern bool ssw_failure_is_misfit(int code);
+
+#endif							/* SSW_ERROR_CLASS_H */

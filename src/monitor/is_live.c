@@ -1,0 +1,114 @@
+/*
+ * is_live.c
+ *		SQL function is_live, which is no heartbeat.
+ *
+ * Runs in clients' sessions, on the primary.  Reads the heartbeats (store.c); a crash
+ * leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "base/shmem.h"
+#include "grace/grace.h"
+#include "monitor/row_facts.h"
+#include "policy/policy.h"
+#include "policy/policy_rights.h"
+#include "sweep/refresh.h"
+
+PG_FUNCTION_INFO_V1(ssw_is_live);
+PG_FUNCTION_INFO_V1(ssw_session_is_live);
+
+/* Does the row live at that time, by what it says and what memory knows? */
+static bool
+lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
+{
+	TimestampTz cutoffs[2];
+
+	if (!r->found || r->excluded)
+		return false;
+	ssw_grace_cutoffs(p, now, cutoffs);
+	if (p->nclocks > 1 && r->has_due[1] && r->due[1] <= cutoffs[1] + p->keep_for_us)
+		return false;
+	if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
+		return false;
+	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
+		return true;
+	return ssw_alive_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
+}
+
+/* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */
+static SswPolicy *
+find_usable(const char *name)
+{
+	SswPolicy  *p = ssw_policy_find(name, false);
+	char	   *trouble = ssw_policy_unusable(p);
+
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
+				 errhint("%s", ssw_policy_way_out(p))));
+	return p;
+}
+
+/* Does it live? */
+static bool
+is_live(SswPolicy *p, const char *key)
+{
+	SswRowFacts r = {0};
+
+	ssw_rowfacts_find(p, key, &r);
+	if (r.trouble)
+		ereport(ERROR,
+				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :
+						 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
+	return lives(p, &r, GetCurrentTimestamp());
+}
+
+/* What lives is known where heartbeats come. */
+static void
+check_primary(void)
+{
+	ssw_shmem_require();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute is_live() on a standby"),
+				 errhint("Heartbeats are known to the primary alone: ask there.")));
+}
+
+/* is_live(policy, key): is no heartbeat. */
+Datum
+ssw_is_live(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p;
+
+	for (int i = 0; i < 2; i++)
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("%s must not be null", i == 0 ? "policy" : "key")));
+	check_primary();
+	p = find_usable(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	ssw_rights_check_rows(p, ACL_SELECT);
+	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
+}
+
+/* is_live(session): who knows the session may ask. */
+Datum
+ssw_session_is_live(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	check_primary();
+	PG_RETURN_BOOL(is_live(find_usable(SSW_SESSION_POLICY),
+						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
+}
