@@ -50,4 +50,7 @@ typedef struct SswBeatId
 	uint64		part[2];
 } SswBeatId;
 
+/* The pool whose sessions are workers: see schema/47_work.sql. */
+#define SSW_WORKER_POOL		"sweeper.worker"
+
 #endif							/* SSW_H */

@@ -29,10 +29,10 @@
 #include "base/compat.h"
 #include "base/identity.h"
 #include "base/spi.h"
+#include "base/ssw.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
 #include "registry/session.h"
-#include "work/worker_lost.h"
 
 PG_FUNCTION_INFO_V1(ssw_acquire);
 

@@ -16,15 +16,15 @@
 #include "utils/memutils.h"
 
 #include "base/shmem.h"
+#include "base/xact_list.h"
 #include "sweep/cleanup_counters.h"
-#include "work/task_xact.h"
 
 /* In the order of SswPolicyShared.ended. */
 static const char *const types[SSW_END_TYPES] = {"zombie", "expired", "released", "disconnected", "manual"};
 
 typedef struct Ended
 {
-	SswNoteLevel level;			/* must be first */
+	SswXactItem level;			/* must be first */
 	int			policy_id;
 	int			type;
 	int64		n;
@@ -63,7 +63,7 @@ at_xact_end(XactEvent event, void *arg)
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	pending = ssw_note_settle(pending, event);
+	pending = ssw_xact_list_settle(pending, event);
 }
 
 /* So many rows of the policy end in this transaction, of a type as in the events. */

@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "base/shmem.h"
+#include "base/xact_list.h"
 #include "work/task_shmem.h"
 #include "work/task_xact.h"
 
@@ -28,7 +29,7 @@
 /* A task that runs and is to stop, unless the (sub)transaction is rolled back. */
 typedef struct Cancel
 {
-	SswNoteLevel level;			/* must be first */
+	SswXactItem level;			/* must be first */
 	pg_uuid_t	task;
 } Cancel;
 
@@ -221,28 +222,6 @@ at_xact_end(XactEvent event, void *arg)
 	}
 }
 
-/*
- * At the end of a subtransaction: what it did is undone, or its parent's now.  Items
- * begin with their level; returns the list.
- */
-List	   *
-ssw_note_settle(List *items, SubXactEvent event)
-{
-	int			level = GetCurrentTransactionNestLevel();
-	ListCell   *lc;
-
-	foreach(lc, items)
-	{
-		SswNoteLevel *item = lfirst(lc);
-
-		if (item->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
-			items = foreach_delete_current(items, lc);
-		else if (item->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
-			item->level = level - 1;
-	}
-	return items;
-}
-
 /* Commands of a subtransaction that is rolled back do not wait. */
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
@@ -251,7 +230,7 @@ at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId paren
 	Before	   *b = before ? linitial(before) : NULL;
 
 	/* what was cancelled and is rolled back goes on */
-	pending_cancels = ssw_note_settle(pending_cancels, event);
+	pending_cancels = ssw_xact_list_settle(pending_cancels, event);
 	if (b == NULL || b->level < level)
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)

@@ -12,13 +12,6 @@
 
 #define SSW_APPENDED_ENOUGH	1000	/* rows that are written before their time */
 
-/* What items for ssw_note_settle() begin with. */
-typedef struct SswNoteLevel
-{
-	int			level;			/* of subtransactions */
-} SswNoteLevel;
-
-extern List *ssw_note_settle(List *items, SubXactEvent event);
 extern void ssw_note_task_changed(const pg_uuid_t *task);
 extern void ssw_note_task_waits(int64 job);
 extern void ssw_note_room_changed(SswRoomKind kind, const char *room);

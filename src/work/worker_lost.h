@@ -5,10 +5,8 @@
 #ifndef SSW_WORKER_LOST_H
 #define SSW_WORKER_LOST_H
 
+#include "base/ssw.h"
 #include "utils/uuid.h"
-
-/* The pool whose sessions are workers: see schema/47_work.sql. */
-#define SSW_WORKER_POOL		"sweeper.worker"
 
 extern void ssw_cascade_orphans(Datum jobs);
 extern void ssw_cascade(const pg_uuid_t *workers, int n);
