@@ -156,6 +156,26 @@ write_file(TimestampTz now, bool durable)
 				 errmsg("could not write file \"%s\": %m", FILE_NAME)));
 }
 
+/* The clock was set back: what jumps forward were credited was no time. */
+static void
+take_back(TimestampTz now, int64 jump)
+{
+	SswStart   *s = SswShared->starts;
+
+	SswShared->service_start = Min(SswShared->service_start, now);
+	for (int i = SswShared->nstarts - 1; i >= 0 && s[i].at > now; i--)
+	{
+		s[i].at = now;
+		if (s[i].jump)
+		{
+			int64		back = Min(jump, s[i].outage_us);
+
+			s[i].outage_us -= back;
+			jump -= back;
+		}
+	}
+}
+
 /*
  * The launcher runs: service begins, unless another launcher began it.  Not kept:
  * heartbeats of the service before may have been lost.
@@ -178,6 +198,12 @@ ssw_start_service(bool kept)
 		SswShared->clean_start = false;
 	SswShared->nstarts = known.n;
 	memcpy(SswShared->starts, known.start, known.n * sizeof(SswStart));
+
+	/*
+	 * starts of the future are those of a clock that was fast; nobody knows
+	 * by how much
+	 */
+	take_back(now, PG_INT64_MAX);
 	append(now, alive != 0 ? Max(0, now - alive) : -1, !SswShared->clean_start, false);
 	SswShared->clock_offset = offset;
 	SswShared->alive_at = SswShared->service_start = now;
@@ -195,26 +221,6 @@ ssw_start_alive(bool last)
 		return;
 	SswShared->alive_at = now;
 	write_file(now, last);
-}
-
-/* The clock was set back: what jumps forward were credited was no time. */
-static void
-take_back(TimestampTz now, int64 jump)
-{
-	SswStart   *s = SswShared->starts;
-
-	SswShared->service_start = Min(SswShared->service_start, now);
-	for (int i = SswShared->nstarts - 1; i >= 0 && s[i].at > now; i--)
-	{
-		s[i].at = now;
-		if (s[i].jump)
-		{
-			int64		back = Min(jump, s[i].outage_us);
-
-			s[i].outage_us -= back;
-			jump -= back;
-		}
-	}
 }
 
 /*

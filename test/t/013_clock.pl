@@ -102,5 +102,19 @@ $look->();
 cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM rated'), '>', 3000, 'no more of a rate than is due');
 my $left = $node->safe_psql('postgres', 'SELECT count(*) FROM rated');
 wait_for($node, "SELECT count(*) < $left FROM rated", 'and that');
+
+# a clock that was fast when the server was stopped, and is right when it starts: dead sessions do not wait until it is as late again
+$set_clock->(3600);
+$look->();
+$node->stop;
+$set_clock->(0);
+{
+    local $ENV{LD_PRELOAD} = "$dir/clock.so";
+    local $ENV{CLOCK_OFFSET} = "$dir/offset";
+    $node->start;
+}
+$node->safe_psql('postgres', "INSERT INTO lease VALUES (100, now() - interval '5 min'); INSERT INTO own VALUES (100, now() - interval '5 min', '2 min')");
+wait_for($node, 'SELECT count(*) = 0 FROM lease', 'the dead go after the restart');
+ok(wait_for($node, 'SELECT count(*) = 0 FROM own'), 'those with a time to live of their own, too');
 $node->stop;
 done_testing();

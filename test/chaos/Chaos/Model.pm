@@ -267,14 +267,13 @@ sub check_seats {
     $self->check_refusal($_) for grep { $_->{op} eq 'acquire' && $_->{outcome} eq 'ok' && $_->{answer} eq '' } @{ $self->{asked} };
 }
 
-# Who got no seat: could as many as there are seats have been alive?  After a restart, also of the launcher, there is grace, and so there is
-# after the clock was set forward; deadlines that a fast clock gave are cut back when the restarted server looks, and
-# then have a grace.
+# Who got no seat: could as many as there are seats have been alive?  After a restart, also of the launcher, there is grace,
+# and so there is after the clock was set forward.
 sub check_refusal {
     my ($self, $q) = @_;
     my ($pool) = split ' ', $q->{argument};
     return if grep { $q->{after} >= $_->[0] && $q->{before} < $_->[0] + 2 * Chaos::Client::TTL } @{ $self->{clock} };
-    return if grep { $_->[0] < $q->{after} && $q->{before} < $_->[1] + 3 * Chaos::Client::TTL } @{ $self->{restarts} };
+    return if grep { $_->[0] < $q->{after} && $q->{before} < $_->[1] + 2 * Chaos::Client::TTL } @{ $self->{restarts} };
     my @perhaps = grep { $self->first_at($_->{born}) <= $q->{after} && min($self->known_gone($_), $self->last_at($_->{limit}), last_sign($_) + Chaos::Client::TTL) > $q->{before} }
         grep { ($_->{pool} // '') eq $pool } values %{ $self->{session} };
     $self->violated('refused seats', undef, join "\n", sprintf('at %.6f pool %s had %d sessions that may have been alive (%s)', $q->{before}, $pool, scalar @perhaps, join ' ', map { $_->{key} } @perhaps),
