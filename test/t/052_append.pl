@@ -138,7 +138,9 @@ wait_for($node, q{SELECT count(*) = 1 FROM sweeper.task WHERE summary = 'long' A
 append(1, 'marker');
 wait_for($node, 'SELECT count(*) = 3 FROM marker', 'the row is written');
 is(sql(q{SELECT status FROM sweeper.task WHERE summary = 'long'}), 'running', 'meanwhile');
-sql(q{SELECT sweeper.cancel_task(task) FROM sweeper.task WHERE summary IN ('long', 'short')});
+# it keeps no place from what follows
+sql(q{ALTER SYSTEM SET session_sweeper.cancel_grace = 100; SELECT pg_reload_conf(); SELECT sweeper.cancel_task(task) FROM sweeper.task WHERE summary IN ('long', 'short')});
+wait_for($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND query LIKE '%pg_sleep(600)%' AND state = 'active'}, 'the command has ended');
 # nor does a table of another owner, where the server has a second worker
 sql(q{CREATE ROLE mallory; CREATE TABLE slow (n int); ALTER TABLE slow OWNER TO mallory; GRANT INSERT ON slow TO ann;
     CREATE FUNCTION slowness() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$;
