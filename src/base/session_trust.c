@@ -44,6 +44,7 @@
 #include "base/compat.h"
 #include "base/session_trust.h"
 #include "base/ssw.h"
+#include "base/xact_list.h"
 
 static needs_fmgr_hook_type prev_needs_fmgr = NULL;
 static fmgr_hook_type prev_fmgr = NULL;
@@ -60,8 +61,8 @@ typedef enum Runs
 /* A gate that is open: as whom it runs code, and of which subtransaction's level. */
 typedef struct Gate
 {
+	SswXactItem level;			/* must be first */
 	Oid			user;
-	int			level;
 } Gate;
 
 /* The innermost last.  Who fails in one, or within it, does not close it: the end of the subtransaction does. */
@@ -113,7 +114,7 @@ ssw_trust_enter(Oid user)
 	Gate	   *gate = palloc(sizeof(Gate));
 
 	gate->user = user;
-	gate->level = GetCurrentTransactionNestLevel();
+	gate->level.level = GetCurrentTransactionNestLevel();
 	gates = lappend(gates, gate);
 	MemoryContextSwitchTo(old);
 	if (user != code_of && !superuser_arg(user))
@@ -137,14 +138,14 @@ ssw_trust_enter(Oid user)
 void
 ssw_trust_leave(void)
 {
+	pfree(llast(gates));
 	gates = list_delete_last(gates);
 }
 
 static void
 subxact_ends(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
-	while (event == SUBXACT_EVENT_ABORT_SUB && gates && ((Gate *) llast(gates))->level >= GetCurrentTransactionNestLevel())
-		gates = list_delete_last(gates);
+	gates = ssw_xact_list_settle(gates, event);
 }
 
 /* The list is the transaction's. */
@@ -218,10 +219,15 @@ is_users_but(Oid func, Oid role)
 	return result;
 }
 
+/* By users at all; it is noted in context, if that is given. */
 static bool
 is_users(Oid func, void *context)
 {
-	return is_users_but(func, InvalidOid);
+	bool		result = is_users_but(func, InvalidOid);
+
+	if (result && context)
+		*(Oid *) context = func;
+	return result;
 }
 
 static bool
@@ -252,21 +258,13 @@ fmgr(FmgrHookEventType event, FmgrInfo * flinfo, Datum *private)
 }
 
 static bool
-note_users(Oid func, void *context)
-{
-	if (is_users(func, NULL))
-		*(Oid *) context = func;
-	return OidIsValid(*(Oid *) context);
-}
-
-static bool
 find_users(Node *node, void *context)
 {
 	if (node == NULL)
 		return false;
 	if (IsA(node, Query))
 		return query_tree_walker(castNode(Query, node), find_users, context, 0);
-	return check_functions_in_node(node, note_users, context) || expression_tree_walker(node, find_users, context);
+	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, find_users, context);
 }
 
 /* A function that a query calls and that does not run in sessions of other roles, or null. */
@@ -412,6 +410,7 @@ check_table(Oid relid)
 		Oid			table = list_nth_oid(tables, i);
 		ListCell   *lc;
 
+		CHECK_FOR_INTERRUPTS();
 		check_one(table, &tables);
 		tables = list_concat_unique_oid(tables, find_inheritance_children(table, NoLock));
 		if (get_rel_relispartition(table))

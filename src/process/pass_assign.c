@@ -25,9 +25,9 @@
 /* For who is to come, or to leave, others wait so long. */
 #define COMING_US			USECS_PER_SEC
 
-/* The pass, beside those, that has waited longest for a worker and may use one more. */
+/* The pass that has waited longest for a worker, may use one more, and was not passed over. */
 static SswWatch *
-neediest(List *watches, const List *beside)
+neediest(List *watches)
 {
 	SswWatch   *best = NULL;
 	ListCell   *lc;
@@ -37,7 +37,7 @@ neediest(List *watches, const List *beside)
 		SswWatch   *w = lfirst(lc);
 
 		if (w->pass == NULL || w->policy == NULL || w->pass->end != SSW_END_NONE || w->pass->yield ||
-			w->pass->workers >= w->pass->target || ssw_places_has_its_share(w->policy->owner) || list_member_ptr(beside, w))
+			w->pass->workers >= w->pass->target || ssw_places_has_its_share(w->policy->owner) || w->passed_over)
 			continue;
 		if (best == NULL || w->pass->workers < best->pass->workers ||
 			(w->pass->workers == best->pass->workers && w->served_at < best->served_at))
@@ -148,8 +148,9 @@ ssw_assign(List *watches, TimestampTz now)
 	Oid			owner;
 	int			wanted;
 	int			coming;
-	List	   *waiting = NIL;
-	List	   *owners = NIL;
+	int			owners_passed_over = 0;
+	Oid			append_waits = InvalidOid;
+	bool		waits = false;	/* a pass without any worker, or appended rows */
 	ListCell   *lc;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -157,6 +158,7 @@ ssw_assign(List *watches, TimestampTz now)
 	foreach(lc, watches)
 	{
 		w = lfirst(lc);
+		w->passed_over = false;
 		if (w->pass == NULL || w->policy == NULL)
 			continue;
 		if (w->pass->workers == 0)
@@ -167,7 +169,7 @@ ssw_assign(List *watches, TimestampTz now)
 			wanted += ssw_places_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
 	}
 	coming = count_coming(now);
-	while (w = neediest(watches, waiting), owner = ssw_appended_next(owners), w || OidIsValid(owner))
+	while (w = neediest(watches), owner = ssw_appended_next(owners_passed_over), w || OidIsValid(owner))
 	{
 		bool		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
 		Oid			code_of = append ? owner : code_owner(w);
@@ -188,10 +190,11 @@ ssw_assign(List *watches, TimestampTz now)
 		 * it waits for one that comes, or another leaves, and the launcher
 		 * starts one
 		 */
-		if (append)
-			owners = lappend_oid(owners, owner);
-		else
-			waiting = lappend(waiting, w);
+		waits = waits || append || w->pass->workers == 0;
+		if (append && owners_passed_over++ == 0)
+			append_waits = owner;
+		if (!append)
+			w->passed_over = true;
 		if (coming > 0)
 			coming--;
 		else if (proc)
@@ -201,13 +204,12 @@ ssw_assign(List *watches, TimestampTz now)
 			SetLatch(proc->latch);
 		}
 	}
-	if ((waiting && ((SswWatch *) linitial(waiting))->pass->workers == 0) || owners)
+	if (waits)
 		make_others_yield(watches, now);
-	owner = owners ? linitial_oid(owners) : InvalidOid;
 	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d && d->append_waits != owner)
+	if (d && d->append_waits != append_waits)
 	{
-		d->append_waits = owner;
+		d->append_waits = append_waits;
 		d->append_waits_since = now;
 	}
 	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))

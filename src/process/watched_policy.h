@@ -44,6 +44,7 @@ typedef struct SswWatch
 	SswPass    *pass;			/* running, or null */
 	TimestampTz refresh_at;		/* look for heartbeats again */
 	TimestampTz served_at;		/* when the pass was last given a worker */
+	bool		passed_over;	/* there was none for it in this round */
 	uint64		request;		/* of CALL sweep, that the pass answers */
 	bool		force;			/* it asked for an open fuse */
 	bool		owed;			/* a look that was asked for and could not be */

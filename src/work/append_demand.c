@@ -182,12 +182,12 @@ count_writers(Oid owner)
 	return n;
 }
 
-/* The first owner whose rows nobody writes and that may have another place, or invalid. */
+/* The owner after so many whose rows nobody writes and that may have another place, or invalid. */
 Oid
-ssw_appended_next(const List *beside)
+ssw_appended_next(int after)
 {
 	for (int i = 0; i < ndue; i++)
-		if (count_writers(due[i]) == 0 && !list_member_oid(beside, due[i]) && !ssw_places_has_its_share(due[i]))
+		if (count_writers(due[i]) == 0 && !ssw_places_has_its_share(due[i]) && after-- == 0)
 			return due[i];
 	return InvalidOid;
 }

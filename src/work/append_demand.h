@@ -6,7 +6,6 @@
 #define SSW_APPEND_DEMAND_H
 
 #include "datatype/timestamp.h"
-#include "nodes/pg_list.h"
 
 #include "base/shmem.h"
 
@@ -15,7 +14,7 @@ extern TimestampTz ssw_appended_look(TimestampTz now);
 extern void ssw_appended_look_again(void);
 
 /* under SswShared->lock */
-extern Oid	ssw_appended_next(const List *beside);
+extern Oid	ssw_appended_next(int after);
 extern int	ssw_appended_wanted(void);
 extern void ssw_appended_give(SswProc *proc, Oid owner);
 
