@@ -37,17 +37,17 @@ _PG_init(void)
 {
 	ssw_guc_init();
 	ssw_trust_init();
-	ssw_meant_init();
+	ssw_guard_init();
 	ssw_unit_guess_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
-	ssw_shmem_add(ssw_beats_request, ssw_beats_startup);
-	ssw_shmem_add(ssw_board_request, ssw_board_startup);
-	ssw_shmem_add(ssw_beatstats_request, ssw_beatstats_startup);
-	ssw_bgw_on_leaving(ssw_lost_note);
-	ssw_bgw_on_leaving(ssw_lostmove_note);
-	ssw_shmem_init(ssw_start_read_control);
-	ssw_pending_init();
-	ssw_hooks_init();
+	ssw_shmem_add(ssw_store_request, ssw_store_startup);
+	ssw_shmem_add(ssw_task_shmem_request, ssw_task_shmem_startup);
+	ssw_shmem_add(ssw_counters_request, ssw_counters_startup);
+	ssw_process_on_leaving(ssw_lost_note);
+	ssw_process_on_leaving(ssw_lostmove_note);
+	ssw_shmem_init(ssw_service_read_control);
+	ssw_heartbeat_xact_init();
+	ssw_database_hook_init();
 	ssw_launcher_register();
 }

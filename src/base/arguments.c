@@ -16,7 +16,7 @@
 
 /* ereport when an argument that is kept is longer than so many bytes. */
 void
-ssw_args_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most)
+ssw_argument_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most)
 {
 	if (!PG_ARGISNULL(arg) && toast_raw_datum_size(PG_GETARG_DATUM(arg)) - VARHDRSZ > most)
 		ereport(ERROR,
@@ -26,7 +26,7 @@ ssw_args_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most)
 
 /* ereport when an argument is null. */
 void
-ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
+ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
 {
 	if (PG_ARGISNULL(arg))
 		ereport(ERROR,
@@ -36,7 +36,7 @@ ssw_args_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
 
 /* An interval in microseconds, from min to some 200 years. */
 int64
-ssw_args_interval(const char *name, const Interval *v, int64 min)
+ssw_argument_interval(const char *name, const Interval *v, int64 min)
 {
 	int64		us = v->time;
 

@@ -3,7 +3,7 @@
  *		Kept plans of our statements on swept tables.
  *
  * Runs in any process, within an SPI connection, as the relation's owner or the
- * extension's.  A statement is analysed by ssw_sql_prepare(), so that row security
+ * extension's.  A statement is analysed by ssw_spi_prepare(), so that row security
  * does not hide the owner's rows from it, and runs without that exemption.  So a
  * plan that the server would have to analyse again is made anew; and so is one whose
  * tables have grown, as what is right for a small table takes for ever on a large one.
@@ -169,7 +169,7 @@ keep(const char *sql, int nargs, Oid *types)
 	free_unused();
 	if (plan)
 		return plan;
-	plan = ssw_sql_prepare(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
+	plan = ssw_spi_prepare(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
 	if (SPI_keepplan(plan) != 0)
 		elog(ERROR, "could not keep statement: %s", sql);
 	k = &plans[next_plan];
@@ -187,7 +187,7 @@ keep(const char *sql, int nargs, Oid *types)
 static void
 check(SPIPlanPtr plan)
 {
-	if (!ssw_sql_is_restricted(plan))
+	if (!ssw_spi_is_restricted(plan))
 		return;
 	for (int i = 0; i < PLAN_CACHE; i++)
 		if (plans[i].sql && plans[i].plan == plan)

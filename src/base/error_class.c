@@ -10,7 +10,7 @@
 
 /* What kind of failure an SQLSTATE stands for. */
 SswFailureClass
-ssw_failure_classify(int code)
+ssw_error_classify(int code)
 {
 	switch (code)
 	{
@@ -48,7 +48,7 @@ ssw_failure_classify(int code)
 
 /* Does what reads the rows fit the table no more? */
 bool
-ssw_failure_is_misfit(int code)
+ssw_error_is_misfit(int code)
 {
 	return code == ERRCODE_INSUFFICIENT_PRIVILEGE || code == ERRCODE_UNDEFINED_TABLE || code == ERRCODE_UNDEFINED_COLUMN || code == ERRCODE_UNDEFINED_FUNCTION ||
 		code == ERRCODE_UNDEFINED_OBJECT || code == ERRCODE_UNDEFINED_SCHEMA || code == ERRCODE_DATATYPE_MISMATCH;

@@ -17,7 +17,7 @@ typedef enum SswFailureClass
 								 * work: back off */
 } SswFailureClass;
 
-extern SswFailureClass ssw_failure_classify(int sqlerrcode);
-extern bool ssw_failure_is_misfit(int code);
+extern SswFailureClass ssw_error_classify(int sqlerrcode);
+extern bool ssw_error_is_misfit(int code);
 
 #endif							/* SSW_ERROR_CLASS_H */

@@ -36,8 +36,8 @@
 
 /*
  * What the text of values and the meaning of SQL depend on; keys are canonical under
- * these.  ssw_bgw_connect() has the same, also for row security, of which
- * ssw_sql_prepare() decides for us.  Locales, abbreviations of time zones and
+ * these.  ssw_process_connect() has the same, also for row security, of which
+ * ssw_spi_prepare() decides for us.  Locales, abbreviations of time zones and
  * configurations of text search are the database's: columns hold what was written
  * under those.
  */
@@ -152,7 +152,7 @@ ssw_identity_pin_text(void)
  * row security policies, triggers and hooks.  The call runs as the owner, restricted:
  * no temporary objects, no settings or cursors that outlive it, no SET ROLE; and no
  * exemption from row security, which code of others that it calls would have too
- * (see ssw_sql_prepare()).  It sees the policy's search_path.
+ * (see ssw_spi_prepare()).  It sees the policy's search_path.
  */
 void
 ssw_gate(Oid owner, const char *search_path, SswGated call, void *arg)

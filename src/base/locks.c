@@ -135,7 +135,7 @@ ssw_lock_policy_change(int policy_id, int patience_ms)
 
 	ssw_lock_policy_pause(policy_id);
 	set_tag(&a.tag, policy_id);
-	error = ssw_sql_try(acquire, &a);
+	error = ssw_spi_try(acquire, &a);
 	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(error);
 	return error == NULL;

@@ -26,7 +26,7 @@
 
 #define MULTI_INSERT_ROWS	256
 
-struct SswAppend
+struct SswMultiInsert
 {
 	Relation	rel;
 	EState	   *estate;
@@ -40,7 +40,7 @@ struct SswAppend
 
 /* A table or sequence of ours. */
 Oid
-ssw_append_relation(const char *name)
+ssw_multi_insert_relation(const char *name)
 {
 	return get_relname_relid(name, get_namespace_oid(SSW_SCHEMA, false));
 }
@@ -63,12 +63,12 @@ only_brin_on_time(ResultRelInfo *rri, AttrNumber time)
 }
 
 /* Open a table of ours the way COPY does; time is the column that BRIN indexes. */
-SswAppend  *
-ssw_append_open(const char *table, int ncolumns, AttrNumber time)
+SswMultiInsert *
+ssw_multi_insert_open(const char *table, int ncolumns, AttrNumber time)
 {
-	SswAppend  *a = palloc0(sizeof(SswAppend));
+	SswMultiInsert *a = palloc0(sizeof(SswMultiInsert));
 
-	a->rel = table_open(ssw_append_relation(table), RowExclusiveLock);
+	a->rel = table_open(ssw_multi_insert_relation(table), RowExclusiveLock);
 	if (RelationGetDescr(a->rel)->natts != ncolumns)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -85,7 +85,7 @@ ssw_append_open(const char *table, int ncolumns, AttrNumber time)
 }
 
 static void
-index_row(SswAppend *a, TupleTableSlot *slot)
+index_row(SswMultiInsert *a, TupleTableSlot *slot)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(&slot->tts_tid);
 
@@ -96,7 +96,7 @@ index_row(SswAppend *a, TupleTableSlot *slot)
 }
 
 static void
-flush(SswAppend *a)
+flush(SswMultiInsert *a)
 {
 	if (a->nslots == 0)
 		return;
@@ -114,7 +114,7 @@ flush(SswAppend *a)
  * point to must live until the table is closed.
  */
 TupleTableSlot *
-ssw_append_slot(SswAppend *a)
+ssw_multi_insert_slot(SswMultiInsert *a)
 {
 	TupleTableSlot *slot = a->slots[a->nslots];
 
@@ -127,7 +127,7 @@ ssw_append_slot(SswAppend *a)
 
 /* The slot is filled. */
 void
-ssw_append_row(SswAppend *a)
+ssw_multi_insert_row(SswMultiInsert *a)
 {
 	ExecStoreVirtualTuple(a->slots[a->nslots]);
 	if (++a->nslots == MULTI_INSERT_ROWS)
@@ -135,7 +135,7 @@ ssw_append_row(SswAppend *a)
 }
 
 void
-ssw_append_close(SswAppend *a)
+ssw_multi_insert_close(SswMultiInsert *a)
 {
 	flush(a);
 	for (int i = 0; i < MULTI_INSERT_ROWS && a->slots[i]; i++)

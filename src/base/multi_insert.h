@@ -7,12 +7,12 @@
 
 #include "executor/tuptable.h"
 
-typedef struct SswAppend SswAppend;
+typedef struct SswMultiInsert SswMultiInsert;
 
-extern Oid	ssw_append_relation(const char *name);
-extern SswAppend *ssw_append_open(const char *table, int ncolumns, AttrNumber time);
-extern TupleTableSlot *ssw_append_slot(SswAppend *a);
-extern void ssw_append_row(SswAppend *a);
-extern void ssw_append_close(SswAppend *a);
+extern Oid	ssw_multi_insert_relation(const char *name);
+extern SswMultiInsert *ssw_multi_insert_open(const char *table, int ncolumns, AttrNumber time);
+extern TupleTableSlot *ssw_multi_insert_slot(SswMultiInsert *a);
+extern void ssw_multi_insert_row(SswMultiInsert *a);
+extern void ssw_multi_insert_close(SswMultiInsert *a);
 
 #endif							/* SSW_MULTI_INSERT_H */

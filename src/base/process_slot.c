@@ -49,7 +49,7 @@ tell_launcher(void)
 
 /* Does a process go on though its batch was cancelled?  No code of users catches its end. */
 bool
-ssw_bgw_ignores_cancel(const SswProc *p, TimestampTz now)
+ssw_process_ignores_cancel(const SswProc *p, TimestampTz now)
 {
 	return p->batch_deadline != 0 && now >= p->batch_deadline + SSW_CANCEL_GRACE_US;
 }
@@ -60,7 +60,7 @@ handle_sigterm(SIGNAL_ARGS)
 	static TimestampTz first = 0;
 	int			save_errno = errno;
 
-	if (MySswProc == NULL || ssw_bgw_ignores_cancel(MySswProc, GetCurrentTimestamp()))
+	if (MySswProc == NULL || ssw_process_ignores_cancel(MySswProc, GetCurrentTimestamp()))
 		die(postgres_signal_arg);
 	else if (MySswProc->terminating)
 	{
@@ -94,7 +94,7 @@ handle_sigint(SIGNAL_ARGS)
  * holds the lock exclusively.
  */
 void
-ssw_bgw_cancel(SswProc *p)
+ssw_process_cancel(SswProc *p)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
@@ -108,7 +108,7 @@ ssw_bgw_cancel(SswProc *p)
 
 /* Cancel the batches of a policy that somebody stops; no other one begins in their passes. */
 void
-ssw_bgw_cancel_policy(int policy_id)
+ssw_process_cancel_policy(int policy_id)
 {
 	if (!ssw_shmem_available())
 		return;
@@ -123,14 +123,14 @@ ssw_bgw_cancel_policy(int policy_id)
 		if (pass->end == SSW_END_NONE || pass->end == SSW_END_DONE)
 			pass->end = SSW_END_STOPPED;
 		if (p->batch_deadline != 0)
-			ssw_bgw_cancel(p);
+			ssw_process_cancel(p);
 	}
 	LWLockRelease(SswShared->lock);
 }
 
 /* Take a free slot for a process to be started, a runner of that role; -1 when there is none. */
 int
-ssw_bgw_reserve(SswProcKind kind, Oid database, Oid role)
+ssw_process_reserve(SswProcKind kind, Oid database, Oid role)
 {
 	int			slot = -1;
 
@@ -169,7 +169,7 @@ static const struct
 
 /* Register the process of a reserved slot; false frees the slot again. */
 bool
-ssw_bgw_start(int slot, BackgroundWorkerHandle **handle)
+ssw_process_start(int slot, BackgroundWorkerHandle **handle)
 {
 	BackgroundWorker bgw = {0};
 	SswProc    *proc = &SswProcs[slot];
@@ -222,7 +222,7 @@ note_runner_start(SswDatabase *d, Oid role, bool failed)
  * minute; a runner, as runner_demand.c says of its role.  The caller holds the lock exclusively.
  */
 void
-ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role)
+ssw_process_failed_start(SswDatabase *d, SswProcKind kind, Oid role)
 {
 	TimestampTz again;
 
@@ -241,7 +241,7 @@ ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role)
 
 /* This process could do what it was started for. */
 void
-ssw_bgw_ready(void)
+ssw_process_ready(void)
 {
 	SswDatabase *d;
 
@@ -264,7 +264,7 @@ static int	nleaving = 0;
 
 /* Called from _PG_init; the callback runs under SswShared->lock, and has nothing to free. */
 void
-ssw_bgw_on_leaving(SswLeaving callback)
+ssw_process_on_leaving(SswLeaving callback)
 {
 	Assert(nleaving < MAX_LEAVING);
 	leaving[nleaving++] = callback;
@@ -303,7 +303,7 @@ free_slot(int code, Datum arg)
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
 		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE)
-			ssw_bgw_failed_start(d, MySswProc->kind, MySswProc->role);
+			ssw_process_failed_start(d, MySswProc->kind, MySswProc->role);
 		MySswProc->state = SSW_STATE_FREE;
 		MySswProc->latch = NULL;
 		MySswProc->pid = 0;
@@ -339,7 +339,7 @@ occupy(int slot)
  * more, and the process should exit.
  */
 bool
-ssw_bgw_attach(Datum main_arg)
+ssw_process_attach(Datum main_arg)
 {
 	int			slot = DatumGetInt32(main_arg);
 	uint32		generation;
@@ -365,9 +365,9 @@ ssw_bgw_attach(Datum main_arg)
 
 /* The launcher takes a slot by itself. */
 void
-ssw_bgw_attach_launcher(void)
+ssw_process_attach_launcher(void)
 {
-	int			slot = ssw_bgw_reserve(SSW_PROC_LAUNCHER, InvalidOid, InvalidOid);
+	int			slot = ssw_process_reserve(SSW_PROC_LAUNCHER, InvalidOid, InvalidOid);
 
 	if (slot < 0)
 		proc_exit(1);
@@ -382,7 +382,7 @@ ssw_bgw_attach_launcher(void)
 
 /* Connect, and override what a host may have set for its own sessions. */
 void
-ssw_bgw_connect(Oid database)
+ssw_process_connect(Oid database)
 {
 	static const char *const overrides[][2] = {
 		{"session_replication_role", "origin"},
@@ -427,7 +427,7 @@ ssw_bgw_connect(Oid database)
 
 /* Change this process's state, leaving its pass when it becomes idle. */
 void
-ssw_bgw_set_state(SswProcState state)
+ssw_process_set_state(SswProcState state)
 {
 	SswDatabase *d;
 

@@ -8,24 +8,24 @@
 #include "postmaster/bgworker.h"
 #include "base/shmem.h"
 
-extern bool ssw_bgw_start(int slot, BackgroundWorkerHandle **handle);
-extern int	ssw_bgw_reserve(SswProcKind kind, Oid database, Oid role);
-extern bool ssw_bgw_attach(Datum main_arg);
-extern void ssw_bgw_attach_launcher(void);
-extern void ssw_bgw_connect(Oid database);
-extern void ssw_bgw_failed_start(SswDatabase *d, SswProcKind kind, Oid role);
-extern void ssw_bgw_ready(void);
-extern void ssw_bgw_set_state(SswProcState state);
+extern bool ssw_process_start(int slot, BackgroundWorkerHandle **handle);
+extern int	ssw_process_reserve(SswProcKind kind, Oid database, Oid role);
+extern bool ssw_process_attach(Datum main_arg);
+extern void ssw_process_attach_launcher(void);
+extern void ssw_process_connect(Oid database);
+extern void ssw_process_failed_start(SswDatabase *d, SswProcKind kind, Oid role);
+extern void ssw_process_ready(void);
+extern void ssw_process_set_state(SswProcState state);
 
 /* Who ignores a cancel for so long is ended. */
 #define SSW_CANCEL_GRACE_US		(2 * USECS_PER_SEC)
 
-extern bool ssw_bgw_ignores_cancel(const SswProc *p, TimestampTz now);
-extern void ssw_bgw_cancel(SswProc *p);
-extern void ssw_bgw_cancel_policy(int policy_id);
+extern bool ssw_process_ignores_cancel(const SswProc *p, TimestampTz now);
+extern void ssw_process_cancel(SswProc *p);
+extern void ssw_process_cancel_policy(int policy_id);
 
 /* The process of that slot leaves; its database, or null. */
 typedef void (*SswLeaving) (SswDatabase *d, SswProc *proc);
-extern void ssw_bgw_on_leaving(SswLeaving callback);
+extern void ssw_process_on_leaving(SswLeaving callback);
 
 #endif							/* SSW_PROCESS_SLOT_H */

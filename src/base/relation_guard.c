@@ -46,7 +46,7 @@ marked(const char *name, Oid oid)
 
 /* The name of a table for a statement in which it has alias t. */
 char	   *
-ssw_meant_table(Oid relid)
+ssw_guard_table(Oid relid)
 {
 	char	   *schema = get_namespace_name(get_rel_namespace(relid));
 	char	   *name = get_rel_name(relid);
@@ -59,7 +59,7 @@ ssw_meant_table(Oid relid)
 
 /* The name of a function for a statement. */
 char	   *
-ssw_meant_function(Oid func)
+ssw_guard_function(Oid func)
 {
 	char	   *schema = get_namespace_name(get_func_namespace(func));
 	char	   *name = get_func_name(func);
@@ -72,7 +72,7 @@ ssw_meant_function(Oid func)
 
 /* An operator between two columns or parameters. */
 char	   *
-ssw_meant_operator(Oid op)
+ssw_guard_operator(Oid op)
 {
 	HeapTuple	tup = SearchSysCache1(OPEROID, ObjectIdGetDatum(op));
 	Form_pg_operator form;
@@ -91,7 +91,7 @@ ssw_meant_operator(Oid op)
 
 /* The name of a type to which a statement casts, or of a column of a function. */
 char	   *
-ssw_meant_type(Oid type, int32 typmod)
+ssw_guard_type(Oid type, int32 typmod)
 {
 	char	   *name = format_type_extended(type, typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
 
@@ -100,7 +100,7 @@ ssw_meant_type(Oid type, int32 typmod)
 
 /* The statement as people read it. */
 char	   *
-ssw_meant_plain(const char *sql)
+ssw_guard_plain(const char *sql)
 {
 	char	   *plain = pstrdup(sql);
 	char	   *mark;
@@ -228,7 +228,7 @@ post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jumble)
 }
 
 void
-ssw_meant_init(void)
+ssw_guard_init(void)
 {
 	prev_post_parse_analyze = post_parse_analyze_hook;
 	post_parse_analyze_hook = post_parse_analyze;

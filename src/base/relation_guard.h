@@ -5,11 +5,11 @@
 #ifndef SSW_RELATION_GUARD_H
 #define SSW_RELATION_GUARD_H
 
-extern char *ssw_meant_table(Oid relid);
-extern char *ssw_meant_function(Oid func);
-extern char *ssw_meant_operator(Oid op);
-extern char *ssw_meant_type(Oid type, int32 typmod);
-extern char *ssw_meant_plain(const char *sql);
-extern void ssw_meant_init(void);
+extern char *ssw_guard_table(Oid relid);
+extern char *ssw_guard_function(Oid func);
+extern char *ssw_guard_operator(Oid op);
+extern char *ssw_guard_type(Oid type, int32 typmod);
+extern char *ssw_guard_plain(const char *sql);
+extern void ssw_guard_init(void);
 
 #endif							/* SSW_RELATION_GUARD_H */

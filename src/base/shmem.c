@@ -359,15 +359,15 @@ ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(dboid, policy_id, false);
-	known = s && s->beat_ttl_us != 0 && s->beat_ttl_us <= ttl_us;
+	known = s && s->heartbeat_ttl_us != 0 && s->heartbeat_ttl_us <= ttl_us;
 	LWLockRelease(SswShared->lock);
 	if (known)
 		return;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(dboid, policy_id, true);
-	if (s && (s->beat_ttl_us == 0 || ttl_us < s->beat_ttl_us))
+	if (s && (s->heartbeat_ttl_us == 0 || ttl_us < s->heartbeat_ttl_us))
 	{
-		s->beat_ttl_us = ttl_us;
+		s->heartbeat_ttl_us = ttl_us;
 		ssw_shmem_wake_coordinator(dboid);
 	}
 	LWLockRelease(SswShared->lock);

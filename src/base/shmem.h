@@ -119,7 +119,7 @@ typedef struct SswDatabase
 	uint64		disconnects_lost;	/* as often, when some last found no room */
 	uint64		disconnects_sought; /* so far they were looked for in memory */
 	int			ndisconnected;
-	SswBeatId	disconnected[SSW_MAX_DISCONNECTED];
+	SswHeartbeatId disconnected[SSW_MAX_DISCONNECTED];
 	bool		commands_changed;	/* see command_queue.c */
 	bool		cascade_left;	/* see worker_lost.c */
 	int64		commands_waiting;	/* about; see command.c */
@@ -366,14 +366,14 @@ typedef struct SswLostRow
 #define SSW_LOW_US		(55 * USECS_PER_SEC)
 
 /* No row of the leaf has a value of the clock's column up to this one. */
-typedef struct SswLow
+typedef struct SswLowerBound
 {
 	Oid			leaf;
 	Oid			type;
 	int			attnum;
 	int64		value;
 	TimestampTz full_at;		/* when all was read, or 0: no bound */
-} SswLow;
+} SswLowerBound;
 
 /* Counters and the coordinator's view of a policy; entry of a shared hash. */
 #define SSW_END_TYPES	5		/* of cleanup events */
@@ -408,8 +408,8 @@ typedef struct SswPolicyShared
 	int			moved_passes;	/* in a row, in which triggers moved rows */
 	int			chunk_rows;		/* read at once, where more took too long; or
 								 * 0 */
-	int64		beat_ttl_us;	/* shortest time to live of a session with
-								 * heartbeats since the start, or 0 */
+	int64		heartbeat_ttl_us;	/* shortest time to live of a session with
+									 * heartbeats since the start, or 0 */
 	TimestampTz refused_since;	/* the last time in which heartbeats could not */
 	TimestampTz refused_at;		/* be, or 0: see grace.c */
 	TimestampTz refusing_since; /* all that had to look at rows could not, or
@@ -421,7 +421,7 @@ typedef struct SswPolicyShared
 								 * memory, or 0 */
 	TimestampTz locked_retry_at;	/* rows that somebody held are tried from
 									 * then on */
-	SswLow		low[2];			/* per clock */
+	SswLowerBound low[2];		/* per clock */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
 	int64		open_pass_id;	/* of a pass that waits for its rate, or 0 */
@@ -477,23 +477,23 @@ typedef struct SswStart
 /* Half of them span max_replica_lag. */
 #define SSW_LOAD_SAMPLES	64
 
-typedef struct SswLoadSample
+typedef struct SswThrottleSample
 {
 	TimestampTz at;
 	XLogRecPtr	lsn;			/* WAL was flushed so far */
-} SswLoadSample;
+} SswThrottleSample;
 
 /* See throttle.c. */
-typedef struct SswLoad
+typedef struct SswThrottle
 {
 	int64		nsamples;		/* taken; the last ones are kept */
-	SswLoadSample sample[SSW_LOAD_SAMPLES];
+	SswThrottleSample sample[SSW_LOAD_SAMPLES];
 	TimestampTz looked_at;		/* at replicas */
 	TimestampTz behind_since;	/* one is too late, or 0 */
 	char		behind[160];	/* which */
 	double		tokens;			/* bytes of WAL that sweeps may write now */
 	TimestampTz tokens_at;
-} SswLoad;
+} SswThrottle;
 
 typedef struct SswSharedState
 {
@@ -527,7 +527,7 @@ typedef struct SswSharedState
 	int			nprocs;			/* length of procs and passes */
 	TimestampTz no_slot_since;	/* 0: there was one for every start lately */
 	TimestampTz no_slot_at;		/* the last start that found none */
-	SswLoad		load;
+	SswThrottle load;
 	SswDatabase databases[SSW_MAX_DATABASES];
 	/* procs and passes follow */
 } SswSharedState;

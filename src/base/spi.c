@@ -34,7 +34,7 @@ refuse_parallel(void)
 }
 
 void
-ssw_sql_begin(void)
+ssw_spi_begin(void)
 {
 	refuse_parallel();
 	if (SPI_connect() != SPI_OK_CONNECT)
@@ -43,7 +43,7 @@ ssw_sql_begin(void)
 
 /* For a procedure that may end the transaction. */
 void
-ssw_sql_begin_nonatomic(void)
+ssw_spi_begin_nonatomic(void)
 {
 	refuse_parallel();
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
@@ -51,7 +51,7 @@ ssw_sql_begin_nonatomic(void)
 }
 
 void
-ssw_sql_end(void)
+ssw_spi_end(void)
 {
 	SPI_finish();
 }
@@ -134,7 +134,7 @@ check_tables(SPIPlanPtr plan)
  * own switch would lift it for views and functions of others, too.
  */
 SPIPlanPtr
-ssw_sql_prepare(const char *sql, int nargs, Oid *types, int options)
+ssw_spi_prepare(const char *sql, int nargs, Oid *types, int options)
 {
 	SPIPlanPtr	plan = SPI_prepare_cursor(sql, nargs, types, options);
 
@@ -147,7 +147,7 @@ ssw_sql_prepare(const char *sql, int nargs, Oid *types, int options)
 
 /* Was a kept plan analysed anew since, so that row security restricts it? */
 bool
-ssw_sql_is_restricted(SPIPlanPtr plan)
+ssw_spi_is_restricted(SPIPlanPtr plan)
 {
 	return find_forced_in_plan(plan, false);
 }
@@ -157,7 +157,7 @@ ssw_sql_is_restricted(SPIPlanPtr plan)
  * both contexts are the caller's, in the call too.
  */
 ErrorData  *
-ssw_sql_try(SswTry call, void *arg)
+ssw_spi_try(SswTry call, void *arg)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -190,10 +190,10 @@ ssw_sql_try(SswTry call, void *arg)
  * in SPI_tuptable.  limit 0 is no limit.
  */
 uint64
-ssw_sql_exec(const char *sql, int nargs, Oid *types, Datum *values,
+ssw_spi_exec(const char *sql, int nargs, Oid *types, Datum *values,
 			 const char *nulls, bool read_only, long limit)
 {
-	SPIPlanPtr	plan = ssw_sql_prepare(sql, nargs, types, CURSOR_OPT_CUSTOM_PLAN);
+	SPIPlanPtr	plan = ssw_spi_prepare(sql, nargs, types, CURSOR_OPT_CUSTOM_PLAN);
 	int			rc = SPI_execute_plan(plan, values, nulls, read_only, limit);
 
 	if (rc < 0)
@@ -219,11 +219,11 @@ make_params(int nargs, Oid *types, Datum *values, const bool *nulls)
 
 /* Run one statement that only reads; its rows go to dest. */
 void
-ssw_sql_send(const char *sql, int nargs, Oid *types, Datum *values,
+ssw_spi_send(const char *sql, int nargs, Oid *types, Datum *values,
 			 const bool *nulls, DestReceiver *dest)
 {
 	SPIExecuteOptions options = {.params = make_params(nargs, types, values, nulls),.read_only = true,.dest = dest};
-	SPIPlanPtr	plan = ssw_sql_prepare(sql, nargs, types, CURSOR_OPT_CUSTOM_PLAN);
+	SPIPlanPtr	plan = ssw_spi_prepare(sql, nargs, types, CURSOR_OPT_CUSTOM_PLAN);
 	int			rc = SPI_execute_plan_extended(plan, &options);
 
 	if (rc < 0)
@@ -233,19 +233,19 @@ ssw_sql_send(const char *sql, int nargs, Oid *types, Datum *values,
 
 /* A column as text, in CurrentMemoryContext of SPI, or null. */
 char	   *
-ssw_sql_value(HeapTuple tup, TupleDesc desc, int col)
+ssw_spi_value(HeapTuple tup, TupleDesc desc, int col)
 {
 	return SPI_getvalue(tup, desc, col);
 }
 
 Datum
-ssw_sql_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull)
+ssw_spi_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull)
 {
 	return SPI_getbinval(tup, desc, col, isnull);
 }
 
 void
-ssw_sql_start_transaction(void)
+ssw_spi_start_transaction(void)
 {
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -264,7 +264,7 @@ reset_session(void)
 
 /* Commit, and hand this process's statistics to the cumulative system. */
 void
-ssw_sql_commit(void)
+ssw_spi_commit(void)
 {
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();
@@ -274,7 +274,7 @@ ssw_sql_commit(void)
 
 /* Abort after an error was copied and flushed. */
 void
-ssw_sql_abort(void)
+ssw_spi_abort(void)
 {
 	AbortCurrentTransaction();
 	reset_session();

@@ -45,10 +45,10 @@ typedef enum SswOnNull
 } SswOnNull;
 
 /* A key as 16 bytes: a uuid or an integer itself, of others a hash. */
-typedef struct SswBeatId
+typedef struct SswHeartbeatId
 {
 	uint64		part[2];
-} SswBeatId;
+} SswHeartbeatId;
 
 /* The pool whose sessions are workers: see schema/47_work.sql. */
 #define SSW_WORKER_POOL		"sweeper.worker"

@@ -100,8 +100,8 @@ read_presets(Oid relid, const char *which)
 	uint64		n;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	n = ssw_sql_exec(psprintf("SELECT p.preset, p.note, p.test, p.hook, p.advice,"
+	ssw_spi_begin();
+	n = ssw_spi_exec(psprintf("SELECT p.preset, p.note, p.test, p.hook, p.advice,"
 							  " CASE WHEN sweeper._indexed($1, p.indexed) THEN '' END, s.key, s.value,"
 							  " (SELECT pg_catalog.string_agg(pg_catalog.split_part(c, ' ', 1), ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n)), p.lifetime,"
 							  " (SELECT pg_catalog.string_agg(c, ', ' ORDER BY n) FROM pg_catalog.unnest(p.columns) WITH ORDINALITY AS u (c, n) WHERE NOT sweeper._matches($1, ARRAY[c], '{}')), p.key,"
@@ -140,7 +140,7 @@ read_presets(Oid relid, const char *which)
 			last->settings = lappend(lappend(last->settings, name), SPI_getvalue(tup, desc, 8));
 		MemoryContextSwitchTo(old);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return presets;
 }
@@ -192,12 +192,12 @@ looks_right(Relation rel, const Preset *preset)
 	if (preset->test == NULL)
 		return true;
 	sql = psprintf("SELECT pg_catalog.count(*) FILTER (WHERE %s) >= 0.9 * pg_catalog.count(*) FROM (SELECT * FROM %s AS t LIMIT %d) AS t",
-				   preset->test, ssw_meant_table(RelationGetRelid(rel)), SAMPLE_ROWS);
+				   preset->test, ssw_guard_table(RelationGetRelid(rel)), SAMPLE_ROWS);
 	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
-	ssw_sql_begin();
-	(void) ssw_sql_exec(sql, 0, NULL, NULL, NULL, true, 0);
+	ssw_spi_begin();
+	(void) ssw_spi_exec(sql, 0, NULL, NULL, NULL, true, 0);
 	right = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return right;
 }
@@ -341,7 +341,7 @@ try_hook(void *arg)
 	ListCell   *lc;
 
 	ssw_identity_become_owner(h->rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	foreach(lc, raw_parser(h->body, RAW_PARSE_DEFAULT))
 	{
 		RawStmt    *raw = lfirst_node(RawStmt, lc);
@@ -365,9 +365,9 @@ try_hook(void *arg)
 		}
 		if (IsA(raw->stmt, SelectStmt) || IsA(raw->stmt, InsertStmt) || IsA(raw->stmt, UpdateStmt) ||
 			IsA(raw->stmt, DeleteStmt) || IsA(raw->stmt, MergeStmt))
-			ssw_sql_exec(psprintf("EXPLAIN %s", sql), 1, &type, &null, "n", false, 0);
+			ssw_spi_exec(psprintf("EXPLAIN %s", sql), 1, &type, &null, "n", false, 0);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return false;
 }
@@ -391,7 +391,7 @@ forbidden_tables(const Hook *h)
 static void
 check_hook(Hook *h)
 {
-	ErrorData  *error = ssw_sql_try(try_hook, h);
+	ErrorData  *error = ssw_spi_try(try_hook, h);
 	char	   *owner = GetUserNameFromId(h->rel->rd_rel->relowner, false);
 	char	   *tables;
 
@@ -441,9 +441,9 @@ make_hook(Hook *h, bool dry_run)
 	if (!dry_run)
 	{
 		ssw_identity_become_owner(owner, "pg_catalog, pg_temp", &save);
-		ssw_sql_begin();
+		ssw_spi_begin();
 		SPI_execute(psprintf("CREATE FUNCTION %s RETURNS void LANGUAGE sql AS %s", h->signature, quote_literal_cstr(h->body)), false, 0);
-		ssw_sql_end();
+		ssw_spi_end();
 		ssw_identity_restore(&save);
 	}
 	ereport(NOTICE,
@@ -490,7 +490,7 @@ static char *
 proven_zone(Relation rel, const Preset *preset)
 {
 	AttrNumber	att = time_column(rel, preset);
-	List	   *zones = ssw_advice_zones(rel->rd_rel->relowner);
+	List	   *zones = ssw_unit_guess_zones(rel->rd_rel->relowner);
 	char	   *proven = NULL;
 	SswIdentity save;
 	double		part;
@@ -500,14 +500,14 @@ proven_zone(Relation rel, const Preset *preset)
 	if (preset->instant == NULL || att == InvalidAttrNumber)
 		return NULL;
 	ssw_identity_become_owner(rel->rd_rel->relowner, "pg_catalog, pg_temp", &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	rows = ssw_sample_select(rel, psprintf("t.%s AS v, %s AS i", quote_identifier(get_attname(RelationGetRelid(rel), att, false)), preset->instant),
 							 "true", SAMPLE_ROWS, &part);
 	foreach(lc, zones)
 	{
 		bool		isnull;
 
-		(void) ssw_sql_exec(psprintf("SELECT pg_catalog.count(*) FILTER (WHERE d < '-2 s') = 0 AND pg_catalog.count(*) FILTER (WHERE d BETWEEN '-2 s' AND '2 s') >= %d"
+		(void) ssw_spi_exec(psprintf("SELECT pg_catalog.count(*) FILTER (WHERE d < '-2 s') = 0 AND pg_catalog.count(*) FILTER (WHERE d BETWEEN '-2 s' AND '2 s') >= %d"
 									 " FROM (SELECT v AT TIME ZONE %s - i AS d FROM (%s) AS s) AS x",
 									 PROOF_ROWS, quote_literal_cstr(lfirst(lc)), rows), 0, NULL, NULL, NULL, true, 0);
 		if (!DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)))
@@ -519,7 +519,7 @@ proven_zone(Relation rel, const Preset *preset)
 		}
 		proven = lfirst(lc);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return proven;
 }
@@ -568,7 +568,7 @@ apply(SswArgs *a, Preset *preset, Relation rel)
 		if (proven && arg == SSW_ARG_TIMEZONE)
 			value = proven;
 		else if (value && arg == SSW_ARG_TIMEZONE && strcmp(value, APPLICATION_TIMEZONE) == 0)
-			value = ssw_advice_application_timezone(rel->rd_rel->relowner);
+			value = ssw_unit_guess_application_timezone(rel->rd_rel->relowner);
 		ssw_args_set_text(a, arg, value);
 		if (value && (arg == SSW_ARG_TTL || arg == SSW_ARG_MAX_AGE || (arg == SSW_ARG_TIMEZONE && !proven)))
 			a->assumed = lappend_int(a->assumed, arg);
@@ -617,9 +617,9 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	char	   *proven;
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
-	ssw_args_not_null(fcinfo, 0, "relation");
-	ssw_args_not_null(fcinfo, 3 + SSW_NARGS, "start");
-	ssw_args_not_null(fcinfo, 4 + SSW_NARGS, "dry_run");
+	ssw_argument_not_null(fcinfo, 0, "relation");
+	ssw_argument_not_null(fcinfo, 3 + SSW_NARGS, "start");
+	ssw_argument_not_null(fcinfo, 4 + SSW_NARGS, "dry_run");
 	rel = ssw_target_open(PG_GETARG_OID(0));
 	a->function = "adopt";
 	a->first = quote_literal_cstr(ssw_stmt_relation(PG_GETARG_OID(0)));

@@ -57,8 +57,8 @@ load_args(SswArgs *a, const SswPolicy *p)
 		appendStringInfo(&buf, "%s%s", i ? ", " : "SELECT ", quote_identifier(ssw_args_name(i)));
 	appendStringInfoString(&buf, " FROM sweeper.policy WHERE policy_id = $1");
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec(buf.data, 1, &type, &value, NULL, false, 1) == 0)
+	ssw_spi_begin();
+	if (ssw_spi_exec(buf.data, 1, &type, &value, NULL, false, 1) == 0)
 		elog(ERROR, "policy %d does not exist", p->id);
 	for (int i = 0; i < SSW_NARGS; i++)
 	{
@@ -71,16 +71,16 @@ load_args(SswArgs *a, const SswPolicy *p)
 		a->value[i] = a->isnull[i] ? (Datum) 0 : datumCopy(d, byval, len);
 		MemoryContextSwitchTo(old);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	ssw_args_set_text(a, SSW_ARG_DEADLINE, p->deadline);
 	ssw_args_set_text(a, SSW_ARG_LAST_SEEN, p->last_seen);
 	ssw_args_set_text(a, SSW_ARG_TTL_COLUMN, p->ttl_column);
 	ssw_args_set_text(a, SSW_ARG_CREATED, p->created);
 	ssw_args_set_text(a, SSW_ARG_GROUP_BY, p->group_by);
-	a->value[SSW_ARG_KEY] = ssw_store_names(p->key, p->nkeys);
+	a->value[SSW_ARG_KEY] = ssw_policy_store_names(p->key, p->nkeys);
 	if (!a->isnull[SSW_ARG_CAPTURE])
-		a->value[SSW_ARG_CAPTURE] = ssw_store_names(p->capture, p->ncapture);
+		a->value[SSW_ARG_CAPTURE] = ssw_policy_store_names(p->capture, p->ncapture);
 }
 
 /* Put arguments back to their defaults; naming one that is given is an error. */
@@ -91,7 +91,7 @@ reset_args(SswArgs *a, FunctionCallInfo fcinfo, int arg)
 	bool	   *nulls;
 	int			n;
 
-	ssw_args_not_null(fcinfo, arg, "reset");
+	ssw_argument_not_null(fcinfo, arg, "reset");
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
@@ -138,7 +138,7 @@ check_stale(const SswArgs *a, const SswPolicy *p)
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_args_name(args[i])),
 					 errdetail("A column that it names has another name now, or is gone."),
-					 errhint("%s", ssw_mend(p))));
+					 errhint("%s", ssw_repair_hint(p))));
 }
 
 /* What the given arguments touch. */
@@ -164,15 +164,15 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	SswParams	q = {0};
 	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
 
-	ssw_store_add_text(&q, "policy", p->name);
-	ssw_store_add_fields(&q, a, p, rel);
+	ssw_policy_store_add_text(&q, "policy", p->name);
+	ssw_policy_store_add_fields(&q, a, p, rel);
 	if (rel)
 	{
 		/* it has just been checked as a new one */
-		ssw_store_add(&q, "broken", BOOLOID, BoolGetDatum(false), false, "");
-		ssw_store_add(&q, "failures", INT4OID, Int32GetDatum(0), false, "");
-		ssw_store_add(&q, "failing_since", TIMESTAMPTZOID, (Datum) 0, true, "");
-		ssw_store_add(&q, "retry_at", TIMESTAMPTZOID, (Datum) 0, true, "");
+		ssw_policy_store_add(&q, "broken", BOOLOID, BoolGetDatum(false), false, "");
+		ssw_policy_store_add(&q, "failures", INT4OID, Int32GetDatum(0), false, "");
+		ssw_policy_store_add(&q, "failing_since", TIMESTAMPTZOID, (Datum) 0, true, "");
+		ssw_policy_store_add(&q, "retry_at", TIMESTAMPTZOID, (Datum) 0, true, "");
 	}
 
 	/*
@@ -182,20 +182,20 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	if (v)
 	{
 		if (any_given(a, changes_deaths, true))
-			ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
-		ssw_store_exec(psprintf("DELETE FROM sweeper.fuse_hold WHERE policy_id = %d AND (held_until <= pg_catalog.clock_timestamp()%s)",
-								p->id, a->given[SSW_ARG_GROUP_BY] ? " OR \"group\" IS NOT NULL" : ""), 0, NULL, NULL, NULL);
-		ssw_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");
+			ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
+		ssw_policy_store_exec(psprintf("DELETE FROM sweeper.fuse_hold WHERE policy_id = %d AND (held_until <= pg_catalog.clock_timestamp()%s)",
+									   p->id, a->given[SSW_ARG_GROUP_BY] ? " OR \"group\" IS NOT NULL" : ""), 0, NULL, NULL, NULL);
+		ssw_policy_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");
 	}
 	if (held)
 	{
-		ssw_store_add_text(&q, "held_reason", held);
-		ssw_store_add(&q, "held_at", TIMESTAMPTZOID, now, false, "");
+		ssw_policy_store_add_text(&q, "held_reason", held);
+		ssw_policy_store_add(&q, "held_at", TIMESTAMPTZOID, now, false, "");
 	}
 	q.nulls[q.n] = '\0';
-	ssw_store_exec(psprintf("UPDATE sweeper.policy SET (%s) = ROW(%s) WHERE policy_id = %d",
-							q.columns.data, q.places.data, p->id),
-				   q.n, q.types, q.values, q.nulls);
+	ssw_policy_store_exec(psprintf("UPDATE sweeper.policy SET (%s) = ROW(%s) WHERE policy_id = %d",
+								   q.columns.data, q.places.data, p->id),
+						  q.n, q.types, q.values, q.nulls);
 }
 
 /* Rights, and whether the relation still is what was registered. */
@@ -223,7 +223,7 @@ open_for_alter(const SswPolicy *p)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table %s has changed hands since policy \"%s\" was registered", p->relation, p->name),
 				 errdetail("It was registered for role \"%s\".", p->owner_name),
-				 errhint("As its present owner: %s", ssw_mend_or_resume(p))));
+				 errhint("As its present owner: %s", ssw_repair_hint_or_resume(p))));
 	return rel;
 }
 
@@ -249,7 +249,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	char	   *before;
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
-	ssw_args_not_null(fcinfo, 0, "policy");
+	ssw_argument_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
 	read_args(a, old, fcinfo);
 	more = any_given(a, ssw_args_is_limit, false) || !PG_ARGISNULL(2 + SSW_NARGS);
@@ -274,7 +274,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 			ssw_register_check_name(name);
 		p->name = name;
 	}
-	before = ssw_store_json(old->id);
+	before = ssw_policy_store_json(old->id);
 	if (rel)
 	{
 		ssw_args_fill(a, p);
@@ -284,18 +284,18 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		ssw_args_fill_limits(a, p);
 	if (rel && any_given(a, ssw_args_defines_deadline, true))
 	{
-		v = ssw_advice_preview(p, rel);
-		ssw_advice_check_plausible(p, v);
+		v = ssw_preview_run(p, rel);
+		ssw_preview_check_plausible(p, v);
 		ssw_register_notice_index(p, v);
 		held = ssw_register_hold(p, v);
 	}
 	if (rel && (a->given[SSW_ARG_KEY] || (a->given[SSW_ARG_HEARTBEATS] && !p->heartbeats)))
-		ssw_settle_heartbeats(old);
+		ssw_heartbeat_flush(old);
 	/* what failed may have failed heartbeats, too */
 	if (old->heartbeats && old->failures > 0 && ssw_shmem_available())
 		ssw_outage_note(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
 	update_policy(a, p, v, rel, held);
-	ssw_store_log(p->id, p->name, "alter", before);
+	ssw_policy_store_log(p->id, p->name, "alter", before);
 	if (rel)
 		ssw_policy_xact_altered(p->id, redefines(a, p));
 	else
@@ -315,19 +315,19 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	Datum		value;
 	char	   *before;
 
-	ssw_args_not_null(fcinfo, 0, "policy");
-	ssw_bgw_cancel_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER)->id);
+	ssw_argument_not_null(fcinfo, 0, "policy");
+	ssw_process_cancel_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER)->id);
 	p = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
 	if (strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" is built in", p->name),
 				 errhint("SELECT sweeper.pause(%s); stops it.", quote_literal_cstr(p->name))));
-	before = ssw_store_json(p->id);
-	ssw_settle_heartbeats(p);
+	before = ssw_policy_store_json(p->id);
+	ssw_heartbeat_flush(p);
 	value = Int32GetDatum(p->id);
-	ssw_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
-	ssw_store_log(p->id, p->name, "unregister", before);
+	ssw_policy_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
+	ssw_policy_store_log(p->id, p->name, "unregister", before);
 	ssw_policy_xact_gone(p->id);
 	ssw_rights_forget_policy(p->id);
 	PG_RETURN_VOID();

@@ -194,7 +194,7 @@ ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool null_is_uncha
 			if (null_is_unchanged)
 				continue;
 			if (defs[i].dflt)
-				ssw_args_not_null(fcinfo, first + i, defs[i].name);
+				ssw_argument_not_null(fcinfo, first + i, defs[i].name);
 		}
 		if (!PG_ARGISNULL(first + i) && (defs[i].type == TEXTOID || defs[i].type == TEXTARRAYOID) &&
 			toast_raw_datum_size(PG_GETARG_DATUM(first + i)) - VARHDRSZ > MAX_TEXT_BYTES)
@@ -278,7 +278,7 @@ get_names(const SswArgs *a, SswArg arg, int *n)
 static int64
 get_interval(const SswArgs *a, SswArg arg, int64 min)
 {
-	return a->isnull[arg] ? 0 : ssw_args_interval(defs[arg].name, DatumGetIntervalP(a->value[arg]), min);
+	return a->isnull[arg] ? 0 : ssw_argument_interval(defs[arg].name, DatumGetIntervalP(a->value[arg]), min);
 }
 
 static int

@@ -74,9 +74,9 @@ change(const SswPolicy *p, const char *sql, int nargs, Oid *more_types, Datum *m
 		nulls[2 + i] = more_nulls[i];
 	}
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	n = ssw_sql_exec(sql, 2 + nargs, types, values, nulls, false, 0);
-	ssw_sql_end();
+	ssw_spi_begin();
+	n = ssw_spi_exec(sql, 2 + nargs, types, values, nulls, false, 0);
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	CommandCounterIncrement();
 	return n;
@@ -102,7 +102,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 	Datum		values[2] = {0};
 	char		nulls[3] = "  ";
 
-	ssw_args_bound(fcinfo, reason, "reason", SSW_MAX_TEXT);
+	ssw_argument_bound(fcinfo, reason, "reason", SSW_MAX_TEXT);
 	if (PG_ARGISNULL(reason))
 		nulls[0] = 'n';
 	else
@@ -124,7 +124,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 Datum
 ssw_pause(PG_FUNCTION_ARGS)
 {
-	ssw_bgw_cancel_policy(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN)->id);
+	ssw_process_cancel_policy(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN)->id);
 	pause_one(ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
 	PG_RETURN_VOID();
 }
@@ -142,7 +142,7 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
-		ssw_bgw_cancel_policy(p->id);
+		ssw_process_cancel_policy(p->id);
 		ssw_lock_policy_pause(p->id);
 		pause_one(p, fcinfo, 0, 1);
 	}
@@ -166,8 +166,8 @@ code_of(const SswPolicy *p, Oid relid)
 	char	   *code = NULL;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT pg_catalog.string_agg(c, ', ' ORDER BY n, c) FROM (SELECT f.n, pg_catalog.format('%s => %L', f.name, f.code) AS c"
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT pg_catalog.string_agg(c, ', ' ORDER BY n, c) FROM (SELECT f.n, pg_catalog.format('%s => %L', f.name, f.code) AS c"
 					 " FROM sweeper.policy AS p CROSS JOIN LATERAL (VALUES (1, 'deadline', p.deadline), (1, 'last_seen', p.last_seen),"
 					 "  (2, 'filter', p.filter), (3, 'set_clause', p.set_clause), (4, 'group_by', p.group_by),"
 					 "  (5, 'on_expire', p.on_expire_name), (6, 'is_alive', p.is_alive_name)) AS f (n, name, code)"
@@ -175,7 +175,7 @@ code_of(const SswPolicy *p, Oid relid)
 					 " UNION ALL SELECT 7, pg_catalog.format('trigger %I', t.tgname) FROM pg_catalog.pg_trigger AS t"
 					 "  WHERE t.tgrelid = $2 AND NOT t.tgisinternal) AS x", 2, types, values, NULL, true, 1) > 0)
 		code = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return code;
 }
@@ -206,7 +206,7 @@ check_relation(const SswPolicy *p, Oid relid)
 				 errmsg("cannot resume policy \"%s\": relation %s belongs to superuser \"%s\" now", p->name, p->relation,
 						GetUserNameFromId(owner, false)),
 				 errdetail("Code that role \"%s\" defined would run as a superuser: %s", p->owner_name, code_of(p, relid)),
-				 errhint("%s", ssw_mend(p))));
+				 errhint("%s", ssw_repair_hint(p))));
 }
 
 /* After a restore: the objects of the same names, in this cluster. */
@@ -363,7 +363,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 					(errmsg("policy \"%s\" is left as it is: %s", p->name,
 							guessed ? "what its deadline means is a guess" :
 							OidIsValid(relid) ? "its relation has another owner" : "its relation does not exist"),
-					 errhint("%s", ssw_mend_or_resume(p))));
+					 errhint("%s", ssw_repair_hint_or_resume(p))));
 		else
 		{
 			resume_one(p, relid, &names);
@@ -397,7 +397,7 @@ key_on_record(SswPolicy *p, char *key)
 
 	if (ssw_policy_unusable(p))
 		return key;
-	ssw_rowfacts_find(p, key, &r);
+	ssw_row_facts_find(p, key, &r);
 	return r.key;
 }
 
@@ -408,7 +408,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 	SswPolicy  *p;
 	char	   *key;
 
-	ssw_args_not_null(fcinfo, 1, "key");
+	ssw_argument_not_null(fcinfo, 1, "key");
 	key = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	p = ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
 	if (!retry(p, key) && !retry(p, key_on_record(p, key)))
@@ -431,11 +431,11 @@ is_uncommitted(const SswPolicy *p)
 	bool		isnull;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT xmin FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL, true, 1) > 0)
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT xmin FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL, true, 1) > 0)
 		ours = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0],
 																					   SPI_tuptable->tupdesc, 1, &isnull)));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return ours;
 }
@@ -616,8 +616,8 @@ ssw_sweep(PG_FUNCTION_ARGS)
 	bool		isnull;
 
 	for (int i = 1; i <= 3; i++)
-		ssw_args_not_null(fcinfo, i, i == 1 ? "wait" : i == 2 ? "timeout" : "force");
-	timeout_us = ssw_args_interval("timeout", PG_GETARG_INTERVAL_P(2), 1);
+		ssw_argument_not_null(fcinfo, i, i == 1 ? "wait" : i == 2 ? "timeout" : "force");
+	timeout_us = ssw_argument_interval("timeout", PG_GETARG_INTERVAL_P(2), 1);
 	check_can_sweep(p);
 	if (wait && (context == NULL || !IsA(context, CallContext) || context->atomic))
 		ereport(ERROR,
@@ -626,7 +626,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 				 errhint("Call it outside of one, or CALL sweeper.sweep(%s, wait => false).", quote_literal_cstr(p->name))));
 	if (wait)
 	{
-		ssw_sql_begin_nonatomic();
+		ssw_spi_begin_nonatomic();
 		SPI_commit();
 		SPI_finish();
 		/* the transaction that SPI_commit() began has no snapshot yet */

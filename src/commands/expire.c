@@ -115,7 +115,7 @@ check_usable(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot expire rows of policy \"%s\": %s", p->name, trouble),
-				 errhint("When that is right: %s", ssw_mend_or_resume(p))));
+				 errhint("When that is right: %s", ssw_repair_hint_or_resume(p))));
 	trouble = ssw_policy_hook_trouble(p);
 	if (trouble)
 		ereport(ERROR,
@@ -169,14 +169,14 @@ find_rows(void *arg)
 {
 	Wanted	   *w = arg;
 
-	ssw_clock_build(w->policy, w->rel);
+	ssw_deadline_build(w->policy, w->rel);
 	check_wanted(w->policy, w, w->rel);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	if (w->keys)
 		find_by_keys(w->policy, w, w->found);
 	else
 		find_by_group(w->policy, w, w->found);
-	ssw_sql_end();
+	ssw_spi_end();
 }
 
 /*
@@ -223,7 +223,7 @@ ssw_expire(PG_FUNCTION_ARGS)
 	if (array_contains_nulls(w.keys))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("keys must not contain nulls")));
-	ssw_args_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
+	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	PG_RETURN_INT64(expire_rows(p, &w));
 }
@@ -236,7 +236,7 @@ ssw_expire_group(PG_FUNCTION_ARGS)
 	Wanted		w = {.end.type = p->registry ? "expired" : "manual"};
 
 	w.group = required_text(fcinfo, 1, "group_value");
-	ssw_args_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
+	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	PG_RETURN_INT64(expire_rows(p, &w));
 }

@@ -23,7 +23,7 @@
 
 /* Add a column and its value to a statement; cast follows the parameter. */
 void
-ssw_store_add(SswParams *q, const char *column, Oid type, Datum value, bool isnull, const char *cast)
+ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value, bool isnull, const char *cast)
 {
 	if (q->n == 0)
 	{
@@ -42,14 +42,14 @@ ssw_store_add(SswParams *q, const char *column, Oid type, Datum value, bool isnu
 
 /* Add a text, or null. */
 void
-ssw_store_add_text(SswParams *q, const char *column, const char *value)
+ssw_policy_store_add_text(SswParams *q, const char *column, const char *value)
 {
-	ssw_store_add(q, column, TEXTOID, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL, "");
+	ssw_policy_store_add(q, column, TEXTOID, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL, "");
 }
 
 /* Names as text[]. */
 Datum
-ssw_store_names(char **names, int n)
+ssw_policy_store_names(char **names, int n)
 {
 	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
 
@@ -73,7 +73,7 @@ columns_json(const SswPolicy *p, Relation rel)
  * everything else as it was given.
  */
 void
-ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relation rel)
+ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relation rel)
 {
 	for (int i = 0; i < SSW_NARGS; i++)
 	{
@@ -85,7 +85,7 @@ ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relatio
 		switch (i)
 		{
 			case SSW_ARG_KEY:
-				ssw_store_add(q, name, TEXTARRAYOID, ssw_store_names(p->key, p->nkeys), false, "");
+				ssw_policy_store_add(q, name, TEXTARRAYOID, ssw_policy_store_names(p->key, p->nkeys), false, "");
 				continue;
 			case SSW_ARG_DEADLINE:
 				text = p->deadline;
@@ -121,39 +121,39 @@ ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, Relatio
 				break;
 			case SSW_ARG_ON_EXPIRE:
 			case SSW_ARG_IS_ALIVE:
-				ssw_store_add(q, name, OIDOID, a->value[i], a->isnull[i], "");
+				ssw_policy_store_add(q, name, OIDOID, a->value[i], a->isnull[i], "");
 				continue;
 			case SSW_ARG_CAPTURE:
-				ssw_store_add(q, name, TEXTARRAYOID, ssw_store_names(p->capture, p->ncapture),
-							  a->isnull[i], "");
+				ssw_policy_store_add(q, name, TEXTARRAYOID, ssw_policy_store_names(p->capture, p->ncapture),
+									 a->isnull[i], "");
 				continue;
 			default:
-				ssw_store_add(q, name, ssw_args_type(i), a->value[i], a->isnull[i], "");
+				ssw_policy_store_add(q, name, ssw_args_type(i), a->value[i], a->isnull[i], "");
 				continue;
 		}
-		ssw_store_add_text(q, name, text);
+		ssw_policy_store_add_text(q, name, text);
 	}
 	if (rel == NULL)
 		return;
-	ssw_store_add_text(q, "on_expire_name", p->on_expire_name);
-	ssw_store_add_text(q, "is_alive_name", p->is_alive_name);
-	ssw_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(p, rel)), false,
-				  "::pg_catalog.jsonb");
+	ssw_policy_store_add_text(q, "on_expire_name", p->on_expire_name);
+	ssw_policy_store_add_text(q, "is_alive_name", p->is_alive_name);
+	ssw_policy_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(p, rel)), false,
+						 "::pg_catalog.jsonb");
 }
 
 /* Run one statement as the extension's owner; an int4 result, or 0. */
 int
-ssw_store_exec(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+ssw_policy_store_exec(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
 	SswIdentity save;
 	int			result = 0;
 	bool		isnull;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec(sql, nargs, types, values, nulls, false, 0) > 0 && SPI_tuptable)
+	ssw_spi_begin();
+	if (ssw_spi_exec(sql, nargs, types, values, nulls, false, 0) > 0 && SPI_tuptable)
 		result = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	CommandCounterIncrement();
 	return result;
@@ -167,7 +167,7 @@ ssw_store_exec(const char *sql, int nargs, Oid *types, Datum *values, const char
 
 /* Write down who changed what.  old is the row before, as JSON, or null. */
 void
-ssw_store_log(int policy_id, const char *name, const char *change, const char *old)
+ssw_policy_store_log(int policy_id, const char *name, const char *change, const char *old)
 {
 	static const char *const sql =
 	"INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
@@ -188,12 +188,12 @@ ssw_store_log(int policy_id, const char *name, const char *change, const char *o
 	values[3] = CStringGetTextDatum(change);
 	values[4] = old ? CStringGetTextDatum(old) : (Datum) 0;
 	nulls[4] = old ? ' ' : 'n';
-	ssw_store_exec(sql, lengthof(types), types, values, nulls);
+	ssw_policy_store_exec(sql, lengthof(types), types, values, nulls);
 }
 
 /* The stored row of a policy as JSON, or null. */
 char	   *
-ssw_store_json(int policy_id)
+ssw_policy_store_json(int policy_id)
 {
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(policy_id);
@@ -202,11 +202,11 @@ ssw_store_json(int policy_id)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
 					 1, &type, &value, NULL, false, 1) > 0)
 		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return json;
 }

@@ -23,15 +23,15 @@ typedef struct SswParams
 	StringInfoData places;		/* "$1, $2::jsonb" */
 } SswParams;
 
-extern void ssw_store_add(SswParams *q, const char *column, Oid type, Datum value,
-						  bool isnull, const char *cast);
-extern void ssw_store_add_text(SswParams *q, const char *column, const char *value);
-extern void ssw_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p,
-								 Relation rel);
-extern Datum ssw_store_names(char **names, int n);
-extern int	ssw_store_exec(const char *sql, int nargs, Oid *types, Datum *values,
-						   const char *nulls);
-extern void ssw_store_log(int policy_id, const char *name, const char *change, const char *old);
-extern char *ssw_store_json(int policy_id);
+extern void ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value,
+								 bool isnull, const char *cast);
+extern void ssw_policy_store_add_text(SswParams *q, const char *column, const char *value);
+extern void ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p,
+										Relation rel);
+extern Datum ssw_policy_store_names(char **names, int n);
+extern int	ssw_policy_store_exec(const char *sql, int nargs, Oid *types, Datum *values,
+								  const char *nulls);
+extern void ssw_policy_store_log(int policy_id, const char *name, const char *change, const char *old);
+extern char *ssw_policy_store_json(int policy_id);
 
 #endif							/* SSW_POLICY_STORE_H */

@@ -112,7 +112,7 @@ absurd_sql(const SswPolicy *p)
 	initStringInfo(&buf);
 	for (int i = 0; i < p->nclocks; i++)
 	{
-		const SswClock *c = &p->clock[i];
+		const SswDeadline *c = &p->clock[i];
 
 		appendStringInfo(&buf, "%sCOALESCE(CASE WHEN %s IS NULL THEN false WHEN pg_catalog.isfinite(%s)"
 						 " THEN %s NOT BETWEEN pg_catalog.now() - '1827 days'::interval"
@@ -210,7 +210,7 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 	values[0] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
 	values[1] = TimestampTzGetDatum(DT_NOEND);
 	INSTR_TIME_SET_CURRENT(start);
-	portal = SPI_cursor_open(NULL, ssw_sql_prepare(sql, 2, types, CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL),
+	portal = SPI_cursor_open(NULL, ssw_spi_prepare(sql, 2, types, CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL),
 							 values, NULL, true);
 	for (;;)
 	{
@@ -245,7 +245,7 @@ look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 	if (t.rows == 0 && part < 1)
 	{
 		part = 1;
-		t = stream(p, v, cxt, psprintf("SELECT %s FROM %s AS t", list, ssw_meant_table(RelationGetRelid(rel))));
+		t = stream(p, v, cxt, psprintf("SELECT %s FROM %s AS t", list, ssw_guard_table(RelationGetRelid(rel))));
 	}
 	/* the planner guesses how full a page is; the sample has seen it */
 	if (t.complete && part < 1 && !analysed)
@@ -270,7 +270,7 @@ look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 static void
 count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
-	char	   *name = ssw_meant_table(RelationGetRelid(rel));
+	char	   *name = ssw_guard_table(RelationGetRelid(rel));
 	int64		dead = 0;
 	bool		complete = true;
 
@@ -282,7 +282,7 @@ count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 	v->nkeys = 0;
 	for (int i = 0; i < p->nclocks; i++)
 	{
-		const SswClock *c = &p->clock[i];
+		const SswDeadline *c = &p->clock[i];
 		bool		needs_filter = p->filter && !OidIsValid(ssw_index_find(rel, c->sort, NULL));
 		char	   *counts = i == 0 ? "true" :
 		psprintf("NOT COALESCE((%s), false)", p->clock[0].predicate);
@@ -303,8 +303,8 @@ count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 static void
 look_at_ends(const SswPolicy *p, Relation rel, SswPreview *v)
 {
-	const SswClock *c = &p->clock[0];
-	char	   *name = ssw_meant_table(RelationGetRelid(rel));
+	const SswDeadline *c = &p->clock[0];
+	char	   *name = ssw_guard_table(RelationGetRelid(rel));
 
 	for (int newest = 0; newest < 2; newest++)
 	{
@@ -314,7 +314,7 @@ look_at_ends(const SswPolicy *p, Relation rel, SswPreview *v)
 		bool		isnull;
 		Datum		d;
 
-		if (ssw_sql_exec(sql, 0, NULL, NULL, NULL, true, 1) == 0)
+		if (ssw_spi_exec(sql, 0, NULL, NULL, NULL, true, 1) == 0)
 			continue;
 		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 		if (isnull)
@@ -346,7 +346,7 @@ advise_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
 	for (int i = 0; i < p->nclocks; i++)
 	{
-		const SswClock *c = &p->clock[i];
+		const SswDeadline *c = &p->clock[i];
 		const char *wanted = i == 0 && p->index_sort ? p->index_sort : c->sort;
 		Oid			index = ssw_index_find(rel, c->sort, p->filter);
 		char	   *statement;
@@ -381,7 +381,7 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 
 	if (p->action != SSW_ACTION_DELETE)
 		return;
-	n = ssw_sql_exec("SELECT f.conrelid, f.confdeltype IN ('c', 'n', 'd'), pg_catalog.quote_ident(f.conname),"
+	n = ssw_spi_exec("SELECT f.conrelid, f.confdeltype IN ('c', 'n', 'd'), pg_catalog.quote_ident(f.conname),"
 					 " pg_catalog.format('%I.%I', s.nspname, c.relname),"
 					 " (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY k.n)"
 					 "  FROM pg_catalog.unnest(f.conkey) WITH ORDINALITY AS k (attnum, n)"
@@ -421,8 +421,8 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 static void
 advise_heartbeats(const SswPolicy *p, SswPreview *v, MemoryContext cxt)
 {
-	char	   *sql = psprintf("SELECT %s, %s FROM %s AS t", due_sql(p), filter_sql(p), ssw_meant_table(p->relid));
-	SPIPlanPtr	plan = ssw_sql_prepare(sql, 0, NULL, 0);
+	char	   *sql = psprintf("SELECT %s, %s FROM %s AS t", due_sql(p), filter_sql(p), ssw_guard_table(p->relid));
+	SPIPlanPtr	plan = ssw_spi_prepare(sql, 0, NULL, 0);
 	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
 	char	   *refused = ssw_trust_find_refused(linitial_node(Query, source->query_list));
 
@@ -442,7 +442,7 @@ look(SswPolicy *p, Relation rel)
 
 	/* keys and expressions as in a pass */
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	advise_index(p, rel, v, cxt);
 	look_at_sample(p, rel, v, cxt);
 	if (!v->exact)
@@ -457,7 +457,7 @@ look(SswPolicy *p, Relation rel)
 	if (p->nkeys == 0)
 		add_advice(v, cxt, false,
 				   "There is no key, and events name rows by their place: give the table a primary key, or name the columns of one in key.");
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return v;
 }
@@ -483,10 +483,10 @@ try_look(void *arg)
  * result is in CurrentMemoryContext.
  */
 SswPreview *
-ssw_advice_preview(SswPolicy *p, Relation rel)
+ssw_preview_run(SswPolicy *p, Relation rel)
 {
 	Preview		v = {.policy = p,.rel = rel};
-	ErrorData  *error = ssw_sql_try(try_look, &v);
+	ErrorData  *error = ssw_spi_try(try_look, &v);
 	SswIdentity save;
 
 	if (error == NULL)
@@ -498,17 +498,17 @@ ssw_advice_preview(SswPolicy *p, Relation rel)
 				 errmsg("cannot preview policy \"%s\": SQLSTATE %s", p->name, unpack_sql_state(error->sqlerrcode)),
 				 errdetail("The message is not shown: keys of this policy are credentials."),
 				 errhint("Select its deadline and its filter from the table, as the table's owner.")));
-	if (!ssw_unreadable_may_be(error))
+	if (!ssw_bad_expression_may_be(error))
 		ReThrowError(error);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_sql_begin();
-	ssw_unreadable_report(p, ssw_partition_leaves(p), error);
+	ssw_spi_begin();
+	ssw_bad_expression_report(p, ssw_partition_leaves(p), error);
 	pg_unreachable();
 }
 
 /* Refuse what is more likely a wrong unit, zone or column than a deadline. */
 void
-ssw_advice_check_plausible(const SswPolicy *p, const SswPreview *v)
+ssw_preview_check_plausible(const SswPolicy *p, const SswPreview *v)
 {
 	if (v->sample_absurd <= 0.5)
 		return;
@@ -545,7 +545,7 @@ rounded(double value)
 
 /* The row that register, adopt and preview return. */
 Datum
-ssw_advice_row(FunctionCallInfo fcinfo, const SswPolicy *p, const SswPreview *v, const char *state)
+ssw_preview_row(FunctionCallInfo fcinfo, const SswPolicy *p, const SswPreview *v, const char *state)
 {
 	TupleDesc	desc;
 	Datum		values[13];

@@ -31,9 +31,9 @@ typedef struct SswPreview
 	List	   *missing;		/* of char *: CREATE INDEX statements among it */
 } SswPreview;
 
-extern SswPreview *ssw_advice_preview(SswPolicy *p, Relation rel);
-extern Datum ssw_advice_row(FunctionCallInfo fcinfo, const SswPolicy *p,
-							const SswPreview *v, const char *state);
-extern void ssw_advice_check_plausible(const SswPolicy *p, const SswPreview *v);
+extern SswPreview *ssw_preview_run(SswPolicy *p, Relation rel);
+extern Datum ssw_preview_row(FunctionCallInfo fcinfo, const SswPolicy *p,
+							 const SswPreview *v, const char *state);
+extern void ssw_preview_check_plausible(const SswPolicy *p, const SswPreview *v);
 
 #endif							/* SSW_PREVIEW_H */

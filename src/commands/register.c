@@ -190,26 +190,26 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 	bool		paused = strcmp(a->start, "paused") == 0;
 	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
 
-	ssw_store_add_text(&q, "policy", p->name);
-	ssw_store_add(&q, "relid", OIDOID, ObjectIdGetDatum(p->relid), false, "");
-	ssw_store_add_text(&q, "relation", p->relation);
-	ssw_store_add(&q, "owner", OIDOID, ObjectIdGetDatum(p->owner), false, "");
-	ssw_store_add_text(&q, "owner_name", p->owner_name);
-	ssw_store_add(&q, "system_identifier", INT8OID, Int64GetDatum((int64) p->system_identifier), false, "");
-	ssw_store_add(&q, "database", OIDOID, ObjectIdGetDatum(p->database), false, "");
-	ssw_store_add_text(&q, "held_reason", held);
-	ssw_store_add(&q, "held_at", TIMESTAMPTZOID, now, held == NULL, "");
-	ssw_store_add(&q, "paused_at", TIMESTAMPTZOID, now, !paused, "");
-	ssw_store_add_text(&q, "registered_by", ssw_identity_actor());
-	ssw_store_add_text(&q, "paused_by", paused ? ssw_identity_actor() : NULL);
-	ssw_store_add_text(&q, "paused_reason", paused ? "registered paused" : NULL);
-	ssw_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0, "");
-	ssw_store_add_fields(&q, a, p, rel);
+	ssw_policy_store_add_text(&q, "policy", p->name);
+	ssw_policy_store_add(&q, "relid", OIDOID, ObjectIdGetDatum(p->relid), false, "");
+	ssw_policy_store_add_text(&q, "relation", p->relation);
+	ssw_policy_store_add(&q, "owner", OIDOID, ObjectIdGetDatum(p->owner), false, "");
+	ssw_policy_store_add_text(&q, "owner_name", p->owner_name);
+	ssw_policy_store_add(&q, "system_identifier", INT8OID, Int64GetDatum((int64) p->system_identifier), false, "");
+	ssw_policy_store_add(&q, "database", OIDOID, ObjectIdGetDatum(p->database), false, "");
+	ssw_policy_store_add_text(&q, "held_reason", held);
+	ssw_policy_store_add(&q, "held_at", TIMESTAMPTZOID, now, held == NULL, "");
+	ssw_policy_store_add(&q, "paused_at", TIMESTAMPTZOID, now, !paused, "");
+	ssw_policy_store_add_text(&q, "registered_by", ssw_identity_actor());
+	ssw_policy_store_add_text(&q, "paused_by", paused ? ssw_identity_actor() : NULL);
+	ssw_policy_store_add_text(&q, "paused_reason", paused ? "registered paused" : NULL);
+	ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0, "");
+	ssw_policy_store_add_fields(&q, a, p, rel);
 	q.nulls[q.n] = '\0';
-	p->id = ssw_store_exec(psprintf("INSERT INTO sweeper.policy (%s) VALUES (%s)"
-									" ON CONFLICT (policy) DO NOTHING RETURNING policy_id",
-									q.columns.data, q.places.data),
-						   q.n, q.types, q.values, q.nulls);
+	p->id = ssw_policy_store_exec(psprintf("INSERT INTO sweeper.policy (%s) VALUES (%s)"
+										   " ON CONFLICT (policy) DO NOTHING RETURNING policy_id",
+										   q.columns.data, q.places.data),
+								  q.n, q.types, q.values, q.nulls);
 	/* somebody else took the name meanwhile */
 	if (p->id == 0)
 		ssw_register_name_taken(p->name);
@@ -237,8 +237,8 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	ssw_register_identity(p, rel);
 	ssw_args_fill(a, p);
 	ssw_target_check(p, rel);
-	v = ssw_advice_preview(p, rel);
-	ssw_advice_check_plausible(p, v);
+	v = ssw_preview_run(p, rel);
+	ssw_preview_check_plausible(p, v);
 	ssw_register_notice_index(p, v);
 	v->advice = list_concat(v->advice, a->advice);
 	if (strcmp(a->start, "auto") == 0)
@@ -246,16 +246,16 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	if (!a->dry_run)
 	{
 		insert_policy(a, p, v, rel, held);
-		ssw_store_log(p->id, p->name, "register", NULL);
+		ssw_policy_store_log(p->id, p->name, "register", NULL);
 		ssw_policy_xact_changed_all();
 		if (!ssw_shmem_available())
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is registered, but session_sweeper is not running in this server", p->name),
 					 errhint("Set shared_preload_libraries = 'session_sweeper' in postgresql.conf and restart the server.")));
 	}
-	return ssw_advice_row(fcinfo, p, v,
-						  a->dry_run ? "dry run" : held ? "held" :
-						  strcmp(a->start, "paused") == 0 ? "paused" : "waiting");
+	return ssw_preview_row(fcinfo, p, v,
+						   a->dry_run ? "dry run" : held ? "held" :
+						   strcmp(a->start, "paused") == 0 ? "paused" : "waiting");
 }
 
 /* register(relation, policy, fields, start, dry_run): see schema/20_register.sql. */
@@ -267,9 +267,9 @@ ssw_register(PG_FUNCTION_ARGS)
 	Datum		result;
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
-	ssw_args_not_null(fcinfo, 0, "relation");
-	ssw_args_not_null(fcinfo, 2 + SSW_NARGS, "start");
-	ssw_args_not_null(fcinfo, 3 + SSW_NARGS, "dry_run");
+	ssw_argument_not_null(fcinfo, 0, "relation");
+	ssw_argument_not_null(fcinfo, 2 + SSW_NARGS, "start");
+	ssw_argument_not_null(fcinfo, 3 + SSW_NARGS, "dry_run");
 	rel = ssw_target_open(PG_GETARG_OID(0));
 	a->function = "register";
 	a->first = quote_literal_cstr(ssw_stmt_relation(PG_GETARG_OID(0)));
@@ -294,7 +294,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 	char	   *mend;
 	char	   *reason;
 
-	ssw_args_not_null(fcinfo, 0, "policy");
+	ssw_argument_not_null(fcinfo, 0, "policy");
 	p = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
 	rel = ssw_policy_is_foreign(p) ? NULL : try_table_open(p->relid, AccessShareLock);
 	if (rel == NULL && !ssw_policy_is_foreign(p))
@@ -302,7 +302,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 	if (rel)
 		p = ssw_policy_present(p);
 	unusable = ssw_policy_unusable(p);
-	mend = unusable ? ssw_mend(p) : NULL;
+	mend = unusable ? ssw_repair_hint(p) : NULL;
 	if (unusable)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -310,9 +310,9 @@ ssw_preview(PG_FUNCTION_ARGS)
 				 mend ? errhint("%s", mend) :
 				 errhint("BEGIN; SELECT sweeper.resume(%1$s); SELECT * FROM sweeper.preview(%1$s); then COMMIT, or ROLLBACK to leave it as it is.",
 						 quote_literal_cstr(p->name))));
-	ssw_clock_build(p, rel);
-	result = ssw_advice_row(fcinfo, p, ssw_advice_preview(p, rel),
-							ssw_state_name(ssw_state_of(p, GetCurrentTimestamp(), &reason)));
+	ssw_deadline_build(p, rel);
+	result = ssw_preview_row(fcinfo, p, ssw_preview_run(p, rel),
+							 ssw_state_name(ssw_state_of(p, GetCurrentTimestamp(), &reason)));
 	table_close(rel, NoLock);
 	return result;
 }

@@ -118,7 +118,7 @@ select_places(const Extent *e, const char *list, const char *where, double rows_
 		appendStringInfo(&sql, "%sSELECT %s FROM ONLY %s AS t WHERE %s"
 						 " AND t.ctid " SSW_OP(">=") " '(" UINT64_FORMAT ",0)'::pg_catalog.tid"
 						 " AND t.ctid " SSW_OP("<") " '(" UINT64_FORMAT ",0)'::pg_catalog.tid",
-						 i > 0 ? " UNION ALL " : "", list, ssw_meant_table(e->leaf[leaf]), where, first, end);
+						 i > 0 ? " UNION ALL " : "", list, ssw_guard_table(e->leaf[leaf]), where, first, end);
 		read += end - first;
 	}
 	*part = (double) read / pages;
@@ -132,7 +132,7 @@ select_places(const Extent *e, const char *list, const char *where, double rows_
 char	   *
 ssw_sample_select(Relation rel, const char *list, const char *where, double rows_wanted, double *part)
 {
-	char	   *name = ssw_meant_table(RelationGetRelid(rel));
+	char	   *name = ssw_guard_table(RelationGetRelid(rel));
 	Extent		e;
 
 	measure(rel, &e);

@@ -80,10 +80,10 @@ run(const char *sql, int nargs, char *const *args)
 
 	for (int i = 0; i < nargs; i++)
 		values[i] = CStringGetTextDatum(args[i]);
-	ssw_sql_begin();
-	(void) ssw_sql_exec(sql, nargs, types, values, NULL, false, 0);
+	ssw_spi_begin();
+	(void) ssw_spi_exec(sql, nargs, types, values, NULL, false, 0);
 	result = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_sql_end();
+	ssw_spi_end();
 	return result;
 }
 

@@ -159,7 +159,7 @@ check_set(const SswPolicy *p, Relation rel)
 
 /* Check what is given of the expressions. */
 void
-ssw_zone_check(const SswPolicy *p, Relation rel)
+ssw_session_check(const SswPolicy *p, Relation rel)
 {
 	if (p->args->given[SSW_ARG_DEADLINE])
 		check_text(p, rel, "deadline", p->deadline, true);

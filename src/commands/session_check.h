@@ -7,6 +7,6 @@
 
 #include "policy/policy.h"
 
-extern void ssw_zone_check(const SswPolicy *p, Relation rel);
+extern void ssw_session_check(const SswPolicy *p, Relation rel);
 
 #endif							/* SSW_SESSION_CHECK_H */

@@ -327,11 +327,11 @@ check_statements(void *arg)
 
 	if (p->action == SSW_ACTION_CALL)
 		return;
-	ssw_sql_begin();
+	ssw_spi_begin();
 	for (int i = 0; i < p->nclocks; i++)
 		if (SPI_prepare(ssw_stmt_action(p, p->relid, SSW_PHASE_CLOCK_1 + i, 0), 3, types) == NULL)
 			elog(ERROR, "could not prepare the row action: %s", SPI_result_code_string(SPI_result));
-	ssw_sql_end();
+	ssw_spi_end();
 }
 
 /*
@@ -352,10 +352,10 @@ ssw_target_check(SswPolicy *p, Relation rel)
 	check_key(p, rel);
 	if (p->set_clause)
 		ssw_gate(p->owner, p->search_path, check_set_clause, &t);
-	ssw_zone_check(p, rel);
-	ssw_clock_build(p, rel);
+	ssw_session_check(p, rel);
+	ssw_deadline_build(p, rel);
 	if (p->heartbeats)
 		check_heartbeats(p, rel);
 	ssw_gate(p->owner, p->search_path, check_statements, &t);
-	ssw_advice_lifetimes(p, rel);
+	ssw_unit_guess_lifetimes(p, rel);
 }

@@ -54,8 +54,8 @@ read_newest(Relation rel, const char *sql, const char *meaning)
 
 	(void) ssw_identity_pin("standard_conforming_strings", "on");
 	if (part < 1 && OidIsValid(ssw_index_find(rel, sql, NULL)))
-		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_meant_table(RelationGetRelid(rel)), where);
-	n = ssw_sql_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT v FROM (%s) AS s"
+		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_guard_table(RelationGetRelid(rel)), where);
+	n = ssw_spi_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT v FROM (%s) AS s"
 							  " ORDER BY v DESC LIMIT %d) AS newest", meaning, rows, NEWEST),
 					 0, NULL, NULL, NULL, true, 0);
 	AtEOXact_GUC(true, level);
@@ -90,7 +90,7 @@ describe(Relation rel, const char *sql, const char *candidate, const char *meani
 	bool		plausible = false;
 	uint64		n;
 
-	ssw_sql_begin();
+	ssw_spi_begin();
 	n = read_newest(rel, sql, meaning);
 	old = MemoryContextSwitchTo(cxt);
 	for (uint64 r = 0; r < n; r++)
@@ -106,7 +106,7 @@ describe(Relation rel, const char *sql, const char *candidate, const char *meani
 		appendStringInfo(detail, "%s%s (%s)", r ? ", " : "", SPI_getvalue(tup, desc, 2), SPI_getvalue(tup, desc, 1));
 	}
 	MemoryContextSwitchTo(old);
-	ssw_sql_end();
+	ssw_spi_end();
 	return plausible;
 }
 
@@ -153,8 +153,8 @@ set_zones(Oid owner, bool all)
 	uint64		n;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	n = ssw_sql_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
+	ssw_spi_begin();
+	n = ssw_spi_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
 					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
 					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setdatabase IN ($2, 0) AND ($3 OR s.setrole IN ($1, 0))"
 					 " ORDER BY s.setrole = $1 DESC, s.setrole <> 0, s.setdatabase <> 0 DESC, 1",
@@ -166,7 +166,7 @@ set_zones(Oid owner, bool all)
 		zones = lappend(zones, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 		MemoryContextSwitchTo(old);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return zones;
 }
@@ -177,7 +177,7 @@ set_zones(Oid owner, bool all)
  * another one, and tells for want of better while the library is not preloaded.
  */
 char	   *
-ssw_advice_application_timezone(Oid owner)
+ssw_unit_guess_application_timezone(Oid owner)
 {
 	List	   *zones = set_zones(owner, false);
 	char	   *zone;
@@ -203,9 +203,9 @@ is_utc(pg_tz * tz)
 
 /* Zones that applications may have written in: UTC, the session's, the owner's, then others that are set; without repetition. */
 List	   *
-ssw_advice_zones(Oid owner)
+ssw_unit_guess_zones(Oid owner)
 {
-	List	   *names = list_make3("UTC", unconstify(char *, pg_get_timezone_name(session_timezone)), ssw_advice_application_timezone(owner));
+	List	   *names = list_make3("UTC", unconstify(char *, pg_get_timezone_name(session_timezone)), ssw_unit_guess_application_timezone(owner));
 	List	   *zones = NIL;
 	ListCell   *lc;
 
@@ -239,7 +239,7 @@ ask_zone(const SswPolicy *p, Relation rel, const char *field,
 	ListCell   *lc;
 
 	initStringInfo(&detail);
-	foreach(lc, p->args ? ssw_advice_zones(rel->rd_rel->relowner) : NIL)
+	foreach(lc, p->args ? ssw_unit_guess_zones(rel->rd_rel->relowner) : NIL)
 	{
 		char	   *zone = quote_literal_cstr(lfirst(lc));
 		char	   *meaning = psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
@@ -284,11 +284,11 @@ read_lifetimes(void *arg)
 
 	if (!is_number(exprType(ssw_expr_parse(l->rel, "last_seen", l->policy->last_seen))))
 		return;
-	ssw_sql_begin();
+	ssw_spi_begin();
 	rows = ssw_sample_select(l->rel, psprintf("%s AS v", column), psprintf("%s " SSW_OP(">") " 0", column), LIFETIMES, &part);
-	ssw_sql_exec(psprintf("SELECT COALESCE(pg_catalog.avg(v), 0) FROM (%s) AS x", rows), 0, NULL, NULL, NULL, true, 1);
+	ssw_spi_exec(psprintf("SELECT COALESCE(pg_catalog.avg(v), 0) FROM (%s) AS x", rows), 0, NULL, NULL, NULL, true, 1);
 	l->seconds = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_sql_end();
+	ssw_spi_end();
 }
 
 /*
@@ -296,7 +296,7 @@ read_lifetimes(void *arg)
  * still a number of seconds: say so where that makes rows live suspiciously long.
  */
 void
-ssw_advice_lifetimes(const SswPolicy *p, Relation rel)
+ssw_unit_guess_lifetimes(const SswPolicy *p, Relation rel)
 {
 	Lifetimes	l = {.policy = p,.rel = rel};
 

@@ -8,8 +8,8 @@
 #include "commands/preview.h"
 
 extern void ssw_unit_guess_init(void);
-extern char *ssw_advice_application_timezone(Oid owner);
-extern List *ssw_advice_zones(Oid owner);
-extern void ssw_advice_lifetimes(const SswPolicy *p, Relation rel);
+extern char *ssw_unit_guess_application_timezone(Oid owner);
+extern List *ssw_unit_guess_zones(Oid owner);
+extern void ssw_unit_guess_lifetimes(const SswPolicy *p, Relation rel);
 
 #endif							/* SSW_UNIT_GUESS_H */

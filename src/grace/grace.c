@@ -36,14 +36,14 @@
 
 /* Does grace cover this clock at all? */
 static bool
-covers(const SswPolicy *p, const SswClock *c)
+covers(const SswPolicy *p, const SswDeadline *c)
 {
 	return c->activity || (OidIsValid(p->is_alive) && !c->absolute);
 }
 
 /* How long a row of the clock lives; 0 where each row has its own. */
 static int64
-ttl_us(const SswPolicy *p, const SswClock *c)
+ttl_us(const SswPolicy *p, const SswDeadline *c)
 {
 	return c->row_ttl ? 0 : c->activity ? c->ttl_us : p->ttl_us;
 }
@@ -98,7 +98,7 @@ recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 		refused_at = now;
 		ssw_outage_note(MyDatabaseId, p->id, now, now);
 	}
-	outage = ssw_start_outages_since(&past->starts, refused_at);
+	outage = ssw_service_outages_since(&past->starts, refused_at);
 	refused_since += outage;
 	refused_at += outage;
 	if (last && refused_at <= last->service)
@@ -123,7 +123,7 @@ recall(const SswPolicy *p, Past *past)
 	TimestampTz now = GetCurrentTimestamp();
 	int64		outage;
 
-	ssw_start_list(&past->starts);
+	ssw_service_list(&past->starts);
 	past->n = p->nhorizons;
 	memcpy(past->pair, p->horizon, past->n * sizeof(SswHorizon));
 	for (int i = past->starts.n - 1; i >= 0 && past->n == 0 && SswShared->clean_start; i--)
@@ -135,7 +135,7 @@ recall(const SswPolicy *p, Past *past)
 				noted_at, DT_NOBEGIN
 			};
 		}
-	outage = past->n > 0 ? ssw_start_outages_since(&past->starts, noted_at) : 0;
+	outage = past->n > 0 ? ssw_service_outages_since(&past->starts, noted_at) : 0;
 	past->moved = outage > 0;
 	for (int i = 0; i < past->n; i++)
 	{
@@ -157,7 +157,7 @@ recall(const SswPolicy *p, Past *past)
 		/* this start, after a crash; the clock may have been set since */
 		past->pair[past->n++] = (SswHorizon)
 		{
-			SswShared->service_start + ssw_start_outages_since(&past->starts, SswShared->service_start), DT_NOBEGIN
+			SswShared->service_start + ssw_service_outages_since(&past->starts, SswShared->service_start), DT_NOBEGIN
 		};
 		past->moved = true;
 	}
@@ -166,7 +166,7 @@ recall(const SswPolicy *p, Past *past)
 
 /* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */
 static TimestampTz
-grace_cutoff(const SswPolicy *p, const SswClock *c, TimestampTz now)
+grace_cutoff(const SswPolicy *p, const SswDeadline *c, TimestampTz now)
 {
 	TimestampTz cutoff = now - p->keep_for_us;
 	TimestampTz judged = DT_NOBEGIN;
@@ -178,7 +178,7 @@ grace_cutoff(const SswPolicy *p, const SswClock *c, TimestampTz now)
 		if (cutoff - past.pair[i].service >= ttl)
 			judged = past.pair[i].deadline;
 	if (past.n == 0 || cutoff - past.pair[past.n - 1].service >= ttl)
-		judged = cutoff - ssw_start_credit(&past.starts, now, ttl + p->keep_for_us);
+		judged = cutoff - ssw_service_credit(&past.starts, now, ttl + p->keep_for_us);
 	return Min(cutoff, judged);
 }
 
@@ -191,7 +191,7 @@ ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs)
 {
 	for (int i = 0; i < p->nclocks; i++)
 	{
-		const SswClock *c = &p->clock[i];
+		const SswDeadline *c = &p->clock[i];
 
 		cutoffs[i] = covers(p, c) && !c->row_ttl ? grace_cutoff(p, c, now) : now - p->keep_for_us;
 	}
@@ -215,14 +215,14 @@ instant(TimestampTz t)
 
 /* Boolean over t and $2: a time to live has passed since then. */
 static char *
-lived_since(const SswClock *c, TimestampTz start)
+lived_since(const SswDeadline *c, TimestampTz start)
 {
 	return psprintf("%s " SSW_OP("+") " (%s) " SSW_OP("<=") " $2", instant(start), c->row_ttl);
 }
 
 /* What outages since the last crash credit a row, in seconds. */
 static char *
-row_credit(const SswClock *c, const SswStarts *s)
+row_credit(const SswDeadline *c, const SswStarts *s)
 {
 	StringInfoData buf;
 	int64		later = 0;
@@ -245,7 +245,7 @@ row_credit(const SswClock *c, const SswStarts *s)
 void
 ssw_grace_rows(SswPolicy *p)
 {
-	const SswClock *c = &p->clock[0];
+	const SswDeadline *c = &p->clock[0];
 	StringInfoData buf;
 	Past		past;
 
@@ -311,7 +311,7 @@ compared_until(const SswPolicy *p, TimestampTz now)
 		return now;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-	if (s && s->beat_ttl_us != 0)
+	if (s && s->heartbeat_ttl_us != 0)
 		/* not when the clock was fast then */
 		result = s->compared_at == 0 || s->compared_at > now ? DT_NOBEGIN : s->compared_at;
 	LWLockRelease(SswShared->lock);
@@ -346,7 +346,7 @@ ssw_grace_note(SswPolicy *p, TimestampTz now)
 	}
 	if (!past.moved && now - p->noted_at < (now - last->service) / 4)
 		return false;
-	cutoff -= ssw_start_credit(&past.starts, now, p->clock[0].row_ttl ? PG_INT64_MAX : ttl + p->keep_for_us);
+	cutoff -= ssw_service_credit(&past.starts, now, p->clock[0].row_ttl ? PG_INT64_MAX : ttl + p->keep_for_us);
 	last->deadline = Max(last->deadline, Min(cutoff, compared_until(p, now)));
 	thin(&past, ttl, now - p->keep_for_us);
 	p->nhorizons = past.n;

@@ -53,8 +53,8 @@ ssw_outage_patience(int policy_id, int64 ttl_us)
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	if (s && s->beat_ttl_us > 0 && (ttl_us == 0 || s->beat_ttl_us < ttl_us))
-		shortest = s->beat_ttl_us;
+	if (s && s->heartbeat_ttl_us > 0 && (ttl_us == 0 || s->heartbeat_ttl_us < ttl_us))
+		shortest = s->heartbeat_ttl_us;
 	LWLockRelease(SswShared->lock);
 	return shortest / OUTAGE_PART;
 }

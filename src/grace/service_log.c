@@ -38,7 +38,7 @@
 
 /* What pg_control says of the time before this start. */
 void
-ssw_start_read_control(void)
+ssw_service_read_control(void)
 {
 	bool		crc_ok;
 	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
@@ -60,7 +60,7 @@ ssw_start_read_control(void)
  * was no server of ours when pg_control was written; another was.
  */
 void
-ssw_start_note_promotion(void)
+ssw_service_note_promotion(void)
 {
 	if (GetWALInsertionTimeLine() != SswShared->control_timeline)
 		SswShared->clean_start = false;
@@ -142,7 +142,7 @@ write_file(TimestampTz now, bool durable)
 	FILE	   *file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
 	bool		ok = file != NULL && fprintf(file, "alive %lld\n", (long long) now) > 0;
 
-	ssw_start_list(&s);
+	ssw_service_list(&s);
 	for (int i = 0; ok && i < s.n; i++)
 		ok = fprintf(file, "start %lld outage %lld crash %d jump %d\n", (long long) s.start[i].at,
 					 (long long) s.start[i].outage_us, s.start[i].crash, s.start[i].jump) > 0;
@@ -181,7 +181,7 @@ take_back(TimestampTz now, int64 jump)
  * heartbeats of the service before may have been lost.
  */
 void
-ssw_start_service(bool kept)
+ssw_service_start(bool kept)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		offset = clock_offset();
@@ -213,7 +213,7 @@ ssw_start_service(bool kept)
 
 /* The launcher still runs; last: it is about to end. */
 void
-ssw_start_alive(bool last)
+ssw_service_alive(bool last)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
@@ -229,7 +229,7 @@ ssw_start_alive(bool last)
  * callers take the time by which they judge before they call.
  */
 bool
-ssw_start_watch_clock(void)
+ssw_service_watch_clock(void)
 {
 	static bool called = false;
 	static int64 last_offset;
@@ -259,7 +259,7 @@ ssw_start_watch_clock(void)
  * that is noted as an outage when it is over.  In the launcher; last: it is about to end.
  */
 void
-ssw_start_watch_read_only(bool last)
+ssw_service_watch_read_only(bool last)
 {
 	bool		read_only = DefaultXactReadOnly && !last;
 	TimestampTz now = GetCurrentTimestamp();
@@ -277,7 +277,7 @@ ssw_start_watch_read_only(bool last)
 
 /* A copy of the list. */
 void
-ssw_start_list(SswStarts *s)
+ssw_service_list(SswStarts *s)
 {
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s->n = SswShared->nstarts;
@@ -287,7 +287,7 @@ ssw_start_list(SswStarts *s)
 
 /* How much time without service there was after t. */
 int64
-ssw_start_outages_since(const SswStarts *s, TimestampTz t)
+ssw_service_outages_since(const SswStarts *s, TimestampTz t)
 {
 	int64		sum = 0;
 
@@ -306,7 +306,7 @@ ssw_start_outages_since(const SswStarts *s, TimestampTz t)
  * a time to live.
  */
 int64
-ssw_start_credit(const SswStarts *s, TimestampTz now, int64 ttl_us)
+ssw_service_credit(const SswStarts *s, TimestampTz now, int64 ttl_us)
 {
 	int64		sum = 0;
 

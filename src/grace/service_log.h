@@ -14,14 +14,14 @@ typedef struct SswStarts
 	SswStart	start[SSW_MAX_STARTS];
 } SswStarts;
 
-extern void ssw_start_read_control(void);
-extern void ssw_start_note_promotion(void);
-extern void ssw_start_service(bool kept);
-extern void ssw_start_alive(bool last);
-extern bool ssw_start_watch_clock(void);
-extern void ssw_start_watch_read_only(bool last);
-extern void ssw_start_list(SswStarts *s);
-extern int64 ssw_start_outages_since(const SswStarts *s, TimestampTz t);
-extern int64 ssw_start_credit(const SswStarts *s, TimestampTz now, int64 ttl_us);
+extern void ssw_service_read_control(void);
+extern void ssw_service_note_promotion(void);
+extern void ssw_service_start(bool kept);
+extern void ssw_service_alive(bool last);
+extern bool ssw_service_watch_clock(void);
+extern void ssw_service_watch_read_only(bool last);
+extern void ssw_service_list(SswStarts *s);
+extern int64 ssw_service_outages_since(const SswStarts *s, TimestampTz t);
+extern int64 ssw_service_credit(const SswStarts *s, TimestampTz now, int64 ttl_us);
 
 #endif							/* SSW_SERVICE_LOG_H */

@@ -40,7 +40,7 @@
 
 typedef struct Attached
 {
-	SswBeatKey	key;
+	SswHeartbeatKey key;
 	uint64		attachment;
 } Attached;
 
@@ -50,21 +50,21 @@ static int	room = 0;
 static int	pending = 0;		/* attached when their transactions commit */
 
 static void
-pin(SswBeat *b, void *arg)
+pin(SswHeartbeat *b, void *arg)
 {
 	b->pins++;
 }
 
 /* An entry that is not the one that was pinned may have none. */
 static void
-unpin(SswBeat *b, void *gone)
+unpin(SswHeartbeat *b, void *gone)
 {
 	b->pins = Max(0, b->pins - 1);
 	*(bool *) gone = (pg_atomic_read_u64(&b->word) & SSW_BEAT_GONE) != 0;
 }
 
 static void
-attach(SswBeat *b, void *attachment)
+attach(SswHeartbeat *b, void *attachment)
 {
 	b->pins = Max(0, b->pins - 1);
 	b->attached = *(uint64 *) attachment;
@@ -84,7 +84,7 @@ typedef struct Leave
  * who is just ending it does not take that for a heartbeat.
  */
 static void
-detach(SswBeat *b, void *arg)
+detach(SswHeartbeat *b, void *arg)
 {
 	Leave	   *l = arg;
 	uint64		word = pg_atomic_read_u64(&b->word);
@@ -101,7 +101,7 @@ detach(SswBeat *b, void *arg)
 
 /* Nothing is left that would end with the connection. */
 static void
-forget_gone(SswBeat *b, void *arg)
+forget_gone(SswHeartbeat *b, void *arg)
 {
 	uint64		word = pg_atomic_read_u64(&b->word);
 
@@ -184,7 +184,7 @@ at_exit(int code, Datum arg)
 	{
 		Leave		l = {.attachment = attached[i].attachment,.now = GetCurrentTimestamp()};
 
-		(void) ssw_beats_change(&attached[i].key, detach, &l);
+		(void) ssw_store_change(&attached[i].key, detach, &l);
 		if (l.gone)
 			attached[ngone++] = attached[i];
 	}
@@ -200,9 +200,9 @@ prune(void)
 
 	for (int i = 0; i < n; i++)
 	{
-		SswBeat		b;
+		SswHeartbeat b;
 
-		if (ssw_beats_find(&attached[i].key, &b) && b.attached == attached[i].attachment)
+		if (ssw_store_find(&attached[i].key, &b) && b.attached == attached[i].attachment)
 			attached[kept++] = attached[i];
 	}
 	n = kept;
@@ -233,9 +233,9 @@ ssw_attach_reserve(void)
  * is not given away.  False: it has no entry.  There is room.
  */
 bool
-ssw_attach_begin(const SswBeatKey *key)
+ssw_attach_begin(const SswHeartbeatKey *key)
 {
-	if (!ssw_beats_change(key, pin, NULL))
+	if (!ssw_store_change(key, pin, NULL))
 		return false;
 	pending++;
 	return true;
@@ -243,12 +243,12 @@ ssw_attach_begin(const SswBeatKey *key)
 
 /* C2: the transaction has committed.  The session may have ended meanwhile. */
 void
-ssw_attach_commit(const SswBeatKey *key)
+ssw_attach_commit(const SswHeartbeatKey *key)
 {
 	uint64		attachment = pg_atomic_add_fetch_u64(&SswShared->attachments, 1) << SSW_BEAT_PID_BITS | (uint64) MyProcPid;
 
 	pending--;
-	if (ssw_beats_change(key, attach, &attachment))
+	if (ssw_store_change(key, attach, &attachment))
 		attached[n++] = (Attached)
 	{
 		*key, attachment
@@ -260,18 +260,18 @@ ssw_attach_commit(const SswBeatKey *key)
  * meanwhile, nobody would have ended it for our sake.
  */
 void
-ssw_attach_abort(const SswBeatKey *key)
+ssw_attach_abort(const SswHeartbeatKey *key)
 {
 	Attached	a = {.key = *key};
 	bool		gone = false;
 
 	pending--;
-	if (ssw_beats_change(key, unpin, &gone) && gone)
+	if (ssw_store_change(key, unpin, &gone) && gone)
 		post(&a, 1);
 }
 
 static void
-leave(SswBeat *b, void *left)
+leave(SswHeartbeat *b, void *left)
 {
 	*(bool *) left = SSW_BEAT_ELSEWHERE(b->attached);
 	if (*(bool *) left)
@@ -283,14 +283,14 @@ leave(SswBeat *b, void *left)
  * that is a pool's and not the client's: its end would say nothing.  True: it was.
  */
 bool
-ssw_attach_leave(const SswBeatKey *key)
+ssw_attach_leave(const SswHeartbeatKey *key)
 {
-	SswBeat		b;
+	SswHeartbeat b;
 	bool		left = false;
 
-	if (!ssw_beats_find(key, &b) || !SSW_BEAT_ELSEWHERE(b.attached))
+	if (!ssw_store_find(key, &b) || !SSW_BEAT_ELSEWHERE(b.attached))
 		return false;
-	(void) ssw_beats_change(key, leave, &left);
+	(void) ssw_store_change(key, leave, &left);
 	if (left && pg_atomic_exchange_u32(&SswShared->told_detached, 1) == 0)
 		ereport(LOG,
 				(errmsg("detached a session from its connection: a heartbeat for it came by another one"),
@@ -301,16 +301,16 @@ ssw_attach_leave(const SswBeatKey *key)
 
 /* Has the session's connection gone, and was nothing heard of it since? */
 bool
-ssw_attach_is_gone(const SswBeatKey *key)
+ssw_attach_is_gone(const SswHeartbeatKey *key)
 {
-	SswBeat		b;
+	SswHeartbeat b;
 
-	return ssw_beats_find(key, &b) && (pg_atomic_read_u64(&b.word) & SSW_BEAT_GONE) != 0;
+	return ssw_store_find(key, &b) && (pg_atomic_read_u64(&b.word) & SSW_BEAT_GONE) != 0;
 }
 
 /* There is no row any more that would end with the connection. */
 void
-ssw_attach_not_gone(const SswBeatKey *key)
+ssw_attach_not_gone(const SswHeartbeatKey *key)
 {
-	(void) ssw_beats_change(key, forget_gone, NULL);
+	(void) ssw_store_change(key, forget_gone, NULL);
 }

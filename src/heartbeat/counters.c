@@ -32,14 +32,14 @@ size(void)
 }
 
 void
-ssw_beatstats_request(void)
+ssw_counters_request(void)
 {
 	RequestAddinShmemSpace(size());
 }
 
 /* In the shmem_startup hook, under AddinShmemInitLock. */
 void
-ssw_beatstats_startup(void)
+ssw_counters_startup(void)
 {
 	bool		found;
 
@@ -50,7 +50,7 @@ ssw_beatstats_startup(void)
 }
 
 void
-ssw_beatstats_count(SswBeatStat stat)
+ssw_counters_count(SswHeartbeatStat stat)
 {
 	if (parts)
 		pg_atomic_fetch_add_u64(&parts[MyProcPid % PARTS].n[stat], 1);
@@ -58,7 +58,7 @@ ssw_beatstats_count(SswBeatStat stat)
 
 /* Of each kind, since the last start. */
 void
-ssw_beatstats_read(int64 *counts)
+ssw_counters_read(int64 *counts)
 {
 	memset(counts, 0, SSW_BEAT_STATS * sizeof(int64));
 	for (int i = 0; i < PARTS && parts; i++)

@@ -5,7 +5,7 @@
 #ifndef SSW_COUNTERS_H
 #define SSW_COUNTERS_H
 
-typedef enum SswBeatStat
+typedef enum SswHeartbeatStat
 {
 	SSW_STAT_FAST,				/* answered from memory */
 	SSW_STAT_SLOW,				/* the row was looked at: alive */
@@ -13,11 +13,11 @@ typedef enum SswBeatStat
 	SSW_STAT_GONE,				/* no such session any more */
 	SSW_STAT_ERROR,				/* nothing is known */
 	SSW_BEAT_STATS
-} SswBeatStat;
+} SswHeartbeatStat;
 
-extern void ssw_beatstats_request(void);
-extern void ssw_beatstats_startup(void);
-extern void ssw_beatstats_count(SswBeatStat stat);
-extern void ssw_beatstats_read(int64 *counts);
+extern void ssw_counters_request(void);
+extern void ssw_counters_startup(void);
+extern void ssw_counters_count(SswHeartbeatStat stat);
+extern void ssw_counters_read(int64 *counts);
 
 #endif							/* SSW_COUNTERS_H */

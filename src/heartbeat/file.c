@@ -48,7 +48,7 @@ typedef struct FileHeader
 
 typedef struct KeptBeat
 {
-	SswBeatKey	key;
+	SswHeartbeatKey key;
 	TimestampTz seen;
 	int64		ttl_us;
 	TimestampTz deadline;
@@ -84,10 +84,10 @@ typedef struct Copies
 } Copies;
 
 static bool
-copy_newer(const SswBeat *b, void *arg)
+copy_newer(const SswHeartbeat *b, void *arg)
 {
 	Copies	   *c = arg;
-	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word));
+	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
 
 	if (seen + b->ttl_us > b->deadline && c->n < c->size)
 		c->beats[c->n] = (KeptBeat)
@@ -105,7 +105,7 @@ write_partition(Writer *w, int partition, Copies *c)
 	for (;;)
 	{
 		c->n = 0;
-		ssw_beats_visit(partition, copy_newer, c, false);
+		ssw_store_visit(partition, copy_newer, c, false);
 		if (c->n <= c->size)
 			break;
 		c->size = c->n + 1000;
@@ -151,7 +151,7 @@ write_refused(Writer *w)
 
 /* T1 and T2: write what is newer than its row.  From now on heartbeats write rows. */
 void
-ssw_keep_write(void)
+ssw_file_write(void)
 {
 	FileHeader	h = {.magic = MAGIC,.system_identifier = SswShared->system_identifier};
 	Writer	   *w = palloc0(sizeof(Writer));
@@ -159,7 +159,7 @@ ssw_keep_write(void)
 	TimestampTz start = GetCurrentTimestamp();
 	int64		refused;
 
-	ssw_beats_set_stopping(true);
+	ssw_store_set_stopping(true);
 	w->file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
 	w->ok = w->file != NULL && fwrite(&h, sizeof(h), 1, w->file) == 1;
 	INIT_CRC32C(w->crc);
@@ -209,7 +209,7 @@ read_all(FILE * file, KeptBeat **beats)
  * server.  False when heartbeats may have been lost: then it was no clean stop.
  */
 bool
-ssw_keep_load(bool first)
+ssw_file_load(bool first)
 {
 	FILE	   *file = AllocateFile(FILE_NAME, PG_BINARY_R);
 	KeptBeat   *beats = NULL;
@@ -228,7 +228,7 @@ ssw_keep_load(bool first)
 			n = -1;
 		for (int64 i = 0; i < n && first && SswShared->clean_start; i++)
 		{
-			const SswBeatKey *k = &beats[i].key;
+			const SswHeartbeatKey *k = &beats[i].key;
 
 			if (beats[i].ttl_us == 0)
 			{
@@ -236,22 +236,22 @@ ssw_keep_load(bool first)
 				continue;
 			}
 			/* it may have ended after the file was written: its row says so */
-			room = ssw_beats_publish(k, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false) && room;
-			ssw_beats_look(k);
+			room = ssw_store_publish(k, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false) && room;
+			ssw_store_look(k);
 			ssw_shmem_note_ttl(k->database, k->policy_id, beats[i].ttl_us);
 		}
 		if (beats)
 			pfree(beats);
 	}
-	ssw_beats_set_stopping(false);
+	ssw_store_set_stopping(false);
 	return n >= 0 && room;
 }
 
 static bool
-set_back(const SswBeat *b, void *arg)
+set_back(const SswHeartbeat *b, void *arg)
 {
 	TimestampTz now = *(TimestampTz *) arg;
-	pg_atomic_uint64 *word = &unconstify(SswBeat *, b)->word;
+	pg_atomic_uint64 *word = &unconstify(SswHeartbeat *, b)->word;
 	uint64		w = pg_atomic_read_u64(word);
 
 	if (SSW_BEAT_SEEN(w) > now && (w & SSW_BEAT_MARK) == 0)
@@ -261,12 +261,12 @@ set_back(const SswBeat *b, void *arg)
 
 /* The clock was set back: no heartbeat has come yet at a time that lies ahead. */
 void
-ssw_keep_set_back(void)
+ssw_file_set_back(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, set_back, &now, false);
+		ssw_store_visit(i, set_back, &now, false);
 }
 
 typedef struct Cleaner
@@ -278,12 +278,12 @@ typedef struct Cleaner
 
 /* Does nobody need the entry?  Its session is dead, or its row says as much. */
 static bool
-is_useless(const SswBeat *b, void *arg)
+is_useless(const SswHeartbeat *b, void *arg)
 {
 	Cleaner    *c = arg;
-	uint64		word = pg_atomic_read_u64(&unconstify(SswBeat *, b)->word);
+	uint64		word = pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word);
 	TimestampTz until = SSW_BEAT_SEEN(word) + b->ttl_us;
-	bool		dead = Max(until, b->deadline) + b->ttl_us < c->now - ssw_start_credit(&c->starts, c->now, b->ttl_us);
+	bool		dead = Max(until, b->deadline) + b->ttl_us < c->now - ssw_service_credit(&c->starts, c->now, b->ttl_us);
 
 	/* the last evidence of its life, which its end is to tell */
 	bool		knows_more = until > b->deadline && c->now - until < KNOWN_US;
@@ -297,7 +297,7 @@ is_useless(const SswBeat *b, void *arg)
 
 /* Memory is full: told once, until there is room again. */
 static void
-tell_full(const SswBeatCounts *counts)
+tell_full(const SswHeartbeatCounts *counts)
 {
 	static TimestampTz told = 0;
 
@@ -312,13 +312,13 @@ tell_full(const SswBeatCounts *counts)
 
 /* Give back entries of sessions that are long dead, now and then. */
 void
-ssw_keep_clean(void)
+ssw_file_clean(void)
 {
 	static TimestampTz last = 0;
 	Cleaner		c = {.now = GetCurrentTimestamp()};
-	SswBeatCounts counts;
+	SswHeartbeatCounts counts;
 
-	ssw_beats_counts(&counts);
+	ssw_store_counts(&counts);
 	tell_full(&counts);
 	if (c.now >= last && c.now - last < CLEAN_US)
 		return;
@@ -326,7 +326,7 @@ ssw_keep_clean(void)
 	if (counts.used == 0)
 		return;
 	c.is_short = counts.used > counts.most * SHORT;
-	ssw_start_list(&c.starts);
+	ssw_service_list(&c.starts);
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, is_useless, &c, true);
+		ssw_store_visit(i, is_useless, &c, true);
 }

@@ -5,9 +5,9 @@
 #ifndef SSW_FILE_H
 #define SSW_FILE_H
 
-extern bool ssw_keep_load(bool first);
-extern void ssw_keep_write(void);
-extern void ssw_keep_clean(void);
-extern void ssw_keep_set_back(void);
+extern bool ssw_file_load(bool first);
+extern void ssw_file_write(void);
+extern void ssw_file_clean(void);
+extern void ssw_file_set_back(void);
 
 #endif							/* SSW_FILE_H */

@@ -48,7 +48,7 @@ PG_FUNCTION_INFO_V1(ssw_touch_many);
  * base types of the server, or enums: their input and output run nothing of a user's.
  */
 static char *
-canonical(const SswBeatPolicy *t, const char *key, Datum *values)
+canonical(const SswHeartbeatTarget *t, const char *key, Datum *values)
 {
 	const SswPolicy *p = t->policy;
 	char	  **fields = ssw_key_fields(p, key);
@@ -59,10 +59,10 @@ canonical(const SswBeatPolicy *t, const char *key, Datum *values)
 }
 
 /* That policy, if the caller may send heartbeats to it. */
-static SswBeatPolicy *
+static SswHeartbeatTarget *
 find_allowed(const char *name)
 {
-	SswBeatPolicy *t = ssw_beatpolicy_find(name);
+	SswHeartbeatTarget *t = ssw_target_cache_find(name);
 
 	ssw_rights_check_rows(t->policy, ACL_UPDATE);
 	return t;
@@ -72,18 +72,18 @@ find_allowed(const char *name)
 typedef struct Beat
 {
 	const char *policy;
-	SswBeatPolicy *t;			/* null: it cannot be used */
+	SswHeartbeatTarget *t;		/* null: it cannot be used */
 	const char *key;			/* as the caller wrote it; null: a session of
 								 * the registry */
-	SswBeatKey	k;
+	SswHeartbeatKey k;
 	Datum		values[SSW_KEY_MAX];
 } Beat;
 
 /* A session of the registry, as memory knows it: nothing need be read for that. */
-static SswBeatKey
+static SswHeartbeatKey
 session_key(const pg_uuid_t *session)
 {
-	SswBeatKey	k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
+	SswHeartbeatKey k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
 
 	memcpy(&k.id, session, sizeof(k.id));
 	return k;
@@ -104,7 +104,7 @@ beat_of_session(const pg_uuid_t *session)
 static void
 parse(Beat *b)
 {
-	b->k = ssw_beats_key(b->t->policy, canonical(b->t, b->key, b->values));
+	b->k = ssw_target_cache_key(b->t->policy, canonical(b->t, b->key, b->values));
 }
 
 /* In a subtransaction: the policy as it is now, and the key as that reads it. */
@@ -114,7 +114,7 @@ prepare(void *arg)
 	Beat	   *b = arg;
 
 	b->t = NULL;
-	b->t = b->key ? find_allowed(b->policy) : ssw_beatpolicy_find(b->policy);
+	b->t = b->key ? find_allowed(b->policy) : ssw_target_cache_find(b->policy);
 	if (b->key)
 		parse(b);
 	return true;
@@ -122,9 +122,9 @@ prepare(void *arg)
 
 /* H1 to H3, C5: does memory say enough? */
 static inline bool
-is_known(const SswBeatKey *k, TimestampTz now)
+is_known(const SswHeartbeatKey *k, TimestampTz now)
 {
-	return (ssw_beats_touch(k, now) || (ssw_attach_leave(k) && ssw_beats_touch(k, now))) && !ssw_beats_stopping();
+	return (ssw_store_touch(k, now) || (ssw_attach_leave(k) && ssw_store_touch(k, now))) && !ssw_store_stopping();
 }
 
 /*
@@ -135,7 +135,7 @@ is_known(const SswBeatKey *k, TimestampTz now)
 static SswTouch
 look_at_row(Beat *b, bool locked, int patience_ms, ErrorData **error)
 {
-	SswBeatPolicy *t = b->t;
+	SswHeartbeatTarget *t = b->t;
 	SswTouch	result;
 
 	/*
@@ -143,12 +143,12 @@ look_at_row(Beat *b, bool locked, int patience_ms, ErrorData **error)
 	 * is dropped
 	 */
 	t->users++;
-	result = ssw_touch_row(t->policy, &b->k, t->policy->nkeys, t->types, b->values, locked ? NULL : &t->valid,
-						   Min(patience_ms, t->policy->lock_timeout_ms), error);
+	result = ssw_slow_path_row(t->policy, &b->k, t->policy->nkeys, t->types, b->values, locked ? NULL : &t->valid,
+							   Min(patience_ms, t->policy->lock_timeout_ms), error);
 	t->users--;
-	if (*error || (result != SSW_TOUCH_NOTHING && ssw_beatpolicy_generation() == t->generation))
+	if (*error || (result != SSW_TOUCH_NOTHING && ssw_target_cache_generation() == t->generation))
 		return result;
-	ssw_beats_look(&b->k);
+	ssw_store_look(&b->k);
 	return SSW_TOUCH_NOTHING;
 }
 
@@ -162,7 +162,7 @@ look(Beat *b, int patience_ms, ErrorData **error)
 		SswTouch	result = SSW_TOUCH_NOTHING;
 
 		/* what is read again holds its lock until this transaction ends */
-		*error = ssw_sql_try(prepare, b);
+		*error = ssw_spi_try(prepare, b);
 		if (*error == NULL)
 			result = look_at_row(b, locked, patience_ms, error);
 		if (*error || result != SSW_TOUCH_NOTHING)
@@ -265,7 +265,7 @@ look_at_slow(Many *m)
 	MemoryContextDelete(m->cxt);
 }
 
-static SswBeatPolicy *
+static SswHeartbeatTarget *
 target_of_call(FunctionCallInfo fcinfo, const char *function)
 {
 	if (PG_ARGISNULL(0))
@@ -275,7 +275,7 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", strcmp(function, "touch_many()") == 0 ? "keys" : "key")));
-	ssw_touch_check(function);
+	ssw_slow_path_check(function);
 	return find_allowed(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 }
 
@@ -323,7 +323,7 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
 	while (m.next < m.n)
 	{
-		ErrorData  *error = ssw_sql_try(touch_known, &m);
+		ErrorData  *error = ssw_spi_try(touch_known, &m);
 
 		if (error)
 			tell(&m, m.next++, error);
@@ -348,7 +348,7 @@ ssw_heartbeat(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
-	ssw_touch_check("heartbeat()");
+	ssw_slow_path_check("heartbeat()");
 	PG_RETURN_BOOL(ssw_heartbeat_of(PG_GETARG_UUID_P(0)));
 }
 
@@ -362,11 +362,11 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("sessions must not be null")));
-	ssw_touch_check("heartbeat_many()");
+	ssw_slow_path_check("heartbeat_many()");
 	begin_many(&m, fcinfo, 0, "sessions", UUIDOID, UUID_LEN, TYPALIGN_CHAR);
 	for (int i = 0; i < m.n; i++)
 	{
-		SswBeatKey	k = session_key(DatumGetUUIDP(m.keys[i]));
+		SswHeartbeatKey k = session_key(DatumGetUUIDP(m.keys[i]));
 
 		if (!is_known(&k, now))
 			m.slow[m.nslow++] = i;
@@ -395,7 +395,7 @@ ssw_attach(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
-	ssw_touch_check("attach()");
+	ssw_slow_path_check("attach()");
 	if (!ssw_allow_attach)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -410,9 +410,9 @@ ssw_attach(PG_FUNCTION_ARGS)
 	for (int tries = 0; tries < ATTACH_TRIES; tries++)
 	{
 		/* it moves the session at the commit, and not before */
-		if ((!ssw_beats_touch(&b.k, GetCurrentTimestamp()) || ssw_beats_stopping()) && !look_or_raise(&b))
+		if ((!ssw_store_touch(&b.k, GetCurrentTimestamp()) || ssw_store_stopping()) && !look_or_raise(&b))
 			PG_RETURN_BOOL(false);
-		if (ssw_pending_attach(&b.k))
+		if (ssw_heartbeat_xact_attach(&b.k))
 			PG_RETURN_BOOL(true);
 	}
 	memory_full();
@@ -423,10 +423,10 @@ ssw_attach(PG_FUNCTION_ARGS)
 Datum
 ssw_last_heartbeat(PG_FUNCTION_ARGS)
 {
-	SswBeatKey	k = session_key(PG_GETARG_UUID_P(0));
-	SswBeat		b;
+	SswHeartbeatKey k = session_key(PG_GETARG_UUID_P(0));
+	SswHeartbeat b;
 
-	if (!ssw_shmem_available() || !ssw_beats_find(&k, &b))
+	if (!ssw_shmem_available() || !ssw_store_find(&k, &b))
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
 }

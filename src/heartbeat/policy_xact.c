@@ -79,7 +79,7 @@ at_xact_end(XactEvent event, void *arg)
 	 * again
 	 */
 	if (event == XACT_EVENT_COMMIT && created_pending)
-		ssw_beats_forget(MyDatabaseId);
+		ssw_store_forget(MyDatabaseId);
 	if (event == XACT_EVENT_COMMIT)
 	{
 		ListCell   *lc;
@@ -89,11 +89,11 @@ at_xact_end(XactEvent event, void *arg)
 			PolicyChange *c = lfirst(lc);
 
 			if (c->gone)
-				ssw_beats_forget_policy(MyDatabaseId, c->policy_id);
+				ssw_store_forget_policy(MyDatabaseId, c->policy_id);
 			else if (c->redefined)
-				ssw_beats_void(MyDatabaseId, c->policy_id);
+				ssw_store_void(MyDatabaseId, c->policy_id);
 			else if (c->altered)
-				(void) ssw_beats_look_all(MyDatabaseId, c->policy_id);
+				(void) ssw_store_look_all(MyDatabaseId, c->policy_id);
 		}
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)

@@ -74,7 +74,7 @@ typedef struct TouchedRow
 	bool		beyond_limit;
 	bool		swept;			/* the filter lets it through */
 	int64		ttl_us;
-	SswBeatKey	key;
+	SswHeartbeatKey key;
 	bool		no_room;		/* for it in memory */
 } TouchedRow;
 
@@ -82,7 +82,7 @@ typedef struct TouchedRow
 typedef struct TouchTry
 {
 	const SswPolicy *policy;
-	const SswBeatKey *key;
+	const SswHeartbeatKey *key;
 	int			nkeys;
 	Oid		   *types;
 	Datum	   *values;
@@ -169,7 +169,7 @@ read_versions(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
 			versions = lappend(versions, v);
 		MemoryContextSwitchTo(old);
 		if (level <= 1 || v->xmin == GetTopTransactionIdIfAny() ||
-			ssw_plan_execute_before(ssw_stmt_touch(p, ""), ssw_pending_first_command(level), nkeys, types, values) == 0)
+			ssw_plan_execute_before(ssw_stmt_touch(p, ""), ssw_heartbeat_xact_first_command(level), nkeys, types, values) == 0)
 			return versions;
 		v = read_version(p);
 	}
@@ -202,7 +202,7 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	r->beyond_limit = get_time(SSW_T_LIMIT, &limit) && limit <= GetCurrentTimestamp();
 	r->swept = is_swept();
 	r->ttl_us = get_ttl(p);
-	r->key = ssw_beats_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
+	r->key = ssw_target_cache_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
 	if (ssw_relation_owner(r->leaf) != p->owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -241,7 +241,7 @@ in_retention(const SswPolicy *p, const TouchedRow *r)
 static Look
 judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 {
-	SswBeat		b;
+	SswHeartbeat b;
 	bool		known;
 
 	r->no_room = false;
@@ -250,7 +250,7 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 	/* a row without a time to live of its own lives as long as it says */
 	if (r->ttl_us <= 0)
 		return r->has_due && r->due <= now ? LOOK_GONE : LOOK_ALIVE;
-	known = ssw_beats_find(&r->key, &b);
+	known = ssw_store_find(&r->key, &b);
 	/* the row said once that it lives longer: somebody ended it */
 	if (known && r->has_due && r->due < b.deadline && r->due <= now)
 		return LOOK_GONE;
@@ -262,12 +262,12 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 		ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_to_others);
 
 	/* what the caller's own transaction wrote may yet be undone */
-	known = ssw_beats_publish(&r->key, now, r->ttl_to_others, r->due_to_others, r->seen_by_others);
+	known = ssw_store_publish(&r->key, now, r->ttl_to_others, r->due_to_others, r->seen_by_others);
 	r->no_room = !known;
 	/* a later deadline than heartbeats give is kept */
 	if (r->has_due && r->due >= now + r->ttl_us)
 		return LOOK_ALIVE;
-	return !known || !r->has_due || r->due <= now + ssw_beats_margin(r->ttl_us) || ssw_beats_stopping() ? LOOK_WRITE : LOOK_ALIVE;
+	return !known || !r->has_due || r->due <= now + ssw_store_margin(r->ttl_us) || ssw_store_stopping() ? LOOK_WRITE : LOOK_ALIVE;
 }
 
 /*
@@ -303,7 +303,7 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 	v[1] = TimestampTzGetDatum(now + r->ttl_us);
 	memcpy(t + 2, types, nkeys * sizeof(Oid));
 	memcpy(v + 2, values, nkeys * sizeof(Datum));
-	if (ssw_plan_execute_fresh(ssw_stmt_write_beat(p), nkeys + 2, t, v) == 0 || !get_time(1, &r->due))
+	if (ssw_plan_execute_fresh(ssw_stmt_write_heartbeat(p), nkeys + 2, t, v) == 0 || !get_time(1, &r->due))
 		ereport(ERROR,
 				(errcode(ERRCODE_SSW_SUPPRESSED),
 				 errmsg("the heartbeat could not be written to the row"),
@@ -347,21 +347,21 @@ look(void *arg)
 	TouchedRow *r = &t->row;
 
 	bound_patience(t);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	if (read_row(p, t->nkeys, t->types, t->values, t->write, r))
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
 		t->result = judge(p, r, now);
 		if (t->result == LOOK_GONE)
-			ssw_beats_refute(&r->key);
+			ssw_store_refute(&r->key);
 		/* a heartbeat that is written is looked at twice */
 		if (r->no_room && !t->write)
-			ssw_beats_count_refused();
+			ssw_store_count_refused();
 		if (t->result == LOOK_WRITE && t->write)
 			write_row(p, t->nkeys, t->types, t->values, r, now, t->settled);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 }
 
 /* What an error of the look means for the caller, who is told that nothing is known. */
@@ -396,9 +396,9 @@ read_no_row(void *arg)
 	memset(nulls, 'n', t->nkeys);
 	nulls[t->nkeys] = '\0';
 	bound_patience(t);
-	ssw_sql_begin();
-	(void) ssw_sql_exec(ssw_stmt_touch(t->policy, ""), t->nkeys, t->types, values, nulls, true, 1);
-	ssw_sql_end();
+	ssw_spi_begin();
+	(void) ssw_spi_exec(ssw_stmt_touch(t->policy, ""), t->nkeys, t->types, values, nulls, true, 1);
+	ssw_spi_end();
 }
 
 static bool
@@ -414,11 +414,11 @@ try_no_row(void *arg)
 static bool
 fits_no_row(TouchTry *t)
 {
-	ErrorData  *error = ssw_sql_try(try_no_row, t);
+	ErrorData  *error = ssw_spi_try(try_no_row, t);
 
 	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);
-	return error && ssw_failure_is_misfit(error->sqlerrcode);
+	return error && ssw_error_is_misfit(error->sqlerrcode);
 }
 
 /* Is it the table that is locked, and not the row? */
@@ -451,7 +451,7 @@ check_can_write(const TouchTry *t)
 {
 	const SswPolicy *p = t->policy;
 	const TouchedRow *r = &t->row;
-	SswBeat		b;
+	SswHeartbeat b;
 
 	if (!t->may_be_undone)
 	{
@@ -465,13 +465,13 @@ check_can_write(const TouchTry *t)
 				 errmsg("the heartbeat cannot be kept: the row has no deadline, and policy \"%s\" takes that for dead", p->name),
 				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
 				 errhint("Send the first heartbeat of such a row outside of such blocks.")));
-	if (!ssw_beats_find(&r->key, &b))
+	if (!ssw_store_find(&r->key, &b))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the heartbeat cannot be kept: memory for heartbeats is full"),
 				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
 				 errhint("The session is not gone: send heartbeats outside of such blocks, or raise \"session_sweeper.heartbeat_memory\" and restart.")));
-	if (ssw_beats_stopping())
+	if (ssw_store_stopping())
 		ereport(ERROR,
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
 				 errmsg("the heartbeat cannot be kept: the server is being stopped, or has just been started"),
@@ -505,7 +505,7 @@ static ErrorData *
 look_once(TouchTry *t)
 {
 	const SswPolicy *p = t->policy;
-	ErrorData  *error = ssw_sql_try(try_look, t);
+	ErrorData  *error = ssw_spi_try(try_look, t);
 
 	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
 		return error;
@@ -514,10 +514,10 @@ look_once(TouchTry *t)
 	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
 		ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
 	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
-		ssw_beats_spare(t->key, GetCurrentTimestamp());
+		ssw_store_spare(t->key, GetCurrentTimestamp());
 	if (error && ssw_trust_is_refusal(error))
 		return error;
-	if (error && t->as_owner && !t->write && ssw_failure_is_misfit(error->sqlerrcode) && fits_no_row(t))
+	if (error && t->as_owner && !t->write && ssw_error_is_misfit(error->sqlerrcode) && fits_no_row(t))
 		ssw_outage_unheard(p->id, 0);
 	return error;
 }
@@ -528,8 +528,8 @@ look_once(TouchTry *t)
  * error, which the caller raises or tells: then nothing is known.
  */
 SswTouch
-ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values,
-			  const bool *valid, int patience_ms, ErrorData **error)
+ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid *types, Datum *values,
+				  const bool *valid, int patience_ms, ErrorData **error)
 {
 	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.valid = valid,
 		.patience_ms = patience_ms,.may_be_undone = is_within_block()
@@ -550,7 +550,7 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 			continue;
 		if (*error)
 		{
-			ssw_beatstats_count(SSW_STAT_ERROR);
+			ssw_counters_count(SSW_STAT_ERROR);
 			*error = explain(&t, *error);
 			return SSW_TOUCH_NOTHING;
 		}
@@ -567,16 +567,16 @@ ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, 
 		/* two that share a row's lock could not both write it */
 		t.write = true;
 	}
-	ssw_beatstats_count(t.result == LOOK_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
+	ssw_counters_count(t.result == LOOK_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
 	/* a row without a deadline says nothing that memory would compare with */
 	if (t.result == LOOK_WRITE || (t.result == LOOK_ALIVE && r->own && r->has_due))
-		ssw_pending_prolong(&r->key, r->due, r->ttl_us, r->versions);
+		ssw_heartbeat_xact_prolong(&r->key, r->due, r->ttl_us, r->versions);
 	return t.result == LOOK_GONE ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
 }
 
 /* Heartbeats are for those who may write, and where rows can be. */
 void
-ssw_touch_check(const char *function)
+ssw_slow_path_check(const char *function)
 {
 	ssw_shmem_require();
 	if (XactReadOnly)

@@ -16,8 +16,8 @@ typedef enum SswTouch
 	SSW_TOUCH_ALIVE
 } SswTouch;
 
-extern void ssw_touch_check(const char *function);
-extern SswTouch ssw_touch_row(const SswPolicy *p, const SswBeatKey *key, int nkeys, Oid *types, Datum *values,
-							  const bool *valid, int patience_ms, ErrorData **error);
+extern void ssw_slow_path_check(const char *function);
+extern SswTouch ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid *types, Datum *values,
+								  const bool *valid, int patience_ms, ErrorData **error);
 
 #endif							/* SSW_SLOW_PATH_H */

@@ -53,7 +53,7 @@ typedef struct BeatHeader
 
 static BeatHeader *header = NULL;
 static uint32 *buckets;
-static SswBeat *beats;
+static SswHeartbeat *beats;
 
 /* How many entries fit into the memory of the setting. */
 static uint32
@@ -63,7 +63,7 @@ entries(void)
 
 	if (kb < 0)
 		kb = Max(8 * 1024, Min(256 * 1024, (int64) NBuffers * (BLCKSZ / 1024) / 64));
-	return Max(SSW_BEAT_PARTITIONS, kb * 1024 / (sizeof(SswBeat) + sizeof(uint32)));
+	return Max(SSW_BEAT_PARTITIONS, kb * 1024 / (sizeof(SswHeartbeat) + sizeof(uint32)));
 }
 
 static uint32
@@ -77,33 +77,33 @@ bucket_count(uint32 n)
 }
 
 Size
-ssw_beats_size(void)
+ssw_store_size(void)
 {
 	uint32		n = entries();
 	Size		size = CACHELINEALIGN(sizeof(BeatHeader));
 
 	size = add_size(size, CACHELINEALIGN(mul_size(bucket_count(n), sizeof(uint32))));
-	return add_size(size, mul_size(n, sizeof(SswBeat)));
+	return add_size(size, mul_size(n, sizeof(SswHeartbeat)));
 }
 
 /* In the shmem_request hook. */
 void
-ssw_beats_request(void)
+ssw_store_request(void)
 {
-	RequestAddinShmemSpace(add_size(ssw_beats_size(), PG_CACHE_LINE_SIZE));
+	RequestAddinShmemSpace(add_size(ssw_store_size(), PG_CACHE_LINE_SIZE));
 	RequestNamedLWLockTranche(TRANCHE, SSW_BEAT_PARTITIONS);
 }
 
 /* In the shmem_startup hook, under AddinShmemInitLock. */
 void
-ssw_beats_startup(void)
+ssw_store_startup(void)
 {
 	uint32		n = entries();
 	bool		found;
 
-	header = ShmemInitStruct(TRANCHE, ssw_beats_size(), &found);
+	header = ShmemInitStruct(TRANCHE, ssw_store_size(), &found);
 	buckets = (uint32 *) ((char *) header + CACHELINEALIGN(sizeof(BeatHeader)));
-	beats = (SswBeat *) ((char *) buckets + CACHELINEALIGN(bucket_count(n) * sizeof(uint32)));
+	beats = (SswHeartbeat *) ((char *) buckets + CACHELINEALIGN(bucket_count(n) * sizeof(uint32)));
 	if (found)
 		return;
 	SpinLockInit(&header->mutex);
@@ -120,9 +120,9 @@ ssw_beats_startup(void)
 }
 
 static uint32
-hash_key(const SswBeatKey *key)
+hash_key(const SswHeartbeatKey *key)
 {
-	return hash_bytes((const unsigned char *) key, sizeof(SswBeatKey));
+	return hash_bytes((const unsigned char *) key, sizeof(SswHeartbeatKey));
 }
 
 /* The lock of a bucket: neighbours have different ones. */
@@ -133,7 +133,7 @@ lock_of(uint32 hash)
 }
 
 static bool
-same_key(const SswBeatKey *a, const SswBeatKey *b)
+same_key(const SswHeartbeatKey *a, const SswHeartbeatKey *b)
 {
 	return a->id.part[0] == b->id.part[0] && a->id.part[1] == b->id.part[1] &&
 		a->database == b->database && a->policy_id == b->policy_id;
@@ -141,7 +141,7 @@ same_key(const SswBeatKey *a, const SswBeatKey *b)
 
 /* The link that points to the entry, or the one at the end of its bucket. */
 static uint32 *
-find_link(const SswBeatKey *key, uint32 hash)
+find_link(const SswHeartbeatKey *key, uint32 hash)
 {
 	uint32	   *link = &buckets[hash & (header->nbuckets - 1)];
 
@@ -150,8 +150,8 @@ find_link(const SswBeatKey *key, uint32 hash)
 	return link;
 }
 
-static SswBeat *
-find(const SswBeatKey *key, uint32 hash)
+static SswHeartbeat *
+find(const SswHeartbeatKey *key, uint32 hash)
 {
 	uint32		n = *find_link(key, hash);
 
@@ -159,8 +159,8 @@ find(const SswBeatKey *key, uint32 hash)
 }
 
 /* The same, with its partition locked, whether there is one or not. */
-static inline SswBeat *
-find_locked(const SswBeatKey *key, LWLockMode mode, LWLock **lock)
+static inline SswHeartbeat *
+find_locked(const SswHeartbeatKey *key, LWLockMode mode, LWLock **lock)
 {
 	uint32		hash = hash_key(key);
 
@@ -209,7 +209,7 @@ release(uint32 *link)
 
 /* How near to its deadline a row is written by the heartbeat itself. */
 int64
-ssw_beats_margin(int64 ttl_us)
+ssw_store_margin(int64 ttl_us)
 {
 	return ttl_us * ssw_refresh_ahead / NEAR_PART;
 }
@@ -220,13 +220,13 @@ ssw_beats_margin(int64 ttl_us)
  * its deadline is near; and when the session is attached to another connection.
  */
 bool
-ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
+ssw_store_touch(const SswHeartbeatKey *key, TimestampTz now)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 	bool		done = false;
 
-	if (b && now + ssw_beats_margin(b->ttl_us) < b->deadline && !SSW_BEAT_ELSEWHERE(b->attached))
+	if (b && now + ssw_store_margin(b->ttl_us) < b->deadline && !SSW_BEAT_ELSEWHERE(b->attached))
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
 
@@ -237,7 +237,7 @@ ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
 	}
 	LWLockRelease(lock);
 	if (done)
-		ssw_beatstats_count(SSW_STAT_FAST);
+		ssw_counters_count(SSW_STAT_FAST);
 	return done;
 }
 
@@ -246,10 +246,10 @@ ssw_beats_touch(const SswBeatKey *key, TimestampTz now)
  * left alone for one time to live more; the row itself may still say otherwise.
  */
 void
-ssw_beats_spare(const SswBeatKey *key, TimestampTz now)
+ssw_store_spare(const SswHeartbeatKey *key, TimestampTz now)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 
 	if (b)
 	{
@@ -271,12 +271,12 @@ ssw_beats_spare(const SswBeatKey *key, TimestampTz now)
  * connection.  committed: that is how others see the row.
  */
 bool
-ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool committed)
+ssw_store_publish(const SswHeartbeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool committed)
 {
 	uint32		hash = hash_key(key);
 	LWLock	   *lock = lock_of(hash);
 	uint32	   *link;
-	SswBeat    *b;
+	SswHeartbeat *b;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	link = find_link(key, hash);
@@ -319,14 +319,14 @@ ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, Timesta
 
 /* A copy of the entry; false when there is none. */
 bool
-ssw_beats_find(const SswBeatKey *key, SswBeat *copy)
+ssw_store_find(const SswHeartbeatKey *key, SswHeartbeat *copy)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 
 	if (b)
 	{
-		memcpy(copy, b, sizeof(SswBeat));
+		memcpy(copy, b, sizeof(SswHeartbeat));
 		pg_atomic_init_u64(&copy->word, pg_atomic_read_u64(&b->word));
 	}
 	LWLockRelease(lock);
@@ -341,12 +341,12 @@ ssw_beats_find(const SswBeatKey *key, SswBeat *copy)
  * is alive, attached anew, or about to be.  Locked: the caller has locked the row;
  * whoever else has marked it cannot go on, and loses the mark to him.
  */
-SswBeatVerdict
-ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff, SswBeatEnd end, bool locked, uint64 *word)
+SswHeartbeatVerdict
+ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff, SswHeartbeatEnd end, bool locked, uint64 *word)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
-	SswBeatVerdict verdict = end == SSW_END_IF_GONE ? SSW_BEAT_ALIVE : SSW_BEAT_NONE;
+	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
+	SswHeartbeatVerdict verdict = end == SSW_END_IF_GONE ? SSW_BEAT_ALIVE : SSW_BEAT_NONE;
 
 	if (b && (end != SSW_END_IF_GONE || b->pins == 0))
 	{
@@ -397,7 +397,7 @@ is_same(uint64 w, uint64 word)
 
 /* Put other flags in the place of our mark, if it is there still. */
 static void
-replace_mark(SswBeat *b, uint64 word, uint64 flags)
+replace_mark(SswHeartbeat *b, uint64 word, uint64 flags)
 {
 	uint64		w = pg_atomic_read_u64(&b->word);
 
@@ -408,10 +408,10 @@ replace_mark(SswBeat *b, uint64 word, uint64 flags)
 
 /* E3: does the entry carry our mark still?  With word 0: is there still none? */
 bool
-ssw_beats_is_marked(const SswBeatKey *key, uint64 word)
+ssw_store_is_marked(const SswHeartbeatKey *key, uint64 word)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 	bool		result;
 
 	result = b ? is_same(pg_atomic_read_u64(&b->word), word) : word == 0;
@@ -421,10 +421,10 @@ ssw_beats_is_marked(const SswBeatKey *key, uint64 word)
 
 /* E4': take our mark away. */
 void
-ssw_beats_unmark(const SswBeatKey *key, uint64 word)
+ssw_store_unmark(const SswHeartbeatKey *key, uint64 word)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 
 	if (b)
 		replace_mark(b, word, 0);
@@ -433,7 +433,7 @@ ssw_beats_unmark(const SswBeatKey *key, uint64 word)
 
 /* E4: the session has ended: remove its entry, if it carries our mark. */
 void
-ssw_beats_remove(const SswBeatKey *key, uint64 word)
+ssw_store_remove(const SswHeartbeatKey *key, uint64 word)
 {
 	uint32		hash = hash_key(key);
 	LWLock	   *lock = lock_of(hash);
@@ -454,7 +454,7 @@ ssw_beats_remove(const SswBeatKey *key, uint64 word)
  * others have seen a row since.
  */
 void
-ssw_beats_unpublish(const SswBeatKey *key)
+ssw_store_unpublish(const SswHeartbeatKey *key)
 {
 	uint32		hash = hash_key(key);
 	LWLock	   *lock = lock_of(hash);
@@ -464,7 +464,7 @@ ssw_beats_unpublish(const SswBeatKey *key)
 	link = find_link(key, hash);
 	if (*link != NOBODY)
 	{
-		SswBeat    *b = &beats[*link - 1];
+		SswHeartbeat *b = &beats[*link - 1];
 
 		if (TIMESTAMP_IS_NOBEGIN(b->deadline) && b->pins == 0 && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
 			release(link);
@@ -477,10 +477,10 @@ ssw_beats_unpublish(const SswBeatKey *key)
  * row said stays known: one that the application has shortened overrules it still.
  */
 void
-ssw_beats_distrust(const SswBeatKey *key, uint64 word)
+ssw_store_distrust(const SswHeartbeatKey *key, uint64 word)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 
 	if (b)
 		replace_mark(b, word, SSW_BEAT_LOOK);
@@ -489,10 +489,10 @@ ssw_beats_distrust(const SswBeatKey *key, uint64 word)
 
 /* The application shortened the row: the next heartbeat looks at it, and counts. */
 void
-ssw_beats_look(const SswBeatKey *key)
+ssw_store_look(const SswHeartbeatKey *key)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_SHARED, &lock);
+	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 
 	if (b)
 	{
@@ -507,10 +507,10 @@ ssw_beats_look(const SswBeatKey *key)
 
 /* Change what is known of a session, with its partition locked; false: it is unknown. */
 bool
-ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg)
+ssw_store_change(const SswHeartbeatKey *key, SswHeartbeatChange change, void *arg)
 {
 	LWLock	   *lock;
-	SswBeat    *b = find_locked(key, LW_EXCLUSIVE, &lock);
+	SswHeartbeat *b = find_locked(key, LW_EXCLUSIVE, &lock);
 
 	if (b)
 		change(b, arg);
@@ -527,7 +527,7 @@ typedef struct Prolonged
 } Prolonged;
 
 static void
-prolong(SswBeat *b, void *arg)
+prolong(SswHeartbeat *b, void *arg)
 {
 	const Prolonged *p = arg;
 
@@ -544,15 +544,15 @@ prolong(SswBeat *b, void *arg)
  * after.
  */
 void
-ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us)
+ssw_store_prolong(const SswHeartbeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us)
 {
 	Prolonged	p = {.remembered = remembered,.deadline = deadline,.ttl_us = ttl_us};
 
-	(void) ssw_beats_change(key, prolong, &p);
+	(void) ssw_store_change(key, prolong, &p);
 }
 
 static void
-refute(SswBeat *b, void *arg)
+refute(SswHeartbeat *b, void *arg)
 {
 	uint64		word = pg_atomic_read_u64(&b->word);
 
@@ -568,9 +568,9 @@ refute(SswBeat *b, void *arg)
  * take the marks of whoever ends them.
  */
 void
-ssw_beats_refute(const SswBeatKey *key)
+ssw_store_refute(const SswHeartbeatKey *key)
 {
-	(void) ssw_beats_change(key, refute, NULL);
+	(void) ssw_store_change(key, refute, NULL);
 }
 
 /*
@@ -578,7 +578,7 @@ ssw_beats_refute(const SswBeatKey *key)
  * answers true are removed if that is allowed and nobody has marked them.
  */
 void
-ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remove)
+ssw_store_visit(int partition, SswHeartbeatVisitor visitor, void *arg, bool may_remove)
 {
 	LWLock	   *lock = &header->locks[partition].lock;
 
@@ -589,7 +589,7 @@ ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remov
 
 		while (*link != NOBODY)
 		{
-			SswBeat    *b = &beats[*link - 1];
+			SswHeartbeat *b = &beats[*link - 1];
 
 			if (visitor(b, arg) && may_remove && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
 				release(link);
@@ -602,7 +602,7 @@ ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remov
 
 /* How many entries there are, and how many there can be. */
 void
-ssw_beats_counts(SswBeatCounts *c)
+ssw_store_counts(SswHeartbeatCounts *c)
 {
 	SpinLockAcquire(&header->mutex);
 	c->used = header->used;
@@ -614,16 +614,16 @@ ssw_beats_counts(SswBeatCounts *c)
 
 /* A heartbeat found no room, however often it was looked for. */
 void
-ssw_beats_count_refused(void)
+ssw_store_count_refused(void)
 {
 	SpinLockAcquire(&header->mutex);
 	header->refused++;
 	SpinLockRelease(&header->mutex);
 }
 
-/* H3: is, or was, the file being written?  Call it after ssw_beats_touch(). */
+/* H3: is, or was, the file being written?  Call it after ssw_store_touch(). */
 bool
-ssw_beats_stopping(void)
+ssw_store_stopping(void)
 {
 	/* the exchange before was a full barrier, if it took place */
 	pg_memory_barrier();
@@ -632,7 +632,7 @@ ssw_beats_stopping(void)
 
 /* T1, T4 */
 void
-ssw_beats_set_stopping(bool stopping)
+ssw_store_set_stopping(bool stopping)
 {
 	pg_atomic_write_u32(&header->stopping, stopping ? 1 : 0);
 	pg_memory_barrier();

@@ -10,12 +10,12 @@
 
 #include "base/ssw.h"
 
-typedef struct SswBeatKey
+typedef struct SswHeartbeatKey
 {
-	SswBeatId	id;
+	SswHeartbeatId id;
 	Oid			database;
 	int32		policy_id;
-} SswBeatKey;
+} SswHeartbeatKey;
 
 /*
  * What is known of one session.  word is the time of the last heartbeat, eight
@@ -25,9 +25,9 @@ typedef struct SswBeatKey
  * since (SSW_BEAT_GONE: nothing is attached then); it changes by compare-and-set
  * under a shared lock of the partition.  The rest changes under an exclusive one.
  */
-typedef struct SswBeat
+typedef struct SswHeartbeat
 {
-	SswBeatKey	key;
+	SswHeartbeatKey key;
 	pg_atomic_uint64 word;
 	int64		ttl_us;
 	TimestampTz deadline;		/* of the row, as last read or written by us */
@@ -36,7 +36,7 @@ typedef struct SswBeat
 								 * SSW_BEAT_PID_BITS are the process */
 	uint32		next;			/* in its bucket, or in the list of free ones */
 	int32		pins;			/* transactions that attach it, not ended yet */
-} SswBeat;
+} SswHeartbeat;
 
 #define SSW_BEAT_MARK		UINT64CONST(1)
 #define SSW_BEAT_LOOK		UINT64CONST(2)
@@ -53,16 +53,16 @@ typedef struct SswBeat
 #define SSW_BEAT_PARTITIONS 128
 
 /* Whether a session may end, by what memory knows of it. */
-typedef enum SswBeatVerdict
+typedef enum SswHeartbeatVerdict
 {
 	SSW_BEAT_NONE,				/* memory knows nothing newer than the row */
 	SSW_BEAT_ALIVE,
 	SSW_BEAT_MARKED,			/* we marked it */
 	SSW_BEAT_BUSY				/* somebody else did */
-} SswBeatVerdict;
+} SswHeartbeatVerdict;
 
 /* On what condition a session is marked. */
-typedef enum SswBeatEnd
+typedef enum SswHeartbeatEnd
 {
 	SSW_END_IF_DEAD,
 	SSW_END_ANYWAY,				/* heartbeats do not hold it: an absolute
@@ -70,50 +70,50 @@ typedef enum SswBeatEnd
 	SSW_END_BY_NAME,			/* somebody named it */
 	SSW_END_IF_GONE				/* its connection has gone, and nothing has
 								 * been heard of it since */
-} SswBeatEnd;
+} SswHeartbeatEnd;
 
 /* How many entries there are. */
-typedef struct SswBeatCounts
+typedef struct SswHeartbeatCounts
 {
 	int64		used;
 	int64		most;
 	int64		refused;		/* heartbeats that found no room, ever */
 	TimestampTz full_since;		/* 0: there is room */
-} SswBeatCounts;
+} SswHeartbeatCounts;
 
-extern Size ssw_beats_size(void);
-extern void ssw_beats_request(void);
-extern void ssw_beats_startup(void);
+extern Size ssw_store_size(void);
+extern void ssw_store_request(void);
+extern void ssw_store_startup(void);
 
-extern int64 ssw_beats_margin(int64 ttl_us);
-extern bool ssw_beats_touch(const SswBeatKey *key, TimestampTz now);
-extern void ssw_beats_spare(const SswBeatKey *key, TimestampTz now);
-extern bool ssw_beats_publish(const SswBeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline,
+extern int64 ssw_store_margin(int64 ttl_us);
+extern bool ssw_store_touch(const SswHeartbeatKey *key, TimestampTz now);
+extern void ssw_store_spare(const SswHeartbeatKey *key, TimestampTz now);
+extern bool ssw_store_publish(const SswHeartbeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline,
 							  bool committed);
-extern void ssw_beats_prolong(const SswBeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us);
-extern bool ssw_beats_find(const SswBeatKey *key, SswBeat *copy);
+extern void ssw_store_prolong(const SswHeartbeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us);
+extern bool ssw_store_find(const SswHeartbeatKey *key, SswHeartbeat *copy);
 
-extern SswBeatVerdict ssw_beats_mark(const SswBeatKey *key, TimestampTz due, TimestampTz cutoff,
-									 SswBeatEnd end, bool locked, uint64 *word);
-extern bool ssw_beats_is_marked(const SswBeatKey *key, uint64 word);
-extern void ssw_beats_unmark(const SswBeatKey *key, uint64 word);
-extern void ssw_beats_distrust(const SswBeatKey *key, uint64 word);
-extern void ssw_beats_remove(const SswBeatKey *key, uint64 word);
-extern void ssw_beats_look(const SswBeatKey *key);
-extern void ssw_beats_refute(const SswBeatKey *key);
-extern void ssw_beats_unpublish(const SswBeatKey *key);
+extern SswHeartbeatVerdict ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff,
+										  SswHeartbeatEnd end, bool locked, uint64 *word);
+extern bool ssw_store_is_marked(const SswHeartbeatKey *key, uint64 word);
+extern void ssw_store_unmark(const SswHeartbeatKey *key, uint64 word);
+extern void ssw_store_distrust(const SswHeartbeatKey *key, uint64 word);
+extern void ssw_store_remove(const SswHeartbeatKey *key, uint64 word);
+extern void ssw_store_look(const SswHeartbeatKey *key);
+extern void ssw_store_refute(const SswHeartbeatKey *key);
+extern void ssw_store_unpublish(const SswHeartbeatKey *key);
 
 /* Nothing else is done meanwhile: no allocation, no error, no other lock. */
-typedef void (*SswBeatChange) (SswBeat *b, void *arg);
-extern bool ssw_beats_change(const SswBeatKey *key, SswBeatChange change, void *arg);
+typedef void (*SswHeartbeatChange) (SswHeartbeat *b, void *arg);
+extern bool ssw_store_change(const SswHeartbeatKey *key, SswHeartbeatChange change, void *arg);
 
 /* Returns whether the entry is to be removed. */
-typedef bool (*SswBeatVisitor) (const SswBeat *b, void *arg);
-extern void ssw_beats_visit(int partition, SswBeatVisitor visitor, void *arg, bool may_remove);
-extern void ssw_beats_counts(SswBeatCounts *c);
-extern void ssw_beats_count_refused(void);
+typedef bool (*SswHeartbeatVisitor) (const SswHeartbeat *b, void *arg);
+extern void ssw_store_visit(int partition, SswHeartbeatVisitor visitor, void *arg, bool may_remove);
+extern void ssw_store_counts(SswHeartbeatCounts *c);
+extern void ssw_store_count_refused(void);
 
-extern bool ssw_beats_stopping(void);
-extern void ssw_beats_set_stopping(bool stopping);
+extern bool ssw_store_stopping(void);
+extern void ssw_store_set_stopping(bool stopping);
 
 #endif							/* SSW_STORE_H */

@@ -11,9 +11,9 @@
 #include "heartbeat/store_scan.h"
 
 static bool
-is_of_policy(const SswBeat *b, void *arg)
+is_of_policy(const SswHeartbeat *b, void *arg)
 {
-	const SswBeatKey *key = arg;
+	const SswHeartbeatKey *key = arg;
 
 	return b->key.database == key->database && b->key.policy_id == key->policy_id;
 }
@@ -21,18 +21,18 @@ is_of_policy(const SswBeat *b, void *arg)
 /* The heartbeats of a policy, and whether there are any. */
 typedef struct OfPolicy
 {
-	SswBeatKey	key;			/* but for its id */
+	SswHeartbeatKey key;		/* but for its id */
 	bool		any;
 } OfPolicy;
 
 static bool
-look_at_row(const SswBeat *b, void *arg)
+look_at_row(const SswHeartbeat *b, void *arg)
 {
 	OfPolicy   *of = arg;
 
 	if (is_of_policy(b, &of->key))
 	{
-		(void) pg_atomic_fetch_or_u64(&unconstify(SswBeat *, b)->word, SSW_BEAT_LOOK);
+		(void) pg_atomic_fetch_or_u64(&unconstify(SswHeartbeat *, b)->word, SSW_BEAT_LOOK);
 		of->any = true;
 	}
 	return false;
@@ -43,54 +43,54 @@ look_at_row(const SswBeat *b, void *arg)
  * rows.  False: there are none.
  */
 bool
-ssw_beats_look_all(Oid database, int policy_id)
+ssw_store_look_all(Oid database, int policy_id)
 {
 	OfPolicy	of = {.key = {.database = database,.policy_id = policy_id}};
 
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, look_at_row, &of, false);
+		ssw_store_visit(i, look_at_row, &of, false);
 	return of.any;
 }
 
 static bool
-make_void(const SswBeat *b, void *arg)
+make_void(const SswHeartbeat *b, void *arg)
 {
 	if (is_of_policy(b, arg))
-		unconstify(SswBeat *, b)->deadline = DT_NOBEGIN;
+		unconstify(SswHeartbeat *, b)->deadline = DT_NOBEGIN;
 	return false;
 }
 
 /* And what rows said of their deadlines before has another meaning now. */
 void
-ssw_beats_void(Oid database, int policy_id)
+ssw_store_void(Oid database, int policy_id)
 {
-	SswBeatKey	key = {.database = database,.policy_id = policy_id};
+	SswHeartbeatKey key = {.database = database,.policy_id = policy_id};
 
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, make_void, &key, true);
-	(void) ssw_beats_look_all(database, policy_id);
+		ssw_store_visit(i, make_void, &key, true);
+	(void) ssw_store_look_all(database, policy_id);
 }
 
 /* The policy was unregistered. */
 void
-ssw_beats_forget_policy(Oid database, int policy_id)
+ssw_store_forget_policy(Oid database, int policy_id)
 {
-	SswBeatKey	key = {.database = database,.policy_id = policy_id};
+	SswHeartbeatKey key = {.database = database,.policy_id = policy_id};
 
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, is_of_policy, &key, true);
+		ssw_store_visit(i, is_of_policy, &key, true);
 }
 
 static bool
-is_of_database(const SswBeat *b, void *arg)
+is_of_database(const SswHeartbeat *b, void *arg)
 {
 	return b->key.database == *(Oid *) arg;
 }
 
 /* The database, or its extension, is gone or another: so are its policies. */
 void
-ssw_beats_forget(Oid database)
+ssw_store_forget(Oid database)
 {
 	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-		ssw_beats_visit(i, is_of_database, &database, true);
+		ssw_store_visit(i, is_of_database, &database, true);
 }

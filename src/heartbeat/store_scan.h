@@ -7,9 +7,9 @@
 
 #include "heartbeat/store.h"
 
-extern bool ssw_beats_look_all(Oid database, int policy_id);
-extern void ssw_beats_void(Oid database, int policy_id);
-extern void ssw_beats_forget_policy(Oid database, int policy_id);
-extern void ssw_beats_forget(Oid database);
+extern bool ssw_store_look_all(Oid database, int policy_id);
+extern void ssw_store_void(Oid database, int policy_id);
+extern void ssw_store_forget_policy(Oid database, int policy_id);
+extern void ssw_store_forget(Oid database);
 
 #endif							/* SSW_STORE_SCAN_H */

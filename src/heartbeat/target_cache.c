@@ -40,19 +40,19 @@
 
 #define LOCK_LOOK_MS	10
 
-static SswBeatPolicy *targets = NULL;
+static SswHeartbeatTarget *targets = NULL;
 
 static void
 on_relcache(Datum arg, Oid relid)
 {
-	for (SswBeatPolicy *t = targets; t; t = t->next)
+	for (SswHeartbeatTarget *t = targets; t; t = t->next)
 		if (!OidIsValid(relid) || t->policy->relid == relid)
 			t->valid = false;
 }
 
 /* It changes with every commit that changes policies of this database. */
 uint64
-ssw_beatpolicy_generation(void)
+ssw_target_cache_generation(void)
 {
 	SswDatabase *d;
 	uint64		generation;
@@ -86,7 +86,7 @@ check_policy(const SswPolicy *p)
 	if (trouble && may_write(p))
 		ssw_outage_unheard(p->id, 0);
 	if (trouble)
-		ssw_beatstats_count(SSW_STAT_ERROR);
+		ssw_counters_count(SSW_STAT_ERROR);
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -109,11 +109,11 @@ refuse_altered(const SswPolicy *p)
 	bool		altered;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	altered = ssw_plan_execute(sql, 1, &type, &value, NULL, false) > 0 &&
 		TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull))) &&
 		ssw_plan_execute_before(sql, FirstCommandId, 1, &type, &value) > 0;
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	if (altered)
 		ereport(ERROR,
@@ -135,7 +135,7 @@ lock_relation(const SswPolicy *p)
 		{
 			if (may_write(p))
 				ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
-			ssw_beatstats_count(SSW_STAT_ERROR);
+			ssw_counters_count(SSW_STAT_ERROR);
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not look at the session's row: somebody holds the lock of its table"),
@@ -149,7 +149,7 @@ lock_relation(const SswPolicy *p)
 
 /* The types of the key, which can have been altered since the policy was registered. */
 static void
-read_key(SswBeatPolicy *t)
+read_key(SswHeartbeatTarget *t)
 {
 	const SswPolicy *p = t->policy;
 
@@ -168,7 +168,7 @@ read_key(SswBeatPolicy *t)
 
 /* How rows are read, and the types of the key. */
 static void
-read_relation(SswBeatPolicy *t)
+read_relation(SswHeartbeatTarget *t)
 {
 	SswPolicy  *p = t->policy;
 	bool		allowed = may_write(p);
@@ -176,12 +176,12 @@ read_relation(SswBeatPolicy *t)
 
 	PG_TRY();
 	{
-		ssw_clock_build(p, rel);
+		ssw_deadline_build(p, rel);
 		read_key(t);
 	}
 	PG_CATCH();
 	{
-		if (allowed && ssw_failure_is_misfit(geterrcode()))
+		if (allowed && ssw_error_is_misfit(geterrcode()))
 			ssw_outage_unheard(p->id, 0);
 		PG_RE_THROW();
 	}
@@ -212,12 +212,12 @@ find_locked(const char *name)
 	}
 }
 
-static SswBeatPolicy *
+static SswHeartbeatTarget *
 load(const char *name, uint64 generation)
 {
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "heartbeat target", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
-	SswBeatPolicy *t = palloc0(sizeof(SswBeatPolicy));
+	SswHeartbeatTarget *t = palloc0(sizeof(SswHeartbeatTarget));
 
 	/* what fails below leaves a context that the next try's error leaves too */
 	MemoryContextSetParent(cxt, CurTransactionContext);
@@ -239,9 +239,9 @@ load(const char *name, uint64 generation)
  * may send heartbeats, too: what a caller of ours still uses goes with the transaction.
  */
 static void
-drop(SswBeatPolicy *t)
+drop(SswHeartbeatTarget *t)
 {
-	for (SswBeatPolicy **link = &targets; *link; link = &(*link)->next)
+	for (SswHeartbeatTarget **link = &targets; *link; link = &(*link)->next)
 		if (*link == t)
 		{
 			*link = t->next;
@@ -257,12 +257,12 @@ drop(SswBeatPolicy *t)
  * The policy of that name.  One that this transaction may yet undo is not kept:
  * its changes are not announced.
  */
-SswBeatPolicy *
-ssw_beatpolicy_find(const char *name)
+SswHeartbeatTarget *
+ssw_target_cache_find(const char *name)
 {
 	static bool registered = false;
-	uint64		generation = ssw_beatpolicy_generation();
-	SswBeatPolicy *t = targets;
+	uint64		generation = ssw_target_cache_generation();
+	SswHeartbeatTarget *t = targets;
 
 	while (t && strcmp(t->policy->name, name) != 0)
 		t = t->next;
@@ -284,10 +284,10 @@ ssw_beatpolicy_find(const char *name)
 }
 
 /* The key of a row's entry. */
-SswBeatKey
-ssw_beats_key(const SswPolicy *p, const char *key)
+SswHeartbeatKey
+ssw_target_cache_key(const SswPolicy *p, const char *key)
 {
-	SswBeatKey	k = {.id = ssw_key_beat_id(p, key),.database = MyDatabaseId,.policy_id = p->id};
+	SswHeartbeatKey k = {.id = ssw_key_heartbeat_id(p, key),.database = MyDatabaseId,.policy_id = p->id};
 
 	return k;
 }

@@ -10,9 +10,9 @@
 #include "heartbeat/store.h"
 
 /* A policy that this session sends heartbeats to. */
-typedef struct SswBeatPolicy
+typedef struct SswHeartbeatTarget
 {
-	struct SswBeatPolicy *next;
+	struct SswHeartbeatTarget *next;
 	MemoryContext cxt;			/* of it and all it points to */
 	SswPolicy  *policy;
 	uint64		generation;		/* of the database's policies */
@@ -23,11 +23,11 @@ typedef struct SswBeatPolicy
 	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
 	Oid			ioparam[SSW_KEY_MAX];
 	Oid			input[SSW_KEY_MAX];
-} SswBeatPolicy;
+} SswHeartbeatTarget;
 
-extern uint64 ssw_beatpolicy_generation(void);
-extern SswBeatPolicy *ssw_beatpolicy_find(const char *name);
+extern uint64 ssw_target_cache_generation(void);
+extern SswHeartbeatTarget *ssw_target_cache_find(const char *name);
 
-extern SswBeatKey ssw_beats_key(const SswPolicy *p, const char *key);
+extern SswHeartbeatKey ssw_target_cache_key(const SswPolicy *p, const char *key);
 
 #endif							/* SSW_TARGET_CACHE_H */

@@ -33,7 +33,7 @@ typedef struct Pending
 {
 	PendingKind kind;
 	SubTransactionId subid;
-	SswBeatKey	key;
+	SswHeartbeatKey key;
 	uint64		word;			/* of a mark; 0: there was no entry */
 	TimestampTz deadline;
 	int64		ttl_us;			/* 0: as it was */
@@ -54,7 +54,7 @@ static int	size = 0;
 /* Where in the list a key was last prolonged. */
 typedef struct LastProlonged
 {
-	SswBeatKey	key;
+	SswHeartbeatKey key;
 	int			index;			/* or -1 */
 } LastProlonged;
 
@@ -78,16 +78,16 @@ on_commit(const Pending *p)
 	switch (p->kind)
 	{
 		case PENDING_UNMARK:
-			ssw_beats_unmark(&p->key, p->word);
+			ssw_store_unmark(&p->key, p->word);
 			break;
 		case PENDING_REMOVE:
-			ssw_beats_remove(&p->key, p->word);
+			ssw_store_remove(&p->key, p->word);
 			break;
 		case PENDING_DISTRUST:
-			ssw_beats_distrust(&p->key, p->word);
+			ssw_store_distrust(&p->key, p->word);
 			break;
 		case PENDING_PROLONG:
-			ssw_beats_prolong(&p->key, p->remembered, p->deadline, p->ttl_us);
+			ssw_store_prolong(&p->key, p->remembered, p->deadline, p->ttl_us);
 			note_ttl(p);
 			break;
 		case PENDING_ATTACH:
@@ -106,10 +106,10 @@ on_abort(const Pending *p)
 	{
 		/* a row that nobody saw never was */
 		if (p->versions != NIL)
-			ssw_beats_unpublish(&p->key);
+			ssw_store_unpublish(&p->key);
 	}
 	else
-		ssw_beats_unmark(&p->key, p->word);
+		ssw_store_unmark(&p->key, p->word);
 }
 
 /* Who prepares a transaction may end it much later: the rows' locks decide. */
@@ -117,11 +117,11 @@ static void
 on_prepare(const Pending *p)
 {
 	if (p->kind <= PENDING_DISTRUST)
-		ssw_beats_distrust(&p->key, p->word);
+		ssw_store_distrust(&p->key, p->word);
 	else if (p->versions != NIL)
 	{
 		note_ttl(p);
-		ssw_beats_prolong(&p->key, DT_NOBEGIN, p->deadline, p->ttl_us);
+		ssw_store_prolong(&p->key, DT_NOBEGIN, p->deadline, p->ttl_us);
 	}
 }
 
@@ -173,9 +173,9 @@ at_xact_end(XactEvent event, void *arg)
 }
 
 static LastProlonged *
-last_prolonged(const SswBeatKey *key)
+last_prolonged(const SswHeartbeatKey *key)
 {
-	HASHCTL		ctl = {.keysize = sizeof(SswBeatKey),.entrysize = sizeof(LastProlonged),.hcxt = TopTransactionContext};
+	HASHCTL		ctl = {.keysize = sizeof(SswHeartbeatKey),.entrysize = sizeof(LastProlonged),.hcxt = TopTransactionContext};
 	LastProlonged *last;
 	bool		found;
 
@@ -255,7 +255,7 @@ note_first_command(void)
 
 /* What was done before that subtransaction, by its level from 2 on, has lower numbers. */
 CommandId
-ssw_pending_first_command(int level)
+ssw_heartbeat_xact_first_command(int level)
 {
 	return first_commands[level];
 }
@@ -278,7 +278,7 @@ at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
 }
 
 static Pending *
-add(PendingKind kind, const SswBeatKey *key)
+add(PendingKind kind, const SswHeartbeatKey *key)
 {
 	if (n == size)
 	{
@@ -297,7 +297,7 @@ add(PendingKind kind, const SswBeatKey *key)
 
 /* In _PG_init: of a transaction's levels all are known. */
 void
-ssw_pending_init(void)
+ssw_heartbeat_xact_init(void)
 {
 	RegisterXactCallback(at_xact_end, NULL);
 	RegisterSubXactCallback(at_subxact_event, NULL);
@@ -305,7 +305,7 @@ ssw_pending_init(void)
 
 /* How many there are: where those of an action begin. */
 int
-ssw_pending_count(void)
+ssw_heartbeat_xact_count(void)
 {
 	return n;
 }
@@ -314,24 +314,24 @@ ssw_pending_count(void)
  * The session is marked with that word; 0: it had no entry, and must not get one.
  */
 void
-ssw_pending_mark(const SswBeatKey *key, uint64 word)
+ssw_heartbeat_xact_mark(const SswHeartbeatKey *key, uint64 word)
 {
 	add(PENDING_UNMARK, key)->word = word;
 }
 
 /* E3: do those since then still carry our marks? */
 bool
-ssw_pending_marks_hold(int from)
+ssw_heartbeat_xact_marks_hold(int from)
 {
 	for (int i = from; i < n; i++)
-		if (list[i].kind == PENDING_UNMARK && !ssw_beats_is_marked(&list[i].key, list[i].word))
+		if (list[i].kind == PENDING_UNMARK && !ssw_store_is_marked(&list[i].key, list[i].word))
 			return false;
 	return true;
 }
 
 /* Those marked since then end with this transaction; not all: nobody knows which. */
 void
-ssw_pending_ended(int from, bool all)
+ssw_heartbeat_xact_ended(int from, bool all)
 {
 	for (int i = from; i < n; i++)
 		if (list[i].kind == PENDING_UNMARK)
@@ -344,13 +344,13 @@ ssw_pending_ended(int from, bool all)
  * that others do not see, in TopTransactionContext, the last one first; else NIL.
  */
 void
-ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions)
+ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions)
 {
-	SswBeat		b;
+	SswHeartbeat b;
 	LastProlonged *last;
 	Pending    *p;
 
-	if (!ssw_beats_find(key, &b))
+	if (!ssw_store_find(key, &b))
 		return;
 	last = last_prolonged(key);
 	p = add(PENDING_PROLONG, key);
@@ -364,7 +364,7 @@ ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, L
 
 /* The session is attached to this connection, if we commit; false: it has no entry. */
 bool
-ssw_pending_attach(const SswBeatKey *key)
+ssw_heartbeat_xact_attach(const SswHeartbeatKey *key)
 {
 	ssw_attach_reserve();
 	(void) add(PENDING_ATTACH, key);

@@ -17,14 +17,14 @@ typedef struct SswRowVersion
 	int64		ttl_us;
 } SswRowVersion;
 
-extern void ssw_pending_init(void);
-extern CommandId ssw_pending_first_command(int level);
+extern void ssw_heartbeat_xact_init(void);
+extern CommandId ssw_heartbeat_xact_first_command(int level);
 
-extern int	ssw_pending_count(void);
-extern void ssw_pending_mark(const SswBeatKey *key, uint64 word);
-extern bool ssw_pending_marks_hold(int from);
-extern void ssw_pending_ended(int from, bool all);
-extern void ssw_pending_prolong(const SswBeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions);
-extern bool ssw_pending_attach(const SswBeatKey *key);
+extern int	ssw_heartbeat_xact_count(void);
+extern void ssw_heartbeat_xact_mark(const SswHeartbeatKey *key, uint64 word);
+extern bool ssw_heartbeat_xact_marks_hold(int from);
+extern void ssw_heartbeat_xact_ended(int from, bool all);
+extern void ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions);
+extern bool ssw_heartbeat_xact_attach(const SswHeartbeatKey *key);
 
 #endif							/* SSW_XACT_H */

@@ -64,12 +64,12 @@ fuse_text(const Explanation *e, const char *group)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT detail FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()"
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT detail FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()"
 					 " AND (\"group\" IS NULL OR \"group\" = $2)", 2, types, values, group ? "  " : " n", true, 1) > 0)
 		text = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return text;
 }
@@ -104,13 +104,13 @@ braked(Explanation *e)
 	SswPolicy  *p = e->policy;
 
 	if (e->state == SSW_POLICY_PAUSED)
-		return conclude(e, "paused", e->why, ssw_mend_or_resume(p));
+		return conclude(e, "paused", e->why, ssw_repair_hint_or_resume(p));
 	if (e->state == SSW_POLICY_HELD)
-		return conclude(e, "held", e->why, ssw_mend_or_resume(p));
+		return conclude(e, "held", e->why, ssw_repair_hint_or_resume(p));
 	/* the registry's own max_ttl ends it all the same */
 	if (e->row.fused && !(p->registry && too_old(e)))
 		return conclude(e, "held by fuse", fuse_text(e, e->row.group),
-						p->fuse_until > e->now ? ssw_mend_or_resume(p) :
+						p->fuse_until > e->now ? ssw_repair_hint_or_resume(p) :
 						psprintf("SELECT sweeper.resume(%s, %s);", quote_literal_cstr(p->name), quote_literal_cstr(e->row.group)));
 	return false;
 }
@@ -163,7 +163,7 @@ conclude_due(Explanation *e)
 		conclude(e, "due", "session_sweeper.enabled is off",
 				 "ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();");
 	else if (p->failures > 0)
-		conclude(e, "due", psprintf("the policy fails: %s", e->why ? e->why : "unknown error"), ssw_mend_or_resume(p));
+		conclude(e, "due", psprintf("the policy fails: %s", e->why ? e->why : "unknown error"), ssw_repair_hint_or_resume(p));
 	else if (e->state == SSW_POLICY_BROKEN || e->state == SSW_POLICY_READ_ONLY)
 		conclude(e, "due", psprintf("the policy cannot run: %s", e->why ? e->why : ssw_state_name(e->state)),
 				 "SELECT * FROM sweeper.problem;");
@@ -223,13 +223,13 @@ look_at_memory(Explanation *e)
 {
 	SswPolicy  *p = e->policy;
 	SswRowFacts *r = &e->row;
-	SswBeatKey	k;
-	SswBeat		b;
+	SswHeartbeatKey k;
+	SswHeartbeat b;
 
 	if (!p->heartbeats || !ssw_shmem_available())
 		return;
-	k = ssw_beats_key(p, r->key);
-	e->has_heartbeat = ssw_beats_find(&k, &b);
+	k = ssw_target_cache_key(p, r->key);
+	e->has_heartbeat = ssw_store_find(&k, &b);
 	if (!e->has_heartbeat)
 		return;
 	e->heartbeat = SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word));
@@ -252,7 +252,7 @@ judge_found(Explanation *e)
 						  quote_literal_cstr(p->name)));
 	else if (r->excluded)
 	{
-		ssw_rowfacts_end(p, r);
+		ssw_row_facts_end(p, r);
 		if (r->has_end)
 			conclude(e, "expired", r->end_reason ? r->end_reason : "the row action was taken, and the filter excludes the row since", NULL);
 		else
@@ -282,7 +282,7 @@ judge_missing(Explanation *e)
 	SswPolicy  *p = e->policy;
 	SswRowFacts *r = &e->row;
 
-	ssw_rowfacts_end(p, r);
+	ssw_row_facts_end(p, r);
 	if (r->has_end)
 		conclude(e, "expired", r->end_reason, NULL);
 	else if (r->trouble)
@@ -304,19 +304,19 @@ explain(Explanation *e, const char *key)
 	e->state = ssw_state_of(p, e->now, &e->why);
 	if (unusable)
 	{
-		conclude(e, "held", unusable, ssw_mend_or_resume(p));
+		conclude(e, "held", unusable, ssw_repair_hint_or_resume(p));
 		return;
 	}
 	if (ConditionalLockRelationOid(p->relid, AccessShareLock))
 	{
-		ssw_rowfacts_find(p, key, r);
+		ssw_row_facts_find(p, key, r);
 		UnlockRelationOid(p->relid, AccessShareLock);
 	}
 	else
 		r->locked = true;
-	ssw_rowfacts_table_holders(p, r);
+	ssw_row_facts_table_holders(p, r);
 	if (r->found)
-		ssw_rowfacts_failure(p, r);
+		ssw_row_facts_failure(p, r);
 	e->has_deadline = deadline_of(r, &e->deadline);
 	if (r->done && r->found)
 	{

@@ -52,7 +52,7 @@ typedef struct Output
 	TimestampTz cutoffs[2];
 	Oid			leaf;
 	SswPhase	phase;
-	const SswClock *clock;		/* null: the nulls */
+	const SswDeadline *clock;	/* null: the nulls */
 	const char *name;			/* of the phase */
 	Oid		   *types;			/* of statements on rows, SSW_ROW_PARAMS */
 	Datum	   *values;			/* of theirs: one row */
@@ -73,8 +73,8 @@ static void
 put_statement(const Output *out, const char *what, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
 	put_line(out, psprintf("-- %s: %s, %s", out->name, what, ssw_stmt_relation(out->leaf)));
-	put_line(out, psprintf("%s;", ssw_meant_plain(sql)));
-	ssw_sql_exec(psprintf("EXPLAIN %s", sql), nargs, types, values, nulls, false, 0);
+	put_line(out, psprintf("%s;", ssw_guard_plain(sql)));
+	ssw_spi_exec(psprintf("EXPLAIN %s", sql), nargs, types, values, nulls, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		put_line(out, psprintf("    %s", SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1)));
 }
@@ -126,7 +126,7 @@ put_ranges(const Output *out, Oid *collect, Datum *limits)
 	Datum		values[6];
 	bool		isnull;
 
-	ssw_sql_exec(psprintf("SELECT %s", out->clock->bound), 1, out->types, out->values, NULL, true, 1);
+	ssw_spi_exec(psprintf("SELECT %s", out->clock->bound), 1, out->types, out->values, NULL, true, 1);
 	r.low = r.high = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	ItemPointerSet(&r.from, 0, 0);
 	ItemPointerSet(&r.to, 1, 0);
@@ -170,7 +170,7 @@ put_life(const Output *out, bool repair, int how)
 		put_on_rows(out, "give a new deadline", ssw_stmt_refresh(p, out->leaf, out->phase, how));
 	if (!p->heartbeats || repair)
 		return;
-	put_by_place(out, "read for their heartbeats", ssw_stmt_beats(p, out->leaf), 3, types, values);
+	put_by_place(out, "read for their heartbeats", ssw_stmt_heartbeats(p, out->leaf), 3, types, values);
 	put_by_place(out, "refresh those with heartbeats", ssw_stmt_prolong(p, out->leaf, false), 7, types, values);
 }
 
@@ -264,16 +264,16 @@ put_leaves(void *arg)
 	int			shown = 0;
 	ListCell   *lc;
 
-	ssw_clock_build(p, rel);
+	ssw_deadline_build(p, rel);
 	if (ssw_shmem_available())
 		ssw_grace_rows(p);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	foreach(lc, find_all_inheritors(p->relid, AccessShareLock, NULL))
 		if (shown++ < MAX_LEAVES)
 		put_leaf(out, lfirst_oid(lc));
 	if (shown > MAX_LEAVES)
 		put_line(out, psprintf("-- and %d more leaves", shown - MAX_LEAVES));
-	ssw_sql_end();
+	ssw_spi_end();
 	relation_close(rel, NoLock);
 }
 
@@ -294,7 +294,7 @@ ssw_explain_sweep(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot explain policy \"%s\": %s", p->name, unusable),
-				 errhint("%s", ssw_mend_or_resume(p))));
+				 errhint("%s", ssw_repair_hint_or_resume(p))));
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	out.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	/* the plans of a pass outside of grace, which has no cutoff */

@@ -39,7 +39,7 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		return false;
 	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
 		return true;
-	return ssw_alive_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
+	return ssw_refresh_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
 }
 
 /* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */
@@ -63,7 +63,7 @@ is_live(SswPolicy *p, const char *key)
 {
 	SswRowFacts r = {0};
 
-	ssw_rowfacts_find(p, key, &r);
+	ssw_row_facts_find(p, key, &r);
 	if (r.trouble)
 		ereport(ERROR,
 				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :

@@ -42,7 +42,7 @@
 static char *
 row_statement(const SswPolicy *p)
 {
-	const SswClock *c = &p->clock[0];
+	const SswDeadline *c = &p->clock[0];
 	const char *nothing = "NULL::pg_catalog.timestamptz";
 	StringInfoData buf;
 
@@ -52,7 +52,7 @@ row_statement(const SswPolicy *p)
 	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE, %s, %s, (%s) IS FALSE FROM %s AS t WHERE ",
 					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true", p->key_text,
 					 p->group_text ? p->group_text : "NULL::pg_catalog.text", p->not_held ? p->not_held : "true",
-					 ssw_meant_table(p->relid));
+					 ssw_guard_table(p->relid));
 	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 3));
 	return buf.data;
 }
@@ -82,8 +82,8 @@ read_identity(const SswPolicy *p, const SswRowFacts *r, MemoryContext cxt)
 	Oid			type = TIDOID;
 	Datum		value = PointerGetDatum(&r->tid);
 
-	ssw_sql_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", ssw_stmt_identity(p),
-						  ssw_meant_table(r->leaf)), 1, &type, &value, NULL, true, 1);
+	ssw_spi_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", ssw_stmt_identity(p),
+						  ssw_guard_table(r->leaf)), 1, &type, &value, NULL, true, 1);
 	return SPI_processed > 0 ? get_string(1, cxt) : NULL;
 }
 
@@ -118,7 +118,7 @@ look_up(void *arg)
 	if (unusable)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg_internal("%s", unusable)));
-	ssw_clock_build(p, rel);
+	ssw_deadline_build(p, rel);
 	r->fits = true;
 	if (ssw_shmem_available())
 		ssw_grace_rows(p);
@@ -127,9 +127,9 @@ look_up(void *arg)
 	n = ssw_key_params(p, l->key, types + 2, values + 2, &r->trouble);
 	if (r->trouble == NULL)
 	{
-		ssw_sql_begin();
+		ssw_spi_begin();
 		r->key = MemoryContextStrdup(cxt, ssw_key_text(n, types + 2, values + 2));
-		r->found = ssw_sql_exec(row_statement(p), 2 + n, types, values, NULL, true, 1) > 0;
+		r->found = ssw_spi_exec(row_statement(p), 2 + n, types, values, NULL, true, 1) > 0;
 		if (r->found)
 		{
 			HeapTuple	tup = SPI_tuptable->vals[0];
@@ -155,7 +155,7 @@ look_up(void *arg)
 			if (p->nkeys == 0)
 				r->identity = read_identity(p, r, cxt);
 		}
-		ssw_sql_end();
+		ssw_spi_end();
 	}
 	relation_close(rel, NoLock);
 	r->done = true;
@@ -201,10 +201,10 @@ try_look_up(void *arg)
  * that the relation is still the policy's.
  */
 void
-ssw_rowfacts_find(SswPolicy *p, const char *key, SswRowFacts *r)
+ssw_row_facts_find(SswPolicy *p, const char *key, SswRowFacts *r)
 {
 	Lookup		l = {.policy = p,.key = key,.facts = r,.cxt = CurrentMemoryContext};
-	ErrorData  *error = ssw_sql_try(try_look_up, &l);
+	ErrorData  *error = ssw_spi_try(try_look_up, &l);
 
 	if (error && !explain_error(error, r))
 		ReThrowError(error);
@@ -234,7 +234,7 @@ tables_of(const SswPolicy *p, const SswRowFacts *r)
  * request that still waits counts too: a batch would queue behind it.
  */
 void
-ssw_rowfacts_table_holders(const SswPolicy *p, SswRowFacts *r)
+ssw_row_facts_table_holders(const SswPolicy *p, SswRowFacts *r)
 {
 	Oid			type = OIDARRAYOID;
 	Datum		value;
@@ -247,8 +247,8 @@ ssw_rowfacts_table_holders(const SswPolicy *p, SswRowFacts *r)
 		return;
 	value = tables_of(p, r);
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	ssw_sql_exec("SELECT pg_catalog.array_agg(DISTINCT coalesce(pid, 0)) FROM pg_catalog.pg_locks"
+	ssw_spi_begin();
+	ssw_spi_exec("SELECT pg_catalog.array_agg(DISTINCT coalesce(pid, 0)) FROM pg_catalog.pg_locks"
 				 " WHERE locktype = 'relation' AND relation = ANY ($1) AND database = (SELECT oid"
 				 " FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
 				 " AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND mode IN ('ShareLock',"
@@ -263,13 +263,13 @@ ssw_rowfacts_table_holders(const SswPolicy *p, SswRowFacts *r)
 		r->holders = PointerGetDatum(DatumGetArrayTypePCopy(d));
 		MemoryContextSwitchTo(old);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
 /* What is recorded of the row's failures, if it still is about this deadline. */
 void
-ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
+ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r)
 {
 	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
 	Datum		values[6];
@@ -289,8 +289,8 @@ ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
 	nulls[5] = r->identity ? ' ' : 'n';
 	values[5] = r->identity ? CStringGetTextDatum(r->identity) : (Datum) 0;
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT class, state = 'quarantined', attempts, next_attempt, message FROM sweeper.failed_row"
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT class, state = 'quarantined', attempts, next_attempt, message FROM sweeper.failed_row"
 					 " WHERE policy_id = $1 AND key IN ($2, " SSW_KEY_HASH("$2") ")"
 					 " AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4) AND partition IS NOT DISTINCT FROM $5"
 					 " AND identity IS NOT DISTINCT FROM $6",
@@ -304,7 +304,7 @@ ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r)
 		r->has_next = get_time(4, &r->next_attempt);
 		r->message = get_string(5, cxt);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
@@ -319,7 +319,7 @@ find_end(const SswPolicy *p, SswRowFacts *r, TimestampTz from, TimestampTz until
 	values[1] = CStringGetTextDatum(r->key);
 	values[2] = TimestampTzGetDatum(from);
 	values[3] = TimestampTzGetDatum(until);
-	if (ssw_sql_exec("SELECT cleaned_at, deadline, last_seen, cleanup_type, reason FROM sweeper.cleanup_event"
+	if (ssw_spi_exec("SELECT cleaned_at, deadline, last_seen, cleanup_type, reason FROM sweeper.cleanup_event"
 					 " WHERE cleaned_at >= $3 AND cleaned_at < $4 AND policy_id = $1"
 					 " AND key IN ($2, " SSW_KEY_HASH("$2") ")"
 					 " ORDER BY cleaned_at DESC LIMIT 1",
@@ -338,7 +338,7 @@ find_end(const SswPolicy *p, SswRowFacts *r, TimestampTz from, TimestampTz until
  * what ended lately is found at once, and an unknown key reads all of it once.
  */
 void
-ssw_rowfacts_end(const SswPolicy *p, SswRowFacts *r)
+ssw_row_facts_end(const SswPolicy *p, SswRowFacts *r)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz edges[] = {DT_NOEND, now - USECS_PER_HOUR, now - USECS_PER_DAY, DT_NOBEGIN};
@@ -346,10 +346,10 @@ ssw_rowfacts_end(const SswPolicy *p, SswRowFacts *r)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	for (int i = 1; i < lengthof(edges); i++)
 		if (find_end(p, r, edges[i], edges[i - 1], cxt))
 			break;
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }

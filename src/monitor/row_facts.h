@@ -51,9 +51,9 @@ typedef struct SswRowFacts
 	char	   *end_reason;
 } SswRowFacts;
 
-extern void ssw_rowfacts_find(SswPolicy *p, const char *key, SswRowFacts *r);
-extern void ssw_rowfacts_table_holders(const SswPolicy *p, SswRowFacts *r);
-extern void ssw_rowfacts_failure(const SswPolicy *p, SswRowFacts *r);
-extern void ssw_rowfacts_end(const SswPolicy *p, SswRowFacts *r);
+extern void ssw_row_facts_find(SswPolicy *p, const char *key, SswRowFacts *r);
+extern void ssw_row_facts_table_holders(const SswPolicy *p, SswRowFacts *r);
+extern void ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r);
+extern void ssw_row_facts_end(const SswPolicy *p, SswRowFacts *r);
 
 #endif							/* SSW_ROW_FACTS_H */

@@ -277,12 +277,12 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 	{
 		int			launcher;
 		bool		lasts;
-		SswBeatCounts beats;
+		SswHeartbeatCounts beats;
 		int64		became[SSW_BEAT_STATS];
 
-		ssw_beatstats_read(became);
+		ssw_counters_read(became);
 		v[13] = counts(became, SSW_BEAT_STATS);
-		ssw_beats_counts(&beats);
+		ssw_store_counts(&beats);
 		v[7] = Int64GetDatum(beats.used);
 		v[8] = Int64GetDatum(beats.most);
 		v[9] = Int64GetDatum(beats.refused);

@@ -330,7 +330,7 @@ set_instant(const TimeValue *v, const char *instant)
 
 /* The clock of a constant time to live, or of a deadline (ttl 0), at the time of a parameter. */
 static void
-build_constant(SswClock *c, const TimeValue *v, int64 ttl_us, const char *now)
+build_constant(SswDeadline *c, const TimeValue *v, int64 ttl_us, const char *now)
 {
 	char	   *cutoff = ttl_us == 0 ? pstrdup(now) :
 	psprintf("(%s OPERATOR(pg_catalog.-) %s)", now, interval_sql(ttl_us));
@@ -467,7 +467,7 @@ row_ttl_sort(const TimeValue *v, const RowTtl *r, Oid *type, char **bound)
  * range is exact; without, it is all rows last seen before the cutoff.
  */
 static void
-build_row_ttl(SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
+build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const TimeValue *v)
 {
 	RowTtl		r = resolve_row_ttl(p, rel, v);
 	Oid			type = InvalidOid;
@@ -496,7 +496,7 @@ build_row_ttl(SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
 
 /* A deadline that activity puts off by the row's own time to live. */
 static void
-build_row_prolonged(const SswPolicy *p, Relation rel, SswClock *c, const TimeValue *v)
+build_row_prolonged(const SswPolicy *p, Relation rel, SswDeadline *c, const TimeValue *v)
 {
 	RowTtl		r = resolve_row_ttl(p, rel, v);
 
@@ -543,7 +543,7 @@ build_group(SswPolicy *p, Relation rel)
 static void
 build_repair(SswPolicy *p, const TimeValue *v)
 {
-	SswClock   *c = &p->clock[0];
+	SswDeadline *c = &p->clock[0];
 	char	   *until = NULL;
 
 	p->null_predicate = NULL;
@@ -589,7 +589,7 @@ build(void *arg)
 	SswPolicy  *p = ((Built *) arg)->policy;
 	Relation	rel = ((Built *) arg)->rel;
 	bool		activity = p->last_seen != NULL;
-	SswClock   *c = p->clock;
+	SswDeadline *c = p->clock;
 	TimeValue	v;
 
 	memset(p->clock, 0, sizeof(p->clock));
@@ -643,7 +643,7 @@ build(void *arg)
  * are brought into the form that the fragments use.
  */
 void
-ssw_clock_build(SswPolicy *p, Relation rel)
+ssw_deadline_build(SswPolicy *p, Relation rel)
 {
 	Built		b = {p, rel};
 

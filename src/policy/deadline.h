@@ -20,6 +20,6 @@ extern SswDeadlineAsk ssw_deadline_ask_zone;
  * ereports, with the SQLSTATE and hint a user of register() should see, when a
  * field does not fit the relation.  The caller holds a lock on rel.
  */
-extern void ssw_clock_build(SswPolicy *p, Relation rel);
+extern void ssw_deadline_build(SswPolicy *p, Relation rel);
 
 #endif							/* SSW_DEADLINE_H */

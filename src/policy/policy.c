@@ -74,7 +74,7 @@ typedef struct Row
 static Datum
 get(Row *r, int col, bool *isnull)
 {
-	return ssw_sql_datum(r->tup, r->desc, col, isnull);
+	return ssw_spi_datum(r->tup, r->desc, col, isnull);
 }
 
 static char *
@@ -335,11 +335,11 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 	uint64		n;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	/* as they are now, whatever the caller's snapshot shows */
 	CommandCounterIncrement();
 	PushActiveSnapshot(GetLatestSnapshot());
-	n = ssw_sql_exec(sql, nargs, types, values, NULL, true, 0);
+	n = ssw_spi_exec(sql, nargs, types, values, NULL, true, 0);
 	PopActiveSnapshot();
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -351,7 +351,7 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 		result = lappend(result, p);
 		MemoryContextSwitchTo(old);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return result;
 }

@@ -19,7 +19,7 @@
 #define SSW_BUILTIN_PREFIX	"sweeper."
 
 /* One clock of a policy: idle or fixed deadline first, then maximum age. */
-typedef struct SswClock
+typedef struct SswDeadline
 {
 	bool		activity;		/* last_seen + ttl, or a deadline that
 								 * activity puts off: grace covers it, a death
@@ -43,7 +43,7 @@ typedef struct SswClock
 	bool		by_due;			/* sort has the order of due */
 	bool		plain;			/* sort is a column of a built-in type */
 	int16		attnum;			/* that column, or 0 */
-} SswClock;
+} SswDeadline;
 
 /* How far a start of service has judged; see grace.c. */
 typedef struct SswHorizon
@@ -144,13 +144,13 @@ typedef struct SswPolicy
 	SswHorizon	horizon[SSW_MAX_HORIZONS];
 	TimestampTz noted_at;		/* when they were written; 0: never */
 
-	/* filled by ssw_clock_build */
+	/* filled by ssw_deadline_build */
 	int			nclocks;
-	SswClock	clock[2];
+	SswDeadline clock[2];
 	char	   *too_old;		/* boolean over t and $2: dead by the absolute
 								 * clock; NULL without one */
 	char	   *left_out;		/* boolean over t: rows that cannot be read;
-								 * set before ssw_clock_build() */
+								 * set before ssw_deadline_build() */
 	char	   *row_grace;		/* set by ssw_grace_rows() */
 	char	   *not_held;		/* boolean over t: the fuse does not hold its
 								 * group; set by ssw_fuse_load() */

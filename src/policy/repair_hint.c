@@ -175,7 +175,7 @@ in_comment(const char *statement, const char *next)
  * stopped the policy is not what it is made of.
  */
 char	   *
-ssw_mend(const SswPolicy *p)
+ssw_repair_hint(const SswPolicy *p)
 {
 	Mend		m = {.p = p};
 	Oid			owner = ssw_relation_owner(ssw_policy_relation_now(p));
@@ -220,9 +220,9 @@ ssw_mend(const SswPolicy *p)
 
 /* What lifts a brake. */
 char	   *
-ssw_mend_or_resume(const SswPolicy *p)
+ssw_repair_hint_or_resume(const SswPolicy *p)
 {
-	char	   *step = ssw_mend(p);
+	char	   *step = ssw_repair_hint(p);
 
 	return step ? step : psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
 }
@@ -232,7 +232,7 @@ Datum
 ssw_mend_policy(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p = ssw_policy_load(PG_GETARG_INT32(0));
-	char	   *step = p && ssw_rights_have(p, SSW_RIGHT_SEE) ? ssw_mend(p) : NULL;
+	char	   *step = p && ssw_rights_have(p, SSW_RIGHT_SEE) ? ssw_repair_hint(p) : NULL;
 
 	if (step == NULL)
 		PG_RETURN_NULL();

@@ -7,7 +7,7 @@
 
 #include "policy/policy.h"
 
-extern char *ssw_mend(const SswPolicy *p);
-extern char *ssw_mend_or_resume(const SswPolicy *p);
+extern char *ssw_repair_hint(const SswPolicy *p);
+extern char *ssw_repair_hint_or_resume(const SswPolicy *p);
 
 #endif							/* SSW_REPAIR_HINT_H */

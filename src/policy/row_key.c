@@ -243,18 +243,18 @@ ssw_key_equals(Oid type)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
 				 errmsg("type %s has no equality operator", format_type_be(type))));
-	return ssw_meant_operator(op);
+	return ssw_guard_operator(op);
 }
 
 /*
  * What stands for a canonical key in memory.  Two keys may share a hash, one in
  * 2^128: then one session would live by the other's heartbeats.
  */
-SswBeatId
-ssw_key_beat_id(const SswPolicy *p, const char *key)
+SswHeartbeatId
+ssw_key_heartbeat_id(const SswPolicy *p, const char *key)
 {
 	Oid			type = p->nkeys == 1 ? getBaseType(get_atttype(p->relid, get_attnum(p->relid, p->key[0]))) : InvalidOid;
-	SswBeatId	id = {{0}};
+	SswHeartbeatId id = {{0}};
 	Datum		hash;
 
 	/* a column that may be null by now has an empty text there */

@@ -27,7 +27,7 @@ extern char *ssw_key_text(int n, const Oid *types, const Datum *values);
 extern char *ssw_key_sql(const SswPolicy *p);
 extern char *ssw_key_column_sql(const SswPolicy *p, int i);
 extern char **ssw_key_fields(const SswPolicy *p, const char *key);
-extern SswBeatId ssw_key_beat_id(const SswPolicy *p, const char *key);
+extern SswHeartbeatId ssw_key_heartbeat_id(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown_sql(const SswPolicy *p);
 extern char *ssw_key_equals(Oid type);

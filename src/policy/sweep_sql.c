@@ -35,7 +35,7 @@ ssw_stmt_relation(Oid relid)
 }
 
 /* The clock of a phase; null for the nulls. */
-const SswClock *
+const SswDeadline *
 ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
 {
 	if (phase == SSW_PHASE_CLOCK_1)
@@ -52,7 +52,7 @@ ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
 bool
 ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 
 	return OidIsValid(p->is_alive) && (c ? !c->absolute : phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
 }
@@ -85,7 +85,7 @@ first_due(const SswPolicy *p)
 static char *
 dead(const SswPolicy *p, SswPhase phase, const char *low)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -110,7 +110,7 @@ dead(const SswPolicy *p, SswPhase phase, const char *low)
 char	   *
 ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 
 	return dead(p, phase, c ? c->low : NULL);
 }
@@ -168,7 +168,7 @@ char	   *
 ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, SswOrder order,
 				 bool above)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -176,7 +176,7 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 					 c ? c->sort : "NULL::pg_catalog.int4",
 					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
 					 with_key ? ssw_stmt_failed_key(p) : "NULL::pg_catalog.text",
-					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_meant_table(leaf),
+					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_guard_table(leaf),
 					 p->heartbeats && phase == SSW_PHASE_CLOCK_1 ? near(p) : ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
@@ -205,12 +205,12 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 char	   *
 ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s",
-					 c->sort, ssw_meant_table(leaf), ssw_stmt_dead(p, phase));
+					 c->sort, ssw_guard_table(leaf), ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
 	appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
@@ -221,7 +221,7 @@ ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 static char *
 in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -237,20 +237,20 @@ in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
 char	   *
 ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 
 	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP(">") " $3",
-					ssw_meant_table(leaf), ssw_stmt_dead(p, phase), c->sort);
+					ssw_guard_table(leaf), ssw_stmt_dead(p, phase), c->sort);
 }
 
 /* The dead rows of a range, in due order: shaped as those of collect. */
 char	   *
 ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 
 	return psprintf("SELECT t.ctid, %s FROM ONLY %s AS t WHERE %s ORDER BY %s",
-					c->sort, ssw_meant_table(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
+					c->sort, ssw_guard_table(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
 }
 
 /* $1 as text of the sort type, to begin a cursor with. */
@@ -264,8 +264,8 @@ ssw_stmt_bound(const SswPolicy *p, SswPhase phase)
 static char *
 info_columns(const SswPolicy *p, SswPhase phase)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_CLOCK_1 : phase);
-	const SswClock *any = c ? c : &p->clock[0];
+	const SswDeadline *c = ssw_stmt_clock(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_CLOCK_1 : phase);
+	const SswDeadline *any = c ? c : &p->clock[0];
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -306,7 +306,7 @@ static char *
 locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, int rows)
 {
 	return psprintf("SELECT %s FROM ONLY %s AS t WHERE %s FOR UPDATE%s",
-					columns, ssw_meant_table(leaf), is_taken(p, phase, rows),
+					columns, ssw_guard_table(leaf), is_taken(p, phase, rows),
 					rows & SSW_ROWS_SKIP_LOCKED ? " SKIP LOCKED" : "");
 }
 
@@ -316,8 +316,8 @@ updated(const SswPolicy *p, Oid leaf, bool moves, char **which)
 {
 	*which = moves && leaf != p->relid ? psprintf("t.tableoid " SSW_OP("=") " %u::pg_catalog.oid AND ", leaf) : "";
 	if (moves && leaf != p->relid)
-		return ssw_meant_table(p->relid);
-	return psprintf("ONLY %s", ssw_meant_table(leaf));
+		return ssw_guard_table(p->relid);
+	return psprintf("ONLY %s", ssw_guard_table(leaf));
 }
 
 /* What the evidence of a session needs besides; see read_life() in cleanup_event.c. */
@@ -335,7 +335,7 @@ life_columns(const SswPolicy *p)
 char	   *
 ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	char	   *rel = ssw_meant_table(leaf);
+	char	   *rel = ssw_guard_table(leaf);
 	char	   *dead = ssw_stmt_dead(p, phase);
 	char	   *info = info_columns(p, phase);
 
@@ -362,7 +362,7 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 char	   *
 ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
 {
-	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_meant_table(leaf),
+	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_guard_table(leaf),
 					in_range(p, phase, has_low, has_blocks), info_columns(p, phase));
 }
 
@@ -388,7 +388,7 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 {
 	Oid		   *argtypes;
 	int			nargs;
-	char	   *func = ssw_meant_function(p->on_expire);
+	char	   *func = ssw_guard_function(p->on_expire);
 
 	(void) get_func_signature(p->on_expire, &argtypes, &nargs);
 	*by_keys = nargs == 1 && argtypes[0] == TEXTARRAYOID;
@@ -397,7 +397,7 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 	/* no sublink: row security that is forced is lifted in the FROM clause */
 	return psprintf("SELECT %s(ssw_r.ssw_rows) FROM (SELECT pg_catalog.array_agg((t.*)%s) AS ssw_rows FROM ONLY %s AS t"
 					" WHERE t.ctid " SSW_OP("=") " ANY ($3)) AS ssw_r", func,
-					leaf == p->relid ? "" : psprintf("::%s", ssw_meant_type(get_rel_type_id(p->relid), -1)), ssw_meant_table(leaf));
+					leaf == p->relid ? "" : psprintf("::%s", ssw_guard_type(get_rel_type_id(p->relid), -1)), ssw_guard_table(leaf));
 }
 
 /*
@@ -412,9 +412,9 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 	if (p->nkeys == 0)
 		return psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 						"SELECT pg_catalog.currtid2(%s, k) FROM pg_catalog.unnest($3) AS k))",
-						ssw_meant_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)));
+						ssw_guard_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)));
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_meant_table(leaf));
+	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_guard_table(leaf));
 	for (int i = 0; i < p->nkeys; i++)
 		appendStringInfo(&buf, "%spg_catalog.unnest($%d)", i ? ", " : "", 4 + i);
 	appendStringInfoString(&buf, ") AS k (");
@@ -434,7 +434,7 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 		get_atttypetypmodcoll(p->relid, get_attnum(p->relid, p->key[i]), &type, &typmod, &collation);
 		appendStringInfo(&buf, "%st.%s %s k.k%d::%s", i ? " AND " : "", quote_identifier(p->key[i]),
 						 ssw_key_equals(type), i,
-						 ssw_meant_type(type, typmod));
+						 ssw_guard_type(type, typmod));
 	}
 	return buf.data;
 }
@@ -457,7 +457,7 @@ ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase)
 	return psprintf("SELECT t.ctid, %s, %s, t.cmin::pg_catalog.text::pg_catalog.int8 FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 					"SELECT now FROM (SELECT k, pg_catalog.currtid2(%s, k) AS now FROM pg_catalog.unnest($3) AS k) AS m"
 					" WHERE now " SSW_OP("<>") " k)) AND %s", ssw_stmt_failed_key(p), first_due(p),
-					ssw_meant_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)), ssw_stmt_dead(p, phase));
+					ssw_guard_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)), ssw_stmt_dead(p, phase));
 }
 
 /* Rows of $3 that an action left dead. */
@@ -465,7 +465,7 @@ char	   *
 ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND (%s)",
-					ssw_meant_table(leaf), left_dead(p, phase));
+					ssw_guard_table(leaf), left_dead(p, phase));
 }
 
 /* Dead rows of transactions that are not older than this one: xmin, and what identifies them. */
@@ -488,18 +488,18 @@ ssw_stmt_were(const SswPolicy *p, Oid leaf, SswPhase phase, bool range, bool has
 
 /* The rows $3, for a look at their heartbeats: ctid, key, deadline. */
 char	   *
-ssw_stmt_beats(const SswPolicy *p, Oid leaf)
+ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf)
 {
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)",
-					p->key_text, p->clock[0].due, ssw_meant_table(leaf));
+					p->key_text, p->clock[0].due, ssw_guard_table(leaf));
 }
 
 /* The same of all rows that the filter lets through. */
 char	   *
-ssw_stmt_all_beats(const SswPolicy *p, Oid leaf)
+ssw_stmt_all_heartbeats(const SswPolicy *p, Oid leaf)
 {
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE %s",
-					p->key_text, p->clock[0].due, ssw_meant_table(leaf), p->filter ? p->filter : "true");
+					p->key_text, p->clock[0].due, ssw_guard_table(leaf), p->filter ? p->filter : "true");
 }
 
 /*
@@ -509,7 +509,7 @@ ssw_stmt_all_beats(const SswPolicy *p, Oid leaf)
 char	   *
 ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
 {
-	char	   *rel = ssw_meant_table(leaf);
+	char	   *rel = ssw_guard_table(leaf);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -542,16 +542,16 @@ ssw_stmt_touch(const SswPolicy *p, const char *lock)
 					 p->filter ? p->filter : "true",
 					 p->clock[0].row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", p->clock[0].row_ttl) :
 					 "NULL::bigint",
-					 ssw_meant_table(p->relid), ssw_key_matches(p, 1), lock);
+					 ssw_guard_table(p->relid), ssw_key_matches(p, 1), lock);
 	return buf.data;
 }
 
 /* S4: make that row live until $2, the heartbeat having come at $1; its key is $3, ... */
 char	   *
-ssw_stmt_write_beat(const SswPolicy *p)
+ssw_stmt_write_heartbeat(const SswPolicy *p)
 {
 	return psprintf("UPDATE %s AS t SET %s FROM (SELECT $1 AS ssw_seen, $2 AS ssw_until) AS ssw_b WHERE %s RETURNING %s",
-					ssw_meant_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->clock[0].due);
+					ssw_guard_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->clock[0].due);
 }
 
 /* Rows of $3 that are still there and dead. */
@@ -563,7 +563,7 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return locked_rows(p, leaf, phase, columns, rows);
 	return psprintf("SELECT %s FROM ONLY %s AS t WHERE %s",
-					columns, ssw_meant_table(leaf), is_taken(p, phase, rows));
+					columns, ssw_guard_table(leaf), is_taken(p, phase, rows));
 }
 
 /*
@@ -573,8 +573,8 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 char	   *
 ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
-	char	   *from = ssw_meant_table(leaf);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	char	   *from = ssw_guard_table(leaf);
 	char	   *order = psprintf(" ORDER BY %s DESC", c ? c->sort : "t.ctid");
 
 	if (pages > 0)
@@ -596,7 +596,7 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 char	   *
 ssw_stmt_ask(const SswPolicy *p)
 {
-	return psprintf("%s(%s)", ssw_meant_function(p->is_alive), p->key_text);
+	return psprintf("%s(%s)", ssw_guard_function(p->is_alive), p->key_text);
 }
 
 /* Ask is_alive for the rows $3: identity and answer. */
@@ -604,5 +604,5 @@ char	   *
 ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT %s, %s FROM ONLY %s AS t WHERE %s",
-					ssw_stmt_identity(p), ssw_stmt_ask(p), ssw_meant_table(leaf), is_taken(p, phase, 0));
+					ssw_stmt_identity(p), ssw_stmt_ask(p), ssw_guard_table(leaf), is_taken(p, phase, 0));
 }

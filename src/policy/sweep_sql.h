@@ -59,7 +59,7 @@ enum
 #define SSW_ROWS_JUDGED			2	/* those with an identity among $4 */
 
 extern char *ssw_stmt_relation(Oid relid);
-extern const SswClock *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
+extern const SswDeadline *ssw_stmt_clock(const SswPolicy *p, SswPhase phase);
 extern bool ssw_stmt_fused(const SswPolicy *p, SswPhase phase);
 extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_identity(const SswPolicy *p);
@@ -86,11 +86,11 @@ extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int r
 extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
 extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
-extern char *ssw_stmt_beats(const SswPolicy *p, Oid leaf);
-extern char *ssw_stmt_all_beats(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_all_heartbeats(const SswPolicy *p, Oid leaf);
 extern char *ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
 extern char *ssw_stmt_touch(const SswPolicy *p, const char *lock);
-extern char *ssw_stmt_write_beat(const SswPolicy *p);
+extern char *ssw_stmt_write_heartbeat(const SswPolicy *p);
 extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);

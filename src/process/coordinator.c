@@ -314,7 +314,7 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 
 	pass->sqlerrcode = error->sqlerrcode;
 	ssw_shmem_text(pass->message, error->message ? error->message : "unknown error", SSW_MESSAGE_LEN);
-	ssw_ledger_failed(w, pass);
+	ssw_policy_state_failed(w, pass);
 	ssw_watch_rejudge(w, now);
 	ssw_passes_publish(w);
 }
@@ -489,9 +489,9 @@ extension_present(void)
 	ssw_shmem_forget_policies(MyDatabaseId);
 	ssw_shmem_forget_passes(MyDatabaseId);
 	LWLockRelease(SswShared->lock);
-	ssw_beats_forget(MyDatabaseId);
-	ssw_board_forget(MyDatabaseId);
-	ssw_want_none(true);
+	ssw_store_forget(MyDatabaseId);
+	ssw_task_shmem_forget(MyDatabaseId);
+	ssw_runner_demand_none(true);
 	return false;
 }
 
@@ -520,7 +520,7 @@ other_version(void)
 static void
 begin_service(TimestampTz now)
 {
-	TimestampTz mark = ssw_ledger_mark(true);
+	TimestampTz mark = ssw_policy_state_mark(true);
 	bool		passes = false;
 
 	marked_at = now;
@@ -530,10 +530,10 @@ begin_service(TimestampTz now)
 		passes = passes || (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId);
 	LWLockRelease(SswShared->lock);
 	if (!passes)
-		ssw_ledger_abandon();
+		ssw_policy_state_abandon();
 	if (ssw_max_gap > 0 && mark != 0 && now - mark > ssw_max_gap * USECS_PER_SEC)
 	{
-		ssw_ledger_long_gap();
+		ssw_policy_state_long_gap();
 		ereport(WARNING,
 				(errmsg("session_sweeper holds the policies of this database: nothing was swept since %s",
 						timestamptz_to_str(mark)),
@@ -559,12 +559,12 @@ keep_mark(TimestampTz now)
 		begin_service(now);
 	else if (now - marked_at > every || now < marked_at)
 	{
-		ssw_ledger_mark(true);
+		ssw_policy_state_mark(true);
 		marked_at = now;
 		cut_wanted = true;
 	}
 	if (cut_wanted)
-		cut_wanted = ssw_ledger_cut_deadlines();
+		cut_wanted = ssw_policy_state_cut_deadlines();
 	begun = true;
 	return marked_at + every;
 }
@@ -611,7 +611,7 @@ note_grace(TimestampTz now)
 		SswWatch   *w = lfirst(lc);
 
 		if (w->policy && ssw_grace_note(w->policy, now))
-			ssw_ledger_horizons(w->policy);
+			ssw_policy_state_horizons(w->policy);
 	}
 }
 
@@ -625,7 +625,7 @@ forget_times(void)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		ssw_low_forget(w->policy_id);
+		ssw_lower_bound_forget(w->policy_id);
 		w->not_before = w->lock_look_at = w->open_pass_at = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
@@ -656,27 +656,27 @@ round_of_work(TimestampTz *needed)
 
 	locks_at = DT_NOEND;
 	*needed = now + EXTENSION_BUSY_US;
-	if (ssw_start_watch_clock())
+	if (ssw_service_watch_clock())
 		forget_times();
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	ssw_watch_begin_round();
 	if (!ssw_lock_extension(false))
 	{
 		/* who drops or updates it may take his time, and others their turns */
 		if (ssw_turn_is_over(watches, now))
 			ssw_turn_stop(watches);
-		ssw_sql_commit();
+		ssw_spi_commit();
 		return now + EXTENSION_BUSY_US;
 	}
 	if (!extension_present())
 	{
-		ssw_sql_commit();
+		ssw_spi_commit();
 		return 0;
 	}
 	if (other_version())
 	{
 		(void) ssw_turn_is_over(watches, now);
-		ssw_sql_commit();
+		ssw_spi_commit();
 		*needed = now + MAX_SLEEP_US;
 		return now + MAX_SLEEP_US;
 	}
@@ -705,7 +705,7 @@ round_of_work(TimestampTz *needed)
 	wake_sleepers(now);
 	locks_at = ssw_watch_locks(watches, now);
 	note_grace(now);
-	ssw_load_look(now);
+	ssw_throttle_look(now);
 	over = ssw_turn_is_over(watches, now);
 	if (over)
 		ssw_turn_stop(watches);
@@ -718,7 +718,7 @@ round_of_work(TimestampTz *needed)
 		foreach(lc, watches)
 			look(lfirst(lc), now);
 	/* not inside of Min(), which would call them twice */
-	tell_at = ssw_events_tell(now);
+	tell_at = ssw_task_notify(now);
 	queue_at = ssw_queue_round(now);
 	others = Min(others, Min(tell_at, queue_at));
 	ssw_assign(watches, now);
@@ -727,7 +727,7 @@ round_of_work(TimestampTz *needed)
 	next = Min(next_wakeup(now), others);
 	*needed = needed_at(others, now);
 	ssw_watch_read_only(watches, now);
-	ssw_sql_commit();
+	ssw_spi_commit();
 	ssw_request_answer(watches);
 	return next;
 }
@@ -738,13 +738,13 @@ ssw_coordinator_main(Datum main_arg)
 	static uint32 wait_event = 0;
 	MemoryContext round_cxt;
 
-	if (!ssw_bgw_attach(main_arg))
+	if (!ssw_process_attach(main_arg))
 		return;
-	ssw_bgw_connect(MySswProc->database);
+	ssw_process_connect(MySswProc->database);
 	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 	ssw_watch_subscriptions();
 	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);
-	ssw_bgw_set_state(SSW_STATE_IDLE);
+	ssw_process_set_state(SSW_STATE_IDLE);
 
 	for (;;)
 	{
@@ -758,7 +758,7 @@ ssw_coordinator_main(Datum main_arg)
 		MemoryContextSwitchTo(round_cxt);
 		next = round_of_work(&needed);
 		if (!MySswProc->ready)
-			ssw_bgw_ready();
+			ssw_process_ready();
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(round_cxt);
 		now = GetCurrentTimestamp();

@@ -205,7 +205,7 @@ ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
 	foreach(lc, watches)
 		idle = idle && ((SswWatch *) lfirst(lc))->pass == NULL;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	idle = idle && !OidIsValid(ssw_appended_next(0));
+	idle = idle && !OidIsValid(ssw_append_demand_next(0));
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (leaving_since != 0)
 		leave = idle || now - leaving_since > LEAVE_US;

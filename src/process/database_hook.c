@@ -354,13 +354,13 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	run_alone(dboid, pstmt, query, read_only_tree, context, params, env, dest, qc);
 	if (IsA(pstmt->utilityStmt, DropdbStmt))
 	{
-		ssw_beats_forget(dboid);
-		ssw_board_forget(dboid);
+		ssw_store_forget(dboid);
+		ssw_task_shmem_forget(dboid);
 	}
 }
 
 void
-ssw_hooks_init(void)
+ssw_database_hook_init(void)
 {
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;

@@ -5,6 +5,6 @@
 #ifndef SSW_DATABASE_HOOK_H
 #define SSW_DATABASE_HOOK_H
 
-extern void ssw_hooks_init(void);
+extern void ssw_database_hook_init(void);
 
 #endif							/* SSW_DATABASE_HOOK_H */

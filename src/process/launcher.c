@@ -83,12 +83,12 @@ ssw_probe_main(Datum main_arg)
 	bool		present;
 	SswDatabase *d;
 
-	if (!ssw_bgw_attach(main_arg))
+	if (!ssw_process_attach(main_arg))
 		return;
-	ssw_bgw_connect(MySswProc->database);
-	ssw_sql_start_transaction();
+	ssw_process_connect(MySswProc->database);
+	ssw_spi_start_transaction();
 	present = OidIsValid(get_extension_oid(SSW_EXTENSION, true));
-	ssw_sql_commit();
+	ssw_spi_commit();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MySswProc->database, false);
 	if (d && d->state == SSW_DB_PROBING)
@@ -125,7 +125,7 @@ scan_databases(void)
 	HeapTuple	tup;
 	List	   *seen = NIL;
 
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	rel = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(rel, 0, NULL);
 	while ((tup = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -158,7 +158,7 @@ scan_databases(void)
 	}
 	SswShared->rescan = false;
 	LWLockRelease(SswShared->lock);
-	ssw_sql_commit();
+	ssw_spi_commit();
 	rescan_at = GetCurrentTimestamp() + RESCAN_MS * INT64CONST(1000);
 }
 
@@ -191,7 +191,7 @@ reap_starting(TimestampTz now)
 		{
 			/* the probe died: try again, not at once */
 			d->state = SSW_DB_UNKNOWN;
-			ssw_bgw_failed_start(d, SSW_PROC_PROBE, InvalidOid);
+			ssw_process_failed_start(d, SSW_PROC_PROBE, InvalidOid);
 		}
 	}
 	LWLockRelease(SswShared->lock);
@@ -204,7 +204,7 @@ start_probe(TimestampTz now)
 	Oid			target = InvalidOid;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (ssw_places_count(SSW_PROC_PROBE, InvalidOid) == 0)
+	if (ssw_quota_count(SSW_PROC_PROBE, InvalidOid) == 0)
 		for (int i = 0; i < SSW_MAX_DATABASES && !OidIsValid(target); i++)
 		{
 			SswDatabase *d = &SswShared->databases[i];
@@ -217,7 +217,7 @@ start_probe(TimestampTz now)
 			}
 		}
 	LWLockRelease(SswShared->lock);
-	return OidIsValid(target) && ssw_places_start(SSW_PROC_PROBE, target, InvalidOid);
+	return OidIsValid(target) && ssw_quota_start(SSW_PROC_PROBE, target, InvalidOid);
 }
 
 /* The database whose coordinator found no slot: it keeps its turn. */
@@ -237,14 +237,14 @@ next_database(TimestampTz now, bool *waiting)
 
 		if (!OidIsValid(d->oid) || d->state != SSW_DB_PRESENT || d->closed > 0 ||
 			d->problem[0] != '\0' || d->next_due > now || (d->not_before > now && d->oid != short_database) ||
-			ssw_places_count(SSW_PROC_COORDINATOR, d->oid) > 0)
+			ssw_quota_count(SSW_PROC_COORDINATOR, d->oid) > 0)
 			continue;
 		if (best == NULL || d->next_due < best->next_due)
 			best = d;
 	}
 	if (best == NULL)
 		return InvalidOid;
-	if (ssw_places_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_places_most_coordinators(now))
+	if (ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_quota_most_coordinators(now))
 	{
 		*waiting = true;
 		return InvalidOid;
@@ -281,10 +281,10 @@ make_room(Oid database, TimestampTz now)
 	if (d)
 		d->not_before = now + SHORT_TICK_US;
 	short_database = database;
-	leaves = ssw_places_count(SSW_PROC_WORKER, InvalidOid) + ssw_places_count(SSW_PROC_RUNNER, InvalidOid) > 1 &&
-		ssw_places_make_room(database, now);
+	leaves = ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) > 1 &&
+		ssw_quota_make_room(database, now);
 	if (!leaves)
-		ssw_places_short(now);
+		ssw_quota_short(now);
 	LWLockRelease(SswShared->lock);
 	return leaves;
 }
@@ -304,7 +304,7 @@ start_coordinators(TimestampTz now)
 		LWLockRelease(SswShared->lock);
 		if (!OidIsValid(database))
 			return now >= short_until;
-		if (!ssw_places_start(SSW_PROC_COORDINATOR, database, InvalidOid))
+		if (!ssw_quota_start(SSW_PROC_COORDINATOR, database, InvalidOid))
 		{
 			if (!make_room(database, now))
 				return true;
@@ -369,9 +369,9 @@ enforce_limits(TimestampTz now, bool stopping)
 			if (p->latch)
 				SetLatch(p->latch);
 			if (p->batch_deadline != 0)
-				ssw_bgw_cancel(p);
+				ssw_process_cancel(p);
 		}
-		if (ssw_bgw_ignores_cancel(p, now) ||
+		if (ssw_process_ignores_cancel(p, now) ||
 			(!p->connected && now - p->started_at > CONNECT_TIMEOUT_US))
 		{
 			if (!p->terminating)
@@ -381,7 +381,7 @@ enforce_limits(TimestampTz now, bool stopping)
 		if (late && p->terminating)
 			kill(p->pid, SIGTERM);
 		else if (p->has_task && is_over(p, now))
-			ssw_bgw_cancel(p);
+			ssw_process_cancel(p);
 	}
 	LWLockRelease(SswShared->lock);
 	return left;
@@ -450,9 +450,9 @@ static void
 forget_times(void)
 {
 	rescan_at = short_until = 0;
-	ssw_places_forget_short();
-	ssw_keep_set_back();
-	ssw_load_forget();
+	ssw_quota_forget_short();
+	ssw_file_set_back();
+	ssw_throttle_forget();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
@@ -485,14 +485,14 @@ note_timezone(void)
 void
 ssw_launcher_main(Datum main_arg)
 {
-	ssw_bgw_attach_launcher();
+	ssw_process_attach_launcher();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 	/* a standby may have been given another one */
 	note_timezone();
-	ssw_start_note_promotion();
-	ssw_start_service(ssw_keep_load(SswShared->service_start == 0));
+	ssw_service_note_promotion();
+	ssw_service_start(ssw_file_load(SswShared->service_start == 0));
 	ereport(LOG, (errmsg("session_sweeper launcher started")));
 
 	while (!MySswProc->terminating)
@@ -508,34 +508,34 @@ ssw_launcher_main(Datum main_arg)
 			rescan_at = 0;
 			judge_again();
 		}
-		ssw_start_watch_read_only(false);
+		ssw_service_watch_read_only(false);
 		now = GetCurrentTimestamp();
-		if (ssw_start_watch_clock())
+		if (ssw_service_watch_clock())
 			forget_times();
-		ssw_start_alive(false);
-		ssw_keep_clean();
+		ssw_service_alive(false);
+		ssw_file_clean();
 		if (now >= rescan_at || SswShared->rescan)
 			scan_databases();
-		sample_at = Min(ssw_load_sample(now), ssw_written_look(now));
+		sample_at = Min(ssw_throttle_sample(now), ssw_written_look(now));
 		reap_starting(now);
 		(void) enforce_limits(now, false);
 		if (ssw_enabled)
 		{
 			(void) start_probe(now);
-			ssw_places_take_back(now);
-			ssw_places_enforce(now);
+			ssw_quota_take_back(now);
+			ssw_quota_enforce(now);
 			if (start_coordinators(now))
 			{
-				ssw_places_start_workers(now);
-				ssw_places_start_runners(now);
+				ssw_quota_start_workers(now);
+				ssw_quota_start_runners(now);
 			}
 		}
 		wait_tick(sleep_ms(GetCurrentTimestamp()));
 	}
 	stop_all();
-	ssw_keep_write();
-	ssw_start_watch_read_only(true);
-	ssw_start_alive(true);
+	ssw_file_write();
+	ssw_service_watch_read_only(true);
+	ssw_service_alive(true);
 	/* 1, so that the postmaster starts another unless the server stops */
 	proc_exit(1);
 }

@@ -37,7 +37,7 @@ neediest(List *watches)
 		SswWatch   *w = lfirst(lc);
 
 		if (w->pass == NULL || w->policy == NULL || w->pass->end != SSW_END_NONE || w->pass->yield ||
-			w->pass->workers >= w->pass->target || ssw_places_has_its_share(w->policy->owner) || w->passed_over)
+			w->pass->workers >= w->pass->target || ssw_quota_has_its_share(w->policy->owner) || w->passed_over)
 			continue;
 		if (best == NULL || w->pass->workers < best->pass->workers ||
 			(w->pass->workers == best->pass->workers && w->served_at < best->served_at))
@@ -154,7 +154,7 @@ ssw_assign(List *watches, TimestampTz now)
 	ListCell   *lc;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	wanted = ssw_appended_wanted();
+	wanted = ssw_append_demand_wanted();
 	foreach(lc, watches)
 	{
 		w = lfirst(lc);
@@ -166,10 +166,10 @@ ssw_assign(List *watches, TimestampTz now)
 		if (w->pass->more && w->pass->target < w->policy->max_workers)
 			w->pass->target = w->policy->max_workers;
 		if (w->pass->end == SSW_END_NONE)
-			wanted += ssw_places_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
+			wanted += ssw_quota_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
 	}
 	coming = count_coming(now);
-	while (w = neediest(watches), owner = ssw_appended_next(owners_passed_over), w || OidIsValid(owner))
+	while (w = neediest(watches), owner = ssw_append_demand_next(owners_passed_over), w || OidIsValid(owner))
 	{
 		bool		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
 		Oid			code_of = append ? owner : code_owner(w);
@@ -179,7 +179,7 @@ ssw_assign(List *watches, TimestampTz now)
 		{
 			appended_last = append;
 			if (append)
-				ssw_appended_give(proc, owner);
+				ssw_append_demand_give(proc, owner);
 			else
 				give(w, proc, now);
 			SetLatch(proc->latch);

@@ -150,11 +150,11 @@ refresh_cutoff(SswWatch *w, TimestampTz now)
 {
 	SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
 
-	if (!w->policy->heartbeats || s == NULL || s->beat_ttl_us == 0)
+	if (!w->policy->heartbeats || s == NULL || s->heartbeat_ttl_us == 0)
 		return DT_NOBEGIN;
 	w->refresh_at = now + Max(ssw_min_interval * INT64CONST(1000),
-							  (int64) (s->beat_ttl_us * ssw_refresh_ahead / REFRESHES));
-	return now + (int64) (s->beat_ttl_us * ssw_refresh_ahead);
+							  (int64) (s->heartbeat_ttl_us * ssw_refresh_ahead / REFRESHES));
+	return now + (int64) (s->heartbeat_ttl_us * ssw_refresh_ahead);
 }
 
 /* When the next look for heartbeats is wanted, at the latest; or DT_NOEND. */
@@ -168,7 +168,7 @@ ssw_passes_refresh_at(SswWatch *w)
 		return DT_NOEND;
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	beats = s && s->beat_ttl_us > 0;
+	beats = s && s->heartbeat_ttl_us > 0;
 	LWLockRelease(SswShared->lock);
 	return beats ? w->refresh_at : DT_NOEND;
 }
@@ -274,7 +274,7 @@ ssw_passes_close_open(SswWatch *w)
 		return;
 	pass = palloc0(sizeof(SswPass));
 	pass->pass_id = w->open_pass_id;
-	ssw_ledger_close_pass(w, pass, "done");
+	ssw_policy_state_close_pass(w, pass, "done");
 	w->open_pass_id = 0;
 	pfree(pass);
 }
@@ -287,7 +287,7 @@ bool
 ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
 {
 	w->rest.state = NULL;
-	if (!ssw_load_rests(w->policy, now, &w->rest))
+	if (!ssw_throttle_rests(w->policy, now, &w->rest))
 		return false;
 	if (w->policy->heartbeats && (gone || now >= ssw_passes_refresh_at(w)))
 	{
@@ -466,10 +466,10 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	if (w->policy->backlog_before != 0)
 	{
 		w->backlog_done = true;
-		ssw_ledger_succeeded(w);
+		ssw_policy_state_succeeded(w);
 	}
 	if (w->held_above == 0)
-		ssw_ledger_rearm(w, now);
+		ssw_policy_state_rearm(w, now);
 	w->owed = false;
 	if (request)
 		ssw_request_complete(w, request, 0, 0, "");
@@ -553,7 +553,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	{
 		/* unregistered: what it did stays on record all the same */
 		if (pass.pass_id != 0)
-			ssw_ledger_close_pass(w, &pass, "done");
+			ssw_policy_state_close_pass(w, &pass, "done");
 		w->open_pass_id = 0;
 		return;
 	}
@@ -567,20 +567,20 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	{
 		bool		open = pass.end == SSW_END_LIMIT && now <= pass.soft_deadline;
 
-		ssw_ledger_close_pass(w, &pass, pass.end == SSW_END_FAILED ? "failed" : open ? "running" : "done");
+		ssw_policy_state_close_pass(w, &pass, pass.end == SSW_END_FAILED ? "failed" : open ? "running" : "done");
 		w->open_pass_at = w->open_pass_id == pass.pass_id ? w->open_pass_at : pass.started_at;
 		w->open_pass_id = open ? pass.pass_id : 0;
 	}
 	if (pass.end == SSW_END_FAILED)
-		ssw_ledger_failed(w, &pass);
+		ssw_policy_state_failed(w, &pass);
 	else if (pass.end == SSW_END_DONE && !pass.refresh_only && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
-		ssw_ledger_succeeded(w);
+		ssw_policy_state_succeeded(w);
 	note_holds(w, &pass, now);
 	if (is_harmless(w->policy, &pass, now))
-		ssw_ledger_rearm(w, pass.now);
+		ssw_policy_state_rearm(w, pass.now);
 	ssw_watch_rejudge(w, now);
 	if (pass.end == SSW_END_LIMIT && !pass.forced)
-		(void) ssw_load_rests(w->policy, now, &w->rest);
+		(void) ssw_throttle_rests(w->policy, now, &w->rest);
 	schedule_after(w, &pass, now);
 	w->owed = w->owed && pass.end == SSW_END_LOCKED;
 	if (pass.end == SSW_END_LOCKED)

@@ -41,9 +41,9 @@ run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	ssw_sql_exec(sql, nargs, types, values, nulls, false, 0);
-	ssw_sql_end();
+	ssw_spi_begin();
+	ssw_spi_exec(sql, nargs, types, values, nulls, false, 0);
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
@@ -63,7 +63,7 @@ run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values,
 
 /* Add a pass's counts to its row; status "running" leaves it open. */
 void
-ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status)
+ssw_policy_state_close_pass(SswWatch *w, const SswPass *pass, const char *status)
 {
 	Oid			types[] = {INT8OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
 	INT4OID, INT8OID, TEXTOID, TEXTOID, FLOAT8OID};
@@ -100,7 +100,7 @@ ssw_ledger_close_pass(SswWatch *w, const SswPass *pass, const char *status)
  * written may be more: a policy without audit has none.
  */
 void
-ssw_ledger_abandon(void)
+ssw_policy_state_abandon(void)
 {
 	run("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
 		" expired = greatest(p.expired, (SELECT pg_catalog.sum(e.count) FROM sweeper.cleanup_event AS e"
@@ -110,10 +110,10 @@ ssw_ledger_abandon(void)
 
 /* The policy as a whole failed: back off, further each time. */
 void
-ssw_ledger_failed(SswWatch *w, const SswPass *pass)
+ssw_policy_state_failed(SswWatch *w, const SswPass *pass)
 {
 	int			failures = w->policy->failures + 1;
-	SswFailureClass class = ssw_failure_classify(pass->sqlerrcode);
+	SswFailureClass class = ssw_error_classify(pass->sqlerrcode);
 	TimestampTz retry = GetCurrentTimestamp() +
 	ssw_failure_backoff_us(failures, FAIL_BASE_US,
 						   class == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
@@ -152,7 +152,7 @@ ssw_ledger_failed(SswWatch *w, const SswPass *pass)
 
 /* A pass went through: lift what failures left, note the time. */
 void
-ssw_ledger_succeeded(SswWatch *w)
+ssw_policy_state_succeeded(SswWatch *w)
 {
 	Oid			types[] = {INT4OID, BOOLOID};
 	Datum		values[2];
@@ -174,7 +174,7 @@ ssw_ledger_succeeded(SswWatch *w)
 
 /* Nothing would trip the fuse: what has been held before then may trip it again. */
 void
-ssw_ledger_rearm(SswWatch *w, TimestampTz before)
+ssw_policy_state_rearm(SswWatch *w, TimestampTz before)
 {
 	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
 	Datum		values[] = {Int32GetDatum(w->policy_id), TimestampTzGetDatum(before)};
@@ -190,7 +190,7 @@ ssw_ledger_rearm(SswWatch *w, TimestampTz before)
  * much too late.
  */
 void
-ssw_ledger_forget_future(SswPolicy *p, TimestampTz now)
+ssw_policy_state_forget_future(SswPolicy *p, TimestampTz now)
 {
 	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
 	Datum		values[] = {Int32GetDatum(p->id), TimestampTzGetDatum(now)};
@@ -212,7 +212,7 @@ ssw_ledger_forget_future(SswPolicy *p, TimestampTz now)
  * False when somebody changes it: also for a moment after the commit that woke us.
  */
 bool
-ssw_ledger_hold(const SswPolicy *p)
+ssw_policy_state_hold(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, OIDOID};
 	Datum		values[4];
@@ -231,7 +231,7 @@ ssw_ledger_hold(const SswPolicy *p)
  * there was no service nobody knows here: as after a crash.
  */
 void
-ssw_ledger_restamp(const SswPolicy *p)
+ssw_policy_state_restamp(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, TIMESTAMPTZOID};
 	Datum		values[4];
@@ -250,7 +250,7 @@ ssw_ledger_restamp(const SswPolicy *p)
 
 /* The relation, or its owner, has another name now. */
 void
-ssw_ledger_renamed(const SswPolicy *p)
+ssw_policy_state_renamed(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
 	Datum		values[3];
@@ -267,7 +267,7 @@ ssw_ledger_renamed(const SswPolicy *p)
  * lock on the relation.
  */
 void
-ssw_ledger_columns(const SswPolicy *p)
+ssw_policy_state_columns(const SswPolicy *p)
 {
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(p->id);
@@ -295,7 +295,7 @@ ssw_ledger_columns(const SswPolicy *p)
 
 /* Write how far starts of service have judged. */
 void
-ssw_ledger_horizons(const SswPolicy *p)
+ssw_policy_state_horizons(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, TIMESTAMPTZARRAYOID};
 	Datum		elems[2 * SSW_MAX_HORIZONS + 1];
@@ -315,7 +315,7 @@ ssw_ledger_horizons(const SswPolicy *p)
 
 /* Has this database, with its files and oids, been in that cluster? */
 bool
-ssw_ledger_was_in(uint64 system_identifier)
+ssw_policy_state_was_in(uint64 system_identifier)
 {
 	Oid			type = INT8OID;
 	Datum		value = Int64GetDatum((int64) system_identifier);
@@ -323,29 +323,29 @@ ssw_ledger_was_in(uint64 system_identifier)
 	bool		was;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	was = ssw_sql_exec("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true, 1) > 0;
-	ssw_sql_end();
+	ssw_spi_begin();
+	was = ssw_spi_exec("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true, 1) > 0;
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return was;
 }
 
 /* When this database was last looked at; with write, now. */
 TimestampTz
-ssw_ledger_mark(bool write)
+ssw_policy_state_mark(bool write)
 {
 	SswIdentity save;
 	TimestampTz at = 0;
 	bool		isnull;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT looked_at FROM sweeper.service_mark", 0, NULL, NULL, NULL, true, 1) > 0)
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT looked_at FROM sweeper.service_mark", 0, NULL, NULL, NULL, true, 1) > 0)
 		at = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	if (write)
-		ssw_sql_exec("UPDATE sweeper.service_mark SET looked_at = pg_catalog.clock_timestamp()",
+		ssw_spi_exec("UPDATE sweeper.service_mark SET looked_at = pg_catalog.clock_timestamp()",
 					 0, NULL, NULL, NULL, false, 0);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return at;
 }
@@ -356,8 +356,8 @@ cut_deadlines(void *n)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	*(uint64 *) n = ssw_sql_exec("UPDATE sweeper.session AS s SET expires_at = least(s.expires_at, c.now + s.ttl),"
+	ssw_spi_begin();
+	*(uint64 *) n = ssw_spi_exec("UPDATE sweeper.session AS s SET expires_at = least(s.expires_at, c.now + s.ttl),"
 								 " ends_at = CASE WHEN s.acquired_at > c.now AND pg_catalog.isfinite(s.ends_at)"
 								 "  THEN c.now + (s.ends_at - s.acquired_at) ELSE s.ends_at END,"
 								 " acquired_at = least(s.acquired_at, c.now), last_seen_at = least(s.last_seen_at, c.now)"
@@ -366,7 +366,7 @@ cut_deadlines(void *n)
 								 " AND (f.expires_at > pg_catalog.clock_timestamp() + f.ttl + " FAST_BY
 								 " OR f.acquired_at > pg_catalog.clock_timestamp() + " FAST_BY ") LIMIT " CUT_AT_ONCE
 								 " FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL, false, 0);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return true;
 }
@@ -377,21 +377,21 @@ cut_deadlines(void *n)
  * is cut back, and the next heartbeat looks at the row.  Returns whether more may be left.
  */
 bool
-ssw_ledger_cut_deadlines(void)
+ssw_policy_state_cut_deadlines(void)
 {
 	ErrorData  *error;
 	uint64		n = 0;
 
 	if (!ConditionalLockRelationOid(get_relname_relid("session", get_namespace_oid(SSW_SCHEMA, false)), RowExclusiveLock))
 		return true;
-	error = ssw_sql_try(cut_deadlines, &n);
+	error = ssw_spi_try(cut_deadlines, &n);
 	if (error)
 		ereport(LOG,
 				(errcode(error->sqlerrcode),
 				 errmsg("session_sweeper could not cut back deadlines of sessions: %s", error->message)));
 	if (error || n == 0)
 		return false;
-	(void) ssw_beats_look_all(MyDatabaseId, SSW_SESSION_POLICY_ID);
+	(void) ssw_store_look_all(MyDatabaseId, SSW_SESSION_POLICY_ID);
 	ereport(LOG,
 			(errmsg("session_sweeper cut back the deadlines of " UINT64_FORMAT " sessions, which were set while the system clock was fast", n),
 			 errdetail("Each lives for one time to live from now on, and longer by heartbeats.")));
@@ -400,7 +400,7 @@ ssw_ledger_cut_deadlines(void)
 
 /* Nobody looked for longer than max_gap: an operator must confirm. */
 void
-ssw_ledger_long_gap(void)
+ssw_policy_state_long_gap(void)
 {
 	/* one that somebody is changing is in that person's hands */
 	run("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"

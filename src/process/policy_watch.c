@@ -120,7 +120,7 @@ follow_columns(const SswPolicy *p)
 		return;
 	present = ssw_policy_load(p->id);
 	if (present && (present->columns.stale ? present->columns.untold : present->columns.followed))
-		ssw_ledger_columns(present);
+		ssw_policy_state_columns(present);
 }
 
 /* The texts beside the oids are what a dump is restored by. */
@@ -140,7 +140,7 @@ follow_rename(SswPolicy *p)
 		return;
 	p->relation = relation;
 	p->owner_name = owner;
-	ssw_ledger_renamed(p);
+	ssw_policy_state_renamed(p);
 }
 
 /*
@@ -186,11 +186,11 @@ has_own_default(void)
 {
 	bool		own;
 
-	ssw_sql_begin();
-	own = ssw_sql_exec("SELECT 1 FROM pg_catalog.pg_settings"
+	ssw_spi_begin();
+	own = ssw_spi_exec("SELECT 1 FROM pg_catalog.pg_settings"
 					   " WHERE name = 'default_transaction_read_only' AND source = 'database'",
 					   0, NULL, NULL, NULL, true, 1) > 0;
-	ssw_sql_end();
+	ssw_spi_end();
 	return own;
 }
 
@@ -291,12 +291,12 @@ identity_brake(SswWatch *w)
 		if (OidIsValid(owner) && owner == p->owner &&
 			strcmp(ssw_stmt_relation(p->relid), p->relation) == 0 &&
 			p->system_identifier != SswShared->system_identifier &&
-			p->database == MyDatabaseId && ssw_ledger_was_in(p->system_identifier))
+			p->database == MyDatabaseId && ssw_policy_state_was_in(p->system_identifier))
 		{
-			ssw_ledger_restamp(p);
+			ssw_policy_state_restamp(p);
 			return brake(w, "waiting", "moved by pg_upgrade", GetCurrentTimestamp());
 		}
-		return brake(w, "held", "restored", ssw_ledger_hold(p) ? 0 : GetCurrentTimestamp() + LOCKED_SOON_US);
+		return brake(w, "held", "restored", ssw_policy_state_hold(p) ? 0 : GetCurrentTimestamp() + LOCKED_SOON_US);
 	}
 	else if (OidIsValid(owner) && owner == p->owner)
 		follow_rename(p);
@@ -321,7 +321,7 @@ build(void *arg)
 
 	w->plain = ssw_plain_columns(w->policy, rel);
 	if (w->plain)
-		ssw_clock_build(w->policy, rel);
+		ssw_deadline_build(w->policy, rel);
 	else
 		ssw_plain_outline(w->policy);
 	table_close(rel, NoLock);
@@ -337,7 +337,7 @@ build(void *arg)
 static bool
 shape_brake(SswWatch *w)
 {
-	ErrorData  *e = ssw_sql_try(build, w);
+	ErrorData  *e = ssw_spi_try(build, w);
 
 	if (e == NULL)
 		return false;
@@ -354,7 +354,7 @@ row_brake(SswWatch *w, TimestampTz now)
 	SswPolicy  *p = w->policy;
 
 	if (!XactReadOnly)
-		ssw_ledger_forget_future(p, now);
+		ssw_policy_state_forget_future(p, now);
 	if (p->paused_at != 0)
 		return brake(w, "paused", "", p->paused_until);
 	if (p->held_reason)
@@ -425,7 +425,7 @@ ErrorData  *
 ssw_watch_probe(SswWatch *w, TimestampTz now)
 {
 	Probe		probe = {.watch = w,.now = now};
-	ErrorData  *error = ssw_sql_try(try_probe, &probe);
+	ErrorData  *error = ssw_spi_try(try_probe, &probe);
 
 	if (error)
 	{

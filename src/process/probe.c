@@ -73,7 +73,7 @@ find_index(const SswPolicy *p, Relation leaf, AttrNumber attnum, Oid type)
 
 /* Keys of the scan: not null, and perhaps above a bound. */
 static int
-scan_keys(ScanKey keys, Relation index, Oid type, const SswLow *low)
+scan_keys(ScanKey keys, Relation index, Oid type, const SswLowerBound *low)
 {
 	Oid			op = get_opfamily_member(index->rd_opfamily[0], type, type, BTGreaterStrategyNumber);
 
@@ -82,13 +82,13 @@ scan_keys(ScanKey keys, Relation index, Oid type, const SswLow *low)
 	if (low == NULL)
 		return 1;
 	ScanKeyEntryInitialize(&keys[1], 0, 1, BTGreaterStrategyNumber, type, InvalidOid, get_opcode(op),
-						   ssw_low_narrow(type) ? Int32GetDatum(low->value) : Int64GetDatum(low->value));
+						   ssw_lower_bound_narrow(type) ? Int32GetDatum(low->value) : Int64GetDatum(low->value));
 	return 2;
 }
 
 /* The deadline of a row with this value in the clock's column. */
 static TimestampTz
-due_of(const SswPolicy *p, const SswClock *c, Datum value)
+due_of(const SswPolicy *p, const SswDeadline *c, Datum value)
 {
 	Oid			type = c->sort_type;
 	char	   *sql = psprintf("SELECT %s FROM (SELECT $1) AS t (%s)", c->due,
@@ -150,7 +150,7 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 typedef struct Recent
 {
 	Oid			index;
-	SswLow		low;
+	SswLowerBound low;
 } Recent;
 
 static Recent recent[8];
@@ -158,16 +158,16 @@ static int	next_recent = 0;
 
 /* The bound of the policy, or that of another with the same index. */
 static bool
-find_low(const SswPolicy *p, int i, Relation index, Oid leaf, TimestampTz now, SswLow *low)
+find_low(const SswPolicy *p, int i, Relation index, Oid leaf, TimestampTz now, SswLowerBound *low)
 {
-	if (ssw_low_find(p->id, i, leaf, &p->clock[i], now, low))
+	if (ssw_lower_bound_find(p->id, i, leaf, &p->clock[i], now, low))
 		return true;
 	for (int k = 0; k < lengthof(recent); k++)
 		if (recent[k].index == RelationGetRelid(index) && recent[k].low.leaf == leaf && now >= recent[k].low.full_at &&
 			now - recent[k].low.full_at < SSW_LOW_US)
 		{
 			*low = recent[k].low;
-			ssw_low_keep(p->id, i, low);
+			ssw_lower_bound_keep(p->id, i, low);
 			return true;
 		}
 	return false;
@@ -175,7 +175,7 @@ find_low(const SswPolicy *p, int i, Relation index, Oid leaf, TimestampTz now, S
 
 /* The value of the clock's column that is due then, or the lower of that and another; false: none, or no bound fits. */
 static bool
-value_at(const SswClock *c, TimestampTz due, const Datum *other, int64 *result)
+value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *result)
 {
 	Oid			types[] = {TIMESTAMPTZOID, c->sort_type};
 	Datum		values[] = {TimestampTzGetDatum(due), other ? *other : (Datum) 0};
@@ -183,11 +183,11 @@ value_at(const SswClock *c, TimestampTz due, const Datum *other, int64 *result)
 	Datum		value;
 	bool		isnull;
 
-	if (!ssw_low_fits(c))
+	if (!ssw_lower_bound_fits(c))
 		return false;
-	ssw_sql_exec(psprintf("SELECT LEAST($2, %s)", c->bound), 2, types, values, nulls, true, 1);
+	ssw_spi_exec(psprintf("SELECT LEAST($2, %s)", c->bound), 2, types, values, nulls, true, 1);
 	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	*result = isnull ? 0 : ssw_low_narrow(c->sort_type) ? DatumGetInt32(value) : DatumGetInt64(value);
+	*result = isnull ? 0 : ssw_lower_bound_narrow(c->sort_type) ? DatumGetInt32(value) : DatumGetInt64(value);
 	return !isnull;
 }
 
@@ -196,18 +196,18 @@ value_at(const SswClock *c, TimestampTz due, const Datum *other, int64 *result)
  * and whoever writes a row gives it a deadline that has not passed.
  */
 static void
-keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, TimestampTz now, SswLow *low)
+keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, TimestampTz now, SswLowerBound *low)
 {
-	const SswClock *c = &w->policy->clock[i];
+	const SswDeadline *c = &w->policy->clock[i];
 
 	if (!value_at(c, now, f->found ? &f->value : NULL, &low->value) ||
-		low->value == (ssw_low_narrow(c->sort_type) ? PG_INT32_MIN : PG_INT64_MIN))
+		low->value == (ssw_lower_bound_narrow(c->sort_type) ? PG_INT32_MIN : PG_INT64_MIN))
 		return;
 	low->value--;
 	low->leaf = leaf;
 	low->type = c->sort_type;
 	low->attnum = c->attnum;
-	ssw_low_keep(w->policy_id, i, low);
+	ssw_lower_bound_keep(w->policy_id, i, low);
 	recent[next_recent] = (Recent)
 	{
 		RelationGetRelid(index), *low
@@ -220,13 +220,13 @@ static bool
 probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, TimestampTz *due)
 {
 	const SswPolicy *p = w->policy;
-	const SswClock *c = &p->clock[i];
+	const SswDeadline *c = &p->clock[i];
 	Relation	leaf = table_open(relid, AccessShareLock);
 	AttrNumber	attnum = get_attnum(relid, get_attname(p->relid, c->attnum, false));
 	Relation	index = find_index(p, leaf, attnum, c->sort_type);
 	ScanKeyData keys[2];
-	SswLow		low;
-	bool		bounded = index && alone && !w->read_all && ssw_low_fits(c) && find_low(p, i, index, relid, now, &low);
+	SswLowerBound low;
+	bool		bounded = index && alone && !w->read_all && ssw_lower_bound_fits(c) && find_low(p, i, index, relid, now, &low);
 	bool		held;
 	int64		above;
 	int			nkeys;
@@ -321,7 +321,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
 	w->unprobed = false;
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	foreach(lc, leaves)
 		for (int i = 0; i < p->nclocks && !w->unprobed; i++)
 	{
@@ -337,7 +337,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	/* of plain policies the registry's alone minds such rows; it is one table */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		earliest = now;
-	ssw_sql_end();
+	ssw_spi_end();
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	w->read_all = false;
 	if (known)

@@ -80,9 +80,9 @@ serve_owner(void)
 		return true;
 	if (!ssw_trust_is_clean(owner))
 		return false;
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	ssw_trust_serve(owner);
-	ssw_sql_commit();
+	ssw_spi_commit();
 	return true;
 }
 
@@ -100,12 +100,12 @@ wait_for_work(void)
 void
 ssw_worker_main(Datum main_arg)
 {
-	if (!ssw_bgw_attach(main_arg))
+	if (!ssw_process_attach(main_arg))
 		return;
-	ssw_bgw_connect(MySswProc->database);
+	ssw_process_connect(MySswProc->database);
 	pgstat_report_activity(STATE_IDLE, NULL);
-	ssw_bgw_ready();
-	ssw_bgw_set_state(SSW_STATE_IDLE);
+	ssw_process_ready();
+	ssw_process_set_state(SSW_STATE_IDLE);
 
 	for (;;)
 	{
@@ -117,12 +117,12 @@ ssw_worker_main(Datum main_arg)
 		{
 			if (!serve_owner())
 				break;
-			ssw_bgw_set_state(SSW_STATE_BUSY);
+			ssw_process_set_state(SSW_STATE_BUSY);
 			if (MySswProc->pass >= 0)
 				ssw_pass_work(&SswPasses[MySswProc->pass]);
 			else
-				ssw_mover_run(MySswProc->append_owner, must_stop_writing);
-			ssw_bgw_set_state(SSW_STATE_IDLE);
+				ssw_append_writer_run(MySswProc->append_owner, must_stop_writing);
+			ssw_process_set_state(SSW_STATE_IDLE);
 			continue;
 		}
 		if (leave ||

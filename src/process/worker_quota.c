@@ -35,24 +35,24 @@ static int	short_coordinators = 0;
 static TimestampTz short_until = 0;
 
 int
-ssw_places_most_coordinators(TimestampTz now)
+ssw_quota_most_coordinators(TimestampTz now)
 {
 	return now < short_until ? Min(short_coordinators, ssw_max_coordinators) : ssw_max_coordinators;
 }
 
 /* The server has no slot for one more coordinator, or for a worker; the caller holds the lock. */
 void
-ssw_places_short(TimestampTz now)
+ssw_quota_short(TimestampTz now)
 {
-	int			n = ssw_places_count(SSW_PROC_COORDINATOR, InvalidOid);
+	int			n = ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid);
 
-	short_coordinators = Max(1, ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0 ? n : n - 1);
+	short_coordinators = Max(1, ssw_quota_count(SSW_PROC_WORKER, InvalidOid) > 0 ? n : n - 1);
 	short_until = now + SHORT_US;
 }
 
 /* The clock was set. */
 void
-ssw_places_forget_short(void)
+ssw_quota_forget_short(void)
 {
 	short_until = 0;
 	SswShared->no_slot_at = 0;
@@ -60,7 +60,7 @@ ssw_places_forget_short(void)
 
 /* How many processes of a kind there are, in a database or in all. */
 int
-ssw_places_count(SswProcKind kind, Oid database)
+ssw_quota_count(SswProcKind kind, Oid database)
 {
 	int			n = 0;
 
@@ -73,11 +73,11 @@ ssw_places_count(SswProcKind kind, Oid database)
 
 /* Start one process; the log says once that slots are short, and it is tried again later. */
 bool
-ssw_places_start(SswProcKind kind, Oid database, Oid role)
+ssw_quota_start(SswProcKind kind, Oid database, Oid role)
 {
 	BackgroundWorkerHandle *handle;
-	int			slot = ssw_bgw_reserve(kind, database, role);
-	bool		ok = slot >= 0 && ssw_bgw_start(slot, &handle);
+	int			slot = ssw_process_reserve(kind, database, role);
+	bool		ok = slot >= 0 && ssw_process_start(slot, &handle);
 	bool		first = false;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -143,7 +143,7 @@ beyond_share(Oid role)
 
 /* Must a role not get another place, because another role waits?  The caller holds the lock. */
 bool
-ssw_places_has_its_share(Oid role)
+ssw_quota_has_its_share(Oid role)
 {
 	return beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND));
 }
@@ -153,7 +153,7 @@ ssw_places_has_its_share(Oid role)
  * cancelled, and its worker leaves the pass.  Short batches make room by themselves.
  */
 void
-ssw_places_take_back(TimestampTz now)
+ssw_quota_take_back(TimestampTz now)
 {
 	SswProc    *victim = NULL;
 	Oid			waiting = InvalidOid;
@@ -180,7 +180,7 @@ ssw_places_take_back(TimestampTz now)
 		if (victim->pass < 0 || victim->database != waiting)
 			victim->stop = true;
 		if (victim->batch_deadline != 0)
-			ssw_bgw_cancel(victim);
+			ssw_process_cancel(victim);
 	}
 	LWLockRelease(SswShared->lock);
 }
@@ -222,7 +222,7 @@ stop_runner(Oid database, Oid role)
 		if ((p->stop && now - p->stop_at < MAKE_ROOM_US) || is_new(p, now))
 			return true;
 		if (p->stop || p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
-											p->has_task && ssw_places_count(SSW_PROC_WORKER, InvalidOid) > 0))
+											p->has_task && ssw_quota_count(SSW_PROC_WORKER, InvalidOid) > 0))
 			continue;
 		if (victim == NULL || !p->has_task)
 			victim = p;
@@ -242,7 +242,7 @@ is_spare(const SswProc *p)
 	SswDatabase *d = ssw_shmem_database(p->database, false);
 
 	return p->state == SSW_STATE_IDLE && p->pass < 0 && !OidIsValid(p->append_owner) &&
-		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_places_count(SSW_PROC_WORKER, p->database));
+		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_quota_count(SSW_PROC_WORKER, p->database));
 }
 
 /*
@@ -251,9 +251,9 @@ is_spare(const SswProc *p)
  * there longest, of a database with most.  False: there is none.
  */
 bool
-ssw_places_make_room(Oid for_database, TimestampTz now)
+ssw_quota_make_room(Oid for_database, TimestampTz now)
 {
-	bool		any = ssw_places_count(SSW_PROC_WORKER, for_database) == 0;
+	bool		any = ssw_quota_count(SSW_PROC_WORKER, for_database) == 0;
 	SswProc    *victim = NULL;
 	SswDatabase *d;
 	int			most = 0;
@@ -272,7 +272,7 @@ ssw_places_make_room(Oid for_database, TimestampTz now)
 			return true;
 		if (p->stop || p->latch == NULL)
 			continue;
-		n = is_spare(p) ? INT_MAX : ssw_places_count(SSW_PROC_WORKER, p->database);
+		n = is_spare(p) ? INT_MAX : ssw_quota_count(SSW_PROC_WORKER, p->database);
 		if (n > most || (n == most && p->started_at < victim->started_at))
 		{
 			most = n;
@@ -308,7 +308,7 @@ neediest(TimestampTz now)
 
 		if (!OidIsValid(d->oid) || d->closed > 0 || d->coordinator < 0 || d->workers_not_before > now)
 			continue;
-		has = ssw_places_count(SSW_PROC_WORKER, d->oid);
+		has = ssw_quota_count(SSW_PROC_WORKER, d->oid);
 		if (d->workers_wanted <= has)
 			continue;
 		if (best == NULL || (has > 0) < best_has ||
@@ -325,7 +325,7 @@ neediest(TimestampTz now)
 static void
 stop_sweep_worker(TimestampTz now)
 {
-	int			over = ssw_places_count(SSW_PROC_WORKER, InvalidOid) - (ssw_max_workers - most_runners());
+	int			over = ssw_quota_count(SSW_PROC_WORKER, InvalidOid) - (ssw_max_workers - most_runners());
 	SswProc    *victim = NULL;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
@@ -370,12 +370,12 @@ longest_without_runner(void)
 static int
 free_places(void)
 {
-	return ssw_max_workers - ssw_places_count(SSW_PROC_WORKER, InvalidOid) - ssw_places_count(SSW_PROC_RUNNER, InvalidOid);
+	return ssw_max_workers - ssw_quota_count(SSW_PROC_WORKER, InvalidOid) - ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
 }
 
 /* Start runners for the roles whose commands have waited longest. */
 void
-ssw_places_start_runners(TimestampTz now)
+ssw_quota_start_runners(TimestampTz now)
 {
 	for (;;)
 	{
@@ -385,7 +385,7 @@ ssw_places_start_runners(TimestampTz now)
 
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		best = longest_without_runner();
-		if (best && ssw_places_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
+		if (best && ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
 			(void) stop_runner(best->oid, best->runner_role);
 		else if (best && free_places() <= 0)
 			stop_sweep_worker(now);
@@ -399,7 +399,7 @@ ssw_places_start_runners(TimestampTz now)
 			ssw_shmem_wake_coordinator(database);
 		}
 		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !ssw_places_start(SSW_PROC_RUNNER, database, role))
+		if (!OidIsValid(database) || !ssw_quota_start(SSW_PROC_RUNNER, database, role))
 			return;
 	}
 }
@@ -410,12 +410,12 @@ is_for_runner(TimestampTz since)
 {
 	SswDatabase *d = longest_without_runner();
 
-	return d && d->runner_since < since && free_places() == 1 && ssw_places_count(SSW_PROC_RUNNER, InvalidOid) < most_runners();
+	return d && d->runner_since < since && free_places() == 1 && ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) < most_runners();
 }
 
 /* Start workers for the databases that want them. */
 void
-ssw_places_start_workers(TimestampTz now)
+ssw_quota_start_workers(TimestampTz now)
 {
 	for (;;)
 	{
@@ -437,11 +437,11 @@ ssw_places_start_workers(TimestampTz now)
 		if (!OidIsValid(database))
 			return;
 		/* the server may have less room than we */
-		if (room && ssw_places_start(SSW_PROC_WORKER, database, InvalidOid))
+		if (room && ssw_quota_start(SSW_PROC_WORKER, database, InvalidOid))
 			continue;
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		if (!ssw_places_make_room(database, now) && room)
-			ssw_places_short(now);
+		if (!ssw_quota_make_room(database, now) && room)
+			ssw_quota_short(now);
 		LWLockRelease(SswShared->lock);
 		return;
 	}
@@ -485,7 +485,7 @@ stop_surplus(SswProcKind kind, int most, TimestampTz now)
 
 /* The limits may have been lowered. */
 void
-ssw_places_enforce(TimestampTz now)
+ssw_quota_enforce(TimestampTz now)
 {
 	int			runners = 0;
 
@@ -497,7 +497,7 @@ ssw_places_enforce(TimestampTz now)
 	 */
 	if (now - SswShared->no_slot_at > 2 * SHORT_US)
 		SswShared->no_slot_since = 0;
-	stop_surplus(SSW_PROC_COORDINATOR, ssw_places_most_coordinators(now), now);
+	stop_surplus(SSW_PROC_COORDINATOR, ssw_quota_most_coordinators(now), now);
 	stop_surplus(SSW_PROC_RUNNER, most_runners(), now);
 	for (int i = 0; i < SswShared->nprocs; i++)
 		runners += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && !SswProcs[i].stop;

@@ -7,16 +7,16 @@
 
 #include "base/shmem.h"
 
-extern int	ssw_places_most_coordinators(TimestampTz now);
-extern void ssw_places_short(TimestampTz now);
-extern void ssw_places_forget_short(void);
-extern int	ssw_places_count(SswProcKind kind, Oid database);
-extern bool ssw_places_start(SswProcKind kind, Oid database, Oid role);
-extern bool ssw_places_make_room(Oid for_database, TimestampTz now);
-extern bool ssw_places_has_its_share(Oid role);
-extern void ssw_places_take_back(TimestampTz now);
-extern void ssw_places_enforce(TimestampTz now);
-extern void ssw_places_start_workers(TimestampTz now);
-extern void ssw_places_start_runners(TimestampTz now);
+extern int	ssw_quota_most_coordinators(TimestampTz now);
+extern void ssw_quota_short(TimestampTz now);
+extern void ssw_quota_forget_short(void);
+extern int	ssw_quota_count(SswProcKind kind, Oid database);
+extern bool ssw_quota_start(SswProcKind kind, Oid database, Oid role);
+extern bool ssw_quota_make_room(Oid for_database, TimestampTz now);
+extern bool ssw_quota_has_its_share(Oid role);
+extern void ssw_quota_take_back(TimestampTz now);
+extern void ssw_quota_enforce(TimestampTz now);
+extern void ssw_quota_start_workers(TimestampTz now);
+extern void ssw_quota_start_runners(TimestampTz now);
 
 #endif							/* SSW_WORKER_QUOTA_H */

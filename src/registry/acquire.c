@@ -96,9 +96,9 @@ read_pool(Acquire *a)
 	desc = SPI_tuptable->tupdesc;
 	d = SPI_getbinval(tup, desc, 1, &isnull);
 	if (a->ttl_us == 0)
-		a->ttl_us = ssw_args_interval("ttl", DatumGetIntervalP(d), 1);
+		a->ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(d), 1);
 	d = SPI_getbinval(tup, desc, 2, &isnull);
-	a->max_ttl_us = isnull ? 0 : ssw_args_interval("max_ttl", DatumGetIntervalP(d), 1);
+	a->max_ttl_us = isnull ? 0 : ssw_argument_interval("max_ttl", DatumGetIntervalP(d), 1);
 	d = SPI_getbinval(tup, desc, 3, &isnull);
 	a->seats = isnull ? -1 : DatumGetInt32(d);
 	d = SPI_getbinval(tup, desc, 4, &isnull);
@@ -231,7 +231,7 @@ read_arguments(FunctionCallInfo fcinfo)
 	a.pool_text = PG_GETARG_DATUM(0);
 	a.pool = TextDatumGetCString(a.pool_text);
 	a.owner = PG_ARGISNULL(1) ? (Datum) 0 : CStringGetTextDatum(ssw_session_owner(fcinfo, 1));
-	a.ttl_us = PG_ARGISNULL(2) ? 0 : ssw_args_interval("ttl", PG_GETARG_INTERVAL_P(2), 1);
+	a.ttl_us = PG_ARGISNULL(2) ? 0 : ssw_argument_interval("ttl", PG_GETARG_INTERVAL_P(2), 1);
 	a.metadata = ssw_pool_metadata(fcinfo, 3);
 	a.takeover = PG_GETARG_BOOL(4);
 	if (strcmp(a.pool, SSW_WORKER_POOL) == 0 && !a.owner)
@@ -283,12 +283,12 @@ ssw_acquire(PG_FUNCTION_ARGS)
 	ssw_session_lock_pool(a.pool);
 	a.now = GetCurrentTimestamp();
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	read_pool(&a);
 	room = make_room(&a);
 	if (room)
 		give(&a, acquired_by);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	if (room)
 		return_row(fcinfo, &a);

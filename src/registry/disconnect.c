@@ -43,27 +43,27 @@ typedef struct Disconnects
 {
 	int			n;
 	int			size;
-	SswBeatId  *ids;
+	SswHeartbeatId *ids;
 	int			nposts;			/* the first are those of the list */
 	bool		sought;			/* and then all that memory knows of */
 	uint64		upto;
 } Disconnects;
 
-static SswBeatKey
-key_of(const SswBeatId *id)
+static SswHeartbeatKey
+key_of(const SswHeartbeatId *id)
 {
-	SswBeatKey	k = {.id = *id,.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
+	SswHeartbeatKey k = {.id = *id,.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
 
 	return k;
 }
 
 static bool
-collect_gone(const SswBeat *b, void *arg)
+collect_gone(const SswHeartbeat *b, void *arg)
 {
 	Disconnects *d = arg;
 
 	if (b->key.database != MyDatabaseId || b->key.policy_id != SSW_SESSION_POLICY_ID ||
-		(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word) & SSW_BEAT_GONE) == 0)
+		(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word) & SSW_BEAT_GONE) == 0)
 		return false;
 	if (d->n < d->size)
 		d->ids[d->n] = b->key.id;
@@ -81,12 +81,12 @@ seek(Disconnects *d)
 
 		for (;;)
 		{
-			ssw_beats_visit(i, collect_gone, d, false);
+			ssw_store_visit(i, collect_gone, d, false);
 			if (d->n <= d->size)
 				break;
 			d->size = d->n + d->n / 2;
 			d->n = before;
-			d->ids = repalloc_huge(d->ids, d->size * sizeof(SswBeatId));
+			d->ids = repalloc_huge(d->ids, d->size * sizeof(SswHeartbeatId));
 		}
 	}
 }
@@ -99,13 +99,13 @@ take(void)
 	SswDatabase *db;
 
 	d->size = SSW_MAX_DISCONNECTED;
-	d->ids = palloc(d->size * sizeof(SswBeatId));
+	d->ids = palloc(d->size * sizeof(SswHeartbeatId));
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	db = ssw_shmem_database(MyDatabaseId, false);
 	if (db)
 	{
 		d->nposts = d->n = db->ndisconnected;
-		memcpy(d->ids, db->disconnected, d->n * sizeof(SswBeatId));
+		memcpy(d->ids, db->disconnected, d->n * sizeof(SswHeartbeatId));
 		d->upto = db->disconnects_lost;
 		d->sought = d->upto > db->disconnects_sought;
 	}
@@ -125,7 +125,7 @@ give_back(Disconnects *d)
 
 	for (int i = 0; i < d->n; i++)
 	{
-		SswBeatKey	k = key_of(&d->ids[i]);
+		SswHeartbeatKey k = key_of(&d->ids[i]);
 		bool		is_open = ssw_attach_is_gone(&k);
 
 		if (i < d->nposts)
@@ -149,7 +149,7 @@ give_back(Disconnects *d)
 }
 
 static Datum
-uuid_array(const SswBeatId *ids, int n)
+uuid_array(const SswHeartbeatId *ids, int n)
 {
 	Datum	   *d = palloc(n * sizeof(Datum));
 
@@ -164,14 +164,14 @@ settle_ended(Datum sessions)
 {
 	Oid			type = UUIDARRAYOID;
 
-	ssw_sql_exec("SELECT g.session FROM pg_catalog.unnest($1) AS g (session) WHERE NOT EXISTS (SELECT FROM sweeper.session AS s"
+	ssw_spi_exec("SELECT g.session FROM pg_catalog.unnest($1) AS g (session) WHERE NOT EXISTS (SELECT FROM sweeper.session AS s"
 				 " WHERE s.session OPERATOR(pg_catalog.=) g.session AND s.status OPERATOR(pg_catalog.=) 'active')",
 				 1, &type, &sessions, NULL, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		bool		isnull;
-		SswBeatId  *id = (SswBeatId *) DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
-		SswBeatKey	k = key_of(id);
+		SswHeartbeatId *id = (SswHeartbeatId *) DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		SswHeartbeatKey k = key_of(id);
 
 		ssw_attach_not_gone(&k);
 	}
@@ -182,7 +182,7 @@ settle_ended(Datum sessions)
  * pass is on record, which takes a transaction of its own: then 0, and *again.
  */
 static int64
-end_sessions(SswWork *w, const SswBeatId *ids, int n, bool *again)
+end_sessions(SswWork *w, const SswHeartbeatId *ids, int n, bool *again)
 {
 	SswPolicy	p = *w->policy;
 	SswEnd		e = {.type = SSW_DISCONNECTED,.phase = SSW_PHASE_MANUAL,.cutoff = GetCurrentTimestamp(),
@@ -196,11 +196,11 @@ end_sessions(SswWork *w, const SswBeatId *ids, int n, bool *again)
 	p.set_clause = DISCONNECTED_SET;
 	ssw_action_lock_leaf(&p, p.relid, RowExclusiveLock);
 	ssw_identity_become_owner(p.owner, p.search_path, &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	ssw_end_find(found, &p, &e, "t.session " SSW_OP("=") " ANY ($1)", 1, &type, &sessions);
 	if (ssw_end_count(found) < n)
 		settle_ended(sessions);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	*again = e.pass == 0 && ssw_end_count(found) > 0;
 	return *again ? 0 : ssw_end_found(found, &p, &e);
@@ -240,7 +240,7 @@ open_pass(SswWork *w)
 
 /* One transaction, or one before for the pass; false leaves its error in w->error. */
 static bool
-run_together(SswWork *w, const SswBeatId *ids, int n)
+run_together(SswWork *w, const SswHeartbeatId *ids, int n)
 {
 	volatile bool ok = false;
 
@@ -281,19 +281,19 @@ run_together(SswWork *w, const SswBeatId *ids, int n)
  * none will go now.
  */
 static bool
-run(SswWork *w, const SswBeatId *ids, int n)
+run(SswWork *w, const SswHeartbeatId *ids, int n)
 {
 	if (n == 0 || ssw_batch_must_stop(w))
 		return true;
 	if (run_together(w, ids, n))
 		return true;
-	if (ssw_failure_classify(w->error->sqlerrcode) != SSW_FAIL_ROW || n == 1)
+	if (ssw_error_classify(w->error->sqlerrcode) != SSW_FAIL_ROW || n == 1)
 	{
 		ereport(LOG,
 				(errcode(w->error->sqlerrcode),
 				 errmsg("could not end a session whose connection has gone: %s", w->error->message),
 				 errdetail("It is tried again.")));
-		return n == 1 && ssw_failure_classify(w->error->sqlerrcode) == SSW_FAIL_ROW;
+		return n == 1 && ssw_error_classify(w->error->sqlerrcode) == SSW_FAIL_ROW;
 	}
 	return run(w, ids, n / 2) && run(w, ids + n / 2, n - n / 2);
 }

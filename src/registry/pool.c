@@ -62,7 +62,7 @@ ssw_pool_metadata(FunctionCallInfo fcinfo, int arg)
 {
 	Jsonb	   *metadata;
 
-	ssw_args_bound(fcinfo, arg, "metadata", SSW_MAX_TEXT);
+	ssw_argument_bound(fcinfo, arg, "metadata", SSW_MAX_TEXT);
 	metadata = PG_GETARG_JSONB_P(arg);
 	if (!JB_ROOT_IS_OBJECT(metadata))
 		ereport(ERROR,
@@ -77,7 +77,7 @@ interval_argument(FunctionCallInfo fcinfo, int arg)
 	Interval   *i = palloc0(sizeof(Interval));
 
 	/* a day is 24 hours, whatever the time zone of who adds it */
-	i->time = ssw_args_interval(names[arg], PG_GETARG_INTERVAL_P(arg), 1);
+	i->time = ssw_argument_interval(names[arg], PG_GETARG_INTERVAL_P(arg), 1);
 	return IntervalPGetDatum(i);
 }
 
@@ -151,9 +151,9 @@ run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 	uint64		n;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	n = ssw_sql_exec(sql, nargs, types, values, nulls, false, 0);
-	ssw_sql_end();
+	ssw_spi_begin();
+	n = ssw_spi_exec(sql, nargs, types, values, nulls, false, 0);
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return n;
 }
@@ -169,10 +169,10 @@ row_json(const char *pool)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT (to_jsonb(p) - 'counter')::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT (to_jsonb(p) - 'counter')::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
 		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return json;
 }

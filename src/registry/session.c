@@ -118,7 +118,7 @@ read_version(TransactionId *xmin, ItemPointer tid)
 	bool		isnull;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	if (ssw_plan_execute("SELECT xmin, ctid FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
 						 0, NULL, NULL, NULL, false) != 1)
 		ereport(ERROR,
@@ -128,7 +128,7 @@ read_version(TransactionId *xmin, ItemPointer tid)
 				 errhint("Restore that row, or create the extension again.")));
 	*xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
@@ -148,7 +148,7 @@ keep(TransactionId xmin, const ItemPointerData *tid)
 	kept_stale = false;
 	p = ssw_policy_find(SSW_SESSION_POLICY, false);
 	rel = table_open(p->relid, RowExclusiveLock);
-	ssw_clock_build(p, rel);
+	ssw_deadline_build(p, rel);
 	table_close(rel, NoLock);
 	MemoryContextSwitchTo(old);
 	MemoryContextSetParent(cxt, TopMemoryContext);
@@ -284,9 +284,9 @@ find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *t
 	be_patient(p);
 	PG_TRY();
 	{
-		ssw_sql_begin();
+		ssw_spi_begin();
 		ssw_end_find(found, p, e, matches, nargs, types, values);
-		ssw_sql_end();
+		ssw_spi_end();
 	}
 	PG_CATCH();
 	{
@@ -329,7 +329,7 @@ ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
 
 	if (!ssw_shmem_available() || SswShared->service_start == 0)
 		return 0;
-	(void) ssw_start_watch_clock(); /* a jump is credited first */
+	(void) ssw_service_watch_clock();	/* a jump is credited first */
 	ssw_grace_cutoffs(&p, now, cutoffs);
 	ssw_grace_rows(&p);
 	for (int i = 0; i < p.nclocks; i++)
@@ -361,7 +361,7 @@ add_dead(SswPolicy *p, int clock, TimestampTz cutoff, ReturnSetInfo *rsinfo)
 	Datum		values[] = {TimestampTzGetDatum(cutoff), TimestampTzGetDatum(cutoff)};
 	uint64		n;
 
-	n = ssw_sql_exec(psprintf("SELECT t.pool, t.fence, t.session, t.expires_at FROM sweeper.session AS t WHERE %s",
+	n = ssw_spi_exec(psprintf("SELECT t.pool, t.fence, t.session, t.expires_at FROM sweeper.session AS t WHERE %s",
 							  ssw_stmt_dead(p, phase)), 2, types, values, NULL, true, 0);
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -372,7 +372,7 @@ add_dead(SswPolicy *p, int clock, TimestampTz cutoff, ReturnSetInfo *rsinfo)
 		bool		isnull;
 		Datum		due = SPI_getbinval(tup, desc, 4, &isnull);
 
-		if (clock == 0 && ssw_alive_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
+		if (clock == 0 && ssw_refresh_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
 			continue;
 		for (int col = 0; col < 2; col++)
 			v[col] = SPI_getbinval(tup, desc, col + 1, &nulls[col]);
@@ -397,16 +397,16 @@ ssw_dead_sessions(PG_FUNCTION_ARGS)
 	if (ssw_policy_unusable(p))
 		return (Datum) 0;
 	rel = table_open(p->relid, AccessShareLock);
-	ssw_clock_build(p, rel);
+	ssw_deadline_build(p, rel);
 	table_close(rel, NoLock);
 	ssw_grace_cutoffs(p, now, cutoffs);
 	ssw_grace_rows(p);
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	for (int i = 0; i < p->nclocks; i++)
 		if (!TIMESTAMP_IS_NOBEGIN(cutoffs[i]))
 			add_dead(p, i, cutoffs[i], (ReturnSetInfo *) fcinfo->resultinfo);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return (Datum) 0;
 }
@@ -534,10 +534,10 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 	ssw_session_check_writable("sweeper.claim_session()");
 	ssw_identity_become_extension(&save);
 	be_patient(ssw_session_policy());
-	ssw_sql_begin();
+	ssw_spi_begin();
 	owner = claim(PG_GETARG_DATUM(0), owner);
 	owner = owner ? MemoryContextStrdup(cxt, owner) : NULL;
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	if (owner == NULL)
 		PG_RETURN_NULL();

@@ -28,7 +28,7 @@ enum
 
 struct SswUsage
 {
-	SswAppend  *table;
+	SswMultiInsert *table;
 	Datum		type;
 };
 
@@ -37,7 +37,7 @@ ssw_usage_open(const char *cleanup_type)
 {
 	SswUsage   *u = palloc(sizeof(SswUsage));
 
-	u->table = ssw_append_open("usage_event", U_NCOLS, U_RECORDED_AT + 1);
+	u->table = ssw_multi_insert_open("usage_event", U_NCOLS, U_RECORDED_AT + 1);
 	u->type = CStringGetTextDatum(cleanup_type);
 	return u;
 }
@@ -56,7 +56,7 @@ hours(int64 us)
 void
 ssw_usage_add(SswUsage *u, int64 event, text *pool, const SswLife *life)
 {
-	TupleTableSlot *slot = ssw_append_slot(u->table);
+	TupleTableSlot *slot = ssw_multi_insert_slot(u->table);
 	Datum	   *v = slot->tts_values;
 
 	v[U_ID] = Int64GetDatum(event);
@@ -69,11 +69,11 @@ ssw_usage_add(SswUsage *u, int64 event, text *pool, const SswLife *life)
 	slot->tts_isnull[U_OWNER] = life->owner == NULL;
 	v[U_HOURS] = hours(life->ended_at - life->acquired_at);
 	v[U_TYPE] = u->type;
-	ssw_append_row(u->table);
+	ssw_multi_insert_row(u->table);
 }
 
 void
 ssw_usage_close(SswUsage *u)
 {
-	ssw_append_close(u->table);
+	ssw_multi_insert_close(u->table);
 }

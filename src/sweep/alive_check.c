@@ -90,7 +90,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 		w->locked_leaf = true;
 		ssw_batch_hurry(w);
 		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-		ssw_sql_begin();
+		ssw_spi_begin();
 		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
 		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, true);
 		if (ssw_plan_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
@@ -106,7 +106,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 			MemoryContextSwitchTo(old);
 		}
 		ssw_deferred_fire();
-		ssw_sql_end();
+		ssw_spi_end();
 		ssw_identity_restore(&save);
 	}
 	ssw_batch_end(w, NULL, 0, 0, 0, 0);
@@ -121,12 +121,12 @@ record_unknown(SswWork *w, const ItemPointerData *tid, const char *class, int co
 	Oid			types[SSW_ROW_PARAMS];
 	Datum		values[SSW_ROW_PARAMS];
 
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	ssw_batch_arm(w);
 	MemoryContextSwitchTo(w->batch_cxt);
 	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
 	ssw_plan_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, 0),
 					 SSW_ROW_PARAMS, types, values, NULL, false);
@@ -139,10 +139,10 @@ record_unknown(SswWork *w, const ItemPointerData *tid, const char *class, int co
 		ssw_failures_add(w->failures, w->target.leaf, SPI_getvalue(SPI_tuptable->vals[i], desc, 2),
 						 nodue ? 0 : DatumGetTimestampTz(due), !nodue, class, code, message, 0);
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	ssw_batch_disarm();
-	ssw_sql_commit();
+	ssw_spi_commit();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->failed++;
 	LWLockRelease(SswShared->lock);
@@ -169,7 +169,7 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	PG_CATCH();
 	{
 		ssw_batch_save_error(w);
-		class = ssw_failure_classify(w->error->sqlerrcode);
+		class = ssw_error_classify(w->error->sqlerrcode);
 		if (!w->interrupted && (!w->locked_leaf || ((class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
 													ssw_failures_pending(w->failures) >= MANY_UNKNOWN)))
 			ssw_batch_fail(w, w->error);
@@ -198,13 +198,13 @@ act_on(SswWork *w, Judged *j, bool alive)
 {
 	w->target.judged = PointerGetDatum(construct_array(j->identity, j->n, TEXTOID, -1, false, TYPALIGN_INT));
 	w->target.refresh = alive;
-	ssw_halve_run(w, j->tid, j->n);
+	ssw_bisect_run(w, j->tid, j->n);
 	w->target.judged = (Datum) 0;
 }
 
 /* Pull and ask for one turn, then act on the verdicts. */
 void
-ssw_check_work(SswWork *w)
+ssw_alive_check_work(SswWork *w)
 {
 	MemoryContext cxt = AllocSetContextCreate(MemoryContextGetParent(w->batch_cxt), "verdicts", ALLOCSET_DEFAULT_SIZES);
 	Judged	   *alive = MemoryContextAllocZero(cxt, sizeof(Judged));
@@ -251,7 +251,7 @@ ssw_check_work(SswWork *w)
 			act_on(w, dead, false);
 	}
 	if (w->unhurried)
-		ssw_halve_tried_slow(w, start);
+		ssw_bisect_tried_slow(w, start);
 	MemoryContextSwitchTo(MemoryContextGetParent(cxt));
 	MemoryContextDelete(cxt);
 }

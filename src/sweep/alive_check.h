@@ -8,6 +8,6 @@
 #include "sweep/batch.h"
 
 /* The is_alive part */
-extern void ssw_check_work(SswWork *w);
+extern void ssw_alive_check_work(SswWork *w);
 
 #endif							/* SSW_ALIVE_CHECK_H */

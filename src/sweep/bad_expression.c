@@ -68,7 +68,7 @@ typedef struct Search
 
 /* Is the error one that the value of a single row can raise? */
 bool
-ssw_unreadable_may_be(const ErrorData *e)
+ssw_bad_expression_may_be(const ErrorData *e)
 {
 	return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_DATA_EXCEPTION ||
 		ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION;
@@ -119,11 +119,11 @@ computes(Search *s, ItemPointerData from, ItemPointerData to, int64 *n)
 		bool		isnull;
 
 		/* its memory is free again after each, also after an error */
-		ssw_sql_begin();
+		ssw_spi_begin();
 		ssw_plan_by_place(buf.data, 2, types);
 		ssw_plan_execute(buf.data, 2, types, values, NULL, true);
 		*n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-		ssw_sql_end();
+		ssw_spi_end();
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -138,7 +138,7 @@ computes(Search *s, ItemPointerData from, ItemPointerData to, int64 *n)
 	CurrentResourceOwner = owner;
 	if (error == NULL)
 		return true;
-	if (!ssw_unreadable_may_be(error))
+	if (!ssw_bad_expression_may_be(error))
 		ReThrowError(error);
 	s->error = error;
 	return false;
@@ -203,7 +203,7 @@ has_witness(Search *s)
 	{
 		BlockNumber blocks = blocks_of(lfirst_oid(lc));
 		BlockNumber step = blocks / WITNESS_BLOCKS + 1;
-		Search		other = {.policy = s->policy,.relation = ssw_meant_table(lfirst_oid(lc)),.cxt = s->cxt};
+		Search		other = {.policy = s->policy,.relation = ssw_guard_table(lfirst_oid(lc)),.cxt = s->cxt};
 
 		for (int64 b = (int64) blocks - 1; b >= 0 && tries < WITNESSES; b -= step)
 		{
@@ -350,7 +350,7 @@ find_rows(const SswPolicy *p, List *leaves, SswFailures *failures, TimestampTz u
 		foreach(lc, leaves)
 	{
 		s.leaf = lfirst_oid(lc);
-		s.relation = ssw_meant_table(s.leaf);
+		s.relation = ssw_guard_table(s.leaf);
 		initStringInfo(&s.tids);
 		if (by_key)
 			search_known(&s);
@@ -379,15 +379,15 @@ leave_out(SswWork *w, MemoryContext cxt)
 	SswIdentity save;
 	Relation	rel;
 
-	if (p == NULL || w->failures == NULL || w->failed || !ssw_unreadable_may_be(w->error) || !ssw_batch_begin(w))
+	if (p == NULL || w->failures == NULL || w->failed || !ssw_bad_expression_may_be(w->error) || !ssw_batch_begin(w))
 		return false;
 	MemoryContextSwitchTo(cxt);
 	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	MemoryContextSwitchTo(cxt);
 	left_out = find_rows(p, leaves, w->failures, w->pass->soft_deadline);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	if (left_out)
 	{
@@ -395,18 +395,18 @@ leave_out(SswWork *w, MemoryContext cxt)
 		MemoryContextSwitchTo(cxt);
 		w->target.policy = w->policy = ssw_policy_load(p->id);
 		w->policy->left_out = left_out;
-		ssw_clock_build(w->policy, rel);
+		ssw_deadline_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
 		table_close(rel, NoLock);
 	}
 	ssw_batch_disarm();
-	ssw_sql_commit();
+	ssw_spi_commit();
 	return left_out != NULL;
 }
 
 /* Leave the rows at fault out after an error, w->error; true when the pass can go on. */
 bool
-ssw_unreadable_leave_out(SswWork *w, MemoryContext cxt)
+ssw_bad_expression_leave_out(SswWork *w, MemoryContext cxt)
 {
 	volatile bool result = false;
 
@@ -415,7 +415,7 @@ ssw_unreadable_leave_out(SswWork *w, MemoryContext cxt)
 		result = leave_out(w, cxt);
 		ssw_batch_disarm();
 		if (!result && IsTransactionState())
-			ssw_sql_abort();
+			ssw_spi_abort();
 	}
 	PG_CATCH();
 	{
@@ -428,7 +428,7 @@ ssw_unreadable_leave_out(SswWork *w, MemoryContext cxt)
 
 /* Raise an error that names the first row at fault, if there is one. */
 void
-ssw_unreadable_report(const SswPolicy *p, List *leaves, ErrorData *e)
+ssw_bad_expression_report(const SswPolicy *p, List *leaves, ErrorData *e)
 {
 	Search		s = {.policy = p,.max = 1,.cxt = CurrentMemoryContext};
 	ListCell   *lc;
@@ -437,7 +437,7 @@ ssw_unreadable_report(const SswPolicy *p, List *leaves, ErrorData *e)
 		if (s.n == 0)
 	{
 		s.leaf = lfirst_oid(lc);
-		s.relation = ssw_meant_table(s.leaf);
+		s.relation = ssw_guard_table(s.leaf);
 		initStringInfo(&s.tids);
 		search(&s, 0, blocks_of(s.leaf));
 	}

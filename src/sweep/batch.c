@@ -324,7 +324,7 @@ ssw_batch_begin(SswWork *w)
 	w->first_cid = FirstCommandId;
 	w->locked_leaf = false;
 	w->intact = false;
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
 	ssw_batch_arm(w);
 	extoid = get_extension_oid(SSW_EXTENSION, true);
@@ -364,7 +364,7 @@ reopen_pass(SswWork *w)
 	values[1] = Int32GetDatum(w->policy->id);
 	values[2] = TimestampTzGetDatum(w->pass->started_at);
 	values[3] = TimestampTzGetDatum(w->pass->now);
-	return ssw_sql_exec("UPDATE sweeper.pass SET status = 'running', finished_at = NULL, passes = passes + 1, cutoff = $4"
+	return ssw_spi_exec("UPDATE sweeper.pass SET status = 'running', finished_at = NULL, passes = passes + 1, cutoff = $4"
 						" WHERE pass = $1 AND policy_id = $2 AND status = 'done' AND NOT forced AND sqlstate IS NULL"
 						" AND $3 >= started_at AND $3 < started_at + interval '1 minute'",
 						4, types, values, NULL, false, 0) > 0 ? id : 0;
@@ -383,7 +383,7 @@ insert_pass(SswWork *w)
 	values[3] = TimestampTzGetDatum(w->pass->started_at);
 	values[4] = BoolGetDatum(w->pass->forced);
 	values[5] = TimestampTzGetDatum(w->pass->now);
-	ssw_sql_exec("INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, status, forced, cutoff)"
+	ssw_spi_exec("INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, status, forced, cutoff)"
 				 " VALUES ($1, $2, $3, $4, 'running', $5, $6)", 6, types, values, NULL, false, 0);
 	return id;
 }
@@ -396,11 +396,11 @@ ssw_batch_open_pass(SswWork *w)
 	int64		id;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	id = reopen_pass(w);
 	if (id == 0)
 		id = insert_pass(w);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	w->pass->pass_id = id;
 }
@@ -459,7 +459,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 			s->halved = s->halved < MAX_ROWS ? s->halved * 2 : 0;
 		if (n >= s->batch_rows && elapsed_us > 0)
 		{
-			double		fit = Min((double) n * TARGET_US / elapsed_us, n * ssw_load_batch_bytes() / Max(1, wal));
+			double		fit = Min((double) n * TARGET_US / elapsed_us, n * ssw_throttle_batch_bytes() / Max(1, wal));
 
 			/* grow at most fourfold at a time, shrink at once */
 			s->batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, s->batch_rows * 4.0)));
@@ -487,9 +487,9 @@ ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, 
 	if (rows + w->prolonged == 0)
 		forbid_alteration(w);
 	ssw_batch_disarm();
-	ssw_sql_commit();
+	ssw_spi_commit();
 	MemoryContextSwitchTo(w->batch_cxt);
-	wal = ssw_load_spend(w->pass->forced);
+	wal = ssw_throttle_spend(w->pass->forced);
 	if (sink)
 		count(w, sink, GetCurrentTimestamp() - start, wal, n, rows, missing);
 }
@@ -503,7 +503,7 @@ ssw_batch_save_error(SswWork *w)
 	FlushErrorState();
 	ssw_batch_note_cancel(w, w->error);
 	ssw_batch_disarm();
-	ssw_sql_abort();
+	ssw_spi_abort();
 	MemoryContextSwitchTo(w->batch_cxt);
 }
 

@@ -39,12 +39,12 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
 	w->locked_leaf = true;
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	ssw_deferred_fire();
-	rows = ssw_alive_run(&w->target, tids, n, sink);
+	rows = ssw_refresh_run(&w->target, tids, n, sink);
 	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
 	ssw_deferred_fire();
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return rows;
 }
@@ -129,7 +129,7 @@ static SswFailureClass
 learn(SswWork *w)
 {
 	ErrorData  *error = w->error;
-	SswFailureClass class = ssw_failure_classify(error->sqlerrcode);
+	SswFailureClass class = ssw_error_classify(error->sqlerrcode);
 
 	/* no row was tried: the table is locked, or what a batch begins with */
 	if (!w->locked_leaf)
@@ -158,7 +158,7 @@ learn(SswWork *w)
  * they must be tried by their tids.
  */
 bool
-ssw_halve_run_range(SswWork *w, int n)
+ssw_bisect_run_range(SswWork *w, int n)
 {
 	SswFailureClass class;
 
@@ -214,7 +214,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 	if (n <= SSW_MAX_SUBXACTS && !too_large)
 		ssw_single_run(w, tids, n);
 	else if (w->slow_us > 0 && ssw_batch_rows(w) < n)
-		ssw_halve_run(w, tids, n);
+		ssw_bisect_run(w, tids, n);
 	else
 	{
 		run_rows(w, tids, n / 2);
@@ -224,7 +224,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 
 /* Handle the rows of one chunk, batch by batch, until done or told to leave. */
 void
-ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n)
+ssw_bisect_run(SswWork *w, const ItemPointerData *tids, int n)
 {
 	while (n > 0 && !ssw_batch_must_stop(w))
 	{
@@ -244,7 +244,7 @@ ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n)
  * took long the pass ends: others may have fallen due meanwhile, and come first.
  */
 void
-ssw_halve_tried_slow(SswWork *w, TimestampTz start)
+ssw_bisect_tried_slow(SswWork *w, TimestampTz start)
 {
 	w->unhurried = false;
 	if (GetCurrentTimestamp() - start < SSW_BATCH_TARGET_US)
@@ -257,7 +257,7 @@ ssw_halve_tried_slow(SswWork *w, TimestampTz start)
 
 /* Rows that were slow before, one by one. */
 void
-ssw_halve_run_slow(SswWork *w, const ItemPointerData *tids, int n)
+ssw_bisect_run_slow(SswWork *w, const ItemPointerData *tids, int n)
 {
 	for (int i = 0; i < n && !ssw_batch_must_stop(w); i++)
 	{
@@ -265,6 +265,6 @@ ssw_halve_run_slow(SswWork *w, const ItemPointerData *tids, int n)
 
 		w->unhurried = true;
 		run_rows(w, &tids[i], 1);
-		ssw_halve_tried_slow(w, start);
+		ssw_bisect_tried_slow(w, start);
 	}
 }

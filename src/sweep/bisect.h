@@ -7,9 +7,9 @@
 
 #include "sweep/batch.h"
 
-extern bool ssw_halve_run_range(SswWork *w, int n);
-extern void ssw_halve_tried_slow(SswWork *w, TimestampTz start);
-extern void ssw_halve_run_slow(SswWork *w, const ItemPointerData *tids, int n);
-extern void ssw_halve_run(SswWork *w, const ItemPointerData *tids, int n);
+extern bool ssw_bisect_run_range(SswWork *w, int n);
+extern void ssw_bisect_tried_slow(SswWork *w, TimestampTz start);
+extern void ssw_bisect_run_slow(SswWork *w, const ItemPointerData *tids, int n);
+extern void ssw_bisect_run(SswWork *w, const ItemPointerData *tids, int n);
 
 #endif							/* SSW_BISECT_H */

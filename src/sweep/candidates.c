@@ -151,7 +151,7 @@ start_above(SswWork *w, TimestampTz due)
 	Datum		value = TimestampTzGetDatum(due);
 	char	   *bound;
 
-	ssw_sql_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
+	ssw_spi_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
 	bound = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	if (bound == NULL || strlen(bound) >= SSW_CURSOR_LEN)
 		return;
@@ -161,13 +161,13 @@ start_above(SswWork *w, TimestampTz due)
 
 /* Does the cursor move among the rows that fell due after the backlog? */
 static bool
-is_fresh(SswWork *w, const SswClock *c)
+is_fresh(SswWork *w, const SswDeadline *c)
 {
 	return c && w->pass->backlog_before != 0 && !w->pass->backlog_segment;
 }
 
 static Datum
-cursor_datum(const SswClock *c, const char *text)
+cursor_datum(const SswDeadline *c, const char *text)
 {
 	Oid			input,
 				ioparam;
@@ -206,8 +206,8 @@ is_wanted(SswWork *w, TupleTableSlot *slot)
 	bool		held = !DatumGetBool(slot->tts_values[SSW_C_NOT_HELD - 1]);
 
 	return slot->tts_isnull[SSW_C_KEY - 1] || slot->tts_isnull[SSW_C_DUE - 1] ||
-		ssw_alive_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
-						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->clock_cutoff[0]);
+		ssw_refresh_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+						   DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->clock_cutoff[0]);
 }
 
 static void
@@ -277,7 +277,7 @@ no_op(DestReceiver *self)
 }
 
 static void
-init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswClock *c, int64 size, int64 max_rows)
+init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswDeadline *c, int64 size, int64 max_rows)
 {
 	memset(r, 0, sizeof(Receiver));
 	r->dest.receiveSlot = receive;
@@ -296,7 +296,7 @@ init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswClock *c, int64
 
 /* Remember where the next chunk begins. */
 static void
-move_cursor(SswWork *w, const SswClock *c, Receiver *r, SswCursor kind)
+move_cursor(SswWork *w, const SswDeadline *c, Receiver *r, SswCursor kind)
 {
 	w->pass->cursor_kind = kind;
 	w->pass->cursor_tid = r->tid;
@@ -323,7 +323,7 @@ static void
 read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver *r)
 {
 	SswPass    *pass = w->pass;
-	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	const SswDeadline *c = ssw_stmt_clock(w->policy, pass->phase);
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID,
 	TIMESTAMPTZOID};
 	Datum		values[6] = {0};
@@ -343,7 +343,7 @@ read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver
 	}
 	values[4] = Int64GetDatum(limit);
 	values[5] = TimestampTzGetDatum(pass->backlog_before);
-	ssw_sql_send(sql, 6, types, values, nulls, &r->dest);
+	ssw_spi_send(sql, 6, types, values, nulls, &r->dest);
 }
 
 /* The tids of the next rows; limit of them, or all with the last deadline. */
@@ -351,7 +351,7 @@ static bool
 collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
 {
 	SswPass    *pass = w->pass;
-	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	const SswDeadline *c = ssw_stmt_clock(w->policy, pass->phase);
 	int			excluded = pass->excluded;
 	ListCell   *lc;
 	Receiver	r;
@@ -383,7 +383,7 @@ static bool
 find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
 {
 	SswPass    *pass = w->pass;
-	const SswClock *c = ssw_stmt_clock(w->policy, pass->phase);
+	const SswDeadline *c = ssw_stmt_clock(w->policy, pass->phase);
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, 1, limit + Min(limit, MAX_TIES));
@@ -432,7 +432,7 @@ heap_correlation(Oid relid, AttrNumber attnum)
 
 /* About how many candidates are above the cursor, by the planner. */
 static double
-estimate_rows(SswWork *w, const SswChunk *chunk, const SswClock *c)
+estimate_rows(SswWork *w, const SswChunk *chunk, const SswDeadline *c)
 {
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c->sort_type};
 	Datum		values[3];
@@ -442,7 +442,7 @@ estimate_rows(SswWork *w, const SswChunk *chunk, const SswClock *c)
 	values[0] = TimestampTzGetDatum(chunk->cutoff);
 	values[1] = TimestampTzGetDatum(w->pass->full_cutoff);
 	values[2] = cursor_datum(c, w->pass->cursor);
-	portal = SPI_cursor_open(NULL, ssw_sql_prepare(ssw_stmt_estimate(w->policy, chunk->leaf, w->pass->phase), 3, types, 0),
+	portal = SPI_cursor_open(NULL, ssw_spi_prepare(ssw_stmt_estimate(w->policy, chunk->leaf, w->pass->phase), 3, types, 0),
 							 values, NULL, true);
 	rows = linitial_node(PlannedStmt, portal->stmts)->planTree->plan_rows;
 	SPI_cursor_close(portal);
@@ -451,7 +451,7 @@ estimate_rows(SswWork *w, const SswChunk *chunk, const SswClock *c)
 
 /* The end of the part that goes in the order of the heap: where rows are due, or fewer. */
 static bool
-set_high(SswWork *w, SswChunk *chunk, const SswClock *c, double rows)
+set_high(SswWork *w, SswChunk *chunk, const SswDeadline *c, double rows)
 {
 	SswPass    *pass = w->pass;
 	Oid			type = TIMESTAMPTZOID;
@@ -474,7 +474,7 @@ set_high(SswWork *w, SswChunk *chunk, const SswClock *c, double rows)
 	}
 	else
 	{
-		ssw_sql_exec(ssw_stmt_bound(w->policy, pass->phase), 1, &type, &value, NULL, true, 1);
+		ssw_spi_exec(ssw_stmt_bound(w->policy, pass->phase), 1, &type, &value, NULL, true, 1);
 		high = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	}
 	if (high == NULL || strlen(high) >= SSW_CURSOR_LEN)
@@ -485,7 +485,7 @@ set_high(SswWork *w, SswChunk *chunk, const SswClock *c, double rows)
 
 /* Turn to the order of the heap when that is less work. */
 static void
-consider_heap_order(SswWork *w, SswChunk *chunk, const SswClock *c)
+consider_heap_order(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 	Relation	rel = table_open(chunk->leaf, AccessShareLock);
@@ -513,7 +513,7 @@ consider_heap_order(SswWork *w, SswChunk *chunk, const SswClock *c)
 
 /* The dead rows of the next blocks. */
 static void
-next_blocks(SswWork *w, SswChunk *chunk, const SswClock *c)
+next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
@@ -538,7 +538,7 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswClock *c)
 }
 
 static bool
-has_index(SswWork *w, const SswChunk *chunk, const SswClock *c)
+has_index(SswWork *w, const SswChunk *chunk, const SswDeadline *c)
 {
 	Relation	rel = table_open(chunk->leaf, AccessShareLock);
 	bool		found = OidIsValid(ssw_index_find_own(rel, c->sort, w->policy->filter));
@@ -568,7 +568,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 {
 	SswPass    *pass = w->pass;
 	const SswPolicy *p = w->policy;
-	const SswClock *c = ssw_stmt_clock(p, pass->phase);
+	const SswDeadline *c = ssw_stmt_clock(p, pass->phase);
 	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
 	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(p, pass->phase) || (is_fresh(w, c) && !c->by_due);
 	bool		more;
@@ -613,14 +613,14 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 void
 ssw_collect_range(SswWork *w, SswChunk *chunk)
 {
-	const SswClock *c = ssw_stmt_clock(w->policy, chunk->phase);
+	const SswDeadline *c = ssw_stmt_clock(w->policy, chunk->phase);
 	Oid			types[6];
 	Datum		values[6];
 	int			nargs = ssw_action_range_params(&w->target, &chunk->range, types, values);
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, chunk->n, PG_INT64_MAX);
-	ssw_sql_send(ssw_stmt_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low, chunk->range.has_blocks),
+	ssw_spi_send(ssw_stmt_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low, chunk->range.has_blocks),
 				 nargs, types, values, NULL, &r.dest);
 	chunk->ranged = false;
 }

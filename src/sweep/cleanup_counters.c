@@ -68,7 +68,7 @@ at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId paren
 
 /* So many rows of the policy end in this transaction, of a type as in the events. */
 void
-ssw_endstats_add(int policy_id, const char *cleanup_type, int64 n)
+ssw_cleanup_counters_add(int policy_id, const char *cleanup_type, int64 n)
 {
 	static bool registered = false;
 	MemoryContext old;

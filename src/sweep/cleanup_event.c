@@ -94,16 +94,16 @@ read_life(TupleTableSlot *slot)
 static void
 look_at_memory(const SswPolicy *p, SinkRow *r)
 {
-	SswBeatKey	k;
-	SswBeat		b;
+	SswHeartbeatKey k;
+	SswHeartbeat b;
 
 	if (!p->heartbeats || p->registry || p->audit != SSW_AUDIT_ROW || r->key == NULL || !ssw_shmem_available())
 		return;
-	k = (SswBeatKey)
+	k = (SswHeartbeatKey)
 	{
-		.id = ssw_key_beat_id(p, text_to_cstring(r->key)),.database = MyDatabaseId,.policy_id = p->id
+		.id = ssw_key_heartbeat_id(p, text_to_cstring(r->key)),.database = MyDatabaseId,.policy_id = p->id
 	};
-	if (!ssw_beats_find(&k, &b))
+	if (!ssw_store_find(&k, &b))
 		return;
 	r->seen = Max(r->has_seen ? r->seen : DT_NOBEGIN, SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
 	r->has_seen = true;
@@ -247,7 +247,7 @@ group_length(SswSink *sink, int start)
 /* What the event rows of a sink have in common. */
 typedef struct Events
 {
-	SswAppend  *table;
+	SswMultiInsert *table;
 	Datum		relation;
 	Datum		policy;
 	Datum		type;
@@ -258,7 +258,7 @@ typedef struct Events
 static void
 open_events(SswSink *sink, Events *e)
 {
-	e->table = ssw_append_open("cleanup_event", E_NCOLS, E_CLEANED_AT + 1);
+	e->table = ssw_multi_insert_open("cleanup_event", E_NCOLS, E_CLEANED_AT + 1);
 	e->relation = CStringGetTextDatum(sink->policy->relation);
 	e->policy = CStringGetTextDatum(sink->policy->name);
 	e->type = CStringGetTextDatum(sink->cleanup_type);
@@ -269,7 +269,7 @@ open_events(SswSink *sink, Events *e)
 static void
 add_event(Events *e, SswSink *sink, const SinkRow *r, int64 id, int count)
 {
-	TupleTableSlot *slot = ssw_append_slot(e->table);
+	TupleTableSlot *slot = ssw_multi_insert_slot(e->table);
 	Datum	   *v = slot->tts_values;
 	bool	   *n = slot->tts_isnull;
 
@@ -298,7 +298,7 @@ add_event(Events *e, SswSink *sink, const SinkRow *r, int64 id, int count)
 	n[E_ACTOR] = sink->actor == NULL;
 	v[E_METADATA] = PointerGetDatum(r->meta);
 	n[E_METADATA] = r->meta == NULL;
-	ssw_append_row(e->table);
+	ssw_multi_insert_row(e->table);
 }
 
 /* One notification for the rows [start, start + count). */
@@ -371,7 +371,7 @@ end_workers(SswSink *sink)
 			memcmp(VARDATA_ANY(sink->rows[i].group), SSW_WORKER_POOL, strlen(SSW_WORKER_POOL)) == 0)
 			workers[n++] = sink->rows[i].life->session;
 	if (n > 0)
-		ssw_cascade(workers, n);
+		ssw_worker_lost(workers, n);
 	pfree(workers);
 }
 
@@ -399,13 +399,13 @@ ssw_audit_end(SswSink *sink)
 		return;
 	if (sink->nrows > SSW_MAX_BATCH)
 		elog(ERROR, "batch of %d rows is too large", sink->nrows);
-	ssw_endstats_add(p->id, sink->cleanup_type, sink->nrows);
+	ssw_cleanup_counters_add(p->id, sink->cleanup_type, sink->nrows);
 	if (by_group)
 		qsort(sink->rows, sink->nrows, sizeof(SinkRow), compare_groups);
 	if (p->audit != SSW_AUDIT_NONE)
 	{
 		open_events(sink, &e);
-		id = nextval_internal(ssw_append_relation("event_batch_seq"), false) << 20;
+		id = nextval_internal(ssw_multi_insert_relation("event_batch_seq"), false) << 20;
 	}
 	if (p->registry)
 	{
@@ -434,7 +434,7 @@ ssw_audit_end(SswSink *sink)
 			notify(sink, channel, start, len, first, e.table ? id - 1 : 0);
 	}
 	if (e.table)
-		ssw_append_close(e.table);
+		ssw_multi_insert_close(e.table);
 }
 
 /* Add the lags of the rows, as of the commit, to a histogram. */

@@ -76,7 +76,7 @@ ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *match
 			 int nargs, Oid *types, Datum *values)
 {
 	char	   *sql = psprintf("SELECT t.tableoid, t.ctid FROM %s AS t WHERE %s AND (%s) FOR UPDATE%s",
-							   ssw_meant_table(p->relid), matches, p->filter ? p->filter : "true",
+							   ssw_guard_table(p->relid), matches, p->filter ? p->filter : "true",
 							   e->skip_locked ? " SKIP LOCKED" : "");
 	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
 
@@ -123,8 +123,8 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 			tids[n++] = f->rows[*next].tid;
 	ssw_action_lock_leaf(p, target.leaf, RowExclusiveLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_sql_begin();
-	acted = ssw_alive_run(&target, tids, n, sink);
+	ssw_spi_begin();
+	acted = ssw_refresh_run(&target, tids, n, sink);
 
 	/*
 	 * the registry has no code of users, and its callers constraints of their
@@ -132,7 +132,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 	 */
 	if (!p->registry)
 		ssw_deferred_fire();
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	MemoryContextSwitchTo(cxt);
 	ssw_audit_end(sink);

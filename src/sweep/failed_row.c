@@ -201,16 +201,16 @@ ssw_failures_load(const SswPolicy *p)
 	ctl.hcxt = f->cxt;
 	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	/* a back-off that begins later than now is of a clock that was set back */
-	n = ssw_sql_exec("SELECT key, deadline, state = 'quarantined', attempts,"
+	n = ssw_spi_exec("SELECT key, deadline, state = 'quarantined', attempts,"
 					 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
 					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, ''),"
 					 " class = 'locked' AND attempts > 0, coalesce(message, ''), blocked_by, class = 'slow'"
 					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return f;
 }
@@ -451,7 +451,7 @@ write_one(SswFailures *f, NewFailure *n)
 	values[11] = n->partition ? CStringGetTextDatum(n->partition) : (Datum) 0;
 	nulls[11] = n->partition ? ' ' : 'n';
 	values[12] = CStringGetTextDatum(n->identity);
-	ssw_sql_exec(sql, 13, types, values, nulls, false, 0);
+	ssw_spi_exec(sql, 13, types, values, nulls, false, 0);
 }
 
 /* The bit of an entry; another one in each pass, so that none is hidden for ever by others. */
@@ -497,7 +497,7 @@ purge_entries(SswFailures *f, uint64 salt, const uint64 *bits)
 				continue;
 			values[1] = CStringGetTextDatum(e->key);
 			values[2] = e->partition ? CStringGetTextDatum(e->partition) : (Datum) 0;
-			ssw_sql_exec("DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND key = $2"
+			ssw_spi_exec("DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND key = $2"
 						 " AND pg_catalog.hashtextextended(key, 0) = pg_catalog.hashtextextended($2, 0)"
 						 " AND partition IS NOT DISTINCT FROM $3",
 						 3, types, values, e->partition ? NULL : "  n", false, 0);
@@ -535,7 +535,7 @@ ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
 	ListCell   *lc;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	foreach(lc, f->pending)
 		if (!((NewFailure *) lfirst(lc))->same)
 		write_one(f, lfirst(lc));
@@ -543,6 +543,6 @@ ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
 	note_locked(f);
 	if (purge)
 		purge_entries(f, salt, bits);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }

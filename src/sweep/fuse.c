@@ -96,7 +96,7 @@ would_trip(const SswPolicy *p, int64 dead, int64 alive)
 static void
 set_bound(SswWork *w, int clock, Params *x)
 {
-	const SswClock *c = &w->policy->clock[clock];
+	const SswDeadline *c = &w->policy->clock[clock];
 	TimestampTz bound = clock == 0 ? Max(w->pass->backlog_before, w->pass->above) : w->pass->backlog_before;
 	Datum		value = TimestampTzGetDatum(bound);
 	Oid			type = TIMESTAMPTZOID;
@@ -104,7 +104,7 @@ set_bound(SswWork *w, int clock, Params *x)
 	if (bound == 0)
 		return;
 	x->types[2 + clock] = c->by_due ? c->sort_type : TIMESTAMPTZOID;
-	ssw_sql_exec(psprintf("SELECT (%s)", c->by_due ? c->bound : "$1"), 1, &type, &value, NULL, true, 1);
+	ssw_spi_exec(psprintf("SELECT (%s)", c->by_due ? c->bound : "$1"), 1, &type, &value, NULL, true, 1);
 	x->values[2 + clock] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2 + clock]);
 }
 
@@ -143,7 +143,7 @@ param_nulls(const Params *x)
 static char *
 counts_by(const SswPolicy *p, int clock, const Params *x)
 {
-	const SswClock *c = &p->clock[clock];
+	const SswDeadline *c = &p->clock[clock];
 	char	   *dead;
 
 	if (clock >= p->nclocks || !ssw_stmt_fused(p, SSW_PHASE_CLOCK_1 + clock) ||
@@ -167,7 +167,7 @@ add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, c
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT %s, %s, %s FROM ONLY %s AS t WHERE %s", ssw_fuse_group(p),
 					 p->clock[0].row_ttl ? p->clock[0].row_ttl : "NULL::pg_catalog.interval",
-					 ssw_stmt_asks(p, phase) ? "true" : "false", ssw_meant_table(leaf), dead);
+					 ssw_stmt_asks(p, phase) ? "true" : "false", ssw_guard_table(leaf), dead);
 	if (other)
 		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", other);
 	if (ssw_failures_count(w->failures) > 0)
@@ -267,7 +267,7 @@ count_dead(Test *t)
 	appendStringInfo(&sql, ") AS r (g, ttl, asked) GROUP BY GROUPING SETS ((g), ()) HAVING GROUPING(g) " SSW_OP("=") " 1"
 					 " OR g IS NOT NULL AND pg_catalog.count(*) " SSW_OP(">=") " $6"
 					 " ORDER BY GROUPING(g) DESC, pg_catalog.count(*) DESC, g LIMIT %d", MAX_SUSPECTS + 1);
-	ssw_sql_exec(sql.data, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
+	ssw_spi_exec(sql.data, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
 	t->suspect = MemoryContextAllocZero(t->cxt, SPI_processed * sizeof(SswSuspect));
 	t->asked = get_int(0, 4);
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -297,7 +297,7 @@ alive_rows(SswWork *w, Oid leaf)
 	StringInfoData sql;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s) AND %s", ssw_meant_table(leaf), p->filter ? p->filter : "true",
+	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s) AND %s", ssw_guard_table(leaf), p->filter ? p->filter : "true",
 					 p->not_held ? p->not_held : "true");
 	if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[0]))
 		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_CLOCK_1));
@@ -362,7 +362,7 @@ count_alive(Test *t)
 	t->left = t->n + 1;
 	foreach(lc, t->leaves)
 		if (t->left > 0)
-		ssw_sql_send(psprintf("SELECT %s %s", t->n > 0 ? ssw_fuse_group(t->work->policy) : "NULL::pg_catalog.text",
+		ssw_spi_send(psprintf("SELECT %s %s", t->n > 0 ? ssw_fuse_group(t->work->policy) : "NULL::pg_catalog.text",
 							  alive_rows(t->work, lfirst_oid(lc))), NPARAMS, x.types, x.values, x.nulls, &r.dest);
 }
 
@@ -372,11 +372,11 @@ count(void *arg)
 {
 	Test	   *t = arg;
 
-	ssw_sql_begin();
+	ssw_spi_begin();
 	count_dead(t);
 	if (t->all.dead > 0 && t->all.dead >= t->work->policy->fuse_min)
 		count_alive(t);
-	ssw_sql_end();
+	ssw_spi_end();
 }
 
 /* Which groups are held, and which were and are let go? */
@@ -388,8 +388,8 @@ recall(Test *t)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	ssw_sql_exec("SELECT \"group\", held_until > pg_catalog.clock_timestamp() FROM sweeper.fuse_hold WHERE policy_id = $1",
+	ssw_spi_begin();
+	ssw_spi_exec("SELECT \"group\", held_until > pg_catalog.clock_timestamp() FROM sweeper.fuse_hold WHERE policy_id = $1",
 				 1, &type, &value, NULL, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
@@ -403,7 +403,7 @@ recall(Test *t)
 		else if (s)
 			s->let_go = true;
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
@@ -527,14 +527,14 @@ find_grace(void *arg)
 	Params		x;
 	ListCell   *lc;
 
-	ssw_sql_begin();
+	ssw_spi_begin();
 	init_params(t->work, t->work->pass->clock_cutoff[0], &x);
 	foreach(lc, t->leaves)
 		t->graced = t->graced ||
-		ssw_sql_exec(psprintf("SELECT FROM ONLY %s AS t WHERE (%s) AND (%s) AND (%s) IS NOT TRUE LIMIT 1", ssw_meant_table(lfirst_oid(lc)),
+		ssw_spi_exec(psprintf("SELECT FROM ONLY %s AS t WHERE (%s) AND (%s) AND (%s) IS NOT TRUE LIMIT 1", ssw_guard_table(lfirst_oid(lc)),
 							  p->clock[0].predicate, p->filter ? p->filter : "true", p->row_grace),
 					 NPARAMS, x.types, x.values, param_nulls(&x), true, 1) > 0;
-	ssw_sql_end();
+	ssw_spi_end();
 }
 
 /*
@@ -572,9 +572,9 @@ ssw_fuse_answers(SswWork *w, int dead, int alive)
 	if (!trips)
 		return false;
 	end_pass(pass, SSW_END_FUSE, ssw_fuse_describe(&s));
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	if (ssw_lock_policy_batch_conditional(w->policy->id))
 		(void) ssw_fuse_write(w, &s);
-	ssw_sql_commit();
+	ssw_spi_commit();
 	return true;
 }

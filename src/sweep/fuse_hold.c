@@ -45,8 +45,8 @@ ssw_fuse_load(SswPolicy *p)
 
 	p->not_held = NULL;
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	ssw_sql_exec("SELECT pg_catalog.bool_or(\"group\" IS NULL), pg_catalog.quote_literal(pg_catalog.array_agg(\"group\")"
+	ssw_spi_begin();
+	ssw_spi_exec("SELECT pg_catalog.bool_or(\"group\" IS NULL), pg_catalog.quote_literal(pg_catalog.array_agg(\"group\")"
 				 " FILTER (WHERE \"group\" IS NOT NULL)) FROM sweeper.fuse_hold"
 				 " WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()", 1, &type, &value, NULL, false, 1);
 	d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
@@ -57,7 +57,7 @@ ssw_fuse_load(SswPolicy *p)
 		p->not_held = MemoryContextStrdup(GetMemoryChunkContext(p),
 										  psprintf("(%s " SSW_OP("<>") " ALL (%s::pg_catalog.text[])) IS NOT FALSE",
 												   ssw_fuse_group(p), groups));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
@@ -113,13 +113,13 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 	values[3] = TimestampTzGetDatum(until);
 	values[4] = CStringGetTextDatum(message);
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	ssw_sql_exec("INSERT INTO sweeper.fuse_hold (policy_id, \"group\", held_at, held_until, detail) VALUES ($1, $2, $3, $4, $5)",
+	ssw_spi_begin();
+	ssw_spi_exec("INSERT INTO sweeper.fuse_hold (policy_id, \"group\", held_at, held_until, detail) VALUES ($1, $2, $3, $4, $5)",
 				 5, types, values, nulls, false, 0);
-	ssw_sql_exec("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
+	ssw_spi_exec("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
 				 " SELECT policy_id, policy, 'session_sweeper', 'fuse', pg_catalog.jsonb_build_object('group', $2, 'detail', $5, 'until', $4)"
 				 " FROM sweeper.policy WHERE policy_id = $1 AND $3 IS NOT NULL", 5, types, values, nulls, false, 0);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->fuse_trips++;

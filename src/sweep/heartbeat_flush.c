@@ -98,13 +98,13 @@ prolong_leaf(const SswPolicy *p, Oid leaf)
 	/* what is committed now, whatever the caller's snapshot shows */
 	CommandCounterIncrement();
 	PushActiveSnapshot(GetLatestSnapshot());
-	portal = SPI_cursor_open(NULL, ssw_sql_prepare(ssw_stmt_all_beats(p, leaf), 0, NULL, CURSOR_OPT_NO_SCROLL), NULL, NULL, true);
+	portal = SPI_cursor_open(NULL, ssw_spi_prepare(ssw_stmt_all_heartbeats(p, leaf), 0, NULL, CURSOR_OPT_NO_SCROLL), NULL, NULL, true);
 	PopActiveSnapshot();
 	for (SPI_cursor_fetch(portal, true, ROWS_AT_ONCE); SPI_processed > 0; SPI_cursor_fetch(portal, true, ROWS_AT_ONCE))
 	{
 		SPITupleTable *rows = SPI_tuptable;
 
-		failed += ssw_alive_prolong(&target, rows, SPI_processed);
+		failed += ssw_refresh_prolong(&target, rows, SPI_processed);
 		SPI_freetuptable(rows);
 		MemoryContextReset(cxt);
 	}
@@ -130,12 +130,12 @@ prolong_all(void *arg)
 	rel = table_open(p->relid, NoLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	set_patience(p->lock_timeout_ms);
-	ssw_clock_build(p, rel);
-	ssw_sql_begin();
+	ssw_deadline_build(p, rel);
+	ssw_spi_begin();
 	foreach(lc, leaves)
 		failed += prolong_leaf(p, lfirst_oid(lc));
 	ssw_deferred_fire();
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	table_close(rel, NoLock);
 	if (failed > 0)
@@ -150,7 +150,7 @@ prolong_all(void *arg)
 static bool
 is_passing(int code)
 {
-	SswFailureClass class = ssw_failure_classify(code);
+	SswFailureClass class = ssw_error_classify(code);
 
 	return class == SSW_FAIL_TRANSIENT || class == SSW_FAIL_LOCKED || code == ERRCODE_DISK_FULL;
 }
@@ -176,7 +176,7 @@ why_unwritable(SswPolicy *p)
  * told, and holds nobody up; what could be later is an error.
  */
 void
-ssw_settle_heartbeats(SswPolicy *p)
+ssw_heartbeat_flush(SswPolicy *p)
 {
 	SswPolicy	present = *p;
 	ErrorData  *e = NULL;
@@ -197,10 +197,10 @@ ssw_settle_heartbeats(SswPolicy *p)
 	 * A2: from now on every heartbeat looks at its row, and waits for the
 	 * table
 	 */
-	if (!ssw_beats_look_all(MyDatabaseId, p->id))
+	if (!ssw_store_look_all(MyDatabaseId, p->id))
 		return;
 	if (trouble == NULL)
-		e = ssw_sql_try(prolong_all, &present);
+		e = ssw_spi_try(prolong_all, &present);
 	/* in another session it may be possible */
 	if (e && (is_passing(e->sqlerrcode) || ssw_trust_is_refusal(e)))
 		ReThrowError(e);

@@ -7,6 +7,6 @@
 
 #include "policy/policy.h"
 
-extern void ssw_settle_heartbeats(SswPolicy *p);
+extern void ssw_heartbeat_flush(SswPolicy *p);
 
 #endif							/* SSW_HEARTBEAT_FLUSH_H */

@@ -28,27 +28,27 @@
 
 /* Bounds are kept of columns whose types have a next lower value. */
 bool
-ssw_low_fits(const SswClock *c)
+ssw_lower_bound_fits(const SswDeadline *c)
 {
-	return c->sort_type == TIMESTAMPTZOID || c->sort_type == TIMESTAMPOID || c->sort_type == INT8OID || ssw_low_narrow(c->sort_type);
+	return c->sort_type == TIMESTAMPTZOID || c->sort_type == TIMESTAMPOID || c->sort_type == INT8OID || ssw_lower_bound_narrow(c->sort_type);
 }
 
 /* Of 32 bits, not 64. */
 bool
-ssw_low_narrow(Oid type)
+ssw_lower_bound_narrow(Oid type)
 {
 	return type == INT4OID || type == DATEOID;
 }
 
 /* The bound of that leaf, if there is one that still holds. */
 bool
-ssw_low_find(int policy_id, int clock, Oid leaf, const SswClock *c, TimestampTz now, SswLow *low)
+ssw_lower_bound_find(int policy_id, int clock, Oid leaf, const SswDeadline *c, TimestampTz now, SswLowerBound *low)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	*low = s ? s->low[clock] : (SswLow)
+	*low = s ? s->low[clock] : (SswLowerBound)
 	{
 		0
 	};
@@ -58,7 +58,7 @@ ssw_low_find(int policy_id, int clock, Oid leaf, const SswClock *c, TimestampTz 
 }
 
 void
-ssw_low_keep(int policy_id, int clock, const SswLow *low)
+ssw_lower_bound_keep(int policy_id, int clock, const SswLowerBound *low)
 {
 	SswPolicyShared *s;
 
@@ -71,17 +71,17 @@ ssw_low_keep(int policy_id, int clock, const SswLow *low)
 
 /* The next look reads everything. */
 void
-ssw_low_forget(int policy_id)
+ssw_lower_bound_forget(int policy_id)
 {
-	SswLow		none = {0};
+	SswLowerBound none = {0};
 
 	for (int i = 0; i < 2; i++)
-		ssw_low_keep(policy_id, i, &none);
+		ssw_lower_bound_keep(policy_id, i, &none);
 }
 
 /* The bound as a literal. */
 static char *
-literal(const SswLow *low)
+literal(const SswLowerBound *low)
 {
 	switch (low->type)
 	{
@@ -99,16 +99,16 @@ literal(const SswLow *low)
 	}
 }
 
-/* The statements of a pass begin at the bounds; in a worker, after ssw_clock_build(). */
+/* The statements of a pass begin at the bounds; in a worker, after ssw_deadline_build(). */
 void
-ssw_low_apply(SswPolicy *p, TimestampTz now)
+ssw_lower_bound_apply(SswPolicy *p, TimestampTz now)
 {
 	for (int i = 0; i < p->nclocks; i++)
 	{
-		SswClock   *c = &p->clock[i];
-		SswLow		low;
+		SswDeadline *c = &p->clock[i];
+		SswLowerBound low;
 
-		if (ssw_low_find(p->id, i, p->relid, c, now, &low))
+		if (ssw_lower_bound_find(p->id, i, p->relid, c, now, &low))
 			c->low = psprintf("%s " SSW_OP(">") " %s", c->sort, literal(&low));
 	}
 }

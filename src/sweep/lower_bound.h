@@ -8,11 +8,11 @@
 #include "base/shmem.h"
 #include "policy/policy.h"
 
-extern bool ssw_low_fits(const SswClock *c);
-extern bool ssw_low_narrow(Oid type);
-extern bool ssw_low_find(int policy_id, int clock, Oid leaf, const SswClock *c, TimestampTz now, SswLow *low);
-extern void ssw_low_keep(int policy_id, int clock, const SswLow *low);
-extern void ssw_low_forget(int policy_id);
-extern void ssw_low_apply(SswPolicy *p, TimestampTz now);
+extern bool ssw_lower_bound_fits(const SswDeadline *c);
+extern bool ssw_lower_bound_narrow(Oid type);
+extern bool ssw_lower_bound_find(int policy_id, int clock, Oid leaf, const SswDeadline *c, TimestampTz now, SswLowerBound *low);
+extern void ssw_lower_bound_keep(int policy_id, int clock, const SswLowerBound *low);
+extern void ssw_lower_bound_forget(int policy_id);
+extern void ssw_lower_bound_apply(SswPolicy *p, TimestampTz now);
 
 #endif							/* SSW_LOWER_BOUND_H */

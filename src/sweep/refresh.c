@@ -44,40 +44,40 @@ typedef struct SswAlive
  * nothing of outages.
  */
 TimestampTz
-ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
+ssw_refresh_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
 {
 	SswStarts	starts;
 
 	if (p->clock[0].row_ttl == NULL || TIMESTAMP_IS_NOBEGIN(cutoff))
 		return cutoff;
-	ssw_start_list(&starts);
-	return cutoff - ssw_start_credit(&starts, cutoff + p->keep_for_us, ttl_us + p->keep_for_us);
+	ssw_service_list(&starts);
+	return cutoff - ssw_service_credit(&starts, cutoff + p->keep_for_us, ttl_us + p->keep_for_us);
 }
 
 /* Would a new deadline be later than the one the row has? */
 static bool
-gains(const SswBeat *b, TimestampTz due)
+gains(const SswHeartbeat *b, TimestampTz due)
 {
-	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us > due;
+	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us > due;
 }
 
 /* Is the session alive by memory, and not overruled by its row? */
 static bool
-is_alive(const SswPolicy *p, const SswBeat *b, TimestampTz due, TimestampTz cutoff)
+is_alive(const SswPolicy *p, const SswHeartbeat *b, TimestampTz due, TimestampTz cutoff)
 {
 	return due >= b->deadline &&
-		SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word)) + b->ttl_us >
-		ssw_alive_cutoff(p, cutoff, b->ttl_us);
+		SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us >
+		ssw_refresh_cutoff(p, cutoff, b->ttl_us);
 }
 
 /* Does memory hold a row whose deadline is at or before the cutoff? */
 bool
-ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+ssw_refresh_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
 {
-	SswBeatKey	k = ssw_beats_key(p, key);
-	SswBeat		b;
+	SswHeartbeatKey k = ssw_target_cache_key(p, key);
+	SswHeartbeat b;
 
-	return ssw_beats_find(&k, &b) && is_alive(p, &b, due, cutoff);
+	return ssw_store_find(&k, &b) && is_alive(p, &b, due, cutoff);
 }
 
 /*
@@ -85,22 +85,22 @@ ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampT
  * end, rows beyond are looked at because of their heartbeats only.
  */
 bool
-ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+ssw_refresh_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
 {
-	SswBeatKey	k = ssw_beats_key(p, key);
-	SswBeat		b;
+	SswHeartbeatKey k = ssw_target_cache_key(p, key);
+	SswHeartbeat b;
 
-	if (!ssw_beats_find(&k, &b))
+	if (!ssw_store_find(&k, &b))
 		return due <= cutoff;
 	if (due > cutoff && due < b.deadline)
-		ssw_beats_look(&k);
+		ssw_store_look(&k);
 	return is_alive(p, &b, due, cutoff) ? gains(&b, due) : due <= cutoff;
 }
 
 static void
-add_alive(SswAlive *a, ItemPointer tid, const SswBeat *b, TimestampTz due)
+add_alive(SswAlive *a, ItemPointer tid, const SswHeartbeat *b, TimestampTz due)
 {
-	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswBeat *, b)->word));
+	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
 
 	a->alive[a->nalive] = *tid;
 	a->seen[a->nalive] = TimestampTzGetDatum(seen);
@@ -113,12 +113,12 @@ static void
 sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, TimestampTz due, bool has_due)
 {
 	const SswPolicy *p = t->policy;
-	SswBeatKey	k = ssw_beats_key(p, key);
-	SswBeatEnd	end = t->gone ? SSW_END_IF_GONE :
+	SswHeartbeatKey k = ssw_target_cache_key(p, key);
+	SswHeartbeatEnd end = t->gone ? SSW_END_IF_GONE :
 	t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
 	t->phase == SSW_PHASE_CLOCK_1 && has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
-	SswBeat		b;
-	bool		known = ssw_beats_find(&k, &b);
+	SswHeartbeat b;
+	bool		known = ssw_store_find(&k, &b);
 	uint64		word = 0;
 
 	if (end == SSW_END_IF_DEAD && due > t->cutoff)
@@ -127,10 +127,10 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 			add_alive(a, tid, &b, due);
 		return;
 	}
-	switch (ssw_beats_mark(&k, due, ssw_alive_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
+	switch (ssw_store_mark(&k, due, ssw_refresh_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
 	{
 		case SSW_BEAT_ALIVE:
-			if (!t->gone && ssw_beats_find(&k, &b) && gains(&b, due))
+			if (!t->gone && ssw_store_find(&k, &b) && gains(&b, due))
 				add_alive(a, tid, &b, due);
 			return;
 		case SSW_BEAT_BUSY:
@@ -143,7 +143,7 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 		case SSW_BEAT_MARKED:
 			break;
 	}
-	ssw_pending_mark(&k, word);
+	ssw_heartbeat_xact_mark(&k, word);
 	a->dead[a->ndead++] = *tid;
 }
 
@@ -152,7 +152,7 @@ static void
 begin(SswAlive *a, uint64 n)
 {
 	memset(a, 0, sizeof(SswAlive));
-	a->pending = ssw_pending_count();
+	a->pending = ssw_heartbeat_xact_count();
 	a->dead = palloc(Max(n, 1) * sizeof(ItemPointerData));
 	a->alive = palloc(Max(n, 1) * sizeof(ItemPointerData));
 	a->seen = palloc(Max(n, 1) * sizeof(Datum));
@@ -160,7 +160,7 @@ begin(SswAlive *a, uint64 n)
 	a->due = palloc(Max(n, 1) * sizeof(Datum));
 }
 
-/* A row as ssw_stmt_beats() reads it; false: it has no deadline. */
+/* A row as ssw_stmt_heartbeats() reads it; false: it has no deadline. */
 static bool
 read_row(const SPITupleTable *rows, uint64 i, ItemPointer tid, char **key, TimestampTz *due)
 {
@@ -187,7 +187,7 @@ sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = ssw_action_tid_array(tids, n);
-	sql = ssw_stmt_beats(t->policy, t->leaf);
+	sql = ssw_stmt_heartbeats(t->policy, t->leaf);
 	ssw_plan_by_place(sql, 3, types);
 	nrows = ssw_plan_execute(sql, 3, types, values, NULL, false);
 	rows = SPI_tuptable;
@@ -235,12 +235,12 @@ prolong(const SswTarget *t, SswAlive *a)
 	n = ssw_plan_execute_fresh(sql, 7, types, values);
 	for (uint64 i = 0; i < n; i++)
 	{
-		SswBeatKey	k = ssw_beats_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		SswHeartbeatKey k = ssw_target_cache_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 		bool		isnull;
 		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
 
 		if (!isnull)
-			ssw_pending_prolong(&k, DatumGetTimestampTz(due), 0, NIL);
+			ssw_heartbeat_xact_prolong(&k, DatumGetTimestampTz(due), 0, NIL);
 	}
 	SPI_freetuptable(SPI_tuptable);
 	if (t->prolonged)
@@ -252,11 +252,11 @@ prolong(const SswTarget *t, SswAlive *a)
 static void
 settle(const SswAlive *a, bool all)
 {
-	if (!ssw_pending_marks_hold(a->pending))
+	if (!ssw_heartbeat_xact_marks_hold(a->pending))
 		ereport(ERROR,
 				(errcode(ERRCODE_SSW_HEARTBEAT),
 				 errmsg("a heartbeat came while its session was being ended")));
-	ssw_pending_ended(a->pending, all);
+	ssw_heartbeat_xact_ended(a->pending, all);
 }
 
 /*
@@ -264,7 +264,7 @@ settle(const SswAlive *a, bool all)
  * does get a new deadline.  As ssw_action_run(), and for callers in its place.
  */
 uint64
-ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+ssw_refresh_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
 {
 	SswAlive	alive;
 	uint64		acted;
@@ -281,12 +281,12 @@ ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *s
 }
 
 /*
- * The rows, as ssw_stmt_beats() reads them, get new deadlines where memory knows of
+ * The rows, as ssw_stmt_heartbeats() reads them, get new deadlines where memory knows of
  * later heartbeats, whether these hold the session still or not; nobody ends, and
  * none is marked.  Returns how many rows could not be written.
  */
 uint64
-ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
+ssw_refresh_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 {
 	const SswPolicy *p = t->policy;
 	SswAlive	alive;
@@ -297,13 +297,13 @@ ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 		ItemPointerData tid;
 		char	   *key;
 		TimestampTz due;
-		SswBeatKey	k;
-		SswBeat		b;
+		SswHeartbeatKey k;
+		SswHeartbeat b;
 
 		if (!read_row(rows, i, &tid, &key, &due))
 			continue;
-		k = ssw_beats_key(p, key);
-		if (ssw_beats_find(&k, &b) && is_alive(p, &b, due, DT_NOBEGIN) && gains(&b, due))
+		k = ssw_target_cache_key(p, key);
+		if (ssw_store_find(&k, &b) && is_alive(p, &b, due, DT_NOBEGIN) && gains(&b, due))
 			add_alive(&alive, &tid, &b, due);
 	}
 	return alive.nalive - prolong(t, &alive);

@@ -8,10 +8,10 @@
 #include "heartbeat/store.h"
 #include "sweep/row_action.h"
 
-extern bool ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
-extern bool ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
-extern TimestampTz ssw_alive_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);
-extern uint64 ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
-extern uint64 ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n);
+extern bool ssw_refresh_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
+extern bool ssw_refresh_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
+extern TimestampTz ssw_refresh_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);
+extern uint64 ssw_refresh_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
+extern uint64 ssw_refresh_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n);
 
 #endif							/* SSW_REFRESH_H */

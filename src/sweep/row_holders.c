@@ -106,10 +106,10 @@ ssw_holders_prepared_name(TransactionId xid, MemoryContext cxt)
 	if (!TransactionIdIsValid(xid))
 		return NULL;
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	if (ssw_sql_exec("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", 1, &type, &value, NULL, true, 1) > 0)
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", 1, &type, &value, NULL, true, 1) > 0)
 		name = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return name;
 }

@@ -72,7 +72,7 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 		if (nokey || (SPI_tuptable->tupdesc->natts > 3 &&
 					  DatumGetInt64(SPI_getbinval(tup, SPI_tuptable->tupdesc, 4, &isnull)) < w->first_cid))
 			continue;
-		if (ssw_failure_classify(sqlerrcode) == SSW_FAIL_LOCKED || sqlerrcode == ERRCODE_SSW_LOCKED)
+		if (ssw_error_classify(sqlerrcode) == SSW_FAIL_LOCKED || sqlerrcode == ERRCODE_SSW_LOCKED)
 		{
 			TransactionId xid = InvalidTransactionId;
 
@@ -173,7 +173,7 @@ class_name(int code)
 {
 	if (code == ERRCODE_SSW_ACTION_LEFT_ROW_DEAD)
 		return "action_left_row_dead";
-	switch (ssw_failure_classify(code))
+	switch (ssw_error_classify(code))
 	{
 		case SSW_FAIL_LOCKED:
 			return "locked";
@@ -220,7 +220,7 @@ try_row(void *arg)
 	ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, a->tid, false);
 	w->first_cid = GetCurrentCommandId(false);
 	ssw_batch_hurry(w);
-	acted = ssw_alive_run(&w->target, a->tid, 1, a->sink);
+	acted = ssw_refresh_run(&w->target, a->tid, 1, a->sink);
 	if (acted == 0 && w->prolonged == prolonged)
 		a->missing += ssw_single_find_missing(w, a->tid, 1, 0);
 	ssw_deferred_fire();
@@ -239,7 +239,7 @@ run_one(Attempt *a)
 	ErrorData  *error;
 
 	MemoryContextSwitchTo(w->batch_cxt);	/* errors outlive the transaction */
-	error = ssw_sql_try(try_row, a);
+	error = ssw_spi_try(try_row, a);
 	if (error)
 	{
 		ssw_batch_note_cancel(w, error);
@@ -257,7 +257,7 @@ run_one(Attempt *a)
 static bool
 doubtful(SswWork *w)
 {
-	SswFailureClass class = ssw_failure_classify(w->streak_code);
+	SswFailureClass class = ssw_error_classify(w->streak_code);
 	bool		early = w->succeeded == 0 && !ssw_stmt_asks(w->policy, w->target.phase);
 
 	return class != SSW_FAIL_LOCKED &&
@@ -292,7 +292,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
 			w->locked_leaf = true;
 			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-			ssw_sql_begin();
+			ssw_spi_begin();
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_deferred_fire();
 			/* those that went do not wait long for their commit */
@@ -313,7 +313,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 					*doubt = e;
 			}
 			ssw_deferred_fire();
-			ssw_sql_end();
+			ssw_spi_end();
 			ssw_identity_restore(&save);
 			MemoryContextSwitchTo(w->batch_cxt);
 			went = a.rows > 0;
@@ -330,7 +330,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 		/* a lock of ours that somebody holds would be waited for by each */
 		if (w->interrupted)
 			tried = 0;
-		else if (went && ssw_failure_classify(w->error->sqlerrcode) != SSW_FAIL_LOCKED)
+		else if (went && ssw_error_classify(w->error->sqlerrcode) != SSW_FAIL_LOCKED)
 			tried = -1;
 		else
 			ssw_batch_fail(w, w->error);
@@ -346,12 +346,12 @@ find_witnesses(SswWork *w, bool latest, ItemPointerData *tids)
 	SswIdentity save;
 	int			n = 0;
 
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	ssw_batch_arm(w);
 	MemoryContextSwitchTo(w->batch_cxt);
 	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	lookup_rows(w, ssw_stmt_witnesses(w->policy, w->target.leaf, w->target.phase,
 									  latest ? 0 : WITNESS_PAGES), (Datum) 0);
 	for (uint64 i = 0; i < SPI_processed && n < WITNESSES; i++)
@@ -369,10 +369,10 @@ find_witnesses(SswWork *w, bool latest, ItemPointerData *tids)
 											nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp(), &slow))
 			tids[n++] = *tid;
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	ssw_batch_disarm();
-	ssw_sql_commit();
+	ssw_spi_commit();
 	MemoryContextSwitchTo(w->batch_cxt);
 	return n;
 }
@@ -444,17 +444,17 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid)
 
 	PG_TRY();
 	{
-		ssw_sql_start_transaction();
+		ssw_spi_start_transaction();
 		ssw_batch_arm(w);
 		MemoryContextSwitchTo(w->batch_cxt);
 		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-		ssw_sql_begin();
+		ssw_spi_begin();
 		record_failure(w, tid, error);
-		ssw_sql_end();
+		ssw_spi_end();
 		ssw_identity_restore(&save);
 		ssw_batch_disarm();
-		ssw_sql_commit();
+		ssw_spi_commit();
 	}
 	PG_CATCH();
 	{
@@ -519,13 +519,13 @@ record_lost(SswWork *w, const SswLostRow *row)
 	w->target.full_cutoff = w->pass->full_cutoff;
 	ssw_action_lock_leaf(w->policy, row->leaf, AccessShareLock);
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	lookup_rows(w, ssw_stmt_missing(w->policy, row->leaf, row->phase, false),
 				ssw_action_tid_array(&row->tid, 1));
 	(void) record_rows(w, row->check ? "check" : "error", ERRCODE_ADMIN_SHUTDOWN,
 					   row->check ? "the worker that asked is_alive about the row was ended" :
 					   "the worker that acted on the row was ended");
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
@@ -541,10 +541,10 @@ deadly_row(SswWork *w)
 	values[0] = Int32GetDatum(w->policy->id);
 	values[1] = CStringGetTextDatum(unpack_sql_state(ERRCODE_ADMIN_SHUTDOWN));
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	any = ssw_sql_exec("SELECT 1 FROM sweeper.failed_row WHERE policy_id = $1 AND sqlstate = $2 AND state = 'retrying'",
+	ssw_spi_begin();
+	any = ssw_spi_exec("SELECT 1 FROM sweeper.failed_row WHERE policy_id = $1 AND sqlstate = $2 AND state = 'retrying'",
 					   2, types, values, NULL, true, 1) > 0;
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return any;
 }
@@ -562,7 +562,7 @@ ssw_single_recall(SswWork *w, MemoryContext cxt)
 	w->singly = ssw_lost_singly(w->policy->id);
 	if (n == 0 && ssw_failures_count(w->failures) == 0)
 		return;
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	ssw_batch_arm(w);
 	MemoryContextSwitchTo(cxt);
 	for (int i = 0; i < n; i++)
@@ -573,7 +573,7 @@ ssw_single_recall(SswWork *w, MemoryContext cxt)
 		w->failures = ssw_failures_load(w->policy);
 	w->singly = w->singly || deadly_row(w);
 	ssw_batch_disarm();
-	ssw_sql_commit();
+	ssw_spi_commit();
 	MemoryContextSwitchTo(cxt);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->failed += n;

@@ -7,7 +7,7 @@
  * compare replicas with where it was max_replica_lag ago, which holds for who is
  * stuck or not connected, too; workers say how much WAL they wrote.
  *
- * Shares SswLoad, under SswShared->lock; only the launcher adds samples.  A crash leaves nothing behind: replicas can
+ * Shares SswThrottle, under SswShared->lock; only the launcher adds samples.  A crash leaves nothing behind: replicas can
  * be told to be late when the server has run for max_replica_lag.
  */
 #include "postgres.h"
@@ -36,23 +36,23 @@
 
 /* The launcher's part: note where the WAL is; returns when next. */
 TimestampTz
-ssw_load_sample(TimestampTz now)
+ssw_throttle_sample(TimestampTz now)
 {
-	SswLoad    *l = &SswShared->load;
+	SswThrottle *l = &SswShared->load;
 	int64		spacing = Max(MIN_SAMPLE_US, ssw_max_replica_lag * INT64CONST(1000) / (SSW_LOAD_SAMPLES / 2));
 	TimestampTz last;
 
 	if (ssw_max_replica_lag == 0)
 	{
 		if (l->nsamples > 0)
-			ssw_load_forget();
+			ssw_throttle_forget();
 		return DT_NOEND;
 	}
 	last = l->nsamples == 0 ? 0 : l->sample[(l->nsamples - 1) % SSW_LOAD_SAMPLES].at;
 	if (now < last + spacing)
 		return last + spacing;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	l->sample[l->nsamples % SSW_LOAD_SAMPLES] = (SswLoadSample)
+	l->sample[l->nsamples % SSW_LOAD_SAMPLES] = (SswThrottleSample)
 	{
 		.at = now,.lsn = GetFlushRecPtr(NULL)
 	};
@@ -63,7 +63,7 @@ ssw_load_sample(TimestampTz now)
 
 /* The clock was set, or nobody wants to know. */
 void
-ssw_load_forget(void)
+ssw_throttle_forget(void)
 {
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	SswShared->load.nsamples = 0;
@@ -75,7 +75,7 @@ ssw_load_forget(void)
 static XLogRecPtr
 lsn_at(TimestampTz then)
 {
-	SswLoad    *l = &SswShared->load;
+	SswThrottle *l = &SswShared->load;
 
 	for (int64 i = l->nsamples - 1; i >= Max(0, l->nsamples - SSW_LOAD_SAMPLES); i--)
 		if (l->sample[i % SSW_LOAD_SAMPLES].at <= then)
@@ -108,18 +108,18 @@ find_behind(XLogRecPtr lsn)
 	char	   *who = NULL;
 	MemoryContext cxt = CurrentMemoryContext;
 
-	ssw_sql_begin();
-	if (ssw_sql_exec(sql, 1, &type, &value, NULL, false, 1) > 0)
-		who = MemoryContextStrdup(cxt, ssw_sql_value(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_sql_end();
+	ssw_spi_begin();
+	if (ssw_spi_exec(sql, 1, &type, &value, NULL, false, 1) > 0)
+		who = MemoryContextStrdup(cxt, ssw_spi_value(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_spi_end();
 	return who;
 }
 
 /* The coordinator's part, in a transaction: is a replica too late? */
 void
-ssw_load_look(TimestampTz now)
+ssw_throttle_look(TimestampTz now)
 {
-	SswLoad    *l = &SswShared->load;
+	SswThrottle *l = &SswShared->load;
 	XLogRecPtr	lsn = 0;
 	bool		due;
 	char	   *behind;
@@ -145,7 +145,7 @@ ssw_load_look(TimestampTz now)
 
 /* The caller holds the lock. */
 static void
-refill(SswLoad *l, TimestampTz now)
+refill(SswThrottle *l, TimestampTz now)
 {
 	double		rate = ssw_max_wal_rate * 1024.0;
 
@@ -158,7 +158,7 @@ refill(SswLoad *l, TimestampTz now)
  * has asked for holds up no other.
  */
 int64
-ssw_load_spend(bool forced)
+ssw_throttle_spend(bool forced)
 {
 	static uint64 told = 0;
 	int64		bytes = pgWalUsage.wal_bytes - told;
@@ -176,7 +176,7 @@ ssw_load_spend(bool forced)
 
 /* How much WAL a batch is to write at most, about. */
 double
-ssw_load_batch_bytes(void)
+ssw_throttle_batch_bytes(void)
 {
 	return ssw_max_wal_rate > 0 ? ssw_max_wal_rate * 1024.0 / WAL_BATCHES : get_float8_infinity();
 }
@@ -200,9 +200,9 @@ is_shut(const char *window, TimestampTz now, SswRest *rest)
 
 /* Must passes that nobody asked for wait?  Rows that heartbeats keep alive are refreshed all the same. */
 bool
-ssw_load_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
+ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 {
-	SswLoad    *l = &SswShared->load;
+	SswThrottle *l = &SswShared->load;
 	bool		rests = false;
 
 	rest->state = NULL;

@@ -16,11 +16,11 @@ typedef struct SswRest
 	TimestampTz shut_until;		/* to then, as reason tells; 0: not known */
 } SswRest;
 
-extern TimestampTz ssw_load_sample(TimestampTz now);
-extern void ssw_load_forget(void);
-extern void ssw_load_look(TimestampTz now);
-extern int64 ssw_load_spend(bool forced);
-extern double ssw_load_batch_bytes(void);
-extern bool ssw_load_rests(const SswPolicy *p, TimestampTz now, SswRest *rest);
+extern TimestampTz ssw_throttle_sample(TimestampTz now);
+extern void ssw_throttle_forget(void);
+extern void ssw_throttle_look(TimestampTz now);
+extern int64 ssw_throttle_spend(bool forced);
+extern double ssw_throttle_batch_bytes(void);
+extern bool ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest);
 
 #endif							/* SSW_THROTTLE_H */

@@ -245,16 +245,16 @@ collect(SswWork *w, SswChunk *chunk)
 		chunk->cutoff = phase_cutoff(w);
 		if (!TIMESTAMP_IS_NOBEGIN(chunk->cutoff))
 		{
-			if (limit <= 0 || (!pass->forced && !pass->refresh_only && ssw_load_rests(w->policy, start, &rest_now)))
+			if (limit <= 0 || (!pass->forced && !pass->refresh_only && ssw_throttle_rests(w->policy, start, &rest_now)))
 			{
 				end_pass(pass, SSW_END_LIMIT, NULL);
 				return;
 			}
 			ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
 			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-			ssw_sql_begin();
+			ssw_spi_begin();
 			rest = ssw_collect(w, chunk, limit);
-			ssw_sql_end();
+			ssw_spi_end();
 			ssw_identity_restore(&save);
 			if (chunk->n > 0)
 				ssw_collect_more(w, start);
@@ -287,7 +287,7 @@ collect(SswWork *w, SswChunk *chunk)
 static const char *
 cleanup_type(const SswPolicy *p, SswPhase phase)
 {
-	const SswClock *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_clock(p, phase);
 
 	return ssw_stmt_asks(p, phase) || (c && c->activity) ? "zombie" : "expired";
 }
@@ -314,16 +314,16 @@ read_range(SswWork *w, SswChunk *chunk)
 	SswIdentity save;
 
 	w->target.range = NULL;
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	ssw_batch_arm(w);
 	ssw_action_lock_leaf(w->policy, chunk->leaf, AccessShareLock);
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	ssw_collect_range(w, chunk);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	ssw_batch_disarm();
-	ssw_sql_commit();
+	ssw_spi_commit();
 	MemoryContextSwitchTo(chunk->cxt);
 }
 
@@ -334,12 +334,12 @@ act(SswWork *w, SswChunk *chunk)
 	if (chunk->ranged)
 	{
 		w->target.range = &chunk->range;
-		if (!w->singly && ssw_halve_run_range(w, chunk->n))
+		if (!w->singly && ssw_bisect_run_range(w, chunk->n))
 			return;
 		read_range(w, chunk);
 	}
-	ssw_halve_run(w, chunk->tids, chunk->n - chunk->nslow);
-	ssw_halve_run_slow(w, chunk->tids + chunk->n - chunk->nslow, chunk->nslow);
+	ssw_bisect_run(w, chunk->tids, chunk->n - chunk->nslow);
+	ssw_bisect_run_slow(w, chunk->tids + chunk->n - chunk->nslow, chunk->nslow);
 }
 
 /* Fill the shared list that is_alive checks are pulled from; it is no chunk. */
@@ -402,7 +402,7 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		w->pass->unfinished++;
 		LWLockRelease(SswShared->lock);
-		ssw_check_work(w);
+		ssw_alive_check_work(w);
 		finish_chunk(w);
 		return true;
 	}
@@ -413,7 +413,7 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	{
 		MemoryContextSwitchTo(chunk_cxt);
 		collect(w, &chunk);
-		ssw_sql_commit();
+		ssw_spi_commit();
 		MemoryContextSwitchTo(chunk_cxt);
 		ssw_batch_disarm();
 		if (chunk.n > 0 && ssw_stmt_asks(w->policy, chunk.phase))
@@ -441,7 +441,7 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 static void
 blame_policy(SswWork *w)
 {
-	SswFailureClass class = ssw_failure_classify(ssw_failures_same_code(w->failures));
+	SswFailureClass class = ssw_error_classify(ssw_failures_same_code(w->failures));
 	bool		none;
 
 	if (!OidIsValid(w->policy->is_alive) || ssw_failures_count(w->failures) > 0 ||
@@ -480,11 +480,11 @@ finish(SswWork *w)
 	next = ssw_failures_next_attempt(w->failures);
 	if (purge || ssw_failures_pending(w->failures) > 0)
 	{
-		ssw_sql_start_transaction();
+		ssw_spi_start_transaction();
 		/* who changes the policy now decides about its failed rows too */
 		if (ssw_lock_policy_batch_conditional(w->policy->id))
 			ssw_failures_flush(w->failures, purge, w->pass->started_at, alone ? NULL : met);
-		ssw_sql_commit();
+		ssw_spi_commit();
 	}
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	if (next != 0 && (w->pass->next_due == 0 || next < w->pass->next_due))
@@ -498,7 +498,7 @@ prepare(SswWork *w, MemoryContext cxt)
 {
 	Relation	rel = NULL;
 
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	MemoryContextSwitchTo(cxt);
 	w->target.policy = w->policy = ssw_policy_load(w->pass->policy_id);
 	if (w->policy)
@@ -524,17 +524,17 @@ prepare(SswWork *w, MemoryContext cxt)
 		if (trouble)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg_internal("%s", trouble)));
-		ssw_clock_build(w->policy, rel);
+		ssw_deadline_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
 		ssw_fuse_load(w->policy);
 		if (!w->pass->forced)
-			ssw_low_apply(w->policy, w->pass->now);
+			ssw_lower_bound_apply(w->policy, w->pass->now);
 		w->failures = ssw_failures_load(w->policy);
 	}
 	if (rel)
 		relation_close(rel, NoLock);
 	ssw_batch_disarm();
-	ssw_sql_commit();
+	ssw_spi_commit();
 	MemoryContextSwitchTo(cxt);
 	return rel && w->policy;
 }
@@ -566,7 +566,7 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
 		w->error = CopyErrorData();
 		FlushErrorState();
 		ssw_batch_disarm();
-		ssw_sql_abort();
+		ssw_spi_abort();
 		give_dispenser(w->pass);
 	}
 	PG_END_TRY();
@@ -603,7 +603,7 @@ ssw_pass_work(SswPass *pass)
 			end_pass(pass, SSW_END_LIMIT, NULL);
 			break;
 		}
-		if (!ssw_unreadable_leave_out(w, cxt))
+		if (!ssw_bad_expression_leave_out(w, cxt))
 		{
 			/* more of them than there was time for: the next pass knows these */
 			if (!(w->failures && ssw_failures_pending(w->failures) > 0 && w->policy->left_out &&

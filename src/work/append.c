@@ -89,7 +89,7 @@ read_stream(Oid relid, bool *made)
 	" SELECT $1, $2, $3, $4, $5, $6, coalesce(min(flush_every), '1 s'), coalesce(min(flush_rows), 1000) FROM sweeper.append_stream WHERE relid = $1";
 	Oid			types[] = {OIDOID, TEXTOID, TEXTOID, INT8OID, OIDOID, OIDOID};
 	Datum		values[6];
-	SswCaller	c = ssw_work_begin("sweeper.append()");
+	SswCaller	c = ssw_caller_begin("sweeper.append()");
 	int			stream;
 	bool		isnull;
 
@@ -107,7 +107,7 @@ read_stream(Oid relid, bool *made)
 	}
 	*made = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)));
 	stream = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_work_end(&c);
+	ssw_caller_end(&c);
 	return stream;
 }
 
@@ -140,7 +140,7 @@ find_stream(Relation rel)
 	if (s)
 		return s->stream;
 	/* rows are checked again when they are written */
-	ssw_stage_check_partitions(rel, NoLock);
+	ssw_append_check_partitions(rel, NoLock);
 	stream = read_stream(relid, &made);
 	if (!made)
 	{
@@ -156,7 +156,7 @@ find_stream(Relation rel)
  * written, and what row security says of the role would be checked by nobody.
  */
 void
-ssw_stage_check_rights(Oid relid, Oid role, List *columns)
+ssw_append_check_rights(Oid relid, Oid role, List *columns)
 {
 	Oid			schema = get_rel_namespace(relid);
 	ListCell   *lc;
@@ -191,7 +191,7 @@ ssw_stage_check_rights(Oid relid, Oid role, List *columns)
  * are until the transaction ends.
  */
 void
-ssw_stage_check_partitions(Relation rel, LOCKMODE mode)
+ssw_append_check_partitions(Relation rel, LOCKMODE mode)
 {
 	Oid			owner = rel->rd_rel->relowner;
 	ListCell   *lc;
@@ -251,7 +251,7 @@ check_row(Relation rel, Jsonb *row)
 			columns = lappend(columns, pnstrdup(v.val.string.val, v.val.string.len));
 			check_column(rel, llast(columns));
 		}
-	ssw_stage_check_rights(RelationGetRelid(rel), GetUserId(), columns);
+	ssw_append_check_rights(RelationGetRelid(rel), GetUserId(), columns);
 }
 
 /* Count the rows of the table that wait or were set aside. */
@@ -264,13 +264,13 @@ count_rows(Oid relid)
 	" + (SELECT count(*) FROM sweeper.append_failed WHERE stream IN (SELECT stream FROM s))";
 	Oid			type = OIDOID;
 	Datum		value = ObjectIdGetDatum(relid);
-	SswCaller	c = ssw_work_begin("sweeper.append()");
+	SswCaller	c = ssw_caller_begin("sweeper.append()");
 	int64		n;
 	bool		isnull;
 
 	ssw_plan_execute_fresh(sql, 1, &type, &value);
 	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_work_end(&c);
+	ssw_caller_end(&c);
 	return n;
 }
 
@@ -290,7 +290,7 @@ check_room(Oid relid)
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	room = d && d->append_counted && d->append_most + d->appended + ssw_note_rows_appended() < ssw_max_appended_rows;
+	room = d && d->append_counted && d->append_most + d->appended + ssw_task_xact_rows_appended() < ssw_max_appended_rows;
 	LWLockRelease(SswShared->lock);
 	if (room)
 		return;
@@ -329,7 +329,7 @@ open_target(Oid relid)
 static void
 stage(int64 id, int stream, Jsonb *row)
 {
-	Relation	rel = table_open(ssw_append_relation("append_row"), RowExclusiveLock);
+	Relation	rel = table_open(ssw_multi_insert_relation("append_row"), RowExclusiveLock);
 	Datum		values[] = {Int64GetDatum(id), Int32GetDatum(stream), TimestampTzGetDatum(GetCurrentTimestamp()), JsonbPGetDatum(row)};
 	bool		nulls[] = {false, false, false, false};
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
@@ -352,7 +352,7 @@ ssw_append(PG_FUNCTION_ARGS)
 
 	ssw_session_required(fcinfo, 0, "target");
 	ssw_session_required(fcinfo, 1, "row_data");
-	ssw_args_bound(fcinfo, 1, "row_data", SSW_MAX_PAYLOAD);
+	ssw_argument_bound(fcinfo, 1, "row_data", SSW_MAX_PAYLOAD);
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.append()");
 	row = PG_GETARG_JSONB_P(1);
@@ -361,9 +361,9 @@ ssw_append(PG_FUNCTION_ARGS)
 	check_room(PG_GETARG_OID(0));
 	stream = find_stream(rel);
 	relation_close(rel, NoLock);
-	id = nextval_internal(ssw_append_relation("append_row_seq"), false);
+	id = nextval_internal(ssw_multi_insert_relation("append_row_seq"), false);
 	stage(id, stream, row);
-	ssw_note_row_appended();
+	ssw_task_xact_row_appended();
 	PG_RETURN_INT64(id);
 }
 
@@ -383,20 +383,20 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 	values[0] = ObjectIdGetDatum(relid);
 	values[1] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
 	if (values[1])
-		(void) ssw_args_interval("flush_every", PG_GETARG_INTERVAL_P(1), 0);
+		(void) ssw_argument_interval("flush_every", PG_GETARG_INTERVAL_P(1), 0);
 	if (!PG_ARGISNULL(2) && (PG_GETARG_INT32(2) < 1 || PG_GETARG_INT32(2) > MAX_FLUSH_ROWS))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("flush_rows must be between 1 and %d", MAX_FLUSH_ROWS)));
 	values[2] = PG_ARGISNULL(2) ? Int32GetDatum(0) : PG_GETARG_DATUM(2);
-	c = ssw_work_begin("sweeper.alter_append()");
+	c = ssw_caller_begin("sweeper.alter_append()");
 	if (ssw_plan_execute("UPDATE sweeper.append_stream SET flush_every = coalesce($2, flush_every), flush_rows = coalesce(nullif($3, 0), flush_rows)"
 						 " WHERE relid = $1", 3, types, values, NULL, false) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("nobody has appended to \"%s\" yet", get_rel_name(relid)),
 				 errhint("Append a row first: SELECT sweeper.append(...);")));
-	ssw_work_end(&c);
+	ssw_caller_end(&c);
 	PG_RETURN_VOID();
 }
 
@@ -406,7 +406,7 @@ adopt_restored(Oid relid)
 {
 	Oid			types[] = {OIDOID, TEXTOID, INT8OID, OIDOID, OIDOID};
 	Datum		values[5];
-	SswCaller	c = ssw_work_begin("sweeper.flush()");
+	SswCaller	c = ssw_caller_begin("sweeper.flush()");
 
 	values[0] = ObjectIdGetDatum(relid);
 	values[1] = CStringGetTextDatum(c.name);
@@ -415,7 +415,7 @@ adopt_restored(Oid relid)
 	values[4] = ObjectIdGetDatum(c.userid);
 	ssw_plan_execute("UPDATE sweeper.append_stream AS s SET relid = $1, system_identifier = $3, database = $4, role_oid = $5 FROM sweeper._append_stream AS h"
 					 " WHERE h.stream = s.stream AND NOT h.here AND s.role = $2 AND pg_catalog.to_regclass(s.relation) = $1", 5, types, values, NULL, false);
-	ssw_work_end(&c);
+	ssw_caller_end(&c);
 }
 
 /* CALL flush(target). */
@@ -426,7 +426,7 @@ ssw_flush(PG_FUNCTION_ARGS)
 	Datum		values[3];
 
 	ssw_session_required(fcinfo, 0, "target");
-	ssw_taskwait_check_context(fcinfo, "flush", "rows are written soon in any case");
+	ssw_task_wait_check_context(fcinfo, "flush", "rows are written soon in any case");
 	if (!ssw_enabled)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -438,6 +438,6 @@ ssw_flush(PG_FUNCTION_ARGS)
 	adopt_restored(PG_GETARG_OID(0));
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = ObjectIdGetDatum(GetUserId());
-	ssw_taskwait_until_written(types, values);
+	ssw_task_wait_until_written(types, values);
 	PG_RETURN_VOID();
 }

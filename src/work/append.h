@@ -8,7 +8,7 @@
 #include "nodes/pg_list.h"
 #include "utils/rel.h"
 
-extern void ssw_stage_check_rights(Oid relid, Oid role, List *columns);
-extern void ssw_stage_check_partitions(Relation rel, LOCKMODE mode);
+extern void ssw_append_check_rights(Oid relid, Oid role, List *columns);
+extern void ssw_append_check_partitions(Relation rel, LOCKMODE mode);
 
 #endif							/* SSW_APPEND_H */

@@ -32,7 +32,7 @@ static TimestampTz look_at = 0; /* then, if nobody says so before */
 
 /* Look at the next round, whoever said so. */
 void
-ssw_appended_look_again(void)
+ssw_append_demand_look_again(void)
 {
 	look_at = 0;
 }
@@ -150,7 +150,7 @@ look(int64 up_to, TimestampTz now)
  * wait: the more they are, the longer until the next.  As the extension, in SPI.
  */
 TimestampTz
-ssw_appended_look(TimestampTz now)
+ssw_append_demand_look(TimestampTz now)
 {
 	static TimestampTz looked_at = 0;
 	static TimestampTz not_before = 0;
@@ -184,17 +184,17 @@ count_writers(Oid owner)
 
 /* The owner after so many whose rows nobody writes and that may have another place, or invalid. */
 Oid
-ssw_appended_next(int after)
+ssw_append_demand_next(int after)
 {
 	for (int i = 0; i < ndue; i++)
-		if (count_writers(due[i]) == 0 && !ssw_places_has_its_share(due[i]) && after-- == 0)
+		if (count_writers(due[i]) == 0 && !ssw_quota_has_its_share(due[i]) && after-- == 0)
 			return due[i];
 	return InvalidOid;
 }
 
 /* So many workers have, or should have, appended rows. */
 int
-ssw_appended_wanted(void)
+ssw_append_demand_wanted(void)
 {
 	int			n = count_writers(InvalidOid);
 
@@ -205,7 +205,7 @@ ssw_appended_wanted(void)
 
 /* A worker writes rows of the owner, which waits for the next look then. */
 void
-ssw_appended_give(SswProc *proc, Oid owner)
+ssw_append_demand_give(SswProc *proc, Oid owner)
 {
 	int			kept = 0;
 

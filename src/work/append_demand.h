@@ -10,12 +10,12 @@
 #include "base/shmem.h"
 
 /* in the coordinator */
-extern TimestampTz ssw_appended_look(TimestampTz now);
-extern void ssw_appended_look_again(void);
+extern TimestampTz ssw_append_demand_look(TimestampTz now);
+extern void ssw_append_demand_look_again(void);
 
 /* under SswShared->lock */
-extern Oid	ssw_appended_next(int after);
-extern int	ssw_appended_wanted(void);
-extern void ssw_appended_give(SswProc *proc, Oid owner);
+extern Oid	ssw_append_demand_next(int after);
+extern int	ssw_append_demand_wanted(void);
+extern void ssw_append_demand_give(SswProc *proc, Oid owner);
 
 #endif							/* SSW_APPEND_DEMAND_H */

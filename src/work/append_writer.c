@@ -140,14 +140,14 @@ column_type(const Target *t, char *name)
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of relation %s does not exist", name, t->relation)));
 	get_atttypetypmodcoll(t->relid, att, &type, &typmod, &collation);
-	return ssw_meant_type(type, typmod);
+	return ssw_guard_type(type, typmod);
 }
 
 /* Insert rows that name the same columns. */
 static void
 insert_alike(const Target *t, const Row *rows, int n)
 {
-	const char *relation = ssw_meant_table(t->relid);
+	const char *relation = ssw_guard_table(t->relid);
 	const char *columns = rows[0].columns;
 	StringInfoData values;
 	StringInfoData types;
@@ -160,7 +160,7 @@ insert_alike(const Target *t, const Row *rows, int n)
 	if (columns[0] == '\0')
 	{
 		for (int i = 0; i < n; i++)
-			ssw_sql_exec(psprintf("INSERT INTO %s AS t DEFAULT VALUES", relation), 0, NULL, NULL, NULL, false, 0);
+			ssw_spi_exec(psprintf("INSERT INTO %s AS t DEFAULT VALUES", relation), 0, NULL, NULL, NULL, false, 0);
 		return;
 	}
 	initStringInfo(&values);
@@ -176,7 +176,7 @@ insert_alike(const Target *t, const Row *rows, int n)
 	for (int i = 0; i < n; i++)
 		data[i] = rows[i].data;
 	array = PointerGetDatum(construct_array(data, n, JSONBOID, -1, false, TYPALIGN_INT));
-	ssw_sql_exec(psprintf("INSERT INTO %s AS t (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
+	ssw_spi_exec(psprintf("INSERT INTO %s AS t (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
 						  " CROSS JOIN LATERAL pg_catalog.jsonb_to_record(d.j) AS r (%s) ORDER BY d.n",
 						  relation, columns, values.data, types.data),
 				 1, &type, &array, NULL, false, 0);
@@ -204,7 +204,7 @@ check_rights(const Target *t, const Row *rows, int n)
 {
 	for (int i = 0; i < n; i++)
 		if (i == 0 || rows[i].role != rows[i - 1].role || strcmp(rows[i].columns, rows[i - 1].columns) != 0)
-			ssw_stage_check_rights(t->relid, rows[i].role, names_of(rows[i].columns));
+			ssw_append_check_rights(t->relid, rows[i].role, names_of(rows[i].columns));
 }
 
 /* Run a statement on our own tables; see SPI_tuptable. */
@@ -226,11 +226,11 @@ execute_apart(const char *sql, int nargs, Oid *types, Datum *values, const Run *
 {
 	uint64		n;
 
-	ssw_sql_start_transaction();
-	ssw_sql_begin();
+	ssw_spi_start_transaction();
+	ssw_spi_begin();
 	n = execute(sql, nargs, types, values);
-	ssw_sql_end();
-	ssw_sql_commit();
+	ssw_spi_end();
+	ssw_spi_commit();
 	MemoryContextSwitchTo(run->cxt);
 	return n;
 }
@@ -305,14 +305,14 @@ move(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		Relation	rel;
 		Insertion	in;
 
-		ssw_sql_start_transaction();
+		ssw_spi_start_transaction();
 		limit_time(true);
 		(void) ssw_lock_extension(true);
 		rel = open_table(t, run);
-		ssw_sql_begin();
+		ssw_spi_begin();
 		in = take(t, tids, n);
 		check_rights(t, in.rows, in.n);
-		ssw_stage_check_partitions(rel, AccessShareLock);
+		ssw_append_check_partitions(rel, AccessShareLock);
 
 		/*
 		 * names in the owner's triggers are looked up next to its table,
@@ -321,12 +321,12 @@ move(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		ssw_gate(rel->rd_rel->relowner,
 				 psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(RelationGetNamespace(rel)))),
 				 insert_all, &in);
-		ssw_sql_end();
+		ssw_spi_end();
 		relation_close(rel, NoLock);
 		limit_time(false);
 		CHECK_FOR_INTERRUPTS();
 		MySswProc->append_rows = 0;
-		ssw_sql_commit();
+		ssw_spi_commit();
 	}
 	PG_CATCH();
 	{
@@ -335,7 +335,7 @@ move(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		error = CopyErrorData();
 		FlushErrorState();
 		limit_time(false);
-		ssw_sql_abort();
+		ssw_spi_abort();
 		QueryCancelPending = false;
 		run->too_slow = TimestampDifferenceExceeds(began, GetCurrentTimestamp(), MOVE_MS);
 	}
@@ -366,7 +366,7 @@ set_aside(const Target *t, const ItemPointerData *tids, int n, int sqlerrcode, c
 static bool
 is_of_row(const ErrorData *e, const Run *run)
 {
-	switch (ssw_failure_classify(e->sqlerrcode))
+	switch (ssw_error_classify(e->sqlerrcode))
 	{
 		case SSW_FAIL_ROW:
 		case SSW_FAIL_POLICY:
@@ -416,7 +416,7 @@ move_by_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		e = move(t, tids, n, run);
 	if (e == NULL)
 		return true;
-	failure = ssw_failure_classify(e->sqlerrcode);
+	failure = ssw_error_classify(e->sqlerrcode);
 	/* one row that takes all the time there is would do so in each turn */
 	if (run->must_stop() && (n > 1 || !run->too_slow))
 		return false;
@@ -471,8 +471,8 @@ read_targets(Oid owner, MemoryContext cxt)
 	d = ssw_shmem_database(MyDatabaseId, false);
 	values[1] = Int64GetDatum(d ? d->flush_up_to : 0);
 	LWLockRelease(SswShared->lock);
-	ssw_sql_start_transaction();
-	ssw_sql_begin();
+	ssw_spi_start_transaction();
+	ssw_spi_begin();
 	if (is_possible())
 		n = execute(sql, 3, types, values);
 	for (uint64 i = 0; i < n; i++)
@@ -497,8 +497,8 @@ read_targets(Oid owner, MemoryContext cxt)
 		t->ids[t->n++] = DatumGetInt64(SPI_getbinval(tup, desc, 5, &isnull));
 		MemoryContextSwitchTo(old);
 	}
-	ssw_sql_end();
-	ssw_sql_commit();
+	ssw_spi_end();
+	ssw_spi_commit();
 	MemoryContextSwitchTo(cxt);
 	return result;
 }
@@ -548,7 +548,7 @@ move_target(const Target *t, Run *run)
  * it has what is left.
  */
 void
-ssw_mover_run(Oid owner, bool (*must_stop) (void))
+ssw_append_writer_run(Oid owner, bool (*must_stop) (void))
 {
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "appended rows", ALLOCSET_DEFAULT_SIZES);
 	Run			run = {.must_stop = must_stop,.cxt = AllocSetContextCreate(cxt, "batch", ALLOCSET_DEFAULT_SIZES)};
@@ -571,13 +571,13 @@ ssw_mover_run(Oid owner, bool (*must_stop) (void))
 		MemoryContextSwitchTo(cxt);
 		EmitErrorReport();
 		FlushErrorState();
-		ssw_sql_abort();
+		ssw_spi_abort();
 	}
 	PG_END_TRY();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	if (more)
-		ssw_note_flush_now(0);
-	ssw_board_tell();
+		ssw_task_xact_flush_now(0);
+	ssw_task_shmem_tell();
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);
 }

@@ -29,10 +29,10 @@
 
 /*
  * Note who calls, and become the extension, in SPI; waits for rows are as long as
- * the session says, or else as a policy's.  Until ssw_work_end().
+ * the session says, or else as a policy's.  Until ssw_caller_end().
  */
 SswCaller
-ssw_work_begin(const char *function)
+ssw_caller_begin(const char *function)
 {
 	SswCaller	c = {.userid = GetUserId()};
 
@@ -42,20 +42,20 @@ ssw_work_begin(const char *function)
 	ssw_identity_become_extension(&c.save);
 	if (LockTimeout == 0)
 		(void) set_config_option("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	return c;
 }
 
 void
-ssw_work_end(const SswCaller *c)
+ssw_caller_end(const SswCaller *c)
 {
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&c->save);
 }
 
 /* May the caller act as the role?  As one that is gone, admins only. */
 bool
-ssw_work_acts_as(const SswCaller *c, const char *role)
+ssw_caller_acts_as(const SswCaller *c, const char *role)
 {
 	Oid			oid = get_role_oid(role, true);
 
@@ -63,9 +63,9 @@ ssw_work_acts_as(const SswCaller *c, const char *role)
 }
 
 void
-ssw_work_require_role(const SswCaller *c, const char *role, const char *what)
+ssw_caller_require_role(const SswCaller *c, const char *role, const char *what)
 {
-	if (!ssw_work_acts_as(c, role))
+	if (!ssw_caller_acts_as(c, role))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for %s", what),
@@ -78,7 +78,7 @@ ssw_work_require_role(const SswCaller *c, const char *role, const char *what)
  * ended, or is not the caller's.
  */
 SswWorker
-ssw_work_hold_worker(const SswCaller *c, Datum worker)
+ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 {
 	static const char *const sql =
 	"SELECT s.owner, s.acquired_by, s.fence, ARRAY(SELECT w.job FROM sweeper.job_worker AS w WHERE w.worker = $1), (extract(epoch FROM s.ttl) * 1000000)::bigint FROM sweeper.session AS s"
@@ -102,7 +102,7 @@ ssw_work_hold_worker(const SswCaller *c, Datum worker)
 		w.name = "";			/* somebody wrote the row himself */
 	w.role = SPI_getvalue(tup, desc, 2);
 	w.number = DatumGetInt64(SPI_getbinval(tup, desc, 3, &isnull));
-	ssw_work_require_role(c, w.role, "the worker");
+	ssw_caller_require_role(c, w.role, "the worker");
 	w.jobs = SPI_getbinval(tup, desc, 4, &isnull);
 	w.ttl_us = DatumGetInt64(SPI_getbinval(tup, desc, 5, &isnull));
 	return w;
@@ -110,7 +110,7 @@ ssw_work_hold_worker(const SswCaller *c, Datum worker)
 
 /* The text of an argument that names something. */
 Datum
-ssw_work_name(FunctionCallInfo fcinfo, int arg, const char *what)
+ssw_caller_name(FunctionCallInfo fcinfo, int arg, const char *what)
 {
 	int			len;
 
@@ -125,7 +125,7 @@ ssw_work_name(FunctionCallInfo fcinfo, int arg, const char *what)
 
 /* Room, category and name in three arguments, as messages say them. */
 char	   *
-ssw_work_label(FunctionCallInfo fcinfo, int first)
+ssw_caller_label(FunctionCallInfo fcinfo, int first)
 {
 	return psprintf("%s:%s:%s", text_to_cstring(PG_GETARG_TEXT_PP(first)), text_to_cstring(PG_GETARG_TEXT_PP(first + 1)),
 					text_to_cstring(PG_GETARG_TEXT_PP(first + 2)));

@@ -28,12 +28,12 @@ typedef struct SswCaller
 	SswIdentity save;
 } SswCaller;
 
-extern SswCaller ssw_work_begin(const char *function);
-extern void ssw_work_end(const SswCaller *c);
-extern bool ssw_work_acts_as(const SswCaller *c, const char *role);
-extern void ssw_work_require_role(const SswCaller *c, const char *role, const char *what);
-extern SswWorker ssw_work_hold_worker(const SswCaller *c, Datum worker);
-extern Datum ssw_work_name(FunctionCallInfo fcinfo, int arg, const char *what);
-extern char *ssw_work_label(FunctionCallInfo fcinfo, int first);
+extern SswCaller ssw_caller_begin(const char *function);
+extern void ssw_caller_end(const SswCaller *c);
+extern bool ssw_caller_acts_as(const SswCaller *c, const char *role);
+extern void ssw_caller_require_role(const SswCaller *c, const char *role, const char *what);
+extern SswWorker ssw_caller_hold_worker(const SswCaller *c, Datum worker);
+extern Datum ssw_caller_name(FunctionCallInfo fcinfo, int arg, const char *what);
+extern char *ssw_caller_label(FunctionCallInfo fcinfo, int first);
 
 #endif							/* SSW_CALLER_H */

@@ -95,7 +95,7 @@ take(Claim *cl, const Statements *from)
 		for (int col = 0; col < N_COLUMNS; col++)
 			v[col] = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, col + 1, &isnull[col]);
 		tuplestore_putvalues(cl->result->setResult, cl->result->setDesc, v, isnull);
-		ssw_note_task_changed(DatumGetUUIDP(v[0]));
+		ssw_task_xact_task_changed(DatumGetUUIDP(v[0]));
 	}
 	SPI_freetuptable(SPI_tuptable);
 	cl->left -= n;
@@ -147,9 +147,9 @@ ssw_claim(PG_FUNCTION_ARGS)
 				 errmsg("max must be between 1 and %d", MAX_CLAIM)));
 	InitMaterializedSRF(fcinfo, 0);
 	cl.result = (ReturnSetInfo *) fcinfo->resultinfo;
-	c = ssw_work_begin("sweeper.claim()");
-	w = ssw_work_hold_worker(&c, PG_GETARG_DATUM(0));
-	ssw_cascade_unheard(PG_GETARG_DATUM(0), w.ttl_us);
+	c = ssw_caller_begin("sweeper.claim()");
+	w = ssw_caller_hold_worker(&c, PG_GETARG_DATUM(0));
+	ssw_worker_lost_unheard(PG_GETARG_DATUM(0), w.ttl_us);
 	cl.values[1] = PG_GETARG_DATUM(2);
 	cl.values[2] = TimestampTzGetDatum(GetCurrentTimestamp());
 	cl.values[3] = PG_GETARG_DATUM(0);
@@ -164,6 +164,6 @@ ssw_claim(PG_FUNCTION_ARGS)
 	}
 	else
 		take_of_many(&cl, w.jobs);
-	ssw_work_end(&c);
+	ssw_caller_end(&c);
 	return (Datum) 0;
 }

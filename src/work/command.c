@@ -87,7 +87,7 @@ count_waiting(void)
 	SswDatabase *d;
 
 	/* not ours, which are among those of open transactions */
-	n = Max(0, n - Max(0, ssw_note_commands()));
+	n = Max(0, n - Max(0, ssw_task_xact_commands()));
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, true);
 	if (d)
@@ -134,8 +134,8 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 
 	ssw_session_required(fcinfo, 0, "command");
 	ssw_session_required(fcinfo, 2, "max_retries");
-	ssw_args_bound(fcinfo, 0, "command", SSW_MAX_PAYLOAD);
-	ssw_args_bound(fcinfo, 1, "summary", SSW_MAX_TEXT);
+	ssw_argument_bound(fcinfo, 0, "command", SSW_MAX_PAYLOAD);
+	ssw_argument_bound(fcinfo, 1, "summary", SSW_MAX_TEXT);
 	check_command(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	if (PG_GETARG_INT32(2) < 0 || PG_GETARG_INT32(2) > MAX_RETRIES)
 		ereport(ERROR,
@@ -146,13 +146,13 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	values[2] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
 	values[3] = PG_GETARG_DATUM(2);
 	values[4] = PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3);
-	if (values[4] && ssw_args_interval("timeout", DatumGetIntervalP(values[4]), 1) > USECS_PER_DAY)
+	if (values[4] && ssw_argument_interval("timeout", DatumGetIntervalP(values[4]), 1) > USECS_PER_DAY)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("timeout must not be longer than 1 day")));
 	values[5] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
 	check_submitter();
-	c = ssw_work_begin("sweeper.submit_sql()");
+	c = ssw_caller_begin("sweeper.submit_sql()");
 	check_room();
 	values[6] = CStringGetTextDatum(c.name);
 	values[7] = CStringGetTextDatum(ssw_queue_machine());
@@ -160,9 +160,9 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	values[9] = TimestampTzGetDatum(GetCurrentTimestamp());
 	values[10] = ObjectIdGetDatum(c.userid);
 	ssw_plan_execute(sql, 11, types, values, NULL, false);
-	ssw_note_task_changed(id);
-	ssw_note_command_waits(c.userid);
-	ssw_note_commands_waiting(1);
-	ssw_work_end(&c);
+	ssw_task_xact_task_changed(id);
+	ssw_task_xact_command_waits(c.userid);
+	ssw_task_xact_commands_waiting(1);
+	ssw_caller_end(&c);
 	PG_RETURN_UUID_P(id);
 }

@@ -102,15 +102,15 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	if (ssw_plan_execute(sql, 4, types, values, NULL, false) == 0)
 		return false;
 	again = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_taskrow_progress(task);
-	ssw_note_task_changed(DatumGetUUIDP(task));
+	ssw_task_row_progress(task);
+	ssw_task_xact_task_changed(DatumGetUUIDP(task));
 	if (comment)
-		ssw_taskrow_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
+		ssw_task_row_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
 	/* the coordinator is to know when, not a runner that has nothing to do */
 	if (again)
 	{
-		ssw_note_command_waits(InvalidOid);
-		ssw_note_commands_waiting(1);
+		ssw_task_xact_command_waits(InvalidOid);
+		ssw_task_xact_commands_waiting(1);
 	}
 	return true;
 }
@@ -122,14 +122,14 @@ ssw_queue_stuck(Datum task)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
-	ssw_taskrow_progress(task);
-	ssw_note_task_changed(DatumGetUUIDP(task));
-	ssw_taskrow_comment(task, "session_sweeper", "failed: Internal worker timeout");
-	ssw_sql_end();
+	ssw_spi_begin();
+	ssw_task_row_progress(task);
+	ssw_task_xact_task_changed(DatumGetUUIDP(task));
+	ssw_task_row_comment(task, "session_sweeper", "failed: Internal worker timeout");
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	/* whoever still runs it is to be interrupted */
-	ssw_note_command_waits(InvalidOid);
+	ssw_task_xact_command_waits(InvalidOid);
 }
 
 /* Run a statement that ends commands for a reason; each row's first column is a task.  Returns how many. */
@@ -145,8 +145,8 @@ end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reas
 		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
 		char	   *was = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
 
-		ssw_note_task_changed(DatumGetUUIDP(task));
-		ssw_taskrow_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
+		ssw_task_xact_task_changed(DatumGetUUIDP(task));
+		ssw_task_row_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
 	}
 	return n;
 }
@@ -197,7 +197,7 @@ drop_role(Oid role, const char *reason)
 	Oid			types[] = {OIDOID, TEXTOID};
 	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(reason)};
 
-	ssw_note_commands_waiting(-end_many(sql, 2, types, values, psprintf("dropped: %s", reason)));
+	ssw_task_xact_commands_waiting(-end_many(sql, 2, types, values, psprintf("dropped: %s", reason)));
 }
 
 /* Does a runner of ours work on it? */
@@ -243,7 +243,7 @@ look_at_running(TimestampTz now)
 
 		/* by a prepared transaction, of whose commit nobody tells */
 		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)))
-			ssw_note_task_cancelled(DatumGetUUIDP(task));
+			ssw_task_xact_task_cancelled(DatumGetUUIDP(task));
 		if (!lock_task(task))
 			continue;
 		if (!has_runner(DatumGetUUIDP(task)))
@@ -306,9 +306,9 @@ enqueue_again(void)
 
 	for (uint64 i = 0; i < n; i++)
 	{
-		ssw_note_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+		ssw_task_xact_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
 		/* a runner that is woken before we commit does not see them */
-		ssw_note_command_waits(DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)));
+		ssw_task_xact_command_waits(DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)));
 	}
 	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE " STILL_THERE " AND status = 'allocated'", 0, NULL, NULL, NULL, false);
 	{
@@ -336,7 +336,7 @@ look_at_waiting(TimestampTz now)
 	int			nroles = 0;
 	TimestampTz again_at;
 
-	ssw_want_note_starts(now);
+	ssw_runner_demand_note_starts(now);
 	for (uint64 i = 0; i < n; i++)
 	{
 		char	   *owner = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
@@ -347,12 +347,12 @@ look_at_waiting(TimestampTz now)
 			drop_role(role, psprintf("role \"%s\" does not exist any more", owner));
 		else if (!ssw_can_run_as(role))
 			drop_role(role, psprintf("role \"%s\" may not log in any more", owner));
-		else if (ssw_want_cannot_start(role))
+		else if (ssw_runner_demand_cannot_start(role))
 			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
 		else
 			roles[nroles++] = role;
 	}
-	again_at = ssw_want_runner(roles, nroles, now);
+	again_at = ssw_runner_demand(roles, nroles, now);
 	next_at = Min(next_at, again_at);
 }
 
@@ -390,7 +390,7 @@ look_at_prepared(TimestampTz now)
 	if (any)
 		next_at = Min(next_at, now + PREPARED_EVERY_US);
 	if (any || before)
-		ssw_appended_look_again();
+		ssw_append_demand_look_again();
 	return any || before;
 }
 
@@ -402,22 +402,22 @@ try_look(void *arg)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	if (look_at_prepared(now) || !begun)
 		drop_others();
 	if (!begun || now >= rest_at)
 	{
 		rest_at = DT_NOEND;
-		ssw_cascade_rest();
+		ssw_worker_lost_rest();
 	}
 	next_at = Min(next_at, rest_at);
 	look_at_running(now);
 	interrupt_vain();
 	enqueue_again();
 	look_at_waiting(now);
-	appended_at = ssw_appended_look(now);
+	appended_at = ssw_append_demand_look(now);
 	next_at = Min(next_at, appended_at);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	begun = true;
 	return true;
@@ -478,7 +478,7 @@ ssw_queue_round(TimestampTz now)
 	if (XactReadOnly)
 	{
 		/* nothing is written by default: nor by commands */
-		ssw_want_none(false);
+		ssw_runner_demand_none(false);
 		next_at = 0;
 		return DT_NOEND;
 	}
@@ -487,7 +487,7 @@ ssw_queue_round(TimestampTz now)
 	if (!changed && now < next_at)
 		return next_at;
 	next_at = DT_NOEND;
-	e = ssw_sql_try(try_look, &now);
+	e = ssw_spi_try(try_look, &now);
 	publish_error(e, now);
 	if (e == NULL)
 		return when_to_work(next_at);

@@ -110,11 +110,11 @@ find_or_write(const SswCaller *c, FunctionCallInfo fcinfo, Datum *values)
 
 		if (j.id != 0 && !j.deleted)
 		{
-			ssw_work_require_role(c, j.registered_by, psprintf("job \"%s\"", ssw_work_label(fcinfo, 1)));
+			ssw_caller_require_role(c, j.registered_by, psprintf("job \"%s\"", ssw_caller_label(fcinfo, 1)));
 			if (!j.same_schema || strcmp(j.on_worker_loss, TextDatumGetCString(values[4])) != 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_DUPLICATE_OBJECT),
-						 errmsg("job \"%s\" exists with another %s", ssw_work_label(fcinfo, 1),
+						 errmsg("job \"%s\" exists with another %s", ssw_caller_label(fcinfo, 1),
 								j.same_schema ? "on_worker_loss" : "schema"),
 						 errdetail("Other workers offer it, or tasks wait for it."),
 						 errhint("Register it as it is, or under another name; it can change when nobody offers it and no task waits.")));
@@ -127,7 +127,7 @@ find_or_write(const SswCaller *c, FunctionCallInfo fcinfo, Datum *values)
 		 */
 		if (j.id != 0 && OidIsValid(get_role_oid(j.registered_by, true)))
 		{
-			ssw_work_require_role(c, j.registered_by, psprintf("job \"%s\"", ssw_work_label(fcinfo, 1)));
+			ssw_caller_require_role(c, j.registered_by, psprintf("job \"%s\"", ssw_caller_label(fcinfo, 1)));
 			values[5] = CStringGetTextDatum(j.registered_by);
 		}
 		id = write_job(&j, values);
@@ -147,11 +147,11 @@ ssw_register_job(PG_FUNCTION_ARGS)
 	SswCaller	c;
 
 	ssw_session_required(fcinfo, 0, "worker");
-	values[0] = ssw_work_name(fcinfo, 1, "room");
-	values[1] = ssw_work_name(fcinfo, 2, "category");
-	values[2] = ssw_work_name(fcinfo, 3, "name");
+	values[0] = ssw_caller_name(fcinfo, 1, "room");
+	values[1] = ssw_caller_name(fcinfo, 2, "category");
+	values[2] = ssw_caller_name(fcinfo, 3, "name");
 	ssw_session_required(fcinfo, 4, "schema");
-	ssw_args_bound(fcinfo, 4, "schema", SSW_MAX_TEXT);
+	ssw_argument_bound(fcinfo, 4, "schema", SSW_MAX_TEXT);
 	values[3] = PG_GETARG_DATUM(4);
 	ssw_session_required(fcinfo, 5, "on_worker_loss");
 	values[4] = PG_GETARG_DATUM(5);
@@ -161,16 +161,16 @@ ssw_register_job(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("on_worker_loss must not be \"%s\"", on_loss),
 				 errhint("Use one of \"fail\", \"requeue\".")));
-	c = ssw_work_begin("sweeper.register_job()");
+	c = ssw_caller_begin("sweeper.register_job()");
 	check_room(&c, values[0]);
-	(void) ssw_work_hold_worker(&c, PG_GETARG_DATUM(0));
+	(void) ssw_caller_hold_worker(&c, PG_GETARG_DATUM(0));
 	values[5] = CStringGetTextDatum(c.name);
 	link[0] = PG_GETARG_DATUM(0);
 	link[1] = Int64GetDatum(find_or_write(&c, fcinfo, values));
 	if (ssw_plan_execute("INSERT INTO sweeper.job_worker (worker, job) VALUES ($1, $2) ON CONFLICT DO NOTHING",
 						 2, types, link, NULL, false) > 0)
-		ssw_note_room_changed(SSW_JOBS_CHANGED, TextDatumGetCString(values[0]));
-	ssw_work_end(&c);
+		ssw_task_xact_room_changed(SSW_JOBS_CHANGED, TextDatumGetCString(values[0]));
+	ssw_caller_end(&c);
 	PG_RETURN_DATUM(link[1]);
 }
 
@@ -188,22 +188,22 @@ ssw_register_provider(PG_FUNCTION_ARGS)
 	bool		isnull;
 
 	ssw_session_required(fcinfo, 0, "worker");
-	values[0] = ssw_work_name(fcinfo, 1, "room");
-	values[1] = ssw_work_name(fcinfo, 2, "category");
-	values[2] = ssw_work_name(fcinfo, 3, "name");
+	values[0] = ssw_caller_name(fcinfo, 1, "room");
+	values[1] = ssw_caller_name(fcinfo, 2, "category");
+	values[2] = ssw_caller_name(fcinfo, 3, "name");
 	values[3] = PG_GETARG_DATUM(0);
 	ssw_session_required(fcinfo, 4, "metadata");
 	values[5] = ssw_pool_metadata(fcinfo, 4);
-	c = ssw_work_begin("sweeper.register_provider()");
+	c = ssw_caller_begin("sweeper.register_provider()");
 	check_room(&c, values[0]);
-	(void) ssw_work_hold_worker(&c, values[3]);
+	(void) ssw_caller_hold_worker(&c, values[3]);
 	values[4] = CStringGetTextDatum(c.name);
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
 	provider = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	/* undone with the caller's statement */
-	ssw_work_require_role(&c, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2),
-						  psprintf("provider \"%s\"", ssw_work_label(fcinfo, 1)));
-	ssw_note_room_changed(SSW_PROVIDERS_CHANGED, TextDatumGetCString(values[0]));
-	ssw_work_end(&c);
+	ssw_caller_require_role(&c, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2),
+							psprintf("provider \"%s\"", ssw_caller_label(fcinfo, 1)));
+	ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, TextDatumGetCString(values[0]));
+	ssw_caller_end(&c);
 	PG_RETURN_DATUM(provider);
 }

@@ -144,7 +144,7 @@ look(void *arg)
 	Word	   *w = arg;
 	Datum		task = UUIDPGetDatum(&w->key.task);
 	SswProgress p = {.key = w->key};
-	SswCaller	c = ssw_work_begin("sweeper.task_progress()");
+	SswCaller	c = ssw_caller_begin("sweeper.task_progress()");
 	bool		ours = false;
 
 	w->answer = ANSWER_NOT_YOURS;
@@ -152,10 +152,10 @@ look(void *arg)
 	{
 		w->role_of_task = p.role;
 		take_down(&p, w);
-		if (w->answer != ANSWER_NOT_YOURS && (ours || !ssw_board_publish(&p, is_own(task))))
+		if (w->answer != ANSWER_NOT_YOURS && (ours || !ssw_task_shmem_publish(&p, is_own(task))))
 			w->answer = w->answer == ANSWER_STOP ? ANSWER_STOP : ANSWER_UNKNOWN;
 	}
-	ssw_work_end(&c);
+	ssw_caller_end(&c);
 	return false;
 }
 
@@ -163,7 +163,7 @@ look(void *arg)
 static void
 look_and_forget(Word *w)
 {
-	ErrorData  *error = ssw_sql_try(look, w);
+	ErrorData  *error = ssw_spi_try(look, w);
 
 	if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		ereport(ERROR,
@@ -187,13 +187,13 @@ count_argument(FunctionCallInfo fcinfo, int arg, const char *name)
 static void
 say(Word *w)
 {
-	if (!ssw_board_change(&w->key, take_down, w))
+	if (!ssw_task_shmem_change(&w->key, take_down, w))
 		look_and_forget(w);
 	if (w->answer == ANSWER_NOT_YOURS && OidIsValid(w->role_of_task) && w->role_of_task != w->role &&
 		has_privs_of_role(w->role, w->role_of_task))
 	{
 		w->role = w->role_of_task;
-		if (!ssw_board_change(&w->key, take_down, w))
+		if (!ssw_task_shmem_change(&w->key, take_down, w))
 			look_and_forget(w);
 	}
 }
@@ -232,10 +232,10 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 	say(&w);
 	if (w.answer == ANSWER_UNKNOWN)
 	{
-		SswCaller	c = ssw_work_begin("sweeper.task_progress()");
+		SswCaller	c = ssw_caller_begin("sweeper.task_progress()");
 
-		ssw_taskrow_said(task, w.has_done ? &w.done : NULL, w.has_total ? &w.total : NULL, w.message);
-		ssw_work_end(&c);
+		ssw_task_row_said(task, w.has_done ? &w.done : NULL, w.has_total ? &w.total : NULL, w.message);
+		ssw_caller_end(&c);
 	}
 	if (!is_own(task))
 		own = NULL;

@@ -112,7 +112,7 @@ publish(const Command *c)
 	SswProgress p = {.key = {.database = MyDatabaseId,.task = c->task},.role = GetUserId(),.attempt = c->attempt};
 
 	p.at = GetCurrentTimestamp();
-	(void) ssw_board_publish(&p, true);
+	(void) ssw_task_shmem_publish(&p, true);
 }
 
 /* Take the oldest command of our role; false: there is none. */
@@ -134,13 +134,13 @@ take(Command *c, MemoryContext cxt)
 	bool		found = false;
 	bool		isnull;
 
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	if (OidIsValid(get_extension_oid(SSW_EXTENSION, true)) && !ssw_identity_other_version() && !XactReadOnly)
 	{
 		values[0] = ObjectIdGetDatum(MySswProc->role);
 		values[1] = CStringGetTextDatum(ssw_queue_incarnation());
 		ssw_identity_become_extension(&save);
-		ssw_sql_begin();
+		ssw_spi_begin();
 		found = ssw_plan_execute(sql, 2, types, values, NULL, false) > 0;
 		if (found)
 		{
@@ -153,18 +153,18 @@ take(Command *c, MemoryContext cxt)
 			c->limit_ms = DatumGetInt64(SPI_getbinval(tup, desc, 4, &isnull));
 			if (isnull)
 				c->limit_ms = ssw_task_timeout;
-			ssw_note_task_changed(&c->task);
-			ssw_note_commands_waiting(-1);
+			ssw_task_xact_task_changed(&c->task);
+			ssw_task_xact_commands_waiting(-1);
 			/* for another runner, where there may be one */
 			if (ssw_max_task_workers > 1 && DatumGetBool(SPI_getbinval(tup, desc, 5, &isnull)))
-				ssw_note_command_waits(MySswProc->role);
+				ssw_task_xact_command_waits(MySswProc->role);
 			/* before others can see that it runs */
 			hold(&c->task);
 		}
-		ssw_sql_end();
+		ssw_spi_end();
 		ssw_identity_restore(&save);
 	}
-	ssw_sql_commit();
+	ssw_spi_commit();
 	if (found)
 		publish(c);
 	return found;
@@ -189,13 +189,13 @@ complete(const Command *c)
 
 	ssw_identity_become_extension(&save);
 	bound_patience();
-	ssw_sql_begin();
+	ssw_spi_begin();
 	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE), errmsg("the task was ended while it ran")));
-	ssw_taskrow_progress(values[0]);
-	ssw_note_task_changed(&c->task);
-	ssw_sql_end();
+	ssw_task_row_progress(values[0]);
+	ssw_task_xact_task_changed(&c->task);
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
@@ -210,7 +210,7 @@ execute(const Command *c, MemoryContext cxt)
 		SPIExecuteOptions options = {.dest = None_Receiver};	/* rows are nobody's */
 		int			rc;
 
-		ssw_sql_start_transaction();
+		ssw_spi_start_transaction();
 		pgstat_report_activity(STATE_RUNNING, c->text);
 		if (c->limit_ms > 0)
 		{
@@ -218,19 +218,19 @@ execute(const Command *c, MemoryContext cxt)
 			/* one who catches that is ended with his process */
 			MySswProc->batch_deadline = GetCurrentTimestamp() + c->limit_ms * INT64CONST(1000);
 		}
-		ssw_sql_begin();
+		ssw_spi_begin();
 		rc = SPI_execute_extended(c->text, &options);
 		if (rc < 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("the command cannot run in a transaction of ours: %s", SPI_result_code_string(rc))));
-		ssw_sql_end();
+		ssw_spi_end();
 		/* what is deferred belongs to the command */
 		ssw_deferred_fire();
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		CHECK_FOR_INTERRUPTS();
 		complete(c);
-		ssw_sql_commit();
+		ssw_spi_commit();
 	}
 	PG_CATCH();
 	{
@@ -238,7 +238,7 @@ execute(const Command *c, MemoryContext cxt)
 		error = CopyErrorData();
 		FlushErrorState();
 		disable_timeout(STATEMENT_TIMEOUT, false);
-		ssw_sql_abort();
+		ssw_spi_abort();
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(cxt);
@@ -288,14 +288,14 @@ record(const Command *c, ErrorData *e, MemoryContext cxt)
 		{
 			SswIdentity save;
 
-			ssw_sql_start_transaction();
+			ssw_spi_start_transaction();
 			ssw_identity_become_extension(&save);
 			bound_patience();
-			ssw_sql_begin();
+			ssw_spi_begin();
 			(void) ssw_queue_end(UUIDPGetDatum(&c->task), c->attempt, status, e->message, comment);
-			ssw_sql_end();
+			ssw_spi_end();
 			ssw_identity_restore(&save);
-			ssw_sql_commit();
+			ssw_spi_commit();
 			done = true;
 		}
 		PG_CATCH();
@@ -303,7 +303,7 @@ record(const Command *c, ErrorData *e, MemoryContext cxt)
 			MemoryContextSwitchTo(cxt);
 			EmitErrorReport();
 			FlushErrorState();
-			ssw_sql_abort();
+			ssw_spi_abort();
 		}
 		PG_END_TRY();
 		/* the coordinator finds a task that nobody runs */
@@ -320,9 +320,9 @@ reset_session(void)
 {
 	DiscardStmt stmt = {.type = T_DiscardStmt,.target = DISCARD_ALL};
 
-	ssw_sql_start_transaction();
+	ssw_spi_start_transaction();
 	DiscardCommand(&stmt, true);
-	ssw_sql_commit();
+	ssw_spi_commit();
 }
 
 static void
@@ -330,7 +330,7 @@ run(const Command *c, MemoryContext cxt)
 {
 	ErrorData  *error;
 
-	ssw_bgw_set_state(SSW_STATE_BUSY);
+	ssw_process_set_state(SSW_STATE_BUSY);
 	error = execute(c, cxt);
 	QueryCancelPending = false;
 	if (error)
@@ -376,7 +376,7 @@ static void
 be_ready(void)
 {
 	if (!MySswProc->ready)
-		ssw_bgw_ready();
+		ssw_process_ready();
 }
 
 void
@@ -385,7 +385,7 @@ ssw_runner_main(Datum main_arg)
 	static uint32 wait_event = 0;
 	MemoryContext cxt;
 
-	if (!ssw_bgw_attach(main_arg))
+	if (!ssw_process_attach(main_arg))
 		return;
 	connect_as_role();
 	cxt = AllocSetContextCreate(TopMemoryContext, "command", ALLOCSET_DEFAULT_SIZES);
@@ -404,7 +404,7 @@ ssw_runner_main(Datum main_arg)
 		MemoryContextSwitchTo(cxt);
 		/* who submits wakes the idle: it is said before the last look */
 		if (MySswProc->state != SSW_STATE_IDLE)
-			ssw_bgw_set_state(SSW_STATE_IDLE);
+			ssw_process_set_state(SSW_STATE_IDLE);
 		found = !must_leave() && take(&c, cxt);
 		be_ready();
 		if (found)

@@ -95,7 +95,7 @@ forget_failures(void)
  * launcher keeps its turn.  Returns when one that is not tried now is to be.
  */
 TimestampTz
-ssw_want_runner(const Oid *roles, int n, TimestampTz now)
+ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 {
 	TimestampTz next = DT_NOEND;
 	Oid			wanted = InvalidOid;
@@ -147,7 +147,7 @@ ssw_want_runner(const Oid *roles, int n, TimestampTz now)
 
 /* Nobody is to run commands now: those who do leave, at once if it is in vain. */
 void
-ssw_want_none(bool in_vain)
+ssw_runner_demand_none(bool in_vain)
 {
 	SswDatabase *d;
 
@@ -178,7 +178,7 @@ ssw_want_none(bool in_vain)
  * that role is tried later, up to a minute.  Before the roles are looked at.
  */
 void
-ssw_want_note_starts(TimestampTz now)
+ssw_runner_demand_note_starts(TimestampTz now)
 {
 	static bool first = true;
 	static uint32 noted = 0;
@@ -209,9 +209,9 @@ ssw_want_note_starts(TimestampTz now)
 	}
 }
 
-/* Did runners for the role fail to start, again and again?  Until the next ssw_want_runner(). */
+/* Did runners for the role fail to start, again and again?  Until the next ssw_runner_demand(). */
 bool
-ssw_want_cannot_start(Oid role)
+ssw_runner_demand_cannot_start(Oid role)
 {
 	return find_served(role)->failures >= MAX_FAILED_STARTS;
 }

@@ -69,7 +69,7 @@ hold_job(FunctionCallInfo fcinfo, Datum *names)
 						 3, types, names, NULL, false) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("job \"%s\" does not exist", ssw_work_label(fcinfo, 0)),
+				 errmsg("job \"%s\" does not exist", ssw_caller_label(fcinfo, 0)),
 				 errdetail("No worker offers it."),
 				 errhint("SELECT * FROM sweeper.job_status; lists those that are offered.")));
 	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
@@ -88,22 +88,22 @@ ssw_submit(PG_FUNCTION_ARGS)
 	pg_uuid_t  *id = ssw_task_identifier();
 	SswCaller	c;
 
-	names[0] = ssw_work_name(fcinfo, 0, "room");
-	names[1] = ssw_work_name(fcinfo, 1, "category");
-	names[2] = ssw_work_name(fcinfo, 2, "name");
+	names[0] = ssw_caller_name(fcinfo, 0, "room");
+	names[1] = ssw_caller_name(fcinfo, 1, "category");
+	names[2] = ssw_caller_name(fcinfo, 2, "name");
 	ssw_session_required(fcinfo, 3, "payload");
-	ssw_args_bound(fcinfo, 3, "payload", SSW_MAX_PAYLOAD);
+	ssw_argument_bound(fcinfo, 3, "payload", SSW_MAX_PAYLOAD);
 	values[4] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
-	c = ssw_work_begin("sweeper.submit()");
+	c = ssw_caller_begin("sweeper.submit()");
 	values[0] = UUIDPGetDatum(id);
 	values[1] = hold_job(fcinfo, names);
 	values[2] = PG_GETARG_DATUM(3);
 	values[3] = CStringGetTextDatum(c.name);
 	values[5] = TimestampTzGetDatum(GetCurrentTimestamp());
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
-	ssw_note_task_changed(id);
-	ssw_note_task_waits(DatumGetInt64(values[1]));
-	ssw_work_end(&c);
+	ssw_task_xact_task_changed(id);
+	ssw_task_xact_task_waits(DatumGetInt64(values[1]));
+	ssw_caller_end(&c);
 	PG_RETURN_UUID_P(id);
 }
 
@@ -133,7 +133,7 @@ update_held(const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char
 	if (ssw_plan_execute("SELECT worker_role FROM sweeper.task WHERE task = $1", 1, &type, values, NULL, false) == 0)
 		return false;
 	role = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	if (role == NULL || strcmp(role, c->name) == 0 || !ssw_work_acts_as(c, role))
+	if (role == NULL || strcmp(role, c->name) == 0 || !ssw_caller_acts_as(c, role))
 		return false;
 	values[nargs + 1] = BoolGetDatum(true);
 	return ssw_plan_execute(sql, nargs + 3, types, values, NULL, false) > 0;
@@ -149,14 +149,14 @@ ssw_start_task(PG_FUNCTION_ARGS)
 	bool		done;
 
 	ssw_session_required(fcinfo, 0, "task");
-	c = ssw_work_begin("sweeper.start_task()");
+	c = ssw_caller_begin("sweeper.start_task()");
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
 	done = update_held(&c, fcinfo, 1, "UPDATE sweeper.task SET status = 'running', started_at = $2"
 					   " WHERE task = $1 AND status = 'claimed' AND " IS_HELD("3", "4", "5"), 2, types, values);
 	if (done)
-		ssw_note_task_changed(DatumGetUUIDP(values[0]));
-	ssw_work_end(&c);
+		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
+	ssw_caller_end(&c);
 	PG_RETURN_BOOL(done);
 }
 
@@ -168,7 +168,7 @@ look_at_job(int col)
 	Datum		job = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col, &isnull);
 
 	if (!isnull)
-		ssw_cascade_orphans(PointerGetDatum(construct_array(&job, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+		ssw_worker_lost_orphans(PointerGetDatum(construct_array(&job, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 }
 
 /* finish_task(task, status, result, error, attempt): false when it has ended or is not the caller's. */
@@ -193,9 +193,9 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("status must not be \"%s\"", status),
 				 errhint("Use one of \"completed\", \"failed\", \"cancelled\".")));
-	ssw_args_bound(fcinfo, 2, "result", SSW_MAX_PAYLOAD);
-	ssw_args_bound(fcinfo, 3, "error", SSW_MAX_TEXT);
-	c = ssw_work_begin("sweeper.finish_task()");
+	ssw_argument_bound(fcinfo, 2, "result", SSW_MAX_PAYLOAD);
+	ssw_argument_bound(fcinfo, 3, "error", SSW_MAX_TEXT);
+	c = ssw_caller_begin("sweeper.finish_task()");
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = PG_GETARG_DATUM(1);
 	values[2] = PG_ARGISNULL(2) ? (Datum) 0 : PG_GETARG_DATUM(2);
@@ -205,13 +205,13 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	if (done)
 	{
 		look_at_job(1);
-		ssw_taskrow_progress(values[0]);
-		ssw_note_task_changed(DatumGetUUIDP(values[0]));
+		ssw_task_row_progress(values[0]);
+		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
 		if (strcmp(status, "completed") != 0)
-			ssw_taskrow_comment(values[0], c.name, PG_ARGISNULL(3) ? status :
-								psprintf("%s: %s", status, text_to_cstring(PG_GETARG_TEXT_PP(3))));
+			ssw_task_row_comment(values[0], c.name, PG_ARGISNULL(3) ? status :
+								 psprintf("%s: %s", status, text_to_cstring(PG_GETARG_TEXT_PP(3))));
 	}
-	ssw_work_end(&c);
+	ssw_caller_end(&c);
 	PG_RETURN_BOOL(done);
 }
 
@@ -244,14 +244,14 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 	bool		isnull;
 
 	ssw_session_required(fcinfo, 0, "task");
-	c = ssw_work_begin("sweeper.cancel_task()");
+	c = ssw_caller_begin("sweeper.cancel_task()");
 	values[0] = PG_GETARG_DATUM(0);
 	if (ssw_plan_execute(look, 1, types, values, NULL, false) == 0)
 		ssw_task_missing(values[0]);
 	owner = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	group = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 	done = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
-	if (!ssw_work_acts_as(&c, owner) && !(group && ssw_work_acts_as(&c, group)))
+	if (!ssw_caller_acts_as(&c, owner) && !(group && ssw_caller_acts_as(&c, group)))
 		ssw_task_missing(values[0]);
 	if (done)
 	{
@@ -263,14 +263,14 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 		running = strcmp(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), "running") == 0;
 		is_command = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
 		look_at_job(1);
-		ssw_taskrow_progress(values[0]);
-		ssw_note_task_changed(DatumGetUUIDP(values[0]));
+		ssw_task_row_progress(values[0]);
+		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
 		if (running)
-			ssw_note_task_cancelled(DatumGetUUIDP(values[0]));
+			ssw_task_xact_task_cancelled(DatumGetUUIDP(values[0]));
 		else if (is_command)
-			ssw_note_commands_waiting(-1);
-		ssw_taskrow_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
+			ssw_task_xact_commands_waiting(-1);
+		ssw_task_row_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
 	}
-	ssw_work_end(&c);
+	ssw_caller_end(&c);
 	PG_RETURN_BOOL(done);
 }

@@ -126,7 +126,7 @@ tell_all(const SswTold *told, bool lost)
 
 /* Tell what is to be told, if it is time; returns when it will be. */
 TimestampTz
-ssw_events_tell(TimestampTz now)
+ssw_task_notify(TimestampTz now)
 {
 	static TimestampTz told_at = 0;
 	static TimestampTz not_before = 0;
@@ -143,7 +143,7 @@ ssw_events_tell(TimestampTz now)
 		return not_before;
 	told_at = now;
 	(void) is_pending(true, &lost);
-	ssw_board_collect(&told);
+	ssw_task_shmem_collect(&told);
 	if (!ssw_notify_has_room())
 	{
 		hold_back();
@@ -151,9 +151,9 @@ ssw_events_tell(TimestampTz now)
 		return not_before;
 	}
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	tell_all(&told, lost);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return DT_NOEND;
 }

@@ -7,6 +7,6 @@
 
 #include "datatype/timestamp.h"
 
-extern TimestampTz ssw_events_tell(TimestampTz now);
+extern TimestampTz ssw_task_notify(TimestampTz now);
 
 #endif							/* SSW_TASK_NOTIFY_H */

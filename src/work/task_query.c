@@ -35,7 +35,7 @@ static uint64
 return_rows(FunctionCallInfo fcinfo, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	uint64		n = ssw_sql_exec(sql, nargs, types, values, nulls, false, 0);
+	uint64		n = ssw_spi_exec(sql, nargs, types, values, nulls, false, 0);
 
 	for (uint64 i = 0; i < n; i++)
 		tuplestore_puttuple(result->setResult, SPI_tuptable->vals[i]);
@@ -62,12 +62,12 @@ ssw_get_task(PG_FUNCTION_ARGS)
 	values[2] = BoolGetDatum(ssw_rights_is_monitor(userid));
 	values[3] = PG_GETARG_DATUM(0);
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	if (!XactReadOnly && !RecoveryInProgress())
-		ssw_sql_exec(consume, 4, types, values, NULL, false, 0);
+		ssw_spi_exec(consume, 4, types, values, NULL, false, 0);
 	if (return_rows(fcinfo, "SELECT * FROM sweeper._get_task($1, $2, $3, $4)", 4, types, values, NULL) == 0)
 		ssw_task_missing(values[3]);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return (Datum) 0;
 }
@@ -105,9 +105,9 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 	}
 	appendStringInfoChar(&sql, ')');
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	return_rows(fcinfo, sql.data, N_LIST_ARGS + 2, types, values, nulls);
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return (Datum) 0;
 }

@@ -24,7 +24,7 @@ PG_FUNCTION_INFO_V1(ssw_task_progress_seen);
 
 /* What the worker says goes to the row; null: as before. */
 void
-ssw_taskrow_said(Datum task, const int64 *done, const int64 *total, const char *message)
+ssw_task_row_said(Datum task, const int64 *done, const int64 *total, const char *message)
 {
 	static const char *const sql =
 	"UPDATE sweeper.task SET progress_at = clock_timestamp(), done = CASE WHEN $2 THEN $3 ELSE done END,"
@@ -43,18 +43,18 @@ ssw_taskrow_said(Datum task, const int64 *done, const int64 *total, const char *
 
 /* The task changes: what its worker last said goes to the row. */
 void
-ssw_taskrow_progress(Datum task)
+ssw_task_row_progress(Datum task)
 {
 	SswProgressKey key = {.database = MyDatabaseId,.task = *DatumGetUUIDP(task)};
 	SswProgress p;
 
-	if (ssw_board_find(&key, &p))
-		ssw_taskrow_said(task, p.has_done ? &p.done : NULL, p.has_total ? &p.total : NULL, p.message);
+	if (ssw_task_shmem_find(&key, &p))
+		ssw_task_row_said(task, p.has_done ? &p.done : NULL, p.has_total ? &p.total : NULL, p.message);
 }
 
 /* Who did what to it, and why. */
 void
-ssw_taskrow_comment(Datum task, const char *actor, const char *comment)
+ssw_task_row_comment(Datum task, const char *actor, const char *comment)
 {
 	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID};
 	Datum		values[] = {task, CStringGetTextDatum(actor), CStringGetTextDatum(comment)};
@@ -74,7 +74,7 @@ ssw_task_progress_seen(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	if (ssw_shmem_available() && ssw_board_find(&key, &p))
+	if (ssw_shmem_available() && ssw_task_shmem_find(&key, &p))
 	{
 		isnull[0] = p.at == 0;
 		v[0] = TimestampTzGetDatum(p.at);

@@ -5,8 +5,8 @@
 #ifndef SSW_TASK_ROW_H
 #define SSW_TASK_ROW_H
 
-extern void ssw_taskrow_said(Datum task, const int64 *done, const int64 *total, const char *message);
-extern void ssw_taskrow_progress(Datum task);
-extern void ssw_taskrow_comment(Datum task, const char *actor, const char *comment);
+extern void ssw_task_row_said(Datum task, const int64 *done, const int64 *total, const char *message);
+extern void ssw_task_row_progress(Datum task);
+extern void ssw_task_row_comment(Datum task, const char *actor, const char *comment);
 
 #endif							/* SSW_TASK_ROW_H */

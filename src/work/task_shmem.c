@@ -62,7 +62,7 @@ static HTAB *progress;
 
 /* In the shmem_request hook. */
 void
-ssw_board_request(void)
+ssw_task_shmem_request(void)
 {
 	RequestAddinShmemSpace(add_size(sizeof(Board), hash_estimate_size(MAX_PROGRESS + FOR_COMMANDS, sizeof(SswProgress))));
 	RequestNamedLWLockTranche(TRANCHE, 1);
@@ -70,7 +70,7 @@ ssw_board_request(void)
 
 /* In the shmem_startup hook, under AddinShmemInitLock. */
 void
-ssw_board_startup(void)
+ssw_task_shmem_startup(void)
 {
 	HASHCTL		ctl = {.keysize = sizeof(SswProgressKey),.entrysize = sizeof(SswProgress)};
 	bool		found;
@@ -92,7 +92,7 @@ ssw_board_startup(void)
 
 /* Tasks of this database have changed: wake who waits for that. */
 void
-ssw_board_tell(void)
+ssw_task_shmem_tell(void)
 {
 	int			part = MyDatabaseId % WAIT_PARTS;
 
@@ -100,21 +100,21 @@ ssw_board_tell(void)
 	ConditionVariableBroadcast(&board->changed[part]);
 }
 
-/* How often they have, for ssw_board_wait(). */
+/* How often they have, for ssw_task_shmem_wait(). */
 uint64
-ssw_board_changes(void)
+ssw_task_shmem_changes(void)
 {
 	return pg_atomic_read_u64(&board->changes[MyDatabaseId % WAIT_PARTS]);
 }
 
 /* Sleep until they have changed since, or a time is over. */
 void
-ssw_board_wait(uint64 since, long timeout_ms, uint32 wait_event)
+ssw_task_shmem_wait(uint64 since, long timeout_ms, uint32 wait_event)
 {
 	ConditionVariable *cv = &board->changed[MyDatabaseId % WAIT_PARTS];
 
 	ConditionVariablePrepareToSleep(cv);
-	if (ssw_board_changes() == since)
+	if (ssw_task_shmem_changes() == since)
 		(void) ConditionVariableTimedSleep(cv, timeout_ms, wait_event);
 	ConditionVariableCancelSleep();
 }
@@ -194,7 +194,7 @@ post_rooms(const List *rooms)
 
 /* What a transaction has done is to be told; false: not all of it finds room. */
 bool
-ssw_board_post(const List *tasks, const List *jobs, const List *rooms)
+ssw_task_shmem_post(const List *tasks, const List *jobs, const List *rooms)
 {
 	bool		fits;
 
@@ -208,7 +208,7 @@ ssw_board_post(const List *tasks, const List *jobs, const List *rooms)
 
 /* What the worker of a task said counts no more. */
 void
-ssw_board_forget_progress(const pg_uuid_t *task)
+ssw_task_shmem_forget_progress(const pg_uuid_t *task)
 {
 	LWLockAcquire(board->lock, LW_EXCLUSIVE);
 	forget_progress(task);
@@ -251,7 +251,7 @@ take_off(Oid database, SswTold *told)
 
 /* In the coordinator: take what is to be told of this database. */
 void
-ssw_board_collect(SswTold *told)
+ssw_task_shmem_collect(SswTold *told)
 {
 	memset(told, 0, sizeof(SswTold));
 	told->tasks = palloc(MAX_TASKS * sizeof(pg_uuid_t));
@@ -267,7 +267,7 @@ ssw_board_collect(SswTold *told)
 
 /* The database, or its extension, is gone: nobody tells. */
 void
-ssw_board_forget(Oid database)
+ssw_task_shmem_forget(Oid database)
 {
 	HASH_SEQ_STATUS seq;
 	SswProgress *p;
@@ -286,7 +286,7 @@ ssw_board_forget(Oid database)
  * there is always room: theirs would have to be written in their own transactions.
  */
 bool
-ssw_board_publish(const SswProgress *p, bool command)
+ssw_task_shmem_publish(const SswProgress *p, bool command)
 {
 	SswProgress *entry;
 
@@ -301,7 +301,7 @@ ssw_board_publish(const SswProgress *p, bool command)
 
 /* Change what is known of a task, locked; false: it is unknown. */
 bool
-ssw_board_change(const SswProgressKey *key, SswProgressChange change, void *arg)
+ssw_task_shmem_change(const SswProgressKey *key, SswProgressChange change, void *arg)
 {
 	SswProgress *entry;
 
@@ -315,7 +315,7 @@ ssw_board_change(const SswProgressKey *key, SswProgressChange change, void *arg)
 
 /* A copy of what is known of a task; false: nothing. */
 bool
-ssw_board_find(const SswProgressKey *key, SswProgress *copy)
+ssw_task_shmem_find(const SswProgressKey *key, SswProgress *copy)
 {
 	SswProgress *entry;
 

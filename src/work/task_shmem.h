@@ -63,19 +63,19 @@ typedef struct SswProgress
 
 typedef void (*SswProgressChange) (SswProgress *p, void *arg);
 
-extern void ssw_board_request(void);
-extern void ssw_board_startup(void);
+extern void ssw_task_shmem_request(void);
+extern void ssw_task_shmem_startup(void);
 
-extern bool ssw_board_post(const List *tasks, const List *jobs, const List *rooms);
-extern void ssw_board_forget_progress(const pg_uuid_t *task);
-extern void ssw_board_collect(SswTold *told);
-extern void ssw_board_forget(Oid database);
-extern void ssw_board_tell(void);
-extern uint64 ssw_board_changes(void);
-extern void ssw_board_wait(uint64 since, long timeout_ms, uint32 wait_event);
+extern bool ssw_task_shmem_post(const List *tasks, const List *jobs, const List *rooms);
+extern void ssw_task_shmem_forget_progress(const pg_uuid_t *task);
+extern void ssw_task_shmem_collect(SswTold *told);
+extern void ssw_task_shmem_forget(Oid database);
+extern void ssw_task_shmem_tell(void);
+extern uint64 ssw_task_shmem_changes(void);
+extern void ssw_task_shmem_wait(uint64 since, long timeout_ms, uint32 wait_event);
 
-extern bool ssw_board_publish(const SswProgress *p, bool command);
-extern bool ssw_board_change(const SswProgressKey *key, SswProgressChange change, void *arg);
-extern bool ssw_board_find(const SswProgressKey *key, SswProgress *copy);
+extern bool ssw_task_shmem_publish(const SswProgress *p, bool command);
+extern bool ssw_task_shmem_change(const SswProgressKey *key, SswProgressChange change, void *arg);
+extern bool ssw_task_shmem_find(const SswProgressKey *key, SswProgress *copy);
 
 #endif							/* SSW_TASK_SHMEM_H */

@@ -39,7 +39,7 @@ extern bool pq_check_connection(void);
 
 /* Refuse where a transaction cannot be ended; instead says what does not wait. */
 void
-ssw_taskwait_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead)
+ssw_task_wait_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead)
 {
 	CallContext *context = (CallContext *) fcinfo->context;
 
@@ -57,7 +57,7 @@ typedef uint64 (*Execute) (const char *sql, int nargs, Oid *types, Datum *values
 static uint64
 exec_as_caller(const char *sql, int nargs, Oid *types, Datum *values)
 {
-	return ssw_sql_exec(sql, nargs, types, values, NULL, false, 1);
+	return ssw_spi_exec(sql, nargs, types, values, NULL, false, 1);
 }
 
 static uint64
@@ -67,7 +67,7 @@ exec_as_extension(const char *sql, int nargs, Oid *types, Datum *values)
 	uint64		n;
 
 	ssw_identity_become_extension(&save);
-	n = ssw_sql_exec(sql, nargs, types, values, NULL, false, 1);
+	n = ssw_spi_exec(sql, nargs, types, values, NULL, false, 1);
 	ssw_identity_restore(&save);
 	return n;
 }
@@ -106,7 +106,7 @@ look_until(const char *sql, Execute execute, int nargs, Oid *types, Datum *value
 
 		/* whoever commits from here on wakes us */
 		SPI_commit();
-		changes = ssw_board_changes();
+		changes = ssw_task_shmem_changes();
 		check_client();
 		found = execute(sql, nargs, types, values) > 0;
 		left = (until - GetCurrentTimestamp()) / 1000;
@@ -115,7 +115,7 @@ look_until(const char *sql, Execute execute, int nargs, Oid *types, Datum *value
 			return found;
 		SPI_freetuptable(SPI_tuptable);
 		SPI_commit();
-		ssw_board_wait(changes, Min(left, LOOK_EVERY_MS), ssw_wait_event("SessionSweeperTask", wait_event));
+		ssw_task_shmem_wait(changes, Min(left, LOOK_EVERY_MS), ssw_wait_event("SessionSweeperTask", wait_event));
 	}
 }
 
@@ -131,14 +131,14 @@ wait_for_row(FunctionCallInfo fcinfo, int timeout_arg, const char *timeout_name,
 	HeapTuple	tup;
 	bool		found;
 
-	timeout_us = ssw_args_interval(timeout_name, PG_GETARG_INTERVAL_P(timeout_arg), 0);
+	timeout_us = ssw_argument_interval(timeout_name, PG_GETARG_INTERVAL_P(timeout_arg), 0);
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	desc = BlessTupleDesc(desc);
 	v = palloc0(desc->natts * sizeof(Datum));
 	isnull = palloc(desc->natts * sizeof(bool));
 	memset(isnull, true, desc->natts * sizeof(bool));
-	ssw_sql_begin_nonatomic();
+	ssw_spi_begin_nonatomic();
 	found = look_until(sql, exec_as_caller, nargs, types, values, timeout_us);
 	for (int i = 0; found && i < desc->natts; i++)
 		v[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &isnull[i]);
@@ -159,7 +159,7 @@ ssw_claim_wait(PG_FUNCTION_ARGS)
 	ssw_session_required(fcinfo, 0, "worker");
 	ssw_session_required(fcinfo, 1, "wait");
 	ssw_session_required(fcinfo, 2, "start");
-	ssw_taskwait_check_context(fcinfo, "claim_wait", "sweeper.claim() does not wait");
+	ssw_task_wait_check_context(fcinfo, "claim_wait", "sweeper.claim() does not wait");
 	worker = *PG_GETARG_UUID_P(0);
 	values[0] = UUIDPGetDatum(&worker);
 	values[1] = PG_GETARG_DATUM(2);
@@ -176,7 +176,7 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 
 	ssw_session_required(fcinfo, 0, "task");
 	ssw_session_required(fcinfo, 1, "timeout");
-	ssw_taskwait_check_context(fcinfo, "wait_for_task", "sweeper.get_task() does not wait");
+	ssw_task_wait_check_context(fcinfo, "wait_for_task", "sweeper.get_task() does not wait");
 	task = *PG_GETARG_UUID_P(0);
 	value = UUIDPGetDatum(&task);
 	PG_RETURN_DATUM(wait_for_row(fcinfo, 1, "timeout", "SELECT t.status, t.finished_at IS NOT NULL FROM sweeper.get_task($1) AS t",
@@ -185,21 +185,21 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 
 /* Until the rows of a role ($2) for a table ($1) that are accepted now are written or set aside: see flush(). */
 void
-ssw_taskwait_until_written(Oid *types, Datum *values)
+ssw_task_wait_until_written(Oid *types, Datum *values)
 {
 	static const char *const rows =
 	"FROM sweeper.append_row AS r WHERE r.stream IN (SELECT s.stream FROM sweeper._append_stream AS s"
 	" WHERE s.here AND s.relid = $1 AND s.role_oid = $2)";
 	bool		isnull;
 
-	ssw_sql_begin_nonatomic();
+	ssw_spi_begin_nonatomic();
 	/* what this transaction has accepted counts with its commit */
 	SPI_commit();
 	exec_as_extension(psprintf("SELECT max(r.id) %s", rows), 2, types, values);
 	values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	if (!isnull)
 	{
-		ssw_note_flush_now(DatumGetInt64(values[2]));
+		ssw_task_xact_flush_now(DatumGetInt64(values[2]));
 		(void) look_until(psprintf("SELECT NOT EXISTS (SELECT %s AND r.id <= $3)", rows), exec_as_extension, 3, types, values, FOREVER_US);
 	}
 	SPI_finish();

@@ -7,7 +7,7 @@
 
 #include "fmgr.h"
 
-extern void ssw_taskwait_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead);
-extern void ssw_taskwait_until_written(Oid *types, Datum *values);
+extern void ssw_task_wait_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead);
+extern void ssw_task_wait_until_written(Oid *types, Datum *values);
 
 #endif							/* SSW_TASK_WAIT_H */

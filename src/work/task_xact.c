@@ -200,8 +200,8 @@ at_xact_end(XactEvent event, void *arg)
 
 	if (any && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
 	{
-		wake(!ssw_board_post(pending_tasks, pending_jobs, pending_rooms));
-		ssw_board_tell();
+		wake(!ssw_task_shmem_post(pending_tasks, pending_jobs, pending_rooms));
+		ssw_task_shmem_tell();
 		if (pending_roles)
 			wake_runners(event == XACT_EVENT_PREPARE);
 	}
@@ -292,16 +292,16 @@ remember(List **list, const void *what, Size size)
 
 /* The task's row has changed; what its worker said counts no more. */
 void
-ssw_note_task_changed(const pg_uuid_t *task)
+ssw_task_xact_task_changed(const pg_uuid_t *task)
 {
 	remember(&pending_tasks, task, UUID_LEN);
 	/* nor does it in the rest of this transaction */
-	ssw_board_forget_progress(task);
+	ssw_task_shmem_forget_progress(task);
 }
 
 /* It runs, and is to stop. */
 void
-ssw_note_task_cancelled(const pg_uuid_t *task)
+ssw_task_xact_task_cancelled(const pg_uuid_t *task)
 {
 	Cancel		c = {.level.level = GetCurrentTransactionNestLevel(),.task = *task};
 
@@ -310,7 +310,7 @@ ssw_note_task_cancelled(const pg_uuid_t *task)
 
 /* A worker's end had to leave something that others hold. */
 void
-ssw_note_cascade_left(void)
+ssw_task_xact_cascade_left(void)
 {
 	watch_transaction();
 	pending_left = true;
@@ -318,7 +318,7 @@ ssw_note_cascade_left(void)
 
 /* A row was appended. */
 void
-ssw_note_row_appended(void)
+ssw_task_xact_row_appended(void)
 {
 	watch_transaction();
 	pending_rows++;
@@ -326,14 +326,14 @@ ssw_note_row_appended(void)
 
 /* How many this transaction has appended. */
 int64
-ssw_note_rows_appended(void)
+ssw_task_xact_rows_appended(void)
 {
 	return pending_rows;
 }
 
 /* Rows appended up to that number, and all that are due, are to be written now. */
 void
-ssw_note_flush_now(int64 up_to)
+ssw_task_xact_flush_now(int64 up_to)
 {
 	SswDatabase *d;
 
@@ -350,14 +350,14 @@ ssw_note_flush_now(int64 up_to)
 
 /* A command of the role waits. */
 void
-ssw_note_command_waits(Oid role)
+ssw_task_xact_command_waits(Oid role)
 {
 	remember(&pending_roles, &role, sizeof(role));
 }
 
 /* So many commands more, or fewer, wait. */
 void
-ssw_note_commands_waiting(int change)
+ssw_task_xact_commands_waiting(int change)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 	int			level = GetCurrentTransactionNestLevel();
@@ -380,21 +380,21 @@ ssw_note_commands_waiting(int change)
 
 /* What this transaction has noted of that. */
 int64
-ssw_note_commands(void)
+ssw_task_xact_commands(void)
 {
 	return pending_commands;
 }
 
 /* A task waits for the job. */
 void
-ssw_note_task_waits(int64 job)
+ssw_task_xact_task_waits(int64 job)
 {
 	remember(&pending_jobs, &job, sizeof(job));
 }
 
 /* The room has other jobs or providers. */
 void
-ssw_note_room_changed(SswRoomKind kind, const char *room)
+ssw_task_xact_room_changed(SswRoomKind kind, const char *room)
 {
 	SswRoomEvent r;
 

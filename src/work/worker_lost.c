@@ -14,7 +14,7 @@
  *
  * A task or job whose row somebody else holds is left: his transaction may stay open
  * for ever, and the worker's other tasks are those of others.  The coordinator ends
- * what was left (ssw_cascade_rest()).
+ * what was left (ssw_worker_lost_rest()).
  *
  * Lock order: as in caller.c.
  */
@@ -75,7 +75,7 @@ text_column(uint64 row, int col)
  * for, or may yet go back to.  As the extension, in SPI.
  */
 void
-ssw_cascade_orphans(Datum jobs)
+ssw_worker_lost_orphans(Datum jobs)
 {
 	static const char *const lock =
 	"WITH mine AS MATERIALIZED (SELECT j.job FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " ORDER BY j.job FOR UPDATE SKIP LOCKED)"
@@ -99,10 +99,10 @@ ssw_cascade_orphans(Datum jobs)
 		uint64		rows = ssw_plan_execute_fresh(delete, 1, &type, &mine);
 
 		for (uint64 i = 0; i < rows; i++)
-			ssw_note_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 	}
 	if (ssw_plan_execute_fresh(left, 1, &type, &jobs) > 0)
-		ssw_note_cascade_left();
+		ssw_task_xact_cascade_left();
 }
 
 /* The tasks that the workers (uuid[]) hold, and of which nothing was heard since; how many. */
@@ -120,13 +120,13 @@ end_unheard(Datum workers, TimestampTz since, const char *reason)
 		int64		job = DatumGetInt64(column(i, 2, &isnull));
 
 		if (!isnull)
-			ssw_note_task_waits(job);
+			ssw_task_xact_task_waits(job);
 		tasks[i] = DatumGetUUIDP(column(i, 1, &isnull));
 	}
 	for (uint64 i = 0; i < rows; i++)
 	{
-		ssw_taskrow_progress(UUIDPGetDatum(tasks[i]));
-		ssw_note_task_changed(tasks[i]);
+		ssw_task_row_progress(UUIDPGetDatum(tasks[i]));
+		ssw_task_xact_task_changed(tasks[i]);
 	}
 	return rows;
 }
@@ -139,7 +139,7 @@ end_tasks_of(Datum workers)
 
 	(void) end_unheard(workers, DT_NOEND, "Worker disconnected");
 	if (ssw_plan_execute_fresh(left, 1, &type, &workers) > 0)
-		ssw_note_cascade_left();
+		ssw_task_xact_cascade_left();
 }
 
 /*
@@ -148,7 +148,7 @@ end_tasks_of(Datum workers)
  * of service since are lost.  As the extension, in SPI.
  */
 void
-ssw_cascade_unheard(Datum worker, int64 ttl_us)
+ssw_worker_lost_unheard(Datum worker, int64 ttl_us)
 {
 	static pg_uuid_t checked;	/* all that it holds was heard of since */
 	Datum		workers = PointerGetDatum(construct_array(&worker, 1, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
@@ -162,7 +162,7 @@ ssw_cascade_unheard(Datum worker, int64 ttl_us)
 
 /* The workers end. */
 void
-ssw_cascade(const pg_uuid_t *workers, int n)
+ssw_worker_lost(const pg_uuid_t *workers, int n)
 {
 	Oid			type = UUIDARRAYOID;
 	Datum	   *ids = palloc(n * sizeof(Datum));
@@ -175,11 +175,11 @@ ssw_cascade(const pg_uuid_t *workers, int n)
 		ids[i] = UUIDPGetDatum(&workers[i]);
 	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 	ssw_identity_become_extension(&save);
-	ssw_sql_begin();
+	ssw_spi_begin();
 	end_tasks_of(array);
 	rows = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
 	for (uint64 i = 0; i < rows; i++)
-		ssw_note_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
+		ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
 	rows = ssw_plan_execute_fresh(end_links, 1, &type, &array);
 	if (rows > 0)
 	{
@@ -188,17 +188,17 @@ ssw_cascade(const pg_uuid_t *workers, int n)
 		for (uint64 i = 0; i < rows; i++)
 		{
 			jobs[i] = column(i, 1, &isnull);
-			ssw_note_room_changed(SSW_JOBS_CHANGED, text_column(i, 2));
+			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, text_column(i, 2));
 		}
-		ssw_cascade_orphans(PointerGetDatum(construct_array(jobs, rows, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+		ssw_worker_lost_orphans(PointerGetDatum(construct_array(jobs, rows, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 	}
-	ssw_sql_end();
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 }
 
 /* End what the ends of workers had to leave, because others held the rows.  As the extension, in SPI. */
 void
-ssw_cascade_rest(void)
+ssw_worker_lost_rest(void)
 {
 	static const char *const workers =
 	"SELECT array_agg(DISTINCT t.worker) FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL"
@@ -214,5 +214,5 @@ ssw_cascade_rest(void)
 	ssw_plan_execute_fresh(orphans, 0, NULL, NULL);
 	d = column(0, 1, &isnull);
 	if (!isnull)
-		ssw_cascade_orphans(d);
+		ssw_worker_lost_orphans(d);
 }

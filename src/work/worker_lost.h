@@ -8,9 +8,9 @@
 #include "base/ssw.h"
 #include "utils/uuid.h"
 
-extern void ssw_cascade_orphans(Datum jobs);
-extern void ssw_cascade(const pg_uuid_t *workers, int n);
-extern void ssw_cascade_rest(void);
-extern void ssw_cascade_unheard(Datum worker, int64 ttl_us);
+extern void ssw_worker_lost_orphans(Datum jobs);
+extern void ssw_worker_lost(const pg_uuid_t *workers, int n);
+extern void ssw_worker_lost_rest(void);
+extern void ssw_worker_lost_unheard(Datum worker, int64 ttl_us);
 
 #endif							/* SSW_WORKER_LOST_H */
