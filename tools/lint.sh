@@ -108,5 +108,8 @@ if [ -d "$perl_of_server" ]; then
     done
 fi
 
+# Plain English: only counted so far.
+tools/english.sh | tail -1
+
 [ "$bad" != 0 ] || echo "lint: ok"
 exit "$bad"
