@@ -13,6 +13,7 @@
 
 #include "base/compat.h"
 #include "base/guc.h"
+#include "base/notify.h"
 #include "base/process_slot.h"
 #include "base/relation_guard.h"
 #include "base/session_trust.h"
@@ -46,7 +47,9 @@ _PG_init(void)
 	ssw_shmem_add(ssw_counters_request, ssw_counters_startup);
 	ssw_process_on_leaving(ssw_lost_note);
 	ssw_process_on_leaving(ssw_lostmove_note);
-	ssw_shmem_init(ssw_service_read_control);
+	ssw_service_init();
+	ssw_notify_init();
+	ssw_shmem_init();
 	ssw_heartbeat_xact_init();
 	ssw_database_hook_init();
 	ssw_launcher_register();

@@ -23,7 +23,7 @@
 #include "base/shmem.h"
 
 #define MAX_PARTS	4
-
+#define MAX_STRUCTS	12
 
 SswSharedState *SswShared = NULL;
 SswProc    *SswProcs = NULL;
@@ -39,8 +39,6 @@ const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1] =
 {0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300};
 const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
 {0.1, 0.5, 1, 2.5, 5, 10, 30, 60};
-
-static void (*on_new) (void);
 
 /*
  * Entries of the hash of policies: those of users, and the built-in ones of each
@@ -69,6 +67,31 @@ ssw_shmem_add(void (*request) (void), void (*startup) (void))
 	parts[nparts++].startup = startup;
 }
 
+/* Structs that are private to a file, each with a lock of its own. */
+static struct
+{
+	const char *name;
+	Size		size;
+	void	  **pointer;
+	void		(*init) (LWLock *lock);
+}			structs[MAX_STRUCTS];
+static int	nstructs = 0;
+
+/*
+ * Called from _PG_init: *pointer will point to that much shared memory.  When the
+ * memory is new it is filled with zeros, and init is called in the postmaster, with a
+ * lock for the caller's use.
+ */
+void
+ssw_shmem_add_struct(const char *name, Size size, void *pointer, void (*init) (LWLock *lock))
+{
+	Assert(nstructs < MAX_STRUCTS);
+	structs[nstructs].name = name;
+	structs[nstructs].size = size;
+	structs[nstructs].pointer = pointer;
+	structs[nstructs++].init = init;
+}
+
 static Size
 fixed_size(void)
 {
@@ -87,16 +110,27 @@ shmem_request(void)
 	RequestAddinShmemSpace(add_size(fixed_size(),
 									hash_estimate_size(ssw_shmem_most_policies(),
 													   sizeof(SswPolicyShared))));
-	RequestNamedLWLockTranche(SSW_EXTENSION, 1);
+	/* the first is SswShared->lock */
+	RequestNamedLWLockTranche(SSW_EXTENSION, 1 + nstructs);
+	for (int i = 0; i < nstructs; i++)
+		RequestAddinShmemSpace(structs[i].size);
 	for (int i = 0; i < nparts; i++)
 		parts[i].request();
 }
 
-/* Sessions may have another one: called by who has the server's configuration alone. */
-void
-ssw_shmem_note_timezone(void)
+static void
+start_structs(void)
 {
-	strlcpy(SswShared->timezone, pg_get_timezone_name(session_timezone), sizeof(SswShared->timezone));
+	for (int i = 0; i < nstructs; i++)
+	{
+		bool		found;
+
+		*structs[i].pointer = ShmemInitStruct(structs[i].name, structs[i].size, &found);
+		if (found)
+			continue;
+		memset(*structs[i].pointer, 0, structs[i].size);
+		structs[i].init(&GetNamedLWLockTranche(SSW_EXTENSION)[1 + i].lock);
+	}
 }
 
 static void
@@ -117,12 +151,9 @@ shmem_startup(void)
 	{
 		memset(SswShared, 0, fixed_size());
 		SswShared->lock = &(GetNamedLWLockTranche(SSW_EXTENSION))->lock;
-		SswShared->incarnation = GetCurrentTimestamp();
 		SswShared->nprocs = max_worker_processes;
 		SswShared->launcher = -1;
-		ssw_shmem_note_timezone();
 		pg_atomic_init_u64(&SswShared->attachments, 0);
-		pg_atomic_init_u64(&SswShared->notifications_skipped, 0);
 		pg_atomic_init_u32(&SswShared->told_detached, 0);
 		ConditionVariableInit(&SswShared->request_cv);
 		ConditionVariableInit(&SswShared->exit_cv);
@@ -133,23 +164,19 @@ shmem_startup(void)
 			SswProcs[i].pass = -1;
 			ConditionVariableInit(&SswPasses[i].collector_cv);
 		}
-		on_new();
 	}
 	policy_hash = ShmemInitHash("session_sweeper policies", ssw_max_policies,
 								ssw_shmem_most_policies(), &ctl, HASH_ELEM | HASH_BLOBS);
+	start_structs();
 	for (int i = 0; i < nparts; i++)
 		parts[i].startup();
 	LWLockRelease(AddinShmemInitLock);
 }
 
-/*
- * Set the hooks; called from _PG_init while the postmaster preloads us.  The
- * postmaster calls new_callback whenever the memory is new and empty.
- */
+/* Set the hooks; called from _PG_init while the postmaster preloads us. */
 void
-ssw_shmem_init(void (*new_callback) (void))
+ssw_shmem_init(void)
 {
-	on_new = new_callback;
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = shmem_request;
 	prev_shmem_startup_hook = shmem_startup_hook;

@@ -11,7 +11,6 @@
 #define SSW_SHMEM_H
 
 #include "access/xlogdefs.h"
-#include "pgtime.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/itemptr.h"
@@ -463,17 +462,6 @@ typedef struct SswPolicyShared
 	double		lag_sum;
 } SswPolicyShared;
 
-#define SSW_MAX_STARTS	16
-
-/* Service began, or the clock was set forward. */
-typedef struct SswStart
-{
-	TimestampTz at;
-	int64		outage_us;		/* time without service before; -1: unknown */
-	bool		crash;			/* not after a clean stop */
-	bool		jump;			/* of the clock, no start */
-} SswStart;
-
 /* Half of them span max_replica_lag. */
 #define SSW_LOAD_SAMPLES	64
 
@@ -501,24 +489,8 @@ typedef struct SswSharedState
 	ConditionVariable request_cv;	/* a pass ended; waiters of CALL sweep */
 	ConditionVariable exit_cv;	/* a process of ours left; DROP DATABASE waits */
 
-	/* start of service, and what is known of the outage before it */
-	TimestampTz service_start;	/* 0 until the launcher runs */
-	TimestampTz read_only_since;	/* default_transaction_read_only is on, or
-									 * 0 */
-	char		timezone[TZ_STRLEN_MAX + 1];	/* the server's default */
-	bool		clean_start;	/* pg_control said "shut down" */
-	TimestampTz down_since;		/* its time, when clean_start */
-	uint32		control_timeline;	/* of pg_control then */
-	int			nstarts;		/* see service_log.c */
-	SswStart	starts[SSW_MAX_STARTS];
-	TimestampTz incarnation;	/* when this memory was made */
-	int64		clock_offset;	/* wall clock beyond the monotonic one */
-	TimestampTz alive_at;		/* last sign of life written; the launcher's */
-	uint64		system_identifier;
 	int			npolicies;		/* of users, that have an entry */
 	pg_atomic_uint64 attachments;	/* given so far; without lock */
-	pg_atomic_uint64 notifications_skipped; /* without lock; see notify.c */
-	bool		notify_full;	/* the queue was too full */
 	pg_atomic_uint32 told_detached; /* 1: the log says that one was undone */
 
 	int			launcher;		/* index in procs, or -1 */
@@ -541,10 +513,10 @@ extern const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1];
 extern const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1];
 
 extern void ssw_shmem_add(void (*request) (void), void (*startup) (void));
-extern void ssw_shmem_init(void (*new_callback) (void));
+extern void ssw_shmem_add_struct(const char *name, Size size, void *pointer, void (*init) (LWLock *lock));
+extern void ssw_shmem_init(void);
 extern bool ssw_shmem_available(void);
 extern void ssw_shmem_require(void);
-extern void ssw_shmem_note_timezone(void);
 
 extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
 extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);

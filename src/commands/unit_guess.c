@@ -30,6 +30,7 @@
 #include "policy/expr.h"
 #include "policy/index.h"
 #include "policy/sweep_sql.h"
+#include "grace/service_log.h"
 
 #define NEWEST			3		/* values that an error shows */
 #define ORDERED_ROWS	100000	/* read in full to find the newest */
@@ -180,17 +181,10 @@ char	   *
 ssw_unit_guess_application_timezone(Oid owner)
 {
 	List	   *zones = set_zones(owner, false);
-	char	   *zone;
 
 	if (zones != NIL)
 		return linitial(zones);
-	if (!ssw_shmem_available())
-		return pstrdup(pg_get_timezone_name(session_timezone));
-	zone = palloc(sizeof(SswShared->timezone));
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	strlcpy(zone, SswShared->timezone, sizeof(SswShared->timezone));
-	LWLockRelease(SswShared->lock);
-	return zone;
+	return ssw_shmem_available() ? ssw_service_timezone() : pstrdup(pg_get_timezone_name(session_timezone));
 }
 
 static bool

@@ -30,6 +30,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/shmem.h"
 #include "grace/grace.h"
 #include "grace/policy_outage.h"
 #include "grace/service_log.h"
@@ -64,7 +65,7 @@ typedef struct Past
 static bool
 has_noted(const SswPolicy *p, TimestampTz now)
 {
-	return p->nhorizons > 0 && p->noted_at >= SswShared->service_start && p->noted_at <= now;
+	return p->nhorizons > 0 && p->noted_at >= ssw_service_began() && p->noted_at <= now;
 }
 
 /* While heartbeats are refused, or rows cannot be written, nobody can show that he is alive: it is as before a start of service. */
@@ -84,9 +85,9 @@ recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
 	refused_at = s ? s->refused_at : 0;
 	/* until that is noted as an outage */
 	d = ssw_shmem_database(MyDatabaseId, false);
-	if (SswShared->read_only_since != 0 && d && d->read_only)
+	if (ssw_service_read_only_since() != 0 && d && d->read_only)
 	{
-		refused_since = SswShared->read_only_since;
+		refused_since = ssw_service_read_only_since();
 		refused_at = now;
 	}
 	LWLockRelease(SswShared->lock);
@@ -126,7 +127,7 @@ recall(const SswPolicy *p, Past *past)
 	ssw_service_list(&past->starts);
 	past->n = p->nhorizons;
 	memcpy(past->pair, p->horizon, past->n * sizeof(SswHorizon));
-	for (int i = past->starts.n - 1; i >= 0 && past->n == 0 && SswShared->clean_start; i--)
+	for (int i = past->starts.n - 1; i >= 0 && past->n == 0 && ssw_service_is_clean(); i--)
 		if (past->starts.start[i].crash)
 		{
 			noted_at = past->starts.start[i].at;
@@ -152,12 +153,12 @@ recall(const SswPolicy *p, Past *past)
 			past->moved = true;
 		}
 	}
-	if (!SswShared->clean_start && !has_noted(p, now))
+	if (!ssw_service_is_clean() && !has_noted(p, now))
 	{
 		/* this start, after a crash; the clock may have been set since */
 		past->pair[past->n++] = (SswHorizon)
 		{
-			SswShared->service_start + ssw_service_outages_since(&past->starts, SswShared->service_start), DT_NOBEGIN
+			ssw_service_began() + ssw_service_outages_since(&past->starts, ssw_service_began()), DT_NOBEGIN
 		};
 		past->moved = true;
 	}
@@ -202,7 +203,7 @@ int64
 ssw_grace_credit(const SswPolicy *p, int clock, TimestampTz cutoff, TimestampTz now)
 {
 	if (TIMESTAMP_IS_NOBEGIN(cutoff))
-		return Max(0, SswShared->service_start + ttl_us(p, &p->clock[clock]) - now);
+		return Max(0, ssw_service_began() + ttl_us(p, &p->clock[clock]) - now);
 	return Max(0, now - p->keep_for_us - cutoff);
 }
 

@@ -10,8 +10,9 @@
  * A wall clock that jumps forward is an outage of that length: coordinators look
  * for it before they judge.
  *
- * The list is in shared memory, under SswShared->lock.  A crash leaves the file,
- * at most ALIVE_US old; one that is lost leaves pg_control.
+ * The list is in shared memory, private to this file, under a lock of its own; what
+ * others read of it is set before they begin, or one word.  A crash leaves the file, at
+ * most ALIVE_US old; a lost file leaves pg_control.
  */
 #include "postgres.h"
 
@@ -20,10 +21,12 @@
 #include "common/controldata_utils.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "pgtime.h"
 #include "portability/instr_time.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
+#include "base/shmem.h"
 #include "grace/service_log.h"
 
 /* In the folder of permanent statistics, which belongs to one cluster. */
@@ -36,23 +39,112 @@
 #define READING_US	10000
 #define READINGS	10
 
+typedef struct Service
+{
+	LWLock	   *lock;
+	TimestampTz began;			/* start of service; 0 until the launcher runs */
+	TimestampTz read_only_since;	/* default_transaction_read_only is on, or
+									 * 0 */
+	char		timezone[TZ_STRLEN_MAX + 1];	/* the server's default */
+	bool		clean_start;	/* pg_control said "shut down" */
+	TimestampTz down_since;		/* its time, when clean_start */
+	uint32		control_timeline;	/* of pg_control then */
+	int			nstarts;
+	SswStart	starts[SSW_MAX_STARTS];
+	TimestampTz incarnation;	/* when this memory was made */
+	int64		clock_offset;	/* wall clock beyond the monotonic one */
+	TimestampTz alive_at;		/* last sign of life written; the launcher's */
+	uint64		system_identifier;
+} Service;
+
+static Service *service = NULL;
+
 /* What pg_control says of the time before this start. */
-void
-ssw_service_read_control(void)
+static void
+read_control(void)
 {
 	bool		crc_ok;
 	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
 
 	if (!crc_ok)
 		return;
-	SswShared->system_identifier = control->system_identifier;
-	SswShared->control_timeline = control->checkPointCopy.ThisTimeLineID;
+	service->system_identifier = control->system_identifier;
+	service->control_timeline = control->checkPointCopy.ThisTimeLineID;
 	if (control->state == DB_SHUTDOWNED)
 	{
-		SswShared->clean_start = true;
-		SswShared->down_since = time_t_to_timestamptz(control->time);
+		service->clean_start = true;
+		service->down_since = time_t_to_timestamptz(control->time);
 	}
 	pfree(control);
+}
+
+static void
+init_service(LWLock *lock)
+{
+	service->lock = lock;
+	service->incarnation = GetCurrentTimestamp();
+	strlcpy(service->timezone, pg_get_timezone_name(session_timezone), sizeof(service->timezone));
+	read_control();
+}
+
+void
+ssw_service_init(void)
+{
+	ssw_shmem_add_struct("session_sweeper service log", sizeof(Service), &service, init_service);
+}
+
+/* When service began; 0 until the launcher runs. */
+TimestampTz
+ssw_service_began(void)
+{
+	return service->began;
+}
+
+/* Was the stop before this start a clean one? */
+bool
+ssw_service_is_clean(void)
+{
+	return service->clean_start;
+}
+
+/* When this shared memory was made. */
+TimestampTz
+ssw_service_incarnation(void)
+{
+	return service->incarnation;
+}
+
+uint64
+ssw_service_system_identifier(void)
+{
+	return service->system_identifier;
+}
+
+/* Since then the server's default_transaction_read_only is on; or 0. */
+TimestampTz
+ssw_service_read_only_since(void)
+{
+	return service->read_only_since;
+}
+
+/* The launcher's time zone is the server's: sessions may have set another one. */
+void
+ssw_service_note_timezone(void)
+{
+	LWLockAcquire(service->lock, LW_EXCLUSIVE);
+	strlcpy(service->timezone, pg_get_timezone_name(session_timezone), sizeof(service->timezone));
+	LWLockRelease(service->lock);
+}
+
+char	   *
+ssw_service_timezone(void)
+{
+	char	   *zone = palloc(sizeof(service->timezone));
+
+	LWLockAcquire(service->lock, LW_SHARED);
+	strlcpy(zone, service->timezone, sizeof(service->timezone));
+	LWLockRelease(service->lock);
+	return zone;
 }
 
 /*
@@ -62,8 +154,8 @@ ssw_service_read_control(void)
 void
 ssw_service_note_promotion(void)
 {
-	if (GetWALInsertionTimeLine() != SswShared->control_timeline)
-		SswShared->clean_start = false;
+	if (GetWALInsertionTimeLine() != service->control_timeline)
+		service->clean_start = false;
 }
 
 /* What the wall clock shows beyond the monotonic one. */
@@ -90,21 +182,21 @@ clock_offset(void)
 static void
 append(TimestampTz at, int64 outage_us, bool crash, bool jump)
 {
-	SswStart   *s = SswShared->starts;
+	SswStart   *s = service->starts;
 
-	if (SswShared->nstarts == SSW_MAX_STARTS)
+	if (service->nstarts == SSW_MAX_STARTS)
 	{
 		s[1].outage_us = s[0].outage_us < 0 || s[1].outage_us < 0 ? -1 : s[0].outage_us + s[1].outage_us;
 		s[1].crash |= s[0].crash;
 		s[1].jump = false;
 		memmove(&s[0], &s[1], (SSW_MAX_STARTS - 1) * sizeof(SswStart));
-		SswShared->nstarts--;
+		service->nstarts--;
 	}
-	s[SswShared->nstarts].at = at;
-	s[SswShared->nstarts].outage_us = outage_us;
-	s[SswShared->nstarts].crash = crash;
-	s[SswShared->nstarts].jump = jump;
-	SswShared->nstarts++;
+	s[service->nstarts].at = at;
+	s[service->nstarts].outage_us = outage_us;
+	s[service->nstarts].crash = crash;
+	s[service->nstarts].jump = jump;
+	service->nstarts++;
 }
 
 /* Read the file; returns the last sign of life, or 0. */
@@ -160,10 +252,10 @@ write_file(TimestampTz now, bool durable)
 static void
 take_back(TimestampTz now, int64 jump)
 {
-	SswStart   *s = SswShared->starts;
+	SswStart   *s = service->starts;
 
-	SswShared->service_start = Min(SswShared->service_start, now);
-	for (int i = SswShared->nstarts - 1; i >= 0 && s[i].at > now; i--)
+	service->began = Min(service->began, now);
+	for (int i = service->nstarts - 1; i >= 0 && s[i].at > now; i--)
 	{
 		s[i].at = now;
 		if (s[i].jump)
@@ -188,26 +280,26 @@ ssw_service_start(bool kept)
 	TimestampTz alive;
 	SswStarts	known;
 
-	if (SswShared->service_start != 0)
+	if (service->began != 0)
 		return;
 	alive = read_file(&known);
-	if (alive == 0 && SswShared->clean_start)
-		alive = SswShared->down_since;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (alive == 0 && service->clean_start)
+		alive = service->down_since;
+	LWLockAcquire(service->lock, LW_EXCLUSIVE);
 	if (known.n > 0 && !kept)
-		SswShared->clean_start = false;
-	SswShared->nstarts = known.n;
-	memcpy(SswShared->starts, known.start, known.n * sizeof(SswStart));
+		service->clean_start = false;
+	service->nstarts = known.n;
+	memcpy(service->starts, known.start, known.n * sizeof(SswStart));
 
 	/*
 	 * starts of the future are those of a clock that was fast; nobody knows
 	 * by how much
 	 */
 	take_back(now, PG_INT64_MAX);
-	append(now, alive != 0 ? Max(0, now - alive) : -1, !SswShared->clean_start, false);
-	SswShared->clock_offset = offset;
-	SswShared->alive_at = SswShared->service_start = now;
-	LWLockRelease(SswShared->lock);
+	append(now, alive != 0 ? Max(0, now - alive) : -1, !service->clean_start, false);
+	service->clock_offset = offset;
+	service->alive_at = service->began = now;
+	LWLockRelease(service->lock);
 	write_file(now, true);
 }
 
@@ -217,9 +309,9 @@ ssw_service_alive(bool last)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!last && now >= SswShared->alive_at && now - SswShared->alive_at < ALIVE_US)
+	if (!last && now >= service->alive_at && now - service->alive_at < ALIVE_US)
 		return;
-	SswShared->alive_at = now;
+	service->alive_at = now;
 	write_file(now, last);
 }
 
@@ -239,14 +331,14 @@ ssw_service_watch_clock(void)
 
 	called = true;
 	last_offset = offset;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	jump = offset - SswShared->clock_offset;
-	SswShared->clock_offset = offset;
+	LWLockAcquire(service->lock, LW_EXCLUSIVE);
+	jump = offset - service->clock_offset;
+	service->clock_offset = offset;
 	if (jump > JUMP_US)
 		append(GetCurrentTimestamp(), jump, false, true);
 	else if (jump < -JUMP_US)
 		take_back(GetCurrentTimestamp(), -jump);
-	LWLockRelease(SswShared->lock);
+	LWLockRelease(service->lock);
 	if (jump > JUMP_US)
 		ereport(WARNING,
 				(errmsg("the system clock went forward by " INT64_FORMAT " s", jump / USECS_PER_SEC),
@@ -265,24 +357,24 @@ ssw_service_watch_read_only(bool last)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz since;
 
-	if (read_only == (SswShared->read_only_since != 0))
+	if (read_only == (service->read_only_since != 0))
 		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	since = SswShared->read_only_since;
-	SswShared->read_only_since = read_only ? now : 0;
+	LWLockAcquire(service->lock, LW_EXCLUSIVE);
+	since = service->read_only_since;
+	service->read_only_since = read_only ? now : 0;
 	if (since != 0 && since < now)
 		append(now, now - since, false, false);
-	LWLockRelease(SswShared->lock);
+	LWLockRelease(service->lock);
 }
 
 /* A copy of the list. */
 void
 ssw_service_list(SswStarts *s)
 {
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s->n = SswShared->nstarts;
-	memcpy(s->start, SswShared->starts, sizeof(s->start));
-	LWLockRelease(SswShared->lock);
+	LWLockAcquire(service->lock, LW_SHARED);
+	s->n = service->nstarts;
+	memcpy(s->start, service->starts, sizeof(s->start));
+	LWLockRelease(service->lock);
 }
 
 /* How much time without service there was after t. */

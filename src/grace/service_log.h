@@ -5,16 +5,34 @@
 #ifndef SSW_SERVICE_LOG_H
 #define SSW_SERVICE_LOG_H
 
-#include "base/shmem.h"
+#include "datatype/timestamp.h"
 
-/* The starts known, oldest first; copied under SswShared->lock. */
+#define SSW_MAX_STARTS	16
+
+/* Service began, or the clock was set forward. */
+typedef struct SswStart
+{
+	TimestampTz at;
+	int64		outage_us;		/* time without service before; -1: unknown */
+	bool		crash;			/* not after a clean stop */
+	bool		jump;			/* of the clock, no start */
+} SswStart;
+
+/* The known starts, oldest first. */
 typedef struct SswStarts
 {
 	int			n;
 	SswStart	start[SSW_MAX_STARTS];
 } SswStarts;
 
-extern void ssw_service_read_control(void);
+extern void ssw_service_init(void);
+extern TimestampTz ssw_service_began(void);
+extern bool ssw_service_is_clean(void);
+extern TimestampTz ssw_service_incarnation(void);
+extern uint64 ssw_service_system_identifier(void);
+extern TimestampTz ssw_service_read_only_since(void);
+extern void ssw_service_note_timezone(void);
+extern char *ssw_service_timezone(void);
 extern void ssw_service_note_promotion(void);
 extern void ssw_service_start(bool kept);
 extern void ssw_service_alive(bool last);

@@ -153,7 +153,7 @@ write_refused(Writer *w)
 void
 ssw_file_write(void)
 {
-	FileHeader	h = {.magic = MAGIC,.system_identifier = SswShared->system_identifier};
+	FileHeader	h = {.magic = MAGIC,.system_identifier = ssw_service_system_identifier()};
 	Writer	   *w = palloc0(sizeof(Writer));
 	Copies		c = {.size = 1000,.beats = palloc(1000 * sizeof(KeptBeat))};
 	TimestampTz start = GetCurrentTimestamp();
@@ -192,7 +192,7 @@ read_all(FILE * file, KeptBeat **beats)
 	pg_crc32c	crc;
 
 	if (fstat(fileno(file), &st) != 0 || fread(&h, sizeof(h), 1, file) != 1 || h.magic != MAGIC ||
-		h.system_identifier != SswShared->system_identifier || h.n < 0 || h.n > PG_INT32_MAX ||
+		h.system_identifier != ssw_service_system_identifier() || h.n < 0 || h.n > PG_INT32_MAX ||
 		st.st_size != sizeof(h) + h.n * sizeof(KeptBeat))
 		return -1;
 	*beats = MemoryContextAllocHuge(CurrentMemoryContext, Max(1, h.n) * sizeof(KeptBeat));
@@ -226,7 +226,7 @@ ssw_file_load(bool first)
 					 errdetail("This start is taken for one after a crash: sessions that live by heartbeats get a grace of one time to live.")));
 		if (durable_unlink(FILE_NAME, LOG) != 0)
 			n = -1;
-		for (int64 i = 0; i < n && first && SswShared->clean_start; i++)
+		for (int64 i = 0; i < n && first && ssw_service_is_clean(); i++)
 		{
 			const SswHeartbeatKey *k = &beats[i].key;
 

@@ -26,6 +26,7 @@
 #include "heartbeat/policy_xact.h"
 #include "monitor/policy_status.h"
 #include "policy/policy_rights.h"
+#include "grace/service_log.h"
 
 PG_FUNCTION_INFO_V1(ssw_stat_state);
 
@@ -121,10 +122,10 @@ in_grace(const SswPolicy *p, TimestampTz now)
 	if (!(p->last_seen || OidIsValid(p->is_alive)))
 		return false;
 	/* of a crash before a clean start the last note is left */
-	if (SswShared->clean_start)
+	if (ssw_service_is_clean())
 		return p->nhorizons > 0 && now < p->horizon[p->nhorizons - 1].service + life;
-	return now < SswShared->service_start + life &&
-		!(p->nhorizons > 0 && p->horizon[0].service != SswShared->service_start && now >= p->horizon[0].service + life);
+	return now < ssw_service_began() + life &&
+		!(p->nhorizons > 0 && p->horizon[0].service != ssw_service_began() && now >= p->horizon[0].service + life);
 }
 
 /*

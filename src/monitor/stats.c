@@ -26,6 +26,8 @@
 #include "heartbeat/counters.h"
 #include "heartbeat/store.h"
 #include "policy/policy_rights.h"
+#include "base/notify.h"
+#include "grace/service_log.h"
 
 /* Slots that have been short for so long are worth telling. */
 #define SLOTS_SHORT_US		(5 * USECS_PER_SEC)
@@ -289,14 +291,14 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		v[10] = time_or_null(beats.full_since, &n[10]);
 		LWLockAcquire(SswShared->lock, LW_SHARED);
 		launcher = SswShared->launcher >= 0 ? SswProcs[SswShared->launcher].pid : 0;
-		v[4] = time_or_null(SswShared->service_start, &n[4]);
 		/* a parallel query may take the last slot for a moment */
 		lasts = SswShared->no_slot_at - SswShared->no_slot_since >= SLOTS_SHORT_US;
 		v[5] = time_or_null(lasts ? SswShared->no_slot_since : 0, &n[5]);
-		v[11] = BoolGetDatum(SswShared->clean_start);
 		v[12] = BoolGetDatum(ssw_shmem_policies_full());
 		LWLockRelease(SswShared->lock);
-		v[14] = Int64GetDatum(pg_atomic_read_u64(&SswShared->notifications_skipped));
+		v[4] = time_or_null(ssw_service_began(), &n[4]);
+		v[11] = BoolGetDatum(ssw_service_is_clean());
+		v[14] = Int64GetDatum(ssw_notify_skipped());
 		v[3] = Int32GetDatum(launcher);
 		n[3] = launcher == 0;
 	}

@@ -474,14 +474,6 @@ judge_again(void)
 	LWLockRelease(SswShared->lock);
 }
 
-static void
-note_timezone(void)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	ssw_shmem_note_timezone();
-	LWLockRelease(SswShared->lock);
-}
-
 void
 ssw_launcher_main(Datum main_arg)
 {
@@ -490,9 +482,9 @@ ssw_launcher_main(Datum main_arg)
 	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 	/* a standby may have been given another one */
-	note_timezone();
+	ssw_service_note_timezone();
 	ssw_service_note_promotion();
-	ssw_service_start(ssw_file_load(SswShared->service_start == 0));
+	ssw_service_start(ssw_file_load(ssw_service_began() == 0));
 	ereport(LOG, (errmsg("session_sweeper launcher started")));
 
 	while (!MySswProc->terminating)
@@ -504,7 +496,7 @@ ssw_launcher_main(Datum main_arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
-			note_timezone();
+			ssw_service_note_timezone();
 			rescan_at = 0;
 			judge_again();
 		}

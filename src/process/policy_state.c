@@ -23,6 +23,7 @@
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
+#include "grace/service_log.h"
 #include "heartbeat/store_scan.h"
 #include "sweep/failed_row.h"
 
@@ -237,9 +238,9 @@ ssw_policy_state_restamp(const SswPolicy *p)
 	Datum		values[4];
 
 	values[0] = Int32GetDatum(p->id);
-	values[1] = Int64GetDatum((int64) SswShared->system_identifier);
+	values[1] = Int64GetDatum((int64) ssw_service_system_identifier());
 	values[2] = ObjectIdGetDatum(MyDatabaseId);
-	values[3] = TimestampTzGetDatum(SswShared->service_start);
+	values[3] = TimestampTzGetDatum(ssw_service_began());
 	run_policy(p->id, "UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
 			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name),"
 			   " horizons = ARRAY[$4, '-infinity', pg_catalog.clock_timestamp()]"

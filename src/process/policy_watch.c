@@ -35,6 +35,7 @@
 #include "grace/policy_outage.h"
 #include "policy/partition.h"
 #include "policy/sweep_sql.h"
+#include "grace/service_log.h"
 #include "process/policy_watch.h"
 #include "sweep/row_action.h"
 #include "sweep/worker_pass.h"
@@ -161,7 +162,7 @@ look_at_lock(SswWatch *w, TimestampTz now)
 		return w->lock_look_at;
 	every = Max(FREE_LOOK_US, ssw_outage_patience(w->policy_id, p->ttl_us) / 4);
 	writable = ssw_partition_is_writable(p->relid);
-	since = ssw_outage_looked(w->policy_id, writable && (!XactReadOnly || SswShared->read_only_since != 0), 2 * every, now);
+	since = ssw_outage_looked(w->policy_id, writable && (!XactReadOnly || ssw_service_read_only_since() != 0), 2 * every, now);
 	if (since != 0)
 		ssw_outage_since(w->policy, since, now);
 	w->lock_look_at = now + (writable ? every : LOCK_LOOK_US);
@@ -209,7 +210,7 @@ ssw_watch_read_only(List *watches, TimestampTz now)
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	since = SswShared->read_only_since;
+	since = ssw_service_read_only_since();
 	refused = since != 0 && d && (XactReadOnly || d->read_only);
 	LWLockRelease(SswShared->lock);
 	if (refused && !XactReadOnly && has_own_default())
@@ -290,7 +291,7 @@ identity_brake(SswWatch *w)
 	{
 		if (OidIsValid(owner) && owner == p->owner &&
 			strcmp(ssw_stmt_relation(p->relid), p->relation) == 0 &&
-			p->system_identifier != SswShared->system_identifier &&
+			p->system_identifier != ssw_service_system_identifier() &&
 			p->database == MyDatabaseId && ssw_policy_state_was_in(p->system_identifier))
 		{
 			ssw_policy_state_restamp(p);

@@ -327,7 +327,7 @@ ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
 	SswPolicy	p = *ssw_session_policy();
 	int64		ended = 0;
 
-	if (!ssw_shmem_available() || SswShared->service_start == 0)
+	if (!ssw_shmem_available() || ssw_service_began() == 0)
 		return 0;
 	(void) ssw_service_watch_clock();	/* a jump is credited first */
 	ssw_grace_cutoffs(&p, now, cutoffs);
@@ -391,7 +391,7 @@ ssw_dead_sessions(PG_FUNCTION_ARGS)
 	SswIdentity save;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (RecoveryInProgress() || !ssw_shmem_available() || SswShared->service_start == 0)
+	if (RecoveryInProgress() || !ssw_shmem_available() || ssw_service_began() == 0)
 		return (Datum) 0;
 	p = ssw_policy_find(SSW_SESSION_POLICY, false);
 	if (ssw_policy_unusable(p))

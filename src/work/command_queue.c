@@ -36,6 +36,7 @@
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
+#include "grace/service_log.h"
 #include "work/append_demand.h"
 #include "work/command_queue.h"
 #include "work/runner_demand.h"
@@ -59,7 +60,7 @@ static TimestampTz rest_at = DT_NOEND;	/* look at what was left */
 char	   *
 ssw_queue_incarnation(void)
 {
-	return psprintf(UINT64_FORMAT "/%X/" INT64_FORMAT "/%u", GetSystemIdentifier(), GetWALInsertionTimeLine(), SswShared->incarnation, MyDatabaseId);
+	return psprintf(UINT64_FORMAT "/%X/" INT64_FORMAT "/%u", GetSystemIdentifier(), GetWALInsertionTimeLine(), ssw_service_incarnation(), MyDatabaseId);
 }
 
 /* What this server is called in its tasks. */
@@ -163,7 +164,7 @@ drop_others(void)
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, BOOLOID};
 	char	   *ours = ssw_queue_incarnation();
 	char	   *run = pnstrdup(ours, strrchr(ours, '/') + 1 - ours);
-	const char *reason = SswShared->clean_start ? "the server was stopped before it ended" : "the server crashed, or another took over, before it ended";
+	const char *reason = ssw_service_is_clean() ? "the server was stopped before it ended" : "the server crashed, or another took over, before it ended";
 	Datum		values[4];
 
 	/* they were not counted in this run */

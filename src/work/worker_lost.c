@@ -29,6 +29,7 @@
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
+#include "grace/service_log.h"
 #include "work/task_row.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
@@ -153,10 +154,10 @@ ssw_worker_lost_unheard(Datum worker, int64 ttl_us)
 	static pg_uuid_t checked;	/* all that it holds was heard of since */
 	Datum		workers = PointerGetDatum(construct_array(&worker, 1, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 
-	if (SswShared->clean_start || SswShared->service_start == 0 || GetCurrentTimestamp() < SswShared->service_start + ttl_us ||
+	if (ssw_service_is_clean() || ssw_service_began() == 0 || GetCurrentTimestamp() < ssw_service_began() + ttl_us ||
 		memcmp(&checked, DatumGetUUIDP(worker), UUID_LEN) == 0)
 		return;
-	if (end_unheard(workers, SswShared->service_start, "Not heard of since the server crashed or failed over") == 0)
+	if (end_unheard(workers, ssw_service_began(), "Not heard of since the server crashed or failed over") == 0)
 		checked = *DatumGetUUIDP(worker);
 }
 
