@@ -203,9 +203,7 @@ expire_rows(SswPolicy *p, Wanted *w)
 static char *
 required_text(FunctionCallInfo fcinfo, int n, const char *name)
 {
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
+	ssw_argument_not_null(fcinfo, n, name);
 	return text_to_cstring(PG_GETARG_TEXT_PP(n));
 }
 
@@ -216,9 +214,7 @@ ssw_expire(PG_FUNCTION_ARGS)
 	SswPolicy  *p = lock_policy(fcinfo, SSW_RIGHT_END_ROW);
 	Wanted		w = {.end.type = "manual"};
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("keys must not be null")));
+	ssw_argument_not_null(fcinfo, 1, "keys");
 	w.keys = PG_GETARG_ARRAYTYPE_P(1);
 	if (array_contains_nulls(w.keys))
 		ereport(ERROR,

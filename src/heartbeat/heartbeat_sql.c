@@ -21,6 +21,7 @@
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
+#include "base/arguments.h"
 #include "base/guc.h"
 #include "base/shmem.h"
 #include "base/spi.h"
@@ -268,13 +269,8 @@ look_at_slow(Many *m)
 static SswHeartbeatTarget *
 target_of_call(FunctionCallInfo fcinfo, const char *function)
 {
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", strcmp(function, "touch_many()") == 0 ? "keys" : "key")));
+	ssw_argument_not_null(fcinfo, 0, "policy");
+	ssw_argument_not_null(fcinfo, 1, strcmp(function, "touch_many()") == 0 ? "keys" : "key");
 	ssw_slow_path_check(function);
 	return find_allowed(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 }
@@ -345,9 +341,7 @@ ssw_heartbeat_of(const pg_uuid_t *session)
 Datum
 ssw_heartbeat(PG_FUNCTION_ARGS)
 {
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	ssw_argument_not_null(fcinfo, 0, "session");
 	ssw_slow_path_check("heartbeat()");
 	PG_RETURN_BOOL(ssw_heartbeat_of(PG_GETARG_UUID_P(0)));
 }
@@ -359,9 +353,7 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 	TimestampTz now = GetCurrentTimestamp();
 	Many		m = {.beat = {.policy = SSW_SESSION_POLICY}};
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("sessions must not be null")));
+	ssw_argument_not_null(fcinfo, 0, "sessions");
 	ssw_slow_path_check("heartbeat_many()");
 	begin_many(&m, fcinfo, 0, "sessions", UUIDOID, UUID_LEN, TYPALIGN_CHAR);
 	for (int i = 0; i < m.n; i++)
@@ -392,9 +384,7 @@ ssw_attach(PG_FUNCTION_ARGS)
 {
 	Beat		b;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	ssw_argument_not_null(fcinfo, 0, "session");
 	ssw_slow_path_check("attach()");
 	if (!ssw_allow_attach)
 		ereport(ERROR,

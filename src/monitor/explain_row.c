@@ -20,6 +20,7 @@
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 
+#include "base/arguments.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/shmem.h"
@@ -356,9 +357,7 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 	bool		n[14] = {0};
 
 	e.policy = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE_ROW);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("key must not be null")));
+	ssw_argument_not_null(fcinfo, 1, "key");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	explain(&e, text_to_cstring(PG_GETARG_TEXT_PP(1)));

@@ -14,6 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "base/arguments.h"
 #include "base/shmem.h"
 #include "grace/grace.h"
 #include "monitor/row_facts.h"
@@ -90,11 +91,8 @@ ssw_is_live(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p;
 
-	for (int i = 0; i < 2; i++)
-		if (PG_ARGISNULL(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("%s must not be null", i == 0 ? "policy" : "key")));
+	ssw_argument_not_null(fcinfo, 0, "policy");
+	ssw_argument_not_null(fcinfo, 1, "key");
 	check_primary();
 	p = find_usable(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	ssw_rights_check_rows(p, ACL_SELECT);
@@ -105,9 +103,7 @@ ssw_is_live(PG_FUNCTION_ARGS)
 Datum
 ssw_session_is_live(PG_FUNCTION_ARGS)
 {
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("session must not be null")));
+	ssw_argument_not_null(fcinfo, 0, "session");
 	check_primary();
 	PG_RETURN_BOOL(is_live(find_usable(SSW_SESSION_POLICY),
 						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));

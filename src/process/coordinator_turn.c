@@ -27,6 +27,7 @@
 
 #include "base/guc.h"
 #include "process/coordinator_turn.h"
+#include "process/worker_quota.h"
 #include "work/append_demand.h"
 
 /* While others wait: with work at hand so long, without it no longer than until what is due at once. */
@@ -205,7 +206,7 @@ ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
 	foreach(lc, watches)
 		idle = idle && ((SswWatch *) lfirst(lc))->pass == NULL;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	idle = idle && !OidIsValid(ssw_append_demand_next(0));
+	idle = idle && !OidIsValid(ssw_append_demand_next(0, ssw_quota_has_its_share));
 	d = ssw_shmem_database(MyDatabaseId, false);
 	if (leaving_since != 0)
 		leave = idle || now - leaving_since > LEAVE_US;

@@ -169,7 +169,7 @@ ssw_assign(List *watches, TimestampTz now)
 			wanted += ssw_quota_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
 	}
 	coming = count_coming(now);
-	while (w = neediest(watches), owner = ssw_append_demand_next(owners_passed_over), w || OidIsValid(owner))
+	while (w = neediest(watches), owner = ssw_append_demand_next(owners_passed_over, ssw_quota_has_its_share), w || OidIsValid(owner))
 	{
 		bool		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
 		Oid			code_of = append ? owner : code_owner(w);

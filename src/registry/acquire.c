@@ -225,9 +225,9 @@ read_arguments(FunctionCallInfo fcinfo)
 {
 	Acquire		a = {0};
 
-	ssw_session_required(fcinfo, 0, "pool");
-	ssw_session_required(fcinfo, 3, "metadata");
-	ssw_session_required(fcinfo, 4, "takeover");
+	ssw_argument_not_null(fcinfo, 0, "pool");
+	ssw_argument_not_null(fcinfo, 3, "metadata");
+	ssw_argument_not_null(fcinfo, 4, "takeover");
 	a.pool_text = PG_GETARG_DATUM(0);
 	a.pool = TextDatumGetCString(a.pool_text);
 	a.owner = PG_ARGISNULL(1) ? (Datum) 0 : CStringGetTextDatum(ssw_session_owner(fcinfo, 1));

@@ -111,7 +111,7 @@ read_arguments(FunctionCallInfo fcinfo)
 {
 	Settings	s = {0};
 
-	ssw_session_required(fcinfo, A_POOL, names[A_POOL]);
+	ssw_argument_not_null(fcinfo, A_POOL, names[A_POOL]);
 	s.pool = text_to_cstring(PG_GETARG_TEXT_PP(A_POOL));
 	for (int i = 0; i < A_N; i++)
 	{
@@ -242,8 +242,8 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 	char		nulls[A_N + 2];
 
 	check_name(s.pool);
-	ssw_session_required(fcinfo, A_TTL, names[A_TTL]);
-	ssw_session_required(fcinfo, A_METADATA, names[A_METADATA]);
+	ssw_argument_not_null(fcinfo, A_TTL, names[A_TTL]);
+	ssw_argument_not_null(fcinfo, A_METADATA, names[A_METADATA]);
 	ssw_session_check_writable("sweeper.create_pool()");
 	ssw_session_lock_pool(s.pool);
 	for (int i = 0; i < A_N; i++)
@@ -276,7 +276,7 @@ reset(Settings *s, FunctionCallInfo fcinfo, int arg)
 	bool	   *nulls;
 	int			n;
 
-	ssw_session_required(fcinfo, arg, "reset");
+	ssw_argument_not_null(fcinfo, arg, "reset");
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
@@ -379,8 +379,8 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	Oid			type = TEXTOID;
 	Datum		value;
 
-	ssw_session_required(fcinfo, 0, "pool");
-	ssw_session_required(fcinfo, 1, "force");
+	ssw_argument_not_null(fcinfo, 0, "pool");
+	ssw_argument_not_null(fcinfo, 1, "force");
 	value = PG_GETARG_DATUM(0);
 	pool = TextDatumGetCString(value);
 	check_not_ours(pool);

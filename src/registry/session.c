@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/arguments.h"
 #include "base/compat.h"
 #include "base/identity.h"
 #include "base/locks.h"
@@ -76,15 +77,6 @@ ssw_session_check_writable(const char *function)
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot execute %s in a read-only transaction", function),
 				 errhint("SET TRANSACTION READ WRITE; or look at \"default_transaction_read_only\".")));
-}
-
-/* ereport when an argument is null. */
-void
-ssw_session_required(FunctionCallInfo fcinfo, int arg, const char *name)
-{
-	if (PG_ARGISNULL(arg))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
 }
 
 /* The owner in an argument that is not null. */
@@ -419,7 +411,7 @@ ssw_release(PG_FUNCTION_ARGS)
 	Oid			type = UUIDOID;
 	Datum		value;
 
-	ssw_session_required(fcinfo, 0, "session");
+	ssw_argument_not_null(fcinfo, 0, "session");
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.release()");
 	value = PG_GETARG_DATUM(0);
@@ -527,8 +519,8 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 	SswIdentity save;
 	char	   *owner;
 
-	ssw_session_required(fcinfo, 0, "session");
-	ssw_session_required(fcinfo, 1, "owner");
+	ssw_argument_not_null(fcinfo, 0, "session");
+	ssw_argument_not_null(fcinfo, 1, "owner");
 	owner = ssw_session_owner(fcinfo, 1);
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.claim_session()");

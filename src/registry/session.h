@@ -20,7 +20,6 @@ extern SswPolicy *ssw_session_policy(void);
 extern void ssw_session_lock_pool(const char *pool);
 extern int64 ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values);
 extern int64 ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked);
-extern void ssw_session_required(FunctionCallInfo fcinfo, int arg, const char *name);
 extern char *ssw_session_owner(FunctionCallInfo fcinfo, int arg);
 
 #endif							/* SSW_SESSION_H */

@@ -350,8 +350,8 @@ ssw_append(PG_FUNCTION_ARGS)
 	int64		id;
 	Jsonb	   *row;
 
-	ssw_session_required(fcinfo, 0, "target");
-	ssw_session_required(fcinfo, 1, "row_data");
+	ssw_argument_not_null(fcinfo, 0, "target");
+	ssw_argument_not_null(fcinfo, 1, "row_data");
 	ssw_argument_bound(fcinfo, 1, "row_data", SSW_MAX_PAYLOAD);
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.append()");
@@ -376,7 +376,7 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 	Oid			relid;
 	SswCaller	c;
 
-	ssw_session_required(fcinfo, 0, "target");
+	ssw_argument_not_null(fcinfo, 0, "target");
 	relid = PG_GETARG_OID(0);
 	if (!object_ownercheck(RelationRelationId, relid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
@@ -425,7 +425,7 @@ ssw_flush(PG_FUNCTION_ARGS)
 	Oid			types[] = {OIDOID, OIDOID, INT8OID};
 	Datum		values[3];
 
-	ssw_session_required(fcinfo, 0, "target");
+	ssw_argument_not_null(fcinfo, 0, "target");
 	ssw_task_wait_check_context(fcinfo, "flush", "rows are written soon in any case");
 	if (!ssw_enabled)
 		ereport(ERROR,

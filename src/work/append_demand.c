@@ -19,7 +19,6 @@
 #include "utils/timestamp.h"
 
 #include "base/cached_plan.h"
-#include "process/worker_quota.h"
 #include "work/append_demand.h"
 
 #define MAX_DUE			1024	/* owners in one round */
@@ -182,12 +181,12 @@ count_writers(Oid owner)
 	return n;
 }
 
-/* The owner after so many whose rows nobody writes and that may have another place, or invalid. */
+/* The owner after so many whose rows nobody writes and whose quota is not used up, or invalid. */
 Oid
-ssw_append_demand_next(int after)
+ssw_append_demand_next(int after, bool (*quota_used) (Oid owner))
 {
 	for (int i = 0; i < ndue; i++)
-		if (count_writers(due[i]) == 0 && !ssw_quota_has_its_share(due[i]) && after-- == 0)
+		if (count_writers(due[i]) == 0 && !quota_used(due[i]) && after-- == 0)
 			return due[i];
 	return InvalidOid;
 }

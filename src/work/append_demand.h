@@ -14,7 +14,7 @@ extern TimestampTz ssw_append_demand_look(TimestampTz now);
 extern void ssw_append_demand_look_again(void);
 
 /* under SswShared->lock */
-extern Oid	ssw_append_demand_next(int after);
+extern Oid	ssw_append_demand_next(int after, bool (*quota_used) (Oid owner));
 extern int	ssw_append_demand_wanted(void);
 extern void ssw_append_demand_give(SswProc *proc, Oid owner);
 

@@ -114,7 +114,7 @@ ssw_caller_name(FunctionCallInfo fcinfo, int arg, const char *what)
 {
 	int			len;
 
-	ssw_session_required(fcinfo, arg, what);
+	ssw_argument_not_null(fcinfo, arg, what);
 	len = VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(arg));
 	if (len == 0 || len > SSW_MAX_NAME)
 		ereport(ERROR,

@@ -16,8 +16,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/arguments.h"
 #include "base/cached_plan.h"
-#include "registry/session.h"
 #include "work/caller.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
@@ -137,9 +137,9 @@ ssw_claim(PG_FUNCTION_ARGS)
 	SswWorker	w;
 	ArrayType  *jobs;
 
-	ssw_session_required(fcinfo, 0, "worker");
-	ssw_session_required(fcinfo, 1, "max");
-	ssw_session_required(fcinfo, 2, "start");
+	ssw_argument_not_null(fcinfo, 0, "worker");
+	ssw_argument_not_null(fcinfo, 1, "max");
+	ssw_argument_not_null(fcinfo, 2, "start");
 	cl.left = PG_GETARG_INT32(1);
 	if (cl.left < 1 || cl.left > MAX_CLAIM)
 		ereport(ERROR,

@@ -21,7 +21,6 @@
 #include "base/cached_plan.h"
 #include "base/guc.h"
 #include "base/shmem.h"
-#include "registry/session.h"
 #include "work/caller.h"
 #include "work/command_queue.h"
 #include "work/task.h"
@@ -132,8 +131,8 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	pg_uuid_t  *id = ssw_task_identifier();
 	SswCaller	c;
 
-	ssw_session_required(fcinfo, 0, "command");
-	ssw_session_required(fcinfo, 2, "max_retries");
+	ssw_argument_not_null(fcinfo, 0, "command");
+	ssw_argument_not_null(fcinfo, 2, "max_retries");
 	ssw_argument_bound(fcinfo, 0, "command", SSW_MAX_PAYLOAD);
 	ssw_argument_bound(fcinfo, 1, "summary", SSW_MAX_TEXT);
 	check_command(text_to_cstring(PG_GETARG_TEXT_PP(0)));

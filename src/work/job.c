@@ -22,7 +22,6 @@
 #include "base/cached_plan.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
-#include "registry/session.h"
 #include "work/caller.h"
 #include "work/task_xact.h"
 
@@ -146,14 +145,14 @@ ssw_register_job(PG_FUNCTION_ARGS)
 	char	   *on_loss;
 	SswCaller	c;
 
-	ssw_session_required(fcinfo, 0, "worker");
+	ssw_argument_not_null(fcinfo, 0, "worker");
 	values[0] = ssw_caller_name(fcinfo, 1, "room");
 	values[1] = ssw_caller_name(fcinfo, 2, "category");
 	values[2] = ssw_caller_name(fcinfo, 3, "name");
-	ssw_session_required(fcinfo, 4, "schema");
+	ssw_argument_not_null(fcinfo, 4, "schema");
 	ssw_argument_bound(fcinfo, 4, "schema", SSW_MAX_TEXT);
 	values[3] = PG_GETARG_DATUM(4);
-	ssw_session_required(fcinfo, 5, "on_worker_loss");
+	ssw_argument_not_null(fcinfo, 5, "on_worker_loss");
 	values[4] = PG_GETARG_DATUM(5);
 	on_loss = TextDatumGetCString(values[4]);
 	if (strcmp(on_loss, "fail") != 0 && strcmp(on_loss, "requeue") != 0)
@@ -187,12 +186,12 @@ ssw_register_provider(PG_FUNCTION_ARGS)
 	Datum		provider;
 	bool		isnull;
 
-	ssw_session_required(fcinfo, 0, "worker");
+	ssw_argument_not_null(fcinfo, 0, "worker");
 	values[0] = ssw_caller_name(fcinfo, 1, "room");
 	values[1] = ssw_caller_name(fcinfo, 2, "category");
 	values[2] = ssw_caller_name(fcinfo, 3, "name");
 	values[3] = PG_GETARG_DATUM(0);
-	ssw_session_required(fcinfo, 4, "metadata");
+	ssw_argument_not_null(fcinfo, 4, "metadata");
 	values[5] = ssw_pool_metadata(fcinfo, 4);
 	c = ssw_caller_begin("sweeper.register_provider()");
 	check_room(&c, values[0]);

@@ -19,7 +19,6 @@
 
 #include "base/arguments.h"
 #include "base/cached_plan.h"
-#include "registry/session.h"
 #include "work/caller.h"
 #include "work/task.h"
 #include "work/task_row.h"
@@ -91,7 +90,7 @@ ssw_submit(PG_FUNCTION_ARGS)
 	names[0] = ssw_caller_name(fcinfo, 0, "room");
 	names[1] = ssw_caller_name(fcinfo, 1, "category");
 	names[2] = ssw_caller_name(fcinfo, 2, "name");
-	ssw_session_required(fcinfo, 3, "payload");
+	ssw_argument_not_null(fcinfo, 3, "payload");
 	ssw_argument_bound(fcinfo, 3, "payload", SSW_MAX_PAYLOAD);
 	values[4] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
 	c = ssw_caller_begin("sweeper.submit()");
@@ -148,7 +147,7 @@ ssw_start_task(PG_FUNCTION_ARGS)
 	SswCaller	c;
 	bool		done;
 
-	ssw_session_required(fcinfo, 0, "task");
+	ssw_argument_not_null(fcinfo, 0, "task");
 	c = ssw_caller_begin("sweeper.start_task()");
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
@@ -185,8 +184,8 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	SswCaller	c;
 	bool		done;
 
-	ssw_session_required(fcinfo, 0, "task");
-	ssw_session_required(fcinfo, 1, "status");
+	ssw_argument_not_null(fcinfo, 0, "task");
+	ssw_argument_not_null(fcinfo, 1, "status");
 	status = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	if (strcmp(status, "completed") != 0 && strcmp(status, "failed") != 0 && strcmp(status, "cancelled") != 0)
 		ereport(ERROR,
@@ -243,7 +242,7 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 	bool		done;
 	bool		isnull;
 
-	ssw_session_required(fcinfo, 0, "task");
+	ssw_argument_not_null(fcinfo, 0, "task");
 	c = ssw_caller_begin("sweeper.cancel_task()");
 	values[0] = PG_GETARG_DATUM(0);
 	if (ssw_plan_execute(look, 1, types, values, NULL, false) == 0)

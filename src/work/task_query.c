@@ -18,10 +18,10 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
+#include "base/arguments.h"
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
-#include "registry/session.h"
 #include "work/task.h"
 
 PG_FUNCTION_INFO_V1(ssw_get_task);
@@ -55,7 +55,7 @@ ssw_get_task(PG_FUNCTION_ARGS)
 	Oid			userid = GetUserId();
 	SswIdentity save;
 
-	ssw_session_required(fcinfo, 0, "task");
+	ssw_argument_not_null(fcinfo, 0, "task");
 	InitMaterializedSRF(fcinfo, 0);
 	values[0] = ObjectIdGetDatum(userid);
 	values[1] = CStringGetTextDatum(GetUserNameFromId(userid, false));

@@ -22,7 +22,6 @@
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
-#include "registry/session.h"
 #include "work/task_shmem.h"
 #include "work/task_wait.h"
 #include "work/task_xact.h"
@@ -156,9 +155,9 @@ ssw_claim_wait(PG_FUNCTION_ARGS)
 	pg_uuid_t	worker;
 	Datum		values[2];
 
-	ssw_session_required(fcinfo, 0, "worker");
-	ssw_session_required(fcinfo, 1, "wait");
-	ssw_session_required(fcinfo, 2, "start");
+	ssw_argument_not_null(fcinfo, 0, "worker");
+	ssw_argument_not_null(fcinfo, 1, "wait");
+	ssw_argument_not_null(fcinfo, 2, "start");
 	ssw_task_wait_check_context(fcinfo, "claim_wait", "sweeper.claim() does not wait");
 	worker = *PG_GETARG_UUID_P(0);
 	values[0] = UUIDPGetDatum(&worker);
@@ -174,8 +173,8 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 	pg_uuid_t	task;
 	Datum		value;
 
-	ssw_session_required(fcinfo, 0, "task");
-	ssw_session_required(fcinfo, 1, "timeout");
+	ssw_argument_not_null(fcinfo, 0, "task");
+	ssw_argument_not_null(fcinfo, 1, "timeout");
 	ssw_task_wait_check_context(fcinfo, "wait_for_task", "sweeper.get_task() does not wait");
 	task = *PG_GETARG_UUID_P(0);
 	value = UUIDPGetDatum(&task);
