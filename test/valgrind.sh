@@ -7,7 +7,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 PG_CONFIG=$("$root/tools/assert-build.sh")
 export PG_CONFIG
-export REGRESS=${REGRESS:-01_basic 02_forms 05_actions 30_heartbeats 31_heartbeat_keys}
+export REGRESS=${REGRESS:-sweep_basics policy_forms sweep_actions heartbeat_basics heartbeat_keys}
 . "$root/tools/private-cluster.sh"
 suppressions=$("$PG_CONFIG" --bindir)/../valgrind.supp
 

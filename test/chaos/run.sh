@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 export PG_CONFIG
 export CHAOS_SEED=${SEED:-$((RANDOM * 32768 + RANDOM))} CHAOS_STEPS=${STEPS:-10000} CHAOS_ROUNDS=${ROUNDS:-10}
-export SUITE_TIMEOUT=${SUITE_TIMEOUT:-86400} PROVE_TESTS=test/t/040_chaos.pl
+export SUITE_TIMEOUT=${SUITE_TIMEOUT:-86400} PROVE_TESTS=test/t/load_chaos.pl
 
 if [ -z "${BREAK:-}" ]; then
     exec "$root/test/run-suites.sh" tap

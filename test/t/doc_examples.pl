@@ -1,5 +1,5 @@
 # Every SQL example of the documents runs, each document in a database of its own, in the order of the page; and what a
-# page links to is there.  (007_readme.pl is about README.md's examples.)
+# page links to is there.  (doc_readme.pl is about README.md's examples.)
 use strict;
 use warnings;
 use File::Basename qw(dirname);

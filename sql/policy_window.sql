@@ -1,4 +1,4 @@
--- Load care: maintenance windows, and the settings.  What they do is shown by test/t/060_load.pl.
+-- Load care: maintenance windows, and the settings.  What they do is shown by test/t/sweep_throttle.pl.
 \set VERBOSITY terse
 CREATE TABLE win (id int PRIMARY KEY, d timestamptz);
 CREATE INDEX ON win (d);
