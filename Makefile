@@ -197,7 +197,7 @@ endif
 SUITES     ?= regress isolation tap
 ifneq ($(filter regress,$(SUITES)),)
 # Some still need what others have left: those that test/regress-order has, in its order, then new ones.
-REGRESS    := $(or $(REGRESS),$(shell (cat $(srcdir)/test/regress-order; ls $(srcdir)/sql/*.sql | sed 's,.*/,,; s,\.sql$$,,') | awk '!seen[$$0]++'))
+REGRESS    := $(or $(REGRESS),$(shell (cat test/regress-order; ls sql/*.sql | sed 's,.*/,,; s,\.sql$$,,') | awk '!seen[$$0]++'))
 endif
 ifneq ($(filter isolation,$(SUITES)),)
 ISOLATION  := $(or $(ISOLATION),$(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec))))
