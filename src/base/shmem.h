@@ -215,8 +215,8 @@ typedef struct SswProc
 /* What a pass does next; for each leaf in the order of phase_after(). */
 typedef enum SswPhase
 {
-	SSW_PHASE_CLOCK_1,
-	SSW_PHASE_CLOCK_2,
+	SSW_PHASE_DEADLINE,
+	SSW_PHASE_MAX_AGE,
 	SSW_PHASE_NULLS,
 	SSW_PHASE_END,
 	SSW_PHASE_MANUAL			/* no pass: rows that somebody named */
@@ -273,7 +273,7 @@ typedef struct SswPass
 	TimestampTz started_at;
 	TimestampTz soft_deadline;
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
-	TimestampTz clock_cutoff[2];	/* DT_NOBEGIN: this clock rests (grace) */
+	TimestampTz deadline_cutoff[2]; /* DT_NOBEGIN: this deadline rests (grace) */
 	TimestampTz refresh_cutoff; /* rows due before are looked at for their
 								 * heartbeats; DT_NOBEGIN: only the dead */
 	TimestampTz full_cutoff;	/* now - keep_for: without grace and backlog */
@@ -364,7 +364,7 @@ typedef struct SswLostRow
 #define SSW_LOW_ENTRIES	1000
 #define SSW_LOW_US		(55 * USECS_PER_SEC)
 
-/* No row of the leaf has a value of the clock's column up to this one. */
+/* No row of the leaf has a value of the deadline's column up to this one. */
 typedef struct SswLowerBound
 {
 	Oid			leaf;
@@ -420,7 +420,7 @@ typedef struct SswPolicyShared
 								 * memory, or 0 */
 	TimestampTz locked_retry_at;	/* rows that somebody held are tried from
 									 * then on */
-	SswLowerBound low[2];		/* per clock */
+	SswLowerBound low[2];		/* per deadline */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
 	int64		open_pass_id;	/* of a pass that waits for its rate, or 0 */

@@ -58,16 +58,16 @@ typedef struct Tally
 	bool		complete;		/* neither limit was reached */
 } Tally;
 
-/* The smaller of the clocks' deadlines. */
+/* A row's earliest deadline. */
 static char *
 due_sql(const SswPolicy *p)
 {
-	if (p->nclocks == 1)
-		return p->clock[0].due;
-	return psprintf("LEAST(%s, %s)", p->clock[0].due, p->clock[1].due);
+	if (p->ndeadlines == 1)
+		return p->deadlines[0].due;
+	return psprintf("LEAST(%s, %s)", p->deadlines[0].due, p->deadlines[1].due);
 }
 
-/* Boolean over t and $1, never null: dead by any clock. */
+/* Boolean over t and $1, never null: past a deadline. */
 static char *
 dead_sql(const SswPolicy *p)
 {
@@ -75,8 +75,8 @@ dead_sql(const SswPolicy *p)
 
 	initStringInfo(&buf);
 	appendStringInfoString(&buf, "COALESCE(");
-	for (int i = 0; i < p->nclocks; i++)
-		appendStringInfo(&buf, "%s(%s)", i ? " OR " : "", p->clock[i].predicate);
+	for (int i = 0; i < p->ndeadlines; i++)
+		appendStringInfo(&buf, "%s(%s)", i ? " OR " : "", p->deadlines[i].predicate);
 	appendStringInfoString(&buf, ", false)");
 	if (p->on_null == SSW_NULL_EXPIRE)
 		appendStringInfo(&buf, " OR (%s)", p->null_predicate);
@@ -110,9 +110,9 @@ absurd_sql(const SswPolicy *p)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	for (int i = 0; i < p->nclocks; i++)
+	for (int i = 0; i < p->ndeadlines; i++)
 	{
-		const SswDeadline *c = &p->clock[i];
+		const SswDeadline *c = &p->deadlines[i];
 
 		appendStringInfo(&buf, "%sCOALESCE(CASE WHEN %s IS NULL THEN false WHEN pg_catalog.isfinite(%s)"
 						 " THEN %s NOT BETWEEN pg_catalog.now() - '1827 days'::interval"
@@ -263,7 +263,7 @@ look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 }
 
 /*
- * Count the dead of a large relation through the indexes of its clocks; the
+ * Count the dead of a large relation through the indexes of its deadlines; the
  * filter becomes a condition only where the index needs it, so that the rows
  * it drops count as entries too.
  */
@@ -276,16 +276,16 @@ count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 
 	if (p->on_null == SSW_NULL_EXPIRE)
 		return;
-	for (int i = 0; i < p->nclocks; i++)
-		if (!OidIsValid(ssw_index_find(rel, p->clock[i].sort, p->filter)))
+	for (int i = 0; i < p->ndeadlines; i++)
+		if (!OidIsValid(ssw_index_find(rel, p->deadlines[i].sort, p->filter)))
 			return;
 	v->nkeys = 0;
-	for (int i = 0; i < p->nclocks; i++)
+	for (int i = 0; i < p->ndeadlines; i++)
 	{
-		const SswDeadline *c = &p->clock[i];
+		const SswDeadline *c = &p->deadlines[i];
 		bool		needs_filter = p->filter && !OidIsValid(ssw_index_find(rel, c->sort, NULL));
 		char	   *counts = i == 0 ? "true" :
-		psprintf("NOT COALESCE((%s), false)", p->clock[0].predicate);
+		psprintf("NOT COALESCE((%s), false)", p->deadlines[0].predicate);
 		Tally		t = stream(p, v, cxt,
 							   psprintf("SELECT %s, %s, false, %s, %s FROM %s AS t WHERE %s%s%s ORDER BY %s",
 										counts, filter_sql(p), c->due, p->key_text, name, c->predicate,
@@ -299,11 +299,11 @@ count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 	v->rows = Max(v->rows, v->dead);
 }
 
-/* The ends of a large relation's deadlines, from the first clock's index. */
+/* The first and the last deadline of a large relation, from the index of the first. */
 static void
 look_at_ends(const SswPolicy *p, Relation rel, SswPreview *v)
 {
-	const SswDeadline *c = &p->clock[0];
+	const SswDeadline *c = &p->deadlines[0];
 	char	   *name = ssw_guard_table(RelationGetRelid(rel));
 
 	for (int newest = 0; newest < 2; newest++)
@@ -340,13 +340,13 @@ add_advice(SswPreview *v, MemoryContext cxt, bool missing_index, const char *tex
 	MemoryContextSwitchTo(old);
 }
 
-/* Say which index would find the dead rows of each clock. */
+/* Say which index would find the dead rows of each deadline. */
 static void
 advise_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
-	for (int i = 0; i < p->nclocks; i++)
+	for (int i = 0; i < p->ndeadlines; i++)
 	{
-		const SswDeadline *c = &p->clock[i];
+		const SswDeadline *c = &p->deadlines[i];
 		const char *wanted = i == 0 && p->index_sort ? p->index_sort : c->sort;
 		Oid			index = ssw_index_find(rel, c->sort, p->filter);
 		char	   *statement;

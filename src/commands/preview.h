@@ -22,7 +22,7 @@ typedef struct SswPreview
 	TimestampTz oldest;			/* deadline; DT_NOBEGIN when there is none */
 	TimestampTz newest;
 	bool		found;			/* oldest and newest are set */
-	Oid			index;			/* that serves the first clock, or invalid */
+	Oid			index;			/* that serves the first deadline, or invalid */
 	double		cascade_rows;	/* child rows that go with a parent */
 	int			nkeys;
 	char	   *keys[SSW_PREVIEW_KEYS]; /* of the oldest dead rows */

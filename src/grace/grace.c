@@ -35,14 +35,14 @@
 #include "grace/policy_outage.h"
 #include "grace/service_log.h"
 
-/* Does grace cover this clock at all? */
+/* Does grace cover this deadline at all? */
 static bool
 covers(const SswPolicy *p, const SswDeadline *c)
 {
 	return c->activity || (OidIsValid(p->is_alive) && !c->absolute);
 }
 
-/* How long a row of the clock lives; 0 where each row has its own. */
+/* The time to live behind a deadline; 0 where each row has its own. */
 static int64
 ttl_us(const SswPolicy *p, const SswDeadline *c)
 {
@@ -184,15 +184,15 @@ grace_cutoff(const SswPolicy *p, const SswDeadline *c, TimestampTz now)
 }
 
 /*
- * The cutoff of each clock: rows with a deadline up to it are dead.  Of rows with
+ * The cutoff of each deadline: rows whose deadline is up to it are dead.  Of rows with
  * a time to live of their own only those that ssw_grace_rows() says.
  */
 void
 ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs)
 {
-	for (int i = 0; i < p->nclocks; i++)
+	for (int i = 0; i < p->ndeadlines; i++)
 	{
-		const SswDeadline *c = &p->clock[i];
+		const SswDeadline *c = &p->deadlines[i];
 
 		cutoffs[i] = covers(p, c) && !c->row_ttl ? grace_cutoff(p, c, now) : now - p->keep_for_us;
 	}
@@ -200,10 +200,10 @@ ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs)
 
 /* How long from now a row must wait that would be due, with that cutoff. */
 int64
-ssw_grace_credit(const SswPolicy *p, int clock, TimestampTz cutoff, TimestampTz now)
+ssw_grace_credit(const SswPolicy *p, int which, TimestampTz cutoff, TimestampTz now)
 {
 	if (TIMESTAMP_IS_NOBEGIN(cutoff))
-		return Max(0, ssw_service_began() + ttl_us(p, &p->clock[clock]) - now);
+		return Max(0, ssw_service_began() + ttl_us(p, &p->deadlines[which]) - now);
 	return Max(0, now - p->keep_for_us - cutoff);
 }
 
@@ -246,7 +246,7 @@ row_credit(const SswDeadline *c, const SswStarts *s)
 void
 ssw_grace_rows(SswPolicy *p)
 {
-	const SswDeadline *c = &p->clock[0];
+	const SswDeadline *c = &p->deadlines[0];
 	StringInfoData buf;
 	Past		past;
 
@@ -331,14 +331,14 @@ ssw_grace_note(SswPolicy *p, TimestampTz now)
 	Past		past;
 	SswHorizon *last;
 
-	if (p->nclocks == 0 || !covers(p, &p->clock[0]))
+	if (p->ndeadlines == 0 || !covers(p, &p->deadlines[0]))
 		return false;
 	recall(p, &past);
 	if (past.n == 0)
 		return false;
-	ttl = ttl_us(p, &p->clock[0]);
+	ttl = ttl_us(p, &p->deadlines[0]);
 	last = &past.pair[past.n - 1];
-	if (p->clock[0].row_ttl == NULL && cutoff - last->service >= ttl)
+	if (p->deadlines[0].row_ttl == NULL && cutoff - last->service >= ttl)
 	{
 		if (p->nhorizons == 0)
 			return false;
@@ -347,7 +347,7 @@ ssw_grace_note(SswPolicy *p, TimestampTz now)
 	}
 	if (!past.moved && now - p->noted_at < (now - last->service) / 4)
 		return false;
-	cutoff -= ssw_service_credit(&past.starts, now, p->clock[0].row_ttl ? PG_INT64_MAX : ttl + p->keep_for_us);
+	cutoff -= ssw_service_credit(&past.starts, now, p->deadlines[0].row_ttl ? PG_INT64_MAX : ttl + p->keep_for_us);
 	last->deadline = Max(last->deadline, Min(cutoff, compared_until(p, now)));
 	thin(&past, ttl, now - p->keep_for_us);
 	p->nhorizons = past.n;

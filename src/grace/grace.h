@@ -7,7 +7,7 @@
 
 #include "policy/policy.h"
 
-extern int64 ssw_grace_credit(const SswPolicy *p, int clock, TimestampTz cutoff, TimestampTz now);
+extern int64 ssw_grace_credit(const SswPolicy *p, int which, TimestampTz cutoff, TimestampTz now);
 extern void ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs);
 extern void ssw_grace_rows(SswPolicy *p);
 extern bool ssw_grace_note(SswPolicy *p, TimestampTz now);

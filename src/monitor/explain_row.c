@@ -46,7 +46,7 @@ typedef struct Explanation
 	TimestampTz deadline;
 	bool		has_heartbeat;	/* memory knows one */
 	TimestampTz heartbeat;
-	bool		held;			/* by it: the row's first clock is its end */
+	bool		held;			/* by it: the row's first deadline is its end */
 	SswPolicyState state;		/* of the policy */
 	char	   *why;			/* it is in that state, or null */
 	const char *verdict;
@@ -126,7 +126,7 @@ in_grace(Explanation *e)
 	if (!ssw_shmem_available() || RecoveryInProgress())
 		return false;
 	ssw_grace_cutoffs(p, e->now, cutoffs);
-	for (int i = 0; i < p->nclocks; i++)
+	for (int i = 0; i < p->ndeadlines; i++)
 		if (e->row.has_due[i] && !TIMESTAMP_IS_NOBEGIN(cutoffs[i]) && e->row.due[i] <= cutoffs[i] &&
 			(i > 0 || !e->row.in_grace))
 			return false;

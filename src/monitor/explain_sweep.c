@@ -52,7 +52,7 @@ typedef struct Output
 	TimestampTz cutoffs[2];
 	Oid			leaf;
 	SswPhase	phase;
-	const SswDeadline *clock;	/* null: the nulls */
+	const SswDeadline *deadline;	/* null: the nulls */
 	const char *name;			/* of the phase */
 	Oid		   *types;			/* of statements on rows, SSW_ROW_PARAMS */
 	Datum	   *values;			/* of theirs: one row */
@@ -104,12 +104,12 @@ has_ranges(const Output *out)
 	Relation	rel;
 	bool		has;
 
-	if (out->clock == NULL || p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) || p->heartbeats ||
+	if (out->deadline == NULL || p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) || p->heartbeats ||
 		ssw_stmt_asks(p, out->phase))
 		return false;
 	rel = table_open(out->leaf, AccessShareLock);
 	has = (rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row) &&
-		OidIsValid(ssw_index_find_own(rel, out->clock->sort, p->filter));
+		OidIsValid(ssw_index_find_own(rel, out->deadline->sort, p->filter));
 	table_close(rel, NoLock);
 	return has;
 }
@@ -121,12 +121,12 @@ put_ranges(const Output *out, Oid *collect, Datum *limits)
 	const SswPolicy *p = out->policy;
 	SswTarget	t = {.policy = p,.leaf = out->leaf,.phase = out->phase,.cutoff = DatumGetTimestampTz(out->values[0]),
 	.full_cutoff = DatumGetTimestampTz(out->values[1])};
-	SswRange	r = {.type = out->clock->sort_type,.has_low = true,.has_blocks = true};
+	SswRange	r = {.type = out->deadline->sort_type,.has_low = true,.has_blocks = true};
 	Oid			types[6];
 	Datum		values[6];
 	bool		isnull;
 
-	ssw_spi_exec(psprintf("SELECT %s", out->clock->bound), 1, out->types, out->values, NULL, true, 1);
+	ssw_spi_exec(psprintf("SELECT %s", out->deadline->bound), 1, out->types, out->values, NULL, true, 1);
 	r.low = r.high = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	ItemPointerSet(&r.from, 0, 0);
 	ItemPointerSet(&r.to, 1, 0);
@@ -144,9 +144,9 @@ static void
 put_find(const Output *out)
 {
 	const SswPolicy *p = out->policy;
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, out->clock ? out->clock->sort_type : INT4OID, TIDOID, INT8OID};
+	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, out->deadline ? out->deadline->sort_type : INT4OID, TIDOID, INT8OID};
 	Datum		values[] = {out->values[0], out->values[1], (Datum) 0, (Datum) 0, Int64GetDatum(1000)};
-	bool		beats = p->heartbeats && out->phase == SSW_PHASE_CLOCK_1;
+	bool		beats = p->heartbeats && out->phase == SSW_PHASE_DEADLINE;
 
 	put_statement(out, "find", ssw_stmt_collect(p, out->leaf, out->phase, SSW_CURSOR_NONE, beats, SSW_ORDER_TIES, false),
 				  5, types, values, "  nn ");
@@ -213,16 +213,16 @@ put_phase(Output *out, SswPhase phase)
 	ItemPointerSet(&tid, 0, 1);
 	out->phase = phase;
 	out->name = names[phase];
-	out->clock = ssw_stmt_clock(p, phase);
+	out->deadline = ssw_stmt_deadline(p, phase);
 	out->keys = PointerGetDatum(construct_empty_array(TEXTOID));
-	values[0] = TimestampTzGetDatum(out->clock ? out->cutoffs[phase] : out->now);
+	values[0] = TimestampTzGetDatum(out->deadline ? out->cutoffs[phase] : out->now);
 	values[1] = TimestampTzGetDatum(out->now - p->keep_for_us);
 	values[2] = ssw_action_tid_array(&tid, 1);
 	values[3] = out->keys;
 	values[4] = TimestampTzGetDatum(out->now);
 	out->types = types;
 	out->values = values;
-	repair = out->clock == NULL && p->on_null == SSW_NULL_REPAIR;
+	repair = out->deadline == NULL && p->on_null == SSW_NULL_REPAIR;
 	put_find(out);
 	put_life(out, repair, how);
 	if (!repair && OidIsValid(p->on_expire))
@@ -249,8 +249,8 @@ put_leaf(Output *out, Oid leaf)
 		return;
 	}
 	out->leaf = leaf;
-	for (int i = 0; i < p->nclocks; i++)
-		put_phase(out, SSW_PHASE_CLOCK_1 + i);
+	for (int i = 0; i < p->ndeadlines; i++)
+		put_phase(out, SSW_PHASE_DEADLINE + i);
 	if (p->null_predicate)
 		put_phase(out, SSW_PHASE_NULLS);
 }

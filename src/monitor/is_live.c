@@ -34,7 +34,7 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 	if (!r->found || r->excluded)
 		return false;
 	ssw_grace_cutoffs(p, now, cutoffs);
-	if (p->nclocks > 1 && r->has_due[1] && r->due[1] <= cutoffs[1] + p->keep_for_us)
+	if (p->ndeadlines > 1 && r->has_due[1] && r->due[1] <= cutoffs[1] + p->keep_for_us)
 		return false;
 	if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
 		return false;

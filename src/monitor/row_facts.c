@@ -42,13 +42,13 @@
 static char *
 row_statement(const SswPolicy *p)
 {
-	const SswDeadline *c = &p->clock[0];
+	const SswDeadline *c = &p->deadlines[0];
 	const char *nothing = "NULL::pg_catalog.timestamptz";
 	StringInfoData buf;
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.tableoid, t.ctid, %s, %s, %s, ",
-					 c->due, p->nclocks > 1 ? p->clock[1].due : nothing, c->seen ? c->seen : nothing);
+					 c->due, p->ndeadlines > 1 ? p->deadlines[1].due : nothing, c->seen ? c->seen : nothing);
 	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE, %s, %s, (%s) IS FALSE FROM %s AS t WHERE ",
 					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true", p->key_text,
 					 p->group_text ? p->group_text : "NULL::pg_catalog.text", p->not_held ? p->not_held : "true",

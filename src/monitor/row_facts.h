@@ -21,7 +21,7 @@ typedef struct SswRowFacts
 	ItemPointerData tid;
 	char	   *identity;		/* of a row without a key, or null */
 	bool		has_due[2];
-	TimestampTz due[2];			/* deadline of each clock */
+	TimestampTz due[2];			/* one for each SswDeadline */
 	bool		has_seen;
 	TimestampTz seen;
 	bool		in_grace;		/* the row has a time to live of its own, and

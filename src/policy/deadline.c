@@ -328,7 +328,7 @@ set_instant(const TimeValue *v, const char *instant)
 					from_instant(v, add_us(instant, rounding_up(v))));
 }
 
-/* The clock of a constant time to live, or of a deadline (ttl 0), at the time of a parameter. */
+/* A deadline with a constant time to live, or (ttl 0) without one, compared with a parameter. */
 static void
 build_constant(SswDeadline *c, const TimeValue *v, int64 ttl_us, const char *now)
 {
@@ -463,7 +463,7 @@ row_ttl_sort(const TimeValue *v, const RowTtl *r, Oid *type, char **bound)
 }
 
 /*
- * The clock of rows with their own time to live.  With an index on the sum the
+ * Fill the deadline of rows that have their own time to live.  With an index on the sum the
  * range is exact; without, it is all rows last seen before the cutoff.
  */
 static void
@@ -543,7 +543,7 @@ build_group(SswPolicy *p, Relation rel)
 static void
 build_repair(SswPolicy *p, const TimeValue *v)
 {
-	SswDeadline *c = &p->clock[0];
+	SswDeadline *c = &p->deadlines[0];
 	char	   *until = NULL;
 
 	p->null_predicate = NULL;
@@ -589,11 +589,11 @@ build(void *arg)
 	SswPolicy  *p = ((Built *) arg)->policy;
 	Relation	rel = ((Built *) arg)->rel;
 	bool		activity = p->last_seen != NULL;
-	SswDeadline *c = p->clock;
+	SswDeadline *c = p->deadlines;
 	TimeValue	v;
 
-	memset(p->clock, 0, sizeof(p->clock));
-	p->nclocks = 1;
+	memset(p->deadlines, 0, sizeof(p->deadlines));
+	p->ndeadlines = 1;
 	p->index_sort = p->too_old = NULL;
 	if (p->filter)
 		p->filter = ssw_expr_text(rel, ssw_expr_parse_boolean(rel, "filter", p->filter), true);
@@ -619,7 +619,7 @@ build(void *arg)
 
 		created.end_of_day = true;
 		interpret(p, rel, &created);
-		p->nclocks = 2;
+		p->ndeadlines = 2;
 		build_constant(&c[1], &created, p->max_age_us, "$2");
 		p->too_old = c[1].predicate;
 		build_constant(&c[1], &created, p->max_age_us, "$1");

@@ -1,6 +1,6 @@
 /*
  * index.c
- *		Which index serves a clock, which one identifies rows, and the
+ *		Which index serves a deadline, which one identifies rows, and the
  *		statement that would create a missing one.
  *
  * Runs in any process that validates or builds a policy, as the relation's

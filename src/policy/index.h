@@ -1,6 +1,6 @@
 /*
  * index.h
- *		Which index serves a clock, and which one would.
+ *		Which index serves a deadline, and which one would.
  */
 #ifndef SSW_INDEX_H
 #define SSW_INDEX_H

@@ -18,13 +18,13 @@
 /* Names that begin so are those of the built-in policies. */
 #define SSW_BUILTIN_PREFIX	"sweeper."
 
-/* One clock of a policy: idle or fixed deadline first, then maximum age. */
+/* One deadline of a policy: the first is of activity or fixed, the second is created + max_age. */
 typedef struct SswDeadline
 {
 	bool		activity;		/* last_seen + ttl, or a deadline that
 								 * activity puts off: grace covers it, a death
 								 * is a zombie; otherwise a fixed deadline */
-	bool		absolute;		/* the created + max_age clock */
+	bool		absolute;		/* it is created + max_age */
 	Oid			sort_type;		/* base type of sort, comparable in a btree */
 	char	   *sort;			/* expression to order and index by */
 	char	   *bound;			/* $1 in sort's type: the predicate contains
@@ -145,10 +145,10 @@ typedef struct SswPolicy
 	TimestampTz noted_at;		/* when they were written; 0: never */
 
 	/* filled by ssw_deadline_build */
-	int			nclocks;
-	SswDeadline clock[2];
+	int			ndeadlines;
+	SswDeadline deadlines[2];
 	char	   *too_old;		/* boolean over t and $2: dead by the absolute
-								 * clock; NULL without one */
+								 * deadline; NULL without one */
 	char	   *left_out;		/* boolean over t: rows that cannot be read;
 								 * set before ssw_deadline_build() */
 	char	   *row_grace;		/* set by ssw_grace_rows() */

@@ -34,14 +34,14 @@ ssw_stmt_relation(Oid relid)
 	return quote_qualified_identifier(schema, name);
 }
 
-/* The clock of a phase; null for the nulls. */
+/* The deadline of a phase; null for the nulls. */
 const SswDeadline *
-ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
+ssw_stmt_deadline(const SswPolicy *p, SswPhase phase)
 {
-	if (phase == SSW_PHASE_CLOCK_1)
-		return &p->clock[0];
-	if (phase == SSW_PHASE_CLOCK_2 && p->nclocks > 1)
-		return &p->clock[1];
+	if (phase == SSW_PHASE_DEADLINE)
+		return &p->deadlines[0];
+	if (phase == SSW_PHASE_MAX_AGE && p->ndeadlines > 1)
+		return &p->deadlines[1];
 	return NULL;
 }
 
@@ -52,7 +52,7 @@ ssw_stmt_clock(const SswPolicy *p, SswPhase phase)
 bool
 ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 
 	return OidIsValid(p->is_alive) && (c ? !c->absolute : phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
 }
@@ -64,28 +64,28 @@ ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
 bool
 ssw_stmt_fused(const SswPolicy *p, SswPhase phase)
 {
-	return phase == SSW_PHASE_CLOCK_1 || (phase == SSW_PHASE_CLOCK_2 && !p->registry) ||
+	return phase == SSW_PHASE_DEADLINE || (phase == SSW_PHASE_MAX_AGE && !p->registry) ||
 		(phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
 }
 
 /*
  * The deadline that a failure is noted with: the same in every phase, or a row that
- * is dead by two clocks would look changed to each.
+ * is dead by two deadlines would look changed to each.
  */
 static char *
 first_due(const SswPolicy *p)
 {
-	return p->nclocks > 1 ? psprintf("LEAST(%s, %s)", p->clock[0].due, p->clock[1].due) : p->clock[0].due;
+	return p->ndeadlines > 1 ? psprintf("LEAST(%s, %s)", p->deadlines[0].due, p->deadlines[1].due) : p->deadlines[0].due;
 }
 
 /*
  * Boolean over t, $1 and $2: the row is to go in this phase.  Beyond the greatest
- * age nobody is asked, because no answer helps: such rows are the second clock's.
+ * age nobody is asked, because no answer helps: such rows are the second deadline's.
  */
 static char *
 dead(const SswPolicy *p, SswPhase phase, const char *low)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -110,18 +110,18 @@ dead(const SswPolicy *p, SswPhase phase, const char *low)
 char	   *
 ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 
 	return dead(p, phase, c ? c->low : NULL);
 }
 
-/* Boolean over t, $1 and $2: an action left the row dead, by this phase's clock or by its age. */
+/* Boolean over t, $1 and $2: an action left the row dead, by this phase's deadline or by its age. */
 static char *
 left_dead(const SswPolicy *p, SswPhase phase)
 {
 	if (phase == SSW_PHASE_MANUAL)
 		return "false";
-	if (p->too_old == NULL || phase == SSW_PHASE_CLOCK_2)
+	if (p->too_old == NULL || phase == SSW_PHASE_MAX_AGE)
 		return dead(p, phase, NULL);
 	return psprintf("%s OR (%s) AND (%s)", dead(p, phase, NULL), p->too_old, p->filter ? p->filter : "true");
 }
@@ -133,7 +133,7 @@ left_dead(const SswPolicy *p, SswPhase phase)
 static char *
 near(const SswPolicy *p)
 {
-	return psprintf("(%s)%s%s%s%s%s", p->clock[0].predicate, p->clock[0].low ? " AND " : "", p->clock[0].low ? p->clock[0].low : "",
+	return psprintf("(%s)%s%s%s%s%s", p->deadlines[0].predicate, p->deadlines[0].low ? " AND " : "", p->deadlines[0].low ? p->deadlines[0].low : "",
 					p->filter ? " AND (" : "", p->filter ? p->filter : "", p->filter ? ")" : "");
 }
 
@@ -168,7 +168,7 @@ char	   *
 ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, SswOrder order,
 				 bool above)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -177,7 +177,7 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
 					 with_key ? ssw_stmt_failed_key(p) : "NULL::pg_catalog.text",
 					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_guard_table(leaf),
-					 p->heartbeats && phase == SSW_PHASE_CLOCK_1 ? near(p) : ssw_stmt_dead(p, phase));
+					 p->heartbeats && phase == SSW_PHASE_DEADLINE ? near(p) : ssw_stmt_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
 	else if (cursor == SSW_CURSOR_WITHIN && c)
@@ -205,7 +205,7 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 char	   *
 ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -221,7 +221,7 @@ ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 static char *
 in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -237,7 +237,7 @@ in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
 char	   *
 ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 
 	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP(">") " $3",
 					ssw_guard_table(leaf), ssw_stmt_dead(p, phase), c->sort);
@@ -247,7 +247,7 @@ ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
 char	   *
 ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 
 	return psprintf("SELECT t.ctid, %s FROM ONLY %s AS t WHERE %s ORDER BY %s",
 					c->sort, ssw_guard_table(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
@@ -257,15 +257,15 @@ ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool 
 char	   *
 ssw_stmt_bound(const SswPolicy *p, SswPhase phase)
 {
-	return psprintf("SELECT (%s)::pg_catalog.text", ssw_stmt_clock(p, phase)->bound);
+	return psprintf("SELECT (%s)::pg_catalog.text", ssw_stmt_deadline(p, phase)->bound);
 }
 
 /* Columns SSW_R_KEY to SSW_R_META. */
 static char *
 info_columns(const SswPolicy *p, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_CLOCK_1 : phase);
-	const SswDeadline *any = c ? c : &p->clock[0];
+	const SswDeadline *c = ssw_stmt_deadline(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_DEADLINE : phase);
+	const SswDeadline *any = c ? c : &p->deadlines[0];
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -491,7 +491,7 @@ char	   *
 ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf)
 {
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)",
-					p->key_text, p->clock[0].due, ssw_guard_table(leaf));
+					p->key_text, p->deadlines[0].due, ssw_guard_table(leaf));
 }
 
 /* The same of all rows that the filter lets through. */
@@ -499,7 +499,7 @@ char	   *
 ssw_stmt_all_heartbeats(const SswPolicy *p, Oid leaf)
 {
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE %s",
-					p->key_text, p->clock[0].due, ssw_guard_table(leaf), p->filter ? p->filter : "true");
+					p->key_text, p->deadlines[0].due, ssw_guard_table(leaf), p->filter ? p->filter : "true");
 }
 
 /*
@@ -519,10 +519,10 @@ ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
 	if (skip_locked)
 		appendStringInfo(&buf, " JOIN (SELECT t.ctid AS ssw_free FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($4)"
 						 " FOR NO KEY UPDATE SKIP LOCKED) AS ssw_l ON ssw_l.ssw_free " SSW_OP("=") " ssw_b.ssw_tid", rel);
-	appendStringInfo(&buf, " WHERE t.ctid " SSW_OP("=") " ssw_b.ssw_tid AND %s " SSW_OP("=") " ssw_b.ssw_due", p->clock[0].due);
+	appendStringInfo(&buf, " WHERE t.ctid " SSW_OP("=") " ssw_b.ssw_tid AND %s " SSW_OP("=") " ssw_b.ssw_due", p->deadlines[0].due);
 	if (p->filter)
 		appendStringInfo(&buf, " AND (%s)", p->filter);
-	appendStringInfo(&buf, " RETURNING %s, %s", p->key_text, p->clock[0].due);
+	appendStringInfo(&buf, " RETURNING %s, %s", p->key_text, p->deadlines[0].due);
 	return buf.data;
 }
 
@@ -538,9 +538,9 @@ ssw_stmt_touch(const SswPolicy *p, const char *lock)
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.tableoid, t.xmin, %s, %s, %s, (%s) IS TRUE, %s FROM %s AS t WHERE %s %s",
-					 p->clock[0].due, p->nclocks > 1 ? p->clock[1].due : none, p->key_text,
+					 p->deadlines[0].due, p->ndeadlines > 1 ? p->deadlines[1].due : none, p->key_text,
 					 p->filter ? p->filter : "true",
-					 p->clock[0].row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", p->clock[0].row_ttl) :
+					 p->deadlines[0].row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", p->deadlines[0].row_ttl) :
 					 "NULL::bigint",
 					 ssw_guard_table(p->relid), ssw_key_matches(p, 1), lock);
 	return buf.data;
@@ -551,7 +551,7 @@ char	   *
 ssw_stmt_write_heartbeat(const SswPolicy *p)
 {
 	return psprintf("UPDATE %s AS t SET %s FROM (SELECT $1 AS ssw_seen, $2 AS ssw_until) AS ssw_b WHERE %s RETURNING %s",
-					ssw_guard_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->clock[0].due);
+					ssw_guard_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->deadlines[0].due);
 }
 
 /* Rows of $3 that are still there and dead. */
@@ -573,7 +573,7 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 char	   *
 ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 	char	   *from = ssw_guard_table(leaf);
 	char	   *order = psprintf(" ORDER BY %s DESC", c ? c->sort : "t.ctid");
 

@@ -345,8 +345,8 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->fuse_left = w->fuse_left;
 		pass->started_at = pass->now = pass->progress_at = now;
 		pass->soft_deadline = now + p->soft_limit_us;
-		pass->clock_cutoff[0] = cutoffs[0];
-		pass->clock_cutoff[1] = cutoffs[1];
+		pass->deadline_cutoff[0] = cutoffs[0];
+		pass->deadline_cutoff[1] = cutoffs[1];
 		pass->refresh_cutoff = refresh_cutoff(w, now);
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
@@ -510,7 +510,7 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 		p->fuse_until = pass->fuse_until;
 	if (pass->fuse_next != 0 && (p->fuse_next == 0 || pass->fuse_next < p->fuse_next))
 		p->fuse_next = pass->fuse_next;
-	if (TIMESTAMP_IS_NOBEGIN(pass->clock_cutoff[0]) ||
+	if (TIMESTAMP_IS_NOBEGIN(pass->deadline_cutoff[0]) ||
 		(pass->end != SSW_END_FUSE && (pass->end != SSW_END_DONE || pass->refresh_only || pass->left_out != 0)))
 		return;
 	if (pass->above == 0)
@@ -528,7 +528,7 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	/* others are left there, too */
 	if (left)
 		w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
-	w->held_above = pass->clock_cutoff[0];
+	w->held_above = pass->deadline_cutoff[0];
 }
 
 /* A pass without workers that has ended: write down what it did. */

@@ -1,6 +1,6 @@
 /*
  * plain_probe.c
- *		What is known of a policy's clocks without any code of a user's.
+ *		What is known of a policy's deadlines without any code of a user's.
  *
  * Runs in the coordinator, in a transaction.  Shares nothing; a crash leaves
  * nothing behind.
@@ -41,14 +41,14 @@ ssw_plain_columns(const SswPolicy *p, Relation rel)
 		is_builtin_column(rel, p->created);
 }
 
-/* What can be said of the clocks without a look at expressions: grace needs no more. */
+/* What can be said of the deadlines without a look at expressions: grace needs no more. */
 void
 ssw_plain_outline(SswPolicy *p)
 {
-	memset(p->clock, 0, sizeof(p->clock));
-	p->nclocks = p->created ? 2 : 1;
-	p->clock[0].activity = p->last_seen != NULL || p->heartbeats;
-	p->clock[0].ttl_us = p->ttl_us;
-	p->clock[0].row_ttl = p->ttl_column;
-	p->clock[1].absolute = true;
+	memset(p->deadlines, 0, sizeof(p->deadlines));
+	p->ndeadlines = p->created ? 2 : 1;
+	p->deadlines[0].activity = p->last_seen != NULL || p->heartbeats;
+	p->deadlines[0].ttl_us = p->ttl_us;
+	p->deadlines[0].row_ttl = p->ttl_column;
+	p->deadlines[1].absolute = true;
 }

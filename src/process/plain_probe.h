@@ -7,7 +7,7 @@
 
 #include "policy/policy.h"
 
-/* What the coordinator may know of the clocks */
+/* What the coordinator may know of the deadlines */
 extern bool ssw_plain_columns(const SswPolicy *p, Relation rel);
 extern void ssw_plain_outline(SswPolicy *p);
 

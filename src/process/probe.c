@@ -86,7 +86,7 @@ scan_keys(ScanKey keys, Relation index, Oid type, const SswLowerBound *low)
 	return 2;
 }
 
-/* The deadline of a row with this value in the clock's column. */
+/* When a row with this value in the deadline's column is due. */
 static TimestampTz
 due_of(const SswPolicy *p, const SswDeadline *c, Datum value)
 {
@@ -160,7 +160,7 @@ static int	next_recent = 0;
 static bool
 find_low(const SswPolicy *p, int i, Relation index, Oid leaf, TimestampTz now, SswLowerBound *low)
 {
-	if (ssw_lower_bound_find(p->id, i, leaf, &p->clock[i], now, low))
+	if (ssw_lower_bound_find(p->id, i, leaf, &p->deadlines[i], now, low))
 		return true;
 	for (int k = 0; k < lengthof(recent); k++)
 		if (recent[k].index == RelationGetRelid(index) && recent[k].low.leaf == leaf && now >= recent[k].low.full_at &&
@@ -173,7 +173,7 @@ find_low(const SswPolicy *p, int i, Relation index, Oid leaf, TimestampTz now, S
 	return false;
 }
 
-/* The value of the clock's column that is due then, or the lower of that and another; false: none, or no bound fits. */
+/* The value of the deadline's column that is due then, or the lower of that and another; false: none, or no bound fits. */
 static bool
 value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *result)
 {
@@ -198,7 +198,7 @@ value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *resul
 static void
 keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, TimestampTz now, SswLowerBound *low)
 {
-	const SswDeadline *c = &w->policy->clock[i];
+	const SswDeadline *c = &w->policy->deadlines[i];
 
 	if (!value_at(c, now, f->found ? &f->value : NULL, &low->value) ||
 		low->value == (ssw_lower_bound_narrow(c->sort_type) ? PG_INT32_MIN : PG_INT64_MIN))
@@ -215,12 +215,12 @@ keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, Timestamp
 	next_recent = (next_recent + 1) % lengthof(recent);
 }
 
-/* The earliest deadline of one leaf and clock, or 0.  False: no index says. */
+/* The earliest time in one leaf by a deadline, or 0.  False: no index says. */
 static bool
 probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, TimestampTz *due)
 {
 	const SswPolicy *p = w->policy;
-	const SswDeadline *c = &p->clock[i];
+	const SswDeadline *c = &p->deadlines[i];
 	Relation	leaf = table_open(relid, AccessShareLock);
 	AttrNumber	attnum = get_attnum(relid, get_attname(p->relid, c->attnum, false));
 	Relation	index = find_index(p, leaf, attnum, c->sort_type);
@@ -262,14 +262,14 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	return index != NULL;
 }
 
-/* Is there a row of the first clock without a deadline? */
+/* Is there a row without the first deadline? */
 static bool
 has_null(SswWatch *w, Oid relid)
 {
 	const SswPolicy *p = w->policy;
-	AttrNumber	attnum = p->clock[0].attnum;
+	AttrNumber	attnum = p->deadlines[0].attnum;
 	Relation	leaf = table_open(relid, AccessShareLock);
-	Relation	index = find_index(p, leaf, attnum, p->clock[0].sort_type);
+	Relation	index = find_index(p, leaf, attnum, p->deadlines[0].sort_type);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	ScanKeyData key;
 	SysScanDesc scan;
@@ -303,7 +303,7 @@ note(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, in
 
 /*
  * Find the earliest time at which a row of a plain policy is due; w->earliest is 0
- * when it has no rows.  One index probe a leaf and clock; without an index a worker
+ * when it has no rows.  One index probe a leaf and deadline; without an index a worker
  * must look (w->unprobed).  Of what cannot be looked at, what was known stays known.
  */
 void
@@ -323,7 +323,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_spi_begin();
 	foreach(lc, leaves)
-		for (int i = 0; i < p->nclocks && !w->unprobed; i++)
+		for (int i = 0; i < p->ndeadlines && !w->unprobed; i++)
 	{
 		TimestampTz due;
 

@@ -308,7 +308,7 @@ ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Dat
 
 /*
  * End the sessions of a pool, and of an owner unless that is null, that are dead
- * by the policy's clocks and have had their grace; returns how many.  Before
+ * by the policy's deadlines and have had their grace; returns how many.  Before
  * service has begun nobody knows what grace there is, and none is dead.
  */
 int64
@@ -324,11 +324,11 @@ ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
 	(void) ssw_service_watch_clock();	/* a jump is credited first */
 	ssw_grace_cutoffs(&p, now, cutoffs);
 	ssw_grace_rows(&p);
-	for (int i = 0; i < p.nclocks; i++)
+	for (int i = 0; i < p.ndeadlines; i++)
 	{
 		SswEnd		e = {
-			.type = p.clock[i].activity ? SSW_ZOMBIE : SSW_EXPIRED,.reason = "found by acquire",
-			.phase = SSW_PHASE_CLOCK_1 + i,.cutoff = cutoffs[i],.skip_locked = skip_locked
+			.type = p.deadlines[i].activity ? SSW_ZOMBIE : SSW_EXPIRED,.reason = "found by acquire",
+			.phase = SSW_PHASE_DEADLINE + i,.cutoff = cutoffs[i],.skip_locked = skip_locked
 		};
 		Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
 		Datum		values[4];
@@ -344,11 +344,11 @@ ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
 	return ended;
 }
 
-/* Add the sessions that a clock says are dead, and memory does not hold. */
+/* Add the sessions that a deadline says are dead, and memory does not hold. */
 static void
-add_dead(SswPolicy *p, int clock, TimestampTz cutoff, ReturnSetInfo *rsinfo)
+add_dead(SswPolicy *p, int which, TimestampTz cutoff, ReturnSetInfo *rsinfo)
 {
-	SswPhase	phase = SSW_PHASE_CLOCK_1 + clock;
+	SswPhase	phase = SSW_PHASE_DEADLINE + which;
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
 	Datum		values[] = {TimestampTzGetDatum(cutoff), TimestampTzGetDatum(cutoff)};
 	uint64		n;
@@ -364,7 +364,7 @@ add_dead(SswPolicy *p, int clock, TimestampTz cutoff, ReturnSetInfo *rsinfo)
 		bool		isnull;
 		Datum		due = SPI_getbinval(tup, desc, 4, &isnull);
 
-		if (clock == 0 && ssw_refresh_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
+		if (which == 0 && ssw_refresh_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
 			continue;
 		for (int col = 0; col < 2; col++)
 			v[col] = SPI_getbinval(tup, desc, col + 1, &nulls[col]);
@@ -395,7 +395,7 @@ ssw_dead_sessions(PG_FUNCTION_ARGS)
 	ssw_grace_rows(p);
 	ssw_identity_become_extension(&save);
 	ssw_spi_begin();
-	for (int i = 0; i < p->nclocks; i++)
+	for (int i = 0; i < p->ndeadlines; i++)
 		if (!TIMESTAMP_IS_NOBEGIN(cutoffs[i]))
 			add_dead(p, i, cutoffs[i], (ReturnSetInfo *) fcinfo->resultinfo);
 	ssw_spi_end();

@@ -108,8 +108,8 @@ computes(Search *s, ItemPointerData from, ItemPointerData to, int64 *n)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT pg_catalog.count(%s), pg_catalog.count(%s)",
 					 p->left_out ? psprintf("CASE WHEN %s THEN NULL ELSE 1 END", p->left_out) : "*", filter);
-	for (int i = 0; i < p->nclocks; i++)
-		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->clock[i].due);
+	for (int i = 0; i < p->ndeadlines; i++)
+		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->deadlines[i].due);
 	if (p->group_text)
 		appendStringInfo(&buf, ", pg_catalog.count(CASE WHEN %s THEN %s END)", filter, p->group_text);
 	appendStringInfo(&buf, " FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2", s->relation);

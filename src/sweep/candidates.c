@@ -176,12 +176,12 @@ cursor_datum(const SswDeadline *c, const char *text)
 	return OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1);
 }
 
-/* Were there rows that may have to be left alone?  With a second clock, those that just failed too. */
+/* Were there rows that may have to be left alone?  With a second deadline, those that just failed too. */
 static bool
 minds_failures(SswWork *w)
 {
 	return ssw_failures_count(w->failures) > 0 ||
-		(w->policy->nclocks > 1 && ssw_failures_pending(w->failures) > 0);
+		(w->policy->ndeadlines > 1 && ssw_failures_pending(w->failures) > 0);
 }
 
 /* Is the row a known failure that must be left alone now? */
@@ -207,7 +207,7 @@ is_wanted(SswWork *w, TupleTableSlot *slot)
 
 	return slot->tts_isnull[SSW_C_KEY - 1] || slot->tts_isnull[SSW_C_DUE - 1] ||
 		ssw_refresh_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
-						   DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->clock_cutoff[0]);
+						   DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->deadline_cutoff[0]);
 }
 
 static void
@@ -323,7 +323,7 @@ static void
 read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver *r)
 {
 	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_stmt_clock(w->policy, pass->phase);
+	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID,
 	TIMESTAMPTZOID};
 	Datum		values[6] = {0};
@@ -351,13 +351,13 @@ static bool
 collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
 {
 	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_stmt_clock(w->policy, pass->phase);
+	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
 	int			excluded = pass->excluded;
 	ListCell   *lc;
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, limit, order == SSW_ORDER_TIES ? limit + MAX_TIES : limit);
-	r.beats = w->policy->heartbeats && pass->phase == SSW_PHASE_CLOCK_1;
+	r.beats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
 	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
 								  r.beats || minds_failures(w), order, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);
@@ -383,7 +383,7 @@ static bool
 find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
 {
 	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_stmt_clock(w->policy, pass->phase);
+	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, 1, limit + Min(limit, MAX_TIES));
@@ -568,7 +568,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 {
 	SswPass    *pass = w->pass;
 	const SswPolicy *p = w->policy;
-	const SswDeadline *c = ssw_stmt_clock(p, pass->phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, pass->phase);
 	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
 	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(p, pass->phase) || (is_fresh(w, c) && !c->by_due);
 	bool		more;
@@ -576,7 +576,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	chunk->ranged = false;
 	if (c && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
 	{
-		TimestampTz above = Max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_CLOCK_1 ? pass->above : 0);
+		TimestampTz above = Max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_DEADLINE ? pass->above : 0);
 
 		if (above != 0)
 			start_above(w, above);
@@ -613,7 +613,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 void
 ssw_collect_range(SswWork *w, SswChunk *chunk)
 {
-	const SswDeadline *c = ssw_stmt_clock(w->policy, chunk->phase);
+	const SswDeadline *c = ssw_stmt_deadline(w->policy, chunk->phase);
 	Oid			types[6];
 	Datum		values[6];
 	int			nargs = ssw_action_range_params(&w->target, &chunk->range, types, values);

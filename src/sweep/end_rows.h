@@ -14,8 +14,8 @@ typedef struct SswEnd
 	const char *type;			/* cleanup type of the events */
 	const char *reason;			/* or null */
 	SswPhase	phase;			/* manual: dead or not; else only those that
-								 * are dead by this phase's clock */
-	TimestampTz cutoff;			/* of that clock */
+								 * are dead by this phase's deadline */
+	TimestampTz cutoff;			/* of that deadline */
 	bool		skip_locked;	/* leave rows that somebody holds */
 	bool		gone;			/* only those whose connections have gone */
 	int64		pass;			/* of a worker, or 0 */

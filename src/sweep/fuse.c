@@ -42,7 +42,7 @@
 
 /*
  * Parameters of statements on rows: cutoff, cutoff without grace and backlog, deadlines
- * up to which rows do not count by the first and by the second clock, keys of rows that
+ * up to which rows do not count by the first and by the second deadline, keys of rows that
  * are left alone, how many dead rows make a group suspect.
  */
 #define NPARAMS 6
@@ -94,18 +94,18 @@ would_trip(const SswPolicy *p, int64 dead, int64 alive)
 
 /* $3 or $4, in the type that rows are sorted by. */
 static void
-set_bound(SswWork *w, int clock, Params *x)
+set_bound(SswWork *w, int which, Params *x)
 {
-	const SswDeadline *c = &w->policy->clock[clock];
-	TimestampTz bound = clock == 0 ? Max(w->pass->backlog_before, w->pass->above) : w->pass->backlog_before;
+	const SswDeadline *c = &w->policy->deadlines[which];
+	TimestampTz bound = which == 0 ? Max(w->pass->backlog_before, w->pass->above) : w->pass->backlog_before;
 	Datum		value = TimestampTzGetDatum(bound);
 	Oid			type = TIMESTAMPTZOID;
 
 	if (bound == 0)
 		return;
-	x->types[2 + clock] = c->by_due ? c->sort_type : TIMESTAMPTZOID;
+	x->types[2 + which] = c->by_due ? c->sort_type : TIMESTAMPTZOID;
 	ssw_spi_exec(psprintf("SELECT (%s)", c->by_due ? c->bound : "$1"), 1, &type, &value, NULL, true, 1);
-	x->values[2 + clock] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2 + clock]);
+	x->values[2 + which] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2 + which]);
 }
 
 static void
@@ -124,7 +124,7 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 			false, false, true, true, false, false
 		}
 	};
-	for (int i = 0; i < w->policy->nclocks; i++)
+	for (int i = 0; i < w->policy->ndeadlines; i++)
 		set_bound(w, i, x);
 }
 
@@ -139,20 +139,20 @@ param_nulls(const Params *x)
 	return nulls;
 }
 
-/* Boolean over t: dead by a clock, and it counts; null: none does. */
+/* Boolean over t: dead by a deadline, and it counts; null: none does. */
 static char *
-counts_by(const SswPolicy *p, int clock, const Params *x)
+counts_by(const SswPolicy *p, int which, const Params *x)
 {
-	const SswDeadline *c = &p->clock[clock];
+	const SswDeadline *c = &p->deadlines[which];
 	char	   *dead;
 
-	if (clock >= p->nclocks || !ssw_stmt_fused(p, SSW_PHASE_CLOCK_1 + clock) ||
-		(clock == 0 && TIMESTAMP_IS_NOBEGIN(DatumGetTimestampTz(x->values[0]))))
+	if (which >= p->ndeadlines || !ssw_stmt_fused(p, SSW_PHASE_DEADLINE + which) ||
+		(which == 0 && TIMESTAMP_IS_NOBEGIN(DatumGetTimestampTz(x->values[0]))))
 		return NULL;
-	/* no grace covers the second clock: its cutoff is $2 */
-	dead = clock == 0 ? ssw_stmt_dead(p, SSW_PHASE_CLOCK_1) :
+	/* no grace covers the second deadline: its cutoff is $2 */
+	dead = which == 0 ? ssw_stmt_dead(p, SSW_PHASE_DEADLINE) :
 		psprintf("(%s) AND (%s) AND %s", p->too_old, p->filter ? p->filter : "true", p->not_held ? p->not_held : "true");
-	return x->nulls[2 + clock] ? dead : psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + clock);
+	return x->nulls[2 + which] ? dead : psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + which);
 }
 
 /* Rows of a leaf that would go in a phase, and that do not count in another. */
@@ -166,7 +166,7 @@ add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, c
 		return;
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT %s, %s, %s FROM ONLY %s AS t WHERE %s", ssw_fuse_group(p),
-					 p->clock[0].row_ttl ? p->clock[0].row_ttl : "NULL::pg_catalog.interval",
+					 p->deadlines[0].row_ttl ? p->deadlines[0].row_ttl : "NULL::pg_catalog.interval",
 					 ssw_stmt_asks(p, phase) ? "true" : "false", ssw_guard_table(leaf), dead);
 	if (other)
 		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", other);
@@ -194,7 +194,7 @@ append_union(StringInfo buf, List *parts, int from, int to)
 }
 
 /*
- * Rows that would go.  Dead by two clocks, a row counts once.  Those without a deadline
+ * Rows that would go.  Dead by two deadlines, a row counts once.  Those without a deadline
  * have no time either: they count when the backlog of registration is gone.
  */
 static List *
@@ -212,8 +212,8 @@ dead_rows(Test *t, const Params *x)
 	{
 		Oid			leaf = lfirst_oid(lc);
 
-		add_part(&parts, w, leaf, SSW_PHASE_CLOCK_1, first, NULL);
-		add_part(&parts, w, leaf, SSW_PHASE_CLOCK_2, second, first);
+		add_part(&parts, w, leaf, SSW_PHASE_DEADLINE, first, NULL);
+		add_part(&parts, w, leaf, SSW_PHASE_MAX_AGE, second, first);
 		if (nulls)
 			add_part(&parts, w, leaf, SSW_PHASE_NULLS, ssw_stmt_dead(p, SSW_PHASE_NULLS), second);
 	}
@@ -256,7 +256,7 @@ count_dead(Test *t)
 	List	   *parts;
 	StringInfoData sql;
 
-	init_params(t->work, t->work->pass->clock_cutoff[0], &x);
+	init_params(t->work, t->work->pass->deadline_cutoff[0], &x);
 	parts = dead_rows(t, &x);
 	if (parts == NIL)
 		return;
@@ -299,14 +299,14 @@ alive_rows(SswWork *w, Oid leaf)
 	initStringInfo(&sql);
 	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s) AND %s", ssw_guard_table(leaf), p->filter ? p->filter : "true",
 					 p->not_held ? p->not_held : "true");
-	if (!TIMESTAMP_IS_NOBEGIN(w->pass->clock_cutoff[0]))
-		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_CLOCK_1));
+	if (!TIMESTAMP_IS_NOBEGIN(w->pass->deadline_cutoff[0]))
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_DEADLINE));
 	if (p->too_old)
 		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", p->too_old);
 	/* without a deadline a row takes no part, or goes too */
 	if (p->on_null == SSW_NULL_IGNORE)
-		appendStringInfo(&sql, " AND (%s IS NOT NULL OR %s IS NOT NULL)", p->clock[0].due,
-						 p->nclocks > 1 ? p->clock[1].due : "NULL");
+		appendStringInfo(&sql, " AND (%s IS NOT NULL OR %s IS NOT NULL)", p->deadlines[0].due,
+						 p->ndeadlines > 1 ? p->deadlines[1].due : "NULL");
 	if (p->on_null == SSW_NULL_EXPIRE)
 		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_NULLS));
 	return sql.data;
@@ -528,11 +528,11 @@ find_grace(void *arg)
 	ListCell   *lc;
 
 	ssw_spi_begin();
-	init_params(t->work, t->work->pass->clock_cutoff[0], &x);
+	init_params(t->work, t->work->pass->deadline_cutoff[0], &x);
 	foreach(lc, t->leaves)
 		t->graced = t->graced ||
 		ssw_spi_exec(psprintf("SELECT FROM ONLY %s AS t WHERE (%s) AND (%s) AND (%s) IS NOT TRUE LIMIT 1", ssw_guard_table(lfirst_oid(lc)),
-							  p->clock[0].predicate, p->filter ? p->filter : "true", p->row_grace),
+							  p->deadlines[0].predicate, p->filter ? p->filter : "true", p->row_grace),
 					 NPARAMS, x.types, x.values, param_nulls(&x), true, 1) > 0;
 	ssw_spi_end();
 }

@@ -88,7 +88,7 @@ ssw_fuse_describe(const SswSuspect *s)
 static int64
 hold_us(const SswPolicy *p, const SswSuspect *s)
 {
-	int64		ttl = p->clock[0].activity ? (s->ttl_us > 0 ? s->ttl_us : p->ttl_us) : 0;
+	int64		ttl = p->deadlines[0].activity ? (s->ttl_us > 0 ? s->ttl_us : p->ttl_us) : 0;
 	int64		most = ssw_fuse_hold * USECS_PER_SEC;
 
 	return ttl > 0 ? Min(ttl, most) : most;

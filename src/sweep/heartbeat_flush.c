@@ -89,7 +89,7 @@ lock_table(const SswPolicy *p)
 static uint64
 prolong_leaf(const SswPolicy *p, Oid leaf)
 {
-	SswTarget	target = {.policy = p,.leaf = leaf,.phase = SSW_PHASE_CLOCK_1,.cutoff = DT_NOBEGIN,.full_cutoff = DT_NOBEGIN};
+	SswTarget	target = {.policy = p,.leaf = leaf,.phase = SSW_PHASE_DEADLINE,.cutoff = DT_NOBEGIN,.full_cutoff = DT_NOBEGIN};
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "rows to prolong", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	uint64		failed = 0;
@@ -156,7 +156,7 @@ is_passing(int code)
 }
 
 /*
- * Why the rows cannot be written; or null.  That needs the key, the clocks and the
+ * Why the rows cannot be written; or null.  That needs the key, the deadlines and the
  * filter; of the rest that names renamed columns nothing is taken.
  */
 static char *

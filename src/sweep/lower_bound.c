@@ -10,7 +10,7 @@
  * written below it, with a deadline that had passed already, is found by then.
  * Who asks for a pass by sweep() does not wait for that.
  *
- * One a policy and clock, of a table without partitions, in SswPolicyShared under
+ * One a policy and deadline, of a table without partitions, in SswPolicyShared under
  * SswShared->lock.  A crash forgets it.
  */
 #include "postgres.h"
@@ -42,13 +42,13 @@ ssw_lower_bound_narrow(Oid type)
 
 /* The bound of that leaf, if there is one that still holds. */
 bool
-ssw_lower_bound_find(int policy_id, int clock, Oid leaf, const SswDeadline *c, TimestampTz now, SswLowerBound *low)
+ssw_lower_bound_find(int policy_id, int which, Oid leaf, const SswDeadline *c, TimestampTz now, SswLowerBound *low)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	*low = s ? s->low[clock] : (SswLowerBound)
+	*low = s ? s->low[which] : (SswLowerBound)
 	{
 		0
 	};
@@ -58,14 +58,14 @@ ssw_lower_bound_find(int policy_id, int clock, Oid leaf, const SswDeadline *c, T
 }
 
 void
-ssw_lower_bound_keep(int policy_id, int clock, const SswLowerBound *low)
+ssw_lower_bound_keep(int policy_id, int which, const SswLowerBound *low)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
 	if (s)
-		s->low[clock] = *low;
+		s->low[which] = *low;
 	LWLockRelease(SswShared->lock);
 }
 
@@ -103,9 +103,9 @@ literal(const SswLowerBound *low)
 void
 ssw_lower_bound_apply(SswPolicy *p, TimestampTz now)
 {
-	for (int i = 0; i < p->nclocks; i++)
+	for (int i = 0; i < p->ndeadlines; i++)
 	{
-		SswDeadline *c = &p->clock[i];
+		SswDeadline *c = &p->deadlines[i];
 		SswLowerBound low;
 
 		if (ssw_lower_bound_find(p->id, i, p->relid, c, now, &low))

@@ -40,7 +40,7 @@ typedef struct SswAlive
 
 /*
  * A heartbeat holds a session whose time to live after it ends after the result.
- * Where each row has a time to live of its own, the cutoff of its clock says
+ * Where each row has a time to live of its own, the cutoff of its deadline says
  * nothing of outages.
  */
 TimestampTz
@@ -48,7 +48,7 @@ ssw_refresh_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
 {
 	SswStarts	starts;
 
-	if (p->clock[0].row_ttl == NULL || TIMESTAMP_IS_NOBEGIN(cutoff))
+	if (p->deadlines[0].row_ttl == NULL || TIMESTAMP_IS_NOBEGIN(cutoff))
 		return cutoff;
 	ssw_service_list(&starts);
 	return cutoff - ssw_service_credit(&starts, cutoff + p->keep_for_us, ttl_us + p->keep_for_us);
@@ -116,7 +116,7 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 	SswHeartbeatKey k = ssw_target_cache_key(p, key);
 	SswHeartbeatEnd end = t->gone ? SSW_END_IF_GONE :
 	t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
-	t->phase == SSW_PHASE_CLOCK_1 && has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
+	t->phase == SSW_PHASE_DEADLINE && has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
 	SswHeartbeat b;
 	bool		known = ssw_store_find(&k, &b);
 	uint64		word = 0;

@@ -20,7 +20,7 @@
 /* A partition or child is the policy's no more, or a publisher's. */
 #define ERRCODE_SSW_LEFT					MAKE_SQLSTATE('S','W','0','0','5')
 
-/* The rows of a leaf whose deadline, as the clock sorts it, is in (low, high]. */
+/* The rows of a leaf whose deadline, as the deadline sorts it, is in (low, high]. */
 typedef struct SswRange
 {
 	Oid			type;
@@ -38,7 +38,7 @@ typedef struct SswTarget
 	const SswPolicy *policy;
 	Oid			leaf;
 	SswPhase	phase;
-	TimestampTz cutoff;			/* of this phase's clock */
+	TimestampTz cutoff;			/* of this phase's deadline */
 	TimestampTz full_cutoff;	/* of the whole pass: now - keep_for */
 	bool		skip_locked;
 	bool		locked;			/* the rows are locked by this transaction */

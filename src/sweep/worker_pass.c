@@ -95,18 +95,18 @@ give_dispenser(SswPass *pass)
 static SswPhase
 phase_after(const SswPolicy *p, SswPhase phase)
 {
-	bool		swap = OidIsValid(p->is_alive) && p->nclocks > 1;
+	bool		swap = OidIsValid(p->is_alive) && p->ndeadlines > 1;
 
 	switch (phase)
 	{
-		case SSW_PHASE_CLOCK_1:
-			return swap ? SSW_PHASE_NULLS : SSW_PHASE_CLOCK_2;
-		case SSW_PHASE_CLOCK_2:
-			return swap ? SSW_PHASE_CLOCK_1 : SSW_PHASE_NULLS;
+		case SSW_PHASE_DEADLINE:
+			return swap ? SSW_PHASE_NULLS : SSW_PHASE_MAX_AGE;
+		case SSW_PHASE_MAX_AGE:
+			return swap ? SSW_PHASE_DEADLINE : SSW_PHASE_NULLS;
 		case SSW_PHASE_NULLS:
 			return SSW_PHASE_END;
 		default:
-			return swap ? SSW_PHASE_CLOCK_2 : SSW_PHASE_CLOCK_1;
+			return swap ? SSW_PHASE_MAX_AGE : SSW_PHASE_DEADLINE;
 	}
 }
 
@@ -150,10 +150,10 @@ phase_cutoff(SswWork *w)
 
 	if (pass->phase == SSW_PHASE_NULLS)
 		return !pass->refresh_only && w->policy->null_predicate && !pass->backlog_segment ? pass->now : DT_NOBEGIN;
-	if (pass->phase - SSW_PHASE_CLOCK_1 >= w->policy->nclocks)
+	if (pass->phase - SSW_PHASE_DEADLINE >= w->policy->ndeadlines)
 		return DT_NOBEGIN;
-	cutoff = pass->clock_cutoff[pass->phase - SSW_PHASE_CLOCK_1];
-	if (pass->phase == SSW_PHASE_CLOCK_1)
+	cutoff = pass->deadline_cutoff[pass->phase - SSW_PHASE_DEADLINE];
+	if (pass->phase == SSW_PHASE_DEADLINE)
 		cutoff = Max(cutoff, pass->refresh_cutoff);
 	if (pass->backlog_segment)
 		cutoff = Min(cutoff, pass->backlog_before);
@@ -287,7 +287,7 @@ collect(SswWork *w, SswChunk *chunk)
 static const char *
 cleanup_type(const SswPolicy *p, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_clock(p, phase);
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 
 	return ssw_stmt_asks(p, phase) || (c && c->activity) ? "zombie" : "expired";
 }
@@ -297,8 +297,8 @@ aim(SswWork *w, const SswChunk *chunk)
 {
 	w->target.leaf = chunk->leaf;
 	w->target.phase = chunk->phase;
-	w->target.cutoff = w->policy->heartbeats && chunk->phase == SSW_PHASE_CLOCK_1 ?
-		w->pass->clock_cutoff[0] : chunk->cutoff;
+	w->target.cutoff = w->policy->heartbeats && chunk->phase == SSW_PHASE_DEADLINE ?
+		w->pass->deadline_cutoff[0] : chunk->cutoff;
 	w->target.prolonged = &w->prolonged;
 	w->target.full_cutoff = w->pass->full_cutoff;
 	w->target.skip_locked = w->pass->skip_locked || w->singly;
