@@ -20,7 +20,7 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
 MORE_GOALS = demo bench model chaos fuzz coverage check-asan check-asserts check-valgrind
-OWN_GOALS  = help setup $(MORE_GOALS) check-versions check-matrix check-clients check-monitoring $(TEST_GOALS) run-% indent indent-check lint dist deb check-deb
+OWN_GOALS  = help setup $(MORE_GOALS) check-versions check-matrix check-clients check-monitoring $(TEST_GOALS) run-% indent indent-check lint pictures dist deb check-deb
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
 # ---------------------------------------------------------------------------
@@ -60,6 +60,7 @@ help:
 	@echo '  make check-asan        regression and isolation tests with AddressSanitizer: [SUITES="regress …"]'
 	@echo '  make check-asserts     check, on a PostgreSQL built with assertions that ASSERT_DIR keeps: [SUITES="regress …"]'
 	@echo '  make check-valgrind    regression tests on that one under Valgrind: [REGRESS="name …"]'
+	@echo '  make pictures          draws the pictures of the documents, doc/pictures/*.svg; the chart is of bench.txt there'
 	@echo '  make dist              $(EXTENSION)-$(EXTVERSION).tar.gz, and .zip for PGXN, from the last commit'
 
 # It is told PG_CONFIG only if somebody gave one.
@@ -160,6 +161,10 @@ indent-check:
 
 lint:
 	@$(RUN) tools/lint.sh
+
+# Output of make bench BENCH="pass cron" is kept in doc/pictures/bench.txt.
+pictures:
+	@doc/pictures/draw.pl
 
 dist:
 	git archive --format=tar.gz --prefix=$(EXTENSION)-$(EXTVERSION)/ -o $(EXTENSION)-$(EXTVERSION).tar.gz HEAD

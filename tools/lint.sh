@@ -108,6 +108,12 @@ if [ -d "$perl_of_server" ]; then
     done
 fi
 
+# Pictures
+complain "Pictures are not what doc/pictures/draw.pl makes (make pictures):" \
+    "$(drawn=$(mktemp -d) && doc/pictures/draw.pl "$drawn" 2>&1 &&
+        for file in "$drawn"/*.svg; do cmp "$file" "doc/pictures/${file##*/}" 2>&1; done
+        rm -r "$drawn")"
+
 # Plain English: only counted so far.
 tools/english.sh | tail -1
 
