@@ -20,6 +20,7 @@
 #include "base/shmem.h"
 #include "commands/unit_guess.h"
 #include "grace/service_log.h"
+#include "heartbeat/attach.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/store.h"
 #include "heartbeat/xact.h"
@@ -49,6 +50,7 @@ _PG_init(void)
 	ssw_process_on_leaving(ssw_lostmove_note);
 	ssw_service_init();
 	ssw_notify_init();
+	ssw_attach_init();
 	ssw_shmem_init();
 	ssw_heartbeat_xact_init();
 	ssw_database_hook_init();

@@ -153,8 +153,6 @@ shmem_startup(void)
 		SswShared->lock = &(GetNamedLWLockTranche(SSW_EXTENSION))->lock;
 		SswShared->nprocs = max_worker_processes;
 		SswShared->launcher = -1;
-		pg_atomic_init_u64(&SswShared->attachments, 0);
-		pg_atomic_init_u32(&SswShared->told_detached, 0);
 		ConditionVariableInit(&SswShared->request_cv);
 		ConditionVariableInit(&SswShared->exit_cv);
 		for (int i = 0; i < SSW_MAX_DATABASES; i++)

@@ -23,7 +23,6 @@
 #define SSW_MAX_DATABASES	1024
 #define SSW_BUILTIN_POLICIES 9	/* of each database; their ids are the first */
 #define SSW_LAST_BUILTIN	100
-#define SSW_MAX_DISCONNECTED 64 /* sessions, posted at a time */
 #define SSW_MAX_SWEPT	64		/* tables of a database whose statistics are
 								 * read */
 /* A database without a coordinator takes a turn at least so often. */
@@ -113,12 +112,6 @@ typedef struct SswDatabase
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */
 
-	/* sessions whose connections have gone; see attach.c and disconnect.c */
-	uint64		disconnects;	/* how often some were posted */
-	uint64		disconnects_lost;	/* as often, when some last found no room */
-	uint64		disconnects_sought; /* so far they were looked for in memory */
-	int			ndisconnected;
-	SswHeartbeatId disconnected[SSW_MAX_DISCONNECTED];
 	bool		commands_changed;	/* see command_queue.c */
 	bool		cascade_left;	/* see worker_lost.c */
 	int64		commands_waiting;	/* about; see command.c */
@@ -490,8 +483,6 @@ typedef struct SswSharedState
 	ConditionVariable exit_cv;	/* a process of ours left; DROP DATABASE waits */
 
 	int			npolicies;		/* of users, that have an entry */
-	pg_atomic_uint64 attachments;	/* given so far; without lock */
-	pg_atomic_uint32 told_detached; /* 1: the log says that one was undone */
 
 	int			launcher;		/* index in procs, or -1 */
 	bool		rescan;			/* the list of databases changed */

@@ -8,16 +8,15 @@
  * anew, so that nothing need be told to the connection it was attached to before.
  * The number names the process: a heartbeat by another one takes the attachment away.
  *
- * The exit callback only marks those that still have their numbers, posts their
- * keys to the database's list in shared memory, or, when that is full, that there
- * are more, and wakes the coordinator; disconnect.c has the rest.  It is called
- * when the process's transaction has ended, and with it its locks; it allocates
- * nothing, reads no catalog and raises no error.  Connections that end because the
- * server is being stopped say nothing of their clients.  See doc/heartbeats.md: C1
- * to C5.
+ * The exit callback marks the sessions that still have their numbers, posts their
+ * keys to a list in shared memory and wakes the coordinator; disconnect.c ends them.
+ * A database has at most SSW_MAX_DISCONNECTED posts.  The callback runs when the
+ * process's transaction has ended, and with it its locks; it allocates nothing, reads
+ * no catalog and raises no error.  Connections that end because the server is being
+ * stopped say nothing of their clients.  See doc/heartbeats.md: C1 to C5.
  *
- * Shares the heartbeats (store.c) and lists of databases, under SswShared->lock,
- * one after the other.  A crash calls no callback, and empties both.
+ * Shares the heartbeats (store.c) and the list of posts, which has its own lock.  A
+ * crash calls no callback, and empties both.
  */
 #include "postgres.h"
 
@@ -37,6 +36,28 @@
 #define PIDFILE_SIZE	(4 * MAXPGPATH)
 
 #define FIRST_ROOM		8
+
+/* Of all databases together. */
+#define MAX_POSTS		(8 * SSW_MAX_DISCONNECTED)
+
+/* A session whose connection has gone. */
+typedef struct Post
+{
+	uint64		number;
+	SswHeartbeatKey key;
+} Post;
+
+typedef struct Shared
+{
+	LWLock	   *lock;
+	pg_atomic_uint64 attachments;	/* given so far; without lock */
+	pg_atomic_uint32 logged_detached;	/* 1: the log says that one was undone */
+	uint64		last_number;	/* of posts */
+	int			nposts;
+	Post		posts[MAX_POSTS];	/* in the order of their numbers */
+} Shared;
+
+static Shared *shared = NULL;
 
 typedef struct Attached
 {
@@ -109,41 +130,101 @@ forget_gone(SswHeartbeat *b, void *arg)
 		pg_atomic_write_u64(&b->word, (word & ~SSW_BEAT_GONE) | SSW_BEAT_LOOK);
 }
 
-/* C4: tell of sessions of this database whose connection has gone. */
+static void
+init_shared(LWLock *lock)
+{
+	shared->lock = lock;
+	pg_atomic_init_u64(&shared->attachments, 0);
+	pg_atomic_init_u32(&shared->logged_detached, 0);
+}
+
+void
+ssw_attach_init(void)
+{
+	ssw_shmem_add_struct("session_sweeper attachments", sizeof(Shared), &shared, init_shared);
+}
+
+/*
+ * C4: post sessions of this database whose connection has gone.  What finds no room
+ * ends when its time to live is over.
+ */
 static void
 post(const Attached *gone, int count)
 {
-	SswDatabase *d;
+	int			posted = 0;
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nposts; i++)
+		posted += shared->posts[i].key.database == MyDatabaseId;
+	for (int i = 0; i < count && posted < SSW_MAX_DISCONNECTED && shared->nposts < MAX_POSTS; i++, posted++)
+		shared->posts[shared->nposts++] = (Post)
 	{
-		int			i = 0;
-
-		d->disconnects++;
-		while (i < count && d->ndisconnected < SSW_MAX_DISCONNECTED)
-			d->disconnected[d->ndisconnected++] = gone[i++].key.id;
-		if (i < count)
-			d->disconnects_lost = d->disconnects;
-		ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
+		.number = ++shared->last_number,.key = gone[i].key
+	};
+	LWLockRelease(shared->lock);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	ssw_shmem_wake_coordinator(MyDatabaseId);
 	LWLockRelease(SswShared->lock);
 }
 
-/* Is there anything of this database to settle?  posts: how often there was so far. */
-bool
-ssw_attach_is_posted(uint64 *posts)
+/*
+ * How many sessions of this database are posted, and the number of the last post, or 0.
+ * Their keys are copied to keys, which has room for SSW_MAX_DISCONNECTED or is null.
+ */
+int
+ssw_attach_posted(SswHeartbeatKey *keys, uint64 *last)
 {
-	SswDatabase *d;
-	bool		any;
+	int			n_posted = 0;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	any = d && (d->ndisconnected > 0 || d->disconnects_lost > d->disconnects_sought);
-	*posts = d ? d->disconnects : 0;
-	LWLockRelease(SswShared->lock);
-	return any;
+	*last = 0;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int i = 0; i < shared->nposts; i++)
+		if (shared->posts[i].key.database == MyDatabaseId)
+		{
+			if (keys)
+				keys[n_posted] = shared->posts[i].key;
+			n_posted++;
+			*last = shared->posts[i].number;
+		}
+	LWLockRelease(shared->lock);
+	return n_posted;
+}
+
+/* Remove the database's first so many posts, but those that stay; no other process removes them. */
+static void
+remove_posts(Oid database, int first, const bool *stays)
+{
+	int			kept = 0;
+	int			seen = 0;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nposts; i++)
+		if (shared->posts[i].key.database != database || seen++ >= first || (stays && stays[seen - 1]))
+			shared->posts[kept++] = shared->posts[i];
+	shared->nposts = kept;
+	LWLockRelease(shared->lock);
+}
+
+/* Remove the posts with these keys, which are the first ones, unless the session still is to end. */
+void
+ssw_attach_settle(const SswHeartbeatKey *keys, int nkeys)
+{
+	bool	   *stays = palloc(nkeys * sizeof(bool));
+
+	for (int i = 0; i < nkeys; i++)
+	{
+		SswHeartbeat b;
+
+		stays[i] = ssw_store_find(&keys[i], &b) && (pg_atomic_read_u64(&b.word) & SSW_BEAT_GONE) != 0;
+	}
+	remove_posts(MyDatabaseId, nkeys, stays);
+}
+
+/* The database, or its extension, is gone. */
+void
+ssw_attach_forget(Oid database)
+{
+	remove_posts(database, INT_MAX, NULL);
 }
 
 /*
@@ -245,7 +326,7 @@ ssw_attach_begin(const SswHeartbeatKey *key)
 void
 ssw_attach_commit(const SswHeartbeatKey *key)
 {
-	uint64		attachment = pg_atomic_add_fetch_u64(&SswShared->attachments, 1) << SSW_BEAT_PID_BITS | (uint64) MyProcPid;
+	uint64		attachment = pg_atomic_add_fetch_u64(&shared->attachments, 1) << SSW_BEAT_PID_BITS | (uint64) MyProcPid;
 
 	pending--;
 	if (ssw_store_change(key, attach, &attachment))
@@ -291,21 +372,12 @@ ssw_attach_leave(const SswHeartbeatKey *key)
 	if (!ssw_store_find(key, &b) || !SSW_BEAT_ELSEWHERE(b.attached))
 		return false;
 	(void) ssw_store_change(key, leave, &left);
-	if (left && pg_atomic_exchange_u32(&SswShared->told_detached, 1) == 0)
+	if (left && pg_atomic_exchange_u32(&shared->logged_detached, 1) == 0)
 		ereport(LOG,
 				(errmsg("detached a session from its connection: a heartbeat for it came by another one"),
 				 errdetail("The session lives on by its heartbeats. This is logged once."),
 				 errhint("Attach on the connection that sends the heartbeats, or turn \"session_sweeper.allow_attach\" off for roles that connect through a pooler.")));
 	return left;
-}
-
-/* Has the session's connection gone, and was nothing heard of it since? */
-bool
-ssw_attach_is_gone(const SswHeartbeatKey *key)
-{
-	SswHeartbeat b;
-
-	return ssw_store_find(key, &b) && (pg_atomic_read_u64(&b.word) & SSW_BEAT_GONE) != 0;
 }
 
 /* There is no row any more that would end with the connection. */

@@ -37,6 +37,7 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "grace/service_log.h"
+#include "heartbeat/attach.h"
 #include "heartbeat/store_scan.h"
 #include "process/coordinator_turn.h"
 #include "process/policy_watch.h"
@@ -490,6 +491,7 @@ extension_present(void)
 	ssw_shmem_forget_passes(MyDatabaseId);
 	LWLockRelease(SswShared->lock);
 	ssw_store_forget(MyDatabaseId);
+	ssw_attach_forget(MyDatabaseId);
 	ssw_task_shmem_forget(MyDatabaseId);
 	ssw_runner_demand_none(true);
 	return false;

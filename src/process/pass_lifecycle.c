@@ -210,7 +210,7 @@ ssw_passes_gone_at(const SswWatch *w)
 {
 	uint64		posts;
 
-	if (w->policy_id != SSW_SESSION_POLICY_ID || !ssw_attach_is_posted(&posts))
+	if (w->policy_id != SSW_SESSION_POLICY_ID || ssw_attach_posted(NULL, &posts) == 0)
 		return DT_NOEND;
 	return posts != w->disconnects ? DT_NOBEGIN : w->disconnects_at;
 }
@@ -223,7 +223,7 @@ note_posts(SswWatch *w, TimestampTz now)
 
 	if (w->policy_id != SSW_SESSION_POLICY_ID)
 		return;
-	if (!ssw_attach_is_posted(&posts) || posts != w->disconnects)
+	if (ssw_attach_posted(NULL, &posts) == 0 || posts != w->disconnects)
 		w->disconnect_tries = 0;
 	w->disconnects = posts;
 	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));

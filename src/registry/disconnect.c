@@ -2,16 +2,15 @@
  * disconnect.c
  *		End the sessions whose connections have gone.
  *
- * What attach.c posted, a pass of policy sweeper.session takes, in the worker that
- * is its collector, before it looks for other rows.  A post is only a key: whether
- * its session still is to end is in the session's entry, and asked under the row's
- * lock.  Posts stay until that is settled, so that none is lost when the policy
- * rests, the row is locked or the worker ends; when some found no room, all entries
- * are looked through.  The coordinator opens a pass for a new post at once, for
- * those that a pass has left ever more rarely.
+ * Runs in the worker that is the collector of a pass of policy sweeper.session, before
+ * it looks for other rows.  attach.c posts the keys of such sessions.  A post is only a
+ * hint: the session's entry in memory says whether it still is to end, and is read under
+ * the row's lock.  A post stays until that is settled, also when the policy is paused,
+ * the row is locked or the worker ends.  The coordinator opens a pass for a new post at
+ * once, and ever more rarely for posts that a pass has left.
  *
- * Shares the lists of databases, under SswShared->lock: connections append, the
- * collector alone takes away.  A crash empties them.
+ * Shares nothing itself.  A crash loses the posts: then such sessions end when their
+ * time to live is over.
  */
 #include "postgres.h"
 
@@ -38,123 +37,13 @@
 	"status = 'expired', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at," \
 	" GREATEST(t.last_seen_at, sweeper._last_heartbeat(t.session))))\n"
 
-/* Sessions that this worker is to end. */
-typedef struct Disconnects
-{
-	int			n;
-	int			size;
-	SswHeartbeatId *ids;
-	int			nposts;			/* the first are those of the list */
-	bool		sought;			/* and then all that memory knows of */
-	uint64		upto;
-} Disconnects;
-
-static SswHeartbeatKey
-key_of(const SswHeartbeatId *id)
-{
-	SswHeartbeatKey k = {.id = *id,.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
-
-	return k;
-}
-
-static bool
-collect_gone(const SswHeartbeat *b, void *arg)
-{
-	Disconnects *d = arg;
-
-	if (b->key.database != MyDatabaseId || b->key.policy_id != SSW_SESSION_POLICY_ID ||
-		(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word) & SSW_BEAT_GONE) == 0)
-		return false;
-	if (d->n < d->size)
-		d->ids[d->n] = b->key.id;
-	d->n++;
-	return false;
-}
-
-/* Look through memory; where there is no room, once more with more. */
-static void
-seek(Disconnects *d)
-{
-	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
-	{
-		int			before = d->n;
-
-		for (;;)
-		{
-			ssw_store_visit(i, collect_gone, d, false);
-			if (d->n <= d->size)
-				break;
-			d->size = d->n + d->n / 2;
-			d->n = before;
-			d->ids = repalloc_huge(d->ids, d->size * sizeof(SswHeartbeatId));
-		}
-	}
-}
-
-/* What is to be settled, in CurrentMemoryContext. */
-static Disconnects *
-take(void)
-{
-	Disconnects *d = palloc0(sizeof(Disconnects));
-	SswDatabase *db;
-
-	d->size = SSW_MAX_DISCONNECTED;
-	d->ids = palloc(d->size * sizeof(SswHeartbeatId));
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	db = ssw_shmem_database(MyDatabaseId, false);
-	if (db)
-	{
-		d->nposts = d->n = db->ndisconnected;
-		memcpy(d->ids, db->disconnected, d->n * sizeof(SswHeartbeatId));
-		d->upto = db->disconnects_lost;
-		d->sought = d->upto > db->disconnects_sought;
-	}
-	LWLockRelease(SswShared->lock);
-	if (d->sought)
-		seek(d);
-	return d;
-}
-
-/* Take away what is settled; new posts are behind those that were taken. */
-static void
-give_back(Disconnects *d)
-{
-	bool		open[SSW_MAX_DISCONNECTED];
-	bool		any = false;
-	SswDatabase *db;
-
-	for (int i = 0; i < d->n; i++)
-	{
-		SswHeartbeatKey k = key_of(&d->ids[i]);
-		bool		is_open = ssw_attach_is_gone(&k);
-
-		if (i < d->nposts)
-			open[i] = is_open;
-		any = any || is_open;
-	}
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	db = ssw_shmem_database(MyDatabaseId, false);
-	if (db && db->ndisconnected >= d->nposts)
-	{
-		int			kept = 0;
-
-		for (int i = 0; i < db->ndisconnected; i++)
-			if (i >= d->nposts || open[i])
-				db->disconnected[kept++] = db->disconnected[i];
-		db->ndisconnected = kept;
-		if (d->sought && !any)
-			db->disconnects_sought = d->upto;
-	}
-	LWLockRelease(SswShared->lock);
-}
-
 static Datum
-uuid_array(const SswHeartbeatId *ids, int n)
+uuid_array(const SswHeartbeatKey *keys, int n)
 {
 	Datum	   *d = palloc(n * sizeof(Datum));
 
 	for (int i = 0; i < n; i++)
-		d[i] = PointerGetDatum(&ids[i]);
+		d[i] = PointerGetDatum(&keys[i].id);
 	return PointerGetDatum(construct_array(d, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 }
 
@@ -170,19 +59,17 @@ settle_ended(Datum sessions)
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		bool		isnull;
-		SswHeartbeatId *id = (SswHeartbeatId *) DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
-		SswHeartbeatKey k = key_of(id);
+		pg_uuid_t  *session = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		SswHeartbeatKey k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
 
+		memcpy(&k.id, session, UUID_LEN);
 		ssw_attach_not_gone(&k);
 	}
 }
 
-/*
- * In a batch: find and lock the rows, and end those that are to; not before the
- * pass is on record, which takes a transaction of its own: then 0, and *again.
- */
+/* In a batch: find and lock the rows, and end those that are to. */
 static int64
-end_sessions(SswWork *w, const SswHeartbeatId *ids, int n, bool *again)
+end_sessions(SswWork *w, const SswHeartbeatKey *keys, int n)
 {
 	SswPolicy	p = *w->policy;
 	SswEnd		e = {.type = SSW_DISCONNECTED,.phase = SSW_PHASE_MANUAL,.cutoff = GetCurrentTimestamp(),
@@ -190,7 +77,7 @@ end_sessions(SswWork *w, const SswHeartbeatId *ids, int n, bool *again)
 	};
 	SswFound   *found = ssw_end_begin();
 	Oid			type = UUIDARRAYOID;
-	Datum		sessions = uuid_array(ids, n);
+	Datum		sessions = uuid_array(keys, n);
 	SswIdentity save;
 
 	p.set_clause = DISCONNECTED_SET;
@@ -202,8 +89,7 @@ end_sessions(SswWork *w, const SswHeartbeatId *ids, int n, bool *again)
 		settle_ended(sessions);
 	ssw_spi_end();
 	ssw_identity_restore(&save);
-	*again = e.pass == 0 && ssw_end_count(found) > 0;
-	return *again ? 0 : ssw_end_found(found, &p, &e);
+	return ssw_end_found(found, &p, &e);
 }
 
 static void
@@ -226,21 +112,27 @@ count(SswWork *w, int64 rows)
 	w->succeeded += rows;
 }
 
-/* Put the pass on record; false: it must end. */
-static bool
-open_pass(SswWork *w)
+/* Run a batch, or before the first one a transaction that writes the pass's row; the rows that ended. */
+static int64
+run_batch(SswWork *w, const SswHeartbeatKey *keys, int n)
 {
-	bool		may = ssw_batch_begin(w);
+	int64		rows = 0;
 
-	if (may)
-		ssw_batch_open_pass(w);
+	if (ssw_batch_begin(w))
+	{
+		MemoryContextSwitchTo(w->batch_cxt);
+		if (keys)
+			rows = end_sessions(w, keys, n);
+		else
+			ssw_batch_open_pass(w);
+	}
 	ssw_batch_end(w, NULL, 0, 0, 0, 0);
-	return may;
+	return rows;
 }
 
-/* One transaction, or one before for the pass; false leaves its error in w->error. */
+/* End the sessions in one transaction; false leaves its error in w->error. */
 static bool
-run_together(SswWork *w, const SswHeartbeatId *ids, int n)
+run_together(SswWork *w, const SswHeartbeatKey *keys, int n)
 {
 	volatile bool ok = false;
 
@@ -248,21 +140,11 @@ run_together(SswWork *w, const SswHeartbeatId *ids, int n)
 	MemoryContextSwitchTo(w->batch_cxt);
 	PG_TRY();
 	{
-		int64		rows = 0;
-		bool		again;
+		int64		rows;
 
-		for (again = true; again;)
-		{
-			again = false;
-			if (ssw_batch_begin(w))
-			{
-				MemoryContextSwitchTo(w->batch_cxt);
-				rows = end_sessions(w, ids, n, &again);
-			}
-			ssw_batch_end(w, NULL, 0, 0, 0, 0);
-			if (again)
-				again = open_pass(w);
-		}
+		if (w->pass->pass_id == 0)
+			(void) run_batch(w, NULL, 0);
+		rows = run_batch(w, keys, n);
 		if (rows > 0)
 			count(w, rows);
 		ok = true;
@@ -281,11 +163,11 @@ run_together(SswWork *w, const SswHeartbeatId *ids, int n)
  * none will go now.
  */
 static bool
-run(SswWork *w, const SswHeartbeatId *ids, int n)
+run(SswWork *w, const SswHeartbeatKey *keys, int n)
 {
 	if (n == 0 || ssw_batch_must_stop(w))
 		return true;
-	if (run_together(w, ids, n))
+	if (run_together(w, keys, n))
 		return true;
 	if (ssw_error_classify(w->error->sqlerrcode) != SSW_FAIL_ROW || n == 1)
 	{
@@ -295,7 +177,7 @@ run(SswWork *w, const SswHeartbeatId *ids, int n)
 				 errdetail("It is tried again.")));
 		return n == 1 && ssw_error_classify(w->error->sqlerrcode) == SSW_FAIL_ROW;
 	}
-	return run(w, ids, n / 2) && run(w, ids + n / 2, n - n / 2);
+	return run(w, keys, n / 2) && run(w, keys + n / 2, n - n / 2);
 }
 
 /*
@@ -306,17 +188,19 @@ run(SswWork *w, const SswHeartbeatId *ids, int n)
 void
 ssw_disconnect_work(SswWork *w, MemoryContext cxt)
 {
-	uint64		posts;
-	Disconnects *d;
+	SswHeartbeatKey *keys;
+	uint64		last;
+	int			n;
 	int			rows = Min(MAX_ROWS, ssw_batch_rows(w));
 
-	if (w->policy->id != SSW_SESSION_POLICY_ID || !ssw_attach_is_posted(&posts))
+	if (w->policy->id != SSW_SESSION_POLICY_ID || ssw_attach_posted(NULL, &last) == 0)
 		return;
 	MemoryContextSwitchTo(cxt);
-	d = take();
-	for (int i = 0; i < d->n && run(w, d->ids + i, Min(rows, d->n - i)); i += rows)
+	keys = palloc(SSW_MAX_DISCONNECTED * sizeof(SswHeartbeatKey));
+	n = ssw_attach_posted(keys, &last);
+	for (int i = 0; i < n && run(w, keys + i, Min(rows, n - i)); i += rows)
 		CHECK_FOR_INTERRUPTS();
 	w->error = NULL;
-	give_back(d);
+	ssw_attach_settle(keys, n);
 	MemoryContextSwitchTo(cxt);
 }
