@@ -26,9 +26,13 @@
 #include "heartbeat/xact.h"
 #include "process/database_hook.h"
 #include "process/launcher.h"
+#include "registry/disconnect.h"
+#include "registry/usage_event.h"
 #include "sweep/lost.h"
 #include "sweep/lostmove.h"
+#include "work/command_queue.h"
 #include "work/task_shmem.h"
+#include "work/worker_lost.h"
 
 PG_MODULE_MAGIC_EXT(.name = "session_sweeper",.version = SSW_VERSION);
 
@@ -41,6 +45,10 @@ _PG_init(void)
 	ssw_trust_init();
 	ssw_guard_init();
 	ssw_unit_guess_init();
+	ssw_usage_init();
+	ssw_disconnect_init();
+	ssw_worker_lost_init();
+	ssw_queue_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	ssw_shmem_add(ssw_store_request, ssw_store_startup);

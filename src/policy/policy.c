@@ -30,6 +30,7 @@
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/policy.h"
+#include "policy/policy_hooks.h"
 
 /*
  * Everything but the columns that only views read.  Renamed columns are
@@ -256,6 +257,7 @@ read_row(Row *r)
 	p->id = get_int(r, P_ID);
 	p->name = get_text(r, P_NAME);
 	p->registry = strcmp(p->name, SSW_SESSION_POLICY) == 0;
+	p->hooks = ssw_policy_hooks_find(p->id);
 	p->filter_indexed = p->id >= SSW_SESSION_POLICY_ID && p->id <= SSW_LAST_TASK_POLICY_ID;
 	p->relid = get_oid(r, P_RELID);
 	p->relation = get_text(r, P_RELATION);

@@ -64,8 +64,8 @@ typedef struct SswPolicy
 {
 	int			id;
 	char	   *name;
-	bool		registry;		/* it is SSW_SESSION_POLICY: its code is ours,
-								 * and its rows have more evidence */
+	bool		registry;		/* it is SSW_SESSION_POLICY: its code is ours */
+	const struct SswPolicyHooks *hooks; /* of a built-in policy, or null */
 	bool		filter_indexed; /* ours: its indexes are of what its filter
 								 * lets through */
 	Oid			relid;

@@ -17,6 +17,7 @@
 #include "utils/rel.h"
 
 #include "base/relation_guard.h"
+#include "policy/policy_hooks.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
 
@@ -320,12 +321,17 @@ updated(const SswPolicy *p, Oid leaf, bool moves, char **which)
 	return psprintf("ONLY %s", ssw_guard_table(leaf));
 }
 
-/* What the evidence of a session needs besides; see read_life() in cleanup_event.c. */
-static const char *
-life_columns(const SswPolicy *p)
+/* What the evidence of a built-in policy needs besides. */
+static char *
+extra_columns(const SswPolicy *p)
 {
-	return p->registry ? ", t.session, t.owner, t.acquired_at, t.ended_at,"
-		" (SELECT ssw_pool.notify_channel FROM sweeper.pool AS ssw_pool WHERE ssw_pool.pool " SSW_OP("=") " t.pool)" : "";
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (const SswPolicyHooks *h = p->hooks; h; h = h->next)
+		if (h->extra_columns)
+			appendStringInfo(&buf, ", %s", h->extra_columns);
+	return buf.data;
 }
 
 /*
@@ -349,7 +355,7 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 						" WHERE %st.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
 						" ssw_group, ssw_meta, (%s) IS TRUE%s",
 						rel, p->set_clause, locked_rows(p, leaf, phase, psprintf("t.ctid, %s", info), rows),
-						which, left_dead(p, phase), life_columns(p));
+						which, left_dead(p, phase), extra_columns(p));
 	}
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"

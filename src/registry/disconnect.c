@@ -25,9 +25,11 @@
 #include "base/identity.h"
 #include "base/spi.h"
 #include "heartbeat/attach.h"
+#include "policy/policy_hooks.h"
 #include "policy/sweep_sql.h"
 #include "registry/disconnect.h"
 #include "registry/session.h"
+#include "sweep/batch.h"
 #include "sweep/end_rows.h"
 
 #define MAX_ROWS		1000
@@ -182,18 +184,17 @@ run(SswWork *w, const SswHeartbeatKey *keys, int n)
 
 /*
  * Sessions of the registry that end with their connections end now, whatever else
- * is due.  The caller is the pass's collector; what is needed beyond a transaction
- * goes to cxt.
+ * is due.
  */
-void
-ssw_disconnect_work(SswWork *w, MemoryContext cxt)
+static void
+end_disconnected(SswWork *w, MemoryContext cxt)
 {
 	SswHeartbeatKey *keys;
 	uint64		last;
 	int			n;
 	int			rows = Min(MAX_ROWS, ssw_batch_rows(w));
 
-	if (w->policy->id != SSW_SESSION_POLICY_ID || ssw_attach_posted(NULL, &last) == 0)
+	if (ssw_attach_posted(NULL, &last) == 0)
 		return;
 	MemoryContextSwitchTo(cxt);
 	keys = palloc(SSW_MAX_DISCONNECTED * sizeof(SswHeartbeatKey));
@@ -203,4 +204,12 @@ ssw_disconnect_work(SswWork *w, MemoryContext cxt)
 	w->error = NULL;
 	ssw_attach_settle(keys, n);
 	MemoryContextSwitchTo(cxt);
+}
+
+static SswPolicyHooks hooks = {.policy_id = SSW_SESSION_POLICY_ID,.before_collect = end_disconnected};
+
+void
+ssw_disconnect_init(void)
+{
+	ssw_policy_hooks_add(&hooks);
 }

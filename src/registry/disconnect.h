@@ -5,8 +5,6 @@
 #ifndef SSW_DISCONNECT_H
 #define SSW_DISCONNECT_H
 
-#include "sweep/batch.h"
-
-extern void ssw_disconnect_work(SswWork *w, MemoryContext cxt);
+extern void ssw_disconnect_init(void);
 
 #endif							/* SSW_DISCONNECT_H */

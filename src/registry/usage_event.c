@@ -15,6 +15,9 @@
 #include "utils/timestamp.h"
 
 #include "base/multi_insert.h"
+#include "base/spi.h"
+#include "policy/policy.h"
+#include "policy/policy_hooks.h"
 #include "registry/usage_event.h"
 
 /* Columns of sweeper.usage_event, in the order of schema/45_registry.sql. */
@@ -26,22 +29,6 @@ enum
 #define US_PER_HOUR		INT64CONST(3600000000)
 #define HOURS_SCALE		6		/* digits; the last one is 3.6 ms */
 
-struct SswUsage
-{
-	SswMultiInsert *table;
-	Datum		type;
-};
-
-SswUsage   *
-ssw_usage_open(const char *cleanup_type)
-{
-	SswUsage   *u = palloc(sizeof(SswUsage));
-
-	u->table = ssw_multi_insert_open("usage_event", U_NCOLS, U_RECORDED_AT + 1);
-	u->type = CStringGetTextDatum(cleanup_type);
-	return u;
-}
-
 /* Exact to the last digit: a float or integer quotient would not add up. */
 static Datum
 hours(int64 us)
@@ -52,28 +39,58 @@ hours(int64 us)
 	return DirectFunctionCall2(numeric_round, exact, Int32GetDatum(HOURS_SCALE));
 }
 
-/* One session; event is the id of its row in cleanup_event. */
-void
-ssw_usage_add(SswUsage *u, int64 event, text *pool, const SswLife *life)
+/* What the row action returns besides of a session; see hooks. */
+static void
+read_life(TupleTableSlot *slot, int first, SswEndedRow *row)
 {
-	TupleTableSlot *slot = ssw_multi_insert_slot(u->table);
-	Datum	   *v = slot->tts_values;
+	SswLife    *life = palloc(sizeof(SswLife));
 
-	v[U_ID] = Int64GetDatum(event);
-	v[U_RECORDED_AT] = TimestampTzGetDatum(GetCurrentTransactionStartTimestamp());
-	v[U_ACQUIRED_AT] = TimestampTzGetDatum(life->acquired_at);
-	v[U_ENDED_AT] = TimestampTzGetDatum(life->ended_at);
-	v[U_SESSION] = UUIDPGetDatum(&life->session);
-	v[U_POOL] = PointerGetDatum(pool);
-	v[U_OWNER] = PointerGetDatum(life->owner);
-	slot->tts_isnull[U_OWNER] = life->owner == NULL;
-	v[U_HOURS] = hours(life->ended_at - life->acquired_at);
-	v[U_TYPE] = u->type;
-	ssw_multi_insert_row(u->table);
+	life->session = *DatumGetUUIDP(slot->tts_values[first]);
+	life->acquired_at = DatumGetTimestampTz(slot->tts_values[first + 2]);
+	life->ended_at = DatumGetTimestampTz(slot->tts_values[first + 3]);
+	row->extra = life;
+	row->owner = slot->tts_isnull[first + 1] ? NULL : DatumGetTextPCopy(slot->tts_values[first + 1]);
+	row->channel = slot->tts_isnull[first + 4] ? NULL : TextDatumGetCString(slot->tts_values[first + 4]);
 }
 
-void
-ssw_usage_close(SswUsage *u)
+/* One usage row for each session that ended, with the id of its cleanup event. */
+static void
+add_usage(const SswEndedRow *rows, int n, const char *type, int64 event)
 {
-	ssw_multi_insert_close(u->table);
+	SswMultiInsert *table = ssw_multi_insert_open("usage_event", U_NCOLS, U_RECORDED_AT + 1);
+	Datum		end_type = CStringGetTextDatum(type);
+
+	for (int i = 0; i < n; i++)
+	{
+		const SswLife *life = rows[i].extra;
+		TupleTableSlot *slot = ssw_multi_insert_slot(table);
+		Datum	   *v = slot->tts_values;
+
+		v[U_ID] = Int64GetDatum(event + i);
+		v[U_RECORDED_AT] = TimestampTzGetDatum(GetCurrentTransactionStartTimestamp());
+		v[U_ACQUIRED_AT] = TimestampTzGetDatum(life->acquired_at);
+		v[U_ENDED_AT] = TimestampTzGetDatum(life->ended_at);
+		v[U_SESSION] = UUIDPGetDatum(&life->session);
+		v[U_POOL] = PointerGetDatum(rows[i].group);
+		v[U_OWNER] = PointerGetDatum(rows[i].owner);
+		slot->tts_isnull[U_OWNER] = rows[i].owner == NULL;
+		v[U_HOURS] = hours(life->ended_at - life->acquired_at);
+		v[U_TYPE] = end_type;
+		ssw_multi_insert_row(table);
+	}
+	ssw_multi_insert_close(table);
+}
+
+static SswPolicyHooks hooks = {
+	.policy_id = SSW_SESSION_POLICY_ID,
+	.extra_columns = "t.session, t.owner, t.acquired_at, t.ended_at,"
+	" (SELECT ssw_pool.notify_channel FROM sweeper.pool AS ssw_pool WHERE ssw_pool.pool " SSW_OP("=") " t.pool)",
+	.read_row = read_life,
+	.rows_ended = add_usage
+};
+
+void
+ssw_usage_init(void)
+{
+	ssw_policy_hooks_add(&hooks);
 }

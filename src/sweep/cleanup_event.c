@@ -27,13 +27,11 @@
 #include "base/multi_insert.h"
 #include "base/notify.h"
 #include "heartbeat/store.h"
+#include "policy/policy_hooks.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
-#include "registry/usage_event.h"
 #include "sweep/cleanup_counters.h"
 #include "sweep/cleanup_event.h"
-#include "work/command_queue.h"
-#include "work/worker_lost.h"
 
 #define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
 
@@ -46,18 +44,6 @@ enum
 	E_ID, E_CLEANED_AT, E_DEADLINE, E_LAST_SEEN, E_PASS, E_POLICY_ID, E_COUNT, E_POLICY,
 	E_RELATION, E_KEY, E_GROUP, E_OWNER, E_TYPE, E_REASON, E_ACTOR, E_METADATA, E_NCOLS
 };
-
-typedef struct SinkRow
-{
-	SswLife    *life;			/* of a session of the registry, or null */
-	TimestampTz due;
-	TimestampTz seen;
-	text	   *key;
-	text	   *group;
-	struct varlena *meta;
-	bool		has_due;
-	bool		has_seen;
-} SinkRow;
 
 struct SswSink
 {
@@ -72,32 +58,17 @@ struct SswSink
 	Size		bytes;			/* captured */
 	int			nrows;
 	int			maxrows;
-	SinkRow    *rows;
+	SswEndedRow *rows;
 };
-
-/* What the action returns besides of a session: see ssw_stmt_action(). */
-static SswLife *
-read_life(TupleTableSlot *slot)
-{
-	SswLife    *life = palloc(sizeof(SswLife));
-	int			first = SSW_R_STILL_DEAD;
-
-	life->session = *DatumGetUUIDP(slot->tts_values[first]);
-	life->owner = slot->tts_isnull[first + 1] ? NULL : DatumGetTextPCopy(slot->tts_values[first + 1]);
-	life->acquired_at = DatumGetTimestampTz(slot->tts_values[first + 2]);
-	life->ended_at = DatumGetTimestampTz(slot->tts_values[first + 3]);
-	life->channel = slot->tts_isnull[first + 4] ? NULL : TextDatumGetCString(slot->tts_values[first + 4]);
-	return life;
-}
 
 /* What memory knows of a session that ends is newer than its row. */
 static void
-look_at_memory(const SswPolicy *p, SinkRow *r)
+look_at_memory(const SswPolicy *p, SswEndedRow *r)
 {
 	SswHeartbeatKey k;
 	SswHeartbeat b;
 
-	if (!p->heartbeats || p->registry || p->audit != SSW_AUDIT_ROW || r->key == NULL || !ssw_shmem_available())
+	if (!p->heartbeats || p->audit != SSW_AUDIT_ROW || r->key == NULL || !ssw_shmem_available())
 		return;
 	k = (SswHeartbeatKey)
 	{
@@ -114,13 +85,13 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 {
 	SswSink    *sink = (SswSink *) self;
 	MemoryContext old = MemoryContextSwitchTo(sink->cxt);
-	SinkRow    *r;
+	SswEndedRow *r;
 
 	slot_getallattrs(slot);
 	if (sink->nrows == sink->maxrows)
 	{
 		sink->maxrows *= 2;
-		sink->rows = repalloc_huge(sink->rows, sink->maxrows * sizeof(SinkRow));
+		sink->rows = repalloc_huge(sink->rows, sink->maxrows * sizeof(SswEndedRow));
 	}
 	r = &sink->rows[sink->nrows++];
 #define COL(i) slot->tts_values[(i) - 1]
@@ -141,7 +112,11 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 				 errhint("Capture less, or make batch_size smaller.")));
 	if (HAS(SSW_R_STILL_DEAD) && DatumGetBool(COL(SSW_R_STILL_DEAD)))
 		sink->still_dead = true;
-	r->life = sink->policy->registry ? read_life(slot) : NULL;
+	r->owner = NULL;
+	r->channel = NULL;
+	for (const SswPolicyHooks *h = sink->policy->hooks; h; h = h->next)
+		if (h->read_row)
+			h->read_row(slot, SSW_R_STILL_DEAD, r);
 #undef COL
 #undef HAS
 	MemoryContextSwitchTo(old);
@@ -180,7 +155,7 @@ ssw_audit_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
 	sink->actor = actor;
 	sink->cxt = CurrentMemoryContext;
 	sink->maxrows = 1024;
-	sink->rows = palloc(sink->maxrows * sizeof(SinkRow));
+	sink->rows = palloc(sink->maxrows * sizeof(SswEndedRow));
 	return sink;
 }
 
@@ -220,8 +195,8 @@ ssw_audit_still_dead(SswSink *sink)
 static int
 compare_groups(const void *a, const void *b)
 {
-	const SinkRow *x = a;
-	const SinkRow *y = b;
+	const SswEndedRow *x = a;
+	const SswEndedRow *y = b;
 	int			cmp;
 
 	if (x->group == NULL || y->group == NULL)
@@ -267,7 +242,7 @@ open_events(SswSink *sink, Events *e)
 }
 
 static void
-add_event(Events *e, SswSink *sink, const SinkRow *r, int64 id, int count)
+add_event(Events *e, SswSink *sink, const SswEndedRow *r, int64 id, int count)
 {
 	TupleTableSlot *slot = ssw_multi_insert_slot(e->table);
 	Datum	   *v = slot->tts_values;
@@ -289,8 +264,8 @@ add_event(Events *e, SswSink *sink, const SinkRow *r, int64 id, int count)
 	n[E_KEY] = r->key == NULL;
 	v[E_GROUP] = PointerGetDatum(r->group);
 	n[E_GROUP] = r->group == NULL;
-	v[E_OWNER] = r->life ? PointerGetDatum(r->life->owner) : (Datum) 0;
-	n[E_OWNER] = v[E_OWNER] == (Datum) 0;
+	v[E_OWNER] = PointerGetDatum(r->owner);
+	n[E_OWNER] = r->owner == NULL;
 	v[E_TYPE] = e->type;
 	v[E_REASON] = e->reason;
 	n[E_REASON] = sink->reason == NULL;
@@ -348,41 +323,6 @@ notify(SswSink *sink, const char *channel, int start, int count, int64 first_id,
 	pfree(buf.data);
 }
 
-/* One usage row for each session that ended. */
-static void
-add_usage(SswSink *sink, int64 first_id)
-{
-	SswUsage   *u = ssw_usage_open(sink->cleanup_type);
-
-	for (int i = 0; i < sink->nrows; i++)
-		ssw_usage_add(u, first_id + i, sink->rows[i].group, sink->rows[i].life);
-	ssw_usage_close(u);
-}
-
-/* What hangs on the sessions that were workers ends with them. */
-static void
-end_workers(SswSink *sink)
-{
-	pg_uuid_t  *workers = palloc(sink->nrows * sizeof(pg_uuid_t));
-	int			n = 0;
-
-	for (int i = 0; i < sink->nrows; i++)
-		if (sink->rows[i].group && VARSIZE_ANY_EXHDR(sink->rows[i].group) == strlen(SSW_WORKER_POOL) &&
-			memcmp(VARDATA_ANY(sink->rows[i].group), SSW_WORKER_POOL, strlen(SSW_WORKER_POOL)) == 0)
-			workers[n++] = sink->rows[i].life->session;
-	if (n > 0)
-		ssw_worker_lost(workers, n);
-	pfree(workers);
-}
-
-/* Commands of which nothing was heard have failed. */
-static void
-note_stuck(SswSink *sink)
-{
-	for (int i = 0; i < sink->nrows; i++)
-		ssw_queue_stuck(DirectFunctionCall1(uuid_in, CStringGetDatum(text_to_cstring(sink->rows[i].key))));
-}
-
 /*
  * Write the event rows and queue the notifications of this transaction.  Called
  * as the extension's side of the batch, after the owner's code has run.
@@ -391,7 +331,7 @@ void
 ssw_audit_end(SswSink *sink)
 {
 	const SswPolicy *p = sink->policy;
-	bool		by_group = p->group_text && (p->audit == SSW_AUDIT_COUNT || p->notify_channel || p->registry);
+	bool		by_group = p->group_text && (p->audit == SSW_AUDIT_COUNT || p->notify_channel || p->hooks);
 	int64		id = 0;
 	Events		e = {0};
 
@@ -401,19 +341,15 @@ ssw_audit_end(SswSink *sink)
 		elog(ERROR, "batch of %d rows is too large", sink->nrows);
 	ssw_cleanup_counters_add(p->id, sink->cleanup_type, sink->nrows);
 	if (by_group)
-		qsort(sink->rows, sink->nrows, sizeof(SinkRow), compare_groups);
+		qsort(sink->rows, sink->nrows, sizeof(SswEndedRow), compare_groups);
 	if (p->audit != SSW_AUDIT_NONE)
 	{
 		open_events(sink, &e);
 		id = nextval_internal(ssw_multi_insert_relation("event_batch_seq"), false) << 20;
 	}
-	if (p->registry)
-	{
-		add_usage(sink, id);
-		end_workers(sink);
-	}
-	if (p->id == SSW_TASK_POLICY_ID)
-		note_stuck(sink);
+	for (const SswPolicyHooks *h = p->hooks; h; h = h->next)
+		if (h->rows_ended)
+			h->rows_ended(sink->rows, sink->nrows, sink->cleanup_type, id);
 	for (int start = 0, len; start < sink->nrows; start += len)
 	{
 		int64		first = id;
@@ -422,14 +358,14 @@ ssw_audit_end(SswSink *sink)
 		len = by_group ? group_length(sink, start) : sink->nrows;
 		if (p->audit == SSW_AUDIT_COUNT)
 		{
-			SinkRow		r = {.group = sink->rows[start].group};
+			SswEndedRow r = {.group = sink->rows[start].group};
 
 			add_event(&e, sink, &r, id++, len);
 		}
 		else if (e.table)
 			for (int i = start; i < start + len; i++)
 				add_event(&e, sink, &sink->rows[i], id++, 1);
-		channel = p->registry ? sink->rows[start].life->channel : p->notify_channel;
+		channel = sink->rows[start].channel ? sink->rows[start].channel : p->notify_channel;
 		if (channel)
 			notify(sink, channel, start, len, first, e.table ? id - 1 : 0);
 	}
@@ -443,7 +379,7 @@ ssw_audit_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us, double *sum
 {
 	for (int i = 0; i < sink->nrows; i++)
 	{
-		SinkRow    *r = &sink->rows[i];
+		SswEndedRow *r = &sink->rows[i];
 		int64		lag;
 		int			b = 0;
 

@@ -37,8 +37,8 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "policy/partition.h"
+#include "policy/policy_hooks.h"
 #include "policy/sweep_sql.h"
-#include "registry/disconnect.h"
 #include "sweep/bad_expression.h"
 #include "sweep/bisect.h"
 #include "sweep/candidates.h"
@@ -408,7 +408,9 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	}
 	if (!take_dispenser(w))
 		return false;
-	ssw_disconnect_work(w, chunk_cxt);
+	for (const SswPolicyHooks *h = w->policy->hooks; h; h = h->next)
+		if (h->before_collect)
+			h->before_collect(w, chunk_cxt);
 	if (!(checks && checks_left(w->pass)))
 	{
 		MemoryContextSwitchTo(chunk_cxt);

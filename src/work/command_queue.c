@@ -37,6 +37,8 @@
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/service_log.h"
+#include "policy/policy.h"
+#include "policy/policy_hooks.h"
 #include "work/append_demand.h"
 #include "work/command_queue.h"
 #include "work/runner_demand.h"
@@ -116,21 +118,34 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	return true;
 }
 
-/* In the transaction that ended it: a command of which nothing was heard. */
-void
-ssw_queue_stuck(Datum task)
+/* Commands of which nothing was heard have failed. */
+static void
+stuck_commands_ended(const SswEndedRow *rows, int n, const char *type, int64 event)
 {
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
 	ssw_spi_begin();
-	ssw_task_row_progress(task);
-	ssw_task_xact_task_changed(DatumGetUUIDP(task));
-	ssw_task_row_comment(task, "session_sweeper", "failed: Internal worker timeout");
+	for (int i = 0; i < n; i++)
+	{
+		Datum		task = DirectFunctionCall1(uuid_in, CStringGetDatum(text_to_cstring(rows[i].key)));
+
+		ssw_task_row_progress(task);
+		ssw_task_xact_task_changed(DatumGetUUIDP(task));
+		ssw_task_row_comment(task, "session_sweeper", "failed: Internal worker timeout");
+	}
 	ssw_spi_end();
 	ssw_identity_restore(&save);
-	/* whoever still runs it is to be interrupted */
+	/* whoever still runs them is to be interrupted */
 	ssw_task_xact_command_waits(InvalidOid);
+}
+
+static SswPolicyHooks hooks = {.policy_id = SSW_TASK_POLICY_ID,.rows_ended = stuck_commands_ended};
+
+void
+ssw_queue_init(void)
+{
+	ssw_policy_hooks_add(&hooks);
 }
 
 /* Run a statement that ends commands for a reason; each row's first column is a task.  Returns how many. */

@@ -19,7 +19,7 @@
 extern char *ssw_queue_incarnation(void);
 extern char *ssw_queue_machine(void);
 extern bool ssw_queue_end(Datum task, int attempt, const char *status, const char *error, const char *comment);
-extern void ssw_queue_stuck(Datum task);
+extern void ssw_queue_init(void);
 extern TimestampTz ssw_queue_round(TimestampTz now);
 
 #endif							/* SSW_COMMAND_QUEUE_H */

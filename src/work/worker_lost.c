@@ -30,6 +30,9 @@
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/service_log.h"
+#include "policy/policy.h"
+#include "policy/policy_hooks.h"
+#include "registry/usage_event.h"
 #include "work/task_row.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
@@ -161,37 +164,42 @@ ssw_worker_lost_unheard(Datum worker, int64 ttl_us)
 		checked = *DatumGetUUIDP(worker);
 }
 
-/* The workers end. */
-void
-ssw_worker_lost(const pg_uuid_t *workers, int n)
+/* Of the sessions that ended, what the workers among them had ends, too. */
+static void
+workers_ended(const SswEndedRow *rows, int nrows, const char *end_type, int64 event)
 {
 	Oid			type = UUIDARRAYOID;
-	Datum	   *ids = palloc(n * sizeof(Datum));
+	Datum	   *ids = palloc(nrows * sizeof(Datum));
+	int			n = 0;
 	Datum		array;
 	SswIdentity save;
 	bool		isnull;
-	uint64		rows;
+	uint64		found;
 
-	for (int i = 0; i < n; i++)
-		ids[i] = UUIDPGetDatum(&workers[i]);
+	for (int i = 0; i < nrows; i++)
+		if (rows[i].group && VARSIZE_ANY_EXHDR(rows[i].group) == strlen(SSW_WORKER_POOL) &&
+			memcmp(VARDATA_ANY(rows[i].group), SSW_WORKER_POOL, strlen(SSW_WORKER_POOL)) == 0)
+			ids[n++] = UUIDPGetDatum(&((SswLife *) rows[i].extra)->session);
+	if (n == 0)
+		return;
 	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 	ssw_identity_become_extension(&save);
 	ssw_spi_begin();
 	end_tasks_of(array);
-	rows = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
-	for (uint64 i = 0; i < rows; i++)
+	found = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
+	for (uint64 i = 0; i < found; i++)
 		ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
-	rows = ssw_plan_execute_fresh(end_links, 1, &type, &array);
-	if (rows > 0)
+	found = ssw_plan_execute_fresh(end_links, 1, &type, &array);
+	if (found > 0)
 	{
-		Datum	   *jobs = palloc(rows * sizeof(Datum));
+		Datum	   *jobs = palloc(found * sizeof(Datum));
 
-		for (uint64 i = 0; i < rows; i++)
+		for (uint64 i = 0; i < found; i++)
 		{
 			jobs[i] = column(i, 1, &isnull);
 			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, text_column(i, 2));
 		}
-		ssw_worker_lost_orphans(PointerGetDatum(construct_array(jobs, rows, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+		ssw_worker_lost_orphans(PointerGetDatum(construct_array(jobs, found, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 	}
 	ssw_spi_end();
 	ssw_identity_restore(&save);
@@ -216,4 +224,12 @@ ssw_worker_lost_rest(void)
 	d = column(0, 1, &isnull);
 	if (!isnull)
 		ssw_worker_lost_orphans(d);
+}
+
+static SswPolicyHooks hooks = {.policy_id = SSW_SESSION_POLICY_ID,.rows_ended = workers_ended};
+
+void
+ssw_worker_lost_init(void)
+{
+	ssw_policy_hooks_add(&hooks);
 }

@@ -9,7 +9,7 @@
 #include "utils/uuid.h"
 
 extern void ssw_worker_lost_orphans(Datum jobs);
-extern void ssw_worker_lost(const pg_uuid_t *workers, int n);
+extern void ssw_worker_lost_init(void);
 extern void ssw_worker_lost_rest(void);
 extern void ssw_worker_lost_unheard(Datum worker, int64 ttl_us);
 
