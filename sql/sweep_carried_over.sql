@@ -48,7 +48,7 @@ SELECT FROM sweeper.register('renamed_lines', policy => E'two\n; SELECT ''lines'
 ALTER TABLE renamed_lines DROP COLUMN d;
 CALL sweeper.sweep(E'two\n; SELECT ''lines''; --');
 SELECT next_step FROM sweeper.problem WHERE policy LIKE 'two%' \gexec
-SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'two%';
+SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy LIKE 'two%';
 DROP TABLE renamed_lines;
 CREATE TABLE hooked (id int PRIMARY KEY, d timestamptz);
 CREATE FUNCTION "f

@@ -126,17 +126,11 @@ read_args(SswArgs *a, const SswPolicy *p, FunctionCallInfo fcinfo)
 static void
 check_stale(const SswArgs *a, const SswPolicy *p)
 {
-	/* in the order of the bits in stale */
-	static const SswArg args[] = {
-		SSW_ARG_FILTER, SSW_ARG_SET_CLAUSE, SSW_ARG_DEADLINE, SSW_ARG_LAST_SEEN, SSW_ARG_TTL_COLUMN,
-		SSW_ARG_CREATED, SSW_ARG_GROUP_BY, SSW_ARG_KEY, SSW_ARG_CAPTURE
-	};
-
-	for (int i = 0; i < lengthof(args); i++)
-		if ((p->columns.stale & 1 << i) && !a->given[args[i]])
+	for (int i = 0; i < SSW_STALE_FIELDS; i++)
+		if ((p->columns.stale & 1 << i) && !a->given[ssw_args_find(ssw_columns_fields[i])])
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_args_name(args[i])),
+					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_columns_fields[i]),
 					 errdetail("A column that it names has another name now, or is gone."),
 					 errhint("%s", ssw_repair_hint(p))));
 }

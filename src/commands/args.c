@@ -319,8 +319,8 @@ get_word(const SswArgs *a, SswArg arg, const char *const *words)
  * is in effect now.  Temporary schemas are left out; pg_temp stands last, or
  * PostgreSQL would search it first.
  */
-char	   *
-ssw_args_search_path(const char *given)
+static char *
+stored_search_path(const char *given)
 {
 	List	   *names = NIL;
 	ListCell   *lc;
@@ -508,8 +508,8 @@ ssw_args_fill(const SswArgs *a, SswPolicy *p)
 	fill_deadline(a, p);
 	fill_action(a, p);
 	ssw_args_fill_limits(a, p);
-	p->search_path = ssw_args_search_path(a->isnull[SSW_ARG_SEARCH_PATH] ? NULL :
-										  TextDatumGetCString(a->value[SSW_ARG_SEARCH_PATH]));
+	p->search_path = stored_search_path(a->isnull[SSW_ARG_SEARCH_PATH] ? NULL :
+										TextDatumGetCString(a->value[SSW_ARG_SEARCH_PATH]));
 	p->allow_replicated = DatumGetBool(a->value[SSW_ARG_ALLOW_REPLICATED]);
 	if (p->heartbeats && OidIsValid(p->is_alive))
 		ereport(ERROR,

@@ -55,6 +55,5 @@ extern char *ssw_args_call(const SswArgs *a, const char *name, const char *value
 extern void ssw_args_fill_limits(const SswArgs *a, SswPolicy *p);
 extern void ssw_args_fill(const SswArgs *a, SswPolicy *p);
 
-extern char *ssw_args_search_path(const char *given);
 
 #endif							/* SSW_ARGS_H */

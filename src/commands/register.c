@@ -45,8 +45,8 @@ PG_FUNCTION_INFO_V1(ssw_preview);
 #define BACKLOG_ROWS	20
 
 /* ereport that a name is taken, with one that is free. */
-void
-ssw_register_name_taken(const char *name)
+static void
+name_taken(const char *name)
 {
 	char	   *free_name = NULL;
 
@@ -93,7 +93,7 @@ ssw_register_check_name(const char *name)
 				 errdetail("Names that begin with \"%s\" are those of the built-in policies.", SSW_BUILTIN_PREFIX),
 				 errhint("Give another name.")));
 	if (ssw_policy_find(name, true))
-		ssw_register_name_taken(name);
+		name_taken(name);
 }
 
 /* As regclass prints it with an empty search_path, without "public.". */
@@ -212,7 +212,7 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 								  q.n, q.types, q.values, q.nulls);
 	/* somebody else took the name meanwhile */
 	if (p->id == 0)
-		ssw_register_name_taken(p->name);
+		name_taken(p->name);
 }
 
 /*

@@ -13,7 +13,6 @@
 extern Datum ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *args, Relation rel);
 
 /* parts that alter_policy uses too */
-extern void ssw_register_name_taken(const char *name);
 extern void ssw_register_table_gone(const SswPolicy *p);
 extern void ssw_register_check_name(const char *name);
 extern void ssw_register_identity(SswPolicy *p, Relation rel);

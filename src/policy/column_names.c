@@ -3,12 +3,12 @@
  *		The columns that a policy names, by the names that they have now.
  *
  * Runs in every session and process that reads a policy.  The policy's row has
- * the number of each column, by the name that it had when that was written, and
- * beside it which expressions name the column (ssw_columns_record()); a number below 0
- * says that they still do, although it has another name, which must be known where
- * a dump is restored, too.  Fields that are columns follow them.  Nobody searches the
- * texts again: they may be long, and everybody reads every policy.  Reads catalogs only; shares nothing, and a
- * crash leaves nothing behind.
+ * the number of each column, by the name that it had when the row was written.  Fields
+ * that are columns follow them.  An expression does not: when a column that it names
+ * has another name, or is gone, the policy is broken.  Which expressions name a column
+ * stands beside its number (ssw_columns_record()).  A number below 0 says that they
+ * still do, although the name is another column's now: a restored dump must know that,
+ * too.  Reads catalogs only; shares nothing, and a crash leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -30,6 +30,10 @@
 /* A number on record is the column's, plus this times the bits of the expressions that name it. */
 #define FIELD_UNIT	2048
 
+const char *const ssw_columns_fields[SSW_STALE_FIELDS] = {
+	"filter", "set_clause", "deadline", "last_seen", "ttl_column", "created", "group_by", "key", "capture"
+};
+
 static int
 number_of(const JsonbValue *v)
 {
@@ -37,8 +41,8 @@ number_of(const JsonbValue *v)
 }
 
 /* The number that is on record for the name, or 0; below 0: see above. */
-int
-ssw_columns_number(const SswColumns *c, const char *name)
+static int
+recorded_number(const SswColumns *c, const char *name)
 {
 	JsonbValue	key;
 	int			number;
@@ -53,8 +57,8 @@ ssw_columns_number(const SswColumns *c, const char *name)
 }
 
 /* The name that the column of that number has now, or null when it is gone. */
-char	   *
-ssw_columns_name(Oid relid, int number)
+static char *
+present_name(Oid relid, int number)
 {
 	HeapTuple	tup = SearchSysCacheAttNum(relid, abs(number));
 	char	   *name;
@@ -70,13 +74,10 @@ ssw_columns_name(Oid relid, int number)
 static void
 note_stale(SswColumns *c, int field, const char *name, const char *now)
 {
-	/* in the order of the bits in stale */
-	static const char *const fields[] = {"filter", "set_clause", "deadline", "last_seen", "ttl_column", "created", "group_by", "key", "capture"};
-
 	c->stale |= field;
 	if (now == NULL)
 		c->gone |= field;
-	c->renamed = psprintf("column \"%s\", which %s names, is %s", name, fields[pg_rightmost_one_pos32(field)],
+	c->renamed = psprintf("column \"%s\", which %s names, is %s", name, ssw_columns_fields[pg_rightmost_one_pos32(field)],
 						  now ? psprintf("\"%s\" now", now) : "gone");
 }
 
@@ -84,7 +85,7 @@ note_stale(SswColumns *c, int field, const char *name, const char *now)
 char	   *
 ssw_columns_follow(SswColumns *c, char *name, int field)
 {
-	int			number = name ? ssw_columns_number(c, name) : 0;
+	int			number = name ? recorded_number(c, name) : 0;
 	char	   *now;
 
 	if (number == 0)
@@ -92,12 +93,17 @@ ssw_columns_follow(SswColumns *c, char *name, int field)
 	/* a restored policy's, of which nobody can tell which one it was */
 	if (abs(number) > MaxHeapAttributeNumber)
 		note_stale(c, field, name, NULL);
-	now = ssw_columns_name(c->relid, number);
-	/* the one that took its place and its name is followed from now on */
-	if (now == NULL && get_attnum(c->relid, name) != InvalidAttrNumber)
-		now = name;
-	else if (now == NULL || strcmp(now, name) == 0)
+	now = present_name(c->relid, number);
+	if (now && strcmp(now, name) == 0)
 		return name;
+	if (now == NULL && get_attnum(c->relid, name) == InvalidAttrNumber)
+	{
+		note_stale(c, field, name, NULL);
+		return name;
+	}
+	/* a column that took the place and the name of the old one is followed */
+	if (now == NULL)
+		now = name;
 	c->followed = true;
 	c->untold = c->untold || number > 0;
 	return now;
@@ -165,7 +171,7 @@ ssw_columns_check(SswColumns *c)
 			name = pnstrdup(v.val.string.val, v.val.string.len);
 		if (number == 0)
 			continue;
-		now = ssw_columns_name(c->relid, abs(number) % FIELD_UNIT);
+		now = present_name(c->relid, abs(number) % FIELD_UNIT);
 		if (now && strcmp(now, name) == 0)
 		{
 			/* it has the name again */

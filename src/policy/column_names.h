@@ -18,6 +18,10 @@
 #define SSW_STALE_GROUP_BY		(1 << 6)
 #define SSW_STALE_KEY			(1 << 7)
 #define SSW_STALE_CAPTURE		(1 << 8)
+#define SSW_STALE_FIELDS		9
+
+extern const char *const ssw_columns_fields[SSW_STALE_FIELDS];	/* in the order of these
+																 * bits */
 
 typedef struct SswColumns
 {
@@ -33,8 +37,6 @@ typedef struct SswColumns
 								 * null */
 } SswColumns;
 
-extern int	ssw_columns_number(const SswColumns *c, const char *name);
-extern char *ssw_columns_name(Oid relid, int number);
 extern char *ssw_columns_record(TupleDesc desc, Oid relid, const char *const *fields, int n);
 extern void ssw_columns_check(SswColumns *c);
 extern char *ssw_columns_follow(SswColumns *c, char *name, int field);

@@ -120,8 +120,8 @@ ssw_expr_find_column(Relation rel, const char *name)
 }
 
 /* The column whose name is most like this one, or null. */
-const char *
-ssw_expr_similar_column(Relation rel, const char *name)
+static const char *
+similar_column(Relation rel, const char *name)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	const char **names = palloc(sizeof(char *) * Max(desc->natts, 1));
@@ -138,10 +138,10 @@ ssw_expr_similar_column(Relation rel, const char *name)
 }
 
 /* ereport that a column does not exist, with a near name. */
-void
-ssw_expr_no_column(Relation rel, const char *field, const char *name)
+static void
+no_column(Relation rel, const char *field, const char *name)
 {
-	const char *similar = ssw_expr_similar_column(rel, name);
+	const char *similar = similar_column(rel, name);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_COLUMN),
@@ -159,7 +159,7 @@ ssw_expr_column(Relation rel, const char *field, const char *name)
 	AttrNumber	attnum = ssw_expr_find_column(rel, name);
 
 	if (attnum == InvalidAttrNumber)
-		ssw_expr_no_column(rel, field, name);
+		no_column(rel, field, name);
 	return attnum;
 }
 
@@ -225,7 +225,7 @@ check_simple_name(Relation rel, const char *field, const char *text, Node *raw)
 		return;
 	if (strchr(text, '"') == NULL ||
 		ssw_expr_find_column(rel, strVal(linitial(ref->fields))) == InvalidAttrNumber)
-		ssw_expr_no_column(rel, field, text);
+		no_column(rel, field, text);
 }
 
 /* What can make an expression unfit, beyond its syntax. */

@@ -9,8 +9,6 @@
 #include "utils/rel.h"
 
 extern AttrNumber ssw_expr_find_column(Relation rel, const char *name);
-extern const char *ssw_expr_similar_column(Relation rel, const char *name);
-extern void ssw_expr_no_column(Relation rel, const char *field, const char *name);
 extern AttrNumber ssw_expr_column(Relation rel, const char *field, const char *name);
 extern Node *ssw_expr_parse_here(Relation rel, const char *field, const char *text, bool boolean);
 extern Node *ssw_expr_parse(Relation rel, const char *field, const char *text);

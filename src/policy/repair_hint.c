@@ -3,24 +3,19 @@
  *		A statement that makes a policy fit its table and functions again.
  *
  * Runs in the session that asks (problem, explain_row), reads catalogs only and
- * changes nothing.  What a policy can do without is reset.  An expression that names
- * a column which has another name now is for somebody to correct, and a policy that
- * would remove other rows without what is gone, or none, is better unregistered: the
- * statement that goes on with it then is in a comment, for somebody to complete.  So
- * is one that would have code of others run as the owner.
+ * changes nothing.  A statement that can be pasted as it is resets what the policy can
+ * do without, or shows what somebody has to correct; what the correction is follows in
+ * a comment.  So does a statement that would have code of others run as the owner.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "parser/parse_coerce.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
@@ -31,191 +26,89 @@
 
 PG_FUNCTION_INFO_V1(ssw_mend_policy);
 
-typedef struct Mend
+/* A statement, and what comes next in a comment.  A second line would end the comment, and be run. */
+static char *
+with_comment(char *statement, const char *next)
 {
-	const SswPolicy *p;
-	StringInfoData code;		/* statements that show functions of others */
-	StringInfoData give;		/* those that have them run as the owner */
-	StringInfoData fields;		/* arguments of alter_policy */
-	StringInfoData reset;		/* names for its reset */
-	const char *vital;			/* what the policy cannot do without, or null */
-	const char *meaning;		/* timezone or unit, which it has to be told */
-	bool		renamed;		/* an expression is to be corrected */
-} Mend;
-
-/* Is the column gone that had the name? */
-static bool
-is_gone(const SswPolicy *p, const char *name)
-{
-	int			number = ssw_columns_number(&p->columns, name);
-
-	return number != 0 && ssw_columns_name(p->relid, number) == NULL;
+	return strpbrk(next, "\r\n") ? statement : psprintf("%s -- %s", statement, next);
 }
 
-static void
-reset_field(Mend *m, const char *name)
+/* Fields that name columns which have other names now, or are gone. */
+static char *
+columns_step(const SswPolicy *p, const char *name)
 {
-	appendStringInfo(&m->reset, "%s%s", m->reset.len ? "," : "", name);
-}
+	int			can_reset = p->columns.gone & (SSW_STALE_KEY | SSW_STALE_CAPTURE | SSW_STALE_GROUP_BY | SSW_STALE_CREATED |
+											   (p->ttl_us ? SSW_STALE_TTL_COLUMN : 0));
+	StringInfoData call;
+	StringInfoData reset;
 
-/* It cannot be left out: who alters the policy has to say what it is now. */
-static void
-need(Mend *m, const char *name, const char *value)
-{
-	m->vital = m->vital ? psprintf("%s and %s", m->vital, name) : name;
-	appendStringInfo(&m->fields, ", %s => %s", name, quote_literal_cstr(value));
-}
-
-/* An expression, or a column, that the policy is made of; vital: it cannot be left out. */
-static void
-mend_field(Mend *m, const char *name, const char *text, int field, bool vital, const char *also)
-{
-	bool		stale = m->p->columns.stale & field;
-	bool		gone = m->p->columns.gone & field;
-
-	if (text == NULL)
-		return;
-	if (!stale && get_attnum(m->p->relid, text) == InvalidAttrNumber)
-		gone = is_gone(m->p, text);
-	if ((gone && vital) || (stale && !gone))
-		need(m, name, "...");
-	else if (gone)
+	initStringInfo(&call);
+	initStringInfo(&reset);
+	for (int i = 0; i < SSW_STALE_FIELDS; i++)
 	{
-		reset_field(m, name);
-		if (also)
-			reset_field(m, also);
+		if (can_reset & 1 << i)
+			appendStringInfo(&reset, "%s%s%s", reset.len ? "," : "", ssw_columns_fields[i],
+							 1 << i == SSW_STALE_CREATED ? ",max_age" : "");
+		else if (p->columns.stale & 1 << i)
+			appendStringInfo(&call, ", %s => '...'", ssw_columns_fields[i]);
 	}
-	m->renamed |= stale && !gone;
+	if (reset.len > 0)
+		reset.data = psprintf(", reset => '{%s}'", reset.data);
+	if (call.len == 0)
+		return psprintf("SELECT sweeper.alter_policy(%s%s);", name, reset.data);
+	return with_comment(psprintf("SELECT deadline, last_seen, filter, set_clause, group_by FROM sweeper.policy WHERE policy = %s;", name),
+						psprintf("then, corrected: SELECT sweeper.alter_policy(%s%s%s);", name, call.data, reset.data));
 }
 
-/* Columns that are named one by one. */
-static void
-mend_names(Mend *m, const char *field, char *const *names, int n, bool stale)
+/* A hook that cannot be called; null: it can.  No policy goes on without its hook because somebody pastes this. */
+static char *
+hook_step(const SswPolicy *p, const char *name, const char *field, Oid func, const char *signature)
 {
-	for (int i = 0; i < n && !stale; i++)
-		stale = get_attnum(m->p->relid, names[i]) == InvalidAttrNumber;
-	if (stale)
-		reset_field(m, field);
-}
-
-/* A policy does not go on without its hook because somebody pastes this. */
-static void
-mend_hook(Mend *m, const char *field, Oid func, const char *name)
-{
-	HeapTuple	tup;
+	HeapTuple	tup = signature ? SearchSysCache1(PROCOID, ObjectIdGetDatum(func)) : NULL;
+	char	   *alter;
 	Oid			owner;
 
-	if (name == NULL)
-		return;
-	tup = SearchSysCache1(PROCOID, ObjectIdGetDatum(func));
+	if (signature == NULL)
+		return NULL;
+	alter = psprintf("SELECT sweeper.alter_policy(%s, %s => %s);", name, field, quote_literal_cstr(signature));
+	if (!HeapTupleIsValid(tup) && OidIsValid(ssw_policy_hook_now(signature)))
+		return alter;
 	if (!HeapTupleIsValid(tup))
-	{
-		if (OidIsValid(ssw_policy_hook_now(name)))
-			appendStringInfo(&m->fields, ", %s => %s", field, quote_literal_cstr(name));
-		else
-			need(m, field, name);
-		return;
-	}
+		return with_comment(psprintf("SELECT sweeper.unregister(%s);", name), psprintf("or, with another %s: %s", field, alter));
 	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
 	ReleaseSysCache(tup);
-	if (owner != m->p->owner && !superuser_arg(owner))
-	{
-		char	   *signature = format_procedure_extended(func, FORMAT_PROC_FORCE_QUALIFY);
-
-		appendStringInfo(&m->code, "SELECT pg_catalog.pg_get_functiondef(%s::pg_catalog.regprocedure); ", quote_literal_cstr(signature));
-		appendStringInfo(&m->give, "ALTER FUNCTION %s OWNER TO %s; ", signature, quote_identifier(GetUserNameFromId(m->p->owner, false)));
-	}
-}
-
-/* A column whose values have no zone, or no unit, any more. */
-static void
-mend_meaning(Mend *m, const char *column)
-{
-	AttrNumber	att = column ? get_attnum(m->p->relid, column) : InvalidAttrNumber;
-	Oid			type = att != InvalidAttrNumber ? getBaseType(get_atttype(m->p->relid, att)) : InvalidOid;
-
-	if ((type == TIMESTAMPOID || type == DATEOID) && m->p->timezone == NULL)
-		m->meaning = "timezone";
-	else if (OidIsValid(type) && TypeCategory(type) == TYPCATEGORY_NUMERIC && m->p->unit == NULL)
-		m->meaning = "unit";
-}
-
-static void
-look(Mend *m)
-{
-	const SswPolicy *p = m->p;
-
-	mend_names(m, "key", p->key, p->nkeys, p->columns.stale & SSW_STALE_KEY);
-	mend_names(m, "capture", p->capture, p->ncapture, p->columns.stale & SSW_STALE_CAPTURE);
-	mend_field(m, "group_by", p->group_by, SSW_STALE_GROUP_BY, false, NULL);
-	mend_field(m, "created", p->created, SSW_STALE_CREATED, false, "max_age");
-	mend_field(m, "ttl_column", p->ttl_column, SSW_STALE_TTL_COLUMN, p->ttl_us == 0, NULL);
-	mend_field(m, "last_seen", p->last_seen, SSW_STALE_LAST_SEEN, true, NULL);
-	mend_field(m, "deadline", p->deadline, SSW_STALE_DEADLINE, true, NULL);
-	mend_field(m, "set_clause", p->set_clause, SSW_STALE_SET_CLAUSE, true, NULL);
-	mend_field(m, "filter", p->filter, SSW_STALE_FILTER, true, NULL);
-	mend_meaning(m, p->last_seen);
-	mend_meaning(m, p->deadline);
-	mend_meaning(m, p->created);
-	mend_hook(m, "on_expire", p->on_expire, p->on_expire_name);
-	mend_hook(m, "is_alive", p->is_alive, p->is_alive_name);
-	if (OidIsValid(ssw_partition_subscribed(p)))
-		appendStringInfoString(&m->fields, ", allow_replicated => true");
-}
-
-/* A statement, and what comes next in a comment; a second line would end that, and go on as a statement. */
-static char *
-in_comment(const char *statement, const char *next)
-{
-	return strpbrk(next, "\r\n") ? pnstrdup(statement, strlen(statement) - 1) : psprintf("%s-- %s", statement, next);
+	if (owner == p->owner || superuser_arg(owner))
+		return NULL;
+	signature = format_procedure_extended(func, FORMAT_PROC_FORCE_QUALIFY);
+	return with_comment(psprintf("SELECT pg_catalog.pg_get_functiondef(%s::pg_catalog.regprocedure);", quote_literal_cstr(signature)),
+						psprintf("if that may run as role %1$s: ALTER FUNCTION %2$s OWNER TO %1$s; SELECT sweeper.resume(%3$s);",
+								 quote_identifier(GetUserNameFromId(p->owner, false)), signature, name));
 }
 
 /*
- * The statement, or null when nothing is wrong that one could mend: then what
- * stopped the policy is not what it is made of.
+ * The statement, or null when the policy fits: then something else stopped it.
  */
 char	   *
 ssw_repair_hint(const SswPolicy *p)
 {
-	Mend		m = {.p = p};
 	Oid			owner = ssw_relation_owner(ssw_policy_relation_now(p));
 	char	   *name = quote_literal_cstr(p->name);
-	char	   *rest;
+	char	   *step;
 
 	if (!OidIsValid(owner))
 		return psprintf("SELECT sweeper.unregister(%s);", name);
 	if (ssw_policy_is_lost(p))
-		return psprintf("SELECT sweeper.unregister(%s); -- then, having read its code, register the table again", name);
+		return with_comment(psprintf("SELECT sweeper.unregister(%s);", name), "then, having read its code, register the table again");
 	if (ssw_policy_is_foreign(p) || owner != p->owner)
 		return NULL;
-	initStringInfo(&m.code);
-	initStringInfo(&m.give);
-	initStringInfo(&m.fields);
-	initStringInfo(&m.reset);
-	look(&m);
-	/* which one, nobody here knows */
-	if (m.meaning)
-		appendStringInfo(&m.fields, ", %s => '...'", m.meaning);
-	if (m.reset.len > 0)
-		appendStringInfo(&m.fields, ", reset => '{%s}'", m.reset.data);
-	rest = m.fields.len > 0 ? psprintf("SELECT sweeper.alter_policy(%s%s);", name, m.fields.data) :
-		psprintf("SELECT sweeper.resume(%s);", name);
-
-	/*
-	 * what others wrote must not run as the owner because somebody pastes
-	 * this
-	 */
-	if (m.give.len > 0)
-		return in_comment(m.code.data, psprintf("if that may run as role %s: %s%s", quote_identifier(GetUserNameFromId(p->owner, false)),
-												m.give.data, rest));
-	if (m.fields.len == 0)
-		return NULL;
-	if (m.renamed)
-		return in_comment(psprintf("SELECT deadline, last_seen, filter, set_clause, group_by FROM sweeper.policy WHERE policy = %s; ", name),
-						  psprintf("then, with another %s: %s", m.vital, rest));
-	if (m.vital)
-		return in_comment(psprintf("SELECT sweeper.unregister(%s); ", name), psprintf("or, with another %s: %s", m.vital, rest));
-	return rest;
+	if (p->columns.stale != 0)
+		return columns_step(p, name);
+	step = hook_step(p, name, "on_expire", p->on_expire, p->on_expire_name);
+	if (step == NULL)
+		step = hook_step(p, name, "is_alive", p->is_alive, p->is_alive_name);
+	if (step == NULL && OidIsValid(ssw_partition_subscribed(p)))
+		step = psprintf("SELECT sweeper.alter_policy(%s, allow_replicated => true);", name);
+	return step;
 }
 
 /* What lifts a brake. */
@@ -227,7 +120,7 @@ ssw_repair_hint_or_resume(const SswPolicy *p)
 	return step ? step : psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
 }
 
-/* _mend(policy_id): the same for views; null also for who may not see the policy. */
+/* _mend(policy_id): the same for views; null also for callers who may not see the policy. */
 Datum
 ssw_mend_policy(PG_FUNCTION_ARGS)
 {

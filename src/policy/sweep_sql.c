@@ -599,8 +599,8 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 }
 
 /* The call of is_alive, of a row. */
-char	   *
-ssw_stmt_ask(const SswPolicy *p)
+static char *
+call_is_alive(const SswPolicy *p)
 {
 	return psprintf("%s(%s)", ssw_guard_function(p->is_alive), p->key_text);
 }
@@ -610,5 +610,5 @@ char	   *
 ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT %s, %s FROM ONLY %s AS t WHERE %s",
-					ssw_stmt_identity(p), ssw_stmt_ask(p), ssw_guard_table(leaf), is_taken(p, phase, 0));
+					ssw_stmt_identity(p), call_is_alive(p), ssw_guard_table(leaf), is_taken(p, phase, 0));
 }
