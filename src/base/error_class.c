@@ -45,11 +45,3 @@ ssw_error_classify(int code)
 	}
 	return SSW_FAIL_ROW;
 }
-
-/* Does what reads the rows fit the table no more? */
-bool
-ssw_error_is_misfit(int code)
-{
-	return code == ERRCODE_INSUFFICIENT_PRIVILEGE || code == ERRCODE_UNDEFINED_TABLE || code == ERRCODE_UNDEFINED_COLUMN || code == ERRCODE_UNDEFINED_FUNCTION ||
-		code == ERRCODE_UNDEFINED_OBJECT || code == ERRCODE_UNDEFINED_SCHEMA || code == ERRCODE_DATATYPE_MISMATCH;
-}

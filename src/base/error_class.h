@@ -18,6 +18,5 @@ typedef enum SswFailureClass
 } SswFailureClass;
 
 extern SswFailureClass ssw_error_classify(int sqlerrcode);
-extern bool ssw_error_is_misfit(int code);
 
 #endif							/* SSW_ERROR_CLASS_H */

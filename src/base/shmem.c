@@ -264,6 +264,22 @@ ssw_shmem_policy(Oid dboid, int policy_id, bool create)
 	return s;
 }
 
+/* A copy of the entry of a policy of this database; zeros when there is none. */
+bool
+ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	if (s)
+		*copy = *s;
+	else
+		memset(copy, 0, sizeof(*copy));
+	LWLockRelease(SswShared->lock);
+	return s != NULL;
+}
+
 /* Call back for every policy entry.  The caller holds the lock. */
 void
 ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg)

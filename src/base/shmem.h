@@ -120,8 +120,6 @@ typedef struct SswDatabase
 	TimestampTz commands_counted;	/* when they were counted */
 	Oid			runner_role;	/* a runner is wanted for it, or invalid */
 	TimestampTz runner_since;	/* since then */
-	bool		read_only;		/* by the server's default, as its coordinator
-								 * saw: a database may have another */
 	SswRunnerStart runner_start[SSW_RUNNER_STARTS]; /* the last ones */
 	uint32		runner_starts;	/* so many there were */
 
@@ -382,8 +380,12 @@ typedef struct SswPolicyShared
 	TimestampTz last_look;
 	TimestampTz last_success;	/* it found nothing, or a pass went well */
 	TimestampTz late_look_at;	/* a brake is on: look how late it is */
-	TimestampTz locked_since;	/* somebody holds its table, or a part of it;
-								 * or 0 */
+	TimestampTz blocked_since;	/* rows cannot be written, see
+								 * policy_outage.c; or 0 */
+	bool		locked;			/* because of a lock */
+	TimestampTz free_at;		/* they could be, when one looked last */
+	TimestampTz outage_since;	/* the last outage, or 0 */
+	TimestampTz outage_until;
 	TimestampTz next_look;
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
 	int64		backlog;		/* due rows, about; 0 when none */
@@ -402,13 +404,6 @@ typedef struct SswPolicyShared
 								 * 0 */
 	int64		heartbeat_ttl_us;	/* shortest time to live of a session with
 									 * heartbeats since the start, or 0 */
-	TimestampTz refused_since;	/* the last time in which heartbeats could not */
-	TimestampTz refused_at;		/* be, or 0: see grace.c */
-	TimestampTz refusing_since; /* all that had to look at rows could not, or
-								 * 0 */
-	TimestampTz writable_at;	/* its coordinator found that rows could be
-								 * written, last; or 0 */
-	TimestampTz unwritable_since;	/* and later that they could not, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with
 								 * memory, or 0 */
 	TimestampTz locked_retry_at;	/* rows that somebody held are tried from
@@ -511,6 +506,7 @@ extern void ssw_shmem_require(void);
 
 extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
 extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
+extern bool ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy);
 extern bool ssw_shmem_policies_full(void);
 extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
 extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);

@@ -32,7 +32,6 @@
 #include "commands/preview.h"
 #include "commands/register.h"
 #include "commands/target_check.h"
-#include "grace/policy_outage.h"
 #include "heartbeat/policy_xact.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
@@ -285,9 +284,6 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	}
 	if (rel && (a->given[SSW_ARG_KEY] || (a->given[SSW_ARG_HEARTBEATS] && !p->heartbeats)))
 		ssw_heartbeat_flush(old);
-	/* what failed may have failed heartbeats, too */
-	if (old->heartbeats && old->failures > 0 && ssw_shmem_available())
-		ssw_outage_note(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
 	update_policy(a, p, v, rel, held);
 	ssw_policy_store_log(p->id, p->name, "alter", before);
 	if (rel)

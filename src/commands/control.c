@@ -34,7 +34,6 @@
 #include "base/process_slot.h"
 #include "base/shmem.h"
 #include "base/spi.h"
-#include "grace/policy_outage.h"
 #include "heartbeat/policy_xact.h"
 #include "monitor/row_facts.h"
 #include "policy/policy_rights.h"
@@ -268,9 +267,6 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	}
 	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
 		lift(names, "quarantine");
-	/* what failed may have failed heartbeats, too */
-	if (p->heartbeats && p->failures > 0 && ssw_shmem_available())
-		ssw_outage_note(MyDatabaseId, p->id, 0, GetCurrentTimestamp());
 	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
 		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
 		   " held_reason = NULL, held_at = NULL,"

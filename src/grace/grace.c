@@ -18,8 +18,8 @@
  * before it.  When a grace is over its pairs are removed; where each row has its
  * own time to live it never is, and the pairs are thinned out, the older the more.
  *
- * Times in which nobody could send heartbeats are no evidence, either: they do not
- * count as service, and their end is to the policy such a start.
+ * An outage of a policy (policy_outage.c) is no service either, and its end is to the
+ * policy such a start.
  *
  * The coordinator alone notes.  A crash leaves the last note.
  */
@@ -68,51 +68,31 @@ has_noted(const SswPolicy *p, TimestampTz now)
 	return p->nhorizons > 0 && p->noted_at >= ssw_service_began() && p->noted_at <= now;
 }
 
-/* While heartbeats are refused, or rows cannot be written, nobody can show that he is alive: it is as before a start of service. */
+/* While rows cannot be written, no session can show that it is alive: it is as before a start of service. */
 static void
-recall_refused(const SswPolicy *p, Past *past, TimestampTz now)
+recall_outage(const SswPolicy *p, Past *past, TimestampTz now)
 {
-	SswDatabase *d;
-	SswPolicyShared *s;
 	SswHorizon *last = past->n > 0 ? &past->pair[past->n - 1] : NULL;
-	TimestampTz refused_since;
-	TimestampTz refused_at;
+	TimestampTz since;
+	TimestampTz until;
 	int64		outage;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-	refused_since = s ? s->refused_since : 0;
-	refused_at = s ? s->refused_at : 0;
-	/* until that is noted as an outage */
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (ssw_service_read_only_since() != 0 && d && d->read_only)
-	{
-		refused_since = ssw_service_read_only_since();
-		refused_at = now;
-	}
-	LWLockRelease(SswShared->lock);
-	if (refused_at == 0)
+	if (!ssw_outage_last(p->id, now, &since, &until))
 		return;
-	if (refused_at > now)
-	{
-		/* the clock was fast then */
-		refused_at = now;
-		ssw_outage_note(MyDatabaseId, p->id, now, now);
-	}
-	outage = ssw_service_outages_since(&past->starts, refused_at);
-	refused_since += outage;
-	refused_at += outage;
-	if (last && refused_at <= last->service)
+	outage = ssw_service_outages_since(&past->starts, until);
+	since += outage;
+	until += outage;
+	if (last && until <= last->service)
 		return;
 	/* nor was that service under any start before */
-	outage = last ? Max(0, refused_at - Max(refused_since, last->service)) : 0;
+	outage = last ? Max(0, until - Max(since, last->service)) : 0;
 	for (int i = 0; i < past->n; i++)
 		past->pair[i].service += outage;
 	if (last == NULL || (!TIMESTAMP_IS_NOBEGIN(last->deadline) && past->n <= SSW_MAX_HORIZONS))
 		last = &past->pair[past->n++];
 	*last = (SswHorizon)
 	{
-		refused_at, DT_NOBEGIN
+		until, DT_NOBEGIN
 	};
 	past->moved = true;
 }
@@ -162,7 +142,7 @@ recall(const SswPolicy *p, Past *past)
 		};
 		past->moved = true;
 	}
-	recall_refused(p, past, now);
+	recall_outage(p, past, now);
 }
 
 /* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */
@@ -305,18 +285,12 @@ thin(Past *past, int64 ttl, TimestampTz cutoff)
 static TimestampTz
 compared_until(const SswPolicy *p, TimestampTz now)
 {
-	SswPolicyShared *s;
-	TimestampTz result = now;
+	SswPolicyShared s;
 
-	if (!p->heartbeats)
+	if (!p->heartbeats || !ssw_shmem_read_policy(p->id, &s) || s.heartbeat_ttl_us == 0)
 		return now;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-	if (s && s->heartbeat_ttl_us != 0)
-		/* not when the clock was fast then */
-		result = s->compared_at == 0 || s->compared_at > now ? DT_NOBEGIN : s->compared_at;
-	LWLockRelease(SswShared->lock);
-	return result;
+	/* not when the clock was fast then */
+	return s.compared_at == 0 || s.compared_at > now ? DT_NOBEGIN : s.compared_at;
 }
 
 /*

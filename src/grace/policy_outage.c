@@ -1,10 +1,15 @@
 /*
  * policy_outage.c
- *		Times in which nobody could show that he lives.
+ *		Times in which nobody could write the rows of a policy.
  *
- * Sessions whose heartbeats fail, and the coordinator, tell of them; grace.c credits
- * them.  One a policy, the last, in SswShared under SswShared->lock; file.c keeps it
- * over a clean stop.  A crash forgets it, and is followed by a grace anyway.
+ * The coordinator looks, about once a second, whether the table of a policy is locked,
+ * whether its passes fail, and whether the database is read-only.  More than an eighth
+ * of the time to live of that is no service: sessions could not show that they are
+ * alive, and grace.c credits that time.  Heartbeats themselves report nothing.
+ *
+ * Each policy has one time since which it is blocked, and the last outage, in its entry,
+ * under SswShared->lock.  file.c keeps the outage over a clean stop.  A crash loses both,
+ * and is followed by a grace anyway.
  */
 #include "postgres.h"
 
@@ -15,23 +20,30 @@
 #include "grace/policy_outage.h"
 
 /*
- * Of a time to live: rows are prolonged earlier than that before they are due, so that
+ * Of a time to live: rows are refreshed earlier than that before they are due, so that
  * a shorter time without writes is no outage.
  */
 #define OUTAGE_PART		8
+/* Looked at so often, or four times in that part of a time to live; while it is locked. */
+#define FREE_LOOK_US	(1 * USECS_PER_SEC)
+#define LOCKED_LOOK_US	(200 * 1000)
 
-static void
-note_refused(SswPolicyShared *s, TimestampTz since, TimestampTz until)
+/* Does the coordinator look at such a policy once a second?  Others only matter to views. */
+bool
+ssw_outage_watches(const SswPolicy *p)
 {
-	if (since > s->refused_at || since < s->refused_since)
-		s->refused_since = since;
-	s->refused_at = until;
+	return (p->heartbeats || p->last_seen) && (p->heartbeats || p->check_every_us != 0);
 }
 
-/*
- * In that time nobody could have sent a heartbeat: silence is no evidence then.  It
- * began at since, 0: at the last start of service.
- */
+static void
+note(SswPolicyShared *s, TimestampTz since, TimestampTz until)
+{
+	if (since > s->outage_until || since < s->outage_since)
+		s->outage_since = since;
+	s->outage_until = until;
+}
+
+/* Rows could not be written in that time. */
 void
 ssw_outage_note(Oid dboid, int policy_id, TimestampTz since, TimestampTz until)
 {
@@ -40,98 +52,64 @@ ssw_outage_note(Oid dboid, int policy_id, TimestampTz since, TimestampTz until)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(dboid, policy_id, true);
 	if (s)
-		note_refused(s, since, until);
+		note(s, since, until);
 	LWLockRelease(SswShared->lock);
-}
-
-/* So long rows may not be written before that is an outage; ttl_us is the policy's, or 0. */
-int64
-ssw_outage_patience(int policy_id, int64 ttl_us)
-{
-	SswPolicyShared *s;
-	int64		shortest = ttl_us;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	if (s && s->heartbeat_ttl_us > 0 && (ttl_us == 0 || s->heartbeat_ttl_us < ttl_us))
-		shortest = s->heartbeat_ttl_us;
-	LWLockRelease(SswShared->lock);
-	return shortest / OUTAGE_PART;
 }
 
 /*
- * The coordinator has looked whether rows can be written.  Returns since when they
- * could not, up to now; 0: they can, and could when one looked last.  Where databases
- * take turns that may be longer ago than gap_us; nobody knows what was meanwhile.
+ * The coordinator has looked: *blocked_since is 0 when rows can be written.  Returns when
+ * to look again.  Where databases take turns, what was found free longer ago than two
+ * looks may have been blocked ever since.
  */
 TimestampTz
-ssw_outage_looked(int policy_id, bool writable, int64 gap_us, TimestampTz now)
+ssw_outage_look(const SswPolicy *p, SswBlock block, TimestampTz now, TimestampTz *blocked_since)
 {
-	TimestampTz since = 0;
 	SswPolicyShared *s;
+	int64		patience = p->ttl_us / OUTAGE_PART;
+	int64		every;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
+	s = ssw_shmem_policy(MyDatabaseId, p->id, true);
+	if (s && s->heartbeat_ttl_us > 0 && (patience == 0 || s->heartbeat_ttl_us / OUTAGE_PART < patience))
+		patience = s->heartbeat_ttl_us / OUTAGE_PART;
+	every = Max(FREE_LOOK_US, patience / 4);
+	*blocked_since = 0;
 	if (s)
 	{
 		/* the clock may be set back */
-		if (!writable && (s->unwritable_since == 0 || s->unwritable_since > now))
-			s->unwritable_since = s->writable_at != 0 && s->writable_at < now - gap_us ? s->writable_at : now;
-		since = s->unwritable_since;
-		if (writable)
+		if (block != SSW_BLOCK_NONE && (s->blocked_since == 0 || s->blocked_since > now))
+			s->blocked_since = s->free_at != 0 && s->free_at < now - 2 * every ? s->free_at : now;
+		if (s->blocked_since != 0 && ssw_outage_watches(p) && now - s->blocked_since > patience)
+			note(s, s->blocked_since, now);
+		if (block == SSW_BLOCK_NONE)
 		{
-			s->writable_at = now;
-			/* what heartbeats met before it is over */
-			s->unwritable_since = s->refusing_since = 0;
+			s->blocked_since = 0;
+			s->free_at = ssw_outage_watches(p) ? now : 0;
 		}
+		s->locked = block == SSW_BLOCK_LOCK;
+		*blocked_since = s->blocked_since;
 	}
 	LWLockRelease(SswShared->lock);
-	return since;
+	return now + (block == SSW_BLOCK_LOCK ? LOCKED_LOOK_US : every);
 }
 
-/* A heartbeat could not look at rows; when all could not for so long, it counts as refused. */
-void
-ssw_outage_unheard(int policy_id, int64 patience_us)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	SswPolicyShared *s;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
-	if (s && (s->refusing_since == 0 || s->refusing_since > now))
-		s->refusing_since = now;
-	if (s && now - s->refusing_since >= patience_us)
-		note_refused(s, s->refusing_since, now);
-	LWLockRelease(SswShared->lock);
-}
-
-/* A heartbeat could look at its row. */
-void
-ssw_outage_heard(int policy_id)
+/* The last outage; false: none is known. */
+bool
+ssw_outage_last(int policy_id, TimestampTz now, TimestampTz *since, TimestampTz *until)
 {
 	SswPolicyShared *s;
-	bool		refusing;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	refusing = s && s->refusing_since != 0;
-	LWLockRelease(SswShared->lock);
-	if (!refusing)
-		return;
+	*since = *until = 0;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
 	if (s)
-		s->refusing_since = 0;
+	{
+		/* the clock was fast then */
+		if (s->outage_until > now)
+			s->outage_since = s->outage_until = now;
+		*since = s->outage_since;
+		*until = s->outage_until;
+	}
 	LWLockRelease(SswShared->lock);
-}
-
-/*
- * Since then nobody could write the policy's rows: who lives by that could not show it.
- * A short time does not matter, because heartbeats write well before a row is due.
- */
-void
-ssw_outage_since(const SswPolicy *p, TimestampTz since, TimestampTz now)
-{
-	if (p && (p->heartbeats || p->last_seen) && now - since > ssw_outage_patience(p->id, p->ttl_us))
-		ssw_outage_note(MyDatabaseId, p->id, since, now);
+	return *until != 0;
 }

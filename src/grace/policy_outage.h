@@ -1,17 +1,23 @@
 /*
  * policy_outage.h
- *		Times in which nobody could show that he lives.
+ *		Times in which nobody could write the rows of a policy.
  */
 #ifndef SSW_POLICY_OUTAGE_H
 #define SSW_POLICY_OUTAGE_H
 
 #include "policy/policy.h"
 
-extern int64 ssw_outage_patience(int policy_id, int64 ttl_us);
+/* Why rows cannot be written. */
+typedef enum SswBlock
+{
+	SSW_BLOCK_NONE,
+	SSW_BLOCK_LOCK,				/* somebody holds a lock on the table */
+	SSW_BLOCK_OTHER				/* passes fail, or the database is read-only */
+} SswBlock;
+
+extern bool ssw_outage_watches(const SswPolicy *p);
+extern TimestampTz ssw_outage_look(const SswPolicy *p, SswBlock block, TimestampTz now, TimestampTz *blocked_since);
 extern void ssw_outage_note(Oid dboid, int policy_id, TimestampTz since, TimestampTz until);
-extern TimestampTz ssw_outage_looked(int policy_id, bool writable, int64 gap_us, TimestampTz now);
-extern void ssw_outage_since(const SswPolicy *p, TimestampTz since, TimestampTz now);
-extern void ssw_outage_unheard(int policy_id, int64 patience_us);
-extern void ssw_outage_heard(int policy_id);
+extern bool ssw_outage_last(int policy_id, TimestampTz now, TimestampTz *since, TimestampTz *until);
 
 #endif							/* SSW_POLICY_OUTAGE_H */

@@ -119,29 +119,29 @@ write_partition(Writer *w, int partition, Copies *c)
 	}
 }
 
-/* When heartbeats of a policy were refused, see grace.c: as a record without a session and time to live. */
+/* The last outage of a policy, as a record without a session and time to live. */
 static void
-copy_refused(SswPolicyShared *s, void *arg)
+copy_outage(SswPolicyShared *s, void *arg)
 {
 	Copies	   *c = arg;
 
-	if (s->refused_at != 0 && c->n < c->size)
+	if (s->outage_until != 0 && c->n < c->size)
 		c->beats[c->n++] = (KeptBeat)
 	{
 		{
 			.database = s->key.database,.policy_id = s->key.policy_id
-		}, s->refused_at, 0, s->refused_since
+		}, s->outage_until, 0, s->outage_since
 	};
 }
 
 static int64
-write_refused(Writer *w)
+write_outages(Writer *w)
 {
 	Copies		c = {.size = ssw_shmem_most_policies(),.beats = palloc(ssw_shmem_most_policies() * sizeof(KeptBeat))};
 
 	flush(w);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
-	ssw_shmem_policies_seq(copy_refused, &c);
+	ssw_shmem_policies_seq(copy_outage, &c);
 	LWLockRelease(SswShared->lock);
 	memcpy(w->buffer, c.beats, c.n * sizeof(KeptBeat));
 	w->buffered = c.n;
@@ -165,7 +165,7 @@ ssw_file_write(void)
 	INIT_CRC32C(w->crc);
 	for (int i = 0; i < SSW_BEAT_PARTITIONS && w->ok; i++)
 		write_partition(w, i, &c);
-	refused = write_refused(w);
+	refused = write_outages(w);
 	FIN_CRC32C(w->crc);
 	h.n = w->n;
 	h.crc = w->crc;

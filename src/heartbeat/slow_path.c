@@ -40,7 +40,6 @@
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/grace.h"
-#include "grace/policy_outage.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/slow_path.h"
 #include "heartbeat/target_cache.h"
@@ -92,7 +91,6 @@ typedef struct TouchTry
 	bool		may_be_undone;	/* what it writes, by somebody else */
 	bool		write;
 	bool		settled;		/* constraints that the caller has deferred */
-	bool		as_owner;		/* the look has come so far */
 	Look		result;
 	TouchedRow	row;
 } TouchTry;
@@ -386,53 +384,6 @@ explain(const TouchTry *t, ErrorData *e)
 	return e;
 }
 
-static void
-read_no_row(void *arg)
-{
-	TouchTry   *t = arg;
-	char		nulls[SSW_KEY_MAX + 1];
-	Datum		values[SSW_KEY_MAX] = {0};
-
-	memset(nulls, 'n', t->nkeys);
-	nulls[t->nkeys] = '\0';
-	bound_patience(t);
-	ssw_spi_begin();
-	(void) ssw_spi_exec(ssw_stmt_touch(t->policy, ""), t->nkeys, t->types, values, nulls, true, 1);
-	ssw_spi_end();
-}
-
-static bool
-try_no_row(void *arg)
-{
-	TouchTry   *t = arg;
-
-	ssw_gate(t->policy->owner, t->policy->search_path, read_no_row, t);
-	return false;
-}
-
-/* Is what reads the rows wrong, whatever row it is? */
-static bool
-fits_no_row(TouchTry *t)
-{
-	ErrorData  *error = ssw_spi_try(try_no_row, t);
-
-	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
-		ReThrowError(error);
-	return error && ssw_error_is_misfit(error->sqlerrcode);
-}
-
-/* Is it the table that is locked, and not the row? */
-static bool
-is_locked_out(const SswPolicy *p, bool write)
-{
-	LOCKMODE	mode = write ? RowExclusiveLock : RowShareLock;
-
-	if (!ConditionalLockRelationOid(p->relid, mode))
-		return true;
-	UnlockRelationOid(p->relid, mode);
-	return false;
-}
-
 /* Is there more around this statement that its caller can undo it with? */
 static bool
 is_within_block(void)
@@ -484,14 +435,12 @@ try_look(void *arg)
 {
 	TouchTry   *t = arg;
 
-	t->as_owner = false;
 	t->result = LOOK_NONE;
 	if (t->write)
 		check_can_write(t);
 	if (!knows_names(t))
 		return false;
 	t->result = LOOK_GONE;
-	t->as_owner = true;
 	ssw_gate(t->policy->owner, t->policy->search_path, look, t);
 	return t->result == LOOK_WRITE && t->write;
 }
@@ -504,21 +453,10 @@ try_look(void *arg)
 static ErrorData *
 look_once(TouchTry *t)
 {
-	const SswPolicy *p = t->policy;
 	ErrorData  *error = ssw_spi_try(try_look, t);
 
-	if (error && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
-		return error;
-	if (error == NULL)
-		ssw_outage_heard(p->id);
-	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && is_locked_out(p, t->write))
-		ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
-	else if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		ssw_store_spare(t->key, GetCurrentTimestamp());
-	if (error && ssw_trust_is_refusal(error))
-		return error;
-	if (error && t->as_owner && !t->write && ssw_error_is_misfit(error->sqlerrcode) && fits_no_row(t))
-		ssw_outage_unheard(p->id, 0);
 	return error;
 }
 

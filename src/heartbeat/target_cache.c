@@ -32,7 +32,6 @@
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
-#include "grace/policy_outage.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/target_cache.h"
 #include "policy/policy_rights.h"
@@ -64,13 +63,6 @@ ssw_target_cache_generation(void)
 	return generation;
 }
 
-/* May the caller keep rows alive?  Who may not is refused in any case. */
-static bool
-may_write(const SswPolicy *p)
-{
-	return get_rel_name(p->relid) != NULL && ssw_rights_has_rows(p, ACL_UPDATE);
-}
-
 /* May heartbeats be sent to the policy at all? */
 static void
 check_policy(const SswPolicy *p)
@@ -83,8 +75,6 @@ check_policy(const SswPolicy *p)
 				 errmsg("policy \"%s\" takes no heartbeats", p->name),
 				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
 	trouble = ssw_policy_unusable(p);
-	if (trouble && may_write(p))
-		ssw_outage_unheard(p->id, 0);
 	if (trouble)
 		ssw_counters_count(SSW_STAT_ERROR);
 	if (trouble)
@@ -133,8 +123,6 @@ lock_relation(const SswPolicy *p)
 		CHECK_FOR_INTERRUPTS();
 		if (waited_ms >= p->lock_timeout_ms)
 		{
-			if (may_write(p))
-				ssw_outage_unheard(p->id, ssw_outage_patience(p->id, p->ttl_us));
 			ssw_counters_count(SSW_STAT_ERROR);
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -171,21 +159,10 @@ static void
 read_relation(SswHeartbeatTarget *t)
 {
 	SswPolicy  *p = t->policy;
-	bool		allowed = may_write(p);
 	Relation	rel = table_open(p->relid, NoLock);
 
-	PG_TRY();
-	{
-		ssw_deadline_build(p, rel);
-		read_key(t);
-	}
-	PG_CATCH();
-	{
-		if (allowed && ssw_error_is_misfit(geterrcode()))
-			ssw_outage_unheard(p->id, 0);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	ssw_deadline_build(p, rel);
+	read_key(t);
 	table_close(rel, NoLock);
 }
 

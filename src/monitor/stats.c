@@ -255,7 +255,7 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = Int64GetDatum(s->open_pass_id);
 		v[k++] = counts(s->ended, SSW_END_TYPES);
 		v[k] = time_or_null(s->last_success, &n[k]), k++;
-		v[k] = time_or_null(s->locked_since, &n[k]), k++;
+		v[k] = time_or_null(s->locked ? s->blocked_since : 0, &n[k]), k++;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

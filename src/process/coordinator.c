@@ -274,7 +274,7 @@ reload(TimestampTz now)
 			w->tokens = p->rate_limit;
 			w->backlog_tokens = p->backlog_rate;
 			w->tokens_at = now;
-			ssw_passes_inherit(w, p);
+			ssw_passes_inherit(w);
 		}
 		w->policy = p;
 		if (old_cxt != NULL || !stays_asleep(w, now))
@@ -337,7 +337,7 @@ look(SswWatch *w, TimestampTz now)
 	{
 		if (request)
 			ssw_request_complete(w, request, 0,
-								 w->locked_since ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+								 w->locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
 		ssw_late_look(w, now);
 		return;
@@ -628,7 +628,7 @@ forget_times(void)
 		SswWatch   *w = lfirst(lc);
 
 		ssw_lower_bound_forget(w->policy_id);
-		w->not_before = w->lock_look_at = w->open_pass_at = 0;
+		w->not_before = w->block_look_at = w->open_pass_at = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}
@@ -637,7 +637,7 @@ forget_times(void)
 	ssw_turn_begin();
 }
 
-/* When the locks of tables are looked at again, whoever waits for a turn. */
+/* When blocked policies are looked at again, whoever waits for a turn. */
 static TimestampTz locks_at = 0;
 
 /*
@@ -705,7 +705,7 @@ round_of_work(TimestampTz *needed)
 		reload(now);
 	look_anew();
 	wake_sleepers(now);
-	locks_at = ssw_watch_locks(watches, now);
+	locks_at = ssw_watch_blocked(watches, now);
 	note_grace(now);
 	ssw_throttle_look(now);
 	over = ssw_turn_is_over(watches, now);
@@ -728,7 +728,6 @@ round_of_work(TimestampTz *needed)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);
 	next = Min(next_wakeup(now), others);
 	*needed = needed_at(others, now);
-	ssw_watch_read_only(watches, now);
 	ssw_spi_commit();
 	ssw_request_answer(watches);
 	return next;

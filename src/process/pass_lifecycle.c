@@ -87,35 +87,33 @@ ssw_passes_publish(SswWatch *w)
 		s->tokens = w->tokens;
 		s->backlog_tokens = w->backlog_tokens;
 		s->tokens_at = w->tokens_at;
-		s->locked_since = is_resting(w->policy) ? 0 : w->part_locked_since ? w->part_locked_since : w->locked_since;
+		s->locked = s->locked && !is_resting(w->policy);
 	}
 	LWLockRelease(SswShared->lock);
 }
 
 /* What a coordinator before this one knew: a pass to be continued, what is due when, a lock. */
 void
-ssw_passes_inherit(SswWatch *w, const SswPolicy *p)
+ssw_passes_inherit(SswWatch *w)
 {
-	SswPolicyShared *s;
+	SswPolicyShared s;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (s && s->state[0] != '\0')
+	(void) ssw_shmem_read_policy(w->policy_id, &s);
+	if (s.state[0] != '\0')
 	{
-		w->unfinished = s->unfinished;
-		w->earliest = s->oldest_due;
-		w->refresh_at = s->refresh_at;
-		w->idle = s->idle;
-		w->excluded = s->excluded;
-		w->part_locked_since = p->check_every_us > 0 ? s->locked_since : 0;
+		w->unfinished = s.unfinished;
+		w->earliest = s.oldest_due;
+		w->refresh_at = s.refresh_at;
+		w->idle = s.idle;
+		w->excluded = s.excluded;
+		w->blocked_since = s.blocked_since;
 	}
-	if (s && s->tokens_at != 0)
+	if (s.tokens_at != 0)
 	{
-		w->tokens = s->tokens;
-		w->backlog_tokens = s->backlog_tokens;
-		w->tokens_at = s->tokens_at;
+		w->tokens = s.tokens;
+		w->backlog_tokens = s.backlog_tokens;
+		w->tokens_at = s.tokens_at;
 	}
-	LWLockRelease(SswShared->lock);
 }
 
 /* Tokens of the two rates, at most a second's worth. */
@@ -161,16 +159,11 @@ refresh_cutoff(SswWatch *w, TimestampTz now)
 TimestampTz
 ssw_passes_refresh_at(SswWatch *w)
 {
-	SswPolicyShared *s;
-	bool		beats;
+	SswPolicyShared s;
 
 	if (w->policy == NULL || !w->policy->heartbeats)
 		return DT_NOEND;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	beats = s && s->heartbeat_ttl_us > 0;
-	LWLockRelease(SswShared->lock);
-	return beats ? w->refresh_at : DT_NOEND;
+	return ssw_shmem_read_policy(w->policy_id, &s) && s.heartbeat_ttl_us > 0 ? w->refresh_at : DT_NOEND;
 }
 
 /*
@@ -298,7 +291,7 @@ ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
 	}
 	if (now - w->open_pass_at >= w->policy->soft_limit_us)
 		ssw_passes_close_open(w);
-	w->part_locked_since = 0;
+	ssw_watch_note_lock(w, false, now);
 	w->next_look = Min(Max(w->rest.until, now + ssw_min_interval * INT64CONST(1000)), ssw_passes_refresh_at(w));
 	return true;
 }
@@ -351,7 +344,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->above = w->held_above != 0 && now < w->full_at && !requested ? w->held_above : 0;
-		pass->locked_for_long = w->part_locked_since != 0 && now - w->part_locked_since > LONG_LOCK_US;
+		pass->locked_for_long = w->blocked_since != 0 && now - w->blocked_since > LONG_LOCK_US;
 		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 		/* whom memory did not know then had to write his row since */
 		if (pass->refresh_only && s)
@@ -454,7 +447,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 {
 	w->idle++;
 	w->unfinished = false;
-	w->part_locked_since = 0;
+	ssw_watch_note_lock(w, false, now);
 	w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
 	if (w->earliest != 0)
 		w->next_look = Min(w->next_look, w->earliest);
@@ -585,13 +578,8 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	w->owed = w->owed && pass.end == SSW_END_LOCKED;
 	if (pass.end == SSW_END_LOCKED)
 		ssw_watch_locked(w);
-	/* whoever looks only when asked has no look that tells its end */
-	if (w->policy->check_every_us == 0)
-		w->part_locked_since = 0;
-	else if (pass.end == SSW_END_LOCKED || pass.left_out != 0)
-		w->part_locked_since = w->part_locked_since ? Min(w->part_locked_since, now) : now;
-	else if (pass.counted)
-		w->part_locked_since = 0;
+	else if (pass.left_out != 0 || pass.counted)
+		ssw_watch_note_lock(w, pass.left_out != 0, now);
 	if (request != 0 && pass.end != SSW_END_STOPPED)
 		ssw_request_complete_with(w, request, &pass);
 	ssw_passes_publish(w);

@@ -11,7 +11,6 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "grace/policy_outage.h"
 #include "process/policy_state.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
@@ -130,15 +129,6 @@ ssw_policy_state_failed(SswWatch *w, const SswPass *pass)
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
 			   " last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
 			   " WHERE policy_id = $1", 6, types, values, NULL);
-	/* that we cannot read rows says nothing of who writes them himself */
-	if (w->policy->heartbeats && class != SSW_FAIL_TRANSIENT && class != SSW_FAIL_LOCKED)
-	{
-		TimestampTz now = GetCurrentTimestamp();
-
-		if (w->failing_since == 0)
-			w->failing_since = now;
-		ssw_outage_since(w->policy, w->failing_since, now);
-	}
 	w->policy->failures = failures;
 	w->policy->broken = failures >= BROKEN_AFTER;
 	w->policy->retry_at = retry;
@@ -167,7 +157,6 @@ ssw_policy_state_succeeded(SswWatch *w)
 	w->policy->failures = 0;
 	w->policy->broken = false;
 	w->policy->retry_at = 0;
-	w->failing_since = 0;
 	if (w->backlog_done)
 		w->policy->backlog_before = 0;
 	w->backlog_done = false;

@@ -49,9 +49,6 @@
 #define LOCK_WAITS			10
 #define LOCKED_AGAIN_US		(1 * USECS_PER_SEC)
 #define LOCKED_SOON_US		(50 * 1000)
-/* Is it locked?  Looked at so often while it was not, and while it is. */
-#define FREE_LOOK_US		(1 * USECS_PER_SEC)
-#define LOCK_LOOK_US		(200 * 1000)
 /* What is set for a database alone is looked at so often. */
 #define SETTINGS_US			(5 * USECS_PER_SEC)
 
@@ -105,9 +102,7 @@ brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
 	strlcpy(w->state, state, sizeof(w->state));
 	ssw_shmem_text(w->reason, reason ? reason : "", sizeof(w->reason));
 	w->brake_until = until;
-	w->locked_since = 0;
-	if (strcmp(state, "locked") != 0)
-		w->part_locked_since = 0;
+	w->locked = false;
 	return true;
 }
 
@@ -144,86 +139,47 @@ follow_rename(SswPolicy *p)
 	ssw_policy_state_renamed(p);
 }
 
-/*
- * Could rows be written that live by activity?  Passes do not tell while none is due, or
- * as long as rows can be read.  Returns when to look again.
- */
+/* Can rows be written that live by activity?  Passes do not find out while none is due.  Returns when to look again. */
 static TimestampTz
-look_at_lock(SswWatch *w, TimestampTz now)
+look_whether_blocked(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
-	TimestampTz since;
-	int64		every;
-	bool		writable;
+	SswBlock	block = SSW_BLOCK_NONE;
 
-	if (p == NULL || !(p->heartbeats || p->last_seen) || p->check_every_us == 0)
+	if (p == NULL || !ssw_outage_watches(p))
 		return DT_NOEND;
-	if (now < w->lock_look_at)
-		return w->lock_look_at;
-	every = Max(FREE_LOOK_US, ssw_outage_patience(w->policy_id, p->ttl_us) / 4);
-	writable = ssw_partition_is_writable(p->relid);
-	since = ssw_outage_looked(w->policy_id, writable && (!XactReadOnly || ssw_service_read_only_since() != 0), 2 * every, now);
-	if (since != 0)
-		ssw_outage_since(w->policy, since, now);
-	w->lock_look_at = now + (writable ? every : LOCK_LOOK_US);
-	return w->lock_look_at;
+	if (now < w->block_look_at)
+		return w->block_look_at;
+	if (!ssw_partition_is_writable(p->relid))
+		block = SSW_BLOCK_LOCK;
+	else if (XactReadOnly || (p->heartbeats && (w->unfit || p->failures > 0)))
+		block = SSW_BLOCK_OTHER;
+	w->block_look_at = ssw_outage_look(p, block, now, &w->blocked_since);
+	return w->block_look_at;
 }
 
-/* Look at the locks of tables; returns when the next look is. */
+/* Which policies are blocked?  Returns when the next look is. */
 TimestampTz
-ssw_watch_locks(List *watches, TimestampTz now)
+ssw_watch_blocked(List *watches, TimestampTz now)
 {
 	TimestampTz next = DT_NOEND;
 	ListCell   *lc;
 
 	foreach(lc, watches)
-		next = Min(next, look_at_lock(lfirst(lc), now));
+	{
+		TimestampTz look_at = look_whether_blocked(lfirst(lc), now);
+
+		next = Min(next, look_at);
+	}
 	return next;
 }
 
-/* Is it the database that says so, whatever the server's default is? */
-static bool
-has_own_default(void)
-{
-	bool		own;
-
-	ssw_spi_begin();
-	own = ssw_spi_exec("SELECT 1 FROM pg_catalog.pg_settings"
-					   " WHERE name = 'default_transaction_read_only' AND source = 'database'",
-					   0, NULL, NULL, NULL, true, 1) > 0;
-	ssw_spi_end();
-	return own;
-}
-
-/*
- * While the server's default is read-only, heartbeats are refused in this database,
- * too.  When that is over, the launcher notes it as an outage, for all; a database that
- * goes its own way before, this does, and look_at_lock() what is the database's alone.
- */
+/* A pass has found a lock, or none: what is looked at every second needs no pass for that. */
 void
-ssw_watch_read_only(List *watches, TimestampTz now)
+ssw_watch_note_lock(SswWatch *w, bool locked, TimestampTz now)
 {
-	SswDatabase *d;
-	TimestampTz since;
-	bool		refused;
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	since = ssw_service_read_only_since();
-	refused = since != 0 && d && (XactReadOnly || d->read_only);
-	LWLockRelease(SswShared->lock);
-	if (refused && !XactReadOnly && has_own_default())
-	{
-		foreach(lc, watches)
-			ssw_outage_since(((SswWatch *) lfirst(lc))->policy, since, now);
-		refused = false;
-	}
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-		d->read_only = refused;
-	LWLockRelease(SswShared->lock);
+	if (!ssw_outage_watches(w->policy) && (locked || w->blocked_since != 0))
+		(void) ssw_outage_look(w->policy, locked ? SSW_BLOCK_LOCK : SSW_BLOCK_NONE, now, &w->blocked_since);
 }
 
 /* Somebody holds a table of the policy, and what was begun failed: try again soon. */
@@ -231,10 +187,10 @@ void
 ssw_watch_locked(SswWatch *w)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz since = w->locked_since ? Min(w->locked_since, now) : now;
 
 	(void) brake(w, "locked", "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
-	w->locked_since = since;
+	w->locked = true;
+	(void) ssw_outage_look(w->policy, SSW_BLOCK_LOCK, now, &w->blocked_since);
 }
 
 /* The same while it is judged: most often the transaction that registered it ends. */
@@ -244,14 +200,14 @@ still_locked(SswWatch *w)
 	TimestampTz now = GetCurrentTimestamp();
 
 	ssw_watch_locked(w);
-	w->brake_until = now + Max(LOCKED_SOON_US, Min(LOCKED_AGAIN_US, now - w->locked_since));
+	w->brake_until = now + Max(LOCKED_SOON_US, Min(LOCKED_AGAIN_US, now - w->blocked_since));
 }
 
 /* Is a lock on its table the only brake, and too young to tell of? */
 bool
 ssw_watch_patient(const SswWatch *w, TimestampTz now)
 {
-	return !w->runs && w->locked_since != 0 && now - w->locked_since < LOCKED_TELL_US;
+	return !w->runs && w->locked && now - w->blocked_since < LOCKED_TELL_US;
 }
 
 /* A table became the target of a subscription, or is one no more: it is not told which. */
@@ -390,15 +346,13 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 	w->brake_until = 0;
 	strlcpy(w->state, "waiting", sizeof(w->state));
 	w->reason[0] = '\0';
-	w->plain = false;
+	w->plain = w->locked = w->unfit = false;
 	/* ALTER DATABASE tells nobody */
 	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", now + SETTINGS_US))
 		return;
-	if (!identity_brake(w) && !shape_brake(w))
-	{
-		w->locked_since = 0;
+	w->unfit = (identity_brake(w) || shape_brake(w)) && !w->locked;
+	if (w->runs)
 		(void) row_brake(w, now);
-	}
 }
 
 typedef struct Probe

@@ -11,8 +11,8 @@
 extern void ssw_watch_begin_round(void);
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
-extern TimestampTz ssw_watch_locks(List *watches, TimestampTz now);
-extern void ssw_watch_read_only(List *watches, TimestampTz now);
+extern TimestampTz ssw_watch_blocked(List *watches, TimestampTz now);
+extern void ssw_watch_note_lock(SswWatch *w, bool locked, TimestampTz now);
 extern void ssw_watch_locked(SswWatch *w);
 extern bool ssw_watch_patient(const SswWatch *w, TimestampTz now);
 extern void ssw_watch_subscriptions(void);

@@ -21,11 +21,10 @@ typedef struct SswWatch
 	SswRest		rest;			/* why passes wait, though it runs; or no
 								 * state */
 	TimestampTz brake_until;	/* look at the brakes again then, or 0 */
-	TimestampTz locked_since;	/* its table is, or 0 */
-	TimestampTz part_locked_since;	/* it, or a child, was for all looks
-									 * since, or 0 */
-	TimestampTz lock_look_at;
-	TimestampTz failing_since;	/* its rows cannot be read or written, or 0 */
+	bool		locked;			/* the brake is a lock on its table */
+	bool		unfit;			/* the policy does not fit its table any more */
+	TimestampTz blocked_since;	/* see policy_outage.c */
+	TimestampTz block_look_at;
 	bool		plain;			/* no code of users: the coordinator may probe
 								 * by itself */
 	bool		unprobed;		/* it could not, or has not yet since a pass */
