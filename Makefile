@@ -40,7 +40,7 @@ help:
 	@echo '                         [CLIENTS="django …"] (test/clients/README.md)'
 	@echo '  make check-versions    all tests on PostgreSQL 17 and 18 (as root), in root folders of later Debian releases'
 	@echo '                         that VERSIONS_DIR keeps: [VERSIONS_DIR=…] [VERSIONS="17 18"] [SUITES="regress …"]'
-	@echo '  make check-monitoring  alerts, dashboard and exporter queries, with Prometheus and a busy server (monitoring/README.md)'
+	@echo '  make check-monitoring  alerts, dashboard and exporter queries, with Prometheus and a busy server: [PICTURES=doc/pictures]'
 	@echo '  make check-matrix      check, then check-versions'
 	@echo '  make bench             measurements against peers, 20 to 50 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'

@@ -3,15 +3,15 @@
 --
 --     { cat monitoring/watch.sql; echo '\watch 1'; } | psql -XqAt DATABASE
 --
--- Needs access level monitor.  What is per second is counted from one look to the
--- next of the same session, which keeps its last numbers in a setting, watch.last;
--- so it does the most rows that have waited.  "?": nobody has counted what is due.
+-- Needs access level monitor.  Rates are counted from one run to the next of the same
+-- session.  It keeps its last numbers, and the largest backlog, in a setting,
+-- watch.last.  "?": the backlog has not been counted.
 WITH metric AS MATERIALIZED (SELECT regexp_replace(metric, '^session_sweeper_', '') AS name, labels, value FROM sweeper.metrics),
 status AS MATERIALIZED (SELECT * FROM sweeper.policy_status),
 before AS MATERIALIZED (SELECT nullif(current_setting('watch.last', true), '')::jsonb AS last),
 seen AS MATERIALIZED (
     SELECT jsonb_build_object('at', extract(epoch FROM clock_timestamp()),
-               'beats', sum(value) FILTER (WHERE name = 'heartbeats_total'),
+               'heartbeats', sum(value) FILTER (WHERE name = 'heartbeats_total'),
                'ended', (SELECT jsonb_object_agg(e.policy, e.n)
                          FROM (SELECT labels ->> 'policy' AS policy, sum(value) AS n FROM metric WHERE name = 'rows_ended_total' GROUP BY 1) AS e),
                'most', greatest((SELECT max(backlog) FROM status), (SELECT (last ->> 'most')::float8 FROM before))) AS now
@@ -33,7 +33,7 @@ line (section, rank, text) AS (
     UNION ALL
     SELECT 1, 1, format('%s   heartbeats %s, %s of %s sessions tracked   seats used %s',
         (SELECT string_agg(value || ' ' || (labels ->> 'kind'), ', ' ORDER BY labels ->> 'kind') FROM metric WHERE name = 'processes'),
-        coalesce(round((((now ->> 'beats')::float8 - (last ->> 'beats')::float8) / seconds)::numeric) || '/s', now ->> 'beats'),
+        coalesce(round((((now ->> 'heartbeats')::float8 - (last ->> 'heartbeats')::float8) / seconds)::numeric) || '/s', now ->> 'heartbeats'),
         (SELECT value FROM metric WHERE name = 'tracked_sessions'), (SELECT value FROM metric WHERE name = 'tracked_sessions_max'),
         (SELECT value FROM metric WHERE name = 'seats_used'))
         || coalesce((SELECT '   tasks ' || string_agg(value || ' ' || (labels ->> 'status'), ', ' ORDER BY labels ->> 'status') FROM metric WHERE name = 'tasks'), '')

@@ -8,7 +8,7 @@ use HTTP::Tiny;
 use JSON::PP;
 use Time::HiRes qw(time);
 
-my ($root, $private, $pg_bin, $exporter, $prometheus, $load) = @ARGV;
+my ($root, $private, $pg_bin, $exporter, $prometheus, $load, $from, $to, $pictures) = @ARGV;
 my $limit = 60;    # seconds until a wait is given up
 my ($passed, $failed) = (0, 0);
 $| = 1;
@@ -240,7 +240,13 @@ sub graph_page {
     my (undef, $page) = run('sh', '-c', '"$@" 2>/dev/null', 'sh', @chromium, '--dump-dom', $url);
     my @lines = grep { () = /[LCS]/g; (() = /[LCSQ]/g) >= 3 } $page =~ /<path[^>]* d="(M[^"]*)"/g;
     ok(@lines > 0 && $page =~ /policy="login"/, 'its graph has the line of a sweep, and its legend the policy', substr($page, 0, 2000));
-    if ($ENV{PICTURE}) { run('cp', $picture, $ENV{PICTURE}) }
+}
+
+# The dashboard's panels and the view for terminals, as the documents show them.
+sub pictures {
+    my ($good, $text) = run('sh', '-c', '"$@" 2>&1', 'sh', "$root/test/monitoring/pictures.pl", $root, $private, $prometheus, $from, $to, $pictures);
+    my @files = map { "$pictures/$_.png" } qw(dashboard-sweeps dashboard-sessions watch);
+    ok($good && !(grep { !-f $_ || slurp($_) !~ /^\x89PNG/ || -s $_ < 20_000 } @files), 'pictures of the dashboard and of watch.sql', $text);
 }
 
 # The view for terminals, twice in a session: the second time knows rates.
@@ -267,5 +273,6 @@ dashboard_expressions() if -f "$root/monitoring/dashboard.json";
 held_alert();
 watch();
 graph_page();
+pictures();
 print "$passed passed, $failed failed\n";
 exit($failed != 0 || $passed == 0);

@@ -1,7 +1,8 @@
 #!/bin/bash
 # make check-monitoring: a private server with an application that is busy, in one
 # database of two; Debian's exporter and Prometheus with what monitoring/ has; then
-# check.pl.  Ends with a line "N passed, N failed".
+# check.pl, and pictures.pl.  Ends with a line "N passed, N failed".
+# PICTURES=folder keeps the pictures there (doc/pictures has them), of a longer load.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tools/private-cluster.sh"
@@ -58,6 +59,18 @@ start exporter.log env DATA_SOURCE_NAME="user=prometheus host=$PGHOST dbname=pos
     --web.listen-address="127.0.0.1:$exporter"
 start prometheus.log prometheus --config.file="$private/monitoring/prometheus.yml" \
     --storage.tsdb.path="$private/tsdb" --web.listen-address="127.0.0.1:$prometheus"
-start load.log "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 -d app -c 'CALL load(15)'
+pictures=$private/pictures
+seconds=15
+if [ -n "${PICTURES:-}" ]; then
+    pictures=$(cd "$root" && realpath "$PICTURES")
+    seconds=50
+fi
+mkdir -p "$pictures"
+from=$(date +%s)
+start load.log "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 -d app -c "CALL load($seconds)"
+# As make demo DEMO=watch.
+{ cat "$root/monitoring/watch.sql"; echo '\watch 2'; } |
+    timeout $((seconds - 3)) "$pg_bin/psql" -XqAt -U prometheus -d app >"$private/watch.txt" &
+children+=($!)
 
-"$root/test/monitoring/check.pl" "$root" "$private" "$pg_bin" "$exporter" "$prometheus" "${children[2]}"
+"$root/test/monitoring/check.pl" "$root" "$private" "$pg_bin" "$exporter" "$prometheus" "${children[2]}" "$from" $((from + seconds)) "$pictures"
