@@ -1,10 +1,9 @@
 -- Well-known session tables, as data: a new one is a row and a test.
 
--- columns: "name type|type", a type of any schema; key: what is unique, {}: whatever is; indexed: a column that leads an index; test: holds for
--- nearly all rows, if there are any; beside: a relation of the same schema; settings: arguments of register(), of which timezone is left out where the column has
--- one, and "application" (the zone of the application's sessions) stands for what is set for the owner, the database or the server; hook: the body of an SQL function that on_expire becomes, $1 being keys as text[], {schema} the table's
+-- columns: "name type|type", a type of any schema; key: what is unique, {}: whatever is; indexed: a column that leads an index; beside: a relation of the same schema; settings: arguments of register(), of which timezone is left out where the column has
+-- one, and "application" (the zone of the application's sessions) stands for what is set for the owner, the database or the server; hook: the body of an SQL function that on_expire must be, $1 being keys as text[], {schema} the table's
 -- schema; advice: what else one should know; others: names of the columns that known versions have besides;
--- instant: of a row, what its deadline meant when it was written, with a time zone; lifetime: the same where ttl or max_age is not given, but a setting of the
+-- lifetime: the same where ttl or max_age is not given, but a setting of the
 -- application.  Where the software counts in whole seconds and a session lives to the end of its last one, keep_for is that second.
 CREATE TABLE sweeper.preset (
     preset    text PRIMARY KEY,
@@ -13,13 +12,11 @@ CREATE TABLE sweeper.preset (
     settings  jsonb NOT NULL CHECK (pg_catalog.jsonb_typeof(settings) = 'object'),
     note      text NOT NULL,
     indexed   text,
-    test      text,
     beside    text,
     hook      text,
     advice    text,
     lifetime  text,
     others    text[] NOT NULL DEFAULT '{}',
-    instant   text,
     builtin   boolean NOT NULL DEFAULT false
 );
 SELECT pg_catalog.pg_extension_config_dump('sweeper.preset', 'WHERE NOT builtin');
@@ -115,55 +112,55 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, lifetime) VALU
  '{"last_seen": "lastheartbeat", "ttl": "5 min", "timezone": "UTC"}',
  'The time is Hangfire''s default. Give ttl where ServerTimeout is another.');
 
-INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, test, hook, advice, lifetime) VALUES
+INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, hook, advice, lifetime) VALUES
 ('symfony', 'Symfony''s PdoSessionHandler, 4.4 and later',
  '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
  '{"deadline": "sess_lifetime", "unit": "s", "keep_for": "1 s", "filter": "sess_lifetime > 315576000", "audit": "hash"}',
- 'sess_lifetime', 'sess_lifetime > 315576000', NULL,
+ 'sess_lifetime', NULL,
  'Rows that a version before 4.4 wrote have a lifetime of less than ten years of seconds there, and are left: preset symfony_relative, with another policy name, is for them.', NULL),
 ('symfony_relative', 'Symfony''s PdoSessionHandler, 2.6 to 4.3',
  '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
  '{"last_seen": "sess_time", "ttl_column": "sess_lifetime", "unit": "s", "keep_for": "1 s", "filter": "sess_lifetime <= 315576000", "audit": "hash"}',
- NULL, 'sess_lifetime <= 315576000', NULL, NULL, NULL),
+ NULL, NULL, NULL, NULL),
 ('keycloak_online', 'Keycloak''s online sessions',
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 min", "created": "created_on", "max_age": "10 hours", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''0''"}',
- NULL, NULL,
+ NULL,
  'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = coalesce(replace(replace(substring(k FROM ''^\("((?:[^"]|"")*)"''), ''""'', ''"''), ''\\'', ''\''), split_part(substr(k, 2), '','', 1)) AND ROW(c.user_session_id, c.offline_flag)::text = k',
  'Keycloak''s caches and events do not learn of it.',
  'The lifetimes are Keycloak''s defaults. Give ttl and max_age of the realm that keeps sessions longest, or adopt each realm with a filter and a policy name of its own; sessions with "remember me" may live longer.'),
 ('keycloak_offline', 'Keycloak''s offline sessions',
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 days", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''1''"}',
- NULL, NULL,
+ NULL,
  'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = coalesce(replace(replace(substring(k FROM ''^\("((?:[^"]|"")*)"''), ''""'', ''"''), ''\\'', ''\''), split_part(substr(k, 2), '','', 1)) AND ROW(c.user_session_id, c.offline_flag)::text = k',
  'Keycloak''s caches and events do not learn of it.',
  'The lifetime is Keycloak''s default. Give ttl of the realm that keeps offline sessions longest.'),
 ('mcp_gateway', 'MCP gateway (Context Forge)',
  '{session_id character varying,created_at timestamp without time zone|timestamp with time zone,last_accessed timestamp without time zone|timestamp with time zone,data text|character varying}', '{session_id}',
  '{"last_seen": "last_accessed", "ttl": "1 hour", "timezone": "UTC", "audit": "hash"}',
- NULL, NULL, 'DELETE FROM {schema}.mcp_messages WHERE session_id = ANY ($1)',
+ NULL, 'DELETE FROM {schema}.mcp_messages WHERE session_id = ANY ($1)',
  NULL, 'The lifetime is the gateway''s default. Give ttl where SESSION_TTL (in seconds) is another.'),
 ('solid_queue', 'Solid Queue''s processes',
  '{id bigint,kind character varying,last_heartbeat_at timestamp without time zone|timestamp with time zone,supervisor_id bigint,pid integer,hostname character varying}', '{id}',
  '{"last_seen": "last_heartbeat_at", "ttl": "5 min", "timezone": "UTC"}',
- NULL, NULL,
+ NULL,
  'WITH gone AS (DELETE FROM {schema}.solid_queue_claimed_executions WHERE process_id = ANY ($1::bigint[]) RETURNING job_id) INSERT INTO {schema}.solid_queue_failed_executions (job_id, error, created_at) SELECT job_id, ''{"exception_class":"SolidQueue::Processes::ProcessPrunedError","message":"Process was found dead and pruned","backtrace":[]}'', now() AT TIME ZONE ''UTC'' FROM gone ON CONFLICT (job_id) DO NOTHING',
  NULL, 'The time is Solid Queue''s default. Give ttl where process_alive_threshold is another.'),
 ('good_job', 'GoodJob''s processes',
  '{id uuid,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone,state jsonb,lock_type smallint}', '{id}',
  '{"last_seen": "updated_at", "ttl": "5 min", "timezone": "UTC", "filter": "lock_type IS NULL"}',
- NULL, NULL,
+ NULL,
  'UPDATE {schema}.good_jobs SET locked_by_id = NULL, locked_at = NULL WHERE locked_by_id = ANY ($1::uuid[])',
  'Processes that hold an advisory lock (lock_type 0) are left to GoodJob.', NULL),
 ('hangfire_job', 'Hangfire''s jobs',
  '{id bigint|integer,stateid bigint|integer,statename text|character varying,createdat timestamp without time zone|timestamp with time zone,expireat timestamp without time zone|timestamp with time zone}', '{id}',
- '{"deadline": "expireat", "timezone": "UTC"}', NULL, NULL,
+ '{"deadline": "expireat", "timezone": "UTC"}', NULL,
  'DELETE FROM {schema}.jobqueue WHERE jobid = ANY ($1::bigint[])', NULL, NULL),
 ('hangfire_data', 'Hangfire''s sets, lists, hashes and counters',
  '{id bigint|integer,key text|character varying,expireat timestamp without time zone|timestamp with time zone}', '{id}',
  '{"deadline": "expireat", "timezone": "UTC"}',
- NULL, NULL, NULL, NULL, NULL);
+ NULL, NULL, NULL, NULL);
 UPDATE sweeper.preset SET beside = 'jobqueue' WHERE preset = 'hangfire_data';
 UPDATE sweeper.preset AS p SET others = v.names FROM (VALUES
 ('spring_session', '{principal_name}'::text[]), ('superset', '{created_on,created_by_fk,changed_on,changed_by_fk}'),
@@ -181,12 +178,10 @@ UPDATE sweeper.preset AS p SET others = v.names FROM (VALUES
 ('solid_queue', '{metadata,created_at,name}'),
 ('hangfire_job', '{invocationdata,arguments,updatecount}'), ('hangfire_data', '{value,score,field,updatecount}')) AS v (preset, names)
 WHERE p.preset = v.preset;
-UPDATE sweeper.preset SET instant = pg_catalog.format('CASE WHEN %1$I #>> ''{cookie,expires}'' ~ ''^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$'' THEN (%1$I #>> ''{cookie,expires}'')::timestamptz END', v.c)
-FROM (VALUES ('connect_pg_simple', 'sess'), ('koa_pg_session', 'session')) AS v (name, c) WHERE preset = v.name;
 UPDATE sweeper.preset SET builtin = true;
 
 COMMENT ON TABLE sweeper.preset IS
-'Session tables that adopt() knows: the columns, the unique key, the index and the look of rows that it goes by, and the arguments of register() it gives. Keys that are credentials are hashed in the audit. A row more is one more that adopt() knows; those that are not builtin go with a dump.';
+'Session tables that adopt() knows: the columns, the unique key and the index that it goes by, and the arguments of register() it gives. Keys that are credentials are hashed in the audit. A row more is one more that adopt() knows; those that are not builtin go with a dump.';
 
 CREATE FUNCTION sweeper._matches(relation oid, columns text[], key text[]) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -221,26 +216,27 @@ COMMENT ON FUNCTION sweeper._surplus IS 'Columns of a relation that are none of 
 
 CREATE FUNCTION sweeper._indexed(relation oid, column_name text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT column_name IS NOT NULL AND EXISTS (
+    SELECT EXISTS (
         SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE i.indrelid = relation AND a.attname = column_name)
 $$;
 COMMENT ON FUNCTION sweeper._indexed IS 'Does the column lead an index of the relation?';
 
--- A preset that asks for all that another one does, and for more, is meant; which of two with the same columns, an index may tell.
+-- A preset that asks for all that another one does, and for more, is meant: more columns, or the same and an index.
 CREATE FUNCTION sweeper._presets(relation oid) RETURNS SETOF sweeper.preset
 LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
     WITH named AS MATERIALIZED (
         SELECT p, ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(p.columns) AS c) AS names FROM sweeper.preset AS p),
     found AS MATERIALIZED (
-        SELECT p, names, sweeper._indexed(relation, (p).indexed) AS led FROM named
+        SELECT p, names FROM named
         -- most relations have not even the names
         WHERE CASE WHEN names <@ ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = relation AND attnum > 0) THEN sweeper._matches(relation, (p).columns, (p).key) END
+          AND ((p).indexed IS NULL OR sweeper._indexed(relation, (p).indexed))
           AND ((p).beside IS NULL OR EXISTS (SELECT FROM pg_class AS c JOIN pg_class AS b USING (relnamespace) WHERE c.oid = relation AND b.relname = (p).beside)))
     SELECT (f.p).* FROM found AS f
-    WHERE NOT EXISTS (SELECT FROM found AS g WHERE f.names <@ g.names AND NOT g.names <@ f.names)
+    WHERE NOT EXISTS (SELECT FROM found AS g WHERE f.names <@ g.names AND (NOT g.names <@ f.names OR ((f.p).indexed IS NULL AND (g.p).indexed IS NOT NULL)))
 $$;
-COMMENT ON FUNCTION sweeper._presets IS 'Presets that a relation matches by its columns and key, but for those of which another one asks for all that and more.';
+COMMENT ON FUNCTION sweeper._presets IS 'Presets that a relation matches by its columns, key and index, without those that ask for less than another of them.';
 
 CREATE VIEW sweeper.adoptable WITH (security_invoker = true) AS
 SELECT c.oid::regclass AS relation, p.preset, p.note, sweeper._surplus(c.oid, p.columns, p.others) IS NULL AS exact,
@@ -298,5 +294,5 @@ CREATE FUNCTION sweeper.adopt(
 ) RETURNS sweeper.preview_result
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';
 COMMENT ON FUNCTION sweeper.adopt IS
-'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. What it has to guess holds the policy (reason assumed) until resume(), unless start is now: a lifetime that nobody gave; the time zone of a timestamp column that nobody gave and the rows do not prove; the preset, where the table has columns that no known version has and preset is not given. A dry run makes all checks, says which function the real one creates, and creates none. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s, but a filter is joined to the preset''s by AND. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42723 a function has the name of the one that it makes, 42P01 or 42501 that one could not run, and those of register().';
+'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. What it has to guess holds the policy (reason assumed) until resume(), unless start is now: a lifetime that nobody gave; the time zone of a timestamp column that nobody gave; the preset, where the table has columns that no known version has and preset is not given. A preset that needs a function for on_expire is refused without one; the hint is the statement that creates it. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s, but a filter is joined to the preset''s by AND. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42883 the preset needs on_expire, and those of register().';
 REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._surplus, sweeper._indexed, sweeper._presets FROM PUBLIC;

@@ -146,7 +146,7 @@ RESET search_path;
 \set VERBOSITY terse
 SET client_min_messages = warning;
 DROP SCHEMA forms CASCADE;
--- lifetimes beside a number of milliseconds are seconds: it is told where that looks wrong
+-- a ttl_column that is a number beside a number of milliseconds is in seconds; beside a time it has the unit
 RESET client_min_messages;
 CREATE TABLE lifetimes (id int PRIMARY KEY, last_ms bigint, ttl_ms int, ttl_s int);
 INSERT INTO lifetimes SELECT i, extract(epoch FROM now() - interval '1 h') * 1000, 1800000, 1800 FROM generate_series(1, 5) AS i;

@@ -225,6 +225,10 @@ ssw_args_call(const SswArgs *a, const char *name, const char *value)
 		appendStringInfo(&buf, ", %s => %s", defs[i].name,
 						 quote_literal_cstr(ssw_args_text(i, a->value[i])));
 	}
+	if (a->start && strcmp(a->start, "auto") != 0 && strcmp(name, "start") != 0)
+		appendStringInfo(&buf, ", start => %s", quote_literal_cstr(a->start));
+	if (a->dry_run && strcmp(name, "start") != 0)
+		appendStringInfoString(&buf, ", dry_run => true");
 	appendStringInfo(&buf, ", %s => %s);", name, quote_literal_cstr(value));
 	return buf.data;
 }

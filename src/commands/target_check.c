@@ -16,7 +16,6 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "commands/unit_guess.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "rewrite/prs2lock.h"
@@ -30,7 +29,6 @@
 #include "base/compat.h"
 #include "base/identity.h"
 #include "base/spi.h"
-#include "commands/preview.h"
 #include "commands/session_check.h"
 #include "commands/target_check.h"
 #include "policy/expr.h"
@@ -357,5 +355,4 @@ ssw_target_check(SswPolicy *p, Relation rel)
 	if (p->heartbeats)
 		check_heartbeats(p, rel);
 	ssw_gate(p->owner, p->search_path, check_statements, &t);
-	ssw_unit_guess_lifetimes(p, rel);
 }

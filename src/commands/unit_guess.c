@@ -35,10 +35,6 @@
 #define NEWEST			3		/* values that an error shows */
 #define ORDERED_ROWS	100000	/* read in full to find the newest */
 
-/* Rows whose lifetimes are looked at, and how many seconds are suspicious. */
-#define LIFETIMES		1000
-#define LONG_LIFETIME	(10 * SECS_PER_DAY)
-
 /*
  * The newest values and what SQL makes of each: pairs of text, newest first, in the
  * session's own zone.  meaning is an expression over v.
@@ -142,82 +138,40 @@ ask_unit(const SswPolicy *p, Relation rel, const char *field,
 		 best ? best : type == INT4OID ? "s" : "s, ms or us", detail.data);
 }
 
-/* Time zones that are set for this database or a role: the owner's first, then the database's; all, or those alone. */
-static List *
-set_zones(Oid owner, bool all)
-{
-	Oid			types[] = {OIDOID, OIDOID, BOOLOID};
-	Datum		values[] = {ObjectIdGetDatum(owner), ObjectIdGetDatum(MyDatabaseId), BoolGetDatum(all)};
-	MemoryContext cxt = CurrentMemoryContext;
-	SswIdentity save;
-	List	   *zones = NIL;
-	uint64		n;
-
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
-	n = ssw_spi_exec("SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1)"
-					 " FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
-					 " WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setdatabase IN ($2, 0) AND ($3 OR s.setrole IN ($1, 0))"
-					 " ORDER BY s.setrole = $1 DESC, s.setrole <> 0, s.setdatabase <> 0 DESC, 1",
-					 3, types, values, NULL, true, 0);
-	for (uint64 i = 0; i < n; i++)
-	{
-		MemoryContext old = MemoryContextSwitchTo(cxt);
-
-		zones = lappend(zones, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
-		MemoryContextSwitchTo(old);
-	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-	return zones;
-}
-
 /*
- * The zone of an application's sessions, as far as the server knows: what is
- * set for the table's owner or this database, else for the server.  Who calls may have
- * another one, and tells for want of better while the library is not preloaded.
+ * The zone of an application's sessions, as far as the server knows: what is set for
+ * the table's owner, else for this database, else for the server.
  */
 char	   *
 ssw_unit_guess_application_timezone(Oid owner)
 {
-	List	   *zones = set_zones(owner, false);
+	Oid			types[] = {OIDOID, OIDOID};
+	Datum		values[] = {ObjectIdGetDatum(owner), ObjectIdGetDatum(MyDatabaseId)};
+	MemoryContext cxt = CurrentMemoryContext;
+	char	   *zone = pstrdup(pg_get_timezone_name(session_timezone));
+	SswIdentity save;
 
-	if (zones != NIL)
-		return linitial(zones);
-	return ssw_shmem_available() ? ssw_service_timezone() : pstrdup(pg_get_timezone_name(session_timezone));
+	ssw_identity_become_extension(&save);
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT zone FROM (SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1), s.setrole = $1, s.setdatabase <> 0"
+					 "  FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
+					 "  WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setdatabase IN ($2, 0) AND s.setrole IN ($1, 0)"
+					 " UNION ALL SELECT setting, false, false FROM pg_catalog.pg_file_settings WHERE pg_catalog.lower(name) = 'timezone' AND applied)"
+					 " AS z (zone, of_role, of_database) ORDER BY of_role DESC, of_database DESC",
+					 2, types, values, NULL, true, 1) > 0)
+		zone = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_spi_end();
+	ssw_identity_restore(&save);
+	return zone;
 }
 
 static bool
-is_utc(pg_tz * tz)
+is_utc(const char *name)
 {
+	pg_tz	   *tz = pg_tzset(name);
 	long		offset;
 
 	return tz && pg_get_timezone_offset(tz, &offset) && offset == 0;
-}
-
-/* Zones that applications may have written in: UTC, the session's, the owner's, then others that are set; without repetition. */
-List	   *
-ssw_unit_guess_zones(Oid owner)
-{
-	List	   *names = list_make3("UTC", unconstify(char *, pg_get_timezone_name(session_timezone)), ssw_unit_guess_application_timezone(owner));
-	List	   *zones = NIL;
-	ListCell   *lc;
-
-	names = list_concat(names, set_zones(owner, true));
-	foreach(lc, names)
-	{
-		ListCell   *other;
-		pg_tz	   *tz = pg_tzset(lfirst(lc));
-		bool		known = tz == NULL || (zones != NIL && is_utc(tz));
-
-		foreach(other, zones)
-		{
-			known = known || pg_strcasecmp(lfirst(other), lfirst(lc)) == 0;
-		}
-		if (!known)
-			zones = lappend(zones, pstrdup(lfirst(lc)));
-	}
-	return zones;
 }
 
 /*
@@ -230,12 +184,15 @@ ask_zone(const SswPolicy *p, Relation rel, const char *field,
 {
 	StringInfoData detail;
 	const char *best = NULL;
-	ListCell   *lc;
+	const char *zones[3];
 
 	initStringInfo(&detail);
-	foreach(lc, p->args ? ssw_unit_guess_zones(rel->rd_rel->relowner) : NIL)
+	zones[0] = "UTC";
+	zones[1] = pg_get_timezone_name(session_timezone);
+	zones[2] = ssw_unit_guess_application_timezone(rel->rd_rel->relowner);
+	for (int i = 0; p->args && i < lengthof(zones); i++)
 	{
-		char	   *zone = quote_literal_cstr(lfirst(lc));
+		char	   *zone = quote_literal_cstr(zones[i]);
 		char	   *meaning = psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
 									   " THEN pg_catalog.date_trunc('second', v::timestamp without time zone AT TIME ZONE %s)::pg_catalog.text"
 									   " ELSE 'no time' END, CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
@@ -243,70 +200,12 @@ ask_zone(const SswPolicy *p, Relation rel, const char *field,
 									   " ELSE %s END", zone, strcmp(field, "deadline") == 0 ? "true" : "false", zone,
 									   strcmp(field, "deadline") == 0 ? "true" : "false");
 
-		if (describe(rel, sql, lfirst(lc), meaning, &detail) && best == NULL)
-			best = lfirst(lc);
+		if ((i > 0 && is_utc(zones[i])) || (i == 2 && pg_strcasecmp(zones[1], zones[2]) == 0))
+			continue;
+		if (describe(rel, sql, zones[i], meaning, &detail) && best == NULL)
+			best = zones[i];
 	}
 	need(p, psprintf("%s of \"%s\" has no time zone", field, RelationGetRelationName(rel)), "timezone", best ? best : "...", detail.data);
-}
-
-static bool
-is_number(Oid type)
-{
-	char		category;
-	bool		preferred;
-
-	get_type_category_preferred(type, &category, &preferred);
-	return category == TYPCATEGORY_NUMERIC;
-}
-
-typedef struct Lifetimes
-{
-	const SswPolicy *policy;
-	Relation	rel;
-	double		seconds;		/* on average, of a sample */
-} Lifetimes;
-
-/* How long rows live if ttl_column is a number of seconds and last_seen is another number. */
-static void
-read_lifetimes(void *arg)
-{
-	Lifetimes  *l = arg;
-	char	   *column = psprintf("t.%s::double precision", quote_identifier(l->policy->ttl_column));
-	bool		isnull;
-	double		part;
-	char	   *rows;
-
-	if (!is_number(exprType(ssw_expr_parse(l->rel, "last_seen", l->policy->last_seen))))
-		return;
-	ssw_spi_begin();
-	rows = ssw_sample_select(l->rel, psprintf("%s AS v", column), psprintf("%s " SSW_OP(">") " 0", column), LIFETIMES, &part);
-	ssw_spi_exec(psprintf("SELECT COALESCE(pg_catalog.avg(v), 0) FROM (%s) AS x", rows), 0, NULL, NULL, NULL, true, 1);
-	l->seconds = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_spi_end();
-}
-
-/*
- * Beside a last activity that is a number of milliseconds, the lifetime of a row is
- * still a number of seconds: say so where that makes rows live suspiciously long.
- */
-void
-ssw_unit_guess_lifetimes(const SswPolicy *p, Relation rel)
-{
-	Lifetimes	l = {.policy = p,.rel = rel};
-
-	if (p->last_seen == NULL || p->ttl_column == NULL || p->unit == NULL || strcmp(p->unit, "s") == 0 ||
-		!is_number(get_atttype(RelationGetRelid(rel), get_attnum(RelationGetRelid(rel), p->ttl_column))))
-		return;
-	ssw_gate(p->owner, p->search_path, read_lifetimes, &l);
-	if (l.seconds < LONG_LIFETIME)
-		return;
-	ereport(NOTICE,
-			(errmsg("ttl_column \"%s\" is read as seconds: rows live %.0f days on average", p->ttl_column,
-					l.seconds / SECS_PER_DAY),
-			 errdetail("The unit \"%s\" is that of last_seen.", p->unit),
-			 errhint("If both are in %s: last_seen => 'to_timestamp(%s / %s.0)', ttl_column => %s, unit => '%s'.",
-					 p->unit, quote_identifier(p->last_seen), strcmp(p->unit, "ms") == 0 ? factors[1] : factors[2],
-					 quote_literal_cstr(p->ttl_column), p->unit)));
 }
 
 /* Have the deadline's builder ask here. */

@@ -9,7 +9,5 @@
 
 extern void ssw_unit_guess_init(void);
 extern char *ssw_unit_guess_application_timezone(Oid owner);
-extern List *ssw_unit_guess_zones(Oid owner);
-extern void ssw_unit_guess_lifetimes(const SswPolicy *p, Relation rel);
 
 #endif							/* SSW_UNIT_GUESS_H */

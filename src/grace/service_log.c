@@ -45,7 +45,6 @@ typedef struct Service
 	TimestampTz began;			/* start of service; 0 until the launcher runs */
 	TimestampTz read_only_since;	/* default_transaction_read_only is on, or
 									 * 0 */
-	char		timezone[TZ_STRLEN_MAX + 1];	/* the server's default */
 	bool		clean_start;	/* pg_control said "shut down" */
 	TimestampTz down_since;		/* its time, when clean_start */
 	uint32		control_timeline;	/* of pg_control then */
@@ -83,7 +82,6 @@ init_service(LWLock *lock)
 {
 	service->lock = lock;
 	service->incarnation = GetCurrentTimestamp();
-	strlcpy(service->timezone, pg_get_timezone_name(session_timezone), sizeof(service->timezone));
 	read_control();
 }
 
@@ -125,26 +123,6 @@ TimestampTz
 ssw_service_read_only_since(void)
 {
 	return service->read_only_since;
-}
-
-/* The launcher's time zone is the server's: sessions may have set another one. */
-void
-ssw_service_note_timezone(void)
-{
-	LWLockAcquire(service->lock, LW_EXCLUSIVE);
-	strlcpy(service->timezone, pg_get_timezone_name(session_timezone), sizeof(service->timezone));
-	LWLockRelease(service->lock);
-}
-
-char	   *
-ssw_service_timezone(void)
-{
-	char	   *zone = palloc(sizeof(service->timezone));
-
-	LWLockAcquire(service->lock, LW_SHARED);
-	strlcpy(zone, service->timezone, sizeof(service->timezone));
-	LWLockRelease(service->lock);
-	return zone;
 }
 
 /*

@@ -481,8 +481,6 @@ ssw_launcher_main(Datum main_arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
-	/* a standby may have been given another one */
-	ssw_service_note_timezone();
 	ssw_service_note_promotion();
 	ssw_service_start(ssw_file_load(ssw_service_began() == 0));
 	ereport(LOG, (errmsg("session_sweeper launcher started")));
@@ -496,7 +494,6 @@ ssw_launcher_main(Datum main_arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
-			ssw_service_note_timezone();
 			rescan_at = 0;
 			judge_again();
 		}
