@@ -172,7 +172,7 @@ ask_for_hook(const SswArgs *a, const Preset *preset, Relation rel)
 {
 	char	   *schema = get_namespace_name(RelationGetNamespace(rel));
 	char	   *name = psprintf("sweeper_%s", preset->name);
-	char	   *signature = psprintf("%s(text[])", quote_qualified_identifier(schema, name));
+	char	   *signature = psprintf("%s.%s(text[])", quote_identifier(schema), quote_identifier(name));
 	Oid			type = TEXTARRAYOID;
 	bool		exists = OidIsValid(LookupFuncName(list_make2(makeString(schema), makeString(name)), 1, &type, true));
 
