@@ -32,6 +32,7 @@
 #include "sweep/lostmove.h"
 #include "work/command_queue.h"
 #include "work/task_shmem.h"
+#include "work/work_state.h"
 #include "work/worker_lost.h"
 
 PG_MODULE_MAGIC_EXT(.name = "session_sweeper",.version = SSW_VERSION);
@@ -56,9 +57,11 @@ _PG_init(void)
 	ssw_shmem_add(ssw_counters_request, ssw_counters_startup);
 	ssw_process_on_leaving(ssw_lost_note);
 	ssw_process_on_leaving(ssw_lostmove_note);
+	ssw_process_on_leaving(ssw_work_runner_leaves);
 	ssw_service_init();
 	ssw_notify_init();
 	ssw_attach_init();
+	ssw_work_init();
 	ssw_shmem_init();
 	ssw_heartbeat_xact_init();
 	ssw_database_hook_init();

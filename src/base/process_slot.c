@@ -30,7 +30,7 @@
 #include "base/guc.h"
 #include "base/process_slot.h"
 
-#define MAX_LEAVING	2
+#define MAX_LEAVING	3
 
 /* The postmaster signals a child and its process group: that is one SIGTERM. */
 #define SAME_SIGNAL_US	10000
@@ -208,29 +208,15 @@ leave_pass(SswProc *proc)
 	proc->policy_id = 0;
 }
 
-static void
-note_runner_start(SswDatabase *d, Oid role, bool failed)
-{
-	d->runner_start[d->runner_starts++ % SSW_RUNNER_STARTS] = (SswRunnerStart)
-	{
-		role, failed
-	};
-}
-
 /*
  * A process came to nothing in that database: the next tries later, up to a
- * minute; a runner, as runner_demand.c says of its role.  The caller holds the lock exclusively.
+ * minute.  The caller holds the lock exclusively.
  */
 void
-ssw_process_failed_start(SswDatabase *d, SswProcKind kind, Oid role)
+ssw_process_failed_start(SswDatabase *d, SswProcKind kind)
 {
 	TimestampTz again;
 
-	if (kind == SSW_PROC_RUNNER)
-	{
-		note_runner_start(d, role, true);
-		return;
-	}
 	d->start_failures++;
 	again = GetCurrentTimestamp() + Min(60, d->start_failures) * USECS_PER_SEC;
 	if (kind == SSW_PROC_WORKER)
@@ -253,8 +239,6 @@ ssw_process_ready(void)
 	/* it may come again as soon as it is due */
 	if (d && MySswProc->kind == SSW_PROC_COORDINATOR)
 		d->not_before = 0;
-	if (d && MySswProc->kind == SSW_PROC_RUNNER)
-		note_runner_start(d, MySswProc->role, false);
 	LWLockRelease(SswShared->lock);
 }
 
@@ -294,16 +278,15 @@ free_slot(int code, Datum arg)
 			if (code != 0)
 			{
 				/* it did not mean to leave: its successor begins anew */
-				d->next_due = d->judged_generation = d->marked_at = d->work_at = 0;
+				d->next_due = d->judged_generation = d->marked_at = 0;
 				d->not_before = GetCurrentTimestamp() + USECS_PER_SEC;
 			}
 		}
-		if (d && MySswProc->kind == SSW_PROC_RUNNER)
-			d->commands_changed = true;
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
-		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE)
-			ssw_process_failed_start(d, MySswProc->kind, MySswProc->role);
+		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE &&
+			MySswProc->kind != SSW_PROC_RUNNER)
+			ssw_process_failed_start(d, MySswProc->kind);
 		MySswProc->state = SSW_STATE_FREE;
 		MySswProc->latch = NULL;
 		MySswProc->pid = 0;

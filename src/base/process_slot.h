@@ -13,7 +13,7 @@ extern int	ssw_process_reserve(SswProcKind kind, Oid database, Oid role);
 extern bool ssw_process_attach(Datum main_arg);
 extern void ssw_process_attach_launcher(void);
 extern void ssw_process_connect(Oid database);
-extern void ssw_process_failed_start(SswDatabase *d, SswProcKind kind, Oid role);
+extern void ssw_process_failed_start(SswDatabase *d, SswProcKind kind);
 extern void ssw_process_ready(void);
 extern void ssw_process_set_state(SswProcState state);
 

@@ -44,15 +44,6 @@ typedef enum SswDatabaseState
 								 * it */
 } SswDatabaseState;
 
-/* How the start of a runner went; see runner_demand.c. */
-typedef struct SswRunnerStart
-{
-	Oid			role;
-	bool		failed;
-} SswRunnerStart;
-
-#define SSW_RUNNER_STARTS	8
-
 /* Appended rows at which a process was ended that wrote them; see append_writer.c. */
 typedef struct SswLostMove
 {
@@ -91,8 +82,6 @@ typedef struct SswDatabase
 	uint64		judged_generation;	/* all policies were judged then, plus 1;
 									 * or 0 */
 	TimestampTz marked_at;		/* service_mark was written, or 0: unknown */
-	TimestampTz work_at;		/* when command_queue.c looks again, or 0:
-								 * unknown */
 
 	/* see written_tables.c */
 	TimestampTz looked_at;		/* by a coordinator, last */
@@ -112,36 +101,17 @@ typedef struct SswDatabase
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */
 
-	bool		commands_changed;	/* see command_queue.c */
-	bool		cascade_left;	/* see worker_lost.c */
-	int64		commands_waiting;	/* about; see command.c */
-	int64		commands_open;	/* submitted in transactions that have not
-								 * ended */
-	TimestampTz commands_counted;	/* when they were counted */
 	Oid			runner_role;	/* a runner is wanted for it, or invalid */
 	TimestampTz runner_since;	/* since then */
-	SswRunnerStart runner_start[SSW_RUNNER_STARTS]; /* the last ones */
-	uint32		runner_starts;	/* so many there were */
-
-	/* rows of append(); see append_demand.c */
-	int64		appended;		/* accepted since the last look */
-	TimestampTz appended_since; /* the first of them, or 0 */
 	Oid			append_waits;	/* an owner whose rows wait for a worker, or
 								 * invalid */
 	TimestampTz append_waits_since;
-	bool		append_counted; /* there was a look */
-	int64		append_most;	/* rows that one table had then, at most */
-	int64		flush_up_to;	/* rows up to that number are due */
 	SswLostMove lost_move[SSW_LOST_MOVES];
 	uint32		lost_moves;		/* so many there were */
 	SswLeftMove left_move[SSW_LEFT_MOVES];
 	uint32		left_moves;		/* so many there were */
-	bool		events_pending; /* see task_shmem.c */
-	bool		events_lost;
 	char		problem[128];	/* why it idles, for the view; "" when it does
 								 * not */
-	TimestampTz work_failing_since; /* nobody looks after tasks, or 0 */
-	char		work_error[128];
 } SswDatabase;
 
 typedef enum SswProcKind

@@ -56,7 +56,7 @@ at_xact_end(XactEvent event, void *arg)
 			{
 				d->state = SSW_DB_PRESENT;
 				d->not_before = 0;
-				d->judged_generation = d->marked_at = d->work_at = 0;
+				d->judged_generation = d->marked_at = 0;
 			}
 			d->policy_generation++;
 			foreach(lc, policies_pending)

@@ -28,6 +28,7 @@
 #include "policy/policy_rights.h"
 #include "base/notify.h"
 #include "grace/service_log.h"
+#include "work/work_state.h"
 
 /* Slots that have been short for so long are worth telling. */
 #define SLOTS_SHORT_US		(5 * USECS_PER_SEC)
@@ -331,6 +332,7 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &databases[i];
+		SswWorkState work;
 		Datum		v[9];
 		bool		n[9] = {0};
 
@@ -344,9 +346,10 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 		v[4] = Int32GetDatum(d->workers_wanted);
 		v[5] = time_or_null(d->next_due, &n[5]);
 		v[6] = text_or_null(d->problem, &n[6]);
-		v[7] = time_or_null(d->work_failing_since, &n[7]);
+		work = ssw_work_take(d->oid, 0);
+		v[7] = time_or_null(work.failing_since, &n[7]);
 		/* what others' databases are told is not for here */
-		v[8] = text_or_null(d->oid == MyDatabaseId ? d->work_error : "", &n[8]);
+		v[8] = text_or_null(d->oid == MyDatabaseId ? work.error : "", &n[8]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

@@ -48,6 +48,7 @@
 #include "work/runner_demand.h"
 #include "work/task_notify.h"
 #include "work/task_shmem.h"
+#include "work/work_state.h"
 
 #define MARK_EVERY_S		(60 * 60)
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
@@ -482,10 +483,8 @@ extension_present(void)
 		d->state = OidIsValid(oid) ? SSW_DB_UNKNOWN : SSW_DB_ABSENT;
 		d->extension = InvalidOid;
 		d->workers_wanted = 0;
-		d->flush_up_to = 0;		/* a new extension counts from 1 */
 		d->append_waits = InvalidOid;
-		d->commands_waiting = 0;
-		d->judged_generation = d->marked_at = d->work_at = 0;
+		d->judged_generation = d->marked_at = 0;
 	}
 	ssw_shmem_forget_policies(MyDatabaseId);
 	ssw_shmem_forget_passes(MyDatabaseId);
@@ -493,6 +492,7 @@ extension_present(void)
 	ssw_store_forget(MyDatabaseId);
 	ssw_attach_forget(MyDatabaseId);
 	ssw_task_shmem_forget(MyDatabaseId);
+	ssw_work_forget(MyDatabaseId);
 	ssw_runner_demand_none(true);
 	return false;
 }

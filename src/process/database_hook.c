@@ -40,6 +40,7 @@
 #include "heartbeat/store_scan.h"
 #include "process/database_hook.h"
 #include "work/task_shmem.h"
+#include "work/work_state.h"
 
 /* How much longer than a batch may take to end; the server itself waits 5 s more. */
 #define CLOSE_GRACE_MS		2000
@@ -358,6 +359,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		ssw_store_forget(dboid);
 		ssw_attach_forget(dboid);
 		ssw_task_shmem_forget(dboid);
+		ssw_work_forget(dboid);
 	}
 }
 

@@ -43,6 +43,7 @@
 #include "process/worker_quota.h"
 #include "process/written_tables.h"
 #include "sweep/throttle.h"
+#include "work/work_state.h"
 
 #define RESCAN_MS			(60 * 1000)
 #define BUSY_TICK_MS		500
@@ -191,7 +192,7 @@ reap_starting(TimestampTz now)
 		{
 			/* the probe died: try again, not at once */
 			d->state = SSW_DB_UNKNOWN;
-			ssw_process_failed_start(d, SSW_PROC_PROBE, InvalidOid);
+			ssw_process_failed_start(d, SSW_PROC_PROBE);
 		}
 	}
 	LWLockRelease(SswShared->lock);
@@ -459,9 +460,10 @@ forget_times(void)
 		SswDatabase *d = &SswShared->databases[i];
 
 		d->next_due = d->not_before = d->workers_not_before = 0;
-		d->judged_generation = d->work_at = 0;
+		d->judged_generation = 0;
 	}
 	LWLockRelease(SswShared->lock);
+	ssw_work_look_again();
 }
 
 /* Brakes and retention depend on settings: each database is to look at them. */
@@ -470,8 +472,9 @@ judge_again(void)
 {
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
-		SswShared->databases[i].next_due = SswShared->databases[i].judged_generation = SswShared->databases[i].work_at = 0;
+		SswShared->databases[i].next_due = SswShared->databases[i].judged_generation = 0;
 	LWLockRelease(SswShared->lock);
+	ssw_work_look_again();
 }
 
 void

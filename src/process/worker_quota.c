@@ -22,6 +22,7 @@
 #include "base/process_slot.h"
 #include "base/shmem.h"
 #include "process/worker_quota.h"
+#include "work/work_state.h"
 
 #define RUNNER_TURN_US		USECS_PER_SEC
 #define TENURE_US			(200 * INT64CONST(1000))
@@ -395,7 +396,7 @@ ssw_quota_start_runners(TimestampTz now)
 			role = best->runner_role;
 			best->runner_role = InvalidOid;
 			/* others may wait */
-			best->commands_changed = true;
+			(void) ssw_work_add(database, SSW_WORK_COMMANDS);
 			ssw_shmem_wake_coordinator(database);
 		}
 		LWLockRelease(SswShared->lock);

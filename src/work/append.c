@@ -47,6 +47,7 @@
 #include "work/caller.h"
 #include "work/task_wait.h"
 #include "work/task_xact.h"
+#include "work/work_state.h"
 
 PG_FUNCTION_INFO_V1(ssw_append);
 PG_FUNCTION_INFO_V1(ssw_alter_append);
@@ -285,14 +286,9 @@ check_room(Oid relid)
 	static TimestampTz counted_at = 0;
 	static int64 rows = 0;
 	TimestampTz now = GetCurrentTimestamp();
-	SswDatabase *d;
-	bool		room;
+	SswWorkState s = ssw_work_take(MyDatabaseId, 0);
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	room = d && d->append_counted && d->append_most + d->appended + ssw_task_xact_rows_appended() < ssw_max_appended_rows;
-	LWLockRelease(SswShared->lock);
-	if (room)
+	if (s.rows_counted && s.most_rows + s.appended + ssw_task_xact_rows_appended() < ssw_max_appended_rows)
 		return;
 	if (relid != counted || now - counted_at > COUNT_EVERY_US || now < counted_at || rows >= ssw_max_appended_rows)
 	{

@@ -7,7 +7,7 @@
  * tables, in turn.  So a child is not written before its parent, and an owner whose
  * triggers are slow keeps one worker.
  *
- * Shares SswDatabase and the workers' slots, under SswShared->lock; keeps for itself
+ * Reads the workers' slots, under SswShared->lock, and work_state.c; keeps for itself
  * which owners wait.  A crash, or another coordinator, begins anew: the rows are in
  * their table.
  */
@@ -20,6 +20,7 @@
 
 #include "base/cached_plan.h"
 #include "work/append_demand.h"
+#include "work/work_state.h"
 
 #define MAX_DUE			1024	/* owners in one round */
 #define REST			20		/* times as long as it took to look */
@@ -34,39 +35,6 @@ void
 ssw_append_demand_look_again(void)
 {
 	look_at = 0;
-}
-
-/* Was something appended since the last look?  *up_to: somebody waits for rows up to that number. */
-static bool
-take_appended(int64 *up_to)
-{
-	SswDatabase *d;
-	bool		any;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	any = d && d->appended_since != 0;
-	*up_to = d ? d->flush_up_to : 0;
-	if (any)
-		d->appended = d->appended_since = 0;
-	LWLockRelease(SswShared->lock);
-	return any;
-}
-
-/* How many rows the fullest table has, for those who append. */
-static void
-publish_most(int64 most)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-	{
-		d->append_counted = true;
-		d->append_most = most;
-	}
-	LWLockRelease(SswShared->lock);
 }
 
 /* Rows that cannot be written because their table or role is gone; and streams of such tables that have none left. */
@@ -137,7 +105,7 @@ look(int64 up_to, TimestampTz now)
 		else if (!now_due && !never)
 			look_at = Min(look_at, DatumGetTimestampTz(at));
 	}
-	publish_most(most);
+	ssw_work_rows_counted(most);
 	if (gone)
 		set_gone_aside();
 	if (ndue > 0 || gone)
@@ -153,16 +121,17 @@ ssw_append_demand_look(TimestampTz now)
 {
 	static TimestampTz looked_at = 0;
 	static TimestampTz not_before = 0;
-	int64		up_to;
+	SswWorkState s;
 
 	/* the clock may be set back */
 	if (now < not_before && now >= looked_at)
 		return not_before;
-	if (take_appended(&up_to) || now >= look_at)
+	s = ssw_work_take(MyDatabaseId, SSW_WORK_APPENDED);
+	if ((s.reasons & SSW_WORK_APPENDED) || now >= look_at)
 	{
 		TimestampTz began = GetCurrentTimestamp();
 
-		look(up_to, now);
+		look(s.flush_up_to, now);
 		looked_at = now;
 		not_before = now + REST * (GetCurrentTimestamp() - began);
 	}

@@ -48,7 +48,7 @@
 #include "work/append.h"
 #include "work/append_writer.h"
 #include "work/task_shmem.h"
-#include "work/task_xact.h"
+#include "work/work_state.h"
 
 #define MAX_PLACES		20000	/* of a table */
 #define MOVE_LOCK_TIMEOUT	"100ms"
@@ -462,15 +462,11 @@ read_targets(Oid owner, MemoryContext cxt)
 	" WHERE n <= $3 ORDER BY first, relid, id";
 	Oid			types[] = {OIDOID, INT8OID, INT4OID};
 	Datum		values[] = {ObjectIdGetDatum(owner), 0, Int32GetDatum(MAX_PLACES)};
-	SswDatabase *d;
 	List	   *result = NIL;
 	Target	   *t = NULL;
 	uint64		n = 0;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	values[1] = Int64GetDatum(d ? d->flush_up_to : 0);
-	LWLockRelease(SswShared->lock);
+	values[1] = Int64GetDatum(ssw_work_take(MyDatabaseId, 0).flush_up_to);
 	ssw_spi_start_transaction();
 	ssw_spi_begin();
 	if (is_possible())
@@ -576,7 +572,7 @@ ssw_append_writer_run(Oid owner, bool (*must_stop) (void))
 	PG_END_TRY();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	if (more)
-		ssw_task_xact_flush_now(0);
+		ssw_work_flush(0);
 	ssw_task_shmem_tell();
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);

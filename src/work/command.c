@@ -2,9 +2,9 @@
  * command.c
  *		submit_sql(): a command that the server runs after the commit.
  *
- * Runs in the submitter's session and transaction: rolled back with it.  Shares
- * the number of commands that wait, about, in SswDatabase, under SswShared->lock: a
- * crash drops both them and it.  The commit tells whoever runs commands (task_xact.c).
+ * Runs in the submitter's session and transaction: rolled back with it.  Reads how many
+ * commands wait from memory (work_state.c); a crash drops both them and the number.  The
+ * commit wakes whoever runs commands (task_xact.c).
  */
 #include "postgres.h"
 
@@ -25,11 +25,11 @@
 #include "work/command_queue.h"
 #include "work/task.h"
 #include "work/task_xact.h"
+#include "work/work_state.h"
 
 PG_FUNCTION_INFO_V1(ssw_submit_sql);
 
 #define MAX_RETRIES		100
-#define COUNT_EVERY_MS	1000
 
 /* Errors that would come later anyhow come now. */
 static void
@@ -61,57 +61,25 @@ check_submitter(void)
 				 errhint("ALTER ROLE %s LOGIN; or submit it as a role that may.", quote_identifier(GetUserNameFromId(GetUserId(), false)))));
 }
 
-/* Does memory say that no more commands may wait?  *counted: when they were. */
-static bool
-seems_full(TimestampTz *counted)
-{
-	SswDatabase *d;
-	bool		full;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	full = d && d->commands_waiting + d->commands_open >= ssw_max_queued_tasks;
-	*counted = d ? d->commands_counted : 0;
-	LWLockRelease(SswShared->lock);
-	return full;
-}
-
-/* Count the commands that wait, as far as they matter, for all. */
-static bool
-count_waiting(void)
-{
-	int64		n = ssw_plan_execute(psprintf("SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status IN ('allocated', 'enqueued')"
-											  " LIMIT %d", ssw_max_queued_tasks),
-									 0, NULL, NULL, NULL, false);
-	SswDatabase *d;
-
-	/* not ours, which are among those of open transactions */
-	n = Max(0, n - Max(0, ssw_task_xact_commands()));
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, true);
-	if (d)
-	{
-		d->commands_waiting = n;
-		d->commands_counted = GetCurrentTimestamp();
-		n += d->commands_open;
-	}
-	LWLockRelease(SswShared->lock);
-	return n >= ssw_max_queued_tasks;
-}
-
 /*
  * The queue is bounded: refuse at once what it cannot hold, with what others have
- * submitted and not yet committed.  Memory may take some for waiting that do not (of
- * a prepared transaction that was rolled back), so they are counted before anybody is
- * refused, though not for each.
+ * submitted and not yet committed.  Memory may count commands that do not wait any more,
+ * so they are counted before one is refused.
  */
 static void
 check_room(void)
 {
-	TimestampTz counted;
+	SswWorkState s = ssw_work_take(MyDatabaseId, 0);
+	int64		waiting;
+	bool		isnull;
 
-	if (seems_full(&counted) &&
-		(!TimestampDifferenceExceeds(counted, GetCurrentTimestamp(), COUNT_EVERY_MS) || count_waiting()))
+	if (s.commands_waiting + s.commands_open < ssw_max_queued_tasks)
+		return;
+	ssw_plan_execute(psprintf("SELECT count(*) FROM (SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL"
+							  " AND status IN ('allocated', 'enqueued') LIMIT %d) AS t", ssw_max_queued_tasks),
+					 0, NULL, NULL, NULL, false);
+	waiting = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	if (waiting + ssw_task_xact_commands_counted(waiting) >= ssw_max_queued_tasks)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the queue of commands is full"),
@@ -161,7 +129,7 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	ssw_plan_execute(sql, 11, types, values, NULL, false);
 	ssw_task_xact_task_changed(id);
 	ssw_task_xact_command_waits(c.userid);
-	ssw_task_xact_commands_waiting(1);
+	ssw_task_xact_command_submitted();
 	ssw_caller_end(&c);
 	PG_RETURN_UUID_P(id);
 }

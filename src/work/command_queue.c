@@ -8,7 +8,7 @@
  * nothing.  It tells the launcher for which role a runner is wanted, and ends or
  * tries again what a runner has left behind.
  *
- * Shares SswDatabase and the runners' slots, under SswShared->lock.  Commands belong
+ * Shares the runners' slots, under SswShared->lock, and work_state.c.  Commands belong
  * to a run of the server; after a crash, as after a stop, the next coordinator
  * drops what is left of them.
  */
@@ -44,6 +44,7 @@
 #include "work/runner_demand.h"
 #include "work/task_row.h"
 #include "work/task_xact.h"
+#include "work/work_state.h"
 #include "work/worker_lost.h"
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
@@ -51,6 +52,7 @@
 												 * prepared */
 #define MAX_ROLES			1024	/* looked at in one round */
 #define FAILED_REST_US		(5 * USECS_PER_SEC)
+#define MAX_FAILED_STARTS	5
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
 
@@ -111,10 +113,7 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 		ssw_task_row_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
 	/* the coordinator is to know when, not a runner that has nothing to do */
 	if (again)
-	{
 		ssw_task_xact_command_waits(InvalidOid);
-		ssw_task_xact_commands_waiting(1);
-	}
 	return true;
 }
 
@@ -148,8 +147,8 @@ ssw_queue_init(void)
 	ssw_policy_hooks_add(&hooks);
 }
 
-/* Run a statement that ends commands for a reason; each row's first column is a task.  Returns how many. */
-static int
+/* Run a statement that ends commands for a reason; each row's first column is a task. */
+static void
 end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reason)
 {
 	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
@@ -164,7 +163,6 @@ end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reas
 		ssw_task_xact_task_changed(DatumGetUUIDP(task));
 		ssw_task_row_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
 	}
-	return n;
 }
 
 /* What was submitted to an earlier run of the server does not outlive that; nor is it run in a copy of its database. */
@@ -182,16 +180,15 @@ drop_others(void)
 	const char *reason = ssw_service_is_clean() ? "the server was stopped before it ended" : "the server crashed, or another took over, before it ended";
 	Datum		values[4];
 
-	/* they were not counted in this run */
 	values[0] = CStringGetTextDatum(ours);
 	values[1] = CStringGetTextDatum(reason);
 	values[2] = CStringGetTextDatum(run);
 	values[3] = BoolGetDatum(false);
-	(void) end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
+	end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
 	reason = "the database is a copy of the one to which it was submitted";
 	values[1] = CStringGetTextDatum(reason);
 	values[3] = BoolGetDatum(true);
-	(void) end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
+	end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
 }
 
 /* Whatever it is called now. */
@@ -213,7 +210,7 @@ drop_role(Oid role, const char *reason)
 	Oid			types[] = {OIDOID, TEXTOID};
 	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(reason)};
 
-	ssw_task_xact_commands_waiting(-end_many(sql, 2, types, values, psprintf("dropped: %s", reason)));
+	end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
 }
 
 /* Does a runner of ours work on it? */
@@ -352,7 +349,6 @@ look_at_waiting(TimestampTz now)
 	int			nroles = 0;
 	TimestampTz again_at;
 
-	ssw_runner_demand_note_starts(now);
 	for (uint64 i = 0; i < n; i++)
 	{
 		char	   *owner = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
@@ -363,30 +359,17 @@ look_at_waiting(TimestampTz now)
 			drop_role(role, psprintf("role \"%s\" does not exist any more", owner));
 		else if (!ssw_can_run_as(role))
 			drop_role(role, psprintf("role \"%s\" may not log in any more", owner));
-		else if (ssw_runner_demand_cannot_start(role))
+		else if (ssw_work_failed_starts(role).failures >= MAX_FAILED_STARTS)
+		{
 			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
+			/* if it submits others, they are tried */
+			ssw_work_runner_started(MyDatabaseId, role, false);
+		}
 		else
 			roles[nroles++] = role;
 	}
 	again_at = ssw_runner_demand(roles, nroles, now);
 	next_at = Min(next_at, again_at);
-}
-
-/* Has anything changed since the last look? */
-static bool
-take_changed(bool *left)
-{
-	SswDatabase *d;
-	bool		changed;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	changed = d && (d->commands_changed || d->appended_since != 0 || d->cascade_left);
-	*left = d && d->cascade_left;
-	if (d)
-		d->commands_changed = d->cascade_left = false;
-	LWLockRelease(SswShared->lock);
-	return changed;
 }
 
 /*
@@ -439,39 +422,6 @@ try_look(void *arg)
 	return true;
 }
 
-/* For view problem: a look failed, or (null) did not. */
-static void
-publish_error(const ErrorData *e, TimestampTz now)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-	{
-		d->work_failing_since = e == NULL ? 0 : d->work_failing_since ? d->work_failing_since : now;
-		ssw_shmem_text(d->work_error, e ? e->message : "", sizeof(d->work_error));
-		d->work_at = e ? 0 : d->work_at;
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* Note for another coordinator when it is to look; 0: what one noted for us, or 0. */
-static TimestampTz
-when_to_work(TimestampTz at)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d && at != 0)
-		d->work_at = at;
-	else if (d)
-		at = d->work_at;
-	LWLockRelease(SswShared->lock);
-	return at;
-}
-
 /*
  * Look at the commands if there is reason to; returns when there is again.  What is
  * wrong with the tables of tasks, or holds them, does not keep the policies waiting.
@@ -480,16 +430,15 @@ TimestampTz
 ssw_queue_round(TimestampTz now)
 {
 	static TimestampTz not_before = 0;
-	bool		left;
-	bool		changed = take_changed(&left);
+	SswWorkState s = ssw_work_take(MyDatabaseId, SSW_WORK_COMMANDS | SSW_WORK_LEFT_OVER);
 	ErrorData  *e;
 
 	/* the coordinator before us knew when there is something to do again */
 	if (!begun && next_at == 0)
-		next_at = when_to_work(0);
+		next_at = s.look_at;
 
 	/* what is left after that is noted again, for the next look */
-	if (left)
+	if (s.reasons & SSW_WORK_LEFT_OVER)
 		rest_at = Min(rest_at, now + USECS_PER_SEC);
 	if (XactReadOnly)
 	{
@@ -500,15 +449,16 @@ ssw_queue_round(TimestampTz now)
 	}
 	if (now < not_before && not_before - now <= FAILED_REST_US)
 		return not_before;
-	if (!changed && now < next_at)
+	if ((s.reasons & (SSW_WORK_COMMANDS | SSW_WORK_LEFT_OVER | SSW_WORK_APPENDED)) == 0 && now < next_at)
 		return next_at;
 	next_at = DT_NOEND;
 	e = ssw_spi_try(try_look, &now);
-	publish_error(e, now);
+	ssw_work_looked(next_at, e ? e->message : NULL);
 	if (e == NULL)
-		return when_to_work(next_at);
+		return next_at;
 	not_before = now + FAILED_REST_US;
 	next_at = 0;
+	ssw_append_demand_look_again();
 	ereport(WARNING,
 			(errcode(e->sqlerrcode),
 			 errmsg("could not look after the commands and appended rows of database \"%s\": %s",

@@ -40,6 +40,7 @@
 #include "work/task_row.h"
 #include "work/task_shmem.h"
 #include "work/task_xact.h"
+#include "work/work_state.h"
 
 PGDLLEXPORT void ssw_runner_main(Datum main_arg);
 
@@ -154,7 +155,6 @@ take(Command *c, MemoryContext cxt)
 			if (isnull)
 				c->limit_ms = ssw_task_timeout;
 			ssw_task_xact_task_changed(&c->task);
-			ssw_task_xact_commands_waiting(-1);
 			/* for another runner, where there may be one */
 			if (ssw_max_task_workers > 1 && DatumGetBool(SPI_getbinval(tup, desc, 5, &isnull)))
 				ssw_task_xact_command_waits(MySswProc->role);
@@ -375,8 +375,10 @@ connect_as_role(void)
 static void
 be_ready(void)
 {
-	if (!MySswProc->ready)
-		ssw_process_ready();
+	if (MySswProc->ready)
+		return;
+	ssw_process_ready();
+	ssw_work_runner_started(MySswProc->database, MySswProc->role, false);
 }
 
 void

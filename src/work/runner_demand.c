@@ -5,7 +5,7 @@
  * Runs in the coordinator.  Roles whose commands wait take turns:
  * the launcher is told the one that has gone without a runner for longest.
  *
- * Shares SswDatabase and the runners' slots, under SswShared->lock; keeps for itself
+ * Shares SswDatabase.runner_role and the runners' slots, under SswShared->lock; keeps for itself
  * who had a turn.  A crash, or another coordinator, begins anew.
  */
 #include "postgres.h"
@@ -17,8 +17,7 @@
 
 #include "base/shmem.h"
 #include "work/runner_demand.h"
-
-#define MAX_FAILED_STARTS	5
+#include "work/work_state.h"
 
 /* How many runners a role has here, and how many could take a command now; these are woken. */
 static int
@@ -48,8 +47,6 @@ typedef struct Served
 {
 	Oid			role;
 	TimestampTz at;				/* it last had a runner; 0: we never saw one */
-	int			failures;		/* of runners to start since */
-	TimestampTz not_before;		/* none is tried */
 } Served;
 
 static HTAB *served = NULL;
@@ -73,19 +70,6 @@ find_served(Oid role)
 		.role = role
 	};
 	return s;
-}
-
-/* Who was given up may come again: he begins anew. */
-static void
-forget_failures(void)
-{
-	HASH_SEQ_STATUS seq;
-	Served	   *s;
-
-	hash_seq_init(&seq, served);
-	while ((s = hash_seq_search(&seq)) != NULL)
-		if (s->failures >= MAX_FAILED_STARTS)
-			s->failures = 0;
 }
 
 /*
@@ -113,11 +97,12 @@ ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 		Served	   *s = of[i];
 		int			ready;
 		int			all = count_runners(roles[i], &ready);
+		TimestampTz not_before = ssw_work_failed_starts(roles[i]).not_before;
 		TimestampTz at = all > 0 ? DT_NOEND : roles[i] == d->runner_role ? DT_NOBEGIN : s->at;
 
-		if (all == 0 && s->failures > 0 && s->not_before > now)
+		if (all == 0 && not_before > now)
 		{
-			next = Min(next, s->not_before);
+			next = Min(next, not_before);
 			continue;
 		}
 		if (at < longest)
@@ -140,8 +125,6 @@ ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 			ssw_shmem_wake_launcher();
 	}
 	LWLockRelease(SswShared->lock);
-	if (served)
-		forget_failures();
 	return next;
 }
 
@@ -171,47 +154,4 @@ ssw_runner_demand_none(bool in_vain)
 		SetLatch(p->latch);
 	}
 	LWLockRelease(SswShared->lock);
-}
-
-/*
- * Take note of the runners that started, and of those that came to nothing: the next for
- * that role is tried later, up to a minute.  Before the roles are looked at.
- */
-void
-ssw_runner_demand_note_starts(TimestampTz now)
-{
-	static bool first = true;
-	static uint32 noted = 0;
-	SswRunnerStart start[SSW_RUNNER_STARTS];
-	int			n = 0;
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-	{
-		if (first)
-			noted = d->runner_starts;
-		first = false;
-		n = Min(d->runner_starts - noted, SSW_RUNNER_STARTS);
-		for (int i = 0; i < n; i++)
-			start[i] = d->runner_start[(d->runner_starts - n + i) % SSW_RUNNER_STARTS];
-		noted = d->runner_starts;
-	}
-	LWLockRelease(SswShared->lock);
-	for (int i = 0; i < n; i++)
-	{
-		Served	   *s = find_served(start[i].role);
-
-		s->failures = start[i].failed ? s->failures + 1 : 0;
-		if (start[i].failed)
-			s->not_before = now + Min(60, s->failures) * USECS_PER_SEC;
-	}
-}
-
-/* Did runners for the role fail to start, again and again?  Until the next ssw_runner_demand(). */
-bool
-ssw_runner_demand_cannot_start(Oid role)
-{
-	return find_served(role)->failures >= MAX_FAILED_STARTS;
 }

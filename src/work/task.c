@@ -233,7 +233,7 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 	"SELECT owner, group_role, cancel_requested_at IS NULL AND finished_at IS NULL FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE";
 	static const char *const cancel =
 	"UPDATE sweeper.task SET cancel_requested_at = $2, status = CASE WHEN status = 'running' THEN status ELSE 'cancelled' END,"
-	" finished_at = CASE WHEN status <> 'running' THEN $2 END WHERE task = $1 RETURNING CASE WHEN status = 'cancelled' THEN job END, status, command IS NOT NULL";
+	" finished_at = CASE WHEN status <> 'running' THEN $2 END WHERE task = $1 RETURNING CASE WHEN status = 'cancelled' THEN job END, status";
 	Oid			types[] = {UUIDOID, TIMESTAMPTZOID};
 	Datum		values[2];
 	char	   *owner;
@@ -255,19 +255,15 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 	if (done)
 	{
 		bool		running;
-		bool		is_command;
 
 		values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
 		ssw_plan_execute(cancel, 2, types, values, NULL, false);
 		running = strcmp(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), "running") == 0;
-		is_command = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
 		look_at_job(1);
 		ssw_task_row_progress(values[0]);
 		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
 		if (running)
 			ssw_task_xact_task_cancelled(DatumGetUUIDP(values[0]));
-		else if (is_command)
-			ssw_task_xact_commands_waiting(-1);
 		ssw_task_row_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
 	}
 	ssw_caller_end(&c);

@@ -27,6 +27,7 @@
 #include "base/spi.h"
 #include "work/task_notify.h"
 #include "work/task_shmem.h"
+#include "work/work_state.h"
 
 #define TASK_CHANNEL		"sweeper.task"
 #define WAITS_CHANNEL		"sweeper.job"
@@ -40,36 +41,6 @@ static const char *const tasks_of =
 " FROM sweeper.task_info AS i WHERE i.task = ANY ($1) ORDER BY i.task";
 static const char *const jobs_of =
 "SELECT jsonb_build_object('room', j.room, 'category', j.category, 'name', j.name)::text FROM sweeper.job AS j WHERE j.job = ANY ($1)";
-
-/* Is there something to tell?  take: it is told now; *lost: there was more than memory holds. */
-static bool
-is_pending(bool take, bool *lost)
-{
-	SswDatabase *d;
-	bool		pending;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	pending = d && d->events_pending;
-	*lost = pending && d->events_lost;
-	if (pending && take)
-		d->events_pending = d->events_lost = false;
-	LWLockRelease(SswShared->lock);
-	return pending;
-}
-
-/* What was taken is not told: that there was something is, when there is room again. */
-static void
-hold_back(void)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-		d->events_pending = d->events_lost = true;
-	LWLockRelease(SswShared->lock);
-}
 
 /* Notify what the query makes of the elements. */
 static void
@@ -135,18 +106,19 @@ ssw_task_notify(TimestampTz now)
 	SswTold		told;
 	bool		lost;
 
-	if (!is_pending(false, &lost))
+	if ((ssw_work_take(MyDatabaseId, 0).reasons & SSW_WORK_EVENTS) == 0)
 		return DT_NOEND;
 	if (now < due && now >= told_at)
 		return due;
 	if (now < not_before && now >= told_at)
 		return not_before;
 	told_at = now;
-	(void) is_pending(true, &lost);
+	lost = ssw_work_take(MyDatabaseId, SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST).reasons & SSW_WORK_EVENTS_LOST;
 	ssw_task_shmem_collect(&told);
 	if (!ssw_notify_has_room())
 	{
-		hold_back();
+		/* when there is room again listeners learn that they missed some */
+		(void) ssw_work_add(MyDatabaseId, SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST);
 		not_before = now + HELD_BACK_US;
 		return not_before;
 	}

@@ -24,7 +24,7 @@
 #include "base/spi.h"
 #include "work/task_shmem.h"
 #include "work/task_wait.h"
-#include "work/task_xact.h"
+#include "work/work_state.h"
 
 PG_FUNCTION_INFO_V1(ssw_claim_wait);
 PG_FUNCTION_INFO_V1(ssw_wait_for_task);
@@ -198,7 +198,7 @@ ssw_task_wait_until_written(Oid *types, Datum *values)
 	values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	if (!isnull)
 	{
-		ssw_task_xact_flush_now(DatumGetInt64(values[2]));
+		ssw_work_flush(DatumGetInt64(values[2]));
 		(void) look_until(psprintf("SELECT NOT EXISTS (SELECT %s AND r.id <= $3)", rows), exec_as_extension, 3, types, values, FOREVER_US);
 	}
 	SPI_finish();

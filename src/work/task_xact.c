@@ -8,7 +8,7 @@
  * noted by a subtransaction that is rolled back is told all the same, and when the
  * lists are full listeners are told to read the tables.
  *
- * Shares SswDatabase and the runners' slots, under SswShared->lock.  A crash loses
+ * Shares the runners' slots, under SswShared->lock, and work_state.c.  A crash loses
  * what was not told; the tables have it.
  */
 #include "postgres.h"
@@ -22,6 +22,7 @@
 #include "base/xact_list.h"
 #include "work/task_shmem.h"
 #include "work/task_xact.h"
+#include "work/work_state.h"
 
 /* Of what was noted, to see whether it is there already. */
 #define LOOK_AT		16
@@ -41,40 +42,9 @@ static List *pending_cancels = NIL; /* of Cancel */
 static int64 pending_rows = 0;	/* appended */
 static bool pending_left = false;	/* see worker_lost.c */
 static List *pending_roles = NIL;	/* of Oid: whose commands wait */
-static int64 pending_commands = 0;	/* that wait: so many more, or fewer */
-
-/* What pending_commands was before a level of subtransactions changed it; the innermost first. */
-typedef struct Before
-{
-	int			level;
-	int64		commands;
-} Before;
-
-static List *before = NIL;
-
-/* Have the coordinator tell it, unless it knows that there is something. */
-static void
-wake(bool lost)
-{
-	SswDatabase *d;
-	bool		known;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	known = d == NULL || (d->events_pending && (!lost || d->events_lost));
-	LWLockRelease(SswShared->lock);
-	if (known)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
-	{
-		d->events_lost = d->events_lost || lost;
-		d->events_pending = true;
-		ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
-	LWLockRelease(SswShared->lock);
-}
+static int64 pending_commands = 0;	/* submitted, also where that was rolled
+									 * back */
+static int64 counted_commands = 0;	/* subtracted from those that wait */
 
 /*
  * Commands of these roles wait: a runner that is idle takes them, or the coordinator
@@ -89,7 +59,7 @@ wake_runners(bool also_coordinator)
 	foreach(lc, pending_roles)
 	{
 		Oid			role = *(Oid *) lfirst(lc);
-		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
+		SswDatabase *d = ssw_shmem_database(MyDatabaseId, false);
 		bool		woken = false;
 
 		for (int i = 0; i < SswShared->nprocs && !woken; i++)
@@ -103,67 +73,8 @@ wake_runners(bool also_coordinator)
 			woken = true;
 		}
 		/* a runner that is wanted already will see this command, too */
-		if (d && (also_coordinator || !(woken || (OidIsValid(role) && d->runner_role == role))))
-		{
-			d->commands_changed = true;
-			ssw_shmem_wake_coordinator(MyDatabaseId);
-		}
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* So many more commands of open transactions, or fewer. */
-static void
-count_open(int64 change)
-{
-	SswDatabase *d;
-
-	if (change == 0)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, true);
-	if (d)
-		d->commands_open = Max(0, d->commands_open + change);
-	LWLockRelease(SswShared->lock);
-}
-
-/* What the coordinator is to know of them, and of what a worker's end had to leave. */
-static void
-tell_coordinator(void)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, true);
-	if (d)
-	{
-		d->commands_waiting = Max(0, d->commands_waiting + pending_commands);
-		if (pending_left)
-		{
-			d->cascade_left = true;
-			ssw_shmem_wake_coordinator(MyDatabaseId);
-		}
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* The first of the rows that wait, or enough of them, and the coordinator looks. */
-static void
-count_rows(void)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, true);
-	if (d)
-	{
-		bool		first = d->appended_since == 0;
-		bool		enough = d->appended < SSW_APPENDED_ENOUGH && d->appended + pending_rows >= SSW_APPENDED_ENOUGH;
-
-		d->appended += pending_rows;
-		if (first)
-			d->appended_since = GetCurrentTimestamp();
-		if (first || enough)
+		if ((also_coordinator || !(woken || (d && OidIsValid(role) && d->runner_role == role))) &&
+			ssw_work_add(MyDatabaseId, SSW_WORK_COMMANDS))
 			ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	LWLockRelease(SswShared->lock);
@@ -196,11 +107,13 @@ tell_cancels(void)
 static void
 at_xact_end(XactEvent event, void *arg)
 {
-	bool		any = pending_tasks || pending_jobs || pending_rooms;
+	bool		holds = event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE;
 
-	if (any && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
+	if (holds && (pending_tasks || pending_jobs || pending_rooms))
 	{
-		wake(!ssw_task_shmem_post(pending_tasks, pending_jobs, pending_rooms));
+		bool		fits = ssw_task_shmem_post(pending_tasks, pending_jobs, pending_rooms);
+
+		ssw_work_signal(fits ? SSW_WORK_EVENTS : SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST);
 		ssw_task_shmem_tell();
 		if (pending_roles)
 			wake_runners(event == XACT_EVENT_PREPARE);
@@ -208,48 +121,25 @@ at_xact_end(XactEvent event, void *arg)
 	/* a command is not interrupted for what may be rolled back */
 	if (pending_cancels && event == XACT_EVENT_COMMIT)
 		tell_cancels();
-	if ((pending_commands != 0 || pending_left) && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
-		tell_coordinator();
-	if (pending_rows > 0 && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
-		count_rows();
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
+	if (holds && pending_left)
+		ssw_work_signal(SSW_WORK_LEFT_OVER);
+	if (holds && pending_rows > 0)
+		ssw_work_rows_appended(pending_rows);
+	if (holds || event == XACT_EVENT_ABORT)
 	{
+		if (pending_commands > 0)
+			ssw_work_count_commands(-pending_commands, holds ? pending_commands : counted_commands);
 		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
-		before = NIL;
-		count_open(-Max(0, pending_commands));
-		pending_rows = pending_commands = 0;
+		pending_rows = pending_commands = counted_commands = 0;
 		pending_left = false;
 	}
 }
 
-/* Commands of a subtransaction that is rolled back do not wait. */
+/* What was cancelled and is rolled back goes on. */
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	int			level = GetCurrentTransactionNestLevel();
-	Before	   *b = before ? linitial(before) : NULL;
-
-	/* what was cancelled and is rolled back goes on */
 	pending_cancels = ssw_xact_list_settle(pending_cancels, event);
-	if (b == NULL || b->level < level)
-		return;
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-	{
-		count_open(Max(0, b->commands) - Max(0, pending_commands));
-		pending_commands = b->commands;
-		before = list_delete_first(before);
-	}
-	else if (event == SUBXACT_EVENT_COMMIT_SUB)
-	{
-		/*
-		 * what it did is its parent's now, which may have done something
-		 * first
-		 */
-		if (list_length(before) > 1 && ((Before *) lsecond(before))->level == level - 1)
-			before = list_delete_first(before);
-		else
-			b->level--;
-	}
 }
 
 static void
@@ -331,23 +221,6 @@ ssw_task_xact_rows_appended(void)
 	return pending_rows;
 }
 
-/* Rows appended up to that number, and all that are due, are to be written now. */
-void
-ssw_task_xact_flush_now(int64 up_to)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, true);
-	if (d)
-	{
-		d->appended_since = GetCurrentTimestamp();
-		d->flush_up_to = Max(d->flush_up_to, up_to);
-		ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
-	LWLockRelease(SswShared->lock);
-}
-
 /* A command of the role waits. */
 void
 ssw_task_xact_command_waits(Oid role)
@@ -355,34 +228,22 @@ ssw_task_xact_command_waits(Oid role)
 	remember(&pending_roles, &role, sizeof(role));
 }
 
-/* So many commands more, or fewer, wait. */
+/* A command was submitted. */
 void
-ssw_task_xact_commands_waiting(int change)
+ssw_task_xact_command_submitted(void)
 {
-	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-	int			level = GetCurrentTransactionNestLevel();
-
 	watch_transaction();
-	if (before == NIL || ((Before *) linitial(before))->level < level)
-	{
-		Before	   *b = palloc(sizeof(Before));
-
-		*b = (Before)
-		{
-			.level = level,.commands = pending_commands
-		};
-		before = lcons(b, before);
-	}
-	count_open(Max(0, pending_commands + change) - Max(0, pending_commands));
-	pending_commands += change;
-	MemoryContextSwitchTo(old);
+	ssw_work_count_commands(1, 0);
+	pending_commands++;
 }
 
-/* What this transaction has noted of that. */
+/* So many commands wait, with those of this transaction; returns how many others have submitted and not committed. */
 int64
-ssw_task_xact_commands(void)
+ssw_task_xact_commands_counted(int64 waiting)
 {
-	return pending_commands;
+	counted_commands = pending_commands;
+	ssw_work_commands_counted(waiting - pending_commands);
+	return ssw_work_take(MyDatabaseId, 0).commands_open - pending_commands;
 }
 
 /* A task waits for the job. */

@@ -10,18 +10,15 @@
 
 #include "work/task_shmem.h"
 
-#define SSW_APPENDED_ENOUGH	1000	/* rows that are written before their time */
-
 extern void ssw_task_xact_task_changed(const pg_uuid_t *task);
 extern void ssw_task_xact_task_waits(int64 job);
 extern void ssw_task_xact_room_changed(SswRoomKind kind, const char *room);
 extern void ssw_task_xact_task_cancelled(const pg_uuid_t *task);
 extern void ssw_task_xact_command_waits(Oid role);
-extern void ssw_task_xact_commands_waiting(int change);
-extern int64 ssw_task_xact_commands(void);
+extern void ssw_task_xact_command_submitted(void);
+extern int64 ssw_task_xact_commands_counted(int64 waiting);
 extern void ssw_task_xact_cascade_left(void);
 extern void ssw_task_xact_row_appended(void);
 extern int64 ssw_task_xact_rows_appended(void);
-extern void ssw_task_xact_flush_now(int64 up_to);
 
 #endif							/* SSW_TASK_XACT_H */

@@ -1,0 +1,67 @@
+/*
+ * work_state.h
+ *		What the coordinator of a database is to do for tasks, commands and appended
+ *		rows, in shared memory.
+ */
+#ifndef SSW_WORK_STATE_H
+#define SSW_WORK_STATE_H
+
+#include "base/shmem.h"
+
+/* Reasons why the coordinator is to look. */
+#define SSW_WORK_COMMANDS		0x01	/* commands or runners have changed */
+#define SSW_WORK_LEFT_OVER		0x02	/* others held rows of a lost worker */
+#define SSW_WORK_APPENDED		0x04	/* rows were appended */
+#define SSW_WORK_EVENTS			0x08	/* listeners are to be notified */
+#define SSW_WORK_EVENTS_LOST	0x10	/* of more than memory holds */
+
+#define SSW_MAX_FAILED_ROLES	8
+
+/* A role for which no runner could be started. */
+typedef struct SswFailedStarts
+{
+	Oid			role;
+	int			failures;		/* 0: the entry is free */
+	TimestampTz not_before;		/* none is tried */
+} SswFailedStarts;
+
+/* Of a database. */
+typedef struct SswWorkState
+{
+	int			reasons;
+	TimestampTz look_at;		/* the coordinator looks then without a
+								 * reason, or 0: at once */
+	TimestampTz failing_since;	/* its looks fail, or 0 */
+	char		error[128];
+
+	/* commands that wait, at most: those that began are not subtracted */
+	int64		commands_waiting;
+	int64		commands_open;	/* of transactions that have not ended */
+	SswFailedStarts failed[SSW_MAX_FAILED_ROLES];
+
+	int64		appended;		/* rows since the last look */
+	bool		rows_counted;	/* there was a look */
+	int64		most_rows;		/* that a table had then */
+	int64		flush_up_to;	/* rows up to that number are due */
+} SswWorkState;
+
+extern void ssw_work_init(void);
+extern void ssw_work_forget(Oid database);
+
+extern SswWorkState ssw_work_take(Oid database, int reasons);
+extern bool ssw_work_add(Oid database, int reasons);
+extern void ssw_work_signal(int reasons);
+extern void ssw_work_looked(TimestampTz look_at, const char *error);
+extern void ssw_work_look_again(void);
+
+extern void ssw_work_count_commands(int64 open, int64 waiting);
+extern void ssw_work_commands_counted(int64 waiting);
+extern void ssw_work_runner_started(Oid database, Oid role, bool failed);
+extern SswFailedStarts ssw_work_failed_starts(Oid role);
+extern void ssw_work_runner_leaves(SswDatabase *d, SswProc *proc);
+
+extern void ssw_work_rows_appended(int64 n);
+extern void ssw_work_rows_counted(int64 most);
+extern void ssw_work_flush(int64 up_to);
+
+#endif							/* SSW_WORK_STATE_H */
