@@ -40,7 +40,7 @@ exec perl -CSD -Mutf8 -Mstrict -e '
         my @found;
         while ($text =~ /\G(.*?)(\n(?=\s*\n)|\n(?=\s*(?:[-*]|\d+\.) )|\z)/gs) {
             my ($paragraph, $at, $end) = ($1, $-[1], $2);
-            $paragraph =~ s/`[^`]*`/"x" . ("\n" x ($& =~ tr,\n,,))/ge;
+            $paragraph =~ s/`[^`]*`/"X" . ("\n" x ($& =~ tr,\n,,))/ge;
             $paragraph =~ s/\]\([^)]*\)/"\n" x ($& =~ tr,\n,,)/ge;
             $paragraph =~ s/^(\s*)(?:[-*]|\d+\.) /$1/;
             while ($paragraph =~ /(\S.*?(?:[.!?][)"*\x{201d}]*(?=\s+[^a-z\s])|\z))/gs) {

@@ -114,6 +114,11 @@ complain "Pictures are not what doc/pictures/draw.pl makes (make pictures):" \
         for file in "$drawn"/*.svg; do cmp "$file" "doc/pictures/${file##*/}" 2>&1; done
         rm -r "$drawn")"
 
+# Documents
+complain "Documents name files that do not exist:" \
+    "$(grep -noE '`(src|schema|test|doc|tools|sql|bench|monitoring)/[A-Za-z_0-9./]+`' README.md doc/*.md bench/*.md monitoring/*.md schema/*.md test/*/README.md |
+        sed 's/`//g' | while IFS=: read -r page at file; do [ -e "$file" ] || echo "  $page:$at: $file"; done)"
+
 # Plain English: only counted so far.
 tools/english.sh | tail -1
 
