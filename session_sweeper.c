@@ -28,8 +28,7 @@
 #include "process/launcher.h"
 #include "registry/disconnect.h"
 #include "registry/usage_event.h"
-#include "sweep/lost.h"
-#include "sweep/lostmove.h"
+#include "sweep/row_in_hand.h"
 #include "work/command_queue.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
@@ -55,9 +54,8 @@ _PG_init(void)
 	ssw_shmem_add(ssw_store_request, ssw_store_startup);
 	ssw_shmem_add(ssw_task_shmem_request, ssw_task_shmem_startup);
 	ssw_shmem_add(ssw_counters_request, ssw_counters_startup);
-	ssw_process_on_leaving(ssw_lost_note);
-	ssw_process_on_leaving(ssw_lostmove_note);
 	ssw_process_on_leaving(ssw_work_runner_leaves);
+	ssw_in_hand_init();
 	ssw_service_init();
 	ssw_notify_init();
 	ssw_attach_init();

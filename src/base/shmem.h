@@ -44,26 +44,6 @@ typedef enum SswDatabaseState
 								 * it */
 } SswDatabaseState;
 
-/* Appended rows at which a process was ended that wrote them; see append_writer.c. */
-typedef struct SswLostMove
-{
-	Oid			relid;			/* their table; invalid: no entry */
-	int64		id;				/* of the first row */
-	int			deaths;			/* at that row alone, or 0: at it and those
-								 * behind it */
-} SswLostMove;
-
-#define SSW_LOST_MOVES	4
-
-/* A table whose appended rows could not be written and are tried again; see append_writer.c. */
-typedef struct SswLeftMove
-{
-	Oid			relid;			/* invalid: no entry */
-	int			sqlerrcode;		/* which the log was told */
-	TimestampTz paused_at;		/* no row of it could be written then, or 0 */
-} SswLeftMove;
-
-#define SSW_LEFT_MOVES	16
 
 typedef struct SswDatabase
 {
@@ -106,10 +86,6 @@ typedef struct SswDatabase
 	Oid			append_waits;	/* an owner whose rows wait for a worker, or
 								 * invalid */
 	TimestampTz append_waits_since;
-	SswLostMove lost_move[SSW_LOST_MOVES];
-	uint32		lost_moves;		/* so many there were */
-	SswLeftMove left_move[SSW_LEFT_MOVES];
-	uint32		left_moves;		/* so many there were */
 	char		problem[128];	/* why it idles, for the view; "" when it does
 								 * not */
 } SswDatabase;
@@ -154,15 +130,8 @@ typedef struct SswProc
 	int64		rows;			/* acted on by this process; own writes only */
 	Oid			code_owner;		/* a worker that has run code of that role, or
 								 * invalid */
-
-	/*
-	 * a worker that writes appended rows to the tables of an owner; see
-	 * append_writer.c
-	 */
-	Oid			append_owner;	/* or invalid */
-	Oid			append_relid;	/* the table */
-	int			append_rows;	/* so many just now, or 0 */
-	int64		append_id;		/* the first of them */
+	Oid			append_owner;	/* it writes rows appended to tables of that
+								 * role, or invalid; see append_writer.c */
 
 	/* of a runner; see runner.c */
 	Oid			role;
@@ -309,18 +278,6 @@ typedef struct SswPolicyKey
 	int32		policy_id;
 } SswPolicyKey;
 
-#define SSW_MAX_LOST	8
-
-/* A row on which a worker was at work when it was ended. */
-typedef struct SswLostRow
-{
-	Oid			leaf;
-	SswPhase	phase;
-	TimestampTz cutoff;
-	ItemPointerData tid;
-	bool		check;			/* is_alive was asked about it */
-} SswLostRow;
-
 /* After a probe that has skipped more entries of an index, it is remembered which; see lower_bound.c. */
 #define SSW_LOW_ENTRIES	1000
 #define SSW_LOW_US		(55 * USECS_PER_SEC)
@@ -383,13 +340,6 @@ typedef struct SswPolicyShared
 	int64		last_pass_id;
 	int64		open_pass_id;	/* of a pass that waits for its rate, or 0 */
 	bool		unfinished;		/* its last pass is to be continued */
-
-	/* see lost.c */
-	bool		singly;			/* rows go one by one until a pass gets
-								 * through */
-	int			deaths;			/* workers ended since a row was handled */
-	int			nlost;
-	SswLostRow	lost[SSW_MAX_LOST];
 
 	/* CALL sweep: request numbers; done when completed >= the caller's */
 	uint64		requested;

@@ -22,6 +22,7 @@
 #include "grace/grace.h"
 #include "heartbeat/attach.h"
 #include "process/policy_watch.h"
+#include "sweep/row_in_hand.h"
 
 /* So many passes look at a row between refresh_ahead and its deadline. */
 #define REFRESHES	8
@@ -396,9 +397,10 @@ count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
 			s->compared_at = pass->now;
 		s->failed_passes += pass->end == SSW_END_FAILED;
 		s->fuse_trips += pass->fuse_trips;
-		s->singly = s->singly && (pass->end != SSW_END_DONE || pass->refresh_only);
 	}
 	LWLockRelease(SswShared->lock);
+	if (pass->end == SSW_END_DONE && !pass->refresh_only)
+		ssw_in_hand_forget(w->policy_id, InvalidOid);
 }
 
 /* When a policy looks again after a pass that ended in the given way. */

@@ -28,7 +28,7 @@
 #include "policy/sweep_sql.h"
 #include "sweep/bisect.h"
 #include "sweep/fuse.h"
-#include "sweep/lost.h"
+#include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
 
 /* After so long the verdicts are acted on, and the batch ends. */
@@ -92,7 +92,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 		ssw_spi_begin();
 		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
-		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tid, true);
+		ssw_in_hand_set(w->policy->id, w->target.leaf, ssw_in_hand_place(tid), 1);
 		if (ssw_plan_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
 							 SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		{
@@ -160,6 +160,12 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	MemoryContextReset(w->batch_cxt);
 	w->interrupted = false;
 	w->slow_us = 0;
+	if (w->singly && ssw_in_hand_deaths(w->policy->id, w->target.leaf, ssw_in_hand_place(tid)) >= SSW_MAX_DEATHS)
+	{
+		record_unknown(w, tid, SSW_FAIL_DEADLY, ERRCODE_ADMIN_SHUTDOWN, "the workers that asked is_alive about the row were ended");
+		ssw_single_write_deadly(w);
+		return VERDICT_UNKNOWN;
+	}
 	PG_TRY();
 	{
 		verdict = ask(w, tid, cxt, identity);

@@ -39,7 +39,7 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/batch.h"
-#include "sweep/lost.h"
+#include "sweep/row_in_hand.h"
 #include "sweep/throttle.h"
 
 /* Bounds of the adaptive batch size; a batch aims at TARGET_US. */
@@ -204,7 +204,7 @@ ssw_batch_arm(SswWork *w)
 	QueryCancelPending = false;
 	MySswProc->interrupted = false;
 	ssw_batch_limit(ssw_batch_hard_limit(w->policy));
-	ssw_lost_arm();
+	ssw_in_hand_set(w->policy->id, InvalidOid, 0, 0);
 	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
 					PGC_SUSET, PGC_S_OVERRIDE);
 }
@@ -213,7 +213,7 @@ ssw_batch_arm(SswWork *w)
 void
 ssw_batch_disarm(void)
 {
-	ssw_lost_disarm();
+	ssw_in_hand_clear();
 	MySswProc->batch_deadline = 0;
 	disable_timeout(STATEMENT_TIMEOUT, false);
 }
@@ -449,7 +449,6 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 			s->expired += rows;
 		s->max_lag_us = Max(s->max_lag_us, max_lag);
 		s->lag_sum += lag_sum;
-		s->deaths = rows > 0 ? 0 : s->deaths;
 		s->busy_seconds += elapsed_us / 1e6;
 		for (int i = 0; i < SSW_LAG_BUCKETS; i++)
 			s->lag_hist[i] += hist[i];
@@ -470,6 +469,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 		ssw_batch_took(w, elapsed_us);
 	MySswProc->rows += rows;
 	w->succeeded += rows + w->prolonged;
+	if (w->singly && rows > 0)
+		ssw_in_hand_went_well(w->policy->id);
 	w->left += w->held;
 	if (rows + w->prolonged > 0)
 		w->streak = 0;

@@ -21,8 +21,8 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/bisect.h"
-#include "sweep/lost.h"
 #include "sweep/refresh.h"
+#include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
 
 /* The middle of a batch: as the owner, with deferred constraints at both ends. */
@@ -32,10 +32,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	SswIdentity save;
 	uint64		rows;
 
-	if (tids && n == 1)
-		ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, tids, false);
-	else
-		ssw_lost_rows(n);
+	ssw_in_hand_set(w->policy->id, w->target.leaf, tids ? ssw_in_hand_place(tids) : 0, tids ? n : Max(n, 2));
 	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
 	w->locked_leaf = true;
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
@@ -264,7 +261,10 @@ ssw_bisect_run_slow(SswWork *w, const ItemPointerData *tids, int n)
 		TimestampTz start = GetCurrentTimestamp();
 
 		w->unhurried = true;
-		run_rows(w, &tids[i], 1);
+		if (w->singly)
+			ssw_single_run(w, &tids[i], 1);
+		else
+			run_rows(w, &tids[i], 1);
 		ssw_bisect_tried_slow(w, start);
 	}
 }

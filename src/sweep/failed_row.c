@@ -80,6 +80,7 @@ typedef struct NewFailure
 	char	   *message;
 	Datum		blocked_by;		/* int4[], or 0 */
 	int			attempts;
+	bool		deadly;
 	bool		same;			/* as it is on record: still locked by the
 								 * same */
 } NewFailure;
@@ -339,7 +340,8 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 	e = lookup(f, leaf, n->key);
 	n->due = due;
 	n->has_due = has_due;
-	strlcpy(n->class, aside ? "slow" : class, sizeof(n->class));
+	n->deadly = strcmp(class, SSW_FAIL_DEADLY) == 0;
+	strlcpy(n->class, aside ? "slow" : n->deadly ? "error" : class, sizeof(n->class));
 	n->sqlerrcode = sqlerrcode;
 	n->message = pstrdup(message);
 	if (blocked_by != (Datum) 0)
@@ -420,14 +422,11 @@ write_one(SswFailures *f, NewFailure *n)
 	" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt, identity = excluded.identity";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT4OID,
 	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
-	bool		final = n->attempts > f->policy->max_retries &&
-	strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0;
+	bool		final = n->deadly || (n->attempts > f->policy->max_retries &&
+									  strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0);
 
-	/*
-	 * one that ended its worker may have cost the whole of the hard limit, as
-	 * a slow one has
-	 */
-	bool		dear = n->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN || (strcmp(n->class, "slow") == 0 && n->attempts > 0);
+	/* a slow one has cost the whole of the hard limit */
+	bool		dear = strcmp(n->class, "slow") == 0 && n->attempts > 0;
 	Datum		values[13];
 	char		nulls[14] = "             ";
 

@@ -22,6 +22,8 @@ extern TimestampTz ssw_failures_next_attempt(SswFailures *f);
 
 /* Class of a row that was set aside, and is to be tried alone: that is no attempt. */
 #define SSW_FAIL_SET_ASIDE	"set aside"
+/* Class of a row that has ended its workers, and is quarantined at once; see row_in_hand.c. */
+#define SSW_FAIL_DEADLY		"deadly"
 
 extern bool ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
 							 const char *class, int sqlerrcode, const char *message,

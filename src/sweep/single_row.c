@@ -26,9 +26,9 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/batch.h"
-#include "sweep/lost.h"
 #include "sweep/refresh.h"
 #include "sweep/row_holders.h"
+#include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
 
 /* Instead of SSW_DOUBT when rows have gone in this pass, or cannot be witnesses. */
@@ -184,13 +184,20 @@ class_name(int code)
 	}
 }
 
-/* Record a row that failed by itself.  In a transaction, as the owner. */
+/* Look up a row that failed, to record it.  In a transaction, as the owner. */
 static void
-record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
+lookup_failed(SswWork *w, const ItemPointerData *tid)
 {
 	lookup_rows(w, ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase,
 									ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
 				ssw_action_tid_array(tid, 1));
+}
+
+/* Record a row that failed by itself. */
+static void
+record_failure(SswWork *w, const ItemPointerData *tid, const ErrorData *e)
+{
+	lookup_failed(w, tid);
 	/* a row that others outlived says nothing of the policy */
 	if (w->slow_us > 0 ?
 		record_rows(w, ssw_batch_slow_class(w), e->sqlerrcode, psprintf("the row action took longer than %g s", w->slow_us / 1e6)) :
@@ -217,7 +224,7 @@ try_row(void *arg)
 	int64		prolonged = w->prolonged;
 	uint64		acted;
 
-	ssw_lost_row(w->target.leaf, w->target.phase, w->target.cutoff, a->tid, false);
+	ssw_in_hand_set(w->policy->id, w->target.leaf, ssw_in_hand_place(a->tid), 1);
 	w->first_cid = GetCurrentCommandId(false);
 	ssw_batch_hurry(w);
 	acted = ssw_refresh_run(&w->target, a->tid, 1, a->sink);
@@ -247,7 +254,7 @@ run_one(Attempt *a)
 		w->prolonged = prolonged;
 		*a = before;
 	}
-	ssw_lost_rows(0);
+	ssw_in_hand_set(w->policy->id, w->target.leaf, 0, 0);
 	/* what ends the batch is no row's */
 	ssw_batch_limit(ssw_batch_hard_limit(w->policy));
 	return error;
@@ -276,6 +283,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 	TimestampTz start = GetCurrentTimestamp();
 	volatile int tried = 0;
 	volatile bool went = false;
+	volatile bool deadly = false;
 
 	MemoryContextSwitchTo(w->batch_cxt);
 	PG_TRY();
@@ -301,6 +309,15 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 				ErrorData  *e;
 
 				a.tid = &tids[tried];
+				if (w->singly && ssw_in_hand_deaths(w->policy->id, w->target.leaf, ssw_in_hand_place(a.tid)) >= SSW_MAX_DEATHS)
+				{
+					lookup_failed(w, a.tid);
+					(void) record_rows(w, SSW_FAIL_DEADLY, ERRCODE_ADMIN_SHUTDOWN, "the workers that acted on the row were ended");
+					tried++;
+					failed++;
+					deadly = true;
+					continue;
+				}
 				e = run_one(&a);
 				if (e && w->interrupted)
 					break;
@@ -323,6 +340,8 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		w->pass->failed += failed;
 		LWLockRelease(SswShared->lock);
+		if (deadly)
+			ssw_single_write_deadly(w);
 	}
 	PG_CATCH();
 	{
@@ -507,75 +526,25 @@ ssw_single_run(SswWork *w, const ItemPointerData *tids, int n)
 	}
 }
 
-/* A row on which a worker was at work when it was ended.  In a transaction. */
-static void
-record_lost(SswWork *w, const SswLostRow *row)
-{
-	SswIdentity save;
-
-	w->target.leaf = row->leaf;
-	w->target.phase = row->phase;
-	w->target.cutoff = row->cutoff;
-	w->target.full_cutoff = w->pass->full_cutoff;
-	ssw_action_lock_leaf(w->policy, row->leaf, AccessShareLock);
-	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_spi_begin();
-	lookup_rows(w, ssw_stmt_missing(w->policy, row->leaf, row->phase, false),
-				ssw_action_tid_array(&row->tid, 1));
-	(void) record_rows(w, row->check ? "check" : "error", ERRCODE_ADMIN_SHUTDOWN,
-					   row->check ? "the worker that asked is_alive about the row was ended" :
-					   "the worker that acted on the row was ended");
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-}
-
-/* Is a row to be tried again that has ended a worker? */
-static bool
-deadly_row(SswWork *w)
-{
-	Oid			types[] = {INT4OID, TEXTOID};
-	Datum		values[2];
-	SswIdentity save;
-	bool		any;
-
-	values[0] = Int32GetDatum(w->policy->id);
-	values[1] = CStringGetTextDatum(unpack_sql_state(ERRCODE_ADMIN_SHUTDOWN));
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
-	any = ssw_spi_exec("SELECT 1 FROM sweeper.failed_row WHERE policy_id = $1 AND sqlstate = $2 AND state = 'retrying'",
-					   2, types, values, NULL, true, 1) > 0;
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-	return any;
-}
-
-/*
- * What ended workers left word of: their rows are written down before anything is
- * tried again, and whatever may end this worker too is tried row by row.
- */
+/* Rows that have ended their workers are written down at once: the next one may end this worker, too. */
 void
-ssw_single_recall(SswWork *w, MemoryContext cxt)
+ssw_single_write_deadly(SswWork *w)
 {
-	SswLostRow	rows[SSW_MAX_LOST];
-	int			n = ssw_lost_take(w->policy->id, rows);
-
-	w->singly = ssw_lost_singly(w->policy->id);
-	if (n == 0 && ssw_failures_count(w->failures) == 0)
-		return;
 	ssw_spi_start_transaction();
-	ssw_batch_arm(w);
-	MemoryContextSwitchTo(cxt);
-	for (int i = 0; i < n; i++)
-		record_lost(w, &rows[i]);
-	if (ssw_failures_pending(w->failures) > 0 && ssw_lock_policy_batch_conditional(w->policy->id))
+	if (ssw_lock_policy_batch_conditional(w->policy->id))
 		ssw_failures_flush(w->failures, false, 0, NULL);
-	if (n > 0)
-		w->failures = ssw_failures_load(w->policy);
-	w->singly = w->singly || deadly_row(w);
-	ssw_batch_disarm();
 	ssw_spi_commit();
-	MemoryContextSwitchTo(cxt);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->failed += n;
-	LWLockRelease(SswShared->lock);
+}
+
+/* What ended workers mean for this one; false: the policy is at fault. */
+bool
+ssw_single_recall(SswWork *w)
+{
+	const char *blame = ssw_in_hand_blame(w->policy->id);
+	ErrorData	e = {.sqlerrcode = ERRCODE_ADMIN_SHUTDOWN,.message = unconstify(char *, blame)};
+
+	w->singly = ssw_in_hand_singly(w->policy->id, InvalidOid);
+	if (blame)
+		ssw_batch_fail(w, &e);
+	return blame == NULL;
 }

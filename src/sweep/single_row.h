@@ -11,7 +11,8 @@
 #define SSW_DOUBT	10
 
 extern int	ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int taken);
-extern void ssw_single_recall(SswWork *w, MemoryContext cxt);
+extern bool ssw_single_recall(SswWork *w);
+extern void ssw_single_write_deadly(SswWork *w);
 extern bool ssw_single_witnesses(SswWork *w);
 extern void ssw_single_run(SswWork *w, const ItemPointerData *tids, int n);
 extern void ssw_single_record(SswWork *w, const ItemPointerData *tid);

@@ -554,7 +554,7 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
 		else
 		{
 			if (first)
-				ssw_single_recall(w, cxt);
+				(void) ssw_single_recall(w);
 			while (!ssw_batch_must_stop(w) && turn(w, chunk_cxt))
 				CHECK_FOR_INTERRUPTS();
 			MemoryContextSwitchTo(cxt);

@@ -10,8 +10,8 @@
  * row must have the right to insert it still.  A batch that fails is tried again by
  * halves, down to the row that cannot be written, which is set aside with its error.
  *
- * Shares what its slot says of the rows, under SswShared->lock.  A crash leaves what
- * was not written where it was.
+ * Shares nothing itself; see row_in_hand.c.  A crash leaves what was not written where
+ * it was.
  */
 #include "postgres.h"
 
@@ -43,8 +43,8 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/failed_row.h"
-#include "sweep/lostmove.h"
 #include "sweep/row_action.h"
+#include "sweep/row_in_hand.h"
 #include "work/append.h"
 #include "work/append_writer.h"
 #include "work/task_shmem.h"
@@ -53,14 +53,21 @@
 #define MAX_PLACES		20000	/* of a table */
 #define MOVE_LOCK_TIMEOUT	"100ms"
 #define MOVE_TRIES	5
-#define MOVE_DEATHS	2			/* of processes, at one row alone */
 #define MAX_WAITS	12			/* for locks: as many as lead to one row of
 								 * many */
 #define MOVE_MS		10000		/* for rows that are written together */
 #define BATCH_MS	1000		/* so long a batch should take */
 #define BATCH_GROWTH	8
 #define TABLE_US	USECS_PER_SEC	/* for a table, before others have a turn */
+#define REST_US		(500 * 1000)	/* less than it takes until the next look */
 #define TURN_US		(10 * USECS_PER_SEC)	/* for an owner */
+
+typedef struct Trouble
+{
+	Oid			relid;
+	int			sqlerrcode;		/* that was logged, or 0 */
+	TimestampTz rest_until;		/* no row of it could be written: it waits */
+} Trouble;
 
 /* Rows of a table, where append() has put them, in the order of their numbers. */
 typedef struct Target
@@ -245,6 +252,7 @@ take(const Target *t, const ItemPointerData *tids, int n)
 	Oid			types[] = {TIDARRAYOID, OIDOID};
 	Datum		values[] = {ssw_action_tid_array(tids, n), ObjectIdGetDatum(t->relid)};
 	Insertion	in = {.target = t};
+	int64		first = 0;
 
 	in.n = execute(sql, 2, types, values);
 	in.rows = palloc((in.n + 1) * sizeof(Row));
@@ -258,10 +266,9 @@ take(const Target *t, const ItemPointerData *tids, int n)
 		in.rows[i].role = DatumGetObjectId(SPI_getbinval(tup, desc, 3, &isnull));
 		in.rows[i].columns = columns_of(DatumGetJsonbP(in.rows[i].data));
 		if (i == 0)
-			MySswProc->append_id = DatumGetInt64(SPI_getbinval(tup, desc, 2, &isnull));
+			first = DatumGetInt64(SPI_getbinval(tup, desc, 2, &isnull));
 	}
-	MySswProc->append_relid = t->relid;
-	MySswProc->append_rows = in.n;
+	ssw_in_hand_set(0, t->relid, first, in.n);
 	return in;
 }
 
@@ -325,12 +332,12 @@ move(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		relation_close(rel, NoLock);
 		limit_time(false);
 		CHECK_FOR_INTERRUPTS();
-		MySswProc->append_rows = 0;
+		ssw_in_hand_clear();
 		ssw_spi_commit();
 	}
 	PG_CATCH();
 	{
-		MySswProc->append_rows = 0;
+		ssw_in_hand_clear();
 		MemoryContextSwitchTo(run->cxt);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -391,16 +398,35 @@ refers_to_waiting(const Target *t, const ItemPointerData *tid, const ErrorData *
 	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 2, types, values, run) > 0;
 }
 
-/* They stay for another time; the log is told when that begins, or for another reason. */
+/* What this worker last met at a table that it could not write to. */
+static Trouble *
+trouble_of(Oid relid)
+{
+	static Trouble last[16];
+	Trouble    *t = &last[relid % lengthof(last)];
+
+	if (t->relid != relid)
+		*t = (Trouble)
+	{
+		.relid = relid
+	};
+	return t;
+}
+
+/* They stay for another time; the log says so when that begins, or for another reason. */
 static void
 leave(const Target *t, const ErrorData *e, bool others_go_on, Run *run)
 {
-	if (!run->left && ssw_lostmove_left(t->relid, e->sqlerrcode, !others_go_on))
+	Trouble    *trouble = trouble_of(t->relid);
+
+	if (!run->left && trouble->sqlerrcode != e->sqlerrcode)
 		ereport(LOG,
 				(errcode(e->sqlerrcode),
 				 errmsg("could not write rows appended to %s: %s", t->relation, e->message),
 				 errdetail("It is tried again each second or so, which is logged no more while the error is the same.")));
 	run->left = true;
+	trouble->sqlerrcode = e->sqlerrcode;
+	trouble->rest_until = others_go_on ? 0 : GetCurrentTimestamp() + REST_US;
 }
 
 /* Write them together, or by halves; false: no others of the table now. */
@@ -504,12 +530,11 @@ static bool
 move_target(const Target *t, Run *run)
 {
 	TimestampTz until = GetCurrentTimestamp() + TABLE_US;
-	SswLostMove lost;
-	bool		singly = ssw_lostmove_find(t->relid, &lost);
+	bool		singly = ssw_in_hand_singly(0, t->relid);
 	int			batch = 1;
 	int			from = 0;
 
-	if (ssw_lostmove_pauses(t->relid))
+	if (GetCurrentTimestamp() < trouble_of(t->relid)->rest_until)
 		return false;
 	pgstat_report_activity(STATE_RUNNING, psprintf("rows appended to %s", t->relation));
 	run->left = false;
@@ -522,7 +547,7 @@ move_target(const Target *t, Run *run)
 
 		MemoryContextReset(run->cxt);
 		MemoryContextSwitchTo(run->cxt);
-		if (singly && lost.id == t->ids[from] && lost.deaths >= MOVE_DEATHS)
+		if (singly && ssw_in_hand_deaths(0, t->relid, t->ids[from]) >= SSW_MAX_DEATHS)
 			set_aside(t, t->tids + from, 1, ERRCODE_ADMIN_SHUTDOWN, "the process that wrote the row was ended", run);
 		else if (!move_by_halves(t, t->tids + from, rows, run))
 			break;
@@ -532,9 +557,11 @@ move_target(const Target *t, Run *run)
 		batch = Max(1, Min(Min(most, (double) rows * BATCH_GROWTH), t->batch));
 	}
 	if (from == t->n && !run->left)
-		ssw_lostmove_none_left(t->relid);
-	if (singly && from == t->n && !run->left)
-		ssw_lostmove_forget(&lost);
+	{
+		trouble_of(t->relid)->sqlerrcode = 0;
+		if (singly)
+			ssw_in_hand_forget(0, t->relid);
+	}
 	return !run->left && from > 0 && (from < t->n || t->n == MAX_PLACES);
 }
 

@@ -103,7 +103,7 @@ $t = now_is();
 $node->safe_psql('postgres', "SET statement_timeout = '30 s'; SELECT sweeper.pause('greedy_1')");
 cmp_ok(seconds($t), '<=', 10, 'paused soon');
 $node->safe_psql('postgres', "SELECT sweeper.resume('greedy_1')");
-wait_for($node, "SELECT count(*) = 1 FROM sweeper.failed_row WHERE policy = 'greedy_1' AND class = 'check' AND sqlstate = '57P01' AND attempts = 1", 'the row that ended its worker is known');
+wait_for($node, "SELECT count(*) = 1 FROM sweeper.failed_row WHERE policy = 'greedy_1' AND state = 'quarantined' AND sqlstate = '57P01'", 'the row that ended its workers is quarantined');
 $node->safe_psql('postgres', "SELECT sweeper.resume('greedy_1'); ALTER SEQUENCE calls RESTART");
 wait_for($node, "SELECT last_value > 1 FROM calls", 'it hangs again');
 $t = now_is();

@@ -1,0 +1,203 @@
+/*
+ * row_in_hand.c
+ *		The row on which a worker runs code of users.
+ *
+ * Runs in workers.  Code of a table's owner can end its process: it outlives the
+ * hard limit, terminates its own backend, makes an error FATAL.  Nothing is caught
+ * then, so the process notes as it exits which row it had in hand.  Its successor
+ * takes the rows of the policy, or of the table with appended rows, one by one, until
+ * all were handled.  A row that has ended SSW_MAX_DEATHS workers is set aside.
+ *
+ * Shares the list of these rows, private to this file, under a lock of its own.  A
+ * crash of the server empties it: that blames no row.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+
+#include "base/process_slot.h"
+#include "base/shmem.h"
+#include "heartbeat/attach.h"
+#include "sweep/row_in_hand.h"
+
+/* So many ended workers, and no row handled: the policy is at fault. */
+#define MANY_DEATHS		10
+
+/* When there are more, the oldest is forgotten. */
+#define MAX_ENTRIES		128
+
+typedef struct Entry
+{
+	Oid			database;		/* invalid: no entry */
+	int			policy_id;		/* 0: rows of append() */
+	Oid			relid;			/* the leaf, or their table */
+	int64		row;			/* 0: all rows of the policy, or of the table */
+	int			deaths;			/* of row 0: since a row was handled */
+	bool		looking;		/* of row 0: one of them had no row in hand */
+} Entry;
+
+typedef struct InHand
+{
+	LWLock	   *lock;
+	uint32		added;
+	Entry		entry[MAX_ENTRIES];
+} InHand;
+
+static InHand *shared = NULL;
+
+/* What this process has in hand. */
+static bool armed = false;
+static Entry mine;
+static int	nrows;
+
+static bool
+is_of(const Entry *e, int policy_id, Oid relid)
+{
+	return e->database == MyDatabaseId && e->policy_id == policy_id && (policy_id != 0 || e->relid == relid);
+}
+
+/* The caller holds the lock. */
+static Entry *
+find(int policy_id, Oid relid, int64 row)
+{
+	for (int i = 0; i < MAX_ENTRIES; i++)
+		if (is_of(&shared->entry[i], policy_id, relid) && shared->entry[i].row == row &&
+			(row == 0 || shared->entry[i].relid == relid))
+			return &shared->entry[i];
+	return NULL;
+}
+
+static Entry *
+find_or_add(int policy_id, Oid relid, int64 row)
+{
+	Entry	   *e = find(policy_id, relid, row);
+
+	if (e == NULL)
+	{
+		e = &shared->entry[shared->added++ % MAX_ENTRIES];
+		*e = (Entry)
+		{
+			.database = MyDatabaseId,.policy_id = policy_id,.relid = relid,.row = row
+		};
+	}
+	return e;
+}
+
+/* This process exits: note its row if it did not mean to. */
+static void
+note(SswDatabase *d, SswProc *proc)
+{
+	Entry	   *e;
+
+	if (!armed || d == NULL || d->closed > 0 || ssw_attach_is_stopping())
+		return;
+	armed = false;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	e = find_or_add(mine.policy_id, mine.relid, 0);
+	e->deaths++;
+	e->looking |= nrows == 0;
+	if (nrows == 1)
+		find_or_add(mine.policy_id, mine.relid, mine.row)->deaths++;
+	LWLockRelease(shared->lock);
+}
+
+static void
+init_shared(LWLock *lock)
+{
+	shared->lock = lock;
+}
+
+void
+ssw_in_hand_init(void)
+{
+	ssw_shmem_add_struct("session_sweeper rows in hand", sizeof(InHand), &shared, init_shared);
+	ssw_process_on_leaving(note);
+}
+
+/* From now on code of users runs on n rows; on this row if it is one; 0: on none in particular. */
+void
+ssw_in_hand_set(int policy_id, Oid relid, int64 row, int n)
+{
+	mine = (Entry)
+	{
+		.policy_id = policy_id,.relid = relid,.row = row
+	};
+	nrows = n;
+	armed = true;
+}
+
+void
+ssw_in_hand_clear(void)
+{
+	armed = false;
+}
+
+/* Must rows go one by one? */
+bool
+ssw_in_hand_singly(int policy_id, Oid relid)
+{
+	bool		singly;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	singly = find(policy_id, relid, 0) != NULL;
+	LWLockRelease(shared->lock);
+	return singly;
+}
+
+/* How many workers the row has ended. */
+int
+ssw_in_hand_deaths(int policy_id, Oid relid, int64 row)
+{
+	Entry	   *e;
+	int			deaths;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	e = find(policy_id, relid, row);
+	deaths = e ? e->deaths : 0;
+	LWLockRelease(shared->lock);
+	return deaths;
+}
+
+/* Why ended workers are the fault of the policy, or null.  It is blamed once for them. */
+const char *
+ssw_in_hand_blame(int policy_id)
+{
+	const char *blame = NULL;
+	Entry	   *e;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	e = find(policy_id, InvalidOid, 0);
+	if (e && (e->looking || e->deaths >= MANY_DEATHS))
+	{
+		blame = e->looking ? "its worker was ended while it looked for rows" : "its rows end one worker after the other";
+		e->looking = false;
+		e->deaths = 0;
+	}
+	LWLockRelease(shared->lock);
+	return blame;
+}
+
+/* A row of the policy was handled. */
+void
+ssw_in_hand_went_well(int policy_id)
+{
+	Entry	   *e;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	e = find(policy_id, InvalidOid, 0);
+	if (e)
+		e->deaths = 0;
+	LWLockRelease(shared->lock);
+}
+
+/* All rows of the policy, or of the table, were handled or set aside. */
+void
+ssw_in_hand_forget(int policy_id, Oid relid)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < MAX_ENTRIES; i++)
+		if (is_of(&shared->entry[i], policy_id, relid))
+			shared->entry[i].database = InvalidOid;
+	LWLockRelease(shared->lock);
+}
