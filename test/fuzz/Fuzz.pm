@@ -101,11 +101,11 @@ sub start {
     return;
 }
 
-# The SQLSTATEs that the reference gives: those of doc/errors.md for all functions, and those in the comment
+# The SQLSTATEs that the reference gives: those of doc/reference.md for all functions, and those in the comment
 # of each ("Errors: 42704 no such policy, others of class 22, those of register()").
 sub read_errors {
     my ($self) = @_;
-    open my $page, '<', "$here/../../doc/errors.md" or die "doc/errors.md: $!";
+    open my $page, '<', "$here/../../doc/reference.md" or die "doc/reference.md: $!";
     while (<$page>) { $self->{every}{$1} = 1 if /^\| `([0-9A-Z]{5})` \|/ }
     close $page;
     my (%own, %like);

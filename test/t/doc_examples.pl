@@ -60,35 +60,6 @@ is(join(' ', broken_links('doc/page.md', "[a](none.md) [b](CONTRIBUTING.md#rules
     'none.md CONTRIBUTING.md#none #there', 'a broken link is seen');
 is(join(' ', broken_links($_, $text{$_})), '', "links of $_") for sort keys %text;
 
-# Names of problems: strings of the third column of each part of view problem, but what an expression is made of.
-sub problems {
-    my ($sql) = @_;
-    my %names;
-    my ($view) = $sql =~ /^CREATE VIEW sweeper\.problem AS\n(.*?);\nCOMMENT/ms or return;
-    for my $part (split /^UNION ALL\n(?=SELECT)/m, $view) {
-        my ($columns) = $part =~ /\ASELECT (.*?)^FROM /ms;
-        my @columns = ('');
-        my $depth = 0;
-        while ($columns =~ /\G('(?:[^']|'')*'|\$\$.*?\$\$|\bCASE\b|\bEND\b|.)/gs) {
-            $depth++ if $1 =~ /^(?:\(|CASE)$/;
-            $depth-- if $1 =~ /^(?:\)|END)$/;
-            if ($1 eq ',' && !$depth) { push @columns, ''; next }
-            $columns[-1] .= $1;
-        }
-        my @found = $columns[2] =~ /'([^']+)'/g;
-        push @found, $part =~ /s\.state IN \(([^)]*)\)/ ? $1 =~ /'([^']+)'/g : () if !@found || $columns[2] =~ /s\.state/;
-        return unless @found;    # a part that is not understood
-        $names{ s/:? *$//r } = 1 for @found;
-    }
-    return sort keys %names;
-}
-my @problems = problems(slurp_file('schema/49_problem.sql'));
-cmp_ok(scalar(@problems), '>', 20, 'view problem is understood');
-my ($table) = $text{'README.md'} =~ /^## When something is wrong\n(.*?)^## /ms;
-my %told = map { $_ => 1 } map { split /, / } $table =~ /^\|[^|]*`problem`: ([^|]*?) \|/mg;
-is(join('; ', grep { !$told{$_} } @problems), '', 'README.md has a line for each problem');
-is(join('; ', grep { my $name = $_; !grep { $_ eq $name } @problems } sort keys %told), '', 'and for none that is no more');
-
 # pg_cron lives in the database of the page that has its jobs.
 my $node = sweeper_node('main');
 my %database = map { $_ => lc s/\W+/_/gr } @pages;
