@@ -40,7 +40,7 @@ node_has_pg() {
 
 # shellcheck disable=SC2086  # a list
 missing=$(lacking $packages)
-# The clients in README.md, for their test, where the machine can have them.
+# The clients in doc/clients.md, for their test, where the machine can have them.
 clients=
 case " ${GOALS:-} " in *" check "* | *" check-tap "* | *" setup "*)
     clients=$(lacking python3-psycopg2 default-jdk-headless libpostgresql-jdbc-java)

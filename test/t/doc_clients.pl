@@ -1,4 +1,4 @@
-# The clients of the README hold their session over a restart and a crash, and learn that it is gone.
+# The clients of doc/clients.md hold their session over a restart and a crash, and learn that it is gone.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -8,7 +8,7 @@ use Sweeper;
 
 my $node = sweeper_node('main', "listen_addresses = '127.0.0.1'");
 $node->safe_psql('postgres', "CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('clients', ttl => '1 min')");
-my $page = slurp_file('README.md');
+my $page = slurp_file('doc/clients.md');
 my $dir = PostgreSQL::Test::Utils::tempdir;
 $ENV{NODE_PATH} = join(':', grep { defined } $ENV{NODE_PATH}, '/usr/share/nodejs', '/usr/lib/nodejs', split(/\n/, `npm root -g 2>/dev/null` // ''));
 local @ENV{qw(PGHOST PGPORT PGDATABASE PGUSER EVERY)} = ('127.0.0.1', $node->port, 'postgres', scalar(getpwuid($<)), '0.1');
@@ -23,7 +23,7 @@ my @clients;
 for my $l (@languages) {
     my ($language, $suffix, $probe, $command) = @$l;
     my ($code) = $page =~ /^```$language\n(.*?)^```$/ms;
-    ok($code, "the README has a client in $language");
+    ok($code, "the page has a client in $language");
     my ($out, $err) = ('', '');
   SKIP: {
         my $here = eval { IPC::Run::run($probe, '>', \$out, '2>', \$err) };

@@ -40,14 +40,14 @@ sub anchors {
 sub broken_links {
     my ($file, $page) = @_;
     my @broken;
+    my %own = anchors($page);
     $page =~ s/^( *)```.*?^\1```$//msg;
     $page =~ s/`[^`\n]*`//g;
     for my $link ($page =~ /\[[^]]*\]\(([^)\s]+)\)/g) {
         next if $link =~ /^[a-z]+:/;
         my ($path, $anchor) = split /#/, $link, 2;
         my $target = $path eq '' ? $file : dirname($file) . "/$path";
-        my $there = $path eq '' ? $page : -f $target ? slurp_file($target) : '';
-        my %anchors = anchors($there);
+        my %anchors = $path eq '' ? %own : -f $target ? anchors(slurp_file($target)) : ();
         push @broken, $link if $path ne '' && !-e $target || defined $anchor && !$anchors{$anchor};
     }
     return @broken;
