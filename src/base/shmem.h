@@ -190,9 +190,11 @@ typedef struct SswPass
 	int			fuse_trips;		/* groups that it holds since */
 	TimestampTz fuse_next;		/* the first of these until then */
 	TimestampTz fuse_until;		/* the whole policy until then, or 0 */
-	bool		suspect;		/* answers of is_alive count for the fuse: */
+	bool		fuse_asks;		/* answers of is_alive count for the fuse: */
 	int64		said_dead;		/* so many are dead, or need no answer, */
-	int64		said_alive;		/* and so many alive */
+	int64		said_alive;		/* and so many alive, as far as was counted */
+	bool		suspect;		/* it trips if all answers are that rows are
+								 * dead: they come before the action */
 	bool		counted;		/* the first collector has come so far */
 	uint32		left_out;		/* partitions that somebody holds, or 0 */
 	bool		locked_for_long;	/* some have been for long */

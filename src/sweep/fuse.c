@@ -39,13 +39,16 @@
 #define MAX_HELD		64
 /* So many groups are tested by themselves, those with the most dead rows. */
 #define MAX_SUSPECTS	1000
+/* So many alive rows are read first; when they do not show that all is well, all are. */
+#define ALIVE_FIRST		10000
 
 /*
  * Parameters of statements on rows: cutoff, cutoff without grace and backlog, deadlines
  * up to which rows do not count by the first and by the second deadline, keys of rows that
- * are left alone, how many dead rows make a group suspect.
+ * are left alone, how many dead rows make a group suspect, names of groups, how many
+ * alive rows are read.
  */
-#define NPARAMS 6
+#define NPARAMS 8
 typedef struct Params
 {
 	Oid			types[NPARAMS];
@@ -59,25 +62,15 @@ typedef struct Test
 	List	   *leaves;
 	MemoryContext cxt;			/* of the suspects */
 	SswSuspect	all;
-	int64		asked;			/* of all dead rows those that is_alive is
-								 * asked about */
-	SswSuspect *suspect;		/* by name */
+	SswSuspect *suspect;
 	int			n;
-	int			left;			/* of these and all, those that lack alive
-								 * rows */
+	Datum		names;			/* text[] of these, in their order */
 	int			held;			/* groups that are held already */
 	bool		trouble;		/* something loses too much, even if it is let
 								 * go */
 	bool		graced;			/* rows would be dead but for their grace */
 	List	   *trips;			/* of SswSuspect */
 } Test;
-
-/* Reads the groups of alive rows. */
-typedef struct GroupReceiver
-{
-	DestReceiver dest;			/* must be first */
-	Test	   *test;
-} GroupReceiver;
 
 /* As many alive rows make this many dead ones harmless. */
 static int64
@@ -114,14 +107,14 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 	*x = (Params)
 	{
 		{
-			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, INT4OID, TEXTARRAYOID, INT8OID
+			TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, INT4OID, TEXTARRAYOID, INT8OID, TEXTARRAYOID, INT8OID
 		},
 		{
 			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff), (Datum) 0, (Datum) 0,
 				ssw_failures_keys(w->failures, InvalidOid), Int64GetDatum(w->policy->fuse_min)
 		},
 		{
-			false, false, true, true, false, false
+			false, false, true, true, false, false, true, true
 		}
 	};
 	for (int i = 0; i < w->policy->ndeadlines; i++)
@@ -162,12 +155,13 @@ add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, c
 	const SswPolicy *p = w->policy;
 	StringInfoData buf;
 
-	if (dead == NULL)
+	/* is_alive is asked about those: its answers count instead */
+	if (dead == NULL || ssw_stmt_asks(p, phase))
 		return;
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s, %s, %s FROM ONLY %s AS t WHERE %s", ssw_fuse_group(p),
+	appendStringInfo(&buf, "SELECT %s, %s FROM ONLY %s AS t WHERE %s", ssw_fuse_group(p),
 					 p->deadlines[0].row_ttl ? p->deadlines[0].row_ttl : "NULL::pg_catalog.interval",
-					 ssw_stmt_asks(p, phase) ? "true" : "false", ssw_guard_table(leaf), dead);
+					 ssw_guard_table(leaf), dead);
 	if (other)
 		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", other);
 	if (ssw_failures_count(w->failures) > 0)
@@ -220,24 +214,6 @@ dead_rows(Test *t, const Params *x)
 	return parts;
 }
 
-static int
-compare_names(const text *a, const text *b)
-{
-	return varstr_cmp(VARDATA_ANY(a), VARSIZE_ANY_EXHDR(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(b), C_COLLATION_OID);
-}
-
-static int
-compare_name(const void *name, const void *suspect)
-{
-	return compare_names(name, ((const SswSuspect *) suspect)->name);
-}
-
-static int
-compare_suspects(const void *a, const void *b)
-{
-	return compare_names(((const SswSuspect *) a)->name, ((const SswSuspect *) b)->name);
-}
-
 static int64
 get_int(uint64 row, int col)
 {
@@ -254,6 +230,7 @@ count_dead(Test *t)
 	const SswPolicy *p = t->work->policy;
 	Params		x;
 	List	   *parts;
+	Datum	   *names;
 	StringInfoData sql;
 
 	init_params(t->work, t->work->pass->deadline_cutoff[0], &x);
@@ -262,14 +239,14 @@ count_dead(Test *t)
 		return;
 	initStringInfo(&sql);
 	appendStringInfoString(&sql, "SELECT g, pg_catalog.count(*), (EXTRACT(epoch FROM pg_catalog.max(ttl)) " SSW_OP("*")
-						   " 1000000)::pg_catalog.int8, pg_catalog.count(*) FILTER (WHERE asked) FROM (");
+						   " 1000000)::pg_catalog.int8 FROM (");
 	append_union(&sql, parts, 0, list_length(parts));
-	appendStringInfo(&sql, ") AS r (g, ttl, asked) GROUP BY GROUPING SETS ((g), ()) HAVING GROUPING(g) " SSW_OP("=") " 1"
+	appendStringInfo(&sql, ") AS r (g, ttl) GROUP BY GROUPING SETS ((g), ()) HAVING GROUPING(g) " SSW_OP("=") " 1"
 					 " OR g IS NOT NULL AND pg_catalog.count(*) " SSW_OP(">=") " $6"
 					 " ORDER BY GROUPING(g) DESC, pg_catalog.count(*) DESC, g LIMIT %d", MAX_SUSPECTS + 1);
 	ssw_spi_exec(sql.data, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
 	t->suspect = MemoryContextAllocZero(t->cxt, SPI_processed * sizeof(SswSuspect));
-	t->asked = get_int(0, 4);
+	names = palloc(SPI_processed * sizeof(Datum));
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		SswSuspect *s = i == 0 ? &t->all : &t->suspect[i - 1];
@@ -278,7 +255,10 @@ count_dead(Test *t)
 		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
 
 		if (i > 0)
+		{
 			s->name = DatumGetTextPCopy(name);
+			names[i - 1] = PointerGetDatum(s->name);
+		}
 		s->dead = get_int(i, 2);
 		s->ttl_us = get_int(i, 3);
 		s->enough = enough_alive(p, s->dead);
@@ -286,10 +266,16 @@ count_dead(Test *t)
 	}
 	/* what is_alive confirms is confirmed row by row */
 	t->n = OidIsValid(p->is_alive) ? 0 : SPI_processed - 1;
-	qsort(t->suspect, t->n, sizeof(SswSuspect), compare_suspects);
+	if (t->n > 0)
+	{
+		MemoryContext old = MemoryContextSwitchTo(t->cxt);
+
+		t->names = PointerGetDatum(construct_array(names, t->n, TEXTOID, -1, false, TYPALIGN_INT));
+		MemoryContextSwitchTo(old);
+	}
 }
 
-/* FROM and WHERE of the rows of a leaf that take part and would stay. */
+/* The rows of a leaf that take part and would stay, as their groups. */
 static char *
 alive_rows(SswWork *w, Oid leaf)
 {
@@ -297,7 +283,7 @@ alive_rows(SswWork *w, Oid leaf)
 	StringInfoData sql;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "FROM ONLY %s AS t WHERE (%s) AND %s", ssw_guard_table(leaf), p->filter ? p->filter : "true",
+	appendStringInfo(&sql, "SELECT %s FROM ONLY %s AS t WHERE (%s) AND %s", ssw_fuse_group(p), ssw_guard_table(leaf), p->filter ? p->filter : "true",
 					 p->not_held ? p->not_held : "true");
 	if (!TIMESTAMP_IS_NOBEGIN(w->pass->deadline_cutoff[0]))
 		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_DEADLINE));
@@ -312,58 +298,54 @@ alive_rows(SswWork *w, Oid leaf)
 	return sql.data;
 }
 
+/* Count alive rows of each kind among the first ones; all when most is 0. */
 static void
-startup(DestReceiver *self, int operation, TupleDesc desc)
+count_first_alive(Test *t, int64 most)
 {
-}
-
-static void
-no_op(DestReceiver *self)
-{
-}
-
-static void
-meet_alive(Test *t, SswSuspect *s)
-{
-	if (s->alive++ < s->enough && s->alive == s->enough)
-		t->left--;
-}
-
-/* An alive row, as its group. */
-static bool
-receive_group(TupleTableSlot *slot, DestReceiver *self)
-{
-	Test	   *t = ((GroupReceiver *) self)->test;
-
-	slot_getallattrs(slot);
-	if (t->n > 0 && !slot->tts_isnull[0])
-	{
-		text	   *name = DatumGetTextPP(slot->tts_values[0]);
-		SswSuspect *s = bsearch(name, t->suspect, t->n, sizeof(SswSuspect), compare_name);
-
-		if (s)
-			meet_alive(t, s);
-		if (PointerGetDatum(name) != slot->tts_values[0])
-			pfree(name);
-	}
-	meet_alive(t, &t->all);
-	return t->left > 0;
-}
-
-/* Count alive rows until there are enough of each kind. */
-static void
-count_alive(Test *t)
-{
-	GroupReceiver r = {.dest = {receive_group, startup, no_op, no_op, DestNone},.test = t};
 	Params		x;
+	List	   *parts = NIL;
+	StringInfoData sql;
 	ListCell   *lc;
 
 	init_params(t->work, t->work->pass->full_cutoff, &x);
-	t->left = t->n + 1;
+	x.nulls[6] = t->n == 0;
+	x.values[6] = t->names;
+	x.nulls[7] = most == 0;
+	x.values[7] = Int64GetDatum(most);
 	foreach(lc, t->leaves)
-		if (t->left > 0)
-		ssw_spi_send(psprintf("SELECT %s %s", t->n > 0 ? ssw_fuse_group(t->work->policy) : "NULL::pg_catalog.text",
-							  alive_rows(t->work, lfirst_oid(lc))), NPARAMS, x.types, x.values, x.nulls, &r.dest);
+		parts = lappend(parts, alive_rows(t->work, lfirst_oid(lc)));
+	initStringInfo(&sql);
+	appendStringInfoString(&sql, "SELECT pg_catalog.array_position($7, g), pg_catalog.count(*) FROM (SELECT g FROM (");
+	append_union(&sql, parts, 0, list_length(parts));
+	appendStringInfoString(&sql, ") AS a (g) LIMIT $8) AS r GROUP BY GROUPING SETS ((g), ())"
+						   " HAVING GROUPING(g) " SSW_OP("=") " 1 OR g " SSW_OP("=") " ANY ($7)");
+	ssw_spi_exec(sql.data, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool		isnull;
+		int			n = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+
+		(isnull ? &t->all : &t->suspect[n - 1])->alive = get_int(i, 2);
+	}
+}
+
+/* Count alive rows, and no more than it takes to see that there are enough of each kind. */
+static void
+count_alive(Test *t)
+{
+	int64		most = t->n == 0 ? t->all.enough : Max(ALIVE_FIRST, t->all.enough);
+	bool		enough;
+
+	if (t->leaves == NIL)
+		return;
+	count_first_alive(t, most);
+	enough = t->all.alive < most;
+	for (int i = 0; i < t->n && !enough; i++)
+		if (t->suspect[i].alive < t->suspect[i].enough)
+		{
+			count_first_alive(t, 0);
+			enough = true;
+		}
 }
 
 /* In the gate. */
@@ -383,25 +365,31 @@ count(void *arg)
 static void
 recall(Test *t)
 {
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(t->work->policy->id);
+	Oid			types[] = {INT4OID, TEXTARRAYOID};
+	Datum		values[] = {Int32GetDatum(t->work->policy->id), t->names};
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
 	ssw_spi_begin();
-	ssw_spi_exec("SELECT \"group\", held_until > pg_catalog.clock_timestamp() FROM sweeper.fuse_hold WHERE policy_id = $1",
-				 1, &type, &value, NULL, false, 0);
+	ssw_spi_exec("SELECT \"group\" IS NULL, held_until > pg_catalog.clock_timestamp(), pg_catalog.array_position($2, \"group\")"
+				 " FROM sweeper.fuse_hold WHERE policy_id = $1", 2, types, values, t->n == 0 ? " n" : NULL, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
 		bool		isnull;
-		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
-		SswSuspect *s = isnull ? &t->all : t->n == 0 ? NULL :
-		bsearch(DatumGetTextPP(name), t->suspect, t->n, sizeof(SswSuspect), compare_name);
 
-		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)))
+		if (DatumGetBool(SPI_getbinval(tup, desc, 2, &isnull)))
 			t->held++;
-		else if (s)
-			s->let_go = true;
+		else if (DatumGetBool(SPI_getbinval(tup, desc, 1, &isnull)))
+			t->all.let_go = true;
+		else
+		{
+			int			n = DatumGetInt32(SPI_getbinval(tup, desc, 3, &isnull));
+
+			if (!isnull)
+				t->suspect[n - 1].let_go = true;
+		}
 	}
 	ssw_spi_end();
 	ssw_identity_restore(&save);
@@ -435,30 +423,6 @@ judge(Test *t)
 		t->trips = list_make1(&t->all);
 }
 
-/*
- * The same with is_alive: until it was asked, nobody knows about most rows.  Those that
- * need no answer count at once; if all could be too much, the answers decide.
- */
-static void
-judge_asked(Test *t)
-{
-	const SswPolicy *p = t->work->policy;
-	SswPass    *pass = t->work->pass;
-
-	t->trouble = would_trip(p, t->all.dead, t->all.alive);
-	if (!t->trouble || t->all.let_go)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->suspect = true;
-	pass->said_dead = t->all.dead - t->asked;
-	pass->said_alive = t->all.alive;
-	LWLockRelease(SswShared->lock);
-	t->all.dead -= t->asked;
-	t->all.alive += t->asked;
-	if (would_trip(p, t->all.dead, t->all.alive))
-		t->trips = list_make1(&t->all);
-}
-
 static void
 end_pass(SswPass *pass, SswPassEnd end, const char *message)
 {
@@ -488,10 +452,7 @@ ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 		ssw_gate(w->policy->owner, w->policy->search_path, count, &t);
 		recall(&t);
 		left = t.all.dead;
-		if (OidIsValid(w->policy->is_alive))
-			judge_asked(&t);
-		else
-			judge(&t);
+		judge(&t);
 	}
 	foreach(lc, t.trips)
 	{
@@ -512,10 +473,55 @@ ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 		}
 	}
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->harmless = !t.trouble;
 	pass->fuse_left = left;
+
+	/*
+	 * rows that need no answer of is_alive; those that do are counted as it
+	 * answers
+	 */
+	pass->fuse_asks = OidIsValid(w->policy->is_alive) && w->policy->fuse_fraction < 1 && !t.all.let_go;
+	pass->harmless = !t.trouble && !(OidIsValid(w->policy->is_alive) && t.all.let_go);
+	pass->said_dead = t.all.dead;
+	pass->said_alive = 0;
 	LWLockRelease(SswShared->lock);
 	return false;
+}
+
+/* In the gate. */
+static void
+count_for_answers(void *arg)
+{
+	ssw_spi_begin();
+	count_alive(arg);
+	ssw_spi_end();
+}
+
+/*
+ * The collector is about to have is_alive asked about n rows.  If too many would go
+ * when all of them are dead, all answers come before anything is done about them.
+ */
+void
+ssw_fuse_expect(SswWork *w, List *leaves, int n)
+{
+	const SswPolicy *p = w->policy;
+	SswPass    *pass = w->pass;
+	Test		t = {.work = w,.leaves = leaves,.all.dead = pass->said_dead + n,.all.alive = pass->said_alive};
+	bool		suspect;
+
+	if (!pass->fuse_asks)
+		return;
+	if (would_trip(p, t.all.dead, t.all.alive))
+	{
+		/* twice what it takes, so that this is rare */
+		t.all.enough = p->fuse_fraction > 0 ? 2 * enough_alive(p, t.all.dead) : PG_INT64_MAX;
+		ssw_gate(p->owner, p->search_path, count_for_answers, &t);
+	}
+	suspect = would_trip(p, t.all.dead, t.all.alive);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->said_alive = t.all.alive;
+	pass->suspect = suspect;
+	pass->harmless = pass->harmless && !suspect;
+	LWLockRelease(SswShared->lock);
 }
 
 /* In the gate: are there rows that only their grace keeps? */

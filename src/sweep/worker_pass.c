@@ -270,6 +270,8 @@ collect(SswWork *w, SswChunk *chunk)
 		spend(pass, chunk, chunk->n);
 		LWLockRelease(SswShared->lock);
 	}
+	if (chunk->n > 0 && ssw_stmt_asks(w->policy, chunk->phase))
+		ssw_fuse_expect(w, leaves, chunk->n);
 	if (chunk->n > 0 && pass->pass_id == 0)
 		ssw_batch_open_pass(w);
 	if (!more && chunk->n == 0)
