@@ -194,7 +194,7 @@ set_setting(Preset *preset, SswArg arg, char *value)
 			lfirst(list_nth_cell(preset->settings, i + 1)) = value;
 			return;
 		}
-	preset->settings = lappend(lappend(preset->settings, pstrdup(ssw_args_name(arg))), value);
+	preset->settings = lappend(lappend(preset->settings, pstrdup(ssw_fields[arg].name)), value);
 }
 
 /* Do the times by which rows die have no zone of their own? */
@@ -252,7 +252,7 @@ notice_preset(const SswArgs *a, const Preset *preset, Relation rel)
 		SswArg		arg = ssw_args_find(list_nth(preset->settings, i));
 
 		if (!a->isnull[arg])
-			appendStringInfo(&buf, "%s%s => %s", buf.len ? ", " : "", ssw_args_name(arg),
+			appendStringInfo(&buf, "%s%s => %s", buf.len ? ", " : "", ssw_fields[arg].name,
 							 quote_literal_cstr(ssw_args_text(arg, a->value[arg])));
 	}
 	ereport(NOTICE,

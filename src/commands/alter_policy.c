@@ -53,7 +53,7 @@ load_args(SswArgs *a, const SswPolicy *p)
 
 	initStringInfo(&buf);
 	for (int i = 0; i < SSW_NARGS; i++)
-		appendStringInfo(&buf, "%s%s", i ? ", " : "SELECT ", quote_identifier(ssw_args_name(i)));
+		appendStringInfo(&buf, "%s%s", i ? ", " : "SELECT ", ssw_fields[i].name);
 	appendStringInfoString(&buf, " FROM sweeper.policy WHERE policy_id = $1");
 	ssw_identity_become_extension(&save);
 	ssw_spi_begin();
@@ -66,7 +66,7 @@ load_args(SswArgs *a, const SswPolicy *p)
 		Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &a->isnull[i]);
 		MemoryContext old = MemoryContextSwitchTo(cxt);
 
-		get_typlenbyval(ssw_args_type(i), &len, &byval);
+		get_typlenbyval(ssw_field_type(&ssw_fields[i]), &len, &byval);
 		a->value[i] = a->isnull[i] ? (Datum) 0 : datumCopy(d, byval, len);
 		MemoryContextSwitchTo(old);
 	}
@@ -103,7 +103,7 @@ reset_args(SswArgs *a, FunctionCallInfo fcinfo, int arg)
 		if (a->given[field])
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%s must not be both given and reset", ssw_args_name(field))));
+					 errmsg("%s must not be both given and reset", ssw_fields[field].name)));
 		ssw_args_default(a, field);
 		a->given[field] = true;
 	}
@@ -134,21 +134,24 @@ check_stale(const SswArgs *a, const SswPolicy *p)
 					 errhint("%s", ssw_repair_hint(p))));
 }
 
-/* What the given arguments touch. */
+/* Is an argument given that touches these (flags), or one that touches none of them? */
 static bool
-any_given(const SswArgs *a, bool (*touches) (SswArg), bool outcome)
+any_given(const SswArgs *a, int flags, bool touches)
 {
 	for (int i = 0; i < SSW_NARGS; i++)
-		if (a->given[i] && touches(i) == outcome)
+		if (a->given[i] && ((ssw_fields[i].flags & flags) != 0) == touches)
 			return true;
 	return false;
 }
 
-/* Other rows are dead by it; keep_for only says how long they stay. */
+/* Are other rows dead now?  keep_for only says how long they stay. */
 static bool
-changes_deaths(SswArg arg)
+changes_deaths(const SswArgs *a)
 {
-	return ssw_args_defines_deadline(arg) && arg != SSW_ARG_KEEP_FOR;
+	for (int i = 0; i < SSW_NARGS; i++)
+		if (a->given[i] && (ssw_fields[i].flags & SSW_FIELD_DEADLINE) && i != SSW_ARG_KEEP_FOR)
+			return true;
+	return false;
 }
 
 static void
@@ -174,7 +177,7 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	 */
 	if (v)
 	{
-		if (any_given(a, changes_deaths, true))
+		if (changes_deaths(a))
 			ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
 		ssw_policy_store_exec(psprintf("DELETE FROM sweeper.fuse_hold WHERE policy_id = %d AND (held_until <= pg_catalog.clock_timestamp()%s)",
 									   p->id, a->given[SSW_ARG_GROUP_BY] ? " OR \"group\" IS NOT NULL" : ""), 0, NULL, NULL, NULL);
@@ -245,7 +248,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
 	read_args(a, old, fcinfo);
-	more = any_given(a, ssw_args_is_limit, false) || !PG_ARGISNULL(2 + SSW_NARGS);
+	more = any_given(a, SSW_FIELD_LIMIT, false) || !PG_ARGISNULL(2 + SSW_NARGS);
 	p->args = a;
 	p->id = old->id;
 	p->name = old->name;
@@ -275,7 +278,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	}
 	else
 		ssw_args_fill_limits(a, p);
-	if (rel && any_given(a, ssw_args_defines_deadline, true))
+	if (rel && any_given(a, SSW_FIELD_DEADLINE, true))
 	{
 		v = ssw_preview_run(p, rel);
 		ssw_preview_check_plausible(p, v);

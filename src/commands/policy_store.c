@@ -77,61 +77,19 @@ ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, 
 {
 	for (int i = 0; i < SSW_NARGS; i++)
 	{
-		const char *name = ssw_args_name(i);
-		const char *text = NULL;
+		const SswField *f = &ssw_fields[i];
+		const char *member = (const char *) p + f->offset;
 
-		if (rel == NULL && !ssw_args_is_limit(i))
+		if (rel == NULL && !(f->flags & SSW_FIELD_LIMIT))
 			continue;
-		switch (i)
-		{
-			case SSW_ARG_KEY:
-				ssw_policy_store_add(q, name, TEXTARRAYOID, ssw_policy_store_names(p->key, p->nkeys), false, "");
-				continue;
-			case SSW_ARG_DEADLINE:
-				text = p->deadline;
-
-				break;
-			case SSW_ARG_LAST_SEEN:
-				text = p->last_seen;
-
-				break;
-			case SSW_ARG_CREATED:
-				text = p->created;
-
-				break;
-			case SSW_ARG_TTL_COLUMN:
-				text = p->ttl_column;
-
-				break;
-			case SSW_ARG_GROUP_BY:
-				text = p->group_by;
-
-				break;
-			case SSW_ARG_TIMEZONE:
-				text = p->timezone;
-
-				break;
-			case SSW_ARG_MAINTENANCE_WINDOW:
-				text = p->maintenance_window;
-
-				break;
-			case SSW_ARG_SEARCH_PATH:
-				text = p->search_path;
-
-				break;
-			case SSW_ARG_ON_EXPIRE:
-			case SSW_ARG_IS_ALIVE:
-				ssw_policy_store_add(q, name, OIDOID, a->value[i], a->isnull[i], "");
-				continue;
-			case SSW_ARG_CAPTURE:
-				ssw_policy_store_add(q, name, TEXTARRAYOID, ssw_policy_store_names(p->capture, p->ncapture),
-									 a->isnull[i], "");
-				continue;
-			default:
-				ssw_policy_store_add(q, name, ssw_args_type(i), a->value[i], a->isnull[i], "");
-				continue;
-		}
-		ssw_policy_store_add_text(q, name, text);
+		if (f->kind == SSW_FIELD_NAMES)
+			ssw_policy_store_add(q, f->name, TEXTARRAYOID,
+								 ssw_policy_store_names(*(char **const *) member, *(const int *) ((const char *) p + f->count)),
+								 i != SSW_ARG_KEY && a->isnull[i], "");
+		else if (f->flags & SSW_FIELD_RESOLVED)
+			ssw_policy_store_add_text(q, f->name, *(char *const *) member);
+		else
+			ssw_policy_store_add(q, f->name, f->kind == SSW_FIELD_FUNCTION ? OIDOID : ssw_field_type(&ssw_fields[i]), a->value[i], a->isnull[i], "");
 	}
 	if (rel == NULL)
 		return;

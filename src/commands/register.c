@@ -128,7 +128,7 @@ doubtful_args(const SswPolicy *p, bool values)
 
 	initStringInfo(&buf);
 	foreach(lc, a->assumed)
-		appendStringInfo(&buf, "%s%s => %s", buf.len ? ", " : "", ssw_args_name(lfirst_int(lc)),
+		appendStringInfo(&buf, "%s%s => %s", buf.len ? ", " : "", ssw_fields[lfirst_int(lc)].name,
 						 values ? quote_literal_cstr(ssw_args_text(lfirst_int(lc), a->value[lfirst_int(lc)])) : "'...'");
 	if (buf.len == 0 && !values)
 		appendStringInfo(&buf, "%s => '...'", p->last_seen ? "last_seen" : "deadline");

@@ -7,6 +7,8 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "access/htup_details.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
@@ -32,17 +34,65 @@
 #include "policy/policy.h"
 #include "policy/policy_hooks.h"
 
+static const char *const units[] = {"s", "ms", "us", NULL};
+static const char *const on_nulls[] = {"ignore", "repair", "expire", NULL};
+static const char *const actions[] = {"delete", "update", "call", NULL};
+static const char *const audits[] = {"row", "hash", "count", "none", NULL};
+
+#define DEADLINE	SSW_FIELD_DEADLINE
+#define LIMIT		SSW_FIELD_LIMIT
+#define RESOLVED	SSW_FIELD_RESOLVED
+#define AT(member)	offsetof(SswPolicy, member)
+
 /*
- * Everything but the columns that only views read.  Renamed columns are
- * followed: "columns" keeps the number of every plain column a field named.
+ * The arguments of register().  One more is a row here, its name in the enum of
+ * policy.h, a column of sweeper.policy, and an argument of register, alter_policy and
+ * adopt in schema/, whose defaults a test compares.  Checks of several arguments
+ * together are in commands/args.c.
  */
-#define POLICY_SELECT \
-	"SELECT policy_id, policy, relid, relation, owner, owner_name, system_identifier, database," \
-	" key, deadline, last_seen, ttl, ttl_column, created, max_age, unit, timezone, keep_for," \
-	" filter, on_null, action, set_clause, on_expire, on_expire_name, is_alive, is_alive_name," \
-	" group_by, capture, audit, notify_channel, notify_keys, check_every, max_lag, batch_size," \
-	" max_workers, rate_limit, backlog_rate, soft_time_limit, hard_time_limit, lock_timeout," \
-	" max_retries, fuse_fraction, fuse_min, heartbeats, search_path, allow_replicated, maintenance_window," \
+const SswField ssw_fields[SSW_NARGS] = {
+	[SSW_ARG_KEY] = {"key", SSW_FIELD_NAMES, NULL, 0, AT(key), AT(nkeys)},
+	[SSW_ARG_DEADLINE] = {"deadline", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(deadline)},
+	[SSW_ARG_LAST_SEEN] = {"last_seen", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(last_seen)},
+	[SSW_ARG_TTL] = {"ttl", SSW_FIELD_INTERVAL, NULL, DEADLINE, AT(ttl_us),.min = 1},
+	[SSW_ARG_TTL_COLUMN] = {"ttl_column", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(ttl_column)},
+	[SSW_ARG_CREATED] = {"created", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(created)},
+	[SSW_ARG_MAX_AGE] = {"max_age", SSW_FIELD_INTERVAL, NULL, DEADLINE, AT(max_age_us),.min = 1},
+	[SSW_ARG_UNIT] = {"unit", SSW_FIELD_TEXT, NULL, DEADLINE, AT(unit),.words = units},
+	[SSW_ARG_TIMEZONE] = {"timezone", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(timezone)},
+	[SSW_ARG_KEEP_FOR] = {"keep_for", SSW_FIELD_INTERVAL, "0", DEADLINE, AT(keep_for_us)},
+	[SSW_ARG_FILTER] = {"filter", SSW_FIELD_TEXT, NULL, DEADLINE, AT(filter)},
+	[SSW_ARG_ON_NULL] = {"on_null", SSW_FIELD_WORD, "ignore", DEADLINE, AT(on_null),.words = on_nulls},
+	[SSW_ARG_ACTION] = {"action", SSW_FIELD_WORD, "delete", 0, AT(action),.words = actions},
+	[SSW_ARG_SET_CLAUSE] = {"set_clause", SSW_FIELD_TEXT, NULL, 0, AT(set_clause)},
+	[SSW_ARG_ON_EXPIRE] = {"on_expire", SSW_FIELD_FUNCTION, NULL, 0, AT(on_expire)},
+	[SSW_ARG_IS_ALIVE] = {"is_alive", SSW_FIELD_FUNCTION, NULL, 0, AT(is_alive)},
+	[SSW_ARG_GROUP_BY] = {"group_by", SSW_FIELD_TEXT, NULL, RESOLVED, AT(group_by)},
+	[SSW_ARG_CAPTURE] = {"capture", SSW_FIELD_NAMES, NULL, 0, AT(capture), AT(ncapture)},
+	[SSW_ARG_AUDIT] = {"audit", SSW_FIELD_WORD, "row", 0, AT(audit),.words = audits},
+	[SSW_ARG_NOTIFY_CHANNEL] = {"notify_channel", SSW_FIELD_TEXT, NULL, 0, AT(notify_channel)},
+	[SSW_ARG_NOTIFY_KEYS] = {"notify_keys", SSW_FIELD_BOOL, "false", 0, AT(notify_keys)},
+	[SSW_ARG_CHECK_EVERY] = {"check_every", SSW_FIELD_INTERVAL, "1 s", LIMIT, AT(check_every_us)},
+	[SSW_ARG_MAX_LAG] = {"max_lag", SSW_FIELD_INTERVAL, "1 min", LIMIT, AT(max_lag_us),.min = 1},
+	[SSW_ARG_BATCH_SIZE] = {"batch_size", SSW_FIELD_INT, "0", LIMIT, AT(batch_size),.max = SSW_MAX_BATCH},
+	[SSW_ARG_MAX_WORKERS] = {"max_workers", SSW_FIELD_INT, "1", LIMIT, AT(max_workers),.min = 1,.max = 1024},
+	[SSW_ARG_RATE_LIMIT] = {"rate_limit", SSW_FIELD_INT, "0", LIMIT, AT(rate_limit),.max = INT_MAX},
+	[SSW_ARG_BACKLOG_RATE] = {"backlog_rate", SSW_FIELD_INT, "5000", LIMIT, AT(backlog_rate),.max = INT_MAX},
+	[SSW_ARG_SOFT_TIME_LIMIT] = {"soft_time_limit", SSW_FIELD_INTERVAL, "50 s", LIMIT, AT(soft_limit_us),.min = 1},
+	[SSW_ARG_HARD_TIME_LIMIT] = {"hard_time_limit", SSW_FIELD_INTERVAL, "55 s", LIMIT, AT(hard_limit_us),.min = 1},
+	[SSW_ARG_LOCK_TIMEOUT] = {"lock_timeout", SSW_FIELD_MILLISECONDS, "100 ms", LIMIT, AT(lock_timeout_ms),.min = 1},
+	[SSW_ARG_MAX_RETRIES] = {"max_retries", SSW_FIELD_INT, "3", LIMIT, AT(max_retries),.max = 1000},
+	[SSW_ARG_FUSE_FRACTION] = {"fuse_fraction", SSW_FIELD_REAL, "0.5", LIMIT, AT(fuse_fraction),.max = 1},
+	[SSW_ARG_FUSE_MIN] = {"fuse_min", SSW_FIELD_INT, "100", LIMIT, AT(fuse_min),.max = INT_MAX},
+	[SSW_ARG_HEARTBEATS] = {"heartbeats", SSW_FIELD_BOOL, "false", 0, AT(heartbeats)},
+	[SSW_ARG_SEARCH_PATH] = {"search_path", SSW_FIELD_TEXT, NULL, RESOLVED, AT(search_path)},
+	[SSW_ARG_ALLOW_REPLICATED] = {"allow_replicated", SSW_FIELD_BOOL, "false", 0, AT(allow_replicated)},
+	[SSW_ARG_MAINTENANCE_WINDOW] = {"maintenance_window", SSW_FIELD_TEXT, NULL, LIMIT | RESOLVED, AT(maintenance_window)},
+};
+
+/* Columns of sweeper.policy that come behind those of ssw_fields[]. */
+#define STATE_COLUMNS \
+	" policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, on_expire_name, is_alive_name," \
 	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
 	" held_reason, f.held_until, failures, broken, retry_at, backlog_before, horizons," \
 	" columns, f.held_at, f.next, f.spent, paused_reason, f.detail, last_error FROM sweeper.policy AS p CROSS JOIN LATERAL" \
@@ -50,18 +100,12 @@
 	"  min(h.held_until) FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS next," \
 	"  bool_or(h.held_until <= pg_catalog.clock_timestamp()) AS spent," \
 	"  pg_catalog.string_agg(h.detail, '; ' ORDER BY h.held_at, h.\"group\") FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS detail" \
-	"  FROM sweeper.fuse_hold AS h WHERE h.policy_id = p.policy_id) AS f"
+	"  FROM sweeper.fuse_hold AS h WHERE h.policy_id = p.policy_id) AS f "
 
 enum
 {
-	P_ID = 1, P_NAME, P_RELID, P_RELATION, P_OWNER, P_OWNER_NAME, P_SYSID, P_DATABASE,
-	P_KEY, P_DEADLINE, P_LAST_SEEN, P_TTL, P_TTL_COLUMN, P_CREATED, P_MAX_AGE, P_UNIT,
-	P_TIMEZONE, P_KEEP_FOR, P_FILTER, P_ON_NULL, P_ACTION, P_SET_CLAUSE, P_ON_EXPIRE,
-	P_ON_EXPIRE_NAME, P_IS_ALIVE, P_IS_ALIVE_NAME, P_GROUP_BY, P_CAPTURE, P_AUDIT,
-	P_NOTIFY_CHANNEL, P_NOTIFY_KEYS, P_CHECK_EVERY, P_MAX_LAG, P_BATCH_SIZE, P_MAX_WORKERS,
-	P_RATE_LIMIT, P_BACKLOG_RATE, P_SOFT, P_HARD, P_LOCK_TIMEOUT, P_MAX_RETRIES,
-	P_FUSE_FRACTION, P_FUSE_MIN, P_HEARTBEATS, P_SEARCH_PATH, P_ALLOW_REPLICATED, P_WINDOW,
-	P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
+	P_ID = SSW_NARGS + 1, P_NAME, P_RELID, P_RELATION, P_OWNER, P_OWNER_NAME, P_SYSID, P_DATABASE,
+	P_ON_EXPIRE_NAME, P_IS_ALIVE_NAME, P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
 	P_BACKLOG_BEFORE, P_HORIZONS, P_COLUMNS, P_FUSE_AT, P_FUSE_NEXT, P_FUSE_SPENT, P_PAUSED_REASON, P_FUSE_DETAIL, P_LAST_ERROR
 };
 
@@ -69,111 +113,40 @@ typedef struct Row
 {
 	HeapTuple	tup;
 	TupleDesc	desc;
-	MemoryContext cxt;			/* where results go */
 } Row;
 
+/* A column, 0 where it is null. */
 static Datum
-get(Row *r, int col, bool *isnull)
+get(Row *r, int col)
 {
-	return ssw_spi_datum(r->tup, r->desc, col, isnull);
+	bool		isnull;
+	Datum		value = ssw_spi_datum(r->tup, r->desc, col, &isnull);
+
+	return isnull ? (Datum) 0 : value;
 }
 
 static char *
 get_text(Row *r, int col)
 {
-	bool		isnull;
-	Datum		d = get(r, col, &isnull);
-	MemoryContext old;
-	char	   *s;
+	Datum		value = get(r, col);
 
-	if (isnull)
-		return NULL;
-	old = MemoryContextSwitchTo(r->cxt);
-	s = TextDatumGetCString(d);
-	MemoryContextSwitchTo(old);
-	return s;
-}
-
-static int64
-get_interval(Row *r, int col)
-{
-	bool		isnull;
-	Datum		d = get(r, col, &isnull);
-	Interval   *i;
-
-	if (isnull)
-		return 0;
-	i = DatumGetIntervalP(d);
-	return i->time + (int64) i->day * USECS_PER_DAY;
+	return value ? TextDatumGetCString(value) : NULL;
 }
 
 static TimestampTz
 get_time(Row *r, int col)
 {
-	bool		isnull;
-	Datum		d = get(r, col, &isnull);
-
-	return isnull ? 0 : DatumGetTimestampTz(d);
-}
-
-static int32
-get_int(Row *r, int col)
-{
-	bool		isnull;
-	Datum		d = get(r, col, &isnull);
-
-	return isnull ? 0 : DatumGetInt32(d);
-}
-
-static Oid
-get_oid(Row *r, int col)
-{
-	bool		isnull;
-	Datum		d = get(r, col, &isnull);
-
-	return isnull ? InvalidOid : DatumGetObjectId(d);
-}
-
-static bool
-get_bool(Row *r, int col)
-{
-	bool		isnull;
-	Datum		d = get(r, col, &isnull);
-
-	return !isnull && DatumGetBool(d);
-}
-
-static char **
-get_text_array(Row *r, int col, int *n)
-{
-	bool		isnull;
-	Datum		d = get(r, col, &isnull);
-	Datum	   *elems;
-	char	  **result;
-	MemoryContext old;
-
-	*n = 0;
-	if (isnull)
-		return NULL;
-	deconstruct_array(DatumGetArrayTypeP(d), TEXTOID, -1, false, TYPALIGN_INT,
-					  &elems, NULL, n);
-	old = MemoryContextSwitchTo(r->cxt);
-	result = palloc0((*n + 1) * sizeof(char *));
-	for (int i = 0; i < *n; i++)
-		result[i] = TextDatumGetCString(elems[i]);
-	MemoryContextSwitchTo(old);
-	return result;
+	return DatumGetTimestampTz(get(r, col));
 }
 
 static void
 get_horizons(Row *r, SswPolicy *p)
 {
-	bool		isnull;
-	Datum		d = get(r, P_HORIZONS, &isnull);
+	Datum		d = get(r, P_HORIZONS);
 	Datum	   *elems;
 	int			n;
 
-	if (isnull)
+	if (d == 0)
 		return;
 	deconstruct_array(DatumGetArrayTypeP(d), TIMESTAMPTZOID, sizeof(TimestampTz), true,
 					  TYPALIGN_DOUBLE, &elems, NULL, &n);
@@ -192,10 +165,9 @@ static void
 read_columns(Row *r, SswPolicy *p)
 {
 	SswColumns *c = &p->columns;
-	bool		isnull;
-	Datum		d = get(r, P_COLUMNS, &isnull);
+	Datum		d = get(r, P_COLUMNS);
 
-	if (isnull)
+	if (d == 0)
 		return;
 	c->relid = p->relid;
 	c->numbers = DatumGetJsonbPCopy(d);
@@ -209,16 +181,6 @@ read_columns(Row *r, SswPolicy *p)
 	p->ttl_column = ssw_columns_follow(c, p->ttl_column, SSW_STALE_TTL_COLUMN);
 	p->created = ssw_columns_follow(c, p->created, SSW_STALE_CREATED);
 	p->group_by = ssw_columns_follow(c, p->group_by, SSW_STALE_GROUP_BY);
-}
-
-static int
-pick(const char *value, const char *const *names)
-{
-	for (int i = 0; names[i]; i++)
-		if (strcmp(value, names[i]) == 0)
-			return i;
-	elog(ERROR, "unexpected value \"%s\" in sweeper.policy", value);
-	return 0;
 }
 
 /* The built-in retention policies take their time from settings. */
@@ -244,85 +206,49 @@ apply_retention(SswPolicy *p)
 		p->held_reason = pstrdup("retention is 0: kept for ever");
 }
 
+/* The results are in CurrentMemoryContext. */
 static SswPolicy *
 read_row(Row *r)
 {
-	static const char *const actions[] = {"delete", "update", "call", NULL};
-	static const char *const audits[] = {"row", "hash", "count", "none", NULL};
-	static const char *const on_nulls[] = {"ignore", "repair", "expire", NULL};
-	SswPolicy  *p = MemoryContextAllocZero(r->cxt, sizeof(SswPolicy));
-	bool		isnull;
-	MemoryContext old;
+	SswPolicy  *p = palloc0(sizeof(SswPolicy));
 
-	p->id = get_int(r, P_ID);
+	for (int i = 0; i < SSW_NARGS; i++)
+	{
+		bool		isnull;
+		Datum		value = ssw_spi_datum(r->tup, r->desc, i + 1, &isnull);
+
+		ssw_field_set(p, &ssw_fields[i], value, isnull);
+	}
+	p->id = DatumGetInt32(get(r, P_ID));
 	p->name = get_text(r, P_NAME);
 	p->registry = strcmp(p->name, SSW_SESSION_POLICY) == 0;
 	p->hooks = ssw_policy_hooks_find(p->id);
 	p->filter_indexed = p->id >= SSW_SESSION_POLICY_ID && p->id <= SSW_LAST_TASK_POLICY_ID;
-	p->relid = get_oid(r, P_RELID);
+	p->relid = DatumGetObjectId(get(r, P_RELID));
 	p->relation = get_text(r, P_RELATION);
-	p->owner = get_oid(r, P_OWNER);
+	p->owner = DatumGetObjectId(get(r, P_OWNER));
 	p->owner_name = get_text(r, P_OWNER_NAME);
-	p->system_identifier = (uint64) DatumGetInt64(get(r, P_SYSID, &isnull));
-	p->database = get_oid(r, P_DATABASE);
-	p->key = get_text_array(r, P_KEY, &p->nkeys);
-	p->deadline = get_text(r, P_DEADLINE);
-	p->last_seen = get_text(r, P_LAST_SEEN);
-	p->ttl_us = get_interval(r, P_TTL);
-	p->ttl_column = get_text(r, P_TTL_COLUMN);
-	p->created = get_text(r, P_CREATED);
-	p->max_age_us = get_interval(r, P_MAX_AGE);
-	p->unit = get_text(r, P_UNIT);
-	p->timezone = get_text(r, P_TIMEZONE);
-	p->keep_for_us = get_interval(r, P_KEEP_FOR);
-	p->filter = get_text(r, P_FILTER);
-	p->on_null = pick(get_text(r, P_ON_NULL), on_nulls);
-	p->action = pick(get_text(r, P_ACTION), actions);
-	p->set_clause = get_text(r, P_SET_CLAUSE);
-	p->on_expire = get_oid(r, P_ON_EXPIRE);
+	p->system_identifier = (uint64) DatumGetInt64(get(r, P_SYSID));
+	p->database = DatumGetObjectId(get(r, P_DATABASE));
 	p->on_expire_name = get_text(r, P_ON_EXPIRE_NAME);
-	p->is_alive = get_oid(r, P_IS_ALIVE);
 	p->is_alive_name = get_text(r, P_IS_ALIVE_NAME);
-	p->group_by = get_text(r, P_GROUP_BY);
-	p->capture = get_text_array(r, P_CAPTURE, &p->ncapture);
-	p->audit = pick(get_text(r, P_AUDIT), audits);
-	p->notify_channel = get_text(r, P_NOTIFY_CHANNEL);
-	p->notify_keys = get_bool(r, P_NOTIFY_KEYS);
-	p->check_every_us = get_interval(r, P_CHECK_EVERY);
-	p->max_lag_us = get_interval(r, P_MAX_LAG);
-	p->batch_size = get_int(r, P_BATCH_SIZE);
-	p->max_workers = get_int(r, P_MAX_WORKERS);
-	p->rate_limit = get_int(r, P_RATE_LIMIT);
-	p->backlog_rate = get_int(r, P_BACKLOG_RATE);
-	p->soft_limit_us = get_interval(r, P_SOFT);
-	p->hard_limit_us = get_interval(r, P_HARD);
-	p->lock_timeout_ms = Max(1, get_interval(r, P_LOCK_TIMEOUT) / 1000);
-	p->max_retries = get_int(r, P_MAX_RETRIES);
-	p->fuse_fraction = DatumGetFloat4(get(r, P_FUSE_FRACTION, &isnull));
-	p->fuse_min = get_int(r, P_FUSE_MIN);
-	p->heartbeats = get_bool(r, P_HEARTBEATS);
-	p->search_path = get_text(r, P_SEARCH_PATH);
-	p->maintenance_window = get_text(r, P_WINDOW);
-	p->allow_replicated = get_bool(r, P_ALLOW_REPLICATED);
 	p->paused_at = get_time(r, P_PAUSED_AT);
 	p->paused_until = get_time(r, P_PAUSED_UNTIL);
 	p->held_reason = get_text(r, P_HELD);
 	p->fuse_at = get_time(r, P_FUSE_AT);
 	p->fuse_until = get_time(r, P_FUSE_UNTIL);
 	p->fuse_next = get_time(r, P_FUSE_NEXT);
-	p->fuse_spent = get_bool(r, P_FUSE_SPENT);
+	p->fuse_spent = DatumGetBool(get(r, P_FUSE_SPENT));
 	p->paused_reason = get_text(r, P_PAUSED_REASON);
 	p->fuse_detail = get_text(r, P_FUSE_DETAIL);
 	p->last_error = get_text(r, P_LAST_ERROR);
-	p->failures = get_int(r, P_FAILURES);
-	p->broken = get_bool(r, P_BROKEN);
+	p->failures = DatumGetInt32(get(r, P_FAILURES));
+	p->broken = DatumGetBool(get(r, P_BROKEN));
 	p->retry_at = get_time(r, P_RETRY_AT);
 	p->backlog_before = get_time(r, P_BACKLOG_BEFORE);
 	get_horizons(r, p);
-	old = MemoryContextSwitchTo(r->cxt);
 	read_columns(r, p);
 	apply_retention(p);
-	MemoryContextSwitchTo(old);
 	return p;
 }
 
@@ -331,23 +257,27 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	SswIdentity save;
-	char	   *sql = psprintf("%s %s", POLICY_SELECT, where);
+	StringInfoData sql;
 	List	   *result = NIL;
 	uint64		as_of = SharedInvalidMessageCounter;
 	uint64		n;
 
+	initStringInfo(&sql);
+	for (int i = 0; i < SSW_NARGS; i++)
+		appendStringInfo(&sql, "%s%s", i ? ", " : "SELECT ", ssw_fields[i].name);
+	appendStringInfo(&sql, "," STATE_COLUMNS "%s", where);
 	ssw_identity_become_extension(&save);
 	ssw_spi_begin();
 	/* as they are now, whatever the caller's snapshot shows */
 	CommandCounterIncrement();
 	PushActiveSnapshot(GetLatestSnapshot());
-	n = ssw_spi_exec(sql, nargs, types, values, NULL, true, 0);
+	n = ssw_spi_exec(sql.data, nargs, types, values, NULL, true, 0);
 	PopActiveSnapshot();
 	for (uint64 i = 0; i < n; i++)
 	{
-		Row			r = {SPI_tuptable->vals[i], SPI_tuptable->tupdesc, cxt};
-		SswPolicy  *p = read_row(&r);
+		Row			r = {SPI_tuptable->vals[i], SPI_tuptable->tupdesc};
 		MemoryContext old = MemoryContextSwitchTo(cxt);
+		SswPolicy  *p = read_row(&r);
 
 		p->as_of = as_of;
 		result = lappend(result, p);
