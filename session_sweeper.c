@@ -53,13 +53,13 @@ _PG_init(void)
 		return;
 	ssw_shmem_add(ssw_store_request, ssw_store_startup);
 	ssw_shmem_add(ssw_task_shmem_request, ssw_task_shmem_startup);
-	ssw_shmem_add(ssw_counters_request, ssw_counters_startup);
 	ssw_process_on_leaving(ssw_work_runner_leaves);
 	ssw_in_hand_init();
 	ssw_service_init();
 	ssw_notify_init();
 	ssw_attach_init();
 	ssw_work_init();
+	ssw_counters_init();
 	ssw_shmem_init();
 	ssw_heartbeat_xact_init();
 	ssw_database_hook_init();

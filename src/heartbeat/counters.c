@@ -11,8 +11,8 @@
 
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "storage/shmem.h"
 
+#include "base/shmem.h"
 #include "heartbeat/counters.h"
 
 #define PARTS	64
@@ -25,28 +25,19 @@ typedef union Part
 
 static Part *parts = NULL;
 
-static Size
-size(void)
+static void
+init_parts(LWLock *lock)
 {
-	return PARTS * sizeof(Part) + PG_CACHE_LINE_SIZE;
-}
-
-void
-ssw_counters_request(void)
-{
-	RequestAddinShmemSpace(size());
-}
-
-/* In the shmem_startup hook, under AddinShmemInitLock. */
-void
-ssw_counters_startup(void)
-{
-	bool		found;
-
-	parts = (Part *) CACHELINEALIGN(ShmemInitStruct("session_sweeper heartbeat counters", size(), &found));
-	for (int i = 0; i < PARTS && !found; i++)
+	for (int i = 0; i < PARTS; i++)
 		for (int k = 0; k < SSW_BEAT_STATS; k++)
 			pg_atomic_init_u64(&parts[i].n[k], 0);
+}
+
+/* What is in shared memory begins with a cache line. */
+void
+ssw_counters_init(void)
+{
+	ssw_shmem_add_struct("session_sweeper heartbeat counters", PARTS * sizeof(Part), &parts, init_parts);
 }
 
 void

@@ -15,8 +15,7 @@ typedef enum SswHeartbeatStat
 	SSW_BEAT_STATS
 } SswHeartbeatStat;
 
-extern void ssw_counters_request(void);
-extern void ssw_counters_startup(void);
+extern void ssw_counters_init(void);
 extern void ssw_counters_count(SswHeartbeatStat stat);
 extern void ssw_counters_read(int64 *counts);
 
