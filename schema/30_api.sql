@@ -51,7 +51,7 @@ CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason te
     OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8, OUT open_pass bigint, OUT ended bigint[],
     OUT last_success timestamptz, OUT locked_since timestamptz) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_policy';
-CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text, OUT misfit text) RETURNS SETOF record
+CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text, OUT brakes text[], OUT misfit text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_state';
 CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
     OUT service_start timestamptz, OUT slots_short_since timestamptz, OUT listed boolean,

@@ -21,7 +21,7 @@ COMMENT ON FUNCTION sweeper.explain_sweep IS
 COMMENT ON FUNCTION sweeper._database IS
 'Databases that the launcher knows, from shared memory: has it the extension, its coordinator, when that is next due, why it idles, since when the look after tasks fails, and its error.';
 COMMENT ON FUNCTION sweeper._state IS
-'The state of each policy that the reader may see, and why it is in it: what policy_status, problem and metrics show; misfit is why it does not fit its table and functions, whatever else holds it.';
+'The state of each policy that the reader may see, and why it is in it: what policy_status, problem and metrics show; brakes are those that resume() lifts; misfit is why it does not fit its table and functions, whatever else holds it.';
 COMMENT ON FUNCTION sweeper._mend IS
 'A statement after which a policy fits its table and functions again; null when it does already, or the caller may not see it.';
 
@@ -52,31 +52,26 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
-            WHEN b.state = 'held' AND b.held_reason IS NULL AND b.reason LIKE 'retention is 0%' THEN NULL
             WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._mend(b.policy_id), sweeper._misfit(b.policy))
             WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
             WHEN b.state = 'held' THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
-FROM (SELECT p.*, t.state, t.reason, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
+FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
-             NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone,
-             array_remove(ARRAY[
-                  CASE WHEN p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) THEN 'paused' END,
-                  CASE WHEN p.held_reason IS NOT NULL OR (t.state = 'held' AND t.reason NOT LIKE 'retention is 0%') THEN 'held' END,
-                  CASE WHEN h.fused THEN 'fuse' END,
-                  CASE WHEN p.broken OR t.state = 'broken' THEN 'broken' WHEN p.failures > 0 THEN 'failing' END], NULL) AS brakes
+             NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone
       FROM sweeper.policy AS p
       JOIN sweeper._state() AS t USING (policy_id)
       LEFT JOIN sweeper._policy() AS s USING (policy_id)
       LEFT JOIN sweeper._progress() AS g USING (policy_id)
-      CROSS JOIN LATERAL (SELECT count(*) > 0 AS fused FROM sweeper.fuse_hold WHERE policy_id = p.policy_id AND held_until > clock_timestamp()) AS h
       -- rows that wait for their next attempt are late all the same
       CROSS JOIN LATERAL (SELECT min(r.deadline) + p.keep_for AS oldest_due FROM sweeper.failed_row AS r
-                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f) AS b;
+                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f) AS b
+-- those of users first
+ORDER BY b.policy_id <= 100, b.policy;
 COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
-COMMENT ON COLUMN sweeper.policy_status.state IS 'The first that holds: standby, not running, restart needed (library and SQL have different versions), disabled, paused, held, fuse, broken, failing, read-only, locked, outside window, throttled (by max_wal_rate or max_replica_lag), running, grace, waiting.';
+COMMENT ON COLUMN sweeper.policy_status.state IS 'The first that holds: standby, not running, restart needed (library and SQL have different versions), disabled, paused, held, fuse, broken, failing, off (a built-in policy whose retention is 0), read-only, locked, outside window, throttled (by max_wal_rate or max_replica_lag), running, grace, waiting.';
 COMMENT ON COLUMN sweeper.policy_status.reason IS 'Why it is in that state, where there is more to say.';
 COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on, "fuse" also where it holds some groups only; resume() lifts them, but not "broken" as long as the policy does not fit its table and functions: see next_step.';
 COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last went through.';

@@ -84,7 +84,6 @@ SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s
             ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._state() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND (s.misfit IS NOT NULL OR s.state IN ('broken', 'held', 'read-only'))
-  AND coalesce(s.reason, '') NOT LIKE 'retention is 0%'
 UNION ALL
 SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is left alone.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
        -- its triggers would run as the other

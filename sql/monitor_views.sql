@@ -148,6 +148,13 @@ SELECT passes FROM sweeper.stat_policy WHERE policy = 'trickle';
 SELECT sweeper.unregister('trickle');
 DROP TABLE trickle;
 DROP PROCEDURE wait_until;
+-- policies of users come first, and no built-in one alarms where nobody has done anything
+BEGIN;
+CREATE TABLE zone (id int PRIMARY KEY, expires timestamptz);
+SELECT state FROM sweeper.register('zone', deadline => 'expires');
+SELECT policy LIKE 'sweeper.%' AS built_in, count(*) > 1 AS several, array_agg(DISTINCT state) <@ '{waiting,running,grace,off}' AS quiet
+FROM (SELECT policy, state, row_number() OVER () AS n FROM sweeper.policy_status) AS s GROUP BY 1 ORDER BY min(n);
+ROLLBACK;
 -- whatever the plan
 BEGIN;
 SET LOCAL parallel_setup_cost = 0; SET LOCAL parallel_tuple_cost = 0; SET LOCAL min_parallel_table_scan_size = 0;

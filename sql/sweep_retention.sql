@@ -20,7 +20,7 @@ SELECT pg_reload_conf();
 CREATE PROCEDURE wait_until(query text) LANGUAGE plpgsql AS $$ DECLARE ok boolean := false; BEGIN
     FOR i IN 1 .. 6000 LOOP EXECUTE query INTO ok; EXIT WHEN ok; COMMIT; PERFORM pg_sleep(0.01); END LOOP;
     IF NOT ok THEN RAISE EXCEPTION 'waited in vain until %', query; END IF; END $$;
-CALL wait_until($$SELECT state = 'held' FROM sweeper._policy() AS s JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'sweeper.pass'$$);
+CALL wait_until($$SELECT state = 'off' FROM sweeper._policy() AS s JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'sweeper.pass'$$);
 CALL sweeper.sweep('sweeper.cleanup_event', force => true, pass => NULL) \gset
 SELECT * FROM evidence;
 CALL sweeper.sweep('sweeper.pass') \gset

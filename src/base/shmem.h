@@ -304,7 +304,7 @@ typedef struct SswPolicyShared
 								 * changed it */
 	uint64		judged_generation;	/* as of which the coordinator says what
 									 * follows */
-	char		state[32];		/* see policy_status.c */
+	SswPolicyState state;		/* as its coordinator found it */
 	char		reason[160];
 	TimestampTz last_look;
 	TimestampTz last_success;	/* it found nothing, or a pass went well */

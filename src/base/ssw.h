@@ -44,6 +44,29 @@ typedef enum SswOnNull
 	SSW_NULL_EXPIRE
 } SswOnNull;
 
+/* Of a policy: of several that hold, the first.  process/brake.c has the list. */
+typedef enum SswPolicyState
+{
+	SSW_POLICY_UNKNOWN,			/* no coordinator has judged it */
+	SSW_POLICY_STANDBY,
+	SSW_POLICY_NOT_RUNNING,
+	SSW_POLICY_RESTART_NEEDED,
+	SSW_POLICY_DISABLED,
+	SSW_POLICY_PAUSED,
+	SSW_POLICY_HELD,
+	SSW_POLICY_FUSE,
+	SSW_POLICY_BROKEN,
+	SSW_POLICY_FAILING,
+	SSW_POLICY_OFF,
+	SSW_POLICY_READ_ONLY,
+	SSW_POLICY_LOCKED,
+	SSW_POLICY_OUTSIDE_WINDOW,
+	SSW_POLICY_THROTTLED,
+	SSW_POLICY_RUNNING,
+	SSW_POLICY_GRACE,
+	SSW_POLICY_WAITING
+} SswPolicyState;
+
 /* A key as 16 bytes: a uuid or an integer itself, of others a hash. */
 typedef struct SswHeartbeatId
 {

@@ -39,6 +39,7 @@
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 #include "policy/row_key.h"
+#include "process/brake.h"
 
 PG_FUNCTION_INFO_V1(ssw_pause);
 PG_FUNCTION_INFO_V1(ssw_pause_all);
@@ -252,7 +253,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 		ssw_policy_xact_altered(p->id, true);
 		lift(names, "restored");
 	}
-	if (p->held_reason && strcmp(p->held_reason, "restored") != 0 && strncmp(p->held_reason, "retention", 9) != 0)
+	if (p->held_reason && strcmp(p->held_reason, "restored") != 0)
 		lift(names, p->held_reason);
 	if (change(p, "UPDATE sweeper.fuse_hold SET held_until = pg_catalog.clock_timestamp()"
 			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND held_until > pg_catalog.clock_timestamp()", 0, NULL, NULL, NULL) > 0)
@@ -440,7 +441,8 @@ is_uncommitted(const SswPolicy *p)
 static void
 check_can_sweep(const SswPolicy *p)
 {
-	const char *why = NULL;
+	SswPolicyState state;
+	const char *why;
 
 	ssw_shmem_require();
 	if (RecoveryInProgress())
@@ -458,17 +460,13 @@ check_can_sweep(const SswPolicy *p)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot sweep policy \"%s\": this transaction registered or changed it", p->name),
 				 errhint("Commit first.")));
-	if (p->paused_at != 0)
-		why = "paused";
-	else if (p->held_reason)
-		why = psprintf("held: %s", p->held_reason);
-	else if (p->fuse_until > GetCurrentTimestamp())
-		why = "held by its fuse";
-	if (why)
+	state = ssw_brake_of_policy(p, GetCurrentTimestamp(), SSW_POLICY_PAUSED, &why);
+	if (state <= SSW_POLICY_FUSE || state == SSW_POLICY_OFF)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot sweep policy \"%s\": it is %s", p->name, why),
-				 errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+				 errmsg("cannot sweep policy \"%s\": its state is \"%s\"", p->name, ssw_brake_name(state)),
+				 why && why[0] ? errdetail_internal("%s", why) : 0,
+				 state == SSW_POLICY_OFF ? 0 : errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 }
 
 static uint64
@@ -486,7 +484,7 @@ post_request(int policy_id, bool force)
 
 		s->request_force = s->request_force || force;
 		/* it may have been unregistered, and no coordinator knows of it */
-		if (d && s->state[0] == '\0')
+		if (d && s->state == SSW_POLICY_UNKNOWN)
 			d->recheck = true;
 		ssw_shmem_wake_coordinator(MyDatabaseId);
 	}

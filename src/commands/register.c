@@ -32,7 +32,7 @@
 #include "commands/preview.h"
 #include "commands/register.h"
 #include "commands/target_check.h"
-#include "monitor/policy_status.h"
+#include "process/brake.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
@@ -292,7 +292,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 	Datum		result;
 	char	   *unusable;
 	char	   *mend;
-	char	   *reason;
+	const char *reason;
 
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	p = ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_SEE);
@@ -312,7 +312,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 						 quote_literal_cstr(p->name))));
 	ssw_deadline_build(p, rel);
 	result = ssw_preview_row(fcinfo, p, ssw_preview_run(p, rel),
-							 ssw_state_name(ssw_state_of(p, GetCurrentTimestamp(), &reason)));
+							 ssw_brake_name(ssw_brake_state(p, GetCurrentTimestamp(), &reason)));
 	table_close(rel, NoLock);
 	return result;
 }

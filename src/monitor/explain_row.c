@@ -27,11 +27,11 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "heartbeat/target_cache.h"
-#include "monitor/policy_status.h"
 #include "monitor/row_facts.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 #include "policy/sweep_sql.h"
+#include "process/brake.h"
 #include "sweep/refresh.h"
 
 PG_FUNCTION_INFO_V1(ssw_explain_row);
@@ -48,7 +48,7 @@ typedef struct Explanation
 	TimestampTz heartbeat;
 	bool		held;			/* by it: the row's first deadline is its end */
 	SswPolicyState state;		/* of the policy */
-	char	   *why;			/* it is in that state, or null */
+	const char *why;			/* it is in that state, or null */
 	const char *verdict;
 	const char *reason;			/* or null */
 	char	   *hint;			/* a statement to paste, or null */
@@ -166,13 +166,13 @@ conclude_due(Explanation *e)
 	else if (p->failures > 0)
 		conclude(e, "due", psprintf("the policy fails: %s", e->why ? e->why : "unknown error"), ssw_repair_hint_or_resume(p));
 	else if (e->state == SSW_POLICY_BROKEN || e->state == SSW_POLICY_READ_ONLY)
-		conclude(e, "due", psprintf("the policy cannot run: %s", e->why ? e->why : ssw_state_name(e->state)),
+		conclude(e, "due", psprintf("the policy cannot run: %s", e->why ? e->why : ssw_brake_name(e->state)),
 				 "SELECT * FROM sweeper.problem;");
 	else if (e->row.fail_class && e->row.has_next)
 		conclude(e, "due", "it failed and is tried again at next_attempt",
 				 retry_hint(e));
 	else if (e->state == SSW_POLICY_THROTTLED || e->state == SSW_POLICY_OUTSIDE_WINDOW)
-		conclude(e, "due", psprintf("passes wait: %s", e->why ? e->why : ssw_state_name(e->state)), sweep);
+		conclude(e, "due", psprintf("passes wait: %s", e->why ? e->why : ssw_brake_name(e->state)), sweep);
 	else if (e->state == SSW_POLICY_RUNNING)
 		conclude(e, "due", "a pass is running",
 				 psprintf("SELECT * FROM sweeper.stat_progress WHERE policy = %s;", quote_literal_cstr(p->name)));
@@ -302,7 +302,7 @@ explain(Explanation *e, const char *key)
 	SswRowFacts *r = &e->row;
 	char	   *unusable = ssw_policy_unusable(p);
 
-	e->state = ssw_state_of(p, e->now, &e->why);
+	e->state = ssw_brake_state(p, e->now, &e->why);
 	if (unusable)
 	{
 		conclude(e, "held", unusable, ssw_repair_hint_or_resume(p));
@@ -364,7 +364,7 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 
 	v[0] = BoolGetDatum(r->found);
 	n[0] = !r->done;
-	set_text(ssw_state_name(e.state), 1, v, n);
+	set_text(ssw_brake_name(e.state), 1, v, n);
 	if (r->found)
 	{
 		set_time(e.has_deadline, e.deadline, 2, v, n);

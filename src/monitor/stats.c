@@ -26,6 +26,7 @@
 #include "heartbeat/counters.h"
 #include "heartbeat/store.h"
 #include "policy/policy_rights.h"
+#include "process/brake.h"
 #include "base/notify.h"
 #include "grace/service_log.h"
 #include "work/work_state.h"
@@ -38,6 +39,7 @@ PG_FUNCTION_INFO_V1(ssw_stat_progress);
 PG_FUNCTION_INFO_V1(ssw_stat_policy);
 PG_FUNCTION_INFO_V1(ssw_stat_cluster);
 PG_FUNCTION_INFO_V1(ssw_stat_database);
+PG_FUNCTION_INFO_V1(ssw_stat_state);
 PG_FUNCTION_INFO_V1(ssw_stat_reset);
 PG_FUNCTION_INFO_V1(ssw_version);
 
@@ -230,7 +232,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		if (!bms_is_member(s->key.policy_id, visible))
 			continue;
 		v[k++] = Int32GetDatum(s->key.policy_id);
-		v[k] = text_or_null(s->state, &n[k]), k++;
+		n[k] = s->state == SSW_POLICY_UNKNOWN;
+		v[k] = n[k] ? (Datum) 0 : CStringGetTextDatum(ssw_brake_name(s->state)), k++;
 		v[k] = text_or_null(s->reason, &n[k]), k++;
 		v[k] = time_or_null(s->last_look, &n[k]), k++;
 		v[k] = time_or_null(s->next_look, &n[k]), k++;
@@ -257,6 +260,45 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = counts(s->ended, SSW_END_TYPES);
 		v[k] = time_or_null(s->last_success, &n[k]), k++;
 		v[k] = time_or_null(s->locked ? s->blocked_since : 0, &n[k]), k++;
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
+	}
+	return (Datum) 0;
+}
+
+/* _state(): one row a policy that the reader may see. */
+Datum
+ssw_stat_state(PG_FUNCTION_ARGS)
+{
+	static const SswPolicyState brakes[] = {SSW_POLICY_PAUSED, SSW_POLICY_HELD, SSW_POLICY_FUSE, SSW_POLICY_BROKEN, SSW_POLICY_FAILING};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TimestampTz now = GetCurrentTimestamp();
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, 0);
+	foreach(lc, ssw_policy_load_all())
+	{
+		SswPolicy  *p = lfirst(lc);
+		Datum		v[5];
+		bool		n[5] = {0};
+		Datum		on[lengthof(brakes)];
+		int			non = 0;
+		const char *reason;
+
+		if (!ssw_rights_have(p, SSW_RIGHT_SEE))
+			continue;
+		for (int i = 0; i < lengthof(brakes); i++)
+		{
+			/* what is broken is not called failing as well */
+			if (brakes[i] == SSW_POLICY_FAILING && ssw_brake_is_on(p, now, SSW_POLICY_BROKEN))
+				continue;
+			if (ssw_brake_is_on(p, now, brakes[i]))
+				on[non++] = CStringGetTextDatum(ssw_brake_name(brakes[i]));
+		}
+		v[0] = Int32GetDatum(p->id);
+		v[1] = CStringGetTextDatum(ssw_brake_name(ssw_brake_state(p, now, &reason)));
+		v[2] = text_or_null(reason, &n[2]);
+		v[3] = PointerGetDatum(construct_array(on, non, TEXTOID, -1, false, TYPALIGN_INT));
+		v[4] = text_or_null(ssw_brake_misfit(p), &n[4]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

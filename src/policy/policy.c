@@ -203,7 +203,7 @@ apply_retention(SswPolicy *p)
 		return;
 	p->keep_for_us = minutes * USECS_PER_MINUTE;
 	if (minutes == 0)
-		p->held_reason = pstrdup("retention is 0: kept for ever");
+		p->off = true;
 }
 
 /* The results are in CurrentMemoryContext. */

@@ -132,6 +132,7 @@ typedef struct SswPolicy
 	char	   *paused_reason;
 	char	   *fuse_detail;
 	char	   *last_error;
+	bool		off;			/* a built-in one: its retention is 0 */
 	char	   *held_reason;
 	TimestampTz fuse_at;		/* the last hold of the fuse began, or 0 */
 	TimestampTz fuse_until;		/* it holds the whole policy until then, or 0 */

@@ -20,6 +20,7 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "process/brake.h"
 #include "process/late_look.h"
 #include "process/pass_assign.h"
 #include "process/pass_lifecycle.h"
@@ -173,7 +174,7 @@ stays_asleep(SswWatch *w, TimestampTz now)
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (d && d->judged_generation == generation + 1 && s && s->state[0] != '\0' && s->next_look > now && s->running_pass < 0)
+	if (d && d->judged_generation == generation + 1 && s && s->state != SSW_POLICY_UNKNOWN && s->next_look > now && s->running_pass < 0)
 		w->asleep_until = s->next_look;
 	LWLockRelease(SswShared->lock);
 	w->next_look = now + ASLEEP_US;
@@ -339,11 +340,11 @@ look(SswWatch *w, TimestampTz now)
 		if (request)
 			ssw_request_complete(w, request, 0,
 								 w->locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-								 w->reason[0] ? psprintf("%s: %s", w->state, w->reason) : w->state);
+								 w->reason[0] ? psprintf("%s: %s", ssw_brake_name(w->state), w->reason) : ssw_brake_name(w->state));
 		ssw_late_look(w, now);
 		return;
 	}
-	w->rest.state = NULL;
+	w->rest.state = SSW_POLICY_UNKNOWN;
 	gone = ssw_passes_gone_at(w) <= now;
 	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;

@@ -53,10 +53,9 @@ limiting_rate(const SswWatch *w, char *text, Size size)
 
 /* Does nobody look at it, but who asks? */
 static bool
-is_resting(const SswPolicy *p)
+is_resting(const SswWatch *w)
 {
-	return p && (p->check_every_us == 0 || p->held_reason ||
-				 (p->paused_at != 0 && (p->paused_until == 0 || p->paused_until > GetCurrentTimestamp())));
+	return w->policy && (w->policy->check_every_us == 0 || w->state == SSW_POLICY_PAUSED || w->state == SSW_POLICY_HELD || w->state == SSW_POLICY_OFF);
 }
 
 /* Show what the policy is doing, to views and to CALL sweep. */
@@ -66,7 +65,7 @@ ssw_passes_publish(SswWatch *w)
 	SswPolicyShared *s;
 	char		rate[sizeof(s->reason)] = "";
 	bool		throttled = w->policy && w->runs && w->open_pass_id != 0;
-	bool		rests = w->policy && w->runs && w->rest.state;
+	bool		rests = w->policy && w->runs && w->rest.state != SSW_POLICY_UNKNOWN;
 
 	if (throttled)
 		limiting_rate(w, rate, sizeof(rate));
@@ -75,7 +74,7 @@ ssw_passes_publish(SswWatch *w)
 	if (s)
 	{
 		s->judged_generation = w->judged_generation;
-		strlcpy(s->state, rests ? w->rest.state : w->pass || throttled ? "running" : w->state, sizeof(s->state));
+		s->state = rests ? w->rest.state : w->pass || throttled ? SSW_POLICY_RUNNING : w->state;
 		strlcpy(s->reason, rests ? w->rest.reason : throttled ? rate : w->reason, sizeof(s->reason));
 		s->open_pass_id = w->open_pass_id;
 		s->unfinished = w->unfinished;
@@ -88,7 +87,7 @@ ssw_passes_publish(SswWatch *w)
 		s->tokens = w->tokens;
 		s->backlog_tokens = w->backlog_tokens;
 		s->tokens_at = w->tokens_at;
-		s->locked = s->locked && !is_resting(w->policy);
+		s->locked = s->locked && !is_resting(w);
 	}
 	LWLockRelease(SswShared->lock);
 }
@@ -100,7 +99,7 @@ ssw_passes_inherit(SswWatch *w)
 	SswPolicyShared s;
 
 	(void) ssw_shmem_read_policy(w->policy_id, &s);
-	if (s.state[0] != '\0')
+	if (s.state != SSW_POLICY_UNKNOWN)
 	{
 		w->unfinished = s.unfinished;
 		w->earliest = s.oldest_due;
@@ -280,7 +279,7 @@ ssw_passes_close_open(SswWatch *w)
 bool
 ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
 {
-	w->rest.state = NULL;
+	w->rest.state = SSW_POLICY_UNKNOWN;
 	if (!ssw_throttle_rests(w->policy, now, &w->rest))
 		return false;
 	if (w->policy->heartbeats && (gone || now >= ssw_passes_refresh_at(w)))
@@ -312,8 +311,8 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		ssw_passes_close_open(w);
 	refill(w, now);
 	if (requested)
-		w->rest.state = NULL;
-	if (w->rest.state == NULL)
+		w->rest.state = SSW_POLICY_UNKNOWN;
+	if (w->rest.state == SSW_POLICY_UNKNOWN)
 		ssw_grace_cutoffs(p, now, cutoffs);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass = free_pass();
@@ -329,7 +328,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->waits_since = now;
 		pass->policy_generation = generation;
 		pass->forced = requested;
-		pass->refresh_only = w->rest.state != NULL;
+		pass->refresh_only = w->rest.state != SSW_POLICY_UNKNOWN;
 
 		/*
 		 * one that ends nothing has nothing to count, one that goes on takes

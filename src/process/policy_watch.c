@@ -15,6 +15,7 @@
 #include "miscadmin.h"
 #include "policy/deadline.h"
 #include "process/plain_probe.h"
+#include "process/brake.h"
 #include "process/policy_state.h"
 #include "process/probe.h"
 #include "storage/lmgr.h"
@@ -96,10 +97,10 @@ want_of_lock(const ErrorData *error)
 }
 
 static bool
-brake(SswWatch *w, const char *state, const char *reason, TimestampTz until)
+brake(SswWatch *w, SswPolicyState state, const char *reason, TimestampTz until)
 {
 	w->runs = false;
-	strlcpy(w->state, state, sizeof(w->state));
+	w->state = state;
 	ssw_shmem_text(w->reason, reason ? reason : "", sizeof(w->reason));
 	w->brake_until = until;
 	w->locked = false;
@@ -188,7 +189,7 @@ ssw_watch_locked(SswWatch *w)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	(void) brake(w, "locked", "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
+	(void) brake(w, SSW_POLICY_LOCKED, "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
 	w->locked = true;
 	(void) ssw_outage_look(w->policy, SSW_BLOCK_LOCK, now, &w->blocked_since);
 }
@@ -234,14 +235,12 @@ ssw_watch_resubscribed(void)
 	return was;
 }
 
-/* Is the policy still about the objects it was registered for? */
+/* Is the policy still about the objects it was registered for?  What was moved or renamed is followed. */
 static bool
 identity_brake(SswWatch *w)
 {
 	SswPolicy  *p = w->policy;
 	Oid			owner = ssw_relation_owner(p->relid);
-	Oid			replicated;
-	char	   *trouble;
 
 	if (ssw_policy_is_foreign(p))
 	{
@@ -251,22 +250,24 @@ identity_brake(SswWatch *w)
 			p->database == MyDatabaseId && ssw_policy_state_was_in(p->system_identifier))
 		{
 			ssw_policy_state_restamp(p);
-			return brake(w, "waiting", "moved by pg_upgrade", GetCurrentTimestamp());
+			return brake(w, SSW_POLICY_WAITING, "moved by pg_upgrade", GetCurrentTimestamp());
 		}
-		return brake(w, "held", "restored", ssw_policy_state_hold(p) ? 0 : GetCurrentTimestamp() + LOCKED_SOON_US);
+		return brake(w, SSW_POLICY_HELD, "restored", ssw_policy_state_hold(p) ? 0 : GetCurrentTimestamp() + LOCKED_SOON_US);
 	}
-	else if (OidIsValid(owner) && owner == p->owner)
+	if (OidIsValid(owner) && owner == p->owner)
 		follow_rename(p);
-	if (!OidIsValid(owner))
-		return brake(w, "broken", psprintf("relation %s does not exist", p->relation), 0);
-	if (owner != p->owner)
-		return brake(w, "held", ssw_policy_unusable(p), 0);
-	replicated = ssw_partition_subscribed(p);
-	if (OidIsValid(replicated))
-		return brake(w, "broken", psprintf("%s is the target of a subscription: its rows are the publisher's",
-										   ssw_stmt_relation(replicated)), 0);
-	trouble = p->columns.renamed ? p->columns.renamed : ssw_policy_hook_trouble(p);
-	return trouble != NULL && brake(w, "broken", trouble, 0);
+	return false;
+}
+
+/* Is its table, or a part of it, the target of a subscription? */
+static bool
+subscription_brake(SswWatch *w)
+{
+	Oid			replicated = ssw_partition_subscribed(w->policy);
+
+	return OidIsValid(replicated) &&
+		brake(w, SSW_POLICY_BROKEN, psprintf("%s is the target of a subscription: its rows are the publisher's",
+											 ssw_stmt_relation(replicated)), 0);
 }
 
 static bool
@@ -301,27 +302,41 @@ shape_brake(SswWatch *w)
 	if (want_of_lock(e))
 		still_locked(w);
 	else
-		brake(w, "broken", e->message, 0);
+		brake(w, SSW_POLICY_BROKEN, e->message, 0);
 	return true;
 }
 
+/* What its row, its table and its functions say; see brake.c. */
 static bool
-row_brake(SswWatch *w, TimestampTz now)
+policy_brake(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
+	const char *reason;
+	SswPolicyState state;
 
 	if (!XactReadOnly)
 		ssw_policy_state_forget_future(p, now);
-	if (p->paused_at != 0)
-		return brake(w, "paused", "", p->paused_until);
-	if (p->held_reason)
-		return brake(w, "held", p->held_reason, 0);
+	state = ssw_brake_of_policy(p, now, SSW_POLICY_PAUSED, &reason);
 	/* what heartbeats keep alive is refreshed, and what ends otherwise ends */
-	if (p->fuse_until > now && !p->heartbeats)
-		return brake(w, "fuse", "the last pass would have removed too much", p->fuse_until);
-	if (p->failures > 0 && p->retry_at > now)
-		return brake(w, p->broken ? "broken" : "failing", "", p->retry_at);
-	return false;
+	if (state == SSW_POLICY_FUSE && p->heartbeats)
+		state = ssw_brake_of_policy(p, now, SSW_POLICY_BROKEN, &reason);
+	switch (state)
+	{
+		case SSW_POLICY_WAITING:
+			return false;
+		case SSW_POLICY_PAUSED:
+			return brake(w, state, reason, p->paused_until);
+		case SSW_POLICY_FUSE:
+			return brake(w, state, reason, p->fuse_until);
+		case SSW_POLICY_FAILING:
+			return p->retry_at > now && brake(w, state, reason, p->retry_at);
+		case SSW_POLICY_BROKEN:
+			if (ssw_brake_misfit(p))
+				return brake(w, state, reason, 0);
+			return p->retry_at > now && brake(w, state, reason, p->retry_at);
+		default:
+			return brake(w, state, reason, 0);
+	}
 }
 
 /* Judge again what a pass may have changed: failures, fuse. */
@@ -330,9 +345,9 @@ ssw_watch_rejudge(SswWatch *w, TimestampTz now)
 {
 	if (!w->runs)
 		return;
-	strlcpy(w->state, "waiting", sizeof(w->state));
+	w->state = SSW_POLICY_WAITING;
 	w->reason[0] = '\0';
-	(void) row_brake(w, now);
+	(void) policy_brake(w, now);
 }
 
 /*
@@ -344,15 +359,20 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 {
 	w->runs = true;
 	w->brake_until = 0;
-	strlcpy(w->state, "waiting", sizeof(w->state));
+	w->state = SSW_POLICY_WAITING;
 	w->reason[0] = '\0';
 	w->plain = w->locked = w->unfit = false;
 	/* ALTER DATABASE tells nobody */
-	if (DefaultXactReadOnly && brake(w, "read-only", "default_transaction_read_only is on", now + SETTINGS_US))
+	if (DefaultXactReadOnly)
+		(void) brake(w, SSW_POLICY_READ_ONLY, "default_transaction_read_only is on", now + SETTINGS_US);
+	else if (identity_brake(w))
+	{
+		w->unfit = true;
 		return;
-	w->unfit = (identity_brake(w) || shape_brake(w)) && !w->locked;
-	if (w->runs)
-		(void) row_brake(w, now);
+	}
+	else
+		w->unfit = (ssw_policy_unusable(w->policy) || subscription_brake(w) || shape_brake(w)) && !w->locked;
+	(void) policy_brake(w, now);
 }
 
 typedef struct Probe

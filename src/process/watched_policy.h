@@ -16,7 +16,7 @@ typedef struct SswWatch
 	bool		runs;			/* no brake is on */
 	uint64		judged_generation;	/* as of which that is so, and what
 									 * follows */
-	char		state[32];
+	SswPolicyState state;		/* why not, or SSW_POLICY_WAITING */
 	char		reason[160];
 	SswRest		rest;			/* why passes wait, though it runs; or no
 								 * state */

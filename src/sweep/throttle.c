@@ -205,10 +205,10 @@ ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 	SswThrottle *l = &SswShared->load;
 	bool		rests = false;
 
-	rest->state = NULL;
+	rest->state = SSW_POLICY_UNKNOWN;
 	if (p->maintenance_window && is_shut(p->maintenance_window, now, rest))
 	{
-		rest->state = "outside window";
+		rest->state = SSW_POLICY_OUTSIDE_WINDOW;
 		rest->until = ssw_window_next_minute(now);
 		return true;
 	}
@@ -230,6 +230,6 @@ ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 	}
 	LWLockRelease(SswShared->lock);
 	if (rests)
-		rest->state = "throttled";
+		rest->state = SSW_POLICY_THROTTLED;
 	return rests;
 }

@@ -9,7 +9,7 @@
 
 typedef struct SswRest
 {
-	const char *state;			/* what policy_status shows */
+	SswPolicyState state;		/* why, or SSW_POLICY_UNKNOWN */
 	char		reason[160];
 	TimestampTz until;			/* look again then */
 	TimestampTz shut_from;		/* the window is closed from then */
