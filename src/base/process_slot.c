@@ -408,6 +408,20 @@ ssw_process_connect(Oid database)
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 }
 
+/* Is this process to leave, a worker or runner? */
+bool
+ssw_process_must_leave(void)
+{
+	SswDatabase *d;
+	bool		leave;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MySswProc->database, false);
+	leave = MySswProc->stop || MySswProc->terminating || d == NULL || d->closed > 0;
+	LWLockRelease(SswShared->lock);
+	return leave;
+}
+
 /* Change this process's state, leaving its pass when it becomes idle. */
 void
 ssw_process_set_state(SswProcState state)

@@ -15,6 +15,7 @@ extern void ssw_process_attach_launcher(void);
 extern void ssw_process_connect(Oid database);
 extern void ssw_process_failed_start(SswDatabase *d, SswProcKind kind);
 extern void ssw_process_ready(void);
+extern bool ssw_process_must_leave(void);
 extern void ssw_process_set_state(SswProcState state);
 
 /* Who ignores a cancel for so long is ended. */

@@ -47,22 +47,9 @@ ssw_worker_reload(void)
 }
 
 static bool
-must_leave(void)
-{
-	SswDatabase *d;
-	bool		leave;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MySswProc->database, false);
-	leave = MySswProc->stop || MySswProc->terminating || d == NULL || d->closed > 0;
-	LWLockRelease(SswShared->lock);
-	return leave;
-}
-
-static bool
 must_stop_writing(void)
 {
-	return !ssw_enabled || must_leave();
+	return !ssw_enabled || ssw_process_must_leave();
 }
 
 /*
@@ -112,7 +99,7 @@ ssw_worker_main(Datum main_arg)
 		bool		leave;
 
 		(void) ssw_worker_reload();
-		leave = must_leave();
+		leave = ssw_process_must_leave();
 		if (!leave && (MySswProc->pass >= 0 || OidIsValid(MySswProc->append_owner)))
 		{
 			if (!serve_owner())

@@ -213,18 +213,13 @@ drop_role(Oid role, const char *reason)
 	end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
 }
 
-/* Does a runner of ours work on it? */
 static bool
-has_runner(const pg_uuid_t *task)
+is_among(const pg_uuid_t *task, const pg_uuid_t *tasks, int n)
 {
-	bool		found = false;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	for (int i = 0; i < SswShared->nprocs && !found; i++)
-		found = SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && SswProcs[i].has_task &&
-			SswProcs[i].database == MyDatabaseId && memcmp(&SswProcs[i].task, task, UUID_LEN) == 0;
-	LWLockRelease(SswShared->lock);
-	return found;
+	for (int i = 0; i < n; i++)
+		if (memcmp(&tasks[i], task, UUID_LEN) == 0)
+			return true;
+	return false;
 }
 
 /* Unless somebody holds it: then at the next look. */
@@ -234,6 +229,27 @@ lock_task(Datum task)
 	Oid			type = UUIDOID;
 
 	return ssw_plan_execute("SELECT FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE SKIP LOCKED", 1, &type, &task, NULL, false) > 0;
+}
+
+/* Runners whose tasks were ended meanwhile are interrupted at once. */
+static void
+interrupt_ended(const pg_uuid_t *tasks, int n)
+{
+	Datum	   *ids = palloc(n * sizeof(Datum));
+	Oid			type = UUIDARRAYOID;
+	Datum		array;
+	uint64		ended;
+
+	for (int i = 0; i < n; i++)
+		ids[i] = UUIDPGetDatum(&tasks[i]);
+	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	ended = ssw_plan_execute("SELECT task FROM sweeper.task WHERE task = ANY ($1) AND finished_at IS NOT NULL", 1, &type, &array, NULL, false);
+	for (uint64 i = 0; i < ended; i++)
+	{
+		bool		isnull;
+
+		ssw_runner_cancel(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)), SSW_LONG_AGO);
+	}
 }
 
 /*
@@ -246,6 +262,9 @@ look_at_running(TimestampTz now)
 	uint64		n = ssw_plan_execute("SELECT task, attempt, cancel_requested_at IS NOT NULL FROM sweeper.task WHERE " STILL_THERE " AND status = 'running'",
 									 0, NULL, NULL, NULL, false);
 	SPITupleTable *rows = SPI_tuptable;
+	pg_uuid_t  *held;
+	int			nheld = ssw_runner_tasks(&held);	/* after the rows were
+													 * read */
 
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -259,7 +278,7 @@ look_at_running(TimestampTz now)
 			ssw_task_xact_task_cancelled(DatumGetUUIDP(task));
 		if (!lock_task(task))
 			continue;
-		if (!has_runner(DatumGetUUIDP(task)))
+		if (!is_among(DatumGetUUIDP(task), held, nheld))
 			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
 		else
 			ssw_plan_execute("UPDATE sweeper.task AS t SET progress_at = p.progress_at, done = p.done, total = p.total, message = p.message,"
@@ -269,40 +288,8 @@ look_at_running(TimestampTz now)
 	}
 	if (n > 0)
 		next_at = Min(next_at, now + LOOK_EVERY_US);
-}
-
-/* Runners whose tasks were ended meanwhile work in vain: they are interrupted at once. */
-static void
-interrupt_vain(void)
-{
-	Datum	   *tasks = palloc(SswShared->nprocs * sizeof(Datum));
-	int			n = 0;
-	Oid			type = UUIDARRAYOID;
-	Datum		array;
-	uint64		ended;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	for (int i = 0; i < SswShared->nprocs; i++)
-		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && SswProcs[i].has_task &&
-			SswProcs[i].database == MyDatabaseId)
-			tasks[n++] = UUIDPGetDatum(&SswProcs[i].task);
-	LWLockRelease(SswShared->lock);
-	if (n == 0)
-		return;
-	array = PointerGetDatum(construct_array(tasks, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
-	ended = ssw_plan_execute("SELECT task FROM sweeper.task WHERE task = ANY ($1) AND finished_at IS NOT NULL", 1, &type, &array, NULL, false);
-	for (uint64 i = 0; i < ended; i++)
-	{
-		bool		isnull;
-		pg_uuid_t  *task = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
-
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		for (int k = 0; k < SswShared->nprocs; k++)
-			if (SswProcs[k].kind == SSW_PROC_RUNNER && SswProcs[k].has_task && memcmp(&SswProcs[k].task, task, UUID_LEN) == 0)
-				SswProcs[k].cancel_since = 1;	/* long ago */
-		ssw_shmem_wake_launcher();
-		LWLockRelease(SswShared->lock);
-	}
+	if (nheld > 0)
+		interrupt_ended(held, nheld);
 }
 
 /* Those that waited to be tried again wait for a runner. */
@@ -411,7 +398,6 @@ try_look(void *arg)
 	}
 	next_at = Min(next_at, rest_at);
 	look_at_running(now);
-	interrupt_vain();
 	enqueue_again();
 	look_at_waiting(now);
 	appended_at = ssw_append_demand_look(now);

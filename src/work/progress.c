@@ -27,6 +27,7 @@
 #include "registry/session.h"
 #include "work/caller.h"
 #include "work/runner.h"
+#include "work/runner_demand.h"
 #include "work/task_row.h"
 #include "work/task_shmem.h"
 
@@ -240,7 +241,7 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 	if (!is_own(task))
 		own = NULL;
 	if (own && w.answer == ANSWER_STOP)
-		ssw_runner_cancelled();
+		ssw_runner_cancel(own, GetCurrentTimestamp());
 	if (w.answer == ANSWER_STOP || w.answer == ANSWER_NOT_YOURS || (own && ssw_runner_must_stop()))
 		PG_RETURN_BOOL(false);
 	/* who works lives */

@@ -69,27 +69,10 @@ ssw_runner_must_stop(void)
 	return MySswProc->terminating || MySswProc->cancel_since != 0;
 }
 
-/* Its task was cancelled: seen in the row, before who did that could say it here. */
-void
-ssw_runner_cancelled(void)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (MySswProc->cancel_since == 0)
-		MySswProc->cancel_since = GetCurrentTimestamp();
-	LWLockRelease(SswShared->lock);
-}
-
 static bool
 must_leave(void)
 {
-	SswDatabase *d;
-	bool		leave;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MySswProc->database, false);
-	leave = MySswProc->stop || MySswProc->terminating || !ssw_enabled || d == NULL || d->closed > 0;
-	LWLockRelease(SswShared->lock);
-	return leave;
+	return !ssw_enabled || ssw_process_must_leave();
 }
 
 /* Say which task this process has; null: none. */

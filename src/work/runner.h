@@ -9,6 +9,5 @@
 
 extern const pg_uuid_t *ssw_runner_task(void);
 extern bool ssw_runner_must_stop(void);
-extern void ssw_runner_cancelled(void);
 
 #endif							/* SSW_RUNNER_H */

@@ -19,6 +19,12 @@
 #include "work/runner_demand.h"
 #include "work/work_state.h"
 
+static bool
+is_runner(const SswProc *p)
+{
+	return p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId;
+}
+
 /* How many runners a role has here, and how many could take a command now; these are woken. */
 static int
 count_runners(Oid role, int *ready)
@@ -30,7 +36,7 @@ count_runners(Oid role, int *ready)
 	{
 		SswProc    *p = &SswProcs[i];
 
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role || p->stop)
+		if (!is_runner(p) || p->role != role || p->stop)
 			continue;
 		n++;
 		if (p->has_task)
@@ -143,15 +149,75 @@ ssw_runner_demand_none(bool in_vain)
 	{
 		SswProc    *p = &SswProcs[i];
 
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->latch == NULL)
+		if (!is_runner(p) || p->latch == NULL)
 			continue;
 		if (!p->stop)
 			p->stop_at = GetCurrentTimestamp();
 		p->stop = true;
 		/* also of one that was to leave after its command */
 		if (in_vain && p->has_task)
-			p->cancel_since = 1;	/* long ago */
+			p->cancel_since = SSW_LONG_AGO;
 		SetLatch(p->latch);
 	}
 	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * Commands of these roles (Oid *) wait: an idle runner takes them, or the coordinator
+ * gets one.
+ */
+void
+ssw_runner_wake(const List *roles, bool also_coordinator)
+{
+	ListCell   *lc;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, roles)
+	{
+		Oid			role = *(Oid *) lfirst(lc);
+		SswDatabase *d = ssw_shmem_database(MyDatabaseId, false);
+		int			ready = 0;
+
+		if (OidIsValid(role))
+			(void) count_runners(role, &ready);
+		/* a runner that is wanted already will see this command, too */
+		if ((also_coordinator || !(ready > 0 || (d && OidIsValid(role) && d->runner_role == role))) &&
+			ssw_work_add(MyDatabaseId, SSW_WORK_COMMANDS))
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * The runner of the task, if there is one, is to stop it: it may notice that itself
+ * until cancel_grace after that time, then the launcher interrupts it.
+ */
+void
+ssw_runner_cancel(const pg_uuid_t *task, TimestampTz since)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (is_runner(p) && p->has_task && memcmp(&p->task, task, UUID_LEN) == 0 && (p->cancel_since == 0 || since < p->cancel_since))
+			p->cancel_since = since;
+	}
+	ssw_shmem_wake_launcher();
+	LWLockRelease(SswShared->lock);
+}
+
+/* The tasks that runners of this database have now, in CurrentMemoryContext; returns how many. */
+int
+ssw_runner_tasks(pg_uuid_t **tasks)
+{
+	int			n = 0;
+
+	*tasks = palloc(SswShared->nprocs * sizeof(pg_uuid_t));
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (is_runner(&SswProcs[i]) && SswProcs[i].has_task)
+			(*tasks)[n++] = SswProcs[i].task;
+	LWLockRelease(SswShared->lock);
+	return n;
 }

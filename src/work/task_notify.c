@@ -1,12 +1,11 @@
 /*
  * task_notify.c
- *		Tell listeners what happened to tasks, jobs and providers.
+ *		Notify listeners of what happened to tasks, jobs and providers.
  *
- * Runs in the coordinator, in the transaction of a round, as the extension's owner:
- * at most every event_interval, and everything once.  What is told is what the
- * tables say by then; they are the evidence, and a notification the hint to read
- * them.  Takes from the lists of task_shmem.c; when the coordinator ends between that
- * and its commit, nobody is told.
+ * Runs in the coordinator, in the transaction of a round, as the extension's owner, at
+ * most every event_interval.  A notification says what the tables say at that time; it is
+ * a hint to read them.  The events come from task_shmem.c; when the coordinator ends
+ * between taking them and its commit, nobody is notified.
  */
 #include "postgres.h"
 
@@ -42,50 +41,55 @@ static const char *const tasks_of =
 static const char *const jobs_of =
 "SELECT jsonb_build_object('room', j.room, 'category', j.category, 'name', j.name)::text FROM sweeper.job AS j WHERE j.job = ANY ($1)";
 
-/* Notify what the query makes of the elements. */
+/* Notify what the query makes of the ids. */
 static void
-tell(const char *channel, const char *sql, Oid arraytype, Datum *elems, int n, Oid type, int len, bool byval, char align)
+notify_rows(const char *channel, const char *sql, Oid type, ArrayType *ids)
 {
-	Datum		array;
-	uint64		rows;
+	Datum		value = PointerGetDatum(ids);
+	uint64		rows = ARR_NDIM(ids) == 0 ? 0 : ssw_plan_execute(sql, 1, &type, &value, NULL, false);
 
-	if (n == 0)
-		return;
-	array = PointerGetDatum(construct_array(elems, n, type, len, byval, align));
-	rows = ssw_plan_execute(sql, 1, &arraytype, &array, NULL, false);
 	for (uint64 i = 0; i < rows; i++)
 		ssw_notify(channel, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 }
 
 static void
-tell_rooms(const SswTold *told)
+notify_room(const char *channel, const char *room)
 {
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	for (int i = 0; i < told->nrooms; i++)
-	{
-		resetStringInfo(&buf);
-		appendStringInfoString(&buf, "{\"room\": ");
-		escape_json(&buf, told->rooms[i]);
-		appendStringInfoChar(&buf, '}');
-		ssw_notify(told->kinds[i] == SSW_JOBS_CHANGED ? JOBS_CHANNEL : PROVIDERS_CHANNEL, buf.data);
-	}
+	appendStringInfoString(&buf, "{\"room\": ");
+	escape_json(&buf, room);
+	appendStringInfoChar(&buf, '}');
+	ssw_notify(channel, buf.data);
 }
 
 static void
-tell_all(const SswTold *told, bool lost)
+notify_all(const SswTaskEvent *events, int n, bool lost)
 {
-	Datum	   *tasks = palloc((told->ntasks + 1) * sizeof(Datum));
-	Datum	   *jobs = palloc((told->njobs + 1) * sizeof(Datum));
+	Datum	   *tasks = palloc((n + 1) * sizeof(Datum));
+	Datum	   *jobs = palloc((n + 1) * sizeof(Datum));
+	int			ntasks = 0;
+	int			njobs = 0;
 
-	for (int i = 0; i < told->ntasks; i++)
-		tasks[i] = UUIDPGetDatum(&told->tasks[i]);
-	for (int i = 0; i < told->njobs; i++)
-		jobs[i] = Int64GetDatum(told->jobs[i]);
-	tell(TASK_CHANNEL, tasks_of, UUIDARRAYOID, tasks, told->ntasks, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
-	tell(WAITS_CHANNEL, jobs_of, INT8ARRAYOID, jobs, told->njobs, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
-	tell_rooms(told);
+	for (int i = 0; i < n; i++)
+		switch (events[i].kind)
+		{
+			case SSW_TASK_CHANGED:
+				tasks[ntasks++] = UUIDPGetDatum(&events[i].of.task);
+				break;
+			case SSW_TASK_WAITS:
+				jobs[njobs++] = Int64GetDatum(events[i].of.job);
+				break;
+			case SSW_JOBS_CHANGED:
+				notify_room(JOBS_CHANNEL, events[i].of.room);
+				break;
+			case SSW_PROVIDERS_CHANGED:
+				notify_room(PROVIDERS_CHANNEL, events[i].of.room);
+				break;
+		}
+	notify_rows(TASK_CHANNEL, tasks_of, UUIDARRAYOID, construct_array(tasks, ntasks, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	notify_rows(WAITS_CHANNEL, jobs_of, INT8ARRAYOID, construct_array(jobs, njobs, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 	if (lost)
 	{
 		static const char *const channels[] = {TASK_CHANNEL, WAITS_CHANNEL, JOBS_CHANNEL, PROVIDERS_CHANNEL};
@@ -95,26 +99,27 @@ tell_all(const SswTold *told, bool lost)
 	}
 }
 
-/* Tell what is to be told, if it is time; returns when it will be. */
+/* Notify listeners of the events, if it is time; returns when it will be. */
 TimestampTz
 ssw_task_notify(TimestampTz now)
 {
-	static TimestampTz told_at = 0;
+	static TimestampTz notified_at = 0;
 	static TimestampTz not_before = 0;
-	TimestampTz due = told_at + ssw_event_interval * INT64CONST(1000);
+	TimestampTz due = notified_at + ssw_event_interval * INT64CONST(1000);
 	SswIdentity save;
-	SswTold		told;
+	SswTaskEvent *events;
+	int			n;
 	bool		lost;
 
 	if ((ssw_work_take(MyDatabaseId, 0).reasons & SSW_WORK_EVENTS) == 0)
 		return DT_NOEND;
-	if (now < due && now >= told_at)
+	if (now < due && now >= notified_at)
 		return due;
-	if (now < not_before && now >= told_at)
+	if (now < not_before && now >= notified_at)
 		return not_before;
-	told_at = now;
+	notified_at = now;
 	lost = ssw_work_take(MyDatabaseId, SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST).reasons & SSW_WORK_EVENTS_LOST;
-	ssw_task_shmem_collect(&told);
+	n = ssw_task_shmem_collect(&events);
 	if (!ssw_notify_has_room())
 	{
 		/* when there is room again listeners learn that they missed some */
@@ -124,7 +129,7 @@ ssw_task_notify(TimestampTz now)
 	}
 	ssw_identity_become_extension(&save);
 	ssw_spi_begin();
-	tell_all(&told, lost);
+	notify_all(events, n, lost);
 	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return DT_NOEND;

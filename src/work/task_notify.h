@@ -1,6 +1,6 @@
 /*
  * task_notify.h
- *		Tell listeners what happened to tasks, jobs and providers.
+ *		Notify listeners of what happened to tasks, jobs and providers.
  */
 #ifndef SSW_TASK_NOTIFY_H
 #define SSW_TASK_NOTIFY_H

@@ -1,17 +1,17 @@
 /*
  * task_shmem.c
- *		What happens to tasks, in shared memory: events to be told, progress.
+ *		What happens to tasks, in shared memory: events for listeners, progress.
  *
- * Runs in every session and process.  Transactions post at their commit what they
- * did to tasks, jobs and providers (task_xact.c), and the coordinator of the database
- * takes that from here to tell listeners (task_notify.c): a NOTIFY in each transaction
- * would serialise all commits.
+ * Runs in every session and process.  At its commit a transaction posts what it did to
+ * tasks, jobs and providers (task_xact.c).  The coordinator of the database collects that
+ * and notifies listeners (task_notify.c): a NOTIFY in each transaction would serialise all
+ * commits.
  *
- * Progress is what the worker of a task last said.  An entry goes with the next
- * change of its task; then the worker's next word looks at the row again.
+ * Progress is what the worker of a task last reported.  A change of the task removes the
+ * entry; then the worker's next report reads the row again.
  *
- * One lock guards all of it, held for a few instructions.  Fixed memory, about
- * 400 kB; a crash empties it: progress that was not written to a row is lost.
+ * Shares both under one lock, held for a few instructions; fixed memory of about 1.4 MB.  A
+ * crash empties it: progress that was not written to a row is lost.
  */
 #include "postgres.h"
 
@@ -25,46 +25,29 @@
 #include "work/task_shmem.h"
 
 #define TRANCHE			"session_sweeper tasks"
-#define MAX_TASKS		4096
-#define MAX_JOBS		256
-#define MAX_ROOMS		128
+#define MAX_EVENTS		4096
+#define LOOK_BACK		16		/* events, for one that is the same */
 #define MAX_PROGRESS	1024
 #define FOR_COMMANDS	256		/* more, as many as can run */
 #define WAIT_PARTS		16
 
-typedef struct TaskEvent
-{
-	Oid			database;
-	pg_uuid_t	task;
-} TaskEvent;
-
-typedef struct JobEvent
-{
-	Oid			database;
-	int64		job;
-} JobEvent;
-
-typedef struct Board
+typedef struct Shared
 {
 	LWLock	   *lock;
 	ConditionVariable changed[WAIT_PARTS];	/* by database */
 	pg_atomic_uint64 changes[WAIT_PARTS];
-	int			ntasks;
-	int			njobs;
-	int			nrooms;
-	TaskEvent	tasks[MAX_TASKS];
-	JobEvent	jobs[MAX_JOBS];
-	SswRoomEvent rooms[MAX_ROOMS];
-} Board;
+	int			nevents;
+	SswTaskEvent events[MAX_EVENTS];
+} Shared;
 
-static Board *board = NULL;
+static Shared *shared = NULL;
 static HTAB *progress;
 
 /* In the shmem_request hook. */
 void
 ssw_task_shmem_request(void)
 {
-	RequestAddinShmemSpace(add_size(sizeof(Board), hash_estimate_size(MAX_PROGRESS + FOR_COMMANDS, sizeof(SswProgress))));
+	RequestAddinShmemSpace(add_size(sizeof(Shared), hash_estimate_size(MAX_PROGRESS + FOR_COMMANDS, sizeof(SswProgress))));
 	RequestNamedLWLockTranche(TRANCHE, 1);
 }
 
@@ -75,43 +58,43 @@ ssw_task_shmem_startup(void)
 	HASHCTL		ctl = {.keysize = sizeof(SswProgressKey),.entrysize = sizeof(SswProgress)};
 	bool		found;
 
-	board = ShmemInitStruct(TRANCHE, sizeof(Board), &found);
+	shared = ShmemInitStruct(TRANCHE, sizeof(Shared), &found);
 	if (!found)
 	{
-		board->lock = &GetNamedLWLockTranche(TRANCHE)->lock;
-		board->ntasks = board->njobs = board->nrooms = 0;
+		shared->lock = &GetNamedLWLockTranche(TRANCHE)->lock;
+		shared->nevents = 0;
 		for (int i = 0; i < WAIT_PARTS; i++)
 		{
-			ConditionVariableInit(&board->changed[i]);
-			pg_atomic_init_u64(&board->changes[i], 0);
+			ConditionVariableInit(&shared->changed[i]);
+			pg_atomic_init_u64(&shared->changes[i], 0);
 		}
 	}
 	progress = ShmemInitHash("session_sweeper progress", MAX_PROGRESS + FOR_COMMANDS, MAX_PROGRESS + FOR_COMMANDS, &ctl,
 							 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 }
 
-/* Tasks of this database have changed: wake who waits for that. */
+/* Tasks of this database have changed: wake the sessions that wait for that. */
 void
 ssw_task_shmem_tell(void)
 {
 	int			part = MyDatabaseId % WAIT_PARTS;
 
-	pg_atomic_fetch_add_u64(&board->changes[part], 1);
-	ConditionVariableBroadcast(&board->changed[part]);
+	pg_atomic_fetch_add_u64(&shared->changes[part], 1);
+	ConditionVariableBroadcast(&shared->changed[part]);
 }
 
 /* How often they have, for ssw_task_shmem_wait(). */
 uint64
 ssw_task_shmem_changes(void)
 {
-	return pg_atomic_read_u64(&board->changes[MyDatabaseId % WAIT_PARTS]);
+	return pg_atomic_read_u64(&shared->changes[MyDatabaseId % WAIT_PARTS]);
 }
 
 /* Sleep until they have changed since, or a time is over. */
 void
 ssw_task_shmem_wait(uint64 since, long timeout_ms, uint32 wait_event)
 {
-	ConditionVariable *cv = &board->changed[MyDatabaseId % WAIT_PARTS];
+	ConditionVariable *cv = &shared->changed[MyDatabaseId % WAIT_PARTS];
 
 	ConditionVariablePrepareToSleep(cv);
 	if (ssw_task_shmem_changes() == since)
@@ -119,6 +102,7 @@ ssw_task_shmem_wait(uint64 since, long timeout_ms, uint32 wait_event)
 	ConditionVariableCancelSleep();
 }
 
+/* The lock is held. */
 static void
 forget_progress(const pg_uuid_t *task)
 {
@@ -127,158 +111,105 @@ forget_progress(const pg_uuid_t *task)
 	hash_search(progress, &key, HASH_REMOVE, NULL);
 }
 
-/* Put what the transaction did on the lists; false when there is no room. */
 static bool
-post_tasks(const List *tasks)
+is_posted(const SswTaskEvent *e)
 {
-	ListCell   *lc;
-	bool		lost = false;
-
-	foreach(lc, tasks)
-	{
-		pg_uuid_t  *task = lfirst(lc);
-
-		forget_progress(task);
-		lost = lost || board->ntasks == MAX_TASKS;
-		if (!lost)
-			board->tasks[board->ntasks++] = (TaskEvent)
-		{
-			.database = MyDatabaseId,.task = *task
-		};
-	}
-	return !lost;
+	for (int i = shared->nevents - 1; i >= Max(0, shared->nevents - LOOK_BACK); i--)
+		if (memcmp(&shared->events[i], e, sizeof(SswTaskEvent)) == 0)
+			return true;
+	return false;
 }
 
-static bool
-post_jobs(const List *jobs)
-{
-	ListCell   *lc;
-
-	foreach(lc, jobs)
-	{
-		int64		job = *(int64 *) lfirst(lc);
-		int			i = 0;
-
-		while (i < board->njobs && (board->jobs[i].job != job || board->jobs[i].database != MyDatabaseId))
-			i++;
-		if (i == MAX_JOBS)
-			return false;
-		board->jobs[i] = (JobEvent)
-		{
-			.database = MyDatabaseId,.job = job
-		};
-		board->njobs = Max(board->njobs, i + 1);
-	}
-	return true;
-}
-
-static bool
-post_rooms(const List *rooms)
-{
-	ListCell   *lc;
-
-	foreach(lc, rooms)
-	{
-		const SswRoomEvent *r = lfirst(lc);
-		int			i = 0;
-
-		while (i < board->nrooms && memcmp(&board->rooms[i], r, sizeof(SswRoomEvent)) != 0)
-			i++;
-		if (i == MAX_ROOMS)
-			return false;
-		board->rooms[i] = *r;
-		board->nrooms = Max(board->nrooms, i + 1);
-	}
-	return true;
-}
-
-/* What a transaction has done is to be told; false: not all of it finds room. */
+/* Post the events (of SswTaskEvent) of a transaction; false: not all of them find room. */
 bool
-ssw_task_shmem_post(const List *tasks, const List *jobs, const List *rooms)
+ssw_task_shmem_post(const List *events)
 {
-	bool		fits;
+	ListCell   *lc;
+	bool		fits = true;
 
-	LWLockAcquire(board->lock, LW_EXCLUSIVE);
-	fits = post_tasks(tasks);
-	fits = post_jobs(jobs) && fits;
-	fits = post_rooms(rooms) && fits;
-	LWLockRelease(board->lock);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	foreach(lc, events)
+	{
+		const SswTaskEvent *e = lfirst(lc);
+
+		if (e->kind == SSW_TASK_CHANGED)
+			forget_progress(&e->of.task);
+		if (is_posted(e))
+			continue;
+		fits = shared->nevents < MAX_EVENTS;
+		if (fits)
+			shared->events[shared->nevents++] = *e;
+	}
+	LWLockRelease(shared->lock);
 	return fits;
 }
 
-/* What the worker of a task said counts no more. */
-void
-ssw_task_shmem_forget_progress(const pg_uuid_t *task)
-{
-	LWLockAcquire(board->lock, LW_EXCLUSIVE);
-	forget_progress(task);
-	LWLockRelease(board->lock);
-}
-
-/*
- * Take what is to be told of a database off the lists, into told unless that is
- * null.  The lock is held.
- */
-static void
-take_off(Oid database, SswTold *told)
+/* Take the events of a database away, to an array unless that is null; returns how many. */
+static int
+take_events(Oid database, SswTaskEvent *to)
 {
 	int			kept = 0;
+	int			taken = 0;
 
-	for (int i = 0; i < board->ntasks; i++)
-		if (board->tasks[i].database != database)
-			board->tasks[kept++] = board->tasks[i];
-		else if (told)
-			told->tasks[told->ntasks++] = board->tasks[i].task;
-	board->ntasks = kept;
-	kept = 0;
-	for (int i = 0; i < board->njobs; i++)
-		if (board->jobs[i].database != database)
-			board->jobs[kept++] = board->jobs[i];
-		else if (told)
-			told->jobs[told->njobs++] = board->jobs[i].job;
-	board->njobs = kept;
-	kept = 0;
-	for (int i = 0; i < board->nrooms; i++)
-		if (board->rooms[i].database != database)
-			board->rooms[kept++] = board->rooms[i];
-		else if (told)
-		{
-			told->kinds[told->nrooms] = board->rooms[i].kind;
-			strlcpy(told->rooms[told->nrooms++], board->rooms[i].room, SSW_MAX_ROOM);
-		}
-	board->nrooms = kept;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nevents; i++)
+		if (shared->events[i].database != database)
+			shared->events[kept++] = shared->events[i];
+		else if (to)
+			to[taken++] = shared->events[i];
+	shared->nevents = kept;
+	LWLockRelease(shared->lock);
+	return taken;
 }
 
-/* In the coordinator: take what is to be told of this database. */
-void
-ssw_task_shmem_collect(SswTold *told)
+/* In the coordinator: take the events of this database, in CurrentMemoryContext; returns how many. */
+int
+ssw_task_shmem_collect(SswTaskEvent **events)
 {
-	memset(told, 0, sizeof(SswTold));
-	told->tasks = palloc(MAX_TASKS * sizeof(pg_uuid_t));
-	told->jobs = palloc(MAX_JOBS * sizeof(int64));
-	told->kinds = palloc(MAX_ROOMS * sizeof(SswRoomKind));
-	told->rooms = palloc(MAX_ROOMS * sizeof(char *));
-	for (int i = 0; i < MAX_ROOMS; i++)
-		told->rooms[i] = palloc(SSW_MAX_ROOM);
-	LWLockAcquire(board->lock, LW_EXCLUSIVE);
-	take_off(MyDatabaseId, told);
-	LWLockRelease(board->lock);
+	*events = palloc(MAX_EVENTS * sizeof(SswTaskEvent));
+	return take_events(MyDatabaseId, *events);
 }
 
-/* The database, or its extension, is gone: nobody tells. */
+/* The database, or its extension, is gone. */
 void
 ssw_task_shmem_forget(Oid database)
 {
 	HASH_SEQ_STATUS seq;
 	SswProgress *p;
 
-	LWLockAcquire(board->lock, LW_EXCLUSIVE);
-	take_off(database, NULL);
+	(void) take_events(database, NULL);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	hash_seq_init(&seq, progress);
 	while ((p = hash_seq_search(&seq)) != NULL)
 		if (p->key.database == database)
 			hash_search(progress, &p->key, HASH_REMOVE, NULL);
-	LWLockRelease(board->lock);
+	LWLockRelease(shared->lock);
+}
+
+/* Change what is known of a task, locked; false: it is unknown, or memory is full. */
+static bool
+change_progress(const SswProgressKey *key, HASHACTION action, int most, SswProgressChange change, void *arg)
+{
+	SswProgress *entry;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	entry = hash_search(progress, key, hash_get_num_entries(progress) < most ? action : HASH_FIND, NULL);
+	if (entry && change)
+		change(entry, arg);
+	LWLockRelease(shared->lock);
+	return entry != NULL;
+}
+
+static void
+copy_in(SswProgress *p, void *arg)
+{
+	*p = *(const SswProgress *) arg;
+}
+
+static void
+copy_out(SswProgress *p, void *arg)
+{
+	*(SswProgress *) arg = *p;
 }
 
 /*
@@ -288,41 +219,27 @@ ssw_task_shmem_forget(Oid database)
 bool
 ssw_task_shmem_publish(const SswProgress *p, bool command)
 {
-	SswProgress *entry;
-
-	LWLockAcquire(board->lock, LW_EXCLUSIVE);
-	entry = hash_search(progress, &p->key,
-						command || hash_get_num_entries(progress) < MAX_PROGRESS ? HASH_ENTER_NULL : HASH_FIND, NULL);
-	if (entry)
-		*entry = *p;
-	LWLockRelease(board->lock);
-	return entry != NULL;
+	return change_progress(&p->key, HASH_ENTER_NULL, MAX_PROGRESS + (command ? FOR_COMMANDS : 0), copy_in, unconstify(SswProgress *, p));
 }
 
-/* Change what is known of a task, locked; false: it is unknown. */
 bool
 ssw_task_shmem_change(const SswProgressKey *key, SswProgressChange change, void *arg)
 {
-	SswProgress *entry;
-
-	LWLockAcquire(board->lock, LW_EXCLUSIVE);
-	entry = hash_search(progress, key, HASH_FIND, NULL);
-	if (entry)
-		change(entry, arg);
-	LWLockRelease(board->lock);
-	return entry != NULL;
+	return change_progress(key, HASH_FIND, 0, change, arg);
 }
 
 /* A copy of what is known of a task; false: nothing. */
 bool
 ssw_task_shmem_find(const SswProgressKey *key, SswProgress *copy)
 {
-	SswProgress *entry;
+	return change_progress(key, HASH_FIND, 0, copy_out, copy);
+}
 
-	LWLockAcquire(board->lock, LW_SHARED);
-	entry = hash_search(progress, key, HASH_FIND, NULL);
-	if (entry)
-		*copy = *entry;
-	LWLockRelease(board->lock);
-	return entry != NULL;
+/* What the worker of a task reported counts no more. */
+void
+ssw_task_shmem_forget_progress(const pg_uuid_t *task)
+{
+	SswProgressKey key = {.database = MyDatabaseId,.task = *task};
+
+	(void) change_progress(&key, HASH_REMOVE, INT_MAX, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
  * task_shmem.h
- *		What happens to tasks, in shared memory: events to be told, progress.
+ *		What happens to tasks, in shared memory: events for listeners, progress.
  */
 #ifndef SSW_TASK_SHMEM_H
 #define SSW_TASK_SHMEM_H
@@ -13,31 +13,26 @@
 #define SSW_MAX_ROOM		256 /* bytes of a room's name and its end */
 #define SSW_PROGRESS_LEN	128
 
-typedef enum SswRoomKind
+typedef enum SswEventKind
 {
-	SSW_JOBS_CHANGED,
-	SSW_PROVIDERS_CHANGED
-} SswRoomKind;
+	SSW_TASK_CHANGED,
+	SSW_TASK_WAITS,				/* for a job */
+	SSW_JOBS_CHANGED,			/* of a room */
+	SSW_PROVIDERS_CHANGED		/* of a room */
+} SswEventKind;
 
-/* A room has other jobs or providers. */
-typedef struct SswRoomEvent
+/* What listeners are to be notified of; unused bytes are zeros. */
+typedef struct SswTaskEvent
 {
 	Oid			database;
-	SswRoomKind kind;
-	char		room[SSW_MAX_ROOM];
-} SswRoomEvent;
-
-/* What is to be told of a database, in CurrentMemoryContext. */
-typedef struct SswTold
-{
-	int			ntasks;
-	pg_uuid_t  *tasks;
-	int			njobs;			/* for which tasks wait */
-	int64	   *jobs;
-	int			nrooms;
-	SswRoomKind *kinds;
-	char	  **rooms;
-} SswTold;
+	SswEventKind kind;
+	union
+	{
+		pg_uuid_t	task;
+		int64		job;
+		char		room[SSW_MAX_ROOM];
+	}			of;
+} SswTaskEvent;
 
 typedef struct SswProgressKey
 {
@@ -45,7 +40,7 @@ typedef struct SswProgressKey
 	pg_uuid_t	task;
 } SswProgressKey;
 
-/* A task that runs, as its worker tells it. */
+/* A task that runs, as its worker reported it. */
 typedef struct SswProgress
 {
 	SswProgressKey key;			/* must be first */
@@ -66,9 +61,8 @@ typedef void (*SswProgressChange) (SswProgress *p, void *arg);
 extern void ssw_task_shmem_request(void);
 extern void ssw_task_shmem_startup(void);
 
-extern bool ssw_task_shmem_post(const List *tasks, const List *jobs, const List *rooms);
-extern void ssw_task_shmem_forget_progress(const pg_uuid_t *task);
-extern void ssw_task_shmem_collect(SswTold *told);
+extern bool ssw_task_shmem_post(const List *events);
+extern int	ssw_task_shmem_collect(SswTaskEvent **events);
 extern void ssw_task_shmem_forget(Oid database);
 extern void ssw_task_shmem_tell(void);
 extern uint64 ssw_task_shmem_changes(void);
@@ -76,6 +70,7 @@ extern void ssw_task_shmem_wait(uint64 since, long timeout_ms, uint32 wait_event
 
 extern bool ssw_task_shmem_publish(const SswProgress *p, bool command);
 extern bool ssw_task_shmem_change(const SswProgressKey *key, SswProgressChange change, void *arg);
+extern void ssw_task_shmem_forget_progress(const pg_uuid_t *task);
 extern bool ssw_task_shmem_find(const SswProgressKey *key, SswProgress *copy);
 
 #endif							/* SSW_TASK_SHMEM_H */

@@ -20,6 +20,7 @@
 
 #include "base/shmem.h"
 #include "base/xact_list.h"
+#include "work/runner_demand.h"
 #include "work/task_shmem.h"
 #include "work/task_xact.h"
 #include "work/work_state.h"
@@ -35,9 +36,7 @@ typedef struct Cancel
 } Cancel;
 
 /* What the current transaction has done; in TopTransactionContext. */
-static List *pending_tasks = NIL;	/* of pg_uuid_t */
-static List *pending_jobs = NIL;	/* of int64 */
-static List *pending_rooms = NIL;	/* of SswRoomEvent */
+static List *pending_events = NIL;	/* of SswTaskEvent */
 static List *pending_cancels = NIL; /* of Cancel */
 static int64 pending_rows = 0;	/* appended */
 static bool pending_left = false;	/* see worker_lost.c */
@@ -47,80 +46,29 @@ static int64 pending_commands = 0;	/* submitted, also where that was rolled
 static int64 counted_commands = 0;	/* subtracted from those that wait */
 
 /*
- * Commands of these roles wait: a runner that is idle takes them, or the coordinator
- * gets one; it also looks for those that are prepared.
- */
-static void
-wake_runners(bool also_coordinator)
-{
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	foreach(lc, pending_roles)
-	{
-		Oid			role = *(Oid *) lfirst(lc);
-		SswDatabase *d = ssw_shmem_database(MyDatabaseId, false);
-		bool		woken = false;
-
-		for (int i = 0; i < SswShared->nprocs && !woken; i++)
-		{
-			SswProc    *p = &SswProcs[i];
-
-			if (p->state != SSW_STATE_IDLE || p->kind != SSW_PROC_RUNNER || p->database != MyDatabaseId || p->role != role ||
-				p->latch == NULL || p->has_task || p->stop)
-				continue;
-			SetLatch(p->latch);
-			woken = true;
-		}
-		/* a runner that is wanted already will see this command, too */
-		if ((also_coordinator || !(woken || (d && OidIsValid(role) && d->runner_role == role))) &&
-			ssw_work_add(MyDatabaseId, SSW_WORK_COMMANDS))
-			ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* Commands that run and are to stop: their runners see it, and the launcher when time is up. */
-static void
-tell_cancels(void)
-{
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	foreach(lc, pending_cancels)
-		for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state != SSW_STATE_FREE && p->kind == SSW_PROC_RUNNER && p->database == MyDatabaseId && p->has_task &&
-			p->cancel_since == 0 && memcmp(&p->task, &((Cancel *) lfirst(lc))->task, UUID_LEN) == 0)
-			p->cancel_since = GetCurrentTimestamp();
-	}
-	ssw_shmem_wake_launcher();
-	LWLockRelease(SswShared->lock);
-}
-
-/*
  * What is prepared is told too early, as nobody tells at COMMIT PREPARED; but the
  * rows are locked until then, so that progress looks at them anew.
  */
 static void
 at_xact_end(XactEvent event, void *arg)
 {
+	ListCell   *lc;
 	bool		holds = event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE;
 
-	if (holds && (pending_tasks || pending_jobs || pending_rooms))
+	if (holds && pending_events)
 	{
-		bool		fits = ssw_task_shmem_post(pending_tasks, pending_jobs, pending_rooms);
+		bool		fits = ssw_task_shmem_post(pending_events);
 
 		ssw_work_signal(fits ? SSW_WORK_EVENTS : SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST);
 		ssw_task_shmem_tell();
+		/* the coordinator also looks for those that are prepared */
 		if (pending_roles)
-			wake_runners(event == XACT_EVENT_PREPARE);
+			ssw_runner_wake(pending_roles, event == XACT_EVENT_PREPARE);
 	}
 	/* a command is not interrupted for what may be rolled back */
-	if (pending_cancels && event == XACT_EVENT_COMMIT)
-		tell_cancels();
+	if (event == XACT_EVENT_COMMIT)
+		foreach(lc, pending_cancels)
+			ssw_runner_cancel(&((Cancel *) lfirst(lc))->task, GetCurrentTimestamp());
 	if (holds && pending_left)
 		ssw_work_signal(SSW_WORK_LEFT_OVER);
 	if (holds && pending_rows > 0)
@@ -129,7 +77,7 @@ at_xact_end(XactEvent event, void *arg)
 	{
 		if (pending_commands > 0)
 			ssw_work_count_commands(-pending_commands, holds ? pending_commands : counted_commands);
-		pending_tasks = pending_jobs = pending_rooms = pending_cancels = pending_roles = NIL;
+		pending_events = pending_cancels = pending_roles = NIL;
 		pending_rows = pending_commands = counted_commands = 0;
 		pending_left = false;
 	}
@@ -180,11 +128,21 @@ remember(List **list, const void *what, Size size)
 	MemoryContextSwitchTo(old);
 }
 
-/* The task's row has changed; what its worker said counts no more. */
+static void
+remember_event(SswTaskEvent *e)
+{
+	e->database = MyDatabaseId;
+	remember(&pending_events, e, sizeof(SswTaskEvent));
+}
+
+/* The task's row has changed; what its worker reported counts no more. */
 void
 ssw_task_xact_task_changed(const pg_uuid_t *task)
 {
-	remember(&pending_tasks, task, UUID_LEN);
+	SswTaskEvent e = {.kind = SSW_TASK_CHANGED,.of.room = {0}};
+
+	e.of.task = *task;
+	remember_event(&e);
 	/* nor does it in the rest of this transaction */
 	ssw_task_shmem_forget_progress(task);
 }
@@ -250,18 +208,18 @@ ssw_task_xact_commands_counted(int64 waiting)
 void
 ssw_task_xact_task_waits(int64 job)
 {
-	remember(&pending_jobs, &job, sizeof(job));
+	SswTaskEvent e = {.kind = SSW_TASK_WAITS,.of.room = {0}};
+
+	e.of.job = job;
+	remember_event(&e);
 }
 
 /* The room has other jobs or providers. */
 void
-ssw_task_xact_room_changed(SswRoomKind kind, const char *room)
+ssw_task_xact_room_changed(SswEventKind kind, const char *room)
 {
-	SswRoomEvent r;
+	SswTaskEvent e = {.kind = kind,.of.room = {0}};
 
-	memset(&r, 0, sizeof(r));
-	r.database = MyDatabaseId;
-	r.kind = kind;
-	strlcpy(r.room, room, sizeof(r.room));
-	remember(&pending_rooms, &r, sizeof(r));
+	strlcpy(e.of.room, room, sizeof(e.of.room));
+	remember_event(&e);
 }

@@ -12,7 +12,7 @@
 
 extern void ssw_task_xact_task_changed(const pg_uuid_t *task);
 extern void ssw_task_xact_task_waits(int64 job);
-extern void ssw_task_xact_room_changed(SswRoomKind kind, const char *room);
+extern void ssw_task_xact_room_changed(SswEventKind kind, const char *room);
 extern void ssw_task_xact_task_cancelled(const pg_uuid_t *task);
 extern void ssw_task_xact_command_waits(Oid role);
 extern void ssw_task_xact_command_submitted(void);
