@@ -245,18 +245,18 @@ cat <<TXT
 | measured, medians of $runs | session_sweeper | pg_cron $(sql -c "SELECT extversion FROM pg_extension WHERE extname = 'pg_cron'"), DELETE each minute |
 | --- | --- | --- |
 | time to expire, from deadline to commit, 100 rows/s due for $window s: p50; p99; longest | $(seconds_of lag50 ours 2); $(seconds_of lag99 ours 2); $(seconds_of lag ours 2) | $(seconds_of lag50 cron 1); $(seconds_of lag99 cron 1); $(seconds_of lag cron 1) |
-| backlog of $((rows / 2)) dead among $rows rows, with audit: until all are gone | $(seconds_of gone ours 1) without limit; $(seconds_of gone paced) at the default 5,000 rows/s | $(seconds_of gone cron 1), from the minute on |
+| backlog of $((rows / 2)) dead among $rows rows, with audit: until all have expired | $(seconds_of gone ours 1) without limit; $(seconds_of gone paced) at the default 5,000 rows/s | $(seconds_of gone cron 1), from the minute on |
 | its longest transaction | $(seconds_of longest ours 2); $(seconds_of longest paced 2) | $(seconds_of longest cron 2) |
-| wait of others' UPDATEs meanwhile: p99; longest | $(figure wait99.ours) ms; $(figure wait.ours) ms. By default: $(figure wait99.paced) ms; $(figure wait.paced) ms | $(figure wait99.cron) ms; $(figure wait.cron) ms |
-| one row of 1,000 dead is refused by a foreign key: of the other 999 are gone after two intervals of the job | $(figure bad.ours) | $(figure bad.cron) |
+| wait of other sessions' UPDATEs meanwhile: p99; longest | $(figure wait99.ours) ms; $(figure wait.ours) ms. By default: $(figure wait99.paced) ms; $(figure wait.paced) ms | $(figure wait99.cron) ms; $(figure wait.cron) ms |
+| one row of 1,000 dead is refused by a foreign key: of the other 999 have expired after two intervals of the job | $(figure bad.ours) | $(figure bad.cron) |
 | one is locked by a transaction that stays open | $(figure locked.ours) | $(figure locked.cron) |
 | rows/s removed with audit, without, their quotient | $(each_second ours), $(each_second none), $(against shuffled.none shuffled.ours) | $(each_second same), $(each_second bare), $(against shuffled.bare shuffled.same) |
 | moving a deadline, 8 clients: calls/s | touch(): $(figure rate.touch) | UPDATE: $(figure rate.move) |
 | WAL bytes, dead row versions a call | $(figure wal.touch 1), $(figure dead.touch 2), and a row write once a ttl | $(figure wal.move), $(figure dead.move 2) |
-| first dead row gone after the start of a crashed server, begun at second 30 | $(seconds_of restart ours 1) | $(seconds_of restart cron 1) |
+| first dead row expired after the start of a crashed server, begun at second 30 | $(seconds_of restart ours 1) | $(seconds_of restart cron 1) |
 | after the promotion of a standby, at second 30 | $(seconds_of promote ours 1) | $(seconds_of promote cron 1) |
-| its column is dropped, so that each run fails: until it is on record | $(seconds_of told ours 1), view \`problem\` | $(seconds_of told cron 1), \`cron.job_run_details\`, for who looks there |
-| the scheduler's process hangs: until a query tells | $(seconds_of hang ours), view \`problem\` | $(seconds_of hang cron), a query of your own for jobs that have not run for two minutes |
-| history a day of a table in which nothing falls due | $(figure rows.empty) rows | $(figure rows.cron) rows, $(figure bytes.cron 1) MB, kept for ever |
-| where rows fall due all the time | $(figure rows.ours) rows, $(figure bytes.ours 1) MB, kept 30 days | $(figure rows.cron) rows, $(figure bytes.cron 1) MB, kept for ever |
+| its column is dropped, so that each run fails: until that is recorded | $(seconds_of told ours 1), view \`problem\` | $(seconds_of told cron 1), \`cron.job_run_details\`, if it is read |
+| the scheduler's process hangs: until a query shows it | $(seconds_of hang ours), view \`problem\` | $(seconds_of hang cron), your own query for jobs that have not run for two minutes |
+| history a day of a table in which nothing falls due | $(figure rows.empty) rows | $(figure rows.cron) rows, $(figure bytes.cron 1) MB, kept forever |
+| where rows fall due all the time | $(figure rows.ours) rows, $(figure bytes.ours 1) MB, kept 30 days | $(figure rows.cron) rows, $(figure bytes.cron 1) MB, kept forever |
 TXT

@@ -265,12 +265,12 @@ sub comparison {
     panel(24, 72, 'Time to expire, p99', 'from the deadline to the commit; shorter is better',
         [$us, 'session_sweeper', $us99, "$us99 s"], [$cron, 'pg_cron', $cron99, "$cron99 s"]);
 
-    my ($us_crash) = figures((measured('first dead row gone after the start of a crashed server'))[1]);
-    my ($cron_crash) = figures((measured('first dead row gone after the start of a crashed server'))[2]);
+    my ($us_crash) = figures((measured('first dead row expired after the start of a crashed server'))[1]);
+    my ($cron_crash) = figures((measured('first dead row expired after the start of a crashed server'))[2]);
     panel(496, 72, 'First row expired after a crash', 'from the start of the server; shorter is better',
         [$us, 'session_sweeper', $us_crash, "$us_crash s"], [$cron, 'pg_cron', $cron_crash, "$cron_crash s"]);
 
-    my @wait = measured("wait of others' UPDATEs meanwhile");
+    my @wait = measured("wait of other sessions' UPDATEs meanwhile");
     my ($default) = $wait[1] =~ /By default: .*; (\d+) ms/ or die "no wait by default\n";
     my ($wait_cron) = $wait[2] =~ /; (\d+) ms/ or die "no wait of pg_cron\n";
     panel(24, 182, "Longest wait of other sessions' UPDATEs", 'while 500,000 rows expire; shorter is better',
@@ -296,7 +296,7 @@ sub comparison {
     my @gone = measured('backlog of 500000 dead');
     my ($no_limit, $paced) = $gone[1] =~ /^([\d.]+) s .*; ([\d.]+) s/ or die "no times of a backlog\n";
     my ($gone_cron) = figures($gone[2]);
-    panel(24, 438, '500,000 of 1,000,000 rows, with audit', 'seconds until all are gone; shorter is better',
+    panel(24, 438, '500,000 of 1,000,000 rows, with audit', 'seconds until all have expired; shorter is better',
         [$us, 'without limit', $no_limit, "$no_limit s"], [$us, '5,000 rows/s', $paced, "$paced s (the default)"], [$cron, 'pg_cron', $gone_cron, "$gone_cron s"]);
     my @pass = measured('(milliseconds here: the pass; bare, same, usual)');
     my ($ours, $bare, $same, $usual) = figures($pass[2]);
