@@ -34,7 +34,7 @@ help:
 	@echo '  make demo DEMO=watch   a busy server at a glance, for a minute: bars of lag and backlog, rates, events, problems'
 	@echo '  make check             regression, isolation and TAP tests against private clusters'
 	@echo '  make check-regress     one suite alone: [REGRESS="name …"]'
-	@echo '  make check-isolation   [ISOLATION="name …"]'
+	@echo '  make check-isolation   [ISOLATION="name …"]; this and the former: ORDER=shuffle [SEED=…]'
 	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=2]'
 	@echo '  make check-clients     real applications of Express, Django, Symfony, Laravel and Flask with their session tables:'
 	@echo '                         [CLIENTS="django …"] (test/clients/README.md)'
@@ -201,14 +201,15 @@ endif
 
 SUITES     ?= regress isolation tap
 ifneq ($(filter regress,$(SUITES)),)
-# Some still need what others have left: those that test/regress-order has, in its order, then new ones.
-REGRESS    := $(or $(REGRESS),$(shell (cat test/regress-order; ls sql/*.sql | sed 's,.*/,,; s,\.sql$$,,') | awk '!seen[$$0]++'))
+REGRESS    := $(or $(REGRESS),$(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql))))
 endif
 ifneq ($(filter isolation,$(SUITES)),)
 ISOLATION  := $(or $(ISOLATION),$(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec))))
 endif
-REGRESS_OPTS = --load-extension=session_sweeper
-ISOLATION_OPTS = --inputdir=$(srcdir)/test/isolation
+# Each test has a new database with the extension.
+FRESH      = --launcher='$(srcdir)/test/fresh-database.sh $(bindir)/psql'
+REGRESS_OPTS = $(FRESH)
+ISOLATION_OPTS = --inputdir=$(srcdir)/test/isolation $(FRESH)
 ifneq ($(filter tap,$(SUITES)),)
 TAP_TESTS   = 1
 PROVE_TESTS ?= test/t/*.pl

@@ -12,8 +12,9 @@ CREATE VIEW ends AS SELECT s.pool, s.owner, s.status, e.cleanup_type, e.reason, 
     FROM sweeper.session AS s JOIN sweeper.cleanup_event AS e ON e.policy = 'sweeper.session' AND e.key = s.session::text LEFT JOIN sweeper.usage_event AS u USING (session);
 -- a seat, another, and then it is full
 SELECT sweeper.create_pool('lic', 2, notify_channel => 'seat_ends', metadata => '{"product": "cad"}');
-SELECT session IS NOT NULL AS session, fence >> 40 AS timeline, fence & 255 AS n, expires_at - now() BETWEEN '5 min' AND '6 min 1 s' AS expires, ttl, heartbeat_every, taken_over, seats, seats_used FROM sweeper.acquire('lic', 'ann');
-SELECT fence & 255 AS n, taken_over, seats, seats_used, ttl, heartbeat_every FROM sweeper.acquire('lic', 'bob', ttl => '90 s', metadata => '{"machine": "b1"}');
+SELECT session IS NOT NULL AS session, fence >> 40 AS timeline, expires_at - now() BETWEEN '5 min' AND '6 min 1 s' AS expires, ttl, heartbeat_every, taken_over, seats, seats_used FROM sweeper.acquire('lic', 'ann');
+SELECT fence AS first FROM sweeper.live_session WHERE owner = 'ann' \gset
+SELECT fence - :first AS n, taken_over, seats, seats_used, ttl, heartbeat_every FROM sweeper.acquire('lic', 'bob', ttl => '90 s', metadata => '{"machine": "b1"}');
 SELECT * FROM sweeper.acquire('lic', 'carl');
 SELECT pool, seats, live, free, over_by, ttl, max_ttl, owners, notify_channel, metadata FROM sweeper.pool_status;
 SELECT pool, owner, acquired_by = current_user AS mine, ttl, last_heartbeat = acquired_at AS fresh, ends_at, metadata FROM sweeper.live_session ORDER BY owner;
@@ -21,7 +22,7 @@ SELECT pool, owner, acquired_by = current_user AS mine, ttl, last_heartbeat = ac
 SELECT session AS ann FROM sweeper.live_session WHERE owner = 'ann' \gset
 SELECT sweeper.release(:'ann');
 SELECT sweeper.release(:'ann'), sweeper.release(gen_random_uuid());
-SELECT fence & 255 AS n, seats_used FROM sweeper.acquire('lic', 'carl');
+SELECT fence - :first AS n, seats_used FROM sweeper.acquire('lic', 'carl');
 SELECT * FROM ends;
 -- the caller's rollback gives it back, and the seat too
 SELECT session AS bob FROM sweeper.live_session WHERE owner = 'bob' \gset

@@ -2,6 +2,7 @@
 # Run the suites named (regress, isolation, tap), against private servers and
 # the installed extension, in a copy of the tree; what they leave is then in
 # test-output/.  Lists in REGRESS, ISOLATION and PROVE_TESTS choose tests.
+# ORDER=shuffle runs those of the first two in an order by chance, or that of SEED.
 # Ends with a line "N passed, N failed".
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -42,16 +43,20 @@ show_failure() {
 }
 
 run_suite() {
-    local suite=$1 status=0 ok bad out printer
+    local suite=$1 status=0 ok bad out printer tests=
     rm -rf "${output:?}/$suite"
     mkdir -p "$output/$suite"
     exec {out}> >(exec tee "$output/$suite/log.txt")
     printer=$!
+    case $suite in
+        regress) tests=${regress:+REGRESS=$regress} ;;
+        isolation) tests=${isolation:+ISOLATION=$isolation} ;;
+    esac
     # In the background, so that a signal reaches this shell at once; timeout
     # passes it on to everything that the suite started.
     "${as_server_user[@]}" timeout -k 30 "$limit" \
         make -s -C "$private/tree" installcheck SUITES="$suite" PG_CONFIG="$PG_CONFIG" \
-        ${REGRESS:+REGRESS="$REGRESS"} ${ISOLATION:+ISOLATION="$ISOLATION"} \
+        ${tests:+"$tests"} \
         PROVE_TESTS="${PROVE_TESTS:-test/t/*.pl}" PROVE_FLAGS="-I test/perl -j${PROVE_JOBS:-2}" ENCODING=UTF8 \
         EXTRA_REGRESS_OPTS="--temp-instance=$private/$suite --temp-config=$private/tree/test/regress.conf" \
         </dev/null >&"$out" 2>&1 &
@@ -98,6 +103,17 @@ for test in sql/*.sql test/isolation/specs/*.spec; do
     [ -f "$test" ] || (cd "$private" && "${as_server_user[@]}" touch "tree/$test")
 done
 cd "$private"
+# A list of another suite in make's environment would have it run that one, too.
+regress=${REGRESS:-} isolation=${ISOLATION:-}
+unset REGRESS ISOLATION
+if [ "${ORDER:-}" = shuffle ]; then
+    SEED=${SEED:-$RANDOM}
+    echo "ORDER=shuffle SEED=$SEED"
+    # shellcheck disable=SC2086,SC2048  # lists
+    shuffled() { shuf -e $* --random-source=<(yes "$SEED") | tr '\n' ' '; }
+    regress=$(shuffled "${regress:-$(cd "$root/sql" && printf '%s\n' *.sql | sed 's/\.sql$//')}")
+    isolation=$(shuffled "${isolation:-$(cd "$root/test/isolation/specs" && printf '%s\n' *.spec | sed 's/\.spec$//')}")
+fi
 for suite in "$@"; do
     case $suite in
         regress) tests="$root/sql/*.sql" ;;
