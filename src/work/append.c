@@ -45,7 +45,7 @@
 #include "registry/session.h"
 #include "work/append.h"
 #include "work/caller.h"
-#include "work/task_wait.h"
+#include "work/task_query.h"
 #include "work/task_xact.h"
 #include "work/work_state.h"
 
@@ -422,7 +422,7 @@ ssw_flush(PG_FUNCTION_ARGS)
 	Datum		values[3];
 
 	ssw_argument_not_null(fcinfo, 0, "target");
-	ssw_task_wait_check_context(fcinfo, "flush", "rows are written soon in any case");
+	ssw_task_query_check_context(fcinfo, "flush", "rows are written soon in any case");
 	if (!ssw_enabled)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -434,6 +434,6 @@ ssw_flush(PG_FUNCTION_ARGS)
 	adopt_restored(PG_GETARG_OID(0));
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = ObjectIdGetDatum(GetUserId());
-	ssw_task_wait_until_written(types, values);
+	ssw_task_query_until_written(types, values);
 	PG_RETURN_VOID();
 }

@@ -1,0 +1,13 @@
+/*
+ * task_query.h
+ *		Wait for what others do, without a transaction.
+ */
+#ifndef SSW_TASK_QUERY_H
+#define SSW_TASK_QUERY_H
+
+#include "fmgr.h"
+
+extern void ssw_task_query_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead);
+extern void ssw_task_query_until_written(Oid *types, Datum *values);
+
+#endif							/* SSW_TASK_QUERY_H */
