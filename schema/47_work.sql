@@ -91,9 +91,9 @@ CREATE TABLE sweeper.task_comment (
 ALTER TABLE sweeper.task_comment REPLICA IDENTITY FULL;
 CREATE INDEX task_comment_task ON sweeper.task_comment (task);
 
-CREATE FUNCTION sweeper._task_edge() RETURNS trigger
-LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_task_edge';
-CREATE TRIGGER edge BEFORE INSERT OR UPDATE OF status ON sweeper.task FOR EACH ROW EXECUTE FUNCTION sweeper._task_edge();
+CREATE FUNCTION sweeper._task_transition() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_task_transition';
+CREATE TRIGGER transition BEFORE INSERT OR UPDATE OF status ON sweeper.task FOR EACH ROW EXECUTE FUNCTION sweeper._task_transition();
 
 SELECT pg_catalog.pg_extension_config_dump('sweeper.job', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.job_job_seq', '');
@@ -417,7 +417,7 @@ COMMENT ON FUNCTION sweeper.list_tasks IS
 'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Those for which every argument that is given holds; of a list one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids a * stands for any characters, and case does not matter; an empty group_roles: tasks without. after and before include the instant. Errors: 22023 max or skip negative, or a filter of more than 64 kB.';
 COMMENT ON FUNCTION sweeper.submit_sql IS
 'Submits a command that the server runs when the transaction has committed, and returns its task: connected as the role that calls now, in a transaction of its own (READ COMMITTED) that commits with the task''s end. summary: for people; max_retries: how often it is tried again after an error, after 1 s, 2 s, 4 s and so on to 10 min; timeout: of each attempt, at most 1 day; by default session_sweeper.task_timeout; group_role: as in submit(). In the command task_progress() needs no task; when it is false, raise SQLSTATE SW006 to end as cancelled, or dropped when the server stops. A command does not outlive the run of the server: what has not ended is dropped. One of which nothing is heard for an hour fails. Errors: 42704 no such group_role, 54000 command or summary is too long, 53400 max_queued_tasks wait already, 28000 the role may not log in, 42601 and others of a syntax error, 0A000 it begins or ends transactions, 22023 empty or out of range, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
-COMMENT ON FUNCTION sweeper._task_edge() IS 'Trigger: the states of a task, and the steps between them. Errors: 55000 no such step, 23514 no such state.';
+COMMENT ON FUNCTION sweeper._task_transition() IS 'Trigger: the states of a task, and the steps between them. Errors: 55000 no such step, 23514 no such state.';
 COMMENT ON FUNCTION sweeper._task_progress(uuid) IS 'What memory knows of a task that runs: progress_at, done, total, message; nulls when nothing.';
 COMMENT ON FUNCTION sweeper._roles(oid) IS 'Names of the roles with whose rights a role acts.';
 COMMENT ON FUNCTION sweeper._like(text[]) IS 'LIKE patterns of patterns in which * stands for any characters.';

@@ -197,6 +197,7 @@ SELECT sweeper.release(:'s');
 SELECT sweeper.resume('sweeper.session');
 SELECT session AS s FROM sweeper.acquire('shop', 'ann') \gset
 BEGIN;
+SELECT sweeper.alter_policy('sweeper.session', lock_timeout => '400 ms');
 UPDATE sweeper.policy SET database = 1 WHERE policy = 'sweeper.session';
 SELECT sweeper.release(:'s');
 ROLLBACK;

@@ -168,6 +168,7 @@ DROP FUNCTION age_all;
 
 -- Without its policy no session can be used; that is an error, not a crash.
 BEGIN;
+SELECT sweeper.alter_policy('sweeper.session', lock_timeout => '400 ms');
 DELETE FROM sweeper.policy WHERE policy = 'sweeper.session';
 SELECT sweeper.claim_session('00000000-0000-4000-8000-000000000000', 'x');
 ROLLBACK;

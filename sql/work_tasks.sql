@@ -236,9 +236,9 @@ SELECT a, string_agg(step(a, b), ' ' ORDER BY j) FROM unnest('{allocated,enqueue
     unnest('{allocated,enqueued,claimed,running,completed,failed,cancelled,dropped}'::text[]) WITH ORDINALITY AS y (b, j) GROUP BY i, a ORDER BY i;
 SELECT code($$SELECT step('sleeping', 'running')$$), code($$SELECT step('running', 'sleeping')$$), code($$INSERT INTO sweeper.task (task, job, owner) VALUES (gen_random_uuid(), 0, 'x')$$);
 CREATE TABLE other (status int);
-CREATE TRIGGER edge BEFORE INSERT ON other FOR EACH ROW EXECUTE FUNCTION sweeper._task_edge();
-CREATE TRIGGER edge_after AFTER UPDATE ON other FOR EACH ROW EXECUTE FUNCTION sweeper._task_edge();
-SELECT code('INSERT INTO other VALUES (1)'), code('SELECT sweeper._task_edge()');
+CREATE TRIGGER edge BEFORE INSERT ON other FOR EACH ROW EXECUTE FUNCTION sweeper._task_transition();
+CREATE TRIGGER edge_after AFTER UPDATE ON other FOR EACH ROW EXECUTE FUNCTION sweeper._task_transition();
+SELECT code('INSERT INTO other VALUES (1)'), code('SELECT sweeper._task_transition()');
 DROP TABLE other;
 -- what calls leave in our tables is bounded
 CREATE TABLE bounded (id int PRIMARY KEY, d timestamptz);

@@ -6,8 +6,8 @@
  * does, every end goes through the row action of policy sweeper.session (end_rows.c),
  * which takes only rows that are active: a session ends once, whoever comes.
  *
- * Shares nothing.  Keeps the policy, with the SQL that it stands for, for the
- * life of the process: it is read again when its row or the table has changed.
+ * Shares nothing.  Keeps the policy and its SQL for the life of the process; reads it
+ * again when policies or the table have changed.
  * A crash, or the caller's rollback, undoes an end with all its evidence.
  */
 #include "postgres.h"
@@ -36,6 +36,8 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "grace/service_log.h"
+#include "heartbeat/policy_xact.h"
+#include "heartbeat/target_cache.h"
 #include "policy/sweep_sql.h"
 #include "registry/session.h"
 #include "sweep/refresh.h"
@@ -56,11 +58,10 @@ PG_FUNCTION_INFO_V1(ssw_claim_session);
 #define RELEASED_SET \
 	"status = 'released', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, $5))\n"
 
-/* The policy as it was read, and which version of its row that was. */
+/* The policy as it was read, when so many changes of policies had committed. */
 static SswPolicy *kept = NULL;
 static MemoryContext kept_cxt = NULL;
-static TransactionId kept_xmin;
-static ItemPointerData kept_tid;
+static uint64 kept_generation;
 static bool kept_stale = false;
 
 /* Refuse where nothing can be written; the server would, but without a hint. */
@@ -102,31 +103,9 @@ on_relcache(Datum arg, Oid relid)
 	kept_stale = kept_stale || !OidIsValid(relid) || (kept && relid == kept->relid);
 }
 
-/* Which version of the policy's row is there now? */
-static void
-read_version(TransactionId *xmin, ItemPointer tid)
-{
-	SswIdentity save;
-	bool		isnull;
-
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
-	if (ssw_plan_execute("SELECT xmin, ctid FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
-						 0, NULL, NULL, NULL, false) != 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("could not use sessions: policy \"%s\" does not exist", SSW_SESSION_POLICY),
-				 errdetail("Its row in sweeper.policy was deleted."),
-				 errhint("Restore that row, or create the extension again.")));
-	*xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-}
-
 /* Read the policy and build its SQL, to be kept. */
 static void
-keep(TransactionId xmin, const ItemPointerData *tid)
+keep(void)
 {
 	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "policy of sessions", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
@@ -138,6 +117,7 @@ keep(TransactionId xmin, const ItemPointerData *tid)
 		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 	registered = true;
 	kept_stale = false;
+	kept_generation = ssw_target_cache_generation();
 	p = ssw_policy_find(SSW_SESSION_POLICY, false);
 	rel = table_open(p->relid, RowExclusiveLock);
 	ssw_deadline_build(p, rel);
@@ -148,8 +128,9 @@ keep(TransactionId xmin, const ItemPointerData *tid)
 		MemoryContextDelete(kept_cxt);
 	kept = p;
 	kept_cxt = cxt;
-	kept_xmin = xmin;
-	kept_tid = *tid;
+	/* what this transaction has changed may be undone */
+	if (ssw_policy_xact_any())
+		kept_stale = true;
 }
 
 /*
@@ -191,20 +172,13 @@ not_locked(MemoryContext cxt, const char *what, const char *detail, const char *
 static void
 lock_policy(void)
 {
-	TransactionId xmin;
-	ItemPointerData tid;
-
 	(void) ssw_lock_extension(true);
-	if (kept == NULL || kept_stale)
-	{
-		read_version(&xmin, &tid);
-		keep(xmin, &tid);
-	}
+	if (kept == NULL || kept_stale || ssw_policy_xact_any())
+		keep();
 	ssw_lock_policy_caller(kept->id);
 	LockRelationOid(kept->relid, RowExclusiveLock);
-	read_version(&xmin, &tid);
-	if (kept_stale || xmin != kept_xmin || !ItemPointerEquals(&tid, &kept_tid))
-		keep(xmin, &tid);
+	if (kept_stale || kept_generation != ssw_target_cache_generation())
+		keep();
 }
 
 /*

@@ -27,16 +27,16 @@
 #include "work/task_row.h"
 #include "work/task_shmem.h"
 
-PG_FUNCTION_INFO_V1(ssw_task_edge);
+PG_FUNCTION_INFO_V1(ssw_task_transition);
 PG_FUNCTION_INFO_V1(ssw_task_progress_seen);
 
-typedef struct Edges
+typedef struct Transitions
 {
 	const char *from;
 	const char *to[8];
-} Edges;
+} Transitions;
 
-static const Edges edges[] = {
+static const Transitions transitions[] = {
 	{"allocated", {"enqueued", "cancelled", "dropped"}},
 	{"enqueued", {"claimed", "running", "cancelled", "dropped"}},
 	{"claimed", {"running", "enqueued", "failed", "cancelled", "dropped"}},
@@ -44,21 +44,21 @@ static const Edges edges[] = {
 	{"completed", {0}}, {"failed", {0}}, {"cancelled", {0}}, {"dropped", {0}},
 };
 
-static const Edges *
+static const Transitions *
 find(const char *status)
 {
-	for (int i = 0; i < lengthof(edges); i++)
-		if (strcmp(edges[i].from, status) == 0)
-			return &edges[i];
+	for (int i = 0; i < lengthof(transitions); i++)
+		if (strcmp(transitions[i].from, status) == 0)
+			return &transitions[i];
 	ereport(ERROR,
 			(errcode(ERRCODE_CHECK_VIOLATION), errmsg("a task cannot be \"%s\"", status)));
 }
 
 static bool
-leads_to(const Edges *e, const char *status)
+leads_to(const Transitions *t, const char *status)
 {
-	for (int i = 0; i < lengthof(e->to) && e->to[i]; i++)
-		if (strcmp(e->to[i], status) == 0)
+	for (int i = 0; i < lengthof(t->to) && t->to[i]; i++)
+		if (strcmp(t->to[i], status) == 0)
 			return true;
 	return false;
 }
@@ -78,9 +78,9 @@ status_of(HeapTuple tup, Relation rel)
 	return isnull ? pstrdup("") : TextDatumGetCString(value);
 }
 
-/* _task_edge(), before a task is inserted, or its status written. */
+/* _task_transition(), before a task is inserted, or its status written. */
 Datum
-ssw_task_edge(PG_FUNCTION_ARGS)
+ssw_task_transition(PG_FUNCTION_ARGS)
 {
 	TriggerData *t = (TriggerData *) fcinfo->context;
 	bool		is_update;
@@ -92,7 +92,7 @@ ssw_task_edge(PG_FUNCTION_ARGS)
 		TRIGGER_FIRED_BY_DELETE(t->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("sweeper._task_edge() must be called before a row is inserted or updated")));
+				 errmsg("sweeper._task_transition() must be called before a row is inserted or updated")));
 	is_update = TRIGGER_FIRED_BY_UPDATE(t->tg_event);
 	next = is_update ? t->tg_newtuple : t->tg_trigtuple;
 	to = status_of(next, t->tg_relation);
