@@ -26,7 +26,6 @@
 #include "base/guc.h"
 #include "commands/args.h"
 #include "policy/expr.h"
-#include "policy/tzname.h"
 #include "policy/window.h"
 
 /* Expressions, lists of columns and other texts are not longer: every process that sweeps reads them. */
@@ -428,7 +427,7 @@ ssw_args_fill(const SswArgs *a, SswPolicy *p)
 {
 	fill_fields(a, p, true);
 	if (p->timezone)
-		p->timezone = ssw_tzname(p->timezone);
+		p->timezone = ssw_window_zone(p->timezone);
 	p->search_path = stored_search_path(p->search_path);
 	check_deadline(a, p);
 	check_action(a, p);

@@ -155,31 +155,6 @@ lift(ArrayBuildState **names, const char *name)
 	*names = accumArrayResult(*names, CStringGetTextDatum(name), false, TEXTOID, CurrentMemoryContext);
 }
 
-/* What a policy would have run as the relation's owner: expressions, hooks, triggers of the relation. */
-static char *
-code_of(const SswPolicy *p, Oid relid)
-{
-	Oid			types[] = {INT4OID, OIDOID};
-	Datum		values[] = {Int32GetDatum(p->id), ObjectIdGetDatum(relid)};
-	MemoryContext cxt = CurrentMemoryContext;
-	SswIdentity save;
-	char	   *code = NULL;
-
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
-	if (ssw_spi_exec("SELECT pg_catalog.string_agg(c, ', ' ORDER BY n, c) FROM (SELECT f.n, pg_catalog.format('%s => %L', f.name, f.code) AS c"
-					 " FROM sweeper.policy AS p CROSS JOIN LATERAL (VALUES (1, 'deadline', p.deadline), (1, 'last_seen', p.last_seen),"
-					 "  (2, 'filter', p.filter), (3, 'set_clause', p.set_clause), (4, 'group_by', p.group_by),"
-					 "  (5, 'on_expire', p.on_expire_name), (6, 'is_alive', p.is_alive_name)) AS f (n, name, code)"
-					 " WHERE p.policy_id = $1 AND f.code IS NOT NULL"
-					 " UNION ALL SELECT 7, pg_catalog.format('trigger %I', t.tgname) FROM pg_catalog.pg_trigger AS t"
-					 "  WHERE t.tgrelid = $2 AND NOT t.tgisinternal) AS x", 2, types, values, NULL, true, 1) > 0)
-		code = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-	return code;
-}
-
 /*
  * Only a member of the new owner may confirm it.  The session's user does not
  * count: a worker's is a superuser, and code of a table's owner can get here.
@@ -205,7 +180,7 @@ check_relation(const SswPolicy *p, Oid relid)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot resume policy \"%s\": relation %s belongs to superuser \"%s\" now", p->name, p->relation,
 						GetUserNameFromId(owner, false)),
-				 errdetail("Code that role \"%s\" defined would run as a superuser: %s", p->owner_name, code_of(p, relid)),
+				 errdetail("Expressions, functions and triggers that role \"%s\" defined would run as a superuser.", p->owner_name),
 				 errhint("%s", ssw_repair_hint(p))));
 }
 

@@ -83,27 +83,7 @@ dead_sql(const SswPolicy *p)
 	return buf.data;
 }
 
-static char *
-replace_param(const char *sql, const char *from, const char *to)
-{
-	StringInfoData buf;
-	const char *hit;
-
-	initStringInfo(&buf);
-	while ((hit = strstr(sql, from)) != NULL)
-	{
-		appendBinaryStringInfo(&buf, sql, hit - sql);
-		appendStringInfoString(&buf, to);
-		sql = hit + strlen(from);
-	}
-	appendStringInfoString(&buf, sql);
-	return buf.data;
-}
-
-/*
- * Boolean over t and $2 (infinity): no deadline that anybody means.  A number
- * too large for a time is one, unless it is the largest there is: "never".
- */
+/* Boolean over t: the deadline is one that nobody means.  Infinite is "never". */
 static char *
 absurd_sql(const SswPolicy *p)
 {
@@ -111,17 +91,9 @@ absurd_sql(const SswPolicy *p)
 
 	initStringInfo(&buf);
 	for (int i = 0; i < p->ndeadlines; i++)
-	{
-		const SswDeadline *c = &p->deadlines[i];
-
-		appendStringInfo(&buf, "%sCOALESCE(CASE WHEN %s IS NULL THEN false WHEN pg_catalog.isfinite(%s)"
-						 " THEN %s NOT BETWEEN pg_catalog.now() - '1827 days'::interval"
-						 " AND pg_catalog.now() + '36525 days'::interval",
-						 i ? " OR " : "", c->due, c->due, c->due);
-		if (c->sort_type != TIMESTAMPTZOID && c->sort_type != TIMESTAMPOID && c->sort_type != DATEOID)
-			appendStringInfo(&buf, " ELSE %s " SSW_OP("<") " %s", c->sort, replace_param(c->bound, "$1", "$2"));
-		appendStringInfoString(&buf, " END, false)");
-	}
+		appendStringInfo(&buf, "%sCOALESCE(pg_catalog.isfinite(%s) AND %s NOT BETWEEN pg_catalog.now() - '1827 days'::interval"
+						 " AND pg_catalog.now() + '36525 days'::interval, false)",
+						 i ? " OR " : "", p->deadlines[i].due, p->deadlines[i].due);
 	return buf.data;
 }
 
@@ -195,23 +167,21 @@ tally_row(SswPreview *v, Tally *t, MemoryContext cxt, HeapTuple tup)
 	}
 }
 
-/* Stream a query with $1 the cutoff and $2 infinity, within the limits. */
+/* Stream a query with $1 the cutoff, within the limits. */
 static Tally
 stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 {
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
-	Datum		values[2];
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
 	Portal		portal;
 	Tally		t = {0};
 	uint64		rows = FIRST_ROWS;	/* to fetch; more when they come fast */
 	instr_time	start;
 	instr_time	now;
 
-	values[0] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
-	values[1] = TimestampTzGetDatum(DT_NOEND);
 	INSTR_TIME_SET_CURRENT(start);
-	portal = SPI_cursor_open(NULL, ssw_spi_prepare(sql, 2, types, CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL),
-							 values, NULL, true);
+	portal = SPI_cursor_open(NULL, ssw_spi_prepare(sql, 1, &type, CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL),
+							 &value, NULL, true);
 	for (;;)
 	{
 		SPI_cursor_fetch(portal, true, rows);
@@ -297,36 +267,6 @@ count_by_index(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 	v->exact = complete;
 	v->dead = complete ? dead : Max(dead, v->dead);
 	v->rows = Max(v->rows, v->dead);
-}
-
-/* The first and the last deadline of a large relation, from the index of the first. */
-static void
-look_at_ends(const SswPolicy *p, Relation rel, SswPreview *v)
-{
-	const SswDeadline *c = &p->deadlines[0];
-	char	   *name = ssw_guard_table(RelationGetRelid(rel));
-
-	for (int newest = 0; newest < 2; newest++)
-	{
-		char	   *sql = psprintf("SELECT %s FROM %s AS t WHERE %s IS NOT NULL%s%s ORDER BY %s%s LIMIT 1",
-								   c->due, name, c->sort, p->filter ? " AND " : "",
-								   p->filter ? filter_sql(p) : "", c->sort, newest ? " DESC" : "");
-		bool		isnull;
-		Datum		d;
-
-		if (ssw_spi_exec(sql, 0, NULL, NULL, NULL, true, 1) == 0)
-			continue;
-		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-		if (isnull)
-			continue;
-		if (!v->found)
-			v->oldest = v->newest = DatumGetTimestampTz(d);
-		v->found = true;
-		if (newest)
-			v->newest = DatumGetTimestampTz(d);
-		else
-			v->oldest = Min(v->oldest, DatumGetTimestampTz(d));
-	}
 }
 
 static void
@@ -446,11 +386,7 @@ look(SswPolicy *p, Relation rel)
 	advise_index(p, rel, v, cxt);
 	look_at_sample(p, rel, v, cxt);
 	if (!v->exact)
-	{
 		count_by_index(p, rel, v, cxt);
-		if (OidIsValid(v->index))
-			look_at_ends(p, rel, v);
-	}
 	advise_children(p, rel, v, cxt);
 	if (p->heartbeats)
 		advise_heartbeats(p, v, cxt);

@@ -37,29 +37,6 @@
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
 
-static const char *
-kind_name(char relkind)
-{
-	switch (relkind)
-	{
-		case RELKIND_VIEW:
-			return "a view";
-		case RELKIND_MATVIEW:
-			return "a materialized view";
-		case RELKIND_FOREIGN_TABLE:
-			return "a foreign table";
-		case RELKIND_SEQUENCE:
-			return "a sequence";
-		case RELKIND_INDEX:
-		case RELKIND_PARTITIONED_INDEX:
-			return "an index";
-		case RELKIND_COMPOSITE_TYPE:
-			return "a composite type";
-		default:
-			return "no ordinary table";
-	}
-}
-
 static void
 check_kind(Relation rel)
 {
@@ -68,7 +45,7 @@ check_kind(Relation rel)
 	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("cannot sweep \"%s\": it is %s", RelationGetRelationName(rel), kind_name(kind)),
+				 errmsg("cannot sweep \"%s\": it is not an ordinary or partitioned table", RelationGetRelationName(rel)),
 				 errhint("Register the table that holds the rows.")));
 	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
 		ereport(ERROR,

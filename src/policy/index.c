@@ -307,7 +307,7 @@ is_users(Oid function, void *context)
 	return function >= FirstGenbkiObjectId;
 }
 
-/* Could whoever parses the expression run code that is not the server's? */
+/* Would a role that pastes the statement run code that is not the server's? */
 static bool
 runs_code(Node *node, void *context)
 {
@@ -318,27 +318,6 @@ runs_code(Node *node, void *context)
 		IsA(node, CoerceToDomain) || IsA(node, RowExpr) || IsA(node, ConvertRowtypeExpr) || IsA(node, FieldSelect))
 		return true;
 	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, runs_code, context);
-}
-
-/* Words instead of a statement, which would run the owner's code as whoever pastes it. */
-static char *
-in_words(Relation rel, Node *node)
-{
-	StringInfoData buf;
-	ListCell   *lc;
-	List	   *seen = NIL;
-
-	initStringInfo(&buf);
-	foreach(lc, pull_var_clause(node, 0))
-	{
-		char	   *name = get_attname(RelationGetRelid(rel), lfirst_node(Var, lc)->varattno, true);
-
-		if (name == NULL || list_member(seen, makeString(name)))
-			continue;
-		appendStringInfo(&buf, "%s%s", seen ? ", " : "", quote_identifier(name));
-		seen = lappend(seen, makeString(name));
-	}
-	return psprintf("An index on the deadline expression, over %s, would find the dead rows. The expression runs code of the table's owner: log in as that role to create the index.", buf.data);
 }
 
 /*
@@ -359,7 +338,7 @@ ssw_index_statement(Relation rel, const char *sort)
 		if (!ssw_expr_immutable(node))
 			return NULL;
 		if (runs_code(node, NULL))
-			return in_words(rel, node);
+			return pstrdup("An index on the deadline expression would find the dead rows. It runs code of the table's owner: log in as that role to create the index.");
 		if (!IsA(node, OpExpr))
 			sql = psprintf("(%s)", sql);
 	}

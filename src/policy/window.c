@@ -1,11 +1,12 @@
 /*
  * window.c
- *		Maintenance windows: the times of the week in which a policy sweeps.
+ *		Maintenance windows: the times of the week in which a policy sweeps; and
+ *		time zones that policies name.
  *
  * A window is text as in "22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin": times with
  * the days on which they begin, every day if none, and their time zone.
  *
- * Runs in whoever registers a policy, in coordinators and workers.  Shares nothing; a
+ * Runs in sessions that register a policy, in coordinators and workers.  Shares nothing; a
  * crash leaves nothing behind.
  */
 #include "postgres.h"
@@ -16,7 +17,6 @@
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
-#include "policy/tzname.h"
 #include "policy/window.h"
 
 PG_FUNCTION_INFO_V1(ssw_window_opens_sql);
@@ -126,6 +126,31 @@ parse(const char *s, Span *spans, const char **zone)
 }
 
 /*
+ * A zone by name, as PostgreSQL spells it.  What looks like an offset is refused: POSIX
+ * counts them towards the west, so "UTC+3" is not what its reader thinks.  Errors: 22023.
+ */
+char	   *
+ssw_window_zone(const char *name)
+{
+	pg_tz	   *tz;
+
+	if (!isalpha((unsigned char) name[0]) ||
+		(strchr(name, '/') == NULL && (strpbrk(name, "+-") != NULL || isdigit((unsigned char) name[strlen(name) - 1]))))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("time zone \"%s\" is not a name", name),
+				 errdetail("As an offset it would count towards the west."),
+				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
+	tz = pg_tzset(name);
+	if (tz == NULL || !pg_tz_acceptable(tz))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("time zone \"%s\" not recognized", name),
+				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
+	return pstrdup(pg_get_timezone_name(tz));
+}
+
+/*
  * A window as it is stored, with its zone: the session's where none is given.
  * Errors: 22023.
  */
@@ -144,7 +169,7 @@ ssw_window_check(const char *text)
 	zone = *given ? given : pg_get_timezone_name(session_timezone);
 	/* what it is called that a session has without a name */
 	if (*zone != '<' || pg_tzset(zone) == NULL)
-		(void) ssw_tzname(zone);
+		(void) ssw_window_zone(zone);
 	return *given ? pstrdup(text) : psprintf("%s %s", text, zone);
 }
 

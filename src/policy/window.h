@@ -7,6 +7,7 @@
 
 #include "datatype/timestamp.h"
 
+extern char *ssw_window_zone(const char *name);
 extern char *ssw_window_check(const char *text);
 extern TimestampTz ssw_window_opens(const char *text, TimestampTz from);
 extern TimestampTz ssw_window_next_minute(TimestampTz now);
