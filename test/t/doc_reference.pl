@@ -100,8 +100,7 @@ for my $setting (sort keys %glance) {
 }
 
 # States, in the order of the code.
-my ($source) = glob('src/*/policy_status.c');
-my ($names) = slurp_file($source) =~ /names\[\] = \{(.*?)\};/s;
+my ($names) = slurp_file('src/process/brake.c') =~ /\bstates\[\] = \{(.*?)^\};/ms;
 is(join(', ', headings('States', 'State `([a-z -]+)`')), join(', ', $names =~ /"([^"]+)"/g), 'states, in order');
 
 # Names of problems: strings of the third column of each part of view problem, except those that an expression needs.
