@@ -1,6 +1,6 @@
 \echo Use "CREATE EXTENSION session_sweeper" to load this file. \quit
 
--- CREATE EXTENSION may reuse a schema that somebody else prepared; ours must be new.
+-- CREATE EXTENSION may reuse a schema that another role prepared; this one must be new.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_catalog.pg_depend d
@@ -10,7 +10,7 @@ BEGIN
                  AND d.deptype = 'n')
        OR EXISTS (SELECT FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
                   WHERE n.nspname = 'sweeper' AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
-                    -- made by this command: rights by default, which the last lines take away
+                    -- Default privileges of a schema that this command made are allowed; the last lines revoke them.
                     AND n.xmin <> pg_catalog.pg_current_xact_id()::pg_catalog.xid)
        OR (SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'sweeper')
           IS DISTINCT FROM (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)

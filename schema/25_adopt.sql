@@ -1,10 +1,17 @@
--- Well-known session tables, as data: a new one is a row and a test.
+-- Well-known session tables, as data: a new one needs a row and a test.
 
--- columns: "name type|type", a type of any schema; key: what is unique, {}: whatever is; indexed: a column that leads an index; beside: a relation of the same schema; settings: arguments of register(), of which timezone is left out where the column has
--- one, and "application" (the zone of the application's sessions) stands for what is set for the owner, the database or the server; hook: the body of an SQL function that on_expire must be, $1 being keys as text[], {schema} the table's
--- schema; advice: what else one should know; others: names of the columns that known versions have besides;
--- lifetime: the same where ttl or max_age is not given, but a setting of the
--- application.  Where the software counts in whole seconds and a session lives to the end of its last one, keep_for is that second.
+-- columns: "name type|type"; the type may be of any schema.  key: the unique key; {}: any.
+-- indexed: a column that leads an index.  beside: a relation of the same schema.
+-- settings: arguments of register().  A timezone is left out if the column has one;
+--   "application" (the zone of the application's sessions) stands for the zone that is
+--   set for the owner, the database or the server.
+-- hook: the body of an SQL function for on_expire; $1 are keys as text[], {schema} is
+--   the table's schema.
+-- advice: what else the user should know.  lifetime: the same, if ttl or max_age is not
+--   given and depends on a setting of the application.
+-- others: names of further columns of known versions.
+-- Some software counts in whole seconds, and a session lives to the end of its last
+-- one: then keep_for is that second.
 CREATE TABLE sweeper.preset (
     preset    text PRIMARY KEY,
     columns   text[] NOT NULL,
@@ -90,34 +97,34 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, lifetime) VALU
 ('rails', 'Rails (activerecord-session_store)',
  '{id bigint|integer,session_id character varying,data text,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone}', '{id}',
  '{"last_seen": "updated_at", "ttl": "30 days", "timezone": "UTC"}',
- 'The lifetime is the default of activerecord-session_store''s trim task. Give ttl where SESSION_DAYS_TRIM_THRESHOLD, or expire_after of the session store, is another.'),
+ 'The lifetime is the default of activerecord-session_store''s trim task. Give ttl if SESSION_DAYS_TRIM_THRESHOLD, or expire_after of the session store, is different.'),
 ('laravel', 'Laravel',
  '{id character varying,payload text,last_activity integer}', '{id}',
  '{"last_seen": "last_activity", "ttl": "2 hours", "unit": "s", "keep_for": "1 s", "audit": "hash"}',
- 'The lifetime is Laravel''s default. Give ttl where SESSION_LIFETIME (in minutes; lifetime in config/session.php) is another.'),
+ 'The lifetime is Laravel''s default. Give ttl if SESSION_LIFETIME (in minutes; lifetime in config/session.php) is different.'),
 ('codeigniter3', 'CodeIgniter 3, or 4 before 4.1.2',
  '{id character varying,ip_address character varying,timestamp bigint,data text}', '{}',
  '{"last_seen": "timestamp", "ttl": "2 hours", "unit": "s", "keep_for": "1 s", "audit": "hash"}',
- 'The lifetime is CodeIgniter''s default. Give ttl where sess_expiration, or sessionExpiration of CodeIgniter 4, is another.'),
+ 'The lifetime is CodeIgniter''s default. Give ttl if sess_expiration, or sessionExpiration of CodeIgniter 4, is different.'),
 ('codeigniter4', 'CodeIgniter 4',
  '{id character varying,ip_address inet,timestamp timestamp with time zone,data bytea}', '{}',
  '{"last_seen": "timestamp", "ttl": "2 hours", "audit": "hash"}',
- 'The lifetime is CodeIgniter''s default. Give ttl where expiration in Config\Session, or before 4.3 sessionExpiration in Config\App, is another.'),
+ 'The lifetime is CodeIgniter''s default. Give ttl if expiration in Config\Session, or before 4.3 sessionExpiration in Config\App, is different.'),
 ('pg_boss_archive', 'pg-boss 10: archived jobs',
  '{id uuid,name text,completed_on timestamp with time zone,keep_until timestamp with time zone,archived_on timestamp with time zone,expire_in interval}', '{name,id}',
  '{"last_seen": "archived_on", "ttl": "7 days"}',
- 'The time is pg-boss''s default. Give ttl where deleteAfterDays, or another of its deleteAfter settings, says another.'),
+ 'The time is pg-boss''s default. Give ttl if deleteAfterDays, or another of its deleteAfter settings, differs.'),
 ('hangfire_server', 'Hangfire''s servers',
  '{id text|character varying,data jsonb|text,lastheartbeat timestamp without time zone|timestamp with time zone}', '{id}',
  '{"last_seen": "lastheartbeat", "ttl": "5 min", "timezone": "UTC"}',
- 'The time is Hangfire''s default. Give ttl where ServerTimeout is another.');
+ 'The time is Hangfire''s default. Give ttl if ServerTimeout is different.');
 
 INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, hook, advice, lifetime) VALUES
 ('symfony', 'Symfony''s PdoSessionHandler, 4.4 and later',
  '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
  '{"deadline": "sess_lifetime", "unit": "s", "keep_for": "1 s", "filter": "sess_lifetime > 315576000", "audit": "hash"}',
  'sess_lifetime', NULL,
- 'Rows that a version before 4.4 wrote have a lifetime of less than ten years of seconds there, and are left: preset symfony_relative, with another policy name, is for them.', NULL),
+ 'Rows that a version before 4.4 wrote have a lifetime of less than ten years of seconds there, and are not swept. Preset symfony_relative, with another policy name, is for them.', NULL),
 ('symfony_relative', 'Symfony''s PdoSessionHandler, 2.6 to 4.3',
  '{sess_id character varying,sess_data bytea,sess_lifetime integer,sess_time integer}', '{sess_id}',
  '{"last_seen": "sess_time", "ttl_column": "sess_lifetime", "unit": "s", "keep_for": "1 s", "filter": "sess_lifetime <= 315576000", "audit": "hash"}',
@@ -127,26 +134,26 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, hook,
  '{"last_seen": "last_session_refresh", "ttl": "30 min", "created": "created_on", "max_age": "10 hours", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''0''"}',
  NULL,
  'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = coalesce(replace(replace(substring(k FROM ''^\("((?:[^"]|"")*)"''), ''""'', ''"''), ''\\'', ''\''), split_part(substr(k, 2), '','', 1)) AND ROW(c.user_session_id, c.offline_flag)::text = k',
- 'Keycloak''s caches and events do not learn of it.',
+ 'Keycloak''s caches and events do not notice it.',
  'The lifetimes are Keycloak''s defaults. Give ttl and max_age of the realm that keeps sessions longest, or adopt each realm with a filter and a policy name of its own; sessions with "remember me" may live longer.'),
 ('keycloak_offline', 'Keycloak''s offline sessions',
  '{user_session_id character varying,realm_id character varying,offline_flag character varying,created_on integer,last_session_refresh integer}', '{user_session_id,offline_flag}',
  '{"last_seen": "last_session_refresh", "ttl": "30 days", "unit": "s", "keep_for": "3 min", "filter": "offline_flag = ''1''"}',
  NULL,
  'DELETE FROM {schema}.offline_client_session AS c USING unnest($1) AS k WHERE c.user_session_id = coalesce(replace(replace(substring(k FROM ''^\("((?:[^"]|"")*)"''), ''""'', ''"''), ''\\'', ''\''), split_part(substr(k, 2), '','', 1)) AND ROW(c.user_session_id, c.offline_flag)::text = k',
- 'Keycloak''s caches and events do not learn of it.',
+ 'Keycloak''s caches and events do not notice it.',
  'The lifetime is Keycloak''s default. Give ttl of the realm that keeps offline sessions longest.'),
 ('mcp_gateway', 'MCP gateway (Context Forge)',
  '{session_id character varying,created_at timestamp without time zone|timestamp with time zone,last_accessed timestamp without time zone|timestamp with time zone,data text|character varying}', '{session_id}',
  '{"last_seen": "last_accessed", "ttl": "1 hour", "timezone": "UTC", "audit": "hash"}',
  NULL, 'DELETE FROM {schema}.mcp_messages WHERE session_id = ANY ($1)',
- NULL, 'The lifetime is the gateway''s default. Give ttl where SESSION_TTL (in seconds) is another.'),
+ NULL, 'The lifetime is the gateway''s default. Give ttl if SESSION_TTL (in seconds) is different.'),
 ('solid_queue', 'Solid Queue''s processes',
  '{id bigint,kind character varying,last_heartbeat_at timestamp without time zone|timestamp with time zone,supervisor_id bigint,pid integer,hostname character varying}', '{id}',
  '{"last_seen": "last_heartbeat_at", "ttl": "5 min", "timezone": "UTC"}',
  NULL,
  'WITH gone AS (DELETE FROM {schema}.solid_queue_claimed_executions WHERE process_id = ANY ($1::bigint[]) RETURNING job_id) INSERT INTO {schema}.solid_queue_failed_executions (job_id, error, created_at) SELECT job_id, ''{"exception_class":"SolidQueue::Processes::ProcessPrunedError","message":"Process was found dead and pruned","backtrace":[]}'', now() AT TIME ZONE ''UTC'' FROM gone ON CONFLICT (job_id) DO NOTHING',
- NULL, 'The time is Solid Queue''s default. Give ttl where process_alive_threshold is another.'),
+ NULL, 'The time is Solid Queue''s default. Give ttl if process_alive_threshold is different.'),
 ('good_job', 'GoodJob''s processes',
  '{id uuid,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone,state jsonb,lock_type smallint}', '{id}',
  '{"last_seen": "updated_at", "ttl": "5 min", "timezone": "UTC", "filter": "lock_type IS NULL"}',
@@ -181,7 +188,7 @@ WHERE p.preset = v.preset;
 UPDATE sweeper.preset SET builtin = true;
 
 COMMENT ON TABLE sweeper.preset IS
-'Session tables that adopt() knows: the columns, the unique key and the index that it goes by, and the arguments of register() it gives. Keys that are credentials are hashed in the audit. A row more is one more that adopt() knows; those that are not builtin go with a dump.';
+'Session tables that adopt() recognises: by columns, unique key and index. settings are the arguments of register(). Keys that are credentials are hashed in the audit. Insert a row to add a table; a dump contains the rows that are not builtin.';
 
 CREATE FUNCTION sweeper._matches(relation oid, columns text[], key text[]) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -204,7 +211,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                          WHERE x.n <= i.indnkeyatts AND a.attname = k.name))))
 $$;
 COMMENT ON FUNCTION sweeper._matches IS
-'Has a relation these columns ("name type|type") and this unique key, none of it null ({}: any)?';
+'Does a relation have these columns ("name type|type") and this unique key without nulls ({}: any)?';
 
 CREATE FUNCTION sweeper._surplus(relation oid, columns text[], others text[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -212,7 +219,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
       AND a.attname::text <> ALL (others) AND a.attname::text <> ALL (ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(columns) AS c))
 $$;
-COMMENT ON FUNCTION sweeper._surplus IS 'Columns of a relation that are none of these; null when there is none.';
+COMMENT ON FUNCTION sweeper._surplus IS 'Columns of a relation that are in neither list; null if there are none.';
 
 CREATE FUNCTION sweeper._indexed(relation oid, column_name text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -222,21 +229,22 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION sweeper._indexed IS 'Does the column lead an index of the relation?';
 
--- A preset that asks for all that another one does, and for more, is meant: more columns, or the same and an index.
+-- If one preset requires all that another one does, and more columns or an index, only the first counts.
 CREATE FUNCTION sweeper._presets(relation oid) RETURNS SETOF sweeper.preset
 LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
     WITH named AS MATERIALIZED (
         SELECT p, ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(p.columns) AS c) AS names FROM sweeper.preset AS p),
     found AS MATERIALIZED (
         SELECT p, names FROM named
-        -- most relations have not even the names
+        -- cheap test first: most relations do not have the names
         WHERE CASE WHEN names <@ ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = relation AND attnum > 0) THEN sweeper._matches(relation, (p).columns, (p).key) END
           AND ((p).indexed IS NULL OR sweeper._indexed(relation, (p).indexed))
           AND ((p).beside IS NULL OR EXISTS (SELECT FROM pg_class AS c JOIN pg_class AS b USING (relnamespace) WHERE c.oid = relation AND b.relname = (p).beside)))
     SELECT (f.p).* FROM found AS f
     WHERE NOT EXISTS (SELECT FROM found AS g WHERE f.names <@ g.names AND (NOT g.names <@ f.names OR ((f.p).indexed IS NULL AND (g.p).indexed IS NOT NULL)))
 $$;
-COMMENT ON FUNCTION sweeper._presets IS 'Presets that a relation matches by its columns, key and index, without those that ask for less than another of them.';
+COMMENT ON FUNCTION sweeper._presets IS
+'Presets that match a relation by columns, key and index. A preset is left out if another one that matches requires more.';
 
 CREATE VIEW sweeper.adoptable WITH (security_invoker = true) AS
 SELECT c.oid::regclass AS relation, p.preset, p.note, sweeper._surplus(c.oid, p.columns, p.others) IS NULL AS exact,
@@ -246,7 +254,7 @@ CROSS JOIN LATERAL sweeper._presets(c.oid) AS p
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
   AND c.relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace, 'sweeper'::regnamespace);
 COMMENT ON VIEW sweeper.adoptable IS
-'Tables of this database that adopt() recognises, whether they have the columns of a known version and no other, and whether a policy sweeps them already.';
+'Tables of this database that adopt() recognises. exact: the table has the columns of a known version and no others. registered: a policy sweeps it already.';
 
 CREATE FUNCTION sweeper.adopt(
     relation regclass,
@@ -294,5 +302,8 @@ CREATE FUNCTION sweeper.adopt(
 ) RETURNS sweeper.preview_result
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';
 COMMENT ON FUNCTION sweeper.adopt IS
-'Registers a well-known session table by its shape (columns, types, primary key): says in a NOTICE what it recognised and with which arguments it is registered, then does what register() does. What it has to guess holds the policy (reason assumed) until resume(), unless start is now: a lifetime that nobody gave; the time zone of a timestamp column that nobody gave; the preset, where the table has columns that no known version has and preset is not given. A preset that needs a function for on_expire is refused without one; the hint is the statement that creates it. preset: the one to use, if more than one matches; see table preset and view adoptable. Every other argument of register() overrides the preset''s, but a filter is joined to the preset''s by AND. Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42883 the preset needs on_expire, and those of register().';
+'Registers a well-known session table, which it recognises by columns, types and primary key. A NOTICE shows what it recognised and the arguments; then it does what register() does.
+If it has to guess, the policy is held (reason assumed) until resume(), unless start is now. It guesses a lifetime or the time zone of a timestamp column that is not given. It also guesses the preset, if preset is not given and the table has columns that no known version has.
+preset: the one to use, if more than one matches; see table preset and view adoptable. If a preset needs a function for on_expire, and none is given, it is refused; the hint is the statement that creates it. Every other argument of register() overrides the preset''s; a filter is joined to the preset''s by AND.
+Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42883 the preset needs on_expire, and those of register().';
 REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._surplus, sweeper._indexed, sweeper._presets FROM PUBLIC;

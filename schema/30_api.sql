@@ -19,21 +19,21 @@ CREATE PROCEDURE sweeper.sweep(policy text, wait boolean DEFAULT true, timeout i
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_sweep';
 
 COMMENT ON FUNCTION sweeper.pause IS
-'Stops a policy, at commit, until resume() or the given time; the batch in flight is cancelled, and its worker ended 2 s later if it ignores that; callers who have ended rows themselves are not waited for. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
+'Stops a policy, at commit, until resume() or the given time. The running batch is cancelled; a worker that ignores that is terminated 2 s later. It does not wait for callers that have ended rows themselves. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner nor admin, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.pause_all IS
 'Stops every policy that the caller may pause, as pause() does. Errors: 54000 reason is too long, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.resume IS
-'Lifts every brake on a policy that the caller may lift (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. group_value: lifts only the hold of the fuse on that group, as table fuse_hold names it. Errors: 42704 no such policy, or the fuse does not hold that group, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
+'Releases every brake on a policy that the caller may release (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. group_value: releases only the hold of the fuse on that group, as named in table fuse_hold. Errors: 42704 no such policy, or the fuse does not hold that group, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
 COMMENT ON FUNCTION sweeper.resume_all IS
-'Lifts the brakes on every policy that the caller may resume, and returns a row for each that had some: its name and those. A WARNING names each policy that is left as it is because its table has another owner or does not exist, or because its deadline is a guess of adopt(). Errors: as resume().';
+'Releases the brakes on every policy that the caller may resume. Returns a row for each that had some: its name and the brakes. A WARNING names each policy that keeps its brakes because its table has another owner or does not exist, or because its deadline is a guess of adopt(). Errors: as resume().';
 COMMENT ON FUNCTION sweeper.retry_row IS
-'Tries a failed or quarantined row again at the next look, in every partition or child that has one with the key. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed.';
+'Tries a failed or quarantined row again at the next look. If several partitions or children have one with this key, it tries all of them. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper.expire IS
-'Ends the rows with these keys now, dead or not, in the caller''s transaction: the policy''s action and hooks run as the relation''s owner, events have type manual. Keys are given as text, a composite one as (a,b); of an inherited table all rows with the key go, those of its children too; returns how many rows went; those that the filter excludes stay. Makes deferred constraints immediate for the rest of the transaction. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner, nor admin, nor user of the policy, 22004 null argument, 22P02 a text that is no key, 25006 read-only transaction, 55000 restored, hook not the owner''s, or heartbeats and not preloaded; and what the action raises.';
+'Ends the rows with these keys now, dead or not, in the caller''s transaction, and returns how many. The policy''s action and hooks run as the table''s owner; events have type manual. Keys are given as text, a composite one as (a,b). Of an inherited table, all rows with the key are ended, also those of children. Rows that the filter excludes stay. Makes deferred constraints immediate for the rest of the transaction. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner, nor admin, nor user of the policy, 22004 null argument, 22P02 a text that is no key, 25006 read-only transaction, 55000 restored, hook not the owner''s, or heartbeats and not preloaded; and what the action raises.';
 COMMENT ON FUNCTION sweeper.expire_group IS
-'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does, and returns how many. Events have type manual; those of sweeper.session, whose groups are pools, have type expired: the licence has ended. Errors: as expire(); 22023 the policy has no group_by.';
+'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does, and returns how many. Events have type manual. The groups of sweeper.session are pools; its events have type expired, because the licence has ended. Errors: as expire(); 22023 the policy has no group_by.';
 COMMENT ON PROCEDURE sweeper.sweep IS
-'Runs a pass now, without rate limits (with force, the fuse does not look; one that holds is for resume()), and returns its number in table pass, or null when nothing was due. Waits at most timeout, outside of a transaction block only. Errors: 42704 no such policy, 42501 not its owner and without level admin, 22023 timeout, 25001 inside a block, 55000 when the policy is paused, held or disabled, or session_sweeper.databases does not list the database, 57014 not done in time.';
+'Runs a pass now, without rate limits, and returns its number in table pass, or null if nothing was due. With force the fuse does not check; a hold of the fuse still needs resume(). Outside of a transaction block it waits for the end, at most timeout. Errors: 42704 no such policy, 42501 not its owner and without level admin, 22023 timeout, 25001 inside a block, 55000 the policy is paused, held or disabled, or session_sweeper.databases does not list the database, 57014 not done in time.';
 
 CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, OUT state text, OUT policy_id int,
     OUT "rows" bigint, OUT started_at timestamptz, OUT state_since timestamptz) RETURNS SETOF record
@@ -78,14 +78,14 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 
 COMMENT ON FUNCTION sweeper._process IS 'Processes of session_sweeper in the cluster, from shared memory; see view stat_process.';
 COMMENT ON FUNCTION sweeper._window_opens IS
-'When a maintenance window is open from a time on: that time, or a later minute; null when not within nine days. Errors: 22023 no window.';
+'The first time from a given one on at which a maintenance window is open: that time, or a later minute. Null if not within nine days. Errors: 22023 no window.';
 COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';
 COMMENT ON FUNCTION sweeper._policy IS 'Counters and state of the policies of this database, from shared memory; see views policy_status and stat_policy.';
 COMMENT ON FUNCTION sweeper._cluster IS 'One row: is the library preloaded and enabled, the launcher, the start of service, since when process slots are short (for at least five seconds), whether session_sweeper.databases wants this database swept, how many heartbeats memory holds and can hold, how many found no room, since when it is full, whether a clean stop was before this start, whether the places of policies are used up, and heartbeats by result: fast, slow, written, gone, error; and how many notifications were left out.';
 COMMENT ON FUNCTION sweeper.stat_reset IS 'Sets the counters of a policy to zero, or of all when null. Errors: 55000 library not preloaded, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper._library IS 'Version of the loaded library, and whether it was loaded without preload.';
 COMMENT ON FUNCTION sweeper.version IS 'Versions of library and SQL; restart_needed when they differ or the library is not preloaded.';
-COMMENT ON FUNCTION sweeper._announce IS 'Tells the launcher, at commit, that this database has the extension; the extension script calls it.';
-COMMENT ON FUNCTION sweeper._user IS 'Whoever may execute it has access level user for all policies and pools; see grant_access().';
-COMMENT ON FUNCTION sweeper._monitor IS 'Whoever may execute it has access level monitor; see grant_access().';
-COMMENT ON FUNCTION sweeper._admin IS 'Whoever may execute it has access level admin; see grant_access().';
+COMMENT ON FUNCTION sweeper._announce IS 'Notifies the launcher, at commit, that this database has the extension; the extension script calls it.';
+COMMENT ON FUNCTION sweeper._user IS 'The right to execute it is access level user for all policies and pools; see grant_access().';
+COMMENT ON FUNCTION sweeper._monitor IS 'The right to execute it is access level monitor; see grant_access().';
+COMMENT ON FUNCTION sweeper._admin IS 'The right to execute it is access level admin; see grant_access().';

@@ -1,4 +1,4 @@
--- The registry: pools of seats, the sessions that hold them, what their use is billed.
+-- The registry: pools of seats, the sessions that hold them, and usage events for billing.
 
 CREATE TABLE sweeper.pool (
     pool            text PRIMARY KEY,
@@ -8,15 +8,15 @@ CREATE TABLE sweeper.pool (
     max_per_owner   int CHECK (max_per_owner > 0),
     notify_channel  text,
     metadata        jsonb NOT NULL,
-    -- the last fence given out
+    -- the last fence of the pool
     counter         bigint NOT NULL,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     created_by      text NOT NULL
 -- every acquire writes its counter, on the same page
 ) WITH (fillfactor = 50);
 
--- A pool is named, not referenced: what its sessions did stays on record when it is dropped, and a key would be locked
--- by each acquire.  The functions keep both together.
+-- Sessions refer to the pool by name, without a foreign key.  So the events of its sessions stay when it is dropped, and
+-- acquire() does not lock a key.  The functions keep both consistent.
 CREATE TABLE sweeper.session (
     session         uuid PRIMARY KEY,
     pool            text NOT NULL,
@@ -62,22 +62,22 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.usage_event', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.fence_floor', '');
 
 COMMENT ON TABLE sweeper.pool IS 'Pools of seats; written by create_pool(), alter_pool() and drop_pool(), and by each acquire().';
-COMMENT ON COLUMN sweeper.pool.seats IS 'Sessions that may live at a time; null: any number.';
-COMMENT ON COLUMN sweeper.pool.ttl IS 'How long a new session lives without a sign of life.';
-COMMENT ON COLUMN sweeper.pool.max_ttl IS 'How long a new session lives at most; null: for ever.';
-COMMENT ON COLUMN sweeper.pool.max_per_owner IS 'Sessions that one owner may hold at a time; null: any number.';
-COMMENT ON COLUMN sweeper.pool.notify_channel IS 'Where the ends of its sessions are told.';
-COMMENT ON COLUMN sweeper.pool.counter IS 'The last fence given out, by this pool or a dropped one.';
-COMMENT ON TABLE sweeper.session IS 'Sessions that live, and those that have ended for as long as cleanup_event_retention says. Swept by the built-in policy sweeper.session.';
-COMMENT ON COLUMN sweeper.session.session IS '122 random bits; whoever knows them may end the session.';
-COMMENT ON COLUMN sweeper.session.owner IS 'Whom the application acquired it for; null until claim_session().';
+COMMENT ON COLUMN sweeper.pool.seats IS 'Sessions that may live at the same time; null: any number.';
+COMMENT ON COLUMN sweeper.pool.ttl IS 'How long a new session lives without a heartbeat.';
+COMMENT ON COLUMN sweeper.pool.max_ttl IS 'How long a new session lives at most; null: no limit.';
+COMMENT ON COLUMN sweeper.pool.max_per_owner IS 'Sessions that one owner may hold at the same time; null: any number.';
+COMMENT ON COLUMN sweeper.pool.notify_channel IS 'Channel of notifications when its sessions end.';
+COMMENT ON COLUMN sweeper.pool.counter IS 'Last fence of this pool, or of a dropped pool of this name.';
+COMMENT ON TABLE sweeper.session IS 'Living sessions, and ended ones for cleanup_event_retention. Swept by the built-in policy sweeper.session.';
+COMMENT ON COLUMN sweeper.session.session IS '122 random bits. A user that knows them may end the session.';
+COMMENT ON COLUMN sweeper.session.owner IS 'For whom the application acquired it; null until claim_session().';
 COMMENT ON COLUMN sweeper.session.acquired_by IS 'The role that acquired it; its members see the session.';
-COMMENT ON COLUMN sweeper.session.expires_at IS 'Dead from then on, unless there is a sign of life.';
-COMMENT ON COLUMN sweeper.session.ends_at IS 'Dead from then on in any case: the pool''s max_ttl; infinity without.';
-COMMENT ON COLUMN sweeper.session.released_at IS 'When its seat was given back.';
-COMMENT ON COLUMN sweeper.session.ended_at IS 'The last evidence of its life: what is billed ends here.';
-COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool, also after a fail-over, for which its upper bits are the timeline, and after a restore.';
-COMMENT ON TABLE sweeper.usage_event IS 'One row for each session that ended; kept for as long as usage_event_retention says, by default for ever.';
+COMMENT ON COLUMN sweeper.session.expires_at IS 'The session is dead from then on, unless there is a heartbeat.';
+COMMENT ON COLUMN sweeper.session.ends_at IS 'The session is dead from then on in any case: the pool''s max_ttl; infinity without.';
+COMMENT ON COLUMN sweeper.session.released_at IS 'When its seat was released.';
+COMMENT ON COLUMN sweeper.session.ended_at IS 'Last heartbeat or other evidence that it lived: the end of billing.';
+COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool. Its upper bits are the timeline, so it also grows after a fail-over or restore.';
+COMMENT ON TABLE sweeper.usage_event IS 'One row for each session that ended; kept for usage_event_retention, by default forever.';
 COMMENT ON COLUMN sweeper.usage_event.id IS 'Id of its cleanup_event.';
 COMMENT ON COLUMN sweeper.usage_event.hours IS 'From acquired_at to ended_at, to six digits.';
 
@@ -126,24 +126,24 @@ CREATE FUNCTION sweeper.claim_session(session uuid, owner text) RETURNS text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_claim_session';
 
 COMMENT ON FUNCTION sweeper.create_pool IS
-'Makes a pool. seats: how many sessions may live at a time, null any number, 0 none; ttl: how long a session lives without a sign of life; max_ttl: how long it lives at most; max_per_owner: how many one owner may hold; notify_channel: where ends of its sessions are told. ttl and max_ttl have no months, a day is 24 hours. Errors: 54000 metadata is too long, or more than 1,000 pools in one transaction, 42710 the pool exists, 22004 null, 22023 an argument that does not fit, 42622 a name that is too long or empty, 42939 a name that begins with sweeper., 25006 read-only transaction or standby, 55P03 somebody else makes or drops it and does not end.';
+'Creates a pool. seats: how many sessions may live at the same time; null any number, 0 none. ttl: how long a session lives without a heartbeat. max_ttl: how long it lives at most. max_per_owner: how many one owner may hold. notify_channel: channel of notifications when its sessions end. ttl and max_ttl have no months, a day is 24 hours. Errors: 54000 metadata is too long, or more than 1,000 pools in one transaction, 42710 the pool exists, 22004 null, 22023 an argument that does not fit, 42622 a name that is too long or empty, 42939 a name that begins with sweeper., 25006 read-only transaction or standby, 55P03 another transaction creates or drops it and does not end.';
 COMMENT ON FUNCTION sweeper.alter_pool IS
-'Changes a pool: null leaves a setting, reset names those to put back to their defaults. New times to live hold for new sessions. Fewer seats than live sessions end nobody: nobody acquires until there are fewer; see over_by of pool_status. Waits for an acquire that has not ended, and keeps others out until it commits. A built-in pool has neither seats nor max_per_owner: 55000. Errors: 54000 metadata is too long, 42704 no such pool, and those of create_pool().';
+'Changes a pool. null leaves a setting unchanged, reset names those that get their defaults. A new ttl or max_ttl holds for new sessions. If there are fewer seats than live sessions, no session ends, but acquire() returns no seat until there are fewer; see over_by of pool_status. Waits for an open acquire, and blocks others until it commits. A built-in pool has neither seats nor max_per_owner: 55000. Errors: 54000 metadata is too long, 42704 no such pool, and those of create_pool().';
 COMMENT ON FUNCTION sweeper.drop_pool IS
-'Drops a pool without live sessions; with force it ends them, with type expired. What they did stays on record. Errors: 55006 sessions live, 42704 no such pool, 42939 a built-in pool, 22004 null, 25006 read-only transaction or standby, 55P03 a lock was not granted within lock_timeout.';
+'Drops a pool without live sessions; with force it ends them, with type expired. Their events stay. Errors: 55006 sessions live, 42704 no such pool, 42939 a built-in pool, 22004 null, 25006 read-only transaction or standby, 55P03 a lock was not granted within lock_timeout.';
 COMMENT ON FUNCTION sweeper.acquire IS
-'Takes a seat of a pool for an owner: one row, or none when the pool is full or the owner has max_per_owner sessions. Seats whose holders are dead are free. takeover: when there is no seat, the owner''s oldest sessions in the pool are ended for it, as many as needed, if that is enough. owner: any text, by default the session''s user; null: nobody yet, see claim_session(). ttl: instead of the pool''s.
-Returns the session, a secret to be kept; its fence, which is higher than that of any earlier session of the pool; when it expires without a sign of life, its time to live, and how often to give one; whether a session of the owner was ended for it; the seats and how many are used with it (null in a pool of any number).
-A transaction that holds an acquire open keeps others from acquiring in the same pool until it ends: they wait for lock_timeout, their own or else that of policy sweeper.session, and no longer. A transaction above READ COMMITTED gets 40001 when the pool has changed since its snapshot: another has acquired, or a pass has ended or prolonged one of its sessions.
+'Takes a seat of a pool for an owner. Returns one row, or none if the pool is full or the owner has max_per_owner sessions. Seats of dead sessions are free. takeover: if there is no seat, the owner''s oldest sessions in the pool are ended, as many as needed, if that is enough. owner: any text, by default the session''s user; null: none yet, see claim_session(). ttl: instead of the pool''s.
+Returns the session, which is a secret; its fence, which is higher than that of any earlier session of the pool; when it expires without a heartbeat, its ttl, and how often to send a heartbeat; whether a session of the owner was ended for it; the seats, and how many are used with it (null in a pool of any number).
+An open transaction with an acquire blocks others in the same pool. They wait for their lock_timeout, or else that of policy sweeper.session. A transaction above READ COMMITTED gets 40001 if the pool has changed since its snapshot: by another acquire, or by a pass that ended or refreshed one of its sessions.
 Errors: 54000 metadata is too long, or more than 1,000 pools in one transaction, 42704 no such pool, 22004 null, 22023 an argument that does not fit, 55P03 the pool''s lock was not granted, 40001 try again, 25006 read-only transaction or standby, 55000 library not preloaded.';
 COMMENT ON FUNCTION sweeper.release IS
-'Ends a session and frees its seat: true once, false when it is gone already or never was. Errors: 22004 null, 55P03 somebody else is just ending it, 40001 in a transaction above READ COMMITTED, 25006 read-only transaction or standby, 55000 library not preloaded or policy sweeper.session not usable.';
+'Ends a session and frees its seat. true once; false if it has ended already or never existed. Errors: 22004 null, 55P03 another transaction is ending it, 40001 in a transaction above READ COMMITTED, 25006 read-only transaction or standby, 55000 library not preloaded or policy sweeper.session not usable.';
 COMMENT ON FUNCTION sweeper.claim_session IS
-'Gives a session without an owner to this one, if nobody was faster, and returns its owner now: who gets another name has not got it. Null when the session is gone. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 somebody else holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
+'Gives a session without an owner to this one, and returns its present owner. If that is another name, another caller was faster. Null if the session has ended. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 another transaction holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
 
 CREATE FUNCTION sweeper._dead_sessions(OUT pool text, OUT fence bigint) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_dead_sessions';
-COMMENT ON FUNCTION sweeper._dead_sessions IS 'Sessions that are dead and not swept yet: acquire() takes their seats.';
+COMMENT ON FUNCTION sweeper._dead_sessions IS 'Sessions that are dead and not yet swept: acquire() takes their seats.';
 
 CREATE VIEW sweeper.pool_status AS
 WITH dead AS MATERIALIZED (SELECT d.pool, d.fence FROM sweeper._dead_sessions() AS d)
@@ -155,20 +155,21 @@ CROSS JOIN LATERAL (SELECT count(*) AS live, count(DISTINCT s.owner) AS owners, 
                     FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active'
                     AND NOT EXISTS (SELECT FROM dead AS d WHERE d.pool = s.pool AND d.fence = s.fence)) AS c
 WHERE p.pool NOT LIKE 'sweeper.%';
-COMMENT ON VIEW sweeper.pool_status IS 'One row a pool of seats (workers: worker_status): seats, live sessions, free seats; every reader sees the numbers of all.';
-COMMENT ON COLUMN sweeper.pool_status.live IS 'Sessions that hold a seat. One that is dead and not swept yet holds none: acquire() takes its seat.';
+COMMENT ON VIEW sweeper.pool_status IS
+'One row per pool (workers: see worker_status): seats, live sessions, free seats. Every reader sees the numbers of all sessions.';
+COMMENT ON COLUMN sweeper.pool_status.live IS 'Sessions that hold a seat. A dead session that is not yet swept holds none: acquire() takes its seat.';
 COMMENT ON COLUMN sweeper.pool_status.free IS 'Null in a pool of any number.';
-COMMENT ON COLUMN sweeper.pool_status.over_by IS 'Sessions beyond the seats, after alter_pool(): nobody acquires until it is 0.';
+COMMENT ON COLUMN sweeper.pool_status.over_by IS 'Sessions beyond the seats, after alter_pool(). acquire() returns no seat until it is 0.';
 COMMENT ON COLUMN sweeper.pool_status.owners IS 'Different owners of live sessions.';
 COMMENT ON COLUMN sweeper.pool_status.oldest IS 'When the oldest live session was acquired.';
-COMMENT ON COLUMN sweeper.pool_status.next_expiry IS 'When the next session dies if there is no sign of life from it.';
+COMMENT ON COLUMN sweeper.pool_status.next_expiry IS 'When the next session expires if it sends no heartbeat.';
 
 CREATE VIEW sweeper.live_session WITH (security_invoker = true) AS
 SELECT s.session, s.pool, s.owner, s.acquired_by, s.acquired_at, greatest(s.last_seen_at, h.last_heartbeat) AS last_heartbeat, s.ttl,
        least(greatest(s.expires_at, h.last_heartbeat + s.ttl), s.ends_at) AS expires_at, s.ends_at, s.fence, s.metadata
 FROM sweeper.session AS s CROSS JOIN LATERAL (SELECT sweeper._last_heartbeat(s.session) AS last_heartbeat) AS h WHERE s.status = 'active';
-COMMENT ON VIEW sweeper.live_session IS 'Sessions that live, of which the reader may know: those acquired by a role whose member it is; all for monitor.';
-COMMENT ON COLUMN sweeper.live_session.last_heartbeat IS 'The last sign of life.';
+COMMENT ON VIEW sweeper.live_session IS 'Living sessions that the reader may see: those acquired by a role that it is a member of; all for monitor.';
+COMMENT ON COLUMN sweeper.live_session.last_heartbeat IS 'Time of the last heartbeat.';
 COMMENT ON COLUMN sweeper.live_session.ends_at IS 'The session ends then in any case; infinity: never.';
 
 CREATE VIEW sweeper.stat_pool_cleanup WITH (security_invoker = true) AS
@@ -185,5 +186,5 @@ FROM (SELECT e.pool, sum(e.count)::bigint AS ended,
 ORDER BY c.zombies DESC, c.pool;
 COMMENT ON VIEW sweeper.stat_pool_cleanup IS 'How the sessions of each pool ended in the last 30 days, the pool with the most zombies first (WHERE rank <= 20: the top 20).';
 COMMENT ON COLUMN sweeper.stat_pool_cleanup.ended IS 'Sessions that ended, in any way.';
-COMMENT ON COLUMN sweeper.stat_pool_cleanup.zombies IS 'Those whose signs of life stopped.';
-COMMENT ON COLUMN sweeper.stat_pool_cleanup.percent IS 'Of all zombies that the reader may see; null when there is none.';
+COMMENT ON COLUMN sweeper.stat_pool_cleanup.zombies IS 'Sessions that sent no heartbeat for one ttl.';
+COMMENT ON COLUMN sweeper.stat_pool_cleanup.percent IS 'Share of all zombies that the reader may see; null if there are none.';

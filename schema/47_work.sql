@@ -1,5 +1,5 @@
 -- Work: workers, the jobs and providers they offer, and tasks.
--- A worker is a session of the pool sweeper.worker; when it ends, in whatever way, src/work/worker_lost.c ends what hangs on it.
+-- A worker is a session of the pool sweeper.worker.  When it ends, src/work/worker_lost.c ends its tasks, jobs and providers.
 
 INSERT INTO sweeper.pool (pool, ttl, metadata, counter, created_by) VALUES ('sweeper.worker', interval '60 s', '{}', 0, session_user);
 
@@ -37,7 +37,7 @@ CREATE TABLE sweeper.provider (
 );
 CREATE INDEX provider_worker ON sweeper.provider (worker);
 
--- The worker is a secret of its owner: what others may know of it is its name and number.
+-- The worker is a secret of its owner: others see only its name and number.
 CREATE TABLE sweeper.task (
     task                uuid PRIMARY KEY,
     job                 bigint,
@@ -81,7 +81,7 @@ CREATE INDEX task_stuck ON sweeper.task (stuck_at) WHERE command IS NOT NULL AND
 CREATE INDEX task_finished ON sweeper.task (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX task_consumed ON sweeper.task (consumed_at) WHERE consumed_at IS NOT NULL;
 
--- Append-only: who did what to a task, and why.
+-- Append-only: actions on a task, with role and reason.
 CREATE TABLE sweeper.task_comment (
     task            uuid NOT NULL REFERENCES sweeper.task ON DELETE CASCADE,
     commented_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -104,27 +104,27 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.task', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.task_comment', '');
 
 COMMENT ON TABLE sweeper.job IS 'What workers offer to do, in a room, by category and name.';
-COMMENT ON COLUMN sweeper.job.schema IS 'What a payload must look like; for those who submit, it is not enforced.';
-COMMENT ON COLUMN sweeper.job.on_worker_loss IS 'What becomes of a task whose worker ends: fail, or requeue.';
-COMMENT ON COLUMN sweeper.job.registered_by IS 'The role that registered it first; when that is gone, the one that revived it.';
-COMMENT ON COLUMN sweeper.job.deleted_at IS 'No worker offers it any more and no task waits for it; register_job() revives it.';
+COMMENT ON COLUMN sweeper.job.schema IS 'Form of a payload, for the information of submitters; it is not enforced.';
+COMMENT ON COLUMN sweeper.job.on_worker_loss IS 'What happens to a task whose worker ends: fail, or requeue.';
+COMMENT ON COLUMN sweeper.job.registered_by IS 'The role that registered it first. If that role was dropped, the one that revived the job.';
+COMMENT ON COLUMN sweeper.job.deleted_at IS 'Since then no worker offers it and no task waits for it; register_job() revives it.';
 COMMENT ON TABLE sweeper.job_worker IS 'Which workers offer which jobs.';
-COMMENT ON TABLE sweeper.provider IS 'What workers provide besides, in a room, by category and name; gone with their workers.';
-COMMENT ON TABLE sweeper.task IS 'Tasks, for outside workers and for those of the extension; see get_task() and list_tasks().';
-COMMENT ON COLUMN sweeper.task.task IS 'Begins with the time at which it was submitted: their order is that of the tasks.';
+COMMENT ON TABLE sweeper.provider IS 'What workers provide other than jobs, in a room, by category and name; removed with their workers.';
+COMMENT ON TABLE sweeper.task IS 'Tasks for outside workers, and commands for the extension''s own; see get_task() and list_tasks().';
+COMMENT ON COLUMN sweeper.task.task IS 'Begins with the time of submission, so its order is that of the tasks.';
 COMMENT ON COLUMN sweeper.task.owner IS 'The role that submitted it.';
-COMMENT ON COLUMN sweeper.task.owner_oid IS 'Of a command, which runs as this role, and not as another of that name.';
-COMMENT ON COLUMN sweeper.task.group_role IS 'The role whose members may see and cancel it too.';
+COMMENT ON COLUMN sweeper.task.owner_oid IS 'For commands: the role as which it runs, even if another role now has that name.';
+COMMENT ON COLUMN sweeper.task.group_role IS 'Members of this role may also see and cancel it.';
 COMMENT ON COLUMN sweeper.task.worker_id IS 'Number of the worker, as list_tasks() shows it.';
 COMMENT ON COLUMN sweeper.task.worker_role IS 'The role whose worker claimed it; its members may finish it.';
 COMMENT ON COLUMN sweeper.task.machine_id IS 'The server that runs it, by session_sweeper.machine_id; null for outside workers.';
-COMMENT ON COLUMN sweeper.task.incarnation IS 'The run of the server to which it was submitted: a command does not outlive it.';
-COMMENT ON COLUMN sweeper.task.time_limit IS 'Of each attempt of a command.';
-COMMENT ON COLUMN sweeper.task.not_before IS 'Allocated: it is tried again from then on.';
-COMMENT ON COLUMN sweeper.task.stuck_at IS 'A command that runs fails then if nothing is heard of it; see task_progress().';
+COMMENT ON COLUMN sweeper.task.incarnation IS 'The run of the server in which it was submitted. A command does not outlive that run.';
+COMMENT ON COLUMN sweeper.task.time_limit IS 'Limit of each attempt of a command.';
+COMMENT ON COLUMN sweeper.task.not_before IS 'For status allocated: the time of the next attempt.';
+COMMENT ON COLUMN sweeper.task.stuck_at IS 'A running command fails at this time unless it reports progress; see task_progress().';
 COMMENT ON COLUMN sweeper.task.attempt IS 'How often it was claimed.';
-COMMENT ON COLUMN sweeper.task.consumed_at IS 'When its owner first read how it ended.';
-COMMENT ON TABLE sweeper.task_comment IS 'What was done to tasks, by whom, and why.';
+COMMENT ON COLUMN sweeper.task.consumed_at IS 'When its owner first read its result.';
+COMMENT ON TABLE sweeper.task_comment IS 'Actions on tasks: what, by which role, and why.';
 
 CREATE FUNCTION sweeper.register_worker(name text, metadata jsonb DEFAULT '{}', ttl interval DEFAULT '60 s') RETURNS uuid
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -184,7 +184,7 @@ CREATE FUNCTION sweeper.task_progress(
 ) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_task_progress';
 
--- What is told of a task; the functions below say it to those who may know.
+-- All columns of a task; the functions below return them to the roles that may see it.
 CREATE VIEW sweeper.task_info AS
 SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room, j.category, j.name, t.summary, t.status, t.owner, t.group_role,
        t.worker_id, t.worker_name, t.machine_id, t.attempt, t.max_retries, t.not_before,
@@ -197,9 +197,9 @@ SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room
        coalesce(p.progress_at, t.progress_at) AS progress_at, t.finished_at, t.consumed_at,
        coalesce(p.done, t.done) AS done, coalesce(p.total, t.total) AS total, coalesce(p.message, t.message) AS message, t.error
 FROM sweeper.task AS t LEFT JOIN sweeper.job AS j ON j.job = t.job CROSS JOIN LATERAL sweeper._task_progress(t.task) AS p;
-COMMENT ON VIEW sweeper.task_info IS 'All tasks, as get_task() and list_tasks() show them to those who may see them; for monitor.';
+COMMENT ON VIEW sweeper.task_info IS 'All tasks, as get_task() and list_tasks() show them; for monitor.';
 COMMENT ON COLUMN sweeper.task_info.kind IS 'job: for outside workers; sql: a command that runs in the server.';
-COMMENT ON COLUMN sweeper.task_info.queue_position IS '1: the next of its job to be claimed; null when it does not wait.';
+COMMENT ON COLUMN sweeper.task_info.queue_position IS '1: the next of its job to be claimed; null if it does not wait.';
 COMMENT ON COLUMN sweeper.task_info.worker_id IS 'Number of the worker that claimed it last.';
 
 CREATE VIEW sweeper.task_detail AS
@@ -208,19 +208,19 @@ SELECT i.*, t.payload, t.command, t.result,
                           E'\n----------\n' ORDER BY c.commented_at)
         FROM sweeper.task_comment AS c WHERE c.task = i.task) AS comments
 FROM sweeper.task_info AS i JOIN sweeper.task AS t USING (task);
-COMMENT ON VIEW sweeper.task_detail IS 'As task_info, with what may be large.';
-COMMENT ON COLUMN sweeper.task_detail.comments IS 'Who did what to it, when and why, oldest first.';
+COMMENT ON VIEW sweeper.task_detail IS 'As task_info, with the columns that may be large.';
+COMMENT ON COLUMN sweeper.task_detail.comments IS 'Actions on it, with role, time and reason, oldest first.';
 
 -- Roles with whose rights the role acts.
 CREATE FUNCTION sweeper._roles(member oid) RETURNS name[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 RETURN ARRAY(SELECT r.rolname FROM pg_catalog.pg_roles AS r WHERE pg_catalog.pg_has_role(member, r.oid, 'USAGE'));
--- Patterns in which * stands for any characters, and all others for themselves.
+-- Patterns in which only * is special: it stands for any characters.
 CREATE FUNCTION sweeper._like(patterns text[]) RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 RETURN ARRAY(SELECT translate(regexp_replace(p, '([\\%_])', '\\\1', 'g'), '*', '%') FROM unnest(patterns) AS p);
 
--- What get_task() and list_tasks() run, after they have seen who calls.
+-- What get_task() and list_tasks() run, after they have checked the caller.
 CREATE FUNCTION sweeper._get_task(caller oid, caller_name text, monitor boolean, task uuid) RETURNS SETOF sweeper.task_detail
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 SELECT d.* FROM sweeper.task_detail AS d
@@ -273,7 +273,7 @@ WHERE (monitor OR ARRAY[i.owner, i.group_role]::name[] && (SELECT sweeper._roles
   AND (cancel_requested IS NULL OR cancel_requested = (i.cancel_requested_at IS NOT NULL))
   AND (consumed IS NULL OR consumed = (i.consumed_at IS NOT NULL))
 ORDER BY i.task DESC LIMIT max OFFSET skip),
--- each queue is read once, however many of its tasks are listed
+-- each queue is read once, for any number of its tasks
 place AS (
     SELECT q.task, row_number() OVER (PARTITION BY q.job ORDER BY q.task) AS n FROM sweeper.task AS q
     WHERE q.job = ANY (ARRAY(SELECT p.job FROM page AS p WHERE p.status = 'enqueued')) AND q.job IS NOT NULL AND q.status = 'enqueued'
@@ -336,11 +336,11 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_claim_wait';
 CREATE PROCEDURE sweeper.wait_for_task(task uuid, timeout interval DEFAULT '60 s', INOUT status text DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_wait_for_task';
 
--- Each task counts in the minutes in which it came to wait, was taken and ended.
+-- Each task counts in the minutes in which it was submitted, taken and ended.
 CREATE VIEW sweeper._waiting_command AS
 SELECT count(*) AS commands, min(t.enqueued_at) AS since FROM sweeper.task AS t
 WHERE t.command IS NOT NULL AND t.finished_at IS NULL AND t.status = 'enqueued' AND t.enqueued_at < now() - interval '1 min';
-COMMENT ON VIEW sweeper._waiting_command IS 'Commands that have waited for more than a minute, whosever they are: how many, and since when.';
+COMMENT ON VIEW sweeper._waiting_command IS 'Commands of all roles that have waited for more than a minute: how many, and since when.';
 CREATE VIEW sweeper.stat_task AS
 SELECT s.minute, s.room, s.category, s.name, s.submitted, s.taken, s.completed, s.failed, s.cancelled, s.dropped,
        sum(s.submitted - s.left_queue) OVER (PARTITION BY s.room, s.category, s.name ORDER BY s.minute) AS waiting,
@@ -362,18 +362,18 @@ FROM (SELECT date_trunc('minute', e.at) AS minute, i.room, i.category, i.name,
       FROM sweeper.task_info AS i
       CROSS JOIN LATERAL (VALUES ('in', i.enqueued_at), ('out', CASE WHEN i.status NOT IN ('allocated', 'enqueued') THEN coalesce(i.claimed_at, i.finished_at) END), ('end', i.finished_at)) AS e (what, at)
       WHERE e.at IS NOT NULL GROUP BY 1, 2, 3, 4) AS s;
-COMMENT ON VIEW sweeper.stat_task IS 'What happened to tasks in each minute, for each job (commands: null), as long as tasks are kept; for monitor.';
-COMMENT ON COLUMN sweeper.stat_task.taken IS 'Claimed by workers, or begun by the server.';
+COMMENT ON VIEW sweeper.stat_task IS 'Tasks of each minute, for each job (commands: null), while tasks are kept; for monitor.';
+COMMENT ON COLUMN sweeper.stat_task.taken IS 'Tasks that were claimed by workers, or started by the server.';
 COMMENT ON COLUMN sweeper.stat_task.waiting IS 'Tasks that waited at the end of the minute.';
-COMMENT ON COLUMN sweeper.stat_task.wait_avg IS 'How long those waited that were taken.';
-COMMENT ON COLUMN sweeper.stat_task.run_avg IS 'How long those ran that ended.';
+COMMENT ON COLUMN sweeper.stat_task.wait_avg IS 'How long the taken tasks waited.';
+COMMENT ON COLUMN sweeper.stat_task.run_avg IS 'How long the ended tasks ran.';
 
 CREATE VIEW sweeper.job_status AS
 SELECT j.job, j.room, j.category, j.name, j.schema, j.on_worker_loss, j.registered_by, j.created_at,
        (SELECT count(*) FROM sweeper.job_worker AS w WHERE w.job = j.job) AS workers,
        (SELECT count(*) FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued') AS waiting
 FROM sweeper.job AS j WHERE j.deleted_at IS NULL OFFSET 0; -- not updatable
-COMMENT ON VIEW sweeper.job_status IS 'Jobs that can be submitted to: how many workers offer them, and how many tasks wait; everybody sees all.';
+COMMENT ON VIEW sweeper.job_status IS 'Jobs that accept tasks: how many workers offer them, and how many tasks wait. Every reader sees all.';
 
 CREATE VIEW sweeper.worker_status AS
 SELECT s.fence AS worker_id, s.owner AS name, s.acquired_by AS registered_by, s.acquired_at AS registered_at, s.expires_at, s.metadata,
@@ -381,45 +381,49 @@ SELECT s.fence AS worker_id, s.owner AS name, s.acquired_by AS registered_by, s.
              WHERE w.worker = s.session ORDER BY 1) AS jobs,
        (SELECT count(*) FROM sweeper.task AS t WHERE t.worker = s.session AND t.status IN ('claimed', 'running')) AS tasks
 FROM sweeper.session AS s WHERE s.pool = 'sweeper.worker' AND s.status = 'active' OFFSET 0; -- not updatable
-COMMENT ON VIEW sweeper.worker_status IS 'Workers that live, without what is their secret; everybody sees all.';
+COMMENT ON VIEW sweeper.worker_status IS 'Living workers, without their secret. Every reader sees all.';
 COMMENT ON COLUMN sweeper.worker_status.tasks IS 'Tasks that it has claimed or runs.';
 
 CREATE VIEW sweeper.provider_status AS
 SELECT p.provider, p.room, p.category, p.name, s.fence AS worker_id, s.owner AS worker_name, p.owner, p.metadata, p.created_at
 FROM sweeper.provider AS p LEFT JOIN sweeper.session AS s ON s.session = p.worker;
-COMMENT ON VIEW sweeper.provider_status IS 'What workers provide; everybody sees all.';
+COMMENT ON VIEW sweeper.provider_status IS 'What workers provide. Every reader sees all.';
 
 COMMENT ON FUNCTION sweeper.register_worker IS
-'Registers a worker and returns it: a secret, and a session like others, so that heartbeat(), attach() and release() work with it. name: for people; ttl: how long it lives without a sign of life. When it ends, in whatever way, its tasks fail with "Worker disconnected" or are enqueued again, as their jobs say, its providers go, and so do jobs that nobody else offers and no task waits for. Errors: those of acquire().';
+'Registers a worker and returns it. It is a secret, and a session like others: heartbeat(), attach() and release() work with it. name: for people. ttl: how long it lives without a heartbeat. When it ends, its tasks fail with "Worker disconnected" or are enqueued again, as their jobs say. Its providers are removed. So are jobs that no other worker offers and no task waits for. Errors: those of acquire().';
 COMMENT ON FUNCTION sweeper.register_job IS
-'Offers a job: the worker takes tasks that are submitted for it; returns the job''s number. schema: what a payload looks like, for those who submit; on_worker_loss: what becomes of a task whose worker ends, fail or requeue. Again: nothing changes. A job that is gone comes back, with this schema. Errors: 54000 schema is too long, 42710 the job lives with another schema or on_worker_loss, 42501 somebody else''s worker or job, or room @global or @internal without access level admin, 42704 the worker has ended, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
+'Offers a job and returns its number: the worker takes tasks that are submitted for it. schema: form of a payload, for submitters. on_worker_loss: what happens to a task whose worker ends, fail or requeue. To offer it again changes nothing. A deleted job is revived, with this schema. Errors: 54000 schema is too long, 42710 the job exists with another schema or on_worker_loss, 42501 the worker or job of another role, or room @global or @internal without access level admin, 42704 the worker has ended, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
 COMMENT ON FUNCTION sweeper.register_provider IS
-'Says what a worker provides besides jobs; returns its number. One that the same role registered before is this worker''s from now on. Gone with the worker. Errors: as register_job().';
+'Registers what a worker provides other than jobs, and returns its number. If the same role registered it before, it now belongs to this worker. It is removed with the worker. Errors: as register_job().';
 COMMENT ON FUNCTION sweeper.submit IS
-'Submits a task for a job, and returns it; it waits when the transaction commits. group_role: its members may see and cancel it too. Errors: 54000 payload is too long, 42704 no such job, or nobody offers it and no task waits for it; 42622 a name that is empty or too long; 22004 null, 55P03, 25006.';
+'Submits a task for a job, and returns it. It waits from the commit on. group_role: its members may also see and cancel it. Errors: 54000 payload is too long, 42704 no such job, or no worker offers it and no task waits for it; 42622 a name that is empty or too long; 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.claim IS
-'Takes the oldest tasks that wait for jobs of the worker, at most max (1 to 1000), and returns them in that order; no row when there is none. It waits for nobody: a task that somebody else is just claiming is passed over. start: they are running at once; otherwise call start_task(). After a crash or fail-over of the server, when the worker''s time to live has passed since, it first ends the tasks that the worker held before and has not named since by start_task() or task_progress(), as if the worker had ended. attempt: how often the task was claimed; give it back to finish_task(), so that one that was taken away meanwhile is not finished twice. Errors: 42704 the worker has ended: stop, and register anew; 42501 somebody else''s worker, 22023 max, 40001 in a transaction above READ COMMITTED, 25006.';
+'Takes the oldest tasks that wait for jobs of the worker, at most max (1 to 1000), and returns them in that order; no row if there is none. It does not wait: a task that another session is claiming is skipped. start: they are running at once; otherwise call start_task(). attempt: how often the task was claimed. Give it to finish_task(), so that a task that was taken away meanwhile is not finished twice.
+After a crash or fail-over, once the worker''s ttl has passed since, the first claim ends old tasks of the worker as if it had ended. These are the tasks that it held before and has not named since by start_task() or task_progress().
+Errors: 42704 the worker has ended: stop, and register again; 42501 the worker of another role, 22023 max, 40001 in a transaction above READ COMMITTED, 25006.';
 COMMENT ON PROCEDURE sweeper.claim_wait IS
-'As claim() of one task, but waits until there is one, at most so long; then the result is null. It sleeps without a transaction and is woken by who submits. It holds its connection: behind a pooler, use a pool of its own, or LISTEN on a direct connection and claim(), or heartbeats wait for connections and come too late. Claims nothing for a client that has gone. Errors: 25001 in a transaction block, use claim(); 22023 wait negative; those of claim().';
+'As claim() of one task, but waits until there is one, at most the given time; then the result is null. It sleeps without a transaction; a submission wakes it. It holds its connection. Behind a pooler, use a separate pool for it, or LISTEN on a direct connection and claim(); otherwise heartbeats wait for connections and come too late. If the client has disconnected, it claims nothing. Errors: 25001 in a transaction block, use claim(); 22023 wait negative; those of claim().';
 COMMENT ON PROCEDURE sweeper.wait_for_task IS
-'Waits until a task has ended, at most so long, and returns its status then, or the one it has. For whom get_task() is, and consumes as it does. It sleeps without a transaction and is woken by who ends it. It holds its connection: see claim_wait(). Errors: 25001 in a transaction block, use get_task(); 22023 timeout negative; those of get_task().';
+'Waits until a task has ended, at most the given time, and returns its status. Rights are those of get_task(), and it consumes the task likewise. It sleeps without a transaction; the end of the task wakes it. It holds its connection: see claim_wait(). Errors: 25001 in a transaction block, use get_task(); 22023 timeout negative; those of get_task().';
 COMMENT ON FUNCTION sweeper.start_task IS
-'Says that a claimed task runs now. False: it was cancelled or taken away, do not run it. attempt: see claim(). Errors: 22004 null, 55P03, 25006.';
+'Reports that a claimed task runs now. False: it was cancelled or taken away, do not run it. attempt: see claim(). Errors: 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.task_progress IS
-'Says how far a task of the caller''s worker is, and that the worker lives; kept in memory, and seen by others at once. done and total: in whatever unit; message: at most 127 bytes; null: as before. False: stop. Somebody asked for that, or the task is not the caller''s (any more). On an error nothing is known: go on. attempt: see claim(). task: by default the one that runs in this session, in a command of submit_sql(). Errors: 22023 negative, 55P03 the task is being changed, 25006 read-only transaction or standby, 22004 null.';
+'Reports the progress of a task of the caller''s worker, and that the worker lives. It is kept in memory, and others see it at once. done and total: in any unit. message: at most 127 bytes. null: as before. False: stop, because the task is to be cancelled or is no longer the caller''s. On an error nothing is known: continue. attempt: see claim(). task: by default the one that runs in this session, in a command of submit_sql(). Errors: 22023 negative, 55P03 the task is being changed, 25006 read-only transaction or standby, 22004 null.';
 COMMENT ON FUNCTION sweeper.finish_task IS
-'Ends a task of the caller''s worker. status: completed, failed or cancelled; result and error: kept with it. False: it has ended already, or is not the caller''s (any more). attempt: see claim(). Errors: 54000 result or error is too long, 55000 not started yet, 22023 status, 22004 null, 55P03, 25006.';
+'Ends a task of the caller''s worker. status: completed, failed or cancelled. result and error are stored with it. False: it has ended already, or is no longer the caller''s. attempt: see claim(). Errors: 54000 result or error is too long, 55000 not started yet, 22023 status, 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.cancel_task IS
-'Cancels a task: at once when it does not run yet; else its worker is asked to stop, by what task_progress() answers, and may go on all the same. True for the one call that did it; false: it has ended, or somebody has asked already. For its owner, members of its group_role and access level admin. Errors: 42704 no such task, or not yours; 22004 null, 55P03, 25006.';
+'Cancels a task. If it does not run yet, it ends at once. Otherwise task_progress() asks its worker to stop, which the worker may ignore. True for the one call that cancels it; false: it has ended, or was cancelled before. For its owner, members of its group_role and access level admin. Errors: 42704 no such task, or not yours; 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.get_task IS
 'One task, with payload, result and comments. For its owner, members of its group_role, and access levels monitor and admin. When its owner reads a task that has ended, it is consumed, and removed a day later. Errors: 42704 no such task, or not yours; 22004 null.';
 COMMENT ON FUNCTION sweeper.list_tasks IS
-'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Those for which every argument that is given holds; of a list one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids a * stands for any characters, and case does not matter; an empty group_roles: tasks without. after and before include the instant. Errors: 22023 max or skip negative, or a filter of more than 64 kB.';
+'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Every given argument must match; of a list, one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids, a * stands for any characters, and case does not matter. An empty group_roles: tasks without one. after and before include the instant. Errors: 22023 max or skip negative, or a filter of more than 64 kB.';
 COMMENT ON FUNCTION sweeper.submit_sql IS
-'Submits a command that the server runs when the transaction has committed, and returns its task: connected as the role that calls now, in a transaction of its own (READ COMMITTED) that commits with the task''s end. summary: for people; max_retries: how often it is tried again after an error, after 1 s, 2 s, 4 s and so on to 10 min; timeout: of each attempt, at most 1 day; by default session_sweeper.task_timeout; group_role: as in submit(). In the command task_progress() needs no task; when it is false, raise SQLSTATE SW006 to end as cancelled, or dropped when the server stops. A command does not outlive the run of the server: what has not ended is dropped. One of which nothing is heard for an hour fails. Errors: 42704 no such group_role, 54000 command or summary is too long, 53400 max_queued_tasks wait already, 28000 the role may not log in, 42601 and others of a syntax error, 0A000 it begins or ends transactions, 22023 empty or out of range, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
+'Submits a command and returns its task. The server runs it after the commit, connected as the calling role, in a transaction of its own (READ COMMITTED) that commits with the task''s end. summary: for people. max_retries: how often it is tried again after an error, after 1 s, 2 s, 4 s and so on to 10 min. timeout: of each attempt, at most 1 day, by default session_sweeper.task_timeout. group_role: as in submit().
+In the command, task_progress() needs no task. If it returns false, raise SQLSTATE SW006: the task ends as cancelled, or dropped when the server stops. A command does not outlive the run of the server: otherwise it is dropped. A command that reports no progress for an hour fails.
+Errors: 42704 no such group_role, 54000 command or summary is too long, 53400 max_queued_tasks wait already, 28000 the role may not log in, 42601 and others of a syntax error, 0A000 it begins or ends transactions, 22023 empty or out of range, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
 COMMENT ON FUNCTION sweeper._task_transition() IS 'Trigger: the states of a task, and the steps between them. Errors: 55000 no such step, 23514 no such state.';
-COMMENT ON FUNCTION sweeper._task_progress(uuid) IS 'What memory knows of a task that runs: progress_at, done, total, message; nulls when nothing.';
+COMMENT ON FUNCTION sweeper._task_progress(uuid) IS 'Progress of a running task, from memory: progress_at, done, total, message; nulls if there is none.';
 COMMENT ON FUNCTION sweeper._roles(oid) IS 'Names of the roles with whose rights a role acts.';
 COMMENT ON FUNCTION sweeper._like(text[]) IS 'LIKE patterns of patterns in which * stands for any characters.';
-COMMENT ON FUNCTION sweeper._get_task IS 'What get_task() runs: the caller''s oid and name, whether he sees all, the task.';
-COMMENT ON FUNCTION sweeper._list_tasks IS 'What list_tasks() runs: the caller''s oid, whether he sees all, and its arguments.';
+COMMENT ON FUNCTION sweeper._get_task IS 'What get_task() runs. Arguments: the caller''s oid and name, whether it sees all, the task.';
+COMMENT ON FUNCTION sweeper._list_tasks IS 'What list_tasks() runs. Arguments: the caller''s oid, whether it sees all, and those of list_tasks().';

@@ -18,8 +18,8 @@ FROM (VALUES ('sweeper.cleanup_event', 'sweeper.cleanup_event', '{}'::text[], 'c
      pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 
--- The sessions of the registry.  A sign of life puts expires_at off by the row's own
--- ttl; whatever ends a session, its end is the last evidence of its life.  $5 is now.
+-- The sessions of the registry.  A heartbeat moves expires_at by the row's own ttl.  The end of
+-- a session is the last evidence that it lived.  $5 is now.
 INSERT INTO sweeper.policy (policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline, ttl, ttl_column,
     created, max_age, keep_for, filter, on_null, action, set_clause, group_by, audit, notify_keys, check_every, max_lag, batch_size,
     max_workers, rate_limit, backlog_rate, soft_time_limit, hard_time_limit, lock_timeout, max_retries, fuse_fraction, fuse_min,
@@ -33,8 +33,8 @@ SELECT 50, 'sweeper.session', 'sweeper.session'::regclass, 'sweeper.session', r.
 FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 
--- Tasks: commands of which nothing is heard fail; those that have ended go, sooner when their owners have read how.  Their
--- filters are those of their indexes, so that the coordinator probes them.
+-- Tasks: commands without progress fail.  Ended tasks are deleted, sooner if their owners have read the result.  The
+-- filters are those of the indexes, so that the coordinator can probe them.
 INSERT INTO sweeper.policy (policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline,
     keep_for, filter, on_null, action, set_clause, audit, notify_keys, check_every, max_lag, batch_size, max_workers, rate_limit,
     backlog_rate, soft_time_limit, hard_time_limit, lock_timeout, max_retries, fuse_fraction, fuse_min, heartbeats,

@@ -1,6 +1,6 @@
--- Who may see and do what.
+-- Access: what each role may see and do.
 
--- Two who grant at the same time would meet in the catalog.
+-- Two concurrent grants would conflict in the catalog.
 CREATE FUNCTION sweeper._lock_access(role regrole) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -9,22 +9,23 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = role) THEN
         RAISE EXCEPTION 'role with OID % does not exist', role::oid USING ERRCODE = 'undefined_object';
     END IF;
-    -- whoever may grant one policy can hold this lock for as long as it likes
+    -- a role that may grant one policy can hold this lock for any time
     PERFORM set_config('lock_timeout', CASE patience WHEN '0' THEN '2s' ELSE patience END, true);
     BEGIN
         LOCK TABLE sweeper.preset IN SHARE ROW EXCLUSIVE MODE;
     EXCEPTION WHEN lock_not_available THEN
         RAISE EXCEPTION 'could not lock the access rights of session_sweeper within %', current_setting('lock_timeout') USING ERRCODE = 'lock_not_available',
-            DETAIL = 'A transaction that grants or revokes access has not ended.',
-            HINT = format('Try again when it has ended, or SET lock_timeout to wait longer. To find it: %s', sweeper._lock_query('sweeper.preset'));
+            DETAIL = 'Another transaction that grants or revokes access has not ended.',
+            HINT = format('Try again after it has ended, or set lock_timeout to wait longer. To find it: %s', sweeper._lock_query('sweeper.preset'));
     END;
     PERFORM set_config('lock_timeout', patience, true);
 END
 $$;
-COMMENT ON FUNCTION sweeper._lock_access(regrole) IS 'Checks that the role exists, and has others that grant or revoke wait. Errors: 42704 no such role, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s where there is none.';
+COMMENT ON FUNCTION sweeper._lock_access(regrole) IS
+'Checks that the role exists, and makes other transactions that grant or revoke wait. Errors: 42704 no such role, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s if that is 0.';
 
 -- Level user of one policy or pool is the right to execute a function that stands for it: membership, DROP ROLE and pg_dump treat
--- it as any other right.  It belongs to no extension, so that it is dumped, and is dropped with this one.
+-- it as any other right.  It does not belong to the extension, so that it is dumped; it is dropped with the extension.
 CREATE FUNCTION sweeper._set_access(role oid, marker text, granted boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -35,7 +36,7 @@ DECLARE
         ELSE 'sweeper.acquire, sweeper.release, sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid), sweeper.is_live(uuid), sweeper.claim_session' END;
 BEGIN
     IF marker NOT LIKE '\_user\_of\_%' THEN
-        RAISE EXCEPTION '"%" stands for no policy or pool', marker USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION '"%" is not the function of a policy or pool', marker USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM sweeper._lock_access(role);
     IF NOT granted THEN
@@ -47,7 +48,7 @@ BEGIN
     IF to_regprocedure(name) IS NULL THEN
         EXECUTE format('CREATE FUNCTION %s RETURNS void LANGUAGE sql AS %L', name, '');
         EXECUTE format('ALTER FUNCTION %s DEPENDS ON EXTENSION session_sweeper', name);
-        -- nor those whom ALTER DEFAULT PRIVILEGES names
+        -- nor have roles that ALTER DEFAULT PRIVILEGES names
         FOR grantee IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
             FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
             WHERE p.oid = to_regprocedure(name) AND a.grantee <> p.proowner
@@ -66,7 +67,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT (SELECT pg_has_role(e.extowner, 'USAGE') FROM pg_extension AS e WHERE e.extname = 'session_sweeper') THEN
         RAISE EXCEPTION 'permission denied for the access levels of session_sweeper' USING ERRCODE = 'insufficient_privilege',
-            HINT = 'The owner of the extension gives and takes them. The owner of a policy gives the level of that policy alone: name it.';
+            HINT = 'Only the owner of the extension gives and takes them. The owner of a policy can give the level of that policy: name the policy.';
     END IF;
 END
 $$;
@@ -82,8 +83,8 @@ BEGIN
     END IF;
     IF policy IS NOT NULL OR pool IS NOT NULL THEN
         IF level <> 'user' THEN
-            RAISE EXCEPTION 'level "%" is for all policies and pools', level USING ERRCODE = 'invalid_parameter_value',
-                HINT = 'Of one policy or pool there is level "user".';
+            RAISE EXCEPTION 'level "%" cannot be granted for one policy or pool', level USING ERRCODE = 'invalid_parameter_value',
+                HINT = 'For one policy or pool, only level "user" exists.';
         END IF;
         PERFORM sweeper._give_access(role, policy, pool, true);
         RETURN;
@@ -141,11 +142,14 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sweeper.grant_access IS
-'Gives a role an access level: user (register and run policies on its own tables, acquire and release sessions), monitor (see everything), admin (also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session). Run by the extension''s owner. With a policy or a pool, level user of that alone: touch(), is_live(), expire() and explain_row() for its rows without rights on the table, though its row security would apply; acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin. Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy or pool, 42501 not allowed, 22004 null, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s where there is none.';
-COMMENT ON FUNCTION sweeper.revoke_access IS 'Takes every access level from a role, also those of policies and pools. Run by the extension''s owner. With a policy or a pool, that level alone, by whom may give it. Errors: as grant_access().';
+'Gives a role an access level. Run by the extension''s owner. user: register and run policies on its own tables, acquire and release sessions. monitor: see everything. admin: also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session.
+With a policy or a pool, gives level user of that alone: touch(), is_live(), expire() and explain_row() for its rows, without rights on the table and regardless of its row security; or acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin.
+Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy or pool, 42501 not allowed, 22004 null, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s if that is 0.';
+COMMENT ON FUNCTION sweeper.revoke_access IS
+'Takes every access level from a role, also those of policies and pools. Run by the extension''s owner. With a policy or a pool, takes that level alone; run by a role that may give it. Errors: as grant_access().';
 COMMENT ON FUNCTION sweeper._give_access IS 'Gives or takes level user of a policy or a pool. Errors: as grant_access().';
 COMMENT ON FUNCTION sweeper._set_access IS 'Gives or takes the right to execute the function that stands for a policy or a pool; called by _give_access(), as the extension''s owner. Errors: 22023 another function, 42704 no such role, 22004 null.';
-COMMENT ON FUNCTION sweeper._may_give_levels IS 'An error unless the caller may give access levels. Errors: 42501.';
+COMMENT ON FUNCTION sweeper._may_give_levels IS 'Raises an error unless the caller may give access levels. Errors: 42501.';
 
 ALTER TABLE sweeper.policy ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.policy_change ENABLE ROW LEVEL SECURITY;
@@ -156,7 +160,7 @@ ALTER TABLE sweeper.fuse_hold ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.session ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.usage_event ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON sweeper.policy FOR SELECT
-    -- after a restore into another cluster the number may be any role's
+    -- after a restore into another cluster the OID may be another role's
     USING (pg_catalog.pg_has_role(CASE WHEN system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN owner
                                        ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(owner_name))::oid END, 'USAGE')
            OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
@@ -176,8 +180,8 @@ CREATE POLICY visible ON sweeper.session FOR SELECT
 CREATE POLICY visible ON sweeper.usage_event FOR SELECT
     USING (pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 
--- Members of pg_write_all_data may write every table that row security does not keep from them, and every view that can be
--- written; what is here decides what runs as whom.
+-- Members of pg_write_all_data may write every table without row security, and every updatable view; these tables decide
+-- which code runs as which role.
 ALTER TABLE sweeper.preset ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.service_mark ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.pool ENABLE ROW LEVEL SECURITY;
@@ -200,7 +204,7 @@ ALTER VIEW sweeper.problem SET (security_invoker = true);
 ALTER VIEW sweeper.stat_cleanup_daily SET (security_invoker = true);
 ALTER VIEW sweeper.stat_cleanup_lag SET (security_invoker = true);
 
--- Nobody has rights by default: not PUBLIC, and not whom ALTER DEFAULT PRIVILEGES names.  A script of an update ends with this too.
+-- No role has rights by default: not PUBLIC, and not roles that ALTER DEFAULT PRIVILEGES names.  An update script ends with this, too.
 DO $$
 DECLARE
     grantee text;
