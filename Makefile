@@ -35,7 +35,7 @@ help:
 	@echo '  make check             regression, isolation and TAP tests against private clusters'
 	@echo '  make check-regress     one suite alone: [REGRESS="name …"]'
 	@echo '  make check-isolation   [ISOLATION="name …"]; this and the former: ORDER=shuffle [SEED=…]'
-	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=2]'
+	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=…]'
 	@echo '  make check-clients     real applications of Express, Django, Symfony, Laravel and Flask with their session tables:'
 	@echo '                         [CLIENTS="django …"] (test/clients/README.md)'
 	@echo '  make check-versions    all tests on PostgreSQL 17 and 18 (as root), in root folders of later Debian releases'

@@ -1,7 +1,9 @@
 #!/bin/bash
 # Run the suites named (regress, isolation, tap), against private servers and
 # the installed extension, in a copy of the tree; what they leave is then in
-# test-output/.  Lists in REGRESS, ISOLATION and PROVE_TESTS choose tests.
+# test-output/.  The suites run at the same time: most tests wait most of the time.
+# Lists in REGRESS, ISOLATION and PROVE_TESTS choose tests; PROVE_JOBS TAP tests run
+# at once (twice the number of processors), the slowest ones first.
 # ORDER=shuffle runs those of the first two in an order by chance, or that of SEED.
 # Ends with a line "N passed, N failed".
 set -eu
@@ -10,11 +12,12 @@ export PG_CONFIG
 . "$root/tools/private-cluster.sh"
 
 limit=${SUITE_TIMEOUT:-1200} # seconds a suite; a hang must not eat the day
+slowest=(grace_refused work_commands sweep_throttle process_turns monitor_late process_hangs work_roles work_append_crash load_fuzz)
 output=$root/test-output
 passed=0 failed=0
 
 # Tests in the output of pg_regress (15; 16 and later speak TAP) or prove.
-count_passed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. ok |^ok [0-9]+ |^test/[^ ]+ \.+ ok$' "$1" || true; }
+count_passed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. ok |^ok [0-9]+ |^(\[[0-9:]+\] )?test/[^ ]+ \.+ ok( |$)' "$1" || true; }
 count_failed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. FAILED|^not ok [0-9]+ |^test/[^ ]+ \(Wstat: [^0]' "$1" || true; }
 
 show_failure() {
@@ -42,33 +45,37 @@ show_failure() {
     esac
 }
 
-run_suite() {
-    local suite=$1 status=0 ok bad out printer tests=
+# Start a suite.  Its output goes to the terminal and to log.txt.
+start_suite() {
+    local suite=$1 tests= out
     rm -rf "${output:?}/$suite"
     mkdir -p "$output/$suite"
-    exec {out}> >(exec tee "$output/$suite/log.txt")
-    printer=$!
     case $suite in
         regress) tests=${regress:+REGRESS=$regress} ;;
         isolation) tests=${isolation:+ISOLATION=$isolation} ;;
+        tap) tests=PROVE_TESTS=$tap ;;
     esac
+    exec {out}> >(exec tee "$output/$suite/log.txt")
+    printer[$suite]=$!
     # In the background, so that a signal reaches this shell at once; timeout
     # passes it on to everything that the suite started.
     "${as_server_user[@]}" timeout -k 30 "$limit" \
-        make -s -C "$private/tree" installcheck SUITES="$suite" PG_CONFIG="$PG_CONFIG" \
-        ${tests:+"$tests"} \
-        PROVE_TESTS="${PROVE_TESTS:-test/t/*.pl}" PROVE_FLAGS="-I test/perl -j${PROVE_JOBS:-2}" ENCODING=UTF8 \
+        make -s -C "$private/tree" installcheck SUITES="$suite" PG_CONFIG="$PG_CONFIG" ${tests:+"$tests"} \
+        PROVE_FLAGS="--timer -I test/perl -j${PROVE_JOBS:-$((2 * $(nproc)))}" ENCODING=UTF8 \
         EXTRA_REGRESS_OPTS="--temp-instance=$private/$suite --temp-config=$private/tree/test/regress.conf" \
         </dev/null >&"$out" 2>&1 &
-    child=$!
-    wait "$child" || status=$?
-    child=
+    child[$suite]=$!
     exec {out}>&-
-    wait "$printer"
+}
+
+finish_suite() {
+    local suite=$1 status=0 ok bad kept tree=$private/tree
+    wait "${child[$suite]}" || status=$?
+    unset "child[$suite]"
+    wait "${printer[$suite]}"
     [ "$status" != 124 ] || echo "$suite: stopped after $limit s"
 
     # What a developer wants to look at, or to take over as expected output.
-    local tree=$private/tree kept
     case $suite in
         regress) kept="regression.diffs results log" ;;
         isolation) kept="output_iso/regression.diffs output_iso/results output_iso/log" ;;
@@ -87,9 +94,9 @@ run_suite() {
     passed=$((passed + ok)) failed=$((failed + bad))
 }
 
-child=
+declare -A child=() printer=()
 private_folder
-trap 'if [ -n "$child" ]; then kill "$child" 2>/dev/null; wait "$child"; fi; private_cleanup' EXIT
+trap 'for pid in "${child[@]}"; do kill "$pid" 2>/dev/null; wait "$pid"; done; private_cleanup' EXIT
 private_tree "$root"
 # A new test fails with its output as the difference; without the file
 # pg_isolation_regress would stop there.
@@ -104,8 +111,11 @@ for test in sql/*.sql test/isolation/specs/*.spec; do
 done
 cd "$private"
 # A list of another suite in make's environment would have it run that one, too.
-regress=${REGRESS:-} isolation=${ISOLATION:-}
-unset REGRESS ISOLATION
+regress=${REGRESS:-} isolation=${ISOLATION:-} tap=${PROVE_TESTS:-}
+unset REGRESS ISOLATION PROVE_TESTS
+if [ -z "$tap" ]; then
+    tap=$(cd "$root" && printf '%s\n' $(printf 'test/t/%s.pl ' "${slowest[@]}") test/t/*.pl | awk '!seen[$0]++' | tr '\n' ' ')
+fi
 if [ "${ORDER:-}" = shuffle ]; then
     SEED=${SEED:-$RANDOM}
     echo "ORDER=shuffle SEED=$SEED"
@@ -121,7 +131,10 @@ for suite in "$@"; do
         tap) tests="$root/test/t/*.pl" ;;
         *) echo "no such suite: $suite" >&2; exit 2 ;;
     esac
-    if compgen -G "$tests" >/dev/null; then run_suite "$suite"; fi
+    if compgen -G "$tests" >/dev/null; then start_suite "$suite"; fi
+done
+for suite in "$@"; do
+    [ -z "${child[$suite]:-}" ] || finish_suite "$suite"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -49,14 +49,24 @@ run() {
 for version; do suite_of "$version" >/dev/null; done
 root_keep "${TMPDIR:-/tmp}/session_sweeper-versions"
 
+# At the same time: most tests wait most of the time.
 failed='' untested=''
+declare -A tests=()
+set -m # a process group each
+trap 'for pid in "${tests[@]}"; do kill -- "-$pid" 2>/dev/null; done; wait' EXIT
 for version; do
-    echo "PostgreSQL $version"
-    if ! make_root "$version"; then
+    if make_root "$version"; then
+        (run "$version") >"$keep/$version.tests" 2>&1 &
+        tests[$version]=$!
+    else
         untested="$untested $version"
-    elif ! run "$version"; then
-        failed="$failed $version"
     fi
+done
+for version in "${!tests[@]}"; do
+    wait "${tests[$version]}" || failed="$failed $version"
+    echo "PostgreSQL $version"
+    cat "$keep/$version.tests"
+    unset "tests[$version]"
 done
 [ -z "$failed" ] || die "failed with PostgreSQL$failed"
 [ -z "$untested" ] || { echo "versions: not tested with PostgreSQL$untested" >&2; exit 3; }
