@@ -92,6 +92,21 @@ complain "Tests without expected output:" \
             [ ! -f "$file" ] || [ -f "test/isolation/expected/$(basename "$file" .spec).out" ] || echo "  $file"
         done)"
 
+complain "Each test has one line in test/README.md, and each line its test:" \
+    "$({ ls sql/*.sql test/isolation/specs/*.spec test/t/*.pl | sed 's,.*/,,; s,\..*,,'; ls src | sed 's/$/_/'; printf '%s\n' doc_ load_; } |
+        awk '/_$/ { folder[$0] = 1; next } { test[$0]++ }
+            END { while ((getline <"test/README.md") > 0)
+                      if (match($0, /^\| `[a-z_0-9]+` \| [RIT] /)) { name = $0; gsub(/^\| `|`.*/, "", name); line[name]++ }
+                  for (name in test) { prefix = name; sub(/_.*/, "_", prefix)
+                      if (test[name] != line[name]) print "  " name ": " test[name] + 0 " files, " line[name] + 0 " lines"
+                      if (!(prefix in folder)) print "  " name " does not begin with a folder of src/" }
+                  for (name in line) if (!(name in test)) print "  " name ": no such file" }')"
+complain "Tests that test/source-systems.md names and that are not there:" \
+    "$(grep -oE '`(sql|t|specs|bench|test|monitoring)/[A-Za-z0-9_/.]+`' test/source-systems.md | tr -d '`' | sed -E 's,^t/,test/t/,; s,^specs/,test/isolation/specs/,' | sort -u |
+        while read -r file; do [ -f "$file" ] || echo "  $file"; done)"
+complain "Outputs of isolation tests are below 1,000 lines:" \
+    "$(wc -l test/isolation/expected/*.out | awk '$2 != "total" && $1 >= 1000 { print "  " $2 ": " $1 }')"
+
 # Everything
 complain "Left for later:" \
     "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
