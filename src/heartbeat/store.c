@@ -76,8 +76,8 @@ bucket_count(uint32 n)
 	return count;
 }
 
-Size
-ssw_store_size(void)
+static Size
+store_size(void)
 {
 	uint32		n = entries();
 	Size		size = CACHELINEALIGN(sizeof(BeatHeader));
@@ -90,7 +90,7 @@ ssw_store_size(void)
 void
 ssw_store_request(void)
 {
-	RequestAddinShmemSpace(add_size(ssw_store_size(), PG_CACHE_LINE_SIZE));
+	RequestAddinShmemSpace(add_size(store_size(), PG_CACHE_LINE_SIZE));
 	RequestNamedLWLockTranche(TRANCHE, SSW_BEAT_PARTITIONS);
 }
 
@@ -101,7 +101,7 @@ ssw_store_startup(void)
 	uint32		n = entries();
 	bool		found;
 
-	header = ShmemInitStruct(TRANCHE, ssw_store_size(), &found);
+	header = ShmemInitStruct(TRANCHE, store_size(), &found);
 	buckets = (uint32 *) ((char *) header + CACHELINEALIGN(sizeof(BeatHeader)));
 	beats = (SswHeartbeat *) ((char *) buckets + CACHELINEALIGN(bucket_count(n) * sizeof(uint32)));
 	if (found)
@@ -150,23 +150,24 @@ find_link(const SswHeartbeatKey *key, uint32 hash)
 	return link;
 }
 
-static SswHeartbeat *
-find(const SswHeartbeatKey *key, uint32 hash)
-{
-	uint32		n = *find_link(key, hash);
-
-	return n == NOBODY ? NULL : &beats[n - 1];
-}
-
-/* The same, with its partition locked, whether there is one or not. */
-static inline SswHeartbeat *
-find_locked(const SswHeartbeatKey *key, LWLockMode mode, LWLock **lock)
+/* The same, with its partition locked. */
+static inline uint32 *
+find_link_locked(const SswHeartbeatKey *key, LWLockMode mode, LWLock **lock)
 {
 	uint32		hash = hash_key(key);
 
 	*lock = lock_of(hash);
 	LWLockAcquire(*lock, mode);
-	return find(key, hash);
+	return find_link(key, hash);
+}
+
+/* The entry, with its partition locked, whether there is one or not. */
+static inline SswHeartbeat *
+find_locked(const SswHeartbeatKey *key, LWLockMode mode, LWLock **lock)
+{
+	uint32		n = *find_link_locked(key, mode, lock);
+
+	return n == NOBODY ? NULL : &beats[n - 1];
 }
 
 /* Take a free entry; NOBODY when memory is full. */
@@ -273,13 +274,10 @@ ssw_store_spare(const SswHeartbeatKey *key, TimestampTz now)
 bool
 ssw_store_publish(const SswHeartbeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool committed)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	uint32	   *link;
+	LWLock	   *lock;
+	uint32	   *link = find_link_locked(key, LW_EXCLUSIVE, &lock);
 	SswHeartbeat *b;
 
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	link = find_link(key, hash);
 	if (*link == NOBODY)
 	{
 		uint32		n = allocate(seen);
@@ -395,17 +393,6 @@ is_same(uint64 w, uint64 word)
 	return ((w ^ word) & ~SSW_BEAT_GONE) == 0;
 }
 
-/* Put other flags in the place of our mark, if it is there still. */
-static void
-replace_mark(SswHeartbeat *b, uint64 word, uint64 flags)
-{
-	uint64		w = pg_atomic_read_u64(&b->word);
-
-	while (is_same(w, word) &&
-		   !pg_atomic_compare_exchange_u64(&b->word, &w, (w & ~SSW_BEAT_MARK) | flags))
-		;
-}
-
 /* E3: does the entry carry our mark still?  With word 0: is there still none? */
 bool
 ssw_store_is_marked(const SswHeartbeatKey *key, uint64 word)
@@ -419,15 +406,25 @@ ssw_store_is_marked(const SswHeartbeatKey *key, uint64 word)
 	return result;
 }
 
-/* E4': take our mark away. */
+/*
+ * E4, E4': take our mark off.  look: the session may have ended, so the next heartbeat
+ * looks at the row.  What the row said stays known: one that the application has
+ * shortened overrules it still.
+ */
 void
-ssw_store_unmark(const SswHeartbeatKey *key, uint64 word)
+ssw_store_unmark(const SswHeartbeatKey *key, uint64 word, bool look)
 {
 	LWLock	   *lock;
 	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 
 	if (b)
-		replace_mark(b, word, 0);
+	{
+		uint64		w = pg_atomic_read_u64(&b->word);
+
+		while (is_same(w, word) &&
+			   !pg_atomic_compare_exchange_u64(&b->word, &w, (w & ~SSW_BEAT_MARK) | (look ? SSW_BEAT_LOOK : 0)))
+			;
+	}
 	LWLockRelease(lock);
 }
 
@@ -435,12 +432,9 @@ ssw_store_unmark(const SswHeartbeatKey *key, uint64 word)
 void
 ssw_store_remove(const SswHeartbeatKey *key, uint64 word)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	uint32	   *link;
+	LWLock	   *lock;
+	uint32	   *link = find_link_locked(key, LW_EXCLUSIVE, &lock);
 
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	link = find_link(key, hash);
 	if (*link != NOBODY && is_same(pg_atomic_read_u64(&beats[*link - 1].word), word))
 		release(link);
 	/* of a life that was undone: the row knows better */
@@ -456,12 +450,9 @@ ssw_store_remove(const SswHeartbeatKey *key, uint64 word)
 void
 ssw_store_unpublish(const SswHeartbeatKey *key)
 {
-	uint32		hash = hash_key(key);
-	LWLock	   *lock = lock_of(hash);
-	uint32	   *link;
+	LWLock	   *lock;
+	uint32	   *link = find_link_locked(key, LW_EXCLUSIVE, &lock);
 
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	link = find_link(key, hash);
 	if (*link != NOBODY)
 	{
 		SswHeartbeat *b = &beats[*link - 1];
@@ -469,21 +460,6 @@ ssw_store_unpublish(const SswHeartbeatKey *key)
 		if (TIMESTAMP_IS_NOBEGIN(b->deadline) && b->pins == 0 && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
 			release(link);
 	}
-	LWLockRelease(lock);
-}
-
-/*
- * E4: the session may have ended: the next heartbeat looks at the row.  What the
- * row said stays known: one that the application has shortened overrules it still.
- */
-void
-ssw_store_distrust(const SswHeartbeatKey *key, uint64 word)
-{
-	LWLock	   *lock;
-	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
-
-	if (b)
-		replace_mark(b, word, SSW_BEAT_LOOK);
 	LWLockRelease(lock);
 }
 
@@ -518,26 +494,6 @@ ssw_store_change(const SswHeartbeatKey *key, SswHeartbeatChange change, void *ar
 	return b != NULL;
 }
 
-/* R2's arguments. */
-typedef struct Prolonged
-{
-	TimestampTz remembered;
-	TimestampTz deadline;
-	int64		ttl_us;			/* 0: as it is */
-} Prolonged;
-
-static void
-prolong(SswHeartbeat *b, void *arg)
-{
-	const Prolonged *p = arg;
-
-	if (b->deadline != p->remembered)
-		return;
-	b->deadline = p->deadline;
-	if (p->ttl_us != 0)
-		b->ttl_us = p->ttl_us;
-}
-
 /*
  * R2: the row has this deadline, and time to live, now.  Not when somebody has
  * looked at the row since the entry had the one remembered: he has read what came
@@ -546,20 +502,15 @@ prolong(SswHeartbeat *b, void *arg)
 void
 ssw_store_prolong(const SswHeartbeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us)
 {
-	Prolonged	p = {.remembered = remembered,.deadline = deadline,.ttl_us = ttl_us};
+	LWLock	   *lock;
+	SswHeartbeat *b = find_locked(key, LW_EXCLUSIVE, &lock);
 
-	(void) ssw_store_change(key, prolong, &p);
-}
-
-static void
-refute(SswHeartbeat *b, void *arg)
-{
-	uint64		word = pg_atomic_read_u64(&b->word);
-
-	/* another word than before, as in S3: a mark is cleared */
-	if ((word & SSW_BEAT_LOOK) == 0)
-		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(SSW_BEAT_SEEN(word) + 1) |
-							(word & SSW_BEAT_FLAGS & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
+	if (b && b->deadline == remembered)
+	{
+		b->deadline = deadline;
+		b->ttl_us = ttl_us != 0 ? ttl_us : b->ttl_us;
+	}
+	LWLockRelease(lock);
 }
 
 /*
@@ -570,7 +521,15 @@ refute(SswHeartbeat *b, void *arg)
 void
 ssw_store_refute(const SswHeartbeatKey *key)
 {
-	(void) ssw_store_change(key, refute, NULL);
+	LWLock	   *lock;
+	SswHeartbeat *b = find_locked(key, LW_EXCLUSIVE, &lock);
+	uint64		word = b ? pg_atomic_read_u64(&b->word) : SSW_BEAT_LOOK;
+
+	/* another word than before, as in S3: a mark is cleared */
+	if ((word & SSW_BEAT_LOOK) == 0)
+		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(SSW_BEAT_SEEN(word) + 1) |
+							(word & SSW_BEAT_FLAGS & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
+	LWLockRelease(lock);
 }
 
 /*

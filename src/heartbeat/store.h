@@ -81,7 +81,6 @@ typedef struct SswHeartbeatCounts
 	TimestampTz full_since;		/* 0: there is room */
 } SswHeartbeatCounts;
 
-extern Size ssw_store_size(void);
 extern void ssw_store_request(void);
 extern void ssw_store_startup(void);
 
@@ -96,8 +95,7 @@ extern bool ssw_store_find(const SswHeartbeatKey *key, SswHeartbeat *copy);
 extern SswHeartbeatVerdict ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff,
 										  SswHeartbeatEnd end, bool locked, uint64 *word);
 extern bool ssw_store_is_marked(const SswHeartbeatKey *key, uint64 word);
-extern void ssw_store_unmark(const SswHeartbeatKey *key, uint64 word);
-extern void ssw_store_distrust(const SswHeartbeatKey *key, uint64 word);
+extern void ssw_store_unmark(const SswHeartbeatKey *key, uint64 word, bool look);
 extern void ssw_store_remove(const SswHeartbeatKey *key, uint64 word);
 extern void ssw_store_look(const SswHeartbeatKey *key);
 extern void ssw_store_refute(const SswHeartbeatKey *key);

@@ -78,13 +78,13 @@ on_commit(const Pending *p)
 	switch (p->kind)
 	{
 		case PENDING_UNMARK:
-			ssw_store_unmark(&p->key, p->word);
+			ssw_store_unmark(&p->key, p->word, false);
 			break;
 		case PENDING_REMOVE:
 			ssw_store_remove(&p->key, p->word);
 			break;
 		case PENDING_DISTRUST:
-			ssw_store_distrust(&p->key, p->word);
+			ssw_store_unmark(&p->key, p->word, true);
 			break;
 		case PENDING_PROLONG:
 			ssw_store_prolong(&p->key, p->remembered, p->deadline, p->ttl_us);
@@ -109,7 +109,7 @@ on_abort(const Pending *p)
 			ssw_store_unpublish(&p->key);
 	}
 	else
-		ssw_store_unmark(&p->key, p->word);
+		ssw_store_unmark(&p->key, p->word, false);
 }
 
 /* Who prepares a transaction may end it much later: the rows' locks decide. */
@@ -117,7 +117,7 @@ static void
 on_prepare(const Pending *p)
 {
 	if (p->kind <= PENDING_DISTRUST)
-		ssw_store_distrust(&p->key, p->word);
+		ssw_store_unmark(&p->key, p->word, true);
 	else if (p->versions != NIL)
 	{
 		note_ttl(p);
