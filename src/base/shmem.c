@@ -280,24 +280,24 @@ ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy)
 	return s != NULL;
 }
 
-/* Call back for every policy entry.  The caller holds the lock. */
+/* Call back for every policy entry, under the lock. */
 void
-ssw_shmem_policies_seq(void (*callback) (SswPolicyShared *, void *), void *arg)
+ssw_shmem_policies_seq(LWLockMode mode, void (*callback) (SswPolicyShared *, void *), void *arg)
 {
 	HASH_SEQ_STATUS seq;
 	SswPolicyShared *s;
 
-	Assert(LWLockHeldByMe(SswShared->lock));
+	LWLockAcquire(SswShared->lock, mode);
 	hash_seq_init(&seq, policy_hash);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		callback(s, arg);
+	LWLockRelease(SswShared->lock);
 }
 
-/* Is there no place for another policy of a user?  The caller holds the lock. */
+/* Is there no place for another policy of a user? */
 bool
 ssw_shmem_policies_full(void)
 {
-	Assert(LWLockHeldByMe(SswShared->lock));
 	return SswShared->npolicies >= ssw_max_policies;
 }
 

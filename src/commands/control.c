@@ -482,39 +482,29 @@ typedef struct Answer
 static bool
 request_done(int policy_id, uint64 mine, Answer *answer)
 {
-	SswPolicyShared *s;
-	bool		done;
+	SswPolicyShared s;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	done = s == NULL || s->completed >= mine;
 	memset(answer, 0, sizeof(Answer));
-	if (s && done)
-	{
-		answer->pass_id = s->request_found ? s->last_pass_id : 0;
-		answer->code = s->request_code;
-		strlcpy(answer->error, s->request_error, sizeof(answer->error));
-	}
-	else if (s == NULL)
+	if (!ssw_shmem_read_policy(policy_id, &s))
 	{
 		answer->code = ERRCODE_UNDEFINED_OBJECT;
 		strlcpy(answer->error, "it was unregistered", sizeof(answer->error));
+		return true;
 	}
-	LWLockRelease(SswShared->lock);
-	return done;
+	if (s.completed < mine)
+		return false;
+	answer->pass_id = s.request_found ? s.last_pass_id : 0;
+	answer->code = s.request_code;
+	strlcpy(answer->error, s.request_error, sizeof(answer->error));
+	return true;
 }
 
 static bool
 is_running(int policy_id)
 {
-	SswPolicyShared *s;
-	bool		result;
+	SswPolicyShared s;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	result = s && s->running_pass >= 0;
-	LWLockRelease(SswShared->lock);
-	return result;
+	return ssw_shmem_read_policy(policy_id, &s) && s.running_pass >= 0;
 }
 
 /* Wait on the latch, without a snapshot, until the coordinator has answered. */

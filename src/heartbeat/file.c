@@ -140,9 +140,7 @@ write_outages(Writer *w)
 	Copies		c = {.size = ssw_shmem_most_policies(),.beats = palloc(ssw_shmem_most_policies() * sizeof(KeptBeat))};
 
 	flush(w);
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	ssw_shmem_policies_seq(copy_outage, &c);
-	LWLockRelease(SswShared->lock);
+	ssw_shmem_policies_seq(LW_SHARED, copy_outage, &c);
 	memcpy(w->buffer, c.beats, c.n * sizeof(KeptBeat));
 	w->buffered = c.n;
 	flush(w);
