@@ -49,7 +49,8 @@ CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason te
     OUT batches bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint, OUT skipped bigint,
     OUT failed_passes bigint, OUT fuse_trips bigint, OUT max_lag interval, OUT busy_seconds float8, OUT duration_histogram bigint[],
     OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8, OUT open_pass bigint, OUT ended bigint[],
-    OUT last_success timestamptz, OUT locked_since timestamptz) RETURNS SETOF record
+    OUT last_success timestamptz, OUT locked_since timestamptz,
+    OUT duration_bounds float8[], OUT lag_bounds float8[]) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_policy';
 CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text, OUT brakes text[], OUT misfit text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_state';

@@ -127,8 +127,7 @@ COMMENT ON COLUMN sweeper.stat_process.rows IS 'Rows acted on since the process 
 CREATE VIEW sweeper.stat_policy AS
 SELECT p.policy, s.stats_since, s.looks, s.passes, s.batches, s.expired, s.refreshed, s.repaired, s.failed, s.skipped,
        s.failed_passes, s.fuse_trips, s.max_lag, s.busy_seconds, s.duration_seconds,
-       ARRAY[0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 'Infinity']::float8[] AS duration_bounds, s.duration_histogram,
-       s.lag_seconds, ARRAY[0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300, 'Infinity']::float8[] AS lag_bounds, s.lag_histogram
+       s.duration_bounds, s.duration_histogram, s.lag_seconds, s.lag_bounds, s.lag_histogram
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id);
 COMMENT ON VIEW sweeper.stat_policy IS 'Counters of each policy since stat_reset() or the last start, with histograms of pass duration and of lag.';
 COMMENT ON COLUMN sweeper.stat_policy.looks IS 'How often it was looked at; most looks find nothing and are no pass.';

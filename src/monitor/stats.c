@@ -19,6 +19,7 @@
 #include "nodes/bitmapset.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/float.h"
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
@@ -85,6 +86,18 @@ copy_under_lock(const void *source, Size size)
 	memcpy(copy, source, size);
 	LWLockRelease(SswShared->lock);
 	return copy;
+}
+
+/* The last bucket has no bound. */
+static Datum
+bounds(const double *values, int n)
+{
+	Datum	   *d = palloc((n + 1) * sizeof(Datum));
+
+	for (int i = 0; i < n; i++)
+		d[i] = Float8GetDatum(values[i]);
+	d[n] = Float8GetDatum(get_float8_infinity());
+	return PointerGetDatum(construct_array(d, n + 1, FLOAT8OID, sizeof(float8), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 /* Ids of this database's policies to which the caller has the right. */
@@ -198,7 +211,7 @@ typedef struct Collected
 } Collected;
 
 static void
-keep_entry(SswPolicyShared *s, void *arg)
+copy_entry(SswPolicyShared *s, void *arg)
 {
 	Collected  *c = arg;
 
@@ -212,21 +225,23 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Collected	c = {.most = ssw_max_policies + SSW_BUILTIN_POLICIES};
+	Datum		duration_bounds;
+	Datum		lag_bounds;
 	Bitmapset  *visible;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (!ssw_shmem_available())
 		return (Datum) 0;
 	visible = policies_with(SSW_RIGHT_SEE);
+	duration_bounds = bounds(ssw_duration_bounds, lengthof(ssw_duration_bounds));
+	lag_bounds = bounds(ssw_lag_bounds, lengthof(ssw_lag_bounds));
 	c.entries = palloc_extended(c.most * sizeof(SswPolicyShared), MCXT_ALLOC_HUGE);
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	ssw_shmem_policies_seq(keep_entry, &c);
-	LWLockRelease(SswShared->lock);
+	ssw_shmem_policies_seq(LW_SHARED, copy_entry, &c);
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];
-		Datum		v[27];
-		bool		n[27] = {0};
+		Datum		v[29];
+		bool		n[29] = {0};
 		int			k = 0;
 
 		if (!bms_is_member(s->key.policy_id, visible))
@@ -260,6 +275,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = counts(s->ended, SSW_END_TYPES);
 		v[k] = time_or_null(s->last_success, &n[k]), k++;
 		v[k] = time_or_null(s->locked ? s->blocked_since : 0, &n[k]), k++;
+		v[k++] = duration_bounds;
+		v[k++] = lag_bounds;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;
@@ -332,13 +349,12 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		v[8] = Int64GetDatum(beats.most);
 		v[9] = Int64GetDatum(beats.refused);
 		v[10] = time_or_null(beats.full_since, &n[10]);
-		LWLockAcquire(SswShared->lock, LW_SHARED);
+		/* each is read whole */
 		launcher = SswShared->launcher >= 0 ? SswProcs[SswShared->launcher].pid : 0;
 		/* a parallel query may take the last slot for a moment */
 		lasts = SswShared->no_slot_at - SswShared->no_slot_since >= SLOTS_SHORT_US;
 		v[5] = time_or_null(lasts ? SswShared->no_slot_since : 0, &n[5]);
 		v[12] = BoolGetDatum(ssw_shmem_policies_full());
-		LWLockRelease(SswShared->lock);
 		v[4] = time_or_null(ssw_service_began(), &n[4]);
 		v[11] = BoolGetDatum(ssw_service_is_clean());
 		v[14] = Int64GetDatum(ssw_notify_skipped());
@@ -358,19 +374,13 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 	static const char *const states[] = {"unknown", "probing", "absent", "present"};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SswDatabase *databases;
-	int		   *pids;
+	SswProc    *procs;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (!ssw_shmem_available())
 		return (Datum) 0;
-	databases = palloc(sizeof(SswShared->databases));
-	pids = palloc0(SSW_MAX_DATABASES * sizeof(int));
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	memcpy(databases, SswShared->databases, sizeof(SswShared->databases));
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
-		if (databases[i].coordinator >= 0)
-			pids[i] = SswProcs[databases[i].coordinator].pid;
-	LWLockRelease(SswShared->lock);
+	databases = copy_under_lock(SswShared->databases, sizeof(SswShared->databases));
+	procs = copy_under_lock(SswProcs, SswShared->nprocs * sizeof(SswProc));
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &databases[i];
@@ -383,8 +393,8 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 		v[0] = ObjectIdGetDatum(d->oid);
 		v[1] = CStringGetTextDatum(states[d->state]);
 		v[2] = Int32GetDatum(d->closed);
-		v[3] = Int32GetDatum(pids[i]);
-		n[3] = pids[i] == 0;
+		n[3] = d->coordinator < 0;
+		v[3] = n[3] ? (Datum) 0 : Int32GetDatum(procs[d->coordinator].pid);
 		v[4] = Int32GetDatum(d->workers_wanted);
 		v[5] = time_or_null(d->next_due, &n[5]);
 		v[6] = text_or_null(d->problem, &n[6]);
@@ -425,9 +435,7 @@ ssw_stat_reset(PG_FUNCTION_ARGS)
 		ids = policies_with(SSW_RIGHT_ADMIN);
 	else
 		ids = bms_make_singleton(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN)->id);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	ssw_shmem_policies_seq(reset_entry, ids);
-	LWLockRelease(SswShared->lock);
+	ssw_shmem_policies_seq(LW_EXCLUSIVE, reset_entry, ids);
 	PG_RETURN_VOID();
 }
 
