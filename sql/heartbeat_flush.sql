@@ -76,52 +76,6 @@ SELECT sweeper.unregister('crate');
 SELECT id FROM crate WHERE d > now() + interval '55 min';
 DROP TABLE crate;
 DROP ROLE regress_crate;
--- Nobody can show that he is alive while heartbeats are refused: when the policy fits its table again, one time to live is
--- credited.  Not where nobody tried.
-CREATE TABLE refused (id int PRIMARY KEY, d timestamptz, f text DEFAULT 'on', ttl interval);
-CREATE INDEX ON refused (d);
-CREATE TABLE idle (LIKE refused INCLUDING ALL);
-SELECT count(sweeper.register(t, deadline => 'd', ttl => '1 h', ttl_column => 'ttl', filter => $$f = 'on'$$, heartbeats => true, check_every => '0',
-    start => 'now', fuse_fraction => 1)) FROM unnest('{refused,idle}'::regclass[]) AS t;
-SELECT sweeper.register('refused', policy => 'plain', deadline => 'd', ttl => '1 h', filter => $$f = 'on'$$, heartbeats => true, check_every => '0',
-    start => 'now', fuse_fraction => 1) IS NOT NULL AS registered;
-INSERT INTO refused SELECT i, now() - interval '1 min' FROM generate_series(1, 2) AS i;
-INSERT INTO idle SELECT i, now() - interval '1 min' FROM generate_series(1, 2) AS i;
-ALTER TABLE refused RENAME f TO status;
-ALTER TABLE idle RENAME f TO status;
-\set VERBOSITY sqlstate
-SELECT sweeper.touch('refused', 1);
-SELECT sweeper.touch('plain', 1);
-\set VERBOSITY default
-SELECT sweeper.alter_policy(p, filter => $$status = 'on'$$) FROM unnest('{refused,idle,plain}'::text[]) AS p;
-DO $$ BEGIN
-    FOR i IN 1 .. 600 LOOP
-        EXIT WHEN NOT EXISTS (SELECT FROM sweeper.policy_status WHERE policy = ANY ('{refused,idle,plain}') AND state = 'broken');
-        PERFORM pg_sleep(0.05);
-    END LOOP;
-END $$;
-SELECT p, verdict, reason FROM unnest('{refused,idle,plain}'::text[]) AS p, sweeper.explain_row(p, '1');
-CALL sweeper.sweep('refused') \gset
-CALL sweeper.sweep('plain') \gset
-CALL sweeper.sweep('idle') \gset
-SELECT (SELECT count(*) FROM refused) AS refused, (SELECT count(*) FROM idle) AS idle;
-SELECT sweeper.touch('refused', 1), sweeper.is_live('refused', '1'), sweeper.is_live('plain', '2');
-SELECT sweeper.unregister(p) FROM unnest('{refused,idle,plain}'::text[]) AS p;
--- the same where a column is gone that the rows are read by: no text is wrong then, but the policy
-CREATE TABLE lost (id int PRIMARY KEY, d timestamptz, ttl interval);
-CREATE INDEX ON lost (d);
-SELECT FROM sweeper.register('lost', deadline => 'd', ttl => '1 h', ttl_column => 'ttl', heartbeats => true, check_every => '0', start => 'now', fuse_fraction => 1);
-INSERT INTO lost VALUES (1, now() - interval '1 min');
-ALTER TABLE lost DROP COLUMN ttl;
-\set VERBOSITY sqlstate
-SELECT sweeper.touch('lost', 1);
-SELECT sweeper.is_live('lost', '1');
-\set VERBOSITY default
-SELECT sweeper.alter_policy('lost', reset => '{ttl_column}');
-CALL sweeper.sweep('lost') \gset
-SELECT verdict FROM sweeper.explain_row('lost', '1');
-SELECT sweeper.unregister('lost');
-DROP TABLE refused, idle, lost;
 -- where the filter names a column that has another name, nothing is written, and that is told; so is what cannot be written
 CREATE TABLE named (id int PRIMARY KEY, seen timestamptz, kind int NOT NULL DEFAULT 0);
 CREATE INDEX ON named (seen);
