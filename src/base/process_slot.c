@@ -128,31 +128,31 @@ ssw_process_cancel_policy(int policy_id)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Take a free slot for a process to be started, a runner of that role; -1 when there is none. */
+/* Take a free slot for a process to be started, a runner of that role; -1 when there is none.  The caller holds the lock exclusively. */
 int
 ssw_process_reserve(SswProcKind kind, Oid database, Oid role)
 {
-	int			slot = -1;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < SswShared->nprocs && slot < 0; i++)
+	for (int i = 0; i < SswShared->nprocs; i++)
 		if (SswProcs[i].state == SSW_STATE_FREE)
-			slot = i;
-	if (slot >= 0)
-	{
-		uint32		generation = SswProcs[slot].generation + 1;
+		{
+			uint32		generation = SswProcs[i].generation + 1;
 
-		memset(&SswProcs[slot], 0, sizeof(SswProc));
-		SswProcs[slot].generation = generation;
-		SswProcs[slot].kind = kind;
-		SswProcs[slot].state = SSW_STATE_STARTING;
-		SswProcs[slot].database = database;
-		SswProcs[slot].role = role;
-		SswProcs[slot].pass = -1;
-		SswProcs[slot].state_since = GetCurrentTimestamp();
-	}
-	LWLockRelease(SswShared->lock);
-	return slot;
+			SswProcs[i] = (SswProc)
+			{
+				.kind = kind,.state = SSW_STATE_STARTING,.generation = generation,.database = database,
+					.role = role,.pass = -1,.state_since = GetCurrentTimestamp()
+			};
+			return i;
+		}
+	return -1;
+}
+
+/* It will not be started, or never came: its slot is free again.  The caller holds the lock exclusively. */
+void
+ssw_process_release(int slot)
+{
+	SswProcs[slot].generation++;
+	SswProcs[slot].state = SSW_STATE_FREE;
 }
 
 static const struct
@@ -167,12 +167,13 @@ static const struct
 	[SSW_PROC_RUNNER] = {"session_sweeper worker", "ssw_runner_main"},
 };
 
-/* Register the process of a reserved slot; false frees the slot again. */
+/* Register the process of a reserved slot. */
 bool
-ssw_process_start(int slot, BackgroundWorkerHandle **handle)
+ssw_process_start(int slot)
 {
 	BackgroundWorker bgw = {0};
-	SswProc    *proc = &SswProcs[slot];
+	BackgroundWorkerHandle *handle;
+	const SswProc *proc = &SswProcs[slot];
 
 	bgw.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	bgw.bgw_start_time = BgWorkerStart_RecoveryFinished;
@@ -183,12 +184,7 @@ ssw_process_start(int slot, BackgroundWorkerHandle **handle)
 	strlcpy(bgw.bgw_function_name, kinds[proc->kind].function, sizeof(bgw.bgw_function_name));
 	bgw.bgw_main_arg = Int32GetDatum(slot);
 	memcpy(bgw.bgw_extra, &proc->generation, sizeof(proc->generation));
-	if (RegisterDynamicBackgroundWorker(&bgw, handle))
-		return true;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	proc->state = SSW_STATE_FREE;
-	LWLockRelease(SswShared->lock);
-	return false;
+	return RegisterDynamicBackgroundWorker(&bgw, &handle);
 }
 
 /* Leave a pass, or appended rows: the last one out wakes the coordinator. */
@@ -306,61 +302,61 @@ set_signals(void)
 	BackgroundWorkerUnblockSignals();
 }
 
+/* The process of a reserved slot begins.  The caller holds the lock exclusively. */
 static void
 occupy(int slot)
 {
+	SswDatabase *d = ssw_shmem_database(SswProcs[slot].database, false);
+
 	MySswProc = &SswProcs[slot];
 	my_generation = MySswProc->generation;
 	MySswProc->pid = MyProcPid;
 	MySswProc->latch = MyLatch;
 	MySswProc->started_at = MySswProc->state_since = GetCurrentTimestamp();
 	MySswProc->state = SSW_STATE_IDLE;
+	if (MySswProc->kind == SSW_PROC_COORDINATOR && d)
+		d->coordinator = slot;
+	if (MySswProc->kind == SSW_PROC_LAUNCHER)
+	{
+		MySswProc->connected = true;	/* as far as it ever will be */
+		SswShared->launcher = slot;
+	}
 }
 
 /*
- * Attach to the slot that main_arg names.  False: the slot is not ours any
- * more, and the process should exit.
+ * Attach to the slot that main_arg names; the launcher, without one, takes a slot by
+ * itself.  False: the slot is not ours any more, and the process should exit.
  */
 bool
-ssw_process_attach(Datum main_arg)
+ssw_process_attach(const Datum *main_arg)
 {
-	int			slot = DatumGetInt32(main_arg);
+	int			slot;
 	uint32		generation;
-	bool		mine;
 
 	memcpy(&generation, MyBgworkerEntry->bgw_extra, sizeof(generation));
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	mine = SswProcs[slot].state == SSW_STATE_STARTING && SswProcs[slot].generation == generation;
-	if (mine)
-	{
-		SswDatabase *d = ssw_shmem_database(SswProcs[slot].database, false);
-
+	slot = main_arg ? DatumGetInt32(*main_arg) : ssw_process_reserve(SSW_PROC_LAUNCHER, InvalidOid, InvalidOid);
+	if (slot >= 0 && SswProcs[slot].state == SSW_STATE_STARTING && (!main_arg || SswProcs[slot].generation == generation))
 		occupy(slot);
-		if (MySswProc->kind == SSW_PROC_COORDINATOR && d)
-			d->coordinator = slot;
-	}
 	LWLockRelease(SswShared->lock);
-	if (mine)
+	if (MySswProc)
 		before_shmem_exit(free_slot, (Datum) 0);
 	set_signals();
-	return mine;
+	return MySswProc != NULL;
 }
 
-/* The launcher takes a slot by itself. */
-void
-ssw_process_attach_launcher(void)
+/* Must this process leave: asked to, or because its database is closed? */
+bool
+ssw_process_must_leave(void)
 {
-	int			slot = ssw_process_reserve(SSW_PROC_LAUNCHER, InvalidOid, InvalidOid);
+	SswDatabase *d;
+	bool		leave;
 
-	if (slot < 0)
-		proc_exit(1);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	occupy(slot);
-	MySswProc->connected = true;	/* as far as it ever will be */
-	SswShared->launcher = slot;
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MySswProc->database, false);
+	leave = MySswProc->stop || MySswProc->terminating || d == NULL || d->closed > 0;
 	LWLockRelease(SswShared->lock);
-	before_shmem_exit(free_slot, (Datum) 0);
-	set_signals();
+	return leave;
 }
 
 /* Connect, and override what a host may have set for its own sessions. */
@@ -406,20 +402,6 @@ ssw_process_connect(Oid database)
 	SetConfigOption("synchronous_commit", ssw_guc_synchronous_commit_name(),
 					PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
-}
-
-/* Is this process to leave, a worker or runner? */
-bool
-ssw_process_must_leave(void)
-{
-	SswDatabase *d;
-	bool		leave;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MySswProc->database, false);
-	leave = MySswProc->stop || MySswProc->terminating || d == NULL || d->closed > 0;
-	LWLockRelease(SswShared->lock);
-	return leave;
 }
 
 /* Change this process's state, leaving its pass when it becomes idle. */

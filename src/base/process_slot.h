@@ -8,10 +8,10 @@
 #include "postmaster/bgworker.h"
 #include "base/shmem.h"
 
-extern bool ssw_process_start(int slot, BackgroundWorkerHandle **handle);
 extern int	ssw_process_reserve(SswProcKind kind, Oid database, Oid role);
-extern bool ssw_process_attach(Datum main_arg);
-extern void ssw_process_attach_launcher(void);
+extern void ssw_process_release(int slot);
+extern bool ssw_process_start(int slot);
+extern bool ssw_process_attach(const Datum *main_arg);
 extern void ssw_process_connect(Oid database);
 extern void ssw_process_failed_start(SswDatabase *d, SswProcKind kind);
 extern void ssw_process_ready(void);

@@ -740,7 +740,7 @@ ssw_coordinator_main(Datum main_arg)
 	static uint32 wait_event = 0;
 	MemoryContext round_cxt;
 
-	if (!ssw_process_attach(main_arg))
+	if (!ssw_process_attach(&main_arg))
 		return;
 	ssw_process_connect(MySswProc->database);
 	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);

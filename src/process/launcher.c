@@ -84,7 +84,7 @@ ssw_probe_main(Datum main_arg)
 	bool		present;
 	SswDatabase *d;
 
-	if (!ssw_process_attach(main_arg))
+	if (!ssw_process_attach(&main_arg))
 		return;
 	ssw_process_connect(MySswProc->database);
 	ssw_spi_start_transaction();
@@ -97,34 +97,29 @@ ssw_probe_main(Datum main_arg)
 	LWLockRelease(SswShared->lock);
 }
 
-static void
+/* A database that takes connections is known from now on, if it is to be swept; false: there is no room. */
+static bool
 note_database(Oid oid, bool wanted)
 {
-	static bool full_logged = false;
-	SswDatabase *d;
-	bool		full;
+	SswDatabase *d = ssw_shmem_database(oid, wanted);
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(oid, wanted);
-	full = wanted && d == NULL;
 	if (d)
 		strlcpy(d->problem, wanted ? "" : "not in session_sweeper.databases", sizeof(d->problem));
-	LWLockRelease(SswShared->lock);
-	if (full && !full_logged)
-		ereport(LOG,
-				(errmsg("session_sweeper knows %d databases already and ignores the others", SSW_MAX_DATABASES),
-				 errhint("List the databases to sweep in \"session_sweeper.databases\".")));
-	full_logged = full;
+	return d || !wanted;
 }
 
 /* Compare the list of databases with pg_database. */
 static void
 scan_databases(void)
 {
+	static bool full_logged = false;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tup;
-	List	   *seen = NIL;
+	List	   *wanted = NIL;
+	List	   *others = NIL;
+	bool		full = false;
+	ListCell   *lc;
 
 	ssw_spi_start_transaction();
 	rel = table_open(DatabaseRelationId, AccessShareLock);
@@ -135,24 +130,31 @@ scan_databases(void)
 
 		if (!db->datallowconn || db->datconnlimit == -2)
 			continue;
-		note_database(db->oid, ssw_guc_database_wanted(NameStr(db->datname)));
-		seen = lappend_oid(seen, db->oid);
+		if (ssw_guc_database_wanted(NameStr(db->datname)))
+			wanted = lappend_oid(wanted, db->oid);
+		else
+			others = lappend_oid(others, db->oid);
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, wanted)
+		full = !note_database(lfirst_oid(lc), true) || full;
+	foreach(lc, others)
+		(void) note_database(lfirst_oid(lc), false);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
+		bool		gone = OidIsValid(d->oid) && !list_member_oid(wanted, d->oid) && !list_member_oid(others, d->oid);
 
-		if (OidIsValid(d->oid) && !list_member_oid(seen, d->oid) && d->closed == 0 && d->coordinator < 0)
+		if (gone && d->closed == 0 && d->coordinator < 0)
 		{
 			ssw_shmem_forget_policies(d->oid);
 			ssw_shmem_forget_passes(d->oid);
 			d->oid = InvalidOid;
 		}
-		else if (OidIsValid(d->oid) && !list_member_oid(seen, d->oid))
+		else if (gone)
 			strlcpy(d->problem, "does not allow connections", sizeof(d->problem));
 		if (d->state == SSW_DB_ABSENT)
 			ssw_shmem_forget_passes(d->oid);
@@ -160,6 +162,11 @@ scan_databases(void)
 	SswShared->rescan = false;
 	LWLockRelease(SswShared->lock);
 	ssw_spi_commit();
+	if (full && !full_logged)
+		ereport(LOG,
+				(errmsg("session_sweeper knows %d databases already and ignores the others", SSW_MAX_DATABASES),
+				 errhint("List the databases to sweep in \"session_sweeper.databases\".")));
+	full_logged = full;
 	rescan_at = GetCurrentTimestamp() + RESCAN_MS * INT64CONST(1000);
 }
 
@@ -167,17 +174,9 @@ scan_databases(void)
 static void
 reap_starting(TimestampTz now)
 {
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state == SSW_STATE_STARTING && now - p->state_since > START_TIMEOUT_US)
-		{
-			p->generation++;
-			p->state = SSW_STATE_FREE;
-		}
-	}
+		if (SswProcs[i].state == SSW_STATE_STARTING && now - SswProcs[i].state_since > START_TIMEOUT_US)
+			ssw_process_release(i);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
@@ -195,37 +194,33 @@ reap_starting(TimestampTz now)
 			ssw_process_failed_start(d, SSW_PROC_PROBE);
 		}
 	}
-	LWLockRelease(SswShared->lock);
 }
 
-/* Probe one unknown database, if no probe runs. */
-static bool
-start_probe(TimestampTz now)
+/* An unknown database to probe, if no probe runs. */
+static Oid
+next_probe(TimestampTz now)
 {
-	Oid			target = InvalidOid;
+	if (ssw_quota_count(SSW_PROC_PROBE, InvalidOid) > 0)
+		return InvalidOid;
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	{
+		SswDatabase *d = &SswShared->databases[i];
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (ssw_quota_count(SSW_PROC_PROBE, InvalidOid) == 0)
-		for (int i = 0; i < SSW_MAX_DATABASES && !OidIsValid(target); i++)
+		if (OidIsValid(d->oid) && d->state == SSW_DB_UNKNOWN && d->closed == 0 &&
+			d->not_before <= now && d->problem[0] == '\0')
 		{
-			SswDatabase *d = &SswShared->databases[i];
-
-			if (OidIsValid(d->oid) && d->state == SSW_DB_UNKNOWN && d->closed == 0 &&
-				d->not_before <= now && d->problem[0] == '\0')
-			{
-				d->state = SSW_DB_PROBING;
-				target = d->oid;
-			}
+			d->state = SSW_DB_PROBING;
+			return d->oid;
 		}
-	LWLockRelease(SswShared->lock);
-	return OidIsValid(target) && ssw_quota_start(SSW_PROC_PROBE, target, InvalidOid);
+	}
+	return InvalidOid;
 }
 
 /* The database whose coordinator found no slot: it keeps its turn. */
 static Oid	short_database = InvalidOid;
 static TimestampTz short_until = 0; /* and the next free slot is its */
 
-/* The database whose turn it is; invalid when none waits. */
+/* The database whose coordinator is to be started; invalid: none waits, or none may.  *waiting: one waits for a turn. */
 static Oid
 next_database(TimestampTz now, bool *waiting)
 {
@@ -243,21 +238,15 @@ next_database(TimestampTz now, bool *waiting)
 		if (best == NULL || d->next_due < best->next_due)
 			best = d;
 	}
-	if (best == NULL)
-		return InvalidOid;
-	if (ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_quota_most_coordinators(now))
-	{
-		*waiting = true;
-		return InvalidOid;
-	}
+	*waiting = best && ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_quota_most_coordinators(now);
 	/* nobody else takes the slot that is about to be free */
-	if (best->not_before > now)
+	if (best == NULL || *waiting || best->not_before > now)
 		return InvalidOid;
 	best->not_before = now + USECS_PER_SEC; /* should it die at once */
 	return best->oid;
 }
 
-/* Coordinators know whether a database waits for one to leave; the caller holds the lock. */
+/* Coordinators know whether a database waits for one to leave. */
 static void
 let_others_in(bool waiting)
 {
@@ -267,53 +256,117 @@ let_others_in(bool waiting)
 			SetLatch(SswProcs[i].latch);
 }
 
-/*
- * The server has no slot for the coordinator of a database: a worker of another
- * leaves, unless it is the last; then coordinators take turns.  True: one leaves.
- */
-static bool
-make_room(Oid database, TimestampTz now)
+/* What is started in a tick, in this order. */
+typedef enum Stage
 {
-	SswDatabase *d;
-	bool		leaves;
+	STAGE_PROBE,
+	STAGE_COORDINATORS,
+	STAGE_WORKERS,
+	STAGE_RUNNERS,
+	STAGE_END
+} Stage;
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(database, false);
-	if (d)
-		d->not_before = now + SHORT_TICK_US;
-	short_database = database;
-	leaves = ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) > 1 &&
-		ssw_quota_make_room(database, now);
-	if (!leaves)
-		ssw_quota_short(now);
-	LWLockRelease(SswShared->lock);
-	return leaves;
+/* The next process to be started: its slot, or -1 when the server has none; false: none.  The caller holds the lock exclusively. */
+static bool
+next_start(Stage *stage, TimestampTz now, Oid *database, int *slot)
+{
+	static const SswProcKind kinds[] = {SSW_PROC_PROBE, SSW_PROC_COORDINATOR, SSW_PROC_WORKER, SSW_PROC_RUNNER};
+	Oid			role = InvalidOid;
+	SswProcKind kind;
+	bool		waiting;
+
+	*database = InvalidOid;
+	for (; *stage < STAGE_END; (*stage)++)
+	{
+		kind = kinds[*stage];
+		switch (*stage)
+		{
+			case STAGE_PROBE:
+				*database = next_probe(now);
+				break;
+			case STAGE_COORDINATORS:
+				*database = next_database(now, &waiting);
+				let_others_in(waiting);
+				/* the next free slot is a coordinator's */
+				if (!OidIsValid(*database) && now < short_until)
+					*stage = STAGE_RUNNERS;
+				break;
+			case STAGE_WORKERS:
+				*database = ssw_quota_next_worker(now);
+				break;
+			case STAGE_RUNNERS:
+				*database = ssw_quota_next_runner(now, &role);
+				break;
+			case STAGE_END:
+				break;
+		}
+		if (OidIsValid(*database))
+			break;
+	}
+	*slot = OidIsValid(*database) ? ssw_process_reserve(kind, *database, role) : -1;
+	return OidIsValid(*database);
 }
 
-/* False: one has no slot, and none must be taken by anything else. */
-static bool
-start_coordinators(TimestampTz now)
+/*
+ * The server has no slot for it.  For a coordinator, a worker of another database
+ * leaves, unless it is the last; then coordinators take turns, and the next slot is
+ * theirs.  The caller holds the lock exclusively.
+ */
+static void
+start_failed(Stage *stage, TimestampTz now, Oid database)
 {
-	for (;;)
-	{
-		Oid			database;
-		bool		waiting;
+	SswDatabase *d = ssw_shmem_database(database, false);
 
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		database = next_database(now, &waiting);
-		let_others_in(waiting);
-		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database))
-			return now >= short_until;
-		if (!ssw_quota_start(SSW_PROC_COORDINATOR, database, InvalidOid))
+	if (*stage == STAGE_COORDINATORS)
+	{
+		if (d)
+			d->not_before = now + SHORT_TICK_US;
+		short_database = database;
+		if (ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) > 1 &&
+			ssw_quota_make_room(database, now))
 		{
-			if (!make_room(database, now))
-				return true;
-			short_until = now + 2 * SHORT_TICK_US;
-			return false;
+			*stage = STAGE_WORKERS;
+			return;
 		}
-		short_until = 0;
-		short_database = InvalidOid;
+		ssw_quota_short(now);
+		short_until = now + 2 * SHORT_TICK_US;
+		*stage = STAGE_END;
+		return;
+	}
+	if (*stage == STAGE_WORKERS && !ssw_quota_make_room(database, now))
+		ssw_quota_short(now);
+	(*stage)++;
+}
+
+/* Start what is wanted and may be started. */
+static void
+start_processes(TimestampTz now)
+{
+	Stage		stage = STAGE_PROBE;
+	Oid			database = InvalidOid;
+	int			slot = -1;
+	bool		failed = false;
+	bool		more = true;
+
+	while (more)
+	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		if (failed)
+		{
+			if (slot >= 0)
+				ssw_process_release(slot);
+			start_failed(&stage, now, database);
+		}
+		more = next_start(&stage, now, &database, &slot);
+		LWLockRelease(SswShared->lock);
+		failed = more && (slot < 0 || !ssw_process_start(slot));
+		if (failed)
+			ssw_quota_note_no_slot(now);
+		else if (more && stage == STAGE_COORDINATORS)
+		{
+			short_until = 0;
+			short_database = InvalidOid;
+		}
 	}
 }
 
@@ -348,6 +401,8 @@ enforce_limits(TimestampTz now, bool stopping)
 	int			left = 0;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (!stopping)
+		reap_starting(now);
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
@@ -383,6 +438,11 @@ enforce_limits(TimestampTz now, bool stopping)
 			kill(p->pid, SIGTERM);
 		else if (p->has_task && is_over(p, now))
 			ssw_process_cancel(p);
+	}
+	if (!stopping && ssw_enabled)
+	{
+		ssw_quota_take_back(now);
+		ssw_quota_enforce(now);
 	}
 	LWLockRelease(SswShared->lock);
 	return left;
@@ -446,41 +506,35 @@ stop_all(void)
 		wait_tick(20);
 }
 
-/* The clock was set: nothing waits for a time of the old one. */
+/* Each database is to judge its policies again: settings have changed, or the clock, and then nothing waits for a time of the old one. */
 static void
-forget_times(void)
+judge_again(bool clock_set)
 {
-	rescan_at = short_until = 0;
-	ssw_quota_forget_short();
-	ssw_file_set_back();
-	ssw_throttle_forget();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
-		d->next_due = d->not_before = d->workers_not_before = 0;
-		d->judged_generation = 0;
+		d->next_due = d->judged_generation = 0;
+		if (clock_set)
+			d->not_before = d->workers_not_before = 0;
 	}
 	LWLockRelease(SswShared->lock);
 	ssw_work_look_again();
-}
-
-/* Brakes and retention depend on settings: each database is to look at them. */
-static void
-judge_again(void)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
-		SswShared->databases[i].next_due = SswShared->databases[i].judged_generation = 0;
-	LWLockRelease(SswShared->lock);
-	ssw_work_look_again();
+	rescan_at = 0;
+	if (!clock_set)
+		return;
+	short_until = 0;
+	ssw_quota_forget_short();
+	ssw_file_set_back();
+	ssw_throttle_forget();
 }
 
 void
 ssw_launcher_main(Datum main_arg)
 {
-	ssw_process_attach_launcher();
+	if (!ssw_process_attach(NULL))
+		proc_exit(1);
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
@@ -497,31 +551,20 @@ ssw_launcher_main(Datum main_arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
-			rescan_at = 0;
-			judge_again();
+			judge_again(false);
 		}
 		ssw_service_watch_read_only(false);
 		now = GetCurrentTimestamp();
 		if (ssw_service_watch_clock())
-			forget_times();
+			judge_again(true);
 		ssw_service_alive(false);
 		ssw_file_clean();
 		if (now >= rescan_at || SswShared->rescan)
 			scan_databases();
 		sample_at = Min(ssw_throttle_sample(now), ssw_written_look(now));
-		reap_starting(now);
 		(void) enforce_limits(now, false);
 		if (ssw_enabled)
-		{
-			(void) start_probe(now);
-			ssw_quota_take_back(now);
-			ssw_quota_enforce(now);
-			if (start_coordinators(now))
-			{
-				ssw_quota_start_workers(now);
-				ssw_quota_start_runners(now);
-			}
-		}
+			start_processes(now);
 		wait_tick(sleep_ms(GetCurrentTimestamp()));
 	}
 	stop_all();

@@ -87,7 +87,7 @@ wait_for_work(void)
 void
 ssw_worker_main(Datum main_arg)
 {
-	if (!ssw_process_attach(main_arg))
+	if (!ssw_process_attach(&main_arg))
 		return;
 	ssw_process_connect(MySswProc->database);
 	pgstat_report_activity(STATE_IDLE, NULL);

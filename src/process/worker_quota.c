@@ -72,31 +72,22 @@ ssw_quota_count(SswProcKind kind, Oid database)
 	return n;
 }
 
-/* Start one process; the log says once that slots are short, and it is tried again later. */
-bool
-ssw_quota_start(SswProcKind kind, Oid database, Oid role)
+/* The server has no slot for a process: the log says so once. */
+void
+ssw_quota_note_no_slot(TimestampTz now)
 {
-	BackgroundWorkerHandle *handle;
-	int			slot = ssw_process_reserve(kind, database, role);
-	bool		ok = slot >= 0 && ssw_process_start(slot, &handle);
-	bool		first = false;
+	bool		first = SswShared->no_slot_since == 0;
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (!ok)
-	{
-		SswShared->no_slot_at = GetCurrentTimestamp();
-		first = SswShared->no_slot_since == 0;
-		if (first)
-			SswShared->no_slot_since = SswShared->no_slot_at;
-	}
-	LWLockRelease(SswShared->lock);
-	if (first)
-		ereport(LOG,
-				(errmsg("session_sweeper could not start a background process"),
-				 errdetail("All background worker slots are in use."),
-				 errhint("Raise \"max_worker_processes\" (now %d) and restart the server; until then sweeps use what is free.",
-						 max_worker_processes)));
-	return ok;
+	/* only the launcher writes them */
+	SswShared->no_slot_at = now;
+	if (!first)
+		return;
+	SswShared->no_slot_since = now;
+	ereport(LOG,
+			(errmsg("session_sweeper could not start a background process"),
+			 errdetail("All background worker slots are in use."),
+			 errhint("Raise \"max_worker_processes\" (now %d) and restart the server; until then sweeps use what is free.",
+					 max_worker_processes)));
 }
 
 /* Whose code a process runs, or invalid. */
@@ -152,6 +143,7 @@ ssw_quota_has_its_share(Oid role)
 /*
  * Of a role that has all places while another waits, the batch that began last is
  * cancelled, and its worker leaves the pass.  Short batches make room by themselves.
+ * The caller holds the lock exclusively.
  */
 void
 ssw_quota_take_back(TimestampTz now)
@@ -159,7 +151,6 @@ ssw_quota_take_back(TimestampTz now)
 	SswProc    *victim = NULL;
 	Oid			waiting = InvalidOid;
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
@@ -183,7 +174,6 @@ ssw_quota_take_back(TimestampTz now)
 		if (victim->batch_deadline != 0)
 			ssw_process_cancel(victim);
 	}
-	LWLockRelease(SswShared->lock);
 }
 
 /* How many of the workers may run commands: with two or more, one is left for sweeps. */
@@ -374,35 +364,32 @@ free_places(void)
 	return ssw_max_workers - ssw_quota_count(SSW_PROC_WORKER, InvalidOid) - ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
 }
 
-/* Start runners for the roles whose commands have waited longest. */
-void
-ssw_quota_start_runners(TimestampTz now)
+/*
+ * The database, and the role, for whose commands a runner is to be started: those that
+ * have waited longest.  Invalid: none, or another process leaves first.  The caller
+ * holds the lock exclusively.
+ */
+Oid
+ssw_quota_next_runner(TimestampTz now, Oid *role)
 {
-	for (;;)
-	{
-		SswDatabase *best;
-		Oid			database = InvalidOid;
-		Oid			role = InvalidOid;
+	SswDatabase *best = longest_without_runner();
 
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		best = longest_without_runner();
-		if (best && ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
-			(void) stop_runner(best->oid, best->runner_role);
-		else if (best && free_places() <= 0)
-			stop_sweep_worker(now);
-		else if (best)
-		{
-			database = best->oid;
-			role = best->runner_role;
-			best->runner_role = InvalidOid;
-			/* others may wait */
-			(void) ssw_work_add(database, SSW_WORK_COMMANDS);
-			ssw_shmem_wake_coordinator(database);
-		}
-		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database) || !ssw_quota_start(SSW_PROC_RUNNER, database, role))
-			return;
+	if (best == NULL)
+		return InvalidOid;
+	if (ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
+		(void) stop_runner(best->oid, best->runner_role);
+	else if (free_places() <= 0)
+		stop_sweep_worker(now);
+	else
+	{
+		*role = best->runner_role;
+		best->runner_role = InvalidOid;
+		/* others may wait */
+		(void) ssw_work_add(best->oid, SSW_WORK_COMMANDS);
+		ssw_shmem_wake_coordinator(best->oid);
+		return best->oid;
 	}
+	return InvalidOid;
 }
 
 /* Is the last free place for commands that have waited longer than that?  The caller holds the lock. */
@@ -414,38 +401,25 @@ is_for_runner(TimestampTz since)
 	return d && d->runner_since < since && free_places() == 1 && ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) < most_runners();
 }
 
-/* Start workers for the databases that want them. */
-void
-ssw_quota_start_workers(TimestampTz now)
+/*
+ * The database for which a worker is to be started.  Invalid: none, or another process
+ * leaves first.  The caller holds the lock exclusively.
+ */
+Oid
+ssw_quota_next_worker(TimestampTz now)
 {
-	for (;;)
-	{
-		SswDatabase *d;
-		Oid			database = InvalidOid;
-		bool		room = false;
+	SswDatabase *d = neediest(now);
 
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		d = neediest(now);
-		if (d && !is_for_runner(d->wanted_since))
-		{
-			database = d->oid;
-			room = free_places() > 0;
-			/* if it wants another, after those that wait now */
-			if (room)
-				d->wanted_since = now;
-		}
-		LWLockRelease(SswShared->lock);
-		if (!OidIsValid(database))
-			return;
-		/* the server may have less room than we */
-		if (room && ssw_quota_start(SSW_PROC_WORKER, database, InvalidOid))
-			continue;
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		if (!ssw_quota_make_room(database, now) && room)
-			ssw_quota_short(now);
-		LWLockRelease(SswShared->lock);
-		return;
+	if (d == NULL || is_for_runner(d->wanted_since))
+		return InvalidOid;
+	if (free_places() <= 0)
+	{
+		(void) ssw_quota_make_room(d->oid, now);
+		return InvalidOid;
 	}
+	/* if it wants another, after those that wait now */
+	d->wanted_since = now;
+	return d->oid;
 }
 
 /* Of two that may stay or leave: coordinators have had their turns, of others the newest has begun least. */
@@ -484,13 +458,11 @@ stop_surplus(SswProcKind kind, int most, TimestampTz now)
 	}
 }
 
-/* The limits may have been lowered. */
+/* The limits may have been lowered.  The caller holds the lock exclusively. */
 void
 ssw_quota_enforce(TimestampTz now)
 {
 	int			runners = 0;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 
 	/*
 	 * tries between are no end of it: coordinators are tried again after
@@ -503,5 +475,4 @@ ssw_quota_enforce(TimestampTz now)
 	for (int i = 0; i < SswShared->nprocs; i++)
 		runners += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && !SswProcs[i].stop;
 	stop_surplus(SSW_PROC_WORKER, ssw_max_workers - runners, now);
-	LWLockRelease(SswShared->lock);
 }

@@ -11,12 +11,12 @@ extern int	ssw_quota_most_coordinators(TimestampTz now);
 extern void ssw_quota_short(TimestampTz now);
 extern void ssw_quota_forget_short(void);
 extern int	ssw_quota_count(SswProcKind kind, Oid database);
-extern bool ssw_quota_start(SswProcKind kind, Oid database, Oid role);
+extern void ssw_quota_note_no_slot(TimestampTz now);
 extern bool ssw_quota_make_room(Oid for_database, TimestampTz now);
 extern bool ssw_quota_has_its_share(Oid role);
 extern void ssw_quota_take_back(TimestampTz now);
 extern void ssw_quota_enforce(TimestampTz now);
-extern void ssw_quota_start_workers(TimestampTz now);
-extern void ssw_quota_start_runners(TimestampTz now);
+extern Oid	ssw_quota_next_worker(TimestampTz now);
+extern Oid	ssw_quota_next_runner(TimestampTz now, Oid *role);
 
 #endif							/* SSW_WORKER_QUOTA_H */
