@@ -301,37 +301,34 @@ ssw_shmem_policies_full(void)
 	return SswShared->npolicies >= ssw_max_policies;
 }
 
-/* The ids of a database's policy entries, in CurrentMemoryContext. */
-int
-ssw_shmem_policy_ids(Oid dboid, int **ids)
+static void
+forget_policy(SswPolicyShared *s)
+{
+	SswShared->npolicies -= s->key.policy_id > SSW_LAST_BUILTIN;
+	(void) hash_search(policy_hash, &s->key, HASH_REMOVE, NULL);
+}
+
+/*
+ * Remove the entries of policies of this database that are not known, and were not
+ * changed after that generation.  False: there were none.
+ */
+bool
+ssw_shmem_forget_unknown(const Bitmapset * known, uint64 generation)
 {
 	HASH_SEQ_STATUS seq;
 	SswPolicyShared *s;
-	int			room;
-	int			n = 0;
+	bool		any = false;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	room = hash_get_num_entries(policy_hash);
-	LWLockRelease(SswShared->lock);
-	*ids = palloc(room * sizeof(int) + 1);
-	LWLockAcquire(SswShared->lock, LW_SHARED);
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	hash_seq_init(&seq, policy_hash);
 	while ((s = hash_seq_search(&seq)) != NULL)
-		if (s->key.database == dboid && n < room)
-			(*ids)[n++] = s->key.policy_id;
+		if (s->key.database == MyDatabaseId && s->changed_at <= generation && !bms_is_member(s->key.policy_id, known))
+		{
+			forget_policy(s);
+			any = true;
+		}
 	LWLockRelease(SswShared->lock);
-	return n;
-}
-
-/* Remove a policy's entry.  The caller holds the lock exclusively. */
-void
-ssw_shmem_forget_policy(Oid dboid, int policy_id)
-{
-	SswPolicyKey key = {.database = dboid,.policy_id = policy_id};
-
-	Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));
-	if (hash_search(policy_hash, &key, HASH_REMOVE, NULL))
-		SswShared->npolicies -= policy_id > SSW_LAST_BUILTIN;
+	return any;
 }
 
 /* Remove the policy entries of a database that lost the extension. */
@@ -345,7 +342,7 @@ ssw_shmem_forget_policies(Oid dboid)
 	hash_seq_init(&seq, policy_hash);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		if (s->key.database == dboid)
-			ssw_shmem_forget_policy(dboid, s->key.policy_id);
+			forget_policy(s);
 }
 
 /*

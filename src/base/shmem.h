@@ -11,6 +11,7 @@
 #define SSW_SHMEM_H
 
 #include "access/xlogdefs.h"
+#include "nodes/bitmapset.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/itemptr.h"
@@ -164,6 +165,8 @@ typedef enum SswPassEnd
 {
 	SSW_END_NONE,				/* running */
 	SSW_END_DONE,				/* nothing is left */
+	SSW_END_REFRESHED,			/* the same, and the dead wait: see
+								 * SswPass.refresh_only */
 	SSW_END_LIMIT,				/* soft limit or a rate: go on at the next
 								 * look */
 	SSW_END_STOPPED,			/* paused, dropped, changed, shut down */
@@ -430,8 +433,7 @@ extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
 extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
 extern bool ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy);
 extern bool ssw_shmem_policies_full(void);
-extern int	ssw_shmem_policy_ids(Oid dboid, int **ids);
-extern void ssw_shmem_forget_policy(Oid dboid, int policy_id);
+extern bool ssw_shmem_forget_unknown(const Bitmapset * known, uint64 generation);
 extern void ssw_shmem_forget_policies(Oid dboid);
 extern void ssw_shmem_forget_passes(Oid dboid);
 extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);

@@ -21,13 +21,11 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "process/brake.h"
-#include "process/late_look.h"
 #include "process/pass_assign.h"
 #include "process/pass_lifecycle.h"
 #include "process/policy_state.h"
 #include "process/sweep_request.h"
 #include "storage/latch.h"
-#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -42,9 +40,8 @@
 #include "heartbeat/store_scan.h"
 #include "process/coordinator_turn.h"
 #include "process/policy_watch.h"
+#include "process/watch_list.h"
 #include "process/worker.h"
-#include "process/written_tables.h"
-#include "sweep/lower_bound.h"
 #include "work/command_queue.h"
 #include "work/runner_demand.h"
 #include "work/task_notify.h"
@@ -52,262 +49,20 @@
 #include "work/work_state.h"
 
 #define MARK_EVERY_S		(60 * 60)
-#define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
-/* A coordinator that stays for so long looks at all policies by itself. */
-#define ASLEEP_US			(1 * USECS_PER_SEC)
+/* How late is what a brake holds?  Looked at no more often. */
+#define LATE_LOOK_US		(10 * USECS_PER_SEC)
+#define LATE_LOOK_PART		500
+#define LATE_LOOK_MAX_US	(15 * USECS_PER_MINUTE)
 
 PGDLLEXPORT void ssw_coordinator_main(Datum main_arg);
 
-static List *watches = NIL;		/* in TopMemoryContext */
-static MemoryContext generation_cxt = NULL;
-static uint64 generation = 0;
-static bool reload_wanted = true;
-static bool reloading = false;
-static TimestampTz reloaded_at = 0;
 static bool begun = false;
 static TimestampTz marked_at = 0;
 static bool cut_wanted = false; /* sessions may have deadlines of a fast clock */
-
-/* A swept relation, or its owner's functions, may have changed. */
-static void
-on_relcache(Datum arg, Oid relid)
-{
-	ListCell   *lc;
-
-	/* while they are loaded, the list lacks new ones */
-	reload_wanted = reload_wanted || reloading || !OidIsValid(relid);
-	foreach(lc, watches)
-	{
-		SswWatch   *w = lfirst(lc);
-
-		if (w->policy && w->policy->relid == relid)
-			reload_wanted = true;
-	}
-}
-
-static SswWatch *
-find_watch(int policy_id)
-{
-	ListCell   *lc;
-
-	foreach(lc, watches)
-		if (((SswWatch *) lfirst(lc))->policy_id == policy_id)
-		return lfirst(lc);
-	return NULL;
-}
-
-/*
- * The policy was unregistered.  True when its watch is still needed: until its
- * workers have left and who called sweep has been told.
- */
-static bool
-retire(SswWatch *w)
-{
-	uint64		request = ssw_request_pending(w, NULL);
-
-	w->policy = NULL;
-	w->runs = false;
-	w->brake_until = w->not_before = 0;
-	if (request)
-		ssw_request_complete(w, request, 0, ERRCODE_UNDEFINED_OBJECT, "it was unregistered");
-	ssw_passes_close_open(w);
-	return w->pass != NULL || request != 0;
-}
-
-/*
- * Of the entries that there were before the policies were read, those of policies
- * that are gone make room for others; who waits for one is told by its absence.
- */
-static void
-forget_gone(const int *ids, int n)
-{
-	bool		any = false;
-
-	for (int i = 0; i < n; i++)
-	{
-		if (find_watch(ids[i]) != NULL)
-			continue;
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		ssw_shmem_forget_policy(MyDatabaseId, ids[i]);
-		LWLockRelease(SswShared->lock);
-		any = true;
-	}
-	if (any)
-		ConditionVariableBroadcast(&SswShared->request_cv);
-}
-
-/* Judge a policy that was just read, or that has something due; in the generation's context. */
-static void
-judge(SswWatch *w, TimestampTz now)
-{
-	w->asleep_until = 0;
-	w->unprobed = true;			/* what was known may be of another definition */
-	w->judged_generation = generation;
-	w->rest.shut_until = 0;		/* it may have another window */
-	w->fuse_left = 0;
-	if (!w->runs || w->held_above != 0)
-		w->next_look = now;
-	w->held_above = 0;
-	ssw_watch_judge(w, now);
-	if (!w->runs)
-		ssw_passes_close_open(w);
-	if (w->policy->check_every_us != 0)
-		w->next_look = Min(w->next_look, now + w->policy->check_every_us);
-	else if (!w->unfinished)
-		w->next_look = DT_NOEND;
-	ssw_passes_publish(w);
-}
-
-/*
- * The first time: may a policy go on sleeping, as the coordinator before us left it?
- * Until something is due there, it is not even judged, unless we stay: the statistics
- * are not read for a database with a coordinator.
- */
-static bool
-stays_asleep(SswWatch *w, TimestampTz now)
-{
-	SswDatabase *d;
-	SswPolicyShared *s;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, false);
-	if (d && d->judged_generation == generation + 1 && s && s->state != SSW_POLICY_UNKNOWN && s->next_look > now && s->running_pass < 0)
-		w->asleep_until = s->next_look;
-	LWLockRelease(SswShared->lock);
-	w->next_look = now + ASLEEP_US;
-	return w->asleep_until != 0;
-}
-
-/* Judge those in which something is due by now, or may be, or somebody asked for. */
-static void
-wake_sleepers(TimestampTz now)
-{
-	ListCell   *lc;
-
-	foreach(lc, watches)
-	{
-		SswWatch   *w = lfirst(lc);
-
-		if (w->asleep_until != 0 &&
-			(Min(w->asleep_until, w->next_look) <= now || w->pass || ssw_request_pending(w, NULL) ||
-			 Min(ssw_passes_gone_at(w), ssw_passes_refresh_at(w)) <= now))
-		{
-			MemoryContext old = MemoryContextSwitchTo(generation_cxt);
-
-			judge(w, now);
-			MemoryContextSwitchTo(old);
-		}
-	}
-}
-
-/*
- * Statistics say that tables were written: what is due may be earlier than was
- * known.  Policies are looked at as if they had just been found idle.
- */
-static void
-look_anew(void)
-{
-	SswDatabase *d;
-	bool		wanted;
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	wanted = d && d->look_anew;
-	if (wanted)
-		d->look_anew = false;
-	foreach(lc, watches)
-	{
-		SswWatch   *w = lfirst(lc);
-		SswPolicyShared *s = wanted ? ssw_shmem_policy(MyDatabaseId, w->policy_id, false) : NULL;
-		TimestampTz look;
-
-		if (s == NULL || w->policy == NULL || w->policy->check_every_us == 0)
-			continue;
-		look = s->last_look + w->policy->check_every_us;
-		w->idle = 0;
-		w->unprobed = true;
-		w->next_look = Min(w->next_look, look);
-		/* also for the next coordinator: it is not told again */
-		if (w->asleep_until != 0)
-			s->next_look = w->asleep_until = Min(w->asleep_until, look);
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* Read all policies and judge them. */
-static void
-reload(TimestampTz now)
-{
-	MemoryContext old_cxt = generation_cxt;
-	List	   *policies;
-	List	   *kept = NIL;
-	ListCell   *lc;
-	SswDatabase *d;
-	int		   *ids;
-	int			nids;
-
-	reload_wanted = false;
-	reloading = true;
-	reloaded_at = now;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	generation = d ? d->policy_generation : 0;
-	if (d)
-		d->recheck = false;
-	LWLockRelease(SswShared->lock);
-
-	generation_cxt = AllocSetContextCreate(TopMemoryContext, "policies", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(generation_cxt);
-	nids = ssw_shmem_policy_ids(MyDatabaseId, &ids);
-	policies = ssw_policy_load_all();
-	foreach(lc, policies)
-	{
-		SswPolicy  *p = lfirst(lc);
-		SswWatch   *w = find_watch(p->id);
-
-		if (w == NULL)
-		{
-			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
-			w->policy_id = p->id;
-			w->tokens = p->rate_limit;
-			w->backlog_tokens = p->backlog_rate;
-			w->tokens_at = now;
-			ssw_passes_inherit(w);
-		}
-		w->policy = p;
-		if (old_cxt != NULL || !stays_asleep(w, now))
-			judge(w, now);
-		MemoryContextSwitchTo(TopMemoryContext);
-		kept = lappend(kept, w);
-		MemoryContextSwitchTo(generation_cxt);
-	}
-	foreach(lc, watches)
-	{
-		SswWatch   *w = lfirst(lc);
-
-		if (list_member_ptr(kept, w))
-			continue;
-		if (!retire(w))
-			pfree(w);
-		else
-		{
-			MemoryContextSwitchTo(TopMemoryContext);
-			kept = lappend(kept, w);
-			MemoryContextSwitchTo(generation_cxt);
-		}
-	}
-	list_free(watches);
-	watches = ssw_passes_adopt(kept);
-	forget_gone(ids, nids);
-	ssw_written_watch(policies);
-	reloading = false;
-	if (old_cxt)
-		MemoryContextDelete(old_cxt);
-}
+static TimestampTz blocked_look_at = 0; /* blocked policies are looked at,
+										 * whoever waits for a turn */
 
 /* The relation cannot even be looked at: back off as after a failed pass. */
 static void
@@ -322,10 +77,66 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 	ssw_passes_publish(w);
 }
 
+/*
+ * A brake is on.  What falls due meanwhile is late all the same, and views show how
+ * late: look, where that runs nobody's code.  A look that takes long is rare, because
+ * others wait for it.
+ */
+static void
+look_how_late(SswWatch *w, TimestampTz now)
+{
+	ErrorData  *error;
+	int64		every;
+
+	/* one that is farther away was noted before the clock was set back */
+	if (!w->plain || (now < w->late_look_at && w->late_look_at < now + 2 * LATE_LOOK_MAX_US))
+		return;
+	error = ssw_watch_probe(w, now);
+	if (error)
+		FreeErrorData(error);
+	every = (GetCurrentTimestamp() - now) * LATE_LOOK_PART;
+	every = Max(Max(LATE_LOOK_US, w->policy->check_every_us), every);
+	w->late_look_at = now + Min(every, LATE_LOOK_MAX_US);
+	ssw_passes_publish(w);
+}
+
+/* A brake is on: whoever asked for a look is told which. */
+static void
+look_at_braked(SswWatch *w, uint64 request, TimestampTz now)
+{
+	if (request)
+		ssw_request_complete(w, request, 0,
+							 w->locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+							 w->reason[0] ? psprintf("%s: %s", ssw_brake_name(w->state), w->reason) : ssw_brake_name(w->state));
+	look_how_late(w, now);
+}
+
+/* The probe of a policy failed: its table is locked, or the policy is. */
+static void
+note_probe_error(SswWatch *w, ErrorData *error, uint64 request, TimestampTz now)
+{
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		ssw_watch_locked(w);
+	else
+		probe_failed(w, error, now);
+	if (request && !ssw_watch_patient(w, now))
+		ssw_request_complete(w, request, 0, error->sqlerrcode, error->message ? error->message : "unknown error");
+	ssw_passes_publish(w);
+}
+
+/* Must a pass look, whatever a probe would say? */
+static bool
+needs_pass(SswWatch *w, uint64 request, TimestampTz now)
+{
+	return (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 ||
+		w->open_pass_id != 0 || w->policy->failures > 0 || (w->held_above != 0 && now >= w->full_at);
+}
+
 /* Look at one policy if it is time, or somebody asked for it. */
 static void
 look(SswWatch *w, TimestampTz now)
 {
+	uint64		generation = ssw_watch_list_generation();
 	uint64		request;
 	bool		gone;
 	bool		due;
@@ -337,22 +148,16 @@ look(SswWatch *w, TimestampTz now)
 		now = GetCurrentTimestamp();	/* what was due when it was called */
 	if (!w->runs)
 	{
-		if (request)
-			ssw_request_complete(w, request, 0,
-								 w->locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-								 w->reason[0] ? psprintf("%s: %s", ssw_brake_name(w->state), w->reason) : ssw_brake_name(w->state));
-		ssw_late_look(w, now);
+		look_at_braked(w, request, now);
 		return;
 	}
 	w->rest.state = SSW_POLICY_UNKNOWN;
 	gone = ssw_passes_gone_at(w) <= now;
 	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;
-	due = gone || (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 || w->open_pass_id != 0 || w->policy->failures > 0 ||
-		(w->held_above != 0 && now >= w->full_at);
+	due = gone || needs_pass(w, request, now);
 	if (!due)
 	{
-		SswPolicyShared *s;
 		ErrorData  *error;
 
 		if (request)
@@ -363,64 +168,47 @@ look(SswWatch *w, TimestampTz now)
 		error = ssw_watch_probe(w, now);
 		if (error)
 		{
-			if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
-				ssw_watch_locked(w);
-			else
-				probe_failed(w, error, now);
-			if (request && !ssw_watch_patient(w, now))
-				ssw_request_complete(w, request, 0, error->sqlerrcode,
-									 error->message ? error->message : "unknown error");
-			ssw_passes_publish(w);
+			note_probe_error(w, error, request, now);
 			return;
 		}
 		due = w->unprobed || (w->earliest != 0 && w->earliest <= now);
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
-		if (s)
-		{
-			s->last_look = now;
-			s->last_success = due ? s->last_success : now;
-			s->looks++;
-		}
-		LWLockRelease(SswShared->lock);
+		w->looks++;
+		w->last_look = now;
+		if (!due)
+			w->last_success = now;
 	}
-	if (due && request == 0 && !w->owed && ssw_passes_rest(w, now, gone))
-	{
-		ssw_passes_publish(w);
-		return;
-	}
-	if (due)
+	if (!due)
+		ssw_passes_nothing_due(w, now, request);
+	else if (request != 0 || w->owed || !ssw_passes_rest(w, now, gone))
 	{
 		ssw_passes_open(w, generation, now, request != 0 || w->owed);
 		w->request = w->pass ? request : 0;
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}
-	else
-		ssw_passes_nothing_due(w, now, request);
 	ssw_passes_publish(w);
 }
 
-/* Passes whose workers have all left and that have ended, or must. */
+/* Find passes that have ended, or must, and have no worker any more; stop: all end, after the batches that workers are at. */
 static void
-collect_results(TimestampTz now)
+find_ended(TimestampTz now, bool stop)
 {
 	ListCell   *lc;
 
-	foreach(lc, watches)
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	foreach(lc, ssw_watch_list_all())
 	{
 		SswWatch   *w = lfirst(lc);
-		bool		over;
+		SswPass    *pass = w->pass;
 
-		if (w->pass == NULL)
+		if (pass == NULL)
 			continue;
-		LWLockAcquire(SswShared->lock, LW_SHARED);
-		over = w->pass->workers == 0 &&
-			(w->pass->end != SSW_END_NONE || (w->pass->max_workers_seen > 0 && now > w->pass->soft_deadline) || w->policy == NULL ||
-			 ssw_shmem_pass_is_stale(w->pass) || !w->runs);
-		LWLockRelease(SswShared->lock);
-		if (over)
-			ssw_passes_close(w, now);
+		if (stop && (pass->end == SSW_END_NONE || (pass->end == SSW_END_DONE && pass->workers > 0)))
+			pass->end = SSW_END_STOPPED;
+		w->over = pass->workers == 0 &&
+			(pass->end != SSW_END_NONE || (pass->max_workers_seen > 0 && now > pass->soft_deadline) || w->policy == NULL ||
+			 ssw_shmem_pass_is_stale(pass) || !w->runs);
 	}
+	LWLockRelease(SswShared->lock);
 }
 
 static TimestampTz
@@ -429,7 +217,7 @@ next_wakeup(TimestampTz now)
 	TimestampTz next = now + MAX_SLEEP_US;
 	ListCell   *lc;
 
-	foreach(lc, watches)
+	foreach(lc, ssw_watch_list_all())
 	{
 		SswWatch   *w = lfirst(lc);
 
@@ -447,20 +235,6 @@ next_wakeup(TimestampTz now)
 			next = Min(next, w->policy->fuse_next);
 	}
 	return next;
-}
-
-/* How often this coordinator was woken up to now. */
-static uint64
-wakeups(void)
-{
-	SswDatabase *d;
-	uint64		n;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	n = d ? d->wakeups : 0;
-	LWLockRelease(SswShared->lock);
-	return n;
 }
 
 /* Is the extension there that we serve?  Else note that this database has nothing to do, or another one is to be looked for. */
@@ -514,25 +288,20 @@ other_version(void)
 						version, SSW_VERSION),
 				 errhint("ALTER EXTENSION session_sweeper UPDATE; or restart the server with the library of that version.")));
 	if (told && !version)
-		reload_wanted = true;
+		ssw_watch_list_reload();
 	told = version != NULL;
 	return told;
 }
 
 /* First acts: note the start, close what a crash left open, mind a long gap. */
 static void
-begin_service(TimestampTz now)
+begin_service(const SswTurn *t, TimestampTz now)
 {
 	TimestampTz mark = ssw_policy_state_mark(true);
-	bool		passes = false;
 
 	marked_at = now;
 	cut_wanted = true;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	for (int i = 0; i < SswShared->nprocs; i++)
-		passes = passes || (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId);
-	LWLockRelease(SswShared->lock);
-	if (!passes)
+	if (!t->passes)
 		ssw_policy_state_abandon();
 	if (ssw_max_gap > 0 && mark != 0 && now - mark > ssw_max_gap * USECS_PER_SEC)
 	{
@@ -549,17 +318,17 @@ begin_service(TimestampTz now)
  * read-only nothing can be written, and policies rest.
  */
 static TimestampTz
-keep_mark(TimestampTz now)
+keep_mark(const SswTurn *t, TimestampTz now)
 {
 	int64		every = (ssw_max_gap > 0 ? Min(MARK_EVERY_S, ssw_max_gap / 4) : MARK_EVERY_S) * USECS_PER_SEC;
 
 	if (XactReadOnly)
 		return DT_NOEND;
 	if (!begun)
-		marked_at = ssw_turn_inherit();
+		marked_at = t->marked_at;
 	/* an old one may be of a time before a long gap */
 	if (!begun && (marked_at == 0 || now - marked_at > every))
-		begin_service(now);
+		begin_service(t, now);
 	else if (now - marked_at > every || now < marked_at)
 	{
 		ssw_policy_state_mark(true);
@@ -579,7 +348,7 @@ needed_at(TimestampTz next, TimestampTz now)
 	ListCell   *lc;
 
 	next = Min(next, now + SSW_IDLE_TURN_US);
-	foreach(lc, watches)
+	foreach(lc, ssw_watch_list_all())
 		next = Min(next, ssw_passes_needed_at(lfirst(lc), now));
 	return next;
 }
@@ -590,16 +359,15 @@ leave_behind(TimestampTz now)
 {
 	ListCell   *lc;
 
-	foreach(lc, watches)
+	foreach(lc, ssw_watch_list_all())
 	{
 		SswWatch   *w = lfirst(lc);
 
-		if (w->policy == NULL || w->asleep_until != 0)
-			continue;
-		w->next_look = ssw_passes_needed_at(w, now);
-		ssw_passes_publish(w);
+		if (w->policy && w->asleep_until == 0)
+			w->next_look = ssw_passes_needed_at(w, now);
+		if (w->policy)
+			ssw_passes_publish(w);
 	}
-	ssw_turn_bequeath(!reload_wanted && !ssw_turn_is_told(), generation, marked_at);
 }
 
 static void
@@ -609,7 +377,7 @@ note_grace(TimestampTz now)
 
 	if (XactReadOnly)
 		return;
-	foreach(lc, watches)
+	foreach(lc, ssw_watch_list_all())
 	{
 		SswWatch   *w = lfirst(lc);
 
@@ -618,56 +386,60 @@ note_grace(TimestampTz now)
 	}
 }
 
-/* The clock was set: nothing waits for a time of the old one. */
+/* Close passes that have ended, then look at policies; while we leave, none is opened. */
 static void
-forget_times(void)
+work_on_passes(TimestampTz now, bool leaving)
 {
 	ListCell   *lc;
 
-	foreach(lc, watches)
+	find_ended(now, leaving);
+	/* what passes did waits until it can be written */
+	foreach(lc, ssw_watch_list_all())
 	{
 		SswWatch   *w = lfirst(lc);
 
-		ssw_lower_bound_forget(w->policy_id);
-		w->not_before = w->block_look_at = w->open_pass_at = 0;
-		if (!TIMESTAMP_IS_NOEND(w->next_look))
-			w->next_look = 0;
+		if (w->pass && w->over && !XactReadOnly)
+			ssw_passes_close(w, now);
 	}
-	reload_wanted = true;
-	marked_at = 0;
-	ssw_turn_begin();
+	foreach(lc, ssw_watch_list_all())
+		if (leaving)
+		ssw_passes_close_open(lfirst(lc));
+	else
+		look(lfirst(lc), now);
 }
-
-/* When blocked policies are looked at again, whoever waits for a turn. */
-static TimestampTz locks_at = 0;
 
 /*
  * One round; returns when the next is due, or 0 when the extension is gone; *needed:
  * when a coordinator must be here.
  */
 static TimestampTz
-round_of_work(TimestampTz *needed)
+round_of_work(const SswTurn *t, TimestampTz *needed)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	ListCell   *lc;
-	SswDatabase *d;
-	TimestampTz next;
 	TimestampTz others;
 	TimestampTz tell_at;
 	TimestampTz queue_at;
-	bool		over;
+	TimestampTz next;
 
-	locks_at = DT_NOEND;
+	blocked_look_at = DT_NOEND;
 	*needed = now + EXTENSION_BUSY_US;
 	if (ssw_service_watch_clock())
-		forget_times();
+	{
+		ssw_watch_list_forget_times();
+		marked_at = 0;
+		ssw_turn_begin();
+	}
+	ssw_watch_list_note(t);
 	ssw_spi_start_transaction();
 	ssw_watch_begin_round();
 	if (!ssw_lock_extension(false))
 	{
-		/* who drops or updates it may take his time, and others their turns */
-		if (ssw_turn_is_over(watches, now))
-			ssw_turn_stop(watches);
+		/*
+		 * DROP or UPDATE of the extension may take long, and others their
+		 * turns
+		 */
+		if (ssw_turn_is_over(t, ssw_watch_list_all(), now))
+			find_ended(now, true);
 		ssw_spi_commit();
 		return now + EXTENSION_BUSY_US;
 	}
@@ -678,60 +450,29 @@ round_of_work(TimestampTz *needed)
 	}
 	if (other_version())
 	{
-		(void) ssw_turn_is_over(watches, now);
+		(void) ssw_turn_is_over(t, ssw_watch_list_all(), now);
 		ssw_spi_commit();
 		*needed = now + MAX_SLEEP_US;
 		return now + MAX_SLEEP_US;
 	}
 	ssw_turn_check_settings(now);
-	others = keep_mark(now);
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	reload_wanted = reload_wanted || ssw_watch_resubscribed() || (d && (d->policy_generation != generation || d->recheck));
-	LWLockRelease(SswShared->lock);
-	foreach(lc, watches)
-	{
-		SswWatch   *w = lfirst(lc);
-
-		if (w->policy && w->asleep_until == 0 && !w->runs && w->brake_until != 0 && w->brake_until <= now)
-			reload_wanted = true;
-		/* what the fuse held goes now */
-		if (w->policy && w->policy->fuse_next != 0 && w->policy->fuse_next <= now)
-			reload_wanted = true;
-	}
-	if (reload_wanted || now - reloaded_at > RELOAD_EVERY_US)
-		reload(now);
-	/* what was altered while it was looked at may have been seen by halves */
-	for (int tries = 0; reload_wanted && tries < 3; tries++)
-		reload(now);
-	look_anew();
-	wake_sleepers(now);
-	locks_at = ssw_watch_blocked(watches, now);
+	others = keep_mark(t, now);
+	ssw_watch_list_update(t, now);
+	blocked_look_at = ssw_watch_blocked(ssw_watch_list_all(), now);
 	note_grace(now);
 	ssw_throttle_look(now);
-	over = ssw_turn_is_over(watches, now);
-	if (over)
-		ssw_turn_stop(watches);
-	/* what passes did waits until it can be written */
-	if (!XactReadOnly)
-		collect_results(now);
-	if (over)
-		ssw_turn_close(watches);
-	else
-		foreach(lc, watches)
-			look(lfirst(lc), now);
-	/* not inside of Min(), which would call them twice */
+	work_on_passes(now, ssw_turn_is_over(t, ssw_watch_list_all(), now));
 	tell_at = ssw_task_notify(now);
 	queue_at = ssw_queue_round(now);
 	others = Min(others, Min(tell_at, queue_at));
-	ssw_assign(watches, now);
+	ssw_assign(ssw_watch_list_all(), now);
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);
-	next = Min(next_wakeup(now), others);
+	next = next_wakeup(now);
 	*needed = needed_at(others, now);
 	ssw_spi_commit();
-	ssw_request_answer(watches);
-	return next;
+	ssw_request_answer(ssw_watch_list_all());
+	return Min(next, others);
 }
 
 void
@@ -743,8 +484,7 @@ ssw_coordinator_main(Datum main_arg)
 	if (!ssw_process_attach(&main_arg))
 		return;
 	ssw_process_connect(MySswProc->database);
-	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
-	ssw_watch_subscriptions();
+	ssw_watch_list_init();
 	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);
 	ssw_process_set_state(SSW_STATE_IDLE);
 
@@ -753,12 +493,15 @@ ssw_coordinator_main(Datum main_arg)
 		TimestampTz next;
 		TimestampTz needed;
 		TimestampTz now;
-		uint64		seen = wakeups();
+		SswTurn		turn;
+		SswTurnEnd	end;
 
 		/* brakes and retention depend on settings */
-		reload_wanted |= ssw_worker_reload();
+		if (ssw_worker_reload())
+			ssw_watch_list_reload();
+		ssw_turn_begin_round(&turn);
 		MemoryContextSwitchTo(round_cxt);
-		next = round_of_work(&needed);
+		next = round_of_work(&turn, &needed);
 		if (!MySswProc->ready)
 			ssw_process_ready();
 		MemoryContextSwitchTo(TopMemoryContext);
@@ -766,15 +509,16 @@ ssw_coordinator_main(Datum main_arg)
 		now = GetCurrentTimestamp();
 		if (next == 0)
 			break;
-		if (ssw_turn_must_leave(watches, now, wakeups() != seen ? now : needed))
+		end = ssw_turn_end_round(&turn, ssw_watch_list_all(), now, needed, ssw_watch_list_is_current(), marked_at);
+		if (end == SSW_TURN_LEAVES)
 		{
 			leave_behind(now);
 			break;
 		}
-		if (wakeups() != seen)
+		if (end == SSW_TURN_GOES_ON)
 			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Max(1, (Min(next, locks_at) - now + 999) / 1000),
+						 Max(1, (Min(next, blocked_look_at) - now + 999) / 1000),
 						 ssw_wait_event("SessionSweeperCoordinatorMain", wait_event));
 		ResetLatch(MyLatch);
 	}

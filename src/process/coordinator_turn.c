@@ -20,13 +20,13 @@
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "process/pass_lifecycle.h"
 #include "storage/latch.h"
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
 #include "process/coordinator_turn.h"
+#include "process/worker_quota.h"
 #include "process/worker_quota.h"
 #include "work/append_demand.h"
 
@@ -113,6 +113,32 @@ ssw_turn_begin(void)
 	begun_at = leaving_since = 0;
 }
 
+/* What the database's entry says at the beginning of a round; what it asks for is taken. */
+void
+ssw_turn_begin_round(SswTurn *t)
+{
+	SswDatabase *d;
+
+	memset(t, 0, sizeof(SswTurn));
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	t->closed = d == NULL || d->closed > 0 || d->problem[0] != '\0';
+	t->others_wait = SswShared->coordinators_waiting;
+	if (d)
+	{
+		t->wakeups = d->wakeups;
+		t->generation = d->policy_generation;
+		t->judged_generation = d->judged_generation;
+		t->marked_at = d->marked_at;
+		t->recheck = d->recheck;
+		t->look_anew = d->look_anew;
+		d->recheck = d->look_anew = false;
+	}
+	for (int i = 0; i < SswShared->nprocs; i++)
+		t->passes = t->passes || (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId);
+	LWLockRelease(SswShared->lock);
+}
+
 /* Are passes open, and none of them has ever had a worker? */
 static bool
 unserved(List *watches)
@@ -140,18 +166,12 @@ ssw_turn_is_told(void)
 
 /* Is it time to leave?  Asked before each look at the policies, of which a turn has one at least. */
 bool
-ssw_turn_is_over(List *watches, TimestampTz now)
+ssw_turn_is_over(const SswTurn *t, List *watches, TimestampTz now)
 {
-	SswDatabase *d;
-	bool		over;
+	bool		over = ssw_turn_is_told() || !ssw_enabled || t->closed;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	over = ssw_turn_is_told() || !ssw_enabled ||
-		d == NULL || d->closed > 0 || d->problem[0] != '\0';
-	if (!over && SswShared->coordinators_waiting && begun_at != 0)
+	if (!over && t->others_wait && begun_at != 0)
 		over = now - begun_at > (unserved(watches) ? UNSERVED_TURN_US : TURN_US);
-	LWLockRelease(SswShared->lock);
 	if (!over)
 		leaving_since = 0;
 	else if (leaving_since == 0)
@@ -162,52 +182,32 @@ ssw_turn_is_over(List *watches, TimestampTz now)
 	return over;
 }
 
-/* End the passes: those with workers after the batches that these are at. */
-void
-ssw_turn_stop(List *watches)
-{
-	ListCell   *lc;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	foreach(lc, watches)
-	{
-		SswPass    *pass = ((SswWatch *) lfirst(lc))->pass;
-
-		if (pass && (pass->end == SSW_END_NONE || (pass->end == SSW_END_DONE && pass->workers > 0)))
-			pass->end = SSW_END_STOPPED;
-	}
-	LWLockRelease(SswShared->lock);
-}
-
-/* Close the rows of throttled passes, which nobody will continue. */
-void
-ssw_turn_close(List *watches)
-{
-	ListCell   *lc;
-
-	foreach(lc, watches)
-		ssw_passes_close_open(lfirst(lc));
-}
-
 /*
  * Leave now?  When the turn is over, no worker is in a pass and no appended rows wait
  * for one, or that takes too long; also when another database waits and here is nothing
  * to do at once.  Then a coordinator is started when it is needed again, or when
  * somebody wakes it.
+ *
+ * judged: the next one goes on from here; not after one that was told to leave, which
+ * judges, and looks at, all.
  */
-bool
-ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
+SswTurnEnd
+ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz needed, bool judged, TimestampTz marked_at)
 {
 	SswDatabase *d;
 	ListCell   *lc;
 	bool		idle = true;
 	bool		leave;
+	bool		woken;
 
 	foreach(lc, watches)
 		idle = idle && ((SswWatch *) lfirst(lc))->pass == NULL;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	idle = idle && !OidIsValid(ssw_append_demand_next(0, ssw_quota_has_its_share));
 	d = ssw_shmem_database(MyDatabaseId, false);
+	woken = d && d->wakeups != t->wakeups;
+	if (woken)
+		needed = now;
 	if (leaving_since != 0)
 		leave = idle || now - leaving_since > LEAVE_US;
 	else
@@ -217,43 +217,14 @@ ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed)
 		/* after those that wait, although it did not look at what was due */
 		d->next_due = ssw_turn_is_told() || d->look_anew ? now : Max(needed, now);
 		d->looked_at = now;
-		if (leave)
-			d->coordinator = -1;
 	}
-	LWLockRelease(SswShared->lock);
-	return leave;
-}
-
-/* What the coordinator before us left, if it left in order: when it wrote the mark, else 0. */
-TimestampTz
-ssw_turn_inherit(void)
-{
-	SswDatabase *d;
-	TimestampTz marked_at;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	marked_at = d ? d->marked_at : 0;
-	LWLockRelease(SswShared->lock);
-	return marked_at;
-}
-
-/*
- * In order: the next one goes on from here, with the policies judged as of that
- * generation; not after one that was told to leave: that judges, and looks at, all.
- */
-void
-ssw_turn_bequeath(bool judged, uint64 generation, TimestampTz marked_at)
-{
-	SswDatabase *d;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d)
+	if (d && leave)
 	{
+		d->coordinator = -1;
 		/* what changed since is to be judged */
-		d->judged_generation = judged && generation == d->policy_generation && !d->recheck ? generation + 1 : 0;
+		d->judged_generation = judged && !ssw_turn_is_told() && t->generation == d->policy_generation && !d->recheck ? t->generation + 1 : 0;
 		d->marked_at = marked_at;
 	}
 	LWLockRelease(SswShared->lock);
+	return leave ? SSW_TURN_LEAVES : woken ? SSW_TURN_GOES_ON : SSW_TURN_WAITS;
 }

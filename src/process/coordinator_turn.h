@@ -11,13 +11,33 @@
 #define SSW_SETTINGS_EVERY_US	(5 * USECS_PER_SEC)
 
 extern void ssw_turn_check_settings(TimestampTz now);
+
+/* What the entry of the database says at the beginning of a round. */
+typedef struct SswTurn
+{
+	uint64		wakeups;		/* of its coordinator, so far */
+	uint64		generation;		/* of the policies */
+	uint64		judged_generation;	/* all were judged as of then, plus 1; or
+									 * 0 */
+	TimestampTz marked_at;		/* the coordinator before wrote the mark, or 0 */
+	bool		recheck;		/* an entry may be of no policy */
+	bool		look_anew;		/* rows may be due earlier than is known */
+	bool		closed;			/* nobody is wanted here */
+	bool		others_wait;	/* for a coordinator to leave */
+	bool		passes;			/* some are open */
+} SswTurn;
+
+typedef enum SswTurnEnd
+{
+	SSW_TURN_WAITS,
+	SSW_TURN_GOES_ON,			/* somebody woke it meanwhile */
+	SSW_TURN_LEAVES
+} SswTurnEnd;
+
 extern void ssw_turn_begin(void);
+extern void ssw_turn_begin_round(SswTurn *t);
 extern bool ssw_turn_is_told(void);
-extern bool ssw_turn_is_over(List *watches, TimestampTz now);
-extern void ssw_turn_stop(List *watches);
-extern void ssw_turn_close(List *watches);	/* in a transaction */
-extern bool ssw_turn_must_leave(List *watches, TimestampTz now, TimestampTz needed);
-extern TimestampTz ssw_turn_inherit(void);
-extern void ssw_turn_bequeath(bool judged, uint64 generation, TimestampTz marked_at);
+extern bool ssw_turn_is_over(const SswTurn *t, List *watches, TimestampTz now);
+extern SswTurnEnd ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz needed, bool judged, TimestampTz marked_at);
 
 #endif							/* SSW_COORDINATOR_TURN_H */

@@ -58,9 +58,34 @@ is_resting(const SswWatch *w)
 	return w->policy && (w->policy->check_every_us == 0 || w->state == SSW_POLICY_PAUSED || w->state == SSW_POLICY_HELD || w->state == SSW_POLICY_OFF);
 }
 
-/* Show what the policy is doing, to views and to CALL sweep. */
-void
-ssw_passes_publish(SswWatch *w)
+/* What a pass did; the caller holds the lock. */
+static void
+count_pass(SswPolicyShared *s, const SswPass *pass)
+{
+	double		seconds = Max(0, s->last_look - pass->started_at) / 1e6;
+	int			b = 0;
+
+	while (b < SSW_DURATION_BUCKETS - 1 && seconds > ssw_duration_bounds[b])
+		b++;
+	if (pass->pass_id != 0)
+	{
+		s->passes++;
+		s->duration_hist[b]++;
+		s->duration_sum += seconds;
+		s->last_pass_id = pass->pass_id;
+		s->moved_passes = pass->moved ? s->moved_passes + 1 : 0;
+	}
+	s->failed += pass->failed;
+	s->skipped += pass->skipped;
+	if ((pass->end == SSW_END_DONE || pass->end == SSW_END_REFRESHED) && pass->failed == 0 && pass->skipped == 0)
+		s->compared_at = pass->now;
+	s->failed_passes += pass->end == SSW_END_FAILED;
+	s->fuse_trips += pass->fuse_trips;
+}
+
+/* Show what the policy is doing, and what a pass did that has ended, if any. */
+static void
+publish(SswWatch *w, const SswPass *ended)
 {
 	SswPolicyShared *s;
 	char		rate[sizeof(s->reason)] = "";
@@ -71,7 +96,10 @@ ssw_passes_publish(SswWatch *w)
 		limiting_rate(w, rate, sizeof(rate));
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
-	if (s)
+	/* of one that sleeps all is known, but that its rows were written */
+	if (s && w->asleep_until != 0)
+		s->next_look = Min(s->next_look, w->asleep_until);
+	else if (s)
 	{
 		s->judged_generation = w->judged_generation;
 		s->state = rests ? w->rest.state : w->pass || throttled ? SSW_POLICY_RUNNING : w->state;
@@ -79,6 +107,11 @@ ssw_passes_publish(SswWatch *w)
 		s->open_pass_id = w->open_pass_id;
 		s->unfinished = w->unfinished;
 		s->next_look = w->runs ? w->next_look : 0;
+		s->late_look_at = w->late_look_at;
+		s->last_look = w->last_look;
+		s->last_success = w->last_success ? w->last_success : s->last_success;
+		s->looks += w->looks;
+		w->looks = 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
 		s->oldest_due = w->earliest;
 		s->refresh_at = w->refresh_at;
@@ -88,13 +121,21 @@ ssw_passes_publish(SswWatch *w)
 		s->backlog_tokens = w->backlog_tokens;
 		s->tokens_at = w->tokens_at;
 		s->locked = s->locked && !is_resting(w);
+		if (ended)
+			count_pass(s, ended);
 	}
 	LWLockRelease(SswShared->lock);
 }
 
-/* What a coordinator before this one knew: a pass to be continued, what is due when, a lock. */
 void
-ssw_passes_inherit(SswWatch *w)
+ssw_passes_publish(SswWatch *w)
+{
+	publish(w, NULL);
+}
+
+/* What a coordinator before this one knew: a pass to be continued, what is due when; and until when the policy sleeps, if it was judged. */
+void
+ssw_passes_inherit(SswWatch *w, bool judged)
 {
 	SswPolicyShared s;
 
@@ -107,7 +148,10 @@ ssw_passes_inherit(SswWatch *w)
 		w->idle = s.idle;
 		w->excluded = s.excluded;
 		w->blocked_since = s.blocked_since;
+		w->late_look_at = s.late_look_at;
+		w->asleep_until = judged && s.running_pass < 0 ? s.next_look : 0;
 	}
+	w->last_look = s.last_look;
 	if (s.tokens_at != 0)
 	{
 		w->tokens = s.tokens;
@@ -222,41 +266,6 @@ note_posts(SswWatch *w, TimestampTz now)
 	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));
 }
 
-/*
- * Passes that a predecessor left with living workers; those of policies that are
- * gone now get watches of their own, until they are closed.
- */
-List	   *
-ssw_passes_adopt(List *watches)
-{
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswWatch   *w = NULL;
-		ListCell   *lc;
-		bool		ours;
-
-		LWLockAcquire(SswShared->lock, LW_SHARED);
-		ours = SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId;
-		LWLockRelease(SswShared->lock);
-		if (!ours)
-			continue;
-		foreach(lc, watches)
-			if (((SswWatch *) lfirst(lc))->policy_id == SswPasses[i].policy_id)
-			w = lfirst(lc);
-		if (w == NULL)
-		{
-			w = palloc0(sizeof(SswWatch));
-			w->policy_id = SswPasses[i].policy_id;
-			watches = lappend(watches, w);
-		}
-		w->pass = &SswPasses[i];
-	}
-	MemoryContextSwitchTo(old);
-	return watches;
-}
-
 /* Close the row of a throttled pass, if there is one, that goes no further. */
 void
 ssw_passes_close_open(SswWatch *w)
@@ -364,44 +373,6 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 	LWLockRelease(SswShared->lock);
 }
 
-static void
-count_pass(SswWatch *w, SswPass *pass, TimestampTz now)
-{
-	SswPolicyShared *s;
-	double		seconds = Max(0, now - pass->started_at) / 1e6;
-	int			b = 0;
-
-	while (b < SSW_DURATION_BUCKETS - 1 && seconds > ssw_duration_bounds[b])
-		b++;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
-	if (s)
-	{
-		s->last_look = now;
-		s->looks++;
-		if ((pass->end == SSW_END_DONE || pass->end == SSW_END_LIMIT) && !pass->refresh_only)
-			s->last_success = now;
-		if (pass->pass_id != 0)
-		{
-			s->passes++;
-			s->duration_hist[b]++;
-			s->duration_sum += seconds;
-			s->last_pass_id = pass->pass_id;
-		}
-		s->failed += pass->failed;
-		s->skipped += pass->skipped;
-		if (pass->pass_id != 0)
-			s->moved_passes = pass->moved ? s->moved_passes + 1 : 0;
-		if (pass->end == SSW_END_DONE && pass->failed == 0 && pass->skipped == 0)
-			s->compared_at = pass->now;
-		s->failed_passes += pass->end == SSW_END_FAILED;
-		s->fuse_trips += pass->fuse_trips;
-	}
-	LWLockRelease(SswShared->lock);
-	if (pass->end == SSW_END_DONE && !pass->refresh_only)
-		ssw_in_hand_forget(w->policy_id, InvalidOid);
-}
-
 /* When a policy looks again after a pass that ended in the given way. */
 static void
 schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
@@ -412,7 +383,7 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 
 	w->idle = did ? 0 : w->idle + 1;
 	w->excluded = pass->excluded;
-	if (pass->end == SSW_END_DONE && !pass->refresh_only)
+	if (pass->end == SSW_END_DONE)
 		w->earliest = pass->next_due;
 	else if (pass->end == SSW_END_LIMIT && pass->oldest_due != 0)
 		w->earliest = pass->oldest_due;
@@ -505,7 +476,7 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	if (pass->fuse_next != 0 && (p->fuse_next == 0 || pass->fuse_next < p->fuse_next))
 		p->fuse_next = pass->fuse_next;
 	if (TIMESTAMP_IS_NOBEGIN(pass->deadline_cutoff[0]) ||
-		(pass->end != SSW_END_FUSE && (pass->end != SSW_END_DONE || pass->refresh_only || pass->left_out != 0)))
+		(pass->end != SSW_END_FUSE && (pass->end != SSW_END_DONE || pass->left_out != 0)))
 		return;
 	if (pass->above == 0)
 	{
@@ -525,29 +496,66 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	w->held_above = pass->deadline_cutoff[0];
 }
 
-/* A pass without workers that has ended: write down what it did. */
-void
-ssw_passes_close(SswWatch *w, TimestampTz now)
+/* How a pass without workers ended. */
+static SswPassEnd
+how_it_ended(const SswPass *pass, TimestampTz now)
 {
-	SswPass		pass = *w->pass;
-	uint64		request = w->request;
+	switch (pass->end)
+	{
+		case SSW_END_NONE:
+			return pass->max_workers_seen > 0 && now > pass->soft_deadline ? SSW_END_LIMIT : SSW_END_STOPPED;
+		case SSW_END_DONE:
+			/* a worker left, or was ended, with rows that no other has seen */
+			if (pass->unfinished > 0)
+				return SSW_END_STOPPED;
+			return pass->refresh_only ? SSW_END_REFRESHED : SSW_END_DONE;
+		default:
+			return pass->end;
+	}
+}
 
-	if (pass.end == SSW_END_NONE)
-		pass.end = pass.max_workers_seen > 0 && now > pass.soft_deadline ? SSW_END_LIMIT : SSW_END_STOPPED;
-	/* a worker left, or was ended, with rows that no other has seen */
-	if (pass.end == SSW_END_DONE && pass.unfinished > 0)
-		pass.end = SSW_END_STOPPED;
+/* Give the slot back, and return a copy of what was in it. */
+static SswPass
+take_pass(SswWatch *w, TimestampTz now)
+{
+	SswPass		pass;
+
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass = *w->pass;
 	w->fuse_left = ssw_shmem_pass_is_stale(w->pass) ? 0 : pass.fuse_left;
 	w->pass->in_use = false;
 	LWLockRelease(SswShared->lock);
+	pass.end = how_it_ended(&pass, now);
 	w->pass = NULL;
+	return pass;
+}
+
+/* Write the pass's row: it stays open where the pass goes on when its rate lets it. */
+static void
+write_row(SswWatch *w, const SswPass *pass, TimestampTz now)
+{
+	bool		open = w->policy && pass->end == SSW_END_LIMIT && now <= pass->soft_deadline;
+
+	if (pass->pass_id == 0)
+		return;
+	ssw_policy_state_close_pass(w, pass, open ? "running" : w->policy && pass->end == SSW_END_FAILED ? "failed" : "done");
+	if (w->open_pass_id != pass->pass_id)
+		w->open_pass_at = pass->started_at;
+	w->open_pass_id = open ? pass->pass_id : 0;
+}
+
+/* A pass without workers that has ended: write down what it did, and say what comes next. */
+void
+ssw_passes_close(SswWatch *w, TimestampTz now)
+{
+	SswPass		pass = take_pass(w, now);
+	uint64		request = w->request;
+
 	w->request = 0;
+	write_row(w, &pass, now);
 	if (w->policy == NULL)
 	{
-		/* unregistered: what it did stays on record all the same */
-		if (pass.pass_id != 0)
-			ssw_policy_state_close_pass(w, &pass, "done");
+		/* unregistered */
 		w->open_pass_id = 0;
 		return;
 	}
@@ -555,19 +563,16 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		w->tokens = pass.tokens;
 	if (pass.backlog_tokens >= 0)
 		w->backlog_tokens = pass.backlog_tokens;
-	w->backlog_done = pass.end == SSW_END_DONE && !pass.refresh_only && w->policy->backlog_before != 0;
-	count_pass(w, &pass, now);
-	if (pass.pass_id != 0)
-	{
-		bool		open = pass.end == SSW_END_LIMIT && now <= pass.soft_deadline;
-
-		ssw_policy_state_close_pass(w, &pass, pass.end == SSW_END_FAILED ? "failed" : open ? "running" : "done");
-		w->open_pass_at = w->open_pass_id == pass.pass_id ? w->open_pass_at : pass.started_at;
-		w->open_pass_id = open ? pass.pass_id : 0;
-	}
+	w->looks++;
+	w->last_look = now;
+	if (pass.end == SSW_END_DONE || (pass.end == SSW_END_LIMIT && !pass.refresh_only))
+		w->last_success = now;
+	w->backlog_done = pass.end == SSW_END_DONE && w->policy->backlog_before != 0;
+	if (pass.end == SSW_END_DONE)
+		ssw_in_hand_forget(w->policy_id, InvalidOid);
 	if (pass.end == SSW_END_FAILED)
 		ssw_policy_state_failed(w, &pass);
-	else if (pass.end == SSW_END_DONE && !pass.refresh_only && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
+	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
 		ssw_policy_state_succeeded(w);
 	note_holds(w, &pass, now);
 	if (is_harmless(w->policy, &pass, now))
@@ -583,5 +588,5 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_watch_note_lock(w, pass.left_out != 0, now);
 	if (request != 0 && pass.end != SSW_END_STOPPED)
 		ssw_request_complete_with(w, request, &pass);
-	ssw_passes_publish(w);
+	publish(w, &pass);
 }

@@ -8,11 +8,10 @@
 #include "process/watched_policy.h"
 
 extern void ssw_passes_publish(SswWatch *w);
-extern void ssw_passes_inherit(SswWatch *w);
+extern void ssw_passes_inherit(SswWatch *w, bool judged);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
 extern TimestampTz ssw_passes_needed_at(SswWatch *w, TimestampTz now);
 extern TimestampTz ssw_passes_gone_at(const SswWatch *w);
-extern List *ssw_passes_adopt(List *watches);
 extern void ssw_passes_close_open(SswWatch *w);
 extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);

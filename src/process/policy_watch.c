@@ -14,7 +14,6 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "policy/deadline.h"
-#include "process/plain_probe.h"
 #include "process/brake.h"
 #include "process/policy_state.h"
 #include "process/probe.h"
@@ -277,11 +276,11 @@ build(void *arg)
 	int			level = begin_patience(w->policy);
 	Relation	rel = table_open(w->policy->relid, AccessShareLock);
 
-	w->plain = ssw_plain_columns(w->policy, rel);
+	w->plain = ssw_probe_is_plain(w->policy, rel);
 	if (w->plain)
 		ssw_deadline_build(w->policy, rel);
 	else
-		ssw_plain_outline(w->policy);
+		ssw_probe_outline(w->policy);
 	table_close(rel, NoLock);
 	AtEOXact_GUC(false, level);
 	return true;

@@ -16,7 +16,9 @@
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
@@ -34,6 +36,7 @@
 #include "base/compat.h"
 #include "base/spi.h"
 #include "grace/grace.h"
+#include "policy/expr.h"
 #include "policy/partition.h"
 #include "sweep/lower_bound.h"
 #include "sweep/row_action.h"
@@ -41,6 +44,44 @@
 
 /* Dead index entries must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000
+
+static bool
+is_builtin_column(Relation rel, const char *name)
+{
+	AttrNumber	attnum = name ? ssw_expr_find_column(rel, name) : InvalidAttrNumber;
+
+	return name == NULL ||
+		(attnum != InvalidAttrNumber && TupleDescAttr(RelationGetDescr(rel), attnum - 1)->atttypid < FirstGenbkiObjectId);
+}
+
+/*
+ * Is the policy all columns of built-in types, or all ours?  Then its fragments can
+ * be built and its deadlines read without any code of a user's.
+ */
+bool
+ssw_probe_is_plain(const SswPolicy *p, Relation rel)
+{
+	if (p->filter_indexed)
+		return true;
+	/* by what it is partitioned may be computed when somebody asks */
+	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE && (p->set_clause || OidIsValid(p->is_alive)))
+		return false;
+	return p->filter == NULL && p->on_null == SSW_NULL_IGNORE && p->ttl_column == NULL && is_builtin_column(rel, p->group_by) &&
+		is_builtin_column(rel, p->deadline) && is_builtin_column(rel, p->last_seen) &&
+		is_builtin_column(rel, p->created);
+}
+
+/* What can be said of the deadlines without a look at expressions: grace needs no more. */
+void
+ssw_probe_outline(SswPolicy *p)
+{
+	memset(p->deadlines, 0, sizeof(p->deadlines));
+	p->ndeadlines = p->created ? 2 : 1;
+	p->deadlines[0].activity = p->last_seen != NULL || p->heartbeats;
+	p->deadlines[0].ttl_us = p->ttl_us;
+	p->deadlines[0].row_ttl = p->ttl_column;
+	p->deadlines[1].absolute = true;
+}
 
 /* Is this a btree in the order of that column, of all rows or of those of the filter? */
 static bool

@@ -32,6 +32,10 @@ typedef struct SswWatch
 	TimestampTz asleep_until;	/* not judged before: it was, by another
 								 * coordinator, and nothing is due; or 0 */
 	TimestampTz next_look;
+	TimestampTz last_look;
+	TimestampTz last_success;	/* in this process, or 0 */
+	int			looks;			/* not counted yet */
+	TimestampTz late_look_at;	/* a brake is on: look how late rows are */
 	TimestampTz not_before;		/* no look, not even on request, until then */
 	bool		unfinished;		/* the last pass is to be continued, whoever
 								 * asked for it */
@@ -41,6 +45,7 @@ typedef struct SswWatch
 	int			excluded;		/* dead rows the last pass left alone */
 
 	SswPass    *pass;			/* running, or null */
+	bool		over;			/* it has ended, or must, and has no worker */
 	TimestampTz refresh_at;		/* look for heartbeats again */
 	TimestampTz served_at;		/* when the pass was last given a worker */
 	bool		passed_over;	/* there was none for it in this round */
@@ -60,7 +65,6 @@ typedef struct SswWatch
 	TimestampTz tokens_at;
 	int64		open_pass_id;	/* row of a throttled pass, to be continued */
 	TimestampTz open_pass_at;
-	SswPass		open_counts;	/* its counts so far */
 	bool		backlog_done;	/* clear backlog_before */
 	uint64		disconnects;	/* those that a pass was opened for */
 	int			disconnect_tries;	/* passes that left some of them */

@@ -370,7 +370,7 @@ ssw_runner_main(Datum main_arg)
 	static uint32 wait_event = 0;
 	MemoryContext cxt;
 
-	if (!ssw_process_attach(main_arg))
+	if (!ssw_process_attach(&main_arg))
 		return;
 	connect_as_role();
 	cxt = AllocSetContextCreate(TopMemoryContext, "command", ALLOCSET_DEFAULT_SIZES);

@@ -1,0 +1,339 @@
+/*
+ * watch_list.c
+ *		The coordinator's list of policies: read, judged, retired.
+ *
+ * Runs in the coordinator, in the transaction of a round.  Policies are read again when
+ * one was changed, when a swept relation or its owner's functions may have changed, and
+ * once a minute.  The list is private to the process; a crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "process/pass_lifecycle.h"
+#include "process/policy_watch.h"
+#include "process/sweep_request.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "process/watch_list.h"
+#include "process/written_tables.h"
+#include "sweep/lower_bound.h"
+
+#define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
+/* A coordinator that stays for so long looks at all policies by itself. */
+#define ASLEEP_US			(1 * USECS_PER_SEC)
+
+static List *watches = NIL;		/* in TopMemoryContext */
+static MemoryContext generation_cxt = NULL;
+static uint64 generation = 0;
+static bool reload_wanted = true;
+static bool reloading = false;
+static bool rows_written = false;
+static TimestampTz reloaded_at = 0;
+
+/* A swept relation, or its owner's functions, may have changed. */
+static void
+on_relcache(Datum arg, Oid relid)
+{
+	ListCell   *lc;
+
+	/* while they are loaded, the list lacks new ones */
+	reload_wanted = reload_wanted || reloading || !OidIsValid(relid);
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->policy && w->policy->relid == relid)
+			reload_wanted = true;
+	}
+}
+
+void
+ssw_watch_list_init(void)
+{
+	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	ssw_watch_subscriptions();
+}
+
+List	   *
+ssw_watch_list_all(void)
+{
+	return watches;
+}
+
+/* As of which commit the policies were read. */
+uint64
+ssw_watch_list_generation(void)
+{
+	return generation;
+}
+
+/* All are to be read again. */
+void
+ssw_watch_list_reload(void)
+{
+	reload_wanted = true;
+}
+
+/* Are all as they were read? */
+bool
+ssw_watch_list_is_current(void)
+{
+	return !reload_wanted;
+}
+
+static SswWatch *
+find_watch(int policy_id)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+		if (((SswWatch *) lfirst(lc))->policy_id == policy_id)
+		return lfirst(lc);
+	return NULL;
+}
+
+/*
+ * The policy was unregistered.  True when its watch is still needed: until its
+ * workers have left and its CALL sweep is answered.
+ */
+static bool
+retire(SswWatch *w)
+{
+	uint64		request = ssw_request_pending(w, NULL);
+
+	w->policy = NULL;
+	w->runs = false;
+	w->brake_until = w->not_before = 0;
+	if (request)
+		ssw_request_complete(w, request, 0, ERRCODE_UNDEFINED_OBJECT, "it was unregistered");
+	ssw_passes_close_open(w);
+	return w->pass != NULL || request != 0;
+}
+
+/* Judge a policy that was just read, or that has something due; in the generation's context. */
+static void
+judge(SswWatch *w, TimestampTz now)
+{
+	MemoryContext old = MemoryContextSwitchTo(generation_cxt);
+
+	w->asleep_until = 0;
+	w->unprobed = true;			/* what was known may be of another definition */
+	w->judged_generation = generation;
+	w->rest.shut_until = 0;		/* it may have another window */
+	w->fuse_left = 0;
+	if (!w->runs || w->held_above != 0)
+		w->next_look = now;
+	w->held_above = 0;
+	ssw_watch_judge(w, now);
+	if (!w->runs)
+		ssw_passes_close_open(w);
+	if (w->policy->check_every_us != 0)
+		w->next_look = Min(w->next_look, now + w->policy->check_every_us);
+	else if (!w->unfinished)
+		w->next_look = DT_NOEND;
+	ssw_passes_publish(w);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Begin to watch a policy.  In the first round, when the coordinator before judged all
+ * of them, one in which nothing is due goes on sleeping: it is not even judged, unless
+ * we stay, because the statistics are not read for a database with a coordinator.
+ */
+static SswWatch *
+begin_watch(SswPolicy *p, bool judged, TimestampTz now)
+{
+	SswWatch   *w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
+
+	w->policy_id = p->id;
+	w->tokens = p->rate_limit;
+	w->backlog_tokens = p->backlog_rate;
+	w->tokens_at = now;
+	ssw_passes_inherit(w, judged);
+	if (w->asleep_until <= now)
+		w->asleep_until = 0;
+	else
+		w->next_look = now + ASLEEP_US;
+	return w;
+}
+
+/*
+ * Add passes that a coordinator before us left with living workers; those of policies
+ * that are gone get watches of their own, until they are closed.  Only this process
+ * opens passes of this database and closes them.
+ */
+static List *
+adopt_passes(List *kept)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswWatch   *w = NULL;
+		ListCell   *lc;
+
+		if (!SswPasses[i].in_use || SswPasses[i].database != MyDatabaseId)
+			continue;
+		foreach(lc, kept)
+			if (((SswWatch *) lfirst(lc))->policy_id == SswPasses[i].policy_id)
+			w = lfirst(lc);
+		if (w == NULL)
+		{
+			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
+			w->policy_id = SswPasses[i].policy_id;
+			kept = lappend(kept, w);
+		}
+		w->pass = &SswPasses[i];
+	}
+	return kept;
+}
+
+/* Read all policies and judge them. */
+static void
+reload(const SswTurn *t, TimestampTz now)
+{
+	MemoryContext old_cxt = generation_cxt;
+	MemoryContext caller;
+	List	   *policies;
+	List	   *kept = NIL;
+	Bitmapset  *known = NULL;
+	ListCell   *lc;
+
+	reload_wanted = false;
+	reloading = true;
+	reloaded_at = now;
+	generation = t->generation;
+	generation_cxt = AllocSetContextCreate(TopMemoryContext, "policies", ALLOCSET_DEFAULT_SIZES);
+	caller = MemoryContextSwitchTo(generation_cxt);
+	policies = ssw_policy_load_all();
+	foreach(lc, policies)
+	{
+		SswPolicy  *p = lfirst(lc);
+		SswWatch   *w = find_watch(p->id);
+
+		if (w == NULL)
+			w = begin_watch(p, old_cxt == NULL && t->judged_generation == generation + 1, now);
+		w->policy = p;
+		if (old_cxt != NULL || w->asleep_until == 0)
+			judge(w, now);
+		kept = lappend(kept, w);
+	}
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (list_member_ptr(kept, w))
+			continue;
+		if (retire(w))
+			kept = lappend(kept, w);
+		else
+			pfree(w);
+	}
+	kept = adopt_passes(kept);
+	foreach(lc, kept)
+		known = bms_add_member(known, ((SswWatch *) lfirst(lc))->policy_id);
+	MemoryContextSwitchTo(TopMemoryContext);
+	list_free(watches);
+	watches = list_copy(kept);
+	MemoryContextSwitchTo(generation_cxt);
+	/* a CALL sweep of a policy that is gone finds out by that */
+	if (ssw_shmem_forget_unknown(known, generation))
+		ConditionVariableBroadcast(&SswShared->request_cv);
+	ssw_written_watch(policies);
+	reloading = false;
+	MemoryContextSwitchTo(caller);
+	if (old_cxt)
+		MemoryContextDelete(old_cxt);
+}
+
+/* Is a brake over, or does the fuse let rows go that it held? */
+static bool
+is_brake_over(const SswWatch *w, TimestampTz now)
+{
+	if (w->policy == NULL)
+		return false;
+	return (w->asleep_until == 0 && !w->runs && w->brake_until != 0 && w->brake_until <= now) ||
+		(w->policy->fuse_next != 0 && w->policy->fuse_next <= now);
+}
+
+/*
+ * Statistics say that tables were written: what is due may be earlier than was
+ * known.  Policies are looked at as if they had just been found idle.
+ */
+static void
+look_again(void)
+{
+	ListCell   *lc;
+
+	rows_written = false;
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+		TimestampTz look;
+
+		if (w->policy == NULL || w->policy->check_every_us == 0)
+			continue;
+		look = w->last_look + w->policy->check_every_us;
+		w->idle = 0;
+		w->unprobed = true;
+		w->next_look = Min(w->next_look, look);
+		if (w->asleep_until != 0)
+			w->asleep_until = Min(w->asleep_until, look);
+	}
+}
+
+/* Is something due by now, or may it be, or did somebody ask for it? */
+static bool
+must_wake(SswWatch *w, TimestampTz now)
+{
+	return w->asleep_until != 0 &&
+		(w->asleep_until <= now || w->next_look <= now || w->pass || ssw_request_pending(w, NULL) ||
+		 ssw_passes_gone_at(w) <= now || ssw_passes_refresh_at(w) <= now);
+}
+
+/* What the database's entry asks for; it is done in ssw_watch_list_update(). */
+void
+ssw_watch_list_note(const SswTurn *t)
+{
+	reload_wanted = reload_wanted || t->recheck || t->generation != generation;
+	rows_written = rows_written || t->look_anew;
+}
+
+/* Bring the list up to date. */
+void
+ssw_watch_list_update(const SswTurn *t, TimestampTz now)
+{
+	ListCell   *lc;
+
+	if (ssw_watch_resubscribed() || now - reloaded_at > RELOAD_EVERY_US)
+		reload_wanted = true;
+	foreach(lc, watches)
+		reload_wanted = reload_wanted || is_brake_over(lfirst(lc), now);
+	/* what was altered while it was looked at may have been seen by halves */
+	for (int tries = 0; reload_wanted && tries < 4; tries++)
+		reload(t, now);
+	if (rows_written)
+		look_again();
+	foreach(lc, watches)
+		if (must_wake(lfirst(lc), now))
+		judge(lfirst(lc), now);
+}
+
+/* The clock was set: nothing waits for a time of the old one. */
+void
+ssw_watch_list_forget_times(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		ssw_lower_bound_forget(w->policy_id);
+		w->not_before = w->block_look_at = w->open_pass_at = w->late_look_at = 0;
+		if (!TIMESTAMP_IS_NOEND(w->next_look))
+			w->next_look = 0;
+	}
+	reload_wanted = true;
+}
