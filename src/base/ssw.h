@@ -76,4 +76,17 @@ typedef struct SswHeartbeatId
 /* The pool whose sessions are workers: see schema/47_work.sql. */
 #define SSW_WORKER_POOL		"sweeper.worker"
 
+/* Min() and Max() evaluate an argument twice; with a call in it, use these. */
+static inline int64
+ssw_min(int64 a, int64 b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64
+ssw_max(int64 a, int64 b)
+{
+	return a > b ? a : b;
+}
+
 #endif							/* SSW_H */

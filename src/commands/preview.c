@@ -316,11 +316,13 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 	Oid			type = OIDOID;
 	Datum		value = ObjectIdGetDatum(RelationGetRelid(rel));
 	bool		analysed;
-	double		parents = Max(ssw_sample_estimate(rel, &analysed), 1);
+	double		parents;
 	uint64		n;
 
 	if (p->action != SSW_ACTION_DELETE)
 		return;
+	parents = ssw_sample_estimate(rel, &analysed);
+	parents = Max(parents, 1);
 	n = ssw_spi_exec("SELECT f.conrelid, f.confdeltype IN ('c', 'n', 'd'), pg_catalog.quote_ident(f.conname),"
 					 " pg_catalog.format('%I.%I', s.nspname, c.relname),"
 					 " (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY k.n)"

@@ -183,7 +183,7 @@ int64
 ssw_grace_credit(const SswPolicy *p, int which, TimestampTz cutoff, TimestampTz now)
 {
 	if (TIMESTAMP_IS_NOBEGIN(cutoff))
-		return Max(0, ssw_service_began() + ttl_us(p, &p->deadlines[which]) - now);
+		return ssw_max(0, ssw_service_began() + ttl_us(p, &p->deadlines[which]) - now);
 	return Max(0, now - p->keep_for_us - cutoff);
 }
 
@@ -322,7 +322,7 @@ ssw_grace_note(SswPolicy *p, TimestampTz now)
 	if (!past.moved && now - p->noted_at < (now - last->service) / 4)
 		return false;
 	cutoff -= ssw_service_credit(&past.starts, now, p->deadlines[0].row_ttl ? PG_INT64_MAX : ttl + p->keep_for_us);
-	last->deadline = Max(last->deadline, Min(cutoff, compared_until(p, now)));
+	last->deadline = ssw_max(last->deadline, ssw_min(cutoff, compared_until(p, now)));
 	thin(&past, ttl, now - p->keep_for_us);
 	p->nhorizons = past.n;
 	memcpy(p->horizon, past.pair, past.n * sizeof(SswHorizon));

@@ -228,7 +228,7 @@ next_wakeup(TimestampTz now)
 		else if (w->not_before > now)
 			next = Min(next, w->not_before);
 		else if (w->runs)
-			next = Min(next, Min(w->next_look, ssw_passes_gone_at(w)));
+			next = ssw_min(next, ssw_min(w->next_look, ssw_passes_gone_at(w)));
 		else if (w->brake_until != 0)
 			next = Min(next, w->brake_until);
 		if (w->policy && w->policy->fuse_next > now)
@@ -349,7 +349,7 @@ needed_at(TimestampTz next, TimestampTz now)
 
 	next = Min(next, now + SSW_IDLE_TURN_US);
 	foreach(lc, ssw_watch_list_all())
-		next = Min(next, ssw_passes_needed_at(lfirst(lc), now));
+		next = ssw_min(next, ssw_passes_needed_at(lfirst(lc), now));
 	return next;
 }
 
@@ -417,8 +417,6 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz others;
-	TimestampTz tell_at;
-	TimestampTz queue_at;
 	TimestampTz next;
 
 	blocked_look_at = DT_NOEND;
@@ -462,9 +460,8 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	note_grace(now);
 	ssw_throttle_look(now);
 	work_on_passes(now, ssw_turn_is_over(t, ssw_watch_list_all(), now));
-	tell_at = ssw_task_notify(now);
-	queue_at = ssw_queue_round(now);
-	others = Min(others, Min(tell_at, queue_at));
+	others = ssw_min(others, ssw_task_notify(now));
+	others = ssw_min(others, ssw_queue_round(now));
 	ssw_assign(ssw_watch_list_all(), now);
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);

@@ -561,7 +561,7 @@ ssw_launcher_main(Datum main_arg)
 		ssw_file_clean();
 		if (now >= rescan_at || SswShared->rescan)
 			scan_databases();
-		sample_at = Min(ssw_throttle_sample(now), ssw_written_look(now));
+		sample_at = ssw_min(ssw_throttle_sample(now), ssw_written_look(now));
 		(void) enforce_limits(now, false);
 		if (ssw_enabled)
 			start_processes(now);

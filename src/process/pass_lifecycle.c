@@ -228,8 +228,8 @@ ssw_passes_needed_at(SswWatch *w, TimestampTz now)
 		return w->brake_until != 0 ? w->brake_until : DT_NOEND;
 	if (w->plain && !w->unprobed && w->excluded == 0 && p->failures == 0 && p->backlog_before == 0 &&
 		!w->unfinished && !w->owed && (w->earliest == 0 || w->earliest > now))
-		next = Min(w->earliest != 0 && p->check_every_us > 0 ? w->earliest : DT_NOEND, ssw_passes_refresh_at(w));
-	next = Min(next, ssw_passes_gone_at(w));
+		next = ssw_min(w->earliest != 0 && p->check_every_us > 0 ? w->earliest : DT_NOEND, ssw_passes_refresh_at(w));
+	next = ssw_min(next, ssw_passes_gone_at(w));
 	if (w->held_above != 0)
 		next = Min(next, p->fuse_next != 0 ? Min(w->full_at, p->fuse_next) : w->full_at);
 	/* how far service has judged is noted ever more rarely; see grace.c */
@@ -263,7 +263,8 @@ note_posts(SswWatch *w, TimestampTz now)
 	if (ssw_attach_posted(NULL, &posts) == 0 || posts != w->disconnects)
 		w->disconnect_tries = 0;
 	w->disconnects = posts;
-	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries++, 16));
+	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries, 16));
+	w->disconnect_tries++;
 }
 
 /* Close the row of a throttled pass, if there is one, that goes no further. */
@@ -301,7 +302,7 @@ ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
 	if (now - w->open_pass_at >= w->policy->soft_limit_us)
 		ssw_passes_close_open(w);
 	ssw_watch_note_lock(w, false, now);
-	w->next_look = Min(Max(w->rest.until, now + ssw_min_interval * INT64CONST(1000)), ssw_passes_refresh_at(w));
+	w->next_look = ssw_min(Max(w->rest.until, now + ssw_min_interval * INT64CONST(1000)), ssw_passes_refresh_at(w));
 	return true;
 }
 
@@ -405,7 +406,7 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 		if (pass->next_due != 0)
 			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
 	}
-	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
+	w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
 	if (w->held_above != 0)
 		w->next_look = Min(w->next_look, Max(soon, w->full_at));
 	w->unfinished = pass->end == SSW_END_LIMIT || pass->end == SSW_END_NONE || (pass->end == SSW_END_STOPPED && (pass->forced || w->unfinished));
@@ -423,7 +424,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
 	if (w->earliest != 0)
 		w->next_look = Min(w->next_look, w->earliest);
-	w->next_look = Min(w->next_look, ssw_passes_refresh_at(w));
+	w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
 	if (w->held_above != 0)
 		w->next_look = Min(w->next_look, w->full_at);
 	if (w->policy->check_every_us == 0)

@@ -166,11 +166,7 @@ ssw_watch_blocked(List *watches, TimestampTz now)
 	ListCell   *lc;
 
 	foreach(lc, watches)
-	{
-		TimestampTz look_at = look_whether_blocked(lfirst(lc), now);
-
-		next = Min(next, look_at);
-	}
+		next = ssw_min(next, look_whether_blocked(lfirst(lc), now));
 	return next;
 }
 

@@ -47,7 +47,7 @@ ssw_quota_short(TimestampTz now)
 {
 	int			n = ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid);
 
-	short_coordinators = Max(1, ssw_quota_count(SSW_PROC_WORKER, InvalidOid) > 0 ? n : n - 1);
+	short_coordinators = ssw_max(1, ssw_quota_count(SSW_PROC_WORKER, InvalidOid) > 0 ? n : n - 1);
 	short_until = now + SHORT_US;
 }
 

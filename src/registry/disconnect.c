@@ -192,7 +192,7 @@ end_disconnected(SswWork *w, MemoryContext cxt)
 	SswHeartbeatKey *keys;
 	uint64		last;
 	int			n;
-	int			rows = Min(MAX_ROWS, ssw_batch_rows(w));
+	int			rows = ssw_min(MAX_ROWS, ssw_batch_rows(w));
 
 	if (ssw_attach_posted(NULL, &last) == 0)
 		return;

@@ -458,7 +458,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 			s->halved = s->halved < MAX_ROWS ? s->halved * 2 : 0;
 		if (n >= s->batch_rows && elapsed_us > 0)
 		{
-			double		fit = Min((double) n * TARGET_US / elapsed_us, n * ssw_throttle_batch_bytes() / Max(1, wal));
+			double		most = n * ssw_throttle_batch_bytes() / Max(1, wal);
+			double		fit = Min((double) n * TARGET_US / elapsed_us, most);
 
 			/* grow at most fourfold at a time, shrink at once */
 			s->batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, s->batch_rows * 4.0)));

@@ -225,7 +225,7 @@ ssw_bisect_run(SswWork *w, const ItemPointerData *tids, int n)
 {
 	while (n > 0 && !ssw_batch_must_stop(w))
 	{
-		int			rows = Min(n, w->singly ? SSW_MAX_SUBXACTS : ssw_batch_rows(w));
+		int			rows = ssw_min(n, w->singly ? SSW_MAX_SUBXACTS : ssw_batch_rows(w));
 
 		if (w->singly)
 			ssw_single_run(w, tids, rows);

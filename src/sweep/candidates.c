@@ -517,7 +517,7 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
-	BlockNumber step = Max(1, ssw_batch_rows(w) / pass->block_rows);	/* another worker may
+	BlockNumber step = ssw_max(1, ssw_batch_rows(w) / pass->block_rows);	/* another worker may
 																		 * just have shrunk it */
 
 	chunk->n = step * pass->block_rows;
@@ -576,7 +576,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 	chunk->ranged = false;
 	if (c && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
 	{
-		TimestampTz above = Max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_DEADLINE ? pass->above : 0);
+		TimestampTz above = ssw_max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_DEADLINE ? pass->above : 0);
 
 		if (above != 0)
 			start_above(w, above);
@@ -593,7 +593,7 @@ ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 			return true;
 		}
 		pass->nblocks = 0;
-		if (find_range(w, chunk, Min(limit, ssw_batch_rows(w)), &more))
+		if (find_range(w, chunk, ssw_min(limit, ssw_batch_rows(w)), &more))
 			return more;
 		pass->many_ties = exact = true;
 	}
