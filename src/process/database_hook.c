@@ -3,11 +3,11 @@
  *		Utility-command hook: stay out of the way of database commands.
  *
  * Runs in the session that executes the command.  DROP, RENAME, SET TABLESPACE
- * of a database, and CREATE ... TEMPLATE, need a database without connections:
- * unless the command will be refused, the hook closes the database to us (a count in SswShared->databases, under SswShared->lock),
- * waits until our processes have left it, and opens it again when the command
- * has failed or its transaction has ended: until then its row is locked, and who
- * connected would wait.
+ * of a database, and CREATE ... TEMPLATE, need a database without connections.  If the
+ * caller has the right to that, the hook closes the database to us (a count in
+ * SswShared->databases, under SswShared->lock) and waits until our processes have left
+ * it.  It opens the database again when the command has failed or its transaction has
+ * ended: until then its row is locked, and processes that connect would wait.
  *
  * A crash empties shared memory, and with it the count.
  */
@@ -17,12 +17,10 @@
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_tablespace.h"
 #include "base/compat.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
-#include "commands/tablespace.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pgstat.h"
@@ -47,14 +45,8 @@
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
-/* A database that a command of this transaction has closed. */
-typedef struct Closed
-{
-	Oid			database;
-	SubTransactionId subid;
-} Closed;
-
-static List *closed = NIL;		/* of those, in TopTransactionContext */
+/* Databases that commands of this transaction have closed; in TopTransactionContext. */
+static List *closed = NIL;
 
 static bool
 may_own(Oid dboid)
@@ -106,71 +98,42 @@ may_create_databases(void)
 }
 
 static bool
-may_use_tablespace(const char *name)
+moves_tablespace(AlterDatabaseStmt *stmt)
 {
-	Oid			tablespace = get_tablespace_oid(name, true);
-
-	return OidIsValid(tablespace) && tablespace != GLOBALTABLESPACE_OID &&
-		object_aclcheck(TableSpaceRelationId, tablespace, GetUserId(), ACL_CREATE) == ACLCHECK_OK;
-}
-
-/* The tablespace that a database shall be moved to, or null. */
-static const char *
-new_tablespace(AlterDatabaseStmt *stmt)
-{
-	DefElem    *def = list_length(stmt->options) == 1 ? linitial(stmt->options) : NULL;
-
-	return def && strcmp(def->defname, "tablespace") == 0 && def->arg ? defGetString(def) : NULL;
-}
-
-static bool
-is_taken(const char *name)
-{
-	return OidIsValid(get_database_oid(name, true));
+	return list_length(stmt->options) == 1 && strcmp(((DefElem *) linitial(stmt->options))->defname, "tablespace") == 0;
 }
 
 /*
- * The database that a command wants for itself, or invalid.  So it is, too, when
- * the server will refuse the command before it looks for who is connected: it has
- * the words for that, and we stay.
+ * The database that a command wants for itself, or invalid.  Others than its owner, and
+ * whoever may copy it, do not stop us; what the server will refuse for another reason
+ * does, for a moment.
  */
 static Oid
-wanted_database(Node *stmt, bool in_block)
+wanted_database(Node *stmt)
 {
 	Oid			dboid = InvalidOid;
-	bool		refused = true;
 
 	switch (nodeTag(stmt))
 	{
 		case T_DropdbStmt:
 			dboid = get_database_oid(((DropdbStmt *) stmt)->dbname, true);
-			refused = in_block || is_template(dboid);
 			break;
 		case T_RenameStmt:
-			if (((RenameStmt *) stmt)->renameType != OBJECT_DATABASE)
-				return InvalidOid;
-			dboid = get_database_oid(((RenameStmt *) stmt)->subname, true);
-			refused = !may_create_databases() || is_taken(((RenameStmt *) stmt)->newname);
+			if (((RenameStmt *) stmt)->renameType == OBJECT_DATABASE)
+				dboid = get_database_oid(((RenameStmt *) stmt)->subname, true);
 			break;
 		case T_AlterDatabaseStmt:
-			{
-				const char *tablespace = new_tablespace((AlterDatabaseStmt *) stmt);
-
-				if (tablespace == NULL)
-					return InvalidOid;
+			if (moves_tablespace((AlterDatabaseStmt *) stmt))
 				dboid = get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
-				refused = in_block || !may_use_tablespace(tablespace);
-				break;
-			}
+			break;
 		case T_CreatedbStmt:
 			dboid = get_database_oid(template_name((CreatedbStmt *) stmt), true);
-			refused = in_block || !may_create_databases() || is_taken(((CreatedbStmt *) stmt)->dbname);
 			/* who is connected to it may copy it */
-			return OidIsValid(dboid) && !refused && (is_template(dboid) || may_own(dboid)) ? dboid : InvalidOid;
+			return OidIsValid(dboid) && may_create_databases() && (is_template(dboid) || may_own(dboid)) ? dboid : InvalidOid;
 		default:
 			break;
 	}
-	return OidIsValid(dboid) && !refused && dboid != MyDatabaseId && may_own(dboid) ? dboid : InvalidOid;
+	return OidIsValid(dboid) && dboid != MyDatabaseId && may_own(dboid) ? dboid : InvalidOid;
 }
 
 static void
@@ -182,8 +145,8 @@ add_closed(Oid dboid, int change)
 	d = ssw_shmem_database(dboid, change > 0);
 	if (d)
 		d->closed = Max(0, d->closed + change);
-	/* an entry made for this command may be of a template that nobody enters */
-	if (d && d->closed == 0 && d->state == SSW_DB_UNKNOWN)
+	/* the launcher looks for itself what was made, renamed or dropped */
+	if (change < 0)
 		SswShared->rescan = true;
 	for (int i = 0; i < SswShared->nprocs; i++)
 		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == dboid && SswProcs[i].latch)
@@ -199,58 +162,26 @@ reopen(int code, Datum dboid)
 	add_closed(DatumGetObjectId(dboid), -1);
 }
 
-/*
- * The transaction has ended; a prepared one goes on, but in no session's hands.
- * What was made, renamed or dropped, the launcher looks for itself.
- */
+/* The transaction has ended; a prepared one goes on, but in no session's hands. */
 static void
 at_xact_end(XactEvent event, void *arg)
 {
 	ListCell   *lc;
 
-	if (closed == NIL || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
 	foreach(lc, closed)
-		add_closed(((Closed *) lfirst(lc))->database, -1);
+		add_closed(lfirst_oid(lc), -1);
 	closed = NIL;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	SswShared->rescan = true;
-	ssw_shmem_wake_launcher();
-	LWLockRelease(SswShared->lock);
 }
 
-/* What a subtransaction has closed is its parent's, or open again. */
-static void
-at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
-{
-	ListCell   *lc;
-
-	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
-		return;
-	foreach(lc, closed)
-	{
-		Closed	   *c = lfirst(lc);
-
-		if (c->subid != subid)
-			continue;
-		c->subid = parent;
-		if (event == SUBXACT_EVENT_ABORT_SUB)
-		{
-			add_closed(c->database, -1);
-			closed = foreach_delete_current(closed, lc);
-		}
-	}
-}
-
+/* A savepoint may be rolled back: the database stays closed until the transaction ends. */
 static void
 reopen_at_end(Oid dboid)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-	Closed	   *c = palloc(sizeof(Closed));
 
-	c->database = dboid;
-	c->subid = GetCurrentSubTransactionId();
-	closed = lappend(closed, c);
+	closed = lappend_oid(closed, dboid);
 	MemoryContextSwitchTo(old);
 }
 
@@ -329,7 +260,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		case T_AlterDatabaseStmt:
 		case T_CreatedbStmt:
 			if (ssw_shmem_available() && IsTransactionState())
-				dboid = wanted_database(pstmt->utilityStmt, IsInTransactionBlock(context == PROCESS_UTILITY_TOPLEVEL));
+				dboid = wanted_database(pstmt->utilityStmt);
 			break;
 		case T_AlterExtensionStmt:
 			if (IsTransactionState())
@@ -369,5 +300,4 @@ ssw_database_hook_init(void)
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
 	RegisterXactCallback(at_xact_end, NULL);
-	RegisterSubXactCallback(at_subxact_end, NULL);
 }
