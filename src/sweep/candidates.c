@@ -518,7 +518,7 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
 	BlockNumber step = ssw_max(1, ssw_batch_rows(w) / pass->block_rows);	/* another worker may
-																		 * just have shrunk it */
+																			 * just have shrunk it */
 
 	chunk->n = step * pass->block_rows;
 	chunk->ranged = true;
