@@ -116,6 +116,7 @@ for my $command ('DROP DATABASE bobdb', 'ALTER DATABASE bobdb RENAME TO x', 'ALT
 }
 $holder->query_safe('SELECT pg_advisory_unlock(1)');
 $holder->quit;
+$node->safe_psql('postgres', 'ALTER DATABASE bobdb IS_TEMPLATE true');
 $node->safe_psql('postgres', 'ALTER DATABASE bobdb SET TABLESPACE space');
 $node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE bobdb', extra_params => [ '-U', 'carol' ]);
 is($node->safe_psql('copied', "SELECT count(*) FROM sweeper.policy WHERE policy = 'hangs'"), 1, 'who may is served');
