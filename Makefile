@@ -63,7 +63,7 @@ help:
 	@echo '  make pictures          draws the pictures of the documents, doc/pictures/*.svg; the chart is of bench.txt there'
 	@echo '  make dist              $(EXTENSION)-$(EXTVERSION).tar.gz, and .zip for PGXN, from the last commit'
 
-# It is told PG_CONFIG only if somebody gave one.
+# It gets PG_CONFIG only if the caller gave one.
 setup:
 	@PG_MAJOR='$(PG_MAJOR)' GOALS='$(MAKECMDGOALS)' tools/setup.sh
 

@@ -4,7 +4,7 @@
 set -eu
 . "$(dirname "$0")/sides.sh"
 . "$(dirname "$0")/lib.sh"
-window=${TRICKLE_SECONDS:-180} beat=${SECONDS_A_RUN:-5} sessions=100000
+window=${TRICKLE_SECONDS:-180} run_seconds=${SECONDS_A_RUN:-5} sessions=100000
 
 [ -f "$("${PG_CONFIG:-pg_config}" --sharedir)/extension/pg_cron.control" ] || die "pg_cron is not installed (package postgresql-NN-cron)"
 # A job remembers where it was scheduled to connect to: here, or to the promoted standby, as "localhost" would.
@@ -63,7 +63,7 @@ heartbeat() { # side
     local before after cost="SELECT pg_current_wal_insert_lsn() - '0/0', n_tup_upd FROM pg_stat_user_tables WHERE relname = 'app'" calls
     quiet -c CHECKPOINT
     before=$(sql -c "$cost")
-    "$pg_bin/pgbench" -n -M prepared -c 8 -j 2 -T "$beat" -f "$1.sql" >"$1.log" 2>&1 || die "$(tail -n 3 "$1.log")"
+    "$pg_bin/pgbench" -n -M prepared -c 8 -j 2 -T "$run_seconds" -f "$1.sql" >"$1.log" 2>&1 || die "$(tail -n 3 "$1.log")"
     after=$(sql -c "$cost")
     calls=$(sed -n 's/^number of transactions actually processed: \([0-9]*\).*/\1/p' "$1.log")
     note "rate.$1" "$(sed -n 's/^tps = \([0-9.]*\) .*/\1/p' "$1.log")"
@@ -100,8 +100,8 @@ SQL
         -c "SELECT cron.schedule('$1', '* * * * *', \$\$$(statement "cron_$1")\$\$)"
 }
 
-# A row falls due each 10 ms; beside that a table in which nothing does, one whose
-# column goes, and two of which 1,000 rows die of which one is referred to, or held.
+# A row falls due each 10 ms.  Further tables: one without due rows, one that loses its
+# column, and two with 1,000 due rows each, where one row is referred to, or locked.
 pairs() {
     local some="now() + CASE WHEN i <= 1000 THEN interval '30 s' ELSE interval '1 day' END"
     pair trickle "now() + i * interval '10 ms'" $(((window + 900) * 100)) ''
@@ -158,8 +158,8 @@ trickle() {
     exec 9>&-
     wait
     rm holder
-    note told.ours "$(sql -c "SELECT extract(epoch FROM since - '$broken') FROM sweeper.problem WHERE policy = 'ours_broken'")"
-    note told.cron "$(sql -c "SELECT extract(epoch FROM min(end_time) - '$broken') FROM $(runs_of broken) AND status = 'failed'")"
+    note reported.ours "$(sql -c "SELECT extract(epoch FROM since - '$broken') FROM sweeper.problem WHERE policy = 'ours_broken'")"
+    note reported.cron "$(sql -c "SELECT extract(epoch FROM min(end_time) - '$broken') FROM $(runs_of broken) AND status = 'failed'")"
     a_day cron "FROM (SELECT r.* FROM cron.job_run_details AS r JOIN cron.job USING (jobid) WHERE jobname = 'empty' AND start_time >= '$from' AND start_time < $to) AS h"
     a_day empty "FROM sweeper.pass AS h WHERE policy = 'ours_empty' AND started_at >= '$from' AND started_at < $to"
     a_day ours "FROM sweeper.pass AS h WHERE policy = 'ours_trickle' AND started_at >= '$from' AND started_at < $to"
@@ -174,7 +174,7 @@ hangs() {
     kill -STOP $pids
     since=$SECONDS
     until [ -n "$ours" ] && [ -n "$cron" ]; do
-        [ $((SECONDS - since)) -lt 300 ] || die "nobody told that they hang"
+        [ $((SECONDS - since)) -lt 300 ] || die "no view reports that they hang"
         sleep 0.5
         [ -n "$ours" ] || [ "$(sql -c "SELECT EXISTS (SELECT FROM sweeper.problem WHERE policy = 'ours_trickle')")" = f ] || ours=$((SECONDS - since))
         [ -n "$cron" ] || [ "$(sql -c "SELECT max(start_time) < now() - interval '2 min' FROM $(runs_of trickle)")" = f ] || cron=$((SECONDS - since))
@@ -255,7 +255,7 @@ cat <<TXT
 | WAL bytes, dead row versions a call | $(figure wal.touch 1), $(figure dead.touch 2), and a row write once a ttl | $(figure wal.move), $(figure dead.move 2) |
 | first dead row expired after the start of a crashed server, begun at second 30 | $(seconds_of restart ours 1) | $(seconds_of restart cron 1) |
 | after the promotion of a standby, at second 30 | $(seconds_of promote ours 1) | $(seconds_of promote cron 1) |
-| its column is dropped, so that each run fails: until that is recorded | $(seconds_of told ours 1), view \`problem\` | $(seconds_of told cron 1), \`cron.job_run_details\`, if it is read |
+| its column is dropped, so that each run fails: until that is recorded | $(seconds_of reported ours 1), view \`problem\` | $(seconds_of reported cron 1), \`cron.job_run_details\`, if it is read |
 | the scheduler's process hangs: until a query shows it | $(seconds_of hang ours), view \`problem\` | $(seconds_of hang cron), your own query for jobs that have not run for two minutes |
 | history a day of a table in which nothing falls due | $(figure rows.empty) rows | $(figure rows.cron) rows, $(figure bytes.cron 1) MB, kept forever |
 | where rows fall due all the time | $(figure rows.ours) rows, $(figure bytes.ours 1) MB, kept 30 days | $(figure rows.cron) rows, $(figure bytes.cron 1) MB, kept forever |

@@ -7,7 +7,7 @@ cluster "${steady[@]}"
 sql -c "SELECT FROM sweeper.pause_all('bench')" # retention of the evidence
 
 looks() { sql -c "SELECT looks FROM sweeper.stat_policy WHERE policy = '$1'"; }
-# Times of n calls, each of which must have looked at the table.
+# Times of n calls; each must have looked at the table.
 calls() { # n, policy, file
     local before
     before=$(looks "$2")

@@ -75,7 +75,7 @@ for _ in $(seq $((runs * 20))); do echo 'SELECT count(*) FROM batch, sweeper.hea
 cost="SELECT pg_current_wal_insert_lsn() - '0/0', pg_snapshot_xmax(pg_current_snapshot())::text, (SELECT n_tup_upd + n_dead_tup FROM pg_stat_user_tables WHERE relname = 'session')"
 sql -c "SELECT sweeper.pause_all('bench')" >/dev/null
 before=$(sql -c "$cost")
-beats=$(rate heartbeat -T 2 | awk '{printf "%d", $1 * 2}')
+sent=$(rate heartbeat -T 2 | awk '{printf "%d", $1 * 2}')
 after=$(sql -c "$cost")
 cost_of() { echo "$before|$after" | awk -F'|' -v a="$1" '{print $(a + 3) - $a}'; }
 
@@ -91,6 +91,6 @@ TXT
 TXT
 cat <<TXT
 | heartbeat_many of 10,000 sessions, one client | 3 M sessions/s | $(awk -v ms="$(median <many)" 'BEGIN {printf "%.1f", 10 / ms}') M sessions/s | |
-| WAL bytes, transaction ids, row versions of $beats heartbeats | 0 | $(cost_of 1), $(cost_of 2), $(cost_of 3) | |
+| WAL bytes, transaction ids, row versions of $sent heartbeats | 0 | $(cost_of 1), $(cost_of 2), $(cost_of 3) | |
 | shared memory, a session | 100 bytes | $(awk -v m="$memory" 'BEGIN {printf "%.0f", m / int(m / 68)}') bytes; $(awk -v m="$memory" 'BEGIN {printf "%.2f", m / 68 / 1e6}') M sessions in 128 MB | |
 TXT

@@ -7,7 +7,7 @@ set -eu
 seconds=${LAG_SECONDS:-30} held=${HELD:-100000}
 cluster "track_commit_timestamp = on"
 
-# Half of the rows will be held, the others' live for long, lest the fuse count them.
+# Half of the rows will be held.  The others live for long, so that the fuse does not count them.
 fill() {
     sql <<SQL
 CREATE TABLE $1 (id int PRIMARY KEY, g text NOT NULL, d timestamptz NOT NULL, ttl interval NOT NULL DEFAULT '1 h');
@@ -57,7 +57,7 @@ cat <<TXT
 TXT
 fill fixed d "deadline => 'd', group_by => 'g'"
 row fixed "by the fuse, fixed deadlines" hold
-fill beats d "deadline => 'd', group_by => 'g', ttl => '1 h', heartbeats => true"
-row beats "by the fuse, with heartbeats" hold
+fill living d "deadline => 'd', group_by => 'g', ttl => '1 h', heartbeats => true"
+row living "by the fuse, with heartbeats" hold
 fill own "((d AT TIME ZONE 'UTC') + ttl)" "last_seen => 'd', ttl_column => 'ttl'"
 row own "by grace after a crash, each row has its own time to live" crash

@@ -37,7 +37,7 @@ times() { { echo '\timing on'; cat; } | "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 
 wait_for() {
     local end=$((SECONDS + ${2:-180}))
     until [ "$(sql -c "$1")" = t ]; do
-        [ "$SECONDS" -lt "$end" ] || die "waited in vain for: $1"
+        [ "$SECONDS" -lt "$end" ] || die "still not true: $1"
         sleep 0.5
     done
 }

@@ -57,10 +57,10 @@ row() { # kind-pid, name
     echo "| $2 | 20 MB | $(cut -d ' ' -f 3 of_one | maximum | mb) MB | $(awk '{print $5 - $4}' of_one | median | mb) MB | $(awk 'NR == 1 {f = $4} {l = $5} END {print l - f}' of_one | mb) MB |"
 }
 rows_of() { # kind
-    local n=0 who
-    for who in $(grep "^$1-" peaks | cut -d ' ' -f 1 | uniq); do
+    local n=0 process
+    for process in $(grep "^$1-" peaks | cut -d ' ' -f 1 | uniq); do
         n=$((n + 1))
-        row "$who" "$([ "$1" = worker ] && echo "worker $n" || echo "$1")"
+        row "$process" "$([ "$1" = worker ] && echo "worker $n" || echo "$1")"
     done
 }
 cat <<TXT

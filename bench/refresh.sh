@@ -1,11 +1,11 @@
 #!/bin/bash
-# What heartbeats cost later: row writes a ttl, a pass that writes the rows of the living, a stop.
+# What heartbeats cost later: row writes per ttl, a pass that writes the rows of living sessions, a stop.
 set -eu
 . "$(dirname "$0")/lib.sh"
 sessions=${SESSIONS:-1000000} near=$((${SESSIONS:-1000000} / 20)) ttl=18 periods=${PERIODS:-5}
 cluster "${steady[@]}" "session_sweeper.heartbeat_memory = '128MB'"
 
-# Many sessions that live by memory, of which one in 20 nears the deadline of its row.
+# Many sessions with heartbeats; one in 20 is near the deadline of its row.
 sql <<SQL
 SELECT FROM sweeper.alter_policy('sweeper.session', check_every => '0');
 SELECT FROM sweeper.create_pool('bench', ttl => '1 day');

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Seats: acquire and release against a plain insert and update, and a pass over
-# sessions of which a few are dead.
+# sessions with a few dead ones.
 set -eu
 . "$(dirname "$0")/lib.sh"
 seconds=${REGISTRY_SECONDS:-20}

@@ -26,7 +26,7 @@ others() {
 
 "${PG_CONFIG:-pg_config}" --version
 for subject in "${subjects[@]}"; do
-    printf '\n%s: %s processors, of which others use %s' "$subject" "$(nproc)" "$(others)"
+    printf '\n%s: %s processors; other processes use %s' "$subject" "$(nproc)" "$(others)"
     tables=$(bash "$here/$subject.sh") || { echo; exit 1; }
     printf ' before, %s after\n\n%s\n' "$(others)" "$tables"
 done

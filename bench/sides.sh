@@ -11,7 +11,7 @@ CREATE INDEX ON audit_same USING brin (cleaned_at) WITH (autosummarize = on);
 CREATE TABLE audit_usual (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, cleaned_at timestamptz, key text, deadline timestamptz, policy text);
 CREATE INDEX ON audit_usual (cleaned_at);
 CREATE INDEX ON audit_usual (policy, cleaned_at);
-SELECT FROM sweeper.pause_all('bench'); -- retention of the evidence, once a minute, is nobody's work here
+SELECT FROM sweeper.pause_all('bench'); -- no retention of the evidence here, once a minute
 SQL
 }
 into_same="INSERT INTO audit_same (id, cleaned_at, deadline, pass, policy_id, count, policy, relation, key, cleanup_type)

@@ -12,7 +12,7 @@ private_folder
 private_tree "$root"
 private_server
 private_install '--coverage -O0'
-# What a process counted is written when it exits; one that is told to quit at once does not.
+# A process writes its counts when it exits; one that quits at once does not.
 cluster=$(dirname "$("$PG_CONFIG" --pgxs)")/../test/perl/PostgreSQL/Test/Cluster.pm
 "${as_server_user[@]}" sed -i "s/stop('immediate'/stop('fast'/" "$cluster"
 

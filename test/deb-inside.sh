@@ -58,7 +58,7 @@ check 'it is preloaded' setting set shared_preload_libraries session_sweeper
 check 'the cluster restarts with it' cluster restart
 check 'the service runs' says "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'session_sweeper launcher'" 1
 check 'make demo' as_postgres env PG_CONFIG=/usr/lib/postgresql/15/bin/pg_config PGHOST=/var/run/postgresql bash /src/tools/demo.sh --own-server
-check 'the server goes on without it' setting set shared_preload_libraries ''
+check 'the server runs without it' setting set shared_preload_libraries ''
 check 'restart' cluster restart
 check 'the package goes' apt-get -q -y purge "$package"
 check 'nothing of it is left' gone

@@ -1,6 +1,6 @@
 #!/bin/bash
 # make check-valgrind: regression tests under Valgrind, against a copy of a
-# PostgreSQL that tells it what palloc gives and pfree takes (see
+# PostgreSQL that reports palloc and pfree to it (see
 # tools/assert-build.sh).  Any error is a failure.  REGRESS chooses tests; by
 # default some that no delay makes give other answers.
 set -euo pipefail

@@ -13,7 +13,7 @@ major=${PG_MAJOR:-15}
 die() { echo "assert-build: $*" >&2; exit 1; }
 
 mkdir -p "$keep"
-[ -O "$keep" ] || die "$keep belongs to somebody else: give ASSERT_DIR"
+[ -O "$keep" ] || die "$keep belongs to another user: give ASSERT_DIR"
 chmod 755 "$keep" # the tests run as another user
 exec {lock}>"$keep/lock"
 flock "$lock"

@@ -14,7 +14,7 @@ mkdir "$root/deb" "$copy/tree"
 tar -C "$root" --exclude=./.git --exclude=./test-output --exclude=./deb --exclude='*.o' --exclude='*.so' --exclude='*.d' -cf - . |
     tar -C "$copy/tree" --no-same-owner -xf -
 cd "$copy/tree"
-# What an outer make was told is for this tree only.
+# Variables of an outer make are for this tree only.
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES PG_CONFIG COPT
 pg_buildext updatecontrol
 dpkg-buildpackage --build=binary --no-sign --jobs=auto >"$log" 2>&1 </dev/null || { tail -n 30 "$log" >&2; exit 1; }

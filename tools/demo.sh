@@ -35,7 +35,7 @@ case $(PGDATABASE=$maintenance value 'SHOW shared_preload_libraries') in
         exit 1 ;;
 esac
 if [ -z "${private:-}" ]; then
-    # Whoever still looks at the database does not keep it.
+    # Open connections do not keep the database.
     trap '"$pg_bin/dropdb" --if-exists --force --maintenance-db="$maintenance" "$database"' EXIT
     trap 'exit 129' HUP
     trap 'exit 130' INT

@@ -1,7 +1,7 @@
 #!/bin/bash
 # english.sh [FILE…]: where the rules of plain English are broken (doc/CONTRIBUTING.md).
 # Sentences of more than 30 words in *.md, outside tables and code; and the strings of
-# tools/english.txt in documents, in comments and strings of C, in SQL and monitoring/.
+# tools/english.txt in documents, in comments and strings of C, in SQL, monitoring/ and shell scripts.
 # With files it prints each place; without, the counts by file.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -10,7 +10,7 @@ if [ $# = 0 ]; then
     cd "$root"
     shopt -s nullglob
     set -- *.md doc/*.md bench/*.md monitoring/*.* schema/*.md schema/*.sql test/*.md test/*/README.md src/*.md src/*/README.md \
-        session_sweeper.c session_sweeper.control src/*/*.[ch]
+        session_sweeper.c session_sweeper.control src/*/*.[ch] Makefile debian/README.Debian tools/*.sh tools/gate-calls.txt bench/*.sh test/*.sh test/*/*.sh
 fi
 # shellcheck disable=SC2016  # the program is Perl
 exec perl -CSD -Mutf8 -Mstrict -e '

@@ -18,10 +18,10 @@
 # there and other servers of the machine are not disturbed.
 
 # libpq settings of the caller would lead tests and demo to another server;
-# jobs and variables of an outer make are none of theirs.
+# jobs and variables of an outer make do not concern them.
 unset PGHOST PGHOSTADDR PGPORT PGUSER PGDATABASE PGPASSWORD PGSERVICE PGOPTIONS PGDATA \
     PGTZ PGDATESTYLE PGAPPNAME MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
-# Messages and sort order do not depend on who runs this.
+# Messages and sort order do not depend on the user's locale.
 unset LC_ALL LANGUAGE LC_MESSAGES LC_COLLATE LC_CTYPE
 export LANG=C.UTF-8
 

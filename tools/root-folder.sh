@@ -15,7 +15,7 @@ root_keep() {
     [ "$(id -u)" = 0 ] || die "needs root, to make and to enter root folders"
     keep=${VERSIONS_DIR:-$1}
     mkdir -p "$keep"
-    [ -O "$keep" ] || die "$keep belongs to somebody else: give VERSIONS_DIR"
+    [ -O "$keep" ] || die "$keep belongs to another user: give VERSIONS_DIR"
     chmod 755 "$keep" # the tests run as another user
     exec {lock}>"$keep/lock"
     flock -n "$lock" || { echo "Waiting for another run in $keep"; flock "$lock"; }

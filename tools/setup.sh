@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install what building, the demo and the tests need, by Debian package name:
 # only what is missing, after saying so.  With PG_CONFIG given, nothing is
-# installed: whoever brings a server brings its tools too.  What a single goal
+# installed: the tools are expected beside that server.  What a single goal
 # needs beside that is given as arguments, and installed alone.  GOALS are those of make.
 set -eu
 

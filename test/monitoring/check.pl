@@ -76,7 +76,7 @@ sub name_of {
     return $name . '{' . join(',', map { "$_=$l{$_}" } sort keys %l) . '}';
 }
 
-sub told_by_sql {
+sub said_by_sql {
     my $query = q(SELECT json_agg(json_build_object('labels', labels || jsonb_build_object('__name__', metric), 'value', value)) FROM sweeper.metrics);
     return { map { name_of($_->{labels}) => $_->{value} } map { @{ decode_json(sql($query, $_)) } } 'app', 'latin' };
 }
@@ -109,7 +109,7 @@ sub cases_checked {
 
 sub exporter_checks {
     my $up = wait_until(sub { (get($exporter, '/metrics') // '') =~ /^session_sweeper_value/m });
-    ok($up, 'the exporter tells what the view has', slurp("$private/exporter.log"));
+    ok($up, 'the exporter returns the rows of the view', slurp("$private/exporter.log"));
     wait_until(sub { sql(q(SELECT count(*) FROM pg_stat_activity WHERE usename = 'prometheus' AND datname = 'plain')) > 0 });
     my $text = get($exporter, '/metrics');
     ok(sql(q(SELECT string_agg(DISTINCT datname, ' ' ORDER BY datname) FROM pg_stat_activity WHERE usename = 'prometheus')) eq "app latin plain postgres\n",
@@ -125,10 +125,10 @@ sub exporter_checks {
 sub same_series {
     my ($difference, $series);
     my $same = wait_until(sub {
-        my ($from, $before) = (time, told_by_sql());
+        my ($from, $before) = (time, said_by_sql());
         wait_until(sub { my ($t) = ask('max(timestamp(session_sweeper_enabled))'); @$t && $t->[0]{value}[1] > $from + 0.5 });
         my ($samples) = ask('{__name__=~"session_sweeper_.+",pool=""}');
-        my $after = told_by_sql();
+        my $after = said_by_sql();
         my %has = map { name_of($_->{metric}) => $_->{value}[1] } @$samples;
         my @wrong = map { "$_ is not in Prometheus" } grep { exists $after->{$_} && !exists $has{$_} } keys %$before;
         for my $name (keys %has) {
@@ -140,7 +140,7 @@ sub same_series {
         $difference = join("\n", sort @wrong);
         return !@wrong && $series > 0;
     });
-    ok((grep { /policy=<größe> & "a\\b"\n\x01/ } keys %{ told_by_sql() }) > 0, 'a policy has a name that is hard to write');
+    ok((grep { /policy=<größe> & "a\\b"\n\x01/ } keys %{ said_by_sql() }) > 0, 'a policy has a name that is hard to write');
     ok($same, "the $series series of the view are in Prometheus, with its names, labels and values", $difference);
     my ($raw) = ask('{metric!=""} or session_sweeper_value');
     ok(!@$raw, 'none has the name that the exporter gave it');

@@ -17,7 +17,7 @@ children=()
 private_folder
 trap '[ ${#children[@]} = 0 ] || kill "${children[@]}" 2>/dev/null || true; wait; private_cleanup' EXIT
 
-# Whoever asks soon must get a free port each; the sockets are closed together.
+# Free ports, each another one, because the sockets are closed together.
 ports() {
     perl -MIO::Socket::INET -e 'print join(" ", map { $_->sockport }
         map { IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") || die "no port: $!\n" } 1 .. 2), "\n"'
