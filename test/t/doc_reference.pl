@@ -52,6 +52,7 @@ sub same {
 # Functions, and the names of their arguments and columns.  The arguments of register, adopt and alter_policy are a part of the page.
 my $functions = q{FROM pg_proc AS p WHERE pronamespace = 'sweeper'::regnamespace AND proname !~ '^_'};
 same('functions', [ headings('Functions', '(\w+)') ], [ rows("SELECT DISTINCT proname $functions") ]);
+same('functions by subject', [ part('Functions') =~ /\[(\w+)\]\(#\1\)(?=[^\n]*\|$)/mg ], [ headings('Functions', '(\w+)') ]);
 for my $line (rows(qq{SELECT proname, string_agg(DISTINCT a.name, ' ' ORDER BY a.name)
         FROM (SELECT proname, proargnames $functions AND proname NOT IN ('register', 'adopt', 'alter_policy')) AS f
         LEFT JOIN LATERAL unnest(proargnames) AS a (name) ON true GROUP BY proname})) {
