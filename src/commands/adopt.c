@@ -164,8 +164,8 @@ recognise(Relation rel)
 }
 
 /*
- * The preset's rows need a function that first removes what refers to them.  Whoever
- * reads this creates it: its code runs with the rights of the table's owner.
+ * The preset's rows need a function that first removes what refers to them.  The
+ * caller creates it, because its code runs with the rights of the table's owner.
  */
 static void
 ask_for_hook(const SswArgs *a, const Preset *preset, Relation rel)

@@ -1,34 +1,24 @@
 /*
  * control.c
- *		SQL functions that change what a policy does now: pause, resume, sweep.
+ *		SQL functions that set and lift brakes: pause, resume, retry_row.
  *
  * Run in the caller's session.  Brakes are columns of sweeper.policy, written as
  * the extension's owner after the caller's rights were checked, in the caller's
- * transaction.  sweep posts a request to the coordinator through shared memory
- * (SswPolicyShared, under SswShared->lock) and waits on a condition variable.
- * A crash loses requests, never brakes.
+ * transaction.  Share nothing else; a crash rolls back.
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "access/xlog.h"
 #include "catalog/pg_type.h"
-#include "commands/extension.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
-#include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/arguments.h"
-#include "base/compat.h"
-#include "base/guc.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/process_slot.h"
@@ -39,14 +29,12 @@
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 #include "policy/row_key.h"
-#include "process/brake.h"
 
 PG_FUNCTION_INFO_V1(ssw_pause);
 PG_FUNCTION_INFO_V1(ssw_pause_all);
 PG_FUNCTION_INFO_V1(ssw_resume);
 PG_FUNCTION_INFO_V1(ssw_resume_all);
 PG_FUNCTION_INFO_V1(ssw_retry_row);
-PG_FUNCTION_INFO_V1(ssw_sweep);
 PG_FUNCTION_INFO_V1(ssw_announce);
 
 #define PRELOAD_LINE "shared_preload_libraries = 'session_sweeper'"
@@ -390,221 +378,6 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 				 errhint("SELECT key FROM sweeper.failed_row WHERE policy = %s;", quote_literal_cstr(p->name))));
 	ssw_policy_xact_changed(p->id);
 	PG_RETURN_VOID();
-}
-
-/* Was the policy's row written by the current transaction? */
-static bool
-is_uncommitted(const SswPolicy *p)
-{
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(p->id);
-	SswIdentity save;
-	bool		ours = false;
-	bool		isnull;
-
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
-	if (ssw_spi_exec("SELECT xmin FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL, true, 1) > 0)
-		ours = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0],
-																					   SPI_tuptable->tupdesc, 1, &isnull)));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-	return ours;
-}
-
-/* Say why a policy cannot be swept now, if it cannot. */
-static void
-check_can_sweep(const SswPolicy *p)
-{
-	SswPolicyState state;
-	const char *why;
-
-	ssw_shmem_require();
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot sweep on a standby"), errhint("Call it on the primary.")));
-	if (!ssw_enabled)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot sweep: \"session_sweeper.enabled\" is off"),
-				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
-	ssw_guc_require_listed("sweep");
-	if (is_uncommitted(p))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot sweep policy \"%s\": this transaction registered or changed it", p->name),
-				 errhint("Commit first.")));
-	state = ssw_brake_of_policy(p, GetCurrentTimestamp(), SSW_POLICY_PAUSED, &why);
-	if (state <= SSW_POLICY_FUSE || state == SSW_POLICY_OFF)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot sweep policy \"%s\": its state is \"%s\"", p->name, ssw_brake_name(state)),
-				 why && why[0] ? errdetail_internal("%s", why) : 0,
-				 state == SSW_POLICY_OFF ? 0 : errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
-}
-
-static uint64
-post_request(int policy_id, bool force)
-{
-	SswPolicyShared *s;
-	uint64		mine;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, true);
-	mine = s ? ++s->requested : 0;
-	if (s)
-	{
-		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
-
-		s->request_force = s->request_force || force;
-		/* it may have been unregistered, and no coordinator knows of it */
-		if (d && s->state == SSW_POLICY_UNKNOWN)
-			d->recheck = true;
-		ssw_shmem_wake_coordinator(MyDatabaseId);
-	}
-	LWLockRelease(SswShared->lock);
-	if (mine == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("all %d places of policies in shared memory are taken", ssw_max_policies),
-				 errhint("Raise \"session_sweeper.max_policies\" and restart the server, or unregister policies of any database.")));
-	return mine;
-}
-
-typedef struct Answer
-{
-	int64		pass_id;		/* 0: nothing was due */
-	int			code;			/* SQLSTATE when it did not end well, or 0 */
-	char		error[SSW_MESSAGE_LEN];
-} Answer;
-
-static bool
-request_done(int policy_id, uint64 mine, Answer *answer)
-{
-	SswPolicyShared s;
-
-	memset(answer, 0, sizeof(Answer));
-	if (!ssw_shmem_read_policy(policy_id, &s))
-	{
-		answer->code = ERRCODE_UNDEFINED_OBJECT;
-		strlcpy(answer->error, "it was unregistered", sizeof(answer->error));
-		return true;
-	}
-	if (s.completed < mine)
-		return false;
-	answer->pass_id = s.request_found ? s.last_pass_id : 0;
-	answer->code = s.request_code;
-	strlcpy(answer->error, s.request_error, sizeof(answer->error));
-	return true;
-}
-
-static bool
-is_running(int policy_id)
-{
-	SswPolicyShared s;
-
-	return ssw_shmem_read_policy(policy_id, &s) && s.running_pass >= 0;
-}
-
-/* Wait on the latch, without a snapshot, until the coordinator has answered. */
-static void
-wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
-{
-	static uint32 wait_event = 0;
-	TimestampTz until = GetCurrentTimestamp() + timeout_us;
-
-	ConditionVariablePrepareToSleep(&SswShared->request_cv);
-	while (!request_done(policy_id, mine, answer))
-	{
-		long		left = (until - GetCurrentTimestamp()) / 1000;
-
-		if (left <= 0)
-		{
-			ConditionVariableCancelSleep();
-			if (is_running(policy_id))
-				ereport(ERROR,
-						(errcode(ERRCODE_QUERY_CANCELED),
-						 errmsg("the pass did not end within the timeout"),
-						 errdetail("It goes on in the background."),
-						 errhint("See sweeper.stat_progress.")));
-			ereport(ERROR,
-					(errcode(ERRCODE_QUERY_CANCELED),
-					 errmsg("no pass began within the timeout"),
-					 errdetail("It is still asked for; ALTER EXTENSION in an open transaction, or databases whose turn it is, may be in its way."),
-					 errhint("SELECT * FROM sweeper.problem; SELECT * FROM sweeper.stat_process;")));
-		}
-		(void) ConditionVariableTimedSleep(&SswShared->request_cv, Min(left, 1000),
-										   ssw_wait_event("SessionSweeperSweep", wait_event));
-	}
-	ConditionVariableCancelSleep();
-}
-
-/* The request was dealt with, but not as the caller wished. */
-static void
-report_failure(const char *policy, const char *relation, const Answer *answer)
-{
-	ereport(ERROR,
-			(errcode(answer->code),
-			 answer->pass_id ? errmsg("pass of policy \"%s\" failed", policy) :
-			 errmsg("policy \"%s\" could not be swept", policy),
-			 errdetail_internal("%s", answer->error),
-			 answer->code == ERRCODE_LOCK_NOT_AVAILABLE ?
-			 errhint("WITH RECURSIVE t AS (SELECT %s::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r)"
-					 " SELECT l.relation::regclass, l.pid, l.mode FROM t JOIN pg_locks AS l ON l.relation = t.r;",
-					 quote_literal_cstr(relation)) :
-			 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(policy))));
-}
-
-/* CALL sweep(policy, wait, timeout, force, INOUT pass). */
-Datum
-ssw_sweep(PG_FUNCTION_ARGS)
-{
-	CallContext *context = (CallContext *) fcinfo->context;
-	bool		wait = PG_GETARG_BOOL(1);
-	bool		force = PG_GETARG_BOOL(3);
-	SswPolicy  *p = ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
-	int64		timeout_us;
-	int			policy_id = p->id;
-	char	   *name = pstrdup(p->name);
-	char	   *relation = pstrdup(p->relation);
-	Answer		answer = {0};
-	uint64		mine;
-	TupleDesc	desc;
-	Datum		value;
-	bool		isnull;
-
-	for (int i = 1; i <= 3; i++)
-		ssw_argument_not_null(fcinfo, i, i == 1 ? "wait" : i == 2 ? "timeout" : "force");
-	timeout_us = ssw_argument_interval("timeout", PG_GETARG_INTERVAL_P(2), 1);
-	check_can_sweep(p);
-	if (wait && (context == NULL || !IsA(context, CallContext) || context->atomic))
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("sweep cannot wait inside a transaction block"),
-				 errhint("Call it outside of one, or CALL sweeper.sweep(%s, wait => false).", quote_literal_cstr(p->name))));
-	if (wait)
-	{
-		ssw_spi_begin_nonatomic();
-		SPI_commit();
-		SPI_finish();
-		/* the transaction that SPI_commit() began has no snapshot yet */
-		mine = post_request(policy_id, force);
-		wait_for_pass(policy_id, mine, timeout_us, &answer);
-		if (answer.code)
-			report_failure(name, relation, &answer);
-		if (answer.error[0])
-			ereport(WARNING,
-					(errmsg("the pass of policy \"%s\" left dead rows: %s", name, answer.error),
-					 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(name))));
-	}
-	else
-		(void) post_request(policy_id, force);
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	value = Int64GetDatum(answer.pass_id);
-	isnull = answer.pass_id == 0;
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), &value, &isnull)));
 }
 
 /* _announce(): tell the launcher, at commit, that this database takes part. */

@@ -182,7 +182,7 @@ find_rows(void *arg)
 /*
  * End the rows.  Deferred constraints are made immediate for the rest of the
  * caller's transaction, first and as the caller: what the owner's code leaves
- * behind must not fire at commit as somebody else.
+ * behind must not fire at commit as another role.
  */
 static int64
 expire_rows(SswPolicy *p, Wanted *w)

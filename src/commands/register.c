@@ -135,7 +135,7 @@ doubtful_args(const SswPolicy *p, bool values)
 	return buf.data;
 }
 
-/* How a policy that is held goes on, and how it is corrected. */
+/* How a held policy is resumed, and how it is corrected. */
 static char *
 held_hint(const SswPolicy *p)
 {
@@ -210,7 +210,7 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 										   " ON CONFLICT (policy) DO NOTHING RETURNING policy_id",
 										   q.columns.data, q.places.data),
 								  q.n, q.types, q.values, q.nulls);
-	/* somebody else took the name meanwhile */
+	/* another session took the name meanwhile */
 	if (p->id == 0)
 		name_taken(p->name);
 }

@@ -4,8 +4,8 @@
  *
  * Runs in the caller's session, in the database of pg_cron.  A job belongs to the
  * role that made it and runs with its rights; none belongs to a superuser, because
- * pg_cron connects by the name of a database, and whoever owns a database of that name
- * later owns the code that the job calls.  Shares nothing; a job is a row of pg_cron's.
+ * pg_cron connects by the name of a database, and the owner of a later database of
+ * that name owns the code that the job calls.  Shares nothing; a job is a row of pg_cron's.
  */
 #include "postgres.h"
 

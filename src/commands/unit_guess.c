@@ -26,10 +26,10 @@
 #include "base/spi.h"
 #include "commands/args.h"
 #include "commands/preview.h"
-#include "policy/deadline.h"
 #include "policy/expr.h"
 #include "policy/index.h"
 #include "policy/sweep_sql.h"
+#include "policy/time_value.h"
 #include "grace/service_log.h"
 
 #define NEWEST			3		/* values that an error shows */
@@ -212,6 +212,6 @@ ask_zone(const SswPolicy *p, Relation rel, const char *field,
 void
 ssw_unit_guess_init(void)
 {
-	ssw_deadline_ask_unit = ask_unit;
-	ssw_deadline_ask_zone = ask_zone;
+	ssw_time_ask_unit = ask_unit;
+	ssw_time_ask_zone = ask_zone;
 }

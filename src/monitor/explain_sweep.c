@@ -170,7 +170,7 @@ put_life(const Output *out, bool repair, int how)
 		put_on_rows(out, "give a new deadline", ssw_stmt_refresh(p, out->leaf, out->phase, how));
 	if (!p->heartbeats || repair)
 		return;
-	put_by_place(out, "read for their heartbeats", ssw_stmt_heartbeats(p, out->leaf), 3, types, values);
+	put_by_place(out, "read for their heartbeats", ssw_stmt_heartbeats(p, out->leaf, false), 3, types, values);
 	put_by_place(out, "refresh those with heartbeats", ssw_stmt_prolong(p, out->leaf, false), 7, types, values);
 }
 

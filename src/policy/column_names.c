@@ -27,7 +27,7 @@
 
 #include "policy/column_names.h"
 
-/* A number on record is the column's, plus this times the bits of the expressions that name it. */
+/* A recorded number is the column's, plus this times the bits of the expressions that name it. */
 #define FIELD_UNIT	2048
 
 const char *const ssw_columns_fields[SSW_STALE_FIELDS] = {
@@ -40,7 +40,7 @@ number_of(const JsonbValue *v)
 	return v && v->type == jbvNumeric ? DatumGetInt32(DirectFunctionCall1(numeric_int4, NumericGetDatum(v->val.numeric))) : 0;
 }
 
-/* The number that is on record for the name, or 0; below 0: see above. */
+/* The recorded number of the name, or 0; below 0: see above. */
 static int
 recorded_number(const SswColumns *c, const char *name)
 {
@@ -90,7 +90,7 @@ ssw_columns_follow(SswColumns *c, char *name, int field)
 
 	if (number == 0)
 		return name;
-	/* a restored policy's, of which nobody can tell which one it was */
+	/* a restored policy's: which column it was is not known */
 	if (abs(number) > MaxHeapAttributeNumber)
 		note_stale(c, field, name, NULL);
 	now = present_name(c->relid, number);
@@ -152,7 +152,7 @@ ssw_columns_record(TupleDesc desc, Oid relid, const char *const *fields, int n)
 	return buf.data;
 }
 
-/* Expressions are text, in which a name may stand for another column by now. */
+/* Expressions are text: a name in one may be another column's now. */
 void
 ssw_columns_check(SswColumns *c)
 {

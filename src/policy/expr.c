@@ -186,7 +186,7 @@ is_bare_select(const SelectStmt *s)
 
 /*
  * The raw tree of exactly one expression.  The text is parsed without
- * parentheses of ours, so that it cannot close them; a comment at its end ends
+ * added parentheses, so that it cannot close them; a comment at its end ends
  * with the line.
  */
 static Node *

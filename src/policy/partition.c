@@ -82,7 +82,7 @@ find_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 
 /*
  * The relation's leaves (itself, when it is no partitioned table), by oid.  One
- * that somebody else owns is left alone; view problem tells of it.  So is a
+ * of another owner is left alone; view problem reports it.  So is a
  * temporary child: its rows are in the memory of the session that made it.
  */
 List	   *

@@ -379,8 +379,8 @@ ssw_policy_relation_now(const SswPolicy *p)
 }
 
 /*
- * The relation's owner, when it is not the role whose code the policy holds: whoever
- * resumes the policy then has that code run as the new owner.
+ * The relation's owner, when it is not the role whose code the policy holds: a role
+ * that resumes the policy then makes that code run as the new owner.
  */
 Oid
 ssw_policy_new_owner(const SswPolicy *p)
@@ -406,7 +406,7 @@ ssw_policy_is_lost(const SswPolicy *p)
 /*
  * Why nothing of the policy may be run now, in its owner's name or another's;
  * null when it may.  Its code is that of the owner who registered it, so it
- * never runs as whoever has the relation today.
+ * never runs as the relation's owner of today.
  */
 char	   *
 ssw_policy_unusable(const SswPolicy *p)
@@ -426,7 +426,7 @@ ssw_policy_unusable(const SswPolicy *p)
 	return p->columns.renamed;
 }
 
-/* What whoever meets that can do: confirm it, or mend the policy. */
+/* What a user can do about that: confirm it, or repair the policy. */
 char	   *
 ssw_policy_way_out(const SswPolicy *p)
 {
@@ -451,7 +451,7 @@ ssw_policy_hook_now(const char *name)
 	return fcinfo->isnull ? InvalidOid : DatumGetObjectId(func);
 }
 
-/* Why a hook must not be called: it is gone or somebody else's; or null. */
+/* Why a hook must not be called: it is gone, or belongs to another role; or null. */
 static char *
 hook_trouble(const SswPolicy *p, Oid func, const char *name)
 {

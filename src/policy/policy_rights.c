@@ -119,8 +119,8 @@ ssw_rights_have(const SswPolicy *p, SswRight right)
 
 /*
  * May the current user keep rows of the policy alive, or ask whether they live?  Row
- * security that would restrict him is not asked: its expressions would run with his
- * rights, and they are the owner's.
+ * security that would restrict the user is not evaluated: its expressions are the
+ * owner's, and would run with the rights of the user.
  */
 bool
 ssw_rights_has_rows(const SswPolicy *p, AclMode mode)

@@ -60,7 +60,7 @@ columns_step(const SswPolicy *p, const char *name)
 						psprintf("then, corrected: SELECT sweeper.alter_policy(%s%s%s);", name, call.data, reset.data));
 }
 
-/* A hook that cannot be called; null: it can.  No policy goes on without its hook because somebody pastes this. */
+/* A hook that cannot be called; null: it can.  Pasting this never makes a policy run without its hook. */
 static char *
 hook_step(const SswPolicy *p, const char *name, const char *field, Oid func, const char *signature)
 {

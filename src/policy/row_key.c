@@ -232,7 +232,7 @@ ssw_key_sql(const SswPolicy *p)
 
 /*
  * The type's own equality, as OPERATOR(schema.name): under an owner's search_path
- * a bare = could be somebody else's function.
+ * a bare = could be another role's function.
  */
 char	   *
 ssw_key_equals(Oid type)
@@ -248,7 +248,7 @@ ssw_key_equals(Oid type)
 
 /*
  * What stands for a canonical key in memory.  Two keys may share a hash, one in
- * 2^128: then one session would live by the other's heartbeats.
+ * 2^128: then the heartbeats of one session would keep the other alive.
  */
 SswHeartbeatId
 ssw_key_heartbeat_id(const SswPolicy *p, const char *key)
@@ -257,7 +257,7 @@ ssw_key_heartbeat_id(const SswPolicy *p, const char *key)
 	SswHeartbeatId id = {{0}};
 	Datum		hash;
 
-	/* a column that may be null by now has an empty text there */
+	/* a key column that was altered may be null: its text is empty */
 	switch (key[0] ? type : InvalidOid)
 	{
 		case UUIDOID:

@@ -47,7 +47,7 @@ ssw_stmt_deadline(const SswPolicy *p, SswPhase phase)
 }
 
 /*
- * Is is_alive asked about the rows of a phase?  Nobody outlives the maximum age,
+ * Is is_alive called for the rows of a phase?  No row outlives the maximum age,
  * and rows that are repaired stay anyway.
  */
 bool
@@ -134,12 +134,14 @@ left_dead(const SswPolicy *p, SswPhase phase)
 static char *
 near(const SswPolicy *p)
 {
-	return psprintf("(%s)%s%s%s%s%s", p->deadlines[0].predicate, p->deadlines[0].low ? " AND " : "", p->deadlines[0].low ? p->deadlines[0].low : "",
-					p->filter ? " AND (" : "", p->filter ? p->filter : "", p->filter ? ")" : "");
+	const char *low = p->deadlines[0].low;
+
+	return psprintf("(%s)%s%s%s", p->deadlines[0].predicate, low ? " AND " : "", low ? low : "",
+					p->filter ? psprintf(" AND (%s)", p->filter) : "");
 }
 
 /*
- * What tells a row from another that has its place since: a table can be
+ * What distinguishes a row from another that has its place since: a table can be
  * rewritten, or a place used again.  Without a key, all that it holds.
  */
 char	   *
@@ -151,7 +153,7 @@ ssw_stmt_identity(const SswPolicy *p)
 }
 
 /*
- * What a failure is noted with: the key; where that is no more than a place, a blank
+ * The key that a failure is recorded with; where that is only a place, a blank
  * and the identity follow.
  */
 char	   *
@@ -207,15 +209,10 @@ char	   *
 ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
 	const SswDeadline *c = ssw_stmt_deadline(p, phase);
-	StringInfoData buf;
 
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s",
-					 c->sort, ssw_guard_table(leaf), ssw_stmt_dead(p, phase));
-	if (cursor == SSW_CURSOR_AFTER)
-		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
-	appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
-	return buf.data;
+	return psprintf("SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s%s ORDER BY %s FETCH FIRST $5 ROWS WITH TIES",
+					c->sort, ssw_guard_table(leaf), ssw_stmt_dead(p, phase),
+					cursor == SSW_CURSOR_AFTER ? psprintf(" AND %s " SSW_OP(">") " $3", c->sort) : "", c->sort);
 }
 
 /* Boolean over t: a dead row in the range. */
@@ -445,7 +442,7 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 	return buf.data;
 }
 
-/* Give the rows $3 one time to live from now; is one dead all the same? */
+/* Give the rows $3 one time to live from now; is one still dead? */
 char	   *
 ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
@@ -492,20 +489,12 @@ ssw_stmt_were(const SswPolicy *p, Oid leaf, SswPhase phase, bool range, bool has
 					ssw_stmt_identity(p), !range ? 4 : has_blocks ? 7 : 5);
 }
 
-/* The rows $3, for a look at their heartbeats: ctid, key, deadline. */
+/* Rows for a look at their heartbeats: ctid, key, deadline; the rows $3, or all that the filter lets through. */
 char	   *
-ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf)
+ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf, bool all)
 {
-	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3)",
-					p->key_text, p->deadlines[0].due, ssw_guard_table(leaf));
-}
-
-/* The same of all rows that the filter lets through. */
-char	   *
-ssw_stmt_all_heartbeats(const SswPolicy *p, Oid leaf)
-{
-	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE %s",
-					p->key_text, p->deadlines[0].due, ssw_guard_table(leaf), p->filter ? p->filter : "true");
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE %s", p->key_text, p->deadlines[0].due, ssw_guard_table(leaf),
+					!all ? "t.ctid " SSW_OP("=") " ANY ($3)" : p->filter ? p->filter : "true");
 }
 
 /*
@@ -539,17 +528,12 @@ ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
 char	   *
 ssw_stmt_touch(const SswPolicy *p, const char *lock)
 {
-	const char *none = "NULL::pg_catalog.timestamptz";
-	StringInfoData buf;
+	const char *row_ttl = p->deadlines[0].row_ttl;
 
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT t.tableoid, t.xmin, %s, %s, %s, (%s) IS TRUE, %s FROM %s AS t WHERE %s %s",
-					 p->deadlines[0].due, p->ndeadlines > 1 ? p->deadlines[1].due : none, p->key_text,
-					 p->filter ? p->filter : "true",
-					 p->deadlines[0].row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", p->deadlines[0].row_ttl) :
-					 "NULL::bigint",
-					 ssw_guard_table(p->relid), ssw_key_matches(p, 1), lock);
-	return buf.data;
+	return psprintf("SELECT t.tableoid, t.xmin, %s, %s, %s, (%s) IS TRUE, %s FROM %s AS t WHERE %s %s", p->deadlines[0].due,
+					p->ndeadlines > 1 ? p->deadlines[1].due : "NULL::pg_catalog.timestamptz", p->key_text, p->filter ? p->filter : "true",
+					row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", row_ttl) : "NULL::bigint",
+					ssw_guard_table(p->relid), ssw_key_matches(p, 1), lock);
 }
 
 /* S4: make that row live until $2, the heartbeat having come at $1; its key is $3, ... */

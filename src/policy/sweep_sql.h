@@ -86,8 +86,7 @@ extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int r
 extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
 extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
-extern char *ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf);
-extern char *ssw_stmt_all_heartbeats(const SswPolicy *p, Oid leaf);
+extern char *ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf, bool all);
 extern char *ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
 extern char *ssw_stmt_touch(const SswPolicy *p, const char *lock);
 extern char *ssw_stmt_write_heartbeat(const SswPolicy *p);

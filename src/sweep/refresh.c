@@ -187,7 +187,7 @@ sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = ssw_action_tid_array(tids, n);
-	sql = ssw_stmt_heartbeats(t->policy, t->leaf);
+	sql = ssw_stmt_heartbeats(t->policy, t->leaf, false);
 	ssw_plan_by_place(sql, 3, types);
 	nrows = ssw_plan_execute(sql, 3, types, values, NULL, false);
 	rows = SPI_tuptable;
