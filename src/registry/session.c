@@ -50,10 +50,6 @@ PG_FUNCTION_INFO_V1(ssw_claim_session);
 #define MAX_OWNER	1024
 #define LOCK_TIMEOUT_MS	500		/* until the policy is known */
 
-#define OPEN_TRANSACTIONS \
-	"SELECT pid::text AS holder, xact_start AS since, query FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL" \
-	" UNION ALL SELECT gid, prepared, 'prepared transaction' FROM pg_catalog.pg_prepared_xacts ORDER BY since;"
-
 /* The policy's own sets status "expired"; who releases is there, so it lived until now ($5). */
 #define RELEASED_SET \
 	"status = 'released', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, $5))\n"
@@ -145,29 +141,6 @@ be_patient(const SswPolicy *p)
 								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-/*
- * In PG_CATCH: a lock was not granted in time, and what does the caller do about
- * it?  Other errors are thrown again.  query: who holds it, if that is known.
- */
-static void
-not_locked(MemoryContext cxt, const char *what, const char *detail, const char *query)
-{
-	int			ms = LockTimeout;
-
-	if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-		PG_RE_THROW();
-	MemoryContextSwitchTo(cxt);
-	/* they may have been made for the error that goes */
-	what = pstrdup(what);
-	query = pstrdup(query ? query : OPEN_TRANSACTIONS);
-	FlushErrorState();
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("could not lock %s within %d ms", what, ms),
-			 errdetail_internal("%s", detail),
-			 errhint("Try again; transactions that acquire or release should end at once. To find them: %s", query)));
-}
-
 /* The policy as it is now, locked against changes until the transaction ends. */
 static void
 lock_policy(void)
@@ -188,23 +161,14 @@ lock_policy(void)
 SswPolicy  *
 ssw_session_policy(void)
 {
-	MemoryContext cxt = CurrentMemoryContext;
 	int			level;
 	char	   *trouble;
 
-	/* sessions live by heartbeats */
+	/* heartbeats keep sessions alive */
 	ssw_shmem_require();
 	level = NewGUCNestLevel();
 	be_patient(kept);
-	PG_TRY();
-	{
-		lock_policy();
-	}
-	PG_CATCH();
-	{
-		not_locked(cxt, "the policy of the sessions", "It, or the extension, is being changed, perhaps by who waits for a transaction that ends sessions.", NULL);
-	}
-	PG_END_TRY();
+	lock_policy();
 	trouble = ssw_policy_unusable(kept);
 	if (trouble)
 		ereport(ERROR,
@@ -232,7 +196,15 @@ ssw_session_lock_pool(const char *pool)
 	}
 	PG_CATCH();
 	{
-		not_locked(cxt, psprintf("pool \"%s\"", pool), "A transaction that acquired in the pool, or changed it, has not ended.", ssw_lock_pool_query(pool));
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(cxt);
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not lock pool \"%s\" within %d ms", pool, LockTimeout),
+				 errdetail("A transaction that acquired in the pool, or changed it, has not ended."),
+				 errhint("Try again; transactions that acquire should end at once. To find them: %s", ssw_lock_pool_query(pool))));
 	}
 	PG_END_TRY();
 	AtEOXact_GUC(false, level);
@@ -242,23 +214,14 @@ ssw_session_lock_pool(const char *pool)
 static SswFound *
 find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
 {
-	MemoryContext cxt = CurrentMemoryContext;
 	SswFound   *found = ssw_end_begin();
 	SswIdentity save;
 
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	be_patient(p);
-	PG_TRY();
-	{
-		ssw_spi_begin();
-		ssw_end_find(found, p, e, matches, nargs, types, values);
-		ssw_spi_end();
-	}
-	PG_CATCH();
-	{
-		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.", NULL);
-	}
-	PG_END_TRY();
+	ssw_spi_begin();
+	ssw_end_find(found, p, e, matches, nargs, types, values);
+	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return found;
 }
@@ -450,26 +413,6 @@ look_within_limit(Datum session, Datum owner, const char *pool)
 	return c;
 }
 
-/* Write the owner, unless somebody was faster. */
-static bool
-set_owner(Oid *types, Datum *values)
-{
-	MemoryContext cxt = CurrentMemoryContext;
-	volatile bool done = false;
-
-	PG_TRY();
-	{
-		done = ssw_plan_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
-								2, types, values, NULL, false) == 1;
-	}
-	PG_CATCH();
-	{
-		not_locked(cxt, "the session", "A transaction that ends it, or gives it an owner, has not ended itself.", NULL);
-	}
-	PG_END_TRY();
-	return done;
-}
-
 /* Give the session to the owner if it has none; returns who has it, null when it is gone. */
 static char *
 claim(Datum session, char *owner)
@@ -482,7 +425,11 @@ claim(Datum session, char *owner)
 		c = look_within_limit(session, values[1], c.pool);
 	if (c.pool == NULL || c.owner)
 		return c.owner;
-	return set_owner(types, values) ? owner : look(session, values[1]).owner;
+	if (ssw_plan_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
+						 2, types, values, NULL, false) == 1)
+		return owner;
+	/* another call was faster */
+	return look(session, values[1]).owner;
 }
 
 /* claim_session(session, owner) → its owner now, null when it is gone. */

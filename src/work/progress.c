@@ -13,7 +13,6 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -47,11 +46,7 @@ typedef struct Word
 	SswProgressKey key;
 	Oid			role;			/* as which the caller acts */
 	int			attempt;		/* 0: whichever */
-	bool		has_done;
-	bool		has_total;
-	int64		done;
-	int64		total;
-	char	   *message;		/* null: as before */
+	SswProgress said;			/* done, total, message, where given */
 	Answer		answer;
 	Oid			role_of_task;
 	bool		has_worker;
@@ -71,18 +66,14 @@ take_down(SswProgress *p, void *arg)
 	if (p->role != w->role || (w->attempt != 0 && w->attempt != p->attempt))
 		return;
 	p->at = GetCurrentTimestamp();
-	if (w->has_done)
-	{
-		p->has_done = true;
-		p->done = w->done;
-	}
-	if (w->has_total)
-	{
-		p->has_total = true;
-		p->total = w->total;
-	}
-	if (w->message)
-		strlcpy(p->message, w->message, sizeof(p->message));
+	if (w->said.has_done)
+		p->done = w->said.done;
+	p->has_done |= w->said.has_done;
+	if (w->said.has_total)
+		p->total = w->said.total;
+	p->has_total |= w->said.has_total;
+	if (w->said.message[0])
+		strlcpy(p->message, w->said.message, sizeof(p->message));
 	w->worker = p->worker;
 	w->has_worker = memcmp(&p->worker, &nobody, UUID_LEN) != 0;
 	w->answer = p->stop ? ANSWER_STOP : ANSWER_GO_ON;
@@ -216,15 +207,12 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 				 errdetail("Only in a command of sweeper.submit_sql() is there a task without being named.")));
 	ssw_session_check_writable("sweeper.task_progress()");
 	task = PG_ARGISNULL(0) ? UUIDPGetDatum(own) : PG_GETARG_DATUM(0);
-	w.has_done = !PG_ARGISNULL(1);
-	w.done = w.has_done ? count_argument(fcinfo, 1, "done") : 0;
-	w.has_total = !PG_ARGISNULL(2);
-	w.total = w.has_total ? count_argument(fcinfo, 2, "total") : 0;
+	w.said.has_done = !PG_ARGISNULL(1);
+	w.said.done = w.said.has_done ? count_argument(fcinfo, 1, "done") : 0;
+	w.said.has_total = !PG_ARGISNULL(2);
+	w.said.total = w.said.has_total ? count_argument(fcinfo, 2, "total") : 0;
 	if (!PG_ARGISNULL(3))
-	{
-		w.message = text_to_cstring(PG_GETARG_TEXT_PP(3));
-		w.message[pg_mbcliplen(w.message, strlen(w.message), SSW_PROGRESS_LEN - 1)] = '\0';
-	}
+		ssw_shmem_text(w.said.message, text_to_cstring(PG_GETARG_TEXT_PP(3)), SSW_PROGRESS_LEN);
 	w.attempt = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
 	w.key = (SswProgressKey)
 	{
@@ -235,7 +223,7 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 	{
 		SswCaller	c = ssw_caller_begin("sweeper.task_progress()");
 
-		ssw_task_row_said(task, w.has_done ? &w.done : NULL, w.has_total ? &w.total : NULL, w.message);
+		ssw_task_row_said(task, &w.said);
 		ssw_caller_end(&c);
 	}
 	if (!is_own(task))

@@ -44,7 +44,6 @@
 
 PGDLLEXPORT void ssw_runner_main(Datum main_arg);
 
-#define WRITE_TRIES			5
 #define WRITE_LOCK_TIMEOUT	"2s"
 
 typedef struct Command
@@ -256,45 +255,34 @@ status_after(ErrorData *e, char **comment)
 	return "failed";
 }
 
-/* Say how it ended; while that is not possible, for a time, try again. */
+/* Write how it ended; where that is not possible, the coordinator finds a task that has no runner. */
 static void
 record(const Command *c, ErrorData *e, MemoryContext cxt)
 {
 	char	   *comment;
 	const char *status = status_after(e, &comment);
 
-	for (volatile int tries = 1;; tries++)
+	PG_TRY();
 	{
-		volatile bool done = false;
+		SswIdentity save;
 
-		PG_TRY();
-		{
-			SswIdentity save;
-
-			ssw_spi_start_transaction();
-			ssw_identity_become_extension(&save);
-			bound_patience();
-			ssw_spi_begin();
-			(void) ssw_queue_end(UUIDPGetDatum(&c->task), c->attempt, status, e->message, comment);
-			ssw_spi_end();
-			ssw_identity_restore(&save);
-			ssw_spi_commit();
-			done = true;
-		}
-		PG_CATCH();
-		{
-			MemoryContextSwitchTo(cxt);
-			EmitErrorReport();
-			FlushErrorState();
-			ssw_spi_abort();
-		}
-		PG_END_TRY();
-		/* the coordinator finds a task that nobody runs */
-		if (done || tries == WRITE_TRIES || MySswProc->terminating)
-			return;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100 << tries, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
+		ssw_spi_start_transaction();
+		ssw_identity_become_extension(&save);
+		bound_patience();
+		ssw_spi_begin();
+		(void) ssw_queue_end(UUIDPGetDatum(&c->task), c->attempt, status, e->message, comment);
+		ssw_spi_end();
+		ssw_identity_restore(&save);
+		ssw_spi_commit();
 	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		EmitErrorReport();
+		FlushErrorState();
+		ssw_spi_abort();
+	}
+	PG_END_TRY();
 }
 
 /* Nothing of a command's session is left to the next. */

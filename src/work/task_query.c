@@ -147,24 +147,18 @@ ssw_task_query_check_context(FunctionCallInfo fcinfo, const char *procedure, con
 				 errhint("Call it outside of one; %s.", instead)));
 }
 
-/* How a query is run. */
-typedef uint64 (*Execute) (const char *sql, int nargs, Oid *types, Datum *values);
-
+/* Run a query for at most one row, as the caller or as the extension. */
 static uint64
-exec_as_caller(const char *sql, int nargs, Oid *types, Datum *values)
-{
-	return ssw_spi_exec(sql, nargs, types, values, NULL, false, 1);
-}
-
-static uint64
-exec_as_extension(const char *sql, int nargs, Oid *types, Datum *values)
+execute(bool as_extension, const char *sql, int nargs, Oid *types, Datum *values)
 {
 	SswIdentity save;
 	uint64		n;
 
-	ssw_identity_become_extension(&save);
+	if (as_extension)
+		ssw_identity_become_extension(&save);
 	n = ssw_spi_exec(sql, nargs, types, values, NULL, false, 1);
-	ssw_identity_restore(&save);
+	if (as_extension)
+		ssw_identity_restore(&save);
 	return n;
 }
 
@@ -188,7 +182,7 @@ check_client(void)
  * transaction that has read it is the one in which we return.
  */
 static bool
-look_until(const char *sql, Execute execute, int nargs, Oid *types, Datum *values, int64 timeout_us)
+look_until(bool as_extension, const char *sql, int nargs, Oid *types, Datum *values, int64 timeout_us)
 {
 	static uint32 wait_event = 0;
 	TimestampTz until = GetCurrentTimestamp() + timeout_us;
@@ -204,7 +198,7 @@ look_until(const char *sql, Execute execute, int nargs, Oid *types, Datum *value
 		SPI_commit();
 		changes = ssw_task_shmem_changes();
 		check_client();
-		found = execute(sql, nargs, types, values) > 0;
+		found = execute(as_extension, sql, nargs, types, values) > 0;
 		left = (until - GetCurrentTimestamp()) / 1000;
 		if (left <= 0 || (found && DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
 															  SPI_tuptable->tupdesc->natts, &isnull))))
@@ -235,7 +229,7 @@ wait_for_row(FunctionCallInfo fcinfo, int timeout_arg, const char *timeout_name,
 	isnull = palloc(desc->natts * sizeof(bool));
 	memset(isnull, true, desc->natts * sizeof(bool));
 	ssw_spi_begin_nonatomic();
-	found = look_until(sql, exec_as_caller, nargs, types, values, timeout_us);
+	found = look_until(false, sql, nargs, types, values, timeout_us);
 	for (int i = 0; found && i < desc->natts; i++)
 		v[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &isnull[i]);
 	MemoryContextSwitchTo(cxt);
@@ -291,12 +285,12 @@ ssw_task_query_until_written(Oid *types, Datum *values)
 	ssw_spi_begin_nonatomic();
 	/* what this transaction has accepted counts with its commit */
 	SPI_commit();
-	exec_as_extension(psprintf("SELECT max(r.id) %s", rows), 2, types, values);
+	execute(true, psprintf("SELECT max(r.id) %s", rows), 2, types, values);
 	values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	if (!isnull)
 	{
 		ssw_work_flush(DatumGetInt64(values[2]));
-		(void) look_until(psprintf("SELECT NOT EXISTS (SELECT %s AND r.id <= $3)", rows), exec_as_extension, 3, types, values, FOREVER_US);
+		(void) look_until(true, psprintf("SELECT NOT EXISTS (SELECT %s AND r.id <= $3)", rows), 3, types, values, FOREVER_US);
 	}
 	SPI_finish();
 }

@@ -113,7 +113,7 @@ ssw_task_transition(PG_FUNCTION_ARGS)
 
 /* What the worker says goes to the row; null: as before. */
 void
-ssw_task_row_said(Datum task, const int64 *done, const int64 *total, const char *message)
+ssw_task_row_said(Datum task, const SswProgress *p)
 {
 	static const char *const sql =
 	"UPDATE sweeper.task SET progress_at = clock_timestamp(), done = CASE WHEN $2 THEN $3 ELSE done END,"
@@ -122,11 +122,11 @@ ssw_task_row_said(Datum task, const int64 *done, const int64 *total, const char 
 	Datum		values[6];
 
 	values[0] = task;
-	values[1] = BoolGetDatum(done != NULL);
-	values[2] = Int64GetDatum(done ? *done : 0);
-	values[3] = BoolGetDatum(total != NULL);
-	values[4] = Int64GetDatum(total ? *total : 0);
-	values[5] = message && message[0] ? CStringGetTextDatum(message) : (Datum) 0;
+	values[1] = BoolGetDatum(p->has_done);
+	values[2] = Int64GetDatum(p->done);
+	values[3] = BoolGetDatum(p->has_total);
+	values[4] = Int64GetDatum(p->total);
+	values[5] = p->message[0] ? CStringGetTextDatum(p->message) : (Datum) 0;
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
 }
 
@@ -138,7 +138,7 @@ ssw_task_row_progress(Datum task)
 	SswProgress p;
 
 	if (ssw_task_shmem_find(&key, &p))
-		ssw_task_row_said(task, p.has_done ? &p.done : NULL, p.has_total ? &p.total : NULL, p.message);
+		ssw_task_row_said(task, &p);
 }
 
 /* Who did what to it, and why. */

@@ -5,7 +5,9 @@
 #ifndef SSW_TASK_ROW_H
 #define SSW_TASK_ROW_H
 
-extern void ssw_task_row_said(Datum task, const int64 *done, const int64 *total, const char *message);
+#include "work/task_shmem.h"
+
+extern void ssw_task_row_said(Datum task, const SswProgress *p);
 extern void ssw_task_row_progress(Datum task);
 extern void ssw_task_row_comment(Datum task, const char *actor, const char *comment);
 
