@@ -202,7 +202,7 @@ give(Acquire *a, const char *acquired_by)
 	Datum		values[9];
 	bool		isnull;
 
-	/* after the count: no earlier than the end of whoever had the seat */
+	/* after the count: no earlier than the end of the previous holder */
 	a->now = GetCurrentTimestamp();
 	values[0] = a->pool_text;
 	values[1] = a->owner;

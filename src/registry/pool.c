@@ -2,11 +2,10 @@
  * pool.c
  *		create_pool(), alter_pool(), drop_pool().
  *
- * Run in the caller's session and transaction; who may execute them may change
- * any pool.  Each takes the pool's lock first, so that it waits for an acquire
- * that has not ended and keeps others out until it commits.  What was changed is
- * written to policy_change.  Share nothing but the tables; a crash, or the
- * caller's rollback, undoes it.
+ * Run in the caller's session and transaction; a role that may execute them may change
+ * any pool.  Each takes the pool's lock first: it waits for transactions that acquire, and
+ * keeps others out until it commits.  Changes are written to policy_change.  Share
+ * nothing but the tables; a crash, or the caller's rollback, undoes it.
  */
 #include "postgres.h"
 
@@ -38,7 +37,7 @@ enum
 static const char *const names[A_N] = {"pool", "seats", "ttl", "max_ttl", "max_per_owner", "notify_channel", "metadata"};
 static const Oid argtypes[A_N] = {TEXTOID, INT4OID, INTERVALOID, INTERVALOID, INT4OID, TEXTOID, JSONBOID};
 
-/* What a call wants: a value, or null for none, of what is set. */
+/* The settings that a call changes, and their values. */
 typedef struct Settings
 {
 	char	   *pool;
@@ -76,7 +75,7 @@ interval_argument(FunctionCallInfo fcinfo, int arg)
 {
 	Interval   *i = palloc0(sizeof(Interval));
 
-	/* a day is 24 hours, whatever the time zone of who adds it */
+	/* a day is 24 hours, in every time zone */
 	i->time = ssw_argument_interval(names[arg], PG_GETARG_INTERVAL_P(arg), 1);
 	return IntervalPGetDatum(i);
 }
@@ -177,7 +176,7 @@ row_json(const char *pool)
 	return json;
 }
 
-/* Write down who changed what. */
+/* Record the change. */
 static void
 log_change(const char *pool, const char *change, const char *before)
 {
@@ -197,9 +196,9 @@ log_change(const char *pool, const char *change, const char *before)
 		4, types, values, nulls);
 }
 
-/* Pools of ours are not made or dropped. */
+/* Built-in pools are not created or dropped. */
 static void
-check_not_ours(const char *pool)
+check_not_built_in(const char *pool)
 {
 	if (strncmp(pool, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
@@ -215,7 +214,7 @@ check_name(const char *pool)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
 				 errmsg("the name of a pool must not be empty or longer than %d bytes", SSW_MAX_NAME)));
-	check_not_ours(pool);
+	check_not_built_in(pool);
 }
 
 /* The pool as it is after the change. */
@@ -229,7 +228,7 @@ check_times(const char *pool)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_ttl must not be shorter than ttl"),
-				 errdetail("A session would end before it could miss a sign of life.")));
+				 errdetail("A session would end before it could miss a heartbeat.")));
 }
 
 /* create_pool(pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata). */
@@ -315,7 +314,7 @@ write_setting(const Settings *s, int which)
 			   2, types, values, nulls);
 }
 
-/* Workers that live have a place: nobody counts them. */
+/* Living workers are not counted. */
 static void
 check_unlimited(const Settings *s, int which)
 {
@@ -383,7 +382,7 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 1, "force");
 	value = PG_GETARG_DATUM(0);
 	pool = TextDatumGetCString(value);
-	check_not_ours(pool);
+	check_not_built_in(pool);
 	ssw_session_check_writable("sweeper.drop_pool()");
 	ssw_session_lock_pool(pool);
 	before = row_json(pool);

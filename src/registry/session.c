@@ -1,10 +1,10 @@
 /*
  * session.c
- *		The registry's sessions: what they are swept by, and their ends.
+ *		The registry's sessions: the policy that sweeps them, and how they end.
  *
- * Runs in the session of who releases, acquires, claims or drops; as a pass
- * does, every end goes through the row action of policy sweeper.session (end_rows.c),
- * which takes only rows that are active: a session ends once, whoever comes.
+ * Runs in sessions that release, acquire, claim or drop a pool.  Each end goes through the
+ * row action of policy sweeper.session, as in a pass (end_rows.c).  That takes only active
+ * rows, so that a session ends once.
  *
  * Shares nothing.  Keeps the policy and its SQL for the life of the process; reads it
  * again when policies or the table have changed.
@@ -50,7 +50,7 @@ PG_FUNCTION_INFO_V1(ssw_claim_session);
 #define MAX_OWNER	1024
 #define LOCK_TIMEOUT_MS	500		/* until the policy is known */
 
-/* The policy's own sets status "expired"; who releases is there, so it lived until now ($5). */
+/* The policy's own sets status "expired"; a session that is released lived until now ($5). */
 #define RELEASED_SET \
 	"status = 'released', released_at = $5, ended_at = GREATEST(t.acquired_at, LEAST(t.ends_at, $5))\n"
 
@@ -130,11 +130,11 @@ keep(void)
 }
 
 /*
- * From here to the end of the present nest level of settings, wait for a lock as
- * long as the session says, or else the policy; null: it is not known yet.
+ * Until the end of the current nest level of settings, wait for a lock as long as the
+ * session's lock_timeout says, or, if that is 0, the policy's; null: it is not known yet.
  */
 static void
-be_patient(const SswPolicy *p)
+limit_wait(const SswPolicy *p)
 {
 	if (LockTimeout == 0)
 		(void) set_config_option("lock_timeout", psprintf("%d", p ? p->lock_timeout_ms : LOCK_TIMEOUT_MS),
@@ -167,7 +167,7 @@ ssw_session_policy(void)
 	/* heartbeats keep sessions alive */
 	ssw_shmem_require();
 	level = NewGUCNestLevel();
-	be_patient(kept);
+	limit_wait(kept);
 	lock_policy();
 	trouble = ssw_policy_unusable(kept);
 	if (trouble)
@@ -189,7 +189,7 @@ ssw_session_lock_pool(const char *pool)
 	if (ssw_lock_pool(pool, false))
 		return;
 	level = NewGUCNestLevel();
-	be_patient(ssw_session_policy());
+	limit_wait(ssw_session_policy());
 	PG_TRY();
 	{
 		(void) ssw_lock_pool(pool, true);
@@ -210,7 +210,7 @@ ssw_session_lock_pool(const char *pool)
 	AtEOXact_GUC(false, level);
 }
 
-/* Find the sessions of which the boolean over t is true, and lock them. */
+/* Find the sessions that match the condition over t, and lock them. */
 static SswFound *
 find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
 {
@@ -218,7 +218,7 @@ find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *t
 	SswIdentity save;
 
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	be_patient(p);
+	limit_wait(p);
 	ssw_spi_begin();
 	ssw_end_find(found, p, e, matches, nargs, types, values);
 	ssw_spi_end();
@@ -232,7 +232,7 @@ end_by(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid 
 	return ssw_end_found(find(p, e, matches, nargs, types, values), p, e);
 }
 
-/* End the active sessions of which the boolean over t is true; returns how many. */
+/* End the active sessions that match the condition over t; returns how many. */
 int64
 ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
 {
@@ -359,7 +359,7 @@ ssw_release(PG_FUNCTION_ARGS)
 typedef struct Claim
 {
 	char	   *pool;			/* null: the session is gone */
-	char	   *owner;			/* null: nobody's */
+	char	   *owner;			/* null: it has none */
 	bool		limited;		/* its pool counts sessions of an owner */
 	bool		full;			/* and this one has as many as it may */
 } Claim;
@@ -386,8 +386,8 @@ look(Datum session, Datum owner)
 }
 
 /*
- * Make sure that the owner may have one more, under the pool's lock.  The pool's
- * row is written as by acquire(), for whoever counts by an older snapshot.
+ * Make sure that the owner may have one more, under the pool's lock.  The pool's row is
+ * written as by acquire(): a transaction that counts with an older snapshot then fails.
  */
 static Claim
 look_within_limit(Datum session, Datum owner, const char *pool)
@@ -446,7 +446,7 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.claim_session()");
 	ssw_identity_become_extension(&save);
-	be_patient(ssw_session_policy());
+	limit_wait(ssw_session_policy());
 	ssw_spi_begin();
 	owner = claim(PG_GETARG_DATUM(0), owner);
 	owner = owner ? MemoryContextStrdup(cxt, owner) : NULL;

@@ -1,6 +1,6 @@
 /*
  * session.h
- *		The registry's sessions: what they are swept by, and their ends.
+ *		The registry's sessions: the policy that sweeps them, and how they end.
  */
 #ifndef SSW_SESSION_H
 #define SSW_SESSION_H

@@ -2,11 +2,13 @@
  * append.c
  *		append(): accept a row now, to be written to its table soon.
  *
- * Runs in the caller's session and transaction.  The row goes straight into a
- * table without indexes; append_writer.c takes it from there, as the table's owner.
- * Shares nothing but the tables; the commit tells the coordinator (task_shmem.c).  Keeps
- * for the life of the process which streams there are.  A crash, or the caller's
- * rollback, undoes it.
+ * Runs in the caller's session and transaction.  The row goes straight into a table
+ * without indexes.  A worker writes it to its table later, as that table's owner
+ * (append_writer.c); the commit wakes the coordinator for that (task_xact.c).
+ *
+ * Shares nothing but the tables.  Each process keeps the numbers of the streams that it
+ * uses; a stream is a table and a role that appends to it.  A crash, or the caller's
+ * rollback, undoes all of it.
  */
 #include "postgres.h"
 
@@ -78,7 +80,7 @@ on_relcache(Datum arg, Oid relid)
 	streams_stale = true;
 }
 
-/* Read the stream's number, or make one, which the caller's rollback may undo (*made). */
+/* Read the stream's number.  A new one (*made) is undone by the caller's rollback. */
 static int
 read_stream(Oid relid, bool *made)
 {
@@ -154,7 +156,7 @@ find_stream(Relation rel)
 /*
  * May the role insert rows with these columns?  The table's owner inserts them later,
  * so the role's rights are checked when they are accepted and again when they are
- * written, and what row security says of the role would be checked by nobody.
+ * written.  Row security of the role would not be checked, so it is refused.
  */
 void
 ssw_append_check_rights(Oid relid, Oid role, List *columns)
@@ -276,8 +278,9 @@ count_rows(Oid relid)
 }
 
 /*
- * The rows of a table are bounded.  Memory says when no table can have so many; else
- * those of this one are counted, now and then, and always before one is refused.
+ * A table may have only so many appended rows.  Memory knows when no table can have that
+ * many.  Else the rows of this one are counted, at most each second, and always before
+ * one is refused.
  */
 static void
 check_room(Oid relid)
@@ -323,7 +326,7 @@ open_target(Oid relid)
 
 /* Put the row into sweeper.append_row: no index, no trigger, no statement. */
 static void
-stage(int64 id, int stream, Jsonb *row)
+insert_row(int64 id, int stream, Jsonb *row)
 {
 	Relation	rel = table_open(ssw_multi_insert_relation("append_row"), RowExclusiveLock);
 	Datum		values[] = {Int64GetDatum(id), Int32GetDatum(stream), TimestampTzGetDatum(GetCurrentTimestamp()), JsonbPGetDatum(row)};
@@ -358,7 +361,7 @@ ssw_append(PG_FUNCTION_ARGS)
 	stream = find_stream(rel);
 	relation_close(rel, NoLock);
 	id = nextval_internal(ssw_multi_insert_relation("append_row_seq"), false);
-	stage(id, stream, row);
+	insert_row(id, stream, row);
 	ssw_task_xact_row_appended();
 	PG_RETURN_INT64(id);
 }
@@ -396,7 +399,7 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* What a role of the caller's name had appended to a table of this name, where the dump was made, is the caller's. */
+/* After a dump and restore: rows that a role of this name appended to a table of this name belong to the caller. */
 static void
 adopt_restored(Oid relid)
 {
@@ -427,7 +430,7 @@ ssw_flush(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot flush: \"session_sweeper.enabled\" is off"),
-				 errdetail("Nobody writes appended rows; they are kept."),
+				 errdetail("No process writes appended rows; they are kept."),
 				 errhint("ALTER SYSTEM RESET session_sweeper.enabled; SELECT pg_reload_conf();")));
 	ssw_guc_require_listed("flush");
 	relation_close(open_target(PG_GETARG_OID(0)), NoLock);

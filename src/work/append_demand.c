@@ -1,15 +1,14 @@
 /*
  * append_demand.c
- *		Which appended rows are due, and for which worker.
+ *		Which appended rows are due.
  *
- * Runs in the coordinator, in the transaction of a round.  What is due is handed out
- * by the owner of its tables (pass_assign.c): an ordinary worker writes all of that owner's
- * tables, in turn.  So a child is not written before its parent, and an owner whose
- * triggers are slow keeps one worker.
+ * Runs in the coordinator, in the transaction of a round.  pass_assign.c gives the due
+ * rows of one owner to one worker, which writes all of that owner's tables in turn.  So
+ * a child is not written before its parent, and slow triggers of an owner keep one worker.
  *
  * Reads the workers' slots, under SswShared->lock, and work_state.c; keeps for itself
- * which owners wait.  A crash, or another coordinator, begins anew: the rows are in
- * their table.
+ * which owners wait.  A crash, or another coordinator, starts again from the rows, which
+ * are in their table.
  */
 #include "postgres.h"
 
@@ -28,16 +27,16 @@
 static Oid	due[MAX_DUE];		/* owners of tables with rows that are due;
 								 * those with the oldest first */
 static int	ndue = 0;
-static TimestampTz look_at = 0; /* then, if nobody says so before */
+static TimestampTz look_at = 0; /* without a reason */
 
-/* Look at the next round, whoever said so. */
+/* Look in the next round, also without a reason in shared memory. */
 void
 ssw_append_demand_look_again(void)
 {
 	look_at = 0;
 }
 
-/* Rows that cannot be written because their table or role is gone; and streams of such tables that have none left. */
+/* Set rows aside whose table or role is gone; delete the streams of such tables that have no rows left. */
 static void
 set_gone_aside(void)
 {
@@ -113,8 +112,8 @@ look(int64 up_to, TimestampTz now)
 }
 
 /*
- * Look if there is reason to; returns when there is again.  A look reads all rows that
- * wait: the more they are, the longer until the next.  As the extension, in SPI.
+ * Look if there is a reason to; returns when to look next.  A look reads all rows that
+ * wait, so that many rows delay the next look.  As the extension, in SPI.
  */
 TimestampTz
 ssw_append_demand_look(TimestampTz now)
@@ -150,7 +149,7 @@ count_writers(Oid owner)
 	return n;
 }
 
-/* The owner after so many whose rows nobody writes and whose quota is not used up, or invalid. */
+/* Of the owners whose rows no worker writes and whose quota is not used up, the one after so many; or invalid. */
 Oid
 ssw_append_demand_next(int after, bool (*quota_used) (Oid owner))
 {
@@ -171,7 +170,7 @@ ssw_append_demand_wanted(void)
 	return n;
 }
 
-/* A worker writes rows of the owner, which waits for the next look then. */
+/* The worker is to write rows of the owner, which is not due until the next look. */
 void
 ssw_append_demand_give(SswProc *proc, Oid owner)
 {

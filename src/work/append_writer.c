@@ -2,13 +2,12 @@
  * append_writer.c
  *		Write appended rows to their tables.
  *
- * Runs in an ordinary worker, which the coordinator gives an owner of tables
- * (append_demand.c).  Rows are deleted where append() has put them and inserted into their
- * table in one transaction, so that each is written once; in the order of their
- * numbers.  They are inserted as the table's owner, through the gate: triggers,
- * defaults and types run as whoever could have them run anyway.  Whoever appended the
- * row must have the right to insert it still.  A batch that fails is tried again by
- * halves, down to the row that cannot be written, which is set aside with its error.
+ * Runs in an ordinary worker, to which the coordinator gives an owner of tables
+ * (append_demand.c).  One transaction deletes rows where append() has put them and inserts
+ * them into their table, so that each is written once, in the order of their numbers.  They
+ * are inserted as the table's owner, through the gate.  The role that appended a row must
+ * still have the right to insert it.  A batch that fails is tried again in halves, down to
+ * the row that cannot be written, which is set aside with its error.
  *
  * Shares nothing itself; see row_in_hand.c.  A crash leaves what was not written where
  * it was.
@@ -101,7 +100,7 @@ typedef struct Run
 	bool		(*must_stop) (void);
 	MemoryContext cxt;			/* of a batch */
 	bool		left;			/* some stay for another time */
-	int			waits;			/* for locks or other rows, in vain */
+	int			waits;			/* for locks or other rows */
 	bool		too_slow;		/* the last batch took its time */
 	bool		table_locked;	/* it found the table locked */
 } Run;
@@ -133,7 +132,7 @@ names_of(const char *columns)
 	return names;
 }
 
-/* A column that is not named has no part in it: its default counts, and its type may refuse nulls. */
+/* Columns that are not named are left out: they get their defaults, and their types may refuse nulls. */
 static char *
 column_type(const Target *t, char *name)
 {
@@ -242,7 +241,7 @@ execute_apart(const char *sql, int nargs, Oid *types, Datum *values, const Run *
 	return n;
 }
 
-/* Take the rows from where append() has put them.  A place may have another row by now. */
+/* Take the rows from where append() has put them.  A tid may have another row already. */
 static Insertion
 take(const Target *t, const ItemPointerData *tids, int n)
 {
@@ -272,7 +271,7 @@ take(const Target *t, const ItemPointerData *tids, int n)
 	return in;
 }
 
-/* From here on for so long: code that catches that is ended with this process. */
+/* Limit the time from here on.  A process whose code catches the time-out is ended. */
 static void
 limit_time(bool on)
 {
@@ -283,7 +282,7 @@ limit_time(bool on)
 	MySswProc->batch_deadline = on ? GetCurrentTimestamp() + MOVE_MS * INT64CONST(1000) : 0;
 }
 
-/* The table, which stays as it is until the transaction ends; whoever holds it is not waited for. */
+/* Open and lock the table.  An error when another session holds a lock on it. */
 static Relation
 open_table(const Target *t, Run *run)
 {
@@ -292,7 +291,7 @@ open_table(const Target *t, Run *run)
 	run->table_locked = !ConditionalLockRelationOid(t->relid, RowExclusiveLock);
 	if (run->table_locked)
 		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("somebody holds a lock on relation %s", t->relation)));
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("another session holds a lock on relation %s", t->relation)));
 	rel = try_relation_open(t->relid, NoLock);
 	if (rel == NULL)
 		ereport(ERROR,
@@ -321,10 +320,7 @@ move(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		check_rights(t, in.rows, in.n);
 		ssw_append_check_partitions(rel, AccessShareLock);
 
-		/*
-		 * names in the owner's triggers are looked up next to its table,
-		 * whoever appended
-		 */
+		/* names in triggers are looked up in the schema of the table */
 		ssw_gate(rel->rd_rel->relowner,
 				 psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(RelationGetNamespace(rel)))),
 				 insert_all, &in);
@@ -398,7 +394,7 @@ refers_to_waiting(const Target *t, const ItemPointerData *tid, const ErrorData *
 	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 2, types, values, run) > 0;
 }
 
-/* What this worker last met at a table that it could not write to. */
+/* The last error of a table, as this worker knows it. */
 static Trouble *
 trouble_of(Oid relid)
 {
@@ -406,16 +402,14 @@ trouble_of(Oid relid)
 	Trouble    *t = &last[relid % lengthof(last)];
 
 	if (t->relid != relid)
-		*t = (Trouble)
-	{
-		.relid = relid
-	};
+		memset(t, 0, sizeof(Trouble));
+	t->relid = relid;
 	return t;
 }
 
-/* They stay for another time; the log says so when that begins, or for another reason. */
+/* The rows are tried again later.  This worker logs each error of a table once. */
 static void
-leave(const Target *t, const ErrorData *e, bool others_go_on, Run *run)
+leave(const Target *t, const ErrorData *e, bool next_may_work, Run *run)
 {
 	Trouble    *trouble = trouble_of(t->relid);
 
@@ -426,24 +420,24 @@ leave(const Target *t, const ErrorData *e, bool others_go_on, Run *run)
 				 errdetail("It is tried again each second or so, which this process logs no more while the error is the same.")));
 	run->left = true;
 	trouble->sqlerrcode = e->sqlerrcode;
-	trouble->rest_until = others_go_on ? 0 : GetCurrentTimestamp() + REST_US;
+	trouble->rest_until = next_may_work ? 0 : GetCurrentTimestamp() + REST_US;
 }
 
-/* Write them together, or by halves; false: no others of the table now. */
+/* Write them together, or in halves; false: try no others of the table now. */
 static bool
-move_by_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
+move_in_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
 {
 	ErrorData  *e = move(t, tids, n, run);
 	SswFailureClass failure;
-	bool		others_go_on;
+	bool		next_may_work;
 
-	/* what conflicts with others again and again does so for ever */
+	/* a conflict with others may pass */
 	for (int tries = 1; e && n == 1 && ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK && tries < MOVE_TRIES; tries++)
 		e = move(t, tids, n, run);
 	if (e == NULL)
 		return true;
 	failure = ssw_error_classify(e->sqlerrcode);
-	/* one row that takes all the time there is would do so in each turn */
+	/* a single row that is too slow would be too slow each time */
 	if (run->must_stop() && (n > 1 || !run->too_slow))
 		return false;
 	if (run->table_locked || (failure == SSW_FAIL_LOCKED && ++run->waits > MAX_WAITS))
@@ -452,7 +446,7 @@ move_by_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		return false;
 	}
 	if (n > 1 && (is_of_row(e, run) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
-		return move_by_halves(t, tids, n / 2, run) && move_by_halves(t, tids + n / 2, n - n / 2, run);
+		return move_in_halves(t, tids, n / 2, run) && move_in_halves(t, tids + n / 2, n - n / 2, run);
 	if (n == 1 && refers_to_waiting(t, tids, e, run))
 	{
 		run->left = true;
@@ -463,10 +457,10 @@ move_by_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		set_aside(t, tids, n, e->sqlerrcode, e->message, run);
 		return true;
 	}
-	/* the others go on, unless it is the table's or the server's trouble */
-	others_go_on = n == 1 && (failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED);
-	leave(t, e, others_go_on, run);
-	return others_go_on;
+	/* the next rows may work, unless the error is the table's or the server's */
+	next_may_work = n == 1 && (failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED);
+	leave(t, e, next_may_work, run);
+	return next_may_work;
 }
 
 /* May anything be written in this transaction? */
@@ -476,7 +470,7 @@ is_possible(void)
 	return !XactReadOnly && ssw_lock_extension(false) && OidIsValid(get_extension_oid(SSW_EXTENSION, true)) && !ssw_identity_other_version();
 }
 
-/* The owner's tables with rows that are due or have numbers that somebody waits for, and the oldest of these rows. */
+/* The owner's tables that have due rows, and the oldest rows of each; flush() makes rows due by number. */
 static List *
 read_targets(Oid owner, MemoryContext cxt)
 {
@@ -549,10 +543,10 @@ move_target(const Target *t, Run *run)
 		MemoryContextSwitchTo(run->cxt);
 		if (singly && ssw_in_hand_deaths(0, t->relid, t->ids[from]) >= SSW_MAX_DEATHS)
 			set_aside(t, t->tids + from, 1, ERRCODE_ADMIN_SHUTDOWN, "the process that wrote the row was ended", run);
-		else if (!move_by_halves(t, t->tids + from, rows, run))
+		else if (!move_in_halves(t, t->tids + from, rows, run))
 			break;
 		from += rows;
-		/* nobody knows before what triggers take, and others wait for a batch */
+		/* triggers may be slow: batches grow while they are fast */
 		most = (double) rows * BATCH_MS * 1000 / Max(1, GetCurrentTimestamp() - began);
 		batch = Max(1, Min(Min(most, (double) rows * BATCH_GROWTH), t->batch));
 	}
@@ -566,9 +560,8 @@ move_target(const Target *t, Run *run)
 }
 
 /*
- * Write what was appended to this owner's tables and is due.  An error of our own
- * tables, as of a disk that is full, is reported: the coordinator has it tried again, as
- * it has what is left.
+ * Write what was appended to this owner's tables and is due.  An error of our own tables,
+ * as when the disk is full, is logged.  The coordinator tries again what is left.
  */
 void
 ssw_append_writer_run(Oid owner, bool (*must_stop) (void))

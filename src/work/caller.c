@@ -28,8 +28,8 @@
 #define LOCK_TIMEOUT	"500ms"
 
 /*
- * Note who calls, and become the extension, in SPI; waits for rows are as long as
- * the session says, or else as a policy's.  Until ssw_caller_end().
+ * Remember the caller and become the extension, in SPI, until ssw_caller_end().  A wait
+ * for a row ends after the session's lock_timeout, or after LOCK_TIMEOUT if that is 0.
  */
 SswCaller
 ssw_caller_begin(const char *function)
@@ -53,7 +53,7 @@ ssw_caller_end(const SswCaller *c)
 	ssw_identity_restore(&c->save);
 }
 
-/* May the caller act as the role?  As one that is gone, admins only. */
+/* May the caller act as the role?  Only admins may act as one that was dropped. */
 bool
 ssw_caller_acts_as(const SswCaller *c, const char *role)
 {
@@ -74,8 +74,8 @@ ssw_caller_require_role(const SswCaller *c, const char *role, const char *what)
 }
 
 /*
- * The worker, which may not end before the transaction does.  An error when it has
- * ended, or is not the caller's.
+ * Lock the worker, so that it lives until the transaction ends.  An error when it has
+ * ended, or belongs to another role.
  */
 SswWorker
 ssw_caller_hold_worker(const SswCaller *c, Datum worker)
@@ -94,12 +94,12 @@ ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("the worker does not exist"),
 				 errdetail("It was released, its connection went, or its heartbeats stopped."),
-				 errhint("Stop what it does, and register anew: SELECT sweeper.register_worker('...');")));
+				 errhint("Stop what it does, and register it again: SELECT sweeper.register_worker('...');")));
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
 	w.name = SPI_getvalue(tup, desc, 1);
 	if (w.name == NULL)
-		w.name = "";			/* somebody wrote the row himself */
+		w.name = "";			/* the row was not written by acquire() */
 	w.role = SPI_getvalue(tup, desc, 2);
 	w.number = DatumGetInt64(SPI_getbinval(tup, desc, 3, &isnull));
 	ssw_caller_require_role(c, w.role, "the worker");

@@ -3,7 +3,7 @@
  *		claim(): the oldest tasks for a worker.
  *
  * Runs in the worker's session and transaction, as the extension's owner.  Rows
- * that somebody else is just claiming are skipped, so that nobody waits and a task
+ * that another session is just claiming are skipped, so that no claim waits and a task
  * has one winner.  Shares nothing but the tables; a crash, or the caller's
  * rollback, undoes it.
  */
@@ -25,7 +25,7 @@
 PG_FUNCTION_INFO_V1(ssw_claim);
 
 #define MAX_CLAIM	1000
-/* Tasks of several jobs are looked at together before they are locked: those of others, too. */
+/* Of several jobs, so many more tasks are read: other workers may claim some of them. */
 #define LOOK_AHEAD	64
 
 /* Columns that are returned. */
@@ -45,9 +45,9 @@ PG_FUNCTION_INFO_V1(ssw_claim);
 	TAKE("next, ") "next.task" RETURNED ") SELECT * FROM taken ORDER BY task"
 
 /*
- * Limits are part of the text: of a parameter the planner would think that it takes
- * a tenth of all, and sort them.  Of a job that is BETWEEN, not equal, only the index
- * of those that wait gives the order: the one of all tasks leads through their history.
+ * Limits are part of the text: for a parameter the planner would expect a tenth of all
+ * tasks, and sort them.  The job is given by BETWEEN, so that only the index of waiting
+ * tasks gives the order, and not the index of all tasks with their history.
  */
 
 /* Of one job: the index has them in order. */
@@ -66,7 +66,7 @@ typedef struct Statements
 static const Statements of_one = {FIRST(OF_ONE), FIRST_FEW(OF_ONE)};
 static const Statements of_many = {FIRST(OF_MANY), FIRST_FEW(OF_MANY)};
 
-/* The oldest of several jobs, after one, whoever claims them. */
+/* The oldest tasks of several jobs, after a given one. */
 static const char *const look =
 "SELECT array_agg(c.task), count(*), max(c.task::text)::uuid FROM (SELECT o.task FROM unnest($1) AS u (job) CROSS JOIN LATERAL"
 " (SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN u.job AND u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $2"
@@ -101,7 +101,7 @@ take(Claim *cl, const Statements *from)
 	cl->left -= n;
 }
 
-/* Of several jobs: look at the oldest, then claim those of them that nobody else does. */
+/* Of several jobs: read the oldest tasks, then claim those that no other session claims. */
 static void
 take_of_many(Claim *cl, Datum jobs)
 {

@@ -4,7 +4,7 @@
  *
  * Runs in the submitter's session and transaction: rolled back with it.  Reads how many
  * commands wait from memory (work_state.c); a crash drops both them and the number.  The
- * commit wakes whoever runs commands (task_xact.c).
+ * commit wakes a runner, or the coordinator (task_xact.c).
  */
 #include "postgres.h"
 
@@ -31,7 +31,7 @@ PG_FUNCTION_INFO_V1(ssw_submit_sql);
 
 #define MAX_RETRIES		100
 
-/* Errors that would come later anyhow come now. */
+/* Refuse at once what could not run. */
 static void
 check_command(const char *command)
 {
@@ -49,7 +49,7 @@ check_command(const char *command)
 				 errdetail("It runs in a transaction of its own, which commits with its end.")));
 }
 
-/* Can a process of ours be connected as the caller? */
+/* Can a runner be connected as the caller? */
 static void
 check_submitter(void)
 {
@@ -62,9 +62,8 @@ check_submitter(void)
 }
 
 /*
- * The queue is bounded: refuse at once what it cannot hold, with what others have
- * submitted and not yet committed.  Memory may count commands that do not wait any more,
- * so they are counted before one is refused.
+ * The queue is bounded.  Commands of open transactions count.  Memory may count commands
+ * that do not wait any more, so they are counted before one is refused.
  */
 static void
 check_room(void)

@@ -1,12 +1,11 @@
 /*
  * command_queue.c
- *		Commands of submit_sql(): which wait, who runs them.
+ *		Commands of submit_sql(): which of them wait, and which lost their runner.
  *
  * Runs in the coordinator, in the transaction of a round, as the extension's
- * owner.  It looks when somebody has said that commands changed (a submit, a
- * runner that comes or goes), or something is due; without commands it does
- * nothing.  It tells the launcher for which role a runner is wanted, and ends or
- * tries again what a runner has left behind.
+ * owner.  It looks when there is a reason (work_state.c), or something is due.  It says
+ * for which role the launcher is to start a runner, and ends or tries again the commands
+ * whose runners have gone.
  *
  * Shares the runners' slots, under SswShared->lock, and work_state.c.  Commands belong
  * to a run of the server; after a crash, as after a stop, the next coordinator
@@ -117,7 +116,7 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	return true;
 }
 
-/* Commands of which nothing was heard have failed. */
+/* Commands that made no progress for too long have failed. */
 static void
 stuck_commands_ended(const SswEndedRow *rows, int n, const char *type, int64 event)
 {
@@ -135,7 +134,7 @@ stuck_commands_ended(const SswEndedRow *rows, int n, const char *type, int64 eve
 	}
 	ssw_spi_end();
 	ssw_identity_restore(&save);
-	/* whoever still runs them is to be interrupted */
+	/* runners that still run them are to be interrupted */
 	ssw_task_xact_command_waits(InvalidOid);
 }
 
@@ -165,7 +164,7 @@ end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reas
 	}
 }
 
-/* What was submitted to an earlier run of the server does not outlive that; nor is it run in a copy of its database. */
+/* Drop commands that were submitted before the server started, or to a database that was copied to this one. */
 static void
 drop_others(void)
 {
@@ -191,14 +190,13 @@ drop_others(void)
 	end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
 }
 
-/* Whatever it is called now. */
 static bool
 role_exists(Oid role)
 {
 	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role));
 }
 
-/* Nobody can run the commands of a role. */
+/* The commands of a role cannot run. */
 static void
 drop_role(Oid role, const char *reason)
 {
@@ -222,7 +220,7 @@ is_among(const pg_uuid_t *task, const pg_uuid_t *tasks, int n)
 	return false;
 }
 
-/* Unless somebody holds it: then at the next look. */
+/* False: another session holds it, and it waits until the next look. */
 static bool
 lock_task(Datum task)
 {
@@ -253,8 +251,8 @@ interrupt_ended(const pg_uuid_t *tasks, int n)
 }
 
 /*
- * Commands whose runner was ended fail, or are tried again; for those that run, the
- * row gets to know that something was heard of them.
+ * Commands whose runner was ended fail, or are tried again.  The progress of those that
+ * run is written to their rows.
  */
 static void
 look_at_running(TimestampTz now)
@@ -273,7 +271,7 @@ look_at_running(TimestampTz now)
 		int			attempt = DatumGetInt32(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
 		Oid			type = UUIDOID;
 
-		/* by a prepared transaction, of whose commit nobody tells */
+		/* by a prepared transaction, whose commit wakes no process */
 		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)))
 			ssw_task_xact_task_cancelled(DatumGetUUIDP(task));
 		if (!lock_task(task))
@@ -360,9 +358,9 @@ look_at_waiting(TimestampTz now)
 }
 
 /*
- * May a prepared transaction have brought something?  Nobody tells of COMMIT
- * PREPARED, so while there are some we look now and then, and once more when they
- * are gone.
+ * May a prepared transaction have changed something?  COMMIT PREPARED wakes no process,
+ * so while there are such transactions we look every PREPARED_EVERY_US, and once more
+ * when they are gone.
  */
 static bool
 look_at_prepared(TimestampTz now)
@@ -409,8 +407,8 @@ try_look(void *arg)
 }
 
 /*
- * Look at the commands if there is reason to; returns when there is again.  What is
- * wrong with the tables of tasks, or holds them, does not keep the policies waiting.
+ * Look at the commands if there is a reason to; returns when to look next.  An error or a
+ * lock on the tables of tasks does not delay the policies.
  */
 TimestampTz
 ssw_queue_round(TimestampTz now)
@@ -423,12 +421,12 @@ ssw_queue_round(TimestampTz now)
 	if (!begun && next_at == 0)
 		next_at = s.look_at;
 
-	/* what is left after that is noted again, for the next look */
+	/* what is still left after that is signalled again */
 	if (s.reasons & SSW_WORK_LEFT_OVER)
 		rest_at = Min(rest_at, now + USECS_PER_SEC);
 	if (XactReadOnly)
 	{
-		/* nothing is written by default: nor by commands */
+		/* nothing is written by default, not by commands either */
 		ssw_runner_demand_none(false);
 		next_at = 0;
 		return DT_NOEND;
@@ -447,7 +445,7 @@ ssw_queue_round(TimestampTz now)
 	ssw_append_demand_look_again();
 	ereport(WARNING,
 			(errcode(e->sqlerrcode),
-			 errmsg("could not look after the commands and appended rows of database \"%s\": %s",
+			 errmsg("could not serve the commands and appended rows of database \"%s\": %s",
 					get_database_name(MyDatabaseId), e->message),
 			 errdetail("They wait, and it is tried again in %d s.", (int) (FAILED_REST_US / USECS_PER_SEC)),
 			 errhint("Look for locks on, and triggers of, the tables of schema sweeper.")));

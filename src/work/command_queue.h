@@ -1,13 +1,13 @@
 /*
  * command_queue.h
- *		Commands of submit_sql(): which wait, who runs them.
+ *		Commands of submit_sql(): which of them wait, and which lost their runner.
  */
 #ifndef SSW_COMMAND_QUEUE_H
 #define SSW_COMMAND_QUEUE_H
 
 #include "datatype/timestamp.h"
 
-/* A command of which nothing was heard for so long is stuck. */
+/* A command that makes no progress for so long is stuck. */
 #define SSW_STUCK_AFTER		"interval '1 h'"
 
 /* Why an attempt failed whose runner was ended. */

@@ -2,13 +2,13 @@
  * job.c
  *		Jobs and providers: what workers offer.
  *
- * Runs in the session of who registers them, and of whoever ends the last worker
- * or task of a job.  Shares nothing but the tables; a crash, or the caller's
+ * Runs in the session that registers them, or that ends the last worker or task of a
+ * job.  Shares nothing but the tables; a crash, or the caller's
  * rollback, undoes it.
  *
- * A job that nobody offers and no task waits for is deleted softly.  Who decides
- * that holds its row FOR UPDATE, who submits to it FOR KEY SHARE: no task comes
- * to a job that goes.
+ * A job that no worker offers and no task waits for is marked as deleted.  That takes its
+ * row FOR UPDATE, and a submit takes it FOR KEY SHARE, so that no task comes to a job that
+ * goes.
  */
 #include "postgres.h"
 
@@ -38,7 +38,7 @@ typedef struct Job
 	char	   *registered_by;
 } Job;
 
-/* Rooms of everybody are for those who speak for everybody. */
+/* Only admins may use rooms that all see. */
 static void
 check_room(const SswCaller *c, Datum room)
 {
@@ -77,8 +77,8 @@ lock_job(Datum *values)
 }
 
 /*
- * Write a job that is new, or the old one, which we hold; returns its number, or 0:
- * somebody else has just written it.
+ * Write a job that is new, or the old one, which is locked; returns its number, or 0:
+ * another session has just written it.
  */
 static int64
 write_job(const Job *old, Datum *values)
@@ -116,14 +116,11 @@ find_or_write(const SswCaller *c, FunctionCallInfo fcinfo, Datum *values)
 						 errmsg("job \"%s\" exists with another %s", ssw_caller_label(fcinfo, 1),
 								j.same_schema ? "on_worker_loss" : "schema"),
 						 errdetail("Other workers offer it, or tasks wait for it."),
-						 errhint("Register it as it is, or under another name; it can change when nobody offers it and no task waits.")));
+						 errhint("Register it as it is, or under another name; it can change when no worker offers it and no task waits.")));
 			return j.id;
 		}
 
-		/*
-		 * who offered it may be about to come back: it does not become
-		 * another's
-		 */
+		/* the role that offered it may come back: it keeps the job */
 		if (j.id != 0 && OidIsValid(get_role_oid(j.registered_by, true)))
 		{
 			ssw_caller_require_role(c, j.registered_by, psprintf("job \"%s\"", ssw_caller_label(fcinfo, 1)));

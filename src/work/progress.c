@@ -1,13 +1,13 @@
 /*
  * progress.c
- *		task_progress(): what the worker of a task says while it runs, and hears.
+ *		task_progress(): the worker of a task reports, and learns whether it is to stop.
  *
- * Runs in the worker's session.  What it says is kept in memory (task_shmem.c), and
- * written to the row when the task changes.  The first word after a change looks
- * at the row, locked, in a subtransaction that is rolled back: whoever changes the
- * task afterwards takes the entry away before the row's lock goes.
+ * Runs in the worker's session.  Memory keeps the report (task_shmem.c), and it is written
+ * to the row when the task changes.  The first report after a change reads and locks the
+ * row, in a subtransaction that is rolled back; a later change of the task removes the
+ * entry before it unlocks the row.
  *
- * A crash loses what was said; the row says what was before.
+ * Shares the entries of task_shmem.c.  A crash loses reports that are not in the row.
  */
 #include "postgres.h"
 
@@ -40,8 +40,8 @@ typedef enum Answer
 	ANSWER_UNKNOWN				/* memory has no room */
 } Answer;
 
-/* What is said, and by whom. */
-typedef struct Word
+/* What the caller reports. */
+typedef struct Report
 {
 	SswProgressKey key;
 	Oid			role;			/* as which the caller acts */
@@ -51,15 +51,15 @@ typedef struct Word
 	Oid			role_of_task;
 	bool		has_worker;
 	pg_uuid_t	worker;
-} Word;
+} Report;
 
 static const pg_uuid_t nobody = {0};
 
-/* Take the word down; called with the board locked. */
+/* Add the report to the entry, which is locked. */
 static void
-take_down(SswProgress *p, void *arg)
+add_report(SswProgress *p, void *arg)
 {
-	Word	   *w = arg;
+	Report	   *w = arg;
 
 	w->role_of_task = p->role;
 	w->answer = ANSWER_NOT_YOURS;
@@ -120,7 +120,7 @@ read_task(Datum task, SswProgress *p, bool *ours)
 	return true;
 }
 
-/* Is it the command that we run? */
+/* Is it the command that this process runs? */
 static bool
 is_own(Datum task)
 {
@@ -129,11 +129,11 @@ is_own(Datum task)
 	return own && memcmp(own, DatumGetUUIDP(task), UUID_LEN) == 0;
 }
 
-/* Look at the row, and take the word down where there is room. */
+/* Read the row, and publish an entry with the report. */
 static bool
 look(void *arg)
 {
-	Word	   *w = arg;
+	Report	   *w = arg;
 	Datum		task = UUIDPGetDatum(&w->key.task);
 	SswProgress p = {.key = w->key};
 	SswCaller	c = ssw_caller_begin("sweeper.task_progress()");
@@ -143,7 +143,7 @@ look(void *arg)
 	if (read_task(task, &p, &ours))
 	{
 		w->role_of_task = p.role;
-		take_down(&p, w);
+		add_report(&p, w);
 		if (w->answer != ANSWER_NOT_YOURS && (ours || !ssw_task_shmem_publish(&p, is_own(task))))
 			w->answer = w->answer == ANSWER_STOP ? ANSWER_STOP : ANSWER_UNKNOWN;
 	}
@@ -151,16 +151,16 @@ look(void *arg)
 	return false;
 }
 
-/* The look, in a subtransaction that leaves no lock. */
+/* The same in a subtransaction that leaves no lock. */
 static void
-look_and_forget(Word *w)
+look_and_forget(Report *w)
 {
 	ErrorData  *error = ssw_spi_try(look, w);
 
 	if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not look at the task: somebody holds its row"),
+				 errmsg("could not look at the task: another session holds its row"),
 				 errhint("Nothing is known of the task: go on, and try again.")));
 	if (error)
 		ReThrowError(error);
@@ -175,17 +175,17 @@ count_argument(FunctionCallInfo fcinfo, int arg, const char *name)
 	return PG_GETARG_INT64(arg);
 }
 
-/* Say it, as the caller or as the role of the task if he may act as that. */
+/* Report, as the caller or as the role of the task if the caller may act as that. */
 static void
-say(Word *w)
+report(Report *w)
 {
-	if (!ssw_task_shmem_change(&w->key, take_down, w))
+	if (!ssw_task_shmem_change(&w->key, add_report, w))
 		look_and_forget(w);
 	if (w->answer == ANSWER_NOT_YOURS && OidIsValid(w->role_of_task) && w->role_of_task != w->role &&
 		has_privs_of_role(w->role, w->role_of_task))
 	{
 		w->role = w->role_of_task;
-		if (!ssw_task_shmem_change(&w->key, take_down, w))
+		if (!ssw_task_shmem_change(&w->key, add_report, w))
 			look_and_forget(w);
 	}
 }
@@ -194,7 +194,7 @@ say(Word *w)
 Datum
 ssw_task_progress(PG_FUNCTION_ARGS)
 {
-	Word		w = {.role = GetUserId()};
+	Report		w = {.role = GetUserId()};
 	const pg_uuid_t *own;
 	Datum		task;
 
@@ -218,7 +218,7 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 	{
 		.database = MyDatabaseId,.task = *DatumGetUUIDP(task)
 	};
-	say(&w);
+	report(&w);
 	if (w.answer == ANSWER_UNKNOWN)
 	{
 		SswCaller	c = ssw_caller_begin("sweeper.task_progress()");
@@ -232,6 +232,6 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 		ssw_runner_cancel(own, GetCurrentTimestamp());
 	if (w.answer == ANSWER_STOP || w.answer == ANSWER_NOT_YOURS || (own && ssw_runner_must_stop()))
 		PG_RETURN_BOOL(false);
-	/* who works lives */
+	/* a worker that reports is alive */
 	PG_RETURN_BOOL(!w.has_worker || ssw_heartbeat_of(&w.worker));
 }

@@ -3,10 +3,9 @@
  *		A worker that runs the commands of one role: submit_sql().
  *
  * A dynamic background process, connected to the database as that role, so that a
- * command can do what its submitter can, and no more.  It takes the role's oldest
- * command, in a transaction; runs it, in another, whose last act is to say that it
- * has completed; and when that failed says so in a third.  So a command's effects
- * and its end are one.
+ * command can do what its submitter can, and no more.  One transaction takes the role's
+ * oldest command.  Another runs it, and marks it as completed at its end, so that its
+ * effects and its end are one.  If that fails, a third records the error.
  *
  * Shares its slot, under SswShared->lock: which task it has, and whether that is to
  * stop.  When it is ended, the coordinator finds the task without a runner.
@@ -74,7 +73,7 @@ must_leave(void)
 	return !ssw_enabled || ssw_process_must_leave();
 }
 
-/* Say which task this process has; null: none. */
+/* Set the task of this process; null: none. */
 static void
 hold(const pg_uuid_t *task)
 {
@@ -88,7 +87,7 @@ hold(const pg_uuid_t *task)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Memory knows at once that it runs, so that others see its progress. */
+/* Publish at once that it runs, so that others see its progress. */
 static void
 publish(const Command *c)
 {
@@ -152,9 +151,9 @@ take(Command *c, MemoryContext cxt)
 	return found;
 }
 
-/* Who holds the task's row, to cancel it for one, does not hold the process: until the identity is restored. */
+/* Do not wait long for a session that holds the task's row; until the identity is restored. */
 static void
-bound_patience(void)
+limit_wait(void)
 {
 	(void) set_config_option("lock_timeout", WRITE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
@@ -170,7 +169,7 @@ complete(const Command *c)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	bound_patience();
+	limit_wait();
 	ssw_spi_begin();
 	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
 		ereport(ERROR,
@@ -189,7 +188,7 @@ execute(const Command *c, MemoryContext cxt)
 
 	PG_TRY();
 	{
-		SPIExecuteOptions options = {.dest = None_Receiver};	/* rows are nobody's */
+		SPIExecuteOptions options = {.dest = None_Receiver};	/* rows are discarded */
 		int			rc;
 
 		ssw_spi_start_transaction();
@@ -197,7 +196,7 @@ execute(const Command *c, MemoryContext cxt)
 		if (c->limit_ms > 0)
 		{
 			enable_timeout_after(STATEMENT_TIMEOUT, Min(c->limit_ms, INT_MAX));
-			/* one who catches that is ended with his process */
+			/* a command that catches the time-out is ended with the process */
 			MySswProc->batch_deadline = GetCurrentTimestamp() + c->limit_ms * INT64CONST(1000);
 		}
 		ssw_spi_begin();
@@ -268,7 +267,7 @@ record(const Command *c, ErrorData *e, MemoryContext cxt)
 
 		ssw_spi_start_transaction();
 		ssw_identity_become_extension(&save);
-		bound_patience();
+		limit_wait();
 		ssw_spi_begin();
 		(void) ssw_queue_end(UUIDPGetDatum(&c->task), c->attempt, status, e->message, comment);
 		ssw_spi_end();
@@ -285,7 +284,7 @@ record(const Command *c, ErrorData *e, MemoryContext cxt)
 	PG_END_TRY();
 }
 
-/* Nothing of a command's session is left to the next. */
+/* The next command finds nothing of this one's session. */
 static void
 reset_session(void)
 {
@@ -318,9 +317,9 @@ static void
 connect_as_role(void)
 {
 	static const char *const overrides[][2] = {
-		/* who it is that runs commands is not for ALTER ROLE ... SET to say */
+		/* ALTER ROLE ... SET must not change the role */
 		{"role", "none"},
-		/* of the role they would hold for what we write, too */
+		/* these would also count for what we write */
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_read_only", "off"},
 		{"default_transaction_deferrable", "off"},
@@ -342,7 +341,7 @@ connect_as_role(void)
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 }
 
-/* It has come so far that it may serve its role; where each fails before, starts are ever rarer. */
+/* It can serve its role.  Where runners fail before, the next is started later. */
 static void
 be_ready(void)
 {
@@ -375,7 +374,7 @@ ssw_runner_main(Datum main_arg)
 		}
 		MemoryContextReset(cxt);
 		MemoryContextSwitchTo(cxt);
-		/* who submits wakes the idle: it is said before the last look */
+		/* a submit wakes idle runners: become idle before the last look */
 		if (MySswProc->state != SSW_STATE_IDLE)
 			ssw_process_set_state(SSW_STATE_IDLE);
 		found = !must_leave() && take(&c, cxt);

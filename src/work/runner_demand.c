@@ -2,11 +2,12 @@
  * runner_demand.c
  *		For which role a runner is wanted.
  *
- * Runs in the coordinator.  Roles whose commands wait take turns:
- * the launcher is told the one that has gone without a runner for longest.
+ * Runs in the coordinator.  Roles whose commands wait take turns: the launcher starts a
+ * runner for the role that has been without one for longest.  Sessions call here at their
+ * commit, to wake runners or to have a command stopped.
  *
  * Shares SswDatabase.runner_role and the runners' slots, under SswShared->lock; keeps for itself
- * who had a turn.  A crash, or another coordinator, begins anew.
+ * which role had a turn.  A crash, or another coordinator, starts with empty lists.
  */
 #include "postgres.h"
 
@@ -79,10 +80,10 @@ find_served(Oid role)
 }
 
 /*
- * For which of the roles is a runner wanted?  The one that has gone without for
- * longest; of those, the first in the list; when all have some, the first whose
- * runners are all busy.  None: invalid.  A role without one that was told to the
- * launcher keeps its turn.  Returns when one that is not tried now is to be.
+ * Choose the role for which a runner is wanted: the one that has been without for
+ * longest, and of several the first in the list; when all have runners, the first whose
+ * runners are all busy.  A role that waits for the launcher already keeps its turn.
+ * Returns when a role whose starts have failed is tried again.
  */
 TimestampTz
 ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
@@ -134,9 +135,9 @@ ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 	return next;
 }
 
-/* Nobody is to run commands now: those who do leave, at once if it is in vain. */
+/* No commands are to run now: runners leave, after their command or (interrupt) at once. */
 void
-ssw_runner_demand_none(bool in_vain)
+ssw_runner_demand_none(bool interrupt)
 {
 	SswDatabase *d;
 
@@ -155,7 +156,7 @@ ssw_runner_demand_none(bool in_vain)
 			p->stop_at = GetCurrentTimestamp();
 		p->stop = true;
 		/* also of one that was to leave after its command */
-		if (in_vain && p->has_task)
+		if (interrupt && p->has_task)
 			p->cancel_since = SSW_LONG_AGO;
 		SetLatch(p->latch);
 	}

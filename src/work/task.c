@@ -2,9 +2,8 @@
  * task.c
  *		Tasks: submit them, start, finish and cancel them.
  *
- * Runs in the session of who calls.  Each step is one conditional UPDATE of the
- * task's row, so that of several who take it one wins; which steps there are says
- * trigger "transition" (schema/47_work.sql).  Shares nothing but the tables; a
+ * Runs in the caller's session.  Each step is one conditional UPDATE of the task's row,
+ * so that one of several callers wins.  The trigger of task_row.c lists the steps.  Shares nothing but the tables; a
  * crash, or the caller's rollback, undoes it.
  */
 #include "postgres.h"
@@ -106,14 +105,14 @@ ssw_submit(PG_FUNCTION_ARGS)
 	PG_RETURN_UUID_P(id);
 }
 
-/* In an UPDATE by update_held(): is the task the caller's, and the attempt the one he means? */
+/* In an UPDATE by update_held(): is the task the caller's, and the attempt the one that the caller names? */
 #define IS_HELD(n1, n2, n3)	"(worker_role = $" n1 " OR $" n2 ") AND (attempt = $" n3 " OR $" n3 " = 0)"
 
 /*
- * Run an UPDATE of a task that a worker holds.  $1 is the task; the last three are
- * those of IS_HELD(): the caller, or true for a role as which he may act; and the
- * attempt in that argument, which tells a worker that lost the task from who has it
- * now.  True if it took place; what it returns is in SPI_tuptable.
+ * Run an UPDATE of a task that a worker holds.  $1 is the task; the last three are those of
+ * IS_HELD(): the caller; true for a role as which the caller may act; the attempt, which
+ * distinguishes a worker that lost the task from the one that has it now.  True: a row was
+ * updated, and what it returns is in SPI_tuptable.
  */
 static bool
 update_held(const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char *sql, int nargs, Oid *types, Datum *values)
@@ -214,7 +213,7 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(done);
 }
 
-/* A task that does not exist, or not for the caller: he does not learn which. */
+/* The task does not exist, or the caller may not see it; the error does not say which. */
 void
 ssw_task_missing(Datum task)
 {

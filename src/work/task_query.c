@@ -129,7 +129,7 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 /* Of libpq/libpq.h, which cannot be included without the headers of GSSAPI. */
 extern bool pq_check_connection(void);
 
-/* A commit of a prepared transaction wakes nobody. */
+/* A commit of a prepared transaction wakes no session. */
 #define LOOK_EVERY_MS	1000
 #define FOREVER_US		(INT64CONST(100) * 365 * USECS_PER_DAY)
 
@@ -163,8 +163,8 @@ execute(bool as_extension, const char *sql, int nargs, Oid *types, Datum *values
 }
 
 /*
- * What is taken for a client that has gone is lost for others until its time to live
- * is over: end as its connection has.
+ * A task that is claimed for a client that has gone would be kept from others until the
+ * worker's time to live is over.  So this session ends when its client has gone.
  */
 static void
 check_client(void)
@@ -194,7 +194,7 @@ look_until(bool as_extension, const char *sql, int nargs, Oid *types, Datum *val
 		long		left;
 		uint64		changes;
 
-		/* whoever commits from here on wakes us */
+		/* a commit from here on wakes us */
 		SPI_commit();
 		changes = ssw_task_shmem_changes();
 		check_client();

@@ -7,7 +7,7 @@
  * prepare those again.  Progress and comments are written wherever tasks change, in that
  * transaction, as the extension's owner and in SPI.
  *
- * Shares nothing; reads what memory knows of progress (task_shmem.c).  A crash, or a
+ * Shares nothing; reads progress from memory (task_shmem.c).  A crash, or a
  * rollback, undoes what was written.
  */
 #include "postgres.h"
@@ -111,7 +111,7 @@ ssw_task_transition(PG_FUNCTION_ARGS)
 	return PointerGetDatum(next);
 }
 
-/* What the worker says goes to the row; null: as before. */
+/* Write the worker's report to the row. */
 void
 ssw_task_row_said(Datum task, const SswProgress *p)
 {
@@ -130,7 +130,7 @@ ssw_task_row_said(Datum task, const SswProgress *p)
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
 }
 
-/* The task changes: what its worker last said goes to the row. */
+/* The task changes: write its worker's last report to the row. */
 void
 ssw_task_row_progress(Datum task)
 {
@@ -141,7 +141,7 @@ ssw_task_row_progress(Datum task)
 		ssw_task_row_said(task, &p);
 }
 
-/* Who did what to it, and why. */
+/* Record what a role did to the task, and why. */
 void
 ssw_task_row_comment(Datum task, const char *actor, const char *comment)
 {

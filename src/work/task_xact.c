@@ -1,15 +1,14 @@
 /*
  * task_xact.c
- *		What this transaction does to tasks, to be told at its commit.
+ *		What this transaction does to tasks, posted at its commit.
  *
- * Runs in every session and process that changes tasks.  At the commit what was
- * noted goes to the lists of task_shmem.c, and whoever waits for it is woken: sessions
- * that wait for tasks, runners, the coordinator.  All of it is a hint: what was
- * noted by a subtransaction that is rolled back is told all the same, and when the
- * lists are full listeners are told to read the tables.
+ * Runs in every session and process that changes tasks.  The commit posts events to
+ * task_shmem.c and wakes sessions that wait for tasks, runners and the coordinator.  All
+ * of it is a hint: events of a subtransaction that is rolled back are posted, too, and
+ * when memory is full listeners learn that they must read the tables.
  *
  * Shares the runners' slots, under SswShared->lock, and work_state.c.  A crash loses
- * what was not told; the tables have it.
+ * what was not posted; the tables have it.
  */
 #include "postgres.h"
 
@@ -25,7 +24,7 @@
 #include "work/task_xact.h"
 #include "work/work_state.h"
 
-/* Of what was noted, to see whether it is there already. */
+/* Items of a list that are compared with a new one. */
 #define LOOK_AT		16
 
 /* A task that runs and is to stop, unless the (sub)transaction is rolled back. */
@@ -46,8 +45,8 @@ static int64 pending_commands = 0;	/* submitted, also where that was rolled
 static int64 counted_commands = 0;	/* subtracted from those that wait */
 
 /*
- * What is prepared is told too early, as nobody tells at COMMIT PREPARED; but the
- * rows are locked until then, so that progress looks at them anew.
+ * What is prepared is posted at once, because COMMIT PREPARED calls no callback here.
+ * The rows are locked until then, and progress reads them again.
  */
 static void
 at_xact_end(XactEvent event, void *arg)
@@ -83,7 +82,7 @@ at_xact_end(XactEvent event, void *arg)
 	}
 }
 
-/* What was cancelled and is rolled back goes on. */
+/* A cancel that is rolled back does not count. */
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {

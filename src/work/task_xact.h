@@ -1,6 +1,6 @@
 /*
  * task_xact.h
- *		What this transaction does to tasks, to be told at its commit.
+ *		What this transaction does to tasks, posted at its commit.
  */
 #ifndef SSW_TASK_XACT_H
 #define SSW_TASK_XACT_H

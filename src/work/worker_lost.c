@@ -1,20 +1,19 @@
 /*
  * worker_lost.c
- *		What ends with a worker: its tasks, its providers, the jobs that nobody
- *		offers any more.
+ *		What ends with a worker: its tasks, its providers, the jobs that no other
+ *		worker offers.
  *
- * Runs wherever sessions end (cleanup_event.c), in that transaction, as the extension's
- * owner: in a worker process of ours, or in the session of who releases.  One
- * statement for all workers of a batch in each step.  Shares nothing but the
- * tables; a crash, or a rollback, undoes it with the end itself.
+ * Runs where sessions end (cleanup_event.c), in that transaction, as the extension's
+ * owner: in a worker process, or in the session that releases.  Each step is one
+ * statement for all workers of a batch.  Shares nothing but the tables; a crash, or a
+ * rollback, undoes it with the end itself.
  *
- * At every isolation level it looks at what is committed now.  Who claims for a
- * worker, offers or submits only locks the rows of worker and job, and what he did
- * before we got our lock is to be seen.
+ * At every isolation level it reads what is committed now: other sessions claim, offer
+ * and submit under locks of the worker's and the job's rows, and what they did before we
+ * got our lock must be seen.
  *
- * A task or job whose row somebody else holds is left: his transaction may stay open
- * for ever, and the worker's other tasks are those of others.  The coordinator ends
- * what was left (ssw_worker_lost_rest()).
+ * A task or job whose row another session holds is left, because that transaction may
+ * stay open.  The coordinator ends what was left (ssw_worker_lost_rest()).
  *
  * Lock order: as in caller.c.
  */
@@ -37,7 +36,7 @@
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
 
-/* What becomes of the tasks ($1: of these workers, $2: of which nothing was heard since) for a reason ($3). */
+/* End the tasks of workers ($1) that made no progress since then ($2), for a reason ($3). */
 static const char *const end_tasks =
 "WITH lost AS MATERIALIZED (SELECT t.task, t.cancel_requested_at IS NOT NULL AS cancelled,"
 " j.on_worker_loss = 'requeue' AND t.cancel_requested_at IS NULL AS requeue"
@@ -109,7 +108,7 @@ ssw_worker_lost_orphans(Datum jobs)
 		ssw_task_xact_cascade_left();
 }
 
-/* The tasks that the workers (uuid[]) hold, and of which nothing was heard since; how many. */
+/* End the tasks that the workers (uuid[]) hold and that made no progress since; returns how many. */
 static uint64
 end_unheard(Datum workers, TimestampTz since, const char *reason)
 {
@@ -147,14 +146,14 @@ end_tasks_of(Datum workers)
 }
 
 /*
- * A worker, whose row is locked, claims.  A crash or fail-over may have lost what it said
- * of tasks that it held before: those of which it has said nothing for one time to live
- * of service since are lost.  As the extension, in SPI.
+ * A worker, whose row is locked, claims.  It may have forgotten tasks in a crash or
+ * fail-over.  Those that it held before, and without a report for one time to live since
+ * service began, are lost.  As the extension, in SPI.
  */
 void
 ssw_worker_lost_unheard(Datum worker, int64 ttl_us)
 {
-	static pg_uuid_t checked;	/* all that it holds was heard of since */
+	static pg_uuid_t checked;	/* has reported all that it holds */
 	Datum		workers = PointerGetDatum(construct_array(&worker, 1, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 
 	if (ssw_service_is_clean() || ssw_service_began() == 0 || GetCurrentTimestamp() < ssw_service_began() + ttl_us ||
