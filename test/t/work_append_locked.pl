@@ -45,7 +45,7 @@ wait_for($node, "SELECT last_value > $tries + 1 FROM tries", 'it is tried again'
 cmp_ok(sql('SELECT last_value FROM tries') - $tries, '<=', 2 * (time - $since) + 1, 'not all the time');
 is(told($offset, $not_written), 1, 'nor told again');
 $holder->query_safe('BEGIN; LOCK TABLE held IN SHARE MODE');
-wait_until(sub { told($offset, "$not_written: somebody holds a lock") == 1 }, 'another error is told');
+wait_until(sub { told($offset, "$not_written: another session holds a lock") == 1 }, 'another error is told');
 $holder->query_safe('COMMIT');
 sql('DROP TRIGGER down ON held');
 wait_for($node, 'SELECT count(*) = 3 FROM held', 'the row is written');
