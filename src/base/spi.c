@@ -244,6 +244,22 @@ ssw_spi_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull)
 	return SPI_getbinval(tup, desc, col, isnull);
 }
 
+/* A column of a row that the last query returned; null is 0. */
+Datum
+ssw_spi_column(uint64 row, int col)
+{
+	bool		isnull;
+
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col, &isnull);
+}
+
+/* The same as text; null is null. */
+char	   *
+ssw_spi_text(uint64 row, int col)
+{
+	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col);
+}
+
 void
 ssw_spi_start_transaction(void)
 {

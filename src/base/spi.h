@@ -22,6 +22,8 @@ extern void ssw_spi_send(const char *sql, int nargs, Oid *types, Datum *values,
 typedef bool (*SswTry) (void *arg);
 
 extern ErrorData *ssw_spi_try(SswTry call, void *arg);
+extern Datum ssw_spi_column(uint64 row, int col);
+extern char *ssw_spi_text(uint64 row, int col);
 extern char *ssw_spi_value(HeapTuple tup, TupleDesc desc, int col);
 extern Datum ssw_spi_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull);
 

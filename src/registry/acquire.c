@@ -73,10 +73,7 @@ typedef struct Acquire
 static int64
 get_int(int col)
 {
-	bool		isnull;
-	Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col, &isnull);
-
-	return isnull ? 0 : DatumGetInt64(d);
+	return DatumGetInt64(ssw_spi_column(0, col));
 }
 
 /* The pool's settings, as the last who held it left them. */
@@ -200,7 +197,6 @@ give(Acquire *a, const char *acquired_by)
 	" RETURNING session, fence";
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, INTERVALOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, JSONBOID};
 	Datum		values[9];
-	bool		isnull;
 
 	/* after the count: no earlier than the end of the previous holder */
 	a->now = GetCurrentTimestamp();
@@ -215,7 +211,7 @@ give(Acquire *a, const char *acquired_by)
 	values[8] = a->metadata;
 	if (ssw_plan_execute(sql, lengthof(types), types, values, NULL, false) != 1)
 		ssw_pool_missing(a->pool);
-	a->session = *DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	a->session = *DatumGetUUIDP(ssw_spi_column(0, 1));
 	a->fence = get_int(2);
 }
 

@@ -60,8 +60,7 @@ settle_ended(Datum sessions)
 				 1, &type, &sessions, NULL, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		bool		isnull;
-		pg_uuid_t  *session = DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		pg_uuid_t  *session = DatumGetUUIDP(ssw_spi_column(i, 1));
 		SswHeartbeatKey k = {.database = MyDatabaseId,.policy_id = SSW_SESSION_POLICY_ID};
 
 		memcpy(&k.id, session, UUID_LEN);

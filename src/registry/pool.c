@@ -170,7 +170,7 @@ row_json(const char *pool)
 	ssw_identity_become_extension(&save);
 	ssw_spi_begin();
 	if (ssw_spi_exec("SELECT (to_jsonb(p) - 'counter')::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
-		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+		json = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
 	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return json;

@@ -374,14 +374,13 @@ look(Datum session, Datum owner)
 	Oid			types[] = {UUIDOID, TEXTOID};
 	Datum		values[] = {session, owner};
 	Claim		c = {0};
-	bool		isnull;
 
 	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
 		return c;
-	c.pool = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	c.owner = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
-	c.limited = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
-	c.full = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 4, &isnull)) && !isnull;
+	c.pool = ssw_spi_text(0, 1);
+	c.owner = ssw_spi_text(0, 2);
+	c.limited = DatumGetBool(ssw_spi_column(0, 3));
+	c.full = DatumGetBool(ssw_spi_column(0, 4));
 	return c;
 }
 

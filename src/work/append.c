@@ -39,6 +39,7 @@
 #include "utils/timestamp.h"
 
 #include "base/cached_plan.h"
+#include "base/spi.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/multi_insert.h"
@@ -94,7 +95,6 @@ read_stream(Oid relid, bool *made)
 	Datum		values[6];
 	SswCaller	c = ssw_caller_begin("sweeper.append()");
 	int			stream;
-	bool		isnull;
 
 	values[0] = ObjectIdGetDatum(relid);
 	values[1] = CStringGetTextDatum(ssw_stmt_relation(relid));
@@ -108,8 +108,8 @@ read_stream(Oid relid, bool *made)
 		CommandCounterIncrement();
 		ssw_plan_execute_fresh(find, 6, types, values);
 	}
-	*made = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)));
-	stream = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	*made = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(ssw_spi_column(0, 2)));
+	stream = DatumGetInt32(ssw_spi_column(0, 1));
 	ssw_caller_end(&c);
 	return stream;
 }
@@ -269,10 +269,9 @@ count_rows(Oid relid)
 	Datum		value = ObjectIdGetDatum(relid);
 	SswCaller	c = ssw_caller_begin("sweeper.append()");
 	int64		n;
-	bool		isnull;
 
 	ssw_plan_execute_fresh(sql, 1, &type, &value);
-	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	n = DatumGetInt64(ssw_spi_column(0, 1));
 	ssw_caller_end(&c);
 	return n;
 }

@@ -85,9 +85,6 @@ ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 	" WHERE s.session = $1 AND s.pool = '" SSW_WORKER_POOL "' AND s.status = 'active' FOR SHARE OF s";
 	Oid			type = UUIDOID;
 	SswWorker	w = {0};
-	bool		isnull;
-	HeapTuple	tup;
-	TupleDesc	desc;
 
 	if (ssw_plan_execute(sql, 1, &type, &worker, NULL, false) == 0)
 		ereport(ERROR,
@@ -95,16 +92,14 @@ ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 				 errmsg("the worker does not exist"),
 				 errdetail("It was released, its connection went, or its heartbeats stopped."),
 				 errhint("Stop what it does, and register it again: SELECT sweeper.register_worker('...');")));
-	tup = SPI_tuptable->vals[0];
-	desc = SPI_tuptable->tupdesc;
-	w.name = SPI_getvalue(tup, desc, 1);
+	w.name = ssw_spi_text(0, 1);
 	if (w.name == NULL)
 		w.name = "";			/* the row was not written by acquire() */
-	w.role = SPI_getvalue(tup, desc, 2);
-	w.number = DatumGetInt64(SPI_getbinval(tup, desc, 3, &isnull));
+	w.role = ssw_spi_text(0, 2);
+	w.number = DatumGetInt64(ssw_spi_column(0, 3));
+	w.jobs = ssw_spi_column(0, 4);
+	w.ttl_us = DatumGetInt64(ssw_spi_column(0, 5));
 	ssw_caller_require_role(c, w.role, "the worker");
-	w.jobs = SPI_getbinval(tup, desc, 4, &isnull);
-	w.ttl_us = DatumGetInt64(SPI_getbinval(tup, desc, 5, &isnull));
 	return w;
 }
 

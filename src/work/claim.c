@@ -18,6 +18,7 @@
 
 #include "base/arguments.h"
 #include "base/cached_plan.h"
+#include "base/spi.h"
 #include "work/caller.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
@@ -114,16 +115,12 @@ take_of_many(Claim *cl, Datum jobs)
 	cl->types[0] = UUIDARRAYOID;
 	do
 	{
-		bool		isnull;
-		HeapTuple	tup;
-
 		ssw_plan_execute(psprintf(look, size), 2, types, values, NULL, false);
-		tup = SPI_tuptable->vals[0];
-		seen = DatumGetInt64(SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &isnull));
+		seen = DatumGetInt64(ssw_spi_column(0, 2));
 		if (seen == 0)
 			return;
-		cl->values[0] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull);
-		values[1] = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &isnull);
+		cl->values[0] = ssw_spi_column(0, 1);
+		values[1] = ssw_spi_column(0, 3);
 		take(cl, &of_many);
 	} while (cl->left > 0 && seen == size);
 }

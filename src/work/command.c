@@ -19,6 +19,7 @@
 #include "utils/uuid.h"
 
 #include "base/cached_plan.h"
+#include "base/spi.h"
 #include "base/guc.h"
 #include "base/shmem.h"
 #include "work/caller.h"
@@ -70,14 +71,13 @@ check_room(void)
 {
 	SswWorkState s = ssw_work_take(MyDatabaseId, 0);
 	int64		waiting;
-	bool		isnull;
 
 	if (s.commands_waiting + s.commands_open < ssw_max_queued_tasks)
 		return;
 	ssw_plan_execute(psprintf("SELECT count(*) FROM (SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL"
 							  " AND status IN ('allocated', 'enqueued') LIMIT %d) AS t", ssw_max_queued_tasks),
 					 0, NULL, NULL, NULL, false);
-	waiting = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	waiting = DatumGetInt64(ssw_spi_column(0, 1));
 	if (waiting + ssw_task_xact_commands_counted(waiting) >= ssw_max_queued_tasks)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

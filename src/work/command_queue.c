@@ -97,7 +97,6 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	Oid			types[] = {UUIDOID, INT4OID, TEXTOID, TEXTOID};
 	Datum		values[4];
 	bool		again;
-	bool		isnull;
 
 	values[0] = task;
 	values[1] = Int32GetDatum(attempt);
@@ -105,7 +104,7 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	values[3] = error ? CStringGetTextDatum(error) : (Datum) 0;
 	if (ssw_plan_execute(sql, 4, types, values, NULL, false) == 0)
 		return false;
-	again = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	again = DatumGetBool(ssw_spi_column(0, 1));
 	ssw_task_row_progress(task);
 	ssw_task_xact_task_changed(DatumGetUUIDP(task));
 	if (comment)
@@ -244,9 +243,8 @@ interrupt_ended(const pg_uuid_t *tasks, int n)
 	ended = ssw_plan_execute("SELECT task FROM sweeper.task WHERE task = ANY ($1) AND finished_at IS NOT NULL", 1, &type, &array, NULL, false);
 	for (uint64 i = 0; i < ended; i++)
 	{
-		bool		isnull;
 
-		ssw_runner_cancel(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)), SSW_LONG_AGO);
+		ssw_runner_cancel(DatumGetUUIDP(ssw_spi_column(i, 1)), SSW_LONG_AGO);
 	}
 }
 
@@ -300,21 +298,18 @@ enqueue_again(void)
 	" UPDATE sweeper.task AS t SET status = 'enqueued', enqueued_at = clock_timestamp(), not_before = NULL"
 	" FROM due WHERE t.task = due.task RETURNING t.task, t.owner_oid";
 	uint64		n = ssw_plan_execute(move, 0, NULL, NULL, NULL, false);
-	bool		isnull;
+	Datum		not_before;
 
 	for (uint64 i = 0; i < n; i++)
 	{
-		ssw_task_xact_task_changed(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+		ssw_task_xact_task_changed(DatumGetUUIDP(ssw_spi_column(i, 1)));
 		/* a runner that is woken before we commit does not see them */
-		ssw_task_xact_command_waits(DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)));
+		ssw_task_xact_command_waits(DatumGetObjectId(ssw_spi_column(i, 2)));
 	}
 	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE " STILL_THERE " AND status = 'allocated'", 0, NULL, NULL, NULL, false);
-	{
-		Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-
-		if (!isnull)
-			next_at = Min(next_at, DatumGetTimestampTz(d));
-	}
+	not_before = ssw_spi_column(0, 1);
+	if (not_before != 0)
+		next_at = Min(next_at, DatumGetTimestampTz(not_before));
 }
 
 /* Find the roles whose commands wait, one index probe each. */

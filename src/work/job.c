@@ -20,6 +20,7 @@
 
 #include "base/arguments.h"
 #include "base/cached_plan.h"
+#include "base/spi.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
 #include "work/caller.h"
@@ -60,19 +61,14 @@ lock_job(Datum *values)
 	" WHERE room = $1 AND category = $2 AND name = $3 FOR NO KEY UPDATE";
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, JSONBOID};
 	Job			j = {0};
-	HeapTuple	tup;
-	TupleDesc	desc;
-	bool		isnull;
 
 	if (ssw_plan_execute(sql, 4, types, values, NULL, false) == 0)
 		return j;
-	tup = SPI_tuptable->vals[0];
-	desc = SPI_tuptable->tupdesc;
-	j.id = DatumGetInt64(SPI_getbinval(tup, desc, 1, &isnull));
-	j.deleted = DatumGetBool(SPI_getbinval(tup, desc, 2, &isnull));
-	j.same_schema = DatumGetBool(SPI_getbinval(tup, desc, 3, &isnull));
-	j.on_worker_loss = SPI_getvalue(tup, desc, 4);
-	j.registered_by = SPI_getvalue(tup, desc, 5);
+	j.id = DatumGetInt64(ssw_spi_column(0, 1));
+	j.deleted = DatumGetBool(ssw_spi_column(0, 2));
+	j.same_schema = DatumGetBool(ssw_spi_column(0, 3));
+	j.on_worker_loss = ssw_spi_text(0, 4);
+	j.registered_by = ssw_spi_text(0, 5);
 	return j;
 }
 
@@ -89,13 +85,12 @@ write_job(const Job *old, Datum *values)
 	" WHERE j.job = $7 AND j.deleted_at IS NOT NULL RETURNING job";
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, JSONBOID, TEXTOID, TEXTOID, INT8OID};
 	Datum		v[7];
-	bool		isnull;
 
 	memcpy(v, values, 6 * sizeof(Datum));
 	v[6] = Int64GetDatum(old->id);
 	if (ssw_plan_execute(sql, 7, types, v, NULL, false) == 0)
 		return 0;
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	return DatumGetInt64(ssw_spi_column(0, 1));
 }
 
 /* The job's number: a new one, a revived one, or one that others offer too. */
@@ -181,7 +176,6 @@ ssw_register_provider(PG_FUNCTION_ARGS)
 	Datum		values[6];
 	SswCaller	c;
 	Datum		provider;
-	bool		isnull;
 
 	ssw_argument_not_null(fcinfo, 0, "worker");
 	values[0] = ssw_caller_name(fcinfo, 1, "room");
@@ -195,9 +189,9 @@ ssw_register_provider(PG_FUNCTION_ARGS)
 	(void) ssw_caller_hold_worker(&c, values[3]);
 	values[4] = CStringGetTextDatum(c.name);
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
-	provider = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	provider = ssw_spi_column(0, 1);
 	/* undone with the caller's statement */
-	ssw_caller_require_role(&c, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2),
+	ssw_caller_require_role(&c, ssw_spi_text(0, 2),
 							psprintf("provider \"%s\"", ssw_caller_label(fcinfo, 1)));
 	ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, TextDatumGetCString(values[0]));
 	ssw_caller_end(&c);

@@ -114,7 +114,6 @@ take(Command *c, MemoryContext cxt)
 	Datum		values[2];
 	SswIdentity save;
 	bool		found = false;
-	bool		isnull;
 
 	ssw_spi_start_transaction();
 	if (OidIsValid(get_extension_oid(SSW_EXTENSION, true)) && !ssw_identity_other_version() && !XactReadOnly)
@@ -126,18 +125,15 @@ take(Command *c, MemoryContext cxt)
 		found = ssw_plan_execute(sql, 2, types, values, NULL, false) > 0;
 		if (found)
 		{
-			HeapTuple	tup = SPI_tuptable->vals[0];
-			TupleDesc	desc = SPI_tuptable->tupdesc;
+			Datum		limit_ms = ssw_spi_column(0, 4);
 
-			c->task = *DatumGetUUIDP(SPI_getbinval(tup, desc, 1, &isnull));
-			c->attempt = DatumGetInt32(SPI_getbinval(tup, desc, 2, &isnull));
-			c->text = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
-			c->limit_ms = DatumGetInt64(SPI_getbinval(tup, desc, 4, &isnull));
-			if (isnull)
-				c->limit_ms = ssw_task_timeout;
+			c->task = *DatumGetUUIDP(ssw_spi_column(0, 1));
+			c->attempt = DatumGetInt32(ssw_spi_column(0, 2));
+			c->text = MemoryContextStrdup(cxt, ssw_spi_text(0, 3));
+			c->limit_ms = limit_ms ? DatumGetInt64(limit_ms) : ssw_task_timeout;
 			ssw_task_xact_task_changed(&c->task);
 			/* for another runner, where there may be one */
-			if (ssw_max_task_workers > 1 && DatumGetBool(SPI_getbinval(tup, desc, 5, &isnull)))
+			if (ssw_max_task_workers > 1 && DatumGetBool(ssw_spi_column(0, 5)))
 				ssw_task_xact_command_waits(MySswProc->role);
 			/* before others can see that it runs */
 			hold(&c->task);

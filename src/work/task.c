@@ -18,6 +18,7 @@
 
 #include "base/arguments.h"
 #include "base/cached_plan.h"
+#include "base/spi.h"
 #include "work/caller.h"
 #include "work/task.h"
 #include "work/task_row.h"
@@ -61,7 +62,6 @@ static Datum
 hold_job(FunctionCallInfo fcinfo, Datum *names)
 {
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID};
-	bool		isnull;
 
 	if (ssw_plan_execute("SELECT job FROM sweeper.job WHERE room = $1 AND category = $2 AND name = $3 AND deleted_at IS NULL FOR KEY SHARE",
 						 3, types, names, NULL, false) == 0)
@@ -70,7 +70,7 @@ hold_job(FunctionCallInfo fcinfo, Datum *names)
 				 errmsg("job \"%s\" does not exist", ssw_caller_label(fcinfo, 0)),
 				 errdetail("No worker offers it."),
 				 errhint("SELECT * FROM sweeper.job_status; lists those that are offered.")));
-	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	return ssw_spi_column(0, 1);
 }
 
 /* submit(room, category, name, payload, group_role) → the task. */
@@ -130,7 +130,7 @@ update_held(const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char
 		return true;
 	if (ssw_plan_execute("SELECT worker_role FROM sweeper.task WHERE task = $1", 1, &type, values, NULL, false) == 0)
 		return false;
-	role = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	role = ssw_spi_text(0, 1);
 	if (role == NULL || strcmp(role, c->name) == 0 || !ssw_caller_acts_as(c, role))
 		return false;
 	values[nargs + 1] = BoolGetDatum(true);
@@ -162,10 +162,9 @@ ssw_start_task(PG_FUNCTION_ARGS)
 static void
 look_at_job(int col)
 {
-	bool		isnull;
-	Datum		job = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col, &isnull);
+	Datum		job = ssw_spi_column(0, col);
 
-	if (!isnull)
+	if (job != 0)
 		ssw_worker_lost_orphans(PointerGetDatum(construct_array(&job, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 }
 
@@ -239,16 +238,15 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 	char	   *group;
 	SswCaller	c;
 	bool		done;
-	bool		isnull;
 
 	ssw_argument_not_null(fcinfo, 0, "task");
 	c = ssw_caller_begin("sweeper.cancel_task()");
 	values[0] = PG_GETARG_DATUM(0);
 	if (ssw_plan_execute(look, 1, types, values, NULL, false) == 0)
 		ssw_task_missing(values[0]);
-	owner = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	group = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
-	done = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
+	owner = ssw_spi_text(0, 1);
+	group = ssw_spi_text(0, 2);
+	done = DatumGetBool(ssw_spi_column(0, 3));
 	if (!ssw_caller_acts_as(&c, owner) && !(group && ssw_caller_acts_as(&c, group)))
 		ssw_task_missing(values[0]);
 	if (done)
@@ -257,7 +255,7 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 
 		values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
 		ssw_plan_execute(cancel, 2, types, values, NULL, false);
-		running = strcmp(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2), "running") == 0;
+		running = strcmp(ssw_spi_text(0, 2), "running") == 0;
 		look_at_job(1);
 		ssw_task_row_progress(values[0]);
 		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));

@@ -49,7 +49,7 @@ notify_rows(const char *channel, const char *sql, Oid type, ArrayType *ids)
 	uint64		rows = ARR_NDIM(ids) == 0 ? 0 : ssw_plan_execute(sql, 1, &type, &value, NULL, false);
 
 	for (uint64 i = 0; i < rows; i++)
-		ssw_notify(channel, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		ssw_notify(channel, ssw_spi_text(i, 1));
 }
 
 static void

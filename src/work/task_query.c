@@ -189,7 +189,6 @@ look_until(bool as_extension, const char *sql, int nargs, Oid *types, Datum *val
 
 	for (;;)
 	{
-		bool		isnull;
 		bool		found;
 		long		left;
 		uint64		changes;
@@ -200,8 +199,7 @@ look_until(bool as_extension, const char *sql, int nargs, Oid *types, Datum *val
 		check_client();
 		found = execute(as_extension, sql, nargs, types, values) > 0;
 		left = (until - GetCurrentTimestamp()) / 1000;
-		if (left <= 0 || (found && DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
-															  SPI_tuptable->tupdesc->natts, &isnull))))
+		if (left <= 0 || (found && DatumGetBool(ssw_spi_column(0, SPI_tuptable->tupdesc->natts))))
 			return found;
 		SPI_freetuptable(SPI_tuptable);
 		SPI_commit();
@@ -280,14 +278,13 @@ ssw_task_query_until_written(Oid *types, Datum *values)
 	static const char *const rows =
 	"FROM sweeper.append_row AS r WHERE r.stream IN (SELECT s.stream FROM sweeper._append_stream AS s"
 	" WHERE s.here AND s.relid = $1 AND s.role_oid = $2)";
-	bool		isnull;
 
 	ssw_spi_begin_nonatomic();
 	/* what this transaction has accepted counts with its commit */
 	SPI_commit();
 	execute(true, psprintf("SELECT max(r.id) %s", rows), 2, types, values);
-	values[2] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	if (!isnull)
+	values[2] = ssw_spi_column(0, 1);
+	if (values[2] != 0)
 	{
 		ssw_work_flush(DatumGetInt64(values[2]));
 		(void) look_until(true, psprintf("SELECT NOT EXISTS (SELECT %s AND r.id <= $3)", rows), 3, types, values, FOREVER_US);

@@ -26,7 +26,6 @@
 
 #define TRANCHE			"session_sweeper tasks"
 #define MAX_EVENTS		4096
-#define LOOK_BACK		16		/* events, for one that is the same */
 #define MAX_PROGRESS	1024
 #define FOR_COMMANDS	256		/* more, as many as can run */
 #define WAIT_PARTS		16
@@ -111,15 +110,6 @@ forget_progress(const pg_uuid_t *task)
 	hash_search(progress, &key, HASH_REMOVE, NULL);
 }
 
-static bool
-is_posted(const SswTaskEvent *e)
-{
-	for (int i = shared->nevents - 1; i >= Max(0, shared->nevents - LOOK_BACK); i--)
-		if (memcmp(&shared->events[i], e, sizeof(SswTaskEvent)) == 0)
-			return true;
-	return false;
-}
-
 /* Post the events (of SswTaskEvent) of a transaction; false: not all of them find room. */
 bool
 ssw_task_shmem_post(const List *events)
@@ -134,8 +124,6 @@ ssw_task_shmem_post(const List *events)
 
 		if (e->kind == SSW_TASK_CHANGED)
 			forget_progress(&e->of.task);
-		if (is_posted(e))
-			continue;
 		fits = shared->nevents < MAX_EVENTS;
 		if (fits)
 			shared->events[shared->nevents++] = *e;

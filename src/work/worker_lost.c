@@ -57,18 +57,6 @@ static const char *const end_links =
 "WITH gone AS (DELETE FROM sweeper.job_worker WHERE worker = ANY ($1) RETURNING job)"
 " SELECT job, room FROM sweeper.job WHERE job IN (SELECT job FROM gone)";
 
-static Datum
-column(uint64 row, int col, bool *isnull)
-{
-	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col, isnull);
-}
-
-static char *
-text_column(uint64 row, int col)
-{
-	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col);
-}
-
 #define IS_ORPHAN \
 	" j.deleted_at IS NULL AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
 	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status IN ('enqueued', 'claimed', 'running'))"
@@ -93,16 +81,15 @@ ssw_worker_lost_orphans(Datum jobs)
 	static const char *const left = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " LIMIT 1";
 	Oid			type = INT8ARRAYOID;
 	Datum		mine;
-	bool		isnull;
 
 	ssw_plan_execute_fresh(lock, 1, &type, &jobs);
-	mine = column(0, 1, &isnull);
-	if (!isnull)
+	mine = ssw_spi_column(0, 1);
+	if (mine != 0)
 	{
 		uint64		rows = ssw_plan_execute_fresh(delete, 1, &type, &mine);
 
 		for (uint64 i = 0; i < rows; i++)
-			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, ssw_spi_text(i, 1));
 	}
 	if (ssw_plan_execute_fresh(left, 1, &type, &jobs) > 0)
 		ssw_task_xact_cascade_left();
@@ -116,15 +103,14 @@ end_unheard(Datum workers, TimestampTz since, const char *reason)
 	Datum		values[] = {workers, TimestampTzGetDatum(since), CStringGetTextDatum(reason)};
 	uint64		rows = ssw_plan_execute_fresh(end_tasks, 3, types, values);
 	pg_uuid_t **tasks = palloc((rows + 1) * sizeof(pg_uuid_t *));
-	bool		isnull;
 
 	for (uint64 i = 0; i < rows; i++)
 	{
-		int64		job = DatumGetInt64(column(i, 2, &isnull));
+		int64		job = DatumGetInt64(ssw_spi_column(i, 2));
 
-		if (!isnull)
+		if (job != 0)
 			ssw_task_xact_task_waits(job);
-		tasks[i] = DatumGetUUIDP(column(i, 1, &isnull));
+		tasks[i] = DatumGetUUIDP(ssw_spi_column(i, 1));
 	}
 	for (uint64 i = 0; i < rows; i++)
 	{
@@ -172,7 +158,6 @@ workers_ended(const SswEndedRow *rows, int nrows, const char *end_type, int64 ev
 	int			n = 0;
 	Datum		array;
 	SswIdentity save;
-	bool		isnull;
 	uint64		found;
 
 	for (int i = 0; i < nrows; i++)
@@ -187,7 +172,7 @@ workers_ended(const SswEndedRow *rows, int nrows, const char *end_type, int64 ev
 	end_tasks_of(array);
 	found = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
 	for (uint64 i = 0; i < found; i++)
-		ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, text_column(i, 1));
+		ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, ssw_spi_text(i, 1));
 	found = ssw_plan_execute_fresh(end_links, 1, &type, &array);
 	if (found > 0)
 	{
@@ -195,8 +180,8 @@ workers_ended(const SswEndedRow *rows, int nrows, const char *end_type, int64 ev
 
 		for (uint64 i = 0; i < found; i++)
 		{
-			jobs[i] = column(i, 1, &isnull);
-			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, text_column(i, 2));
+			jobs[i] = ssw_spi_column(i, 1);
+			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, ssw_spi_text(i, 2));
 		}
 		ssw_worker_lost_orphans(PointerGetDatum(construct_array(jobs, found, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 	}
@@ -212,16 +197,15 @@ ssw_worker_lost_rest(void)
 	"SELECT array_agg(DISTINCT t.worker) FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL"
 	" AND NOT EXISTS (SELECT FROM sweeper.session AS s WHERE s.session = t.worker AND s.status = 'active')";
 	static const char *const orphans = "SELECT array_agg(j.job) FROM sweeper.job AS j WHERE" IS_ORPHAN;
-	bool		isnull;
 	Datum		d;
 
 	ssw_plan_execute_fresh(workers, 0, NULL, NULL);
-	d = column(0, 1, &isnull);
-	if (!isnull)
+	d = ssw_spi_column(0, 1);
+	if (d != 0)
 		end_tasks_of(d);
 	ssw_plan_execute_fresh(orphans, 0, NULL, NULL);
-	d = column(0, 1, &isnull);
-	if (!isnull)
+	d = ssw_spi_column(0, 1);
+	if (d != 0)
 		ssw_worker_lost_orphans(d);
 }
 
