@@ -103,3 +103,35 @@ ALTER TABLE named OWNER TO regress_settled;
 SELECT sweeper.unregister('named');
 DROP TABLE named;
 DROP ROLE regress_settled;
+-- a session that may not write the rows: refused, and the heartbeats stay, for a session that may
+CREATE ROLE regress_keeper;
+CREATE ROLE regress_helper;
+GRANT CREATE ON SCHEMA public TO regress_keeper;
+SELECT sweeper.grant_access('regress_keeper', 'user');
+CREATE TABLE kept (id int PRIMARY KEY, d timestamptz NOT NULL);
+CREATE INDEX ON kept (d);
+CREATE FUNCTION helped() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN new; END $$;
+ALTER FUNCTION helped OWNER TO regress_helper;
+CREATE TRIGGER helped BEFORE UPDATE ON kept FOR EACH ROW EXECUTE FUNCTION helped();
+ALTER TABLE kept OWNER TO regress_keeper;
+INSERT INTO kept VALUES (1, now() + interval '20 min');
+SET SESSION AUTHORIZATION regress_keeper;
+SELECT FROM sweeper.register('kept', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0', start => 'now');
+SELECT sweeper.touch('kept', 1);
+\set VERBOSITY terse
+BEGIN READ ONLY;
+SELECT sweeper.unregister('kept');
+ROLLBACK;
+RESET SESSION AUTHORIZATION;
+SELECT sweeper.unregister('kept');
+\set VERBOSITY default
+SELECT d > now() + interval '50 min' AS written FROM kept;
+SET SESSION AUTHORIZATION regress_keeper;
+SELECT sweeper.unregister('kept');
+SELECT d > now() + interval '50 min' AS written FROM kept;
+RESET SESSION AUTHORIZATION;
+DROP TABLE kept;
+DROP FUNCTION helped;
+SELECT sweeper.revoke_access('regress_keeper');
+REVOKE CREATE ON SCHEMA public FROM regress_keeper;
+DROP ROLE regress_keeper, regress_helper;

@@ -211,3 +211,23 @@ SELECT sweeper.unregister('nest');
 \set SHOW_CONTEXT errors
 DROP TABLE nest, seen, bird;
 DROP FUNCTION see;
+-- A row is locked: the pass writes the rows beside it, also where row security is forced on the owner.  A prepared transaction
+-- holds the lock.
+CREATE ROLE regress_booth;
+CREATE TABLE booth (id int PRIMARY KEY, d timestamptz NOT NULL);
+CREATE INDEX ON booth (d);
+ALTER TABLE booth ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE booth OWNER TO regress_booth;
+SELECT FROM sweeper.register('booth', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0', start => 'now');
+INSERT INTO booth SELECT i, now() + interval '12 min' FROM generate_series(1, 3) AS i;
+SELECT * FROM sweeper.touch_many('booth', '{1,2,3}');
+BEGIN;
+SELECT id FROM booth WHERE id = 2 FOR UPDATE;
+PREPARE TRANSACTION 'regress_booth';
+CALL sweeper.sweep('booth') \gset
+SELECT id, d > now() + interval '50 min' AS written FROM booth ORDER BY id;
+ROLLBACK PREPARED 'regress_booth';
+SELECT sweeper.unregister('booth');
+SELECT id, d > now() + interval '50 min' AS written FROM booth ORDER BY id;
+DROP TABLE booth;
+DROP ROLE regress_booth;
