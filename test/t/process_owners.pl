@@ -71,5 +71,16 @@ for my $round (1 .. 2) {
 }
 kill 'CONT', $frozen;
 ok(wait_for($node, 'SELECT ' . empty()), 'and its own when it goes on');
+
+# The worker that is asked to make room for another database is frozen: another one makes it.
+sql('ALTER SYSTEM SET session_sweeper.max_workers = 2; SELECT pg_reload_conf()');
+my $two = q{SELECT count(*) = 2 FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND datname = 'postgres'};
+wait_until(sub { sql('INSERT INTO o.t1 DEFAULT VALUES; INSERT INTO o.t2 DEFAULT VALUES'); sql($two) eq 't' }, 'two workers of one database');
+wait_for($node, 'SELECT ' . empty());
+$frozen = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' ORDER BY backend_start LIMIT 1});
+kill 'STOP', $frozen;
+$node->safe_psql('second', 'INSERT INTO o.t3 DEFAULT VALUES');
+ok(wait_for($node, 'SELECT count(*) = 0 FROM o.t3', 'rows of the other database', 'second'), 'a frozen worker that should make room is not waited for');
+kill 'CONT', $frozen;
 $node->stop;
 done_testing();
