@@ -3,11 +3,10 @@
  *		Rows whose deadline, filter or group cannot be computed.
  *
  * An expression that raises for one row, a cast of a text that is no number, would
- * stop the whole policy.  After such an error the rows at fault are looked for:
- * those that failed so before, by key, else by halving the heap.  They are recorded
- * as failed, and the policy's expressions are built anew so that they are not
- * computed for these rows.  When there are more, that is repeated until the pass's
- * time is over; the next pass knows those that were found.
+ * stop the whole policy.  After such an error the rows at fault are found by halving
+ * the heap.  They are recorded as failed, and the policy's expressions are built again
+ * so that they are not computed for these rows.  When there are more, that is repeated
+ * until the pass's time is over.
  *
  * Runs in a worker after an error of a pass, or in the backend that registers, in a
  * transaction, as the relation's owner.  Shares nothing; a crash leaves nothing
@@ -154,32 +153,25 @@ row_computes(Search *s, ItemPointerData tid, int64 *n)
 	return computes(s, tid, next, n);
 }
 
-/* Places of rows that a statement returns. */
+/* The rows of blocks [from, to). */
 static ItemPointerData *
-places(const char *sql, int nargs, Oid *types, Datum *values, int *n)
+rows_of(const char *relation, BlockNumber from, BlockNumber to, int *n)
 {
+	ItemPointerData range[2];
 	ItemPointerData *tids;
+	Oid			types[] = {TIDOID, TIDOID};
+	Datum		values[] = {PointerGetDatum(&range[0]), PointerGetDatum(&range[1])};
 	bool		isnull;
 
-	*n = ssw_plan_execute(sql, nargs, types, values, NULL, true);
+	ItemPointerSet(&range[0], from, 0);
+	ItemPointerSet(&range[1], to, 0);
+	*n = ssw_plan_execute(psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2",
+								   relation), 2, types, values, NULL, true);
 	tids = palloc(Max(*n, 1) * sizeof(ItemPointerData));
 	for (int i = 0; i < *n; i++)
 		tids[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_freetuptable(SPI_tuptable);
 	return tids;
-}
-
-static ItemPointerData *
-places_in(const char *relation, BlockNumber from, BlockNumber to, int *n)
-{
-	ItemPointerData range[2];
-	Oid			types[] = {TIDOID, TIDOID};
-	Datum		values[] = {PointerGetDatum(&range[0]), PointerGetDatum(&range[1])};
-
-	ItemPointerSet(&range[0], from, 0);
-	ItemPointerSet(&range[1], to, 0);
-	return places(psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP(">=") " $1 AND t.ctid " SSW_OP("<") " $2",
-						   relation), 2, types, values, n);
 }
 
 static BlockNumber
@@ -209,7 +201,7 @@ has_witness(Search *s)
 		{
 			int			n;
 			int64		counted = 0;
-			ItemPointerData *tids = places_in(other.relation, b, b + 1, &n);
+			ItemPointerData *tids = rows_of(other.relation, b, b + 1, &n);
 
 			for (int i = 0; i < Min(n, WITNESSES / WITNESS_BLOCKS); i++, tries++)
 				if (row_computes(&other, tids[i], &counted) && counted > 0)
@@ -293,52 +285,22 @@ search(Search *s, BlockNumber from, BlockNumber to)
 	}
 	else
 	{
-		ItemPointerData *tids = places_in(s->relation, from, to, &n);
+		ItemPointerData *tids = rows_of(s->relation, from, to, &n);
 
 		look_at(s, tids, n);
 		pfree(tids);
 	}
 }
 
-/* Those that failed before, by their keys. */
-static void
-search_known(Search *s)
-{
-	Datum	   *keys;
-	int			n;
-	char	   *sql = psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE %s", s->relation, ssw_key_matches(s->policy, 1));
-
-	deconstruct_array(DatumGetArrayTypeP(ssw_failures_keys(s->failures, s->leaf)), TEXTOID, -1, false, TYPALIGN_INT,
-					  &keys, NULL, &n);
-	for (int i = 0; i < n && !is_over(s); i++)
-	{
-		Oid			types[SSW_KEY_MAX];
-		Datum		values[SSW_KEY_MAX];
-		char	   *trouble;
-		int			nvalues = ssw_key_params(s->policy, TextDatumGetCString(keys[i]), types, values, &trouble);
-		int			nrows;
-
-		if (trouble == NULL)
-		{
-			ItemPointerData *tids = places(sql, nvalues, types, values, &nrows);
-
-			look_at(s, tids, nrows);
-			pfree(tids);
-		}
-	}
-}
-
 /*
  * Boolean over t: the rows at fault, which are recorded; null when there are none,
- * or no others.  A policy that leaves some out already failed all the same: then
- * known rows were not all, and the heap is searched.
+ * or no others.
  */
 static char *
 find_rows(const SswPolicy *p, List *leaves, SswFailures *failures, TimestampTz until)
 {
 	Search		s = {.policy = p,.leaves = leaves,.failures = failures,.max = MAX_ROWS,.until = until};
 	bool		found = false;
-	bool		known = p->left_out == NULL && ssw_failures_count(failures) > 0 && p->audit != SSW_AUDIT_HASH;
 	StringInfoData condition;
 	ListCell   *lc;
 
@@ -346,16 +308,12 @@ find_rows(const SswPolicy *p, List *leaves, SswFailures *failures, TimestampTz u
 	initStringInfo(&condition);
 	if (p->left_out)
 		appendStringInfoString(&condition, p->left_out);
-	for (int by_key = known; by_key >= 0 && !found; by_key--)
-		foreach(lc, leaves)
+	foreach(lc, leaves)
 	{
 		s.leaf = lfirst_oid(lc);
 		s.relation = ssw_guard_table(s.leaf);
 		initStringInfo(&s.tids);
-		if (by_key)
-			search_known(&s);
-		else
-			search(&s, 0, blocks_of(s.leaf));
+		search(&s, 0, blocks_of(s.leaf));
 		found = found || s.tids.len > 0;
 		if (s.tids.len > 0)
 			appendStringInfo(&condition, "%s(t.tableoid " SSW_OP("=") " %u::pg_catalog.oid AND t.ctid " SSW_OP("=") " ANY ('{%s}'::pg_catalog.tid[]))",

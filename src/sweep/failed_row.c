@@ -259,9 +259,9 @@ ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due
 	return true;
 }
 
-/* Keys of a leaf's known failures, or of all, as stored: text[]. */
+/* Keys of the known failures, as stored: text[]. */
 Datum
-ssw_failures_keys(SswFailures *f, Oid leaf)
+ssw_failures_keys(SswFailures *f)
 {
 	ArrayBuildState *keys = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 	HASH_SEQ_STATUS seq;
@@ -270,8 +270,7 @@ ssw_failures_keys(SswFailures *f, Oid leaf)
 	hash_seq_init(&seq, f->table);
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
-			if (!OidIsValid(leaf) || e->leaf == leaf)
-				keys = accumArrayResult(keys, CStringGetTextDatum(e->key), false, TEXTOID, CurrentMemoryContext);
+			keys = accumArrayResult(keys, CStringGetTextDatum(e->key), false, TEXTOID, CurrentMemoryContext);
 	return makeArrayResult(keys, CurrentMemoryContext);
 }
 

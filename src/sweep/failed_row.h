@@ -15,7 +15,7 @@ extern int64 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us);
 
 extern SswFailures *ssw_failures_load(const SswPolicy *p);
 extern int	ssw_failures_count(SswFailures *f);
-extern Datum ssw_failures_keys(SswFailures *f, Oid leaf);
+extern Datum ssw_failures_keys(SswFailures *f);
 extern bool ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due,
 								  bool has_due, TimestampTz now, bool *slow);
 extern TimestampTz ssw_failures_next_attempt(SswFailures *f);

@@ -111,7 +111,7 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 		},
 		{
 			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff), (Datum) 0, (Datum) 0,
-				ssw_failures_keys(w->failures, InvalidOid), Int64GetDatum(w->policy->fuse_min)
+				ssw_failures_keys(w->failures), Int64GetDatum(w->policy->fuse_min)
 		},
 		{
 			false, false, true, true, false, false, true, true
