@@ -27,6 +27,7 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/bisect.h"
+#include "sweep/dispenser.h"
 #include "sweep/fuse.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
@@ -52,23 +53,6 @@ typedef struct Judged
 	ItemPointerData tid[SSW_CHECK_LIST];
 	Datum		identity[SSW_CHECK_LIST];	/* text */
 } Judged;
-
-/* The next row; one that was slow before only as the first of a turn, whose verdicts wait for it. */
-static bool
-pull(SswPass *pass, bool first, ItemPointerData *tid, bool *slow)
-{
-	bool		got = false;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (pass->next_check < (first ? pass->nchecks : pass->check_slow))
-	{
-		*slow = pass->next_check >= pass->check_slow;
-		*tid = pass->check_tid[pass->next_check++];
-		got = true;
-	}
-	LWLockRelease(SswShared->lock);
-	return got;
-}
 
 /*
  * Ask about one row, in a transaction of its own, as the owner; *identity is what
@@ -143,9 +127,7 @@ record_unknown(SswWork *w, const ItemPointerData *tid, const char *class, int co
 	ssw_identity_restore(&save);
 	ssw_batch_disarm();
 	ssw_spi_commit();
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->failed++;
-	LWLockRelease(SswShared->lock);
+	w->nfailed++;
 }
 
 static Verdict
@@ -220,20 +202,15 @@ ssw_alive_check_work(SswWork *w)
 	TimestampTz until = start + TURN_US;
 	bool		first = true;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
 	/* all answers of the chunk first, where the fuse judges by them */
-	if (w->pass->suspect)
+	if (ssw_dispenser_begin_checks(w))
 		until = DT_NOEND;
-	w->target.leaf = w->pass->check_leaf;
-	w->target.phase = w->pass->check_phase;
-	w->target.cutoff = w->pass->check_cutoff;
-	LWLockRelease(SswShared->lock);
 	w->target.full_cutoff = w->pass->full_cutoff;
 	w->target.skip_locked = w->pass->skip_locked;
 	w->cleanup_type = "zombie";
 
 	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && !w->unhurried &&
-		   pull(w->pass, first, &tid, &w->unhurried))
+		   ssw_dispenser_pull_check(w->pass, first, &tid, &w->unhurried))
 	{
 		Datum		identity;
 		Verdict		v;

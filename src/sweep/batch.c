@@ -55,6 +55,20 @@
 #define PATIENCE_US		(2 * USECS_PER_SEC)
 #define PATIENCE_TIMES	4
 
+/* The pass ends.  What matters more wins: later ends of SswPassEnd. */
+void
+ssw_batch_end_pass(SswPass *pass, SswPassEnd end, int sqlerrcode, const char *message)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (end > pass->end)
+	{
+		pass->end = end;
+		pass->sqlerrcode = sqlerrcode;
+		ssw_shmem_text(pass->message, message ? message : "", SSW_MESSAGE_LEN);
+	}
+	LWLockRelease(SswShared->lock);
+}
+
 /*
  * Somebody changes the policy or the extension, and may take as long as a user
  * thinks: the pass ends, so that it is not tried again at once.  Always false.
@@ -62,10 +76,7 @@
 static bool
 stop_pass(SswWork *w)
 {
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (w->pass->end == SSW_END_NONE || w->pass->end == SSW_END_DONE)
-		w->pass->end = SSW_END_STOPPED;
-	LWLockRelease(SswShared->lock);
+	ssw_batch_end_pass(w->pass, SSW_END_STOPPED, 0, NULL);
 	return false;
 }
 
@@ -423,6 +434,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	pass->batches++;
 	pass->refreshed += w->prolonged;
 	pass->skipped += missing;
+	pass->failed += w->nfailed;
+	w->nfailed = 0;
 	pass->progress_at = now;
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
 	if (repair)
@@ -524,12 +537,8 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 	const char *text = w->failures ? ssw_failure_text(w->policy, e) : e->message ? e->message : "unknown error";
 
 	w->failed = true;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->end = e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :
-		!w->locked_leaf && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED;
-	w->pass->sqlerrcode = e->sqlerrcode;
-	ssw_shmem_text(w->pass->message, text, SSW_MESSAGE_LEN);
-	LWLockRelease(SswShared->lock);
+	ssw_batch_end_pass(w->pass, e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :
+					   !w->locked_leaf && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED, e->sqlerrcode, text);
 	if (w->failures)
 		ssw_failures_discard(w->failures);
 }

@@ -28,6 +28,7 @@ typedef struct SswWork
 	uint64		succeeded;		/* rows, by this worker in this pass */
 	CommandId	first_cid;		/* of the action on the rows */
 	int64		held;			/* rows that somebody holds, in this batch */
+	int64		nfailed;		/* rows, not added to the pass yet */
 	int64		left;			/* and in all of this chunk */
 	int			streak;			/* rows that failed alike since the last
 								 * success */
@@ -46,6 +47,7 @@ typedef struct SswWork
 	int64		slow_us;		/* it was cancelled after so long, or 0 */
 } SswWork;
 
+extern void ssw_batch_end_pass(SswPass *pass, SswPassEnd end, int sqlerrcode, const char *message);
 extern int	ssw_batch_rows(SswWork *w);
 extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
 extern int64 ssw_batch_hard_limit(const SswPolicy *p);

@@ -116,9 +116,7 @@ static void
 skip_locked(SswWork *w)
 {
 	w->target.skip_locked = true;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->skip_locked = true;
-	LWLockRelease(SswShared->lock);
 }
 
 /* What the failure of rows together means for what follows. */
@@ -246,10 +244,7 @@ ssw_bisect_tried_slow(SswWork *w, TimestampTz start)
 	w->unhurried = false;
 	if (GetCurrentTimestamp() - start < SSW_BATCH_TARGET_US)
 		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (w->pass->end == SSW_END_NONE)
-		w->pass->end = SSW_END_LIMIT;
-	LWLockRelease(SswShared->lock);
+	ssw_batch_end_pass(w->pass, SSW_END_LIMIT, 0, NULL);
 }
 
 /* Rows that were slow before, one by one. */

@@ -16,6 +16,7 @@ typedef struct SswChunk
 	int			n;
 	int			nslow;			/* of them, at the end, were slow before */
 	ItemPointerData *tids;
+	bool		more;			/* there may be more rows behind it */
 	bool		backlog;		/* counts for backlog_rate, too */
 	bool		ranged;			/* all rows of a range; tids are not known */
 	SswRange	range;

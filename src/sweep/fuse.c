@@ -423,16 +423,6 @@ judge(Test *t)
 		t->trips = list_make1(&t->all);
 }
 
-static void
-end_pass(SswPass *pass, SswPassEnd end, const char *message)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->end = end;
-	pass->sqlerrcode = end == SSW_END_LOCKED ? ERRCODE_LOCK_NOT_AVAILABLE : 0;
-	ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
-	LWLockRelease(SswShared->lock);
-}
-
 /*
  * Would this pass remove too much?  Then it goes on without the groups concerned; or it
  * ends, and this returns true, when that is the whole policy.  Rows due at registration
@@ -461,14 +451,14 @@ ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 
 		if (!all)
 		{
-			end_pass(pass, SSW_END_LOCKED, "somebody holds a lock on a partition, and without it too much would go");
+			ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "somebody holds a lock on a partition, and without it too much would go");
 			return true;
 		}
 		message = ssw_fuse_write(w, s);
 		left -= s->dead;
 		if (s->name == NULL)
 		{
-			end_pass(pass, SSW_END_FUSE, message);
+			ssw_batch_end_pass(pass, SSW_END_FUSE, 0, message);
 			return true;
 		}
 	}
@@ -577,7 +567,7 @@ ssw_fuse_answers(SswWork *w, int dead, int alive)
 	LWLockRelease(SswShared->lock);
 	if (!trips)
 		return false;
-	end_pass(pass, SSW_END_FUSE, ssw_fuse_describe(&s));
+	ssw_batch_end_pass(pass, SSW_END_FUSE, 0, ssw_fuse_describe(&s));
 	ssw_spi_start_transaction();
 	if (ssw_lock_policy_batch_conditional(w->policy->id))
 		(void) ssw_fuse_write(w, &s);

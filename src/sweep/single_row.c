@@ -157,11 +157,7 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int take
 	lookup_rows(w, ssw_stmt_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n));
 	moved = SPI_processed;
 	if (moved > 0)
-	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		w->pass->moved = true;
-		LWLockRelease(SswShared->lock);
-	}
 	if (taken == 0 || w->pass->moves)
 		(void) record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
 						   "a BEFORE trigger updated the row, and the row action did not return it");
@@ -337,9 +333,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			ssw_audit_end(a.sink);
 		}
 		ssw_batch_end(w, a.sink, start, tried, a.rows, a.missing);
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		w->pass->failed += failed;
-		LWLockRelease(SswShared->lock);
+		w->nfailed += failed;
 		if (deadly)
 			ssw_single_write_deadly(w);
 	}
@@ -448,9 +442,7 @@ settle(SswWork *w, const ErrorData *e)
 	else
 	{
 		/* it went well at first: see how the next pass fares */
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		w->pass->end = SSW_END_LIMIT;
-		LWLockRelease(SswShared->lock);
+		ssw_batch_end_pass(w->pass, SSW_END_LIMIT, 0, NULL);
 	}
 }
 
@@ -481,9 +473,7 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(w->batch_cxt);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->failed++;
-	LWLockRelease(SswShared->lock);
+	w->nfailed++;
 	if (doubtful(w))
 		settle(w, error);
 }

@@ -2,11 +2,7 @@
  * worker_pass.c
  *		A worker's part of a pass: collect dead rows, act on them in batches.
  *
- * Runs in workers; several may work on one pass.  The pass struct in shared
- * memory is a dispenser: one worker at a time is its collector, reads the next
- * chunk of candidates in due order with a keyset cursor, moves the cursor, and
- * hands the dispenser on before it acts on its chunk.  Cursor fields belong to
- * the collector; everything else in the struct is guarded by SswShared->lock.
+ * Runs in workers; several may work on one pass, and share it by dispenser.c.
  *
  * A worker that dies loses its chunk, whose rows are still dead and found by
  * the next pass.  A crash leaves nothing but a row in table pass that says
@@ -42,6 +38,7 @@
 #include "sweep/bad_expression.h"
 #include "sweep/bisect.h"
 #include "sweep/candidates.h"
+#include "sweep/dispenser.h"
 #include "sweep/fuse.h"
 #include "sweep/lower_bound.h"
 #include "sweep/single_row.h"
@@ -51,132 +48,6 @@
 /* Memory that a worker keeps from batch to batch, instead of giving it back. */
 #define BATCH_KEEP	(4 * 1024 * 1024)
 
-/* Become the one who may read and move the cursor; false: leave the pass. */
-static bool
-take_dispenser(SswWork *w)
-{
-	static uint32 wait_event = 0;
-	int			me = MySswProc - SswProcs;
-	bool		mine = false;
-	bool		over = false;
-
-	while (!mine && !over && !ssw_batch_must_stop(w))
-	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		over = w->pass->end != SSW_END_NONE;
-		if (!over && w->pass->collector < 0)
-		{
-			w->pass->collector = me;
-			mine = true;
-		}
-		LWLockRelease(SswShared->lock);
-		if (!mine && !over)
-			ConditionVariableTimedSleep(&w->pass->collector_cv, 100,
-										ssw_wait_event("SessionSweeperCollect", wait_event));
-	}
-	ConditionVariableCancelSleep();
-	return mine;
-}
-
-static void
-give_dispenser(SswPass *pass)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (pass->collector == MySswProc - SswProcs)
-		pass->collector = -1;
-	LWLockRelease(SswShared->lock);
-	ConditionVariableBroadcast(&pass->collector_cv);
-}
-
-/*
- * The phase after this one, the first after the last.  Rows beyond their greatest
- * age go first where the others are asked about, lest these wade through them.
- */
-static SswPhase
-phase_after(const SswPolicy *p, SswPhase phase)
-{
-	bool		swap = OidIsValid(p->is_alive) && p->ndeadlines > 1;
-
-	switch (phase)
-	{
-		case SSW_PHASE_DEADLINE:
-			return swap ? SSW_PHASE_NULLS : SSW_PHASE_MAX_AGE;
-		case SSW_PHASE_MAX_AGE:
-			return swap ? SSW_PHASE_DEADLINE : SSW_PHASE_NULLS;
-		case SSW_PHASE_NULLS:
-			return SSW_PHASE_END;
-		default:
-			return swap ? SSW_PHASE_MAX_AGE : SSW_PHASE_DEADLINE;
-	}
-}
-
-/* Move the cursor to the next leaf, phase or segment; false at the end. */
-static bool
-advance(SswWork *w, List *leaves)
-{
-	SswPass    *pass = w->pass;
-	ListCell   *lc;
-
-	pass->cursor_kind = SSW_CURSOR_NONE;
-	pass->ranged = 0;
-	pass->nblocks = 0;
-	if (OidIsValid(pass->leaf) && phase_after(w->policy, pass->phase) != SSW_PHASE_END)
-	{
-		pass->phase = phase_after(w->policy, pass->phase);
-		return true;
-	}
-	foreach(lc, leaves)
-		if (lfirst_oid(lc) > pass->leaf)
-	{
-		pass->leaf = lfirst_oid(lc);
-		pass->phase = phase_after(w->policy, SSW_PHASE_END);
-		return true;
-	}
-	if (pass->backlog_before != 0 && !pass->backlog_segment && !pass->refresh_only)
-	{
-		pass->backlog_segment = true;
-		pass->leaf = InvalidOid;
-		return advance(w, leaves);
-	}
-	return false;
-}
-
-/* The cutoff of the cursor's phase, or DT_NOBEGIN when there is nothing to do. */
-static TimestampTz
-phase_cutoff(SswWork *w)
-{
-	SswPass    *pass = w->pass;
-	TimestampTz cutoff;
-
-	if (pass->phase == SSW_PHASE_NULLS)
-		return !pass->refresh_only && w->policy->null_predicate && !pass->backlog_segment ? pass->now : DT_NOBEGIN;
-	if (pass->phase - SSW_PHASE_DEADLINE >= w->policy->ndeadlines)
-		return DT_NOBEGIN;
-	cutoff = pass->deadline_cutoff[pass->phase - SSW_PHASE_DEADLINE];
-	if (pass->phase == SSW_PHASE_DEADLINE)
-		cutoff = Max(cutoff, pass->refresh_cutoff);
-	if (pass->backlog_segment)
-		cutoff = Min(cutoff, pass->backlog_before);
-	else if (pass->backlog_before != 0 && cutoff <= pass->backlog_before)
-		return DT_NOBEGIN;
-	return cutoff;
-}
-
-static void
-end_pass(SswPass *pass, SswPassEnd end, const char *message)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (pass->end == SSW_END_NONE)
-	{
-		pass->end = end;
-		if (end == SSW_END_LOCKED)
-			pass->sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE;
-		if (message)
-			ssw_shmem_text(pass->message, message, SSW_MESSAGE_LEN);
-	}
-	LWLockRelease(SswShared->lock);
-}
-
 /* The fuse counts in all that can be read; for what cannot, it does not wait for ever. */
 static bool
 fuse_trips(SswWork *w)
@@ -185,16 +56,6 @@ fuse_trips(SswWork *w)
 	List	   *leaves = ssw_partition_free_leaves(w->policy, AccessShareLock, &others);
 
 	return ssw_fuse_trips(w, leaves, others == 0 || w->pass->locked_for_long);
-}
-
-/* Take tokens of the rates for n rows; the caller holds the lock. */
-static void
-spend(SswPass *pass, const SswChunk *chunk, int64 n)
-{
-	if (pass->tokens >= 0)
-		pass->tokens = Max(0, pass->tokens - n);
-	if (chunk->backlog && pass->backlog_tokens >= 0)
-		pass->backlog_tokens = Max(0, pass->backlog_tokens - n);
 }
 
 /*
@@ -228,12 +89,12 @@ collect(SswWork *w, SswChunk *chunk)
 	else if (others != pass->left_out)
 	{
 		/* what is free now may not have been counted */
-		end_pass(pass, SSW_END_LOCKED, "somebody holds a lock on a partition");
+		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "somebody holds a lock on a partition");
 		return;
 	}
 	ssw_fuse_recall(w);
 	if (!OidIsValid(pass->leaf))
-		more = advance(w, leaves);
+		more = ssw_dispenser_advance(w, leaves);
 	while (more && chunk->n == 0)
 	{
 		int64		limit = ssw_collect_limit(w);
@@ -242,12 +103,12 @@ collect(SswWork *w, SswChunk *chunk)
 
 		chunk->leaf = pass->leaf;
 		chunk->phase = pass->phase;
-		chunk->cutoff = phase_cutoff(w);
+		chunk->cutoff = ssw_dispenser_cutoff(w);
 		if (!TIMESTAMP_IS_NOBEGIN(chunk->cutoff))
 		{
 			if (limit <= 0 || (!pass->forced && !pass->refresh_only && ssw_throttle_rests(w->policy, start, &rest_now)))
 			{
-				end_pass(pass, SSW_END_LIMIT, NULL);
+				ssw_batch_end_pass(pass, SSW_END_LIMIT, 0, NULL);
 				return;
 			}
 			ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
@@ -260,29 +121,20 @@ collect(SswWork *w, SswChunk *chunk)
 				ssw_collect_more(w, start);
 		}
 		if (!rest)
-			more = advance(w, leaves);
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		pass->more = rest;
-		pass->estimate += chunk->n;
-		pass->unfinished += chunk->n > 0;
-		pass->fuse_left -= chunk->n;
+			more = ssw_dispenser_advance(w, leaves);
+		chunk->more = rest;
 		chunk->backlog = pass->backlog_segment;
-		spend(pass, chunk, chunk->n);
-		LWLockRelease(SswShared->lock);
 	}
 	if (chunk->n > 0 && ssw_stmt_asks(w->policy, chunk->phase))
 		ssw_fuse_expect(w, leaves, chunk->n);
 	if (chunk->n > 0 && pass->pass_id == 0)
 		ssw_batch_open_pass(w);
-	if (!more && chunk->n == 0)
-		end_pass(pass, pass->left_out != 0 ? SSW_END_LOCKED : pass->by_index ? SSW_END_LIMIT : SSW_END_DONE,
-				 pass->left_out != 0 ? "somebody holds a lock on a partition" : NULL);
-	else if (pass->more)
-	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		ssw_shmem_wake_coordinator(MyDatabaseId);
-		LWLockRelease(SswShared->lock);
-	}
+	if (more || chunk->n > 0)
+		return;
+	if (pass->left_out != 0)
+		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "somebody holds a lock on a partition");
+	else
+		ssw_batch_end_pass(pass, pass->by_index ? SSW_END_LIMIT : SSW_END_DONE, 0, NULL);
 }
 
 /* What a death in this phase is called. */
@@ -344,98 +196,52 @@ act(SswWork *w, SswChunk *chunk)
 	ssw_bisect_run_slow(w, chunk->tids + chunk->n - chunk->nslow, chunk->nslow);
 }
 
-/* Fill the shared list that is_alive checks are pulled from; it is no chunk. */
-static void
-publish_checks(SswWork *w, const SswChunk *chunk)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->unfinished--;
-	w->pass->check_leaf = chunk->leaf;
-	w->pass->check_phase = chunk->phase;
-	w->pass->check_cutoff = chunk->cutoff;
-	memcpy(w->pass->check_tid, chunk->tids, chunk->n * sizeof(ItemPointerData));
-	w->pass->next_check = 0;
-	w->pass->nchecks = chunk->n;
-	w->pass->check_slow = chunk->n - chunk->nslow;
-	LWLockRelease(SswShared->lock);
-}
-
+/* Hold the dispenser, and read the next chunk; false: leave the pass. */
 static bool
-checks_left(SswPass *pass)
+next_chunk(SswWork *w, SswChunk *chunk)
 {
-	bool		left;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	left = pass->next_check < pass->nchecks;
-	LWLockRelease(SswShared->lock);
-	return left;
-}
-
-/* The chunk was handled to its end; one whose worker left stays unfinished. */
-static void
-finish_chunk(SswWork *w)
-{
-	if (ssw_batch_must_stop(w))
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	w->pass->unfinished--;
-	LWLockRelease(SswShared->lock);
-}
-
-/* Rows that somebody holds may be many, and would keep the rate from those behind them. */
-static void
-give_back(SswWork *w, const SswChunk *chunk)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	spend(w->pass, chunk, -w->left);
-	LWLockRelease(SswShared->lock);
-}
-
-/* One turn: a chunk of this worker's own, or checks from the shared list. */
-static bool
-turn(SswWork *w, MemoryContext chunk_cxt)
-{
-	bool		checks = OidIsValid(w->policy->is_alive);
-	SswChunk	chunk = {.cxt = chunk_cxt};
-
-	MemoryContextReset(chunk_cxt);
-	if (checks && checks_left(w->pass))
-	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		w->pass->unfinished++;
-		LWLockRelease(SswShared->lock);
-		ssw_alive_check_work(w);
-		finish_chunk(w);
-		return true;
-	}
-	if (!take_dispenser(w))
+	if (!ssw_dispenser_take(w))
 		return false;
 	for (const SswPolicyHooks *h = w->policy->hooks; h; h = h->next)
 		if (h->before_collect)
-			h->before_collect(w, chunk_cxt);
-	if (!(checks && checks_left(w->pass)))
+			h->before_collect(w, chunk->cxt);
+	/* another worker may have published checks meanwhile */
+	if (ssw_dispenser_has_checks(w->pass))
+		ssw_dispenser_give(w, NULL);
+	else
 	{
-		MemoryContextSwitchTo(chunk_cxt);
-		collect(w, &chunk);
+		MemoryContextSwitchTo(chunk->cxt);
+		collect(w, chunk);
 		ssw_spi_commit();
-		MemoryContextSwitchTo(chunk_cxt);
+		MemoryContextSwitchTo(chunk->cxt);
 		ssw_batch_disarm();
-		if (chunk.n > 0 && ssw_stmt_asks(w->policy, chunk.phase))
-		{
-			publish_checks(w, &chunk);
-			chunk.n = -1;
-		}
+		ssw_dispenser_give(w, chunk);
 	}
-	give_dispenser(w->pass);
-	if (chunk.n > 0)
+	return true;
+}
+
+/* One turn: checks from the shared list, or a chunk of this worker's own; false: leave the pass. */
+static bool
+turn(SswWork *w, MemoryContext chunk_cxt)
+{
+	SswChunk	chunk = {.cxt = chunk_cxt};
+
+	MemoryContextReset(chunk_cxt);
+	if (ssw_dispenser_has_checks(w->pass))
+	{
+		ssw_alive_check_work(w);
+		ssw_dispenser_handled(w, NULL);
+		return true;
+	}
+	if (!next_chunk(w, &chunk))
+		return false;
+	if (chunk.n > 0 && !ssw_stmt_asks(w->policy, chunk.phase))
 	{
 		w->left = 0;
 		act(w, &chunk);
-		if (w->left > 0)
-			give_back(w, &chunk);
-		finish_chunk(w);
+		ssw_dispenser_handled(w, &chunk);
 	}
-	return chunk.n != 0 || (checks && checks_left(w->pass));
+	return chunk.n > 0 || ssw_dispenser_has_checks(w->pass);
 }
 
 /*
@@ -451,9 +257,7 @@ blame_policy(SswWork *w)
 	if (!OidIsValid(w->policy->is_alive) || ssw_failures_count(w->failures) > 0 ||
 		ssw_failures_pending(w->failures) == 0 || w->failed || w->error == NULL)
 		return;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
 	none = w->pass->end == SSW_END_DONE && w->pass->expired + w->pass->refreshed == 0;
-	LWLockRelease(SswShared->lock);
 	if (none && ((class == SSW_FAIL_POLICY && (!w->answered || w->streak > 0)) ||
 				 (class == SSW_FAIL_TRANSIENT && !w->answered && ssw_failures_pending(w->failures) >= SSW_DOUBT) ||
 				 ((class == SSW_FAIL_ROW || class == SSW_FAIL_TRANSIENT) && w->streak >= SSW_DOUBT)))
@@ -467,21 +271,11 @@ finish(SswWork *w)
 	bool		purge;
 	bool		alone;
 	uint64		met[SSW_MET_WORDS] = {0};
-	TimestampTz next;
 
 	blame_policy(w);
 	ssw_failures_met(w->failures, w->pass->started_at, met);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	/* the last to leave knows what all have met */
-	w->pass->judging--;
-	purge = w->pass->end == SSW_END_DONE && !w->pass->refresh_only && w->pass->judging == 0 &&
-		w->pass->unfinished == 0 && ssw_failures_count(w->failures) > 0;
-	alone = w->pass->max_workers_seen == 1;
-	for (int i = 0; i < SSW_MET_WORDS; i++)
-		met[i] = w->pass->met[i] |= met[i];
-	w->pass->excluded += ssw_failures_pending(w->failures);
-	LWLockRelease(SswShared->lock);
-	next = ssw_failures_next_attempt(w->failures);
+	purge = ssw_dispenser_leave(w, met, ssw_failures_next_attempt(w->failures), &alone) &&
+		ssw_failures_count(w->failures) > 0;
 	if (purge || ssw_failures_pending(w->failures) > 0)
 	{
 		ssw_spi_start_transaction();
@@ -490,10 +284,6 @@ finish(SswWork *w)
 			ssw_failures_flush(w->failures, purge, w->pass->started_at, alone ? NULL : met);
 		ssw_spi_commit();
 	}
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (next != 0 && (w->pass->next_due == 0 || next < w->pass->next_due))
-		w->pass->next_due = next;
-	LWLockRelease(SswShared->lock);
 }
 
 /* Load the policy and its known failures; false when it is gone. */
@@ -552,7 +342,7 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
 	PG_TRY();
 	{
 		if (first && !prepare(w, cxt))
-			end_pass(w->pass, SSW_END_STOPPED, "the policy or its relation is gone");
+			ssw_batch_end_pass(w->pass, SSW_END_STOPPED, 0, "the policy or its relation is gone");
 		else
 		{
 			if (first)
@@ -571,7 +361,7 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
 		FlushErrorState();
 		ssw_batch_disarm();
 		ssw_spi_abort();
-		give_dispenser(w->pass);
+		ssw_dispenser_give(w, NULL);
 	}
 	PG_END_TRY();
 	return ok;
@@ -591,9 +381,7 @@ ssw_pass_work(SswPass *pass)
 
 	w->pass = pass;
 	w->batch_cxt = AllocSetContextCreate(cxt, "batch", BATCH_KEEP, ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->judging++;
-	LWLockRelease(SswShared->lock);
+	ssw_dispenser_join(pass);
 	ok = work(w, cxt, chunk_cxt, true);
 	while (!ok)
 	{
@@ -604,7 +392,7 @@ ssw_pass_work(SswPass *pass)
 			break;
 		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && ssw_collect_less(w))
 		{
-			end_pass(pass, SSW_END_LIMIT, NULL);
+			ssw_batch_end_pass(pass, SSW_END_LIMIT, 0, NULL);
 			break;
 		}
 		if (!ssw_bad_expression_leave_out(w, cxt))

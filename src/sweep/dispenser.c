@@ -1,0 +1,266 @@
+/*
+ * dispenser.c
+ *		What the workers of a pass share: its cursor, its chunks, its end.
+ *
+ * Runs in workers; several may work on one pass.  One of them at a time holds the
+ * dispenser: it reads the next chunk in due order, moves the cursor, and gives the
+ * dispenser on before it acts on its chunk.  The cursor is the holder's.  Rows that
+ * is_alive is asked about are a list from which each worker pulls the next.
+ *
+ * Shares the pass: all but the cursor under SswShared->lock.  A worker that dies loses
+ * its chunk; its rows are still dead, and the next pass finds them.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "base/compat.h"
+#include "policy/sweep_sql.h"
+#include "sweep/dispenser.h"
+
+/* This worker begins to work on the pass. */
+void
+ssw_dispenser_join(SswPass *pass)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->judging++;
+	LWLockRelease(SswShared->lock);
+}
+
+/* Become the one who may read and move the cursor; false: leave the pass. */
+bool
+ssw_dispenser_take(SswWork *w)
+{
+	static uint32 wait_event = 0;
+	int			me = MySswProc - SswProcs;
+	bool		mine = false;
+	bool		over = false;
+
+	while (!mine && !over && !ssw_batch_must_stop(w))
+	{
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		over = w->pass->end != SSW_END_NONE;
+		if (!over && w->pass->collector < 0)
+		{
+			w->pass->collector = me;
+			mine = true;
+		}
+		LWLockRelease(SswShared->lock);
+		if (!mine && !over)
+			ConditionVariableTimedSleep(&w->pass->collector_cv, 100,
+										ssw_wait_event("SessionSweeperCollect", wait_event));
+	}
+	ConditionVariableCancelSleep();
+	return mine;
+}
+
+/*
+ * The phase after this one, the first after the last.  Rows beyond their greatest
+ * age go first where the others are asked about, lest these wade through them.
+ */
+static SswPhase
+phase_after(const SswPolicy *p, SswPhase phase)
+{
+	bool		swap = OidIsValid(p->is_alive) && p->ndeadlines > 1;
+
+	switch (phase)
+	{
+		case SSW_PHASE_DEADLINE:
+			return swap ? SSW_PHASE_NULLS : SSW_PHASE_MAX_AGE;
+		case SSW_PHASE_MAX_AGE:
+			return swap ? SSW_PHASE_DEADLINE : SSW_PHASE_NULLS;
+		case SSW_PHASE_NULLS:
+			return SSW_PHASE_END;
+		default:
+			return swap ? SSW_PHASE_MAX_AGE : SSW_PHASE_DEADLINE;
+	}
+}
+
+/* Move the cursor to the next leaf, phase or segment; false at the end. */
+bool
+ssw_dispenser_advance(SswWork *w, List *leaves)
+{
+	SswPass    *pass = w->pass;
+	ListCell   *lc;
+
+	pass->cursor_kind = SSW_CURSOR_NONE;
+	pass->ranged = 0;
+	pass->nblocks = 0;
+	if (OidIsValid(pass->leaf) && phase_after(w->policy, pass->phase) != SSW_PHASE_END)
+	{
+		pass->phase = phase_after(w->policy, pass->phase);
+		return true;
+	}
+	foreach(lc, leaves)
+		if (lfirst_oid(lc) > pass->leaf)
+	{
+		pass->leaf = lfirst_oid(lc);
+		pass->phase = phase_after(w->policy, SSW_PHASE_END);
+		return true;
+	}
+	if (pass->backlog_before != 0 && !pass->backlog_segment && !pass->refresh_only)
+	{
+		pass->backlog_segment = true;
+		pass->leaf = InvalidOid;
+		return ssw_dispenser_advance(w, leaves);
+	}
+	return false;
+}
+
+/* The cutoff of the cursor's phase, or DT_NOBEGIN when there is nothing to do. */
+TimestampTz
+ssw_dispenser_cutoff(SswWork *w)
+{
+	SswPass    *pass = w->pass;
+	TimestampTz cutoff;
+
+	if (pass->phase == SSW_PHASE_NULLS)
+		return !pass->refresh_only && w->policy->null_predicate && !pass->backlog_segment ? pass->now : DT_NOBEGIN;
+	if (pass->phase - SSW_PHASE_DEADLINE >= w->policy->ndeadlines)
+		return DT_NOBEGIN;
+	cutoff = pass->deadline_cutoff[pass->phase - SSW_PHASE_DEADLINE];
+	if (pass->phase == SSW_PHASE_DEADLINE)
+		cutoff = Max(cutoff, pass->refresh_cutoff);
+	if (pass->backlog_segment)
+		cutoff = Min(cutoff, pass->backlog_before);
+	else if (pass->backlog_before != 0 && cutoff <= pass->backlog_before)
+		return DT_NOBEGIN;
+	return cutoff;
+}
+
+/* Take tokens of the rates for n rows; the caller holds the lock. */
+static void
+spend(SswPass *pass, const SswChunk *chunk, int64 n)
+{
+	if (pass->tokens >= 0)
+		pass->tokens = Max(0, pass->tokens - n);
+	if (chunk->backlog && pass->backlog_tokens >= 0)
+		pass->backlog_tokens = Max(0, pass->backlog_tokens - n);
+}
+
+/* Fill the list that checks are pulled from. */
+static void
+publish_checks(SswPass *pass, const SswChunk *chunk)
+{
+	pass->check_leaf = chunk->leaf;
+	pass->check_phase = chunk->phase;
+	pass->check_cutoff = chunk->cutoff;
+	memcpy(pass->check_tid, chunk->tids, chunk->n * sizeof(ItemPointerData));
+	pass->next_check = 0;
+	pass->nchecks = chunk->n;
+	pass->check_slow = chunk->n - chunk->nslow;
+}
+
+/*
+ * Give the dispenser on, after this chunk was read; null: none was.  Rows that is_alive
+ * is asked about are for all workers; others are this worker's.
+ */
+void
+ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
+{
+	SswPass    *pass = w->pass;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (chunk)
+	{
+		pass->more = chunk->more;
+		pass->estimate += chunk->n;
+		pass->fuse_left -= chunk->n;
+		spend(pass, chunk, chunk->n);
+		if (chunk->n > 0 && ssw_stmt_asks(w->policy, chunk->phase))
+			publish_checks(pass, chunk);
+		else if (chunk->n > 0)
+			pass->unfinished++;
+		if (chunk->more)
+			ssw_shmem_wake_coordinator(MyDatabaseId);
+	}
+	if (pass->collector == MySswProc - SswProcs)
+		pass->collector = -1;
+	LWLockRelease(SswShared->lock);
+	ConditionVariableBroadcast(&pass->collector_cv);
+}
+
+/* Without the lock: who pulls looks again. */
+bool
+ssw_dispenser_has_checks(const SswPass *pass)
+{
+	return pass->next_check < pass->nchecks;
+}
+
+/* This worker pulls checks from now on, and its target is what they are about; true: all answers come first. */
+bool
+ssw_dispenser_begin_checks(SswWork *w)
+{
+	SswPass    *pass = w->pass;
+	bool		suspect;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->unfinished++;
+	w->target.leaf = pass->check_leaf;
+	w->target.phase = pass->check_phase;
+	w->target.cutoff = pass->check_cutoff;
+	suspect = pass->suspect;
+	LWLockRelease(SswShared->lock);
+	return suspect;
+}
+
+/* The next row; one that was slow before only as the first of a turn, whose verdicts wait for it. */
+bool
+ssw_dispenser_pull_check(SswPass *pass, bool first, ItemPointerData *tid, bool *slow)
+{
+	bool		got = false;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (pass->next_check < (first ? pass->nchecks : pass->check_slow))
+	{
+		*slow = pass->next_check >= pass->check_slow;
+		*tid = pass->check_tid[pass->next_check++];
+		got = true;
+	}
+	LWLockRelease(SswShared->lock);
+	return got;
+}
+
+/*
+ * This worker's chunk, or its checks, were handled to their end, unless it leaves.  Rows
+ * of a chunk that somebody holds may be many, and would keep the rate from those behind
+ * them: they are given back to it.
+ */
+void
+ssw_dispenser_handled(SswWork *w, const SswChunk *chunk)
+{
+	bool		leaves = ssw_batch_must_stop(w);
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	if (!leaves)
+		w->pass->unfinished--;
+	if (chunk)
+		spend(w->pass, chunk, -w->left);
+	LWLockRelease(SswShared->lock);
+}
+
+/*
+ * This worker leaves.  met has bits of the failed rows that it met, and returns those
+ * of all; next is when a failed row is tried again, or 0.  True: it is the last, and
+ * all dead rows were seen.
+ */
+bool
+ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next, bool *alone)
+{
+	SswPass    *pass = w->pass;
+	bool		all_seen;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->judging--;
+	all_seen = pass->end == SSW_END_DONE && !pass->refresh_only && pass->judging == 0 && pass->unfinished == 0;
+	*alone = pass->max_workers_seen == 1;
+	for (int i = 0; i < SSW_MET_WORDS; i++)
+		met[i] = pass->met[i] |= met[i];
+	pass->excluded += ssw_failures_pending(w->failures);
+	pass->failed += w->nfailed;
+	w->nfailed = 0;
+	if (next != 0 && (pass->next_due == 0 || next < pass->next_due))
+		pass->next_due = next;
+	LWLockRelease(SswShared->lock);
+	return all_seen;
+}
