@@ -183,6 +183,7 @@ typedef struct SswPass
 	int			policy_id;
 	Oid			owner;			/* whose code it runs */
 	TimestampTz waits_since;	/* while it has no worker */
+	int64		previous;		/* pass of the policy, or 0 */
 	int64		pass_id;		/* 0 until the row in table pass is written */
 	bool		resumed;		/* goes on after a wait for its rate */
 	uint64		policy_generation;
@@ -297,6 +298,19 @@ typedef struct SswLowerBound
 	TimestampTz full_at;		/* when all was read, or 0: no bound */
 } SswLowerBound;
 
+/* How fast rows of a policy can be handled, as its workers learn. */
+typedef struct SswPace
+{
+	int			batch_rows;		/* adaptive size of batches, or 0 */
+	int			halved;			/* a larger batch failed, and its worker had
+								 * to leave before the halves; or 0 */
+	int			chunk_rows;		/* read at once, where more took too long; or
+								 * 0 */
+	int64		patience_us;	/* with batches, where all rows are slow, or 0 */
+	TimestampTz locked_retry_at;	/* rows that somebody held are tried from
+									 * then on */
+} SswPace;
+
 /* Counters and the coordinator's view of a policy; entry of a shared hash. */
 #define SSW_END_TYPES	5		/* of cleanup events */
 
@@ -327,19 +341,12 @@ typedef struct SswPolicyShared
 	double		tokens;
 	double		backlog_tokens;
 	TimestampTz tokens_at;
-	int			batch_rows;		/* adaptive size, carried over */
-	int			halved;			/* a larger batch failed, and its worker had
-								 * to leave before the halves; or 0 */
-	int64		patience_us;	/* with batches, where all rows are slow, or 0 */
+	SswPace		pace;			/* private to pace.c */
 	int			moved_passes;	/* in a row, in which triggers moved rows */
-	int			chunk_rows;		/* read at once, where more took too long; or
-								 * 0 */
 	int64		heartbeat_ttl_us;	/* shortest time to live of a session with
 									 * heartbeats since the start, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with
 								 * memory, or 0 */
-	TimestampTz locked_retry_at;	/* rows that somebody held are tried from
-									 * then on */
 	SswLowerBound low[2];		/* per deadline */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;

@@ -366,6 +366,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		/* who acquires waits for its rows, and must not be waited for */
 		pass->skip_locked = p->registry;
 		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
+		pass->previous = s ? s->last_pass_id : 0;
 		pass->pass_id = w->open_pass_id;
 		pass->resumed = w->open_pass_id != 0;
 		w->pass = pass;

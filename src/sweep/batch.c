@@ -39,6 +39,7 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/batch.h"
+#include "sweep/pace.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/throttle.h"
 
@@ -136,14 +137,9 @@ void
 ssw_batch_hurry(SswWork *w)
 {
 	int64		hard = ssw_batch_hard_limit(w->policy);
-	int64		us = PATIENCE_US;
-	SswPolicyShared *s;
+	SswPace		pace = ssw_pace_get(w->policy->id);
+	int64		us = Max(PATIENCE_US, pace.patience_us);
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	if (s)
-		us = Max(us, s->patience_us);
-	LWLockRelease(SswShared->lock);
 	ssw_batch_limit(w->unhurried ? hard : Min(us, hard));
 }
 
@@ -169,13 +165,12 @@ ssw_batch_slow_class(SswWork *w)
 void
 ssw_batch_took(SswWork *w, int64 us)
 {
-	SswPolicyShared *s;
+	SswPace		pace = ssw_pace_get(w->policy->id);
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	if (s && s->patience_us > 0)
-		s->patience_us = Min(s->patience_us, PATIENCE_TIMES * us);
-	LWLockRelease(SswShared->lock);
+	if (pace.patience_us <= PATIENCE_TIMES * us)
+		return;
+	pace.patience_us = PATIENCE_TIMES * us;
+	ssw_pace_set(w->policy->id, &pace);
 }
 
 /*
@@ -186,24 +181,16 @@ bool
 ssw_batch_more_patience(SswWork *w)
 {
 	int64		hard = ssw_batch_hard_limit(w->policy);
-	SswPolicyShared *s;
-	bool		more = false;
+	SswPace		pace;
 
 	if (w->slow_us == 0 || w->slow_us >= hard)
 		return false;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	if (s)
-	{
-		s->patience_us = hard;
-		more = true;
-	}
-	if (more && w->pass->end == SSW_END_NONE)
-		w->pass->end = SSW_END_LIMIT;
-	LWLockRelease(SswShared->lock);
-	if (more)
-		ssw_failures_discard(w->failures);
-	return more;
+	pace = ssw_pace_get(w->policy->id);
+	pace.patience_us = hard;
+	ssw_pace_set(w->policy->id, &pace);
+	ssw_batch_end_pass(w->pass, SSW_END_LIMIT, 0, NULL);
+	ssw_failures_discard(w->failures);
+	return true;
 }
 
 /* From now on code of users and waits for locks have an end. */
@@ -362,13 +349,8 @@ reopen_pass(SswWork *w)
 {
 	Oid			types[] = {INT8OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
 	Datum		values[4];
-	SswPolicyShared *s;
-	int64		id;
+	int64		id = w->pass->previous;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	id = s ? s->last_pass_id : 0;
-	LWLockRelease(SswShared->lock);
 	if (id == 0 || w->pass->forced)
 		return 0;
 	values[0] = Int64GetDatum(id);
@@ -414,6 +396,27 @@ ssw_batch_open_pass(SswWork *w)
 	ssw_spi_end();
 	ssw_identity_restore(&save);
 	w->pass->pass_id = id;
+}
+
+/* How large the next batch is, after one of n candidates. */
+static void
+adapt(SswWork *w, int64 elapsed_us, int64 wal, int n, uint64 rows)
+{
+	SswPace		pace = ssw_pace_get(w->policy->id);
+
+	if (pace.batch_rows <= 0)
+		pace.batch_rows = FIRST_ROWS;
+	if (pace.halved > 0 && rows > 0 && elapsed_us < Max(PATIENCE_US, pace.patience_us) / 2)
+		pace.halved = pace.halved < MAX_ROWS ? pace.halved * 2 : 0;
+	if (n >= pace.batch_rows && elapsed_us > 0)
+	{
+		double		most = n * ssw_throttle_batch_bytes() / Max(1, wal);
+		double		fit = Min((double) n * TARGET_US / elapsed_us, most);
+
+		/* grow at most fourfold at a time, shrink at once */
+		pace.batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, pace.batch_rows * 4.0)));
+	}
+	ssw_pace_set(w->policy->id, &pace);
 }
 
 /* Add what n candidates came to, after the commit. */
@@ -465,20 +468,9 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 		s->busy_seconds += elapsed_us / 1e6;
 		for (int i = 0; i < SSW_LAG_BUCKETS; i++)
 			s->lag_hist[i] += hist[i];
-		if (s->batch_rows <= 0)
-			s->batch_rows = FIRST_ROWS;
-		if (s->halved > 0 && rows > 0 && elapsed_us < Max(PATIENCE_US, s->patience_us) / 2)
-			s->halved = s->halved < MAX_ROWS ? s->halved * 2 : 0;
-		if (n >= s->batch_rows && elapsed_us > 0)
-		{
-			double		most = n * ssw_throttle_batch_bytes() / Max(1, wal);
-			double		fit = Min((double) n * TARGET_US / elapsed_us, most);
-
-			/* grow at most fourfold at a time, shrink at once */
-			s->batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, s->batch_rows * 4.0)));
-		}
 	}
 	LWLockRelease(SswShared->lock);
+	adapt(w, elapsed_us, wal, n, rows);
 	if (rows > 0 && !OidIsValid(w->policy->is_alive))
 		ssw_batch_took(w, elapsed_us);
 	MySswProc->rows += rows;
@@ -547,15 +539,10 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 int
 ssw_batch_rows(SswWork *w)
 {
-	SswPolicyShared *s;
+	SswPace		pace = ssw_pace_get(w->policy->id);
 	int			rows = Min(w->policy->batch_size, SSW_MAX_BATCH);
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
 	if (rows <= 0)
-		rows = s && s->batch_rows > 0 ? s->batch_rows : FIRST_ROWS;
-	if (s && s->halved > 0)
-		rows = Min(rows, s->halved);
-	LWLockRelease(SswShared->lock);
-	return rows;
+		rows = pace.batch_rows > 0 ? pace.batch_rows : FIRST_ROWS;
+	return pace.halved > 0 ? Min(rows, pace.halved) : rows;
 }

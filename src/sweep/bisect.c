@@ -21,6 +21,7 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/bisect.h"
+#include "sweep/pace.h"
 #include "sweep/refresh.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
@@ -83,13 +84,10 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 static void
 shrink(SswWork *w)
 {
-	SswPolicyShared *s;
+	SswPace		pace = ssw_pace_get(w->policy->id);
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
-	if (s)
-		s->batch_rows = s->halved = 1;
-	LWLockRelease(SswShared->lock);
+	pace.batch_rows = pace.halved = 1;
+	ssw_pace_set(w->policy->id, &pace);
 }
 
 /*
@@ -99,15 +97,13 @@ shrink(SswWork *w)
 static bool
 leaves(SswWork *w, int n)
 {
-	SswPolicyShared *s;
+	SswPace		pace;
 
 	if (!ssw_batch_must_stop(w))
 		return false;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	if (s)
-		s->halved = Max(1, s->halved > 0 ? Min(s->halved, n / 2) : n / 2);
-	LWLockRelease(SswShared->lock);
+	pace = ssw_pace_get(w->policy->id);
+	pace.halved = Max(1, pace.halved > 0 ? Min(pace.halved, n / 2) : n / 2);
+	ssw_pace_set(w->policy->id, &pace);
 	return true;
 }
 

@@ -44,6 +44,7 @@
 #include "policy/index.h"
 #include "policy/sweep_sql.h"
 #include "sweep/candidates.h"
+#include "sweep/pace.h"
 #include "sweep/refresh.h"
 
 /* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
@@ -88,23 +89,16 @@ int64
 ssw_collect_limit(SswWork *w)
 {
 	SswPass    *pass = w->pass;
-	SswPolicyShared *s;
-	int64		limit = MIN_CHUNK;
+	SswPace		pace = ssw_pace_get(w->policy->id);
+	int64		limit = Max(MIN_CHUNK, w->policy->batch_size > 0 ? w->policy->batch_size : INT64CONST(4) * pace.batch_rows);
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	if (w->policy->batch_size > 0)
-		limit = Max(limit, w->policy->batch_size);
-	else if (s)
-		limit = Max(limit, INT64CONST(4) * s->batch_rows);
 	limit = Min(limit, Max(MAX_CHUNK, w->policy->batch_size));
-	if (s && s->chunk_rows > 0)
-		limit = Min(limit, s->chunk_rows);
+	if (pace.chunk_rows > 0)
+		limit = Min(limit, pace.chunk_rows);
 	if (pass->tokens >= 0)
 		limit = Min(limit, (int64) pass->tokens);
 	if (pass->backlog_segment && pass->backlog_tokens >= 0)
 		limit = Min(limit, (int64) pass->backlog_tokens);
-	LWLockRelease(SswShared->lock);
 	return ssw_stmt_asks(w->policy, pass->phase) ? Min(limit, SSW_CHECK_LIST) : limit;
 }
 
@@ -112,35 +106,30 @@ ssw_collect_limit(SswWork *w)
 bool
 ssw_collect_less(SswWork *w)
 {
-	SswPolicyShared *s;
+	SswPace		pace;
 	int64		rows;
-	bool		can;
 
 	if (w->policy == NULL)
 		return false;
 	rows = ssw_collect_limit(w);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	can = s && rows > 1;
-	if (can)
-		s->chunk_rows = Max(1, rows / 10);
-	LWLockRelease(SswShared->lock);
-	return can;
+	if (rows <= 1)
+		return false;
+	pace = ssw_pace_get(w->policy->id);
+	pace.chunk_rows = Max(1, rows / 10);
+	ssw_pace_set(w->policy->id, &pace);
+	return true;
 }
 
 /* The read that began then was quick: more may be read again. */
 void
 ssw_collect_more(SswWork *w, TimestampTz start)
 {
-	SswPolicyShared *s;
+	SswPace		pace = ssw_pace_get(w->policy->id);
 
-	if (GetCurrentTimestamp() - start > QUICK_READ_US)
+	if (pace.chunk_rows == 0 || GetCurrentTimestamp() - start > QUICK_READ_US)
 		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
-	if (s && s->chunk_rows > 0)
-		s->chunk_rows = s->chunk_rows < MAX_CHUNK ? s->chunk_rows * 2 : 0;
-	LWLockRelease(SswShared->lock);
+	pace.chunk_rows = pace.chunk_rows < MAX_CHUNK ? pace.chunk_rows * 2 : 0;
+	ssw_pace_set(w->policy->id, &pace);
 }
 
 /* Begin above the rows that were due then.  As the owner, in SPI. */

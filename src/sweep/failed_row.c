@@ -9,7 +9,7 @@
  * table, and places, are not unique over leaves.  Where the key is no more than a
  * place, an entry also holds what tells the row from another that comes there.
  *
- * Shares when locked rows are tried again (SswPolicyShared, under SswShared->lock).
+ * Shares when locked rows are tried again (pace.c).
  * A crash loses at most the failures of one pass, and the rows are then tried again.
  */
 #include "postgres.h"
@@ -34,6 +34,7 @@
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
 #include "sweep/failed_row.h"
+#include "sweep/pace.h"
 
 #define RETRY_BASE_US	(1 * USECS_PER_SEC)
 #define RETRY_MAX_US	(10 * USECS_PER_MINUTE)
@@ -190,15 +191,11 @@ ssw_failures_load(const SswPolicy *p)
 	Oid			types[] = {INT4OID, OIDOID};
 	Datum		values[] = {Int32GetDatum(p->id), ObjectIdGetDatum(p->relid)};
 	SswIdentity save;
-	SswPolicyShared *s;
 	uint64		n;
 
 	f->policy = p;
 	f->cxt = CurrentMemoryContext;
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-	f->locked_retry = s ? s->locked_retry_at : 0;
-	LWLockRelease(SswShared->lock);
+	f->locked_retry = ssw_pace_get(p->id).locked_retry_at;
 	ctl.hcxt = f->cxt;
 	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	ssw_identity_become_extension(&save);
@@ -509,16 +506,13 @@ purge_entries(SswFailures *f, uint64 salt, const uint64 *bits)
 static void
 note_locked(const SswFailures *f)
 {
-	SswPolicyShared *s;
+	SswPace		pace = ssw_pace_get(f->policy->id);
 
-	if (f->locked_next == 0)
-		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, f->policy->id, true);
 	/* not later for those that wait already */
-	if (s && s->locked_retry_at <= f->locked_retry)
-		s->locked_retry_at = f->locked_next;
-	LWLockRelease(SswShared->lock);
+	if (f->locked_next == 0 || pace.locked_retry_at > f->locked_retry)
+		return;
+	pace.locked_retry_at = f->locked_next;
+	ssw_pace_set(f->policy->id, &pace);
 }
 
 /*
