@@ -81,7 +81,7 @@ static void
 unpin(SswHeartbeat *b, void *gone)
 {
 	b->pins = Max(0, b->pins - 1);
-	*(bool *) gone = (pg_atomic_read_u64(&b->word) & SSW_BEAT_GONE) != 0;
+	*(bool *) gone = (pg_atomic_read_u64(&b->word) & SSW_ENTRY_GONE) != 0;
 }
 
 static void
@@ -89,7 +89,7 @@ attach(SswHeartbeat *b, void *attachment)
 {
 	b->pins = Max(0, b->pins - 1);
 	b->attached = *(uint64 *) attachment;
-	(void) pg_atomic_fetch_and_u64(&b->word, ~SSW_BEAT_GONE);
+	(void) pg_atomic_fetch_and_u64(&b->word, ~SSW_ENTRY_GONE);
 }
 
 /* What a connection leaves behind. */
@@ -109,15 +109,15 @@ detach(SswHeartbeat *b, void *arg)
 {
 	Leave	   *l = arg;
 	uint64		word = pg_atomic_read_u64(&b->word);
-	TimestampTz seen = SSW_BEAT_SEEN(word);
+	TimestampTz seen = SSW_ENTRY_SEEN(word);
 
 	l->gone = b->attached == l->attachment;
 	if (!l->gone)
 		return;
 	b->attached = 0;
-	if (seen + b->ttl_us > l->now && (word & SSW_BEAT_MARK) == 0)
+	if (seen + b->ttl_us > l->now && (word & SSW_ENTRY_MARK) == 0)
 		seen = Max(seen, l->now);
-	pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(seen) | (word & SSW_BEAT_FLAGS) | SSW_BEAT_GONE);
+	pg_atomic_write_u64(&b->word, SSW_ENTRY_WORD(seen) | (word & SSW_ENTRY_FLAGS) | SSW_ENTRY_GONE);
 }
 
 /* Nothing is left that would end with the connection. */
@@ -126,8 +126,8 @@ forget_gone(SswHeartbeat *b, void *arg)
 {
 	uint64		word = pg_atomic_read_u64(&b->word);
 
-	if (word & SSW_BEAT_GONE)
-		pg_atomic_write_u64(&b->word, (word & ~SSW_BEAT_GONE) | SSW_BEAT_LOOK);
+	if (word & SSW_ENTRY_GONE)
+		pg_atomic_write_u64(&b->word, (word & ~SSW_ENTRY_GONE) | SSW_ENTRY_LOOK);
 }
 
 static void
@@ -215,7 +215,7 @@ ssw_attach_settle(const SswHeartbeatKey *keys, int nkeys)
 	{
 		SswHeartbeat b;
 
-		stays[i] = ssw_store_find(&keys[i], &b) && (pg_atomic_read_u64(&b.word) & SSW_BEAT_GONE) != 0;
+		stays[i] = ssw_store_find(&keys[i], &b) && (pg_atomic_read_u64(&b.word) & SSW_ENTRY_GONE) != 0;
 	}
 	remove_posts(MyDatabaseId, nkeys, stays);
 }
@@ -326,7 +326,7 @@ ssw_attach_begin(const SswHeartbeatKey *key)
 void
 ssw_attach_commit(const SswHeartbeatKey *key)
 {
-	uint64		attachment = pg_atomic_add_fetch_u64(&shared->attachments, 1) << SSW_BEAT_PID_BITS | (uint64) MyProcPid;
+	uint64		attachment = pg_atomic_add_fetch_u64(&shared->attachments, 1) << SSW_ENTRY_PID_BITS | (uint64) MyProcPid;
 
 	pending--;
 	if (ssw_store_change(key, attach, &attachment))
@@ -354,7 +354,7 @@ ssw_attach_abort(const SswHeartbeatKey *key)
 static void
 leave(SswHeartbeat *b, void *left)
 {
-	*(bool *) left = SSW_BEAT_ELSEWHERE(b->attached);
+	*(bool *) left = SSW_ENTRY_ELSEWHERE(b->attached);
 	if (*(bool *) left)
 		b->attached = 0;
 }
@@ -369,7 +369,7 @@ ssw_attach_leave(const SswHeartbeatKey *key)
 	SswHeartbeat b;
 	bool		left = false;
 
-	if (!ssw_store_find(key, &b) || !SSW_BEAT_ELSEWHERE(b.attached))
+	if (!ssw_store_find(key, &b) || !SSW_ENTRY_ELSEWHERE(b.attached))
 		return false;
 	(void) ssw_store_change(key, leave, &left);
 	if (left && pg_atomic_exchange_u32(&shared->logged_detached, 1) == 0)

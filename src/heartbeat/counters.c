@@ -19,7 +19,7 @@
 
 typedef union Part
 {
-	pg_atomic_uint64 n[SSW_BEAT_STATS];
+	pg_atomic_uint64 n[SSW_HEARTBEAT_STATS];
 	char		pad[PG_CACHE_LINE_SIZE];
 } Part;
 
@@ -29,7 +29,7 @@ static void
 init_parts(LWLock *lock)
 {
 	for (int i = 0; i < PARTS; i++)
-		for (int k = 0; k < SSW_BEAT_STATS; k++)
+		for (int k = 0; k < SSW_HEARTBEAT_STATS; k++)
 			pg_atomic_init_u64(&parts[i].n[k], 0);
 }
 
@@ -51,8 +51,8 @@ ssw_counters_count(SswHeartbeatStat stat)
 void
 ssw_counters_read(int64 *counts)
 {
-	memset(counts, 0, SSW_BEAT_STATS * sizeof(int64));
+	memset(counts, 0, SSW_HEARTBEAT_STATS * sizeof(int64));
 	for (int i = 0; i < PARTS && parts; i++)
-		for (int k = 0; k < SSW_BEAT_STATS; k++)
+		for (int k = 0; k < SSW_HEARTBEAT_STATS; k++)
 			counts[k] += pg_atomic_read_u64(&parts[i].n[k]);
 }

@@ -12,7 +12,7 @@ typedef enum SswHeartbeatStat
 	SSW_STAT_WRITTEN,			/* and written */
 	SSW_STAT_GONE,				/* no such session any more */
 	SSW_STAT_ERROR,				/* nothing is known */
-	SSW_BEAT_STATS
+	SSW_HEARTBEAT_STATS
 } SswHeartbeatStat;
 
 extern void ssw_counters_init(void);

@@ -46,13 +46,13 @@ typedef struct FileHeader
 	pg_crc32c	crc;			/* of the heartbeats */
 } FileHeader;
 
-typedef struct KeptBeat
+typedef struct FileRecord
 {
 	SswHeartbeatKey key;
 	TimestampTz seen;
 	int64		ttl_us;
 	TimestampTz deadline;
-} KeptBeat;
+} FileRecord;
 
 typedef struct Writer
 {
@@ -61,7 +61,7 @@ typedef struct Writer
 	int64		n;
 	pg_crc32c	crc;
 	int			buffered;
-	KeptBeat	buffer[4096];
+	FileRecord	buffer[4096];
 } Writer;
 
 /* Entries are copied while their partition is locked, and written when it is not. */
@@ -70,8 +70,8 @@ flush(Writer *w)
 {
 	if (w->buffered == 0)
 		return;
-	COMP_CRC32C(w->crc, w->buffer, w->buffered * sizeof(KeptBeat));
-	w->ok = w->ok && fwrite(w->buffer, sizeof(KeptBeat), w->buffered, w->file) == w->buffered;
+	COMP_CRC32C(w->crc, w->buffer, w->buffered * sizeof(FileRecord));
+	w->ok = w->ok && fwrite(w->buffer, sizeof(FileRecord), w->buffered, w->file) == w->buffered;
 	w->n += w->buffered;
 	w->buffered = 0;
 }
@@ -80,17 +80,17 @@ typedef struct Copies
 {
 	int			n;
 	int			size;
-	KeptBeat   *beats;
+	FileRecord *records;
 } Copies;
 
 static bool
 copy_newer(const SswHeartbeat *b, void *arg)
 {
 	Copies	   *c = arg;
-	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
+	TimestampTz seen = SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
 
 	if (seen + b->ttl_us > b->deadline && c->n < c->size)
-		c->beats[c->n] = (KeptBeat)
+		c->records[c->n] = (FileRecord)
 	{
 		b->key, seen, b->ttl_us, b->deadline
 	};
@@ -109,11 +109,11 @@ write_partition(Writer *w, int partition, Copies *c)
 		if (c->n <= c->size)
 			break;
 		c->size = c->n + 1000;
-		c->beats = repalloc_huge(c->beats, c->size * sizeof(KeptBeat));
+		c->records = repalloc_huge(c->records, c->size * sizeof(FileRecord));
 	}
 	for (int i = 0; i < c->n; i++)
 	{
-		w->buffer[w->buffered++] = c->beats[i];
+		w->buffer[w->buffered++] = c->records[i];
 		if (w->buffered == lengthof(w->buffer))
 			flush(w);
 	}
@@ -126,7 +126,7 @@ copy_outage(SswPolicyShared *s, void *arg)
 	Copies	   *c = arg;
 
 	if (s->outage_until != 0 && c->n < c->size)
-		c->beats[c->n++] = (KeptBeat)
+		c->records[c->n++] = (FileRecord)
 	{
 		{
 			.database = s->key.database,.policy_id = s->key.policy_id
@@ -137,11 +137,11 @@ copy_outage(SswPolicyShared *s, void *arg)
 static int64
 write_outages(Writer *w)
 {
-	Copies		c = {.size = ssw_shmem_most_policies(),.beats = palloc(ssw_shmem_most_policies() * sizeof(KeptBeat))};
+	Copies		c = {.size = ssw_shmem_most_policies(),.records = palloc(ssw_shmem_most_policies() * sizeof(FileRecord))};
 
 	flush(w);
 	ssw_shmem_policies_seq(LW_SHARED, copy_outage, &c);
-	memcpy(w->buffer, c.beats, c.n * sizeof(KeptBeat));
+	memcpy(w->buffer, c.records, c.n * sizeof(FileRecord));
 	w->buffered = c.n;
 	flush(w);
 	return c.n;
@@ -153,7 +153,7 @@ ssw_file_write(void)
 {
 	FileHeader	h = {.magic = MAGIC,.system_identifier = ssw_service_system_identifier()};
 	Writer	   *w = palloc0(sizeof(Writer));
-	Copies		c = {.size = 1000,.beats = palloc(1000 * sizeof(KeptBeat))};
+	Copies		c = {.size = 1000,.records = palloc(1000 * sizeof(FileRecord))};
 	TimestampTz start = GetCurrentTimestamp();
 	int64		refused;
 
@@ -161,7 +161,7 @@ ssw_file_write(void)
 	w->file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
 	w->ok = w->file != NULL && fwrite(&h, sizeof(h), 1, w->file) == 1;
 	INIT_CRC32C(w->crc);
-	for (int i = 0; i < SSW_BEAT_PARTITIONS && w->ok; i++)
+	for (int i = 0; i < SSW_ENTRY_PARTITIONS && w->ok; i++)
 		write_partition(w, i, &c);
 	refused = write_outages(w);
 	FIN_CRC32C(w->crc);
@@ -183,7 +183,7 @@ ssw_file_write(void)
 
 /* Read the heartbeats of a whole and matching file; returns how many, or -1. */
 static int64
-read_all(FILE * file, KeptBeat **beats)
+read_all(FILE * file, FileRecord **records)
 {
 	FileHeader	h;
 	struct stat st;
@@ -191,13 +191,13 @@ read_all(FILE * file, KeptBeat **beats)
 
 	if (fstat(fileno(file), &st) != 0 || fread(&h, sizeof(h), 1, file) != 1 || h.magic != MAGIC ||
 		h.system_identifier != ssw_service_system_identifier() || h.n < 0 || h.n > PG_INT32_MAX ||
-		st.st_size != sizeof(h) + h.n * sizeof(KeptBeat))
+		st.st_size != sizeof(h) + h.n * sizeof(FileRecord))
 		return -1;
-	*beats = MemoryContextAllocHuge(CurrentMemoryContext, Max(1, h.n) * sizeof(KeptBeat));
-	if (fread(*beats, sizeof(KeptBeat), h.n, file) != h.n)
+	*records = MemoryContextAllocHuge(CurrentMemoryContext, Max(1, h.n) * sizeof(FileRecord));
+	if (fread(*records, sizeof(FileRecord), h.n, file) != h.n)
 		return -1;
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, *beats, h.n * sizeof(KeptBeat));
+	COMP_CRC32C(crc, *records, h.n * sizeof(FileRecord));
 	FIN_CRC32C(crc);
 	return EQ_CRC32C(crc, h.crc) ? h.n : -1;
 }
@@ -210,13 +210,13 @@ bool
 ssw_file_load(bool first)
 {
 	FILE	   *file = AllocateFile(FILE_NAME, PG_BINARY_R);
-	KeptBeat   *beats = NULL;
+	FileRecord *records = NULL;
 	int64		n = -1;
 	bool		room = true;
 
 	if (file)
 	{
-		n = read_all(file, &beats);
+		n = read_all(file, &records);
 		FreeFile(file);
 		if (n < 0)
 			ereport(LOG,
@@ -226,20 +226,20 @@ ssw_file_load(bool first)
 			n = -1;
 		for (int64 i = 0; i < n && first && ssw_service_is_clean(); i++)
 		{
-			const SswHeartbeatKey *k = &beats[i].key;
+			const SswHeartbeatKey *k = &records[i].key;
 
-			if (beats[i].ttl_us == 0)
+			if (records[i].ttl_us == 0)
 			{
-				ssw_outage_note(k->database, k->policy_id, beats[i].deadline, beats[i].seen);
+				ssw_outage_note(k->database, k->policy_id, records[i].deadline, records[i].seen);
 				continue;
 			}
 			/* it may have ended after the file was written: its row says so */
-			room = ssw_store_publish(k, beats[i].seen, beats[i].ttl_us, beats[i].deadline, false) && room;
+			room = ssw_store_publish(k, records[i].seen, records[i].ttl_us, records[i].deadline, false) && room;
 			ssw_store_look(k);
-			ssw_shmem_note_ttl(k->database, k->policy_id, beats[i].ttl_us);
+			ssw_shmem_note_ttl(k->database, k->policy_id, records[i].ttl_us);
 		}
-		if (beats)
-			pfree(beats);
+		if (records)
+			pfree(records);
 	}
 	ssw_store_set_stopping(false);
 	return n >= 0 && room;
@@ -252,8 +252,8 @@ set_back(const SswHeartbeat *b, void *arg)
 	pg_atomic_uint64 *word = &unconstify(SswHeartbeat *, b)->word;
 	uint64		w = pg_atomic_read_u64(word);
 
-	if (SSW_BEAT_SEEN(w) > now && (w & SSW_BEAT_MARK) == 0)
-		(void) pg_atomic_compare_exchange_u64(word, &w, SSW_BEAT_WORD(now) | (w & SSW_BEAT_FLAGS));
+	if (SSW_ENTRY_SEEN(w) > now && (w & SSW_ENTRY_MARK) == 0)
+		(void) pg_atomic_compare_exchange_u64(word, &w, SSW_ENTRY_WORD(now) | (w & SSW_ENTRY_FLAGS));
 	return false;
 }
 
@@ -263,7 +263,7 @@ ssw_file_set_back(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+	for (int i = 0; i < SSW_ENTRY_PARTITIONS; i++)
 		ssw_store_visit(i, set_back, &now, false);
 }
 
@@ -280,7 +280,7 @@ is_useless(const SswHeartbeat *b, void *arg)
 {
 	Cleaner    *c = arg;
 	uint64		word = pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word);
-	TimestampTz until = SSW_BEAT_SEEN(word) + b->ttl_us;
+	TimestampTz until = SSW_ENTRY_SEEN(word) + b->ttl_us;
 	bool		dead = Max(until, b->deadline) + b->ttl_us < c->now - ssw_service_credit(&c->starts, c->now, b->ttl_us);
 
 	/* the last evidence of its life, which its end is to tell */
@@ -288,24 +288,24 @@ is_useless(const SswHeartbeat *b, void *arg)
 
 	if (b->attached != 0 || b->pins != 0)
 		return false;
-	if (word & SSW_BEAT_GONE)	/* somebody will end it, if there is somebody */
+	if (word & SSW_ENTRY_GONE)	/* somebody will end it, if there is somebody */
 		return dead && c->is_short;
 	return (dead && (c->is_short || !knows_more)) || (c->is_short && until <= b->deadline);
 }
 
-/* Memory is full: told once, until there is room again. */
+/* Memory is full: logged once, until there is room again. */
 static void
-tell_full(const SswHeartbeatCounts *counts)
+log_full(const SswHeartbeatCounts *counts)
 {
-	static TimestampTz told = 0;
+	static TimestampTz logged = 0;
 
-	if (counts->full_since != 0 && counts->full_since != told)
+	if (counts->full_since != 0 && counts->full_since != logged)
 		ereport(LOG,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("session_sweeper's memory for heartbeats is full"),
 				 errdetail("It holds " INT64_FORMAT " of them. Each of the others writes its row, or is an error inside a transaction block.", counts->most),
 				 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server.")));
-	told = counts->full_since;
+	logged = counts->full_since;
 }
 
 /* Give back entries of sessions that are long dead, now and then. */
@@ -317,7 +317,7 @@ ssw_file_clean(void)
 	SswHeartbeatCounts counts;
 
 	ssw_store_counts(&counts);
-	tell_full(&counts);
+	log_full(&counts);
 	if (c.now >= last && c.now - last < CLEAN_US)
 		return;
 	last = c.now;
@@ -325,6 +325,6 @@ ssw_file_clean(void)
 		return;
 	c.is_short = counts.used > counts.most * SHORT;
 	ssw_service_list(&c.starts);
-	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+	for (int i = 0; i < SSW_ENTRY_PARTITIONS; i++)
 		ssw_store_visit(i, is_useless, &c, true);
 }

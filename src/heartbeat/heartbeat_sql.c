@@ -70,7 +70,7 @@ find_allowed(const char *name)
 }
 
 /* A heartbeat for one row. */
-typedef struct Beat
+typedef struct Touch
 {
 	const char *policy;
 	SswHeartbeatTarget *t;		/* null: it cannot be used */
@@ -78,7 +78,7 @@ typedef struct Beat
 								 * the registry */
 	SswHeartbeatKey k;
 	Datum		values[SSW_KEY_MAX];
-} Beat;
+} Touch;
 
 /* A session of the registry, as memory knows it: nothing need be read for that. */
 static SswHeartbeatKey
@@ -90,10 +90,10 @@ session_key(const pg_uuid_t *session)
 	return k;
 }
 
-static Beat
-beat_of_session(const pg_uuid_t *session)
+static Touch
+touch_of_session(const pg_uuid_t *session)
 {
-	return (Beat)
+	return (Touch)
 	{
 		.policy = SSW_SESSION_POLICY,.k = session_key(session),.values =
 		{
@@ -103,7 +103,7 @@ beat_of_session(const pg_uuid_t *session)
 }
 
 static void
-parse(Beat *b)
+parse(Touch *b)
 {
 	b->k = ssw_target_cache_key(b->t->policy, canonical(b->t, b->key, b->values));
 }
@@ -112,7 +112,7 @@ parse(Beat *b)
 static bool
 prepare(void *arg)
 {
-	Beat	   *b = arg;
+	Touch	   *b = arg;
 
 	b->t = NULL;
 	b->t = b->key ? find_allowed(b->policy) : ssw_target_cache_find(b->policy);
@@ -134,7 +134,7 @@ is_known(const SswHeartbeatKey *k, TimestampTz now)
  * of columns were read under a lock that is still held, those were.
  */
 static SswTouch
-look_at_row(Beat *b, bool locked, int patience_ms, ErrorData **error)
+look_at_row(Touch *b, bool locked, int patience_ms, ErrorData **error)
 {
 	SswHeartbeatTarget *t = b->t;
 	SswTouch	result;
@@ -155,7 +155,7 @@ look_at_row(Beat *b, bool locked, int patience_ms, ErrorData **error)
 
 /* What the row says, looked at until the answer counts; or an error. */
 static SswTouch
-look(Beat *b, int patience_ms, ErrorData **error)
+look(Touch *b, int patience_ms, ErrorData **error)
 {
 	/* nobody renames the registry's columns */
 	for (bool locked = b->key == NULL;; locked = true)
@@ -173,7 +173,7 @@ look(Beat *b, int patience_ms, ErrorData **error)
 
 /* One heartbeat; false: the session is gone. */
 static bool
-look_or_raise(Beat *b)
+look_or_raise(Touch *b)
 {
 	ErrorData  *error;
 	SswTouch	result = look(b, INT_MAX, &error);
@@ -192,7 +192,7 @@ look_or_raise(Beat *b)
  */
 typedef struct Many
 {
-	Beat		beat;
+	Touch		touch;
 	Datum	   *keys;			/* or sessions */
 	int			n;
 	int			next;
@@ -220,7 +220,7 @@ begin_many(Many *m, FunctionCallInfo fcinfo, int arg, const char *name, Oid type
 
 /* A heartbeat that was not confirmed: its session is gone, or nothing is known. */
 static void
-tell(const Many *m, int i, ErrorData *error)
+put_unconfirmed(const Many *m, int i, ErrorData *error)
 {
 	Datum		v[3];
 	bool		isnull[3] = {false, false, error == NULL};
@@ -238,7 +238,7 @@ static void
 look_at_slow(Many *m)
 {
 	int			patience_ms = INT_MAX;
-	Beat	   *b = &m->beat;
+	Touch	   *b = &m->touch;
 
 	for (int i = 0; i < m->nslow; i++)
 	{
@@ -251,15 +251,15 @@ look_at_slow(Many *m)
 		if (b->key)
 			b->key = TextDatumGetCString(key);
 		else
-			*b = beat_of_session(DatumGetUUIDP(key));
+			*b = touch_of_session(DatumGetUUIDP(key));
 		result = look(b, patience_ms, &error);
 		if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 			patience_ms = 1;
 		if (result != SSW_TOUCH_ALIVE)
-			tell(m, m->slow[i], error);
+			put_unconfirmed(m, m->slow[i], error);
 		/* without the policy there is nothing to look at */
 		while (b->t == NULL && ++i < m->nslow)
-			tell(m, m->slow[i], error);
+			put_unconfirmed(m, m->slow[i], error);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(m->cxt);
 	}
@@ -279,7 +279,7 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 Datum
 ssw_touch(PG_FUNCTION_ARGS)
 {
-	Beat		b = {.t = target_of_call(fcinfo, "touch()")};
+	Touch		b = {.t = target_of_call(fcinfo, "touch()")};
 	Oid			output;
 	bool		varlena;
 
@@ -300,9 +300,9 @@ touch_known(void *arg)
 	for (; m->next < m->n; m->next++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		m->beat.key = TextDatumGetCString(m->keys[m->next]);
-		parse(&m->beat);
-		if (!is_known(&m->beat.k, GetCurrentTimestamp()))
+		m->touch.key = TextDatumGetCString(m->keys[m->next]);
+		parse(&m->touch);
+		if (!is_known(&m->touch.k, GetCurrentTimestamp()))
 			m->slow[m->nslow++] = m->next;
 		MemoryContextReset(m->cxt);
 	}
@@ -313,16 +313,16 @@ touch_known(void *arg)
 Datum
 ssw_touch_many(PG_FUNCTION_ARGS)
 {
-	Many		m = {.beat = {.t = target_of_call(fcinfo, "touch_many()")}};
+	Many		m = {.touch = {.t = target_of_call(fcinfo, "touch_many()")}};
 
-	m.beat.policy = pstrdup(m.beat.t->policy->name);
+	m.touch.policy = pstrdup(m.touch.t->policy->name);
 	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
 	while (m.next < m.n)
 	{
 		ErrorData  *error = ssw_spi_try(touch_known, &m);
 
 		if (error)
-			tell(&m, m.next++, error);
+			put_unconfirmed(&m, m.next++, error);
 	}
 	look_at_slow(&m);
 	return (Datum) 0;
@@ -332,7 +332,7 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 bool
 ssw_heartbeat_of(const pg_uuid_t *session)
 {
-	Beat		b = beat_of_session(session);
+	Touch		b = touch_of_session(session);
 
 	return is_known(&b.k, GetCurrentTimestamp()) || look_or_raise(&b);
 }
@@ -351,7 +351,7 @@ Datum
 ssw_heartbeat_many(PG_FUNCTION_ARGS)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	Many		m = {.beat = {.policy = SSW_SESSION_POLICY}};
+	Many		m = {.touch = {.policy = SSW_SESSION_POLICY}};
 
 	ssw_argument_not_null(fcinfo, 0, "sessions");
 	ssw_slow_path_check("heartbeat_many()");
@@ -382,7 +382,7 @@ memory_full(void)
 Datum
 ssw_attach(PG_FUNCTION_ARGS)
 {
-	Beat		b;
+	Touch		b;
 
 	ssw_argument_not_null(fcinfo, 0, "session");
 	ssw_slow_path_check("attach()");
@@ -391,7 +391,7 @@ ssw_attach(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("\"session_sweeper.allow_attach\" is off"),
 				 errhint("Heartbeats keep the session alive. To attach it, connect without a pooler and SET session_sweeper.allow_attach = on.")));
-	b = beat_of_session(PG_GETARG_UUID_P(0));
+	b = touch_of_session(PG_GETARG_UUID_P(0));
 
 	/*
 	 * between the heartbeat and the pin the entry may be given away, or the
@@ -418,5 +418,5 @@ ssw_last_heartbeat(PG_FUNCTION_ARGS)
 
 	if (!ssw_shmem_available() || !ssw_store_find(&k, &b))
 		PG_RETURN_NULL();
-	PG_RETURN_TIMESTAMPTZ(SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
+	PG_RETURN_TIMESTAMPTZ(SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word)));
 }

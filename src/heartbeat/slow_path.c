@@ -252,7 +252,7 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 	/* the row said once that it lives longer: somebody ended it */
 	if (known && r->has_due && r->due < b.deadline && r->due <= now)
 		return LOOK_GONE;
-	if (in_retention(p, r) && (!known || SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now))
+	if (in_retention(p, r) && (!known || SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now))
 		return LOOK_GONE;
 	if (r->has_due ? TIMESTAMP_IS_NOEND(r->due) : p->on_null == SSW_NULL_IGNORE && p->last_seen == NULL)
 		return LOOK_ALIVE;		/* for ever */

@@ -7,7 +7,7 @@
  * and remove what they end; doc/heartbeats.md has the protocol, whose steps are
  * named here (H2, E1, ...).
  *
- * Each of SSW_BEAT_PARTITIONS parts of the buckets has a lock: shared to look
+ * Each of SSW_ENTRY_PARTITIONS parts of the buckets has a lock: shared to look
  * up and to change the word of an entry, exclusive for all else.  At most one
  * of them is held at a time, for a few instructions, and nothing else is done
  * meanwhile.  Free entries are a list under a spinlock.
@@ -36,7 +36,7 @@
 #define NOBODY			0		/* no entry: numbers begin with 1 */
 #define ENOUGH_ROOM		0.9		/* used of all: full no more */
 
-typedef struct BeatHeader
+typedef struct StoreHeader
 {
 	slock_t		mutex;			/* of the next five */
 	uint32		free;			/* first of the list */
@@ -49,27 +49,27 @@ typedef struct BeatHeader
 	LWLockPadded *locks;
 	pg_atomic_uint32 stopping;	/* nobody will write them to the file any
 								 * more, or yet */
-} BeatHeader;
+} StoreHeader;
 
-static BeatHeader *header = NULL;
+static StoreHeader *header = NULL;
 static uint32 *buckets;
-static SswHeartbeat *beats;
+static SswHeartbeat *entries;
 
 /* How many entries fit into the memory of the setting. */
 static uint32
-entries(void)
+entry_count(void)
 {
 	int64		kb = ssw_heartbeat_memory;
 
 	if (kb < 0)
 		kb = Max(8 * 1024, Min(256 * 1024, (int64) NBuffers * (BLCKSZ / 1024) / 64));
-	return Max(SSW_BEAT_PARTITIONS, kb * 1024 / (sizeof(SswHeartbeat) + sizeof(uint32)));
+	return Max(SSW_ENTRY_PARTITIONS, kb * 1024 / (sizeof(SswHeartbeat) + sizeof(uint32)));
 }
 
 static uint32
 bucket_count(uint32 n)
 {
-	uint32		count = SSW_BEAT_PARTITIONS;
+	uint32		count = SSW_ENTRY_PARTITIONS;
 
 	while (count <= n / 2)
 		count *= 2;
@@ -79,8 +79,8 @@ bucket_count(uint32 n)
 static Size
 store_size(void)
 {
-	uint32		n = entries();
-	Size		size = CACHELINEALIGN(sizeof(BeatHeader));
+	uint32		n = entry_count();
+	Size		size = CACHELINEALIGN(sizeof(StoreHeader));
 
 	size = add_size(size, CACHELINEALIGN(mul_size(bucket_count(n), sizeof(uint32))));
 	return add_size(size, mul_size(n, sizeof(SswHeartbeat)));
@@ -91,19 +91,19 @@ void
 ssw_store_request(void)
 {
 	RequestAddinShmemSpace(add_size(store_size(), PG_CACHE_LINE_SIZE));
-	RequestNamedLWLockTranche(TRANCHE, SSW_BEAT_PARTITIONS);
+	RequestNamedLWLockTranche(TRANCHE, SSW_ENTRY_PARTITIONS);
 }
 
 /* In the shmem_startup hook, under AddinShmemInitLock. */
 void
 ssw_store_startup(void)
 {
-	uint32		n = entries();
+	uint32		n = entry_count();
 	bool		found;
 
 	header = ShmemInitStruct(TRANCHE, store_size(), &found);
-	buckets = (uint32 *) ((char *) header + CACHELINEALIGN(sizeof(BeatHeader)));
-	beats = (SswHeartbeat *) ((char *) buckets + CACHELINEALIGN(bucket_count(n) * sizeof(uint32)));
+	buckets = (uint32 *) ((char *) header + CACHELINEALIGN(sizeof(StoreHeader)));
+	entries = (SswHeartbeat *) ((char *) buckets + CACHELINEALIGN(bucket_count(n) * sizeof(uint32)));
 	if (found)
 		return;
 	SpinLockInit(&header->mutex);
@@ -129,7 +129,7 @@ hash_key(const SswHeartbeatKey *key)
 static LWLock *
 lock_of(uint32 hash)
 {
-	return &header->locks[hash % SSW_BEAT_PARTITIONS].lock;
+	return &header->locks[hash % SSW_ENTRY_PARTITIONS].lock;
 }
 
 static bool
@@ -145,8 +145,8 @@ find_link(const SswHeartbeatKey *key, uint32 hash)
 {
 	uint32	   *link = &buckets[hash & (header->nbuckets - 1)];
 
-	while (*link != NOBODY && !same_key(&beats[*link - 1].key, key))
-		link = &beats[*link - 1].next;
+	while (*link != NOBODY && !same_key(&entries[*link - 1].key, key))
+		link = &entries[*link - 1].next;
 	return link;
 }
 
@@ -167,7 +167,7 @@ find_locked(const SswHeartbeatKey *key, LWLockMode mode, LWLock **lock)
 {
 	uint32		n = *find_link_locked(key, mode, lock);
 
-	return n == NOBODY ? NULL : &beats[n - 1];
+	return n == NOBODY ? NULL : &entries[n - 1];
 }
 
 /* Take a free entry; NOBODY when memory is full. */
@@ -180,7 +180,7 @@ allocate(TimestampTz now)
 	if (header->free != NOBODY)
 	{
 		n = header->free;
-		header->free = beats[n - 1].next;
+		header->free = entries[n - 1].next;
 	}
 	else if (header->fresh <= header->size)
 		n = header->fresh++;
@@ -198,9 +198,9 @@ release(uint32 *link)
 {
 	uint32		n = *link;
 
-	*link = beats[n - 1].next;
+	*link = entries[n - 1].next;
 	SpinLockAcquire(&header->mutex);
-	beats[n - 1].next = header->free;
+	entries[n - 1].next = header->free;
 	header->free = n;
 	header->used--;
 	if (header->used < header->size * ENOUGH_ROOM)
@@ -227,14 +227,14 @@ ssw_store_touch(const SswHeartbeatKey *key, TimestampTz now)
 	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 	bool		done = false;
 
-	if (b && now + ssw_store_margin(b->ttl_us) < b->deadline && !SSW_BEAT_ELSEWHERE(b->attached))
+	if (b && now + ssw_store_margin(b->ttl_us) < b->deadline && !SSW_ENTRY_ELSEWHERE(b->attached))
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
 
 		/* never back; a failed exchange reads the word anew */
-		while (!done && (word & SSW_BEAT_FLAGS) == 0)
-			done = SSW_BEAT_SEEN(word) >= now ||
-				pg_atomic_compare_exchange_u64(&b->word, &word, SSW_BEAT_WORD(now));
+		while (!done && (word & SSW_ENTRY_FLAGS) == 0)
+			done = SSW_ENTRY_SEEN(word) >= now ||
+				pg_atomic_compare_exchange_u64(&b->word, &word, SSW_ENTRY_WORD(now));
 	}
 	LWLockRelease(lock);
 	if (done)
@@ -256,9 +256,9 @@ ssw_store_spare(const SswHeartbeatKey *key, TimestampTz now)
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
 
-		while ((word & (SSW_BEAT_MARK | SSW_BEAT_GONE)) == 0 && SSW_BEAT_SEEN(word) < now &&
-			   SSW_BEAT_SEEN(word) + b->ttl_us > now &&
-			   !pg_atomic_compare_exchange_u64(&b->word, &word, SSW_BEAT_WORD(now) | (word & SSW_BEAT_LOOK)))
+		while ((word & (SSW_ENTRY_MARK | SSW_ENTRY_GONE)) == 0 && SSW_ENTRY_SEEN(word) < now &&
+			   SSW_ENTRY_SEEN(word) + b->ttl_us > now &&
+			   !pg_atomic_compare_exchange_u64(&b->word, &word, SSW_ENTRY_WORD(now) | (word & SSW_ENTRY_LOOK)))
 			;
 	}
 	LWLockRelease(lock);
@@ -287,29 +287,29 @@ ssw_store_publish(const SswHeartbeatKey *key, TimestampTz seen, int64 ttl_us, Ti
 			LWLockRelease(lock);
 			return false;
 		}
-		b = &beats[n - 1];
+		b = &entries[n - 1];
 		b->key = *key;
 		b->deadline = DT_NOBEGIN;
 		b->attached = 0;
 		b->pins = 0;
 		b->next = NOBODY;
-		pg_atomic_init_u64(&b->word, SSW_BEAT_WORD(seen));
+		pg_atomic_init_u64(&b->word, SSW_ENTRY_WORD(seen));
 		*link = n;
 	}
-	b = &beats[*link - 1];
+	b = &entries[*link - 1];
 	/* the row as it is, which the application may have set back */
 	b->deadline = committed ? deadline : Max(b->deadline, deadline);
 	b->ttl_us = ttl_us;
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
-		uint64		flags = committed ? 0 : word & SSW_BEAT_LOOK;
+		uint64		flags = committed ? 0 : word & SSW_ENTRY_LOOK;
 
 		/*
 		 * another word than before: who clears a mark late must not meet it
 		 * again
 		 */
-		seen = Max(SSW_BEAT_SEEN(word) + 1, seen);
-		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(seen) | flags);
+		seen = Max(SSW_ENTRY_SEEN(word) + 1, seen);
+		pg_atomic_write_u64(&b->word, SSW_ENTRY_WORD(seen) | flags);
 	}
 	LWLockRelease(lock);
 	return true;
@@ -344,40 +344,40 @@ ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff, 
 {
 	LWLock	   *lock;
 	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
-	SswHeartbeatVerdict verdict = end == SSW_END_IF_GONE ? SSW_BEAT_ALIVE : SSW_BEAT_NONE;
+	SswHeartbeatVerdict verdict = end == SSW_END_IF_GONE ? SSW_VERDICT_ALIVE : SSW_VERDICT_NONE;
 
 	if (b && (end != SSW_END_IF_GONE || b->pins == 0))
 	{
 		uint64		w = pg_atomic_read_u64(&b->word);
 
-		verdict = SSW_BEAT_NONE;
+		verdict = SSW_VERDICT_NONE;
 		do
 		{
-			uint64		marked = w | SSW_BEAT_MARK;
+			uint64		marked = w | SSW_ENTRY_MARK;
 
-			if (end == SSW_END_IF_GONE && (w & SSW_BEAT_GONE) == 0)
+			if (end == SSW_END_IF_GONE && (w & SSW_ENTRY_GONE) == 0)
 			{
-				verdict = SSW_BEAT_ALIVE;
+				verdict = SSW_VERDICT_ALIVE;
 				break;
 			}
-			if ((w & SSW_BEAT_MARK) && !locked)
+			if ((w & SSW_ENTRY_MARK) && !locked)
 			{
-				verdict = SSW_BEAT_BUSY;
+				verdict = SSW_VERDICT_BUSY;
 				break;
 			}
-			if (w & SSW_BEAT_MARK)
-				marked += SSW_BEAT_WORD(1); /* so that it is not theirs */
-			if (end == SSW_END_IF_DEAD && due >= b->deadline && SSW_BEAT_SEEN(w) + b->ttl_us > cutoff)
+			if (w & SSW_ENTRY_MARK)
+				marked += SSW_ENTRY_WORD(1);	/* so that it is not theirs */
+			if (end == SSW_END_IF_DEAD && due >= b->deadline && SSW_ENTRY_SEEN(w) + b->ttl_us > cutoff)
 			{
-				verdict = SSW_BEAT_ALIVE;
+				verdict = SSW_VERDICT_ALIVE;
 				break;
 			}
 			if (pg_atomic_compare_exchange_u64(&b->word, &w, marked))
 			{
 				*word = marked;
-				verdict = SSW_BEAT_MARKED;
+				verdict = SSW_VERDICT_MARKED;
 			}
-		} while (verdict == SSW_BEAT_NONE);
+		} while (verdict == SSW_VERDICT_NONE);
 	}
 	LWLockRelease(lock);
 	return verdict;
@@ -390,7 +390,7 @@ ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff, 
 static bool
 is_same(uint64 w, uint64 word)
 {
-	return ((w ^ word) & ~SSW_BEAT_GONE) == 0;
+	return ((w ^ word) & ~SSW_ENTRY_GONE) == 0;
 }
 
 /* E3: does the entry carry our mark still?  With word 0: is there still none? */
@@ -422,7 +422,7 @@ ssw_store_unmark(const SswHeartbeatKey *key, uint64 word, bool look)
 		uint64		w = pg_atomic_read_u64(&b->word);
 
 		while (is_same(w, word) &&
-			   !pg_atomic_compare_exchange_u64(&b->word, &w, (w & ~SSW_BEAT_MARK) | (look ? SSW_BEAT_LOOK : 0)))
+			   !pg_atomic_compare_exchange_u64(&b->word, &w, (w & ~SSW_ENTRY_MARK) | (look ? SSW_ENTRY_LOOK : 0)))
 			;
 	}
 	LWLockRelease(lock);
@@ -435,11 +435,11 @@ ssw_store_remove(const SswHeartbeatKey *key, uint64 word)
 	LWLock	   *lock;
 	uint32	   *link = find_link_locked(key, LW_EXCLUSIVE, &lock);
 
-	if (*link != NOBODY && is_same(pg_atomic_read_u64(&beats[*link - 1].word), word))
+	if (*link != NOBODY && is_same(pg_atomic_read_u64(&entries[*link - 1].word), word))
 		release(link);
 	/* of a life that was undone: the row knows better */
 	else if (*link != NOBODY)
-		(void) pg_atomic_fetch_or_u64(&beats[*link - 1].word, SSW_BEAT_LOOK);
+		(void) pg_atomic_fetch_or_u64(&entries[*link - 1].word, SSW_ENTRY_LOOK);
 	LWLockRelease(lock);
 }
 
@@ -455,9 +455,9 @@ ssw_store_unpublish(const SswHeartbeatKey *key)
 
 	if (*link != NOBODY)
 	{
-		SswHeartbeat *b = &beats[*link - 1];
+		SswHeartbeat *b = &entries[*link - 1];
 
-		if (TIMESTAMP_IS_NOBEGIN(b->deadline) && b->pins == 0 && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
+		if (TIMESTAMP_IS_NOBEGIN(b->deadline) && b->pins == 0 && (pg_atomic_read_u64(&b->word) & SSW_ENTRY_MARK) == 0)
 			release(link);
 	}
 	LWLockRelease(lock);
@@ -474,8 +474,8 @@ ssw_store_look(const SswHeartbeatKey *key)
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
 
-		while ((word & SSW_BEAT_FLAGS) == 0 &&
-			   !pg_atomic_compare_exchange_u64(&b->word, &word, word | SSW_BEAT_LOOK))
+		while ((word & SSW_ENTRY_FLAGS) == 0 &&
+			   !pg_atomic_compare_exchange_u64(&b->word, &word, word | SSW_ENTRY_LOOK))
 			;
 	}
 	LWLockRelease(lock);
@@ -523,12 +523,12 @@ ssw_store_refute(const SswHeartbeatKey *key)
 {
 	LWLock	   *lock;
 	SswHeartbeat *b = find_locked(key, LW_EXCLUSIVE, &lock);
-	uint64		word = b ? pg_atomic_read_u64(&b->word) : SSW_BEAT_LOOK;
+	uint64		word = b ? pg_atomic_read_u64(&b->word) : SSW_ENTRY_LOOK;
 
 	/* another word than before, as in S3: a mark is cleared */
-	if ((word & SSW_BEAT_LOOK) == 0)
-		pg_atomic_write_u64(&b->word, SSW_BEAT_WORD(SSW_BEAT_SEEN(word) + 1) |
-							(word & SSW_BEAT_FLAGS & ~SSW_BEAT_MARK) | SSW_BEAT_LOOK);
+	if ((word & SSW_ENTRY_LOOK) == 0)
+		pg_atomic_write_u64(&b->word, SSW_ENTRY_WORD(SSW_ENTRY_SEEN(word) + 1) |
+							(word & SSW_ENTRY_FLAGS & ~SSW_ENTRY_MARK) | SSW_ENTRY_LOOK);
 	LWLockRelease(lock);
 }
 
@@ -542,15 +542,15 @@ ssw_store_visit(int partition, SswHeartbeatVisitor visitor, void *arg, bool may_
 	LWLock	   *lock = &header->locks[partition].lock;
 
 	LWLockAcquire(lock, may_remove ? LW_EXCLUSIVE : LW_SHARED);
-	for (uint32 bucket = partition; bucket < header->nbuckets; bucket += SSW_BEAT_PARTITIONS)
+	for (uint32 bucket = partition; bucket < header->nbuckets; bucket += SSW_ENTRY_PARTITIONS)
 	{
 		uint32	   *link = &buckets[bucket];
 
 		while (*link != NOBODY)
 		{
-			SswHeartbeat *b = &beats[*link - 1];
+			SswHeartbeat *b = &entries[*link - 1];
 
-			if (visitor(b, arg) && may_remove && (pg_atomic_read_u64(&b->word) & SSW_BEAT_MARK) == 0)
+			if (visitor(b, arg) && may_remove && (pg_atomic_read_u64(&b->word) & SSW_ENTRY_MARK) == 0)
 				release(link);
 			else
 				link = &b->next;

@@ -19,10 +19,10 @@ typedef struct SswHeartbeatKey
 
 /*
  * What is known of one session.  word is the time of the last heartbeat, eight
- * times, whether somebody is about to end the session (SSW_BEAT_MARK), whether
+ * times, whether somebody is about to end the session (SSW_ENTRY_MARK), whether
  * the row may have changed, so that the next heartbeat must look at it
- * (SSW_BEAT_LOOK), and whether the connection that it was attached to has gone
- * since (SSW_BEAT_GONE: nothing is attached then); it changes by compare-and-set
+ * (SSW_ENTRY_LOOK), and whether the connection that it was attached to has gone
+ * since (SSW_ENTRY_GONE: nothing is attached then); it changes by compare-and-set
  * under a shared lock of the partition.  The rest changes under an exclusive one.
  */
 typedef struct SswHeartbeat
@@ -33,32 +33,32 @@ typedef struct SswHeartbeat
 	TimestampTz deadline;		/* of the row, as last read or written by us */
 	uint64		attached;		/* number of its attachment to a connection,
 								 * or 0; none is given twice.  The lowest
-								 * SSW_BEAT_PID_BITS are the process */
+								 * SSW_ENTRY_PID_BITS are the process */
 	uint32		next;			/* in its bucket, or in the list of free ones */
 	int32		pins;			/* transactions that attach it, not ended yet */
 } SswHeartbeat;
 
-#define SSW_BEAT_MARK		UINT64CONST(1)
-#define SSW_BEAT_LOOK		UINT64CONST(2)
-#define SSW_BEAT_GONE		UINT64CONST(4)
-#define SSW_BEAT_FLAGS		(SSW_BEAT_MARK | SSW_BEAT_LOOK | SSW_BEAT_GONE)
-#define SSW_BEAT_WORD(t)	((uint64) (t) << 3)
-#define SSW_BEAT_SEEN(w)	((TimestampTz) ((w) >> 3))
+#define SSW_ENTRY_MARK		UINT64CONST(1)
+#define SSW_ENTRY_LOOK		UINT64CONST(2)
+#define SSW_ENTRY_GONE		UINT64CONST(4)
+#define SSW_ENTRY_FLAGS		(SSW_ENTRY_MARK | SSW_ENTRY_LOOK | SSW_ENTRY_GONE)
+#define SSW_ENTRY_WORD(t)	((uint64) (t) << 3)
+#define SSW_ENTRY_SEEN(w)	((TimestampTz) ((w) >> 3))
 
-#define SSW_BEAT_PID_BITS	22
+#define SSW_ENTRY_PID_BITS	22
 /* Is that the number of another process's attachment? */
-#define SSW_BEAT_ELSEWHERE(attached) \
-	((attached) != 0 && (((attached) ^ (uint64) MyProcPid) & ((UINT64CONST(1) << SSW_BEAT_PID_BITS) - 1)) != 0)
+#define SSW_ENTRY_ELSEWHERE(attached) \
+	((attached) != 0 && (((attached) ^ (uint64) MyProcPid) & ((UINT64CONST(1) << SSW_ENTRY_PID_BITS) - 1)) != 0)
 
-#define SSW_BEAT_PARTITIONS 128
+#define SSW_ENTRY_PARTITIONS 128
 
 /* Whether a session may end, by what memory knows of it. */
 typedef enum SswHeartbeatVerdict
 {
-	SSW_BEAT_NONE,				/* memory knows nothing newer than the row */
-	SSW_BEAT_ALIVE,
-	SSW_BEAT_MARKED,			/* we marked it */
-	SSW_BEAT_BUSY				/* somebody else did */
+	SSW_VERDICT_NONE,			/* memory knows nothing newer than the row */
+	SSW_VERDICT_ALIVE,
+	SSW_VERDICT_MARKED,			/* we marked it */
+	SSW_VERDICT_BUSY			/* somebody else did */
 } SswHeartbeatVerdict;
 
 /* On what condition a session is marked. */

@@ -32,7 +32,7 @@ look_at_row(const SswHeartbeat *b, void *arg)
 
 	if (is_of_policy(b, &of->key))
 	{
-		(void) pg_atomic_fetch_or_u64(&unconstify(SswHeartbeat *, b)->word, SSW_BEAT_LOOK);
+		(void) pg_atomic_fetch_or_u64(&unconstify(SswHeartbeat *, b)->word, SSW_ENTRY_LOOK);
 		of->any = true;
 	}
 	return false;
@@ -47,7 +47,7 @@ ssw_store_look_all(Oid database, int policy_id)
 {
 	OfPolicy	of = {.key = {.database = database,.policy_id = policy_id}};
 
-	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+	for (int i = 0; i < SSW_ENTRY_PARTITIONS; i++)
 		ssw_store_visit(i, look_at_row, &of, false);
 	return of.any;
 }
@@ -66,7 +66,7 @@ ssw_store_void(Oid database, int policy_id)
 {
 	SswHeartbeatKey key = {.database = database,.policy_id = policy_id};
 
-	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+	for (int i = 0; i < SSW_ENTRY_PARTITIONS; i++)
 		ssw_store_visit(i, make_void, &key, true);
 	(void) ssw_store_look_all(database, policy_id);
 }
@@ -77,7 +77,7 @@ ssw_store_forget_policy(Oid database, int policy_id)
 {
 	SswHeartbeatKey key = {.database = database,.policy_id = policy_id};
 
-	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+	for (int i = 0; i < SSW_ENTRY_PARTITIONS; i++)
 		ssw_store_visit(i, is_of_policy, &key, true);
 }
 
@@ -91,6 +91,6 @@ is_of_database(const SswHeartbeat *b, void *arg)
 void
 ssw_store_forget(Oid database)
 {
-	for (int i = 0; i < SSW_BEAT_PARTITIONS; i++)
+	for (int i = 0; i < SSW_ENTRY_PARTITIONS; i++)
 		ssw_store_visit(i, is_of_database, &database, true);
 }

@@ -233,7 +233,7 @@ look_at_memory(Explanation *e)
 	e->has_heartbeat = ssw_store_find(&k, &b);
 	if (!e->has_heartbeat)
 		return;
-	e->heartbeat = SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word));
+	e->heartbeat = SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word));
 	e->held = r->has_due[0] && r->due[0] >= b.deadline && e->heartbeat + b.ttl_us > r->due[0];
 	if (e->held)
 		r->due[0] = e->heartbeat + b.ttl_us;

@@ -146,9 +146,9 @@ put_find(const Output *out)
 	const SswPolicy *p = out->policy;
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, out->deadline ? out->deadline->sort_type : INT4OID, TIDOID, INT8OID};
 	Datum		values[] = {out->values[0], out->values[1], (Datum) 0, (Datum) 0, Int64GetDatum(1000)};
-	bool		beats = p->heartbeats && out->phase == SSW_PHASE_DEADLINE;
+	bool		heartbeats = p->heartbeats && out->phase == SSW_PHASE_DEADLINE;
 
-	put_statement(out, "find", ssw_stmt_collect(p, out->leaf, out->phase, SSW_CURSOR_NONE, beats, SSW_ORDER_TIES, false),
+	put_statement(out, "find", ssw_stmt_collect(p, out->leaf, out->phase, SSW_CURSOR_NONE, heartbeats, SSW_ORDER_TIES, false),
 				  5, types, values, "  nn ");
 	if (has_ranges(out))
 		put_ranges(out, types, values);

@@ -339,16 +339,16 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 	{
 		int			launcher;
 		bool		lasts;
-		SswHeartbeatCounts beats;
-		int64		became[SSW_BEAT_STATS];
+		SswHeartbeatCounts store;
+		int64		results[SSW_HEARTBEAT_STATS];
 
-		ssw_counters_read(became);
-		v[13] = counts(became, SSW_BEAT_STATS);
-		ssw_store_counts(&beats);
-		v[7] = Int64GetDatum(beats.used);
-		v[8] = Int64GetDatum(beats.most);
-		v[9] = Int64GetDatum(beats.refused);
-		v[10] = time_or_null(beats.full_since, &n[10]);
+		ssw_counters_read(results);
+		v[13] = counts(results, SSW_HEARTBEAT_STATS);
+		ssw_store_counts(&store);
+		v[7] = Int64GetDatum(store.used);
+		v[8] = Int64GetDatum(store.most);
+		v[9] = Int64GetDatum(store.refused);
+		v[10] = time_or_null(store.full_since, &n[10]);
 		/* each is read whole */
 		launcher = SswShared->launcher >= 0 ? SswProcs[SswShared->launcher].pid : 0;
 		/* a parallel query may take the last slot for a moment */

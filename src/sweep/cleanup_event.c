@@ -76,7 +76,7 @@ look_at_memory(const SswPolicy *p, SswEndedRow *r)
 	};
 	if (!ssw_store_find(&k, &b))
 		return;
-	r->seen = ssw_max(r->has_seen ? r->seen : DT_NOBEGIN, SSW_BEAT_SEEN(pg_atomic_read_u64(&b.word)));
+	r->seen = ssw_max(r->has_seen ? r->seen : DT_NOBEGIN, SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word)));
 	r->has_seen = true;
 }
 

@@ -58,7 +58,7 @@ ssw_refresh_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
 static bool
 gains(const SswHeartbeat *b, TimestampTz due)
 {
-	return SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us > due;
+	return SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us > due;
 }
 
 /* Is the session alive by memory, and not overruled by its row? */
@@ -66,7 +66,7 @@ static bool
 is_alive(const SswPolicy *p, const SswHeartbeat *b, TimestampTz due, TimestampTz cutoff)
 {
 	return due >= b->deadline &&
-		SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us >
+		SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us >
 		ssw_refresh_cutoff(p, cutoff, b->ttl_us);
 }
 
@@ -100,7 +100,7 @@ ssw_refresh_wanted(const SswPolicy *p, const char *key, TimestampTz due, Timesta
 static void
 add_alive(SswAlive *a, ItemPointer tid, const SswHeartbeat *b, TimestampTz due)
 {
-	TimestampTz seen = SSW_BEAT_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
+	TimestampTz seen = SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
 
 	a->alive[a->nalive] = *tid;
 	a->seen[a->nalive] = TimestampTzGetDatum(seen);
@@ -129,18 +129,18 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 	}
 	switch (ssw_store_mark(&k, due, ssw_refresh_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
 	{
-		case SSW_BEAT_ALIVE:
+		case SSW_VERDICT_ALIVE:
 			if (!t->gone && ssw_store_find(&k, &b) && gains(&b, due))
 				add_alive(a, tid, &b, due);
 			return;
-		case SSW_BEAT_BUSY:
+		case SSW_VERDICT_BUSY:
 			if (!t->skip_locked)
 				ereport(ERROR,
 						(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						 errmsg("another session is ending a row of policy \"%s\"", p->name)));
 			return;
-		case SSW_BEAT_NONE:
-		case SSW_BEAT_MARKED:
+		case SSW_VERDICT_NONE:
+		case SSW_VERDICT_MARKED:
 			break;
 	}
 	ssw_heartbeat_xact_mark(&k, word);
