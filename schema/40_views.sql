@@ -65,7 +65,7 @@ FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_
       JOIN sweeper._state() AS t USING (policy_id)
       LEFT JOIN sweeper._policy() AS s USING (policy_id)
       LEFT JOIN sweeper._progress() AS g USING (policy_id)
-      -- rows that wait for their next attempt are late all the same
+      -- rows that wait for their next attempt are late, too
       CROSS JOIN LATERAL (SELECT min(r.deadline) + p.keep_for AS oldest_due FROM sweeper.failed_row AS r
                           WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f) AS b
 -- those of users first

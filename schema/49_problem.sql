@@ -6,7 +6,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('WITH RECURSIVE t AS (SELECT %L::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r) '
                   'SELECT l.relation::regclass, l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query FROM t JOIN pg_locks AS l ON l.relation = t.r AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid) LEFT JOIN (pg_locks AS h JOIN pg_prepared_xacts AS x ON x.transaction = h.transactionid) ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction;', relation)
 $$;
-COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that tells who holds a relation or a part of it.';
+COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that shows who holds a relation or a part of it.';
 
 CREATE VIEW sweeper.problem AS
 SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
@@ -143,7 +143,7 @@ SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows 
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
 UNION ALL
 SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows that role %s had appended to %s came with a dump; nobody writes them before somebody says so.', s.restored, s.role, s.relation),
-       -- its role may have been made anew, without what it had been granted
+       -- its role may have been created again, without its grants
        concat(CASE WHEN r.oid IS NULL THEN format('CREATE ROLE %I LOGIN; ', s.role) END,
               CASE WHEN r.oid IS NULL OR NOT has_schema_privilege(r.oid, 'sweeper', 'USAGE') OR NOT has_function_privilege(r.oid, 'sweeper.flush(regclass)', 'EXECUTE')
                    THEN format('SELECT sweeper.grant_access(%L, ''user''); ', quote_ident(s.role)) END,

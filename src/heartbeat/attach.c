@@ -4,9 +4,9 @@
  *
  * Runs in clients' sessions.  An attachment is a number, given at the commit of
  * the transaction that called attach(), in the session's entry in shared memory
- * and in a list of this process.  One that has another number by then was attached
- * anew, so that nothing need be told to the connection it was attached to before.
- * The number names the process: a heartbeat by another one takes the attachment away.
+ * and in a list of this process.  A session with another number was attached
+ * again since, so the connection that it was attached to before needs no notice.
+ * The number contains the process: a heartbeat by another process removes the attachment.
  *
  * The exit callback marks the sessions that still have their numbers, posts their
  * keys to a list in shared memory and wakes the coordinator; disconnect.c ends them.
@@ -101,8 +101,8 @@ typedef struct Leave
 } Leave;
 
 /*
- * The connection was a sign of life until now, unless the session was dead before;
- * who is just ending it does not take that for a heartbeat.
+ * The connection was a sign of life until now, unless the session was dead before.  A
+ * worker that is just ending the session does not count that as a heartbeat.
  */
 static void
 detach(SswHeartbeat *b, void *arg)
@@ -273,7 +273,7 @@ at_exit(int code, Datum arg)
 		post(attached, ngone);
 }
 
-/* Those that have ended, or were attached anew, are not ours any more. */
+/* Forget those that have ended, or were attached again. */
 static void
 prune(void)
 {

@@ -174,7 +174,7 @@ ssw_file_write(void)
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not write file \"%s\": %m", FILE_NAME ".new"),
-				 errdetail("The next start is taken for one after a crash: sessions that live by heartbeats get a grace of one time to live.")));
+				 errdetail("The next start counts as one after a crash: sessions with heartbeats get a grace of one time to live.")));
 	else if (durable_rename(FILE_NAME ".new", FILE_NAME, LOG) == 0)
 		ereport(LOG,
 				(errmsg("session_sweeper kept " INT64_FORMAT " heartbeats in " INT64_FORMAT " ms",
@@ -220,8 +220,8 @@ ssw_file_load(bool first)
 		FreeFile(file);
 		if (n < 0)
 			ereport(LOG,
-					(errmsg("file \"%s\" is damaged, or of another cluster", FILE_NAME),
-					 errdetail("This start is taken for one after a crash: sessions that live by heartbeats get a grace of one time to live.")));
+					(errmsg("file \"%s\" is damaged, or belongs to another cluster", FILE_NAME),
+					 errdetail("This start counts as one after a crash: sessions with heartbeats get a grace of one time to live.")));
 		if (durable_unlink(FILE_NAME, LOG) != 0)
 			n = -1;
 		for (int64 i = 0; i < n && first && ssw_service_is_clean(); i++)
@@ -303,7 +303,7 @@ log_full(const SswHeartbeatCounts *counts)
 		ereport(LOG,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("session_sweeper's memory for heartbeats is full"),
-				 errdetail("It holds " INT64_FORMAT " of them. Each of the others writes its row, or is an error inside a transaction block.", counts->most),
+				 errdetail("It holds " INT64_FORMAT " of them. Every other heartbeat writes its row, or fails inside a transaction block.", counts->most),
 				 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server.")));
 	logged = counts->full_since;
 }

@@ -186,8 +186,8 @@ look_or_raise(Touch *b)
 }
 
 /*
- * Heartbeats for many.  First those that memory knows, so that nobody waits for a row
- * that is not his; then the rows of the others.  When one is locked, the next are not
+ * Heartbeats for many.  First those that memory knows, so that they do not wait for the rows
+ * of others; then the rows of the rest.  When one is locked, the next are not
  * waited for: a call takes one lock_timeout, not one for each.
  */
 typedef struct Many
@@ -374,7 +374,7 @@ memory_full(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("could not attach the session: the memory for heartbeats is full"),
-			 errdetail("What is attached to a connection is kept in memory."),
+			 errdetail("Attached sessions are kept in memory."),
 			 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server. The session is not gone: heartbeats keep it alive.")));
 }
 

@@ -1,6 +1,6 @@
 /*
  * policy_xact.c
- *		What a transaction does to policies, told when it commits.
+ *		What a transaction does to policies, announced when it commits.
  *
  * Runs in callers' sessions.  The coordinator reads changed policies again, and memory
  * of their rows is forgotten, or checked, as the change asks.

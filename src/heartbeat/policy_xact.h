@@ -1,6 +1,6 @@
 /*
  * policy_xact.h
- *		What a transaction does to policies, told when it commits.
+ *		What a transaction does to policies, announced when it commits.
  */
 #ifndef SSW_POLICY_XACT_H
 #define SSW_POLICY_XACT_H

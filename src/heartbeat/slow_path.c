@@ -9,7 +9,7 @@
  *
  * Heartbeats are no part of the caller's transaction: what was answered true
  * holds when it is rolled back.  The row is read and written as the relation's
- * owner, who may have filters and triggers.
+ * owner, because filters and triggers are the owner's code.
  *
  * Shares the heartbeats (store.c).  A crash leaves nothing behind.
  */
@@ -56,7 +56,7 @@ typedef enum Look
 	LOOK_GONE,
 	LOOK_ALIVE,
 	LOOK_WRITE,					/* alive, and its row must be written */
-	LOOK_NONE					/* its columns have other names by now */
+	LOOK_NONE					/* its columns have other names now */
 } Look;
 
 /* A row, as ssw_stmt_touch() reads it. */
@@ -88,7 +88,7 @@ typedef struct TouchTry
 	const bool *valid;			/* false when the relation was altered since
 								 * its columns' names were read; or null */
 	int			patience_ms;	/* for locks */
-	bool		may_be_undone;	/* what it writes, by somebody else */
+	bool		may_be_undone;	/* its caller can undo what it writes */
 	bool		write;
 	bool		settled;		/* constraints that the caller has deferred */
 	Look		result;
@@ -190,7 +190,7 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("more than one row of policy \"%s\" has the key", p->name),
-				 errdetail("Tables that inherit from another have keys of their own."),
+				 errdetail("An inheriting table has a key of its own."),
 				 errhint("The heartbeat did not count, and the session is not gone: keep it, and give its row a key of its own.")));
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
@@ -255,7 +255,7 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 	if (in_retention(p, r) && (!known || SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now))
 		return LOOK_GONE;
 	if (r->has_due ? TIMESTAMP_IS_NOEND(r->due) : p->on_null == SSW_NULL_IGNORE && p->last_seen == NULL)
-		return LOOK_ALIVE;		/* for ever */
+		return LOOK_ALIVE;		/* it never ends */
 	if (r->seen_by_others)
 		ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_to_others);
 
@@ -362,7 +362,7 @@ look(void *arg)
 	ssw_spi_end();
 }
 
-/* What an error of the look means for the caller, who is told that nothing is known. */
+/* What an error of the look means for the caller: nothing is known. */
 static ErrorData *
 explain(const TouchTry *t, ErrorData *e)
 {
@@ -413,20 +413,20 @@ check_can_write(const TouchTry *t)
 	if (!r->has_due && p->on_null == SSW_NULL_EXPIRE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the heartbeat cannot be kept: the row has no deadline, and policy \"%s\" takes that for dead", p->name),
-				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
-				 errhint("Send the first heartbeat of such a row outside of such blocks.")));
+				 errmsg("cannot record heartbeat: the row has no deadline and policy \"%s\" treats that as expired", p->name),
+				 errdetail("Inside a transaction block, or where errors are caught, a rollback would undo the write to its row."),
+				 errhint("Send the first heartbeat of such a row outside a transaction block.")));
 	if (!ssw_store_find(&r->key, &b))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("the heartbeat cannot be kept: memory for heartbeats is full"),
-				 errdetail("Inside a transaction block, or where errors are caught, its row would be written in vain if that is rolled back."),
-				 errhint("The session is not gone: send heartbeats outside of such blocks, or raise \"session_sweeper.heartbeat_memory\" and restart.")));
+				 errmsg("cannot record heartbeat: memory for heartbeats is full"),
+				 errdetail("Inside a transaction block, or where errors are caught, a rollback would undo the write to its row."),
+				 errhint("The session is not gone: send heartbeats outside a transaction block, or raise \"session_sweeper.heartbeat_memory\" and restart.")));
 	if (ssw_store_stopping())
 		ereport(ERROR,
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
-				 errmsg("the heartbeat cannot be kept: the server is being stopped, or has just been started"),
-				 errdetail("Inside a transaction block its row would be written too late, or in vain."),
+				 errmsg("cannot record heartbeat: the server is stopping, or has just started"),
+				 errdetail("Inside a transaction block the write to its row would come too late, or be rolled back."),
 				 errhint("The session is not gone: keep it and try again.")));
 }
 
@@ -463,7 +463,7 @@ look_once(TouchTry *t)
 /*
  * The slow path: look at the row of that key, whose entry has key.  SSW_TOUCH_NOTHING
  * when nothing was looked at, because the relation is not valid any more, and with an
- * error, which the caller raises or tells: then nothing is known.
+ * error, which the caller raises or reports: then nothing is known.
  */
 SswTouch
 ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid *types, Datum *values,
@@ -496,7 +496,7 @@ ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid
 			return SSW_TOUCH_NOTHING;
 		if (t.result == LOOK_GONE && !gone)
 		{
-			/* who deleted the row that we waited for may have made it anew */
+			/* the transaction that deleted the row may have inserted it again */
 			gone = true;
 			continue;
 		}
@@ -512,7 +512,7 @@ ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid
 	return t.result == LOOK_GONE ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
 }
 
-/* Heartbeats are for those who may write, and where rows can be. */
+/* Heartbeats need a transaction that can write. */
 void
 ssw_slow_path_check(const char *function)
 {

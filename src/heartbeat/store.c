@@ -114,7 +114,7 @@ ssw_store_startup(void)
 	header->size = n;
 	header->nbuckets = bucket_count(n);
 	header->locks = GetNamedLWLockTranche(TRANCHE);
-	/* until there is somebody who would keep them at a stop */
+	/* until the launcher runs, which writes them at a stop */
 	pg_atomic_init_u32(&header->stopping, 1);
 	memset(buckets, 0, header->nbuckets * sizeof(uint32));
 }
@@ -231,7 +231,7 @@ ssw_store_touch(const SswHeartbeatKey *key, TimestampTz now)
 	{
 		uint64		word = pg_atomic_read_u64(&b->word);
 
-		/* never back; a failed exchange reads the word anew */
+		/* never back; a failed exchange has read the word again */
 		while (!done && (word & SSW_ENTRY_FLAGS) == 0)
 			done = SSW_ENTRY_SEEN(word) >= now ||
 				pg_atomic_compare_exchange_u64(&b->word, &word, SSW_ENTRY_WORD(now));
@@ -267,9 +267,9 @@ ssw_store_spare(const SswHeartbeatKey *key, TimestampTz now)
 /*
  * S3: what is known of a session whose row is locked, or was written by the
  * caller.  False when memory is full.  Never sets back: a heartbeat may have come
- * since, and the row's deadline been prolonged.  A mark goes: whoever made it has
- * not got the row.  A session that is heard of is not gone, whatever became of its
- * connection.  committed: that is how others see the row.
+ * since, and the row's deadline been prolonged.  A mark is cleared: its owner
+ * has not got the row.  A session with a heartbeat is not gone, whatever became of its
+ * connection.  committed: others see the row like this.
  */
 bool
 ssw_store_publish(const SswHeartbeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline, bool committed)
@@ -305,8 +305,8 @@ ssw_store_publish(const SswHeartbeatKey *key, TimestampTz seen, int64 ttl_us, Ti
 		uint64		flags = committed ? 0 : word & SSW_ENTRY_LOOK;
 
 		/*
-		 * another word than before: who clears a mark late must not meet it
-		 * again
+		 * another word than before: a process that clears its mark late must
+		 * not find it again
 		 */
 		seen = Max(SSW_ENTRY_SEEN(word) + 1, seen);
 		pg_atomic_write_u64(&b->word, SSW_ENTRY_WORD(seen) | flags);
@@ -336,8 +336,8 @@ ssw_store_find(const SswHeartbeatKey *key, SswHeartbeat *copy)
  * it is marked with.  Alive: its last heartbeat holds it beyond the cutoff, and
  * the row does not say otherwise: a deadline earlier than the one remembered was
  * written by the application.  By name: it ends in any case.  If gone: not when it
- * is alive, attached anew, or about to be.  Locked: the caller has locked the row;
- * whoever else has marked it cannot go on, and loses the mark to him.
+ * is alive, attached again, or about to be.  Locked: the caller has locked the row;
+ * another process that has marked it cannot continue, and loses its mark.
  */
 SswHeartbeatVerdict
 ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff, SswHeartbeatEnd end, bool locked, uint64 *word)
@@ -384,8 +384,8 @@ ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff, 
 }
 
 /*
- * Is the entry as we marked it?  That a connection went or came is no sign of
- * life, and whoever ends the session need not mind.
+ * Is the entry as we marked it?  Whether a connection went or came is no sign
+ * of life, and does not matter here.
  */
 static bool
 is_same(uint64 w, uint64 word)
@@ -495,9 +495,8 @@ ssw_store_change(const SswHeartbeatKey *key, SswHeartbeatChange change, void *ar
 }
 
 /*
- * R2: the row has this deadline, and time to live, now.  Not when somebody has
- * looked at the row since the entry had the one remembered: he has read what came
- * after.
+ * R2: the row has this deadline, and time to live, now.  Not when the entry
+ * has another deadline than the one remembered: that was read from the row later.
  */
 void
 ssw_store_prolong(const SswHeartbeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us)
@@ -515,8 +514,8 @@ ssw_store_prolong(const SswHeartbeatKey *key, TimestampTz remembered, TimestampT
 
 /*
  * S2: the row, which is locked, says that the session is gone: memory does not say
- * otherwise to the next heartbeat.  Once only, so that heartbeats of the gone do not
- * take the marks of whoever ends them.
+ * otherwise to the next heartbeat.  Once only, so that heartbeats of an
+ * ended session do not clear the mark of the worker that ends it.
  */
 void
 ssw_store_refute(const SswHeartbeatKey *key)

@@ -52,13 +52,13 @@ typedef struct SswHeartbeat
 
 #define SSW_ENTRY_PARTITIONS 128
 
-/* Whether a session may end, by what memory knows of it. */
+/* Whether a session may end, as far as memory knows. */
 typedef enum SswHeartbeatVerdict
 {
 	SSW_VERDICT_NONE,			/* memory knows nothing newer than the row */
 	SSW_VERDICT_ALIVE,
 	SSW_VERDICT_MARKED,			/* we marked it */
-	SSW_VERDICT_BUSY			/* somebody else did */
+	SSW_VERDICT_BUSY			/* another process did */
 } SswHeartbeatVerdict;
 
 /* On what condition a session is marked. */
@@ -68,8 +68,8 @@ typedef enum SswHeartbeatEnd
 	SSW_END_ANYWAY,				/* heartbeats do not hold it: an absolute
 								 * limit */
 	SSW_END_BY_NAME,			/* somebody named it */
-	SSW_END_IF_GONE				/* its connection has gone, and nothing has
-								 * been heard of it since */
+	SSW_END_IF_GONE				/* its connection has gone, and no heartbeat
+								 * has come since */
 } SswHeartbeatEnd;
 
 /* How many entries there are. */

@@ -2,7 +2,7 @@
  * store_scan.c
  *		All heartbeats of a policy, or of a database.
  *
- * Runs in sessions that change policies, in coordinators and in who drops a
+ * Runs in sessions that change policies, in coordinators, and in the session that drops a
  * database.  Visits every entry, a partition at a time under its lock (store.c).  A
  * crash empties memory.
  */
@@ -21,7 +21,7 @@ is_of_policy(const SswHeartbeat *b, void *arg)
 /* The heartbeats of a policy, and whether there are any. */
 typedef struct OfPolicy
 {
-	SswHeartbeatKey key;		/* but for its id */
+	SswHeartbeatKey key;		/* without its id */
 	bool		any;
 } OfPolicy;
 

@@ -213,7 +213,7 @@ load(const char *name, uint64 generation)
 
 /*
  * Forget a target.  The look at a row runs triggers, filters and row security, which
- * may send heartbeats, too: what a caller of ours still uses goes with the transaction.
+ * may send heartbeats, too: what our own caller still uses goes with the transaction.
  */
 static void
 drop(SswHeartbeatTarget *t)

@@ -96,7 +96,7 @@ on_commit(const Pending *p)
 	}
 }
 
-/* The heartbeat holds all the same; what its row says, the next one reads. */
+/* The heartbeat still counts; what its row says, the next one reads. */
 static void
 on_abort(const Pending *p)
 {

@@ -108,7 +108,7 @@ braked(Explanation *e)
 		return conclude(e, "paused", e->why, ssw_repair_hint_or_resume(p));
 	if (e->state == SSW_POLICY_HELD)
 		return conclude(e, "held", e->why, ssw_repair_hint_or_resume(p));
-	/* the registry's own max_ttl ends it all the same */
+	/* the registry's own max_ttl ends it anyway */
 	if (e->row.fused && !(p->registry && too_old(e)))
 		return conclude(e, "held by fuse", fuse_text(e, e->row.group),
 						p->fuse_until > e->now ? ssw_repair_hint_or_resume(p) :

@@ -55,7 +55,7 @@ typedef struct Output
 	const SswDeadline *deadline;	/* null: the nulls */
 	const char *name;			/* of the phase */
 	Oid		   *types;			/* of statements on rows, SSW_ROW_PARAMS */
-	Datum	   *values;			/* of theirs: one row */
+	Datum	   *values;			/* their values: one row */
 	Datum		keys;			/* text[] */
 } Output;
 

@@ -99,7 +99,7 @@ ssw_is_live(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
-/* is_live(session): who knows the session may ask. */
+/* is_live(session): any role that knows the session id may call it. */
 Datum
 ssw_session_is_live(PG_FUNCTION_ARGS)
 {

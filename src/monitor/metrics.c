@@ -24,7 +24,7 @@ PG_FUNCTION_INFO_V1(ssw_metric_families);
 #define SOURCES \
 	"WITH cluster AS MATERIALIZED (SELECT * FROM sweeper._cluster())," \
 	" stat AS MATERIALIZED (SELECT p.policy, s.* FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id))," \
-	/* between two tries it is waiting, and locked all the same */ \
+	/* a policy that waits between two tries is still locked */ \
 	" status AS MATERIALIZED (SELECT t.*, t.brakes || CASE WHEN t.state IN ('throttled', 'outside window', 'read-only') THEN ARRAY[t.state] END" \
 	"  || CASE WHEN s.locked_since IS NOT NULL AND c.enabled AND c.listed THEN '{locked}'::text[] END AS all_brakes" \
 	"  FROM sweeper.policy_status AS t LEFT JOIN stat AS s USING (policy) CROSS JOIN cluster AS c)," \

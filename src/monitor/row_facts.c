@@ -75,7 +75,7 @@ get_string(int col, MemoryContext cxt)
 	return s ? MemoryContextStrdup(cxt, s) : NULL;
 }
 
-/* What tells a row without a key from another that takes its place; as the owner, in SPI. */
+/* What distinguishes a row without a key from another that takes its place; as the owner, in SPI. */
 static char *
 read_identity(const SswPolicy *p, const SswRowFacts *r, MemoryContext cxt)
 {
@@ -143,10 +143,7 @@ look_up(void *arg)
 			r->in_grace = DatumGetBool(SPI_getbinval(tup, desc, 6, &isnull));
 			r->excluded = DatumGetBool(SPI_getbinval(tup, desc, 7, &isnull));
 
-			/*
-			 * equal values can have other texts: the row's own is what is on
-			 * record
-			 */
+			/* equal values can have other texts: the row's own is recorded */
 			r->key = get_string(8, cxt);
 			r->group = get_string(9, cxt);
 			r->fused = DatumGetBool(SPI_getbinval(tup, desc, 10, &isnull));

@@ -119,7 +119,7 @@ policies_with(SswRight right)
 }
 
 /*
- * _process(): one row a process of ours in the cluster; what it works on only
+ * _process(): one row for each of our processes in the cluster; what it works on only
  * where the reader may see the policy.
  */
 Datum
@@ -400,7 +400,7 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 		v[6] = text_or_null(d->problem, &n[6]);
 		work = ssw_work_take(d->oid, 0);
 		v[7] = time_or_null(work.failing_since, &n[7]);
-		/* what others' databases are told is not for here */
+		/* errors of other databases are not shown here */
 		v[8] = text_or_null(d->oid == MyDatabaseId ? work.error : "", &n[8]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}

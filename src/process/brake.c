@@ -2,8 +2,8 @@
  * brake.c
  *		The state of a policy: one list of all states, in their order.
  *
- * Runs in the coordinator, which asks whether a policy may run, and in the session of
- * whoever reads a state: policy_status, problem, metrics, preview, explain_row and
+ * Runs in the coordinator, which asks whether a policy may run, and in any session
+ * that reads a state: policy_status, problem, metrics, preview, explain_row and
  * sweep.  Reads catalogs only.
  *
  * A policy is in the first state of the list whose check holds:
@@ -134,7 +134,7 @@ is_failing(Facts *f)
 	return f->policy->failures > 0;
 }
 
-/* Time is credited to rows that live by activity, after a crash or before this start. */
+/* Time is credited to rows that activity keeps alive, after a crash or before this start. */
 static bool
 in_grace(Facts *f)
 {
@@ -231,7 +231,7 @@ ssw_brake_state(const SswPolicy *p, TimestampTz now, const char **reason)
 		f.reason = f.found_reason;
 	if (f.reason && f.reason[0] == '\0')
 		f.reason = NULL;
-	/* it holds some groups only, and others go on */
+	/* it holds some groups only, and the others are swept */
 	if (f.reason == NULL && state >= SSW_POLICY_READ_ONLY)
 		f.reason = p->fuse_detail;
 	*reason = f.reason;

@@ -107,9 +107,9 @@ $node->safe_psql('postgres', "SELECT sweeper.unregister('coarse')");
 # but not where the row's new deadline may be rolled back
 ($code, $out, $err) = $node->psql('postgres', "INSERT INTO lease VALUES (401, now() + interval '30 min');
     \\set VERBOSITY verbose\nBEGIN; SELECT sweeper.touch('lease', 401)");
-like($err, qr/53400: the heartbeat cannot be kept: memory for heartbeats is full/, 'inside a transaction block nothing is promised');
+like($err, qr/53400: cannot record heartbeat: memory for heartbeats is full/, 'inside a transaction block nothing is promised');
 ($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nDO \$\$ BEGIN PERFORM sweeper.touch('lease', 401); ROLLBACK; END \$\$");
-like($err, qr/53400: the heartbeat cannot be kept/, 'nor where a procedure may roll it back');
+like($err, qr/53400: cannot record heartbeat/, 'nor where a procedure may roll it back');
 is($node->safe_psql('postgres', "SELECT sweeper.touch('lease', 401)"), 't', 'outside it is');
 $node->safe_psql('postgres', "INSERT INTO lease VALUES (402, now() + interval '30 min')");
 my $pipeline = $node->basedir . '/pipeline.sql';

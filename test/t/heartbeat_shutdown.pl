@@ -108,7 +108,7 @@ kill 'TERM', $launcher;
 $node->wait_for_log(qr/session_sweeper kept/, $log);
 $more->(5 * $sessions);
 $transaction->query("SELECT sweeper.touch('lease', $first)");
-like($transaction->{stderr}, qr/the heartbeat cannot be kept: the server is being stopped/, 'what a transaction would write too late is unknown');
+like($transaction->{stderr}, qr/cannot record heartbeat: the server is stopping/, 'what a transaction would write too late is unknown');
 is($registry->query_safe('SELECT sweeper.heartbeat(' . $session->(1) . '), (SELECT count(*) FROM sweeper.heartbeat_many(ARRAY[' . $session->(2) . ']))'), 't|0', 'they are answered');
 is($registry->query_safe($written), 'true true false', 'and write their rows while it stops');
 $registry->query_safe("SELECT sweeper.release('$ended_id')");
