@@ -11,8 +11,8 @@ CREATE FUNCTION sweeper._database(OUT database oid, OUT state text, OUT closed i
     OUT workers_wanted int, OUT next_due timestamptz, OUT problem text,
     OUT work_failing_since timestamptz, OUT work_error text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED ROWS 4 AS 'MODULE_PATHNAME', 'ssw_stat_database';
-CREATE FUNCTION sweeper._mend(policy_id int) RETURNS text
-LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_mend_policy';
+CREATE FUNCTION sweeper._repair_hint(policy_id int) RETURNS text
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_repair_hint_sql';
 
 COMMENT ON FUNCTION sweeper.explain_row IS
 'Says why a row of a policy is, or is not, gone. key is as text; of a composite key, as a row: (a,b). verdict is one of alive, due, in grace, held by fuse, held, paused, locked, check unknown, quarantined, excluded by filter, no deadline, in retention, expired, not found; reason says more, hint is a statement to paste. found is null when the row could not be read; state is the policy''s; last_heartbeat is what memory knows, and counts where it holds the row longer than its deadline; attempts to last_error are of the row''s failures, blocked_by the pids that hold it (0: a prepared transaction), ended_at and cleanup_type of its event. Reads one row as the table''s owner, changes and locks nothing. Errors: 42704 no such policy, 42501 not its owner and without level monitor, 22004 null.';
@@ -22,7 +22,7 @@ COMMENT ON FUNCTION sweeper._database IS
 'Databases that the launcher knows, from shared memory: has it the extension, its coordinator, when that is next due, why it idles, since when the look after tasks fails, and its error.';
 COMMENT ON FUNCTION sweeper._state IS
 'The state of each policy that the reader may see, and why it is in it: what policy_status, problem and metrics show; brakes are those that resume() lifts; misfit is why it does not fit its table and functions, whatever else holds it.';
-COMMENT ON FUNCTION sweeper._mend IS
+COMMENT ON FUNCTION sweeper._repair_hint IS
 'A statement after which a policy fits its table and functions again; null when it does already, or the caller may not see it.';
 
 CREATE FUNCTION sweeper._misfit(policy text) RETURNS text
@@ -52,11 +52,11 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
-            WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._mend(b.policy_id), sweeper._misfit(b.policy))
-            WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._mend(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
-            WHEN b.state = 'held' THEN coalesce(sweeper._mend(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
+            WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._misfit(b.policy))
+            WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
+            WHEN b.state = 'held' THEN coalesce(sweeper._repair_hint(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('paused', 'fuse') THEN
-                 coalesce(CASE WHEN b.gone THEN sweeper._mend(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
+                 coalesce(CASE WHEN b.gone THEN sweeper._repair_hint(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
 FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,

@@ -56,7 +56,7 @@ SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s di
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
 UNION ALL
 SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing is removed until somebody confirms.',
-       coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
+       coalesce(sweeper._repair_hint(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
 FROM sweeper.policy AS p WHERE p.held_reason IS NOT NULL
 UNION ALL
 SELECT 'critical', p.policy, 'fuse', f.held_at,
@@ -66,7 +66,7 @@ FROM sweeper.policy AS p JOIN sweeper.fuse_hold AS f USING (policy_id) WHERE f.h
 UNION ALL
 SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
        p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
-       coalesce(sweeper._mend(p.policy_id), sweeper._again(p.policy, p.last_sqlstate))
+       coalesce(sweeper._repair_hint(p.policy_id), sweeper._again(p.policy, p.last_sqlstate))
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
 SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s.state END, NULL, coalesce(s.misfit, s.reason),
@@ -80,8 +80,8 @@ SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s
                            WHERE r.setrole IN (0, 10) AND (r.setdatabase = 0 OR d.datname = pg_catalog.current_database()) AND c LIKE 'default\_transaction\_read\_only=%'
                            ORDER BY r.setrole DESC, r.setdatabase DESC LIMIT 1),
                           'ALTER SYSTEM SET default_transaction_read_only = off; SELECT pg_reload_conf();')
-            WHEN s.misfit IS NOT NULL OR s.state = 'broken' THEN coalesce(sweeper._mend(p.policy_id), sweeper._misfit(p.policy))
-            ELSE coalesce(sweeper._mend(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
+            WHEN s.misfit IS NOT NULL OR s.state = 'broken' THEN coalesce(sweeper._repair_hint(p.policy_id), sweeper._misfit(p.policy))
+            ELSE coalesce(sweeper._repair_hint(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._state() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND (s.misfit IS NOT NULL OR s.state IN ('broken', 'held', 'read-only'))
 UNION ALL

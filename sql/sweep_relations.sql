@@ -127,7 +127,7 @@ DO $$ BEGIN
     END LOOP;
 END $$;
 SELECT deadline, columns FROM sweeper.policy WHERE policy = 'kinds';
-SELECT sweeper._mend(policy_id) AS next_step FROM sweeper.policy WHERE policy = 'kinds';
+SELECT sweeper._repair_hint(policy_id) AS next_step FROM sweeper.policy WHERE policy = 'kinds';
 -- who alters something else has not said what the expression means now
 \set VERBOSITY default
 SELECT sweeper.alter_policy('kinds', notify_channel => 'gone');

@@ -190,7 +190,7 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	}
 	q.nulls[q.n] = '\0';
 	ssw_policy_store_exec(psprintf("UPDATE sweeper.policy SET (%s) = ROW(%s) WHERE policy_id = %d",
-								   q.columns.data, q.places.data, p->id),
+								   q.columns.data, q.params.data, p->id),
 						  q.n, q.types, q.values, q.nulls);
 }
 

@@ -28,7 +28,7 @@ ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value, bo
 	if (q->n == 0)
 	{
 		initStringInfo(&q->columns);
-		initStringInfo(&q->places);
+		initStringInfo(&q->params);
 	}
 	if (q->n >= SSW_STORE_MAX)
 		elog(ERROR, "too many columns of a policy");
@@ -37,7 +37,7 @@ ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value, bo
 	q->nulls[q->n] = isnull ? 'n' : ' ';
 	q->n++;
 	appendStringInfo(&q->columns, "%s%s", q->n > 1 ? ", " : "", quote_identifier(column));
-	appendStringInfo(&q->places, "%s$%d%s", q->n > 1 ? ", " : "", q->n, cast);
+	appendStringInfo(&q->params, "%s$%d%s", q->n > 1 ? ", " : "", q->n, cast);
 }
 
 /* Add a text, or null. */

@@ -20,7 +20,7 @@ typedef struct SswParams
 	Datum		values[SSW_STORE_MAX];
 	char		nulls[SSW_STORE_MAX + 1];
 	StringInfoData columns;		/* "a, b" */
-	StringInfoData places;		/* "$1, $2::jsonb" */
+	StringInfoData params;		/* "$1, $2::jsonb" */
 } SswParams;
 
 extern void ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value,

@@ -149,8 +149,8 @@ held_hint(const SswPolicy *p)
 }
 
 /*
- * Why nothing must be removed before somebody has confirmed it, or null: the meaning
- * of the deadline is a guess, or most rows are dead already.
+ * Why nothing must be removed before somebody has confirmed it, or null: what the
+ * deadline means is a guess, or most rows are dead already.
  */
 const char *
 ssw_register_hold(const SswPolicy *p, const SswPreview *v)
@@ -208,7 +208,7 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 	q.nulls[q.n] = '\0';
 	p->id = ssw_policy_store_exec(psprintf("INSERT INTO sweeper.policy (%s) VALUES (%s)"
 										   " ON CONFLICT (policy) DO NOTHING RETURNING policy_id",
-										   q.columns.data, q.places.data),
+										   q.columns.data, q.params.data),
 								  q.n, q.types, q.values, q.nulls);
 	/* another session took the name meanwhile */
 	if (p->id == 0)
@@ -291,7 +291,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 	Relation	rel;
 	Datum		result;
 	char	   *unusable;
-	char	   *mend;
+	char	   *step;
 	const char *reason;
 
 	ssw_argument_not_null(fcinfo, 0, "policy");
@@ -302,12 +302,12 @@ ssw_preview(PG_FUNCTION_ARGS)
 	if (rel)
 		p = ssw_policy_present(p);
 	unusable = ssw_policy_unusable(p);
-	mend = unusable ? ssw_repair_hint(p) : NULL;
+	step = unusable ? ssw_repair_hint(p) : NULL;
 	if (unusable)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot preview policy \"%s\": %s", p->name, unusable),
-				 mend ? errhint("%s", mend) :
+				 step ? errhint("%s", step) :
 				 errhint("BEGIN; SELECT sweeper.resume(%1$s); SELECT * FROM sweeper.preview(%1$s); then COMMIT, or ROLLBACK to leave it as it is.",
 						 quote_literal_cstr(p->name))));
 	ssw_deadline_build(p, rel);

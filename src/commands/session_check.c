@@ -102,19 +102,19 @@ refuse_settings(const char *field, const char *text)
 }
 
 /* What an expression, or a SET list, means to the caller and in a pass. */
-typedef struct Meaning
+typedef struct Parsed
 {
 	Relation	rel;
 	const char *field;
 	const char *sql;
 	Node	   *ours;			/* of an expression */
 	bool		same;
-} Meaning;
+} Parsed;
 
 static void
 compare_text(void *arg)
 {
-	Meaning    *m = arg;
+	Parsed    *m = arg;
 	bool		is_filter = strcmp(m->field, "filter") == 0;
 	Node	   *theirs = ssw_expr_parse_here(m->rel, m->field, m->sql, is_filter);
 
@@ -125,7 +125,7 @@ compare_text(void *arg)
 static void
 compare_set(void *arg)
 {
-	Meaning    *m = arg;
+	Parsed    *m = arg;
 
 	m->same = ssw_expr_set_means_same(m->rel, m->sql);
 }
@@ -134,7 +134,7 @@ compare_set(void *arg)
 static void
 check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql, bool decides)
 {
-	Meaning		m = {.rel = rel,.field = field,.sql = sql};
+	Parsed		m = {.rel = rel,.field = field,.sql = sql};
 
 	if (sql == NULL || ssw_expr_find_column(rel, sql) != InvalidAttrNumber)
 		return;
@@ -150,7 +150,7 @@ check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql,
 static void
 check_set(const SswPolicy *p, Relation rel)
 {
-	Meaning		m = {.rel = rel,.sql = p->set_clause};
+	Parsed		m = {.rel = rel,.sql = p->set_clause};
 
 	ssw_gate_unpinned(p->owner, p->search_path, compare_set, &m);
 	if (!m.same)

@@ -37,10 +37,10 @@
 
 /*
  * The newest values and what SQL makes of each: pairs of text, newest first, in the
- * session's own zone.  meaning is an expression over v.
+ * session's own zone.  shown is an expression over v.
  */
 static uint64
-read_newest(Relation rel, const char *sql, const char *meaning)
+read_newest(Relation rel, const char *sql, const char *shown)
 {
 	double		part;
 	char	   *list = psprintf("%s AS v", sql);
@@ -53,7 +53,7 @@ read_newest(Relation rel, const char *sql, const char *meaning)
 	if (part < 1 && OidIsValid(ssw_index_find(rel, sql, NULL)))
 		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", list, ssw_guard_table(RelationGetRelid(rel)), where);
 	n = ssw_spi_exec(psprintf("SELECT v::pg_catalog.text, %s FROM (SELECT v FROM (%s) AS s"
-							  " ORDER BY v DESC LIMIT %d) AS newest", meaning, rows, NEWEST),
+							  " ORDER BY v DESC LIMIT %d) AS newest", shown, rows, NEWEST),
 					 0, NULL, NULL, NULL, true, 0);
 	AtEOXact_GUC(true, level);
 	return n;
@@ -80,7 +80,7 @@ unit_meaning(int i)
  * newest one plausible?
  */
 static bool
-describe(Relation rel, const char *sql, const char *candidate, const char *meaning, StringInfo detail)
+describe(Relation rel, const char *sql, const char *candidate, const char *shown, StringInfo detail)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	MemoryContext old;
@@ -88,7 +88,7 @@ describe(Relation rel, const char *sql, const char *candidate, const char *meani
 	uint64		n;
 
 	ssw_spi_begin();
-	n = read_newest(rel, sql, meaning);
+	n = read_newest(rel, sql, shown);
 	old = MemoryContextSwitchTo(cxt);
 	for (uint64 r = 0; r < n; r++)
 	{
@@ -193,7 +193,7 @@ ask_zone(const SswPolicy *p, Relation rel, const char *field,
 	for (int i = 0; p->args && i < lengthof(zones); i++)
 	{
 		char	   *zone = quote_literal_cstr(zones[i]);
-		char	   *meaning = psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
+		char	   *shown = psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
 									   " THEN pg_catalog.date_trunc('second', v::timestamp without time zone AT TIME ZONE %s)::pg_catalog.text"
 									   " ELSE 'no time' END, CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
 									   " THEN %s OR (v::timestamp without time zone AT TIME ZONE %s) <= pg_catalog.now() + '1 min'::interval"
@@ -202,7 +202,7 @@ ask_zone(const SswPolicy *p, Relation rel, const char *field,
 
 		if ((i > 0 && is_utc(zones[i])) || (i == 2 && pg_strcasecmp(zones[1], zones[2]) == 0))
 			continue;
-		if (describe(rel, sql, zones[i], meaning, &detail) && best == NULL)
+		if (describe(rel, sql, zones[i], shown, &detail) && best == NULL)
 			best = zones[i];
 	}
 	need(p, psprintf("%s of \"%s\" has no time zone", field, RelationGetRelationName(rel)), "timezone", best ? best : "...", detail.data);

@@ -417,7 +417,7 @@ ssw_policy_unusable(const SswPolicy *p)
 		return pstrdup("the policy was restored from another cluster or database");
 	if (ssw_policy_is_foreign(p))
 		return OidIsValid(owner) ? psprintf("relation %s is another one: the policy's was renamed to \"%s\"", p->relation, get_rel_name(p->relid)) :
-			psprintf("relation %s was made anew", p->relation);
+			psprintf("relation %s was dropped and created again", p->relation);
 	if (!OidIsValid(owner))
 		return psprintf("relation %s does not exist", p->relation);
 	if (owner != p->owner)

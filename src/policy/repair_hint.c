@@ -24,7 +24,7 @@
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 
-PG_FUNCTION_INFO_V1(ssw_mend_policy);
+PG_FUNCTION_INFO_V1(ssw_repair_hint_sql);
 
 /* A statement, and what comes next in a comment.  A second line would end the comment, and be run. */
 static char *
@@ -120,9 +120,9 @@ ssw_repair_hint_or_resume(const SswPolicy *p)
 	return step ? step : psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
 }
 
-/* _mend(policy_id): the same for views; null also for callers who may not see the policy. */
+/* _repair_hint(policy_id): the same for views; null also for callers who may not see the policy. */
 Datum
-ssw_mend_policy(PG_FUNCTION_ARGS)
+ssw_repair_hint_sql(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p = ssw_policy_load(PG_GETARG_INT32(0));
 	char	   *step = p && ssw_rights_have(p, SSW_RIGHT_SEE) ? ssw_repair_hint(p) : NULL;
