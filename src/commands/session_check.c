@@ -114,7 +114,7 @@ typedef struct Parsed
 static void
 compare_text(void *arg)
 {
-	Parsed    *m = arg;
+	Parsed	   *m = arg;
 	bool		is_filter = strcmp(m->field, "filter") == 0;
 	Node	   *theirs = ssw_expr_parse_here(m->rel, m->field, m->sql, is_filter);
 
@@ -125,7 +125,7 @@ compare_text(void *arg)
 static void
 compare_set(void *arg)
 {
-	Parsed    *m = arg;
+	Parsed	   *m = arg;
 
 	m->same = ssw_expr_set_means_same(m->rel, m->sql);
 }

@@ -194,11 +194,11 @@ ask_zone(const SswPolicy *p, Relation rel, const char *field,
 	{
 		char	   *zone = quote_literal_cstr(zones[i]);
 		char	   *shown = psprintf("CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
-									   " THEN pg_catalog.date_trunc('second', v::timestamp without time zone AT TIME ZONE %s)::pg_catalog.text"
-									   " ELSE 'no time' END, CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
-									   " THEN %s OR (v::timestamp without time zone AT TIME ZONE %s) <= pg_catalog.now() + '1 min'::interval"
-									   " ELSE %s END", zone, strcmp(field, "deadline") == 0 ? "true" : "false", zone,
-									   strcmp(field, "deadline") == 0 ? "true" : "false");
+									 " THEN pg_catalog.date_trunc('second', v::timestamp without time zone AT TIME ZONE %s)::pg_catalog.text"
+									 " ELSE 'no time' END, CASE WHEN v BETWEEN '1000-01-01' AND '9000-01-01'"
+									 " THEN %s OR (v::timestamp without time zone AT TIME ZONE %s) <= pg_catalog.now() + '1 min'::interval"
+									 " ELSE %s END", zone, strcmp(field, "deadline") == 0 ? "true" : "false", zone,
+									 strcmp(field, "deadline") == 0 ? "true" : "false");
 
 		if ((i > 0 && is_utc(zones[i])) || (i == 2 && pg_strcasecmp(zones[1], zones[2]) == 0))
 			continue;
