@@ -5,8 +5,8 @@
  * Runs in any process, within an SPI connection, as the relation's owner or the
  * extension's.  A statement is analysed by ssw_spi_prepare(), so that row security
  * does not hide the owner's rows from it, and runs without that exemption.  So a
- * plan that the server would have to analyse again is made anew; and so is one whose
- * tables have grown, as what is right for a small table takes for ever on a large one.
+ * plan that the server would have to analyse again is made again.  So is one whose
+ * tables have grown: a plan that is right for a small table is too slow for a large one.
  *
  * Shares nothing; plans are kept for the life of the process.  A crash leaves
  * nothing behind.
@@ -159,7 +159,7 @@ is_made_anew(SPIPlanPtr plan)
 	return false;
 }
 
-/* A kept plan of a statement, generic but for partitions. */
+/* A kept plan of a statement, generic except for partitions. */
 static SPIPlanPtr
 keep(const char *sql, int nargs, Oid *types)
 {
@@ -183,7 +183,7 @@ keep(const char *sql, int nargs, Oid *types)
 	return plan;
 }
 
-/* It was analysed again all the same, between two looks: what it did counts for nothing. */
+/* It was analysed again between two looks: what it did is rolled back. */
 static void
 check(SPIPlanPtr plan)
 {

@@ -1,6 +1,6 @@
 /*
  * deferred.c
- *		Deferred triggers, which must not fire as somebody else.
+ *		Deferred triggers, which must not fire as another role.
  *
  * Runs in workers and callers' sessions.  Shares nothing; a crash leaves nothing behind.
  */
@@ -19,7 +19,7 @@
 
 /*
  * Deferred triggers cannot fire in a restricted operation, and must not fire at
- * commit as somebody else: fire what is pending now, and the rest at once.
+ * commit as another role: fire what is pending now, and the rest at once.
  */
 void
 ssw_deferred_fire(void)
@@ -54,7 +54,7 @@ is_event_deferred(void)
  * In a caller's session, before its table's owner: what the caller's transaction has
  * deferred fires now, as the caller.  A trigger can defer another event when it fires,
  * which would then fire as the owner.  Events of statements that still run cannot be
- * told from such ones.
+ * distinguished from those.
  */
 void
 ssw_deferred_settle_callers(Oid owner)

@@ -1,6 +1,6 @@
 /*
  * deferred.h
- *		Deferred triggers, which must not fire as somebody else.
+ *		Deferred triggers, which must not fire as another role.
  */
 #ifndef SSW_DEFERRED_H
 #define SSW_DEFERRED_H

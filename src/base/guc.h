@@ -15,7 +15,7 @@ extern int	ssw_min_interval;	/* ms */
 extern int	ssw_synchronous_commit;
 extern int	ssw_max_gap;		/* s */
 extern int	ssw_fuse_hold;		/* s */
-extern int	ssw_cleanup_event_retention;	/* min; 0 keeps for ever */
+extern int	ssw_cleanup_event_retention;	/* min; 0 keeps all */
 extern int	ssw_pass_retention; /* min */
 extern int	ssw_heartbeat_memory;	/* kB; -1: by shared_buffers */
 extern double ssw_refresh_ahead;	/* of a time to live */

@@ -36,8 +36,8 @@
 
 /*
  * What the text of values and the meaning of SQL depend on; keys are canonical under
- * these.  ssw_process_connect() has the same, also for row security, of which
- * ssw_spi_prepare() decides for us.  Locales, abbreviations of time zones and
+ * these.  ssw_process_connect() has the same, also for row security; for our own
+ * statements ssw_spi_prepare() decides that.  Locales, abbreviations of time zones and
  * configurations of text search are the database's: columns hold what was written
  * under those.
  */
@@ -67,9 +67,9 @@ portals_context(void)
 }
 
 /*
- * Users' code can leave a cursor open, and whoever fetches from it later runs its
- * query with rights of his own.  A mark among the contexts of portals tells those
- * that were opened behind it; code inside can close portals, but not take it away.
+ * Users' code can leave a cursor open, and the session that fetches from it
+ * later runs its query with its own rights.  A mark among the contexts of portals shows
+ * which were opened behind it; code inside can close portals, but not remove the mark.
  * Marks of gates that an error has left stay until the next one.
  */
 static MemoryContext
@@ -276,7 +276,7 @@ ssw_identity_become_extension(SswIdentity *save)
 
 /*
  * Who acts, for the evidence: the session's user, but not where code of a table's
- * owner does, in a worker or in somebody's session.
+ * owner does, in a worker or in another role's session.
  */
 char	   *
 ssw_identity_actor(void)

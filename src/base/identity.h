@@ -1,6 +1,6 @@
 /*
  * identity.h
- *		The gate for users' code; run code as somebody else, and come back.
+ *		The gate for users' code; run code as another role, and come back.
  */
 #ifndef SSW_IDENTITY_H
 #define SSW_IDENTITY_H

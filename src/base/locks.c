@@ -15,9 +15,9 @@
  * a change, which has to wait for callers, too, does so for a short time only,
  * because other callers wait behind it meanwhile.
  *
- * Who acquires in a pool, or changes or drops it, holds the pool's lock from then
- * on to the end of the transaction: sessions are counted by the next one when all
- * that were given out before are committed.
+ * A transaction that acquires in a pool, or changes or drops it, holds the pool's lock
+ * until it ends.  So the next one counts sessions when all that were given out before
+ * are committed.
  *
  * Order: a pool's lock before the policy's, and that before any row of
  * sweeper.policy and before the relation.
@@ -51,7 +51,7 @@ set_tag(LOCKTAG *tag, int policy_id)
 	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, (Oid) policy_id, SSW_POLICY_LOCK);
 }
 
-/* A statement that tells who holds or waits for a lock, prepared transactions by their names. */
+/* A statement that shows which sessions hold or wait for a lock, prepared transactions by their names. */
 static char *
 holders_query(const LOCKTAG *tag)
 {
@@ -163,7 +163,7 @@ ssw_lock_pool_query(const char *pool)
 	return holders_query(&tag);
 }
 
-/* Hold a pool.  Without wait false when somebody else does. */
+/* Hold a pool.  Without wait, false when another session does. */
 bool
 ssw_lock_pool(const char *pool, bool wait)
 {
@@ -216,7 +216,7 @@ ssw_lock_extension(bool wait)
 	return true;
 }
 
-/* For who drops or updates it: wait for all that runs, and keep others out until the end. */
+/* DROP or UPDATE of it: wait for all that runs, and keep others out until the end. */
 void
 ssw_lock_extension_exclusive(void)
 {

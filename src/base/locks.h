@@ -6,7 +6,7 @@
 #ifndef SSW_LOCKS_H
 #define SSW_LOCKS_H
 
-/* What tells a policy's lock in pg_locks from that of a relation's column. */
+/* Distinguishes a policy's lock in pg_locks from that of a relation's column. */
 #define SSW_POLICY_LOCK		0xffff
 
 extern void ssw_lock_policy_caller(int policy_id);

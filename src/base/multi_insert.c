@@ -3,7 +3,7 @@
  *		Add rows to a table of the evidence, many at once.
  *
  * Runs in a worker, or in a session that ends rows, inside the transaction of
- * what the rows tell of; shares nothing.  Rows go by multi-insert straight into
+ * what the rows report; shares nothing.  Rows go by multi-insert straight into
  * the heap and its indexes: no statement of a user's rights is involved, so
  * nobody needs the right to write such a table.  A crash leaves nothing: the
  * rows are part of the transaction.
@@ -38,7 +38,7 @@ struct SswMultiInsert
 	int			nslots;
 };
 
-/* A table or sequence of ours. */
+/* A table or sequence of the extension. */
 Oid
 ssw_multi_insert_relation(const char *name)
 {
@@ -62,7 +62,7 @@ only_brin_on_time(ResultRelInfo *rri, AttrNumber time)
 		RelationGetIndexPredicate(index) == NIL;
 }
 
-/* Open a table of ours the way COPY does; time is the column that BRIN indexes. */
+/* Open a table of the extension as COPY does; time is the column that BRIN indexes. */
 SswMultiInsert *
 ssw_multi_insert_open(const char *table, int ncolumns, AttrNumber time)
 {

@@ -9,8 +9,8 @@
  *
  * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM, or
  * one that comes to a batch which ignores its cancel, ends the process at the next
- * interrupt check, batch or not.  The launcher, whose end is bounded anyway, goes on
- * to it.
+ * interrupt check, batch or not.  The launcher, whose end is bounded anyway,
+ * ignores it.
  */
 #include "postgres.h"
 
@@ -37,7 +37,7 @@
 
 static uint32 my_generation;
 
-/* The launcher ends whoever does not heed a signal; it sleeps while all is well. */
+/* The launcher ends a process that ignores a signal; otherwise it may be asleep. */
 static void
 tell_launcher(void)
 {
@@ -47,7 +47,7 @@ tell_launcher(void)
 		SetLatch(SswProcs[launcher].latch);
 }
 
-/* Does a process go on though its batch was cancelled?  No code of users catches its end. */
+/* Does a process continue although its batch was cancelled?  No code of users catches its end. */
 bool
 ssw_process_ignores_cancel(const SswProc *p, TimestampTz now)
 {
@@ -273,7 +273,7 @@ free_slot(int code, Datum arg)
 			d->coordinator = -1;
 			if (code != 0)
 			{
-				/* it did not mean to leave: its successor begins anew */
+				/* it did not mean to leave: its successor starts from the beginning */
 				d->next_due = d->judged_generation = d->marked_at = 0;
 				d->not_before = GetCurrentTimestamp() + USECS_PER_SEC;
 			}
@@ -415,7 +415,7 @@ ssw_process_set_state(SswProcState state)
 	MySswProc->state_since = GetCurrentTimestamp();
 	if (state == SSW_STATE_IDLE)
 	{
-		/* whoever cancelled the last batch came too late */
+		/* a cancel of the last batch came too late */
 		if (MySswProc->kind == SSW_PROC_WORKER)
 			MySswProc->batch_deadline = 0;
 		leave_pass(MySswProc);

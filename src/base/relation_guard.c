@@ -2,8 +2,8 @@
  * relation_guard.c
  *		Does a statement run on the tables, functions, operators and types that it means?
  *
- * Runs in any process that has loaded the library.  Statements name objects, and whoever
- * owns a schema can give its name to another one at any moment, between our look at
+ * Runs in any process that has loaded the library.  Statements name objects, and the
+ * owner of a schema can give its name to another one at any moment, between our look at
  * the name and the server's, without a lock that we would notice.  So beside each name
  * stands the OID that is meant, as a comment, which is compared with what the parser
  * has found: before rules, planner, executor or triggers, which run code.  No lock on

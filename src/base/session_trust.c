@@ -1,11 +1,11 @@
 /*
  * session_trust.c
- *		What may run as a table's owner in somebody else's session?
+ *		What may run as a table's owner in another role's session?
  *
  * Runs in callers' sessions and workers, inside of the gate.  A process keeps what it
  * has analysed: functions of PL/pgSQL with the types that the search_path of then gave
  * their names, expressions of indexes and domains with SQL functions inlined, functions
- * of range types and of casts.  Whoever uses the session can have that mean something
+ * of range types and of casts.  The user of the session can make that mean something
  * else before the gate runs it as the owner; and the owner's code can do the same to
  * functions that the session's user calls later.  There is no way to make all of it
  * forgotten.  So code of users, other than in C, runs
@@ -58,7 +58,7 @@ typedef enum Runs
 	RUNS_EVERYBODYS
 } Runs;
 
-/* A gate that is open: as whom it runs code, and of which subtransaction's level. */
+/* An open gate: the role as which it runs code, and the level of its subtransaction. */
 typedef struct Gate
 {
 	SswXactItem level;			/* must be first */
@@ -92,14 +92,14 @@ who_runs(Oid owner)
 	return superuser_arg(owner) ? RUNS_EVERYBODYS : RUNS_OWNERS;
 }
 
-/* Is nobody's code to run as that owner in this session? */
+/* Must no users' code run as that owner in this session? */
 bool
 ssw_trust_refuses(Oid owner)
 {
 	return who_runs(owner) == RUNS_NOBODYS;
 }
 
-/* Is this inside of a gate in which nobody's runs? */
+/* Is this inside of a gate in which no users' code runs? */
 static bool
 is_refused_here(void)
 {
@@ -438,8 +438,8 @@ check_tables(Node *node, void *context)
 }
 
 /*
- * Planning is the first that uses what the session keeps of tables, and a change of
- * theirs has it done again.  Parallel workers would not know that they are in a gate.
+ * Planning is the first that uses what the session keeps of tables, and it is done again
+ * after a change of a table.  Parallel workers would not know that they are in a gate.
  */
 static PlannedStmt *
 planner(Query *query, const char *sql, int options, ParamListInfo params)

@@ -1,6 +1,6 @@
 /*
  * session_trust.h
- *		What may run as a table's owner in somebody else's session?
+ *		What may run as a table's owner in another role's session?
  */
 #ifndef SSW_SESSION_TRUST_H
 #define SSW_SESSION_TRUST_H

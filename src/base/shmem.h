@@ -71,7 +71,7 @@ typedef struct SswDatabase
 	int			nswept;			/* 0: unknown; -1: too many */
 	Oid			swept[SSW_MAX_SWEPT];
 	uint64		written;		/* rows, as statistics say */
-	TimestampTz written_until;	/* what was written may be told until then */
+	TimestampTz written_until;	/* statistics may still come until then */
 	TimestampTz workers_not_before; /* the same, of a worker */
 	int			start_failures;
 	uint32		settings;		/* of its processes, a hash; see
@@ -167,7 +167,7 @@ typedef enum SswPassEnd
 	SSW_END_DONE,				/* nothing is left */
 	SSW_END_REFRESHED,			/* the same, and the dead wait: see
 								 * SswPass.refresh_only */
-	SSW_END_LIMIT,				/* soft limit or a rate: go on at the next
+	SSW_END_LIMIT,				/* soft limit or a rate: continue at the next
 								 * look */
 	SSW_END_STOPPED,			/* paused, dropped, changed, shut down */
 	SSW_END_LOCKED,				/* a lock on a table was not to be had: try
@@ -185,7 +185,7 @@ typedef struct SswPass
 	TimestampTz waits_since;	/* while it has no worker */
 	int64		previous;		/* pass of the policy, or 0 */
 	int64		pass_id;		/* 0 until the row in table pass is written */
-	bool		resumed;		/* goes on after a wait for its rate */
+	bool		resumed;		/* continues after a wait for its rate */
 	uint64		policy_generation;
 	bool		forced;			/* asked for by CALL sweep: no rate limit */
 	bool		refresh_only;	/* nothing ends, as throttle.c says */
@@ -230,7 +230,7 @@ typedef struct SswPass
 	bool		yield;			/* attached workers leave after their batch */
 	bool		skip_locked;	/* after the first lock time-out */
 
-	/* the dispenser: whoever is collector may read and move the cursor */
+	/* the dispenser: only the collector may read and move the cursor */
 	int			collector;		/* index in procs, or -1 */
 	ConditionVariable collector_cv;
 	bool		backlog_segment;	/* 0: fresh rows, 1: backlog */
@@ -319,8 +319,8 @@ typedef struct SswPolicyShared
 	SswPolicyKey key;			/* must be first */
 	uint64		changed_at;		/* policy_generation of the last commit that
 								 * changed it */
-	uint64		judged_generation;	/* as of which the coordinator says what
-									 * follows */
+	uint64		judged_generation;	/* the coordinator judged it then; it
+									 * wrote what follows */
 	SswPolicyState state;		/* as its coordinator found it */
 	char		reason[160];
 	TimestampTz last_look;
@@ -407,7 +407,7 @@ typedef struct SswSharedState
 {
 	LWLock	   *lock;
 	ConditionVariable request_cv;	/* a pass ended; waiters of CALL sweep */
-	ConditionVariable exit_cv;	/* a process of ours left; DROP DATABASE waits */
+	ConditionVariable exit_cv;	/* one of our processes left; DROP DATABASE waits */
 
 	int			npolicies;		/* of users, that have an entry */
 

@@ -107,8 +107,8 @@ find_forced_in_plan(SPIPlanPtr plan, bool lift)
 }
 
 /*
- * Tables of other roles who are no superusers have code of theirs: a statement on one
- * belongs into the gate.
+ * Tables of other roles that are no superusers can have code of these roles: a statement
+ * on one belongs into the gate.
  */
 static void
 check_tables(SPIPlanPtr plan)
@@ -128,7 +128,7 @@ check_tables(SPIPlanPtr plan)
 }
 
 /*
- * Analyse a statement of ours.  FORCE ROW LEVEL SECURITY does not hide a swept
+ * Analyse one of our statements.  FORCE ROW LEVEL SECURITY does not hide a swept
  * table's rows from it, or sweeping such a table would silently skip them.  It does
  * in subqueries that users wrote, and in all that the statement calls: the server's
  * own switch would lift it for views and functions of others, too.
@@ -145,7 +145,7 @@ ssw_spi_prepare(const char *sql, int nargs, Oid *types, int options)
 	return plan;
 }
 
-/* Was a kept plan analysed anew since, so that row security restricts it? */
+/* Was a kept plan analysed again since, so that row security restricts it? */
 bool
 ssw_spi_is_restricted(SPIPlanPtr plan)
 {

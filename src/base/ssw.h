@@ -13,7 +13,7 @@
 #define SSW_SCHEMA			"sweeper"
 #define SSW_EXTENSION		"session_sweeper"
 
-/* An operator in our own SQL that runs under somebody's search_path. */
+/* An operator in our own SQL that runs under a user's search_path. */
 #define SSW_OP(op)			"OPERATOR(pg_catalog." op ")"
 
 /* Rows of one batch at most: an event id has 20 bits for the position. */

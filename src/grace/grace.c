@@ -1,6 +1,6 @@
 /*
  * grace.c
- *		Time credited after an outage, to policies whose rows live by activity.
+ *		Time credited after an outage, to policies whose rows depend on activity.
  *
  * Cutoffs are computed by the coordinator, by workers for rows with a time to
  * live of their own, and where a row is explained.  Outages between clean starts,
@@ -8,11 +8,11 @@
  * live after them (service_log.c); after a crash or promotion nothing dies before one
  * time to live has passed since the start of service.
  *
- * So that crashes in quick succession do not keep the dead for ever, each start
+ * So that crashes in quick succession do not keep dead rows forever, each start
  * of service after a crash notes in the policy's row how far it has judged: pairs
  * of its time and the latest deadline that it saw pass.  A row whose deadline
  * passed under a start since which there was service for a time to live has had
- * its grace.  A clean stop does not end a service: the last pair goes on.  Outages
+ * its grace.  A clean stop does not end a service: the last pair continues.  Outages
  * do not count as service: they are added to the time of every start before.
  * Notes come ever more rarely, and a crash loses at most a fifth of the service
  * before it.  When a grace is over its pairs are removed; where each row has its

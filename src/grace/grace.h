@@ -1,6 +1,6 @@
 /*
  * grace.h
- *		Time credited after an outage, to policies whose rows live by activity.
+ *		Time credited after an outage, to policies whose rows depend on activity.
  */
 #ifndef SSW_GRACE_H
 #define SSW_GRACE_H

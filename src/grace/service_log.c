@@ -3,7 +3,7 @@
  *		When service began, and how long there was none before.
  *
  * While there is no service no session can be refreshed, so policies whose rows
- * live by activity are credited that time.  The launcher keeps a file with the
+ * depend on activity are credited that time.  The launcher keeps a file with the
  * last starts and a sign of life; what ran without it (a single-user backend, a
  * server without this library) is no service.  The postmaster reads pg_control
  * before the startup process overwrites it, to tell a clean stop from a crash.
@@ -35,7 +35,7 @@
 
 /* A clock that was set, not one that is slewed. */
 #define JUMP_US		(1 * USECS_PER_SEC)
-/* Longer between two readings: somebody else ran in between; so often at most. */
+/* Longer between two readings: another process ran in between; so often at most. */
 #define READING_US	10000
 #define READINGS	10
 
@@ -127,7 +127,7 @@ ssw_service_read_only_since(void)
 
 /*
  * In the launcher, before the start is judged: a server that was promoted meanwhile
- * was no server of ours when pg_control was written; another was.
+ * did not run as ours when pg_control was written; another was.
  */
 void
 ssw_service_note_promotion(void)
@@ -320,7 +320,7 @@ ssw_service_watch_clock(void)
 	if (jump > JUMP_US)
 		ereport(WARNING,
 				(errmsg("the system clock went forward by " INT64_FORMAT " s", jump / USECS_PER_SEC),
-				 errdetail("Rows that live by their last activity are credited that time.")));
+				 errdetail("Rows that depend on their last activity are credited that time.")));
 	return set;
 }
 

@@ -8,7 +8,7 @@
  * its latch until the next thing is due.  It never writes a user's table.
  *
  * Shares passes, policy entries and worker slots, under SswShared->lock.  When
- * it dies, its workers go on; the next coordinator adopts the passes it finds
+ * it dies, its workers continue; the next coordinator adopts the passes it finds
  * in shared memory, and after a crash closes the rows of those that are gone.
  */
 #include "postgres.h"
@@ -51,7 +51,7 @@
 #define MARK_EVERY_S		(60 * 60)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
-/* How late is what a brake holds?  Looked at no more often. */
+/* How late are rows that a brake holds?  Looked at no more often. */
 #define LATE_LOOK_US		(10 * USECS_PER_SEC)
 #define LATE_LOOK_PART		500
 #define LATE_LOOK_MAX_US	(15 * USECS_PER_MINUTE)
@@ -62,7 +62,7 @@ static bool begun = false;
 static TimestampTz marked_at = 0;
 static bool cut_wanted = false; /* sessions may have deadlines of a fast clock */
 static TimestampTz blocked_look_at = 0; /* blocked policies are looked at,
-										 * whoever waits for a turn */
+										 * even if another database waits */
 
 /* The relation cannot even be looked at: back off as after a failed pass. */
 static void
@@ -78,9 +78,9 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 }
 
 /*
- * A brake is on.  What falls due meanwhile is late all the same, and views show how
- * late: look, where that runs nobody's code.  A look that takes long is rare, because
- * others wait for it.
+ * A brake is on.  What falls due meanwhile is late, and views show how late: look,
+ * where that runs no users' code.  A look that takes long is repeated rarely, because
+ * other policies wait for it.
  */
 static void
 look_how_late(SswWatch *w, TimestampTz now)
@@ -100,7 +100,7 @@ look_how_late(SswWatch *w, TimestampTz now)
 	ssw_passes_publish(w);
 }
 
-/* A brake is on: whoever asked for a look is told which. */
+/* A brake is on: CALL sweep reports which. */
 static void
 look_at_braked(SswWatch *w, uint64 request, TimestampTz now)
 {
@@ -284,7 +284,7 @@ other_version(void)
 
 	if (version && !told)
 		ereport(WARNING,
-				(errmsg("session_sweeper rests in this database: its SQL is version %s, the library version %s",
+				(errmsg("session_sweeper is inactive in this database: its SQL is version %s, the library version %s",
 						version, SSW_VERSION),
 				 errhint("ALTER EXTENSION session_sweeper UPDATE; or restart the server with the library of that version.")));
 	if (told && !version)

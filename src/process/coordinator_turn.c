@@ -3,8 +3,8 @@
  *		A coordinator's turn, and how it leaves.
  *
  * Runs in the coordinator.  Databases take turns where there are more than may
- * have coordinators.  Who leaves, because another waits or because it was told to,
- * opens no pass, ends those that have no worker, lets the others end after their
+ * have coordinators.  A coordinator that leaves, because another waits or because it
+ * was asked to, opens no pass, ends those that have no worker, lets the others end after their
  * batch, and closes their rows.  A worker that is long in its batch is left to the
  * successor, which adopts its pass.
  *
@@ -164,7 +164,7 @@ ssw_turn_is_told(void)
 	return MySswProc->terminating || MySswProc->stop;
 }
 
-/* Is it time to leave?  Asked before each look at the policies, of which a turn has one at least. */
+/* Is it time to leave?  Asked before each look at the policies, and a turn has at least one of those. */
 bool
 ssw_turn_is_over(const SswTurn *t, List *watches, TimestampTz now)
 {
@@ -188,8 +188,8 @@ ssw_turn_is_over(const SswTurn *t, List *watches, TimestampTz now)
  * to do at once.  Then a coordinator is started when it is needed again, or when
  * somebody wakes it.
  *
- * judged: the next one goes on from here; not after one that was told to leave, which
- * judges, and looks at, all.
+ * judged: the next one continues from here.  After one that was asked to leave, the next
+ * judges all policies, and looks at all.
  */
 SswTurnEnd
 ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz needed, bool judged, TimestampTz marked_at)

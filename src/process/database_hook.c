@@ -104,9 +104,8 @@ moves_tablespace(AlterDatabaseStmt *stmt)
 }
 
 /*
- * The database that a command wants for itself, or invalid.  Others than its owner, and
- * whoever may copy it, do not stop us; what the server will refuse for another reason
- * does, for a moment.
+ * The database that a command wants for itself, or invalid.  Only a command of its owner,
+ * or of a role that may copy it, stops us; also one that the server then refuses.
  */
 static Oid
 wanted_database(Node *stmt)
@@ -162,7 +161,7 @@ reopen(int code, Datum dboid)
 	add_closed(DatumGetObjectId(dboid), -1);
 }
 
-/* The transaction has ended; a prepared one goes on, but in no session's hands. */
+/* The transaction has ended; a prepared one does not end, but no session holds it. */
 static void
 at_xact_end(XactEvent event, void *arg)
 {

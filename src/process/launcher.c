@@ -10,7 +10,7 @@
  *
  * Shares SswShared->databases and SswProcs under SswShared->lock.  It exits 1
  * so that the postmaster brings it back; a successor finds the others through
- * shared memory.  A crash empties that, and it starts anew.
+ * shared memory.  A crash empties that, and it starts from the beginning.
  */
 #include "postgres.h"
 
@@ -392,8 +392,8 @@ is_over(const SswProc *p, TimestampTz now)
 
 /*
  * SIGTERM for processes that are to leave, a second one for those that take longer
- * than shutdown_timeout to end, whose batch outlives its hard limit, or who wait for
- * ever to connect: somebody holds their database.  Returns how many of ours are left.
+ * than shutdown_timeout to end, whose batch exceeds its hard limit, or that cannot
+ * connect because a session holds their database.  Returns how many processes are left.
  */
 static int
 enforce_limits(TimestampTz now, bool stopping)

@@ -22,7 +22,7 @@
 
 /* A pass that waits lets the others have their workers for so long. */
 #define YIELD_AFTER_US		(500 * 1000)
-/* For who is to come, or to leave, others wait so long. */
+/* Others wait so long for a worker that is to come, or to leave. */
 #define COMING_US			USECS_PER_SEC
 
 /* The pass that has waited longest for a worker, may use one more, and was not passed over. */
@@ -74,7 +74,7 @@ serves(const SswProc *p, Oid owner)
 	return !OidIsValid(owner) || !OidIsValid(p->code_owner) || p->code_owner == owner;
 }
 
-/* So many places will be free for a worker that has run nobody's code: who takes long to leave, or to come, does not count. */
+/* So many places will be free for a worker that has run no users' code; one that takes long to leave, or to come, does not count. */
 static int
 count_coming(TimestampTz now)
 {
@@ -115,7 +115,7 @@ make_others_yield(List *watches, TimestampTz now)
 	}
 	if (most)
 		most->pass->yield = true;
-	/* which looks after those who do not come to the end of theirs */
+	/* the launcher cancels batches that take too long */
 	ssw_shmem_wake_launcher();
 }
 

@@ -51,7 +51,7 @@ limiting_rate(const SswWatch *w, char *text, Size size)
 		snprintf(text, size, "backlog_rate lets %d rows a second go", p->backlog_rate);
 }
 
-/* Does nobody look at it, but who asks? */
+/* Is it looked at only when a CALL sweep asks for it? */
 static bool
 is_resting(const SswWatch *w)
 {
@@ -341,7 +341,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->refresh_only = w->rest.state != SSW_POLICY_UNKNOWN;
 
 		/*
-		 * one that ends nothing has nothing to count, one that goes on takes
+		 * one that ends nothing has nothing to count, one that continues takes
 		 * a few of the rows that were counted
 		 */
 		pass->fuse_open = w->force || pass->refresh_only || p->fuse_until > now || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
@@ -356,7 +356,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->above = w->held_above != 0 && now < w->full_at && !requested ? w->held_above : 0;
 		pass->locked_for_long = w->blocked_since != 0 && now - w->blocked_since > LONG_LOCK_US;
 		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-		/* whom memory did not know then had to write his row since */
+		/* sessions that memory did not know then had to write their rows since */
 		if (pass->refresh_only && s)
 			pass->backlog_before = Max(pass->backlog_before, s->compared_at);
 		pass->moves = s && s->moved_passes >= MOVED_PASSES;
@@ -532,7 +532,7 @@ take_pass(SswWatch *w, TimestampTz now)
 	return pass;
 }
 
-/* Write the pass's row: it stays open where the pass goes on when its rate lets it. */
+/* Write the pass's row: it stays open where the pass continues when its rate allows. */
 static void
 write_row(SswWatch *w, const SswPass *pass, TimestampTz now)
 {

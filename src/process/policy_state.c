@@ -137,7 +137,7 @@ ssw_policy_state_failed(SswWatch *w, const SswPass *pass)
 			 errmsg("session_sweeper policy \"%s\" failed: %s", w->policy->name, pass->message),
 			 errdetail("No row was quarantined; the policy is tried again in %d s (failure %d).",
 					   (int) ((retry - GetCurrentTimestamp()) / USECS_PER_SEC) + 1, failures),
-			 errhint("Mend the cause, then SELECT sweeper.resume(%s);",
+			 errhint("Fix the cause, then SELECT sweeper.resume(%s);",
 					 quote_literal_cstr(w->policy->name))));
 }
 
@@ -384,7 +384,7 @@ ssw_policy_state_cut_deadlines(void)
 	(void) ssw_store_look_all(MyDatabaseId, SSW_SESSION_POLICY_ID);
 	ereport(LOG,
 			(errmsg("session_sweeper cut back the deadlines of " UINT64_FORMAT " sessions, which were set while the system clock was fast", n),
-			 errdetail("Each lives for one time to live from now on, and longer by heartbeats.")));
+			 errdetail("Each now lives for one time to live, and longer with heartbeats.")));
 	return n >= atoi(CUT_AT_ONCE);
 }
 

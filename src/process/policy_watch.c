@@ -52,7 +52,7 @@
 /* What is set for a database alone is looked at so often. */
 #define SETTINGS_US			(5 * USECS_PER_SEC)
 
-/* So long a lock on its table is not told to who asked for a look. */
+/* CALL sweep waits so long for a lock on its table. */
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
 
 static bool resubscribed = false;
@@ -139,7 +139,7 @@ follow_rename(SswPolicy *p)
 	ssw_policy_state_renamed(p);
 }
 
-/* Can rows be written that live by activity?  Passes do not find out while none is due.  Returns when to look again. */
+/* Can rows be written that depend on activity?  Passes do not find out while none is due.  Returns when to look again. */
 static TimestampTz
 look_whether_blocked(SswWatch *w, TimestampTz now)
 {
@@ -199,14 +199,14 @@ still_locked(SswWatch *w)
 	w->brake_until = now + Max(LOCKED_SOON_US, Min(LOCKED_AGAIN_US, now - w->blocked_since));
 }
 
-/* Is a lock on its table the only brake, and too young to tell of? */
+/* Is a lock on its table the only brake, and too new to be reported? */
 bool
 ssw_watch_patient(const SswWatch *w, TimestampTz now)
 {
 	return !w->runs && w->locked && now - w->blocked_since < LOCKED_TELL_US;
 }
 
-/* A table became the target of a subscription, or is one no more: it is not told which. */
+/* A table became the target of a subscription, or is one no more: which table is not known. */
 static void
 on_subscription(Datum arg, int cacheid, uint32 hash)
 {
@@ -357,7 +357,7 @@ ssw_watch_judge(SswWatch *w, TimestampTz now)
 	w->state = SSW_POLICY_WAITING;
 	w->reason[0] = '\0';
 	w->plain = w->locked = w->unfit = false;
-	/* ALTER DATABASE tells nobody */
+	/* ALTER DATABASE sends no signal */
 	if (DefaultXactReadOnly)
 		(void) brake(w, SSW_POLICY_READ_ONLY, "default_transaction_read_only is on", now + SETTINGS_US);
 	else if (identity_brake(w))

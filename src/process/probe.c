@@ -234,7 +234,7 @@ value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *resul
 
 /*
  * Where the next probes may begin: no row is before the first, be it committed or not,
- * and whoever writes a row gives it a deadline that has not passed.
+ * and a row that is written later has a deadline that has not passed.
  */
 static void
 keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, TimestampTz now, SswLowerBound *low)
@@ -375,7 +375,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	}
 	known = !w->unprobed;
 	w->unprobed = w->unprobed || others != 0;
-	/* of plain policies the registry's alone minds such rows; it is one table */
+	/* of plain policies only the registry's handles such rows; it is one table */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		earliest = now;
 	ssw_spi_end();

@@ -3,7 +3,7 @@
  *		The coordinator's side of CALL sweep: what was asked, what is answered.
  *
  * Runs in the coordinator.  Requests are numbers in SswPolicyShared, under
- * SswShared->lock; an answer is remembered in the watch and told after the commit
+ * SswShared->lock; an answer is kept in the watch and published after the commit
  * of the round, so that the caller sees what the round wrote.  A crash loses both;
  * the caller's session is gone then too.
  */
@@ -38,7 +38,7 @@ ssw_request_pending(SswWatch *w, const uint64 *current)
 }
 
 /*
- * To be told after the round's commit: the caller then sees the pass's row.  A
+ * To be published after the round's commit: the caller then sees the pass's row.  A
  * code other than 0 says that it did not end well, and message why; without one it
  * says why rows were left.
  */
@@ -53,7 +53,7 @@ ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const
 	ssw_shmem_text(w->answer_error, message, sizeof(w->answer_error));
 }
 
-/* What a pass that ended says to who asked for it. */
+/* The answer to CALL sweep from a pass that has ended. */
 void
 ssw_request_complete_with(SswWatch *w, uint64 request, const SswPass *pass)
 {

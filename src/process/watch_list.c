@@ -63,7 +63,7 @@ ssw_watch_list_all(void)
 	return watches;
 }
 
-/* As of which commit the policies were read. */
+/* The generation of the policies when they were read. */
 uint64
 ssw_watch_list_generation(void)
 {
@@ -140,7 +140,7 @@ judge(SswWatch *w, TimestampTz now)
 
 /*
  * Begin to watch a policy.  In the first round, when the coordinator before judged all
- * of them, one in which nothing is due goes on sleeping: it is not even judged, unless
+ * of them, one in which nothing is due stays asleep: it is not even judged, unless
  * we stay, because the statistics are not read for a database with a coordinator.
  */
 static SswWatch *
@@ -283,7 +283,7 @@ look_again(void)
 	}
 }
 
-/* Is something due by now, or may it be, or did somebody ask for it? */
+/* Is something due, or may it be, or did CALL sweep ask for it? */
 static bool
 must_wake(SswWatch *w, TimestampTz now)
 {

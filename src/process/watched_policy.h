@@ -14,8 +14,7 @@ typedef struct SswWatch
 	int			policy_id;
 	SswPolicy  *policy;			/* in the generation's memory context */
 	bool		runs;			/* no brake is on */
-	uint64		judged_generation;	/* as of which that is so, and what
-									 * follows */
+	uint64		judged_generation;	/* it was judged then */
 	SswPolicyState state;		/* why not, or SSW_POLICY_WAITING */
 	char		reason[160];
 	SswRest		rest;			/* why passes wait, though it runs; or no
@@ -37,8 +36,8 @@ typedef struct SswWatch
 	int			looks;			/* not counted yet */
 	TimestampTz late_look_at;	/* a brake is on: look how late rows are */
 	TimestampTz not_before;		/* no look, not even on request, until then */
-	bool		unfinished;		/* the last pass is to be continued, whoever
-								 * asked for it */
+	bool		unfinished;		/* the last pass is to be continued, also
+								 * one of CALL sweep */
 	int			idle;			/* looks in a row that found nothing */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
 	bool		read_all;		/* the next probe, without a lower bound */

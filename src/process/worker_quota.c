@@ -4,8 +4,8 @@
  *
  * Runs in the launcher, which starts every other process.  There are max_workers
  * places; commands have at most max_task_workers of them, and where there are two
- * or more, sweeps have one at least.  Whoever waits without a place makes one that
- * has it leave, at the end of its batch or command; so do those above a limit that
+ * or more, sweeps have one at least.  A process that waits without a place makes another
+ * one leave, at the end of its batch or command; so do those above a limit that
  * was lowered.  While another role waits, a role (the owner of swept tables, or who
  * submitted commands) has at most max_workers - 1 places, and at least one: it gets
  * no more, and a batch that keeps one for long is cancelled.

@@ -10,7 +10,7 @@
  *
  * Sessions report their statistics when they are idle, at most once a second; what
  * they did within a second of a report, ten seconds later.  So a database that was
- * written is looked at for that long.  A procedure that commits and goes on does
+ * written is looked at for that long.  A procedure that commits and continues does
  * not report at all: its rows are found by the turn that each database takes in
  * SSW_IDLE_TURN_US anyway.
  *
@@ -134,7 +134,7 @@ ssw_written_watch(List *policies)
 	{
 		if (d->nswept != nswept || memcmp(d->swept, swept, Max(nswept, 0) * sizeof(Oid)) != 0)
 		{
-			/* what was written before is told by nobody else */
+			/* what was written before is not reported again */
 			d->written = written;
 			d->look_anew = true;
 		}

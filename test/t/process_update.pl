@@ -108,7 +108,7 @@ is(sql('before', "SELECT count(*) FROM pg_available_extension_versions WHERE nam
 goes_on($_, 'with new files') for @databases;
 sql('before', 'ALTER EXTENSION session_sweeper UPDATE');
 cmp_ok(swept('before'), '<', 2000, 'updated during a pass');
-ok($node->wait_for_log(qr/session_sweeper rests in this database: its SQL is version 9\.9, the library version \Q$now\E/), 'the log says that it rests');
+ok($node->wait_for_log(qr/session_sweeper is inactive in this database: its SQL is version 9\.9, the library version \Q$now\E/), 'the log says that it rests');
 my $then = swept('before');
 goes_on('after', 'while the other rests');
 rests('before', 'before the restart');
@@ -124,7 +124,7 @@ $client{$_}->quit for @databases;
 $node->restart;
 $client{$_} = $node->background_psql($_, on_error_stop => 0) for @databases;
 is(sql('after', 'SELECT library FROM sweeper.version()'), '9.9', 'the new library');
-ok($node->wait_for_log(qr/session_sweeper rests in this database: its SQL is version \Q$now\E, the library version 9\.9/), 'rests where the SQL is old');
+ok($node->wait_for_log(qr/session_sweeper is inactive in this database: its SQL is version \Q$now\E, the library version 9\.9/), 'rests where the SQL is old');
 beat($_, 'after the restart') for @databases;
 $then = swept('after');
 goes_on('before', 'after the restart');

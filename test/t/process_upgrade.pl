@@ -19,7 +19,7 @@ wait_for($old, 'SELECT count(*) = 20 FROM login', 'swept before');
 $old->safe_psql('postgres', "UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'session_sweeper';
     INSERT INTO login SELECT i, now() - interval '1 s' FROM generate_series(101, 110) AS i");
 $old->restart;
-ok($old->wait_for_log(qr/session_sweeper rests in this database: its SQL is version 0\.9, the library version/), 'the log says so');
+ok($old->wait_for_log(qr/session_sweeper is inactive in this database: its SQL is version 0\.9, the library version/), 'the log says so');
 is($old->safe_psql('postgres', "SELECT restart_needed FROM sweeper.version()"), 't', 'version() says so');
 is($old->safe_psql('postgres', "SELECT problem FROM sweeper.problem WHERE policy IS NULL"), 'restart needed', 'problem says so');
 is($old->safe_psql('postgres', 'SELECT count(*) FROM login'), 30, 'nothing is swept');
