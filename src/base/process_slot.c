@@ -273,7 +273,10 @@ free_slot(int code, Datum arg)
 			d->coordinator = -1;
 			if (code != 0)
 			{
-				/* it did not mean to leave: its successor starts from the beginning */
+				/*
+				 * it did not mean to leave: its successor starts from the
+				 * beginning
+				 */
 				d->next_due = d->judged_generation = d->marked_at = 0;
 				d->not_before = GetCurrentTimestamp() + USECS_PER_SEC;
 			}

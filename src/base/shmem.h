@@ -407,7 +407,8 @@ typedef struct SswSharedState
 {
 	LWLock	   *lock;
 	ConditionVariable request_cv;	/* a pass ended; waiters of CALL sweep */
-	ConditionVariable exit_cv;	/* one of our processes left; DROP DATABASE waits */
+	ConditionVariable exit_cv;	/* one of our processes left; DROP DATABASE
+								 * waits */
 
 	int			npolicies;		/* of users, that have an entry */
 

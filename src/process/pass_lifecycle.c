@@ -341,8 +341,8 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->refresh_only = w->rest.state != SSW_POLICY_UNKNOWN;
 
 		/*
-		 * one that ends nothing has nothing to count, one that continues takes
-		 * a few of the rows that were counted
+		 * one that ends nothing has nothing to count, one that continues
+		 * takes a few of the rows that were counted
 		 */
 		pass->fuse_open = w->force || pass->refresh_only || p->fuse_until > now || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
 		pass->fuse_left = w->fuse_left;
@@ -356,7 +356,11 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->above = w->held_above != 0 && now < w->full_at && !requested ? w->held_above : 0;
 		pass->locked_for_long = w->blocked_since != 0 && now - w->blocked_since > LONG_LOCK_US;
 		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
-		/* sessions that memory did not know then had to write their rows since */
+
+		/*
+		 * sessions that memory did not know then had to write their rows
+		 * since
+		 */
 		if (pass->refresh_only && s)
 			pass->backlog_before = Max(pass->backlog_before, s->compared_at);
 		pass->moves = s && s->moved_passes >= MOVED_PASSES;

@@ -375,7 +375,11 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	}
 	known = !w->unprobed;
 	w->unprobed = w->unprobed || others != 0;
-	/* of plain policies only the registry's handles such rows; it is one table */
+
+	/*
+	 * of plain policies only the registry's handles such rows; it is one
+	 * table
+	 */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		earliest = now;
 	ssw_spi_end();

@@ -36,8 +36,8 @@ typedef struct SswWatch
 	int			looks;			/* not counted yet */
 	TimestampTz late_look_at;	/* a brake is on: look how late rows are */
 	TimestampTz not_before;		/* no look, not even on request, until then */
-	bool		unfinished;		/* the last pass is to be continued, also
-								 * one of CALL sweep */
+	bool		unfinished;		/* the last pass is to be continued, also one
+								 * of CALL sweep */
 	int			idle;			/* looks in a row that found nothing */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
 	bool		read_all;		/* the next probe, without a lower bound */
