@@ -14,7 +14,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
 #include "base/error_class.h"
 #include "heartbeat/policy_xact.h"
@@ -28,10 +27,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "base/cached_plan.h"
-#include "base/identity.h"
 #include "base/shmem.h"
-#include "base/spi.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/target_cache.h"
 #include "policy/policy_rights.h"
@@ -91,21 +87,7 @@ check_policy(const SswPolicy *p)
 static void
 refuse_altered(const SswPolicy *p)
 {
-	static const char *const sql = "SELECT xmin FROM sweeper.policy WHERE policy_id = $1";
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(p->id);
-	SswIdentity save;
-	bool		isnull;
-	bool		altered;
-
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
-	altered = ssw_plan_execute(sql, 1, &type, &value, NULL, false) > 0 &&
-		TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull))) &&
-		ssw_plan_execute_before(sql, FirstCommandId, 1, &type, &value) > 0;
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-	if (altered)
+	if (ssw_policy_xact_has_altered(p->id))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot send a heartbeat to policy \"%s\": this transaction has altered it", p->name),
@@ -202,8 +184,7 @@ load(const char *name, uint64 generation)
 	t->generation = generation;
 	t->provisional = ssw_policy_xact_any();
 	t->policy = find_locked(name);
-	if (t->provisional)
-		refuse_altered(t->policy);
+	refuse_altered(t->policy);
 	read_relation(t);
 	t->valid = true;
 	MemoryContextSetParent(cxt, TopMemoryContext);
