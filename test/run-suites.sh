@@ -18,13 +18,13 @@ passed=0 failed=0
 
 # Tests in the output of pg_regress (15; 16 and later speak TAP) or prove.
 count_passed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. ok |^ok [0-9]+ |^(\[[0-9:]+\] )?test/[^ ]+ \.+ ok( |$)' "$1" || true; }
-count_failed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. FAILED|^not ok [0-9]+ |^test/[^ ]+ \(Wstat: [^0]' "$1" || true; }
+count_failed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. FAILED|^not ok [0-9]+ |^test/[^ ]+ +\(Wstat: [^0]' "$1" || true; }
 
 show_failure() {
     local suite=$1 test log
     case $suite in
         tap)
-            sed -nE 's|^test/t/([^ ]+)\.pl \(Wstat: [^0].*|\1|p' "$output/tap/log.txt" | while read -r test; do
+            sed -nE 's|^test/t/([^ ]+)\.pl +\(Wstat: [^0].*|\1|p' "$output/tap/log.txt" | while read -r test; do
                 for log in "$output/tap/log/regress_log_$test" "$output/tap/log/${test}_"*.log; do
                     [ -f "$log" ] || continue
                     echo "--- last lines of ${log#"$root/"}"

@@ -31,6 +31,8 @@ $standby->init_from_backup($node, 'copy', has_streaming => 1);
 $standby->start;
 $node->wait_for_catchup($standby);
 
+my $touched = q{(SELECT sweeper.touch('beat', 1))};
+
 # Whoever holds up passes, rows of who lives are refreshed, the dead stay, and a pass that somebody asks for goes.
 sub held_up {
     my ($what, $reason) = @_;
@@ -45,11 +47,12 @@ sub held_up {
     like(sql(q{SELECT reason FROM sweeper.policy_status WHERE policy = 't'}), $reason, "$what: the reason");
     $node->poll_query_until('postgres', "SELECT sweeper.touch('beat', 1) AND d > '$d'::timestamptz + interval '1 s' FROM beat WHERE id = 1") or die 'not refreshed';
     pass("$what: who lives is refreshed");
-    wait_for($node, q{SELECT d < now() FROM beat WHERE id = 2}, 'the other is dead');
-    wait_for($node, q{SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 't' AND problem = 'lag above max_lag' AND detail ~ 'behind' AND next_step ~ 'pg_stat_replication'}, 'the problem says so');
-    wait_for($node, q{SELECT state = 'throttled' AND lag > interval '0' FROM sweeper.policy_status WHERE policy = 'beat'}, 'it waits, too');
+    # what follows may take longer than a time to live
+    wait_for($node, "SELECT $touched AND d < now() FROM beat WHERE id = 2", 'the other is dead');
+    wait_for($node, qq{SELECT $touched AND count(*) = 1 FROM sweeper.problem WHERE policy = 't' AND problem = 'lag above max_lag' AND detail ~ 'behind' AND next_step ~ 'pg_stat_replication'}, 'the problem says so');
+    wait_for($node, qq{SELECT $touched AND state = 'throttled' AND lag > interval '0' FROM sweeper.policy_status WHERE policy = 'beat'}, 'it waits, too');
     # what is due by an expression only a pass can tell
-    wait_for($node, q{SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 'hidden' AND problem = 'lag above max_lag' AND detail ~ '^No pass has come for .*behind' AND next_step ~ 'pg_stat_replication'}, 'nor of what nobody knows is nothing said');
+    wait_for($node, qq{SELECT $touched AND count(*) = 1 FROM sweeper.problem WHERE policy = 'hidden' AND problem = 'lag above max_lag' AND detail ~ '^No pass has come for .*behind' AND next_step ~ 'pg_stat_replication'}, 'nor of what nobody knows is nothing said');
     is(sql(q{SELECT backlog IS NULL, (SELECT count(*) FROM sweeper.metrics WHERE family = 'session_sweeper_overdue_seconds' AND labels @> '{"policy": "hidden"}') FROM sweeper.policy_status WHERE policy = 'hidden'}), 't|0', 'nor that it is none');
     is(sql(q{SELECT count(*) FROM t WHERE id <= 100}) . sql(q{SELECT string_agg(id::text, ',' ORDER BY id) FROM beat}), '1001,2', "$what: the dead stay");
     like(sql(q{SELECT reason FROM sweeper.explain_row('t', '7')}), qr/^passes wait: .*behind/, "$what: explain_row() knows");
@@ -60,7 +63,7 @@ sub held_up {
 }
 sub goes_on {
     my ($what) = @_;
-    wait_for($node, "SELECT count(*) = 0 FROM $_", "$what: it goes on") for qw(t hidden);
+    wait_for($node, "SELECT $touched AND count(*) = 0 FROM $_", "$what: it goes on") for qw(t hidden);
     wait_for($node, q{SELECT sweeper.touch('beat', 1) AND NOT EXISTS (SELECT FROM beat WHERE id = 2)}, "$what: and the other, but not who lives");
     state_is('t', 'waiting');
     return sql(q{SELECT sweeper.expire('beat', '{1,2}', 'test')});
