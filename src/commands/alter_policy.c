@@ -72,11 +72,9 @@ load_args(SswArgs *a, const SswPolicy *p)
 	}
 	ssw_spi_end();
 	ssw_identity_restore(&save);
-	ssw_args_set_text(a, SSW_ARG_DEADLINE, p->deadline);
-	ssw_args_set_text(a, SSW_ARG_LAST_SEEN, p->last_seen);
-	ssw_args_set_text(a, SSW_ARG_TTL_COLUMN, p->ttl_column);
-	ssw_args_set_text(a, SSW_ARG_CREATED, p->created);
-	ssw_args_set_text(a, SSW_ARG_GROUP_BY, p->group_by);
+	for (int i = 0; i < SSW_NARGS; i++)
+		if (ssw_fields[i].flags & SSW_FIELD_RESOLVED)
+			ssw_args_set_text(a, i, *(char *const *) ((const char *) p + ssw_fields[i].offset));
 	a->value[SSW_ARG_KEY] = ssw_policy_store_names(p->key, p->nkeys);
 	if (!a->isnull[SSW_ARG_CAPTURE])
 		a->value[SSW_ARG_CAPTURE] = ssw_policy_store_names(p->capture, p->ncapture);

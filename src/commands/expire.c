@@ -200,13 +200,6 @@ expire_rows(SswPolicy *p, Wanted *w)
 	return ssw_end_found(w->found, p, &w->end);
 }
 
-static char *
-required_text(FunctionCallInfo fcinfo, int n, const char *name)
-{
-	ssw_argument_not_null(fcinfo, n, name);
-	return text_to_cstring(PG_GETARG_TEXT_PP(n));
-}
-
 /* expire(policy, keys, reason) → rows ended. */
 Datum
 ssw_expire(PG_FUNCTION_ARGS)
@@ -231,7 +224,8 @@ ssw_expire_group(PG_FUNCTION_ARGS)
 	SswPolicy  *p = lock_policy(fcinfo, SSW_RIGHT_ADMIN);
 	Wanted		w = {.end.type = p->registry ? "expired" : "manual"};
 
-	w.group = required_text(fcinfo, 1, "group_value");
+	ssw_argument_not_null(fcinfo, 1, "group_value");
+	w.group = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	PG_RETURN_INT64(expire_rows(p, &w));

@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
+#include "base/arguments.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
 
@@ -96,9 +97,7 @@ ssw_schedule(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("schedule()");
 	p = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("schedule must not be null")));
+	ssw_argument_not_null(fcinfo, 1, "schedule");
 	args[0] = job_name(p->name);
 	args[1] = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	args[2] = psprintf("CALL sweeper.sweep(%s, wait => false)", quote_literal_cstr(p->name));
@@ -120,9 +119,7 @@ ssw_unschedule(PG_FUNCTION_ARGS)
 	char	   *name;
 
 	PreventCommandIfReadOnly("unschedule()");
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
+	ssw_argument_not_null(fcinfo, 0, "policy");
 	name = job_name(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	require_cron(psprintf("SELECT cron.unschedule(%s);", quote_literal_cstr(name)));
 	PG_RETURN_BOOL(run("SELECT pg_catalog.count(cron.unschedule(jobid)) FROM cron.job"

@@ -112,22 +112,20 @@ typedef struct Parsed
 } Parsed;
 
 static void
-compare_text(void *arg)
+compare(void *arg)
 {
 	Parsed	   *m = arg;
 	bool		is_filter = strcmp(m->field, "filter") == 0;
-	Node	   *theirs = ssw_expr_parse_here(m->rel, m->field, m->sql, is_filter);
+	Node	   *theirs;
 
+	if (strcmp(m->field, "set_clause") == 0)
+	{
+		m->same = ssw_expr_set_means_same(m->rel, m->sql);
+		return;
+	}
+	theirs = ssw_expr_parse_here(m->rel, m->field, m->sql, is_filter);
 	m->ours = is_filter ? ssw_expr_parse_boolean(m->rel, m->field, m->sql) : ssw_expr_parse(m->rel, m->field, m->sql);
 	m->same = equal(theirs, m->ours);
-}
-
-static void
-compare_set(void *arg)
-{
-	Parsed	   *m = arg;
-
-	m->same = ssw_expr_set_means_same(m->rel, m->sql);
 }
 
 /* An expression as the caller gave it; one that decides about a row must not depend on the zone, either. */
@@ -138,7 +136,7 @@ check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql,
 
 	if (sql == NULL || ssw_expr_find_column(rel, sql) != InvalidAttrNumber)
 		return;
-	ssw_gate_unpinned(p->owner, p->search_path, compare_text, &m);
+	ssw_gate_unpinned(p->owner, p->search_path, compare, &m);
 	if (decides && depends(m.ours, NULL))
 		refuse(field, sql, "turns local times into instants, or the reverse, by the zone of whoever evaluates it: in a pass, UTC.");
 	if (!m.same)
@@ -147,28 +145,17 @@ check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql,
 		p->args->doubt = psprintf("Text without an offset in %s is read as UTC.", field);
 }
 
-static void
-check_set(const SswPolicy *p, Relation rel)
-{
-	Parsed		m = {.rel = rel,.sql = p->set_clause};
-
-	ssw_gate_unpinned(p->owner, p->search_path, compare_set, &m);
-	if (!m.same)
-		refuse_settings("set_clause", p->set_clause);
-}
-
-/* Check what is given of the expressions. */
+/* Check what is given of the expressions; the first three decide about a row. */
 void
 ssw_session_check(const SswPolicy *p, Relation rel)
 {
-	if (p->args->given[SSW_ARG_DEADLINE])
-		check_text(p, rel, "deadline", p->deadline, true);
-	if (p->args->given[SSW_ARG_LAST_SEEN])
-		check_text(p, rel, "last_seen", p->last_seen, true);
-	if (p->args->given[SSW_ARG_FILTER])
-		check_text(p, rel, "filter", p->filter, true);
-	if (p->args->given[SSW_ARG_GROUP_BY])
-		check_text(p, rel, "group_by", p->group_by, false);
-	if (p->args->given[SSW_ARG_SET_CLAUSE] && p->set_clause)
-		check_set(p, rel);
+	static const SswArg texts[] = {SSW_ARG_DEADLINE, SSW_ARG_LAST_SEEN, SSW_ARG_FILTER, SSW_ARG_GROUP_BY, SSW_ARG_SET_CLAUSE};
+
+	for (int i = 0; i < lengthof(texts); i++)
+	{
+		const SswField *f = &ssw_fields[texts[i]];
+
+		if (p->args->given[texts[i]])
+			check_text(p, rel, f->name, *(char *const *) ((const char *) p + f->offset), i < 3);
+	}
 }
