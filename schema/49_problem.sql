@@ -47,7 +47,7 @@ SELECT 'warning', NULL, 'policies have no place', NULL, format('All %s places of
        format('ALTER SYSTEM SET session_sweeper.max_policies = %s; -- then restart the server', 2 * current_setting('session_sweeper.max_policies')::int)
 FROM sweeper._cluster() AS c WHERE c.policies_full
 UNION ALL
-SELECT 'critical', NULL, 'tasks are not looked after', b.work_failing_since, format('Commands, tasks of workers that ended, and appended rows wait: %s.', b.work_error),
+SELECT 'critical', NULL, 'tasks are not processed', b.work_failing_since, format('Commands, tasks of workers that ended, and appended rows wait: %s.', b.work_error),
        $$SELECT relation::regclass, pid, mode FROM pg_locks WHERE relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace); -- or triggers that somebody has put on tables of schema sweeper$$
 FROM sweeper._database() AS b JOIN pg_catalog.pg_database AS d ON d.oid = b.database
 WHERE d.datname = pg_catalog.current_database() AND b.work_failing_since IS NOT NULL

@@ -410,7 +410,7 @@ sql(q{CREATE TABLE login (id int PRIMARY KEY, d timestamptz); SELECT sweeper.reg
 running($t = submit('ann', 'SELECT pg_sleep(600)'));
 $node->stop('immediate');
 $node->start;
-wait_for($node, q{SELECT detail ~ 'not this one' FROM sweeper.problem WHERE problem = 'tasks are not looked after'}, 'it is told');
+wait_for($node, q{SELECT detail ~ 'not this one' FROM sweeper.problem WHERE problem = 'tasks are not processed'}, 'it is told');
 my $coordinator = sql(q{SELECT pid FROM sweeper.stat_process WHERE backend_type = 'session_sweeper coordinator'});
 for my $row (1 .. 3) {
     sql("INSERT INTO login VALUES ($row, now())");
@@ -419,7 +419,7 @@ for my $row (1 .. 3) {
 is(sql(q{SELECT pid FROM sweeper.stat_process WHERE backend_type = 'session_sweeper coordinator'}), $coordinator, 'the coordinator goes on');
 sql(q{DROP TRIGGER refuse ON sweeper.task; DROP FUNCTION refuse});
 ended($t);
-wait_for($node, q{SELECT count(*) = 0 FROM sweeper.problem WHERE problem = 'tasks are not looked after'}, 'and is over');
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.problem WHERE problem = 'tasks are not processed'}, 'and is over');
 sql(q{SELECT sweeper.unregister('login')});
 leave_behind('crash');
 crash($node, 'worker');
