@@ -29,6 +29,7 @@
 #include "registry/disconnect.h"
 #include "registry/usage_event.h"
 #include "sweep/row_in_hand.h"
+#include "sweep/throttle.h"
 #include "work/command_queue.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
@@ -55,6 +56,7 @@ _PG_init(void)
 	ssw_shmem_add(ssw_task_shmem_request, ssw_task_shmem_startup);
 	ssw_process_on_leaving(ssw_work_runner_leaves);
 	ssw_in_hand_init();
+	ssw_throttle_init();
 	ssw_service_init();
 	ssw_notify_init();
 	ssw_attach_init();

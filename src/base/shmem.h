@@ -382,27 +382,6 @@ typedef struct SswPolicyShared
 	double		lag_sum;
 } SswPolicyShared;
 
-/* Half of them span max_replica_lag. */
-#define SSW_LOAD_SAMPLES	64
-
-typedef struct SswThrottleSample
-{
-	TimestampTz at;
-	XLogRecPtr	lsn;			/* WAL was flushed so far */
-} SswThrottleSample;
-
-/* See throttle.c. */
-typedef struct SswThrottle
-{
-	int64		nsamples;		/* taken; the last ones are kept */
-	SswThrottleSample sample[SSW_LOAD_SAMPLES];
-	TimestampTz looked_at;		/* at replicas */
-	TimestampTz behind_since;	/* one is too late, or 0 */
-	char		behind[160];	/* which */
-	double		tokens;			/* bytes of WAL that sweeps may write now */
-	TimestampTz tokens_at;
-} SswThrottle;
-
 typedef struct SswSharedState
 {
 	LWLock	   *lock;
@@ -418,7 +397,6 @@ typedef struct SswSharedState
 	int			nprocs;			/* length of procs and passes */
 	TimestampTz no_slot_since;	/* 0: there was one for every start lately */
 	TimestampTz no_slot_at;		/* the last start that found none */
-	SswThrottle load;
 	SswDatabase databases[SSW_MAX_DATABASES];
 	/* procs and passes follow */
 } SswSharedState;

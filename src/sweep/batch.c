@@ -476,7 +476,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	MySswProc->rows += rows;
 	w->succeeded += rows + w->prolonged;
 	if (w->singly && rows > 0)
-		ssw_in_hand_went_well(w->policy->id);
+		(void) ssw_in_hand_blame(w->policy->id, true);
 	w->left += w->held;
 	if (rows + w->prolonged > 0)
 		w->streak = 0;

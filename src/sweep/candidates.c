@@ -63,8 +63,7 @@
 #define HEAP_ROWS	1000000
 /* Blocks in a batch, at least; with fewer, blocks are too coarse for it. */
 #define HEAP_BLOCKS	4
-/* What a row costs in rows just read: found by the index, and not met near the last one. */
-#define INDEX_COST	3
+/* What a row that its index finds far from the last one costs, in rows just read. */
 #define RANDOM_COST	16
 
 typedef struct Receiver
@@ -491,7 +490,7 @@ consider_heap_order(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 		return;
 	/* a batch must have several blocks, and reading them all cost less */
 	if (ssw_batch_rows(w) < HEAP_BLOCKS * rows / blocks ||
-		tuples > rows * (INDEX_COST + RANDOM_COST * scattered) ||
+		tuples > rows * RANDOM_COST * scattered ||
 		!set_high(w, chunk, c, rows))
 		return;
 	rows = Min(rows, HEAP_ROWS);

@@ -133,19 +133,7 @@ ssw_in_hand_clear(void)
 	armed = false;
 }
 
-/* Must rows go one by one? */
-bool
-ssw_in_hand_singly(int policy_id, Oid relid)
-{
-	bool		singly;
-
-	LWLockAcquire(shared->lock, LW_SHARED);
-	singly = find(policy_id, relid, 0) != NULL;
-	LWLockRelease(shared->lock);
-	return singly;
-}
-
-/* How many workers the row has ended. */
+/* How many workers the row has ended; of row 0: -1 unless rows must go one by one. */
 int
 ssw_in_hand_deaths(int policy_id, Oid relid, int64 row)
 {
@@ -154,41 +142,35 @@ ssw_in_hand_deaths(int policy_id, Oid relid, int64 row)
 
 	LWLockAcquire(shared->lock, LW_SHARED);
 	e = find(policy_id, relid, row);
-	deaths = e ? e->deaths : 0;
+	deaths = e ? e->deaths : row == 0 ? -1 : 0;
 	LWLockRelease(shared->lock);
 	return deaths;
 }
 
-/* Why ended workers are the fault of the policy, or null.  It is blamed once for them. */
+bool
+ssw_in_hand_singly(int policy_id, Oid relid)
+{
+	return ssw_in_hand_deaths(policy_id, relid, 0) >= 0;
+}
+
+/*
+ * Why ended workers are the fault of the policy, or null.  They are counted from 0 again
+ * when it is blamed, or when a row went well.
+ */
 const char *
-ssw_in_hand_blame(int policy_id)
+ssw_in_hand_blame(int policy_id, bool went_well)
 {
 	const char *blame = NULL;
 	Entry	   *e;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	e = find(policy_id, InvalidOid, 0);
-	if (e && (e->looking || e->deaths >= MANY_DEATHS))
-	{
+	if (e && !went_well && (e->looking || e->deaths >= MANY_DEATHS))
 		blame = e->looking ? "its worker was ended while it looked for rows" : "its rows end one worker after the other";
-		e->looking = false;
-		e->deaths = 0;
-	}
+	if (e && (blame || went_well))
+		e->deaths = e->looking = 0;
 	LWLockRelease(shared->lock);
 	return blame;
-}
-
-/* A row of the policy was handled. */
-void
-ssw_in_hand_went_well(int policy_id)
-{
-	Entry	   *e;
-
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	e = find(policy_id, InvalidOid, 0);
-	if (e)
-		e->deaths = 0;
-	LWLockRelease(shared->lock);
 }
 
 /* All rows of the policy, or of the table, were handled or set aside. */

@@ -530,7 +530,7 @@ ssw_single_write_deadly(SswWork *w)
 bool
 ssw_single_recall(SswWork *w)
 {
-	const char *blame = ssw_in_hand_blame(w->policy->id);
+	const char *blame = ssw_in_hand_blame(w->policy->id, false);
 	ErrorData	e = {.sqlerrcode = ERRCODE_ADMIN_SHUTDOWN,.message = unconstify(char *, blame)};
 
 	w->singly = ssw_in_hand_singly(w->policy->id, InvalidOid);

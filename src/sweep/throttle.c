@@ -3,12 +3,13 @@
  *		Load care: sweeps rest while a replica is too far behind, when they have
  *		written enough WAL, and outside of their policy's windows.
  *
- * The launcher notes now and then how far the server's WAL was flushed; coordinators
- * compare replicas with where it was max_replica_lag ago, which holds for who is
- * stuck or not connected, too; workers say how much WAL they wrote.
+ * The launcher notes now and then how far the server's WAL was flushed.  Coordinators
+ * compare replicas with where it was max_replica_lag ago; that also finds those that are
+ * stuck or not connected.  Workers report how much WAL they wrote.
  *
- * Shares SswThrottle, under SswShared->lock; only the launcher adds samples.  A crash leaves nothing behind: replicas can
- * be told to be late when the server has run for max_replica_lag.
+ * Shares the samples, which replica is late, and the rest of max_wal_rate: private to
+ * this file, under a lock of its own.  Only the launcher adds samples.  A crash leaves
+ * nothing behind: replicas can be late again when the server has run for max_replica_lag.
  */
 #include "postgres.h"
 
@@ -34,12 +35,47 @@
 /* So many batches fit into a second of max_wal_rate. */
 #define WAL_BATCHES		4
 
+/* Half of them span max_replica_lag. */
+#define SAMPLES			64
+
+typedef struct Sample
+{
+	TimestampTz at;
+	XLogRecPtr	lsn;			/* WAL was flushed so far */
+} Sample;
+
+typedef struct Throttle
+{
+	LWLock	   *lock;
+	int64		nsamples;		/* taken; the last ones are kept */
+	Sample		sample[SAMPLES];
+	TimestampTz looked_at;		/* at replicas */
+	TimestampTz behind_since;	/* one is too late, or 0 */
+	char		behind[160];	/* which */
+	double		tokens;			/* bytes of WAL that sweeps may write now */
+	TimestampTz tokens_at;
+} Throttle;
+
+static Throttle *throttle = NULL;
+
+static void
+init_throttle(LWLock *lock)
+{
+	throttle->lock = lock;
+}
+
+void
+ssw_throttle_init(void)
+{
+	ssw_shmem_add_struct("session_sweeper throttle", sizeof(Throttle), &throttle, init_throttle);
+}
+
 /* The launcher's part: note where the WAL is; returns when next. */
 TimestampTz
 ssw_throttle_sample(TimestampTz now)
 {
-	SswThrottle *l = &SswShared->load;
-	int64		spacing = Max(MIN_SAMPLE_US, ssw_max_replica_lag * INT64CONST(1000) / (SSW_LOAD_SAMPLES / 2));
+	Throttle   *l = throttle;
+	int64		spacing = Max(MIN_SAMPLE_US, ssw_max_replica_lag * INT64CONST(1000) / (SAMPLES / 2));
 	TimestampTz last;
 
 	if (ssw_max_replica_lag == 0)
@@ -48,16 +84,16 @@ ssw_throttle_sample(TimestampTz now)
 			ssw_throttle_forget();
 		return DT_NOEND;
 	}
-	last = l->nsamples == 0 ? 0 : l->sample[(l->nsamples - 1) % SSW_LOAD_SAMPLES].at;
+	last = l->nsamples == 0 ? 0 : l->sample[(l->nsamples - 1) % SAMPLES].at;
 	if (now < last + spacing)
 		return last + spacing;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	l->sample[l->nsamples % SSW_LOAD_SAMPLES] = (SswThrottleSample)
+	LWLockAcquire(throttle->lock, LW_EXCLUSIVE);
+	l->sample[l->nsamples % SAMPLES] = (Sample)
 	{
 		.at = now,.lsn = GetFlushRecPtr(NULL)
 	};
 	l->nsamples++;
-	LWLockRelease(SswShared->lock);
+	LWLockRelease(throttle->lock);
 	return now + spacing;
 }
 
@@ -65,21 +101,21 @@ ssw_throttle_sample(TimestampTz now)
 void
 ssw_throttle_forget(void)
 {
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	SswShared->load.nsamples = 0;
-	SswShared->load.behind_since = SswShared->load.looked_at = SswShared->load.tokens_at = 0;
-	LWLockRelease(SswShared->lock);
+	LWLockAcquire(throttle->lock, LW_EXCLUSIVE);
+	throttle->nsamples = 0;
+	throttle->behind_since = throttle->looked_at = throttle->tokens_at = 0;
+	LWLockRelease(throttle->lock);
 }
 
 /* Where the WAL was then, or before; 0: unknown.  The caller holds the lock. */
 static XLogRecPtr
 lsn_at(TimestampTz then)
 {
-	SswThrottle *l = &SswShared->load;
+	Throttle   *l = throttle;
 
-	for (int64 i = l->nsamples - 1; i >= Max(0, l->nsamples - SSW_LOAD_SAMPLES); i--)
-		if (l->sample[i % SSW_LOAD_SAMPLES].at <= then)
-			return l->sample[i % SSW_LOAD_SAMPLES].lsn;
+	for (int64 i = l->nsamples - 1; i >= Max(0, l->nsamples - SAMPLES); i--)
+		if (l->sample[i % SAMPLES].at <= then)
+			return l->sample[i % SAMPLES].lsn;
 	return 0;
 }
 
@@ -119,38 +155,44 @@ find_behind(XLogRecPtr lsn)
 void
 ssw_throttle_look(TimestampTz now)
 {
-	SswThrottle *l = &SswShared->load;
+	Throttle   *l = throttle;
 	XLogRecPtr	lsn = 0;
 	bool		due;
 	char	   *behind;
 
 	if (ssw_max_replica_lag == 0)
 		return;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(throttle->lock, LW_EXCLUSIVE);
 	due = now - l->looked_at >= LOOK_US;
 	if (due)
 	{
 		l->looked_at = now;
 		lsn = lsn_at(now - ssw_max_replica_lag * INT64CONST(1000));
 	}
-	LWLockRelease(SswShared->lock);
+	LWLockRelease(throttle->lock);
 	if (!due)
 		return;
 	behind = lsn == 0 ? NULL : find_behind(lsn);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(throttle->lock, LW_EXCLUSIVE);
 	l->behind_since = behind == NULL ? 0 : l->behind_since ? l->behind_since : now;
 	ssw_shmem_text(l->behind, behind ? behind : "", sizeof(l->behind));
-	LWLockRelease(SswShared->lock);
+	LWLockRelease(throttle->lock);
 }
 
-/* The caller holds the lock. */
-static void
-refill(SswThrottle *l, TimestampTz now)
+/* Take bytes from max_wal_rate; what may be written now, in bytes. */
+static double
+take_tokens(TimestampTz now, int64 bytes)
 {
+	Throttle   *l = throttle;
 	double		rate = ssw_max_wal_rate * 1024.0;
+	double		left;
 
+	LWLockAcquire(l->lock, LW_EXCLUSIVE);
 	l->tokens = l->tokens_at == 0 ? rate : Min(rate, l->tokens + rate * Max(0, now - l->tokens_at) / 1e6);
 	l->tokens_at = now;
+	left = l->tokens = Max(l->tokens - bytes, -MAX_DEBT_S * rate);
+	LWLockRelease(l->lock);
+	return left;
 }
 
 /*
@@ -165,12 +207,7 @@ ssw_throttle_spend(bool forced)
 
 	told = pgWalUsage.wal_bytes;
 	if (ssw_max_wal_rate > 0 && !forced)
-	{
-		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		refill(&SswShared->load, GetCurrentTimestamp());
-		SswShared->load.tokens = Max(SswShared->load.tokens - bytes, -MAX_DEBT_S * 1024.0 * ssw_max_wal_rate);
-		LWLockRelease(SswShared->lock);
-	}
+		(void) take_tokens(GetCurrentTimestamp(), bytes);
 	return bytes;
 }
 
@@ -198,12 +235,25 @@ is_shut(const char *window, TimestampTz now, SswRest *rest)
 	return opens != now;
 }
 
+/* Is a replica too late, and which? */
+static bool
+is_behind(char *text, size_t size)
+{
+	bool		behind;
+
+	LWLockAcquire(throttle->lock, LW_SHARED);
+	behind = throttle->behind_since != 0;
+	if (behind)
+		strlcpy(text, throttle->behind, size);
+	LWLockRelease(throttle->lock);
+	return behind;
+}
+
 /* Must passes that nobody asked for wait?  Rows that heartbeats keep alive are refreshed all the same. */
 bool
 ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 {
-	SswThrottle *l = &SswShared->load;
-	bool		rests = false;
+	double		tokens;
 
 	rest->state = SSW_POLICY_UNKNOWN;
 	if (p->maintenance_window && is_shut(p->maintenance_window, now, rest))
@@ -212,24 +262,15 @@ ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 		rest->until = ssw_window_next_minute(now);
 		return true;
 	}
-	if (ssw_max_replica_lag == 0 && ssw_max_wal_rate == 0)
-		return false;
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (ssw_max_replica_lag > 0 && l->behind_since != 0)
-	{
-		rests = true;
-		strlcpy(rest->reason, l->behind, sizeof(rest->reason));
+	if (ssw_max_replica_lag > 0 && is_behind(rest->reason, sizeof(rest->reason)))
 		rest->until = now + LOOK_US;
-	}
-	else if (ssw_max_wal_rate > 0)
+	else if (ssw_max_wal_rate > 0 && (tokens = take_tokens(now, 0)) <= 0)
 	{
-		refill(l, now);
-		rests = l->tokens <= 0;
 		snprintf(rest->reason, sizeof(rest->reason), "max_wal_rate lets sweeps write %d kB of WAL a second", ssw_max_wal_rate);
-		rest->until = now + 1 + (TimestampTz) (-l->tokens / (ssw_max_wal_rate * 1024.0) * 1e6);
+		rest->until = now + 1 + (TimestampTz) (-tokens / (ssw_max_wal_rate * 1024.0) * 1e6);
 	}
-	LWLockRelease(SswShared->lock);
-	if (rests)
-		rest->state = SSW_POLICY_THROTTLED;
-	return rests;
+	else
+		return false;
+	rest->state = SSW_POLICY_THROTTLED;
+	return true;
 }

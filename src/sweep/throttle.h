@@ -16,6 +16,7 @@ typedef struct SswRest
 	TimestampTz shut_until;		/* to then, as reason tells; 0: not known */
 } SswRest;
 
+extern void ssw_throttle_init(void);
 extern TimestampTz ssw_throttle_sample(TimestampTz now);
 extern void ssw_throttle_forget(void);
 extern void ssw_throttle_look(TimestampTz now);
