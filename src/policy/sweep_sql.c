@@ -471,24 +471,6 @@ ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
 					ssw_guard_table(leaf), left_dead(p, phase));
 }
 
-/* Dead rows of transactions that are not older than this one: xmin, and what identifies them. */
-char	   *
-ssw_stmt_newborns(const SswPolicy *p, Oid leaf, SswPhase phase)
-{
-	return psprintf("SELECT t.xmin, %s FROM ONLY %s AS t WHERE %s AND pg_catalog.age(t.xmin) " SSW_OP("<=")
-					" pg_catalog.age(pg_catalog.xid(pg_catalog.pg_current_xact_id()))",
-					ssw_stmt_identity(p), ssw_stmt_relation(leaf), ssw_stmt_dead(p, phase));
-}
-
-/* Of the rows $3, or of a range, those that the last parameter, text[], identifies. */
-char	   *
-ssw_stmt_were(const SswPolicy *p, Oid leaf, SswPhase phase, bool range, bool has_low, bool has_blocks)
-{
-	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP("=") " ANY ($%d)", ssw_stmt_relation(leaf),
-					range ? in_range(p, phase, has_low, has_blocks) : "t.ctid " SSW_OP("=") " ANY ($3)",
-					ssw_stmt_identity(p), !range ? 4 : has_blocks ? 7 : 5);
-}
-
 /* Rows for a look at their heartbeats: ctid, key, deadline; the rows $3, or all that the filter lets through. */
 char	   *
 ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf, bool all)

@@ -93,8 +93,6 @@ extern char *ssw_stmt_write_heartbeat(const SswPolicy *p);
 extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);
-extern char *ssw_stmt_newborns(const SswPolicy *p, Oid leaf, SswPhase phase);
-extern char *ssw_stmt_were(const SswPolicy *p, Oid leaf, SswPhase phase, bool range, bool has_low, bool has_blocks);
 extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages);
 extern char *ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase);

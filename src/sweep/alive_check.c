@@ -105,12 +105,7 @@ record_unknown(SswWork *w, const ItemPointerData *tid, const char *class, int co
 	Oid			types[SSW_ROW_PARAMS];
 	Datum		values[SSW_ROW_PARAMS];
 
-	ssw_spi_start_transaction();
-	ssw_batch_arm(w);
-	MemoryContextSwitchTo(w->batch_cxt);
-	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
-	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_spi_begin();
+	ssw_batch_begin_read(w, w->target.leaf, &save);
 	ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
 	ssw_plan_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, 0),
 					 SSW_ROW_PARAMS, types, values, NULL, false);
@@ -123,10 +118,7 @@ record_unknown(SswWork *w, const ItemPointerData *tid, const char *class, int co
 		ssw_failures_add(w->failures, w->target.leaf, SPI_getvalue(SPI_tuptable->vals[i], desc, 2),
 						 nodue ? 0 : DatumGetTimestampTz(due), !nodue, class, code, message, 0);
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-	ssw_batch_disarm();
-	ssw_spi_commit();
+	ssw_batch_end_read(w, &save);
 	w->nfailed++;
 }
 

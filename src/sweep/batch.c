@@ -250,28 +250,14 @@ ssw_batch_watch(SswWork *w, Relation rel)
 	w->shape->owner = rel->rd_rel->relowner;
 	w->shape->schema = RelationGetNamespace(rel);
 	w->shape->name = rel->rd_rel->relname;
-	w->shape->columns = CreateTupleDescCopy(RelationGetDescr(rel));
+	w->shape->columns = CreateTupleDescCopyConstr(RelationGetDescr(rel));
 }
 
 static bool
 has_shape(Relation rel, const SswShape *s)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
-
-	if (rel->rd_rel->relowner != s->owner || RelationGetNamespace(rel) != s->schema ||
-		strcmp(RelationGetRelationName(rel), NameStr(s->name)) != 0 || desc->natts != s->columns->natts)
-		return false;
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute now = TupleDescAttr(desc, i);
-		Form_pg_attribute then = TupleDescAttr(s->columns, i);
-
-		if (strcmp(NameStr(now->attname), NameStr(then->attname)) != 0 || now->attisdropped != then->attisdropped ||
-			now->atttypid != then->atttypid || now->atttypmod != then->atttypmod ||
-			now->attcollation != then->attcollation)
-			return false;
-	}
-	return true;
+	return rel->rd_rel->relowner == s->owner && RelationGetNamespace(rel) == s->schema &&
+		strcmp(RelationGetRelationName(rel), NameStr(s->name)) == 0 && equalTupleDescs(RelationGetDescr(rel), s->columns);
 }
 
 /*
@@ -338,6 +324,31 @@ ssw_batch_begin(SswWork *w)
 	if (!w->intact)
 		return stop_pass(w);
 	return !ssw_batch_must_stop(w);
+}
+
+/*
+ * A transaction that reads rows of a leaf as the relation's owner, in SPI, and acts on
+ * none.  What is allocated there goes to batch_cxt.
+ */
+void
+ssw_batch_begin_read(SswWork *w, Oid leaf, SswIdentity *save)
+{
+	ssw_spi_start_transaction();
+	ssw_batch_arm(w);
+	MemoryContextSwitchTo(w->batch_cxt);
+	ssw_action_lock_leaf(w->policy, leaf, AccessShareLock);
+	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, save);
+	ssw_spi_begin();
+}
+
+void
+ssw_batch_end_read(SswWork *w, const SswIdentity *save)
+{
+	ssw_spi_end();
+	ssw_identity_restore(save);
+	ssw_batch_disarm();
+	ssw_spi_commit();
+	MemoryContextSwitchTo(w->batch_cxt);
 }
 
 /*

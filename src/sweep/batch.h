@@ -5,6 +5,7 @@
 #ifndef SSW_BATCH_H
 #define SSW_BATCH_H
 
+#include "base/identity.h"
 #include "sweep/failed_row.h"
 #include "sweep/row_action.h"
 
@@ -60,6 +61,8 @@ extern bool ssw_batch_more_patience(SswWork *w);
 extern void ssw_batch_arm(SswWork *w);
 extern void ssw_batch_watch(SswWork *w, Relation rel);
 extern bool ssw_batch_begin(SswWork *w);
+extern void ssw_batch_begin_read(SswWork *w, Oid leaf, SswIdentity *save);
+extern void ssw_batch_end_read(SswWork *w, const SswIdentity *save);
 extern void ssw_batch_open_pass(SswWork *w);
 extern void ssw_batch_disarm(void);
 extern bool ssw_batch_must_stop(SswWork *w);

@@ -305,9 +305,12 @@ refresh_rows(const SswTarget *t, Datum tids)
 	return n;
 }
 
-/* See ssw_action_run(). */
-static uint64
-run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+/*
+ * End, or refresh, those of the rows that are still dead; returns how many it
+ * acted on and adds them to the sink.  Throws what the owner's code throws.
+ */
+uint64
+ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
 {
 	const SswPolicy *p = t->policy;
 	Datum		rows;
@@ -348,97 +351,5 @@ run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
 	acted = ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, ssw_audit_receiver(sink), false);
 	if (ssw_audit_still_dead(sink))
 		left_dead(p);
-	return acted;
-}
-
-/* Rows that this process has inserted into a table, by the server's statistics. */
-static int64
-inserted(Oid leaf)
-{
-	return DatumGetInt64(DirectFunctionCall1(pg_stat_get_xact_tuples_inserted, ObjectIdGetDatum(leaf)));
-}
-
-/* Dead rows of this transaction's: text[] of what identifies them, or 0. */
-static Datum
-dead_newborns(const SswTarget *t)
-{
-	/* dead by now, not by the cutoff of the pass */
-	int64		passed = GetCurrentTimestamp() - (t->full_cutoff + t->policy->keep_for_us);
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
-	ArrayBuildState *born = NULL;
-	uint64		n;
-	bool		isnull;
-
-	ssw_action_row_params(t, ssw_action_tid_array(NULL, 0), types, values);
-	values[0] = TimestampTzGetDatum(t->cutoff + passed);
-	values[1] = TimestampTzGetDatum(t->full_cutoff + passed);
-	n = ssw_plan_execute(ssw_stmt_newborns(t->policy, t->leaf, t->phase), SSW_ROW_PARAMS, types, values, NULL, false);
-	for (uint64 i = 0; i < n; i++)
-		if (TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull))))
-			born = accumArrayResult(born, SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull), false, TEXTOID, CurrentMemoryContext);
-	return born ? makeArrayResult(born, CurrentMemoryContext) : (Datum) 0;
-}
-
-/*
- * Did a trigger insert rows again that were ended since that command, as dead as they
- * were?  That would go on without end.
- */
-static void
-check_not_reborn(const SswTarget *t, const ItemPointerData *tids, int n, CommandId command)
-{
-	const SswPolicy *p = t->policy;
-	const SswRange *r = t->range;
-	Oid			types[SSW_ROW_PARAMS + 2];
-	Datum		values[SSW_ROW_PARAMS + 2];
-	Datum		born = dead_newborns(t);
-	int			nargs = SSW_ROW_PARAMS;
-
-	if (born == (Datum) 0)
-		return;
-	if (r)
-	{
-		nargs = ssw_action_range_params(t, r, types, values) + 1;
-		types[nargs - 1] = TEXTARRAYOID;
-		values[nargs - 1] = born;
-	}
-	else
-	{
-		ssw_action_row_params(t, ssw_action_tid_array(tids, n), types, values);
-		values[3] = born;
-	}
-	if (ssw_plan_execute_before(ssw_stmt_were(p, t->leaf, t->phase, r != NULL, r && r->has_low, r && r->has_blocks),
-								command, nargs, types, values) > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_SSW_ACTION_LEFT_ROW_DEAD),
-				 errmsg("a row that policy \"%s\" had ended was inserted again", p->name),
-				 errdetail("A trigger inserted it with a deadline that has passed, so it would be ended and inserted again without end."),
-				 errhint("Insert it with a later deadline, or give the policy a filter that excludes it.")));
-}
-
-static bool
-has_triggers(Oid leaf)
-{
-	Relation	rel = table_open(leaf, NoLock);
-	bool		has = rel->trigdesc != NULL;
-
-	table_close(rel, NoLock);
-	return has;
-}
-
-/*
- * End, or refresh, those of the rows that are still dead; returns how many it
- * acted on and adds them to the sink.  Throws what the owner's code throws.
- */
-uint64
-ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
-{
-	bool		watch = !t->refresh && t->phase != SSW_PHASE_MANUAL && t->policy->action == SSW_ACTION_DELETE && has_triggers(t->leaf);
-	int64		before = watch ? inserted(t->leaf) : 0;
-	CommandId	command = watch ? GetCurrentCommandId(true) : FirstCommandId;
-	uint64		acted = run(t, tids, n, sink);
-
-	if (watch && inserted(t->leaf) > before)
-		check_not_reborn(t, tids, n, command);
 	return acted;
 }

@@ -359,12 +359,7 @@ find_witnesses(SswWork *w, bool latest, ItemPointerData *tids)
 	SswIdentity save;
 	int			n = 0;
 
-	ssw_spi_start_transaction();
-	ssw_batch_arm(w);
-	MemoryContextSwitchTo(w->batch_cxt);
-	ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
-	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_spi_begin();
+	ssw_batch_begin_read(w, w->target.leaf, &save);
 	lookup_rows(w, ssw_stmt_witnesses(w->policy, w->target.leaf, w->target.phase,
 									  latest ? 0 : WITNESS_PAGES), (Datum) 0);
 	for (uint64 i = 0; i < SPI_processed && n < WITNESSES; i++)
@@ -382,11 +377,7 @@ find_witnesses(SswWork *w, bool latest, ItemPointerData *tids)
 											nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp(), &slow))
 			tids[n++] = *tid;
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-	ssw_batch_disarm();
-	ssw_spi_commit();
-	MemoryContextSwitchTo(w->batch_cxt);
+	ssw_batch_end_read(w, &save);
 	return n;
 }
 
@@ -455,17 +446,9 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid)
 
 	PG_TRY();
 	{
-		ssw_spi_start_transaction();
-		ssw_batch_arm(w);
-		MemoryContextSwitchTo(w->batch_cxt);
-		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
-		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-		ssw_spi_begin();
+		ssw_batch_begin_read(w, w->target.leaf, &save);
 		record_failure(w, tid, error);
-		ssw_spi_end();
-		ssw_identity_restore(&save);
-		ssw_batch_disarm();
-		ssw_spi_commit();
+		ssw_batch_end_read(w, &save);
 	}
 	PG_CATCH();
 	{

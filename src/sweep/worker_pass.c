@@ -168,16 +168,9 @@ read_range(SswWork *w, SswChunk *chunk)
 	SswIdentity save;
 
 	w->target.range = NULL;
-	ssw_spi_start_transaction();
-	ssw_batch_arm(w);
-	ssw_action_lock_leaf(w->policy, chunk->leaf, AccessShareLock);
-	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_spi_begin();
+	ssw_batch_begin_read(w, chunk->leaf, &save);
 	ssw_collect_range(w, chunk);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
-	ssw_batch_disarm();
-	ssw_spi_commit();
+	ssw_batch_end_read(w, &save);
 	MemoryContextSwitchTo(chunk->cxt);
 }
 
