@@ -19,31 +19,23 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
-#include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/pg_statistic.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
-#include "executor/tuptable.h"
 #include "miscadmin.h"
-#include "nodes/plannodes.h"
-#include "optimizer/plancat.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/portal.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "base/spi.h"
 #include "policy/index.h"
 #include "policy/sweep_sql.h"
 #include "sweep/candidates.h"
+#include "sweep/heap_order.h"
 #include "sweep/pace.h"
 #include "sweep/refresh.h"
 
@@ -61,10 +53,6 @@
 #define HEAP_LIMIT		500
 /* Rows that may be handed out in the order of the heap. */
 #define HEAP_ROWS	1000000
-/* Blocks in a batch, at least; with fewer, blocks are too coarse for it. */
-#define HEAP_BLOCKS	4
-/* What a row that its index finds far from the last one costs, in rows just read. */
-#define RANDOM_COST	16
 
 typedef struct Receiver
 {
@@ -131,9 +119,9 @@ ssw_collect_more(SswWork *w, TimestampTz start)
 	ssw_pace_set(w->policy->id, &pace);
 }
 
-/* Begin above the rows that were due then.  As the owner, in SPI. */
-static void
-start_above(SswWork *w, TimestampTz due)
+/* An instant as the phase sorts deadlines, as text; null: it has none.  As the owner, in SPI. */
+static char *
+bound_text(SswWork *w, TimestampTz due)
 {
 	Oid			type = TIMESTAMPTZOID;
 	Datum		value = TimestampTzGetDatum(due);
@@ -141,10 +129,25 @@ start_above(SswWork *w, TimestampTz due)
 
 	ssw_spi_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
 	bound = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	if (bound == NULL || strlen(bound) >= SSW_CURSOR_LEN)
-		return;
-	strlcpy(w->pass->cursor, bound, SSW_CURSOR_LEN);
-	w->pass->cursor_kind = SSW_CURSOR_AFTER;
+	return bound && strlen(bound) < SSW_CURSOR_LEN ? bound : NULL;
+}
+
+/* A value that rows are sorted by, as text. */
+static char *
+sort_text(const SswPolicy *p, const SswDeadline *c, Datum value)
+{
+	Oid			output;
+	bool		varlena;
+	char	   *text;
+
+	getTypeOutputInfo(c->sort_type, &output, &varlena);
+	text = OidOutputFunctionCall(output, value);
+
+	if (strlen(text) >= SSW_CURSOR_LEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("deadline of policy \"%s\" has more than %d characters", p->name, SSW_CURSOR_LEN - 1)));
+	return text;
 }
 
 /* Does the cursor move among the rows that fell due after the backlog? */
@@ -289,21 +292,7 @@ move_cursor(SswWork *w, const SswDeadline *c, Receiver *r, SswCursor kind)
 	w->pass->cursor_kind = kind;
 	w->pass->cursor_tid = r->tid;
 	if (c)
-	{
-		Oid			output;
-		bool		varlena;
-		char	   *text;
-
-		getTypeOutputInfo(c->sort_type, &output, &varlena);
-		text = OidOutputFunctionCall(output, r->sort);
-
-		if (strlen(text) >= SSW_CURSOR_LEN)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("deadline of policy \"%s\" has more than %d characters",
-							w->policy->name, SSW_CURSOR_LEN - 1)));
-		strlcpy(w->pass->cursor, text, SSW_CURSOR_LEN);
-	}
+		strlcpy(w->pass->cursor, sort_text(w->policy, c, r->sort), SSW_CURSOR_LEN);
 }
 
 /* Run a statement on the candidates behind the cursor. */
@@ -399,76 +388,25 @@ find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
 	return true;
 }
 
-/* How well deadlines follow the order of the heap: 0 (or unknown) to 1. */
-static double
-heap_correlation(Oid relid, AttrNumber attnum)
-{
-	HeapTuple	tup = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid), Int16GetDatum(attnum), BoolGetDatum(false));
-	AttStatsSlot slot;
-	double		result = 0;
-
-	if (!HeapTupleIsValid(tup))
-		return 0;
-	if (get_attstatsslot(&slot, tup, STATISTIC_KIND_CORRELATION, InvalidOid, ATTSTATSSLOT_NUMBERS))
-	{
-		result = fabs(slot.numbers[0]);
-		free_attstatsslot(&slot);
-	}
-	ReleaseSysCache(tup);
-	return result;
-}
-
-/* About how many candidates are above the cursor, by the planner. */
-static double
-estimate_rows(SswWork *w, const SswChunk *chunk, const SswDeadline *c)
-{
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c->sort_type};
-	Datum		values[3];
-	Portal		portal;
-	double		rows;
-
-	values[0] = TimestampTzGetDatum(chunk->cutoff);
-	values[1] = TimestampTzGetDatum(w->pass->full_cutoff);
-	values[2] = cursor_datum(c, w->pass->cursor);
-	portal = SPI_cursor_open(NULL, ssw_spi_prepare(ssw_stmt_estimate(w->policy, chunk->leaf, w->pass->phase), 3, types, 0),
-							 values, NULL, true);
-	rows = linitial_node(PlannedStmt, portal->stmts)->planTree->plan_rows;
-	SPI_cursor_close(portal);
-	return rows;
-}
-
 /* The end of the part that goes in the order of the heap: where rows are due, or fewer. */
 static bool
 set_high(SswWork *w, SswChunk *chunk, const SswDeadline *c, double rows)
 {
-	SswPass    *pass = w->pass;
-	Oid			type = TIMESTAMPTZOID;
-	Datum		value = TimestampTzGetDatum(chunk->cutoff);
 	char	   *high;
 
 	if (rows > HEAP_ROWS)
 	{
-		Oid			output;
-		bool		varlena;
 		Receiver	r;
 
 		init_receiver(&r, w, chunk, c, 1, HEAP_ROWS + MAX_TIES);
-		read_rows(w, ssw_stmt_edge(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
-				  chunk->cutoff, HEAP_ROWS, &r);
-		if (r.rows == 0)
-			return false;
-		getTypeOutputInfo(c->sort_type, &output, &varlena);
-		high = OidOutputFunctionCall(output, r.sort);
+		read_rows(w, ssw_stmt_edge(w->policy, chunk->leaf, w->pass->phase, w->pass->cursor_kind), chunk->cutoff, HEAP_ROWS, &r);
+		high = r.rows == 0 ? NULL : sort_text(w->policy, c, r.sort);
 	}
 	else
-	{
-		ssw_spi_exec(ssw_stmt_bound(w->policy, pass->phase), 1, &type, &value, NULL, true, 1);
-		high = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	}
-	if (high == NULL || strlen(high) >= SSW_CURSOR_LEN)
-		return false;
-	strlcpy(pass->high, high, SSW_CURSOR_LEN);
-	return true;
+		high = bound_text(w, chunk->cutoff);
+	if (high)
+		strlcpy(w->pass->high, high, SSW_CURSOR_LEN);
+	return high != NULL;
 }
 
 /* Turn to the order of the heap when that is less work. */
@@ -476,27 +414,15 @@ static void
 consider_heap_order(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
-	Relation	rel = table_open(chunk->leaf, AccessShareLock);
-	double		rows = estimate_rows(w, chunk, c);
-	double		scattered = 1 - pow(heap_correlation(chunk->leaf, c->attnum), 2);
 	BlockNumber blocks;
-	double		tuples,
-				allvisible;
+	double		rows = ssw_heap_order_rows(w, chunk->leaf, chunk->cutoff, c, cursor_datum(c, pass->cursor), &blocks);
 
-	estimate_rel_size(rel, NULL, &blocks, &tuples, &allvisible);
-	table_close(rel, NoLock);
 	pass->ranged = 0;
-	if (c->attnum == 0 || blocks == 0)
+	if (rows == 0 || !set_high(w, chunk, c, rows))
 		return;
-	/* a batch must have several blocks, and reading them all cost less */
-	if (ssw_batch_rows(w) < HEAP_BLOCKS * rows / blocks ||
-		tuples > rows * RANDOM_COST * scattered ||
-		!set_high(w, chunk, c, rows))
-		return;
-	rows = Min(rows, HEAP_ROWS);
 	pass->next_block = 0;
 	pass->nblocks = blocks;
-	pass->block_rows = Max(1, rows / blocks);
+	pass->block_rows = Max(1, Min(rows, HEAP_ROWS) / blocks);
 }
 
 /* The dead rows of the next blocks. */
@@ -546,6 +472,41 @@ suits_ranges(const SswChunk *chunk)
 	return suits;
 }
 
+/* How the next rows are handed out. */
+typedef enum Way
+{
+	WAY_ROWS,					/* by their tids */
+	WAY_RANGE,					/* a range of deadlines */
+	WAY_BLOCKS					/* a range of deadlines in some blocks */
+} Way;
+
+static Way
+choose_way(SswWork *w, SswChunk *chunk, const SswDeadline *c, int64 limit)
+{
+	SswPass    *pass = w->pass;
+	const SswPolicy *p = w->policy;
+
+	if (pass->cursor_kind == SSW_CURSOR_WITHIN || p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) ||
+		p->heartbeats || pass->skip_locked || minds_failures(w) || !suits_ranges(chunk) || !has_index(w, chunk, c))
+		return WAY_ROWS;
+	if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER && limit >= HEAP_LIMIT)
+		consider_heap_order(w, chunk, c);
+	return pass->nblocks > 0 && ssw_batch_rows(w) >= SSW_HEAP_BLOCKS * pass->block_rows ? WAY_BLOCKS : WAY_RANGE;
+}
+
+/*
+ * Where a rate limits the number of rows, and an index gives the order, ties are read
+ * as the index has them.  What that leaves behind the cursor meets the next pass, which
+ * is soon; but rows that stay would come first again.
+ */
+static SswOrder
+choose_order(SswWork *w, SswChunk *chunk, const SswDeadline *c, bool rated)
+{
+	if (!rated)
+		return SSW_ORDER_TIES;
+	return w->policy->heartbeats || minds_failures(w) || !has_index(w, chunk, c) ? SSW_ORDER_EXACT : SSW_ORDER_INDEX;
+}
+
 /*
  * Read the next rows behind the cursor, limit of them or a few more, and move
  * the cursor; returns whether there may be more.  The chunk gets those that may be
@@ -555,46 +516,38 @@ bool
 ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
 {
 	SswPass    *pass = w->pass;
-	const SswPolicy *p = w->policy;
-	const SswDeadline *c = ssw_stmt_deadline(p, pass->phase);
+	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
 	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
-	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(p, pass->phase) || (is_fresh(w, c) && !c->by_due);
+	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(w->policy, pass->phase) || (is_fresh(w, c) && !c->by_due);
+	Way			way;
 	bool		more;
 
 	chunk->ranged = false;
 	if (c && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
 	{
 		TimestampTz above = ssw_max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_DEADLINE ? pass->above : 0);
+		char	   *bound = above != 0 ? bound_text(w, above) : NULL;
 
-		if (above != 0)
-			start_above(w, above);
-	}
-	if (!exact && !rated && pass->cursor_kind != SSW_CURSOR_WITHIN && p->action == SSW_ACTION_DELETE &&
-		!OidIsValid(p->on_expire) && !p->heartbeats && !pass->skip_locked && !minds_failures(w) &&
-		suits_ranges(chunk) && has_index(w, chunk, c))
-	{
-		if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER && limit >= HEAP_LIMIT)
-			consider_heap_order(w, chunk, c);
-		if (pass->nblocks > 0 && ssw_batch_rows(w) >= HEAP_BLOCKS * pass->block_rows)
+		if (bound)
 		{
-			next_blocks(w, chunk, c);
-			return true;
+			strlcpy(pass->cursor, bound, SSW_CURSOR_LEN);
+			pass->cursor_kind = SSW_CURSOR_AFTER;
 		}
-		pass->nblocks = 0;
+	}
+	way = exact || rated ? WAY_ROWS : choose_way(w, chunk, c, limit);
+	if (way == WAY_BLOCKS)
+	{
+		next_blocks(w, chunk, c);
+		return true;
+	}
+	pass->nblocks = 0;
+	if (way == WAY_RANGE)
+	{
 		if (find_range(w, chunk, ssw_min(limit, ssw_batch_rows(w)), &more))
 			return more;
 		pass->many_ties = exact = true;
 	}
-	pass->nblocks = 0;
-
-	/*
-	 * Whom an index without that order leaves behind the cursor meets the
-	 * next pass, which is soon; not where rows that stay would come first
-	 * again.
-	 */
-	if (!exact && rated)
-		exact = p->heartbeats || minds_failures(w) || !has_index(w, chunk, c);
-	return collect_tids(w, chunk, limit, exact ? SSW_ORDER_EXACT : rated ? SSW_ORDER_INDEX : SSW_ORDER_TIES);
+	return collect_tids(w, chunk, limit, exact ? SSW_ORDER_EXACT : choose_order(w, chunk, c, rated));
 }
 
 /* The tids of a range's rows, for one that could not be handled as a whole. */
