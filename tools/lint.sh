@@ -49,6 +49,8 @@ complain "Calls that can run code of users, where tools/gate-calls.txt does not 
         awk 'FNR == NR { sub(/#.*/, ""); f = $1; sub(/:/, "", f); for (i = 2; i <= NF; i++) may[f, $i] = 1; next }
             /\.c$/ { path = file = $0; gsub(/.*\/|\.c$/, "", file); next }
             { sub(/\(/, ""); if (!(($0, file) in may)) print "  " path ": " $0 }' tools/gate-calls.txt - | sort -u)"
+complain "Entries of databases are read and written in base/ and process/ (the views copy them; runner_demand.c chooses the runner):" \
+    "$(grep -nE '(ssw_shmem_database\(|SswShared->databases)' src/*/*.c | grep -vE '^src/(base|process)/|^src/monitor/stats\.c|^src/work/runner_demand\.c')"
 complain "A call, ++ or -- in Min() or Max(), which evaluate an argument twice (ssw_min() and ssw_max() do not):" \
     "$(awk -f tools/minmax.awk "${sources[@]}")"
 complain "Each C file and header begins with its name and purpose:" \

@@ -236,6 +236,61 @@ ssw_shmem_database(Oid dboid, bool create)
 	return NULL;
 }
 
+/* It changes with every commit that changes policies of this database. */
+uint64
+ssw_shmem_policy_generation(void)
+{
+	SswDatabase *d;
+	uint64		generation;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	generation = d ? d->policy_generation : 0;
+	LWLockRelease(SswShared->lock);
+	return generation;
+}
+
+/*
+ * Policies of this database are changed by a commit; created: with the extension.
+ * Returns its generation, or 0 when there is no entry.  The caller holds the lock
+ * exclusively.
+ */
+uint64
+ssw_shmem_next_generation(bool created)
+{
+	SswDatabase *d = ssw_shmem_database(MyDatabaseId, created);
+
+	if (d == NULL)
+		return 0;
+	if (created)
+	{
+		d->state = SSW_DB_PRESENT;
+		d->not_before = 0;
+		d->judged_generation = d->marked_at = 0;
+	}
+	ssw_shmem_wake_coordinator(MyDatabaseId);
+	return ++d->policy_generation;
+}
+
+/* Are none of our processes wanted in this database?  The caller holds the lock. */
+bool
+ssw_shmem_is_closed(void)
+{
+	SswDatabase *d = ssw_shmem_database(MyDatabaseId, false);
+
+	return d == NULL || d->closed > 0;
+}
+
+/* An entry may be of no policy: the coordinator reads all again.  The caller holds the lock exclusively. */
+void
+ssw_shmem_recheck(void)
+{
+	SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
+
+	if (d)
+		d->recheck = true;
+}
+
 /*
  * The shared entry of a policy, or null.  With create, a missing one is made;
  * null then means that users have max_policies of them.  The caller holds the

@@ -417,6 +417,10 @@ extern void ssw_shmem_require(void);
 
 extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
 extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
+extern uint64 ssw_shmem_policy_generation(void);
+extern uint64 ssw_shmem_next_generation(bool created);
+extern bool ssw_shmem_is_closed(void);
+extern void ssw_shmem_recheck(void);
 extern bool ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy);
 extern bool ssw_shmem_policies_full(void);
 extern bool ssw_shmem_forget_unknown(const Bitmapset * known, uint64 generation);

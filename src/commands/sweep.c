@@ -92,12 +92,10 @@ post_request(int policy_id, bool force)
 	mine = s ? ++s->requested : 0;
 	if (s)
 	{
-		SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
-
 		s->request_force = s->request_force || force;
 		/* it may have been unregistered, and no coordinator knows that */
-		if (d && s->state == SSW_POLICY_UNKNOWN)
-			d->recheck = true;
+		if (s->state == SSW_POLICY_UNKNOWN)
+			ssw_shmem_recheck();
 		ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	LWLockRelease(SswShared->lock);

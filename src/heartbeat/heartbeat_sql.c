@@ -147,7 +147,7 @@ look_at_row(Touch *b, bool locked, int patience_ms, ErrorData **error)
 	result = ssw_slow_path_row(t->policy, &b->k, t->policy->nkeys, t->types, b->values, locked ? NULL : &t->valid,
 							   Min(patience_ms, t->policy->lock_timeout_ms), error);
 	t->users--;
-	if (*error || (result != SSW_TOUCH_NOTHING && ssw_target_cache_generation() == t->generation))
+	if (*error || (result != SSW_TOUCH_NOTHING && ssw_shmem_policy_generation() == t->generation))
 		return result;
 	ssw_store_look(&b->k);
 	return SSW_TOUCH_NOTHING;

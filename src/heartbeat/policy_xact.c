@@ -45,31 +45,20 @@ at_xact_end(XactEvent event, void *arg)
 				 errhint("Change policies in a transaction of their own.")));
 	if (event == XACT_EVENT_COMMIT && (changed_pending || created_pending))
 	{
-		SswDatabase *d;
+		uint64		generation;
 		ListCell   *lc;
 
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-		d = ssw_shmem_database(MyDatabaseId, created_pending);
-		if (d)
+		generation = ssw_shmem_next_generation(created_pending);
+		foreach(lc, policies_pending)
 		{
-			if (created_pending)
-			{
-				d->state = SSW_DB_PRESENT;
-				d->not_before = 0;
-				d->judged_generation = d->marked_at = 0;
-			}
-			d->policy_generation++;
-			foreach(lc, policies_pending)
-			{
-				SswPolicyShared *s = ssw_shmem_policy(MyDatabaseId, ((PolicyChange *) lfirst(lc))->policy_id, true);
+			SswPolicyShared *s = generation ? ssw_shmem_policy(MyDatabaseId, ((PolicyChange *) lfirst(lc))->policy_id, true) : NULL;
 
-				if (s)
-				{
-					s->changed_at = d->policy_generation;
-					memset(s->low, 0, sizeof(s->low));
-				}
+			if (s)
+			{
+				s->changed_at = generation;
+				memset(s->low, 0, sizeof(s->low));
 			}
-			ssw_shmem_wake_coordinator(MyDatabaseId);
 		}
 		LWLockRelease(SswShared->lock);
 	}

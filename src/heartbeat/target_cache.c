@@ -45,20 +45,6 @@ on_relcache(Datum arg, Oid relid)
 			t->valid = false;
 }
 
-/* It changes with every commit that changes policies of this database. */
-uint64
-ssw_target_cache_generation(void)
-{
-	SswDatabase *d;
-	uint64		generation;
-
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	generation = d ? d->policy_generation : 0;
-	LWLockRelease(SswShared->lock);
-	return generation;
-}
-
 /* May heartbeats be sent to the policy at all? */
 static void
 check_policy(const SswPolicy *p)
@@ -219,7 +205,7 @@ SswHeartbeatTarget *
 ssw_target_cache_find(const char *name)
 {
 	static bool registered = false;
-	uint64		generation = ssw_target_cache_generation();
+	uint64		generation = ssw_shmem_policy_generation();
 	SswHeartbeatTarget *t = targets;
 
 	while (t && strcmp(t->policy->name, name) != 0)

@@ -25,7 +25,6 @@ typedef struct SswHeartbeatTarget
 	Oid			input[SSW_KEY_MAX];
 } SswHeartbeatTarget;
 
-extern uint64 ssw_target_cache_generation(void);
 extern SswHeartbeatTarget *ssw_target_cache_find(const char *name);
 
 extern SswHeartbeatKey ssw_target_cache_key(const SswPolicy *p, const char *key);

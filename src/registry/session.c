@@ -113,7 +113,7 @@ keep(void)
 		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 	registered = true;
 	kept_stale = false;
-	kept_generation = ssw_target_cache_generation();
+	kept_generation = ssw_shmem_policy_generation();
 	p = ssw_policy_find(SSW_SESSION_POLICY, false);
 	rel = table_open(p->relid, RowExclusiveLock);
 	ssw_deadline_build(p, rel);
@@ -150,7 +150,7 @@ lock_policy(void)
 		keep();
 	ssw_lock_policy_caller(kept->id);
 	LockRelationOid(kept->relid, RowExclusiveLock);
-	if (kept_stale || kept_generation != ssw_target_cache_generation())
+	if (kept_stale || kept_generation != ssw_shmem_policy_generation())
 		keep();
 }
 

@@ -90,7 +90,6 @@ ssw_batch_must_stop(SswWork *w)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	bool		stop;
-	SswDatabase *d;
 
 	if (w->failed || MySswProc->terminating || !ssw_enabled)
 		return true;
@@ -102,9 +101,8 @@ ssw_batch_must_stop(SswWork *w)
 	if (now < w->pass->now)
 		return !stop_pass(w);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	stop = MySswProc->stop || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
-		d == NULL || d->closed > 0 || ssw_shmem_pass_is_stale(w->pass);
+	stop = MySswProc->stop || ssw_shmem_is_closed() || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
+		ssw_shmem_pass_is_stale(w->pass);
 	LWLockRelease(SswShared->lock);
 	return stop || now > w->pass->soft_deadline;
 }
