@@ -325,6 +325,7 @@ look_at_waiting(TimestampTz now)
 	Datum		value = Int32GetDatum(MAX_ROLES);
 	uint64		n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
 	SPITupleTable *rows = SPI_tuptable;
+	SswWorkState state = ssw_work_take(MyDatabaseId, 0);
 	Oid			roles[MAX_ROLES];
 	int			nroles = 0;
 	TimestampTz again_at;
@@ -339,7 +340,7 @@ look_at_waiting(TimestampTz now)
 			drop_role(role, psprintf("role \"%s\" does not exist any more", owner));
 		else if (!ssw_can_run_as(role))
 			drop_role(role, psprintf("role \"%s\" may not log in any more", owner));
-		else if (ssw_work_failed_starts(role).failures >= MAX_FAILED_STARTS)
+		else if (ssw_work_failed_starts(&state, role).failures >= MAX_FAILED_STARTS)
 		{
 			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
 			/* if it submits others, they are tried */

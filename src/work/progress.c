@@ -157,11 +157,6 @@ look_and_forget(Report *w)
 {
 	ErrorData  *error = ssw_spi_try(look, w);
 
-	if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not look at the task: another session holds its row"),
-				 errhint("Nothing is known of the task: go on, and try again.")));
 	if (error)
 		ReThrowError(error);
 }

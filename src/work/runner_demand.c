@@ -93,6 +93,7 @@ ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 	Oid			busy = InvalidOid;
 	TimestampTz longest = DT_NOEND;
 	SswDatabase *d;
+	SswWorkState state = ssw_work_take(MyDatabaseId, 0);
 	Served	  **of = palloc(Max(n, 1) * sizeof(Served *));
 
 	for (int i = 0; i < n; i++)
@@ -104,7 +105,7 @@ ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 		Served	   *s = of[i];
 		int			ready;
 		int			all = count_runners(roles[i], &ready);
-		TimestampTz not_before = ssw_work_failed_starts(roles[i]).not_before;
+		TimestampTz not_before = ssw_work_failed_starts(&state, roles[i]).not_before;
 		TimestampTz at = all > 0 ? DT_NOEND : roles[i] == d->runner_role ? DT_NOBEGIN : s->at;
 
 		if (all == 0 && not_before > now)

@@ -202,14 +202,13 @@ ssw_work_runner_started(Oid database, Oid role, bool failed)
 
 /* Runners for the role that failed to start since one did; none: zeros. */
 SswFailedStarts
-ssw_work_failed_starts(Oid role)
+ssw_work_failed_starts(const SswWorkState *s, Oid role)
 {
-	SswWorkState s = ssw_work_take(MyDatabaseId, 0);
 	SswFailedStarts none = {0};
 
 	for (int i = 0; i < SSW_MAX_FAILED_ROLES; i++)
-		if (s.failed[i].role == role)
-			return s.failed[i];
+		if (s->failed[i].role == role)
+			return s->failed[i];
 	return none;
 }
 

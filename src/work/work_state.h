@@ -57,7 +57,7 @@ extern void ssw_work_look_again(void);
 extern void ssw_work_count_commands(int64 open, int64 waiting);
 extern void ssw_work_commands_counted(int64 waiting);
 extern void ssw_work_runner_started(Oid database, Oid role, bool failed);
-extern SswFailedStarts ssw_work_failed_starts(Oid role);
+extern SswFailedStarts ssw_work_failed_starts(const SswWorkState *s, Oid role);
 extern void ssw_work_runner_leaves(SswDatabase *d, SswProc *proc);
 
 extern void ssw_work_rows_appended(int64 n);
