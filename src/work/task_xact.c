@@ -157,7 +157,7 @@ ssw_task_xact_task_cancelled(const pg_uuid_t *task)
 
 /* A worker's end had to leave something that others hold. */
 void
-ssw_task_xact_cascade_left(void)
+ssw_task_xact_left_over(void)
 {
 	watch_transaction();
 	pending_left = true;

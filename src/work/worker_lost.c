@@ -92,7 +92,7 @@ ssw_worker_lost_orphans(Datum jobs)
 			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, ssw_spi_text(i, 1));
 	}
 	if (ssw_plan_execute_fresh(left, 1, &type, &jobs) > 0)
-		ssw_task_xact_cascade_left();
+		ssw_task_xact_left_over();
 }
 
 /* End the tasks that the workers (uuid[]) hold and that made no progress since; returns how many. */
@@ -128,7 +128,7 @@ end_tasks_of(Datum workers)
 
 	(void) end_unheard(workers, DT_NOEND, "Worker disconnected");
 	if (ssw_plan_execute_fresh(left, 1, &type, &workers) > 0)
-		ssw_task_xact_cascade_left();
+		ssw_task_xact_left_over();
 }
 
 /*
