@@ -138,7 +138,7 @@ check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql,
 		return;
 	ssw_gate_unpinned(p->owner, p->search_path, compare, &m);
 	if (decides && depends(m.ours, NULL))
-		refuse(field, sql, "turns local times into instants, or the reverse, by the zone of whoever evaluates it: in a pass, UTC.");
+		refuse(field, sql, "turns local times into instants, or the reverse, by the time zone of the session that evaluates it; in a pass, that is UTC.");
 	if (!m.same)
 		refuse_settings(field, sql);
 	if (decides && reads_text(m.ours, NULL))
