@@ -99,25 +99,6 @@ for my $table (qw(part parent rated)) {
     isnt($since, '', 'which is known');
     is(sql("SELECT lag FROM sweeper.policy_status WHERE policy = '$table'"), '', "$table: nothing that can be read is late") if $table ne 'rated';
 }
-wait_for($node, q{SELECT count(*) = 3 FROM sweeper.problem WHERE policy IN ('part', 'parent', 'rated') AND problem = 'table locked'}, 'told');
-is(sql(q{SELECT count(*) FROM sweeper.problem WHERE policy = 'rests'}), 0, 'not of a policy that is paused');
-like(sql($node->safe_psql('postgres', qq{SELECT next_step FROM sweeper.problem WHERE policy = '$_' AND problem = 'table locked'})), qr/${_}_1\|.*AccessExclusiveLock/, 'with who holds it, by a statement that does not wait for him') for qw(part parent);
-# a fuse that the locked rows might keep from tripping waits for them, but not for ever
-wait_for($node, q{SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 'fused' AND problem = 'fuse'}, 'the fuse');
-is(sql('SELECT count(*) FROM fused_2'), 51, 'holds the rows');
-sql(q{SELECT sweeper.resume('fused')});
-wait_for($node, 'SELECT count(*) = 0 FROM fused_2', 'until somebody says so');
-# who does not look any more knows nothing of it
-my $far = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC' + interval '3 days', 'Dy')});
-sql("SELECT sweeper.alter_policy('part', maintenance_window => '$far 00:00-24:00 UTC')");
-wait_for($node, q{SELECT count(*) = 0 FROM sweeper.problem WHERE policy = 'part'}, 'no problem while its window is closed');
-# nor who looks only when asked, and is told
-sql(q{SELECT sweeper.alter_policy('parent', check_every => '0')});
-my (undef, undef, $err) = $node->psql('postgres', q{\set VERBOSITY verbose
-    CALL sweeper.sweep('parent')});
-like($err, qr/55P03: policy "parent" could not be swept.*a lock on a partition/s, 'told to who asks');
-sql(q{ROLLBACK PREPARED 'forgotten'});
-wait_for($node, q{SELECT count(*) = 0 FROM sweeper._policy() WHERE locked_since IS NOT NULL}, 'and is over');
 
 # a row that a prepared transaction holds: it is named, not written down again and again, and the row goes soon after its end
 policy('held', 'SELECT 1, now() LIMIT 0');
@@ -138,6 +119,27 @@ my $released = sql(q{SELECT clock_timestamp()});
 sql(q{ROLLBACK PREPARED 'forgotten row'});
 wait_for($node, 'SELECT count(*) = 0 FROM held', 'free, it goes');
 cmp_ok(sql("SELECT extract(epoch FROM cleaned_at - '$released')::int FROM sweeper.cleanup_event WHERE policy = 'held' ORDER BY cleaned_at DESC LIMIT 1"), '<=', 6, 'within seconds');
+
+# locked for a minute by now
+wait_for($node, q{SELECT count(*) = 3 FROM sweeper.problem WHERE policy IN ('part', 'parent', 'rated') AND problem = 'table locked'}, 'told');
+is(sql(q{SELECT count(*) FROM sweeper.problem WHERE policy = 'rests'}), 0, 'not of a policy that is paused');
+like(sql($node->safe_psql('postgres', qq{SELECT next_step FROM sweeper.problem WHERE policy = '$_' AND problem = 'table locked'})), qr/${_}_1\|.*AccessExclusiveLock/, 'with who holds it, by a statement that does not wait for him') for qw(part parent);
+# a fuse that the locked rows might keep from tripping waits for them, but not for ever
+wait_for($node, q{SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 'fused' AND problem = 'fuse'}, 'the fuse');
+is(sql('SELECT count(*) FROM fused_2'), 51, 'holds the rows');
+sql(q{SELECT sweeper.resume('fused')});
+wait_for($node, 'SELECT count(*) = 0 FROM fused_2', 'until somebody says so');
+# who does not look any more knows nothing of it
+my $far = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC' + interval '3 days', 'Dy')});
+sql("SELECT sweeper.alter_policy('part', maintenance_window => '$far 00:00-24:00 UTC')");
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.problem WHERE policy = 'part'}, 'no problem while its window is closed');
+# nor who looks only when asked, and is told
+sql(q{SELECT sweeper.alter_policy('parent', check_every => '0')});
+my (undef, undef, $err) = $node->psql('postgres', q{\set VERBOSITY verbose
+    CALL sweeper.sweep('parent')});
+like($err, qr/55P03: policy "parent" could not be swept.*a lock on a partition/s, 'told to who asks');
+sql(q{ROLLBACK PREPARED 'forgotten'});
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper._policy() WHERE locked_since IS NOT NULL}, 'and is over');
 
 # a database that is not listed: a warning, and nothing that calls somebody
 $node->safe_psql('postgres', 'CREATE DATABASE other');
