@@ -179,12 +179,6 @@ ssw_audit_truncate(SswSink *sink, int mark)
 	sink->still_dead = false;
 }
 
-int
-ssw_audit_rows(SswSink *sink)
-{
-	return sink->nrows;
-}
-
 /* Did the action leave a row dead that it returned? */
 bool
 ssw_audit_still_dead(SswSink *sink)

@@ -462,7 +462,7 @@ ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 			return true;
 		}
 	}
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	/* nobody has been given rows of this pass yet */
 	pass->fuse_left = left;
 
 	/*
@@ -473,7 +473,6 @@ ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 	pass->harmless = !t.trouble && !(OidIsValid(w->policy->is_alive) && t.all.let_go);
 	pass->said_dead = t.all.dead;
 	pass->said_alive = 0;
-	LWLockRelease(SswShared->lock);
 	return false;
 }
 

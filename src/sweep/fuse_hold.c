@@ -65,11 +65,8 @@ ssw_fuse_load(SswPolicy *p)
 void
 ssw_fuse_recall(SswWork *w)
 {
-	int			trips;
+	int			trips = w->pass->fuse_trips;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	trips = w->pass->fuse_trips;
-	LWLockRelease(SswShared->lock);
 	if (trips != w->fuse_trips)
 		ssw_fuse_load(w->policy);
 	w->fuse_trips = trips;

@@ -43,8 +43,8 @@ typedef struct SswAlive
  * Where each row has a time to live of its own, the cutoff of its deadline says
  * nothing of outages.
  */
-TimestampTz
-ssw_refresh_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
+static TimestampTz
+own_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
 {
 	SswStarts	starts;
 
@@ -67,7 +67,7 @@ is_alive(const SswPolicy *p, const SswHeartbeat *b, TimestampTz due, TimestampTz
 {
 	return due >= b->deadline &&
 		SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us >
-		ssw_refresh_cutoff(p, cutoff, b->ttl_us);
+		own_cutoff(p, cutoff, b->ttl_us);
 }
 
 /* Does memory hold a row whose deadline is at or before the cutoff? */
@@ -127,7 +127,7 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 			add_alive(a, tid, &b, due);
 		return;
 	}
-	switch (ssw_store_mark(&k, due, ssw_refresh_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
+	switch (ssw_store_mark(&k, due, own_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
 	{
 		case SSW_VERDICT_ALIVE:
 			if (!t->gone && ssw_store_find(&k, &b) && gains(&b, due))

@@ -10,7 +10,6 @@
 
 extern bool ssw_refresh_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
 extern bool ssw_refresh_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff);
-extern TimestampTz ssw_refresh_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us);
 extern uint64 ssw_refresh_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
 extern uint64 ssw_refresh_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n);
 
