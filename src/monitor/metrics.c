@@ -33,7 +33,9 @@ PG_FUNCTION_INFO_V1(ssw_metric_families);
 	" seats AS MATERIALIZED (SELECT pool, seats, live, over_by FROM sweeper.pool_status WHERE $1" \
 	"  UNION ALL SELECT NULL, NULL, coalesce(sum(live), 0), coalesce(sum(over_by), 0) FROM sweeper.pool_status HAVING NOT $1)," \
 	" appended AS MATERIALIZED (SELECT coalesce(sum(waiting), 0) AS waiting, coalesce(sum(failed), 0) AS failed," \
-	"  greatest(0, extract(epoch FROM now() - min(due_at))) AS overdue FROM sweeper.append_status)"
+	"  greatest(0, extract(epoch FROM now() - min(due_at))) AS overdue FROM sweeper.append_status)," \
+	" process AS MATERIALIZED (SELECT kind FROM sweeper._process())," \
+	" problem AS MATERIALIZED (SELECT severity FROM sweeper.problem)"
 
 typedef struct Metric
 {
@@ -127,12 +129,12 @@ static const Metric metrics[] = {
 	"Appended rows that could not be written."},
 	{"appended_rows_overdue_seconds", "gauge", "", "coalesce(s.overdue, 0)", "appended AS s",
 	"How long the oldest appended row that is due has waited since; 0 when none is."},
-	{"processes", "gauge", "'kind', k.kind", "(SELECT count(*) FROM sweeper._process() AS q WHERE q.kind = k.kind)",
+	{"processes", "gauge", "'kind', k.kind", "(SELECT count(*) FROM process AS q WHERE q.kind = k.kind)",
 		"unnest('{launcher,coordinator,worker}'::text[]) AS k (kind)",
 	"Processes of the cluster, by kind."},
 	{"worker_slots_short", "gauge", "", "(s.slots_short_since IS NOT NULL)::int", "cluster AS s",
 	"Did a process find no background worker slot, when last tried?"},
-	{"problems", "gauge", "'severity', s.severity", "(SELECT count(*) FROM sweeper.problem AS p WHERE p.severity = s.severity)",
+	{"problems", "gauge", "'severity', s.severity", "(SELECT count(*) FROM problem AS p WHERE p.severity = s.severity)",
 		"unnest('{critical,warning}'::text[]) AS s (severity)",
 	"Rows of view problem, by severity."},
 };
