@@ -203,7 +203,8 @@ still_locked(SswWatch *w)
 bool
 ssw_watch_patient(const SswWatch *w, TimestampTz now)
 {
-	return !w->runs && w->locked && now - w->blocked_since < LOCKED_TELL_US;
+	/* when it was found free meanwhile, it is judged again soon */
+	return !w->runs && w->locked && (w->blocked_since == 0 || now - w->blocked_since < LOCKED_TELL_US);
 }
 
 /* A table became the target of a subscription, or is one no more: which table is not known. */
