@@ -134,7 +134,7 @@ typedef struct SswProc
 	Oid			append_owner;	/* it writes rows appended to tables of that
 								 * role, or invalid; see append_writer.c */
 
-	/* of a runner; see runner.c */
+	/* of a runner; see command_runner.c */
 	Oid			role;
 	bool		has_task;
 	pg_uuid_t	task;

@@ -19,7 +19,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/identity.h"
 #include "base/spi.h"
 #include "commands/args.h"

@@ -22,7 +22,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/identity.h"
 #include "base/process_slot.h"
 #include "base/shmem.h"

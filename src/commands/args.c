@@ -1,7 +1,7 @@
 /*
  * args.c
  *		The arguments of register, alter_policy and adopt: reading, checking and
- *		printing them.  What they are is one table in policy/fields.c.
+ *		printing them.  What they are is one table in policy/register_arguments.c.
  *
  * Runs in the backend that called the function; shares nothing.  A crash
  * leaves nothing behind.
@@ -22,7 +22,7 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/guc.h"
 #include "commands/args.h"
 #include "policy/expr.h"

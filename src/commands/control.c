@@ -18,7 +18,7 @@
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/process_slot.h"

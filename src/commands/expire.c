@@ -17,7 +17,7 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/deferred.h"
 #include "policy/deadline.h"
 #include "tcop/utility.h"

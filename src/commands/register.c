@@ -16,7 +16,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
 #include "utils/builtins.h"

@@ -20,7 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
 

@@ -18,7 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/compat.h"
 #include "base/guc.h"
 #include "base/identity.h"

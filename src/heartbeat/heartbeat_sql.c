@@ -21,13 +21,14 @@
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/guc.h"
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "heartbeat/attach.h"
 #include "heartbeat/heartbeat_sql.h"
+#include "heartbeat/refusal.h"
 #include "heartbeat/slow_path.h"
 #include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
@@ -271,7 +272,7 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 {
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	ssw_argument_not_null(fcinfo, 1, strcmp(function, "touch_many()") == 0 ? "keys" : "key");
-	ssw_slow_path_check(function);
+	ssw_refusal_check_session(function);
 	return find_allowed(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 }
 
@@ -342,7 +343,7 @@ Datum
 ssw_heartbeat(PG_FUNCTION_ARGS)
 {
 	ssw_argument_not_null(fcinfo, 0, "session");
-	ssw_slow_path_check("heartbeat()");
+	ssw_refusal_check_session("heartbeat()");
 	PG_RETURN_BOOL(ssw_heartbeat_of(PG_GETARG_UUID_P(0)));
 }
 
@@ -354,7 +355,7 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 	Many		m = {.touch = {.policy = SSW_SESSION_POLICY}};
 
 	ssw_argument_not_null(fcinfo, 0, "sessions");
-	ssw_slow_path_check("heartbeat_many()");
+	ssw_refusal_check_session("heartbeat_many()");
 	begin_many(&m, fcinfo, 0, "sessions", UUIDOID, UUID_LEN, TYPALIGN_CHAR);
 	for (int i = 0; i < m.n; i++)
 	{
@@ -385,7 +386,7 @@ ssw_attach(PG_FUNCTION_ARGS)
 	Touch		b;
 
 	ssw_argument_not_null(fcinfo, 0, "session");
-	ssw_slow_path_check("attach()");
+	ssw_refusal_check_session("attach()");
 	if (!ssw_allow_attach)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -511,16 +511,3 @@ ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid
 		ssw_heartbeat_xact_prolong(&r->key, r->due, r->ttl_us, r->versions);
 	return t.result == LOOK_GONE ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
 }
-
-/* Heartbeats need a transaction that can write. */
-void
-ssw_slow_path_check(const char *function)
-{
-	ssw_shmem_require();
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s in a read-only transaction", function),
-				 RecoveryInProgress() ? errhint("This server is a standby: send heartbeats to the primary.") :
-				 errhint("Send heartbeats in a transaction that may write.")));
-}

@@ -16,7 +16,6 @@ typedef enum SswTouch
 	SSW_TOUCH_ALIVE
 } SswTouch;
 
-extern void ssw_slow_path_check(const char *function);
 extern SswTouch ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid *types, Datum *values,
 								  const bool *valid, int patience_ms, ErrorData **error);
 

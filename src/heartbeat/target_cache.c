@@ -3,11 +3,9 @@
  *		Policies that this session sends heartbeats to.
  *
  * Runs in clients' sessions.  Each keeps what it has read of a policy and of its
- * relation's key until policies or the relation change, and says why heartbeats
- * cannot be sent.
+ * relation's key until policies or the relation change.
  *
- * Shares the generation of the database's policies, and when heartbeats were refused,
- * under SswShared->lock.  A crash leaves nothing behind.
+ * Shares the generation of the database's policies, under SswShared->lock.  A crash leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -28,12 +26,10 @@
 #include "utils/timestamp.h"
 
 #include "base/shmem.h"
-#include "heartbeat/counters.h"
+#include "heartbeat/refusal.h"
 #include "heartbeat/target_cache.h"
 #include "policy/policy_rights.h"
 #include "policy/row_key.h"
-
-#define LOCK_LOOK_MS	10
 
 static SswHeartbeatTarget *targets = NULL;
 
@@ -43,64 +39,6 @@ on_relcache(Datum arg, Oid relid)
 	for (SswHeartbeatTarget *t = targets; t; t = t->next)
 		if (!OidIsValid(relid) || t->policy->relid == relid)
 			t->valid = false;
-}
-
-/* May heartbeats be sent to the policy at all? */
-static void
-check_policy(const SswPolicy *p)
-{
-	char	   *trouble;
-
-	if (!p->heartbeats)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("policy \"%s\" takes no heartbeats", p->name),
-				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
-	trouble = ssw_policy_unusable(p);
-	if (trouble)
-		ssw_counters_count(SSW_STAT_ERROR);
-	if (trouble)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
-				 errhint("The session is not gone: keep it. %s", ssw_policy_way_out(p))));
-}
-
-/*
- * Has this transaction altered the policy?  What it says then may yet be undone, and
- * the heartbeat would count by settings that never were.
- */
-static void
-refuse_altered(const SswPolicy *p)
-{
-	if (ssw_policy_xact_has_altered(p->id))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot send a heartbeat to policy \"%s\": this transaction has altered it", p->name),
-				 errhint("The session is not gone: send the heartbeat after the commit.")));
-}
-
-/* Lock the relation, within the policy's patience. */
-static void
-lock_relation(const SswPolicy *p)
-{
-	int			waited_ms = 0;
-
-	while (!ConditionalLockRelationOid(p->relid, AccessShareLock))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (waited_ms >= p->lock_timeout_ms)
-		{
-			ssw_counters_count(SSW_STAT_ERROR);
-			ereport(ERROR,
-					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("could not look at the session's row: somebody holds the lock of its table"),
-					 errdetail("Policy \"%s\" waits at most %d ms for it.", p->name, p->lock_timeout_ms),
-					 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
-		}
-		pg_usleep(LOCK_LOOK_MS * 1000L);
-		waited_ms += LOCK_LOOK_MS;
-	}
 }
 
 /* The types of the key, which can have been altered since the policy was registered. */
@@ -147,10 +85,10 @@ find_locked(const char *name)
 	{
 		SswPolicy  *p = ssw_policy_find(name, false);
 
-		check_policy(p);
+		ssw_refusal_check_policy(p);
 		if (p->relid == locked)
 			return p;
-		lock_relation(p);
+		ssw_refusal_lock_relation(p);
 		if (p->as_of == SharedInvalidMessageCounter)
 			return p;
 		locked = p->relid;
@@ -170,7 +108,7 @@ load(const char *name, uint64 generation)
 	t->generation = generation;
 	t->provisional = ssw_policy_xact_any();
 	t->policy = find_locked(name);
-	refuse_altered(t->policy);
+	ssw_refusal_check_altered(t->policy);
 	read_relation(t);
 	t->valid = true;
 	MemoryContextSetParent(cxt, TopMemoryContext);

@@ -20,7 +20,7 @@
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/shmem.h"
@@ -32,7 +32,7 @@
 #include "policy/repair_hint.h"
 #include "policy/sweep_sql.h"
 #include "process/brake.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 
 PG_FUNCTION_INFO_V1(ssw_explain_row);
 

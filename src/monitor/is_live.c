@@ -14,13 +14,13 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/shmem.h"
 #include "grace/grace.h"
 #include "monitor/row_facts.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 
 PG_FUNCTION_INFO_V1(ssw_is_live);
 PG_FUNCTION_INFO_V1(ssw_session_is_live);
@@ -40,7 +40,7 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		return false;
 	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
 		return true;
-	return ssw_refresh_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
+	return ssw_alive_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
 }
 
 /* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */

@@ -34,62 +34,6 @@
 #include "policy/policy.h"
 #include "policy/policy_hooks.h"
 
-static const char *const units[] = {"s", "ms", "us", NULL};
-static const char *const on_nulls[] = {"ignore", "repair", "expire", NULL};
-static const char *const actions[] = {"delete", "update", "call", NULL};
-static const char *const audits[] = {"row", "hash", "count", "none", NULL};
-
-#define DEADLINE	SSW_FIELD_DEADLINE
-#define LIMIT		SSW_FIELD_LIMIT
-#define RESOLVED	SSW_FIELD_RESOLVED
-#define AT(member)	offsetof(SswPolicy, member)
-
-/*
- * The arguments of register().  One more is a row here, its name in the enum of
- * policy.h, a column of sweeper.policy, and an argument of register, alter_policy and
- * adopt in schema/, whose defaults a test compares.  Checks of several arguments
- * together are in commands/args.c.
- */
-const SswField ssw_fields[SSW_NARGS] = {
-	[SSW_ARG_KEY] = {"key", SSW_FIELD_NAMES, NULL, 0, AT(key), AT(nkeys)},
-	[SSW_ARG_DEADLINE] = {"deadline", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(deadline)},
-	[SSW_ARG_LAST_SEEN] = {"last_seen", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(last_seen)},
-	[SSW_ARG_TTL] = {"ttl", SSW_FIELD_INTERVAL, NULL, DEADLINE, AT(ttl_us),.min = 1},
-	[SSW_ARG_TTL_COLUMN] = {"ttl_column", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(ttl_column)},
-	[SSW_ARG_CREATED] = {"created", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(created)},
-	[SSW_ARG_MAX_AGE] = {"max_age", SSW_FIELD_INTERVAL, NULL, DEADLINE, AT(max_age_us),.min = 1},
-	[SSW_ARG_UNIT] = {"unit", SSW_FIELD_TEXT, NULL, DEADLINE, AT(unit),.words = units},
-	[SSW_ARG_TIMEZONE] = {"timezone", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(timezone)},
-	[SSW_ARG_KEEP_FOR] = {"keep_for", SSW_FIELD_INTERVAL, "0", DEADLINE, AT(keep_for_us)},
-	[SSW_ARG_FILTER] = {"filter", SSW_FIELD_TEXT, NULL, DEADLINE, AT(filter)},
-	[SSW_ARG_ON_NULL] = {"on_null", SSW_FIELD_WORD, "ignore", DEADLINE, AT(on_null),.words = on_nulls},
-	[SSW_ARG_ACTION] = {"action", SSW_FIELD_WORD, "delete", 0, AT(action),.words = actions},
-	[SSW_ARG_SET_CLAUSE] = {"set_clause", SSW_FIELD_TEXT, NULL, 0, AT(set_clause)},
-	[SSW_ARG_ON_EXPIRE] = {"on_expire", SSW_FIELD_FUNCTION, NULL, 0, AT(on_expire)},
-	[SSW_ARG_IS_ALIVE] = {"is_alive", SSW_FIELD_FUNCTION, NULL, 0, AT(is_alive)},
-	[SSW_ARG_GROUP_BY] = {"group_by", SSW_FIELD_TEXT, NULL, RESOLVED, AT(group_by)},
-	[SSW_ARG_CAPTURE] = {"capture", SSW_FIELD_NAMES, NULL, 0, AT(capture), AT(ncapture)},
-	[SSW_ARG_AUDIT] = {"audit", SSW_FIELD_WORD, "row", 0, AT(audit),.words = audits},
-	[SSW_ARG_NOTIFY_CHANNEL] = {"notify_channel", SSW_FIELD_TEXT, NULL, 0, AT(notify_channel)},
-	[SSW_ARG_NOTIFY_KEYS] = {"notify_keys", SSW_FIELD_BOOL, "false", 0, AT(notify_keys)},
-	[SSW_ARG_CHECK_EVERY] = {"check_every", SSW_FIELD_INTERVAL, "1 s", LIMIT, AT(check_every_us)},
-	[SSW_ARG_MAX_LAG] = {"max_lag", SSW_FIELD_INTERVAL, "1 min", LIMIT, AT(max_lag_us),.min = 1},
-	[SSW_ARG_BATCH_SIZE] = {"batch_size", SSW_FIELD_INT, "0", LIMIT, AT(batch_size),.max = SSW_MAX_BATCH},
-	[SSW_ARG_MAX_WORKERS] = {"max_workers", SSW_FIELD_INT, "1", LIMIT, AT(max_workers),.min = 1,.max = 1024},
-	[SSW_ARG_RATE_LIMIT] = {"rate_limit", SSW_FIELD_INT, "0", LIMIT, AT(rate_limit),.max = INT_MAX},
-	[SSW_ARG_BACKLOG_RATE] = {"backlog_rate", SSW_FIELD_INT, "5000", LIMIT, AT(backlog_rate),.max = INT_MAX},
-	[SSW_ARG_SOFT_TIME_LIMIT] = {"soft_time_limit", SSW_FIELD_INTERVAL, "50 s", LIMIT, AT(soft_limit_us),.min = 1},
-	[SSW_ARG_HARD_TIME_LIMIT] = {"hard_time_limit", SSW_FIELD_INTERVAL, "55 s", LIMIT, AT(hard_limit_us),.min = 1},
-	[SSW_ARG_LOCK_TIMEOUT] = {"lock_timeout", SSW_FIELD_MILLISECONDS, "100 ms", LIMIT, AT(lock_timeout_ms),.min = 1},
-	[SSW_ARG_MAX_RETRIES] = {"max_retries", SSW_FIELD_INT, "3", LIMIT, AT(max_retries),.max = 1000},
-	[SSW_ARG_FUSE_FRACTION] = {"fuse_fraction", SSW_FIELD_REAL, "0.5", LIMIT, AT(fuse_fraction),.max = 1},
-	[SSW_ARG_FUSE_MIN] = {"fuse_min", SSW_FIELD_INT, "100", LIMIT, AT(fuse_min),.max = INT_MAX},
-	[SSW_ARG_HEARTBEATS] = {"heartbeats", SSW_FIELD_BOOL, "false", 0, AT(heartbeats)},
-	[SSW_ARG_SEARCH_PATH] = {"search_path", SSW_FIELD_TEXT, NULL, RESOLVED, AT(search_path)},
-	[SSW_ARG_ALLOW_REPLICATED] = {"allow_replicated", SSW_FIELD_BOOL, "false", 0, AT(allow_replicated)},
-	[SSW_ARG_MAINTENANCE_WINDOW] = {"maintenance_window", SSW_FIELD_TEXT, NULL, LIMIT | RESOLVED, AT(maintenance_window)},
-};
-
 /* Columns of sweeper.policy that come behind those of ssw_fields[]. */
 #define STATE_COLUMNS \
 	" policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, on_expire_name, is_alive_name," \

@@ -24,7 +24,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/cached_plan.h"
 #include "base/compat.h"
 #include "base/identity.h"

@@ -15,7 +15,7 @@
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"

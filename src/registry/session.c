@@ -29,7 +29,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/compat.h"
 #include "base/identity.h"
 #include "base/locks.h"
@@ -40,7 +40,7 @@
 #include "heartbeat/target_cache.h"
 #include "policy/sweep_sql.h"
 #include "registry/session.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 
 PG_FUNCTION_INFO_V1(ssw_release);
 PG_FUNCTION_INFO_V1(ssw_dead_sessions);
@@ -301,7 +301,7 @@ add_dead(SswPolicy *p, int which, TimestampTz cutoff, ReturnSetInfo *rsinfo)
 		bool		isnull;
 		Datum		due = SPI_getbinval(tup, desc, 4, &isnull);
 
-		if (which == 0 && ssw_refresh_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
+		if (which == 0 && ssw_alive_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
 			continue;
 		for (int col = 0; col < 2; col++)
 			v[col] = SPI_getbinval(tup, desc, col + 1, &nulls[col]);

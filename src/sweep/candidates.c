@@ -37,7 +37,7 @@
 #include "sweep/candidates.h"
 #include "sweep/heap_order.h"
 #include "sweep/pace.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 
 /* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
 #define MIN_CHUNK	1000
@@ -197,8 +197,8 @@ is_wanted(SswWork *w, TupleTableSlot *slot)
 	bool		held = !DatumGetBool(slot->tts_values[SSW_C_NOT_HELD - 1]);
 
 	return slot->tts_isnull[SSW_C_KEY - 1] || slot->tts_isnull[SSW_C_DUE - 1] ||
-		ssw_refresh_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
-						   DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->deadline_cutoff[0]);
+		ssw_alive_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->deadline_cutoff[0]);
 }
 
 static void

@@ -25,7 +25,7 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/end_rows.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_action.h"
 
 /* Rows that one statement acts on. */
@@ -124,7 +124,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 	ssw_action_lock_leaf(p, target.leaf, RowExclusiveLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_spi_begin();
-	acted = ssw_refresh_run(&target, tids, n, sink);
+	acted = ssw_alive_run(&target, tids, n, sink);
 
 	/*
 	 * the registry has no code of users, and its callers constraints of their

@@ -40,7 +40,7 @@
 #include "policy/sweep_sql.h"
 #include "sweep/failed_row.h"
 #include "sweep/heartbeat_flush.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_action.h"
 
 #define ROWS_AT_ONCE	10000
@@ -104,7 +104,7 @@ prolong_leaf(const SswPolicy *p, Oid leaf)
 	{
 		SPITupleTable *rows = SPI_tuptable;
 
-		failed += ssw_refresh_prolong(&target, rows, SPI_processed);
+		failed += ssw_alive_prolong(&target, rows, SPI_processed);
 		SPI_freetuptable(rows);
 		MemoryContextReset(cxt);
 	}

@@ -26,7 +26,7 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/batch.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_holders.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
@@ -223,7 +223,7 @@ try_row(void *arg)
 	ssw_in_hand_set(w->policy->id, w->target.leaf, ssw_in_hand_place(a->tid), 1);
 	w->first_cid = GetCurrentCommandId(false);
 	ssw_batch_hurry(w);
-	acted = ssw_refresh_run(&w->target, a->tid, 1, a->sink);
+	acted = ssw_alive_run(&w->target, a->tid, 1, a->sink);
 	if (acted == 0 && w->prolonged == prolonged)
 		a->missing += ssw_single_find_missing(w, a->tid, 1, 0);
 	ssw_deferred_fire();

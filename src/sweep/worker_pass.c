@@ -20,7 +20,7 @@
 #include "pgstat.h"
 #include "policy/deadline.h"
 #include "storage/lmgr.h"
-#include "sweep/alive_check.h"
+#include "sweep/alive_by_function.h"
 #include "sweep/fuse_hold.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -36,7 +36,7 @@
 #include "policy/policy_hooks.h"
 #include "policy/sweep_sql.h"
 #include "sweep/bad_expression.h"
-#include "sweep/bisect.h"
+#include "sweep/run_batches.h"
 #include "sweep/candidates.h"
 #include "sweep/dispenser.h"
 #include "sweep/fuse.h"
@@ -181,12 +181,12 @@ act(SswWork *w, SswChunk *chunk)
 	if (chunk->ranged)
 	{
 		w->target.range = &chunk->range;
-		if (!w->singly && ssw_bisect_run_range(w, chunk->n))
+		if (!w->singly && ssw_run_batches_range(w, chunk->n))
 			return;
 		read_range(w, chunk);
 	}
-	ssw_bisect_run(w, chunk->tids, chunk->n - chunk->nslow);
-	ssw_bisect_run_slow(w, chunk->tids + chunk->n - chunk->nslow, chunk->nslow);
+	ssw_run_batches(w, chunk->tids, chunk->n - chunk->nslow);
+	ssw_run_batches_slow(w, chunk->tids + chunk->n - chunk->nslow, chunk->nslow);
 }
 
 /* Hold the dispenser, and read the next chunk; false: leave the pass. */
@@ -222,7 +222,7 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 	MemoryContextReset(chunk_cxt);
 	if (ssw_dispenser_has_checks(w->pass))
 	{
-		ssw_alive_check_work(w);
+		ssw_alive_by_function(w);
 		ssw_dispenser_handled(w, NULL);
 		return true;
 	}

@@ -22,7 +22,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/compat.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"

@@ -16,7 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/cached_plan.h"
 #include "base/shmem.h"
 #include "base/spi.h"

@@ -18,7 +18,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/cached_plan.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"

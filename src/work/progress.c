@@ -25,7 +25,7 @@
 #include "heartbeat/heartbeat_sql.h"
 #include "registry/session.h"
 #include "work/caller.h"
-#include "work/runner.h"
+#include "work/command_runner.h"
 #include "work/runner_demand.h"
 #include "work/task_row.h"
 #include "work/task_shmem.h"

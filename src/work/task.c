@@ -16,7 +16,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/cached_plan.h"
 #include "base/spi.h"
 #include "work/caller.h"

@@ -25,7 +25,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/compat.h"
 #include "base/identity.h"
 #include "base/shmem.h"

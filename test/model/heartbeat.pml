@@ -3,7 +3,7 @@
  *		Heartbeats in memory against expiries of the row: who wins.
  *
  * One session.  The steps (H1, S1, E1, ...) are those that src/heartbeat/store.c,
- * src/heartbeat/slow_path.c and src/sweep/refresh.c name.  README.md says what is left out; run.sh
+ * src/heartbeat/slow_path.c and src/sweep/alive_by_heartbeat.c name.  README.md says what is left out; run.sh
  * says who meets in which configuration, and which BROKEN_ variants must fail.
  */
 

@@ -1,5 +1,5 @@
 /*
- * arguments.c
+ * argument_checks.c
  *		Checks that arguments of functions share.
  *
  * Runs in the session that calls one.  Shares nothing; a crash leaves nothing behind.
@@ -9,7 +9,7 @@
 #include "access/detoast.h"
 #include "utils/timestamp.h"
 
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 
 /* Longer intervals could leave the range of timestamps. */
 #define MAX_INTERVAL_DAYS	73000

@@ -1,5 +1,5 @@
 /*
- * runner.c
+ * command_runner.c
  *		A worker that runs the commands of one role: submit_sql().
  *
  * A dynamic background process, connected to the database as that role, so that a
@@ -35,7 +35,7 @@
 #include "base/spi.h"
 #include "heartbeat/attach.h"
 #include "work/command_queue.h"
-#include "work/runner.h"
+#include "work/command_runner.h"
 #include "work/task_row.h"
 #include "work/task_shmem.h"
 #include "work/task_xact.h"

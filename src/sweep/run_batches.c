@@ -1,5 +1,5 @@
 /*
- * bisect.c
+ * run_batches.c
  *		Run the rows of a chunk in batches, and halve what fails.
  *
  * Runs in a worker.  Rows are acted on together, in one transaction as large as
@@ -20,9 +20,9 @@
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
-#include "sweep/bisect.h"
+#include "sweep/run_batches.h"
 #include "sweep/pace.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
 
@@ -39,7 +39,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_spi_begin();
 	ssw_deferred_fire();
-	rows = ssw_refresh_run(&w->target, tids, n, sink);
+	rows = ssw_alive_run(&w->target, tids, n, sink);
 	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
 	ssw_deferred_fire();
 	ssw_spi_end();
@@ -149,7 +149,7 @@ learn(SswWork *w)
  * they must be tried by their tids.
  */
 bool
-ssw_bisect_run_range(SswWork *w, int n)
+ssw_run_batches_range(SswWork *w, int n)
 {
 	SswFailureClass class;
 
@@ -205,7 +205,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 	if (n <= SSW_MAX_SUBXACTS && !too_large)
 		ssw_single_run(w, tids, n);
 	else if (w->slow_us > 0 && ssw_batch_rows(w) < n)
-		ssw_bisect_run(w, tids, n);
+		ssw_run_batches(w, tids, n);
 	else
 	{
 		run_rows(w, tids, n / 2);
@@ -215,7 +215,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 
 /* Handle the rows of one chunk, batch by batch, until done or told to leave. */
 void
-ssw_bisect_run(SswWork *w, const ItemPointerData *tids, int n)
+ssw_run_batches(SswWork *w, const ItemPointerData *tids, int n)
 {
 	while (n > 0 && !ssw_batch_must_stop(w))
 	{
@@ -235,7 +235,7 @@ ssw_bisect_run(SswWork *w, const ItemPointerData *tids, int n)
  * took long the pass ends: others may have fallen due meanwhile, and come first.
  */
 void
-ssw_bisect_tried_slow(SswWork *w, TimestampTz start)
+ssw_run_batches_tried_slow(SswWork *w, TimestampTz start)
 {
 	w->unhurried = false;
 	if (GetCurrentTimestamp() - start < SSW_BATCH_TARGET_US)
@@ -245,7 +245,7 @@ ssw_bisect_tried_slow(SswWork *w, TimestampTz start)
 
 /* Rows that were slow before, one by one. */
 void
-ssw_bisect_run_slow(SswWork *w, const ItemPointerData *tids, int n)
+ssw_run_batches_slow(SswWork *w, const ItemPointerData *tids, int n)
 {
 	for (int i = 0; i < n && !ssw_batch_must_stop(w); i++)
 	{
@@ -256,6 +256,6 @@ ssw_bisect_run_slow(SswWork *w, const ItemPointerData *tids, int n)
 			ssw_single_run(w, &tids[i], 1);
 		else
 			run_rows(w, &tids[i], 1);
-		ssw_bisect_tried_slow(w, start);
+		ssw_run_batches_tried_slow(w, start);
 	}
 }

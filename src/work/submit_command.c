@@ -1,5 +1,5 @@
 /*
- * command.c
+ * submit_command.c
  *		submit_sql(): a command that the server runs after the commit.
  *
  * Runs in the submitter's session and transaction: rolled back with it.  Reads how many
@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "base/arguments.h"
+#include "base/argument_checks.h"
 #include "base/compat.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"

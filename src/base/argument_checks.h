@@ -1,9 +1,9 @@
 /*
- * arguments.h
+ * argument_checks.h
  *		Checks that arguments of functions share.
  */
-#ifndef SSW_ARGUMENTS_H
-#define SSW_ARGUMENTS_H
+#ifndef SSW_ARGUMENT_CHECKS_H
+#define SSW_ARGUMENT_CHECKS_H
 
 #include "fmgr.h"
 #include "utils/timestamp.h"
@@ -18,4 +18,4 @@ extern int64 ssw_argument_interval(const char *name, const Interval *v, int64 mi
 extern void ssw_argument_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most);
 extern void ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name);
 
-#endif							/* SSW_ARGUMENTS_H */
+#endif							/* SSW_ARGUMENT_CHECKS_H */

@@ -1,9 +1,9 @@
 /*
- * fields.h
- *		The kinds of fields that a policy has.
+ * register_arguments.h
+ *		The table of arguments of register().
  */
-#ifndef SSW_FIELDS_H
-#define SSW_FIELDS_H
+#ifndef SSW_REGISTER_ARGUMENTS_H
+#define SSW_REGISTER_ARGUMENTS_H
 
 /* What an argument of register() is, and the member of SswPolicy that it becomes. */
 typedef enum SswFieldKind
@@ -38,7 +38,26 @@ typedef struct SswField
 	const char *const *words;	/* ends with null */
 } SswField;
 
+/* In the order of register's arguments, from "key" on. */
+typedef enum SswArg
+{
+	SSW_ARG_KEY, SSW_ARG_DEADLINE, SSW_ARG_LAST_SEEN, SSW_ARG_TTL, SSW_ARG_TTL_COLUMN,
+	SSW_ARG_CREATED, SSW_ARG_MAX_AGE, SSW_ARG_UNIT, SSW_ARG_TIMEZONE, SSW_ARG_KEEP_FOR,
+	SSW_ARG_FILTER, SSW_ARG_ON_NULL, SSW_ARG_ACTION, SSW_ARG_SET_CLAUSE,
+	SSW_ARG_ON_EXPIRE, SSW_ARG_IS_ALIVE, SSW_ARG_GROUP_BY, SSW_ARG_CAPTURE,
+	SSW_ARG_AUDIT, SSW_ARG_NOTIFY_CHANNEL, SSW_ARG_NOTIFY_KEYS, SSW_ARG_CHECK_EVERY,
+	SSW_ARG_MAX_LAG, SSW_ARG_BATCH_SIZE, SSW_ARG_MAX_WORKERS, SSW_ARG_RATE_LIMIT,
+	SSW_ARG_BACKLOG_RATE, SSW_ARG_SOFT_TIME_LIMIT, SSW_ARG_HARD_TIME_LIMIT,
+	SSW_ARG_LOCK_TIMEOUT, SSW_ARG_MAX_RETRIES, SSW_ARG_FUSE_FRACTION, SSW_ARG_FUSE_MIN,
+	SSW_ARG_HEARTBEATS, SSW_ARG_SEARCH_PATH, SSW_ARG_ALLOW_REPLICATED,
+	SSW_ARG_MAINTENANCE_WINDOW
+} SswArg;
+
+#define SSW_NARGS	(SSW_ARG_MAINTENANCE_WINDOW + 1)
+
+extern const SswField ssw_fields[SSW_NARGS];
+
 extern Oid	ssw_field_type(const SswField *f);
 extern void ssw_field_set(void *policy, const SswField *f, Datum value, bool isnull);
 
-#endif							/* SSW_FIELDS_H */
+#endif							/* SSW_REGISTER_ARGUMENTS_H */

@@ -1,5 +1,5 @@
 /*
- * alive_check.c
+ * alive_by_function.c
  *		Ask a policy's is_alive function about dead-looking rows, one by one.
  *
  * Runs in workers.  The list of rows is in the pass (shared memory, guarded by
@@ -18,7 +18,7 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "base/deferred.h"
-#include "sweep/alive_check.h"
+#include "sweep/alive_by_function.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -26,7 +26,7 @@
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
-#include "sweep/bisect.h"
+#include "sweep/run_batches.h"
 #include "sweep/dispenser.h"
 #include "sweep/fuse.h"
 #include "sweep/row_in_hand.h"
@@ -178,13 +178,13 @@ act_on(SswWork *w, Judged *j, bool alive)
 {
 	w->target.judged = PointerGetDatum(construct_array(j->identity, j->n, TEXTOID, -1, false, TYPALIGN_INT));
 	w->target.refresh = alive;
-	ssw_bisect_run(w, j->tid, j->n);
+	ssw_run_batches(w, j->tid, j->n);
 	w->target.judged = (Datum) 0;
 }
 
 /* Pull and ask for one turn, then act on the verdicts. */
 void
-ssw_alive_check_work(SswWork *w)
+ssw_alive_by_function(SswWork *w)
 {
 	MemoryContext cxt = AllocSetContextCreate(MemoryContextGetParent(w->batch_cxt), "verdicts", ALLOCSET_DEFAULT_SIZES);
 	Judged	   *alive = MemoryContextAllocZero(cxt, sizeof(Judged));
@@ -226,7 +226,7 @@ ssw_alive_check_work(SswWork *w)
 			act_on(w, dead, false);
 	}
 	if (w->unhurried)
-		ssw_bisect_tried_slow(w, start);
+		ssw_run_batches_tried_slow(w, start);
 	MemoryContextSwitchTo(MemoryContextGetParent(cxt));
 	MemoryContextDelete(cxt);
 }

@@ -1,5 +1,5 @@
 /*
- * refresh.c
+ * alive_by_heartbeat.c
  *		Which rows of a batch are alive by their heartbeats.
  *
  * Runs in workers and in sessions that end rows by name, as the relation's owner
@@ -23,7 +23,7 @@
 #include "heartbeat/xact.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
-#include "sweep/refresh.h"
+#include "sweep/alive_by_heartbeat.h"
 
 /* The rows of a batch, sorted. */
 typedef struct SswAlive
@@ -72,7 +72,7 @@ is_alive(const SswPolicy *p, const SswHeartbeat *b, TimestampTz due, TimestampTz
 
 /* Does memory hold a row whose deadline is at or before the cutoff? */
 bool
-ssw_refresh_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
 {
 	SswHeartbeatKey k = ssw_target_cache_key(p, key);
 	SswHeartbeat b;
@@ -85,7 +85,7 @@ ssw_refresh_holds(const SswPolicy *p, const char *key, TimestampTz due, Timestam
  * end, rows beyond are looked at because of their heartbeats only.
  */
 bool
-ssw_refresh_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
 {
 	SswHeartbeatKey k = ssw_target_cache_key(p, key);
 	SswHeartbeat b;
@@ -264,7 +264,7 @@ settle(const SswAlive *a, bool all)
  * does get a new deadline.  As ssw_action_run(), and for callers in its place.
  */
 uint64
-ssw_refresh_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
 {
 	SswAlive	alive;
 	uint64		acted;
@@ -286,7 +286,7 @@ ssw_refresh_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink 
  * none is marked.  Returns how many rows could not be written.
  */
 uint64
-ssw_refresh_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
+ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 {
 	const SswPolicy *p = t->policy;
 	SswAlive	alive;

@@ -1,0 +1,94 @@
+/*
+ * refusal.c
+ *		Heartbeats that are refused before the row is read.
+ *
+ * Runs in clients' sessions.  A refusal is an error: the session is not gone, and its
+ * client keeps it.  Refusals that depend on the row are in slow_path.c.
+ *
+ * Shares the counters (counters.c).  A crash leaves nothing behind.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+
+#include "base/shmem.h"
+#include "heartbeat/counters.h"
+#include "heartbeat/policy_xact.h"
+#include "heartbeat/refusal.h"
+
+#define LOCK_LOOK_MS	10
+
+/* Heartbeats need a transaction that can write. */
+void
+ssw_refusal_check_session(const char *function)
+{
+	ssw_shmem_require();
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s in a read-only transaction", function),
+				 RecoveryInProgress() ? errhint("This server is a standby: send heartbeats to the primary.") :
+				 errhint("Send heartbeats in a transaction that may write.")));
+}
+
+/* May heartbeats be sent to the policy at all? */
+void
+ssw_refusal_check_policy(const SswPolicy *p)
+{
+	char	   *trouble;
+
+	if (!p->heartbeats)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" takes no heartbeats", p->name),
+				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
+	trouble = ssw_policy_unusable(p);
+	if (trouble)
+		ssw_counters_count(SSW_STAT_ERROR);
+	if (trouble)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
+				 errhint("The session is not gone: keep it. %s", ssw_policy_way_out(p))));
+}
+
+/*
+ * Has this transaction altered the policy?  What it says then may yet be undone, and
+ * the heartbeat would count by settings that never were.
+ */
+void
+ssw_refusal_check_altered(const SswPolicy *p)
+{
+	if (ssw_policy_xact_has_altered(p->id))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send a heartbeat to policy \"%s\": this transaction has altered it", p->name),
+				 errhint("The session is not gone: send the heartbeat after the commit.")));
+}
+
+/* Lock the relation, within the policy's patience. */
+void
+ssw_refusal_lock_relation(const SswPolicy *p)
+{
+	int			waited_ms = 0;
+
+	while (!ConditionalLockRelationOid(p->relid, AccessShareLock))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (waited_ms >= p->lock_timeout_ms)
+		{
+			ssw_counters_count(SSW_STAT_ERROR);
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not look at the session's row: somebody holds the lock of its table"),
+					 errdetail("Policy \"%s\" waits at most %d ms for it.", p->name, p->lock_timeout_ms),
+					 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
+		}
+		pg_usleep(LOCK_LOOK_MS * 1000L);
+		waited_ms += LOCK_LOOK_MS;
+	}
+}

@@ -1,0 +1,13 @@
+/*
+ * alive_by_function.h
+ *		What is_alive says of candidates.
+ */
+#ifndef SSW_ALIVE_BY_FUNCTION_H
+#define SSW_ALIVE_BY_FUNCTION_H
+
+#include "sweep/batch.h"
+
+/* The is_alive part */
+extern void ssw_alive_by_function(SswWork *w);
+
+#endif							/* SSW_ALIVE_BY_FUNCTION_H */

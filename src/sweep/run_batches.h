@@ -1,0 +1,15 @@
+/*
+ * run_batches.h
+ *		Run the rows of a chunk in batches, and halve what fails.
+ */
+#ifndef SSW_RUN_BATCHES_H
+#define SSW_RUN_BATCHES_H
+
+#include "sweep/batch.h"
+
+extern bool ssw_run_batches_range(SswWork *w, int n);
+extern void ssw_run_batches_tried_slow(SswWork *w, TimestampTz start);
+extern void ssw_run_batches_slow(SswWork *w, const ItemPointerData *tids, int n);
+extern void ssw_run_batches(SswWork *w, const ItemPointerData *tids, int n);
+
+#endif							/* SSW_RUN_BATCHES_H */
