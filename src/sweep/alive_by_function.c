@@ -6,8 +6,8 @@
  * SswShared->lock); each worker pulls the next row, so slow checks overlap and
  * no worker waits for another.  Alive: a new deadline.  Dead: the row action.
  * An error or null says nothing: the row is left and tried again later.  A
- * verdict is about the row that was asked about, not about its place: the table
- * may be rewritten before it is acted on.
+ * verdict belongs to the row that is_alive got, not to its place: the table may be
+ * rewritten before the verdict is acted on.
  *
  * A worker that dies loses the rows it had pulled; they still look dead and the
  * next pass asks again.
@@ -55,8 +55,8 @@ typedef struct Judged
 } Judged;
 
 /*
- * Ask about one row, in a transaction of its own, as the owner; *identity is what
- * tells the row from others, in cxt.
+ * Ask about one row, in a transaction of its own, as the owner; *identity distinguishes
+ * the row from others, in cxt.
  */
 static Verdict
 ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)

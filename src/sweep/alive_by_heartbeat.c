@@ -281,7 +281,7 @@ ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *s
 }
 
 /*
- * The rows, as ssw_stmt_heartbeats() reads them, get new deadlines where memory knows of
+ * The rows, as ssw_stmt_heartbeats() reads them, get new deadlines where memory has
  * later heartbeats, whether these hold the session still or not; nobody ends, and
  * none is marked.  Returns how many rows could not be written.
  */

@@ -54,8 +54,8 @@ typedef struct Search
 	SswFailures *failures;		/* or null: only look for the first */
 	int			max;
 	TimestampTz until;			/* or 0 */
-	int			n;				/* found in all leaves, but for those that
-								 * were known */
+	int			n;				/* found in all leaves, except those that were
+								 * known */
 	int64		good;			/* rows that were computed */
 	bool		hopeless;		/* there seem to be none */
 	MemoryContext cxt;			/* see forget() */
@@ -73,7 +73,7 @@ ssw_bad_expression_may_be(const ErrorData *e)
 		ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION;
 }
 
-/* Free what looking at a row, or at some blocks, took; but who only looks for the first wants to know it. */
+/* Free what looking at a row, or at some blocks, took.  A search for the first row stops there. */
 static void
 forget(Search *s)
 {
@@ -362,7 +362,7 @@ leave_out(SswWork *w, MemoryContext cxt)
 	return left_out != NULL;
 }
 
-/* Leave the rows at fault out after an error, w->error; true when the pass can go on. */
+/* Leave the rows at fault out after an error, w->error; true when the pass can continue. */
 bool
 ssw_bad_expression_leave_out(SswWork *w, MemoryContext cxt)
 {

@@ -295,7 +295,7 @@ forbid_alteration(SswWork *w)
 /*
  * Start the transaction of a batch and take its locks.  False when the
  * extension or the policy's present version is gone; the transaction is open
- * all the same.
+ * in either case.
  */
 bool
 ssw_batch_begin(SswWork *w)
@@ -390,7 +390,7 @@ insert_pass(SswWork *w)
 	return id;
 }
 
-/* Put the pass on record, before its first batch. */
+/* Write the row of the pass, before its first batch. */
 void
 ssw_batch_open_pass(SswWork *w)
 {

@@ -40,11 +40,11 @@ typedef struct SswWork
 	bool		intact;			/* it had that when the batch began */
 	bool		locked_leaf;	/* so far came the batch: its lock on the leaf */
 	bool		answered;		/* is_alive has given an answer */
-	int			fuse_trips;		/* of the pass, that not_held knows of */
+	int			fuse_trips;		/* of the pass, that not_held includes */
 	bool		unhurried;		/* a slow row is tried with all its time */
 	bool		failed;			/* the policy as a whole; leave the pass */
 	ErrorData  *error;			/* of the last failed transaction */
-	bool		interrupted;	/* it was cancelled by others: nobody's fault */
+	bool		interrupted;	/* it was cancelled by others: no row's fault */
 	int64		slow_us;		/* it was cancelled after so long, or 0 */
 } SswWork;
 

@@ -340,7 +340,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
 			  chunk->cutoff, limit, &r);
 	if (order == SSW_ORDER_TIES && r.rows == r.max_rows)
 	{
-		/* the last deadline goes on */
+		/* more rows have the last deadline */
 		pass->many_ties = true;
 		pass->excluded = excluded;
 		return collect_tids(w, chunk, limit, SSW_ORDER_EXACT);

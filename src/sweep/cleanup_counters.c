@@ -53,7 +53,7 @@ count(void)
 static void
 at_xact_end(XactEvent event, void *arg)
 {
-	/* what is prepared most often commits, and nobody tells of that */
+	/* what is prepared most often commits, and that is not reported here */
 	if (pending && (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE))
 		count();
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)

@@ -61,7 +61,7 @@ struct SswSink
 	SswEndedRow *rows;
 };
 
-/* What memory knows of a session that ends is newer than its row. */
+/* What memory has of a session that ends is newer than its row. */
 static void
 look_at_memory(const SswPolicy *p, SswEndedRow *r)
 {

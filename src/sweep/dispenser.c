@@ -5,7 +5,7 @@
  * Runs in workers; several may work on one pass.  One of them at a time holds the
  * dispenser: it reads the next chunk in due order, moves the cursor, and gives the
  * dispenser on before it acts on its chunk.  The cursor is the holder's.  Rows that
- * is_alive is asked about are a list from which each worker pulls the next.
+ * is_alive checks are a list from which each worker pulls the next.
  *
  * Shares the pass: all but the cursor under SswShared->lock.  A worker that dies loses
  * its chunk; its rows are still dead, and the next pass finds them.
@@ -56,7 +56,7 @@ ssw_dispenser_take(SswWork *w)
 
 /*
  * The phase after this one, the first after the last.  Rows beyond their greatest
- * age go first where the others are asked about, lest these wade through them.
+ * age come first where is_alive checks the others, so that it need not check them, too.
  */
 static SswPhase
 phase_after(const SswPolicy *p, SswPhase phase)
@@ -153,7 +153,7 @@ publish_checks(SswPass *pass, const SswChunk *chunk)
 
 /*
  * Give the dispenser on, after this chunk was read; null: none was.  Rows that is_alive
- * is asked about are for all workers; others are this worker's.
+ * checks are for all workers; others are this worker's.
  */
 void
 ssw_dispenser_give(SswWork *w, const SswChunk *chunk)

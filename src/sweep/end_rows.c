@@ -1,11 +1,11 @@
 /*
  * end_rows.c
- *		End rows of a policy in somebody's session, with all that belongs to it.
+ *		End rows of a policy in a caller's session, with their evidence.
  *
  * Runs in the caller's session and transaction, and in workers, with the same row action,
  * hooks, events and notifications as a pass.  The owner's code runs as the
- * owner.  Rows are found and locked first, so that one which the application is
- * just writing goes too, and one which somebody else has just ended does not.
+ * owner.  Rows are found and locked first, so that a row which the application is
+ * just writing ends too, and one which another session has just ended does not.
  *
  * Shares nothing; works without the background processes.  A crash, or the
  * caller's rollback, undoes all of it.

@@ -1,6 +1,6 @@
 /*
  * end_rows.h
- *		End rows of a policy in somebody's session, with all that belongs to it.
+ *		End rows of a policy in a caller's session, with their evidence.
  */
 #ifndef SSW_END_ROWS_H
 #define SSW_END_ROWS_H
@@ -8,7 +8,7 @@
 #include "base/shmem.h"
 #include "policy/policy.h"
 
-/* What an end is, and of which rows. */
+/* Which rows end, and how. */
 typedef struct SswEnd
 {
 	const char *type;			/* cleanup type of the events */

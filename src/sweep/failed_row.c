@@ -6,8 +6,8 @@
  * joins a pass; new failures are collected in memory and written in a
  * transaction of their own, after it is known that not everything fails.
  * A row is known by its key and the leaf that holds it: keys of an inherited
- * table, and places, are not unique over leaves.  Where the key is no more than a
- * place, an entry also holds what tells the row from another that comes there.
+ * table, and places, are not unique over leaves.  Where the key is only a place,
+ * an entry also holds what distinguishes the row from another that comes there.
  *
  * Shares when locked rows are tried again (pace.c).
  * A crash loses at most the failures of one pass, and the rows are then tried again.
@@ -82,8 +82,7 @@ typedef struct NewFailure
 	Datum		blocked_by;		/* int4[], or 0 */
 	int			attempts;
 	bool		deadly;
-	bool		same;			/* as it is on record: still locked by the
-								 * same */
+	bool		same;			/* as it is recorded: still locked by the same */
 } NewFailure;
 
 struct SswFailures
@@ -305,7 +304,7 @@ ssw_failure_text(const SswPolicy *p, const ErrorData *e)
 	return e->message ? e->message : "unknown error";
 }
 
-/* Is the row held by those who are on record already? */
+/* Is the row held by the recorded holders? */
 static bool
 same_holders(const FailedEntry *e, const NewFailure *n)
 {
@@ -449,7 +448,7 @@ write_one(SswFailures *f, NewFailure *n)
 	ssw_spi_exec(sql, 13, types, values, nulls, false, 0);
 }
 
-/* The bit of an entry; another one in each pass, so that none is hidden for ever by others. */
+/* The bit of an entry; another one in each pass, so that none stays hidden by others. */
 static int
 met_bit(const FailedEntry *e, uint64 salt)
 {

@@ -4,7 +4,7 @@
  *
  * Runs in workers.  The one that collects first in a pass counts the dead rows of
  * each group, and the alive only until there are enough of them: cheap when little
- * is dead.  A group that would lose too much is held, for a time; the pass goes on
+ * is dead.  A group that would lose too much is held, for a time; the pass continues
  * without it.  Those that would not are also tested together as one, and if that is
  * too much, the whole policy is held, as is one without groups.  Where is_alive is
  * asked, its answers count instead, before anything is done about them.
@@ -68,7 +68,7 @@ typedef struct Test
 	int			held;			/* groups that are held already */
 	bool		trouble;		/* something loses too much, even if it is let
 								 * go */
-	bool		graced;			/* rows would be dead but for their grace */
+	bool		graced;			/* only grace keeps rows from being dead */
 	List	   *trips;			/* of SswSuspect */
 } Test;
 
@@ -155,7 +155,7 @@ add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, c
 	const SswPolicy *p = w->policy;
 	StringInfoData buf;
 
-	/* is_alive is asked about those: its answers count instead */
+	/* is_alive checks those: its answers count instead */
 	if (dead == NULL || ssw_stmt_asks(p, phase))
 		return;
 	initStringInfo(&buf);
@@ -424,7 +424,7 @@ judge(Test *t)
 }
 
 /*
- * Would this pass remove too much?  Then it goes on without the groups concerned; or it
+ * Would this pass remove too much?  Then it continues without the groups concerned; or it
  * ends, and this returns true, when that is the whole policy.  Rows due at registration
  * do not count.  Where these are not all leaves that there is patience for, the others
  * may hold those that make it harmless: it waits for them.
@@ -486,7 +486,7 @@ count_for_answers(void *arg)
 }
 
 /*
- * The collector is about to have is_alive asked about n rows.  If too many would go
+ * is_alive is about to check n rows for the collector.  If too many would go
  * when all of them are dead, all answers come before anything is done about them.
  */
 void
@@ -561,7 +561,7 @@ ssw_fuse_answers(SswWork *w, int dead, int alive)
 	s.dead = pass->said_dead += dead;
 	s.alive = pass->said_alive += alive;
 	trips = pass->suspect && would_trip(w->policy, s.dead, s.alive);
-	/* whoever finds that first writes it */
+	/* the worker that finds that first writes it */
 	pass->suspect = pass->suspect && !trips;
 	LWLockRelease(SswShared->lock);
 	if (!trips)

@@ -1,11 +1,11 @@
 /*
  * heartbeat_flush.c
- *		Write to the rows what only memory knows of their sessions.
+ *		Write to the rows what only memory has of their sessions.
  *
- * Runs in the session of who unregisters a policy, or takes its heartbeats or its
- * key away, in that transaction: nobody could find the heartbeats by their keys
- * afterwards, and who was told that his session lives is not to lose it.  The
- * caller holds the policy's lock.
+ * Runs in the session that unregisters a policy, or takes its heartbeats or its key
+ * away, in that transaction.  The heartbeats could not be found by their keys
+ * afterwards, and a session that was answered true must not end.  The caller holds the
+ * policy's lock.
  *
  * The table is locked against writers first: so no row is where nobody looks for
  * it, and none has to be waited for.  Heartbeats that look at rows wait for that
@@ -173,7 +173,7 @@ why_unwritable(SswPolicy *p)
 
 /*
  * Before the heartbeats of a policy are forgotten.  What can never be written is
- * told, and holds nobody up; what could be later is an error.
+ * reported, and delays nobody; what could be written later is an error.
  */
 void
 ssw_heartbeat_flush(SswPolicy *p)

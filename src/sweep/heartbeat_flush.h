@@ -1,6 +1,6 @@
 /*
  * heartbeat_flush.h
- *		Write to the rows what only memory knows of their sessions.
+ *		Write to the rows what only memory has of their sessions.
  */
 #ifndef SSW_HEARTBEAT_FLUSH_H
 #define SSW_HEARTBEAT_FLUSH_H

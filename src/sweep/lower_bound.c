@@ -2,8 +2,8 @@
  * lower_bound.c
  *		Below which deadline a policy's index has only dead entries.
  *
- * Entries of rows that are gone stay in an index as long as somebody's old snapshot
- * may see these rows, and whoever looks for the earliest deadline reads them all.
+ * Entries of rows that are gone stay in an index as long as an old snapshot
+ * may see these rows, and a search for the earliest deadline reads them all.
  * A probe of the coordinator that has skipped more than SSW_LOW_ENTRIES of them
  * remembers a lower bound, at which the next probes, and the statements of a pass,
  * begin.  A probe without it follows within SSW_LOW_US, so that a row that was

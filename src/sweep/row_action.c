@@ -235,7 +235,7 @@ left_dead(const SswPolicy *p)
 			 errhint("Make the action change the deadline, or give the policy a filter that excludes rows already handled.")));
 }
 
-/* Did any of the rows stay dead?  Then the action would be repeated for ever. */
+/* Did any of the rows stay dead?  Then the action would be repeated forever. */
 static void
 check_not_dead(const SswTarget *t, Datum tids)
 {
@@ -280,8 +280,8 @@ delete_range(const SswTarget *t, SswSink *sink)
 }
 
 /*
- * Give the dead rows a new deadline.  One that is dead all the same, because of a
- * trigger or a time to live that is null, would be given another for ever.
+ * Give the dead rows a new deadline.  A row that is still dead, because of a
+ * trigger or a time to live that is null, would be given another one in each pass.
  */
 static uint64
 refresh_rows(const SswTarget *t, Datum tids)

@@ -9,7 +9,7 @@
 #include "sweep/cleanup_event.h"
 #include "storage/itemptr.h"
 
-/* An action that leaves its row dead would be taken for ever. */
+/* An action that leaves its row dead would be repeated forever. */
 #define ERRCODE_SSW_ACTION_LEFT_ROW_DEAD	MAKE_SQLSTATE('S','W','0','0','1')
 /* Somebody holds the row's lock. */
 #define ERRCODE_SSW_LOCKED					MAKE_SQLSTATE('S','W','0','0','3')

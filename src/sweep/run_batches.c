@@ -80,7 +80,7 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 	return ok;
 }
 
-/* A batch outlived its limit, or was too large: go on with few rows, and more while that goes well. */
+/* A batch outlived its limit, or was too large: continue with few rows, and more while that succeeds. */
 static void
 shrink(SswWork *w)
 {
@@ -91,8 +91,8 @@ shrink(SswWork *w)
 }
 
 /*
- * A batch failed and its worker must leave before it tries the halves: whoever
- * comes next begins with one of them, or would fail and leave for ever.
+ * A batch failed and its worker must leave before it tries the halves: the next
+ * worker begins with one of them, or each would fail and leave.
  */
 static bool
 leaves(SswWork *w, int n)
@@ -130,8 +130,8 @@ learn(SswWork *w)
 	}
 
 	/*
-	 * Rows that is_alive was asked about are judged at the end of the pass;
-	 * and where some were known to fail, it may be they.
+	 * Rows that is_alive checked are judged at the end of the pass; and where
+	 * some were known to fail, it may be they.
 	 */
 	if (class == SSW_FAIL_POLICY &&
 		(w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
@@ -213,7 +213,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 	}
 }
 
-/* Handle the rows of one chunk, batch by batch, until done or told to leave. */
+/* Handle the rows of one chunk, batch by batch, until done or asked to leave. */
 void
 ssw_run_batches(SswWork *w, const ItemPointerData *tids, int n)
 {

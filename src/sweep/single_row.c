@@ -140,8 +140,8 @@ has_before_trigger(Oid leaf)
 }
 
 /*
- * How many of the rows, of which the action took some, stay dead; those in their
- * places are recorded.  Others were updated by a trigger on their neighbours: the
+ * The action took some of the rows.  How many stay dead?  Those in their places are
+ * recorded.  Others were updated by a trigger on their neighbours: the
  * next pass finds them where they are now.  Where the action took none, it was their
  * own, unless they had gone before; and where it is so pass after pass, nobody asks.
  */
@@ -340,7 +340,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 	PG_CATCH();
 	{
 		ssw_batch_save_error(w);
-		/* a lock of ours that somebody holds would be waited for by each */
+		/* each row would wait for our own lock that another session holds */
 		if (w->interrupted)
 			tried = 0;
 		else if (went && ssw_error_classify(w->error->sqlerrcode) != SSW_FAIL_LOCKED)
@@ -382,8 +382,8 @@ find_witnesses(SswWork *w, bool latest, ItemPointerData *tids)
 }
 
 /*
- * Does any other dead row go?  Rows that were not asked about cannot tell.  The
- * oldest alone would not do: whoever may insert rows may insert old ones.
+ * Does any other dead row end?  Rows that is_alive has not checked cannot show it.  The
+ * oldest alone would not do: a role that may insert rows may insert old ones.
  */
 bool
 ssw_single_witnesses(SswWork *w)

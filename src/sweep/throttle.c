@@ -249,7 +249,7 @@ is_behind(char *text, size_t size)
 	return behind;
 }
 
-/* Must passes that nobody asked for wait?  Rows that heartbeats keep alive are refreshed all the same. */
+/* Must passes that nobody asked for wait?  Rows that heartbeats keep alive are still refreshed. */
 bool
 ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 {

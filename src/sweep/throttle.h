@@ -13,7 +13,7 @@ typedef struct SswRest
 	char		reason[160];
 	TimestampTz until;			/* look again then */
 	TimestampTz shut_from;		/* the window is closed from then */
-	TimestampTz shut_until;		/* to then, as reason tells; 0: not known */
+	TimestampTz shut_until;		/* to then, see reason; 0: not known */
 } SswRest;
 
 extern void ssw_throttle_init(void);

@@ -48,7 +48,7 @@
 /* Memory that a worker keeps from batch to batch, instead of giving it back. */
 #define BATCH_KEEP	(4 * 1024 * 1024)
 
-/* The fuse counts in all that can be read; for what cannot, it does not wait for ever. */
+/* The fuse counts in all that can be read; for what cannot be read, it does not wait. */
 static bool
 fuse_trips(SswWork *w)
 {
@@ -238,8 +238,8 @@ turn(SswWork *w, MemoryContext chunk_cxt)
 }
 
 /*
- * Rows that is_alive must be asked about cannot be witnesses: at the end of the
- * pass, was there none that went well?
+ * Rows that is_alive must check cannot be witnesses: at the end of the pass, did none
+ * of them succeed?
  */
 static void
 blame_policy(SswWork *w)
@@ -361,7 +361,7 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
 }
 
 /*
- * Work on a pass until it ends or this worker is told to leave.  Whatever goes
+ * Work on a pass until it ends or this worker is asked to leave.  Whatever goes
  * wrong outside a batch is the policy's failure, never this process's end.
  */
 void
