@@ -28,7 +28,7 @@ exec perl -CSD -Mutf8 -Mstrict -e '
     sub of_c {
         my ($text) = @_;
         $text =~ s{(/\*.*?\*/)|("(?:[^"\\\n]|\\.)*")|(\x27(?:[^\x27\\\n]|\\.)*\x27)|([^/"\x27]+|.)}
-            {defined $1 ? $1 : defined $2 && $2 =~ / / ? $2 : blank($&)}gse;
+            {defined $1 ? $1 : defined $2 && index($2, " ") >= 0 ? $2 : blank($&)}gse;
         return $text;
     }
 
