@@ -120,126 +120,126 @@ void
 ssw_guc_init(void)
 {
 	DefineCustomBoolVariable("session_sweeper.enabled",
-							 "Runs sweeps; off stops them all at the next batch.",
+							 "Enables sweeps in the whole cluster.",
 							 NULL, &ssw_enabled, true, PGC_SIGHUP, 0,
 							 NULL, NULL, NULL);
 	DefineCustomStringVariable("session_sweeper.databases",
-							   "Databases to sweep; empty means every one that has the extension.",
+							   "Sets the databases to sweep; empty means all that have the extension.",
 							   NULL, &ssw_databases, "", PGC_SIGHUP, GUC_LIST_INPUT,
 							   check_databases, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_workers",
-							"Most sweep processes in the cluster.",
-							"Each takes a place of max_worker_processes.",
+							"Sets the maximum number of worker processes in the cluster.",
+							"Each takes a slot of max_worker_processes.",
 							&ssw_max_workers, 2, 1, 256, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_coordinators",
-							"Most coordinators in the cluster; databases take turns.",
-							NULL, &ssw_max_coordinators, 2, 1, 256, PGC_SIGHUP, 0,
+							"Sets the maximum number of coordinators in the cluster.",
+							"If there are more databases, they take turns.", &ssw_max_coordinators, 2, 1, 256, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.worker_idle_timeout",
-							"How long a worker stays warm without work.",
+							"Sets how long a worker stays connected without work.",
 							NULL, &ssw_worker_idle_timeout, 60000, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.shutdown_timeout",
-							"How long a worker may take to end its batch after SIGTERM.",
+							"Sets how long a worker may take to end its batch after SIGTERM.",
 							NULL, &ssw_shutdown_timeout, 3000, 0, 60000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.min_interval",
-							"Shortest time between two looks at one policy.",
+							"Sets the shortest time between two looks at one policy.",
 							NULL, &ssw_min_interval, 200, 1, 60000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable("session_sweeper.synchronous_commit",
-							 "synchronous_commit of sweep transactions.",
+							 "Sets synchronous_commit of sweep transactions.",
 							 NULL, &ssw_synchronous_commit,
 							 SYNCHRONOUS_COMMIT_LOCAL_FLUSH,
 							 synchronous_commit_options, PGC_SIGHUP, 0,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_gap",
-							"A longer time without any pass holds the database's policies.",
-							"0 never holds them.", &ssw_max_gap, 3 * 24 * 60 * 60,
+							"Sets the time without any look after which the policies of a database are held.",
+							"0 disables.", &ssw_max_gap, 3 * 24 * 60 * 60,
 							0, INT_MAX, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.fuse_hold",
-							"How long the fuse holds a policy of fixed deadlines.",
+							"Sets how long the fuse holds a policy of fixed deadlines.",
 							NULL, &ssw_fuse_hold, 60 * 60, 1, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.cleanup_event_retention",
-							"How long rows of sweeper.cleanup_event, and ended sessions, are kept; 0 keeps them.",
+							"Sets how long rows of sweeper.cleanup_event, and ended sessions, are kept; 0 keeps them forever.",
 							NULL, &ssw_cleanup_event_retention, 90 * 24 * 60, 0,
 							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.pass_retention",
-							"How long rows of sweeper.pass are kept; 0 keeps them.",
+							"Sets how long rows of sweeper.pass are kept; 0 keeps them forever.",
 							NULL, &ssw_pass_retention, 30 * 24 * 60, 0,
 							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
 	DefineCustomRealVariable("session_sweeper.refresh_ahead",
-							 "How long before its deadline the row of a living session is written anew.",
-							 "A part of the session's time to live.", &ssw_refresh_ahead, 0.25, 0.01, 0.9,
+							 "Sets how long before its deadline the row of a living session is refreshed.",
+							 "It is a fraction of the session's time to live.", &ssw_refresh_ahead, 0.25, 0.01, 0.9,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	/* only the postmaster can reserve memory */
 	if (process_shared_preload_libraries_in_progress)
 	{
 		DefineCustomIntVariable("session_sweeper.max_policies",
-								"Most policies of users in the cluster that have a place in shared memory.",
-								"Built-in policies take none of them.",
+								"Sets how many policies of users have a slot in shared memory, in all databases together.",
+								"Built-in policies do not count.",
 								&ssw_max_policies, 1024, 1, 100000,
 								PGC_POSTMASTER, 0, NULL, NULL, NULL);
 		DefineCustomIntVariable("session_sweeper.heartbeat_memory",
-								"Shared memory for heartbeats.",
+								"Sets the amount of shared memory for heartbeats.",
 								"-1 takes 1/64 of shared_buffers, at least 8 MB and at most 256 MB.",
 								&ssw_heartbeat_memory, -1, -1, MAX_KILOBYTES,
 								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	}
 	DefineCustomIntVariable("session_sweeper.usage_event_retention",
-							"How long rows of sweeper.usage_event are kept; 0 keeps them.",
+							"Sets how long rows of sweeper.usage_event are kept; 0 keeps them forever.",
 							NULL, &ssw_usage_event_retention, 0, 0,
 							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_task_workers",
-							"Most of the workers that may run commands of submit_sql().",
-							"Of max_workers, the others are for sweeps.",
+							"Sets how many workers may run commands of submit_sql().",
+							"The rest of max_workers is for sweeps.",
 							&ssw_max_task_workers, 1, 0, 256, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_queued_tasks",
-							"Most commands of submit_sql() that may wait in a database.",
+							"Sets how many commands of submit_sql() may wait in a database.",
 							NULL, &ssw_max_queued_tasks, 10000, 1, INT_MAX, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.task_timeout",
-							"Time limit of a command of submit_sql() that was given none; 0 disables.",
+							"Sets the default time limit of commands of submit_sql(); 0 disables.",
 							NULL, &ssw_task_timeout, 10 * 60 * 1000, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_appended_rows",
-							"Most rows of append() that may wait, or be set aside, for one table.",
+							"Sets how many rows of append() may wait, or be set aside, for one table.",
 							NULL, &ssw_max_appended_rows, 100000, 1, INT_MAX, PGC_SUSET, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.cancel_grace",
-							"How long a command that was cancelled may go on before it is interrupted.",
+							"Sets how long a cancelled command may continue before it is interrupted.",
 							NULL, &ssw_cancel_grace, 30000, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_wal_rate",
-							"Most WAL a second that sweeps write; 0: no limit.",
+							"Sets how much WAL per second all sweeps together may write; 0 disables.",
 							NULL, &ssw_max_wal_rate, 0, 0, MAX_KILOBYTES,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_replica_lag",
-							"Sweeps rest while a replica is further behind; 0: they do not mind.",
+							"Sets the replica lag beyond which sweeps wait; 0 disables.",
 							NULL, &ssw_max_replica_lag, 0, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.max_hard_time_limit",
-							"Longest hard_time_limit that a policy may have.",
-							"A shorter one also holds for policies that have a longer one already.",
+							"Sets the longest hard_time_limit that a policy may have.",
+							"It also limits policies that have a longer one already.",
 							&ssw_max_hard_time_limit, 60 * 1000, 1000, 24 * 60 * 60 * 1000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomStringVariable("session_sweeper.machine_id",
-							   "What this server is called in its tasks; empty: host name and port.",
+							   "Sets the name of this server in its tasks; empty means host name and port.",
 							   NULL, &ssw_machine_id, "", PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.task_retention",
-							"How long tasks are kept after their end; 0 keeps them.",
+							"Sets how long tasks are kept after their end; 0 keeps them forever.",
 							NULL, &ssw_task_retention, 7 * 24 * 60, 0,
 							INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
 	DefineCustomIntVariable("session_sweeper.event_interval",
-							"Shortest time between two notifications of what happened to tasks.",
+							"Sets the shortest time between two notifications about tasks.",
 							NULL, &ssw_event_interval, 50, 0, 60000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable("session_sweeper.allow_attach",
-							 "Allows attach(); turn it off for roles that connect through a pooler.",
-							 NULL, &ssw_allow_attach, true, PGC_USERSET, 0,
+							 "Allows attach().",
+							 "Turn it off for roles that connect through a pooler in transaction mode.", &ssw_allow_attach, true, PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 	MarkGUCPrefixReserved("session_sweeper");
 }

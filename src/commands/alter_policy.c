@@ -203,7 +203,7 @@ open_for_alter(const SswPolicy *p)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" is built in", p->name),
 				 errdetail("Only how often and how much it sweeps can be changed."),
-				 errhint("What is kept how long is set by session_sweeper.cleanup_event_retention, .pass_retention and .usage_event_retention, how sessions live by their pools.")));
+				 errhint("How long rows are kept: session_sweeper.cleanup_event_retention, .pass_retention and .usage_event_retention. How long sessions live: sweeper.alter_pool().")));
 	if (ssw_policy_is_foreign(p))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -107,7 +107,7 @@ ssw_schedule(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("a job must not belong to a superuser"),
-				 errdetail("pg_cron connects by the name of the database, whoever owns a database of that name by then."),
+				 errdetail("pg_cron connects to a database by its name. If a later database has that name, its owner could run code as the superuser."),
 				 errhint("Have a role of level \"admin\" call it: SELECT sweeper.grant_access('...', 'admin'); GRANT USAGE ON SCHEMA cron TO ...;")));
 	PG_RETURN_INT64(run("SELECT cron.schedule($1, $2, $3)", 3, args));
 }

@@ -155,7 +155,7 @@ wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 				ereport(ERROR,
 						(errcode(ERRCODE_QUERY_CANCELED),
 						 errmsg("the pass did not end within the timeout"),
-						 errdetail("It goes on in the background."),
+						 errdetail("It continues in the background."),
 						 errhint("See sweeper.stat_progress.")));
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),

@@ -410,7 +410,7 @@ hook_trouble(const SswPolicy *p, Oid func, const char *name)
 	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
 	ReleaseSysCache(tup);
 	if (owner != p->owner && !superuser_arg(owner))
-		return psprintf("function %s belongs to somebody else", name);
+		return psprintf("function %s belongs to another role", name);
 	return NULL;
 }
 

@@ -262,7 +262,7 @@ ssw_rights_lock(const SswPolicy *p, int elevel)
 	ereport(elevel,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("could not lock policy \"%s\" within %d ms", p->name, LockTimeout ? LockTimeout : p->lock_timeout_ms),
-			 errdetail("Transactions that have ended rows of it themselves are open, and others wait behind who waits for them."),
+			 errdetail("An open transaction has ended rows of the policy by itself, or others wait for such a transaction."),
 			 errhint("Try again when they have ended, or SET lock_timeout to wait longer. To find them: %s",
 					 ssw_lock_policy_query(p->id))));
 	return false;

@@ -200,7 +200,7 @@ execute(const Command *c, MemoryContext cxt)
 		if (rc < 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("the command cannot run in a transaction of ours: %s", SPI_result_code_string(rc))));
+					 errmsg("the command cannot run inside a transaction: %s", SPI_result_code_string(rc))));
 		ssw_spi_end();
 		/* what is deferred belongs to the command */
 		ssw_deferred_fire();

@@ -83,7 +83,7 @@ check_room(void)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the queue of commands is full"),
 				 errdetail("%d commands wait, as many as \"session_sweeper.max_queued_tasks\" allows.", ssw_max_queued_tasks),
-				 errhint("Try again later; sweeper.list_tasks() shows those of yours, \"session_sweeper.max_task_workers\" says how many run at a time.")));
+				 errhint("Try again later; sweeper.list_tasks() shows yours, \"session_sweeper.max_task_workers\" limits how many run at a time.")));
 }
 
 /* submit_sql(command, summary, max_retries, timeout, group_role) → the task. */

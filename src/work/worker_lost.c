@@ -145,7 +145,7 @@ ssw_worker_lost_unheard(Datum worker, int64 ttl_us)
 	if (ssw_service_is_clean() || ssw_service_began() == 0 || GetCurrentTimestamp() < ssw_service_began() + ttl_us ||
 		memcmp(&checked, DatumGetUUIDP(worker), UUID_LEN) == 0)
 		return;
-	if (end_unheard(workers, ssw_service_began(), "Not heard of since the server crashed or failed over") == 0)
+	if (end_unheard(workers, ssw_service_began(), "Not reported by its worker since the server crashed or failed over") == 0)
 		checked = *DatumGetUUIDP(worker);
 }
 
