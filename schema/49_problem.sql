@@ -6,12 +6,12 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('WITH RECURSIVE t AS (SELECT %L::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r) '
                   'SELECT l.relation::regclass, l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query FROM t JOIN pg_locks AS l ON l.relation = t.r AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid) LEFT JOIN (pg_locks AS h JOIN pg_prepared_xacts AS x ON x.transaction = h.transactionid) ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction;', relation)
 $$;
-COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that shows who holds a relation or a part of it.';
+COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that shows which transactions lock a relation or a part of it.';
 
 CREATE VIEW sweeper.problem AS
 SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
-       'No sweep runs in this server.' AS detail,
-       -- who may not see the others would throw them out
+       'Nothing is swept in this server.' AS detail,
+       -- a role that cannot see the other libraries would remove them
        coalesce((SELECT format('ALTER SYSTEM SET shared_preload_libraries = %s; -- then restart the server', string_agg(quote_literal(l.name), ', ' ORDER BY l.n))
                  FROM pg_catalog.pg_settings AS s, unnest(array_append(string_to_array(s.setting, ','), 'session_sweeper')) WITH ORDINALITY AS u (name, n)
                  CROSS JOIN LATERAL (SELECT btrim(u.name, ' "') AS name, u.n) AS l
@@ -39,28 +39,28 @@ SELECT CASE WHEN c.slots_short_since < now() - interval '5 min' OR
 FROM sweeper._cluster() AS c WHERE c.slots_short_since IS NOT NULL
 UNION ALL
 SELECT 'warning', NULL, 'heartbeat memory full', c.heartbeats_full_since,
-       format('Memory holds %s heartbeats; of the others each writes its row, or is an error inside a transaction block.', c.most_heartbeats),
+       format('Memory holds %s heartbeats. Those of further sessions write their rows, or fail inside a transaction block.', c.most_heartbeats),
        format('ALTER SYSTEM SET session_sweeper.heartbeat_memory = %L; -- then restart the server', greatest(1, c.most_heartbeats * 136 / 1048576 + 1) || 'MB')
 FROM sweeper._cluster() AS c WHERE c.heartbeats_full_since IS NOT NULL
 UNION ALL
-SELECT 'warning', NULL, 'policies have no place', NULL, format('All %s places of policies in shared memory are taken, by all databases together: further policies have no counters, and sweep() refuses them.', current_setting('session_sweeper.max_policies')),
+SELECT 'warning', NULL, 'policy slots short', NULL, format('All %s slots for policies in shared memory are in use, in all databases together. Further policies have no counters, and sweep() refuses them.', current_setting('session_sweeper.max_policies')),
        format('ALTER SYSTEM SET session_sweeper.max_policies = %s; -- then restart the server', 2 * current_setting('session_sweeper.max_policies')::int)
 FROM sweeper._cluster() AS c WHERE c.policies_full
 UNION ALL
 SELECT 'critical', NULL, 'tasks are not processed', b.work_failing_since, format('Commands, tasks of workers that ended, and appended rows wait: %s.', b.work_error),
-       $$SELECT relation::regclass, pid, mode FROM pg_locks WHERE relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace); -- or triggers that somebody has put on tables of schema sweeper$$
+       $$SELECT relation::regclass, pid, mode FROM pg_locks WHERE relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace); -- look also for triggers on tables of schema sweeper$$
 FROM sweeper._database() AS b JOIN pg_catalog.pg_database AS d ON d.oid = b.database
 WHERE d.datname = pg_catalog.current_database() AND b.work_failing_since IS NOT NULL
 UNION ALL
 SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s differ.', v.library, v.sql), 'ALTER EXTENSION session_sweeper UPDATE; -- and restart the server'
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
 UNION ALL
-SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing is removed until somebody confirms.',
+SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing expires until the policy is resumed.',
        coalesce(sweeper._repair_hint(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
 FROM sweeper.policy AS p WHERE p.held_reason IS NOT NULL
 UNION ALL
 SELECT 'critical', p.policy, 'fuse', f.held_at,
-       format('%s. These rows are held until %s and go then by themselves, unless the policy is paused.', f.detail, date_trunc('second', f.held_until)),
+       format('%s. These rows are held until %s. Then they expire, unless the policy is paused.', f.detail, date_trunc('second', f.held_until)),
        format('SELECT sweeper.resume(%L%s);', p.policy, ', ' || quote_literal(f."group"))
 FROM sweeper.policy AS p JOIN sweeper.fuse_hold AS f USING (policy_id) WHERE f.held_until > clock_timestamp()
 UNION ALL
@@ -85,7 +85,7 @@ SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s
 FROM sweeper.policy AS p JOIN sweeper._state() AS s USING (policy_id)
 WHERE p.failures = 0 AND p.held_reason IS NULL AND (s.misfit IS NOT NULL OR s.state IN ('broken', 'held', 'read-only'))
 UNION ALL
-SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is left alone.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
+SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is not swept.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
        -- its triggers would run as the other
        format('SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass;', l.leaf::regclass)
        || CASE WHEN l.leaf::regclass::text || l.owner_name ~ '[\r\n]' THEN '' ELSE format(' -- if these may run as role %I: ALTER TABLE %s OWNER TO %1$I;', l.owner_name, l.leaf::regclass) END
@@ -102,7 +102,7 @@ SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws
 FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())
 UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', l.since,
-       format(CASE WHEN s.oldest_due IS NULL THEN 'No pass has come for %s%s.' ELSE 'The oldest dead row is %s late%s.' END,
+       format(CASE WHEN s.oldest_due IS NULL THEN 'No pass has run for %s%s.' ELSE 'The oldest dead row is %s late%s.' END,
               date_trunc('second', now() - l.since), CASE WHEN s.open_pass IS NOT NULL OR t.state IN ('locked', 'throttled') THEN ': ' || t.reason END),
        CASE WHEN t.state = 'locked' THEN sweeper._lock_query(p.relation)
             WHEN t.state = 'throttled' AND t.reason LIKE 'max_wal_rate%' THEN
@@ -128,7 +128,7 @@ WHERE p.check_every > interval '0' AND t.state IN ('waiting', 'grace')
   AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
       < now() - greatest(10 * p.check_every, interval '1 min')
 UNION ALL
-SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Somebody holds a lock on its table, or on a part of it.',
+SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Another transaction holds a lock on its table, or on a partition or child of it.',
        sweeper._lock_query(p.relation)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
 WHERE c.enabled AND c.listed AND s.locked_since < now() - interval '1 min'
@@ -138,11 +138,11 @@ SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every work
 FROM sweeper.policy AS p JOIN sweeper._progress() AS g USING (policy_id)
 WHERE g.workers = 0 AND g.started_at < clock_timestamp() - interval '1 min'
 UNION ALL
-SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows failed for good; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows failed permanently; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', f.policy)
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
 UNION ALL
-SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows that role %s had appended to %s came with a dump; nobody writes them before somebody says so.', s.restored, s.role, s.relation),
+SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows that role %s had appended to %s came with a dump. They wait until flush() is called.', s.restored, s.role, s.relation),
        -- its role may have been created again, without its grants
        concat(CASE WHEN r.oid IS NULL THEN format('CREATE ROLE %I LOGIN; ', s.role) END,
               CASE WHEN r.oid IS NULL OR NOT has_schema_privilege(r.oid, 'sweeper', 'USAGE') OR NOT has_function_privilege(r.oid, 'sweeper.flush(regclass)', 'EXECUTE')
@@ -150,7 +150,7 @@ SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows t
               format('SET ROLE %I; CALL sweeper.flush(%L);', s.role, s.relation))
 FROM sweeper.append_status AS s LEFT JOIN pg_catalog.pg_roles AS r ON r.rolname = s.role WHERE s.restored > 0
 UNION ALL
-SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waited for more than a minute: as many run as session_sweeper.max_task_workers (%s) allows.', t.commands, current_setting('session_sweeper.max_task_workers', true)),
+SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waited for more than a minute. session_sweeper.max_task_workers (%s) limits how many run.', t.commands, current_setting('session_sweeper.max_task_workers', true)),
        CASE WHEN current_setting('session_sweeper.max_task_workers', true) = '0' THEN 'ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf();'
             ELSE $$SELECT task, owner, summary, started_at FROM sweeper.list_tasks(statuses => '{running}'); -- then SELECT sweeper.cancel_task(...);$$ END
 FROM sweeper._waiting_command AS t CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND t.commands > 0
@@ -163,10 +163,10 @@ SELECT 'warning', NULL, 'appended rows failed', s.failed_since, format('%s rows 
        format('SET ROLE %I; SELECT * FROM sweeper.append_failed_row WHERE relation = %L; -- then append them again, or DELETE them there', s.role, s.relation)
 FROM sweeper.append_status AS s WHERE s.failed > 0
 UNION ALL
-SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('%s dead rows are held by other transactions; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('%s dead rows are locked by other transactions; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        'SELECT pid::text AS holder, xact_start AS since, query FROM pg_stat_activity WHERE xact_start IS NOT NULL UNION ALL SELECT gid, prepared, ''prepared transaction'' FROM pg_prepared_xacts ORDER BY since;'
 FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;
-COMMENT ON VIEW sweeper.problem IS 'One row for each present trouble, with a statement to paste; empty means healthy.';
-COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should go stay, or somebody must decide; warning: it will become so.';
-COMMENT ON COLUMN sweeper.problem.policy IS 'Null when the trouble is the server''s or the database''s.';
+COMMENT ON VIEW sweeper.problem IS 'One row for each current problem, with a statement to paste; empty means healthy.';
+COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should expire remain, or a person must decide; warning: may become critical.';
+COMMENT ON COLUMN sweeper.problem.policy IS 'Null if the problem concerns the server or the database.';
 COMMENT ON COLUMN sweeper.problem.since IS 'Null when unknown.';

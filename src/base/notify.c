@@ -54,7 +54,7 @@ ssw_notify_has_room(void)
 	if (pg_atomic_exchange_u32(&state->full, full) == 0 && full)
 		ereport(LOG,
 				(errmsg("session_sweeper sends no notifications while the notification queue is more than half full"),
-				 errdetail("A session listens and does not read: it may be idle in a transaction."),
+				 errdetail("A session that listens does not read its notifications: it may be idle in a transaction."),
 				 errhint("See pg_stat_activity for old transactions of sessions that LISTEN.")));
 	return !full;
 }

@@ -212,7 +212,7 @@ check(const char *sql, Query *query)
 	if (st.meant != NIL || st.wrong)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("a name in a statement on rows of a policy has come to mean something else"),
+				 errmsg("a name in a statement on rows of a policy now refers to another object"),
 				 errdetail("A table, function, operator or type, or its schema, was renamed, or dropped and created again, while the statement was prepared."),
 				 errhint("Try again.")));
 }

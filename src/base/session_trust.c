@@ -185,8 +185,8 @@ refuse_to_run(const char *what)
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("%s cannot run as role \"%s\" in this session of role \"%s\"", what, owner_name, session),
 			 is_member ?
-			 errdetail("In a session of another role, only functions run that the table's owner owns.") :
-			 errdetail("What it does depends on what the session did before, and that role is no member of the other."),
+			 errdetail("In a session of another role, only functions that the table's owner owns can run.") :
+			 errdetail("What it does can depend on earlier statements of the session, and the session's role is not a member of the owner's role."),
 			 is_member ?
 			 errhint("Connect as role \"%s\", or leave the row to a sweep.", owner_name) :
 			 errhint("Leave the row to a sweep, connect as role \"%s\", or, if one may act as the other: GRANT %s TO %s;",

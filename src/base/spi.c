@@ -29,7 +29,7 @@ refuse_parallel(void)
 	if (IsInParallelMode())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
-				 errmsg("cannot run statements of sweeper during a parallel operation"),
+				 errmsg("cannot run statements of session_sweeper during a parallel operation"),
 				 errhint("Mark the function that calls it PARALLEL UNSAFE.")));
 }
 

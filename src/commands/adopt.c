@@ -128,7 +128,7 @@ named_preset(Relation rel, const char *name)
 	if (found == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is no table of preset \"%s\"", RelationGetRelationName(rel), name),
+				 errmsg("\"%s\" is not a table of preset \"%s\"", RelationGetRelationName(rel), name),
 				 wanted->missing ? errdetail("Missing columns: %s.", wanted->missing) :
 				 errdetail("It has no unique key %s without nulls.", wanted->key),
 				 errhint("Use sweeper.register() and name its columns.")));

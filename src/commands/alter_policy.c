@@ -128,7 +128,7 @@ check_stale(const SswArgs *a, const SswPolicy *p)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_columns_fields[i]),
-					 errdetail("A column that it names has another name now, or is gone."),
+					 errdetail("A column that it names was renamed or dropped."),
 					 errhint("%s", ssw_repair_hint(p))));
 }
 
@@ -208,14 +208,14 @@ open_for_alter(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot alter policy \"%s\": %s", p->name, ssw_policy_unusable(p)),
-				 errhint("When that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+				 errhint("If that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(p->relid)))
 		ssw_register_table_gone(p);
 	rel = ssw_target_open(p->relid);
 	if (rel->rd_rel->relowner != p->owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table %s has changed hands since policy \"%s\" was registered", p->relation, p->name),
+				 errmsg("the owner of table %s has changed since policy \"%s\" was registered", p->relation, p->name),
 				 errdetail("It was registered for role \"%s\".", p->owner_name),
 				 errhint("As its present owner: %s", ssw_repair_hint_or_resume(p))));
 	return rel;

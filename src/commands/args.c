@@ -400,14 +400,14 @@ check_limits(const SswArgs *a, SswPolicy *p)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("hard_time_limit must not be longer than \"session_sweeper.max_hard_time_limit\", which is %s",
 						GetConfigOptionByName("session_sweeper.max_hard_time_limit", NULL, false)),
-				 errdetail("One statement may keep a worker for so long while others wait for it."),
+				 errdetail("A single statement may occupy a worker for that long, while other policies wait."),
 				 errhint("Let on_expire hand longer work over to another process, or have a superuser raise the setting.")));
 	if (DatumGetIntervalP(a->value[SSW_ARG_LOCK_TIMEOUT])->time < 1000 || p->lock_timeout_ms >= DeadlockTimeout)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("lock_timeout must be at least 1 ms and below \"deadlock_timeout\", which is %d ms",
 						DeadlockTimeout),
-				 errdetail("Beyond it a deadlock could cancel the application instead of the sweep.")));
+				 errdetail("With a longer one, a deadlock could cancel the application instead of the sweep.")));
 }
 
 /* Fill the fields that say how often and how much. */
@@ -436,5 +436,5 @@ ssw_args_fill(const SswArgs *a, SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("heartbeats and is_alive must not both be given"),
-				 errdetail("Either clients say that they are alive, or a function does.")));
+				 errdetail("Either clients send heartbeats, or a function says whether a row is alive.")));
 }

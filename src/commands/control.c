@@ -320,8 +320,8 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		guessed = p->held_reason && strcmp(p->held_reason, "assumed") == 0;
 		if (guessed || OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
 			ereport(WARNING,
-					(errmsg("policy \"%s\" is left as it is: %s", p->name,
-							guessed ? "what its deadline means is a guess" :
+					(errmsg("policy \"%s\" is not resumed: %s", p->name,
+							guessed ? "adopt() had to guess some arguments" :
 							OidIsValid(relid) ? "its relation has another owner" : "its relation does not exist"),
 					 errhint("%s", ssw_repair_hint_or_resume(p))));
 		else

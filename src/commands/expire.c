@@ -115,7 +115,7 @@ check_usable(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot expire rows of policy \"%s\": %s", p->name, trouble),
-				 errhint("When that is right: %s", ssw_repair_hint_or_resume(p))));
+				 errhint("If that is right: %s", ssw_repair_hint_or_resume(p))));
 	trouble = ssw_policy_hook_trouble(p);
 	if (trouble)
 		ereport(ERROR,
@@ -136,7 +136,7 @@ lock_policy(FunctionCallInfo fcinfo, SswRight right)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot expire rows of policy \"%s\": they are evidence", p->name),
-				 errhint("They go after the time that the retention settings say.")));
+				 errhint("They are deleted after the time that the retention settings give.")));
 	if (p->heartbeats)
 		ssw_shmem_require();
 	(void) ssw_lock_extension(true);
@@ -154,7 +154,7 @@ check_wanted(const SswPolicy *p, const Wanted *w, Relation rel)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" has no key", p->name),
-				 errdetail("Rows of different partitions may have the same place."),
+				 errdetail("Rows of different partitions may have the same ctid."),
 				 errhint("Give it one: SELECT sweeper.alter_policy(%s, key => '{...}');", quote_literal_cstr(p->name))));
 	if (w->group && p->group_text == NULL)
 		ereport(ERROR,

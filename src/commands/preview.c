@@ -394,7 +394,7 @@ look(SswPolicy *p, Relation rel)
 		advise_heartbeats(p, v, cxt);
 	if (p->nkeys == 0)
 		add_advice(v, cxt, false,
-				   "There is no key, and events name rows by their place: give the table a primary key, or name the columns of one in key.");
+				   "There is no key, so events identify rows by ctid: give the table a primary key, or name the columns of a unique index in key.");
 	ssw_spi_end();
 	ssw_identity_restore(&save);
 	return v;
@@ -435,7 +435,7 @@ ssw_preview_run(SswPolicy *p, Relation rel)
 				(errcode(error->sqlerrcode),
 				 errmsg("cannot preview policy \"%s\": SQLSTATE %s", p->name, unpack_sql_state(error->sqlerrcode)),
 				 errdetail("The message is not shown: keys of this policy are credentials."),
-				 errhint("Select its deadline and its filter from the table, as the table's owner.")));
+				 errhint("Evaluate its deadline and its filter in a SELECT on the table, as the table's owner.")));
 	if (!ssw_bad_expression_may_be(error))
 		ReThrowError(error);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
@@ -453,7 +453,7 @@ ssw_preview_check_plausible(const SswPolicy *p, const SswPreview *v)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("deadlines of %s are implausible", p->relation),
-			 errdetail("%d %% of the rows looked at would have one more than five years ago or more than a hundred years ahead, between %s and %s.",
+			 errdetail("%d %% of the rows that were read would have a deadline more than five years ago or more than a hundred years ahead, between %s and %s.",
 					   (int) rint(v->sample_absurd * 100),
 					   pstrdup(timestamptz_to_str(v->oldest)), pstrdup(timestamptz_to_str(v->newest))),
 			 errhint("Check %s%s, or exclude such rows by filter.",

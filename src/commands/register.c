@@ -70,7 +70,7 @@ ssw_register_table_gone(const SswPolicy *p)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_TABLE),
-			 errmsg("table %s of policy \"%s\" does not exist any more", p->relation, p->name),
+			 errmsg("table %s of policy \"%s\" no longer exists", p->relation, p->name),
 			 errhint("SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name))));
 }
 
@@ -162,7 +162,7 @@ ssw_register_hold(const SswPolicy *p, const SswPreview *v)
 	if (!guessed && (v->rows < BACKLOG_ROWS || v->sample_dead <= 0.5))
 		return NULL;
 	ereport(NOTICE,
-			(guessed ? errmsg("policy \"%s\" %s held: what its deadline means is a guess", p->name, a->dry_run ? "would be" : "is") :
+			(guessed ? errmsg("policy \"%s\" %s held: adopt() had to guess some arguments", p->name, a->dry_run ? "would be" : "is") :
 			 errmsg("policy \"%s\" %s held: more than half of its rows are dead already", p->name, a->dry_run ? "would be" : "is"),
 			 errdetail("Of %s" INT64_FORMAT " rows, %s" INT64_FORMAT " would be expired now.%s%s%s%s%s", about, v->rows, about, v->dead,
 					   a->assumed ? " Assumed: " : "", doubtful_args(p, true), a->assumed ? "." : "",

@@ -60,7 +60,7 @@ measure(Relation rel, Extent *e)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot access unlogged table \"%s\" on a standby", RelationGetRelationName(leaf)),
-						 errhint("Its rows are on the primary alone: ask there.")));
+						 errhint("Its rows exist on the primary only: call it there.")));
 			blocks = RelationGetNumberOfBlocks(leaf);
 			estimate_rel_size(leaf, NULL, &pages, &tuples, &allvisible);
 			/* to the planner ten pages, when it was never analysed */

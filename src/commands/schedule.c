@@ -62,7 +62,7 @@ require_cron(const char *there)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("pg_cron is in database \"%s\"", name),
 				 errdetail("A job can be made and removed there only."),
-				 errhint("There, as a role that is not a superuser: %s", there)));
+				 errhint("Run there, as a role that is not a superuser: %s", there)));
 	if (!OidIsValid(get_extension_oid("pg_cron", true)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -87,7 +87,7 @@ refuse(const char *field, const char *text, const char *detail)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("%s depends on the time zone of the session", field),
 			 errdetail("%s %s", text, detail),
-			 errhint("Say which zone is meant: name a column of local times alone, with timezone => '...'; or give constants an offset, and convert with AT TIME ZONE.")));
+			 errhint("State the time zone: give only the column's name, with timezone => '...'. Or give constants an offset, and convert with AT TIME ZONE.")));
 }
 
 /* A pass reads as the SQL standard has it, in UTC and with ISO dates. */
@@ -98,7 +98,7 @@ refuse_settings(const char *field, const char *text)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("%s depends on settings of the session", field),
 			 errdetail("%s means something else in a pass, which reads constants in UTC, with ISO dates and with standard_conforming_strings.", text),
-			 errhint("Give times an offset, write backslashes as they are, and IS NULL instead of = NULL; or set TimeZone, DateStyle, IntervalStyle, standard_conforming_strings, transform_null_equals and array_nulls as a pass has them.")));
+			 errhint("Give times an offset, write each backslash once, and write IS NULL instead of = NULL; or set TimeZone, DateStyle, IntervalStyle, standard_conforming_strings, transform_null_equals and array_nulls as a pass has them.")));
 }
 
 /* What an expression, or a SET list, means to the caller and in a pass. */

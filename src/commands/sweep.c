@@ -102,7 +102,7 @@ post_request(int policy_id, bool force)
 	if (mine == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("all %d places of policies in shared memory are taken", ssw_max_policies),
+				 errmsg("all %d slots for policies in shared memory are in use", ssw_max_policies),
 				 errhint("Raise \"session_sweeper.max_policies\" and restart the server, or unregister policies of any database.")));
 	return mine;
 }
@@ -160,7 +160,7 @@ wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),
 					 errmsg("no pass began within the timeout"),
-					 errdetail("It is still asked for; ALTER EXTENSION in an open transaction, or databases whose turn it is, may be in its way."),
+					 errdetail("It is still requested. An open transaction that ran ALTER EXTENSION, or other databases whose turn it is, may delay it."),
 					 errhint("SELECT * FROM sweeper.problem; SELECT * FROM sweeper.stat_process;")));
 		}
 		(void) ConditionVariableTimedSleep(&SswShared->request_cv, Min(left, 1000),

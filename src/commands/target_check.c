@@ -51,7 +51,7 @@ check_kind(Relation rel)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("cannot sweep \"%s\": it is a temporary table", RelationGetRelationName(rel)),
-				 errdetail("No other process can read it, and it goes with its session."),
+				 errdetail("No other process can read it, and it is dropped with its session."),
 				 errhint("Use an ordinary or an unlogged table.")));
 	if (RelationGetRelid(rel) < FirstNormalObjectId || IsSystemRelation(rel))
 		ereport(ERROR,
@@ -234,7 +234,7 @@ check_key(SswPolicy *p, Relation rel)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("key does not identify the rows of \"%s\"", RelationGetRelationName(rel)),
 				 errdetail("No unique index on columns that are not null covers it."),
-				 errhint("Leave key out to take the primary key, or rows by their place when there is none.")));
+				 errhint("Omit key to use the primary key or, if there is none, the physical row (ctid).")));
 }
 
 /* A relation that is to be swept. */
@@ -282,7 +282,7 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("heartbeats need a way to give a row a new deadline"),
-				 errdetail("%s is no column that an UPDATE can set.", p->last_seen ? "last_seen" : "deadline"),
+				 errdetail("%s is not a column that an UPDATE can set.", p->last_seen ? "last_seen" : "deadline"),
 				 errhint("Name a column in %s.", p->last_seen ? "last_seen" : "deadline")));
 	foreach(lc, ssw_expr_set_columns(rel, p->prolong_set))
 		for (int i = 0; i < p->nkeys; i++)

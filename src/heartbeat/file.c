@@ -303,7 +303,7 @@ log_full(const SswHeartbeatCounts *counts)
 		ereport(LOG,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("session_sweeper's memory for heartbeats is full"),
-				 errdetail("It holds " INT64_FORMAT " of them. Every other heartbeat writes its row, or fails inside a transaction block.", counts->most),
+				 errdetail("It holds " INT64_FORMAT " of them. Heartbeats of further sessions write their rows, or fail inside a transaction block.", counts->most),
 				 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server.")));
 	logged = counts->full_since;
 }

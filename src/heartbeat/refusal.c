@@ -84,9 +84,9 @@ ssw_refusal_lock_relation(const SswPolicy *p)
 			ssw_counters_count(SSW_STAT_ERROR);
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("could not look at the session's row: somebody holds the lock of its table"),
+					 errmsg("could not read the session's row: another transaction holds a lock on its table"),
 					 errdetail("Policy \"%s\" waits at most %d ms for it.", p->name, p->lock_timeout_ms),
-					 errhint("The heartbeat did not count, and the session is not gone: keep it and try again.")));
+					 errhint("The heartbeat did not count. The session is not gone: keep it and try again.")));
 		}
 		pg_usleep(LOCK_LOOK_MS * 1000L);
 		waited_ms += LOCK_LOOK_MS;

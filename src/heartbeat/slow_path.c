@@ -190,8 +190,8 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("more than one row of policy \"%s\" has the key", p->name),
-				 errdetail("An inheriting table has a key of its own."),
-				 errhint("The heartbeat did not count, and the session is not gone: keep it, and give its row a key of its own.")));
+				 errdetail("A unique key does not cover the tables that inherit from its table."),
+				 errhint("The heartbeat did not count. The session is not gone: keep it, and give its row a unique key.")));
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
 	r->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, SSW_T_LEAF, &isnull));
@@ -368,9 +368,9 @@ explain(const TouchTry *t, ErrorData *e)
 {
 	if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 	{
-		e->message = "could not look at the session's row: somebody holds its lock";
+		e->message = "could not read the session's row: another transaction holds a lock on it";
 		e->detail = psprintf("Policy \"%s\" waits at most %d ms for it.", t->policy->name, t->policy->lock_timeout_ms);
-		e->hint = "The heartbeat did not count, and the session is not gone: keep it and try again.";
+		e->hint = "The heartbeat did not count. The session is not gone: keep it and try again.";
 	}
 	else if (e->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
 	{

@@ -181,7 +181,7 @@ conclude_due(Explanation *e)
 	else if (OidIsValid(p->is_alive) && !too_old(e))
 		conclude(e, "due", "the next pass asks is_alive", sweep);
 	else
-		conclude(e, "due", "the next pass takes it", sweep);
+		conclude(e, "due", "the next pass expires it", sweep);
 }
 
 /* The row's deadline has passed, keep_for too: what keeps it? */
@@ -248,7 +248,7 @@ judge_found(Explanation *e)
 	Oid			owner = ssw_relation_owner(r->leaf);
 
 	if (OidIsValid(owner) && owner != p->owner)
-		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is left alone", ssw_stmt_relation(r->leaf), GetUserNameFromId(owner, false)),
+		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is not swept", ssw_stmt_relation(r->leaf), GetUserNameFromId(owner, false)),
 				 psprintf("SELECT next_step FROM sweeper.problem WHERE policy = %s AND problem = 'partition of another owner';",
 						  quote_literal_cstr(p->name)));
 	else if (r->excluded)

@@ -244,7 +244,7 @@ put_leaf(Output *out, Oid leaf)
 		return;
 	if (ssw_relation_owner(leaf) != p->owner)
 	{
-		put_line(out, psprintf("-- %s is left alone: it does not belong to \"%s\"",
+		put_line(out, psprintf("-- %s is not swept: it does not belong to \"%s\"",
 							   ssw_stmt_relation(leaf), p->owner_name));
 		return;
 	}

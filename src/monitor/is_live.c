@@ -82,7 +82,7 @@ check_primary(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot execute is_live() on a standby"),
-				 errhint("Heartbeats are known to the primary alone: ask there.")));
+				 errhint("Only the primary knows the heartbeats: call it there.")));
 }
 
 /* is_live(policy, key): is no heartbeat. */

@@ -77,8 +77,8 @@ note_stale(SswColumns *c, int field, const char *name, const char *now)
 	c->stale |= field;
 	if (now == NULL)
 		c->gone |= field;
-	c->renamed = psprintf("column \"%s\", which %s names, is %s", name, ssw_columns_fields[pg_rightmost_one_pos32(field)],
-						  now ? psprintf("\"%s\" now", now) : "gone");
+	c->renamed = psprintf("column \"%s\", which %s names, was %s", name, ssw_columns_fields[pg_rightmost_one_pos32(field)],
+						  now ? psprintf("renamed to \"%s\"", now) : "dropped");
 }
 
 /* Today's name of the column that the field, one bit of SSW_STALE_, names; what is no column, as it is. */

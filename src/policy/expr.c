@@ -252,7 +252,7 @@ check_contents(const char *field, ParseState *pstate, Node *node)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("argument \"%s\" of the policy must not be volatile", field),
-				 errdetail("A volatile expression has another value each time a row is looked at."),
+				 errdetail("A volatile expression has another value each time it is evaluated."),
 				 errhint("Use columns and immutable or stable functions only; the time is now().")));
 }
 

@@ -246,7 +246,7 @@ ssw_partition_check(const SswPolicy *p)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("partition \"%s\" does not belong to the owner of policy \"%s\"",
 							RelationGetRelationName(part), p->name),
-					 errdetail("The policy updates what the table is partitioned by, so that rows can come to any partition."),
+					 errdetail("The policy updates the partition key, so rows can move to any partition."),
 					 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;",
 							 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(part)),
 														RelationGetRelationName(part)),
@@ -256,7 +256,7 @@ ssw_partition_check(const SswPolicy *p)
 					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 					 errmsg("partition \"%s\" of policy \"%s\" is a foreign table",
 							RelationGetRelationName(part), p->name),
-					 errdetail("The policy updates what the table is partitioned by, so that rows can come to any partition.")));
+					 errdetail("The policy updates the partition key, so rows can move to any partition.")));
 		table_close(part, NoLock);
 	}
 }

@@ -360,7 +360,7 @@ ssw_policy_unusable(const SswPolicy *p)
 	if (is_from_elsewhere(p))
 		return pstrdup("the policy was restored from another cluster or database");
 	if (ssw_policy_is_foreign(p))
-		return OidIsValid(owner) ? psprintf("relation %s is another one: the policy's was renamed to \"%s\"", p->relation, get_rel_name(p->relid)) :
+		return OidIsValid(owner) ? psprintf("relation %s is another table: the policy's table was renamed to \"%s\"", p->relation, get_rel_name(p->relid)) :
 			psprintf("relation %s was dropped and created again", p->relation);
 	if (!OidIsValid(owner))
 		return psprintf("relation %s does not exist", p->relation);
@@ -378,7 +378,7 @@ ssw_policy_way_out(const SswPolicy *p)
 
 	return p->columns.renamed || ssw_policy_is_lost(p) || !OidIsValid(ssw_relation_owner(ssw_policy_relation_now(p))) ?
 		psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
-		psprintf("When that is right: SELECT sweeper.resume(%s);", name);
+		psprintf("If that is right: SELECT sweeper.resume(%s);", name);
 }
 
 /* The function that has a hook's name and arguments now; or invalid. */

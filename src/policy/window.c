@@ -139,7 +139,7 @@ ssw_window_zone(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("time zone \"%s\" is not a name", name),
-				 errdetail("As an offset it would count towards the west."),
+				 errdetail("It would be read as an offset that is positive to the west of Greenwich, as POSIX has it."),
 				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
 	tz = pg_tzset(name);
 	if (tz == NULL || !pg_tz_acceptable(tz))

@@ -19,7 +19,7 @@
  *	failing			its passes fail, and are tried again
  *	off				the retention of a built-in one is 0
  *	read-only		default_transaction_read_only is on
- *	locked			somebody holds a lock on its table
+ *	locked			another transaction holds a lock on its table
  *	outside window	its maintenance window is closed
  *	throttled		max_wal_rate or max_replica_lag
  *	running			a pass

@@ -378,12 +378,12 @@ ssw_policy_state_cut_deadlines(void)
 	if (error)
 		ereport(LOG,
 				(errcode(error->sqlerrcode),
-				 errmsg("session_sweeper could not cut back deadlines of sessions: %s", error->message)));
+				 errmsg("session_sweeper could not shorten deadlines of sessions: %s", error->message)));
 	if (error || n == 0)
 		return false;
 	(void) ssw_store_look_all(MyDatabaseId, SSW_SESSION_POLICY_ID);
 	ereport(LOG,
-			(errmsg("session_sweeper cut back the deadlines of " UINT64_FORMAT " sessions, which were set while the system clock was fast", n),
+			(errmsg("session_sweeper shortened the deadlines of " UINT64_FORMAT " sessions, which were set while the system clock was fast", n),
 			 errdetail("Each now lives for one time to live, and longer with heartbeats.")));
 	return n >= atoi(CUT_AT_ONCE);
 }

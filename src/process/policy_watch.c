@@ -184,7 +184,7 @@ ssw_watch_locked(SswWatch *w)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	(void) brake(w, SSW_POLICY_LOCKED, "somebody holds a lock on its table", now + LOCKED_AGAIN_US);
+	(void) brake(w, SSW_POLICY_LOCKED, "another transaction holds a lock on its table", now + LOCKED_AGAIN_US);
 	w->locked = true;
 	(void) ssw_outage_look(w->policy, SSW_BLOCK_LOCK, now, &w->blocked_since);
 }

@@ -174,7 +174,7 @@ run(SswWork *w, const SswHeartbeatKey *keys, int n)
 	{
 		ereport(LOG,
 				(errcode(w->error->sqlerrcode),
-				 errmsg("could not end a session whose connection has gone: %s", w->error->message),
+				 errmsg("could not end a session whose connection has closed: %s", w->error->message),
 				 errdetail("It is tried again.")));
 		return n == 1 && ssw_error_classify(w->error->sqlerrcode) == SSW_FAIL_ROW;
 	}

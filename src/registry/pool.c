@@ -88,7 +88,7 @@ int_argument(FunctionCallInfo fcinfo, int arg, int min)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 min == 0 ? errmsg("%s must not be negative", names[arg]) :
 				 errmsg("%s must be greater than zero", names[arg]),
-				 arg == A_SEATS ? errhint("Null is any number, 0 is none.") : errhint("Null is any number.")));
+				 arg == A_SEATS ? errhint("Null means any number, 0 means none.") : errhint("Null means any number.")));
 	return PG_GETARG_DATUM(arg);
 }
 

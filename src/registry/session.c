@@ -174,7 +174,7 @@ ssw_session_policy(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot end sessions: %s", trouble),
-				 errhint("When that is right: SELECT sweeper.resume('%s');", SSW_SESSION_POLICY)));
+				 errhint("If that is right: SELECT sweeper.resume('%s');", SSW_SESSION_POLICY)));
 	AtEOXact_GUC(false, level);
 	return kept;
 }
@@ -405,7 +405,7 @@ look_within_limit(Datum session, Datum owner, const char *pool)
 	if (c.pool && !c.owner && c.full)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("owner \"%s\" has as many sessions in pool \"%s\" as one may have",
+				 errmsg("owner \"%s\" already has the maximum number of sessions in pool \"%s\"",
 						TextDatumGetCString(owner), pool),
 				 errhint("Release one of them first.")));
 	ssw_plan_execute("UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $1", 1, &type, &value, NULL, false);

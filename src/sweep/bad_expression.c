@@ -405,5 +405,5 @@ ssw_bad_expression_report(const SswPolicy *p, List *leaves, ErrorData *e)
 			(errcode(s.error->sqlerrcode),
 			 errmsg("cannot compute %s of row %s: %s", p->filter ? "filter or deadline" : "deadline",
 					ssw_key_shown(p, s.key), s.error->message),
-			 errhint("Mend the row, or make the expression say null for such values.")));
+			 errhint("Correct the row, or make the expression return null for such values.")));
 }

@@ -108,7 +108,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	if (sink->pass_id != 0 && sink->bytes > BATCH_BYTES && sink->nrows > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("what is captured of %d rows takes too much memory", sink->nrows),
+				 errmsg("captured values of %d rows take too much memory", sink->nrows),
 				 errhint("Capture less, or make batch_size smaller.")));
 	if (HAS(SSW_R_STILL_DEAD) && DatumGetBool(COL(SSW_R_STILL_DEAD)))
 		sink->still_dead = true;

@@ -451,7 +451,7 @@ ssw_fuse_trips(SswWork *w, List *leaves, bool all)
 
 		if (!all)
 		{
-			ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "somebody holds a lock on a partition, and without it too much would go");
+			ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition; without that partition, too many rows would expire");
 			return true;
 		}
 		message = ssw_fuse_write(w, s);

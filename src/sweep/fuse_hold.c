@@ -127,9 +127,9 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 	LWLockRelease(SswShared->lock);
 	ereport(WARNING,
 			(errmsg("session_sweeper policy \"%s\" is held by its fuse: %s", p->name, message),
-			 errdetail("None of these rows was removed. They go by themselves at %s.", timestamptz_to_str(until)),
-			 s->name ? errhint("If the rows may go, SELECT sweeper.resume(%s, %s);", quote_literal_cstr(p->name),
+			 errdetail("None of these rows was expired. Without a decision they expire at %s.", timestamptz_to_str(until)),
+			 s->name ? errhint("If the rows should expire, SELECT sweeper.resume(%s, %s);", quote_literal_cstr(p->name),
 							   quote_literal_cstr(text_to_cstring(s->name))) :
-			 errhint("If the rows may go, SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+			 errhint("If the rows should expire, SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 	return message;
 }

@@ -77,7 +77,7 @@ lock_table(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not lock table %s within %d ms", p->relation, LockTimeout),
-				 errdetail("What heartbeats of policy \"%s\" said is written to its rows before it is forgotten, and others write or lock rows.",
+				 errdetail("Pending heartbeats of policy \"%s\" must be written to its rows first, and other transactions write or lock rows.",
 						   p->name),
 				 errhint("Try again when their transactions have ended, or SET lock_timeout to wait longer.")));
 	}
@@ -141,8 +141,8 @@ prolong_all(void *arg)
 	if (failed > 0)
 		ereport(WARNING,
 				(errcode(ERRCODE_SSW_SUPPRESSED),
-				 errmsg("rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
-				 errdetail("Triggers of the table suppressed the updates of " UINT64_FORMAT " of them.", failed)));
+				 errmsg("could not write pending heartbeats of policy \"%s\" to its table", p->name),
+				 errdetail("Triggers of the table suppressed " UINT64_FORMAT " updates.", failed)));
 	return true;
 }
 
@@ -207,9 +207,9 @@ ssw_heartbeat_flush(SswPolicy *p)
 	if (e || trouble)
 		ereport(WARNING,
 				(errcode(e ? e->sqlerrcode : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the rows of policy \"%s\" do not say that sessions live that only heartbeats kept", p->name),
+				 errmsg("could not write pending heartbeats of policy \"%s\" to its table", p->name),
 				 errdetail_internal("%s", e ? e->message : trouble),
-				 trouble && present.columns.renamed ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and do it again.") : 0));
+				 trouble && present.columns.renamed ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and run the statement again.") : 0));
 	else
 		ssw_policy_xact_gone(p->id);
 }

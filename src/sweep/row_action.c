@@ -81,7 +81,7 @@ ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 	if (leaf != p->relid && !ssw_partition_is_below(leaf, p->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_SSW_LEFT),
-				 errmsg("relation \"%s\" is no part of the relation of policy \"%s\" any more",
+				 errmsg("relation \"%s\" is no longer part of the relation of policy \"%s\"",
 						NameStr(c->relname), p->name)));
 	if (!p->allow_replicated && ssw_partition_is_subscribed(leaf))
 		ereport(ERROR,
@@ -180,8 +180,8 @@ took_rows(const SswPolicy *p)
 	ereport(ERROR,
 			(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
 			 errmsg("on_expire of policy \"%s\" deleted a row, or changed its key or its partition", p->name),
-			 errdetail("The row action comes after on_expire, and did not find it."),
-			 errhint("Leave the row to the action, or make on_expire the whole of it: SELECT sweeper.alter_policy(%s, action => 'call');",
+			 errdetail("The row action runs after on_expire, and did not find it."),
+			 errhint("Leave the row to the action, or make on_expire the whole action: SELECT sweeper.alter_policy(%s, action => 'call');",
 					 quote_literal_cstr(p->name))));
 }
 
@@ -301,7 +301,7 @@ refresh_rows(const SswTarget *t, Datum tids)
 					(errcode(ERRCODE_SSW_ACTION_LEFT_ROW_DEAD),
 					 errmsg("policy \"%s\" could not give a row a new deadline", p->name),
 					 errdetail("The row is past its deadline after the update, too."),
-					 errhint("Look for a trigger that sets it, and for a time to live of the row's own that is null.")));
+					 errhint("Look for a trigger that sets it, or for a null in the column with the row's own time to live.")));
 	return n;
 }
 

@@ -89,7 +89,7 @@ collect(SswWork *w, SswChunk *chunk)
 	else if (others != pass->left_out)
 	{
 		/* what is free now may not have been counted */
-		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "somebody holds a lock on a partition");
+		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition");
 		return;
 	}
 	ssw_fuse_recall(w);
@@ -132,7 +132,7 @@ collect(SswWork *w, SswChunk *chunk)
 	if (more || chunk->n > 0)
 		return;
 	if (pass->left_out != 0)
-		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "somebody holds a lock on a partition");
+		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition");
 	else
 		ssw_batch_end_pass(pass, pass->by_index ? SSW_END_LIMIT : SSW_END_DONE, 0, NULL);
 }

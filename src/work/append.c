@@ -184,7 +184,7 @@ ssw_append_check_rights(Oid relid, Oid role, List *columns)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot append to \"%s\": row security of the table applies to role \"%s\"", get_rel_name(relid), GetUserNameFromId(role, true)),
-				 errdetail("Appended rows are written as the table's owner, for which row security may say something else."),
+				 errdetail("Appended rows are written as the table's owner, for which row security may decide otherwise."),
 				 errhint("INSERT INTO %s ...; or append as a role that has BYPASSRLS.", ssw_stmt_relation(relid))));
 }
 
@@ -392,7 +392,7 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 						 " WHERE relid = $1", 3, types, values, NULL, false) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("nobody has appended to \"%s\" yet", get_rel_name(relid)),
+				 errmsg("no row has been appended to \"%s\" yet", get_rel_name(relid)),
 				 errhint("Append a row first: SELECT sweeper.append(...);")));
 	ssw_caller_end(&c);
 	PG_RETURN_VOID();

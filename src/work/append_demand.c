@@ -42,7 +42,7 @@ set_gone_aside(void)
 {
 	static const char *const sql =
 	"WITH gone AS MATERIALIZED (SELECT r.ctid, CASE WHEN c.oid IS NULL THEN '42P01' ELSE '42704' END AS code,"
-	"  pg_catalog.format(CASE WHEN c.oid IS NULL THEN 'relation %1$s does not exist any more' ELSE 'role \"%2$s\" does not exist any more' END, s.relation, s.role) AS why"
+	"  pg_catalog.format(CASE WHEN c.oid IS NULL THEN 'relation %1$s no longer exists' ELSE 'role \"%2$s\" no longer exists' END, s.relation, s.role) AS why"
 	" FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
 	" LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.relid LEFT JOIN pg_catalog.pg_authid AS a ON a.oid = s.role_oid"
 	" WHERE s.here AND (c.oid IS NULL OR a.oid IS NULL) FOR UPDATE OF r SKIP LOCKED),"

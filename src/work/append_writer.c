@@ -295,7 +295,7 @@ open_table(const Target *t, Run *run)
 	rel = try_relation_open(t->relid, NoLock);
 	if (rel == NULL)
 		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation %s does not exist any more", t->relation)));
+				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation %s no longer exists", t->relation)));
 	return rel;
 }
 
@@ -417,7 +417,7 @@ leave(const Target *t, const ErrorData *e, bool next_may_work, Run *run)
 		ereport(LOG,
 				(errcode(e->sqlerrcode),
 				 errmsg("could not write rows appended to %s: %s", t->relation, e->message),
-				 errdetail("It is tried again each second or so, which this process logs no more while the error is the same.")));
+				 errdetail("It is tried again about once per second. This process does not log the same error again.")));
 	run->left = true;
 	trouble->sqlerrcode = e->sqlerrcode;
 	trouble->rest_until = next_may_work ? 0 : GetCurrentTimestamp() + REST_US;

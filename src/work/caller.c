@@ -90,7 +90,7 @@ ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("the worker does not exist"),
-				 errdetail("It was released, its connection went, or its heartbeats stopped."),
+				 errdetail("It was released, its connection closed, or its heartbeats stopped."),
 				 errhint("Stop what it does, and register it again: SELECT sweeper.register_worker('...');")));
 	w.name = ssw_spi_text(0, 1);
 	if (w.name == NULL)

@@ -337,9 +337,9 @@ look_at_waiting(TimestampTz now)
 		Oid			role = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
 
 		if (!role_exists(role))
-			drop_role(role, psprintf("role \"%s\" does not exist any more", owner));
+			drop_role(role, psprintf("role \"%s\" no longer exists", owner));
 		else if (!ssw_can_run_as(role))
-			drop_role(role, psprintf("role \"%s\" may not log in any more", owner));
+			drop_role(role, psprintf("role \"%s\" may no longer log in", owner));
 		else if (ssw_work_failed_starts(&state, role).failures >= MAX_FAILED_STARTS)
 		{
 			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));

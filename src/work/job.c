@@ -49,7 +49,7 @@ check_room(const SswCaller *c, Datum room)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for room \"%s\"", name),
-				 errhint("It takes access level admin: SELECT sweeper.grant_access(%s, 'admin'); run by a superuser.",
+				 errhint("It needs access level admin. A superuser can run: SELECT sweeper.grant_access(%s, 'admin');",
 						 quote_literal_cstr(quote_identifier(c->name)))));
 }
 

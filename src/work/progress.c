@@ -199,7 +199,7 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("task must not be null"),
-				 errdetail("Only in a command of sweeper.submit_sql() is there a task without being named.")));
+				 errdetail("Only a command of sweeper.submit_sql() may omit it.")));
 	ssw_session_check_writable("sweeper.task_progress()");
 	task = PG_ARGISNULL(0) ? UUIDPGetDatum(own) : PG_GETARG_DATUM(0);
 	w.said.has_done = !PG_ARGISNULL(1);

@@ -47,7 +47,7 @@ check_command(const char *command)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a command must not begin or end transactions"),
-				 errdetail("It runs in a transaction of its own, which commits with its end.")));
+				 errdetail("It runs in its own transaction, which commits when it ends.")));
 }
 
 /* Can a runner be connected as the caller? */

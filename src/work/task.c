@@ -218,7 +218,7 @@ ssw_task_missing(Datum task)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("task %s does not exist, or is not yours to see",
+			 errmsg("task %s does not exist, or you may not see it",
 					DatumGetCString(DirectFunctionCall1(uuid_out, task))),
 			 errhint("SELECT * FROM sweeper.list_tasks(); lists those that are.")));
 }

@@ -73,7 +73,7 @@ status_of(HeapTuple tup, Relation rel)
 	if (col <= 0 || SPI_gettypeid(RelationGetDescr(rel), col) != TEXTOID)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("relation \"%s\" is not of tasks", RelationGetRelationName(rel))));
+				 errmsg("relation \"%s\" is not the table of tasks", RelationGetRelationName(rel))));
 	value = SPI_getbinval(tup, RelationGetDescr(rel), col, &isnull);
 	return isnull ? pstrdup("") : TextDatumGetCString(value);
 }

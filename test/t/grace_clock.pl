@@ -51,10 +51,10 @@ is($node->safe_psql('postgres', 'SELECT sweeper.heartbeat(session), sweeper._las
 $node->safe_psql('postgres', "SELECT sweeper.create_pool('fast', ttl => '2 s', max_ttl => '4 h'); SELECT count(*) FROM unnest('{dies,lives}'::text[]) AS o, sweeper.acquire('fast', o)");
 $set_clock->(0);
 wait_for($node, "SELECT count(*) FILTER (WHERE sweeper.heartbeat(session)) = 1 FROM sweeper.session WHERE pool = 'fast' AND owner = 'lives' AND expires_at < clock_timestamp() + interval '1 min'",
-    'deadlines of the fast clock are cut back');
+    'deadlines of the fast clock are shortened');
 wait_for($node, "SELECT (SELECT sweeper.heartbeat(session) FROM sweeper.session WHERE owner = 'lives') AND status = 'expired' FROM sweeper.session WHERE owner = 'dies'", 'the seat of the dead is free');
 is($node->safe_psql('postgres', "SELECT sweeper.heartbeat(session), ends_at < clock_timestamp() + interval '4 h 1 min' FROM sweeper.session WHERE owner = 'lives'"), 't|t', 'who lives stays');
-like(slurp_file($node->logfile), qr/cut back the deadlines of \d+ sessions/, 'as the log says');
+like(slurp_file($node->logfile), qr/shortened the deadlines of \d+ sessions/, 'as the log says');
 $look->();
 wait_for($node, "SELECT sweeper._last_heartbeat(session) <= clock_timestamp() FROM sweeper.session WHERE pool = 'p'", 'no heartbeat in memory counts as later than now');
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '40|40', 'nor when it is set back');

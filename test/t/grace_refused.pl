@@ -104,7 +104,7 @@ for my $again (0, 1) {
     $holder = $node->background_psql('postgres');
     $holder->query_safe('BEGIN; LOCK TABLE shortly IN ACCESS EXCLUSIVE MODE');
     ($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('shortly', 2)});
-    like($err, qr/could not look at the session's row: somebody holds the lock of its table/, 'a heartbeat is refused');
+    like($err, qr/could not read the session's row: another transaction holds a lock on its table/, 'a heartbeat is refused');
     $holder->query_safe('COMMIT');
     $holder->quit;
     wait_for($node, "SELECT clock_timestamp() > '$begin'::timestamptz + interval '4 s'") unless $again;
@@ -119,7 +119,7 @@ $holder = $node->background_psql('postgres');
 $holder->query_safe(q{BEGIN; UPDATE held SET f = 'busy'});
 my $until = sql(q{SELECT clock_timestamp() + interval '9 s'});
 do { ($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('held', 1)}) } until sql("SELECT clock_timestamp() > '$until'") eq 't';
-like($err, qr/could not look at the session's row: somebody holds its lock/, 'a heartbeat is refused');
+like($err, qr/could not read the session's row: another transaction holds a lock on it/, 'a heartbeat is refused');
 $holder->query_safe('COMMIT');
 is(verdict('held', 1), 'alive', 'whoever has sent it lives');
 $holder->quit;

@@ -172,7 +172,7 @@ like(status($t), qr/^cancelled/, 'what is committed does');
 open_gate();
 unset('cancel_grace');
 
-# the queue is bounded; who left or may not log in any more runs nothing
+# the queue is bounded; who left or may no longer log in runs nothing
 set('max_queued_tasks', 3);
 sql(q{CREATE ROLE carl LOGIN; CREATE ROLE dora LOGIN; SELECT sweeper.grant_access('carl', 'user'), sweeper.grant_access('dora', 'user')});
 close_gate();
@@ -194,10 +194,10 @@ sql(q{SELECT sweeper.revoke_access('carl'); DROP ROLE carl; ALTER ROLE dora NOLO
 sql("SELECT sweeper.cancel_task('$last')");
 submit('ann', 'SELECT 1');
 ended($carl);
-is(status($carl), 'dropped: role "carl" does not exist any more', 'a role was dropped');
+is(status($carl), 'dropped: role "carl" no longer exists', 'a role was dropped');
 if ($node->pg_version < 17) {
     ended($dora);
-    is(status($dora), 'dropped: role "dora" may not log in any more', 'a role may not log in any more');
+    is(status($dora), 'dropped: role "dora" may no longer log in', 'a role may no longer log in');
 }
 is(status($t), 'running', 'while another works');
 open_gate();

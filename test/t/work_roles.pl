@@ -39,7 +39,7 @@ while (sql('SELECT count(*) < 600 FROM slow') eq 't' && $n < 1000) {
 }
 is(sql('SELECT count(*), count(DISTINCT n) FROM slow'), '600|600', 'slow rows are written beside the rows of another');
 
-# A role that may not log in any more, while its rows are just being written: sweeps go on.
+# A role that may no longer log in, while its rows are just being written: sweeps go on.
 load_table($node, 'login', 5, 5);
 sql(q{SELECT sweeper.register('login', deadline => 'd', start => 'now', check_every => '100 ms', fuse_fraction => 1)});
 wait_for($node, 'SELECT count(*) = 5 FROM login', 'swept');
