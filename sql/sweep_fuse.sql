@@ -74,7 +74,7 @@ CALL sweeper.sweep('f') \gset
 SELECT count(*) FROM f WHERE ended;
 SELECT "group", detail, held_until - held_at BETWEEN '1 h' AND '61 min' AS an_hour FROM sweeper.fuse_hold;
 SELECT state, brakes, reason FROM sweeper.policy_status WHERE policy = 'f';
-SELECT regexp_replace(detail, 'until .* and', 'until ... and') AS detail, next_step FROM sweeper.problem WHERE policy = 'f';
+SELECT regexp_replace(detail, 'until [^.]*', 'until ...') AS detail, next_step FROM sweeper.problem WHERE policy = 'f';
 SELECT state, verdict, reason, hint FROM sweeper.explain_row('f', '13');
 -- others go in the same pass, and in later ones
 UPDATE f SET d = now() WHERE id IN (1, 2, 23);
