@@ -36,7 +36,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('SELECT * FROM sweeper.policy WHERE policy = %1$L; -- then, with what fits: SELECT sweeper.alter_policy(%2$s, ...);',
                   policy, CASE WHEN policy ~ '[\r\n]' THEN '...' ELSE quote_literal(policy) END)
 $$;
-COMMENT ON FUNCTION sweeper._misfit IS 'What to do where nobody here knows how a policy would fit its table and functions again.';
+COMMENT ON FUNCTION sweeper._misfit IS 'What to do if no statement is known after which a policy fits its table and functions again.';
 
 CREATE FUNCTION sweeper._again(policy text, sqlstate text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -76,16 +76,16 @@ FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_
                           WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f) AS b
 -- those of users first
 ORDER BY b.policy_id <= 100, b.policy;
-COMMENT ON VIEW sweeper.policy_status IS 'One row a policy: its state, the brakes on it and why, when it looks next, lag now, workers on it, rows expired since stat_reset(), and what to do about it.';
-COMMENT ON COLUMN sweeper.policy_status.state IS 'The first that holds: standby, not running, restart needed (library and SQL have different versions), disabled, paused, held, fuse, broken, failing, off (a built-in policy whose retention is 0), read-only, locked, outside window, throttled (by max_wal_rate or max_replica_lag), running, grace, waiting.';
-COMMENT ON COLUMN sweeper.policy_status.reason IS 'Why it is in that state, where there is more to say.';
-COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on, "fuse" also where it holds some groups only; resume() lifts them, but not "broken" as long as the policy does not fit its table and functions: see next_step.';
-COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last went through.';
-COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last went well: a pass that went through, or nothing was due. Looks that found nothing before the last start of the server are forgotten.';
+COMMENT ON VIEW sweeper.policy_status IS 'One row per policy: its state, its brakes and the reason, the next look, the lag now, its workers, rows expired since stat_reset(), and the next step.';
+COMMENT ON COLUMN sweeper.policy_status.state IS 'The first that applies: standby, not running, restart needed (library and SQL have different versions), disabled, paused, held, fuse, broken, failing, off (a built-in policy whose retention is 0), read-only, locked, outside window, throttled (by max_wal_rate or max_replica_lag), running, grace, waiting.';
+COMMENT ON COLUMN sweeper.policy_status.reason IS 'Why it is in that state; null if the state says all.';
+COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; "fuse" even if it holds only some groups. resume() lifts them, except "broken" while the policy does not fit its table and functions: see next_step.';
+COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last completed.';
+COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last succeeded: its pass completed, or nothing was due. A restart of the server forgets looks that found nothing.';
 COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known.';
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
 COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest row known to be due has waited; null when none is known.';
-COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Due rows, about: found by the running pass and not handled yet; null when there are some and nobody has counted, or nobody has looked.';
+COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Approximate number of due rows: found by the running pass and not yet processed. Null if there are some that were not counted, or if there was no look yet.';
 COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers on it now.';
 COMMENT ON COLUMN sweeper.policy_status.last_error IS 'The last failure of the policy as a whole; it stays after the policy works again.';
 COMMENT ON COLUMN sweeper.policy_status.next_step IS 'A statement to paste; null when nothing is wrong.';
@@ -126,7 +126,7 @@ FROM sweeper._process() AS q
 LEFT JOIN pg_catalog.pg_database AS d ON d.oid = q.database
 LEFT JOIN sweeper.policy AS p ON p.policy_id = q.policy_id
 LEFT JOIN sweeper._progress() AS g ON g.policy_id = q.policy_id;
-COMMENT ON VIEW sweeper.stat_process IS 'Processes of session_sweeper in the cluster; what they work on is shown of this database only.';
+COMMENT ON VIEW sweeper.stat_process IS 'Processes of session_sweeper in the cluster. What they work on is shown only for this database.';
 COMMENT ON COLUMN sweeper.stat_process.state IS 'starting, idle or busy.';
 COMMENT ON COLUMN sweeper.stat_process.rows IS 'Rows acted on since the process started.';
 
@@ -136,9 +136,9 @@ SELECT p.policy, s.stats_since, s.looks, s.passes, s.batches, s.expired, s.refre
        s.duration_bounds, s.duration_histogram, s.lag_seconds, s.lag_bounds, s.lag_histogram
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id);
 COMMENT ON VIEW sweeper.stat_policy IS 'Counters of each policy since stat_reset() or the last start, with histograms of pass duration and of lag.';
-COMMENT ON COLUMN sweeper.stat_policy.looks IS 'How often it was looked at; most looks find nothing and are no pass.';
+COMMENT ON COLUMN sweeper.stat_policy.looks IS 'Looks at it; most find nothing, so no pass follows.';
 COMMENT ON COLUMN sweeper.stat_policy.skipped IS 'Rows left for later because they were locked or a trigger kept them.';
-COMMENT ON COLUMN sweeper.stat_policy.max_lag IS 'The longest time from a row''s due time to the commit of its end.';
+COMMENT ON COLUMN sweeper.stat_policy.max_lag IS 'The longest time from the moment a row was due to the commit that expired it.';
 COMMENT ON COLUMN sweeper.stat_policy.busy_seconds IS 'Time in batches, over all workers.';
 COMMENT ON COLUMN sweeper.stat_policy.duration_seconds IS 'Sum of the durations of its passes.';
 COMMENT ON COLUMN sweeper.stat_policy.duration_histogram IS 'Passes up to each of duration_bounds (seconds), each counted once.';

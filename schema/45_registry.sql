@@ -139,7 +139,7 @@ Errors: 54000 metadata is too long, or more than 1,000 pools in one transaction,
 COMMENT ON FUNCTION sweeper.release IS
 'Ends a session and frees its seat. true once; false if it has ended already or never existed. Errors: 22004 null, 55P03 another transaction is ending it, 40001 in a transaction above READ COMMITTED, 25006 read-only transaction or standby, 55000 library not preloaded or policy sweeper.session not usable.';
 COMMENT ON FUNCTION sweeper.claim_session IS
-'Gives a session without an owner to this one, and returns its present owner. If that is another name, another caller was faster. Null if the session has ended. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 another transaction holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
+'Sets the owner of a session that has none, and returns its present owner. If that is another name, another caller was faster. Null if the session has ended. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 another transaction holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
 
 CREATE FUNCTION sweeper._dead_sessions(OUT pool text, OUT fence bigint) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_dead_sessions';

@@ -374,7 +374,7 @@ explain(const TouchTry *t, ErrorData *e)
 	}
 	else if (e->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE)
 	{
-		e->message = "could not look at the session's row: others keep changing it";
+		e->message = "could not read the session's row: others keep changing it";
 		e->detail = NULL;
 		e->hint = "The session is not gone: keep it and try again.";
 	}

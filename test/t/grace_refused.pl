@@ -194,7 +194,7 @@ $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN; LOCK TABLE briefly IN ACCESS EXCLUSIVE MODE');
 sql('SELECT pg_sleep(3)');
 ($ret, $out, $err) = $node->psql('postgres', q{SELECT sweeper.touch('briefly', 3)});
-like($err, qr/could not look at the session's row/, 'a heartbeat is refused');
+like($err, qr/could not read the session's row/, 'a heartbeat is refused');
 $holder->query_safe('COMMIT');
 $holder->quit;
 sql(q{SELECT sweeper.resume('briefly')});
