@@ -92,10 +92,11 @@ sub processes {
     text(622, 82, 'starts', size => 11.5, color => 'soft', anchor => 'middle');
 
     $out .= qq(<rect x="24" y="164" width="912" height="380" rx="8" fill="none" stroke="$color{line}" stroke-dasharray="6 4"/>\n);
-    text(36, 183, 'one database (if there are many, they take turns)', size => 12, color => 'soft');
+    text(36, 183, 'one database', size => 12, color => 'soft');
+    text(924, 183, 'many databases take turns', size => 12, color => 'soft', anchor => 'end');
     box(40, 196, 236, 84, 'blue', 'coordinator, at most one', 'decides which policy gets a', 'pass, and when;', 'applies the brakes');
     box(312, 196, 252, 84, 'blue', 'workers, a pool of the server', "expire and refresh rows as", "the table's owner; or run the", "commands of one role");
-    box(620, 196, 300, 84, 'green', "clients' backends", 'send heartbeats, acquire and', 'release sessions, submit tasks;', 'in the rights of their role');
+    box(620, 196, 300, 84, 'green', "clients' backends", 'send heartbeats, acquire and', 'release sessions, submit tasks;', 'with the rights of their role');
     arrow('soft', [[340, 122], [158, 192]]);
     arrow('soft', [[430, 122], [430, 192]]);
     text(200, 150, 'starts', size => 11.5, color => 'soft', anchor => 'end');
