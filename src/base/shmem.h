@@ -256,6 +256,7 @@ typedef struct SswPass
 									 * have left met */
 
 	/* rows for is_alive, pulled one by one */
+	uint32		check_list;		/* counts the lists of the pass */
 	int			nchecks;
 	int			next_check;
 	int			check_slow;		/* from there on they were slow before */

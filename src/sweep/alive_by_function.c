@@ -202,7 +202,7 @@ ssw_alive_by_function(SswWork *w)
 	w->cleanup_type = "zombie";
 
 	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && !w->unhurried &&
-		   ssw_dispenser_pull_check(w->pass, first, &tid, &w->unhurried))
+		   ssw_dispenser_pull_check(w, first, &tid, &w->unhurried))
 	{
 		Datum		identity;
 		Verdict		v;

@@ -40,6 +40,7 @@ typedef struct SswWork
 	bool		intact;			/* it had that when the batch began */
 	bool		locked_leaf;	/* so far came the batch: its lock on the leaf */
 	bool		answered;		/* is_alive has given an answer */
+	uint32		check_list;		/* from which it pulls rows for is_alive */
 	int			fuse_trips;		/* of the pass, that not_held includes */
 	bool		unhurried;		/* a slow row is tried with all its time */
 	bool		failed;			/* the policy as a whole; leave the pass */

@@ -5,7 +5,8 @@
  * Runs in workers; several may work on one pass.  One of them at a time holds the
  * dispenser: it reads the next chunk in due order, moves the cursor, and gives the
  * dispenser on before it acts on its chunk.  The cursor is the holder's.  Rows that
- * is_alive checks are a list from which each worker pulls the next.
+ * is_alive checks are a list from which each worker pulls the next one; when it is empty,
+ * the holder may publish another list.
  *
  * Shares the pass: all but the cursor under SswShared->lock.  A worker that dies loses
  * its chunk; its rows are still dead, and the next pass finds them.
@@ -146,6 +147,7 @@ publish_checks(SswPass *pass, const SswChunk *chunk)
 	pass->check_phase = chunk->phase;
 	pass->check_cutoff = chunk->cutoff;
 	memcpy(pass->check_tid, chunk->tids, chunk->n * sizeof(ItemPointerData));
+	pass->check_list++;
 	pass->next_check = 0;
 	pass->nchecks = chunk->n;
 	pass->check_slow = chunk->n - chunk->nslow;
@@ -180,14 +182,14 @@ ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
 	ConditionVariableBroadcast(&pass->collector_cv);
 }
 
-/* Without the lock: who pulls looks again. */
+/* Read without the lock: ssw_dispenser_pull_check() decides. */
 bool
 ssw_dispenser_has_checks(const SswPass *pass)
 {
 	return pass->next_check < pass->nchecks;
 }
 
-/* This worker pulls checks from now on, and its target is what they are about; true: all answers come first. */
+/* This worker begins to pull from the list of checks, which sets its target; true: all answers come before any action. */
 bool
 ssw_dispenser_begin_checks(SswWork *w)
 {
@@ -196,6 +198,7 @@ ssw_dispenser_begin_checks(SswWork *w)
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass->unfinished++;
+	w->check_list = pass->check_list;
 	w->target.leaf = pass->check_leaf;
 	w->target.phase = pass->check_phase;
 	w->target.cutoff = pass->check_cutoff;
@@ -204,14 +207,19 @@ ssw_dispenser_begin_checks(SswWork *w)
 	return suspect;
 }
 
-/* The next row; one that was slow before only as the first of a turn, whose verdicts wait for it. */
+/*
+ * The next row of the list that this worker began with.  Another worker may have
+ * published the next list meanwhile, which may be of another leaf.  A row that was slow
+ * before is given only as the first of a turn, because the verdicts of the turn wait for it.
+ */
 bool
-ssw_dispenser_pull_check(SswPass *pass, bool first, ItemPointerData *tid, bool *slow)
+ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid, bool *slow)
 {
+	SswPass    *pass = w->pass;
 	bool		got = false;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (pass->next_check < (first ? pass->nchecks : pass->check_slow))
+	if (pass->check_list == w->check_list && pass->next_check < (first ? pass->nchecks : pass->check_slow))
 	{
 		*slow = pass->next_check >= pass->check_slow;
 		*tid = pass->check_tid[pass->next_check++];

@@ -14,7 +14,7 @@ extern TimestampTz ssw_dispenser_cutoff(SswWork *w);
 extern void ssw_dispenser_give(SswWork *w, const SswChunk *chunk);
 extern bool ssw_dispenser_has_checks(const SswPass *pass);
 extern bool ssw_dispenser_begin_checks(SswWork *w);
-extern bool ssw_dispenser_pull_check(SswPass *pass, bool first, ItemPointerData *tid, bool *slow);
+extern bool ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid, bool *slow);
 extern void ssw_dispenser_handled(SswWork *w, const SswChunk *chunk);
 extern bool ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next, bool *alone);
 
