@@ -25,7 +25,6 @@
 #include "base/argument_checks.h"
 #include "base/identity.h"
 #include "base/process_slot.h"
-#include "base/shmem.h"
 #include "base/spi.h"
 #include "commands/args.h"
 #include "commands/policy_store.h"

@@ -33,7 +33,6 @@
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 #include "policy/row_key.h"
-#include "policy/sweep_sql.h"
 #include "sweep/end_rows.h"
 #include "sweep/row_action.h"
 

@@ -19,7 +19,6 @@
 #include "base/identity.h"
 #include "base/spi.h"
 #include "commands/policy_store.h"
-#include "policy/expr.h"
 
 /* Add a column and its value to a statement; cast follows the parameter. */
 void

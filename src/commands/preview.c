@@ -31,13 +31,10 @@
 #include "base/session_trust.h"
 #include "base/spi.h"
 #include "commands/preview.h"
-#include "policy/expr.h"
 #include "policy/index.h"
 #include "policy/partition.h"
 #include "policy/row_key.h"
-#include "policy/sweep_sql.h"
 #include "sweep/bad_expression.h"
-#include "sweep/worker_pass.h"
 
 #define MAX_ENTRIES		100000
 #define MAX_SECONDS		1.0
@@ -225,7 +222,6 @@ look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 		(int64) (Max(estimate, t.rows) * t.matched / t.rows);
 	v->dead = v->exact || t.rows == 0 ? t.dead :
 		(int64) (Max(estimate, t.rows) * t.dead / t.rows);
-	v->sampled = t.with_deadline;
 	if (t.matched > 0)
 		v->sample_dead = (double) t.dead / t.matched;
 	if (t.with_deadline > 0)

@@ -16,7 +16,6 @@ typedef struct SswPreview
 	int64		rows;			/* that the policy looks at, about */
 	int64		dead;			/* of these */
 	bool		exact;			/* dead is a count, and rows of a small table */
-	int64		sampled;		/* rows read with a deadline */
 	double		sample_dead;	/* share of them that is dead */
 	double		sample_absurd;	/* share with an implausible deadline */
 	TimestampTz oldest;			/* deadline; DT_NOBEGIN when there is none */

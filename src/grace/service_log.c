@@ -118,13 +118,6 @@ ssw_service_system_identifier(void)
 	return service->system_identifier;
 }
 
-/* Since then the server's default_transaction_read_only is on; or 0. */
-TimestampTz
-ssw_service_read_only_since(void)
-{
-	return service->read_only_since;
-}
-
 /*
  * In the launcher, before the start is judged: a server that was promoted meanwhile
  * did not run as ours when pg_control was written; another was.

@@ -30,7 +30,6 @@ extern TimestampTz ssw_service_began(void);
 extern bool ssw_service_is_clean(void);
 extern TimestampTz ssw_service_incarnation(void);
 extern uint64 ssw_service_system_identifier(void);
-extern TimestampTz ssw_service_read_only_since(void);
 extern void ssw_service_note_promotion(void);
 extern void ssw_service_start(bool kept);
 extern void ssw_service_alive(bool last);

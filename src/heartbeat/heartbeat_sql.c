@@ -25,7 +25,6 @@
 #include "base/guc.h"
 #include "base/shmem.h"
 #include "base/spi.h"
-#include "grace/grace.h"
 #include "heartbeat/attach.h"
 #include "heartbeat/heartbeat_sql.h"
 #include "heartbeat/refusal.h"

@@ -13,7 +13,6 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "base/error_class.h"
 #include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
 #include "storage/lmgr.h"
@@ -28,7 +27,6 @@
 #include "base/shmem.h"
 #include "heartbeat/refusal.h"
 #include "heartbeat/target_cache.h"
-#include "policy/policy_rights.h"
 #include "policy/row_key.h"
 
 static SswHeartbeatTarget *targets = NULL;

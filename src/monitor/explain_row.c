@@ -21,7 +21,6 @@
 #include "utils/timestamp.h"
 
 #include "base/argument_checks.h"
-#include "base/guc.h"
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"

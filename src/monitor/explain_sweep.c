@@ -36,7 +36,6 @@
 #include "policy/repair_hint.h"
 #include "policy/sweep_sql.h"
 #include "sweep/row_action.h"
-#include "sweep/worker_pass.h"
 
 PG_FUNCTION_INFO_V1(ssw_explain_sweep);
 

@@ -35,7 +35,6 @@
 #include "monitor/row_facts.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
-#include "sweep/fuse.h"
 #include "sweep/row_holders.h"
 
 /* The statement that finds the row: $1 and $2 are the cutoff. */

@@ -122,8 +122,8 @@ ssw_rights_have(const SswPolicy *p, SswRight right)
  * security that would restrict the user is not evaluated: its expressions are the
  * owner's, and would run with the rights of the user.
  */
-bool
-ssw_rights_has_rows(const SswPolicy *p, AclMode mode)
+static bool
+may_use_rows(const SswPolicy *p, AclMode mode)
 {
 	return (pg_class_aclcheck(p->relid, GetUserId(), mode) == ACLCHECK_OK && check_enable_rls(p->relid, InvalidOid, true) != RLS_ENABLED) ||
 		has_level(GetUserId(), marker_of_policy(p->id));
@@ -135,7 +135,7 @@ ssw_rights_check_rows(const SswPolicy *p, AclMode mode)
 	AclResult	result;
 	char	   *role;
 
-	if (ssw_rights_has_rows(p, mode))
+	if (may_use_rows(p, mode))
 		return;
 	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
 	if (result != ACLCHECK_OK)

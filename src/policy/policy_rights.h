@@ -22,7 +22,6 @@ extern void ssw_rights_check_pool(const char *pool);
 extern void ssw_rights_forget_policy(int policy_id);
 extern void ssw_rights_forget_pool(const char *pool);
 extern bool ssw_rights_have(const SswPolicy *p, SswRight right);
-extern bool ssw_rights_has_rows(const SswPolicy *p, AclMode mode);
 extern void ssw_rights_check_rows(const SswPolicy *p, AclMode mode);
 extern SswPolicy *ssw_rights_policy(text *name, SswRight right);
 extern SswPolicy *ssw_rights_pause(text *name, SswRight right);

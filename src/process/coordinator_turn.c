@@ -27,7 +27,6 @@
 #include "base/guc.h"
 #include "process/coordinator_turn.h"
 #include "process/worker_quota.h"
-#include "process/worker_quota.h"
 #include "work/append_demand.h"
 
 /* While others wait: with work at hand so long, without it no longer than until what is due at once. */
@@ -158,8 +157,8 @@ unserved(List *watches)
 }
 
 /* Must this process leave, whatever it has not looked at yet? */
-bool
-ssw_turn_is_told(void)
+static bool
+is_asked_to_leave(void)
 {
 	return MySswProc->terminating || MySswProc->stop;
 }
@@ -168,7 +167,7 @@ ssw_turn_is_told(void)
 bool
 ssw_turn_is_over(const SswTurn *t, List *watches, TimestampTz now)
 {
-	bool		over = ssw_turn_is_told() || !ssw_enabled || t->closed;
+	bool		over = is_asked_to_leave() || !ssw_enabled || t->closed;
 
 	if (!over && t->others_wait && begun_at != 0)
 		over = now - begun_at > (unserved(watches) ? UNSERVED_TURN_US : TURN_US);
@@ -215,14 +214,14 @@ ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz
 	if (d)
 	{
 		/* after those that wait, although it did not look at what was due */
-		d->next_due = ssw_turn_is_told() || d->look_anew ? now : Max(needed, now);
+		d->next_due = is_asked_to_leave() || d->look_anew ? now : Max(needed, now);
 		d->looked_at = now;
 	}
 	if (d && leave)
 	{
 		d->coordinator = -1;
 		/* what changed since is to be judged */
-		d->judged_generation = judged && !ssw_turn_is_told() && t->generation == d->policy_generation && !d->recheck ? t->generation + 1 : 0;
+		d->judged_generation = judged && !is_asked_to_leave() && t->generation == d->policy_generation && !d->recheck ? t->generation + 1 : 0;
 		d->marked_at = marked_at;
 	}
 	LWLockRelease(SswShared->lock);

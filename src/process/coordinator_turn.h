@@ -36,7 +36,6 @@ typedef enum SswTurnEnd
 
 extern void ssw_turn_begin(void);
 extern void ssw_turn_begin_round(SswTurn *t);
-extern bool ssw_turn_is_told(void);
 extern bool ssw_turn_is_over(const SswTurn *t, List *watches, TimestampTz now);
 extern SswTurnEnd ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz needed, bool judged, TimestampTz marked_at);
 

@@ -18,7 +18,6 @@
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
-#include "base/guc.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"

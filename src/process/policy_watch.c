@@ -28,16 +28,13 @@
 #include "utils/timestamp.h"
 
 #include "base/compat.h"
-#include "base/guc.h"
 #include "base/identity.h"
 #include "base/spi.h"
-#include "grace/grace.h"
 #include "grace/policy_outage.h"
 #include "policy/partition.h"
 #include "policy/sweep_sql.h"
 #include "grace/service_log.h"
 #include "process/policy_watch.h"
-#include "sweep/row_action.h"
 #include "sweep/worker_pass.h"
 
 /*

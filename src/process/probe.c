@@ -39,7 +39,6 @@
 #include "policy/expr.h"
 #include "policy/partition.h"
 #include "sweep/lower_bound.h"
-#include "sweep/row_action.h"
 #include "sweep/worker_pass.h"
 
 /* Dead index entries must not hang the coordinator. */

@@ -14,7 +14,6 @@
 #include "storage/condition_variable.h"
 #include "utils/timestamp.h"
 
-
 /*
  * The newest request that was not dealt with, or 0.  With current, not one that may
  * have come after a change of the policy that the caller has not read yet.

@@ -16,7 +16,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "base/guc.h"
 #include "process/watch_list.h"
 #include "process/written_tables.h"
 #include "sweep/lower_bound.h"

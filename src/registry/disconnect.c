@@ -26,7 +26,6 @@
 #include "base/spi.h"
 #include "heartbeat/attach.h"
 #include "policy/policy_hooks.h"
-#include "policy/sweep_sql.h"
 #include "registry/disconnect.h"
 #include "registry/session.h"
 #include "sweep/batch.h"

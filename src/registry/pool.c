@@ -17,7 +17,6 @@
 
 #include "base/argument_checks.h"
 #include "base/identity.h"
-#include "base/locks.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"

@@ -37,7 +37,6 @@
 #include "grace/grace.h"
 #include "grace/service_log.h"
 #include "heartbeat/policy_xact.h"
-#include "heartbeat/target_cache.h"
 #include "policy/sweep_sql.h"
 #include "registry/session.h"
 #include "sweep/alive_by_heartbeat.h"
@@ -158,8 +157,8 @@ lock_policy(void)
  * The policy of the sessions, locked against changes until the transaction ends,
  * if they may be ended now.  It lives until the next call.
  */
-SswPolicy  *
-ssw_session_policy(void)
+static SswPolicy *
+session_policy(void)
 {
 	int			level;
 	char	   *trouble;
@@ -189,7 +188,7 @@ ssw_session_lock_pool(const char *pool)
 	if (ssw_lock_pool(pool, false))
 		return;
 	level = NewGUCNestLevel();
-	limit_wait(ssw_session_policy());
+	limit_wait(session_policy());
 	PG_TRY();
 	{
 		(void) ssw_lock_pool(pool, true);
@@ -236,7 +235,7 @@ end_by(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid 
 int64
 ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
 {
-	SswPolicy	p = *ssw_session_policy();
+	SswPolicy	p = *session_policy();
 
 	if (strcmp(e->type, SSW_RELEASED) == 0)
 		p.set_clause = RELEASED_SET;
@@ -253,7 +252,7 @@ ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz cutoffs[2];
-	SswPolicy	p = *ssw_session_policy();
+	SswPolicy	p = *session_policy();
 	int64		ended = 0;
 
 	if (!ssw_shmem_available() || ssw_service_began() == 0)
@@ -445,7 +444,7 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.claim_session()");
 	ssw_identity_become_extension(&save);
-	limit_wait(ssw_session_policy());
+	limit_wait(session_policy());
 	ssw_spi_begin();
 	owner = claim(PG_GETARG_DATUM(0), owner);
 	owner = owner ? MemoryContextStrdup(cxt, owner) : NULL;

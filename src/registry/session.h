@@ -16,7 +16,6 @@
 #define SSW_DISCONNECTED "disconnected"
 
 extern void ssw_session_check_writable(const char *function);
-extern SswPolicy *ssw_session_policy(void);
 extern void ssw_session_lock_pool(const char *pool);
 extern int64 ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values);
 extern int64 ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked);

@@ -21,7 +21,6 @@
 #include "grace/service_log.h"
 #include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
-#include "policy/row_key.h"
 #include "policy/sweep_sql.h"
 #include "sweep/alive_by_heartbeat.h"
 

@@ -23,7 +23,6 @@
 #include "base/identity.h"
 #include "base/relation_guard.h"
 #include "base/spi.h"
-#include "policy/sweep_sql.h"
 #include "sweep/end_rows.h"
 #include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_action.h"

@@ -23,7 +23,6 @@
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/spi.h"
-#include "policy/sweep_sql.h"
 
 /* The group of a row, compared byte by byte. */
 char	   *

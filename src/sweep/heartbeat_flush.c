@@ -38,7 +38,6 @@
 #include "heartbeat/store_scan.h"
 #include "policy/partition.h"
 #include "policy/sweep_sql.h"
-#include "sweep/failed_row.h"
 #include "sweep/heartbeat_flush.h"
 #include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_action.h"

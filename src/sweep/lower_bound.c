@@ -23,7 +23,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
-#include "policy/sweep_sql.h"
 #include "sweep/lower_bound.h"
 
 /* Bounds are kept of columns whose types have a next lower value. */

@@ -29,8 +29,6 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#include "base/identity.h"
-#include "base/spi.h"
 #include "policy/partition.h"
 #include "policy/sweep_sql.h"
 #include "sweep/row_action.h"

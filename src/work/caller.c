@@ -23,7 +23,6 @@
 #include "policy/policy_rights.h"
 #include "registry/session.h"
 #include "work/caller.h"
-#include "work/worker_lost.h"
 
 #define LOCK_TIMEOUT	"500ms"
 

@@ -21,7 +21,6 @@
 #include "base/cached_plan.h"
 #include "base/spi.h"
 #include "base/guc.h"
-#include "base/shmem.h"
 #include "work/caller.h"
 #include "work/command_queue.h"
 #include "work/task.h"

@@ -22,7 +22,6 @@
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/notify.h"
-#include "base/shmem.h"
 #include "base/spi.h"
 #include "work/task_notify.h"
 #include "work/task_shmem.h"
