@@ -76,6 +76,14 @@ flush(Writer *w)
 	w->buffered = 0;
 }
 
+static void
+add_record(Writer *w, const FileRecord *record)
+{
+	w->buffer[w->buffered++] = *record;
+	if (w->buffered == lengthof(w->buffer))
+		flush(w);
+}
+
 typedef struct Copies
 {
 	int			n;
@@ -112,11 +120,7 @@ write_partition(Writer *w, int partition, Copies *c)
 		c->records = repalloc_huge(c->records, c->size * sizeof(FileRecord));
 	}
 	for (int i = 0; i < c->n; i++)
-	{
-		w->buffer[w->buffered++] = c->records[i];
-		if (w->buffered == lengthof(w->buffer))
-			flush(w);
-	}
+		add_record(w, &c->records[i]);
 }
 
 /* The last outage of a policy, as a record without a session and time to live. */
@@ -139,10 +143,9 @@ write_outages(Writer *w)
 {
 	Copies		c = {.size = ssw_shmem_most_policies(),.records = palloc(ssw_shmem_most_policies() * sizeof(FileRecord))};
 
-	flush(w);
 	ssw_shmem_policies_seq(LW_SHARED, copy_outage, &c);
-	memcpy(w->buffer, c.records, c.n * sizeof(FileRecord));
-	w->buffered = c.n;
+	for (int i = 0; i < c.n; i++)
+		add_record(w, &c.records[i]);
 	flush(w);
 	return c.n;
 }
@@ -155,7 +158,7 @@ ssw_file_write(void)
 	Writer	   *w = palloc0(sizeof(Writer));
 	Copies		c = {.size = 1000,.records = palloc(1000 * sizeof(FileRecord))};
 	TimestampTz start = GetCurrentTimestamp();
-	int64		refused;
+	int64		outages;
 
 	ssw_store_set_stopping(true);
 	w->file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
@@ -163,7 +166,7 @@ ssw_file_write(void)
 	INIT_CRC32C(w->crc);
 	for (int i = 0; i < SSW_ENTRY_PARTITIONS && w->ok; i++)
 		write_partition(w, i, &c);
-	refused = write_outages(w);
+	outages = write_outages(w);
 	FIN_CRC32C(w->crc);
 	h.n = w->n;
 	h.crc = w->crc;
@@ -178,7 +181,7 @@ ssw_file_write(void)
 	else if (durable_rename(FILE_NAME ".new", FILE_NAME, LOG) == 0)
 		ereport(LOG,
 				(errmsg("session_sweeper kept " INT64_FORMAT " heartbeats in " INT64_FORMAT " ms",
-						w->n - refused, (GetCurrentTimestamp() - start) / 1000)));
+						w->n - outages, (GetCurrentTimestamp() - start) / 1000)));
 }
 
 /* Read the heartbeats of a whole and matching file; returns how many, or -1. */
