@@ -350,7 +350,8 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		v[9] = Int64GetDatum(store.refused);
 		v[10] = time_or_null(store.full_since, &n[10]);
 		/* each is read whole */
-		launcher = SswShared->launcher >= 0 ? SswProcs[SswShared->launcher].pid : 0;
+		launcher = SswShared->launcher;
+		launcher = launcher >= 0 ? SswProcs[launcher].pid : 0;
 		/* a parallel query may take the last slot for a moment */
 		lasts = SswShared->no_slot_at - SswShared->no_slot_since >= SLOTS_SHORT_US;
 		v[5] = time_or_null(lasts ? SswShared->no_slot_since : 0, &n[5]);

@@ -159,6 +159,17 @@ begin_watch(SswPolicy *p, bool judged, TimestampTz now)
 	return w;
 }
 
+static bool
+is_of_this_database(const SswPass *pass)
+{
+	bool		ours;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	ours = pass->in_use && pass->database == MyDatabaseId;
+	LWLockRelease(SswShared->lock);
+	return ours;
+}
+
 /*
  * Add passes that a coordinator before us left with living workers; those of policies
  * that are gone get watches of their own, until they are closed.  Only this process
@@ -172,7 +183,7 @@ adopt_passes(List *kept)
 		SswWatch   *w = NULL;
 		ListCell   *lc;
 
-		if (!SswPasses[i].in_use || SswPasses[i].database != MyDatabaseId)
+		if (!is_of_this_database(&SswPasses[i]))
 			continue;
 		foreach(lc, kept)
 			if (((SswWatch *) lfirst(lc))->policy_id == SswPasses[i].policy_id)
