@@ -143,9 +143,9 @@ find(const char *sql, int nargs, Oid *types)
 	return NULL;
 }
 
-/* Which of the partitions a statement locks, the planner knows when it knows the values. */
+/* The planner must know the values, to choose the partitions that a statement locks. */
 static bool
-is_made_anew(SPIPlanPtr plan)
+is_planned_each_time(SPIPlanPtr plan)
 {
 	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
 	ListCell   *lc;
@@ -178,7 +178,7 @@ keep(const char *sql, int nargs, Oid *types)
 	k->plan = plan;
 	k->userid = GetUserId();
 	k->sql = MemoryContextStrdup(TopMemoryContext, sql);
-	k->blocks = is_made_anew(plan) ? -1 : count_blocks(plan);
+	k->blocks = is_planned_each_time(plan) ? -1 : count_blocks(plan);
 	k->looked_at = GetCurrentTimestamp();
 	return plan;
 }

@@ -18,7 +18,7 @@ extern void ssw_process_ready(void);
 extern bool ssw_process_must_leave(void);
 extern void ssw_process_set_state(SswProcState state);
 
-/* Who ignores a cancel for so long is ended. */
+/* A process that ignores a cancel for so long is ended. */
 #define SSW_CANCEL_GRACE_US		(2 * USECS_PER_SEC)
 
 extern bool ssw_process_ignores_cancel(const SswProc *p, TimestampTz now);

@@ -65,7 +65,7 @@ typedef struct Gate
 	Oid			user;
 } Gate;
 
-/* The innermost last.  Who fails in one, or within it, does not close it: the end of the subtransaction does. */
+/* The innermost is last.  After an error in a gate the end of the subtransaction closes it. */
 static List *gates = NIL;
 
 /* The role, other than superusers, whose code this process has run in gates; and were there several? */

@@ -3,9 +3,10 @@
  *		The fixed shared memory of the cluster: known databases, our processes,
  *		running passes, per-policy counters.
  *
- * One lock, SswShared->lock, guards everything here but the atomics and what a
- * field's comment excepts.  It is held for a few instructions only: no catalog
- * access, allocation or ereport while holding it.
+ * One lock, SswShared->lock, guards everything here, except where a field's comment
+ * says otherwise.  It is held for a few instructions only: no catalog access,
+ * allocation or ereport while holding it.  A private lock of another file may be taken
+ * while it is held, and not the other way round.
  */
 #ifndef SSW_SHMEM_H
 #define SSW_SHMEM_H
@@ -66,7 +67,7 @@ typedef struct SswDatabase
 
 	/* see written_tables.c */
 	TimestampTz looked_at;		/* by a coordinator, last */
-	bool		look_anew;		/* rows may be due earlier than is known */
+	bool		may_be_due;		/* rows may be due earlier than is known */
 	int64		check_every_us; /* the shortest of its policies */
 	int			nswept;			/* 0: unknown; -1: too many */
 	Oid			swept[SSW_MAX_SWEPT];
@@ -129,10 +130,10 @@ typedef struct SswProc
 	TimestampTz stop_since;		/* launcher: when it first saw terminating */
 	TimestampTz batch_deadline; /* hard limit of the running batch, or 0 */
 	int64		rows;			/* acted on by this process; own writes only */
-	Oid			code_owner;		/* a worker that has run code of that role, or
-								 * invalid */
-	Oid			append_owner;	/* it writes rows appended to tables of that
-								 * role, or invalid; see append_writer.c */
+	Oid			code_owner;		/* of a worker: the role whose code it has
+								 * run, or invalid */
+	Oid			append_owner;	/* of a worker: the role to whose tables it
+								 * writes appended rows, or invalid */
 
 	/* of a runner; see command_runner.c */
 	Oid			role;
@@ -197,15 +198,17 @@ typedef struct SswPass
 	bool		fuse_asks;		/* answers of is_alive count for the fuse: */
 	int64		said_dead;		/* so many are dead, or need no answer, */
 	int64		said_alive;		/* and so many alive, as far as was counted */
-	bool		suspect;		/* it trips if all answers are that rows are
-								 * dead: they come before the action */
+	bool		suspect;		/* the fuse trips if is_alive says false of
+								 * all rows: all answers come before any
+								 * action */
 	bool		counted;		/* the first collector has come so far */
 	uint32		left_out;		/* partitions that somebody holds, or 0 */
 	bool		locked_for_long;	/* some have been for long */
 	bool		by_index;		/* rows may be behind the cursor */
-	int64		fuse_left;		/* so many more may go by the last count */
+	int64		fuse_left;		/* so many more rows may end, by the last
+								 * count */
 	bool		moved;			/* triggers updated rows that stayed dead */
-	bool		moves;			/* as in the passes before */
+	bool		moves;			/* they did so in the passes before */
 	TimestampTz started_at;
 	TimestampTz soft_deadline;
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
@@ -252,8 +255,8 @@ typedef struct SswPass
 	int			unfinished;		/* chunks that were handed out and not handled
 								 * to the end */
 	int			judging;		/* workers that may still meet failed rows */
-	uint64		met[SSW_MET_WORDS]; /* bits of the failed rows that those who
-									 * have left met */
+	uint64		met[SSW_MET_WORDS]; /* bits of the failed rows that workers
+									 * met which have left */
 
 	/* rows for is_alive, pulled one by one */
 	uint32		check_list;		/* counts the lists of the pass */
@@ -285,7 +288,7 @@ typedef struct SswPolicyKey
 	int32		policy_id;
 } SswPolicyKey;
 
-/* After a probe that has skipped more entries of an index, it is remembered which; see lower_bound.c. */
+/* A probe that skipped more entries of an index than that keeps a lower bound; see lower_bound.c. */
 #define SSW_LOW_ENTRIES	1000
 #define SSW_LOW_US		(55 * USECS_PER_SEC)
 
@@ -329,7 +332,7 @@ typedef struct SswPolicyShared
 	TimestampTz late_look_at;	/* a brake is on: look how late it is */
 	TimestampTz blocked_since;	/* rows cannot be written, see
 								 * policy_outage.c; or 0 */
-	bool		locked;			/* because of a lock */
+	bool		locked;			/* blocked_since is because of a lock */
 	TimestampTz free_at;		/* they could be, when one looked last */
 	TimestampTz outage_since;	/* the last outage, or 0 */
 	TimestampTz outage_until;

@@ -56,7 +56,7 @@ ssw_spi_end(void)
 	SPI_finish();
 }
 
-/* Does FORCE ROW LEVEL SECURITY hide rows of this table from its owner, who we are? */
+/* Are we the owner of this table, and does FORCE ROW LEVEL SECURITY hide rows from us? */
 static bool
 is_forced(const RangeTblEntry * rte)
 {

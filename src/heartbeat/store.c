@@ -243,8 +243,8 @@ ssw_store_touch(const SswHeartbeatKey *key, TimestampTz now)
 }
 
 /*
- * S1': nothing is known, because somebody holds the row.  Who lived at the heartbeat is
- * left alone for one time to live more; the row itself may still say otherwise.
+ * S1': nothing is known, because another transaction holds the row.  A session that lived
+ * at the heartbeat is not ended for one more time to live, unless its row says otherwise.
  */
 void
 ssw_store_spare(const SswHeartbeatKey *key, TimestampTz now)

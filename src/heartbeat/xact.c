@@ -112,7 +112,7 @@ on_abort(const Pending *p)
 		ssw_store_unmark(&p->key, p->word, false);
 }
 
-/* Who prepares a transaction may end it much later: the rows' locks decide. */
+/* A prepared transaction may end much later: until then the rows' locks decide. */
 static void
 on_prepare(const Pending *p)
 {

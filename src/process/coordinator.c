@@ -293,7 +293,7 @@ other_version(void)
 	return told;
 }
 
-/* First acts: note the start, close what a crash left open, mind a long gap. */
+/* First acts: note the start, close what a crash left open, hold the policies after a long gap. */
 static void
 begin_service(const SswTurn *t, TimestampTz now)
 {

@@ -130,8 +130,8 @@ ssw_turn_begin_round(SswTurn *t)
 		t->judged_generation = d->judged_generation;
 		t->marked_at = d->marked_at;
 		t->recheck = d->recheck;
-		t->look_anew = d->look_anew;
-		d->recheck = d->look_anew = false;
+		t->may_be_due = d->may_be_due;
+		d->recheck = d->may_be_due = false;
 	}
 	for (int i = 0; i < SswShared->nprocs; i++)
 		t->passes = t->passes || (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId);
@@ -214,7 +214,7 @@ ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz
 	if (d)
 	{
 		/* after those that wait, although it did not look at what was due */
-		d->next_due = is_asked_to_leave() || d->look_anew ? now : Max(needed, now);
+		d->next_due = is_asked_to_leave() || d->may_be_due ? now : Max(needed, now);
 		d->looked_at = now;
 	}
 	if (d && leave)

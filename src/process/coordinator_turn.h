@@ -21,7 +21,7 @@ typedef struct SswTurn
 									 * 0 */
 	TimestampTz marked_at;		/* the coordinator before wrote the mark, or 0 */
 	bool		recheck;		/* an entry may be of no policy */
-	bool		look_anew;		/* rows may be due earlier than is known */
+	bool		may_be_due;		/* rows may be due earlier than is known */
 	bool		closed;			/* nobody is wanted here */
 	bool		others_wait;	/* for a coordinator to leave */
 	bool		passes;			/* some are open */

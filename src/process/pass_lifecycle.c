@@ -367,7 +367,11 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->tokens = requested ? -1 : w->tokens;
 		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
 		pass->collector = -1;
-		/* who acquires waits for its rows, and must not be waited for */
+
+		/*
+		 * acquire() may wait for rows of the pass: both waiting would be a
+		 * deadlock
+		 */
 		pass->skip_locked = p->registry;
 		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
 		pass->previous = s ? s->last_pass_id : 0;
@@ -400,9 +404,8 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	 */
 	w->unprobed |= w->earliest == 0;
 	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
-		w->next_look = w->not_before = soon;	/* not at once: who changes
-												 * the policy may hold it for
-												 * long */
+		w->next_look = w->not_before = soon;	/* not at once: a change of
+												 * the policy may take long */
 	else if (pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
 		w->next_look = soon;
 	else

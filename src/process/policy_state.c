@@ -47,9 +47,9 @@ run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 }
 
 /*
- * The same for a policy's row, unless somebody is changing that policy now: who
- * does holds its lock, perhaps for long, and a coordinator that waits for one
- * policy would keep all others waiting.  What is not written is found out again.
+ * The same for a policy's row, unless another session is changing that policy now.
+ * That session may hold the policy's lock for long, and all other policies would wait
+ * with the coordinator.  What is not written is found out again.
  */
 static bool
 run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)

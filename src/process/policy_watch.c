@@ -82,9 +82,9 @@ begin_patience(const SswPolicy *p)
 	return level;
 }
 
-/* What was begun in patience failed: for want of a lock? */
+/* Did it fail because it waited too long for a lock?  These are counted. */
 static bool
-want_of_lock(const ErrorData *error)
+is_lock_timeout(const ErrorData *error)
 {
 	if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		return false;
@@ -211,7 +211,7 @@ on_subscription(Datum arg, int cacheid, uint32 hash)
 	resubscribed = true;
 }
 
-/* Mind such changes, in this process. */
+/* Note such changes from now on, in this process. */
 void
 ssw_watch_subscriptions(void)
 {
@@ -292,7 +292,7 @@ shape_brake(SswWatch *w)
 
 	if (e == NULL)
 		return false;
-	if (want_of_lock(e))
+	if (is_lock_timeout(e))
 		still_locked(w);
 	else
 		brake(w, SSW_POLICY_BROKEN, e->message, 0);
@@ -398,7 +398,7 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 	if (error)
 	{
 		disable_timeout(STATEMENT_TIMEOUT, false);
-		(void) want_of_lock(error);
+		(void) is_lock_timeout(error);
 	}
 	return error;
 }

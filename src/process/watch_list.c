@@ -307,7 +307,7 @@ void
 ssw_watch_list_note(const SswTurn *t)
 {
 	reload_wanted = reload_wanted || t->recheck || t->generation != generation;
-	rows_written = rows_written || t->look_anew;
+	rows_written = rows_written || t->may_be_due;
 }
 
 /* Bring the list up to date. */

@@ -53,8 +53,8 @@ must_stop_writing(void)
 }
 
 /*
- * Code of one role must not find what that of another left in the process.  Who gives
- * out the work sees to that; but a trigger may have run code of a third role.
+ * Code of one role must not find what that of another left in the process.  pass_assign.c
+ * sees to that; but a trigger may have run code of a third role.
  */
 static bool
 serve_owner(void)

@@ -136,7 +136,7 @@ ssw_written_watch(List *policies)
 		{
 			/* what was written before is not reported again */
 			d->written = written;
-			d->look_anew = true;
+			d->may_be_due = true;
 		}
 		d->check_every_us = every;
 		d->nswept = nswept;
@@ -188,7 +188,7 @@ ssw_written_look(TimestampTz now)
 			d->written = count;
 			if (now < d->written_until && d->written_until <= now + REPORT_US)
 			{
-				d->look_anew = true;
+				d->may_be_due = true;
 				d->next_due = Min(d->next_due, Max(now, d->looked_at + Max(MIN_TURN_US, d->check_every_us)));
 				if (d->coordinator >= 0 && SswProcs[d->coordinator].latch)
 					SetLatch(SswProcs[d->coordinator].latch);

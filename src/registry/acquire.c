@@ -76,7 +76,7 @@ get_int(int col)
 	return DatumGetInt64(ssw_spi_column(0, col));
 }
 
-/* The pool's settings, as the last who held it left them. */
+/* The pool's settings, as the last transaction that locked it left them. */
 static void
 read_pool(Acquire *a)
 {

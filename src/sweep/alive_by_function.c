@@ -35,7 +35,7 @@
 /* After so long the verdicts are acted on, and the batch ends. */
 #define TURN_US		(200 * 1000)
 
-/* So many without an answer, for want of a right, an object or a connection, are enough. */
+/* After so many rows without an answer, because a right, an object or a connection is missing, the policy fails. */
 #define MANY_UNKNOWN	100
 
 typedef enum Verdict

@@ -233,7 +233,7 @@ struct SswShape
 	TupleDesc	columns;
 };
 
-/* Mind changes of the relation from now on: it is locked, and its policy about to be loaded. */
+/* Note changes of the relation from now on.  It is locked, and its policy is loaded next. */
 void
 ssw_batch_watch(SswWork *w, Relation rel)
 {

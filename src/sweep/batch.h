@@ -29,16 +29,17 @@ typedef struct SswWork
 	uint64		succeeded;		/* rows, by this worker in this pass */
 	CommandId	first_cid;		/* of the action on the rows */
 	int64		held;			/* rows that somebody holds, in this batch */
+	int64		left;			/* the same, in this chunk */
 	int64		nfailed;		/* rows, not added to the pass yet */
-	int64		left;			/* and in all of this chunk */
 	int			streak;			/* rows that failed alike since the last
 								 * success */
 	int			streak_code;	/* their SQLSTATE */
-	bool		singly;			/* one may end its worker: each in a
-								 * subtransaction, so that it is known which */
+	bool		singly;			/* a row may end its worker: each has its own
+								 * subtransaction, which shows the row */
 	SswShape   *shape;			/* of the relation, when the policy was loaded */
 	bool		intact;			/* it had that when the batch began */
-	bool		locked_leaf;	/* so far came the batch: its lock on the leaf */
+	bool		locked_leaf;	/* the batch came as far as its lock on the
+								 * leaf */
 	bool		answered;		/* is_alive has given an answer */
 	uint32		check_list;		/* from which it pulls rows for is_alive */
 	int			fuse_trips;		/* of the pass, that not_held includes */

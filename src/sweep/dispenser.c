@@ -28,7 +28,7 @@ ssw_dispenser_join(SswPass *pass)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Become the one who may read and move the cursor; false: leave the pass. */
+/* Take the dispenser, to read and move the cursor; false: leave the pass. */
 bool
 ssw_dispenser_take(SswWork *w)
 {

@@ -119,7 +119,7 @@ lsn_at(TimestampTz then)
 	return 0;
 }
 
-/* Who has not come that far?  Null: nobody. */
+/* The replica or slot that is farthest behind that position, and a text that says so; null: none is. */
 static char *
 find_behind(XLogRecPtr lsn)
 {

@@ -272,7 +272,11 @@ finish(SswWork *w)
 	if (purge || ssw_failures_pending(w->failures) > 0)
 	{
 		ssw_spi_start_transaction();
-		/* who changes the policy now decides about its failed rows too */
+
+		/*
+		 * a session that changes the policy now decides about its failed
+		 * rows, too
+		 */
 		if (ssw_lock_policy_batch_conditional(w->policy->id))
 			ssw_failures_flush(w->failures, purge, w->pass->started_at, alone ? NULL : met);
 		ssw_spi_commit();
