@@ -399,7 +399,7 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 		v[4] = Int32GetDatum(d->workers_wanted);
 		v[5] = time_or_null(d->next_due, &n[5]);
 		v[6] = text_or_null(d->problem, &n[6]);
-		work = ssw_work_take(d->oid, 0);
+		work = ssw_work_read(d->oid);
 		v[7] = time_or_null(work.failing_since, &n[7]);
 		/* errors of other databases are not shown here */
 		v[8] = text_or_null(d->oid == MyDatabaseId ? work.error : "", &n[8]);

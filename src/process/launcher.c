@@ -152,8 +152,6 @@ scan_databases(void)
 		{
 			ssw_shmem_forget_policies(d->oid);
 			ssw_shmem_forget_passes(d->oid);
-			/* views may have asked for it after DROP DATABASE */
-			ssw_work_forget(d->oid);
 			d->oid = InvalidOid;
 		}
 		else if (gone)

@@ -288,7 +288,7 @@ check_room(Oid relid)
 	static TimestampTz counted_at = 0;
 	static int64 rows = 0;
 	TimestampTz now = GetCurrentTimestamp();
-	SswWorkState s = ssw_work_take(MyDatabaseId, 0);
+	SswWorkState s = ssw_work_read(MyDatabaseId);
 
 	if (s.rows_counted && s.most_rows + s.appended + ssw_task_xact_rows_appended() < ssw_max_appended_rows)
 		return;

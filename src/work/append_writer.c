@@ -486,7 +486,7 @@ read_targets(Oid owner, MemoryContext cxt)
 	Target	   *t = NULL;
 	uint64		n = 0;
 
-	values[1] = Int64GetDatum(ssw_work_take(MyDatabaseId, 0).flush_up_to);
+	values[1] = Int64GetDatum(ssw_work_read(MyDatabaseId).flush_up_to);
 	ssw_spi_start_transaction();
 	ssw_spi_begin();
 	if (is_possible())

@@ -325,7 +325,7 @@ look_at_waiting(TimestampTz now)
 	Datum		value = Int32GetDatum(MAX_ROLES);
 	uint64		n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
 	SPITupleTable *rows = SPI_tuptable;
-	SswWorkState state = ssw_work_take(MyDatabaseId, 0);
+	SswWorkState state = ssw_work_read(MyDatabaseId);
 	Oid			roles[MAX_ROLES];
 	int			nroles = 0;
 	TimestampTz again_at;

@@ -93,7 +93,7 @@ ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 	Oid			busy = InvalidOid;
 	TimestampTz longest = DT_NOEND;
 	SswDatabase *d;
-	SswWorkState state = ssw_work_take(MyDatabaseId, 0);
+	SswWorkState state = ssw_work_read(MyDatabaseId);
 	Served	  **of = palloc(Max(n, 1) * sizeof(Served *));
 
 	for (int i = 0; i < n; i++)

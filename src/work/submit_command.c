@@ -68,7 +68,7 @@ check_submitter(void)
 static void
 check_room(void)
 {
-	SswWorkState s = ssw_work_take(MyDatabaseId, 0);
+	SswWorkState s = ssw_work_read(MyDatabaseId);
 	int64		waiting;
 
 	if (s.commands_waiting + s.commands_open < ssw_max_queued_tasks)

@@ -110,7 +110,7 @@ ssw_task_notify(TimestampTz now)
 	int			n;
 	bool		lost;
 
-	if ((ssw_work_take(MyDatabaseId, 0).reasons & SSW_WORK_EVENTS) == 0)
+	if ((ssw_work_read(MyDatabaseId).reasons & SSW_WORK_EVENTS) == 0)
 		return DT_NOEND;
 	if (now < due && now >= notified_at)
 		return due;

@@ -200,7 +200,7 @@ ssw_task_xact_commands_counted(int64 waiting)
 {
 	counted_commands = pending_commands;
 	ssw_work_commands_counted(waiting - pending_commands);
-	return ssw_work_take(MyDatabaseId, 0).commands_open - pending_commands;
+	return ssw_work_read(MyDatabaseId).commands_open - pending_commands;
 }
 
 /* A task waits for the job. */

@@ -84,10 +84,24 @@ ssw_work_forget(Oid database)
 	unlock();
 }
 
+/* A copy of the state; zeros when there is none.  append() calls it for each row. */
+SswWorkState
+ssw_work_read(Oid database)
+{
+	SswWorkState copy = {0};
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int i = 0; i < shared->n; i++)
+		if (shared->database[i] == database)
+			copy = shared->state[i];
+	LWLockRelease(shared->lock);
+	return copy;
+}
+
 /*
- * A copy of the state; the coordinator takes those of the reasons that it now looks at,
- * or none.  When it took one and ends before ssw_work_looked(), the next one looks at
- * once.
+ * In the coordinator: a copy of the state, from which it takes those of the reasons that
+ * it now looks at.  When it took one and ends before ssw_work_looked(), the next
+ * coordinator looks at once.
  */
 SswWorkState
 ssw_work_take(Oid database, int reasons)

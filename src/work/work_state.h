@@ -48,6 +48,7 @@ typedef struct SswWorkState
 extern void ssw_work_init(void);
 extern void ssw_work_forget(Oid database);
 
+extern SswWorkState ssw_work_read(Oid database);
 extern SswWorkState ssw_work_take(Oid database, int reasons);
 extern bool ssw_work_add(Oid database, int reasons);
 extern void ssw_work_signal(int reasons);
