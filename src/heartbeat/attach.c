@@ -337,8 +337,8 @@ ssw_attach_commit(const SswHeartbeatKey *key)
 }
 
 /*
- * C2': it was undone.  Had the connection that the session is attached to gone
- * meanwhile, nobody would have ended it for our sake.
+ * C2': it was undone.  The connection to which the session was attached before may have
+ * gone meanwhile, and while we pinned the entry nobody ended the session: post it again.
  */
 void
 ssw_attach_abort(const SswHeartbeatKey *key)

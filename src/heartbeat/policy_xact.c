@@ -37,7 +37,10 @@ static bool xact_callback_registered = false;
 static void
 at_xact_end(XactEvent event, void *arg)
 {
-	/* COMMIT PREPARED may come in any session, and none of them would tell */
+	/*
+	 * COMMIT PREPARED may come in any session, which would not announce the
+	 * change
+	 */
 	if (event == XACT_EVENT_PRE_PREPARE && (changed_pending || created_pending))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -64,8 +67,8 @@ at_xact_end(XactEvent event, void *arg)
 	}
 
 	/*
-	 * who read the policy before publishes before it looks at the generation
-	 * again
+	 * a session that had read the policy before has published its heartbeat
+	 * by the time it looks at the generation again
 	 */
 	if (event == XACT_EVENT_COMMIT && created_pending)
 		ssw_store_forget(MyDatabaseId);
@@ -153,14 +156,14 @@ remember_policy(int policy_id)
 	return c;
 }
 
-/* And the policy's pass ends with its present batches, not those of others. */
+/* This policy was changed: its pass ends after its present batches; passes of others continue. */
 void
 ssw_policy_xact_changed(int policy_id)
 {
 	(void) remember_policy(policy_id);
 }
 
-/* And heartbeats look at the policy's rows again; redefined: deadlines have another meaning. */
+/* The same, and the next heartbeats look at the policy's rows; redefined: its deadlines have another meaning. */
 void
 ssw_policy_xact_altered(int policy_id, bool redefined)
 {
@@ -173,7 +176,7 @@ ssw_policy_xact_altered(int policy_id, bool redefined)
 	}
 }
 
-/* And nobody will ask for the policy's rows again. */
+/* This policy was unregistered: its heartbeats are removed from memory. */
 void
 ssw_policy_xact_gone(int policy_id)
 {

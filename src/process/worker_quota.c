@@ -422,7 +422,7 @@ ssw_quota_next_worker(TimestampTz now)
 	return d->oid;
 }
 
-/* Of two that may stay or leave: coordinators have had their turns, of others the newest has begun least. */
+/* Does a leave before b?  Idle ones leave first; then the oldest coordinator, which had its turn, or the newest of others. */
 static bool
 leaves_before(const SswProc *a, const SswProc *b)
 {
@@ -465,8 +465,8 @@ ssw_quota_enforce(TimestampTz now)
 	int			runners = 0;
 
 	/*
-	 * tries between are no end of it: coordinators are tried again after
-	 * SHORT_US
+	 * slots are no longer short when none was missing for so long, because
+	 * coordinators are tried again only after SHORT_US
 	 */
 	if (now - SswShared->no_slot_at > 2 * SHORT_US)
 		SswShared->no_slot_since = 0;

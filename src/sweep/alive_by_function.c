@@ -5,9 +5,9 @@
  * Runs in workers.  The list of rows is in the pass (shared memory, guarded by
  * SswShared->lock); each worker pulls the next row, so slow checks overlap and
  * no worker waits for another.  Alive: a new deadline.  Dead: the row action.
- * An error or null says nothing: the row is left and tried again later.  A
- * verdict belongs to the row that is_alive got, not to its place: the table may be
- * rewritten before the verdict is acted on.
+ * After an error or null the row is left, and tried again later.  A verdict belongs
+ * to the row that is_alive got, not to its place (tid): the table may be rewritten
+ * before the row action.
  *
  * A worker that dies loses the rows it had pulled; they still look dead and the
  * next pass asks again.

@@ -84,7 +84,7 @@ find_or_add(int policy_id, Oid relid, int64 row)
 	return e;
 }
 
-/* This process exits: note its row if it did not mean to. */
+/* This process exits; if users' code was running, note its row.  SswShared->lock is held. */
 static void
 note(SswDatabase *d, SswProc *proc)
 {
@@ -115,7 +115,7 @@ ssw_in_hand_init(void)
 	ssw_process_on_leaving(note);
 }
 
-/* From now on code of users runs on n rows; on this row if it is one; 0: on none in particular. */
+/* From now on code of users runs on n rows.  1: on this row; 0: on none yet, while rows are looked for. */
 void
 ssw_in_hand_set(int policy_id, Oid relid, int64 row, int n)
 {
@@ -133,7 +133,7 @@ ssw_in_hand_clear(void)
 	armed = false;
 }
 
-/* How many workers the row has ended; of row 0: -1 unless rows must go one by one. */
+/* How many workers the row has ended; of row 0, of all rows together: -1 when no worker was ended. */
 int
 ssw_in_hand_deaths(int policy_id, Oid relid, int64 row)
 {
@@ -147,6 +147,7 @@ ssw_in_hand_deaths(int policy_id, Oid relid, int64 row)
 	return deaths;
 }
 
+/* Must rows be handled one by one, because workers were ended? */
 bool
 ssw_in_hand_singly(int policy_id, Oid relid)
 {
