@@ -346,7 +346,7 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 		}
 		else
 			add_advice(v, cxt, false,
-					   psprintf("Rows that %s still refers to cannot be deleted, unless on_expire takes those first: its foreign key %s has no ON DELETE action.",
+					   psprintf("Rows that %s still refers to cannot be deleted, unless on_expire deletes the referring rows first: its foreign key %s has no ON DELETE action.",
 								SPI_getvalue(tup, desc, 4), SPI_getvalue(tup, desc, 3)));
 		if (!get_bool(tup, 6))
 			add_advice(v, cxt, false,

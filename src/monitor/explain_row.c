@@ -176,9 +176,9 @@ conclude_due(Explanation *e)
 		conclude(e, "due", "a pass is running",
 				 psprintf("SELECT * FROM sweeper.stat_progress WHERE policy = %s;", quote_literal_cstr(p->name)));
 	else if (p->check_every_us == 0)
-		conclude(e, "due", "the policy looks only when asked", sweep);
+		conclude(e, "due", "the policy is checked only on request", sweep);
 	else if (OidIsValid(p->is_alive) && !too_old(e))
-		conclude(e, "due", "the next pass asks is_alive", sweep);
+		conclude(e, "due", "the next pass calls is_alive", sweep);
 	else
 		conclude(e, "due", "the next pass expires it", sweep);
 }
@@ -269,9 +269,9 @@ judge_found(Explanation *e)
 		conclude(e, "alive", "it never expires", NULL);
 	else if (deadline > e->now)
 		conclude(e, "alive", e->held && e->deadline <= e->now ?
-				 "its heartbeats say that it lives longer than its row says" : "its deadline is in the future", NULL);
+				 "its heartbeats keep it alive for longer than its row says" : "its deadline is in the future", NULL);
 	else if (!TIMESTAMP_IS_NOBEGIN(deadline) && deadline > e->now - p->keep_for_us)
-		conclude(e, "in retention", "its deadline has passed, keep_for since then has not", NULL);
+		conclude(e, "in retention", "its deadline has passed, but keep_for after it has not", NULL);
 	else
 		judge_dead(e);
 }
@@ -288,7 +288,7 @@ judge_missing(Explanation *e)
 	else if (r->trouble)
 		conclude(e, "not found", r->trouble, NULL);
 	else if (p->audit > SSW_AUDIT_HASH)
-		conclude(e, "not found", "no row has this key; events of this policy carry no keys", NULL);
+		conclude(e, "not found", "no row has this key; events of this policy contain no keys", NULL);
 	else
 		conclude(e, "not found", "no row and no event has this key", NULL);
 }

@@ -266,7 +266,7 @@ ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 		rest->until = now + LOOK_US;
 	else if (ssw_max_wal_rate > 0 && (tokens = take_tokens(now, 0)) <= 0)
 	{
-		snprintf(rest->reason, sizeof(rest->reason), "max_wal_rate lets sweeps write %d kB of WAL a second", ssw_max_wal_rate);
+		snprintf(rest->reason, sizeof(rest->reason), "max_wal_rate is reached: %d kB of WAL per second", ssw_max_wal_rate);
 		rest->until = now + 1 + (TimestampTz) (-tokens / (ssw_max_wal_rate * 1024.0) * 1e6);
 	}
 	else
