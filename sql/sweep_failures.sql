@@ -202,6 +202,18 @@ SELECT key, state FROM sweeper.failed_row WHERE policy = 'm' ORDER BY key;
 SELECT sweeper.unregister('m');
 DROP TABLE m;
 DROP FUNCTION knows;
+-- several workers ask about rows of several partitions: each row is asked about where it is
+CREATE TABLE mp (id int, grp int, seen timestamptz, PRIMARY KEY (id, grp)) PARTITION BY LIST (grp);
+SELECT format('CREATE TABLE mp%s PARTITION OF mp FOR VALUES IN (%s)', i, i) FROM generate_series(1, 6) AS i \gexec
+CREATE FUNCTION asks(key text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN false; END $$;
+INSERT INTO mp SELECT i, grp, now() - interval '1 h' FROM generate_series(1, 6) AS grp, generate_series(1, 20) AS i;
+SELECT FROM sweeper.register('mp', last_seen => 'seen', ttl => '5 min', is_alive => 'asks(text)', max_workers => 4, check_every => '0', start => 'now', fuse_fraction => 1);
+CALL sweeper.sweep('mp', pass => NULL) \gset
+SELECT max(workers) > 1 AS several FROM sweeper.pass WHERE policy = 'mp';
+SELECT count(*) FROM mp;
+SELECT sweeper.unregister('mp');
+DROP TABLE mp;
+DROP FUNCTION asks;
 -- a row whose deadline or filter cannot be computed costs its neighbours nothing
 CREATE TABLE doc (id int PRIMARY KEY, data jsonb);
 INSERT INTO doc SELECT id, jsonb_build_object('exp', extract(epoch FROM now())::bigint - 3600, 'v', '1') FROM generate_series(1, 3000) AS id;
