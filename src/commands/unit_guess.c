@@ -98,7 +98,7 @@ describe(Relation rel, const char *sql, const char *candidate, const char *shown
 		if (r == 0)
 		{
 			plausible = strcmp(SPI_getvalue(tup, desc, 3), "t") == 0;
-			appendStringInfo(detail, "%s %s ", detail->len == 0 ? "The newest rows would mean, in" : "; in", candidate);
+			appendStringInfo(detail, "%s %s: ", detail->len == 0 ? "The newest rows, read in" : "; in", candidate);
 		}
 		appendStringInfo(detail, "%s%s (%s)", r ? ", " : "", SPI_getvalue(tup, desc, 2), SPI_getvalue(tup, desc, 1));
 	}
