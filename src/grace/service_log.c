@@ -274,7 +274,7 @@ ssw_service_start(bool kept)
 	write_file(now, true);
 }
 
-/* The launcher still runs; last: it is about to end. */
+/* The launcher still runs; last: it begins to stop. */
 void
 ssw_service_alive(bool last)
 {
@@ -319,7 +319,7 @@ ssw_service_watch_clock(void)
 
 /*
  * While the default is read-only there is no service, and applications cannot write:
- * that is noted as an outage when it is over.  In the launcher; last: it is about to end.
+ * that is noted as an outage when it is over.  In the launcher; last: it begins to stop.
  */
 void
 ssw_service_watch_read_only(bool last)

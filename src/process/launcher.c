@@ -393,7 +393,7 @@ is_over(const SswProc *p, TimestampTz now)
 /*
  * SIGTERM for processes that are to leave, a second one for those that take longer
  * than shutdown_timeout to end, whose batch exceeds its hard limit, or that cannot
- * connect because a session holds their database.  Returns how many processes are left.
+ * connect because a session holds their database.  Returns how many processes run.
  */
 static int
 enforce_limits(TimestampTz now, bool stopping)
@@ -410,9 +410,14 @@ enforce_limits(TimestampTz now, bool stopping)
 
 		if (p->state == SSW_STATE_FREE || p == MySswProc)
 			continue;
-		left++;
+
+		/*
+		 * nor is a process waited for that has not begun: a server that stops
+		 * begins none
+		 */
 		if (p->pid == 0)
 			continue;
+		left++;
 		if (!p->terminating && (stopping || is_closed(p)))
 			kill(p->pid, SIGTERM);
 		if (p->terminating && p->stop_since == 0)
@@ -567,10 +572,11 @@ ssw_launcher_main(Datum main_arg)
 			start_processes(now);
 		wait_tick(sleep_ms(GetCurrentTimestamp()));
 	}
-	stop_all();
-	ssw_file_write();
+	/* clients are on their way out: what follows is no service */
 	ssw_service_watch_read_only(true);
 	ssw_service_alive(true);
+	stop_all();
+	ssw_file_write();
 	/* 1, so that the postmaster starts another unless the server stops */
 	proc_exit(1);
 }

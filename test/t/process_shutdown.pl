@@ -36,6 +36,8 @@ $node->stop('fast');
 cmp_ok(time - $start, '<', 8, 'fast shutdown with a hanging trigger');
 $node->start;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM stuck'), 1, 'its row is still there');
+my ($outage) = slurp_file($node->data_dir . '/pg_stat/session_sweeper.starts') =~ /^start \d+ outage (\d+) crash 0 jump 0\n\z/m;
+cmp_ok($outage, '>', 1_000_000, 'the time that the stop took is no service');
 
 # the hard limit ends it, and others are not held up meanwhile
 $node->safe_psql('postgres', "SELECT sweeper.alter_policy('stuck', hard_time_limit => '2 s')");
@@ -44,5 +46,23 @@ $node->safe_psql('postgres', "SELECT sweeper.register('other', deadline => 'd', 
 wait_for($node, 'SELECT NOT EXISTS (SELECT FROM other WHERE id <= 1000)', 'another policy is swept');
 wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.failed_row WHERE policy = 'stuck' AND sqlstate = '57014')
     OR EXISTS (SELECT FROM sweeper.pass WHERE policy = 'stuck' AND sqlstate = '57014')", 'the time-out is recorded');
-$node->stop('immediate');
+$node->safe_psql('postgres', "SELECT sweeper.unregister('stuck')");
+
+# A worker that the postmaster has not begun when the server is to stop is never begun: nothing waits for it.
+$node->append_conf('postgresql.conf', "session_sweeper.shutdown_timeout = '60 s'\nsession_sweeper.worker_idle_timeout = '1 s'");
+$node->restart;
+wait_for($node, "SELECT state = 'waiting' FROM sweeper.policy_status WHERE policy = 'other'", 'a policy waits');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM sweeper._process() WHERE kind = 'worker')", 'without a worker');
+my $client = $node->background_psql('postgres');
+my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
+kill 'STOP', $postmaster;
+$client->query_safe('INSERT INTO other SELECT -1, now()');
+wait_until(sub { $client->query_safe("SELECT EXISTS (SELECT FROM sweeper._process() WHERE kind = 'worker' AND state = 'starting')") eq 't' }, 'a worker is to begin');
+kill 'INT', $postmaster;
+kill 'CONT', $postmaster;
+eval { $client->quit };
+{
+    local $ENV{PGCTLTIMEOUT} = 20;
+    ok($node->stop('fast', fail_ok => 1), 'the server stops without it');
+}
 done_testing();
