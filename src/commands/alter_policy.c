@@ -242,6 +242,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	char	   *before;
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
+	PreventCommandIfReadOnly("alter_policy()");
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
 	read_args(a, old, fcinfo);
@@ -305,6 +306,7 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	Datum		value;
 	char	   *before;
 
+	PreventCommandIfReadOnly("unregister()");
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	ssw_process_cancel_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER)->id);
 	p = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
