@@ -52,6 +52,7 @@ complain "Entries of databases are read and written in base/ and process/ (the v
     "$(grep -nE '(ssw_shmem_database\(|SswShared->databases)' src/*/*.c | grep -vE '^src/(base|process)/|^src/monitor/stats\.c|^src/work/runner_demand\.c')"
 complain "A call, ++ or -- in Min() or Max(), which evaluate an argument twice (ssw_min() and ssw_max() do not):" \
     "$(awk -f tools/minmax.awk "${sources[@]}")"
+complain "Files of C have at most 600 lines:" "$(wc -l "${sources[@]}" | awk '$1 > 600 && $2 != "total"')"
 complain "Each C file and header begins with its name and purpose:" \
     "$(for file in "${sources[@]}" src/*/*.h; do sed -n 2p "$file" | grep -q "^ \* ${file##*/}$" || echo "  $file"; done)"
 complain "What make chaos BREAK=name takes away is not there:" \

@@ -44,11 +44,9 @@ static void
 limiting_rate(const SswWatch *w, char *text, Size size)
 {
 	const SswPolicy *p = w->policy;
+	bool		all = p->rate_limit > 0 && (p->backlog_before == 0 || p->backlog_rate == 0 || p->rate_limit <= p->backlog_rate);
 
-	if (p->rate_limit > 0 && (p->backlog_before == 0 || p->backlog_rate == 0 || p->rate_limit <= p->backlog_rate))
-		snprintf(text, size, "rate_limit lets %d rows a second go", p->rate_limit);
-	else
-		snprintf(text, size, "backlog_rate lets %d rows a second go", p->backlog_rate);
+	snprintf(text, size, "%s lets %d rows a second go", all ? "rate_limit" : "backlog_rate", all ? p->rate_limit : p->backlog_rate);
 }
 
 /* Is it looked at only when a CALL sweep asks for it? */
