@@ -231,6 +231,7 @@ ssw_shmem_database(Oid dboid, bool create)
 		memset(free_entry, 0, sizeof(SswDatabase));
 		free_entry->oid = dboid;
 		free_entry->coordinator = -1;
+		free_entry->known_since = GetCurrentTimestamp();
 		return free_entry;
 	}
 	return NULL;

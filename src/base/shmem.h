@@ -52,6 +52,7 @@ typedef struct SswDatabase
 	Oid			oid;			/* invalid: entry free */
 	SswDatabaseState state;
 	Oid			extension;		/* its coordinator found last, or invalid */
+	TimestampTz known_since;	/* when the entry was made */
 	int			closed;			/* commands in progress that want nobody here */
 	int			coordinator;	/* index in procs, or -1 */
 	int			workers_wanted; /* by its coordinator, now */

@@ -120,6 +120,7 @@ scan_databases(void)
 	List	   *others = NIL;
 	bool		full = false;
 	ListCell   *lc;
+	TimestampTz began = GetCurrentTimestamp();
 
 	ssw_spi_start_transaction();
 	rel = table_open(DatabaseRelationId, AccessShareLock);
@@ -146,7 +147,9 @@ scan_databases(void)
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
-		bool		gone = OidIsValid(d->oid) && !list_member_oid(wanted, d->oid) && !list_member_oid(others, d->oid);
+
+		/* one that was made known meanwhile may be too new for our snapshot */
+		bool		gone = OidIsValid(d->oid) && d->known_since < began && !list_member_oid(wanted, d->oid) && !list_member_oid(others, d->oid);
 
 		if (gone && d->closed == 0 && d->coordinator < 0)
 		{
