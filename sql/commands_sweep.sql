@@ -57,6 +57,31 @@ CALL sweeper.sweep('w', pass => NULL) \gset
 SELECT expired FROM sweeper.stat_policy WHERE policy = 'w';
 SELECT sweeper.unregister('w');
 DROP TABLE w;
+-- a policy that is registered while the others are read is not taken for one that is gone
+DO $$
+BEGIN
+    FOR i IN 1..10 LOOP
+        EXECUTE format('CREATE TABLE held%s (id int PRIMARY KEY, d timestamptz)', i);
+        PERFORM sweeper.register('held' || i, deadline => 'd', check_every => '0');
+    END LOOP;
+END $$;
+BEGIN;
+LOCK TABLE held1, held2, held3, held4, held5, held6, held7, held8, held9, held10;
+PREPARE TRANSACTION 'slow reading';
+CREATE TABLE w (id int PRIMARY KEY, d timestamptz);
+DO $$
+DECLARE pass bigint;
+BEGIN
+    FOR i IN 1..20 LOOP
+        PERFORM sweeper.register('w', deadline => 'd', check_every => '0');
+        COMMIT;
+        CALL sweeper.sweep('w', pass => pass);
+        PERFORM sweeper.unregister('w');
+        COMMIT;
+    END LOOP;
+END $$;
+DROP TABLE w;
+COMMIT PREPARED 'slow reading';
 -- a look that meets many dead index entries does not make the next ones blind
 CREATE TABLE crowd (id int PRIMARY KEY, d timestamptz);
 CREATE INDEX ON crowd (d);

@@ -11,7 +11,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 export PG_CONFIG
 . "$root/tools/private-cluster.sh"
 
-limit=${SUITE_TIMEOUT:-1200} # seconds a suite; a hang must not eat the day
+limit=${SUITE_TIMEOUT:-3000} # seconds a suite; a hang must not eat the day
 slowest=(grace_refused work_commands sweep_throttle process_turns monitor_late process_hangs work_roles work_append_crash load_fuzz)
 output=$root/test-output
 passed=0 failed=0

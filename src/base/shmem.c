@@ -302,6 +302,7 @@ ssw_shmem_policy(Oid dboid, int policy_id, bool create)
 {
 	SswPolicyKey key = {.database = dboid,.policy_id = policy_id};
 	SswPolicyShared *s;
+	SswDatabase *d;
 	bool		found;
 
 	Assert(LWLockHeldByMe(SswShared->lock));
@@ -314,6 +315,13 @@ ssw_shmem_policy(Oid dboid, int policy_id, bool create)
 		SswShared->npolicies += policy_id > SSW_LAST_BUILTIN;
 		memset((char *) s + sizeof(SswPolicyKey), 0,
 			   sizeof(SswPolicyShared) - sizeof(SswPolicyKey));
+
+		/*
+		 * a coordinator that reads an earlier generation does not take it for
+		 * one that is gone
+		 */
+		d = ssw_shmem_database(dboid, false);
+		s->changed_at = d ? d->policy_generation : 0;
 		s->running_pass = -1;
 		s->stats_since = GetCurrentTimestamp();
 	}

@@ -323,7 +323,7 @@ typedef struct SswPolicyShared
 {
 	SswPolicyKey key;			/* must be first */
 	uint64		changed_at;		/* policy_generation of the last commit that
-								 * changed it */
+								 * changed it, or when the entry was made */
 	uint64		judged_generation;	/* the coordinator judged it then; it
 									 * wrote what follows */
 	SswPolicyState state;		/* as its coordinator found it */

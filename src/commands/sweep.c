@@ -121,7 +121,8 @@ request_done(int policy_id, uint64 mine, Answer *answer)
 	SswPolicyShared s;
 
 	memset(answer, 0, sizeof(Answer));
-	if (!ssw_shmem_read_policy(policy_id, &s))
+	/* the entry is gone, or one that was made since */
+	if (!ssw_shmem_read_policy(policy_id, &s) || s.requested < mine)
 	{
 		answer->code = ERRCODE_UNDEFINED_OBJECT;
 		strlcpy(answer->error, "it was unregistered", sizeof(answer->error));
