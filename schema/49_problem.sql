@@ -50,7 +50,7 @@ UNION ALL
 SELECT 'critical', NULL, 'tasks are not processed', b.work_failing_since, format('Commands, tasks of workers that ended, and appended rows wait: %s.', b.work_error),
        $$SELECT relation::regclass, pid, mode FROM pg_locks WHERE relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace); -- look also for triggers on tables of schema sweeper$$
 FROM sweeper._database() AS b JOIN pg_catalog.pg_database AS d ON d.oid = b.database
-WHERE d.datname = pg_catalog.current_database() AND b.work_failing_since IS NOT NULL
+WHERE d.datname = pg_catalog.current_database() AND b.work_failing_since < now() - interval '10 s'
 UNION ALL
 SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s differ.', v.library, v.sql), 'ALTER EXTENSION session_sweeper UPDATE; -- and restart the server'
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
