@@ -23,7 +23,7 @@
 #include "process/brake.h"
 #include "process/pass_assign.h"
 #include "process/pass_lifecycle.h"
-#include "process/policy_state.h"
+#include "process/policy_row.h"
 #include "process/sweep_request.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
@@ -72,7 +72,7 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 
 	pass->sqlerrcode = error->sqlerrcode;
 	ssw_shmem_text(pass->message, error->message ? error->message : "unknown error", SSW_MESSAGE_LEN);
-	ssw_policy_state_failed(w, pass);
+	ssw_policy_row_failed(w, pass);
 	ssw_watch_rejudge(w, now);
 	ssw_passes_publish(w);
 }
@@ -297,15 +297,15 @@ other_version(void)
 static void
 begin_service(const SswTurn *t, TimestampTz now)
 {
-	TimestampTz mark = ssw_policy_state_mark(true);
+	TimestampTz mark = ssw_policy_row_mark(true);
 
 	marked_at = now;
 	cut_wanted = true;
 	if (!t->passes)
-		ssw_policy_state_abandon();
+		ssw_policy_row_abandon();
 	if (ssw_max_gap > 0 && mark != 0 && now - mark > ssw_max_gap * USECS_PER_SEC)
 	{
-		ssw_policy_state_long_gap();
+		ssw_policy_row_long_gap();
 		ereport(WARNING,
 				(errmsg("session_sweeper holds the policies of this database: nothing was swept since %s",
 						timestamptz_to_str(mark)),
@@ -331,12 +331,12 @@ keep_mark(const SswTurn *t, TimestampTz now)
 		begin_service(t, now);
 	else if (now - marked_at > every || now < marked_at)
 	{
-		ssw_policy_state_mark(true);
+		ssw_policy_row_mark(true);
 		marked_at = now;
 		cut_wanted = true;
 	}
 	if (cut_wanted)
-		cut_wanted = ssw_policy_state_cut_deadlines();
+		cut_wanted = ssw_policy_row_cut_deadlines();
 	begun = true;
 	return marked_at + every;
 }
@@ -382,7 +382,7 @@ note_grace(TimestampTz now)
 		SswWatch   *w = lfirst(lc);
 
 		if (w->policy && ssw_grace_note(w->policy, now))
-			ssw_policy_state_horizons(w->policy);
+			ssw_policy_row_horizons(w->policy);
 	}
 }
 

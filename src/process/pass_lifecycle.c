@@ -13,7 +13,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "process/pass_lifecycle.h"
-#include "process/policy_state.h"
+#include "process/policy_row.h"
 #include "process/sweep_request.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -275,7 +275,7 @@ ssw_passes_close_open(SswWatch *w)
 		return;
 	pass = palloc0(sizeof(SswPass));
 	pass->pass_id = w->open_pass_id;
-	ssw_policy_state_close_pass(w, pass, "done");
+	ssw_policy_row_close_pass(w, pass, "done");
 	w->open_pass_id = 0;
 	pfree(pass);
 }
@@ -438,10 +438,10 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	if (w->policy->backlog_before != 0)
 	{
 		w->backlog_done = true;
-		ssw_policy_state_succeeded(w);
+		ssw_policy_row_succeeded(w);
 	}
 	if (w->held_above == 0)
-		ssw_policy_state_rearm(w, now);
+		ssw_policy_row_rearm(w, now);
 	w->owed = false;
 	if (request)
 		ssw_request_complete(w, request, 0, 0, "");
@@ -545,7 +545,7 @@ write_row(SswWatch *w, const SswPass *pass, TimestampTz now)
 
 	if (pass->pass_id == 0)
 		return;
-	ssw_policy_state_close_pass(w, pass, open ? "running" : w->policy && pass->end == SSW_END_FAILED ? "failed" : "done");
+	ssw_policy_row_close_pass(w, pass, open ? "running" : w->policy && pass->end == SSW_END_FAILED ? "failed" : "done");
 	if (w->open_pass_id != pass->pass_id)
 		w->open_pass_at = pass->started_at;
 	w->open_pass_id = open ? pass->pass_id : 0;
@@ -578,12 +578,12 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	if (pass.end == SSW_END_DONE)
 		ssw_in_hand_forget(w->policy_id, InvalidOid);
 	if (pass.end == SSW_END_FAILED)
-		ssw_policy_state_failed(w, &pass);
+		ssw_policy_row_failed(w, &pass);
 	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
-		ssw_policy_state_succeeded(w);
+		ssw_policy_row_succeeded(w);
 	note_holds(w, &pass, now);
 	if (is_harmless(w->policy, &pass, now))
-		ssw_policy_state_rearm(w, pass.now);
+		ssw_policy_row_rearm(w, pass.now);
 	ssw_watch_rejudge(w, now);
 	if (pass.end == SSW_END_LIMIT && !pass.forced)
 		(void) ssw_throttle_rests(w->policy, now, &w->rest);

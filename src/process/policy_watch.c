@@ -15,7 +15,7 @@
 #include "miscadmin.h"
 #include "policy/deadline.h"
 #include "process/brake.h"
-#include "process/policy_state.h"
+#include "process/policy_row.h"
 #include "process/probe.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
@@ -113,7 +113,7 @@ follow_columns(const SswPolicy *p)
 		return;
 	present = ssw_policy_load(p->id);
 	if (present && (present->columns.stale ? present->columns.untold : present->columns.followed))
-		ssw_policy_state_columns(present);
+		ssw_policy_row_columns(present);
 }
 
 /* The texts beside the oids are what a dump is restored by. */
@@ -133,7 +133,7 @@ follow_rename(SswPolicy *p)
 		return;
 	p->relation = relation;
 	p->owner_name = owner;
-	ssw_policy_state_renamed(p);
+	ssw_policy_row_renamed(p);
 }
 
 /* Can rows be written that depend on activity?  Passes do not find out while none is due.  Returns when to look again. */
@@ -240,12 +240,12 @@ identity_brake(SswWatch *w)
 		if (OidIsValid(owner) && owner == p->owner &&
 			strcmp(ssw_stmt_relation(p->relid), p->relation) == 0 &&
 			p->system_identifier != ssw_service_system_identifier() &&
-			p->database == MyDatabaseId && ssw_policy_state_was_in(p->system_identifier))
+			p->database == MyDatabaseId && ssw_policy_row_was_in(p->system_identifier))
 		{
-			ssw_policy_state_restamp(p);
+			ssw_policy_row_restamp(p);
 			return brake(w, SSW_POLICY_WAITING, "moved by pg_upgrade", GetCurrentTimestamp());
 		}
-		return brake(w, SSW_POLICY_HELD, "restored", ssw_policy_state_hold(p) ? 0 : GetCurrentTimestamp() + LOCKED_SOON_US);
+		return brake(w, SSW_POLICY_HELD, "restored", ssw_policy_row_hold(p) ? 0 : GetCurrentTimestamp() + LOCKED_SOON_US);
 	}
 	if (OidIsValid(owner) && owner == p->owner)
 		follow_rename(p);
@@ -308,7 +308,7 @@ policy_brake(SswWatch *w, TimestampTz now)
 	SswPolicyState state;
 
 	if (!XactReadOnly)
-		ssw_policy_state_forget_future(p, now);
+		ssw_policy_row_forget_future(p, now);
 	state = ssw_brake_of_policy(p, now, SSW_POLICY_PAUSED, &reason);
 	/* what heartbeats keep alive is refreshed, and what ends otherwise ends */
 	if (state == SSW_POLICY_FUSE && p->heartbeats)

@@ -1,5 +1,5 @@
 /*
- * policy_state.c
+ * policy_row.c
  *		What the coordinator writes to the extension's own tables.
  *
  * Runs in the coordinator, inside its transactions, as the extension's owner.
@@ -11,7 +11,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "process/policy_state.h"
+#include "process/policy_row.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -62,7 +62,7 @@ run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values,
 
 /* Add a pass's counts to its row; status "running" leaves it open. */
 void
-ssw_policy_state_close_pass(SswWatch *w, const SswPass *pass, const char *status)
+ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass, const char *status)
 {
 	Oid			types[] = {INT8OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
 	INT4OID, INT8OID, TEXTOID, TEXTOID, FLOAT8OID};
@@ -99,7 +99,7 @@ ssw_policy_state_close_pass(SswWatch *w, const SswPass *pass, const char *status
  * written may be more: a policy without audit has none.
  */
 void
-ssw_policy_state_abandon(void)
+ssw_policy_row_abandon(void)
 {
 	run("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
 		" expired = greatest(p.expired, (SELECT pg_catalog.sum(e.count) FROM sweeper.cleanup_event AS e"
@@ -109,7 +109,7 @@ ssw_policy_state_abandon(void)
 
 /* The policy as a whole failed: back off, further each time. */
 void
-ssw_policy_state_failed(SswWatch *w, const SswPass *pass)
+ssw_policy_row_failed(SswWatch *w, const SswPass *pass)
 {
 	int			failures = w->policy->failures + 1;
 	SswFailureClass class = ssw_error_classify(pass->sqlerrcode);
@@ -142,7 +142,7 @@ ssw_policy_state_failed(SswWatch *w, const SswPass *pass)
 
 /* A pass went through: lift what failures left, note the time. */
 void
-ssw_policy_state_succeeded(SswWatch *w)
+ssw_policy_row_succeeded(SswWatch *w)
 {
 	Oid			types[] = {INT4OID, BOOLOID};
 	Datum		values[2];
@@ -163,7 +163,7 @@ ssw_policy_state_succeeded(SswWatch *w)
 
 /* Nothing would trip the fuse: what has been held before then may trip it again. */
 void
-ssw_policy_state_rearm(SswWatch *w, TimestampTz before)
+ssw_policy_row_rearm(SswWatch *w, TimestampTz before)
 {
 	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
 	Datum		values[] = {Int32GetDatum(w->policy_id), TimestampTzGetDatum(before)};
@@ -179,7 +179,7 @@ ssw_policy_state_rearm(SswWatch *w, TimestampTz before)
  * much too late.
  */
 void
-ssw_policy_state_forget_future(SswPolicy *p, TimestampTz now)
+ssw_policy_row_forget_future(SswPolicy *p, TimestampTz now)
 {
 	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
 	Datum		values[] = {Int32GetDatum(p->id), TimestampTzGetDatum(now)};
@@ -201,7 +201,7 @@ ssw_policy_state_forget_future(SswPolicy *p, TimestampTz now)
  * False when somebody changes it: also for a moment after the commit that woke us.
  */
 bool
-ssw_policy_state_hold(const SswPolicy *p)
+ssw_policy_row_hold(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, OIDOID};
 	Datum		values[4];
@@ -220,7 +220,7 @@ ssw_policy_state_hold(const SswPolicy *p)
  * there was no service nobody knows here: as after a crash.
  */
 void
-ssw_policy_state_restamp(const SswPolicy *p)
+ssw_policy_row_restamp(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, TIMESTAMPTZOID};
 	Datum		values[4];
@@ -239,7 +239,7 @@ ssw_policy_state_restamp(const SswPolicy *p)
 
 /* The relation, or its owner, has another name now. */
 void
-ssw_policy_state_renamed(const SswPolicy *p)
+ssw_policy_row_renamed(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
 	Datum		values[3];
@@ -256,7 +256,7 @@ ssw_policy_state_renamed(const SswPolicy *p)
  * lock on the relation.
  */
 void
-ssw_policy_state_columns(const SswPolicy *p)
+ssw_policy_row_columns(const SswPolicy *p)
 {
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(p->id);
@@ -284,7 +284,7 @@ ssw_policy_state_columns(const SswPolicy *p)
 
 /* Write how far starts of service have judged. */
 void
-ssw_policy_state_horizons(const SswPolicy *p)
+ssw_policy_row_horizons(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, TIMESTAMPTZARRAYOID};
 	Datum		elems[2 * SSW_MAX_HORIZONS + 1];
@@ -304,7 +304,7 @@ ssw_policy_state_horizons(const SswPolicy *p)
 
 /* Has this database, with its files and oids, been in that cluster? */
 bool
-ssw_policy_state_was_in(uint64 system_identifier)
+ssw_policy_row_was_in(uint64 system_identifier)
 {
 	Oid			type = INT8OID;
 	Datum		value = Int64GetDatum((int64) system_identifier);
@@ -321,7 +321,7 @@ ssw_policy_state_was_in(uint64 system_identifier)
 
 /* When this database was last looked at; with write, now. */
 TimestampTz
-ssw_policy_state_mark(bool write)
+ssw_policy_row_mark(bool write)
 {
 	SswIdentity save;
 	TimestampTz at = 0;
@@ -366,7 +366,7 @@ cut_deadlines(void *n)
  * is cut back, and the next heartbeat looks at the row.  Returns whether more may be left.
  */
 bool
-ssw_policy_state_cut_deadlines(void)
+ssw_policy_row_cut_deadlines(void)
 {
 	ErrorData  *error;
 	uint64		n = 0;
@@ -389,7 +389,7 @@ ssw_policy_state_cut_deadlines(void)
 
 /* Nobody looked for longer than max_gap: an operator must confirm. */
 void
-ssw_policy_state_long_gap(void)
+ssw_policy_row_long_gap(void)
 {
 	/* one that somebody is changing is in that person's hands */
 	run("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"
