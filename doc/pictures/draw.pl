@@ -86,10 +86,7 @@ sub processes {
     begin(960, 560, 'Processes and what they share');
     box(24, 56, 150, 66, 'plain', 'postmaster', 'starts the launcher,', 'and restarts it');
     box(300, 56, 260, 66, 'blue', 'launcher, one per server', 'starts and stops all others;', 'connected to no database');
-    box(690, 56, 246, 66, 'blue', 'probe, for a moment', 'Has this database', 'the extension?');
     arrow('soft', [[174, 89], [296, 89]]);
-    arrow('soft', [[560, 89], [686, 89]]);
-    text(622, 82, 'starts', size => 11.5, color => 'soft', anchor => 'middle');
 
     $out .= qq(<rect x="24" y="164" width="912" height="380" rx="8" fill="none" stroke="$color{line}" stroke-dasharray="6 4"/>\n);
     text(36, 183, 'one database', size => 12, color => 'soft');

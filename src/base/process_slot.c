@@ -161,7 +161,6 @@ static const struct
 	const char *function;
 }			kinds[] = {
 	[SSW_PROC_LAUNCHER] = {"session_sweeper launcher", "ssw_launcher_main"},
-	[SSW_PROC_PROBE] = {"session_sweeper probe", "ssw_probe_main"},
 	[SSW_PROC_COORDINATOR] = {"session_sweeper coordinator", "ssw_coordinator_main"},
 	[SSW_PROC_WORKER] = {"session_sweeper worker", "ssw_worker_main"},
 	[SSW_PROC_RUNNER] = {"session_sweeper worker", "ssw_runner_main"},
@@ -283,8 +282,7 @@ free_slot(int code, Datum arg)
 		}
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
-		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_PROBE &&
-			MySswProc->kind != SSW_PROC_RUNNER)
+		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_RUNNER)
 			ssw_process_failed_start(d, MySswProc->kind);
 		MySswProc->state = SSW_STATE_FREE;
 		MySswProc->latch = NULL;

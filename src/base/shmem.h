@@ -38,9 +38,8 @@
 
 typedef enum SswDatabaseState
 {
-	SSW_DB_UNKNOWN,				/* must be probed; -> PROBING */
-	SSW_DB_PROBING,				/* -> PRESENT, ABSENT, UNKNOWN when it fails */
-	SSW_DB_ABSENT,				/* no extension; -> UNKNOWN at CREATE
+	SSW_DB_UNKNOWN,				/* a coordinator is to find out */
+	SSW_DB_ABSENT,				/* no extension; -> PRESENT at CREATE
 								 * EXTENSION */
 	SSW_DB_PRESENT				/* has it; -> ABSENT when a coordinator misses
 								 * it */
@@ -96,7 +95,6 @@ typedef struct SswDatabase
 typedef enum SswProcKind
 {
 	SSW_PROC_LAUNCHER,
-	SSW_PROC_PROBE,
 	SSW_PROC_COORDINATOR,
 	SSW_PROC_WORKER,
 	SSW_PROC_RUNNER				/* a worker that runs one role's commands */

@@ -125,7 +125,7 @@ policies_with(SswRight right)
 Datum
 ssw_stat_process(PG_FUNCTION_ARGS)
 {
-	static const char *const kinds[] = {"launcher", "probe", "coordinator", "worker", "worker"};
+	static const char *const kinds[] = {"launcher", "coordinator", "worker", "worker"};
 	static const char *const states[] = {"free", "starting", "idle", "busy"};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SswProc    *procs;
@@ -372,7 +372,7 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 Datum
 ssw_stat_database(PG_FUNCTION_ARGS)
 {
-	static const char *const states[] = {"unknown", "probing", "absent", "present"};
+	static const char *const states[] = {"unknown", "absent", "present"};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SswDatabase *databases;
 	SswProc    *procs;

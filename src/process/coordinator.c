@@ -237,23 +237,28 @@ next_wakeup(TimestampTz now)
 	return next;
 }
 
-/* Is the extension there that we serve?  Else note that this database has nothing to do, or another one is to be looked for. */
+/*
+ * Is the extension there that we serve?  Else note that this database has none, or
+ * another one; unless a commit has changed that since the round began.
+ */
 static bool
-extension_present(void)
+extension_present(const SswTurn *t)
 {
 	Oid			oid = get_extension_oid(SSW_EXTENSION, true);
 	SswDatabase *d;
+	bool		present;
+	bool		gone;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	if (OidIsValid(oid) && (d == NULL || !OidIsValid(d->extension) || d->extension == oid))
+	present = OidIsValid(oid) && (d == NULL || !OidIsValid(d->extension) || d->extension == oid);
+	gone = !present && (d == NULL || d->policy_generation == t->generation);
+	if (d && present)
 	{
-		if (d)
-			d->extension = oid;
-		LWLockRelease(SswShared->lock);
-		return true;
+		d->state = SSW_DB_PRESENT;
+		d->extension = oid;
 	}
-	if (d)
+	if (d && gone)
 	{
 		d->state = OidIsValid(oid) ? SSW_DB_UNKNOWN : SSW_DB_ABSENT;
 		d->extension = InvalidOid;
@@ -261,15 +266,21 @@ extension_present(void)
 		d->append_waits = InvalidOid;
 		d->judged_generation = d->marked_at = 0;
 	}
-	ssw_shmem_forget_policies(MyDatabaseId);
-	ssw_shmem_forget_passes(MyDatabaseId);
+	if (gone)
+	{
+		ssw_shmem_forget_policies(MyDatabaseId);
+		ssw_shmem_forget_passes(MyDatabaseId);
+	}
 	LWLockRelease(SswShared->lock);
-	ssw_store_forget(MyDatabaseId);
-	ssw_attach_forget(MyDatabaseId);
-	ssw_task_shmem_forget(MyDatabaseId);
-	ssw_work_forget(MyDatabaseId);
-	ssw_runner_demand_none(true);
-	return false;
+	if (gone)
+	{
+		ssw_store_forget(MyDatabaseId);
+		ssw_attach_forget(MyDatabaseId);
+		ssw_task_shmem_forget(MyDatabaseId);
+		ssw_work_forget(MyDatabaseId);
+		ssw_runner_demand_none(true);
+	}
+	return present;
 }
 
 /*
@@ -441,7 +452,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 		ssw_spi_commit();
 		return now + EXTENSION_BUSY_US;
 	}
-	if (!extension_present())
+	if (!extension_present(t))
 	{
 		ssw_spi_commit();
 		return 0;

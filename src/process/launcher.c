@@ -23,7 +23,6 @@
 #include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "base/compat.h"
-#include "commands/extension.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -53,7 +52,6 @@
 #define CONNECT_TIMEOUT_US	(10 * USECS_PER_SEC)
 
 PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
-PGDLLEXPORT void ssw_probe_main(Datum main_arg);
 
 static TimestampTz rescan_at = 0;
 static TimestampTz sample_at = 0;	/* of the WAL; see throttle.c */
@@ -72,29 +70,6 @@ ssw_launcher_register(void)
 	strlcpy(bgw.bgw_library_name, SSW_EXTENSION, sizeof(bgw.bgw_library_name));
 	strlcpy(bgw.bgw_function_name, "ssw_launcher_main", sizeof(bgw.bgw_function_name));
 	RegisterBackgroundWorker(&bgw);
-}
-
-/*
- * Does a database have the extension?  A short process of its own answers,
- * because the launcher sees shared catalogs only.
- */
-void
-ssw_probe_main(Datum main_arg)
-{
-	bool		present;
-	SswDatabase *d;
-
-	if (!ssw_process_attach(&main_arg))
-		return;
-	ssw_process_connect(MySswProc->database);
-	ssw_spi_start_transaction();
-	present = OidIsValid(get_extension_oid(SSW_EXTENSION, true));
-	ssw_spi_commit();
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MySswProc->database, false);
-	if (d && d->state == SSW_DB_PROBING)
-		d->state = present ? SSW_DB_PRESENT : SSW_DB_ABSENT;
-	LWLockRelease(SswShared->lock);
 }
 
 /* A database that takes connections is known from now on, if it is to be swept; false: there is no room. */
@@ -180,43 +155,6 @@ reap_starting(TimestampTz now)
 	for (int i = 0; i < SswShared->nprocs; i++)
 		if (SswProcs[i].state == SSW_STATE_STARTING && now - SswProcs[i].state_since > START_TIMEOUT_US)
 			ssw_process_release(i);
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
-	{
-		SswDatabase *d = &SswShared->databases[i];
-		bool		probing = false;
-
-		if (!OidIsValid(d->oid) || d->state != SSW_DB_PROBING)
-			continue;
-		for (int k = 0; k < SswShared->nprocs; k++)
-			probing = probing || (SswProcs[k].state != SSW_STATE_FREE &&
-								  SswProcs[k].kind == SSW_PROC_PROBE && SswProcs[k].database == d->oid);
-		if (!probing)
-		{
-			/* the probe died: try again, not at once */
-			d->state = SSW_DB_UNKNOWN;
-			ssw_process_failed_start(d, SSW_PROC_PROBE);
-		}
-	}
-}
-
-/* An unknown database to probe, if no probe runs. */
-static Oid
-next_probe(TimestampTz now)
-{
-	if (ssw_quota_count(SSW_PROC_PROBE, InvalidOid) > 0)
-		return InvalidOid;
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
-	{
-		SswDatabase *d = &SswShared->databases[i];
-
-		if (OidIsValid(d->oid) && d->state == SSW_DB_UNKNOWN && d->closed == 0 &&
-			d->not_before <= now && d->problem[0] == '\0')
-		{
-			d->state = SSW_DB_PROBING;
-			return d->oid;
-		}
-	}
-	return InvalidOid;
 }
 
 /* The database whose coordinator found no slot: it keeps its turn. */
@@ -234,7 +172,7 @@ next_database(TimestampTz now, bool *waiting)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
-		if (!OidIsValid(d->oid) || d->state != SSW_DB_PRESENT || d->closed > 0 ||
+		if (!OidIsValid(d->oid) || d->state == SSW_DB_ABSENT || d->closed > 0 ||
 			d->problem[0] != '\0' || d->next_due > now || (d->not_before > now && d->oid != short_database) ||
 			ssw_quota_count(SSW_PROC_COORDINATOR, d->oid) > 0)
 			continue;
@@ -262,7 +200,6 @@ let_others_in(bool waiting)
 /* What is started in a tick, in this order. */
 typedef enum Stage
 {
-	STAGE_PROBE,
 	STAGE_COORDINATORS,
 	STAGE_WORKERS,
 	STAGE_RUNNERS,
@@ -273,7 +210,7 @@ typedef enum Stage
 static bool
 next_start(Stage *stage, TimestampTz now, Oid *database, int *slot)
 {
-	static const SswProcKind kinds[] = {SSW_PROC_PROBE, SSW_PROC_COORDINATOR, SSW_PROC_WORKER, SSW_PROC_RUNNER};
+	static const SswProcKind kinds[] = {SSW_PROC_COORDINATOR, SSW_PROC_WORKER, SSW_PROC_RUNNER};
 	Oid			role = InvalidOid;
 	SswProcKind kind;
 	bool		waiting;
@@ -284,9 +221,6 @@ next_start(Stage *stage, TimestampTz now, Oid *database, int *slot)
 		kind = kinds[*stage];
 		switch (*stage)
 		{
-			case STAGE_PROBE:
-				*database = next_probe(now);
-				break;
 			case STAGE_COORDINATORS:
 				*database = next_database(now, &waiting);
 				let_others_in(waiting);
@@ -345,7 +279,7 @@ start_failed(Stage *stage, TimestampTz now, Oid database)
 static void
 start_processes(TimestampTz now)
 {
-	Stage		stage = STAGE_PROBE;
+	Stage		stage = STAGE_COORDINATORS;
 	Oid			database = InvalidOid;
 	int			slot = -1;
 	bool		failed = false;
@@ -479,8 +413,7 @@ sleep_ms(TimestampTz now)
 
 		if (!OidIsValid(d->oid) || d->closed > 0 || d->problem[0] != '\0')
 			continue;
-		if (d->state == SSW_DB_UNKNOWN ||
-			(d->state == SSW_DB_PRESENT && d->coordinator < 0))
+		if (d->state != SSW_DB_ABSENT && d->coordinator < 0)
 			next = Min(next, Max(d->next_due, d->not_before));
 		else if (d->coordinator >= 0 && d->workers_wanted > 0 && d->workers_not_before > now)
 			next = Min(next, d->workers_not_before);
