@@ -20,9 +20,9 @@ verdict: alive, due, in grace, held by fuse, held, paused, locked, check unknown
 found: null if the row could not be read. state: the policy''s. last_heartbeat: from memory; it counts if it keeps the row longer than its deadline. attempts to last_error: the row''s failures. blocked_by: pids that lock it (0: a prepared transaction). ended_at and cleanup_type: of its cleanup event.
 Reads one row as the table''s owner; changes and locks nothing. Errors: 42704 no such policy, 42501 not its owner and without level monitor, 22004 null.';
 COMMENT ON FUNCTION sweeper.explain_sweep IS
-'The statements that a pass over the policy can run on its table, and their plans, for at most eight leaves. It runs none of them, though a plan may call immutable functions in them.
-Besides statements that find and end rows, it shows those for heartbeats, is_alive and on_null => ''repair'', for ranges that are deleted at once (if an index has the deadline), and those after a failure. In the middle of a pass, or while rows are held, find and the statements on rows have further conditions. The counts of the fuse are not shown.
-Parameters: $1 cutoff, $2 cutoff without grace, $3 rows, $4 keys, $5 now (find: $3 and $4 cursor, $5 limit; a range: $3 its high and $4 its low end, $5 and $6 blocks; refresh: $4 rows, $5 their last heartbeats, $6 new and $7 old deadlines; find the rows again: the columns of the key from $4 on).
+'The statements that a pass over the policy runs on its table, and their plans, for at most eight leaves. It runs none of them, though a plan may call immutable functions in them.
+A pass has variants of them, which are not shown: for ranges of rows, around hooks, after failures, in the middle of a pass, and while rows are held.
+Parameters: $1 cutoff, $2 cutoff without grace, $3 rows, $4 keys, $5 now (find: $3 and $4 cursor, $5 limit; refresh: $4 rows, $5 their last heartbeats, $6 new and $7 old deadlines).
 Errors: 42704 no such policy, 42501 not its owner and without level monitor, 55000 the relation is gone or changed its owner.';
 COMMENT ON FUNCTION sweeper._database IS
 'Databases that the launcher knows, from shared memory: whether it has the extension, its coordinator, when that is next due, why it is idle, since when its tasks fail to be processed, and the error.';

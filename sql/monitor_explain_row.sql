@@ -172,7 +172,7 @@ SELECT regexp_replace(l, '(cost=|rows=|width=).*|\([0-9]+,[0-9]+\)|''[0-9]{4}-[^
 WHERE l !~ '(Cond|Filter|Sort|Recheck|Result|Bitmap|TID|Index|Disabled|InitPlan|Subquery|Function)' ;
 RESET enable_seqscan;
 SELECT count(*) FROM sweeper.explain_sweep('parts') AS l WHERE l LIKE '-- %';
--- all that a pass may run: heartbeats, is_alive, repair, hooks, ranges, two clocks; each has a plan
+-- what a pass runs: heartbeats, is_alive, repair, hooks, two clocks; each has a plan
 CREATE TABLE steps (id int PRIMARY KEY, seen timestamptz, made timestamptz NOT NULL DEFAULT now(), done boolean);
 CREATE INDEX ON steps (seen);
 CREATE FUNCTION step_alive(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
