@@ -168,7 +168,7 @@ SELECT bool_and(sweeper.touch('ward', i)) FROM generate_series(1, 3) AS i;
 SELECT seq_scan > 0 AS when_small FROM pg_stat_xact_user_tables WHERE relname = 'ward';
 COMMIT;
 INSERT INTO ward SELECT i FROM generate_series(51, 20000) AS i;
--- it looks at the size once a second
+-- a plan is kept for a second
 SELECT FROM pg_sleep(1.1);
 BEGIN;
 SELECT bool_and(sweeper.touch('ward', i)) FROM generate_series(11, 13) AS i;

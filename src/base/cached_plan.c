@@ -5,25 +5,21 @@
  * Runs in any process, within an SPI connection, as the relation's owner or the
  * extension's.  A statement is analysed by ssw_spi_prepare(), so that row security
  * does not hide the owner's rows from it, and runs without that exemption.  So a
- * plan that the server would have to analyse again is made again.  So is one whose
- * tables have grown: a plan that is right for a small table is too slow for a large one.
+ * plan that the server would have to analyse again is made again.  So is one that is
+ * older than a second: its tables may have grown, and a plan that is right for a small
+ * table is too slow for a large one.
  *
- * Shares nothing; plans are kept for the life of the process.  A crash leaves
- * nothing behind.
+ * Shares nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
-#include "storage/bufmgr.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -31,17 +27,14 @@
 #include "base/spi.h"
 
 #define PLAN_CACHE	16
-#define LOOK_EVERY_MS	1000	/* at the sizes of tables */
-#define SMALL_BLOCKS	32
+#define PLAN_LIFE_MS	1000
 
 typedef struct KeptPlan
 {
 	char	   *sql;			/* null: free */
 	Oid			userid;			/* row security depends on it */
 	SPIPlanPtr	plan;
-	int64		blocks;			/* of its tables, when it was made, or -1: it
-								 * is for each run */
-	TimestampTz looked_at;
+	TimestampTz made_at;
 } KeptPlan;
 
 static KeptPlan plans[PLAN_CACHE];
@@ -86,47 +79,6 @@ free_unused(void)
 	}
 }
 
-/* How large the tables are that the plan reads. */
-static int64
-count_blocks(SPIPlanPtr plan)
-{
-	CachedPlan *p = SPI_plan_get_cached_plan(plan);
-	int64		n = 0;
-	ListCell   *lc;
-
-	if (p == NULL)
-		return 0;
-	foreach(lc, p->stmt_list)
-	{
-		ListCell   *lc2;
-
-		foreach(lc2, lfirst_node(PlannedStmt, lc)->relationOids)
-		{
-			Relation	rel = try_relation_open(lfirst_oid(lc2), AccessShareLock);
-
-			if (rel == NULL)
-				continue;
-			if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
-				n += RelationGetNumberOfBlocks(rel);
-			relation_close(rel, AccessShareLock);
-		}
-	}
-	ReleaseCachedPlan(p, CurrentResourceOwner);
-	return n;
-}
-
-/* Was it made for tables that are much larger now? */
-static bool
-is_outgrown(KeptPlan *k)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (k->blocks < 0 || !TimestampDifferenceExceeds(k->looked_at, now, LOOK_EVERY_MS))
-		return false;
-	k->looked_at = now;
-	return count_blocks(k->plan) > 2 * k->blocks + SMALL_BLOCKS;
-}
-
 static SPIPlanPtr
 find(const char *sql, int nargs, Oid *types)
 {
@@ -136,7 +88,7 @@ find(const char *sql, int nargs, Oid *types)
 
 		if (k->sql == NULL || k->userid != GetUserId() || strcmp(k->sql, sql) != 0 || !has_types(k->plan, nargs, types))
 			continue;
-		if (SPI_plan_is_valid(k->plan) && !is_outgrown(k))
+		if (SPI_plan_is_valid(k->plan) && !TimestampDifferenceExceeds(k->made_at, GetCurrentTimestamp(), PLAN_LIFE_MS))
 			return k->plan;
 		forget(k);
 	}
@@ -144,19 +96,15 @@ find(const char *sql, int nargs, Oid *types)
 }
 
 /* The planner must know the values, to choose the partitions that a statement locks. */
-static bool
-is_planned_each_time(SPIPlanPtr plan)
+static void
+plan_each_time_if_partitioned(SPIPlanPtr plan)
 {
 	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
 	ListCell   *lc;
 
 	foreach(lc, linitial_node(Query, source->query_list)->rtable)
 		if (lfirst_node(RangeTblEntry, lc)->relkind == RELKIND_PARTITIONED_TABLE)
-	{
 		source->cursor_options = CURSOR_OPT_CUSTOM_PLAN;
-		return true;
-	}
-	return false;
 }
 
 /* A kept plan of a statement, generic except for partitions. */
@@ -170,6 +118,7 @@ keep(const char *sql, int nargs, Oid *types)
 	if (plan)
 		return plan;
 	plan = ssw_spi_prepare(sql, nargs, types, CURSOR_OPT_GENERIC_PLAN);
+	plan_each_time_if_partitioned(plan);
 	if (SPI_keepplan(plan) != 0)
 		elog(ERROR, "could not keep statement: %s", sql);
 	k = &plans[next_plan];
@@ -178,8 +127,7 @@ keep(const char *sql, int nargs, Oid *types)
 	k->plan = plan;
 	k->userid = GetUserId();
 	k->sql = MemoryContextStrdup(TopMemoryContext, sql);
-	k->blocks = is_planned_each_time(plan) ? -1 : count_blocks(plan);
-	k->looked_at = GetCurrentTimestamp();
+	k->made_at = GetCurrentTimestamp();
 	return plan;
 }
 
@@ -228,16 +176,8 @@ run(SPIPlanPtr plan, const SPIExecuteOptions *options, Datum *values, Snapshot s
 uint64
 ssw_plan_execute(const char *sql, int nargs, Oid *types, Datum *values, DestReceiver *dest, bool read_only)
 {
-	ParamListInfo params = makeParamList(nargs);
-	SPIExecuteOptions options = {.params = params,.read_only = read_only,.dest = dest};
+	SPIExecuteOptions options = {.params = ssw_spi_params(nargs, types, values, NULL),.read_only = read_only,.dest = dest};
 
-	for (int i = 0; i < nargs; i++)
-	{
-		params->params[i].value = values[i];
-		params->params[i].isnull = values[i] == (Datum) 0 && !get_typbyval(types[i]);
-		params->params[i].pflags = PARAM_FLAG_CONST;
-		params->params[i].ptype = types[i];
-	}
 	return run(keep(sql, nargs, types), &options, values, InvalidSnapshot, false);
 }
 
@@ -281,11 +221,14 @@ ssw_plan_prefer_places(void)
 void
 ssw_plan_by_place(const char *sql, int nargs, Oid *types)
 {
+	CachedPlan *plan;
 	int			level;
 
 	if (find(sql, nargs, types))
 		return;
 	level = ssw_plan_prefer_places();
-	(void) keep(sql, nargs, types);
+	plan = SPI_plan_get_cached_plan(keep(sql, nargs, types));
+	if (plan)
+		ReleaseCachedPlan(plan, CurrentResourceOwner);
 	AtEOXact_GUC(true, level);
 }

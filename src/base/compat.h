@@ -16,9 +16,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/proc.h"
 #include "utils/acl.h"
-#include "utils/tuplesort.h"
 
 #if PG_VERSION_NUM >= 160000
 #include "utils/guc_hooks.h"
@@ -71,13 +69,6 @@ object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 }
 #endif
 
-/* 17: vxid (commit ab355e3a) */
-#if PG_VERSION_NUM >= 170000
-#define ssw_lxid() (MyProc->vxid.lxid)
-#else
-#define ssw_lxid() (MyProc->lxid)
-#endif
-
 /* 16: onlySummarizing (commit 19d8e230) */
 #if PG_VERSION_NUM >= 160000
 #define ssw_insert_index_tuples(rri, slot, estate) \
@@ -86,20 +77,6 @@ object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 #define ssw_insert_index_tuples(rri, slot, estate) \
 	ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL)
 #endif
-
-/* 16: copies only if asked.  The next of sorted values that are passed by reference; null at the end. */
-static inline void *
-ssw_next_sorted(Tuplesortstate *sort)
-{
-	Datum		value;
-	bool		isnull;
-
-#if PG_VERSION_NUM >= 160000
-	return tuplesort_getdatum(sort, true, true, &value, &isnull, NULL) ? DatumGetPointer(value) : NULL;
-#else
-	return tuplesort_getdatum(sort, true, &value, &isnull, NULL) ? DatumGetPointer(value) : NULL;
-#endif
-}
 
 /* 18: counts of an index scan, for EXPLAIN (commit 0fbceae8) */
 #if PG_VERSION_NUM >= 180000

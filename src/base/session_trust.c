@@ -43,8 +43,8 @@
 
 #include "base/compat.h"
 #include "base/session_trust.h"
+#include "base/spi.h"
 #include "base/ssw.h"
-#include "base/xact_list.h"
 
 static needs_fmgr_hook_type prev_needs_fmgr = NULL;
 static fmgr_hook_type prev_fmgr = NULL;
@@ -145,7 +145,7 @@ ssw_trust_leave(void)
 static void
 subxact_ends(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
-	gates = ssw_xact_list_settle(gates, event);
+	gates = ssw_spi_settle(gates, event);
 }
 
 /* The list is the transaction's. */

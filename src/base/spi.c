@@ -14,6 +14,7 @@
 #include "parser/parsetree.h"
 #include "pgstat.h"
 #include "storage/lock.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
@@ -186,6 +187,28 @@ ssw_spi_try(SswTry call, void *arg)
 }
 
 /*
+ * At the end of a subtransaction: what it did is undone, or its parent's now.  Items
+ * begin with their level; returns the list.
+ */
+List	   *
+ssw_spi_settle(List *items, SubXactEvent event)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	ListCell   *lc;
+
+	foreach(lc, items)
+	{
+		SswXactItem *item = lfirst(lc);
+
+		if (item->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
+			items = foreach_delete_current(items, lc);
+		else if (item->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
+			item->level = level - 1;
+	}
+	return items;
+}
+
+/*
  * Run one statement with parameters and return the number of rows; results are
  * in SPI_tuptable.  limit 0 is no limit.
  */
@@ -202,15 +225,16 @@ ssw_spi_exec(const char *sql, int nargs, Oid *types, Datum *values,
 	return SPI_processed;
 }
 
-static ParamListInfo
-make_params(int nargs, Oid *types, Datum *values, const bool *nulls)
+/* Parameters of a statement.  Without nulls, a value by reference that is 0 is null. */
+ParamListInfo
+ssw_spi_params(int nargs, Oid *types, Datum *values, const bool *nulls)
 {
 	ParamListInfo params = makeParamList(nargs);
 
 	for (int i = 0; i < nargs; i++)
 	{
 		params->params[i].value = values[i];
-		params->params[i].isnull = nulls && nulls[i];
+		params->params[i].isnull = nulls ? nulls[i] : values[i] == (Datum) 0 && !get_typbyval(types[i]);
 		params->params[i].pflags = PARAM_FLAG_CONST;
 		params->params[i].ptype = types[i];
 	}
@@ -222,26 +246,13 @@ void
 ssw_spi_send(const char *sql, int nargs, Oid *types, Datum *values,
 			 const bool *nulls, DestReceiver *dest)
 {
-	SPIExecuteOptions options = {.params = make_params(nargs, types, values, nulls),.read_only = true,.dest = dest};
+	SPIExecuteOptions options = {.params = ssw_spi_params(nargs, types, values, nulls),.read_only = true,.dest = dest};
 	SPIPlanPtr	plan = ssw_spi_prepare(sql, nargs, types, CURSOR_OPT_CUSTOM_PLAN);
 	int			rc = SPI_execute_plan_extended(plan, &options);
 
 	if (rc < 0)
 		elog(ERROR, "statement failed with SPI code %d: %s", rc, sql);
 	SPI_freeplan(plan);
-}
-
-/* A column as text, in CurrentMemoryContext of SPI, or null. */
-char	   *
-ssw_spi_value(HeapTuple tup, TupleDesc desc, int col)
-{
-	return SPI_getvalue(tup, desc, col);
-}
-
-Datum
-ssw_spi_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull)
-{
-	return SPI_getbinval(tup, desc, col, isnull);
 }
 
 /* A column of a row that the last query returned; null is 0. */

@@ -5,6 +5,7 @@
 #ifndef SSW_SPI_H
 #define SSW_SPI_H
 
+#include "access/xact.h"
 #include "executor/spi.h"
 
 extern void ssw_spi_begin(void);
@@ -15,6 +16,7 @@ extern SPIPlanPtr ssw_spi_prepare(const char *sql, int nargs, Oid *types, int op
 extern bool ssw_spi_is_restricted(SPIPlanPtr plan);
 extern uint64 ssw_spi_exec(const char *sql, int nargs, Oid *types, Datum *values,
 						   const char *nulls, bool read_only, long limit);
+extern ParamListInfo ssw_spi_params(int nargs, Oid *types, Datum *values, const bool *nulls);
 extern void ssw_spi_send(const char *sql, int nargs, Oid *types, Datum *values,
 						 const bool *nulls, DestReceiver *dest);
 
@@ -22,10 +24,17 @@ extern void ssw_spi_send(const char *sql, int nargs, Oid *types, Datum *values,
 typedef bool (*SswTry) (void *arg);
 
 extern ErrorData *ssw_spi_try(SswTry call, void *arg);
+
+/* What items of a list of what a transaction did begin with. */
+typedef struct SswXactItem
+{
+	int			level;			/* of subtransactions */
+} SswXactItem;
+
+extern List *ssw_spi_settle(List *items, SubXactEvent event);
+
 extern Datum ssw_spi_column(uint64 row, int col);
 extern char *ssw_spi_text(uint64 row, int col);
-extern char *ssw_spi_value(HeapTuple tup, TupleDesc desc, int col);
-extern Datum ssw_spi_datum(HeapTuple tup, TupleDesc desc, int col, bool *isnull);
 
 /* Transactions of background processes. */
 extern void ssw_spi_start_transaction(void);

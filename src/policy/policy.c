@@ -64,7 +64,7 @@ static Datum
 get(Row *r, int col)
 {
 	bool		isnull;
-	Datum		value = ssw_spi_datum(r->tup, r->desc, col, &isnull);
+	Datum		value = SPI_getbinval(r->tup, r->desc, col, &isnull);
 
 	return isnull ? (Datum) 0 : value;
 }
@@ -159,7 +159,7 @@ read_row(Row *r)
 	for (int i = 0; i < SSW_NARGS; i++)
 	{
 		bool		isnull;
-		Datum		value = ssw_spi_datum(r->tup, r->desc, i + 1, &isnull);
+		Datum		value = SPI_getbinval(r->tup, r->desc, i + 1, &isnull);
 
 		ssw_field_set(p, &ssw_fields[i], value, isnull);
 	}

@@ -16,7 +16,7 @@
 #include "utils/memutils.h"
 
 #include "base/shmem.h"
-#include "base/xact_list.h"
+#include "base/spi.h"
 #include "sweep/cleanup_counters.h"
 
 /* In the order of SswPolicyShared.ended. */
@@ -63,7 +63,7 @@ at_xact_end(XactEvent event, void *arg)
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	pending = ssw_xact_list_settle(pending, event);
+	pending = ssw_spi_settle(pending, event);
 }
 
 /* So many rows of the policy end in this transaction, of a type as in the events. */

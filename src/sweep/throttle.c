@@ -146,7 +146,7 @@ find_behind(XLogRecPtr lsn)
 
 	ssw_spi_begin();
 	if (ssw_spi_exec(sql, 1, &type, &value, NULL, false, 1) > 0)
-		who = MemoryContextStrdup(cxt, ssw_spi_value(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+		who = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
 	ssw_spi_end();
 	return who;
 }

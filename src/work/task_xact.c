@@ -18,7 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "base/shmem.h"
-#include "base/xact_list.h"
+#include "base/spi.h"
 #include "work/runner_demand.h"
 #include "work/task_shmem.h"
 #include "work/task_xact.h"
@@ -86,7 +86,7 @@ at_xact_end(XactEvent event, void *arg)
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	pending_cancels = ssw_xact_list_settle(pending_cancels, event);
+	pending_cancels = ssw_spi_settle(pending_cancels, event);
 }
 
 static void
