@@ -43,7 +43,6 @@
 
 #include "base/compat.h"
 #include "base/session_trust.h"
-#include "base/spi.h"
 #include "base/ssw.h"
 
 static needs_fmgr_hook_type prev_needs_fmgr = NULL;
@@ -61,7 +60,7 @@ typedef enum Runs
 /* An open gate: the role as which it runs code, and the level of its subtransaction. */
 typedef struct Gate
 {
-	SswXactItem level;			/* must be first */
+	int			level;
 	Oid			user;
 } Gate;
 
@@ -114,7 +113,7 @@ ssw_trust_enter(Oid user)
 	Gate	   *gate = palloc(sizeof(Gate));
 
 	gate->user = user;
-	gate->level.level = GetCurrentTransactionNestLevel();
+	gate->level = GetCurrentTransactionNestLevel();
 	gates = lappend(gates, gate);
 	MemoryContextSwitchTo(old);
 	if (user != code_of && !superuser_arg(user))
@@ -145,7 +144,9 @@ ssw_trust_leave(void)
 static void
 subxact_ends(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
-	gates = ssw_spi_settle(gates, event);
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		while (gates && ((Gate *) llast(gates))->level >= GetCurrentTransactionNestLevel())
+			ssw_trust_leave();
 }
 
 /* The list is the transaction's. */
