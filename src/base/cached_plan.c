@@ -188,14 +188,14 @@ ssw_plan_execute_fresh(const char *sql, int nargs, Oid *types, Datum *values)
 	return run(keep(sql, nargs, types), NULL, values, IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot, false);
 }
 
-/* The same; it sees what is committed now, and what this transaction has done before that command. */
+/* The same; it sees what is committed now, and nothing that this transaction has done. */
 uint64
-ssw_plan_execute_before(const char *sql, CommandId command, int nargs, Oid *types, Datum *values)
+ssw_plan_execute_as_others(const char *sql, int nargs, Oid *types, Datum *values)
 {
 	uint64		n;
 
 	PushCopiedSnapshot(GetLatestSnapshot());
-	GetActiveSnapshot()->curcid = command;
+	GetActiveSnapshot()->curcid = FirstCommandId;
 	n = run(keep(sql, nargs, types), NULL, values, GetActiveSnapshot(), true);
 	PopActiveSnapshot();
 	return n;

@@ -69,7 +69,6 @@ typedef struct TouchedRow
 	int64		ttl_to_others;
 	bool		has_due;
 	TimestampTz due;			/* what it says, or will by our write */
-	List	   *versions;		/* those others do not see, the last one first */
 	bool		beyond_limit;
 	bool		swept;			/* the filter lets it through */
 	int64		ttl_us;
@@ -127,50 +126,13 @@ get_ttl(const SswPolicy *p)
 static void
 read_as_others(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r)
 {
-	r->seen_by_others = ssw_plan_execute_before(ssw_stmt_touch(p, ""), FirstCommandId, nkeys, types, values) > 0 && is_swept();
+	r->seen_by_others = ssw_plan_execute_as_others(ssw_stmt_touch(p, ""), nkeys, types, values) > 0 && is_swept();
 	r->due_to_others = DT_NOBEGIN;
 	if (!r->seen_by_others)
 		return;
 	if (!get_time(SSW_T_DUE, &r->due_to_others))
 		r->due_to_others = DT_NOBEGIN;
 	r->ttl_to_others = get_ttl(p);
-}
-
-static SswRowVersion *
-read_version(const SswPolicy *p)
-{
-	SswRowVersion *v = MemoryContextAlloc(TopTransactionContext, sizeof(SswRowVersion));
-	bool		isnull;
-
-	v->xmin = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, SSW_T_XMIN, &isnull));
-	if (!get_time(SSW_T_DUE, &v->due))
-		v->due = DT_NOBEGIN;
-	v->ttl_us = get_ttl(p);
-	return v;
-}
-
-/*
- * What is left of a row that others do not see if subtransactions are undone: the
- * versions that levels around this one have written, back to the one inserted.
- */
-static List *
-read_versions(const SswPolicy *p, int nkeys, Oid *types, Datum *values)
-{
-	SswRowVersion *v = read_version(p);
-	List	   *versions = NIL;
-
-	for (int level = GetCurrentTransactionNestLevel();; level--)
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-
-		if (versions == NIL || ((SswRowVersion *) llast(versions))->xmin != v->xmin)
-			versions = lappend(versions, v);
-		MemoryContextSwitchTo(old);
-		if (level <= 1 || v->xmin == GetTopTransactionIdIfAny() ||
-			ssw_plan_execute_before(ssw_stmt_touch(p, ""), ssw_heartbeat_xact_first_command(level), nkeys, types, values) == 0)
-			return versions;
-		v = read_version(p);
-	}
 }
 
 /* S1: read and lock the row; false when there is none. */
@@ -208,15 +170,8 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	r->seen_by_others = true;
 	r->due_to_others = r->has_due ? r->due : DT_NOBEGIN;
 	r->ttl_to_others = r->ttl_us;
-	r->versions = NIL;
 	if (r->own)
-	{
-		List	   *versions = read_versions(p, nkeys, types, values);
-
 		read_as_others(p, nkeys, types, values, r);
-		if (!r->seen_by_others)
-			r->versions = versions;
-	}
 	return true;
 }
 
@@ -508,6 +463,6 @@ ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid
 	ssw_counters_count(t.result == LOOK_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
 	/* a row without a deadline says nothing that memory would compare with */
 	if (t.result == LOOK_WRITE || (t.result == LOOK_ALIVE && r->own && r->has_due))
-		ssw_heartbeat_xact_prolong(&r->key, r->due, r->ttl_us, r->versions);
+		ssw_heartbeat_xact_prolong(&r->key, r->due, r->ttl_us, !r->seen_by_others);
 	return t.result == LOOK_GONE ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
 }

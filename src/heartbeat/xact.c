@@ -40,7 +40,7 @@ typedef struct Pending
 	TimestampTz remembered;		/* the one that memory had when the row was
 								 * written, or will have by what is before */
 	int			before;			/* where the key was prolonged before, or -1 */
-	List	   *versions;		/* of a row that others do not see */
+	bool		is_new;			/* others do not see the row yet */
 } Pending;
 
 /*
@@ -59,10 +59,6 @@ typedef struct LastProlonged
 } LastProlonged;
 
 static HTAB *prolonged = NULL;	/* in TopTransactionContext */
-
-/* Where each level of the transaction begins. */
-static CommandId * first_commands = NULL;	/* in TopMemoryContext */
-static int	levels = 0;
 
 /* Passes look at rows of this time to live, too. */
 static void
@@ -96,20 +92,25 @@ on_commit(const Pending *p)
 	}
 }
 
-/* The heartbeat still counts; what its row says, the next one reads. */
+/*
+ * The heartbeat still counts; what its row says, the next one reads.  Only the first
+ * heartbeat of a row that others never saw is undone with it.
+ */
 static void
 on_abort(const Pending *p)
 {
-	if (p->kind == PENDING_ATTACH)
-		ssw_attach_abort(&p->key);
-	else if (p->kind == PENDING_PROLONG)
+	switch (p->kind)
 	{
-		/* a row that nobody saw never was */
-		if (p->versions != NIL)
-			ssw_store_unpublish(&p->key);
+		case PENDING_ATTACH:
+			ssw_attach_abort(&p->key);
+			break;
+		case PENDING_PROLONG:
+			if (p->is_new && p->before < 0)
+				ssw_store_unpublish(&p->key);
+			break;
+		default:
+			ssw_store_unmark(&p->key, p->word, false);
 	}
-	else
-		ssw_store_unmark(&p->key, p->word, false);
 }
 
 /* A prepared transaction may end much later: until then the rows' locks decide. */
@@ -118,7 +119,7 @@ on_prepare(const Pending *p)
 {
 	if (p->kind <= PENDING_DISTRUST)
 		ssw_store_unmark(&p->key, p->word, true);
-	else if (p->versions != NIL)
+	else if (p->is_new)
 	{
 		note_ttl(p);
 		ssw_store_prolong(&p->key, DT_NOBEGIN, p->deadline, p->ttl_us);
@@ -187,77 +188,17 @@ last_prolonged(const SswHeartbeatKey *key)
 	return last;
 }
 
-/* The versions that are still there when a subtransaction is undone. */
-static List *
-still_there(const List *versions)
-{
-	List	   *left = NIL;
-	ListCell   *lc;
-	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-
-	foreach(lc, versions)
-		if (TransactionIdIsCurrentTransactionId(((SswRowVersion *) lfirst(lc))->xmin))
-		left = lappend(left, lfirst(lc));
-	MemoryContextSwitchTo(old);
-	return left;
-}
-
-/* What the rest of the list, from there on, means when its subtransaction is undone. */
+/* The subtransaction that added the rest of the list, from there on, is rolled back. */
 static void
 undo(int first)
 {
-	int			kept = first;
-
 	for (int i = n - 1; i >= first; i--)
+	{
 		if (list[i].kind == PENDING_PROLONG)
 			last_prolonged(&list[i].key)->index = list[i].before;
-	for (int i = first; i < n; i++)
-	{
-		Pending    *p = &list[i];
-		LastProlonged *last = p->kind == PENDING_PROLONG ? last_prolonged(&p->key) : NULL;
-		List	   *left = still_there(p->versions);
-
-		/* a row that the transaction inserted before may yet be committed */
-		if (left != NIL)
-		{
-			const SswRowVersion *v = linitial(left);
-
-			p->versions = left;
-			p->deadline = v->due;
-			p->ttl_us = v->ttl_us;
-			p->before = last->index;
-			if (p->before >= 0)
-				p->remembered = list[p->before].deadline;
-			last->index = kept;
-			list[kept++] = *p;
-		}
-		else if (last == NULL || last->index < 0)
-			on_abort(p);
+		on_abort(&list[i]);
 	}
-	n = kept;
-}
-
-static void
-note_first_command(void)
-{
-	int			level = GetCurrentTransactionNestLevel();
-
-	if (level >= levels)
-	{
-		int			larger = Max(64, level * 2);
-
-		first_commands = first_commands ? repalloc(first_commands, larger * sizeof(CommandId)) :
-			MemoryContextAlloc(TopMemoryContext, larger * sizeof(CommandId));
-		levels = larger;
-	}
-	first_commands[level] = GetCurrentCommandId(false);
-}
-
-/* What was done before that subtransaction, by its level from 2 on, has lower numbers. */
-CommandId
-ssw_heartbeat_xact_first_command(int level)
-{
-	return first_commands[level];
+	n = first;
 }
 
 static void
@@ -265,8 +206,6 @@ at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
 {
 	int			first = n;
 
-	if (event == SUBXACT_EVENT_START_SUB)
-		note_first_command();
 	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	while (first > 0 && list[first - 1].subid == subid)
@@ -295,7 +234,6 @@ add(PendingKind kind, const SswHeartbeatKey *key)
 	return &list[n++];
 }
 
-/* In _PG_init: of a transaction's levels all are known. */
 void
 ssw_heartbeat_xact_init(void)
 {
@@ -340,11 +278,11 @@ ssw_heartbeat_xact_ended(int from, bool all)
 
 /*
  * The session's row, which we hold, has this deadline and time to live (0: as it had),
- * if we commit; perhaps it had others by this transaction before.  versions: of a row
- * that others do not see, in TopTransactionContext, the last one first; else NIL.
+ * if we commit; perhaps it had others by this transaction before.  is_new: others do not
+ * see the row yet.
  */
 void
-ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions)
+ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, bool is_new)
 {
 	SswHeartbeat b;
 	LastProlonged *last;
@@ -356,7 +294,7 @@ ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int
 	p = add(PENDING_PROLONG, key);
 	p->deadline = deadline;
 	p->ttl_us = ttl_us;
-	p->versions = versions;
+	p->is_new = is_new;
 	p->before = last->index;
 	p->remembered = p->before < 0 ? b.deadline : list[p->before].deadline;
 	last->index = n - 1;

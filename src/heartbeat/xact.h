@@ -5,26 +5,15 @@
 #ifndef SSW_XACT_H
 #define SSW_XACT_H
 
-#include "nodes/pg_list.h"
-
 #include "heartbeat/store.h"
 
-/* A version of a row that this transaction has written. */
-typedef struct SswRowVersion
-{
-	TransactionId xmin;			/* what wrote it */
-	TimestampTz due;			/* DT_NOBEGIN: none */
-	int64		ttl_us;
-} SswRowVersion;
-
 extern void ssw_heartbeat_xact_init(void);
-extern CommandId ssw_heartbeat_xact_first_command(int level);
 
 extern int	ssw_heartbeat_xact_count(void);
 extern void ssw_heartbeat_xact_mark(const SswHeartbeatKey *key, uint64 word);
 extern bool ssw_heartbeat_xact_marks_hold(int from);
 extern void ssw_heartbeat_xact_ended(int from, bool all);
-extern void ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, List *versions);
+extern void ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, bool is_new);
 extern bool ssw_heartbeat_xact_attach(const SswHeartbeatKey *key);
 
 #endif							/* SSW_XACT_H */

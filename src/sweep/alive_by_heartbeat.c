@@ -239,7 +239,7 @@ prolong(const SswTarget *t, SswAlive *a)
 		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
 
 		if (!isnull)
-			ssw_heartbeat_xact_prolong(&k, DatumGetTimestampTz(due), 0, NIL);
+			ssw_heartbeat_xact_prolong(&k, DatumGetTimestampTz(due), 0, false);
 	}
 	SPI_freetuptable(SPI_tuptable);
 	if (t->prolonged)
