@@ -57,6 +57,29 @@ ssw_spi_end(void)
 	SPI_finish();
 }
 
+/* The same as the extension's owner, for our own statements, until ssw_spi_end_as(). */
+void
+ssw_spi_begin_as_extension(SswIdentity *save)
+{
+	ssw_identity_become_extension(save);
+	ssw_spi_begin();
+}
+
+/* The same in the gate, for statements on that role's tables. */
+void
+ssw_spi_begin_as_owner(Oid owner, const char *search_path, SswIdentity *save)
+{
+	ssw_identity_become_owner(owner, search_path, save);
+	ssw_spi_begin();
+}
+
+void
+ssw_spi_end_as(const SswIdentity *save)
+{
+	ssw_spi_end();
+	ssw_identity_restore(save);
+}
+
 /* Are we the owner of this table, and does FORCE ROW LEVEL SECURITY hide rows from us? */
 static bool
 is_forced(const RangeTblEntry * rte)

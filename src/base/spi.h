@@ -8,9 +8,14 @@
 #include "access/xact.h"
 #include "executor/spi.h"
 
+#include "base/identity.h"
+
 extern void ssw_spi_begin(void);
 extern void ssw_spi_begin_nonatomic(void);
+extern void ssw_spi_begin_as_extension(SswIdentity *save);
+extern void ssw_spi_begin_as_owner(Oid owner, const char *search_path, SswIdentity *save);
 extern void ssw_spi_end(void);
+extern void ssw_spi_end_as(const SswIdentity *save);
 
 extern SPIPlanPtr ssw_spi_prepare(const char *sql, int nargs, Oid *types, int options);
 extern bool ssw_spi_is_restricted(SPIPlanPtr plan);

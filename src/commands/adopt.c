@@ -60,8 +60,7 @@ read_presets(Oid relid, const char *which)
 	Preset	   *last = NULL;
 	uint64		n;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	n = ssw_spi_exec(psprintf("SELECT p.preset, p.note,"
 							  " (SELECT pg_catalog.replace(p.hook, '{schema}', pg_catalog.quote_ident(n.nspname)) FROM pg_catalog.pg_class AS c"
 							  "  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = $1), p.advice, p.lifetime, x.names, x.missing,"
@@ -95,8 +94,7 @@ read_presets(Oid relid, const char *which)
 			last->settings = lappend(lappend(last->settings, v[9]), v[10]);
 		MemoryContextSwitchTo(old);
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return presets;
 }
 

@@ -54,8 +54,7 @@ load_args(SswArgs *a, const SswPolicy *p)
 	for (int i = 0; i < SSW_NARGS; i++)
 		appendStringInfo(&buf, "%s%s", i ? ", " : "SELECT ", ssw_fields[i].name);
 	appendStringInfoString(&buf, " FROM sweeper.policy WHERE policy_id = $1");
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec(buf.data, 1, &type, &value, NULL, false, 1) == 0)
 		elog(ERROR, "policy %d does not exist", p->id);
 	for (int i = 0; i < SSW_NARGS; i++)
@@ -69,8 +68,7 @@ load_args(SswArgs *a, const SswPolicy *p)
 		a->value[i] = a->isnull[i] ? (Datum) 0 : datumCopy(d, byval, len);
 		MemoryContextSwitchTo(old);
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	for (int i = 0; i < SSW_NARGS; i++)
 		if (ssw_fields[i].flags & SSW_FIELD_RESOLVED)
 			ssw_args_set_text(a, i, *(char *const *) ((const char *) p + ssw_fields[i].offset));

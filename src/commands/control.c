@@ -61,11 +61,9 @@ change(const SswPolicy *p, const char *sql, int nargs, Oid *more_types, Datum *m
 		values[2 + i] = more[i];
 		nulls[2 + i] = more_nulls[i];
 	}
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	n = ssw_spi_exec(sql, 2 + nargs, types, values, nulls, false, 0);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	CommandCounterIncrement();
 	return n;
 }

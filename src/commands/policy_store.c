@@ -106,12 +106,10 @@ ssw_policy_store_exec(const char *sql, int nargs, Oid *types, Datum *values, con
 	int			result = 0;
 	bool		isnull;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec(sql, nargs, types, values, nulls, false, 0) > 0 && SPI_tuptable)
 		result = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	CommandCounterIncrement();
 	return result;
 }
@@ -158,12 +156,10 @@ ssw_policy_store_json(int policy_id)
 	char	   *json = NULL;
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
 					 1, &type, &value, NULL, false, 1) > 0)
 		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return json;
 }

@@ -379,8 +379,7 @@ look(SswPolicy *p, Relation rel)
 	SswIdentity save;
 
 	/* keys and expressions as in a pass */
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
 	advise_index(p, rel, v, cxt);
 	look_at_sample(p, rel, v, cxt);
 	if (!v->exact)
@@ -391,8 +390,7 @@ look(SswPolicy *p, Relation rel)
 	if (p->nkeys == 0)
 		add_advice(v, cxt, false,
 				   "There is no key, so events identify rows by ctid: give the table a primary key, or name the columns of a unique index in key.");
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return v;
 }
 
@@ -434,8 +432,7 @@ ssw_preview_run(SswPolicy *p, Relation rel)
 				 errhint("Evaluate its deadline and its filter in a SELECT on the table, as the table's owner.")));
 	if (!ssw_bad_expression_may_be(error))
 		ReThrowError(error);
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
 	ssw_bad_expression_report(p, ssw_partition_leaves(p), error);
 	pg_unreachable();
 }

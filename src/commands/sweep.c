@@ -39,13 +39,11 @@ is_uncommitted(const SswPolicy *p)
 	bool		ours = false;
 	bool		isnull;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT xmin FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL, true, 1) > 0)
 		ours = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0],
 																					   SPI_tuptable->tupdesc, 1, &isnull)));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return ours;
 }
 

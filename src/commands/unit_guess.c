@@ -151,8 +151,7 @@ ssw_unit_guess_application_timezone(Oid owner)
 	char	   *zone = pstrdup(pg_get_timezone_name(session_timezone));
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT zone FROM (SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1), s.setrole = $1, s.setdatabase <> 0"
 					 "  FROM pg_catalog.pg_db_role_setting AS s, LATERAL pg_catalog.unnest(s.setconfig) AS c"
 					 "  WHERE pg_catalog.lower(c) LIKE 'timezone=%' AND s.setdatabase IN ($2, 0) AND s.setrole IN ($1, 0)"
@@ -160,8 +159,7 @@ ssw_unit_guess_application_timezone(Oid owner)
 					 " AS z (zone, of_role, of_database) ORDER BY of_role DESC, of_database DESC",
 					 2, types, values, NULL, true, 1) > 0)
 		zone = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return zone;
 }
 

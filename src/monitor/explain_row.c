@@ -63,14 +63,12 @@ fuse_text(const Explanation *e, const char *group)
 	char	   *text = NULL;
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT detail FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()"
 					 " AND (\"group\" IS NULL OR \"group\" = $2)", 2, types, values, group ? "  " : " n", true, 1) > 0)
 		text = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return text;
 }
 

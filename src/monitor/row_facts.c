@@ -242,8 +242,7 @@ ssw_row_facts_table_holders(const SswPolicy *p, SswRowFacts *r)
 	if (DatumGetPointer(r->holders) != NULL)
 		return;
 	value = tables_of(p, r);
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	ssw_spi_exec("SELECT pg_catalog.array_agg(DISTINCT coalesce(pid, 0)) FROM pg_catalog.pg_locks"
 				 " WHERE locktype = 'relation' AND relation = ANY ($1) AND database = (SELECT oid"
 				 " FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
@@ -259,8 +258,7 @@ ssw_row_facts_table_holders(const SswPolicy *p, SswRowFacts *r)
 		r->holders = PointerGetDatum(DatumGetArrayTypePCopy(d));
 		MemoryContextSwitchTo(old);
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 /* What is recorded of the row's failures, if it still is about this deadline. */
@@ -284,8 +282,7 @@ ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r)
 	values[4] = r->leaf == p->relid ? (Datum) 0 : CStringGetTextDatum(ssw_stmt_relation(r->leaf));
 	nulls[5] = r->identity ? ' ' : 'n';
 	values[5] = r->identity ? CStringGetTextDatum(r->identity) : (Datum) 0;
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT class, state = 'quarantined', attempts, next_attempt, message FROM sweeper.failed_row"
 					 " WHERE policy_id = $1 AND key IN ($2, " SSW_KEY_HASH("$2") ")"
 					 " AND (deadline IS NOT DISTINCT FROM $3 OR deadline = $4) AND partition IS NOT DISTINCT FROM $5"
@@ -300,8 +297,7 @@ ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r)
 		r->has_next = get_time(4, &r->next_attempt);
 		r->message = get_string(5, cxt);
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 /* The key's newest event in a span of time, plain or hashed; in SPI. */
@@ -341,11 +337,9 @@ ssw_row_facts_end(const SswPolicy *p, SswRowFacts *r)
 	MemoryContext cxt = CurrentMemoryContext;
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	for (int i = 1; i < lengthof(edges); i++)
 		if (find_end(p, r, edges[i], edges[i - 1], cxt))
 			break;
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }

@@ -210,8 +210,7 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 	for (int i = 0; i < SSW_NARGS; i++)
 		appendStringInfo(&sql, "%s%s", i ? ", " : "SELECT ", ssw_fields[i].name);
 	appendStringInfo(&sql, "," STATE_COLUMNS "%s", where);
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	/* as they are now, whatever the caller's snapshot shows */
 	CommandCounterIncrement();
 	PushActiveSnapshot(GetLatestSnapshot());
@@ -227,8 +226,7 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 		result = lappend(result, p);
 		MemoryContextSwitchTo(old);
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return result;
 }
 

@@ -182,14 +182,12 @@ set_access(Oid role, const char *marker, const char *pool, bool granted)
 	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(marker), BoolGetDatum(granted), pool ? CStringGetTextDatum(pool) : (Datum) 0};
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT sweeper._set_access($1, $2, $3) WHERE $4 IS NULL OR EXISTS (SELECT FROM sweeper.pool WHERE pool = $4)",
 					 4, types, values, pool ? NULL : "   n", false, 0) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("pool \"%s\" does not exist", pool)));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 /* _give_access(role, policy, pool, granted) */
@@ -231,11 +229,9 @@ forget(const char *marker)
 
 	if (!OidIsValid(find_marker(marker)))
 		return;
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	ssw_spi_exec(psprintf("DROP FUNCTION sweeper.%s()", marker), 0, NULL, NULL, NULL, false, 0);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 void

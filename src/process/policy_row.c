@@ -39,11 +39,9 @@ run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	ssw_spi_exec(sql, nargs, types, values, nulls, false, 0);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 /*
@@ -311,11 +309,9 @@ ssw_policy_row_was_in(uint64 system_identifier)
 	SswIdentity save;
 	bool		was;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	was = ssw_spi_exec("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true, 1) > 0;
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return was;
 }
 
@@ -327,15 +323,13 @@ ssw_policy_row_mark(bool write)
 	TimestampTz at = 0;
 	bool		isnull;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT looked_at FROM sweeper.service_mark", 0, NULL, NULL, NULL, true, 1) > 0)
 		at = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	if (write)
 		ssw_spi_exec("UPDATE sweeper.service_mark SET looked_at = pg_catalog.clock_timestamp()",
 					 0, NULL, NULL, NULL, false, 0);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return at;
 }
 
@@ -344,8 +338,7 @@ cut_deadlines(void *n)
 {
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	*(uint64 *) n = ssw_spi_exec("UPDATE sweeper.session AS s SET expires_at = least(s.expires_at, c.now + s.ttl),"
 								 " ends_at = CASE WHEN s.acquired_at > c.now AND pg_catalog.isfinite(s.ends_at)"
 								 "  THEN c.now + (s.ends_at - s.acquired_at) ELSE s.ends_at END,"
@@ -355,8 +348,7 @@ cut_deadlines(void *n)
 								 " AND (f.expires_at > pg_catalog.clock_timestamp() + f.ttl + " FAST_BY
 								 " OR f.acquired_at > pg_catalog.clock_timestamp() + " FAST_BY ") LIMIT " CUT_AT_ONCE
 								 " FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL, false, 0);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return true;
 }
 

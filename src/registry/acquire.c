@@ -278,14 +278,12 @@ ssw_acquire(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	ssw_session_lock_pool(a.pool);
 	a.now = GetCurrentTimestamp();
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	read_pool(&a);
 	room = make_room(&a);
 	if (room)
 		give(&a, acquired_by);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	if (room)
 		return_row(fcinfo, &a);
 	return (Datum) 0;

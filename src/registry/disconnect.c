@@ -82,13 +82,11 @@ end_sessions(SswWork *w, const SswHeartbeatKey *keys, int n)
 
 	p.set_clause = DISCONNECTED_SET;
 	ssw_action_lock_leaf(&p, p.relid, RowExclusiveLock);
-	ssw_identity_become_owner(p.owner, p.search_path, &save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_owner(p.owner, p.search_path, &save);
 	ssw_end_find(found, &p, &e, "t.session " SSW_OP("=") " ANY ($1)", 1, &type, &sessions);
 	if (ssw_end_count(found) < n)
 		settle_ended(sessions);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return ssw_end_found(found, &p, &e);
 }
 

@@ -148,11 +148,9 @@ run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 	SswIdentity save;
 	uint64		n;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	n = ssw_spi_exec(sql, nargs, types, values, nulls, false, 0);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return n;
 }
 
@@ -166,12 +164,10 @@ row_json(const char *pool)
 	char	   *json = NULL;
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT (to_jsonb(p) - 'counter')::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
 		json = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return json;
 }
 

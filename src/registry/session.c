@@ -220,8 +220,7 @@ find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *t
 	limit_wait(p);
 	ssw_spi_begin();
 	ssw_end_find(found, p, e, matches, nargs, types, values);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return found;
 }
 
@@ -329,13 +328,11 @@ ssw_dead_sessions(PG_FUNCTION_ARGS)
 	table_close(rel, NoLock);
 	ssw_grace_cutoffs(p, now, cutoffs);
 	ssw_grace_rows(p);
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	for (int i = 0; i < p->ndeadlines; i++)
 		if (!TIMESTAMP_IS_NOBEGIN(cutoffs[i]))
 			add_dead(p, i, cutoffs[i], (ReturnSetInfo *) fcinfo->resultinfo);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return (Datum) 0;
 }
 
@@ -448,8 +445,7 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 	ssw_spi_begin();
 	owner = claim(PG_GETARG_DATUM(0), owner);
 	owner = owner ? MemoryContextStrdup(cxt, owner) : NULL;
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	if (owner == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(owner));

@@ -73,8 +73,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 		w->locked_leaf = true;
 		ssw_batch_hurry(w);
-		ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-		ssw_spi_begin();
+		ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
 		ssw_in_hand_set(w->policy->id, w->target.leaf, ssw_in_hand_place(tid), 1);
 		if (ssw_plan_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
@@ -90,8 +89,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 			MemoryContextSwitchTo(old);
 		}
 		ssw_deferred_fire();
-		ssw_spi_end();
-		ssw_identity_restore(&save);
+		ssw_spi_end_as(&save);
 	}
 	ssw_batch_end(w, NULL, 0, 0, 0, 0);
 	return verdict;

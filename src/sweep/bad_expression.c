@@ -341,12 +341,10 @@ leave_out(SswWork *w, MemoryContext cxt)
 		return false;
 	MemoryContextSwitchTo(cxt);
 	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
 	MemoryContextSwitchTo(cxt);
 	left_out = find_rows(p, leaves, w->failures, w->pass->soft_deadline);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	if (left_out)
 	{
 		rel = table_open(p->relid, NoLock);

@@ -335,15 +335,13 @@ ssw_batch_begin_read(SswWork *w, Oid leaf, SswIdentity *save)
 	ssw_batch_arm(w);
 	MemoryContextSwitchTo(w->batch_cxt);
 	ssw_action_lock_leaf(w->policy, leaf, AccessShareLock);
-	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, save);
 }
 
 void
 ssw_batch_end_read(SswWork *w, const SswIdentity *save)
 {
-	ssw_spi_end();
-	ssw_identity_restore(save);
+	ssw_spi_end_as(save);
 	ssw_batch_disarm();
 	ssw_spi_commit();
 	MemoryContextSwitchTo(w->batch_cxt);
@@ -397,13 +395,11 @@ ssw_batch_open_pass(SswWork *w)
 	SswIdentity save;
 	int64		id;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	id = reopen_pass(w);
 	if (id == 0)
 		id = insert_pass(w);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	w->pass->pass_id = id;
 }
 

@@ -121,8 +121,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 		if (n == 0 || !ItemPointerEquals(&tids[n - 1], &f->rows[*next].tid))
 			tids[n++] = f->rows[*next].tid;
 	ssw_action_lock_leaf(p, target.leaf, RowExclusiveLock);
-	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
 	acted = ssw_alive_run(&target, tids, n, sink);
 
 	/*
@@ -131,8 +130,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 	 */
 	if (!p->registry)
 		ssw_deferred_fire();
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	MemoryContextSwitchTo(cxt);
 	ssw_audit_end(sink);
 	MemoryContextSwitchTo(old);

@@ -197,8 +197,7 @@ ssw_failures_load(const SswPolicy *p)
 	f->locked_retry = ssw_pace_get(p->id).locked_retry_at;
 	ctl.hcxt = f->cxt;
 	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	/* a back-off that begins later than now is of a clock that was set back */
 	n = ssw_spi_exec("SELECT key, deadline, state = 'quarantined', attempts,"
 					 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
@@ -207,8 +206,7 @@ ssw_failures_load(const SswPolicy *p)
 					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return f;
 }
 
@@ -525,8 +523,7 @@ ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
 	SswIdentity save;
 	ListCell   *lc;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	foreach(lc, f->pending)
 		if (!((NewFailure *) lfirst(lc))->same)
 		write_one(f, lfirst(lc));
@@ -534,6 +531,5 @@ ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
 	note_locked(f);
 	if (purge)
 		purge_entries(f, salt, bits);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }

@@ -369,8 +369,7 @@ recall(Test *t)
 	Datum		values[] = {Int32GetDatum(t->work->policy->id), t->names};
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	ssw_spi_exec("SELECT \"group\" IS NULL, held_until > pg_catalog.clock_timestamp(), pg_catalog.array_position($2, \"group\")"
 				 " FROM sweeper.fuse_hold WHERE policy_id = $1", 2, types, values, t->n == 0 ? " n" : NULL, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -391,8 +390,7 @@ recall(Test *t)
 				t->suspect[n - 1].let_go = true;
 		}
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 /* What loses too much, and was not held for that already?  What trips by itself is not tested with the others. */

@@ -43,8 +43,7 @@ ssw_fuse_load(SswPolicy *p)
 	SswIdentity save;
 
 	p->not_held = NULL;
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	ssw_spi_exec("SELECT pg_catalog.bool_or(\"group\" IS NULL), pg_catalog.quote_literal(pg_catalog.array_agg(\"group\")"
 				 " FILTER (WHERE \"group\" IS NOT NULL)) FROM sweeper.fuse_hold"
 				 " WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()", 1, &type, &value, NULL, false, 1);
@@ -56,8 +55,7 @@ ssw_fuse_load(SswPolicy *p)
 		p->not_held = MemoryContextStrdup(GetMemoryChunkContext(p),
 										  psprintf("(%s " SSW_OP("<>") " ALL (%s::pg_catalog.text[])) IS NOT FALSE",
 												   ssw_fuse_group(p), groups));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 /* Another worker may have held groups since this one looked. */
@@ -108,15 +106,13 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 	values[2] = TimestampTzGetDatum(w->pass->now);
 	values[3] = TimestampTzGetDatum(until);
 	values[4] = CStringGetTextDatum(message);
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	ssw_spi_exec("INSERT INTO sweeper.fuse_hold (policy_id, \"group\", held_at, held_until, detail) VALUES ($1, $2, $3, $4, $5)",
 				 5, types, values, nulls, false, 0);
 	ssw_spi_exec("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
 				 " SELECT policy_id, policy, 'session_sweeper', 'fuse', pg_catalog.jsonb_build_object('group', $2, 'detail', $5, 'until', $4)"
 				 " FROM sweeper.policy WHERE policy_id = $1 AND $3 IS NOT NULL", 5, types, values, nulls, false, 0);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->fuse_trips++;
 	if (s->name == NULL)

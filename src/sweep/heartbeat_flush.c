@@ -134,8 +134,7 @@ prolong_all(void *arg)
 	foreach(lc, leaves)
 		failed += prolong_leaf(p, lfirst_oid(lc));
 	ssw_deferred_fire();
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	table_close(rel, NoLock);
 	if (failed > 0)
 		ereport(WARNING,

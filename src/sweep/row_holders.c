@@ -105,11 +105,9 @@ ssw_holders_prepared_name(TransactionId xid, MemoryContext cxt)
 
 	if (!TransactionIdIsValid(xid))
 		return NULL;
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", 1, &type, &value, NULL, true, 1) > 0)
 		name = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return name;
 }

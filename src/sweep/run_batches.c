@@ -36,14 +36,12 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	ssw_in_hand_set(w->policy->id, w->target.leaf, tids ? ssw_in_hand_place(tids) : 0, tids ? n : Max(n, 2));
 	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
 	w->locked_leaf = true;
-	ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_deferred_fire();
 	rows = ssw_alive_run(&w->target, tids, n, sink);
 	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
 	ssw_deferred_fire();
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return rows;
 }
 

@@ -295,8 +295,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 			a.sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
 			ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
 			w->locked_leaf = true;
-			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-			ssw_spi_begin();
+			ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_deferred_fire();
 			/* those that went do not wait long for their commit */
@@ -326,8 +325,7 @@ run_singly(SswWork *w, const ItemPointerData *tids, int n, ErrorData **doubt)
 					*doubt = e;
 			}
 			ssw_deferred_fire();
-			ssw_spi_end();
-			ssw_identity_restore(&save);
+			ssw_spi_end_as(&save);
 			MemoryContextSwitchTo(w->batch_cxt);
 			went = a.rows > 0;
 			ssw_audit_end(a.sink);

@@ -112,11 +112,9 @@ collect(SswWork *w, SswChunk *chunk)
 				return;
 			}
 			ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
-			ssw_identity_become_owner(w->policy->owner, w->policy->search_path, &save);
-			ssw_spi_begin();
+			ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 			rest = ssw_collect(w, chunk, limit);
-			ssw_spi_end();
-			ssw_identity_restore(&save);
+			ssw_spi_end_as(&save);
 			if (chunk->n > 0)
 				ssw_collect_more(w, start);
 		}

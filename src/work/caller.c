@@ -48,8 +48,7 @@ ssw_caller_begin(const char *function)
 void
 ssw_caller_end(const SswCaller *c)
 {
-	ssw_spi_end();
-	ssw_identity_restore(&c->save);
+	ssw_spi_end_as(&c->save);
 }
 
 /* May the caller act as the role?  Only admins may act as one that was dropped. */

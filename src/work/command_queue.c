@@ -121,8 +121,7 @@ stuck_commands_ended(const SswEndedRow *rows, int n, const char *type, int64 eve
 {
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		task = DirectFunctionCall1(uuid_in, CStringGetDatum(text_to_cstring(rows[i].key)));
@@ -131,8 +130,7 @@ stuck_commands_ended(const SswEndedRow *rows, int n, const char *type, int64 eve
 		ssw_task_xact_task_changed(DatumGetUUIDP(task));
 		ssw_task_row_comment(task, "session_sweeper", "failed: Internal worker timeout");
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	/* runners that still run them are to be interrupted */
 	ssw_task_xact_command_waits(InvalidOid);
 }
@@ -381,8 +379,7 @@ try_look(void *arg)
 	TimestampTz appended_at;
 	SswIdentity save;
 
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (look_at_prepared(now) || !begun)
 		drop_others();
 	if (!begun || now >= rest_at)
@@ -396,8 +393,7 @@ try_look(void *arg)
 	look_at_waiting(now);
 	appended_at = ssw_append_demand_look(now);
 	next_at = Min(next_at, appended_at);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	begun = true;
 	return true;
 }

@@ -120,8 +120,7 @@ take(Command *c, MemoryContext cxt)
 	{
 		values[0] = ObjectIdGetDatum(MySswProc->role);
 		values[1] = CStringGetTextDatum(ssw_queue_incarnation());
-		ssw_identity_become_extension(&save);
-		ssw_spi_begin();
+		ssw_spi_begin_as_extension(&save);
 		found = ssw_plan_execute(sql, 2, types, values, NULL, false) > 0;
 		if (found)
 		{
@@ -138,8 +137,7 @@ take(Command *c, MemoryContext cxt)
 			/* before others can see that it runs */
 			hold(&c->task);
 		}
-		ssw_spi_end();
-		ssw_identity_restore(&save);
+		ssw_spi_end_as(&save);
 	}
 	ssw_spi_commit();
 	if (found)
@@ -172,8 +170,7 @@ complete(const Command *c)
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE), errmsg("the task was ended while it ran")));
 	ssw_task_row_progress(values[0]);
 	ssw_task_xact_task_changed(&c->task);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 /* Run the command in a transaction of its own; an error is returned in cxt, else null. */
@@ -266,8 +263,7 @@ record(const Command *c, ErrorData *e, MemoryContext cxt)
 		limit_wait();
 		ssw_spi_begin();
 		(void) ssw_queue_end(UUIDPGetDatum(&c->task), c->attempt, status, e->message, comment);
-		ssw_spi_end();
-		ssw_identity_restore(&save);
+		ssw_spi_end_as(&save);
 		ssw_spi_commit();
 	}
 	PG_CATCH();

@@ -126,10 +126,8 @@ ssw_task_notify(TimestampTz now)
 		not_before = now + HELD_BACK_US;
 		return not_before;
 	}
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	notify_all(events, n, lost);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return DT_NOEND;
 }

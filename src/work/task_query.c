@@ -75,14 +75,12 @@ ssw_get_task(PG_FUNCTION_ARGS)
 	values[1] = CStringGetTextDatum(GetUserNameFromId(userid, false));
 	values[2] = BoolGetDatum(ssw_rights_is_monitor(userid));
 	values[3] = PG_GETARG_DATUM(0);
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	if (!XactReadOnly && !RecoveryInProgress())
 		ssw_spi_exec(consume, 4, types, values, NULL, false, 0);
 	if (return_rows(fcinfo, "SELECT * FROM sweeper._get_task($1, $2, $3, $4)", 4, types, values, NULL) == 0)
 		ssw_task_missing(values[3]);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return (Datum) 0;
 }
 
@@ -118,11 +116,9 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 					 errmsg("a filter must not be larger than %d kB", MAX_FILTER_BYTES / 1024)));
 	}
 	appendStringInfoChar(&sql, ')');
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	return_rows(fcinfo, sql.data, N_LIST_ARGS + 2, types, values, nulls);
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 	return (Datum) 0;
 }
 

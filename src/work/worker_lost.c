@@ -167,8 +167,7 @@ workers_ended(const SswEndedRow *rows, int nrows, const char *end_type, int64 ev
 	if (n == 0)
 		return;
 	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
-	ssw_identity_become_extension(&save);
-	ssw_spi_begin();
+	ssw_spi_begin_as_extension(&save);
 	end_tasks_of(array);
 	found = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
 	for (uint64 i = 0; i < found; i++)
@@ -185,8 +184,7 @@ workers_ended(const SswEndedRow *rows, int nrows, const char *end_type, int64 ev
 		}
 		ssw_worker_lost_orphans(PointerGetDatum(construct_array(jobs, found, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 	}
-	ssw_spi_end();
-	ssw_identity_restore(&save);
+	ssw_spi_end_as(&save);
 }
 
 /* End what the ends of workers had to leave, because others held the rows.  As the extension, in SPI. */
