@@ -23,8 +23,8 @@ CREATE TABLE sweeper.policy (
     keep_for          interval NOT NULL,
     filter            text,
     on_null           text NOT NULL CHECK (on_null IN ('ignore', 'repair', 'expire')),
-    -- columns: name and number, plus 2048 times the bits of the expressions that name it; below 0: an expression has an old name of it
-    columns           jsonb NOT NULL DEFAULT '{}',
+    -- names of all columns of the table when this row was written, in the order of their numbers; '': dropped
+    columns           text[] NOT NULL DEFAULT '{}',
     -- what happens to a dead row
     action            text NOT NULL CHECK (action IN ('delete', 'update', 'call')),
     set_clause        text,
@@ -81,9 +81,15 @@ COMMENT ON TABLE sweeper.policy IS
 
 CREATE INDEX policy_relid ON sweeper.policy (relid);
 
-CREATE FUNCTION sweeper._column_now(relation oid, columns jsonb, name text) RETURNS text
+CREATE FUNCTION sweeper._columns(relation oid) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce((SELECT attname FROM pg_attribute WHERE attrelid = relation AND attnum = abs((columns ->> name)::int) % 2048 AND NOT attisdropped), name)
+    SELECT ARRAY(SELECT CASE WHEN attisdropped THEN '' ELSE attname END FROM pg_attribute WHERE attrelid = relation AND attnum > 0 ORDER BY attnum)
+$$;
+COMMENT ON FUNCTION sweeper._columns IS 'Names of all columns of a table, in the order of their numbers. The name of a dropped column is empty.';
+
+CREATE FUNCTION sweeper._column_now(relation oid, columns text[], name text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT attname FROM pg_attribute WHERE attrelid = relation AND attnum = array_position(columns, name) AND NOT attisdropped), name)
 $$;
 COMMENT ON FUNCTION sweeper._column_now IS 'Present name of a column that a policy names; a text that is no column of the policy is returned unchanged.';
 

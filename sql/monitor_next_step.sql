@@ -68,7 +68,8 @@ SELECT policy, problem, detail FROM sweeper.problem ORDER BY policy;
 ALTER FUNCTION step OWNER TO regress_hooker;
 SELECT sweeper.resume('hook');
 SELECT sweeper.alter_policy('renamed', filter => '"Gone" AND t.id > 0'), sweeper.alter_policy('quoted', set_clause => $$d = 'infinity', another = another + 1$$),
-    sweeper.alter_policy('twice', deadline => $$due + interval '1 s'$$, filter => 'over AND due IS NOT NULL', reset => '{group_by}');
+    sweeper.alter_policy('twice', deadline => $$due + interval '1 s'$$, filter => 'over AND due IS NOT NULL', reset => '{group_by}'),
+    sweeper.alter_policy('lost_capture', reset => '{capture}'), sweeper.alter_policy('lost_group', reset => '{group_by}');
 \o /dev/null
 SELECT format('CALL sweeper.sweep(%L, pass => NULL)', policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%' ORDER BY policy \gexec
 \o

@@ -93,7 +93,7 @@ DROP ROLE regress_giver, regress_taker, regress_warden;
 -- columns that swap names: a plain field follows, an expression would mean another column
 CREATE TABLE swap (id int PRIMARY KEY, d timestamptz, a boolean DEFAULT false, b boolean DEFAULT true, other int);
 INSERT INTO swap SELECT i, now() - '1 min'::interval FROM generate_series(1, 5) AS i;
-SELECT FROM sweeper.register('swap', deadline => 'd', filter => 'a', check_every => '0', start => 'now');
+SELECT FROM sweeper.register('swap', deadline => 'd', filter => 'a IS TRUE', check_every => '0', start => 'now');
 BEGIN;
 ALTER TABLE swap RENAME other TO another;
 ALTER TABLE swap RENAME d TO due;
@@ -110,6 +110,10 @@ SELECT verdict, reason FROM sweeper.explain_row('swap', '1');
 SELECT sweeper.expire('swap', '{1}', 'by hand');
 SELECT next_step FROM sweeper.problem WHERE policy = 'swap';
 SELECT sweeper.alter_policy('swap', filter => 'b');
+CALL sweeper.sweep('swap', pass => NULL) \gset
+SELECT count(*) FROM swap;
+-- a filter that is only a column is followed, too
+ALTER TABLE swap RENAME b TO c;
 CALL sweeper.sweep('swap', pass => NULL) \gset
 SELECT count(*) FROM swap;
 SELECT sweeper.alter_policy('swap', filter => 'a');

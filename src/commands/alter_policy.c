@@ -120,11 +120,11 @@ read_args(SswArgs *a, const SswPolicy *p, FunctionCallInfo fcinfo)
 static void
 check_stale(const SswArgs *a, const SswPolicy *p)
 {
-	for (int i = 0; i < SSW_STALE_FIELDS; i++)
-		if ((p->columns.stale & 1 << i) && !a->given[ssw_args_find(ssw_columns_fields[i])])
+	for (int i = 0; i < SSW_NARGS; i++)
+		if ((p->stale & UINT64CONST(1) << i) && !a->given[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_columns_fields[i]),
+					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_fields[i].name),
 					 errdetail("A column that it names was renamed or dropped."),
 					 errhint("%s", ssw_repair_hint(p))));
 }

@@ -181,17 +181,7 @@ bind_again(const SswPolicy *p, Oid relid)
 		   " owner_name = pg_catalog.pg_get_userbyid(c.relowner), database = d.oid,"
 		   " system_identifier = (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
 		   " on_expire = pg_catalog.to_regprocedure(p.on_expire_name), is_alive = pg_catalog.to_regprocedure(p.is_alive_name),"
-
-	/*
-	 * which column had a name that is another's now, or nothing's, nobody can
-	 * tell any more: none has this number
-	 */
-		   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(e.key,"
-		   "  CASE WHEN e.value::pg_catalog.int4 < 0 OR a.attnum IS NULL THEN -2047 - pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048"
-		   "  ELSE a.attnum + pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048 END), '{}')"
-		   "  FROM pg_catalog.jsonb_each(p.columns) AS e LEFT JOIN pg_catalog.pg_attribute AS a"
-		   "  ON a.attrelid = c.oid AND a.attname::pg_catalog.text = e.key AND NOT a.attisdropped), held_reason = NULL, held_at = NULL,"
-		   " horizons = NULL"
+		   " columns = sweeper._columns(c.oid), held_reason = NULL, held_at = NULL, horizons = NULL"
 		   " FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d WHERE p.policy_id = $1 AND $2 IS NOT NULL"
 		   " AND c.oid = $3 AND d.datname = pg_catalog.current_database()", 1, &type, &value, " ");
 }

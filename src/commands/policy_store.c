@@ -13,7 +13,6 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/json.h"
 #include "utils/rel.h"
 
 #include "base/identity.h"
@@ -57,13 +56,15 @@ ssw_policy_store_names(char **names, int n)
 	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
-static char *
-columns_json(const SswPolicy *p, Relation rel)
+/* Names of all columns, in the order of their numbers; empty for one that was dropped. */
+static Datum
+column_names(TupleDesc desc)
 {
-	/* in the order of their bits */
-	const char *const expressions[] = {p->filter, p->set_clause, p->deadline, p->last_seen, p->ttl_column, p->created, p->group_by};
+	char	  **names = palloc(sizeof(char *) * Max(desc->natts, 1));
 
-	return ssw_columns_record(RelationGetDescr(rel), p->relid, expressions, lengthof(expressions));
+	for (int i = 0; i < desc->natts; i++)
+		names[i] = TupleDescAttr(desc, i)->attisdropped ? "" : NameStr(TupleDescAttr(desc, i)->attname);
+	return ssw_policy_store_names(names, desc->natts);
 }
 
 /*
@@ -94,8 +95,7 @@ ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, 
 		return;
 	ssw_policy_store_add_text(q, "on_expire_name", p->on_expire_name);
 	ssw_policy_store_add_text(q, "is_alive_name", p->is_alive_name);
-	ssw_policy_store_add(q, "columns", TEXTOID, CStringGetTextDatum(columns_json(p, rel)), false,
-						 "::pg_catalog.jsonb");
+	ssw_policy_store_add(q, "columns", TEXTARRAYOID, column_names(RelationGetDescr(rel)), false, "");
 }
 
 /* Run one statement as the extension's owner; an int4 result, or 0. */

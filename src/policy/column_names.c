@@ -2,13 +2,11 @@
  * column_names.c
  *		The columns that a policy names, by the names that they have now.
  *
- * Runs in every session and process that reads a policy.  The policy's row has
- * the number of each column, by the name that it had when the row was written.  Fields
- * that are columns follow them.  An expression does not: when a column that it names
- * has another name, or is gone, the policy is broken.  Which expressions name a column
- * stands beside its number (ssw_columns_record()).  A number below 0 says that they
- * still do, although the name is another column's now: a restored dump must know that,
- * too.  Reads catalogs only; shares nothing, and a crash leaves nothing behind.
+ * Runs in every session and process that reads a policy.  The policy's row has the names
+ * that all columns of its relation had when it was written, in the order of their
+ * numbers.  Fields that are columns follow their column.  An expression does not: when a
+ * column that it names has another name now, or is gone, the policy is broken.
+ * Reads catalogs only; shares nothing, and a crash leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -16,51 +14,26 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_attribute.h"
-#include "lib/stringinfo.h"
-#include "port/pg_bitutils.h"
+#include "catalog/pg_type.h"
 #include "utils/builtins.h"
-#include "utils/json.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
-#include "utils/numeric.h"
 #include "utils/syscache.h"
 
 #include "policy/column_names.h"
+#include "policy/register_arguments.h"
 
-/* A recorded number is the column's, plus this times the bits of the expressions that name it. */
-#define FIELD_UNIT	2048
-
-const char *const ssw_columns_fields[SSW_STALE_FIELDS] = {
-	"filter", "set_clause", "deadline", "last_seen", "ttl_column", "created", "group_by", "key", "capture"
-};
-
-static int
-number_of(const JsonbValue *v)
+/* A column that has another name now. */
+typedef struct Renamed
 {
-	return v && v->type == jbvNumeric ? DatumGetInt32(DirectFunctionCall1(numeric_int4, NumericGetDatum(v->val.numeric))) : 0;
-}
-
-/* The recorded number of the name, or 0; below 0: see above. */
-static int
-recorded_number(const SswColumns *c, const char *name)
-{
-	JsonbValue	key;
-	int			number;
-
-	if (c->numbers == NULL)
-		return 0;
-	key.type = jbvString;
-	key.val.string.val = unconstify(char *, name);
-	key.val.string.len = strlen(name);
-	number = number_of(findJsonbValueFromContainer(&c->numbers->root, JB_FOBJECT, &key));
-	return number < 0 ? -(-number % FIELD_UNIT) : number % FIELD_UNIT;
-}
+	char	   *was;
+	char	   *now;			/* null: it is gone */
+} Renamed;
 
 /* The name that the column of that number has now, or null when it is gone. */
 static char *
 present_name(Oid relid, int number)
 {
-	HeapTuple	tup = SearchSysCacheAttNum(relid, abs(number));
+	HeapTuple	tup = SearchSysCacheAttNum(relid, number);
 	char	   *name;
 
 	if (!HeapTupleIsValid(tup))
@@ -70,43 +43,45 @@ present_name(Oid relid, int number)
 	return name;
 }
 
-/* What fields of the policy name is another column's name now, or nothing's. */
-static void
-note_stale(SswColumns *c, int field, const char *name, const char *now)
+/*
+ * The columns whose names have changed since.  A column that was dropped, and made again
+ * under its name, has not changed.
+ */
+static List *
+find_renamed(SswPolicy *p, ArrayType *columns)
 {
-	c->stale |= field;
-	if (now == NULL)
-		c->gone |= field;
-	c->renamed = psprintf("column \"%s\", which %s names, was %s", name, ssw_columns_fields[pg_rightmost_one_pos32(field)],
-						  now ? psprintf("renamed to \"%s\"", now) : "dropped");
+	List	   *renamed = NIL;
+	Datum	   *elems;
+	int			n;
+
+	deconstruct_array(columns, TEXTOID, -1, false, TYPALIGN_INT, &elems, NULL, &n);
+	for (int i = 0; i < n; i++)
+	{
+		char	   *was = TextDatumGetCString(elems[i]);
+		char	   *now = present_name(p->relid, i + 1);
+		Renamed    *r;
+
+		/* one that had been dropped before is empty */
+		if (was[0] == '\0' || (now && strcmp(was, now) == 0))
+			continue;
+		p->columns_changed = true;
+		if (now == NULL && get_attnum(p->relid, was) != InvalidAttrNumber)
+			continue;
+		r = palloc(sizeof(Renamed));
+		r->was = was;
+		r->now = now;
+		renamed = lappend(renamed, r);
+	}
+	return renamed;
 }
 
-/* Today's name of the column that the field, one bit of SSW_STALE_, names; what is no column, as it is. */
-char	   *
-ssw_columns_follow(SswColumns *c, char *name, int field)
+/* An argument of the policy names such a column, and nobody has said what it means now. */
+static void
+note_stale(SswPolicy *p, int arg, const Renamed *r)
 {
-	int			number = name ? recorded_number(c, name) : 0;
-	char	   *now;
-
-	if (number == 0)
-		return name;
-	/* a restored policy's: which column it was is not known */
-	if (abs(number) > MaxHeapAttributeNumber)
-		note_stale(c, field, name, NULL);
-	now = present_name(c->relid, number);
-	if (now && strcmp(now, name) == 0)
-		return name;
-	if (now == NULL && get_attnum(c->relid, name) == InvalidAttrNumber)
-	{
-		note_stale(c, field, name, NULL);
-		return name;
-	}
-	/* a column that took the place and the name of the old one is followed */
-	if (now == NULL)
-		now = name;
-	c->followed = true;
-	c->untold = c->untold || number > 0;
-	return now;
+	p->stale |= UINT64CONST(1) << arg;
+	p->stale_detail = psprintf("column \"%s\", which %s names, was %s", r->was, ssw_fields[arg].name,
+							   r->now ? psprintf("renamed to \"%s\"", r->now) : "dropped");
 }
 
 /* Does an expression name the column?  Rather once too often than not. */
@@ -115,7 +90,7 @@ mentions(const char *text, const char *name)
 {
 	int			len = strlen(name);
 
-	for (const char *s = text; s && *s; s++)
+	for (const char *s = text; *s; s++)
 		if (pg_strncasecmp(s, name, len) == 0 &&
 			(s == text ||!(isalnum((unsigned char) s[-1]) || s[-1] == '_' || s[-1] == '$')) &&
 			!(isalnum((unsigned char) s[len]) || s[len] == '_' || s[len] == '$'))
@@ -123,65 +98,50 @@ mentions(const char *text, const char *name)
 	return false;
 }
 
-/*
- * What is recorded of a relation's columns, as JSON.  The fields are those that may be
- * expressions, in the order of their bits; one that is the name of a column is none.
- */
-char	   *
-ssw_columns_record(TupleDesc desc, Oid relid, const char *const *fields, int n)
+/* Replace the text by today's name where it is a column; where it is an expression, note what it names. */
+static void
+follow(SswPolicy *p, int arg, char **text, List *renamed)
 {
-	StringInfoData buf;
+	ListCell   *lc;
 
-	initStringInfo(&buf);
-	for (int i = 0; i < desc->natts; i++)
+	foreach(lc, renamed)
 	{
-		Form_pg_attribute a = TupleDescAttr(desc, i);
-		int			bits = 0;
+		const Renamed *r = lfirst(lc);
 
-		if (a->attisdropped)
-			continue;
-		for (int f = 0; f < n; f++)
-			if (mentions(fields[f], NameStr(a->attname)) &&
-				!(1 << f >= SSW_STALE_DEADLINE && get_attnum(relid, fields[f]) != InvalidAttrNumber))
-				bits |= 1 << f;
-		appendStringInfoString(&buf, buf.len ? ", " : "{");
-		escape_json(&buf, NameStr(a->attname));
-		appendStringInfo(&buf, ": %d", a->attnum + FIELD_UNIT * bits);
+		if (strcmp(*text, r->was) == 0)
+		{
+			if (r->now)
+				*text = r->now;
+			else
+				note_stale(p, arg, r);
+			return;
+		}
 	}
-	appendStringInfoString(&buf, buf.len ? "}" : "{}");
-	return buf.data;
+	/* a column that has kept its name is no expression */
+	if (get_attnum(p->relid, *text) != InvalidAttrNumber)
+		return;
+	foreach(lc, renamed)
+		if (mentions(*text, ((Renamed *) lfirst(lc))->was))
+		note_stale(p, arg, lfirst(lc));
 }
 
-/* Expressions are text: a name in one may be another column's now. */
+/* Bring a policy that was just read up to date with the columns that its row had. */
 void
-ssw_columns_check(SswColumns *c)
+ssw_columns_follow(SswPolicy *p, ArrayType *columns)
 {
-	JsonbIterator *it = JsonbIteratorInit(&c->numbers->root);
-	JsonbIteratorToken token;
-	JsonbValue	v;
-	char	   *name = NULL;
+	List	   *renamed = find_renamed(p, columns);
 
-	while ((token = JsonbIteratorNext(&it, &v, false)) != WJB_DONE)
+	for (int i = 0; i < SSW_NARGS && renamed != NIL; i++)
 	{
-		int			number = token == WJB_VALUE ? number_of(&v) : 0;
-		int			bits = abs(number) / FIELD_UNIT;
-		char	   *now;
+		const SswField *f = &ssw_fields[i];
+		char	  **text = (char **) ((char *) p + f->offset);
 
-		if (token == WJB_KEY)
-			name = pnstrdup(v.val.string.val, v.val.string.len);
-		if (number == 0)
+		if (!(f->flags & SSW_FIELD_COLUMNS))
 			continue;
-		now = present_name(c->relid, abs(number) % FIELD_UNIT);
-		if (now && strcmp(now, name) == 0)
-		{
-			/* it has the name again */
-			if (number < 0)
-				c->followed = c->untold = true;
-			continue;
-		}
-		if (bits == 0)
-			continue;
-		note_stale(c, bits, name, now);
-		c->untold = c->untold || number > 0;
+		if (f->kind == SSW_FIELD_NAMES)
+			for (int j = 0; j < *(int *) ((char *) p + f->count); j++)
+				follow(p, i, &((char **) *text)[j], renamed);
+		else if (*text)
+			follow(p, i, text, renamed);
 	}
 }

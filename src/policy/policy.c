@@ -21,7 +21,6 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -31,6 +30,7 @@
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/spi.h"
+#include "policy/column_names.h"
 #include "policy/policy.h"
 #include "policy/policy_hooks.h"
 
@@ -104,29 +104,6 @@ get_horizons(Row *r, SswPolicy *p)
 		p->noted_at = DatumGetTimestampTz(elems[n - 1]);
 }
 
-/* The columns that it names, by today's names; in the current context. */
-static void
-read_columns(Row *r, SswPolicy *p)
-{
-	SswColumns *c = &p->columns;
-	Datum		d = get(r, P_COLUMNS);
-
-	if (d == 0)
-		return;
-	c->relid = p->relid;
-	c->numbers = DatumGetJsonbPCopy(d);
-	ssw_columns_check(c);
-	for (int i = 0; i < p->nkeys; i++)
-		p->key[i] = ssw_columns_follow(c, p->key[i], SSW_STALE_KEY);
-	for (int i = 0; i < p->ncapture; i++)
-		p->capture[i] = ssw_columns_follow(c, p->capture[i], SSW_STALE_CAPTURE);
-	p->deadline = ssw_columns_follow(c, p->deadline, SSW_STALE_DEADLINE);
-	p->last_seen = ssw_columns_follow(c, p->last_seen, SSW_STALE_LAST_SEEN);
-	p->ttl_column = ssw_columns_follow(c, p->ttl_column, SSW_STALE_TTL_COLUMN);
-	p->created = ssw_columns_follow(c, p->created, SSW_STALE_CREATED);
-	p->group_by = ssw_columns_follow(c, p->group_by, SSW_STALE_GROUP_BY);
-}
-
 /* The built-in retention policies take their time from settings. */
 static void
 apply_retention(SswPolicy *p)
@@ -148,6 +125,13 @@ apply_retention(SswPolicy *p)
 	p->keep_for_us = minutes * USECS_PER_MINUTE;
 	if (minutes == 0)
 		p->off = true;
+}
+
+/* Was the row written in another cluster or database? */
+static bool
+is_from_elsewhere(const SswPolicy *p)
+{
+	return p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId;
 }
 
 /* The results are in CurrentMemoryContext. */
@@ -191,7 +175,8 @@ read_row(Row *r)
 	p->retry_at = get_time(r, P_RETRY_AT);
 	p->backlog_before = get_time(r, P_BACKLOG_BEFORE);
 	get_horizons(r, p);
-	read_columns(r, p);
+	if (!is_from_elsewhere(p))
+		ssw_columns_follow(p, DatumGetArrayTypeP(get(r, P_COLUMNS)));
 	apply_retention(p);
 	return p;
 }
@@ -281,13 +266,6 @@ ssw_policy_find(const char *name, bool missing_ok)
 	return l ? linitial(l) : NULL;
 }
 
-/* Was the row written in another cluster or database? */
-static bool
-is_from_elsewhere(const SswPolicy *p)
-{
-	return p->system_identifier != GetSystemIdentifier() || p->database != MyDatabaseId;
-}
-
 /* The table that has the name of the policy's relation; invalid when none has. */
 static Oid
 relation_of_name(const SswPolicy *p)
@@ -365,7 +343,7 @@ ssw_policy_unusable(const SswPolicy *p)
 	if (owner != p->owner)
 		return psprintf("the relation's owner changed from \"%s\" to \"%s\"", p->owner_name,
 						GetUserNameFromId(owner, false));
-	return p->columns.renamed;
+	return p->stale_detail;
 }
 
 /* What a user can do about that: confirm it, or repair the policy. */
@@ -374,7 +352,7 @@ ssw_policy_way_out(const SswPolicy *p)
 {
 	char	   *name = quote_literal_cstr(p->name);
 
-	return p->columns.renamed || ssw_policy_is_lost(p) || !OidIsValid(ssw_relation_owner(ssw_policy_relation_now(p))) ?
+	return p->stale_detail || ssw_policy_is_lost(p) || !OidIsValid(ssw_relation_owner(ssw_policy_relation_now(p))) ?
 		psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
 		psprintf("If that is right: SELECT sweeper.resume(%s);", name);
 }

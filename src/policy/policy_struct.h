@@ -10,7 +10,6 @@
 #ifndef SSW_POLICY_STRUCT_H
 #define SSW_POLICY_STRUCT_H
 
-#include "policy/column_names.h"
 #include "nodes/pg_list.h"
 #include "base/ssw.h"
 #include "utils/rel.h"
@@ -122,7 +121,11 @@ typedef struct SswPolicy
 	char	   *maintenance_window; /* or null: always; see window.c */
 	uint64		as_of;			/* SharedInvalidMessageCounter before it was
 								 * read */
-	SswColumns	columns;
+	uint64		stale;			/* arguments, one bit each, that name a column
+								 * which was renamed or dropped; nobody has
+								 * said what they mean now */
+	char	   *stale_detail;	/* one of these columns; or null */
+	bool		columns_changed;	/* the row has an old name of a column */
 	bool		allow_replicated;
 
 	/* brakes and state, as stored; 0 where the column is null */

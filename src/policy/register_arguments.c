@@ -26,6 +26,7 @@ static const char *const audits[] = {"row", "hash", "count", "none", NULL};
 #define DEADLINE	SSW_FIELD_DEADLINE
 #define LIMIT		SSW_FIELD_LIMIT
 #define RESOLVED	SSW_FIELD_RESOLVED
+#define COLUMNS		SSW_FIELD_COLUMNS
 #define AT(member)	offsetof(SswPolicy, member)
 
 /*
@@ -35,24 +36,24 @@ static const char *const audits[] = {"row", "hash", "count", "none", NULL};
  * together are in commands/args.c.
  */
 const SswField ssw_fields[SSW_NARGS] = {
-	[SSW_ARG_KEY] = {"key", SSW_FIELD_NAMES, NULL, 0, AT(key), AT(nkeys)},
-	[SSW_ARG_DEADLINE] = {"deadline", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(deadline)},
-	[SSW_ARG_LAST_SEEN] = {"last_seen", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(last_seen)},
+	[SSW_ARG_KEY] = {"key", SSW_FIELD_NAMES, NULL, COLUMNS, AT(key), AT(nkeys)},
+	[SSW_ARG_DEADLINE] = {"deadline", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED | COLUMNS, AT(deadline)},
+	[SSW_ARG_LAST_SEEN] = {"last_seen", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED | COLUMNS, AT(last_seen)},
 	[SSW_ARG_TTL] = {"ttl", SSW_FIELD_INTERVAL, NULL, DEADLINE, AT(ttl_us),.min = 1},
-	[SSW_ARG_TTL_COLUMN] = {"ttl_column", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(ttl_column)},
-	[SSW_ARG_CREATED] = {"created", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(created)},
+	[SSW_ARG_TTL_COLUMN] = {"ttl_column", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED | COLUMNS, AT(ttl_column)},
+	[SSW_ARG_CREATED] = {"created", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED | COLUMNS, AT(created)},
 	[SSW_ARG_MAX_AGE] = {"max_age", SSW_FIELD_INTERVAL, NULL, DEADLINE, AT(max_age_us),.min = 1},
 	[SSW_ARG_UNIT] = {"unit", SSW_FIELD_TEXT, NULL, DEADLINE, AT(unit),.words = units},
 	[SSW_ARG_TIMEZONE] = {"timezone", SSW_FIELD_TEXT, NULL, DEADLINE | RESOLVED, AT(timezone)},
 	[SSW_ARG_KEEP_FOR] = {"keep_for", SSW_FIELD_INTERVAL, "0", DEADLINE, AT(keep_for_us)},
-	[SSW_ARG_FILTER] = {"filter", SSW_FIELD_TEXT, NULL, DEADLINE, AT(filter)},
+	[SSW_ARG_FILTER] = {"filter", SSW_FIELD_TEXT, NULL, DEADLINE | COLUMNS, AT(filter)},
 	[SSW_ARG_ON_NULL] = {"on_null", SSW_FIELD_WORD, "ignore", DEADLINE, AT(on_null),.words = on_nulls},
 	[SSW_ARG_ACTION] = {"action", SSW_FIELD_WORD, "delete", 0, AT(action),.words = actions},
-	[SSW_ARG_SET_CLAUSE] = {"set_clause", SSW_FIELD_TEXT, NULL, 0, AT(set_clause)},
+	[SSW_ARG_SET_CLAUSE] = {"set_clause", SSW_FIELD_TEXT, NULL, COLUMNS, AT(set_clause)},
 	[SSW_ARG_ON_EXPIRE] = {"on_expire", SSW_FIELD_FUNCTION, NULL, 0, AT(on_expire)},
 	[SSW_ARG_IS_ALIVE] = {"is_alive", SSW_FIELD_FUNCTION, NULL, 0, AT(is_alive)},
-	[SSW_ARG_GROUP_BY] = {"group_by", SSW_FIELD_TEXT, NULL, RESOLVED, AT(group_by)},
-	[SSW_ARG_CAPTURE] = {"capture", SSW_FIELD_NAMES, NULL, 0, AT(capture), AT(ncapture)},
+	[SSW_ARG_GROUP_BY] = {"group_by", SSW_FIELD_TEXT, NULL, RESOLVED | COLUMNS, AT(group_by)},
+	[SSW_ARG_CAPTURE] = {"capture", SSW_FIELD_NAMES, NULL, COLUMNS, AT(capture), AT(ncapture)},
 	[SSW_ARG_AUDIT] = {"audit", SSW_FIELD_WORD, "row", 0, AT(audit),.words = audits},
 	[SSW_ARG_NOTIFY_CHANNEL] = {"notify_channel", SSW_FIELD_TEXT, NULL, 0, AT(notify_channel)},
 	[SSW_ARG_NOTIFY_KEYS] = {"notify_keys", SSW_FIELD_BOOL, "false", 0, AT(notify_keys)},

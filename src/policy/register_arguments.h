@@ -24,6 +24,8 @@ typedef enum SswFieldKind
 #define SSW_FIELD_LIMIT		2	/* only how often and how much */
 #define SSW_FIELD_RESOLVED	4	/* stored as SswPolicy has it, not as it was
 								 * given */
+#define SSW_FIELD_COLUMNS	8	/* it names columns, or is an expression over
+								 * them */
 
 typedef struct SswField
 {

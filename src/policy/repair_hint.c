@@ -33,31 +33,23 @@ with_comment(char *statement, const char *next)
 	return strpbrk(next, "\r\n") ? statement : psprintf("%s -- %s", statement, next);
 }
 
-/* Fields that name columns which have other names now, or are gone. */
+/* Arguments that name columns which have other names now, or are gone. */
 static char *
 columns_step(const SswPolicy *p, const char *name)
 {
-	int			can_reset = p->columns.gone & (SSW_STALE_KEY | SSW_STALE_CAPTURE | SSW_STALE_GROUP_BY | SSW_STALE_CREATED |
-											   (p->ttl_us ? SSW_STALE_TTL_COLUMN : 0));
+	StringInfoData fields;
 	StringInfoData call;
-	StringInfoData reset;
 
+	initStringInfo(&fields);
 	initStringInfo(&call);
-	initStringInfo(&reset);
-	for (int i = 0; i < SSW_STALE_FIELDS; i++)
-	{
-		if (can_reset & 1 << i)
-			appendStringInfo(&reset, "%s%s%s", reset.len ? "," : "", ssw_columns_fields[i],
-							 1 << i == SSW_STALE_CREATED ? ",max_age" : "");
-		else if (p->columns.stale & 1 << i)
-			appendStringInfo(&call, ", %s => '...'", ssw_columns_fields[i]);
-	}
-	if (reset.len > 0)
-		reset.data = psprintf(", reset => '{%s}'", reset.data);
-	if (call.len == 0)
-		return psprintf("SELECT sweeper.alter_policy(%s%s);", name, reset.data);
-	return with_comment(psprintf("SELECT deadline, last_seen, filter, set_clause, group_by FROM sweeper.policy WHERE policy = %s;", name),
-						psprintf("then, corrected: SELECT sweeper.alter_policy(%s%s%s);", name, call.data, reset.data));
+	for (int i = 0; i < SSW_NARGS; i++)
+		if (p->stale & UINT64CONST(1) << i)
+		{
+			appendStringInfo(&fields, "%s%s", fields.len ? ", " : "", ssw_fields[i].name);
+			appendStringInfo(&call, ", %s => '...'", ssw_fields[i].name);
+		}
+	return with_comment(psprintf("SELECT %s FROM sweeper.policy WHERE policy = %s;", fields.data, name),
+						psprintf("then, corrected: SELECT sweeper.alter_policy(%s%s);", name, call.data));
 }
 
 /* A hook that cannot be called; null: it can.  Pasting this never makes a policy run without its hook. */
@@ -101,7 +93,7 @@ ssw_repair_hint(const SswPolicy *p)
 		return with_comment(psprintf("SELECT sweeper.unregister(%s);", name), "then, having read its code, register the table again");
 	if (ssw_policy_is_foreign(p) || owner != p->owner)
 		return NULL;
-	if (p->columns.stale != 0)
+	if (p->stale)
 		return columns_step(p, name);
 	step = hook_step(p, name, "on_expire", p->on_expire, p->on_expire_name);
 	if (step == NULL)

@@ -188,7 +188,7 @@ ssw_brake_misfit(const SswPolicy *p)
 	if (ssw_policy_is_foreign(p))
 		return NULL;
 	return !OidIsValid(ssw_relation_owner(p->relid)) ? ssw_policy_unusable(p) :
-		p->columns.renamed ? p->columns.renamed : ssw_policy_hook_trouble(p);
+		p->stale_detail ? p->stale_detail : ssw_policy_hook_trouble(p);
 }
 
 /* What the coordinator found; a look that has found nothing yet is no pass. */

@@ -249,9 +249,8 @@ ssw_policy_row_renamed(const SswPolicy *p)
 }
 
 /*
- * Columns have other names now: what a dump has of them is names.  Where expressions name
- * some, say of the names that they were theirs; else write today's.  The caller holds a
- * lock on the relation.
+ * Columns have other names now, and a dump has only names: write today's.  The caller
+ * holds a lock on the relation.
  */
 void
 ssw_policy_row_columns(const SswPolicy *p)
@@ -259,25 +258,14 @@ ssw_policy_row_columns(const SswPolicy *p)
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(p->id);
 
-	if (p->columns.stale != 0)
-	{
-		run_policy(p->id, "UPDATE sweeper.policy SET columns = (SELECT pg_catalog.jsonb_object_agg(e.key,"
-				   "  CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = relid AND a.attname = e.key"
-				   "   AND a.attnum = pg_catalog.abs(e.value::pg_catalog.int4) % 2048 AND NOT a.attisdropped) THEN 1 ELSE -1 END * pg_catalog.abs(e.value::pg_catalog.int4))"
-				   " FROM pg_catalog.jsonb_each(columns) AS e) WHERE policy_id = $1", 1, &type, &value, NULL);
-		return;
-	}
 	run_policy(p->id, "UPDATE sweeper.policy SET"
 			   " key = ARRAY(SELECT sweeper._column_now(relid, columns, c) FROM pg_catalog.unnest(key) WITH ORDINALITY AS k (c, n) ORDER BY n),"
 			   " capture = CASE WHEN capture IS NOT NULL THEN"
 			   "  ARRAY(SELECT sweeper._column_now(relid, columns, c) FROM pg_catalog.unnest(capture) WITH ORDINALITY AS k (c, n) ORDER BY n) END,"
 			   " deadline = sweeper._column_now(relid, columns, deadline), last_seen = sweeper._column_now(relid, columns, last_seen),"
 			   " ttl_column = sweeper._column_now(relid, columns, ttl_column), created = sweeper._column_now(relid, columns, created),"
-			   " group_by = sweeper._column_now(relid, columns, group_by),"
-			   " columns = (SELECT coalesce(pg_catalog.jsonb_object_agg(a.attname, a.attnum + coalesce(pg_catalog.abs(e.value::pg_catalog.int4) / 2048 * 2048, 0)), '{}')"
-			   "  FROM pg_catalog.pg_attribute AS a LEFT JOIN pg_catalog.jsonb_each(columns) AS e ON pg_catalog.abs(e.value::pg_catalog.int4) % 2048 = a.attnum"
-			   "  WHERE a.attrelid = relid AND a.attnum > 0 AND NOT a.attisdropped)"
-			   " WHERE policy_id = $1", 1, &type, &value, NULL);
+			   " group_by = sweeper._column_now(relid, columns, group_by), filter = sweeper._column_now(relid, columns, filter),"
+			   " columns = sweeper._columns(relid) WHERE policy_id = $1", 1, &type, &value, NULL);
 }
 
 /* Write how far starts of service have judged. */

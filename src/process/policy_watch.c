@@ -109,10 +109,10 @@ follow_columns(const SswPolicy *p)
 {
 	SswPolicy  *present;
 
-	if (!(p->columns.stale ? p->columns.untold : p->columns.followed) || !ConditionalLockRelationOid(p->relid, AccessShareLock))
+	if (!p->columns_changed || p->stale || !ConditionalLockRelationOid(p->relid, AccessShareLock))
 		return;
 	present = ssw_policy_load(p->id);
-	if (present && (present->columns.stale ? present->columns.untold : present->columns.followed))
+	if (present && present->columns_changed && !present->stale)
 		ssw_policy_row_columns(present);
 }
 

@@ -160,11 +160,14 @@ is_passing(int code)
 static char *
 why_unwritable(SswPolicy *p)
 {
-	if (p->columns.stale & ~(SSW_STALE_SET_CLAUSE | SSW_STALE_GROUP_BY | SSW_STALE_CAPTURE))
-		return p->columns.renamed;
-	if (p->columns.stale & SSW_STALE_GROUP_BY)
+	const uint64 group_by = UINT64CONST(1) << SSW_ARG_GROUP_BY;
+	const uint64 capture = UINT64CONST(1) << SSW_ARG_CAPTURE;
+
+	if (p->stale & ~(group_by | capture | UINT64CONST(1) << SSW_ARG_SET_CLAUSE))
+		return p->stale_detail;
+	if (p->stale & group_by)
 		p->group_by = NULL;
-	if (p->columns.stale & SSW_STALE_CAPTURE)
+	if (p->stale & capture)
 		p->ncapture = 0;
 	return NULL;
 }
@@ -207,7 +210,7 @@ ssw_heartbeat_flush(SswPolicy *p)
 				(errcode(e ? e->sqlerrcode : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("could not write pending heartbeats of policy \"%s\" to its table", p->name),
 				 errdetail_internal("%s", e ? e->message : trouble),
-				 trouble && present.columns.renamed ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and run the statement again.") : 0));
+				 trouble && present.stale_detail ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and run the statement again.") : 0));
 	else
 		ssw_policy_xact_gone(p->id);
 }
