@@ -30,7 +30,6 @@
 #include "registry/usage_event.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/throttle.h"
-#include "work/command_queue.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
 #include "work/worker_lost.h"
@@ -49,7 +48,6 @@ _PG_init(void)
 	ssw_usage_init();
 	ssw_disconnect_init();
 	ssw_worker_lost_init();
-	ssw_queue_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	ssw_shmem_add(ssw_store_request, ssw_store_startup);

@@ -57,7 +57,6 @@ CREATE TABLE sweeper.task (
     time_limit          interval,
     max_retries         int NOT NULL DEFAULT 0,
     not_before          timestamptz,
-    stuck_at            timestamptz,
     attempt             int NOT NULL DEFAULT 0,
     cancel_requested_at timestamptz,
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -77,7 +76,6 @@ CREATE TABLE sweeper.task (
 CREATE INDEX task_queue ON sweeper.task (job, task) WHERE status = 'enqueued' AND job IS NOT NULL;
 CREATE INDEX task_held ON sweeper.task (worker) WHERE status IN ('claimed', 'running') AND worker IS NOT NULL;
 CREATE INDEX task_command ON sweeper.task (status, owner_oid, task) WHERE command IS NOT NULL AND finished_at IS NULL;
-CREATE INDEX task_stuck ON sweeper.task (stuck_at) WHERE command IS NOT NULL AND status = 'running';
 CREATE INDEX task_finished ON sweeper.task (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX task_consumed ON sweeper.task (consumed_at) WHERE consumed_at IS NOT NULL;
 
@@ -121,7 +119,6 @@ COMMENT ON COLUMN sweeper.task.machine_id IS 'The server that runs it, by sessio
 COMMENT ON COLUMN sweeper.task.incarnation IS 'The run of the server in which it was submitted. A command does not outlive that run.';
 COMMENT ON COLUMN sweeper.task.time_limit IS 'Limit of each attempt of a command.';
 COMMENT ON COLUMN sweeper.task.not_before IS 'For status allocated: the time of the next attempt.';
-COMMENT ON COLUMN sweeper.task.stuck_at IS 'A running command fails at this time unless it reports progress; see task_progress().';
 COMMENT ON COLUMN sweeper.task.attempt IS 'How often it was claimed.';
 COMMENT ON COLUMN sweeper.task.consumed_at IS 'When its owner first read its result.';
 COMMENT ON TABLE sweeper.task_comment IS 'Actions on tasks: what, by which role, and why.';

@@ -33,20 +33,17 @@ SELECT 50, 'sweeper.session', 'sweeper.session'::regclass, 'sweeper.session', r.
 FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 
--- Tasks: commands without progress fail.  Ended tasks are deleted, sooner if their owners have read the result.  The
--- filters are those of the indexes, so that the coordinator can probe them.
+-- Ended tasks are deleted, sooner if their owners have read the result.  The filters are those of the indexes, so that the
+-- coordinator can probe them.
 INSERT INTO sweeper.policy (policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline,
     keep_for, filter, on_null, action, set_clause, audit, notify_keys, check_every, max_lag, batch_size, max_workers, rate_limit,
     backlog_rate, soft_time_limit, hard_time_limit, lock_timeout, max_retries, fuse_fraction, fuse_min, heartbeats,
     search_path, allow_replicated, columns)
-SELECT v.id, v.policy, v.relation::regclass, v.relation, r.oid, r.rolname, s.system_identifier, d.oid, v.key, v.deadline,
-       v.keep_for, v.filter, 'ignore', v.action, v.set_clause, v.audit, false, v.check_every, interval '1 day', 0, 1, 0,
+SELECT v.id, v.policy, 'sweeper.task'::regclass, 'sweeper.task', r.oid, r.rolname, s.system_identifier, d.oid, '{task}', v.deadline,
+       v.keep_for, v.deadline || ' IS NOT NULL', 'ignore', 'delete', NULL, 'none', false, interval '1 min', interval '1 day', 0, 1, 0,
        0, interval '50 s', interval '55 s', interval '100 ms', 3, 1, 100, false, 'pg_catalog, pg_temp', true, '{}'
-FROM (VALUES (51, 'sweeper.task', 'sweeper.task', '{task}'::text[], 'stuck_at', interval '0', 'command IS NOT NULL AND status = ''running''', 'update',
-              'status = ''failed'', finished_at = $5, error = ''Internal worker timeout''', 'row', interval '5 s'),
-             (52, 'sweeper.finished_task', 'sweeper.task', '{task}', 'finished_at', interval '7 days', 'finished_at IS NOT NULL', 'delete', NULL, 'none', interval '1 min'),
-             (53, 'sweeper.consumed_task', 'sweeper.task', '{task}', 'consumed_at', interval '1 day', 'consumed_at IS NOT NULL', 'delete', NULL, 'none', interval '1 min'))
-         AS v (id, policy, relation, key, deadline, keep_for, filter, action, set_clause, audit, check_every),
+FROM (VALUES (52, 'sweeper.finished_task', 'finished_at', interval '7 days'), (53, 'sweeper.consumed_task', 'consumed_at', interval '1 day'))
+         AS v (id, policy, deadline, keep_for),
      pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
 WHERE d.datname = pg_catalog.current_database() AND r.rolname = current_user;
 

@@ -18,6 +18,9 @@ SELECT sweeper.append('hit', '{"page": "c", "At": "2026-11-21", "n": 7}') > 0 AS
 COMMIT;
 CALL sweeper.flush('hit');
 SELECT id, page, n, "At", doubled FROM hit ORDER BY id;
+BEGIN;
+SELECT sweeper.append('hit', '{"page": "never"}') > 0 AS accepted;
+PREPARE TRANSACTION 'row';
 -- rows that cannot be written are set aside, the rest goes on
 SELECT count(sweeper.append('hit', jsonb_build_object('page', nullif(i, 500)::text, 'n', nullif(i, 700) - 300 + 300 * (i <> 300)::int))) FROM generate_series(1, 1000) AS i;
 SELECT sweeper.append('hit', '{"n": "many", "page": "x"}') > 0 AS accepted;

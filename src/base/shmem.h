@@ -84,6 +84,7 @@ typedef struct SswDatabase
 								 * server swallows a latch, this stays */
 
 	Oid			runner_role;	/* a runner is wanted for it, or invalid */
+	Oid			last_runner_role;	/* one was wanted for it before */
 	TimestampTz runner_since;	/* since then */
 	Oid			append_waits;	/* an owner whose rows wait for a worker, or
 								 * invalid */

@@ -56,7 +56,6 @@ typedef struct SswHorizon
 /* The built-in policy of the registry's sessions, the same number everywhere: see schema/50_builtin.sql. */
 #define SSW_SESSION_POLICY_ID	50
 #define SSW_SESSION_POLICY	"sweeper.session"
-#define SSW_TASK_POLICY_ID		51	/* commands that are stuck */
 #define SSW_LAST_TASK_POLICY_ID	53
 
 typedef struct SswPolicy

@@ -15,7 +15,6 @@
 
 #include <unistd.h>
 
-#include "access/twophase.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
@@ -37,7 +36,6 @@
 #include "base/spi.h"
 #include "grace/service_log.h"
 #include "policy/policy.h"
-#include "policy/policy_hooks.h"
 #include "work/append_demand.h"
 #include "work/command_queue.h"
 #include "work/runner_demand.h"
@@ -47,9 +45,6 @@
 #include "work/worker_lost.h"
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
-#define PREPARED_EVERY_US	(5 * USECS_PER_SEC) /* while transactions are
-												 * prepared */
-#define MAX_ROLES			1024	/* looked at in one round */
 #define FAILED_REST_US		(5 * USECS_PER_SEC)
 #define MAX_FAILED_STARTS	5
 
@@ -115,37 +110,9 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	return true;
 }
 
-/* Commands that made no progress for too long have failed. */
+/* Run a statement that drops commands, and returns each with its last status and the reason. */
 static void
-stuck_commands_ended(const SswEndedRow *rows, int n, const char *type, int64 event)
-{
-	SswIdentity save;
-
-	ssw_spi_begin_as_extension(&save);
-	for (int i = 0; i < n; i++)
-	{
-		Datum		task = DirectFunctionCall1(uuid_in, CStringGetDatum(text_to_cstring(rows[i].key)));
-
-		ssw_task_row_progress(task);
-		ssw_task_xact_task_changed(DatumGetUUIDP(task));
-		ssw_task_row_comment(task, "session_sweeper", "failed: Internal worker timeout");
-	}
-	ssw_spi_end_as(&save);
-	/* runners that still run them are to be interrupted */
-	ssw_task_xact_command_waits(InvalidOid);
-}
-
-static SswPolicyHooks hooks = {.policy_id = SSW_TASK_POLICY_ID,.rows_ended = stuck_commands_ended};
-
-void
-ssw_queue_init(void)
-{
-	ssw_policy_hooks_add(&hooks);
-}
-
-/* Run a statement that ends commands for a reason; each row's first column is a task. */
-static void
-end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reason)
+drop(const char *sql, int nargs, Oid *types, Datum *values)
 {
 	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
 	SPITupleTable *rows = SPI_tuptable;
@@ -154,10 +121,10 @@ end_many(const char *sql, int nargs, Oid *types, Datum *values, const char *reas
 	{
 		bool		isnull;
 		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
-		char	   *was = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
 
 		ssw_task_xact_task_changed(DatumGetUUIDP(task));
-		ssw_task_row_comment(task, "session_sweeper", psprintf("%s (it was %s)", reason, was));
+		ssw_task_row_comment(task, "session_sweeper", psprintf("dropped: %s (it was %s)", SPI_getvalue(rows->vals[i], rows->tupdesc, 3),
+															   SPI_getvalue(rows->vals[i], rows->tupdesc, 2)));
 	}
 }
 
@@ -166,25 +133,20 @@ static void
 drop_others(void)
 {
 	static const char *const sql =
-	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE " AND incarnation <> $1 AND starts_with(incarnation, $3) = $4"
+	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE " AND incarnation <> $1"
 	" ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
-	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
-	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
-	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, BOOLOID};
+	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = CASE WHEN starts_with(incarnation, $2)"
+	" THEN 'the database is a copy of the one to which it was submitted' ELSE $3 END"
+	" FROM old WHERE t.task = old.task RETURNING t.task, old.status, t.error";
+	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID};
 	char	   *ours = ssw_queue_incarnation();
-	char	   *run = pnstrdup(ours, strrchr(ours, '/') + 1 - ours);
-	const char *reason = ssw_service_is_clean() ? "the server was stopped before it ended" : "the server crashed, or another took over, before it ended";
-	Datum		values[4];
+	Datum		values[3];
 
 	values[0] = CStringGetTextDatum(ours);
-	values[1] = CStringGetTextDatum(reason);
-	values[2] = CStringGetTextDatum(run);
-	values[3] = BoolGetDatum(false);
-	end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
-	reason = "the database is a copy of the one to which it was submitted";
-	values[1] = CStringGetTextDatum(reason);
-	values[3] = BoolGetDatum(true);
-	end_many(sql, 4, types, values, psprintf("dropped: %s", reason));
+	values[1] = CStringGetTextDatum(pnstrdup(ours, strrchr(ours, '/') + 1 - ours));
+	values[2] = CStringGetTextDatum(ssw_service_is_clean() ? "the server was stopped before it ended" :
+									"the server crashed, or another took over, before it ended");
+	drop(sql, 3, types, values);
 }
 
 static bool
@@ -201,11 +163,11 @@ drop_role(Oid role, const char *reason)
 	"WITH old AS MATERIALIZED (SELECT task, status FROM sweeper.task WHERE " STILL_THERE
 	" AND owner_oid = $1 AND status IN ('allocated', 'enqueued') ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'dropped', finished_at = clock_timestamp(), error = $2"
-	" FROM old WHERE t.task = old.task RETURNING t.task, old.status";
+	" FROM old WHERE t.task = old.task RETURNING t.task, old.status, t.error";
 	Oid			types[] = {OIDOID, TEXTOID};
 	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(reason)};
 
-	end_many(sql, 2, types, values, psprintf("dropped: %s", reason));
+	drop(sql, 2, types, values);
 }
 
 static bool
@@ -226,30 +188,7 @@ lock_task(Datum task)
 	return ssw_plan_execute("SELECT FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE SKIP LOCKED", 1, &type, &task, NULL, false) > 0;
 }
 
-/* Runners whose tasks were ended meanwhile are interrupted at once. */
-static void
-interrupt_ended(const pg_uuid_t *tasks, int n)
-{
-	Datum	   *ids = palloc(n * sizeof(Datum));
-	Oid			type = UUIDARRAYOID;
-	Datum		array;
-	uint64		ended;
-
-	for (int i = 0; i < n; i++)
-		ids[i] = UUIDPGetDatum(&tasks[i]);
-	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
-	ended = ssw_plan_execute("SELECT task FROM sweeper.task WHERE task = ANY ($1) AND finished_at IS NOT NULL", 1, &type, &array, NULL, false);
-	for (uint64 i = 0; i < ended; i++)
-	{
-
-		ssw_runner_cancel(DatumGetUUIDP(ssw_spi_column(i, 1)), SSW_LONG_AGO);
-	}
-}
-
-/*
- * Commands whose runner was ended fail, or are tried again.  The progress of those that
- * run is written to their rows.
- */
+/* Commands whose runner was ended fail, or are tried again; runners of those that were cancelled are to stop them. */
 static void
 look_at_running(TimestampTz now)
 {
@@ -265,25 +204,14 @@ look_at_running(TimestampTz now)
 		bool		isnull;
 		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
 		int			attempt = DatumGetInt32(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
-		Oid			type = UUIDOID;
 
-		/* by a prepared transaction, whose commit wakes no process */
 		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)))
-			ssw_task_xact_task_cancelled(DatumGetUUIDP(task));
-		if (!lock_task(task))
-			continue;
-		if (!is_among(DatumGetUUIDP(task), held, nheld))
+			ssw_runner_cancel(DatumGetUUIDP(task), now);
+		if (!is_among(DatumGetUUIDP(task), held, nheld) && lock_task(task))
 			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
-		else
-			ssw_plan_execute("UPDATE sweeper.task AS t SET progress_at = p.progress_at, done = p.done, total = p.total, message = p.message,"
-							 " stuck_at = greatest(stuck_at, p.progress_at + " SSW_STUCK_AFTER ")"
-							 " FROM sweeper._task_progress($1) AS p WHERE t.task = $1 AND t.status = 'running' AND p.progress_at > t.progress_at",
-							 1, &type, &task, NULL, false);
 	}
 	if (n > 0)
 		next_at = Min(next_at, now + LOOK_EVERY_US);
-	if (nheld > 0)
-		interrupt_ended(held, nheld);
 }
 
 /* Those that waited to be tried again wait for a runner. */
@@ -318,13 +246,11 @@ look_at_waiting(TimestampTz now)
 	"WITH RECURSIVE w AS ((SELECT owner, owner_oid, task FROM sweeper.task WHERE " STILL_THERE " AND status = 'enqueued' ORDER BY owner_oid, task LIMIT 1)"
 	" UNION ALL SELECT n.owner, n.owner_oid, n.task FROM w CROSS JOIN LATERAL (SELECT t.owner, t.owner_oid, t.task FROM sweeper.task AS t"
 	" WHERE t.command IS NOT NULL AND t.finished_at IS NULL AND t.status = 'enqueued' AND t.owner_oid > w.owner_oid ORDER BY t.owner_oid, t.task LIMIT 1) AS n)"
-	" SELECT owner, owner_oid FROM w ORDER BY task LIMIT $1";
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(MAX_ROLES);
-	uint64		n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
+	" SELECT owner, owner_oid FROM w ORDER BY owner_oid";
+	uint64		n = ssw_plan_execute(sql, 0, NULL, NULL, NULL, false);
 	SPITupleTable *rows = SPI_tuptable;
 	SswWorkState state = ssw_work_read(MyDatabaseId);
-	Oid			roles[MAX_ROLES];
+	Oid		   *roles = palloc((n + 1) * sizeof(Oid));
 	int			nroles = 0;
 	TimestampTz again_at;
 
@@ -351,27 +277,6 @@ look_at_waiting(TimestampTz now)
 	next_at = Min(next_at, again_at);
 }
 
-/*
- * May a prepared transaction have changed something?  COMMIT PREPARED wakes no process,
- * so while there are such transactions we look every PREPARED_EVERY_US, and once more
- * when they are gone.
- */
-static bool
-look_at_prepared(TimestampTz now)
-{
-	static bool any = false;
-	bool		before = any;
-
-	any = max_prepared_xacts > 0 &&
-		ssw_plan_execute("SELECT FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() LIMIT 1",
-						 0, NULL, NULL, NULL, false) > 0;
-	if (any)
-		next_at = Min(next_at, now + PREPARED_EVERY_US);
-	if (any || before)
-		ssw_append_demand_look_again();
-	return any || before;
-}
-
 static bool
 try_look(void *arg)
 {
@@ -380,7 +285,7 @@ try_look(void *arg)
 	SswIdentity save;
 
 	ssw_spi_begin_as_extension(&save);
-	if (look_at_prepared(now) || !begun)
+	if (!begun)
 		drop_others();
 	if (!begun || now >= rest_at)
 	{

@@ -7,9 +7,6 @@
 
 #include "datatype/timestamp.h"
 
-/* A command that makes no progress for so long is stuck. */
-#define SSW_STUCK_AFTER		"interval '1 h'"
-
 /* Why an attempt failed whose runner was ended. */
 #define SSW_RUNNER_ENDED		"the process that ran it was ended"
 
@@ -19,7 +16,6 @@
 extern char *ssw_queue_incarnation(void);
 extern char *ssw_queue_machine(void);
 extern bool ssw_queue_end(Datum task, int attempt, const char *status, const char *error, const char *comment);
-extern void ssw_queue_init(void);
 extern TimestampTz ssw_queue_round(TimestampTz now);
 
 #endif							/* SSW_COMMAND_QUEUE_H */

@@ -105,7 +105,7 @@ take(Command *c, MemoryContext cxt)
 	"WITH next AS MATERIALIZED (SELECT task FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL AND status = 'enqueued'"
 	" AND owner_oid BETWEEN $1 AND $1 AND incarnation = $2 ORDER BY owner_oid, task LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'running', claimed_at = clock_timestamp(), started_at = clock_timestamp(), attempt = attempt + 1,"
-	" progress_at = clock_timestamp(), stuck_at = clock_timestamp() + " SSW_STUCK_AFTER ", done = NULL, total = NULL, message = NULL, error = NULL"
+	" progress_at = clock_timestamp(), done = NULL, total = NULL, message = NULL, error = NULL"
 	" FROM next WHERE t.task = next.task"
 	" RETURNING t.task, t.attempt, t.command, pg_catalog.ceil(EXTRACT(epoch FROM t.time_limit) * 1000)::bigint,"
 	" EXISTS (SELECT FROM sweeper.task AS q WHERE q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued'"
@@ -227,14 +227,12 @@ status_after(ErrorData *e, char **comment)
 
 	if (stopped && MySswProc->cancel_since != 0)
 	{
-		*comment = pstrdup(MySswProc->interrupted ? "cancelled: interrupted when cancel_grace was over" :
-						   "cancelled: the task honoured the request");
+		*comment = "cancelled: stopped on request";
 		return "cancelled";
 	}
 	if (stopped && MySswProc->terminating && ssw_attach_is_stopping())
 	{
-		*comment = pstrdup(MySswProc->interrupted ? "dropped: interrupted because the server is being stopped" :
-						   "dropped: the task honoured that the server is being stopped");
+		*comment = "dropped: the server is being stopped";
 		return "dropped";
 	}
 	if (stopped && MySswProc->terminating)

@@ -87,7 +87,7 @@ static bool
 read_task(Datum task, SswProgress *p, bool *ours)
 {
 	static const char *const sql =
-	"SELECT CASE WHEN command IS NULL THEN worker_role ELSE owner END, attempt, worker, cancel_requested_at IS NOT NULL, progress_at, done, total, message, xmin"
+	"SELECT CASE WHEN command IS NULL THEN worker_role END, attempt, worker, cancel_requested_at IS NOT NULL, progress_at, done, total, message, xmin, owner_oid"
 	" FROM sweeper.task WHERE task = $1 AND status IN ('claimed', 'running') FOR SHARE";
 	Oid			type = UUIDOID;
 	HeapTuple	tup;
@@ -102,7 +102,8 @@ read_task(Datum task, SswProgress *p, bool *ours)
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
 	role = SPI_getvalue(tup, desc, 1);
-	p->role = role ? get_role_oid(role, true) : InvalidOid;
+	/* a command runs as its owner, whatever that role is called now */
+	p->role = role ? get_role_oid(role, true) : DatumGetObjectId(SPI_getbinval(tup, desc, 10, &isnull));
 	p->attempt = DatumGetInt32(SPI_getbinval(tup, desc, 2, &isnull));
 	d = SPI_getbinval(tup, desc, 3, &isnull);
 	if (!isnull)

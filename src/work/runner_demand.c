@@ -2,18 +2,16 @@
  * runner_demand.c
  *		For which role a runner is wanted.
  *
- * Runs in the coordinator.  Roles whose commands wait take turns: the launcher starts a
- * runner for the role that has been without one for longest.  Sessions call here at their
- * commit, to wake runners or to have a command stopped.
+ * Runs in the coordinator.  Roles whose commands wait take turns, in the order of their
+ * numbers.  Sessions call here at their commit, to wake runners.
  *
- * Shares SswDatabase.runner_role and the runners' slots, under SswShared->lock; keeps for itself
- * which role had a turn.  A crash, or another coordinator, starts with empty lists.
+ * Shares SswDatabase.runner_role and the runners' slots, under SswShared->lock.  A crash
+ * empties them: the next coordinator looks at the commands.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
 #include "storage/latch.h"
-#include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
 #include "base/shmem.h"
@@ -49,82 +47,48 @@ count_runners(Oid role, int *ready)
 	return n;
 }
 
-/* What is known of a role whose commands waited. */
-typedef struct Served
-{
-	Oid			role;
-	TimestampTz at;				/* it last had a runner; 0: we never saw one */
-} Served;
-
-static HTAB *served = NULL;
-
-static Served *
-find_served(Oid role)
-{
-	Served	   *s;
-	bool		found;
-
-	if (served == NULL)
-	{
-		HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(Served)};
-
-		served = hash_create("roles with runners", 64, &ctl, HASH_ELEM | HASH_BLOBS);
-	}
-	s = hash_search(served, &role, HASH_ENTER, &found);
-	if (!found)
-		*s = (Served)
-	{
-		.role = role
-	};
-	return s;
-}
-
 /*
- * Choose the role for which a runner is wanted: the one that has been without for
- * longest, and of several the first in the list; when all have runners, the first whose
- * runners are all busy.  A role that waits for the launcher already keeps its turn.
- * Returns when a role whose starts have failed is tried again.
+ * Choose the role for which a runner is wanted: of those that have none the next by number,
+ * so that all take turns; when all have runners, the first whose runners are all busy.
+ * Returns when a role whose starts have failed is tried again.  Roles are in order.
  */
 TimestampTz
 ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 {
 	TimestampTz next = DT_NOEND;
-	Oid			wanted = InvalidOid;
+	Oid			first = InvalidOid;
+	Oid			after = InvalidOid;
 	Oid			busy = InvalidOid;
-	TimestampTz longest = DT_NOEND;
+	Oid			wanted;
 	SswDatabase *d;
 	SswWorkState state = ssw_work_read(MyDatabaseId);
-	Served	  **of = palloc(Max(n, 1) * sizeof(Served *));
 
-	for (int i = 0; i < n; i++)
-		of[i] = find_served(roles[i]);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
 	for (int i = 0; d && i < n; i++)
 	{
-		Served	   *s = of[i];
 		int			ready;
 		int			all = count_runners(roles[i], &ready);
 		TimestampTz not_before = ssw_work_failed_starts(&state, roles[i]).not_before;
-		TimestampTz at = all > 0 ? DT_NOEND : roles[i] == d->runner_role ? DT_NOBEGIN : s->at;
 
-		if (all == 0 && not_before > now)
+		if (all > 0 && ready == 0 && !OidIsValid(busy))
+			busy = roles[i];
+		if (all > 0)
+			continue;
+		if (not_before > now)
 		{
 			next = Min(next, not_before);
 			continue;
 		}
-		if (at < longest)
-		{
-			longest = at;
-			wanted = roles[i];
-		}
-		if (ready == 0 && all > 0 && !OidIsValid(busy))
-			busy = roles[i];
-		if (all > 0)
-			s->at = now;
+		if (!OidIsValid(first))
+			first = roles[i];
+		/* one that waits for the launcher keeps its turn */
+		if (!OidIsValid(after) && (roles[i] > d->last_runner_role || roles[i] == d->runner_role))
+			after = roles[i];
 	}
-	if (!OidIsValid(wanted))
-		wanted = busy;
+	wanted = OidIsValid(after) ? after : OidIsValid(first) ? first : busy;
+	if (d && wanted != busy)
+		d->last_runner_role = wanted;
 	if (d && d->runner_role != wanted)
 	{
 		d->runner_role = wanted;
@@ -169,7 +133,7 @@ ssw_runner_demand_none(bool interrupt)
  * gets one.
  */
 void
-ssw_runner_wake(const List *roles, bool also_coordinator)
+ssw_runner_wake(const List *roles)
 {
 	ListCell   *lc;
 
@@ -183,7 +147,7 @@ ssw_runner_wake(const List *roles, bool also_coordinator)
 		if (OidIsValid(role))
 			(void) count_runners(role, &ready);
 		/* a runner that is wanted already will see this command, too */
-		if ((also_coordinator || !(ready > 0 || (d && OidIsValid(role) && d->runner_role == role))) &&
+		if (!(ready > 0 || (d && OidIsValid(role) && d->runner_role == role)) &&
 			ssw_work_add(MyDatabaseId, SSW_WORK_COMMANDS))
 			ssw_shmem_wake_coordinator(MyDatabaseId);
 	}

@@ -14,7 +14,7 @@
 
 extern TimestampTz ssw_runner_demand(const Oid *roles, int n, TimestampTz now);
 extern void ssw_runner_demand_none(bool interrupt);
-extern void ssw_runner_wake(const List *roles, bool also_coordinator);
+extern void ssw_runner_wake(const List *roles);
 extern void ssw_runner_cancel(const pg_uuid_t *task, TimestampTz since);
 extern int	ssw_runner_tasks(pg_uuid_t **tasks);
 

@@ -2,9 +2,9 @@
  * submit_command.c
  *		submit_sql(): a command that the server runs after the commit.
  *
- * Runs in the submitter's session and transaction: rolled back with it.  Reads how many
- * commands wait from memory (work_state.c); a crash drops both them and the number.  The
- * commit wakes a runner, or the coordinator (task_xact.c).
+ * Runs in the submitter's session and transaction: rolled back with it.  The commit wakes
+ * a runner, or the coordinator (task_xact.c).  Shares nothing but the tables; a crash drops
+ * commands that have not ended.
  */
 #include "postgres.h"
 
@@ -25,7 +25,6 @@
 #include "work/command_queue.h"
 #include "work/task.h"
 #include "work/task_xact.h"
-#include "work/work_state.h"
 
 PG_FUNCTION_INFO_V1(ssw_submit_sql);
 
@@ -62,22 +61,26 @@ check_submitter(void)
 }
 
 /*
- * The queue is bounded.  Commands of open transactions count.  Memory may count commands
- * that do not wait any more, so they are counted before one is refused.
+ * The queue is bounded; commands of others' open transactions do not count.  A session
+ * counts those that wait at most once a second, and always before one is refused.
  */
 static void
 check_room(void)
 {
-	SswWorkState s = ssw_work_read(MyDatabaseId);
+	static TimestampTz counted_at = 0;
+	static int64 room = 0;		/* for so many more, then */
+	TimestampTz now = GetCurrentTimestamp();
 	int64		waiting;
 
-	if (s.commands_waiting + s.commands_open < ssw_max_queued_tasks)
+	if (room-- > 0 && now >= counted_at && now - counted_at < USECS_PER_SEC)
 		return;
 	ssw_plan_execute(psprintf("SELECT count(*) FROM (SELECT FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL"
 							  " AND status IN ('allocated', 'enqueued') LIMIT %d) AS t", ssw_max_queued_tasks),
 					 0, NULL, NULL, NULL, false);
 	waiting = DatumGetInt64(ssw_spi_column(0, 1));
-	if (waiting + ssw_task_xact_commands_counted(waiting) >= ssw_max_queued_tasks)
+	room = ssw_max_queued_tasks - waiting - 1;
+	counted_at = now;
+	if (room < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the queue of commands is full"),
@@ -127,7 +130,6 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	ssw_plan_execute(sql, 11, types, values, NULL, false);
 	ssw_task_xact_task_changed(id);
 	ssw_task_xact_command_waits(c.userid);
-	ssw_task_xact_command_submitted();
 	ssw_caller_end(&c);
 	PG_RETURN_UUID_P(id);
 }

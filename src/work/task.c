@@ -259,8 +259,9 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 		look_at_job(1);
 		ssw_task_row_progress(values[0]);
 		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
+		/* the coordinator has the runner of a command stop it */
 		if (running)
-			ssw_task_xact_task_cancelled(DatumGetUUIDP(values[0]));
+			ssw_task_xact_command_waits(InvalidOid);
 		ssw_task_row_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
 	}
 	ssw_caller_end(&c);

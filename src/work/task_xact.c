@@ -5,7 +5,8 @@
  * Runs in every session and process that changes tasks.  The commit posts events to
  * task_shmem.c and wakes sessions that wait for tasks, runners and the coordinator.  All
  * of it is a hint: events of a subtransaction that is rolled back are posted, too, and
- * when memory is full listeners learn that they must read the tables.
+ * when memory is full listeners learn that they must read the tables.  Such a transaction
+ * cannot be prepared, because COMMIT PREPARED calls no callback here.
  *
  * Shares the runners' slots, under SswShared->lock, and work_state.c.  A crash loses
  * what was not posted; the tables have it.
@@ -15,10 +16,8 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "base/shmem.h"
-#include "base/spi.h"
 #include "work/runner_demand.h"
 #include "work/task_shmem.h"
 #include "work/task_xact.h"
@@ -27,66 +26,39 @@
 /* Items of a list that are compared with a new one. */
 #define LOOK_AT		16
 
-/* A task that runs and is to stop, unless the (sub)transaction is rolled back. */
-typedef struct Cancel
-{
-	SswXactItem level;			/* must be first */
-	pg_uuid_t	task;
-} Cancel;
-
 /* What the current transaction has done; in TopTransactionContext. */
 static List *pending_events = NIL;	/* of SswTaskEvent */
-static List *pending_cancels = NIL; /* of Cancel */
 static int64 pending_rows = 0;	/* appended */
 static bool pending_left = false;	/* see worker_lost.c */
 static List *pending_roles = NIL;	/* of Oid: whose commands wait */
-static int64 pending_commands = 0;	/* submitted, also where that was rolled
-									 * back */
-static int64 counted_commands = 0;	/* subtracted from those that wait */
 
-/*
- * What is prepared is posted at once, because COMMIT PREPARED calls no callback here.
- * The rows are locked until then, and progress reads them again.
- */
 static void
 at_xact_end(XactEvent event, void *arg)
 {
-	ListCell   *lc;
-	bool		holds = event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE;
-
-	if (holds && pending_events)
+	if (event == XACT_EVENT_PRE_PREPARE && (pending_events || pending_left || pending_rows > 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has changed tasks, jobs or providers, or appended rows"),
+				 errhint("Commit it without PREPARE TRANSACTION.")));
+	if (event == XACT_EVENT_COMMIT && pending_events)
 	{
 		bool		fits = ssw_task_shmem_post(pending_events);
 
 		ssw_work_signal(fits ? SSW_WORK_EVENTS : SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST);
 		ssw_task_shmem_tell();
-		/* the coordinator also looks for those that are prepared */
 		if (pending_roles)
-			ssw_runner_wake(pending_roles, event == XACT_EVENT_PREPARE);
+			ssw_runner_wake(pending_roles);
 	}
-	/* a command is not interrupted for what may be rolled back */
-	if (event == XACT_EVENT_COMMIT)
-		foreach(lc, pending_cancels)
-			ssw_runner_cancel(&((Cancel *) lfirst(lc))->task, GetCurrentTimestamp());
-	if (holds && pending_left)
+	if (event == XACT_EVENT_COMMIT && pending_left)
 		ssw_work_signal(SSW_WORK_LEFT_OVER);
-	if (holds && pending_rows > 0)
+	if (event == XACT_EVENT_COMMIT && pending_rows > 0)
 		ssw_work_rows_appended(pending_rows);
-	if (holds || event == XACT_EVENT_ABORT)
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 	{
-		if (pending_commands > 0)
-			ssw_work_count_commands(-pending_commands, holds ? pending_commands : counted_commands);
-		pending_events = pending_cancels = pending_roles = NIL;
-		pending_rows = pending_commands = counted_commands = 0;
+		pending_events = pending_roles = NIL;
+		pending_rows = 0;
 		pending_left = false;
 	}
-}
-
-/* A cancel that is rolled back does not count. */
-static void
-at_subxact_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
-{
-	pending_cancels = ssw_spi_settle(pending_cancels, event);
 }
 
 static void
@@ -95,10 +67,7 @@ watch_transaction(void)
 	static bool registered = false;
 
 	if (!registered)
-	{
 		RegisterXactCallback(at_xact_end, NULL);
-		RegisterSubXactCallback(at_subxact_end, NULL);
-	}
 	registered = true;
 }
 
@@ -146,15 +115,6 @@ ssw_task_xact_task_changed(const pg_uuid_t *task)
 	ssw_task_shmem_forget_progress(task);
 }
 
-/* It runs, and is to stop. */
-void
-ssw_task_xact_task_cancelled(const pg_uuid_t *task)
-{
-	Cancel		c = {.level.level = GetCurrentTransactionNestLevel(),.task = *task};
-
-	remember(&pending_cancels, &c, sizeof(Cancel));
-}
-
 /* A worker's end had to leave something that others hold. */
 void
 ssw_task_xact_left_over(void)
@@ -178,29 +138,11 @@ ssw_task_xact_rows_appended(void)
 	return pending_rows;
 }
 
-/* A command of the role waits. */
+/* A command of the role waits; invalid: the coordinator is to look at commands. */
 void
 ssw_task_xact_command_waits(Oid role)
 {
 	remember(&pending_roles, &role, sizeof(role));
-}
-
-/* A command was submitted. */
-void
-ssw_task_xact_command_submitted(void)
-{
-	watch_transaction();
-	ssw_work_count_commands(1, 0);
-	pending_commands++;
-}
-
-/* So many commands wait, with those of this transaction; returns how many others have submitted and not committed. */
-int64
-ssw_task_xact_commands_counted(int64 waiting)
-{
-	counted_commands = pending_commands;
-	ssw_work_commands_counted(waiting - pending_commands);
-	return ssw_work_read(MyDatabaseId).commands_open - pending_commands;
 }
 
 /* A task waits for the job. */

@@ -13,10 +13,7 @@
 extern void ssw_task_xact_task_changed(const pg_uuid_t *task);
 extern void ssw_task_xact_task_waits(int64 job);
 extern void ssw_task_xact_room_changed(SswEventKind kind, const char *room);
-extern void ssw_task_xact_task_cancelled(const pg_uuid_t *task);
 extern void ssw_task_xact_command_waits(Oid role);
-extern void ssw_task_xact_command_submitted(void);
-extern int64 ssw_task_xact_commands_counted(int64 waiting);
 extern void ssw_task_xact_left_over(void);
 extern void ssw_task_xact_row_appended(void);
 extern int64 ssw_task_xact_rows_appended(void);

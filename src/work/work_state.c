@@ -171,27 +171,6 @@ ssw_work_look_again(void)
 	LWLockRelease(shared->lock);
 }
 
-/* So many commands more, or fewer, of open transactions, and so many more that wait. */
-void
-ssw_work_count_commands(int64 open, int64 waiting)
-{
-	SswWorkState *s = lock_state(MyDatabaseId);
-
-	s->commands_open = Max(0, s->commands_open + open);
-	s->commands_waiting += waiting;
-	unlock();
-}
-
-/* So many commands wait, of transactions that have committed. */
-void
-ssw_work_commands_counted(int64 waiting)
-{
-	SswWorkState *s = lock_state(MyDatabaseId);
-
-	s->commands_waiting = waiting;
-	unlock();
-}
-
 /* A runner has started, or failed to: the next for that role is tried later, up to a minute. */
 void
 ssw_work_runner_started(Oid database, Oid role, bool failed)

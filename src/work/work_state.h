@@ -34,9 +34,6 @@ typedef struct SswWorkState
 	TimestampTz failing_since;	/* its looks fail, or 0 */
 	char		error[128];
 
-	/* commands that wait, at most: those that began are not subtracted */
-	int64		commands_waiting;
-	int64		commands_open;	/* of transactions that have not ended */
 	SswFailedStarts failed[SSW_MAX_FAILED_ROLES];
 
 	int64		appended;		/* rows since the last look */
@@ -55,8 +52,6 @@ extern void ssw_work_signal(int reasons);
 extern void ssw_work_looked(TimestampTz look_at, const char *error);
 extern void ssw_work_look_again(void);
 
-extern void ssw_work_count_commands(int64 open, int64 waiting);
-extern void ssw_work_commands_counted(int64 waiting);
 extern void ssw_work_runner_started(Oid database, Oid role, bool failed);
 extern SswFailedStarts ssw_work_failed_starts(const SswWorkState *s, Oid role);
 extern void ssw_work_runner_leaves(SswDatabase *d, SswProc *proc);

@@ -37,7 +37,7 @@ for my $where (qw(same other)) {
         'those of a policy and a pool, too');
     is($target->safe_psql('restored', "BEGIN; SET ROLE client; SELECT count(*) FROM sweeper.acquire('p', 'x'); ROLLBACK"), 1, 'and count');
     is($target->safe_psql('restored', "BEGIN; DROP EXTENSION session_sweeper; SELECT count(*) FROM pg_proc WHERE proname LIKE '\\_user\\_of%'; ROLLBACK"), 0, 'they go with the extension');
-    is($target->safe_psql('restored', "SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'sweeper.%'"), 8,
+    is($target->safe_psql('restored', "SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'sweeper.%'"), 7,
         'built-in policies are there once');
     is($target->safe_psql('restored', "SELECT sweeper.resume('login')"),
         $where eq 'same' ? '{paused,restored}' : '{restored}', 'resume');
