@@ -41,10 +41,8 @@ typedef struct Explanation
 	SswPolicy  *policy;
 	TimestampTz now;
 	SswRowFacts row;
-	bool		has_deadline;	/* as the row says */
-	TimestampTz deadline;
-	bool		has_heartbeat;	/* memory knows one */
-	TimestampTz heartbeat;
+	TimestampTz deadline;		/* as the row says, or 0 */
+	TimestampTz heartbeat;		/* that memory knows, or 0 */
 	bool		held;			/* by it: the row's first deadline is its end */
 	SswPolicyState state;		/* of the policy */
 	const char *why;			/* it is in that state, or null */
@@ -52,25 +50,6 @@ typedef struct Explanation
 	const char *reason;			/* or null */
 	char	   *hint;			/* a statement to paste, or null */
 } Explanation;
-
-/* What the fuse holds the policy for, or that group. */
-static char *
-fuse_text(const Explanation *e, const char *group)
-{
-	Oid			types[] = {INT4OID, TEXTOID};
-	Datum		values[] = {Int32GetDatum(e->policy->id), group ? CStringGetTextDatum(group) : (Datum) 0};
-	MemoryContext cxt = CurrentMemoryContext;
-	char	   *text = NULL;
-	SswIdentity save;
-
-	ssw_spi_begin_as_extension(&save);
-	if (ssw_spi_exec("SELECT detail FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()"
-					 " AND (\"group\" IS NULL OR \"group\" = $2)", 2, types, values, group ? "  " : " n", true, 1) > 0)
-		text = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-
-	ssw_spi_end_as(&save);
-	return text;
-}
 
 /* Is the row past its maximum age, whatever is_alive says? */
 static bool
@@ -107,7 +86,7 @@ braked(Explanation *e)
 		return conclude(e, "held", e->why, ssw_repair_hint_or_resume(p));
 	/* the registry's own max_ttl ends it anyway */
 	if (e->row.fused && !(p->registry && too_old(e)))
-		return conclude(e, "held by fuse", fuse_text(e, e->row.group),
+		return conclude(e, "held by fuse", p->fuse_detail,
 						p->fuse_until > e->now ? ssw_repair_hint_or_resume(p) :
 						psprintf("SELECT sweeper.resume(%s, %s);", quote_literal_cstr(p->name), quote_literal_cstr(e->row.group)));
 	return false;
@@ -136,7 +115,7 @@ holders_hint(Explanation *e)
 	char	   *pids;
 
 	if (DatumGetPointer(e->row.holders) == NULL)
-		return NULL;
+		return "SELECT * FROM sweeper.problem;";
 	pids = OidOutputFunctionCall(F_ARRAY_OUT, e->row.holders);
 	if (strcmp(pids, "{0}") == 0)
 		return "SELECT * FROM pg_catalog.pg_prepared_xacts;";
@@ -144,35 +123,18 @@ holders_hint(Explanation *e)
 					pids);
 }
 
-/* Nothing keeps the row but time: when does somebody come? */
+/* Nothing keeps the row itself: what does the policy wait for? */
 static void
 conclude_due(Explanation *e)
 {
 	SswPolicy  *p = e->policy;
 	char	   *sweep = psprintf("CALL sweeper.sweep(%s);", quote_literal_cstr(p->name));
 
-	if (e->state == SSW_POLICY_STANDBY)
-		conclude(e, "due", "nothing is swept on a standby", NULL);
-	else if (e->state == SSW_POLICY_NOT_RUNNING || e->state == SSW_POLICY_RESTART_NEEDED)
-		conclude(e, "due", e->why ? e->why : ssw_shmem_available() ? "the launcher does not run" :
-				 "the library was not loaded when the server started",
-				 "SELECT * FROM sweeper.problem;");
-	else if (e->state == SSW_POLICY_DISABLED)
-		conclude(e, "due", "session_sweeper.enabled is off",
-				 "ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();");
-	else if (p->failures > 0)
-		conclude(e, "due", psprintf("the policy fails: %s", e->why ? e->why : "unknown error"), ssw_repair_hint_or_resume(p));
-	else if (e->state == SSW_POLICY_BROKEN || e->state == SSW_POLICY_READ_ONLY)
-		conclude(e, "due", psprintf("the policy cannot run: %s", e->why ? e->why : ssw_brake_name(e->state)),
-				 "SELECT * FROM sweeper.problem;");
-	else if (e->row.fail_class && e->row.has_next)
-		conclude(e, "due", "it failed and is tried again at next_attempt",
-				 retry_hint(e));
-	else if (e->state == SSW_POLICY_THROTTLED || e->state == SSW_POLICY_OUTSIDE_WINDOW)
-		conclude(e, "due", psprintf("passes wait: %s", e->why ? e->why : ssw_brake_name(e->state)), sweep);
-	else if (e->state == SSW_POLICY_RUNNING)
-		conclude(e, "due", "a pass is running",
-				 psprintf("SELECT * FROM sweeper.stat_progress WHERE policy = %s;", quote_literal_cstr(p->name)));
+	if (e->state < SSW_POLICY_GRACE && e->state != SSW_POLICY_FUSE)
+		conclude(e, "due", psprintf("the state of the policy is \"%s\"%s%s", ssw_brake_name(e->state), e->why ? ": " : "", e->why ? e->why : ""),
+				 psprintf("SELECT state, reason, next_step FROM sweeper.policy_status WHERE policy = %s;", quote_literal_cstr(p->name)));
+	else if (e->row.next_attempt != 0)
+		conclude(e, "due", "it failed and is tried again at next_attempt", retry_hint(e));
 	else if (p->check_every_us == 0)
 		conclude(e, "due", "the policy is checked only on request", sweep);
 	else if (OidIsValid(p->is_alive) && !too_old(e))
@@ -227,8 +189,7 @@ look_at_memory(Explanation *e)
 	if (!p->heartbeats || !ssw_shmem_available())
 		return;
 	k = ssw_target_cache_key(p, r->key);
-	e->has_heartbeat = ssw_store_find(&k, &b);
-	if (!e->has_heartbeat)
+	if (!ssw_store_find(&k, &b))
 		return;
 	e->heartbeat = SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word));
 	e->held = r->has_due[0] && r->due[0] >= b.deadline && e->heartbeat + b.ttl_us > r->due[0];
@@ -251,7 +212,7 @@ judge_found(Explanation *e)
 	else if (r->excluded)
 	{
 		ssw_row_facts_end(p, r);
-		if (r->has_end)
+		if (r->ended_at != 0)
 			conclude(e, "expired", r->end_reason ? r->end_reason : "the row action was taken, and the filter excludes the row since", NULL);
 		else
 			conclude(e, "excluded by filter", psprintf("not true for the row: %s", p->filter), NULL);
@@ -281,7 +242,7 @@ judge_missing(Explanation *e)
 	SswRowFacts *r = &e->row;
 
 	ssw_row_facts_end(p, r);
-	if (r->has_end)
+	if (r->ended_at != 0)
 		conclude(e, "expired", r->end_reason, NULL);
 	else if (r->trouble)
 		conclude(e, "not found", r->trouble, NULL);
@@ -312,10 +273,9 @@ explain(Explanation *e, const char *key)
 	}
 	else
 		r->locked = true;
-	ssw_row_facts_table_holders(p, r);
 	if (r->found)
 		ssw_row_facts_failure(p, r);
-	e->has_deadline = deadline_of(r, &e->deadline);
+	(void) deadline_of(r, &e->deadline);
 	if (r->done && r->found)
 	{
 		look_at_memory(e);
@@ -330,10 +290,10 @@ explain(Explanation *e, const char *key)
 }
 
 static void
-set_time(bool has, TimestampTz t, int col, Datum *values, bool *nulls)
+set_time(TimestampTz t, int col, Datum *values, bool *nulls)
 {
 	values[col] = TimestampTzGetDatum(t);
-	nulls[col] = !has;
+	nulls[col] = t == 0;
 }
 
 static void
@@ -362,26 +322,18 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 	v[0] = BoolGetDatum(r->found);
 	n[0] = !r->done;
 	set_text(ssw_brake_name(e.state), 1, v, n);
-	if (r->found)
-	{
-		set_time(e.has_deadline, e.deadline, 2, v, n);
-		set_time(r->has_seen, r->seen, 3, v, n);
-	}
-	else
-	{
-		set_time(r->has_end_deadline, r->end_deadline, 2, v, n);
-		set_time(r->has_end_seen, r->end_seen, 3, v, n);
-	}
-	set_time(e.has_heartbeat, e.heartbeat, 4, v, n);
+	set_time(r->found ? e.deadline : r->end_deadline, 2, v, n);
+	set_time(r->found ? r->seen : r->end_seen, 3, v, n);
+	set_time(e.heartbeat, 4, v, n);
 	set_text(e.verdict, 5, v, n);
 	set_text(e.reason, 6, v, n);
 	v[7] = Int32GetDatum(r->attempts);
 	n[7] = r->fail_class == NULL;
-	set_time(r->has_next, r->next_attempt, 8, v, n);
+	set_time(r->next_attempt, 8, v, n);
 	set_text(r->message, 9, v, n);
 	v[10] = r->holders;
 	n[10] = DatumGetPointer(r->holders) == NULL;
-	set_time(r->has_end, r->ended_at, 11, v, n);
+	set_time(r->ended_at, 11, v, n);
 	set_text(r->cleanup_type, 12, v, n);
 	set_text(e.hint, 13, v, n);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), v, n)));

@@ -15,12 +15,8 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "policy/deadline.h"
-#include "sweep/fuse_hold.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -33,8 +29,10 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "monitor/row_facts.h"
+#include "policy/deadline.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
+#include "sweep/fuse_hold.h"
 #include "sweep/row_holders.h"
 
 /* The statement that finds the row: $1 and $2 are the cutoff. */
@@ -56,20 +54,16 @@ row_statement(const SswPolicy *p)
 	return buf.data;
 }
 
-static bool
-get_time(int col, TimestampTz *result)
+static TimestampTz
+get_time(int col)
 {
-	bool		isnull;
-	Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col, &isnull);
-
-	*result = isnull ? 0 : DatumGetTimestampTz(d);
-	return !isnull;
+	return DatumGetTimestampTz(ssw_spi_column(0, col));
 }
 
 static char *
 get_string(int col, MemoryContext cxt)
 {
-	char	   *s = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, col);
+	char	   *s = ssw_spi_text(0, col);
 
 	return s ? MemoryContextStrdup(cxt, s) : NULL;
 }
@@ -131,21 +125,21 @@ look_up(void *arg)
 		r->found = ssw_spi_exec(row_statement(p), 2 + n, types, values, NULL, true, 1) > 0;
 		if (r->found)
 		{
-			HeapTuple	tup = SPI_tuptable->vals[0];
-			TupleDesc	desc = SPI_tuptable->tupdesc;
-
-			r->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, 1, &isnull));
-			r->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tup, desc, 2, &isnull));
-			r->has_due[0] = get_time(3, &r->due[0]);
-			r->has_due[1] = get_time(4, &r->due[1]);
-			r->has_seen = get_time(5, &r->seen);
-			r->in_grace = DatumGetBool(SPI_getbinval(tup, desc, 6, &isnull));
-			r->excluded = DatumGetBool(SPI_getbinval(tup, desc, 7, &isnull));
+			r->leaf = DatumGetObjectId(ssw_spi_column(0, 1));
+			r->tid = *(ItemPointer) DatumGetPointer(ssw_spi_column(0, 2));
+			for (int i = 0; i < 2; i++)
+			{
+				r->due[i] = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3 + i, &isnull));
+				r->has_due[i] = !isnull;
+			}
+			r->seen = get_time(5);
+			r->in_grace = DatumGetBool(ssw_spi_column(0, 6));
+			r->excluded = DatumGetBool(ssw_spi_column(0, 7));
 
 			/* equal values can have other texts: the row's own is recorded */
 			r->key = get_string(8, cxt);
 			r->group = get_string(9, cxt);
-			r->fused = DatumGetBool(SPI_getbinval(tup, desc, 10, &isnull));
+			r->fused = DatumGetBool(ssw_spi_column(0, 10));
 			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt, NULL);
 			r->locked = r->holders != (Datum) 0;
 			if (p->nkeys == 0)
@@ -210,57 +204,6 @@ ssw_row_facts_find(SswPolicy *p, const char *key, SswRowFacts *r)
 		r->key = pstrdup(key);
 }
 
-/* The row's leaf; or every table it may be in, when that is not known. */
-static Datum
-tables_of(const SswPolicy *p, const SswRowFacts *r)
-{
-	List	   *oids = OidIsValid(r->leaf) ? list_make1_oid(r->leaf) :
-	find_all_inheritors(p->relid, NoLock, NULL);
-	Datum	   *d = palloc(list_length(oids) * sizeof(Datum));
-	int			n = 0;
-	ListCell   *lc;
-
-	foreach(lc, oids)
-		d[n++] = ObjectIdGetDatum(lfirst_oid(lc));
-	return PointerGetDatum(construct_array(d, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
-}
-
-/*
- * Who keeps a batch out of the table, unless somebody holds the row itself.  A
- * request that still waits counts too: a batch would queue behind it.
- */
-void
-ssw_row_facts_table_holders(const SswPolicy *p, SswRowFacts *r)
-{
-	Oid			type = OIDARRAYOID;
-	Datum		value;
-	MemoryContext cxt = CurrentMemoryContext;
-	SswIdentity save;
-	bool		isnull;
-	Datum		d;
-
-	if (DatumGetPointer(r->holders) != NULL)
-		return;
-	value = tables_of(p, r);
-	ssw_spi_begin_as_extension(&save);
-	ssw_spi_exec("SELECT pg_catalog.array_agg(DISTINCT coalesce(pid, 0)) FROM pg_catalog.pg_locks"
-				 " WHERE locktype = 'relation' AND relation = ANY ($1) AND database = (SELECT oid"
-				 " FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
-				 " AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND mode IN ('ShareLock',"
-				 " 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')",
-				 1, &type, &value, NULL, true, 1);
-	d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	if (!isnull)
-	{
-		MemoryContext old = MemoryContextSwitchTo(cxt);
-
-		r->locked = true;
-		r->holders = PointerGetDatum(DatumGetArrayTypePCopy(d));
-		MemoryContextSwitchTo(old);
-	}
-	ssw_spi_end_as(&save);
-}
-
 /* What is recorded of the row's failures, if it still is about this deadline. */
 void
 ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r)
@@ -289,12 +232,10 @@ ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r)
 					 " AND identity IS NOT DISTINCT FROM $6",
 					 6, types, values, nulls, true, 1) > 0)
 	{
-		bool		isnull;
-
 		r->fail_class = get_string(1, cxt);
-		r->quarantined = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
-		r->attempts = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull));
-		r->has_next = get_time(4, &r->next_attempt);
+		r->quarantined = DatumGetBool(ssw_spi_column(0, 2));
+		r->attempts = DatumGetInt32(ssw_spi_column(0, 3));
+		r->next_attempt = get_time(4);
 		r->message = get_string(5, cxt);
 	}
 	ssw_spi_end_as(&save);
@@ -317,9 +258,9 @@ find_end(const SswPolicy *p, SswRowFacts *r, TimestampTz from, TimestampTz until
 					 " ORDER BY cleaned_at DESC LIMIT 1",
 					 4, types, values, NULL, true, 1) == 0)
 		return false;
-	r->has_end = get_time(1, &r->ended_at);
-	r->has_end_deadline = get_time(2, &r->end_deadline);
-	r->has_end_seen = get_time(3, &r->end_seen);
+	r->ended_at = get_time(1);
+	r->end_deadline = get_time(2);
+	r->end_seen = get_time(3);
 	r->cleanup_type = get_string(4, cxt);
 	r->end_reason = get_string(5, cxt);
 	return true;

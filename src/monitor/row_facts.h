@@ -8,7 +8,7 @@
 #include "policy/policy.h"
 #include "storage/itemptr.h"
 
-/* A time is valid when the flag before it is set. */
+/* A time is 0 when there is none. */
 typedef struct SswRowFacts
 {
 	bool		done;			/* the look-up went through */
@@ -22,37 +22,32 @@ typedef struct SswRowFacts
 	char	   *identity;		/* of a row without a key, or null */
 	bool		has_due[2];
 	TimestampTz due[2];			/* one for each SswDeadline */
-	bool		has_seen;
 	TimestampTz seen;
 	bool		in_grace;		/* the row has a time to live of its own, and
 								 * is covered still */
 	bool		excluded;		/* by the filter */
 	bool		fused;			/* the fuse holds it */
 	char	   *group;			/* or null */
-	bool		locked;			/* somebody holds or changes it, or its table */
+	bool		locked;			/* somebody holds or changes it, or locks its
+								 * table */
 	Datum		holders;		/* int4[] of pids; 0 is a prepared transaction */
 
 	/* from sweeper.failed_row; class is null when it has no such row */
 	char	   *fail_class;
 	bool		quarantined;
 	int			attempts;
-	bool		has_next;
 	TimestampTz next_attempt;
 	char	   *message;
 
 	/* from sweeper.cleanup_event */
-	bool		has_end;
 	TimestampTz ended_at;
-	bool		has_end_deadline;
 	TimestampTz end_deadline;
-	bool		has_end_seen;
 	TimestampTz end_seen;
 	char	   *cleanup_type;
 	char	   *end_reason;
 } SswRowFacts;
 
 extern void ssw_row_facts_find(SswPolicy *p, const char *key, SswRowFacts *r);
-extern void ssw_row_facts_table_holders(const SswPolicy *p, SswRowFacts *r);
 extern void ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r);
 extern void ssw_row_facts_end(const SswPolicy *p, SswRowFacts *r);
 
