@@ -11,13 +11,10 @@
 
 #include "access/table.h"
 #include "catalog/pg_type.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/datum.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -25,7 +22,6 @@
 #include "base/argument_checks.h"
 #include "base/identity.h"
 #include "base/process_slot.h"
-#include "base/spi.h"
 #include "commands/args.h"
 #include "commands/policy_store.h"
 #include "commands/preview.h"
@@ -39,43 +35,6 @@
 
 PG_FUNCTION_INFO_V1(ssw_alter_policy);
 PG_FUNCTION_INFO_V1(ssw_unregister);
-
-/* The arguments that a stored policy was made with, columns by today's names. */
-static void
-load_args(SswArgs *a, const SswPolicy *p)
-{
-	StringInfoData buf;
-	MemoryContext cxt = CurrentMemoryContext;
-	Oid			type = INT4OID;
-	Datum		value = Int32GetDatum(p->id);
-	SswIdentity save;
-
-	initStringInfo(&buf);
-	for (int i = 0; i < SSW_NARGS; i++)
-		appendStringInfo(&buf, "%s%s", i ? ", " : "SELECT ", ssw_fields[i].name);
-	appendStringInfoString(&buf, " FROM sweeper.policy WHERE policy_id = $1");
-	ssw_spi_begin_as_extension(&save);
-	if (ssw_spi_exec(buf.data, 1, &type, &value, NULL, false, 1) == 0)
-		elog(ERROR, "policy %d does not exist", p->id);
-	for (int i = 0; i < SSW_NARGS; i++)
-	{
-		int16		len;
-		bool		byval;
-		Datum		d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &a->isnull[i]);
-		MemoryContext old = MemoryContextSwitchTo(cxt);
-
-		get_typlenbyval(ssw_field_type(&ssw_fields[i]), &len, &byval);
-		a->value[i] = a->isnull[i] ? (Datum) 0 : datumCopy(d, byval, len);
-		MemoryContextSwitchTo(old);
-	}
-	ssw_spi_end_as(&save);
-	for (int i = 0; i < SSW_NARGS; i++)
-		if (ssw_fields[i].flags & SSW_FIELD_RESOLVED)
-			ssw_args_set_text(a, i, *(char *const *) ((const char *) p + ssw_fields[i].offset));
-	a->value[SSW_ARG_KEY] = ssw_policy_store_names(p->key, p->nkeys);
-	if (!a->isnull[SSW_ARG_CAPTURE])
-		a->value[SSW_ARG_CAPTURE] = ssw_policy_store_names(p->capture, p->ncapture);
-}
 
 /* Put arguments back to their defaults; naming one that is given is an error. */
 static void
@@ -102,18 +61,6 @@ reset_args(SswArgs *a, FunctionCallInfo fcinfo, int arg)
 		ssw_args_default(a, field);
 		a->given[field] = true;
 	}
-}
-
-/* What the policy will be made with. */
-static void
-read_args(SswArgs *a, const SswPolicy *p, FunctionCallInfo fcinfo)
-{
-	memset(a, 0, sizeof(SswArgs));
-	a->function = "alter_policy";
-	a->first = quote_literal_cstr(p->name);
-	load_args(a, p);
-	ssw_args_read(a, fcinfo, 1, true);
-	reset_args(a, fcinfo, 1 + SSW_NARGS);
 }
 
 /* What names a column by a name that it had is not taken for one that has the name now. */
@@ -232,32 +179,32 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 {
 	SswArgs    *a = palloc0(sizeof(SswArgs));
 	SswPolicy  *old;
-	SswPolicy  *p = palloc0(sizeof(SswPolicy));
+	SswPolicy  *p;
 	SswPreview *v = NULL;
 	Relation	rel = NULL;
 	const char *held = NULL;
-	bool		more;
 	char	   *before;
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	PreventCommandIfReadOnly("alter_policy()");
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
-	read_args(a, old, fcinfo);
-	more = any_given(a, SSW_FIELD_LIMIT, false) || !PG_ARGISNULL(2 + SSW_NARGS);
-	p->args = a;
-	p->id = old->id;
-	p->name = old->name;
-	if (more)
+	a->function = "alter_policy";
+	a->first = quote_literal_cstr(old->name);
+	a->alter = true;
+	ssw_args_read(a, fcinfo, 1, true);
+	reset_args(a, fcinfo, 1 + SSW_NARGS);
+	if (any_given(a, SSW_FIELD_LIMIT, false) || !PG_ARGISNULL(2 + SSW_NARGS))
 	{
 		(void) ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
 		rel = open_for_alter(old);
 		/* nobody renames its columns from now on */
 		old = ssw_policy_load(old->id);
-		read_args(a, old, fcinfo);
 		check_stale(a, old);
-		ssw_register_identity(p, rel);
 	}
+	/* the policy as it will be: what is not given stays */
+	p = ssw_policy_load(old->id);
+	p->args = a;
 	if (!PG_ARGISNULL(2 + SSW_NARGS))
 	{
 		char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));
@@ -267,13 +214,13 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		p->name = name;
 	}
 	before = ssw_policy_store_json(old->id);
+	ssw_args_fill_limits(a, p);
 	if (rel)
 	{
+		ssw_register_identity(p, rel);
 		ssw_args_fill(a, p);
 		ssw_target_check(p, rel);
 	}
-	else
-		ssw_args_fill_limits(a, p);
 	if (rel && any_given(a, SSW_FIELD_DEADLINE, true))
 	{
 		v = ssw_preview_run(p, rel);

@@ -134,14 +134,13 @@ append_name(StringInfo names, const char *name)
 char	   *
 ssw_args_call(const SswArgs *a, const char *name, const char *value)
 {
-	bool		alter = strcmp(a->function, "alter_policy") == 0;
 	StringInfoData buf;
 	StringInfoData reset;
 
 	initStringInfo(&buf);
 	initStringInfo(&reset);
 	appendStringInfo(&buf, "SELECT * FROM sweeper.%s(%s", a->function, a->first);
-	if (a->policy && !alter)
+	if (a->policy)
 		appendStringInfo(&buf, ", policy => %s", quote_literal_cstr(a->policy));
 	for (int i = 0; i < SSW_NARGS; i++)
 	{
@@ -150,7 +149,7 @@ ssw_args_call(const SswArgs *a, const char *name, const char *value)
 		if (!a->isnull[i])
 			appendStringInfo(&buf, ", %s => %s", ssw_fields[i].name,
 							 quote_literal_cstr(ssw_args_text(i, a->value[i])));
-		else if (alter)
+		else if (a->alter)
 			append_name(&reset, ssw_fields[i].name);
 	}
 	if (a->start && strcmp(a->start, "auto") != 0 && strcmp(name, "start") != 0)
@@ -159,7 +158,7 @@ ssw_args_call(const SswArgs *a, const char *name, const char *value)
 		appendStringInfoString(&buf, ", dry_run => true");
 	if (value)
 		appendStringInfo(&buf, ", %s => %s", name, quote_literal_cstr(value));
-	else if (alter)
+	else if (a->alter)
 		append_name(&reset, name);
 	if (reset.len > 0)
 		appendStringInfo(&buf, ", reset => '{%s}'", reset.data);
@@ -304,7 +303,7 @@ check_deadline(const SswArgs *a, const SswPolicy *p)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("deadline and last_seen must not both be given"),
 				 errdetail("A row is dead either at its deadline or one time to live after its last activity."),
-				 strcmp(a->function, "alter_policy") == 0 && a->given[SSW_ARG_DEADLINE] != a->given[SSW_ARG_LAST_SEEN] ?
+				 a->alter && a->given[SSW_ARG_DEADLINE] != a->given[SSW_ARG_LAST_SEEN] ?
 				 errhint("%s", ssw_args_call(a, a->given[SSW_ARG_DEADLINE] ? "last_seen" : "deadline", NULL)) :
 				 errhint("A second, absolute limit is created with max_age.")));
 	if (!p->deadline && !p->last_seen)
@@ -371,23 +370,25 @@ check_action(const SswArgs *a, const SswPolicy *p)
 				 errmsg("notify_keys needs notify_channel")));
 }
 
-/* Check arguments by themselves, and set the policy's fields: all, or those alone that say how often and how much. */
+/* Check arguments by themselves and set the policy's fields; of a stored policy, only what is given. */
 static void
-fill_fields(const SswArgs *a, SswPolicy *p, bool all)
+fill_fields(const SswArgs *a, SswPolicy *p, bool limits)
 {
 	for (int i = 0; i < SSW_NARGS; i++)
-		if (all || (ssw_fields[i].flags & SSW_FIELD_LIMIT))
-		{
-			if (!a->isnull[i])
-				check_value(&ssw_fields[i], a->value[i]);
-			ssw_field_set(p, &ssw_fields[i], a->value[i], a->isnull[i]);
-		}
+	{
+		if (((ssw_fields[i].flags & SSW_FIELD_LIMIT) != 0) != limits || (a->alter && !a->given[i]))
+			continue;
+		if (!a->isnull[i])
+			check_value(&ssw_fields[i], a->value[i]);
+		ssw_field_set(p, &ssw_fields[i], a->value[i], a->isnull[i]);
+	}
 }
 
-/* And those that say how often and how much? */
-static void
-check_limits(const SswArgs *a, SswPolicy *p)
+/* Fill the fields that say how often and how much, and check them. */
+void
+ssw_args_fill_limits(const SswArgs *a, SswPolicy *p)
 {
+	fill_fields(a, p, true);
 	if (p->maintenance_window)
 		p->maintenance_window = ssw_window_check(p->maintenance_window);
 	if (p->hard_limit_us < p->soft_limit_us)
@@ -402,36 +403,24 @@ check_limits(const SswArgs *a, SswPolicy *p)
 						GetConfigOptionByName("session_sweeper.max_hard_time_limit", NULL, false)),
 				 errdetail("A single statement may occupy a worker for that long, while other policies wait."),
 				 errhint("Let on_expire hand longer work over to another process, or have a superuser raise the setting.")));
-	if (DatumGetIntervalP(a->value[SSW_ARG_LOCK_TIMEOUT])->time < 1000 || p->lock_timeout_ms >= DeadlockTimeout)
+	if (p->lock_timeout_ms >= DeadlockTimeout)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock_timeout must be at least 1 ms and below \"deadlock_timeout\", which is %d ms",
+				 errmsg("lock_timeout must be below \"deadlock_timeout\", which is %d ms",
 						DeadlockTimeout),
 				 errdetail("With a longer one, a deadlock could cancel the application instead of the sweep.")));
 }
 
-/* Fill the fields that say how often and how much. */
-void
-ssw_args_fill_limits(const SswArgs *a, SswPolicy *p)
-{
-	fill_fields(a, p, false);
-	check_limits(a, p);
-}
-
-/*
- * Check every argument by itself and fill the policy's fields; those that need
- * the relation are checked with it.
- */
+/* Fill all other fields; those that need the relation are checked with it. */
 void
 ssw_args_fill(const SswArgs *a, SswPolicy *p)
 {
-	fill_fields(a, p, true);
+	fill_fields(a, p, false);
 	if (p->timezone)
 		p->timezone = ssw_window_zone(p->timezone);
 	p->search_path = stored_search_path(p->search_path);
 	check_deadline(a, p);
 	check_action(a, p);
-	check_limits(a, p);
 	if (p->heartbeats && OidIsValid(p->is_alive))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -13,6 +13,7 @@ typedef struct SswArgs
 {
 	const char *function;		/* which function was called, for hints */
 	const char *first;			/* its first argument as SQL */
+	bool		alter;			/* of a stored policy: what is not given stays */
 	char	   *policy;			/* name asked for, or NULL */
 	char	   *start;			/* auto, now or paused */
 	List	   *advice;			/* adopt: what the preset has to say, char * */

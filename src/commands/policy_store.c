@@ -46,8 +46,8 @@ ssw_policy_store_add_text(SswParams *q, const char *column, const char *value)
 }
 
 /* Names as text[]. */
-Datum
-ssw_policy_store_names(char **names, int n)
+static Datum
+names_array(char **names, int n)
 {
 	Datum	   *elems = palloc(sizeof(Datum) * Max(n, 1));
 
@@ -84,12 +84,12 @@ ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, 
 			continue;
 		if (f->kind == SSW_FIELD_NAMES)
 			ssw_policy_store_add(q, f->name, TEXTARRAYOID,
-								 ssw_policy_store_names(*(char **const *) member, *(const int *) ((const char *) p + f->count)),
-								 i != SSW_ARG_KEY && a->isnull[i], "");
+								 names_array(*(char **const *) member, *(const int *) ((const char *) p + f->count)),
+								 *(char **const *) member == NULL, "");
 		else if (f->flags & SSW_FIELD_RESOLVED)
 			ssw_policy_store_add_text(q, f->name, *(char *const *) member);
-		else
-			ssw_policy_store_add(q, f->name, f->kind == SSW_FIELD_FUNCTION ? OIDOID : ssw_field_type(&ssw_fields[i]), a->value[i], a->isnull[i], "");
+		else if (a->given[i] || !a->alter)
+			ssw_policy_store_add(q, f->name, f->kind == SSW_FIELD_FUNCTION ? OIDOID : ssw_field_type(f), a->value[i], a->isnull[i], "");
 	}
 	if (rel == NULL)
 		return;

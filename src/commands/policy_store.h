@@ -28,7 +28,6 @@ extern void ssw_policy_store_add(SswParams *q, const char *column, Oid type, Dat
 extern void ssw_policy_store_add_text(SswParams *q, const char *column, const char *value);
 extern void ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p,
 										Relation rel);
-extern Datum ssw_policy_store_names(char **names, int n);
 extern int	ssw_policy_store_exec(const char *sql, int nargs, Oid *types, Datum *values,
 								  const char *nulls);
 extern void ssw_policy_store_log(int policy_id, const char *name, const char *change, const char *old);

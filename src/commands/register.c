@@ -235,6 +235,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	p->name = a->policy ? a->policy : default_name(RelationGetRelid(rel));
 	ssw_register_check_name(p->name);
 	ssw_register_identity(p, rel);
+	ssw_args_fill_limits(a, p);
 	ssw_args_fill(a, p);
 	ssw_target_check(p, rel);
 	v = ssw_preview_run(p, rel);

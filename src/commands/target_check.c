@@ -320,10 +320,8 @@ ssw_target_check(SswPolicy *p, Relation rel)
 
 	check_leaves(p, rel);
 	check_replicated(p, rel);
-	if (OidIsValid(p->on_expire))
-		p->on_expire_name = check_hook(rel, "on_expire", p->on_expire, false);
-	if (OidIsValid(p->is_alive))
-		p->is_alive_name = check_hook(rel, "is_alive", p->is_alive, true);
+	p->on_expire_name = OidIsValid(p->on_expire) ? check_hook(rel, "on_expire", p->on_expire, false) : NULL;
+	p->is_alive_name = OidIsValid(p->is_alive) ? check_hook(rel, "is_alive", p->is_alive, true) : NULL;
 	check_key(p, rel);
 	if (p->set_clause)
 		ssw_gate(p->owner, p->search_path, check_set_clause, &t);

@@ -111,29 +111,31 @@ names_of(Datum value, int *n)
 	return names;
 }
 
-/* Set the member to a value that has been checked; a null leaves it 0.  Texts are in CurrentMemoryContext. */
+/* Set the member to a value that has been checked; a null makes it 0.  Texts are in CurrentMemoryContext. */
 void
 ssw_field_set(void *policy, const SswField *f, Datum value, bool isnull)
 {
 	void	   *member = (char *) policy + f->offset;
 	int64		us;
 
-	if (isnull)
+	/* the other kinds have a default, and are never null */
+	if (isnull && f->dflt)
 		return;
 	switch (f->kind)
 	{
 		case SSW_FIELD_TEXT:
-			*(char **) member = TextDatumGetCString(value);
+			*(char **) member = isnull ? NULL : TextDatumGetCString(value);
 			break;
 		case SSW_FIELD_WORD:
 			*(int *) member = word_index(f->words, TextDatumGetCString(value));
 			break;
 		case SSW_FIELD_NAMES:
-			*(char ***) member = names_of(value, (int *) ((char *) policy + f->count));
+			*(int *) ((char *) policy + f->count) = 0;
+			*(char ***) member = isnull ? NULL : names_of(value, (int *) ((char *) policy + f->count));
 			break;
 		case SSW_FIELD_INTERVAL:
 		case SSW_FIELD_MILLISECONDS:
-			us = DatumGetIntervalP(value)->time + (int64) DatumGetIntervalP(value)->day * USECS_PER_DAY;
+			us = isnull ? 0 : DatumGetIntervalP(value)->time + (int64) DatumGetIntervalP(value)->day * USECS_PER_DAY;
 			if (f->kind == SSW_FIELD_INTERVAL)
 				*(int64 *) member = us;
 			else
@@ -149,7 +151,7 @@ ssw_field_set(void *policy, const SswField *f, Datum value, bool isnull)
 			*(bool *) member = DatumGetBool(value);
 			break;
 		case SSW_FIELD_FUNCTION:
-			*(Oid *) member = DatumGetObjectId(value);
+			*(Oid *) member = isnull ? InvalidOid : DatumGetObjectId(value);
 			break;
 	}
 }
