@@ -3,8 +3,7 @@
 -- columns: "name type|type"; the type may be of any schema.  key: the unique key; {}: any.
 -- indexed: a column that leads an index.  beside: a relation of the same schema.
 -- settings: arguments of register().  A timezone is left out if the column has one;
---   "application" (the zone of the application's sessions) stands for the zone that is
---   set for the owner, the database or the server.
+--   "session" stands for the zone of the session that calls adopt().
 -- hook: the body of an SQL function for on_expire; $1 are keys as text[], {schema} is
 --   the table's schema.
 -- advice: what else the user should know.  lifetime: the same, if ttl or max_age is not
@@ -31,13 +30,13 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.preset', 'WHERE NOT builtin'
 INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
 ('connect_pg_simple', 'connect-pg-simple (express-session)',
  '{sid character varying,sess json|jsonb,expire timestamp without time zone|timestamp with time zone}', '{sid}',
- '{"deadline": "expire", "timezone": "application", "audit": "hash"}'),
+ '{"deadline": "expire", "timezone": "session", "audit": "hash"}'),
 ('koa_pg_session', 'koa-pg-session',
  '{id text,expiry timestamp without time zone,session json|jsonb}', '{id}',
- '{"deadline": "expiry", "timezone": "application", "audit": "hash"}'),
+ '{"deadline": "expiry", "timezone": "session", "audit": "hash"}'),
 ('django', 'Django''s database-backed sessions',
  '{session_key character varying,session_data text,expire_date timestamp without time zone|timestamp with time zone}', '{session_key}',
- '{"deadline": "expire_date", "timezone": "application", "audit": "hash"}'),
+ '{"deadline": "expire_date", "timezone": "session", "audit": "hash"}'),
 ('spring_session', 'Spring Session JDBC',
  '{primary_id character,session_id character,creation_time bigint,last_access_time bigint,max_inactive_interval integer,expiry_time bigint}', '{primary_id}',
  '{"deadline": "expiry_time", "unit": "ms", "audit": "hash"}'),
@@ -49,10 +48,10 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings) VALUES
  '{"deadline": "expiry", "timezone": "UTC"}'),
 ('flask_session_pg', 'Flask-Session (PostgreSQL)',
  '{session_id character varying,created timestamp without time zone,data bytea,expiry timestamp without time zone}', '{session_id}',
- '{"deadline": "expiry", "timezone": "application", "audit": "hash"}'),
+ '{"deadline": "expiry", "timezone": "session", "audit": "hash"}'),
 ('superset', 'Superset''s key_value',
  '{id integer,resource character varying,value bytea,uuid uuid,expires_on timestamp without time zone}', '{id}',
- '{"deadline": "expires_on", "timezone": "application"}'),
+ '{"deadline": "expires_on", "timezone": "session"}'),
 ('authjs', 'Auth.js (NextAuth)',
  '{id integer|uuid|text,userId integer|uuid|text,expires timestamp without time zone|timestamp with time zone,sessionToken character varying|text}', '{id}',
  '{"deadline": "expires", "timezone": "UTC"}'),
@@ -246,6 +245,26 @@ $$;
 COMMENT ON FUNCTION sweeper._presets IS
 'Presets that match a relation by columns, key and index. A preset is left out if another one that matches requires more.';
 
+CREATE FUNCTION sweeper._adopt(relation oid, wanted text, OUT preset text, OUT note text, OUT hook text, OUT advice text, OUT lifetime text,
+    OUT columns text, OUT misfit text, OUT surplus text, OUT settings text[]) RETURNS SETOF record
+LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
+    SELECT p.preset, p.note, (SELECT replace(p.hook, '{schema}', quote_ident(n.nspname)) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = relation),
+           p.advice, p.lifetime, x.names,
+           CASE WHEN NOT sweeper._matches(relation, p.columns, p.key) THEN coalesce('Missing columns: ' || x.missing || '.', format('It has no unique key %s without nulls.', p.key)) END,
+           sweeper._surplus(relation, p.columns, p.others),
+           ARRAY(SELECT v.item FROM jsonb_each(p.settings) AS e, LATERAL (VALUES (1, e.key), (2, CASE jsonb_typeof(e.value)
+                     WHEN 'array' THEN ARRAY(SELECT jsonb_array_elements_text(e.value))::text ELSE e.value #>> '{}' END)) AS v (n, item) ORDER BY e.key, v.n)
+    FROM sweeper.preset AS p
+    CROSS JOIN LATERAL (
+        SELECT string_agg(split_part(u.c, ' ', 1), ', ' ORDER BY u.n) AS names,
+               string_agg(u.c, ', ' ORDER BY u.n) FILTER (WHERE NOT sweeper._matches(relation, ARRAY[u.c], '{}')) AS missing
+        FROM unnest(p.columns) WITH ORDINALITY AS u (c, n)) AS x
+    WHERE CASE WHEN wanted IS NULL THEN p.preset IN (SELECT f.preset FROM sweeper._presets(relation) AS f) ELSE p.preset = wanted END
+    ORDER BY p.preset
+$$;
+COMMENT ON FUNCTION sweeper._adopt IS
+'The preset of a name, or without one those that match a relation, as adopt() reads them. misfit: why the relation is no such table. settings: names and values in turn.';
+
 CREATE VIEW sweeper.adoptable WITH (security_invoker = true) AS
 SELECT c.oid::regclass AS relation, p.preset, p.note, sweeper._surplus(c.oid, p.columns, p.others) IS NULL AS exact,
        EXISTS (SELECT FROM sweeper.policy AS q WHERE q.relid = c.oid) AS registered
@@ -306,4 +325,4 @@ COMMENT ON FUNCTION sweeper.adopt IS
 If it has to guess, the policy is held (reason assumed) until resume(), unless start is now. It guesses a lifetime or the time zone of a timestamp column that is not given. It also guesses the preset, if preset is not given and the table has columns that no known version has.
 preset: the one to use, if more than one matches; see table preset and view adoptable. If a preset needs a function for on_expire, and none is given, it is refused; the hint is the statement that creates it. Every other argument of register() overrides the preset''s; a filter is joined to the preset''s by AND.
 Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42883 the preset needs on_expire, and those of register().';
-REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._surplus, sweeper._indexed, sweeper._presets FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._surplus, sweeper._indexed, sweeper._presets, sweeper._adopt FROM PUBLIC;

@@ -138,10 +138,10 @@ SELECT rows_estimate BETWEEN 70000 AND 160000 AS about, dead_estimate, exact FRO
 -- nobody has analysed them: pages may be nearly empty; most rows are dead
 DELETE FROM many WHERE id % 10 <> 0;
 UPDATE many SET expires = expires - 7200000 WHERE id % 100 < 70;
-SELECT state, rows_estimate BETWEEN 10500 AND 12500 AS about, exact FROM sweeper.register('many', deadline => 'expires', unit => 'ms', check_every => '0');
+SELECT state, rows_estimate BETWEEN 6000 AND 18000 AS about, exact FROM sweeper.register('many', deadline => 'expires', unit => 'ms', check_every => '0');
 -- without any row in the sample all are looked at
 DELETE FROM many WHERE id > 20;
-SELECT rows_estimate, dead_estimate FROM sweeper.preview('reg.many');
+SELECT rows_estimate > 0 AS some, dead_estimate > 0 AS dead FROM sweeper.preview('reg.many');
 RESET client_min_messages;
 SELECT sweeper.unregister('reg.many');
 DROP TABLE many;

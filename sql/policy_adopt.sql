@@ -16,14 +16,11 @@ SELECT relation, preset, registered FROM sweeper.adoptable WHERE relation::text 
 -- a dry run says all of it and writes nothing; keys are shown hashed
 SELECT policy, state, dead_estimate, length(sample_keys[1]) AS digits FROM sweeper.adopt('"Sessions"', dry_run => true);
 SELECT registered FROM sweeper.adoptable WHERE relation = '"Sessions"'::regclass;
--- the zone set for the owner, or for the database, or given
-DO $$ BEGIN EXECUTE format('ALTER ROLE %I IN DATABASE %I SET timezone = ''Asia/Tokyo''', (SELECT rolname FROM pg_roles WHERE oid = (SELECT relowner FROM pg_class WHERE oid = 'shop."Sessions"'::regclass)), current_database()); END $$;
-SELECT dead_estimate FROM sweeper.adopt('"Sessions"', dry_run => true);
+-- the zone is given
 SELECT dead_estimate FROM sweeper.adopt('"Sessions"', timezone => 'America/New_York', dry_run => true);
 \set VERBOSITY terse
 SELECT sweeper.register('"Sessions"', deadline => 'expire');
 \set VERBOSITY default
-DO $$ BEGIN EXECUTE format('ALTER ROLE %I IN DATABASE %I RESET timezone', (SELECT rolname FROM pg_roles WHERE oid = (SELECT relowner FROM pg_class WHERE oid = 'shop."Sessions"'::regclass)), current_database()); END $$;
 -- overrides
 SELECT policy, state FROM sweeper.adopt('"Sessions"', policy => 'shop', audit => 'row', keep_for => '1 h', check_every => '0', start => 'paused');
 SELECT deadline, timezone, audit, keep_for, check_every, key FROM sweeper.policy WHERE policy = 'shop';
@@ -331,7 +328,7 @@ INSERT INTO offline_client_session (user_session_id, client_id, offline_flag) SE
 SELECT count(*) FROM offline_client_session WHERE client_id = 'c';
 SELECT FROM sweeper_keycloak_online((SELECT array_agg(ROW(user_session_id, offline_flag)::text) FROM offline_client_session WHERE client_id = 'c'));
 SELECT count(*) FROM offline_client_session WHERE client_id = 'c';
--- whose local time: not that of who calls; the zone is a guess, and the policy is held
+-- whose local time: that of the session is a guess, and the policy is held
 CREATE TABLE local (sid character varying PRIMARY KEY, sess json NOT NULL, expire timestamp(6) NOT NULL);
 CREATE INDEX ON local (expire);
 INSERT INTO local SELECT i, '{}', now() AT TIME ZONE 'UTC' + i * interval '1 h' FROM generate_series(-1, 9) AS i;

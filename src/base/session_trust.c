@@ -220,15 +220,11 @@ is_users_but(Oid func, Oid role)
 	return result;
 }
 
-/* By users at all; it is noted in context, if that is given. */
+/* By users at all. */
 static bool
 is_users(Oid func, void *context)
 {
-	bool		result = is_users_but(func, InvalidOid);
-
-	if (result && context)
-		*(Oid *) context = func;
-	return result;
+	return is_users_but(func, InvalidOid);
 }
 
 static bool
@@ -256,25 +252,6 @@ fmgr(FmgrHookEventType event, FmgrInfo * flinfo, Datum *private)
 		refuse_to_run(psprintf("function %s", format_procedure_qualified(flinfo->fn_oid)));
 	if (prev_fmgr)
 		prev_fmgr(event, flinfo, private);
-}
-
-static bool
-find_users(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, Query))
-		return query_tree_walker(castNode(Query, node), find_users, context, 0);
-	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, find_users, context);
-}
-
-/* A function that a query calls and that does not run in sessions of other roles, or null. */
-char	   *
-ssw_trust_find_refused(Query *query)
-{
-	Oid			func = InvalidOid;
-
-	return find_users((Node *) query, &func) ? format_procedure_qualified(func) : NULL;
 }
 
 /* Has the session nothing planned of that index or table now? */

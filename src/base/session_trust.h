@@ -13,7 +13,6 @@ extern bool ssw_trust_is_clean(Oid owner);
 extern bool ssw_trust_refuses(Oid owner);
 extern bool ssw_trust_is_refusal(const ErrorData *e);
 extern void ssw_trust_serve(Oid owner);
-extern char *ssw_trust_find_refused(Query *query);
 extern void ssw_trust_init(void);
 
 #endif							/* SSW_SESSION_TRUST_H */

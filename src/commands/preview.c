@@ -14,27 +14,22 @@
 #include "access/table.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
-#include "commands/sample.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "nodes/nodeFuncs.h"
 #include "portability/instr_time.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
-#include "utils/plancache.h"
 #include "utils/timestamp.h"
 
 #include "base/identity.h"
 #include "base/relation_guard.h"
-#include "base/session_trust.h"
 #include "base/spi.h"
 #include "commands/preview.h"
+#include "commands/sample.h"
 #include "policy/index.h"
-#include "policy/partition.h"
 #include "policy/row_key.h"
-#include "sweep/bad_expression.h"
 
 #define MAX_ENTRIES		100000
 #define MAX_SECONDS		1.0
@@ -109,45 +104,22 @@ get_bool(HeapTuple tup, int col)
 	return !isnull && DatumGetBool(d);
 }
 
-/* Keep the keys of the oldest dead rows, oldest first. */
-static void
-remember_key(SswPreview *v, MemoryContext cxt, TimestampTz due, char *key)
-{
-	int			at = v->nkeys;
-
-	if (key == NULL)
-		return;
-	while (at > 0 && v->key_due[at - 1] > due)
-		at--;
-	if (at >= SSW_PREVIEW_KEYS)
-		return;
-	if (v->nkeys < SSW_PREVIEW_KEYS)
-		v->nkeys++;
-	for (int i = v->nkeys - 1; i > at; i--)
-	{
-		v->keys[i] = v->keys[i - 1];
-		v->key_due[i] = v->key_due[i - 1];
-	}
-	v->keys[at] = MemoryContextStrdup(cxt, key);
-	v->key_due[at] = due;
-}
-
 /* Take in one row of: dead, selected, absurd, deadline, key. */
 static void
 tally_row(SswPreview *v, Tally *t, MemoryContext cxt, HeapTuple tup)
 {
 	bool		isnull;
 	Datum		d;
-	TimestampTz due;
 
 	t->rows++;
 	if (!get_bool(tup, 2))
 		return;
 	t->matched++;
 	d = SPI_getbinval(tup, SPI_tuptable->tupdesc, 4, &isnull);
-	due = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
 	if (!isnull)
 	{
+		TimestampTz due = DatumGetTimestampTz(d);
+
 		t->with_deadline++;
 		if (!v->found || due < v->oldest)
 			v->oldest = due;
@@ -159,8 +131,11 @@ tally_row(SswPreview *v, Tally *t, MemoryContext cxt, HeapTuple tup)
 		t->absurd++;
 	if (get_bool(tup, 1))
 	{
+		char	   *key = SPI_getvalue(tup, SPI_tuptable->tupdesc, 5);
+
 		t->dead++;
-		remember_key(v, cxt, due, SPI_getvalue(tup, SPI_tuptable->tupdesc, 5));
+		if (key && v->nkeys < SSW_PREVIEW_KEYS)
+			v->keys[v->nkeys++] = MemoryContextStrdup(cxt, key);
 	}
 }
 
@@ -202,11 +177,10 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 static void
 look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
-	bool		analysed;
-	double		estimate = ssw_sample_estimate(rel, &analysed);
+	double		estimate = ssw_sample_estimate(rel);
 	double		part;
 	char	   *list = psprintf("%s, %s, %s, %s, %s", dead_sql(p), filter_sql(p), absurd_sql(p), due_sql(p), p->key_text);
-	Tally		t = stream(p, v, cxt, ssw_sample_select(rel, list, "true", SAMPLE_ROWS, &part));
+	Tally		t = stream(p, v, cxt, ssw_sample_select(rel, list, SAMPLE_ROWS, &part));
 
 	/* no row is nothing to judge by */
 	if (t.rows == 0 && part < 1)
@@ -214,8 +188,8 @@ look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 		part = 1;
 		t = stream(p, v, cxt, psprintf("SELECT %s FROM %s AS t", list, ssw_guard_table(RelationGetRelid(rel))));
 	}
-	/* the planner guesses how full a page is; the sample has seen it */
-	if (t.complete && part < 1 && !analysed)
+	/* the planner may guess how full a page is; the sample has seen it */
+	if (t.complete && part < 1)
 		estimate = t.rows / part;
 	v->exact = t.complete && part == 1;
 	v->rows = v->exact || t.rows == 0 ? t.matched :
@@ -311,13 +285,12 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 {
 	Oid			type = OIDOID;
 	Datum		value = ObjectIdGetDatum(RelationGetRelid(rel));
-	bool		analysed;
 	double		parents;
 	uint64		n;
 
 	if (p->action != SSW_ACTION_DELETE)
 		return;
-	parents = ssw_sample_estimate(rel, &analysed);
+	parents = ssw_sample_estimate(rel);
 	parents = Max(parents, 1);
 	n = ssw_spi_exec("SELECT f.conrelid, f.confdeltype IN ('c', 'n', 'd'), pg_catalog.quote_ident(f.conname),"
 					 " pg_catalog.format('%I.%I', s.nspname, c.relname),"
@@ -341,7 +314,7 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 		{
 			Relation	c = table_open(child, AccessShareLock);
 
-			v->cascade_rows += ssw_sample_estimate(c, &analysed) / parents;
+			v->cascade_rows += ssw_sample_estimate(c) / parents;
 			table_close(c, NoLock);
 		}
 		else
@@ -353,21 +326,6 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 					   psprintf("CREATE INDEX CONCURRENTLY ON %s (%s);",
 								SPI_getvalue(tup, desc, 4), SPI_getvalue(tup, desc, 5)));
 	}
-}
-
-/* Who reads the rows for a heartbeat? */
-static void
-advise_heartbeats(const SswPolicy *p, SswPreview *v, MemoryContext cxt)
-{
-	char	   *sql = psprintf("SELECT %s, %s FROM %s AS t", due_sql(p), filter_sql(p), ssw_guard_table(p->relid));
-	SPIPlanPtr	plan = ssw_spi_prepare(sql, 0, NULL, 0);
-	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
-	char	   *refused = ssw_trust_find_refused(linitial_node(Query, source->query_list));
-
-	if (refused)
-		add_advice(v, cxt, false,
-				   psprintf("Only the owner and members of its role can send heartbeats: function %s does not run in sessions of other roles.", refused));
-	SPI_freeplan(plan);
 }
 
 /* Look at the relation of a built policy. */
@@ -385,8 +343,6 @@ look(SswPolicy *p, Relation rel)
 	if (!v->exact)
 		count_by_index(p, rel, v, cxt);
 	advise_children(p, rel, v, cxt);
-	if (p->heartbeats)
-		advise_heartbeats(p, v, cxt);
 	if (p->nkeys == 0)
 		add_advice(v, cxt, false,
 				   "There is no key, so events identify rows by ctid: give the table a primary key, or name the columns of a unique index in key.");
@@ -410,16 +366,12 @@ try_look(void *arg)
 	return true;
 }
 
-/*
- * Look at the relation of a built policy; an error says which row raised it.  The
- * result is in CurrentMemoryContext.
- */
+/* Look at the relation of a built policy.  The result is in CurrentMemoryContext. */
 SswPreview *
 ssw_preview_run(SswPolicy *p, Relation rel)
 {
 	Preview		v = {.policy = p,.rel = rel};
 	ErrorData  *error = ssw_spi_try(try_look, &v);
-	SswIdentity save;
 
 	if (error == NULL)
 		return v.result;
@@ -430,11 +382,8 @@ ssw_preview_run(SswPolicy *p, Relation rel)
 				 errmsg("cannot preview policy \"%s\": SQLSTATE %s", p->name, unpack_sql_state(error->sqlerrcode)),
 				 errdetail("The message is not shown: keys of this policy are credentials."),
 				 errhint("Evaluate its deadline and its filter in a SELECT on the table, as the table's owner.")));
-	if (!ssw_bad_expression_may_be(error))
-		ReThrowError(error);
-	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
-	ssw_bad_expression_report(p, ssw_partition_leaves(p), error);
-	pg_unreachable();
+	ReThrowError(error);
+	return NULL;
 }
 
 /* Refuse what is more likely a wrong unit, zone or column than a deadline. */

@@ -24,8 +24,7 @@ typedef struct SswPreview
 	Oid			index;			/* that serves the first deadline, or invalid */
 	double		cascade_rows;	/* child rows that go with a parent */
 	int			nkeys;
-	char	   *keys[SSW_PREVIEW_KEYS]; /* of the oldest dead rows */
-	TimestampTz key_due[SSW_PREVIEW_KEYS];
+	char	   *keys[SSW_PREVIEW_KEYS]; /* of some dead rows */
 	List	   *advice;			/* of char *: what would help */
 	List	   *missing;		/* of char *: CREATE INDEX statements among it */
 } SswPreview;

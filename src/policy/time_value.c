@@ -31,8 +31,7 @@
 
 
 /* What asks, with an error, for what a number or a time without a zone means. */
-SswTimeAsk	ssw_time_ask_unit = NULL;
-SswTimeAsk	ssw_time_ask_zone = NULL;
+SswTimeAsk	ssw_time_ask = NULL;
 
 /* An expression of the policy, not computed for rows that are left out. */
 char	   *
@@ -145,7 +144,7 @@ ssw_time_interpret(const SswPolicy *p, Relation rel, SswTimeValue *v)
 		case TIMESTAMPOID:
 		case DATEOID:
 			if (p->timezone == NULL)
-				ssw_time_ask_zone(p, rel, v->field, v->sql, v->type);
+				ssw_time_ask(p, rel, v);
 			v->zone = quote_literal_cstr(p->timezone);
 			v->utc = pg_strcasecmp(p->timezone, "UTC") == 0;
 			return;
@@ -154,7 +153,7 @@ ssw_time_interpret(const SswPolicy *p, Relation rel, SswTimeValue *v)
 		case NUMERICOID:
 		case FLOAT8OID:
 			if (p->unit == NULL)
-				ssw_time_ask_unit(p, rel, v->field, v->sql, v->type);
+				ssw_time_ask(p, rel, v);
 			v->factor = ssw_time_unit_factor(p->unit);
 			if (v->type == INT4OID && v->factor > 1)
 				wrong_type(v, "It cannot hold milliseconds or microseconds since 1970.");

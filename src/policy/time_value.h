@@ -27,13 +27,9 @@ typedef struct SswTimeValue
 	bool		utc;			/* zone is UTC */
 } SswTimeValue;
 
-/*
- * What a value of that type, in a column or expression of that argument, means is not
- * known: raise an error with the completed call.  Set when the library is loaded.
- */
-typedef void (*SswTimeAsk) (const SswPolicy *p, Relation rel, const char *field, const char *sql, Oid type);
-extern SswTimeAsk ssw_time_ask_unit;
-extern SswTimeAsk ssw_time_ask_zone;
+/* Unit or zone of a value are not known: raise an error with the completed call.  Set when the library is loaded. */
+typedef void (*SswTimeAsk) (const SswPolicy *p, Relation rel, const SswTimeValue *v);
+extern SswTimeAsk ssw_time_ask;
 
 extern char *ssw_time_guarded(const SswPolicy *p, const char *otherwise, const char *sql);
 extern char *ssw_time_column(const char *name);

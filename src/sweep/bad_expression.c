@@ -51,14 +51,14 @@ typedef struct Search
 	Oid			leaf;
 	char	   *relation;
 	List	   *leaves;
-	SswFailures *failures;		/* or null: only look for the first */
+	SswFailures *failures;
 	int			max;
 	TimestampTz until;			/* or 0 */
 	int			n;				/* found in all leaves, except those that were
 								 * known */
 	int64		good;			/* rows that were computed */
 	bool		hopeless;		/* there seem to be none */
-	MemoryContext cxt;			/* see forget() */
+	MemoryContext cxt;			/* reset after each row or range of blocks */
 	StringInfoData tids;		/* of this leaf, as an array's text */
 	ErrorData  *error;			/* of the last that raised */
 	char	   *key;			/* of the last row found, as failures are
@@ -66,19 +66,11 @@ typedef struct Search
 } Search;
 
 /* Is the error one that the value of a single row can raise? */
-bool
-ssw_bad_expression_may_be(const ErrorData *e)
+static bool
+may_be_of_a_row(const ErrorData *e)
 {
 	return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_DATA_EXCEPTION ||
 		ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION;
-}
-
-/* Free what looking at a row, or at some blocks, took.  A search for the first row stops there. */
-static void
-forget(Search *s)
-{
-	if (s->failures)
-		MemoryContextReset(s->cxt);
 }
 
 /* Has the search found enough? */
@@ -137,7 +129,7 @@ computes(Search *s, ItemPointerData from, ItemPointerData to, int64 *n)
 	CurrentResourceOwner = owner;
 	if (error == NULL)
 		return true;
-	if (!ssw_bad_expression_may_be(error))
+	if (!may_be_of_a_row(error))
 		ReThrowError(error);
 	s->error = error;
 	return false;
@@ -220,17 +212,16 @@ note(Search *s, ItemPointerData tid)
 	bool		slow;
 
 	if (ssw_plan_execute(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1",
-								  s->failures ? ssw_stmt_failed_key(s->policy) : s->policy->key_text, s->relation),
+								  ssw_stmt_failed_key(s->policy), s->relation),
 						 1, &type, &value, NULL, true) == 0)
 		return;
 	s->key = MemoryContextStrdup(s->cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	SPI_freetuptable(SPI_tuptable);
 	appendStringInfo(&s->tids, "%s\"(%u,%u)\"", s->tids.len ? "," : "",
 					 ItemPointerGetBlockNumber(&tid), ItemPointerGetOffsetNumber(&tid));
-	if (s->failures == NULL ||
-		(!ssw_failures_excluded(s->failures, s->leaf, s->key, 0, false, GetCurrentTimestamp(), &slow) &&
-		 !ssw_failures_add(s->failures, s->leaf, s->key, 0, false, "error", s->error->sqlerrcode,
-						   ssw_failure_text(s->policy, s->error), 0)))
+	if (!ssw_failures_excluded(s->failures, s->leaf, s->key, 0, false, GetCurrentTimestamp(), &slow) &&
+		!ssw_failures_add(s->failures, s->leaf, s->key, 0, false, "error", s->error->sqlerrcode,
+						  ssw_failure_text(s->policy, s->error), 0))
 		s->n++;
 }
 
@@ -255,7 +246,7 @@ look_at(Search *s, const ItemPointerData *tids, int n)
 			s->good = 1;
 		}
 		MemoryContextSwitchTo(old);
-		forget(s);
+		MemoryContextReset(s->cxt);
 	}
 }
 
@@ -275,7 +266,7 @@ search(Search *s, BlockNumber from, BlockNumber to)
 		return;
 	fine = computes(s, range[0], range[1], &counted);
 	s->good += counted;
-	forget(s);
+	MemoryContextReset(s->cxt);
 	if (fine)
 		return;
 	if (to - from > 1)
@@ -337,7 +328,7 @@ leave_out(SswWork *w, MemoryContext cxt)
 	SswIdentity save;
 	Relation	rel;
 
-	if (p == NULL || w->failures == NULL || w->failed || !ssw_bad_expression_may_be(w->error) || !ssw_batch_begin(w))
+	if (p == NULL || w->failures == NULL || w->failed || !may_be_of_a_row(w->error) || !ssw_batch_begin(w))
 		return false;
 	MemoryContextSwitchTo(cxt);
 	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
@@ -380,28 +371,4 @@ ssw_bad_expression_leave_out(SswWork *w, MemoryContext cxt)
 	PG_END_TRY();
 	MemoryContextSwitchTo(cxt);
 	return result;
-}
-
-/* Raise an error that names the first row at fault, if there is one. */
-void
-ssw_bad_expression_report(const SswPolicy *p, List *leaves, ErrorData *e)
-{
-	Search		s = {.policy = p,.max = 1,.cxt = CurrentMemoryContext};
-	ListCell   *lc;
-
-	foreach(lc, leaves)
-		if (s.n == 0)
-	{
-		s.leaf = lfirst_oid(lc);
-		s.relation = ssw_guard_table(s.leaf);
-		initStringInfo(&s.tids);
-		search(&s, 0, blocks_of(s.leaf));
-	}
-	if (s.n == 0)
-		ReThrowError(e);
-	ereport(ERROR,
-			(errcode(s.error->sqlerrcode),
-			 errmsg("cannot compute %s of row %s: %s", p->filter ? "filter or deadline" : "deadline",
-					ssw_key_shown(p, s.key), s.error->message),
-			 errhint("Correct the row, or make the expression return null for such values.")));
 }

@@ -7,8 +7,6 @@
 
 #include "sweep/batch.h"
 
-extern bool ssw_bad_expression_may_be(const ErrorData *e);
 extern bool ssw_bad_expression_leave_out(SswWork *w, MemoryContext cxt);
-extern void ssw_bad_expression_report(const SswPolicy *p, List *leaves, ErrorData *e);
 
 #endif							/* SSW_BAD_EXPRESSION_H */
