@@ -56,6 +56,14 @@ SELECT sweeper.alter_policy('reg.login', keep_for => '1 min');
 SELECT deadline, columns FROM sweeper.policy WHERE policy = 'reg.login';
 SELECT sweeper.alter_policy('reg.login', deadline => '"goodUntil"', group_by => 'lower(who)');
 SELECT deadline, group_by, columns FROM sweeper.policy WHERE policy = 'reg.login';
+-- so is a filter that is only a column, also by a change of something else
+CREATE TABLE flagged (id int PRIMARY KEY, over boolean NOT NULL, d timestamptz NOT NULL);
+SELECT FROM sweeper.register('flagged', deadline => 'd', filter => 'over', start => 'paused');
+ALTER TABLE flagged RENAME over TO done;
+SELECT sweeper.alter_policy('reg.flagged', audit => 'count');
+SELECT filter FROM sweeper.policy WHERE policy = 'reg.flagged';
+SELECT state FROM sweeper.preview('reg.flagged');
+SELECT sweeper.unregister('reg.flagged');
 -- the path of user code
 SET search_path = pg_temp, "$user", reg, "Odd path", pg_catalog;
 CREATE SCHEMA "Odd path";

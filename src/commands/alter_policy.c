@@ -205,6 +205,11 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	/* the policy as it will be: what is not given stays */
 	p = ssw_policy_load(old->id);
 	p->args = a;
+	/* a filter that is a renamed column is written by its name of today */
+	if (!a->given[SSW_ARG_FILTER])
+		ssw_args_set_text(a, SSW_ARG_FILTER, p->filter);
+	if (!a->given[SSW_ARG_SET_CLAUSE])
+		ssw_args_set_text(a, SSW_ARG_SET_CLAUSE, p->set_clause);
 	if (!PG_ARGISNULL(2 + SSW_NARGS))
 	{
 		char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));

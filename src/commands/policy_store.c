@@ -64,7 +64,7 @@ column_names(TupleDesc desc)
 
 	for (int i = 0; i < desc->natts; i++)
 		names[i] = TupleDescAttr(desc, i)->attisdropped ? "" : NameStr(TupleDescAttr(desc, i)->attname);
-	return ssw_policy_store_names(names, desc->natts);
+	return names_array(names, desc->natts);
 }
 
 /*
@@ -88,7 +88,7 @@ ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, 
 								 *(char **const *) member == NULL, "");
 		else if (f->flags & SSW_FIELD_RESOLVED)
 			ssw_policy_store_add_text(q, f->name, *(char *const *) member);
-		else if (a->given[i] || !a->alter)
+		else if (a->given[i] || !a->alter || (f->flags & SSW_FIELD_COLUMNS))
 			ssw_policy_store_add(q, f->name, f->kind == SSW_FIELD_FUNCTION ? OIDOID : ssw_field_type(f), a->value[i], a->isnull[i], "");
 	}
 	if (rel == NULL)
