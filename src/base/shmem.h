@@ -207,8 +207,6 @@ typedef struct SswPass
 	bool		by_index;		/* rows may be behind the cursor */
 	int64		fuse_left;		/* so many more rows may end, by the last
 								 * count */
-	bool		moved;			/* triggers updated rows that stayed dead */
-	bool		moves;			/* they did so in the passes before */
 	TimestampTz started_at;
 	TimestampTz soft_deadline;
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
@@ -346,7 +344,6 @@ typedef struct SswPolicyShared
 	double		backlog_tokens;
 	TimestampTz tokens_at;
 	SswPace		pace;			/* private to pace.c */
-	int			moved_passes;	/* in a row, in which triggers moved rows */
 	int64		heartbeat_ttl_us;	/* shortest time to live of a session with
 									 * heartbeats since the start, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with

@@ -19,9 +19,6 @@
 /* Rows of one batch at most: an event id has 20 bits for the position. */
 #define SSW_MAX_BATCH		(1 << 20)
 
-/* Subtransactions one transaction may use before its xids overflow PGPROC. */
-#define SSW_MAX_SUBXACTS	60
-
 typedef enum SswAction
 {
 	SSW_ACTION_DELETE,

@@ -453,11 +453,11 @@ ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 					p->repair_set, which, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
 }
 
-/* Rows of $3 that are dead in a place where they have come since, by an update, and the command that did it. */
+/* Rows of $3 that are dead in a place where they have come since, by an update. */
 char	   *
 ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	return psprintf("SELECT t.ctid, %s, %s, t.cmin::pg_catalog.text::pg_catalog.int8 FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 					"SELECT now FROM (SELECT k, pg_catalog.currtid2(%s, k) AS now FROM pg_catalog.unnest($3) AS k) AS m"
 					" WHERE now " SSW_OP("<>") " k)) AND %s", ssw_stmt_failed_key(p), first_due(p),
 					ssw_guard_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)), ssw_stmt_dead(p, phase));

@@ -28,8 +28,6 @@
 #define REFRESHES	8
 /* For partitions that are locked for longer the fuse does not wait. */
 #define LONG_LOCK_US	(60 * USECS_PER_SEC)
-/* In so many passes in a row triggers may update rows that stay dead. */
-#define MOVED_PASSES	3
 /* Grace is noted no more often where nothing else is due. */
 #define MIN_NOTE_US	(10 * USECS_PER_SEC)
 /* All rows that the fuse holds are read so often at most, and in such a part of the time. */
@@ -71,7 +69,6 @@ count_pass(SswPolicyShared *s, const SswPass *pass)
 		s->duration_hist[b]++;
 		s->duration_sum += seconds;
 		s->last_pass_id = pass->pass_id;
-		s->moved_passes = pass->moved ? s->moved_passes + 1 : 0;
 	}
 	s->failed += pass->failed;
 	s->skipped += pass->skipped;
@@ -361,7 +358,6 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		 */
 		if (pass->refresh_only && s)
 			pass->backlog_before = Max(pass->backlog_before, s->compared_at);
-		pass->moves = s && s->moved_passes >= MOVED_PASSES;
 		pass->tokens = requested ? -1 : w->tokens;
 		pass->backlog_tokens = requested ? -1 : w->backlog_tokens;
 		pass->collector = -1;

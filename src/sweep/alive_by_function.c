@@ -71,7 +71,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 	{
 		MemoryContextSwitchTo(w->batch_cxt);
 		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
-		w->locked_leaf = true;
+		w->step = SSW_STEP_ROWS;
 		ssw_batch_hurry(w);
 		ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
@@ -95,31 +95,6 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 	return verdict;
 }
 
-/* Remember that nothing is known about a row, and why. */
-static void
-record_unknown(SswWork *w, const ItemPointerData *tid, const char *class, int code, const char *message)
-{
-	SswIdentity save;
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
-
-	ssw_batch_begin_read(w, w->target.leaf, &save);
-	ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
-	ssw_plan_execute(ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase, 0),
-					 SSW_ROW_PARAMS, types, values, NULL, false);
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		bool		nodue;
-		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], desc, 3, &nodue);
-
-		ssw_failures_add(w->failures, w->target.leaf, SPI_getvalue(SPI_tuptable->vals[i], desc, 2),
-						 nodue ? 0 : DatumGetTimestampTz(due), !nodue, class, code, message, 0);
-	}
-	ssw_batch_end_read(w, &save);
-	w->nfailed++;
-}
-
 static Verdict
 ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 {
@@ -132,12 +107,8 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	MemoryContextReset(w->batch_cxt);
 	w->interrupted = false;
 	w->slow_us = 0;
-	if (w->singly && ssw_in_hand_deaths(w->policy->id, w->target.leaf, ssw_in_hand_place(tid)) >= SSW_MAX_DEATHS)
-	{
-		record_unknown(w, tid, SSW_FAIL_DEADLY, ERRCODE_ADMIN_SHUTDOWN, "the workers that asked is_alive about the row were ended");
-		ssw_single_write_deadly(w);
+	if (ssw_single_is_deadly(w, tid, "the workers that asked is_alive about the row were ended"))
 		return VERDICT_UNKNOWN;
-	}
 	PG_TRY();
 	{
 		verdict = ask(w, tid, cxt, identity);
@@ -148,8 +119,8 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	{
 		ssw_batch_save_error(w);
 		class = ssw_error_classify(w->error->sqlerrcode);
-		if (!w->interrupted && (!w->locked_leaf || ((class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
-													ssw_failures_pending(w->failures) >= MANY_UNKNOWN)))
+		if (!w->interrupted && (w->step == SSW_STEP_BEGIN || ((class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
+															  ssw_failures_pending(w->failures) >= MANY_UNKNOWN)))
 			ssw_batch_fail(w, w->error);
 		message = NULL;
 	}
@@ -166,7 +137,7 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 		message = psprintf("is_alive took longer than %g s", w->slow_us / 1e6);
 	}
 	if (verdict == VERDICT_UNKNOWN && !w->failed && !w->interrupted)
-		record_unknown(w, tid, w->slow_us > 0 ? ssw_batch_slow_class(w) : "check", code, message);
+		ssw_single_record(w, tid, w->slow_us > 0 ? ssw_batch_slow_class(w) : "check", code, message);
 	return verdict;
 }
 

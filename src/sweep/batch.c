@@ -303,8 +303,7 @@ ssw_batch_begin(SswWork *w)
 	Oid			extoid;
 
 	w->prolonged = w->held = 0;
-	w->first_cid = FirstCommandId;
-	w->locked_leaf = false;
+	w->step = SSW_STEP_BEGIN;
 	w->intact = false;
 	ssw_spi_start_transaction();
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
@@ -535,7 +534,7 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 
 	w->failed = true;
 	ssw_batch_end_pass(w->pass, e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :
-					   !w->locked_leaf && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED, e->sqlerrcode, text);
+					   w->step == SSW_STEP_BEGIN && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED, e->sqlerrcode, text);
 	if (w->failures)
 		ssw_failures_discard(w->failures);
 }

@@ -15,6 +15,14 @@
 /* What the texts of a policy mean depends on this of its relation; see batch.c. */
 typedef struct SswShape SswShape;
 
+/* Parts of a batch. */
+typedef enum SswStep
+{
+	SSW_STEP_BEGIN,				/* up to its lock on the leaf */
+	SSW_STEP_ROWS,				/* code of users runs on rows */
+	SSW_STEP_EVIDENCE			/* the rows have ended */
+} SswStep;
+
 /* A worker's part of a pass. */
 typedef struct SswWork
 {
@@ -27,7 +35,6 @@ typedef struct SswWork
 	MemoryContext batch_cxt;	/* reset before each transaction */
 	int64		prolonged;		/* rows alive by heartbeats, in this batch */
 	uint64		succeeded;		/* rows, by this worker in this pass */
-	CommandId	first_cid;		/* of the action on the rows */
 	int64		held;			/* rows that somebody holds, in this batch */
 	int64		left;			/* the same, in this chunk */
 	int64		nfailed;		/* rows, not added to the pass yet */
@@ -35,11 +42,10 @@ typedef struct SswWork
 								 * success */
 	int			streak_code;	/* their SQLSTATE */
 	bool		singly;			/* a row may end its worker: each has its own
-								 * subtransaction, which shows the row */
+								 * batch, which shows the row */
 	SswShape   *shape;			/* of the relation, when the policy was loaded */
 	bool		intact;			/* it had that when the batch began */
-	bool		locked_leaf;	/* the batch came as far as its lock on the
-								 * leaf */
+	SswStep		step;			/* so far the batch came */
 	bool		answered;		/* is_alive has given an answer */
 	uint32		check_list;		/* from which it pulls rows for is_alive */
 	int			fuse_trips;		/* of the pass, that not_held includes */

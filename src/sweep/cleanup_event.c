@@ -7,8 +7,7 @@
  * row action returns.  A crash leaves nothing: the event rows are part of the
  * transaction.
  *
- * Rows are kept until ssw_audit_end(), so that a row whose subtransaction fails
- * can be taken back; a batch bounds their number.
+ * Rows are kept until ssw_audit_end(); a batch bounds their number.
  */
 #include "postgres.h"
 
@@ -163,20 +162,6 @@ DestReceiver *
 ssw_audit_receiver(SswSink *sink)
 {
 	return &sink->dest;
-}
-
-/* A point to truncate to when a subtransaction fails. */
-int
-ssw_audit_mark(SswSink *sink)
-{
-	return sink->nrows;
-}
-
-void
-ssw_audit_truncate(SswSink *sink, int mark)
-{
-	sink->nrows = mark;
-	sink->still_dead = false;
 }
 
 /* Did the action leave a row dead that it returned? */

@@ -14,8 +14,6 @@ typedef struct SswSink SswSink;
 extern SswSink *ssw_audit_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
 								const char *reason, const char *actor);
 extern DestReceiver *ssw_audit_receiver(SswSink *sink);
-extern int	ssw_audit_mark(SswSink *sink);
-extern void ssw_audit_truncate(SswSink *sink, int mark);
 extern bool ssw_audit_still_dead(SswSink *sink);
 extern void ssw_audit_end(SswSink *sink);
 extern void ssw_audit_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us,

@@ -1,18 +1,23 @@
 /*
  * run_batches.c
- *		Run the rows of a chunk in batches, and halve what fails.
+ *		Run the rows of a chunk in batches, halve what fails, and judge whose fault it is.
  *
  * Runs in a worker.  Rows are acted on together, in one transaction as large as
- * the policy's batch size; one that fails is run again as two halves, down to
- * groups small enough for a subtransaction a row (single_row.c), so that one bad row
- * costs its neighbours nothing.  One that takes too long is cancelled, and its rows
- * are run in small batches.  Deletes begin with a whole range of deadlines.
+ * the policy's batch size.  One that fails is run again as two halves, down to the
+ * single row, so that one bad row costs its neighbours nothing.  One that takes too
+ * long is cancelled, and its rows are run in small batches.  Deletes begin with a whole
+ * range of deadlines.  A row that takes too long by itself is set aside, and tried after
+ * others, with all the time of the hard limit.
+ *
+ * Where rows fail alike and none has gone, other dead rows are tried as witnesses: when
+ * one goes, the rows are at fault, else the policy is.
  *
  * Shares nothing itself.  A crash rolls back the batch in flight.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -26,6 +31,10 @@
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
 
+/* Witnesses from the latest deadlines, and from so many pages at random. */
+#define WITNESSES		10
+#define WITNESS_PAGES	200
+
 /* The middle of a batch: as the owner, with deferred constraints at both ends. */
 static uint64
 act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int *missing)
@@ -35,7 +44,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 
 	ssw_in_hand_set(w->policy->id, w->target.leaf, tids ? ssw_in_hand_place(tids) : 0, tids ? n : Max(n, 2));
 	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
-	w->locked_leaf = true;
+	w->step = SSW_STEP_ROWS;
 	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_deferred_fire();
 	rows = ssw_alive_run(&w->target, tids, n, sink);
@@ -65,6 +74,7 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 			ssw_batch_hurry(w);
 			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
 			rows = act_as_owner(w, tids, n, sink, &missing);
+			w->step = SSW_STEP_EVIDENCE;
 			ssw_audit_end(sink);
 		}
 		ssw_batch_end(w, sink, start, n, rows, missing);
@@ -113,6 +123,71 @@ skip_locked(SswWork *w)
 	w->pass->skip_locked = true;
 }
 
+/* Dead rows other than known failures: the latest, or some from pages at random. */
+static int
+find_witnesses(SswWork *w, int pages, ItemPointerData *tids)
+{
+	SswIdentity save;
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+	int			n = 0;
+
+	ssw_batch_begin_read(w, w->target.leaf, &save);
+	ssw_action_row_params(&w->target, (Datum) 0, types, values);
+	ssw_plan_execute(ssw_stmt_witnesses(w->policy, w->target.leaf, w->target.phase, pages),
+					 SSW_ROW_PARAMS, types, values, NULL, false);
+	for (uint64 i = 0; i < SPI_processed && n < WITNESSES; i++)
+	{
+		bool		nokey,
+					nodue,
+					isnull,
+					slow;
+		HeapTuple	tup = SPI_tuptable->vals[i];
+		ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull));
+		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
+		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
+
+		if (nokey || !ssw_failures_excluded(w->failures, w->target.leaf, TextDatumGetCString(key),
+											nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp(), &slow))
+			tids[n++] = *tid;
+	}
+	ssw_batch_end_read(w, &save);
+	return n;
+}
+
+/*
+ * Does any other dead row end?  Rows that is_alive has not checked cannot show it.  The
+ * oldest alone would not do: a role that may insert rows may insert old ones.
+ */
+static bool
+others_end(SswWork *w)
+{
+	const SswRange *range = w->target.range;
+	ErrorData  *error = w->error;
+	int64		slow_us = w->slow_us;
+	uint64		before = w->succeeded;
+	ItemPointerData tids[WITNESSES];
+
+	if (ssw_stmt_asks(w->policy, w->target.phase))
+		return false;
+	w->target.range = NULL;
+	PG_TRY();
+	{
+		for (int pages = 0; pages <= WITNESS_PAGES; pages += WITNESS_PAGES)
+			for (int n = find_witnesses(w, pages, tids); n > 0 && w->succeeded == before && !ssw_batch_must_stop(w); n--)
+				(void) run_together(w, &tids[n - 1], 1);
+	}
+	PG_CATCH();
+	{
+		ssw_batch_save_error(w);
+	}
+	PG_END_TRY();
+	w->target.range = range;
+	w->error = error;
+	w->slow_us = slow_us;
+	return w->succeeded > before;
+}
+
 /* What the failure of rows together means for what follows. */
 static SswFailureClass
 learn(SswWork *w)
@@ -120,8 +195,8 @@ learn(SswWork *w)
 	ErrorData  *error = w->error;
 	SswFailureClass class = ssw_error_classify(error->sqlerrcode);
 
-	/* no row was tried: the table is locked, or what a batch begins with */
-	if (!w->locked_leaf)
+	/* no row was tried, or all were: somebody locks what each batch needs */
+	if (w->step == SSW_STEP_BEGIN || (w->step == SSW_STEP_EVIDENCE && class == SSW_FAIL_LOCKED))
 	{
 		ssw_batch_fail(w, error);
 		return SSW_FAIL_POLICY;
@@ -133,13 +208,27 @@ learn(SswWork *w)
 	 */
 	if (class == SSW_FAIL_POLICY &&
 		(w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
-		 ssw_single_witnesses(w)))
+		 others_end(w)))
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
 		shrink(w);
 	return class;
+}
+
+/* A row failed alone.  So many alike, and none has gone: is it the policy's fault? */
+static void
+record(SswWork *w, const ItemPointerData *tid)
+{
+	ErrorData  *error = w->error;
+
+	ssw_single_record_error(w, tid);
+	if (w->streak < SSW_DOUBT || w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) ||
+		ssw_error_classify(w->streak_code) == SSW_FAIL_LOCKED)
+		return;
+	if (!others_end(w) && !ssw_batch_must_stop(w) && !ssw_batch_more_patience(w))
+		ssw_batch_fail(w, error);
 }
 
 /*
@@ -167,10 +256,10 @@ static void
 run_rows(SswWork *w, const ItemPointerData *tids, int n)
 {
 	SswFailureClass class;
-	bool		too_large;
 
 	CHECK_FOR_INTERRUPTS();
-	if (n == 0 || ssw_batch_must_stop(w))
+	if (n == 0 || ssw_batch_must_stop(w) ||
+		(n == 1 && ssw_single_is_deadly(w, tids, "the workers that acted on the row were ended")))
 		return;
 	MemoryContextReset(w->batch_cxt);
 	if (run_together(w, tids, n) || w->interrupted)
@@ -191,17 +280,9 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 		return;
 	}
 	if (n == 1)
-	{
-		ssw_single_record(w, tids);
+		record(w, tids);
+	else if (leaves(w, n))
 		return;
-	}
-	if (leaves(w, n))
-		return;
-	too_large = w->error->sqlerrcode == ERRCODE_OUT_OF_MEMORY;
-	MemoryContextReset(w->batch_cxt);
-	/* memory is free again when a transaction ends, not a subtransaction */
-	if (n <= SSW_MAX_SUBXACTS && !too_large)
-		ssw_single_run(w, tids, n);
 	else if (w->slow_us > 0 && ssw_batch_rows(w) < n)
 		ssw_run_batches(w, tids, n);
 	else
@@ -217,12 +298,9 @@ ssw_run_batches(SswWork *w, const ItemPointerData *tids, int n)
 {
 	while (n > 0 && !ssw_batch_must_stop(w))
 	{
-		int			rows = ssw_min(n, w->singly ? SSW_MAX_SUBXACTS : ssw_batch_rows(w));
+		int			rows = w->singly ? 1 : ssw_min(n, ssw_batch_rows(w));
 
-		if (w->singly)
-			ssw_single_run(w, tids, rows);
-		else
-			run_rows(w, tids, rows);
+		run_rows(w, tids, rows);
 		tids += rows;
 		n -= rows;
 	}
@@ -250,10 +328,7 @@ ssw_run_batches_slow(SswWork *w, const ItemPointerData *tids, int n)
 		TimestampTz start = GetCurrentTimestamp();
 
 		w->unhurried = true;
-		if (w->singly)
-			ssw_single_run(w, &tids[i], 1);
-		else
-			run_rows(w, &tids[i], 1);
+		run_rows(w, &tids[i], 1);
 		ssw_run_batches_tried_slow(w, start);
 	}
 }

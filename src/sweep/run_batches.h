@@ -1,11 +1,14 @@
 /*
  * run_batches.h
- *		Run the rows of a chunk in batches, and halve what fails.
+ *		Run the rows of a chunk in batches, and halve what fails, and judge whose fault it is.
  */
 #ifndef SSW_RUN_BATCHES_H
 #define SSW_RUN_BATCHES_H
 
 #include "sweep/batch.h"
+
+/* So many rows must fail alike, and none succeed, to doubt the policy. */
+#define SSW_DOUBT	10
 
 extern bool ssw_run_batches_range(SswWork *w, int n);
 extern void ssw_run_batches_tried_slow(SswWork *w, TimestampTz start);
