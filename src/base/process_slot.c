@@ -276,7 +276,7 @@ free_slot(int code, Datum arg)
 				 * it did not mean to leave: its successor starts from the
 				 * beginning
 				 */
-				d->next_due = d->judged_generation = d->marked_at = 0;
+				d->next_due = d->marked_at = 0;
 				d->not_before = GetCurrentTimestamp() + USECS_PER_SEC;
 			}
 		}

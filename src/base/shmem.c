@@ -267,7 +267,7 @@ ssw_shmem_next_generation(bool created)
 	{
 		d->state = SSW_DB_PRESENT;
 		d->not_before = 0;
-		d->judged_generation = d->marked_at = 0;
+		d->marked_at = 0;
 	}
 	ssw_shmem_wake_coordinator(MyDatabaseId);
 	return ++d->policy_generation;

@@ -61,8 +61,6 @@ typedef struct SswDatabase
 	TimestampTz not_before;		/* back-off after a failed start */
 
 	/* left by a coordinator for its successor; see coordinator_turn.c */
-	uint64		judged_generation;	/* all policies were judged then, plus 1;
-									 * or 0 */
 	TimestampTz marked_at;		/* service_mark was written, or 0: unknown */
 
 	/* see written_tables.c */
@@ -327,7 +325,6 @@ typedef struct SswPolicyShared
 	char		reason[160];
 	TimestampTz last_look;
 	TimestampTz last_success;	/* it found nothing, or a pass went well */
-	TimestampTz late_look_at;	/* a brake is on: look how late it is */
 	TimestampTz blocked_since;	/* rows cannot be written, see
 								 * policy_outage.c; or 0 */
 	bool		locked;			/* blocked_since is because of a lock */

@@ -53,8 +53,6 @@
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
 /* How late are rows that a brake holds?  Looked at no more often. */
 #define LATE_LOOK_US		(10 * USECS_PER_SEC)
-#define LATE_LOOK_PART		500
-#define LATE_LOOK_MAX_US	(15 * USECS_PER_MINUTE)
 
 PGDLLEXPORT void ssw_coordinator_main(Datum main_arg);
 
@@ -77,38 +75,23 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 	ssw_passes_publish(w);
 }
 
-/*
- * A brake is on.  What falls due meanwhile is late, and views show how late: look,
- * where that runs no users' code.  A look that takes long is repeated rarely, because
- * other policies wait for it.
- */
-static void
-look_how_late(SswWatch *w, TimestampTz now)
-{
-	ErrorData  *error;
-	int64		every;
-
-	/* one that is farther away was noted before the clock was set back */
-	if (!w->plain || (now < w->late_look_at && w->late_look_at < now + 2 * LATE_LOOK_MAX_US))
-		return;
-	error = ssw_watch_probe(w, now);
-	if (error)
-		FreeErrorData(error);
-	every = (GetCurrentTimestamp() - now) * LATE_LOOK_PART;
-	every = Max(Max(LATE_LOOK_US, w->policy->check_every_us), every);
-	w->late_look_at = now + Min(every, LATE_LOOK_MAX_US);
-	ssw_passes_publish(w);
-}
-
-/* A brake is on: CALL sweep reports which. */
+/* A brake is on: CALL sweep reports which, and views show how late rows are, where that runs no users' code. */
 static void
 look_at_braked(SswWatch *w, uint64 request, TimestampTz now)
 {
+	ErrorData  *error;
+
 	if (request)
 		ssw_request_complete(w, request, 0,
 							 w->locked ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 							 w->reason[0] ? psprintf("%s: %s", ssw_brake_name(w->state), w->reason) : ssw_brake_name(w->state));
-	look_how_late(w, now);
+	if (!w->plain || now < w->next_look)
+		return;
+	error = ssw_watch_probe(w, now);
+	if (error)
+		FreeErrorData(error);
+	w->next_look = now + Max(LATE_LOOK_US, w->policy->check_every_us);
+	ssw_passes_publish(w);
 }
 
 /* The probe of a policy failed: its table is locked, or the policy is. */
@@ -141,7 +124,7 @@ look(SswWatch *w, TimestampTz now)
 	bool		gone;
 	bool		due;
 
-	if (w->policy == NULL || w->pass != NULL || w->asleep_until != 0 || now < w->not_before || ssw_watch_patient(w, now))
+	if (w->policy == NULL || w->pass != NULL || now < w->not_before || ssw_watch_patient(w, now))
 		return;
 	request = ssw_request_pending(w, &generation);
 	if (request)
@@ -223,8 +206,6 @@ next_wakeup(TimestampTz now)
 
 		if (w->pass)
 			next = Min(next, now + USECS_PER_SEC);
-		else if (w->asleep_until != 0)
-			next = Min(next, Min(w->asleep_until, w->next_look));
 		else if (w->not_before > now)
 			next = Min(next, w->not_before);
 		else if (w->runs)
@@ -264,7 +245,7 @@ extension_present(const SswTurn *t)
 		d->extension = InvalidOid;
 		d->workers_wanted = 0;
 		d->append_waits = InvalidOid;
-		d->judged_generation = d->marked_at = 0;
+		d->marked_at = 0;
 	}
 	if (gone)
 	{
@@ -374,10 +355,10 @@ leave_behind(TimestampTz now)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		if (w->policy && w->asleep_until == 0)
-			w->next_look = ssw_passes_needed_at(w, now);
-		if (w->policy)
-			ssw_passes_publish(w);
+		if (w->policy == NULL)
+			continue;
+		w->next_look = ssw_passes_needed_at(w, now);
+		ssw_passes_publish(w);
 	}
 }
 
@@ -517,7 +498,7 @@ ssw_coordinator_main(Datum main_arg)
 		now = GetCurrentTimestamp();
 		if (next == 0)
 			break;
-		end = ssw_turn_end_round(&turn, ssw_watch_list_all(), now, needed, ssw_watch_list_is_current(), marked_at);
+		end = ssw_turn_end_round(&turn, ssw_watch_list_all(), now, needed, marked_at);
 		if (end == SSW_TURN_LEAVES)
 		{
 			leave_behind(now);

@@ -127,7 +127,6 @@ ssw_turn_begin_round(SswTurn *t)
 	{
 		t->wakeups = d->wakeups;
 		t->generation = d->policy_generation;
-		t->judged_generation = d->judged_generation;
 		t->marked_at = d->marked_at;
 		t->recheck = d->recheck;
 		t->may_be_due = d->may_be_due;
@@ -186,12 +185,9 @@ ssw_turn_is_over(const SswTurn *t, List *watches, TimestampTz now)
  * for one, or that takes too long; also when another database waits and here is nothing
  * to do at once.  Then a coordinator is started when it is needed again, or when
  * somebody wakes it.
- *
- * judged: the next one continues from here.  After one that was asked to leave, the next
- * judges all policies, and looks at all.
  */
 SswTurnEnd
-ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz needed, bool judged, TimestampTz marked_at)
+ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz needed, TimestampTz marked_at)
 {
 	SswDatabase *d;
 	ListCell   *lc;
@@ -220,8 +216,6 @@ ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz
 	if (d && leave)
 	{
 		d->coordinator = -1;
-		/* what changed since is to be judged */
-		d->judged_generation = judged && !is_asked_to_leave() && t->generation == d->policy_generation && !d->recheck ? t->generation + 1 : 0;
 		d->marked_at = marked_at;
 	}
 	LWLockRelease(SswShared->lock);

@@ -17,8 +17,6 @@ typedef struct SswTurn
 {
 	uint64		wakeups;		/* of its coordinator, so far */
 	uint64		generation;		/* of the policies */
-	uint64		judged_generation;	/* all were judged as of then, plus 1; or
-									 * 0 */
 	TimestampTz marked_at;		/* the coordinator before wrote the mark, or 0 */
 	bool		recheck;		/* an entry may be of no policy */
 	bool		may_be_due;		/* rows may be due earlier than is known */
@@ -37,6 +35,6 @@ typedef enum SswTurnEnd
 extern void ssw_turn_begin(void);
 extern void ssw_turn_begin_round(SswTurn *t);
 extern bool ssw_turn_is_over(const SswTurn *t, List *watches, TimestampTz now);
-extern SswTurnEnd ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz needed, bool judged, TimestampTz marked_at);
+extern SswTurnEnd ssw_turn_end_round(const SswTurn *t, List *watches, TimestampTz now, TimestampTz needed, TimestampTz marked_at);
 
 #endif							/* SSW_COORDINATOR_TURN_H */

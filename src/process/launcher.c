@@ -456,7 +456,7 @@ judge_again(bool clock_set)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
-		d->next_due = d->judged_generation = 0;
+		d->next_due = 0;
 		if (clock_set)
 			d->not_before = d->workers_not_before = 0;
 	}

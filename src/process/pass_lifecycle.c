@@ -91,10 +91,7 @@ publish(SswWatch *w, const SswPass *ended)
 		limiting_rate(w, rate, sizeof(rate));
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
-	/* of one that sleeps all is known, but that its rows were written */
-	if (s && w->asleep_until != 0)
-		s->next_look = Min(s->next_look, w->asleep_until);
-	else if (s)
+	if (s)
 	{
 		s->judged_generation = w->judged_generation;
 		s->state = rests ? w->rest.state : w->pass || throttled ? SSW_POLICY_RUNNING : w->state;
@@ -102,7 +99,6 @@ publish(SswWatch *w, const SswPass *ended)
 		s->open_pass_id = w->open_pass_id;
 		s->unfinished = w->unfinished;
 		s->next_look = w->runs ? w->next_look : 0;
-		s->late_look_at = w->late_look_at;
 		s->last_look = w->last_look;
 		s->last_success = w->last_success ? w->last_success : s->last_success;
 		s->looks += w->looks;
@@ -128,9 +124,9 @@ ssw_passes_publish(SswWatch *w)
 	publish(w, NULL);
 }
 
-/* What a coordinator before this one knew: a pass to be continued, what is due when; and until when the policy sleeps, if it was judged. */
+/* What a coordinator before this one knew: a pass to be continued, what is due when. */
 void
-ssw_passes_inherit(SswWatch *w, bool judged)
+ssw_passes_inherit(SswWatch *w)
 {
 	SswPolicyShared s;
 
@@ -143,8 +139,8 @@ ssw_passes_inherit(SswWatch *w, bool judged)
 		w->idle = s.idle;
 		w->excluded = s.excluded;
 		w->blocked_since = s.blocked_since;
-		w->late_look_at = s.late_look_at;
-		w->asleep_until = judged && s.running_pass < 0 ? s.next_look : 0;
+		if (s.judged_generation >= s.changed_at)
+			w->next_look = s.next_look;
 	}
 	w->last_look = s.last_look;
 	if (s.tokens_at != 0)
@@ -215,8 +211,6 @@ ssw_passes_needed_at(SswWatch *w, TimestampTz now)
 	const SswPolicy *p = w->policy;
 	TimestampTz next = w->next_look;
 
-	if (w->asleep_until != 0)
-		return w->asleep_until;
 	if (p == NULL || w->pass)
 		return now;
 	if (!w->runs)

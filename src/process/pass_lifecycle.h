@@ -8,7 +8,7 @@
 #include "process/watched_policy.h"
 
 extern void ssw_passes_publish(SswWatch *w);
-extern void ssw_passes_inherit(SswWatch *w, bool judged);
+extern void ssw_passes_inherit(SswWatch *w);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
 extern TimestampTz ssw_passes_needed_at(SswWatch *w, TimestampTz now);
 extern TimestampTz ssw_passes_gone_at(const SswWatch *w);

@@ -21,8 +21,6 @@
 #include "sweep/lower_bound.h"
 
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
-/* A coordinator that stays for so long looks at all policies by itself. */
-#define ASLEEP_US			(1 * USECS_PER_SEC)
 
 static List *watches = NIL;		/* in TopMemoryContext */
 static MemoryContext generation_cxt = NULL;
@@ -76,13 +74,6 @@ ssw_watch_list_reload(void)
 	reload_wanted = true;
 }
 
-/* Are all as they were read? */
-bool
-ssw_watch_list_is_current(void)
-{
-	return !reload_wanted;
-}
-
 static SswWatch *
 find_watch(int policy_id)
 {
@@ -112,38 +103,37 @@ retire(SswWatch *w)
 	return w->pass != NULL || request != 0;
 }
 
-/* Judge a policy that was just read, or that has something due; in the generation's context. */
+/*
+ * Judge a policy that was just read; in the generation's context.  When it begins to be
+ * watched, it is looked at; but one that a worker must look at, not before the time that
+ * the coordinator before has left.
+ */
 static void
-judge(SswWatch *w, TimestampTz now)
+judge(SswWatch *w, bool begins, TimestampTz now)
 {
-	MemoryContext old = MemoryContextSwitchTo(generation_cxt);
-
-	w->asleep_until = 0;
 	w->unprobed = true;			/* what was known may be of another definition */
 	w->judged_generation = generation;
 	w->rest.shut_until = 0;		/* it may have another window */
 	w->fuse_left = 0;
-	if (!w->runs || w->held_above != 0)
+	if (!begins && (!w->runs || w->held_above != 0))
 		w->next_look = now;
 	w->held_above = 0;
 	ssw_watch_judge(w, now);
 	if (!w->runs)
 		ssw_passes_close_open(w);
-	if (w->policy->check_every_us != 0)
+	if (w->policy->check_every_us == 0)
+		w->next_look = w->unfinished ? w->next_look : DT_NOEND;
+	else if (!begins)
 		w->next_look = Min(w->next_look, now + w->policy->check_every_us);
-	else if (!w->unfinished)
-		w->next_look = DT_NOEND;
+	else if (w->plain)
+		w->next_look = now;
+	w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
 	ssw_passes_publish(w);
-	MemoryContextSwitchTo(old);
 }
 
-/*
- * Begin to watch a policy.  In the first round, when the coordinator before judged all
- * of them, one in which nothing is due stays asleep: it is not even judged, unless
- * we stay, because the statistics are not read for a database with a coordinator.
- */
+/* Begin to watch a policy. */
 static SswWatch *
-begin_watch(SswPolicy *p, bool judged, TimestampTz now)
+begin_watch(SswPolicy *p, TimestampTz now)
 {
 	SswWatch   *w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
 
@@ -151,11 +141,7 @@ begin_watch(SswPolicy *p, bool judged, TimestampTz now)
 	w->tokens = p->rate_limit;
 	w->backlog_tokens = p->backlog_rate;
 	w->tokens_at = now;
-	ssw_passes_inherit(w, judged);
-	if (w->asleep_until <= now)
-		w->asleep_until = 0;
-	else
-		w->next_look = now + ASLEEP_US;
+	ssw_passes_inherit(w);
 	return w;
 }
 
@@ -221,12 +207,12 @@ reload(const SswTurn *t, TimestampTz now)
 	{
 		SswPolicy  *p = lfirst(lc);
 		SswWatch   *w = find_watch(p->id);
+		bool		begins = w == NULL;
 
-		if (w == NULL)
-			w = begin_watch(p, old_cxt == NULL && t->judged_generation == generation + 1, now);
+		if (begins)
+			w = begin_watch(p, now);
 		w->policy = p;
-		if (old_cxt != NULL || w->asleep_until == 0)
-			judge(w, now);
+		judge(w, begins, now);
 		kept = lappend(kept, w);
 	}
 	foreach(lc, watches)
@@ -263,7 +249,7 @@ is_brake_over(const SswWatch *w, TimestampTz now)
 {
 	if (w->policy == NULL)
 		return false;
-	return (w->asleep_until == 0 && !w->runs && w->brake_until != 0 && w->brake_until <= now) ||
+	return (!w->runs && w->brake_until != 0 && w->brake_until <= now) ||
 		(w->policy->fuse_next != 0 && w->policy->fuse_next <= now);
 }
 
@@ -280,26 +266,13 @@ look_again(void)
 	foreach(lc, watches)
 	{
 		SswWatch   *w = lfirst(lc);
-		TimestampTz look;
 
 		if (w->policy == NULL || w->policy->check_every_us == 0)
 			continue;
-		look = w->last_look + w->policy->check_every_us;
 		w->idle = 0;
 		w->unprobed = true;
-		w->next_look = Min(w->next_look, look);
-		if (w->asleep_until != 0)
-			w->asleep_until = Min(w->asleep_until, look);
+		w->next_look = Min(w->next_look, w->last_look + w->policy->check_every_us);
 	}
-}
-
-/* Is something due, or may it be, or did CALL sweep ask for it? */
-static bool
-must_wake(SswWatch *w, TimestampTz now)
-{
-	return w->asleep_until != 0 &&
-		(w->asleep_until <= now || w->next_look <= now || w->pass || ssw_request_pending(w, NULL) ||
-		 ssw_passes_gone_at(w) <= now || ssw_passes_refresh_at(w) <= now);
 }
 
 /* What the database's entry asks for; it is done in ssw_watch_list_update(). */
@@ -325,9 +298,6 @@ ssw_watch_list_update(const SswTurn *t, TimestampTz now)
 		reload(t, now);
 	if (rows_written)
 		look_again();
-	foreach(lc, watches)
-		if (must_wake(lfirst(lc), now))
-		judge(lfirst(lc), now);
 }
 
 /* The clock was set: nothing waits for a time of the old one. */
@@ -341,7 +311,7 @@ ssw_watch_list_forget_times(void)
 		SswWatch   *w = lfirst(lc);
 
 		ssw_lower_bound_forget(w->policy_id);
-		w->not_before = w->block_look_at = w->open_pass_at = w->late_look_at = 0;
+		w->not_before = w->block_look_at = w->open_pass_at = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}

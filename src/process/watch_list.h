@@ -11,7 +11,6 @@ extern void ssw_watch_list_init(void);
 extern List *ssw_watch_list_all(void);
 extern uint64 ssw_watch_list_generation(void);
 extern void ssw_watch_list_reload(void);
-extern bool ssw_watch_list_is_current(void);
 extern void ssw_watch_list_note(const SswTurn *t);
 extern void ssw_watch_list_update(const SswTurn *t, TimestampTz now);
 extern void ssw_watch_list_forget_times(void);

@@ -28,13 +28,11 @@ typedef struct SswWatch
 								 * by itself */
 	bool		unprobed;		/* it could not, or has not yet since a pass */
 
-	TimestampTz asleep_until;	/* not judged before: it was, by another
-								 * coordinator, and nothing is due; or 0 */
-	TimestampTz next_look;
+	TimestampTz next_look;		/* of a policy with a brake: to see how late
+								 * its rows are */
 	TimestampTz last_look;
 	TimestampTz last_success;	/* in this process, or 0 */
 	int			looks;			/* not counted yet */
-	TimestampTz late_look_at;	/* a brake is on: look how late rows are */
 	TimestampTz not_before;		/* no look, not even on request, until then */
 	bool		unfinished;		/* the last pass is to be continued, also one
 								 * of CALL sweep */
