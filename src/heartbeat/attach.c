@@ -4,9 +4,8 @@
  *
  * Runs in clients' sessions.  An attachment is a number, given at the commit of
  * the transaction that called attach(), in the session's entry in shared memory
- * and in a list of this process.  A session with another number was attached
- * again since, so the connection that it was attached to before needs no notice.
- * The number contains the process: a heartbeat by another process removes the attachment.
+ * and in a list of this process.  The number contains the process: a heartbeat by
+ * another process, or its attach(), removes the attachment.  So does a new one.
  *
  * The exit callback marks the sessions that still have their numbers, posts their
  * keys to a list in shared memory and wakes the coordinator; disconnect.c ends them.
@@ -50,8 +49,8 @@ typedef struct Post
 typedef struct Shared
 {
 	LWLock	   *lock;
-	pg_atomic_uint64 attachments;	/* given so far; without lock */
-	pg_atomic_uint32 logged_detached;	/* 1: the log says that one was undone */
+	pg_atomic_uint32 logged_detached;	/* 1: the log says that one was
+										 * detached */
 	uint64		last_number;	/* of posts */
 	int			nposts;
 	Post		posts[MAX_POSTS];	/* in the order of their numbers */
@@ -71,23 +70,8 @@ static int	room = 0;
 static int	pending = 0;		/* attached when their transactions commit */
 
 static void
-pin(SswHeartbeat *b, void *arg)
-{
-	b->pins++;
-}
-
-/* An entry that is not the one that was pinned may have none. */
-static void
-unpin(SswHeartbeat *b, void *gone)
-{
-	b->pins = Max(0, b->pins - 1);
-	*(bool *) gone = (pg_atomic_read_u64(&b->word) & SSW_ENTRY_GONE) != 0;
-}
-
-static void
 attach(SswHeartbeat *b, void *attachment)
 {
-	b->pins = Max(0, b->pins - 1);
 	b->attached = *(uint64 *) attachment;
 	(void) pg_atomic_fetch_and_u64(&b->word, ~SSW_ENTRY_GONE);
 }
@@ -134,7 +118,6 @@ static void
 init_shared(LWLock *lock)
 {
 	shared->lock = lock;
-	pg_atomic_init_u64(&shared->attachments, 0);
 	pg_atomic_init_u32(&shared->logged_detached, 0);
 }
 
@@ -289,9 +272,9 @@ prune(void)
 	n = kept;
 }
 
-/* Make room for one more: at commit there is no way to fail. */
+/* C1: this transaction attaches one more, if it commits, when there is no way to fail: make room. */
 void
-ssw_attach_reserve(void)
+ssw_attach_begin(void)
 {
 	if (room == 0)
 	{
@@ -299,34 +282,22 @@ ssw_attach_reserve(void)
 		on_shmem_exit(at_exit, (Datum) 0);
 		room = FIRST_ROOM;
 	}
-	if (n + pending < room)
-		return;
-	prune();
+	if (n + pending >= room)
+		prune();
 	if (n + pending >= room / 2)	/* it would soon be full again */
 	{
 		attached = repalloc_huge(attached, 2 * (Size) room * sizeof(Attached));
 		room *= 2;
 	}
-}
-
-/*
- * C1: this transaction attaches the session, if it commits; until then its entry
- * is not given away.  False: it has no entry.  There is room.
- */
-bool
-ssw_attach_begin(const SswHeartbeatKey *key)
-{
-	if (!ssw_store_change(key, pin, NULL))
-		return false;
 	pending++;
-	return true;
 }
 
 /* C2: the transaction has committed.  The session may have ended meanwhile. */
 void
 ssw_attach_commit(const SswHeartbeatKey *key)
 {
-	uint64		attachment = pg_atomic_add_fetch_u64(&shared->attachments, 1) << SSW_ENTRY_PID_BITS | (uint64) MyProcPid;
+	static uint64 given = 0;
+	uint64		attachment = ++given << SSW_ENTRY_PID_BITS | (uint64) MyProcPid;
 
 	pending--;
 	if (ssw_store_change(key, attach, &attachment))
@@ -336,19 +307,11 @@ ssw_attach_commit(const SswHeartbeatKey *key)
 	};
 }
 
-/*
- * C2': it was undone.  The connection to which the session was attached before may have
- * gone meanwhile, and while we pinned the entry nobody ended the session: post it again.
- */
+/* C2': it was undone. */
 void
-ssw_attach_abort(const SswHeartbeatKey *key)
+ssw_attach_abort(void)
 {
-	Attached	a = {.key = *key};
-	bool		gone = false;
-
 	pending--;
-	if (ssw_store_change(key, unpin, &gone) && gone)
-		post(&a, 1);
 }
 
 static void
@@ -360,19 +323,18 @@ leave(SswHeartbeat *b, void *left)
 }
 
 /*
- * C5: a heartbeat comes by this connection.  If the session is attached to another one,
- * that is a pool's and not the client's: its end would say nothing.  True: it was.
+ * C1, C5: attach() or a heartbeat comes by this connection.  If the session is attached to
+ * another one, the end of that says nothing any more.  True: it was.
  */
 bool
-ssw_attach_leave(const SswHeartbeatKey *key)
+ssw_attach_leave(const SswHeartbeatKey *key, bool heartbeat)
 {
 	SswHeartbeat b;
 	bool		left = false;
 
-	if (!ssw_store_find(key, &b) || !SSW_ENTRY_ELSEWHERE(b.attached))
-		return false;
-	(void) ssw_store_change(key, leave, &left);
-	if (left && pg_atomic_exchange_u32(&shared->logged_detached, 1) == 0)
+	if (ssw_store_find(key, &b) && SSW_ENTRY_ELSEWHERE(b.attached))
+		(void) ssw_store_change(key, leave, &left);
+	if (left && heartbeat && pg_atomic_exchange_u32(&shared->logged_detached, 1) == 0)
 		ereport(LOG,
 				(errmsg("detached a session from its connection: a heartbeat for it came from another one"),
 				 errdetail("The session now depends on its heartbeats. This is logged once."),

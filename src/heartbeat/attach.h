@@ -10,11 +10,10 @@
 #define SSW_MAX_DISCONNECTED 1024	/* posts of a database */
 
 extern void ssw_attach_init(void);
-extern void ssw_attach_reserve(void);
-extern bool ssw_attach_begin(const SswHeartbeatKey *key);
+extern void ssw_attach_begin(void);
 extern void ssw_attach_commit(const SswHeartbeatKey *key);
-extern void ssw_attach_abort(const SswHeartbeatKey *key);
-extern bool ssw_attach_leave(const SswHeartbeatKey *key);
+extern void ssw_attach_abort(void);
+extern bool ssw_attach_leave(const SswHeartbeatKey *key, bool heartbeat);
 extern int	ssw_attach_posted(SswHeartbeatKey *keys, uint64 *last);
 extern void ssw_attach_settle(const SswHeartbeatKey *keys, int nkeys);
 extern void ssw_attach_forget(Oid database);

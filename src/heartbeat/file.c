@@ -289,7 +289,7 @@ is_useless(const SswHeartbeat *b, void *arg)
 	/* the last evidence of its life, which its end is to tell */
 	bool		knows_more = until > b->deadline && c->now - until < KNOWN_US;
 
-	if (b->attached != 0 || b->pins != 0)
+	if (b->attached != 0)
 		return false;
 	if (word & SSW_ENTRY_GONE)	/* somebody will end it, if there is somebody */
 		return dead && c->is_short;

@@ -41,9 +41,6 @@ PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_touch);
 PG_FUNCTION_INFO_V1(ssw_touch_many);
 
-/* So often is an entry looked for that a heartbeat has just made. */
-#define ATTACH_TRIES	3
-
 /*
  * The key's text as the engine writes it; its columns' values go to values.  Types are
  * base types of the server, or enums: their input and output run nothing of a user's.
@@ -125,7 +122,7 @@ prepare(void *arg)
 static inline bool
 is_known(const SswHeartbeatKey *k, TimestampTz now)
 {
-	return (ssw_store_touch(k, now) || (ssw_attach_leave(k) && ssw_store_touch(k, now))) && !ssw_store_stopping();
+	return (ssw_store_touch(k, now) || (ssw_attach_leave(k, true) && ssw_store_touch(k, now))) && !ssw_store_stopping();
 }
 
 /*
@@ -367,22 +364,12 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* There are entries, but none for the session. */
-static void
-memory_full(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("could not attach the session: the memory for heartbeats is full"),
-			 errdetail("Attached sessions are kept in memory."),
-			 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server. The session is not gone: heartbeats keep it alive.")));
-}
-
 /* attach(session): a heartbeat, and from the commit on the session ends with this connection. */
 Datum
 ssw_attach(PG_FUNCTION_ARGS)
 {
 	Touch		b;
+	SswHeartbeat entry;
 
 	ssw_argument_not_null(fcinfo, 0, "session");
 	ssw_refusal_check_session("attach()");
@@ -392,21 +379,17 @@ ssw_attach(PG_FUNCTION_ARGS)
 				 errmsg("\"session_sweeper.allow_attach\" is off"),
 				 errhint("Heartbeats keep the session alive. To attach it, connect without a pooler and SET session_sweeper.allow_attach = on.")));
 	b = touch_of_session(PG_GETARG_UUID_P(0));
-
-	/*
-	 * between the heartbeat and the pin the entry may be given away, or the
-	 * session end
-	 */
-	for (int tries = 0; tries < ATTACH_TRIES; tries++)
-	{
-		/* it moves the session at the commit, and not before */
-		if ((!ssw_store_touch(&b.k, GetCurrentTimestamp()) || ssw_store_stopping()) && !look_or_raise(&b))
-			PG_RETURN_BOOL(false);
-		if (ssw_heartbeat_xact_attach(&b.k))
-			PG_RETURN_BOOL(true);
-	}
-	memory_full();
-	PG_RETURN_BOOL(false);
+	(void) ssw_attach_leave(&b.k, false);
+	if (!is_known(&b.k, GetCurrentTimestamp()) && !look_or_raise(&b))
+		PG_RETURN_BOOL(false);
+	if (!ssw_store_find(&b.k, &entry))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("could not attach the session: the memory for heartbeats is full"),
+				 errdetail("Attached sessions are kept in memory."),
+				 errhint("Raise \"session_sweeper.heartbeat_memory\" and restart the server. The session is not gone: heartbeats keep it alive.")));
+	ssw_heartbeat_xact_attach(&b.k);
+	PG_RETURN_BOOL(true);
 }
 
 /* _last_heartbeat(session): as memory knows it, or null. */

@@ -291,7 +291,6 @@ ssw_store_publish(const SswHeartbeatKey *key, TimestampTz seen, int64 ttl_us, Ti
 		b->key = *key;
 		b->deadline = DT_NOBEGIN;
 		b->attached = 0;
-		b->pins = 0;
 		b->next = NOBODY;
 		pg_atomic_init_u64(&b->word, SSW_ENTRY_WORD(seen));
 		*link = n;
@@ -336,7 +335,7 @@ ssw_store_find(const SswHeartbeatKey *key, SswHeartbeat *copy)
  * it is marked with.  Alive: its last heartbeat holds it beyond the cutoff, and
  * the row does not say otherwise: a deadline earlier than the one remembered was
  * written by the application.  By name: it ends in any case.  If gone: not when it
- * is alive, attached again, or about to be.  Locked: the caller has locked the row;
+ * had a heartbeat since.  Locked: the caller has locked the row;
  * another process that has marked it cannot continue, and loses its mark.
  */
 SswHeartbeatVerdict
@@ -346,7 +345,7 @@ ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff, 
 	SswHeartbeat *b = find_locked(key, LW_SHARED, &lock);
 	SswHeartbeatVerdict verdict = end == SSW_END_IF_GONE ? SSW_VERDICT_ALIVE : SSW_VERDICT_NONE;
 
-	if (b && (end != SSW_END_IF_GONE || b->pins == 0))
+	if (b)
 	{
 		uint64		w = pg_atomic_read_u64(&b->word);
 
@@ -457,7 +456,7 @@ ssw_store_unpublish(const SswHeartbeatKey *key)
 	{
 		SswHeartbeat *b = &entries[*link - 1];
 
-		if (TIMESTAMP_IS_NOBEGIN(b->deadline) && b->pins == 0 && (pg_atomic_read_u64(&b->word) & SSW_ENTRY_MARK) == 0)
+		if (TIMESTAMP_IS_NOBEGIN(b->deadline) && (pg_atomic_read_u64(&b->word) & SSW_ENTRY_MARK) == 0)
 			release(link);
 	}
 	LWLockRelease(lock);

@@ -35,7 +35,6 @@ typedef struct SswHeartbeat
 								 * or 0; none is given twice.  The lowest
 								 * SSW_ENTRY_PID_BITS are the process */
 	uint32		next;			/* in its bucket, or in the list of free ones */
-	int32		pins;			/* transactions that attach it, not ended yet */
 } SswHeartbeat;
 
 #define SSW_ENTRY_MARK		UINT64CONST(1)

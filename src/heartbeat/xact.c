@@ -102,7 +102,7 @@ on_abort(const Pending *p)
 	switch (p->kind)
 	{
 		case PENDING_ATTACH:
-			ssw_attach_abort(&p->key);
+			ssw_attach_abort();
 			break;
 		case PENDING_PROLONG:
 			if (p->is_new && p->before < 0)
@@ -300,14 +300,10 @@ ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int
 	last->index = n - 1;
 }
 
-/* The session is attached to this connection, if we commit; false: it has no entry. */
-bool
+/* The session is attached to this connection, if we commit. */
+void
 ssw_heartbeat_xact_attach(const SswHeartbeatKey *key)
 {
-	ssw_attach_reserve();
+	ssw_attach_begin();
 	(void) add(PENDING_ATTACH, key);
-	if (ssw_attach_begin(key))
-		return true;
-	n--;
-	return false;
 }

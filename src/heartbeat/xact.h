@@ -14,6 +14,6 @@ extern void ssw_heartbeat_xact_mark(const SswHeartbeatKey *key, uint64 word);
 extern bool ssw_heartbeat_xact_marks_hold(int from);
 extern void ssw_heartbeat_xact_ended(int from, bool all);
 extern void ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, bool is_new);
-extern bool ssw_heartbeat_xact_attach(const SswHeartbeatKey *key);
+extern void ssw_heartbeat_xact_attach(const SswHeartbeatKey *key);
 
 #endif							/* SSW_XACT_H */
