@@ -63,14 +63,8 @@ find_by_keys(const SswPolicy *p, const Wanted *w, SswFound *found)
 		Oid			types[SSW_KEY_MAX];
 		Datum		values[SSW_KEY_MAX];
 		char	   *key = TextDatumGetCString(elems[i]);
-		char	   *trouble;
-		int			nvalues = ssw_key_params(p, key, types, values, &trouble);
+		int			nvalues = ssw_key_params(p, key, types, values);
 
-		if (trouble)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-					 errmsg("invalid key \"%s\" for policy \"%s\"", key, p->name),
-					 errdetail_internal("%s", trouble)));
 		if (matches == NULL)
 			matches = ssw_key_matches(p, 1);
 		ssw_end_find(found, p, &w->end, matches, nvalues, types, values);

@@ -101,13 +101,13 @@ refuse_settings(const char *field, const char *text)
 			 errhint("Give times an offset, write each backslash once, and write IS NULL instead of = NULL; or set TimeZone, DateStyle, IntervalStyle, standard_conforming_strings, transform_null_equals and array_nulls as a pass has them.")));
 }
 
-/* What an expression, or a SET list, means to the caller and in a pass. */
+/* What an expression means to the caller and in a pass. */
 typedef struct Parsed
 {
 	Relation	rel;
 	const char *field;
 	const char *sql;
-	Node	   *ours;			/* of an expression */
+	Node	   *ours;
 	bool		same;
 } Parsed;
 
@@ -115,16 +115,9 @@ static void
 compare(void *arg)
 {
 	Parsed	   *m = arg;
-	bool		is_filter = strcmp(m->field, "filter") == 0;
-	Node	   *theirs;
+	Node	   *theirs = ssw_expr_parse_here(m->rel, m->field, m->sql);
 
-	if (strcmp(m->field, "set_clause") == 0)
-	{
-		m->same = ssw_expr_set_means_same(m->rel, m->sql);
-		return;
-	}
-	theirs = ssw_expr_parse_here(m->rel, m->field, m->sql, is_filter);
-	m->ours = is_filter ? ssw_expr_parse_boolean(m->rel, m->field, m->sql) : ssw_expr_parse(m->rel, m->field, m->sql);
+	m->ours = ssw_expr_parse(m->rel, m->field, m->sql);
 	m->same = equal(theirs, m->ours);
 }
 
@@ -149,7 +142,7 @@ check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql,
 void
 ssw_session_check(const SswPolicy *p, Relation rel)
 {
-	static const SswArg texts[] = {SSW_ARG_DEADLINE, SSW_ARG_LAST_SEEN, SSW_ARG_FILTER, SSW_ARG_GROUP_BY, SSW_ARG_SET_CLAUSE};
+	static const SswArg texts[] = {SSW_ARG_DEADLINE, SSW_ARG_LAST_SEEN, SSW_ARG_FILTER, SSW_ARG_GROUP_BY};
 
 	for (int i = 0; i < lengthof(texts); i++)
 	{

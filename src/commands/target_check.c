@@ -237,21 +237,6 @@ check_key(SswPolicy *p, Relation rel)
 				 errhint("Omit key to use the primary key or, if there is none, the physical row (ctid).")));
 }
 
-/* A relation that is to be swept. */
-typedef struct Target
-{
-	const SswPolicy *policy;
-	Relation	rel;
-} Target;
-
-static void
-check_set_clause(void *arg)
-{
-	Target	   *t = arg;
-
-	ssw_expr_check_set(t->rel, t->policy->set_clause);
-}
-
 /* Can clients keep the rows alive? */
 static void
 check_heartbeats(const SswPolicy *p, Relation rel)
@@ -284,7 +269,7 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 				 errmsg("heartbeats need a way to give a row a new deadline"),
 				 errdetail("%s is not a column that an UPDATE can set.", p->last_seen ? "last_seen" : "deadline"),
 				 errhint("Name a column in %s.", p->last_seen ? "last_seen" : "deadline")));
-	foreach(lc, ssw_expr_set_columns(rel, p->prolong_set))
+	foreach(lc, ssw_expr_set_columns(p->prolong_set))
 		for (int i = 0; i < p->nkeys; i++)
 		if (strcmp(lfirst(lc), p->key[i]) == 0)
 			ereport(ERROR,
@@ -297,7 +282,7 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 static void
 check_statements(void *arg)
 {
-	const SswPolicy *p = ((Target *) arg)->policy;
+	const SswPolicy *p = arg;
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
 
 	if (p->action == SSW_ACTION_CALL)
@@ -316,18 +301,14 @@ check_statements(void *arg)
 void
 ssw_target_check(SswPolicy *p, Relation rel)
 {
-	Target		t = {p, rel};
-
 	check_leaves(p, rel);
 	check_replicated(p, rel);
 	p->on_expire_name = OidIsValid(p->on_expire) ? check_hook(rel, "on_expire", p->on_expire, false) : NULL;
 	p->is_alive_name = OidIsValid(p->is_alive) ? check_hook(rel, "is_alive", p->is_alive, true) : NULL;
 	check_key(p, rel);
-	if (p->set_clause)
-		ssw_gate(p->owner, p->search_path, check_set_clause, &t);
 	ssw_session_check(p, rel);
 	ssw_deadline_build(p, rel);
 	if (p->heartbeats)
 		check_heartbeats(p, rel);
-	ssw_gate(p->owner, p->search_path, check_statements, &t);
+	ssw_gate(p->owner, p->search_path, check_statements, p);
 }

@@ -117,36 +117,33 @@ look_up(void *arg)
 		ssw_grace_rows(p);
 	ssw_fuse_load(p);
 	values[0] = values[1] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
-	n = ssw_key_params(p, l->key, types + 2, values + 2, &r->trouble);
-	if (r->trouble == NULL)
+	n = ssw_key_params(p, l->key, types + 2, values + 2);
+	ssw_spi_begin();
+	r->key = MemoryContextStrdup(cxt, ssw_key_text(n, types + 2, values + 2));
+	r->found = ssw_spi_exec(row_statement(p), 2 + n, types, values, NULL, true, 1) > 0;
+	if (r->found)
 	{
-		ssw_spi_begin();
-		r->key = MemoryContextStrdup(cxt, ssw_key_text(n, types + 2, values + 2));
-		r->found = ssw_spi_exec(row_statement(p), 2 + n, types, values, NULL, true, 1) > 0;
-		if (r->found)
+		r->leaf = DatumGetObjectId(ssw_spi_column(0, 1));
+		r->tid = *(ItemPointer) DatumGetPointer(ssw_spi_column(0, 2));
+		for (int i = 0; i < 2; i++)
 		{
-			r->leaf = DatumGetObjectId(ssw_spi_column(0, 1));
-			r->tid = *(ItemPointer) DatumGetPointer(ssw_spi_column(0, 2));
-			for (int i = 0; i < 2; i++)
-			{
-				r->due[i] = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3 + i, &isnull));
-				r->has_due[i] = !isnull;
-			}
-			r->seen = get_time(5);
-			r->in_grace = DatumGetBool(ssw_spi_column(0, 6));
-			r->excluded = DatumGetBool(ssw_spi_column(0, 7));
-
-			/* equal values can have other texts: the row's own is recorded */
-			r->key = get_string(8, cxt);
-			r->group = get_string(9, cxt);
-			r->fused = DatumGetBool(ssw_spi_column(0, 10));
-			r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt, NULL);
-			r->locked = r->holders != (Datum) 0;
-			if (p->nkeys == 0)
-				r->identity = read_identity(p, r, cxt);
+			r->due[i] = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3 + i, &isnull));
+			r->has_due[i] = !isnull;
 		}
-		ssw_spi_end();
+		r->seen = get_time(5);
+		r->in_grace = DatumGetBool(ssw_spi_column(0, 6));
+		r->excluded = DatumGetBool(ssw_spi_column(0, 7));
+
+		/* equal values can have other texts: the row's own is recorded */
+		r->key = get_string(8, cxt);
+		r->group = get_string(9, cxt);
+		r->fused = DatumGetBool(ssw_spi_column(0, 10));
+		r->holders = ssw_holders_of_row(r->leaf, &r->tid, cxt, NULL);
+		r->locked = r->holders != (Datum) 0;
+		if (p->nkeys == 0)
+			r->identity = read_identity(p, r, cxt);
 	}
+	ssw_spi_end();
 	relation_close(rel, NoLock);
 	r->done = true;
 }

@@ -80,6 +80,8 @@ static void
 note_stale(SswPolicy *p, int arg, const Renamed *r)
 {
 	p->stale |= UINT64CONST(1) << arg;
+	if (p->stale_detail)
+		return;
 	p->stale_detail = psprintf("column \"%s\", which %s names, was %s", r->was, ssw_fields[arg].name,
 							   r->now ? psprintf("renamed to \"%s\"", r->now) : "dropped");
 }

@@ -186,7 +186,7 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 	c->row_ttl = row_ttl_interval(&r);
 	c->due = psprintf("(((%s AT TIME ZONE 'UTC')" SSW_PLUS "%s) AT TIME ZONE 'UTC')",
 					  ssw_time_to_instant(v), c->row_ttl);
-	if (sort && !ssw_expr_immutable(ssw_expr_parse(rel, v->field, sort)))
+	if (sort && contain_mutable_functions(ssw_expr_parse(rel, v->field, sort)))
 		sort = NULL;
 	p->index_sort = sort;
 	if (sort && OidIsValid(ssw_index_find(rel, sort, p->filter)))
@@ -303,7 +303,7 @@ build(void *arg)
 	p->ndeadlines = 1;
 	p->index_sort = p->too_old = NULL;
 	if (p->filter)
-		p->filter = ssw_expr_text(rel, ssw_expr_parse_boolean(rel, "filter", p->filter), true);
+		p->filter = ssw_expr_text(rel, ssw_expr_parse(rel, "filter", p->filter), true);
 	if (p->left_out)
 		p->filter = ssw_time_guarded(p, "false", p->filter ? p->filter : "true");
 	v = activity ? ssw_time_resolve(p, rel, "last_seen", &p->last_seen, true) :
@@ -338,10 +338,10 @@ build(void *arg)
 	for (int i = 0; i < p->ncapture; i++)
 		(void) ssw_expr_column(rel, "capture", p->capture[i]);
 	build_repair(p, &v);
+	ssw_partition_build(p, rel);
 	/* a comment at its end must not reach what follows */
 	if (p->set_clause)
 		p->set_clause = psprintf("%s\n", p->set_clause);
-	ssw_partition_build(p, rel);
 }
 
 /*

@@ -10,10 +10,7 @@
  */
 #include "postgres.h"
 
-#include <limits.h>
-
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -59,45 +56,22 @@ expr_error_callback(void *arg)
 	errcontext("policy argument \"%s\"", cxt->field);
 }
 
-static int
-distance(const char *a, const char *b, int max)
-{
-	int			la = strlen(a);
-	int			lb = strlen(b);
-
-	if (pg_strcasecmp(a, b) == 0)
-		return 0;
-	if (la > NAMEDATALEN * 2 || lb > NAMEDATALEN * 2)
-		return max + 1;
-	return varstr_levenshtein_less_equal(a, la, b, lb, 1, 1, 1, max, true);
-}
-
-/* Close enough for a hint: half of a short name is another name. */
-static bool
-near_enough(int d, const char *name)
-{
-	return d <= MAX_DISTANCE && d * 2 <= strlen(name);
-}
-
-/* The candidate most like name, or null. */
+/* The candidate most like name, or null; half of a short name is another name. */
 const char *
 ssw_expr_similar(const char *name, const char *const *candidates, int n)
 {
 	const char *best = NULL;
-	int			best_rank = INT_MAX;
+	int			limit = Min(MAX_DISTANCE, strlen(name) / 2);
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n && limit >= 0; i++)
 	{
-		int			d = distance(name, candidates[i], MAX_DISTANCE);
-		size_t		common = Min(strlen(name), strlen(candidates[i]));
+		int			d = pg_strcasecmp(name, candidates[i]) == 0 ? 0 :
+		varstr_levenshtein_less_equal(name, strlen(name), candidates[i], strlen(candidates[i]), 1, 1, 1, limit, true);
 
-		/* of equally distant ones, the one that begins alike */
-		int			rank = 2 * d + (pg_strncasecmp(name, candidates[i], common) != 0);
-
-		if (rank < best_rank && near_enough(d, name))
+		if (d <= limit)
 		{
 			best = candidates[i];
-			best_rank = rank;
+			limit = d - 1;
 		}
 	}
 	return best;
@@ -119,30 +93,23 @@ ssw_expr_find_column(Relation rel, const char *name)
 	return InvalidAttrNumber;
 }
 
-/* The column whose name is most like this one, or null. */
-static const char *
-similar_column(Relation rel, const char *name)
+/* A column that must exist. */
+AttrNumber
+ssw_expr_column(Relation rel, const char *field, const char *name)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
-	const char **names = palloc(sizeof(char *) * Max(desc->natts, 1));
+	AttrNumber	attnum = ssw_expr_find_column(rel, name);
+	const char **names;
+	const char *similar;
 	int			n = 0;
 
+	if (attnum != InvalidAttrNumber)
+		return attnum;
+	names = palloc(sizeof(char *) * Max(desc->natts, 1));
 	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!att->attisdropped)
-			names[n++] = NameStr(att->attname);
-	}
-	return ssw_expr_similar(name, names, n);
-}
-
-/* ereport that a column does not exist, with a near name. */
-static void
-no_column(Relation rel, const char *field, const char *name)
-{
-	const char *similar = similar_column(rel, name);
-
+		if (!TupleDescAttr(desc, i)->attisdropped)
+			names[n++] = NameStr(TupleDescAttr(desc, i)->attname);
+	similar = ssw_expr_similar(name, names, n);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_COLUMN),
 			 errmsg("column \"%s\" of relation \"%s\" does not exist", name,
@@ -150,17 +117,7 @@ no_column(Relation rel, const char *field, const char *name)
 			 errdetail("Argument \"%s\" of the policy names it.", field),
 			 similar ? errhint("Perhaps you meant the column \"%s\".", similar) :
 			 errhint("Give a column's name exactly as it is stored, without quotes.")));
-}
-
-/* A column that must exist. */
-AttrNumber
-ssw_expr_column(Relation rel, const char *field, const char *name)
-{
-	AttrNumber	attnum = ssw_expr_find_column(rel, name);
-
-	if (attnum == InvalidAttrNumber)
-		no_column(rel, field, name);
-	return attnum;
+	return InvalidAttrNumber;
 }
 
 /* Is this select nothing but one unnamed target? */
@@ -211,23 +168,6 @@ parse_raw(const char *field, const char *text)
 	return linitial_node(ResTarget, ((SelectStmt *) stmt)->targetList)->val;
 }
 
-/*
- * A mere name that is no column gets the better message, also when it differs
- * in case only: what was meant is then not certain.
- */
-static void
-check_simple_name(Relation rel, const char *field, const char *text, Node *raw)
-{
-	ColumnRef  *ref = (ColumnRef *) raw;
-
-	if (!IsA(raw, ColumnRef) || list_length(ref->fields) != 1 ||
-		ssw_expr_find_column(rel, text) != InvalidAttrNumber)
-		return;
-	if (strchr(text, '"') == NULL ||
-		ssw_expr_find_column(rel, strVal(linitial(ref->fields))) == InvalidAttrNumber)
-		no_column(rel, field, text);
-}
-
 /* What can make an expression unfit, beyond its syntax. */
 static void
 check_contents(const char *field, ParseState *pstate, Node *node)
@@ -256,8 +196,13 @@ check_contents(const char *field, ParseState *pstate, Node *node)
 				 errhint("Use columns and immutable or stable functions only; the time is now().")));
 }
 
-static Node *
-transform(Relation rel, const char *field, const char *text, bool boolean)
+/*
+ * Parse an expression over a row of rel, known as t, its constants as in this
+ * session.  What needs other rows or tables goes into a function, which runs with
+ * the rights of the owner.
+ */
+Node	   *
+ssw_expr_parse_here(Relation rel, const char *field, const char *text)
 {
 	UserText	cxt = {field, psprintf("SELECT %s", text)};
 	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
@@ -279,7 +224,6 @@ transform(Relation rel, const char *field, const char *text, bool boolean)
 	}
 	else
 		raw = parse_raw(field, text);
-	check_simple_name(rel, field, text, raw);
 	error_context_stack = &callback;
 	pstate->p_sourcetext = cxt.sql;
 	nsitem = addRangeTableEntryForRelation(pstate, rel, AccessShareLock,
@@ -287,7 +231,7 @@ transform(Relation rel, const char *field, const char *text, bool boolean)
 	addNSItemToQuery(pstate, nsitem, false, true, true);
 	node = transformExpr(pstate, raw, EXPR_KIND_OTHER);
 	type = exprType(node);
-	if (boolean)
+	if (strcmp(field, "filter") == 0)
 		node = coerce_to_boolean(pstate, node, field);
 	else if (type == UNKNOWNOID)
 		node = coerce_type(pstate, node, type, TEXTOID, -1, COERCION_IMPLICIT,
@@ -299,41 +243,17 @@ transform(Relation rel, const char *field, const char *text, bool boolean)
 	return node;
 }
 
-/*
- * Parse an expression over a row of rel, known as t, its constants as in this
- * session.  What needs other rows or tables goes into a function, which runs with
- * the rights of the owner.
- */
+/* The same, constants as a pass reads them. */
 Node	   *
-ssw_expr_parse_here(Relation rel, const char *field, const char *text, bool boolean)
-{
-	return transform(rel, field, text, boolean);
-}
-
-static Node *
-parse_pinned(Relation rel, const char *field, const char *text, bool boolean)
+ssw_expr_parse(Relation rel, const char *field, const char *text)
 {
 	int			level = NewGUCNestLevel();
 	Node	   *node;
 
 	ssw_identity_pin_text();
-	node = transform(rel, field, text, boolean);
+	node = ssw_expr_parse_here(rel, field, text);
 	AtEOXact_GUC(true, level);
 	return node;
-}
-
-/* The same, constants as a pass reads them. */
-Node	   *
-ssw_expr_parse(Relation rel, const char *field, const char *text)
-{
-	return parse_pinned(rel, field, text, false);
-}
-
-/* The same, for a condition. */
-Node	   *
-ssw_expr_parse_boolean(Relation rel, const char *field, const char *text)
-{
-	return parse_pinned(rel, field, text, true);
 }
 
 /*
@@ -363,26 +283,26 @@ ssw_expr_folded(Node *node)
 	return eval_const_expressions(NULL, copyObject(node));
 }
 
-bool
-ssw_expr_immutable(Node *node)
+/*
+ * Names of the columns that a SET list writes.  An error when it is more than that: no
+ * WHERE, FROM or second statement hides in it.
+ */
+List	   *
+ssw_expr_set_columns(const char *set_clause)
 {
-	return !contain_mutable_functions(node);
-}
-
-/* The statement that a SET list stands in, unanalysed; ereports when it is more than that. */
-static RawStmt *
-parse_set(Relation rel, const char *set_clause, char **sql)
-{
-	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-												  RelationGetRelationName(rel));
-	UserText	cxt = {"set_clause", psprintf("UPDATE ONLY %s AS t SET %s", name, set_clause)};
+	UserText	cxt = {"set_clause", psprintf("UPDATE t SET %s", set_clause)};
 	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
 	List	   *stmts;
 	UpdateStmt *stmt = NULL;
+	List	   *names = NIL;
+	ListCell   *lc;
+	int			level = NewGUCNestLevel();
 
+	ssw_identity_pin_text();
 	error_context_stack = &callback;
 	stmts = raw_parser(psprintf("%s\n", cxt.sql), RAW_PARSE_DEFAULT);
 	error_context_stack = callback.previous;
+	AtEOXact_GUC(true, level);
 	if (list_length(stmts) == 1)
 		stmt = (UpdateStmt *) linitial_node(RawStmt, stmts)->stmt;
 	if (stmt == NULL || !IsA(stmt, UpdateStmt) || stmt->whereClause || stmt->fromClause ||
@@ -392,77 +312,7 @@ parse_set(Relation rel, const char *set_clause, char **sql)
 				 errmsg("argument \"%s\" of the policy is not one SET list", "set_clause"),
 				 errdetail("It reads: %s", set_clause),
 				 errhint("Give what stands between SET and WHERE, for example: set_clause => 'revoked = true'.")));
-	*sql = unconstify(char *, cxt.sql);
-	return linitial_node(RawStmt, stmts);
-}
-
-/*
- * A SET list and nothing more: no WHERE, FROM or second statement hides in it,
- * its columns exist and its types fit.
- */
-void
-ssw_expr_check_set(Relation rel, const char *set_clause)
-{
-	char	   *sql;
-	UserText	cxt = {"set_clause", NULL};
-	ErrorContextCallback callback = {NULL, expr_error_callback, &cxt};
-
-	ssw_gate_require();
-	(void) parse_set(rel, set_clause, &sql);
-	cxt.sql = sql;
-	callback.previous = error_context_stack;
-	error_context_stack = &callback;
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "could not connect to SPI");
-	if (SPI_prepare(sql, 0, NULL) == NULL)
-		elog(ERROR, "could not prepare: %s", SPI_result_code_string(SPI_result));
-	SPI_finish();
-	error_context_stack = callback.previous;
-}
-
-/* A SET list as a statement, analysed; one that was checked. */
-static Query *
-analyse_set(Relation rel, const char *set_clause)
-{
-	char	   *sql;
-	RawStmt    *raw = parse_set(rel, set_clause, &sql);
-	UserText	cxt = {"set_clause", sql};
-	ErrorContextCallback callback = {error_context_stack, expr_error_callback, &cxt};
-	Query	   *query;
-
-	ssw_gate_require();
-	error_context_stack = &callback;
-	query = parse_analyze_fixedparams(raw, sql, NULL, 0, NULL);
-	error_context_stack = callback.previous;
-	return query;
-}
-
-/* Does a SET list mean in a pass what it means in this session? */
-bool
-ssw_expr_set_means_same(Relation rel, const char *set_clause)
-{
-	Query	   *theirs = analyse_set(rel, set_clause);
-	int			level = NewGUCNestLevel();
-	Query	   *ours;
-
-	ssw_identity_pin_text();
-	ours = analyse_set(rel, set_clause);
-	AtEOXact_GUC(true, level);
-	return equal(theirs, ours);
-}
-
-/* Names of the columns that a SET list writes. */
-List	   *
-ssw_expr_set_columns(Relation rel, const char *set_clause)
-{
-	char	   *sql;
-	List	   *names = NIL;
-	ListCell   *lc;
-	int			level = NewGUCNestLevel();
-
-	ssw_identity_pin_text();
-	foreach(lc, castNode(UpdateStmt, parse_set(rel, set_clause, &sql)->stmt)->targetList)
+	foreach(lc, stmt->targetList)
 		names = lappend(names, lfirst_node(ResTarget, lc)->name);
-	AtEOXact_GUC(true, level);
 	return names;
 }

@@ -10,15 +10,11 @@
 
 extern AttrNumber ssw_expr_find_column(Relation rel, const char *name);
 extern AttrNumber ssw_expr_column(Relation rel, const char *field, const char *name);
-extern Node *ssw_expr_parse_here(Relation rel, const char *field, const char *text, bool boolean);
+extern Node *ssw_expr_parse_here(Relation rel, const char *field, const char *text);
 extern Node *ssw_expr_parse(Relation rel, const char *field, const char *text);
-extern Node *ssw_expr_parse_boolean(Relation rel, const char *field, const char *text);
 extern char *ssw_expr_text(Relation rel, Node *node, bool prefix);
 extern Node *ssw_expr_folded(Node *node);
-extern bool ssw_expr_immutable(Node *node);
-extern void ssw_expr_check_set(Relation rel, const char *set_clause);
-extern bool ssw_expr_set_means_same(Relation rel, const char *set_clause);
-extern List *ssw_expr_set_columns(Relation rel, const char *set_clause);
+extern List *ssw_expr_set_columns(const char *set_clause);
 extern const char *ssw_expr_similar(const char *name, const char *const *candidates, int n);
 
 #endif							/* SSW_EXPR_H */

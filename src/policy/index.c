@@ -139,7 +139,7 @@ ssw_index_find_own(Relation rel, const char *sort_sql, const char *filter)
 	ListCell   *lc;
 
 	if (filter)
-		clauses = make_ands_implicit((Expr *) ssw_expr_folded(ssw_expr_parse_boolean(rel, "filter", filter)));
+		clauses = make_ands_implicit((Expr *) ssw_expr_folded(ssw_expr_parse(rel, "filter", filter)));
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
@@ -335,7 +335,7 @@ ssw_index_statement(Relation rel, const char *sort)
 
 	if (!IsA(node, Var))
 	{
-		if (!ssw_expr_immutable(node))
+		if (contain_mutable_functions(node))
 			return NULL;
 		if (runs_code(node, NULL))
 			return pstrdup("An index on the deadline expression would find the dead rows. It runs code of the table's owner: log in as that role to create the index.");

@@ -223,7 +223,7 @@ void
 ssw_partition_build(SswPolicy *p, Relation rel)
 {
 	p->set_moves = p->action == SSW_ACTION_UPDATE && p->set_clause &&
-		moves(rel, ssw_expr_set_columns(rel, p->set_clause));
+		moves(rel, ssw_expr_set_columns(p->set_clause));
 	p->repair_moves = p->repair_set && (p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive)) &&
 		moves(rel, list_make1(p->last_seen ? p->last_seen : p->deadline));
 }

@@ -27,76 +27,54 @@
 #include "base/relation_guard.h"
 #include "policy/row_key.h"
 
-/*
- * Key columns of a composite key's text, which is what record output prints;
- * null when the text is no row of n non-null columns.
- */
-static char **
-split_record(const char *text, int n)
+/* A row of texts, one for each column of a composite key. */
+static TupleDesc
+texts_of_key(int n)
 {
-	char	  **fields = palloc0(n * sizeof(char *));
-	const char *s = text;
+	TupleDesc	desc = CreateTemplateTupleDesc(n);
 
-	if (*s++ != '(')
-		return NULL;
 	for (int i = 0; i < n; i++)
-	{
-		StringInfoData buf;
-		bool		quoted = false;
-		bool		any = false;
-
-		initStringInfo(&buf);
-		for (; *s && (quoted || (*s != ',' && *s != ')')); s++)
-		{
-			any = true;
-			if (*s == '"' && quoted && s[1] == '"')
-				appendStringInfoChar(&buf, *++s);
-			else if (*s == '"')
-				quoted = !quoted;
-			else if (*s == '\\' && s[1])
-				appendStringInfoChar(&buf, *++s);
-			else
-				appendStringInfoChar(&buf, *s);
-		}
-		if (!any || *s++ != (i < n - 1 ? ',' : ')'))
-			return NULL;
-		fields[i] = buf.data;
-	}
-	return *s == '\0' ? fields : NULL;
+		TupleDescInitEntry(desc, i + 1, "", TEXTOID, -1, 0);
+	return BlessTupleDesc(desc);
 }
 
 /* The texts of the key's columns; an error when it is no text of a key. */
 char	  **
 ssw_key_fields(const SswPolicy *p, const char *key)
 {
-	char	  **fields = palloc(sizeof(char *));
+	char	  **fields = palloc(Max(p->nkeys, 1) * sizeof(char *));
+	Datum		texts[INDEX_MAX_KEYS];
+	bool		nulls[INDEX_MAX_KEYS];
+	HeapTupleData tup = {0};
+	TupleDesc	desc;
 
 	fields[0] = pstrdup(key);
-	if (p->nkeys > 1 && (fields = split_record(key, p->nkeys)) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("invalid key \"%s\" for policy \"%s\"", key, p->name),
-				 errdetail("The key must be a row of %d columns, as (a,b).", p->nkeys)));
+	if (p->nkeys <= 1)
+		return fields;
+	desc = texts_of_key(p->nkeys);
+	tup.t_data = DatumGetHeapTupleHeader(OidInputFunctionCall(F_RECORD_IN, fields[0], RECORDOID, desc->tdtypmod));
+	tup.t_len = HeapTupleHeaderGetDatumLength(tup.t_data);
+	heap_deform_tuple(&tup, desc, texts, nulls);
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+					 errmsg("invalid key \"%s\" for policy \"%s\"", key, p->name),
+					 errdetail("A column of the key is null.")));
+		fields[i] = TextDatumGetCString(texts[i]);
+	}
 	return fields;
 }
 
-/*
- * The key as values of its columns; returns how many.  *trouble says why the
- * text cannot be a key, or is null; an input function may throw, too.
- */
+/* The key as values of its columns; returns how many.  An error when it is no text of a key. */
 int
-ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values, char **trouble)
+ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values)
 {
 	int			n = Max(p->nkeys, 1);
-	char	  **fields = (char **) &key;
+	char	  **fields = ssw_key_fields(p, key);
 
 	ssw_gate_require();
-	*trouble = NULL;
-	if (p->nkeys > 1 && (fields = split_record(key, n)) == NULL)
-	{
-		*trouble = psprintf("the key must be a row of %d columns, as (a,b)", n);
-		return n;
-	}
 	for (int i = 0; i < n; i++)
 	{
 		Oid			input,
@@ -165,16 +143,12 @@ value_text(Oid type, Datum value)
 static char *
 row_text(int n, const Oid *types, const Datum *values)
 {
-	TupleDesc	desc = CreateTemplateTupleDesc(n);
 	Datum		texts[INDEX_MAX_KEYS];
 	bool		nulls[INDEX_MAX_KEYS] = {0};
 
 	for (int i = 0; i < n; i++)
-	{
-		TupleDescInitEntry(desc, i + 1, "", TEXTOID, -1, 0);
 		texts[i] = CStringGetTextDatum(value_text(types[i], values[i]));
-	}
-	return OidOutputFunctionCall(F_RECORD_OUT, HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), texts, nulls)));
+	return OidOutputFunctionCall(F_RECORD_OUT, HeapTupleGetDatum(heap_form_tuple(texts_of_key(n), texts, nulls)));
 }
 
 /* The key's text from the values of its columns, none of them null. */

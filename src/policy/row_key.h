@@ -11,8 +11,7 @@
 /* Values of a key: its columns, or the tid of a relation without one. */
 #define SSW_KEY_MAX		INDEX_MAX_KEYS
 
-extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values,
-						   char **trouble);
+extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values);
 
 /*
  * What is shown for a key that is a credential, as SQL: a hash of its bytes as the
