@@ -9,7 +9,7 @@ SELECT sweeper.alter_policy('win', rate_limit => 10);
 SELECT sweeper.alter_policy('win', maintenance_window => 'Mon-Fri 22:00-06:00,Sat 00:00-24:00, sun 12:30-13:00 UTC');
 SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
 SELECT old, new FROM sweeper.policy_change WHERE policy = 'win' AND new ? 'maintenance_window' AND change <> 'register' ORDER BY changed_at;
--- a session's zone without a name
+-- a session's zone without a name is refused
 SET TIME ZONE 3;
 SELECT sweeper.alter_policy('win', maintenance_window => '19:00-20:00');
 SELECT maintenance_window FROM sweeper.policy WHERE policy = 'win';
@@ -23,7 +23,7 @@ RESET timezone;
 DO $$
 DECLARE w text;
 BEGIN
-    FOREACH w IN ARRAY '{"", "22:00", "22:00-22:00", "25:00-26:00", "24:00-06:00", "22:60-23:00", "2:00-3:00", "22:00-06:00,", "Mon", "Mon-Fri", "Xyz 10:00-11:00", "Monday 10:00-11:00", "10:00-11:00 12:00-13:00"}'::text[] LOOP
+    FOREACH w IN ARRAY '{"", "22:00", "22:00-22:00", "25:00-26:00", "24:00-06:00", "22:60-23:00", "22:00-06:00,", "Mon", "Mon-Fri", "Xyz 10:00-11:00", "Monday 10:00-11:00", "10:00-11:00 12:00-13:00"}'::text[] LOOP
         BEGIN
             PERFORM sweeper.alter_policy('win', maintenance_window => w);
             RAISE NOTICE 'accepted: %', w;

@@ -81,7 +81,7 @@ set_column(SswTimeValue *v, Relation rel, AttrNumber attnum)
 SswTimeValue
 ssw_time_resolve(const SswPolicy *p, Relation rel, const char *field, char **text, bool expression_ok)
 {
-	SswTimeValue v = {.field = field};
+	SswTimeValue v = {.field = field,.typmod = -1};
 	AttrNumber	attnum = ssw_expr_find_column(rel, *text);
 	Node	   *node;
 
@@ -111,13 +111,12 @@ ssw_time_resolve(const SswPolicy *p, Relation rel, const char *field, char **tex
 }
 
 static void
-wrong_type(const SswTimeValue *v, const char *detail)
+wrong_type(const SswTimeValue *v)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATATYPE_MISMATCH),
-			 errmsg("%s must not have type %s", v->field, format_type_be(v->type)),
-			 detail ? errdetail("%s", detail) : 0,
-			 errhint("Use timestamp with or without time zone, date, or an integer, bigint, numeric or double precision number of seconds, milliseconds or microseconds since 1970.")));
+			 errmsg("%s must not have type %s", v->field, format_type_with_typemod(v->type, v->typmod)),
+			 errhint("Use timestamp with or without time zone, date, or the time since 1970 as bigint, numeric or double precision in seconds, milliseconds or microseconds, or as integer in seconds.")));
 }
 
 /* Digits after the decimal point of a numeric that has a typmod. */
@@ -155,19 +154,12 @@ ssw_time_interpret(const SswPolicy *p, Relation rel, SswTimeValue *v)
 			if (p->unit == NULL)
 				ssw_time_ask(p, rel, v);
 			v->factor = ssw_time_unit_factor(p->unit);
-			if (v->type == INT4OID && v->factor > 1)
-				wrong_type(v, "It cannot hold milliseconds or microseconds since 1970.");
-			if (v->type == NUMERICOID && v->typmod >= VARHDRSZ && digits_of_numeric(v->typmod) < 0)
-				wrong_type(v, "It is rounded to tens, or more.");
-			return;
-		case INT2OID:
-			wrong_type(v, "It cannot hold a number of seconds since 1970.");
-			return;
-		case FLOAT4OID:
-			wrong_type(v, "It holds seconds since 1970 only to two minutes.");
+			if ((v->type == INT4OID && v->factor > 1) ||
+				(v->type == NUMERICOID && v->typmod >= (int32) VARHDRSZ && digits_of_numeric(v->typmod) < 0))
+				wrong_type(v);
 			return;
 		default:
-			wrong_type(v, NULL);
+			wrong_type(v);
 	}
 }
 
@@ -189,40 +181,33 @@ number_sql(const SswTimeValue *v, const char *number)
 char	   *
 ssw_time_to_instant(const SswTimeValue *v)
 {
-	char	   *value = v->sql;
+	char	   *first = NULL;	/* at or before it: -infinity; null: the type
+								 * has that itself */
+	char	   *last;			/* after it: infinity */
+	char	   *instant = v->sql;
 
 	if (v->factor)
 	{
-		if (v->factor == 1)
-			value = psprintf("%s::double precision", v->sql);
-		else
-			value = psprintf("(%s::double precision OPERATOR(pg_catalog./) " INT64_FORMAT
-							 "::double precision)", v->sql, v->factor);
-		return psprintf("(CASE WHEN %s" SSW_LE "%s THEN '-infinity'"
-						" WHEN %s" SSW_LE "%s THEN pg_catalog.to_timestamp(%s)"
-						" WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
-						v->sql, number_sql(v, FIRST_EPOCH),
-						v->sql, number_sql(v, LAST_EPOCH), value, v->sql);
+		first = number_sql(v, FIRST_EPOCH);
+		last = number_sql(v, LAST_EPOCH);
+		instant = psprintf("pg_catalog.to_timestamp(%s::double precision OPERATOR(pg_catalog./) " INT64_FORMAT "::double precision)",
+						   v->sql, v->factor);
 	}
-	if (v->type == DATEOID)
+	else if (v->type == TIMESTAMPTZOID)
+		last = pstrdup("'" LAST_TIME " 00:00:00+00'::timestamp with time zone");
+	else
 	{
-		if (v->end_of_day)
-			value = psprintf("(%s" SSW_PLUS "1)", v->sql);
-		return psprintf("(CASE WHEN %s" SSW_LE "'" FIRST_TIME " BC'::pg_catalog.date THEN '-infinity'"
-						" WHEN %s" SSW_LE "'" LAST_TIME "'::pg_catalog.date"
-						" THEN (%s::timestamp without time zone AT TIME ZONE %s)"
-						" WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
-						v->sql, v->sql, value, v->zone, v->sql);
+		const char *type = v->type == DATEOID ? "pg_catalog.date" : "timestamp without time zone";
+
+		first = psprintf("'" FIRST_TIME " BC'::%s", type);
+		last = psprintf("'" LAST_TIME "'::%s", type);
+		instant = psprintf(v->type == TIMESTAMPOID ? "(%s AT TIME ZONE %s)" :
+						   v->end_of_day ? "((%s" SSW_PLUS "1)::timestamp without time zone AT TIME ZONE %s)" :
+						   "(%s::timestamp without time zone AT TIME ZONE %s)", v->sql, v->zone);
 	}
-	if (v->type == TIMESTAMPOID)
-		return psprintf("(CASE WHEN %s" SSW_LE "'" FIRST_TIME " BC'::timestamp without time zone THEN '-infinity'"
-						" WHEN %s" SSW_LE "'" LAST_TIME "'::timestamp without time zone"
-						" THEN (%s AT TIME ZONE %s)"
-						" WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
-						v->sql, v->sql, v->sql, v->zone, v->sql);
-	return psprintf("(CASE WHEN %s" SSW_LE "'" LAST_TIME " 00:00:00+00'::timestamp with time zone THEN %s"
-					" WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
-					v->sql, v->sql, v->sql);
+	return psprintf("(CASE%s WHEN %s" SSW_LE "%s THEN %s WHEN %s IS NOT NULL THEN 'infinity'::timestamp with time zone END)",
+					first ? psprintf(" WHEN %s" SSW_LE "%s THEN '-infinity'", v->sql, first) : "",
+					v->sql, last, instant, v->sql);
 }
 
 /* An instant in the value's own type, clamped to what the type can hold. */

@@ -71,40 +71,23 @@ parse_days(const char **s, int *days)
 	return true;
 }
 
-/* "22:00", up to "24:00". */
-static bool
-parse_time(const char **s, int *minutes)
-{
-	const char *t = *s;
-
-	if (!isdigit((unsigned char) t[0]) || !isdigit((unsigned char) t[1]) || t[2] != ':' ||
-		!isdigit((unsigned char) t[3]) || !isdigit((unsigned char) t[4]) || isdigit((unsigned char) t[5]))
-		return false;
-	*minutes = ((t[0] - '0') * 10 + t[1] - '0') * 60 + (t[3] - '0') * 10 + t[4] - '0';
-	*s += 5;
-	return t[3] < '6' && *minutes <= DAY_MINUTES;
-}
-
-static const char *
-skip_spaces(const char *s)
-{
-	while (*s == ' ')
-		s++;
-	return s;
-}
-
 /* Parse one; *s is then at a comma, at the zone or at the end. */
 static bool
 parse_span(const char **s, Span *span)
 {
-	*s = skip_spaces(*s);
-	if (!parse_days(s, &span->days))
+	int			from[2];
+	int			to[2];
+	int			length = 0;
+
+	*s += strspn(*s, " ");
+	if (!parse_days(s, &span->days) ||
+		sscanf(*s, "%2d:%2d-%2d:%2d %n", &from[0], &from[1], &to[0], &to[1], &length) != 4)
 		return false;
-	*s = skip_spaces(*s);
-	if (!parse_time(s, &span->from) || *(*s)++ != '-' || !parse_time(s, &span->to))
-		return false;
-	*s = skip_spaces(*s);
-	return span->from != span->to && span->from < DAY_MINUTES;
+	*s += length;
+	span->from = from[0] * 60 + from[1];
+	span->to = to[0] * 60 + to[1];
+	return from[0] >= 0 && from[1] >= 0 && from[1] < 60 && span->from < DAY_MINUTES &&
+		to[0] >= 0 && to[1] >= 0 && to[1] < 60 && span->to <= DAY_MINUTES && span->from != span->to;
 }
 
 /* The times of a window and the name of its zone, which may be empty; 0: it is none. */
@@ -122,7 +105,7 @@ parse(const char *s, Span *spans, const char **zone)
 		s += more;
 	} while (more);
 	*zone = s;
-	return *s == '\0' || *s == '<' || isalpha((unsigned char) *s) ? n : 0;
+	return *s == '\0' || isalpha((unsigned char) *s) ? n : 0;
 }
 
 /*
@@ -132,20 +115,15 @@ parse(const char *s, Span *spans, const char **zone)
 char	   *
 ssw_window_zone(const char *name)
 {
-	pg_tz	   *tz;
+	bool		offset = !isalpha((unsigned char) name[0]) ||
+	(strchr(name, '/') == NULL && (strpbrk(name, "+-") != NULL || isdigit((unsigned char) name[strlen(name) - 1])));
+	pg_tz	   *tz = offset ? NULL : pg_tzset(name);
 
-	if (!isalpha((unsigned char) name[0]) ||
-		(strchr(name, '/') == NULL && (strpbrk(name, "+-") != NULL || isdigit((unsigned char) name[strlen(name) - 1]))))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" is not a name", name),
-				 errdetail("It would be read as an offset that is positive to the west of Greenwich, as POSIX has it."),
-				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
-	tz = pg_tzset(name);
 	if (tz == NULL || !pg_tz_acceptable(tz))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" not recognized", name),
+				 errmsg("time zone \"%s\" is not the name of a time zone", name),
+				 offset ? errdetail("An offset would count towards the west of Greenwich, as POSIX has it.") : 0,
 				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
 	return pstrdup(pg_get_timezone_name(tz));
 }
@@ -158,22 +136,20 @@ char	   *
 ssw_window_check(const char *text)
 {
 	Span		spans[MAX_SPANS];
-	const char *given;
 	const char *zone;
 
-	if (parse(text, spans, &given) == 0)
+	if (parse(text, spans, &zone) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid maintenance_window: \"%s\"", text),
 				 errhint("Give times, with days if not all, as in '22:00-06:00' or 'Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin'.")));
-	zone = *given ? given : pg_get_timezone_name(session_timezone);
-	/* what it is called that a session has without a name */
-	if (*zone != '<' || pg_tzset(zone) == NULL)
-		(void) ssw_window_zone(zone);
-	return *given ? pstrdup(text) : psprintf("%s %s", text, zone);
+	if (*zone == '\0')
+		return psprintf("%s %s", text, ssw_window_zone(pg_get_timezone_name(session_timezone)));
+	(void) ssw_window_zone(zone);
+	return pstrdup(text);
 }
 
-/* Is this minute of the week in the time that may have begun the day before? */
+/* Is this minute of a day in the time, which may have begun the day before? */
 static bool
 covers(const Span *span, int day, int minute)
 {
@@ -183,21 +159,6 @@ covers(const Span *span, int day, int minute)
 	if (span->from < span->to)
 		return today && minute >= span->from && minute < span->to;
 	return (today && minute >= span->from) || (yesterday && minute < span->to);
-}
-
-/* The minute of the week that a zone's clocks show; false: none. */
-static bool
-local_minute(TimestampTz at, pg_tz * zone, int *day, int *minute)
-{
-	struct pg_tm tm;
-	fsec_t		fsec;
-	int			tz;
-
-	if (timestamp2tm(at, &tz, &tm, &fsec, NULL, zone) != 0)
-		return false;
-	*day = j2day(date2j(tm.tm_year, tm.tm_mon, tm.tm_mday));
-	*minute = tm.tm_hour * 60 + tm.tm_min;
-	return true;
 }
 
 /*
@@ -214,17 +175,16 @@ ssw_window_opens(const char *text, TimestampTz from)
 	const char *name;
 	int			n = parse(text, spans, &name);
 	pg_tz	   *zone = n > 0 ? pg_tzset(name) : NULL;
-	int			day;
-	int			minute;
+	struct pg_tm tm;
+	fsec_t		fsec;
+	int			offset;
 
-	if (zone == NULL)
-		return from;
 	for (TimestampTz at = from; at < from + 9 * USECS_PER_DAY; at = ssw_window_next_minute(at))
 	{
-		if (!local_minute(at, zone, &day, &minute))
+		if (zone == NULL || timestamp2tm(at, &offset, &tm, &fsec, NULL, zone) != 0)
 			return from;
 		for (int i = 0; i < n; i++)
-			if (covers(&spans[i], day, minute))
+			if (covers(&spans[i], j2day(date2j(tm.tm_year, tm.tm_mon, tm.tm_mday)), tm.tm_hour * 60 + tm.tm_min))
 				return at;
 	}
 	return 0;
