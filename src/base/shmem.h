@@ -201,8 +201,6 @@ typedef struct SswPass
 								 * action */
 	bool		counted;		/* the first collector has come so far */
 	uint32		left_out;		/* partitions that somebody holds, or 0 */
-	bool		locked_for_long;	/* some have been for long */
-	bool		by_index;		/* rows may be behind the cursor */
 	int64		fuse_left;		/* so many more rows may end, by the last
 								 * count */
 	TimestampTz started_at;
@@ -213,7 +211,7 @@ typedef struct SswPass
 								 * heartbeats; DT_NOBEGIN: only the dead */
 	TimestampTz full_cutoff;	/* now - keep_for: without grace and backlog */
 	TimestampTz backlog_before; /* rows due before are drained at backlog_rate */
-	bool		graced;			/* grace covers rows that are due */
+	bool		graced;			/* grace may cover rows that are due */
 	TimestampTz above;			/* rows due before are held by the fuse, or
 								 * covered by grace: it begins after them; or
 								 * 0 */
@@ -240,17 +238,16 @@ typedef struct SswPass
 	ItemPointerData cursor_tid;
 	bool		many_ties;		/* order rows of one deadline by tid */
 	int64		ranged;			/* rows of this phase handed out as ranges */
-	char		high[SSW_CURSOR_LEN];	/* end of the part that is handed out
-										 * in the order of the heap */
+	char		high[SSW_CURSOR_LEN];	/* end of what is handed out in the
+										 * order of the heap */
 	BlockNumber next_block;		/* next of its blocks */
 	BlockNumber nblocks;		/* 0: rows go in due order */
 	double		block_rows;		/* dead in each, about */
 	TimestampTz next_due;		/* earliest reason to look again, or 0 */
 	TimestampTz oldest_due;		/* of the last batch, keep_for added, or 0 */
 	int			excluded;		/* dead rows left alone: known failures */
-	int			unfinished;		/* chunks that were handed out and not handled
-								 * to the end */
-	int			judging;		/* workers that may still meet failed rows */
+	int			unfinished;		/* workers that have not left, or left without
+								 * handling all rows that they were given */
 	uint64		met[SSW_MET_WORDS]; /* bits of the failed rows that workers
 									 * met which have left */
 

@@ -120,7 +120,7 @@ put_phase(Output *out, SswPhase phase)
 	values[2] = ssw_action_tid_array(&tid, 1);
 	out->phase = names[phase];
 	put_statement(out, "find", ssw_stmt_collect(p, out->leaf, phase, SSW_CURSOR_NONE, p->heartbeats && phase == SSW_PHASE_DEADLINE,
-												SSW_ORDER_TIES, false), 5, find_types, find_values, "  nn ");
+												false, false), 5, find_types, find_values, "  nn ");
 	if (asks)
 		put_on_rows(out, "ask is_alive", ssw_stmt_check(p, out->leaf, phase), SSW_ROW_PARAMS, types, values);
 	if (asks || repair)

@@ -164,12 +164,11 @@ ssw_stmt_failed_key(const SswPolicy *p)
 }
 
 /*
- * Candidates in due order behind the cursor, as many as the limit says, and those that
- * the order adds.  Above: only rows due after $6.
+ * Candidates in due order behind the cursor, as many as the limit says; unless that is
+ * exact, with all that have the last deadline.  Above: only rows due after $6.
  */
 char	   *
-ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, SswOrder order,
-				 bool above)
+ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool exact, bool above)
 {
 	const SswDeadline *c = ssw_stmt_deadline(p, phase);
 	StringInfoData buf;
@@ -190,10 +189,8 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
 		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">") " $4");
 	if (above)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $6", c->due);
-	if (c && order == SSW_ORDER_TIES)
+	if (c && !exact)
 		appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
-	else if (c && order == SSW_ORDER_INDEX)
-		appendStringInfo(&buf, " ORDER BY %s LIMIT $5", c->sort);
 	else if (c)
 		appendStringInfo(&buf, " ORDER BY %s, t.ctid LIMIT $5", c->sort);
 	else

@@ -65,18 +65,8 @@ extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);
 extern char *ssw_stmt_identity(const SswPolicy *p);
 extern char *ssw_stmt_failed_key(const SswPolicy *p);
 extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
-
-/* How candidates are read, and where that ends. */
-typedef enum SswOrder
-{
-	SSW_ORDER_TIES,				/* by deadline, with all that have the last */
-	SSW_ORDER_INDEX,			/* by deadline, those of one as the index has
-								 * them, mostly by place */
-	SSW_ORDER_EXACT				/* by deadline and place */
-} SswOrder;
-
 extern char *ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
-							  SswCursor cursor, bool with_key, SswOrder order, bool above);
+							  SswCursor cursor, bool with_key, bool exact, bool above);
 extern char *ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
 extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
 extern char *ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);

@@ -133,6 +133,7 @@ give(SswWatch *w, SswProc *proc, TimestampTz now)
 		w->pass->soft_deadline = now + w->policy->soft_limit_us;
 	}
 	w->pass->workers++;
+	w->pass->unfinished++;
 	w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
 	w->served_at = now;
 }

@@ -17,23 +17,20 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "base/deferred.h"
-#include "sweep/alive_by_function.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/deferred.h"
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
+#include "sweep/alive_by_function.h"
 #include "sweep/run_batches.h"
 #include "sweep/dispenser.h"
 #include "sweep/fuse.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
-
-/* After so long the verdicts are acted on, and the batch ends. */
-#define TURN_US		(200 * 1000)
 
 /* After so many rows without an answer, because a right, an object or a connection is missing, the policy fails. */
 #define MANY_UNKNOWN	100
@@ -160,18 +157,16 @@ ssw_alive_by_function(SswWork *w)
 	Judged	   *dead = MemoryContextAllocZero(cxt, sizeof(Judged));
 	ItemPointerData tid;
 	TimestampTz start = GetCurrentTimestamp();
-	TimestampTz until = start + TURN_US;
+	/* all answers of the chunk first, where the fuse judges by them */
+	TimestampTz until = w->pass->suspect ? DT_NOEND : start + SSW_BATCH_TARGET_US;
 	bool		first = true;
 
-	/* all answers of the chunk first, where the fuse judges by them */
-	if (ssw_dispenser_begin_checks(w))
-		until = DT_NOEND;
 	w->target.full_cutoff = w->pass->full_cutoff;
 	w->target.skip_locked = w->pass->skip_locked;
 	w->cleanup_type = "zombie";
 
 	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && !w->unhurried &&
-		   ssw_dispenser_pull_check(w, first, &tid, &w->unhurried))
+		   ssw_dispenser_pull_check(w, first, &tid))
 	{
 		Datum		identity;
 		Verdict		v;

@@ -37,6 +37,7 @@ typedef struct SswWork
 	uint64		succeeded;		/* rows, by this worker in this pass */
 	int64		held;			/* rows that somebody holds, in this batch */
 	int64		left;			/* the same, in this chunk */
+	int			unhandled;		/* chunks that were not handled to the end */
 	int64		nfailed;		/* rows, not added to the pass yet */
 	int			streak;			/* rows that failed alike since the last
 								 * success */
@@ -51,6 +52,7 @@ typedef struct SswWork
 	int			fuse_trips;		/* of the pass, that not_held includes */
 	bool		unhurried;		/* a slow row is tried with all its time */
 	bool		failed;			/* the policy as a whole; leave the pass */
+	bool		out_of_time;	/* not all rows at fault could be found */
 	ErrorData  *error;			/* of the last failed transaction */
 	bool		interrupted;	/* it was cancelled by others: no row's fault */
 	int64		slow_us;		/* it was cancelled after so long, or 0 */

@@ -14,8 +14,8 @@
  *
  * Rows that are just deleted need no list of tids: a range of deadlines is enough,
  * and its ends are read from the index alone.  Where a great many are dead, and
- * lie anywhere in the heap, each range would visit most of its blocks: then a part
- * of up to a million rows, still in due order, is handed out block by block.
+ * lie anywhere in the heap, each range would visit most of its blocks: then all that
+ * are due are handed out block by block; see heap_order.c.
  */
 #include "postgres.h"
 
@@ -34,10 +34,10 @@
 #include "base/spi.h"
 #include "policy/index.h"
 #include "policy/sweep_sql.h"
+#include "sweep/alive_by_heartbeat.h"
 #include "sweep/candidates.h"
 #include "sweep/heap_order.h"
 #include "sweep/pace.h"
-#include "sweep/alive_by_heartbeat.h"
 
 /* Rows of one chunk: a few batches, so that collecting is not the bottleneck. */
 #define MIN_CHUNK	1000
@@ -47,12 +47,10 @@
 /* Rows beyond the limit that may share its last deadline. */
 #define MAX_TIES	20000
 
-/* After so many rows in ranges of deadlines the order of the heap is thought of. */
+/* After so many rows in ranges of deadlines the order of the heap is considered, */
 #define HEAP_AFTER	2000
-/* not while less is read because reading takes long */
+/* but not while less is read because reading takes long. */
 #define HEAP_LIMIT		500
-/* Rows that may be handed out in the order of the heap. */
-#define HEAP_ROWS	1000000
 
 typedef struct Receiver
 {
@@ -62,8 +60,8 @@ typedef struct Receiver
 	int64		size;			/* of chunk->tids */
 	int64		rows;			/* read, those left alone included */
 	int64		max_rows;		/* stop there */
-	bool		beats;			/* rows are shown with their keys, for a look
-								 * at their heartbeats */
+	bool		heartbeats;		/* rows have their keys, to find their
+								 * heartbeats */
 	int16		sort_len;
 	bool		sort_byval;
 	List	   *slow;			/* tids of known slow rows */
@@ -73,7 +71,7 @@ typedef struct Receiver
 
 /* How many rows the rates and the batch size allow for one chunk. */
 int64
-ssw_collect_limit(SswWork *w)
+ssw_candidates_limit(SswWork *w)
 {
 	SswPass    *pass = w->pass;
 	SswPace		pace = ssw_pace_get(w->policy->id);
@@ -91,14 +89,14 @@ ssw_collect_limit(SswWork *w)
 
 /* Reading took too long: read less from now on; false when that is no way out. */
 bool
-ssw_collect_less(SswWork *w)
+ssw_candidates_read_less(SswWork *w)
 {
 	SswPace		pace;
 	int64		rows;
 
 	if (w->policy == NULL)
 		return false;
-	rows = ssw_collect_limit(w);
+	rows = ssw_candidates_limit(w);
 	if (rows <= 1)
 		return false;
 	pace = ssw_pace_get(w->policy->id);
@@ -109,7 +107,7 @@ ssw_collect_less(SswWork *w)
 
 /* The read that began then was quick: more may be read again. */
 void
-ssw_collect_more(SswWork *w, TimestampTz start)
+ssw_candidates_read_more(SswWork *w, TimestampTz start)
 {
 	SswPace		pace = ssw_pace_get(w->policy->id);
 
@@ -167,9 +165,9 @@ cursor_datum(const SswDeadline *c, const char *text)
 	return OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1);
 }
 
-/* Were there rows that may have to be left alone?  With a second deadline, those that just failed too. */
+/* Are there rows that may have to be left alone?  With a second deadline, those that just failed too. */
 static bool
-minds_failures(SswWork *w)
+has_failures(SswWork *w)
 {
 	return ssw_failures_count(w->failures) > 0 ||
 		(w->policy->ndeadlines > 1 && ssw_failures_pending(w->failures) > 0);
@@ -239,9 +237,9 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	if (slot->tts_isnull[SSW_C_CTID - 1])
 		return true;
 	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
-	if (r->beats && !is_wanted(r->w, slot))
+	if (r->heartbeats && !is_wanted(r->w, slot))
 		return true;
-	if (minds_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot, &slow))
+	if (has_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot, &slow))
 		return true;
 	if (slow)
 	{
@@ -323,9 +321,9 @@ read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver
 	ssw_spi_send(sql, 6, types, values, nulls, &r->dest);
 }
 
-/* The tids of the next rows; limit of them, or all with the last deadline. */
+/* The tids of the next rows: limit of them, or more unless that is exact: all with the last deadline. */
 static bool
-collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
+collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
@@ -333,25 +331,24 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, SswOrder order)
 	ListCell   *lc;
 	Receiver	r;
 
-	init_receiver(&r, w, chunk, c, limit, order == SSW_ORDER_TIES ? limit + MAX_TIES : limit);
-	r.beats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
+	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
+	r.heartbeats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
 	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
-								  r.beats || minds_failures(w), order, is_fresh(w, c) && !c->by_due),
+								  r.heartbeats || has_failures(w), exact, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);
-	if (order == SSW_ORDER_TIES && r.rows == r.max_rows)
+	if (!exact && r.rows == r.max_rows)
 	{
 		/* more rows have the last deadline */
 		pass->many_ties = true;
 		pass->excluded = excluded;
-		return collect_tids(w, chunk, limit, SSW_ORDER_EXACT);
+		return collect_tids(w, chunk, limit, true);
 	}
 	/* after the others */
 	chunk->nslow = list_length(r.slow);
 	foreach(lc, r.slow)
 		add_tid(&r, lfirst(lc));
-	pass->by_index = pass->by_index || (order == SSW_ORDER_INDEX && r.rows >= limit);
 	if (r.rows > 0)
-		move_cursor(w, c, &r, order == SSW_ORDER_TIES ? SSW_CURSOR_AFTER : SSW_CURSOR_WITHIN);
+		move_cursor(w, c, &r, exact ? SSW_CURSOR_WITHIN : SSW_CURSOR_AFTER);
 	return r.rows >= limit;
 }
 
@@ -388,41 +385,35 @@ find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
 	return true;
 }
 
-/* The end of the part that goes in the order of the heap: where rows are due, or fewer. */
-static bool
-set_high(SswWork *w, SswChunk *chunk, const SswDeadline *c, double rows)
-{
-	char	   *high;
-
-	if (rows > HEAP_ROWS)
-	{
-		Receiver	r;
-
-		init_receiver(&r, w, chunk, c, 1, HEAP_ROWS + MAX_TIES);
-		read_rows(w, ssw_stmt_edge(w->policy, chunk->leaf, w->pass->phase, w->pass->cursor_kind), chunk->cutoff, HEAP_ROWS, &r);
-		high = r.rows == 0 ? NULL : sort_text(w->policy, c, r.sort);
-	}
-	else
-		high = bound_text(w, chunk->cutoff);
-	if (high)
-		strlcpy(w->pass->high, high, SSW_CURSOR_LEN);
-	return high != NULL;
-}
-
-/* Turn to the order of the heap when that is less work. */
+/* From here on in the order of the heap, when that is less work. */
 static void
 consider_heap_order(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 	BlockNumber blocks;
 	double		rows = ssw_heap_order_rows(w, chunk->leaf, chunk->cutoff, c, cursor_datum(c, pass->cursor), &blocks);
+	char	   *high = rows == 0 ? NULL : bound_text(w, chunk->cutoff);
 
 	pass->ranged = 0;
-	if (rows == 0 || !set_high(w, chunk, c, rows))
+	if (high == NULL)
 		return;
+	strlcpy(pass->high, high, SSW_CURSOR_LEN);
 	pass->next_block = 0;
 	pass->nblocks = blocks;
-	pass->block_rows = Max(1, Min(rows, HEAP_ROWS) / blocks);
+	pass->block_rows = Max(1, rows / blocks);
+}
+
+/* Do the next rows go block by block? */
+static bool
+has_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c, int64 limit)
+{
+	SswPass    *pass = w->pass;
+
+	if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER && limit >= HEAP_LIMIT)
+		consider_heap_order(w, chunk, c);
+	if (ssw_batch_rows(w) < SSW_HEAP_BLOCKS * pass->block_rows)
+		pass->nblocks = 0;
+	return pass->nblocks > 0;
 }
 
 /* The dead rows of the next blocks. */
@@ -431,8 +422,8 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
-	BlockNumber step = ssw_max(1, ssw_batch_rows(w) / pass->block_rows);	/* another worker may
-																			 * just have shrunk it */
+	/* another worker may just have made batches smaller */
+	BlockNumber step = ssw_max(1, ssw_batch_rows(w) / pass->block_rows);
 
 	chunk->n = step * pass->block_rows;
 	chunk->ranged = true;
@@ -451,60 +442,36 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 	strlcpy(pass->cursor, pass->high, SSW_CURSOR_LEN);
 }
 
+/* Can the dead rows of a leaf be deleted as ranges of their deadlines? */
 static bool
-has_index(SswWork *w, const SswChunk *chunk, const SswDeadline *c)
+has_ranges(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	Relation	rel = table_open(chunk->leaf, AccessShareLock);
-	bool		found = OidIsValid(ssw_index_find_own(rel, c->sort, w->policy->filter));
+	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	Relation	rel;
+	bool		suits;
 
-	table_close(rel, NoLock);
-	return found;
-}
-
-/* Could a row stay that a DELETE met? */
-static bool
-suits_ranges(const SswChunk *chunk)
-{
-	Relation	rel = table_open(chunk->leaf, AccessShareLock);
-	bool		suits = rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row;
-
+	if (c == NULL || p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) || p->heartbeats || ssw_stmt_asks(p, phase))
+		return false;
+	rel = table_open(leaf, AccessShareLock);
+	/* a trigger could keep a row that a DELETE met */
+	suits = (rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row) &&
+		OidIsValid(ssw_index_find_own(rel, c->sort, p->filter));
 	table_close(rel, NoLock);
 	return suits;
 }
 
-/* How the next rows are handed out. */
-typedef enum Way
-{
-	WAY_ROWS,					/* by their tids */
-	WAY_RANGE,					/* a range of deadlines */
-	WAY_BLOCKS					/* a range of deadlines in some blocks */
-} Way;
-
-static Way
-choose_way(SswWork *w, SswChunk *chunk, const SswDeadline *c, int64 limit)
+/* A cursor that is at the start begins behind rows of the backlog, and those that the fuse holds. */
+static void
+begin_cursor(SswWork *w, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
-	const SswPolicy *p = w->policy;
+	TimestampTz above = ssw_max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_DEADLINE ? pass->above : 0);
+	char	   *bound;
 
-	if (pass->cursor_kind == SSW_CURSOR_WITHIN || p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) ||
-		p->heartbeats || pass->skip_locked || minds_failures(w) || !suits_ranges(chunk) || !has_index(w, chunk, c))
-		return WAY_ROWS;
-	if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER && limit >= HEAP_LIMIT)
-		consider_heap_order(w, chunk, c);
-	return pass->nblocks > 0 && ssw_batch_rows(w) >= SSW_HEAP_BLOCKS * pass->block_rows ? WAY_BLOCKS : WAY_RANGE;
-}
-
-/*
- * Where a rate limits the number of rows, and an index gives the order, ties are read
- * as the index has them.  What that leaves behind the cursor meets the next pass, which
- * is soon; but rows that stay would come first again.
- */
-static SswOrder
-choose_order(SswWork *w, SswChunk *chunk, const SswDeadline *c, bool rated)
-{
-	if (!rated)
-		return SSW_ORDER_TIES;
-	return w->policy->heartbeats || minds_failures(w) || !has_index(w, chunk, c) ? SSW_ORDER_EXACT : SSW_ORDER_INDEX;
+	if (c == NULL || !c->by_due || pass->cursor_kind != SSW_CURSOR_NONE || above == 0 || (bound = bound_text(w, above)) == NULL)
+		return;
+	strlcpy(pass->cursor, bound, SSW_CURSOR_LEN);
+	pass->cursor_kind = SSW_CURSOR_AFTER;
 }
 
 /*
@@ -513,46 +480,36 @@ choose_order(SswWork *w, SswChunk *chunk, const SswDeadline *c, bool rated)
  * tried now.  In SPI, as the owner.
  */
 bool
-ssw_collect(SswWork *w, SswChunk *chunk, int64 limit)
+ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
 	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
-	bool		exact = c == NULL || pass->many_ties || ssw_stmt_asks(w->policy, pass->phase) || (is_fresh(w, c) && !c->by_due);
-	Way			way;
+	bool		exact = c == NULL || rated || pass->many_ties || ssw_stmt_asks(w->policy, pass->phase) || (is_fresh(w, c) && !c->by_due);
 	bool		more;
 
 	chunk->ranged = false;
-	if (c && c->by_due && pass->cursor_kind == SSW_CURSOR_NONE)
+	begin_cursor(w, c);
+	if (exact || pass->cursor_kind == SSW_CURSOR_WITHIN || pass->skip_locked || has_failures(w) ||
+		!has_ranges(w->policy, chunk->leaf, pass->phase))
 	{
-		TimestampTz above = ssw_max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_DEADLINE ? pass->above : 0);
-		char	   *bound = above != 0 ? bound_text(w, above) : NULL;
-
-		if (bound)
-		{
-			strlcpy(pass->cursor, bound, SSW_CURSOR_LEN);
-			pass->cursor_kind = SSW_CURSOR_AFTER;
-		}
+		pass->nblocks = 0;
+		return collect_tids(w, chunk, limit, exact);
 	}
-	way = exact || rated ? WAY_ROWS : choose_way(w, chunk, c, limit);
-	if (way == WAY_BLOCKS)
+	if (has_blocks(w, chunk, c, limit))
 	{
 		next_blocks(w, chunk, c);
 		return true;
 	}
-	pass->nblocks = 0;
-	if (way == WAY_RANGE)
-	{
-		if (find_range(w, chunk, ssw_min(limit, ssw_batch_rows(w)), &more))
-			return more;
-		pass->many_ties = exact = true;
-	}
-	return collect_tids(w, chunk, limit, exact ? SSW_ORDER_EXACT : choose_order(w, chunk, c, rated));
+	if (find_range(w, chunk, ssw_min(limit, ssw_batch_rows(w)), &more))
+		return more;
+	pass->many_ties = true;
+	return collect_tids(w, chunk, limit, true);
 }
 
 /* The tids of a range's rows, for one that could not be handled as a whole. */
 void
-ssw_collect_range(SswWork *w, SswChunk *chunk)
+ssw_candidates_of_range(SswWork *w, SswChunk *chunk)
 {
 	const SswDeadline *c = ssw_stmt_deadline(w->policy, chunk->phase);
 	Oid			types[6];

@@ -22,10 +22,10 @@ typedef struct SswChunk
 	SswRange	range;
 } SswChunk;
 
-extern int64 ssw_collect_limit(SswWork *w);
-extern bool ssw_collect_less(SswWork *w);
-extern void ssw_collect_more(SswWork *w, TimestampTz start);
-extern bool ssw_collect(SswWork *w, SswChunk *chunk, int64 limit);
-extern void ssw_collect_range(SswWork *w, SswChunk *chunk);
+extern int64 ssw_candidates_limit(SswWork *w);
+extern bool ssw_candidates_read_less(SswWork *w);
+extern void ssw_candidates_read_more(SswWork *w, TimestampTz start);
+extern bool ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit);
+extern void ssw_candidates_of_range(SswWork *w, SswChunk *chunk);
 
 #endif							/* SSW_CANDIDATES_H */

@@ -19,15 +19,6 @@
 #include "policy/sweep_sql.h"
 #include "sweep/dispenser.h"
 
-/* This worker begins to work on the pass. */
-void
-ssw_dispenser_join(SswPass *pass)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->judging++;
-	LWLockRelease(SswShared->lock);
-}
-
 /* Take the dispenser, to read and move the cursor; false: leave the pass. */
 bool
 ssw_dispenser_take(SswWork *w)
@@ -62,19 +53,12 @@ ssw_dispenser_take(SswWork *w)
 static SswPhase
 phase_after(const SswPolicy *p, SswPhase phase)
 {
-	bool		swap = OidIsValid(p->is_alive) && p->ndeadlines > 1;
+	static const SswPhase after[2][4] = {
+		{SSW_PHASE_MAX_AGE, SSW_PHASE_NULLS, SSW_PHASE_END, SSW_PHASE_DEADLINE},
+		{SSW_PHASE_NULLS, SSW_PHASE_DEADLINE, SSW_PHASE_END, SSW_PHASE_MAX_AGE}
+	};
 
-	switch (phase)
-	{
-		case SSW_PHASE_DEADLINE:
-			return swap ? SSW_PHASE_NULLS : SSW_PHASE_MAX_AGE;
-		case SSW_PHASE_MAX_AGE:
-			return swap ? SSW_PHASE_DEADLINE : SSW_PHASE_NULLS;
-		case SSW_PHASE_NULLS:
-			return SSW_PHASE_END;
-		default:
-			return swap ? SSW_PHASE_MAX_AGE : SSW_PHASE_DEADLINE;
-	}
+	return after[OidIsValid(p->is_alive) && p->ndeadlines > 1][phase];
 }
 
 /* Move the cursor to the next leaf, phase or segment; false at the end. */
@@ -171,8 +155,6 @@ ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
 		spend(pass, chunk, chunk->n);
 		if (chunk->n > 0 && ssw_stmt_asks(w->policy, chunk->phase))
 			publish_checks(pass, chunk);
-		else if (chunk->n > 0)
-			pass->unfinished++;
 		if (chunk->more)
 			ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
@@ -189,61 +171,45 @@ ssw_dispenser_has_checks(const SswPass *pass)
 	return pass->next_check < pass->nchecks;
 }
 
-/* This worker begins to pull from the list of checks, which sets its target; true: all answers come before any action. */
-bool
-ssw_dispenser_begin_checks(SswWork *w)
-{
-	SswPass    *pass = w->pass;
-	bool		suspect;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->unfinished++;
-	w->check_list = pass->check_list;
-	w->target.leaf = pass->check_leaf;
-	w->target.phase = pass->check_phase;
-	w->target.cutoff = pass->check_cutoff;
-	suspect = pass->suspect;
-	LWLockRelease(SswShared->lock);
-	return suspect;
-}
-
 /*
- * The next row of the list that this worker began with.  Another worker may have
- * published the next list meanwhile, which may be of another leaf.  A row that was slow
- * before is given only as the first of a turn, because the verdicts of the turn wait for it.
+ * The next row to check.  The first of a turn sets the target; the others are of the same
+ * list: another worker may have published the next one, which may be of another leaf.  A
+ * row that was slow before is only given as the first, because the verdicts of the turn
+ * wait for it.
  */
 bool
-ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid, bool *slow)
+ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid)
 {
 	SswPass    *pass = w->pass;
-	bool		got = false;
+	bool		got;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (pass->check_list == w->check_list && pass->next_check < (first ? pass->nchecks : pass->check_slow))
+	if (first)
 	{
-		*slow = pass->next_check >= pass->check_slow;
+		w->check_list = pass->check_list;
+		w->target.leaf = pass->check_leaf;
+		w->target.phase = pass->check_phase;
+		w->target.cutoff = pass->check_cutoff;
+	}
+	got = pass->check_list == w->check_list && pass->next_check < (first ? pass->nchecks : pass->check_slow);
+	if (got)
+	{
+		w->unhurried = pass->next_check >= pass->check_slow;
 		*tid = pass->check_tid[pass->next_check++];
-		got = true;
 	}
 	LWLockRelease(SswShared->lock);
 	return got;
 }
 
 /*
- * This worker's chunk, or its checks, were handled to their end, unless it leaves.  Rows
- * of a chunk that somebody holds may be many, and would keep the rate from those behind
- * them: they are given back to it.
+ * Rows of a chunk that somebody holds may be many, and would keep the rate from those
+ * behind them: they are given back to it.
  */
 void
-ssw_dispenser_handled(SswWork *w, const SswChunk *chunk)
+ssw_dispenser_give_back(SswPass *pass, const SswChunk *chunk, int64 rows)
 {
-	bool		leaves = ssw_batch_must_stop(w);
-
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	if (!leaves)
-		w->pass->unfinished--;
-	if (chunk)
-		spend(w->pass, chunk, -w->left);
+	spend(pass, chunk, -rows);
 	LWLockRelease(SswShared->lock);
 }
 
@@ -259,8 +225,9 @@ ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next, bool *alone)
 	bool		all_seen;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->judging--;
-	all_seen = pass->end == SSW_END_DONE && !pass->refresh_only && pass->judging == 0 && pass->unfinished == 0;
+	if (w->unhandled == 0)
+		pass->unfinished--;
+	all_seen = pass->end == SSW_END_DONE && !pass->refresh_only && pass->unfinished == 0;
 	*alone = pass->max_workers_seen == 1;
 	for (int i = 0; i < SSW_MET_WORDS; i++)
 		met[i] = pass->met[i] |= met[i];

@@ -7,15 +7,13 @@
 
 #include "sweep/candidates.h"
 
-extern void ssw_dispenser_join(SswPass *pass);
 extern bool ssw_dispenser_take(SswWork *w);
 extern bool ssw_dispenser_advance(SswWork *w, List *leaves);
 extern TimestampTz ssw_dispenser_cutoff(SswWork *w);
 extern void ssw_dispenser_give(SswWork *w, const SswChunk *chunk);
 extern bool ssw_dispenser_has_checks(const SswPass *pass);
-extern bool ssw_dispenser_begin_checks(SswWork *w);
-extern bool ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid, bool *slow);
-extern void ssw_dispenser_handled(SswWork *w, const SswChunk *chunk);
+extern bool ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid);
+extern void ssw_dispenser_give_back(SswPass *pass, const SswChunk *chunk, int64 rows);
 extern bool ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next, bool *alone);
 
 #endif							/* SSW_DISPENSER_H */

@@ -20,7 +20,6 @@
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
-#include "sweep/fuse_hold.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -31,9 +30,11 @@
 #include "base/locks.h"
 #include "base/relation_guard.h"
 #include "base/spi.h"
+#include "policy/partition.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
 #include "sweep/fuse.h"
+#include "sweep/fuse_hold.h"
 
 /* So many groups are held; with more it is the whole policy. */
 #define MAX_HELD		64
@@ -53,7 +54,7 @@ typedef struct Params
 {
 	Oid			types[NPARAMS];
 	Datum		values[NPARAMS];
-	bool		nulls[NPARAMS];
+	char		nulls[NPARAMS + 1];
 } Params;
 
 typedef struct Test
@@ -68,7 +69,6 @@ typedef struct Test
 	int			held;			/* groups that are held already */
 	bool		trouble;		/* something loses too much, even if it is let
 								 * go */
-	bool		graced;			/* only grace keeps rows from being dead */
 	List	   *trips;			/* of SswSuspect */
 } Test;
 
@@ -76,7 +76,7 @@ typedef struct Test
 static int64
 enough_alive(const SswPolicy *p, int64 dead)
 {
-	return p->fuse_fraction > 0 ? (int64) ceil(dead * (1 - p->fuse_fraction) / p->fuse_fraction) : PG_INT64_MAX;
+	return p->fuse_fraction > 0 ? (int64) ceil(dead * (1 - p->fuse_fraction) / p->fuse_fraction) : PG_INT64_MAX / 2;
 }
 
 static bool
@@ -93,12 +93,14 @@ set_bound(SswWork *w, int which, Params *x)
 	TimestampTz bound = which == 0 ? Max(w->pass->backlog_before, w->pass->above) : w->pass->backlog_before;
 	Datum		value = TimestampTzGetDatum(bound);
 	Oid			type = TIMESTAMPTZOID;
+	bool		isnull;
 
 	if (bound == 0)
 		return;
 	x->types[2 + which] = c->by_due ? c->sort_type : TIMESTAMPTZOID;
 	ssw_spi_exec(psprintf("SELECT (%s)", c->by_due ? c->bound : "$1"), 1, &type, &value, NULL, true, 1);
-	x->values[2 + which] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &x->nulls[2 + which]);
+	x->values[2 + which] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	x->nulls[2 + which] = isnull ? 'n' : ' ';
 }
 
 static void
@@ -113,23 +115,10 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff), (Datum) 0, (Datum) 0,
 				ssw_failures_keys(w->failures), Int64GetDatum(w->policy->fuse_min)
 		},
-		{
-			false, false, true, true, false, false, true, true
-		}
+		"  nn  nn"
 	};
 	for (int i = 0; i < w->policy->ndeadlines; i++)
 		set_bound(w, i, x);
-}
-
-static char *
-param_nulls(const Params *x)
-{
-	char	   *nulls = palloc(NPARAMS + 1);
-
-	for (int i = 0; i < NPARAMS; i++)
-		nulls[i] = x->nulls[i] ? 'n' : ' ';
-	nulls[NPARAMS] = '\0';
-	return nulls;
 }
 
 /* Boolean over t: dead by a deadline, and it counts; null: none does. */
@@ -145,7 +134,7 @@ counts_by(const SswPolicy *p, int which, const Params *x)
 	/* no grace covers the second deadline: its cutoff is $2 */
 	dead = which == 0 ? ssw_stmt_dead(p, SSW_PHASE_DEADLINE) :
 		psprintf("(%s) AND (%s) AND %s", p->too_old, p->filter ? p->filter : "true", p->not_held ? p->not_held : "true");
-	return x->nulls[2 + which] ? dead : psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + which);
+	return x->nulls[2 + which] == 'n' ? dead : psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + which);
 }
 
 /* Rows of a leaf that would go in a phase, and that do not count in another. */
@@ -214,13 +203,14 @@ dead_rows(Test *t, const Params *x)
 	return parts;
 }
 
-static int64
-get_int(uint64 row, int col)
+/* A value of the result; 0 for null. */
+static Datum
+get_datum(uint64 row, int col)
 {
 	bool		isnull;
 	Datum		d = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col, &isnull);
 
-	return isnull ? 0 : DatumGetInt64(d);
+	return isnull ? (Datum) 0 : d;
 }
 
 /* Count the dead rows, of all and of each group that has many. */
@@ -232,6 +222,7 @@ count_dead(Test *t)
 	List	   *parts;
 	Datum	   *names;
 	StringInfoData sql;
+	MemoryContext old;
 
 	init_params(t->work, t->work->pass->deadline_cutoff[0], &x);
 	parts = dead_rows(t, &x);
@@ -244,35 +235,26 @@ count_dead(Test *t)
 	appendStringInfo(&sql, ") AS r (g, ttl) GROUP BY GROUPING SETS ((g), ()) HAVING GROUPING(g) " SSW_OP("=") " 1"
 					 " OR g IS NOT NULL AND pg_catalog.count(*) " SSW_OP(">=") " $6"
 					 " ORDER BY GROUPING(g) DESC, pg_catalog.count(*) DESC, g LIMIT %d", MAX_SUSPECTS + 1);
-	ssw_spi_exec(sql.data, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
-	t->suspect = MemoryContextAllocZero(t->cxt, SPI_processed * sizeof(SswSuspect));
+	ssw_spi_exec(sql.data, NPARAMS, x.types, x.values, x.nulls, true, 0);
+	old = MemoryContextSwitchTo(t->cxt);
+	t->suspect = palloc0(SPI_processed * sizeof(SswSuspect));
 	names = palloc(SPI_processed * sizeof(Datum));
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		SswSuspect *s = i == 0 ? &t->all : &t->suspect[i - 1];
-		MemoryContext old = MemoryContextSwitchTo(t->cxt);
-		bool		isnull;
-		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
 
 		if (i > 0)
 		{
-			s->name = DatumGetTextPCopy(name);
+			s->name = DatumGetTextPCopy(get_datum(i, 1));
 			names[i - 1] = PointerGetDatum(s->name);
 		}
-		s->dead = get_int(i, 2);
-		s->ttl_us = get_int(i, 3);
-		s->enough = enough_alive(p, s->dead);
-		MemoryContextSwitchTo(old);
+		s->dead = DatumGetInt64(get_datum(i, 2));
+		s->ttl_us = DatumGetInt64(get_datum(i, 3));
 	}
 	/* what is_alive confirms is confirmed row by row */
 	t->n = OidIsValid(p->is_alive) ? 0 : SPI_processed - 1;
-	if (t->n > 0)
-	{
-		MemoryContext old = MemoryContextSwitchTo(t->cxt);
-
-		t->names = PointerGetDatum(construct_array(names, t->n, TEXTOID, -1, false, TYPALIGN_INT));
-		MemoryContextSwitchTo(old);
-	}
+	t->names = PointerGetDatum(construct_array(names, t->n, TEXTOID, -1, false, TYPALIGN_INT));
+	MemoryContextSwitchTo(old);
 }
 
 /* The rows of a leaf that take part and would stay, as their groups. */
@@ -298,9 +280,9 @@ alive_rows(SswWork *w, Oid leaf)
 	return sql.data;
 }
 
-/* Count alive rows of each kind among the first ones; all when most is 0. */
+/* Count alive rows, of all and of each group that has many dead ones, among the first ones. */
 static void
-count_first_alive(Test *t, int64 most)
+read_alive(Test *t, int64 most)
 {
 	Params		x;
 	List	   *parts = NIL;
@@ -308,10 +290,10 @@ count_first_alive(Test *t, int64 most)
 	ListCell   *lc;
 
 	init_params(t->work, t->work->pass->full_cutoff, &x);
-	x.nulls[6] = t->n == 0;
 	x.values[6] = t->names;
-	x.nulls[7] = most == 0;
+	x.nulls[6] = t->n == 0 ? 'n' : ' ';
 	x.values[7] = Int64GetDatum(most);
+	x.nulls[7] = ' ';
 	foreach(lc, t->leaves)
 		parts = lappend(parts, alive_rows(t->work, lfirst_oid(lc)));
 	initStringInfo(&sql);
@@ -319,13 +301,12 @@ count_first_alive(Test *t, int64 most)
 	append_union(&sql, parts, 0, list_length(parts));
 	appendStringInfoString(&sql, ") AS a (g) LIMIT $8) AS r GROUP BY GROUPING SETS ((g), ())"
 						   " HAVING GROUPING(g) " SSW_OP("=") " 1 OR g " SSW_OP("=") " ANY ($7)");
-	ssw_spi_exec(sql.data, NPARAMS, x.types, x.values, param_nulls(&x), true, 0);
+	ssw_spi_exec(sql.data, NPARAMS, x.types, x.values, x.nulls, true, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		bool		isnull;
-		int			n = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		int			n = DatumGetInt32(get_datum(i, 1));
 
-		(isnull ? &t->all : &t->suspect[n - 1])->alive = get_int(i, 2);
+		(n == 0 ? &t->all : &t->suspect[n - 1])->alive = DatumGetInt64(get_datum(i, 2));
 	}
 }
 
@@ -333,19 +314,13 @@ count_first_alive(Test *t, int64 most)
 static void
 count_alive(Test *t)
 {
-	int64		most = t->n == 0 ? t->all.enough : Max(ALIVE_FIRST, t->all.enough);
-	bool		enough;
+	const SswPolicy *p = t->work->policy;
+	int64		most = Max(t->n == 0 ? 0 : ALIVE_FIRST, enough_alive(p, t->all.dead));
 
-	if (t->leaves == NIL)
-		return;
-	count_first_alive(t, most);
-	enough = t->all.alive < most;
-	for (int i = 0; i < t->n && !enough; i++)
-		if (t->suspect[i].alive < t->suspect[i].enough)
-		{
-			count_first_alive(t, 0);
-			enough = true;
-		}
+	read_alive(t, most);
+	for (int i = 0; i < t->n; i++)
+		if (t->all.alive == most && would_trip(p, t->suspect[i].dead, t->suspect[i].alive))
+			read_alive(t, PG_INT64_MAX);
 }
 
 /* In the gate. */
@@ -361,9 +336,12 @@ count(void *arg)
 	ssw_spi_end();
 }
 
-/* Which groups are held, and which were and are let go? */
+/*
+ * Which groups are held, and which are let go?  These were held once: their rows expire
+ * until nothing of the policy would trip.
+ */
 static void
-recall(Test *t)
+read_holds(Test *t)
 {
 	Oid			types[] = {INT4OID, TEXTARRAYOID};
 	Datum		values[] = {Int32GetDatum(t->work->policy->id), t->names};
@@ -374,32 +352,29 @@ recall(Test *t)
 				 " FROM sweeper.fuse_hold WHERE policy_id = $1", 2, types, values, t->n == 0 ? " n" : NULL, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		HeapTuple	tup = SPI_tuptable->vals[i];
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		bool		isnull;
+		int			n = DatumGetInt32(get_datum(i, 3));
 
-		if (DatumGetBool(SPI_getbinval(tup, desc, 2, &isnull)))
+		if (DatumGetBool(get_datum(i, 2)))
 			t->held++;
-		else if (DatumGetBool(SPI_getbinval(tup, desc, 1, &isnull)))
+		else if (DatumGetBool(get_datum(i, 1)))
 			t->all.let_go = true;
-		else
-		{
-			int			n = DatumGetInt32(SPI_getbinval(tup, desc, 3, &isnull));
-
-			if (!isnull)
-				t->suspect[n - 1].let_go = true;
-		}
+		else if (n > 0)
+			t->suspect[n - 1].let_go = true;
 	}
 	ssw_spi_end_as(&save);
 }
 
-/* What loses too much, and was not held for that already?  What trips by itself is not tested with the others. */
+/*
+ * What loses too much, and is not let go?  A group that does is not tested with the
+ * others.
+ */
 static void
-judge(Test *t)
+find_trips(Test *t)
 {
 	const SswPolicy *p = t->work->policy;
-	SswSuspect *rest = memcpy(palloc(sizeof(SswSuspect)), &t->all, sizeof(SswSuspect));
+	SswSuspect *rest = palloc(sizeof(SswSuspect));
 
+	*rest = t->all;
 	for (int i = 0; i < t->n; i++)
 	{
 		SswSuspect *s = &t->suspect[i];
@@ -424,62 +399,80 @@ judge(Test *t)
 /*
  * Would this pass remove too much?  Then it continues without the groups concerned; or it
  * ends, and this returns true, when that is the whole policy.  Rows due at registration
- * do not count.  Where these are not all leaves that there is patience for, the others
- * may hold those that make it harmless: it waits for them.
+ * do not count.  A partition that somebody has locked may hold the rows that make it
+ * harmless: then the pass is tried again.
  */
 bool
-ssw_fuse_trips(SswWork *w, List *leaves, bool all)
+ssw_fuse_trips(SswWork *w)
 {
-	Test		t = {.work = w,.leaves = leaves,.cxt = CurrentMemoryContext};
+	Test		t = {.work = w,.cxt = CurrentMemoryContext};
+	const SswPolicy *p = w->policy;
 	SswPass    *pass = w->pass;
-	int64		left = 0;
+	uint32		locked;
 	ListCell   *lc;
 
-	if (w->policy->fuse_fraction < 1)
+	pass->harmless = true;
+	if (p->fuse_fraction >= 1)
+		return false;
+	t.leaves = ssw_partition_free_leaves(p, AccessShareLock, &locked);
+	ssw_gate(p->owner, p->search_path, count, &t);
+	read_holds(&t);
+	find_trips(&t);
+	if (t.trips != NIL && locked > 0)
 	{
-		ssw_gate(w->policy->owner, w->policy->search_path, count, &t);
-		recall(&t);
-		left = t.all.dead;
-		judge(&t);
+		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition; without that partition, too many rows would expire");
+		return true;
 	}
 	foreach(lc, t.trips)
 	{
 		SswSuspect *s = lfirst(lc);
-		char	   *message;
+		char	   *message = ssw_fuse_write(w, s);
 
-		if (!all)
-		{
-			ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition; without that partition, too many rows would expire");
-			return true;
-		}
-		message = ssw_fuse_write(w, s);
-		left -= s->dead;
 		if (s->name == NULL)
 		{
 			ssw_batch_end_pass(pass, SSW_END_FUSE, 0, message);
 			return true;
 		}
+		t.all.dead -= s->dead;
 	}
-	/* nobody has been given rows of this pass yet */
-	pass->fuse_left = left;
-
-	/*
-	 * rows that need no answer of is_alive; those that do are counted as it
-	 * answers
-	 */
-	pass->fuse_asks = OidIsValid(w->policy->is_alive) && w->policy->fuse_fraction < 1 && !t.all.let_go;
-	pass->harmless = !t.trouble && !(OidIsValid(w->policy->is_alive) && t.all.let_go);
-	pass->said_dead = t.all.dead;
-	pass->said_alive = 0;
+	/* no worker has rows of this pass yet */
+	pass->fuse_left = pass->said_dead = t.all.dead;
+	pass->fuse_asks = OidIsValid(p->is_alive) && !t.all.let_go;
+	pass->harmless = !t.trouble && !(OidIsValid(p->is_alive) && t.all.let_go);
 	return false;
 }
 
-/* In the gate. */
+/*
+ * Add answers of is_alive to those of the pass, and return all of them in *s.  Would the
+ * fuse trip by these, if so many more rows are dead?  Those are the answers to come, and
+ * what the fuse says of them holds until they are there.
+ */
+static bool
+add_answers(SswWork *w, int64 dead, int64 alive, int64 to_come, SswSuspect *s)
+{
+	SswPass    *pass = w->pass;
+	bool		trips;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s->dead = pass->said_dead += dead;
+	s->alive = pass->said_alive += alive;
+	trips = would_trip(w->policy, s->dead + to_come, s->alive);
+	if (to_come == 0)
+		trips = trips && pass->suspect;
+	/* only one worker finds that it trips */
+	pass->suspect = to_come > 0 ? trips : pass->suspect && !trips;
+	LWLockRelease(SswShared->lock);
+	return trips;
+}
+
+/* In the gate: twice as many alive rows as it takes, so that this is rare. */
 static void
 count_for_answers(void *arg)
 {
+	Test	   *t = arg;
+
 	ssw_spi_begin();
-	count_alive(arg);
+	read_alive(t, 2 * enough_alive(t->work->policy, t->all.dead));
 	ssw_spi_end();
 }
 
@@ -491,57 +484,15 @@ void
 ssw_fuse_expect(SswWork *w, List *leaves, int n)
 {
 	const SswPolicy *p = w->policy;
-	SswPass    *pass = w->pass;
-	Test		t = {.work = w,.leaves = leaves,.all.dead = pass->said_dead + n,.all.alive = pass->said_alive};
-	bool		suspect;
-
-	if (!pass->fuse_asks)
-		return;
-	if (would_trip(p, t.all.dead, t.all.alive))
-	{
-		/* twice what it takes, so that this is rare */
-		t.all.enough = p->fuse_fraction > 0 ? 2 * enough_alive(p, t.all.dead) : PG_INT64_MAX;
-		ssw_gate(p->owner, p->search_path, count_for_answers, &t);
-	}
-	suspect = would_trip(p, t.all.dead, t.all.alive);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass->said_alive = t.all.alive;
-	pass->suspect = suspect;
-	pass->harmless = pass->harmless && !suspect;
-	LWLockRelease(SswShared->lock);
-}
-
-/* In the gate: are there rows that only their grace keeps? */
-static void
-find_grace(void *arg)
-{
-	Test	   *t = arg;
-	const SswPolicy *p = t->work->policy;
-	Params		x;
-	ListCell   *lc;
-
-	ssw_spi_begin();
-	init_params(t->work, t->work->pass->deadline_cutoff[0], &x);
-	foreach(lc, t->leaves)
-		t->graced = t->graced ||
-		ssw_spi_exec(psprintf("SELECT FROM ONLY %s AS t WHERE (%s) AND (%s) AND (%s) IS NOT TRUE LIMIT 1", ssw_guard_table(lfirst_oid(lc)),
-							  p->deadlines[0].predicate, p->filter ? p->filter : "true", p->row_grace),
-					 NPARAMS, x.types, x.values, param_nulls(&x), true, 1) > 0;
-	ssw_spi_end();
-}
-
-/*
- * Of rows with a time to live of their own grace may cover some, which this pass leaves
- * where they are.  Groups that are held are known without a look.
- */
-void
-ssw_fuse_grace(SswWork *w, List *leaves)
-{
 	Test		t = {.work = w,.leaves = leaves};
+	SswSuspect	said = {0};
 
-	if (w->policy->row_grace && w->policy->not_held == NULL && w->pass->above == 0)
-		ssw_gate(w->policy->owner, w->policy->search_path, find_grace, &t);
-	w->pass->graced = t.graced;
+	if (!w->pass->fuse_asks || !add_answers(w, 0, 0, n, &said))
+		return;
+	t.all.dead = said.dead + n;
+	ssw_gate(p->owner, p->search_path, count_for_answers, &t);
+	if (add_answers(w, 0, t.all.alive - said.alive, n, &said))
+		w->pass->harmless = false;
 }
 
 /*
@@ -551,23 +502,14 @@ ssw_fuse_grace(SswWork *w, List *leaves)
 bool
 ssw_fuse_answers(SswWork *w, int dead, int alive)
 {
-	SswPass    *pass = w->pass;
-	SswSuspect	s = {0};
-	bool		trips;
+	SswSuspect	said = {0};
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s.dead = pass->said_dead += dead;
-	s.alive = pass->said_alive += alive;
-	trips = pass->suspect && would_trip(w->policy, s.dead, s.alive);
-	/* the worker that finds that first writes it */
-	pass->suspect = pass->suspect && !trips;
-	LWLockRelease(SswShared->lock);
-	if (!trips)
+	if (!add_answers(w, dead, alive, 0, &said))
 		return false;
-	ssw_batch_end_pass(pass, SSW_END_FUSE, 0, ssw_fuse_describe(&s));
+	ssw_batch_end_pass(w->pass, SSW_END_FUSE, 0, ssw_fuse_describe(&said));
 	ssw_spi_start_transaction();
 	if (ssw_lock_policy_batch_conditional(w->policy->id))
-		(void) ssw_fuse_write(w, &s);
+		(void) ssw_fuse_write(w, &said);
 	ssw_spi_commit();
 	return true;
 }

@@ -7,8 +7,7 @@
 
 #include "sweep/batch.h"
 
-extern bool ssw_fuse_trips(SswWork *w, List *leaves, bool all);
-extern void ssw_fuse_grace(SswWork *w, List *leaves);
+extern bool ssw_fuse_trips(SswWork *w);
 extern void ssw_fuse_expect(SswWork *w, List *leaves, int n);
 extern bool ssw_fuse_answers(SswWork *w, int dead, int alive);
 

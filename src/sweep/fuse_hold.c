@@ -15,7 +15,6 @@
 
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
-#include "sweep/fuse_hold.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -23,6 +22,7 @@
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/spi.h"
+#include "sweep/fuse_hold.h"
 
 /* The group of a row, compared byte by byte. */
 char	   *
@@ -123,8 +123,7 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 	ereport(WARNING,
 			(errmsg("session_sweeper policy \"%s\" is held by its fuse: %s", p->name, message),
 			 errdetail("None of these rows was expired. Without a decision they expire at %s.", timestamptz_to_str(until)),
-			 s->name ? errhint("If the rows should expire, SELECT sweeper.resume(%s, %s);", quote_literal_cstr(p->name),
-							   quote_literal_cstr(text_to_cstring(s->name))) :
-			 errhint("If the rows should expire, SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+			 errhint("If the rows should expire, SELECT sweeper.resume(%s%s);", quote_literal_cstr(p->name),
+					 s->name ? psprintf(", %s", quote_literal_cstr(text_to_cstring(s->name))) : "")));
 	return message;
 }

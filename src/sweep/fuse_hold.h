@@ -14,7 +14,6 @@ typedef struct SswSuspect
 	int64		dead;
 	int64		ttl_us;			/* the longest time to live of these, or 0 */
 	int64		alive;
-	int64		enough;			/* alive rows that make it harmless */
 	bool		let_go;			/* it was held, and its rows go now */
 } SswSuspect;
 

@@ -31,6 +31,8 @@
 
 /* What a row that its index finds far from the last one costs, in rows just read. */
 #define RANDOM_COST	16
+/* With more rows the oldest would wait too long. */
+#define MAX_ROWS	1000000
 
 /* How well deadlines follow the order of the heap: 0 (or unknown) to 1. */
 static double
@@ -72,7 +74,7 @@ estimate_rows(SswWork *w, Oid leaf, TimestampTz cutoff, const SswDeadline *c, Da
 
 /*
  * About how many dead rows there are behind the cursor, and in how many blocks; 0 when
- * the order of the heap is no gain.  A batch must have several blocks, and reading them
+ * the order of the heap is no gain, or too many wait.  A batch must have several blocks, and reading them
  * all must cost less than the index.
  */
 double
@@ -86,7 +88,7 @@ ssw_heap_order_rows(SswWork *w, Oid leaf, TimestampTz cutoff, const SswDeadline 
 
 	estimate_rel_size(rel, NULL, blocks, &tuples, &allvisible);
 	table_close(rel, NoLock);
-	if (c->attnum == 0 || *blocks == 0 || ssw_batch_rows(w) < SSW_HEAP_BLOCKS * rows / *blocks ||
+	if (c->attnum == 0 || *blocks == 0 || rows > MAX_ROWS || ssw_batch_rows(w) < SSW_HEAP_BLOCKS * rows / *blocks ||
 		tuples > rows * RANDOM_COST * scattered)
 		return 0;
 	return rows;

@@ -18,10 +18,7 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "policy/deadline.h"
 #include "storage/lmgr.h"
-#include "sweep/alive_by_function.h"
-#include "sweep/fuse_hold.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -32,31 +29,24 @@
 #include "base/locks.h"
 #include "base/spi.h"
 #include "grace/grace.h"
+#include "policy/deadline.h"
 #include "policy/partition.h"
 #include "policy/policy_hooks.h"
 #include "policy/sweep_sql.h"
+#include "sweep/alive_by_function.h"
 #include "sweep/bad_expression.h"
-#include "sweep/run_batches.h"
 #include "sweep/candidates.h"
 #include "sweep/dispenser.h"
 #include "sweep/fuse.h"
+#include "sweep/fuse_hold.h"
 #include "sweep/lower_bound.h"
+#include "sweep/run_batches.h"
 #include "sweep/single_row.h"
 #include "sweep/throttle.h"
 #include "sweep/worker_pass.h"
 
 /* Memory that a worker keeps from batch to batch, instead of giving it back. */
 #define BATCH_KEEP	(4 * 1024 * 1024)
-
-/* The fuse counts in all that can be read; for what cannot be read, it does not wait. */
-static bool
-fuse_trips(SswWork *w)
-{
-	uint32		others;
-	List	   *leaves = ssw_partition_free_leaves(w->policy, AccessShareLock, &others);
-
-	return ssw_fuse_trips(w, leaves, others == 0 || w->pass->locked_for_long);
-}
 
 /*
  * The next chunk, read by this worker as collector.  An empty one means that
@@ -80,11 +70,9 @@ collect(SswWork *w, SswChunk *chunk)
 	{
 		pass->counted = true;
 		pass->left_out = others;
-		if (!pass->fuse_open && fuse_trips(w))
+		pass->graced = w->policy->row_grace != NULL;
+		if (!pass->fuse_open && ssw_fuse_trips(w))
 			return;
-		pass->fuse_open = true;
-		ssw_fuse_recall(w);
-		ssw_fuse_grace(w, leaves);
 	}
 	else if (others != pass->left_out)
 	{
@@ -97,7 +85,7 @@ collect(SswWork *w, SswChunk *chunk)
 		more = ssw_dispenser_advance(w, leaves);
 	while (more && chunk->n == 0)
 	{
-		int64		limit = ssw_collect_limit(w);
+		int64		limit = ssw_candidates_limit(w);
 		TimestampTz start = GetCurrentTimestamp();
 		bool		rest = false;
 
@@ -113,10 +101,10 @@ collect(SswWork *w, SswChunk *chunk)
 			}
 			ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
 			ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
-			rest = ssw_collect(w, chunk, limit);
+			rest = ssw_candidates_collect(w, chunk, limit);
 			ssw_spi_end_as(&save);
 			if (chunk->n > 0)
-				ssw_collect_more(w, start);
+				ssw_candidates_read_more(w, start);
 		}
 		if (!rest)
 			more = ssw_dispenser_advance(w, leaves);
@@ -132,7 +120,7 @@ collect(SswWork *w, SswChunk *chunk)
 	if (pass->left_out != 0)
 		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition");
 	else
-		ssw_batch_end_pass(pass, pass->by_index ? SSW_END_LIMIT : SSW_END_DONE, 0, NULL);
+		ssw_batch_end_pass(pass, SSW_END_DONE, 0, NULL);
 }
 
 /* What a death in this phase is called. */
@@ -167,7 +155,7 @@ read_range(SswWork *w, SswChunk *chunk)
 
 	w->target.range = NULL;
 	ssw_batch_begin_read(w, chunk->leaf, &save);
-	ssw_collect_range(w, chunk);
+	ssw_candidates_of_range(w, chunk);
 	ssw_batch_end_read(w, &save);
 	MemoryContextSwitchTo(chunk->cxt);
 }
@@ -211,28 +199,32 @@ next_chunk(SswWork *w, SswChunk *chunk)
 	return true;
 }
 
-/* One turn: checks from the shared list, or a chunk of this worker's own; false: leave the pass. */
+/*
+ * Handle checks from the shared list, or a chunk of this worker's own; false: leave the
+ * pass.  An error, or the end of this worker, leaves rows unhandled.
+ */
 static bool
-turn(SswWork *w, MemoryContext chunk_cxt)
+handle_rows(SswWork *w, MemoryContext chunk_cxt)
 {
 	SswChunk	chunk = {.cxt = chunk_cxt};
+	bool		checks = ssw_dispenser_has_checks(w->pass);
 
 	MemoryContextReset(chunk_cxt);
-	if (ssw_dispenser_has_checks(w->pass))
-	{
-		ssw_alive_by_function(w);
-		ssw_dispenser_handled(w, NULL);
-		return true;
-	}
-	if (!next_chunk(w, &chunk))
+	if (!checks && !next_chunk(w, &chunk))
 		return false;
-	if (chunk.n > 0 && !ssw_stmt_asks(w->policy, chunk.phase))
-	{
-		w->left = 0;
+	if (!checks && (chunk.n == 0 || ssw_stmt_asks(w->policy, chunk.phase)))
+		return chunk.n > 0 || ssw_dispenser_has_checks(w->pass);
+	w->unhandled++;
+	w->left = 0;
+	if (checks)
+		ssw_alive_by_function(w);
+	else
 		act(w, &chunk);
-		ssw_dispenser_handled(w, &chunk);
-	}
-	return chunk.n > 0 || ssw_dispenser_has_checks(w->pass);
+	if (!ssw_batch_must_stop(w))
+		w->unhandled--;
+	if (w->left > 0 && !checks)
+		ssw_dispenser_give_back(w->pass, &chunk, w->left);
+	return true;
 }
 
 /*
@@ -328,21 +320,21 @@ prepare(SswWork *w, MemoryContext cxt)
 	return rel && w->policy;
 }
 
-/* Turn by turn; false after an error, which is in w->error. */
+/* Until the pass ends, or this worker leaves it; false after an error, which is in w->error. */
 static bool
-work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
+work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt)
 {
 	volatile bool ok = false;
 
 	PG_TRY();
 	{
-		if (first && !prepare(w, cxt))
+		if (w->failures == NULL && prepare(w, cxt))
+			(void) ssw_single_recall(w);
+		if (w->failures == NULL)
 			ssw_batch_end_pass(w->pass, SSW_END_STOPPED, 0, "the policy or its relation is gone");
 		else
 		{
-			if (first)
-				(void) ssw_single_recall(w);
-			while (!ssw_batch_must_stop(w) && turn(w, chunk_cxt))
+			while (!ssw_batch_must_stop(w) && handle_rows(w, chunk_cxt))
 				CHECK_FOR_INTERRUPTS();
 			MemoryContextSwitchTo(cxt);
 			finish(w);
@@ -363,43 +355,46 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt, bool first)
 }
 
 /*
- * Work on a pass until it ends or this worker is asked to leave.  Whatever goes
- * wrong outside a batch is the policy's failure, never this process's end.
+ * After an error outside a batch, w->error: can this worker continue?  If not, it is
+ * the policy's failure, unless the pass is just to be continued with less.
  */
+static bool
+recover(SswWork *w, MemoryContext cxt)
+{
+	ErrorData  *error = w->error;
+
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+	{
+		/* it was asked to leave */
+		if (MySswProc->interrupted)
+			return false;
+		if (ssw_candidates_read_less(w))
+		{
+			ssw_batch_end_pass(w->pass, SSW_END_LIMIT, 0, NULL);
+			return false;
+		}
+	}
+	if (ssw_bad_expression_leave_out(w, cxt))
+		return true;
+	/* there was no time to find all rows at fault: the next pass knows these */
+	if (w->failures && ssw_failures_pending(w->failures) > 0 && w->policy->left_out && ssw_batch_must_stop(w) && !w->out_of_time)
+		return w->out_of_time = true;
+	ssw_batch_fail(w, error);
+	return false;
+}
+
+/* Work on a pass until it ends or this worker is asked to leave.  No error ends this process. */
 void
 ssw_pass_work(SswPass *pass)
 {
 	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext chunk_cxt = AllocSetContextCreate(cxt, "chunk", ALLOCSET_DEFAULT_SIZES);
 	SswWork    *w = MemoryContextAllocZero(cxt, sizeof(SswWork));
-	bool		ok;
 
 	w->pass = pass;
 	w->batch_cxt = AllocSetContextCreate(cxt, "batch", BATCH_KEEP, ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
-	ssw_dispenser_join(pass);
-	ok = work(w, cxt, chunk_cxt, true);
-	while (!ok)
-	{
-		ErrorData  *error = w->error;
-
-		/* somebody wants it to leave, and no one is at fault */
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && MySswProc->interrupted)
-			break;
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && ssw_collect_less(w))
-		{
-			ssw_batch_end_pass(pass, SSW_END_LIMIT, 0, NULL);
-			break;
-		}
-		if (!ssw_bad_expression_leave_out(w, cxt))
-		{
-			/* more of them than there was time for: the next pass knows these */
-			if (!(w->failures && ssw_failures_pending(w->failures) > 0 && w->policy->left_out &&
-				  ssw_batch_must_stop(w) && work(w, cxt, chunk_cxt, false)))
-				ssw_batch_fail(w, error);
-			break;
-		}
-		ok = work(w, cxt, chunk_cxt, false);
-	}
+	while (!work(w, cxt, chunk_cxt) && recover(w, cxt))
+		;
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);
 }
