@@ -157,6 +157,7 @@ ssw_alive_by_function(SswWork *w)
 	Judged	   *dead = MemoryContextAllocZero(cxt, sizeof(Judged));
 	ItemPointerData tid;
 	TimestampTz start = GetCurrentTimestamp();
+
 	/* all answers of the chunk first, where the fuse judges by them */
 	TimestampTz until = w->pass->suspect ? DT_NOEND : start + SSW_BATCH_TARGET_US;
 	bool		first = true;

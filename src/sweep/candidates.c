@@ -422,6 +422,7 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+
 	/* another worker may just have made batches smaller */
 	BlockNumber step = ssw_max(1, ssw_batch_rows(w) / pass->block_rows);
 

@@ -115,7 +115,7 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff), (Datum) 0, (Datum) 0,
 				ssw_failures_keys(w->failures), Int64GetDatum(w->policy->fuse_min)
 		},
-		"  nn  nn"
+			"  nn  nn"
 	};
 	for (int i = 0; i < w->policy->ndeadlines; i++)
 		set_bound(w, i, x);
@@ -203,16 +203,6 @@ dead_rows(Test *t, const Params *x)
 	return parts;
 }
 
-/* A value of the result; 0 for null. */
-static Datum
-get_datum(uint64 row, int col)
-{
-	bool		isnull;
-	Datum		d = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col, &isnull);
-
-	return isnull ? (Datum) 0 : d;
-}
-
 /* Count the dead rows, of all and of each group that has many. */
 static void
 count_dead(Test *t)
@@ -245,11 +235,11 @@ count_dead(Test *t)
 
 		if (i > 0)
 		{
-			s->name = DatumGetTextPCopy(get_datum(i, 1));
+			s->name = DatumGetTextPCopy(ssw_spi_column(i, 1));
 			names[i - 1] = PointerGetDatum(s->name);
 		}
-		s->dead = DatumGetInt64(get_datum(i, 2));
-		s->ttl_us = DatumGetInt64(get_datum(i, 3));
+		s->dead = DatumGetInt64(ssw_spi_column(i, 2));
+		s->ttl_us = DatumGetInt64(ssw_spi_column(i, 3));
 	}
 	/* what is_alive confirms is confirmed row by row */
 	t->n = OidIsValid(p->is_alive) ? 0 : SPI_processed - 1;
@@ -304,9 +294,9 @@ read_alive(Test *t, int64 most)
 	ssw_spi_exec(sql.data, NPARAMS, x.types, x.values, x.nulls, true, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		int			n = DatumGetInt32(get_datum(i, 1));
+		int			n = DatumGetInt32(ssw_spi_column(i, 1));
 
-		(n == 0 ? &t->all : &t->suspect[n - 1])->alive = DatumGetInt64(get_datum(i, 2));
+		(n == 0 ? &t->all : &t->suspect[n - 1])->alive = DatumGetInt64(ssw_spi_column(i, 2));
 	}
 }
 
@@ -315,7 +305,7 @@ static void
 count_alive(Test *t)
 {
 	const SswPolicy *p = t->work->policy;
-	int64		most = Max(t->n == 0 ? 0 : ALIVE_FIRST, enough_alive(p, t->all.dead));
+	int64		most = ssw_max(t->n == 0 ? 0 : ALIVE_FIRST, enough_alive(p, t->all.dead));
 
 	read_alive(t, most);
 	for (int i = 0; i < t->n; i++)
@@ -352,11 +342,11 @@ read_holds(Test *t)
 				 " FROM sweeper.fuse_hold WHERE policy_id = $1", 2, types, values, t->n == 0 ? " n" : NULL, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		int			n = DatumGetInt32(get_datum(i, 3));
+		int			n = DatumGetInt32(ssw_spi_column(i, 3));
 
-		if (DatumGetBool(get_datum(i, 2)))
+		if (DatumGetBool(ssw_spi_column(i, 2)))
 			t->held++;
-		else if (DatumGetBool(get_datum(i, 1)))
+		else if (DatumGetBool(ssw_spi_column(i, 1)))
 			t->all.let_go = true;
 		else if (n > 0)
 			t->suspect[n - 1].let_go = true;
