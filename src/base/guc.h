@@ -12,7 +12,6 @@ extern int	ssw_max_coordinators;
 extern int	ssw_worker_idle_timeout;	/* ms */
 extern int	ssw_shutdown_timeout;	/* ms */
 extern int	ssw_min_interval;	/* ms */
-extern int	ssw_synchronous_commit;
 extern int	ssw_max_gap;		/* s */
 extern int	ssw_fuse_hold;		/* s */
 extern int	ssw_cleanup_event_retention;	/* min; 0 keeps all */
@@ -34,7 +33,6 @@ extern int	ssw_max_replica_lag;	/* ms; 0: no limit */
 extern int	ssw_max_policies;
 extern int	ssw_max_hard_time_limit;	/* ms */
 
-extern const char *ssw_guc_synchronous_commit_name(void);
 extern bool ssw_guc_database_wanted(const char *name);
 extern void ssw_guc_require_listed(const char *what);
 extern void ssw_guc_init(void);

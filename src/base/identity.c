@@ -36,8 +36,8 @@
 
 /*
  * What the text of values and the meaning of SQL depend on; keys are canonical under
- * these.  ssw_process_connect() has the same, also for row security; for our own
- * statements ssw_spi_prepare() decides that.  Locales, abbreviations of time zones and
+ * these, in our processes too.  For our own statements ssw_spi_prepare() decides about
+ * row security.  Locales, abbreviations of time zones and
  * configurations of text search are the database's: columns hold what was written
  * under those.
  */
@@ -142,6 +142,14 @@ ssw_identity_pin_text(void)
 	for (int i = 0; i < lengthof(text_settings); i++)
 		if (strcmp(GetConfigOption(text_settings[i][0], false, false), text_settings[i][1]) != 0)
 			set_local(text_settings[i][0], text_settings[i][1]);
+}
+
+/* The same for the whole life of one of our processes. */
+void
+ssw_identity_pin_process(void)
+{
+	for (int i = 0; i < lengthof(text_settings); i++)
+		SetConfigOption(text_settings[i][0], text_settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /*

@@ -28,6 +28,7 @@
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
+#include "base/identity.h"
 #include "base/process_slot.h"
 
 #define MAX_LEAVING	3
@@ -368,25 +369,12 @@ ssw_process_connect(Oid database)
 		{"session_replication_role", "origin"},
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_deferrable", "off"},
-		{"DateStyle", "ISO, YMD"},
-		{"IntervalStyle", "postgres"},
-		{"TimeZone", "UTC"},
-		{"extra_float_digits", "1"},
-		{"bytea_output", "hex"},
-		{"xmlbinary", "base64"},
-		{"xmloption", "content"},
-		{"standard_conforming_strings", "on"},
-		{"backslash_quote", "on"},
-		{"transform_null_equals", "off"},
-		{"array_nulls", "on"},
-		{"quote_all_identifiers", "off"},
 		{"search_path", "pg_catalog, pg_temp"},
 		{"statement_timeout", "0"},
 		{"transaction_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
 		{"idle_session_timeout", "0"},
 		{"lock_timeout", "0"},
-		{"row_security", "on"},
 		{"stats_fetch_consistency", "none"},
 		{"zero_damaged_pages", "off"},
 		{"exit_on_error", "off"},
@@ -397,10 +385,11 @@ ssw_process_connect(Oid database)
 
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	MySswProc->connected = true;
+	ssw_identity_pin_process();
 	for (int i = 0; i < lengthof(overrides); i++)
 		if (GetConfigOption(overrides[i][0], true, false) != NULL)
 			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("synchronous_commit", ssw_guc_synchronous_commit_name(),
+	SetConfigOption("synchronous_commit", GetConfigOption("session_sweeper.synchronous_commit", false, false),
 					PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 }

@@ -41,7 +41,7 @@ ssw_worker_reload(void)
 		return false;
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
-	SetConfigOption("synchronous_commit", ssw_guc_synchronous_commit_name(),
+	SetConfigOption("synchronous_commit", GetConfigOption("session_sweeper.synchronous_commit", false, false),
 					PGC_SUSET, PGC_S_OVERRIDE);
 	return true;
 }
