@@ -50,8 +50,8 @@ _PG_init(void)
 	ssw_worker_lost_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
-	ssw_shmem_add(ssw_store_request, ssw_store_startup);
-	ssw_shmem_add(ssw_task_shmem_request, ssw_task_shmem_startup);
+	ssw_store_init();
+	ssw_task_shmem_init();
 	ssw_process_on_leaving(ssw_work_runner_leaves);
 	ssw_in_hand_init();
 	ssw_throttle_init();

@@ -280,7 +280,5 @@ SELECT count(sweeper.resume(policy)) FROM sweeper.policy WHERE policy = repeat(E
 CALL sweeper.sweep(repeat(E'\x01', 255)) \gset
 SELECT count(*) AS left FROM bounded;
 SELECT FROM sweeper.unregister(repeat(E'\x01', 255));
--- so are the locks of one transaction
-SELECT code($$SELECT sweeper.create_pool('pool ' || i) FROM generate_series(1, 1001) AS i$$);
 DROP TABLE bounded;
 DROP FUNCTION code, state, step, big;

@@ -24,7 +24,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -40,9 +39,6 @@
 #include "base/locks.h"
 #include "base/spi.h"
 #include "base/ssw.h"
-
-/* Locks of one transaction: the server has room for so many of all sessions. */
-#define MAX_POOLS	1000
 
 /* An object tag of pg_class with a sub-id of a kind that no relation has. */
 static void
@@ -167,23 +163,10 @@ ssw_lock_pool_query(const char *pool)
 bool
 ssw_lock_pool(const char *pool, bool wait)
 {
-	static TimestampTz transaction = 0;
-	static int	held = 0;
 	LOCKTAG		tag;
-	LockAcquireResult result;
 
-	if (transaction != GetCurrentTransactionStartTimestamp())
-		held = 0;
-	transaction = GetCurrentTransactionStartTimestamp();
 	set_pool_tag(&tag, pool);
-	result = LockAcquire(&tag, ExclusiveLock, false, !wait);
-	if (result == LOCKACQUIRE_OK && ++held > MAX_POOLS)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("cannot use more than %d pools in one transaction", MAX_POOLS),
-				 errdetail("Each keeps a lock until the transaction ends."),
-				 errhint("Use several transactions.")));
-	return result != LOCKACQUIRE_NOT_AVAIL;
+	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 /* A sub-id that no pool's tag has: theirs are odd. */

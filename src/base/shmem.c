@@ -22,9 +22,6 @@
 #include "base/guc.h"
 #include "base/shmem.h"
 
-#define MAX_PARTS	4
-#define MAX_STRUCTS	12
-
 SswSharedState *SswShared = NULL;
 SswProc    *SswProcs = NULL;
 SswPass    *SswPasses = NULL;
@@ -50,131 +47,112 @@ ssw_shmem_most_policies(void)
 	return (Size) ssw_max_policies + SSW_BUILTIN_POLICIES * SSW_MAX_DATABASES;
 }
 
-/* What other modules keep in shared memory. */
-static struct
-{
-	void		(*request) (void);
-	void		(*startup) (void);
-}			parts[MAX_PARTS];
-static int	nparts = 0;
-
-/* Called from _PG_init, before ssw_shmem_init(); startup holds AddinShmemInitLock. */
-void
-ssw_shmem_add(void (*request) (void), void (*startup) (void))
-{
-	Assert(nparts < MAX_PARTS);
-	parts[nparts].request = request;
-	parts[nparts++].startup = startup;
-}
-
-/* Structs that are private to a file, each with a lock of its own. */
-static struct
+/* What files keep in shared memory, each with locks of its own. */
+typedef struct Part
 {
 	const char *name;
 	Size		size;
+	Size		more;
+	int			nlocks;
 	void	  **pointer;
-	void		(*init) (LWLock *lock);
-}			structs[MAX_STRUCTS];
-static int	nstructs = 0;
+	void		(*init) (LWLock *locks);
+} Part;
+
+static List *parts = NIL;
 
 /*
- * Called from _PG_init: *pointer will point to that much shared memory.  When the
- * memory is new it is filled with zeros, and init is called in the postmaster, with a
- * lock for the caller's use.
+ * Called from _PG_init: *pointer will point to that much shared memory, filled with
+ * zeros.  Then init is called in the postmaster, with so many locks, and can allocate
+ * more.  A server that starts again after a crash does so again.
  */
+void
+ssw_shmem_add(const char *name, Size size, Size more, int nlocks, void *pointer, void (*init) (LWLock *locks))
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	Part	   *part = palloc(sizeof(Part));
+
+	*part = (Part)
+	{
+		name, size, more, nlocks, pointer, init
+	};
+	parts = lappend(parts, part);
+	MemoryContextSwitchTo(old);
+}
+
+/* A struct with one lock. */
 void
 ssw_shmem_add_struct(const char *name, Size size, void *pointer, void (*init) (LWLock *lock))
 {
-	Assert(nstructs < MAX_STRUCTS);
-	structs[nstructs].name = name;
-	structs[nstructs].size = size;
-	structs[nstructs].pointer = pointer;
-	structs[nstructs++].init = init;
-}
-
-static Size
-fixed_size(void)
-{
-	Size		size = MAXALIGN(sizeof(SswSharedState));
-
-	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswProc))));
-	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswPass))));
-	return size;
+	ssw_shmem_add(name, size, 0, 1, pointer, init);
 }
 
 static void
 shmem_request(void)
 {
+	ListCell   *lc;
+
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(add_size(fixed_size(),
-									hash_estimate_size(ssw_shmem_most_policies(),
-													   sizeof(SswPolicyShared))));
-	/* the first is SswShared->lock */
-	RequestNamedLWLockTranche(SSW_EXTENSION, 1 + nstructs);
-	for (int i = 0; i < nstructs; i++)
-		RequestAddinShmemSpace(structs[i].size);
-	for (int i = 0; i < nparts; i++)
-		parts[i].request();
-}
-
-static void
-start_structs(void)
-{
-	for (int i = 0; i < nstructs; i++)
+	foreach(lc, parts)
 	{
-		bool		found;
+		Part	   *part = lfirst(lc);
 
-		*structs[i].pointer = ShmemInitStruct(structs[i].name, structs[i].size, &found);
-		if (found)
-			continue;
-		memset(*structs[i].pointer, 0, structs[i].size);
-		structs[i].init(&GetNamedLWLockTranche(SSW_EXTENSION)[1 + i].lock);
+		RequestAddinShmemSpace(add_size(CACHELINEALIGN(part->size), CACHELINEALIGN(part->more)));
+		RequestNamedLWLockTranche(part->name, part->nlocks);
 	}
 }
 
 static void
 shmem_startup(void)
 {
-	HASHCTL		ctl = {.keysize = sizeof(SswPolicyKey),.entrysize = sizeof(SswPolicyShared)};
-	bool		found;
+	ListCell   *lc;
 
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
-
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	SswShared = ShmemInitStruct(SSW_EXTENSION, fixed_size(), &found);
-	SswProcs = (SswProc *) ((char *) SswShared + MAXALIGN(sizeof(SswSharedState)));
-	SswPasses = (SswPass *) ((char *) SswProcs +
-							 MAXALIGN(max_worker_processes * sizeof(SswProc)));
-	if (!found)
+	foreach(lc, parts)
 	{
-		memset(SswShared, 0, fixed_size());
-		SswShared->lock = &(GetNamedLWLockTranche(SSW_EXTENSION))->lock;
-		SswShared->nprocs = max_worker_processes;
-		SswShared->launcher = -1;
-		ConditionVariableInit(&SswShared->request_cv);
-		ConditionVariableInit(&SswShared->exit_cv);
-		for (int i = 0; i < SSW_MAX_DATABASES; i++)
-			SswShared->databases[i].coordinator = -1;
-		for (int i = 0; i < max_worker_processes; i++)
-		{
-			SswProcs[i].pass = -1;
-			ConditionVariableInit(&SswPasses[i].collector_cv);
-		}
+		Part	   *part = lfirst(lc);
+		bool		found;
+
+		*part->pointer = ShmemInitStruct(part->name, part->size, &found);
+		memset(*part->pointer, 0, part->size);
+		part->init(&GetNamedLWLockTranche(part->name)->lock);
 	}
-	policy_hash = ShmemInitHash("session_sweeper policies", ssw_max_policies,
-								ssw_shmem_most_policies(), &ctl, HASH_ELEM | HASH_BLOBS);
-	start_structs();
-	for (int i = 0; i < nparts; i++)
-		parts[i].startup();
 	LWLockRelease(AddinShmemInitLock);
+}
+
+static void
+init_shared(LWLock *lock)
+{
+	HASHCTL		ctl = {.keysize = sizeof(SswPolicyKey),.entrysize = sizeof(SswPolicyShared)};
+
+	SswProcs = (SswProc *) ((char *) SswShared + MAXALIGN(sizeof(SswSharedState)));
+	SswPasses = (SswPass *) ((char *) SswProcs + MAXALIGN(max_worker_processes * sizeof(SswProc)));
+	SswShared->lock = lock;
+	SswShared->nprocs = max_worker_processes;
+	SswShared->launcher = -1;
+	ConditionVariableInit(&SswShared->request_cv);
+	ConditionVariableInit(&SswShared->exit_cv);
+	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+		SswShared->databases[i].coordinator = -1;
+	for (int i = 0; i < max_worker_processes; i++)
+	{
+		SswProcs[i].pass = -1;
+		ConditionVariableInit(&SswPasses[i].collector_cv);
+	}
+	policy_hash = ShmemInitHash("session_sweeper policies", ssw_max_policies, ssw_shmem_most_policies(), &ctl, HASH_ELEM | HASH_BLOBS);
 }
 
 /* Set the hooks; called from _PG_init while the postmaster preloads us. */
 void
 ssw_shmem_init(void)
 {
+	Size		size = MAXALIGN(sizeof(SswSharedState));
+
+	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswProc))));
+	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswPass))));
+	ssw_shmem_add(SSW_EXTENSION, size, hash_estimate_size(ssw_shmem_most_policies(), sizeof(SswPolicyShared)), 1, &SswShared, init_shared);
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = shmem_request;
 	prev_shmem_startup_hook = shmem_startup_hook;
@@ -328,20 +306,26 @@ ssw_shmem_policy(Oid dboid, int policy_id, bool create)
 	return s;
 }
 
-/* A copy of the entry of a policy of this database; zeros when there is none. */
-bool
-ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy)
+static bool
+read_policy(Oid dboid, int policy_id, SswPolicyShared *copy)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
+	s = ssw_shmem_policy(dboid, policy_id, false);
 	if (s)
 		*copy = *s;
 	else
 		memset(copy, 0, sizeof(*copy));
 	LWLockRelease(SswShared->lock);
 	return s != NULL;
+}
+
+/* A copy of the entry of a policy of this database; zeros when there is none. */
+bool
+ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy)
+{
+	return read_policy(MyDatabaseId, policy_id, copy);
 }
 
 /* Call back for every policy entry, under the lock. */
@@ -372,6 +356,24 @@ forget_policy(SswPolicyShared *s)
 	(void) hash_search(policy_hash, &s->key, HASH_REMOVE, NULL);
 }
 
+typedef struct Unknown
+{
+	const		Bitmapset *known;
+	uint64		generation;
+	bool		any;
+} Unknown;
+
+static void
+forget_if_unknown(SswPolicyShared *s, void *arg)
+{
+	Unknown    *u = arg;
+
+	if (s->key.database != MyDatabaseId || s->changed_at > u->generation || bms_is_member(s->key.policy_id, u->known))
+		return;
+	forget_policy(s);
+	u->any = true;
+}
+
 /*
  * Remove the entries of policies of this database that are not known, and were not
  * changed after that generation.  False: there were none.
@@ -379,20 +381,10 @@ forget_policy(SswPolicyShared *s)
 bool
 ssw_shmem_forget_unknown(const Bitmapset * known, uint64 generation)
 {
-	HASH_SEQ_STATUS seq;
-	SswPolicyShared *s;
-	bool		any = false;
+	Unknown		u = {.known = known,.generation = generation};
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	hash_seq_init(&seq, policy_hash);
-	while ((s = hash_seq_search(&seq)) != NULL)
-		if (s->key.database == MyDatabaseId && s->changed_at <= generation && !bms_is_member(s->key.policy_id, known))
-		{
-			forget_policy(s);
-			any = true;
-		}
-	LWLockRelease(SswShared->lock);
-	return any;
+	ssw_shmem_policies_seq(LW_EXCLUSIVE, forget_if_unknown, &u);
+	return u.any;
 }
 
 /* Remove the policy entries of a database that lost the extension. */
@@ -457,13 +449,9 @@ void
 ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 {
 	SswPolicyShared *s;
-	bool		known;
+	SswPolicyShared known;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(dboid, policy_id, false);
-	known = s && s->heartbeat_ttl_us != 0 && s->heartbeat_ttl_us <= ttl_us;
-	LWLockRelease(SswShared->lock);
-	if (known)
+	if (read_policy(dboid, policy_id, &known) && known.heartbeat_ttl_us != 0 && known.heartbeat_ttl_us <= ttl_us)
 		return;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(dboid, policy_id, true);

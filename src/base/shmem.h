@@ -45,7 +45,6 @@ typedef enum SswDatabaseState
 								 * it */
 } SswDatabaseState;
 
-
 typedef struct SswDatabase
 {
 	Oid			oid;			/* invalid: entry free */
@@ -404,7 +403,7 @@ extern SswProc *MySswProc;
 extern const double ssw_lag_bounds[SSW_LAG_BUCKETS - 1];
 extern const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1];
 
-extern void ssw_shmem_add(void (*request) (void), void (*startup) (void));
+extern void ssw_shmem_add(const char *name, Size size, Size more, int nlocks, void *pointer, void (*init) (LWLock *locks));
 extern void ssw_shmem_add_struct(const char *name, Size size, void *pointer, void (*init) (LWLock *lock));
 extern void ssw_shmem_init(void);
 extern bool ssw_shmem_available(void);

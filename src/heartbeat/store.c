@@ -24,10 +24,10 @@
 #include "storage/spin.h"
 
 #include "base/guc.h"
+#include "base/shmem.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/store.h"
 
-#define TRANCHE			"session_sweeper heartbeats"
 /*
  * A heartbeat so near to the row's deadline writes the row itself: the part of
  * refresh_ahead that is left when passes had their chances.
@@ -76,47 +76,31 @@ bucket_count(uint32 n)
 	return count;
 }
 
-static Size
-store_size(void)
+static void
+init_store(LWLock *locks)
 {
 	uint32		n = entry_count();
-	Size		size = CACHELINEALIGN(sizeof(StoreHeader));
 
-	size = add_size(size, CACHELINEALIGN(mul_size(bucket_count(n), sizeof(uint32))));
-	return add_size(size, mul_size(n, sizeof(SswHeartbeat)));
-}
-
-/* In the shmem_request hook. */
-void
-ssw_store_request(void)
-{
-	RequestAddinShmemSpace(add_size(store_size(), PG_CACHE_LINE_SIZE));
-	RequestNamedLWLockTranche(TRANCHE, SSW_ENTRY_PARTITIONS);
-}
-
-/* In the shmem_startup hook, under AddinShmemInitLock. */
-void
-ssw_store_startup(void)
-{
-	uint32		n = entry_count();
-	bool		found;
-
-	header = ShmemInitStruct(TRANCHE, store_size(), &found);
 	buckets = (uint32 *) ((char *) header + CACHELINEALIGN(sizeof(StoreHeader)));
-	entries = (SswHeartbeat *) ((char *) buckets + CACHELINEALIGN(bucket_count(n) * sizeof(uint32)));
-	if (found)
-		return;
+	entries = ShmemAlloc(mul_size(n, sizeof(SswHeartbeat)));
 	SpinLockInit(&header->mutex);
 	header->free = NOBODY;
 	header->fresh = 1;
-	header->used = 0;
-	header->refused = header->full_since = 0;
 	header->size = n;
 	header->nbuckets = bucket_count(n);
-	header->locks = GetNamedLWLockTranche(TRANCHE);
+	header->locks = (LWLockPadded *) locks;
 	/* until the launcher runs, which writes them at a stop */
 	pg_atomic_init_u32(&header->stopping, 1);
-	memset(buckets, 0, header->nbuckets * sizeof(uint32));
+}
+
+/* Called from _PG_init. */
+void
+ssw_store_init(void)
+{
+	uint32		n = entry_count();
+
+	ssw_shmem_add("session_sweeper heartbeats", CACHELINEALIGN(sizeof(StoreHeader)) + mul_size(bucket_count(n), sizeof(uint32)),
+				  mul_size(n, sizeof(SswHeartbeat)), SSW_ENTRY_PARTITIONS, &header, init_store);
 }
 
 static uint32

@@ -80,8 +80,7 @@ typedef struct SswHeartbeatCounts
 	TimestampTz full_since;		/* 0: there is room */
 } SswHeartbeatCounts;
 
-extern void ssw_store_request(void);
-extern void ssw_store_startup(void);
+extern void ssw_store_init(void);
 
 extern int64 ssw_store_margin(int64 ttl_us);
 extern bool ssw_store_touch(const SswHeartbeatKey *key, TimestampTz now);

@@ -22,9 +22,9 @@
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
 
+#include "base/shmem.h"
 #include "work/task_shmem.h"
 
-#define TRANCHE			"session_sweeper tasks"
 #define MAX_EVENTS		4096
 #define MAX_PROGRESS	1024
 #define FOR_COMMANDS	256		/* more, as many as can run */
@@ -42,34 +42,27 @@ typedef struct Shared
 static Shared *shared = NULL;
 static HTAB *progress;
 
-/* In the shmem_request hook. */
-void
-ssw_task_shmem_request(void)
-{
-	RequestAddinShmemSpace(add_size(sizeof(Shared), hash_estimate_size(MAX_PROGRESS + FOR_COMMANDS, sizeof(SswProgress))));
-	RequestNamedLWLockTranche(TRANCHE, 1);
-}
-
-/* In the shmem_startup hook, under AddinShmemInitLock. */
-void
-ssw_task_shmem_startup(void)
+static void
+init_shared(LWLock *lock)
 {
 	HASHCTL		ctl = {.keysize = sizeof(SswProgressKey),.entrysize = sizeof(SswProgress)};
-	bool		found;
 
-	shared = ShmemInitStruct(TRANCHE, sizeof(Shared), &found);
-	if (!found)
+	shared->lock = lock;
+	for (int i = 0; i < WAIT_PARTS; i++)
 	{
-		shared->lock = &GetNamedLWLockTranche(TRANCHE)->lock;
-		shared->nevents = 0;
-		for (int i = 0; i < WAIT_PARTS; i++)
-		{
-			ConditionVariableInit(&shared->changed[i]);
-			pg_atomic_init_u64(&shared->changes[i], 0);
-		}
+		ConditionVariableInit(&shared->changed[i]);
+		pg_atomic_init_u64(&shared->changes[i], 0);
 	}
 	progress = ShmemInitHash("session_sweeper progress", MAX_PROGRESS + FOR_COMMANDS, MAX_PROGRESS + FOR_COMMANDS, &ctl,
 							 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+}
+
+/* Called from _PG_init. */
+void
+ssw_task_shmem_init(void)
+{
+	ssw_shmem_add("session_sweeper tasks", sizeof(Shared), hash_estimate_size(MAX_PROGRESS + FOR_COMMANDS, sizeof(SswProgress)), 1,
+				  &shared, init_shared);
 }
 
 /* Tasks of this database have changed: wake the sessions that wait for that. */

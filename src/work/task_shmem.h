@@ -58,8 +58,7 @@ typedef struct SswProgress
 
 typedef void (*SswProgressChange) (SswProgress *p, void *arg);
 
-extern void ssw_task_shmem_request(void);
-extern void ssw_task_shmem_startup(void);
+extern void ssw_task_shmem_init(void);
 
 extern bool ssw_task_shmem_post(const List *events);
 extern int	ssw_task_shmem_collect(SswTaskEvent **events);
