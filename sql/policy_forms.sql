@@ -165,7 +165,7 @@ SELECT advice FROM sweeper.register('own', last_seen => 'ms', ttl_column => 's',
 DELETE FROM own WHERE id = 'absurd';
 CREATE INDEX own_z ON own (((z AT TIME ZONE 'UTC') + make_interval(secs => s)));
 CREATE INDEX own_l ON own ((l + make_interval(secs => s::double precision)));
-CREATE INDEX own_ms ON own ((ms::numeric + s::numeric * 1000));
+CREATE INDEX own_ms ON own (((to_timestamp(ms::double precision / 1000) AT TIME ZONE 'UTC') + make_interval(secs => s)));
 SELECT f.* FROM (VALUES (1, $$last_seen => 'z', ttl_column => 's'$$), (2, $$last_seen => 'l', ttl_column => 's', timezone => 'UTC'$$),
     (3, $$last_seen => 'ms', ttl_column => 's', unit => 'ms'$$)) AS v (o, args), found('own', v.args) AS f ORDER BY o;
 

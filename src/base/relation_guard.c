@@ -44,9 +44,9 @@ marked(const char *name, Oid oid)
 	return psprintf("%s " MARK "%u" MARK_END, name, oid);
 }
 
-/* The name of a table for a statement in which it has alias t. */
+/* schema.name, quoted. */
 char	   *
-ssw_guard_table(Oid relid)
+ssw_guard_relation(Oid relid)
 {
 	char	   *schema = get_namespace_name(get_rel_namespace(relid));
 	char	   *name = get_rel_name(relid);
@@ -54,7 +54,14 @@ ssw_guard_table(Oid relid)
 	if (name == NULL || schema == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation with OID %u does not exist", relid)));
-	return marked(quote_qualified_identifier(schema, name), relid);
+	return quote_qualified_identifier(schema, name);
+}
+
+/* The same for a statement in which it has alias t. */
+char	   *
+ssw_guard_table(Oid relid)
+{
+	return marked(ssw_guard_relation(relid), relid);
 }
 
 /* The name of a function for a statement. */

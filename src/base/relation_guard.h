@@ -5,6 +5,7 @@
 #ifndef SSW_RELATION_GUARD_H
 #define SSW_RELATION_GUARD_H
 
+extern char *ssw_guard_relation(Oid relid);
 extern char *ssw_guard_table(Oid relid);
 extern char *ssw_guard_function(Oid func);
 extern char *ssw_guard_operator(Oid op);

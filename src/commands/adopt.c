@@ -22,12 +22,12 @@
 
 #include "base/argument_checks.h"
 #include "base/identity.h"
+#include "base/relation_guard.h"
 #include "base/spi.h"
 #include "commands/args.h"
 #include "commands/preview.h"
 #include "commands/register.h"
 #include "commands/target_check.h"
-#include "policy/sweep_sql.h"
 
 PG_FUNCTION_INFO_V1(ssw_adopt);
 
@@ -82,7 +82,7 @@ choose(Relation rel, const char *wanted)
 {
 	List	   *found = read_presets(RelationGetRelid(rel), wanted);
 	Preset	   *first = found ? linitial(found) : NULL;
-	char	   *name = quote_literal_cstr(ssw_stmt_relation(RelationGetRelid(rel)));
+	char	   *name = quote_literal_cstr(ssw_guard_relation(RelationGetRelid(rel)));
 	StringInfoData names;
 	ListCell   *lc;
 
@@ -224,7 +224,7 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 4 + SSW_NARGS, "dry_run");
 	rel = ssw_target_open(PG_GETARG_OID(0));
 	a->function = "adopt";
-	a->first = quote_literal_cstr(ssw_stmt_relation(PG_GETARG_OID(0)));
+	a->first = quote_literal_cstr(ssw_guard_relation(PG_GETARG_OID(0)));
 	if (!PG_ARGISNULL(1))
 		a->first = psprintf("%s, preset => %s", a->first, quote_literal_cstr(text_to_cstring(PG_GETARG_TEXT_PP(1))));
 	a->policy = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));

@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "base/identity.h"
+#include "base/relation_guard.h"
 #include "base/shmem.h"
 #include "commands/args.h"
 #include "commands/policy_store.h"
@@ -36,7 +37,6 @@
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
-#include "policy/sweep_sql.h"
 
 PG_FUNCTION_INFO_V1(ssw_register);
 PG_FUNCTION_INFO_V1(ssw_preview);
@@ -102,7 +102,7 @@ default_name(Oid relid)
 {
 	if (get_rel_namespace(relid) == get_namespace_oid("public", true))
 		return pstrdup(quote_identifier(get_rel_name(relid)));
-	return ssw_stmt_relation(relid);
+	return ssw_guard_relation(relid);
 }
 
 /* Say how to make a sweep cheap. */
@@ -176,7 +176,7 @@ void
 ssw_register_identity(SswPolicy *p, Relation rel)
 {
 	p->relid = RelationGetRelid(rel);
-	p->relation = ssw_stmt_relation(p->relid);
+	p->relation = ssw_guard_relation(p->relid);
 	p->owner = rel->rd_rel->relowner;
 	p->owner_name = GetUserNameFromId(p->owner, false);
 	p->system_identifier = GetSystemIdentifier();
@@ -273,7 +273,7 @@ ssw_register(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 3 + SSW_NARGS, "dry_run");
 	rel = ssw_target_open(PG_GETARG_OID(0));
 	a->function = "register";
-	a->first = quote_literal_cstr(ssw_stmt_relation(PG_GETARG_OID(0)));
+	a->first = quote_literal_cstr(ssw_guard_relation(PG_GETARG_OID(0)));
 	a->policy = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
 	a->start = text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));
 	a->dry_run = PG_GETARG_BOOL(3 + SSW_NARGS);

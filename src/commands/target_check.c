@@ -28,6 +28,7 @@
 
 #include "base/compat.h"
 #include "base/identity.h"
+#include "base/relation_guard.h"
 #include "base/spi.h"
 #include "commands/session_check.h"
 #include "commands/target_check.h"
@@ -142,7 +143,7 @@ check_leaves(const SswPolicy *p, Relation rel)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" has another owner",
 							RelationGetRelationName(rel), RelationGetRelationName(leaf)),
-					 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;", ssw_stmt_relation(RelationGetRelid(leaf)),
+					 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;", ssw_guard_relation(RelationGetRelid(leaf)),
 							 quote_identifier(GetUserNameFromId(rel->rd_rel->relowner, false)))));
 		table_close(leaf, NoLock);
 	}

@@ -53,7 +53,7 @@ ssw_refusal_check_policy(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot send a heartbeat to policy \"%s\": %s", p->name, trouble),
-				 errhint("The session is not gone: keep it. %s", ssw_policy_way_out(p))));
+				 errhint("The session is not gone: keep it. SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", quote_literal_cstr(p->name))));
 }
 
 /*

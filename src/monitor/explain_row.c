@@ -22,6 +22,7 @@
 
 #include "base/argument_checks.h"
 #include "base/identity.h"
+#include "base/relation_guard.h"
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/grace.h"
@@ -29,7 +30,6 @@
 #include "monitor/row_facts.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
-#include "policy/sweep_sql.h"
 #include "process/brake.h"
 #include "sweep/alive_by_heartbeat.h"
 
@@ -206,7 +206,7 @@ judge_found(Explanation *e)
 	Oid			owner = ssw_relation_owner(r->leaf);
 
 	if (OidIsValid(owner) && owner != p->owner)
-		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is not swept", ssw_stmt_relation(r->leaf), GetUserNameFromId(owner, false)),
+		conclude(e, "held", psprintf("%s belongs to role \"%s\" and is not swept", ssw_guard_relation(r->leaf), GetUserNameFromId(owner, false)),
 				 psprintf("SELECT next_step FROM sweeper.problem WHERE policy = %s AND problem = 'partition of another owner';",
 						  quote_literal_cstr(p->name)));
 	else if (r->excluded)

@@ -64,7 +64,7 @@ put_line(const Output *out, const char *line)
 static void
 put_statement(const Output *out, const char *what, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
-	put_line(out, psprintf("-- %s: %s, %s", out->phase, what, ssw_stmt_relation(out->leaf)));
+	put_line(out, psprintf("-- %s: %s, %s", out->phase, what, ssw_guard_relation(out->leaf)));
 	put_line(out, psprintf("%s;", ssw_guard_plain(sql)));
 	ssw_spi_exec(psprintf("EXPLAIN %s", sql), nargs, types, values, nulls, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -150,7 +150,7 @@ put_leaf(Output *out, Oid leaf)
 	if (ssw_relation_owner(leaf) != p->owner)
 	{
 		put_line(out, psprintf("-- %s is not swept: it does not belong to \"%s\"",
-							   ssw_stmt_relation(leaf), p->owner_name));
+							   ssw_guard_relation(leaf), p->owner_name));
 		return;
 	}
 	out->leaf = leaf;

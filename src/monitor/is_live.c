@@ -54,7 +54,7 @@ find_usable(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
-				 errhint("%s", ssw_policy_way_out(p))));
+				 errhint("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", quote_literal_cstr(p->name))));
 	return p;
 }
 

@@ -219,7 +219,7 @@ ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r)
 		nulls[2 + i] = r->has_due[i] ? ' ' : 'n';
 	}
 	nulls[4] = r->leaf == p->relid ? 'n' : ' ';
-	values[4] = r->leaf == p->relid ? (Datum) 0 : CStringGetTextDatum(ssw_stmt_relation(r->leaf));
+	values[4] = r->leaf == p->relid ? (Datum) 0 : CStringGetTextDatum(ssw_guard_relation(r->leaf));
 	nulls[5] = r->identity ? ' ' : 'n';
 	values[5] = r->identity ? CStringGetTextDatum(r->identity) : (Datum) 0;
 	ssw_spi_begin_as_extension(&save);

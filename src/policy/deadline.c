@@ -128,45 +128,24 @@ row_ttl_interval(const RowTtl *r)
 
 /*
  * The expression to index by for rows with their own time to live: immutable,
- * and as plain as a user would write it.  An index on it has computed it for
- * every row, so it cannot raise in a sweep either.  NULL: there is none.
+ * and as plain as a user would write it.  It is a time in UTC.  An index on it has
+ * computed it for every row, so it cannot raise in a sweep either.
  */
 static char *
-row_ttl_sort(const SswTimeValue *v, const RowTtl *r, Oid *type, char **bound)
+row_ttl_sort(const SswTimeValue *v, const RowTtl *r)
 {
-	char	   *ttl = r->column;
+	char	   *ttl = r->factor ? psprintf("pg_catalog.make_interval(secs => %s)", row_ttl_seconds(r)) : r->column;
 	char	   *base = v->sql;
 
-	if (v->type == DATEOID)
-		return NULL;
-	if (v->factor)
-	{
-		SswTimeValue number = {.type = NUMERICOID,.factor = v->factor};
-
-		if (r->factor == 0)
-			return NULL;
-		ttl = psprintf("%s::numeric", ttl);
-		if (r->default_us)
-			ttl = psprintf("COALESCE(%s, %s)", ttl,
-						   psprintf("'" INT64_FORMAT ".%06d'::numeric", r->default_us / USECS_PER_SEC,
-									(int) (r->default_us % USECS_PER_SEC)));
-		if (v->factor != 1)
-			ttl = psprintf("(%s OPERATOR(pg_catalog.*) " INT64_FORMAT "::numeric)", ttl, v->factor);
-		*type = NUMERICOID;
-		*bound = ssw_time_from_instant(&number, "$1");
-		return psprintf("(%s::numeric" SSW_PLUS "%s)", v->sql, ttl);
-	}
-	if (r->factor)
-		ttl = psprintf("pg_catalog.make_interval(secs => %s)", row_ttl_seconds(r));
 	if (r->default_us)
 		ttl = psprintf("COALESCE(%s, %s)", ttl, ssw_time_interval(r->default_us));
-	if (v->type == TIMESTAMPTZOID)
-		base = psprintf("(%s AT TIME ZONE 'UTC')", v->sql);
-	else if (!v->utc)
-		base = psprintf("((%s AT TIME ZONE %s) AT TIME ZONE 'UTC')", v->sql, v->zone);
-	*type = TIMESTAMPOID;
-	*bound = pstrdup("($1 AT TIME ZONE 'UTC')");
-	return psprintf("(%s" SSW_PLUS "%s)", base, ttl);
+	if (v->factor)
+		base = psprintf("pg_catalog.to_timestamp(%s::double precision OPERATOR(pg_catalog./) " INT64_FORMAT "::double precision)", v->sql, v->factor);
+	else if (v->utc)
+		return psprintf("(%s" SSW_PLUS "%s)", v->sql, ttl);
+	else if (v->zone)
+		base = psprintf("(%s AT TIME ZONE %s)", v->sql, v->zone);
+	return psprintf("((%s AT TIME ZONE 'UTC')" SSW_PLUS "%s)", base, ttl);
 }
 
 /*
@@ -177,9 +156,7 @@ static void
 build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 {
 	RowTtl		r = resolve_row_ttl(p, rel, v);
-	Oid			type = InvalidOid;
-	char	   *bound = NULL;
-	char	   *sort = row_ttl_sort(v, &r, &type, &bound);
+	char	   *sort = v->type == DATEOID ? NULL : row_ttl_sort(v, &r);
 
 	build_constant(c, v, 0, "$1");
 	c->by_due = false;
@@ -192,8 +169,8 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 	if (sort && OidIsValid(ssw_index_find(rel, sort, p->filter)))
 	{
 		c->sort = sort;
-		c->sort_type = type;
-		c->bound = bound;
+		c->sort_type = TIMESTAMPOID;
+		c->bound = pstrdup("($1 AT TIME ZONE 'UTC')");
 		c->by_due = true;
 		c->plain = false;
 		c->attnum = 0;

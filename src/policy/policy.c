@@ -346,17 +346,6 @@ ssw_policy_unusable(const SswPolicy *p)
 	return p->stale_detail;
 }
 
-/* What a user can do about that: confirm it, or repair the policy. */
-char	   *
-ssw_policy_way_out(const SswPolicy *p)
-{
-	char	   *name = quote_literal_cstr(p->name);
-
-	return p->stale_detail || ssw_policy_is_lost(p) || !OidIsValid(ssw_relation_owner(ssw_policy_relation_now(p))) ?
-		psprintf("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", name) :
-		psprintf("If that is right: SELECT sweeper.resume(%s);", name);
-}
-
 /* The function that has a hook's name and arguments now; or invalid. */
 Oid
 ssw_policy_hook_now(const char *name)

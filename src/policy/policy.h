@@ -20,7 +20,6 @@ extern Oid	ssw_policy_relation_now(const SswPolicy *p);
 extern char *ssw_policy_unusable(const SswPolicy *p);
 extern Oid	ssw_policy_new_owner(const SswPolicy *p);
 extern bool ssw_policy_is_lost(const SswPolicy *p);
-extern char *ssw_policy_way_out(const SswPolicy *p);
 extern Oid	ssw_policy_hook_now(const char *name);
 extern char *ssw_policy_hook_trouble(const SswPolicy *p);
 

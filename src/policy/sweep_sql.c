@@ -21,20 +21,6 @@
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
 
-/* schema.name, quoted. */
-char	   *
-ssw_stmt_relation(Oid relid)
-{
-	char	   *name = get_rel_name(relid);
-	char	   *schema = get_namespace_name(get_rel_namespace(relid));
-
-	if (name == NULL || schema == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
-	return quote_qualified_identifier(schema, name);
-}
-
 /* The deadline of a phase; null for the nulls. */
 const SswDeadline *
 ssw_stmt_deadline(const SswPolicy *p, SswPhase phase)
@@ -412,7 +398,7 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 	if (p->nkeys == 0)
 		return psprintf("SELECT t.ctid FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 						"SELECT pg_catalog.currtid2(%s, k) FROM pg_catalog.unnest($3) AS k))",
-						ssw_guard_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)));
+						ssw_guard_table(leaf), quote_literal_cstr(ssw_guard_relation(leaf)));
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.ctid FROM ONLY %s AS t, ROWS FROM (", ssw_guard_table(leaf));
 	for (int i = 0; i < p->nkeys; i++)
@@ -457,7 +443,7 @@ ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase)
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 					"SELECT now FROM (SELECT k, pg_catalog.currtid2(%s, k) AS now FROM pg_catalog.unnest($3) AS k) AS m"
 					" WHERE now " SSW_OP("<>") " k)) AND %s", ssw_stmt_failed_key(p), first_due(p),
-					ssw_guard_table(leaf), quote_literal_cstr(ssw_stmt_relation(leaf)), ssw_stmt_dead(p, phase));
+					ssw_guard_table(leaf), quote_literal_cstr(ssw_guard_relation(leaf)), ssw_stmt_dead(p, phase));
 }
 
 /* Rows of $3 that an action left dead. */

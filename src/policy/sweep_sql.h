@@ -58,7 +58,6 @@ enum
 #define SSW_ROWS_SKIP_LOCKED	1	/* those that nobody holds */
 #define SSW_ROWS_JUDGED			2	/* those with an identity among $4 */
 
-extern char *ssw_stmt_relation(Oid relid);
 extern const SswDeadline *ssw_stmt_deadline(const SswPolicy *p, SswPhase phase);
 extern bool ssw_stmt_fused(const SswPolicy *p, SswPhase phase);
 extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);

@@ -29,10 +29,10 @@
 
 #include "base/compat.h"
 #include "base/identity.h"
+#include "base/relation_guard.h"
 #include "base/spi.h"
 #include "grace/policy_outage.h"
 #include "policy/partition.h"
-#include "policy/sweep_sql.h"
 #include "grace/service_log.h"
 #include "process/policy_watch.h"
 #include "sweep/worker_pass.h"
@@ -120,7 +120,7 @@ follow_columns(const SswPolicy *p)
 static void
 follow_rename(SswPolicy *p)
 {
-	char	   *relation = ssw_stmt_relation(p->relid);
+	char	   *relation = ssw_guard_relation(p->relid);
 	char	   *owner = GetUserNameFromId(p->owner, false);
 
 	if (XactReadOnly)
@@ -238,7 +238,7 @@ identity_brake(SswWatch *w)
 	if (ssw_policy_is_foreign(p))
 	{
 		if (OidIsValid(owner) && owner == p->owner &&
-			strcmp(ssw_stmt_relation(p->relid), p->relation) == 0 &&
+			strcmp(ssw_guard_relation(p->relid), p->relation) == 0 &&
 			p->system_identifier != ssw_service_system_identifier() &&
 			p->database == MyDatabaseId && ssw_policy_row_was_in(p->system_identifier))
 		{
@@ -260,7 +260,7 @@ subscription_brake(SswWatch *w)
 
 	return OidIsValid(replicated) &&
 		brake(w, SSW_POLICY_BROKEN, psprintf("%s is the target of a subscription: its rows are the publisher's",
-											 ssw_stmt_relation(replicated)), 0);
+											 ssw_guard_relation(replicated)), 0);
 }
 
 static bool

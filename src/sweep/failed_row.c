@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "base/identity.h"
+#include "base/relation_guard.h"
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "policy/row_key.h"
@@ -329,7 +330,7 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 	FailedEntry *e;
 
 	n->key = split_key(f->policy, key, &n->identity);
-	n->partition = leaf == f->policy->relid ? NULL : ssw_stmt_relation(leaf);
+	n->partition = leaf == f->policy->relid ? NULL : ssw_guard_relation(leaf);
 	e = lookup(f, leaf, n->key);
 	n->due = due;
 	n->has_due = has_due;

@@ -43,8 +43,8 @@
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/multi_insert.h"
+#include "base/relation_guard.h"
 #include "base/shmem.h"
-#include "policy/sweep_sql.h"
 #include "registry/session.h"
 #include "work/append.h"
 #include "work/caller.h"
@@ -97,7 +97,7 @@ read_stream(Oid relid, bool *made)
 	int			stream;
 
 	values[0] = ObjectIdGetDatum(relid);
-	values[1] = CStringGetTextDatum(ssw_stmt_relation(relid));
+	values[1] = CStringGetTextDatum(ssw_guard_relation(relid));
 	values[2] = CStringGetTextDatum(c.name);
 	values[3] = Int64GetDatum((int64) GetSystemIdentifier());
 	values[4] = ObjectIdGetDatum(MyDatabaseId);
@@ -185,7 +185,7 @@ ssw_append_check_rights(Oid relid, Oid role, List *columns)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot append to \"%s\": row security of the table applies to role \"%s\"", get_rel_name(relid), GetUserNameFromId(role, true)),
 				 errdetail("Appended rows are written as the table's owner, for which row security may decide otherwise."),
-				 errhint("INSERT INTO %s ...; or append as a role that has BYPASSRLS.", ssw_stmt_relation(relid))));
+				 errhint("INSERT INTO %s ...; or append as a role that has BYPASSRLS.", ssw_guard_relation(relid))));
 }
 
 /*
@@ -208,7 +208,7 @@ ssw_append_check_partitions(Relation rel, LOCKMODE mode)
 				 errmsg("cannot append to \"%s\": its partition \"%s\" has another owner",
 						RelationGetRelationName(rel), get_rel_name(lfirst_oid(lc))),
 				 errdetail("Appended rows are written as the owner of \"%s\".", RelationGetRelationName(rel)),
-				 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;", ssw_stmt_relation(lfirst_oid(lc)),
+				 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;", ssw_guard_relation(lfirst_oid(lc)),
 						 quote_identifier(GetUserNameFromId(owner, false)))));
 }
 
