@@ -68,6 +68,7 @@ SELECT code(c) FROM (VALUES
     ($$SELECT sweeper.append('hit', '{"doubled": 1}')$$),
     ($$SELECT sweeper.append('counted', '{"id": 1}')$$),
     ($$SELECT sweeper.append('hit', '[]')$$),
+    ($$SELECT sweeper.append('hit', '{}')$$),
     ($$SELECT sweeper.append('hit', '"x"')$$),
     ($$SELECT sweeper.append('hit', NULL)$$),
     ($$SELECT sweeper.append(NULL, '{}')$$),
@@ -79,7 +80,7 @@ SELECT code(c) FROM (VALUES
     ($$SELECT sweeper.alter_append('hit', '-1 s')$$),
     ($$SELECT sweeper.alter_append('counted', '1 s')$$)) AS v (c);
 -- how soon, and how many at a time
-SELECT sweeper.append('counted', '{}') > 0 AND sweeper.append('counted', '{"what": "x"}') > 0 AS accepted;
+SELECT sweeper.append('counted', '{"what": null}') > 0 AND sweeper.append('counted', '{"what": "x"}') > 0 AS accepted;
 SELECT sweeper.alter_append('counted', flush_every => '1 h', flush_rows => 2);
 SELECT flush_every, flush_rows FROM sweeper.append_status WHERE relation = 'public.counted';
 CALL sweeper.flush('counted');
@@ -212,7 +213,7 @@ SELECT tableoid::regclass, id FROM routed ORDER BY id;
 -- a child is written by nobody who inserts into its parent
 CREATE TABLE inherits_page () INHERITS (page);
 ALTER TABLE inherits_page OWNER TO regress_mallory;
-SELECT code($$SELECT sweeper.append('page', '{}')$$);
+SELECT code($$SELECT sweeper.append('page', '{"name": "alone"}')$$);
 DROP TABLE routed, inherits_page;
 DROP FUNCTION routed, hint_of;
 DELETE FROM sweeper.append_failed_row WHERE relation = 'public.routed';

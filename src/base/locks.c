@@ -103,7 +103,6 @@ ssw_lock_policy_pause(int policy_id)
 typedef struct Acquisition
 {
 	LOCKTAG		tag;
-	LOCKMODE	mode;
 	int			patience_ms;
 } Acquisition;
 
@@ -115,8 +114,20 @@ acquire(void *arg)
 
 	snprintf(timeout, sizeof(timeout), "%d", a->patience_ms);
 	(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) LockAcquire(&a->tag, a->mode, false, false);
+	(void) LockAcquire(&a->tag, ExclusiveLock, false, false);
 	return true;
+}
+
+/* False when another session holds it for that time, or for lock_timeout where there is one. */
+static bool
+acquire_within(const LOCKTAG *tag, int patience_ms)
+{
+	Acquisition a = {.tag = *tag,.patience_ms = LockTimeout ? LockTimeout : patience_ms};
+	ErrorData  *error = ssw_spi_try(acquire, &a);
+
+	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error == NULL;
 }
 
 /*
@@ -126,15 +137,11 @@ acquire(void *arg)
 bool
 ssw_lock_policy_change(int policy_id, int patience_ms)
 {
-	Acquisition a = {.mode = ExclusiveLock,.patience_ms = LockTimeout ? LockTimeout : patience_ms};
-	ErrorData  *error;
+	LOCKTAG		tag;
 
 	ssw_lock_policy_pause(policy_id);
-	set_tag(&a.tag, policy_id);
-	error = ssw_spi_try(acquire, &a);
-	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-		ReThrowError(error);
-	return error == NULL;
+	set_tag(&tag, policy_id);
+	return acquire_within(&tag, patience_ms);
 }
 
 /*
@@ -159,14 +166,14 @@ ssw_lock_pool_query(const char *pool)
 	return holders_query(&tag);
 }
 
-/* Hold a pool.  Without wait, false when another session does. */
+/* Hold a pool; false when another session does for that time, or (0) at all. */
 bool
-ssw_lock_pool(const char *pool, bool wait)
+ssw_lock_pool(const char *pool, int patience_ms)
 {
 	LOCKTAG		tag;
 
 	set_pool_tag(&tag, pool);
-	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL || (patience_ms > 0 && acquire_within(&tag, patience_ms));
 }
 
 /* A sub-id that no pool's tag has: theirs are odd. */

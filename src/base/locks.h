@@ -14,7 +14,7 @@ extern bool ssw_lock_policy_batch_conditional(int policy_id);
 extern void ssw_lock_policy_pause(int policy_id);
 extern bool ssw_lock_policy_change(int policy_id, int patience_ms);
 extern char *ssw_lock_policy_query(int policy_id);
-extern bool ssw_lock_pool(const char *pool, bool wait);
+extern bool ssw_lock_pool(const char *pool, int patience_ms);
 extern char *ssw_lock_pool_query(const char *pool);
 extern bool ssw_lock_extension(bool wait);
 extern void ssw_lock_extension_exclusive(void);

@@ -42,7 +42,6 @@ typedef struct Settings
 	char	   *pool;
 	Datum		values[A_N];
 	bool		isnull[A_N];
-	bool		set[A_N];
 } Settings;
 
 void
@@ -103,7 +102,7 @@ channel_argument(FunctionCallInfo fcinfo, int arg)
 	return PG_GETARG_DATUM(arg);
 }
 
-/* Read the arguments; those that are null are not set. */
+/* Read the arguments. */
 static Settings
 read_arguments(FunctionCallInfo fcinfo)
 {
@@ -114,7 +113,6 @@ read_arguments(FunctionCallInfo fcinfo)
 	for (int i = 0; i < A_N; i++)
 	{
 		s.isnull[i] = PG_ARGISNULL(i);
-		s.set[i] = !PG_ARGISNULL(i);
 		if (s.isnull[i])
 			continue;
 		switch (i)
@@ -176,19 +174,38 @@ static void
 log_change(const char *pool, const char *change, const char *before)
 {
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID};
-	char	   *after = row_json(pool);
 	Datum		values[4];
 	char		nulls[] = "    ";
 
 	values[0] = CStringGetTextDatum(change);
 	values[1] = CStringGetTextDatum(ssw_identity_actor());
 	values[2] = before ? CStringGetTextDatum(before) : (Datum) 0;
-	values[3] = after ? CStringGetTextDatum(after) : (Datum) 0;
+	values[3] = CStringGetTextDatum(pool);
 	nulls[2] = before ? ' ' : 'n';
-	nulls[3] = after ? ' ' : 'n';
 	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
-		" SELECT policy_id, policy, $2, $1, $3::jsonb, $4::jsonb FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
+		" SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) - 'counter' FROM sweeper.pool AS p WHERE p.pool = $4)"
+		" FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
 		4, types, values, nulls);
+}
+
+/* Run a statement with the settings as $1 to $7, and one more value. */
+static uint64
+write_settings(const Settings *s, const char *sql, Oid type, Datum value)
+{
+	Oid			types[A_N + 1];
+	Datum		values[A_N + 1];
+	char		nulls[A_N + 2] = {0};
+
+	for (int i = 0; i < A_N; i++)
+	{
+		types[i] = argtypes[i];
+		values[i] = s->values[i];
+		nulls[i] = s->isnull[i] ? 'n' : ' ';
+	}
+	types[A_N] = type;
+	values[A_N] = value;
+	nulls[A_N] = ' ';
+	return run(sql, A_N + 1, types, values, nulls);
 }
 
 /* Built-in pools are not created or dropped. */
@@ -231,28 +248,15 @@ Datum
 ssw_create_pool(PG_FUNCTION_ARGS)
 {
 	Settings	s = read_arguments(fcinfo);
-	Oid			types[A_N + 1];
-	Datum		values[A_N + 1];
-	char		nulls[A_N + 2];
 
 	check_name(s.pool);
 	ssw_argument_not_null(fcinfo, A_TTL, names[A_TTL]);
 	ssw_argument_not_null(fcinfo, A_METADATA, names[A_METADATA]);
 	ssw_session_check_writable("sweeper.create_pool()");
 	ssw_session_lock_pool(s.pool);
-	for (int i = 0; i < A_N; i++)
-	{
-		types[i] = argtypes[i];
-		values[i] = s.values[i];
-		nulls[i] = s.isnull[i] ? 'n' : ' ';
-	}
-	types[A_N] = TEXTOID;
-	values[A_N] = CStringGetTextDatum(ssw_identity_actor());
-	nulls[A_N] = ' ';
-	nulls[A_N + 1] = '\0';
-	if (run("INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by, counter)"
-			" SELECT $1, $2, $3, $4, $5, $6, $7, $8, last_value FROM sweeper.fence_floor ON CONFLICT (pool) DO NOTHING",
-			A_N + 1, types, values, nulls) == 0)
+	if (write_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by, counter)"
+					   " SELECT $1, $2, $3, $4, $5, $6, $7, $8, last_value FROM sweeper.fence_floor ON CONFLICT (pool) DO NOTHING",
+					   TEXTOID, CStringGetTextDatum(ssw_identity_actor())) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("pool \"%s\" already exists", s.pool),
@@ -262,9 +266,9 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Put settings back to their defaults. */
+/* Check the names of settings that go back to their defaults. */
 static void
-reset(Settings *s, FunctionCallInfo fcinfo, int arg)
+check_reset(const Settings *s, FunctionCallInfo fcinfo, int arg)
 {
 	Datum	   *elems;
 	bool	   *nulls;
@@ -291,29 +295,14 @@ reset(Settings *s, FunctionCallInfo fcinfo, int arg)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("%s must not be both given and reset", name)));
-		s->set[which] = true;
 	}
-}
-
-/* Write one setting; ttl and metadata have defaults of their own. */
-static uint64
-write_setting(const Settings *s, int which)
-{
-	Oid			types[] = {TEXTOID, argtypes[which]};
-	Datum		values[] = {s->values[A_POOL], s->values[which]};
-	char		nulls[] = "  ";
-
-	nulls[1] = s->isnull[which] ? 'n' : ' ';
-	return run(psprintf("UPDATE sweeper.pool SET %s = coalesce($2, %s) WHERE pool = $1", names[which],
-						which == A_TTL ? "'6 min'" : which == A_METADATA ? "'{}'" : "NULL"),
-			   2, types, values, nulls);
 }
 
 /* Living workers are not counted. */
 static void
 check_unlimited(const Settings *s, int which)
 {
-	if (s->set[which] && !s->isnull[which] && strncmp(s->pool, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
+	if (!s->isnull[which] && strncmp(s->pool, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("pool \"%s\" is built in", s->pool),
@@ -324,10 +313,17 @@ check_unlimited(const Settings *s, int which)
 Datum
 ssw_alter_pool(PG_FUNCTION_ARGS)
 {
+	static const char *const sql =
+	"UPDATE sweeper.pool SET seats = CASE WHEN NOT 'seats' = ANY ($8) THEN coalesce($2, seats) END,"
+	" ttl = CASE WHEN 'ttl' = ANY ($8) THEN '6 min' ELSE coalesce($3, ttl) END,"
+	" max_ttl = CASE WHEN NOT 'max_ttl' = ANY ($8) THEN coalesce($4, max_ttl) END,"
+	" max_per_owner = CASE WHEN NOT 'max_per_owner' = ANY ($8) THEN coalesce($5, max_per_owner) END,"
+	" notify_channel = CASE WHEN NOT 'notify_channel' = ANY ($8) THEN coalesce($6, notify_channel) END,"
+	" metadata = CASE WHEN 'metadata' = ANY ($8) THEN '{}' ELSE coalesce($7, metadata) END WHERE pool = $1";
 	Settings	s = read_arguments(fcinfo);
 	char	   *before;
 
-	reset(&s, fcinfo, A_N);
+	check_reset(&s, fcinfo, A_N);
 	check_unlimited(&s, A_SEATS);
 	check_unlimited(&s, A_MAX_PER_OWNER);
 	ssw_session_check_writable("sweeper.alter_pool()");
@@ -335,9 +331,8 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 	before = row_json(s.pool);
 	if (before == NULL)
 		ssw_pool_missing(s.pool);
-	for (int i = A_POOL + 1; i < A_N; i++)
-		if (s.set[i] && write_setting(&s, i) == 0)
-			ssw_pool_missing(s.pool);
+	if (write_settings(&s, sql, TEXTARRAYOID, PG_GETARG_DATUM(A_N)) == 0)
+		ssw_pool_missing(s.pool);
 	check_times(s.pool);
 	log_change(s.pool, "alter_pool", before);
 	PG_RETURN_VOID();

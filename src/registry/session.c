@@ -182,31 +182,12 @@ session_policy(void)
 void
 ssw_session_lock_pool(const char *pool)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	int			level;
-
-	if (ssw_lock_pool(pool, false))
-		return;
-	level = NewGUCNestLevel();
-	limit_wait(session_policy());
-	PG_TRY();
-	{
-		(void) ssw_lock_pool(pool, true);
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(cxt);
-		FlushErrorState();
+	if (!ssw_lock_pool(pool, 0) && !ssw_lock_pool(pool, session_policy()->lock_timeout_ms))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not lock pool \"%s\" within %d ms", pool, LockTimeout),
+				 errmsg("could not lock pool \"%s\" within %d ms", pool, LockTimeout ? LockTimeout : session_policy()->lock_timeout_ms),
 				 errdetail("A transaction that acquired in the pool, or changed it, has not ended."),
 				 errhint("Try again; transactions that acquire should end at once. To find them: %s", ssw_lock_pool_query(pool))));
-	}
-	PG_END_TRY();
-	AtEOXact_GUC(false, level);
 }
 
 /* Find the sessions that match the condition over t, and lock them. */
@@ -356,15 +337,15 @@ typedef struct Claim
 {
 	char	   *pool;			/* null: the session is gone */
 	char	   *owner;			/* null: it has none */
-	bool		limited;		/* its pool counts sessions of an owner */
-	bool		full;			/* and this one has as many as it may */
+	bool		full;			/* the new owner has as many as its pool
+								 * allows */
 } Claim;
 
 static Claim
 look(Datum session, Datum owner)
 {
 	static const char *const sql =
-	"SELECT s.pool, s.owner, p.max_per_owner IS NOT NULL, p.max_per_owner <= CASE WHEN p.max_per_owner IS NOT NULL THEN"
+	"SELECT s.pool, s.owner, p.max_per_owner <= CASE WHEN p.max_per_owner IS NOT NULL THEN"
 	" (SELECT count(*) FROM sweeper.session AS o WHERE o.pool = s.pool AND o.status = 'active' AND o.owner = $2) END"
 	" FROM sweeper.session AS s LEFT JOIN sweeper.pool AS p USING (pool) WHERE s.session = $1 AND s.status = 'active'";
 	Oid			types[] = {UUIDOID, TEXTOID};
@@ -375,56 +356,40 @@ look(Datum session, Datum owner)
 		return c;
 	c.pool = ssw_spi_text(0, 1);
 	c.owner = ssw_spi_text(0, 2);
-	c.limited = DatumGetBool(ssw_spi_column(0, 3));
-	c.full = DatumGetBool(ssw_spi_column(0, 4));
+	c.full = DatumGetBool(ssw_spi_column(0, 3));
 	return c;
 }
 
 /*
- * Make sure that the owner may have one more, under the pool's lock.  The pool's row is
- * written as by acquire(): a transaction that counts with an older snapshot then fails.
+ * Give the session to the owner if it has none; returns who has it, null when it is gone.
+ * Under the pool's lock, and the pool's row is written as by acquire(): a transaction that
+ * counts an owner's sessions with an older snapshot then fails.
  */
-static Claim
-look_within_limit(Datum session, Datum owner, const char *pool)
-{
-	Oid			type = TEXTOID;
-	Datum		value = CStringGetTextDatum(pool);
-	Claim		c;
-
-	ssw_session_lock_pool(pool);
-	c = look(session, owner);
-	if (c.full)
-	{
-		(void) ssw_session_end_dead(value, owner, false);
-		c = look(session, owner);
-	}
-	if (c.pool && !c.owner && c.full)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("owner \"%s\" already has the maximum number of sessions in pool \"%s\"",
-						TextDatumGetCString(owner), pool),
-				 errhint("Release one of them first.")));
-	ssw_plan_execute("UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $1", 1, &type, &value, NULL, false);
-	return c;
-}
-
-/* Give the session to the owner if it has none; returns who has it, null when it is gone. */
 static char *
 claim(Datum session, char *owner)
 {
-	Oid			types[] = {UUIDOID, TEXTOID};
-	Datum		values[] = {session, CStringGetTextDatum(owner)};
+	static const char *const give =
+	"WITH p AS (UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $3)"
+	" UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL";
+	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID};
+	Datum		values[] = {session, CStringGetTextDatum(owner), 0};
 	Claim		c = look(session, values[1]);
 
-	if (c.pool && !c.owner && c.limited)
-		c = look_within_limit(session, values[1], c.pool);
 	if (c.pool == NULL || c.owner)
 		return c.owner;
-	if (ssw_plan_execute("UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL",
-						 2, types, values, NULL, false) == 1)
-		return owner;
-	/* another call was faster */
-	return look(session, values[1]).owner;
+	ssw_session_lock_pool(c.pool);
+	values[2] = CStringGetTextDatum(c.pool);
+	c = look(session, values[1]);
+	if (c.pool && !c.owner && c.full && ssw_session_end_dead(values[2], values[1], false) > 0)
+		c = look(session, values[1]);
+	if (c.pool == NULL || c.owner)
+		return c.owner;
+	if (c.full)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("owner \"%s\" already has the maximum number of sessions in pool \"%s\"", owner, c.pool),
+				 errhint("Release one of them first.")));
+	return ssw_plan_execute(give, 3, types, values, NULL, false) == 1 ? owner : look(session, values[1]).owner;
 }
 
 /* claim_session(session, owner) → its owner now, null when it is gone. */

@@ -29,7 +29,6 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
@@ -59,19 +58,14 @@ PG_FUNCTION_INFO_V1(ssw_flush);
 #define MAX_FLUSH_ROWS		100000
 #define COUNT_EVERY_US		USECS_PER_SEC
 
-typedef struct StreamKey
+typedef struct Stream
 {
 	Oid			relid;
 	Oid			role;
-} StreamKey;
-
-typedef struct Stream
-{
-	StreamKey	key;			/* must be first */
 	int			stream;
 } Stream;
 
-static HTAB *streams = NULL;
+static Stream streams[16];		/* by relid: those that this process used last */
 static bool streams_stale = false;
 
 /* A table was altered, renamed or dropped: streams are looked up again.  No catalog may be read here. */
@@ -117,39 +111,28 @@ read_stream(Oid relid, bool *made)
 static int
 find_stream(Relation rel)
 {
+	static bool registered = false;
 	Oid			relid = RelationGetRelid(rel);
-	StreamKey	key = {.relid = relid,.role = GetUserId()};
-	Stream	   *s;
+	Stream	   *s = &streams[relid % lengthof(streams)];
 	int			stream;
 	bool		made;
 
-	if (streams == NULL)
-	{
-		HASHCTL		ctl = {.keysize = sizeof(StreamKey),.entrysize = sizeof(Stream)};
-
-		streams = hash_create("append streams", 16, &ctl, HASH_ELEM | HASH_BLOBS);
+	if (!registered)
 		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
-	}
+	registered = true;
 	if (streams_stale)
-	{
-		HASH_SEQ_STATUS seq;
-
-		hash_seq_init(&seq, streams);
-		while ((s = hash_seq_search(&seq)) != NULL)
-			hash_search(streams, &s->key, HASH_REMOVE, NULL);
-		streams_stale = false;
-	}
-	s = hash_search(streams, &key, HASH_FIND, NULL);
-	if (s)
+		memset(streams, 0, sizeof(streams));
+	streams_stale = false;
+	if (s->relid == relid && s->role == GetUserId())
 		return s->stream;
 	/* rows are checked again when they are written */
 	ssw_append_check_partitions(rel, NoLock);
 	stream = read_stream(relid, &made);
 	if (!made)
+		*s = (Stream)
 	{
-		s = hash_search(streams, &key, HASH_ENTER, NULL);
-		s->stream = stream;
-	}
+		.relid = relid,.role = GetUserId(),.stream = stream
+	};
 	return stream;
 }
 
@@ -167,16 +150,12 @@ ssw_append_check_rights(Oid relid, Oid role, List *columns)
 	if (object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA, get_namespace_name(schema));
 	if (pg_class_aclcheck(relid, role, ACL_INSERT) != ACLCHECK_OK)
-	{
-		if (columns == NIL)
-			aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
 		foreach(lc, columns)
-		{
-			AttrNumber	att = get_attnum(relid, lfirst(lc));
+	{
+		AttrNumber	att = get_attnum(relid, lfirst(lc));
 
-			if (att == InvalidAttrNumber || pg_attribute_aclcheck(relid, att, role, ACL_INSERT) != ACLCHECK_OK)
-				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
-		}
+		if (att == InvalidAttrNumber || pg_attribute_aclcheck(relid, att, role, ACL_INSERT) != ACLCHECK_OK)
+			aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
 	}
 	if (check_enable_rls(relid, role, true) != RLS_ENABLED)
 		role = ssw_relation_owner(relid);
@@ -241,10 +220,10 @@ check_row(Relation rel, Jsonb *row)
 	JsonbIteratorToken token;
 	List	   *columns = NIL;
 
-	if (!JB_ROOT_IS_OBJECT(row))
+	if (!JB_ROOT_IS_OBJECT(row) || JB_ROOT_COUNT(row) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("row_data must be a JSON object"),
+				 errmsg("row_data must be a JSON object with at least one column"),
 				 errhint("For one row: SELECT sweeper.append(..., to_jsonb(r)).")));
 	it = JsonbIteratorInit(&row->root);
 	(void) JsonbIteratorNext(&it, &v, true);

@@ -163,12 +163,6 @@ insert_alike(const Target *t, const Row *rows, int n)
 	Datum	   *data = palloc(n * sizeof(Datum));
 	Datum		array;
 
-	if (columns[0] == '\0')
-	{
-		for (int i = 0; i < n; i++)
-			ssw_spi_exec(psprintf("INSERT INTO %s AS t DEFAULT VALUES", relation), 0, NULL, NULL, NULL, false, 0);
-		return;
-	}
 	initStringInfo(&values);
 	initStringInfo(&types);
 	names = names_of(columns);
