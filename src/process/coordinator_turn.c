@@ -95,12 +95,9 @@ ssw_turn_check_settings(TimestampTz now)
 	{
 		SswProc    *p = &SswProcs[i];
 
-		if (p->state == SSW_STATE_FREE || p->database != MyDatabaseId || p->latch == NULL ||
-			!(p == MySswProc ? settings != present : changed))
-			continue;
-		p->stop = true;
-		p->stop_at = GetCurrentTimestamp();
-		SetLatch(p->latch);
+		if (p->state != SSW_STATE_FREE && p->database == MyDatabaseId && p->latch &&
+			(p == MySswProc ? settings != present : changed))
+			ssw_quota_ask_to_leave(p, now);
 	}
 	LWLockRelease(SswShared->lock);
 }

@@ -47,7 +47,6 @@
 #define RESCAN_MS			(60 * 1000)
 #define BUSY_TICK_MS		500
 #define IDLE_TICK_MS		(10 * 1000)
-#define SHORT_TICK_US		(100 * INT64CONST(1000))	/* while slots are short */
 #define START_TIMEOUT_US	(30 * USECS_PER_SEC)
 #define CONNECT_TIMEOUT_US	(10 * USECS_PER_SEC)
 
@@ -157,10 +156,6 @@ reap_starting(TimestampTz now)
 			ssw_process_release(i);
 }
 
-/* The database whose coordinator found no slot: it keeps its turn. */
-static Oid	short_database = InvalidOid;
-static TimestampTz short_until = 0; /* and the next free slot is its */
-
 /* The database whose coordinator is to be started; invalid: none waits, or none may.  *waiting: one waits for a turn. */
 static Oid
 next_database(TimestampTz now, bool *waiting)
@@ -173,15 +168,14 @@ next_database(TimestampTz now, bool *waiting)
 		SswDatabase *d = &SswShared->databases[i];
 
 		if (!OidIsValid(d->oid) || d->state == SSW_DB_ABSENT || d->closed > 0 ||
-			d->problem[0] != '\0' || d->next_due > now || (d->not_before > now && d->oid != short_database) ||
+			d->problem[0] != '\0' || d->next_due > now || d->not_before > now ||
 			ssw_quota_count(SSW_PROC_COORDINATOR, d->oid) > 0)
 			continue;
 		if (best == NULL || d->next_due < best->next_due)
 			best = d;
 	}
 	*waiting = best && ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid) >= ssw_quota_most_coordinators(now);
-	/* nobody else takes the slot that is about to be free */
-	if (best == NULL || *waiting || best->not_before > now)
+	if (best == NULL || *waiting)
 		return InvalidOid;
 	best->not_before = now + USECS_PER_SEC; /* should it die at once */
 	return best->oid;
@@ -197,91 +191,59 @@ let_others_in(bool waiting)
 			SetLatch(SswProcs[i].latch);
 }
 
-/* What is started in a tick, in this order. */
-typedef enum Stage
+/* A process to be started. */
+typedef struct Start
 {
-	STAGE_COORDINATORS,
-	STAGE_WORKERS,
-	STAGE_RUNNERS,
-	STAGE_END
-} Stage;
-
-/* The next process to be started: its slot, or -1 when the server has none; false: none.  The caller holds the lock exclusively. */
-static bool
-next_start(Stage *stage, TimestampTz now, Oid *database, int *slot)
-{
-	static const SswProcKind kinds[] = {SSW_PROC_COORDINATOR, SSW_PROC_WORKER, SSW_PROC_RUNNER};
-	Oid			role = InvalidOid;
 	SswProcKind kind;
+	Oid			database;
+	Oid			role;			/* of a runner */
+	int			slot;			/* -1: none is free */
+} Start;
+
+/* The next process to be started; false: none.  The caller holds the lock exclusively. */
+static bool
+next_start(Start *s, TimestampTz now)
+{
 	bool		waiting;
 
-	*database = InvalidOid;
-	for (; *stage < STAGE_END; (*stage)++)
+	s->role = InvalidOid;
+	s->kind = SSW_PROC_COORDINATOR;
+	s->database = next_database(now, &waiting);
+	let_others_in(waiting);
+	if (!OidIsValid(s->database))
 	{
-		kind = kinds[*stage];
-		switch (*stage)
-		{
-			case STAGE_COORDINATORS:
-				*database = next_database(now, &waiting);
-				let_others_in(waiting);
-				/* the next free slot is a coordinator's */
-				if (!OidIsValid(*database) && now < short_until)
-					*stage = STAGE_RUNNERS;
-				break;
-			case STAGE_WORKERS:
-				*database = ssw_quota_next_worker(now);
-				break;
-			case STAGE_RUNNERS:
-				*database = ssw_quota_next_runner(now, &role);
-				break;
-			case STAGE_END:
-				break;
-		}
-		if (OidIsValid(*database))
-			break;
+		s->kind = SSW_PROC_WORKER;
+		s->database = ssw_quota_next_worker(now);
 	}
-	*slot = OidIsValid(*database) ? ssw_process_reserve(kind, *database, role) : -1;
-	return OidIsValid(*database);
+	if (!OidIsValid(s->database))
+	{
+		s->kind = SSW_PROC_RUNNER;
+		s->database = ssw_quota_next_runner(now, &s->role);
+	}
+	if (!OidIsValid(s->database))
+		return false;
+	s->slot = ssw_process_reserve(s->kind, s->database, s->role);
+	return true;
 }
 
-/*
- * The server has no slot for it.  For a coordinator, a worker of another database
- * leaves, unless it is the last; then coordinators take turns, and the next slot is
- * theirs.  The caller holds the lock exclusively.
- */
+/* The server has no slot for it.  It is tried again at the next tick. */
 static void
-start_failed(Stage *stage, TimestampTz now, Oid database)
+start_failed(const Start *s, TimestampTz now)
 {
-	SswDatabase *d = ssw_shmem_database(database, false);
+	SswDatabase *d = ssw_shmem_database(s->database, false);
 
-	if (*stage == STAGE_COORDINATORS)
-	{
-		if (d)
-			d->not_before = now + SHORT_TICK_US;
-		short_database = database;
-		if (ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) > 1 &&
-			ssw_quota_make_room(database, now))
-		{
-			*stage = STAGE_WORKERS;
-			return;
-		}
-		ssw_quota_short(now);
-		short_until = now + 2 * SHORT_TICK_US;
-		*stage = STAGE_END;
-		return;
-	}
-	if (*stage == STAGE_WORKERS && !ssw_quota_make_room(database, now))
-		ssw_quota_short(now);
-	(*stage)++;
+	if (s->slot >= 0)
+		ssw_process_release(s->slot);
+	if (d && s->kind == SSW_PROC_COORDINATOR)
+		d->not_before = now;
+	ssw_quota_no_slot(s->kind, s->database, s->role, now);
 }
 
-/* Start what is wanted and may be started. */
+/* Start what is wanted and may be started, until the server has no slot. */
 static void
 start_processes(TimestampTz now)
 {
-	Stage		stage = STAGE_COORDINATORS;
-	Oid			database = InvalidOid;
-	int			slot = -1;
+	Start		start;
 	bool		failed = false;
 	bool		more = true;
 
@@ -289,21 +251,12 @@ start_processes(TimestampTz now)
 	{
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		if (failed)
-		{
-			if (slot >= 0)
-				ssw_process_release(slot);
-			start_failed(&stage, now, database);
-		}
-		more = next_start(&stage, now, &database, &slot);
+			start_failed(&start, now);
+		more = !failed && next_start(&start, now);
 		LWLockRelease(SswShared->lock);
-		failed = more && (slot < 0 || !ssw_process_start(slot));
+		failed = more && (start.slot < 0 || !ssw_process_start(start.slot));
 		if (failed)
 			ssw_quota_note_no_slot(now);
-		else if (more && stage == STAGE_COORDINATORS)
-		{
-			short_until = 0;
-			short_database = InvalidOid;
-		}
 	}
 }
 
@@ -465,7 +418,6 @@ judge_again(bool clock_set)
 	rescan_at = 0;
 	if (!clock_set)
 		return;
-	short_until = 0;
 	ssw_quota_forget_short();
 	ssw_file_set_back();
 	ssw_throttle_forget();

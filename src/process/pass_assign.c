@@ -199,11 +199,7 @@ ssw_assign(List *watches, TimestampTz now)
 		if (coming > 0)
 			coming--;
 		else if (proc)
-		{
-			proc->stop = true;
-			proc->stop_at = now;
-			SetLatch(proc->latch);
-		}
+			ssw_quota_ask_to_leave(proc, now);
 	}
 	if (waits)
 		make_others_yield(watches, now);

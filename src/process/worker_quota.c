@@ -24,31 +24,20 @@
 #include "process/worker_quota.h"
 #include "work/work_state.h"
 
-#define RUNNER_TURN_US		USECS_PER_SEC
 #define TENURE_US			(200 * INT64CONST(1000))
 #define MAKE_ROOM_US		(1 * USECS_PER_SEC)
 #define SHORT_US			(60 * USECS_PER_SEC)
 /* A role that has all places gives one back when another has waited for so long. */
 #define PATIENCE_US			(2 * USECS_PER_SEC)
 
-/* While the server has too few slots: so many coordinators, which take turns, and one for a worker. */
-static int	short_coordinators = 0;
+/* While the server has too few slots, coordinators have half of those that we hold. */
+static int	slots = 0;
 static TimestampTz short_until = 0;
 
 int
 ssw_quota_most_coordinators(TimestampTz now)
 {
-	return now < short_until ? Min(short_coordinators, ssw_max_coordinators) : ssw_max_coordinators;
-}
-
-/* The server has no slot for one more coordinator, or for a worker; the caller holds the lock. */
-void
-ssw_quota_short(TimestampTz now)
-{
-	int			n = ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid);
-
-	short_coordinators = ssw_max(1, ssw_quota_count(SSW_PROC_WORKER, InvalidOid) > 0 ? n : n - 1);
-	short_until = now + SHORT_US;
+	return now < short_until ? Min(Max(1, slots / 2), ssw_max_coordinators) : ssw_max_coordinators;
 }
 
 /* The clock was set. */
@@ -192,94 +181,86 @@ is_new(const SswProc *p, TimestampTz now)
 	return since <= now && now - since < TENURE_US;
 }
 
-/*
- * Ask a runner of another role to leave, for one of this role, or for sweeps where
- * none is given: an idle one; else, when sweeps have no place, or it had its turn,
- * any, after its command.  True: one leaves.
- */
-static bool
-stop_runner(Oid database, Oid role)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	SswProc    *victim = NULL;
-
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_RUNNER || (p->database == database && p->role == role))
-			continue;
-		/* one is leaving already, unless it is long in its command */
-		if ((p->stop && now - p->stop_at < MAKE_ROOM_US) || is_new(p, now))
-			return true;
-		if (p->stop || p->latch == NULL || (OidIsValid(role) ? p->has_task && now - p->started_at < RUNNER_TURN_US :
-											p->has_task && ssw_quota_count(SSW_PROC_WORKER, InvalidOid) > 0))
-			continue;
-		if (victim == NULL || !p->has_task)
-			victim = p;
-	}
-	if (victim == NULL)
-		return false;
-	victim->stop = true;
-	victim->stop_at = now;
-	SetLatch(victim->latch);
-	return true;
-}
-
 /* Is it idle, and not because it is about to be given a pass? */
 static bool
 is_spare(const SswProc *p)
 {
 	SswDatabase *d = ssw_shmem_database(p->database, false);
 
+	if (p->kind == SSW_PROC_RUNNER)
+		return !p->has_task;
 	return p->state == SSW_STATE_IDLE && p->pass < 0 && !OidIsValid(p->append_owner) &&
 		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_quota_count(SSW_PROC_WORKER, p->database));
 }
 
-/*
- * Ask a runner, or a worker of another database, to make room for one that waits: a
- * spare one, or any when the waiting database has none; then the one that has been
- * there longest, of a database with most.  False: there is none.
- */
-bool
-ssw_quota_make_room(Oid for_database, TimestampTz now)
+/* Ask it to leave at the end of its batch or command. */
+void
+ssw_quota_ask_to_leave(SswProc *p, TimestampTz now)
 {
-	bool		any = ssw_quota_count(SSW_PROC_WORKER, for_database) == 0;
+	p->stop = true;
+	p->stop_at = now;
+	if (p->latch)
+		SetLatch(p->latch);
+}
+
+/*
+ * Ask a worker or runner to make room for a process that waits.  Those of the same kind,
+ * database and role serve what it is for, and stay.  Of the others a spare one leaves;
+ * if the waiting database has none, any: that of the database with most, there longest.
+ * The caller holds the lock exclusively.
+ */
+void
+ssw_quota_make_room(SswProcKind kind, Oid database, Oid role, TimestampTz now)
+{
+	bool		any = kind == SSW_PROC_RUNNER || ssw_quota_count(SSW_PROC_WORKER, database) == 0;
+	bool		runners_only = kind == SSW_PROC_RUNNER && ssw_quota_count(kind, InvalidOid) >= most_runners();
 	SswProc    *victim = NULL;
 	SswDatabase *d;
 	int			most = 0;
 
-	if (stop_runner(InvalidOid, InvalidOid))
-		return true;
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
 		int			n;
 
-		if (p->kind != SSW_PROC_WORKER || p->state == SSW_STATE_FREE || p->database == for_database)
+		if (p->state == SSW_STATE_FREE || (p->kind != SSW_PROC_RUNNER && (runners_only || p->kind != SSW_PROC_WORKER)) ||
+			(p->kind == kind && p->database == database && p->role == role))
 			continue;
 		/* one is leaving already, unless it is long in its batch */
 		if ((p->stop && now - p->stop_at < MAKE_ROOM_US) || is_new(p, now))
-			return true;
+			return;
 		if (p->stop || p->latch == NULL)
 			continue;
-		n = is_spare(p) ? INT_MAX : ssw_quota_count(SSW_PROC_WORKER, p->database);
-		if (n > most || (n == most && p->started_at < victim->started_at))
+		n = is_spare(p) ? INT_MAX : any ? ssw_quota_count(p->kind, p->database) : 0;
+		if (n > most || (victim && n == most && p->started_at < victim->started_at))
 		{
 			most = n;
 			victim = p;
 		}
 	}
-	if (victim == NULL || !(any || most == INT_MAX))
-		return false;
-	victim->stop = true;
-	victim->stop_at = now;
-	SetLatch(victim->latch);
+	if (victim == NULL)
+		return;
+	ssw_quota_ask_to_leave(victim, now);
 	/* if it wants another, after those that wait now */
 	d = ssw_shmem_database(victim->database, false);
 	if (d)
 		d->wanted_since = now;
-	return true;
+}
+
+/*
+ * The server had no slot for that process.  Coordinators take turns with half of the
+ * slots that we have; if they have no more, another process leaves for it.  The caller
+ * holds the lock exclusively.
+ */
+void
+ssw_quota_no_slot(SswProcKind kind, Oid database, Oid role, TimestampTz now)
+{
+	int			coordinators = ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid);
+
+	slots = coordinators + ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
+	short_until = now + SHORT_US;
+	if (coordinators <= ssw_quota_most_coordinators(now) - (kind == SSW_PROC_COORDINATOR))
+		ssw_quota_make_room(kind, database, role, now);
 }
 
 /*
@@ -310,34 +291,6 @@ neediest(TimestampTz now)
 		}
 	}
 	return best;
-}
-
-/* Ask a worker that sweeps to make room for commands: an idle one, or any that is above their share. */
-static void
-stop_sweep_worker(TimestampTz now)
-{
-	int			over = ssw_quota_count(SSW_PROC_WORKER, InvalidOid) - (ssw_max_workers - most_runners());
-	SswProc    *victim = NULL;
-
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state == SSW_STATE_FREE || p->kind != SSW_PROC_WORKER)
-			continue;
-		if (p->stop || is_new(p, now))
-			return;
-		if (p->latch == NULL)
-			continue;
-		if ((p->pass < 0 && !OidIsValid(p->append_owner)) || (victim == NULL && over > 0))
-			victim = p;
-	}
-	if (victim)
-	{
-		victim->stop = true;
-		victim->stop_at = now;
-		SetLatch(victim->latch);
-	}
 }
 
 /* The database whose commands have waited longest for a runner; the caller holds the lock. */
@@ -376,10 +329,8 @@ ssw_quota_next_runner(TimestampTz now, Oid *role)
 
 	if (best == NULL)
 		return InvalidOid;
-	if (ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners())
-		(void) stop_runner(best->oid, best->runner_role);
-	else if (free_places() <= 0)
-		stop_sweep_worker(now);
+	if (ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners() || free_places() <= 0)
+		ssw_quota_make_room(SSW_PROC_RUNNER, best->oid, best->runner_role, now);
 	else
 	{
 		*role = best->runner_role;
@@ -414,7 +365,7 @@ ssw_quota_next_worker(TimestampTz now)
 		return InvalidOid;
 	if (free_places() <= 0)
 	{
-		(void) ssw_quota_make_room(d->oid, now);
+		ssw_quota_make_room(SSW_PROC_WORKER, d->oid, InvalidOid, now);
 		return InvalidOid;
 	}
 	/* if it wants another, after those that wait now */
@@ -422,13 +373,13 @@ ssw_quota_next_worker(TimestampTz now)
 	return d->oid;
 }
 
-/* Does a leave before b?  Idle ones leave first; then the oldest coordinator, which had its turn, or the newest of others. */
+/* Does a leave before b?  Idle ones leave first; then the oldest, which had its turn. */
 static bool
 leaves_before(const SswProc *a, const SswProc *b)
 {
 	if ((a->state == SSW_STATE_IDLE) != (b->state == SSW_STATE_IDLE))
 		return a->state == SSW_STATE_IDLE;
-	return a->kind == SSW_PROC_COORDINATOR ? a->started_at < b->started_at : a->started_at > b->started_at;
+	return a->started_at < b->started_at;
 }
 
 /* Have those of a kind that are more than may be leave. */
@@ -452,9 +403,7 @@ stop_surplus(SswProcKind kind, int most, TimestampTz now)
 		}
 		if (n <= most || victim == NULL)
 			return;
-		victim->stop = true;
-		victim->stop_at = now;
-		SetLatch(victim->latch);
+		ssw_quota_ask_to_leave(victim, now);
 	}
 }
 
