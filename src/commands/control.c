@@ -25,7 +25,6 @@
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "heartbeat/policy_xact.h"
-#include "monitor/row_facts.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 #include "policy/row_key.h"
@@ -45,24 +44,19 @@ arg_text(FunctionCallInfo fcinfo, int n)
 	return PG_ARGISNULL(n) ? NULL : PG_GETARG_TEXT_PP(n);
 }
 
-/* One statement on our tables, with the policy's id as $1; the caller's name is $2. */
+/* One statement on our tables: $1 is the policy's id, $2 the caller's name, $3 a text or null. */
 static uint64
-change(const SswPolicy *p, const char *sql, int nargs, Oid *more_types, Datum *more, const char *more_nulls)
+change(const SswPolicy *p, const char *sql, const char *text)
 {
-	Oid			types[6] = {INT4OID, TEXTOID};
-	Datum		values[6] = {Int32GetDatum(p->id), CStringGetTextDatum(ssw_identity_actor())};
-	char		nulls[7] = "      ";
+	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
+	Datum		values[3] = {Int32GetDatum(p->id), CStringGetTextDatum(ssw_identity_actor())};
 	SswIdentity save;
 	uint64		n;
 
-	for (int i = 0; i < nargs; i++)
-	{
-		types[2 + i] = more_types[i];
-		values[2 + i] = more[i];
-		nulls[2 + i] = more_nulls[i];
-	}
+	if (text)
+		values[2] = CStringGetTextDatum(text);
 	ssw_spi_begin_as_extension(&save);
-	n = ssw_spi_exec(sql, 2 + nargs, types, values, nulls, false, 0);
+	n = ssw_spi_exec(sql, lengthof(types), types, values, text ? NULL : "  n", false, 0);
 	ssw_spi_end_as(&save);
 	CommandCounterIncrement();
 	return n;
@@ -71,38 +65,25 @@ change(const SswPolicy *p, const char *sql, int nargs, Oid *more_types, Datum *m
 static void
 log_change(const SswPolicy *p, const char *what, const char *detail)
 {
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[2];
-
-	values[0] = CStringGetTextDatum(what);
-	values[1] = detail ? CStringGetTextDatum(detail) : (Datum) 0;
-	change(p, "INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
-		   " SELECT policy_id, policy, $2, $3, pg_catalog.jsonb_build_object('detail', $4)"
-		   " FROM sweeper.policy WHERE policy_id = $1", 2, types, values, detail ? "  " : " n");
+	change(p, psprintf("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
+					   " SELECT policy_id, policy, $2, '%s', pg_catalog.jsonb_build_object('detail', $3)"
+					   " FROM sweeper.policy WHERE policy_id = $1", what), detail);
 }
 
 static void
 pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 {
-	Oid			types[] = {TEXTOID, TIMESTAMPTZOID};
-	Datum		values[2] = {0};
-	char		nulls[3] = "  ";
+	char	   *why;
 
 	ssw_argument_bound(fcinfo, reason, "reason", SSW_MAX_TEXT);
-	if (PG_ARGISNULL(reason))
-		nulls[0] = 'n';
-	else
-		values[0] = PG_GETARG_DATUM(reason);
-	if (PG_ARGISNULL(until))
-		nulls[1] = 'n';
-	else
-		values[1] = PG_GETARG_DATUM(until);
+	why = PG_ARGISNULL(reason) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(reason));
 	if (!PG_ARGISNULL(until) && PG_GETARG_TIMESTAMPTZ(until) <= GetCurrentTimestamp())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("until must be in the future")));
-	change(p, "UPDATE sweeper.policy SET paused_at = pg_catalog.clock_timestamp(), paused_by = $2,"
-		   " paused_reason = $3, paused_until = $4 WHERE policy_id = $1", 2, types, values, nulls);
-	log_change(p, "pause", PG_ARGISNULL(reason) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(reason)));
+	change(p, psprintf("UPDATE sweeper.policy SET paused_at = pg_catalog.clock_timestamp(), paused_by = $2,"
+					   " paused_reason = $3, paused_until = %s WHERE policy_id = $1",
+					   PG_ARGISNULL(until) ? "NULL" : quote_literal_cstr(timestamptz_to_str(PG_GETARG_TIMESTAMPTZ(until)))), why);
+	log_change(p, "pause", why);
 	ssw_policy_xact_changed(p->id);
 }
 
@@ -174,25 +155,19 @@ check_relation(const SswPolicy *p, Oid relid)
 static void
 bind_again(const SswPolicy *p, Oid relid)
 {
-	Oid			type = OIDOID;
-	Datum		value = ObjectIdGetDatum(relid);
-
-	change(p, "UPDATE sweeper.policy AS p SET relid = c.oid, owner = c.relowner,"
-		   " owner_name = pg_catalog.pg_get_userbyid(c.relowner), database = d.oid,"
-		   " system_identifier = (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
-		   " on_expire = pg_catalog.to_regprocedure(p.on_expire_name), is_alive = pg_catalog.to_regprocedure(p.is_alive_name),"
-		   " columns = sweeper._columns(c.oid), held_reason = NULL, held_at = NULL, horizons = NULL"
-		   " FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d WHERE p.policy_id = $1 AND $2 IS NOT NULL"
-		   " AND c.oid = $3 AND d.datname = pg_catalog.current_database()", 1, &type, &value, " ");
+	change(p, psprintf("UPDATE sweeper.policy AS p SET relid = c.oid, owner = c.relowner,"
+					   " owner_name = pg_catalog.pg_get_userbyid(c.relowner), database = d.oid,"
+					   " system_identifier = (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
+					   " on_expire = pg_catalog.to_regprocedure(p.on_expire_name), is_alive = pg_catalog.to_regprocedure(p.is_alive_name),"
+					   " columns = sweeper._columns(c.oid), held_reason = NULL, held_at = NULL, horizons = NULL"
+					   " FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d WHERE p.policy_id = $1"
+					   " AND c.oid = %u AND d.datname = pg_catalog.current_database()", relid), NULL);
 }
 
 /* Lift the brakes of a policy that is locked. */
 static void
 resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 {
-	Oid			type = BOOLOID;
-	Datum		held = BoolGetDatum(p->held_reason != NULL);
-
 	LockRelationOid(relid, AccessShareLock);	/* nobody hands it over now */
 	check_relation(p, relid);
 	if (p->paused_at != 0)
@@ -207,23 +182,22 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	if (p->held_reason && strcmp(p->held_reason, "restored") != 0)
 		lift(names, p->held_reason);
 	if (change(p, "UPDATE sweeper.fuse_hold SET held_until = pg_catalog.clock_timestamp()"
-			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND held_until > pg_catalog.clock_timestamp()", 0, NULL, NULL, NULL) > 0)
+			   " WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()", NULL) > 0)
 		lift(names, "fuse");
 	if (p->failures > 0)
 		lift(names, p->broken ? "broken" : "failing");
 	if (!ssw_policy_is_foreign(p) && OidIsValid(ssw_policy_new_owner(p)))
 	{
 		change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
-			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND $2 IS NOT NULL AND c.oid = p.relid", 0, NULL, NULL, NULL);
+			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND c.oid = p.relid", NULL);
 		lift(names, "owner");
 	}
-	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND $2 IS NOT NULL", 0, NULL, NULL, NULL) > 0)
+	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1", NULL) > 0)
 		lift(names, "quarantine");
-	change(p, "UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
-		   " backlog_before = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE backlog_before END,"
-		   " held_reason = NULL, held_at = NULL,"
-		   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
-		   " WHERE policy_id = $1 AND $2 IS NOT NULL", 1, &type, &held, " ");
+	change(p, psprintf("UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
+					   " backlog_before = %s, held_reason = NULL, held_at = NULL,"
+					   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
+					   " WHERE policy_id = $1", p->held_reason ? "pg_catalog.clock_timestamp()" : "backlog_before"), NULL);
 	log_change(p, "resume", NULL);
 	ssw_policy_xact_changed(p->id);
 }
@@ -240,19 +214,16 @@ may_resume(text *name)
 
 /* Lift the hold of one group, and no other brake. */
 static void
-resume_group(const SswPolicy *p, text *group, ArrayBuildState **names)
+resume_group(const SswPolicy *p, const char *group, ArrayBuildState **names)
 {
-	Oid			type = TEXTOID;
-	Datum		value = PointerGetDatum(group);
-
 	if (change(p, "UPDATE sweeper.fuse_hold SET held_until = least(held_until, pg_catalog.clock_timestamp())"
-			   " WHERE policy_id = $1 AND $2 IS NOT NULL AND \"group\" = $3", 1, &type, &value, " ") == 0)
+			   " WHERE policy_id = $1 AND \"group\" = $3", group) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the fuse of policy \"%s\" does not hold group \"%s\"", p->name, text_to_cstring(group)),
+				 errmsg("the fuse of policy \"%s\" does not hold group \"%s\"", p->name, group),
 				 errhint("SELECT * FROM sweeper.problem WHERE policy = %s; lists what it holds.", quote_literal_cstr(p->name))));
 	lift(names, "fuse");
-	log_change(p, "resume", psprintf("group %s", text_to_cstring(group)));
+	log_change(p, "resume", psprintf("group %s", group));
 	ssw_policy_xact_changed(p->id);
 }
 
@@ -272,7 +243,7 @@ ssw_resume(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(1))
 		resume_one(p, ssw_policy_relation_now(p), &names);
 	else
-		resume_group(p, PG_GETARG_TEXT_PP(1), &names);
+		resume_group(p, text_to_cstring(PG_GETARG_TEXT_PP(1)), &names);
 	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
 }
 
@@ -325,41 +296,16 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 	PG_RETURN_NULL();
 }
 
-/* Have the failed rows with that key, plain or hashed, tried again; were there any? */
-static bool
-retry(const SswPolicy *p, const char *key)
-{
-	Oid			type = TEXTOID;
-	Datum		value = CStringGetTextDatum(key);
-
-	return change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
-				  " WHERE policy_id = $1 AND $2 IS NOT NULL AND"
-				  " key IN ($3, " SSW_KEY_HASH("$3") ")", 1, &type, &value, " ") > 0;
-}
-
-/* The key as it stands in the row, if there is one that can be read. */
-static char *
-key_on_record(SswPolicy *p, char *key)
-{
-	SswRowFacts r = {0};
-
-	if (ssw_policy_unusable(p))
-		return key;
-	ssw_row_facts_find(p, key, &r);
-	return r.key;
-}
-
-/* retry_row(policy, key): try a failed row again at the next look. */
+/* retry_row(policy, key): try failed rows of that key, plain or hashed, again at the next look. */
 Datum
 ssw_retry_row(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p;
-	char	   *key;
 
 	ssw_argument_not_null(fcinfo, 1, "key");
-	key = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	p = ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
-	if (!retry(p, key) && !retry(p, key_on_record(p, key)))
+	if (change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
+			   " WHERE policy_id = $1 AND key IN ($3, " SSW_KEY_HASH("$3") ")", text_to_cstring(PG_GETARG_TEXT_PP(1))) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_NO_DATA_FOUND),
 				 errmsg("policy \"%s\" has no failed row with that key", p->name),
