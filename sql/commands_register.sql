@@ -197,27 +197,3 @@ SELECT state FROM sweeper.register('cust', 'half', deadline => 'created_at', che
 SELECT sweeper.alter_policy('half', keep_for => '1 day');
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE relation = 'public.cust';
 DROP TABLE cust;
--- the hint of an alter_policy() whose arguments do not fit is one statement that works
-CREATE TABLE hinted (id int PRIMARY KEY, d timestamptz, revoked boolean, created_at timestamptz);
-CREATE FUNCTION try_hint(call text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    hint text;
-BEGIN
-    EXECUTE 'SELECT ' || call;
-    RETURN 'no error';
-EXCEPTION WHEN invalid_parameter_value THEN
-    GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-    BEGIN
-        EXECUTE hint;
-        RAISE EXCEPTION USING ERRCODE = 'ZZ000';
-    EXCEPTION WHEN SQLSTATE 'ZZ000' THEN
-        RETURN hint;
-    END;
-END $$;
-SET client_min_messages = warning;
-SELECT FROM sweeper.register('hinted', deadline => 'd', ttl => '1 h', heartbeats => true, action => 'update', set_clause => 'revoked = true, d = NULL', created => 'created_at', max_age => '1 d', start => 'paused');
-SELECT call, try_hint('sweeper.alter_policy(''hinted'', ' || call || ')') FROM unnest(ARRAY[$$action => 'delete'$$, $$reset => '{action}'$$, $$reset => '{set_clause}'$$,
-    $$last_seen => 'd'$$, $$reset => '{ttl}'$$, $$reset => '{max_age}'$$, $$reset => '{created}', audit => 'hash'$$]) AS call;
-SELECT sweeper.unregister('hinted');
-DROP TABLE hinted;
-DROP FUNCTION try_hint;

@@ -189,8 +189,6 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("alter_policy()");
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
-	a->function = "alter_policy";
-	a->first = quote_literal_cstr(old->name);
 	a->alter = true;
 	ssw_args_read(a, fcinfo, 1, true);
 	reset_args(a, fcinfo, 1 + SSW_NARGS);
@@ -227,12 +225,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		ssw_target_check(p, rel);
 	}
 	if (rel && any_given(a, SSW_FIELD_DEADLINE, true))
-	{
-		v = ssw_preview_run(p, rel);
-		ssw_preview_check_plausible(p, v);
-		ssw_register_notice_index(p, v);
-		held = ssw_register_hold(p, v);
-	}
+		v = ssw_register_look(p, rel, &held);
 	if (rel && (a->given[SSW_ARG_KEY] || (a->given[SSW_ARG_HEARTBEATS] && !p->heartbeats)))
 		ssw_heartbeat_flush(old);
 	update_policy(a, p, v, rel, held);

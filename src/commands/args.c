@@ -124,53 +124,25 @@ ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool null_is_uncha
 	}
 }
 
-static void
-append_name(StringInfo names, const char *name)
-{
-	appendStringInfo(names, "%s%s", names->len ? "," : "", name);
-}
-
-/* The call as it was, with one more argument; null: without it, and of a policy that has it, reset. */
+/* The call of register() or adopt() as it was, with one more argument. */
 char	   *
 ssw_args_call(const SswArgs *a, const char *name, const char *value)
 {
 	StringInfoData buf;
-	StringInfoData reset;
 
 	initStringInfo(&buf);
-	initStringInfo(&reset);
 	appendStringInfo(&buf, "SELECT * FROM sweeper.%s(%s", a->function, a->first);
 	if (a->policy)
 		appendStringInfo(&buf, ", policy => %s", quote_literal_cstr(a->policy));
 	for (int i = 0; i < SSW_NARGS; i++)
-	{
-		if (!a->given[i] || strcmp(ssw_fields[i].name, name) == 0)
-			continue;
-		if (!a->isnull[i])
-			appendStringInfo(&buf, ", %s => %s", ssw_fields[i].name,
-							 quote_literal_cstr(ssw_args_text(i, a->value[i])));
-		else if (a->alter)
-			append_name(&reset, ssw_fields[i].name);
-	}
-	if (a->start && strcmp(a->start, "auto") != 0 && strcmp(name, "start") != 0)
+		if (a->given[i] && !a->isnull[i] && strcmp(ssw_fields[i].name, name) != 0)
+			appendStringInfo(&buf, ", %s => %s", ssw_fields[i].name, quote_literal_cstr(ssw_args_text(i, a->value[i])));
+	if (strcmp(a->start, "auto") != 0 && strcmp(name, "start") != 0)
 		appendStringInfo(&buf, ", start => %s", quote_literal_cstr(a->start));
 	if (a->dry_run && strcmp(name, "start") != 0)
 		appendStringInfoString(&buf, ", dry_run => true");
-	if (value)
-		appendStringInfo(&buf, ", %s => %s", name, quote_literal_cstr(value));
-	else if (a->alter)
-		append_name(&reset, name);
-	if (reset.len > 0)
-		appendStringInfo(&buf, ", reset => '{%s}'", reset.data);
-	appendStringInfoString(&buf, ");");
+	appendStringInfo(&buf, ", %s => %s);", name, quote_literal_cstr(value));
 	return buf.data;
-}
-
-/* Was the argument reset by this call? */
-static bool
-is_reset(const SswArgs *a, SswArg arg)
-{
-	return a->given[arg] && a->isnull[arg];
 }
 
 static void
@@ -294,80 +266,49 @@ stored_search_path(const char *given)
 	return buf.data;
 }
 
-/* Do the arguments that say which row is dead fit each other? */
+/* ereport unless arguments fit each other. */
 static void
-check_deadline(const SswArgs *a, const SswPolicy *p)
+require(bool fits, const char *message, const char *hint)
 {
-	if (p->deadline && p->last_seen)
+	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("deadline and last_seen must not both be given"),
-				 errdetail("A row is dead either at its deadline or one time to live after its last activity."),
-				 a->alter && a->given[SSW_ARG_DEADLINE] != a->given[SSW_ARG_LAST_SEEN] ?
-				 errhint("%s", ssw_args_call(a, a->given[SSW_ARG_DEADLINE] ? "last_seen" : "deadline", NULL)) :
-				 errhint("A second, absolute limit is created with max_age.")));
-	if (!p->deadline && !p->last_seen)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("deadline or last_seen must be given"),
-				 errhint("Name the column that holds the deadline, or the one that holds the last activity, with ttl.")));
-	if (p->last_seen && p->ttl_us == 0 && !p->ttl_column)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("last_seen needs ttl or ttl_column"),
-				 errhint("%s", ssw_args_call(a, "ttl", "30 minutes"))));
-	if (p->heartbeats && p->ttl_us == 0 && !p->ttl_column)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("heartbeats need ttl or ttl_column"),
-				 errdetail("Nothing says for how long a heartbeat keeps a row alive."),
-				 errhint("%s", is_reset(a, SSW_ARG_TTL) ? ssw_args_call(a, "heartbeats", "false") :
-						 ssw_args_call(a, "ttl", "30 minutes"))));
-	if (p->deadline && p->ttl_column && !p->heartbeats)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ttl_column is only for last_seen and heartbeats"),
-				 errdetail("A deadline is already the end of a row's time to live."),
-				 errhint("Name the column of last activity in last_seen instead of deadline.")));
-	if ((p->created != NULL) != (p->max_age_us != 0))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("created and max_age must be given together"),
-				 p->created ? errhint("%s", is_reset(a, SSW_ARG_MAX_AGE) ? ssw_args_call(a, "created", NULL) :
-									  ssw_args_call(a, "max_age", "30 days")) :
-				 errhint("%s", is_reset(a, SSW_ARG_CREATED) ? ssw_args_call(a, "max_age", NULL) :
-						 ssw_args_call(a, "created", "created_at"))));
+				 errmsg_internal("%s", message),
+				 errhint("%s", hint)));
 }
 
-/* And those that say what happens to it? */
+/* Do the arguments that say which row is dead fit each other, and those that say what happens to it? */
 static void
-check_action(const SswArgs *a, const SswPolicy *p)
+check_together(const SswPolicy *p)
 {
-	if (p->action == SSW_ACTION_UPDATE && !p->set_clause)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("action \"update\" needs set_clause"),
-				 errhint("%s", is_reset(a, SSW_ARG_SET_CLAUSE) ? ssw_args_call(a, "action", "delete") :
-						 ssw_args_call(a, "set_clause", "revoked = true"))));
-	if (p->action != SSW_ACTION_UPDATE && p->set_clause)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("set_clause is only for action \"update\""),
-				 errhint("%s", a->given[SSW_ARG_SET_CLAUSE] ? ssw_args_call(a, "action", "update") :
-						 ssw_args_call(a, "set_clause", NULL))));
-	if (p->action == SSW_ACTION_CALL && !OidIsValid(p->on_expire))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("action \"call\" needs on_expire"),
-				 errhint("Give a function of the table's owner that takes text[] (the keys) or an array of the table's rows.")));
+	bool		has_ttl = p->ttl_us != 0 || p->ttl_column != NULL;
+
+	require(!(p->deadline && p->last_seen), "deadline and last_seen must not both be given",
+			"A row is dead either at its deadline or one time to live after its last activity. For a second, absolute limit give created and max_age.");
+	require(p->deadline || p->last_seen, "deadline or last_seen must be given",
+			"Name the column that holds the deadline, or the one that holds the last activity, with ttl.");
+	require(!p->last_seen || has_ttl, "last_seen needs ttl or ttl_column",
+			"Say how long a row lives after its last activity, for example ttl => '30 minutes'.");
+	require(!p->heartbeats || has_ttl, "heartbeats need ttl or ttl_column",
+			"Say for how long a heartbeat keeps a row alive, for example ttl => '30 minutes'.");
+	require(!(p->deadline && p->ttl_column) || p->heartbeats, "ttl_column is only for last_seen and heartbeats",
+			"A deadline is already the end of a row's time to live. Name the column of last activity in last_seen instead of deadline.");
+	require((p->created != NULL) == (p->max_age_us != 0), "created and max_age must be given together",
+			"Give both, or neither.");
+	require(!(p->heartbeats && OidIsValid(p->is_alive)), "heartbeats and is_alive must not both be given",
+			"Either clients send heartbeats, or a function says whether a row is alive.");
+	require(p->action != SSW_ACTION_UPDATE || p->set_clause, "action \"update\" needs set_clause",
+			"Give what follows SET, for example set_clause => 'revoked = true'.");
+	require(p->action == SSW_ACTION_UPDATE || !p->set_clause, "set_clause is only for action \"update\"",
+			"Give action => 'update', or no set_clause.");
+	require(p->action != SSW_ACTION_CALL || OidIsValid(p->on_expire), "action \"call\" needs on_expire",
+			"Give a function of the table's owner that takes text[] (the keys) or an array of the table's rows.");
+	require(!p->notify_keys || p->notify_channel, "notify_keys needs notify_channel",
+			"Name the channel.");
 	if (p->notify_channel && strlen(p->notify_channel) >= NAMEDATALEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
 				 errmsg("notify_channel must be shorter than %d bytes", NAMEDATALEN)));
-	if (p->notify_keys && !p->notify_channel)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("notify_keys needs notify_channel")));
 }
 
 /* Check arguments by themselves and set the policy's fields; of a stored policy, only what is given. */
@@ -419,11 +360,5 @@ ssw_args_fill(const SswArgs *a, SswPolicy *p)
 	if (p->timezone)
 		p->timezone = ssw_window_zone(p->timezone);
 	p->search_path = stored_search_path(p->search_path);
-	check_deadline(a, p);
-	check_action(a, p);
-	if (p->heartbeats && OidIsValid(p->is_alive))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("heartbeats and is_alive must not both be given"),
-				 errdetail("Either clients send heartbeats, or a function says whether a row is alive.")));
+	check_together(p);
 }

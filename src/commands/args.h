@@ -11,7 +11,7 @@
 
 typedef struct SswArgs
 {
-	const char *function;		/* which function was called, for hints */
+	const char *function;		/* register or adopt, for hints */
 	const char *first;			/* its first argument as SQL */
 	bool		alter;			/* of a stored policy: what is not given stays */
 	char	   *policy;			/* name asked for, or NULL */

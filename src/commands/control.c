@@ -92,7 +92,7 @@ Datum
 ssw_pause(PG_FUNCTION_ARGS)
 {
 	ssw_process_cancel_policy(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN)->id);
-	pause_one(ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN), fcinfo, 1, 2);
+	pause_one(ssw_rights_locked(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN, ssw_lock_policy_pause), fcinfo, 1, 2);
 	PG_RETURN_VOID();
 }
 
@@ -303,7 +303,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 	SswPolicy  *p;
 
 	ssw_argument_not_null(fcinfo, 1, "key");
-	p = ssw_rights_pause(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN);
+	p = ssw_rights_locked(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN, ssw_lock_policy_pause);
 	if (change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
 			   " WHERE policy_id = $1 AND key IN ($3, " SSW_KEY_HASH("$3") ")", text_to_cstring(PG_GETARG_TEXT_PP(1))) == 0)
 		ereport(ERROR,

@@ -121,10 +121,11 @@ check_usable(const SswPolicy *p)
 static SswPolicy *
 lock_policy(FunctionCallInfo fcinfo, SswRight right)
 {
-	text	   *name = PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0);
-	SswPolicy  *p = ssw_rights_policy(name, right);
+	SswPolicy  *p;
 
 	PreventCommandIfReadOnly("sweeper.expire()");
+	(void) ssw_lock_extension(true);
+	p = ssw_rights_locked(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), right, ssw_lock_policy_caller);
 	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -132,9 +133,6 @@ lock_policy(FunctionCallInfo fcinfo, SswRight right)
 				 errhint("They are deleted after the time that the retention settings give.")));
 	if (p->heartbeats)
 		ssw_shmem_require();
-	(void) ssw_lock_extension(true);
-	ssw_lock_policy_caller(p->id);
-	p = ssw_rights_policy(name, right); /* as it is now */
 	check_usable(p);
 	return p;
 }

@@ -106,8 +106,8 @@ default_name(Oid relid)
 }
 
 /* Say how to make a sweep cheap. */
-void
-ssw_register_notice_index(const SswPolicy *p, const SswPreview *v)
+static void
+notice_index(const SswPolicy *p, const SswPreview *v)
 {
 	ListCell   *lc;
 
@@ -152,8 +152,8 @@ held_hint(const SswPolicy *p)
  * Why nothing must be removed before somebody has confirmed it, or null: what the
  * deadline means is a guess, or most rows are dead already.
  */
-const char *
-ssw_register_hold(const SswPolicy *p, const SswPreview *v)
+static const char *
+hold(const SswPolicy *p, const SswPreview *v)
 {
 	const SswArgs *a = p->args;
 	bool		guessed = a->assumed != NIL || a->doubt != NULL;
@@ -169,6 +169,19 @@ ssw_register_hold(const SswPolicy *p, const SswPreview *v)
 					   a->doubt ? " " : "", a->doubt ? a->doubt : ""),
 			 errhint("%s", held_hint(p))));
 	return guessed ? "assumed" : "backlog";
+}
+
+/* Look at the table, refuse what is implausible and say what is held, why (*held), and what makes a sweep cheap. */
+SswPreview *
+ssw_register_look(SswPolicy *p, Relation rel, const char **held)
+{
+	SswPreview *v = ssw_preview_run(p, rel);
+
+	ssw_preview_check_plausible(p, v);
+	notice_index(p, v);
+	if (p->args->alter || strcmp(p->args->start, "auto") == 0)
+		*held = hold(p, v);
+	return v;
 }
 
 /* What the policy is bound to. */
@@ -238,12 +251,8 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	ssw_args_fill_limits(a, p);
 	ssw_args_fill(a, p);
 	ssw_target_check(p, rel);
-	v = ssw_preview_run(p, rel);
-	ssw_preview_check_plausible(p, v);
-	ssw_register_notice_index(p, v);
+	v = ssw_register_look(p, rel, &held);
 	v->advice = list_concat(v->advice, a->advice);
-	if (strcmp(a->start, "auto") == 0)
-		held = ssw_register_hold(p, v);
 	if (!a->dry_run)
 	{
 		insert_policy(a, p, v, rel, held);

@@ -16,7 +16,6 @@ extern Datum ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *args, Relat
 extern void ssw_register_table_gone(const SswPolicy *p);
 extern void ssw_register_check_name(const char *name);
 extern void ssw_register_identity(SswPolicy *p, Relation rel);
-extern void ssw_register_notice_index(const SswPolicy *p, const SswPreview *v);
-extern const char *ssw_register_hold(const SswPolicy *p, const SswPreview *v);
+extern SswPreview *ssw_register_look(SswPolicy *p, Relation rel, const char **held);
 
 #endif							/* SSW_REGISTER_H */

@@ -80,27 +80,6 @@ reads_text(Node *node, void *context)
 		expression_tree_walker(node, reads_text, context);
 }
 
-static void
-refuse(const char *field, const char *text, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s depends on the time zone of the session", field),
-			 errdetail("%s %s", text, detail),
-			 errhint("State the time zone: give only the column's name, with timezone => '...'. Or give constants an offset, and convert with AT TIME ZONE.")));
-}
-
-/* A pass reads as the SQL standard has it, in UTC and with ISO dates. */
-static void
-refuse_settings(const char *field, const char *text)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s depends on settings of the session", field),
-			 errdetail("%s means something else in a pass, which reads constants in UTC, with ISO dates and with standard_conforming_strings.", text),
-			 errhint("Give times an offset, write each backslash once, and write IS NULL instead of = NULL; or set TimeZone, DateStyle, IntervalStyle, standard_conforming_strings, transform_null_equals and array_nulls as a pass has them.")));
-}
-
 /* What an expression means to the caller and in a pass. */
 typedef struct Parsed
 {
@@ -130,10 +109,12 @@ check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql,
 	if (sql == NULL || ssw_expr_find_column(rel, sql) != InvalidAttrNumber)
 		return;
 	ssw_gate_unpinned(p->owner, p->search_path, compare, &m);
-	if (decides && depends(m.ours, NULL))
-		refuse(field, sql, "turns local times into instants, or the reverse, by the time zone of the session that evaluates it; in a pass, that is UTC.");
-	if (!m.same)
-		refuse_settings(field, sql);
+	if (!m.same || (decides && depends(m.ours, NULL)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s depends on settings of the session", field),
+				 errdetail("A pass evaluates it in UTC, with ISO dates and standard_conforming_strings: %s", sql),
+				 errhint("For a local time, give only the column's name, with timezone => '...'. In an expression, give constants an offset and convert with AT TIME ZONE. Write each backslash once, and IS NULL instead of = NULL.")));
 	if (decides && reads_text(m.ours, NULL))
 		p->args->doubt = psprintf("Text without an offset in %s is read as UTC.", field);
 }

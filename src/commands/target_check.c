@@ -42,29 +42,25 @@ static void
 check_kind(Relation rel)
 {
 	char		kind = rel->rd_rel->relkind;
+	const char *why = NULL;
+	const char *hint = "Register an ordinary, unlogged or partitioned table.";
 
 	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
+		why = "it is not an ordinary or partitioned table";
+	else if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		why = "it is a temporary table, which no other process can read";
+	else if (RelationGetRelid(rel) < FirstNormalObjectId || IsSystemRelation(rel))
+		why = "it belongs to the system catalogs";
+	else if (RelationGetNamespace(rel) == get_namespace_oid(SSW_SCHEMA, true))
+	{
+		why = "it belongs to the extension";
+		hint = "Its own tables have built-in policies: SELECT policy FROM sweeper.policy_status;";
+	}
+	if (why)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("cannot sweep \"%s\": it is not an ordinary or partitioned table", RelationGetRelationName(rel)),
-				 errhint("Register the table that holds the rows.")));
-	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("cannot sweep \"%s\": it is a temporary table", RelationGetRelationName(rel)),
-				 errdetail("No other process can read it, and it is dropped with its session."),
-				 errhint("Use an ordinary or an unlogged table.")));
-	if (RelationGetRelid(rel) < FirstNormalObjectId || IsSystemRelation(rel))
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("cannot sweep \"%s\": it belongs to the system catalogs",
-						RelationGetRelationName(rel))));
-	if (RelationGetNamespace(rel) == get_namespace_oid(SSW_SCHEMA, true))
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("cannot sweep \"%s\": it belongs to the extension", RelationGetRelationName(rel)),
-				 errdetail("Its own tables have built-in policies."),
-				 errhint("SELECT policy FROM sweeper.policy_status; lists the policies.")));
+				 errmsg("cannot sweep \"%s\": %s", RelationGetRelationName(rel), why),
+				 errhint("%s", hint)));
 }
 
 /* Open a relation that can be swept and belongs to the caller. */

@@ -104,7 +104,7 @@ ask(const SswPolicy *p, Relation rel, const SswTimeValue *v)
 			 is_number ? errmsg("%s of \"%s\" is a number: unit must be given", v->field, RelationGetRelationName(rel)) :
 			 errmsg("%s of \"%s\" has no time zone: timezone must be given", v->field, RelationGetRelationName(rel)),
 			 detail.len ? errdetail("%s.", detail.data) : 0,
-			 p->args ? errhint("%s", ssw_args_call(p->args, arg, best)) :
+			 p->args && !p->args->alter ? errhint("%s", ssw_args_call(p->args, arg, best)) :
 			 errhint("Give %s to sweeper.alter_policy().", arg)));
 }
 

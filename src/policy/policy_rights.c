@@ -264,9 +264,9 @@ ssw_rights_lock(const SswPolicy *p, int elevel)
 	return false;
 }
 
-/* The policy of that name, locked so that no batch runs, as it is now. */
+/* The policy of that name as it is now, locked by a function of locks.c. */
 SswPolicy  *
-ssw_rights_pause(text *name, SswRight right)
+ssw_rights_locked(text *name, SswRight right, void (*lock) (int policy_id))
 {
 	SswPolicy  *p = ssw_rights_policy(name, right);
 	int			id;
@@ -274,17 +274,17 @@ ssw_rights_pause(text *name, SswRight right)
 	do
 	{
 		id = p->id;
-		ssw_lock_policy_pause(id);
+		lock(id);
 		p = ssw_rights_policy(name, right);
 	} while (p->id != id);
 	return p;
 }
 
-/* The same, to be changed: nobody else ends rows of it, either. */
+/* The same, to be changed: no batch runs, and nobody else ends rows of it. */
 SswPolicy  *
 ssw_rights_change(text *name, SswRight right)
 {
-	SswPolicy  *p = ssw_rights_pause(name, right);
+	SswPolicy  *p = ssw_rights_locked(name, right, ssw_lock_policy_pause);
 
 	(void) ssw_rights_lock(p, ERROR);
 	return p;
