@@ -122,7 +122,7 @@ scan_keys(ScanKey keys, Relation index, Oid type, const SswLowerBound *low)
 	if (low == NULL)
 		return 1;
 	ScanKeyEntryInitialize(&keys[1], 0, 1, BTGreaterStrategyNumber, type, InvalidOid, get_opcode(op),
-						   ssw_lower_bound_narrow(type) ? Int32GetDatum(low->value) : Int64GetDatum(low->value));
+						   Int64GetDatum(low->value));
 	return 2;
 }
 
@@ -227,7 +227,7 @@ value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *resul
 		return false;
 	ssw_spi_exec(psprintf("SELECT LEAST($2, %s)", c->bound), 2, types, values, nulls, true, 1);
 	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	*result = isnull ? 0 : ssw_lower_bound_narrow(c->sort_type) ? DatumGetInt32(value) : DatumGetInt64(value);
+	*result = isnull ? 0 : DatumGetInt64(value);
 	return !isnull;
 }
 
@@ -241,7 +241,7 @@ keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, Timestamp
 	const SswDeadline *c = &w->policy->deadlines[i];
 
 	if (!value_at(c, now, f->found ? &f->value : NULL, &low->value) ||
-		low->value == (ssw_lower_bound_narrow(c->sort_type) ? PG_INT32_MIN : PG_INT64_MIN))
+		low->value == PG_INT64_MIN)
 		return;
 	low->value--;
 	low->leaf = leaf;

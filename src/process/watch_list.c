@@ -113,7 +113,6 @@ judge(SswWatch *w, bool begins, TimestampTz now)
 {
 	w->unprobed = true;			/* what was known may be of another definition */
 	w->judged_generation = generation;
-	w->rest.shut_until = 0;		/* it may have another window */
 	w->fuse_left = 0;
 	if (!begins && (!w->runs || w->held_above != 0))
 		w->next_look = now;

@@ -96,10 +96,12 @@ static Verdict
 ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 {
 	volatile Verdict verdict = VERDICT_UNKNOWN;
-	volatile int code = ERRCODE_NO_DATA_FOUND;
-	const char *volatile message = "is_alive returned null";
+	volatile bool answers = false;
+	int			code;
+	const char *message;
 	TimestampTz start = GetCurrentTimestamp();
 	SswFailureClass class;
+	bool		persists;
 
 	MemoryContextReset(w->batch_cxt);
 	w->interrupted = false;
@@ -111,21 +113,27 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 		verdict = ask(w, tid, cxt, identity);
 		w->answered |= verdict == VERDICT_ALIVE || verdict == VERDICT_DEAD;
 		ssw_batch_took(w, GetCurrentTimestamp() - start);
+		answers = true;
 	}
 	PG_CATCH();
 	{
 		ssw_batch_save_error(w);
-		class = ssw_error_classify(w->error->sqlerrcode);
-		if (!w->interrupted && (w->step == SSW_STEP_BEGIN || ((class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
-															  ssw_failures_pending(w->failures) >= MANY_UNKNOWN)))
-			ssw_batch_fail(w, w->error);
-		message = NULL;
 	}
 	PG_END_TRY();
-	if (message == NULL)
+	if (answers)
+	{
+		code = ERRCODE_NO_DATA_FOUND;
+		message = "is_alive returned null";
+	}
+	else
 	{
 		code = w->error->sqlerrcode;
 		message = ssw_failure_text(w->policy, w->error);
+		class = ssw_error_classify(code);
+		persists = (class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
+			ssw_failures_pending(w->failures) >= MANY_UNKNOWN;
+		if (!w->interrupted && (w->step == SSW_STEP_BEGIN || persists))
+			ssw_batch_fail(w, w->error);
 	}
 	if (w->slow_us > 0)
 	{

@@ -53,20 +53,24 @@ own_cutoff(const SswPolicy *p, TimestampTz cutoff, int64 ttl_us)
 	return cutoff - ssw_service_credit(&starts, cutoff + p->keep_for_us, ttl_us + p->keep_for_us);
 }
 
+static TimestampTz
+last_seen(const SswHeartbeat *b)
+{
+	return SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
+}
+
 /* Would a new deadline be later than the one the row has? */
 static bool
 gains(const SswHeartbeat *b, TimestampTz due)
 {
-	return SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us > due;
+	return last_seen(b) + b->ttl_us > due;
 }
 
 /* Is the session alive by memory, and not overruled by its row? */
 static bool
 is_alive(const SswPolicy *p, const SswHeartbeat *b, TimestampTz due, TimestampTz cutoff)
 {
-	return due >= b->deadline &&
-		SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word)) + b->ttl_us >
-		own_cutoff(p, cutoff, b->ttl_us);
+	return due >= b->deadline && last_seen(b) + b->ttl_us > own_cutoff(p, cutoff, b->ttl_us);
 }
 
 /* Does memory hold a row whose deadline is at or before the cutoff? */
@@ -99,7 +103,7 @@ ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, Timestamp
 static void
 add_alive(SswAlive *a, ItemPointer tid, const SswHeartbeat *b, TimestampTz due)
 {
-	TimestampTz seen = SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
+	TimestampTz seen = last_seen(b);
 
 	a->alive[a->nalive] = *tid;
 	a->seen[a->nalive] = TimestampTzGetDatum(seen);
@@ -263,7 +267,7 @@ settle(const SswAlive *a, bool all)
  * does get a new deadline.  As ssw_action_run(), and for callers in its place.
  */
 uint64
-ssw_alive_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
+ssw_alive_act_on_dead(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink)
 {
 	SswAlive	alive;
 	uint64		acted;

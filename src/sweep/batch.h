@@ -49,7 +49,6 @@ typedef struct SswWork
 	SswStep		step;			/* so far the batch came */
 	bool		answered;		/* is_alive has given an answer */
 	uint32		check_list;		/* from which it pulls rows for is_alive */
-	int			fuse_trips;		/* of the pass, that not_held includes */
 	bool		unhurried;		/* a slow row is tried with all its time */
 	bool		failed;			/* the policy as a whole; leave the pass */
 	bool		out_of_time;	/* not all rows at fault could be found */

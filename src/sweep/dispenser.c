@@ -219,7 +219,7 @@ ssw_dispenser_give_back(SswPass *pass, const SswChunk *chunk, int64 rows)
  * all dead rows were seen.
  */
 bool
-ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next, bool *alone)
+ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next)
 {
 	SswPass    *pass = w->pass;
 	bool		all_seen;
@@ -228,7 +228,6 @@ ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next, bool *alone)
 	if (w->unhandled == 0)
 		pass->unfinished--;
 	all_seen = pass->end == SSW_END_DONE && !pass->refresh_only && pass->unfinished == 0;
-	*alone = pass->max_workers_seen == 1;
 	for (int i = 0; i < SSW_MET_WORDS; i++)
 		met[i] = pass->met[i] |= met[i];
 	pass->excluded += ssw_failures_pending(w->failures);

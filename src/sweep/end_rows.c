@@ -122,7 +122,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 			tids[n++] = f->rows[*next].tid;
 	ssw_action_lock_leaf(p, target.leaf, RowExclusiveLock);
 	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
-	acted = ssw_alive_run(&target, tids, n, sink);
+	acted = ssw_alive_act_on_dead(&target, tids, n, sink);
 
 	/*
 	 * the registry has no code of users, and its callers constraints of their

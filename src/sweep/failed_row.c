@@ -470,7 +470,7 @@ ssw_failures_met(SswFailures *f, uint64 salt, uint64 *bits)
 
 /*
  * Remove entries whose row was handled, or is no longer dead: no worker met it, as
- * far as bits say, when there were others.
+ * far as bits say.
  */
 static void
 purge_entries(SswFailures *f, uint64 salt, const uint64 *bits)
@@ -485,8 +485,7 @@ purge_entries(SswFailures *f, uint64 salt, const uint64 *bits)
 	while ((s = hash_seq_search(&seq)) != NULL)
 		for (FailedEntry *e = s->first; e; e = e->next)
 		{
-			if (e->failed_again || e->left_alone ||
-				(bits && bits[met_bit(e, salt) / 64] & (UINT64CONST(1) << (met_bit(e, salt) % 64))))
+			if (bits[met_bit(e, salt) / 64] & (UINT64CONST(1) << (met_bit(e, salt) % 64)))
 				continue;
 			values[1] = CStringGetTextDatum(e->key);
 			values[2] = e->partition ? CStringGetTextDatum(e->partition) : (Datum) 0;
@@ -516,7 +515,7 @@ note_locked(const SswFailures *f)
 /*
  * Write the pending failures, in the caller's transaction.  With purge, the
  * pass has seen every dead row, and entries that no longer apply are removed; bits
- * are of what other workers met, or null.
+ * are of what all workers met.
  */
 void
 ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)

@@ -58,17 +58,6 @@ ssw_fuse_load(SswPolicy *p)
 	ssw_spi_end_as(&save);
 }
 
-/* Another worker may have held groups since this one looked. */
-void
-ssw_fuse_recall(SswWork *w)
-{
-	int			trips = w->pass->fuse_trips;
-
-	if (trips != w->fuse_trips)
-		ssw_fuse_load(w->policy);
-	w->fuse_trips = trips;
-}
-
 /* As a person reads it. */
 char	   *
 ssw_fuse_describe(const SswSuspect *s)

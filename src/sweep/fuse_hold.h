@@ -19,7 +19,6 @@ typedef struct SswSuspect
 
 extern char *ssw_fuse_group(const SswPolicy *p);
 extern void ssw_fuse_load(SswPolicy *p);
-extern void ssw_fuse_recall(SswWork *w);
 extern char *ssw_fuse_describe(const SswSuspect *s);
 extern char *ssw_fuse_write(SswWork *w, const SswSuspect *s);
 

@@ -22,24 +22,24 @@
 #include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "base/deferred.h"
-#include "base/error_class.h"
-#include "heartbeat/policy_xact.h"
-#include "policy/deadline.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "base/deferred.h"
+#include "base/error_class.h"
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
+#include "heartbeat/policy_xact.h"
 #include "heartbeat/store_scan.h"
+#include "policy/deadline.h"
 #include "policy/partition.h"
 #include "policy/sweep_sql.h"
-#include "sweep/heartbeat_flush.h"
 #include "sweep/alive_by_heartbeat.h"
+#include "sweep/heartbeat_flush.h"
 #include "sweep/row_action.h"
 
 #define ROWS_AT_ONCE	10000
@@ -57,30 +57,12 @@ set_patience(int ms)
 static void
 lock_table(const SswPolicy *p)
 {
-	MemoryContext cxt = CurrentMemoryContext;
 	int			level = NewGUCNestLevel();
 
 	if (LockTimeout == 0)
 		set_patience(DeadlockTimeout + p->lock_timeout_ms);
-	PG_TRY();
-	{
-		LockRelationOid(p->relid, ExclusiveLock);
-		(void) find_all_inheritors(p->relid, ExclusiveLock, NULL);
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-			PG_RE_THROW();
-		FlushErrorState();
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not lock table %s within %d ms", p->relation, LockTimeout),
-				 errdetail("Pending heartbeats of policy \"%s\" must be written to its rows first, and other transactions write or lock rows.",
-						   p->name),
-				 errhint("Try again when their transactions have ended, or SET lock_timeout to wait longer.")));
-	}
-	PG_END_TRY();
+	LockRelationOid(p->relid, ExclusiveLock);
+	(void) find_all_inheritors(p->relid, ExclusiveLock, NULL);
 	AtEOXact_GUC(false, level);
 }
 
@@ -154,25 +136,6 @@ is_passing(int code)
 }
 
 /*
- * Why the rows cannot be written; or null.  That needs the key, the deadlines and the
- * filter; of the rest that names renamed columns nothing is taken.
- */
-static char *
-why_unwritable(SswPolicy *p)
-{
-	const uint64 group_by = UINT64CONST(1) << SSW_ARG_GROUP_BY;
-	const uint64 capture = UINT64CONST(1) << SSW_ARG_CAPTURE;
-
-	if (p->stale & ~(group_by | capture | UINT64CONST(1) << SSW_ARG_SET_CLAUSE))
-		return p->stale_detail;
-	if (p->stale & group_by)
-		p->group_by = NULL;
-	if (p->stale & capture)
-		p->ncapture = 0;
-	return NULL;
-}
-
-/*
  * Before the heartbeats of a policy are forgotten.  What can never be written is
  * reported, and delays nobody; what could be written later is an error.
  */
@@ -191,7 +154,7 @@ ssw_heartbeat_flush(SswPolicy *p)
 	{
 		lock_table(p);
 		present = *ssw_policy_present(p);
-		trouble = why_unwritable(&present);
+		trouble = present.stale_detail;
 	}
 
 	/*

@@ -17,26 +17,18 @@
 
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "policy/deadline.h"
 #include "utils/builtins.h"
-#include "utils/date.h"
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
+#include "policy/deadline.h"
 #include "sweep/lower_bound.h"
 
-/* Bounds are kept of columns whose types have a next lower value. */
+/* Bounds are kept of columns whose types are integers of 64 bits. */
 bool
 ssw_lower_bound_fits(const SswDeadline *c)
 {
-	return c->sort_type == TIMESTAMPTZOID || c->sort_type == TIMESTAMPOID || c->sort_type == INT8OID || ssw_lower_bound_narrow(c->sort_type);
-}
-
-/* Of 32 bits, not 64. */
-bool
-ssw_lower_bound_narrow(Oid type)
-{
-	return type == INT4OID || type == DATEOID;
+	return c->sort_type == TIMESTAMPTZOID || c->sort_type == TIMESTAMPOID || c->sort_type == INT8OID;
 }
 
 /* The bound of that leaf, if there is one that still holds. */
@@ -89,12 +81,8 @@ literal(const SswLowerBound *low)
 		case TIMESTAMPOID:
 			return psprintf("'%s'::pg_catalog.timestamp",
 							DatumGetCString(DirectFunctionCall1(timestamp_out, TimestampGetDatum(low->value))));
-		case INT8OID:
-			return psprintf("'" INT64_FORMAT "'::pg_catalog.int8", low->value);
-		case DATEOID:
-			return psprintf("'%s'::pg_catalog.date", DatumGetCString(DirectFunctionCall1(date_out, DateADTGetDatum(low->value))));
 		default:
-			return psprintf("'" INT64_FORMAT "'::pg_catalog.int4", low->value);
+			return psprintf("'" INT64_FORMAT "'::pg_catalog.int8", low->value);
 	}
 }
 

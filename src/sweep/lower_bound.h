@@ -9,7 +9,6 @@
 #include "policy/policy.h"
 
 extern bool ssw_lower_bound_fits(const SswDeadline *c);
-extern bool ssw_lower_bound_narrow(Oid type);
 extern bool ssw_lower_bound_find(int policy_id, int which, Oid leaf, const SswDeadline *c, TimestampTz now, SswLowerBound *low);
 extern void ssw_lower_bound_keep(int policy_id, int which, const SswLowerBound *low);
 extern void ssw_lower_bound_forget(int policy_id);

@@ -47,7 +47,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	w->step = SSW_STEP_ROWS;
 	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_deferred_fire();
-	rows = ssw_alive_run(&w->target, tids, n, sink);
+	rows = ssw_alive_act_on_dead(&w->target, tids, n, sink);
 	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
 	ssw_deferred_fire();
 	ssw_spi_end_as(&save);

@@ -7,9 +7,8 @@
  * compare replicas with where it was max_replica_lag ago; that also finds those that are
  * stuck or not connected.  Workers report how much WAL they wrote.
  *
- * Shares the samples, which replica is late, and the rest of max_wal_rate: private to
- * this file, under a lock of its own.  Only the launcher adds samples.  A crash leaves
- * nothing behind: replicas can be late again when the server has run for max_replica_lag.
+ * Shares where the WAL was, which replica is late, and the rest of max_wal_rate: private
+ * to this file, under a lock of its own.  A crash leaves nothing behind: replicas can be late again when the server has run for max_replica_lag.
  */
 #include "postgres.h"
 
@@ -47,21 +46,25 @@ typedef struct Sample
 typedef struct Throttle
 {
 	LWLock	   *lock;
-	int64		nsamples;		/* taken; the last ones are kept */
-	Sample		sample[SAMPLES];
+	pg_atomic_uint64 lsn;		/* WAL was flushed so far max_replica_lag ago;
+								 * 0: unknown */
 	TimestampTz looked_at;		/* at replicas */
-	TimestampTz behind_since;	/* one is too late, or 0 */
-	char		behind[160];	/* which */
+	char		behind[160];	/* which one is too late, or "" */
 	double		tokens;			/* bytes of WAL that sweeps may write now */
 	TimestampTz tokens_at;
 } Throttle;
 
 static Throttle *throttle = NULL;
 
+/* In the launcher: samples that were taken.  The last ones are kept. */
+static int64 nsamples = 0;
+static Sample sample[SAMPLES];
+
 static void
 init_throttle(LWLock *lock)
 {
 	throttle->lock = lock;
+	pg_atomic_init_u64(&throttle->lsn, 0);
 }
 
 void
@@ -70,53 +73,41 @@ ssw_throttle_init(void)
 	ssw_shmem_add_struct("session_sweeper throttle", sizeof(Throttle), &throttle, init_throttle);
 }
 
-/* The launcher's part: note where the WAL is; returns when next. */
+/* The launcher's part: note where the WAL is, and was; returns when next. */
 TimestampTz
 ssw_throttle_sample(TimestampTz now)
 {
-	Throttle   *l = throttle;
-	int64		spacing = Max(MIN_SAMPLE_US, ssw_max_replica_lag * INT64CONST(1000) / (SAMPLES / 2));
-	TimestampTz last;
+	int64		lag = ssw_max_replica_lag * INT64CONST(1000);
+	int64		spacing = Max(MIN_SAMPLE_US, lag / (SAMPLES / 2));
+	TimestampTz last = nsamples == 0 ? 0 : sample[(nsamples - 1) % SAMPLES].at;
 
-	if (ssw_max_replica_lag == 0)
-	{
-		if (l->nsamples > 0)
-			ssw_throttle_forget();
+	if (lag == 0)
 		return DT_NOEND;
-	}
-	last = l->nsamples == 0 ? 0 : l->sample[(l->nsamples - 1) % SAMPLES].at;
 	if (now < last + spacing)
 		return last + spacing;
-	LWLockAcquire(throttle->lock, LW_EXCLUSIVE);
-	l->sample[l->nsamples % SAMPLES] = (Sample)
+	sample[nsamples++ % SAMPLES] = (Sample)
 	{
 		.at = now,.lsn = GetFlushRecPtr(NULL)
 	};
-	l->nsamples++;
-	LWLockRelease(throttle->lock);
+	for (int64 i = nsamples - 1; i >= Max(0, nsamples - SAMPLES); i--)
+		if (sample[i % SAMPLES].at <= now - lag)
+		{
+			pg_atomic_write_u64(&throttle->lsn, sample[i % SAMPLES].lsn);
+			break;
+		}
 	return now + spacing;
 }
 
-/* The clock was set, or nobody wants to know. */
+/* The launcher has seen that the clock was set. */
 void
 ssw_throttle_forget(void)
 {
+	nsamples = 0;
+	pg_atomic_write_u64(&throttle->lsn, 0);
 	LWLockAcquire(throttle->lock, LW_EXCLUSIVE);
-	throttle->nsamples = 0;
-	throttle->behind_since = throttle->looked_at = throttle->tokens_at = 0;
+	throttle->looked_at = throttle->tokens_at = 0;
+	throttle->behind[0] = '\0';
 	LWLockRelease(throttle->lock);
-}
-
-/* Where the WAL was then, or before; 0: unknown.  The caller holds the lock. */
-static XLogRecPtr
-lsn_at(TimestampTz then)
-{
-	Throttle   *l = throttle;
-
-	for (int64 i = l->nsamples - 1; i >= Max(0, l->nsamples - SAMPLES); i--)
-		if (l->sample[i % SAMPLES].at <= then)
-			return l->sample[i % SAMPLES].lsn;
-	return 0;
 }
 
 /* The replica or slot that is farthest behind that position, and a text that says so; null: none is. */
@@ -151,37 +142,26 @@ find_behind(XLogRecPtr lsn)
 	return who;
 }
 
-/* The coordinator's part, in a transaction: is a replica too late? */
+/* The coordinator's part, in a transaction: is a replica too late?  Two may look at the same time. */
 void
 ssw_throttle_look(TimestampTz now)
 {
 	Throttle   *l = throttle;
-	XLogRecPtr	lsn = 0;
-	bool		due;
+	XLogRecPtr	lsn = pg_atomic_read_u64(&l->lsn);
 	char	   *behind;
 
-	if (ssw_max_replica_lag == 0)
-		return;
-	LWLockAcquire(throttle->lock, LW_EXCLUSIVE);
-	due = now - l->looked_at >= LOOK_US;
-	if (due)
-	{
-		l->looked_at = now;
-		lsn = lsn_at(now - ssw_max_replica_lag * INT64CONST(1000));
-	}
-	LWLockRelease(throttle->lock);
-	if (!due)
+	if (ssw_max_replica_lag == 0 || now - l->looked_at < LOOK_US)
 		return;
 	behind = lsn == 0 ? NULL : find_behind(lsn);
-	LWLockAcquire(throttle->lock, LW_EXCLUSIVE);
-	l->behind_since = behind == NULL ? 0 : l->behind_since ? l->behind_since : now;
+	LWLockAcquire(l->lock, LW_EXCLUSIVE);
+	l->looked_at = now;
 	ssw_shmem_text(l->behind, behind ? behind : "", sizeof(l->behind));
-	LWLockRelease(throttle->lock);
+	LWLockRelease(l->lock);
 }
 
-/* Take bytes from max_wal_rate; what may be written now, in bytes. */
+/* Take bytes from max_wal_rate; what may be written now, in bytes.  behind, unless null: which replica is too late, or "". */
 static double
-take_tokens(TimestampTz now, int64 bytes)
+take_tokens(TimestampTz now, int64 bytes, char *behind)
 {
 	Throttle   *l = throttle;
 	double		rate = ssw_max_wal_rate * 1024.0;
@@ -191,6 +171,8 @@ take_tokens(TimestampTz now, int64 bytes)
 	l->tokens = l->tokens_at == 0 ? rate : Min(rate, l->tokens + rate * Max(0, now - l->tokens_at) / 1e6);
 	l->tokens_at = now;
 	left = l->tokens = Max(l->tokens - bytes, -MAX_DEBT_S * rate);
+	if (behind)
+		strlcpy(behind, l->behind, sizeof(l->behind));
 	LWLockRelease(l->lock);
 	return left;
 }
@@ -207,7 +189,7 @@ ssw_throttle_spend(bool forced)
 
 	told = pgWalUsage.wal_bytes;
 	if (ssw_max_wal_rate > 0 && !forced)
-		(void) take_tokens(GetCurrentTimestamp(), bytes);
+		(void) take_tokens(GetCurrentTimestamp(), bytes, NULL);
 	return bytes;
 }
 
@@ -218,53 +200,28 @@ ssw_throttle_batch_bytes(void)
 	return ssw_max_wal_rate > 0 ? ssw_max_wal_rate * 1024.0 / WAL_BATCHES : get_float8_infinity();
 }
 
-/* Is the window closed?  When it opens is looked for once, minute by minute. */
-static bool
-is_shut(const char *window, TimestampTz now, SswRest *rest)
-{
-	TimestampTz opens;
-
-	if (now >= rest->shut_from && now < rest->shut_until)
-		return true;
-	opens = ssw_window_opens(window, now);
-	rest->shut_from = now;
-	rest->shut_until = opens ? opens : now + USECS_PER_DAY;
-	if (opens != now)
-		snprintf(rest->reason, sizeof(rest->reason), "until its maintenance window opens%s%s: %s", opens ? " at " : "",
-				 opens ? timestamptz_to_str(opens) : "", window);
-	return opens != now;
-}
-
-/* Is a replica too late, and which? */
-static bool
-is_behind(char *text, size_t size)
-{
-	bool		behind;
-
-	LWLockAcquire(throttle->lock, LW_SHARED);
-	behind = throttle->behind_since != 0;
-	if (behind)
-		strlcpy(text, throttle->behind, size);
-	LWLockRelease(throttle->lock);
-	return behind;
-}
-
 /* Must passes that nobody asked for wait?  Rows that heartbeats keep alive are still refreshed. */
 bool
 ssw_throttle_rests(const SswPolicy *p, TimestampTz now, SswRest *rest)
 {
+	TimestampTz opens = p->maintenance_window ? ssw_window_opens(p->maintenance_window, now) : now;
 	double		tokens;
 
 	rest->state = SSW_POLICY_UNKNOWN;
-	if (p->maintenance_window && is_shut(p->maintenance_window, now, rest))
+	if (opens != now)
 	{
 		rest->state = SSW_POLICY_OUTSIDE_WINDOW;
 		rest->until = ssw_window_next_minute(now);
+		snprintf(rest->reason, sizeof(rest->reason), "until its maintenance window opens%s%s: %s", opens ? " at " : "",
+				 opens ? timestamptz_to_str(opens) : "", p->maintenance_window);
 		return true;
 	}
-	if (ssw_max_replica_lag > 0 && is_behind(rest->reason, sizeof(rest->reason)))
+	if (ssw_max_replica_lag == 0 && ssw_max_wal_rate == 0)
+		return false;
+	tokens = take_tokens(now, 0, rest->reason);
+	if (ssw_max_replica_lag > 0 && rest->reason[0] != '\0')
 		rest->until = now + LOOK_US;
-	else if (ssw_max_wal_rate > 0 && (tokens = take_tokens(now, 0)) <= 0)
+	else if (ssw_max_wal_rate > 0 && tokens <= 0)
 	{
 		snprintf(rest->reason, sizeof(rest->reason), "max_wal_rate is reached: %d kB of WAL per second", ssw_max_wal_rate);
 		rest->until = now + 1 + (TimestampTz) (-tokens / (ssw_max_wal_rate * 1024.0) * 1e6);

@@ -12,8 +12,6 @@ typedef struct SswRest
 	SswPolicyState state;		/* why, or SSW_POLICY_UNKNOWN */
 	char		reason[160];
 	TimestampTz until;			/* look again then */
-	TimestampTz shut_from;		/* the window is closed from then */
-	TimestampTz shut_until;		/* to then, see reason; 0: not known */
 } SswRest;
 
 extern void ssw_throttle_init(void);

@@ -80,7 +80,9 @@ collect(SswWork *w, SswChunk *chunk)
 		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition");
 		return;
 	}
-	ssw_fuse_recall(w);
+	/* it may have held groups since this worker loaded the policy */
+	if (pass->fuse_trips > 0)
+		ssw_fuse_load(w->policy);
 	if (!OidIsValid(pass->leaf))
 		more = ssw_dispenser_advance(w, leaves);
 	while (more && chunk->n == 0)
@@ -252,12 +254,11 @@ static void
 finish(SswWork *w)
 {
 	bool		purge;
-	bool		alone;
 	uint64		met[SSW_MET_WORDS] = {0};
 
 	blame_policy(w);
 	ssw_failures_met(w->failures, w->pass->started_at, met);
-	purge = ssw_dispenser_leave(w, met, ssw_failures_next_attempt(w->failures), &alone) &&
+	purge = ssw_dispenser_leave(w, met, ssw_failures_next_attempt(w->failures)) &&
 		ssw_failures_count(w->failures) > 0;
 	if (purge || ssw_failures_pending(w->failures) > 0)
 	{
@@ -268,7 +269,7 @@ finish(SswWork *w)
 		 * rows, too
 		 */
 		if (ssw_lock_policy_batch_conditional(w->policy->id))
-			ssw_failures_flush(w->failures, purge, w->pass->started_at, alone ? NULL : met);
+			ssw_failures_flush(w->failures, purge, w->pass->started_at, met);
 		ssw_spi_commit();
 	}
 }
