@@ -44,7 +44,7 @@ CREATE FUNCTION sweeper._progress(OUT policy_id int, OUT pass bigint, OUT phase 
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 2 AS 'MODULE_PATHNAME', 'ssw_stat_progress';
 CREATE FUNCTION sweeper._window_opens(maintenance_window text, at timestamptz) RETURNS timestamptz
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'ssw_window_opens_sql';
-CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT reason text, OUT last_look timestamptz,
+CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT last_look timestamptz,
     OUT next_look timestamptz, OUT oldest_due timestamptz, OUT stats_since timestamptz, OUT looks bigint, OUT passes bigint,
     OUT batches bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint, OUT skipped bigint,
     OUT failed_passes bigint, OUT fuse_trips bigint, OUT max_lag interval, OUT busy_seconds float8, OUT duration_histogram bigint[],
@@ -57,7 +57,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_stat
 CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
     OUT service_start timestamptz, OUT slots_short_since timestamptz, OUT listed boolean,
     OUT heartbeats bigint, OUT most_heartbeats bigint, OUT heartbeats_refused bigint, OUT heartbeats_full_since timestamptz,
-    OUT clean_start boolean, OUT policies_full boolean, OUT heartbeat_counts bigint[], OUT notifications_skipped bigint) RETURNS SETOF record
+    OUT policies_full boolean, OUT heartbeat_counts bigint[], OUT notifications_skipped bigint) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'ssw_stat_cluster';
 CREATE FUNCTION sweeper.stat_reset(policy text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_stat_reset';
@@ -83,7 +83,7 @@ COMMENT ON FUNCTION sweeper._window_opens IS
 COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';
 COMMENT ON FUNCTION sweeper._policy IS 'Counters and state of the policies of this database, from shared memory; see views policy_status and stat_policy.';
 COMMENT ON FUNCTION sweeper._cluster IS
-'One row about the server, from shared memory. Library: preloaded, enabled, in recovery, the launcher, the start of service, whether a clean stop was before it. Shortages: since when process slots are short (for at least five seconds), whether the slots of policies are used up. Heartbeats: how many memory holds and can hold, how many found no room, since when it is full, and counts by result: fast, slow, written, gone, error. listed: session_sweeper.databases includes this database. Also the number of skipped notifications.';
+'One row about the server, from shared memory. Library: preloaded, enabled, in recovery, the launcher, the start of service. Shortages: since when process slots are short (for at least five seconds), whether the slots of policies are used up. Heartbeats: how many memory holds and can hold, how many found no room, since when it is full, and counts by result: fast, slow, written, gone, error. listed: session_sweeper.databases includes this database. Also the number of skipped notifications.';
 COMMENT ON FUNCTION sweeper.stat_reset IS 'Sets the counters of a policy to zero, or of all when null. Errors: 55000 library not preloaded, 42704 no such policy, 42501 not allowed.';
 COMMENT ON FUNCTION sweeper._library IS 'Version of the loaded library, and whether it was loaded without preload.';
 COMMENT ON FUNCTION sweeper.version IS 'Versions of library and SQL; restart_needed when they differ or the library is not preloaded.';

@@ -7,8 +7,7 @@ CREATE FUNCTION sweeper.explain_row(policy text, key text, OUT found boolean, OU
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_explain_row';
 CREATE FUNCTION sweeper.explain_sweep(policy text) RETURNS SETOF text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_explain_sweep';
-CREATE FUNCTION sweeper._database(OUT database oid, OUT state text, OUT closed int, OUT coordinator_pid int,
-    OUT workers_wanted int, OUT next_due timestamptz, OUT problem text,
+CREATE FUNCTION sweeper._database(OUT database oid, OUT state text, OUT next_due timestamptz,
     OUT work_failing_since timestamptz, OUT work_error text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED ROWS 4 AS 'MODULE_PATHNAME', 'ssw_stat_database';
 CREATE FUNCTION sweeper._repair_hint(policy_id int) RETURNS text
@@ -25,7 +24,7 @@ A pass has variants of them, which are not shown: for ranges of rows, around hoo
 Parameters: $1 cutoff, $2 cutoff without grace, $3 rows, $4 keys, $5 now (find: $3 and $4 cursor, $5 limit; refresh: $4 rows, $5 their last heartbeats, $6 new and $7 old deadlines).
 Errors: 42704 no such policy, 42501 not its owner and without level monitor, 55000 the relation is gone or changed its owner.';
 COMMENT ON FUNCTION sweeper._database IS
-'Databases that the launcher knows, from shared memory: whether it has the extension, its coordinator, when that is next due, why it is idle, since when its tasks fail to be processed, and the error.';
+'Databases that the launcher knows, from shared memory: whether it has the extension, when its coordinator is next due, since when its tasks fail to be processed, and the error.';
 COMMENT ON FUNCTION sweeper._state IS
 'State of each policy that the reader may see, and the reason, as in policy_status, problem and metrics. brakes: those that resume() releases. misfit: why the policy does not fit its table and functions.';
 COMMENT ON FUNCTION sweeper._repair_hint IS

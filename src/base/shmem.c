@@ -260,16 +260,6 @@ ssw_shmem_is_closed(void)
 	return d == NULL || d->closed > 0;
 }
 
-/* An entry may be of no policy: the coordinator reads all again.  The caller holds the lock exclusively. */
-void
-ssw_shmem_recheck(void)
-{
-	SswDatabase *d = ssw_shmem_database(MyDatabaseId, true);
-
-	if (d)
-		d->recheck = true;
-}
-
 /*
  * The shared entry of a policy, or null.  With create, a missing one is made;
  * null then means that users have max_policies of them.  The caller holds the

@@ -74,8 +74,6 @@ typedef struct SswDatabase
 	int			start_failures;
 	uint32		settings;		/* of its processes, a hash; see
 								 * coordinator_turn.c */
-	bool		recheck;		/* CALL sweep made the entry of a policy: does
-								 * that exist? */
 	uint64		policy_generation;	/* counts commits that change policies */
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */
@@ -86,8 +84,8 @@ typedef struct SswDatabase
 	Oid			append_waits;	/* an owner whose rows wait for a worker, or
 								 * invalid */
 	TimestampTz append_waits_since;
-	char		problem[128];	/* why it idles, for the view; "" when it does
-								 * not */
+	bool		idle;			/* session_sweeper.databases does not list it,
+								 * or it takes no connections */
 } SswDatabase;
 
 typedef enum SswProcKind
@@ -414,7 +412,6 @@ extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
 extern uint64 ssw_shmem_policy_generation(void);
 extern uint64 ssw_shmem_next_generation(bool created);
 extern bool ssw_shmem_is_closed(void);
-extern void ssw_shmem_recheck(void);
 extern bool ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy);
 extern bool ssw_shmem_policies_full(void);
 extern bool ssw_shmem_forget_unknown(const Bitmapset * known, uint64 generation);

@@ -91,9 +91,6 @@ post_request(int policy_id, bool force)
 	if (s)
 	{
 		s->request_force = s->request_force || force;
-		/* it may have been unregistered, and no coordinator knows that */
-		if (s->state == SSW_POLICY_UNKNOWN)
-			ssw_shmem_recheck();
 		ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	LWLockRelease(SswShared->lock);

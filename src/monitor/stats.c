@@ -240,8 +240,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];
-		Datum		v[29];
-		bool		n[29] = {0};
+		Datum		v[28];
+		bool		n[28] = {0};
 		int			k = 0;
 
 		if (!bms_is_member(s->key.policy_id, visible))
@@ -249,7 +249,6 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = Int32GetDatum(s->key.policy_id);
 		n[k] = s->state == SSW_POLICY_UNKNOWN;
 		v[k] = n[k] ? (Datum) 0 : CStringGetTextDatum(ssw_brake_name(s->state)), k++;
-		v[k] = text_or_null(s->reason, &n[k]), k++;
 		v[k] = time_or_null(s->last_look, &n[k]), k++;
 		v[k] = time_or_null(s->next_look, &n[k]), k++;
 		v[k] = time_or_null(s->oldest_due, &n[k]), k++;
@@ -326,8 +325,8 @@ Datum
 ssw_stat_cluster(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Datum		v[15] = {0};
-	bool		n[15] = {0};
+	Datum		v[14] = {0};
+	bool		n[14] = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	v[0] = BoolGetDatum(ssw_shmem_available());
@@ -343,7 +342,7 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		int64		results[SSW_HEARTBEAT_STATS];
 
 		ssw_counters_read(results);
-		v[13] = counts(results, SSW_HEARTBEAT_STATS);
+		v[12] = counts(results, SSW_HEARTBEAT_STATS);
 		ssw_store_counts(&store);
 		v[7] = Int64GetDatum(store.used);
 		v[8] = Int64GetDatum(store.most);
@@ -355,15 +354,14 @@ ssw_stat_cluster(PG_FUNCTION_ARGS)
 		/* a parallel query may take the last slot for a moment */
 		lasts = SswShared->no_slot_at - SswShared->no_slot_since >= SLOTS_SHORT_US;
 		v[5] = time_or_null(lasts ? SswShared->no_slot_since : 0, &n[5]);
-		v[12] = BoolGetDatum(ssw_shmem_policies_full());
+		v[11] = BoolGetDatum(ssw_shmem_policies_full());
 		v[4] = time_or_null(ssw_service_began(), &n[4]);
-		v[11] = BoolGetDatum(ssw_service_is_clean());
-		v[14] = Int64GetDatum(ssw_notify_skipped());
+		v[13] = Int64GetDatum(ssw_notify_skipped());
 		v[3] = Int32GetDatum(launcher);
 		n[3] = launcher == 0;
 	}
 	else
-		n[5] = n[7] = n[8] = n[9] = n[10] = n[13] = n[14] = true;
+		n[5] = n[7] = n[8] = n[9] = n[10] = n[12] = n[13] = true;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	return (Datum) 0;
 }
@@ -375,34 +373,27 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 	static const char *const states[] = {"unknown", "absent", "present"};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SswDatabase *databases;
-	SswProc    *procs;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (!ssw_shmem_available())
 		return (Datum) 0;
 	databases = copy_under_lock(SswShared->databases, sizeof(SswShared->databases));
-	procs = copy_under_lock(SswProcs, SswShared->nprocs * sizeof(SswProc));
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &databases[i];
 		SswWorkState work;
-		Datum		v[9];
-		bool		n[9] = {0};
+		Datum		v[5];
+		bool		n[5] = {0};
 
 		if (!OidIsValid(d->oid))
 			continue;
 		v[0] = ObjectIdGetDatum(d->oid);
 		v[1] = CStringGetTextDatum(states[d->state]);
-		v[2] = Int32GetDatum(d->closed);
-		n[3] = d->coordinator < 0;
-		v[3] = n[3] ? (Datum) 0 : Int32GetDatum(procs[d->coordinator].pid);
-		v[4] = Int32GetDatum(d->workers_wanted);
-		v[5] = time_or_null(d->next_due, &n[5]);
-		v[6] = text_or_null(d->problem, &n[6]);
+		v[2] = time_or_null(d->next_due, &n[2]);
 		work = ssw_work_read(d->oid);
-		v[7] = time_or_null(work.failing_since, &n[7]);
+		v[3] = time_or_null(work.failing_since, &n[3]);
 		/* errors of other databases are not shown here */
-		v[8] = text_or_null(d->oid == MyDatabaseId ? work.error : "", &n[8]);
+		v[4] = text_or_null(d->oid == MyDatabaseId ? work.error : "", &n[4]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

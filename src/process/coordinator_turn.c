@@ -118,16 +118,15 @@ ssw_turn_begin_round(SswTurn *t)
 	memset(t, 0, sizeof(SswTurn));
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	d = ssw_shmem_database(MyDatabaseId, false);
-	t->closed = d == NULL || d->closed > 0 || d->problem[0] != '\0';
+	t->closed = d == NULL || d->closed > 0 || d->idle;
 	t->others_wait = SswShared->coordinators_waiting;
 	if (d)
 	{
 		t->wakeups = d->wakeups;
 		t->generation = d->policy_generation;
 		t->marked_at = d->marked_at;
-		t->recheck = d->recheck;
 		t->may_be_due = d->may_be_due;
-		d->recheck = d->may_be_due = false;
+		d->may_be_due = false;
 	}
 	for (int i = 0; i < SswShared->nprocs; i++)
 		t->passes = t->passes || (SswPasses[i].in_use && SswPasses[i].database == MyDatabaseId);

@@ -18,7 +18,6 @@ typedef struct SswTurn
 	uint64		wakeups;		/* of its coordinator, so far */
 	uint64		generation;		/* of the policies */
 	TimestampTz marked_at;		/* the coordinator before wrote the mark, or 0 */
-	bool		recheck;		/* an entry may be of no policy */
 	bool		may_be_due;		/* rows may be due earlier than is known */
 	bool		closed;			/* nobody is wanted here */
 	bool		others_wait;	/* for a coordinator to leave */

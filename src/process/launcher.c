@@ -78,7 +78,7 @@ note_database(Oid oid, bool wanted)
 	SswDatabase *d = ssw_shmem_database(oid, wanted);
 
 	if (d)
-		strlcpy(d->problem, wanted ? "" : "not in session_sweeper.databases", sizeof(d->problem));
+		d->idle = !wanted;
 	return d || !wanted;
 }
 
@@ -132,7 +132,7 @@ scan_databases(void)
 			d->oid = InvalidOid;
 		}
 		else if (gone)
-			strlcpy(d->problem, "does not allow connections", sizeof(d->problem));
+			d->idle = true;
 		if (d->state == SSW_DB_ABSENT)
 			ssw_shmem_forget_passes(d->oid);
 	}
@@ -168,7 +168,7 @@ next_database(TimestampTz now, bool *waiting)
 		SswDatabase *d = &SswShared->databases[i];
 
 		if (!OidIsValid(d->oid) || d->state == SSW_DB_ABSENT || d->closed > 0 ||
-			d->problem[0] != '\0' || d->next_due > now || d->not_before > now ||
+			d->idle || d->next_due > now || d->not_before > now ||
 			ssw_quota_count(SSW_PROC_COORDINATOR, d->oid) > 0)
 			continue;
 		if (best == NULL || d->next_due < best->next_due)
@@ -364,7 +364,7 @@ sleep_ms(TimestampTz now)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
-		if (!OidIsValid(d->oid) || d->closed > 0 || d->problem[0] != '\0')
+		if (!OidIsValid(d->oid) || d->closed > 0 || d->idle)
 			continue;
 		if (d->state != SSW_DB_ABSENT && d->coordinator < 0)
 			next = Min(next, Max(d->next_due, d->not_before));

@@ -278,7 +278,7 @@ look_again(void)
 void
 ssw_watch_list_note(const SswTurn *t)
 {
-	reload_wanted = reload_wanted || t->recheck || t->generation != generation;
+	reload_wanted = reload_wanted || t->generation != generation;
 	rows_written = rows_written || t->may_be_due;
 }
 
