@@ -8,7 +8,7 @@ SELECT kind, pid IS NOT NULL AS pid, state FROM sweeper._process() WHERE kind = 
 SELECT backend_type, bool_and(p.pid = a.pid) AS found FROM sweeper.stat_process AS p JOIN pg_stat_activity AS a USING (backend_type)
 WHERE backend_type = 'session_sweeper launcher' GROUP BY 1;
 SELECT preloaded, enabled, in_recovery, launcher_pid IS NOT NULL AS launcher, service_start < now() AS started, slots_short_since FROM sweeper._cluster();
-SELECT state, closed, problem FROM sweeper._database() JOIN pg_database ON oid = database WHERE datname = current_database();
+SELECT state FROM sweeper._database() JOIN pg_database ON oid = database WHERE datname = current_database();
 -- a policy before and after a pass
 CREATE TABLE v (id int PRIMARY KEY, d timestamptz, g text);
 CREATE INDEX ON v (d);

@@ -8,7 +8,6 @@ INSERT INTO sweeper.cleanup_event (id, cleaned_at, policy_id, policy, relation, 
     SELECT i, now() - i * interval '1 day', 0, 'old', 'old', i::text, 'expired' FROM generate_series(1, 200) AS i;
 INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, finished_at, status, cutoff)
     SELECT -i, 0, 'old', now() - i * interval '1 day', now(), 'done', now() FROM generate_series(1, 200) AS i;
-SELECT * FROM evidence;
 CALL sweeper.sweep('sweeper.cleanup_event', force => true, pass => NULL) \gset
 CALL sweeper.sweep('sweeper.pass', force => true, pass => NULL) \gset
 SELECT * FROM evidence;
