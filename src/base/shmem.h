@@ -359,7 +359,7 @@ typedef struct SswPolicyShared
 	int64		passes;
 	int64		batches;
 	int64		expired;
-	int64		ended[SSW_END_TYPES];	/* see cleanup_counters.c */
+	int64		ended[SSW_END_TYPES];	/* see cleanup_event.c */
 	int64		refreshed;
 	int64		repaired;
 	int64		failed;

@@ -67,7 +67,7 @@ static const Metric metrics[] = {
 	{"rows_ended_total", "counter", OF_POLICY ", 'type', e.type", "e.n",
 		"stat AS s CROSS JOIN LATERAL unnest('{zombie,expired,released,disconnected,manual}'::text[], s.ended) AS e (type, n)"
 		" WHERE e.n > 0 OR e.type IN ('zombie', 'expired')",
-	"Rows that were expired or ended otherwise, by the type of their cleanup event."},
+	"Rows that were expired or ended otherwise, by the type of their cleanup event, also in transactions that were rolled back."},
 	{"rows_refreshed_total", "counter", OF_POLICY, "s.refreshed", "stat AS s",
 	"Rows whose deadline was prolonged because of heartbeats or is_alive."},
 	{"rows_repaired_total", "counter", OF_POLICY, "s.repaired", "stat AS s",

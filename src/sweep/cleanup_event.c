@@ -3,11 +3,13 @@
  *		What a batch did: event rows and notifications of its transaction.
  *
  * Runs in a worker, or in a session that calls expire(), inside the batch's
- * transaction; shares nothing.  A sink is a destination for the rows that the
+ * transaction.  A sink is a destination for the rows that the
  * row action returns.  A crash leaves nothing: the event rows are part of the
  * transaction.
  *
  * Rows are kept until ssw_audit_end(); a batch bounds their number.
+ *
+ * Shares SswPolicyShared.ended, under SswShared->lock.
  */
 #include "postgres.h"
 
@@ -29,7 +31,6 @@
 #include "policy/policy_hooks.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
-#include "sweep/cleanup_counters.h"
 #include "sweep/cleanup_event.h"
 
 #define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
@@ -302,6 +303,26 @@ notify(SswSink *sink, const char *channel, int start, int count, int64 first_id,
 	pfree(buf.data);
 }
 
+/* As the server's own statistics, these count what is rolled back, too. */
+static void
+count(const SswSink *sink)
+{
+	/* in the order of SswPolicyShared.ended */
+	static const char *const types[SSW_END_TYPES] = {"zombie", "expired", "released", "disconnected", "manual"};
+	SswPolicyShared *s;
+	int			type = 0;
+
+	if (!ssw_shmem_available())
+		return;
+	while (type < SSW_END_TYPES - 1 && strcmp(types[type], sink->cleanup_type) != 0)
+		type++;
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, sink->policy->id, true);
+	if (s)
+		s->ended[type] += sink->nrows;
+	LWLockRelease(SswShared->lock);
+}
+
 /*
  * Write the event rows and queue the notifications of this transaction.  Called
  * as the extension's side of the batch, after the owner's code has run.
@@ -318,7 +339,6 @@ ssw_audit_end(SswSink *sink)
 		return;
 	if (sink->nrows > SSW_MAX_BATCH)
 		elog(ERROR, "batch of %d rows is too large", sink->nrows);
-	ssw_cleanup_counters_add(p->id, sink->cleanup_type, sink->nrows);
 	if (by_group)
 		qsort(sink->rows, sink->nrows, sizeof(SswEndedRow), compare_groups);
 	if (p->audit != SSW_AUDIT_NONE)
@@ -350,6 +370,7 @@ ssw_audit_end(SswSink *sink)
 	}
 	if (e.table)
 		ssw_multi_insert_close(e.table);
+	count(sink);
 }
 
 /* Add the lags of the rows, as of the commit, to a histogram. */
