@@ -200,7 +200,7 @@ ssw_batch_arm(SswWork *w)
 	QueryCancelPending = false;
 	MySswProc->interrupted = false;
 	ssw_batch_limit(ssw_batch_hard_limit(w->policy));
-	ssw_in_hand_set(w->policy->id, InvalidOid, 0, 0);
+	ssw_in_hand_set(w->policy->id, InvalidOid, 0);
 	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
 					PGC_SUSET, PGC_S_OVERRIDE);
 }
@@ -480,7 +480,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	MySswProc->rows += rows;
 	w->succeeded += rows + w->prolonged;
 	if (w->singly && rows > 0)
-		(void) ssw_in_hand_blame(w->policy->id, true);
+		ssw_in_hand_went_well(w->policy->id);
 	w->left += w->held;
 	if (rows + w->prolonged > 0)
 		w->streak = 0;

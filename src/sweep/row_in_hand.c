@@ -18,7 +18,6 @@
 
 #include "base/process_slot.h"
 #include "base/shmem.h"
-#include "heartbeat/attach.h"
 #include "sweep/row_in_hand.h"
 
 /* So many ended workers, and no row handled: the policy is at fault. */
@@ -34,7 +33,6 @@ typedef struct Entry
 	Oid			relid;			/* the leaf, or their table */
 	int64		row;			/* 0: all rows of the policy, or of the table */
 	int			deaths;			/* of row 0: since a row was handled */
-	bool		looking;		/* of row 0: one of them had no row in hand */
 } Entry;
 
 typedef struct InHand
@@ -49,7 +47,6 @@ static InHand *shared = NULL;
 /* What this process has in hand. */
 static bool armed = false;
 static Entry mine;
-static int	nrows;
 
 static bool
 is_of(const Entry *e, int policy_id, Oid relid)
@@ -88,16 +85,12 @@ find_or_add(int policy_id, Oid relid, int64 row)
 static void
 note(SswDatabase *d, SswProc *proc)
 {
-	Entry	   *e;
-
-	if (!armed || d == NULL || d->closed > 0 || ssw_attach_is_stopping())
+	if (!armed || d == NULL || d->closed > 0)
 		return;
 	armed = false;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	e = find_or_add(mine.policy_id, mine.relid, 0);
-	e->deaths++;
-	e->looking |= nrows == 0;
-	if (nrows == 1)
+	find_or_add(mine.policy_id, mine.relid, 0)->deaths++;
+	if (mine.row != 0)
 		find_or_add(mine.policy_id, mine.relid, mine.row)->deaths++;
 	LWLockRelease(shared->lock);
 }
@@ -115,15 +108,14 @@ ssw_in_hand_init(void)
 	ssw_process_on_leaving(note);
 }
 
-/* From now on code of users runs on n rows.  1: on this row; 0: on none yet, while rows are looked for. */
+/* From now on code of users runs: on this row; 0: on several, or on none. */
 void
-ssw_in_hand_set(int policy_id, Oid relid, int64 row, int n)
+ssw_in_hand_set(int policy_id, Oid relid, int64 row)
 {
 	mine = (Entry)
 	{
 		.policy_id = policy_id,.relid = relid,.row = row
 	};
-	nrows = n;
 	armed = true;
 }
 
@@ -154,24 +146,33 @@ ssw_in_hand_singly(int policy_id, Oid relid)
 	return ssw_in_hand_deaths(policy_id, relid, 0) >= 0;
 }
 
-/*
- * Why ended workers are the fault of the policy, or null.  They are counted from 0 again
- * when it is blamed, or when a row went well.
- */
-const char *
-ssw_in_hand_blame(int policy_id, bool went_well)
+/* Are ended workers the fault of the policy?  Then the next one to end is, too. */
+bool
+ssw_in_hand_blame(int policy_id)
 {
-	const char *blame = NULL;
+	Entry	   *e;
+	bool		blame;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	e = find(policy_id, InvalidOid, 0);
+	blame = e && e->deaths >= MANY_DEATHS;
+	if (blame)
+		e->deaths = MANY_DEATHS - 1;
+	LWLockRelease(shared->lock);
+	return blame;
+}
+
+/* A row was handled. */
+void
+ssw_in_hand_went_well(int policy_id)
+{
 	Entry	   *e;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	e = find(policy_id, InvalidOid, 0);
-	if (e && !went_well && (e->looking || e->deaths >= MANY_DEATHS))
-		blame = e->looking ? "its worker was ended while it looked for rows" : "its rows end one worker after the other";
-	if (e && (blame || went_well))
-		e->deaths = e->looking = 0;
+	if (e)
+		e->deaths = 0;
 	LWLockRelease(shared->lock);
-	return blame;
 }
 
 /* All rows of the policy, or of the table, were handled or set aside. */

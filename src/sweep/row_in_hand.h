@@ -18,11 +18,12 @@ ssw_in_hand_place(const ItemPointerData *tid)
 }
 
 extern void ssw_in_hand_init(void);
-extern void ssw_in_hand_set(int policy_id, Oid relid, int64 row, int n);
+extern void ssw_in_hand_set(int policy_id, Oid relid, int64 row);
 extern void ssw_in_hand_clear(void);
 extern bool ssw_in_hand_singly(int policy_id, Oid relid);
 extern int	ssw_in_hand_deaths(int policy_id, Oid relid, int64 row);
-extern const char *ssw_in_hand_blame(int policy_id, bool went_well);
+extern bool ssw_in_hand_blame(int policy_id);
+extern void ssw_in_hand_went_well(int policy_id);
 extern void ssw_in_hand_forget(int policy_id, Oid relid);
 
 #endif							/* SSW_ROW_IN_HAND_H */

@@ -225,15 +225,13 @@ ssw_single_is_deadly(SswWork *w, const ItemPointerData *tid, const char *message
 	return true;
 }
 
-/* What ended workers mean for this one; false: the policy is at fault. */
-bool
+/* What ended workers mean for this one. */
+void
 ssw_single_recall(SswWork *w)
 {
-	const char *blame = ssw_in_hand_blame(w->policy->id, false);
-	ErrorData	e = {.sqlerrcode = ERRCODE_ADMIN_SHUTDOWN,.message = unconstify(char *, blame)};
+	ErrorData	e = {.sqlerrcode = ERRCODE_ADMIN_SHUTDOWN,.message = "its code ends one worker after the other"};
 
 	w->singly = ssw_in_hand_singly(w->policy->id, InvalidOid);
-	if (blame)
+	if (ssw_in_hand_blame(w->policy->id))
 		ssw_batch_fail(w, &e);
-	return blame == NULL;
 }

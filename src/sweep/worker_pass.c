@@ -330,7 +330,7 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt)
 	PG_TRY();
 	{
 		if (w->failures == NULL && prepare(w, cxt))
-			(void) ssw_single_recall(w);
+			ssw_single_recall(w);
 		if (w->failures == NULL)
 			ssw_batch_end_pass(w->pass, SSW_END_STOPPED, 0, "the policy or its relation is gone");
 		else

@@ -261,7 +261,7 @@ take(const Target *t, const ItemPointerData *tids, int n)
 		if (i == 0)
 			first = DatumGetInt64(SPI_getbinval(tup, desc, 2, &isnull));
 	}
-	ssw_in_hand_set(0, t->relid, first, in.n);
+	ssw_in_hand_set(0, t->relid, in.n == 1 ? first : 0);
 	return in;
 }
 
