@@ -7,7 +7,7 @@ SELECT FROM sweeper.register('m', policy => E'a "b" \\c', deadline => 'd', check
 CALL sweeper.sweep(E'a "b" \\c') \gset
 INSERT INTO m VALUES (8, now() + interval '1 day');
 BEGIN;
-SAVEPOINT s;
+SAVEPOINT s; -- what is rolled back counts, too
 SELECT sweeper.expire(E'a "b" \\c', '{8}', 'undone');
 ROLLBACK TO s;
 COMMIT;

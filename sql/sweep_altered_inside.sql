@@ -36,18 +36,11 @@ CREATE TABLE grows (id int PRIMARY KEY, d timestamptz);
 CREATE SEQUENCE grown;
 CREATE FUNCTION grow(text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
     EXECUTE format('ALTER TABLE grows ADD COLUMN c%s int', nextval('grown')); END $$;
-CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
 INSERT INTO grows SELECT i, now() - interval '1 h' FROM generate_series(1, 30) AS i;
 SELECT FROM sweeper.register('grows', deadline => 'd', on_expire => 'grow(text[])', batch_size => 10, check_every => '0', start => 'now', fuse_fraction => 1);
 CALL sweeper.sweep('grows', timeout => '20 s') \gset
 SELECT count(*) FROM grows;
--- where none goes there would be no end of it: that is a failure
-CREATE TRIGGER keep BEFORE DELETE ON grows FOR EACH ROW EXECUTE FUNCTION keep();
-INSERT INTO grows SELECT i, now() - interval '1 h' FROM generate_series(1, 30) AS i;
-CALL sweeper.sweep('grows', timeout => '20 s') \gset
-SELECT count(*), (SELECT last_error FROM sweeper.policy_status WHERE policy = 'grows') FROM grows;
-SELECT problem, detail FROM sweeper.problem WHERE policy = 'grows';
 SELECT sweeper.unregister('grows');
 DROP TABLE grows;
 DROP SEQUENCE grown;
-DROP FUNCTION note, cut, grow, keep;
+DROP FUNCTION note, cut, grow;

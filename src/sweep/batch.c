@@ -25,7 +25,6 @@
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -214,16 +213,6 @@ ssw_batch_disarm(void)
 	disable_timeout(STATEMENT_TIMEOUT, false);
 }
 
-/* Something may have changed of the relation of the pass since its policy was loaded. */
-static Oid	watched_relid = InvalidOid;
-static bool relation_touched = false;
-
-static void
-on_relcache(Datum arg, Oid relid)
-{
-	relation_touched = relation_touched || !OidIsValid(relid) || relid == watched_relid;
-}
-
 /* What the texts of a policy mean depends on this of its relation. */
 struct SswShape
 {
@@ -233,17 +222,10 @@ struct SswShape
 	TupleDesc	columns;
 };
 
-/* Note changes of the relation from now on.  It is locked, and its policy is loaded next. */
+/* Remember the relation as it is.  It is locked, and its policy is loaded next. */
 void
-ssw_batch_watch(SswWork *w, Relation rel)
+ssw_batch_note_shape(SswWork *w, Relation rel)
 {
-	static bool registered = false;
-
-	if (!registered)
-		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
-	registered = true;
-	watched_relid = RelationGetRelid(rel);
-	relation_touched = false;
 	w->shape = palloc(sizeof(SswShape));
 	w->shape->owner = rel->rd_rel->relowner;
 	w->shape->schema = RelationGetNamespace(rel);
@@ -251,45 +233,23 @@ ssw_batch_watch(SswWork *w, Relation rel)
 	w->shape->columns = CreateTupleDescCopyConstr(RelationGetDescr(rel));
 }
 
-static bool
-has_shape(Relation rel, const SswShape *s)
-{
-	return rel->rd_rel->relowner == s->owner && RelationGetNamespace(rel) == s->schema &&
-		strcmp(RelationGetRelationName(rel), NameStr(s->name)) == 0 && equalTupleDescs(RelationGetDescr(rel), s->columns);
-}
-
 /*
  * Is the relation, which is locked, as it was in what matters?  Others analyse it
  * or create indexes all the time, and so may code of the owner's in the batch.
  */
 static bool
-unaltered(SswWork *w)
+has_shape(SswWork *w)
 {
-	Relation	rel;
+	Relation	rel = RelationIdGetRelation(w->policy->relid);
+	const SswShape *s = w->shape;
 	bool		same;
 
-	if (!relation_touched)
-		return true;
-	relation_touched = false;
-	rel = RelationIdGetRelation(w->policy->relid);
-	same = RelationIsValid(rel) && has_shape(rel, w->shape);
-	if (RelationIsValid(rel))
-		RelationClose(rel);
-	relation_touched = !same;
+	if (!RelationIsValid(rel))
+		return false;
+	same = rel->rd_rel->relowner == s->owner && RelationGetNamespace(rel) == s->schema &&
+		strcmp(RelationGetRelationName(rel), NameStr(s->name)) == 0 && equalTupleDescs(RelationGetDescr(rel), s->columns);
+	RelationClose(rel);
 	return same;
-}
-
-/*
- * Code of the owner's that alters the relation ends the pass, and the next one if it
- * does so again: without any row that went there would be no end of that.
- */
-static void
-forbid_alteration(SswWork *w)
-{
-	if (w->intact && !unaltered(w))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the policy's own code altered the name, the owner or the columns of table %s", w->policy->relation)));
 }
 
 /*
@@ -304,7 +264,6 @@ ssw_batch_begin(SswWork *w)
 
 	w->prolonged = w->held = 0;
 	w->step = SSW_STEP_BEGIN;
-	w->intact = false;
 	ssw_spi_start_transaction();
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
 	ssw_batch_arm(w);
@@ -317,8 +276,7 @@ ssw_batch_begin(SswWork *w)
 	if (!ssw_lock_policy_batch_conditional(w->policy->id))
 		return stop_pass(w);
 	LockRelationOid(w->policy->relid, AccessShareLock);
-	w->intact = unaltered(w);
-	if (!w->intact)
+	if (!has_shape(w))
 		return stop_pass(w);
 	return !ssw_batch_must_stop(w);
 }
@@ -387,18 +345,23 @@ insert_pass(SswWork *w)
 	return id;
 }
 
-/* Write the row of the pass, before its first batch. */
+/* Write the row of the pass, before its first batch, in a transaction of its own. */
 void
 ssw_batch_open_pass(SswWork *w)
 {
 	SswIdentity save;
-	int64		id;
+	int64		id = 0;
 
-	ssw_spi_begin_as_extension(&save);
-	id = reopen_pass(w);
-	if (id == 0)
-		id = insert_pass(w);
-	ssw_spi_end_as(&save);
+	if (ssw_batch_begin(w))
+	{
+		ssw_spi_begin_as_extension(&save);
+		id = reopen_pass(w);
+		if (id == 0)
+			id = insert_pass(w);
+		ssw_spi_end_as(&save);
+	}
+	ssw_batch_disarm();
+	ssw_spi_commit();
 	w->pass->pass_id = id;
 }
 
@@ -495,8 +458,6 @@ ssw_batch_end(SswWork *w, SswSink *sink, TimestampTz start, int n, uint64 rows, 
 {
 	int64		wal;
 
-	if (rows + w->prolonged == 0)
-		forbid_alteration(w);
 	ssw_batch_disarm();
 	ssw_spi_commit();
 	MemoryContextSwitchTo(w->batch_cxt);

@@ -45,7 +45,6 @@ typedef struct SswWork
 	bool		singly;			/* a row may end its worker: each has its own
 								 * batch, which shows the row */
 	SswShape   *shape;			/* of the relation, when the policy was loaded */
-	bool		intact;			/* it had that when the batch began */
 	SswStep		step;			/* so far the batch came */
 	bool		answered;		/* is_alive has given an answer */
 	uint32		check_list;		/* from which it pulls rows for is_alive */
@@ -68,7 +67,7 @@ extern void ssw_batch_hurry(SswWork *w);
 extern void ssw_batch_note_cancel(SswWork *w, const ErrorData *e);
 extern bool ssw_batch_more_patience(SswWork *w);
 extern void ssw_batch_arm(SswWork *w);
-extern void ssw_batch_watch(SswWork *w, Relation rel);
+extern void ssw_batch_note_shape(SswWork *w, Relation rel);
 extern bool ssw_batch_begin(SswWork *w);
 extern void ssw_batch_begin_read(SswWork *w, Oid leaf, SswIdentity *save);
 extern void ssw_batch_end_read(SswWork *w, const SswIdentity *save);

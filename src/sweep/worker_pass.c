@@ -50,8 +50,7 @@
 
 /*
  * The next chunk, read by this worker as collector.  An empty one means that
- * the pass has ended.  A transaction of its own, which takes no transaction id
- * unless the pass's row must be written.
+ * the pass has ended.  A transaction of its own, which takes no transaction id.
  */
 static void
 collect(SswWork *w, SswChunk *chunk)
@@ -115,8 +114,6 @@ collect(SswWork *w, SswChunk *chunk)
 	}
 	if (chunk->n > 0 && ssw_stmt_asks(w->policy, chunk->phase))
 		ssw_fuse_expect(w, leaves, chunk->n);
-	if (chunk->n > 0 && pass->pass_id == 0)
-		ssw_batch_open_pass(w);
 	if (more || chunk->n > 0)
 		return;
 	if (pass->left_out != 0)
@@ -194,8 +191,10 @@ next_chunk(SswWork *w, SswChunk *chunk)
 		MemoryContextSwitchTo(chunk->cxt);
 		collect(w, chunk);
 		ssw_spi_commit();
-		MemoryContextSwitchTo(chunk->cxt);
 		ssw_batch_disarm();
+		if (chunk->n > 0 && w->pass->pass_id == 0)
+			ssw_batch_open_pass(w);
+		MemoryContextSwitchTo(chunk->cxt);
 		ssw_dispenser_give(w, chunk);
 	}
 	return true;
@@ -294,7 +293,7 @@ prepare(SswWork *w, MemoryContext cxt)
 		 * again, now that the relation stays as it is; it may be gone
 		 * meanwhile
 		 */
-		ssw_batch_watch(w, rel);
+		ssw_batch_note_shape(w, rel);
 		w->target.policy = w->policy = ssw_policy_load(w->pass->policy_id);
 	}
 	if (rel && w->policy)
