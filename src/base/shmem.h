@@ -72,8 +72,6 @@ typedef struct SswDatabase
 	TimestampTz written_until;	/* statistics may still come until then */
 	TimestampTz workers_not_before; /* the same, of a worker */
 	int			start_failures;
-	uint32		settings;		/* of its processes, a hash; see
-								 * coordinator_turn.c */
 	uint64		policy_generation;	/* counts commits that change policies */
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */

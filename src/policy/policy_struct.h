@@ -135,7 +135,6 @@ typedef struct SswPolicy
 	char	   *last_error;
 	bool		off;			/* a built-in one: its retention is 0 */
 	char	   *held_reason;
-	TimestampTz fuse_at;		/* the last hold of the fuse began, or 0 */
 	TimestampTz fuse_until;		/* it holds the whole policy until then, or 0 */
 	TimestampTz fuse_next;		/* the first of its holds ends, or 0 */
 	bool		fuse_spent;		/* one has ended, and may not trip again */

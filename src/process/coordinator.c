@@ -58,7 +58,6 @@ PGDLLEXPORT void ssw_coordinator_main(Datum main_arg);
 
 static bool begun = false;
 static TimestampTz marked_at = 0;
-static bool cut_wanted = false; /* sessions may have deadlines of a fast clock */
 static TimestampTz blocked_look_at = 0; /* blocked policies are looked at,
 										 * even if another database waits */
 
@@ -292,7 +291,6 @@ begin_service(const SswTurn *t, TimestampTz now)
 	TimestampTz mark = ssw_policy_row_mark(true);
 
 	marked_at = now;
-	cut_wanted = true;
 	if (!t->passes)
 		ssw_policy_row_abandon();
 	if (ssw_max_gap > 0 && mark != 0 && now - mark > ssw_max_gap * USECS_PER_SEC)
@@ -325,10 +323,7 @@ keep_mark(const SswTurn *t, TimestampTz now)
 	{
 		ssw_policy_row_mark(true);
 		marked_at = now;
-		cut_wanted = true;
 	}
-	if (cut_wanted)
-		cut_wanted = ssw_policy_row_cut_deadlines();
 	begun = true;
 	return marked_at + every;
 }
@@ -421,7 +416,6 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	}
 	ssw_watch_list_note(t);
 	ssw_spi_start_transaction();
-	ssw_watch_begin_round();
 	if (!ssw_lock_extension(false))
 	{
 		/*

@@ -16,7 +16,6 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/pg_authid.h"
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
@@ -40,65 +39,47 @@
 static TimestampTz begun_at = 0;	/* policies were first looked at */
 static TimestampTz leaving_since = 0;
 
-/* What holds for processes of this database that are started now, as a number that is not 0. */
+/* What ALTER DATABASE ... SET says of processes that are started now, as a number that is not 0. */
 static uint32
 present_settings(void)
 {
 	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
-	uint32		hash = 0;
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tup;
+	uint32		hash = 1;
 
-	for (int i = 0; i < 4; i++)
-	{
-		ScanKeyData keys[2];
-		SysScanDesc scan;
-		HeapTuple	tup;
-
-		ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ,
-					ObjectIdGetDatum(i & 1 ? MyDatabaseId : InvalidOid));
-		ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ,
-					ObjectIdGetDatum(i & 2 ? BOOTSTRAP_SUPERUSERID : InvalidOid));
-		scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL, 2, keys);
-		while (HeapTupleIsValid(tup = systable_getnext(scan)))
-			hash = hash_combine(hash + i, hash_bytes((unsigned char *) tup->t_data + tup->t_data->t_hoff,
-													 tup->t_len - tup->t_data->t_hoff));
-		systable_endscan(scan);
-	}
+	ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(MyDatabaseId));
+	ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(InvalidOid));
+	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL, 2, keys);
+	while (HeapTupleIsValid(tup = systable_getnext(scan)))
+		hash = hash_bytes((unsigned char *) tup->t_data + tup->t_data->t_hoff, tup->t_len - tup->t_data->t_hoff);
+	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
 	return Max(hash, 1);
 }
 
 /*
  * What ALTER DATABASE ... SET says holds for processes that are started afterwards:
- * when it has changed, ours give way to others; this one, too, unless it is one of them.
+ * when it changes, ours in this database give way to others.
  */
 void
 ssw_turn_check_settings(TimestampTz now)
 {
 	static uint32 settings = 0;
 	static TimestampTz checked_at = 0;
-	SswDatabase *d;
-	uint32		present;
-	bool		changed;
+	uint32		before = settings;
 
 	if (settings != 0 && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
 		return;
 	checked_at = now;
-	present = present_settings();
-	if (settings == 0)
-		settings = present;
+	settings = present_settings();
+	if (before == 0 || before == settings)
+		return;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	changed = d && d->settings != 0 && d->settings != present;
-	if (d)
-		d->settings = present;
 	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswProc    *p = &SswProcs[i];
-
-		if (p->state != SSW_STATE_FREE && p->database == MyDatabaseId && p->latch &&
-			(p == MySswProc ? settings != present : changed))
-			ssw_quota_ask_to_leave(p, now);
-	}
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == MyDatabaseId)
+			ssw_quota_ask_to_leave(&SswProcs[i], now);
 	LWLockRelease(SswShared->lock);
 }
 

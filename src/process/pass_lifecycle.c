@@ -32,8 +32,8 @@
 #define MIN_FULL_US		(1 * USECS_PER_SEC)
 #define MAX_FULL_US		(60 * USECS_PER_SEC)
 #define FULL_PART		20
-/* Sessions whose connections have gone, and that could not be ended, wait so long at most. */
-#define MAX_GONE_US	(60 * USECS_PER_SEC)
+/* Sessions whose connections have gone, and that a pass has left, wait so long for the next. */
+#define GONE_AGAIN_US	(2 * USECS_PER_SEC)
 
 /* Which of its rates makes a pass wait. */
 static void
@@ -227,7 +227,7 @@ ssw_passes_needed_at(SswWatch *w, TimestampTz now)
 
 /*
  * When a pass is wanted for sessions whose connections have gone: at once for a new
- * post, ever more rarely for what passes have left; or DT_NOEND.
+ * post, later for what a pass has left; or DT_NOEND.
  */
 TimestampTz
 ssw_passes_gone_at(const SswWatch *w)
@@ -237,21 +237,6 @@ ssw_passes_gone_at(const SswWatch *w)
 	if (w->policy_id != SSW_SESSION_POLICY_ID || ssw_attach_posted(NULL, &posts) == 0)
 		return DT_NOEND;
 	return posts != w->disconnects ? DT_NOBEGIN : w->disconnects_at;
-}
-
-/* A pass was opened, which takes what is posted. */
-static void
-note_posts(SswWatch *w, TimestampTz now)
-{
-	uint64		posts;
-
-	if (w->policy_id != SSW_SESSION_POLICY_ID)
-		return;
-	if (ssw_attach_posted(NULL, &posts) == 0 || posts != w->disconnects)
-		w->disconnect_tries = 0;
-	w->disconnects = posts;
-	w->disconnects_at = now + Min(MAX_GONE_US, (ssw_min_interval * INT64CONST(1000)) << Min(w->disconnect_tries, 16));
-	w->disconnect_tries++;
 }
 
 /* Close the row of a throttled pass, if there is one, that goes no further. */
@@ -303,7 +288,12 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 	SswPass    *pass;
 	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
 
-	note_posts(w, now);
+	if (p->id == SSW_SESSION_POLICY_ID)
+	{
+		/* the pass takes what is posted */
+		(void) ssw_attach_posted(NULL, &w->disconnects);
+		w->disconnects_at = now + GONE_AGAIN_US;
+	}
 	if (now - w->open_pass_at >= p->soft_limit_us)
 		ssw_passes_close_open(w);
 	refill(w, now);

@@ -8,11 +8,9 @@
  */
 #include "postgres.h"
 
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "process/policy_row.h"
-#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -22,7 +20,6 @@
 #include "base/locks.h"
 #include "base/spi.h"
 #include "grace/service_log.h"
-#include "heartbeat/store_scan.h"
 #include "sweep/failed_row.h"
 
 #define FAIL_BASE_US	(1 * USECS_PER_SEC)
@@ -30,9 +27,6 @@
 /* what may pass by itself is tried more often */
 #define TRANSIENT_MAX_US	USECS_PER_MINUTE
 #define BROKEN_AFTER	8
-/* Deadlines that are later than they can be by more than that were set by a fast clock. */
-#define FAST_BY			"interval '10 s'"
-#define CUT_AT_ONCE		"10000"
 
 static void
 run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
@@ -173,28 +167,6 @@ ssw_policy_row_rearm(SswWatch *w, TimestampTz before)
 }
 
 /*
- * What a policy rests for began by a clock that has been set back, and would end as
- * much too late.
- */
-void
-ssw_policy_row_forget_future(SswPolicy *p, TimestampTz now)
-{
-	Oid			types[] = {INT4OID, TIMESTAMPTZOID};
-	Datum		values[] = {Int32GetDatum(p->id), TimestampTzGetDatum(now)};
-
-	if (p->fuse_at > now)
-	{
-		run_policy(p->id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_at > $2", 2, types, values, NULL);
-		p->fuse_at = p->fuse_until = p->fuse_next = 0;
-	}
-	if (p->retry_at > now + 2 * FAIL_MAX_US)
-	{
-		run_policy(p->id, "UPDATE sweeper.policy SET retry_at = $2 WHERE policy_id = $1", 2, types, values, NULL);
-		p->retry_at = now;
-	}
-}
-
-/*
  * Hold a policy that was restored until somebody resumes it, unless somebody just has.
  * False when somebody changes it: also for a moment after the commit that woke us.
  */
@@ -319,52 +291,6 @@ ssw_policy_row_mark(bool write)
 					 0, NULL, NULL, NULL, false, 0);
 	ssw_spi_end_as(&save);
 	return at;
-}
-
-static bool
-cut_deadlines(void *n)
-{
-	SswIdentity save;
-
-	ssw_spi_begin_as_extension(&save);
-	*(uint64 *) n = ssw_spi_exec("UPDATE sweeper.session AS s SET expires_at = least(s.expires_at, c.now + s.ttl),"
-								 " ends_at = CASE WHEN s.acquired_at > c.now AND pg_catalog.isfinite(s.ends_at)"
-								 "  THEN c.now + (s.ends_at - s.acquired_at) ELSE s.ends_at END,"
-								 " acquired_at = least(s.acquired_at, c.now), last_seen_at = least(s.last_seen_at, c.now)"
-								 " FROM (SELECT pg_catalog.clock_timestamp() AS now) AS c WHERE s.session IN"
-								 " (SELECT f.session FROM sweeper.session AS f WHERE f.status = 'active'"
-								 " AND (f.expires_at > pg_catalog.clock_timestamp() + f.ttl + " FAST_BY
-								 " OR f.acquired_at > pg_catalog.clock_timestamp() + " FAST_BY ") LIMIT " CUT_AT_ONCE
-								 " FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL, false, 0);
-	ssw_spi_end_as(&save);
-	return true;
-}
-
-/*
- * Sessions of the registry that got their deadlines while the clock was fast would keep
- * their seats until that time.  None is later than one time to live from now by right: it
- * is cut back, and the next heartbeat looks at the row.  Returns whether more may be left.
- */
-bool
-ssw_policy_row_cut_deadlines(void)
-{
-	ErrorData  *error;
-	uint64		n = 0;
-
-	if (!ConditionalLockRelationOid(get_relname_relid("session", get_namespace_oid(SSW_SCHEMA, false)), RowExclusiveLock))
-		return true;
-	error = ssw_spi_try(cut_deadlines, &n);
-	if (error)
-		ereport(LOG,
-				(errcode(error->sqlerrcode),
-				 errmsg("session_sweeper could not shorten deadlines of sessions: %s", error->message)));
-	if (error || n == 0)
-		return false;
-	(void) ssw_store_look_all(MyDatabaseId, SSW_SESSION_POLICY_ID);
-	ereport(LOG,
-			(errmsg("session_sweeper shortened the deadlines of " UINT64_FORMAT " sessions, which were set while the system clock was fast", n),
-			 errdetail("Each now lives for one time to live, and longer with heartbeats.")));
-	return n >= atoi(CUT_AT_ONCE);
 }
 
 /* Nobody looked for longer than max_gap: an operator must confirm. */

@@ -37,13 +37,8 @@
 #include "process/policy_watch.h"
 #include "sweep/worker_pass.h"
 
-/*
- * A lock on a relation must not hang the coordinator, nor all of a round's together:
- * after so many waits it takes what is free, and waits no more.
- */
-#define LOCK_PATIENCE_MS	"5"
-#define LOCK_NO_PATIENCE_MS "1"
-#define LOCK_WAITS			10
+/* So long at most for a lock on an index; for the table it does not wait. */
+#define LOCK_TIMEOUT_MS		"1"
 #define LOCKED_AGAIN_US		(1 * USECS_PER_SEC)
 #define LOCKED_SOON_US		(50 * 1000)
 /* What is set for a database alone is looked at so often. */
@@ -54,42 +49,21 @@
 
 static bool resubscribed = false;
 
-/* Waits for a lock, in this round, that came to nothing. */
-static int	waits = 0;
-
-void
-ssw_watch_begin_round(void)
-{
-	waits = 0;
-}
-
 /*
- * Somebody may hold a table for hours: the coordinator waits a moment only,
- * because all policies would wait with it.
+ * Somebody may hold a table for hours: the coordinator does not wait for it, because all
+ * policies would wait with it.
  */
 static int
-begin_patience(const SswPolicy *p)
+begin_without_waits(const SswPolicy *p)
 {
 	int			level = NewGUCNestLevel();
-	bool		patient = waits < LOCK_WAITS;
 
-	(void) set_config_option("lock_timeout", patient ? LOCK_PATIENCE_MS : LOCK_NO_PATIENCE_MS,
-							 PGC_SUSET, PGC_S_OVERRIDE, GUC_ACTION_SAVE, true, 0, false);
-	if (!patient && !ConditionalLockRelationOid(p->relid, AccessShareLock))
+	(void) set_config_option("lock_timeout", LOCK_TIMEOUT_MS, PGC_SUSET, PGC_S_OVERRIDE, GUC_ACTION_SAVE, true, 0, false);
+	if (!ConditionalLockRelationOid(p->relid, AccessShareLock))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not obtain lock on relation %s", p->relation)));
 	return level;
-}
-
-/* Did it fail because it waited too long for a lock?  These are counted. */
-static bool
-is_lock_timeout(const ErrorData *error)
-{
-	if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-		return false;
-	waits++;
-	return true;
 }
 
 static bool
@@ -175,25 +149,19 @@ ssw_watch_note_lock(SswWatch *w, bool locked, TimestampTz now)
 		(void) ssw_outage_look(w->policy, locked ? SSW_BLOCK_LOCK : SSW_BLOCK_NONE, now, &w->blocked_since);
 }
 
-/* Somebody holds a table of the policy, and what was begun failed: try again soon. */
+/*
+ * Somebody holds a table of the policy, and what was begun failed: try again soon, most
+ * often the transaction that registered it ends; and more rarely the longer it lasts.
+ */
 void
 ssw_watch_locked(SswWatch *w)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	(void) brake(w, SSW_POLICY_LOCKED, "another transaction holds a lock on its table", now + LOCKED_AGAIN_US);
-	w->locked = true;
 	(void) ssw_outage_look(w->policy, SSW_BLOCK_LOCK, now, &w->blocked_since);
-}
-
-/* The same while it is judged: most often the transaction that registered it ends. */
-static void
-still_locked(SswWatch *w)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	ssw_watch_locked(w);
-	w->brake_until = now + Max(LOCKED_SOON_US, Min(LOCKED_AGAIN_US, now - w->blocked_since));
+	(void) brake(w, SSW_POLICY_LOCKED, "another transaction holds a lock on its table",
+				 now + Max(LOCKED_SOON_US, Min(LOCKED_AGAIN_US, now - w->blocked_since)));
+	w->locked = true;
 }
 
 /* Is a lock on its table the only brake, and too new to be reported? */
@@ -267,7 +235,7 @@ static bool
 build(void *arg)
 {
 	SswWatch   *w = arg;
-	int			level = begin_patience(w->policy);
+	int			level = begin_without_waits(w->policy);
 	Relation	rel = table_open(w->policy->relid, AccessShareLock);
 
 	w->plain = ssw_probe_is_plain(w->policy, rel);
@@ -292,8 +260,8 @@ shape_brake(SswWatch *w)
 
 	if (e == NULL)
 		return false;
-	if (is_lock_timeout(e))
-		still_locked(w);
+	if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		ssw_watch_locked(w);
 	else
 		brake(w, SSW_POLICY_BROKEN, e->message, 0);
 	return true;
@@ -307,8 +275,6 @@ policy_brake(SswWatch *w, TimestampTz now)
 	const char *reason;
 	SswPolicyState state;
 
-	if (!XactReadOnly)
-		ssw_policy_row_forget_future(p, now);
 	state = ssw_brake_of_policy(p, now, SSW_POLICY_PAUSED, &reason);
 	/* what heartbeats keep alive is refreshed, and what ends otherwise ends */
 	if (state == SSW_POLICY_FUSE && p->heartbeats)
@@ -378,7 +344,7 @@ static bool
 try_probe(void *arg)
 {
 	Probe	   *p = arg;
-	int			level = begin_patience(p->watch->policy);
+	int			level = begin_without_waits(p->watch->policy);
 
 	ssw_probe(p->watch, p->now);
 	AtEOXact_GUC(false, level);
@@ -396,9 +362,6 @@ ssw_watch_probe(SswWatch *w, TimestampTz now)
 	ErrorData  *error = ssw_spi_try(try_probe, &probe);
 
 	if (error)
-	{
 		disable_timeout(STATEMENT_TIMEOUT, false);
-		(void) is_lock_timeout(error);
-	}
 	return error;
 }

@@ -186,33 +186,6 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 	ExecDropSingleTupleTableSlot(slot);
 }
 
-/* The last bounds, of any policy: many may have the same table. */
-typedef struct Recent
-{
-	Oid			index;
-	SswLowerBound low;
-} Recent;
-
-static Recent recent[8];
-static int	next_recent = 0;
-
-/* The bound of the policy, or that of another with the same index. */
-static bool
-find_low(const SswPolicy *p, int i, Relation index, Oid leaf, TimestampTz now, SswLowerBound *low)
-{
-	if (ssw_lower_bound_find(p->id, i, leaf, &p->deadlines[i], now, low))
-		return true;
-	for (int k = 0; k < lengthof(recent); k++)
-		if (recent[k].index == RelationGetRelid(index) && recent[k].low.leaf == leaf && now >= recent[k].low.full_at &&
-			now - recent[k].low.full_at < SSW_LOW_US)
-		{
-			*low = recent[k].low;
-			ssw_lower_bound_keep(p->id, i, low);
-			return true;
-		}
-	return false;
-}
-
 /* The value of the deadline's column that is due then, or the lower of that and another; false: none, or no bound fits. */
 static bool
 value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *result)
@@ -236,7 +209,7 @@ value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *resul
  * and a row that is written later has a deadline that has not passed.
  */
 static void
-keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, TimestampTz now, SswLowerBound *low)
+keep_low(SswWatch *w, int i, Oid leaf, const First *f, TimestampTz now, SswLowerBound *low)
 {
 	const SswDeadline *c = &w->policy->deadlines[i];
 
@@ -248,11 +221,6 @@ keep_low(SswWatch *w, int i, Relation index, Oid leaf, const First *f, Timestamp
 	low->type = c->sort_type;
 	low->attnum = c->attnum;
 	ssw_lower_bound_keep(w->policy_id, i, low);
-	recent[next_recent] = (Recent)
-	{
-		RelationGetRelid(index), *low
-	};
-	next_recent = (next_recent + 1) % lengthof(recent);
 }
 
 /* The earliest time in one leaf by a deadline, or 0.  False: no index says. */
@@ -266,7 +234,7 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	Relation	index = find_index(p, leaf, attnum, c->sort_type);
 	ScanKeyData keys[2];
 	SswLowerBound low;
-	bool		bounded = index && alone && !w->read_all && ssw_lower_bound_fits(c) && find_low(p, i, index, relid, now, &low);
+	bool		bounded = index && alone && !w->read_all && ssw_lower_bound_find(p->id, i, relid, c, now, &low);
 	bool		held;
 	int64		above;
 	int			nkeys;
@@ -294,7 +262,7 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 
 			InitDirtySnapshot(dirty);
 			read_first(leaf, index, attnum, keys, nkeys, &dirty, &f);
-			keep_low(w, i, index, relid, &f, now, &low);
+			keep_low(w, i, relid, &f, now, &low);
 		}
 		index_close(index, AccessShareLock);
 	}

@@ -64,8 +64,7 @@ typedef struct SswWatch
 	TimestampTz open_pass_at;
 	bool		backlog_done;	/* clear backlog_before */
 	uint64		disconnects;	/* those that a pass was opened for */
-	int			disconnect_tries;	/* passes that left some of them */
-	TimestampTz disconnects_at; /* the next then */
+	TimestampTz disconnects_at; /* the next for those that it left */
 } SswWatch;
 
 /* A policy in which nothing happens is looked at up to so many check_every apart. */
