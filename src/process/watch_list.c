@@ -122,11 +122,14 @@ judge(SswWatch *w, bool begins, TimestampTz now)
 		ssw_passes_close_open(w);
 	if (w->policy->check_every_us == 0)
 		w->next_look = w->unfinished ? w->next_look : DT_NOEND;
-	else if (!begins)
-		w->next_look = Min(w->next_look, now + w->policy->check_every_us);
-	else if (w->plain)
-		w->next_look = now;
-	w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
+	else
+	{
+		if (!begins)
+			w->next_look = Min(w->next_look, now + w->policy->check_every_us);
+		else if (w->plain)
+			w->next_look = now;
+		w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
+	}
 	ssw_passes_publish(w);
 }
 
