@@ -199,6 +199,13 @@ ssw_gate_require(void)
 		elog(ERROR, "code of users is called outside of the gate");
 }
 
+/* So long a lock is waited for, until AtEOXact_GUC() of the level around it, or the end of the switch. */
+void
+ssw_identity_lock_timeout(int ms)
+{
+	set_local("lock_timeout", psprintf("%d", ms));
+}
+
 /* One setting alone, until AtEOXact_GUC() of the level that is returned. */
 int
 ssw_identity_pin(const char *name, const char *value)

@@ -26,6 +26,7 @@ extern void ssw_identity_become_owner(Oid owner, const char *search_path, SswIde
 extern void ssw_identity_become_extension(SswIdentity *save);
 extern void ssw_identity_pin_text(void);
 extern void ssw_identity_pin_process(void);
+extern void ssw_identity_lock_timeout(int ms);
 extern int	ssw_identity_pin(const char *name, const char *value);
 extern char *ssw_identity_actor(void);
 extern void ssw_identity_restore(const SswIdentity *save);

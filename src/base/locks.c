@@ -33,9 +33,9 @@
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
-#include "utils/guc.h"
 #include "utils/inval.h"
 
+#include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
 #include "base/ssw.h"
@@ -110,10 +110,8 @@ static bool
 acquire(void *arg)
 {
 	Acquisition *a = arg;
-	char		timeout[12];
 
-	snprintf(timeout, sizeof(timeout), "%d", a->patience_ms);
-	(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	ssw_identity_lock_timeout(a->patience_ms);
 	(void) LockAcquire(&a->tag, ExclusiveLock, false, false);
 	return true;
 }

@@ -271,21 +271,13 @@ write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *
 	}
 }
 
-/* For as long as the settings of this level hold. */
-static void
-bound_patience(const TouchTry *t)
-{
-	(void) set_config_option("lock_timeout", psprintf("%d", t->patience_ms), PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
 /* From now on nobody renames the relation's columns: have they the names that we know? */
 static bool
 knows_names(const TouchTry *t)
 {
 	int			level = NewGUCNestLevel();
 
-	bound_patience(t);
+	ssw_identity_lock_timeout(t->patience_ms);
 	LockRelationOid(t->policy->relid, t->write ? RowExclusiveLock : RowShareLock);
 	AtEOXact_GUC(false, level);
 	return t->valid == NULL || *t->valid;
@@ -299,7 +291,7 @@ look(void *arg)
 	const SswPolicy *p = t->policy;
 	TouchedRow *r = &t->row;
 
-	bound_patience(t);
+	ssw_identity_lock_timeout(t->patience_ms);
 	ssw_spi_begin();
 	if (read_row(p, t->nkeys, t->types, t->values, t->write, r))
 	{

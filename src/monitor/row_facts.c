@@ -18,7 +18,6 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -103,8 +102,7 @@ look_up(void *arg)
 	bool		isnull;
 	char	   *unusable;
 
-	(void) set_config_option("lock_timeout", psprintf("%d", p->lock_timeout_ms), PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	ssw_identity_lock_timeout(p->lock_timeout_ms);
 	rel = relation_open(p->relid, AccessShareLock);
 	*p = *ssw_policy_present(p);
 	unusable = ssw_policy_unusable(p);

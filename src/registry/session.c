@@ -136,8 +136,7 @@ static void
 limit_wait(const SswPolicy *p)
 {
 	if (LockTimeout == 0)
-		(void) set_config_option("lock_timeout", psprintf("%d", p ? p->lock_timeout_ms : LOCK_TIMEOUT_MS),
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		ssw_identity_lock_timeout(p ? p->lock_timeout_ms : LOCK_TIMEOUT_MS);
 }
 
 /* The policy as it is now, locked against changes until the transaction ends. */

@@ -44,12 +44,6 @@
 
 #define ROWS_AT_ONCE	10000
 
-static void
-set_patience(int ms)
-{
-	(void) set_config_option("lock_timeout", psprintf("%d", ms), PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
 /*
  * A1: nobody writes a row, or locks one, until this transaction has ended.  Waits as
  * long as the session says, else until the server has made an autovacuum give way.
@@ -60,7 +54,7 @@ lock_table(const SswPolicy *p)
 	int			level = NewGUCNestLevel();
 
 	if (LockTimeout == 0)
-		set_patience(DeadlockTimeout + p->lock_timeout_ms);
+		ssw_identity_lock_timeout(DeadlockTimeout + p->lock_timeout_ms);
 	LockRelationOid(p->relid, ExclusiveLock);
 	(void) find_all_inheritors(p->relid, ExclusiveLock, NULL);
 	AtEOXact_GUC(false, level);
@@ -110,7 +104,7 @@ prolong_all(void *arg)
 	leaves = ssw_partition_leaves(p);
 	rel = table_open(p->relid, NoLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
-	set_patience(p->lock_timeout_ms);
+	ssw_identity_lock_timeout(p->lock_timeout_ms);
 	ssw_deadline_build(p, rel);
 	ssw_spi_begin();
 	foreach(lc, leaves)

@@ -14,7 +14,6 @@
 #include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 
 #include "base/argument_checks.h"
 #include "base/cached_plan.h"
@@ -24,11 +23,11 @@
 #include "registry/session.h"
 #include "work/caller.h"
 
-#define LOCK_TIMEOUT	"500ms"
+#define LOCK_TIMEOUT_MS	500
 
 /*
  * Remember the caller and become the extension, in SPI, until ssw_caller_end().  A wait
- * for a row ends after the session's lock_timeout, or after LOCK_TIMEOUT if that is 0.
+ * for a row ends after the session's lock_timeout, or after LOCK_TIMEOUT_MS if that is 0.
  */
 SswCaller
 ssw_caller_begin(const char *function)
@@ -40,7 +39,7 @@ ssw_caller_begin(const char *function)
 	c.name = GetUserNameFromId(c.userid, false);
 	ssw_identity_become_extension(&c.save);
 	if (LockTimeout == 0)
-		(void) set_config_option("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		ssw_identity_lock_timeout(LOCK_TIMEOUT_MS);
 	ssw_spi_begin();
 	return c;
 }

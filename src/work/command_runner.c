@@ -43,7 +43,7 @@
 
 PGDLLEXPORT void ssw_runner_main(Datum main_arg);
 
-#define WRITE_LOCK_TIMEOUT	"2s"
+#define WRITE_LOCK_TIMEOUT_MS	2000
 
 typedef struct Command
 {
@@ -145,13 +145,6 @@ take(Command *c, MemoryContext cxt)
 	return found;
 }
 
-/* Do not wait long for a session that holds the task's row; until the identity is restored. */
-static void
-limit_wait(void)
-{
-	(void) set_config_option("lock_timeout", WRITE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
 /* The command's last act: it has completed.  An error when it was ended meanwhile. */
 static void
 complete(const Command *c)
@@ -163,7 +156,7 @@ complete(const Command *c)
 	SswIdentity save;
 
 	ssw_identity_become_extension(&save);
-	limit_wait();
+	ssw_identity_lock_timeout(WRITE_LOCK_TIMEOUT_MS);
 	ssw_spi_begin();
 	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
 		ereport(ERROR,
@@ -258,7 +251,7 @@ record(const Command *c, ErrorData *e, MemoryContext cxt)
 
 		ssw_spi_start_transaction();
 		ssw_identity_become_extension(&save);
-		limit_wait();
+		ssw_identity_lock_timeout(WRITE_LOCK_TIMEOUT_MS);
 		ssw_spi_begin();
 		(void) ssw_queue_end(UUIDPGetDatum(&c->task), c->attempt, status, e->message, comment);
 		ssw_spi_end_as(&save);
