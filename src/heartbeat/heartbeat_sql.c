@@ -29,7 +29,6 @@
 #include "heartbeat/heartbeat_sql.h"
 #include "heartbeat/refusal.h"
 #include "heartbeat/slow_path.h"
-#include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
 #include "policy/policy_rights.h"
 #include "policy/row_key.h"
@@ -70,7 +69,7 @@ find_allowed(const char *name)
 typedef struct Touch
 {
 	const char *policy;
-	SswHeartbeatTarget *t;		/* null: it cannot be used */
+	SswHeartbeatTarget *t;
 	const char *key;			/* as the caller wrote it; null: a session of
 								 * the registry */
 	SswHeartbeatKey k;
@@ -111,7 +110,6 @@ prepare(void *arg)
 {
 	Touch	   *b = arg;
 
-	b->t = NULL;
 	b->t = b->key ? find_allowed(b->policy) : ssw_target_cache_find(b->policy);
 	if (b->key)
 		parse(b);
@@ -125,44 +123,18 @@ is_known(const SswHeartbeatKey *k, TimestampTz now)
 	return (ssw_store_touch(k, now) || (ssw_attach_leave(k, true) && ssw_store_touch(k, now))) && !ssw_store_stopping();
 }
 
-/*
- * The slow path.  A4: an answer is worth nothing when policies were altered meanwhile,
- * perhaps this one, and perhaps it was that which we waited for; or, unless the names
- * of columns were read under a lock that is still held, those were.
- */
-static SswTouch
-look_at_row(Touch *b, bool locked, int patience_ms, ErrorData **error)
-{
-	SswHeartbeatTarget *t = b->t;
-	SswTouch	result;
-
-	/*
-	 * after an error it stays in use, and goes with its transaction when it
-	 * is dropped
-	 */
-	t->users++;
-	result = ssw_slow_path_row(t->policy, &b->k, t->policy->nkeys, t->types, b->values, locked ? NULL : &t->valid,
-							   Min(patience_ms, t->policy->lock_timeout_ms), error);
-	t->users--;
-	if (*error || (result != SSW_TOUCH_NOTHING && ssw_shmem_policy_generation() == t->generation))
-		return result;
-	ssw_store_look(&b->k);
-	return SSW_TOUCH_NOTHING;
-}
-
 /* What the row says, looked at until the answer counts; or an error. */
 static SswTouch
 look(Touch *b, int patience_ms, ErrorData **error)
 {
-	/* nobody renames the registry's columns */
-	for (bool locked = b->key == NULL;; locked = true)
+	for (;;)
 	{
 		SswTouch	result = SSW_TOUCH_NOTHING;
 
 		/* what is read again holds its lock until this transaction ends */
 		*error = ssw_spi_try(prepare, b);
 		if (*error == NULL)
-			result = look_at_row(b, locked, patience_ms, error);
+			result = ssw_slow_path_row(b->t, &b->k, b->values, patience_ms, error);
 		if (*error || result != SSW_TOUCH_NOTHING)
 			return result;
 	}
@@ -253,9 +225,6 @@ look_at_slow(Many *m)
 		if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 			patience_ms = 1;
 		if (result != SSW_TOUCH_ALIVE)
-			put_unconfirmed(m, m->slow[i], error);
-		/* without the policy there is nothing to look at */
-		while (b->t == NULL && ++i < m->nslow)
 			put_unconfirmed(m, m->slow[i], error);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(m->cxt);

@@ -193,22 +193,6 @@ ssw_policy_xact_any(void)
 	return changed_pending;
 }
 
-/* Did this transaction alter that policy? */
-bool
-ssw_policy_xact_has_altered(int policy_id)
-{
-	ListCell   *lc;
-
-	foreach(lc, policies_pending)
-	{
-		const PolicyChange *c = lfirst(lc);
-
-		if (c->policy_id == policy_id && c->altered)
-			return true;
-	}
-	return false;
-}
-
 void
 ssw_policy_xact_extension_created(void)
 {

@@ -11,7 +11,6 @@ extern void ssw_policy_xact_changed(int policy_id);
 extern void ssw_policy_xact_altered(int policy_id, bool redefined);
 extern void ssw_policy_xact_gone(int policy_id);
 extern bool ssw_policy_xact_any(void);
-extern bool ssw_policy_xact_has_altered(int policy_id);
 
 /* Announce that this database has the extension, at commit. */
 extern void ssw_policy_xact_extension_created(void);

@@ -57,16 +57,16 @@ ssw_refusal_check_policy(const SswPolicy *p)
 }
 
 /*
- * Has this transaction altered the policy?  What it says then may yet be undone, and
- * the heartbeat would count by settings that never were.
+ * Has this transaction changed policies?  That may yet be undone, and the heartbeat would
+ * count by settings that never were.
  */
 void
-ssw_refusal_check_altered(const SswPolicy *p)
+ssw_refusal_check_changes(void)
 {
-	if (ssw_policy_xact_has_altered(p->id))
+	if (ssw_policy_xact_any())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot send a heartbeat to policy \"%s\": this transaction has altered it", p->name),
+				 errmsg("cannot send a heartbeat in a transaction that has changed policies"),
 				 errhint("The session is not gone: send the heartbeat after the commit.")));
 }
 

@@ -9,7 +9,7 @@
 
 extern void ssw_refusal_check_session(const char *function);
 extern void ssw_refusal_check_policy(const SswPolicy *p);
-extern void ssw_refusal_check_altered(const SswPolicy *p);
+extern void ssw_refusal_check_changes(void);
 extern void ssw_refusal_lock_relation(const SswPolicy *p);
 
 #endif							/* SSW_REFUSAL_H */

@@ -42,7 +42,6 @@
 #include "grace/grace.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/slow_path.h"
-#include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
@@ -56,7 +55,7 @@ typedef enum Look
 	LOOK_GONE,
 	LOOK_ALIVE,
 	LOOK_WRITE,					/* alive, and its row must be written */
-	LOOK_NONE					/* its columns have other names now */
+	LOOK_NONE					/* its columns may have other names now */
 } Look;
 
 /* A row, as ssw_stmt_touch() reads it. */
@@ -79,13 +78,10 @@ typedef struct TouchedRow
 /* A heartbeat for a key, and what looks at its row found. */
 typedef struct TouchTry
 {
-	const SswPolicy *policy;
+	SswHeartbeatTarget *target;
+	const SswPolicy *policy;	/* its */
 	const SswHeartbeatKey *key;
-	int			nkeys;
-	Oid		   *types;
-	Datum	   *values;
-	const bool *valid;			/* false when the relation was altered since
-								 * its columns' names were read; or null */
+	Datum	   *values;			/* of the key's columns */
 	int			patience_ms;	/* for locks */
 	bool		may_be_undone;	/* its caller can undo what it writes */
 	bool		write;
@@ -124,9 +120,12 @@ get_ttl(const SswPolicy *p)
 
 /* How others see a row that this transaction wrote: so it will be if we are undone. */
 static void
-read_as_others(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r)
+read_as_others(TouchTry *t)
 {
-	r->seen_by_others = ssw_plan_execute_as_others(ssw_stmt_touch(p, ""), nkeys, types, values) > 0 && is_swept();
+	const SswPolicy *p = t->policy;
+	TouchedRow *r = &t->row;
+
+	r->seen_by_others = ssw_plan_execute_as_others(ssw_stmt_touch(p, ""), p->nkeys, t->target->types, t->values) > 0 && is_swept();
 	r->due_to_others = DT_NOBEGIN;
 	if (!r->seen_by_others)
 		return;
@@ -137,14 +136,16 @@ read_as_others(const SswPolicy *p, int nkeys, Oid *types, Datum *values, Touched
 
 /* S1: read and lock the row; false when there is none. */
 static bool
-read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, TouchedRow *r)
+read_row(TouchTry *t)
 {
-	char	   *sql = ssw_stmt_touch(p, write ? "FOR NO KEY UPDATE OF t" : "FOR SHARE OF t");
+	const SswPolicy *p = t->policy;
+	TouchedRow *r = &t->row;
+	char	   *sql = ssw_stmt_touch(p, t->write ? "FOR NO KEY UPDATE OF t" : "FOR SHARE OF t");
 	bool		isnull;
 	HeapTuple	tup;
 	TupleDesc	desc;
 	TimestampTz limit;
-	uint64		n = ssw_plan_execute_fresh(sql, nkeys, types, values);
+	uint64		n = ssw_plan_execute_fresh(sql, p->nkeys, t->target->types, t->values);
 
 	if (n == 0)
 		return false;
@@ -171,7 +172,7 @@ read_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, bool write, T
 	r->due_to_others = r->has_due ? r->due : DT_NOBEGIN;
 	r->ttl_to_others = r->ttl_us;
 	if (r->own)
-		read_as_others(p, nkeys, types, values, r);
+		read_as_others(t);
 	return true;
 }
 
@@ -247,23 +248,25 @@ defers_updates(Oid leaf)
 
 /* S4: the row lives one time to live from now; r->due becomes what it says then. */
 static void
-write_row(const SswPolicy *p, int nkeys, Oid *types, Datum *values, TouchedRow *r, TimestampTz now, bool settled)
+write_row(TouchTry *t, TimestampTz now)
 {
-	Oid			t[SSW_KEY_MAX + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
-	Datum		v[SSW_KEY_MAX + 2];
+	const SswPolicy *p = t->policy;
+	TouchedRow *r = &t->row;
+	Oid			types[SSW_KEY_MAX + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
+	Datum		values[SSW_KEY_MAX + 2];
 
-	v[0] = TimestampTzGetDatum(now);
-	v[1] = TimestampTzGetDatum(now + r->ttl_us);
-	memcpy(t + 2, types, nkeys * sizeof(Oid));
-	memcpy(v + 2, values, nkeys * sizeof(Datum));
-	if (ssw_plan_execute_fresh(ssw_stmt_write_heartbeat(p), nkeys + 2, t, v) == 0 || !get_time(1, &r->due))
+	values[0] = TimestampTzGetDatum(now);
+	values[1] = TimestampTzGetDatum(now + r->ttl_us);
+	memcpy(types + 2, t->target->types, p->nkeys * sizeof(Oid));
+	memcpy(values + 2, t->values, p->nkeys * sizeof(Datum));
+	if (ssw_plan_execute_fresh(ssw_stmt_write_heartbeat(p), p->nkeys + 2, types, values) == 0 || !get_time(1, &r->due))
 		ereport(ERROR,
 				(errcode(ERRCODE_SSW_SUPPRESSED),
 				 errmsg("the heartbeat could not be written to the row"),
 				 errdetail("A trigger of the table suppressed the update.")));
 	if (defers_updates(r->leaf))
 	{
-		if (!settled)
+		if (!t->settled)
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("the session's row has moved, or its table got a trigger meanwhile")));
@@ -280,7 +283,7 @@ knows_names(const TouchTry *t)
 	ssw_identity_lock_timeout(t->patience_ms);
 	LockRelationOid(t->policy->relid, t->write ? RowExclusiveLock : RowShareLock);
 	AtEOXact_GUC(false, level);
-	return t->valid == NULL || *t->valid;
+	return t->target->valid;
 }
 
 /* One look at the row, as the owner, inside a subtransaction of the caller. */
@@ -288,23 +291,22 @@ static void
 look(void *arg)
 {
 	TouchTry   *t = arg;
-	const SswPolicy *p = t->policy;
 	TouchedRow *r = &t->row;
 
 	ssw_identity_lock_timeout(t->patience_ms);
 	ssw_spi_begin();
-	if (read_row(p, t->nkeys, t->types, t->values, t->write, r))
+	if (read_row(t))
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
-		t->result = judge(p, r, now);
+		t->result = judge(t->policy, r, now);
 		if (t->result == LOOK_GONE)
 			ssw_store_refute(&r->key);
 		/* a heartbeat that is written is looked at twice */
 		if (r->no_room && !t->write)
 			ssw_store_count_refused();
 		if (t->result == LOOK_WRITE && t->write)
-			write_row(p, t->nkeys, t->types, t->values, r, now, t->settled);
+			write_row(t, now);
 	}
 	ssw_spi_end();
 }
@@ -408,16 +410,16 @@ look_once(TouchTry *t)
 }
 
 /*
- * The slow path: look at the row of that key, whose entry has key.  SSW_TOUCH_NOTHING
- * when nothing was looked at, because the relation is not valid any more, and with an
- * error, which the caller raises or reports: then nothing is known.
+ * The slow path: look at the row of that key, whose columns have those values.
+ * SSW_TOUCH_NOTHING: policies were altered since the target was read (A4), or its table;
+ * and with an error, which the caller raises or reports: then nothing is known.
  */
 SswTouch
-ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid *types, Datum *values,
-				  const bool *valid, int patience_ms, ErrorData **error)
+ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Datum *values, int patience_ms,
+				  ErrorData **error)
 {
-	TouchTry	t = {.policy = p,.key = key,.nkeys = nkeys,.types = types,.values = values,.valid = valid,
-		.patience_ms = patience_ms,.may_be_undone = is_within_block()
+	TouchTry	t = {.target = target,.policy = target->policy,.key = key,.values = values,
+		.patience_ms = Min(patience_ms, target->policy->lock_timeout_ms),.may_be_undone = is_within_block()
 	};
 	TouchedRow *r = &t.row;
 	bool		gone = false;
@@ -427,7 +429,7 @@ ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid
 		CHECK_FOR_INTERRUPTS();
 		if (t.write && defers_updates(r->leaf))
 		{
-			ssw_deferred_settle_callers(p->owner);
+			ssw_deferred_settle_callers(t.policy->owner);
 			t.settled = true;
 		}
 		*error = look_once(&t);
@@ -456,5 +458,10 @@ ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid
 	/* a row without a deadline says nothing that memory would compare with */
 	if (t.result == LOOK_WRITE || (t.result == LOOK_ALIVE && r->own && r->has_due))
 		ssw_heartbeat_xact_prolong(&r->key, r->due, r->ttl_us, !r->seen_by_others);
+	if (ssw_shmem_policy_generation() != target->generation)
+	{
+		ssw_store_look(key);
+		return SSW_TOUCH_NOTHING;
+	}
 	return t.result == LOOK_GONE ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
 }

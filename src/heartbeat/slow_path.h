@@ -5,8 +5,7 @@
 #ifndef SSW_SLOW_PATH_H
 #define SSW_SLOW_PATH_H
 
-#include "heartbeat/store.h"
-#include "policy/policy.h"
+#include "heartbeat/target_cache.h"
 
 /* What a heartbeat is answered. */
 typedef enum SswTouch
@@ -16,7 +15,7 @@ typedef enum SswTouch
 	SSW_TOUCH_ALIVE
 } SswTouch;
 
-extern SswTouch ssw_slow_path_row(const SswPolicy *p, const SswHeartbeatKey *key, int nkeys, Oid *types, Datum *values,
-								  const bool *valid, int patience_ms, ErrorData **error);
+extern SswTouch ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Datum *values, int patience_ms,
+								  ErrorData **error);
 
 #endif							/* SSW_SLOW_PATH_H */

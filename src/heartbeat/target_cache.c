@@ -13,7 +13,6 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
 #include "storage/lmgr.h"
 #include "storage/sinval.h"
@@ -104,9 +103,7 @@ load(const char *name, uint64 generation)
 	MemoryContextSetParent(cxt, CurTransactionContext);
 	t->cxt = cxt;
 	t->generation = generation;
-	t->provisional = ssw_policy_xact_any();
 	t->policy = find_locked(name);
-	ssw_refusal_check_altered(t->policy);
 	read_relation(t);
 	t->valid = true;
 	MemoryContextSetParent(cxt, TopMemoryContext);
@@ -115,51 +112,40 @@ load(const char *name, uint64 generation)
 }
 
 /*
- * Forget a target.  The look at a row runs triggers, filters and row security, which
- * may send heartbeats, too: what our own caller still uses goes with the transaction.
+ * Forget a target.  The look at a row runs triggers and filters, which may send
+ * heartbeats, too: what a caller of ours may still use goes with the transaction.
  */
 static void
-drop(SswHeartbeatTarget *t)
+drop(SswHeartbeatTarget **link)
 {
-	for (SswHeartbeatTarget **link = &targets; *link; link = &(*link)->next)
-		if (*link == t)
-		{
-			*link = t->next;
-			break;
-		}
-	if (t->users > 0)
-		MemoryContextSetParent(t->cxt, TopTransactionContext);
-	else
-		MemoryContextDelete(t->cxt);
+	SswHeartbeatTarget *t = *link;
+
+	*link = t->next;
+	MemoryContextSetParent(t->cxt, TopTransactionContext);
 }
 
-/*
- * The policy of that name.  One that this transaction may yet undo is not kept:
- * its changes are not announced.
- */
+/* The policy of that name, as it is now. */
 SswHeartbeatTarget *
 ssw_target_cache_find(const char *name)
 {
 	static bool registered = false;
 	uint64		generation = ssw_shmem_policy_generation();
-	SswHeartbeatTarget *t = targets;
+	SswHeartbeatTarget **link = &targets;
+	SswHeartbeatTarget *t;
 
-	while (t && strcmp(t->policy->name, name) != 0)
-		t = t->next;
-	if (t && (!t->valid || t->generation != generation || t->provisional || ssw_policy_xact_any()))
-	{
-		drop(t);
-		t = NULL;
-	}
-	if (t == NULL)
-	{
-		if (!registered)
-			CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
-		registered = true;
-		t = load(name, generation);
-		t->next = targets;
-		targets = t;
-	}
+	ssw_refusal_check_changes();
+	while (*link && strcmp((*link)->policy->name, name) != 0)
+		link = &(*link)->next;
+	if (*link && (*link)->valid && (*link)->generation == generation)
+		return *link;
+	if (*link)
+		drop(link);
+	if (!registered)
+		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
+	registered = true;
+	t = load(name, generation);
+	t->next = targets;
+	targets = t;
 	return t;
 }
 

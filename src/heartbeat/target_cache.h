@@ -17,9 +17,6 @@ typedef struct SswHeartbeatTarget
 	SswPolicy  *policy;
 	uint64		generation;		/* of the database's policies */
 	bool		valid;			/* the relation is as it was */
-	int			users;			/* looks at rows that have begun */
-	bool		provisional;	/* this transaction may have altered it, and
-								 * may yet be undone */
 	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
 	Oid			ioparam[SSW_KEY_MAX];
 	Oid			input[SSW_KEY_MAX];
