@@ -230,10 +230,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		ssw_heartbeat_flush(old);
 	update_policy(a, p, v, rel, held);
 	ssw_policy_store_log(p->id, p->name, "alter", before);
-	if (rel)
-		ssw_policy_xact_altered(p->id, redefines(a, p));
-	else
-		ssw_policy_xact_changed(p->id);
+	ssw_policy_xact_changed(p->id, rel == NULL ? SSW_SCAN_NOTHING : redefines(a, p) ? SSW_SCAN_VOID : SSW_SCAN_LOOK);
 	if (rel)
 		table_close(rel, NoLock);
 	AtEOXact_GUC(true, level);
@@ -263,7 +260,7 @@ ssw_unregister(PG_FUNCTION_ARGS)
 	value = Int32GetDatum(p->id);
 	ssw_policy_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
 	ssw_policy_store_log(p->id, p->name, "unregister", before);
-	ssw_policy_xact_gone(p->id);
+	ssw_policy_xact_changed(p->id, SSW_SCAN_REMOVE);
 	ssw_rights_forget_policy(p->id);
 	PG_RETURN_VOID();
 }

@@ -84,7 +84,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 					   " paused_reason = $3, paused_until = %s WHERE policy_id = $1",
 					   PG_ARGISNULL(until) ? "NULL" : quote_literal_cstr(timestamptz_to_str(PG_GETARG_TIMESTAMPTZ(until)))), why);
 	log_change(p, "pause", why);
-	ssw_policy_xact_changed(p->id);
+	ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
 }
 
 /* pause(policy, reason, until): cancels the batches in flight, and waits for their end. */
@@ -176,7 +176,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	{
 		bind_again(p, relid);
 		/* what the rows of another table said is nothing against these */
-		ssw_policy_xact_altered(p->id, true);
+		ssw_policy_xact_changed(p->id, SSW_SCAN_VOID);
 		lift(names, "restored");
 	}
 	if (p->held_reason && strcmp(p->held_reason, "restored") != 0)
@@ -199,7 +199,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 					   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
 					   " WHERE policy_id = $1", p->held_reason ? "pg_catalog.clock_timestamp()" : "backlog_before"), NULL);
 	log_change(p, "resume", NULL);
-	ssw_policy_xact_changed(p->id);
+	ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
 }
 
 /* The policy of that name, if the caller may resume it. */
@@ -224,7 +224,7 @@ resume_group(const SswPolicy *p, const char *group, ArrayBuildState **names)
 				 errhint("SELECT * FROM sweeper.problem WHERE policy = %s; lists what it holds.", quote_literal_cstr(p->name))));
 	lift(names, "fuse");
 	log_change(p, "resume", psprintf("group %s", group));
-	ssw_policy_xact_changed(p->id);
+	ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
 }
 
 /* resume(policy, group_value) → the brakes it lifted; the relation's owner of today may always. */
@@ -310,7 +310,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NO_DATA_FOUND),
 				 errmsg("policy \"%s\" has no failed row with that key", p->name),
 				 errhint("SELECT key FROM sweeper.failed_row WHERE policy = %s;", quote_literal_cstr(p->name))));
-	ssw_policy_xact_changed(p->id);
+	ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
 	PG_RETURN_VOID();
 }
 

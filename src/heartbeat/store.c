@@ -367,13 +367,13 @@ ssw_store_mark(const SswHeartbeatKey *key, TimestampTz due, TimestampTz cutoff, 
 }
 
 /*
- * Is the entry as we marked it?  Whether a connection went or came is no sign
- * of life, and does not matter here.
+ * Is the entry as we marked it?  That a connection went or came, or that the next
+ * heartbeat is to look at the row, is no sign of life, and does not matter here.
  */
 static bool
 is_same(uint64 w, uint64 word)
 {
-	return ((w ^ word) & ~SSW_ENTRY_GONE) == 0;
+	return ((w ^ word) & ~(SSW_ENTRY_GONE | SSW_ENTRY_LOOK)) == 0;
 }
 
 /* E3: does the entry carry our mark still?  With word 0: is there still none? */

@@ -7,9 +7,18 @@
 
 #include "heartbeat/store.h"
 
-extern bool ssw_store_look_all(Oid database, int policy_id);
-extern void ssw_store_void(Oid database, int policy_id);
-extern void ssw_store_forget_policy(Oid database, int policy_id);
+/* What becomes of the entries. */
+typedef enum SswHeartbeatScan
+{
+	SSW_SCAN_NOTHING,
+	SSW_SCAN_LOOK,				/* heartbeats hold, but the next ones look at
+								 * their rows */
+	SSW_SCAN_VOID,				/* and what rows said of their deadlines
+								 * before has another meaning now */
+	SSW_SCAN_REMOVE
+} SswHeartbeatScan;
+
+extern bool ssw_store_scan(Oid database, int policy_id, SswHeartbeatScan what);
 extern void ssw_store_forget(Oid database);
 
 #endif							/* SSW_STORE_SCAN_H */

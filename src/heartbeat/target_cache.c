@@ -112,8 +112,8 @@ load(const char *name, uint64 generation)
 }
 
 /*
- * Forget a target.  The look at a row runs triggers and filters, which may send
- * heartbeats, too: what a caller of ours may still use goes with the transaction.
+ * Forget a target.  The look at a row runs triggers and filters, which may send heartbeats,
+ * too: what the heartbeat around them still uses is freed with the transaction.
  */
 static void
 drop(SswHeartbeatTarget **link)

@@ -36,7 +36,6 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "grace/service_log.h"
-#include "heartbeat/attach.h"
 #include "heartbeat/store_scan.h"
 #include "process/coordinator_turn.h"
 #include "process/policy_watch.h"
@@ -255,7 +254,6 @@ extension_present(const SswTurn *t)
 	if (gone)
 	{
 		ssw_store_forget(MyDatabaseId);
-		ssw_attach_forget(MyDatabaseId);
 		ssw_task_shmem_forget(MyDatabaseId);
 		ssw_work_forget(MyDatabaseId);
 		ssw_runner_demand_none(true);

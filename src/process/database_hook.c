@@ -34,7 +34,6 @@
 #include "base/locks.h"
 #include "base/shmem.h"
 #include "heartbeat/policy_xact.h"
-#include "heartbeat/attach.h"
 #include "heartbeat/store_scan.h"
 #include "process/database_hook.h"
 #include "work/task_shmem.h"
@@ -287,7 +286,6 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	if (IsA(pstmt->utilityStmt, DropdbStmt))
 	{
 		ssw_store_forget(dboid);
-		ssw_attach_forget(dboid);
 		ssw_task_shmem_forget(dboid);
 		ssw_work_forget(dboid);
 	}

@@ -155,7 +155,7 @@ ssw_heartbeat_flush(SswPolicy *p)
 	 * A2: from now on every heartbeat looks at its row, and waits for the
 	 * table
 	 */
-	if (!ssw_store_look_all(MyDatabaseId, p->id))
+	if (!ssw_store_scan(MyDatabaseId, p->id, SSW_SCAN_LOOK))
 		return;
 	if (trouble == NULL)
 		e = ssw_spi_try(prolong_all, &present);
@@ -169,5 +169,5 @@ ssw_heartbeat_flush(SswPolicy *p)
 				 errdetail_internal("%s", e ? e->message : trouble),
 				 trouble && present.stale_detail ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and run the statement again.") : 0));
 	else
-		ssw_policy_xact_gone(p->id);
+		ssw_policy_xact_changed(p->id, SSW_SCAN_REMOVE);
 }
