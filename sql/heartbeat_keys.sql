@@ -180,8 +180,11 @@ CREATE VIEW w AS
     SELECT 'w_seen' AS w, id, seen + interval '1 hour' AS due FROM w_seen UNION ALL SELECT 'w_own', id, seen + ttl FROM w_own UNION ALL
     SELECT 'w_both', id, d FROM w_both UNION ALL SELECT 'w_epoch', id, to_timestamp(d) FROM w_epoch UNION ALL SELECT 'w_ms', id, to_timestamp(d / 1000.0) FROM w_ms UNION ALL
     SELECT 'w_local', id, d AT TIME ZONE 'Asia/Tokyo' FROM w_local UNION ALL SELECT 'w_parts', id, d FROM w_parts;
+-- a pass of the coordinator may refresh rows at any time
+BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT w, sweeper.touch(w, 1), sweeper.touch(w, 2), sweeper.touch(w, 4) AS none FROM (SELECT DISTINCT w FROM w) AS s ORDER BY w;
 SELECT w, array_agg(id ORDER BY id) FILTER (WHERE due > now() + interval '59 min') AS written, array_agg(id ORDER BY id) FILTER (WHERE sweeper.is_live(w, id::text)) AS live FROM w GROUP BY w ORDER BY w;
+COMMIT;
 CALL sweeper.sweep('w_seen') \gset
 CALL sweeper.sweep('w_own') \gset
 CALL sweeper.sweep('w_both') \gset
