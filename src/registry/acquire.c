@@ -81,25 +81,17 @@ static void
 read_pool(Acquire *a)
 {
 	Oid			type = TEXTOID;
-	bool		isnull;
-	HeapTuple	tup;
-	TupleDesc	desc;
-	Datum		d;
+	Datum		max_ttl;
 
-	if (ssw_plan_execute("SELECT ttl, max_ttl, seats, max_per_owner FROM sweeper.pool WHERE pool = $1",
+	if (ssw_plan_execute("SELECT ttl, max_ttl, coalesce(seats, -1), coalesce(max_per_owner, -1) FROM sweeper.pool WHERE pool = $1",
 						 1, &type, &a->pool_text, NULL, false) == 0)
 		ssw_pool_missing(a->pool);
-	tup = SPI_tuptable->vals[0];
-	desc = SPI_tuptable->tupdesc;
-	d = SPI_getbinval(tup, desc, 1, &isnull);
 	if (a->ttl_us == 0)
-		a->ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(d), 1);
-	d = SPI_getbinval(tup, desc, 2, &isnull);
-	a->max_ttl_us = isnull ? 0 : ssw_argument_interval("max_ttl", DatumGetIntervalP(d), 1);
-	d = SPI_getbinval(tup, desc, 3, &isnull);
-	a->seats = isnull ? -1 : DatumGetInt32(d);
-	d = SPI_getbinval(tup, desc, 4, &isnull);
-	a->max_per_owner = isnull || !a->owner ? -1 : DatumGetInt32(d);
+		a->ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(ssw_spi_column(0, 1)), 1);
+	max_ttl = ssw_spi_column(0, 2);
+	a->max_ttl_us = max_ttl ? ssw_argument_interval("max_ttl", DatumGetIntervalP(max_ttl), 1) : 0;
+	a->seats = DatumGetInt32(ssw_spi_column(0, 3));
+	a->max_per_owner = a->owner ? DatumGetInt32(ssw_spi_column(0, 4)) : -1;
 }
 
 /*

@@ -189,9 +189,9 @@ ssw_session_lock_pool(const char *pool)
 				 errhint("Try again; transactions that acquire should end at once. To find them: %s", ssw_lock_pool_query(pool))));
 }
 
-/* Find the sessions that match the condition over t, and lock them. */
-static SswFound *
-find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
+/* Find the sessions that match the condition over t, lock and end them. */
+static int64
+end_by(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
 {
 	SswFound   *found = ssw_end_begin();
 	SswIdentity save;
@@ -200,14 +200,9 @@ find(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *t
 	limit_wait(p);
 	ssw_spi_begin();
 	ssw_end_find(found, p, e, matches, nargs, types, values);
-	ssw_spi_end_as(&save);
-	return found;
-}
-
-static int64
-end_by(const SswPolicy *p, const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values)
-{
-	return ssw_end_found(find(p, e, matches, nargs, types, values), p, e);
+	ssw_spi_end();
+	ssw_identity_restore(&save);
+	return ssw_end_found(found, p, e);
 }
 
 /* End the active sessions that match the condition over t; returns how many. */

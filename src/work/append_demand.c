@@ -15,18 +15,19 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "base/cached_plan.h"
 #include "work/append_demand.h"
 #include "work/work_state.h"
 
-#define MAX_DUE			1024	/* owners in one round */
 #define REST			20		/* times as long as it took to look */
 
-static Oid	due[MAX_DUE];		/* owners of tables with rows that are due;
-								 * those with the oldest first */
-static int	ndue = 0;
+static List *due = NIL;			/* owners (Oid) of tables with rows that are
+								 * due, those with the oldest first; in
+								 * TopMemoryContext */
 static TimestampTz look_at = 0; /* without a reason */
 
 /* Look in the next round, also without a reason in shared memory. */
@@ -58,15 +59,6 @@ set_gone_aside(void)
 	ssw_plan_execute(forget, 0, NULL, NULL, NULL, false);
 }
 
-static bool
-is_due(Oid owner)
-{
-	for (int i = 0; i < ndue; i++)
-		if (due[i] == owner)
-			return true;
-	return false;
-}
-
 /* Find the owners whose tables' rows are due, and when others are. */
 static void
 look(int64 up_to, TimestampTz now)
@@ -85,7 +77,8 @@ look(int64 up_to, TimestampTz now)
 	uint64		n;
 	SPITupleTable *rows;
 
-	ndue = 0;
+	list_free(due);
+	due = NIL;
 	look_at = DT_NOEND;
 	n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
 	rows = SPI_tuptable;
@@ -99,15 +92,20 @@ look(int64 up_to, TimestampTz now)
 
 		most = Max(most, DatumGetInt64(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull)));
 		gone = DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)) || gone;
-		if (now_due && OidIsValid(owner) && !is_due(owner) && ndue < MAX_DUE)
-			due[ndue++] = owner;
+		if (now_due && OidIsValid(owner))
+		{
+			MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+			due = list_append_unique_oid(due, owner);
+			MemoryContextSwitchTo(old);
+		}
 		else if (!now_due && !never)
 			look_at = Min(look_at, DatumGetTimestampTz(at));
 	}
 	ssw_work_rows_counted(most);
 	if (gone)
 		set_gone_aside();
-	if (ndue > 0 || gone)
+	if (due != NIL || gone)
 		look_at = Min(look_at, now + USECS_PER_SEC);
 }
 
@@ -153,9 +151,11 @@ count_writers(Oid owner)
 Oid
 ssw_append_demand_next(int after, bool (*quota_used) (Oid owner))
 {
-	for (int i = 0; i < ndue; i++)
-		if (count_writers(due[i]) == 0 && !quota_used(due[i]) && after-- == 0)
-			return due[i];
+	ListCell   *lc;
+
+	foreach(lc, due)
+		if (count_writers(lfirst_oid(lc)) == 0 && !quota_used(lfirst_oid(lc)) && after-- == 0)
+		return lfirst_oid(lc);
 	return InvalidOid;
 }
 
@@ -164,9 +164,10 @@ int
 ssw_append_demand_wanted(void)
 {
 	int			n = count_writers(InvalidOid);
+	ListCell   *lc;
 
-	for (int i = 0; i < ndue; i++)
-		n += count_writers(due[i]) == 0;
+	foreach(lc, due)
+		n += count_writers(lfirst_oid(lc)) == 0;
 	return n;
 }
 
@@ -174,11 +175,6 @@ ssw_append_demand_wanted(void)
 void
 ssw_append_demand_give(SswProc *proc, Oid owner)
 {
-	int			kept = 0;
-
 	proc->append_owner = proc->code_owner = owner;
-	for (int i = 0; i < ndue; i++)
-		if (due[i] != owner)
-			due[kept++] = due[i];
-	ndue = kept;
+	due = list_delete_oid(due, owner);
 }

@@ -22,10 +22,8 @@
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -149,12 +147,6 @@ drop_others(void)
 	drop(sql, 3, types, values);
 }
 
-static bool
-role_exists(Oid role)
-{
-	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role));
-}
-
 /* The commands of a role cannot run. */
 static void
 drop_role(Oid role, const char *reason)
@@ -260,11 +252,7 @@ look_at_waiting(TimestampTz now)
 		bool		isnull;
 		Oid			role = DatumGetObjectId(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
 
-		if (!role_exists(role))
-			drop_role(role, psprintf("role \"%s\" no longer exists", owner));
-		else if (!ssw_can_run_as(role))
-			drop_role(role, psprintf("role \"%s\" may no longer log in", owner));
-		else if (ssw_work_failed_starts(&state, role).failures >= MAX_FAILED_STARTS)
+		if (ssw_work_failed_starts(&state, role).failures >= MAX_FAILED_STARTS)
 		{
 			drop_role(role, psprintf("no process could connect as role \"%s\"; the server's log says why", owner));
 			/* if it submits others, they are tried */

@@ -152,16 +152,6 @@ look(void *arg)
 	return false;
 }
 
-/* The same in a subtransaction that leaves no lock. */
-static void
-look_and_forget(Report *w)
-{
-	ErrorData  *error = ssw_spi_try(look, w);
-
-	if (error)
-		ReThrowError(error);
-}
-
 static int64
 count_argument(FunctionCallInfo fcinfo, int arg, const char *name)
 {
@@ -171,18 +161,19 @@ count_argument(FunctionCallInfo fcinfo, int arg, const char *name)
 	return PG_GETARG_INT64(arg);
 }
 
-/* Report, as the caller or as the role of the task if the caller may act as that. */
+/* Report, as the caller or as the role of the task if the caller may act as that.  A look leaves no lock. */
 static void
 report(Report *w)
 {
-	if (!ssw_task_shmem_change(&w->key, add_report, w))
-		look_and_forget(w);
+	ErrorData  *error;
+
+	if (!ssw_task_shmem_change(&w->key, add_report, w) && (error = ssw_spi_try(look, w)) != NULL)
+		ReThrowError(error);
 	if (w->answer == ANSWER_NOT_YOURS && OidIsValid(w->role_of_task) && w->role_of_task != w->role &&
 		has_privs_of_role(w->role, w->role_of_task))
 	{
 		w->role = w->role_of_task;
-		if (!ssw_task_shmem_change(&w->key, add_report, w))
-			look_and_forget(w);
+		report(w);
 	}
 }
 

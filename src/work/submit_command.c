@@ -12,8 +12,6 @@
 #include "base/argument_checks.h"
 #include "base/compat.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
-#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -29,24 +27,6 @@
 PG_FUNCTION_INFO_V1(ssw_submit_sql);
 
 #define MAX_RETRIES		100
-
-/* Refuse at once what could not run. */
-static void
-check_command(const char *command)
-{
-	List	   *statements = pg_parse_query(command);
-	ListCell   *lc;
-
-	if (statements == NIL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("command must not be empty")));
-	foreach(lc, statements)
-		if (IsA(lfirst_node(RawStmt, lc)->stmt, TransactionStmt))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("a command must not begin or end transactions"),
-				 errdetail("It runs in its own transaction, which commits when it ends.")));
-}
 
 /* Can a runner be connected as the caller? */
 static void
@@ -104,7 +84,6 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 2, "max_retries");
 	ssw_argument_bound(fcinfo, 0, "command", SSW_MAX_PAYLOAD);
 	ssw_argument_bound(fcinfo, 1, "summary", SSW_MAX_TEXT);
-	check_command(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	if (PG_GETARG_INT32(2) < 0 || PG_GETARG_INT32(2) > MAX_RETRIES)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

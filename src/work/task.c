@@ -105,14 +105,13 @@ ssw_submit(PG_FUNCTION_ARGS)
 	PG_RETURN_UUID_P(id);
 }
 
-/* In an UPDATE by update_held(): is the task the caller's, and the attempt the one that the caller names? */
-#define IS_HELD(n1, n2, n3)	"(worker_role = $" n1 " OR $" n2 ") AND (attempt = $" n3 " OR $" n3 " = 0)"
+/* In an UPDATE by update_held(): is it still the worker role's, and the attempt the one that the caller names? */
+#define IS_HELD(n1, n2)	"worker_role = $" n1 " AND (attempt = $" n2 " OR $" n2 " = 0)"
 
 /*
- * Run an UPDATE of a task that a worker holds.  $1 is the task; the last three are those of
- * IS_HELD(): the caller; true for a role as which the caller may act; the attempt, which
- * distinguishes a worker that lost the task from the one that has it now.  True: a row was
- * updated, and what it returns is in SPI_tuptable.
+ * Run an UPDATE of a task that a worker of the caller's holds.  $1 is the task; the last two
+ * are those of IS_HELD().  The attempt distinguishes a worker that lost the task from the one
+ * that has it now.  True: a row was updated, and what it returns is in SPI_tuptable.
  */
 static bool
 update_held(const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char *sql, int nargs, Oid *types, Datum *values)
@@ -120,29 +119,24 @@ update_held(const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char
 	Oid			type = UUIDOID;
 	char	   *role;
 
-	types[nargs] = TEXTOID;
-	values[nargs] = CStringGetTextDatum(c->name);
-	types[nargs + 1] = BOOLOID;
-	values[nargs + 1] = BoolGetDatum(false);
-	types[nargs + 2] = INT4OID;
-	values[nargs + 2] = PG_ARGISNULL(attempt) ? Int32GetDatum(0) : PG_GETARG_DATUM(attempt);
-	if (ssw_plan_execute(sql, nargs + 3, types, values, NULL, false) > 0)
-		return true;
 	if (ssw_plan_execute("SELECT worker_role FROM sweeper.task WHERE task = $1", 1, &type, values, NULL, false) == 0)
 		return false;
 	role = ssw_spi_text(0, 1);
-	if (role == NULL || strcmp(role, c->name) == 0 || !ssw_caller_acts_as(c, role))
+	if (role == NULL || !(strcmp(role, c->name) == 0 || ssw_caller_acts_as(c, role)))
 		return false;
-	values[nargs + 1] = BoolGetDatum(true);
-	return ssw_plan_execute(sql, nargs + 3, types, values, NULL, false) > 0;
+	types[nargs] = TEXTOID;
+	values[nargs] = CStringGetTextDatum(role);
+	types[nargs + 1] = INT4OID;
+	values[nargs + 1] = PG_ARGISNULL(attempt) ? Int32GetDatum(0) : PG_GETARG_DATUM(attempt);
+	return ssw_plan_execute(sql, nargs + 2, types, values, NULL, false) > 0;
 }
 
 /* start_task(task, attempt): false when it is not, or no more, claimed by the caller's worker. */
 Datum
 ssw_start_task(PG_FUNCTION_ARGS)
 {
-	Oid			types[5] = {UUIDOID, TIMESTAMPTZOID};
-	Datum		values[5];
+	Oid			types[4] = {UUIDOID, TIMESTAMPTZOID};
+	Datum		values[4];
 	SswCaller	c;
 	bool		done;
 
@@ -151,7 +145,7 @@ ssw_start_task(PG_FUNCTION_ARGS)
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
 	done = update_held(&c, fcinfo, 1, "UPDATE sweeper.task SET status = 'running', started_at = $2"
-					   " WHERE task = $1 AND status = 'claimed' AND " IS_HELD("3", "4", "5"), 2, types, values);
+					   " WHERE task = $1 AND status = 'claimed' AND " IS_HELD("3", "4"), 2, types, values);
 	if (done)
 		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
 	ssw_caller_end(&c);
@@ -174,10 +168,10 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 {
 	static const char *const sql =
 	"UPDATE sweeper.task AS t SET status = $2, result = $3, error = $4, finished_at = $5"
-	" WHERE task = $1 AND status IN ('claimed', 'running') AND " IS_HELD("6", "7", "8")
+	" WHERE task = $1 AND status IN ('claimed', 'running') AND " IS_HELD("6", "7")
 	" RETURNING CASE WHEN NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = t.job) THEN job END";
-	Oid			types[8] = {UUIDOID, TEXTOID, JSONBOID, TEXTOID, TIMESTAMPTZOID};
-	Datum		values[8];
+	Oid			types[7] = {UUIDOID, TEXTOID, JSONBOID, TEXTOID, TIMESTAMPTZOID};
+	Datum		values[7];
 	char	   *status;
 	SswCaller	c;
 	bool		done;

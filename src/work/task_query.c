@@ -106,9 +106,6 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 		types[i + 2] = get_fn_expr_argtype(fcinfo->flinfo, i);
 		values[i + 2] = PG_ARGISNULL(i) ? (Datum) 0 : PG_GETARG_DATUM(i);
 		nulls[i + 2] = PG_ARGISNULL(i) ? 'n' : ' ';
-		if (types[i + 2] == INT4OID && !PG_ARGISNULL(i) && PG_GETARG_INT32(i) < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("max and skip must not be negative")));
 		/* each task is compared with each pattern */
 		if (types[i + 2] == TEXTARRAYOID && !PG_ARGISNULL(i) && toast_raw_datum_size(PG_GETARG_DATUM(i)) > MAX_FILTER_BYTES)
 			ereport(ERROR,

@@ -66,15 +66,9 @@ leads_to(const Transitions *t, const char *status)
 static char *
 status_of(HeapTuple tup, Relation rel)
 {
-	int			col = SPI_fnumber(RelationGetDescr(rel), "status");
 	bool		isnull;
-	Datum		value;
+	Datum		value = SPI_getbinval(tup, RelationGetDescr(rel), SPI_fnumber(RelationGetDescr(rel), "status"), &isnull);
 
-	if (col <= 0 || SPI_gettypeid(RelationGetDescr(rel), col) != TEXTOID)
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("relation \"%s\" is not the table of tasks", RelationGetRelationName(rel))));
-	value = SPI_getbinval(tup, RelationGetDescr(rel), col, &isnull);
 	return isnull ? pstrdup("") : TextDatumGetCString(value);
 }
 
@@ -89,10 +83,11 @@ ssw_task_transition(PG_FUNCTION_ARGS)
 	char	   *to;
 
 	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(t->tg_event) || !TRIGGER_FIRED_FOR_ROW(t->tg_event) ||
-		TRIGGER_FIRED_BY_DELETE(t->tg_event))
+		TRIGGER_FIRED_BY_DELETE(t->tg_event) ||
+		SPI_gettypeid(RelationGetDescr(t->tg_relation), SPI_fnumber(RelationGetDescr(t->tg_relation), "status")) != TEXTOID)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("sweeper._task_transition() must be called before a row is inserted or updated")));
+				 errmsg("sweeper._task_transition() is only for sweeper.task, before a row is inserted or updated")));
 	is_update = TRIGGER_FIRED_BY_UPDATE(t->tg_event);
 	next = is_update ? t->tg_newtuple : t->tg_trigtuple;
 	to = status_of(next, t->tg_relation);

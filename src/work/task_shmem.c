@@ -125,10 +125,12 @@ ssw_task_shmem_post(const List *events)
 	return fits;
 }
 
-/* Take the events of a database away, to an array unless that is null; returns how many. */
+/* Take the events of a database away, to an array; or with null all that is known of its tasks.  Returns how many. */
 static int
 take_events(Oid database, SswTaskEvent *to)
 {
+	HASH_SEQ_STATUS seq;
+	SswProgress *p;
 	int			kept = 0;
 	int			taken = 0;
 
@@ -139,6 +141,13 @@ take_events(Oid database, SswTaskEvent *to)
 		else if (to)
 			to[taken++] = shared->events[i];
 	shared->nevents = kept;
+	if (to == NULL)
+	{
+		hash_seq_init(&seq, progress);
+		while ((p = hash_seq_search(&seq)) != NULL)
+			if (p->key.database == database)
+				hash_search(progress, &p->key, HASH_REMOVE, NULL);
+	}
 	LWLockRelease(shared->lock);
 	return taken;
 }
@@ -155,16 +164,7 @@ ssw_task_shmem_collect(SswTaskEvent **events)
 void
 ssw_task_shmem_forget(Oid database)
 {
-	HASH_SEQ_STATUS seq;
-	SswProgress *p;
-
 	(void) take_events(database, NULL);
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	hash_seq_init(&seq, progress);
-	while ((p = hash_seq_search(&seq)) != NULL)
-		if (p->key.database == database)
-			hash_search(progress, &p->key, HASH_REMOVE, NULL);
-	LWLockRelease(shared->lock);
 }
 
 /* Change what is known of a task, locked; false: it is unknown, or memory is full. */
