@@ -70,7 +70,7 @@ SELECT FROM sweeper.register('gate_domain', 'gate_asked', last_seen => 'seen_ms'
     on_expire => 'canary_hook(text[])', capture => '{k,n}', fuse_fraction => 1, check_every => '0', start => 'now');
 SELECT FROM sweeper.register('gate_part_1', deadline => $$CASE WHEN '{x}'::canary_literal[] IS NOT NULL THEN d END$$, key => '{k,k2}', audit => 'hash',
     on_expire => 'canary_hook(text[])', fuse_fraction => 1, check_every => '0', start => 'now');
-SELECT FROM sweeper.register('gate_part', deadline => 'd', action => 'update', set_clause => 'd = NULL, n = n + 0', filter => 'canary_i(''folded'')',
+SELECT FROM sweeper.register('gate_part', deadline => 'd', action => 'update', set_clause => 'd = NULL', filter => 'canary_i(''folded'')',
     check_every => '0', start => 'now', fuse_fraction => 1);
 SELECT policy FROM sweeper.policy WHERE policy LIKE 'gate_%' ORDER BY policy;
 CREATE FUNCTION attempt(sql text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE sql; EXCEPTION WHEN OTHERS THEN NULL; END $$;

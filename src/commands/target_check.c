@@ -282,6 +282,7 @@ check_statements(void *arg)
 	const SswPolicy *p = arg;
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
 
+	ssw_partition_check(p);
 	if (p->action == SSW_ACTION_CALL)
 		return;
 	ssw_spi_begin();

@@ -28,7 +28,6 @@
 #include "base/identity.h"
 #include "policy/expr.h"
 #include "policy/index.h"
-#include "policy/partition.h"
 #include "policy/policy.h"
 #include "policy/row_key.h"
 #include "policy/time_value.h"
@@ -315,7 +314,6 @@ build(void *arg)
 	for (int i = 0; i < p->ncapture; i++)
 		(void) ssw_expr_column(rel, "capture", p->capture[i]);
 	build_repair(p, &v);
-	ssw_partition_build(p, rel);
 	/* a comment at its end must not reach what follows */
 	if (p->set_clause)
 		p->set_clause = psprintf("%s\n", p->set_clause);

@@ -1,11 +1,9 @@
 /*
  * partition.c
- *		The leaves of a policy, and which of its updates move rows between them.
+ *		The leaves of a policy.
  *
  * Runs in any process that builds or uses a policy, in a transaction, with a lock
- * on the relation.  A leaf is swept by itself; only an update of what the table is
- * partitioned by goes through the registered relation, so that the server routes
- * the rows.  Such an update looks at every partition.
+ * on the relation.  A leaf is swept by itself.
  *
  * Shares nothing; a crash leaves nothing behind.
  */
@@ -198,65 +196,37 @@ is_key_of(Relation rel, List *columns)
 	return has_partition_attrs(rel, attnums, &used_in_expr);
 }
 
-/* Does an update of these columns move rows, at any level? */
-static bool
-moves(Relation rel, List *columns)
+/* A leaf is swept by itself: an update must not move its rows to another one. */
+static void
+check_update(Oid relid, const char *field, List *columns)
 {
-	bool		found = false;
 	ListCell   *lc;
 
-	if (columns == NIL || rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
-		return false;
-	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL))
-		if (!found && get_rel_relkind(lfirst_oid(lc)) == RELKIND_PARTITIONED_TABLE)
+	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
 	{
 		Relation	part = table_open(lfirst_oid(lc), NoLock);
 
-		found = is_key_of(part, columns);
+		if (part->rd_rel->relkind == RELKIND_PARTITIONED_TABLE && is_key_of(part, columns))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot sweep \"%s\": %s would change its partition key", RelationGetRelationName(part), field),
+					 errdetail("An update of a policy does not move rows to other partitions."),
+					 errhint("Use action \"call\" with an on_expire function that updates the rows, or another column.")));
 		table_close(part, NoLock);
 	}
-	return found;
-}
-
-/* Fill set_moves and repair_moves; the other fragments are there. */
-void
-ssw_partition_build(SswPolicy *p, Relation rel)
-{
-	p->set_moves = p->action == SSW_ACTION_UPDATE && p->set_clause &&
-		moves(rel, ssw_expr_set_columns(p->set_clause));
-	p->repair_moves = p->repair_set && (p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive)) &&
-		moves(rel, list_make1(p->last_seen ? p->last_seen : p->deadline));
 }
 
 /*
- * Before rows may move: wherever they come to, the triggers of that partition run
- * with the rights of the policy's owner.  So all must be that role's tables.
+ * Does the policy, whose fragments are there, update what the relation is partitioned
+ * by?  Then an error.  Heartbeats cannot, because the key contains the partition key.
+ * Looking at a partition key folds its expressions: inside the gate.
  */
 void
 ssw_partition_check(const SswPolicy *p)
 {
-	ListCell   *lc;
-
-	foreach(lc, find_all_inheritors(p->relid, RowExclusiveLock, NULL))
-	{
-		Relation	part = table_open(lfirst_oid(lc), NoLock);
-
-		if (part->rd_rel->relowner != p->owner)
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("partition \"%s\" does not belong to the owner of policy \"%s\"",
-							RelationGetRelationName(part), p->name),
-					 errdetail("The policy updates the partition key, so rows can move to any partition."),
-					 errhint("If its triggers may run as that role: ALTER TABLE %s OWNER TO %s;",
-							 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(part)),
-														RelationGetRelationName(part)),
-							 quote_identifier(p->owner_name))));
-		if (part->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("partition \"%s\" of policy \"%s\" is a foreign table",
-							RelationGetRelationName(part), p->name),
-					 errdetail("The policy updates the partition key, so rows can move to any partition.")));
-		table_close(part, NoLock);
-	}
+	ssw_gate_require();
+	if (p->set_clause)
+		check_update(p->relid, "set_clause", ssw_expr_set_columns(p->set_clause));
+	if (p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive))
+		check_update(p->relid, p->last_seen ? "last_seen" : "deadline", list_make1(p->last_seen ? p->last_seen : p->deadline));
 }

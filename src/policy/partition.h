@@ -1,6 +1,6 @@
 /*
  * partition.h
- *		The leaves of a policy, and which of its updates move rows between them.
+ *		The leaves of a policy.
  */
 #ifndef SSW_PARTITION_H
 #define SSW_PARTITION_H
@@ -13,7 +13,6 @@ extern Oid	ssw_partition_subscribed(const SswPolicy *p);
 extern bool ssw_partition_is_writable(Oid relid);
 extern List *ssw_partition_leaves(const SswPolicy *p);
 extern List *ssw_partition_free_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others);
-extern void ssw_partition_build(SswPolicy *p, Relation rel);
 extern void ssw_partition_check(const SswPolicy *p);
 
 #endif							/* SSW_PARTITION_H */

@@ -170,8 +170,6 @@ typedef struct SswPolicy
 	char	   *repair_set;		/* SET list over t and $5 (now) that gives one
 								 * ttl from now; for on_null repair and for
 								 * is_alive refresh; NULL when impossible */
-	bool		set_moves;		/* set_clause and repair_set write what the */
-	bool		repair_moves;	/* table is partitioned by */
 } SswPolicy;
 
 #endif							/* SSW_POLICY_STRUCT_H */

@@ -291,16 +291,6 @@ locked_rows(const SswPolicy *p, Oid leaf, SswPhase phase, const char *columns, i
 					rows & SSW_ROWS_SKIP_LOCKED ? " SKIP LOCKED" : "");
 }
 
-/* What to update: the leaf, or, when its rows may leave it, the whole and which rows of it. */
-static char *
-updated(const SswPolicy *p, Oid leaf, bool moves, char **which)
-{
-	*which = moves && leaf != p->relid ? psprintf("t.tableoid " SSW_OP("=") " %u::pg_catalog.oid AND ", leaf) : "";
-	if (moves && leaf != p->relid)
-		return ssw_guard_table(p->relid);
-	return psprintf("ONLY %s", ssw_guard_table(leaf));
-}
-
 /* What the evidence of a built-in policy needs besides. */
 static char *
 extra_columns(const SswPolicy *p)
@@ -326,17 +316,12 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 	char	   *info = info_columns(p, phase);
 
 	if (p->action == SSW_ACTION_UPDATE)
-	{
-		char	   *which;
-
-		rel = updated(p, leaf, p->set_moves, &which);
-		return psprintf("UPDATE %s AS t SET %s FROM (%s)"
+		return psprintf("UPDATE ONLY %s AS t SET %s FROM (%s)"
 						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
-						" WHERE %st.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
+						" WHERE t.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
 						" ssw_group, ssw_meta, (%s) IS TRUE%s",
 						rel, p->set_clause, locked_rows(p, leaf, phase, psprintf("t.ctid, %s", info), rows),
-						which, left_dead(p, phase), extra_columns(p));
-	}
+						left_dead(p, phase), extra_columns(p));
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"
 						" RETURNING %s, false",
@@ -429,11 +414,8 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 char	   *
 ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	char	   *which;
-	char	   *rel = updated(p, leaf, p->repair_moves, &which);
-
-	return psprintf("UPDATE %s AS t SET %s WHERE %s%s RETURNING (%s) IS TRUE", rel,
-					p->repair_set, which, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
+	return psprintf("UPDATE ONLY %s AS t SET %s WHERE %s RETURNING (%s) IS TRUE", ssw_guard_table(leaf),
+					p->repair_set, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
 }
 
 /* Rows of $3 that are dead in a place where they have come since, by an update. */

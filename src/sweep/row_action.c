@@ -320,8 +320,6 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 
 	if (t->range)
 		return delete_range(t, sink);
-	if (t->leaf != p->relid && (t->refresh ? p->repair_moves : p->set_moves))
-		ssw_partition_check(p);
 	rows = ssw_action_tid_array(tids, n);
 	if (t->refresh)
 		return refresh_rows(t, rows);
