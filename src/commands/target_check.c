@@ -218,7 +218,7 @@ check_key(SswPolicy *p, Relation rel)
 
 	if (p->key == NULL)
 	{
-		names = ssw_index_key(rel);
+		names = ssw_index_key(rel, NULL, 0);
 		p->key = palloc0(sizeof(char *) * (list_length(names) + 1));
 		foreach(lc, names)
 			p->key[p->nkeys++] = lfirst(lc);
@@ -226,7 +226,7 @@ check_key(SswPolicy *p, Relation rel)
 	}
 	for (int i = 0; i < p->nkeys; i++)
 		(void) ssw_expr_column(rel, "key", p->key[i]);
-	if (p->nkeys > 0 && !ssw_index_covers_key(rel, p->key, p->nkeys))
+	if (p->nkeys > 0 && ssw_index_key(rel, p->key, p->nkeys) == NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("key does not identify the rows of \"%s\"", RelationGetRelationName(rel)),

@@ -201,25 +201,22 @@ static void
 build_group(SswPolicy *p, Relation rel)
 {
 	Node	   *node;
-	AttrNumber	attnum = InvalidAttrNumber;
+	AttrNumber	attnum;
+	char	   *text;
 
 	p->group_text = NULL;
 	if (p->group_by == NULL)
 		return;
-	attnum = ssw_expr_find_column(rel, p->group_by);
+	node = ssw_expr_parse(rel, "group_by", p->group_by);
+	attnum = ssw_expr_as_column(node);
 	if (attnum == InvalidAttrNumber)
-	{
-		node = ssw_expr_parse(rel, "group_by", p->group_by);
-		if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0 && ((Var *) node)->varattno > 0)
-			attnum = ((Var *) node)->varattno;
-		else
-			p->group_text = psprintf("%s::pg_catalog.text", ssw_time_guarded(p, "NULL", ssw_expr_text(rel, node, true)));
-	}
-	if (attnum > 0)
+		text = ssw_time_guarded(p, "NULL", ssw_expr_text(rel, node, true));
+	else
 	{
 		p->group_by = pstrdup(NameStr(TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attname));
-		p->group_text = psprintf("%s::pg_catalog.text", ssw_time_column(p->group_by));
+		text = ssw_time_column(p->group_by);
 	}
+	p->group_text = psprintf("%s::pg_catalog.text", text);
 }
 
 /* What to do with rows without a deadline, and how to prolong the others. */
@@ -314,9 +311,6 @@ build(void *arg)
 	for (int i = 0; i < p->ncapture; i++)
 		(void) ssw_expr_column(rel, "capture", p->capture[i]);
 	build_repair(p, &v);
-	/* a comment at its end must not reach what follows */
-	if (p->set_clause)
-		p->set_clause = psprintf("%s\n", p->set_clause);
 }
 
 /*

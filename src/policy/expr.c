@@ -256,6 +256,15 @@ ssw_expr_parse(Relation rel, const char *field, const char *text)
 	return node;
 }
 
+/* The column that an expression is, or 0. */
+AttrNumber
+ssw_expr_as_column(const Node *node)
+{
+	const Var  *var = (const Var *) node;
+
+	return IsA(node, Var) && var->varlevelsup == 0 && var->varattno > 0 ? var->varattno : InvalidAttrNumber;
+}
+
 /*
  * SQL for a parsed expression, names qualified as the present search_path
  * needs, constants as a pass reads them; prefix for "t.column", else for a CREATE

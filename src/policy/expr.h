@@ -12,6 +12,7 @@ extern AttrNumber ssw_expr_find_column(Relation rel, const char *name);
 extern AttrNumber ssw_expr_column(Relation rel, const char *field, const char *name);
 extern Node *ssw_expr_parse_here(Relation rel, const char *field, const char *text);
 extern Node *ssw_expr_parse(Relation rel, const char *field, const char *text);
+extern AttrNumber ssw_expr_as_column(const Node *node);
 extern char *ssw_expr_text(Relation rel, Node *node, bool prefix);
 extern Node *ssw_expr_folded(Node *node);
 extern List *ssw_expr_set_columns(const char *set_clause);

@@ -237,60 +237,48 @@ identifies(Relation rel, Relation index)
 	return true;
 }
 
+static bool
+is_among(const char *name, char **names, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(name, names[i]) == 0)
+			return true;
+	return false;
+}
+
 /*
  * Columns that identify a row: the primary key, else the shortest unique index
- * over columns that are not null; names, or empty when there is none.
+ * over columns that are not null; names, or empty when there is none.  If key is
+ * given, only indexes over some of its columns count: then all of them identify.
  */
 List	   *
-ssw_index_key(Relation rel)
+ssw_index_key(Relation rel, char **key, int nkeys)
 {
-	List	   *indexes = RelationGetIndexList(rel);
 	List	   *best = NIL;
 	ListCell   *lc;
 
-	foreach(lc, indexes)
+	foreach(lc, RelationGetIndexList(rel))
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 		Form_pg_index form = index->rd_index;
 		bool		primary = form->indisprimary && form->indisvalid;
+		bool		fits = primary || identifies(rel, index);
 		List	   *names = NIL;
 
-		if (primary || identifies(rel, index))
-			for (int i = 0; i < form->indnkeyatts; i++)
-				names = lappend(names, pstrdup(NameStr(TupleDescAttr(RelationGetDescr(rel),
-																	 form->indkey.values[i] - 1)->attname)));
+		for (int i = 0; i < form->indnkeyatts && fits; i++)
+		{
+			char	   *name = NameStr(TupleDescAttr(RelationGetDescr(rel), form->indkey.values[i] - 1)->attname);
+
+			fits = key == NULL || is_among(name, key, nkeys);
+			names = lappend(names, pstrdup(name));
+		}
 		index_close(index, AccessShareLock);
-		if (primary)
+		if (fits && primary)
 			return names;
-		if (names != NIL && (best == NIL || list_length(names) < list_length(best)))
+		if (fits && (best == NIL || list_length(names) < list_length(best)))
 			best = names;
 	}
 	return best;
-}
-
-/* Is there a unique index over some of these columns, so that all identify? */
-bool
-ssw_index_covers_key(Relation rel, char **key, int nkeys)
-{
-	List	   *indexes = RelationGetIndexList(rel);
-	bool		covered = false;
-	ListCell   *lc;
-
-	foreach(lc, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		Form_pg_index form = index->rd_index;
-		int			matched = 0;
-
-		if (identifies(rel, index))
-			for (int i = 0; i < form->indnkeyatts; i++)
-				for (int j = 0; j < nkeys; j++)
-					if (ssw_expr_find_column(rel, key[j]) == form->indkey.values[i])
-						matched++;
-		covered = covered || (matched > 0 && matched == form->indnkeyatts);
-		index_close(index, AccessShareLock);
-	}
-	return covered;
 }
 
 static void

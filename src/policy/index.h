@@ -9,8 +9,7 @@
 
 extern Oid	ssw_index_find_own(Relation rel, const char *sort, const char *filter);
 extern Oid	ssw_index_find(Relation rel, const char *sort, const char *filter);
-extern List *ssw_index_key(Relation rel);
-extern bool ssw_index_covers_key(Relation rel, char **key, int nkeys);
+extern List *ssw_index_key(Relation rel, char **key, int nkeys);
 extern char *ssw_index_statement(Relation rel, const char *sort);
 
 #endif							/* SSW_INDEX_H */

@@ -316,7 +316,8 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 	char	   *info = info_columns(p, phase);
 
 	if (p->action == SSW_ACTION_UPDATE)
-		return psprintf("UPDATE ONLY %s AS t SET %s FROM (%s)"
+		/* a comment at the end of set_clause must not reach what follows */
+		return psprintf("UPDATE ONLY %s AS t SET %s\n FROM (%s)"
 						" AS ssw_old (ssw_ctid, ssw_key, ssw_due, ssw_seen, ssw_group, ssw_meta)"
 						" WHERE t.ctid " SSW_OP("=") " ssw_old.ssw_ctid RETURNING ssw_key, ssw_due, ssw_seen,"
 						" ssw_group, ssw_meta, (%s) IS TRUE%s",

@@ -82,28 +82,20 @@ SswTimeValue
 ssw_time_resolve(const SswPolicy *p, Relation rel, const char *field, char **text, bool expression_ok)
 {
 	SswTimeValue v = {.field = field,.typmod = -1};
-	AttrNumber	attnum = ssw_expr_find_column(rel, *text);
-	Node	   *node;
+	Node	   *node = expression_ok ? ssw_expr_parse(rel, field, *text) : NULL;
+	AttrNumber	attnum = node ? ssw_expr_as_column(node) : ssw_expr_column(rel, field, *text);
 
-	if (attnum == InvalidAttrNumber && !expression_ok)
-		attnum = ssw_expr_column(rel, field, *text);
 	if (attnum == InvalidAttrNumber)
 	{
-		node = ssw_expr_parse(rel, field, *text);
-		if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0)
-			attnum = ((Var *) node)->varattno;
-		if (attnum <= 0)
-		{
-			if (!contain_var_clause(node))
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("%s must depend on the row", field),
-						 errdetail("%s is the same for every row.", *text),
-						 errhint("Use a column, or an expression over columns.")));
-			v.sql = ssw_time_guarded(p, "NULL", ssw_expr_text(rel, node, true));
-			v.type = getBaseType(exprType(node));
-			return v;
-		}
+		if (!contain_var_clause(node))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s must depend on the row", field),
+					 errdetail("%s is the same for every row.", *text),
+					 errhint("Use a column, or an expression over columns.")));
+		v.sql = ssw_time_guarded(p, "NULL", ssw_expr_text(rel, node, true));
+		v.type = getBaseType(exprType(node));
+		return v;
 	}
 	set_column(&v, rel, attnum);
 	*text = v.name;
