@@ -211,6 +211,7 @@ build_group(SswPolicy *p, Relation rel)
 	attnum = ssw_expr_as_column(node);
 	if (attnum == InvalidAttrNumber)
 		text = ssw_time_guarded(p, "NULL", ssw_expr_text(rel, node, true));
+
 	else
 	{
 		p->group_by = pstrdup(NameStr(TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attname));

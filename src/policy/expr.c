@@ -260,7 +260,7 @@ ssw_expr_parse(Relation rel, const char *field, const char *text)
 AttrNumber
 ssw_expr_as_column(const Node *node)
 {
-	const Var  *var = (const Var *) node;
+	const		Var *var = (const Var *) node;
 
 	return IsA(node, Var) && var->varlevelsup == 0 && var->varattno > 0 ? var->varattno : InvalidAttrNumber;
 }

@@ -62,9 +62,6 @@ ssw_probe_is_plain(const SswPolicy *p, Relation rel)
 {
 	if (p->filter_indexed)
 		return true;
-	/* by what it is partitioned may be computed when somebody asks */
-	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE && (p->set_clause || OidIsValid(p->is_alive)))
-		return false;
 	return p->filter == NULL && p->on_null == SSW_NULL_IGNORE && p->ttl_column == NULL && is_builtin_column(rel, p->group_by) &&
 		is_builtin_column(rel, p->deadline) && is_builtin_column(rel, p->last_seen) &&
 		is_builtin_column(rel, p->created);
