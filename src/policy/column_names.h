@@ -5,8 +5,9 @@
 #ifndef SSW_COLUMN_NAMES_H
 #define SSW_COLUMN_NAMES_H
 
-#include "policy/policy_struct.h"
 #include "utils/array.h"
+
+#include "policy/policy_struct.h"
 
 extern void ssw_columns_follow(SswPolicy *p, ArrayType *columns);
 

@@ -9,23 +9,22 @@
  * early.  Names and expressions are resolved through the gate, under the policy's
  * search_path: constants of domains are checked, immutable functions folded.
  *
- * Shares nothing; a crash leaves nothing behind.
+ * A row's own time to live of zero or less counts as null, one of more than 200 years
+ * as 200 years; days in it have 24 hours.
  *
- * A row's own time to live of zero
- * or less counts as null, one of more than 200 years as 200 years; days in it
- * have 24 hours.
+ * Shares nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "policy/deadline.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 #include "base/identity.h"
+#include "policy/deadline.h"
 #include "policy/expr.h"
 #include "policy/index.h"
 #include "policy/policy.h"

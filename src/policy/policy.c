@@ -7,12 +7,10 @@
  */
 #include "postgres.h"
 
-#include <limits.h>
-
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
-#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"

@@ -11,8 +11,9 @@
 #define SSW_POLICY_STRUCT_H
 
 #include "nodes/pg_list.h"
-#include "base/ssw.h"
 #include "utils/rel.h"
+
+#include "base/ssw.h"
 
 /* Names that begin so are those of the built-in policies. */
 #define SSW_BUILTIN_PREFIX	"sweeper."

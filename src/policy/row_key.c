@@ -9,9 +9,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
-#include "access/tupdesc.h"
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
@@ -19,7 +17,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 #include "utils/typcache.h"
 #include "utils/uuid.h"
 
