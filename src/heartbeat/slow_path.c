@@ -58,7 +58,7 @@ typedef enum Look
 	LOOK_NONE					/* its columns may have other names now */
 } Look;
 
-/* A row, as ssw_stmt_touch() reads it. */
+/* A row, as ssw_sweep_sql_touch() reads it. */
 typedef struct TouchedRow
 {
 	Oid			leaf;
@@ -125,7 +125,7 @@ read_as_others(TouchTry *t)
 	const SswPolicy *p = t->policy;
 	TouchedRow *r = &t->row;
 
-	r->seen_by_others = ssw_plan_execute_as_others(ssw_stmt_touch(p, ""), p->nkeys, t->target->types, t->values) > 0 && is_swept();
+	r->seen_by_others = ssw_plan_execute_as_others(ssw_sweep_sql_touch(p, ""), p->nkeys, t->target->types, t->values) > 0 && is_swept();
 	r->due_to_others = DT_NOBEGIN;
 	if (!r->seen_by_others)
 		return;
@@ -140,7 +140,7 @@ read_row(TouchTry *t)
 {
 	const SswPolicy *p = t->policy;
 	TouchedRow *r = &t->row;
-	char	   *sql = ssw_stmt_touch(p, t->write ? "FOR NO KEY UPDATE OF t" : "FOR SHARE OF t");
+	char	   *sql = ssw_sweep_sql_touch(p, t->write ? "FOR NO KEY UPDATE OF t" : "FOR SHARE OF t");
 	bool		isnull;
 	HeapTuple	tup;
 	TupleDesc	desc;
@@ -259,7 +259,7 @@ write_row(TouchTry *t, TimestampTz now)
 	values[1] = TimestampTzGetDatum(now + r->ttl_us);
 	memcpy(types + 2, t->target->types, p->nkeys * sizeof(Oid));
 	memcpy(values + 2, t->values, p->nkeys * sizeof(Datum));
-	if (ssw_plan_execute_fresh(ssw_stmt_write_heartbeat(p), p->nkeys + 2, types, values) == 0 || !get_time(1, &r->due))
+	if (ssw_plan_execute_fresh(ssw_sweep_sql_write_heartbeat(p), p->nkeys + 2, types, values) == 0 || !get_time(1, &r->due))
 		ereport(ERROR,
 				(errcode(ERRCODE_SSW_SUPPRESSED),
 				 errmsg("the heartbeat could not be written to the row"),

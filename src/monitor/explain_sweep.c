@@ -91,8 +91,8 @@ put_heartbeats(const Output *out, Datum *row)
 	Datum		times = PointerGetDatum(construct_array(row, 1, TIMESTAMPTZOID, sizeof(TimestampTz), true, TYPALIGN_DOUBLE));
 	Datum		values[] = {row[0], row[1], row[2], row[2], times, times, times};
 
-	put_on_rows(out, "read for their heartbeats", ssw_stmt_heartbeats(p, out->leaf, false), 3, types, values);
-	put_on_rows(out, "refresh those with heartbeats", ssw_stmt_prolong(p, out->leaf, false), 7, types, values);
+	put_on_rows(out, "read for their heartbeats", ssw_sweep_sql_heartbeats(p, out->leaf, false), 3, types, values);
+	put_on_rows(out, "refresh those with heartbeats", ssw_sweep_sql_prolong(p, out->leaf, false), 7, types, values);
 }
 
 /* The statements of one phase, on one row where they take rows. */
@@ -101,9 +101,9 @@ put_phase(Output *out, SswPhase phase)
 {
 	static const char *const names[] = {"deadline", "maximum age", "no deadline"};
 	const SswPolicy *p = out->policy;
-	const SswDeadline *deadline = ssw_stmt_deadline(p, phase);
+	const SswDeadline *deadline = ssw_sweep_sql_deadline(p, phase);
 	bool		repair = deadline == NULL && p->on_null == SSW_NULL_REPAIR;
-	bool		asks = ssw_stmt_asks(p, phase);
+	bool		asks = ssw_sweep_sql_asks(p, phase);
 	int			how = asks ? SSW_ROWS_JUDGED : 0;
 	bool		hook_takes_keys;
 	ItemPointerData tid;
@@ -119,25 +119,25 @@ put_phase(Output *out, SswPhase phase)
 	ItemPointerSet(&tid, 0, 1);
 	values[2] = ssw_action_tid_array(&tid, 1);
 	out->phase = names[phase];
-	put_statement(out, "find", ssw_stmt_collect(p, out->leaf, phase, SSW_CURSOR_NONE, p->heartbeats && phase == SSW_PHASE_DEADLINE,
-												false, false), 5, find_types, find_values, "  nn ");
+	put_statement(out, "find", ssw_sweep_sql_collect(p, out->leaf, phase, SSW_CURSOR_NONE, p->heartbeats && phase == SSW_PHASE_DEADLINE,
+													 false, false), 5, find_types, find_values, "  nn ");
 	if (asks)
-		put_on_rows(out, "ask is_alive", ssw_stmt_check(p, out->leaf, phase), SSW_ROW_PARAMS, types, values);
+		put_on_rows(out, "ask is_alive", ssw_sweep_sql_check(p, out->leaf, phase), SSW_ROW_PARAMS, types, values);
 	if (asks || repair)
-		put_on_rows(out, "give a new deadline", ssw_stmt_refresh(p, out->leaf, phase, how), SSW_ROW_PARAMS, types, values);
+		put_on_rows(out, "give a new deadline", ssw_sweep_sql_refresh(p, out->leaf, phase, how), SSW_ROW_PARAMS, types, values);
 	if (repair)
 		return;
 	if (p->heartbeats)
 		put_heartbeats(out, values);
 	if (OidIsValid(p->on_expire))
 	{
-		char	   *hook = ssw_stmt_hook(p, out->leaf, &hook_takes_keys);
+		char	   *hook = ssw_sweep_sql_hook(p, out->leaf, &hook_takes_keys);
 
 		put_on_rows(out, "call on_expire", hook, hook_takes_keys ? 4 : 3, types, values);
 	}
 	if (p->action != SSW_ACTION_CALL)
 		put_on_rows(out, p->action == SSW_ACTION_DELETE ? "delete" : "update",
-					ssw_stmt_action(p, out->leaf, phase, OidIsValid(p->on_expire) ? 0 : how), SSW_ROW_PARAMS, types, values);
+					ssw_sweep_sql_action(p, out->leaf, phase, OidIsValid(p->on_expire) ? 0 : how), SSW_ROW_PARAMS, types, values);
 }
 
 static void

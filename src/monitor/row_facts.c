@@ -74,7 +74,7 @@ read_identity(const SswPolicy *p, const SswRowFacts *r, MemoryContext cxt)
 	Oid			type = TIDOID;
 	Datum		value = PointerGetDatum(&r->tid);
 
-	ssw_spi_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", ssw_stmt_identity(p),
+	ssw_spi_exec(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1", ssw_sweep_sql_identity(p),
 						  ssw_guard_table(r->leaf)), 1, &type, &value, NULL, true, 1);
 	return SPI_processed > 0 ? get_string(1, cxt) : NULL;
 }

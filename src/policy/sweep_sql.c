@@ -23,7 +23,7 @@
 
 /* The deadline of a phase; null for the nulls. */
 const SswDeadline *
-ssw_stmt_deadline(const SswPolicy *p, SswPhase phase)
+ssw_sweep_sql_deadline(const SswPolicy *p, SswPhase phase)
 {
 	if (phase == SSW_PHASE_DEADLINE)
 		return &p->deadlines[0];
@@ -37,9 +37,9 @@ ssw_stmt_deadline(const SswPolicy *p, SswPhase phase)
  * and rows that are repaired stay anyway.
  */
 bool
-ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
+ssw_sweep_sql_asks(const SswPolicy *p, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 
 	return OidIsValid(p->is_alive) && (c ? !c->absolute : phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
 }
@@ -49,7 +49,7 @@ ssw_stmt_asks(const SswPolicy *p, SswPhase phase)
  * reached their greatest age says nothing of an accident.
  */
 bool
-ssw_stmt_fused(const SswPolicy *p, SswPhase phase)
+ssw_sweep_sql_fused(const SswPolicy *p, SswPhase phase)
 {
 	return phase == SSW_PHASE_DEADLINE || (phase == SSW_PHASE_MAX_AGE && !p->registry) ||
 		(phase == SSW_PHASE_NULLS && p->on_null == SSW_NULL_EXPIRE);
@@ -72,7 +72,7 @@ first_due(const SswPolicy *p)
 static char *
 dead(const SswPolicy *p, SswPhase phase, const char *low)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -82,22 +82,22 @@ dead(const SswPolicy *p, SswPhase phase, const char *low)
 		appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
 	if (low)
 		appendStringInfo(&buf, " AND %s", low);
-	if (p->too_old && ssw_stmt_asks(p, phase))
+	if (p->too_old && ssw_sweep_sql_asks(p, phase))
 		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", p->too_old);
 	if (c && !c->absolute && p->row_grace)
 		appendStringInfo(&buf, " AND %s", p->row_grace);
 	if (p->filter)
 		appendStringInfo(&buf, " AND (%s)", p->filter);
-	if (p->not_held && ssw_stmt_fused(p, phase))
+	if (p->not_held && ssw_sweep_sql_fused(p, phase))
 		appendStringInfo(&buf, " AND %s", p->not_held);
 	return buf.data;
 }
 
 /* The same, beginning where lower_bound.c says. */
 char	   *
-ssw_stmt_dead(const SswPolicy *p, SswPhase phase)
+ssw_sweep_sql_dead(const SswPolicy *p, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 
 	return dead(p, phase, c ? c->low : NULL);
 }
@@ -131,7 +131,7 @@ near(const SswPolicy *p)
  * rewritten, or a place used again.  Without a key, all that it holds.
  */
 char	   *
-ssw_stmt_identity(const SswPolicy *p)
+ssw_sweep_sql_identity(const SswPolicy *p)
 {
 	if (p->nkeys == 0)
 		return pstrdup("pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text, 0)::pg_catalog.text");
@@ -143,10 +143,10 @@ ssw_stmt_identity(const SswPolicy *p)
  * and the identity follow.
  */
 char	   *
-ssw_stmt_failed_key(const SswPolicy *p)
+ssw_sweep_sql_failed_key(const SswPolicy *p)
 {
 	return p->nkeys > 0 ? p->key_text :
-		psprintf("%s " SSW_OP("||") " ' ' " SSW_OP("||") " %s", p->key_text, ssw_stmt_identity(p));
+		psprintf("%s " SSW_OP("||") " ' ' " SSW_OP("||") " %s", p->key_text, ssw_sweep_sql_identity(p));
 }
 
 /*
@@ -154,18 +154,18 @@ ssw_stmt_failed_key(const SswPolicy *p)
  * exact, with all that have the last deadline.  Above: only rows due after $6.
  */
 char	   *
-ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool exact, bool above)
+ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool exact, bool above)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT t.ctid, %s, %s, %s%s FROM ONLY %s AS t WHERE %s",
 					 c ? c->sort : "NULL::pg_catalog.int4",
 					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
-					 with_key ? ssw_stmt_failed_key(p) : "NULL::pg_catalog.text",
+					 with_key ? ssw_sweep_sql_failed_key(p) : "NULL::pg_catalog.text",
 					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_guard_table(leaf),
-					 p->heartbeats && phase == SSW_PHASE_DEADLINE ? near(p) : ssw_stmt_dead(p, phase));
+					 p->heartbeats && phase == SSW_PHASE_DEADLINE ? near(p) : ssw_sweep_sql_dead(p, phase));
 	if (cursor == SSW_CURSOR_AFTER)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
 	else if (cursor == SSW_CURSOR_WITHIN && c)
@@ -189,12 +189,12 @@ ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor,
  * that are due with the last of them: where a range may end.  An index has it.
  */
 char	   *
-ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
+ssw_sweep_sql_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 
 	return psprintf("SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s%s ORDER BY %s FETCH FIRST $5 ROWS WITH TIES",
-					c->sort, ssw_guard_table(leaf), ssw_stmt_dead(p, phase),
+					c->sort, ssw_guard_table(leaf), ssw_sweep_sql_dead(p, phase),
 					cursor == SSW_CURSOR_AFTER ? psprintf(" AND %s " SSW_OP(">") " $3", c->sort) : "", c->sort);
 }
 
@@ -202,11 +202,11 @@ ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 static char *
 in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "%s AND %s " SSW_OP("<=") " $3", ssw_stmt_dead(p, phase), c->sort);
+	appendStringInfo(&buf, "%s AND %s " SSW_OP("<=") " $3", ssw_sweep_sql_dead(p, phase), c->sort);
 	if (has_low)
 		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $4", c->sort);
 	if (has_blocks)
@@ -216,19 +216,19 @@ in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
 
 /* What the planner is asked: how many candidates are above the cursor. */
 char	   *
-ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
+ssw_sweep_sql_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 
 	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP(">") " $3",
-					ssw_guard_table(leaf), ssw_stmt_dead(p, phase), c->sort);
+					ssw_guard_table(leaf), ssw_sweep_sql_dead(p, phase), c->sort);
 }
 
 /* The dead rows of a range, in due order: shaped as those of collect. */
 char	   *
-ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
+ssw_sweep_sql_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 
 	return psprintf("SELECT t.ctid, %s FROM ONLY %s AS t WHERE %s ORDER BY %s",
 					c->sort, ssw_guard_table(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
@@ -236,16 +236,16 @@ ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool 
 
 /* $1 as text of the sort type, to begin a cursor with. */
 char	   *
-ssw_stmt_bound(const SswPolicy *p, SswPhase phase)
+ssw_sweep_sql_bound(const SswPolicy *p, SswPhase phase)
 {
-	return psprintf("SELECT (%s)::pg_catalog.text", ssw_stmt_deadline(p, phase)->bound);
+	return psprintf("SELECT (%s)::pg_catalog.text", ssw_sweep_sql_deadline(p, phase)->bound);
 }
 
 /* Columns SSW_R_KEY to SSW_R_META. */
 static char *
 info_columns(const SswPolicy *p, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_DEADLINE : phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_DEADLINE : phase);
 	const SswDeadline *any = c ? c : &p->deadlines[0];
 	StringInfoData buf;
 
@@ -275,10 +275,10 @@ info_columns(const SswPolicy *p, SswPhase phase)
 static char *
 is_taken(const SswPolicy *p, SswPhase phase, int rows)
 {
-	char	   *taken = psprintf("t.ctid " SSW_OP("=") " ANY ($3) AND %s", ssw_stmt_dead(p, phase));
+	char	   *taken = psprintf("t.ctid " SSW_OP("=") " ANY ($3) AND %s", ssw_sweep_sql_dead(p, phase));
 
 	if (rows & SSW_ROWS_JUDGED)
-		taken = psprintf("%s AND %s " SSW_OP("=") " ANY ($4)", taken, ssw_stmt_identity(p));
+		taken = psprintf("%s AND %s " SSW_OP("=") " ANY ($4)", taken, ssw_sweep_sql_identity(p));
 	return taken;
 }
 
@@ -309,10 +309,10 @@ extra_columns(const SswPolicy *p)
  * in the changing statement itself: a row refreshed since is not touched.
  */
 char	   *
-ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
+ssw_sweep_sql_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
 	char	   *rel = ssw_guard_table(leaf);
-	char	   *dead = ssw_stmt_dead(p, phase);
+	char	   *dead = ssw_sweep_sql_dead(p, phase);
 	char	   *info = info_columns(p, phase);
 
 	if (p->action == SSW_ACTION_UPDATE)
@@ -332,7 +332,7 @@ ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 
 /* The same for all dead rows of a range. */
 char	   *
-ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
+ssw_sweep_sql_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
 {
 	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_guard_table(leaf),
 					in_range(p, phase, has_low, has_blocks), info_columns(p, phase));
@@ -340,7 +340,7 @@ ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low
 
 /* Lock the dead rows of $3 for a hook, and read all that is needed of them. */
 char	   *
-ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
+ssw_sweep_sql_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
 	StringInfoData buf;
 
@@ -356,7 +356,7 @@ ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
  * Rows of a leaf are handed over as rows of the registered relation.
  */
 char	   *
-ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
+ssw_sweep_sql_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 {
 	Oid		   *argtypes;
 	int			nargs;
@@ -377,7 +377,7 @@ ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
  * columns ($4, $5, ... as text[]), or, without a key, from version to version.
  */
 char	   *
-ssw_stmt_find(const SswPolicy *p, Oid leaf)
+ssw_sweep_sql_find(const SswPolicy *p, Oid leaf)
 {
 	StringInfoData buf;
 
@@ -413,25 +413,25 @@ ssw_stmt_find(const SswPolicy *p, Oid leaf)
 
 /* Give the rows $3 one time to live from now; is one still dead? */
 char	   *
-ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
+ssw_sweep_sql_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
 	return psprintf("UPDATE ONLY %s AS t SET %s WHERE %s RETURNING (%s) IS TRUE", ssw_guard_table(leaf),
-					p->repair_set, is_taken(p, phase, rows), ssw_stmt_dead(p, phase));
+					p->repair_set, is_taken(p, phase, rows), ssw_sweep_sql_dead(p, phase));
 }
 
 /* Rows of $3 that are dead in a place where they have come since, by an update. */
 char	   *
-ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase)
+ssw_sweep_sql_moved(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 					"SELECT now FROM (SELECT k, pg_catalog.currtid2(%s, k) AS now FROM pg_catalog.unnest($3) AS k) AS m"
-					" WHERE now " SSW_OP("<>") " k)) AND %s", ssw_stmt_failed_key(p), first_due(p),
-					ssw_guard_table(leaf), quote_literal_cstr(ssw_guard_relation(leaf)), ssw_stmt_dead(p, phase));
+					" WHERE now " SSW_OP("<>") " k)) AND %s", ssw_sweep_sql_failed_key(p), first_due(p),
+					ssw_guard_table(leaf), quote_literal_cstr(ssw_guard_relation(leaf)), ssw_sweep_sql_dead(p, phase));
 }
 
 /* Rows of $3 that an action left dead. */
 char	   *
-ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
+ssw_sweep_sql_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($3) AND (%s)",
 					ssw_guard_table(leaf), left_dead(p, phase));
@@ -439,7 +439,7 @@ ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase)
 
 /* Rows for a look at their heartbeats: ctid, key, deadline; the rows $3, or all that the filter lets through. */
 char	   *
-ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf, bool all)
+ssw_sweep_sql_heartbeats(const SswPolicy *p, Oid leaf, bool all)
 {
 	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE %s", p->key_text, p->deadlines[0].due, ssw_guard_table(leaf),
 					!all ? "t.ctid " SSW_OP("=") " ANY ($3)" : p->filter ? p->filter : "true");
@@ -450,7 +450,7 @@ ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf, bool all)
  * their deadlines are still $7.
  */
 char	   *
-ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
+ssw_sweep_sql_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
 {
 	char	   *rel = ssw_guard_table(leaf);
 	StringInfoData buf;
@@ -474,7 +474,7 @@ ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
  * columns SSW_T_...
  */
 char	   *
-ssw_stmt_touch(const SswPolicy *p, const char *lock)
+ssw_sweep_sql_touch(const SswPolicy *p, const char *lock)
 {
 	const char *row_ttl = p->deadlines[0].row_ttl;
 
@@ -486,7 +486,7 @@ ssw_stmt_touch(const SswPolicy *p, const char *lock)
 
 /* S4: make that row live until $2, the heartbeat having come at $1; its key is $3, ... */
 char	   *
-ssw_stmt_write_heartbeat(const SswPolicy *p)
+ssw_sweep_sql_write_heartbeat(const SswPolicy *p)
 {
 	return psprintf("UPDATE %s AS t SET %s FROM (SELECT $1 AS ssw_seen, $2 AS ssw_until) AS ssw_b WHERE %s RETURNING %s",
 					ssw_guard_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->deadlines[0].due);
@@ -494,9 +494,9 @@ ssw_stmt_write_heartbeat(const SswPolicy *p)
 
 /* Rows of $3 that are still there and dead. */
 char	   *
-ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
+ssw_sweep_sql_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
-	char	   *columns = psprintf("t.ctid, %s, %s", ssw_stmt_failed_key(p), first_due(p));
+	char	   *columns = psprintf("t.ctid, %s, %s", ssw_sweep_sql_failed_key(p), first_due(p));
 
 	if (rows & SSW_ROWS_SKIP_LOCKED)
 		return locked_rows(p, leaf, phase, columns, rows);
@@ -509,9 +509,9 @@ ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
  * pages > 0, those of so many pages at random.
  */
 char	   *
-ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
+ssw_sweep_sql_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 	char	   *from = ssw_guard_table(leaf);
 	char	   *order = psprintf(" ORDER BY %s DESC", c ? c->sort : "t.ctid");
 
@@ -526,8 +526,8 @@ ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 	}
 	else
 		from = psprintf("%s AS t", from);
-	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s WHERE %s%s LIMIT 100", ssw_stmt_failed_key(p),
-					first_due(p), from, ssw_stmt_dead(p, phase), order);
+	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s WHERE %s%s LIMIT 100", ssw_sweep_sql_failed_key(p),
+					first_due(p), from, ssw_sweep_sql_dead(p, phase), order);
 }
 
 /* The call of is_alive, of a row. */
@@ -539,8 +539,8 @@ call_is_alive(const SswPolicy *p)
 
 /* Ask is_alive for the rows $3: identity and answer. */
 char	   *
-ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase)
+ssw_sweep_sql_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	return psprintf("SELECT %s, %s FROM ONLY %s AS t WHERE %s",
-					ssw_stmt_identity(p), call_is_alive(p), ssw_guard_table(leaf), is_taken(p, phase, 0));
+					ssw_sweep_sql_identity(p), call_is_alive(p), ssw_guard_table(leaf), is_taken(p, phase, 0));
 }

@@ -30,7 +30,7 @@ enum
 	SSW_R_KEY_COLUMN			/* text, one for each key column */
 };
 
-/* Result columns of ssw_stmt_touch(), in order. */
+/* Result columns of ssw_sweep_sql_touch(), in order. */
 enum
 {
 	SSW_T_LEAF = 1,
@@ -58,32 +58,32 @@ enum
 #define SSW_ROWS_SKIP_LOCKED	1	/* those that nobody holds */
 #define SSW_ROWS_JUDGED			2	/* those with an identity among $4 */
 
-extern const SswDeadline *ssw_stmt_deadline(const SswPolicy *p, SswPhase phase);
-extern bool ssw_stmt_fused(const SswPolicy *p, SswPhase phase);
-extern bool ssw_stmt_asks(const SswPolicy *p, SswPhase phase);
-extern char *ssw_stmt_identity(const SswPolicy *p);
-extern char *ssw_stmt_failed_key(const SswPolicy *p);
-extern char *ssw_stmt_dead(const SswPolicy *p, SswPhase phase);
-extern char *ssw_stmt_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
-							  SswCursor cursor, bool with_key, bool exact, bool above);
-extern char *ssw_stmt_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
-extern char *ssw_stmt_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
-extern char *ssw_stmt_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);
-extern char *ssw_stmt_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
-extern char *ssw_stmt_bound(const SswPolicy *p, SswPhase phase);
-extern char *ssw_stmt_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
-extern char *ssw_stmt_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
-extern char *ssw_stmt_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
-extern char *ssw_stmt_find(const SswPolicy *p, Oid leaf);
-extern char *ssw_stmt_heartbeats(const SswPolicy *p, Oid leaf, bool all);
-extern char *ssw_stmt_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
-extern char *ssw_stmt_touch(const SswPolicy *p, const char *lock);
-extern char *ssw_stmt_write_heartbeat(const SswPolicy *p);
-extern char *ssw_stmt_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
-extern char *ssw_stmt_moved(const SswPolicy *p, Oid leaf, SswPhase phase);
-extern char *ssw_stmt_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);
-extern char *ssw_stmt_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
-extern char *ssw_stmt_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages);
-extern char *ssw_stmt_check(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern const SswDeadline *ssw_sweep_sql_deadline(const SswPolicy *p, SswPhase phase);
+extern bool ssw_sweep_sql_fused(const SswPolicy *p, SswPhase phase);
+extern bool ssw_sweep_sql_asks(const SswPolicy *p, SswPhase phase);
+extern char *ssw_sweep_sql_identity(const SswPolicy *p);
+extern char *ssw_sweep_sql_failed_key(const SswPolicy *p);
+extern char *ssw_sweep_sql_dead(const SswPolicy *p, SswPhase phase);
+extern char *ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
+								   SswCursor cursor, bool with_key, bool exact, bool above);
+extern char *ssw_sweep_sql_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
+extern char *ssw_sweep_sql_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
+extern char *ssw_sweep_sql_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern char *ssw_sweep_sql_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
+extern char *ssw_sweep_sql_bound(const SswPolicy *p, SswPhase phase);
+extern char *ssw_sweep_sql_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_sweep_sql_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_sweep_sql_hook(const SswPolicy *p, Oid leaf, bool *by_keys);
+extern char *ssw_sweep_sql_find(const SswPolicy *p, Oid leaf);
+extern char *ssw_sweep_sql_heartbeats(const SswPolicy *p, Oid leaf, bool all);
+extern char *ssw_sweep_sql_prolong(const SswPolicy *p, Oid leaf, bool skip_locked);
+extern char *ssw_sweep_sql_touch(const SswPolicy *p, const char *lock);
+extern char *ssw_sweep_sql_write_heartbeat(const SswPolicy *p);
+extern char *ssw_sweep_sql_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_sweep_sql_moved(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern char *ssw_sweep_sql_left_dead(const SswPolicy *p, Oid leaf, SswPhase phase);
+extern char *ssw_sweep_sql_missing(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
+extern char *ssw_sweep_sql_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages);
+extern char *ssw_sweep_sql_check(const SswPolicy *p, Oid leaf, SswPhase phase);
 
 #endif							/* SSW_SWEEP_SQL_H */

@@ -248,7 +248,7 @@ ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
 		values[3] = owner;
 		if (!TIMESTAMP_IS_NOBEGIN(cutoffs[i]))
 			ended += end_by(&p, &e, psprintf("t.pool " SSW_OP("=") " $3%s AND %s",
-											 owner ? " AND t.owner " SSW_OP("=") " $4" : "", ssw_stmt_dead(&p, e.phase)),
+											 owner ? " AND t.owner " SSW_OP("=") " $4" : "", ssw_sweep_sql_dead(&p, e.phase)),
 							owner ? 4 : 3, types, values);
 	}
 	return ended;
@@ -264,7 +264,7 @@ add_dead(SswPolicy *p, int which, TimestampTz cutoff, ReturnSetInfo *rsinfo)
 	uint64		n;
 
 	n = ssw_spi_exec(psprintf("SELECT t.pool, t.fence, t.session, t.expires_at FROM sweeper.session AS t WHERE %s",
-							  ssw_stmt_dead(p, phase)), 2, types, values, NULL, true, 0);
+							  ssw_sweep_sql_dead(p, phase)), 2, types, values, NULL, true, 0);
 	for (uint64 i = 0; i < n; i++)
 	{
 		HeapTuple	tup = SPI_tuptable->vals[i];

@@ -73,7 +73,7 @@ ask(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *identity)
 		ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 		ssw_action_row_params(&w->target, ssw_action_tid_array(tid, 1), types, values);
 		ssw_in_hand_set(w->policy->id, w->target.leaf, ssw_in_hand_place(tid));
-		if (ssw_plan_execute(ssw_stmt_check(w->policy, w->target.leaf, w->target.phase),
+		if (ssw_plan_execute(ssw_sweep_sql_check(w->policy, w->target.leaf, w->target.phase),
 							 SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		{
 			MemoryContext old;

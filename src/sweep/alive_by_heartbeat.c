@@ -163,7 +163,7 @@ begin(SswAlive *a, uint64 n)
 	a->due = palloc(Max(n, 1) * sizeof(Datum));
 }
 
-/* A row as ssw_stmt_heartbeats() reads it; false: it has no deadline. */
+/* A row as ssw_sweep_sql_heartbeats() reads it; false: it has no deadline. */
 static bool
 read_row(const SPITupleTable *rows, uint64 i, ItemPointer tid, char **key, TimestampTz *due)
 {
@@ -190,7 +190,7 @@ sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
 	values[2] = ssw_action_tid_array(tids, n);
-	sql = ssw_stmt_heartbeats(t->policy, t->leaf, false);
+	sql = ssw_sweep_sql_heartbeats(t->policy, t->leaf, false);
 	ssw_plan_by_place(sql, 3, types);
 	nrows = ssw_plan_execute(sql, 3, types, values, NULL, false);
 	rows = SPI_tuptable;
@@ -233,7 +233,7 @@ prolong(const SswTarget *t, SswAlive *a)
 	values[4] = times(a->seen, a->nalive);
 	values[5] = times(a->until, a->nalive);
 	values[6] = times(a->due, a->nalive);
-	sql = ssw_stmt_prolong(t->policy, t->leaf, t->skip_locked);
+	sql = ssw_sweep_sql_prolong(t->policy, t->leaf, t->skip_locked);
 	ssw_plan_by_place(sql, 7, types);
 	n = ssw_plan_execute_fresh(sql, 7, types, values);
 	for (uint64 i = 0; i < n; i++)
@@ -284,7 +284,7 @@ ssw_alive_act_on_dead(const SswTarget *t, const ItemPointerData *tids, int n, Ss
 }
 
 /*
- * The rows, as ssw_stmt_heartbeats() reads them, get new deadlines where memory has
+ * The rows, as ssw_sweep_sql_heartbeats() reads them, get new deadlines where memory has
  * later heartbeats, whether these hold the session still or not; nobody ends, and
  * none is marked.  Returns how many rows could not be written.
  */

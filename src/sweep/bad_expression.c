@@ -121,7 +121,7 @@ note(Search *s, const ErrorData *e)
 	bool		slow;
 
 	if (ssw_plan_execute(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1",
-								  ssw_stmt_failed_key(s->policy), s->relation),
+								  ssw_sweep_sql_failed_key(s->policy), s->relation),
 						 1, &type, &value, NULL, true) == 0)
 		return;
 	key = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);

@@ -393,7 +393,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	TimestampTz now = GetCurrentTimestamp();
 	SswPass    *pass = w->pass;
 	SswPolicyShared *s;
-	bool		repair = w->target.refresh && !ssw_stmt_asks(w->policy, w->target.phase);
+	bool		repair = w->target.refresh && !ssw_sweep_sql_asks(w->policy, w->target.phase);
 	int64		max_lag = 0;
 	double		lag_sum = 0;
 	int64		hist[SSW_LAG_BUCKETS] = {0};

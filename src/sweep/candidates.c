@@ -84,7 +84,7 @@ ssw_candidates_limit(SswWork *w)
 		limit = Min(limit, (int64) pass->tokens);
 	if (pass->backlog_segment && pass->backlog_tokens >= 0)
 		limit = Min(limit, (int64) pass->backlog_tokens);
-	return ssw_stmt_asks(w->policy, pass->phase) ? Min(limit, SSW_CHECK_LIST) : limit;
+	return ssw_sweep_sql_asks(w->policy, pass->phase) ? Min(limit, SSW_CHECK_LIST) : limit;
 }
 
 /* Reading took too long: read less from now on; false when that is no way out. */
@@ -125,7 +125,7 @@ bound_text(SswWork *w, TimestampTz due)
 	Datum		value = TimestampTzGetDatum(due);
 	char	   *bound;
 
-	ssw_spi_exec(ssw_stmt_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
+	ssw_spi_exec(ssw_sweep_sql_bound(w->policy, w->pass->phase), 1, &type, &value, NULL, true, 1);
 	bound = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	return bound && strlen(bound) < SSW_CURSOR_LEN ? bound : NULL;
 }
@@ -298,7 +298,7 @@ static void
 read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver *r)
 {
 	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID,
 	TIMESTAMPTZOID};
 	Datum		values[6] = {0};
@@ -326,15 +326,15 @@ static bool
 collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 {
 	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
 	int			excluded = pass->excluded;
 	ListCell   *lc;
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
 	r.heartbeats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
-	read_rows(w, ssw_stmt_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
-								  r.heartbeats || has_failures(w), exact, is_fresh(w, c) && !c->by_due),
+	read_rows(w, ssw_sweep_sql_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
+									   r.heartbeats || has_failures(w), exact, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);
 	if (!exact && r.rows == r.max_rows)
 	{
@@ -357,11 +357,11 @@ static bool
 find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
 {
 	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, 1, limit + Min(limit, MAX_TIES));
-	read_rows(w, ssw_stmt_edge(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
+	read_rows(w, ssw_sweep_sql_edge(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
 			  chunk->cutoff, limit, &r);
 	*more = r.rows >= limit;
 	if (r.rows == r.max_rows)
@@ -447,11 +447,11 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 static bool
 has_ranges(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 	Relation	rel;
 	bool		suits;
 
-	if (c == NULL || p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) || p->heartbeats || ssw_stmt_asks(p, phase))
+	if (c == NULL || p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) || p->heartbeats || ssw_sweep_sql_asks(p, phase))
 		return false;
 	rel = table_open(leaf, AccessShareLock);
 	/* a trigger could keep a row that a DELETE met */
@@ -484,9 +484,9 @@ bool
 ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit)
 {
 	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_stmt_deadline(w->policy, pass->phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
 	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
-	bool		exact = c == NULL || rated || pass->many_ties || ssw_stmt_asks(w->policy, pass->phase) || (is_fresh(w, c) && !c->by_due);
+	bool		exact = c == NULL || rated || pass->many_ties || ssw_sweep_sql_asks(w->policy, pass->phase) || (is_fresh(w, c) && !c->by_due);
 	bool		more;
 
 	chunk->ranged = false;
@@ -512,14 +512,14 @@ ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit)
 void
 ssw_candidates_of_range(SswWork *w, SswChunk *chunk)
 {
-	const SswDeadline *c = ssw_stmt_deadline(w->policy, chunk->phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, chunk->phase);
 	Oid			types[6];
 	Datum		values[6];
 	int			nargs = ssw_action_range_params(&w->target, &chunk->range, types, values);
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, chunk->n, PG_INT64_MAX);
-	ssw_spi_send(ssw_stmt_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low, chunk->range.has_blocks),
+	ssw_spi_send(ssw_sweep_sql_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low, chunk->range.has_blocks),
 				 nargs, types, values, NULL, &r.dest);
 	chunk->ranged = false;
 }

@@ -153,7 +153,7 @@ ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
 		pass->estimate += chunk->n;
 		pass->fuse_left -= chunk->n;
 		spend(pass, chunk, chunk->n);
-		if (chunk->n > 0 && ssw_stmt_asks(w->policy, chunk->phase))
+		if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
 			publish_checks(pass, chunk);
 		if (chunk->more)
 			ssw_shmem_wake_coordinator(MyDatabaseId);

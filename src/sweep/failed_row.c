@@ -110,7 +110,7 @@ ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us)
 
 /*
  * The key that a failure is shown with, and what else it is noted with; see
- * ssw_stmt_failed_key().
+ * ssw_sweep_sql_failed_key().
  */
 static char *
 split_key(const SswPolicy *p, const char *key, char **identity)

@@ -128,11 +128,11 @@ counts_by(const SswPolicy *p, int which, const Params *x)
 	const SswDeadline *c = &p->deadlines[which];
 	char	   *dead;
 
-	if (which >= p->ndeadlines || !ssw_stmt_fused(p, SSW_PHASE_DEADLINE + which) ||
+	if (which >= p->ndeadlines || !ssw_sweep_sql_fused(p, SSW_PHASE_DEADLINE + which) ||
 		(which == 0 && TIMESTAMP_IS_NOBEGIN(DatumGetTimestampTz(x->values[0]))))
 		return NULL;
 	/* no grace covers the second deadline: its cutoff is $2 */
-	dead = which == 0 ? ssw_stmt_dead(p, SSW_PHASE_DEADLINE) :
+	dead = which == 0 ? ssw_sweep_sql_dead(p, SSW_PHASE_DEADLINE) :
 		psprintf("(%s) AND (%s) AND %s", p->too_old, p->filter ? p->filter : "true", p->not_held ? p->not_held : "true");
 	return x->nulls[2 + which] == 'n' ? dead : psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + which);
 }
@@ -145,7 +145,7 @@ add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, c
 	StringInfoData buf;
 
 	/* is_alive checks those: its answers count instead */
-	if (dead == NULL || ssw_stmt_asks(p, phase))
+	if (dead == NULL || ssw_sweep_sql_asks(p, phase))
 		return;
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT %s, %s FROM ONLY %s AS t WHERE %s", ssw_fuse_group(p),
@@ -198,7 +198,7 @@ dead_rows(Test *t, const Params *x)
 		add_part(&parts, w, leaf, SSW_PHASE_DEADLINE, first, NULL);
 		add_part(&parts, w, leaf, SSW_PHASE_MAX_AGE, second, first);
 		if (nulls)
-			add_part(&parts, w, leaf, SSW_PHASE_NULLS, ssw_stmt_dead(p, SSW_PHASE_NULLS), second);
+			add_part(&parts, w, leaf, SSW_PHASE_NULLS, ssw_sweep_sql_dead(p, SSW_PHASE_NULLS), second);
 	}
 	return parts;
 }
@@ -258,7 +258,7 @@ alive_rows(SswWork *w, Oid leaf)
 	appendStringInfo(&sql, "SELECT %s FROM ONLY %s AS t WHERE (%s) AND %s", ssw_fuse_group(p), ssw_guard_table(leaf), p->filter ? p->filter : "true",
 					 p->not_held ? p->not_held : "true");
 	if (!TIMESTAMP_IS_NOBEGIN(w->pass->deadline_cutoff[0]))
-		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_DEADLINE));
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_sweep_sql_dead(p, SSW_PHASE_DEADLINE));
 	if (p->too_old)
 		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", p->too_old);
 	/* without a deadline a row takes no part, or goes too */
@@ -266,7 +266,7 @@ alive_rows(SswWork *w, Oid leaf)
 		appendStringInfo(&sql, " AND (%s IS NOT NULL OR %s IS NOT NULL)", p->deadlines[0].due,
 						 p->ndeadlines > 1 ? p->deadlines[1].due : "NULL");
 	if (p->on_null == SSW_NULL_EXPIRE)
-		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_stmt_dead(p, SSW_PHASE_NULLS));
+		appendStringInfo(&sql, " AND (%s) IS NOT TRUE", ssw_sweep_sql_dead(p, SSW_PHASE_NULLS));
 	return sql.data;
 }
 

@@ -65,7 +65,7 @@ estimate_rows(SswWork *w, Oid leaf, TimestampTz cutoff, const SswDeadline *c, Da
 	values[0] = TimestampTzGetDatum(cutoff);
 	values[1] = TimestampTzGetDatum(w->pass->full_cutoff);
 	values[2] = cursor;
-	portal = SPI_cursor_open(NULL, ssw_spi_prepare(ssw_stmt_estimate(w->policy, leaf, w->pass->phase), 3, types, 0),
+	portal = SPI_cursor_open(NULL, ssw_spi_prepare(ssw_sweep_sql_estimate(w->policy, leaf, w->pass->phase), 3, types, 0),
 							 values, NULL, true);
 	rows = linitial_node(PlannedStmt, portal->stmts)->planTree->plan_rows;
 	SPI_cursor_close(portal);

@@ -73,7 +73,7 @@ prolong_leaf(const SswPolicy *p, Oid leaf)
 	/* what is committed now, whatever the caller's snapshot shows */
 	CommandCounterIncrement();
 	PushActiveSnapshot(GetLatestSnapshot());
-	portal = SPI_cursor_open(NULL, ssw_spi_prepare(ssw_stmt_heartbeats(p, leaf, true), 0, NULL, CURSOR_OPT_NO_SCROLL), NULL, NULL, true);
+	portal = SPI_cursor_open(NULL, ssw_spi_prepare(ssw_sweep_sql_heartbeats(p, leaf, true), 0, NULL, CURSOR_OPT_NO_SCROLL), NULL, NULL, true);
 	PopActiveSnapshot();
 	for (SPI_cursor_fetch(portal, true, ROWS_AT_ONCE); SPI_processed > 0; SPI_cursor_fetch(portal, true, ROWS_AT_ONCE))
 	{

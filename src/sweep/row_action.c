@@ -141,7 +141,7 @@ lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
 	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_action_row_params(t, tids, types, values);
-	l->n = ssw_plan_execute(ssw_stmt_lock(p, t->leaf, t->phase, ssw_action_rows(t)),
+	l->n = ssw_plan_execute(ssw_sweep_sql_lock(p, t->leaf, t->phase, ssw_action_rows(t)),
 							SSW_ROW_PARAMS, types, values, NULL, false);
 	l->tids = palloc(Max(l->n, 1) * sizeof(ItemPointerData));
 	for (int i = 0; i < l->n; i++)
@@ -191,7 +191,7 @@ call_hook(const SswTarget *t, LockedRows *l)
 	Oid		   *types = palloc((p->nkeys + SSW_ROW_PARAMS) * sizeof(Oid));
 	Datum	   *values = palloc((p->nkeys + SSW_ROW_PARAMS) * sizeof(Datum));
 	bool		by_keys;
-	char	   *sql = ssw_stmt_hook(p, t->leaf, &by_keys);
+	char	   *sql = ssw_sweep_sql_hook(p, t->leaf, &by_keys);
 	ItemPointerData *now;
 	uint64		n;
 
@@ -209,7 +209,7 @@ call_hook(const SswTarget *t, LockedRows *l)
 		types[3 + k] = TEXTARRAYOID;
 		values[3 + k] = l->columns[k];
 	}
-	n = ssw_plan_execute(ssw_stmt_find(p, t->leaf), 3 + p->nkeys, types, values, NULL, false);
+	n = ssw_plan_execute(ssw_sweep_sql_find(p, t->leaf), 3 + p->nkeys, types, values, NULL, false);
 	if (n < l->n && p->action != SSW_ACTION_CALL)
 		took_rows(p);
 	now = palloc(Max(n, 1) * sizeof(ItemPointerData));
@@ -241,7 +241,7 @@ check_not_dead(const SswTarget *t, Datum tids)
 	Datum		values[SSW_ROW_PARAMS];
 
 	ssw_action_row_params(t, tids, types, values);
-	if (ssw_plan_execute(ssw_stmt_left_dead(t->policy, t->leaf, t->phase),
+	if (ssw_plan_execute(ssw_sweep_sql_left_dead(t->policy, t->leaf, t->phase),
 						 SSW_ROW_PARAMS, types, values, NULL, false) > 0)
 		left_dead(t->policy);
 }
@@ -270,7 +270,7 @@ delete_range(const SswTarget *t, SswSink *sink)
 	Oid			types[6];
 	Datum		values[6];
 	int			nargs = ssw_action_range_params(t, r, types, values);
-	char	   *sql = ssw_stmt_delete_range(t->policy, t->leaf, t->phase, r->has_low, r->has_blocks);
+	char	   *sql = ssw_sweep_sql_delete_range(t->policy, t->leaf, t->phase, r->has_low, r->has_blocks);
 
 	if (r->has_blocks)
 		ssw_plan_by_place(sql, nargs, types);
@@ -291,7 +291,7 @@ refresh_rows(const SswTarget *t, Datum tids)
 	bool		isnull;
 
 	ssw_action_row_params(t, tids, types, values);
-	n = ssw_plan_execute(ssw_stmt_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
+	n = ssw_plan_execute(ssw_sweep_sql_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
 						 SSW_ROW_PARAMS, types, values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)))
@@ -340,7 +340,7 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 		}
 	}
 	ssw_action_row_params(t, rows, types, values);
-	sql = ssw_stmt_action(p, t->leaf, t->phase, how);
+	sql = ssw_sweep_sql_action(p, t->leaf, t->phase, how);
 	/* many rows of the registry may be due that the fuse holds */
 	if (p->registry)
 		ssw_plan_by_place(sql, SSW_ROW_PARAMS, types);

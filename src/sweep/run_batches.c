@@ -134,7 +134,7 @@ find_witnesses(SswWork *w, int pages, ItemPointerData *tids)
 
 	ssw_batch_begin_read(w, w->target.leaf, &save);
 	ssw_action_row_params(&w->target, (Datum) 0, types, values);
-	ssw_plan_execute(ssw_stmt_witnesses(w->policy, w->target.leaf, w->target.phase, pages),
+	ssw_plan_execute(ssw_sweep_sql_witnesses(w->policy, w->target.leaf, w->target.phase, pages),
 					 SSW_ROW_PARAMS, types, values, NULL, false);
 	for (uint64 i = 0; i < SPI_processed && n < WITNESSES; i++)
 	{
@@ -168,7 +168,7 @@ others_end(SswWork *w)
 	uint64		before = w->succeeded;
 	ItemPointerData tids[WITNESSES];
 
-	if (ssw_stmt_asks(w->policy, w->target.phase))
+	if (ssw_sweep_sql_asks(w->policy, w->target.phase))
 		return false;
 	w->target.range = NULL;
 	PG_TRY();
@@ -207,7 +207,7 @@ learn(SswWork *w)
 	 * some were known to fail, it may be they.
 	 */
 	if (class == SSW_FAIL_POLICY &&
-		(w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
+		(w->succeeded > 0 || ssw_sweep_sql_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
 		 others_end(w)))
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)
@@ -224,7 +224,7 @@ record(SswWork *w, const ItemPointerData *tid)
 	ErrorData  *error = w->error;
 
 	ssw_single_record_error(w, tid);
-	if (w->streak < SSW_DOUBT || w->succeeded > 0 || ssw_stmt_asks(w->policy, w->target.phase) ||
+	if (w->streak < SSW_DOUBT || w->succeeded > 0 || ssw_sweep_sql_asks(w->policy, w->target.phase) ||
 		ssw_error_classify(w->streak_code) == SSW_FAIL_LOCKED)
 		return;
 	if (!others_end(w) && !ssw_batch_must_stop(w) && !ssw_batch_more_patience(w))

@@ -87,7 +87,7 @@ find_in_place(SswWork *w, const ItemPointerData *tids, int n)
 	int			how = ssw_action_rows(t);
 	int			missing;
 
-	lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, how & ~SSW_ROWS_SKIP_LOCKED), rows);
+	lookup_rows(w, ssw_sweep_sql_missing(w->policy, t->leaf, t->phase, how & ~SSW_ROWS_SKIP_LOCKED), rows);
 	missing = SPI_processed;
 	if (missing == 0)
 		return 0;
@@ -101,7 +101,7 @@ find_in_place(SswWork *w, const ItemPointerData *tids, int n)
 			found[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
 																	SPI_tuptable->tupdesc, 1, &isnull));
 		(void) record_rows(w, "locked", ERRCODE_SSW_LOCKED, "another transaction holds the row");
-		lookup_rows(w, ssw_stmt_missing(w->policy, t->leaf, t->phase, how),
+		lookup_rows(w, ssw_sweep_sql_missing(w->policy, t->leaf, t->phase, how),
 					ssw_action_tid_array(found, missing));
 		suppressed = SPI_processed;
 		w->held += missing - suppressed;
@@ -136,7 +136,7 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int take
 
 	if (taken + missing >= n || !has_before_trigger(t->leaf))
 		return missing;
-	lookup_rows(w, ssw_stmt_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n));
+	lookup_rows(w, ssw_sweep_sql_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n));
 	missing += SPI_processed;
 	(void) record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
 					   "a BEFORE trigger updated the row, and the row action did not return it");
@@ -172,8 +172,8 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid, const char *class, int
 	PG_TRY();
 	{
 		ssw_batch_begin_read(w, w->target.leaf, &save);
-		lookup_rows(w, ssw_stmt_missing(w->policy, w->target.leaf, w->target.phase,
-										ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
+		lookup_rows(w, ssw_sweep_sql_missing(w->policy, w->target.leaf, w->target.phase,
+											 ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
 					ssw_action_tid_array(tid, 1));
 		known = record_rows(w, class, sqlerrcode, message);
 		ssw_batch_end_read(w, &save);

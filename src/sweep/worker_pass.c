@@ -112,7 +112,7 @@ collect(SswWork *w, SswChunk *chunk)
 		chunk->more = rest;
 		chunk->backlog = pass->backlog_segment;
 	}
-	if (chunk->n > 0 && ssw_stmt_asks(w->policy, chunk->phase))
+	if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
 		ssw_fuse_expect(w, leaves, chunk->n);
 	if (more || chunk->n > 0)
 		return;
@@ -126,9 +126,9 @@ collect(SswWork *w, SswChunk *chunk)
 static const char *
 cleanup_type(const SswPolicy *p, SswPhase phase)
 {
-	const SswDeadline *c = ssw_stmt_deadline(p, phase);
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 
-	return ssw_stmt_asks(p, phase) || (c && c->activity) ? "zombie" : "expired";
+	return ssw_sweep_sql_asks(p, phase) || (c && c->activity) ? "zombie" : "expired";
 }
 
 static void
@@ -213,7 +213,7 @@ handle_rows(SswWork *w, MemoryContext chunk_cxt)
 	MemoryContextReset(chunk_cxt);
 	if (!checks && !next_chunk(w, &chunk))
 		return false;
-	if (!checks && (chunk.n == 0 || ssw_stmt_asks(w->policy, chunk.phase)))
+	if (!checks && (chunk.n == 0 || ssw_sweep_sql_asks(w->policy, chunk.phase)))
 		return chunk.n > 0 || ssw_dispenser_has_checks(w->pass);
 	w->unhandled++;
 	w->left = 0;
