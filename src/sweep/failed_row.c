@@ -43,48 +43,31 @@
 #define LOCKED_FIRST_US	(1 * USECS_PER_SEC)
 #define LOCKED_AGAIN_US	(5 * USECS_PER_SEC)
 
+/* What the hash table of failed rows is sorted by. */
+typedef struct FailedName
+{
+	Oid			leaf;			/* invalid when the partition is gone */
+	const char *key;
+} FailedName;
+
 typedef struct FailedEntry
 {
-	uint32		hash;			/* of the key: the hash table's key */
-	struct FailedEntry *next;	/* others with that hash */
-	char	   *key;
-	char	   *partition;		/* as stored */
-	Oid			leaf;			/* that is it; invalid when it is gone */
+	FailedName	name;			/* must be first */
+	char	   *partition;		/* as stored, or null */
 	char	   *identity;		/* of a row without a key, else "" */
 	TimestampTz due;
 	bool		has_due;
+	const char *class;
+	int			sqlerrcode;		/* when it failed in this pass */
+	char	   *message;
+	Datum		blocked_by;		/* int4[], or 0 */
+	int			attempts;
 	bool		quarantined;
-	bool		slow;			/* tried after others, with all its time */
-	bool		locked;			/* by those: tried with all locked ones */
-	Datum		blocked_by;		/* int4[], or 0 */
-	char	   *message;
-	int			attempts;
-	TimestampTz next_attempt;
+	TimestampTz next_attempt;	/* of a locked one: see retry_at() */
 	bool		left_alone;		/* though a candidate of this pass */
-	bool		failed_again;
-} FailedEntry;
-
-typedef struct FailedSlot
-{
-	uint32		hash;
-	FailedEntry *first;
-} FailedSlot;
-
-typedef struct NewFailure
-{
-	char	   *key;
-	char	   *partition;
-	char	   *identity;		/* or "" */
-	TimestampTz due;
-	bool		has_due;
-	char		class[32];
-	int			sqlerrcode;
-	char	   *message;
-	Datum		blocked_by;		/* int4[], or 0 */
-	int			attempts;
-	bool		deadly;
+	bool		failed_again;	/* in this pass */
 	bool		same;			/* as it is recorded: still locked by the same */
-} NewFailure;
+} FailedEntry;
 
 struct SswFailures
 {
@@ -92,7 +75,7 @@ struct SswFailures
 	MemoryContext cxt;
 	HTAB	   *table;
 	int			count;
-	List	   *pending;		/* of NewFailure */
+	List	   *pending;		/* of FailedEntry: to be written */
 	TimestampTz locked_retry;	/* rows known to be locked are tried from then
 								 * on */
 	TimestampTz locked_next;	/* and those that were again, or 0 */
@@ -128,41 +111,65 @@ is_about(const FailedEntry *e, const char *identity, TimestampTz due, bool has_d
 	return e->has_due == has_due && (!has_due || e->due == due) && strcmp(e->identity, identity) == 0;
 }
 
+static uint32
+hash_name(const void *key, Size size)
+{
+	const FailedName *n = key;
+
+	return hash_combine(string_hash(n->key, strlen(n->key) + 1), n->leaf);
+}
+
+static int
+match_names(const void *a, const void *b, Size size)
+{
+	const FailedName *x = a;
+	const FailedName *y = b;
+
+	return x->leaf != y->leaf || strcmp(x->key, y->key) != 0;
+}
+
 static FailedEntry *
 lookup(SswFailures *f, Oid leaf, const char *key)
 {
-	uint32		hash = string_hash(key, strlen(key) + 1);
-	FailedSlot *s = hash_search(f->table, &hash, HASH_FIND, NULL);
+	FailedName	name = {.leaf = leaf,.key = key};
 
-	for (FailedEntry *e = s ? s->first : NULL; e; e = e->next)
-		if (e->leaf == leaf && strcmp(e->key, key) == 0)
-			return e;
-	return NULL;
+	return hash_search(f->table, &name, HASH_FIND, NULL);
 }
 
-/* Add an entry, which lies in f->cxt, to the hash table. */
-static void
-enter(SswFailures *f, FailedEntry *e)
+/* An entry with nothing but its name, which lies in f->cxt. */
+static FailedEntry *
+enter(SswFailures *f, Oid leaf, const char *key)
 {
-	FailedSlot *s;
-	bool		found;
+	FailedName	name = {.leaf = leaf,.key = key};
+	FailedEntry *e = hash_search(f->table, &name, HASH_ENTER, NULL);
 
-	e->hash = string_hash(e->key, strlen(e->key) + 1);
-	s = hash_search(f->table, &e->hash, HASH_ENTER, &found);
-	e->next = found ? s->first : NULL;
-	s->first = e;
+	memset(e, 0, sizeof(FailedEntry));
+	e->name = name;
+	return e;
+}
+
+static bool
+is_class(const FailedEntry *e, const char *class)
+{
+	return strcmp(e->class, class) == 0;
+}
+
+/* Is it tried with all locked rows?  retry_row() takes it out of these. */
+static bool
+waits_for_lock(const FailedEntry *e)
+{
+	return is_class(e, "locked") && e->attempts > 0;
 }
 
 static void
 remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
-	FailedEntry *e = palloc0(sizeof(FailedEntry));
 	bool		isnull;
-	Datum		d;
+	FailedEntry *e = enter(f, DatumGetObjectId(SPI_getbinval(tup, desc, 7, &isnull)),
+						   TextDatumGetCString(SPI_getbinval(tup, desc, 1, &isnull)));
+	Datum		d = SPI_getbinval(tup, desc, 2, &isnull);
 
-	e->key = TextDatumGetCString(SPI_getbinval(tup, desc, 1, &isnull));
-	d = SPI_getbinval(tup, desc, 2, &isnull);
 	e->has_due = !isnull;
 	e->due = isnull ? 0 : DatumGetTimestampTz(d);
 	e->quarantined = DatumGetBool(SPI_getbinval(tup, desc, 3, &isnull));
@@ -170,15 +177,11 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 	d = SPI_getbinval(tup, desc, 5, &isnull);
 	e->next_attempt = isnull ? 0 : DatumGetTimestampTz(d);
 	e->partition = SPI_getvalue(tup, desc, 6);
-	e->leaf = DatumGetObjectId(SPI_getbinval(tup, desc, 7, &isnull));
 	e->identity = SPI_getvalue(tup, desc, 8);
-	e->locked = DatumGetBool(SPI_getbinval(tup, desc, 9, &isnull));
+	e->class = SPI_getvalue(tup, desc, 9);
 	e->message = SPI_getvalue(tup, desc, 10);
-	e->slow = DatumGetBool(SPI_getbinval(tup, desc, 12, &isnull));
 	d = SPI_getbinval(tup, desc, 11, &isnull);
 	e->blocked_by = isnull ? (Datum) 0 : PointerGetDatum(DatumGetArrayTypePCopy(d));
-	enter(f, e);
-	f->count++;
 	MemoryContextSwitchTo(old);
 }
 
@@ -187,7 +190,7 @@ SswFailures *
 ssw_failures_load(const SswPolicy *p)
 {
 	SswFailures *f = palloc0(sizeof(SswFailures));
-	HASHCTL		ctl = {.keysize = sizeof(uint32),.entrysize = sizeof(FailedSlot)};
+	HASHCTL		ctl = {.keysize = sizeof(FailedName),.entrysize = sizeof(FailedEntry),.hash = hash_name,.match = match_names};
 	Oid			types[] = {INT4OID, OIDOID};
 	Datum		values[] = {Int32GetDatum(p->id), ObjectIdGetDatum(p->relid)};
 	SswIdentity save;
@@ -197,16 +200,17 @@ ssw_failures_load(const SswPolicy *p)
 	f->cxt = CurrentMemoryContext;
 	f->locked_retry = ssw_pace_get(p->id).locked_retry_at;
 	ctl.hcxt = f->cxt;
-	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
 	ssw_spi_begin_as_extension(&save);
 	/* a back-off that begins later than now is of a clock that was set back */
 	n = ssw_spi_exec("SELECT key, deadline, state = 'quarantined', attempts,"
 					 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
 					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, ''),"
-					 " class = 'locked' AND attempts > 0, coalesce(message, ''), blocked_by, class = 'slow'"
+					 " class, coalesce(message, ''), blocked_by"
 					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+	f->count = n;
 	ssw_spi_end_as(&save);
 	return f;
 }
@@ -221,7 +225,7 @@ ssw_failures_count(SswFailures *f)
 static TimestampTz
 retry_at(const SswFailures *f, const FailedEntry *e, TimestampTz now)
 {
-	if (!e->locked)
+	if (!waits_for_lock(e))
 		return e->next_attempt;
 	if (e->failed_again)
 		return f->locked_next;
@@ -247,7 +251,7 @@ ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due
 		return false;
 	if (!e->quarantined && !e->failed_again && retry_at(f, e, now) <= now)
 	{
-		*slow = e->slow;
+		*slow = is_class(e, "slow");
 		return false;
 	}
 	e->left_alone = true;
@@ -260,12 +264,11 @@ ssw_failures_keys(SswFailures *f)
 {
 	ArrayBuildState *keys = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 	HASH_SEQ_STATUS seq;
-	FailedSlot *s;
+	FailedEntry *e;
 
 	hash_seq_init(&seq, f->table);
-	while ((s = hash_seq_search(&seq)) != NULL)
-		for (FailedEntry *e = s->first; e; e = e->next)
-			keys = accumArrayResult(keys, CStringGetTextDatum(e->key), false, TEXTOID, CurrentMemoryContext);
+	while ((e = hash_seq_search(&seq)) != NULL)
+		keys = accumArrayResult(keys, CStringGetTextDatum(e->name.key), false, TEXTOID, CurrentMemoryContext);
 	return makeArrayResult(keys, CurrentMemoryContext);
 }
 
@@ -274,19 +277,18 @@ TimestampTz
 ssw_failures_next_attempt(SswFailures *f)
 {
 	HASH_SEQ_STATUS seq;
-	FailedSlot *s;
+	FailedEntry *e;
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = 0;
 
 	hash_seq_init(&seq, f->table);
-	while ((s = hash_seq_search(&seq)) != NULL)
-		for (FailedEntry *e = s->first; e; e = e->next)
-		{
-			TimestampTz at = retry_at(f, e, now);
+	while ((e = hash_seq_search(&seq)) != NULL)
+	{
+		TimestampTz at = retry_at(f, e, now);
 
-			if (!e->quarantined && (e->left_alone || e->failed_again) && at && (next == 0 || at < next))
-				next = at;
-		}
+		if (!e->quarantined && (e->left_alone || e->failed_again) && at && (next == 0 || at < next))
+			next = at;
+	}
 	return next;
 }
 
@@ -305,12 +307,26 @@ ssw_failure_text(const SswPolicy *p, const ErrorData *e)
 
 /* Is the row held by the recorded holders? */
 static bool
-same_holders(const FailedEntry *e, const NewFailure *n)
+same_holders(const FailedEntry *e, const char *message, Datum blocked_by)
 {
-	if (strcmp(e->message, n->message) != 0 || (e->blocked_by == (Datum) 0) != (n->blocked_by == (Datum) 0))
+	if (strcmp(e->message, message) != 0 || (e->blocked_by == (Datum) 0) != (blocked_by == (Datum) 0))
 		return false;
-	return n->blocked_by == (Datum) 0 ||
-		datumIsEqual(e->blocked_by, n->blocked_by, false, -1);
+	return blocked_by == (Datum) 0 || datumIsEqual(e->blocked_by, blocked_by, false, -1);
+}
+
+/* When the row, which has just failed, is tried again. */
+static void
+plan_retry(SswFailures *f, FailedEntry *e, bool known)
+{
+	/* a slow one has cost the whole of the hard limit */
+	int64		base = is_class(e, "slow") && e->attempts > 0 ? f->policy->hard_limit_us : RETRY_BASE_US;
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz next = now + (known ? LOCKED_AGAIN_US : LOCKED_FIRST_US);
+
+	if (waits_for_lock(e))
+		f->locked_next = f->locked_next == 0 ? next : Min(f->locked_next, next);
+	else
+		e->next_attempt = now + ssw_failure_backoff_us(e->attempts, base, RETRY_MAX_US);
 }
 
 /*
@@ -323,51 +339,34 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 				 const char *class, int sqlerrcode, const char *message, Datum blocked_by)
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
-	NewFailure *n = palloc0(sizeof(NewFailure));
-	bool		locked = strcmp(class, "locked") == 0;
-	bool		known = false;
+	char	   *identity;
+	char	   *shown = split_key(f->policy, key, &identity);
+	FailedEntry *e = lookup(f, leaf, shown);
+	bool		known = e && is_about(e, identity, due, has_due);
 	bool		aside = strcmp(class, SSW_FAIL_SET_ASIDE) == 0;
-	FailedEntry *e;
+	bool		deadly = strcmp(class, SSW_FAIL_DEADLY) == 0;
 
-	n->key = split_key(f->policy, key, &n->identity);
-	n->partition = leaf == f->policy->relid ? NULL : ssw_guard_relation(leaf);
-	e = lookup(f, leaf, n->key);
-	n->due = due;
-	n->has_due = has_due;
-	n->deadly = strcmp(class, SSW_FAIL_DEADLY) == 0;
-	strlcpy(n->class, aside ? "slow" : n->deadly ? "error" : class, sizeof(n->class));
-	n->sqlerrcode = sqlerrcode;
-	n->message = pstrdup(message);
-	if (blocked_by != (Datum) 0)
-		n->blocked_by = PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
-	n->attempts = aside ? 0 : 1;
 	if (e == NULL)
-	{
-		e = palloc0(sizeof(FailedEntry));
-		e->key = n->key;
-		e->leaf = leaf;
-		enter(f, e);
-	}
-	else if (is_about(e, n->identity, due, has_due))
-	{
-		n->attempts += e->attempts;
-		known = true;
-		n->same = locked && e->locked && same_holders(e, n);
-	}
-	if (locked)
-	{
-		TimestampTz next = GetCurrentTimestamp() + (known ? LOCKED_AGAIN_US : LOCKED_FIRST_US);
-
-		f->locked_next = f->locked_next == 0 ? next : Min(f->locked_next, next);
-	}
-	e->locked = locked;
-	e->blocked_by = n->blocked_by;
-	e->message = n->message;
-	e->identity = n->identity;
+		e = enter(f, leaf, shown);
+	if (!known)
+		e->attempts = 0;
+	e->same = known && !e->failed_again && strcmp(class, "locked") == 0 && waits_for_lock(e) && same_holders(e, message, blocked_by);
+	/* a batch that is run again finds the row again */
+	if (!aside && !(known && e->failed_again))
+		e->attempts++;
+	if (!e->failed_again)
+		f->pending = lappend(f->pending, e);
+	e->failed_again = true;
+	e->partition = leaf == f->policy->relid ? NULL : ssw_guard_relation(leaf);
+	e->identity = identity;
 	e->due = due;
 	e->has_due = has_due;
-	e->failed_again = true;
-	f->pending = lappend(f->pending, n);
+	e->class = aside ? "slow" : deadly ? "error" : pstrdup(class);
+	e->sqlerrcode = sqlerrcode;
+	e->message = pstrdup(message);
+	e->blocked_by = blocked_by == (Datum) 0 ? blocked_by : PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
+	e->quarantined = deadly || (e->attempts > f->policy->max_retries && !is_class(e, "transient") && !is_class(e, "locked"));
+	plan_retry(f, e, known);
 	MemoryContextSwitchTo(old);
 	return known;
 }
@@ -387,11 +386,11 @@ ssw_failures_same_code(SswFailures *f)
 
 	foreach(lc, f->pending)
 	{
-		NewFailure *n = lfirst(lc);
+		FailedEntry *e = lfirst(lc);
 
-		if (code && n->sqlerrcode != code)
+		if (code && e->sqlerrcode != code)
 			return 0;
-		code = n->sqlerrcode;
+		code = e->sqlerrcode;
 	}
 	return code;
 }
@@ -404,7 +403,7 @@ ssw_failures_discard(SswFailures *f)
 }
 
 static void
-write_one(SswFailures *f, NewFailure *n)
+write_one(SswFailures *f, const FailedEntry *e)
 {
 	static const char *const sql =
 	"INSERT INTO sweeper.failed_row AS r (policy_id, policy, key, deadline, state, class,"
@@ -416,34 +415,26 @@ write_one(SswFailures *f, NewFailure *n)
 	" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt, identity = excluded.identity";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT4OID,
 	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
-	bool		final = n->deadly || (n->attempts > f->policy->max_retries &&
-									  strcmp(n->class, "transient") != 0 && strcmp(n->class, "locked") != 0);
-
-	/* a slow one has cost the whole of the hard limit */
-	bool		dear = strcmp(n->class, "slow") == 0 && n->attempts > 0;
 	Datum		values[13];
 	char		nulls[14] = "             ";
 
 	values[0] = Int32GetDatum(f->policy->id);
 	values[1] = CStringGetTextDatum(f->policy->name);
-	values[2] = CStringGetTextDatum(n->key);
-	values[3] = TimestampTzGetDatum(n->due);
-	nulls[3] = n->has_due ? ' ' : 'n';
-	values[4] = CStringGetTextDatum(final ? "quarantined" : "retrying");
-	values[5] = CStringGetTextDatum(n->class);
-	values[6] = Int32GetDatum(n->attempts);
-	values[7] = CStringGetTextDatum(unpack_sql_state(n->sqlerrcode));
-	values[8] = CStringGetTextDatum(n->message);
-	values[9] = n->blocked_by;
-	nulls[9] = n->blocked_by != (Datum) 0 ? ' ' : 'n';
-	values[10] = TimestampTzGetDatum(strcmp(n->class, "locked") == 0 ? f->locked_next : GetCurrentTimestamp() +
-									 ssw_failure_backoff_us(n->attempts,
-															dear ? f->policy->hard_limit_us : RETRY_BASE_US,
-															RETRY_MAX_US));
-	nulls[10] = final ? 'n' : ' ';
-	values[11] = n->partition ? CStringGetTextDatum(n->partition) : (Datum) 0;
-	nulls[11] = n->partition ? ' ' : 'n';
-	values[12] = CStringGetTextDatum(n->identity);
+	values[2] = CStringGetTextDatum(e->name.key);
+	values[3] = TimestampTzGetDatum(e->due);
+	nulls[3] = e->has_due ? ' ' : 'n';
+	values[4] = CStringGetTextDatum(e->quarantined ? "quarantined" : "retrying");
+	values[5] = CStringGetTextDatum(e->class);
+	values[6] = Int32GetDatum(e->attempts);
+	values[7] = CStringGetTextDatum(unpack_sql_state(e->sqlerrcode));
+	values[8] = CStringGetTextDatum(e->message);
+	values[9] = e->blocked_by;
+	nulls[9] = e->blocked_by != (Datum) 0 ? ' ' : 'n';
+	values[10] = TimestampTzGetDatum(waits_for_lock(e) ? f->locked_next : e->next_attempt);
+	nulls[10] = e->quarantined ? 'n' : ' ';
+	values[11] = e->partition ? CStringGetTextDatum(e->partition) : (Datum) 0;
+	nulls[11] = e->partition ? ' ' : 'n';
+	values[12] = CStringGetTextDatum(e->identity);
 	ssw_spi_exec(sql, 13, types, values, nulls, false, 0);
 }
 
@@ -451,7 +442,7 @@ write_one(SswFailures *f, NewFailure *n)
 static int
 met_bit(const FailedEntry *e, uint64 salt)
 {
-	return hash_combine64(hash_combine64(salt, e->hash), e->leaf) % (SSW_MET_WORDS * 64);
+	return hash_combine64(salt, hash_name(&e->name, sizeof(FailedName))) % (SSW_MET_WORDS * 64);
 }
 
 /* Set the bits of the failed rows that this worker met. */
@@ -459,13 +450,12 @@ void
 ssw_failures_met(SswFailures *f, uint64 salt, uint64 *bits)
 {
 	HASH_SEQ_STATUS seq;
-	FailedSlot *s;
+	FailedEntry *e;
 
 	hash_seq_init(&seq, f->table);
-	while ((s = hash_seq_search(&seq)) != NULL)
-		for (FailedEntry *e = s->first; e; e = e->next)
-			if (e->failed_again || e->left_alone)
-				bits[met_bit(e, salt) / 64] |= UINT64CONST(1) << (met_bit(e, salt) % 64);
+	while ((e = hash_seq_search(&seq)) != NULL)
+		if (e->failed_again || e->left_alone)
+			bits[met_bit(e, salt) / 64] |= UINT64CONST(1) << (met_bit(e, salt) % 64);
 }
 
 /*
@@ -476,24 +466,24 @@ static void
 purge_entries(SswFailures *f, uint64 salt, const uint64 *bits)
 {
 	HASH_SEQ_STATUS seq;
-	FailedSlot *s;
+	FailedEntry *e;
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
 	Datum		values[3];
 
 	values[0] = Int32GetDatum(f->policy->id);
 	hash_seq_init(&seq, f->table);
-	while ((s = hash_seq_search(&seq)) != NULL)
-		for (FailedEntry *e = s->first; e; e = e->next)
-		{
-			if (bits[met_bit(e, salt) / 64] & (UINT64CONST(1) << (met_bit(e, salt) % 64)))
-				continue;
-			values[1] = CStringGetTextDatum(e->key);
-			values[2] = e->partition ? CStringGetTextDatum(e->partition) : (Datum) 0;
-			ssw_spi_exec("DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND key = $2"
-						 " AND pg_catalog.hashtextextended(key, 0) = pg_catalog.hashtextextended($2, 0)"
-						 " AND partition IS NOT DISTINCT FROM $3",
-						 3, types, values, e->partition ? NULL : "  n", false, 0);
-		}
+	while ((e = hash_seq_search(&seq)) != NULL)
+	{
+		if (e->failed_again || e->left_alone ||
+			(bits && bits[met_bit(e, salt) / 64] & (UINT64CONST(1) << (met_bit(e, salt) % 64))))
+			continue;
+		values[1] = CStringGetTextDatum(e->name.key);
+		values[2] = e->partition ? CStringGetTextDatum(e->partition) : (Datum) 0;
+		ssw_spi_exec("DELETE FROM sweeper.failed_row WHERE policy_id = $1 AND key = $2"
+					 " AND pg_catalog.hashtextextended(key, 0) = pg_catalog.hashtextextended($2, 0)"
+					 " AND partition IS NOT DISTINCT FROM $3",
+					 3, types, values, e->partition ? NULL : "  n", false, 0);
+	}
 }
 
 /*
@@ -525,7 +515,7 @@ ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
 
 	ssw_spi_begin_as_extension(&save);
 	foreach(lc, f->pending)
-		if (!((NewFailure *) lfirst(lc))->same)
+		if (!((FailedEntry *) lfirst(lc))->same)
 		write_one(f, lfirst(lc));
 	f->pending = NIL;
 	note_locked(f);
