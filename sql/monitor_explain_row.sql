@@ -214,7 +214,7 @@ CREATE TRIGGER refuse BEFORE DELETE ON spelled FOR EACH ROW EXECUTE FUNCTION ref
 SELECT FROM sweeper.register('spelled', deadline => 'd', check_every => '0', start => 'now', max_retries => 0);
 CALL sweeper.sweep('spelled') \gset
 SELECT key, verdict, attempts, last_error, hint FROM unnest('{1.50,1.5,001.5}'::text[]) AS key, sweeper.explain_row('spelled', key);
-SELECT sweeper.retry_row('spelled', '1.5');
+SELECT sweeper.retry_row('spelled', '1.50');
 SELECT key, state FROM sweeper.failed_row WHERE policy = 'spelled';
 SELECT sweeper.retry_row('spelled', '2.5');
 SELECT sweeper.retry_row('spelled', 'none');
