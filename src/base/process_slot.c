@@ -208,8 +208,8 @@ leave_pass(SswProc *proc)
  * A process came to nothing in that database: the next tries later, up to a
  * minute.  The caller holds the lock exclusively.
  */
-void
-ssw_process_failed_start(SswDatabase *d, SswProcKind kind)
+static void
+failed_start(SswDatabase *d, SswProcKind kind)
 {
 	TimestampTz again;
 
@@ -284,7 +284,7 @@ free_slot(int code, Datum arg)
 		if (d && (d->coordinator >= 0 || MySswProc->kind == SSW_PROC_RUNNER))
 			ssw_shmem_wake_coordinator(d->oid);
 		if (d && !MySswProc->ready && !(MySswProc->connected && MySswProc->terminating) && MySswProc->kind != SSW_PROC_RUNNER)
-			ssw_process_failed_start(d, MySswProc->kind);
+			failed_start(d, MySswProc->kind);
 		MySswProc->state = SSW_STATE_FREE;
 		MySswProc->latch = NULL;
 		MySswProc->pid = 0;

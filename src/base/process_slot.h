@@ -13,7 +13,6 @@ extern void ssw_process_release(int slot);
 extern bool ssw_process_start(int slot);
 extern bool ssw_process_attach(const Datum *main_arg);
 extern void ssw_process_connect(Oid database);
-extern void ssw_process_failed_start(SswDatabase *d, SswProcKind kind);
 extern void ssw_process_ready(void);
 extern bool ssw_process_must_leave(void);
 extern void ssw_process_set_state(SswProcState state);

@@ -102,6 +102,7 @@ shmem_request(void)
 	}
 }
 
+/* Only the postmaster comes here, so no lock is needed. */
 static void
 shmem_startup(void)
 {
@@ -109,7 +110,6 @@ shmem_startup(void)
 
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	foreach(lc, parts)
 	{
 		Part	   *part = lfirst(lc);
@@ -119,7 +119,6 @@ shmem_startup(void)
 		memset(*part->pointer, 0, part->size);
 		part->init(&GetNamedLWLockTranche(part->name)->lock);
 	}
-	LWLockRelease(AddinShmemInitLock);
 }
 
 static void

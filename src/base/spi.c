@@ -210,28 +210,6 @@ ssw_spi_try(SswTry call, void *arg)
 }
 
 /*
- * At the end of a subtransaction: what it did is undone, or its parent's now.  Items
- * begin with their level; returns the list.
- */
-List	   *
-ssw_spi_settle(List *items, SubXactEvent event)
-{
-	int			level = GetCurrentTransactionNestLevel();
-	ListCell   *lc;
-
-	foreach(lc, items)
-	{
-		SswXactItem *item = lfirst(lc);
-
-		if (item->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
-			items = foreach_delete_current(items, lc);
-		else if (item->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
-			item->level = level - 1;
-	}
-	return items;
-}
-
-/*
  * Run one statement with parameters and return the number of rows; results are
  * in SPI_tuptable.  limit 0 is no limit.
  */

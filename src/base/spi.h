@@ -29,15 +29,6 @@ extern void ssw_spi_send(const char *sql, int nargs, Oid *types, Datum *values,
 typedef bool (*SswTry) (void *arg);
 
 extern ErrorData *ssw_spi_try(SswTry call, void *arg);
-
-/* What items of a list of what a transaction did begin with. */
-typedef struct SswXactItem
-{
-	int			level;			/* of subtransactions */
-} SswXactItem;
-
-extern List *ssw_spi_settle(List *items, SubXactEvent event);
-
 extern Datum ssw_spi_column(uint64 row, int col);
 extern char *ssw_spi_text(uint64 row, int col);
 

@@ -15,13 +15,12 @@
 #include "utils/memutils.h"
 
 #include "base/shmem.h"
-#include "base/spi.h"
 #include "heartbeat/policy_xact.h"
 
 /* What the current transaction has done to a policy. */
 typedef struct PolicyChange
 {
-	SswXactItem item;
+	int			level;			/* of its subtransaction */
 	int			policy_id;
 	SswHeartbeatScan entries;
 } PolicyChange;
@@ -91,7 +90,18 @@ at_xact_end(XactEvent event, void *arg)
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
-	policies_pending = ssw_spi_settle(policies_pending, event);
+	int			level = GetCurrentTransactionNestLevel();
+	ListCell   *lc;
+
+	foreach(lc, policies_pending)
+	{
+		PolicyChange *c = lfirst(lc);
+
+		if (c->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
+			policies_pending = foreach_delete_current(policies_pending, lc);
+		else if (c->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
+			c->level = level - 1;
+	}
 }
 
 static void
@@ -132,7 +142,7 @@ ssw_policy_xact_changed(int policy_id, SswHeartbeatScan entries)
 		return;
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	c = palloc0(sizeof(PolicyChange));
-	c->item.level = GetCurrentTransactionNestLevel();
+	c->level = GetCurrentTransactionNestLevel();
 	c->policy_id = policy_id;
 	c->entries = entries;
 	policies_pending = lappend(policies_pending, c);

@@ -467,7 +467,6 @@ ssw_coordinator_main(Datum main_arg)
 	ssw_process_connect(MySswProc->database);
 	ssw_watch_list_init();
 	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);
-	ssw_process_set_state(SSW_STATE_IDLE);
 
 	for (;;)
 	{
