@@ -60,29 +60,7 @@ typedef struct Writer
 	bool		ok;
 	int64		n;
 	pg_crc32c	crc;
-	int			buffered;
-	FileRecord	buffer[4096];
 } Writer;
-
-/* Entries are copied while their partition is locked, and written when it is not. */
-static void
-flush(Writer *w)
-{
-	if (w->buffered == 0)
-		return;
-	COMP_CRC32C(w->crc, w->buffer, w->buffered * sizeof(FileRecord));
-	w->ok = w->ok && fwrite(w->buffer, sizeof(FileRecord), w->buffered, w->file) == w->buffered;
-	w->n += w->buffered;
-	w->buffered = 0;
-}
-
-static void
-add_record(Writer *w, const FileRecord *record)
-{
-	w->buffer[w->buffered++] = *record;
-	if (w->buffered == lengthof(w->buffer))
-		flush(w);
-}
 
 typedef struct Copies
 {
@@ -91,63 +69,59 @@ typedef struct Copies
 	FileRecord *records;
 } Copies;
 
+static void
+add_copy(Copies *c, const SswHeartbeatKey *key, TimestampTz seen, int64 ttl_us, TimestampTz deadline)
+{
+	if (c->n < c->size)
+		c->records[c->n] = (FileRecord)
+	{
+		*key, seen, ttl_us, deadline
+	};
+	c->n++;
+}
+
 static bool
 copy_newer(const SswHeartbeat *b, void *arg)
 {
-	Copies	   *c = arg;
 	TimestampTz seen = SSW_ENTRY_SEEN(pg_atomic_read_u64(&unconstify(SswHeartbeat *, b)->word));
 
-	if (seen + b->ttl_us > b->deadline && c->n < c->size)
-		c->records[c->n] = (FileRecord)
-	{
-		b->key, seen, b->ttl_us, b->deadline
-	};
-	c->n += seen + b->ttl_us > b->deadline;
+	if (seen + b->ttl_us > b->deadline)
+		add_copy(arg, &b->key, seen, b->ttl_us, b->deadline);
 	return false;
-}
-
-/* T2 for one partition; the copy may have to be made again with more room. */
-static void
-write_partition(Writer *w, int partition, Copies *c)
-{
-	for (;;)
-	{
-		c->n = 0;
-		ssw_store_visit(partition, copy_newer, c, false);
-		if (c->n <= c->size)
-			break;
-		c->size = c->n + 1000;
-		c->records = repalloc_huge(c->records, c->size * sizeof(FileRecord));
-	}
-	for (int i = 0; i < c->n; i++)
-		add_record(w, &c->records[i]);
 }
 
 /* The last outage of a policy, as a record without a session and time to live. */
 static void
 copy_outage(SswPolicyShared *s, void *arg)
 {
-	Copies	   *c = arg;
+	SswHeartbeatKey key = {.database = s->key.database,.policy_id = s->key.policy_id};
 
-	if (s->outage_until != 0 && c->n < c->size)
-		c->records[c->n++] = (FileRecord)
-	{
-		{
-			.database = s->key.database,.policy_id = s->key.policy_id
-		}, s->outage_until, 0, s->outage_since
-	};
+	if (s->outage_until != 0)
+		add_copy(arg, &key, s->outage_until, 0, s->outage_since);
 }
 
-static int64
-write_outages(Writer *w)
+/*
+ * T2 for the entries of one partition, or the outages; they are copied under the lock, and
+ * written without.  The copy may have to be made again with more room.
+ */
+static void
+write_copies(Writer *w, int partition, Copies *c)
 {
-	Copies		c = {.size = ssw_shmem_most_policies(),.records = palloc(ssw_shmem_most_policies() * sizeof(FileRecord))};
-
-	ssw_shmem_policies_seq(LW_SHARED, copy_outage, &c);
-	for (int i = 0; i < c.n; i++)
-		add_record(w, &c.records[i]);
-	flush(w);
-	return c.n;
+	for (;;)
+	{
+		c->n = 0;
+		if (partition < SSW_ENTRY_PARTITIONS)
+			ssw_store_visit(partition, copy_newer, c, false);
+		else
+			ssw_shmem_policies_seq(LW_SHARED, copy_outage, c);
+		if (c->n <= c->size)
+			break;
+		c->size = c->n + 1000;
+		c->records = repalloc_huge(c->records, c->size * sizeof(FileRecord));
+	}
+	COMP_CRC32C(w->crc, c->records, c->n * sizeof(FileRecord));
+	w->ok = w->ok && fwrite(c->records, sizeof(FileRecord), c->n, w->file) == c->n;
+	w->n += c->n;
 }
 
 /* T1 and T2: write what is newer than its row.  From now on heartbeats write rows. */
@@ -155,25 +129,23 @@ void
 ssw_file_write(void)
 {
 	FileHeader	h = {.magic = MAGIC,.system_identifier = ssw_service_system_identifier()};
-	Writer	   *w = palloc0(sizeof(Writer));
+	Writer		w = {0};
 	Copies		c = {.size = 1000,.records = palloc(1000 * sizeof(FileRecord))};
 	TimestampTz start = GetCurrentTimestamp();
-	int64		outages;
 
 	ssw_store_set_stopping(true);
-	w->file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
-	w->ok = w->file != NULL && fwrite(&h, sizeof(h), 1, w->file) == 1;
-	INIT_CRC32C(w->crc);
-	for (int i = 0; i < SSW_ENTRY_PARTITIONS && w->ok; i++)
-		write_partition(w, i, &c);
-	outages = write_outages(w);
-	FIN_CRC32C(w->crc);
-	h.n = w->n;
-	h.crc = w->crc;
-	w->ok = w->ok && fseek(w->file, 0, SEEK_SET) == 0 && fwrite(&h, sizeof(h), 1, w->file) == 1;
-	if (w->file && FreeFile(w->file) != 0)
-		w->ok = false;
-	if (!w->ok)
+	w.file = AllocateFile(FILE_NAME ".new", PG_BINARY_W);
+	w.ok = w.file != NULL && fwrite(&h, sizeof(h), 1, w.file) == 1;
+	INIT_CRC32C(w.crc);
+	for (int i = 0; i <= SSW_ENTRY_PARTITIONS && w.ok; i++)
+		write_copies(&w, i, &c);
+	FIN_CRC32C(w.crc);
+	h.n = w.n;
+	h.crc = w.crc;
+	w.ok = w.ok && fseek(w.file, 0, SEEK_SET) == 0 && fwrite(&h, sizeof(h), 1, w.file) == 1;
+	if (w.file && FreeFile(w.file) != 0)
+		w.ok = false;
+	if (!w.ok)
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not write file \"%s\": %m", FILE_NAME ".new"),
@@ -181,7 +153,7 @@ ssw_file_write(void)
 	else if (durable_rename(FILE_NAME ".new", FILE_NAME, LOG) == 0)
 		ereport(LOG,
 				(errmsg("session_sweeper kept " INT64_FORMAT " heartbeats in " INT64_FORMAT " ms",
-						w->n - outages, (GetCurrentTimestamp() - start) / 1000)));
+						w.n - c.n, (GetCurrentTimestamp() - start) / 1000)));
 }
 
 /* Read the heartbeats of a whole and matching file; returns how many, or -1. */
@@ -248,28 +220,6 @@ ssw_file_load(bool first)
 	return n >= 0 && room;
 }
 
-static bool
-set_back(const SswHeartbeat *b, void *arg)
-{
-	TimestampTz now = *(TimestampTz *) arg;
-	pg_atomic_uint64 *word = &unconstify(SswHeartbeat *, b)->word;
-	uint64		w = pg_atomic_read_u64(word);
-
-	if (SSW_ENTRY_SEEN(w) > now && (w & SSW_ENTRY_MARK) == 0)
-		(void) pg_atomic_compare_exchange_u64(word, &w, SSW_ENTRY_WORD(now) | (w & SSW_ENTRY_FLAGS));
-	return false;
-}
-
-/* The clock was set back: no heartbeat has come yet at a time that lies ahead. */
-void
-ssw_file_set_back(void)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	for (int i = 0; i < SSW_ENTRY_PARTITIONS; i++)
-		ssw_store_visit(i, set_back, &now, false);
-}
-
 typedef struct Cleaner
 {
 	TimestampTz now;
@@ -291,8 +241,6 @@ is_useless(const SswHeartbeat *b, void *arg)
 
 	if (b->attached != 0)
 		return false;
-	if (word & SSW_ENTRY_GONE)	/* somebody will end it, if there is somebody */
-		return dead && c->is_short;
 	return (dead && (c->is_short || !knows_more)) || (c->is_short && until <= b->deadline);
 }
 

@@ -8,6 +8,5 @@
 extern bool ssw_file_load(bool first);
 extern void ssw_file_write(void);
 extern void ssw_file_clean(void);
-extern void ssw_file_set_back(void);
 
 #endif							/* SSW_FILE_H */

@@ -419,7 +419,6 @@ judge_again(bool clock_set)
 	if (!clock_set)
 		return;
 	ssw_quota_forget_short();
-	ssw_file_set_back();
 	ssw_throttle_forget();
 }
 
