@@ -291,7 +291,6 @@ ssw_alive_act_on_dead(const SswTarget *t, const ItemPointerData *tids, int n, Ss
 uint64
 ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 {
-	const SswPolicy *p = t->policy;
 	SswAlive	alive;
 
 	begin(&alive, n);
@@ -300,14 +299,13 @@ ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 		ItemPointerData tid;
 		char	   *key;
 		TimestampTz due;
-		SswHeartbeatKey k;
-		SswHeartbeat b;
 
-		if (!read_row(rows, i, &tid, &key, &due))
-			continue;
-		k = ssw_target_cache_key(p, key);
-		if (ssw_store_find(&k, &b) && is_alive(p, &b, due, DT_NOBEGIN) && gains(&b, due))
-			add_alive(&alive, &tid, &b, due);
+		/*
+		 * beyond the cutoff, which is none, a row is only given a new
+		 * deadline
+		 */
+		if (read_row(rows, i, &tid, &key, &due))
+			sort_row(t, &alive, &tid, key, due, true);
 	}
 	return alive.nalive - prolong(t, &alive);
 }

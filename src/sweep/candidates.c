@@ -47,10 +47,10 @@
 /* Rows beyond the limit that may share its last deadline. */
 #define MAX_TIES	20000
 
-/* After so many rows in ranges of deadlines the order of the heap is considered, */
+/* After so many rows in ranges of deadlines the order of the heap is considered. */
 #define HEAP_AFTER	2000
-/* but not while less is read because reading takes long. */
-#define HEAP_LIMIT		500
+/* Blocks in a batch, at least; with fewer, blocks are too coarse for it. */
+#define HEAP_BLOCKS	4
 
 typedef struct Receiver
 {
@@ -223,15 +223,13 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	if (r->rows == r->max_rows)
 		return false;
 	r->rows++;
-	if (r->sort_byval)
-		r->sort = slot->tts_values[SSW_C_SORT - 1];
-	else if (!slot->tts_isnull[SSW_C_SORT - 1])
+	if (!slot->tts_isnull[SSW_C_SORT - 1])
 	{
 		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
 
-		if (r->sort != (Datum) 0)
+		if (!r->sort_byval && r->sort != (Datum) 0)
 			pfree(DatumGetPointer(r->sort));
-		r->sort = datumCopy(slot->tts_values[SSW_C_SORT - 1], false, r->sort_len);
+		r->sort = datumCopy(slot->tts_values[SSW_C_SORT - 1], r->sort_byval, r->sort_len);
 		MemoryContextSwitchTo(old);
 	}
 	if (slot->tts_isnull[SSW_C_CTID - 1])
@@ -405,13 +403,13 @@ consider_heap_order(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 
 /* Do the next rows go block by block? */
 static bool
-has_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c, int64 limit)
+has_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 
-	if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER && limit >= HEAP_LIMIT)
+	if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER)
 		consider_heap_order(w, chunk, c);
-	if (ssw_batch_rows(w) < SSW_HEAP_BLOCKS * pass->block_rows)
+	if (ssw_batch_rows(w) < HEAP_BLOCKS * pass->block_rows)
 		pass->nblocks = 0;
 	return pass->nblocks > 0;
 }
@@ -497,7 +495,7 @@ ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit)
 		pass->nblocks = 0;
 		return collect_tids(w, chunk, limit, exact);
 	}
-	if (has_blocks(w, chunk, c, limit))
+	if (has_blocks(w, chunk, c))
 	{
 		next_blocks(w, chunk, c);
 		return true;

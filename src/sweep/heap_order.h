@@ -8,9 +8,6 @@
 #include "storage/block.h"
 #include "sweep/batch.h"
 
-/* Blocks in a batch, at least; with fewer, blocks are too coarse for it. */
-#define SSW_HEAP_BLOCKS	4
-
 extern double ssw_heap_order_rows(SswWork *w, Oid leaf, TimestampTz cutoff, const SswDeadline *c, Datum cursor, BlockNumber *blocks);
 
 #endif							/* SSW_HEAP_ORDER_H */

@@ -35,15 +35,11 @@ ssw_lower_bound_fits(const SswDeadline *c)
 bool
 ssw_lower_bound_find(int policy_id, int which, Oid leaf, const SswDeadline *c, TimestampTz now, SswLowerBound *low)
 {
-	SswPolicyShared *s;
+	SswPolicyShared s;
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	*low = s ? s->low[which] : (SswLowerBound)
-	{
-		0
-	};
-	LWLockRelease(SswShared->lock);
+	if (!ssw_shmem_read_policy(policy_id, &s))
+		return false;
+	*low = s.low[which];
 	return low->full_at != 0 && low->leaf == leaf && low->type == c->sort_type && low->attnum == c->attnum &&
 		now >= low->full_at && now - low->full_at < SSW_LOW_US;
 }
