@@ -17,7 +17,6 @@
 #include <signal.h>
 
 #include "access/xact.h"
-#include "base/compat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -27,6 +26,7 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
+#include "base/compat.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/process_slot.h"
@@ -37,16 +37,6 @@
 #define SAME_SIGNAL_US	10000
 
 static uint32 my_generation;
-
-/* The launcher ends a process that ignores a signal; otherwise it may be asleep. */
-static void
-tell_launcher(void)
-{
-	int			launcher = SswShared->launcher;
-
-	if (launcher >= 0 && SswProcs[launcher].latch)
-		SetLatch(SswProcs[launcher].latch);
-}
 
 /* Does a process continue although its batch was cancelled?  No code of users catches its end. */
 bool
@@ -72,7 +62,7 @@ handle_sigterm(SIGNAL_ARGS)
 	{
 		first = GetCurrentTimestamp();
 		MySswProc->terminating = true;
-		tell_launcher();
+		ssw_shmem_wake_launcher();
 		SetLatch(MyLatch);
 	}
 	errno = save_errno;
@@ -86,7 +76,7 @@ handle_sigint(SIGNAL_ARGS)
 
 	StatementCancelHandler(postgres_signal_arg);
 	if (MySswProc)
-		tell_launcher();
+		ssw_shmem_wake_launcher();
 	errno = save_errno;
 }
 

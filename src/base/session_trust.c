@@ -179,19 +179,13 @@ refuse_to_run(const char *what)
 {
 	Oid			owner = gate_owner();
 	char	   *owner_name = GetUserNameFromId(owner, false);
-	char	   *session = GetUserNameFromId(GetSessionUserId(), false);
-	bool		is_member = !ssw_trust_refuses(owner);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("%s cannot run as role \"%s\" in this session of role \"%s\"", what, owner_name, session),
-			 is_member ?
-			 errdetail("In a session of another role, only functions that the table's owner owns can run.") :
-			 errdetail("What it does can depend on earlier statements of the session, and the session's role is not a member of the owner's role."),
-			 is_member ?
-			 errhint("Connect as role \"%s\", or leave the row to a sweep.", owner_name) :
-			 errhint("Leave the row to a sweep, connect as role \"%s\", or, if one may act as the other: GRANT %s TO %s;",
-					 owner_name, quote_identifier(owner_name), quote_identifier(session))));
+			 errmsg("%s cannot run as role \"%s\" in this session of role \"%s\"", what, owner_name,
+					GetUserNameFromId(GetSessionUserId(), false)),
+			 errdetail("In a session of another role, only functions of the table's owner run, and only if that role is a superuser or a member of the owner's role."),
+			 errhint("Leave the row to a sweep, or connect as role \"%s\".", owner_name)));
 }
 
 /* Is that such an error?  It says something of the session, and nothing of others. */

@@ -403,7 +403,7 @@ ssw_shmem_forget_passes(Oid dboid)
 			SswPasses[i].in_use = false;
 }
 
-/* Set the launcher's latch, if there is one.  The caller holds the lock. */
+/* Set the launcher's latch, if there is one.  The caller holds the lock, or is a signal handler. */
 void
 ssw_shmem_wake_launcher(void)
 {

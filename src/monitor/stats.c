@@ -23,13 +23,13 @@
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
+#include "base/notify.h"
 #include "base/shmem.h"
+#include "grace/service_log.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/store.h"
 #include "policy/policy_rights.h"
 #include "process/brake.h"
-#include "base/notify.h"
-#include "grace/service_log.h"
 #include "work/work_state.h"
 
 /* Slots that have been short for so long are worth telling. */
