@@ -110,7 +110,7 @@ count(SswWork *w, int64 rows)
 	w->succeeded += rows;
 }
 
-/* Run a batch, or before the first one a transaction that writes the pass's row; the rows that ended. */
+/* Run a batch; the rows that ended. */
 static int64
 run_batch(SswWork *w, const SswHeartbeatKey *keys, int n)
 {
@@ -119,10 +119,7 @@ run_batch(SswWork *w, const SswHeartbeatKey *keys, int n)
 	if (ssw_batch_begin(w))
 	{
 		MemoryContextSwitchTo(w->batch_cxt);
-		if (keys)
-			rows = end_sessions(w, keys, n);
-		else
-			ssw_batch_open_pass(w);
+		rows = end_sessions(w, keys, n);
 	}
 	ssw_batch_end(w, NULL, 0, 0, 0, 0);
 	return rows;
@@ -141,7 +138,7 @@ run_together(SswWork *w, const SswHeartbeatKey *keys, int n)
 		int64		rows;
 
 		if (w->pass->pass_id == 0)
-			(void) run_batch(w, NULL, 0);
+			ssw_batch_open_pass(w);
 		rows = run_batch(w, keys, n);
 		if (rows > 0)
 			count(w, rows);
