@@ -138,7 +138,7 @@ SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every work
 FROM sweeper.policy AS p JOIN sweeper._progress() AS g USING (policy_id)
 WHERE g.workers = 0 AND g.started_at < clock_timestamp() - interval '1 min'
 UNION ALL
-SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('%s rows failed permanently; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('failed permanently: %s; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', f.policy)
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
 UNION ALL
@@ -163,7 +163,7 @@ SELECT 'warning', NULL, 'appended rows failed', s.failed_since, format('%s rows 
        format('SET ROLE %I; SELECT * FROM sweeper.append_failed_row WHERE relation = %L; -- then append them again, or DELETE them there', s.role, s.relation)
 FROM sweeper.append_status AS s WHERE s.failed > 0
 UNION ALL
-SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('%s dead rows are locked by other transactions; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('dead rows that other transactions have locked: %s; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        'SELECT pid::text AS holder, xact_start AS since, query FROM pg_stat_activity WHERE xact_start IS NOT NULL UNION ALL SELECT gid, prepared, ''prepared transaction'' FROM pg_prepared_xacts ORDER BY since;'
 FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;
 COMMENT ON VIEW sweeper.problem IS 'One row for each current problem, with a statement to paste; empty means healthy.';

@@ -394,6 +394,9 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	SswPass    *pass = w->pass;
 	SswPolicyShared *s;
 	bool		repair = w->target.refresh && !ssw_sweep_sql_asks(w->policy, w->target.phase);
+	uint64		repaired = repair ? rows : 0;
+	uint64		refreshed = w->prolonged + (w->target.refresh && !repair ? rows : 0);
+	uint64		expired = w->target.refresh ? 0 : rows;
 	int64		max_lag = 0;
 	double		lag_sum = 0;
 	int64		hist[SSW_LAG_BUCKETS] = {0};
@@ -402,18 +405,14 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 		ssw_audit_lags(sink, now, &max_lag, &lag_sum, hist);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass->batches++;
-	pass->refreshed += w->prolonged;
+	pass->repaired += repaired;
+	pass->refreshed += refreshed;
+	pass->expired += expired;
 	pass->skipped += missing;
 	pass->failed += w->nfailed;
 	w->nfailed = 0;
 	pass->progress_at = now;
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
-	if (repair)
-		pass->repaired += rows;
-	else if (w->target.refresh)
-		pass->refreshed += rows;
-	else
-		pass->expired += rows;
 	pass->max_lag_us = Max(pass->max_lag_us, max_lag);
 	/* rows go in order, so no other has waited for longer */
 	if (max_lag > 0)
@@ -423,13 +422,9 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 		if (max_lag > 0)
 			s->oldest_due = pass->oldest_due;
 		s->batches++;
-		s->refreshed += w->prolonged;
-		if (repair)
-			s->repaired += rows;
-		else if (w->target.refresh)
-			s->refreshed += rows;
-		else
-			s->expired += rows;
+		s->repaired += repaired;
+		s->refreshed += refreshed;
+		s->expired += expired;
 		s->max_lag_us = Max(s->max_lag_us, max_lag);
 		s->lag_sum += lag_sum;
 		s->busy_seconds += elapsed_us / 1e6;

@@ -29,6 +29,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "base/spi.h"
 #include "policy/partition.h"
 #include "policy/sweep_sql.h"
 #include "sweep/row_action.h"
@@ -115,20 +116,24 @@ ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
 typedef struct LockedRows
 {
 	int			n;
-	ItemPointerData *tids;
+	Datum		tids;			/* tid[] */
 	Datum		keys;			/* text[] */
 	Datum	   *columns;		/* text[] for each key column */
 } LockedRows;
 
-static Datum
-text_array(SPITupleTable *tuples, int n, int col)
+/* A column of the n rows of SPI_tuptable, as an array. */
+Datum
+ssw_action_column(Oid type, int n, int col)
 {
 	Datum	   *d = palloc(Max(n, 1) * sizeof(Datum));
-	bool		isnull;
+	int16		len;
+	bool		byval;
+	char		align;
 
+	get_typlenbyvalalign(type, &len, &byval, &align);
 	for (int i = 0; i < n; i++)
-		d[i] = SPI_getbinval(tuples->vals[i], tuples->tupdesc, col, &isnull);
-	return PointerGetDatum(construct_array(d, n, TEXTOID, -1, false, TYPALIGN_INT));
+		d[i] = ssw_spi_column(i, col);
+	return PointerGetDatum(construct_array(d, n, type, len, byval, align));
 }
 
 /* Lock the dead rows; for call, hand what is known of them to the sink. */
@@ -143,19 +148,11 @@ lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
 	ssw_action_row_params(t, tids, types, values);
 	l->n = ssw_plan_execute(ssw_sweep_sql_lock(p, t->leaf, t->phase, ssw_action_rows(t)),
 							SSW_ROW_PARAMS, types, values, NULL, false);
-	l->tids = palloc(Max(l->n, 1) * sizeof(ItemPointerData));
-	for (int i = 0; i < l->n; i++)
-	{
-		bool		isnull;
-
-		l->tids[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
-																  SPI_tuptable->tupdesc,
-																  SSW_R_CTID, &isnull));
-	}
-	l->keys = text_array(SPI_tuptable, l->n, SSW_R_RAW_KEY);
+	l->tids = ssw_action_column(TIDOID, l->n, SSW_R_CTID);
+	l->keys = ssw_action_column(TEXTOID, l->n, SSW_R_RAW_KEY);
 	l->columns = palloc0(Max(p->nkeys, 1) * sizeof(Datum));
 	for (int k = 0; k < p->nkeys; k++)
-		l->columns[k] = text_array(SPI_tuptable, l->n, SSW_R_KEY_COLUMN + k);
+		l->columns[k] = ssw_action_column(TEXTOID, l->n, SSW_R_KEY_COLUMN + k);
 	if (p->action == SSW_ACTION_CALL)
 	{
 		DestReceiver *dest = ssw_audit_receiver(sink);
@@ -192,11 +189,9 @@ call_hook(const SswTarget *t, LockedRows *l)
 	Datum	   *values = palloc((p->nkeys + SSW_ROW_PARAMS) * sizeof(Datum));
 	bool		by_keys;
 	char	   *sql = ssw_sweep_sql_hook(p, t->leaf, &by_keys);
-	ItemPointerData *now;
 	uint64		n;
 
-	ssw_action_row_params(t, ssw_action_tid_array(l->tids, l->n), types, values);
-	types[3] = TEXTARRAYOID;
+	ssw_action_row_params(t, l->tids, types, values);
 	values[3] = l->keys;
 	ssw_plan_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
 	for (int k = 0; k < p->nkeys; k++)
@@ -212,15 +207,7 @@ call_hook(const SswTarget *t, LockedRows *l)
 	n = ssw_plan_execute(ssw_sweep_sql_find(p, t->leaf), 3 + p->nkeys, types, values, NULL, false);
 	if (n < l->n && p->action != SSW_ACTION_CALL)
 		took_rows(p);
-	now = palloc(Max(n, 1) * sizeof(ItemPointerData));
-	for (uint64 i = 0; i < n; i++)
-	{
-		bool		isnull;
-
-		now[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
-															  SPI_tuptable->tupdesc, 1, &isnull));
-	}
-	return ssw_action_tid_array(now, n);
+	return ssw_action_column(TIDOID, n, 1);
 }
 
 static void

@@ -55,6 +55,7 @@ typedef struct SswTarget
 
 extern int	ssw_action_rows(const SswTarget *t);
 extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);
+extern Datum ssw_action_column(Oid type, int n, int col);
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
 extern int	ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values);
 extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);

@@ -93,16 +93,11 @@ find_in_place(SswWork *w, const ItemPointerData *tids, int n)
 		return 0;
 	if (t->skip_locked)
 	{
-		ItemPointerData *found = palloc(missing * sizeof(ItemPointerData));
+		Datum		found = ssw_action_column(TIDOID, missing, 1);
 		uint64		suppressed;
-		bool		isnull;
 
-		for (int i = 0; i < missing; i++)
-			found[i] = *(ItemPointer) DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[i],
-																	SPI_tuptable->tupdesc, 1, &isnull));
 		(void) record_rows(w, "locked", ERRCODE_SSW_LOCKED, "another transaction holds the row");
-		lookup_rows(w, ssw_sweep_sql_missing(w->policy, t->leaf, t->phase, how),
-					ssw_action_tid_array(found, missing));
+		lookup_rows(w, ssw_sweep_sql_missing(w->policy, t->leaf, t->phase, how), found);
 		suppressed = SPI_processed;
 		w->held += missing - suppressed;
 		if (suppressed == 0)
