@@ -379,3 +379,18 @@ SELECT state FROM sweeper.policy_status WHERE policy = 'many';
 SELECT sweeper.unregister('many');
 SELECT count(*) FROM sweeper.fuse_hold;
 DROP TABLE many;
+-- A row that cannot be computed hides from the fuse neither the others nor what it holds.
+CREATE TABLE odd (id int PRIMARY KEY, tenant int, d timestamptz, v text);
+CREATE INDEX ON odd (d);
+SELECT state FROM sweeper.register('odd', deadline => 'd', filter => 'v::int > 0', group_by => 'tenant', check_every => '0');
+INSERT INTO odd SELECT i, i % 2, now() + CASE WHEN i % 2 = 0 THEN '0' ELSE interval '1 h' END, '1' FROM generate_series(1, 300) AS i;
+INSERT INTO odd VALUES (1000, 1, now() - interval '1 h', 'x');
+CALL sweeper.sweep('odd') \gset
+SELECT "group" FROM sweeper.fuse_hold;
+UPDATE odd SET d = now() WHERE id = 1;
+INSERT INTO odd VALUES (1001, 1, now() - interval '1 h', 'y');
+CALL sweeper.sweep('odd') \gset
+SELECT count(*) FROM odd;
+SELECT key, state FROM sweeper.failed_row ORDER BY key;
+SELECT sweeper.unregister('odd');
+DROP TABLE odd;

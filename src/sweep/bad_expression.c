@@ -34,6 +34,7 @@
 #include "policy/partition.h"
 #include "policy/sweep_sql.h"
 #include "sweep/bad_expression.h"
+#include "sweep/fuse_hold.h"
 
 /* A search in a leaf ends with so many new ones. */
 #define MAX_ROWS	1000
@@ -257,6 +258,7 @@ leave_out(SswWork *w, MemoryContext cxt)
 		w->policy->left_out = left_out;
 		ssw_deadline_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
+		ssw_fuse_load(w->policy);
 		table_close(rel, NoLock);
 	}
 	ssw_batch_disarm();

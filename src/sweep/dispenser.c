@@ -48,7 +48,7 @@ ssw_dispenser_take(SswWork *w)
 
 /*
  * The phase after this one, the first after the last.  Rows beyond their greatest
- * age come first where is_alive checks the others, so that it need not check them, too.
+ * age come first where is_alive checks the others, which may take the whole pass.
  */
 static SswPhase
 phase_after(const SswPolicy *p, SswPhase phase)

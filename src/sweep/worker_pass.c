@@ -67,10 +67,12 @@ collect(SswWork *w, SswChunk *chunk)
 	leaves = ssw_partition_free_leaves(w->policy, RowExclusiveLock, &others);
 	if (!pass->counted)
 	{
+		bool		trips = !pass->fuse_open && ssw_fuse_trips(w);
+
 		pass->counted = true;
 		pass->left_out = others;
 		pass->graced = w->policy->row_grace != NULL;
-		if (!pass->fuse_open && ssw_fuse_trips(w))
+		if (trips)
 			return;
 	}
 	else if (others != pass->left_out)
