@@ -49,15 +49,6 @@
 /* A row that others keep changing is read so often at most. */
 #define SERIALIZATION_TRIES	10
 
-/* What a look at the row says. */
-typedef enum Look
-{
-	LOOK_GONE,
-	LOOK_ALIVE,
-	LOOK_WRITE,					/* alive, and its row must be written */
-	LOOK_NONE					/* its columns may have other names now */
-} Look;
-
 /* A row, as ssw_sweep_sql_touch() reads it. */
 typedef struct TouchedRow
 {
@@ -86,7 +77,7 @@ typedef struct TouchTry
 	bool		may_be_undone;	/* its caller can undo what it writes */
 	bool		write;
 	bool		settled;		/* constraints that the caller has deferred */
-	Look		result;
+	SswTouch	result;
 	TouchedRow	row;
 } TouchTry;
 
@@ -192,7 +183,7 @@ in_retention(const SswPolicy *p, const TouchedRow *r)
 }
 
 /* S2 and S3: what a heartbeat now means for the row, which is locked. */
-static Look
+static SswTouch
 judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 {
 	SswHeartbeat b;
@@ -200,18 +191,18 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 
 	r->no_room = false;
 	if (!r->swept || r->beyond_limit)
-		return LOOK_GONE;
+		return SSW_TOUCH_GONE;
 	/* a row without a time to live of its own lives as long as it says */
 	if (r->ttl_us <= 0)
-		return r->has_due && r->due <= now ? LOOK_GONE : LOOK_ALIVE;
+		return r->has_due && r->due <= now ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
 	known = ssw_store_find(&r->key, &b);
 	/* the row said once that it lives longer: somebody ended it */
 	if (known && r->has_due && r->due < b.deadline && r->due <= now)
-		return LOOK_GONE;
+		return SSW_TOUCH_GONE;
 	if (in_retention(p, r) && (!known || SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now))
-		return LOOK_GONE;
+		return SSW_TOUCH_GONE;
 	if (r->has_due ? TIMESTAMP_IS_NOEND(r->due) : p->on_null == SSW_NULL_IGNORE && p->last_seen == NULL)
-		return LOOK_ALIVE;		/* it never ends */
+		return SSW_TOUCH_ALIVE; /* it never ends */
 	if (r->seen_by_others)
 		ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_to_others);
 
@@ -220,8 +211,8 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 	r->no_room = !known;
 	/* a later deadline than heartbeats give is kept */
 	if (r->has_due && r->due >= now + r->ttl_us)
-		return LOOK_ALIVE;
-	return !known || !r->has_due || r->due <= now + ssw_store_margin(r->ttl_us) || ssw_store_stopping() ? LOOK_WRITE : LOOK_ALIVE;
+		return SSW_TOUCH_ALIVE;
+	return !known || !r->has_due || r->due <= now + ssw_store_margin(r->ttl_us) || ssw_store_stopping() ? SSW_TOUCH_WRITE : SSW_TOUCH_ALIVE;
 }
 
 /*
@@ -300,12 +291,12 @@ look(void *arg)
 		TimestampTz now = GetCurrentTimestamp();
 
 		t->result = judge(t->policy, r, now);
-		if (t->result == LOOK_GONE)
+		if (t->result == SSW_TOUCH_GONE)
 			ssw_store_refute(&r->key);
 		/* a heartbeat that is written is looked at twice */
 		if (r->no_room && !t->write)
 			ssw_store_count_refused();
-		if (t->result == LOOK_WRITE && t->write)
+		if (t->result == SSW_TOUCH_WRITE && t->write)
 			write_row(t, now);
 	}
 	ssw_spi_end();
@@ -384,14 +375,14 @@ try_look(void *arg)
 {
 	TouchTry   *t = arg;
 
-	t->result = LOOK_NONE;
+	t->result = SSW_TOUCH_NOTHING;
 	if (t->write)
 		check_can_write(t);
 	if (!knows_names(t))
 		return false;
-	t->result = LOOK_GONE;
+	t->result = SSW_TOUCH_GONE;
 	ssw_gate(t->policy->owner, t->policy->search_path, look, t);
-	return t->result == LOOK_WRITE && t->write;
+	return t->result == SSW_TOUCH_WRITE && t->write;
 }
 
 /*
@@ -441,27 +432,27 @@ ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Datum 
 			*error = explain(&t, *error);
 			return SSW_TOUCH_NOTHING;
 		}
-		if (t.result == LOOK_NONE)
+		if (t.result == SSW_TOUCH_NOTHING)
 			return SSW_TOUCH_NOTHING;
-		if (t.result == LOOK_GONE && !gone)
+		if (t.result == SSW_TOUCH_GONE && !gone)
 		{
 			/* the transaction that deleted the row may have inserted it again */
 			gone = true;
 			continue;
 		}
-		if (t.result != LOOK_WRITE || t.write)
+		if (t.result != SSW_TOUCH_WRITE || t.write)
 			break;
 		/* two that share a row's lock could not both write it */
 		t.write = true;
 	}
-	ssw_counters_count(t.result == LOOK_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
+	ssw_counters_count(t.result == SSW_TOUCH_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
 	/* a row without a deadline says nothing that memory would compare with */
-	if (t.result == LOOK_WRITE || (t.result == LOOK_ALIVE && r->own && r->has_due))
+	if (t.result == SSW_TOUCH_WRITE || (t.result == SSW_TOUCH_ALIVE && r->own && r->has_due))
 		ssw_heartbeat_xact_prolong(&r->key, r->due, r->ttl_us, !r->seen_by_others);
 	if (ssw_shmem_policy_generation() != target->generation)
 	{
 		ssw_store_look(key);
 		return SSW_TOUCH_NOTHING;
 	}
-	return t.result == LOOK_GONE ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
+	return t.result == SSW_TOUCH_WRITE ? SSW_TOUCH_ALIVE : t.result;
 }

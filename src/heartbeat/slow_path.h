@@ -10,9 +10,11 @@
 /* What a heartbeat is answered. */
 typedef enum SswTouch
 {
-	SSW_TOUCH_NOTHING,			/* nothing is known */
+	SSW_TOUCH_NOTHING,			/* nothing is known: an error, or look again */
 	SSW_TOUCH_GONE,
-	SSW_TOUCH_ALIVE
+	SSW_TOUCH_ALIVE,
+	SSW_TOUCH_WRITE				/* alive, and its row must be written; within
+								 * slow_path.c only */
 } SswTouch;
 
 extern SswTouch ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Datum *values, int patience_ms,
