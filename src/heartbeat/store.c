@@ -478,8 +478,9 @@ ssw_store_change(const SswHeartbeatKey *key, SswHeartbeatChange change, void *ar
 }
 
 /*
- * R2: the row has this deadline, and time to live, now.  Not when the entry
- * has another deadline than the one remembered: that was read from the row later.
+ * R2: the row has this deadline, and time to live, now.  When the entry has another
+ * deadline than the one remembered, the row was read later, or written twice: the entry
+ * gets what ends the session later, and the next heartbeat looks at the row.
  */
 void
 ssw_store_prolong(const SswHeartbeatKey *key, TimestampTz remembered, TimestampTz deadline, int64 ttl_us)
@@ -491,6 +492,12 @@ ssw_store_prolong(const SswHeartbeatKey *key, TimestampTz remembered, TimestampT
 	{
 		b->deadline = deadline;
 		b->ttl_us = ttl_us != 0 ? ttl_us : b->ttl_us;
+	}
+	else if (b)
+	{
+		b->deadline = Min(b->deadline, deadline);
+		b->ttl_us = Max(b->ttl_us, ttl_us);
+		(void) pg_atomic_fetch_or_u64(&b->word, SSW_ENTRY_LOOK);
 	}
 	LWLockRelease(lock);
 }

@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -38,8 +37,7 @@ typedef struct Pending
 	TimestampTz deadline;
 	int64		ttl_us;			/* 0: as it was */
 	TimestampTz remembered;		/* the one that memory had when the row was
-								 * written, or will have by what is before */
-	int			before;			/* where the key was prolonged before, or -1 */
+								 * written */
 	bool		is_new;			/* others do not see the row yet */
 } Pending;
 
@@ -50,15 +48,6 @@ typedef struct Pending
 static Pending *list = NULL;
 static int	n = 0;
 static int	size = 0;
-
-/* Where in the list a key was last prolonged. */
-typedef struct LastProlonged
-{
-	SswHeartbeatKey key;
-	int			index;			/* or -1 */
-} LastProlonged;
-
-static HTAB *prolonged = NULL;	/* in TopTransactionContext */
 
 /* Passes look at rows of this time to live, too. */
 static void
@@ -93,8 +82,8 @@ on_commit(const Pending *p)
 }
 
 /*
- * The heartbeat still counts; what its row says, the next one reads.  Only the first
- * heartbeat of a row that others never saw is undone with it.
+ * The heartbeat still counts; what its row says, the next one reads.  But a row that
+ * others never saw never was.
  */
 static void
 on_abort(const Pending *p)
@@ -105,7 +94,7 @@ on_abort(const Pending *p)
 			ssw_attach_abort();
 			break;
 		case PENDING_PROLONG:
-			if (p->is_new && p->before < 0)
+			if (p->is_new)
 				ssw_store_unpublish(&p->key);
 			break;
 		default:
@@ -169,36 +158,30 @@ at_xact_end(XactEvent event, void *arg)
 			break;
 	}
 	list = NULL;
-	prolonged = NULL;
 	n = size = 0;
 }
 
-static LastProlonged *
-last_prolonged(const SswHeartbeatKey *key)
+/* Does the list have a heartbeat of that session, whose row this transaction has written? */
+static bool
+is_prolonged(const SswHeartbeatKey *key)
 {
-	HASHCTL		ctl = {.keysize = sizeof(SswHeartbeatKey),.entrysize = sizeof(LastProlonged),.hcxt = TopTransactionContext};
-	LastProlonged *last;
-	bool		found;
-
-	if (prolonged == NULL)
-		prolonged = hash_create("heartbeats to be prolonged", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	last = hash_search(prolonged, key, HASH_ENTER, &found);
-	if (!found)
-		last->index = -1;
-	return last;
+	for (int i = 0; i < n; i++)
+		if (list[i].kind == PENDING_PROLONG && memcmp(&list[i].key, key, sizeof(SswHeartbeatKey)) == 0)
+			return true;
+	return false;
 }
 
 /* The subtransaction that added the rest of the list, from there on, is rolled back. */
 static void
 undo(int first)
 {
-	for (int i = n - 1; i >= first; i--)
-	{
-		if (list[i].kind == PENDING_PROLONG)
-			last_prolonged(&list[i].key)->index = list[i].before;
-		on_abort(&list[i]);
-	}
+	int			added = n;
+
 	n = first;
+	for (int i = first; i < added; i++)
+		/* a heartbeat before the subtransaction still counts */
+		if (!list[i].is_new || !is_prolonged(&list[i].key))
+			on_abort(&list[i]);
 }
 
 static void
@@ -278,26 +261,21 @@ ssw_heartbeat_xact_ended(int from, bool all)
 
 /*
  * The session's row, which we hold, has this deadline and time to live (0: as it had),
- * if we commit; perhaps it had others by this transaction before.  is_new: others do not
- * see the row yet.
+ * if we commit.  is_new: others do not see the row yet.
  */
 void
 ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, bool is_new)
 {
 	SswHeartbeat b;
-	LastProlonged *last;
 	Pending    *p;
 
 	if (!ssw_store_find(key, &b))
 		return;
-	last = last_prolonged(key);
 	p = add(PENDING_PROLONG, key);
 	p->deadline = deadline;
 	p->ttl_us = ttl_us;
 	p->is_new = is_new;
-	p->before = last->index;
-	p->remembered = p->before < 0 ? b.deadline : list[p->before].deadline;
-	last->index = n - 1;
+	p->remembered = b.deadline;
 }
 
 /* The session is attached to this connection, if we commit. */
