@@ -40,7 +40,7 @@ CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, O
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'ssw_stat_process';
 CREATE FUNCTION sweeper._progress(OUT policy_id int, OUT pass bigint, OUT phase text, OUT started_at timestamptz,
     OUT done bigint, OUT total bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint,
-    OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval, OUT resumed boolean) RETURNS SETOF record
+    OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 2 AS 'MODULE_PATHNAME', 'ssw_stat_progress';
 CREATE FUNCTION sweeper._window_opens(maintenance_window text, at timestamptz) RETURNS timestamptz
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'ssw_window_opens_sql';
@@ -48,7 +48,7 @@ CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT last_look
     OUT next_look timestamptz, OUT oldest_due timestamptz, OUT stats_since timestamptz, OUT looks bigint, OUT passes bigint,
     OUT batches bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint, OUT skipped bigint,
     OUT failed_passes bigint, OUT fuse_trips bigint, OUT max_lag interval, OUT busy_seconds float8, OUT duration_histogram bigint[],
-    OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8, OUT open_pass bigint, OUT ended bigint[],
+    OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8, OUT ended bigint[],
     OUT last_success timestamptz, OUT locked_since timestamptz,
     OUT duration_bounds float8[], OUT lag_bounds float8[]) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_policy';

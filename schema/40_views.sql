@@ -51,7 +51,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        CASE WHEN b.oldest_due <= now() THEN b.oldest_due - b.keep_for END AS oldest_deadline,
        CASE WHEN b.oldest_due <= now() THEN now() - b.oldest_due END AS lag,
        CASE WHEN b.pass IS NOT NULL THEN greatest(b.total - b.done - b.failed - b.skipped, 0)
-            WHEN b.oldest_due <= now() OR b.open_pass IS NOT NULL THEN NULL
+            WHEN b.oldest_due <= now() THEN NULL
             WHEN b.last_look IS NOT NULL AND (b.oldest_due IS NOT NULL OR b.state NOT IN ('throttled', 'outside window')) THEN 0 END AS backlog,
        coalesce(b.workers, 0) AS workers,
        coalesce(b.expired, 0) AS expired,
@@ -63,7 +63,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
             WHEN b.state IN ('paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone THEN sweeper._repair_hint(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
-FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, s.open_pass, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
+FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
              NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone
       FROM sweeper.policy AS p
@@ -95,26 +95,13 @@ SELECT p.policy, g.pass, g.phase, g.started_at, t.elapsed, g.done, g.total,
        CASE WHEN g.done > 0 AND g.total > g.done
             THEN make_interval(secs => (g.total - g.done) * t.seconds / g.done) END AS eta,
        g.expired, g.refreshed, g.repaired, g.failed, g.skipped, g.batches, g.workers, g.max_lag
-FROM (SELECT g.policy_id, g.pass, g.phase, least(g.started_at, r.started_at) AS started_at,
-             g.done + b.done AS done, g.total + b.done AS total, g.expired + b.expired AS expired, g.refreshed + b.refreshed AS refreshed,
-             g.repaired + b.repaired AS repaired, g.failed + b.failed AS failed, g.skipped + b.skipped AS skipped,
-             g.batches + b.batches AS batches, g.workers, greatest(g.max_lag, r.max_lag) AS max_lag
-      FROM (SELECT g.* FROM sweeper._progress() AS g
-            UNION ALL
-            -- between two moments of its rate a pass is not in memory
-            SELECT s.policy_id, s.open_pass, 'waiting', now(), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, true
-            FROM sweeper._policy() AS s WHERE s.open_pass IS NOT NULL AND s.policy_id NOT IN (SELECT policy_id FROM sweeper._progress())) AS g
-      LEFT JOIN sweeper.pass AS r ON r.pass = g.pass AND g.resumed
-      -- what it did before them is in its row
-      CROSS JOIN LATERAL (SELECT coalesce(r.expired + r.refreshed + r.repaired, 0) AS done, coalesce(r.expired, 0) AS expired,
-                                 coalesce(r.refreshed, 0) AS refreshed, coalesce(r.repaired, 0) AS repaired, coalesce(r.failed, 0) AS failed,
-                                 coalesce(r.skipped, 0) AS skipped, coalesce(r.batches, 0) AS batches) AS b) AS g
+FROM sweeper._progress() AS g
 JOIN sweeper.policy AS p USING (policy_id)
 CROSS JOIN LATERAL (SELECT clock_timestamp() - g.started_at AS elapsed,
                            greatest(extract(epoch FROM clock_timestamp() - g.started_at), 0.001)::float8 AS seconds) AS t;
 COMMENT ON VIEW sweeper.stat_progress IS 'Running passes: rows done, rows found so far, rates and counts.';
 COMMENT ON COLUMN sweeper.stat_progress.pass IS 'Its row in table pass; null until the first row is found.';
-COMMENT ON COLUMN sweeper.stat_progress.phase IS 'What it reads: deadline, maximum age, nulls or end; or it is waiting for its rate limit.';
+COMMENT ON COLUMN sweeper.stat_progress.phase IS 'What it reads: deadline, maximum age, nulls or end.';
 COMMENT ON COLUMN sweeper.stat_progress.total IS 'Rows found so far; grows while the pass reads on.';
 COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left for the rows found so far; null before the first batch and when all are done.';
 

@@ -103,13 +103,13 @@ FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.pau
 UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', l.since,
        format(CASE WHEN s.oldest_due IS NULL THEN 'No pass has run for %s%s.' ELSE 'The oldest dead row is %s late%s.' END,
-              date_trunc('second', now() - l.since), CASE WHEN s.open_pass IS NOT NULL OR t.state IN ('locked', 'throttled') THEN ': ' || t.reason END),
+              date_trunc('second', now() - l.since), CASE WHEN t.state IN ('running', 'locked', 'throttled') THEN ': ' || t.reason END),
        CASE WHEN t.state = 'locked' THEN sweeper._lock_query(p.relation)
             WHEN t.state = 'throttled' AND t.reason LIKE 'max_wal_rate%' THEN
                  format('ALTER SYSTEM SET session_sweeper.max_wal_rate = %L; SELECT pg_reload_conf();', 2 * (SELECT setting::int FROM pg_catalog.pg_settings WHERE name = 'session_sweeper.max_wal_rate') || 'kB')
             WHEN t.state = 'throttled' THEN
                  'SELECT application_name, state, replay_lsn FROM pg_stat_replication UNION ALL SELECT slot_name, wal_status, confirmed_flush_lsn FROM pg_replication_slots;'
-            WHEN s.open_pass IS NOT NULL AND t.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
+            WHEN t.reason LIKE 'rate_limit%' THEN format('SELECT sweeper.alter_policy(%L, rate_limit => %s);', p.policy, 2 * p.rate_limit)
             ELSE format('SELECT * FROM sweeper.stat_progress WHERE policy = %L;', p.policy) END
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) JOIN sweeper._state() AS t USING (policy_id) CROSS JOIN sweeper._cluster() AS c
 -- what is due by an expression a pass alone can tell, and none comes so far; the next look is due after ten check_every at most

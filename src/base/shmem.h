@@ -179,7 +179,6 @@ typedef struct SswPass
 	TimestampTz waits_since;	/* while it has no worker */
 	int64		previous;		/* pass of the policy, or 0 */
 	int64		pass_id;		/* 0 until the row in table pass is written */
-	bool		resumed;		/* continues after a wait for its rate */
 	uint64		policy_generation;
 	bool		forced;			/* asked for by CALL sweep: no rate limit */
 	bool		refresh_only;	/* nothing ends, as throttle.c says */
@@ -340,7 +339,6 @@ typedef struct SswPolicyShared
 	SswLowerBound low[2];		/* per deadline */
 	int			running_pass;	/* index in passes, or -1 */
 	int64		last_pass_id;
-	int64		open_pass_id;	/* of a pass that waits for its rate, or 0 */
 	bool		unfinished;		/* its last pass is to be continued */
 
 	/* CALL sweep: request numbers; done when completed >= the caller's */

@@ -177,8 +177,8 @@ ssw_stat_progress(PG_FUNCTION_ARGS)
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswPass    *p = &passes[i];
-		Datum		v[15];
-		bool		n[15] = {0};
+		Datum		v[14];
+		bool		n[14] = {0};
 
 		if (!p->in_use || p->database != MyDatabaseId || !bms_is_member(p->policy_id, visible))
 			continue;
@@ -197,7 +197,6 @@ ssw_stat_progress(PG_FUNCTION_ARGS)
 		v[11] = Int64GetDatum(p->batches);
 		v[12] = Int32GetDatum(p->workers);
 		v[13] = interval_us(p->max_lag_us);
-		v[14] = BoolGetDatum(p->resumed);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;
@@ -240,8 +239,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];
-		Datum		v[28];
-		bool		n[28] = {0};
+		Datum		v[27];
+		bool		n[27] = {0};
 		int			k = 0;
 
 		if (!bms_is_member(s->key.policy_id, visible))
@@ -269,8 +268,6 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = Float8GetDatum(s->duration_sum);
 		v[k++] = counts(s->lag_hist, SSW_LAG_BUCKETS);
 		v[k++] = Float8GetDatum(s->lag_sum);
-		n[k] = s->open_pass_id == 0;
-		v[k++] = Int64GetDatum(s->open_pass_id);
 		v[k++] = counts(s->ended, SSW_END_TYPES);
 		v[k] = time_or_null(s->last_success, &n[k]), k++;
 		v[k] = time_or_null(s->locked ? s->blocked_since : 0, &n[k]), k++;

@@ -199,7 +199,7 @@ read_found(Facts *f)
 
 	if (!ssw_shmem_available() || ssw_policy_xact_any() || !ssw_shmem_read_policy(f->policy->id, &s) ||
 		s.judged_generation < s.changed_at ||
-		(s.state == SSW_POLICY_RUNNING && s.open_pass_id == 0 && s.running_pass >= 0 && SswPasses[s.running_pass].pass_id == 0))
+		(s.state == SSW_POLICY_RUNNING && s.reason[0] == '\0' && s.running_pass >= 0 && SswPasses[s.running_pass].pass_id == 0))
 		return;
 	f->found = s.state;
 	f->found_reason = pstrdup(s.reason);

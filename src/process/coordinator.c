@@ -110,7 +110,7 @@ static bool
 needs_pass(SswWatch *w, uint64 request, TimestampTz now)
 {
 	return (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 ||
-		w->open_pass_id != 0 || w->policy->failures > 0 || (w->held_above != 0 && now >= w->full_at);
+		w->policy->failures > 0 || (w->held_above != 0 && now >= w->full_at);
 }
 
 /* Look at one policy if it is time, or somebody asked for it. */
@@ -386,10 +386,9 @@ work_on_passes(TimestampTz now, bool leaving)
 		if (w->pass && w->over && !XactReadOnly)
 			ssw_passes_close(w, now);
 	}
+	if (leaving)
+		return;
 	foreach(lc, ssw_watch_list_all())
-		if (leaving)
-		ssw_passes_close_open(lfirst(lc));
-	else
 		look(lfirst(lc), now);
 }
 

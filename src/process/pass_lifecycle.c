@@ -82,7 +82,7 @@ publish(SswWatch *w, const SswPass *ended)
 {
 	SswPolicyShared *s;
 	char		rate[sizeof(s->reason)] = "";
-	bool		throttled = w->policy && w->runs && w->open_pass_id != 0;
+	bool		throttled = w->policy && w->runs && w->rate_waits;
 	bool		rests = w->policy && w->runs && w->rest.state != SSW_POLICY_UNKNOWN;
 
 	if (throttled)
@@ -94,7 +94,6 @@ publish(SswWatch *w, const SswPass *ended)
 		s->judged_generation = w->judged_generation;
 		s->state = rests ? w->rest.state : w->pass || throttled ? SSW_POLICY_RUNNING : w->state;
 		strlcpy(s->reason, rests ? w->rest.reason : throttled ? rate : w->reason, sizeof(s->reason));
-		s->open_pass_id = w->open_pass_id;
 		s->unfinished = w->unfinished;
 		s->next_look = w->runs ? w->next_look : 0;
 		s->last_look = w->last_look;
@@ -239,21 +238,6 @@ ssw_passes_gone_at(const SswWatch *w)
 	return posts != w->disconnects ? DT_NOBEGIN : w->disconnects_at;
 }
 
-/* Close the row of a throttled pass, if there is one, that goes no further. */
-void
-ssw_passes_close_open(SswWatch *w)
-{
-	SswPass    *pass;
-
-	if (w->pass != NULL || w->open_pass_id == 0 || XactReadOnly)
-		return;
-	pass = palloc0(sizeof(SswPass));
-	pass->pass_id = w->open_pass_id;
-	ssw_policy_row_close_pass(w, pass, "done");
-	w->open_pass_id = 0;
-	pfree(pass);
-}
-
 /*
  * Do passes wait that nobody has asked for?  Not those that refresh the rows of sessions
  * that live, which end nothing then, nor that for connections which have gone.
@@ -271,8 +255,6 @@ ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
 			(void) ssw_watch_probe(w, now);
 		return false;
 	}
-	if (now - w->open_pass_at >= w->policy->soft_limit_us)
-		ssw_passes_close_open(w);
 	ssw_watch_note_lock(w, false, now);
 	w->next_look = ssw_min(Max(w->rest.until, now + ssw_min_interval * INT64CONST(1000)), ssw_passes_refresh_at(w));
 	return true;
@@ -294,8 +276,6 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		(void) ssw_attach_posted(NULL, &w->disconnects);
 		w->disconnects_at = now + GONE_AGAIN_US;
 	}
-	if (now - w->open_pass_at >= p->soft_limit_us)
-		ssw_passes_close_open(w);
 	refill(w, now);
 	if (requested)
 		w->rest.state = SSW_POLICY_UNKNOWN;
@@ -321,7 +301,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		 * one that ends nothing has nothing to count, one that continues
 		 * takes a few of the rows that were counted
 		 */
-		pass->fuse_open = w->force || pass->refresh_only || p->fuse_until > now || (w->open_pass_id != 0 && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
+		pass->fuse_open = w->force || pass->refresh_only || p->fuse_until > now || (w->rate_waits && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
 		pass->fuse_left = w->fuse_left;
 		pass->started_at = pass->now = pass->progress_at = now;
 		pass->soft_deadline = now + p->soft_limit_us;
@@ -350,12 +330,21 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->skip_locked = p->registry;
 		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
 		pass->previous = s ? s->last_pass_id : 0;
-		pass->pass_id = w->open_pass_id;
-		pass->resumed = w->open_pass_id != 0;
 		w->pass = pass;
 		w->served_at = 0;
 	}
 	LWLockRelease(SswShared->lock);
+}
+
+/* The policy looks again then, or sooner for heartbeats or for rows that are held; or not by itself. */
+static void
+look_again_at(SswWatch *w, TimestampTz at, TimestampTz soon)
+{
+	w->next_look = ssw_min(at, ssw_passes_refresh_at(w));
+	if (w->held_above != 0)
+		w->next_look = Min(w->next_look, Max(soon, w->full_at));
+	if (w->policy->check_every_us == 0 && !w->unfinished)
+		w->next_look = DT_NOEND;
 }
 
 /* When a policy looks again after a pass that ended in the given way. */
@@ -363,6 +352,7 @@ static void
 schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 {
 	TimestampTz soon = now + ssw_min_interval * INT64CONST(1000);
+	TimestampTz at;
 	SswPolicy  *p = w->policy;
 	bool		did = pass->expired + pass->refreshed + pass->repaired > 0;
 
@@ -378,40 +368,32 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	 * probe does
 	 */
 	w->unprobed |= w->earliest == 0;
-	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_NONE)
-		w->next_look = w->not_before = soon;	/* not at once: a change of
-												 * the policy may take long */
-	else if (pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
-		w->next_look = soon;
+	w->unfinished = pass->end == SSW_END_LIMIT || (pass->end == SSW_END_STOPPED && (pass->forced || w->unfinished));
+	/* not at once: a change of the policy may take long */
+	if (pass->end == SSW_END_STOPPED)
+		w->not_before = soon;
+	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
+		at = soon;
 	else
 	{
-		w->next_look = now + p->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
+		at = now + p->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
 		if (pass->next_due != 0)
-			w->next_look = Min(w->next_look, Max(soon, pass->next_due));
+			at = Min(at, Max(soon, pass->next_due));
 	}
-	w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
-	if (w->held_above != 0)
-		w->next_look = Min(w->next_look, Max(soon, w->full_at));
-	w->unfinished = pass->end == SSW_END_LIMIT || pass->end == SSW_END_NONE || (pass->end == SSW_END_STOPPED && (pass->forced || w->unfinished));
-	if (p->check_every_us == 0 && !w->unfinished)
-		w->next_look = DT_NOEND;
+	look_again_at(w, at, soon);
 }
 
 /* A look that somebody may have asked for has found nothing. */
 void
 ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 {
+	TimestampTz at;
+
 	w->idle++;
-	w->unfinished = false;
+	w->unfinished = w->rate_waits = false;
 	ssw_watch_note_lock(w, false, now);
-	w->next_look = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
-	if (w->earliest != 0)
-		w->next_look = Min(w->next_look, w->earliest);
-	w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
-	if (w->held_above != 0)
-		w->next_look = Min(w->next_look, w->full_at);
-	if (w->policy->check_every_us == 0)
-		w->next_look = DT_NOEND;
+	at = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
+	look_again_at(w, w->earliest != 0 ? Min(at, w->earliest) : at, now);
 	if (w->policy->backlog_before != 0)
 	{
 		w->backlog_done = true;
@@ -437,10 +419,18 @@ is_harmless(const SswPolicy *p, const SswPass *pass, TimestampTz now)
 		 (pass->end == SSW_END_DONE && (p->check_every_us == 0 || now - pass->now <= p->check_every_us)));
 }
 
+/* Did the pass come to the end of what is due?  Rows that the fuse holds, or grace covers, do not count. */
+static bool
+came_through(const SswPass *pass)
+{
+	return !TIMESTAMP_IS_NOBEGIN(pass->deadline_cutoff[0]) &&
+		(pass->end == SSW_END_FUSE || (pass->end == SSW_END_DONE && pass->left_out == 0));
+}
+
 /*
- * The fuse may hold rows, or grace cover some.  What is due up to where a pass came is
- * then left, or gone: the next passes begin there, and one from the start on comes ever
- * more rarely, the more it has to read.
+ * Rows that the fuse holds, or that grace covers, are read rarely: passes begin behind the
+ * last one that was due, w->held_above.  From w->full_at on a pass reads them all again,
+ * ever more rarely, the more it has to read.  So it does when other rows were left there.
  */
 static void
 note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
@@ -459,25 +449,24 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 		p->fuse_until = pass->fuse_until;
 	if (pass->fuse_next != 0 && (p->fuse_next == 0 || pass->fuse_next < p->fuse_next))
 		p->fuse_next = pass->fuse_next;
-	if (TIMESTAMP_IS_NOBEGIN(pass->deadline_cutoff[0]) ||
-		(pass->end != SSW_END_FUSE && (pass->end != SSW_END_DONE || pass->left_out != 0)))
+	if (!came_through(pass))
 		return;
-	if (pass->above == 0)
+	if (pass->above != 0)
 	{
-		/* grace ends row by row: what takes no time is read each time */
-		if (p->fuse_next <= now && (!pass->graced || rest < MIN_FULL_US))
-		{
-			w->held_above = 0;
-			return;
-		}
-		w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, rest));
-	}
-	else if (left || w->held_above == 0)
+		if (w->held_above != 0 && !left)
+			w->held_above = pass->deadline_cutoff[0];
 		return;
-	/* others are left there, too */
+	}
+	/* grace ends row by row: what takes no time is read each time */
+	if (p->fuse_next <= now && (!pass->graced || rest < MIN_FULL_US))
+	{
+		w->held_above = 0;
+		return;
+	}
+	w->held_above = pass->deadline_cutoff[0];
+	w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, rest));
 	if (left)
 		w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
-	w->held_above = pass->deadline_cutoff[0];
 }
 
 /* How a pass without workers ended. */
@@ -514,20 +503,6 @@ take_pass(SswWatch *w, TimestampTz now)
 	return pass;
 }
 
-/* Write the pass's row: it stays open where the pass continues when its rate allows. */
-static void
-write_row(SswWatch *w, const SswPass *pass, TimestampTz now)
-{
-	bool		open = w->policy && pass->end == SSW_END_LIMIT && now <= pass->soft_deadline;
-
-	if (pass->pass_id == 0)
-		return;
-	ssw_policy_row_close_pass(w, pass, open ? "running" : w->policy && pass->end == SSW_END_FAILED ? "failed" : "done");
-	if (w->open_pass_id != pass->pass_id)
-		w->open_pass_at = pass->started_at;
-	w->open_pass_id = open ? pass->pass_id : 0;
-}
-
 /* A pass without workers that has ended: write down what it did, and say what comes next. */
 void
 ssw_passes_close(SswWatch *w, TimestampTz now)
@@ -536,13 +511,12 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	uint64		request = w->request;
 
 	w->request = 0;
-	write_row(w, &pass, now);
+	if (pass.pass_id != 0)
+		ssw_policy_row_close_pass(w, &pass);
+	/* unregistered */
 	if (w->policy == NULL)
-	{
-		/* unregistered */
-		w->open_pass_id = 0;
 		return;
-	}
+	w->rate_waits = pass.end == SSW_END_LIMIT && now <= pass.soft_deadline;
 	if (w->policy->rate_limit > 0 && pass.tokens >= 0)
 		w->tokens = pass.tokens;
 	if (pass.backlog_tokens >= 0)

@@ -12,7 +12,6 @@ extern void ssw_passes_inherit(SswWatch *w);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
 extern TimestampTz ssw_passes_needed_at(SswWatch *w, TimestampTz now);
 extern TimestampTz ssw_passes_gone_at(const SswWatch *w);
-extern void ssw_passes_close_open(SswWatch *w);
 extern bool ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone);
 extern void ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested);
 extern void ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request);

@@ -52,9 +52,9 @@ run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values,
 	return true;
 }
 
-/* Add a pass's counts to its row; status "running" leaves it open. */
+/* Add a pass's counts to its row. */
 void
-ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass, const char *status)
+ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass)
 {
 	Oid			types[] = {INT8OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
 	INT4OID, INT8OID, TEXTOID, TEXTOID, FLOAT8OID};
@@ -64,7 +64,7 @@ ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass, const char *status)
 	int64		us = pass->started_at ? GetCurrentTimestamp() - pass->started_at : 0;
 
 	values[0] = Int64GetDatum(pass->pass_id);
-	values[1] = CStringGetTextDatum(status);
+	values[1] = CStringGetTextDatum(w->policy && pass->end == SSW_END_FAILED ? "failed" : "done");
 	values[2] = Int64GetDatum(pass->expired);
 	values[3] = Int64GetDatum(pass->refreshed);
 	values[4] = Int64GetDatum(pass->repaired);
@@ -78,8 +78,7 @@ ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass, const char *status)
 	values[12] = Float8GetDatum(Max(0, us) / 1e6);
 	nulls[10] = failed ? ' ' : 'n';
 	nulls[11] = pass->message[0] ? ' ' : 'n';
-	run("UPDATE sweeper.pass SET status = $2, finished_at = CASE $2 WHEN 'running' THEN NULL"
-		" ELSE pg_catalog.clock_timestamp() END, expired = expired + $3, refreshed = refreshed + $4,"
+	run("UPDATE sweeper.pass SET status = $2, finished_at = pg_catalog.clock_timestamp(), expired = expired + $3, refreshed = refreshed + $4,"
 		" repaired = repaired + $5, failed = failed + $6, skipped = skipped + $7, batches = batches + $8,"
 		" workers = greatest(workers, $9), max_lag = greatest(max_lag, $10 * '1 microsecond'::pg_catalog.interval),"
 		" sqlstate = $11, error = $12, seconds = seconds + $13 WHERE pass = $1",

@@ -99,7 +99,6 @@ retire(SswWatch *w)
 	w->brake_until = w->not_before = 0;
 	if (request)
 		ssw_request_complete(w, request, 0, ERRCODE_UNDEFINED_OBJECT, "it was unregistered");
-	ssw_passes_close_open(w);
 	return w->pass != NULL || request != 0;
 }
 
@@ -118,8 +117,6 @@ judge(SswWatch *w, bool begins, TimestampTz now)
 		w->next_look = now;
 	w->held_above = 0;
 	ssw_watch_judge(w, now);
-	if (!w->runs)
-		ssw_passes_close_open(w);
 	if (w->policy->check_every_us == 0)
 		w->next_look = w->unfinished ? w->next_look : DT_NOEND;
 	else
@@ -313,7 +310,7 @@ ssw_watch_list_forget_times(void)
 		SswWatch   *w = lfirst(lc);
 
 		ssw_lower_bound_forget(w->policy_id);
-		w->not_before = w->block_look_at = w->open_pass_at = 0;
+		w->not_before = w->block_look_at = 0;
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}

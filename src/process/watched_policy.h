@@ -60,8 +60,7 @@ typedef struct SswWatch
 								 * covered by grace, or gone; or 0 */
 	TimestampTz full_at;		/* from then on a pass looks at them again */
 	TimestampTz tokens_at;
-	int64		open_pass_id;	/* row of a throttled pass, to be continued */
-	TimestampTz open_pass_at;
+	bool		rate_waits;		/* the last pass ended at its rate */
 	bool		backlog_done;	/* clear backlog_before */
 	uint64		disconnects;	/* those that a pass was opened for */
 	TimestampTz disconnects_at; /* the next for those that it left */
