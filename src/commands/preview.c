@@ -312,8 +312,10 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 
 		if (get_bool(tup, 2))
 		{
-			Relation	c = table_open(child, AccessShareLock);
+			Relation	c = try_table_open(child, AccessShareLock);
 
+			if (c == NULL)
+				continue;		/* dropped meanwhile */
 			v->cascade_rows += ssw_sample_estimate(c) / parents;
 			table_close(c, NoLock);
 		}

@@ -16,15 +16,13 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "base/argument_checks.h"
-#include "heartbeat/policy_xact.h"
-#include "policy/deadline.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "base/argument_checks.h"
 #include "base/identity.h"
 #include "base/relation_guard.h"
 #include "base/shmem.h"
@@ -33,10 +31,12 @@
 #include "commands/preview.h"
 #include "commands/register.h"
 #include "commands/target_check.h"
-#include "process/brake.h"
+#include "heartbeat/policy_xact.h"
+#include "policy/deadline.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
+#include "process/brake.h"
 
 PG_FUNCTION_INFO_V1(ssw_register);
 PG_FUNCTION_INFO_V1(ssw_preview);

@@ -11,9 +11,9 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "access/transam.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/primnodes.h"
 #include "utils/fmgroids.h"
