@@ -16,10 +16,10 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_control.h"
 #include "common/controldata_utils.h"
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "pgtime.h"
 #include "portability/instr_time.h"

@@ -24,9 +24,9 @@
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
+#include "work/append_demand.h"
 #include "process/coordinator_turn.h"
 #include "process/worker_quota.h"
-#include "work/append_demand.h"
 
 /* While others wait: with work at hand so long, without it no longer than until what is due at once. */
 #define TURN_US				(1 * USECS_PER_SEC)

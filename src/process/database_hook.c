@@ -17,7 +17,6 @@
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
-#include "base/compat.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
@@ -29,15 +28,16 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "base/compat.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/shmem.h"
 #include "heartbeat/policy_xact.h"
 #include "heartbeat/store_scan.h"
-#include "process/database_hook.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
+#include "process/database_hook.h"
 
 /* How much longer than a batch may take to end; the server itself waits 5 s more. */
 #define CLOSE_GRACE_MS		2000

@@ -22,7 +22,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_database.h"
-#include "base/compat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -33,16 +32,17 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/compat.h"
 #include "base/guc.h"
 #include "base/process_slot.h"
 #include "base/spi.h"
 #include "grace/service_log.h"
 #include "heartbeat/file.h"
+#include "sweep/throttle.h"
+#include "work/work_state.h"
 #include "process/launcher.h"
 #include "process/worker_quota.h"
 #include "process/written_tables.h"
-#include "sweep/throttle.h"
-#include "work/work_state.h"
 
 #define RESCAN_MS			(60 * 1000)
 #define BUSY_TICK_MS		500

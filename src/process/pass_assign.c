@@ -12,13 +12,13 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "process/pass_assign.h"
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
-#include "process/worker_quota.h"
 #include "work/append_demand.h"
+#include "process/pass_assign.h"
+#include "process/worker_quota.h"
 
 /* A pass that waits lets the others have their workers for so long. */
 #define YIELD_AFTER_US		(500 * 1000)

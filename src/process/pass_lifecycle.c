@@ -12,17 +12,17 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "process/pass_lifecycle.h"
-#include "process/policy_row.h"
-#include "process/sweep_request.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
 #include "grace/grace.h"
 #include "heartbeat/attach.h"
-#include "process/policy_watch.h"
 #include "sweep/row_in_hand.h"
+#include "process/pass_lifecycle.h"
+#include "process/policy_row.h"
+#include "process/policy_watch.h"
+#include "process/sweep_request.h"
 
 /* So many passes look at a row between refresh_ahead and its deadline. */
 #define REFRESHES	8

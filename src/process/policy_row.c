@@ -10,7 +10,6 @@
 
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "process/policy_row.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -21,6 +20,7 @@
 #include "base/spi.h"
 #include "grace/service_log.h"
 #include "sweep/failed_row.h"
+#include "process/policy_row.h"
 
 #define FAIL_BASE_US	(1 * USECS_PER_SEC)
 #define FAIL_MAX_US		(10 * USECS_PER_MINUTE)

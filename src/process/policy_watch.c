@@ -13,10 +13,6 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "policy/deadline.h"
-#include "process/brake.h"
-#include "process/policy_row.h"
-#include "process/probe.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -31,11 +27,15 @@
 #include "base/identity.h"
 #include "base/relation_guard.h"
 #include "base/spi.h"
-#include "grace/policy_outage.h"
+#include "policy/deadline.h"
 #include "policy/partition.h"
+#include "grace/policy_outage.h"
 #include "grace/service_log.h"
-#include "process/policy_watch.h"
 #include "sweep/worker_pass.h"
+#include "process/brake.h"
+#include "process/policy_row.h"
+#include "process/policy_watch.h"
+#include "process/probe.h"
 
 /* So long at most for a lock on an index; for the table it does not wait. */
 #define LOCK_TIMEOUT_MS		"1"
@@ -46,8 +46,6 @@
 
 /* CALL sweep waits so long for a lock on its table. */
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
-
-static bool resubscribed = false;
 
 /*
  * Somebody may hold a table for hours: the coordinator does not wait for it, because all
@@ -170,30 +168,6 @@ ssw_watch_patient(const SswWatch *w, TimestampTz now)
 {
 	/* when it was found free meanwhile, it is judged again soon */
 	return !w->runs && w->locked && (w->blocked_since == 0 || now - w->blocked_since < LOCKED_TELL_US);
-}
-
-/* A table became the target of a subscription, or is one no more: which table is not known. */
-static void
-on_subscription(Datum arg, int cacheid, uint32 hash)
-{
-	resubscribed = true;
-}
-
-/* Note such changes from now on, in this process. */
-void
-ssw_watch_subscriptions(void)
-{
-	CacheRegisterSyscacheCallback(SUBSCRIPTIONRELMAP, on_subscription, (Datum) 0);
-}
-
-/* Was there one since this was last asked? */
-bool
-ssw_watch_resubscribed(void)
-{
-	bool		was = resubscribed;
-
-	resubscribed = false;
-	return was;
 }
 
 /* Is the policy still about the objects it was registered for?  What was moved or renamed is followed. */

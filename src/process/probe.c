@@ -23,7 +23,6 @@
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
-#include "process/probe.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -35,11 +34,12 @@
 
 #include "base/compat.h"
 #include "base/spi.h"
-#include "grace/grace.h"
 #include "policy/expr.h"
 #include "policy/partition.h"
+#include "grace/grace.h"
 #include "sweep/lower_bound.h"
 #include "sweep/worker_pass.h"
+#include "process/probe.h"
 
 /* Dead index entries must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000

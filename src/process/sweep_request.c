@@ -10,9 +10,10 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "process/sweep_request.h"
 #include "storage/condition_variable.h"
 #include "utils/timestamp.h"
+
+#include "process/sweep_request.h"
 
 /*
  * The newest request that was not dealt with, or 0.  With current, not one that may

@@ -9,16 +9,17 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "sweep/lower_bound.h"
 #include "process/pass_lifecycle.h"
 #include "process/policy_watch.h"
 #include "process/sweep_request.h"
-#include "utils/inval.h"
-#include "utils/memutils.h"
-#include "utils/timestamp.h"
-
 #include "process/watch_list.h"
 #include "process/written_tables.h"
-#include "sweep/lower_bound.h"
 
 #define RELOAD_EVERY_US		(60 * USECS_PER_SEC)
 
@@ -47,11 +48,18 @@ on_relcache(Datum arg, Oid relid)
 	}
 }
 
+/* A table became the target of a subscription, or is one no more: which table is not known. */
+static void
+on_subscription(Datum arg, int cacheid, uint32 hash)
+{
+	reload_wanted = true;
+}
+
 void
 ssw_watch_list_init(void)
 {
 	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
-	ssw_watch_subscriptions();
+	CacheRegisterSyscacheCallback(SUBSCRIPTIONRELMAP, on_subscription, (Datum) 0);
 }
 
 List	   *
@@ -75,11 +83,11 @@ ssw_watch_list_reload(void)
 }
 
 static SswWatch *
-find_watch(int policy_id)
+find_watch(List *among, int policy_id)
 {
 	ListCell   *lc;
 
-	foreach(lc, watches)
+	foreach(lc, among)
 		if (((SswWatch *) lfirst(lc))->policy_id == policy_id)
 		return lfirst(lc);
 	return NULL;
@@ -165,14 +173,11 @@ adopt_passes(List *kept)
 {
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
-		SswWatch   *w = NULL;
-		ListCell   *lc;
+		SswWatch   *w;
 
 		if (!is_of_this_database(&SswPasses[i]))
 			continue;
-		foreach(lc, kept)
-			if (((SswWatch *) lfirst(lc))->policy_id == SswPasses[i].policy_id)
-			w = lfirst(lc);
+		w = find_watch(kept, SswPasses[i].policy_id);
 		if (w == NULL)
 		{
 			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
@@ -205,7 +210,7 @@ reload(const SswTurn *t, TimestampTz now)
 	foreach(lc, policies)
 	{
 		SswPolicy  *p = lfirst(lc);
-		SswWatch   *w = find_watch(p->id);
+		SswWatch   *w = find_watch(watches, p->id);
 		bool		begins = w == NULL;
 
 		if (begins)
@@ -288,7 +293,7 @@ ssw_watch_list_update(const SswTurn *t, TimestampTz now)
 {
 	ListCell   *lc;
 
-	if (ssw_watch_resubscribed() || now - reloaded_at > RELOAD_EVERY_US)
+	if (now - reloaded_at > RELOAD_EVERY_US)
 		reload_wanted = true;
 	foreach(lc, watches)
 		reload_wanted = reload_wanted || is_brake_over(lfirst(lc), now);

@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "base/compat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -19,13 +18,14 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
+#include "base/compat.h"
 #include "base/guc.h"
 #include "base/process_slot.h"
 #include "base/session_trust.h"
 #include "base/spi.h"
-#include "process/worker.h"
 #include "sweep/worker_pass.h"
 #include "work/append_writer.h"
+#include "process/worker.h"
 
 PGDLLEXPORT void ssw_worker_main(Datum main_arg);
 

@@ -21,8 +21,8 @@
 #include "base/guc.h"
 #include "base/process_slot.h"
 #include "base/shmem.h"
-#include "process/worker_quota.h"
 #include "work/work_state.h"
+#include "process/worker_quota.h"
 
 #define TENURE_US			(200 * INT64CONST(1000))
 #define MAKE_ROOM_US		(1 * USECS_PER_SEC)

@@ -22,7 +22,6 @@
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
-#include "base/compat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
@@ -30,6 +29,7 @@
 #include "utils/pgstat_internal.h"
 #include "utils/syscache.h"
 
+#include "base/compat.h"
 #include "base/shmem.h"
 #include "policy/policy.h"
 #include "process/written_tables.h"
