@@ -433,6 +433,15 @@ ssw_shmem_wake_coordinator(Oid dboid)
 	}
 }
 
+/* The same for this process's database; the caller does not hold the lock. */
+void
+ssw_shmem_wake_own_coordinator(void)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	ssw_shmem_wake_coordinator(MyDatabaseId);
+	LWLockRelease(SswShared->lock);
+}
+
 /* Have the coordinator look for rows to refresh, often enough for this time to live. */
 void
 ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)

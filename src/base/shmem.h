@@ -418,6 +418,7 @@ extern Size ssw_shmem_most_policies(void);
 extern void ssw_shmem_policies_seq(LWLockMode mode, void (*callback) (SswPolicyShared *, void *), void *arg);
 extern void ssw_shmem_wake_launcher(void);
 extern void ssw_shmem_wake_coordinator(Oid dboid);
+extern void ssw_shmem_wake_own_coordinator(void);
 
 extern bool ssw_shmem_pass_is_stale(const SswPass *pass);
 extern void ssw_shmem_text(char *to, const char *from, size_t size);

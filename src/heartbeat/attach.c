@@ -145,9 +145,7 @@ post(const Attached *gone, int count)
 		.number = ++shared->last_number,.key = gone[i].key
 	};
 	LWLockRelease(shared->lock);
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	ssw_shmem_wake_coordinator(MyDatabaseId);
-	LWLockRelease(SswShared->lock);
+	ssw_shmem_wake_own_coordinator();
 }
 
 /*

@@ -130,20 +130,12 @@ ssw_work_add(Oid database, int reasons)
 	return is_new;
 }
 
-static void
-wake_coordinator(void)
-{
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	ssw_shmem_wake_coordinator(MyDatabaseId);
-	LWLockRelease(SswShared->lock);
-}
-
 /* In a session: the coordinator is to look, and is woken unless it has been. */
 void
 ssw_work_signal(int reasons)
 {
 	if (ssw_work_add(MyDatabaseId, reasons))
-		wake_coordinator();
+		ssw_shmem_wake_own_coordinator();
 }
 
 /* In the coordinator: it has looked and does so again then; or an error (else null) kept it from that. */
@@ -228,7 +220,7 @@ ssw_work_rows_appended(int64 n)
 	s->appended += n;
 	unlock();
 	if (wake)
-		wake_coordinator();
+		ssw_shmem_wake_own_coordinator();
 }
 
 /* In the coordinator: the fullest table has so many rows. */
