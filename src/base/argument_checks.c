@@ -34,6 +34,16 @@ ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
 				 errmsg("%s must not be null", name)));
 }
 
+/* So many microseconds; a day is 24 hours. */
+Datum
+ssw_interval_of(int64 us)
+{
+	Interval   *i = palloc0(sizeof(Interval));
+
+	i->time = us;
+	return IntervalPGetDatum(i);
+}
+
 /* An interval in microseconds, from min to some 200 years. */
 int64
 ssw_argument_interval(const char *name, const Interval *v, int64 min)

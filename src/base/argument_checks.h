@@ -14,6 +14,7 @@
 #define SSW_MAX_PAYLOAD	1048576 /* what programs read: payloads, commands,
 								 * rows */
 
+extern Datum ssw_interval_of(int64 us);
 extern int64 ssw_argument_interval(const char *name, const Interval *v, int64 min);
 extern void ssw_argument_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most);
 extern void ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name);

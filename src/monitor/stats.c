@@ -22,6 +22,7 @@
 #include "utils/float.h"
 #include "utils/timestamp.h"
 
+#include "base/argument_checks.h"
 #include "base/guc.h"
 #include "base/notify.h"
 #include "base/shmem.h"
@@ -56,15 +57,6 @@ text_or_null(const char *s, bool *isnull)
 {
 	*isnull = s == NULL || s[0] == '\0';
 	return *isnull ? (Datum) 0 : CStringGetTextDatum(s);
-}
-
-static Datum
-interval_us(int64 us)
-{
-	Interval   *i = palloc0(sizeof(Interval));
-
-	i->time = us;
-	return IntervalPGetDatum(i);
 }
 
 static Datum
@@ -196,7 +188,7 @@ ssw_stat_progress(PG_FUNCTION_ARGS)
 		v[10] = Int64GetDatum(p->skipped);
 		v[11] = Int64GetDatum(p->batches);
 		v[12] = Int32GetDatum(p->workers);
-		v[13] = interval_us(p->max_lag_us);
+		v[13] = ssw_interval_of(p->max_lag_us);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;
@@ -262,7 +254,7 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = Int64GetDatum(s->skipped);
 		v[k++] = Int64GetDatum(s->failed_passes);
 		v[k++] = Int64GetDatum(s->fuse_trips);
-		v[k++] = interval_us(s->max_lag_us);
+		v[k++] = ssw_interval_of(s->max_lag_us);
 		v[k++] = Float8GetDatum(s->busy_seconds);
 		v[k++] = counts(s->duration_hist, SSW_DURATION_BUCKETS);
 		v[k++] = Float8GetDatum(s->duration_sum);

@@ -169,15 +169,6 @@ make_room(Acquire *a)
 	return excess(a) == 0;
 }
 
-static Datum
-interval_us(int64 us)
-{
-	Interval   *i = palloc0(sizeof(Interval));
-
-	i->time = us;
-	return IntervalPGetDatum(i);
-}
-
 /* Write the session. */
 static void
 give(Acquire *a, const char *acquired_by)
@@ -195,7 +186,7 @@ give(Acquire *a, const char *acquired_by)
 	values[0] = a->pool_text;
 	values[1] = a->owner;
 	values[2] = CStringGetTextDatum(acquired_by);
-	values[3] = interval_us(a->ttl_us);
+	values[3] = ssw_interval_of(a->ttl_us);
 	values[4] = TimestampTzGetDatum(a->now);
 	values[5] = TimestampTzGetDatum(a->now + a->ttl_us);
 	values[6] = TimestampTzGetDatum(a->max_ttl_us ? a->now + a->max_ttl_us : DT_NOEND);
@@ -246,8 +237,8 @@ return_row(FunctionCallInfo fcinfo, const Acquire *a)
 	v[0] = UUIDPGetDatum(&a->session);
 	v[1] = Int64GetDatum(a->fence);
 	v[2] = TimestampTzGetDatum(expires_at);
-	v[3] = interval_us(a->ttl_us);
-	v[4] = interval_us(Max(1, a->ttl_us / 3));
+	v[3] = ssw_interval_of(a->ttl_us);
+	v[4] = ssw_interval_of(Max(1, a->ttl_us / 3));
 	v[5] = BoolGetDatum(a->taken_over > 0);
 	v[6] = Int32GetDatum(a->seats);
 	v[7] = Int32GetDatum((int32) a->live + 1);

@@ -69,16 +69,6 @@ ssw_pool_metadata(FunctionCallInfo fcinfo, int arg)
 }
 
 static Datum
-interval_argument(FunctionCallInfo fcinfo, int arg)
-{
-	Interval   *i = palloc0(sizeof(Interval));
-
-	/* a day is 24 hours, in every time zone */
-	i->time = ssw_argument_interval(names[arg], PG_GETARG_INTERVAL_P(arg), 1);
-	return IntervalPGetDatum(i);
-}
-
-static Datum
 int_argument(FunctionCallInfo fcinfo, int arg, int min)
 {
 	if (PG_GETARG_INT32(arg) < min)
@@ -133,7 +123,7 @@ read_arguments(FunctionCallInfo fcinfo)
 				s.values[i] = ssw_pool_metadata(fcinfo, i);
 				break;
 			default:
-				s.values[i] = interval_argument(fcinfo, i);
+				s.values[i] = ssw_interval_of(ssw_argument_interval(names[i], PG_GETARG_INTERVAL_P(i), 1));
 		}
 	}
 	return s;

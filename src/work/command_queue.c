@@ -162,15 +162,6 @@ drop_role(Oid role, const char *reason)
 	drop(sql, 2, types, values);
 }
 
-static bool
-is_among(const pg_uuid_t *task, const pg_uuid_t *tasks, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (memcmp(&tasks[i], task, UUID_LEN) == 0)
-			return true;
-	return false;
-}
-
 /* False: another session holds it, and it waits until the next look. */
 static bool
 lock_task(Datum task)
@@ -187,19 +178,16 @@ look_at_running(TimestampTz now)
 	uint64		n = ssw_plan_execute("SELECT task, attempt, cancel_requested_at IS NOT NULL FROM sweeper.task WHERE " STILL_THERE " AND status = 'running'",
 									 0, NULL, NULL, NULL, false);
 	SPITupleTable *rows = SPI_tuptable;
-	pg_uuid_t  *held;
-	int			nheld = ssw_runner_tasks(&held);	/* after the rows were
-													 * read */
 
+	/* a runner has its task before its row says that it runs */
 	for (uint64 i = 0; i < n; i++)
 	{
 		bool		isnull;
 		Datum		task = SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull);
 		int			attempt = DatumGetInt32(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
+		bool		cancelled = DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull));
 
-		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull)))
-			ssw_runner_cancel(DatumGetUUIDP(task), now);
-		if (!is_among(DatumGetUUIDP(task), held, nheld) && lock_task(task))
+		if (!ssw_runner_cancel(DatumGetUUIDP(task), cancelled ? now : 0) && lock_task(task))
 			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
 	}
 	if (n > 0)

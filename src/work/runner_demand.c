@@ -18,6 +18,9 @@
 #include "work/runner_demand.h"
 #include "work/work_state.h"
 
+/* Of a cancel: the launcher interrupts the command at once. */
+#define LONG_AGO	1
+
 static bool
 is_runner(const SswProc *p)
 {
@@ -122,7 +125,7 @@ ssw_runner_demand_none(bool interrupt)
 		p->stop = true;
 		/* also of one that was to leave after its command */
 		if (interrupt && p->has_task)
-			p->cancel_since = SSW_LONG_AGO;
+			p->cancel_since = LONG_AGO;
 		SetLatch(p->latch);
 	}
 	LWLockRelease(SswShared->lock);
@@ -155,35 +158,27 @@ ssw_runner_wake(const List *roles)
 }
 
 /*
- * The runner of the task, if there is one, is to stop it: it may notice that itself
- * until cancel_grace after that time, then the launcher interrupts it.
+ * Does a runner have the task?  It is to stop it if since is not 0: it may notice that
+ * itself until cancel_grace after that time, then the launcher interrupts it.
  */
-void
+bool
 ssw_runner_cancel(const pg_uuid_t *task, TimestampTz since)
 {
+	bool		found = false;
+
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
 
-		if (is_runner(p) && p->has_task && memcmp(&p->task, task, UUID_LEN) == 0 && (p->cancel_since == 0 || since < p->cancel_since))
+		if (!is_runner(p) || !p->has_task || memcmp(&p->task, task, UUID_LEN) != 0)
+			continue;
+		found = true;
+		if (since != 0 && (p->cancel_since == 0 || since < p->cancel_since))
 			p->cancel_since = since;
 	}
-	ssw_shmem_wake_launcher();
+	if (since != 0)
+		ssw_shmem_wake_launcher();
 	LWLockRelease(SswShared->lock);
-}
-
-/* The tasks that runners of this database have now, in CurrentMemoryContext; returns how many. */
-int
-ssw_runner_tasks(pg_uuid_t **tasks)
-{
-	int			n = 0;
-
-	*tasks = palloc(SswShared->nprocs * sizeof(pg_uuid_t));
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	for (int i = 0; i < SswShared->nprocs; i++)
-		if (is_runner(&SswProcs[i]) && SswProcs[i].has_task)
-			(*tasks)[n++] = SswProcs[i].task;
-	LWLockRelease(SswShared->lock);
-	return n;
+	return found;
 }

@@ -11,7 +11,6 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -152,14 +151,14 @@ ssw_start_task(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(done);
 }
 
-/* After a task of it has ended: is the job, in the first row's column, an orphan now? */
+/* After a task of it has ended: is the job, in an array in the first row's column, an orphan now? */
 static void
 look_at_job(int col)
 {
-	Datum		job = ssw_spi_column(0, col);
+	Datum		jobs = ssw_spi_column(0, col);
 
-	if (job != 0)
-		ssw_worker_lost_orphans(PointerGetDatum(construct_array(&job, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+	if (jobs != 0)
+		ssw_worker_lost_orphans(jobs);
 }
 
 /* finish_task(task, status, result, error, attempt): false when it has ended or is not the caller's. */
@@ -169,7 +168,7 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	static const char *const sql =
 	"UPDATE sweeper.task AS t SET status = $2, result = $3, error = $4, finished_at = $5"
 	" WHERE task = $1 AND status IN ('claimed', 'running') AND " IS_HELD("6", "7")
-	" RETURNING CASE WHEN NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = t.job) THEN job END";
+	" RETURNING CASE WHEN NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = t.job) THEN ARRAY[job] END";
 	Oid			types[7] = {UUIDOID, TEXTOID, JSONBOID, TEXTOID, TIMESTAMPTZOID};
 	Datum		values[7];
 	char	   *status;
@@ -225,7 +224,7 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 	"SELECT owner, group_role, cancel_requested_at IS NULL AND finished_at IS NULL FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE";
 	static const char *const cancel =
 	"UPDATE sweeper.task SET cancel_requested_at = $2, status = CASE WHEN status = 'running' THEN status ELSE 'cancelled' END,"
-	" finished_at = CASE WHEN status <> 'running' THEN $2 END WHERE task = $1 RETURNING CASE WHEN status = 'cancelled' THEN job END, status";
+	" finished_at = CASE WHEN status <> 'running' THEN $2 END WHERE task = $1 RETURNING CASE WHEN status = 'cancelled' AND job IS NOT NULL THEN ARRAY[job] END, status";
 	Oid			types[] = {UUIDOID, TIMESTAMPTZOID};
 	Datum		values[2];
 	char	   *owner;

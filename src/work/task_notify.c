@@ -80,12 +80,8 @@ notify_all(const SswTaskEvent *events, int n, bool lost)
 			case SSW_TASK_WAITS:
 				jobs[njobs++] = Int64GetDatum(events[i].of.job);
 				break;
-			case SSW_JOBS_CHANGED:
-				notify_room(JOBS_CHANNEL, events[i].of.room);
-				break;
-			case SSW_PROVIDERS_CHANGED:
-				notify_room(PROVIDERS_CHANNEL, events[i].of.room);
-				break;
+			default:
+				notify_room(events[i].kind == SSW_JOBS_CHANGED ? JOBS_CHANNEL : PROVIDERS_CHANNEL, events[i].of.room);
 		}
 	notify_rows(TASK_CHANNEL, tasks_of, UUIDARRAYOID, construct_array(tasks, ntasks, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 	notify_rows(WAITS_CHANNEL, jobs_of, INT8ARRAYOID, construct_array(jobs, njobs, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));

@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "access/detoast.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
@@ -42,7 +41,6 @@ PG_FUNCTION_INFO_V1(ssw_claim_wait);
 PG_FUNCTION_INFO_V1(ssw_wait_for_task);
 
 #define N_LIST_ARGS		22
-#define MAX_FILTER_BYTES	(64 * 1024)
 
 /* Run it and hand the rows out; returns how many. */
 static uint64
@@ -106,11 +104,6 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 		types[i + 2] = get_fn_expr_argtype(fcinfo->flinfo, i);
 		values[i + 2] = PG_ARGISNULL(i) ? (Datum) 0 : PG_GETARG_DATUM(i);
 		nulls[i + 2] = PG_ARGISNULL(i) ? 'n' : ' ';
-		/* each task is compared with each pattern */
-		if (types[i + 2] == TEXTARRAYOID && !PG_ARGISNULL(i) && toast_raw_datum_size(PG_GETARG_DATUM(i)) > MAX_FILTER_BYTES)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("a filter must not be larger than %d kB", MAX_FILTER_BYTES / 1024)));
 	}
 	appendStringInfoChar(&sql, ')');
 	ssw_spi_begin_as_extension(&save);
