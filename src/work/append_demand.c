@@ -30,13 +30,6 @@ static List *due = NIL;			/* owners (Oid) of tables with rows that are
 								 * TopMemoryContext */
 static TimestampTz look_at = 0; /* without a reason */
 
-/* Look in the next round, also without a reason in shared memory. */
-void
-ssw_append_demand_look_again(void)
-{
-	look_at = 0;
-}
-
 /* Set rows aside whose table or role is gone; delete the streams of such tables that have no rows left. */
 static void
 set_gone_aside(void)
@@ -72,6 +65,7 @@ look(int64 up_to, TimestampTz now)
 	" GROUP BY s.relid, c.relowner ORDER BY 3";
 	Oid			type = INT8OID;
 	Datum		value = Int64GetDatum(up_to);
+	TimestampTz next = DT_NOEND;
 	int64		most = 0;
 	bool		gone = false;
 	uint64		n;
@@ -79,7 +73,7 @@ look(int64 up_to, TimestampTz now)
 
 	list_free(due);
 	due = NIL;
-	look_at = DT_NOEND;
+	look_at = 0;				/* until all of this has worked */
 	n = ssw_plan_execute(sql, 1, &type, &value, NULL, false);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < n; i++)
@@ -100,13 +94,12 @@ look(int64 up_to, TimestampTz now)
 			MemoryContextSwitchTo(old);
 		}
 		else if (!now_due && !never)
-			look_at = Min(look_at, DatumGetTimestampTz(at));
+			next = Min(next, DatumGetTimestampTz(at));
 	}
 	ssw_work_rows_counted(most);
 	if (gone)
 		set_gone_aside();
-	if (due != NIL || gone)
-		look_at = Min(look_at, now + USECS_PER_SEC);
+	look_at = due != NIL || gone ? Min(next, now + USECS_PER_SEC) : next;
 }
 
 /*

@@ -11,7 +11,6 @@
 
 /* in the coordinator */
 extern TimestampTz ssw_append_demand_look(TimestampTz now);
-extern void ssw_append_demand_look_again(void);
 
 /* under SswShared->lock */
 extern Oid	ssw_append_demand_next(int after, bool (*quota_used) (Oid owner));

@@ -32,18 +32,14 @@ PG_FUNCTION_INFO_V1(ssw_claim);
 /* Columns that are returned. */
 #define N_COLUMNS	6
 
-#define TAKE(which) \
+/* In the order of the tasks: an UPDATE returns rows in any. */
+#define TAKE(tasks) \
+	"WITH next AS MATERIALIZED (" tasks " LIMIT %1$d FOR NO KEY UPDATE SKIP LOCKED), taken AS (" \
 	"UPDATE sweeper.task AS t SET status = CASE WHEN $2 THEN 'running' ELSE 'claimed' END, claimed_at = $3," \
 	" started_at = CASE WHEN $2 THEN $3 END, worker = $4, worker_id = $5, worker_name = $6, worker_role = $7, attempt = t.attempt + 1," \
 	" progress_at = NULL, done = NULL, total = NULL, message = NULL, error = NULL" \
-	" FROM " which "sweeper.job AS j WHERE j.job = t.job AND t.task = "
-#define RETURNED " RETURNING t.task, j.room, j.category, j.name, t.payload, t.attempt"
-
-#define FIRST(tasks)	TAKE("") "(" tasks " LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)" RETURNED
-/* In the order of the tasks: an UPDATE returns rows in any. */
-#define FIRST_FEW(tasks) \
-	"WITH next AS MATERIALIZED (" tasks " LIMIT %1$d FOR NO KEY UPDATE SKIP LOCKED), taken AS (" \
-	TAKE("next, ") "next.task" RETURNED ") SELECT * FROM taken ORDER BY task"
+	" FROM next, sweeper.job AS j WHERE j.job = t.job AND t.task = next.task" \
+	" RETURNING t.task, j.room, j.category, j.name, t.payload, t.attempt) SELECT * FROM taken ORDER BY task"
 
 /*
  * Limits are part of the text: for a parameter the planner would expect a tenth of all
@@ -52,20 +48,12 @@ PG_FUNCTION_INFO_V1(ssw_claim);
  */
 
 /* Of one job: the index has them in order. */
-#define OF_ONE \
-	"SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN $1 AND $1 AND q.status = 'enqueued' AND q.job IS NOT NULL ORDER BY q.job, q.task"
+static const char *const of_one =
+TAKE("SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN $1 AND $1 AND q.status = 'enqueued' AND q.job IS NOT NULL ORDER BY q.job, q.task");
+
 /* Of those that were looked at. */
-#define OF_MANY \
-	"SELECT q.task FROM sweeper.task AS q WHERE q.task = ANY ($1) AND q.status = 'enqueued' ORDER BY q.task"
-
-typedef struct Statements
-{
-	const char *one;
-	const char *few;
-} Statements;
-
-static const Statements of_one = {FIRST(OF_ONE), FIRST_FEW(OF_ONE)};
-static const Statements of_many = {FIRST(OF_MANY), FIRST_FEW(OF_MANY)};
+static const char *const of_many =
+TAKE("SELECT q.task FROM sweeper.task AS q WHERE q.task = ANY ($1) AND q.status = 'enqueued' ORDER BY q.task");
 
 /* The oldest tasks of several jobs, after a given one. */
 static const char *const look =
@@ -77,17 +65,16 @@ typedef struct Claim
 {
 	ReturnSetInfo *result;
 	int			left;
-	Oid			types[7];		/* the first is of OF_ONE or OF_MANY */
+	Oid			types[7];		/* the first is of the job or of tasks */
 	Datum		values[7];
 } Claim;
 
 /* Claim by a statement and hand the rows out. */
 static void
-take(Claim *cl, const Statements *from)
+take(Claim *cl, const char *sql)
 {
-	uint64		n;
+	uint64		n = ssw_plan_execute(psprintf(sql, cl->left), 7, cl->types, cl->values, NULL, false);
 
-	n = ssw_plan_execute(cl->left == 1 ? from->one : psprintf(from->few, cl->left), 7, cl->types, cl->values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 	{
 		Datum		v[N_COLUMNS];
@@ -121,7 +108,7 @@ take_of_many(Claim *cl, Datum jobs)
 			return;
 		cl->values[0] = ssw_spi_column(0, 1);
 		values[1] = ssw_spi_column(0, 3);
-		take(cl, &of_many);
+		take(cl, of_many);
 	} while (cl->left > 0 && seen == size);
 }
 
@@ -157,7 +144,7 @@ ssw_claim(PG_FUNCTION_ARGS)
 	if (ArrayGetNItems(ARR_NDIM(jobs), ARR_DIMS(jobs)) == 1)
 	{
 		cl.values[0] = Int64GetDatum(*(int64 *) ARR_DATA_PTR(jobs));
-		take(&cl, &of_one);
+		take(&cl, of_one);
 	}
 	else
 		take_of_many(&cl, w.jobs);

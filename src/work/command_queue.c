@@ -315,7 +315,6 @@ ssw_queue_round(TimestampTz now)
 		return next_at;
 	not_before = now + FAILED_REST_US;
 	next_at = 0;
-	ssw_append_demand_look_again();
 	ereport(WARNING,
 			(errcode(e->sqlerrcode),
 			 errmsg("could not serve the commands and appended rows of database \"%s\": %s",

@@ -87,16 +87,6 @@ hold(const pg_uuid_t *task)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Publish at once that it runs, so that others see its progress. */
-static void
-publish(const Command *c)
-{
-	SswProgress p = {.key = {.database = MyDatabaseId,.task = c->task},.role = GetUserId(),.attempt = c->attempt};
-
-	p.at = GetCurrentTimestamp();
-	(void) ssw_task_shmem_publish(&p, true);
-}
-
 /* Take the oldest command of our role; false: there is none. */
 static bool
 take(Command *c, MemoryContext cxt)
@@ -141,7 +131,12 @@ take(Command *c, MemoryContext cxt)
 	}
 	ssw_spi_commit();
 	if (found)
-		publish(c);
+	{
+		SswProgress p = {.key = {.database = MyDatabaseId,.task = c->task},.role = GetUserId(),.attempt = c->attempt,.at = GetCurrentTimestamp()};
+
+		/* others see at once that it runs */
+		(void) ssw_task_shmem_publish(&p, true);
+	}
 	return found;
 }
 

@@ -49,8 +49,7 @@ typedef struct Report
 	SswProgress said;			/* done, total, message, where given */
 	Answer		answer;
 	Oid			role_of_task;
-	bool		has_worker;
-	pg_uuid_t	worker;
+	pg_uuid_t	worker;			/* zeros: none */
 } Report;
 
 static const pg_uuid_t nobody = {0};
@@ -75,7 +74,6 @@ add_report(SswProgress *p, void *arg)
 	if (w->said.message[0])
 		strlcpy(p->message, w->said.message, sizeof(p->message));
 	w->worker = p->worker;
-	w->has_worker = memcmp(&p->worker, &nobody, UUID_LEN) != 0;
 	w->answer = p->stop ? ANSWER_STOP : ANSWER_GO_ON;
 }
 
@@ -220,5 +218,5 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 	if (w.answer == ANSWER_STOP || w.answer == ANSWER_NOT_YOURS || (own && ssw_runner_must_stop()))
 		PG_RETURN_BOOL(false);
 	/* a worker that reports is alive */
-	PG_RETURN_BOOL(!w.has_worker || ssw_heartbeat_of(&w.worker));
+	PG_RETURN_BOOL(memcmp(&w.worker, &nobody, UUID_LEN) == 0 || ssw_heartbeat_of(&w.worker));
 }

@@ -102,20 +102,18 @@ end_unheard(Datum workers, TimestampTz since, const char *reason)
 	Oid			types[] = {UUIDARRAYOID, TIMESTAMPTZOID, TEXTOID};
 	Datum		values[] = {workers, TimestampTzGetDatum(since), CStringGetTextDatum(reason)};
 	uint64		rows = ssw_plan_execute_fresh(end_tasks, 3, types, values);
-	pg_uuid_t **tasks = palloc((rows + 1) * sizeof(pg_uuid_t *));
+	SPITupleTable *ended = SPI_tuptable;
 
 	for (uint64 i = 0; i < rows; i++)
 	{
-		int64		job = DatumGetInt64(ssw_spi_column(i, 2));
+		bool		isnull;
+		Datum		task = SPI_getbinval(ended->vals[i], ended->tupdesc, 1, &isnull);
+		Datum		job = SPI_getbinval(ended->vals[i], ended->tupdesc, 2, &isnull);
 
-		if (job != 0)
-			ssw_task_xact_task_waits(job);
-		tasks[i] = DatumGetUUIDP(ssw_spi_column(i, 1));
-	}
-	for (uint64 i = 0; i < rows; i++)
-	{
-		ssw_task_row_progress(UUIDPGetDatum(tasks[i]));
-		ssw_task_xact_task_changed(tasks[i]);
+		if (!isnull)
+			ssw_task_xact_task_waits(DatumGetInt64(job));
+		ssw_task_row_progress(task);
+		ssw_task_xact_task_changed(DatumGetUUIDP(task));
 	}
 	return rows;
 }
