@@ -81,16 +81,9 @@ ssw_expr_similar(const char *name, const char *const *candidates, int n)
 AttrNumber
 ssw_expr_find_column(Relation rel, const char *name)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
 
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
-			return att->attnum;
-	}
-	return InvalidAttrNumber;
+	return attnum > 0 ? attnum : InvalidAttrNumber;
 }
 
 /* A column that must exist. */

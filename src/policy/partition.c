@@ -48,13 +48,22 @@ find_family(Oid relid)
 	return all;
 }
 
-static List *
-find_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
+/*
+ * The relation's leaves (itself, when it is no partitioned table), by oid, locked in this
+ * mode.  One of another owner is left alone; view problem reports it.  So is a
+ * temporary child: its rows are in the memory of the session that made it.  If others
+ * is given, those that cannot be locked at once are left out; *others is a hash of
+ * these, 0: none.
+ */
+List	   *
+ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 {
 	List	   *all;
 	List	   *leaves = NIL;
 	ListCell   *lc;
 
+	if (others)
+		*others = 0;
 	LockRelationOid(p->relid, AccessShareLock);
 	if (!OidIsValid(ssw_relation_owner(p->relid)))
 		ereport(ERROR,
@@ -76,25 +85,6 @@ find_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 	list_sort(leaves, list_oid_cmp);
 	list_free(all);
 	return leaves;
-}
-
-/*
- * The relation's leaves (itself, when it is no partitioned table), by oid.  One
- * of another owner is left alone; view problem reports it.  So is a
- * temporary child: its rows are in the memory of the session that made it.
- */
-List	   *
-ssw_partition_leaves(const SswPolicy *p)
-{
-	return find_leaves(p, AccessShareLock, NULL);
-}
-
-/* Those that can be locked in this mode at once; *others: which cannot, as a hash, 0: none. */
-List	   *
-ssw_partition_free_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
-{
-	*others = 0;
-	return find_leaves(p, mode, others);
 }
 
 /* Could rows be written just now, in the relation and in all that are below it? */
@@ -178,25 +168,10 @@ ssw_partition_subscribed(const SswPolicy *p)
 	return InvalidOid;
 }
 
-/* Is a table partitioned by one of these columns, or by an expression on one? */
-static bool
-is_key_of(Relation rel, List *columns)
-{
-	Bitmapset  *attnums = NULL;
-	bool		used_in_expr;
-	ListCell   *lc;
-
-	foreach(lc, columns)
-	{
-		AttrNumber	attnum = get_attnum(RelationGetRelid(rel), lfirst(lc));
-
-		if (attnum > 0)
-			attnums = bms_add_member(attnums, attnum - FirstLowInvalidHeapAttributeNumber);
-	}
-	return has_partition_attrs(rel, attnums, &used_in_expr);
-}
-
-/* A leaf is swept by itself: an update must not move its rows to another one. */
+/*
+ * A leaf is swept by itself: an update must not move its rows to another one.  The columns
+ * are those that it writes; partitions may be by expressions on them, too.
+ */
 static void
 check_update(Oid relid, const char *field, List *columns)
 {
@@ -205,8 +180,13 @@ check_update(Oid relid, const char *field, List *columns)
 	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
 	{
 		Relation	part = table_open(lfirst_oid(lc), NoLock);
+		Bitmapset  *attnums = NULL;
+		bool		used_in_expr;
+		ListCell   *c;
 
-		if (part->rd_rel->relkind == RELKIND_PARTITIONED_TABLE && is_key_of(part, columns))
+		foreach(c, columns)
+			attnums = bms_add_member(attnums, ssw_expr_find_column(part, lfirst(c)) - FirstLowInvalidHeapAttributeNumber);
+		if (part->rd_rel->relkind == RELKIND_PARTITIONED_TABLE && has_partition_attrs(part, attnums, &used_in_expr))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot sweep \"%s\": %s would change its partition key", RelationGetRelationName(part), field),

@@ -11,8 +11,7 @@ extern bool ssw_partition_is_below(Oid leaf, Oid relid);
 extern bool ssw_partition_is_subscribed(Oid relid);
 extern Oid	ssw_partition_subscribed(const SswPolicy *p);
 extern bool ssw_partition_is_writable(Oid relid);
-extern List *ssw_partition_leaves(const SswPolicy *p);
-extern List *ssw_partition_free_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others);
+extern List *ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others);
 extern void ssw_partition_check(const SswPolicy *p);
 
 #endif							/* SSW_PARTITION_H */

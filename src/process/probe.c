@@ -323,7 +323,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	bool		known;
 
 	ssw_grace_cutoffs(p, now, cutoffs);
-	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
+	leaves = ssw_partition_leaves(p, AccessShareLock, &others);
 	w->unprobed = false;
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
 	ssw_spi_begin();

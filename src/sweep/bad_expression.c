@@ -245,7 +245,7 @@ leave_out(SswWork *w, MemoryContext cxt)
 	if (p == NULL || w->failures == NULL || w->failed || !may_be_of_a_row(w->error) || !ssw_batch_begin(w))
 		return false;
 	MemoryContextSwitchTo(cxt);
-	leaves = ssw_partition_free_leaves(p, AccessShareLock, &others);
+	leaves = ssw_partition_leaves(p, AccessShareLock, &others);
 	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
 	MemoryContextSwitchTo(cxt);
 	left_out = find_rows(p, leaves, w->failures, w->pass->soft_deadline);

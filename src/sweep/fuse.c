@@ -404,7 +404,7 @@ ssw_fuse_trips(SswWork *w)
 	pass->harmless = true;
 	if (p->fuse_fraction >= 1)
 		return false;
-	t.leaves = ssw_partition_free_leaves(p, AccessShareLock, &locked);
+	t.leaves = ssw_partition_leaves(p, AccessShareLock, &locked);
 	ssw_gate(p->owner, p->search_path, count, &t);
 	read_holds(&t);
 	find_trips(&t);

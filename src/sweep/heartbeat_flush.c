@@ -101,7 +101,7 @@ prolong_all(void *arg)
 
 	ssw_deferred_settle_callers(p->owner);
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
-	leaves = ssw_partition_leaves(p);
+	leaves = ssw_partition_leaves(p, AccessShareLock, NULL);
 	rel = table_open(p->relid, NoLock);
 	ssw_identity_become_owner(p->owner, p->search_path, &save);
 	ssw_identity_lock_timeout(p->lock_timeout_ms);

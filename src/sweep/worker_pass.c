@@ -64,7 +64,7 @@ collect(SswWork *w, SswChunk *chunk)
 
 	if (!ssw_batch_begin(w))
 		return;
-	leaves = ssw_partition_free_leaves(w->policy, RowExclusiveLock, &others);
+	leaves = ssw_partition_leaves(w->policy, RowExclusiveLock, &others);
 	if (!pass->counted)
 	{
 		bool		trips = !pass->fuse_open && ssw_fuse_trips(w);
