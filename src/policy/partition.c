@@ -169,8 +169,8 @@ ssw_partition_subscribed(const SswPolicy *p)
 }
 
 /*
- * A leaf is swept by itself: an update must not move its rows to another one.  The columns
- * are those that it writes; partitions may be by expressions on them, too.
+ * A leaf is swept by itself: an update of these columns must not move its rows to another
+ * one.  A partition key can be an expression over them, too.
  */
 static void
 check_update(Oid relid, const char *field, List *columns)

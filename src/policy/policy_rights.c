@@ -247,8 +247,8 @@ ssw_rights_forget_pool(const char *pool)
 }
 
 /*
- * Lock a policy that is to be changed; when callers who have ended rows of it do not
- * end: an error, or that and false.
+ * Lock a policy for a change.  Open transactions that have ended rows of it hold the
+ * lock.  If they do not end in time, that is reported at elevel, and the result is false.
  */
 bool
 ssw_rights_lock(const SswPolicy *p, int elevel)

@@ -3,9 +3,9 @@
  *		A statement that makes a policy fit its table and functions again.
  *
  * Runs in the session that asks (problem, explain_row), reads catalogs only and
- * changes nothing.  A statement that can be pasted as it is resets what the policy can
- * do without, or shows what somebody has to correct; what the correction is follows in
- * a comment.  So does a statement that would have code of others run as the owner.
+ * changes nothing.  The statement can be pasted as it is.  Where a person has to decide,
+ * it only shows the facts, and the statement that changes something is in a comment: it
+ * needs a corrected expression, or would run code of another role as the owner.
  */
 #include "postgres.h"
 

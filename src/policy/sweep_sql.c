@@ -189,7 +189,7 @@ ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cu
  * that are due with the last of them: where a range may end.  An index has it.
  */
 char	   *
-ssw_sweep_sql_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
+ssw_sweep_sql_range_end(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
 	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 

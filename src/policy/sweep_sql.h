@@ -66,7 +66,7 @@ extern char *ssw_sweep_sql_failed_key(const SswPolicy *p);
 extern char *ssw_sweep_sql_dead(const SswPolicy *p, SswPhase phase);
 extern char *ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
 								   SswCursor cursor, bool with_key, bool exact, bool above);
-extern char *ssw_sweep_sql_edge(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
+extern char *ssw_sweep_sql_range_end(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
 extern char *ssw_sweep_sql_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
 extern char *ssw_sweep_sql_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);
 extern char *ssw_sweep_sql_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);

@@ -90,7 +90,7 @@ parse_span(const char **s, Span *span)
 		to[0] >= 0 && to[1] >= 0 && to[1] < 60 && span->to <= DAY_MINUTES && span->from != span->to;
 }
 
-/* The times of a window and the name of its zone, which may be empty; 0: it is none. */
+/* Read the times of a window and the name of its zone, which may be empty.  0: the text is no window. */
 static int
 parse(const char *s, Span *spans, const char **zone)
 {
@@ -129,7 +129,7 @@ ssw_window_zone(const char *name)
 }
 
 /*
- * A window as it is stored, with its zone: the session's where none is given.
+ * A window as it is stored, with its zone; the default is the session's zone.
  * Errors: 22023.
  */
 char	   *
@@ -162,11 +162,11 @@ covers(const Span *span, int day, int minute)
 }
 
 /*
- * When it is open from a time on: that time itself, or a later minute; 0: not within
- * nine days, which a change of summer time can make of a week.  It goes by the clocks
- * on the wall, minute by minute, so an hour that they leave out opens nothing, and one
- * that they repeat is open twice.  A window that cannot be read, as after a change of
- * the zones, is open.
+ * The first time, from a time on, at which the window is open: that time itself, or the
+ * beginning of a later minute.  0: it does not open within nine days.  Each minute is
+ * looked up as local time, so an hour that spring leaves out opens nothing, and the hour
+ * that autumn repeats is open twice.  A window that cannot be read, as after a change of
+ * the time zones, is open.
  */
 TimestampTz
 ssw_window_opens(const char *text, TimestampTz from)

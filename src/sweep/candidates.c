@@ -359,7 +359,7 @@ find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
 	Receiver	r;
 
 	init_receiver(&r, w, chunk, c, 1, limit + Min(limit, MAX_TIES));
-	read_rows(w, ssw_sweep_sql_edge(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
+	read_rows(w, ssw_sweep_sql_range_end(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
 			  chunk->cutoff, limit, &r);
 	*more = r.rows >= limit;
 	if (r.rows == r.max_rows)
