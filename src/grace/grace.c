@@ -97,42 +97,60 @@ recall_outage(const SswPolicy *p, Past *past, TimestampTz now)
 	past->moved = true;
 }
 
+/*
+ * The pairs of the policy's row; after a clean start without any, the last crash in the
+ * list of starts is one.  Returns since when outages are to be added to them.
+ */
+static TimestampTz
+recall_pairs(const SswPolicy *p, Past *past)
+{
+	past->n = p->nhorizons;
+	memcpy(past->pair, p->horizon, past->n * sizeof(SswHorizon));
+	if (past->n > 0 || !ssw_service_is_clean())
+		return p->noted_at;
+	for (int i = past->starts.n - 1; i >= 0; i--)
+		if (past->starts.start[i].crash)
+		{
+			past->pair[past->n++] = (SswHorizon)
+			{
+				past->starts.start[i].at, DT_NOBEGIN
+			};
+			return past->starts.start[i].at;
+		}
+	return p->noted_at;
+}
+
+/* Outages since then were no service under any start.  Times of the future are those of a clock that was fast. */
+static void
+add_outages(Past *past, TimestampTz since, TimestampTz now)
+{
+	int64		outage = ssw_service_outages_since(&past->starts, since);
+
+	for (int i = 0; i < past->n; i++)
+	{
+		SswHorizon *pair = &past->pair[i];
+		TimestampTz service = Min(pair->service + outage, now);
+
+		/* rows that were written since have such deadlines as well */
+		TimestampTz deadline = pair->deadline > now ? DT_NOBEGIN : pair->deadline;
+
+		past->moved = past->moved || service != pair->service || deadline != pair->deadline;
+		*pair = (SswHorizon)
+		{
+			service, deadline
+		};
+	}
+}
+
+/* All that is known of the time before now. */
 static void
 recall(const SswPolicy *p, Past *past)
 {
-	TimestampTz noted_at = p->noted_at;
 	TimestampTz now = GetCurrentTimestamp();
-	int64		outage;
 
+	past->moved = false;
 	ssw_service_list(&past->starts);
-	past->n = p->nhorizons;
-	memcpy(past->pair, p->horizon, past->n * sizeof(SswHorizon));
-	for (int i = past->starts.n - 1; i >= 0 && past->n == 0 && ssw_service_is_clean(); i--)
-		if (past->starts.start[i].crash)
-		{
-			noted_at = past->starts.start[i].at;
-			past->pair[past->n++] = (SswHorizon)
-			{
-				noted_at, DT_NOBEGIN
-			};
-		}
-	outage = past->n > 0 ? ssw_service_outages_since(&past->starts, noted_at) : 0;
-	past->moved = outage > 0;
-	for (int i = 0; i < past->n; i++)
-	{
-		past->pair[i].service += outage;
-		if (past->pair[i].service > now)
-		{
-			past->pair[i].service = now;	/* the clock was fast then */
-			past->moved = true;
-		}
-		if (past->pair[i].deadline > now)
-		{
-			/* rows that were written since have such deadlines as well */
-			past->pair[i].deadline = DT_NOBEGIN;
-			past->moved = true;
-		}
-	}
+	add_outages(past, recall_pairs(p, past), now);
 	if (!ssw_service_is_clean() && !has_noted(p, now))
 	{
 		/* this start, after a crash; the clock may have been set since */
@@ -155,9 +173,15 @@ grace_cutoff(const SswPolicy *p, const SswDeadline *c, TimestampTz now)
 	Past		past;
 
 	recall(p, &past);
+
+	/*
+	 * what the latest start judged under which there was service for a time
+	 * to live
+	 */
 	for (int i = 0; i < past.n; i++)
 		if (cutoff - past.pair[i].service >= ttl)
 			judged = past.pair[i].deadline;
+	/* if that is the last start, all but what clean outages credit */
 	if (past.n == 0 || cutoff - past.pair[past.n - 1].service >= ttl)
 		judged = cutoff - ssw_service_credit(&past.starts, now, ttl + p->keep_for_us);
 	return Min(cutoff, judged);
