@@ -395,10 +395,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	at = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
 	look_again_at(w, w->earliest != 0 ? Min(at, w->earliest) : at, now);
 	if (w->policy->backlog_before != 0)
-	{
-		w->backlog_done = true;
 		ssw_policy_row_succeeded(w);
-	}
 	if (w->held_above == 0)
 		ssw_policy_row_rearm(w, now);
 	w->owed = false;
@@ -525,12 +522,11 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	w->last_look = now;
 	if (pass.end == SSW_END_DONE || (pass.end == SSW_END_LIMIT && !pass.refresh_only))
 		w->last_success = now;
-	w->backlog_done = pass.end == SSW_END_DONE && w->policy->backlog_before != 0;
 	if (pass.end == SSW_END_DONE)
 		ssw_in_hand_forget(w->policy_id, InvalidOid);
 	if (pass.end == SSW_END_FAILED)
 		ssw_policy_row_failed(w, &pass);
-	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->backlog_done))
+	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->policy->backlog_before != 0))
 		ssw_policy_row_succeeded(w);
 	note_holds(w, &pass, now);
 	if (is_harmless(w->policy, &pass, now))

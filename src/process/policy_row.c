@@ -131,25 +131,20 @@ ssw_policy_row_failed(SswWatch *w, const SswPass *pass)
 					 quote_literal_cstr(w->policy->name))));
 }
 
-/* A pass went through: lift what failures left, note the time. */
+/* A pass went through, and with it the backlog: lift what failures left, note the time. */
 void
 ssw_policy_row_succeeded(SswWatch *w)
 {
-	Oid			types[] = {INT4OID, BOOLOID};
-	Datum		values[2];
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(w->policy_id);
 
-	values[0] = Int32GetDatum(w->policy_id);
-	values[1] = BoolGetDatum(w->backlog_done);
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = 0, broken = false, retry_at = NULL, failing_since = NULL,"
-			   " last_pass_at = pg_catalog.clock_timestamp(),"
-			   " backlog_before = CASE WHEN $2 THEN NULL ELSE backlog_before END WHERE policy_id = $1",
-			   2, types, values, NULL);
+			   " last_pass_at = pg_catalog.clock_timestamp(), backlog_before = NULL WHERE policy_id = $1",
+			   1, &type, &value, NULL);
 	w->policy->failures = 0;
 	w->policy->broken = false;
 	w->policy->retry_at = 0;
-	if (w->backlog_done)
-		w->policy->backlog_before = 0;
-	w->backlog_done = false;
+	w->policy->backlog_before = 0;
 }
 
 /* Nothing would trip the fuse: what has been held before then may trip it again. */

@@ -61,7 +61,6 @@ typedef struct SswWatch
 	TimestampTz full_at;		/* from then on a pass looks at them again */
 	TimestampTz tokens_at;
 	bool		rate_waits;		/* the last pass ended at its rate */
-	bool		backlog_done;	/* clear backlog_before */
 	uint64		disconnects;	/* those that a pass was opened for */
 	TimestampTz disconnects_at; /* the next for those that it left */
 } SswWatch;
