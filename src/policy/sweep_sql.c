@@ -423,7 +423,7 @@ ssw_sweep_sql_refresh(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 char	   *
 ssw_sweep_sql_moved(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	return psprintf("SELECT t.ctid, %s, %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
+	return psprintf("SELECT t.ctid, %s, %s, t.xmin FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY("
 					"SELECT now FROM (SELECT k, pg_catalog.currtid2(%s, k) AS now FROM pg_catalog.unnest($3) AS k) AS m"
 					" WHERE now " SSW_OP("<>") " k)) AND %s", ssw_sweep_sql_failed_key(p), first_due(p),
 					ssw_guard_table(leaf), quote_literal_cstr(ssw_guard_relation(leaf)), ssw_sweep_sql_dead(p, phase));

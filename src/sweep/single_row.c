@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -38,7 +39,17 @@ lookup_rows(SswWork *w, const char *sql, Datum tids)
 	ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, NULL, false);
 }
 
-/* Remember the rows of SPI_tuptable (ctid, key, due) as failed; were they known to? */
+/* Of the rows that ssw_sweep_sql_moved() has found: did this transaction move it? */
+static bool
+is_moved_here(uint64 row)
+{
+	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(ssw_spi_column(row, 4)));
+}
+
+/*
+ * Remember the rows of SPI_tuptable (ctid, key, due) as failed; were they known to?  Those
+ * that another transaction has moved are not.
+ */
 static bool
 record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 {
@@ -55,7 +66,7 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
 		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
 
-		if (nokey)
+		if (nokey || (SPI_tuptable->tupdesc->natts > 3 && !is_moved_here(i)))
 			continue;
 		if (ssw_error_classify(sqlerrcode) == SSW_FAIL_LOCKED || sqlerrcode == ERRCODE_SSW_LOCKED)
 		{
@@ -132,7 +143,8 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int take
 	if (taken + missing >= n || !has_before_trigger(t->leaf))
 		return missing;
 	lookup_rows(w, ssw_sweep_sql_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n));
-	missing += SPI_processed;
+	for (uint64 i = 0; i < SPI_processed; i++)
+		missing += is_moved_here(i);
 	(void) record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
 					   "a BEFORE trigger updated the row, and the row action did not return it");
 	return missing;
