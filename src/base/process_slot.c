@@ -362,8 +362,6 @@ ssw_process_connect(Oid database)
 		{"search_path", "pg_catalog, pg_temp"},
 		{"statement_timeout", "0"},
 		{"transaction_timeout", "0"},
-		{"idle_in_transaction_session_timeout", "0"},
-		{"idle_session_timeout", "0"},
 		{"lock_timeout", "0"},
 		{"stats_fetch_consistency", "none"},
 		{"zero_damaged_pages", "off"},

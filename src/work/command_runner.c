@@ -303,8 +303,6 @@ connect_as_role(void)
 		{"default_transaction_deferrable", "off"},
 		{"statement_timeout", "0"},
 		{"transaction_timeout", "0"},
-		{"idle_in_transaction_session_timeout", "0"},
-		{"idle_session_timeout", "0"},
 	};
 
 	BackgroundWorkerInitializeConnectionByOid(MySswProc->database, MySswProc->role, SSW_BYPASS_LOGIN);
