@@ -32,6 +32,7 @@
 #define MIN_FULL_US		(1 * USECS_PER_SEC)
 #define MAX_FULL_US		(60 * USECS_PER_SEC)
 #define FULL_PART		20
+#define FEW_ROWS		100
 /* Sessions whose connections have gone, and that a pass has left, wait so long for the next. */
 #define GONE_AGAIN_US	(2 * USECS_PER_SEC)
 
@@ -454,8 +455,13 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 			w->held_above = pass->deadline_cutoff[0];
 		return;
 	}
-	/* grace ends row by row: what takes no time is read each time */
-	if (p->fuse_next <= now && (!pass->graced || rest < MIN_FULL_US))
+
+	/*
+	 * grace ends row by row: unless it took long for a few rows, all is read
+	 * each time
+	 */
+	if (p->fuse_next <= now &&
+		(!pass->graced || rest < MIN_FULL_US || pass->expired + pass->refreshed >= FEW_ROWS))
 	{
 		w->held_above = 0;
 		return;

@@ -17,15 +17,10 @@
 SswPace
 ssw_pace_get(int policy_id)
 {
-	SswPace		pace = {0};
-	SswPolicyShared *s;
+	SswPolicyShared s = {0};
 
-	LWLockAcquire(SswShared->lock, LW_SHARED);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	if (s)
-		pace = s->pace;
-	LWLockRelease(SswShared->lock);
-	return pace;
+	(void) ssw_shmem_read_policy(policy_id, &s);
+	return s.pace;
 }
 
 void
