@@ -195,6 +195,7 @@ typedef struct SswPass
 								 * action */
 	bool		counted;		/* the first collector has come so far */
 	uint32		left_out;		/* partitions that somebody holds, or 0 */
+	bool		locked_for_long;	/* some have been for long */
 	int64		fuse_left;		/* so many more rows may end, by the last
 								 * count */
 	TimestampTz started_at;

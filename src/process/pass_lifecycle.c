@@ -26,6 +26,8 @@
 
 /* So many passes look at a row between refresh_ahead and its deadline. */
 #define REFRESHES	8
+/* For partitions that are locked for longer the fuse does not wait. */
+#define LONG_LOCK_US	(60 * USECS_PER_SEC)
 /* Grace is noted no more often where nothing else is due. */
 #define MIN_NOTE_US	(10 * USECS_PER_SEC)
 /* All rows that the fuse holds are read so often at most, and in such a part of the time. */
@@ -312,6 +314,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->above = w->held_above != 0 && now < w->full_at && !requested ? w->held_above : 0;
+		pass->locked_for_long = w->blocked_since != 0 && now - w->blocked_since > LONG_LOCK_US;
 		s = ssw_shmem_policy(MyDatabaseId, p->id, false);
 
 		/*

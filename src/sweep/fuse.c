@@ -390,7 +390,7 @@ find_trips(Test *t)
  * Would this pass remove too much?  Then it continues without the groups concerned; or it
  * ends, and this returns true, when that is the whole policy.  Rows due at registration
  * do not count.  A partition that somebody has locked may hold the rows that make it
- * harmless: then the pass is tried again.
+ * harmless: then the pass is tried again, for a while.
  */
 bool
 ssw_fuse_trips(SswWork *w)
@@ -408,7 +408,7 @@ ssw_fuse_trips(SswWork *w)
 	ssw_gate(p->owner, p->search_path, count, &t);
 	read_holds(&t);
 	find_trips(&t);
-	if (t.trips != NIL && locked > 0)
+	if (t.trips != NIL && locked > 0 && !pass->locked_for_long)
 	{
 		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition; without that partition, too many rows would expire");
 		return true;
