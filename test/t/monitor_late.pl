@@ -82,7 +82,11 @@ sql(q{CREATE TABLE part (id int, d timestamptz, PRIMARY KEY (id)) PARTITION BY R
     SELECT FROM sweeper.register('rated', deadline => 'd', check_every => '100 ms', start => 'now', fuse_fraction => 1, rate_limit => 20);
     CREATE TABLE rests (id int PRIMARY KEY, d timestamptz); SELECT FROM sweeper.register('rests', deadline => 'd', start => 'paused');
     INSERT INTO rated SELECT 100 + i, now() FROM generate_series(1, 5000) AS i;
-    BEGIN; LOCK TABLE part_1, parent_1, rated_1, rests; PREPARE TRANSACTION 'forgotten'});
+    CREATE TABLE fused (id int, d timestamptz, PRIMARY KEY (id)) PARTITION BY RANGE (id); CREATE INDEX ON fused (d);
+    CREATE TABLE fused_1 PARTITION OF fused FOR VALUES FROM (0) TO (100); CREATE TABLE fused_2 PARTITION OF fused FOR VALUES FROM (100) TO (9999);
+    SELECT FROM sweeper.register('fused', deadline => 'd', check_every => '100 ms', start => 'now', fuse_fraction => 0.5, fuse_min => 10);
+    INSERT INTO fused SELECT i, now() + CASE WHEN i < 100 THEN interval '1 d' ELSE '1 s' END FROM generate_series(1, 150) AS i;
+    BEGIN; LOCK TABLE part_1, parent_1, rated_1, fused_1, rests; PREPARE TRANSACTION 'forgotten'});
 sql(q{INSERT INTO part SELECT 100 + i, now() FROM generate_series(1, 10) AS i; INSERT INTO parent SELECT i, now() FROM generate_series(1, 10) AS i});
 wait_for($node, 'SELECT NOT EXISTS (SELECT FROM part_2) AND NOT EXISTS (SELECT FROM ONLY parent)', 'the others go');
 for my $table (qw(part parent rated)) {
@@ -120,6 +124,11 @@ cmp_ok(sql("SELECT extract(epoch FROM cleaned_at - '$released')::int FROM sweepe
 wait_for($node, q{SELECT count(*) = 3 FROM sweeper.problem WHERE policy IN ('part', 'parent', 'rated') AND problem = 'table locked'}, 'told');
 is(sql(q{SELECT count(*) FROM sweeper.problem WHERE policy = 'rests'}), 0, 'not of a policy that is paused');
 like(sql($node->safe_psql('postgres', qq{SELECT next_step FROM sweeper.problem WHERE policy = '$_' AND problem = 'table locked'})), qr/${_}_1\|.*AccessExclusiveLock/, 'with who holds it, by a statement that does not wait for him') for qw(part parent);
+# a fuse that the locked rows might keep from tripping waits for them, but not for ever
+wait_for($node, q{SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 'fused' AND problem = 'fuse'}, 'the fuse');
+is(sql('SELECT count(*) FROM fused_2'), 51, 'holds the rows');
+sql(q{SELECT sweeper.resume('fused')});
+wait_for($node, 'SELECT count(*) = 0 FROM fused_2', 'until somebody says so');
 # who does not look any more knows nothing of it
 my $far = sql(q{SELECT to_char(now() AT TIME ZONE 'UTC' + interval '3 days', 'Dy')});
 sql("SELECT sweeper.alter_policy('part', maintenance_window => '$far 00:00-24:00 UTC')");
