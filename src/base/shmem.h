@@ -23,7 +23,7 @@
 #include "base/ssw.h"
 
 #define SSW_MAX_DATABASES	1024
-#define SSW_BUILTIN_POLICIES 9	/* of each database; their ids are the first */
+#define SSW_BUILTIN_POLICIES 7	/* of each database; their ids are the first */
 #define SSW_LAST_BUILTIN	100
 #define SSW_MAX_SWEPT	64		/* tables of a database whose statistics are
 								 * read */

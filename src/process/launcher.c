@@ -185,8 +185,10 @@ next_database(TimestampTz now, bool *waiting)
 static void
 let_others_in(bool waiting)
 {
+	bool		waited = SswShared->coordinators_waiting;
+
 	SswShared->coordinators_waiting = waiting;
-	for (int i = 0; waiting && i < SswShared->nprocs; i++)
+	for (int i = 0; waiting && !waited && i < SswShared->nprocs; i++)
 		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_COORDINATOR && SswProcs[i].latch)
 			SetLatch(SswProcs[i].latch);
 }
@@ -363,11 +365,13 @@ sleep_ms(TimestampTz now)
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
+		TimestampTz due = Max(d->next_due, d->not_before);
 
 		if (!OidIsValid(d->oid) || d->closed > 0 || d->idle)
 			continue;
+		/* for those that wait for a turn, a coordinator that leaves wakes us */
 		if (d->state != SSW_DB_ABSENT && d->coordinator < 0)
-			next = Min(next, Max(d->next_due, d->not_before));
+			next = Min(next, due <= now && SswShared->coordinators_waiting ? now + BUSY_TICK_MS * INT64CONST(1000) : due);
 		else if (d->coordinator >= 0 && d->workers_wanted > 0 && d->workers_not_before > now)
 			next = Min(next, d->workers_not_before);
 		if (OidIsValid(d->runner_role))

@@ -146,33 +146,34 @@ ssw_in_hand_singly(int policy_id, Oid relid)
 	return ssw_in_hand_deaths(policy_id, relid, 0) >= 0;
 }
 
+/* When workers were ended at least so often since a row was handled, say so, and go on from that number. */
+static bool
+reset_deaths(int policy_id, int at_least, int to)
+{
+	Entry	   *e;
+	bool		reset;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	e = find(policy_id, InvalidOid, 0);
+	reset = e && e->deaths >= at_least;
+	if (reset)
+		e->deaths = to;
+	LWLockRelease(shared->lock);
+	return reset;
+}
+
 /* Are ended workers the fault of the policy?  Then the next one to end is, too. */
 bool
 ssw_in_hand_blame(int policy_id)
 {
-	Entry	   *e;
-	bool		blame;
-
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	e = find(policy_id, InvalidOid, 0);
-	blame = e && e->deaths >= MANY_DEATHS;
-	if (blame)
-		e->deaths = MANY_DEATHS - 1;
-	LWLockRelease(shared->lock);
-	return blame;
+	return reset_deaths(policy_id, MANY_DEATHS, MANY_DEATHS - 1);
 }
 
 /* A row was handled. */
 void
 ssw_in_hand_went_well(int policy_id)
 {
-	Entry	   *e;
-
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	e = find(policy_id, InvalidOid, 0);
-	if (e)
-		e->deaths = 0;
-	LWLockRelease(shared->lock);
+	(void) reset_deaths(policy_id, 0, 0);
 }
 
 /* All rows of the policy, or of the table, were handled or set aside. */
