@@ -146,7 +146,7 @@ ssw_in_hand_singly(int policy_id, Oid relid)
 	return ssw_in_hand_deaths(policy_id, relid, 0) >= 0;
 }
 
-/* When workers were ended at least so often since a row was handled, say so, and go on from that number. */
+/* Have at least so many workers ended since a row was handled?  Then continue with that number. */
 static bool
 reset_deaths(int policy_id, int at_least, int to)
 {
