@@ -285,6 +285,16 @@ ssw_expr_folded(Node *node)
 	return eval_const_expressions(NULL, copyObject(node));
 }
 
+static bool
+refuse_parameters(Node *node, void *arg)
+{
+	if (node && IsA(node, ParamRef))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_PARAMETER),
+				 errmsg("there is no parameter $%d", ((ParamRef *) node)->number)));
+	return node && raw_expression_tree_walker(node, refuse_parameters, arg);
+}
+
 /*
  * Names of the columns that a SET list writes.  An error when it is more than that: no
  * WHERE, FROM or second statement hides in it.
@@ -303,10 +313,12 @@ ssw_expr_set_columns(const char *set_clause)
 	ssw_identity_pin_text();
 	error_context_stack = &callback;
 	stmts = raw_parser(psprintf("%s\n", cxt.sql), RAW_PARSE_DEFAULT);
-	error_context_stack = callback.previous;
-	AtEOXact_GUC(true, level);
 	if (list_length(stmts) == 1)
 		stmt = (UpdateStmt *) linitial_node(RawStmt, stmts)->stmt;
+	if (stmt && IsA(stmt, UpdateStmt))
+		(void) refuse_parameters((Node *) stmt, NULL);
+	error_context_stack = callback.previous;
+	AtEOXact_GUC(true, level);
 	if (stmt == NULL || !IsA(stmt, UpdateStmt) || stmt->whereClause || stmt->fromClause ||
 		ssw_update_returning(stmt) || stmt->withClause)
 		ereport(ERROR,
