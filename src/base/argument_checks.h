@@ -8,7 +8,7 @@
 #include "fmgr.h"
 #include "utils/timestamp.h"
 
-/* Bytes of what calls leave in our tables; see the table in README.md. */
+/* Bytes of what calls leave in our tables; see "Limits of arguments" in doc/reference.md. */
 #define SSW_MAX_NAME	255		/* a notification has several of them */
 #define SSW_MAX_TEXT	65536	/* what people read: reasons, metadata */
 #define SSW_MAX_PAYLOAD	1048576 /* what programs read: payloads, commands,

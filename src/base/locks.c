@@ -129,8 +129,9 @@ acquire_within(const LOCKTAG *tag, int patience_ms)
 }
 
 /*
- * The same, and for callers who have ended rows of the policy: false when they do
- * not end within that time, or within lock_timeout where there is one.
+ * As ssw_lock_policy_pause(), and wait for callers who have ended rows of the policy,
+ * too: false when they do not end within that time, or within lock_timeout where there
+ * is one.
  */
 bool
 ssw_lock_policy_change(int policy_id, int patience_ms)

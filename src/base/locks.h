@@ -1,7 +1,7 @@
 /*
  * locks.h
- *		Heavyweight locks that keep a policy's batches and its changes apart, and
- *		the acquires of a pool, and what runs and a change of the extension.
+ *		Heavyweight locks that keep a policy's batches and its changes apart, the
+ *		acquires of a pool, and what runs and a change of the extension.
  */
 #ifndef SSW_LOCKS_H
 #define SSW_LOCKS_H

@@ -57,7 +57,8 @@ typedef struct SswDatabase
 	TimestampTz wanted_since;	/* when workers_wanted last rose above what it
 								 * has, or one of them was taken away */
 	TimestampTz next_due;		/* coordinator wanted from then on */
-	TimestampTz not_before;		/* back-off after a failed start */
+	TimestampTz not_before;		/* back-off after a failed start of its
+								 * coordinator */
 
 	/* left by a coordinator for its successor; see coordinator_turn.c */
 	TimestampTz marked_at;		/* service_mark was written, or 0: unknown */
@@ -70,7 +71,8 @@ typedef struct SswDatabase
 	Oid			swept[SSW_MAX_SWEPT];
 	uint64		written;		/* rows, as statistics say */
 	TimestampTz written_until;	/* statistics may still come until then */
-	TimestampTz workers_not_before; /* the same, of a worker */
+	TimestampTz workers_not_before; /* back-off after a failed start of a
+									 * worker */
 	int			start_failures;
 	uint64		policy_generation;	/* counts commits that change policies */
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
@@ -303,9 +305,9 @@ typedef struct SswPace
 									 * then on */
 } SswPace;
 
-/* Counters and the coordinator's view of a policy; entry of a shared hash. */
 #define SSW_END_TYPES	5		/* of cleanup events */
 
+/* Counters and the coordinator's view of a policy; entry of a shared hash. */
 typedef struct SswPolicyShared
 {
 	SswPolicyKey key;			/* must be first */

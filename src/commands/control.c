@@ -1,6 +1,6 @@
 /*
  * control.c
- *		SQL functions that set and lift brakes: pause, resume, retry_row.
+ *		SQL functions that set and lift brakes: pause, resume, their _all forms, retry_row.
  *
  * Run in the caller's session.  Brakes are columns of sweeper.policy, written as
  * the extension's owner after the caller's rights were checked, in the caller's
@@ -124,7 +124,7 @@ lift(ArrayBuildState **names, const char *name)
 
 /*
  * Only a member of the new owner may confirm it.  The session's user does not
- * count: a worker's is a superuser, and code of a table's owner can get here.
+ * count: it may be a superuser whose call runs code of a table's owner, and that gets here.
  */
 static void
 check_relation(const SswPolicy *p, Oid relid)

@@ -1,6 +1,6 @@
 /*
  * preview.h
- *		What a policy would find and cost, and what its columns seem to mean.
+ *		What a policy would find and cost now, and what would help it.
  */
 #ifndef SSW_PREVIEW_H
 #define SSW_PREVIEW_H

@@ -2,7 +2,7 @@
  * policy_outage.c
  *		Times in which nobody could write the rows of a policy.
  *
- * The coordinator looks, about once a second, whether the table of a policy is locked,
+ * The coordinator looks regularly whether the table of a policy is locked,
  * whether its passes fail, and whether the database is read-only.  More than an eighth
  * of the time to live of that is no service: sessions could not show that they are
  * alive, and grace.c credits that time.  Heartbeats themselves report nothing.
@@ -24,11 +24,11 @@
  * a shorter time without writes is no outage.
  */
 #define OUTAGE_PART		8
-/* Looked at so often, or four times in that part of a time to live; while it is locked. */
+/* Time between two looks: this, or a quarter of that part if it is longer; while the table is locked, the other. */
 #define FREE_LOOK_US	(1 * USECS_PER_SEC)
 #define LOCKED_LOOK_US	(200 * 1000)
 
-/* Does the coordinator look at such a policy once a second?  Others only matter to views. */
+/* Does the coordinator look whether such a policy is blocked?  For others it only matters to views. */
 bool
 ssw_outage_watches(const SswPolicy *p)
 {

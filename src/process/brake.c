@@ -15,7 +15,7 @@
  *	paused			pause()
  *	held			somebody must confirm: registration, a restore, another owner
  *	fuse			a pass would have ended implausibly many rows
- *	broken			it does not fit its table and functions, or fails for good
+ *	broken			it does not fit its table and functions, or failed eight times in a row
  *	failing			its passes fail, and are tried again
  *	off				the retention of a built-in one is 0
  *	read-only		default_transaction_read_only is on

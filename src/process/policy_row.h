@@ -7,7 +7,7 @@
 
 #include "process/watched_policy.h"
 
-/* What the coordinator writes to our tables; in a transaction */
+/* In a transaction. */
 extern void ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass);
 extern void ssw_policy_row_abandon(void);
 extern void ssw_policy_row_failed(SswWatch *w, const SswPass *pass);

@@ -139,7 +139,7 @@ ssw_watch_blocked(List *watches, TimestampTz now)
 	return next;
 }
 
-/* A pass has found a lock, or none: what is looked at every second needs no pass for that. */
+/* A pass has found a lock, or none: what ssw_watch_blocked() looks at needs no pass for that. */
 void
 ssw_watch_note_lock(SswWatch *w, bool locked, TimestampTz now)
 {

@@ -7,7 +7,7 @@
 
 #include "process/watched_policy.h"
 
-/* brakes; in a transaction */
+/* In a transaction. */
 extern void ssw_watch_judge(SswWatch *w, TimestampTz now);
 extern void ssw_watch_rejudge(SswWatch *w, TimestampTz now);
 extern TimestampTz ssw_watch_blocked(List *watches, TimestampTz now);

@@ -1,6 +1,6 @@
 /*
  * worker.h
- *		What the coordinator shares with the worker.
+ *		Reload of settings, in workers and in the coordinator.
  */
 #ifndef SSW_WORKER_H
 #define SSW_WORKER_H

@@ -5,7 +5,8 @@
  * Runs in workers.  The list of rows is in the pass (shared memory, guarded by
  * SswShared->lock); each worker pulls the next row, so slow checks overlap and
  * no worker waits for another.  Alive: a new deadline.  Dead: the row action.
- * After an error or null the row is left, and tried again later.  A verdict belongs
+ * After an error or null the row is left and recorded as failed: tried again later, and
+ * quarantined in the end.  A verdict belongs
  * to the row that is_alive got, not to its place (tid): the table may be rewritten
  * before the row action.
  *

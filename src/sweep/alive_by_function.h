@@ -7,7 +7,6 @@
 
 #include "sweep/batch.h"
 
-/* The is_alive part */
 extern void ssw_alive_by_function(SswWork *w);
 
 #endif							/* SSW_ALIVE_BY_FUNCTION_H */

@@ -3,7 +3,7 @@
  *		The frame of one batch: its locks, limits, size and counts.
  *
  * Runs in a worker.  A batch is one transaction; it locks the extension and the
- * policy, and single_row.c and run_batches.c do the work inside.  What the owner's code
+ * policy, and run_batches.c and alive_by_function.c do the work inside.  What the owner's code
  * leaves in the session is gone with it.
  *
  * Shares: adds its counts to the pass and to the policy's counters, under

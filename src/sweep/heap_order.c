@@ -74,8 +74,8 @@ estimate_rows(SswWork *w, Oid leaf, TimestampTz cutoff, const SswDeadline *c, Da
 
 /*
  * About how many dead rows there are behind the cursor, and in how many blocks; 0 when
- * the order of the heap is no gain, or too many wait.  Reading all blocks must cost less than the
- * index.
+ * the order of the heap is no gain, or too many wait.  Reading all blocks must cost less
+ * than the index.
  */
 double
 ssw_heap_order_rows(SswWork *w, Oid leaf, TimestampTz cutoff, const SswDeadline *c, Datum cursor, BlockNumber *blocks)

@@ -1,6 +1,6 @@
 /*
  * run_batches.h
- *		Run the rows of a chunk in batches, and halve what fails, and judge whose fault it is.
+ *		Run the rows of a chunk in batches, halve what fails, and judge whose fault it is.
  */
 #ifndef SSW_RUN_BATCHES_H
 #define SSW_RUN_BATCHES_H

@@ -1,6 +1,6 @@
 /*
  * task_query.h
- *		Wait for what others do, without a transaction.
+ *		Read tasks, and wait for them, without a transaction.
  */
 #ifndef SSW_TASK_QUERY_H
 #define SSW_TASK_QUERY_H

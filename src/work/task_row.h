@@ -1,6 +1,6 @@
 /*
  * task_row.h
- *		What is written to a task besides its state: progress and comments.
+ *		The states of a task, and what else is written to its row: progress and comments.
  */
 #ifndef SSW_TASK_ROW_H
 #define SSW_TASK_ROW_H
