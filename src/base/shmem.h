@@ -74,6 +74,8 @@ typedef struct SswDatabase
 	TimestampTz workers_not_before; /* back-off after a failed start of a
 									 * worker */
 	int			start_failures;
+	uint32		settings;		/* with which its processes started, a hash;
+								 * see coordinator_turn.c */
 	uint64		policy_generation;	/* counts commits that change policies */
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */

@@ -60,26 +60,33 @@ present_settings(void)
 }
 
 /*
- * What ALTER DATABASE ... SET says holds for processes that are started afterwards:
- * when it changes, ours in this database give way to others.
+ * What ALTER DATABASE ... SET says holds for processes that are started afterwards: when
+ * it has changed, ours in this database give way to others.  A coordinator that has not
+ * looked yet was started afterwards.
  */
 void
 ssw_turn_check_settings(TimestampTz now)
 {
-	static uint32 settings = 0;
 	static TimestampTz checked_at = 0;
-	uint32		before = settings;
+	bool		first = checked_at == 0;
+	SswDatabase *d;
+	uint32		present;
 
-	if (settings != 0 && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
+	if (!first && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
 		return;
 	checked_at = now;
-	settings = present_settings();
-	if (before == 0 || before == settings)
-		return;
+	present = present_settings();
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < SswShared->nprocs; i++)
-		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == MyDatabaseId)
-			ssw_quota_ask_to_leave(&SswProcs[i], now);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	for (int i = 0; d && d->settings != 0 && d->settings != present && i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state != SSW_STATE_FREE && p->database == MyDatabaseId && !(first && p == MySswProc))
+			ssw_quota_ask_to_leave(p, now);
+	}
+	if (d)
+		d->settings = present;
 	LWLockRelease(SswShared->lock);
 }
 
