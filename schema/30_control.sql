@@ -23,7 +23,7 @@ COMMENT ON FUNCTION sweeper.pause IS
 COMMENT ON FUNCTION sweeper.pause_all IS
 'Stops every policy that the caller may pause, as pause() does. Errors: 54000 reason is too long, 22023 until is past.';
 COMMENT ON FUNCTION sweeper.resume IS
-'Releases every brake on a policy that the caller may release (paused, held, fuse, failing, broken, changed owner, quarantine) and returns their names. group_value: releases only the hold of the fuse on that group, as named in table fuse_hold. Errors: 42704 no such policy, or the fuse does not hold that group, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
+'Releases every brake on a policy that the caller may release (paused, the reason of a hold, owner, fuse, failing, broken, quarantine) and returns their names. group_value: releases only the hold of the fuse on that group, as named in table fuse_hold. Errors: 42704 no such policy, or the fuse does not hold that group, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that has ended rows of the policy itself stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s.';
 COMMENT ON FUNCTION sweeper.resume_all IS
 'Releases the brakes on every policy that the caller may resume. Returns a row for each that had some: its name and the brakes. A WARNING names each policy that keeps its brakes because its table has another owner or does not exist, or because its deadline is a guess of adopt(). Errors: as resume().';
 COMMENT ON FUNCTION sweeper.retry_row IS
@@ -49,7 +49,7 @@ CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT last_look
     OUT batches bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint, OUT skipped bigint,
     OUT failed_passes bigint, OUT fuse_trips bigint, OUT max_lag interval, OUT busy_seconds float8, OUT duration_histogram bigint[],
     OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8, OUT ended bigint[],
-    OUT last_success timestamptz, OUT locked_since timestamptz,
+    OUT last_pass bigint, OUT last_success timestamptz, OUT locked_since timestamptz,
     OUT duration_bounds float8[], OUT lag_bounds float8[]) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_policy';
 CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text, OUT brakes text[], OUT misfit text) RETURNS SETOF record

@@ -95,15 +95,21 @@ SELECT p.policy, g.pass, g.phase, g.started_at, t.elapsed, g.done, g.total,
        CASE WHEN g.done > 0 AND g.total > g.done
             THEN make_interval(secs => (g.total - g.done) * t.seconds / g.done) END AS eta,
        g.expired, g.refreshed, g.repaired, g.failed, g.skipped, g.batches, g.workers, g.max_lag
-FROM sweeper._progress() AS g
+FROM (SELECT * FROM sweeper._progress()
+      UNION ALL
+      -- between two moments of its rate a policy has no pass, but the row of its last ones
+      SELECT s.policy_id, r.pass, 'waiting', r.started_at, r.expired + r.refreshed + r.repaired, NULL, r.expired, r.refreshed, r.repaired, r.failed,
+             r.skipped, r.batches, 0, r.max_lag
+      FROM sweeper._policy() AS s JOIN sweeper.pass AS r ON r.pass = s.last_pass
+      WHERE s.state = 'running' AND s.policy_id NOT IN (SELECT policy_id FROM sweeper._progress())) AS g
 JOIN sweeper.policy AS p USING (policy_id)
 CROSS JOIN LATERAL (SELECT clock_timestamp() - g.started_at AS elapsed,
                            greatest(extract(epoch FROM clock_timestamp() - g.started_at), 0.001)::float8 AS seconds) AS t;
-COMMENT ON VIEW sweeper.stat_progress IS 'Running passes: rows done, rows found so far, rates and counts.';
+COMMENT ON VIEW sweeper.stat_progress IS 'Running passes, and policies that wait for their rate limit: rows done, rows found so far, rates and counts.';
 COMMENT ON COLUMN sweeper.stat_progress.pass IS 'Its row in table pass; null until the first row is found.';
-COMMENT ON COLUMN sweeper.stat_progress.phase IS 'What it reads: deadline, maximum age, nulls or end.';
-COMMENT ON COLUMN sweeper.stat_progress.total IS 'Rows found so far; grows while the pass reads on.';
-COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left for the rows found so far; null before the first batch and when all are done.';
+COMMENT ON COLUMN sweeper.stat_progress.phase IS 'What it reads: deadline, maximum age, nulls or end; or it is waiting for its rate limit.';
+COMMENT ON COLUMN sweeper.stat_progress.total IS 'Rows found so far; grows while the pass reads on. Null while it waits.';
+COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left for the rows found so far; null before the first batch, while it waits, and when all are done.';
 
 CREATE VIEW sweeper.stat_process AS
 SELECT 'session_sweeper ' || q.kind AS backend_type, q.pid, d.datname AS database, q.state, p.policy, g.pass, q.rows,

@@ -107,12 +107,12 @@ CREATE TABLE dripping (id int PRIMARY KEY, d timestamptz);
 CREATE INDEX ON dripping (d);
 SELECT state FROM sweeper.register('dripping', deadline => 'd', filter => 'id > 0', rate_limit => 5, backlog_rate => 0, check_every => '50 ms', max_lag => '1 s', start => 'now', fuse_fraction => 1);
 INSERT INTO dripping SELECT i, now() FROM generate_series(1, 60) AS i;
-CREATE TABLE seen (state text, reason text, detail text, next_step text);
+CREATE TABLE seen (state text, reason text, phase text, detail text, next_step text);
 DO $$ BEGIN
     FOR i IN 1 .. 2000 LOOP
-        INSERT INTO seen SELECT s.state, s.reason, regexp_replace(p.detail, 'is .* late', 'is ... late'), p.next_step
-            FROM sweeper.policy_status AS s JOIN sweeper.problem AS p USING (policy)
-            WHERE s.policy = 'dripping' AND s.state = 'running' AND s.reason IS NOT NULL;
+        INSERT INTO seen SELECT s.state, s.reason, g.phase, regexp_replace(p.detail, 'is .* late', 'is ... late'), p.next_step
+            FROM sweeper.policy_status AS s JOIN sweeper.problem AS p USING (policy) JOIN sweeper.stat_progress AS g USING (policy)
+            WHERE s.policy = 'dripping' AND s.state = 'running' AND s.reason IS NOT NULL AND g.phase = 'waiting' AND g.done > 0;
         EXIT WHEN FOUND;
         COMMIT;
         PERFORM pg_sleep(0.01);

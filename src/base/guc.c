@@ -129,7 +129,7 @@ static const struct
 	NULL, &ssw_min_interval, 200, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS},
 	{"session_sweeper.max_gap", "Sets the time without any look after which the policies of a database are held.",
 	"0 disables.", &ssw_max_gap, 3 * 24 * 60 * 60, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_S},
-	{"session_sweeper.fuse_hold", "Sets how long the fuse holds a policy of fixed deadlines.",
+	{"session_sweeper.fuse_hold", "Sets how long the fuse holds rows, at most.",
 	NULL, &ssw_fuse_hold, 60 * 60, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_S},
 	{"session_sweeper.cleanup_event_retention", "Sets how long rows of sweeper.cleanup_event, and ended sessions, are kept; 0 keeps them forever.",
 	NULL, &ssw_cleanup_event_retention, 90 * 24 * 60, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN},

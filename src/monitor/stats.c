@@ -231,8 +231,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];
-		Datum		v[27];
-		bool		n[27] = {0};
+		Datum		v[28];
+		bool		n[28] = {0};
 		int			k = 0;
 
 		if (!bms_is_member(s->key.policy_id, visible))
@@ -261,6 +261,7 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = counts(s->lag_hist, SSW_LAG_BUCKETS);
 		v[k++] = Float8GetDatum(s->lag_sum);
 		v[k++] = counts(s->ended, SSW_END_TYPES);
+		v[k] = Int64GetDatum(s->last_pass_id), n[k] = s->last_pass_id == 0, k++;
 		v[k] = time_or_null(s->last_success, &n[k]), k++;
 		v[k] = time_or_null(s->locked ? s->blocked_since : 0, &n[k]), k++;
 		v[k++] = duration_bounds;

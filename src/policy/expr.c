@@ -216,7 +216,15 @@ ssw_expr_parse_here(Relation rel, const char *field, const char *text)
 		raw = (Node *) ref;
 	}
 	else
+	{
+		List	   *fields;
+
 		raw = parse_raw(field, text);
+		/* a name alone means a column, or nothing */
+		fields = IsA(raw, ColumnRef) ? ((ColumnRef *) raw)->fields : NIL;
+		if (list_length(fields) == 1 && IsA(linitial(fields), String))
+			(void) ssw_expr_column(rel, field, strVal(linitial(fields)));
+	}
 	error_context_stack = &callback;
 	pstate->p_sourcetext = cxt.sql;
 	nsitem = addRangeTableEntryForRelation(pstate, rel, AccessShareLock,

@@ -132,10 +132,10 @@ look(SswWatch *w, TimestampTz now)
 		look_at_braked(w, request, now);
 		return;
 	}
-	w->rest.state = SSW_POLICY_UNKNOWN;
 	gone = ssw_passes_gone_at(w) <= now;
 	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;
+	w->rest.state = SSW_POLICY_UNKNOWN;
 	due = gone || needs_pass(w, request, now);
 	if (!due)
 	{

@@ -393,6 +393,15 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 {
 	TimestampTz at;
 
+	SswPolicyShared s;
+
+	/*
+	 * a turn that ended may have stopped the pass of a request after its last
+	 * row
+	 */
+	(void) ssw_shmem_read_policy(w->policy_id, &s);
+	if (request)
+		ssw_request_complete(w, request, w->unfinished ? s.last_pass_id : 0, 0, "");
 	w->idle++;
 	w->unfinished = w->rate_waits = false;
 	ssw_watch_note_lock(w, false, now);
@@ -403,8 +412,6 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	if (w->held_above == 0)
 		ssw_policy_row_rearm(w, now);
 	w->owed = false;
-	if (request)
-		ssw_request_complete(w, request, 0, 0, "");
 }
 
 /*
