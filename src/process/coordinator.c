@@ -50,8 +50,10 @@
 #define MARK_EVERY_S		(60 * 60)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
-/* How late are rows that a brake holds?  Looked at no more often. */
+/* How late are rows that a brake holds?  Looked at no more often, and in such a part of the time. */
 #define LATE_LOOK_US		(10 * USECS_PER_SEC)
+#define LATE_LOOK_PART		500
+#define LATE_LOOK_MAX_US	(15 * USECS_PER_MINUTE)
 
 PGDLLEXPORT void ssw_coordinator_main(Datum main_arg);
 
@@ -78,6 +80,7 @@ static void
 look_at_braked(SswWatch *w, uint64 request, TimestampTz now)
 {
 	ErrorData  *error;
+	int64		every;
 
 	if (request)
 		ssw_request_complete(w, request, 0,
@@ -88,7 +91,8 @@ look_at_braked(SswWatch *w, uint64 request, TimestampTz now)
 	error = ssw_watch_probe(w, now);
 	if (error)
 		FreeErrorData(error);
-	w->next_look = now + Max(LATE_LOOK_US, w->policy->check_every_us);
+	every = Max(LATE_LOOK_US, w->policy->check_every_us);
+	w->next_look = now + Max(every, Min(LATE_LOOK_MAX_US, LATE_LOOK_PART * (GetCurrentTimestamp() - now)));
 	ssw_passes_publish(w);
 }
 

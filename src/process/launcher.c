@@ -48,6 +48,7 @@
 #define BUSY_TICK_MS		500
 #define IDLE_TICK_MS		(10 * 1000)
 #define START_TIMEOUT_US	(30 * USECS_PER_SEC)
+#define SLOT_AGAIN_US		(100 * INT64CONST(1000))
 #define CONNECT_TIMEOUT_US	(10 * USECS_PER_SEC)
 
 PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
@@ -228,7 +229,7 @@ next_start(Start *s, TimestampTz now)
 	return true;
 }
 
-/* The server has no slot for it.  It is tried again at the next tick. */
+/* The server has no slot for it.  It is tried again soon, not at once: others may be asked to leave. */
 static void
 start_failed(const Start *s, TimestampTz now)
 {
@@ -237,7 +238,7 @@ start_failed(const Start *s, TimestampTz now)
 	if (s->slot >= 0)
 		ssw_process_release(s->slot);
 	if (d && s->kind == SSW_PROC_COORDINATOR)
-		d->not_before = now;
+		d->not_before = now + SLOT_AGAIN_US;
 	ssw_quota_no_slot(s->kind, s->database, s->role, now);
 }
 
@@ -367,7 +368,7 @@ sleep_ms(TimestampTz now)
 		SswDatabase *d = &SswShared->databases[i];
 		TimestampTz due = Max(d->next_due, d->not_before);
 
-		if (!OidIsValid(d->oid) || d->closed > 0 || d->idle)
+		if (!ssw_enabled || !OidIsValid(d->oid) || d->closed > 0 || d->idle)
 			continue;
 		/* for those that wait for a turn, a coordinator that leaves wakes us */
 		if (d->state != SSW_DB_ABSENT && d->coordinator < 0)

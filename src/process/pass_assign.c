@@ -113,8 +113,9 @@ make_others_yield(List *watches, TimestampTz now)
 			(most == NULL || w->pass->workers > most->pass->workers))
 			most = w;
 	}
-	if (most)
-		most->pass->yield = true;
+	if (most == NULL)
+		return;
+	most->pass->yield = true;
 	/* the launcher cancels batches that take too long */
 	ssw_shmem_wake_launcher();
 }
