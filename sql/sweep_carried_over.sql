@@ -61,3 +61,13 @@ CALL sweeper.sweep('hooked');
 \set VERBOSITY default
 SELECT next_step FROM sweeper.problem WHERE policy = 'hooked' \gexec
 DROP TABLE hooked;
+-- a name that can be written in several ways
+CREATE TABLE renamed_quoted (id int PRIMARY KEY, d timestamptz, "keep""it" boolean);
+INSERT INTO renamed_quoted VALUES (1, now() - interval '1 h', true);
+SELECT FROM sweeper.register('renamed_quoted', deadline => 'd', filter => 'NOT "keep""it"', check_every => '0', start => 'now');
+ALTER TABLE renamed_quoted RENAME "keep""it" TO kept;
+ALTER TABLE renamed_quoted ADD "keep""it" boolean DEFAULT false;
+CALL sweeper.sweep('renamed_quoted');
+SELECT count(*) FROM renamed_quoted;
+SELECT sweeper.unregister('renamed_quoted');
+DROP TABLE renamed_quoted;

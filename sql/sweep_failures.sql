@@ -335,3 +335,15 @@ UNION ALL SELECT length(error) > 100, convert_from(convert_to(error, 'UTF8'), 'U
 SELECT sweeper.unregister('wordy');
 DROP TABLE wordy;
 DROP FUNCTION complain;
+-- a filter that cannot be planned is looked for in no row of an empty table
+CREATE SEQUENCE called;
+CREATE FUNCTION f(int) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT true';
+CREATE TABLE nothing (id int PRIMARY KEY, d timestamptz);
+SELECT FROM sweeper.register('nothing', deadline => 'd', filter => 'f(1)', check_every => '0', start => 'now');
+CREATE OR REPLACE FUNCTION f(int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('called'); RETURN 1 / 0; END $$;
+CALL sweeper.sweep('nothing');
+SELECT last_value < 50 AS few FROM called;
+SELECT sweeper.unregister('nothing');
+DROP TABLE nothing;
+DROP FUNCTION f;
+DROP SEQUENCE called;

@@ -92,6 +92,10 @@ mentions(const char *text, const char *name)
 {
 	int			len = strlen(name);
 
+	/* it may be written in other ways */
+	if (strchr(name, '"') || strstr(text, "U&\"") || strstr(text, "u&\""))
+		return true;
+
 	for (const char *s = text; *s; s++)
 		if (pg_strncasecmp(s, name, len) == 0 &&
 			(s == text ||!(isalnum((unsigned char) s[-1]) || s[-1] == '_' || s[-1] == '$')) &&

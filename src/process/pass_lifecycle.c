@@ -335,7 +335,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
 		pass->previous = s ? s->last_pass_id : 0;
 		w->pass = pass;
-		w->served_at = 0;
+		w->served_at = now;
 	}
 	LWLockRelease(SswShared->lock);
 }

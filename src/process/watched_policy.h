@@ -44,7 +44,8 @@ typedef struct SswWatch
 	SswPass    *pass;			/* running, or null */
 	bool		over;			/* it has ended, or must, and has no worker */
 	TimestampTz refresh_at;		/* look for heartbeats again */
-	TimestampTz served_at;		/* when the pass was last given a worker */
+	TimestampTz served_at;		/* when the pass was opened, or last given a
+								 * worker */
 	bool		passed_over;	/* there was none for it in this round */
 	uint64		request;		/* of CALL sweep, that the pass answers */
 	bool		force;			/* it asked for an open fuse */

@@ -157,7 +157,7 @@ settle(Search *s, int64 from, int64 to)
 	if (error && to - from == 1)
 		note(s, error);
 	MemoryContextSwitchTo(old);
-	return error == NULL || to - from == 1;
+	return error == NULL || to - from <= 1;
 }
 
 /*
