@@ -157,12 +157,11 @@ static const struct
 	[SSW_PROC_RUNNER] = {"session_sweeper worker", "ssw_runner_main"},
 };
 
-/* Register the process of a reserved slot. */
+/* Register the process of a reserved slot.  No handle is asked for: it would stay in the launcher's memory. */
 bool
 ssw_process_start(int slot)
 {
 	BackgroundWorker bgw = {0};
-	BackgroundWorkerHandle *handle;
 	const SswProc *proc = &SswProcs[slot];
 
 	bgw.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -174,7 +173,7 @@ ssw_process_start(int slot)
 	strlcpy(bgw.bgw_function_name, kinds[proc->kind].function, sizeof(bgw.bgw_function_name));
 	bgw.bgw_main_arg = Int32GetDatum(slot);
 	memcpy(bgw.bgw_extra, &proc->generation, sizeof(proc->generation));
-	return RegisterDynamicBackgroundWorker(&bgw, &handle);
+	return RegisterDynamicBackgroundWorker(&bgw, NULL);
 }
 
 /* Leave a pass, or appended rows: the last one out wakes the coordinator. */

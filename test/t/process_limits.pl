@@ -33,6 +33,22 @@ $node->restart;
 wait_for($node, 'SELECT count(*) = 20 FROM login', 'with more places it is swept');
 wait_for($node, 'SELECT NOT EXISTS (SELECT FROM sweeper.problem)', 'and healthy');
 
+# the launcher runs for years: processes that it has started leave nothing in its memory
+sub launcher_memory {
+    my ($from, $used) = (-s $node->logfile);
+    my ($pid) = pids($node, 'launcher');
+    $node->safe_psql('postgres', "SELECT pg_log_backend_memory_contexts($pid)");
+    wait_until(sub { ($used) = slurp_file($node->logfile, $from) =~ /TopMemoryContext: .*; (\d+) used/ }, 'the launcher writes it down');
+    return $used;
+}
+$node->safe_psql('postgres', $_) for 'ALTER SYSTEM SET session_sweeper.worker_idle_timeout = 0', 'SELECT pg_reload_conf()';
+my $another = "INSERT INTO login SELECT max(id) + 1, now() FROM login; CALL sweeper.sweep('login');";
+$node->safe_psql('postgres', $another x 5);
+my $used = launcher_memory();
+$node->safe_psql('postgres', $another x 40);
+cmp_ok(launcher_memory() - $used, '<', 1000, 'no memory is lost with each start');
+$node->safe_psql('postgres', $_) for 'ALTER SYSTEM RESET session_sweeper.worker_idle_timeout', 'SELECT pg_reload_conf()';
+
 # one place for the workers of two databases that always have work: in turn
 $node->safe_psql('postgres', 'CREATE DATABASE second');
 $node->safe_psql('second', 'CREATE EXTENSION session_sweeper');
