@@ -403,12 +403,18 @@ ssw_shmem_forget_passes(Oid dboid)
 			SswPasses[i].in_use = false;
 }
 
-/* Set the launcher's latch, if there is one.  The caller holds the lock, or is a signal handler. */
+/*
+ * Set the launcher's latch, if there is one.  The caller holds the lock, or is a signal
+ * handler; then the launcher may leave meanwhile, and each word is read once.
+ */
 void
 ssw_shmem_wake_launcher(void)
 {
-	if (SswShared->launcher >= 0 && SswProcs[SswShared->launcher].latch)
-		SetLatch(SswProcs[SswShared->launcher].latch);
+	int			launcher = *(volatile int *) &SswShared->launcher;
+	Latch	   *latch = launcher >= 0 ? *(Latch *volatile *) &SswProcs[launcher].latch : NULL;
+
+	if (latch)
+		SetLatch(latch);
 }
 
 /*
