@@ -95,7 +95,7 @@ ssw_session_owner(FunctionCallInfo fcinfo, int arg)
 static void
 on_relcache(Datum arg, Oid relid)
 {
-	kept_stale = kept_stale || !OidIsValid(relid) || (kept && relid == kept->relid);
+	kept_stale = kept_stale || kept == NULL || !OidIsValid(relid) || relid == kept->relid;
 }
 
 /* Read the policy and build its SQL, to be kept. */
@@ -111,6 +111,8 @@ keep(void)
 	if (!registered)
 		CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 	registered = true;
+	/* an error below leaves none, and the next call reads again */
+	kept = NULL;
 	kept_stale = false;
 	kept_generation = ssw_shmem_policy_generation();
 	p = ssw_policy_find(SSW_SESSION_POLICY, false);
@@ -181,10 +183,15 @@ session_policy(void)
 void
 ssw_session_lock_pool(const char *pool)
 {
-	if (!ssw_lock_pool(pool, 0) && !ssw_lock_pool(pool, session_policy()->lock_timeout_ms))
+	int			patience_ms;
+
+	if (ssw_lock_pool(pool, 0))
+		return;
+	patience_ms = LockTimeout ? LockTimeout : session_policy()->lock_timeout_ms;
+	if (!ssw_lock_pool(pool, patience_ms))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not lock pool \"%s\" within %d ms", pool, LockTimeout ? LockTimeout : session_policy()->lock_timeout_ms),
+				 errmsg("could not lock pool \"%s\" within %d ms", pool, patience_ms),
 				 errdetail("A transaction that acquired in the pool, or changed it, has not ended."),
 				 errhint("Try again; transactions that acquire should end at once. To find them: %s", ssw_lock_pool_query(pool))));
 }
