@@ -142,7 +142,7 @@ COMMENT ON FUNCTION sweeper.claim_session IS
 'Sets the owner of a session that has none, and returns its present owner. If that is another name, another caller was faster. Null if the session has ended. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 another transaction holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
 
 CREATE FUNCTION sweeper._dead_sessions(OUT pool text, OUT fence bigint) RETURNS SETOF record
-LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_dead_sessions';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_dead_sessions';
 COMMENT ON FUNCTION sweeper._dead_sessions IS 'Sessions that are dead and not yet swept: acquire() takes their seats.';
 
 CREATE VIEW sweeper.pool_status AS

@@ -161,4 +161,7 @@ CREATE TABLE wide AS SELECT i FROM generate_series(1, 20000) AS i;
 SELECT format('SELECT (SELECT count(*) FROM wide WHERE i > 0), count(v) >= 0 AS %I FROM sweeper.%1$I AS v', relname)
 FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace AND relkind = 'v' ORDER BY 1 \gexec
 SELECT (SELECT count(*) FROM wide WHERE i > 0), library IS NOT NULL AS library FROM sweeper.version();
+SELECT sweeper.create_pool('p');
+SELECT count(*) FROM sweeper.acquire('p', 'ann');
+SELECT count(*), count(p.pool) FROM wide LEFT JOIN sweeper.pool_status AS p ON p.live = wide.i;
 ROLLBACK;
