@@ -56,7 +56,7 @@ ssw_argument_interval(const char *name, const Interval *v, int64 min)
 				 errmsg("%s must not contain months or years", name),
 				 errdetail("Their length varies."),
 				 errhint("Give days, hours or less; a day is 24 hours.")));
-	if (abs(v->day) > MAX_INTERVAL_DAYS ||
+	if (v->day > MAX_INTERVAL_DAYS || v->day < -MAX_INTERVAL_DAYS ||
 		us / USECS_PER_DAY > MAX_INTERVAL_DAYS || us / USECS_PER_DAY < -MAX_INTERVAL_DAYS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -57,7 +57,7 @@ TAKE("SELECT q.task FROM sweeper.task AS q WHERE q.task = ANY ($1) AND q.status 
 
 /* The oldest tasks of several jobs, after a given one. */
 static const char *const look =
-"SELECT array_agg(c.task), count(*), max(c.task::text)::uuid FROM (SELECT o.task FROM unnest($1) AS u (job) CROSS JOIN LATERAL"
+"SELECT array_agg(c.task), count(*), max(c.task::text COLLATE \"C\")::uuid FROM (SELECT o.task FROM unnest($1) AS u (job) CROSS JOIN LATERAL"
 " (SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN u.job AND u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $2"
 " ORDER BY q.job, q.task LIMIT %1$d) AS o ORDER BY o.task LIMIT %1$d) AS c";
 
