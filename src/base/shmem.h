@@ -298,8 +298,6 @@ typedef struct SswLowerBound
 typedef struct SswPace
 {
 	int			batch_rows;		/* adaptive size of batches, or 0 */
-	int			halved;			/* a larger batch failed, and its worker had
-								 * to leave before the halves; or 0 */
 	int			chunk_rows;		/* read at once, where more took too long; or
 								 * 0 */
 	int64		patience_us;	/* with batches, where all rows are slow, or 0 */

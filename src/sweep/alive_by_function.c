@@ -154,7 +154,7 @@ act_on(SswWork *w, Judged *j, bool alive)
 {
 	w->target.judged = PointerGetDatum(construct_array(j->identity, j->n, TEXTOID, -1, false, TYPALIGN_INT));
 	w->target.refresh = alive;
-	ssw_run_batches(w, j->tid, j->n);
+	ssw_run_batches(w, j->tid, j->n, j->n);
 	w->target.judged = (Datum) 0;
 }
 

@@ -43,7 +43,6 @@
 #include "sweep/throttle.h"
 
 /* Bounds of the adaptive batch size; a batch aims at TARGET_US. */
-#define MIN_ROWS		10
 #define FIRST_ROWS		500
 #define MAX_ROWS		20000
 #define TARGET_US		SSW_BATCH_TARGET_US
@@ -107,8 +106,8 @@ ssw_batch_must_stop(SswWork *w)
 }
 
 /* The longest that a batch may take. */
-int64
-ssw_batch_hard_limit(const SswPolicy *p)
+static int64
+hard_limit(const SswPolicy *p)
 {
 	return Min(p->hard_limit_us, ssw_max_hard_time_limit * INT64CONST(1000));
 }
@@ -117,8 +116,8 @@ ssw_batch_hard_limit(const SswPolicy *p)
 static int64 limit_us = 0;
 
 /* From now on it is cancelled after so long. */
-void
-ssw_batch_limit(int64 us)
+static void
+set_limit(int64 us)
 {
 	TimestampTz until = GetCurrentTimestamp() + us;
 
@@ -133,16 +132,16 @@ ssw_batch_limit(int64 us)
 void
 ssw_batch_hurry(SswWork *w)
 {
-	int64		hard = ssw_batch_hard_limit(w->policy);
+	int64		hard = hard_limit(w->policy);
 	SswPace		pace = ssw_pace_get(w->policy->id);
 	int64		us = Max(PATIENCE_US, pace.patience_us);
 
-	ssw_batch_limit(w->unhurried ? hard : Min(us, hard));
+	set_limit(w->unhurried ? hard : Min(us, hard));
 }
 
 /* An error ended the rows: was it a cancel, and whose? */
-void
-ssw_batch_note_cancel(SswWork *w, const ErrorData *e)
+static void
+note_cancel(SswWork *w, const ErrorData *e)
 {
 	bool		cancelled = e->sqlerrcode == ERRCODE_QUERY_CANCELED;
 
@@ -155,7 +154,7 @@ ssw_batch_note_cancel(SswWork *w, const ErrorData *e)
 const char *
 ssw_batch_slow_class(SswWork *w)
 {
-	return w->slow_us < ssw_batch_hard_limit(w->policy) ? SSW_FAIL_SET_ASIDE : "slow";
+	return w->slow_us < hard_limit(w->policy) ? SSW_FAIL_SET_ASIDE : "slow";
 }
 
 /* A batch, or the answer for one row, took so long: others may, too. */
@@ -177,7 +176,7 @@ ssw_batch_took(SswWork *w, int64 us)
 bool
 ssw_batch_more_patience(SswWork *w)
 {
-	int64		hard = ssw_batch_hard_limit(w->policy);
+	int64		hard = hard_limit(w->policy);
 	SswPace		pace;
 
 	if (w->slow_us == 0 || w->slow_us >= hard)
@@ -198,7 +197,7 @@ ssw_batch_arm(SswWork *w)
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	QueryCancelPending = false;
 	MySswProc->interrupted = false;
-	ssw_batch_limit(ssw_batch_hard_limit(w->policy));
+	set_limit(hard_limit(w->policy));
 	ssw_in_hand_set(w->policy->id, InvalidOid, 0);
 	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
 					PGC_SUSET, PGC_S_OVERRIDE);
@@ -365,25 +364,44 @@ ssw_batch_open_pass(SswWork *w)
 	w->pass->pass_id = id;
 }
 
-/* How large the next batch is, after one of n candidates. */
-static void
-adapt(SswWork *w, int64 elapsed_us, int64 wal, int n, uint64 rows)
+/* How many rows the next batch takes. */
+int
+ssw_batch_rows(SswWork *w)
+{
+	int			most = w->policy->batch_size;
+	int			rows = ssw_pace_get(w->policy->id).batch_rows;
+
+	if (rows == 0)
+		return most > 0 ? most : FIRST_ROWS;
+	return most > 0 ? Min(rows, most) : rows;
+}
+
+/* Batches have so many rows from now on, and more again while that goes well. */
+void
+ssw_batch_set_rows(SswWork *w, int rows)
 {
 	SswPace		pace = ssw_pace_get(w->policy->id);
 
-	if (pace.batch_rows <= 0)
-		pace.batch_rows = FIRST_ROWS;
-	if (pace.halved > 0 && rows > 0 && elapsed_us < Max(PATIENCE_US, pace.patience_us) / 2)
-		pace.halved = pace.halved < MAX_ROWS ? pace.halved * 2 : 0;
-	if (n >= pace.batch_rows && elapsed_us > 0)
-	{
-		double		most = n * ssw_throttle_batch_bytes() / Max(1, wal);
-		double		fit = Min((double) n * TARGET_US / elapsed_us, most);
-
-		/* grow at most fourfold at a time, shrink at once */
-		pace.batch_rows = Max(MIN_ROWS, Min(MAX_ROWS, Min(fit, pace.batch_rows * 4.0)));
-	}
+	pace.batch_rows = rows;
 	ssw_pace_set(w->policy->id, &pace);
+}
+
+/*
+ * A batch of n candidates went well: the size grows at most twofold, or shrinks at once to
+ * what fits.  Parts of a batch that failed say nothing, unless they are too slow.
+ */
+static void
+adapt(SswWork *w, int64 elapsed_us, int64 wal, int n)
+{
+	int			rows = ssw_batch_rows(w);
+	double		fit = w->policy->batch_size;
+	double		most = n * ssw_throttle_batch_bytes() / Max(1, wal);
+
+	if (elapsed_us <= 0 || (n < rows && elapsed_us <= TARGET_US))
+		return;
+	if (fit == 0)
+		fit = Min(MAX_ROWS, Min((double) n * TARGET_US / elapsed_us, most));
+	ssw_batch_set_rows(w, Max(1, Min(fit, rows * 2.0)));
 }
 
 /* Add what n candidates came to, after the commit. */
@@ -432,7 +450,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 			s->lag_hist[i] += hist[i];
 	}
 	LWLockRelease(SswShared->lock);
-	adapt(w, elapsed_us, wal, n, rows);
+	adapt(w, elapsed_us, wal, n);
 	if (rows > 0 && !OidIsValid(w->policy->is_alive))
 		ssw_batch_took(w, elapsed_us);
 	MySswProc->rows += rows;
@@ -468,7 +486,7 @@ ssw_batch_save_error(SswWork *w)
 	MemoryContextSwitchTo(w->batch_cxt);
 	w->error = CopyErrorData();
 	FlushErrorState();
-	ssw_batch_note_cancel(w, w->error);
+	note_cancel(w, w->error);
 	ssw_batch_disarm();
 	ssw_spi_abort();
 	MemoryContextSwitchTo(w->batch_cxt);
@@ -493,16 +511,4 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 					   w->step == SSW_STEP_BEGIN && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED, e->sqlerrcode, text);
 	if (w->failures)
 		ssw_failures_discard(w->failures);
-}
-
-/* How many rows the next batch takes. */
-int
-ssw_batch_rows(SswWork *w)
-{
-	SswPace		pace = ssw_pace_get(w->policy->id);
-	int			rows = Min(w->policy->batch_size, SSW_MAX_BATCH);
-
-	if (rows <= 0)
-		rows = pace.batch_rows > 0 ? pace.batch_rows : FIRST_ROWS;
-	return pace.halved > 0 ? Min(rows, pace.halved) : rows;
 }

@@ -58,13 +58,11 @@ typedef struct SswWork
 
 extern void ssw_batch_end_pass(SswPass *pass, SswPassEnd end, int sqlerrcode, const char *message);
 extern int	ssw_batch_rows(SswWork *w);
+extern void ssw_batch_set_rows(SswWork *w, int rows);
 extern void ssw_batch_fail(SswWork *w, const ErrorData *e);
-extern int64 ssw_batch_hard_limit(const SswPolicy *p);
-extern void ssw_batch_limit(int64 us);
 extern const char *ssw_batch_slow_class(SswWork *w);
 extern void ssw_batch_took(SswWork *w, int64 us);
 extern void ssw_batch_hurry(SswWork *w);
-extern void ssw_batch_note_cancel(SswWork *w, const ErrorData *e);
 extern bool ssw_batch_more_patience(SswWork *w);
 extern void ssw_batch_arm(SswWork *w);
 extern void ssw_batch_note_shape(SswWork *w, Relation rel);

@@ -1,11 +1,12 @@
 /*
  * run_batches.c
- *		Run the rows of a chunk in batches, halve what fails, and judge whose fault it is.
+ *		Run the rows of a chunk in batches, divide what fails, and judge whose fault it is.
  *
  * Runs in a worker.  Rows are acted on together, in one transaction as large as
- * the policy's batch size.  One that fails is run again as two halves, down to the
- * single row, so that one bad row costs its neighbours nothing.  One that takes too
- * long is cancelled, and its rows are run in small batches.  Deletes begin with a whole
+ * the policy's batch size.  One that fails is run again in parts, down to the single
+ * row, so that one bad row costs its neighbours nothing: two halves after an error, and
+ * SLOW_PARTS where it was cancelled because it took too long, since each part may take
+ * as long again.  Later batches are as large as before.  Deletes begin with a whole
  * range of deadlines.  A row that takes too long by itself is set aside, and tried after
  * others, with all the time of the hard limit.
  *
@@ -34,6 +35,9 @@
 /* Witnesses from the latest deadlines, and from so many pages at random. */
 #define WITNESSES		10
 #define WITNESS_PAGES	200
+
+/* Three cancels find a slow row among 1,000 rows, four among 30,000. */
+#define SLOW_PARTS		32
 
 /* The middle of a batch: as the owner, with deferred constraints at both ends. */
 static uint64
@@ -88,31 +92,18 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 	return ok;
 }
 
-/* A batch outlived its limit, or was too large: continue with few rows, and more while that succeeds. */
-static void
-shrink(SswWork *w)
-{
-	SswPace		pace = ssw_pace_get(w->policy->id);
-
-	pace.batch_rows = pace.halved = 1;
-	ssw_pace_set(w->policy->id, &pace);
-}
-
 /*
- * A batch failed and its worker must leave before it tries the halves: the next
- * worker begins with one of them, or each would fail and leave.
+ * A batch of n rows failed: so many are tried together.  Later batches are as small when
+ * this worker must leave before that, or when all would take too much memory.
  */
-static bool
-leaves(SswWork *w, int n)
+static int
+part_of(SswWork *w, int n)
 {
-	SswPace		pace;
+	int			rows = Max(1, n / (w->slow_us > 0 ? SLOW_PARTS : 2));
 
-	if (!ssw_batch_must_stop(w))
-		return false;
-	pace = ssw_pace_get(w->policy->id);
-	pace.halved = Max(1, pace.halved > 0 ? Min(pace.halved, n / 2) : n / 2);
-	ssw_pace_set(w->policy->id, &pace);
-	return true;
+	if (ssw_batch_must_stop(w) || w->error->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
+		ssw_batch_set_rows(w, rows);
+	return rows;
 }
 
 /* From now on nobody waits for a lock in this pass. */
@@ -212,8 +203,6 @@ learn(SswWork *w)
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)
 		ssw_batch_fail(w, error);
-	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
-		shrink(w);
 	return class;
 }
 
@@ -232,26 +221,29 @@ record(SswWork *w, const ItemPointerData *tid)
 }
 
 /*
- * Delete the rows of the target's range, about n.  False when that failed and
- * they must be tried by their tids.
+ * Delete the rows of the target's range, about n.  0, or in batches of how many rows they
+ * must be tried by their tids.
  */
-bool
+int
 ssw_run_batches_range(SswWork *w, int n)
 {
 	SswFailureClass class;
 
 	if (ssw_batch_must_stop(w))
-		return true;
+		return 0;
 	MemoryContextReset(w->batch_cxt);
 	if (run_together(w, NULL, n) || w->interrupted)
-		return true;
+		return 0;
 	class = learn(w);
-	if (class == SSW_FAIL_LOCKED)
-		skip_locked(w);
-	return class == SSW_FAIL_POLICY || leaves(w, n);
+	if (class == SSW_FAIL_POLICY)
+		return 0;
+	if (class != SSW_FAIL_LOCKED)
+		return part_of(w, n);
+	skip_locked(w);
+	return n;
 }
 
-/* Run the rows; halve on failure. */
+/* Run the rows together; in parts on failure. */
 static void
 run_rows(SswWork *w, const ItemPointerData *tids, int n)
 {
@@ -267,38 +259,26 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 	class = learn(w);
 	if (class == SSW_FAIL_POLICY)
 		return;
-	if (w->error->sqlerrcode == ERRCODE_SSW_HEARTBEAT)
-	{
-		/* now it is known that the row is alive */
-		run_rows(w, tids, n);
-		return;
-	}
 	if (class == SSW_FAIL_LOCKED && !w->target.skip_locked)
 	{
 		skip_locked(w);
 		run_rows(w, tids, n);
-		return;
 	}
-	if (n == 1)
+	else if (w->error->sqlerrcode == ERRCODE_SSW_HEARTBEAT)
+		run_rows(w, tids, n);	/* now it is known that the row is alive */
+	else if (n == 1)
 		record(w, tids);
-	else if (leaves(w, n))
-		return;
-	else if (w->slow_us > 0 && ssw_batch_rows(w) < n)
-		ssw_run_batches(w, tids, n);
 	else
-	{
-		run_rows(w, tids, n / 2);
-		run_rows(w, tids + n / 2, n - n / 2);
-	}
+		ssw_run_batches(w, tids, n, part_of(w, n));
 }
 
-/* Handle the rows of one chunk, batch by batch, until done or asked to leave. */
+/* Run the rows in batches of at most so many, until done or asked to leave. */
 void
-ssw_run_batches(SswWork *w, const ItemPointerData *tids, int n)
+ssw_run_batches(SswWork *w, const ItemPointerData *tids, int n, int most)
 {
 	while (n > 0 && !ssw_batch_must_stop(w))
 	{
-		int			rows = w->singly ? 1 : ssw_min(n, ssw_batch_rows(w));
+		int			rows = w->singly ? 1 : ssw_min(Min(n, most), ssw_batch_rows(w));
 
 		run_rows(w, tids, rows);
 		tids += rows;

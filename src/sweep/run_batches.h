@@ -1,6 +1,6 @@
 /*
  * run_batches.h
- *		Run the rows of a chunk in batches, halve what fails, and judge whose fault it is.
+ *		Run the rows of a chunk in batches, divide what fails, and judge whose fault it is.
  */
 #ifndef SSW_RUN_BATCHES_H
 #define SSW_RUN_BATCHES_H
@@ -10,9 +10,9 @@
 /* So many rows must fail alike, and none succeed, to doubt the policy. */
 #define SSW_DOUBT	10
 
-extern bool ssw_run_batches_range(SswWork *w, int n);
+extern int	ssw_run_batches_range(SswWork *w, int n);
 extern void ssw_run_batches_tried_slow(SswWork *w, TimestampTz start);
 extern void ssw_run_batches_slow(SswWork *w, const ItemPointerData *tids, int n);
-extern void ssw_run_batches(SswWork *w, const ItemPointerData *tids, int n);
+extern void ssw_run_batches(SswWork *w, const ItemPointerData *tids, int n, int most);
 
 #endif							/* SSW_RUN_BATCHES_H */

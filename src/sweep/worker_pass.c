@@ -164,15 +164,17 @@ read_range(SswWork *w, SswChunk *chunk)
 static void
 act(SswWork *w, SswChunk *chunk)
 {
+	int			most = PG_INT32_MAX;
+
 	aim(w, chunk);
 	if (chunk->ranged)
 	{
 		w->target.range = &chunk->range;
-		if (!w->singly && ssw_run_batches_range(w, chunk->n))
+		if (!w->singly && (most = ssw_run_batches_range(w, chunk->n)) == 0)
 			return;
 		read_range(w, chunk);
 	}
-	ssw_run_batches(w, chunk->tids, chunk->n - chunk->nslow);
+	ssw_run_batches(w, chunk->tids, chunk->n - chunk->nslow, most);
 	ssw_run_batches_slow(w, chunk->tids + chunk->n - chunk->nslow, chunk->nslow);
 }
 

@@ -146,6 +146,19 @@ is($node->safe_psql('postgres', "SELECT concat_ws(' ', key, class, attempts, sql
 is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT key) FROM sweeper.cleanup_event WHERE policy = 'sluggish'"), '99|99', 'exactly once');
 $node->safe_psql('postgres', "SELECT sweeper.unregister('sluggish')");
 
+# One slow row among many costs four cancels: a batch of 8,000, its part of 250, of 7, the row.
+$node->safe_psql('postgres', q{
+    CREATE TABLE snail (id int PRIMARY KEY, d timestamptz);
+    CREATE SEQUENCE tries;
+    CREATE FUNCTION crawl() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('tries'), pg_sleep(1000); RETURN OLD; END $$;
+    CREATE TRIGGER crawl BEFORE DELETE ON snail FOR EACH ROW WHEN (OLD.id = 15000) EXECUTE FUNCTION crawl();
+    INSERT INTO snail SELECT i, now() - interval '1 h' + i * interval '1 ms' FROM generate_series(1, 20000) AS i;
+    SELECT sweeper.register('snail', deadline => 'd', start => 'now', check_every => '100 ms', fuse_fraction => 1)});
+wait_for($node, q{SELECT count(*) = 1 FROM snail}, 'the others go');
+# the next try, with all the time of the hard limit, may have begun
+cmp_ok($node->safe_psql('postgres', 'SELECT last_value FROM tries'), '<=', 5, 'and waited for few cancels');
+$node->safe_psql('postgres', "SELECT sweeper.unregister('snail')");
+
 # A database that is wanted by others does not wait for code that hangs.
 $node->safe_psql('postgres', 'CREATE DATABASE slow');
 $node->safe_psql('slow', q{
