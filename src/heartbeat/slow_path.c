@@ -206,8 +206,12 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 	if (r->seen_by_others)
 		ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_to_others);
 
-	/* what the caller's own transaction wrote may yet be undone */
-	known = ssw_store_publish(&r->key, now, r->ttl_to_others, r->due_to_others, r->seen_by_others);
+	/*
+	 * what the caller's own transaction wrote may yet be undone: neither
+	 * deadline overrules us
+	 */
+	known = ssw_store_publish(&r->key, now, r->ttl_to_others, r->has_due ? Min(r->due, r->due_to_others) : r->due_to_others,
+							  r->seen_by_others);
 	r->no_room = !known;
 	/* a later deadline than heartbeats give is kept */
 	if (r->has_due && r->due >= now + r->ttl_us)
@@ -448,7 +452,7 @@ ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Datum 
 	ssw_counters_count(t.result == SSW_TOUCH_GONE ? SSW_STAT_GONE : t.write ? SSW_STAT_WRITTEN : SSW_STAT_SLOW);
 	/* a row without a deadline says nothing that memory would compare with */
 	if (t.result == SSW_TOUCH_WRITE || (t.result == SSW_TOUCH_ALIVE && r->own && r->has_due))
-		ssw_heartbeat_xact_prolong(&r->key, r->due, r->ttl_us, !r->seen_by_others);
+		ssw_heartbeat_xact_prolong(&r->key, r->due, r->ttl_us, &r->due_to_others, !r->seen_by_others);
 	if (ssw_shmem_policy_generation() != target->generation)
 	{
 		ssw_store_look(key);

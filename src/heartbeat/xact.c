@@ -38,6 +38,7 @@ typedef struct Pending
 	int64		ttl_us;			/* 0: as it was */
 	TimestampTz remembered;		/* the one that memory had when the row was
 								 * written */
+	TimestampTz undone;			/* the row's deadline if we abort */
 	bool		is_new;			/* others do not see the row yet */
 } Pending;
 
@@ -96,6 +97,8 @@ on_abort(const Pending *p)
 		case PENDING_PROLONG:
 			if (p->is_new)
 				ssw_store_unpublish(&p->key);
+			else if (p->undone != p->remembered)
+				ssw_store_prolong(&p->key, p->remembered, p->undone, 0);
 			break;
 		default:
 			ssw_store_unmark(&p->key, p->word, false);
@@ -261,10 +264,11 @@ ssw_heartbeat_xact_ended(int from, bool all)
 
 /*
  * The session's row, which we hold, has this deadline and time to live (0: as it had),
- * if we commit.  is_new: others do not see the row yet.
+ * if we commit.  undone: the deadline if we abort, when memory has another.  is_new: others
+ * do not see the row yet.
  */
 void
-ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, bool is_new)
+ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, const TimestampTz *undone, bool is_new)
 {
 	SswHeartbeat b;
 	Pending    *p;
@@ -276,6 +280,7 @@ ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int
 	p->ttl_us = ttl_us;
 	p->is_new = is_new;
 	p->remembered = b.deadline;
+	p->undone = undone ? *undone : b.deadline;
 }
 
 /* The session is attached to this connection, if we commit. */

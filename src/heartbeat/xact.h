@@ -13,7 +13,7 @@ extern int	ssw_heartbeat_xact_count(void);
 extern void ssw_heartbeat_xact_mark(const SswHeartbeatKey *key, uint64 word);
 extern bool ssw_heartbeat_xact_marks_hold(int from);
 extern void ssw_heartbeat_xact_ended(int from, bool all);
-extern void ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, bool is_new);
+extern void ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int64 ttl_us, const TimestampTz *undone, bool is_new);
 extern void ssw_heartbeat_xact_attach(const SswHeartbeatKey *key);
 
 #endif							/* SSW_XACT_H */

@@ -243,7 +243,7 @@ prolong(const SswTarget *t, SswAlive *a)
 		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
 
 		if (!isnull)
-			ssw_heartbeat_xact_prolong(&k, DatumGetTimestampTz(due), 0, false);
+			ssw_heartbeat_xact_prolong(&k, DatumGetTimestampTz(due), 0, NULL, false);
 	}
 	SPI_freetuptable(SPI_tuptable);
 	if (t->prolonged)

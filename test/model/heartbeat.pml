@@ -49,9 +49,8 @@ bool entry;
 byte seen;
 bool mark;
 byte same;						/* a bit for each who read the word */
-bool check;						/* loaded from the file: the row first */
+bool look;						/* LOOK: the next heartbeat reads the row */
 byte remembered;				/* the row's deadline, as last read or written */
-byte changed;					/* a bit for each who must know of a publication */
 byte readers;					/* of the partition lock */
 
 bool stopping;
@@ -78,8 +77,8 @@ byte expired_at;				/* unasked */
 byte marker = NOBODY;
 
 #define MAX(a, b)	((a) > (b) -> (a) : (b))
+#define MIN(a, b)	((a) < (b) -> (a) : (b))
 #define BIT(who)	(1 << (who))
-#define EVERYBODY	(BIT(1) + BIT(2) + BIT(REFRESHER))
 
 /* Somebody else is in the way; waiting for him may end in lock_timeout. */
 #define BUSY_X	(writer != NOBODY || sharers > 0)
@@ -116,8 +115,7 @@ proctype Clock()
 
 inline forget_entry()
 {
-	entry = false; seen = 0; same = 0; check = false; mark = false; marker = NOBODY; remembered = 0; known = 0;
-	changed = EVERYBODY
+	entry = false; seen = 0; same = 0; look = false; mark = false; marker = NOBODY; remembered = 0; known = 0
 }
 
 /* --- heartbeats ------------------------------------------------------------ */
@@ -151,7 +149,7 @@ inline acknowledge()
  * S3, while the row is locked: the entry says so, under the exclusive partition
  * lock.  Always another word, so that an expiry notices even within one instant.
  */
-inline publish(dl)
+inline publish(dl, sees)
 {
 	atomic {
 		if
@@ -168,8 +166,7 @@ inline publish(dl)
 		:: !entry && !room -> noroom = true
 		fi;
 		if
-		:: !noroom -> check = false; mark = false; marker = NOBODY; remembered = dl; known = myview;
-			changed = EVERYBODY & ~BIT(me)
+		:: !noroom -> look = false; mark = false; marker = NOBODY; remembered = dl; known = sees
 		:: else
 		fi;
 		if
@@ -184,7 +181,7 @@ inline publish_deferred(dl)
 {
 	if
 	:: atomic { deferred > 0 -> now = deferred; deferred = 0; room = true };
-		publish(dl)
+		publish(dl, myview)
 	:: else
 	fi
 }
@@ -192,18 +189,34 @@ inline publish_deferred(dl)
 #define publish_deferred(dl)	skip
 #endif
 
-/* After the commit, under the exclusive partition lock: unless somebody has published since. */
-inline remember(dl)
+/* The row is locked, and gets another deadline: what the entry has until then. */
+inline note_base()
+{
+	base = remembered; base_known = known; noted = entry
+}
+
+/*
+ * R2, after the commit, under the exclusive partition lock: the row has deadline dl, and
+ * the application's write sees.  The deadline is the one of before if the write that it
+ * reflects is, too: instants are coarse here.
+ */
+inline remember(dl, sees)
 {
 	atomic {
 		readers == 0;
 		if
+		:: !entry || !noted
 #ifdef BROKEN_BLIND_DEADLINE
-		:: entry && dl > remembered -> remembered = dl
+		:: entry && noted -> remembered = dl; known = sees
 #else
-		:: entry && !(changed & BIT(me)) && dl > remembered -> remembered = dl
+		:: entry && noted && remembered == base && known == base_known -> remembered = dl; known = sees
+		:: entry && noted && (remembered != base || known != base_known) ->
+			if
+			:: dl < remembered -> remembered = dl
+			:: else
+			fi;
+			look = true
 #endif
-		:: else
 		fi
 	}
 }
@@ -218,7 +231,8 @@ inline remember(dl)
 proctype Client(byte me)
 {
 	byte now, dl, mylife, myview, pending, promised;
-	bool late, exclusive, noroom, room, mustwrite, told, overdue;
+	byte base, base_known;		/* what the entry had when the row was written */
+	bool late, exclusive, noroom, room, mustwrite, noted, overdue;
 #ifdef BROKEN_DEFERRED
 	byte deferred;				/* last heartbeat to publish when it is over */
 #endif
@@ -262,7 +276,7 @@ H1:
 again:
 	atomic {
 		if
-		:: mark || check -> readers--; goto S1
+		:: mark || look -> readers--; goto S1
 		:: else -> same = same | BIT(me)
 		fi
 	};
@@ -275,7 +289,7 @@ again:
 H2:
 	atomic {
 		if
-		:: !mark && (same & BIT(me)) ->
+		:: !mark && !look && (same & BIT(me)) ->
 			if
 			:: now > seen -> seen = now; same = 0
 			:: else
@@ -347,13 +361,20 @@ S3:
 			deferred = now;
 			goto S4
 #else
-			dl = 0
+#ifdef BROKEN_OTHERS_DEADLINE
+			dl = deadline
+#else
+			dl = MIN(deadline, pending)	/* as others see it, or will */
+#endif
 #endif
 		:: else
 		fi
 	};
-	publish(dl);
-	told = !noroom;
+	publish(dl, written);
+	if
+	:: atomic { own && !noroom -> note_base() }
+	:: else
+	fi;
 S4:
 	atomic {
 		if
@@ -372,7 +393,8 @@ S4:
 		:: !exclusive && writer == NOBODY && sharers == 1 -> sharers--; writer = me; exclusive = true
 		:: !exclusive && sharers > 1 -> goto give_up
 		fi;
-		pending = now + TTL
+		pending = now + TTL;
+		note_base()
 	};
 	if
 	:: atomic { block ->
@@ -383,7 +405,7 @@ S4:
 	:: else
 	fi;
 	atomic { writer = NOBODY; deadline = pending; shortened = false };
-	remember(pending);
+	remember(pending, myview);
 	acknowledge();
 	goto answered;
 S5:
@@ -398,7 +420,7 @@ S5:
 	goto answered;
 #ifdef BROKEN_LATE_PUBLISH
 late_publish:
-	publish(dl);
+	publish(dl, myview);
 	acknowledge();
 	goto answered;
 #endif
@@ -442,34 +464,29 @@ commit:
 		deadline = pending;
 		shortened = false;
 		if
-		:: mine -> written++; holds = promised; loose = 0; shortened = (promised == 0)
-		:: else -> holds = MAX(holds, loose); loose = 0
+		:: mine -> written++; myview = written; holds = promised; loose = 0; shortened = (promised == 0)
+		:: else -> myview = written; holds = MAX(holds, loose); loose = 0
 		fi
 	};
 	publish_deferred(pending);
-	if
-	:: told -> remember(pending)
-	:: else
-	fi;
+	remember(pending, myview);
 	goto done;
 rollback:
 	atomic {
 		writer = NOBODY;
+		dl = deadline;
 		if
 		:: promised > holds && !overdue -> holds = promised
 		:: promised > loose && overdue -> loose = promised
 		:: else
-		fi;
-		if
-		:: mine && known == written + 1 -> known = written
-		:: else
 		fi
 	};
 	publish_deferred(0);
+	remember(dl, base_known);
 
 done:
 	atomic {
-		told = false; overdue = false; changed = changed | BIT(me);
+		base = 0; base_known = 0; noted = false; overdue = false;
 		now = 0; dl = 0; mylife = 0; myview = 0; pending = 0; promised = 0; same = same & ~BIT(me);
 		late = false; exclusive = false; noroom = false; room = false; mustwrite = false;
 		block = false; own = false; mine = false
@@ -707,8 +724,8 @@ done:
 proctype Refresher(byte me)
 {
 	byte cutoff, dl, new, seen0;
-	byte wrote;
-	bool marked;
+	byte wrote, base, base_known;
+	bool marked, noted;
 
 	BODY
 begin:
@@ -720,7 +737,6 @@ begin:
 	atomic { seen0 = seen; marked = mark };
 	atomic {
 		readers--;
-		changed = changed & ~BIT(me);
 		if
 		:: seen0 + TTL <= cutoff -> goto note	/* dead */
 #ifdef BROKEN_NOTE_OVERRULED
@@ -741,7 +757,7 @@ R1:
 		:: BUSY_X -> goto done
 		fi;
 		if
-		:: row && deadline == dl && wrote == written
+		:: row && deadline == dl && wrote == written -> note_base()
 		:: else -> writer = NOBODY; goto done
 		fi
 	};
@@ -753,7 +769,7 @@ R1:
 		deadline = new }
 	fi;
 R2:
-	remember(new);
+	remember(new, wrote);
 note:
 #ifdef CRASH
 	atomic {
@@ -764,7 +780,7 @@ note:
 	};
 #endif
 done:
-	atomic { cutoff = 0; dl = 0; new = 0; seen0 = 0; wrote = 0; marked = false; changed = changed | BIT(me) };
+	atomic { cutoff = 0; dl = 0; new = 0; seen0 = 0; wrote = 0; marked = false; base = 0; base_known = 0; noted = false };
 	goto begin
 	END_BODY
 }
@@ -865,7 +881,6 @@ init
 		:: skip
 		:: entry = true; seen = 1; remembered = deadline; holds = 1 + TTL
 		fi;
-		changed = EVERYBODY;
 		run Clock();
 		start_all()
 	};
@@ -903,7 +918,7 @@ init
 		:: clean && file ->
 			entry = true; seen = file_seen; remembered = file_remembered; known = file_known;
 #ifndef BROKEN_TRUSTED_FILE
-			check = true
+			look = true
 #endif
 		:: else
 		fi;

@@ -146,6 +146,7 @@ check 3 taken-unchanged "$race" -DRELEASE -DBROKEN_TAKEN_UNCHANGED
 check 3 same-word "$race" -DRELEASE -DBROKEN_SAME_WORD
 check 1 stale-deadline "$race" -DREFRESH -DBROKEN_STALE_DEADLINE
 check 1 blind-deadline "$application" -DBROKEN_BLIND_DEADLINE
+check 1 others-deadline "$long" -DCLIENTS=1 -DWORKERS=1 -DBLOCK -DOWN -DHOUSEKEEPING -DBROKEN_OTHERS_DEADLINE
 check 5 refresh-any "$small" -DREFRESH -DAPP -DWRITES=1 -DBROKEN_REFRESH_ANY
 check 1 deferred "$race" -DBLOCK -DOWN -DBROKEN_DEFERRED
 check 1 write-in-block "$race" -DBLOCK -DNOROOM -DBROKEN_WRITE_IN_BLOCK
