@@ -23,7 +23,7 @@ rm -rf "$root/test-output/coverage"
 mkdir -p "$root/test-output/coverage"
 cd "$private/tree"
 gcovr --html-details "$root/test-output/coverage/index.html" --csv "$private/lines.csv" \
-    --print-summary --fail-under-line "${COVERAGE_MIN:-85}" >"$private/summary" || failed=$?
+    --print-summary --fail-under-line "${COVERAGE_MIN:-95}" >"$private/summary" || failed=$?
 awk -F, 'NR > 1 { printf "%3d %%  %s\n", 100 * $4, $1 }' "$private/lines.csv" | sort -n
 cat "$private/summary"
 exit "$failed"
