@@ -34,7 +34,7 @@ FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT c.listed
 UNION ALL
 SELECT CASE WHEN c.slots_short_since < now() - interval '5 min' OR
                  current_setting('max_worker_processes')::int < 3 + (current_setting('max_logical_replication_workers')::int > 0)::int -- no worker ever has a place
-            THEN 'critical' ELSE 'warning' END, NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use.',
+            THEN 'critical' ELSE 'warning' END, NULL, 'worker slots short', c.slots_short_since, 'A process could not be started: all background worker slots are in use. Without a slot for the launcher, a coordinator and a worker nothing expires.',
        format('ALTER SYSTEM SET max_worker_processes = %s; -- then restart the server', current_setting('max_worker_processes')::int + 8)
 FROM sweeper._cluster() AS c WHERE c.slots_short_since IS NOT NULL
 UNION ALL
@@ -150,8 +150,10 @@ SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows t
               format('SET ROLE %I; CALL sweeper.flush(%L);', s.role, s.relation))
 FROM sweeper.append_status AS s LEFT JOIN pg_catalog.pg_roles AS r ON r.rolname = s.role WHERE s.restored > 0
 UNION ALL
-SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waited for more than a minute. session_sweeper.max_task_workers (%s) limits how many run.', t.commands, current_setting('session_sweeper.max_task_workers', true)),
+SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waited for more than a minute. At most session_sweeper.max_task_workers (%s) run, and fewer than session_sweeper.max_workers (%s).',
+              t.commands, current_setting('session_sweeper.max_task_workers', true), current_setting('session_sweeper.max_workers', true)),
        CASE WHEN current_setting('session_sweeper.max_task_workers', true) = '0' THEN 'ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf();'
+            WHEN current_setting('session_sweeper.max_workers', true) = '1' THEN 'ALTER SYSTEM SET session_sweeper.max_workers = 2; SELECT pg_reload_conf();'
             ELSE $$SELECT task, owner, summary, started_at FROM sweeper.list_tasks(statuses => '{running}'); -- then SELECT sweeper.cancel_task(...);$$ END
 FROM sweeper._waiting_command AS t CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND t.commands > 0
 UNION ALL

@@ -3,8 +3,8 @@
  *		Who gets the places of processes: sweeps and commands of all databases.
  *
  * Runs in the launcher, which starts every other process.  There are max_workers
- * places; commands have at most max_task_workers of them, and where there are two
- * or more, sweeps have one at least.  A process that waits without a place makes another
+ * places; commands have at most max_task_workers of them, and never the last one, which
+ * is for sweeps.  A process that waits without a place makes another
  * one leave, at the end of its batch or command; so do those above a limit that
  * was lowered.  While another role waits, a role (the owner of swept tables, or who
  * submitted commands) has at most max_workers - 1 places, and at least one: it gets
@@ -75,7 +75,7 @@ ssw_quota_note_no_slot(TimestampTz now)
 	ereport(LOG,
 			(errmsg("session_sweeper could not start a background process"),
 			 errdetail("All background worker slots are in use."),
-			 errhint("Raise \"max_worker_processes\" (now %d) and restart the server; until then sweeps use what is free.",
+			 errhint("Raise \"max_worker_processes\" (now %d) and restart the server. Until then sweeps use what is free; without a slot for the launcher, a coordinator and a worker nothing expires.",
 					 max_worker_processes)));
 }
 
@@ -165,20 +165,11 @@ ssw_quota_take_back(TimestampTz now)
 	}
 }
 
-/* How many of the workers may run commands: with two or more, one is left for sweeps. */
+/* How many of the workers may run commands: one is always left for sweeps. */
 static int
 most_runners(void)
 {
-	return Min(ssw_max_task_workers, Max(1, ssw_max_workers - 1));
-}
-
-/* It was started for work that waits, too, and has had no time for it. */
-static bool
-is_new(const SswProc *p, TimestampTz now)
-{
-	TimestampTz since = p->state == SSW_STATE_STARTING ? p->state_since : p->started_at;
-
-	return since <= now && now - since < TENURE_US;
+	return Min(ssw_max_task_workers, ssw_max_workers - 1);
 }
 
 /* Is it idle, and not because it is about to be given a pass? */
@@ -191,6 +182,15 @@ is_spare(const SswProc *p)
 		return !p->has_task;
 	return p->state == SSW_STATE_IDLE && p->pass < 0 && !OidIsValid(p->append_owner) &&
 		(d == NULL || d->coordinator < 0 || d->workers_wanted < ssw_quota_count(SSW_PROC_WORKER, p->database));
+}
+
+/* It was started for work that waits, too, and has had no time for it. */
+static bool
+is_new(const SswProc *p, TimestampTz now)
+{
+	TimestampTz since = p->state == SSW_STATE_STARTING ? p->state_since : p->started_at;
+
+	return (p->kind == SSW_PROC_RUNNER || !is_spare(p)) && since <= now && now - since < TENURE_US;
 }
 
 /* Ask it to leave at the end of its batch or command. */

@@ -40,6 +40,18 @@ check_submitter(void)
 				 errhint("ALTER ROLE %s LOGIN; or submit it as a role that may.", quote_identifier(GetUserNameFromId(GetUserId(), false)))));
 }
 
+/* The last worker sweeps; those that were submitted before max_workers was lowered wait. */
+static void
+check_workers(void)
+{
+	if (ssw_max_workers == 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the server runs no commands while \"session_sweeper.max_workers\" is 1"),
+				 errdetail("The only worker is for sweeps."),
+				 errhint("ALTER SYSTEM SET session_sweeper.max_workers = 2; SELECT pg_reload_conf();")));
+}
+
 /*
  * The queue is bounded; commands of others' open transactions do not count.  A session
  * counts those that wait at most once a second, and always before one is refused.
@@ -99,6 +111,7 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 				 errmsg("timeout must not be longer than 1 day")));
 	values[5] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
 	check_submitter();
+	check_workers();
 	c = ssw_caller_begin("sweeper.submit_sql()");
 	check_room();
 	values[6] = CStringGetTextDatum(c.name);

@@ -14,6 +14,8 @@ $node->safe_psql('postgres', "SELECT sweeper.register('login', deadline => 'd', 
 wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.problem WHERE problem = 'worker slots short')", 'the problem is shown');
 my $told = () = slurp_file($node->logfile) =~ /could not start a background process/g;
 is($told, 1, 'the log says it once');
+like($$_[0], qr/[Ww]ithout a slot for the launcher, a coordinator and a worker nothing expires/, "what sweeping needs, in $$_[1]")
+  for [ slurp_file($node->logfile), 'the log' ], [ $node->safe_psql('postgres', "SELECT detail FROM sweeper.problem WHERE problem = 'worker slots short'"), 'the problem' ];
 # also when a slot is free now and then: a coordinator comes and goes
 for (1 .. 5) {
     my ($pid) = pids($node, 'coordinator');

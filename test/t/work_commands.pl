@@ -281,7 +281,23 @@ sql(q{SELECT sweeper.unregister('slow'); INSERT INTO enough DEFAULT VALUES});
 $watcher->query_until(qr/watched/, '');
 $watcher->quit;
 is(sql('SELECT most FROM seen'), 2, 'never more than max_workers');
+
+# the only worker sweeps: commands are refused, and those of before wait
+set('max_task_workers', 0);
+close_gate();
+$t = submit('ann', $at_gate);
+set('max_workers', 1);
 set('max_task_workers', 1);
+like(complaint(q{SELECT sweeper.submit_sql('SELECT 1')}), qr/55000: the server runs no commands.*max_workers = 2/s, 'refused with one worker');
+for my $row (1 .. 3) {
+    sql("INSERT INTO meanwhile VALUES (1000 + $row, now())");
+    wait_for($node, 'SELECT count(*) = 10 FROM meanwhile', 'the table is swept');
+}
+is(status($t), 'enqueued', 'a command waits');
+unset('max_workers');
+open_gate();
+ended($t);
+is(status($t), 'completed', 'until there are two');
 
 # a runner is asked to leave while its command takes long, or made to: failed, or tried again
 sub terminate { my ($times) = @_; return wait_until(sub { return sql(q{SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep'}) eq '0' }, 'no runner is left') if $times > 1;
