@@ -185,6 +185,7 @@ typedef struct SswPass
 	int64		pass_id;		/* 0 until the row in table pass is written */
 	uint64		policy_generation;
 	bool		forced;			/* asked for by CALL sweep: no rate limit */
+	uint64		request;		/* of CALL sweep, that it answers; or 0 */
 	bool		refresh_only;	/* nothing ends, as throttle.c says */
 	bool		fuse_open;		/* do not count for the fuse, or counted */
 	bool		harmless;		/* nothing would trip, even if let go before */

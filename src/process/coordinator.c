@@ -167,7 +167,8 @@ look(SswWatch *w, TimestampTz now)
 	else if (request != 0 || w->owed || !ssw_passes_rest(w, now, gone))
 	{
 		ssw_passes_open(w, generation, now, request != 0 || w->owed);
-		w->request = w->pass ? request : 0;
+		if (w->pass)
+			w->pass->request = request;
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}
 	ssw_passes_publish(w);

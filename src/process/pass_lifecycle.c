@@ -140,7 +140,14 @@ ssw_passes_inherit(SswWatch *w)
 		w->excluded = s.excluded;
 		w->blocked_since = s.blocked_since;
 		if (s.judged_generation >= s.changed_at)
+		{
 			w->next_look = s.next_look;
+			if (s.state == SSW_POLICY_OUTSIDE_WINDOW || s.state == SSW_POLICY_THROTTLED)
+			{
+				w->rest.state = s.state;
+				strlcpy(w->rest.reason, s.reason, sizeof(w->rest.reason));
+			}
+		}
 	}
 	w->last_look = s.last_look;
 	if (s.tokens_at != 0)
@@ -393,15 +400,15 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 {
 	TimestampTz at;
 
-	SswPolicyShared s;
-
-	/*
-	 * a turn that ended may have stopped the pass of a request after its last
-	 * row
-	 */
-	(void) ssw_shmem_read_policy(w->policy_id, &s);
 	if (request)
-		ssw_request_complete(w, request, w->unfinished ? s.last_pass_id : 0, 0, "");
+	{
+		SswPolicyShared s = {0};
+
+		/* the pass of the request may have been stopped after its last row */
+		if (w->unfinished)
+			(void) ssw_shmem_read_policy(w->policy_id, &s);
+		ssw_request_complete(w, request, s.last_pass_id, 0, "");
+	}
 	w->idle++;
 	w->unfinished = w->rate_waits = false;
 	ssw_watch_note_lock(w, false, now);
@@ -521,9 +528,7 @@ void
 ssw_passes_close(SswWatch *w, TimestampTz now)
 {
 	SswPass		pass = take_pass(w, now);
-	uint64		request = w->request;
 
-	w->request = 0;
 	if (pass.pass_id != 0)
 		ssw_policy_row_close_pass(w, &pass);
 	/* unregistered */
@@ -556,7 +561,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_watch_locked(w);
 	else if (pass.left_out != 0 || pass.counted)
 		ssw_watch_note_lock(w, pass.left_out != 0, now);
-	if (request != 0 && pass.end != SSW_END_STOPPED)
-		ssw_request_complete_with(w, request, &pass);
+	if (pass.request != 0 && pass.end != SSW_END_STOPPED)
+		ssw_request_complete_with(w, pass.request, &pass);
 	publish(w, &pass);
 }

@@ -47,7 +47,6 @@ typedef struct SswWatch
 	TimestampTz served_at;		/* when the pass was opened, or last given a
 								 * worker */
 	bool		passed_over;	/* there was none for it in this round */
-	uint64		request;		/* of CALL sweep, that the pass answers */
 	bool		force;			/* it asked for an open fuse */
 	bool		owed;			/* a look that was asked for and could not be */
 	uint64		answered;		/* request dealt with in this round, or 0 */

@@ -56,6 +56,24 @@ $node->safe_psql('postgres', "ALTER SYSTEM RESET default_transaction_read_only")
 $node->reload;
 wait_for($node, "SELECT bool_and(state = 'waiting') FROM sweeper.policy_status WHERE policy <> 'sweeper.usage_event'");
 
+# a coordinator that begins knows what a policy waits for that a worker must look at; another window counts at once
+my $far = $node->safe_psql('postgres', "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '3 days', 'Dy')");
+sub coordinator_follows {
+    my ($pid) = pids($node, 'coordinator');
+    $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+    wait_for($node, "SELECT EXISTS (SELECT FROM sweeper._process() WHERE kind = 'coordinator' AND pid <> $pid)", 'another coordinator');
+    return;
+}
+$node->safe_psql('postgres', qq{CREATE TABLE shut (id int PRIMARY KEY, d timestamptz); INSERT INTO shut VALUES (1, now());
+    CREATE TABLE other (id int PRIMARY KEY, d timestamptz); SELECT sweeper.register('other', deadline => 'd', check_every => '0');
+    SELECT sweeper.register('shut', deadline => 'd', filter => 'id > 0', check_every => '1 h', start => 'now', maintenance_window => '$far 00:00-24:00 UTC')});
+wait_for($node, "SELECT state = 'outside window' FROM sweeper.policy_status WHERE policy = 'shut'", 'the window is closed');
+coordinator_follows();
+$node->safe_psql('postgres', "CALL sweeper.sweep('other')");
+is($node->safe_psql('postgres', "SELECT state FROM sweeper.policy_status WHERE policy = 'shut'"), 'outside window', 'the next coordinator knows that');
+$node->safe_psql('postgres', "SELECT sweeper.alter_policy('shut', maintenance_window => '00:00-24:00 UTC')");
+wait_for($node, 'SELECT count(*) = 0 FROM shut', 'the window is open');
+
 # DROP EXTENSION during a pass waits for a batch, and CREATE starts anew
 load_table($node, 'dropped', $dead, $live);
 $node->safe_psql('postgres', "SELECT sweeper.register('dropped', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20)");
