@@ -351,6 +351,21 @@ SELECT count(*), count(*) FILTER (WHERE d > now()) = count(*) - 1 AS all_but_one
 SELECT class, sqlstate, key = (SELECT id::text FROM hangs) AS that FROM sweeper.failed_row;
 DROP TABLE hangs;
 SELECT sweeper.unregister('asked');
+-- rows that were dead at registration do not count; those that fell due later do
+TRUNCATE asked;
+INSERT INTO asked SELECT i, now() - interval '1 h' FROM generate_series(1, 700) AS i;
+CREATE OR REPLACE FUNCTION asked_alive(key text) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+SELECT FROM sweeper.register('asked', deadline => 'd', ttl => '1 h', is_alive => 'asked_alive(text)', check_every => '0', start => 'now');
+UPDATE sweeper.policy SET backlog_before = now() - interval '30 min' WHERE policy = 'asked';
+INSERT INTO asked SELECT i, now() - interval '1 min' FROM generate_series(1001, 1090) AS i;
+CALL sweeper.sweep('asked') \gset
+SELECT count(*) FROM asked;
+INSERT INTO asked SELECT i, now() - interval '1 min' FROM generate_series(2001, 2200) AS i;
+\set VERBOSITY terse
+CALL sweeper.sweep('asked') \gset
+\set VERBOSITY default
+SELECT count(*), (SELECT detail FROM sweeper.fuse_hold) AS fuse FROM asked;
+SELECT sweeper.unregister('asked');
 DROP TABLE asked;
 DROP FUNCTION asked_alive;
 -- Groups that lose little each are also tested together; more than 64 that trip are the whole policy.

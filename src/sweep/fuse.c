@@ -455,6 +455,13 @@ add_answers(SswWork *w, int64 dead, int64 alive, int64 to_come, SswSuspect *s)
 	return trips;
 }
 
+/* Rows that were dead at registration are chunks of their own, and do not count. */
+static bool
+is_backlog(const SswPass *pass, TimestampTz cutoff)
+{
+	return pass->backlog_before != 0 && cutoff <= pass->backlog_before;
+}
+
 /* In the gate: twice as many alive rows as it takes, so that this is rare. */
 static void
 count_for_answers(void *arg)
@@ -467,21 +474,21 @@ count_for_answers(void *arg)
 }
 
 /*
- * is_alive is about to check n rows for the collector.  If too many would go
+ * is_alive is about to check the rows of a chunk for the collector.  If too many would go
  * when all of them are dead, all answers come before anything is done about them.
  */
 void
-ssw_fuse_expect(SswWork *w, List *leaves, int n)
+ssw_fuse_expect(SswWork *w, List *leaves, const SswChunk *chunk)
 {
 	const SswPolicy *p = w->policy;
 	Test		t = {.work = w,.leaves = leaves};
 	SswSuspect	said = {0};
 
-	if (!w->pass->fuse_asks || !add_answers(w, 0, 0, n, &said))
+	if (!w->pass->fuse_asks || is_backlog(w->pass, chunk->cutoff) || !add_answers(w, 0, 0, chunk->n, &said))
 		return;
-	t.all.dead = said.dead + n;
+	t.all.dead = said.dead + chunk->n;
 	ssw_gate(p->owner, p->search_path, count_for_answers, &t);
-	if (add_answers(w, 0, t.all.alive - said.alive, n, &said))
+	if (add_answers(w, 0, t.all.alive - said.alive, chunk->n, &said))
 		w->pass->harmless = false;
 }
 
@@ -494,7 +501,7 @@ ssw_fuse_answers(SswWork *w, int dead, int alive)
 {
 	SswSuspect	said = {0};
 
-	if (!add_answers(w, dead, alive, 0, &said))
+	if (is_backlog(w->pass, w->target.cutoff) || !add_answers(w, dead, alive, 0, &said))
 		return false;
 	ssw_batch_end_pass(w->pass, SSW_END_FUSE, 0, ssw_fuse_describe(&said));
 	ssw_spi_start_transaction();

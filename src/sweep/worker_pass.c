@@ -115,7 +115,7 @@ collect(SswWork *w, SswChunk *chunk)
 		chunk->backlog = pass->backlog_segment;
 	}
 	if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
-		ssw_fuse_expect(w, leaves, chunk->n);
+		ssw_fuse_expect(w, leaves, chunk);
 	if (more || chunk->n > 0)
 		return;
 	if (pass->left_out != 0)
