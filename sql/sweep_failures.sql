@@ -115,6 +115,13 @@ SELECT sweeper.resume('g');
 CALL sweeper.sweep('g') \gset
 \set VERBOSITY default
 SELECT count(*), (SELECT count(*) FROM sweeper.failed_row WHERE policy = 'g') AS failed FROM g;
+-- a right may be missing for a while: unlike other errors, that is tried until there is an answer
+SELECT sweeper.resume('g'), sweeper.alter_policy('g', max_retries => 0);
+INSERT INTO g SELECT i, now() - '1 min'::interval FROM generate_series(3, 9) AS i;
+CREATE OR REPLACE FUNCTION g_lives(key text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+    IF key::int <= 4 THEN RAISE EXCEPTION 'may not ask about %', key USING ERRCODE = CASE key::int % 2 WHEN 0 THEN 'P0001' ELSE '42501' END; END IF; RETURN false; END $$;
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT key, state, sqlstate FROM sweeper.failed_row WHERE policy = 'g' ORDER BY key;
 SELECT sweeper.unregister('g');
 DROP FUNCTION g_lives;
 DROP TABLE g;

@@ -330,6 +330,17 @@ plan_retry(SswFailures *f, FailedEntry *e, bool known)
 }
 
 /*
+ * May it be no fault of the row, so that it is tried until it ends?  Where is_alive is
+ * asked, nothing shows whether a right or an object is missing for all rows.
+ */
+static bool
+may_pass(const SswPolicy *p, const FailedEntry *e)
+{
+	return is_class(e, "transient") || is_class(e, "locked") ||
+		(OidIsValid(p->is_alive) && ssw_error_classify(e->sqlerrcode) == SSW_FAIL_POLICY);
+}
+
+/*
  * Remember a failure, to be written by ssw_failures_flush(), and leave the row
  * alone for the rest of the pass.  blocked_by is an int4[] of pids, or 0.  True
  * when the row was known to fail.
@@ -365,7 +376,7 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 	e->sqlerrcode = sqlerrcode;
 	e->message = pstrdup(message);
 	e->blocked_by = blocked_by == (Datum) 0 ? blocked_by : PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
-	e->quarantined = deadly || (e->attempts > f->policy->max_retries && !is_class(e, "transient") && !is_class(e, "locked"));
+	e->quarantined = deadly || (e->attempts > f->policy->max_retries && !may_pass(f->policy, e));
 	plan_retry(f, e, known);
 	MemoryContextSwitchTo(old);
 	return known;
