@@ -77,7 +77,7 @@ CREATE TABLE sweeper.policy (
 );
 
 COMMENT ON TABLE sweeper.policy IS
-'What is registered: the table, which rows are dead, what happens to them, how often, and the brakes. Written by register(), alter_policy() and the processes of the extension.';
+'Registered policies: the table, which rows are dead, what happens to them, how often the table is checked, and the brakes. Written by register(), alter_policy() and the processes of the extension.';
 
 CREATE INDEX policy_relid ON sweeper.policy (relid);
 
@@ -198,7 +198,7 @@ CREATE TABLE sweeper.fuse_hold (
 ALTER TABLE sweeper.fuse_hold REPLICA IDENTITY FULL;
 COMMENT ON TABLE sweeper.fuse_hold IS 'Groups of policies, or whole policies, that the fuse holds or has held.';
 COMMENT ON COLUMN sweeper.fuse_hold."group" IS 'Null: the whole policy.';
-COMMENT ON COLUMN sweeper.fuse_hold.held_until IS 'From then on the rows expire without a decision, unless the policy is paused.';
+COMMENT ON COLUMN sweeper.fuse_hold.held_until IS 'After this time the rows expire without a decision, unless the policy is paused.';
 
 -- When this database was last checked, written at most once per hour, and in which clusters. pg_upgrade copies it, a dump
 -- does not; that distinguishes them.

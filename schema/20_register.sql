@@ -129,12 +129,12 @@ start: auto, now, or paused. auto holds the policy, with a NOTICE, if there are 
 Errors: 42501 not the owner, 42809 not a table that can be swept, 42703 no such column, 42804 wrong type, 22023 arguments that do not fit or deadlines that are implausible, 42601 not one expression, 42P17 volatile, 42710 name taken, 42939 name reserved, 22004 null, 0A000 not supported, 42P01 no such table, others of class 42 an expression that PostgreSQL refuses.';
 COMMENT ON FUNCTION sweeper.alter_policy IS
 'Changes arguments of a policy as in register(). null leaves an argument unchanged, reset names those that get their defaults, new_name renames the policy. Everything is checked as by register(), and changes are recorded in policy_change.
-It waits for running batches. It also waits for callers that have ended rows themselves, at most the session''s lock_timeout, or, if that is 0, the policy''s. heartbeats => false and another key first write pending heartbeats to the rows, as unregister() does.
+It waits for running batches. It also waits for transactions that ended rows by a call, at most the session''s lock_timeout, or, if that is 0, the policy''s. heartbeats => false and another key first write pending heartbeats to the rows, as unregister() does.
 Level admin may change how often and how much is swept. All other arguments need the rights of the table''s owner.
-Errors: 42704 no such policy, 42501 not allowed, 55000 built in or changed hands, 55P03 those callers have not ended, or as unregister(), and those of register().';
+Errors: 42704 no such policy, 42501 not allowed, 55000 built in, or the table has another owner, 55P03 those transactions have not ended, or as unregister(), and those of register().';
 COMMENT ON FUNCTION sweeper.unregister IS
 'Removes a policy; its rows and its evidence stay. Waits as alter_policy() does. If the policy takes heartbeats, they are first written to the rows. Until this transaction ends, the table is then locked in EXCLUSIVE mode: others read it, writers and heartbeats wait.
 If it fails, nothing has changed. Errors: 55P03 others write or lock rows for longer than the session''s lock_timeout, or, if that is 0, than deadlock_timeout and the policy''s lock_timeout; 42704 no such policy, 42501 not its owner, 55000 built in, 22004 null.';
 COMMENT ON FUNCTION sweeper.preview IS
-'Returns what a pass over a policy would find now, as preview_result. Changes nothing. Counts at most 100,000 entries or for one second, and estimates beyond. Errors: 42704 no such policy, 42501 not allowed to see it, 42P01 its table is gone, 55000 the table is another one or has another owner, 0A000 it is unlogged, on a standby, 22004 null.';
+'Returns what a pass over a policy would find now, as preview_result. Changes nothing. Counts at most 100,000 entries or for one second, and estimates beyond. Errors: 42704 no such policy, 42501 not allowed to see it, 42P01 its table no longer exists, 55000 another table has its name, or the table has another owner, 0A000 it is unlogged, on a standby, 22004 null.';
 REVOKE EXECUTE ON FUNCTION sweeper.register, sweeper.alter_policy, sweeper.unregister, sweeper.preview FROM PUBLIC;

@@ -22,7 +22,7 @@ COMMENT ON FUNCTION sweeper.explain_sweep IS
 'The statements that a pass over the policy runs on its table, and their plans, for at most eight leaves. It runs none of them, though a plan may call immutable functions in them.
 A pass has variants of them, which are not shown: for ranges of rows, around hooks, after failures, in the middle of a pass, and while rows are held.
 Parameters: $1 cutoff, $2 cutoff without grace, $3 rows, $4 keys, $5 now (find: $3 and $4 cursor, $5 limit; refresh: $4 rows, $5 their last heartbeats, $6 new and $7 old deadlines).
-Errors: 42704 no such policy, 42501 not its owner and without level monitor, 55000 the relation is gone or changed its owner.';
+Errors: 42704 no such policy, 42501 not its owner and without level monitor, 55000 the relation no longer exists, or has another owner.';
 COMMENT ON FUNCTION sweeper._database IS
 'Databases that the launcher knows, from shared memory: whether it has the extension, when its coordinator is next due, since when its tasks fail to be processed, and the error.';
 COMMENT ON FUNCTION sweeper._state IS
@@ -42,7 +42,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('SELECT sweeper.resume(%L);', policy)
         || CASE WHEN sqlstate IN ('42703', '42883', '42804', '42P01') THEN ' -- when there is what the error names; or give the policy what there is, with sweeper.alter_policy()' ELSE '' END
 $$;
-COMMENT ON FUNCTION sweeper._again IS 'What to do about a policy that fails with that error.';
+COMMENT ON FUNCTION sweeper._again IS 'What an operator can do if a policy fails with that error.';
 
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,
@@ -85,7 +85,7 @@ COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
 COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest row known to be due has waited; null when none is known.';
 COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Approximate number of due rows: found by the running pass and not yet processed. Null if there are some that were not counted, or if there was no look yet.';
-COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers on it now.';
+COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers that work on the policy now.';
 COMMENT ON COLUMN sweeper.policy_status.last_error IS 'The last failure of the policy as a whole; it stays after the policy works again.';
 COMMENT ON COLUMN sweeper.policy_status.next_step IS 'A statement to paste; null when nothing is wrong.';
 
@@ -128,7 +128,7 @@ SELECT p.policy, s.stats_since, s.looks, s.passes, s.batches, s.expired, s.refre
        s.duration_bounds, s.duration_histogram, s.lag_seconds, s.lag_bounds, s.lag_histogram
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id);
 COMMENT ON VIEW sweeper.stat_policy IS 'Counters of each policy since stat_reset() or the last start, with histograms of pass duration and of lag.';
-COMMENT ON COLUMN sweeper.stat_policy.looks IS 'Looks at it; most find nothing, so no pass follows.';
+COMMENT ON COLUMN sweeper.stat_policy.looks IS 'Number of looks; most find nothing, so no pass follows.';
 COMMENT ON COLUMN sweeper.stat_policy.skipped IS 'Rows left for later because they were locked or a trigger kept them.';
 COMMENT ON COLUMN sweeper.stat_policy.max_lag IS 'The longest time from the moment a row was due to the commit that expired it.';
 COMMENT ON COLUMN sweeper.stat_policy.busy_seconds IS 'Time in batches, over all workers.';
@@ -143,9 +143,9 @@ SELECT d.day, d.policy, d.cleanup_type, sum(d.cleaned)::bigint AS cleaned, sum(d
 FROM (SELECT date_trunc('day', e.cleaned_at) AS day, e.policy, e.cleanup_type, sum(e.count) AS cleaned, count(DISTINCT e."group") AS groups
       FROM sweeper.cleanup_event AS e WHERE e.cleaned_at >= now() - interval '7 days' GROUP BY 1, 2, 3) AS d
 GROUP BY d.day, d.policy, d.cleanup_type;
-COMMENT ON VIEW sweeper.stat_cleanup_daily IS 'Rows cleaned a day, policy and cleanup type, and how many groups they belong to; the last seven days.';
+COMMENT ON VIEW sweeper.stat_cleanup_daily IS 'Rows expired for each day, policy and cleanup type, and how many groups they belong to; the last seven days.';
 COMMENT ON COLUMN sweeper.stat_cleanup_daily.day IS 'Start of the day in the reader''s time zone.';
-COMMENT ON COLUMN sweeper.stat_cleanup_daily.percent IS 'Of all rows cleaned that day that the reader may see.';
+COMMENT ON COLUMN sweeper.stat_cleanup_daily.percent IS 'Share of all rows that expired on that day and that the reader may see.';
 
 CREATE VIEW sweeper.stat_cleanup_lag AS
 SELECT e.policy, e.cleanup_type, sum(e.count)::bigint AS rows, avg(e.after_deadline) AS avg_after_deadline, avg(e.after_last_seen) AS avg_after_last_seen,
@@ -154,7 +154,7 @@ FROM (SELECT policy, cleanup_type, count, CASE WHEN isfinite(deadline) AND deadl
              CASE WHEN isfinite(last_seen) THEN cleaned_at - last_seen END AS after_last_seen
       FROM sweeper.cleanup_event WHERE cleaned_at >= now() - interval '7 days') AS e
 GROUP BY e.policy, e.cleanup_type;
-COMMENT ON VIEW sweeper.stat_cleanup_lag IS 'How long after deadline and last activity rows were cleaned, by policy and cleanup type; the last seven days.';
-COMMENT ON COLUMN sweeper.stat_cleanup_lag.rows IS 'Rows cleaned; the averages are over those whose events have the time.';
+COMMENT ON VIEW sweeper.stat_cleanup_lag IS 'How long after their deadline and last activity rows were expired, by policy and cleanup type; the last seven days.';
+COMMENT ON COLUMN sweeper.stat_cleanup_lag.rows IS 'Rows expired; the averages are over those whose events have the time.';
 COMMENT ON COLUMN sweeper.stat_cleanup_lag.avg_after_deadline IS 'Of rows whose deadline had passed; keep_for is part of it.';
 COMMENT ON COLUMN sweeper.stat_cleanup_lag.minutes_after_last_seen IS 'avg_after_last_seen in minutes.';

@@ -72,8 +72,8 @@ COMMENT ON TABLE sweeper.session IS 'Living sessions, and ended ones for cleanup
 COMMENT ON COLUMN sweeper.session.session IS '122 random bits. A user that knows them may end the session.';
 COMMENT ON COLUMN sweeper.session.owner IS 'For whom the application acquired it; null until claim_session().';
 COMMENT ON COLUMN sweeper.session.acquired_by IS 'The role that acquired it; its members see the session.';
-COMMENT ON COLUMN sweeper.session.expires_at IS 'The session is dead from then on, unless there is a heartbeat.';
-COMMENT ON COLUMN sweeper.session.ends_at IS 'The session is dead from then on in any case: the pool''s max_ttl; infinity without.';
+COMMENT ON COLUMN sweeper.session.expires_at IS 'The session is dead after this time, unless it sends a heartbeat.';
+COMMENT ON COLUMN sweeper.session.ends_at IS 'The session is dead after this time in any case (max_ttl of the pool); infinity: no limit.';
 COMMENT ON COLUMN sweeper.session.released_at IS 'When its seat was released.';
 COMMENT ON COLUMN sweeper.session.ended_at IS 'Last heartbeat or other evidence that it lived: the end of billing.';
 COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool. Its upper bits are the timeline, so it also grows after a fail-over or restore.';
@@ -139,7 +139,7 @@ Errors: 54000 metadata is too long, 42704 no such pool, 22004 null, 22023 an arg
 COMMENT ON FUNCTION sweeper.release IS
 'Ends a session and frees its seat. true once; false if it has ended already or never existed. Errors: 22004 null, 55P03 another transaction is ending it, 40001 in a transaction above READ COMMITTED, 25006 read-only transaction or standby, 55000 library not preloaded or policy sweeper.session not usable.';
 COMMENT ON FUNCTION sweeper.claim_session IS
-'Sets the owner of a session that has none, and returns its present owner. If that is another name, another caller was faster. Null if the session has ended. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 another transaction holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
+'Sets the owner of a session that has none, and returns its present owner. If that is another name, another caller was faster. Null: the session has ended. Errors: 53400 the owner has max_per_owner sessions in the pool, 22004 null, 22023 empty or too long, 55P03 another transaction holds the session or its pool, 25006 read-only transaction or standby, 55000 library not preloaded.';
 
 CREATE FUNCTION sweeper._dead_sessions(OUT pool text, OUT fence bigint) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_dead_sessions';
@@ -170,7 +170,7 @@ SELECT s.session, s.pool, s.owner, s.acquired_by, s.acquired_at, greatest(s.last
 FROM sweeper.session AS s CROSS JOIN LATERAL (SELECT sweeper._last_heartbeat(s.session) AS last_heartbeat) AS h WHERE s.status = 'active';
 COMMENT ON VIEW sweeper.live_session IS 'Living sessions that the reader may see: those acquired by a role that it is a member of; all for monitor.';
 COMMENT ON COLUMN sweeper.live_session.last_heartbeat IS 'Time of the last heartbeat.';
-COMMENT ON COLUMN sweeper.live_session.ends_at IS 'The session ends then in any case; infinity: never.';
+COMMENT ON COLUMN sweeper.live_session.ends_at IS 'The session ends at this time in any case; infinity: never.';
 
 CREATE VIEW sweeper.stat_pool_cleanup WITH (security_invoker = true) AS
 SELECT rank() OVER (ORDER BY c.zombies DESC) AS rank, c.*,

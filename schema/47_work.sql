@@ -102,10 +102,10 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.task', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.task_comment', '');
 
 COMMENT ON TABLE sweeper.job IS 'What workers offer to do, in a room, by category and name.';
-COMMENT ON COLUMN sweeper.job.schema IS 'Form of a payload, for the information of submitters; it is not enforced.';
+COMMENT ON COLUMN sweeper.job.schema IS 'Form of a payload: information for roles that submit tasks; it is not enforced.';
 COMMENT ON COLUMN sweeper.job.on_worker_loss IS 'What happens to a task whose worker ends: fail, or requeue.';
 COMMENT ON COLUMN sweeper.job.registered_by IS 'The role that registered it first. If that role was dropped, the one that revived the job.';
-COMMENT ON COLUMN sweeper.job.deleted_at IS 'Since then no worker offers it and no task waits for it; register_job() revives it.';
+COMMENT ON COLUMN sweeper.job.deleted_at IS 'Since this time no worker offers the job and no task waits for it; register_job() revives it.';
 COMMENT ON TABLE sweeper.job_worker IS 'Which workers offer which jobs.';
 COMMENT ON TABLE sweeper.provider IS 'What workers provide other than jobs, in a room, by category and name; removed with their workers.';
 COMMENT ON TABLE sweeper.task IS 'Tasks for outside workers, and commands for the extension''s own; see get_task() and list_tasks().';
@@ -389,7 +389,7 @@ COMMENT ON VIEW sweeper.provider_status IS 'What workers provide. Every reader s
 COMMENT ON FUNCTION sweeper.register_worker IS
 'Registers a worker and returns it. It is a secret, and a session like others: heartbeat(), attach() and release() work with it. name: for people. ttl: how long it lives without a heartbeat. When it ends, its tasks fail with "Worker disconnected" or are enqueued again, as their jobs say. Its providers are removed. So are jobs that no other worker offers and no task waits for. Errors: those of acquire().';
 COMMENT ON FUNCTION sweeper.register_job IS
-'Offers a job and returns its number: the worker takes tasks that are submitted for it. schema: form of a payload, for submitters. on_worker_loss: what happens to a task whose worker ends, fail or requeue. To offer it again changes nothing. A deleted job is revived, with this schema. Errors: 54000 schema is too long, 42710 the job exists with another schema or on_worker_loss, 42501 the worker or job of another role, or room @global or @internal without access level admin, 42704 the worker has ended, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
+'Offers a job and returns its number: the worker takes tasks that are submitted for it. schema: form of a payload, for submitters. on_worker_loss: what happens to a task whose worker ends, fail or requeue. A second call for the same job changes nothing. A deleted job is revived, with this schema. Errors: 54000 schema is too long, 42710 the job exists with another schema or on_worker_loss, 42501 the worker or job of another role, or room @global or @internal without access level admin, 42704 the worker has ended, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
 COMMENT ON FUNCTION sweeper.register_provider IS
 'Registers what a worker provides other than jobs, and returns its number. If the same role registered it before, it now belongs to this worker. It is removed with the worker. Errors: as register_job().';
 COMMENT ON FUNCTION sweeper.submit IS

@@ -30,7 +30,7 @@ LEFT JOIN (SELECT a.ended, a.status, sum(a.n) AS n
                  UNION ALL SELECT true, status, count(*) FROM sweeper.task WHERE finished_at > now() - interval '1 hour' GROUP BY status) AS a
            GROUP BY a.ended, a.status) AS c USING (ended, status)
 WHERE pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE');
-COMMENT ON VIEW sweeper._metric_task IS 'Tasks by state, those that ended of the last hour; for monitor.';
+COMMENT ON VIEW sweeper._metric_task IS 'Tasks by state; of ended tasks, those of the last hour. For monitor.';
 
 CREATE VIEW sweeper.metrics WITH (security_invoker = true) AS SELECT * FROM sweeper._metrics(false);
 COMMENT ON VIEW sweeper.metrics IS 'The metrics for Prometheus, one row per series, of the policies that the reader may see. Counters are since stat_reset(), or the last start of the server; heartbeats, tracked sessions and processes are those of the cluster.';

@@ -142,8 +142,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sweeper.grant_access IS
-'Gives a role an access level. Run by the extension''s owner. user: register and run policies on its own tables, acquire and release sessions. monitor: see everything. admin: also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session.
-With a policy or a pool, gives level user of that alone: touch(), is_live(), expire() and explain_row() for its rows, without rights on the table and regardless of its row security; or acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin.
+'Gives a role an access level. Run by the extension''s owner. user: register its own tables and control those policies, send heartbeats, acquire and release sessions, be a worker, submit tasks, append rows. monitor: see everything. admin: also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session.
+With a policy or a pool, gives level user for that policy or pool only: touch(), is_live(), expire() and explain_row() for its rows, without rights on the table and regardless of its row security; or acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin.
 Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy or pool, 42501 not allowed, 22004 null, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s if that is 0.';
 COMMENT ON FUNCTION sweeper.revoke_access IS
 'Takes every access level from a role, also those of policies and pools. Run by the extension''s owner. With a policy or a pool, takes that level alone; run by a role that may give it. Errors: as grant_access().';

@@ -96,7 +96,7 @@ choose(Relation rel, const char *wanted)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("\"%s\" is not recognised", RelationGetRelationName(rel)),
 				 errdetail("Its columns, their types and its key match no preset of table sweeper.preset."),
-				 errhint("Say what its columns mean: SELECT * FROM sweeper.register(%s, deadline => '...');", name)));
+				 errhint("Name its columns yourself: SELECT * FROM sweeper.register(%s, deadline => '...');", name)));
 	if (first->misfit)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -110,7 +110,7 @@ choose(Relation rel, const char *wanted)
 		appendStringInfo(&names, "%s\"%s\"", names.len ? ", " : "", ((Preset *) lfirst(lc))->name);
 	ereport(ERROR,
 			(errcode(ERRCODE_AMBIGUOUS_PARAMETER),
-			 errmsg("\"%s\" could be a table of more than one preset", RelationGetRelationName(rel)),
+			 errmsg("\"%s\" matches more than one preset", RelationGetRelationName(rel)),
 			 errdetail("It matches %s.", names.data),
 			 errhint("Name one: SELECT * FROM sweeper.adopt(%s, preset => %s);", name, quote_literal_cstr(first->name))));
 }

@@ -71,8 +71,8 @@ check_stale(const SswArgs *a, const SswPolicy *p)
 		if ((p->stale & UINT64CONST(1) << i) && !a->given[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("cannot alter policy \"%s\" and leave its %s as it is", p->name, ssw_fields[i].name),
-					 errdetail("A column that it names was renamed or dropped."),
+					 errmsg("cannot alter policy \"%s\" without a new %s", p->name, ssw_fields[i].name),
+					 errdetail("The present one names a column that was renamed or dropped."),
 					 errhint("%s", ssw_repair_hint(p))));
 }
 
@@ -152,7 +152,7 @@ open_for_alter(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot alter policy \"%s\": %s", p->name, ssw_policy_unusable(p)),
-				 errhint("If that is right: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+				 errhint("If this is intended: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(p->relid)))
 		ssw_register_table_gone(p);
 	rel = ssw_target_open(p->relid);

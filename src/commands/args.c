@@ -343,7 +343,7 @@ ssw_args_fill_limits(const SswArgs *a, SswPolicy *p)
 				 errmsg("hard_time_limit must not be longer than \"session_sweeper.max_hard_time_limit\", which is %s",
 						GetConfigOptionByName("session_sweeper.max_hard_time_limit", NULL, false)),
 				 errdetail("A single statement may occupy a worker for that long, while other policies wait."),
-				 errhint("Let on_expire hand longer work over to another process, or have a superuser raise the setting.")));
+				 errhint("Let on_expire leave longer work to another process, or have a superuser raise the setting.")));
 	if (p->lock_timeout_ms >= DeadlockTimeout)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -55,7 +55,7 @@ require_cron(const char *there)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("pg_cron is not loaded"),
-				 errdetail("Calendars are jobs of pg_cron."),
+				 errdetail("sweeper.schedule() makes jobs of pg_cron."),
 				 errhint("Add pg_cron to \"shared_preload_libraries\", restart, and CREATE EXTENSION pg_cron in one database.")));
 	if (strcmp(name, get_database_name(MyDatabaseId)) != 0)
 		ereport(ERROR,

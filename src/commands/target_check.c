@@ -103,7 +103,7 @@ check_rules(const SswPolicy *p, Relation rel)
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot sweep \"%s\": it has a rule on %s", RelationGetRelationName(rel),
 							event == CMD_UPDATE ? "UPDATE" : "DELETE"),
-					 errdetail("The rule would rewrite the sweep."),
+					 errdetail("The rule would rewrite the statements of a sweep."),
 					 errhint("Use a trigger instead of the rule.")));
 	}
 }
@@ -256,8 +256,8 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 			(OidIsValid(att->attcollation) && !get_collation_isdeterministic(att->attcollation)))
 			ereport(ERROR,
 					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("heartbeats need another key: column \"%s\" is not canonical", p->key[i]),
-					 errdetail("Values of type %s can be equal and yet print differently.", format_type_be(att->atttypid)),
+					 errmsg("heartbeats need another key: equal values of column \"%s\" can print differently", p->key[i]),
+					 errdetail("Its type is %s.", format_type_be(att->atttypid)),
 					 errhint("Give a key of uuid, integer, bigint or text columns.")));
 	}
 	if (p->prolong_set == NULL)

@@ -313,7 +313,7 @@ ssw_service_watch_clock(void)
 	if (jump > JUMP_US)
 		ereport(WARNING,
 				(errmsg("the system clock went forward by " INT64_FORMAT " s", jump / USECS_PER_SEC),
-				 errdetail("Rows that depend on their last activity are credited that time.")));
+				 errdetail("This time does not count against rows that depend on activity.")));
 	return set;
 }
 

@@ -334,7 +334,7 @@ ssw_attach_leave(const SswHeartbeatKey *key, bool heartbeat)
 		(void) ssw_store_change(key, leave, &left);
 	if (left && heartbeat && pg_atomic_exchange_u32(&shared->logged_detached, 1) == 0)
 		ereport(LOG,
-				(errmsg("detached a session from its connection: a heartbeat for it came from another one"),
+				(errmsg("detached a session from its connection: a heartbeat for it came from another connection"),
 				 errdetail("The session now depends on its heartbeats. This is logged once."),
 				 errhint("Attach on the connection that sends the heartbeats, or turn \"session_sweeper.allow_attach\" off for roles that connect through a pooler.")));
 	return left;

@@ -144,7 +144,7 @@ read_row(TouchTry *t)
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("more than one row of policy \"%s\" has the key", p->name),
-				 errdetail("A unique key does not cover the tables that inherit from its table."),
+				 errdetail("A unique key of a table does not cover its child tables."),
 				 errhint("The heartbeat did not count. The session is not gone: keep it, and give its row a unique key.")));
 	tup = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;

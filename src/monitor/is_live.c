@@ -53,7 +53,7 @@ find_usable(const char *name)
 	if (trouble)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, trouble),
+				 errmsg("cannot read a row of policy \"%s\": %s", p->name, trouble),
 				 errhint("SELECT next_step FROM sweeper.policy_status WHERE policy = %s;", quote_literal_cstr(p->name))));
 	return p;
 }
@@ -69,7 +69,7 @@ is_live(SswPolicy *p, const char *key)
 		ereport(ERROR,
 				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :
 						 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot look at a row of policy \"%s\": %s", p->name, r.trouble)));
+				 errmsg("cannot read a row of policy \"%s\": %s", p->name, r.trouble)));
 	return lives(p, &r, GetCurrentTimestamp());
 }
 
@@ -82,7 +82,7 @@ check_primary(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot execute is_live() on a standby"),
-				 errhint("Only the primary knows the heartbeats: call it there.")));
+				 errhint("Heartbeats are in the memory of the primary: call it there.")));
 }
 
 /* is_live(policy, key): is no heartbeat. */

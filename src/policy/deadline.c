@@ -250,7 +250,7 @@ build_repair(SswPolicy *p, const SswTimeValue *v)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s needs a way to give a row a new deadline",
 						OidIsValid(p->is_alive) ? "is_alive" : "on_null \"repair\""),
-				 v->settable ? errdetail("Nothing says how long a row lives.") :
+				 v->settable ? errdetail("The policy does not define how long a row lives.") :
 				 errdetail("%s is not a column that an UPDATE can set.", v->field),
 				 v->settable ? errhint("Give ttl.") :
 				 errhint("Name a column in %s.", v->field)));

@@ -155,7 +155,7 @@ parse_raw(const char *field, const char *text)
 	if (stmt == NULL || !IsA(stmt, SelectStmt) || !is_bare_select((SelectStmt *) stmt))
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("argument \"%s\" of the policy is not one expression", field),
+				 errmsg("argument \"%s\" of the policy is not a single expression", field),
 				 errdetail("It reads: %s", text),
 				 errhint("Give a single SQL expression over the columns of the row.")));
 	return linitial_node(ResTarget, ((SelectStmt *) stmt)->targetList)->val;
@@ -180,12 +180,12 @@ check_contents(const char *field, ParseState *pstate, Node *node)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("argument \"%s\" of the policy must not contain %s", field, what),
 				 errdetail("It is evaluated for each row by itself."),
-				 errhint("Put it into a stable function of the row.")));
+				 errhint("Move it into a stable function that takes columns of the row.")));
 	if (contain_volatile_functions(node))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("argument \"%s\" of the policy must not be volatile", field),
-				 errdetail("A volatile expression has another value each time it is evaluated."),
+				 errdetail("A volatile expression can have another value each time it is evaluated."),
 				 errhint("Use columns and immutable or stable functions only; the time is now().")));
 }
 
@@ -331,7 +331,7 @@ ssw_expr_set_columns(const char *set_clause)
 		ssw_update_returning(stmt) || stmt->withClause)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("argument \"%s\" of the policy is not one SET list", "set_clause"),
+				 errmsg("argument \"%s\" of the policy is not a single SET list", "set_clause"),
 				 errdetail("It reads: %s", set_clause),
 				 errhint("Give what stands between SET and WHERE, for example: set_clause => 'revoked = true'.")));
 	foreach(lc, stmt->targetList)

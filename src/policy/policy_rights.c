@@ -82,7 +82,7 @@ ssw_rights_check_pool(const char *pool)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for pool \"%s\"", pool),
-				 errhint("Have SELECT sweeper.grant_access(%s, 'user', pool => %s); run by level admin.",
+				 errhint("Have SELECT sweeper.grant_access(%s, 'user', pool => %s); run by a role of level admin.",
 						 quote_literal_cstr(quote_identifier(GetUserNameFromId(userid, false))), quote_literal_cstr(pool))));
 }
 
@@ -166,7 +166,7 @@ ssw_rights_policy(text *name, SswRight right)
 				 errdetail("It belongs to role \"%s\".", p->owner_name),
 				 right == SSW_RIGHT_OWNER ? errhint("Call as a member of that role.") :
 				 right == SSW_RIGHT_SEE_ROW || right == SSW_RIGHT_END_ROW ?
-				 errhint("Call as a member of that role, or have one run SELECT sweeper.grant_access(%s, 'user', policy => %s);",
+				 errhint("Call as a member of that role, or let a member run SELECT sweeper.grant_access(%s, 'user', policy => %s);",
 						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))), quote_literal_cstr(p->name)) :
 				 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
 						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))),
@@ -205,7 +205,7 @@ ssw_give_access(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("name either a policy or a pool")));
+				 errmsg("policy and pool must not both be given")));
 	if (!PG_ARGISNULL(1))
 	{
 		set_access(role, marker_of_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(1), SSW_RIGHT_ADMIN)->id), NULL, PG_GETARG_BOOL(3));
@@ -258,7 +258,7 @@ ssw_rights_lock(const SswPolicy *p, int elevel)
 	ereport(elevel,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("could not lock policy \"%s\" within %d ms", p->name, LockTimeout ? LockTimeout : p->lock_timeout_ms),
-			 errdetail("An open transaction has ended rows of the policy by itself, or others wait for such a transaction."),
+			 errdetail("An open transaction ended rows of the policy by a call, or other calls wait for such a transaction."),
 			 errhint("Try again when they have ended, or SET lock_timeout to wait longer. To find them: %s",
 					 ssw_lock_policy_query(p->id))));
 	return false;

@@ -123,7 +123,7 @@ ssw_window_zone(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("time zone \"%s\" is not the name of a time zone", name),
-				 offset ? errdetail("An offset would count towards the west of Greenwich, as POSIX has it.") : 0,
+				 offset ? errdetail("In an offset, positive numbers would mean west of Greenwich.") : 0,
 				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
 	return pstrdup(pg_get_timezone_name(tz));
 }
@@ -142,7 +142,7 @@ ssw_window_check(const char *text)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid maintenance_window: \"%s\"", text),
-				 errhint("Give times, with days if not all, as in '22:00-06:00' or 'Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin'.")));
+				 errhint("Give times, and days unless all are meant, for example '22:00-06:00' or 'Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin'.")));
 	if (*zone == '\0')
 		return psprintf("%s %s", text, ssw_window_zone(pg_get_timezone_name(session_timezone)));
 	(void) ssw_window_zone(zone);

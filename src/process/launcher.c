@@ -142,7 +142,7 @@ scan_databases(void)
 	ssw_spi_commit();
 	if (full && !full_logged)
 		ereport(LOG,
-				(errmsg("session_sweeper knows %d databases already and ignores the others", SSW_MAX_DATABASES),
+				(errmsg("session_sweeper already serves %d databases and ignores the others", SSW_MAX_DATABASES),
 				 errhint("List the databases to sweep in \"session_sweeper.databases\".")));
 	full_logged = full;
 	rescan_at = GetCurrentTimestamp() + RESCAN_MS * INT64CONST(1000);

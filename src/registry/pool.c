@@ -205,8 +205,8 @@ check_not_built_in(const char *pool)
 	if (strncmp(pool, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_RESERVED_NAME),
-				 errmsg("pool \"%s\" is built in, or could be", pool),
-				 errdetail("Names that begin with \"%s\" are reserved.", SSW_BUILTIN_PREFIX)));
+				 errmsg("pool name \"%s\" is reserved", pool),
+				 errdetail("Names that begin with \"%s\" are those of the built-in pools.", SSW_BUILTIN_PREFIX)));
 }
 
 static void

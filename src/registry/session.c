@@ -174,7 +174,7 @@ session_policy(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot end sessions: %s", trouble),
-				 errhint("If that is right: SELECT sweeper.resume('%s');", SSW_SESSION_POLICY)));
+				 errhint("If this is intended: SELECT sweeper.resume('%s');", SSW_SESSION_POLICY)));
 	AtEOXact_GUC(false, level);
 	return kept;
 }

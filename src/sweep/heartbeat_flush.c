@@ -167,7 +167,7 @@ ssw_heartbeat_flush(SswPolicy *p)
 				(errcode(e ? e->sqlerrcode : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("could not write pending heartbeats of policy \"%s\" to its table", p->name),
 				 errdetail_internal("%s", e ? e->message : trouble),
-				 trouble && present.stale_detail ? errhint("To keep them: ROLLBACK, give the policy the present names with sweeper.alter_policy(), and run the statement again.") : 0));
+				 trouble && present.stale_detail ? errhint("To keep the heartbeats: ROLLBACK, correct the column names with sweeper.alter_policy(), and run the statement again.") : 0));
 	else
 		ssw_policy_xact_changed(p->id, SSW_SCAN_REMOVE);
 }

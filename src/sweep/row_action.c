@@ -80,7 +80,7 @@ ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 	if (leaf != p->relid && !ssw_partition_is_below(leaf, p->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_SSW_LEFT),
-				 errmsg("relation \"%s\" is no longer part of the relation of policy \"%s\"",
+				 errmsg("relation \"%s\" is no longer a partition or child of the table of policy \"%s\"",
 						NameStr(c->relname), p->name)));
 	if (!p->allow_replicated && ssw_partition_is_subscribed(leaf))
 		ereport(ERROR,
@@ -285,8 +285,8 @@ refresh_rows(const SswTarget *t, Datum tids)
 			ereport(ERROR,
 					(errcode(ERRCODE_SSW_ACTION_LEFT_ROW_DEAD),
 					 errmsg("policy \"%s\" could not give a row a new deadline", p->name),
-					 errdetail("The row is past its deadline after the update, too."),
-					 errhint("Look for a trigger that sets it, or for a null in the column with the row's own time to live.")));
+					 errdetail("The row is still past its deadline after the update."),
+					 errhint("Look for a trigger that changes the deadline, or for a null in ttl_column.")));
 	return n;
 }
 

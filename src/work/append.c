@@ -298,7 +298,7 @@ open_target(Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("cannot append to \"%s\"", RelationGetRelationName(rel)),
-				 errdetail("Rows are written by another process, to ordinary and partitioned tables.")));
+				 errdetail("Rows can be appended only to ordinary and partitioned tables.")));
 	return rel;
 }
 

@@ -88,7 +88,7 @@ ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("the worker does not exist"),
 				 errdetail("It was released, its connection closed, or its heartbeats stopped."),
-				 errhint("Stop what it does, and register it again: SELECT sweeper.register_worker('...');")));
+				 errhint("Stop its tasks, and register the worker again: SELECT sweeper.register_worker('...');")));
 	w.name = ssw_spi_text(0, 1);
 	if (w.name == NULL)
 		w.name = "";			/* the row was not written by acquire() */

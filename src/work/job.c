@@ -111,7 +111,7 @@ find_or_write(const SswCaller *c, FunctionCallInfo fcinfo, Datum *values)
 						 errmsg("job \"%s\" exists with another %s", ssw_caller_label(fcinfo, 1),
 								j.same_schema ? "on_worker_loss" : "schema"),
 						 errdetail("Other workers offer it, or tasks wait for it."),
-						 errhint("Register it as it is, or under another name; it can change when no worker offers it and no task waits.")));
+						 errhint("Register it unchanged, or under another name. It can be changed when no worker offers it and no task waits for it.")));
 			return j.id;
 		}
 

@@ -213,7 +213,7 @@ ssw_task_missing(Datum task)
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("task %s does not exist, or you may not see it",
 					DatumGetCString(DirectFunctionCall1(uuid_out, task))),
-			 errhint("SELECT * FROM sweeper.list_tasks(); lists those that are.")));
+			 errhint("SELECT * FROM sweeper.list_tasks(); lists the tasks that you may see.")));
 }
 
 /* cancel_task(task): true for the one call that cancelled it, or asked its worker to stop. */
