@@ -105,8 +105,8 @@ ssw_policy_row_failed(SswWatch *w, const SswPass *pass)
 	int			failures = w->policy->failures + 1;
 	SswFailureClass class = ssw_error_classify(pass->sqlerrcode);
 	TimestampTz retry = GetCurrentTimestamp() +
-	ssw_failure_backoff_us(failures, FAIL_BASE_US,
-						   class == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
+	ssw_failed_row_backoff_us(failures, FAIL_BASE_US,
+							  class == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
 	Oid			types[] = {INT4OID, INT4OID, BOOLOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
 	Datum		values[6];
 

@@ -130,16 +130,16 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	else
 	{
 		code = w->error->sqlerrcode;
-		message = ssw_failure_text(w->policy, w->error);
+		message = ssw_failed_row_text(w->policy, w->error);
 		class = ssw_error_classify(code);
 		persists = (class == SSW_FAIL_POLICY || class == SSW_FAIL_TRANSIENT) && !w->answered &&
-			ssw_failures_pending(w->failures) >= MANY_UNKNOWN;
+			ssw_failed_row_pending(w->failures) >= MANY_UNKNOWN;
 		if (!w->interrupted && (w->step == SSW_STEP_BEGIN || persists))
 			ssw_batch_fail(w, w->error);
 	}
 	if (w->slow_us > 0)
 	{
-		if (!w->answered && ssw_failures_pending(w->failures) >= SSW_DOUBT && ssw_batch_more_patience(w))
+		if (!w->answered && ssw_failed_row_pending(w->failures) >= SSW_DOUBT && ssw_batch_more_patience(w))
 			return VERDICT_GONE;
 		message = psprintf("is_alive took longer than %g s", w->slow_us / 1e6);
 	}

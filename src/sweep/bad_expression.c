@@ -128,9 +128,9 @@ note(Search *s, const ErrorData *e)
 	key = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	appendStringInfo(&s->tids, "%s\"(%u,%u)\"", s->tids.len ? "," : "",
 					 ItemPointerGetBlockNumber(&s->range[0]), ItemPointerGetOffsetNumber(&s->range[0]));
-	if (!ssw_failures_excluded(s->failures, s->leaf, key, 0, false, GetCurrentTimestamp(), &slow) &&
-		!ssw_failures_add(s->failures, s->leaf, key, 0, false, "error", e->sqlerrcode,
-						  ssw_failure_text(s->policy, e), 0))
+	if (!ssw_failed_row_excluded(s->failures, s->leaf, key, 0, false, GetCurrentTimestamp(), &slow) &&
+		!ssw_failed_row_add(s->failures, s->leaf, key, 0, false, "error", e->sqlerrcode,
+							ssw_failed_row_text(s->policy, e), 0))
 		s->n++;
 }
 

@@ -185,7 +185,7 @@ ssw_batch_more_patience(SswWork *w)
 	pace.patience_us = hard;
 	ssw_pace_set(w->policy->id, &pace);
 	ssw_batch_end_pass(w->pass, SSW_END_LIMIT, 0, NULL);
-	ssw_failures_discard(w->failures);
+	ssw_failed_row_discard(w->failures);
 	return true;
 }
 
@@ -420,7 +420,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	int64		hist[SSW_LAG_BUCKETS] = {0};
 
 	if (!w->target.refresh)
-		ssw_audit_lags(sink, now, &max_lag, &lag_sum, hist);
+		ssw_cleanup_event_lags(sink, now, &max_lag, &lag_sum, hist);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass->batches++;
 	pass->repaired += repaired;
@@ -504,11 +504,11 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 	 * before the known failures are loaded, no code of the owner's has met a
 	 * row
 	 */
-	const char *text = w->failures ? ssw_failure_text(w->policy, e) : e->message ? e->message : "unknown error";
+	const char *text = w->failures ? ssw_failed_row_text(w->policy, e) : e->message ? e->message : "unknown error";
 
 	w->failed = true;
 	ssw_batch_end_pass(w->pass, e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :
 					   w->step == SSW_STEP_BEGIN && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED, e->sqlerrcode, text);
 	if (w->failures)
-		ssw_failures_discard(w->failures);
+		ssw_failed_row_discard(w->failures);
 }

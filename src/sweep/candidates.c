@@ -169,8 +169,8 @@ cursor_datum(const SswDeadline *c, const char *text)
 static bool
 has_failures(SswWork *w)
 {
-	return ssw_failures_count(w->failures) > 0 ||
-		(w->policy->ndeadlines > 1 && ssw_failures_pending(w->failures) > 0);
+	return ssw_failed_row_count(w->failures) > 0 ||
+		(w->policy->ndeadlines > 1 && ssw_failed_row_pending(w->failures) > 0);
 }
 
 /* Is the row a known failure that must be left alone now? */
@@ -180,9 +180,9 @@ is_excluded(SswWork *w, TupleTableSlot *slot, bool *slow)
 	bool		has_due = !slot->tts_isnull[SSW_C_DUE - 1];
 
 	if (slot->tts_isnull[SSW_C_KEY - 1] ||
-		!ssw_failures_excluded(w->failures, w->pass->leaf, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
-							   has_due ? DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]) : 0,
-							   has_due, GetCurrentTimestamp(), slow))
+		!ssw_failed_row_excluded(w->failures, w->pass->leaf, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+								 has_due ? DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]) : 0,
+								 has_due, GetCurrentTimestamp(), slow))
 		return false;
 	w->pass->excluded++;
 	return true;

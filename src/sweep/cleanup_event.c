@@ -7,7 +7,7 @@
  * row action returns.  A crash leaves nothing: the event rows are part of the
  * transaction.
  *
- * Rows are kept until ssw_audit_end(); a batch bounds their number.
+ * Rows are kept until ssw_cleanup_event_end(); a batch bounds their number.
  *
  * Shares SswPolicyShared.ended, under SswShared->lock.
  */
@@ -138,8 +138,8 @@ no_op(DestReceiver *self)
  * as long.
  */
 SswSink    *
-ssw_audit_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
-				const char *reason, const char *actor)
+ssw_cleanup_event_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
+						const char *reason, const char *actor)
 {
 	SswSink    *sink = palloc0(sizeof(SswSink));
 
@@ -160,14 +160,14 @@ ssw_audit_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
 }
 
 DestReceiver *
-ssw_audit_receiver(SswSink *sink)
+ssw_cleanup_event_receiver(SswSink *sink)
 {
 	return &sink->dest;
 }
 
 /* Did the action leave a row dead that it returned? */
 bool
-ssw_audit_still_dead(SswSink *sink)
+ssw_cleanup_event_still_dead(SswSink *sink)
 {
 	return sink->still_dead;
 }
@@ -328,7 +328,7 @@ count(const SswSink *sink)
  * as the extension's side of the batch, after the owner's code has run.
  */
 void
-ssw_audit_end(SswSink *sink)
+ssw_cleanup_event_end(SswSink *sink)
 {
 	const SswPolicy *p = sink->policy;
 	bool		by_group = p->group_text && (p->audit == SSW_AUDIT_COUNT || p->notify_channel || p->hooks);
@@ -375,7 +375,7 @@ ssw_audit_end(SswSink *sink)
 
 /* Add the lags of the rows, as of the commit, to a histogram. */
 void
-ssw_audit_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us, double *sum, int64 *hist)
+ssw_cleanup_event_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us, double *sum, int64 *hist)
 {
 	for (int i = 0; i < sink->nrows; i++)
 	{

@@ -11,12 +11,12 @@
 
 typedef struct SswSink SswSink;
 
-extern SswSink *ssw_audit_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
-								const char *reason, const char *actor);
-extern DestReceiver *ssw_audit_receiver(SswSink *sink);
-extern bool ssw_audit_still_dead(SswSink *sink);
-extern void ssw_audit_end(SswSink *sink);
-extern void ssw_audit_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us,
-						   double *sum, int64 *hist);
+extern SswSink *ssw_cleanup_event_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
+										const char *reason, const char *actor);
+extern DestReceiver *ssw_cleanup_event_receiver(SswSink *sink);
+extern bool ssw_cleanup_event_still_dead(SswSink *sink);
+extern void ssw_cleanup_event_end(SswSink *sink);
+extern void ssw_cleanup_event_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us,
+								   double *sum, int64 *hist);
 
 #endif							/* SSW_CLEANUP_EVENT_H */

@@ -230,7 +230,7 @@ ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next)
 	all_seen = pass->end == SSW_END_DONE && !pass->refresh_only && pass->unfinished == 0;
 	for (int i = 0; i < SSW_MET_WORDS; i++)
 		met[i] = pass->met[i] |= met[i];
-	pass->excluded += ssw_failures_pending(w->failures);
+	pass->excluded += ssw_failed_row_pending(w->failures);
 	pass->failed += w->nfailed;
 	w->nfailed = 0;
 	if (next != 0 && (pass->next_due == 0 || next < pass->next_due))

@@ -109,7 +109,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	SswTarget	target = {.policy = p,.phase = e->phase,.cutoff = e->cutoff,.full_cutoff = e->cutoff,.skip_locked = e->skip_locked,.locked = true,.gone = e->gone};
-	SswSink    *sink = ssw_audit_begin(p, e->pass, e->type, e->reason, e->pass ? NULL : ssw_identity_actor());
+	SswSink    *sink = ssw_cleanup_event_begin(p, e->pass, e->type, e->reason, e->pass ? NULL : ssw_identity_actor());
 	int			size = Min(f->n - *next, ROWS_AT_ONCE);
 	ItemPointerData *tids = palloc(size * sizeof(ItemPointerData));
 	SswIdentity save;
@@ -132,7 +132,7 @@ act(const SswFound *f, int *next, const SswPolicy *p, const SswEnd *e)
 		ssw_deferred_fire();
 	ssw_spi_end_as(&save);
 	MemoryContextSwitchTo(cxt);
-	ssw_audit_end(sink);
+	ssw_cleanup_event_end(sink);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(cxt);
 	return acted;

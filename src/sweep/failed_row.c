@@ -83,7 +83,7 @@ struct SswFailures
 
 /* base * 2^(attempts - 1), at most max, with a quarter of jitter. */
 int64
-ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us)
+ssw_failed_row_backoff_us(int attempts, int64 base_us, int64 max_us)
 {
 	double		d = base_us * pow(2, Min(Max(attempts - 1, 0), 30));
 
@@ -187,7 +187,7 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 
 /* The known failures of a policy, in CurrentMemoryContext; in a transaction. */
 SswFailures *
-ssw_failures_load(const SswPolicy *p)
+ssw_failed_row_load(const SswPolicy *p)
 {
 	SswFailures *f = palloc0(sizeof(SswFailures));
 	HASHCTL		ctl = {.keysize = sizeof(FailedName),.entrysize = sizeof(FailedEntry),.hash = hash_name,.match = match_names};
@@ -216,7 +216,7 @@ ssw_failures_load(const SswPolicy *p)
 }
 
 int
-ssw_failures_count(SswFailures *f)
+ssw_failed_row_count(SswFailures *f)
 {
 	return f->count;
 }
@@ -237,8 +237,8 @@ retry_at(const SswFailures *f, const FailedEntry *e, TimestampTz now)
  * row in its place, has lapsed.  *slow: it may be tried, and was slow before.
  */
 bool
-ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
-					  TimestampTz now, bool *slow)
+ssw_failed_row_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
+						TimestampTz now, bool *slow)
 {
 	FailedEntry *e = NULL;
 	char	   *identity;
@@ -260,7 +260,7 @@ ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due
 
 /* Keys of the known failures, as stored: text[]. */
 Datum
-ssw_failures_keys(SswFailures *f)
+ssw_failed_row_keys(SswFailures *f)
 {
 	ArrayBuildState *keys = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 	HASH_SEQ_STATUS seq;
@@ -274,7 +274,7 @@ ssw_failures_keys(SswFailures *f)
 
 /* The earliest time at which a known failure that still is one may be tried again, or 0. */
 TimestampTz
-ssw_failures_next_attempt(SswFailures *f)
+ssw_failed_row_next_attempt(SswFailures *f)
 {
 	HASH_SEQ_STATUS seq;
 	FailedEntry *e;
@@ -297,7 +297,7 @@ ssw_failures_next_attempt(SswFailures *f)
  * credentials that is no text at all: nobody knows what it is made of.
  */
 const char *
-ssw_failure_text(const SswPolicy *p, const ErrorData *e)
+ssw_failed_row_text(const SswPolicy *p, const ErrorData *e)
 {
 	if (p->audit == SSW_AUDIT_HASH)
 		return psprintf("error %s (its text is not kept with audit => 'hash')",
@@ -326,7 +326,7 @@ plan_retry(SswFailures *f, FailedEntry *e, bool known)
 	if (waits_for_lock(e))
 		f->locked_next = f->locked_next == 0 ? next : Min(f->locked_next, next);
 	else
-		e->next_attempt = now + ssw_failure_backoff_us(e->attempts, base, RETRY_MAX_US);
+		e->next_attempt = now + ssw_failed_row_backoff_us(e->attempts, base, RETRY_MAX_US);
 }
 
 /*
@@ -341,13 +341,13 @@ may_pass(const SswPolicy *p, const FailedEntry *e)
 }
 
 /*
- * Remember a failure, to be written by ssw_failures_flush(), and leave the row
+ * Remember a failure, to be written by ssw_failed_row_flush(), and leave the row
  * alone for the rest of the pass.  blocked_by is an int4[] of pids, or 0.  True
  * when the row was known to fail.
  */
 bool
-ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
-				 const char *class, int sqlerrcode, const char *message, Datum blocked_by)
+ssw_failed_row_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
+				   const char *class, int sqlerrcode, const char *message, Datum blocked_by)
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
 	char	   *identity;
@@ -383,14 +383,14 @@ ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, boo
 }
 
 int
-ssw_failures_pending(SswFailures *f)
+ssw_failed_row_pending(SswFailures *f)
 {
 	return list_length(f->pending);
 }
 
 /* The one SQLSTATE that all pending failures share, or 0. */
 int
-ssw_failures_same_code(SswFailures *f)
+ssw_failed_row_same_code(SswFailures *f)
 {
 	int			code = 0;
 	ListCell   *lc;
@@ -408,7 +408,7 @@ ssw_failures_same_code(SswFailures *f)
 
 /* Forget pending failures: the policy failed, not the rows. */
 void
-ssw_failures_discard(SswFailures *f)
+ssw_failed_row_discard(SswFailures *f)
 {
 	f->pending = NIL;
 }
@@ -458,7 +458,7 @@ met_bit(const FailedEntry *e, uint64 salt)
 
 /* Set the bits of the failed rows that this worker met. */
 void
-ssw_failures_met(SswFailures *f, uint64 salt, uint64 *bits)
+ssw_failed_row_met(SswFailures *f, uint64 salt, uint64 *bits)
 {
 	HASH_SEQ_STATUS seq;
 	FailedEntry *e;
@@ -519,7 +519,7 @@ note_locked(const SswFailures *f)
  * are of what all workers met.
  */
 void
-ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
+ssw_failed_row_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
 {
 	SswIdentity save;
 	ListCell   *lc;

@@ -10,28 +10,28 @@
 
 typedef struct SswFailures SswFailures;
 
-extern const char *ssw_failure_text(const SswPolicy *p, const ErrorData *e);
-extern int64 ssw_failure_backoff_us(int attempts, int64 base_us, int64 max_us);
+extern const char *ssw_failed_row_text(const SswPolicy *p, const ErrorData *e);
+extern int64 ssw_failed_row_backoff_us(int attempts, int64 base_us, int64 max_us);
 
-extern SswFailures *ssw_failures_load(const SswPolicy *p);
-extern int	ssw_failures_count(SswFailures *f);
-extern Datum ssw_failures_keys(SswFailures *f);
-extern bool ssw_failures_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due,
-								  bool has_due, TimestampTz now, bool *slow);
-extern TimestampTz ssw_failures_next_attempt(SswFailures *f);
+extern SswFailures *ssw_failed_row_load(const SswPolicy *p);
+extern int	ssw_failed_row_count(SswFailures *f);
+extern Datum ssw_failed_row_keys(SswFailures *f);
+extern bool ssw_failed_row_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due,
+									bool has_due, TimestampTz now, bool *slow);
+extern TimestampTz ssw_failed_row_next_attempt(SswFailures *f);
 
 /* Class of a row that was set aside, and is to be tried alone: that is no attempt. */
 #define SSW_FAIL_SET_ASIDE	"set aside"
 /* Class of a row that has ended its workers, and is quarantined at once; see row_in_hand.c. */
 #define SSW_FAIL_DEADLY		"deadly"
 
-extern bool ssw_failures_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
-							 const char *class, int sqlerrcode, const char *message,
-							 Datum blocked_by);
-extern int	ssw_failures_pending(SswFailures *f);
-extern int	ssw_failures_same_code(SswFailures *f);
-extern void ssw_failures_discard(SswFailures *f);
-extern void ssw_failures_met(SswFailures *f, uint64 salt, uint64 *bits);
-extern void ssw_failures_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits);
+extern bool ssw_failed_row_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
+							   const char *class, int sqlerrcode, const char *message,
+							   Datum blocked_by);
+extern int	ssw_failed_row_pending(SswFailures *f);
+extern int	ssw_failed_row_same_code(SswFailures *f);
+extern void ssw_failed_row_discard(SswFailures *f);
+extern void ssw_failed_row_met(SswFailures *f, uint64 salt, uint64 *bits);
+extern void ssw_failed_row_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits);
 
 #endif							/* SSW_FAILED_ROW_H */

@@ -113,7 +113,7 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 		},
 		{
 			TimestampTzGetDatum(cutoff), TimestampTzGetDatum(w->pass->full_cutoff), (Datum) 0, (Datum) 0,
-				ssw_failures_keys(w->failures), Int64GetDatum(w->policy->fuse_min)
+				ssw_failed_row_keys(w->failures), Int64GetDatum(w->policy->fuse_min)
 		},
 			"  nn  nn"
 	};
@@ -153,7 +153,7 @@ add_part(List **parts, SswWork *w, Oid leaf, SswPhase phase, const char *dead, c
 					 ssw_guard_table(leaf), dead);
 	if (other)
 		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", other);
-	if (ssw_failures_count(w->failures) > 0)
+	if (ssw_failed_row_count(w->failures) > 0)
 		appendStringInfo(&buf, " AND (%s OPERATOR(pg_catalog.=) ANY ($5)) IS NOT TRUE", ssw_key_shown_sql(p));
 	*parts = lappend(*parts, buf.data);
 }

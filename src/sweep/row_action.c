@@ -155,7 +155,7 @@ lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
 		l->columns[k] = ssw_action_column(TEXTOID, l->n, SSW_R_KEY_COLUMN + k);
 	if (p->action == SSW_ACTION_CALL)
 	{
-		DestReceiver *dest = ssw_audit_receiver(sink);
+		DestReceiver *dest = ssw_cleanup_event_receiver(sink);
 		TupleTableSlot *slot = MakeSingleTupleTableSlot(SPI_tuptable->tupdesc, &TTSOpsHeapTuple);
 
 		for (int i = 0; i < l->n; i++)
@@ -261,7 +261,7 @@ delete_range(const SswTarget *t, SswSink *sink)
 
 	if (r->has_blocks)
 		ssw_plan_by_place(sql, nargs, types);
-	return ssw_plan_execute(sql, nargs, types, values, ssw_audit_receiver(sink), false);
+	return ssw_plan_execute(sql, nargs, types, values, ssw_cleanup_event_receiver(sink), false);
 }
 
 /*
@@ -331,8 +331,8 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 	/* many rows of the registry may be due that the fuse holds */
 	if (p->registry)
 		ssw_plan_by_place(sql, SSW_ROW_PARAMS, types);
-	acted = ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, ssw_audit_receiver(sink), false);
-	if (ssw_audit_still_dead(sink))
+	acted = ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, ssw_cleanup_event_receiver(sink), false);
+	if (ssw_cleanup_event_still_dead(sink))
 		left_dead(p);
 	return acted;
 }

@@ -76,10 +76,10 @@ run_together(SswWork *w, const ItemPointerData *tids, int n)
 		{
 			MemoryContextSwitchTo(w->batch_cxt);
 			ssw_batch_hurry(w);
-			sink = ssw_audit_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
+			sink = ssw_cleanup_event_begin(w->policy, w->pass->pass_id, w->cleanup_type, w->reason, NULL);
 			rows = act_as_owner(w, tids, n, sink, &missing);
 			w->step = SSW_STEP_EVIDENCE;
-			ssw_audit_end(sink);
+			ssw_cleanup_event_end(sink);
 		}
 		ssw_batch_end(w, sink, start, n, rows, missing);
 		ok = true;
@@ -138,8 +138,8 @@ find_witnesses(SswWork *w, int pages, ItemPointerData *tids)
 		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
 		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
 
-		if (nokey || !ssw_failures_excluded(w->failures, w->target.leaf, TextDatumGetCString(key),
-											nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp(), &slow))
+		if (nokey || !ssw_failed_row_excluded(w->failures, w->target.leaf, TextDatumGetCString(key),
+											  nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp(), &slow))
 			tids[n++] = *tid;
 	}
 	ssw_batch_end_read(w, &save);
@@ -198,7 +198,7 @@ learn(SswWork *w)
 	 * some were known to fail, it may be they.
 	 */
 	if (class == SSW_FAIL_POLICY &&
-		(w->succeeded > 0 || ssw_sweep_sql_asks(w->policy, w->target.phase) || ssw_failures_count(w->failures) > 0 ||
+		(w->succeeded > 0 || ssw_sweep_sql_asks(w->policy, w->target.phase) || ssw_failed_row_count(w->failures) > 0 ||
 		 others_end(w)))
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)

@@ -77,10 +77,10 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 										 CurrentMemoryContext, &xid);
 			prepared = ssw_holders_prepared_name(xid, CurrentMemoryContext);
 		}
-		known |= ssw_failures_add(w->failures, w->target.leaf, TextDatumGetCString(key),
-								  nodue ? 0 : DatumGetTimestampTz(due), !nodue,
-								  class, sqlerrcode,
-								  prepared ? psprintf("prepared transaction \"%s\" holds the row", prepared) : message, holders);
+		known |= ssw_failed_row_add(w->failures, w->target.leaf, TextDatumGetCString(key),
+									nodue ? 0 : DatumGetTimestampTz(due), !nodue,
+									class, sqlerrcode,
+									prepared ? psprintf("prepared transaction \"%s\" holds the row", prepared) : message, holders);
 	}
 	return known;
 }
@@ -206,7 +206,7 @@ ssw_single_record_error(SswWork *w, const ItemPointerData *tid)
 		known = ssw_single_record(w, tid, ssw_batch_slow_class(w), e->sqlerrcode,
 								  psprintf("the row action took longer than %g s", w->slow_us / 1e6));
 	else
-		known = ssw_single_record(w, tid, class_name(e->sqlerrcode), e->sqlerrcode, ssw_failure_text(w->policy, e));
+		known = ssw_single_record(w, tid, class_name(e->sqlerrcode), e->sqlerrcode, ssw_failed_row_text(w->policy, e));
 	/* a row that others outlived says nothing of the policy */
 	if (known)
 		return;
@@ -226,7 +226,7 @@ ssw_single_is_deadly(SswWork *w, const ItemPointerData *tid, const char *message
 	ssw_single_record(w, tid, SSW_FAIL_DEADLY, ERRCODE_ADMIN_SHUTDOWN, message);
 	ssw_spi_start_transaction();
 	if (ssw_lock_policy_batch_conditional(w->policy->id))
-		ssw_failures_flush(w->failures, false, 0, NULL);
+		ssw_failed_row_flush(w->failures, false, 0, NULL);
 	ssw_spi_commit();
 	MemoryContextSwitchTo(w->batch_cxt);
 	return true;

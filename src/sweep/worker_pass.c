@@ -239,15 +239,15 @@ handle_rows(SswWork *w, MemoryContext chunk_cxt)
 static void
 blame_policy(SswWork *w)
 {
-	SswFailureClass class = ssw_error_classify(ssw_failures_same_code(w->failures));
+	SswFailureClass class = ssw_error_classify(ssw_failed_row_same_code(w->failures));
 	bool		none;
 
-	if (!OidIsValid(w->policy->is_alive) || ssw_failures_count(w->failures) > 0 ||
-		ssw_failures_pending(w->failures) == 0 || w->failed || w->error == NULL)
+	if (!OidIsValid(w->policy->is_alive) || ssw_failed_row_count(w->failures) > 0 ||
+		ssw_failed_row_pending(w->failures) == 0 || w->failed || w->error == NULL)
 		return;
 	none = w->pass->end == SSW_END_DONE && w->pass->expired + w->pass->refreshed == 0;
 	if (none && ((class == SSW_FAIL_POLICY && (!w->answered || w->streak > 0)) ||
-				 (class == SSW_FAIL_TRANSIENT && !w->answered && ssw_failures_pending(w->failures) >= SSW_DOUBT) ||
+				 (class == SSW_FAIL_TRANSIENT && !w->answered && ssw_failed_row_pending(w->failures) >= SSW_DOUBT) ||
 				 ((class == SSW_FAIL_ROW || class == SSW_FAIL_TRANSIENT) && w->streak >= SSW_DOUBT)))
 		ssw_batch_fail(w, w->error);
 }
@@ -260,10 +260,10 @@ finish(SswWork *w)
 	uint64		met[SSW_MET_WORDS] = {0};
 
 	blame_policy(w);
-	ssw_failures_met(w->failures, w->pass->started_at, met);
-	purge = ssw_dispenser_leave(w, met, ssw_failures_next_attempt(w->failures)) &&
-		ssw_failures_count(w->failures) > 0;
-	if (purge || ssw_failures_pending(w->failures) > 0)
+	ssw_failed_row_met(w->failures, w->pass->started_at, met);
+	purge = ssw_dispenser_leave(w, met, ssw_failed_row_next_attempt(w->failures)) &&
+		ssw_failed_row_count(w->failures) > 0;
+	if (purge || ssw_failed_row_pending(w->failures) > 0)
 	{
 		ssw_spi_start_transaction();
 
@@ -272,7 +272,7 @@ finish(SswWork *w)
 		 * rows, too
 		 */
 		if (ssw_lock_policy_batch_conditional(w->policy->id))
-			ssw_failures_flush(w->failures, purge, w->pass->started_at, met);
+			ssw_failed_row_flush(w->failures, purge, w->pass->started_at, met);
 		ssw_spi_commit();
 	}
 }
@@ -314,7 +314,7 @@ prepare(SswWork *w, MemoryContext cxt)
 		ssw_fuse_load(w->policy);
 		if (!w->pass->forced)
 			ssw_lower_bound_apply(w->policy, w->pass->now);
-		w->failures = ssw_failures_load(w->policy);
+		w->failures = ssw_failed_row_load(w->policy);
 	}
 	if (rel)
 		relation_close(rel, NoLock);
@@ -381,7 +381,7 @@ recover(SswWork *w, MemoryContext cxt)
 	if (ssw_bad_expression_leave_out(w, cxt))
 		return true;
 	/* there was no time to find all rows at fault: the next pass knows these */
-	if (w->failures && ssw_failures_pending(w->failures) > 0 && w->policy->left_out && ssw_batch_must_stop(w) && !w->out_of_time)
+	if (w->failures && ssw_failed_row_pending(w->failures) > 0 && w->policy->left_out && ssw_batch_must_stop(w) && !w->out_of_time)
 		return w->out_of_time = true;
 	ssw_batch_fail(w, error);
 	return false;
