@@ -283,3 +283,11 @@ SELECT next_step FROM sweeper.problem WHERE policy = 'misfit';
 SELECT sweeper.unregister('misfit');
 DROP TABLE misfit;
 DROP FUNCTION comes_to;
+-- a partitioned table is not counted as one of its leaves: eight of nine are shown
+CREATE TABLE wide (id int, d timestamptz) PARTITION BY LIST (id);
+CREATE INDEX ON wide (d);
+SELECT format('CREATE TABLE wide_%1$s PARTITION OF wide FOR VALUES IN (%1$s)', i) FROM generate_series(1, 9) AS i \gexec
+SELECT FROM sweeper.register('wide', deadline => 'd', start => 'paused');
+SELECT count(*) FILTER (WHERE l LIKE '-- %: delete%') AS shown, max(l) FILTER (WHERE l LIKE '-- and %') AS others FROM sweeper.explain_sweep('wide') AS l;
+SELECT sweeper.unregister('wide');
+DROP TABLE wide;

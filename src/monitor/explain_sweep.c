@@ -145,8 +145,6 @@ put_leaf(Output *out, Oid leaf)
 {
 	const SswPolicy *p = out->policy;
 
-	if (get_rel_relkind(leaf) != RELKIND_RELATION || get_rel_persistence(leaf) == RELPERSISTENCE_TEMP)
-		return;
 	if (ssw_relation_owner(leaf) != p->owner)
 	{
 		put_line(out, psprintf("-- %s is not swept: it does not belong to \"%s\"",
@@ -166,7 +164,7 @@ put_leaves(void *arg)
 	Output	   *out = arg;
 	SswPolicy  *p = out->policy;
 	Relation	rel = relation_open(p->relid, NoLock);
-	int			shown = 0;
+	int			leaves = 0;
 	ListCell   *lc;
 
 	ssw_deadline_build(p, rel);
@@ -174,10 +172,14 @@ put_leaves(void *arg)
 		ssw_grace_rows(p);
 	ssw_spi_begin();
 	foreach(lc, find_all_inheritors(p->relid, AccessShareLock, NULL))
-		if (shown++ < MAX_LEAVES)
-		put_leaf(out, lfirst_oid(lc));
-	if (shown > MAX_LEAVES)
-		put_line(out, psprintf("-- and %d more leaves", shown - MAX_LEAVES));
+	{
+		Oid			leaf = lfirst_oid(lc);
+
+		if (get_rel_relkind(leaf) == RELKIND_RELATION && get_rel_persistence(leaf) != RELPERSISTENCE_TEMP && leaves++ < MAX_LEAVES)
+			put_leaf(out, leaf);
+	}
+	if (leaves > MAX_LEAVES)
+		put_line(out, psprintf("-- and %d more leaves", leaves - MAX_LEAVES));
 	ssw_spi_end();
 	relation_close(rel, NoLock);
 }
