@@ -107,10 +107,10 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	if (rel)
 	{
 		/* it has just been checked as a new one */
-		ssw_policy_store_add(&q, "broken", BOOLOID, BoolGetDatum(false), false, "");
-		ssw_policy_store_add(&q, "failures", INT4OID, Int32GetDatum(0), false, "");
-		ssw_policy_store_add(&q, "failing_since", TIMESTAMPTZOID, (Datum) 0, true, "");
-		ssw_policy_store_add(&q, "retry_at", TIMESTAMPTZOID, (Datum) 0, true, "");
+		ssw_policy_store_add(&q, "broken", BOOLOID, BoolGetDatum(false), false);
+		ssw_policy_store_add(&q, "failures", INT4OID, Int32GetDatum(0), false);
+		ssw_policy_store_add(&q, "failing_since", TIMESTAMPTZOID, (Datum) 0, true);
+		ssw_policy_store_add(&q, "retry_at", TIMESTAMPTZOID, (Datum) 0, true);
 	}
 
 	/*
@@ -120,15 +120,15 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	if (v)
 	{
 		if (changes_deaths(a))
-			ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true, "");
+			ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, (Datum) 0, true);
 		ssw_policy_store_exec(psprintf("DELETE FROM sweeper.fuse_hold WHERE policy_id = %d AND (held_until <= pg_catalog.clock_timestamp()%s)",
 									   p->id, a->given[SSW_ARG_GROUP_BY] ? " OR \"group\" IS NOT NULL" : ""), 0, NULL, NULL, NULL);
-		ssw_policy_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true, "");
+		ssw_policy_store_add(&q, "horizons", TIMESTAMPTZARRAYOID, (Datum) 0, true);
 	}
 	if (held)
 	{
 		ssw_policy_store_add_text(&q, "held_reason", held);
-		ssw_policy_store_add(&q, "held_at", TIMESTAMPTZOID, now, false, "");
+		ssw_policy_store_add(&q, "held_at", TIMESTAMPTZOID, now, false);
 	}
 	q.nulls[q.n] = '\0';
 	ssw_policy_store_exec(psprintf("UPDATE sweeper.policy SET (%s) = ROW(%s) WHERE policy_id = %d",

@@ -19,9 +19,9 @@
 #include "base/spi.h"
 #include "commands/policy_store.h"
 
-/* Add a column and its value to a statement; cast follows the parameter. */
+/* Add a column and its value to a statement. */
 void
-ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value, bool isnull, const char *cast)
+ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value, bool isnull)
 {
 	if (q->n == 0)
 	{
@@ -35,14 +35,14 @@ ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value, bo
 	q->nulls[q->n] = isnull ? 'n' : ' ';
 	q->n++;
 	appendStringInfo(&q->columns, "%s%s", q->n > 1 ? ", " : "", quote_identifier(column));
-	appendStringInfo(&q->params, "%s$%d%s", q->n > 1 ? ", " : "", q->n, cast);
+	appendStringInfo(&q->params, "%s$%d", q->n > 1 ? ", " : "", q->n);
 }
 
 /* Add a text, or null. */
 void
 ssw_policy_store_add_text(SswParams *q, const char *column, const char *value)
 {
-	ssw_policy_store_add(q, column, TEXTOID, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL, "");
+	ssw_policy_store_add(q, column, TEXTOID, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL);
 }
 
 /* Names as text[]. */
@@ -85,17 +85,17 @@ ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p, 
 		if (f->kind == SSW_FIELD_NAMES)
 			ssw_policy_store_add(q, f->name, TEXTARRAYOID,
 								 names_array(*(char **const *) member, *(const int *) ((const char *) p + f->count)),
-								 *(char **const *) member == NULL, "");
+								 *(char **const *) member == NULL);
 		else if (f->flags & SSW_FIELD_RESOLVED)
 			ssw_policy_store_add_text(q, f->name, *(char *const *) member);
 		else if (a->given[i] || !a->alter || (f->flags & SSW_FIELD_COLUMNS))
-			ssw_policy_store_add(q, f->name, f->kind == SSW_FIELD_FUNCTION ? OIDOID : ssw_field_type(f), a->value[i], a->isnull[i], "");
+			ssw_policy_store_add(q, f->name, f->kind == SSW_FIELD_FUNCTION ? OIDOID : ssw_field_type(f), a->value[i], a->isnull[i]);
 	}
 	if (rel == NULL)
 		return;
 	ssw_policy_store_add_text(q, "on_expire_name", p->on_expire_name);
 	ssw_policy_store_add_text(q, "is_alive_name", p->is_alive_name);
-	ssw_policy_store_add(q, "columns", TEXTARRAYOID, column_names(RelationGetDescr(rel)), false, "");
+	ssw_policy_store_add(q, "columns", TEXTARRAYOID, column_names(RelationGetDescr(rel)), false);
 }
 
 /* Run one statement as the extension's owner; an int4 result, or 0. */

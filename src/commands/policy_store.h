@@ -20,11 +20,10 @@ typedef struct SswParams
 	Datum		values[SSW_STORE_MAX];
 	char		nulls[SSW_STORE_MAX + 1];
 	StringInfoData columns;		/* "a, b" */
-	StringInfoData params;		/* "$1, $2::jsonb" */
+	StringInfoData params;		/* "$1, $2" */
 } SswParams;
 
-extern void ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value,
-								 bool isnull, const char *cast);
+extern void ssw_policy_store_add(SswParams *q, const char *column, Oid type, Datum value, bool isnull);
 extern void ssw_policy_store_add_text(SswParams *q, const char *column, const char *value);
 extern void ssw_policy_store_add_fields(SswParams *q, const SswArgs *a, const SswPolicy *p,
 										Relation rel);

@@ -204,19 +204,19 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
 
 	ssw_policy_store_add_text(&q, "policy", p->name);
-	ssw_policy_store_add(&q, "relid", OIDOID, ObjectIdGetDatum(p->relid), false, "");
+	ssw_policy_store_add(&q, "relid", OIDOID, ObjectIdGetDatum(p->relid), false);
 	ssw_policy_store_add_text(&q, "relation", p->relation);
-	ssw_policy_store_add(&q, "owner", OIDOID, ObjectIdGetDatum(p->owner), false, "");
+	ssw_policy_store_add(&q, "owner", OIDOID, ObjectIdGetDatum(p->owner), false);
 	ssw_policy_store_add_text(&q, "owner_name", p->owner_name);
-	ssw_policy_store_add(&q, "system_identifier", INT8OID, Int64GetDatum((int64) p->system_identifier), false, "");
-	ssw_policy_store_add(&q, "database", OIDOID, ObjectIdGetDatum(p->database), false, "");
+	ssw_policy_store_add(&q, "system_identifier", INT8OID, Int64GetDatum((int64) p->system_identifier), false);
+	ssw_policy_store_add(&q, "database", OIDOID, ObjectIdGetDatum(p->database), false);
 	ssw_policy_store_add_text(&q, "held_reason", held);
-	ssw_policy_store_add(&q, "held_at", TIMESTAMPTZOID, now, held == NULL, "");
-	ssw_policy_store_add(&q, "paused_at", TIMESTAMPTZOID, now, !paused, "");
+	ssw_policy_store_add(&q, "held_at", TIMESTAMPTZOID, now, held == NULL);
+	ssw_policy_store_add(&q, "paused_at", TIMESTAMPTZOID, now, !paused);
 	ssw_policy_store_add_text(&q, "registered_by", ssw_identity_actor());
 	ssw_policy_store_add_text(&q, "paused_by", paused ? ssw_identity_actor() : NULL);
 	ssw_policy_store_add_text(&q, "paused_reason", paused ? "registered paused" : NULL);
-	ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0, "");
+	ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0);
 	ssw_policy_store_add_fields(&q, a, p, rel);
 	q.nulls[q.n] = '\0';
 	p->id = ssw_policy_store_exec(psprintf("INSERT INTO sweeper.policy (%s) VALUES (%s)"
