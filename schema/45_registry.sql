@@ -76,7 +76,7 @@ COMMENT ON COLUMN sweeper.session.expires_at IS 'The session is dead after this 
 COMMENT ON COLUMN sweeper.session.ends_at IS 'The session is dead after this time in any case (max_ttl of the pool); infinity: no limit.';
 COMMENT ON COLUMN sweeper.session.released_at IS 'When its seat was released.';
 COMMENT ON COLUMN sweeper.session.ended_at IS 'Last heartbeat or other evidence that it lived: the end of billing.';
-COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool. Its upper bits are the timeline, so it also grows after a fail-over or restore.';
+COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool. Its upper bits are the timeline, so it also grows after a failover or restore.';
 COMMENT ON TABLE sweeper.usage_event IS 'One row for each session that ended; kept for usage_event_retention, by default forever.';
 COMMENT ON COLUMN sweeper.usage_event.id IS 'Id of its cleanup_event.';
 COMMENT ON COLUMN sweeper.usage_event.hours IS 'From acquired_at to ended_at, to six digits.';
