@@ -41,8 +41,8 @@ const double ssw_duration_bounds[SSW_DURATION_BUCKETS - 1] =
  * Entries of the hash of policies: those of users, and the built-in ones of each
  * database.  Memory of the latter is reserved, and used as databases come.
  */
-Size
-ssw_shmem_most_policies(void)
+static Size
+most_policies(void)
 {
 	return (Size) ssw_max_policies + SSW_BUILTIN_POLICIES * SSW_MAX_DATABASES;
 }
@@ -140,7 +140,7 @@ init_shared(LWLock *lock)
 		SswProcs[i].pass = -1;
 		ConditionVariableInit(&SswPasses[i].collector_cv);
 	}
-	policy_hash = ShmemInitHash("session_sweeper policies", ssw_max_policies, ssw_shmem_most_policies(), &ctl, HASH_ELEM | HASH_BLOBS);
+	policy_hash = ShmemInitHash("session_sweeper policies", ssw_max_policies, most_policies(), &ctl, HASH_ELEM | HASH_BLOBS);
 }
 
 /* Set the hooks; called from _PG_init while the postmaster preloads us. */
@@ -151,7 +151,7 @@ ssw_shmem_init(void)
 
 	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswProc))));
 	size = add_size(size, MAXALIGN(mul_size(max_worker_processes, sizeof(SswPass))));
-	ssw_shmem_add(SSW_EXTENSION, size, hash_estimate_size(ssw_shmem_most_policies(), sizeof(SswPolicyShared)), 1, &SswShared, init_shared);
+	ssw_shmem_add(SSW_EXTENSION, size, hash_estimate_size(most_policies(), sizeof(SswPolicyShared)), 1, &SswShared, init_shared);
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = shmem_request;
 	prev_shmem_startup_hook = shmem_startup_hook;

@@ -418,7 +418,6 @@ extern bool ssw_shmem_forget_unknown(const Bitmapset * known, uint64 generation)
 extern void ssw_shmem_forget_policies(Oid dboid);
 extern void ssw_shmem_forget_passes(Oid dboid);
 extern void ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us);
-extern Size ssw_shmem_most_policies(void);
 extern void ssw_shmem_policies_seq(LWLockMode mode, void (*callback) (SswPolicyShared *, void *), void *arg);
 extern void ssw_shmem_wake_launcher(void);
 extern void ssw_shmem_wake_coordinator(Oid dboid);

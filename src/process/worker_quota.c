@@ -209,8 +209,8 @@ ssw_quota_ask_to_leave(SswProc *p, TimestampTz now)
  * if the waiting database has none, any: that of the database with most, there longest.
  * The caller holds the lock exclusively.
  */
-void
-ssw_quota_make_room(SswProcKind kind, Oid database, Oid role, TimestampTz now)
+static void
+make_room(SswProcKind kind, Oid database, Oid role, TimestampTz now)
 {
 	bool		any = kind == SSW_PROC_RUNNER || ssw_quota_count(SSW_PROC_WORKER, database) == 0;
 	bool		runners_only = kind == SSW_PROC_RUNNER && ssw_quota_count(kind, InvalidOid) >= most_runners();
@@ -260,7 +260,7 @@ ssw_quota_no_slot(SswProcKind kind, Oid database, Oid role, TimestampTz now)
 	slots = coordinators + ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
 	short_until = now + SHORT_US;
 	if (coordinators <= ssw_quota_most_coordinators(now) - (kind == SSW_PROC_COORDINATOR))
-		ssw_quota_make_room(kind, database, role, now);
+		make_room(kind, database, role, now);
 }
 
 /*
@@ -330,7 +330,7 @@ ssw_quota_next_runner(TimestampTz now, Oid *role)
 	if (best == NULL)
 		return InvalidOid;
 	if (ssw_quota_count(SSW_PROC_RUNNER, InvalidOid) >= most_runners() || free_places() <= 0)
-		ssw_quota_make_room(SSW_PROC_RUNNER, best->oid, best->runner_role, now);
+		make_room(SSW_PROC_RUNNER, best->oid, best->runner_role, now);
 	else
 	{
 		*role = best->runner_role;
@@ -365,7 +365,7 @@ ssw_quota_next_worker(TimestampTz now)
 		return InvalidOid;
 	if (free_places() <= 0)
 	{
-		ssw_quota_make_room(SSW_PROC_WORKER, d->oid, InvalidOid, now);
+		make_room(SSW_PROC_WORKER, d->oid, InvalidOid, now);
 		return InvalidOid;
 	}
 	/* if it wants another, after those that wait now */

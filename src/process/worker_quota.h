@@ -12,7 +12,6 @@ extern void ssw_quota_forget_short(void);
 extern int	ssw_quota_count(SswProcKind kind, Oid database);
 extern void ssw_quota_note_no_slot(TimestampTz now);
 extern void ssw_quota_ask_to_leave(SswProc *p, TimestampTz now);
-extern void ssw_quota_make_room(SswProcKind kind, Oid database, Oid role, TimestampTz now);
 extern void ssw_quota_no_slot(SswProcKind kind, Oid database, Oid role, TimestampTz now);
 extern bool ssw_quota_has_its_share(Oid role);
 extern void ssw_quota_take_back(TimestampTz now);
