@@ -401,14 +401,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	TimestampTz at;
 
 	if (request)
-	{
-		SswPolicyShared s = {0};
-
-		/* the pass of the request may have been stopped after its last row */
-		if (w->unfinished)
-			(void) ssw_shmem_read_policy(w->policy_id, &s);
-		ssw_request_complete(w, request, s.last_pass_id, 0, "");
-	}
+		ssw_request_complete(w, request, 0, 0, "");
 	w->idle++;
 	w->unfinished = w->rate_waits = false;
 	ssw_watch_note_lock(w, false, now);
@@ -555,13 +548,13 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 	ssw_watch_rejudge(w, now);
 	if (pass.end == SSW_END_LIMIT && !pass.forced)
 		(void) ssw_throttle_rests(w->policy, now, &w->rest);
+	if (pass.request != 0 && pass.end != SSW_END_STOPPED)
+		ssw_request_complete_with(w, pass.request, &pass);
 	schedule_after(w, &pass, now);
 	w->owed = w->owed && pass.end == SSW_END_LOCKED;
 	if (pass.end == SSW_END_LOCKED)
 		ssw_watch_locked(w);
 	else if (pass.left_out != 0 || pass.counted)
 		ssw_watch_note_lock(w, pass.left_out != 0, now);
-	if (pass.request != 0 && pass.end != SSW_END_STOPPED)
-		ssw_request_complete_with(w, pass.request, &pass);
 	publish(w, &pass);
 }

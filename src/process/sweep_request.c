@@ -40,7 +40,8 @@ ssw_request_pending(SswWatch *w, const uint64 *current)
 /*
  * To be published after the round's commit: the caller then sees the pass's row.  A
  * code other than 0 says that it did not end well, and message why; without one it
- * says why rows were left.
+ * says why rows were left.  If it found nothing because an earlier pass was stopped after
+ * the last row, that is the answer.
  */
 void
 ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const char *message)
@@ -49,6 +50,7 @@ ssw_request_complete(SswWatch *w, uint64 request, int64 pass_id, int code, const
 	w->force = false;
 	w->owed = code == ERRCODE_LOCK_NOT_AVAILABLE;
 	w->answer = pass_id;
+	w->found = pass_id != 0 || w->unfinished;
 	w->answer_code = code;
 	ssw_shmem_text(w->answer_error, message, sizeof(w->answer_error));
 }
@@ -87,7 +89,7 @@ ssw_request_answer(List *watches)
 		{
 			s->completed = Max(s->completed, w->answered);
 			s->last_pass_id = w->answer ? w->answer : s->last_pass_id;
-			s->request_found = w->answer != 0;
+			s->request_found = w->found;
 			s->request_code = w->answer_code;
 			strlcpy(s->request_error, w->answer_error, sizeof(s->request_error));
 		}

@@ -51,6 +51,8 @@ typedef struct SswWatch
 	bool		owed;			/* a look that was asked for and could not be */
 	uint64		answered;		/* request dealt with in this round, or 0 */
 	int64		answer;			/* its pass, or 0 */
+	bool		found;			/* it, or a pass before it, had something to
+								 * do */
 	int			answer_code;	/* why it did not end well, or 0 */
 	char		answer_error[SSW_MESSAGE_LEN];
 	double		tokens;

@@ -74,6 +74,21 @@ is($node->safe_psql('postgres', "SELECT state FROM sweeper.policy_status WHERE p
 $node->safe_psql('postgres', "SELECT sweeper.alter_policy('shut', maintenance_window => '00:00-24:00 UTC')");
 wait_for($node, 'SELECT count(*) = 0 FROM shut', 'the window is open');
 
+# CALL sweep gets its pass, also if its coordinator leaves in the middle
+$node->safe_psql('postgres', q{CREATE FUNCTION at_gate() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN OLD; END';
+    CREATE TRIGGER at_gate BEFORE DELETE ON other FOR EACH ROW EXECUTE FUNCTION at_gate(); CREATE TABLE answer (turn int, pass bigint)});
+for my $turn (1 .. 3) {
+    my ($gate, $caller) = map { $node->background_psql('postgres') } 1 .. 2;
+    $gate->query_safe("INSERT INTO other VALUES ($turn, now()); SELECT pg_advisory_lock(1)");
+    $caller->query_until(qr/called/, "\\echo called\nDO 'DECLARE p bigint; BEGIN CALL sweeper.sweep(''other'', pass => p); INSERT INTO answer VALUES ($turn, p); END';\n");
+    wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'its pass is in the middle of a row');
+    $node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM sweeper._process() WHERE kind = 'coordinator'");
+    $gate->quit;
+    wait_for($node, "SELECT EXISTS (SELECT FROM answer WHERE turn = $turn)", 'CALL sweep is answered');
+    is($node->safe_psql('postgres', "SELECT pass > 0 FROM answer WHERE turn = $turn"), 't', 'with its pass');
+    $caller->quit;
+}
+
 # DROP EXTENSION during a pass waits for a batch, and CREATE starts anew
 load_table($node, 'dropped', $dead, $live);
 $node->safe_psql('postgres', "SELECT sweeper.register('dropped', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20)");
