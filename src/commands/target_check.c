@@ -154,7 +154,7 @@ check_replicated(const SswPolicy *p, Relation rel)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot sweep \"%s\": it is the target of a subscription",
 						RelationGetRelationName(rel)),
-				 errdetail("Its rows are the publisher's."),
+				 errdetail("Its rows come from the publisher."),
 				 errhint("Sweep it on the publisher, or give allow_replicated => true.")));
 }
 
@@ -201,7 +201,7 @@ check_hook(Relation rel, const char *field, Oid func, bool is_alive)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for %s", field),
-				 errdetail("Role \"%s\" must not execute function %s.",
+				 errdetail("Role \"%s\" has no EXECUTE right on function %s.",
 						   GetUserNameFromId(owner, false), name),
 				 errhint("GRANT EXECUTE ON FUNCTION %s TO %s;", name,
 						 quote_identifier(GetUserNameFromId(owner, false)))));

@@ -153,7 +153,7 @@ judge_dead(Explanation *e)
 	if (braked(e))
 		return;
 	if (!by_null && in_grace(e))
-		conclude(e, "in grace", "time is credited after an outage, so that its application can write again", NULL);
+		conclude(e, "in grace", "after an outage rows get more time, so that clients can send heartbeats again", NULL);
 	else if (r->quarantined)
 		conclude(e, "quarantined", r->message,
 				 retry_hint(e));
@@ -213,9 +213,9 @@ judge_found(Explanation *e)
 	{
 		ssw_row_facts_end(p, r);
 		if (r->ended_at != 0)
-			conclude(e, "expired", r->end_reason ? r->end_reason : "the row action was taken, and the filter excludes the row since", NULL);
+			conclude(e, "expired", r->end_reason ? r->end_reason : "the row action has run, and the filter now excludes the row", NULL);
 		else
-			conclude(e, "excluded by filter", psprintf("not true for the row: %s", p->filter), NULL);
+			conclude(e, "excluded by filter", psprintf("the filter is not true for the row: %s", p->filter), NULL);
 	}
 	else if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
 		judge_dead(e);
@@ -228,9 +228,9 @@ judge_found(Explanation *e)
 		conclude(e, "alive", "it never expires", NULL);
 	else if (deadline > e->now)
 		conclude(e, "alive", e->held && e->deadline <= e->now ?
-				 "its heartbeats keep it alive for longer than its row says" : "its deadline is in the future", NULL);
+				 "heartbeats keep it alive beyond the deadline of its row" : "its deadline is in the future", NULL);
 	else if (!TIMESTAMP_IS_NOBEGIN(deadline) && deadline > e->now - p->keep_for_us)
-		conclude(e, "in retention", "its deadline has passed, but keep_for after it has not", NULL);
+		conclude(e, "in retention", "its deadline has passed, but the time keep_for after it has not", NULL);
 	else
 		judge_dead(e);
 }

@@ -216,7 +216,7 @@ ssw_give_access(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for pool \"%s\"", name),
-				 errhint("Level admin gives access to pools.")));
+				 errhint("Only level admin may give access to a pool.")));
 	set_access(role, marker_of_pool(name), name, PG_GETARG_BOOL(3));
 	PG_RETURN_VOID();
 }
