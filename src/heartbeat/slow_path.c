@@ -182,27 +182,42 @@ in_retention(const SswPolicy *p, const TouchedRow *r)
 	return r->due <= cutoffs[0] + p->keep_for_us;
 }
 
-/* S2 and S3: what a heartbeat now means for the row, which is locked. */
+/* S2: has the session ended, though its row is there?  b is what memory has of it, or null. */
+static bool
+has_ended(const SswPolicy *p, const TouchedRow *r, SswHeartbeat *b, TimestampTz now)
+{
+	if (!r->swept || r->beyond_limit)
+		return true;
+	/* a row without a time to live of its own lives as long as it says */
+	if (r->ttl_us <= 0)
+		return r->has_due && r->due <= now;
+	/* the row said once that it lives longer: somebody ended it */
+	if (b && r->has_due && r->due < b->deadline && r->due <= now)
+		return true;
+	return in_retention(p, r) && (b == NULL || SSW_ENTRY_SEEN(pg_atomic_read_u64(&b->word)) + b->ttl_us <= now);
+}
+
+/* Does no heartbeat change when it ends? */
+static bool
+has_fixed_end(const SswPolicy *p, const TouchedRow *r)
+{
+	return r->ttl_us <= 0 || (r->has_due ? TIMESTAMP_IS_NOEND(r->due) : p->on_null == SSW_NULL_IGNORE && p->last_seen == NULL);
+}
+
+/*
+ * S2 and S3: what a heartbeat now means for the row, which is locked.  It goes to memory,
+ * and to the row only where memory alone would not hold the session.
+ */
 static SswTouch
 judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 {
 	SswHeartbeat b;
-	bool		known;
 
 	r->no_room = false;
-	if (!r->swept || r->beyond_limit)
+	if (has_ended(p, r, ssw_store_find(&r->key, &b) ? &b : NULL, now))
 		return SSW_TOUCH_GONE;
-	/* a row without a time to live of its own lives as long as it says */
-	if (r->ttl_us <= 0)
-		return r->has_due && r->due <= now ? SSW_TOUCH_GONE : SSW_TOUCH_ALIVE;
-	known = ssw_store_find(&r->key, &b);
-	/* the row said once that it lives longer: somebody ended it */
-	if (known && r->has_due && r->due < b.deadline && r->due <= now)
-		return SSW_TOUCH_GONE;
-	if (in_retention(p, r) && (!known || SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word)) + b.ttl_us <= now))
-		return SSW_TOUCH_GONE;
-	if (r->has_due ? TIMESTAMP_IS_NOEND(r->due) : p->on_null == SSW_NULL_IGNORE && p->last_seen == NULL)
-		return SSW_TOUCH_ALIVE; /* it never ends */
+	if (has_fixed_end(p, r))
+		return SSW_TOUCH_ALIVE;
 	if (r->seen_by_others)
 		ssw_shmem_note_ttl(MyDatabaseId, p->id, r->ttl_to_others);
 
@@ -210,13 +225,12 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 	 * what the caller's own transaction wrote may yet be undone: neither
 	 * deadline overrules us
 	 */
-	known = ssw_store_publish(&r->key, now, r->ttl_to_others, r->has_due ? Min(r->due, r->due_to_others) : r->due_to_others,
-							  r->seen_by_others);
-	r->no_room = !known;
+	r->no_room = !ssw_store_publish(&r->key, now, r->ttl_to_others, r->has_due ? Min(r->due, r->due_to_others) : r->due_to_others,
+									r->seen_by_others);
 	/* a later deadline than heartbeats give is kept */
 	if (r->has_due && r->due >= now + r->ttl_us)
 		return SSW_TOUCH_ALIVE;
-	return !known || !r->has_due || r->due <= now + ssw_store_margin(r->ttl_us) || ssw_store_stopping() ? SSW_TOUCH_WRITE : SSW_TOUCH_ALIVE;
+	return r->no_room || !r->has_due || r->due <= now + ssw_store_margin(r->ttl_us) || ssw_store_stopping() ? SSW_TOUCH_WRITE : SSW_TOUCH_ALIVE;
 }
 
 /*

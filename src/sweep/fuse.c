@@ -121,20 +121,26 @@ init_params(SswWork *w, TimestampTz cutoff, Params *x)
 		set_bound(w, i, x);
 }
 
-/* Boolean over t: dead by a deadline, and it counts; null: none does. */
+/*
+ * Boolean over t: dead by a deadline, and it counts; null: no row does.  Rows up to the
+ * bound of the deadline, $3 or $4, do not count.
+ */
 static char *
 counts_by(const SswPolicy *p, int which, const Params *x)
 {
 	const SswDeadline *c = &p->deadlines[which];
-	char	   *dead;
+	char	   *dead = NULL;
 
-	if (which >= p->ndeadlines || !ssw_sweep_sql_fused(p, SSW_PHASE_DEADLINE + which) ||
-		(which == 0 && TIMESTAMP_IS_NOBEGIN(DatumGetTimestampTz(x->values[0]))))
+	if (which >= p->ndeadlines || !ssw_sweep_sql_fused(p, SSW_PHASE_DEADLINE + which))
 		return NULL;
 	/* no grace covers the second deadline: its cutoff is $2 */
-	dead = which == 0 ? ssw_sweep_sql_dead(p, SSW_PHASE_DEADLINE) :
-		psprintf("(%s) AND (%s) AND %s", p->too_old, p->filter ? p->filter : "true", p->not_held ? p->not_held : "true");
-	return x->nulls[2 + which] == 'n' ? dead : psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + which);
+	if (which == 1)
+		dead = psprintf("(%s) AND (%s) AND %s", p->too_old, p->filter ? p->filter : "true", p->not_held ? p->not_held : "true");
+	else if (!TIMESTAMP_IS_NOBEGIN(DatumGetTimestampTz(x->values[0])))
+		dead = ssw_sweep_sql_dead(p, SSW_PHASE_DEADLINE);
+	if (dead == NULL || x->nulls[2 + which] == 'n')
+		return dead;
+	return psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + which);
 }
 
 /* Rows of a leaf that would go in a phase, and that do not count in another. */

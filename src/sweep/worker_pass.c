@@ -48,79 +48,107 @@
 /* Memory that a worker keeps from batch to batch, instead of giving it back. */
 #define BATCH_KEEP	(4 * 1024 * 1024)
 
-/*
- * The next chunk, read by this worker as collector.  An empty one means that
- * the pass has ended.  A transaction of its own, which takes no transaction id.
- */
+/* How much of the cursor's leaf and phase was read. */
+typedef enum ReadEnd
+{
+	READ_ALL,
+	READ_PART,
+	READ_NOT_NOW				/* rates or load care forbid it */
+} ReadEnd;
+
 static void
-collect(SswWork *w, SswChunk *chunk)
+end_locked(SswPass *pass)
+{
+	ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition");
+}
+
+/*
+ * No row is read that the fuse has not counted: it counts before the first chunk, and the
+ * pass ends when a partition that was locked then is free now.
+ */
+static bool
+is_counted(SswWork *w, uint32 locked)
 {
 	SswPass    *pass = w->pass;
-	SswIdentity save;
-	List	   *leaves;
-	bool		more = true;
-	uint32		others;
-	SswRest		rest_now = {0};
 
-	if (!ssw_batch_begin(w))
-		return;
-	leaves = ssw_partition_leaves(w->policy, RowExclusiveLock, &others);
 	if (!pass->counted)
 	{
 		bool		trips = !pass->fuse_open && ssw_fuse_trips(w);
 
 		pass->counted = true;
-		pass->left_out = others;
+		pass->left_out = locked;
 		pass->graced = w->policy->row_grace != NULL;
-		if (trips)
-			return;
+		return !trips;
 	}
-	else if (others != pass->left_out)
-	{
-		/* what is free now may not have been counted */
-		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition");
+	if (locked != pass->left_out)
+		end_locked(pass);
+	return locked == pass->left_out;
+}
+
+static ReadEnd
+read_rows(SswWork *w, SswChunk *chunk)
+{
+	SswPass    *pass = w->pass;
+	int64		limit = ssw_candidates_limit(w);
+	TimestampTz start = GetCurrentTimestamp();
+	SswRest		rest = {0};
+	SswIdentity save;
+	bool		more;
+
+	chunk->leaf = pass->leaf;
+	chunk->phase = pass->phase;
+	chunk->backlog = pass->backlog_segment;
+	chunk->cutoff = ssw_dispenser_cutoff(w);
+	if (TIMESTAMP_IS_NOBEGIN(chunk->cutoff))
+		return READ_ALL;
+	if (limit <= 0 || (!pass->forced && !pass->refresh_only && ssw_throttle_rests(w->policy, start, &rest)))
+		return READ_NOT_NOW;
+	ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
+	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
+	more = ssw_candidates_collect(w, chunk, limit);
+	ssw_spi_end_as(&save);
+	if (chunk->n > 0)
+		ssw_candidates_read_more(w, start);
+	return more ? READ_PART : READ_ALL;
+}
+
+/*
+ * The next chunk, read by this worker as collector: from the cursor on, leaf by leaf and
+ * phase by phase, until there are rows.  An empty one means that the pass has ended.  A
+ * transaction of its own, which takes no transaction id.
+ */
+static void
+collect(SswWork *w, SswChunk *chunk)
+{
+	SswPass    *pass = w->pass;
+	ReadEnd		end = READ_ALL;
+	List	   *leaves;
+	uint32		locked;
+	bool		more;
+
+	if (!ssw_batch_begin(w))
 		return;
-	}
+	leaves = ssw_partition_leaves(w->policy, RowExclusiveLock, &locked);
+	if (!is_counted(w, locked))
+		return;
 	/* it may have held groups since this worker loaded the policy */
 	if (pass->fuse_trips > 0)
 		ssw_fuse_load(w->policy);
-	if (!OidIsValid(pass->leaf))
-		more = ssw_dispenser_advance(w, leaves);
-	while (more && chunk->n == 0)
+	more = OidIsValid(pass->leaf) || ssw_dispenser_advance(w, leaves);
+	while (more && chunk->n == 0 && end != READ_NOT_NOW)
 	{
-		int64		limit = ssw_candidates_limit(w);
-		TimestampTz start = GetCurrentTimestamp();
-		bool		rest = false;
-
-		chunk->leaf = pass->leaf;
-		chunk->phase = pass->phase;
-		chunk->cutoff = ssw_dispenser_cutoff(w);
-		if (!TIMESTAMP_IS_NOBEGIN(chunk->cutoff))
-		{
-			if (limit <= 0 || (!pass->forced && !pass->refresh_only && ssw_throttle_rests(w->policy, start, &rest_now)))
-			{
-				ssw_batch_end_pass(pass, SSW_END_LIMIT, 0, NULL);
-				return;
-			}
-			ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
-			ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
-			rest = ssw_candidates_collect(w, chunk, limit);
-			ssw_spi_end_as(&save);
-			if (chunk->n > 0)
-				ssw_candidates_read_more(w, start);
-		}
-		if (!rest)
+		end = read_rows(w, chunk);
+		if (end == READ_ALL)
 			more = ssw_dispenser_advance(w, leaves);
-		chunk->more = rest;
-		chunk->backlog = pass->backlog_segment;
 	}
+	chunk->more = end == READ_PART;
 	if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
 		ssw_fuse_expect(w, leaves, chunk);
-	if (more || chunk->n > 0)
-		return;
-	if (pass->left_out != 0)
-		ssw_batch_end_pass(pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction holds a lock on a partition");
-	else
+	if (end == READ_NOT_NOW)
+		ssw_batch_end_pass(pass, SSW_END_LIMIT, 0, NULL);
+	else if (!more && chunk->n == 0 && locked != 0)
+		end_locked(pass);
+	else if (!more && chunk->n == 0)
 		ssw_batch_end_pass(pass, SSW_END_DONE, 0, NULL);
 }
 
