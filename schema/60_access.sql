@@ -25,7 +25,8 @@ COMMENT ON FUNCTION sweeper._lock_access(regrole) IS
 'Checks that the role exists, and makes other transactions that grant or revoke wait. Errors: 42704 no such role, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s if that is 0.';
 
 -- Level user of one policy or pool is the right to execute a function that stands for it: membership, DROP ROLE and pg_dump treat
--- it as any other right.  It does not belong to the extension, so that it is dumped; it is dropped with the extension.
+-- it as any other right.  It does not belong to the extension, so that it is dumped; it is dropped with the extension, on which its caller
+-- makes it depend.
 CREATE FUNCTION sweeper._set_access(role oid, marker text, granted boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -47,7 +48,6 @@ BEGIN
     END IF;
     IF to_regprocedure(name) IS NULL THEN
         EXECUTE format('CREATE FUNCTION %s RETURNS void LANGUAGE sql AS %L', name, '');
-        EXECUTE format('ALTER FUNCTION %s DEPENDS ON EXTENSION session_sweeper', name);
         -- nor have roles that ALTER DEFAULT PRIVILEGES names
         FOR grantee IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
             FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a

@@ -34,11 +34,14 @@
 #include "storage/proc.h"
 #include "tcop/utility.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
 #include "base/ssw.h"
+
+#define PATIENCE_MS	1000
 
 /* An object tag of pg_class with a sub-id of a kind that no relation has. */
 static void
@@ -49,15 +52,20 @@ set_tag(LOCKTAG *tag, int policy_id)
 
 /* A statement that shows which sessions hold or wait for a lock, prepared transactions by their names. */
 static char *
-holders_query(const LOCKTAG *tag)
+holders_query(const char *lock)
 {
 	return psprintf("SELECT l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query"
 					" FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid)"
 					" LEFT JOIN (pg_catalog.pg_locks AS h JOIN pg_catalog.pg_prepared_xacts AS x ON x.transaction = h.transactionid)"
 					" ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction"
-					" WHERE l.locktype = 'object' AND l.classid = %u AND l.objid = %u AND l.objsubid = %d"
-					" AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database());",
-					tag->locktag_field2, tag->locktag_field3, (int16) tag->locktag_field4);
+					" WHERE %s AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database());", lock);
+}
+
+static char *
+object_query(const LOCKTAG *tag)
+{
+	return holders_query(psprintf("l.locktype = 'object' AND l.classid = %u AND l.objid = %u AND l.objsubid = %d",
+								  tag->locktag_field2, tag->locktag_field3, (int16) tag->locktag_field4));
 }
 
 char	   *
@@ -66,17 +74,7 @@ ssw_lock_policy_query(int policy_id)
 	LOCKTAG		tag;
 
 	set_tag(&tag, policy_id);
-	return holders_query(&tag);
-}
-
-/* Hold the policy as it is for a caller; waits, within lock_timeout, for a change. */
-void
-ssw_lock_policy_caller(int policy_id)
-{
-	LOCKTAG		tag;
-
-	set_tag(&tag, policy_id);
-	(void) LockAcquire(&tag, RowShareLock, false, false);
+	return object_query(&tag);
 }
 
 /* Hold the policy for a batch; false when somebody changes it now. */
@@ -89,20 +87,10 @@ ssw_lock_policy_batch_conditional(int policy_id)
 	return LockAcquire(&tag, ShareLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-/* Wait for the batches in flight and keep new ones out until commit.  25006 on a standby. */
-void
-ssw_lock_policy_pause(int policy_id)
-{
-	LOCKTAG		tag;
-
-	PreventCommandDuringRecovery("a change of a policy");
-	set_tag(&tag, policy_id);
-	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
-}
-
 typedef struct Acquisition
 {
 	LOCKTAG		tag;
+	LOCKMODE	mode;
 	int			patience_ms;
 } Acquisition;
 
@@ -112,35 +100,84 @@ acquire(void *arg)
 	Acquisition *a = arg;
 
 	ssw_identity_lock_timeout(a->patience_ms);
-	(void) LockAcquire(&a->tag, ExclusiveLock, false, false);
+	(void) LockAcquire(&a->tag, a->mode, false, false);
 	return true;
 }
 
-/* False when another session holds it for that time, or for lock_timeout where there is one. */
+/* False when another session holds it for that time, or for lock_timeout where there is one, or (0) at all. */
 static bool
-acquire_within(const LOCKTAG *tag, int patience_ms)
+acquire_within(const LOCKTAG *tag, LOCKMODE mode, int patience_ms)
 {
-	Acquisition a = {.tag = *tag,.patience_ms = LockTimeout ? LockTimeout : patience_ms};
-	ErrorData  *error = ssw_spi_try(acquire, &a);
+	Acquisition a = {.tag = *tag,.mode = mode,.patience_ms = LockTimeout ? LockTimeout : patience_ms};
+	ErrorData  *error;
 
+	if (LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	if (patience_ms == 0)
+		return false;
+	error = ssw_spi_try(acquire, &a);
 	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(error);
 	return error == NULL;
 }
 
 /*
- * As ssw_lock_policy_pause(), and wait for callers who have ended rows of the policy,
- * too: false when they do not end within that time, or within lock_timeout where there
- * is one.
+ * Lock the policy in one of the modes above until commit: false when others hold it for
+ * that time, or for lock_timeout where there is one.  25006 on a standby.
  */
 bool
-ssw_lock_policy_change(int policy_id, int patience_ms)
+ssw_lock_policy(int policy_id, LOCKMODE mode, int patience_ms)
 {
 	LOCKTAG		tag;
 
-	ssw_lock_policy_pause(policy_id);
+	PreventCommandDuringRecovery("a change of a policy");
 	set_tag(&tag, policy_id);
-	return acquire_within(&tag, patience_ms);
+	return acquire_within(&tag, mode, patience_ms);
+}
+
+/* A statement that shows who holds or waits for a lock of the relation itself. */
+char	   *
+ssw_lock_relation_query(Oid relid)
+{
+	return holders_query(psprintf("l.locktype = 'relation' AND l.relation = %u", relid));
+}
+
+/*
+ * Lock what anybody may hold for any time: an error when others do for longer than
+ * lock_timeout, or, if that is 0, than the server takes to make an autovacuum give way.
+ */
+static void
+require(const LOCKTAG *tag, LOCKMODE mode, const char *what, const char *query)
+{
+	int			patience_ms = DeadlockTimeout + PATIENCE_MS;
+
+	if (!acquire_within(tag, mode, patience_ms))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not lock %s within %d ms", what, LockTimeout ? LockTimeout : patience_ms),
+				 errdetail("Another transaction holds the lock, or waits for it."),
+				 errhint("Try again when it has ended, or SET lock_timeout to wait longer. To find it: %s", query)));
+	AcceptInvalidationMessages();
+}
+
+void
+ssw_lock_relation(Oid relid, LOCKMODE mode)
+{
+	char	   *name = get_rel_name(relid);
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	require(&tag, mode, psprintf("table \"%s\"", name ? name : ""), ssw_lock_relation_query(relid));
+}
+
+/* As the server does where an object begins to depend on the extension. */
+void
+ssw_lock_extension_object(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, get_extension_oid(SSW_EXTENSION, false), 0);
+	require(&tag, AccessShareLock, "extension \"" SSW_EXTENSION "\"", object_query(&tag));
 }
 
 /*
@@ -162,7 +199,7 @@ ssw_lock_pool_query(const char *pool)
 	LOCKTAG		tag;
 
 	set_pool_tag(&tag, pool);
-	return holders_query(&tag);
+	return object_query(&tag);
 }
 
 /* Hold a pool; false when another session does for that time, or (0) at all. */
@@ -172,7 +209,7 @@ ssw_lock_pool(const char *pool, int patience_ms)
 	LOCKTAG		tag;
 
 	set_pool_tag(&tag, pool);
-	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL || (patience_ms > 0 && acquire_within(&tag, patience_ms));
+	return acquire_within(&tag, ExclusiveLock, patience_ms);
 }
 
 /* A sub-id that no pool's tag has: theirs are odd. */

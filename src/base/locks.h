@@ -6,17 +6,20 @@
 #ifndef SSW_LOCKS_H
 #define SSW_LOCKS_H
 
+#include "storage/lockdefs.h"
+
 /* Distinguishes a policy's lock in pg_locks from that of a relation's column. */
 #define SSW_POLICY_LOCK		0xffff
 
-extern void ssw_lock_policy_caller(int policy_id);
 extern bool ssw_lock_policy_batch_conditional(int policy_id);
-extern void ssw_lock_policy_pause(int policy_id);
-extern bool ssw_lock_policy_change(int policy_id, int patience_ms);
+extern bool ssw_lock_policy(int policy_id, LOCKMODE mode, int patience_ms);
 extern char *ssw_lock_policy_query(int policy_id);
+extern void ssw_lock_relation(Oid relid, LOCKMODE mode);
+extern char *ssw_lock_relation_query(Oid relid);
 extern bool ssw_lock_pool(const char *pool, int patience_ms);
 extern char *ssw_lock_pool_query(const char *pool);
 extern bool ssw_lock_extension(bool wait);
+extern void ssw_lock_extension_object(void);
 extern void ssw_lock_extension_exclusive(void);
 
 #endif							/* SSW_LOCKS_H */

@@ -11,7 +11,6 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -92,7 +91,7 @@ Datum
 ssw_pause(PG_FUNCTION_ARGS)
 {
 	ssw_process_cancel_policy(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN)->id);
-	pause_one(ssw_rights_locked(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN, ssw_lock_policy_pause), fcinfo, 1, 2);
+	pause_one(ssw_rights_locked(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN, ShareUpdateExclusiveLock), fcinfo, 1, 2);
 	PG_RETURN_VOID();
 }
 
@@ -110,8 +109,8 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		ssw_process_cancel_policy(p->id);
-		ssw_lock_policy_pause(p->id);
-		pause_one(p, fcinfo, 0, 1);
+		if (ssw_rights_lock(p, ShareUpdateExclusiveLock, WARNING))
+			pause_one(p, fcinfo, 0, 1);
 	}
 	PG_RETURN_VOID();
 }
@@ -168,7 +167,7 @@ bind_again(const SswPolicy *p, Oid relid)
 static void
 resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 {
-	LockRelationOid(relid, AccessShareLock);	/* nobody hands it over now */
+	ssw_lock_relation(relid, AccessShareLock);	/* nobody hands it over now */
 	check_relation(p, relid);
 	if (p->paused_at != 0)
 		lift(names, "paused");
@@ -237,7 +236,7 @@ ssw_resume(PG_FUNCTION_ARGS)
 
 	while ((p = may_resume(arg_text(fcinfo, 0)))->id != id)
 	{
-		(void) ssw_rights_lock(p, ERROR);
+		(void) ssw_rights_lock(p, ExclusiveLock, ERROR);
 		id = p->id;
 	}
 	if (PG_ARGISNULL(1))
@@ -270,7 +269,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
-		if (!ssw_rights_lock(p, WARNING))
+		if (!ssw_rights_lock(p, ExclusiveLock, WARNING))
 			continue;
 		p = ssw_policy_load(p->id); /* as it is now */
 		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
@@ -303,7 +302,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 	SswPolicy  *p;
 
 	ssw_argument_not_null(fcinfo, 1, "key");
-	p = ssw_rights_locked(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN, ssw_lock_policy_pause);
+	p = ssw_rights_locked(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN, ShareUpdateExclusiveLock);
 	if (change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"
 			   " WHERE policy_id = $1 AND key IN ($3, " SSW_KEY_HASH("$3") ")", text_to_cstring(PG_GETARG_TEXT_PP(1))) == 0)
 		ereport(ERROR,

@@ -125,7 +125,7 @@ lock_policy(FunctionCallInfo fcinfo, SswRight right)
 
 	PreventCommandIfReadOnly("sweeper.expire()");
 	(void) ssw_lock_extension(true);
-	p = ssw_rights_locked(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), right, ssw_lock_policy_caller);
+	p = ssw_rights_locked(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), right, RowShareLock);
 	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -182,6 +182,7 @@ expire_rows(SswPolicy *p, Wanted *w)
 	w->end.phase = SSW_PHASE_MANUAL;
 	w->end.cutoff = GetCurrentTimestamp();
 	ssw_deferred_settle_callers(p->owner);
+	ssw_lock_relation(p->relid, RowExclusiveLock);
 	ssw_action_lock_leaf(p, p->relid, RowExclusiveLock);
 	w->policy = p = ssw_policy_present(p);
 	check_usable(p);

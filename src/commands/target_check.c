@@ -27,6 +27,7 @@
 
 #include "base/compat.h"
 #include "base/identity.h"
+#include "base/locks.h"
 #include "base/relation_guard.h"
 #include "base/spi.h"
 #include "commands/session_check.h"
@@ -67,8 +68,10 @@ check_kind(Relation rel)
 Relation
 ssw_target_open(Oid relid)
 {
-	Relation	rel = try_relation_open(relid, AccessShareLock);
+	Relation	rel;
 
+	ssw_lock_relation(relid, AccessShareLock);
+	rel = try_relation_open(relid, AccessShareLock);
 	if (rel == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),

@@ -22,6 +22,7 @@
 
 #include "base/argument_checks.h"
 #include "base/identity.h"
+#include "base/locks.h"
 #include "base/relation_guard.h"
 #include "base/shmem.h"
 #include "base/spi.h"
@@ -115,7 +116,7 @@ holders_hint(Explanation *e)
 	char	   *pids;
 
 	if (DatumGetPointer(e->row.holders) == NULL)
-		return "SELECT * FROM sweeper.problem;";
+		return ssw_lock_relation_query(e->policy->relid);
 	pids = OidOutputFunctionCall(F_ARRAY_OUT, e->row.holders);
 	if (strcmp(pids, "{0}") == 0)
 		return "SELECT * FROM pg_catalog.pg_prepared_xacts;";

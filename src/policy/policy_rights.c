@@ -8,9 +8,13 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
+#include "catalog/objectaddress.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "storage/proc.h"
@@ -180,13 +184,26 @@ set_access(Oid role, const char *marker, const char *pool, bool granted)
 {
 	Oid			types[] = {OIDOID, TEXTOID, BOOLOID, TEXTOID};
 	Datum		values[] = {ObjectIdGetDatum(role), CStringGetTextDatum(marker), BoolGetDatum(granted), pool ? CStringGetTextDatum(pool) : (Datum) 0};
+	ObjectAddress extension,
+				function;
 	SswIdentity save;
 
+	if (granted)
+		ssw_lock_extension_object();
 	ssw_spi_begin_as_extension(&save);
 	if (ssw_spi_exec("SELECT sweeper._set_access($1, $2, $3) WHERE $4 IS NULL OR EXISTS (SELECT FROM sweeper.pool WHERE pool = $4)",
 					 4, types, values, pool ? NULL : "   n", false, 0) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("pool \"%s\" does not exist", pool)));
+
+	/*
+	 * as ALTER FUNCTION ... DEPENDS ON EXTENSION, which waits for all who use
+	 * it
+	 */
+	ObjectAddressSet(extension, ExtensionRelationId, get_extension_oid(SSW_EXTENSION, false));
+	ObjectAddressSet(function, ProcedureRelationId, find_marker(marker));
+	if (granted && getAutoExtensionsOfObject(ProcedureRelationId, function.objectId) == NIL)
+		recordDependencyOn(&function, &extension, DEPENDENCY_AUTO_EXTENSION);
 	ssw_spi_end_as(&save);
 }
 
@@ -247,26 +264,34 @@ ssw_rights_forget_pool(const char *pool)
 }
 
 /*
- * Lock a policy for a change.  Open transactions that have ended rows of it hold the
- * lock.  If they do not end in time, that is reported at elevel, and the result is false.
+ * Lock a policy in one of the modes of locks.c; for a change (ExclusiveLock) first wait
+ * for its batches.  If others hold it for longer than lock_timeout, that is reported at
+ * elevel, and the result is false.  If lock_timeout is 0, a batch has its time limit, and
+ * callers, behind whom others wait, the policy's lock_timeout.
  */
 bool
-ssw_rights_lock(const SswPolicy *p, int elevel)
+ssw_rights_lock(const SswPolicy *p, LOCKMODE mode, int elevel)
 {
-	if (ssw_lock_policy_change(p->id, p->lock_timeout_ms))
+	int			patience_ms = p->lock_timeout_ms + (mode == ExclusiveLock ? 0 : p->hard_limit_us / 1000);
+
+	if (mode == ExclusiveLock && !ssw_rights_lock(p, ShareUpdateExclusiveLock, elevel))
+		return false;
+	if (ssw_lock_policy(p->id, mode, patience_ms))
 		return true;
 	ereport(elevel,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("could not lock policy \"%s\" within %d ms", p->name, LockTimeout ? LockTimeout : p->lock_timeout_ms),
-			 errdetail("An open transaction ended rows of the policy by a call, or other calls wait for such a transaction."),
+			 errmsg("could not lock policy \"%s\" within %d ms", p->name, LockTimeout ? LockTimeout : patience_ms),
+			 mode == ExclusiveLock ?
+			 errdetail("An open transaction ended rows of the policy by a call, or other calls wait for such a transaction.") :
+			 errdetail("A transaction that changes the policy, or a batch, has not ended."),
 			 errhint("Try again when they have ended, or SET lock_timeout to wait longer. To find them: %s",
 					 ssw_lock_policy_query(p->id))));
 	return false;
 }
 
-/* The policy of that name as it is now, locked by a function of locks.c. */
+/* The policy of that name as it is now, locked. */
 SswPolicy  *
-ssw_rights_locked(text *name, SswRight right, void (*lock) (int policy_id))
+ssw_rights_locked(text *name, SswRight right, LOCKMODE mode)
 {
 	SswPolicy  *p = ssw_rights_policy(name, right);
 	int			id;
@@ -274,7 +299,7 @@ ssw_rights_locked(text *name, SswRight right, void (*lock) (int policy_id))
 	do
 	{
 		id = p->id;
-		lock(id);
+		(void) ssw_rights_lock(p, mode, ERROR);
 		p = ssw_rights_policy(name, right);
 	} while (p->id != id);
 	return p;
@@ -284,8 +309,8 @@ ssw_rights_locked(text *name, SswRight right, void (*lock) (int policy_id))
 SswPolicy  *
 ssw_rights_change(text *name, SswRight right)
 {
-	SswPolicy  *p = ssw_rights_locked(name, right, ssw_lock_policy_pause);
+	SswPolicy  *p = ssw_rights_locked(name, right, ShareUpdateExclusiveLock);
 
-	(void) ssw_rights_lock(p, ERROR);
+	(void) ssw_rights_lock(p, ExclusiveLock, ERROR);
 	return p;
 }

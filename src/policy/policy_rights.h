@@ -24,8 +24,8 @@ extern void ssw_rights_forget_pool(const char *pool);
 extern bool ssw_rights_have(const SswPolicy *p, SswRight right);
 extern void ssw_rights_check_rows(const SswPolicy *p, AclMode mode);
 extern SswPolicy *ssw_rights_policy(text *name, SswRight right);
-extern SswPolicy *ssw_rights_locked(text *name, SswRight right, void (*lock) (int policy_id));
+extern SswPolicy *ssw_rights_locked(text *name, SswRight right, LOCKMODE mode);
 extern SswPolicy *ssw_rights_change(text *name, SswRight right);
-extern bool ssw_rights_lock(const SswPolicy *p, int elevel);
+extern bool ssw_rights_lock(const SswPolicy *p, LOCKMODE mode, int elevel);
 
 #endif							/* SSW_POLICY_RIGHTS_H */

@@ -37,6 +37,7 @@
 #include "grace/grace.h"
 #include "grace/service_log.h"
 #include "heartbeat/policy_xact.h"
+#include "policy/policy_rights.h"
 #include "policy/sweep_sql.h"
 #include "registry/session.h"
 #include "sweep/alive_by_heartbeat.h"
@@ -148,7 +149,7 @@ lock_policy(void)
 	(void) ssw_lock_extension(true);
 	if (kept == NULL || kept_stale || ssw_policy_xact_any())
 		keep();
-	ssw_lock_policy_caller(kept->id);
+	(void) ssw_rights_lock(kept, RowShareLock, ERROR);
 	LockRelationOid(kept->relid, RowExclusiveLock);
 	if (kept_stale || kept_generation != ssw_shmem_policy_generation())
 		keep();

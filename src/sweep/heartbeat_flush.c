@@ -22,7 +22,6 @@
 #include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -31,6 +30,7 @@
 #include "base/deferred.h"
 #include "base/error_class.h"
 #include "base/identity.h"
+#include "base/locks.h"
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "heartbeat/policy_xact.h"
@@ -55,7 +55,7 @@ lock_table(const SswPolicy *p)
 
 	if (LockTimeout == 0)
 		ssw_identity_lock_timeout(DeadlockTimeout + p->lock_timeout_ms);
-	LockRelationOid(p->relid, ExclusiveLock);
+	ssw_lock_relation(p->relid, ExclusiveLock);
 	(void) find_all_inheritors(p->relid, ExclusiveLock, NULL);
 	AtEOXact_GUC(false, level);
 }
