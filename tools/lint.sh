@@ -16,6 +16,12 @@ complain "Functions that other files see begin with ssw_ (or are _PG_init):" \
 complain "So do the symbols of what is built:" \
     "$([ ! -f session_sweeper.so ] || nm -D -g --defined-only session_sweeper.so |
         awk '$2 ~ /[TDB]/ && $3 !~ /^(ssw_|pg_finfo_ssw_|Ssw|MySsw|_PG_init|_PG_fini|Pg_magic_func|_init|_fini)/ { print "  " $3 }')"
+objects=("${sources[@]/%.c/.o}")
+complain "Used in its own file only, so make it static (entry points have PGDLLEXPORT):" \
+    "$(ls "${objects[@]}" >/dev/null 2>&1 &&
+        comm -23 <(nm -g --defined-only "${objects[@]}" | awk '$2 ~ /[TDBR]/ && $3 ~ /^ssw_/ { print $3 }' | sort -u) \
+            <({ nm -g --undefined-only "${objects[@]}" | awk '{ print $2 }'
+                sed -nE 's/^PG_FUNCTION_INFO_V1\((.*)\);/\1/p; s/^PGDLLEXPORT .*\<(ssw_[a-z_]+)\(.*/\1/p' "${sources[@]}" src/*/*.h; } | sort -u))"
 complain "Modules include each other in a circle:" \
     "$(grep -oE '^#include "[a-z]+/[a-z_]+\.h"' src/*/*.[ch] |
         sed -nE 's,^src/([a-z_/]+)\.[ch]:#include "([a-z_/]+)\.h",\1 \2,p' | awk '$1 != $2' | tsort 2>&1 >/dev/null)"

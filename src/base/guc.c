@@ -20,7 +20,7 @@
 #include "base/guc.h"
 
 bool		ssw_enabled = true;
-char	   *ssw_databases = NULL;
+static char *databases = NULL;
 int			ssw_max_workers;
 int			ssw_max_coordinators;
 int			ssw_worker_idle_timeout;
@@ -75,7 +75,7 @@ check_databases(char **newval, void **extra, GucSource source)
 bool
 ssw_guc_database_wanted(const char *name)
 {
-	char	   *copy = pstrdup(ssw_databases ? ssw_databases : "");
+	char	   *copy = pstrdup(databases ? databases : "");
 	List	   *names;
 	ListCell   *lc;
 	bool		found = false;
@@ -100,7 +100,7 @@ ssw_guc_require_listed(const char *what)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot %s: \"session_sweeper.databases\" does not list \"%s\"", what, name),
 				 errhint("ALTER SYSTEM SET session_sweeper.databases = %s; SELECT pg_reload_conf();",
-						 quote_literal_cstr(psprintf("%s, %s", ssw_databases, quote_identifier(name))))));
+						 quote_literal_cstr(psprintf("%s, %s", databases, quote_identifier(name))))));
 }
 
 /* Settings that are numbers.  Only the postmaster can reserve memory: others do not define those of PGC_POSTMASTER. */
@@ -177,7 +177,7 @@ ssw_guc_init(void)
 							 NULL, NULL, NULL);
 	DefineCustomStringVariable("session_sweeper.databases",
 							   "Sets the databases to sweep; empty means all that have the extension.",
-							   NULL, &ssw_databases, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   NULL, &databases, "", PGC_SIGHUP, GUC_LIST_INPUT,
 							   check_databases, NULL, NULL);
 	DefineCustomEnumVariable("session_sweeper.synchronous_commit",
 							 "Sets synchronous_commit of sweep transactions.",

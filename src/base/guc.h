@@ -6,7 +6,6 @@
 #define SSW_GUC_H
 
 extern bool ssw_enabled;
-extern char *ssw_databases;
 extern int	ssw_max_workers;
 extern int	ssw_max_coordinators;
 extern int	ssw_worker_idle_timeout;	/* ms */
