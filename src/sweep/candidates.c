@@ -24,6 +24,7 @@
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "tcop/dest.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -254,24 +255,11 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 }
 
 static void
-startup(DestReceiver *self, int operation, TupleDesc desc)
-{
-}
-
-static void
-no_op(DestReceiver *self)
-{
-}
-
-static void
 init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswDeadline *c, int64 size, int64 max_rows)
 {
 	memset(r, 0, sizeof(Receiver));
+	r->dest = *None_Receiver;
 	r->dest.receiveSlot = receive;
-	r->dest.rStartup = startup;
-	r->dest.rShutdown = no_op;
-	r->dest.rDestroy = no_op;
-	r->dest.mydest = DestNone;
 	r->w = w;
 	r->chunk = chunk;
 	r->max_rows = max_rows;

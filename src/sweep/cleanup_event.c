@@ -19,6 +19,7 @@
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "tcop/dest.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
@@ -123,16 +124,6 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	return true;
 }
 
-static void
-startup(DestReceiver *self, int operation, TupleDesc desc)
-{
-}
-
-static void
-no_op(DestReceiver *self)
-{
-}
-
 /*
  * A sink for one transaction, in CurrentMemoryContext.  The strings must live
  * as long.
@@ -143,11 +134,8 @@ ssw_cleanup_event_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_t
 {
 	SswSink    *sink = palloc0(sizeof(SswSink));
 
+	sink->dest = *None_Receiver;
 	sink->dest.receiveSlot = receive;
-	sink->dest.rStartup = startup;
-	sink->dest.rShutdown = no_op;
-	sink->dest.rDestroy = no_op;
-	sink->dest.mydest = DestNone;
 	sink->policy = p;
 	sink->pass_id = pass_id;
 	sink->cleanup_type = cleanup_type;
