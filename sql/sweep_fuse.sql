@@ -43,22 +43,6 @@ SELECT count(*) FROM b;
 SELECT backlog_before IS NULL AS drained FROM sweeper.policy WHERE policy = 'b';
 SELECT sweeper.unregister('b');
 DROP TABLE b;
--- who commits a prepared transaction tells nobody of policies that it changed
-CREATE TABLE two_phase (id int PRIMARY KEY, d timestamptz);
-SELECT FROM sweeper.register('two_phase', deadline => 'd', check_every => '0', start => 'now');
-BEGIN;
-SELECT sweeper.pause('two_phase');
-PREPARE TRANSACTION 'pause';
-BEGIN;
-SELECT sweeper.unregister('two_phase');
-PREPARE TRANSACTION 'unregister';
-SELECT policy, paused_at IS NULL AS sweeps FROM sweeper.policy WHERE policy = 'two_phase';
-BEGIN;
-INSERT INTO two_phase VALUES (1, now());
-PREPARE TRANSACTION 'rows';
-COMMIT PREPARED 'rows';
-SELECT sweeper.unregister('two_phase');
-DROP TABLE two_phase;
 -- The fuse looks at groups too, and only at rows that take part.
 CREATE TABLE f (id int PRIMARY KEY, tenant text, d timestamptz, ended boolean DEFAULT false) PARTITION BY HASH (id);
 CREATE TABLE f_0 PARTITION OF f FOR VALUES WITH (MODULUS 2, REMAINDER 0);

@@ -251,3 +251,31 @@ ssw_lock_extension_exclusive(void)
 	set_extension_tag(&tag);
 	(void) LockAcquire(&tag, AccessExclusiveLock, false, false);
 }
+
+static void
+set_prepared_tag(LOCKTAG *tag, bool created)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, ExtensionRelationId, created, 0xfffd);
+}
+
+/* This transaction, which is about to be prepared, has changed policies or created the extension. */
+void
+ssw_lock_prepared(bool created)
+{
+	LOCKTAG		tag;
+
+	set_prepared_tag(&tag, created);
+	(void) LockAcquire(&tag, AccessShareLock, false, false);
+}
+
+/* Is there such a prepared transaction in this database? */
+bool
+ssw_lock_prepared_exists(bool created)
+{
+	LOCKTAG		tag;
+	int			n;
+
+	set_prepared_tag(&tag, created);
+	(void) GetLockConflicts(&tag, AccessExclusiveLock, &n);
+	return n > 0;
+}

@@ -21,5 +21,7 @@ extern char *ssw_lock_pool_query(const char *pool);
 extern bool ssw_lock_extension(bool wait);
 extern void ssw_lock_extension_object(void);
 extern void ssw_lock_extension_exclusive(void);
+extern void ssw_lock_prepared(bool created);
+extern bool ssw_lock_prepared_exists(bool created);
 
 #endif							/* SSW_LOCKS_H */

@@ -5,6 +5,10 @@
  * Runs in callers' sessions.  The coordinator reads changed policies again, and memory
  * of their rows is forgotten, or checked, as the change asks.
  *
+ * A prepared transaction leaves a lock that says what it did, which survives a restart.
+ * COMMIT PREPARED, in whatever session, finds it and announces that all policies of the
+ * database have changed.
+ *
  * Shares the generation of the database's policies, under SswShared->lock.  After a
  * crash all policies are read anyway.
  */
@@ -14,6 +18,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
+#include "base/locks.h"
 #include "base/shmem.h"
 #include "heartbeat/policy_xact.h"
 
@@ -21,14 +26,25 @@
 typedef struct PolicyChange
 {
 	int			level;			/* of its subtransaction */
-	int			policy_id;
+	int			policy_id;		/* 0: all */
 	SswHeartbeatScan entries;
 } PolicyChange;
 
 static bool changed_pending = false;
 static bool created_pending = false;
+static bool commits_prepared = false;
 static List *policies_pending = NIL;	/* of PolicyChange; in
 										 * TopTransactionContext */
+
+static void
+mark_changed(SswPolicyShared *s, void *generation)
+{
+	if (s && s->key.database == MyDatabaseId)
+	{
+		s->changed_at = *(uint64 *) generation;
+		memset(s->low, 0, sizeof(s->low));
+	}
+}
 
 static void
 announce(void)
@@ -40,15 +56,14 @@ announce(void)
 	generation = ssw_shmem_next_generation(created_pending);
 	foreach(lc, policies_pending)
 	{
-		SswPolicyShared *s = generation ? ssw_shmem_policy(MyDatabaseId, ((PolicyChange *) lfirst(lc))->policy_id, true) : NULL;
+		int			policy_id = ((PolicyChange *) lfirst(lc))->policy_id;
 
-		if (s)
-		{
-			s->changed_at = generation;
-			memset(s->low, 0, sizeof(s->low));
-		}
+		if (generation && policy_id != 0)
+			mark_changed(ssw_shmem_policy(MyDatabaseId, policy_id, true), &generation);
 	}
 	LWLockRelease(SswShared->lock);
+	if (commits_prepared && generation)
+		ssw_shmem_policies_seq(LW_EXCLUSIVE, mark_changed, &generation);
 
 	/*
 	 * a session that had read the policy before has published its heartbeat
@@ -68,20 +83,16 @@ announce(void)
 static void
 at_xact_end(XactEvent event, void *arg)
 {
-	/*
-	 * COMMIT PREPARED may come in any session, which would not announce the
-	 * change
-	 */
-	if (event == XACT_EVENT_PRE_PREPARE && (changed_pending || created_pending))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot PREPARE a transaction that has changed policies of session_sweeper"),
-				 errhint("Change policies in a transaction of their own.")));
-	if (event == XACT_EVENT_COMMIT && (changed_pending || created_pending))
+	bool		pending = changed_pending || created_pending;
+
+	if (event == XACT_EVENT_PRE_PREPARE && pending)
+		ssw_lock_prepared(created_pending);
+	/* COMMIT PREPARED may have been interrupted after the other commit */
+	if (pending && (event == XACT_EVENT_COMMIT || (event == XACT_EVENT_ABORT && commits_prepared)))
 		announce();
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 	{
-		changed_pending = created_pending = false;
+		changed_pending = created_pending = commits_prepared = false;
 		policies_pending = NIL;
 	}
 }
@@ -161,4 +172,21 @@ void
 ssw_policy_xact_extension_created(void)
 {
 	remember(&created_pending);
+}
+
+/*
+ * This transaction executes COMMIT PREPARED.  If a prepared transaction of this database
+ * has changed policies, it may be that one.
+ */
+void
+ssw_policy_xact_commit_prepared(void)
+{
+	bool		created = ssw_lock_prepared_exists(true);
+
+	if (!created && !ssw_lock_prepared_exists(false))
+		return;
+	ssw_policy_xact_changed(0, SSW_SCAN_VOID);
+	commits_prepared = changed_pending;
+	if (created)
+		ssw_policy_xact_extension_created();
 }

@@ -11,5 +11,6 @@ extern void ssw_policy_xact_changed_all(void);
 extern void ssw_policy_xact_changed(int policy_id, SswHeartbeatScan entries);
 extern bool ssw_policy_xact_any(void);
 extern void ssw_policy_xact_extension_created(void);
+extern void ssw_policy_xact_commit_prepared(void);
 
 #endif							/* SSW_POLICY_XACT_H */

@@ -9,6 +9,9 @@
  * it.  It opens the database again when the command has failed or its transaction has
  * ended: until then its row is locked, and processes that connect would wait.
  *
+ * The hook also sees DROP and ALTER EXTENSION, which wait for the batches in flight, and
+ * COMMIT PREPARED, because no transaction callback runs there.
+ *
  * A crash empties shared memory, and with it the count.
  */
 #include "postgres.h"
@@ -272,6 +275,10 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				foreach(lc, ((DropStmt *) pstmt->utilityStmt)->objects)
 					keep_batches_out(strVal(lfirst(lc)));
 			}
+			break;
+		case T_TransactionStmt:
+			if (IsTransactionState() && ((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED)
+				ssw_policy_xact_commit_prepared();
 			break;
 		default:
 			break;
