@@ -146,16 +146,14 @@ typedef struct First
 	int64		entries;		/* of the index, that were read */
 } First;
 
-/*
- * With a snapshot of its own, because the round's may be older than a request; or one
- * that sees what is not committed yet.
- */
+/* The first row that the snapshot sees. */
 static void
 read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, Snapshot snapshot, First *f)
 {
 	IndexScanDesc scan = ssw_index_beginscan(leaf, index, snapshot, nkeys);
 	TupleTableSlot *slot = table_slot_create(leaf, NULL);
 	ScanDirection direction = (index->rd_indoption[0] & INDOPTION_DESC) ? BackwardScanDirection : ForwardScanDirection;
+	bool		isnull = true;
 
 	*f = (First)
 	{
@@ -164,8 +162,6 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 	index_rescan(scan, keys, nkeys, NULL, 0);
 	while (!f->found && index_getnext_tid(scan, direction) != NULL)
 	{
-		bool		isnull;
-
 		CHECK_FOR_INTERRUPTS();
 		f->entries++;
 		f->found = index_fetch_heap(scan, slot);
@@ -173,7 +169,7 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 			f->value = slot_getattr(slot, attnum, &isnull);
 	}
 	/* it is in the slot, unless it is passed by value */
-	if (f->found)
+	if (!isnull)
 	{
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(leaf), attnum - 1);
 
@@ -181,6 +177,16 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
+}
+
+/* With a snapshot of its own, because the round's may be older than a request. */
+static void
+read_first_now(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, First *f)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
+	read_first(leaf, index, attnum, keys, nkeys, snapshot, f);
+	UnregisterSnapshot(snapshot);
 }
 
 /* The value of the deadline's column that is due then, or the lower of that and another; false: none, or no bound fits. */
@@ -220,7 +226,10 @@ keep_low(SswWatch *w, int i, Oid leaf, const First *f, TimestampTz now, SswLower
 	ssw_lower_bound_keep(w->policy_id, i, low);
 }
 
-/* The earliest time in one leaf by a deadline, or 0.  False: no index says. */
+/*
+ * The earliest time in one leaf by a deadline, or 0.  False: no index says.  Rows that the
+ * fuse holds are skipped, and so are index entries below the known lower bound.
+ */
 static bool
 probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, TimestampTz *due)
 {
@@ -231,69 +240,68 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	Relation	index = find_index(p, leaf, attnum, c->sort_type);
 	ScanKeyData keys[2];
 	SswLowerBound low;
-	bool		bounded = index && alone && !w->read_all && ssw_lower_bound_find(p->id, i, relid, c, now, &low);
+	bool		bounded;
 	bool		held;
 	int64		above;
 	int			nkeys;
 	First		f;
 
 	*due = 0;
-	/* what the fuse holds is before */
-	held = index && i == 0 && w->held_above != 0 && value_at(c, w->held_above, NULL, &above);
+	if (index == NULL)
+	{
+		table_close(leaf, NoLock);
+		return false;
+	}
+	bounded = alone && !w->read_all && ssw_lower_bound_find(p->id, i, relid, c, now, &low);
+	held = i == 0 && w->held_above != 0 && value_at(c, w->held_above, NULL, &above);
 	if (held)
 		low.value = bounded ? Max(low.value, above) : above;
-	if (index)
-	{
-		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	nkeys = scan_keys(keys, index, c->sort_type, bounded || held ? &low : NULL);
+	read_first_now(leaf, index, attnum, keys, nkeys, &f);
+	if (f.found)
+		*due = due_of(p, c, f.value);
 
-		nkeys = scan_keys(keys, index, c->sort_type, bounded || held ? &low : NULL);
-		read_first(leaf, index, attnum, keys, nkeys, snapshot, &f);
-		UnregisterSnapshot(snapshot);
-		if (f.found)
-			*due = due_of(p, c, f.value);
+	/* the next bound: rows that are not committed yet must be above it, too */
+	if (alone && !held && f.entries > SSW_LOW_ENTRIES)
+	{
+		SnapshotData dirty;
+
+		InitDirtySnapshot(dirty);
+		read_first(leaf, index, attnum, keys, nkeys, &dirty, &f);
 		if (!bounded)
 			low.full_at = now;
-		if (alone && !held && f.entries > SSW_LOW_ENTRIES)
-		{
-			SnapshotData dirty;
-
-			InitDirtySnapshot(dirty);
-			read_first(leaf, index, attnum, keys, nkeys, &dirty, &f);
-			keep_low(w, i, relid, &f, now, &low);
-		}
-		index_close(index, AccessShareLock);
+		keep_low(w, i, relid, &f, now, &low);
 	}
+	index_close(index, AccessShareLock);
 	table_close(leaf, NoLock);
-	return index != NULL;
+	return true;
 }
 
-/* Is there a row without the first deadline? */
+/* Is there a row without the first deadline?  Without an index: perhaps. */
 static bool
 has_null(SswWatch *w, Oid relid)
 {
 	const SswPolicy *p = w->policy;
-	AttrNumber	attnum = p->deadlines[0].attnum;
+	const SswDeadline *c = &p->deadlines[0];
 	Relation	leaf = table_open(relid, AccessShareLock);
-	Relation	index = find_index(p, leaf, attnum, p->deadlines[0].sort_type);
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Relation	index = find_index(p, leaf, c->attnum, c->sort_type);
 	ScanKeyData key;
-	SysScanDesc scan;
-	bool		found;
+	First		f = {.found = true};
 
-	ScanKeyEntryInitialize(&key, SK_ISNULL | SK_SEARCHNULL, attnum, InvalidStrategy, InvalidOid,
-						   InvalidOid, InvalidOid, (Datum) 0);
-	scan = systable_beginscan_ordered(leaf, index, snapshot, 1, &key);
-	found = HeapTupleIsValid(systable_getnext_ordered(scan, ForwardScanDirection));
-	systable_endscan_ordered(scan);
-	UnregisterSnapshot(snapshot);
-	index_close(index, AccessShareLock);
+	if (index)
+	{
+		ScanKeyEntryInitialize(&key, SK_ISNULL | SK_SEARCHNULL, 1, InvalidStrategy, InvalidOid,
+							   InvalidOid, InvalidOid, (Datum) 0);
+		read_first_now(leaf, index, c->attnum, &key, 1, &f);
+		index_close(index, AccessShareLock);
+	}
 	table_close(leaf, NoLock);
-	return found;
+	return f.found;
 }
 
 /* A row with that deadline: when may it go? */
 static void
-note(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
+note_earliest(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
 {
 	if (due == 0 || TIMESTAMP_IS_NOEND(due))
 		return;
@@ -333,7 +341,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 		TimestampTz due;
 
 		if (probe_leaf(w, lfirst_oid(lc), i, list_length(leaves) == 1, now, &due))
-			note(w, &earliest, due, cutoffs[i], ssw_grace_credit(p, i, cutoffs[i], now), now);
+			note_earliest(w, &earliest, due, cutoffs[i], ssw_grace_credit(p, i, cutoffs[i], now), now);
 		else
 			w->unprobed = true;
 	}
