@@ -174,6 +174,9 @@ ssw_trust_is_clean(Oid owner)
 	return !code_of_several && (!OidIsValid(code_of) || code_of == owner);
 }
 
+/* Only the server and its modules can raise an error in this format: users' code has "%s". */
+static const char refusal[] = "%s cannot run as role \"%s\" in this session of role \"%s\"";
+
 static void
 refuse_to_run(const char *what)
 {
@@ -182,8 +185,7 @@ refuse_to_run(const char *what)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("%s cannot run as role \"%s\" in this session of role \"%s\"", what, owner_name,
-					GetUserNameFromId(GetSessionUserId(), false)),
+			 errmsg(refusal, what, owner_name, GetUserNameFromId(GetSessionUserId(), false)),
 			 errdetail("In a session of another role, only functions of the table's owner run, and only if that role is a superuser or a member of the owner's role."),
 			 errhint("Leave the row to a sweep, or connect as role \"%s\".", owner_name)));
 }
@@ -192,7 +194,7 @@ refuse_to_run(const char *what)
 bool
 ssw_trust_is_refusal(const ErrorData *e)
 {
-	return e->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE && e->funcname && strcmp(e->funcname, "refuse_to_run") == 0;
+	return e->message_id && strcmp(e->message_id, refusal) == 0;
 }
 
 /* Written in PL/pgSQL, SQL or the like, by users, other than that role. */
