@@ -295,26 +295,20 @@ ssw_shmem_policy(Oid dboid, int policy_id, bool create)
 	return s;
 }
 
-static bool
-read_policy(Oid dboid, int policy_id, SswPolicyShared *copy)
+/* Copies a part of the entry of a policy, or zeros when there is none. */
+bool
+ssw_shmem_read_part(Oid dboid, int policy_id, Size offset, Size size, void *copy)
 {
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
 	s = ssw_shmem_policy(dboid, policy_id, false);
 	if (s)
-		*copy = *s;
+		memcpy(copy, (char *) s + offset, size);
 	else
-		memset(copy, 0, sizeof(*copy));
+		memset(copy, 0, size);
 	LWLockRelease(SswShared->lock);
 	return s != NULL;
-}
-
-/* A copy of the entry of a policy of this database; zeros when there is none. */
-bool
-ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy)
-{
-	return read_policy(MyDatabaseId, policy_id, copy);
 }
 
 /* Call back for every policy entry, under the lock. */
@@ -453,9 +447,9 @@ void
 ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 {
 	SswPolicyShared *s;
-	SswPolicyShared known;
+	int64		known_us;
 
-	if (read_policy(dboid, policy_id, &known) && known.heartbeat_ttl_us != 0 && known.heartbeat_ttl_us <= ttl_us)
+	if (ssw_shmem_read_field(dboid, policy_id, heartbeat_ttl_us, &known_us) && known_us != 0 && known_us <= ttl_us)
 		return;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(dboid, policy_id, true);

@@ -412,7 +412,7 @@ extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
 extern uint64 ssw_shmem_policy_generation(void);
 extern uint64 ssw_shmem_next_generation(bool created);
 extern bool ssw_shmem_is_closed(void);
-extern bool ssw_shmem_read_policy(int policy_id, SswPolicyShared *copy);
+extern bool ssw_shmem_read_part(Oid dboid, int policy_id, Size offset, Size size, void *copy);
 extern bool ssw_shmem_policies_full(void);
 extern bool ssw_shmem_forget_unknown(const Bitmapset * known, uint64 generation);
 extern void ssw_shmem_forget_policies(Oid dboid);
@@ -425,5 +425,10 @@ extern void ssw_shmem_wake_own_coordinator(void);
 
 extern bool ssw_shmem_pass_is_stale(const SswPass *pass);
 extern void ssw_shmem_text(char *to, const char *from, size_t size);
+
+/* Copy one field of a policy's entry, or the whole entry of one of this database. */
+#define ssw_shmem_read_field(dboid, policy_id, field, copy) \
+	ssw_shmem_read_part(dboid, policy_id, offsetof(SswPolicyShared, field), sizeof(*(copy)), copy)
+#define ssw_shmem_read_policy(policy_id, copy) ssw_shmem_read_part(MyDatabaseId, policy_id, 0, sizeof(SswPolicyShared), copy)
 
 #endif							/* SSW_SHMEM_H */

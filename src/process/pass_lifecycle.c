@@ -201,11 +201,11 @@ refresh_cutoff(SswWatch *w, TimestampTz now)
 TimestampTz
 ssw_passes_refresh_at(SswWatch *w)
 {
-	SswPolicyShared s;
+	int64		ttl_us;
 
 	if (w->policy == NULL || !w->policy->heartbeats)
 		return DT_NOEND;
-	return ssw_shmem_read_policy(w->policy_id, &s) && s.heartbeat_ttl_us > 0 ? w->refresh_at : DT_NOEND;
+	return ssw_shmem_read_field(MyDatabaseId, w->policy_id, heartbeat_ttl_us, &ttl_us) && ttl_us > 0 ? w->refresh_at : DT_NOEND;
 }
 
 /*

@@ -35,11 +35,7 @@ ssw_lower_bound_fits(const SswDeadline *c)
 bool
 ssw_lower_bound_find(int policy_id, int which, Oid leaf, const SswDeadline *c, TimestampTz now, SswLowerBound *low)
 {
-	SswPolicyShared s;
-
-	if (!ssw_shmem_read_policy(policy_id, &s))
-		return false;
-	*low = s.low[which];
+	(void) ssw_shmem_read_field(MyDatabaseId, policy_id, low[which], low);
 	return low->full_at != 0 && low->leaf == leaf && low->type == c->sort_type && low->attnum == c->attnum &&
 		now >= low->full_at && now - low->full_at < SSW_LOW_US;
 }

@@ -17,10 +17,10 @@
 SswPace
 ssw_pace_get(int policy_id)
 {
-	SswPolicyShared s = {0};
+	SswPace		pace;
 
-	(void) ssw_shmem_read_policy(policy_id, &s);
-	return s.pace;
+	(void) ssw_shmem_read_field(MyDatabaseId, policy_id, pace, &pace);
+	return pace;
 }
 
 void
