@@ -15,8 +15,14 @@
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "port/atomics.h"
 #include "storage/ipc.h"
 #include "utils/acl.h"
+
+/* Words of 64 bits in shared memory are read without a lock, and hooks are set in the postmaster alone. */
+#if !defined(PG_HAVE_8BYTE_SINGLE_COPY_ATOMICITY) || defined(EXEC_BACKEND)
+#error "session_sweeper needs a platform that reads and writes 8 bytes at once, and fork()"
+#endif
 
 #if PG_VERSION_NUM >= 160000
 #include "utils/guc_hooks.h"
