@@ -138,7 +138,7 @@ static const struct
 	{"session_sweeper.max_policies", "Sets how many policies of users have a slot in shared memory, in all databases together.",
 	"Built-in policies do not count.", &ssw_max_policies, 1024, 1, 100000, PGC_POSTMASTER, 0},
 	{"session_sweeper.heartbeat_memory", "Sets the amount of shared memory for heartbeats.",
-	"-1 takes 1/64 of shared_buffers, at least 8 MB and at most 256 MB.", &ssw_heartbeat_memory, -1, -1, MAX_KILOBYTES, PGC_POSTMASTER, GUC_UNIT_KB},
+	"-1 takes 1/64 of shared_buffers, at least 8 MB and at most 256 MB.", &ssw_heartbeat_memory, -1, -1, 256 * 1024 * 1024, PGC_POSTMASTER, GUC_UNIT_KB},
 	{"session_sweeper.usage_event_retention", "Sets how long rows of sweeper.usage_event are kept; 0 keeps them forever.",
 	NULL, &ssw_usage_event_retention, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN},
 	{"session_sweeper.max_task_workers", "Sets how many workers may run commands of submit_sql().",

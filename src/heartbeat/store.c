@@ -55,7 +55,7 @@ static StoreHeader *header = NULL;
 static uint32 *buckets;
 static SswHeartbeat *entries;
 
-/* How many entries fit into the memory of the setting. */
+/* How many entries fit into the memory of the setting; its maximum keeps the number within 32 bits. */
 static uint32
 entry_count(void)
 {
