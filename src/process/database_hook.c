@@ -225,6 +225,7 @@ run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only
 {
 	PG_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
 	{
+		add_closed(dboid, 1);
 		wait_until_empty(dboid);
 		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
 		reopen_at_end(dboid);
@@ -288,7 +289,6 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
 		return;
 	}
-	add_closed(dboid, 1);
 	run_alone(dboid, pstmt, query, read_only_tree, context, params, env, dest, qc);
 	if (IsA(pstmt->utilityStmt, DropdbStmt))
 	{
