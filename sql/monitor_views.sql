@@ -32,7 +32,7 @@ SELECT count(*) FROM sweeper.stat_progress;
 CREATE TABLE act (id int PRIMARY KEY, seen timestamptz);
 INSERT INTO act SELECT i, now() - '10 h'::interval FROM generate_series(1, 4) AS i;
 INSERT INTO act VALUES (5, '-infinity'), (6, now() + '1 h'::interval), (7, now() + '1 h'::interval);
-SELECT policy FROM sweeper.register('act', last_seen => 'seen', ttl => '1 ms', check_every => '0', start => 'now');
+SELECT policy FROM sweeper.register('act', last_seen => 'seen', ttl => '1 s', check_every => '0', start => 'now');
 CALL sweeper.sweep('act', force => true) \gset
 SELECT rows, minutes_after_last_seen >= 60 AS minutes, avg_after_deadline >= '9 h' AS late FROM sweeper.stat_cleanup_lag WHERE policy = 'act';
 -- a clean start gives no grace

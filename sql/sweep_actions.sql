@@ -64,7 +64,7 @@ INSERT INTO c SELECT id, now() - '1 min'::interval FROM unnest('{alive,dead,erro
 CREATE FUNCTION alive(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
     IF $1 = 'error' THEN RAISE EXCEPTION 'cannot reach it'; END IF;
     RETURN CASE $1 WHEN 'alive' THEN true WHEN 'dead' THEN false END; END $$;
-SELECT state FROM sweeper.register('c', deadline => 'd', ttl => '10 ms', is_alive => 'alive(text)', check_every => '0');
+SELECT state FROM sweeper.register('c', deadline => 'd', ttl => '1 s', is_alive => 'alive(text)', check_every => '0');
 CALL sweeper.sweep('c') \gset
 SELECT id, d > now() - '30 s'::interval AS refreshed FROM c ORDER BY id;
 SELECT key, class, state, message FROM sweeper.failed_row ORDER BY key;

@@ -65,7 +65,19 @@ ssw_argument_interval(const char *name, const Interval *v, int64 min)
 	if (us < min)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 min > 0 ? errmsg("%s must be greater than zero", name) :
+				 min > 0 ? errmsg("%s must be at least " INT64_FORMAT " ms", name, min / 1000) :
 				 errmsg("%s must not be negative", name)));
 	return us;
+}
+
+/* A number within its limits. */
+int64
+ssw_argument_number(const char *name, int64 v, int64 min, int64 max)
+{
+	if (v < min || v > max)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 max == PG_INT64_MAX ? errmsg("%s must not be negative", name) :
+				 errmsg("%s must be between " INT64_FORMAT " and " INT64_FORMAT, name, min, max)));
+	return v;
 }

@@ -14,8 +14,13 @@
 #define SSW_MAX_PAYLOAD	1048576 /* what programs read: payloads, commands,
 								 * rows */
 
+/* The shortest intervals, in microseconds: what lives, and the wait or the work of one call. */
+#define SSW_MIN_LIFETIME	USECS_PER_SEC
+#define SSW_MIN_TIMEOUT		INT64CONST(1000)
+
 extern Datum ssw_interval_of(int64 us);
 extern int64 ssw_argument_interval(const char *name, const Interval *v, int64 min);
+extern int64 ssw_argument_number(const char *name, int64 v, int64 min, int64 max);
 extern void ssw_argument_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most);
 extern void ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name);
 

@@ -210,10 +210,7 @@ check_value(const SswField *f, Datum value)
 			(void) ssw_argument_interval(f->name, DatumGetIntervalP(value), f->min);
 			break;
 		case SSW_FIELD_INT:
-			if (DatumGetInt32(value) < f->min || DatumGetInt32(value) > f->max)
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("%s must be between %d and %d", f->name, (int) f->min, (int) f->max)));
+			(void) ssw_argument_number(f->name, DatumGetInt32(value), f->min, f->max);
 			break;
 		case SSW_FIELD_REAL:
 			if (isnan(DatumGetFloat4(value)) || DatumGetFloat4(value) < f->min || DatumGetFloat4(value) > f->max)

@@ -201,7 +201,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 
 	for (int i = 1; i <= 3; i++)
 		ssw_argument_not_null(fcinfo, i, i == 1 ? "wait" : i == 2 ? "timeout" : "force");
-	timeout_us = ssw_argument_interval("timeout", PG_GETARG_INTERVAL_P(2), 1);
+	timeout_us = ssw_argument_interval("timeout", PG_GETARG_INTERVAL_P(2), SSW_MIN_TIMEOUT);
 	check_can_sweep(p);
 	if (wait && (context == NULL || !IsA(context, CallContext) || context->atomic))
 		ereport(ERROR,

@@ -15,6 +15,7 @@
 #include "funcapi.h"
 #include "utils/builtins.h"
 
+#include "base/argument_checks.h"
 #include "base/spi.h"
 
 PG_FUNCTION_INFO_V1(ssw_metrics);
@@ -177,6 +178,7 @@ ssw_metrics(PG_FUNCTION_ARGS)
 	Datum		pools = PG_GETARG_DATUM(0);
 	char	   *sql = statement();
 
+	ssw_argument_not_null(fcinfo, 0, "pools");
 	InitMaterializedSRF(fcinfo, 0);
 	ssw_spi_begin();
 	(void) ssw_spi_exec(sql, 1, &type, &pools, NULL, true, 0);

@@ -87,9 +87,9 @@ read_pool(Acquire *a)
 						 1, &type, &a->pool_text, NULL, false) == 0)
 		ssw_pool_missing(a->pool);
 	if (a->ttl_us == 0)
-		a->ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(ssw_spi_column(0, 1)), 1);
+		a->ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(ssw_spi_column(0, 1)), SSW_MIN_LIFETIME);
 	max_ttl = ssw_spi_column(0, 2);
-	a->max_ttl_us = max_ttl ? ssw_argument_interval("max_ttl", DatumGetIntervalP(max_ttl), 1) : 0;
+	a->max_ttl_us = max_ttl ? ssw_argument_interval("max_ttl", DatumGetIntervalP(max_ttl), SSW_MIN_LIFETIME) : 0;
 	a->seats = DatumGetInt32(ssw_spi_column(0, 3));
 	a->max_per_owner = a->owner ? DatumGetInt32(ssw_spi_column(0, 4)) : -1;
 }
@@ -209,8 +209,8 @@ read_arguments(FunctionCallInfo fcinfo)
 	ssw_argument_not_null(fcinfo, 4, "takeover");
 	a.pool_text = PG_GETARG_DATUM(0);
 	a.pool = TextDatumGetCString(a.pool_text);
-	a.owner = PG_ARGISNULL(1) ? (Datum) 0 : CStringGetTextDatum(ssw_session_owner(fcinfo, 1));
-	a.ttl_us = PG_ARGISNULL(2) ? 0 : ssw_argument_interval("ttl", PG_GETARG_INTERVAL_P(2), 1);
+	a.owner = PG_ARGISNULL(1) ? (Datum) 0 : CStringGetTextDatum(ssw_session_owner(fcinfo, 1, strcmp(a.pool, SSW_WORKER_POOL) == 0 ? "name of a worker" : "owner"));
+	a.ttl_us = PG_ARGISNULL(2) ? 0 : ssw_argument_interval("ttl", PG_GETARG_INTERVAL_P(2), SSW_MIN_LIFETIME);
 	a.metadata = ssw_pool_metadata(fcinfo, 3);
 	a.takeover = PG_GETARG_BOOL(4);
 	if (strcmp(a.pool, SSW_WORKER_POOL) == 0 && !a.owner)

@@ -123,7 +123,7 @@ read_arguments(FunctionCallInfo fcinfo)
 				s.values[i] = ssw_pool_metadata(fcinfo, i);
 				break;
 			default:
-				s.values[i] = ssw_interval_of(ssw_argument_interval(names[i], PG_GETARG_INTERVAL_P(i), 1));
+				s.values[i] = ssw_interval_of(ssw_argument_interval(names[i], PG_GETARG_INTERVAL_P(i), SSW_MIN_LIFETIME));
 		}
 	}
 	return s;

@@ -76,20 +76,16 @@ ssw_session_check_writable(const char *function)
 				 errhint("SET TRANSACTION READ WRITE; or look at \"default_transaction_read_only\".")));
 }
 
-/* The owner in an argument that is not null. */
+/* The owner in an argument that is not null; callers know it by that name. */
 char	   *
-ssw_session_owner(FunctionCallInfo fcinfo, int arg)
+ssw_session_owner(FunctionCallInfo fcinfo, int arg, const char *name)
 {
 	char	   *owner = text_to_cstring(PG_GETARG_TEXT_PP(arg));
 
-	if (owner[0] == '\0')
+	if (owner[0] == '\0' || strlen(owner) > MAX_OWNER)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("owner must not be empty")));
-	if (strlen(owner) > MAX_OWNER)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("owner must not be longer than %d bytes", MAX_OWNER)));
+				 errmsg("%s must not be empty or longer than %d bytes", name, MAX_OWNER)));
 	return owner;
 }
 
@@ -404,7 +400,7 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 0, "session");
 	ssw_argument_not_null(fcinfo, 1, "owner");
-	owner = ssw_session_owner(fcinfo, 1);
+	owner = ssw_session_owner(fcinfo, 1, "owner");
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.claim_session()");
 	ssw_identity_become_extension(&save);

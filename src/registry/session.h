@@ -19,6 +19,6 @@ extern void ssw_session_check_writable(const char *function);
 extern void ssw_session_lock_pool(const char *pool);
 extern int64 ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values);
 extern int64 ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked);
-extern char *ssw_session_owner(FunctionCallInfo fcinfo, int arg);
+extern char *ssw_session_owner(FunctionCallInfo fcinfo, int arg, const char *name);
 
 #endif							/* SSW_SESSION_H */

@@ -361,10 +361,8 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 	values[1] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
 	if (values[1])
 		(void) ssw_argument_interval("flush_every", PG_GETARG_INTERVAL_P(1), 0);
-	if (!PG_ARGISNULL(2) && (PG_GETARG_INT32(2) < 1 || PG_GETARG_INT32(2) > MAX_FLUSH_ROWS))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("flush_rows must be between 1 and %d", MAX_FLUSH_ROWS)));
+	if (!PG_ARGISNULL(2))
+		(void) ssw_argument_number("flush_rows", PG_GETARG_INT32(2), 1, MAX_FLUSH_ROWS);
 	values[2] = PG_ARGISNULL(2) ? Int32GetDatum(0) : PG_GETARG_DATUM(2);
 	c = ssw_caller_begin("sweeper.alter_append()");
 	if (ssw_plan_execute("UPDATE sweeper.append_stream SET flush_every = coalesce($2, flush_every), flush_rows = coalesce(nullif($3, 0), flush_rows)"

@@ -124,11 +124,7 @@ ssw_claim(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 0, "worker");
 	ssw_argument_not_null(fcinfo, 1, "max");
 	ssw_argument_not_null(fcinfo, 2, "start");
-	cl.left = PG_GETARG_INT32(1);
-	if (cl.left < 1 || cl.left > MAX_CLAIM)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max must be between 1 and %d", MAX_CLAIM)));
+	cl.left = ssw_argument_number("max", PG_GETARG_INT32(1), 1, MAX_CLAIM);
 	InitMaterializedSRF(fcinfo, 0);
 	cl.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	c = ssw_caller_begin("sweeper.claim()");

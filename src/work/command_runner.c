@@ -185,7 +185,8 @@ execute(const Command *c, MemoryContext cxt)
 		if (rc < 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("the command cannot run inside a transaction: %s", SPI_result_code_string(rc))));
+					 rc == SPI_ERROR_COPY ? errmsg("a command cannot use COPY FROM STDIN or COPY TO STDOUT: it has no client") :
+					 errmsg("a command cannot begin or end a transaction: the server commits after it")));
 		ssw_spi_end();
 		/* what is deferred belongs to the command */
 		ssw_deferred_fire();

@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/argument_checks.h"
 #include "base/cached_plan.h"
 #include "base/shmem.h"
 #include "base/spi.h"
@@ -150,15 +151,6 @@ look(void *arg)
 	return false;
 }
 
-static int64
-count_argument(FunctionCallInfo fcinfo, int arg, const char *name)
-{
-	if (PG_GETARG_INT64(arg) < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be negative", name)));
-	return PG_GETARG_INT64(arg);
-}
-
 /* Report, as the caller or as the role of the task if the caller may act as that.  A look leaves no lock. */
 static void
 report(Report *w)
@@ -193,9 +185,9 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 	ssw_session_check_writable("sweeper.task_progress()");
 	task = PG_ARGISNULL(0) ? UUIDPGetDatum(own) : PG_GETARG_DATUM(0);
 	w.said.has_done = !PG_ARGISNULL(1);
-	w.said.done = w.said.has_done ? count_argument(fcinfo, 1, "done") : 0;
+	w.said.done = w.said.has_done ? ssw_argument_number("done", PG_GETARG_INT64(1), 0, PG_INT64_MAX) : 0;
 	w.said.has_total = !PG_ARGISNULL(2);
-	w.said.total = w.said.has_total ? count_argument(fcinfo, 2, "total") : 0;
+	w.said.total = w.said.has_total ? ssw_argument_number("total", PG_GETARG_INT64(2), 0, PG_INT64_MAX) : 0;
 	if (!PG_ARGISNULL(3))
 		ssw_shmem_text(w.said.message, text_to_cstring(PG_GETARG_TEXT_PP(3)), SSW_PROGRESS_LEN);
 	w.attempt = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);

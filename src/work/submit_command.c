@@ -11,7 +11,9 @@
 #include "catalog/pg_type.h"
 #include "base/argument_checks.h"
 #include "base/compat.h"
+#include "common/keywords.h"
 #include "miscadmin.h"
+#include "parser/scanner.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -27,6 +29,24 @@
 PG_FUNCTION_INFO_V1(ssw_submit_sql);
 
 #define MAX_RETRIES		100
+
+/* More than space, comments and semicolons.  It is parsed where it runs, with the settings of that session. */
+static void
+require_statement(char *command)
+{
+	core_yy_extra_type extra;
+	core_YYSTYPE value;
+	YYLTYPE		at;
+	core_yyscan_t scanner = scanner_init(command, &extra, &ScanKeywords, ScanKeywordTokens);
+	int			token;
+
+	while ((token = core_yylex(&value, &at, scanner)) == ';');
+	scanner_finish(scanner);
+	if (token == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("command must not be empty")));
+}
 
 /* Can a runner be connected as the caller? */
 static void
@@ -96,16 +116,14 @@ ssw_submit_sql(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 2, "max_retries");
 	ssw_argument_bound(fcinfo, 0, "command", SSW_MAX_PAYLOAD);
 	ssw_argument_bound(fcinfo, 1, "summary", SSW_MAX_TEXT);
-	if (PG_GETARG_INT32(2) < 0 || PG_GETARG_INT32(2) > MAX_RETRIES)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_retries must be between 0 and %d", MAX_RETRIES)));
+	(void) ssw_argument_number("max_retries", PG_GETARG_INT32(2), 0, MAX_RETRIES);
+	require_statement(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	values[0] = UUIDPGetDatum(id);
 	values[1] = PG_GETARG_DATUM(0);
 	values[2] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
 	values[3] = PG_GETARG_DATUM(2);
 	values[4] = PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3);
-	if (values[4] && ssw_argument_interval("timeout", DatumGetIntervalP(values[4]), 1) > USECS_PER_DAY)
+	if (values[4] && ssw_argument_interval("timeout", DatumGetIntervalP(values[4]), SSW_MIN_TIMEOUT) > USECS_PER_DAY)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("timeout must not be longer than 1 day")));

@@ -93,6 +93,9 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 	SswIdentity save;
 	StringInfoData sql;
 
+	for (int i = N_LIST_ARGS - 2; i < N_LIST_ARGS; i++)
+		if (!PG_ARGISNULL(i))
+			(void) ssw_argument_number(i == N_LIST_ARGS - 1 ? "skip" : "max", PG_GETARG_INT32(i), 0, PG_INT64_MAX);
 	InitMaterializedSRF(fcinfo, 0);
 	values[0] = ObjectIdGetDatum(userid);
 	values[1] = BoolGetDatum(ssw_rights_is_monitor(userid));

@@ -82,6 +82,12 @@ open_gate();
 ended($t);
 is(sql("SELECT status, done, total, message FROM sweeper.task WHERE task = '$t'"), 'completed|3|10|half', 'and kept at the end');
 
+# what a command cannot do
+for my $c (['COPY public.done TO STDOUT', 'a command cannot use COPY FROM STDIN or COPY TO STDOUT: it has no client'], ['SELECT 1; COMMIT', 'a command cannot begin or end a transaction: the server commits after it']) {
+    ended($t = submit('ann', $c->[0]));
+    is(status($t), "failed: $c->[1]", "refused: $c->[0]");
+}
+
 # failures, and tries
 ended($t = submit('ann', "INSERT INTO public.done (what) VALUES ('by halves'); SELECT 1/0"));
 is(status($t) . ' ' . comments($t), 'failed: division by zero failed: 22012: division by zero', 'a failure is told');
@@ -193,8 +199,8 @@ set('max_task_workers', 1);
 ended($t);
 is(status($t), 'completed', 'of a role that was renamed');
 sql('ALTER ROLE anna RENAME TO ann');
-# no limit is too short to be one
-ended($t = sql(q{SET ROLE ann; SELECT sweeper.submit_sql('SELECT pg_sleep(600)', timeout => '1 us')}));
+# the shortest limit
+ended($t = sql(q{SET ROLE ann; SELECT sweeper.submit_sql('SELECT pg_sleep(600)', timeout => '1 ms')}));
 like(status($t), qr/^failed: canceling statement due to statement timeout/, 'out of time');
 
 # one after the other: none waits for a look that is due later
