@@ -171,7 +171,7 @@ CREATE FUNCTION sweeper._task_progress(
     OUT total bigint,
     OUT message text
 ) RETURNS record
-LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'ssw_task_progress_seen';
+LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_task_progress_seen';
 CREATE FUNCTION sweeper.task_progress(
     task uuid DEFAULT NULL,
     done bigint DEFAULT NULL,
@@ -413,7 +413,7 @@ COMMENT ON FUNCTION sweeper.cancel_task IS
 COMMENT ON FUNCTION sweeper.get_task IS
 'One task, with payload, result and comments. For its owner, members of its group_role, and access levels monitor and admin. When its owner reads a task that has ended, it is consumed, and removed a day later. Errors: 42704 no such task, or not yours; 22004 null.';
 COMMENT ON FUNCTION sweeper.list_tasks IS
-'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Every given argument must match; of a list, one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids, a * stands for any characters, and case does not matter. An empty group_roles: tasks without one. after and before include the instant. Errors: 2201W max, 2201X skip negative.';
+'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Every given argument must match; of a list, one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids, a * stands for any characters, and case does not matter. An empty group_roles: tasks without one. after and before include the instant. Errors: 22023 max or skip negative.';
 COMMENT ON FUNCTION sweeper.submit_sql IS
 'Submits a command and returns its task. The server runs it after the commit, connected as the calling role, in a transaction of its own (READ COMMITTED) that commits with the task''s end. summary: for people. max_retries: how often it is tried again after an error, after 1 s, 2 s, 4 s and so on to 10 min. timeout: of each attempt, at most 1 day, by default session_sweeper.task_timeout. group_role: as in submit().
 In the command, task_progress() needs no task. If it returns false, raise SQLSTATE SW006: the task ends as cancelled, or dropped when the server stops. A command does not outlive the run of the server: otherwise it is dropped.

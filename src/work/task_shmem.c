@@ -167,13 +167,19 @@ ssw_task_shmem_forget(Oid database)
 	(void) take_events(database, NULL);
 }
 
-/* Change what is known of a task, locked; false: it is unknown, or memory is full. */
+static void
+copy_out(SswProgress *p, void *arg)
+{
+	*(SswProgress *) arg = *p;
+}
+
+/* Change what is known of a task, or copy it, locked; false: it is unknown, or memory is full. */
 static bool
 change_progress(const SswProgressKey *key, HASHACTION action, int most, SswProgressChange change, void *arg)
 {
 	SswProgress *entry;
 
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shared->lock, change == copy_out ? LW_SHARED : LW_EXCLUSIVE);
 	entry = hash_search(progress, key, hash_get_num_entries(progress) < most ? action : HASH_FIND, NULL);
 	if (entry && change)
 		change(entry, arg);
@@ -185,12 +191,6 @@ static void
 copy_in(SswProgress *p, void *arg)
 {
 	*p = *(const SswProgress *) arg;
-}
-
-static void
-copy_out(SswProgress *p, void *arg)
-{
-	*(SswProgress *) arg = *p;
 }
 
 /*
