@@ -101,40 +101,40 @@ ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, Timestamp
 }
 
 static void
-add_alive(SswAlive *a, ItemPointer tid, const SswHeartbeat *b, TimestampTz due)
+add_alive(SswAlive *a, const SswRow *row, const SswHeartbeat *b)
 {
 	TimestampTz seen = last_seen(b);
 
-	a->alive[a->nalive] = *tid;
+	a->alive[a->nalive] = row->tid;
 	a->seen[a->nalive] = TimestampTzGetDatum(seen);
 	a->until[a->nalive] = TimestampTzGetDatum(seen + b->ttl_us);
-	a->due[a->nalive++] = TimestampTzGetDatum(due);
+	a->due[a->nalive++] = TimestampTzGetDatum(row->due);
 }
 
-/* E1 for one row, which has that deadline unless it has none. */
+/* E1 for one row. */
 static void
-sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, TimestampTz due, bool has_due)
+sort_row(const SswTarget *t, SswAlive *a, const SswRow *row)
 {
 	const SswPolicy *p = t->policy;
-	SswHeartbeatKey k = ssw_target_cache_key(p, key);
+	SswHeartbeatKey k = ssw_target_cache_key(p, row->key);
 	SswHeartbeatEnd end = t->gone ? SSW_END_IF_GONE :
 	t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
-	t->phase == SSW_PHASE_DEADLINE && has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
+	t->phase == SSW_PHASE_DEADLINE && row->has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
 	SswHeartbeat b;
 	bool		known = ssw_store_find(&k, &b);
 	uint64		word = 0;
 
-	if (end == SSW_END_IF_DEAD && due > t->cutoff)
+	if (end == SSW_END_IF_DEAD && row->due > t->cutoff)
 	{
-		if (known && is_alive(p, &b, due, t->cutoff) && gains(&b, due))
-			add_alive(a, tid, &b, due);
+		if (known && is_alive(p, &b, row->due, t->cutoff) && gains(&b, row->due))
+			add_alive(a, row, &b);
 		return;
 	}
-	switch (ssw_store_mark(&k, due, own_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
+	switch (ssw_store_mark(&k, row->due, own_cutoff(p, t->cutoff, known ? b.ttl_us : 0), end, t->locked, &word))
 	{
 		case SSW_VERDICT_ALIVE:
-			if (!t->gone && ssw_store_find(&k, &b) && gains(&b, due))
-				add_alive(a, tid, &b, due);
+			if (!t->gone && ssw_store_find(&k, &b) && gains(&b, row->due))
+				add_alive(a, row, &b);
 			return;
 		case SSW_VERDICT_BUSY:
 			if (!t->skip_locked)
@@ -147,7 +147,7 @@ sort_row(const SswTarget *t, SswAlive *a, ItemPointer tid, const char *key, Time
 			break;
 	}
 	ssw_heartbeat_xact_mark(&k, word);
-	a->dead[a->ndead++] = *tid;
+	a->dead[a->ndead++] = row->tid;
 }
 
 /* No rows yet, and room for so many. */
@@ -161,20 +161,6 @@ begin(SswAlive *a, uint64 n)
 	a->seen = palloc(Max(n, 1) * sizeof(Datum));
 	a->until = palloc(Max(n, 1) * sizeof(Datum));
 	a->due = palloc(Max(n, 1) * sizeof(Datum));
-}
-
-/* A row as ssw_sweep_sql_heartbeats() reads it; false: it has no deadline. */
-static bool
-read_row(const SPITupleTable *rows, uint64 i, ItemPointer tid, char **key, TimestampTz *due)
-{
-	bool		isnull;
-	Datum		d;
-
-	*tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull));
-	*key = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
-	d = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull);
-	*due = isnull ? 0 : DatumGetTimestampTz(d);
-	return !isnull;
 }
 
 /* E1: sort the rows. */
@@ -197,12 +183,9 @@ sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 	begin(a, nrows);
 	for (uint64 i = 0; i < nrows; i++)
 	{
-		ItemPointerData tid;
-		char	   *key;
-		TimestampTz due;
-		bool		has_due = read_row(rows, i, &tid, &key, &due);
+		SswRow		row = ssw_action_read_row(rows, i);
 
-		sort_row(t, a, &tid, key, due, has_due);
+		sort_row(t, a, &row);
 	}
 }
 
@@ -296,16 +279,14 @@ ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 	begin(&alive, n);
 	for (uint64 i = 0; i < n; i++)
 	{
-		ItemPointerData tid;
-		char	   *key;
-		TimestampTz due;
+		SswRow		row = ssw_action_read_row(rows, i);
 
 		/*
 		 * beyond the cutoff, which is none, a row is only given a new
 		 * deadline
 		 */
-		if (read_row(rows, i, &tid, &key, &due))
-			sort_row(t, &alive, &tid, key, due, true);
+		if (row.has_due)
+			sort_row(t, &alive, &row);
 	}
 	return alive.nalive - prolong(t, &alive);
 }

@@ -118,19 +118,18 @@ note(Search *s, const ErrorData *e)
 {
 	Oid			type = TIDOID;
 	Datum		value = PointerGetDatum(&s->range[0]);
-	char	   *key;
+	SswRow		row = {.has_due = false};
 	bool		slow;
 
 	if (ssw_plan_execute(psprintf("SELECT %s FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " $1",
 								  ssw_sweep_sql_failed_key(s->policy), s->relation),
 						 1, &type, &value, NULL, true) == 0)
 		return;
-	key = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	row.key = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	appendStringInfo(&s->tids, "%s\"(%u,%u)\"", s->tids.len ? "," : "",
 					 ItemPointerGetBlockNumber(&s->range[0]), ItemPointerGetOffsetNumber(&s->range[0]));
-	if (!ssw_failed_row_excluded(s->failures, s->leaf, key, 0, false, GetCurrentTimestamp(), &slow) &&
-		!ssw_failed_row_add(s->failures, s->leaf, key, 0, false, "error", e->sqlerrcode,
-							ssw_failed_row_text(s->policy, e), 0))
+	if (!ssw_failed_row_excluded(s->failures, s->leaf, &row, &slow) &&
+		!ssw_failed_row_add(s->failures, s->leaf, &row, "error", e->sqlerrcode, ssw_failed_row_text(s->policy, e), 0))
 		s->n++;
 }
 

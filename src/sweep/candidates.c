@@ -178,12 +178,14 @@ has_failures(SswWork *w)
 static bool
 is_excluded(SswWork *w, TupleTableSlot *slot, bool *slow)
 {
-	bool		has_due = !slot->tts_isnull[SSW_C_DUE - 1];
+	SswRow		row = {.has_due = !slot->tts_isnull[SSW_C_DUE - 1]};
 
-	if (slot->tts_isnull[SSW_C_KEY - 1] ||
-		!ssw_failed_row_excluded(w->failures, w->pass->leaf, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
-								 has_due ? DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]) : 0,
-								 has_due, GetCurrentTimestamp(), slow))
+	if (slot->tts_isnull[SSW_C_KEY - 1])
+		return false;
+	row.key = TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]);
+	if (row.has_due)
+		row.due = DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]);
+	if (!ssw_failed_row_excluded(w->failures, w->pass->leaf, &row, slow))
 		return false;
 	w->pass->excluded++;
 	return true;

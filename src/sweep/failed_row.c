@@ -106,9 +106,9 @@ split_key(const SswPolicy *p, const char *key, char **identity)
 
 /* Is the entry about the row as it is now? */
 static bool
-is_about(const FailedEntry *e, const char *identity, TimestampTz due, bool has_due)
+is_about(const FailedEntry *e, const char *identity, const SswRow *row)
 {
-	return e->has_due == has_due && (!has_due || e->due == due) && strcmp(e->identity, identity) == 0;
+	return e->has_due == row->has_due && e->due == row->due && strcmp(e->identity, identity) == 0;
 }
 
 static uint32
@@ -237,17 +237,16 @@ retry_at(const SswFailures *f, const FailedEntry *e, TimestampTz now)
  * row in its place, has lapsed.  *slow: it may be tried, and was slow before.
  */
 bool
-ssw_failed_row_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
-						TimestampTz now, bool *slow)
+ssw_failed_row_excluded(SswFailures *f, Oid leaf, const SswRow *row, bool *slow)
 {
 	FailedEntry *e = NULL;
+	TimestampTz now = GetCurrentTimestamp();
 	char	   *identity;
 
 	*slow = false;
-
 	if (hash_get_num_entries(f->table) > 0)
-		e = lookup(f, leaf, split_key(f->policy, key, &identity));
-	if (e == NULL || !is_about(e, identity, due, has_due))
+		e = lookup(f, leaf, split_key(f->policy, row->key, &identity));
+	if (e == NULL || !is_about(e, identity, row))
 		return false;
 	if (!e->quarantined && !e->failed_again && retry_at(f, e, now) <= now)
 	{
@@ -346,14 +345,14 @@ may_pass(const SswPolicy *p, const FailedEntry *e)
  * when the row was known to fail.
  */
 bool
-ssw_failed_row_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
-				   const char *class, int sqlerrcode, const char *message, Datum blocked_by)
+ssw_failed_row_add(SswFailures *f, Oid leaf, const SswRow *row, const char *class, int sqlerrcode,
+				   const char *message, Datum blocked_by)
 {
 	MemoryContext old = MemoryContextSwitchTo(f->cxt);
 	char	   *identity;
-	char	   *shown = split_key(f->policy, key, &identity);
+	char	   *shown = split_key(f->policy, row->key, &identity);
 	FailedEntry *e = lookup(f, leaf, shown);
-	bool		known = e && is_about(e, identity, due, has_due);
+	bool		known = e && is_about(e, identity, row);
 	bool		aside = strcmp(class, SSW_FAIL_SET_ASIDE) == 0;
 	bool		deadly = strcmp(class, SSW_FAIL_DEADLY) == 0;
 
@@ -370,8 +369,8 @@ ssw_failed_row_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, b
 	e->failed_again = true;
 	e->partition = leaf == f->policy->relid ? NULL : ssw_guard_relation(leaf);
 	e->identity = identity;
-	e->due = due;
-	e->has_due = has_due;
+	e->due = row->due;
+	e->has_due = row->has_due;
 	e->class = aside ? "slow" : deadly ? "error" : pstrdup(class);
 	e->sqlerrcode = sqlerrcode;
 	e->message = pstrdup(message);

@@ -7,6 +7,7 @@
 
 #include "base/error_class.h"
 #include "policy/policy.h"
+#include "sweep/row_action.h"
 
 typedef struct SswFailures SswFailures;
 
@@ -16,8 +17,7 @@ extern int64 ssw_failed_row_backoff_us(int attempts, int64 base_us, int64 max_us
 extern SswFailures *ssw_failed_row_load(const SswPolicy *p);
 extern int	ssw_failed_row_count(SswFailures *f);
 extern Datum ssw_failed_row_keys(SswFailures *f);
-extern bool ssw_failed_row_excluded(SswFailures *f, Oid leaf, const char *key, TimestampTz due,
-									bool has_due, TimestampTz now, bool *slow);
+extern bool ssw_failed_row_excluded(SswFailures *f, Oid leaf, const SswRow *row, bool *slow);
 extern TimestampTz ssw_failed_row_next_attempt(SswFailures *f);
 
 /* Class of a row that was set aside, and is to be tried alone: that is no attempt. */
@@ -25,9 +25,8 @@ extern TimestampTz ssw_failed_row_next_attempt(SswFailures *f);
 /* Class of a row that has ended its workers, and is quarantined at once; see row_in_hand.c. */
 #define SSW_FAIL_DEADLY		"deadly"
 
-extern bool ssw_failed_row_add(SswFailures *f, Oid leaf, const char *key, TimestampTz due, bool has_due,
-							   const char *class, int sqlerrcode, const char *message,
-							   Datum blocked_by);
+extern bool ssw_failed_row_add(SswFailures *f, Oid leaf, const SswRow *row, const char *class, int sqlerrcode,
+							   const char *message, Datum blocked_by);
 extern int	ssw_failed_row_pending(SswFailures *f);
 extern int	ssw_failed_row_same_code(SswFailures *f);
 extern void ssw_failed_row_discard(SswFailures *f);

@@ -48,6 +48,21 @@ ssw_action_tid_array(const ItemPointerData *tids, int n)
 	return PointerGetDatum(a);
 }
 
+/* A row that our own statement has read: ctid, key, deadline. */
+SswRow
+ssw_action_read_row(const SPITupleTable *rows, uint64 i)
+{
+	bool		isnull;
+	SswRow		row;
+	Datum		due = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull);
+
+	row.has_due = !isnull;
+	row.due = isnull ? 0 : DatumGetTimestampTz(due);
+	row.key = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
+	row.tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull));
+	return row;
+}
+
 /*
  * Lock a leaf for a batch and make sure that it is still the policy's: a part of
  * its relation, and an ordinary table of its owner, whose rows are its own.

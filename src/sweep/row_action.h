@@ -32,6 +32,15 @@ typedef struct SswRange
 	ItemPointerData to;
 } SswRange;
 
+/* What is read of a row that may end. */
+typedef struct SswRow
+{
+	ItemPointerData tid;
+	char	   *key;			/* or null */
+	bool		has_due;
+	TimestampTz due;			/* 0 unless has_due */
+} SswRow;
+
 /* Where and when an action takes place. */
 typedef struct SswTarget
 {
@@ -53,6 +62,7 @@ typedef struct SswTarget
 /* Parameters of a statement on rows given by their tids. */
 #define SSW_ROW_PARAMS	5
 
+extern SswRow ssw_action_read_row(const SPITupleTable *rows, uint64 i);
 extern int	ssw_action_rows(const SswTarget *t);
 extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);
 extern Datum ssw_action_column(Oid type, int n, int col);

@@ -129,18 +129,11 @@ find_witnesses(SswWork *w, int pages, ItemPointerData *tids)
 					 SSW_ROW_PARAMS, types, values, NULL, false);
 	for (uint64 i = 0; i < SPI_processed && n < WITNESSES; i++)
 	{
-		bool		nokey,
-					nodue,
-					isnull,
-					slow;
-		HeapTuple	tup = SPI_tuptable->vals[i];
-		ItemPointer tid = (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull));
-		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
-		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
+		SswRow		row = ssw_action_read_row(SPI_tuptable, i);
+		bool		slow;
 
-		if (nokey || !ssw_failed_row_excluded(w->failures, w->target.leaf, TextDatumGetCString(key),
-											  nodue ? 0 : DatumGetTimestampTz(due), !nodue, GetCurrentTimestamp(), &slow))
-			tids[n++] = *tid;
+		if (row.key == NULL || !ssw_failed_row_excluded(w->failures, w->target.leaf, &row, &slow))
+			tids[n++] = row.tid;
 	}
 	ssw_batch_end_read(w, &save);
 	return n;

@@ -57,29 +57,20 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		HeapTuple	tup = SPI_tuptable->vals[i];
-		bool		nokey,
-					nodue,
-					isnull;
+		SswRow		row = ssw_action_read_row(SPI_tuptable, i);
 		Datum		holders = (Datum) 0;
 		char	   *prepared = NULL;
-		Datum		key = SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &nokey);
-		Datum		due = SPI_getbinval(tup, SPI_tuptable->tupdesc, 3, &nodue);
 
-		if (nokey || (SPI_tuptable->tupdesc->natts > 3 && !is_moved_here(i)))
+		if (row.key == NULL || (SPI_tuptable->tupdesc->natts > 3 && !is_moved_here(i)))
 			continue;
 		if (ssw_error_classify(sqlerrcode) == SSW_FAIL_LOCKED || sqlerrcode == ERRCODE_SSW_LOCKED)
 		{
 			TransactionId xid = InvalidTransactionId;
 
-			holders = ssw_holders_of_row(w->target.leaf,
-										 (ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 1, &isnull)),
-										 CurrentMemoryContext, &xid);
+			holders = ssw_holders_of_row(w->target.leaf, &row.tid, CurrentMemoryContext, &xid);
 			prepared = ssw_holders_prepared_name(xid, CurrentMemoryContext);
 		}
-		known |= ssw_failed_row_add(w->failures, w->target.leaf, TextDatumGetCString(key),
-									nodue ? 0 : DatumGetTimestampTz(due), !nodue,
-									class, sqlerrcode,
+		known |= ssw_failed_row_add(w->failures, w->target.leaf, &row, class, sqlerrcode,
 									prepared ? psprintf("prepared transaction \"%s\" holds the row", prepared) : message, holders);
 	}
 	return known;
