@@ -39,6 +39,7 @@ typedef struct SswWork
 	int64		left;			/* the same, in this chunk */
 	int			unhandled;		/* chunks that were not handled to the end */
 	int64		nfailed;		/* rows, not added to the pass yet */
+	int			excluded;		/* the same, by the collector */
 	int			streak;			/* rows that failed alike since the last
 								 * success */
 	int			streak_code;	/* their SQLSTATE */

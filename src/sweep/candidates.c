@@ -187,7 +187,7 @@ is_excluded(SswWork *w, TupleTableSlot *slot, bool *slow)
 		row.due = DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]);
 	if (!ssw_failed_row_excluded(w->failures, w->pass->leaf, &row, slow))
 		return false;
-	w->pass->excluded++;
+	w->excluded++;
 	return true;
 }
 
@@ -315,7 +315,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
-	int			excluded = pass->excluded;
+	int			excluded = w->excluded;
 	ListCell   *lc;
 	Receiver	r;
 
@@ -328,7 +328,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 	{
 		/* more rows have the last deadline */
 		pass->many_ties = true;
-		pass->excluded = excluded;
+		w->excluded = excluded;
 		return collect_tids(w, chunk, limit, true);
 	}
 	/* after the others */

@@ -152,6 +152,7 @@ ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
 		pass->more = chunk->more;
 		pass->estimate += chunk->n;
 		pass->fuse_left -= chunk->n;
+		pass->excluded += w->excluded;
 		spend(pass, chunk, chunk->n);
 		if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
 			publish_checks(pass, chunk);
@@ -161,6 +162,7 @@ ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
 	if (pass->collector == MySswProc - SswProcs)
 		pass->collector = -1;
 	LWLockRelease(SswShared->lock);
+	w->excluded = 0;
 	ConditionVariableBroadcast(&pass->collector_cv);
 }
 
