@@ -174,62 +174,79 @@ typedef enum SswPassEnd
 	SSW_END_FUSE				/* held by the fuse */
 } SswPassEnd;
 
+/* A pass of a policy.  SswShared->lock guards all of it, except where a group says otherwise. */
 typedef struct SswPass
 {
-	bool		in_use;
+	/* the coordinator writes these when it opens the pass; then they stay */
+	bool		in_use;			/* until the coordinator closes it */
 	Oid			database;
 	int			policy_id;
 	Oid			owner;			/* whose code it runs */
-	TimestampTz waits_since;	/* while it has no worker */
-	int64		previous;		/* pass of the policy, or 0 */
-	int64		pass_id;		/* 0 until the row in table pass is written */
 	uint64		policy_generation;
+	int64		previous;		/* pass of the policy, or 0 */
 	bool		forced;			/* asked for by CALL sweep: no rate limit */
-	uint64		request;		/* of CALL sweep, that it answers; or 0 */
 	bool		refresh_only;	/* nothing ends, as throttle.c says */
 	bool		fuse_open;		/* do not count for the fuse, or counted */
-	bool		harmless;		/* nothing would trip, even if let go before */
-	int			fuse_trips;		/* groups that it holds since */
-	TimestampTz fuse_next;		/* the first of these until then */
-	TimestampTz fuse_until;		/* the whole policy until then, or 0 */
-	bool		fuse_asks;		/* answers of is_alive count for the fuse: */
-	int64		said_dead;		/* so many are dead, or need no answer, */
-	int64		said_alive;		/* and so many alive, as far as was counted */
-	bool		suspect;		/* the fuse trips if is_alive says false of
-								 * all rows: all answers come before any
-								 * action */
-	bool		counted;		/* the first collector has come so far */
-	uint32		left_out;		/* partitions that somebody holds, or 0 */
-	bool		locked_for_long;	/* some have been for long */
-	int64		fuse_left;		/* so many more rows may end, by the last
-								 * count */
-	TimestampTz started_at;
-	TimestampTz soft_deadline;
+	bool		locked_for_long;	/* some partitions have been for long */
 	TimestampTz now;			/* the one cutoff, keep_for not subtracted */
 	TimestampTz deadline_cutoff[2]; /* DT_NOBEGIN: this deadline rests (grace) */
 	TimestampTz refresh_cutoff; /* rows due before are looked at for their
 								 * heartbeats; DT_NOBEGIN: only the dead */
 	TimestampTz full_cutoff;	/* now - keep_for: without grace and backlog */
 	TimestampTz backlog_before; /* rows due before are drained at backlog_rate */
-	bool		graced;			/* grace may cover rows that are due */
 	TimestampTz above;			/* rows due before are held by the fuse, or
 								 * covered by grace: it begins after them; or
 								 * 0 */
-	double		tokens;			/* rows that may still go; < 0: no limit */
-	double		backlog_tokens;
 
-	SswPassEnd	end;
-	int			workers;		/* attached now */
+	/* the coordinator, while the pass runs; a worker that leaves: the counts */
+	uint64		request;		/* of CALL sweep, that it answers; or 0 */
+	TimestampTz started_at;
+	TimestampTz soft_deadline;
+	int			target;			/* so many workers are to be attached */
 	int			max_workers_seen;
-	int			target;			/* how many the coordinator wants attached */
+	bool		yield;			/* attached workers leave after their batch */
+	int			workers;		/* attached now */
+	int			unfinished;		/* workers that have not left, or left without
+								 * handling all rows that they were given */
+	TimestampTz waits_since;	/* while it has no worker */
+
+	/* how it ends, and what failed: the coordinator, or any worker */
+	SswPassEnd	end;
+	int			sqlerrcode;
+	char		message[SSW_MESSAGE_LEN];
+
+	/* any worker */
+	bool		skip_locked;	/* after the first lock time-out; set without
+								 * the lock */
 	bool		more;			/* the last chunk was full: worth another
 								 * worker */
-	bool		yield;			/* attached workers leave after their batch */
-	bool		skip_locked;	/* after the first lock time-out */
+	double		tokens;			/* rows that may still go; < 0: no limit */
+	double		backlog_tokens;
+	int64		estimate;		/* rows due when the pass began, about */
 
-	/* the dispenser: only the collector may read and move the cursor */
+	/* the fuse: the collector counts, workers add answers and what they hold */
+	bool		harmless;		/* nothing would trip, even if let go before */
+	int			fuse_trips;		/* groups that it holds since */
+	TimestampTz fuse_next;		/* the first of these until then */
+	TimestampTz fuse_until;		/* the whole policy until then, or 0 */
+	int64		fuse_left;		/* so many more rows may end, by the last
+								 * count */
+	bool		fuse_asks;		/* answers of is_alive count for the fuse: */
+	int64		said_dead;		/* so many are dead, or need no answer, */
+	int64		said_alive;		/* and so many alive, as far as was counted */
+	bool		suspect;		/* the fuse trips if is_alive says false of
+								 * all rows: all answers come before any
+								 * action */
+
+	/* the dispenser: who takes it, under the lock */
 	int			collector;		/* index in procs, or -1 */
 	ConditionVariable collector_cv;
+
+	/* the rest of it: the collector alone, without the lock */
+	int64		pass_id;		/* 0 until the row in table pass is written */
+	bool		counted;		/* the first collector has come so far */
+	uint32		left_out;		/* partitions that somebody holds, or 0 */
+	bool		graced;			/* grace may cover rows that are due */
 	bool		backlog_segment;	/* 0: fresh rows, 1: backlog */
 	Oid			leaf;			/* last leaf begun; invalid at the start */
 	SswPhase	phase;
@@ -243,15 +260,8 @@ typedef struct SswPass
 	BlockNumber next_block;		/* next of its blocks */
 	BlockNumber nblocks;		/* 0: rows go in due order */
 	double		block_rows;		/* dead in each, about */
-	TimestampTz next_due;		/* earliest reason to look again, or 0 */
-	TimestampTz oldest_due;		/* of the last batch, keep_for added, or 0 */
-	int			excluded;		/* dead rows left alone: known failures */
-	int			unfinished;		/* workers that have not left, or left without
-								 * handling all rows that they were given */
-	uint64		met[SSW_MET_WORDS]; /* bits of the failed rows that workers
-									 * met which have left */
 
-	/* rows for is_alive, pulled one by one */
+	/* rows for is_alive: the collector fills the list, workers take from it */
 	uint32		check_list;		/* counts the lists of the pass */
 	int			nchecks;
 	int			next_check;
@@ -261,18 +271,20 @@ typedef struct SswPass
 	TimestampTz check_cutoff;
 	ItemPointerData check_tid[SSW_CHECK_LIST];
 
-	/* results */
+	/* results: workers, after each batch and when they leave */
 	int64		expired;
 	int64		refreshed;
 	int64		repaired;
 	int64		failed;
 	int64		skipped;
+	int			excluded;		/* dead rows left alone: known failures */
 	int64		batches;
-	int64		estimate;		/* rows due when the pass began, about */
 	int64		max_lag_us;
 	TimestampTz progress_at;	/* last change of a count */
-	int			sqlerrcode;
-	char		message[SSW_MESSAGE_LEN];
+	TimestampTz next_due;		/* earliest reason to look again, or 0 */
+	TimestampTz oldest_due;		/* of the last batch, keep_for added, or 0 */
+	uint64		met[SSW_MET_WORDS]; /* bits of the failed rows that workers
+									 * met which have left */
 } SswPass;
 
 typedef struct SswPolicyKey
