@@ -256,7 +256,6 @@ free_slot(int code, Datum arg)
 		leave_pass(MySswProc);
 		if (SswShared->launcher == me)
 			SswShared->launcher = -1;
-		d = ssw_shmem_database(MySswProc->database, false);
 		if (d && d->coordinator == me)
 		{
 			d->coordinator = -1;

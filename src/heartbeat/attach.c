@@ -65,8 +65,8 @@ typedef struct Attached
 } Attached;
 
 static Attached *attached = NULL;	/* in TopMemoryContext */
-static int	n = 0;
-static int	room = 0;
+static int	nattached = 0;
+static int	attached_max = 0;
 static int	pending = 0;		/* attached when their transactions commit */
 
 static void
@@ -239,10 +239,10 @@ at_exit(int code, Datum arg)
 {
 	int			ngone = 0;
 
-	if (n == 0 || ssw_attach_is_stopping())
+	if (nattached == 0 || ssw_attach_is_stopping())
 		return;
 	LWLockReleaseAll();
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < nattached; i++)
 	{
 		Leave		l = {.attachment = attached[i].attachment,.now = GetCurrentTimestamp()};
 
@@ -260,32 +260,33 @@ prune(void)
 {
 	int			kept = 0;
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < nattached; i++)
 	{
 		SswHeartbeat b;
 
 		if (ssw_store_find(&attached[i].key, &b) && b.attached == attached[i].attachment)
 			attached[kept++] = attached[i];
 	}
-	n = kept;
+	nattached = kept;
 }
 
 /* C1: this transaction attaches one more, if it commits, when there is no way to fail: make room. */
 void
 ssw_attach_begin(void)
 {
-	if (room == 0)
+	if (attached_max == 0)
 	{
 		attached = MemoryContextAlloc(TopMemoryContext, FIRST_ROOM * sizeof(Attached));
 		on_shmem_exit(at_exit, (Datum) 0);
-		room = FIRST_ROOM;
+		attached_max = FIRST_ROOM;
 	}
-	if (n + pending >= room)
+	if (nattached + pending >= attached_max)
 		prune();
-	if (n + pending >= room / 2)	/* it would soon be full again */
+	if (nattached + pending >= attached_max / 2)	/* it would soon be full
+													 * again */
 	{
-		attached = repalloc_huge(attached, 2 * (Size) room * sizeof(Attached));
-		room *= 2;
+		attached = repalloc_huge(attached, 2 * (Size) attached_max * sizeof(Attached));
+		attached_max *= 2;
 	}
 	pending++;
 }
@@ -299,7 +300,7 @@ ssw_attach_commit(const SswHeartbeatKey *key)
 
 	pending--;
 	if (ssw_store_change(key, attach, &attachment))
-		attached[n++] = (Attached)
+		attached[nattached++] = (Attached)
 	{
 		*key, attachment
 	};

@@ -46,9 +46,9 @@ typedef struct Pending
  * In TopTransactionContext, in the order of the levels they were added at: those of
  * a subtransaction are at the end when it ends.
  */
-static Pending *list = NULL;
-static int	n = 0;
-static int	size = 0;
+static Pending *pending = NULL;
+static int	npending = 0;
+static int	pending_max = 0;
 
 /* Passes look at rows of this time to live, too. */
 static void
@@ -122,8 +122,8 @@ on_prepare(const Pending *p)
 static void
 before_prepare(void)
 {
-	for (int i = 0; i < n; i++)
-		if (list[i].kind == PENDING_ATTACH)
+	for (int i = 0; i < npending; i++)
+		if (pending[i].kind == PENDING_ATTACH)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot PREPARE a transaction that has attached a session"),
@@ -133,8 +133,8 @@ before_prepare(void)
 static void
 for_all(void (*what) (const Pending *))
 {
-	for (int i = 0; i < n; i++)
-		what(&list[i]);
+	for (int i = 0; i < npending; i++)
+		what(&pending[i]);
 }
 
 static void
@@ -160,16 +160,16 @@ at_xact_end(XactEvent event, void *arg)
 			for_all(on_abort);
 			break;
 	}
-	list = NULL;
-	n = size = 0;
+	pending = NULL;
+	npending = pending_max = 0;
 }
 
 /* Does the list have a heartbeat of that session, whose row this transaction has written? */
 static bool
 is_prolonged(const SswHeartbeatKey *key)
 {
-	for (int i = 0; i < n; i++)
-		if (list[i].kind == PENDING_PROLONG && memcmp(&list[i].key, key, sizeof(SswHeartbeatKey)) == 0)
+	for (int i = 0; i < npending; i++)
+		if (pending[i].kind == PENDING_PROLONG && memcmp(&pending[i].key, key, sizeof(SswHeartbeatKey)) == 0)
 			return true;
 	return false;
 }
@@ -178,46 +178,46 @@ is_prolonged(const SswHeartbeatKey *key)
 static void
 undo(int first)
 {
-	int			added = n;
+	int			added = npending;
 
-	n = first;
+	npending = first;
 	for (int i = first; i < added; i++)
 		/* a heartbeat before the subtransaction still counts */
-		if (!list[i].is_new || !is_prolonged(&list[i].key))
-			on_abort(&list[i]);
+		if (!pending[i].is_new || !is_prolonged(&pending[i].key))
+			on_abort(&pending[i]);
 }
 
 static void
 at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
-	int			first = n;
+	int			first = npending;
 
 	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	while (first > 0 && list[first - 1].subid == subid)
+	while (first > 0 && pending[first - 1].subid == subid)
 		first--;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 		undo(first);
-	for (int i = first; i < n; i++)
-		list[i].subid = parent;
+	for (int i = first; i < npending; i++)
+		pending[i].subid = parent;
 }
 
 static Pending *
 add(PendingKind kind, const SswHeartbeatKey *key)
 {
-	if (n == size)
+	if (npending == pending_max)
 	{
-		int			larger = Max(64, size * 2);
+		int			larger = Max(64, pending_max * 2);
 
-		list = list ? repalloc_huge(list, larger * sizeof(Pending)) :
+		pending = pending ? repalloc_huge(pending, larger * sizeof(Pending)) :
 			MemoryContextAllocHuge(TopTransactionContext, larger * sizeof(Pending));
-		size = larger;
+		pending_max = larger;
 	}
-	memset(&list[n], 0, sizeof(Pending));
-	list[n].kind = kind;
-	list[n].subid = GetCurrentSubTransactionId();
-	list[n].key = *key;
-	return &list[n++];
+	memset(&pending[npending], 0, sizeof(Pending));
+	pending[npending].kind = kind;
+	pending[npending].subid = GetCurrentSubTransactionId();
+	pending[npending].key = *key;
+	return &pending[npending++];
 }
 
 void
@@ -231,7 +231,7 @@ ssw_heartbeat_xact_init(void)
 int
 ssw_heartbeat_xact_count(void)
 {
-	return n;
+	return npending;
 }
 
 /*
@@ -247,8 +247,8 @@ ssw_heartbeat_xact_mark(const SswHeartbeatKey *key, uint64 word)
 bool
 ssw_heartbeat_xact_marks_hold(int from)
 {
-	for (int i = from; i < n; i++)
-		if (list[i].kind == PENDING_UNMARK && !ssw_store_is_marked(&list[i].key, list[i].word))
+	for (int i = from; i < npending; i++)
+		if (pending[i].kind == PENDING_UNMARK && !ssw_store_is_marked(&pending[i].key, pending[i].word))
 			return false;
 	return true;
 }
@@ -257,9 +257,9 @@ ssw_heartbeat_xact_marks_hold(int from)
 void
 ssw_heartbeat_xact_ended(int from, bool all)
 {
-	for (int i = from; i < n; i++)
-		if (list[i].kind == PENDING_UNMARK)
-			list[i].kind = all ? PENDING_REMOVE : PENDING_DISTRUST;
+	for (int i = from; i < npending; i++)
+		if (pending[i].kind == PENDING_UNMARK)
+			pending[i].kind = all ? PENDING_REMOVE : PENDING_DISTRUST;
 }
 
 /*

@@ -210,6 +210,14 @@ copy_entry(SswPolicyShared *s, void *arg)
 		c->entries[c->n++] = *s;
 }
 
+/* The next column: a time, or null. */
+static void
+put_time(Datum *values, bool *nulls, int *k, TimestampTz t)
+{
+	values[*k] = time_or_null(t, &nulls[*k]);
+	(*k)++;
+}
+
 /* _policy(): the coordinator's view and the counters of each policy. */
 Datum
 ssw_stat_policy(PG_FUNCTION_ARGS)
@@ -239,11 +247,11 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 			continue;
 		v[k++] = Int32GetDatum(s->key.policy_id);
 		n[k] = s->state == SSW_POLICY_UNKNOWN;
-		v[k] = n[k] ? (Datum) 0 : CStringGetTextDatum(ssw_brake_name(s->state)), k++;
-		v[k] = time_or_null(s->last_look, &n[k]), k++;
-		v[k] = time_or_null(s->next_look, &n[k]), k++;
-		v[k] = time_or_null(s->oldest_due, &n[k]), k++;
-		v[k] = time_or_null(s->stats_since, &n[k]), k++;
+		v[k++] = s->state == SSW_POLICY_UNKNOWN ? (Datum) 0 : CStringGetTextDatum(ssw_brake_name(s->state));
+		put_time(v, n, &k, s->last_look);
+		put_time(v, n, &k, s->next_look);
+		put_time(v, n, &k, s->oldest_due);
+		put_time(v, n, &k, s->stats_since);
 		v[k++] = Int64GetDatum(s->looks);
 		v[k++] = Int64GetDatum(s->passes);
 		v[k++] = Int64GetDatum(s->batches);
@@ -261,9 +269,10 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		v[k++] = counts(s->lag_hist, SSW_LAG_BUCKETS);
 		v[k++] = Float8GetDatum(s->lag_sum);
 		v[k++] = counts(s->ended, SSW_END_TYPES);
-		v[k] = Int64GetDatum(s->last_pass_id), n[k] = s->last_pass_id == 0, k++;
-		v[k] = time_or_null(s->last_success, &n[k]), k++;
-		v[k] = time_or_null(s->locked ? s->blocked_since : 0, &n[k]), k++;
+		n[k] = s->last_pass_id == 0;
+		v[k++] = Int64GetDatum(s->last_pass_id);
+		put_time(v, n, &k, s->last_success);
+		put_time(v, n, &k, s->locked ? s->blocked_since : 0);
 		v[k++] = duration_bounds;
 		v[k++] = lag_bounds;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);

@@ -171,11 +171,17 @@ ssw_assign(List *watches, TimestampTz now)
 			wanted += ssw_quota_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
 	}
 	coming = count_coming(now);
-	while (w = neediest(watches), owner = ssw_append_demand_next(owners_passed_over, ssw_quota_has_its_share), w || OidIsValid(owner))
+	for (;;)
 	{
-		bool		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
-		Oid			code_of = append ? owner : code_owner(w);
+		bool		append;
+		Oid			code_of;
 
+		w = neediest(watches);
+		owner = ssw_append_demand_next(owners_passed_over, ssw_quota_has_its_share);
+		if (w == NULL && !OidIsValid(owner))
+			break;
+		append = OidIsValid(owner) && (w == NULL || w->pass->workers > 0 || !appended_last);
+		code_of = append ? owner : code_owner(w);
 		proc = idle_worker(code_of);
 		if (proc && serves(proc, code_of))
 		{

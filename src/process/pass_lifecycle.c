@@ -358,20 +358,25 @@ look_again_at(SswWatch *w, TimestampTz at, TimestampTz soon)
 		w->next_look = DT_NOEND;
 }
 
-/* When a policy looks again after a pass that ended in the given way. */
+/*
+ * When a policy looks again after a pass: soon, when rows are left or more may be due; else
+ * when the next row is due, at the latest after check_every, which grows while nothing is found.
+ */
 static void
 schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 {
 	TimestampTz soon = now + ssw_min_interval * INT64CONST(1000);
 	TimestampTz at;
-	SswPolicy  *p = w->policy;
 	bool		did = pass->expired + pass->refreshed + pass->repaired > 0;
+	bool		stopped = pass->end == SSW_END_STOPPED;
+	bool		limited = pass->end == SSW_END_LIMIT;
 
 	w->idle = did ? 0 : w->idle + 1;
 	w->excluded = pass->excluded;
+	w->unfinished = limited || (stopped && (pass->forced || w->unfinished));
 	if (pass->end == SSW_END_DONE)
 		w->earliest = pass->next_due;
-	else if (pass->end == SSW_END_LIMIT && pass->oldest_due != 0)
+	else if (limited && pass->oldest_due != 0)
 		w->earliest = pass->oldest_due;
 
 	/*
@@ -379,18 +384,14 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	 * probe does
 	 */
 	w->unprobed |= w->earliest == 0;
-	w->unfinished = pass->end == SSW_END_LIMIT || (pass->end == SSW_END_STOPPED && (pass->forced || w->unfinished));
-	/* not at once: a change of the policy may take long */
-	if (pass->end == SSW_END_STOPPED)
-		w->not_before = soon;
-	if (pass->end == SSW_END_STOPPED || pass->end == SSW_END_LIMIT || (did && w->plain && w->excluded == 0))
+	at = now + w->policy->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
+	if (pass->next_due != 0)
+		at = Min(at, Max(soon, pass->next_due));
+	if (stopped || limited || (did && w->plain && w->excluded == 0))
 		at = soon;
-	else
-	{
-		at = now + p->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
-		if (pass->next_due != 0)
-			at = Min(at, Max(soon, pass->next_due));
-	}
+	/* not at once: a change of the policy may take long */
+	if (stopped)
+		w->not_before = soon;
 	look_again_at(w, at, soon);
 }
 
@@ -447,6 +448,12 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	int64		rest = (now - pass->started_at) * FULL_PART;
 	bool		left = pass->failed + pass->skipped + pass->excluded > 0;
 
+	/*
+	 * grace ends row by row: unless it took long for a few rows, all is read
+	 * each time
+	 */
+	bool		graced = pass->graced && rest >= MIN_FULL_US && pass->expired + pass->refreshed < FEW_ROWS;
+
 	/* what it held may have been let go since */
 	if (pass->policy_generation != w->judged_generation)
 	{
@@ -461,25 +468,19 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 		return;
 	if (pass->above != 0)
 	{
+		/* nothing is left between those that it did not read and its end */
 		if (w->held_above != 0 && !left)
 			w->held_above = pass->deadline_cutoff[0];
-		return;
 	}
-
-	/*
-	 * grace ends row by row: unless it took long for a few rows, all is read
-	 * each time
-	 */
-	if (p->fuse_next <= now &&
-		(!pass->graced || rest < MIN_FULL_US || pass->expired + pass->refreshed >= FEW_ROWS))
+	else if (p->fuse_next > now || graced)
 	{
-		w->held_above = 0;
-		return;
+		w->held_above = pass->deadline_cutoff[0];
+		w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, rest));
+		if (left)
+			w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
 	}
-	w->held_above = pass->deadline_cutoff[0];
-	w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, rest));
-	if (left)
-		w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
+	else
+		w->held_above = 0;
 }
 
 /* How a pass without workers ended. */
