@@ -163,7 +163,7 @@ parse_raw(const char *field, const char *text)
 
 /* What can make an expression unfit, beyond its syntax. */
 static void
-check_contents(const char *field, ParseState *pstate, Node *node)
+check_contents(const char *field, const char *text, ParseState *pstate, Node *node)
 {
 	const char *what = NULL;
 
@@ -187,6 +187,13 @@ check_contents(const char *field, ParseState *pstate, Node *node)
 				 errmsg("argument \"%s\" of the policy must not be volatile", field),
 				 errdetail("A volatile expression can have another value each time it is evaluated."),
 				 errhint("Use columns and immutable or stable functions only; the time is now().")));
+	/* a filter may be a function that switches the policy off */
+	if (strcmp(field, "filter") != 0 && !contain_var_clause(node))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must depend on the row", field),
+				 errdetail("%s is the same for every row.", text),
+				 errhint("Use a column, or an expression over columns. A column whose name is a key word needs double quotes.")));
 }
 
 /*
@@ -239,7 +246,7 @@ ssw_expr_parse_here(Relation rel, const char *field, const char *text)
 						   COERCE_IMPLICIT_CAST, -1);
 	assign_expr_collations(pstate, node);
 	error_context_stack = callback.previous;
-	check_contents(field, pstate, node);
+	check_contents(field, text, pstate, node);
 	free_parsestate(pstate);
 	return node;
 }

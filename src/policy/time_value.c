@@ -14,7 +14,6 @@
 
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/optimizer.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
@@ -87,12 +86,6 @@ ssw_time_resolve(const SswPolicy *p, Relation rel, const char *field, char **tex
 
 	if (attnum == InvalidAttrNumber)
 	{
-		if (!contain_var_clause(node))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%s must depend on the row", field),
-					 errdetail("%s is the same for every row.", *text),
-					 errhint("Use a column, or an expression over columns.")));
 		v.sql = ssw_time_guarded(p, "NULL", ssw_expr_text(rel, node, true));
 		v.type = getBaseType(exprType(node));
 		return v;
