@@ -43,6 +43,9 @@
 
 #define PATIENCE_MS	1000
 
+/* Of a prepared transaction that has changed policies; see policy_xact.c. */
+#define SSW_PREPARED_LOCK	0xfffd
+
 /* An object tag of pg_class with a sub-id of a kind that no relation has. */
 static void
 set_tag(LOCKTAG *tag, int policy_id)
@@ -252,30 +255,33 @@ ssw_lock_extension_exclusive(void)
 	(void) LockAcquire(&tag, AccessExclusiveLock, false, false);
 }
 
-static void
-set_prepared_tag(LOCKTAG *tag, bool created)
-{
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, ExtensionRelationId, created, 0xfffd);
-}
-
-/* This transaction, which is about to be prepared, has changed policies or created the extension. */
+/*
+ * This transaction, which is about to be prepared, has changed that policy; 0: it has
+ * created the extension.
+ */
 void
-ssw_lock_prepared(bool created)
+ssw_lock_prepared(int policy_id)
 {
 	LOCKTAG		tag;
 
-	set_prepared_tag(&tag, created);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, (Oid) policy_id, SSW_PREPARED_LOCK);
 	(void) LockAcquire(&tag, AccessShareLock, false, false);
 }
 
-/* Is there such a prepared transaction in this database? */
-bool
-ssw_lock_prepared_exists(bool created)
+/* The policies that prepared transactions of this database have changed, as integers. */
+List	   *
+ssw_lock_prepared_policies(void)
 {
-	LOCKTAG		tag;
-	int			n;
+	LockData   *data = GetLockStatusData();
+	List	   *policies = NIL;
 
-	set_prepared_tag(&tag, created);
-	(void) GetLockConflicts(&tag, AccessExclusiveLock, &n);
-	return n > 0;
+	for (int i = 0; i < data->nelements; i++)
+	{
+		const LOCKTAG *tag = &data->locks[i].locktag;
+
+		if (tag->locktag_type == LOCKTAG_OBJECT && tag->locktag_field1 == MyDatabaseId &&
+			tag->locktag_field2 == ExtensionRelationId && tag->locktag_field4 == SSW_PREPARED_LOCK)
+			policies = list_append_unique_int(policies, (int) tag->locktag_field3);
+	}
+	return policies;
 }

@@ -6,6 +6,8 @@
 #ifndef SSW_LOCKS_H
 #define SSW_LOCKS_H
 
+#include "nodes/pg_list.h"
+
 #include "storage/lockdefs.h"
 
 /* Distinguishes a policy's lock in pg_locks from that of a relation's column. */
@@ -21,7 +23,7 @@ extern char *ssw_lock_pool_query(const char *pool);
 extern bool ssw_lock_extension(bool wait);
 extern void ssw_lock_extension_object(void);
 extern void ssw_lock_extension_exclusive(void);
-extern void ssw_lock_prepared(bool created);
-extern bool ssw_lock_prepared_exists(bool created);
+extern void ssw_lock_prepared(int policy_id);
+extern List *ssw_lock_prepared_policies(void);
 
 #endif							/* SSW_LOCKS_H */

@@ -257,7 +257,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	{
 		insert_policy(a, p, v, rel, held);
 		ssw_policy_store_log(p->id, p->name, "register", NULL);
-		ssw_policy_xact_changed_all();
+		ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
 		if (!ssw_shmem_available())
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is registered, but session_sweeper is not running in this server", p->name),

@@ -5,9 +5,9 @@
  * Runs in callers' sessions.  The coordinator reads changed policies again, and memory
  * of their rows is forgotten, or checked, as the change asks.
  *
- * A prepared transaction leaves a lock that says what it did, which survives a restart.
- * COMMIT PREPARED, in whatever session, finds it and announces that all policies of the
- * database have changed.
+ * A prepared transaction leaves locks that say which policies it has changed.  They
+ * survive a restart.  COMMIT PREPARED, in whatever session, announces the changes of all
+ * prepared transactions: those policies rest until the locks are released.
  *
  * Shares the generation of the database's policies, under SswShared->lock.  After a
  * crash all policies are read anyway.
@@ -26,7 +26,7 @@
 typedef struct PolicyChange
 {
 	int			level;			/* of its subtransaction */
-	int			policy_id;		/* 0: all */
+	int			policy_id;
 	SswHeartbeatScan entries;
 } PolicyChange;
 
@@ -35,16 +35,6 @@ static bool created_pending = false;
 static bool commits_prepared = false;
 static List *policies_pending = NIL;	/* of PolicyChange; in
 										 * TopTransactionContext */
-
-static void
-mark_changed(SswPolicyShared *s, void *generation)
-{
-	if (s && s->key.database == MyDatabaseId)
-	{
-		s->changed_at = *(uint64 *) generation;
-		memset(s->low, 0, sizeof(s->low));
-	}
-}
 
 static void
 announce(void)
@@ -56,14 +46,15 @@ announce(void)
 	generation = ssw_shmem_next_generation(created_pending);
 	foreach(lc, policies_pending)
 	{
-		int			policy_id = ((PolicyChange *) lfirst(lc))->policy_id;
+		SswPolicyShared *s = generation ? ssw_shmem_policy(MyDatabaseId, ((PolicyChange *) lfirst(lc))->policy_id, true) : NULL;
 
-		if (generation && policy_id != 0)
-			mark_changed(ssw_shmem_policy(MyDatabaseId, policy_id, true), &generation);
+		if (s)
+		{
+			s->changed_at = generation;
+			memset(s->low, 0, sizeof(s->low));
+		}
 	}
 	LWLockRelease(SswShared->lock);
-	if (commits_prepared && generation)
-		ssw_shmem_policies_seq(LW_EXCLUSIVE, mark_changed, &generation);
 
 	/*
 	 * a session that had read the policy before has published its heartbeat
@@ -80,13 +71,25 @@ announce(void)
 	}
 }
 
+/* DROP and UPDATE of the extension need none: coordinators look for that by themselves. */
+static void
+lock_prepared(void)
+{
+	ListCell   *lc;
+
+	if (created_pending)
+		ssw_lock_prepared(0);
+	foreach(lc, policies_pending)
+		ssw_lock_prepared(((PolicyChange *) lfirst(lc))->policy_id);
+}
+
 static void
 at_xact_end(XactEvent event, void *arg)
 {
 	bool		pending = changed_pending || created_pending;
 
 	if (event == XACT_EVENT_PRE_PREPARE && pending)
-		ssw_lock_prepared(created_pending);
+		lock_prepared();
 	/* COMMIT PREPARED may have been interrupted after the other commit */
 	if (pending && (event == XACT_EVENT_COMMIT || (event == XACT_EVENT_ABORT && commits_prepared)))
 		announce();
@@ -175,18 +178,20 @@ ssw_policy_xact_extension_created(void)
 }
 
 /*
- * This transaction executes COMMIT PREPARED.  If a prepared transaction of this database
- * has changed policies, it may be that one.
+ * This transaction executes COMMIT PREPARED.  The one that it commits may be any of those
+ * that have changed policies.
  */
 void
 ssw_policy_xact_commit_prepared(void)
 {
-	bool		created = ssw_lock_prepared_exists(true);
+	ListCell   *lc;
 
-	if (!created && !ssw_lock_prepared_exists(false))
-		return;
-	ssw_policy_xact_changed(0, SSW_SCAN_VOID);
-	commits_prepared = changed_pending;
-	if (created)
-		ssw_policy_xact_extension_created();
+	foreach(lc, ssw_lock_prepared_policies())
+	{
+		commits_prepared = true;
+		if (lfirst_int(lc) != 0)
+			ssw_policy_xact_changed(lfirst_int(lc), SSW_SCAN_VOID);
+		else
+			ssw_policy_xact_extension_created();
+	}
 }
