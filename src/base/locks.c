@@ -33,6 +33,7 @@
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
+#include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 
@@ -43,8 +44,11 @@
 
 #define PATIENCE_MS	1000
 
-/* Of a prepared transaction that has changed policies; see policy_xact.c. */
-#define SSW_PREPARED_LOCK	0xfffd
+/* As SSW_POLICY_LOCK, of the hash of a name. */
+#define SSW_NAME_LOCK		0xfffe
+
+/* Of a prepared transaction that has changed policies; see policy_xact.c.  No pool's tag has it. */
+#define SSW_PREPARED_LOCK	0xfffc
 
 /* An object tag of pg_class with a sub-id of a kind that no relation has. */
 static void
@@ -171,6 +175,19 @@ ssw_lock_relation(Oid relid, LOCKMODE mode)
 
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
 	require(&tag, mode, psprintf("table \"%s\"", name ? name : ""), ssw_lock_relation_query(relid));
+}
+
+/*
+ * Keep the name of a policy for this transaction, so that two sessions that want it do not
+ * wait for each other in the unique index, which has no bound.
+ */
+void
+ssw_lock_policy_name(const char *name)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, string_hash(name, strlen(name) + 1), SSW_NAME_LOCK);
+	require(&tag, ExclusiveLock, psprintf("policy name \"%s\"", name), object_query(&tag));
 }
 
 /* As the server does where an object begins to depend on the extension. */

@@ -21,6 +21,7 @@ extern char *ssw_lock_relation_query(Oid relid);
 extern bool ssw_lock_pool(const char *pool, int patience_ms);
 extern char *ssw_lock_pool_query(const char *pool);
 extern bool ssw_lock_extension(bool wait);
+extern void ssw_lock_policy_name(const char *name);
 extern void ssw_lock_extension_object(void);
 extern void ssw_lock_extension_exclusive(void);
 extern void ssw_lock_prepared(int policy_id);

@@ -21,6 +21,7 @@
 
 #include "base/argument_checks.h"
 #include "base/identity.h"
+#include "base/locks.h"
 #include "base/process_slot.h"
 #include "commands/args.h"
 #include "commands/policy_store.h"
@@ -213,7 +214,10 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));
 
 		if (strcmp(name, old->name) != 0)
+		{
+			ssw_lock_policy_name(name);
 			ssw_register_check_name(name);
+		}
 		p->name = name;
 	}
 	before = ssw_policy_store_json(old->id);

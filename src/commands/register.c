@@ -24,6 +24,7 @@
 
 #include "base/argument_checks.h"
 #include "base/identity.h"
+#include "base/locks.h"
 #include "base/relation_guard.h"
 #include "base/shmem.h"
 #include "commands/args.h"
@@ -219,6 +220,7 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 	ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0);
 	ssw_policy_store_add_fields(&q, a, p, rel);
 	q.nulls[q.n] = '\0';
+	ssw_lock_policy_name(p->name);
 	p->id = ssw_policy_store_exec(psprintf("INSERT INTO sweeper.policy (%s) VALUES (%s)"
 										   " ON CONFLICT (policy) DO NOTHING RETURNING policy_id",
 										   q.columns.data, q.params.data),
