@@ -111,7 +111,7 @@ SELECT refused($$deadline => 'd', created => 'seen + ''1 s''', max_age => '1 h'$
 SELECT refused($$deadline => 'd', capture => '{t,tt}'$$);
 SELECT refused($$deadline => 'd', group_by => 'tt'$$);
 SELECT refused($$deadline => 'd', group_by => 'User'$$);
-SELECT refused($$deadline => 'd', group_by => $q$'all'$q$$$);
+SELECT refused($$deadline => 'd', group_by => '''all'''$$);
 CREATE TABLE empty (id int, n bigint, l timestamp);
 SELECT refused($$deadline => 'n'$$, 'no.empty');
 SELECT refused($$deadline => 'l'$$, 'no.empty');
