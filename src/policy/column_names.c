@@ -86,7 +86,10 @@ note_stale(SswPolicy *p, int arg, const Renamed *r)
 							   r->now ? psprintf("renamed to \"%s\"", r->now) : "dropped");
 }
 
-/* Does an expression name the column?  Rather once too often than not. */
+/*
+ * Does an expression name the column?  Rather once too often than not, as in a string or
+ * a comment.  It is not parsed: an error of one policy's text would stop the reader of all.
+ */
 static bool
 mentions(const char *text, const char *name)
 {
