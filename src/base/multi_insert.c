@@ -13,7 +13,6 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
 #include "executor/executor.h"

@@ -16,7 +16,6 @@
 
 #include <signal.h>
 
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"

@@ -9,10 +9,9 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "postmaster/bgworker.h"
+#include "nodes/pg_list.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"

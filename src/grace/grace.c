@@ -27,7 +27,6 @@
 
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "base/shmem.h"

@@ -11,17 +11,13 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "policy/deadline.h"
-#include "storage/lmgr.h"
 #include "storage/sinval.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "base/shmem.h"
 #include "heartbeat/refusal.h"

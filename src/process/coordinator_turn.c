@@ -19,7 +19,6 @@
 #include "catalog/pg_db_role_setting.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "storage/latch.h"
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 

@@ -20,7 +20,6 @@
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -28,8 +27,6 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
-#include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/compat.h"

@@ -19,13 +19,11 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_attribute.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
-#include "utils/memutils.h"
 #include "utils/pgstat_internal.h"
 #include "utils/syscache.h"
 

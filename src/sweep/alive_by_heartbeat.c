@@ -15,7 +15,6 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "grace/service_log.h"

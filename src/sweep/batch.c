@@ -15,7 +15,6 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
-#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"

@@ -21,7 +21,6 @@
 
 #include "access/table.h"
 #include "catalog/pg_type.h"
-#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "tcop/dest.h"

@@ -21,10 +21,8 @@
 #include "miscadmin.h"
 #include "tcop/dest.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
-#include "utils/uuid.h"
 
 #include "base/multi_insert.h"
 #include "base/notify.h"

@@ -14,10 +14,8 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "base/deferred.h"
 #include "base/identity.h"

@@ -13,9 +13,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "base/error_class.h"
 #include "base/identity.h"

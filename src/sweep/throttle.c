@@ -15,7 +15,6 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/instrument.h"
-#include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/pg_lsn.h"
 #include "utils/timestamp.h"

@@ -12,15 +12,7 @@
 
 #include "access/relation.h"
 #include "access/table.h"
-#include "access/xact.h"
-#include "catalog/pg_inherits.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "pgstat.h"
-#include "storage/lmgr.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
