@@ -14,11 +14,8 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
-#include "catalog/pg_database.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -72,7 +69,7 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 	ssw_shmem_text(pass->message, error->message ? error->message : "unknown error", SSW_MESSAGE_LEN);
 	ssw_policy_row_failed(w, pass);
 	ssw_watch_rejudge(w, now);
-	ssw_passes_publish(w);
+	ssw_passes_publish(w, NULL);
 }
 
 /* A brake is on: CALL sweep reports which, and views show how late rows are, where that runs no users' code. */
@@ -93,7 +90,7 @@ look_at_braked(SswWatch *w, uint64 request, TimestampTz now)
 		FreeErrorData(error);
 	every = Max(LATE_LOOK_US, w->policy->check_every_us);
 	w->next_look = now + Max(every, Min(LATE_LOOK_MAX_US, LATE_LOOK_PART * (GetCurrentTimestamp() - now)));
-	ssw_passes_publish(w);
+	ssw_passes_publish(w, NULL);
 }
 
 /* The probe of a policy failed: its table is locked, or the policy is. */
@@ -106,7 +103,7 @@ note_probe_error(SswWatch *w, ErrorData *error, uint64 request, TimestampTz now)
 		probe_failed(w, error, now);
 	if (request && !ssw_watch_patient(w, now))
 		ssw_request_complete(w, request, 0, error->sqlerrcode, error->message ? error->message : "unknown error");
-	ssw_passes_publish(w);
+	ssw_passes_publish(w, NULL);
 }
 
 /* Must a pass look, whatever a probe would say? */
@@ -171,7 +168,7 @@ look(SswWatch *w, TimestampTz now)
 			w->pass->request = request;
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}
-	ssw_passes_publish(w);
+	ssw_passes_publish(w, NULL);
 }
 
 /* Find passes that have ended, or must, and have no worker any more; stop: all end, after the batches that workers are at. */
@@ -356,7 +353,7 @@ leave_behind(TimestampTz now)
 		if (w->policy == NULL)
 			continue;
 		w->next_look = ssw_passes_needed_at(w, now);
-		ssw_passes_publish(w);
+		ssw_passes_publish(w, NULL);
 	}
 }
 

@@ -10,9 +10,7 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
@@ -80,8 +78,8 @@ count_pass(SswPolicyShared *s, const SswPass *pass)
 }
 
 /* Show what the policy is doing, and what a pass did that has ended, if any. */
-static void
-publish(SswWatch *w, const SswPass *ended)
+void
+ssw_passes_publish(SswWatch *w, const SswPass *ended)
 {
 	SswPolicyShared *s;
 	char		rate[sizeof(s->reason)] = "";
@@ -116,12 +114,6 @@ publish(SswWatch *w, const SswPass *ended)
 			count_pass(s, ended);
 	}
 	LWLockRelease(SswShared->lock);
-}
-
-void
-ssw_passes_publish(SswWatch *w)
-{
-	publish(w, NULL);
 }
 
 /* What a coordinator before this one knew: a pass to be continued, what is due when. */
@@ -557,5 +549,5 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_watch_locked(w);
 	else if (pass.left_out != 0 || pass.counted)
 		ssw_watch_note_lock(w, pass.left_out != 0, now);
-	publish(w, &pass);
+	ssw_passes_publish(w, &pass);
 }

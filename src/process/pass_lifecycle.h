@@ -7,7 +7,7 @@
 
 #include "process/watched_policy.h"
 
-extern void ssw_passes_publish(SswWatch *w);
+extern void ssw_passes_publish(SswWatch *w, const SswPass *ended);
 extern void ssw_passes_inherit(SswWatch *w);
 extern TimestampTz ssw_passes_refresh_at(SswWatch *w);
 extern TimestampTz ssw_passes_needed_at(SswWatch *w, TimestampTz now);

@@ -16,9 +16,7 @@
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "access/transam.h"
 #include "catalog/pg_am.h"
-#include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
@@ -155,10 +153,7 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 	ScanDirection direction = (index->rd_indoption[0] & INDOPTION_DESC) ? BackwardScanDirection : ForwardScanDirection;
 	bool		isnull = true;
 
-	*f = (First)
-	{
-		0
-	};
+	memset(f, 0, sizeof(First));
 	index_rescan(scan, keys, nkeys, NULL, 0);
 	while (!f->found && index_getnext_tid(scan, direction) != NULL)
 	{

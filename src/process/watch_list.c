@@ -135,7 +135,7 @@ judge(SswWatch *w, bool begins, TimestampTz now)
 			w->next_look = now;
 		w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
 	}
-	ssw_passes_publish(w);
+	ssw_passes_publish(w, NULL);
 }
 
 /* Begin to watch a policy. */
