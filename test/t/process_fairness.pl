@@ -84,23 +84,6 @@ $holder->quit;
 wait_for($node, 'SELECT count(*) = 0 FROM brief', 'and is served when one is free');
 wait_for($node, 'SELECT (SELECT count(*) FROM stuck) + (SELECT count(*) FROM stuck2) = 0', 'who hung goes too');
 
-# with one worker: a pass that has waited for it comes before one that was opened just now, whose policy is older
-$node->safe_psql('postgres', "ALTER SYSTEM SET session_sweeper.max_workers = 1");
-$node->reload;
-$holder = $node->background_psql('postgres');
-$holder->query_safe('SELECT pg_advisory_lock(4712)');
-for my $table (qw(stuck brief other)) {
-    $node->safe_psql('postgres', "INSERT INTO $table VALUES (2, now())");
-    wait_for($node, "SELECT count(*) = 1 FROM sweeper.stat_progress WHERE policy = '$table' AND workers = ('$table' = 'stuck')::int", "a pass of $table");
-}
-$holder->query_safe('SELECT pg_advisory_unlock(4712)');
-$holder->quit;
-wait_for($node, 'SELECT (SELECT count(*) FROM stuck) + (SELECT count(*) FROM brief) + (SELECT count(*) FROM other) = 0', 'all go');
-is($node->safe_psql('postgres', "SELECT string_agg(policy, ' ' ORDER BY id) FROM sweeper.cleanup_event WHERE key = '2' AND policy IN ('stuck', 'brief', 'other')"),
-    'stuck brief other', 'in the order of their passes');
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET session_sweeper.max_workers');
-$node->reload;
-
 # one row that hangs holds up its neighbours for one hard limit
 $node->safe_psql('postgres', q{
     CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN OLD; END $$;
