@@ -11,6 +11,7 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -34,6 +35,9 @@ PG_FUNCTION_INFO_V1(ssw_resume);
 PG_FUNCTION_INFO_V1(ssw_resume_all);
 PG_FUNCTION_INFO_V1(ssw_retry_row);
 PG_FUNCTION_INFO_V1(ssw_announce);
+
+/* How long pause_all() and resume_all() wait in all for policies that others hold. */
+#define PATIENCE_FOR_ALL_US	(5 * USECS_PER_SEC)
 
 #define PRELOAD_LINE "shared_preload_libraries = 'session_sweeper'"
 
@@ -100,6 +104,7 @@ Datum
 ssw_pause_all(PG_FUNCTION_ARGS)
 {
 	List	   *all = ssw_policy_load_all();
+	TimestampTz until = GetCurrentTimestamp() + PATIENCE_FOR_ALL_US;
 	ListCell   *lc;
 
 	foreach(lc, all)
@@ -109,7 +114,7 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		ssw_process_cancel_policy(p->id);
-		if (ssw_rights_lock(p, ShareUpdateExclusiveLock, WARNING))
+		if (ssw_rights_lock(p, ShareUpdateExclusiveLock, until))
 			pause_one(p, fcinfo, 0, 1);
 	}
 	PG_RETURN_VOID();
@@ -236,7 +241,7 @@ ssw_resume(PG_FUNCTION_ARGS)
 
 	while ((p = may_resume(arg_text(fcinfo, 0)))->id != id)
 	{
-		(void) ssw_rights_lock(p, ExclusiveLock, ERROR);
+		(void) ssw_rights_lock(p, ExclusiveLock, 0);
 		id = p->id;
 	}
 	if (PG_ARGISNULL(1))
@@ -255,6 +260,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	List	   *all = ssw_policy_load_all();
+	TimestampTz until = GetCurrentTimestamp() + PATIENCE_FOR_ALL_US;
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -269,14 +275,18 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
-		if (!ssw_rights_lock(p, ExclusiveLock, WARNING))
+		if (!ssw_rights_lock(p, ExclusiveLock, until))
 			continue;
 		p = ssw_policy_load(p->id); /* as it is now */
 		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		relid = ssw_policy_relation_now(p);
 		guessed = p->held_reason && strcmp(p->held_reason, "assumed") == 0;
-		if (guessed || OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
+		if (OidIsValid(relid) && !ConditionalLockRelationOid(relid, AccessShareLock))
+			ereport(WARNING,
+					(errmsg("policy \"%s\" is not resumed: another transaction holds a lock on its table", p->name),
+					 errhint("Try again when it has ended. To find it: %s", ssw_lock_relation_query(relid))));
+		else if (guessed || OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is not resumed: %s", p->name,
 							guessed ? "adopt() had to guess some arguments" :

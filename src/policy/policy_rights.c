@@ -23,6 +23,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rls.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 #include "base/identity.h"
 #include "base/locks.h"
@@ -247,6 +248,8 @@ forget(const char *marker)
 	if (!OidIsValid(find_marker(marker)))
 		return;
 	ssw_spi_begin_as_extension(&save);
+	/* another transaction may just give it to a role */
+	ssw_spi_exec(psprintf("SELECT sweeper._lock_access(%u)", GetUserId()), 0, NULL, NULL, NULL, false, 0);
 	ssw_spi_exec(psprintf("DROP FUNCTION sweeper.%s()", marker), 0, NULL, NULL, NULL, false, 0);
 	ssw_spi_end_as(&save);
 }
@@ -265,20 +268,22 @@ ssw_rights_forget_pool(const char *pool)
 
 /*
  * Lock a policy in one of the modes of locks.c; for a change (ExclusiveLock) first wait
- * for its batches.  If others hold it for longer than lock_timeout, that is reported at
- * elevel, and the result is false.  If lock_timeout is 0, a batch has its time limit, and
- * callers, behind whom others wait, the policy's lock_timeout.
+ * for its batches.  An error if others hold it for longer than lock_timeout.  If that is
+ * 0, a batch has its time limit, and callers, behind whom others wait, the policy's
+ * lock_timeout.  With until, no longer than until then; then a warning, and false.
  */
 bool
-ssw_rights_lock(const SswPolicy *p, LOCKMODE mode, int elevel)
+ssw_rights_lock(const SswPolicy *p, LOCKMODE mode, TimestampTz until)
 {
 	int			patience_ms = p->lock_timeout_ms + (mode == ExclusiveLock ? 0 : p->hard_limit_us / 1000);
 
-	if (mode == ExclusiveLock && !ssw_rights_lock(p, ShareUpdateExclusiveLock, elevel))
+	if (mode == ExclusiveLock && !ssw_rights_lock(p, ShareUpdateExclusiveLock, until))
 		return false;
+	if (until)
+		patience_ms = Min(patience_ms, TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until));
 	if (ssw_lock_policy(p->id, mode, patience_ms))
 		return true;
-	ereport(elevel,
+	ereport(until ? WARNING : ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("could not lock policy \"%s\" within %d ms", p->name, LockTimeout ? LockTimeout : patience_ms),
 			 mode == ExclusiveLock ?
@@ -299,7 +304,7 @@ ssw_rights_locked(text *name, SswRight right, LOCKMODE mode)
 	do
 	{
 		id = p->id;
-		(void) ssw_rights_lock(p, mode, ERROR);
+		(void) ssw_rights_lock(p, mode, 0);
 		p = ssw_rights_policy(name, right);
 	} while (p->id != id);
 	return p;
@@ -311,6 +316,6 @@ ssw_rights_change(text *name, SswRight right)
 {
 	SswPolicy  *p = ssw_rights_locked(name, right, ShareUpdateExclusiveLock);
 
-	(void) ssw_rights_lock(p, ExclusiveLock, ERROR);
+	(void) ssw_rights_lock(p, ExclusiveLock, 0);
 	return p;
 }

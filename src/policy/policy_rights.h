@@ -26,6 +26,6 @@ extern void ssw_rights_check_rows(const SswPolicy *p, AclMode mode);
 extern SswPolicy *ssw_rights_policy(text *name, SswRight right);
 extern SswPolicy *ssw_rights_locked(text *name, SswRight right, LOCKMODE mode);
 extern SswPolicy *ssw_rights_change(text *name, SswRight right);
-extern bool ssw_rights_lock(const SswPolicy *p, LOCKMODE mode, int elevel);
+extern bool ssw_rights_lock(const SswPolicy *p, LOCKMODE mode, TimestampTz until);
 
 #endif							/* SSW_POLICY_RIGHTS_H */

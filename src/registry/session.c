@@ -145,7 +145,7 @@ lock_policy(void)
 	(void) ssw_lock_extension(true);
 	if (kept == NULL || kept_stale || ssw_policy_xact_any())
 		keep();
-	(void) ssw_rights_lock(kept, RowShareLock, ERROR);
+	(void) ssw_rights_lock(kept, RowShareLock, 0);
 	LockRelationOid(kept->relid, RowExclusiveLock);
 	if (kept_stale || kept_generation != ssw_shmem_policy_generation())
 		keep();
