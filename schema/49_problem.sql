@@ -4,9 +4,9 @@
 CREATE FUNCTION sweeper._lock_query(relation text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('WITH RECURSIVE t AS (SELECT %L::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r) '
-                  'SELECT l.relation::regclass, l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query FROM t JOIN pg_locks AS l ON l.relation = t.r AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid) LEFT JOIN (pg_locks AS h JOIN pg_prepared_xacts AS x ON x.transaction = h.transactionid) ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction;', relation)
+                  'SELECT l.relation::regclass, l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query FROM t JOIN pg_locks AS l ON (l.relation = t.r OR l.locktype = ''object'' AND l.classid = ''pg_class''::regclass AND l.objsubid = -1 AND l.objid IN (SELECT policy_id FROM sweeper.policy WHERE relid = t.r)) AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid) LEFT JOIN (pg_locks AS h JOIN pg_prepared_xacts AS x ON x.transaction = h.transactionid) ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction;', relation)
 $$;
-COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that shows which transactions lock a relation or a part of it.';
+COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that shows which transactions lock a relation, a part of it, or a policy of it.';
 
 CREATE VIEW sweeper.problem AS
 SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
