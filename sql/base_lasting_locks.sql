@@ -15,7 +15,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
     error := SQLSTATE || ' ' || SQLERRM;
-    EXECUTE format($q$SELECT string_agg(to_jsonb(h)->>'prepared', ' ') FROM (%s) AS h$q$, rtrim(substring(hint FROM '(?:SELECT|WITH) .*;'), ';')) INTO holders;
+    EXECUTE format($q$SELECT string_agg(to_jsonb(h)->>'prepared', ' ') FROM (%s) AS h$q$, coalesce(rtrim(substring(hint FROM '(?:SELECT|WITH) .*;'), ';'), 'SELECT 1')) INTO holders;
     RETURN NEXT;
 END $$;
 CREATE TABLE lasting (id int PRIMARY KEY, d timestamptz);
@@ -43,6 +43,24 @@ SET ROLE lasting_owner;
 SELECT * FROM hinted('SELECT sweeper.resume(''lasting'')');
 RESET ROLE;
 COMMIT PREPARED 'lasting expire';
+-- a locked row; then a policy that a prepared transaction changes: it is not swept, the state says so, and a statement finds the transaction
+INSERT INTO lasting VALUES (6, now());
+BEGIN;
+SELECT id FROM lasting FOR UPDATE;
+PREPARE TRANSACTION 'lasting row';
+RESET lock_timeout;
+SELECT error FROM hinted('SELECT sweeper.expire(''lasting'', ''{6}'')');
+SET lock_timeout = '50ms';
+ROLLBACK PREPARED 'lasting row';
+BEGIN;
+SELECT sweeper.alter_policy('lasting', max_lag => '2 min');
+PREPARE TRANSACTION 'lasting change';
+CALL sweeper.sweep('lasting', timeout => '1 min');
+SELECT DISTINCT state FROM sweeper.explain_row('lasting', '6');
+SELECT sweeper._lock_query('public.lasting') AS query \gset
+CREATE TEMP TABLE holders AS :query
+SELECT DISTINCT prepared FROM holders;
+COMMIT PREPARED 'lasting change';
 -- workers
 SET ROLE lasting_other;
 BEGIN;

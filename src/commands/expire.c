@@ -18,6 +18,7 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
+#include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -162,6 +163,8 @@ find_rows(void *arg)
 
 	ssw_deadline_build(w->policy, w->rel);
 	check_wanted(w->policy, w, w->rel);
+	if (LockTimeout == 0)
+		ssw_identity_lock_timeout(w->policy->lock_timeout_ms);
 	ssw_spi_begin();
 	if (w->keys)
 		find_by_keys(w->policy, w, w->found);

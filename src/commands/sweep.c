@@ -165,20 +165,34 @@ wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 	ConditionVariableCancelSleep();
 }
 
+/* A statement that finds the holders of its locks. */
+static char *
+lock_query(const char *relation)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *query;
+
+	ssw_spi_begin_as_extension(&save);
+	(void) ssw_spi_exec(psprintf("SELECT sweeper._lock_query(%s)", quote_literal_cstr(relation)), 0, NULL, NULL, NULL, true, 1);
+	query = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_spi_end_as(&save);
+	return query;
+}
+
 /* The request was dealt with, but not as the caller wished. */
 static void
 report_failure(const char *policy, const char *relation, const Answer *answer)
 {
+	char	   *hint = answer->code == ERRCODE_LOCK_NOT_AVAILABLE ? lock_query(relation) :
+	psprintf("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(policy));
+
 	ereport(ERROR,
 			(errcode(answer->code),
 			 answer->pass_id ? errmsg("pass of policy \"%s\" failed", policy) :
 			 errmsg("policy \"%s\" could not be swept", policy),
 			 errdetail_internal("%s", answer->error),
-			 answer->code == ERRCODE_LOCK_NOT_AVAILABLE ?
-			 errhint("WITH RECURSIVE t AS (SELECT %s::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r)"
-					 " SELECT l.relation::regclass, l.pid, l.mode FROM t JOIN pg_locks AS l ON l.relation = t.r;",
-					 quote_literal_cstr(relation)) :
-			 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(policy))));
+			 errhint("%s", hint)));
 }
 
 /* CALL sweep(policy, wait, timeout, force, INOUT pass). */
