@@ -66,7 +66,7 @@ $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 my ($code, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT sweeper.touch('lease', 1)");
 like($err, qr/25006/, 'a standby takes no heartbeats');
 ($code, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY verbose\nSELECT sweeper.is_live('lease', '1')");
-like($err, qr/25006: .*HINT:  Only the primary knows the heartbeats/s, 'and does not say who lives');
+like($err, qr/25006: .*HINT:  Heartbeats are in the memory of the primary/s, 'and does not say who lives');
 ($code, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT sweeper.is_live(gen_random_uuid())");
 like($err, qr/25006/, 'nor of sessions');
 $standby->promote;

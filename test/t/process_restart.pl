@@ -132,9 +132,9 @@ cmp_ok($outage, '>', 1_000_000, 'the time that the stop took is no service');
 
 # the hard limit ends it, and others are not held up meanwhile
 $node->safe_psql('postgres', "SELECT sweeper.alter_policy('stuck', hard_time_limit => '2 s')");
-load_table($node, 'other', 1000, 10);
-$node->safe_psql('postgres', "SELECT sweeper.register('other', deadline => 'd', start => 'now')");
-wait_for($node, 'SELECT NOT EXISTS (SELECT FROM other WHERE id <= 1000)', 'another policy is swept');
+load_table($node, 'beside', 1000, 10);
+$node->safe_psql('postgres', "SELECT sweeper.register('beside', deadline => 'd', start => 'now')");
+wait_for($node, 'SELECT NOT EXISTS (SELECT FROM beside WHERE id <= 1000)', 'another policy is swept');
 wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.failed_row WHERE policy = 'stuck' AND sqlstate = '57014')
     OR EXISTS (SELECT FROM sweeper.pass WHERE policy = 'stuck' AND sqlstate = '57014')", 'the time-out is recorded');
 $node->safe_psql('postgres', "SELECT sweeper.unregister('stuck')");
@@ -142,12 +142,12 @@ $node->safe_psql('postgres', "SELECT sweeper.unregister('stuck')");
 # A worker that the postmaster has not begun when the server is to stop is never begun: nothing waits for it.
 $node->append_conf('postgresql.conf', "session_sweeper.shutdown_timeout = '60 s'\nsession_sweeper.worker_idle_timeout = '1 s'");
 $node->restart;
-wait_for($node, "SELECT state = 'waiting' FROM sweeper.policy_status WHERE policy = 'other'", 'a policy waits');
+wait_for($node, "SELECT state = 'waiting' FROM sweeper.policy_status WHERE policy = 'beside'", 'a policy waits');
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM sweeper._process() WHERE kind = 'worker')", 'without a worker');
 my $client = $node->background_psql('postgres');
 my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
 kill 'STOP', $postmaster;
-$client->query_safe('INSERT INTO other SELECT -1, now()');
+$client->query_safe('INSERT INTO beside SELECT -1, now()');
 wait_until(sub { $client->query_safe("SELECT EXISTS (SELECT FROM sweeper._process() WHERE kind = 'worker' AND state = 'starting')") eq 't' }, 'a worker is to begin');
 kill 'INT', $postmaster;
 kill 'CONT', $postmaster;
