@@ -128,7 +128,7 @@ WHERE p.check_every > interval '0' AND t.state IN ('waiting', 'grace')
   AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
       < now() - greatest(10 * p.check_every, interval '1 min')
 UNION ALL
-SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Another transaction holds a lock on its table, or on a partition or child of it, or changes the policy.',
+SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Another transaction holds a lock on its table, or on a partition or child of it.',
        sweeper._lock_query(p.relation)
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
 WHERE c.enabled AND c.listed AND s.locked_since < now() - interval '1 min'

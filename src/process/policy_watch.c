@@ -149,7 +149,7 @@ ssw_watch_locked(SswWatch *w)
 	TimestampTz now = GetCurrentTimestamp();
 
 	(void) ssw_outage_look(w->policy, SSW_BLOCK_LOCK, now, &w->blocked_since);
-	(void) brake(w, SSW_POLICY_LOCKED, "another transaction holds a lock on its table, or changes the policy",
+	(void) brake(w, SSW_POLICY_LOCKED, "another transaction holds a lock on its table",
 				 now + Max(LOCKED_SOON_US, Min(LOCKED_AGAIN_US, now - w->blocked_since)));
 	w->locked = true;
 }

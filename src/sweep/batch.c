@@ -272,10 +272,7 @@ ssw_batch_begin(SswWork *w)
 	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())
 		return stop_pass(w);
 	if (!ssw_lock_policy_batch_conditional(w->policy->id))
-	{
-		ssw_batch_end_pass(w->pass, SSW_END_LOCKED, ERRCODE_LOCK_NOT_AVAILABLE, "another transaction changes the policy");
-		return false;
-	}
+		return stop_pass(w);
 	LockRelationOid(w->policy->relid, AccessShareLock);
 	if (!has_shape(w))
 		return stop_pass(w);
