@@ -190,7 +190,6 @@ report_failure(const char *policy, const char *relation, const Answer *answer)
 
 	ereport(ERROR,
 			(errcode(answer->code),
-			 answer->pass_id ? errmsg("pass of policy \"%s\" failed", policy) :
 			 errmsg("policy \"%s\" could not be swept", policy),
 			 errdetail_internal("%s", answer->error),
 			 errhint("%s", hint)));
