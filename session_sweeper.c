@@ -18,6 +18,7 @@
 #include "base/relation_guard.h"
 #include "base/session_trust.h"
 #include "base/shmem.h"
+#include "citus/citus.h"
 #include "commands/unit_guess.h"
 #include "grace/service_log.h"
 #include "heartbeat/attach.h"
@@ -48,6 +49,7 @@ _PG_init(void)
 	ssw_usage_init();
 	ssw_disconnect_init();
 	ssw_worker_lost_init();
+	ssw_citus_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	ssw_store_init();

@@ -28,6 +28,27 @@
 #include "policy/expr.h"
 #include "policy/partition.h"
 
+const SswShards *ssw_shards = NULL;
+
+/* These tables, but instead of those that have shards, their shards. */
+static List *
+with_shards(List *tables)
+{
+	List	   *all = NIL;
+	ListCell   *lc;
+
+	foreach(lc, tables)
+	{
+		List	   *shards;
+
+		if (ssw_shards && ssw_shards->find(lfirst_oid(lc), &shards))
+			all = list_concat(all, shards);
+		else
+			all = lappend_oid(all, lfirst_oid(lc));
+	}
+	return all;
+}
+
 /* A relation and all below it, none of them locked: some may be dropped at any moment. */
 static List *
 find_family(Oid relid)
@@ -69,7 +90,7 @@ ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation %s does not exist", p->relation)));
-	all = others ? find_family(p->relid) : find_all_inheritors(p->relid, mode, NULL);
+	all = with_shards(others ? find_family(p->relid) : find_all_inheritors(p->relid, mode, NULL));
 	foreach(lc, all)
 	{
 		Oid			leaf = lfirst_oid(lc);
@@ -77,6 +98,8 @@ ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 		if (get_rel_relkind(leaf) != RELKIND_RELATION || get_rel_persistence(leaf) == RELPERSISTENCE_TEMP ||
 			(leaf != p->relid && ssw_relation_owner(leaf) != p->owner))
 			continue;
+		if (!others)
+			LockRelationOid(leaf, mode);	/* not yet, if it is a shard */
 		if (others && leaf != p->relid && !ConditionalLockRelationOid(leaf, mode))
 			*others += Max(1, murmurhash32(leaf));
 		else if (get_rel_relkind(leaf) == RELKIND_RELATION) /* not dropped meanwhile */
@@ -105,15 +128,16 @@ ssw_partition_is_writable(Oid relid)
 }
 
 /*
- * Is a table, which is locked, a partition or child of the other, at any level?  Not
- * one that is being detached: for queries it is outside.
+ * Is a table, which is locked, a partition, child or shard of the other, at any level?
+ * Not one that is being detached: for queries it is outside.
  */
 bool
 ssw_partition_is_below(Oid leaf, Oid relid)
 {
 	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
-	List	   *todo = list_make1_oid(leaf);
-	bool		found = false;
+	Oid			sharded = ssw_shards ? ssw_shards->hold(leaf) : InvalidOid;
+	List	   *todo = list_make1_oid(OidIsValid(sharded) ? sharded : leaf);
+	bool		found = sharded == relid;
 
 	for (int i = 0; i < list_length(todo) && !found; i++)
 	{

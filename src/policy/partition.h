@@ -7,6 +7,16 @@
 
 #include "policy/policy.h"
 
+/* Tables whose rows are elsewhere, in shards.  Filled in by citus/. */
+typedef struct SswShards
+{
+	bool		(*find) (Oid relid, List **shards); /* false: no such table */
+	Oid			(*hold) (Oid leaf); /* its table, as long as the transaction
+									 * lasts; or invalid */
+} SswShards;
+
+extern const SswShards *ssw_shards;
+
 extern bool ssw_partition_is_below(Oid leaf, Oid relid);
 extern bool ssw_partition_is_subscribed(Oid relid);
 extern Oid	ssw_partition_subscribed(const SswPolicy *p);
