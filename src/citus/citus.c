@@ -16,10 +16,12 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "parser/parse_func.h"
+#include "storage/bufmgr.h"
 #include "storage/lockdefs.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -38,6 +40,9 @@
 #define PLACEMENT_STATE		3	/* pg_dist_placement.shardstate */
 #define PLACEMENT_GROUP		5	/* pg_dist_placement.groupid */
 #define PARTITION_TABLE		1	/* pg_dist_partition.logicalrelid */
+#define PARTITION_METHOD	2	/* pg_dist_partition.partmethod */
+#define PARTITION_KEY		3	/* pg_dist_partition.partkey */
+#define PARTITION_MODEL		5	/* pg_dist_partition.repmodel */
 #define LOCAL_GROUP			1	/* pg_dist_local_group.groupid */
 
 #define PLACEMENT_ACTIVE	1
@@ -91,18 +96,48 @@ end(CatalogScan *s)
 	table_close(s->rel, AccessShareLock);
 }
 
-/* Is there a row with that value? */
-static bool
-exists(const char *name, const char *index, AttrNumber number, RegProcedure equals, Datum value)
+static Oid
+function(char *name, int nargs, const Oid *types)
 {
-	CatalogScan		s;
-	bool		found;
+	return LookupFuncName(list_make2(makeString("pg_catalog"), makeString(name)), nargs, types, false);
+}
 
-	if (!begin(&s, name, index, number, equals, value))
+/* What Citus knows of a distributed table. */
+typedef struct Distributed
+{
+	char		method;
+	char		replication;
+	char	   *column;			/* null: one shard */
+} Distributed;
+
+static char *
+column_name(Oid relid, Datum key)
+{
+	static const Oid types[] = {REGCLASSOID, TEXTOID};
+
+	return TextDatumGetCString(OidFunctionCall2(function("column_to_column_name", 2, types), ObjectIdGetDatum(relid), key));
+}
+
+/* Is the table distributed?  Of its column is asked only if there is a place for d. */
+static bool
+is_distributed(Oid relid, Distributed *d)
+{
+	CatalogScan s;
+	HeapTuple	tup;
+	bool		isnull;
+
+	if (!begin(&s, "pg_dist_partition", "pg_dist_partition_logical_relid_index", PARTITION_TABLE, F_OIDEQ, ObjectIdGetDatum(relid)))
 		return false;
-	found = HeapTupleIsValid(next(&s));
+	if (HeapTupleIsValid(tup = next(&s)) && d)
+	{
+		Datum		key = heap_getattr(tup, PARTITION_KEY, RelationGetDescr(s.rel), &isnull);
+
+		d->method = DatumGetChar(column(&s, tup, PARTITION_METHOD));
+		d->replication = DatumGetChar(column(&s, tup, PARTITION_MODEL));
+		d->column = isnull ? NULL : column_name(relid, key);
+	}
 	end(&s);
-	return found;
+	return HeapTupleIsValid(tup);
 }
 
 static int32
@@ -137,12 +172,6 @@ is_placed_here(int64 shard_id, int32 group)
 	return here;
 }
 
-static Oid
-function(char *name, int nargs, const Oid *types)
-{
-	return LookupFuncName(list_make2(makeString("pg_catalog"), makeString(name)), nargs, types, false);
-}
-
 /* The table that is the shard on this node, or invalid. */
 static Oid
 shard_table(Oid relid, int64 shard_id)
@@ -162,7 +191,7 @@ find_shards(Oid relid, List **shards)
 	int32		group;
 
 	*shards = NIL;
-	if (!exists("pg_dist_partition", "pg_dist_partition_logical_relid_index", PARTITION_TABLE, F_OIDEQ, ObjectIdGetDatum(relid)))
+	if (!is_distributed(relid, NULL))
 		return false;
 	group = local_group();
 	if (!begin(&s, "pg_dist_shard", "pg_dist_shard_logical_relid_index", SHARD_TABLE, F_OIDEQ, ObjectIdGetDatum(relid)))
@@ -224,10 +253,52 @@ hold_shard(Oid leaf)
 	return is_placed_here(shard_id, local_group()) ? relid : InvalidOid;
 }
 
+static void
+refuse(const SswPolicy *p, const char *detail, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot sweep \"%s\"", get_rel_name(p->relid)),
+			 errdetail_internal("%s", detail),
+			 errhint("%s", hint)));
+}
+
+/* Can a policy sweep the table, if it is distributed? */
+static void
+check(const SswPolicy *p)
+{
+	Distributed d;
+	Relation	rel;
+	bool		in_key = p->nkeys == 0;
+
+	if (!is_distributed(p->relid, &d))
+		return;
+	if (d.method == 'n' && d.replication == 't')
+		refuse(p, "It is a reference table: every node has all its rows, and would expire them.",
+			   "Use a distributed table, or a table that is local to one node.");
+	if (d.method == 'a')
+		refuse(p, "It is distributed by append.", "Distribute it by hash: SELECT alter_distributed_table(...).");
+	if (d.replication == 'c' && d.method != 'n')
+		refuse(p, "Its shards may have several placements, and each would expire the rows.",
+			   "Distribute it again with citus.shard_replication_factor = 1.");
+	if (p->heartbeats)
+		refuse(p, "It is distributed, and heartbeats are kept on one node.", "Renew leases by an UPDATE of the deadline: heartbeats => false.");
+	for (int i = 0; i < p->nkeys && d.column; i++)
+		in_key = in_key || strcmp(p->key[i], d.column) == 0;
+	if (d.column && !in_key)
+		refuse(p, psprintf("Its key is without the distribution column \"%s\".", d.column),
+			   psprintf("Give a key that contains it: key => ARRAY['%s', ...].", d.column));
+	rel = table_open(p->relid, AccessShareLock);
+	if (rel->rd_rel->relkind == RELKIND_RELATION && RelationGetNumberOfBlocks(rel) > 0)
+		refuse(p, "This node still has the rows from before it was distributed.",
+			   psprintf("SELECT truncate_local_data_after_distributing_table(%s);", quote_literal_cstr(p->relation)));
+	table_close(rel, NoLock);
+}
+
 void
 ssw_citus_init(void)
 {
-	static const SswShards shards = {.find = find_shards,.hold = hold_shard};
+	static const SswShards shards = {.find = find_shards,.hold = hold_shard,.check = check};
 
 	ssw_shards = &shards;
 }

@@ -13,6 +13,8 @@ typedef struct SswShards
 	bool		(*find) (Oid relid, List **shards); /* false: no such table */
 	Oid			(*hold) (Oid leaf); /* its table, as long as the transaction
 									 * lasts; or invalid */
+	void		(*check) (const SswPolicy *p);	/* an error if it cannot be
+												 * swept */
 } SswShards;
 
 extern const SswShards *ssw_shards;
