@@ -20,7 +20,7 @@ PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/$(PG_MAJOR)/bin/pg_confi
 # is not supported); they call make again once there is a server.
 TEST_GOALS = check check-regress check-isolation check-tap
 MORE_GOALS = demo bench model chaos fuzz coverage check-asan check-asserts check-valgrind
-OWN_GOALS  = help setup $(MORE_GOALS) check-versions check-matrix check-clients check-monitoring $(TEST_GOALS) run-% indent indent-check lint pictures dist deb check-deb
+OWN_GOALS  = help setup $(MORE_GOALS) check-versions check-matrix check-clients check-monitoring check-citus $(TEST_GOALS) run-% indent indent-check lint pictures dist deb check-deb
 
 ifneq ($(filter $(OWN_GOALS),$(MAKECMDGOALS)),)
 # ---------------------------------------------------------------------------
@@ -59,6 +59,7 @@ help:
 	@echo '  make coverage          the lines of C that the tests run, page by page in test-output/coverage: [SUITES="regress …"]'
 	@echo '  make check-asan        regression and isolation tests with AddressSanitizer: [SUITES="regress …"]'
 	@echo '  make check-asserts     check, on a PostgreSQL built with assertions that ASSERT_DIR keeps: [SUITES="regress …"]'
+	@echo '  make check-citus       a Citus cluster on this machine; give PG_CONFIG of a PostgreSQL that has Citus'
 	@echo '  make check-valgrind    regression tests on that one under Valgrind: [REGRESS="name …"]'
 	@echo '  make pictures          draws the pictures of the documents, doc/pictures/*.svg; the chart is of bench.txt there'
 	@echo '  make dist              $(EXTENSION)-$(EXTVERSION).tar.gz, and .zip for PGXN, from the last commit'
@@ -69,6 +70,10 @@ setup:
 
 $(MORE_GOALS) $(TEST_GOALS): setup
 	@$(MAKE) --no-print-directory run-$@
+
+# A server that has Citus: PG_CONFIG=...
+check-citus:
+	@$(MAKE) --no-print-directory check-tap PROVE_TESTS='test/t/citus_shards.pl'
 
 # Another Node.js than Debian's brings its own npm.
 check-clients: setup

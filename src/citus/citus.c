@@ -102,7 +102,7 @@ function(char *name, int nargs, const Oid *types)
 	return LookupFuncName(list_make2(makeString("pg_catalog"), makeString(name)), nargs, types, false);
 }
 
-/* What Citus knows of a distributed table. */
+/* A distributed table as Citus describes it. */
 typedef struct Distributed
 {
 	char		method;
@@ -118,7 +118,7 @@ column_name(Oid relid, Datum key)
 	return TextDatumGetCString(OidFunctionCall2(function("column_to_column_name", 2, types), ObjectIdGetDatum(relid), key));
 }
 
-/* Is the table distributed?  Of its column is asked only if there is a place for d. */
+/* Is the table distributed?  How, if there is a place for that. */
 static bool
 is_distributed(Oid relid, Distributed *d)
 {
@@ -143,7 +143,7 @@ is_distributed(Oid relid, Distributed *d)
 static int32
 local_group(void)
 {
-	CatalogScan		s;
+	CatalogScan s;
 	HeapTuple	tup;
 	int32		group = 0;
 
@@ -159,7 +159,7 @@ local_group(void)
 static bool
 is_placed_here(int64 shard_id, int32 group)
 {
-	CatalogScan		s;
+	CatalogScan s;
 	HeapTuple	tup;
 	bool		here = false;
 
@@ -182,11 +182,11 @@ shard_table(Oid relid, int64 shard_id)
 	return RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(DatumGetTextPP(name))), NoLock, true);
 }
 
-/* Of a distributed table, its shards of which this node has the rows; false: it is none. */
+/* The shards of a distributed table that have their rows on this node; false: it is none. */
 static bool
 find_shards(Oid relid, List **shards)
 {
-	CatalogScan		s;
+	CatalogScan s;
 	HeapTuple	tup;
 	int32		group;
 
@@ -230,15 +230,15 @@ lock_shard(int64 shard_id)
 }
 
 /*
- * The distributed table of which that is a shard with its active placement here, until
- * the transaction ends; invalid: it is none.
+ * The distributed table of a shard that has its active placement here, until the
+ * transaction ends; invalid if it is no such shard.
  */
 static Oid
 hold_shard(Oid leaf)
 {
 	int64		shard_id = OidIsValid(catalog("pg_dist_shard")) ? shard_id_of(leaf) : 0;
 	Oid			relid = InvalidOid;
-	CatalogScan		s;
+	CatalogScan s;
 	HeapTuple	tup;
 
 	if (shard_id == 0 ||
