@@ -118,7 +118,7 @@ column_name(Oid relid, Datum key)
 	return TextDatumGetCString(OidFunctionCall2(function("column_to_column_name", 2, types), ObjectIdGetDatum(relid), key));
 }
 
-/* Is the table distributed?  How, if there is a place for that. */
+/* Is the table distributed, and how? */
 static bool
 is_distributed(Oid relid, Distributed *d)
 {
@@ -128,7 +128,7 @@ is_distributed(Oid relid, Distributed *d)
 
 	if (!begin(&s, "pg_dist_partition", "pg_dist_partition_logical_relid_index", PARTITION_TABLE, F_OIDEQ, ObjectIdGetDatum(relid)))
 		return false;
-	if (HeapTupleIsValid(tup = next(&s)) && d)
+	if (HeapTupleIsValid(tup = next(&s)))
 	{
 		Datum		key = heap_getattr(tup, PARTITION_KEY, RelationGetDescr(s.rel), &isnull);
 
@@ -138,6 +138,13 @@ is_distributed(Oid relid, Distributed *d)
 	}
 	end(&s);
 	return HeapTupleIsValid(tup);
+}
+
+/* Do several nodes have the same rows? */
+static bool
+has_copies(const Distributed *d)
+{
+	return d->replication == 't' || (d->replication == 'c' && d->method != 'n');
 }
 
 static int32
@@ -188,11 +195,15 @@ find_shards(Oid relid, List **shards)
 {
 	CatalogScan s;
 	HeapTuple	tup;
+	Distributed d;
 	int32		group;
 
 	*shards = NIL;
-	if (!is_distributed(relid, NULL))
+	if (!is_distributed(relid, &d))
 		return false;
+	/* made so after its registration: the copies on other nodes would stay */
+	if (has_copies(&d))
+		return true;
 	group = local_group();
 	if (!begin(&s, "pg_dist_shard", "pg_dist_shard_logical_relid_index", SHARD_TABLE, F_OIDEQ, ObjectIdGetDatum(relid)))
 		return true;
@@ -278,7 +289,7 @@ check(const SswPolicy *p)
 			   "Use a distributed table, or a table that is local to one node.");
 	if (d.method == 'a')
 		refuse(p, "It is distributed by append.", "Distribute it by hash: SELECT alter_distributed_table(...).");
-	if (d.replication == 'c' && d.method != 'n')
+	if (has_copies(&d))
 		refuse(p, "Its shards may have several placements, and each would expire the rows.",
 			   "Distribute it again with citus.shard_replication_factor = 1.");
 	if (p->heartbeats)
