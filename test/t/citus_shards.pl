@@ -5,27 +5,9 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
+use CitusCluster;
 
-chomp(my $share = `$ENV{PG_CONFIG} --sharedir`);
-plan skip_all => "no Citus in this PostgreSQL; give one that has it: make check-tap PG_CONFIG=..." unless -f "$share/extension/citus.control";
-
-sub citus_node
-{
-    my ($name) = @_;
-    my $node = PostgreSQL::Test::Cluster->new($name);
-    $node->init(allows_streaming => 'logical');
-    # Citus must come first
-    $node->append_conf('postgresql.conf', "shared_preload_libraries = 'citus,session_sweeper'\nlisten_addresses = '127.0.0.1'\n"
-        . "max_connections = 100\nmax_prepared_transactions = 50\ncitus.shard_count = 4\nmax_worker_processes = 40\nautovacuum = off\ncitus.node_conninfo = 'sslmode=prefer'\n"
-        . "session_sweeper.min_interval = '20ms'\n");
-    # nodes connect to each other
-    open(my $hba, '>', $node->data_dir . '/pg_hba.conf') or die;
-    print $hba "local all all trust\nhost all all 127.0.0.1/32 trust\n";
-    close $hba;
-    $node->start;
-    $node->safe_psql('postgres', 'CREATE EXTENSION citus');
-    return $node;
-}
+needs_citus();
 my @node = map { citus_node("node$_") } 0 .. 3;
 my ($coordinator, @workers) = @node;
 sub sql { return $coordinator->safe_psql('postgres', $_[0]) }
