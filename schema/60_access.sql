@@ -27,8 +27,9 @@ COMMENT ON FUNCTION sweeper._lock_access(regrole) IS
 -- Level user of one policy or pool is the right to execute a function that stands for it: membership, DROP ROLE and pg_dump treat
 -- it as any other right.  It does not belong to the extension, so that it is dumped; it is dropped with the extension, on which its caller
 -- makes it depend.
+-- Access is given on each node of a Citus cluster, which would send only a part of it to the other nodes: it knows the schema, and not its members.
 CREATE FUNCTION sweeper._set_access(role oid, marker text, granted boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 DECLARE
     grantee text;
     name text := format('sweeper.%I()', marker);
@@ -72,7 +73,7 @@ BEGIN
 END
 $$;
 CREATE FUNCTION sweeper.grant_access(role regrole, level text, policy text DEFAULT NULL, pool text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 BEGIN
     IF role IS NULL OR level IS NULL THEN
         RAISE EXCEPTION 'role and level must not be null' USING ERRCODE = 'null_value_not_allowed';
@@ -97,9 +98,10 @@ BEGIN
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
         sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
+        sweeper.policy_status_all, sweeper.problem_all, sweeper.stat_progress_all, sweeper.pass_all, sweeper.cleanup_event_all,
         sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task, sweeper._waiting_command TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._state(), sweeper._cluster(),
-        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._repair_hint(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._dead_sessions(), sweeper._database(),
+        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._repair_hint(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._last_heartbeat(uuid), sweeper._dead_sessions(), sweeper._node(), sweeper._node_rows(text), sweeper._other_nodes(text), sweeper._database(),
         sweeper.metrics_text(boolean), sweeper._metrics(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks, sweeper._task_progress(uuid) TO %s', role);
@@ -125,7 +127,7 @@ BEGIN
 END
 $$;
 CREATE FUNCTION sweeper.revoke_access(role regrole, policy text DEFAULT NULL, pool text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'role must not be null' USING ERRCODE = 'null_value_not_allowed';
@@ -201,6 +203,11 @@ ALTER VIEW sweeper.stat_progress SET (security_invoker = true);
 ALTER VIEW sweeper.stat_process SET (security_invoker = true);
 ALTER VIEW sweeper.stat_policy SET (security_invoker = true);
 ALTER VIEW sweeper.problem SET (security_invoker = true);
+ALTER VIEW sweeper.policy_status_all SET (security_invoker = true);
+ALTER VIEW sweeper.problem_all SET (security_invoker = true);
+ALTER VIEW sweeper.stat_progress_all SET (security_invoker = true);
+ALTER VIEW sweeper.pass_all SET (security_invoker = true);
+ALTER VIEW sweeper.cleanup_event_all SET (security_invoker = true);
 ALTER VIEW sweeper.stat_cleanup_daily SET (security_invoker = true);
 ALTER VIEW sweeper.stat_cleanup_lag SET (security_invoker = true);
 

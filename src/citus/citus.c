@@ -24,6 +24,7 @@
 
 #include "citus/catalog.h"
 #include "citus/citus.h"
+#include "citus/remote.h"
 #include "policy/partition.h"
 
 /* The shards of a distributed table that have their rows on this node; false: it is none. */
@@ -139,4 +140,5 @@ ssw_citus_init(void)
 	static const SswShards shards = {.find = find_shards,.hold = hold_shard,.check = check};
 
 	ssw_shards = &shards;
+	ssw_citus_remote_init();
 }

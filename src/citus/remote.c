@@ -1,0 +1,91 @@
+/*
+ * remote.c
+ *		Statements for the other nodes of a Citus cluster.
+ *
+ * Runs in any session.  Citus connects to the nodes as the present role, with new
+ * connections, sends them the same statement, and waits for all.
+ * Shares nothing; a crash leaves nothing behind, but the nodes finish what was sent.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+
+#include "base/spi.h"
+#include "citus/catalog.h"
+#include "citus/remote.h"
+#include "monitor/all_nodes.h"
+
+#define NODES \
+	"FROM pg_catalog.pg_dist_node AS n CROSS JOIN pg_catalog.pg_dist_local_group AS l WHERE n.isactive AND n.noderole = 'primary'"
+
+static char *
+own_name(void)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	char	   *name = NULL;
+
+	if (!OidIsValid(ssw_citus_catalog("pg_dist_node")))
+		return NULL;
+	ssw_spi_begin();
+	if (ssw_spi_exec("SELECT n.nodename || ':' || n.nodeport " NODES " AND n.groupid = l.groupid", 0, NULL, NULL, NULL, true, 1) > 0)
+		name = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
+	ssw_spi_end();
+	return name;
+}
+
+static void
+set(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* Send a statement that returns one value; the failure of a node is its answer. */
+static List *
+ask_others(const char *statement, int connect_timeout)
+{
+	static const char *const sql =
+	"SELECT r.node_name || ':' || r.node_port, NOT r.success, r.result"
+	" FROM (SELECT array_agg(n.nodename), array_agg(n.nodeport), array_agg($1) " NODES " AND n.groupid <> l.groupid HAVING count(*) > 0)"
+	" AS others (names, ports, statements), pg_catalog.master_run_on_worker(names, ports, statements, true) AS r";
+	Oid			type = TEXTOID;
+	Datum		value = CStringGetTextDatum(statement);
+	MemoryContext cxt = CurrentMemoryContext;
+	List	   *answers = NIL;
+	int			nest;
+
+	if (!OidIsValid(ssw_citus_catalog("pg_dist_node")))
+		return NIL;
+	nest = NewGUCNestLevel();
+	if (connect_timeout > 0)
+		set("citus.node_connection_timeout", psprintf("%d", connect_timeout));
+	/* a node that cannot be reached is in the result */
+	set("client_min_messages", "error");
+	ssw_spi_begin();
+	ssw_spi_exec(sql, 1, &type, &value, NULL, true, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		MemoryContext spi = MemoryContextSwitchTo(cxt);
+		SswAnswer  *a = palloc(sizeof(SswAnswer));
+		char	   *text = ssw_spi_text(i, 3);
+
+		a->node = ssw_spi_text(i, 1);
+		a->failed = DatumGetBool(ssw_spi_column(i, 2));
+		a->text = text ? text : "";
+
+		answers = lappend(answers, a);
+		MemoryContextSwitchTo(spi);
+	}
+	ssw_spi_end();
+	AtEOXact_GUC(true, nest);
+	return answers;
+}
+
+void
+ssw_citus_remote_init(void)
+{
+	static const SswNodes nodes = {.own_name = own_name,.ask_others = ask_others};
+
+	ssw_nodes = &nodes;
+}

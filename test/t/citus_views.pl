@@ -1,0 +1,85 @@
+# One view of a Citus cluster: the views of all nodes, and commands from the coordinator.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+use Sweeper;
+use CitusCluster;
+
+needs_citus();
+my @node = map { citus_node("node$_") } 0 .. 3;
+my ($coordinator, @workers) = @node;
+my ($name, @names) = map { '127.0.0.1:' . $_->port } @node;
+sub sql { return $coordinator->safe_psql('postgres', $_[0]) }
+sub everywhere { my ($sql) = @_; return map { $_->safe_psql('postgres', $sql) } @node }
+sub as { my ($role, $sql, $on) = @_; return ($on // $coordinator)->psql('postgres', $sql, extra_params => [ '-U', $role ]) }
+
+# no cluster yet: the views show this server
+sql('CREATE EXTENSION session_sweeper');
+is(sql('SELECT count(*), count(DISTINCT node) FROM sweeper.policy_status_all'), sql('SELECT count(*), 1 FROM sweeper.policy_status'), 'without other nodes: the local rows');
+sql('DROP EXTENSION session_sweeper');
+
+sql("SELECT citus_set_coordinator_host('127.0.0.1', " . $coordinator->port . ')');
+sql("SELECT citus_add_node('127.0.0.1', " . $_->port . ')') for @workers;
+sql('CREATE EXTENSION session_sweeper');
+sql("CREATE TABLE t (id int PRIMARY KEY, d timestamptz, g text); CREATE INDEX ON t (d); SELECT create_distributed_table('t', 'id', shard_count => 6)");
+everywhere("SELECT sweeper.register('t', deadline => 'd', start => 'now', fuse_fraction => 1, check_every => '100 ms')");
+sql("INSERT INTO t SELECT i, now() FROM generate_series(1, 300) AS i");
+wait_for($coordinator, 'SELECT count(*) = 0 FROM t');
+
+my %views = (policy_status => 'policy', problem => 'problem', stat_progress => 'policy', pass => 'pass', cleanup_event => 'id');
+is(sql('SELECT count(*), count(DISTINCT key), count(DISTINCT node) FROM sweeper.cleanup_event_all'), '300|300|3', 'each event, with its node');
+is(sql("SELECT sum(expired) FROM sweeper.pass_all WHERE policy = 't'"), '300', 'passes of all nodes');
+is($workers[0]->safe_psql('postgres', 'SELECT count(*) FROM sweeper.cleanup_event_all'), '300', 'a worker shows the same');
+is(sql("SELECT string_agg(node, ' ' ORDER BY node) FROM sweeper.policy_status_all WHERE policy = 't'"), join(' ', sort $name, @names), 'the policy on each node');
+for my $view (sort keys %views)
+{
+    is(sql("SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ',' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'sweeper.${view}_all'::regclass AND attnum > 1"),
+        sql("SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ',' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'sweeper.$view'::regclass AND attnum > 0"),
+        "$view: the same columns");
+}
+# what each node says is what its own view says, in every column
+is(sql("SELECT jsonb_agg(to_jsonb(e) - 'node' ORDER BY key::int) FROM sweeper.cleanup_event_all AS e WHERE node = '$names[0]'"),
+    $workers[0]->safe_psql('postgres', 'SELECT jsonb_agg(to_jsonb(e) ORDER BY key::int) FROM sweeper.cleanup_event AS e'), 'every column arrives as it is');
+$workers[1]->safe_psql('postgres', "SET IntervalStyle = sql_standard; SELECT sweeper.pause('t', 'maintenance')");
+is(sql("SELECT node, state, reason FROM sweeper.policy_status_all WHERE state = 'paused'"), "$names[1]|paused|maintenance", 'a brake on one node');
+$workers[1]->safe_psql('postgres', "SELECT sweeper.resume('t')");
+
+# rights: as on each node
+sql('CREATE ROLE ann LOGIN; CREATE ROLE watcher LOGIN; CREATE ROLE stranger LOGIN');
+everywhere("SELECT sweeper.grant_access('ann', 'user'); SELECT sweeper.grant_access('watcher', 'monitor')");
+my ($rc, $out, $err) = as('ann', 'SELECT count(*) FROM sweeper.cleanup_event_all');
+is("$out$err", '0', 'another role does not see the events');
+($rc, $out, $err) = as('watcher', 'SELECT count(*) FROM sweeper.cleanup_event_all');
+is("$out$err", '300', 'level monitor sees them');
+like((as('stranger', "SELECT * FROM sweeper.$_"))[2], qr/permission denied for schema sweeper/, "$_: a role without a level") for map { "${_}_all" } sort keys %views;
+$workers[0]->safe_psql('postgres', "SELECT sweeper.revoke_access('watcher')");
+($rc, $out, $err) = as('watcher', 'SELECT node, problem, next_step FROM sweeper.problem_all');
+is($out, "$names[0]|node does not answer|SELECT * FROM run_command_on_all_nodes('SELECT sweeper.grant_access(''watcher'', ''monitor'')'); -- as a superuser", 'a level that is missing on a node');
+sql((split /\|/, $out)[2]);
+is((as('watcher', 'SELECT count(*) FROM sweeper.problem_all'))[1], '0', 'its next step');
+is((as('watcher', "SELECT sweeper._other_nodes('pg_authid')"))[2] =~ /nodes are not asked for "pg_authid"/, 1, 'nodes are asked for these views only');
+
+# a node is down, and one is frozen
+my $frozen = $workers[1]->{_pid};
+$workers[2]->stop('immediate');
+kill 'STOP', $frozen;
+for my $view (sort keys %views)
+{
+    my $start = time;
+    my ($rc, $out, $err) = $coordinator->psql('postgres', "SELECT node, $views{$view} FROM sweeper.${view}_all", extra_params => [ '-q' ]);
+    my $seconds = time - $start;
+    cmp_ok($seconds, '<', 3, sprintf '%s_all: %.2f s with one node down and one frozen', $view, $seconds);
+    my @silent = $view =~ /^p.*s/ && $view ne 'pass' || $view eq 'problem' ? $out =~ /^(\S+)\|(?:node does not answer)?$/mg : $err =~ /rows of node (\S+) are missing/g;
+    is(join(' ', sort @silent), join(' ', sort @names[ 1, 2 ]), "${view}_all: names both");
+    like($out, qr/^\Q$names[0]\E\|/m, "${view}_all: rows of the others") unless $view =~ /problem|progress/;
+}
+is(sql("SELECT count(*) FROM sweeper.policy_status_all WHERE state = 'no answer' AND reason LIKE 'failed to connect%'"), '2', 'state and reason');
+kill 'CONT', $frozen;
+$workers[2]->start;
+wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.problem_all');
+is(sql('SELECT count(*) FROM sweeper.cleanup_event_all'), '300', 'both are back');
+
+done_testing();
