@@ -12,15 +12,19 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/table.h"
+#include "access/relation.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
+#include "commands/defrem.h"
 #include "storage/bufmgr.h"
-#include "storage/lockdefs.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "citus/catalog.h"
 #include "citus/citus.h"
@@ -92,14 +96,115 @@ hold_shard(Oid leaf)
 	return ssw_citus_is_placed_here(shard_id, ssw_citus_local_group()) ? relid : InvalidOid;
 }
 
-static void
-refuse(const SswPolicy *p, const char *detail, const char *hint)
+/* Why a policy cannot sweep its table, and what to do. */
+typedef struct Trouble
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot sweep \"%s\"", get_rel_name(p->relid)),
-			 errdetail_internal("%s", detail),
-			 errhint("%s", hint)));
+	const char *detail;
+	const char *hint;
+} Trouble;
+
+/* Is the table, or a partition of it, columnar? */
+static bool
+has_columnar(Oid relid)
+{
+	Oid			columnar = get_am_oid("columnar", true);
+	bool		found = false;
+	ListCell   *lc;
+
+	if (!OidIsValid(columnar))
+		return false;
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	{
+		HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(lfirst_oid(lc)));
+
+		if (!HeapTupleIsValid(tup))
+			continue;
+		found = found || ((Form_pg_class) GETSTRUCT(tup))->relam == columnar;
+		ReleaseSysCache(tup);
+	}
+	return found;
+}
+
+/* Are there rows in the table itself?  If it is locked, the answer waits for the next time. */
+static bool
+has_local_rows(Oid relid)
+{
+	Relation	rel;
+	bool		found;
+
+	if (get_rel_relkind(relid) != RELKIND_RELATION || !ConditionalLockRelationOid(relid, AccessShareLock))
+		return false;
+	rel = try_relation_open(relid, NoLock);
+	found = rel && RelationGetNumberOfBlocks(rel) > 0;
+	if (rel)
+		relation_close(rel, NoLock);
+	UnlockRelationOid(relid, AccessShareLock);
+	return found;
+}
+
+/* Is the distribution column, if there is one, in the key? */
+static bool
+has_key(const SswPolicy *p, const SswDistributed *d)
+{
+	bool		found = p->nkeys == 0 || d->column == NULL;
+
+	for (int i = 0; i < p->nkeys && !found; i++)
+		found = strcmp(p->key[i], d->column) == 0;
+	return found;
+}
+
+static bool
+set_trouble(Trouble *t, const char *detail, const char *hint)
+{
+	t->detail = detail;
+	t->hint = hint;
+	return true;
+}
+
+static bool
+find_trouble(const SswPolicy *p, Trouble *t)
+{
+	SswDistributed d;
+	bool		distributed = ssw_citus_is_distributed(p->relid, &d);
+	const char *table = quote_literal_cstr(p->relation);
+
+	if (!OidIsValid(ssw_citus_catalog("pg_dist_partition")))
+		return false;
+	if (has_columnar(p->relid))
+		return set_trouble(t, "It is columnar: its rows cannot be deleted or updated.",
+						   psprintf("SELECT alter_table_set_access_method(%s, 'heap');", table));
+	if (!distributed)
+		return false;
+	if (d.method == 'n' && d.replication == 't')
+		return set_trouble(t, "It is a reference table: every node has all its rows, and would expire them.",
+						   psprintf("SELECT undistribute_table(%s); -- or use a distributed table", table));
+	if (d.method == 'a')
+		return set_trouble(t, "It is distributed by append.", "Use a table that is distributed by hash.");
+	if (ssw_citus_has_copies(&d))
+		return set_trouble(t, "Its shards may have several placements, and each would expire the rows.",
+						   psprintf("SET citus.shard_replication_factor = 1; SELECT undistribute_table(%1$s); SELECT create_distributed_table(%1$s, %2$s);",
+									table, quote_literal_cstr(d.column ? d.column : "")));
+	if (!has_key(p, &d))
+		return set_trouble(t, psprintf("Its key is without the distribution column \"%s\".", d.column),
+						   psprintf("Give a key that contains it: key => ARRAY['%s', ...].", d.column));
+	if (has_local_rows(p->relid))
+		return set_trouble(t, "This node still has the rows from before it was distributed.",
+						   psprintf("SELECT truncate_local_data_after_distributing_table(%s);", table));
+	return false;
+}
+
+/* Why the policy does not sweep its table, and what to do; null: it can. */
+static char *
+find_misfit(const SswPolicy *p, char **next_step)
+{
+	Trouble		t;
+
+	if (!find_trouble(p, &t))
+		return NULL;
+	if (next_step)
+		*next_step = strncmp(t.hint, "SE", 2) == 0 ? pstrdup(t.hint) :
+			psprintf("SELECT * FROM citus_tables WHERE table_name = %s::regclass; -- %s", quote_literal_cstr(p->relation), t.hint);
+	return pstrdup(t.detail);
 }
 
 /* Can a policy sweep the table, if it is distributed? */
@@ -107,37 +212,22 @@ static void
 check(const SswPolicy *p)
 {
 	SswDistributed d;
-	Relation	rel;
-	bool		in_key = p->nkeys == 0;
+	Trouble		t = {NULL, NULL};
 
-	if (!ssw_citus_is_distributed(p->relid, &d))
-		return;
-	if (d.method == 'n' && d.replication == 't')
-		refuse(p, "It is a reference table: every node has all its rows, and would expire them.",
-			   "Use a distributed table, or a table that is local to one node.");
-	if (d.method == 'a')
-		refuse(p, "It is distributed by append.", "Distribute it by hash: SELECT alter_distributed_table(...).");
-	if (ssw_citus_has_copies(&d))
-		refuse(p, "Its shards may have several placements, and each would expire the rows.",
-			   "Distribute it again with citus.shard_replication_factor = 1.");
-	if (p->heartbeats)
-		refuse(p, "It is distributed, and heartbeats are kept on one node.", "Renew leases by an UPDATE of the deadline: heartbeats => false.");
-	for (int i = 0; i < p->nkeys && d.column; i++)
-		in_key = in_key || strcmp(p->key[i], d.column) == 0;
-	if (d.column && !in_key)
-		refuse(p, psprintf("Its key is without the distribution column \"%s\".", d.column),
-			   psprintf("Give a key that contains it: key => ARRAY['%s', ...].", d.column));
-	rel = table_open(p->relid, AccessShareLock);
-	if (rel->rd_rel->relkind == RELKIND_RELATION && RelationGetNumberOfBlocks(rel) > 0)
-		refuse(p, "This node still has the rows from before it was distributed.",
-			   psprintf("SELECT truncate_local_data_after_distributing_table(%s);", quote_literal_cstr(p->relation)));
-	table_close(rel, NoLock);
+	if (!find_trouble(p, &t) && p->heartbeats && ssw_citus_is_distributed(p->relid, &d))
+		(void) set_trouble(&t, "It is distributed, and heartbeats are kept on one node.", "Renew leases by an UPDATE of the deadline: heartbeats => false.");
+	if (t.detail)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot sweep \"%s\"", get_rel_name(p->relid)),
+				 errdetail_internal("%s", t.detail),
+				 errhint("%s", t.hint)));
 }
 
 void
 ssw_citus_init(void)
 {
-	static const SswShards shards = {.find = find_shards,.hold = hold_shard,.check = check};
+	static const SswShards shards = {.find = find_shards,.hold = hold_shard,.check = check,.misfit = find_misfit};
 
 	ssw_shards = &shards;
 	ssw_citus_remote_init();

@@ -15,6 +15,9 @@ typedef struct SswShards
 									 * lasts; or invalid */
 	void		(*check) (const SswPolicy *p);	/* an error if it cannot be
 												 * swept */
+	char	   *(*misfit) (const SswPolicy *p, char **next_step);	/* the same later: why,
+																	 * and what to do; or
+																	 * null */
 } SswShards;
 
 extern const SswShards *ssw_shards;

@@ -98,6 +98,8 @@ ssw_repair_hint(const SswPolicy *p)
 	step = hook_step(p, name, "on_expire", p->on_expire, p->on_expire_name);
 	if (step == NULL)
 		step = hook_step(p, name, "is_alive", p->is_alive, p->is_alive_name);
+	if (step == NULL && ssw_shards && ssw_shards->misfit(p, &step))
+		return step;
 	if (step == NULL && OidIsValid(ssw_partition_subscribed(p)))
 		step = psprintf("SELECT sweeper.alter_policy(%s, allow_replicated => true);", name);
 	return step;

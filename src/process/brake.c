@@ -44,6 +44,7 @@
 #include "base/shmem.h"
 #include "grace/service_log.h"
 #include "heartbeat/policy_xact.h"
+#include "policy/partition.h"
 #include "process/brake.h"
 
 typedef struct Facts
@@ -185,10 +186,14 @@ ssw_brake_name(SswPolicyState state)
 char	   *
 ssw_brake_misfit(const SswPolicy *p)
 {
+	char	   *trouble;
+
 	if (ssw_policy_is_foreign(p))
 		return NULL;
-	return !OidIsValid(ssw_relation_owner(p->relid)) ? ssw_policy_unusable(p) :
-		p->stale_detail ? p->stale_detail : ssw_policy_hook_trouble(p);
+	if (!OidIsValid(ssw_relation_owner(p->relid)))
+		return ssw_policy_unusable(p);
+	trouble = p->stale_detail ? p->stale_detail : ssw_policy_hook_trouble(p);
+	return trouble || !ssw_shards ? trouble : ssw_shards->misfit(p, NULL);
 }
 
 /* What the coordinator found; a look that has found nothing yet is no pass. */

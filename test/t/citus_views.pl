@@ -16,6 +16,8 @@ sub sql { return $coordinator->safe_psql('postgres', $_[0]) }
 sub everywhere { my ($sql) = @_; return map { $_->safe_psql('postgres', $sql) } @node }
 sub as { my ($role, $sql, $on) = @_; return ($on // $coordinator)->psql('postgres', $sql, extra_params => [ '-U', $role ]) }
 
+sub fails { my ($sql, $pattern, $what) = @_; my ($rc, $out, $err) = $coordinator->psql('postgres', $sql); like($err, $pattern, $what) }
+
 # no cluster yet: the views show this server
 sql('CREATE EXTENSION session_sweeper');
 is(sql('SELECT count(*), count(DISTINCT node) FROM sweeper.policy_status_all'), sql('SELECT count(*), 1 FROM sweeper.policy_status'), 'without other nodes: the local rows');
@@ -81,5 +83,48 @@ kill 'CONT', $frozen;
 $workers[2]->start;
 wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.problem_all');
 is(sql('SELECT count(*) FROM sweeper.cleanup_event_all'), '300', 'both are back');
+
+# tables that cannot be swept: register refuses them, and says so when a registered one becomes such a table
+my %refused = (ref => qr/reference table/, app => qr/distributed by append/, two => qr/several placements/, col => qr/columnar/, own => qr/rows from before it was distributed/, "key" => qr/without the distribution column "tenant"/);
+sql('CREATE EXTENSION citus_columnar');
+sub make
+{
+    my ($name) = @_;
+    return "CREATE TABLE $name (id int NOT NULL, tenant int, d timestamptz); CREATE INDEX ON $name (d); CREATE UNIQUE INDEX ON $name (id);" . ($name =~ /own/ ? "INSERT INTO $name VALUES (1, 1, now() + interval '1 h')" : '');
+}
+sub spoil
+{
+    my ($name) = @_;
+    my ($kind) = $name =~ /(\w{3})$/;
+    return "SELECT create_reference_table('$name')" if $kind eq 'ref';
+    return "DROP INDEX ${name}_id_idx; SELECT create_distributed_table('$name', 'id', 'append')" if $kind eq 'app';
+    return "SET citus.shard_replication_factor = 2; SELECT create_distributed_table('$name', 'id')" if $kind eq 'two';
+    return "DROP INDEX ${name}_id_idx, ${name}_d_idx; SELECT alter_table_set_access_method('$name', 'columnar')" if $kind eq 'col';
+    return "SELECT create_distributed_table('$name', 'id')" if $kind eq 'own';
+    return "DROP INDEX ${name}_id_idx; CREATE UNIQUE INDEX ON $name (id, tenant); SELECT create_distributed_table('$name', 'tenant')";
+}
+sub key_of { my ($kind) = @_; return $kind =~ /^(?:app|col)$/ ? 'NULL' : "'{id}'" }
+for my $kind (sort keys %refused)
+{
+    my $key = key_of($kind);
+    my $call = "SELECT sweeper.register('%s', deadline => 'd', key => $key, start => 'now', fuse_fraction => 1, check_every => '50 ms')";
+    sql(make("first_$kind") . ';' . spoil("first_$kind"));
+    # a key that is not unique is refused before
+    fails(sprintf($call, "first_$kind"), $refused{$kind}, "$kind: refused") unless $kind eq 'key';
+    sql(make("later_$kind") . ';' . sprintf($call, "later_$kind"));
+    sql(spoil("later_$kind"));
+    sql("SELECT sweeper.resume('later_$kind')") if $kind eq 'col';    # Citus has created the table again
+    wait_for($coordinator, "SELECT state = 'broken' FROM sweeper.policy_status WHERE policy = 'later_$kind'");
+    my ($problem, $detail, $next) = split /\|/, sql("SELECT problem, detail, next_step FROM sweeper.problem WHERE policy = 'later_$kind'");
+    is($problem, 'broken', "$kind: a problem");
+    like($detail, $refused{$kind}, "$kind: with the same reason");
+    like($next, qr/^S(?:ELECT|ET) /, "$kind: and a next step");
+    next if $kind =~ /app|key/;
+    # mended, it goes on; a table that Citus created again is held until somebody confirms
+    sql($next);
+    wait_for($coordinator, "SELECT state <> 'broken' FROM sweeper.policy_status WHERE policy = 'later_$kind'");
+    sql("SELECT sweeper.resume('later_$kind')");
+    is(sql("SELECT state FROM sweeper.policy_status WHERE policy = 'later_$kind'"), 'waiting', "$kind: mended");
+}
 
 done_testing();
