@@ -45,6 +45,7 @@ help:
 	@echo '  make bench             measurements against peers, 20 to 50 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'
 	@echo '  make chaos             load and faults, judged by a model: [SEED=…] [STEPS=10000] [ROUNDS=10] (test/chaos/README.md)'
+	@echo '                         CITUS=1 [ROWS=60000] [SECONDS=120]: of a Citus cluster, while shards move and nodes fail'
 	@echo '  make fuzz              hostile calls and expressions: [SEED=…] [SECONDS=60] [CALLS=1000] [ONLY=function] (test/fuzz/README.md)'
 	@echo '  make deb               Debian packages, in deb/'
 	@echo '  make check-deb         that, and the package on a clean Debian 12 (as root), in a root folder: [VERSIONS_DIR=…]'
@@ -111,7 +112,7 @@ run-model:
 	@test/model/run.sh
 
 run-chaos: run-install
-	@$(RUN) SEED='$(SEED)' STEPS='$(STEPS)' ROUNDS='$(ROUNDS)' BREAK='$(BREAK)' test/chaos/run.sh
+	@$(RUN) SEED='$(SEED)' STEPS='$(STEPS)' ROUNDS='$(ROUNDS)' BREAK='$(BREAK)' CITUS='$(CITUS)' ROWS='$(ROWS)' SECONDS_OF_LOAD='$(SECONDS)' test/chaos/run.sh
 
 run-fuzz: run-install
 	@$(RUN) FUZZ_SEED='$(SEED)' FUZZ_SECONDS='$(or $(SECONDS),$(if $(CALLS),,60))' FUZZ_CALLS='$(CALLS)' FUZZ_ONLY='$(ONLY)' \
