@@ -19,6 +19,7 @@
 #include "base/session_trust.h"
 #include "base/shmem.h"
 #include "citus/citus.h"
+#include "citus/route.h"
 #include "commands/unit_guess.h"
 #include "grace/service_log.h"
 #include "heartbeat/attach.h"
@@ -50,6 +51,7 @@ _PG_init(void)
 	ssw_disconnect_init();
 	ssw_worker_lost_init();
 	ssw_citus_init();
+	ssw_citus_route_init();
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	ssw_store_init();

@@ -34,6 +34,13 @@ ssw_citus_catalog(const char *name)
 bool
 ssw_citus_begin(SswCitusScan *s, const char *name, const char *index, AttrNumber column, RegProcedure equals, Datum value)
 {
+	return ssw_citus_begin_with(s, name, index, column, equals, value, NULL);
+}
+
+/* The same, with a snapshot. */
+bool
+ssw_citus_begin_with(SswCitusScan *s, const char *name, const char *index, AttrNumber column, RegProcedure equals, Datum value, Snapshot snapshot)
+{
 	Oid			relid = ssw_citus_catalog(name);
 	ScanKeyData key;
 
@@ -42,7 +49,7 @@ ssw_citus_begin(SswCitusScan *s, const char *name, const char *index, AttrNumber
 	s->rel = table_open(relid, AccessShareLock);
 	if (index)
 		ScanKeyInit(&key, column, BTEqualStrategyNumber, equals, value);
-	s->scan = systable_beginscan(s->rel, index ? ssw_citus_catalog(index) : InvalidOid, index != NULL, NULL, index ? 1 : 0, &key);
+	s->scan = systable_beginscan(s->rel, index ? ssw_citus_catalog(index) : InvalidOid, index != NULL, snapshot, index ? 1 : 0, &key);
 	return true;
 }
 

@@ -12,6 +12,7 @@
 /* Columns of Citus's catalogs, the same since Citus 10. */
 #define SHARD_TABLE			1	/* pg_dist_shard.logicalrelid */
 #define SHARD_ID			2	/* pg_dist_shard.shardid */
+#define SHARD_LOW			5	/* pg_dist_shard.shardminvalue */
 #define PLACEMENT_SHARD		2	/* pg_dist_placement.shardid */
 #define PLACEMENT_STATE		3	/* pg_dist_placement.shardstate */
 #define PLACEMENT_GROUP		5	/* pg_dist_placement.groupid */
@@ -40,6 +41,8 @@ typedef struct SswDistributed
 
 extern Oid	ssw_citus_catalog(const char *name);
 extern bool ssw_citus_begin(SswCitusScan *s, const char *name, const char *index, AttrNumber column, RegProcedure equals, Datum value);
+extern bool ssw_citus_begin_with(SswCitusScan *s, const char *name, const char *index, AttrNumber column, RegProcedure equals, Datum value,
+								 Snapshot snapshot);
 extern HeapTuple ssw_citus_next(SswCitusScan *s);
 extern Datum ssw_citus_column(const SswCitusScan *s, HeapTuple tup, AttrNumber number);
 extern void ssw_citus_end(SswCitusScan *s);

@@ -214,8 +214,9 @@ check(const SswPolicy *p)
 	SswDistributed d;
 	Trouble		t = {NULL, NULL};
 
-	if (!find_trouble(p, &t) && p->heartbeats && ssw_citus_is_distributed(p->relid, &d))
-		(void) set_trouble(&t, "It is distributed, and heartbeats are kept on one node.", "Renew leases by an UPDATE of the deadline: heartbeats => false.");
+	if (!find_trouble(p, &t) && p->heartbeats && ssw_citus_is_distributed(p->relid, &d) && d.column && d.method != 'h')
+		(void) set_trouble(&t, "It is not distributed by hash, which heartbeats need.",
+						   "Distribute it by hash, or renew leases by an UPDATE of the deadline: heartbeats => false.");
 	if (t.detail)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

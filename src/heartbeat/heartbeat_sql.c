@@ -38,7 +38,11 @@ PG_FUNCTION_INFO_V1(ssw_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_heartbeat_many);
 PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_touch);
+PG_FUNCTION_INFO_V1(ssw_touch_here);
 PG_FUNCTION_INFO_V1(ssw_touch_many);
+
+/* A shard that moves on so often while its row is looked at is not found. */
+#define PLACE_TRIES	3
 
 /*
  * The key's text as the engine writes it; its columns' values go to values.  Types are
@@ -74,6 +78,8 @@ typedef struct Touch
 								 * the registry */
 	SswHeartbeatKey k;
 	Datum		values[SSW_KEY_MAX];
+	const SswShard *shard;		/* that has the row; null: it is in none */
+	const char *text;			/* the key, canonical */
 } Touch;
 
 /* A session of the registry, as memory knows it: nothing need be read for that. */
@@ -101,7 +107,9 @@ touch_of_session(const pg_uuid_t *session)
 static void
 parse(Touch *b)
 {
-	b->k = ssw_target_cache_key(b->t->policy, canonical(b->t, b->key, b->values));
+	b->text = canonical(b->t, b->key, b->values);
+	b->shard = b->t->shards ? ssw_shard_route->find(b->t->shards, b->values) : NULL;
+	b->k = ssw_target_cache_key(b->t->policy, b->shard ? b->shard->table : InvalidOid, b->text);
 }
 
 /* In a subtransaction: the policy as it is now, and the key as that reads it. */
@@ -113,6 +121,8 @@ prepare(void *arg)
 	b->t = b->key ? find_allowed(b->policy) : ssw_target_cache_find(b->policy);
 	if (b->key)
 		parse(b);
+	if (b->shard && !OidIsValid(b->shard->table))
+		ssw_shard_route_moving(b->t->policy);
 	return true;
 }
 
@@ -134,7 +144,7 @@ look(Touch *b, int patience_ms, ErrorData **error)
 		/* what is read again holds its lock until this transaction ends */
 		*error = ssw_spi_try(prepare, b);
 		if (*error == NULL)
-			result = ssw_slow_path_row(b->t, &b->k, b->values, patience_ms, error);
+			result = ssw_slow_path_row(b->t, &b->k, b->shard ? b->shard->table : InvalidOid, b->values, patience_ms, error);
 		if (*error || result != SSW_TOUCH_NOTHING)
 			return result;
 	}
@@ -152,6 +162,53 @@ look_or_raise(Touch *b)
 	if (error)
 		ThrowErrorData(error);
 	return result == SSW_TOUCH_ALIVE;
+}
+
+/* What memory says, or the row. */
+static inline bool
+is_alive(Touch *b)
+{
+	return is_known(&b->k, GetCurrentTimestamp()) || look_or_raise(b);
+}
+
+/*
+ * The same for a row in a shard.  What memory says counts only if the shard is still here
+ * afterwards: see citus/route.c.  Also that it says nothing: the row may have been
+ * inserted after the shard has left.  false: the shard is on another node.
+ */
+static bool
+is_alive_here(Touch *b, bool *alive)
+{
+	for (int tries = 0; tries < PLACE_TRIES; tries++)
+	{
+		if (!OidIsValid(b->shard->table))
+			return false;
+		*alive = is_alive(b);
+		if (ssw_shard_route->is_here(b->shard) && b->t->valid)
+			return true;
+		/* the shards that this session has read are out of date */
+		b->t->valid = false;
+		b->t = find_allowed(b->policy);
+		parse(b);
+		if (b->shard == NULL)
+			break;
+	}
+	ssw_shard_route_moving(b->t->policy);
+}
+
+/* A heartbeat for a row that is in a shard, wherever that is; here: not on another node. */
+static bool
+touch_shard(Touch *b, bool here)
+{
+	bool		alive;
+	bool		isnull;
+
+	if (is_alive_here(b, &alive))
+		return alive;
+	if (here)
+		ssw_shard_route_moving(b->t->policy);
+	alive = DatumGetBool(ssw_shard_route->ask(b->t->policy, "_touch_here", b->text, TEXTOID, CStringGetTextDatum(b->text), &isnull));
+	return alive && !isnull;
 }
 
 /*
@@ -253,7 +310,19 @@ ssw_touch(PG_FUNCTION_ARGS)
 	b.policy = pstrdup(b.t->policy->name);
 	b.key = OidOutputFunctionCall(output, PG_GETARG_DATUM(1));
 	parse(&b);
-	PG_RETURN_BOOL(is_known(&b.k, GetCurrentTimestamp()) || look_or_raise(&b));
+	PG_RETURN_BOOL(b.shard ? touch_shard(&b, false) : is_alive(&b));
+}
+
+/* _touch_here(policy, key): the key's row is on this node, or it is an error. */
+Datum
+ssw_touch_here(PG_FUNCTION_ARGS)
+{
+	Touch		b = {.t = target_of_call(fcinfo, "touch()")};
+
+	b.policy = pstrdup(b.t->policy->name);
+	b.key = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	parse(&b);
+	PG_RETURN_BOOL(b.shard ? touch_shard(&b, true) : is_alive(&b));
 }
 
 /* In a subtransaction, which a key that cannot be one ends: touch those that memory knows. */

@@ -68,6 +68,7 @@ typedef struct TouchTry
 	SswHeartbeatTarget *target;
 	const SswPolicy *policy;	/* its */
 	const SswHeartbeatKey *key;
+	Oid			shard;			/* that has the row, or invalid */
 	Datum	   *values;			/* of the key's columns */
 	int			patience_ms;	/* for locks */
 	bool		may_be_undone;	/* its caller can undo what it writes */
@@ -105,6 +106,13 @@ get_ttl(const SswPolicy *p)
 	return isnull ? p->ttl_us : DatumGetInt64(ttl);
 }
 
+/* The table in which the row is. */
+static Oid
+table_of(const TouchTry *t)
+{
+	return OidIsValid(t->shard) ? t->shard : t->policy->relid;
+}
+
 /* How others see a row that this transaction wrote: so it will be if we are undone. */
 static void
 read_as_others(TouchTry *t)
@@ -112,7 +120,7 @@ read_as_others(TouchTry *t)
 	const SswPolicy *p = t->policy;
 	TouchedRow *r = &t->row;
 
-	r->seen_by_others = ssw_plan_execute_as_others(ssw_sweep_sql_touch(p, ""), p->nkeys, t->target->types, t->values) > 0 && is_swept();
+	r->seen_by_others = ssw_plan_execute_as_others(ssw_sweep_sql_touch(p, table_of(t), ""), p->nkeys, t->target->types, t->values) > 0 && is_swept();
 	r->due_to_others = DT_NOBEGIN;
 	if (!r->seen_by_others)
 		return;
@@ -127,7 +135,7 @@ read_row(TouchTry *t)
 {
 	const SswPolicy *p = t->policy;
 	TouchedRow *r = &t->row;
-	char	   *sql = ssw_sweep_sql_touch(p, t->write ? "FOR NO KEY UPDATE OF t" : "FOR SHARE OF t");
+	char	   *sql = ssw_sweep_sql_touch(p, table_of(t), t->write ? "FOR NO KEY UPDATE OF t" : "FOR SHARE OF t");
 	bool		isnull;
 	HeapTuple	tup;
 	TupleDesc	desc;
@@ -150,7 +158,7 @@ read_row(TouchTry *t)
 	r->beyond_limit = get_time(SSW_T_LIMIT, &limit) && limit <= GetCurrentTimestamp();
 	r->swept = is_swept();
 	r->ttl_us = get_ttl(p);
-	r->key = ssw_target_cache_key(p, SPI_getvalue(tup, desc, SSW_T_KEY));
+	r->key = ssw_target_cache_key(p, t->shard, SPI_getvalue(tup, desc, SSW_T_KEY));
 	if (ssw_relation_owner(r->leaf) != p->owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -264,7 +272,7 @@ write_row(TouchTry *t, TimestampTz now)
 	values[1] = TimestampTzGetDatum(now + r->ttl_us);
 	memcpy(types + 2, t->target->types, p->nkeys * sizeof(Oid));
 	memcpy(values + 2, t->values, p->nkeys * sizeof(Datum));
-	if (ssw_plan_execute_fresh(ssw_sweep_sql_write_heartbeat(p), p->nkeys + 2, types, values) == 0 || !get_time(1, &r->due))
+	if (ssw_plan_execute_fresh(ssw_sweep_sql_write_heartbeat(p, table_of(t)), p->nkeys + 2, types, values) == 0 || !get_time(1, &r->due))
 		ereport(ERROR,
 				(errcode(ERRCODE_SSW_SUPPRESSED),
 				 errmsg("the heartbeat could not be written to the row"),
@@ -415,15 +423,16 @@ look_once(TouchTry *t)
 }
 
 /*
- * The slow path: look at the row of that key, whose columns have those values.
+ * The slow path: look at the row of that key, whose columns have those values, in that
+ * shard if its table has some.
  * SSW_TOUCH_NOTHING: policies were altered since the target was read (A4), or its table;
  * and with an error, which the caller raises or reports: then nothing is known.
  */
 SswTouch
-ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Datum *values, int patience_ms,
+ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Oid shard, Datum *values, int patience_ms,
 				  ErrorData **error)
 {
-	TouchTry	t = {.target = target,.policy = target->policy,.key = key,.values = values,
+	TouchTry	t = {.target = target,.policy = target->policy,.key = key,.shard = shard,.values = values,
 		.patience_ms = Min(patience_ms, target->policy->lock_timeout_ms),.may_be_undone = is_within_block()
 	};
 	TouchedRow *r = &t.row;

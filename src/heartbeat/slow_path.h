@@ -17,7 +17,7 @@ typedef enum SswTouch
 								 * slow_path.c only */
 } SswTouch;
 
-extern SswTouch ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Datum *values, int patience_ms,
+extern SswTouch ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Oid shard, Datum *values, int patience_ms,
 								  ErrorData **error);
 
 #endif							/* SSW_SLOW_PATH_H */

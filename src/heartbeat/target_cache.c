@@ -62,6 +62,7 @@ read_relation(SswHeartbeatTarget *t)
 
 	ssw_deadline_build(p, rel);
 	read_key(t);
+	t->shards = ssw_shard_route ? ssw_shard_route->load(p) : NULL;
 	table_close(rel, NoLock);
 }
 
@@ -145,11 +146,12 @@ ssw_target_cache_find(const char *name)
 	return t;
 }
 
-/* The key of a row's entry. */
+/* The key of a row's entry.  shard: the table that is its shard here, or invalid. */
 SswHeartbeatKey
-ssw_target_cache_key(const SswPolicy *p, const char *key)
+ssw_target_cache_key(const SswPolicy *p, Oid shard, const char *key)
 {
 	SswHeartbeatKey k = {.id = ssw_key_heartbeat_id(p, key),.database = MyDatabaseId,.policy_id = p->id};
 
+	k.id.part[1] ^= shard;
 	return k;
 }

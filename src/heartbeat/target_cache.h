@@ -7,6 +7,7 @@
 
 #include "policy/policy.h"
 #include "policy/row_key.h"
+#include "heartbeat/shard_route.h"
 #include "heartbeat/store.h"
 
 /* A policy that this session sends heartbeats to. */
@@ -20,10 +21,11 @@ typedef struct SswHeartbeatTarget
 	Oid			types[SSW_KEY_MAX]; /* base types of the key's columns */
 	Oid			ioparam[SSW_KEY_MAX];
 	Oid			input[SSW_KEY_MAX];
+	SswShardMap *shards;		/* null: the relation has none */
 } SswHeartbeatTarget;
 
 extern SswHeartbeatTarget *ssw_target_cache_find(const char *name);
 
-extern SswHeartbeatKey ssw_target_cache_key(const SswPolicy *p, const char *key);
+extern SswHeartbeatKey ssw_target_cache_key(const SswPolicy *p, Oid shard, const char *key);
 
 #endif							/* SSW_TARGET_CACHE_H */

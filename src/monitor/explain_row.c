@@ -189,7 +189,7 @@ look_at_memory(Explanation *e)
 
 	if (!p->heartbeats || !ssw_shmem_available())
 		return;
-	k = ssw_target_cache_key(p, r->key);
+	k = ssw_target_cache_key(p, ssw_shard_route_home(p, r->leaf), r->key);
 	if (!ssw_store_find(&k, &b))
 		return;
 	e->heartbeat = SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word));

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -23,6 +24,7 @@
 #include "sweep/alive_by_heartbeat.h"
 
 PG_FUNCTION_INFO_V1(ssw_is_live);
+PG_FUNCTION_INFO_V1(ssw_is_live_here);
 PG_FUNCTION_INFO_V1(ssw_session_is_live);
 
 /* Does the row live at that time, by what it says and what memory knows? */
@@ -40,7 +42,7 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		return false;
 	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
 		return true;
-	return ssw_alive_holds(p, r->key, r->due[0], cutoffs[0] + p->keep_for_us);
+	return ssw_alive_holds(p, ssw_shard_route_home(p, r->leaf), r->key, r->due[0], cutoffs[0] + p->keep_for_us);
 }
 
 /* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */
@@ -58,10 +60,13 @@ find_usable(const char *name)
 	return p;
 }
 
-/* Does it live? */
+/* Does it live?  Unless allowed, a row on another node is an error. */
 static bool
-is_live(SswPolicy *p, const char *key)
+is_live(SswPolicy *p, const char *key, bool elsewhere)
 {
+	bool		live;
+	bool		isnull;
+
 	SswRowFacts r = {0};
 
 	ssw_row_facts_find(p, key, &r);
@@ -70,7 +75,14 @@ is_live(SswPolicy *p, const char *key)
 				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :
 						 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot read a row of policy \"%s\": %s", p->name, r.trouble)));
-	return lives(p, &r, GetCurrentTimestamp());
+	live = lives(p, &r, GetCurrentTimestamp());
+	/* what is known here counts only if the shard has not left meanwhile */
+	if (r.shard.id == 0 || (!r.elsewhere && ssw_shard_route->is_here(&r.shard)))
+		return live;
+	if (!r.elsewhere || !elsewhere)
+		ssw_shard_route_moving(p);
+	live = DatumGetBool(ssw_shard_route->ask(p, "_is_live_here", r.key, TEXTOID, CStringGetTextDatum(r.key), &isnull));
+	return live && !isnull;
 }
 
 /* What lives is known where heartbeats come. */
@@ -85,9 +97,8 @@ check_primary(void)
 				 errhint("Heartbeats are in the memory of the primary: call it there.")));
 }
 
-/* is_live(policy, key): is no heartbeat. */
-Datum
-ssw_is_live(PG_FUNCTION_ARGS)
+static Datum
+is_live_of_call(FunctionCallInfo fcinfo, bool elsewhere)
 {
 	SswPolicy  *p;
 
@@ -96,7 +107,21 @@ ssw_is_live(PG_FUNCTION_ARGS)
 	check_primary();
 	p = find_usable(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	ssw_rights_check_rows(p, ACL_SELECT);
-	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1))));
+	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1)), elsewhere));
+}
+
+/* is_live(policy, key): is no heartbeat. */
+Datum
+ssw_is_live(PG_FUNCTION_ARGS)
+{
+	return is_live_of_call(fcinfo, true);
+}
+
+/* _is_live_here(policy, key): the key's row is on this node, or it is an error. */
+Datum
+ssw_is_live_here(PG_FUNCTION_ARGS)
+{
+	return is_live_of_call(fcinfo, false);
 }
 
 /* is_live(session): any role that knows the session id may call it. */
@@ -106,5 +131,5 @@ ssw_session_is_live(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 0, "session");
 	check_primary();
 	PG_RETURN_BOOL(is_live(find_usable(SSW_SESSION_POLICY),
-						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
+						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))), false));
 }

@@ -34,9 +34,9 @@
 #include "sweep/fuse_hold.h"
 #include "sweep/row_holders.h"
 
-/* The statement that finds the row: $1 and $2 are the cutoff. */
+/* The statement that finds the row in that table: $1 and $2 are the cutoff. */
 static char *
-row_statement(const SswPolicy *p)
+row_statement(const SswPolicy *p, Oid table)
 {
 	const SswDeadline *c = &p->deadlines[0];
 	const char *nothing = "NULL::pg_catalog.timestamptz";
@@ -48,7 +48,7 @@ row_statement(const SswPolicy *p)
 	appendStringInfo(&buf, "%s IS NOT TRUE, (%s) IS NOT TRUE, %s, %s, (%s) IS FALSE FROM %s AS t WHERE ",
 					 p->row_grace ? p->row_grace : "true", p->filter ? p->filter : "true", p->key_text,
 					 p->group_text ? p->group_text : "NULL::pg_catalog.text", p->not_held ? p->not_held : "true",
-					 ssw_guard_table(p->relid));
+					 ssw_guard_table(table));
 	appendStringInfo(&buf, "%s LIMIT 1", ssw_key_matches(p, 3));
 	return buf.data;
 }
@@ -98,6 +98,7 @@ look_up(void *arg)
 	Oid			types[INDEX_MAX_KEYS + 2] = {TIMESTAMPTZOID, TIMESTAMPTZOID};
 	Datum		values[INDEX_MAX_KEYS + 2];
 	Relation	rel;
+	SswShardMap *shards;
 	int			n;
 	bool		isnull;
 	char	   *unusable;
@@ -118,7 +119,11 @@ look_up(void *arg)
 	n = ssw_key_params(p, l->key, types + 2, values + 2);
 	ssw_spi_begin();
 	r->key = MemoryContextStrdup(cxt, ssw_key_text(n, types + 2, values + 2));
-	r->found = ssw_spi_exec(row_statement(p), 2 + n, types, values, NULL, true, 1) > 0;
+	shards = ssw_shard_route ? ssw_shard_route->load(p) : NULL;
+	if (shards)
+		r->shard = *ssw_shard_route->find(shards, values + 2);
+	r->elsewhere = shards && !OidIsValid(r->shard.table);
+	r->found = !r->elsewhere && ssw_spi_exec(row_statement(p, shards ? r->shard.table : p->relid), 2 + n, types, values, NULL, true, 1) > 0;
 	if (r->found)
 	{
 		r->leaf = DatumGetObjectId(ssw_spi_column(0, 1));

@@ -5,6 +5,7 @@
 #ifndef SSW_ROW_FACTS_H
 #define SSW_ROW_FACTS_H
 
+#include "heartbeat/shard_route.h"
 #include "policy/policy.h"
 #include "storage/itemptr.h"
 
@@ -16,6 +17,8 @@ typedef struct SswRowFacts
 								 * key; or null */
 	bool		fits;			/* the policy its relation */
 	bool		found;
+	SswShard	shard;			/* whose row it is; id 0: of none */
+	bool		elsewhere;		/* that is on another node */
 	char	   *key;			/* canonical; as given when that is unknown */
 	Oid			leaf;
 	ItemPointerData tid;

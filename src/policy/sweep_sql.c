@@ -474,22 +474,22 @@ ssw_sweep_sql_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
  * columns SSW_T_...
  */
 char	   *
-ssw_sweep_sql_touch(const SswPolicy *p, const char *lock)
+ssw_sweep_sql_touch(const SswPolicy *p, Oid table, const char *lock)
 {
 	const char *row_ttl = p->deadlines[0].row_ttl;
 
 	return psprintf("SELECT t.tableoid, t.xmin, %s, %s, %s, (%s) IS TRUE, %s FROM %s AS t WHERE %s %s", p->deadlines[0].due,
 					p->ndeadlines > 1 ? p->deadlines[1].due : "NULL::pg_catalog.timestamptz", p->key_text, p->filter ? p->filter : "true",
 					row_ttl ? psprintf("(EXTRACT(epoch FROM %s) " SSW_OP("*") " 1000000)::bigint", row_ttl) : "NULL::bigint",
-					ssw_guard_table(p->relid), ssw_key_matches(p, 1), lock);
+					ssw_guard_table(table), ssw_key_matches(p, 1), lock);
 }
 
 /* S4: make that row live until $2, the heartbeat having come at $1; its key is $3, ... */
 char	   *
-ssw_sweep_sql_write_heartbeat(const SswPolicy *p)
+ssw_sweep_sql_write_heartbeat(const SswPolicy *p, Oid table)
 {
 	return psprintf("UPDATE %s AS t SET %s FROM (SELECT $1 AS ssw_seen, $2 AS ssw_until) AS ssw_b WHERE %s RETURNING %s",
-					ssw_guard_table(p->relid), p->prolong_set, ssw_key_matches(p, 3), p->deadlines[0].due);
+					ssw_guard_table(table), p->prolong_set, ssw_key_matches(p, 3), p->deadlines[0].due);
 }
 
 /* Rows of $3 that are still there and dead. */

@@ -278,7 +278,7 @@ add_dead(SswPolicy *p, int which, TimestampTz cutoff, ReturnSetInfo *rsinfo)
 		bool		isnull;
 		Datum		due = SPI_getbinval(tup, desc, 4, &isnull);
 
-		if (which == 0 && ssw_alive_holds(p, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
+		if (which == 0 && ssw_alive_holds(p, InvalidOid, SPI_getvalue(tup, desc, 3), DatumGetTimestampTz(due), cutoff))
 			continue;
 		for (int col = 0; col < 2; col++)
 			v[col] = SPI_getbinval(tup, desc, col + 1, &nulls[col]);

@@ -34,6 +34,7 @@ typedef struct SswAlive
 	Datum	   *until;			/* one time to live later, */
 	Datum	   *due;			/* instead of then */
 	int			pending;		/* where their marks begin; see xact.h */
+	Oid			shard;			/* that they are in, or invalid */
 } SswAlive;
 
 /*
@@ -72,11 +73,11 @@ is_alive(const SswPolicy *p, const SswHeartbeat *b, TimestampTz due, TimestampTz
 	return due >= b->deadline && last_seen(b) + b->ttl_us > own_cutoff(p, cutoff, b->ttl_us);
 }
 
-/* Does memory hold a row whose deadline is at or before the cutoff? */
+/* Does memory hold a row, of that shard if it is in one, whose deadline is at or before the cutoff? */
 bool
-ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+ssw_alive_holds(const SswPolicy *p, Oid shard, const char *key, TimestampTz due, TimestampTz cutoff)
 {
-	SswHeartbeatKey k = ssw_target_cache_key(p, key);
+	SswHeartbeatKey k = ssw_target_cache_key(p, shard, key);
 	SswHeartbeat b;
 
 	return ssw_store_find(&k, &b) && is_alive(p, &b, due, cutoff);
@@ -87,9 +88,9 @@ ssw_alive_holds(const SswPolicy *p, const char *key, TimestampTz due, TimestampT
  * end, rows beyond are looked at because of their heartbeats only.
  */
 bool
-ssw_alive_wanted(const SswPolicy *p, const char *key, TimestampTz due, TimestampTz cutoff)
+ssw_alive_wanted(const SswPolicy *p, Oid shard, const char *key, TimestampTz due, TimestampTz cutoff)
 {
-	SswHeartbeatKey k = ssw_target_cache_key(p, key);
+	SswHeartbeatKey k = ssw_target_cache_key(p, shard, key);
 	SswHeartbeat b;
 
 	if (!ssw_store_find(&k, &b))
@@ -115,7 +116,7 @@ static void
 sort_row(const SswTarget *t, SswAlive *a, const SswRow *row)
 {
 	const SswPolicy *p = t->policy;
-	SswHeartbeatKey k = ssw_target_cache_key(p, row->key);
+	SswHeartbeatKey k = ssw_target_cache_key(p, a->shard, row->key);
 	SswHeartbeatEnd end = t->gone ? SSW_END_IF_GONE :
 	t->phase == SSW_PHASE_MANUAL ? SSW_END_BY_NAME :
 	t->phase == SSW_PHASE_DEADLINE && row->has_due ? SSW_END_IF_DEAD : SSW_END_ANYWAY;
@@ -151,9 +152,10 @@ sort_row(const SswTarget *t, SswAlive *a, const SswRow *row)
 
 /* No rows yet, and room for so many. */
 static void
-begin(SswAlive *a, uint64 n)
+begin(SswAlive *a, const SswTarget *t, uint64 n)
 {
 	memset(a, 0, sizeof(SswAlive));
+	a->shard = ssw_shard_route_home(t->policy, t->leaf);
 	a->pending = ssw_heartbeat_xact_count();
 	a->dead = palloc(Max(n, 1) * sizeof(ItemPointerData));
 	a->alive = palloc(Max(n, 1) * sizeof(ItemPointerData));
@@ -179,7 +181,7 @@ sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 	ssw_plan_by_place(sql, 3, types);
 	nrows = ssw_plan_execute(sql, 3, types, values, NULL, false);
 	rows = SPI_tuptable;
-	begin(a, nrows);
+	begin(a, t, nrows);
 	for (uint64 i = 0; i < nrows; i++)
 	{
 		SswRow		row = ssw_action_read_row(rows, i);
@@ -220,7 +222,7 @@ prolong(const SswTarget *t, SswAlive *a)
 	n = ssw_plan_execute_fresh(sql, 7, types, values);
 	for (uint64 i = 0; i < n; i++)
 	{
-		SswHeartbeatKey k = ssw_target_cache_key(t->policy, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		SswHeartbeatKey k = ssw_target_cache_key(t->policy, a->shard, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 		bool		isnull;
 		Datum		due = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
 
@@ -260,6 +262,7 @@ ssw_alive_act_on_dead(const SswTarget *t, const ItemPointerData *tids, int n, Ss
 	(void) prolong(t, &alive);
 	if (alive.ndead == 0)
 		return 0;
+	ssw_cleanup_event_of_shard(sink, alive.shard);
 	acted = ssw_action_run(t, alive.dead, alive.ndead, sink);
 	settle(&alive, acted == alive.ndead);
 	return acted;
@@ -275,7 +278,7 @@ ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n)
 {
 	SswAlive	alive;
 
-	begin(&alive, n);
+	begin(&alive, t, n);
 	for (uint64 i = 0; i < n; i++)
 	{
 		SswRow		row = ssw_action_read_row(rows, i);

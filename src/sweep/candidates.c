@@ -33,6 +33,7 @@
 
 #include "base/spi.h"
 #include "policy/index.h"
+#include "heartbeat/shard_route.h"
 #include "policy/sweep_sql.h"
 #include "sweep/alive_by_heartbeat.h"
 #include "sweep/candidates.h"
@@ -61,7 +62,8 @@ typedef struct Receiver
 	int64		rows;			/* read, those left alone included */
 	int64		max_rows;		/* stop there */
 	bool		heartbeats;		/* rows have their keys, to find their
-								 * heartbeats */
+								 * heartbeats, */
+	Oid			shard;			/* which are of that shard, or invalid */
 	int16		sort_len;
 	bool		sort_byval;
 	List	   *slow;			/* tids of known slow rows */
@@ -192,12 +194,12 @@ is_excluded(SswWork *w, TupleTableSlot *slot, bool *slow)
 
 /* Is there anything to do about the row, by its heartbeats?  One that the fuse holds is only refreshed. */
 static bool
-is_wanted(SswWork *w, TupleTableSlot *slot)
+is_wanted(SswWork *w, Oid shard, TupleTableSlot *slot)
 {
 	bool		held = !DatumGetBool(slot->tts_values[SSW_C_NOT_HELD - 1]);
 
 	return slot->tts_isnull[SSW_C_KEY - 1] || slot->tts_isnull[SSW_C_DUE - 1] ||
-		ssw_alive_wanted(w->policy, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+		ssw_alive_wanted(w->policy, shard, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
 						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->deadline_cutoff[0]);
 }
 
@@ -237,7 +239,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	if (slot->tts_isnull[SSW_C_CTID - 1])
 		return true;
 	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
-	if (r->heartbeats && !is_wanted(r->w, slot))
+	if (r->heartbeats && !is_wanted(r->w, r->shard, slot))
 		return true;
 	if (has_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot, &slow))
 		return true;
@@ -320,6 +322,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 
 	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
 	r.heartbeats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
+	r.shard = r.heartbeats ? ssw_shard_route_home(w->policy, chunk->leaf) : InvalidOid;
 	read_rows(w, ssw_sweep_sql_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
 									   r.heartbeats || has_failures(w), exact, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);

@@ -27,6 +27,7 @@
 #include "base/multi_insert.h"
 #include "base/notify.h"
 #include "heartbeat/store.h"
+#include "heartbeat/target_cache.h"
 #include "policy/policy_hooks.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
@@ -53,6 +54,7 @@ struct SswSink
 	const char *reason;
 	const char *actor;
 	MemoryContext cxt;
+	Oid			shard;			/* of the rows, or invalid */
 	bool		still_dead;
 	Size		bytes;			/* captured */
 	int			nrows;
@@ -62,17 +64,15 @@ struct SswSink
 
 /* What memory has of a session that ends is newer than its row. */
 static void
-look_at_memory(const SswPolicy *p, SswEndedRow *r)
+look_at_memory(const SswSink *sink, SswEndedRow *r)
 {
+	const SswPolicy *p = sink->policy;
 	SswHeartbeatKey k;
 	SswHeartbeat b;
 
 	if (!p->heartbeats || p->audit != SSW_AUDIT_ROW || r->key == NULL || !ssw_shmem_available())
 		return;
-	k = (SswHeartbeatKey)
-	{
-		.id = ssw_key_heartbeat_id(p, text_to_cstring(r->key)),.database = MyDatabaseId,.policy_id = p->id
-	};
+	k = ssw_target_cache_key(p, sink->shard, text_to_cstring(r->key));
 	if (!ssw_store_find(&k, &b))
 		return;
 	r->seen = ssw_max(r->has_seen ? r->seen : DT_NOBEGIN, SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word)));
@@ -100,7 +100,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	r->due = r->has_due ? DatumGetTimestampTz(COL(SSW_R_DUE)) : 0;
 	r->has_seen = HAS(SSW_R_SEEN);
 	r->seen = r->has_seen ? DatumGetTimestampTz(COL(SSW_R_SEEN)) : 0;
-	look_at_memory(sink->policy, r);
+	look_at_memory(sink, r);
 	r->group = HAS(SSW_R_GROUP) ? DatumGetTextPCopy(COL(SSW_R_GROUP)) : NULL;
 	r->meta = HAS(SSW_R_META) ? PG_DETOAST_DATUM_COPY(COL(SSW_R_META)) : NULL;
 	sink->bytes += r->meta ? VARSIZE(r->meta) : 0;
@@ -149,6 +149,13 @@ DestReceiver *
 ssw_cleanup_event_receiver(SswSink *sink)
 {
 	return &sink->dest;
+}
+
+/* The rows that come are in that shard. */
+void
+ssw_cleanup_event_of_shard(SswSink *sink, Oid shard)
+{
+	sink->shard = shard;
 }
 
 /* Did the action leave a row dead that it returned? */

@@ -14,6 +14,7 @@ typedef struct SswSink SswSink;
 extern SswSink *ssw_cleanup_event_begin(const SswPolicy *p, int64 pass_id, const char *cleanup_type,
 										const char *reason, const char *actor);
 extern DestReceiver *ssw_cleanup_event_receiver(SswSink *sink);
+extern void ssw_cleanup_event_of_shard(SswSink *sink, Oid shard);
 extern bool ssw_cleanup_event_still_dead(SswSink *sink);
 extern void ssw_cleanup_event_end(SswSink *sink);
 extern void ssw_cleanup_event_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us,

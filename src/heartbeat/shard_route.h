@@ -1,0 +1,37 @@
+/*
+ * shard_route.h
+ *		Where the row with a key is, if its table has shards.
+ */
+#ifndef SSW_SHARD_ROUTE_H
+#define SSW_SHARD_ROUTE_H
+
+#include "policy/policy.h"
+
+/* A shard.  It is another table each time that it comes to a node. */
+typedef struct SswShard
+{
+	int64		id;
+	int32		group;			/* number of this node */
+	Oid			table;			/* invalid: its rows are on another node */
+} SswShard;
+
+typedef struct SswShardMap SswShardMap;
+
+/* Filled in by citus/. */
+typedef struct SswShardRoute
+{
+	bool		(*has_shards) (Oid relid);
+	SswShardMap *(*load) (const SswPolicy *p);	/* null: it has none */
+	const SswShard *(*find) (const SswShardMap *map, const Datum *values);	/* of the key's columns */
+	bool		(*is_here) (const SswShard *shard); /* now, and nobody is
+													 * moving it away */
+	/* function(policy, arg) on the node that has the key's row, as the caller */
+	Datum		(*ask) (const SswPolicy *p, const char *function, const char *key, Oid type, Datum arg, bool *isnull);
+} SswShardRoute;
+
+extern const SswShardRoute *ssw_shard_route;
+
+extern Oid	ssw_shard_route_home(const SswPolicy *p, Oid leaf);
+extern void ssw_shard_route_moving(const SswPolicy *p) pg_attribute_noreturn();
+
+#endif							/* SSW_SHARD_ROUTE_H */
