@@ -73,7 +73,11 @@ CREATE TABLE sweeper.policy (
     horizons          timestamptz[],
     last_pass_at      timestamptz,
     registered_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    registered_by     text NOT NULL DEFAULT session_user
+    registered_by     text NOT NULL DEFAULT session_user,
+    resumed_at        timestamptz,
+    -- on a Citus cluster: policy_id on the coordinator, and on the other nodes the definition that they applied
+    shared_as         int UNIQUE,
+    shared_definition jsonb
 );
 
 COMMENT ON TABLE sweeper.policy IS
@@ -92,6 +96,22 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce((SELECT attname FROM pg_attribute WHERE attrelid = relation AND attnum = array_position(columns, name) AND NOT attisdropped), name)
 $$;
 COMMENT ON FUNCTION sweeper._column_now IS 'Present name of a column that a policy names; a text that is no column of the policy is returned unchanged.';
+
+CREATE TABLE sweeper.shared_policy (
+    policy_id   int PRIMARY KEY,
+    definition  jsonb NOT NULL
+);
+COMMENT ON TABLE sweeper.shared_policy IS
+'Definitions of policies of distributed tables, as the coordinator of a Citus cluster has them in table policy. It becomes a reference table when the first one is registered. Written by the processes of the extension.';
+
+CREATE TABLE sweeper.sharing_error (
+    policy      text PRIMARY KEY,
+    since       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    noted_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    error       text NOT NULL
+);
+COMMENT ON TABLE sweeper.sharing_error IS
+'Definitions of policies that this node of a Citus cluster could not apply, or, with an empty name, that the coordinator could not share. View problem shows them.';
 
 CREATE TABLE sweeper.policy_change (
     policy_id   int NOT NULL,

@@ -29,6 +29,7 @@
 #include "citus/catalog.h"
 #include "citus/citus.h"
 #include "citus/remote.h"
+#include "citus/definition.h"
 #include "policy/partition.h"
 
 /* The shards of a distributed table that have their rows on this node; false: it is none. */
@@ -214,7 +215,10 @@ check(const SswPolicy *p)
 	SswDistributed d;
 	Trouble		t = {NULL, NULL};
 
-	if (!find_trouble(p, &t) && p->heartbeats && ssw_citus_is_distributed(p->relid, &d) && d.column && d.method != 'h')
+	if (ssw_citus_is_distributed(p->relid, &d) && ssw_citus_local_group() != 0)
+		(void) set_trouble(&t, "It is distributed, and this node is not the cluster's coordinator.",
+						   "Call the function on the coordinator. The other nodes follow.");
+	else if (!find_trouble(p, &t) && p->heartbeats && ssw_citus_is_distributed(p->relid, &d) && d.column && d.method != 'h')
 		(void) set_trouble(&t, "It is not distributed by hash, which heartbeats need.",
 						   "Distribute it by hash, or renew leases by an UPDATE of the deadline: heartbeats => false.");
 	if (t.detail)
@@ -228,7 +232,8 @@ check(const SswPolicy *p)
 void
 ssw_citus_init(void)
 {
-	static const SswShards shards = {.find = find_shards,.hold = hold_shard,.check = check,.misfit = find_misfit};
+	static const SswShards shards = {.find = find_shards,.hold = hold_shard,.check = check,.misfit = find_misfit,
+	.share = ssw_citus_share,.drop = ssw_citus_drop_shared};
 
 	ssw_shards = &shards;
 	ssw_citus_remote_init();

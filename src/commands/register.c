@@ -34,7 +34,6 @@
 #include "commands/target_check.h"
 #include "heartbeat/policy_xact.h"
 #include "policy/deadline.h"
-#include "policy/partition.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
@@ -240,7 +239,6 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 {
 	SswPolicy  *p = palloc0(sizeof(SswPolicy));
 	SswPreview *v;
-	List	   *shards;
 	const char *held = NULL;
 
 	if (strcmp(a->start, "auto") != 0 && strcmp(a->start, "now") != 0 && strcmp(a->start, "paused") != 0)
@@ -257,8 +255,6 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	ssw_target_check(p, rel);
 	v = ssw_register_look(p, rel, &held);
 	v->advice = list_concat(v->advice, a->advice);
-	if (ssw_shards && ssw_shards->find(p->relid, &shards))
-		v->advice = lappend(v->advice, "Each node sweeps the shards that it has: register the table on every node, with run_command_on_all_nodes().");
 	if (!a->dry_run)
 	{
 		insert_policy(a, p, v, rel, held);

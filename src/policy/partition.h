@@ -18,6 +18,12 @@ typedef struct SswShards
 	char	   *(*misfit) (const SswPolicy *p, char **next_step);	/* the same later: why,
 																	 * and what to do; or
 																	 * null */
+	TimestampTz (*share) (uint64 generation, TimestampTz now);	/* between rounds of a
+																 * coordinator, to have
+																 * one definition on all
+																 * nodes; when it is due
+																 * next */
+	void		(*drop) (void); /* before DROP EXTENSION */
 } SswShards;
 
 extern const SswShards *ssw_shards;

@@ -316,6 +316,11 @@ ssw_rights_change(text *name, SswRight right)
 {
 	SswPolicy  *p = ssw_rights_locked(name, right, ShareUpdateExclusiveLock);
 
+	if (p->from_coordinator)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" is defined on the coordinator of the cluster", p->name),
+				 errhint("Call the function there. The other nodes follow. pause() and resume() also work here, for this node.")));
 	(void) ssw_rights_lock(p, ExclusiveLock, 0);
 	return p;
 }

@@ -134,6 +134,8 @@ typedef struct SswPolicy
 	char	   *paused_reason;
 	char	   *fuse_detail;
 	char	   *last_error;
+	bool		from_coordinator;	/* defined on the coordinator of the Citus
+									 * cluster */
 	bool		off;			/* a built-in one: its retention is 0 */
 	char	   *held_reason;
 	TimestampTz fuse_until;		/* it holds the whole policy until then, or 0 */

@@ -29,6 +29,7 @@
 #include "grace/grace.h"
 #include "grace/service_log.h"
 #include "heartbeat/store_scan.h"
+#include "policy/partition.h"
 #include "work/command_queue.h"
 #include "work/runner_demand.h"
 #include "work/task_notify.h"
@@ -454,6 +455,8 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	*needed = needed_at(others, now);
 	ssw_spi_commit();
 	ssw_request_answer(ssw_watch_list_all());
+	if (ssw_shards)
+		others = Min(others, ssw_shards->share(t->generation, now));
 	return Min(next, others);
 }
 

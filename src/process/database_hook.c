@@ -37,6 +37,7 @@
 #include "base/shmem.h"
 #include "heartbeat/policy_xact.h"
 #include "heartbeat/store_scan.h"
+#include "policy/partition.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
 #include "process/database_hook.h"
@@ -235,16 +236,17 @@ run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only
 /*
  * DROP EXTENSION, ALTER EXTENSION ... UPDATE: wait for the batches in flight, and let
  * no other begin before its end.  The coordinator looks at the extension again after
- * the commit.
+ * the commit.  False: it is another extension, or the caller may not.
  */
-static void
+static bool
 keep_batches_out(const char *extension)
 {
 	if (strcmp(extension, SSW_EXTENSION) != 0 || !ssw_identity_owns_extension() ||
 		!OidIsValid(get_extension_oid(extension, true)))
-		return;
+		return false;
 	ssw_lock_extension_exclusive();
 	ssw_policy_xact_changed_all();
+	return true;
 }
 
 static void
@@ -265,7 +267,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 			break;
 		case T_AlterExtensionStmt:
 			if (IsTransactionState())
-				keep_batches_out(((AlterExtensionStmt *) pstmt->utilityStmt)->extname);
+				(void) keep_batches_out(((AlterExtensionStmt *) pstmt->utilityStmt)->extname);
 			break;
 		case T_DropStmt:
 			if (IsTransactionState() && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
@@ -273,7 +275,8 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				ListCell   *lc;
 
 				foreach(lc, ((DropStmt *) pstmt->utilityStmt)->objects)
-					keep_batches_out(strVal(lfirst(lc)));
+					if (keep_batches_out(strVal(lfirst(lc))) && ssw_shards)
+					ssw_shards->drop();
 			}
 			break;
 		case T_TransactionStmt:
