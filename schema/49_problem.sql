@@ -57,7 +57,7 @@ FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <
 UNION ALL
 SELECT 'critical', nullif(e.policy, ''), CASE e.policy WHEN '' THEN 'definitions not shared' ELSE 'definition not applied' END, e.since,
        format('%s: %s.', CASE e.policy WHEN '' THEN 'The other nodes do not get changes of policies' ELSE 'This node does not sweep as the policy on the coordinator says' END, rtrim(e.error, '.')),
-       CASE e.policy WHEN '' THEN 'SELECT * FROM citus_check_cluster_node_health();' ELSE format('SELECT definition FROM sweeper.shared_policy WHERE definition ->> ''policy'' = %L;', e.policy) END
+       CASE e.policy WHEN '' THEN 'SELECT * FROM citus_check_cluster_node_health();' ELSE format('SELECT relation, owner_name, on_expire_name, is_alive_name FROM sweeper.policy WHERE policy = %L; -- on the coordinator', e.policy) END
 FROM sweeper.sharing_error AS e
 UNION ALL
 SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing expires until the policy is resumed.',

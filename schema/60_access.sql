@@ -94,7 +94,7 @@ BEGIN
     PERFORM sweeper._lock_access(role);
     EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role);
     EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
-        sweeper.failed_row, sweeper.fuse_hold, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
+        sweeper.failed_row, sweeper.fuse_hold, sweeper.sharing_error, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
         sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
@@ -159,6 +159,7 @@ ALTER TABLE sweeper.pass ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.cleanup_event ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.failed_row ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.fuse_hold ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.sharing_error ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.session ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.usage_event ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON sweeper.policy FOR SELECT
@@ -176,6 +177,8 @@ CREATE POLICY visible ON sweeper.failed_row FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.fuse_hold FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+CREATE POLICY visible ON sweeper.sharing_error FOR SELECT
+    USING (policy IN (SELECT p.policy FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.session FOR SELECT
     USING (pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(acquired_by))::oid, 'USAGE')
            OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
@@ -184,6 +187,7 @@ CREATE POLICY visible ON sweeper.usage_event FOR SELECT
 
 -- Members of pg_write_all_data may write every table without row security, and every updatable view; these tables decide
 -- which code runs as which role.
+ALTER TABLE sweeper.shared_policy ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.preset ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.service_mark ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.pool ENABLE ROW LEVEL SECURITY;

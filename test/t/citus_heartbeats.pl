@@ -21,6 +21,15 @@ sub workers_of {
     return sort { ($b->port == $port) <=> ($a->port == $port) } @workers;
 }
 
+sub register
+{
+    my ($arguments) = @_;
+    sql("SELECT sweeper.register($arguments)");
+    my $policies = sql("SELECT count(*) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%'");
+    wait_for($_, "SELECT count(*) = $policies FROM sweeper.policy WHERE shared_as IS NOT NULL") for @workers;
+    return;
+}
+
 sql("SELECT citus_set_coordinator_host('127.0.0.1', " . $coordinator->port . ')');
 sql("SELECT citus_add_node('127.0.0.1', " . $_->port . ')') for @workers;
 sql('CREATE EXTENSION session_sweeper');
@@ -33,12 +42,12 @@ for my $t (@types)
     my $name = 'of_' . ($type =~ s/\W.*//r);
     sql("CREATE TABLE $name (id $type PRIMARY KEY, seen timestamptz NOT NULL DEFAULT now()); CREATE INDEX ON $name (seen);
         SELECT create_distributed_table('$name', 'id'); INSERT INTO $name VALUES ($key)");
-    everywhere("SELECT sweeper.register('$name', last_seen => 'seen', ttl => '1 hour', heartbeats => true)");
+    register("'$name', last_seen => 'seen', ttl => '1 hour', heartbeats => true");
     is(join(' ', everywhere("SELECT sweeper.touch('$name', $key), sweeper.is_live('$name', $key)")), 't|t t|t t|t', "a key of type $type");
 }
 sql("CREATE TABLE s (tenant int, id int, seen timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (id, tenant)); CREATE INDEX ON s (seen);
     SELECT create_distributed_table('s', 'tenant', shard_count => 8); INSERT INTO s SELECT i, i FROM generate_series(1, 40) AS i");
-everywhere("SELECT sweeper.register('s', key => '{id,tenant}', last_seen => 'seen', ttl => '1 hour', heartbeats => true)");
+register("'s', key => '{id,tenant}', last_seen => 'seen', ttl => '1 hour', heartbeats => true");
 is(join(' ', everywhere("SELECT count(*) FILTER (WHERE sweeper.touch('s', format('(%s,%s)', i, i))) FROM generate_series(1, 41) AS i")), '40 40 40',
     'a composite key, and false for a row that is not there');
 my ($right, $other) = workers_of('s', 1);

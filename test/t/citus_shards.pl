@@ -35,7 +35,7 @@ my $rows = 4000;
 sql("CREATE TABLE moving (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON moving (d);
     SELECT create_distributed_table('moving', 'id', shard_count => 6)");
 my $register = "SELECT sweeper.register('moving', deadline => 'd', start => 'now', fuse_fraction => 1, batch_size => 20)";
-everywhere($register);
+sql($register);
 sql("INSERT INTO moving SELECT i, now() + CASE WHEN i % 2 = 0 THEN i * interval '2 ms' ELSE interval '1 day' END FROM generate_series(1, $rows) AS i");
 for my $n (0 .. 5)
 {
@@ -62,21 +62,24 @@ sql("CREATE TABLE parts (id int, at timestamptz, d timestamptz, PRIMARY KEY (id,
     SELECT citus_add_local_table_to_metadata('here'); INSERT INTO here VALUES (1, now()), (2, now() + interval '1 hour');
     SET citus.enable_schema_based_sharding = on; CREATE SCHEMA tenant;
     CREATE TABLE tenant.t (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON tenant.t (d); INSERT INTO tenant.t VALUES (1, now())");
-everywhere("SELECT sweeper.register(t, deadline => 'd', start => 'now', fuse_fraction => 1) FROM unnest('{parts,here,tenant.t}'::regclass[]) AS t");
+sql("SELECT sweeper.register(t, deadline => 'd', start => 'now', fuse_fraction => 1) FROM unnest('{parts,here,tenant.t}'::regclass[]) AS t");
 ok(wait_for($coordinator, "SELECT (SELECT count(*) FROM $_->[0]) = $_->[1]"), "$_->[0]: the dead rows are gone") for [ 'parts', 0 ], [ 'here', 1 ], [ 'tenant.t', 0 ];
 
 # distributed after registration: the rows are followed to their nodes
 sql("CREATE TABLE late (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON late (d); SELECT sweeper.register('late', deadline => 'd', start => 'now');
     SELECT create_distributed_table('late', 'id', shard_count => 4)");
-$_->safe_psql('postgres', "SELECT sweeper.register('late', deadline => 'd', start => 'now')") for @workers;
 sql("INSERT INTO late SELECT i, now() FROM generate_series(1, 40) AS i");
 ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM late'), 'a table that was distributed after its registration');
 
 # the examples of the page
 sql('DROP EXTENSION session_sweeper');
-sql($_) for slurp_file('doc/citus.md') =~ /^```citus\n(.*?)^```$/msg;
-is(sql("SELECT count(DISTINCT result) = 1 AND bool_and(success) FROM run_command_on_all_nodes(\$\$SELECT state FROM sweeper.policy_status WHERE policy = 'lease'\$\$)"),
-    't', 'the examples of doc/citus.md register the table on all nodes');
+for my $example (slurp_file('doc/citus.md') =~ /^```citus\n(.*?)^```$/msg)
+{
+    sql($example);
+    my $policies = sql("SELECT count(*) FROM sweeper.policy AS p JOIN pg_dist_partition AS d ON d.logicalrelid = p.relid");
+    wait_for($_, "SELECT count(*) = $policies FROM sweeper.policy WHERE shared_as IS NOT NULL") for @workers;
+}
+ok(wait_for($_, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = 'lease'"), 'the examples of doc/citus.md: ' . $_->name . ' has the policy') for @node;
 
 sql('DROP EXTENSION session_sweeper');
 is(join(' ', everywhere("SELECT count(*) FROM pg_extension WHERE extname = 'session_sweeper'")), '0 0 0 0', 'DROP EXTENSION reaches all nodes');
