@@ -55,10 +55,13 @@ UNION ALL
 SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s differ.', v.library, v.sql), 'ALTER EXTENSION session_sweeper UPDATE; -- and restart the server'
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
 UNION ALL
-SELECT 'critical', nullif(e.policy, ''), CASE e.policy WHEN '' THEN 'definitions not shared' ELSE 'definition not applied' END, e.since,
-       format('%s: %s.', CASE e.policy WHEN '' THEN 'The other nodes do not get changes of policies' ELSE 'This node does not sweep as the policy on the coordinator says' END, rtrim(e.error, '.')),
-       CASE e.policy WHEN '' THEN 'SELECT * FROM citus_check_cluster_node_health();' ELSE format('SELECT relation, owner_name, on_expire_name, is_alive_name FROM sweeper.policy WHERE policy = %L; -- on the coordinator', e.policy) END
-FROM sweeper.sharing_error AS e
+SELECT 'critical', NULL, 'definitions not shared', e.since, format('The other nodes of the cluster do not get changes of policies: %s.', rtrim(e.error, '.')),
+       'SELECT * FROM citus_check_cluster_node_health();'
+FROM sweeper.sharing_error AS e WHERE e.policy = ''
+UNION ALL
+SELECT 'critical', e.policy, 'definition not applied', e.since, format('This node does not do as the policy on the coordinator says: %s.', rtrim(e.error, '.')),
+       format('SELECT relation, owner_name, on_expire_name, is_alive_name FROM sweeper.policy WHERE policy = %L; -- on the coordinator', e.policy)
+FROM sweeper.sharing_error AS e WHERE e.policy <> ''
 UNION ALL
 SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing expires until the policy is resumed.',
        coalesce(sweeper._repair_hint(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))

@@ -456,7 +456,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	ssw_spi_commit();
 	ssw_request_answer(ssw_watch_list_all());
 	if (ssw_shards)
-		others = Min(others, ssw_shards->share(t->generation, now));
+		others = ssw_min(others, ssw_shards->share(t->generation, now));
 	return Min(next, others);
 }
 
