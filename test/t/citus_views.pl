@@ -27,7 +27,8 @@ sql("SELECT citus_set_coordinator_host('127.0.0.1', " . $coordinator->port . ')'
 sql("SELECT citus_add_node('127.0.0.1', " . $_->port . ')') for @workers;
 sql('CREATE EXTENSION session_sweeper');
 sql("CREATE TABLE t (id int PRIMARY KEY, d timestamptz, g text); CREATE INDEX ON t (d); SELECT create_distributed_table('t', 'id', shard_count => 6)");
-everywhere("SELECT sweeper.register('t', deadline => 'd', start => 'now', fuse_fraction => 1, check_every => '100 ms')");
+sql("SELECT sweeper.register('t', deadline => 'd', start => 'now', fuse_fraction => 1, check_every => '100 ms')");
+wait_for($_, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = 't'") for @node;
 sql("INSERT INTO t SELECT i, now() FROM generate_series(1, 300) AS i");
 wait_for($coordinator, 'SELECT count(*) = 0 FROM t');
 
