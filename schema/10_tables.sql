@@ -220,6 +220,16 @@ COMMENT ON TABLE sweeper.fuse_hold IS 'Groups of policies, or whole policies, th
 COMMENT ON COLUMN sweeper.fuse_hold."group" IS 'Null: the whole policy.';
 COMMENT ON COLUMN sweeper.fuse_hold.held_until IS 'After this time the rows expire without a decision, unless the policy is paused.';
 
+-- Not dumped: the oids are those of one database.
+CREATE TABLE sweeper.shard_arrival (
+    policy_id     int NOT NULL REFERENCES sweeper.policy ON DELETE CASCADE,
+    shard         oid NOT NULL,
+    arrived_at    timestamptz NOT NULL,
+    PRIMARY KEY (policy_id, shard)
+);
+COMMENT ON TABLE sweeper.shard_arrival IS
+'When this node has first seen the shards of a Citus cluster that it has, for policies with heartbeats. Rows of a shard do not end before one ttl has passed since then.';
+
 -- When this database was last checked, written at most once per hour, and in which clusters. pg_upgrade copies it, a dump
 -- does not; that distinguishes them.
 CREATE TABLE sweeper.service_mark (

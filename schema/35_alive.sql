@@ -10,6 +10,12 @@ CREATE FUNCTION sweeper._touch_here(policy text, key text) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_here';
 CREATE FUNCTION sweeper.touch_many(policy text, keys text[]) RETURNS TABLE (key text, state text, message text)
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many';
+CREATE FUNCTION sweeper._touch_many_rows(policy text, keys text[]) RETURNS TABLE (key text, state text, message text)
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many_here';
+CREATE FUNCTION sweeper._touch_many_here(policy text, keys text[]) RETURNS text[]
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(ARRAY[r.key, r.state, r.message]), '{}') FROM sweeper._touch_many_rows($1, $2) AS r
+$$;
 CREATE FUNCTION sweeper.heartbeat(session uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_heartbeat';
 CREATE FUNCTION sweeper.heartbeat_many(sessions uuid[]) RETURNS TABLE (session uuid, state text, message text)
@@ -32,6 +38,8 @@ Errors, on which a client keeps its session and tries again: 55P03 the row is lo
 COMMENT ON FUNCTION sweeper.touch(text, bigint) IS 'As touch(policy, key as text).';
 COMMENT ON FUNCTION sweeper.touch(text, uuid) IS 'As touch(policy, key as text).';
 COMMENT ON FUNCTION sweeper._touch_here IS 'As touch(policy, key), called by it on the node that has the row''s shard. Errors: as touch(); 40001 if the shard is on another node.';
+COMMENT ON FUNCTION sweeper._touch_many_rows IS 'As touch_many(policy, keys); a row whose shard is on another node is unknown.';
+COMMENT ON FUNCTION sweeper._touch_many_here IS 'The rows of _touch_many_rows() in one array: key, state and message of each. Called by touch_many() on a node for all rows that it has. Errors: as touch_many().';
 COMMENT ON FUNCTION sweeper._is_live_here IS 'As is_live(policy, key), called by it on the node that has the row''s shard. Errors: as is_live(); 40001 if the shard is on another node.';
 COMMENT ON FUNCTION sweeper.touch_many IS
 'Heartbeats for many rows. Returns a row for each key, as given, that was not confirmed: state gone, or unknown with the reason in message (the row is locked, a trigger refused it, the text is no key). All other keys are confirmed. A client keeps the sessions that are unknown and tries again. A call waits for locked rows for one lock_timeout. Errors: those of touch() that concern the policy or the transaction and not one key, and 22004 for a null key; then some heartbeats may have counted.';

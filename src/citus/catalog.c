@@ -134,21 +134,28 @@ ssw_citus_local_group(void)
 	return group;
 }
 
+/* The number of the node with the shard's active placement, or SSW_NO_GROUP. */
+int32
+ssw_citus_placement(int64 shard_id)
+{
+	SswCitusScan s;
+	HeapTuple	tup;
+	int32		group = SSW_NO_GROUP;
+
+	if (!ssw_citus_begin(&s, "pg_dist_placement", "pg_dist_placement_shardid_index", PLACEMENT_SHARD, F_INT8EQ, Int64GetDatum(shard_id)))
+		return SSW_NO_GROUP;
+	while (group == SSW_NO_GROUP && HeapTupleIsValid(tup = ssw_citus_next(&s)))
+		if (DatumGetInt32(ssw_citus_column(&s, tup, PLACEMENT_STATE)) == PLACEMENT_ACTIVE)
+			group = DatumGetInt32(ssw_citus_column(&s, tup, PLACEMENT_GROUP));
+	ssw_citus_end(&s);
+	return group;
+}
+
 /* Is the shard's active placement on this node? */
 bool
 ssw_citus_is_placed_here(int64 shard_id, int32 group)
 {
-	SswCitusScan s;
-	HeapTuple	tup;
-	bool		here = false;
-
-	if (!ssw_citus_begin(&s, "pg_dist_placement", "pg_dist_placement_shardid_index", PLACEMENT_SHARD, F_INT8EQ, Int64GetDatum(shard_id)))
-		return false;
-	while (!here && HeapTupleIsValid(tup = ssw_citus_next(&s)))
-		here = DatumGetInt32(ssw_citus_column(&s, tup, PLACEMENT_GROUP)) == group &&
-			DatumGetInt32(ssw_citus_column(&s, tup, PLACEMENT_STATE)) == PLACEMENT_ACTIVE;
-	ssw_citus_end(&s);
-	return here;
+	return ssw_citus_placement(shard_id) == group;
 }
 
 /* The table that is the shard on this node, or invalid. */

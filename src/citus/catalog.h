@@ -23,6 +23,7 @@
 #define LOCAL_GROUP			1	/* pg_dist_local_group.groupid */
 
 #define PLACEMENT_ACTIVE	1
+#define SSW_NO_GROUP		(-1)
 
 /* A scan of one of Citus's catalogs, by an index over one column or of all rows. */
 typedef struct SswCitusScan
@@ -50,6 +51,7 @@ extern Oid	ssw_citus_function(char *name, int nargs, const Oid *types);
 extern bool ssw_citus_is_distributed(Oid relid, SswDistributed *d);
 extern bool ssw_citus_has_copies(const SswDistributed *d);
 extern int32 ssw_citus_local_group(void);
+extern int32 ssw_citus_placement(int64 shard_id);
 extern bool ssw_citus_is_placed_here(int64 shard_id, int32 group);
 extern Oid	ssw_citus_shard_table(Oid relid, int64 shard_id);
 extern int64 ssw_citus_shard_id(Oid relid);

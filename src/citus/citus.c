@@ -32,6 +32,14 @@
 #include "citus/definition.h"
 #include "policy/partition.h"
 
+static bool
+has_shards(Oid relid)
+{
+	SswDistributed d;
+
+	return ssw_citus_is_distributed(relid, &d);
+}
+
 /* The shards of a distributed table that have their rows on this node; false: it is none. */
 static bool
 find_shards(Oid relid, List **shards)
@@ -232,7 +240,7 @@ check(const SswPolicy *p)
 void
 ssw_citus_init(void)
 {
-	static const SswShards shards = {.find = find_shards,.hold = hold_shard,.check = check,.misfit = find_misfit,
+	static const SswShards shards = {.has = has_shards,.find = find_shards,.hold = hold_shard,.check = check,.misfit = find_misfit,
 	.share = ssw_citus_share,.drop = ssw_citus_drop_shared};
 
 	ssw_shards = &shards;

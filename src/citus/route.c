@@ -57,14 +57,6 @@ struct SswShardMap
 	HashedShard *shards;
 };
 
-static bool
-has_shards(Oid relid)
-{
-	SswDistributed d;
-
-	return ssw_citus_is_distributed(relid, &d);
-}
-
 static int
 compare_low(const void *a, const void *b)
 {
@@ -88,11 +80,12 @@ read_shards(SswShardMap *map, Oid relid)
 		return;
 	while (HeapTupleIsValid(tup = ssw_citus_next(&s)))
 	{
-		HashedShard h = {.shard.group = group,.shard.id = DatumGetInt64(ssw_citus_column(&s, tup, SHARD_ID))};
+		HashedShard h = {.shard.id = DatumGetInt64(ssw_citus_column(&s, tup, SHARD_ID))};
 
 		if (map->column >= 0)
 			h.low = pg_strtoint32(TextDatumGetCString(ssw_citus_column(&s, tup, SHARD_LOW)));
-		if (ssw_citus_is_placed_here(h.shard.id, group))
+		h.shard.group = ssw_citus_placement(h.shard.id);
+		if (h.shard.group == group)
 			h.shard.table = ssw_citus_shard_table(relid, h.shard.id);
 		if (map->n == size)
 			map->shards = repalloc(map->shards, (size *= 2) * sizeof(HashedShard));
@@ -137,7 +130,7 @@ load(const SswPolicy *p)
 static const SswShard *
 find(const SswShardMap *map, const Datum *values)
 {
-	static const SswShard nowhere = {0};
+	static const SswShard nowhere = {.group = SSW_NO_GROUP};
 	int			low = 0;
 	int			high = map->n - 1;
 	int32		hash = 0;
@@ -254,7 +247,7 @@ ask(const SswPolicy *p, const char *function, const char *key, Oid type, Datum a
 void
 ssw_citus_route_init(void)
 {
-	static const SswShardRoute route = {.has_shards = has_shards,.load = load,.find = find,.is_here = is_here,.ask = ask};
+	static const SswShardRoute route = {.load = load,.find = find,.is_here = is_here,.ask = ask};
 
 	ssw_shard_route = &route;
 }

@@ -30,6 +30,7 @@
 #include "utils/timestamp.h"
 
 #include "base/shmem.h"
+#include "grace/arrival.h"
 #include "grace/grace.h"
 #include "grace/policy_outage.h"
 #include "grace/service_log.h"
@@ -243,8 +244,8 @@ row_credit(const SswDeadline *c, const SswStarts *s)
 }
 
 /*
- * For rows with a time to live of their own: p->row_grace, a boolean over t and
- * $2, says that the row has had its grace.
+ * For rows with a time to live of their own, and for those of shards: p->row_grace, a
+ * boolean over t and $2, says that the row has had its grace.
  */
 void
 ssw_grace_rows(SswPolicy *p)
@@ -252,8 +253,13 @@ ssw_grace_rows(SswPolicy *p)
 	const SswDeadline *c = &p->deadlines[0];
 	StringInfoData buf;
 	Past		past;
+	char	   *arrival;
 
-	if (!covers(p, c) || c->row_ttl == NULL)
+	if (!covers(p, c))
+		return;
+	arrival = ssw_arrival_load(p) ? ssw_arrival_rule(p, GetCurrentTimestamp()) : NULL;
+	p->row_grace = arrival;
+	if (c->row_ttl == NULL)
 		return;
 	recall(p, &past);
 	initStringInfo(&buf);
@@ -265,7 +271,7 @@ ssw_grace_rows(SswPolicy *p)
 			appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s)", c->due,
 							 instant(past.pair[i].deadline), lived_since(c, past.pair[i].service));
 	appendStringInfoChar(&buf, ')');
-	p->row_grace = buf.data;
+	p->row_grace = arrival ? psprintf("(%s AND %s)", buf.data, arrival) : buf.data;
 }
 
 static void

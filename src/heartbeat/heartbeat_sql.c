@@ -40,6 +40,7 @@ PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_touch);
 PG_FUNCTION_INFO_V1(ssw_touch_here);
 PG_FUNCTION_INFO_V1(ssw_touch_many);
+PG_FUNCTION_INFO_V1(ssw_touch_many_here);
 
 /* A shard that moves on so often while its row is looked at is not found. */
 #define PLACE_TRIES	3
@@ -224,6 +225,8 @@ typedef struct Many
 	int			next;
 	int		   *slow;			/* those whose rows must be looked at */
 	int			nslow;
+	bool		here;			/* rows on other nodes are not looked for */
+	const SswShard **shards;	/* of those, by key; or null */
 	MemoryContext cxt;			/* of one heartbeat */
 	ReturnSetInfo *result;
 } Many;
@@ -260,6 +263,13 @@ put_unconfirmed(const Many *m, int i, ErrorData *error)
 	tuplestore_putvalues(m->result->setResult, m->result->setDesc, v, isnull);
 }
 
+/* In a subtransaction. */
+static bool
+raise_moving(void *arg)
+{
+	ssw_shard_route_moving(arg);
+}
+
 static void
 look_at_slow(Many *m)
 {
@@ -279,9 +289,12 @@ look_at_slow(Many *m)
 		else
 			*b = touch_of_session(DatumGetUUIDP(key));
 		result = look(b, patience_ms, &error);
+		/* what is known here counts only if the shard is still here */
+		if (error == NULL && b->shard && !ssw_shard_route->is_here(b->shard))
+			error = ssw_spi_try(raise_moving, b->t->policy);
 		if (error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 			patience_ms = 1;
-		if (result != SSW_TOUCH_ALIVE)
+		if (error || result != SSW_TOUCH_ALIVE)
 			put_unconfirmed(m, m->slow[i], error);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(m->cxt);
@@ -330,28 +343,132 @@ static bool
 touch_known(void *arg)
 {
 	Many	   *m = arg;
+	Touch	   *b = &m->touch;
 
 	MemoryContextSwitchTo(m->cxt);
 	for (; m->next < m->n; m->next++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		m->touch.key = TextDatumGetCString(m->keys[m->next]);
-		parse(&m->touch);
-		if (!is_known(&m->touch.k, GetCurrentTimestamp()))
+		b->key = TextDatumGetCString(m->keys[m->next]);
+		parse(b);
+		if (b->shard && !OidIsValid(b->shard->table) && !m->here)
+			m->shards[m->next] = b->shard;
+		else if (!is_known(&b->k, GetCurrentTimestamp()) || (b->shard && !ssw_shard_route->is_here(b->shard)))
 			m->slow[m->nslow++] = m->next;
 		MemoryContextReset(m->cxt);
 	}
 	return false;
 }
 
-/* touch_many(policy, keys): those that were not confirmed. */
-Datum
-ssw_touch_many(PG_FUNCTION_ARGS)
+/* Heartbeats for rows that another node has. */
+typedef struct Remote
 {
-	Many		m = {.touch = {.t = target_of_call(fcinfo, "touch_many()")}};
+	const SswPolicy *policy;
+	const char *key;			/* of one of the rows, by which the node is
+								 * found */
+	bool		many;
+	Datum		keys;			/* text[]; or one */
+	Datum		answer;			/* text[], unconfirmed: key, state, message */
+	bool		isnull;
+} Remote;
+
+/* In a subtransaction: one message. */
+static bool
+ask_node(void *arg)
+{
+	Remote	   *r = arg;
+
+	r->answer = ssw_shard_route->ask(r->policy, r->many ? "_touch_many_here" : "_touch_here", r->key,
+									 r->many ? TEXTARRAYOID : TEXTOID, r->keys, &r->isnull);
+	return true;
+}
+
+/*
+ * A row that this transaction has written is seen only by the connection that it was
+ * written through, which the message for many may not have used: ask for it alone.
+ */
+static void
+put_gone(Many *m, int i)
+{
+	Remote		r = {.policy = m->touch.t->policy,.key = TextDatumGetCString(m->keys[i]),.keys = m->keys[i]};
+	ErrorData  *error = NULL;
+
+	if (ssw_slow_path_within_block())
+		error = ssw_spi_try(ask_node, &r);
+	if (error || !DatumGetBool(r.answer))
+		put_unconfirmed(m, i, error);
+}
+
+/* What a node has answered: those of its keys that it has not confirmed, in their order. */
+static void
+put_answer(Many *m, const int *of, int n, Datum answer)
+{
+	Datum	   *said;
+	bool	   *nulls;
+	int			nsaid;
+	int			next = 0;
+
+	deconstruct_array(DatumGetArrayTypeP(answer), TEXTOID, -1, false, TYPALIGN_INT, &said, &nulls, &nsaid);
+	for (int i = 0; i + 2 < nsaid; i += 3)
+	{
+		const char *key = TextDatumGetCString(said[i]);
+
+		while (next < n && strcmp(TextDatumGetCString(m->keys[of[next]]), key) != 0)
+			next++;
+		if (next == n)
+			elog(ERROR, "a node answered for a key that it was not asked for");
+		if (nulls[i + 2])
+			put_gone(m, of[next++]);
+		else
+		{
+			Datum		v[3] = {m->keys[of[next++]], said[i + 1], said[i + 2]};
+			bool		isnull[3] = {false, false, false};
+
+			tuplestore_putvalues(m->result->setResult, m->result->setDesc, v, isnull);
+		}
+	}
+}
+
+/* All keys whose rows are on the same node as that of the first. */
+static void
+touch_node(Many *m, int first)
+{
+	int		   *of = palloc(m->n * sizeof(int));
+	Datum	   *keys = palloc(m->n * sizeof(Datum));
+	int32		group = m->shards[first]->group;
+	Remote		r = {.policy = m->touch.t->policy,.key = TextDatumGetCString(m->keys[first]),.many = true};
+	ErrorData  *error;
+	int			n = 0;
+
+	for (int i = first; i < m->n; i++)
+		if (m->shards[i] && m->shards[i]->group == group)
+		{
+			of[n] = i;
+			keys[n++] = m->keys[i];
+			m->shards[i] = NULL;
+		}
+	r.keys = PointerGetDatum(construct_array(keys, n, TEXTOID, -1, false, TYPALIGN_INT));
+	error = ssw_spi_try(ask_node, &r);
+	if (error && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(error);
+	/* also that the node is being stopped concerns its keys only */
+	if (error && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		error->sqlerrcode = ERRCODE_CONNECTION_FAILURE;
+	for (int i = 0; i < n && error; i++)
+		put_unconfirmed(m, of[i], error);
+	if (error == NULL)
+		put_answer(m, of, n, r.answer);
+}
+
+/* touch_many(policy, keys): those that were not confirmed. */
+static Datum
+touch_many(FunctionCallInfo fcinfo, bool here)
+{
+	Many		m = {.touch = {.t = target_of_call(fcinfo, "touch_many()")},.here = here};
 
 	m.touch.policy = pstrdup(m.touch.t->policy->name);
 	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
+	m.shards = m.touch.t->shards ? palloc0(m.n * sizeof(SswShard *)) : NULL;
 	while (m.next < m.n)
 	{
 		ErrorData  *error = ssw_spi_try(touch_known, &m);
@@ -359,8 +476,24 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 		if (error)
 			put_unconfirmed(&m, m.next++, error);
 	}
+	for (int i = 0; i < m.n && m.shards; i++)
+		if (m.shards[i])
+			touch_node(&m, i);
 	look_at_slow(&m);
 	return (Datum) 0;
+}
+
+Datum
+ssw_touch_many(PG_FUNCTION_ARGS)
+{
+	return touch_many(fcinfo, false);
+}
+
+/* _touch_many_rows(policy, keys): rows that are not on this node are unknown. */
+Datum
+ssw_touch_many_here(PG_FUNCTION_ARGS)
+{
+	return touch_many(fcinfo, true);
 }
 
 /* A heartbeat of a session; false: it is gone. */

@@ -2,7 +2,7 @@
  * shard_route.c
  *		Where the row with a key is, if its table has shards.
  *
- * Runs in callers' sessions and in workers.  Memory knows a session of a shard by its
+ * Runs in callers' sessions.  Memory knows a session of a shard by its
  * key and by the table that is the shard here.  That table is another one each time
  * that the shard comes to this node: so what memory knew of its sessions before the
  * shard left is never found again.
@@ -11,24 +11,9 @@
  */
 #include "postgres.h"
 
-#include "catalog/partition.h"
-#include "utils/lsyscache.h"
-
 #include "heartbeat/shard_route.h"
 
 const SswShardRoute *ssw_shard_route = NULL;
-
-/* The table that is the shard of a leaf's rows; invalid if the policy's table has no shards. */
-Oid
-ssw_shard_route_home(const SswPolicy *p, Oid leaf)
-{
-	if (ssw_shard_route == NULL || !ssw_shard_route->has_shards(p->relid))
-		return InvalidOid;
-	/* partitions of a shard move with it */
-	while (get_rel_relispartition(leaf))
-		leaf = get_partition_parent(leaf, false);
-	return leaf;
-}
 
 /* Nothing is known: what memory says here may be no longer true, or not for long. */
 void

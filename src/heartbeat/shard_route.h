@@ -11,7 +11,7 @@
 typedef struct SswShard
 {
 	int64		id;
-	int32		group;			/* number of this node */
+	int32		group;			/* number of the node with its rows */
 	Oid			table;			/* invalid: its rows are on another node */
 } SswShard;
 
@@ -20,7 +20,6 @@ typedef struct SswShardMap SswShardMap;
 /* Filled in by citus/. */
 typedef struct SswShardRoute
 {
-	bool		(*has_shards) (Oid relid);
 	SswShardMap *(*load) (const SswPolicy *p);	/* null: it has none */
 	const SswShard *(*find) (const SswShardMap *map, const Datum *values);	/* of the key's columns */
 	bool		(*is_here) (const SswShard *shard); /* now, and nobody is
@@ -31,7 +30,6 @@ typedef struct SswShardRoute
 
 extern const SswShardRoute *ssw_shard_route;
 
-extern Oid	ssw_shard_route_home(const SswPolicy *p, Oid leaf);
 extern void ssw_shard_route_moving(const SswPolicy *p) pg_attribute_noreturn();
 
 #endif							/* SSW_SHARD_ROUTE_H */

@@ -347,8 +347,8 @@ explain(const TouchTry *t, ErrorData *e)
 }
 
 /* Is there more around this statement that its caller can undo it with? */
-static bool
-is_within_block(void)
+bool
+ssw_slow_path_within_block(void)
 {
 	return IsTransactionBlock() || IsSubTransaction() || SPI_inside_nonatomic_context() ||
 		(ActivePortal && (ActivePortal->commandTag == CMDTAG_DO || ActivePortal->commandTag == CMDTAG_CALL)) ||
@@ -433,7 +433,7 @@ ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Oid sh
 				  ErrorData **error)
 {
 	TouchTry	t = {.target = target,.policy = target->policy,.key = key,.shard = shard,.values = values,
-		.patience_ms = Min(patience_ms, target->policy->lock_timeout_ms),.may_be_undone = is_within_block()
+		.patience_ms = Min(patience_ms, target->policy->lock_timeout_ms),.may_be_undone = ssw_slow_path_within_block()
 	};
 	TouchedRow *r = &t.row;
 	bool		gone = false;

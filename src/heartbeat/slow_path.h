@@ -17,6 +17,7 @@ typedef enum SswTouch
 								 * slow_path.c only */
 } SswTouch;
 
+extern bool ssw_slow_path_within_block(void);
 extern SswTouch ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Oid shard, Datum *values, int patience_ms,
 								  ErrorData **error);
 

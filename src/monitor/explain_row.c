@@ -29,6 +29,7 @@
 #include "grace/grace.h"
 #include "heartbeat/target_cache.h"
 #include "monitor/row_facts.h"
+#include "policy/partition.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 #include "process/brake.h"
@@ -189,7 +190,7 @@ look_at_memory(Explanation *e)
 
 	if (!p->heartbeats || !ssw_shmem_available())
 		return;
-	k = ssw_target_cache_key(p, ssw_shard_route_home(p, r->leaf), r->key);
+	k = ssw_target_cache_key(p, ssw_partition_shard(p, r->leaf), r->key);
 	if (!ssw_store_find(&k, &b))
 		return;
 	e->heartbeat = SSW_ENTRY_SEEN(pg_atomic_read_u64(&b.word));

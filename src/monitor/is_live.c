@@ -19,6 +19,7 @@
 #include "base/shmem.h"
 #include "grace/grace.h"
 #include "monitor/row_facts.h"
+#include "policy/partition.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
 #include "sweep/alive_by_heartbeat.h"
@@ -42,7 +43,7 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 		return false;
 	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
 		return true;
-	return ssw_alive_holds(p, ssw_shard_route_home(p, r->leaf), r->key, r->due[0], cutoffs[0] + p->keep_for_us);
+	return ssw_alive_holds(p, ssw_partition_shard(p, r->leaf), r->key, r->due[0], cutoffs[0] + p->keep_for_us);
 }
 
 /* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */

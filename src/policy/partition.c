@@ -110,6 +110,18 @@ ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 	return leaves;
 }
 
+/* The table that is the shard of a leaf's rows; invalid if the policy's table has no shards. */
+Oid
+ssw_partition_shard(const SswPolicy *p, Oid leaf)
+{
+	if (ssw_shards == NULL || !ssw_shards->has(p->relid))
+		return InvalidOid;
+	/* partitions of a shard move with it */
+	while (get_rel_relispartition(leaf))
+		leaf = get_partition_parent(leaf, false);
+	return leaf;
+}
+
 /* Could rows be written just now, in the relation and in all that are below it? */
 bool
 ssw_partition_is_writable(Oid relid)

@@ -10,6 +10,7 @@
 /* Tables whose rows are elsewhere, in shards.  Filled in by citus/. */
 typedef struct SswShards
 {
+	bool		(*has) (Oid relid); /* is it such a table? */
 	bool		(*find) (Oid relid, List **shards); /* false: no such table */
 	Oid			(*hold) (Oid leaf); /* its table, as long as the transaction
 									 * lasts; or invalid */
@@ -32,6 +33,7 @@ extern bool ssw_partition_is_below(Oid leaf, Oid relid);
 extern bool ssw_partition_is_subscribed(Oid relid);
 extern Oid	ssw_partition_subscribed(const SswPolicy *p);
 extern bool ssw_partition_is_writable(Oid relid);
+extern Oid	ssw_partition_shard(const SswPolicy *p, Oid leaf);
 extern List *ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others);
 extern void ssw_partition_check(const SswPolicy *p);
 

@@ -54,6 +54,13 @@ typedef struct SswHorizon
 
 #define SSW_MAX_HORIZONS	30
 
+/* When a shard was first seen here; see arrival.c. */
+typedef struct SswArrival
+{
+	Oid			leaf;
+	TimestampTz at;
+} SswArrival;
+
 /* The built-in policy of the registry's sessions, the same number everywhere: see schema/50_builtin.sql. */
 #define SSW_SESSION_POLICY_ID	50
 #define SSW_SESSION_POLICY	"sweeper.session"
@@ -157,6 +164,8 @@ typedef struct SswPolicy
 	char	   *left_out;		/* boolean over t: rows that cannot be read;
 								 * set before ssw_deadline_build() */
 	char	   *row_grace;		/* set by ssw_grace_rows() */
+	bool		arrives;		/* its shards have notes of their arrival: */
+	List	   *arrivals;		/* of SswArrival; see arrival.c */
 	char	   *not_held;		/* boolean over t: the fuse does not hold its
 								 * group; set by ssw_fuse_load() */
 	char	   *index_sort;		/* what to index for rows with their own time

@@ -371,6 +371,7 @@ note_grace(TimestampTz now)
 
 		if (w->policy && ssw_grace_note(w->policy, now))
 			ssw_policy_row_horizons(w->policy);
+		ssw_watch_arrivals(w, now);
 	}
 }
 

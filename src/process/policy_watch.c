@@ -21,6 +21,7 @@
 #include "base/spi.h"
 #include "policy/deadline.h"
 #include "policy/partition.h"
+#include "grace/arrival.h"
 #include "grace/policy_outage.h"
 #include "grace/service_log.h"
 #include "sweep/worker_pass.h"
@@ -35,6 +36,9 @@
 #define LOCKED_SOON_US		(50 * 1000)
 /* What is set for a database alone is looked at so often. */
 #define SETTINGS_US			(5 * USECS_PER_SEC)
+
+/* Shards that have come are looked for so often. */
+#define ARRIVALS_US			(500 * 1000)
 
 /* CALL sweep waits so long for a lock on its table. */
 #define LOCKED_TELL_US		(10 * USECS_PER_SEC)
@@ -315,6 +319,32 @@ try_probe(void *arg)
 	ssw_probe(p->watch, p->now);
 	AtEOXact_GUC(false, level);
 	return true;
+}
+
+static bool
+try_note_arrivals(void *arg)
+{
+	SswWatch   *w = arg;
+	int			level = begin_without_waits(w->policy);
+
+	ssw_arrival_note(w->policy);
+	AtEOXact_GUC(false, level);
+	return true;
+}
+
+/* Note which shards have come, before a pass looks at them; what cannot be read or written now is noted later. */
+void
+ssw_watch_arrivals(SswWatch *w, TimestampTz now)
+{
+	ErrorData  *error;
+
+	if (ssw_shards == NULL || w->policy == NULL || !w->policy->heartbeats || !w->runs ||
+		(now >= w->arrivals_at && now - w->arrivals_at < ARRIVALS_US))
+		return;
+	w->arrivals_at = now;
+	error = ssw_spi_try(try_note_arrivals, w);
+	if (error)
+		FreeErrorData(error);
 }
 
 /*

@@ -34,6 +34,7 @@
 #include "base/spi.h"
 #include "policy/expr.h"
 #include "policy/partition.h"
+#include "grace/arrival.h"
 #include "grace/grace.h"
 #include "sweep/lower_bound.h"
 #include "sweep/worker_pass.h"
@@ -335,10 +336,16 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	{
 		TimestampTz due;
 
-		if (probe_leaf(w, lfirst_oid(lc), i, list_length(leaves) == 1, now, &due))
-			note_earliest(w, &earliest, due, cutoffs[i], ssw_grace_credit(p, i, cutoffs[i], now), now);
-		else
+		TimestampTz arrived = i == 0 ? ssw_arrival_until(p, lfirst_oid(lc)) : 0;
+		int64		credit = ssw_grace_credit(p, i, cutoffs[i], now);
+
+		if (!probe_leaf(w, lfirst_oid(lc), i, list_length(leaves) == 1, now, &due))
 			w->unprobed = true;
+		else if (arrived > now - p->keep_for_us)
+			note_earliest(w, &earliest, due, DT_NOBEGIN,
+						  Max(credit, TIMESTAMP_IS_NOEND(arrived) ? USECS_PER_SEC : arrived + p->keep_for_us - now), now);
+		else
+			note_earliest(w, &earliest, due, cutoffs[i], credit, now);
 	}
 	known = !w->unprobed;
 	w->unprobed = w->unprobed || others != 0;

@@ -26,6 +26,7 @@ typedef struct SswWatch
 	bool		unfit;			/* the policy does not fit its table any more */
 	TimestampTz blocked_since;	/* see policy_outage.c */
 	TimestampTz block_look_at;
+	TimestampTz arrivals_at;	/* shards that came were looked for then */
 
 	/* what is due, as the last probe or pass has found; see probe.c */
 	bool		plain;			/* no code of users: the coordinator may probe

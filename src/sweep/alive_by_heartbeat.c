@@ -20,6 +20,7 @@
 #include "grace/service_log.h"
 #include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
+#include "policy/partition.h"
 #include "policy/sweep_sql.h"
 #include "sweep/alive_by_heartbeat.h"
 
@@ -155,7 +156,7 @@ static void
 begin(SswAlive *a, const SswTarget *t, uint64 n)
 {
 	memset(a, 0, sizeof(SswAlive));
-	a->shard = ssw_shard_route_home(t->policy, t->leaf);
+	a->shard = ssw_partition_shard(t->policy, t->leaf);
 	a->pending = ssw_heartbeat_xact_count();
 	a->dead = palloc(Max(n, 1) * sizeof(ItemPointerData));
 	a->alive = palloc(Max(n, 1) * sizeof(ItemPointerData));

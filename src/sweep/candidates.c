@@ -32,8 +32,8 @@
 #include "utils/timestamp.h"
 
 #include "base/spi.h"
+#include "policy/partition.h"
 #include "policy/index.h"
-#include "heartbeat/shard_route.h"
 #include "policy/sweep_sql.h"
 #include "sweep/alive_by_heartbeat.h"
 #include "sweep/candidates.h"
@@ -322,7 +322,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 
 	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
 	r.heartbeats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
-	r.shard = r.heartbeats ? ssw_shard_route_home(w->policy, chunk->leaf) : InvalidOid;
+	r.shard = r.heartbeats ? ssw_partition_shard(w->policy, chunk->leaf) : InvalidOid;
 	read_rows(w, ssw_sweep_sql_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
 									   r.heartbeats || has_failures(w), exact, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);

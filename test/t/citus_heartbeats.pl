@@ -51,7 +51,6 @@ register("'s', key => '{id,tenant}', last_seen => 'seen', ttl => '1 hour', heart
 is(join(' ', everywhere("SELECT count(*) FILTER (WHERE sweeper.touch('s', format('(%s,%s)', i, i))) FROM generate_series(1, 41) AS i")), '40 40 40',
     'a composite key, and false for a row that is not there');
 my ($right, $other) = workers_of('s', 1);
-sub last_heartbeat { my ($node) = @_; return $node->safe_psql('postgres', "SELECT last_heartbeat FROM sweeper.explain_row('s', '(1,1)')") }
 sql("UPDATE s SET seen = now() - interval '10 minutes'");
 is(join(' ', map { $_->safe_psql('postgres', "SELECT sweeper.is_live('s', '(1,1)')") } @node), 't t t', 'memory is asked on the right node');
 
@@ -71,6 +70,14 @@ fails($_, "SELECT sweeper.touch('s', '(1,x)')", qr/invalid input syntax for type
 fails($other, "SELECT sweeper._touch_here('s', '(1,1)')", qr/its shard is moving to another node/, 'not on this node');
 fails($coordinator, "BEGIN READ ONLY; SELECT sweeper.touch('s', '(1,1)')", qr/read-only transaction/, 'read-only');
 
+# many: one message a node
+sub many { my ($node, $keys) = @_; return join(' ', sort split /\n/, $node->safe_psql('postgres', "SELECT key, state FROM sweeper.touch_many('s', $keys)")) }
+my $keys = "(SELECT array_agg(format('(%s,%s)', i, i)) FROM generate_series(1, 40) AS i) || '{\"(41,41)\",\"(x,1)\"}'";
+is(many($_, $keys), '(41,41)|gone (x,1)|unknown', 'touch_many from ' . $_->name) for @node;
+is(sql("BEGIN; INSERT INTO s SELECT i, i FROM generate_series(50, 60) AS i;
+    SELECT key, state FROM sweeper.touch_many('s', (SELECT array_agg(format('(%s,%s)', i, i)) FROM generate_series(50, 61) AS i)); ROLLBACK"), '(61,61)|gone', 'rows of this transaction');
+fails($coordinator, "SELECT sweeper.touch_many('s', '{NULL}')", qr/keys must not contain nulls/, 'a null key');
+
 # rights
 sql('CREATE ROLE client LOGIN; GRANT UPDATE ON s TO client');
 everywhere("SET citus.enable_ddl_propagation = off; SELECT sweeper.grant_access('client', 'user')");
@@ -83,6 +90,44 @@ is($coordinator->safe_psql('postgres', "SELECT sweeper.touch('s', '(1,1)')", @as
 sql('REVOKE UPDATE ON s FROM client');
 (undef, undef, $err) = $right->psql('postgres', "SELECT sweeper._touch_here('s', '(1,1)')", @as_client);
 like($err, qr/permission denied for table s/, 'the function for other nodes checks the same rights');
+
+
+# what memory knew of a shard's rows before it left is not believed when it is back
+sub move {
+    my ($table, $id, $from, $to, $mode) = @_;
+    sql("SELECT citus_move_shard_placement(get_shard_id_for_distribution_column('$table', $id), '127.0.0.1', " . $from->port . ", '127.0.0.1', " . $to->port . ", '$mode')");
+}
+is($right->safe_psql('postgres', "SELECT sweeper.touch('s', '(1,1)')"), 't', 'known to memory');
+move('s', 1, $right, $other, 'block_writes');
+is(join(' ', map { $_->safe_psql('postgres', "SELECT sweeper.touch('s', '(1,1)')") } @node), 't t t', 'found after a move');
+sql('DELETE FROM s WHERE tenant = 1 AND id = 1');
+move('s', 1, $other, $right, 'force_logical');
+is(join(' ', map { $_->safe_psql('postgres', "SELECT sweeper.touch('s', '(1,1)'), sweeper.is_live('s', '(1,1)')") } @node), 'f|f f|f f|f', 'gone on all nodes after it came back');
+
+# an acknowledged heartbeat holds after a move: rows that say less get one ttl of grace on the new node
+my $ttl = 8;
+sql("CREATE TABLE m (id int PRIMARY KEY, seen timestamptz NOT NULL); CREATE INDEX ON m (seen); SELECT create_distributed_table('m', 'id', shard_count => 1)");
+register("'m', last_seen => 'seen', ttl => '$ttl s', heartbeats => true, fuse_fraction => 1, start => 'now'");
+my ($from, $to) = workers_of('m', 1);
+sql("INSERT INTO m SELECT i, now() - interval '@{[$ttl - 4]} s' FROM generate_series(1, 10) AS i");
+is(sql("SELECT count(*) FROM sweeper.touch_many('m', (SELECT array_agg(i::text) FROM generate_series(1, 5) AS i))"), 0, 'five sessions of ten are confirmed');
+my $acknowledged = sql('SELECT clock_timestamp()');
+move('m', 1, $from, $to, 'block_writes');
+cmp_ok(sql("SELECT extract(epoch FROM clock_timestamp() - '$acknowledged')"), '<', 3.5, 'the shard has moved before the rows are due');
+ok(wait_for($to, "SELECT count(*) = 10 FROM sweeper.cleanup_event WHERE policy = 'm'"), 'all end without further heartbeats');
+is($to->safe_psql('postgres', "SELECT min(cleaned_at) >= '$acknowledged'::timestamptz + interval '$ttl s', max(cleaned_at) < '$acknowledged'::timestamptz + interval '@{[2 * $ttl + 3]} s'
+    FROM sweeper.cleanup_event WHERE policy = 'm'"), 't|t', 'not before one ttl after the heartbeat, nor later than the grace');
+is(join('', everywhere("SELECT problem FROM sweeper.problem WHERE policy IN ('m', 's')")), '', 'no problem on any node');
+
+# a node that is down: its keys are unknown, all others are confirmed
+$workers[1]->stop('immediate');
+my $down = sql("SELECT string_agg(format('(%s,%s)|unknown', i, i), ' ' ORDER BY format('(%s,%s)', i, i)) FROM generate_series(2, 40) AS i
+    JOIN citus_shards c ON c.table_name = 's'::regclass AND c.shardid = get_shard_id_for_distribution_column('s', i) WHERE nodeport = " . $workers[1]->port);
+is(many($_, "(SELECT array_agg(format('(%s,%s)', i, i)) FROM generate_series(2, 40) AS i)"), $down, 'touch_many from ' . $_->name . ' while a node is down') for $coordinator, $workers[0];
+is(sql("BEGIN; SELECT count(*) FROM sweeper.touch_many('s', (SELECT array_agg(format('(%s,%s)', i, i)) FROM generate_series(2, 40) AS i)); COMMIT"),
+    scalar(split / /, $down), 'in a transaction block');
+$workers[1]->start;
+ok(wait_for($coordinator, "SELECT bool_and(sweeper.is_live('s', format('(%s,%s)', i, i))) FROM generate_series(2, 40) AS i"), 'after the crash all are held');
 
 sql('DROP EXTENSION session_sweeper');
 done_testing();

@@ -1,0 +1,15 @@
+/*
+ * arrival.h
+ *		Grace for the rows of a shard that has come to this node.
+ */
+#ifndef SSW_ARRIVAL_H
+#define SSW_ARRIVAL_H
+
+#include "policy/policy.h"
+
+extern void ssw_arrival_note(SswPolicy *p);
+extern bool ssw_arrival_load(SswPolicy *p);
+extern TimestampTz ssw_arrival_until(const SswPolicy *p, Oid leaf);
+extern char *ssw_arrival_rule(const SswPolicy *p, TimestampTz now);
+
+#endif							/* SSW_ARRIVAL_H */
