@@ -12,6 +12,8 @@ CREATE FUNCTION sweeper.retry_row(policy text, key text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_retry_row';
 CREATE FUNCTION sweeper.expire(policy text, keys text[], reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire';
+CREATE FUNCTION sweeper._expire_here(policy text, key_and_reason text[]) RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire_here';
 CREATE FUNCTION sweeper.expire_group(policy text, group_value text, reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire_group';
 CREATE PROCEDURE sweeper.sweep(policy text, wait boolean DEFAULT true, timeout interval DEFAULT '10 min',
@@ -30,6 +32,7 @@ COMMENT ON FUNCTION sweeper.retry_row IS
 'Tries a failed or quarantined row again at the next look. If several partitions or children have one with this key, it tries all of them. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed, 55P03 as pause().';
 COMMENT ON FUNCTION sweeper.expire IS
 'Ends the rows with these keys now, dead or not, in the caller''s transaction, and returns how many. The policy''s action and hooks run as the table''s owner; events have type manual. Keys are given as text, a composite one as (a,b). If child tables have rows with the same key, all of them are ended. Rows that the filter excludes stay. Makes deferred constraints immediate for the rest of the transaction. Errors: 54000 reason is too long, 42704 no such policy, 42501 neither its owner, nor admin, nor user of the policy, 22004 null argument, 22P02 a text that is no key, 25006 read-only transaction, 55P03 as resume(), 55000 restored, hook not the owner''s, or heartbeats and not preloaded; and what the action raises.';
+COMMENT ON FUNCTION sweeper._expire_here IS 'expire() of one key on this node of a Citus cluster; expire() on the coordinator calls it on the node that has the row. Errors: as expire().';
 COMMENT ON FUNCTION sweeper.expire_group IS
 'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does, and returns how many. Events have type manual. The groups of sweeper.session are pools; its events have type expired, because the licence has ended. Errors: as expire(); 22023 the policy has no group_by.';
 COMMENT ON PROCEDURE sweeper.sweep IS

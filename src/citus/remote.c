@@ -16,6 +16,7 @@
 #include "citus/catalog.h"
 #include "citus/remote.h"
 #include "monitor/all_nodes.h"
+#include "policy/partition.h"
 
 #define NODES \
 	"FROM pg_catalog.pg_dist_node AS n CROSS JOIN pg_catalog.pg_dist_local_group AS l WHERE n.isactive AND n.noderole = 'primary'"
@@ -82,10 +83,22 @@ ask_others(const char *statement, int connect_timeout)
 	return answers;
 }
 
+/* A table with one shard, here, is on no other node. */
+static bool
+leads(Oid relid)
+{
+	SswDistributed d;
+	List	   *shards;
+
+	if (!ssw_citus_is_distributed(relid, &d) || ssw_citus_local_group() != 0)
+		return false;
+	return d.column || !ssw_shards->find(relid, &shards) || shards == NIL;
+}
+
 void
 ssw_citus_remote_init(void)
 {
-	static const SswNodes nodes = {.own_name = own_name,.ask_others = ask_others};
+	static const SswNodes nodes = {.own_name = own_name,.ask_others = ask_others,.leads = leads};
 
 	ssw_nodes = &nodes;
 }

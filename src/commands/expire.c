@@ -30,6 +30,8 @@
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
+#include "commands/expire_at_nodes.h"
+#include "monitor/all_nodes.h"
 #include "policy/deadline.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
@@ -38,6 +40,7 @@
 #include "sweep/row_action.h"
 
 PG_FUNCTION_INFO_V1(ssw_expire);
+PG_FUNCTION_INFO_V1(ssw_expire_here);
 PG_FUNCTION_INFO_V1(ssw_expire_group);
 
 /* What expire() does with rows, and expire_group(). */
@@ -209,6 +212,26 @@ ssw_expire(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("keys must not contain nulls")));
 	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
+	PG_RETURN_INT64(ssw_nodes->leads(p->relid) ? ssw_expire_at_nodes(p, w.keys, NULL, w.end.reason) : expire_rows(p, &w));
+}
+
+/* _expire_here(policy, {key, reason}): the same of a row on this node. */
+Datum
+ssw_expire_here(PG_FUNCTION_ARGS)
+{
+	SswPolicy  *p = lock_policy(fcinfo, SSW_RIGHT_END_ROW);
+	Wanted		w = {.end.type = "manual"};
+	Datum	   *elems;
+	bool	   *nulls;
+	int			n;
+
+	ssw_argument_not_null(fcinfo, 1, "key_and_reason");
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
+	if (n != 2 || nulls[0])
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("_expire_here() takes a key and a reason")));
+	w.keys = construct_array(elems, 1, TEXTOID, -1, false, TYPALIGN_INT);
+	w.end.reason = nulls[1] ? NULL : TextDatumGetCString(elems[1]);
 	PG_RETURN_INT64(expire_rows(p, &w));
 }
 
@@ -223,5 +246,5 @@ ssw_expire_group(PG_FUNCTION_ARGS)
 	w.group = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
-	PG_RETURN_INT64(expire_rows(p, &w));
+	PG_RETURN_INT64(ssw_nodes->leads(p->relid) ? ssw_expire_at_nodes(p, NULL, w.group, w.end.reason) : expire_rows(p, &w));
 }

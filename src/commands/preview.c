@@ -330,9 +330,9 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 	}
 }
 
-/* Look at the relation of a built policy. */
+/* Look at the relation of a built policy, or only at its definition, or only at rows. */
 static SswPreview *
-look(SswPolicy *p, Relation rel)
+look(SswPolicy *p, Relation rel, bool advise, bool count)
 {
 	SswPreview *v = palloc0(sizeof(SswPreview));
 	MemoryContext cxt = CurrentMemoryContext;
@@ -340,12 +340,16 @@ look(SswPolicy *p, Relation rel)
 
 	/* keys and expressions as in a pass */
 	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
-	advise_index(p, rel, v, cxt);
-	look_at_sample(p, rel, v, cxt);
+	v->exact = true;
+	if (advise)
+		advise_index(p, rel, v, cxt);
+	if (count)
+		look_at_sample(p, rel, v, cxt);
 	if (!v->exact)
 		count_by_index(p, rel, v, cxt);
-	advise_children(p, rel, v, cxt);
-	if (p->nkeys == 0)
+	if (advise)
+		advise_children(p, rel, v, cxt);
+	if (advise && p->nkeys == 0)
 		add_advice(v, cxt, false,
 				   "There is no key, so events identify rows by ctid: give the table a primary key, or name the columns of a unique index in key.");
 	ssw_spi_end_as(&save);
@@ -356,6 +360,8 @@ typedef struct Preview
 {
 	SswPolicy  *policy;
 	Relation	rel;
+	bool		advise;
+	bool		count;
 	SswPreview *result;
 } Preview;
 
@@ -364,15 +370,15 @@ try_look(void *arg)
 {
 	Preview    *v = arg;
 
-	v->result = look(v->policy, v->rel);
+	v->result = look(v->policy, v->rel, v->advise, v->count);
 	return true;
 }
 
-/* Look at the relation of a built policy.  The result is in CurrentMemoryContext. */
+/* Look at a relation with the policy's columns: at its definition, and at its rows. */
 SswPreview *
-ssw_preview_run(SswPolicy *p, Relation rel)
+ssw_preview_part(SswPolicy *p, Relation rel, bool advise, bool count)
 {
-	Preview		v = {.policy = p,.rel = rel};
+	Preview		v = {.policy = p,.rel = rel,.advise = advise,.count = count};
 	ErrorData  *error = ssw_spi_try(try_look, &v);
 
 	if (error == NULL)
@@ -386,6 +392,13 @@ ssw_preview_run(SswPolicy *p, Relation rel)
 				 errhint("Evaluate its deadline and its filter in a SELECT on the table, as the table's owner.")));
 	ReThrowError(error);
 	return NULL;
+}
+
+/* Look at the relation of a built policy.  The result is in CurrentMemoryContext. */
+SswPreview *
+ssw_preview_run(SswPolicy *p, Relation rel)
+{
+	return ssw_preview_part(p, rel, true, true);
 }
 
 /* Refuse what is more likely a wrong unit, zone or column than a deadline. */
@@ -439,7 +452,7 @@ ssw_preview_row(FunctionCallInfo fcinfo, const SswPolicy *p, const SswPreview *v
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE || desc->natts != lengthof(values))
 		elog(ERROR, "return type must be sweeper.preview_result");
 	for (int i = 0; i < v->nkeys; i++)
-		keys[i] = CStringGetTextDatum(ssw_key_shown(p, v->keys[i]));
+		keys[i] = CStringGetTextDatum(v->keys_shown ? v->keys[i] : ssw_key_shown(p, v->keys[i]));
 	foreach(lc, v->advice)
 		advice = accumArrayResult(advice, CStringGetTextDatum(lfirst(lc)), false, TEXTOID,
 								  CurrentMemoryContext);

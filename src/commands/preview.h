@@ -25,10 +25,12 @@ typedef struct SswPreview
 	double		cascade_rows;	/* child rows that go with a parent */
 	int			nkeys;
 	char	   *keys[SSW_PREVIEW_KEYS]; /* of some dead rows */
+	bool		keys_shown;		/* as another node shows them */
 	List	   *advice;			/* of char *: what would help */
 	List	   *missing;		/* of char *: CREATE INDEX statements among it */
 } SswPreview;
 
+extern SswPreview *ssw_preview_part(SswPolicy *p, Relation rel, bool advise, bool count);
 extern SswPreview *ssw_preview_run(SswPolicy *p, Relation rel);
 extern Datum ssw_preview_row(FunctionCallInfo fcinfo, const SswPolicy *p,
 							 const SswPreview *v, const char *state);

@@ -30,9 +30,11 @@
 #include "commands/args.h"
 #include "commands/policy_store.h"
 #include "commands/preview.h"
+#include "commands/preview_nodes.h"
 #include "commands/register.h"
 #include "commands/target_check.h"
 #include "heartbeat/policy_xact.h"
+#include "monitor/all_nodes.h"
 #include "policy/deadline.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
@@ -301,6 +303,7 @@ ssw_preview(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p;
 	Relation	rel;
+	SswPreview *found;
 	Datum		result;
 	char	   *unusable;
 	char	   *step;
@@ -323,7 +326,10 @@ ssw_preview(PG_FUNCTION_ARGS)
 				 errhint("BEGIN; SELECT sweeper.resume(%1$s); SELECT * FROM sweeper.preview(%1$s); then COMMIT, or ROLLBACK to leave it as it is.",
 						 quote_literal_cstr(p->name))));
 	ssw_deadline_build(p, rel);
-	result = ssw_preview_row(fcinfo, p, ssw_preview_run(p, rel),
+	found = ssw_preview_here(p, rel);
+	if (ssw_nodes->leads(p->relid))
+		ssw_preview_add_nodes(p, found);
+	result = ssw_preview_row(fcinfo, p, found,
 							 ssw_brake_name(ssw_brake_state(p, GetCurrentTimestamp(), &reason)));
 	table_close(rel, NoLock);
 	return result;

@@ -16,6 +16,7 @@
 #include "nodes/parsenodes.h"
 #include "pgstat.h"
 #include "utils/builtins.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/argument_checks.h"
@@ -24,6 +25,7 @@
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
+#include "monitor/all_nodes.h"
 #include "policy/policy_rights.h"
 #include "process/brake.h"
 
@@ -195,6 +197,26 @@ report_failure(const char *policy, const char *relation, const Answer *answer)
 			 errhint("%s", hint)));
 }
 
+/* A pass of the policy on each other node; waits for all, and then names one that failed. */
+static void
+sweep_at_nodes(const char *name, bool wait, int64 timeout_us, bool force)
+{
+	ListCell   *lc;
+
+	foreach(lc, ssw_nodes->ask_others(psprintf("CALL sweeper.sweep(%s, %s, '%ld microseconds', %s)", quote_literal_cstr(name),
+											   wait ? "true" : "false", (long) timeout_us, force ? "true" : "false"), 0))
+	{
+		SswAnswer  *a = lfirst(lc);
+
+		if (a->failed)
+			ereport(ERROR,
+					(errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION),
+					 errmsg("policy \"%s\" could not be swept on node %s", name, a->node),
+					 errdetail_internal("%s", a->text),
+					 errhint("SELECT * FROM sweeper.problem_all;")));
+	}
+}
+
 /* CALL sweep(policy, wait, timeout, force, INOUT pass). */
 Datum
 ssw_sweep(PG_FUNCTION_ARGS)
@@ -207,6 +229,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 	int			policy_id = p->id;
 	char	   *name = pstrdup(p->name);
 	char	   *relation = pstrdup(p->relation);
+	bool		leads = ssw_nodes->leads(p->relid);
 	Answer		answer = {0};
 	uint64		mine;
 	TupleDesc	desc;
@@ -229,6 +252,12 @@ ssw_sweep(PG_FUNCTION_ARGS)
 		SPI_finish();
 		/* the transaction that SPI_commit() began has no snapshot yet */
 		mine = post_request(policy_id, force);
+		if (leads)
+		{
+			PushActiveSnapshot(GetTransactionSnapshot());
+			sweep_at_nodes(name, wait, timeout_us, force);
+			PopActiveSnapshot();
+		}
 		wait_for_pass(policy_id, mine, timeout_us, &answer);
 		if (answer.code)
 			report_failure(name, relation, &answer);
@@ -238,7 +267,11 @@ ssw_sweep(PG_FUNCTION_ARGS)
 					 errhint("SELECT * FROM sweeper.problem WHERE policy = %s;", quote_literal_cstr(name))));
 	}
 	else
+	{
 		(void) post_request(policy_id, force);
+		if (leads)
+			sweep_at_nodes(name, wait, timeout_us, force);
+	}
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	value = Int64GetDatum(answer.pass_id);

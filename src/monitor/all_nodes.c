@@ -138,3 +138,27 @@ ssw_other_nodes(PG_FUNCTION_ARGS)
 		put_answer((ReturnSetInfo *) fcinfo->resultinfo, source, lfirst(lc));
 	return (Datum) 0;
 }
+
+/*
+ * The rows that a query gives on the other nodes, each as JSON, in an array of text, or
+ * null if there are none.  A node that does not answer is a warning.
+ */
+ArrayType  *
+ssw_nodes_rows(const char *query)
+{
+	ArrayBuildState *rows = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	ListCell   *lc;
+
+	foreach(lc, ssw_nodes->ask_others(psprintf("SELECT pg_catalog.to_json(r) FROM (%s) AS r", query), NODE_TIMEOUT))
+	{
+		SswAnswer  *a = lfirst(lc);
+
+		if (!a->failed)
+			rows = accumArrayResult(rows, CStringGetTextDatum(a->text), false, TEXTOID, CurrentMemoryContext);
+		else
+			ereport(WARNING,
+					(errmsg("rows of node %s are missing", a->node),
+					 errdetail_internal("%s", a->text)));
+	}
+	return DatumGetArrayTypeP(makeArrayResult(rows, CurrentMemoryContext));
+}

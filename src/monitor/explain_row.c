@@ -12,6 +12,7 @@
 
 #include "access/htup_details.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -28,6 +29,7 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "heartbeat/target_cache.h"
+#include "monitor/all_nodes.h"
 #include "monitor/row_facts.h"
 #include "policy/partition.h"
 #include "policy/policy_rights.h"
@@ -305,6 +307,29 @@ set_text(const char *s, int col, Datum *values, bool *nulls)
 	values[col] = s ? CStringGetTextDatum(s) : (Datum) 0;
 }
 
+/*
+ * The answer of the node that has the row; or, if none has it, of the one that ended it
+ * last; 0: no node knows the row.
+ */
+static Datum
+ask_nodes(const SswPolicy *p, const char *key)
+{
+	static const char *const sql =
+	"SELECT e.* FROM pg_catalog.unnest($1) AS a (answer), pg_catalog.json_to_record(a.answer::pg_catalog.json) AS e (found boolean, state text,"
+	" deadline timestamptz, last_seen timestamptz, last_heartbeat timestamptz, verdict text, reason text, attempts int, next_attempt timestamptz,"
+	" last_error text, blocked_by int[], ended_at timestamptz, cleanup_type text, hint text)"
+	" WHERE e.found IS NOT FALSE OR e.ended_at IS NOT NULL ORDER BY e.found DESC NULLS LAST, e.ended_at DESC LIMIT 1";
+	Oid			type = TEXTARRAYOID;
+	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.explain_row(%s, %s)", quote_literal_cstr(p->name), quote_literal_cstr(key))));
+	Datum		row = (Datum) 0;
+
+	ssw_spi_begin();
+	if (ssw_spi_exec(sql, 1, &type, &answers, NULL, true, 1) > 0)
+		row = HeapTupleHeaderGetDatum(SPI_returntuple(SPI_tuptable->vals[0], SPI_tuptable->tupdesc));
+	ssw_spi_end();
+	return row;
+}
+
 /* explain_row(policy, key): one row. */
 Datum
 ssw_explain_row(PG_FUNCTION_ARGS)
@@ -320,6 +345,13 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	explain(&e, text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	if (!r->found && ssw_nodes->leads(e.policy->relid))
+	{
+		Datum		row = ask_nodes(e.policy, text_to_cstring(PG_GETARG_TEXT_PP(1)));
+
+		if (row != (Datum) 0)
+			PG_RETURN_DATUM(row);
+	}
 
 	v[0] = BoolGetDatum(r->found);
 	n[0] = !r->done;

@@ -122,6 +122,15 @@ ssw_partition_shard(const SswPolicy *p, Oid leaf)
 	return leaf;
 }
 
+/* The tables of this node in which the policy's rows are found: the relation, or its shards here. */
+List	   *
+ssw_partition_places(const SswPolicy *p)
+{
+	List	   *shards;
+
+	return ssw_shards && ssw_shards->find(p->relid, &shards) ? shards : list_make1_oid(p->relid);
+}
+
 /* Could rows be written just now, in the relation and in all that are below it? */
 bool
 ssw_partition_is_writable(Oid relid)

@@ -34,6 +34,7 @@ extern bool ssw_partition_is_subscribed(Oid relid);
 extern Oid	ssw_partition_subscribed(const SswPolicy *p);
 extern bool ssw_partition_is_writable(Oid relid);
 extern Oid	ssw_partition_shard(const SswPolicy *p, Oid leaf);
+extern List *ssw_partition_places(const SswPolicy *p);
 extern List *ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others);
 extern void ssw_partition_check(const SswPolicy *p);
 

@@ -21,6 +21,7 @@
 #include "base/identity.h"
 #include "base/relation_guard.h"
 #include "base/spi.h"
+#include "policy/partition.h"
 #include "sweep/end_rows.h"
 #include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_action.h"
@@ -64,19 +65,10 @@ ssw_end_begin(void)
 	return f;
 }
 
-/*
- * Find and lock the rows that match: a boolean over t and the parameters.  As
- * the relation's owner, in SPI.
- */
-void
-ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *matches,
-			 int nargs, Oid *types, Datum *values)
+/* Take in the rows that a statement has locked. */
+static void
+add_rows(SswFound *f, uint64 n)
 {
-	char	   *sql = psprintf("SELECT t.tableoid, t.ctid FROM %s AS t WHERE %s AND (%s) FOR UPDATE%s",
-							   ssw_guard_table(p->relid), matches, p->filter ? p->filter : "true",
-							   e->skip_locked ? " SKIP LOCKED" : "");
-	uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
-
 	if (f->n + n > INT_MAX / 2)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED), errmsg("too many rows to expire in one call")));
@@ -97,6 +89,23 @@ ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *match
 		r->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tup, SPI_tuptable->tupdesc, 2, &isnull));
 	}
 	SPI_freetuptable(SPI_tuptable);
+}
+
+/*
+ * Find and lock the rows of this node that match: a boolean over t and the
+ * parameters.  As the relation's owner, in SPI.
+ */
+void
+ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *matches,
+			 int nargs, Oid *types, Datum *values)
+{
+	ListCell   *lc;
+
+	foreach(lc, ssw_partition_places(p))
+		add_rows(f, ssw_plan_execute(psprintf("SELECT t.tableoid, t.ctid FROM %s AS t WHERE %s AND (%s) FOR UPDATE%s",
+											  ssw_guard_table(lfirst_oid(lc)), matches, p->filter ? p->filter : "true",
+											  e->skip_locked ? " SKIP LOCKED" : ""),
+									 nargs, types, values, NULL, false));
 }
 
 /* Act on up to ROWS_AT_ONCE rows of one leaf, from *next on. */

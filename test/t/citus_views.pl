@@ -65,6 +65,42 @@ sql((split /\|/, $out)[2]);
 is((as('watcher', 'SELECT count(*) FROM sweeper.problem_all'))[1], '0', 'its next step');
 is((as('watcher', "SELECT sweeper._other_nodes('pg_authid')"))[2] =~ /nodes are not asked for "pg_authid"/, 1, 'nodes are asked for these views only');
 
+# commands from the coordinator act on the nodes that have the rows
+sql("CREATE TABLE c (id int PRIMARY KEY, d timestamptz, g text); CREATE INDEX ON c (d); SELECT create_distributed_table('c', 'id', shard_count => 6, colocate_with => 'none')");
+sql("SELECT sweeper.register('c', deadline => 'd', start => 'now', group_by => 'g', fuse_fraction => 1, check_every => '0')");
+wait_for($_, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = 'c'") for @node;
+sql("INSERT INTO c SELECT i, now() + CASE WHEN i > 200 THEN -1 ELSE 1 END * interval '1 h', 'g' || i % 10 FROM generate_series(1, 300) AS i");
+is(sql("SELECT rows_estimate, dead_estimate, exact, cardinality(sample_keys) > 0, cardinality(advice) FROM sweeper.preview('c')"), '300|100|t|t|0', 'preview adds the nodes');
+is($workers[0]->safe_psql('postgres', "SELECT rows_estimate < 300 FROM sweeper.preview('c')"), 't', 'preview of a worker: its own shards');
+is(sql("SELECT found, verdict FROM sweeper.explain_row('c', '7')"), 't|alive', 'explain_row of a living row');
+is(sql("SELECT found, verdict FROM sweeper.explain_row('c', '9999')"), 'f|not found', 'explain_row of no row');
+is(sql("BEGIN; SELECT sweeper.expire('c', '{1,2,3,4,9999}', 'why'); ROLLBACK; SELECT count(*) FROM c; SELECT count(*) FROM sweeper.cleanup_event_all WHERE policy = 'c'"), "4\n300\n0", 'expire is undone by the rollback');
+is(sql("SELECT sweeper.expire('c', '{1,2,3,4,9999}', 'why')"), '4', 'expire returns the sum');
+is(sql("SELECT count(*), count(DISTINCT key), min(reason), min(cleanup_type) FROM sweeper.cleanup_event_all WHERE policy = 'c'"), '4|4|why|manual', 'one event each');
+is(sql("SELECT found, verdict, reason, cleanup_type FROM sweeper.explain_row('c', '1')"), 'f|expired|why|manual', 'explain_row finds the evidence');
+is(sql("SELECT sweeper.expire_group('c', 'g5'); SELECT count(*) FROM c WHERE g = 'g5'"), "30\n0", 'expire_group');
+# one key fails: none is expired, also without a transaction block
+sql('CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF old.id = 17 THEN RAISE \'kept\'; END IF; RETURN old; END $$; SELECT run_command_on_placements(\'c\', \'CREATE TRIGGER no BEFORE DELETE ON %s FOR EACH ROW EXECUTE FUNCTION no()\')');
+fails("SELECT sweeper.expire('c', '{11,12,13,14,16,17}')", qr/ERROR:  kept/, 'a row that cannot be expired');
+is(sql('SELECT count(*) FROM c WHERE id IN (11, 12, 13, 14, 16, 17)'), '6', 'undoes those of other nodes');
+sql("SELECT sweeper.expire('c', '{11,12}')");
+is(sql('SELECT count(*) FROM c WHERE id IN (11, 12)'), '0', 'without it they expire');
+# rights: of the policy, and of the table
+($rc, $out, $err) = as('ann', "SELECT sweeper.expire('c', '{20}')");
+like($err, qr/must be owner of policy|permission denied/, 'expire: not the policy\'s owner');
+# a pass on all nodes
+sql("CALL sweeper.sweep('c')");
+is(sql('SELECT count(*) FROM c WHERE d < now()'), '0', 'sweep waits for all nodes');
+is(sql("SELECT count(DISTINCT node) FROM sweeper.pass_all WHERE policy = 'c' AND expired > 0"), '3', 'a pass on each');
+$workers[0]->safe_psql('postgres', "SELECT sweeper.pause('c')");
+fails("CALL sweeper.sweep('c')", qr/policy "c" could not be swept on node \Q$names[0]\E\nDETAIL:  .*paused/, 'sweep names the node that failed');
+$workers[0]->safe_psql('postgres', "SELECT sweeper.resume('c')");
+
+# seats are counted on the node where their pool was made
+sql("SELECT sweeper.create_pool('cad', seats => 1)");
+is(sql("SELECT seats_used FROM sweeper.acquire('cad', 'ann'); SELECT count(*) FROM sweeper.acquire('cad', 'bob')"), "1\n0", 'seats on the coordinator');
+like(($workers[0]->psql('postgres', "SELECT sweeper.acquire('cad', 'bob')"))[2], qr/pool "cad" does not exist/, 'a worker does not know the pool');
+
 # a node is down, and one is frozen
 my $frozen = $workers[1]->{_pid};
 $workers[2]->stop('immediate');
@@ -80,10 +116,11 @@ for my $view (sort keys %views)
     like($out, qr/^\Q$names[0]\E\|/m, "${view}_all: rows of the others") unless $view =~ /problem|progress/;
 }
 is(sql("SELECT count(*) FROM sweeper.policy_status_all WHERE state = 'no answer' AND reason LIKE 'failed to connect%'"), '2', 'state and reason');
+is(sql("SELECT found FROM sweeper.explain_row('c', '" . $workers[0]->safe_psql('postgres', "SELECT key FROM sweeper.cleanup_event WHERE policy = 'c' LIMIT 1") . "')"), 'f', 'explain_row answers');
 kill 'CONT', $frozen;
 $workers[2]->start;
 wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.problem_all');
-is(sql('SELECT count(*) FROM sweeper.cleanup_event_all'), '300', 'both are back');
+is(sql("SELECT count(*) FROM sweeper.cleanup_event_all WHERE policy = 't'"), '300', 'both are back');
 
 # tables that cannot be swept: register refuses them, and says so when a registered one becomes such a table
 my %refused = (ref => qr/reference table/, app => qr/distributed by append/, two => qr/several placements/, col => qr/columnar/, own => qr/rows from before it was distributed/, "key" => qr/without the distribution column "tenant"/);
