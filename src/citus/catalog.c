@@ -11,6 +11,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
@@ -30,6 +31,48 @@ ssw_citus_catalog(const char *name)
 	return get_relname_relid(name, PG_CATALOG_NAMESPACE);
 }
 
+/* What is read of them. */
+static const struct
+{
+	const char *catalog;
+	AttrNumber	column;
+	Oid			type;
+}			known_columns[] =
+
+{
+	{"pg_dist_partition", PARTITION_TABLE, REGCLASSOID},
+	{"pg_dist_partition", PARTITION_METHOD, CHAROID},
+	{"pg_dist_partition", PARTITION_KEY, TEXTOID},
+	{"pg_dist_partition", PARTITION_MODEL, CHAROID},
+	{"pg_dist_shard", SHARD_TABLE, REGCLASSOID},
+	{"pg_dist_shard", SHARD_ID, INT8OID},
+	{"pg_dist_shard", SHARD_LOW, TEXTOID},
+	{"pg_dist_placement", PLACEMENT_SHARD, INT8OID},
+	{"pg_dist_placement", PLACEMENT_STATE, INT4OID},
+	{"pg_dist_placement", PLACEMENT_GROUP, INT4OID},
+	{"pg_dist_local_group", LOCAL_GROUP, INT4OID},
+};
+
+/* Another version of Citus may have other catalogs: an error for the policy, not a wrong value. */
+static void
+check_columns(Relation rel)
+{
+	TupleDesc	columns = RelationGetDescr(rel);
+
+	for (int i = 0; i < lengthof(known_columns); i++)
+	{
+		AttrNumber	n = known_columns[i].column;
+
+		if (strcmp(known_columns[i].catalog, RelationGetRelationName(rel)) == 0 &&
+			(n > columns->natts || TupleDescAttr(columns, n - 1)->atttypid != known_columns[i].type))
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("cannot read catalog \"%s\" of Citus", RelationGetRelationName(rel)),
+					 errdetail("Its column %d is not of type %s.", n, format_type_be(known_columns[i].type)),
+					 errhint("Use a version of Citus that doc/citus.md lists.")));
+	}
+}
+
 /* Begin a scan, with an index for the rows with one value in the column; false without Citus. */
 bool
 ssw_citus_begin(SswCitusScan *s, const char *name, const char *index, AttrNumber column, RegProcedure equals, Datum value)
@@ -44,12 +87,22 @@ ssw_citus_begin_with(SswCitusScan *s, const char *name, const char *index, AttrN
 	Oid			relid = ssw_citus_catalog(name);
 	ScanKeyData key;
 
-	if (!OidIsValid(relid))
+	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_RELATION)
+	{
+		/* else a table would be distributed, and nothing swept */
+		if (OidIsValid(ssw_citus_catalog("pg_dist_partition")))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_TABLE),
+					 errmsg("catalog \"%s\" of Citus does not exist", name),
+					 errhint("Use a version of Citus that doc/citus.md lists.")));
 		return false;
+	}
 	s->rel = table_open(relid, AccessShareLock);
+	check_columns(s->rel);
 	if (index)
 		ScanKeyInit(&key, column, BTEqualStrategyNumber, equals, value);
-	s->scan = systable_beginscan(s->rel, index ? ssw_citus_catalog(index) : InvalidOid, index != NULL, snapshot, index ? 1 : 0, &key);
+	s->scan = systable_beginscan(s->rel, index ? ssw_citus_catalog(index) : InvalidOid, index && OidIsValid(ssw_citus_catalog(index)),
+								 snapshot, index ? 1 : 0, &key);
 	return true;
 }
 
@@ -64,8 +117,14 @@ Datum
 ssw_citus_column(const SswCitusScan *s, HeapTuple tup, AttrNumber number)
 {
 	bool		isnull;
+	Datum		value = heap_getattr(tup, number, RelationGetDescr(s->rel), &isnull);
 
-	return heap_getattr(tup, number, RelationGetDescr(s->rel), &isnull);
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("catalog \"%s\" of Citus has null in column \"%s\"", RelationGetRelationName(s->rel),
+						NameStr(TupleDescAttr(RelationGetDescr(s->rel), number - 1)->attname))));
+	return value;
 }
 
 void
@@ -124,10 +183,10 @@ ssw_citus_local_group(void)
 {
 	SswCitusScan s;
 	HeapTuple	tup;
-	int32		group = 0;
+	int32		group = -1;		/* of no node */
 
 	if (!ssw_citus_begin(&s, "pg_dist_local_group", NULL, 0, 0, 0))
-		return 0;
+		return group;
 	if (HeapTupleIsValid(tup = ssw_citus_next(&s)))
 		group = DatumGetInt32(ssw_citus_column(&s, tup, LOCAL_GROUP));
 	ssw_citus_end(&s);
