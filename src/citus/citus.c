@@ -22,10 +22,12 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "base/spi.h"
 #include "citus/catalog.h"
 #include "citus/citus.h"
 #include "citus/remote.h"
@@ -103,6 +105,25 @@ hold_shard(Oid leaf)
 		return InvalidOid;
 	lock_shard(shard_id);
 	return ssw_citus_is_placed_here(shard_id, ssw_citus_local_group()) ? relid : InvalidOid;
+}
+
+static bool
+try_hold(void *leaf)
+{
+	SetConfigOption("lock_timeout", "1", PGC_SUSET, PGC_S_OVERRIDE);
+	(void) hold_shard(*(Oid *) leaf);
+	return false;
+}
+
+/* Would holding the leaf wait, because a move or split of the shard waits, runs or is in doubt? */
+static bool
+is_moving(Oid leaf)
+{
+	ErrorData  *error = OidIsValid(ssw_citus_catalog("pg_dist_shard")) ? ssw_spi_try(try_hold, &leaf) : NULL;
+
+	if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error != NULL;
 }
 
 /* Why a policy cannot sweep its table, and what to do. */
@@ -240,7 +261,7 @@ check(const SswPolicy *p)
 void
 ssw_citus_init(void)
 {
-	static const SswShards shards = {.has = has_shards,.find = find_shards,.hold = hold_shard,.check = check,.misfit = find_misfit,
+	static const SswShards shards = {.has = has_shards,.find = find_shards,.hold = hold_shard,.is_moving = is_moving,.check = check,.misfit = find_misfit,
 	.share = ssw_citus_share,.drop = ssw_citus_drop_shared};
 
 	ssw_shards = &shards;

@@ -69,6 +69,13 @@ find_family(Oid relid)
 	return all;
 }
 
+/* Lock a leaf at once.  One that is to be changed must be neither locked nor moving. */
+static bool
+lock_at_once(Oid leaf, LOCKMODE mode)
+{
+	return ConditionalLockRelationOid(leaf, mode) && !(mode >= RowExclusiveLock && ssw_shards && ssw_shards->is_moving(leaf));
+}
+
 /*
  * The relation's leaves (itself, when it is no partitioned table), by oid, locked in this
  * mode.  One of another owner is left alone; view problem reports it.  So is a
@@ -100,7 +107,7 @@ ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 			continue;
 		if (!others)
 			LockRelationOid(leaf, mode);	/* not yet, if it is a shard */
-		if (others && leaf != p->relid && !ConditionalLockRelationOid(leaf, mode))
+		if (others && leaf != p->relid && !lock_at_once(leaf, mode))
 			*others += Max(1, murmurhash32(leaf));
 		else if (get_rel_relkind(leaf) == RELKIND_RELATION) /* not dropped meanwhile */
 			leaves = lappend_oid(leaves, leaf);

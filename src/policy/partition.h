@@ -14,6 +14,7 @@ typedef struct SswShards
 	bool		(*find) (Oid relid, List **shards); /* false: no such table */
 	Oid			(*hold) (Oid leaf); /* its table, as long as the transaction
 									 * lasts; or invalid */
+	bool		(*is_moving) (Oid leaf);	/* hold() would wait */
 	void		(*check) (const SswPolicy *p);	/* an error if it cannot be
 												 * swept */
 	char	   *(*misfit) (const SswPolicy *p, char **next_step);	/* the same later: why,

@@ -28,6 +28,11 @@ sub citus_node {
     print $hba "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n";
     close $hba;
     $node->start;
+    # where a server has this setting, logical splits need it
+    if ($node->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name = 'output_plugin_libraries'")) {
+        $node->append_conf('postgresql.conf', "output_plugin_libraries = 'pgoutput, citus'");
+        $node->restart;
+    }
     $node->safe_psql('postgres', 'CREATE EXTENSION citus');
     return $node;
 }

@@ -21,7 +21,7 @@ use constant { LATE => 300 };    # seconds after which all dead rows must be gon
 
 # What happens to nodes, and to shards.
 my @FAULTS = qw(kill_node kill_node stop_node freeze cut cut promote);
-my @MOVES = qw(move_logical move_blocking split_logical split_blocking rebalance drain);
+my @MOVES = qw(move_logical move_logical move_blocking move_blocking split_logical split_blocking rebalance drain);
 
 sub new {
     my ($class, %arg) = @_;    # seed, rows, seconds, shards
@@ -45,18 +45,10 @@ sub add_member {
     my $node = citus_node($name eq 'coordinator' ? $name : "worker$name", 'citus.recover_2pc_interval = 2s', 'citus.defer_shard_delete_interval = 5s',
         'citus.node_connection_timeout = 5000', 'wal_receiver_timeout = 10s', 'wal_sender_timeout = 10s', 'tcp_keepalives_idle = 5', 'tcp_keepalives_interval = 5',
         'max_wal_senders = 40', 'max_replication_slots = 40', 'max_logical_replication_workers = 12', 'log_min_messages = warning', 'log_statement = none',
-        'deadlock_timeout = 1s', "shared_buffers = '64MB'", "session_sweeper.synchronous_commit = 'on'",
-        (grep { defined } $self->plugin_setting));
+        'deadlock_timeout = 1s', "shared_buffers = '64MB'", "session_sweeper.synchronous_commit = 'on'");
     my $m = $self->{member}{$name} = { name => $name eq 'coordinator' ? $name : "worker $name", key => $name, node => $node };
     $self->give_proxy($m);
     return;
-}
-
-# Where a server has this setting, logical splits need it.
-sub plugin_setting {
-    my ($self) = @_;
-    $self->{plugins} //= $self->{judge}->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name = 'output_plugin_libraries'");
-    return $self->{plugins} ? "output_plugin_libraries = 'pgoutput, citus'" : undef;
 }
 
 sub give_proxy {
@@ -116,7 +108,7 @@ sub load {
         my $key = $self->key_text($name);
         $judge->safe_psql('postgres', "SET timezone = 'UTC'; INSERT INTO truth SELECT '$name', $key, d FROM (" . $self->formula($t) . ") AS t ($columns)");
     }
-    $self->register($_->{key}) for $self->members;
+    $self->register;
     $self->{t0} = time;
     return;
 }
@@ -127,13 +119,9 @@ sub key_text {
     return $name eq 'lease' ? 'id::text' : $name eq 'seat' ? 'ROW(tenant, id)::text' : "ROW(id, at)::text";
 }
 
-# On the coordinator it is enough, where definitions are shared: then other nodes refuse it.
 sub register {
-    my ($self, $member) = @_;
-    for my $name (sort keys %TABLES) {
-        my ($ok, $out, $err) = $self->try($member, "SELECT sweeper.register('$name', deadline => 'd', start => 'now', fuse_fraction => 1, max_workers => 2)");
-        die "register $name on $member: $err" unless $ok || $err =~ /coordinator|already/;
-    }
+    my ($self) = @_;
+    $self->sql("SELECT sweeper.register('$_', deadline => 'd', start => 'now', fuse_fraction => 1, max_workers => 2)") for sort keys %TABLES;
     return;
 }
 
@@ -295,7 +283,6 @@ sub add_node {
         $self->note_that("citus_add_node: $@");
         sleep 1;
     }
-    $self->register(3);
     return;
 }
 
