@@ -5,28 +5,35 @@
 --
 -- Needs access level monitor.  Rates are counted from one run to the next of the same
 -- session.  It keeps its last numbers, and the largest backlog, in a setting,
--- watch.last.  "?": the backlog has not been counted.
+-- watch.last.  "?": the backlog has not been counted.  On a Citus cluster it shows all
+-- nodes, and names the node at the end of a line; the first lines are of this server.
 WITH metric AS MATERIALIZED (SELECT regexp_replace(metric, '^session_sweeper_', '') AS name, labels, value FROM sweeper.metrics),
-status AS MATERIALIZED (SELECT * FROM sweeper.policy_status),
+status AS MATERIALIZED (SELECT * FROM sweeper.policy_status_all),
+problem AS MATERIALIZED (SELECT * FROM sweeper.problem_all),
+nodes AS (SELECT count(DISTINCT node) > 1 AS many FROM status),
+-- of this server with those that a person has ended
+ended AS MATERIALIZED (
+    SELECT sweeper._node() || ' ' || (labels ->> 'policy') AS id, sum(value) AS n FROM metric WHERE name = 'rows_ended_total' GROUP BY 1
+    UNION ALL
+    SELECT node || ' ' || policy, expired FROM status WHERE node <> sweeper._node() AND policy IS NOT NULL),
 before AS MATERIALIZED (SELECT nullif(current_setting('watch.last', true), '')::jsonb AS last),
 seen AS MATERIALIZED (
     SELECT jsonb_build_object('at', extract(epoch FROM clock_timestamp()),
                'heartbeats', sum(value) FILTER (WHERE name = 'heartbeats_total'),
-               'ended', (SELECT jsonb_object_agg(e.policy, e.n)
-                         FROM (SELECT labels ->> 'policy' AS policy, sum(value) AS n FROM metric WHERE name = 'rows_ended_total' GROUP BY 1) AS e),
+               'ended', (SELECT jsonb_object_agg(id, n) FROM ended),
                'most', greatest((SELECT max(backlog) FROM status), (SELECT (last ->> 'most')::float8 FROM before))) AS now
     FROM metric),
 kept AS MATERIALIZED (SELECT now, last, (now ->> 'at')::float8 - (last ->> 'at')::float8 AS seconds, set_config('watch.last', now::text, false) FROM seen CROSS JOIN before),
 cell AS (SELECT CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8' THEN chr(9608) ELSE '#' END AS dark,
                 CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8' THEN chr(9617) ELSE '.' END AS light),
 policy AS (
-    SELECT s.policy, coalesce(nullif(array_to_string(s.brakes, '+'), ''), s.state) AS state, s.workers, s.lag, s.backlog, n.ended,
-           greatest(0, n.ended - (k.last -> 'ended' ->> s.policy)::float8) / k.seconds AS rate,
+    SELECT s.node, s.policy, coalesce(nullif(array_to_string(s.brakes, '+'), ''), s.state) AS state, s.workers, s.lag, s.backlog, n.ended,
+           greatest(0, n.ended - (k.last -> 'ended' ->> (s.node || ' ' || s.policy))::float8) / k.seconds AS rate,
            least(1, coalesce(extract(epoch FROM s.lag) / nullif(extract(epoch FROM p.max_lag), 0), 0)) AS late,
            coalesce(s.backlog / nullif((k.now ->> 'most')::float8, 0), 0) AS part
-    FROM status AS s JOIN sweeper.policy AS p USING (policy) CROSS JOIN kept AS k
-    CROSS JOIN LATERAL (SELECT coalesce((k.now -> 'ended' ->> s.policy)::float8, 0) AS ended) AS n
-    WHERE s.policy NOT LIKE 'sweeper.%' OR s.lag IS NOT NULL OR s.brakes <> '{}' OR n.ended > 0),
+    FROM status AS s LEFT JOIN sweeper.policy AS p USING (policy) CROSS JOIN kept AS k
+    CROSS JOIN LATERAL (SELECT coalesce((k.now -> 'ended' ->> (s.node || ' ' || s.policy))::float8, 0) AS ended) AS n
+    WHERE s.policy IS NULL OR s.policy NOT LIKE 'sweeper.%' OR s.lag IS NOT NULL OR s.brakes <> '{}' OR n.ended > 0),
 line (section, rank, text) AS (
     SELECT 1, 0::float8, format('session_sweeper in %s at %s: %s', current_database(), clock_timestamp()::time(0),
         CASE WHEN (SELECT value FROM metric WHERE name = 'in_recovery') = 1 THEN 'a standby' WHEN (SELECT value FROM metric WHERE name = 'enabled') = 1 THEN 'on' ELSE 'OFF' END)
@@ -41,22 +48,22 @@ line (section, rank, text) AS (
     UNION ALL
     SELECT 2, '-Infinity', E'\n' || format('%-20s %-10s %-31s %-29s %9s %8s', 'policy', 'state', 'lag, as a part of max_lag', 'backlog, of the most seen', 'ended', 'a second')
     UNION ALL
-    SELECT 2, row_number() OVER (ORDER BY policy LIKE 'sweeper.%', policy),
-           format('%-20s %-10s %s %-10s %s %-8s %9s %8s', left(policy, 20), left(state, 10),
+    SELECT 2, row_number() OVER (ORDER BY policy LIKE 'sweeper.%', policy, node),
+           format('%-20s %-10s %s %-10s %s %-8s %9s %8s', left(coalesce(policy, ''), 20), left(state, 10),
                   repeat(dark, ceil(20 * late)::int) || repeat(light, 20 - ceil(20 * late)::int), coalesce(date_trunc('second', lag)::text, '-'),
-                  repeat(dark, ceil(20 * part)::int) || repeat(light, 20 - ceil(20 * part)::int), coalesce(backlog::text, '?'), ended, coalesce(round(rate::numeric, 1)::text, '-'))
-    FROM policy CROSS JOIN cell
+                  repeat(dark, ceil(20 * part)::int) || repeat(light, 20 - ceil(20 * part)::int), coalesce(backlog::text, '?'), ended, coalesce(round(rate::numeric, 1)::text, '-')) || CASE WHEN many THEN '  ' || node ELSE '' END
+    FROM policy CROSS JOIN cell CROSS JOIN nodes
     UNION ALL
     SELECT 3, '-Infinity', E'\nlast events'
     UNION ALL
     SELECT 3, -extract(epoch FROM cleaned_at), rtrim(format('%s  %-20s %-13s %-24s %s', to_char(cleaned_at, 'HH24:MI:SS.MS'), left(policy, 20), cleaned.type,
            left(CASE WHEN n > 1 THEN n || ' rows' ELSE key END, 24), left(reason, 40)))
     FROM (SELECT cleaned_at, policy, cleanup_type AS type, sum(count) AS n, min(key) AS key, min(reason) AS reason
-          FROM (SELECT * FROM sweeper.cleanup_event WHERE cleaned_at > now() - interval '1 min' ORDER BY cleaned_at DESC LIMIT 5000) AS e
+          FROM (SELECT * FROM sweeper.cleanup_event_all WHERE cleaned_at > now() - interval '1 min' ORDER BY cleaned_at DESC LIMIT 5000) AS e
           GROUP BY 1, 2, 3 ORDER BY 1 DESC LIMIT 6) AS cleaned
     UNION ALL
-    SELECT 4, '-Infinity', E'\nproblems' || CASE WHEN NOT EXISTS (SELECT FROM sweeper.problem) THEN ': none' ELSE '' END
+    SELECT 4, '-Infinity', E'\nproblems' || CASE WHEN NOT EXISTS (SELECT FROM problem) THEN ': none' ELSE '' END
     UNION ALL
-    SELECT 4, CASE severity WHEN 'critical' THEN 0 ELSE 1 END, format('%-8s  %-20s %-24s %s', severity, left(coalesce(policy, ''), 20), problem, next_step)
-    FROM sweeper.problem)
+    SELECT 4, CASE severity WHEN 'critical' THEN 0 ELSE 1 END, format('%-8s  %-20s %-24s %s', severity, left(coalesce(policy, ''), 20), problem, next_step) || CASE WHEN many THEN ' -- ' || node ELSE '' END
+    FROM problem CROSS JOIN nodes)
 SELECT text FROM line ORDER BY section, rank, text;
