@@ -188,6 +188,7 @@ CREATE POLICY visible ON sweeper.usage_event FOR SELECT
 -- Members of pg_write_all_data may write every table without row security, and every updatable view; these tables decide
 -- which code runs as which role.
 ALTER TABLE sweeper.shared_policy ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.shard_arrival ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.preset ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.service_mark ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.pool ENABLE ROW LEVEL SECURITY;
