@@ -81,16 +81,16 @@ SELECT * FROM rows_of('lease') WHERE shard = 'lease_102';
 
 -- A move that holds a shard: its rows wait, and others do not.
 UPDATE pg_dist_placement SET groupid = 0 WHERE shardid = 101;
-INSERT INTO lease_101 VALUES (3, now() - interval '30 min');
-INSERT INTO lease_102 VALUES (2, now() - interval '1 h');
-SELECT pg_advisory_lock(102);
+INSERT INTO lease_101 VALUES (3, now() - interval '1 h');
+INSERT INTO lease_102 VALUES (2, now() - interval '30 min');
+SELECT pg_advisory_lock(101);
 \set VERBOSITY terse
 CALL sweeper.sweep('lease', pass => NULL) \gset
 SELECT * FROM rows_of('lease') WHERE shard < 'lease_103';
 SELECT state FROM sweeper.policy_status WHERE policy = 'lease';
-SELECT pg_advisory_unlock(102);
+SELECT pg_advisory_unlock(101);
 CALL sweeper.sweep('lease', pass => NULL) \gset
-SELECT * FROM rows_of('lease') WHERE shard = 'lease_102';
+SELECT * FROM rows_of('lease') WHERE shard < 'lease_103';
 
 -- What cannot be swept is refused.
 \set VERBOSITY default
