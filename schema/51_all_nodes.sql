@@ -14,7 +14,7 @@ COMMENT ON FUNCTION sweeper._other_nodes IS
 'The result of _node_rows() on each other node of the cluster, which is asked as the caller; or the error. A connection may take 2 s. Errors: 22023 another name.';
 
 CREATE VIEW sweeper.policy_status_all AS
-SELECT sweeper._node() AS node, s.* FROM sweeper.policy_status AS s
+SELECT l.node, s.* FROM sweeper._node() AS l (node) CROSS JOIN sweeper.policy_status AS s
 UNION ALL
 SELECT n.node, s.policy, s.relation, coalesce(s.state, 'no answer'), s.brakes, coalesce(s.reason, n.error), s.last_look, s.next_look, s.last_pass_at,
        s.last_success, s.next_due, s.oldest_deadline, s.lag, s.backlog, s.workers, s.expired, s.last_error,
@@ -24,7 +24,7 @@ WHERE s.policy IS NOT NULL OR n.error IS NOT NULL;
 COMMENT ON VIEW sweeper.policy_status_all IS 'policy_status of all nodes of a Citus cluster, asked as the reader. A node that does not answer within 2 s is a row with the state "no answer".';
 
 CREATE VIEW sweeper.problem_all AS
-SELECT sweeper._node() AS node, p.* FROM sweeper.problem AS p
+SELECT l.node, p.* FROM sweeper._node() AS l (node) CROSS JOIN sweeper.problem AS p
 UNION ALL
 SELECT n.node, coalesce(p.severity, 'critical'), p.policy, coalesce(p.problem, 'node does not answer'), p.since, coalesce(p.detail, n.error),
        CASE WHEN n.error IS NULL THEN p.next_step
@@ -36,19 +36,19 @@ WHERE p.problem IS NOT NULL OR n.error IS NOT NULL;
 COMMENT ON VIEW sweeper.problem_all IS 'problem of all nodes of a Citus cluster, asked as the reader, with the nodes that do not answer within 2 s.';
 
 CREATE VIEW sweeper.stat_progress_all AS
-SELECT sweeper._node() AS node, s.* FROM sweeper.stat_progress AS s
+SELECT l.node, s.* FROM sweeper._node() AS l (node) CROSS JOIN sweeper.stat_progress AS s
 UNION ALL
 SELECT n.node, s.* FROM sweeper._other_nodes('stat_progress') AS n CROSS JOIN LATERAL json_populate_recordset(NULL::sweeper.stat_progress, n.rows) AS s;
 COMMENT ON VIEW sweeper.stat_progress_all IS 'stat_progress of all nodes of a Citus cluster, asked as the reader. A node that does not answer within 2 s is a warning.';
 
 CREATE VIEW sweeper.pass_all AS
-SELECT sweeper._node() AS node, p.* FROM sweeper.pass AS p
+SELECT l.node, p.* FROM sweeper._node() AS l (node) CROSS JOIN sweeper.pass AS p
 UNION ALL
 SELECT n.node, p.* FROM sweeper._other_nodes('pass') AS n CROSS JOIN LATERAL json_populate_recordset(NULL::sweeper.pass, n.rows) AS p;
 COMMENT ON VIEW sweeper.pass_all IS 'Passes of all nodes of a Citus cluster, asked as the reader; of each other node the latest 10,000. A node that does not answer within 2 s is a warning.';
 
 CREATE VIEW sweeper.cleanup_event_all AS
-SELECT sweeper._node() AS node, e.* FROM sweeper.cleanup_event AS e
+SELECT l.node, e.* FROM sweeper._node() AS l (node) CROSS JOIN sweeper.cleanup_event AS e
 UNION ALL
 SELECT n.node, e.* FROM sweeper._other_nodes('cleanup_event') AS n CROSS JOIN LATERAL json_populate_recordset(NULL::sweeper.cleanup_event, n.rows) AS e;
 COMMENT ON VIEW sweeper.cleanup_event_all IS 'Events of all nodes of a Citus cluster, asked as the reader; of each other node the latest 10,000. A node that does not answer within 2 s is a warning.';

@@ -17,6 +17,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
+#include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
@@ -28,6 +29,7 @@
 #include "utils/syscache.h"
 
 #include "base/spi.h"
+#include "base/identity.h"
 #include "citus/catalog.h"
 #include "citus/citus.h"
 #include "citus/remote.h"
@@ -72,15 +74,29 @@ find_shards(Oid relid, List **shards)
 	return true;
 }
 
-/* Wait for a move of the shard, as DML through Citus does, and keep others off until the end of the transaction. */
 static void
-lock_shard(int64 shard_id)
+lock_shard_as_owner(void *shard_id)
 {
 	static const Oid types[] = {INT4OID, INT8ARRAYOID};
-	Datum		id = Int64GetDatum(shard_id);
+	Datum		id = Int64GetDatum(*(int64 *) shard_id);
 	ArrayType  *ids = construct_array(&id, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
 
 	(void) OidFunctionCall2(ssw_citus_function("lock_shard_metadata", 2, types), Int32GetDatum(ShareLock), PointerGetDatum(ids));
+}
+
+/*
+ * Wait for a move of the shard, as DML through Citus does, and keep others off until the
+ * end of the transaction.  Citus lets only the owner do so, and a row can be ended by others.
+ */
+static void
+lock_shard(Oid relid, int64 shard_id)
+{
+	Oid			owner = ssw_relation_owner(relid);
+
+	if (GetUserId() == owner || superuser())
+		lock_shard_as_owner(&shard_id);
+	else
+		ssw_gate(owner, "pg_catalog", lock_shard_as_owner, &shard_id);
 }
 
 /*
@@ -103,7 +119,7 @@ hold_shard(Oid leaf)
 	ssw_citus_end(&s);
 	if (!OidIsValid(relid) || ssw_citus_shard_table(relid, shard_id) != leaf)
 		return InvalidOid;
-	lock_shard(shard_id);
+	lock_shard(relid, shard_id);
 	return ssw_citus_is_placed_here(shard_id, ssw_citus_local_group()) ? relid : InvalidOid;
 }
 

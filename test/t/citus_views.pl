@@ -83,11 +83,20 @@ is(sql("SELECT sweeper.expire_group('c', 'g5'); SELECT count(*) FROM c WHERE g =
 sql('CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF old.id = 17 THEN RAISE \'kept\'; END IF; RETURN old; END $$; SELECT run_command_on_placements(\'c\', \'CREATE TRIGGER no BEFORE DELETE ON %s FOR EACH ROW EXECUTE FUNCTION no()\')');
 fails("SELECT sweeper.expire('c', '{11,12,13,14,16,17}')", qr/ERROR:  kept/, 'a row that cannot be expired');
 is(sql('SELECT count(*) FROM c WHERE id IN (11, 12, 13, 14, 16, 17)'), '6', 'undoes those of other nodes');
-sql("SELECT sweeper.expire('c', '{11,12}')");
+sql(q{SELECT sweeper.expire('c', '{11,12}'); SELECT run_command_on_placements('c', 'DROP TRIGGER no ON %s')});
 is(sql('SELECT count(*) FROM c WHERE id IN (11, 12)'), '0', 'without it they expire');
 # rights: of the policy, and of the table
 ($rc, $out, $err) = as('ann', "SELECT sweeper.expire('c', '{20}')");
 like($err, qr/must be owner of policy|permission denied/, 'expire: not the policy\'s owner');
+everywhere("SELECT sweeper.grant_access('ann', 'user', policy => 'c')");
+like((as('ann', "BEGIN; SELECT sweeper.expire('c', '{20}'); COMMIT"))[2], qr/permission denied for another node's rows/, 'expire: no right to read the table');
+sql('GRANT SELECT ON c TO ann');
+like((as('ann', "SELECT sweeper.expire('c', '{20}')"))[2], qr/outside of a transaction block\n.*DETAIL:  A role with UPDATE on the table can/s, 'expire without UPDATE: in a transaction block only');
+is((as('ann', "BEGIN; SELECT sweeper.expire('c', '{20}'); COMMIT"))[1], '1', 'expire in a block');
+is(sql("SELECT actor FROM sweeper.cleanup_event_all WHERE policy = 'c' AND key = '20'"), 'ann', 'the event names who called it');
+sql('ALTER TABLE c ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON c USING (true)');
+like((as('ann', "BEGIN; SELECT sweeper.expire('c', '{21}'); COMMIT"))[2], qr/DETAIL:  Row security of the table applies to you/, 'expire: row security');
+sql('ALTER TABLE c DISABLE ROW LEVEL SECURITY');
 # a pass on all nodes
 sql("CALL sweeper.sweep('c')");
 is(sql('SELECT count(*) FROM c WHERE d < now()'), '0', 'sweep waits for all nodes');
@@ -100,6 +109,14 @@ $workers[0]->safe_psql('postgres', "SELECT sweeper.resume('c')");
 sql("SELECT sweeper.create_pool('cad', seats => 1)");
 is(sql("SELECT seats_used FROM sweeper.acquire('cad', 'ann'); SELECT count(*) FROM sweeper.acquire('cad', 'bob')"), "1\n0", 'seats on the coordinator');
 like(($workers[0]->psql('postgres', "SELECT sweeper.acquire('cad', 'bob')"))[2], qr/pool "cad" does not exist/, 'a worker does not know the pool');
+
+sub key_at
+{
+    my ($node) = @_;
+    my $shards = sql("SELECT string_agg('SELECT id FROM ' || shard_name, ' UNION ALL ') FROM citus_shards WHERE table_name = 'c'::regclass AND nodeport = " . $node->port);
+    return $node->safe_psql('postgres', "$shards LIMIT 1");
+}
+my @at = map { key_at($_) } @workers;
 
 # a node is down, and one is frozen
 my $frozen = $workers[1]->{_pid};
@@ -117,6 +134,8 @@ for my $view (sort keys %views)
 }
 is(sql("SELECT count(*) FROM sweeper.policy_status_all WHERE state = 'no answer' AND reason LIKE 'failed to connect%'"), '2', 'state and reason');
 is(sql("SELECT found FROM sweeper.explain_row('c', '" . $workers[0]->safe_psql('postgres', "SELECT key FROM sweeper.cleanup_event WHERE policy = 'c' LIMIT 1") . "')"), 'f', 'explain_row answers');
+is(sql("SELECT sweeper.expire('c', '{$at[0]}')"), '1', 'a row of a node that is up expires');
+fails("SELECT sweeper.expire('c', '{$at[2]}')", qr/connection to the remote node .* failed/, 'one of a node that is down is an error');
 kill 'CONT', $frozen;
 $workers[2]->start;
 wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.problem_all');
