@@ -35,6 +35,7 @@
 #include "citus/definition.h"
 #include "commands/policy_store.h"
 #include "policy/partition.h"
+#include "sweep/heartbeat_flush.h"
 
 #define LOOK_US			USECS_PER_SEC
 #define RETRY_MAX_US	USECS_PER_MINUTE
@@ -294,6 +295,14 @@ update(const Definition *p, const Definition *s)
 			" AND resumed_at IS DISTINCT FROM ($2::pg_catalog.jsonb ->> 'resumed_at')::pg_catalog.timestamptz",
 			p->policy_id, s->text) > 0)
 		run("SELECT 1 FROM sweeper.policy AS p CROSS JOIN LATERAL sweeper.resume(p.policy) WHERE p.policy_id = $1", p->policy_id, s->text);
+
+	/*
+	 * heartbeats in memory could not be found by another key, or are not
+	 * looked for any more
+	 */
+	if (run("SELECT 1 FROM sweeper.policy AS p, pg_catalog.jsonb_populate_record(NULL::sweeper.policy, $2::pg_catalog.jsonb) AS r"
+			" WHERE p.policy_id = $1 AND (p.key IS DISTINCT FROM r.key OR p.heartbeats AND NOT r.heartbeats)", p->policy_id, s->text) > 0)
+		ssw_heartbeat_flush(ssw_policy_load(p->policy_id));
 	run(psprintf("UPDATE sweeper.policy AS p SET (%s, held_reason, held_at, on_expire, is_alive, shared_definition) ="
 				 " (SELECT %s, coalesce(r.held_reason, p.held_reason), coalesce(r.held_at, p.held_at), " BOUND
 				 " FROM pg_catalog.jsonb_populate_record(NULL::sweeper.policy, $2::pg_catalog.jsonb) AS r)"

@@ -171,6 +171,19 @@ ssw_arrival_until(const SswPolicy *p, Oid leaf)
 	return a ? service_since(a) + (p->deadlines[0].row_ttl ? 0 : p->deadlines[0].ttl_us) : DT_NOEND;
 }
 
+/* Has a session of that time to live not had its grace since its leaf arrived? */
+bool
+ssw_arrival_covers(const SswPolicy *p, Oid leaf, int64 ttl_us, TimestampTz now)
+{
+	SswPolicy	read = *p;
+	SswArrival *a;
+
+	if (!ssw_arrival_load(&read))
+		return false;
+	a = find(&read, leaf);
+	return a == NULL || service_since(a) + ttl_us > now;
+}
+
 /* The same as a boolean over t and $2: the row has had the grace of its shard's arrival. */
 char	   *
 ssw_arrival_rule(const SswPolicy *p, TimestampTz now)

@@ -35,6 +35,7 @@
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
+#include "grace/arrival.h"
 #include "grace/grace.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/slow_path.h"
@@ -183,7 +184,8 @@ in_retention(const SswPolicy *p, const TouchedRow *r)
 	if (p->keep_for_us == 0 || !r->has_due)
 		return false;
 	ssw_grace_cutoffs(p, GetCurrentTimestamp(), cutoffs);
-	return r->due <= cutoffs[0] + p->keep_for_us;
+	return r->due <= cutoffs[0] + p->keep_for_us &&
+		!ssw_arrival_covers(p, r->leaf, r->ttl_us, GetCurrentTimestamp());
 }
 
 /* S2: has the session ended, though its row is there?  b is what memory has of it, or null. */

@@ -248,6 +248,8 @@ judge_missing(Explanation *e)
 	ssw_row_facts_end(p, r);
 	if (r->ended_at != 0)
 		conclude(e, "expired", r->end_reason, NULL);
+	else if (r->elsewhere)
+		conclude(e, "not found", "the key's shard is on another node", "Call explain_row() on the node that has the shard.");
 	else if (r->trouble)
 		conclude(e, "not found", r->trouble, NULL);
 	else if (p->audit > SSW_AUDIT_HASH)

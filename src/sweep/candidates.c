@@ -32,6 +32,7 @@
 #include "utils/timestamp.h"
 
 #include "base/spi.h"
+#include "grace/arrival.h"
 #include "policy/partition.h"
 #include "policy/index.h"
 #include "policy/sweep_sql.h"
@@ -64,6 +65,7 @@ typedef struct Receiver
 	bool		heartbeats;		/* rows have their keys, to find their
 								 * heartbeats, */
 	Oid			shard;			/* which are of that shard, or invalid */
+	bool		arrives;		/* whose rows are in the grace of its arrival */
 	int16		sort_len;
 	bool		sort_byval;
 	List	   *slow;			/* tids of known slow rows */
@@ -192,14 +194,15 @@ is_excluded(SswWork *w, TupleTableSlot *slot, bool *slow)
 	return true;
 }
 
-/* Is there anything to do about the row, by its heartbeats?  One that the fuse holds is only refreshed. */
+/* Is there anything to do about the row, by its heartbeats?  One that the fuse holds, or grace covers, is only refreshed. */
 static bool
-is_wanted(SswWork *w, Oid shard, TupleTableSlot *slot)
+is_wanted(const Receiver *r, TupleTableSlot *slot)
 {
-	bool		held = !DatumGetBool(slot->tts_values[SSW_C_NOT_HELD - 1]);
+	SswWork    *w = r->w;
+	bool		held = r->arrives || !DatumGetBool(slot->tts_values[SSW_C_NOT_HELD - 1]);
 
 	return slot->tts_isnull[SSW_C_KEY - 1] || slot->tts_isnull[SSW_C_DUE - 1] ||
-		ssw_alive_wanted(w->policy, shard, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
+		ssw_alive_wanted(w->policy, r->shard, TextDatumGetCString(slot->tts_values[SSW_C_KEY - 1]),
 						 DatumGetTimestampTz(slot->tts_values[SSW_C_DUE - 1]), held ? DT_NOBEGIN : w->pass->deadline_cutoff[0]);
 }
 
@@ -239,7 +242,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	if (slot->tts_isnull[SSW_C_CTID - 1])
 		return true;
 	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
-	if (r->heartbeats && !is_wanted(r->w, r->shard, slot))
+	if (r->heartbeats && !is_wanted(r, slot))
 		return true;
 	if (has_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot, &slow))
 		return true;
@@ -323,6 +326,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
 	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
 	r.heartbeats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
 	r.shard = r.heartbeats ? ssw_partition_shard(w->policy, chunk->leaf) : InvalidOid;
+	r.arrives = OidIsValid(r.shard) && ssw_arrival_until(w->policy, chunk->leaf) > pass->full_cutoff;
 	read_rows(w, ssw_sweep_sql_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
 									   r.heartbeats || has_failures(w), exact, is_fresh(w, c) && !c->by_due),
 			  chunk->cutoff, limit, &r);

@@ -19,7 +19,6 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
@@ -56,7 +55,7 @@ lock_table(const SswPolicy *p)
 	if (LockTimeout == 0)
 		ssw_identity_lock_timeout(DeadlockTimeout + p->lock_timeout_ms);
 	ssw_lock_relation(p->relid, ExclusiveLock);
-	(void) find_all_inheritors(p->relid, ExclusiveLock, NULL);
+	(void) ssw_partition_leaves(p, ExclusiveLock, NULL);
 	AtEOXact_GUC(false, level);
 }
 
@@ -89,6 +88,13 @@ prolong_leaf(const SswPolicy *p, Oid leaf)
 	return failed;
 }
 
+/* Does the leaf stay here until this transaction ends?  The grace of its arrival covers a shard that has left. */
+static bool
+stays(const SswPolicy *p, Oid leaf)
+{
+	return !OidIsValid(ssw_partition_shard(p, leaf)) || OidIsValid(ssw_shards->hold(leaf));
+}
+
 static bool
 prolong_all(void *arg)
 {
@@ -108,6 +114,7 @@ prolong_all(void *arg)
 	ssw_deadline_build(p, rel);
 	ssw_spi_begin();
 	foreach(lc, leaves)
+		if (stays(p, lfirst_oid(lc)))
 		failed += prolong_leaf(p, lfirst_oid(lc));
 	ssw_deferred_fire();
 	ssw_spi_end_as(&save);

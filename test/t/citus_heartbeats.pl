@@ -70,6 +70,8 @@ fails($_, "SELECT sweeper.touch('s', '(1,x)')", qr/invalid input syntax for type
 fails($other, "SELECT sweeper._touch_here('s', '(1,1)')", qr/its shard is moving to another node/, 'not on this node');
 fails($coordinator, "BEGIN READ ONLY; SELECT sweeper.touch('s', '(1,1)')", qr/read-only transaction/, 'read-only');
 
+is($other->safe_psql('postgres', "SELECT reason FROM sweeper.explain_row('s', '(1,1)')"), "the key's shard is on another node", 'explain_row says so');
+
 # many: one message a node
 sub many { my ($node, $keys) = @_; return join(' ', sort split /\n/, $node->safe_psql('postgres', "SELECT key, state FROM sweeper.touch_many('s', $keys)")) }
 my $keys = "(SELECT array_agg(format('(%s,%s)', i, i)) FROM generate_series(1, 40) AS i) || '{\"(41,41)\",\"(x,1)\"}'";
@@ -118,6 +120,19 @@ ok(wait_for($to, "SELECT count(*) = 10 FROM sweeper.cleanup_event WHERE policy =
 is($to->safe_psql('postgres', "SELECT min(cleaned_at) >= '$acknowledged'::timestamptz + interval '$ttl s', max(cleaned_at) < '$acknowledged'::timestamptz + interval '@{[2 * $ttl + 3]} s'
     FROM sweeper.cleanup_event WHERE policy = 'm'"), 't|t', 'not before one ttl after the heartbeat, nor later than the grace');
 is(join('', everywhere("SELECT problem FROM sweeper.problem WHERE policy IN ('m', 's')")), '', 'no problem on any node');
+
+# heartbeats outlive a clean stop, and are written to the rows before they are given up
+sql("INSERT INTO s SELECT i, i, now() - interval '30 minutes' FROM generate_series(101, 140) AS i");
+my $all = "(SELECT array_agg(format('(%s,%s)', i, i)) FROM generate_series(101, 140) AS i)";
+my $touched = sql('SELECT clock_timestamp()');
+is(many($coordinator, $all), '', 'all are confirmed');
+$_->restart for @workers;
+is(sql("SELECT count(*) FROM generate_series(101, 140) AS i, sweeper.explain_row('s', format('(%s,%s)', i, i)) AS r WHERE r.last_heartbeat >= '$touched'"), 40,
+    'memory has them after a restart');
+sql("SELECT sweeper.alter_policy('s', heartbeats => false)");
+ok(wait_for($coordinator, "SELECT bool_and(seen >= '$touched') FROM s WHERE id > 100"), 'rows have them when the policy takes no more');
+sql("SELECT sweeper.alter_policy('s', heartbeats => true)");
+ok(wait_for($_, "SELECT heartbeats FROM sweeper.policy WHERE policy = 's'"), 'it takes them again') for @workers;
 
 # a node that is down: its keys are unknown, all others are confirmed
 $workers[1]->stop('immediate');
