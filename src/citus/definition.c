@@ -34,6 +34,7 @@
 #include "citus/catalog.h"
 #include "citus/definition.h"
 #include "commands/policy_store.h"
+#include "monitor/all_nodes.h"
 #include "policy/partition.h"
 #include "sweep/heartbeat_flush.h"
 
@@ -194,43 +195,78 @@ has_other_nodes(void)
 								 0, NULL, NULL, NULL) > 0;
 }
 
-/* Write what has changed here to all nodes.  Returns whether anything was written. */
+/*
+ * An error if a node does not answer.  A statement that Citus has sent to a frozen node
+ * cannot be cancelled before the node is back, so it must not be sent.
+ */
+static void
+require_answers(void)
+{
+	SswIdentity save;
+	List	   *answers;
+	ListCell   *lc;
+
+	ssw_identity_become_extension(&save);
+	answers = ssw_nodes->ask_others("SELECT 1", ANSWER_MS);
+	ssw_identity_restore(&save);
+	foreach(lc, answers)
+	{
+		SswAnswer  *a = lfirst(lc);
+
+		if (a->failed)
+			ereport(ERROR,
+					(errcode(ERRCODE_CONNECTION_FAILURE),
+					 errmsg("node %s does not answer: %s", a->node, a->text)));
+	}
+}
+
+/* Write what has changed here to all nodes. */
 static void
 share(void)
 {
 	List	   *here;
 	List	   *shared;
+	List	   *changed = NIL;
+	List	   *gone = NIL;
 	ListCell   *lc;
 
 	here = read_definitions("SELECT p.policy_id, p.policy_id, p.policy, " DEFINITION "::pg_catalog.text FROM sweeper.policy AS p"
 							" WHERE EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS d WHERE d.logicalrelid = p.relid) ORDER BY 1");
-	if (!is_shared_table_distributed())
-	{
-		if (here == NIL || !has_other_nodes())
-			return;
-		enable_timeout_after(STATEMENT_TIMEOUT, CREATE_MS);
-		run("SELECT 1 FROM pg_catalog.create_reference_table('sweeper.shared_policy')", 0, "");
-	}
 	shared = read_shared();
 	foreach(lc, here)
 	{
 		Definition *p = lfirst(lc);
 		Definition *s = find(shared, p->shared_as);
 
-		if (s && strcmp(s->text, p->text) == 0)
-			continue;
-		run("INSERT INTO sweeper.shared_policy VALUES ($1, $2::pg_catalog.jsonb)"
-			" ON CONFLICT (policy_id) DO UPDATE SET definition = excluded.definition", p->shared_as, p->text);
-		run("UPDATE sweeper.policy SET shared_as = policy_id WHERE policy_id = $1 AND shared_as IS NULL", p->policy_id, p->text);
+		if (s == NULL || strcmp(s->text, p->text) != 0)
+			changed = lappend(changed, p);
 	}
 	foreach(lc, shared)
+		if (!find(here, ((Definition *) lfirst(lc))->shared_as))
+		gone = lappend(gone, lfirst(lc));
+	if ((changed == NIL && gone == NIL) || !has_other_nodes())
+		return;
+	require_answers();
+	enable_timeout_after(STATEMENT_TIMEOUT, ANSWER_MS);
+	if (!is_shared_table_distributed())
 	{
-		Definition *s = lfirst(lc);
+		enable_timeout_after(STATEMENT_TIMEOUT, CREATE_MS);
+		run("SELECT 1 FROM pg_catalog.create_reference_table('sweeper.shared_policy')", 0, "");
+	}
+	foreach(lc, changed)
+	{
+		Definition *p = lfirst(lc);
 
-		if (find(here, s->shared_as))
-			continue;
-		run("DELETE FROM sweeper.shared_policy WHERE policy_id = $1", s->shared_as, "");
-		run("UPDATE sweeper.policy SET shared_as = NULL WHERE policy_id = $1", s->shared_as, "");
+		run("INSERT INTO sweeper.shared_policy VALUES ($1, $2::pg_catalog.jsonb)"
+			" ON CONFLICT (policy_id) DO UPDATE SET definition = excluded.definition", p->shared_as, p->text);
+		run("UPDATE sweeper.policy SET shared_as = policy_id WHERE policy_id = $1 AND shared_as IS NULL", p->shared_as, "");
+	}
+	foreach(lc, gone)
+	{
+		Definition *p = lfirst(lc);
+
+		run("DELETE FROM sweeper.shared_policy WHERE policy_id = $1", p->shared_as, "");
+		run("UPDATE sweeper.policy SET shared_as = NULL WHERE policy_id = $1", p->shared_as, "");
 	}
 }
 
@@ -394,7 +430,8 @@ do_round(void)
 		apply();
 	else
 	{
-		enable_timeout_after(STATEMENT_TIMEOUT, ANSWER_MS);
+		/* nodes that do not answer are asked one after the other */
+		enable_timeout_after(STATEMENT_TIMEOUT, 3 * ANSWER_MS);
 		share();
 	}
 	forget_errors(now);

@@ -16,6 +16,7 @@ sub everywhere { my ($sql) = @_; return map { $_->safe_psql('postgres', $sql) } 
 sub add { my ($n) = @_; sql("SELECT citus_add_node('127.0.0.1', " . $n->port . ')') }
 sub fails { my ($node, $sql, $pattern, $what) = @_; my ($rc, $out, $err) = $node->psql('postgres', $sql); like($err, $pattern, $what) }
 sub all_have { my ($what, $sql, @nodes) = @_; ok(wait_for($_, $sql), $_->name . ": $what") for @nodes }
+sub processes { my ($node) = @_; my ($postmaster) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid'); return ($postmaster, split /\n/, `pgrep -P $postmaster`) }
 sub field { my ($expression) = @_; return "SELECT $expression FROM sweeper.policy WHERE policy = 't'" }
 
 sql("SELECT citus_set_coordinator_host('127.0.0.1', " . $coordinator->port . ')');
@@ -60,6 +61,16 @@ is($one->safe_psql('postgres', field('paused_at IS NULL')), 't', 'and the other 
 $two->start;
 all_have('follows when the node is back', field("paused_reason = 'one is down'"), @workers);
 ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.problem WHERE severity = $$critical$$'), 'no problem is left');
+sql("SELECT sweeper.resume('t')");
+
+# a node that is frozen: the coordinator sweeps its own rows meanwhile, and nothing waits for that node
+my @frozen = processes($two);
+kill 'STOP', @frozen;
+sql("SELECT sweeper.pause('t', 'one is frozen'); SELECT sweeper.create_pool('p', 3, ttl => '1 s'); SELECT sweeper.acquire('p', 'x')");
+ok(wait_for($coordinator, "SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'definitions not shared' AND detail ~ 'does not answer'"), 'a node is frozen: the problem names it');
+ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.session WHERE ended_at IS NULL'), 'sessions of the coordinator are swept');
+kill 'CONT', @frozen;
+all_have('follows when the node is back', field("paused_reason = 'one is frozen'"), @workers);
 sql("SELECT sweeper.resume('t')");
 
 # a definition that a node cannot apply
