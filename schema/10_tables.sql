@@ -75,9 +75,9 @@ CREATE TABLE sweeper.policy (
     registered_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     registered_by     text NOT NULL DEFAULT session_user,
     resumed_at        timestamptz,
-    -- on a Citus cluster: policy_id on the coordinator, and on the other nodes the definition that they applied
+    -- on a Citus cluster: policy_id on the coordinator, and on the other nodes the change that they applied
     shared_as         int UNIQUE,
-    shared_definition jsonb
+    shared_at         timestamptz
 );
 
 COMMENT ON TABLE sweeper.policy IS
@@ -99,6 +99,8 @@ COMMENT ON FUNCTION sweeper._column_now IS 'Present name of a column that a poli
 
 CREATE TABLE sweeper.shared_policy (
     policy_id   int PRIMARY KEY,
+    policy      text NOT NULL,
+    changed_at  timestamptz NOT NULL,
     definition  jsonb NOT NULL
 );
 COMMENT ON TABLE sweeper.shared_policy IS

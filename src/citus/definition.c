@@ -39,6 +39,8 @@
 #include "sweep/heartbeat_flush.h"
 
 #define LOOK_US			USECS_PER_SEC
+/* On the cluster's coordinator, where a change of a policy is known at once; a table may have become distributed. */
+#define LOOK_THERE_US	(5 * USECS_PER_SEC)
 #define RETRY_MAX_US	USECS_PER_MINUTE
 /* Other nodes answer within this time, or are tried again later. */
 #define ANSWER_MS		2000
@@ -50,7 +52,7 @@
 /* Columns that each node has for itself. */
 #define OWN_COLUMNS \
 	"{policy_id,relid,owner,system_identifier,database,on_expire,is_alive,columns,failures,failing_since,broken,retry_at," \
-	"last_error,last_sqlstate,backlog_before,horizons,last_pass_at,shared_as,shared_definition}"
+	"last_error,last_sqlstate,backlog_before,horizons,last_pass_at,shared_as,shared_at}"
 
 /* A hold that registration decided is part of the definition; others are of this node. */
 #define DEFINITION \
@@ -63,7 +65,8 @@ typedef struct Definition
 	int			shared_as;		/* policy_id on the cluster's coordinator */
 	int			policy_id;		/* 0: read from sweeper.shared_policy */
 	char	   *policy;
-	char	   *text;			/* the definition, or the one applied here */
+	char	   *text;			/* the definition; on other nodes, when it
+								 * changed, or which change is applied here */
 } Definition;
 
 static List *
@@ -92,12 +95,6 @@ read_definitions(const char *sql)
 	}
 	ssw_spi_end_as(&save);
 	return all;
-}
-
-static List *
-read_shared(void)
-{
-	return read_definitions("SELECT policy_id, 0, definition ->> 'policy', definition::pg_catalog.text FROM sweeper.shared_policy");
 }
 
 static Definition *
@@ -232,7 +229,7 @@ share(void)
 
 	here = read_definitions("SELECT p.policy_id, p.policy_id, p.policy, " DEFINITION "::pg_catalog.text FROM sweeper.policy AS p"
 							" WHERE EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS d WHERE d.logicalrelid = p.relid) ORDER BY 1");
-	shared = read_shared();
+	shared = read_definitions("SELECT policy_id, 0, policy, definition::pg_catalog.text FROM sweeper.shared_policy");
 	foreach(lc, here)
 	{
 		Definition *p = lfirst(lc);
@@ -257,8 +254,10 @@ share(void)
 	{
 		Definition *p = lfirst(lc);
 
-		run("INSERT INTO sweeper.shared_policy VALUES ($1, $2::pg_catalog.jsonb)"
-			" ON CONFLICT (policy_id) DO UPDATE SET definition = excluded.definition", p->shared_as, p->text);
+		run("INSERT INTO sweeper.shared_policy (policy_id, policy, changed_at, definition)"
+			" SELECT $1, d ->> 'policy', pg_catalog.clock_timestamp(), d FROM (VALUES ($2::pg_catalog.jsonb)) AS v (d)"
+			" ON CONFLICT (policy_id) DO UPDATE SET policy = excluded.policy, changed_at = excluded.changed_at, definition = excluded.definition",
+			p->shared_as, p->text);
 		run("UPDATE sweeper.policy SET shared_as = policy_id WHERE policy_id = $1 AND shared_as IS NULL", p->shared_as, "");
 	}
 	foreach(lc, gone)
@@ -289,14 +288,16 @@ columns(void)
 	return list;
 }
 
-#define BOUND	"pg_catalog.to_regprocedure(r.on_expire_name), pg_catalog.to_regprocedure(r.is_alive_name), $2::pg_catalog.jsonb"
+#define BOUND \
+	"pg_catalog.to_regprocedure(r.on_expire_name), pg_catalog.to_regprocedure(r.is_alive_name)," \
+	" ($2::pg_catalog.jsonb ->> 'changed_at')::pg_catalog.timestamptz"
 
 /* A policy that this node does not have yet.  Rows that were due when it was registered are its backlog. */
-static int
-insert(const Definition *s)
+static void
+insert(int shared_as, const char *definition)
 {
 	const char *list = columns();
-	int			id = run(psprintf("INSERT INTO sweeper.policy (%s, held_reason, held_at, on_expire, is_alive, shared_definition,"
+	int			id = run(psprintf("INSERT INTO sweeper.policy (%s, held_reason, held_at, on_expire, is_alive, shared_at,"
 								  " relid, owner, system_identifier, database, columns, backlog_before, shared_as)"
 								  " SELECT %s, r.held_reason, r.held_at, " BOUND ", c.oid, o.oid, i.system_identifier, d.oid,"
 								  " sweeper._columns(c.oid), r.registered_at, $1"
@@ -305,52 +306,51 @@ insert(const Definition *s)
 								  " JOIN pg_catalog.pg_roles AS o ON o.rolname = r.owner_name"
 								  " JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()"
 								  " CROSS JOIN pg_catalog.pg_control_system() AS i RETURNING policy_id", list, list),
-						 s->shared_as, s->text);
+						 shared_as, definition);
 
 	if (id == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("its table or the role that owns it is not on this node")));
 	ssw_policy_xact_changed(id, SSW_SCAN_NOTHING);
-	return id;
 }
 
 /* A policy that was changed. */
 static void
-update(const Definition *p, const Definition *s)
+update(int policy_id, const char *definition)
 {
 	const char *list = columns();
 
-	ssw_process_cancel_policy(p->policy_id);
-	if (!ssw_lock_policy(p->policy_id, ExclusiveLock, BATCH_END_MS))
+	ssw_process_cancel_policy(policy_id);
+	if (!ssw_lock_policy(policy_id, ExclusiveLock, BATCH_END_MS))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("another transaction holds its lock"),
-				 errhint("To find it: %s", ssw_lock_policy_query(p->policy_id))));
+				 errhint("To find it: %s", ssw_lock_policy_query(policy_id))));
 	if (run("SELECT 1 FROM sweeper.policy WHERE policy_id = $1"
 			" AND resumed_at IS DISTINCT FROM ($2::pg_catalog.jsonb ->> 'resumed_at')::pg_catalog.timestamptz",
-			p->policy_id, s->text) > 0)
-		run("SELECT 1 FROM sweeper.policy AS p CROSS JOIN LATERAL sweeper.resume(p.policy) WHERE p.policy_id = $1", p->policy_id, s->text);
+			policy_id, definition) > 0)
+		run("SELECT 1 FROM sweeper.policy AS p CROSS JOIN LATERAL sweeper.resume(p.policy) WHERE p.policy_id = $1", policy_id, definition);
 
 	/*
 	 * heartbeats in memory could not be found by another key, or are not
 	 * looked for any more
 	 */
 	if (run("SELECT 1 FROM sweeper.policy AS p, pg_catalog.jsonb_populate_record(NULL::sweeper.policy, $2::pg_catalog.jsonb) AS r"
-			" WHERE p.policy_id = $1 AND (p.key IS DISTINCT FROM r.key OR p.heartbeats AND NOT r.heartbeats)", p->policy_id, s->text) > 0)
-		ssw_heartbeat_flush(ssw_policy_load(p->policy_id));
-	run(psprintf("UPDATE sweeper.policy AS p SET (%s, held_reason, held_at, on_expire, is_alive, shared_definition) ="
+			" WHERE p.policy_id = $1 AND (p.key IS DISTINCT FROM r.key OR p.heartbeats AND NOT r.heartbeats)", policy_id, definition) > 0)
+		ssw_heartbeat_flush(ssw_policy_load(policy_id));
+	run(psprintf("UPDATE sweeper.policy AS p SET (%s, held_reason, held_at, on_expire, is_alive, shared_at) ="
 				 " (SELECT %s, coalesce(r.held_reason, p.held_reason), coalesce(r.held_at, p.held_at), " BOUND
 				 " FROM pg_catalog.jsonb_populate_record(NULL::sweeper.policy, $2::pg_catalog.jsonb) AS r)"
-				 " WHERE p.policy_id = $1", list, list), p->policy_id, s->text);
-	ssw_policy_xact_changed(p->policy_id, SSW_SCAN_VOID);
+				 " WHERE p.policy_id = $1", list, list), policy_id, definition);
+	ssw_policy_xact_changed(policy_id, SSW_SCAN_VOID);
 }
 
 /* A policy that was unregistered, or whose table has no rows here any more. */
 static void
 unregister(const Definition *p)
 {
-	run("UPDATE sweeper.policy SET shared_as = NULL, shared_definition = NULL WHERE policy_id = $1", p->policy_id, p->policy);
+	run("UPDATE sweeper.policy SET shared_as = NULL, shared_at = NULL WHERE policy_id = $1", p->policy_id, p->policy);
 	run("SELECT 1 FROM sweeper.unregister($2)", p->policy_id, p->policy);
 }
 
@@ -360,17 +360,27 @@ typedef struct Change
 	Definition *shared;			/* null: not any more */
 } Change;
 
+/* The definition, with the time of its change. */
+static const char *
+read_definition(int shared_as)
+{
+	List	   *one = read_definitions(psprintf("SELECT policy_id, 0, policy, (definition || pg_catalog.jsonb_build_object('changed_at', changed_at))::pg_catalog.text"
+												" FROM sweeper.shared_policy WHERE policy_id = %d", shared_as));
+
+	return ((Definition *) linitial(one))->text;
+}
+
 static bool
 apply_one(void *arg)
 {
 	Change	   *c = arg;
 
-	if (c->here == NULL)
-		(void) insert(c->shared);
-	else if (c->shared == NULL)
+	if (c->shared == NULL)
 		unregister(c->here);
+	else if (c->here == NULL)
+		insert(c->shared->shared_as, read_definition(c->shared->shared_as));
 	else
-		update(c->here, c->shared);
+		update(c->here->policy_id, read_definition(c->shared->shared_as));
 	return true;
 }
 
@@ -396,8 +406,8 @@ apply(void)
 	/* not a member of the cluster yet, or not any more */
 	if (!is_shared_table_distributed())
 		return;
-	here = read_definitions("SELECT shared_as, policy_id, policy, shared_definition::pg_catalog.text FROM sweeper.policy WHERE shared_as IS NOT NULL");
-	shared = read_shared();
+	here = read_definitions("SELECT shared_as, policy_id, policy, shared_at::pg_catalog.text FROM sweeper.policy WHERE shared_as IS NOT NULL");
+	shared = read_definitions("SELECT policy_id, 0, policy, changed_at::pg_catalog.text FROM sweeper.shared_policy");
 	foreach(lc, here)
 	{
 		Definition *p = lfirst(lc);
@@ -415,18 +425,19 @@ apply(void)
 	}
 }
 
-/* What this node does for the cluster, if it is one, in a transaction. */
-static bool
+/* What this node does for the cluster, in a transaction.  Returns the time to the next round; 0: there is no Citus. */
+static int64
 do_round(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	bool		coordinator = ssw_citus_local_group() == 0;
 
 	if (!OidIsValid(ssw_citus_catalog("pg_dist_partition")))
-		return false;
+		return 0;
 	if (XactReadOnly || !ssw_lock_extension(false) || !OidIsValid(get_extension_oid(SSW_EXTENSION, true)) || ssw_identity_other_version())
-		return true;
+		return LOOK_US;
 	follow_tables();
-	if (ssw_citus_local_group() != 0)
+	if (!coordinator)
 		apply();
 	else
 	{
@@ -435,12 +446,12 @@ do_round(void)
 		share();
 	}
 	forget_errors(now);
-	return true;
+	return coordinator ? LOOK_THERE_US : LOOK_US;
 }
 
-/* The same in a transaction of its own.  *cluster: Citus is there.  Returns the error, or null. */
+/* The same in a transaction of its own.  *every: that time.  Returns the error, or null. */
 static ErrorData *
-try_round(bool *cluster)
+try_round(int64 *every)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	ErrorData  *volatile error = NULL;
@@ -448,7 +459,7 @@ try_round(bool *cluster)
 	PG_TRY();
 	{
 		ssw_spi_start_transaction();
-		*cluster = do_round();
+		*every = do_round();
 		ssw_spi_commit();
 		disable_timeout(STATEMENT_TIMEOUT, false);
 	}
@@ -466,8 +477,8 @@ try_round(bool *cluster)
 }
 
 /*
- * A round, if a second has passed since the last one or policies were changed.  Returns
- * when the next one is due; without Citus, never.
+ * A round, if it is time or policies were changed.  Returns when the next one is due;
+ * without Citus, never.
  */
 TimestampTz
 ssw_citus_share(uint64 generation, TimestampTz now)
@@ -475,16 +486,16 @@ ssw_citus_share(uint64 generation, TimestampTz now)
 	static TimestampTz next = 0;
 	static uint64 seen = 0;
 	static int64 retry_us = 0;
-	bool		cluster = true;
+	int64		every = LOOK_US;
 	ErrorData  *error;
 
 	if (now < next && next <= now + RETRY_MAX_US && (generation == seen || retry_us > 0))
 		return next;
 	seen = generation;
-	error = try_round(&cluster);
+	error = try_round(&every);
 	retry_us = error ? Min(Max(LOOK_US, 2 * retry_us), RETRY_MAX_US) : 0;
 	now = GetCurrentTimestamp();
-	next = now + Max(LOOK_US, retry_us);
+	next = now + (error ? retry_us : Max(LOOK_US, every));
 	if (error)
 	{
 		ereport(retry_us == LOOK_US ? WARNING : LOG,
@@ -496,5 +507,5 @@ ssw_citus_share(uint64 generation, TimestampTz now)
 		note_error("", error->message);
 		ssw_spi_commit();
 	}
-	return cluster ? next : DT_NOEND;
+	return every > 0 ? next : DT_NOEND;
 }

@@ -118,7 +118,7 @@ ssw_policy_store_exec(const char *sql, int nargs, Oid *types, Datum *values, con
 #define STATE_COLUMNS \
 	"'{paused_at,paused_by,paused_reason,paused_until,held_reason,held_at," \
 	"failures,failing_since,broken,retry_at,last_error,last_sqlstate,backlog_before,horizons," \
-	"last_pass_at,columns,resumed_at,shared_as,shared_definition}'::pg_catalog.text[]"
+	"last_pass_at,columns,resumed_at,shared_as,shared_at}'::pg_catalog.text[]"
 
 /* Write down who changed what.  old is the row before, as JSON, or null. */
 void

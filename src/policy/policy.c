@@ -37,7 +37,7 @@
 	" policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, on_expire_name, is_alive_name," \
 	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
 	" held_reason, f.held_until, failures, broken, retry_at, backlog_before, horizons," \
-	" columns, f.next, f.spent, paused_reason, f.detail, last_error, shared_definition IS NOT NULL FROM sweeper.policy AS p CROSS JOIN LATERAL" \
+	" columns, f.next, f.spent, paused_reason, f.detail, last_error, shared_at IS NOT NULL FROM sweeper.policy AS p CROSS JOIN LATERAL" \
 	" (SELECT max(h.held_until) FILTER (WHERE h.\"group\" IS NULL) AS held_until," \
 	"  min(h.held_until) FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS next," \
 	"  bool_or(h.held_until <= pg_catalog.clock_timestamp()) AS spent," \

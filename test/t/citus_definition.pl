@@ -11,6 +11,7 @@ needs_citus();
 my @node = map { citus_node("node$_") } 0 .. 3;
 my ($coordinator, @workers) = @node;
 my ($one, $two, $late) = @workers;
+my @frozen;
 sub sql { return $coordinator->safe_psql('postgres', $_[0]) }
 sub everywhere { my ($sql) = @_; return map { $_->safe_psql('postgres', $sql) } @node }
 sub add { my ($n) = @_; sql("SELECT citus_add_node('127.0.0.1', " . $n->port . ')') }
@@ -62,10 +63,12 @@ $two->start;
 all_have('follows when the node is back', field("paused_reason = 'one is down'"), @workers);
 ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.problem WHERE severity = $$critical$$'), 'no problem is left');
 sql("SELECT sweeper.resume('t')");
+all_have('resumed', field('paused_at IS NULL'), @workers);
 
 # a node that is frozen: the coordinator sweeps its own rows meanwhile, and nothing waits for that node
-my @frozen = processes($two);
+@frozen = processes($two);
 kill 'STOP', @frozen;
+END { kill 'CONT', @frozen }
 sql("SELECT sweeper.pause('t', 'one is frozen'); SELECT sweeper.create_pool('p', 3, ttl => '1 s'); SELECT sweeper.acquire('p', 'x')");
 ok(wait_for($coordinator, "SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'definitions not shared' AND detail ~ 'does not answer'"), 'a node is frozen: the problem names it');
 ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.session WHERE ended_at IS NULL'), 'sessions of the coordinator are swept');
