@@ -120,7 +120,8 @@ run(const char *sql, int number, const char *text)
 
 /*
  * Citus makes another table of the same name when it undistributes or re-shards one.
- * A policy that is shared follows it, if its owner is the same.
+ * A policy that is shared follows it, if its owner is the same; not one that was
+ * restored into another cluster, which somebody must resume.
  */
 static void
 follow_tables(void)
@@ -128,6 +129,7 @@ follow_tables(void)
 	List	   *moved = read_definitions("UPDATE sweeper.policy AS p SET relid = c.oid, columns = sweeper._columns(c.oid),"
 										 " held_reason = nullif(p.held_reason, 'restored'), failures = 0, failing_since = NULL, broken = false,"
 										 " retry_at = NULL, last_error = NULL, last_sqlstate = NULL FROM pg_catalog.pg_class AS c WHERE p.shared_as IS NOT NULL"
+										 " AND p.system_identifier = (SELECT i.system_identifier FROM pg_catalog.pg_control_system() AS i)"
 										 " AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS o WHERE o.oid = p.relid)"
 										 " AND c.oid = pg_catalog.to_regclass(p.relation) AND c.relowner = p.owner"
 										 " RETURNING p.shared_as, p.policy_id, p.policy, NULL");
