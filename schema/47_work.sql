@@ -417,7 +417,7 @@ COMMENT ON FUNCTION sweeper.list_tasks IS
 COMMENT ON FUNCTION sweeper.submit_sql IS
 'Submits a command and returns its task. The server runs it after the commit, connected as the calling role, in a transaction of its own (READ COMMITTED) that commits with the task''s end. summary: for people. max_retries: how often it is tried again after an error, after 1 s, 2 s, 4 s and so on to 10 min. timeout: of each attempt, at most 1 day, by default session_sweeper.task_timeout. group_role: as in submit().
 In the command, task_progress() needs no task. If it returns false, raise SQLSTATE SW006: the task ends as cancelled, or dropped when the server stops. A command does not outlive the run of the server: otherwise it is dropped.
-Errors: 42704 no such group_role, 54000 command or summary is too long, 53400 max_queued_tasks wait already, 28000 the role may not log in, 22023 command is empty or a number out of range, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
+Errors: 42704 no such group_role, 54000 command or summary is too long, 53400 max_queued_tasks wait already, 28000 the role may not log in, 22023 command is empty or a number out of range, 42601 command cannot be read as SQL, 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
 COMMENT ON FUNCTION sweeper._task_transition() IS 'Trigger: the states of a task, and the steps between them. Errors: 55000 no such step, 23514 no such state.';
 COMMENT ON FUNCTION sweeper._task_progress(uuid) IS 'Progress of a running task, from memory: progress_at, done, total, message; nulls if there is none.';
 COMMENT ON FUNCTION sweeper._roles(oid) IS 'Names of the roles with whose rights a role acts.';

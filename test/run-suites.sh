@@ -85,6 +85,13 @@ finish_suite() {
         [ ! -e "$tree/$kept" ] || cp -R "$tree/$kept" "$output/$suite/"
     done
 
+    if [ "$status" != 0 ] && [ -z "${repeated[$suite]:-}" ] && grep -qs 'the system clock went forward' "$output/$suite/log/postmaster.log"; then
+        echo "--- $suite: the clock of this machine went forward meanwhile, so rows got grace; the suite runs again"
+        repeated[$suite]=1
+        start_suite "$suite"
+        finish_suite "$suite"
+        return
+    fi
     ok=$(count_passed "$output/$suite/log.txt")
     bad=$(count_failed "$output/$suite/log.txt")
     if [ "$status" != 0 ]; then
@@ -94,7 +101,7 @@ finish_suite() {
     passed=$((passed + ok)) failed=$((failed + bad))
 }
 
-declare -A child=() printer=()
+declare -A child=() printer=() repeated=()
 private_folder
 trap 'for pid in "${child[@]}"; do kill "$pid" 2>/dev/null; wait "$pid"; done; private_cleanup' EXIT
 private_tree "$root"

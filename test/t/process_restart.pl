@@ -100,7 +100,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
 wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator')");
 
 # every kind of shutdown under load: in time, and nothing is done by halves
-($dead, $live) = (30000, 1000);
+($dead, $live) = (100000, 1000);
 for my $mode (qw(smart fast immediate)) {
     my $table = "t_$mode";
     load_table($node, $table, $dead, $live);
