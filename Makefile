@@ -74,7 +74,9 @@ $(MORE_GOALS) $(TEST_GOALS): setup
 
 # A server that has Citus: PG_CONFIG=...
 check-citus:
-	@$(MAKE) --no-print-directory check-tap PROVE_TESTS='$(wildcard test/t/citus_*.pl)'
+	@if [ -f "$$($(PG_CONFIG) --sharedir)/extension/citus.control" ]; \
+	then $(MAKE) --no-print-directory check-tap PROVE_TESTS='$(wildcard test/t/citus_*.pl)'; \
+	else echo 'SKIPPED check-citus: $(PG_CONFIG) has no Citus; name a PostgreSQL that has it: make check-citus PG_CONFIG=...'; fi
 
 # Another Node.js than Debian's brings its own npm.
 check-clients: setup
