@@ -195,6 +195,7 @@ is_alive_here(Touch *b, bool *alive)
 			break;
 	}
 	ssw_shard_route_moving(b->t->policy);
+	return false;
 }
 
 /* A heartbeat for a row that is in a shard, wherever that is; here: not on another node. */
@@ -268,6 +269,7 @@ static bool
 raise_moving(void *arg)
 {
 	ssw_shard_route_moving(arg);
+	return false;
 }
 
 static void

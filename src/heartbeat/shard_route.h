@@ -30,6 +30,6 @@ typedef struct SswShardRoute
 
 extern const SswShardRoute *ssw_shard_route;
 
-extern void ssw_shard_route_moving(const SswPolicy *p) pg_attribute_noreturn();
+extern void ssw_shard_route_moving(const SswPolicy *p);
 
 #endif							/* SSW_SHARD_ROUTE_H */
