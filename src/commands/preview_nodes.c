@@ -113,7 +113,7 @@ add_row(SswPreview *v, uint64 row, MemoryContext cxt)
 	MemoryContextSwitchTo(old);
 }
 
-/* Add what the other nodes have. */
+/* Add what the other nodes have.  Without the answer of one, the sum is not exact. */
 void
 ssw_preview_add_nodes(const SswPolicy *p, SswPreview *v)
 {
@@ -123,8 +123,10 @@ ssw_preview_add_nodes(const SswPolicy *p, SswPreview *v)
 	" oldest_deadline timestamptz, newest_deadline timestamptz, cascade_rows_per_parent numeric, sample_keys text[], advice text[])";
 	MemoryContext cxt = CurrentMemoryContext;
 	Oid			type = TEXTARRAYOID;
-	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.preview(%s)", quote_literal_cstr(p->name))));
+	bool		complete;
+	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.preview(%s)", quote_literal_cstr(p->name)), &complete));
 
+	v->exact = v->exact && complete;
 	ssw_spi_begin();
 	ssw_spi_exec(sql, 1, &type, &answers, NULL, true, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)

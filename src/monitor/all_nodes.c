@@ -141,14 +141,16 @@ ssw_other_nodes(PG_FUNCTION_ARGS)
 
 /*
  * The rows that a query gives on the other nodes, each as JSON, in an array of text, or
- * null if there are none.  A node that does not answer is a warning.
+ * null if there are none.  A node that does not answer is a warning, and the rows are
+ * not complete.
  */
 ArrayType  *
-ssw_nodes_rows(const char *query)
+ssw_nodes_rows(const char *query, bool *complete)
 {
 	ArrayBuildState *rows = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 	ListCell   *lc;
 
+	*complete = true;
 	foreach(lc, ssw_nodes->ask_others(psprintf("SELECT pg_catalog.to_json(r) FROM (%s) AS r", query), NODE_TIMEOUT))
 	{
 		SswAnswer  *a = lfirst(lc);
@@ -156,9 +158,12 @@ ssw_nodes_rows(const char *query)
 		if (!a->failed)
 			rows = accumArrayResult(rows, CStringGetTextDatum(a->text), false, TEXTOID, CurrentMemoryContext);
 		else
+		{
+			*complete = false;
 			ereport(WARNING,
 					(errmsg("rows of node %s are missing", a->node),
 					 errdetail_internal("%s", a->text)));
+		}
 	}
 	return DatumGetArrayTypeP(makeArrayResult(rows, CurrentMemoryContext));
 }

@@ -322,7 +322,8 @@ ask_nodes(const SswPolicy *p, const char *key)
 	" last_error text, blocked_by int[], ended_at timestamptz, cleanup_type text, hint text)"
 	" WHERE e.found IS NOT FALSE OR e.ended_at IS NOT NULL ORDER BY e.found DESC NULLS LAST, e.ended_at DESC LIMIT 1";
 	Oid			type = TEXTARRAYOID;
-	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.explain_row(%s, %s)", quote_literal_cstr(p->name), quote_literal_cstr(key))));
+	bool		complete;
+	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.explain_row(%s, %s)", quote_literal_cstr(p->name), quote_literal_cstr(key)), &complete));
 	Datum		row = (Datum) 0;
 
 	ssw_spi_begin();

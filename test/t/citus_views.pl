@@ -134,6 +134,7 @@ for my $view (sort keys %views)
 }
 is(sql("SELECT count(*) FROM sweeper.policy_status_all WHERE state = 'no answer' AND reason LIKE 'failed to connect%'"), '2', 'state and reason');
 is(sql("SELECT found FROM sweeper.explain_row('c', '" . $workers[0]->safe_psql('postgres', "SELECT key FROM sweeper.cleanup_event WHERE policy = 'c' LIMIT 1") . "')"), 'f', 'explain_row answers');
+is(sql("SELECT exact FROM sweeper.preview('c')"), 'f', 'preview is not exact without the rows of these nodes');
 is(sql("SELECT sweeper.expire('c', '{$at[0]}')"), '1', 'a row of a node that is up expires');
 fails("SELECT sweeper.expire('c', '{$at[2]}')", qr/connection to the remote node .* failed/, 'one of a node that is down is an error');
 kill 'CONT', $frozen;
