@@ -5,7 +5,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Exporter 'import';
-our @EXPORT = qw(sweeper_node wait_for wait_until together pids kill_process crash load_table exactly_once needs_pg_cron);
+our @EXPORT = qw(sweeper_node wait_for wait_until together pids kill_process freeze crash load_table exactly_once needs_pg_cron);
 
 # A started node with fast settings; extra lines of configuration may follow.
 sub sweeper_node {
@@ -73,6 +73,19 @@ sub kill_process {
     my ($pid) = eval { pids($node, $kind) };
     return 0 unless $pid;
     return kill $signal, $pid;
+}
+
+# SIGSTOP of a process of ours while it sleeps: if it held a lock of shared memory, all others would wait for it.
+sub freeze {
+    my ($node, $pid) = @_;
+    return wait_until(
+        sub {
+            kill 'STOP', $pid;
+            return 1 if $node->safe_psql('postgres', "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid") eq 't';
+            kill 'CONT', $pid;
+            return 0;
+        },
+        "process $pid sleeps");
 }
 
 # kill -9 of one process of a kind, which is a crash of the server, and wait for

@@ -141,7 +141,7 @@ $register->('short', '4 s');
 $node->safe_psql('postgres', "INSERT INTO short VALUES (1, now() + interval '4 s'), (2, now() + interval '4 s');
     SELECT sweeper.touch('short', 1), sweeper.touch('short', 2)");
 my ($coordinator) = pids($node, 'coordinator');
-kill 'STOP', $coordinator;
+freeze($node, $coordinator);
 wait_for($node, "SELECT sweeper.touch('short', 1) AND now() > d + interval '2 s' FROM short WHERE id = 2", 'time passes');
 is($rows->($node, 'short'), '1,2', 'nobody is swept');
 is($node->safe_psql('postgres', "SELECT sweeper.is_live('short', '1'), sweeper.is_live('short', '2')"), 't|f', 'it is known who lives');

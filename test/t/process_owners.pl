@@ -66,7 +66,7 @@ sql('ALTER SYSTEM SET session_sweeper.max_workers = 3; SELECT pg_reload_conf()')
 sql("INSERT INTO o.t$_ DEFAULT VALUES") for 1 .. 3;
 wait_for($node, 'SELECT ' . empty());
 my ($frozen) = pids($node, 'worker');
-kill 'STOP', $frozen;
+freeze($node, $frozen);
 # one owner's pass may be in its hands
 for my $round (1 .. 2) {
     sql("INSERT INTO o.t$_ DEFAULT VALUES") for 1 .. 10;
@@ -81,7 +81,7 @@ my $two = q{SELECT count(*) = 2 FROM pg_stat_activity WHERE backend_type = 'sess
 wait_until(sub { sql('INSERT INTO o.t1 DEFAULT VALUES; INSERT INTO o.t2 DEFAULT VALUES'); sql($two) eq 't' }, 'two workers of one database');
 wait_for($node, 'SELECT ' . empty());
 $frozen = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' ORDER BY backend_start LIMIT 1});
-kill 'STOP', $frozen;
+freeze($node, $frozen);
 $node->safe_psql('second', 'INSERT INTO o.t3 DEFAULT VALUES');
 ok(wait_for($node, 'SELECT count(*) = 0 FROM o.t3', 'rows of the other database', 'second'), 'a frozen worker that should make room is not waited for');
 kill 'CONT', $frozen;

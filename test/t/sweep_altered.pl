@@ -28,8 +28,7 @@ wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE relation = 'swap'::regc
     'the swap waits behind it');
 # the worker itself must see it, before any other tells it
 my ($coordinator) = pids($node, 'coordinator');
-wait_for($node, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $coordinator", 'the coordinator sleeps');
-kill 'STOP', $coordinator;
+freeze($node, $coordinator);
 $holder->query_safe('SELECT pg_advisory_unlock(4711)');
 wait_for($node, "SELECT bool_and(state = 'idle') FROM sweeper.stat_process WHERE backend_type = 'session_sweeper worker'", 'the worker has left the pass');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM swap WHERE id > 2000'), 2000, 'no row that the filter left out went in the pass');
