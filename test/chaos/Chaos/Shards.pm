@@ -20,7 +20,7 @@ my $PARTS = 3;
 use constant { LATE => 300 };    # seconds after which all dead rows must be gone
 
 # What happens to nodes, and to shards.
-my @FAULTS = qw(kill_node kill_node stop_node freeze cut cut promote);
+my @FAULTS = qw(kill_node kill_node stop_node freeze_node cut_node cut_node promote);
 my @MOVES = qw(move_logical move_logical move_blocking move_blocking split_logical split_blocking rebalance drain);
 
 sub new {
@@ -218,7 +218,7 @@ sub stop_node {
     return;
 }
 
-sub freeze {
+sub freeze_node {
     my ($self) = @_;
     my $m = $self->any_member;
     my $s = 10 + rand 20;
@@ -230,7 +230,7 @@ sub freeze {
     return;
 }
 
-sub cut {
+sub cut_node {
     my ($self) = @_;
     my $m = $self->any_member;
     my $mode = (qw(delay drop reset))[ rand 3 ];
