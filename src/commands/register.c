@@ -250,11 +250,12 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 				 errhint("Use \"auto\", \"now\" or \"paused\".")));
 	p->args = a;
 	p->name = a->policy ? a->policy : default_name(RelationGetRelid(rel));
-	ssw_register_check_name(p->name);
 	ssw_register_identity(p, rel);
 	ssw_args_fill_limits(a, p);
 	ssw_args_fill(a, p);
+	/* before the name: on a node that follows, the table's own policy has it */
 	ssw_target_check(p, rel);
+	ssw_register_check_name(p->name);
 	v = ssw_register_look(p, rel, &held);
 	v->advice = list_concat(v->advice, a->advice);
 	if (!a->dry_run)
