@@ -13,10 +13,11 @@ sub needs_citus {
     return;
 }
 
-# A started node with Citus in database postgres, not yet part of a cluster; extra lines of configuration may follow.
+# A started node with Citus in database postgres, not yet part of a cluster.  Parameters of the node (install_path), and lines of
+# configuration, may follow.
 sub citus_node {
     my ($name, @conf) = @_;
-    my $node = PostgreSQL::Test::Cluster->new($name);
+    my $node = PostgreSQL::Test::Cluster->new($name, ref $conf[0] ? %{ shift @conf } : ());
     $node->init(allows_streaming => 'logical');
     # Citus must come first
     $node->append_conf('postgresql.conf', join("\n",

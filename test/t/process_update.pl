@@ -3,32 +3,15 @@
 # The next release is made here, of this source; it goes into a copy of the server.
 use strict;
 use warnings;
-use File::Path 'make_path';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
+use Installation;
 
-sub output { my $out = `@_`; die "@_: $out" if $?; chomp $out; return $out }
-sub text { my ($file, $text) = @_; open(my $fh, '>', $file) or die "$file: $!"; print $fh $text; return close $fh }
-
-# a server finds its files from where it is itself, so all keep their places below another root
-my $scratch = PostgreSQL::Test::Utils::tempdir();
-my %at = map { $_ => output("pg_config --$_") } qw(bindir pkglibdir sharedir includedir);
-my ($now) = slurp_file('session_sweeper.control') =~ /^default_version = '(.*)'/m;
-system_or_bail('cp', '-R', '--parents', @at{qw(bindir pkglibdir sharedir)}, $scratch);
-make_path($scratch . $at{includedir} =~ s|/[^/]*$||r);
-symlink($at{includedir}, "$scratch$at{includedir}") or die $!;
-my $config = "$scratch$at{bindir}/pg_config";
-is(output("$config --pkglibdir"), "$scratch$at{pkglibdir}", 'the copy has its own libraries');
-
-# the next release: what it adds, its script has too
-my $next = "$scratch/next";
-make_path("$next/schema/updates");
-system_or_bail('cp', '-R', qw(Makefile session_sweeper.c session_sweeper.control src schema), $next);
-unlink(glob "$next/src/*/*.o");
-text("$next/session_sweeper.control", slurp_file("$next/session_sweeper.control") =~ s/^default_version = .*/default_version = '9.9'/mr);
-text("$next/schema/99_next.sql", q{
+my $installed = copy_of_server();
+like(output("$installed/bin/pg_config --pkglibdir"), qr/^\Q$installed\E/, 'the copy has its own libraries');
+next_release(q{
 ALTER TABLE sweeper.policy ADD COLUMN next_note text NOT NULL DEFAULT 'none';
 UPDATE sweeper.policy SET next_note = 'updated' WHERE heartbeats;
 ALTER TABLE sweeper.task ADD COLUMN next_weight int CHECK (next_weight > 0);
@@ -37,14 +20,9 @@ CREATE FUNCTION sweeper.next_release() RETURNS text LANGUAGE sql STABLE SET sear
 COMMENT ON FUNCTION sweeper.next_release IS 'Is there in the next release.';
 CREATE VIEW sweeper.next_policy AS SELECT policy, next_note FROM sweeper.policy;
 });
-my $scripts = "$next/schema/updates/session_sweeper";
-text("$scripts--$now.sql", join '', map { slurp_file($_) } sort glob 'schema/*.sql');
-text("$scripts--$now--9.9.sql", qq{\\echo Use "ALTER EXTENSION session_sweeper UPDATE" to load this file. \\quit\n} . slurp_file("$next/schema/99_next.sql"));
-delete local @ENV{qw(MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES)};
-sub install { return system_or_bail('make', '-s', '-C', $next, @_, "PG_CONFIG=$config", 'COPT=-O0 -Wno-maybe-uninitialized') }
-install('-j2', 'all');
+install_next($installed, '-j2', 'all');
 
-my $node = PostgreSQL::Test::Cluster->new('main', install_path => $scratch . $at{bindir} =~ s|/bin$||r);
+my $node = PostgreSQL::Test::Cluster->new('main', install_path => $installed);
 $node->init;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'session_sweeper'\nmax_worker_processes = 32\nautovacuum = off\njit = off\n"
     . "session_sweeper.min_interval = '20ms'\nsession_sweeper.max_workers = 6\nlog_statement = none");
@@ -102,13 +80,13 @@ sub rests {
 for my $db (@databases) { goes_on($db, 'at first'); beat($db, 'at first') }
 
 # the package is upgraded: the server has the old library, files are the new one's
-install('install');
-is(sql('before', "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'session_sweeper' AND version IN ('$now', '9.9')"), 2,
+install_next($installed, 'install');
+is(sql('before', "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'session_sweeper' AND version IN ('$VERSION_NOW', '9.9')"), 2,
     'scripts of both versions are installed');
 goes_on($_, 'with new files') for @databases;
 sql('before', 'ALTER EXTENSION session_sweeper UPDATE');
 cmp_ok(swept('before'), '<', 2000, 'updated during a pass');
-ok($node->wait_for_log(qr/session_sweeper is inactive in this database: its SQL is version 9\.9, the library version \Q$now\E/), 'the log says that it rests');
+ok($node->wait_for_log(qr/session_sweeper is inactive in this database: its SQL is version 9\.9, the library version \Q$VERSION_NOW\E/), 'the log says that it rests');
 my $then = swept('before');
 goes_on('after', 'while the other rests');
 rests('before', 'before the restart');
@@ -124,7 +102,7 @@ $client{$_}->quit for @databases;
 $node->restart;
 $client{$_} = $node->background_psql($_, on_error_stop => 0) for @databases;
 is(sql('after', 'SELECT library FROM sweeper.version()'), '9.9', 'the new library');
-ok($node->wait_for_log(qr/session_sweeper is inactive in this database: its SQL is version \Q$now\E, the library version 9\.9/), 'rests where the SQL is old');
+ok($node->wait_for_log(qr/session_sweeper is inactive in this database: its SQL is version \Q$VERSION_NOW\E, the library version 9\.9/), 'rests where the SQL is old');
 beat($_, 'after the restart') for @databases;
 $then = swept('after');
 goes_on('before', 'after the restart');
