@@ -48,6 +48,8 @@
 #define MARK_EVERY_S		(60 * 60)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
+/* An update that was prepared wakes nobody when it commits. */
+#define OTHER_VERSION_US	USECS_PER_SEC
 /* How late are rows that a brake holds?  Looked at no more often, and in such a part of the time. */
 #define LATE_LOOK_US		(10 * USECS_PER_SEC)
 #define LATE_LOOK_PART		500
@@ -438,7 +440,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 		(void) ssw_turn_is_over(t, ssw_watch_list_all(), now);
 		ssw_spi_commit();
 		*needed = now + MAX_SLEEP_US;
-		return now + MAX_SLEEP_US;
+		return now + OTHER_VERSION_US;
 	}
 	ssw_turn_check_settings(now);
 	others = keep_mark(t, now);
