@@ -101,7 +101,7 @@ my $dump = $coordinator->basedir . '/dump.sql';
 $coordinator->command_ok([ 'pg_dump', '-f', $dump, $coordinator->connstr('postgres') ], 'pg_dump');
 my @new = map { citus_node("new$_", { install_path => $files }) } 0 .. 1;
 $new[0]->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump, $new[0]->connstr('postgres') ], 'restored');
-is($new[0]->safe_psql('postgres', "SELECT held_reason FROM sweeper.policy WHERE policy = 't'"), 'restored', 'the policy is held');
+ok(wait_for($new[0], policy_is("held_reason = 'restored'")), 'the policy is held');
 host($new[0]);
 $new[0]->safe_psql('postgres', "SELECT citus_add_node('127.0.0.1', " . $new[1]->port . ')');
 $new[0]->safe_psql('postgres', "SELECT create_distributed_table('t', 'id'); SELECT truncate_local_data_after_distributing_table('t')");

@@ -1,0 +1,68 @@
+# Each command, from the coordinator of a Citus cluster, on each kind of table that can be swept.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Sweeper;
+use CitusCluster;
+
+needs_citus();
+my @node = map { citus_node("node$_") } 0 .. 2;
+my ($coordinator, @workers) = @node;
+sub sql { return $coordinator->safe_psql('postgres', $_[0]) }
+sql("SELECT citus_set_coordinator_host('127.0.0.1', " . $coordinator->port . ')');
+sql("SELECT citus_add_node('127.0.0.1', " . $_->port . ')') for @workers;
+sql('CREATE EXTENSION session_sweeper');
+
+my %make = (
+    hash => q{CREATE TABLE hash (id int PRIMARY KEY, d timestamptz, g text); CREATE INDEX ON hash (d); SELECT create_distributed_table('hash', 'id', shard_count => 32)},
+    composite => q{CREATE TABLE composite (tenant int, id int, d timestamptz, g text, PRIMARY KEY (tenant, id)); CREATE INDEX ON composite (d);
+        SELECT create_distributed_table('composite', 'tenant', shard_count => 32)},
+    parted => q{CREATE TABLE parted (id int, at timestamptz, d timestamptz, g text, PRIMARY KEY (id, at)) PARTITION BY RANGE (at); CREATE INDEX ON parted (d);
+        CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM ('2020-01-01') TO ('2030-01-01'); CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM ('2030-01-01') TO ('2040-01-01');
+        SELECT create_distributed_table('parted', 'id', shard_count => 4)},
+    here => q{CREATE TABLE here (id int PRIMARY KEY, d timestamptz, g text); CREATE INDEX ON here (d); SELECT citus_add_local_table_to_metadata('here')},
+    tenant => q{SET citus.enable_schema_based_sharding = on; CREATE SCHEMA one; CREATE TABLE one.tenant (id int PRIMARY KEY, d timestamptz, g text); CREATE INDEX ON one.tenant (d)});
+# columns of the key, and the key, of row i
+my %columns = (composite => 'tenant, id', parted => 'id, at');
+my %values = (composite => 'i % 7, i', parted => q{i, timestamptz '2029-12-31 00:00+00' + (i % 3) * interval '1 day'});
+for my $table (sort keys %make)
+{
+    my $name = $table eq 'tenant' ? 'one.tenant' : $table;
+    my ($columns, $values) = ($columns{$table} // 'id', $values{$table} // 'i');
+    my $key = $columns =~ /,/ ? "ROW($columns)::text" : 'id::text';
+    sql($make{$table});
+    sql("INSERT INTO $name ($columns, d, g) SELECT $values, now() + CASE WHEN i > 200 THEN -1 ELSE 1 END * interval '1 h', 'g' || i % 10 FROM generate_series(1, 300) AS i");
+    my %key = map { split /\|/ } split /\n/, sql("SET timezone = 'UTC'; SELECT id, $key FROM $name");
+    my $is = sub { my ($sql, $result, $what) = @_; return is(sql("SET timezone = 'UTC'; $sql"), $result, "$table: $what") };
+    # all nodes that follow have what the coordinator says
+    my $follows = sub {
+        my ($condition, $what) = @_;
+        wait_for($_, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = '$table' AND $condition") for $table eq 'here' ? $coordinator : @node;
+        return pass("$table: $what");
+    };
+    $is->("SELECT policy FROM sweeper.register('$name', '$table', deadline => 'd', key => '{" . ($columns =~ s/ //gr) . "}', group_by => 'g', fuse_fraction => 1, check_every => '0')", $table, 'register');
+    $follows->('true', 'on all nodes');
+    $is->("SELECT rows_estimate, dead_estimate, exact, cardinality(sample_keys) > 0 FROM sweeper.preview('$table')", '300|100|t|t', 'preview');
+    $is->("SELECT found, verdict FROM sweeper.explain_row('$table', \$\$$key{7}\$\$)", 't|alive', 'explain_row of a living row');
+    $is->("SELECT verdict FROM sweeper.explain_row('$table', \$\$$key{201}\$\$)", 'due', 'explain_row of a dead row');
+    $is->("BEGIN; SELECT sweeper.expire('$table', ARRAY[\$\$$key{1}\$\$, \$\$$key{2}\$\$]); ROLLBACK; SELECT count(*) FROM $name", "2\n300", 'expire, undone');
+    $is->("SELECT sweeper.expire('$table', ARRAY[\$\$$key{1}\$\$, \$\$$key{2}\$\$], 'why'); SELECT count(*) FROM $name", "2\n298", 'expire');
+    $is->("SELECT found, reason FROM sweeper.explain_row('$table', \$\$$key{1}\$\$)", 'f|why', 'explain_row of an expired row');
+    $is->("SELECT sweeper.expire_group('$table', 'g5'); SELECT count(*) FROM $name WHERE g = 'g5'", "30\n0", 'expire_group');
+    sql("SELECT sweeper.alter_policy('$table', batch_size => 7)");
+    $follows->('batch_size = 7', 'alter_policy');
+    sql("SELECT sweeper.pause('$table', 'a reason')");
+    $follows->("paused_reason = 'a reason'", 'pause');
+    like(($coordinator->psql('postgres', "CALL sweeper.sweep('$table')"))[2], qr/policy "$table" could not be swept|cannot sweep/, "$table: a paused policy is not swept");
+    sql("SELECT sweeper.resume('$table')");
+    $follows->('paused_at IS NULL', 'resume');
+    sql("CALL sweeper.sweep('$table')");
+    $is->("SELECT count(*), count(*) FILTER (WHERE d < now()) FROM $name", '178|0', 'sweep');
+    $is->("SELECT count(*), count(DISTINCT key), count(*) FILTER (WHERE cleanup_type = 'manual') FROM sweeper.cleanup_event_all WHERE policy = '$table'", '122|122|32', 'one event each');
+    sql("SELECT sweeper.unregister('$table')");
+    ok(wait_for($_, "SELECT count(*) = 0 FROM sweeper.policy WHERE policy = '$table'"), "$table: unregister: " . $_->name) for @node;
+}
+is(sql("SELECT string_agg(problem, ' ') FROM sweeper.problem_all"), '', 'no problem on any node');
+done_testing();
