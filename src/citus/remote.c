@@ -21,25 +21,36 @@
 #define NODES \
 	"FROM pg_catalog.pg_dist_node AS n CROSS JOIN pg_catalog.pg_dist_local_group AS l WHERE n.isactive AND n.noderole = 'primary'"
 
+static void
+set(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* Run a statement of ours as the caller, who may have operators of the same names. */
+static uint64
+run(const char *sql, int nargs, Oid *types, Datum *values)
+{
+	set("search_path", "pg_catalog, pg_temp");
+	ssw_spi_begin();
+	return ssw_spi_exec(sql, nargs, types, values, NULL, true, 0);
+}
+
 static char *
 own_name(void)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	char	   *name = NULL;
+	int			nest;
 
 	if (!OidIsValid(ssw_citus_catalog("pg_dist_node")))
 		return NULL;
-	ssw_spi_begin();
-	if (ssw_spi_exec("SELECT n.nodename || ':' || n.nodeport " NODES " AND n.groupid = l.groupid", 0, NULL, NULL, NULL, true, 1) > 0)
+	nest = NewGUCNestLevel();
+	if (run("SELECT n.nodename || ':' || n.nodeport " NODES " AND n.groupid = l.groupid", 0, NULL, NULL) > 0)
 		name = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
 	ssw_spi_end();
+	AtEOXact_GUC(true, nest);
 	return name;
-}
-
-static void
-set(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
 /* Send a statement that returns one value; the failure of a node is its answer. */
@@ -54,6 +65,7 @@ ask_others(const char *statement, int connect_timeout)
 	Datum		value = CStringGetTextDatum(statement);
 	MemoryContext cxt = CurrentMemoryContext;
 	List	   *answers = NIL;
+	uint64		n;
 	int			nest;
 
 	if (!OidIsValid(ssw_citus_catalog("pg_dist_node")))
@@ -63,9 +75,8 @@ ask_others(const char *statement, int connect_timeout)
 		set("citus.node_connection_timeout", psprintf("%d", connect_timeout));
 	/* a node that cannot be reached is in the result */
 	set("client_min_messages", "error");
-	ssw_spi_begin();
-	ssw_spi_exec(sql, 1, &type, &value, NULL, true, 0);
-	for (uint64 i = 0; i < SPI_processed; i++)
+	n = run(sql, 1, &type, &value);
+	for (uint64 i = 0; i < n; i++)
 	{
 		MemoryContext spi = MemoryContextSwitchTo(cxt);
 		SswAnswer  *a = palloc(sizeof(SswAnswer));

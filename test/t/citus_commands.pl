@@ -6,6 +6,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Sweeper;
 use CitusCluster;
+use Shadows;
 
 needs_citus();
 my @node = map { citus_node("node$_") } 0 .. 2;
@@ -64,5 +65,11 @@ for my $table (sort keys %make)
     sql("SELECT sweeper.unregister('$table')");
     ok(wait_for($_, "SELECT count(*) = 0 FROM sweeper.policy WHERE policy = '$table'"), "$table: unregister: " . $_->name) for @node;
 }
+# what is sent to other nodes does not use operators of the caller's
+sql("SELECT sweeper.register(t, t::text, deadline => 'd', ttl => '1 min', heartbeats => t = 'hash'::regclass, group_by => 'g', check_every => '0') FROM unnest('{hash,here}'::regclass[]) AS t;
+    SELECT sweeper.create_pool('hash'); SELECT sweeper.acquire('hash')");
+is(make_shadows($coordinator, 'SET citus.enable_ddl_propagation = off;'), 't', 'twins of what pg_catalog has');
+my ($calls, $errors) = shadowed($coordinator, 'hash', 'here');
+is($errors, '', "are used by none of $calls statements");
 is(sql("SELECT string_agg(problem, ' ') FROM sweeper.problem_all"), '', 'no problem on any node');
 done_testing();
