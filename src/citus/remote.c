@@ -27,7 +27,7 @@ set(const char *name, const char *value)
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* Run a statement of ours as the caller, who may have operators of the same names. */
+/* Run a statement as the caller, whose search_path may have operators of the same names. */
 static uint64
 run(const char *sql, int nargs, Oid *types, Datum *values)
 {
