@@ -390,6 +390,9 @@ ssw_preview_part(SswPolicy *p, Relation rel, bool advise, bool count)
 				 errmsg("cannot preview policy \"%s\": SQLSTATE %s", p->name, unpack_sql_state(error->sqlerrcode)),
 				 errdetail("The message is not shown: keys of this policy are credentials."),
 				 errhint("Evaluate its deadline and its filter in a SELECT on the table, as the table's owner.")));
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION && error->hint == NULL)
+		error->hint = psprintf("Rows of other nodes are read as the table's owner: role \"%s\" must be able to log in on every node.",
+							   GetUserNameFromId(p->owner, false));
 	ReThrowError(error);
 	return NULL;
 }

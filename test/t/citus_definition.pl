@@ -25,6 +25,11 @@ add($_) for $one, $two;
 sql(q{CREATE EXTENSION session_sweeper; CREATE ROLE keeper LOGIN; CREATE TABLE t (id bigint PRIMARY KEY, d timestamptz NOT NULL, gone int); ALTER TABLE t DROP COLUMN gone;
     ALTER TABLE t OWNER TO keeper; CREATE INDEX ON t (d); SELECT create_distributed_table('t', 'id', shard_count => 6)});
 
+# the owner is who reads the rows of other nodes
+sql('ALTER ROLE keeper NOLOGIN');
+fails($coordinator, "SELECT sweeper.register('t', deadline => 'd')", qr/role "keeper" is not permitted to log in\nHINT:  Rows of other nodes are read as the table's owner: role "keeper" must be able to log in on every node\./, 'an owner who may not log in');
+sql('ALTER ROLE keeper LOGIN');
+
 # a transaction that is rolled back leaves nothing; one that is committed reaches all nodes
 sql("BEGIN; SELECT sweeper.register('t', 'not', deadline => 'd'); ROLLBACK");
 sql("SELECT sweeper.register('t', deadline => 'd', start => 'now', fuse_fraction => 1, batch_size => 11, rate_limit => 100000)");
