@@ -195,7 +195,8 @@ set_access(Oid role, const char *marker, const char *pool, bool granted)
 	if (ssw_spi_exec("SELECT sweeper._set_access($1, $2, $3) WHERE $4 IS NULL OR EXISTS (SELECT FROM sweeper.pool WHERE pool = $4)",
 					 4, types, values, pool ? NULL : "   n", false, 0) == 0)
 		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("pool \"%s\" does not exist", pool)));
+				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("pool \"%s\" does not exist", pool),
+				 errhint("SELECT pool FROM sweeper.pool_status; lists the pools of this server.")));
 
 	/*
 	 * as ALTER FUNCTION ... DEPENDS ON EXTENSION, which waits for all who use
