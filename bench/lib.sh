@@ -63,20 +63,40 @@ rotated() {
     echo "${@:n + 1}" "${@:1:n}"
 }
 
-# Table b, every second row dead.  Deadlines rise with the place in the table
-# (ordered: rows that nobody touched since they were written), or have nothing to
-# do with it (shuffled: rows that are refreshed all the time).  All of it is then
-# in shared buffers, and clean.
+# Table b, every second row dead.  All of it is then in shared buffers, and clean.
+#   ordered     deadlines rise with the place in the table: rows that nobody touched
+#   shuffled    they have nothing to do with it: rows that are refreshed all the time
+#   hours       600 deadlines, each of many rows anywhere in the table
+#   single      the dead have one deadline, and lie anywhere
+#   clustered   the dead are the last half of the table
+#   wide        rows of 1 kB, and 3 kB more in the TOAST table
+#   text        the key is text
+#   composite   the key has 3 columns
+#   indexes     8 indexes
+#   partitions  64 partitions
 fill() {
-    local age='i % 864000'
-    [ "$1" = ordered ] || age='pg_catalog.abs(pg_catalog.hashint4(i)::bigint) % 864000'
+    local rows=${2:-$rows} key='id uuid PRIMARY KEY' id='md5(i::text)::uuid' columns='id' extra='' more='' by='' parts=''
+    local age='pg_catalog.abs(pg_catalog.hashint4(i)::bigint) % 864000' dead='i % 2 = 0'
+    case $1 in
+        ordered) age='i % 864000' ;;
+        hours) age='pg_catalog.abs(pg_catalog.hashint4(i)::bigint) % 300 * 3600' ;;
+        single) age=0 ;;
+        clustered) dead="i > $rows / 2" ;;
+        wide) extra=", repeat(md5(i::text), 30), (SELECT string_agg(md5(i::text || n), '') FROM generate_series(1, 96) AS n)" ;;
+        text) key='id text PRIMARY KEY' id='md5(i::text)' ;;
+        composite) key='tenant int, device int, id uuid, PRIMARY KEY (tenant, device, id)' id='i % 100, i % 1000, md5(i::text)::uuid' columns='tenant, device, id' ;;
+        indexes) more='CREATE INDEX ON b (g); CREATE INDEX ON b (g, d); CREATE INDEX ON b (pad, id); CREATE INDEX ON b (g, id); CREATE INDEX ON b (pad, d); CREATE INDEX ON b (d, g);' ;;
+        partitions) by='PARTITION BY HASH (id)' parts="SELECT format('CREATE TABLE b%1\$s PARTITION OF b FOR VALUES WITH (MODULUS 64, REMAINDER %1\$s)', i) FROM generate_series(0, 63) AS i \\gexec" ;;
+    esac
     sql <<SQL
 SET client_min_messages = error;
 DROP TABLE IF EXISTS b;
-CREATE TABLE b (id uuid PRIMARY KEY, d timestamptz NOT NULL, pad text DEFAULT 'xxxxxxxxxxxxxxxx');
-INSERT INTO b (id, d)
-    SELECT md5(i::text)::uuid, now() + (i % 2 * 2 - 1) * (3600 + $age) * interval '1 s' FROM generate_series(1, ${2:-$rows}) AS i;
+CREATE TABLE b ($key, d timestamptz NOT NULL, g text NOT NULL DEFAULT 'tenant', pad text DEFAULT 'xxxxxxxxxxxxxxxx'${extra:+, more text}) $by;
+$parts
+INSERT INTO b ($columns, d, g${extra:+, pad, more})
+    SELECT $id, now() + CASE WHEN $dead THEN -1 ELSE 1 END * (3600 + $age) * interval '1 s', 'tenant ' || i % 100$extra FROM generate_series(1, $rows) AS i;
 CREATE INDEX ON b (d);
+$more
 VACUUM ANALYZE b;
 SET enable_seqscan = off; -- reads the new index into shared buffers
 SELECT count(*) FROM b WHERE d > '-infinity' \g /dev/null

@@ -14,6 +14,17 @@ for run in $(seq 0 "$runs"); do
     done
 done
 
+shapes="ordered shuffled hours single clustered wide text composite indexes partitions"
+for run in $(seq 0 "$runs"); do
+    for shape in $shapes; do
+        for side in $(rotated "$run" bare none group); do
+            [ "$shape" != wide ] || few=$((rows / 10))
+            run_side "$run" "$shape" "$side" ${few:-}
+            few=
+        done
+    done
+done
+
 row() { # side, name, target
     echo "| $2 | $3 | $(against ordered.ours "ordered.$1") | $(against shuffled.ours "shuffled.$1") |"
 }

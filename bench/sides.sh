@@ -26,17 +26,18 @@ side_bare() { times <<<"$bare"; }
 side_same() { times <<<"$same"; }
 side_usual() { times <<<"$usual"; }
 side_ours() {
-    sql -c "SELECT FROM sweeper.register('b', deadline => 'd', check_every => '0', start => 'now', max_workers => 2, audit => '${1:-row}')"
+    sql -c "SELECT FROM sweeper.register('b', deadline => 'd', check_every => '0', start => 'now', max_workers => 2, audit => '${1:-row}'${2:+, group_by => '$2'})"
     times <<<"CALL sweeper.sweep('b');"
     quiet -c "SELECT sweeper.unregister('b')"
 }
 side_none() { side_ours none; }
+side_group() { side_ours row g; }
 
 # One side once, in a table of the given order; its time goes to a file, but not
 # that of run 0, in which caches and WAL files come to be.
 run_side() {
-    local run=$1 order=$2 side=$3 audit ms left
-    case $side in bare | none) audit= ;; usual) audit=audit_usual ;; ours) audit=sweeper.cleanup_event ;; *) audit=audit_same ;; esac
+    local run=$1 order=$2 side=$3 rows=${4:-$rows} audit ms left
+    case $side in bare | none) audit= ;; usual) audit=audit_usual ;; ours | group) audit=sweeper.cleanup_event ;; *) audit=audit_same ;; esac
     fill "$order"
     sql -c "TRUNCATE audit_same, audit_usual, sweeper.cleanup_event"
     ms=$("side_$side")

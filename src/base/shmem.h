@@ -253,10 +253,7 @@ typedef struct SswPass
 	SswCursor	cursor_kind;
 	char		cursor[SSW_CURSOR_LEN]; /* sort value in text form */
 	ItemPointerData cursor_tid;
-	bool		many_ties;		/* order rows of one deadline by tid */
-	int64		ranged;			/* rows of this phase handed out as ranges */
-	char		high[SSW_CURSOR_LEN];	/* end of what is handed out in the
-										 * order of the heap */
+	int64		collected;		/* rows of this phase, handed out by tids */
 	BlockNumber next_block;		/* next of its blocks */
 	BlockNumber nblocks;		/* 0: rows go in due order */
 	double		block_rows;		/* dead in each, about */

@@ -149,89 +149,63 @@ ssw_sweep_sql_failed_key(const SswPolicy *p)
 		psprintf("%s " SSW_OP("||") " ' ' " SSW_OP("||") " %s", p->key_text, ssw_sweep_sql_identity(p));
 }
 
-/*
- * Candidates in due order behind the cursor, as many as the limit says; unless that is
- * exact, with all that have the last deadline.  Above: only rows due after $6.
- */
-char	   *
-ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool exact, bool above)
+/* Condition over t, if any, that follows others: the row is behind the cursor, whose deadline and tid are $3 and $4. */
+static const char *
+behind(const SswDeadline *c, SswCursor cursor)
 {
-	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT t.ctid, %s, %s, %s%s FROM ONLY %s AS t WHERE %s",
-					 c ? c->sort : "NULL::pg_catalog.int4",
-					 with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
-					 with_key ? ssw_sweep_sql_failed_key(p) : "NULL::pg_catalog.text",
-					 !p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_guard_table(leaf),
-					 p->heartbeats && phase == SSW_PHASE_DEADLINE ? near(p) : ssw_sweep_sql_dead(p, phase));
+	if (cursor == SSW_CURSOR_NONE)
+		return "";
+	if (c == NULL)
+		return " AND t.ctid " SSW_OP(">") " $4";
 	if (cursor == SSW_CURSOR_AFTER)
-		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $3", c->sort);
-	else if (cursor == SSW_CURSOR_WITHIN && c)
-		appendStringInfo(&buf, " AND %s " SSW_OP(">=") " $3 AND (%s " SSW_OP(">") " $3 OR t.ctid " SSW_OP(">") " $4)",
-						 c->sort, c->sort);
-	else if (cursor == SSW_CURSOR_WITHIN)
-		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">") " $4");
-	if (above)
-		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $6", c->due);
-	if (c && !exact)
-		appendStringInfo(&buf, " ORDER BY %s FETCH FIRST $5 ROWS WITH TIES", c->sort);
-	else if (c)
-		appendStringInfo(&buf, " ORDER BY %s, t.ctid LIMIT $5", c->sort);
-	else
-		appendStringInfoString(&buf, " ORDER BY t.ctid LIMIT $5");
-	return buf.data;
+		return psprintf(" AND %s " SSW_OP(">") " $3", c->sort);
+	return psprintf(" AND %1$s " SSW_OP(">=") " $3 AND (%1$s " SSW_OP(">") " $3 OR t.ctid " SSW_OP(">") " $4)", c->sort);
 }
 
 /*
- * The deadlines of the next $5 candidates above the cursor, and those of all
- * that are due with the last of them: where a range may end.  An index has it.
+ * The next $5 candidates behind the cursor, in due order.  By tid: those that are due
+ * together, too, for an index that does not return them so.  Above: only rows due after $6.
  */
 char	   *
-ssw_sweep_sql_range_end(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
+ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool with_key, bool by_tid, bool above)
 {
 	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 
-	return psprintf("SELECT NULL::pg_catalog.tid, %s FROM ONLY %s AS t WHERE %s%s ORDER BY %s FETCH FIRST $5 ROWS WITH TIES",
-					c->sort, ssw_guard_table(leaf), ssw_sweep_sql_dead(p, phase),
-					cursor == SSW_CURSOR_AFTER ? psprintf(" AND %s " SSW_OP(">") " $3", c->sort) : "", c->sort);
+	return psprintf("SELECT t.ctid, %s, %s, %s%s FROM ONLY %s AS t WHERE %s%s%s ORDER BY %s%s LIMIT $5",
+					c ? c->sort : "NULL::pg_catalog.int4",
+					with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
+					with_key ? ssw_sweep_sql_failed_key(p) : "NULL::pg_catalog.text",
+					!p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_guard_table(leaf),
+					p->heartbeats && phase == SSW_PHASE_DEADLINE ? near(p) : ssw_sweep_sql_dead(p, phase),
+					behind(c, cursor),
+					above ? psprintf(" AND %s " SSW_OP(">") " $6", c->due) : "",
+					c ? c->sort : "t.ctid", c && by_tid ? ", t.ctid" : "");
 }
 
-/* Boolean over t: a dead row in the range. */
+/* Boolean over t: a dead row behind the cursor ($3, $4) and in blocks from $5 to before $6. */
 static char *
-in_range(const SswPolicy *p, SswPhase phase, bool has_low, bool has_blocks)
+in_blocks(const SswPolicy *p, SswPhase phase, SswCursor cursor)
 {
-	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "%s AND %s " SSW_OP("<=") " $3", ssw_sweep_sql_dead(p, phase), c->sort);
-	if (has_low)
-		appendStringInfo(&buf, " AND %s " SSW_OP(">") " $4", c->sort);
-	if (has_blocks)
-		appendStringInfoString(&buf, " AND t.ctid " SSW_OP(">=") " $5 AND t.ctid " SSW_OP("<") " $6");
-	return buf.data;
+	return psprintf("%s%s AND t.ctid " SSW_OP(">=") " $5 AND t.ctid " SSW_OP("<") " $6",
+					ssw_sweep_sql_dead(p, phase), behind(ssw_sweep_sql_deadline(p, phase), cursor));
 }
 
-/* What the planner is asked: how many candidates are above the cursor. */
+/* What the planner is asked: how many candidates are behind the cursor. */
 char	   *
-ssw_sweep_sql_estimate(const SswPolicy *p, Oid leaf, SswPhase phase)
+ssw_sweep_sql_estimate(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
-	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
-
-	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND %s " SSW_OP(">") " $3",
-					ssw_guard_table(leaf), ssw_sweep_sql_dead(p, phase), c->sort);
+	return psprintf("SELECT FROM ONLY %s AS t WHERE %s%s", ssw_guard_table(leaf), ssw_sweep_sql_dead(p, phase),
+					behind(ssw_sweep_sql_deadline(p, phase), cursor));
 }
 
-/* The dead rows of a range, in due order: shaped as those of collect. */
+/* The dead rows of some blocks, in due order: shaped as those of collect. */
 char	   *
-ssw_sweep_sql_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
+ssw_sweep_sql_blocks(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
-	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
+	const char *sort = ssw_sweep_sql_deadline(p, phase)->sort;
 
 	return psprintf("SELECT t.ctid, %s FROM ONLY %s AS t WHERE %s ORDER BY %s",
-					c->sort, ssw_guard_table(leaf), in_range(p, phase, has_low, has_blocks), c->sort);
+					sort, ssw_guard_table(leaf), in_blocks(p, phase, cursor), sort);
 }
 
 /* $1 as text of the sort type, to begin a cursor with. */
@@ -330,12 +304,12 @@ ssw_sweep_sql_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", rel, is_taken(p, phase, rows), info);
 }
 
-/* The same for all dead rows of a range. */
+/* The same for all dead rows of some blocks. */
 char	   *
-ssw_sweep_sql_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks)
+ssw_sweep_sql_delete_blocks(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
 	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_guard_table(leaf),
-					in_range(p, phase, has_low, has_blocks), info_columns(p, phase));
+					in_blocks(p, phase, cursor), info_columns(p, phase));
 }
 
 /* Lock the dead rows of $3 for a hook, and read all that is needed of them. */

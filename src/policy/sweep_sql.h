@@ -13,7 +13,7 @@
  * grace and backlog, $3 tid[] rows, $4 text[] identities of those that were judged,
  * $5 timestamptz now.  collect has $3 cursor
  * (sort type), $4 tid of the cursor, $5 bigint limit; probe has $3 lower bound;
- * those on a range have $3 its high and $4 its low end (sort type).
+ * those on blocks have $3 and $4 as collect, $5 tid from and $6 tid to.
  */
 
 /* Result columns of the row action, in order. */
@@ -65,11 +65,10 @@ extern char *ssw_sweep_sql_identity(const SswPolicy *p);
 extern char *ssw_sweep_sql_failed_key(const SswPolicy *p);
 extern char *ssw_sweep_sql_dead(const SswPolicy *p, SswPhase phase);
 extern char *ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
-								   SswCursor cursor, bool with_key, bool exact, bool above);
-extern char *ssw_sweep_sql_range_end(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
-extern char *ssw_sweep_sql_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
-extern char *ssw_sweep_sql_estimate(const SswPolicy *p, Oid leaf, SswPhase phase);
-extern char *ssw_sweep_sql_delete_range(const SswPolicy *p, Oid leaf, SswPhase phase, bool has_low, bool has_blocks);
+								   SswCursor cursor, bool with_key, bool by_tid, bool above);
+extern char *ssw_sweep_sql_estimate(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
+extern char *ssw_sweep_sql_blocks(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
+extern char *ssw_sweep_sql_delete_blocks(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor);
 extern char *ssw_sweep_sql_bound(const SswPolicy *p, SswPhase phase);
 extern char *ssw_sweep_sql_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);
 extern char *ssw_sweep_sql_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows);

@@ -6,35 +6,34 @@
  * reads and moves the pass's cursor, which is the dispenser's.  Nothing is kept
  * of a row but its place.  A crash leaves nothing behind.
  *
- * The cursor is a deadline and, where it ends within one, a tid.  Usually a
- * chunk ends between two deadlines, because all rows with the last one belong to
- * it: then nothing needs sorting when an index gives the order.  Where the number
- * of rows must be exact, or too many share a deadline, ties are read in the order
- * of their tids.
+ * The cursor is a deadline and a tid: rows that are due together follow each other in the
+ * order of their tids.
  *
- * Rows that are just deleted need no list of tids: a range of deadlines is enough,
- * and its ends are read from the index alone.  Where a great many are dead, and
- * lie anywhere in the heap, each range would visit most of its blocks: then all that
- * are due are handed out block by block; see heap_order.c.
+ * Where a great many rows are just deleted, they need no list of tids: they are handed
+ * out block by block, in the order of the heap; see heap_order.c.
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "nodes/plannodes.h"
 #include "tcop/dest.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "base/spi.h"
 #include "grace/arrival.h"
 #include "policy/partition.h"
-#include "policy/index.h"
 #include "policy/sweep_sql.h"
 #include "sweep/alive_by_heartbeat.h"
 #include "sweep/candidates.h"
@@ -46,13 +45,8 @@
 #define MAX_CHUNK	20000
 #define QUICK_READ_US	(200 * 1000)
 
-/* Rows beyond the limit that may share its last deadline. */
-#define MAX_TIES	20000
-
-/* After so many rows in ranges of deadlines the order of the heap is considered. */
-#define HEAP_AFTER	2000
-/* Blocks in a batch, at least; with fewer, blocks are too coarse for it. */
-#define HEAP_BLOCKS	4
+/* After so many rows by their tids the order of the heap is considered. */
+#define HEAP_AFTER	MIN_CHUNK
 
 typedef struct Receiver
 {
@@ -61,7 +55,6 @@ typedef struct Receiver
 	SswChunk   *chunk;
 	int64		size;			/* of chunk->tids */
 	int64		rows;			/* read, those left alone included */
-	int64		max_rows;		/* stop there */
 	bool		heartbeats;		/* rows have their keys, to find their
 								 * heartbeats, */
 	Oid			shard;			/* which are of that shard, or invalid */
@@ -219,56 +212,54 @@ add_tid(Receiver *r, const ItemPointerData *tid)
 	chunk->tids[chunk->n++] = *tid;
 }
 
+/* Where the row is in due order.  A phase without deadline has null. */
+static void
+note_place(Receiver *r, TupleTableSlot *slot)
+{
+	r->rows++;
+	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
+	if (slot->tts_isnull[SSW_C_SORT - 1])
+		return;
+	if (!r->sort_byval && r->rows > 1)
+		pfree(DatumGetPointer(r->sort));
+	r->sort = datumCopy(slot->tts_values[SSW_C_SORT - 1], r->sort_byval, r->sort_len);
+}
+
 static bool
 receive(TupleTableSlot *slot, DestReceiver *self)
 {
 	Receiver   *r = (Receiver *) self;
 	SswChunk   *chunk = r->chunk;
+	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
 	bool		slow = false;
 
 	slot_getallattrs(slot);
-	if (r->rows == r->max_rows)
-		return false;
-	r->rows++;
-	if (!slot->tts_isnull[SSW_C_SORT - 1])
+	note_place(r, slot);
+	if (!(r->heartbeats && !is_wanted(r, slot)) &&
+		!(has_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot, &slow)))
 	{
-		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
+		if (slow)
+		{
+			ItemPointer tid = palloc(sizeof(ItemPointerData));
 
-		if (!r->sort_byval && r->sort != (Datum) 0)
-			pfree(DatumGetPointer(r->sort));
-		r->sort = datumCopy(slot->tts_values[SSW_C_SORT - 1], r->sort_byval, r->sort_len);
-		MemoryContextSwitchTo(old);
+			*tid = r->tid;
+			r->slow = lappend(r->slow, tid);
+		}
+		else
+			add_tid(r, &r->tid);
 	}
-	if (slot->tts_isnull[SSW_C_CTID - 1])
-		return true;
-	r->tid = *(ItemPointer) DatumGetPointer(slot->tts_values[SSW_C_CTID - 1]);
-	if (r->heartbeats && !is_wanted(r, slot))
-		return true;
-	if (has_failures(r->w) && slot->tts_nvalid >= SSW_C_KEY && is_excluded(r->w, slot, &slow))
-		return true;
-	if (slow)
-	{
-		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
-		ItemPointer tid = palloc(sizeof(ItemPointerData));
-
-		*tid = r->tid;
-		r->slow = lappend(r->slow, tid);
-		MemoryContextSwitchTo(old);
-	}
-	else
-		add_tid(r, &r->tid);
+	MemoryContextSwitchTo(old);
 	return true;
 }
 
 static void
-init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswDeadline *c, int64 size, int64 max_rows)
+init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswDeadline *c, int64 size)
 {
 	memset(r, 0, sizeof(Receiver));
 	r->dest = *None_Receiver;
 	r->dest.receiveSlot = receive;
 	r->w = w;
 	r->chunk = chunk;
-	r->max_rows = max_rows;
 	r->size = size;
 	get_typlenbyval(c ? c->sort_type : INT4OID, &r->sort_len, &r->sort_byval);
 	chunk->n = 0;
@@ -277,124 +268,140 @@ init_receiver(Receiver *r, SswWork *w, SswChunk *chunk, const SswDeadline *c, in
 
 /* Remember where the next chunk begins. */
 static void
-move_cursor(SswWork *w, const SswDeadline *c, Receiver *r, SswCursor kind)
+move_cursor(SswWork *w, const SswDeadline *c, Receiver *r)
 {
-	w->pass->cursor_kind = kind;
+	w->pass->cursor_kind = SSW_CURSOR_WITHIN;
 	w->pass->cursor_tid = r->tid;
 	if (c)
 		strlcpy(w->pass->cursor, sort_text(w->policy, c, r->sort), SSW_CURSOR_LEN);
 }
 
-/* Run a statement on the candidates behind the cursor. */
-static void
-read_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, Receiver *r)
+/* A statement on the candidates behind the cursor, planned for its values. */
+static Portal
+open_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
-	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID,
+	Oid			types[6] = {TIMESTAMPTZOID, TIMESTAMPTZOID, c ? c->sort_type : INT4OID, TIDOID, INT8OID,
 	TIMESTAMPTZOID};
 	Datum		values[6] = {0};
-	bool		nulls[6] = {false, false, true, true, false, false};
+	char		nulls[] = "  nn  ";
 
 	values[0] = TimestampTzGetDatum(cutoff);
 	values[1] = TimestampTzGetDatum(pass->full_cutoff);
 	if (c && pass->cursor_kind != SSW_CURSOR_NONE)
 	{
 		values[2] = cursor_datum(c, pass->cursor);
-		nulls[2] = false;
+		nulls[2] = ' ';
 	}
 	if (pass->cursor_kind == SSW_CURSOR_WITHIN)
 	{
 		values[3] = PointerGetDatum(&pass->cursor_tid);
-		nulls[3] = false;
+		nulls[3] = ' ';
 	}
 	values[4] = Int64GetDatum(limit);
 	values[5] = TimestampTzGetDatum(pass->backlog_before);
-	ssw_spi_send(sql, 6, types, values, nulls, &r->dest);
+	return SPI_cursor_open(NULL, ssw_spi_prepare(sql, 6, types, CURSOR_OPT_CUSTOM_PLAN | CURSOR_OPT_NO_SCROLL), values, nulls, true);
 }
 
-/* The tids of the next rows: limit of them, or more unless that is exact: all with the last deadline. */
+/* A btree index over the deadline alone returns equal ones in the order of their tids. */
 static bool
-collect_tids(SswWork *w, SswChunk *chunk, int64 limit, bool exact)
+comes_by_tid(Portal portal)
+{
+	Plan	   *plan = linitial_node(PlannedStmt, portal->stmts)->planTree;
+	HeapTuple	tup;
+	bool		alone;
+
+	if (IsA(plan, Limit))
+		plan = outerPlan(plan);
+	if (!IsA(plan, IndexScan) || ((IndexScan *) plan)->indexorderdir != ForwardScanDirection)
+		return false;
+	tup = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(((IndexScan *) plan)->indexid));
+	alone = HeapTupleIsValid(tup) && ((Form_pg_index) GETSTRUCT(tup))->indnkeyatts == 1;
+	if (HeapTupleIsValid(tup))
+		ReleaseSysCache(tup);
+	return alone;
+}
+
+/* Run it; sorted by tid only where the plan does not do so by itself, because a sort reads all that are due together. */
+static void
+read_rows(SswWork *w, SswChunk *chunk, int64 limit, Receiver *r)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
-	int			excluded = w->excluded;
+	Portal		portal = NULL;
+	TupleTableSlot *slot;
+
+	for (int by_tid = 0; portal == NULL; by_tid++)
+	{
+		portal = open_rows(w, ssw_sweep_sql_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind, r->heartbeats || has_failures(w),
+													by_tid > 0, is_fresh(w, c) && !c->by_due), chunk->cutoff, limit);
+		if (c == NULL || by_tid > 0 || comes_by_tid(portal))
+			break;
+		SPI_cursor_close(portal);
+		portal = NULL;
+	}
+	SPI_cursor_fetch(portal, true, limit);
+	slot = MakeSingleTupleTableSlot(SPI_tuptable->tupdesc, &TTSOpsHeapTuple);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		ExecStoreHeapTuple(SPI_tuptable->vals[i], slot, false);
+		(void) receive(slot, &r->dest);
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	SPI_cursor_close(portal);
+}
+
+/* The tids of the next rows, at most so many; false: there are no more. */
+static bool
+collect_tids(SswWork *w, SswChunk *chunk, int64 limit)
+{
+	SswPass    *pass = w->pass;
+	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
 	ListCell   *lc;
 	Receiver	r;
 
-	init_receiver(&r, w, chunk, c, limit, exact ? limit : limit + MAX_TIES);
+	init_receiver(&r, w, chunk, c, limit);
 	r.heartbeats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
 	r.shard = r.heartbeats ? ssw_partition_shard(w->policy, chunk->leaf) : InvalidOid;
 	r.arrives = OidIsValid(r.shard) && ssw_arrival_until(w->policy, chunk->leaf) > pass->full_cutoff;
-	read_rows(w, ssw_sweep_sql_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind,
-									   r.heartbeats || has_failures(w), exact, is_fresh(w, c) && !c->by_due),
-			  chunk->cutoff, limit, &r);
-	if (!exact && r.rows == r.max_rows)
-	{
-		/* more rows have the last deadline */
-		pass->many_ties = true;
-		w->excluded = excluded;
-		return collect_tids(w, chunk, limit, true);
-	}
+	read_rows(w, chunk, limit, &r);
 	/* after the others */
 	chunk->nslow = list_length(r.slow);
 	foreach(lc, r.slow)
 		add_tid(&r, lfirst(lc));
 	if (r.rows > 0)
-		move_cursor(w, c, &r, exact ? SSW_CURSOR_WITHIN : SSW_CURSOR_AFTER);
+		move_cursor(w, c, &r);
+	pass->collected += r.rows;
 	return r.rows >= limit;
 }
 
-/* A range of the next rows; false when too many share its last deadline. */
+/* Are there rows whose locks, failures or answers concern each of them? */
 static bool
-find_range(SswWork *w, SswChunk *chunk, int64 limit, bool *more)
+goes_row_by_row(SswWork *w)
 {
-	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
-	Receiver	r;
+	const SswPolicy *p = w->policy;
 
-	init_receiver(&r, w, chunk, c, 1, limit + Min(limit, MAX_TIES));
-	read_rows(w, ssw_sweep_sql_range_end(w->policy, chunk->leaf, pass->phase, pass->cursor_kind),
-			  chunk->cutoff, limit, &r);
-	*more = r.rows >= limit;
-	if (r.rows == r.max_rows)
-		return false;
-	if (r.rows > 0)
-	{
-		MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
-
-		chunk->n = r.rows;
-		pass->ranged += r.rows;
-		chunk->ranged = true;
-		chunk->range.has_blocks = false;
-		chunk->range.type = c->sort_type;
-		chunk->range.has_low = pass->cursor_kind == SSW_CURSOR_AFTER;
-		if (chunk->range.has_low)
-			chunk->range.low = cursor_datum(c, pass->cursor);
-		chunk->range.high = r.sort;
-		MemoryContextSwitchTo(old);
-		move_cursor(w, c, &r, SSW_CURSOR_AFTER);
-	}
-	return true;
+	return p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) || p->heartbeats || ssw_sweep_sql_asks(p, w->pass->phase) ||
+		w->pass->skip_locked || has_failures(w);
 }
 
-/* From here on in the order of the heap, when that is less work. */
-static void
-consider_heap_order(SswWork *w, SswChunk *chunk, const SswDeadline *c)
+/* Can the next rows, if there are many, be deleted block by block? */
+static bool
+suits_blocks(SswWork *w, Oid leaf, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
-	BlockNumber blocks;
-	double		rows = ssw_heap_order_rows(w, chunk->leaf, chunk->cutoff, c, cursor_datum(c, pass->cursor), &blocks);
-	char	   *high = rows == 0 ? NULL : bound_text(w, chunk->cutoff);
+	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
+	Relation	rel;
+	bool		suits;
 
-	pass->ranged = 0;
-	if (high == NULL)
-		return;
-	strlcpy(pass->high, high, SSW_CURSOR_LEN);
-	pass->next_block = 0;
-	pass->nblocks = blocks;
-	pass->block_rows = Max(1, rows / blocks);
+	if (c == NULL || rated || pass->collected < HEAP_AFTER || (is_fresh(w, c) && !c->by_due) || goes_row_by_row(w))
+		return false;
+	rel = table_open(leaf, AccessShareLock);
+	/* a trigger could keep a row that a DELETE met */
+	suits = rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row;
+	table_close(rel, NoLock);
+	return suits;
 }
 
 /* Do the next rows go block by block? */
@@ -403,56 +410,44 @@ has_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 
-	if (pass->nblocks == 0 && pass->ranged >= HEAP_AFTER)
-		consider_heap_order(w, chunk, c);
-	if (ssw_batch_rows(w) < HEAP_BLOCKS * pass->block_rows)
+	if (!suits_blocks(w, chunk->leaf, c))
+		pass->nblocks = 0;
+	else if (pass->nblocks == 0)
+	{
+		double		rows = ssw_heap_order_rows(w, chunk->leaf, chunk->cutoff, c, cursor_datum(c, pass->cursor), &pass->nblocks);
+
+		pass->next_block = 0;
+		pass->block_rows = Max(1, rows / Max(1, pass->nblocks));
+		/* asked again after as many rows */
+		if (rows == 0)
+			pass->nblocks = pass->collected = 0;
+	}
+	/* a block may be too much for a batch */
+	if (ssw_batch_rows(w) < pass->block_rows)
 		pass->nblocks = 0;
 	return pass->nblocks > 0;
 }
 
-/* The dead rows of the next blocks. */
-static void
+/* The dead rows of the next blocks; false: they were the last. */
+static bool
 next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
-
-	/* another worker may just have made batches smaller */
 	BlockNumber step = ssw_max(1, ssw_batch_rows(w) / pass->block_rows);
+	SswBlocks  *b = &chunk->blocks;
 
 	chunk->n = step * pass->block_rows;
-	chunk->ranged = true;
-	chunk->range.type = c->sort_type;
-	chunk->range.has_low = true;
-	chunk->range.low = cursor_datum(c, pass->cursor);
-	chunk->range.high = cursor_datum(c, pass->high);
-	chunk->range.has_blocks = true;
-	ItemPointerSet(&chunk->range.from, pass->next_block, 0);
+	chunk->by_blocks = true;
+	b->cursor = pass->cursor_kind;
+	b->type = c->sort_type;
+	b->deadline = cursor_datum(c, pass->cursor);
+	b->tid = pass->cursor_tid;
+	ItemPointerSet(&b->from, pass->next_block, 0);
 	pass->next_block = Min(pass->nblocks, pass->next_block + step);
-	ItemPointerSet(&chunk->range.to, pass->next_block, 0);
+	ItemPointerSet(&b->to, pass->next_block, 0);
 	MemoryContextSwitchTo(old);
-	if (pass->next_block < pass->nblocks)
-		return;
-	pass->nblocks = 0;
-	strlcpy(pass->cursor, pass->high, SSW_CURSOR_LEN);
-}
-
-/* Can the dead rows of a leaf be deleted as ranges of their deadlines? */
-static bool
-has_ranges(const SswPolicy *p, Oid leaf, SswPhase phase)
-{
-	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
-	Relation	rel;
-	bool		suits;
-
-	if (c == NULL || p->action != SSW_ACTION_DELETE || OidIsValid(p->on_expire) || p->heartbeats || ssw_sweep_sql_asks(p, phase))
-		return false;
-	rel = table_open(leaf, AccessShareLock);
-	/* a trigger could keep a row that a DELETE met */
-	suits = (rel->trigdesc == NULL || !rel->trigdesc->trig_delete_before_row) &&
-		OidIsValid(ssw_index_find_own(rel, c->sort, p->filter));
-	table_close(rel, NoLock);
-	return suits;
+	return pass->next_block < pass->nblocks;
 }
 
 /* A cursor that is at the start begins behind rows of the backlog, and those that the fuse holds. */
@@ -470,50 +465,33 @@ begin_cursor(SswWork *w, const SswDeadline *c)
 }
 
 /*
- * Read the next rows behind the cursor, limit of them or a few more, and move
- * the cursor; returns whether there may be more.  The chunk gets those that may be
- * tried now.  In SPI, as the owner.
+ * Read the next rows behind the cursor, at most so many, and move the cursor; returns
+ * whether there may be more.  The chunk gets those that may be tried now.  In SPI, as the
+ * owner.
  */
 bool
 ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit)
 {
-	SswPass    *pass = w->pass;
-	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
-	bool		rated = pass->tokens >= 0 || (pass->backlog_segment && pass->backlog_tokens >= 0);
-	bool		exact = c == NULL || rated || pass->many_ties || ssw_sweep_sql_asks(w->policy, pass->phase) || (is_fresh(w, c) && !c->by_due);
-	bool		more;
+	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, w->pass->phase);
 
-	chunk->ranged = false;
+	chunk->by_blocks = false;
 	begin_cursor(w, c);
-	if (exact || pass->cursor_kind == SSW_CURSOR_WITHIN || pass->skip_locked || has_failures(w) ||
-		!has_ranges(w->policy, chunk->leaf, pass->phase))
-	{
-		pass->nblocks = 0;
-		return collect_tids(w, chunk, limit, exact);
-	}
 	if (has_blocks(w, chunk, c))
-	{
-		next_blocks(w, chunk, c);
-		return true;
-	}
-	if (find_range(w, chunk, ssw_min(limit, ssw_batch_rows(w)), &more))
-		return more;
-	pass->many_ties = true;
-	return collect_tids(w, chunk, limit, true);
+		return next_blocks(w, chunk, c);
+	return collect_tids(w, chunk, limit);
 }
 
-/* The tids of a range's rows, for one that could not be handled as a whole. */
+/* The tids of rows in blocks, for a chunk that could not be handled as a whole. */
 void
-ssw_candidates_of_range(SswWork *w, SswChunk *chunk)
+ssw_candidates_of_blocks(SswWork *w, SswChunk *chunk)
 {
-	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, chunk->phase);
-	Oid			types[6];
-	Datum		values[6];
-	int			nargs = ssw_action_range_params(&w->target, &chunk->range, types, values);
+	Oid			types[SSW_BLOCK_PARAMS];
+	Datum		values[SSW_BLOCK_PARAMS];
 	Receiver	r;
 
-	init_receiver(&r, w, chunk, c, chunk->n, PG_INT64_MAX);
-	ssw_spi_send(ssw_sweep_sql_range(w->policy, chunk->leaf, chunk->phase, chunk->range.has_low, chunk->range.has_blocks),
-				 nargs, types, values, NULL, &r.dest);
-	chunk->ranged = false;
+	ssw_action_block_params(&w->target, &chunk->blocks, types, values);
+	init_receiver(&r, w, chunk, ssw_sweep_sql_deadline(w->policy, chunk->phase), chunk->n);
+	ssw_spi_send(ssw_sweep_sql_blocks(w->policy, chunk->leaf, chunk->phase, chunk->blocks.cursor),
+				 SSW_BLOCK_PARAMS, types, values, NULL, &r.dest);
+	chunk->by_blocks = false;
 }

@@ -18,14 +18,15 @@ typedef struct SswChunk
 	ItemPointerData *tids;
 	bool		more;			/* there may be more rows behind it */
 	bool		backlog;		/* counts for backlog_rate, too */
-	bool		ranged;			/* all rows of a range; tids are not known */
-	SswRange	range;
+	bool		by_blocks;		/* all rows of these blocks; tids are not
+								 * known */
+	SswBlocks	blocks;
 } SswChunk;
 
 extern int64 ssw_candidates_limit(SswWork *w);
 extern bool ssw_candidates_read_less(SswWork *w);
 extern void ssw_candidates_read_more(SswWork *w, TimestampTz start);
 extern bool ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit);
-extern void ssw_candidates_of_range(SswWork *w, SswChunk *chunk);
+extern void ssw_candidates_of_blocks(SswWork *w, SswChunk *chunk);
 
 #endif							/* SSW_CANDIDATES_H */

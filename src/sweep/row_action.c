@@ -241,35 +241,31 @@ check_not_dead(const SswTarget *t, Datum tids)
 		left_dead(t->policy);
 }
 
-/* Parameters of a statement on a range; returns how many. */
-int
-ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values)
+void
+ssw_action_block_params(const SswTarget *t, const SswBlocks *b, Oid *types, Datum *values)
 {
 	types[0] = types[1] = TIMESTAMPTZOID;
-	types[2] = types[3] = r->type;
-	types[4] = types[5] = TIDOID;
+	types[2] = b->type;
+	types[3] = types[4] = types[5] = TIDOID;
 	values[0] = TimestampTzGetDatum(t->cutoff);
 	values[1] = TimestampTzGetDatum(t->full_cutoff);
-	values[2] = r->high;
-	values[3] = r->has_low ? r->low : r->high;
-	values[4] = PointerGetDatum(&r->from);
-	values[5] = PointerGetDatum(&r->to);
-	return r->has_blocks ? 6 : 4;
+	values[2] = b->deadline;
+	values[3] = PointerGetDatum(&b->tid);
+	values[4] = PointerGetDatum(&b->from);
+	values[5] = PointerGetDatum(&b->to);
 }
 
-/* Delete all dead rows of the range. */
+/* Delete all dead rows of the blocks. */
 static uint64
-delete_range(const SswTarget *t, SswSink *sink)
+delete_blocks(const SswTarget *t, SswSink *sink)
 {
-	const SswRange *r = t->range;
-	Oid			types[6];
-	Datum		values[6];
-	int			nargs = ssw_action_range_params(t, r, types, values);
-	char	   *sql = ssw_sweep_sql_delete_range(t->policy, t->leaf, t->phase, r->has_low, r->has_blocks);
+	Oid			types[SSW_BLOCK_PARAMS];
+	Datum		values[SSW_BLOCK_PARAMS];
+	char	   *sql = ssw_sweep_sql_delete_blocks(t->policy, t->leaf, t->phase, t->blocks->cursor);
 
-	if (r->has_blocks)
-		ssw_plan_by_place(sql, nargs, types);
-	return ssw_plan_execute(sql, nargs, types, values, ssw_cleanup_event_receiver(sink), false);
+	ssw_action_block_params(t, t->blocks, types, values);
+	ssw_plan_by_place(sql, SSW_BLOCK_PARAMS, types);
+	return ssw_plan_execute(sql, SSW_BLOCK_PARAMS, types, values, ssw_cleanup_event_receiver(sink), false);
 }
 
 /*
@@ -313,8 +309,8 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 	char	   *sql;
 	uint64		acted;
 
-	if (t->range)
-		return delete_range(t, sink);
+	if (t->blocks)
+		return delete_blocks(t, sink);
 	rows = ssw_action_tid_array(tids, n);
 	if (t->refresh)
 		return refresh_rows(t, rows);

@@ -20,17 +20,16 @@
 /* A partition or child is the policy's no more, or a publisher's. */
 #define ERRCODE_SSW_LEFT					MAKE_SQLSTATE('S','W','0','0','5')
 
-/* The rows of a leaf whose deadline, as the deadline sorts it, is in (low, high]. */
-typedef struct SswRange
+/* The dead rows of a leaf in blocks [from, to), without those up to a cursor. */
+typedef struct SswBlocks
 {
-	Oid			type;
-	bool		has_low;
-	Datum		low;
-	Datum		high;
-	bool		has_blocks;		/* only rows in blocks [from, to) of the heap */
+	SswCursor	cursor;
+	Oid			type;			/* of the deadline, as it sorts */
+	Datum		deadline;
+	ItemPointerData tid;
 	ItemPointerData from;
 	ItemPointerData to;
-} SswRange;
+} SswBlocks;
 
 /* What is read of a row that may end. */
 typedef struct SswRow
@@ -54,20 +53,22 @@ typedef struct SswTarget
 	bool		gone;			/* only those whose connections have gone */
 	bool		refresh;		/* give a new deadline instead of ending */
 	Datum		judged;			/* text[] of row identities, or 0: only those */
-	const SswRange *range;		/* delete these rows; null: those given */
+	const SswBlocks *blocks;	/* delete these rows; null: those given */
 	int64	   *prolonged;		/* counts rows that heartbeats keep alive, or
 								 * null */
 } SswTarget;
 
 /* Parameters of a statement on rows given by their tids. */
 #define SSW_ROW_PARAMS	5
+/* The same, on rows in blocks. */
+#define SSW_BLOCK_PARAMS	6
 
 extern SswRow ssw_action_read_row(const SPITupleTable *rows, uint64 i);
 extern int	ssw_action_rows(const SswTarget *t);
 extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);
 extern Datum ssw_action_column(Oid type, int n, int col);
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
-extern int	ssw_action_range_params(const SswTarget *t, const SswRange *r, Oid *types, Datum *values);
+extern void ssw_action_block_params(const SswTarget *t, const SswBlocks *b, Oid *types, Datum *values);
 extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);
 extern uint64 ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
 

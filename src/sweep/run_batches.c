@@ -6,8 +6,8 @@
  * the policy's batch size.  One that fails is run again in parts, down to the single
  * row, so that one bad row costs its neighbours nothing: two halves after an error, and
  * SLOW_PARTS where it was cancelled because it took too long, since each part may take
- * as long again.  Later batches are as large as before.  Deletes begin with a whole
- * range of deadlines.  A row that takes too long by itself is set aside, and tried after
+ * as long again.  Later batches are as large as before.  Deletes may begin with all dead
+ * rows of some blocks.  A row that takes too long by itself is set aside, and tried after
  * others, with all the time of the hard limit.
  *
  * Where rows fail alike and none has gone, other dead rows are tried as witnesses: when
@@ -51,7 +51,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_deferred_fire();
 	rows = ssw_alive_act_on_dead(&w->target, tids, n, sink);
-	*missing = w->target.range == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
+	*missing = w->target.blocks == NULL && rows < n ? ssw_single_find_missing(w, tids, n, rows + w->prolonged) : 0;
 	ssw_deferred_fire();
 	ssw_spi_end_as(&save);
 	return rows;
@@ -145,7 +145,7 @@ find_witnesses(SswWork *w, int pages, ItemPointerData *tids)
 static bool
 others_end(SswWork *w)
 {
-	const SswRange *range = w->target.range;
+	const SswBlocks *blocks = w->target.blocks;
 	ErrorData  *error = w->error;
 	int64		slow_us = w->slow_us;
 	uint64		before = w->succeeded;
@@ -153,7 +153,7 @@ others_end(SswWork *w)
 
 	if (ssw_sweep_sql_asks(w->policy, w->target.phase))
 		return false;
-	w->target.range = NULL;
+	w->target.blocks = NULL;
 	PG_TRY();
 	{
 		for (int pages = 0; pages <= WITNESS_PAGES; pages += WITNESS_PAGES)
@@ -165,7 +165,7 @@ others_end(SswWork *w)
 		ssw_batch_save_error(w);
 	}
 	PG_END_TRY();
-	w->target.range = range;
+	w->target.blocks = blocks;
 	w->error = error;
 	w->slow_us = slow_us;
 	return w->succeeded > before;
@@ -213,11 +213,11 @@ record(SswWork *w, const ItemPointerData *tid)
 }
 
 /*
- * Delete the rows of the target's range, about n.  0, or in batches of how many rows they
+ * Delete the rows of the target's blocks, about n.  0, or in batches of how many rows they
  * must be tried by their tids.
  */
 int
-ssw_run_batches_range(SswWork *w, int n)
+ssw_run_batches_blocks(SswWork *w, int n)
 {
 	SswFailureClass class;
 

@@ -163,20 +163,20 @@ aim(SswWork *w, const SswChunk *chunk)
 	w->target.prolonged = &w->prolonged;
 	w->target.full_cutoff = w->pass->full_cutoff;
 	w->target.skip_locked = w->pass->skip_locked || w->singly;
-	w->target.range = NULL;
+	w->target.blocks = NULL;
 	w->target.refresh = chunk->phase == SSW_PHASE_NULLS && w->policy->on_null == SSW_NULL_REPAIR;
 	w->cleanup_type = cleanup_type(w->policy, chunk->phase);
 }
 
-/* The rows of a range that could not be handled together. */
+/* The rows of blocks that could not be handled together. */
 static void
-read_range(SswWork *w, SswChunk *chunk)
+read_blocks(SswWork *w, SswChunk *chunk)
 {
 	SswIdentity save;
 
-	w->target.range = NULL;
+	w->target.blocks = NULL;
 	ssw_batch_begin_read(w, chunk->leaf, &save);
-	ssw_candidates_of_range(w, chunk);
+	ssw_candidates_of_blocks(w, chunk);
 	ssw_batch_end_read(w, &save);
 	MemoryContextSwitchTo(chunk->cxt);
 }
@@ -187,12 +187,12 @@ act(SswWork *w, SswChunk *chunk)
 	int			most = PG_INT32_MAX;
 
 	aim(w, chunk);
-	if (chunk->ranged)
+	if (chunk->by_blocks)
 	{
-		w->target.range = &chunk->range;
-		if (!w->singly && (most = ssw_run_batches_range(w, chunk->n)) == 0)
+		w->target.blocks = &chunk->blocks;
+		if (!w->singly && (most = ssw_run_batches_blocks(w, chunk->n)) == 0)
 			return;
-		read_range(w, chunk);
+		read_blocks(w, chunk);
 	}
 	ssw_run_batches(w, chunk->tids, chunk->n - chunk->nslow, most);
 	ssw_run_batches_slow(w, chunk->tids + chunk->n - chunk->nslow, chunk->nslow);
