@@ -43,7 +43,7 @@ CREATE FUNCTION sweeper.register(
     check_every interval DEFAULT '1 s',
     max_lag interval DEFAULT '1 min',
     batch_size int DEFAULT 0,
-    max_workers int DEFAULT 1,
+    max_workers int DEFAULT 0,
     rate_limit int DEFAULT 0,
     backlog_rate int DEFAULT 5000,
     soft_time_limit interval DEFAULT '50 s',

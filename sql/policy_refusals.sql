@@ -139,7 +139,7 @@ SELECT a, refused(a) FROM unnest(ARRAY[
     $$deadline => 'd', action => 'archive'$$, $$deadline => 'd', action => 'update'$$, $$deadline => 'd', set_clause => 'b = true'$$, $$deadline => 'd', action => 'call'$$,
     $$deadline => 'd', audit => 'full'$$, $$deadline => 'd', audit => NULL$$, $$deadline => 'd', notify_keys => true$$, $$deadline => 'd', notify_channel => repeat('x', 64)$$,
     $$deadline => 'd', check_every => '-1 s'$$, $$deadline => 'd', check_every => '0'$$, $$deadline => 'd', max_lag => '0'$$, $$deadline => 'd', batch_size => -1$$, $$deadline => 'd', batch_size => 2000000$$,
-    $$deadline => 'd', max_workers => 0$$, $$deadline => 'd', rate_limit => -1$$, $$deadline => 'd', backlog_rate => -1$$, $$deadline => 'd', soft_time_limit => '1 min'$$, $$deadline => 'd', hard_time_limit => '0'$$, $$deadline => 'd', hard_time_limit => '10 min 1 s'$$,
+    $$deadline => 'd', max_workers => -1$$, $$deadline => 'd', rate_limit => -1$$, $$deadline => 'd', backlog_rate => -1$$, $$deadline => 'd', soft_time_limit => '1 min'$$, $$deadline => 'd', hard_time_limit => '0'$$, $$deadline => 'd', hard_time_limit => '10 min 1 s'$$,
     $$deadline => 'd', lock_timeout => '1 s'$$, $$deadline => 'd', lock_timeout => '0'$$, $$deadline => 'd', max_retries => -1$$, $$deadline => 'd', fuse_fraction => 'NaN'$$, $$deadline => 'd', fuse_fraction => 1.1$$,
     $$deadline => 'd', fuse_min => -1$$, $$deadline => 'd', heartbeats => true$$, $$deadline => 'd', search_path => 'a b'$$, $$deadline => 'd', start => 'later'$$, $$deadline => 'd', start => NULL$$,
     $$deadline => 'd', policy => ''$$, $$deadline => 'd', policy => 'sweeper.x'$$, $$deadline => 'd', key => '{t}'$$]) AS a;

@@ -33,6 +33,8 @@ struct SswMultiInsert
 	BulkInsertState bistate;
 	bool		once_a_block;	/* index one row of each block */
 	BlockNumber indexed;		/* the last block with such a row */
+	TupleDesc	desc;			/* a copy: slots of the relation's own would
+								 * each register it with the resource owner */
 	TupleTableSlot *slots[MULTI_INSERT_ROWS];
 	int			nslots;
 };
@@ -73,6 +75,7 @@ ssw_multi_insert_open(const char *table, int ncolumns, AttrNumber time)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"sweeper.%s\" does not have the expected columns", table),
 				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
+	a->desc = CreateTupleDescCopy(RelationGetDescr(a->rel));
 	a->estate = CreateExecutorState();
 	a->rri = makeNode(ResultRelInfo);
 	InitResultRelInfo(a->rri, a->rel, 1, NULL, 0);
@@ -118,7 +121,7 @@ ssw_multi_insert_slot(SswMultiInsert *a)
 	TupleTableSlot *slot = a->slots[a->nslots];
 
 	if (slot == NULL)
-		slot = a->slots[a->nslots] = table_slot_create(a->rel, NULL);
+		slot = a->slots[a->nslots] = MakeSingleTupleTableSlot(a->desc, table_slot_callbacks(a->rel));
 	ExecClearTuple(slot);
 	memset(slot->tts_isnull, 0, slot->tts_tupleDescriptor->natts * sizeof(bool));
 	return slot;

@@ -117,6 +117,8 @@ typedef struct SswProc
 	Latch	   *latch;			/* null while no process is attached */
 	int			pass;			/* index in passes, or -1 */
 	int			policy_id;		/* what it works on, for the view */
+	int			asking;			/* of a worker: rows for is_alive that it has
+								 * taken and whose answers do not count yet */
 	bool		stop;			/* leave at the next safe point */
 	TimestampTz stop_at;		/* launcher: when it asked for that */
 	bool		connected;		/* to its database; own write only */
@@ -237,6 +239,9 @@ typedef struct SswPass
 	bool		suspect;		/* the fuse trips if is_alive says false of
 								 * all rows: all answers come before any
 								 * action */
+	bool		tripped;		/* it has, by them */
+	bool		answered;		/* is_alive has given an answer; set without
+								 * the lock */
 
 	/* the dispenser: who takes it, under the lock */
 	int			collector;		/* index in procs, or -1 */

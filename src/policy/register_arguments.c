@@ -60,7 +60,7 @@ const SswField ssw_fields[SSW_NARGS] = {
 	[SSW_ARG_CHECK_EVERY] = {"check_every", SSW_FIELD_INTERVAL, "1 s", LIMIT, AT(check_every_us)},
 	[SSW_ARG_MAX_LAG] = {"max_lag", SSW_FIELD_INTERVAL, "1 min", LIMIT, AT(max_lag_us),.min = USECS_PER_SEC},
 	[SSW_ARG_BATCH_SIZE] = {"batch_size", SSW_FIELD_INT, "0", LIMIT, AT(batch_size),.max = SSW_MAX_BATCH},
-	[SSW_ARG_MAX_WORKERS] = {"max_workers", SSW_FIELD_INT, "1", LIMIT, AT(max_workers),.min = 1,.max = 1024},
+	[SSW_ARG_MAX_WORKERS] = {"max_workers", SSW_FIELD_INT, "0", LIMIT, AT(max_workers),.max = 1024},
 	[SSW_ARG_RATE_LIMIT] = {"rate_limit", SSW_FIELD_INT, "0", LIMIT, AT(rate_limit),.max = INT_MAX},
 	[SSW_ARG_BACKLOG_RATE] = {"backlog_rate", SSW_FIELD_INT, "5000", LIMIT, AT(backlog_rate),.max = INT_MAX},
 	[SSW_ARG_SOFT_TIME_LIMIT] = {"soft_time_limit", SSW_FIELD_INTERVAL, "50 s", LIMIT, AT(soft_limit_us),.min = 100 * 1000},

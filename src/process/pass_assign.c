@@ -98,6 +98,16 @@ code_owner(const SswWatch *w)
 	return w->policy_id > SSW_LAST_BUILTIN ? w->policy->owner : InvalidOid;
 }
 
+/* So many workers have rows to handle, as far as is known: chunks, and calls of is_alive, are divided. */
+static int
+useful_workers(const SswWatch *w)
+{
+	const SswPass *pass = w->pass;
+	int			most = w->policy->max_workers > 0 ? w->policy->max_workers : ssw_max_workers;
+
+	return pass->more ? most : Min(most, pass->workers + pass->nchecks - pass->next_check);
+}
+
 /* A pass without any worker while others hold all: they yield after a batch. */
 static void
 make_others_yield(List *watches, TimestampTz now)
@@ -133,6 +143,7 @@ give(SswWatch *w, SswProc *proc, TimestampTz now)
 		w->pass->started_at = w->pass->progress_at = now;
 		w->pass->soft_deadline = now + w->policy->soft_limit_us;
 	}
+	proc->asking = 0;
 	w->pass->workers++;
 	w->pass->unfinished++;
 	w->pass->max_workers_seen = Max(w->pass->max_workers_seen, w->pass->workers);
@@ -165,8 +176,7 @@ ssw_assign(List *watches, TimestampTz now)
 			continue;
 		if (w->pass->workers == 0)
 			w->pass->yield = false;
-		if (w->pass->more && w->pass->target < w->policy->max_workers)
-			w->pass->target = w->policy->max_workers;
+		w->pass->target = ssw_max(w->pass->target, useful_workers(w));
 		if (w->pass->end == SSW_END_NONE)
 			wanted += ssw_quota_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
 	}

@@ -331,7 +331,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		 * deadlock
 		 */
 		pass->skip_locked = p->registry;
-		pass->target = OidIsValid(p->is_alive) ? p->max_workers : 1;
+		pass->target = 1;
 		pass->previous = s ? s->last_pass_id : 0;
 		w->pass = pass;
 		w->served_at = now;

@@ -111,7 +111,8 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 	PG_TRY();
 	{
 		verdict = ask(w, tid, cxt, identity);
-		w->answered |= verdict == VERDICT_ALIVE || verdict == VERDICT_DEAD;
+		if (verdict == VERDICT_ALIVE || verdict == VERDICT_DEAD)
+			w->answered = w->pass->answered = true;
 		ssw_batch_took(w, GetCurrentTimestamp() - start);
 		answers = true;
 	}

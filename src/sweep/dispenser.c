@@ -156,7 +156,7 @@ ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
 		spend(pass, chunk, chunk->n);
 		if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
 			publish_checks(pass, chunk);
-		if (chunk->more)
+		if (chunk->more || pass->nchecks > 1)
 			ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	if (pass->collector == MySswProc - SswProcs)
@@ -193,14 +193,42 @@ ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid)
 		w->target.phase = pass->check_phase;
 		w->target.cutoff = pass->check_cutoff;
 	}
+	if (first)
+		MySswProc->asking = 0;
 	got = pass->check_list == w->check_list && pass->next_check < (first ? pass->nchecks : pass->check_slow);
 	if (got)
 	{
 		w->unhurried = pass->next_check >= pass->check_slow;
 		*tid = pass->check_tid[pass->next_check++];
+		MySswProc->asking++;
 	}
 	LWLockRelease(SswShared->lock);
 	return got;
+}
+
+/* Has another worker pulled rows of which the answers are not known? */
+static bool
+do_others_ask(const SswPass *pass)
+{
+	bool		ask = false;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	for (int i = 0; i < SswShared->nprocs && !ask; i++)
+		ask = &SswProcs[i] != MySswProc && SswProcs[i].pass == pass - SswPasses && SswProcs[i].asking > 0;
+	LWLockRelease(SswShared->lock);
+	return ask;
+}
+
+/* This worker's answers are known.  Wait for those of the others. */
+void
+ssw_dispenser_await_answers(SswWork *w)
+{
+	static uint32 wait_event = 0;
+
+	ConditionVariableBroadcast(&w->pass->collector_cv);
+	while (do_others_ask(w->pass) && !ssw_batch_must_stop(w))
+		ConditionVariableTimedSleep(&w->pass->collector_cv, 100, ssw_wait_event("SessionSweeperAnswers", wait_event));
+	ConditionVariableCancelSleep();
 }
 
 /*
@@ -235,6 +263,7 @@ ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next)
 	pass->excluded += ssw_failed_row_pending(w->failures);
 	pass->failed += w->nfailed;
 	w->nfailed = 0;
+	MySswProc->asking = 0;
 	if (next != 0 && (pass->next_due == 0 || next < pass->next_due))
 		pass->next_due = next;
 	LWLockRelease(SswShared->lock);

@@ -13,6 +13,7 @@ extern TimestampTz ssw_dispenser_cutoff(SswWork *w);
 extern void ssw_dispenser_give(SswWork *w, const SswChunk *chunk);
 extern bool ssw_dispenser_has_checks(const SswPass *pass);
 extern bool ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid);
+extern void ssw_dispenser_await_answers(SswWork *w);
 extern void ssw_dispenser_give_back(SswPass *pass, const SswChunk *chunk, int64 rows);
 extern bool ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next);
 

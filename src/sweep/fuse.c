@@ -31,6 +31,7 @@
 #include "policy/partition.h"
 #include "policy/row_key.h"
 #include "policy/sweep_sql.h"
+#include "sweep/dispenser.h"
 #include "sweep/fuse.h"
 #include "sweep/fuse_hold.h"
 
@@ -437,26 +438,20 @@ ssw_fuse_trips(SswWork *w)
 }
 
 /*
- * Add answers of is_alive to those of the pass, and return all of them in *s.  Would the
- * fuse trip by these, if so many more rows are dead?  Those are the answers to come, and
- * what the fuse says of them holds until they are there.
+ * Would the fuse trip by the answers of is_alive so far and these alive rows, if so many more rows are
+ * dead?  *s: all of them.
  */
 static bool
-add_answers(SswWork *w, int64 dead, int64 alive, int64 to_come, SswSuspect *s)
+would_trip_with(SswWork *w, int64 alive, int64 to_come, SswSuspect *s)
 {
 	SswPass    *pass = w->pass;
-	bool		trips;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s->dead = pass->said_dead += dead;
+	s->dead = pass->said_dead;
 	s->alive = pass->said_alive += alive;
-	trips = would_trip(w->policy, s->dead + to_come, s->alive);
-	if (to_come == 0)
-		trips = trips && pass->suspect;
-	/* only one worker finds that it trips */
-	pass->suspect = to_come > 0 ? trips : pass->suspect && !trips;
+	pass->suspect = would_trip(w->policy, s->dead + to_come, s->alive);
 	LWLockRelease(SswShared->lock);
-	return trips;
+	return pass->suspect;
 }
 
 /* Rows that were dead at registration are chunks of their own, and do not count. */
@@ -488,25 +483,62 @@ ssw_fuse_expect(SswWork *w, List *leaves, const SswChunk *chunk)
 	Test		t = {.work = w,.leaves = leaves};
 	SswSuspect	said = {0};
 
-	if (!w->pass->fuse_asks || is_backlog(w->pass, chunk->cutoff) || !add_answers(w, 0, 0, chunk->n, &said))
+	if (!w->pass->fuse_asks || is_backlog(w->pass, chunk->cutoff) || !would_trip_with(w, 0, chunk->n, &said))
 		return;
 	t.all.dead = said.dead + chunk->n;
 	ssw_gate(p->owner, p->search_path, count_for_answers, &t);
-	if (add_answers(w, 0, t.all.alive - said.alive, chunk->n, &said))
+	if (would_trip_with(w, t.all.alive - said.alive, chunk->n, &said))
 		w->pass->harmless = false;
+}
+
+/* Add this worker's answers to those of the pass. */
+static void
+add_answers(SswPass *pass, int dead, int alive)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	pass->said_dead += dead;
+	pass->said_alive += alive;
+	MySswProc->asking = 0;
+	LWLockRelease(SswShared->lock);
+}
+
+/* By all answers: does the fuse trip?  *first: no other worker has found that. */
+static bool
+trips_by_answers(SswWork *w, SswSuspect *s, bool *first)
+{
+	SswPass    *pass = w->pass;
+	bool		trips;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s->dead = pass->said_dead;
+	s->alive = pass->said_alive;
+	trips = pass->tripped || (pass->suspect && would_trip(w->policy, s->dead, s->alive));
+	*first = trips && !pass->tripped;
+	pass->tripped = trips;
+	LWLockRelease(SswShared->lock);
+	return trips;
 }
 
 /*
  * Answers of is_alive, before anything is done about them: true ends the pass, with
- * the policy held.
+ * the policy held.  Where that is possible, the answers of all workers come first.
  */
 bool
 ssw_fuse_answers(SswWork *w, int dead, int alive)
 {
 	SswSuspect	said = {0};
+	bool		first;
+	bool		counts = !is_backlog(w->pass, w->target.cutoff);
 
-	if (is_backlog(w->pass, w->target.cutoff) || !add_answers(w, dead, alive, 0, &said))
+	add_answers(w->pass, counts ? dead : 0, counts ? alive : 0);
+	if (!counts)
 		return false;
+	if (w->pass->suspect)
+		ssw_dispenser_await_answers(w);
+	if (!trips_by_answers(w, &said, &first))
+		return false;
+	if (!first)
+		return true;
 	ssw_batch_end_pass(w->pass, SSW_END_FUSE, 0, ssw_fuse_describe(&said));
 	ssw_spi_start_transaction();
 	if (ssw_lock_policy_batch_conditional(w->policy->id))

@@ -265,6 +265,9 @@ blame_policy(SswWork *w)
 	if (!OidIsValid(w->policy->is_alive) || ssw_failed_row_count(w->failures) > 0 ||
 		ssw_failed_row_pending(w->failures) == 0 || w->failed || w->error == NULL)
 		return;
+	ssw_dispenser_await_answers(w);
+	if (w->pass->answered && !w->answered)
+		return;
 	none = w->pass->end == SSW_END_DONE && w->pass->expired + w->pass->refreshed == 0;
 	if (none && ((class == SSW_FAIL_POLICY && (!w->answered || w->streak > 0)) ||
 				 (class == SSW_FAIL_TRANSIENT && !w->answered && ssw_failed_row_pending(w->failures) >= SSW_DOUBT) ||
