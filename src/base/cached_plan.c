@@ -26,7 +26,7 @@
 #include "base/cached_plan.h"
 #include "base/spi.h"
 
-#define PLAN_CACHE	16
+#define PLAN_CACHE	32
 #define PLAN_LIFE_MS	1000
 
 typedef struct KeptPlan

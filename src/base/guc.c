@@ -126,7 +126,7 @@ static const struct
 	{"session_sweeper.shutdown_timeout", "Sets how long a worker may take to end its batch after SIGTERM.",
 	NULL, &ssw_shutdown_timeout, 3000, 0, 60000, PGC_SIGHUP, GUC_UNIT_MS},
 	{"session_sweeper.min_interval", "Sets the shortest time between two looks at one policy.",
-	NULL, &ssw_min_interval, 200, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS},
+	NULL, &ssw_min_interval, 40, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS},
 	{"session_sweeper.max_gap", "Sets the time after which the policies of a database are held if none of them was checked.",
 	"0 disables.", &ssw_max_gap, 3 * 24 * 60 * 60, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_S},
 	{"session_sweeper.fuse_hold", "Sets the longest time for which the fuse holds rows.",

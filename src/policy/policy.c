@@ -25,6 +25,7 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
+#include "base/cached_plan.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/spi.h"
@@ -197,7 +198,7 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 	/* as they are now, whatever the caller's snapshot shows */
 	CommandCounterIncrement();
 	PushActiveSnapshot(GetLatestSnapshot());
-	n = ssw_spi_exec(sql.data, nargs, types, values, NULL, true, 0);
+	n = ssw_plan_execute(sql.data, nargs, types, values, NULL, true);
 	PopActiveSnapshot();
 	for (uint64 i = 0; i < n; i++)
 	{

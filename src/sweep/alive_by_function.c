@@ -142,6 +142,8 @@ ask_safely(SswWork *w, const ItemPointerData *tid, MemoryContext cxt, Datum *ide
 			return VERDICT_GONE;
 		message = psprintf("is_alive took longer than %g s", w->slow_us / 1e6);
 	}
+	if (verdict == VERDICT_UNKNOWN)
+		w->pass->unanswered++;
 	if (verdict == VERDICT_UNKNOWN && !w->failed && !w->interrupted)
 		ssw_single_record(w, tid, w->slow_us > 0 ? ssw_batch_slow_class(w) : "check", code, message);
 	return verdict;

@@ -27,6 +27,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/cached_plan.h"
 #include "base/identity.h"
 #include "base/relation_guard.h"
 #include "base/shmem.h"
@@ -202,11 +203,11 @@ ssw_failed_row_load(const SswPolicy *p)
 	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
 	ssw_spi_begin_as_extension(&save);
 	/* a back-off that begins later than now is of a clock that was set back */
-	n = ssw_spi_exec("SELECT key, deadline, state = 'quarantined', attempts,"
+	n = ssw_plan_execute("SELECT key, deadline, state = 'quarantined', attempts,"
 					 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
 					 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, ''),"
 					 " class, coalesce(message, ''), blocked_by"
-					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false, 0);
+					 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
 	f->count = n;

@@ -171,6 +171,13 @@ others_end(SswWork *w)
 	return w->succeeded > before;
 }
 
+/* Has any row ended or been refreshed in this pass, by this worker or another? */
+static bool
+any_went(const SswWork *w)
+{
+	return w->succeeded > 0 || w->pass->expired + w->pass->refreshed + w->pass->repaired > 0;
+}
+
 /* What the failure of rows together means for what follows. */
 static SswFailureClass
 learn(SswWork *w)
@@ -190,7 +197,7 @@ learn(SswWork *w)
 	 * some were known to fail, it may be they.
 	 */
 	if (class == SSW_FAIL_POLICY &&
-		(w->succeeded > 0 || ssw_sweep_sql_asks(w->policy, w->target.phase) || ssw_failed_row_count(w->failures) > 0 ||
+		(any_went(w) || ssw_sweep_sql_asks(w->policy, w->target.phase) || ssw_failed_row_count(w->failures) > 0 ||
 		 others_end(w)))
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)
@@ -205,7 +212,7 @@ record(SswWork *w, const ItemPointerData *tid)
 	ErrorData  *error = w->error;
 
 	ssw_single_record_error(w, tid);
-	if (w->streak < SSW_DOUBT || w->succeeded > 0 || ssw_sweep_sql_asks(w->policy, w->target.phase) ||
+	if (w->streak < SSW_DOUBT || any_went(w) || ssw_sweep_sql_asks(w->policy, w->target.phase) ||
 		ssw_error_classify(w->streak_code) == SSW_FAIL_LOCKED)
 		return;
 	if (!others_end(w) && !ssw_batch_must_stop(w) && !ssw_batch_more_patience(w))

@@ -270,7 +270,7 @@ blame_policy(SswWork *w)
 		return;
 	none = w->pass->end == SSW_END_DONE && w->pass->expired + w->pass->refreshed == 0;
 	if (none && ((class == SSW_FAIL_POLICY && (!w->answered || w->streak > 0)) ||
-				 (class == SSW_FAIL_TRANSIENT && !w->answered && ssw_failed_row_pending(w->failures) >= SSW_DOUBT) ||
+				 (class == SSW_FAIL_TRANSIENT && !w->answered && w->pass->unanswered >= SSW_DOUBT) ||
 				 ((class == SSW_FAIL_ROW || class == SSW_FAIL_TRANSIENT) && w->streak >= SSW_DOUBT)))
 		ssw_batch_fail(w, w->error);
 }
@@ -283,6 +283,9 @@ finish(SswWork *w)
 	uint64		met[SSW_MET_WORDS] = {0};
 
 	blame_policy(w);
+	/* another worker may have found that it is not the rows' fault */
+	if (w->pass->end == SSW_END_FAILED)
+		ssw_failed_row_discard(w->failures);
 	ssw_failed_row_met(w->failures, w->pass->started_at, met);
 	purge = ssw_dispenser_leave(w, met, ssw_failed_row_next_attempt(w->failures)) &&
 		ssw_failed_row_count(w->failures) > 0;
