@@ -178,7 +178,7 @@ ssw_shmem_require(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("session_sweeper is not running in this server"),
 				 errdetail("The library was not loaded when the server started."),
-				 errhint("Add session_sweeper to the line \"shared_preload_libraries = 'session_sweeper'\" in postgresql.conf and restart the server.")));
+				 errhint(SSW_PRELOAD_HINT)));
 }
 
 /*

@@ -27,6 +27,9 @@
 #define SSW_LAST_BUILTIN	100
 #define SSW_MAX_SWEPT	64		/* tables of a database whose statistics are
 								 * read */
+/* The hint wherever the library was not loaded; shared_preload_libraries may have others. */
+#define SSW_PRELOAD_HINT \
+	"Append session_sweeper to shared_preload_libraries in postgresql.conf, keep the libraries that are there, and restart the server."
 /* A database without a coordinator takes a turn at least so often. */
 #define SSW_IDLE_TURN_US	(5 * USECS_PER_MINUTE)
 #define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */

@@ -39,8 +39,6 @@ PG_FUNCTION_INFO_V1(ssw_announce);
 /* How long pause_all() and resume_all() wait in all for policies that others hold. */
 #define PATIENCE_FOR_ALL_US	(5 * USECS_PER_SEC)
 
-#define PRELOAD_LINE "shared_preload_libraries = 'session_sweeper'"
-
 static text *
 arg_text(FunctionCallInfo fcinfo, int n)
 {
@@ -330,7 +328,7 @@ ssw_announce(PG_FUNCTION_ARGS)
 	if (!ssw_shmem_available())
 		ereport(WARNING,
 				(errmsg("session_sweeper does not run in this server yet"),
-				 errhint("Set \"%s\" in postgresql.conf and restart the server.", PRELOAD_LINE)));
+				 errhint(SSW_PRELOAD_HINT)));
 	ssw_policy_xact_extension_created();
 	PG_RETURN_VOID();
 }

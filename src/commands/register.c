@@ -266,7 +266,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 		if (!ssw_shmem_available())
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is registered, but session_sweeper is not running in this server", p->name),
-					 errhint("Set shared_preload_libraries = 'session_sweeper' in postgresql.conf and restart the server.")));
+					 errhint(SSW_PRELOAD_HINT)));
 	}
 	return ssw_preview_row(fcinfo, p, v,
 						   a->dry_run ? "dry run" : held ? "held" :

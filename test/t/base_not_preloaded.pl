@@ -69,7 +69,7 @@ for my $call ((map { calls($_) } @functions),
     split /\n/, sql(q{SELECT relname FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace AND relkind IN ('r', 'v') ORDER BY 1})) {
     for my $statement ($call =~ /^CALL/ ? $call : ("BEGIN; $call; ROLLBACK", $call)) {
         my ($ret, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSET statement_timeout = '20 s';\n$statement;");
-        push @asked, $statement if $err =~ /HINT:  Add session_sweeper to the line "shared_preload_libraries/;
+        push @asked, $statement if $err =~ /HINT:  Append session_sweeper to shared_preload_libraries .*libraries that are there/;
         push @wrong, "$statement: $err" if $err =~ /XX000|57014|server closed|connection to server|the database system/ || $ret == 2;
         diag("$statement: $err") if $ENV{SHOW};
     }
@@ -79,6 +79,8 @@ unlike(slurp_file($node->logfile), qr/was terminated by signal/, 'nobody crashes
 for my $function (qw(touch touch_many heartbeat heartbeat_many attach is_live acquire release claim sweep expire drop_pool)) {
     ok((grep { /sweeper\.$function\(/ } @asked), "$function names the line to add");
 }
+
+like(($node->psql('template1', 'CREATE EXTENSION session_sweeper'))[2], qr/WARNING:  session_sweeper does not run.*\nHINT:  Append .*libraries that are there/, 'so does CREATE EXTENSION, which keeps other libraries');
 
 # What waits, where there is nobody to wait for
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'session_sweeper'");
