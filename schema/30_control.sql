@@ -80,7 +80,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 CREATE FUNCTION sweeper._admin() RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 
-COMMENT ON FUNCTION sweeper._process IS 'Processes of session_sweeper in the cluster, from shared memory; see view stat_process.';
+COMMENT ON FUNCTION sweeper._process IS 'Processes of session_sweeper in this server, from shared memory; see view stat_process.';
 COMMENT ON FUNCTION sweeper._window_opens IS
 'The first time from a given one on at which a maintenance window is open: that time, or a later minute. Null if not within nine days. Errors: 22023 no window.';
 COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';

@@ -118,7 +118,7 @@ FROM sweeper._process() AS q
 LEFT JOIN pg_catalog.pg_database AS d ON d.oid = q.database
 LEFT JOIN sweeper.policy AS p ON p.policy_id = q.policy_id
 LEFT JOIN sweeper._progress() AS g ON g.policy_id = q.policy_id;
-COMMENT ON VIEW sweeper.stat_process IS 'Processes of session_sweeper in the cluster. What they work on is shown only for this database.';
+COMMENT ON VIEW sweeper.stat_process IS 'Processes of session_sweeper in this server. What they work on is shown only for this database.';
 COMMENT ON COLUMN sweeper.stat_process.state IS 'starting, idle or busy.';
 COMMENT ON COLUMN sweeper.stat_process.rows IS 'Rows acted on since the process started.';
 

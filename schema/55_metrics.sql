@@ -33,7 +33,7 @@ WHERE pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE');
 COMMENT ON VIEW sweeper._metric_task IS 'Tasks by state; of ended tasks, those of the last hour. For monitor.';
 
 CREATE VIEW sweeper.metrics WITH (security_invoker = true) AS SELECT * FROM sweeper._metrics(false);
-COMMENT ON VIEW sweeper.metrics IS 'The metrics for Prometheus, one row per series, of the policies that the reader may see. Counters are since stat_reset(), or the last start of the server; heartbeats, tracked sessions and processes are those of the cluster.';
+COMMENT ON VIEW sweeper.metrics IS 'The metrics for Prometheus, one row per series, of the policies that the reader may see. Counters are since stat_reset(), or the last start of the server; heartbeats, tracked sessions and processes are those of the server.';
 COMMENT ON COLUMN sweeper.metrics.family IS 'The metric without the suffix of a histogram.';
 
 CREATE FUNCTION sweeper._metric_text(name text, labels jsonb, value float8) RETURNS text

@@ -117,9 +117,9 @@ static const struct
 	int			flags;
 }			numbers[] = {
 
-	{"session_sweeper.max_workers", "Sets the maximum number of worker processes in the cluster.",
+	{"session_sweeper.max_workers", "Sets the maximum number of worker processes in the server.",
 	"Each takes a slot of max_worker_processes.", &ssw_max_workers, 2, 1, 256, PGC_SIGHUP, 0},
-	{"session_sweeper.max_coordinators", "Sets the maximum number of coordinators in the cluster.",
+	{"session_sweeper.max_coordinators", "Sets the maximum number of coordinators in the server.",
 	"If there are more databases, they take turns.", &ssw_max_coordinators, 2, 1, 256, PGC_SIGHUP, 0},
 	{"session_sweeper.worker_idle_timeout", "Sets how long a worker stays connected without work.",
 	NULL, &ssw_worker_idle_timeout, 60000, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS},
@@ -172,7 +172,7 @@ ssw_guc_init(void)
 			DefineCustomIntVariable(numbers[i].name, numbers[i].what, numbers[i].more, numbers[i].variable, numbers[i].value,
 									numbers[i].least, numbers[i].most, numbers[i].context, numbers[i].flags, NULL, NULL, NULL);
 	DefineCustomBoolVariable("session_sweeper.enabled",
-							 "Enables sweeps in the whole cluster.",
+							 "Enables sweeps in the whole server.",
 							 NULL, &ssw_enabled, true, PGC_SIGHUP, 0,
 							 NULL, NULL, NULL);
 	DefineCustomStringVariable("session_sweeper.databases",

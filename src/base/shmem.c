@@ -2,7 +2,7 @@
  * shmem.c
  *		Fixed shared memory: reserve it, set it up, find entries in it.
  *
- * The postmaster reserves and initialises it; every process of the cluster may
+ * The postmaster reserves and initialises it; every process of the server may
  * read it.  SswShared->lock guards it (see shmem.h).  A crash of any backend
  * empties it: everything in it is a cache, a mailbox or a counter, and facts
  * are in tables.

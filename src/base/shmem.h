@@ -1,6 +1,6 @@
 /*
  * shmem.h
- *		The fixed shared memory of the cluster: known databases, our processes,
+ *		The fixed shared memory of the server: known databases, our processes,
  *		running passes, per-policy counters.
  *
  * One lock, SswShared->lock, guards everything here, except where a field's comment

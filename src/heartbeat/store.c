@@ -1,6 +1,6 @@
 /*
  * store.c
- *		The heartbeats of the cluster, in shared memory.
+ *		The heartbeats of the server, in shared memory.
  *
  * A hash table of fixed size, reserved at start: 64 bytes a session and a few
  * for its bucket.  Sessions' own backends put their heartbeats in, workers mark

@@ -1,6 +1,6 @@
 /*
  * store.h
- *		The heartbeats of the cluster, in shared memory.
+ *		The heartbeats of the server, in shared memory.
  */
 #ifndef SSW_STORE_H
 #define SSW_STORE_H

@@ -111,7 +111,7 @@ policies_with(SswRight right)
 }
 
 /*
- * _process(): one row for each of our processes in the cluster; what it works on only
+ * _process(): one row for each of our processes in the server; what it works on only
  * where the reader may see the policy.
  */
 Datum

@@ -1,6 +1,6 @@
 /*
  * launcher.c
- *		The one static process of the cluster: it starts all others.
+ *		The one static process of the server: it starts all others.
  *
  * Connected to no database; starts when recovery has finished, so a standby has
  * none and promotion starts it.  At every tick it compares what is wanted
