@@ -127,6 +127,7 @@ sub problems {
     return sort keys %names;
 }
 my @problems = problems(slurp_file('schema/49_problem.sql'));
+push @problems, slurp_file('schema/51_all_nodes.sql') =~ /coalesce\(p\.problem, '([^']+)'\)/g;
 cmp_ok(scalar(@problems), '>', 20, 'view problem is understood');
 same('problems', [ headings('Problems', 'Problem `([^`]+)`') ], \@problems);
 
