@@ -245,7 +245,7 @@ typedef struct SswPass
 	bool		tripped;		/* it has, by them */
 	bool		answered;		/* is_alive has given an answer; set without
 								 * the lock */
-	int64		unanswered;		/* rows of which it has not; the same */
+	int64		unanswered;		/* rows without one; the same */
 
 	/* the dispenser: who takes it, under the lock */
 	int			collector;		/* index in procs, or -1 */

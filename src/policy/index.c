@@ -128,8 +128,8 @@ index_serves(Relation index, Node *sort, List *clauses, Node *range)
 }
 
 /* An index of this very relation, not of its children. */
-Oid
-ssw_index_find_own(Relation rel, const char *sort_sql, const char *filter)
+static Oid
+find_own(Relation rel, const char *sort_sql, const char *filter)
 {
 	Node	   *sort = ssw_expr_folded(ssw_expr_parse(rel, "deadline", sort_sql));
 	List	   *clauses = NIL;
@@ -167,7 +167,7 @@ holds_rows(Oid relid)
 Oid
 ssw_index_find(Relation rel, const char *sort, const char *filter)
 {
-	Oid			first = ssw_index_find_own(rel, sort, filter);
+	Oid			first = find_own(rel, sort, filter);
 	List	   *children;
 	ListCell   *lc;
 
@@ -192,7 +192,7 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 		leaf = try_relation_open(relid, NoLock);
 		if (leaf == NULL)
 			continue;
-		found = ssw_index_find_own(leaf, sort, filter);
+		found = find_own(leaf, sort, filter);
 		table_close(leaf, NoLock);
 		if (!OidIsValid(found))
 			return InvalidOid;

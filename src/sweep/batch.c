@@ -320,9 +320,9 @@ reopen_pass(SswWork *w)
 	values[2] = TimestampTzGetDatum(w->pass->started_at);
 	values[3] = TimestampTzGetDatum(w->pass->now);
 	return ssw_plan_execute("UPDATE sweeper.pass SET status = 'running', finished_at = NULL, passes = passes + 1, cutoff = $4"
-						" WHERE pass = $1 AND policy_id = $2 AND status = 'done' AND NOT forced AND sqlstate IS NULL"
-						" AND $3 >= started_at AND $3 < started_at + interval '1 minute'",
-						4, types, values, NULL, false) > 0 ? id : 0;
+							" WHERE pass = $1 AND policy_id = $2 AND status = 'done' AND NOT forced AND sqlstate IS NULL"
+							" AND $3 >= started_at AND $3 < started_at + interval '1 minute'",
+							4, types, values, NULL, false) > 0 ? id : 0;
 }
 
 static int64

@@ -352,7 +352,7 @@ read_rows(SswWork *w, SswChunk *chunk, int64 limit, Receiver *r)
 	SPI_cursor_close(portal);
 }
 
-/* The tids of the next rows, at most so many; false: there are no more. */
+/* The tids of the next rows, at most so many; false: these were the last. */
 static bool
 collect_tids(SswWork *w, SswChunk *chunk, int64 limit)
 {

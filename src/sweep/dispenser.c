@@ -206,7 +206,7 @@ ssw_dispenser_pull_check(SswWork *w, bool first, ItemPointerData *tid)
 	return got;
 }
 
-/* Has another worker pulled rows of which the answers are not known? */
+/* Does another worker have rows whose answers it has not added yet? */
 static bool
 do_others_ask(const SswPass *pass)
 {

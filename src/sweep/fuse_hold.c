@@ -46,8 +46,8 @@ ssw_fuse_load(SswPolicy *p)
 	p->not_held = NULL;
 	ssw_spi_begin_as_extension(&save);
 	ssw_plan_execute("SELECT pg_catalog.bool_or(\"group\" IS NULL), pg_catalog.quote_literal(pg_catalog.array_agg(\"group\")"
-				 " FILTER (WHERE \"group\" IS NOT NULL)) FROM sweeper.fuse_hold"
-				 " WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()", 1, &type, &value, NULL, false);
+					 " FILTER (WHERE \"group\" IS NOT NULL)) FROM sweeper.fuse_hold"
+					 " WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()", 1, &type, &value, NULL, false);
 	d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
 	groups = isnull ? NULL : TextDatumGetCString(d);
 	if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) && !isnull)
