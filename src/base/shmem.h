@@ -32,7 +32,7 @@
 	"Append session_sweeper to shared_preload_libraries in postgresql.conf, keep the libraries that are there, and restart the server."
 /* A database without a coordinator takes a turn at least so often. */
 #define SSW_IDLE_TURN_US	(5 * USECS_PER_MINUTE)
-#define SSW_CHECK_LIST		512 /* rows one look hands out to is_alive */
+#define SSW_CHECK_LIST		4096	/* rows one look hands out to is_alive */
 #define SSW_CURSOR_LEN		256
 #define SSW_MESSAGE_LEN		512
 #define SSW_MET_WORDS		64	/* bits for failed rows that a pass met */

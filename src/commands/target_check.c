@@ -180,14 +180,14 @@ check_hook(Relation rel, const char *field, Oid func, bool is_alive)
 	name = format_procedure_qualified(func);
 	arg = proc->pronargs == 1 ? proc->proargtypes.values[0] : InvalidOid;
 	if (is_alive)
-		fits = arg == TEXTOID && proc->prorettype == BOOLOID;
+		fits = (arg == TEXTOID && proc->prorettype == BOOLOID) || (arg == TEXTARRAYOID && proc->prorettype == BOOLARRAYOID);
 	else
 		fits = arg == TEXTARRAYOID || (OidIsValid(arg) && arg == get_array_type(rel->rd_rel->reltype));
 	if (!fits || proc->prokind != PROKIND_FUNCTION || proc->proretset)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
 				 errmsg("%s must not be %s", field, name),
-				 is_alive ? errdetail("It must be a function of one text, the key, that returns boolean.") :
+				 is_alive ? errdetail("It must be a function of text, the key, that returns boolean, or of text[] that returns boolean[].") :
 				 errdetail("It must be a function of one argument: text[] (the keys) or %s[] (the rows).",
 						   quote_identifier(RelationGetRelationName(rel))),
 				 errhint("Create such a function as the table's owner.")));

@@ -323,6 +323,8 @@ ssw_deadline_build(SswPolicy *p, Relation rel)
 {
 	Built		b = {p, rel};
 
+	p->asks_together = OidIsValid(p->is_alive) && get_func_name(p->is_alive) && get_func_rettype(p->is_alive) == BOOLARRAYOID;
+
 	/*
 	 * errors show values in the caller's own zone; what is parsed is pinned
 	 * there

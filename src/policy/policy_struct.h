@@ -104,6 +104,7 @@ typedef struct SswPolicy
 	char	   *on_expire_name; /* regprocedure text, schema-qualified */
 	Oid			is_alive;
 	char	   *is_alive_name;
+	bool		asks_together;	/* it takes many keys at once */
 	char	   *group_by;
 	int			ncapture;
 	char	  **capture;

@@ -504,17 +504,22 @@ ssw_sweep_sql_witnesses(const SswPolicy *p, Oid leaf, SswPhase phase, int pages)
 					first_due(p), from, ssw_sweep_sql_dead(p, phase), order);
 }
 
-/* The call of is_alive, of a row. */
-static char *
-call_is_alive(const SswPolicy *p)
-{
-	return psprintf("%s(%s)", ssw_guard_function(p->is_alive), p->key_text);
-}
-
-/* Ask is_alive for the rows $3: identity and answer. */
+/*
+ * Ask is_alive for the rows $3: identity, answer, place; where it takes many keys, also
+ * the numbers of keys and of answers.  It is called once, and not without keys: no part of the
+ * statement is merged into another.
+ */
 char	   *
 ssw_sweep_sql_check(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
-	return psprintf("SELECT %s, %s FROM ONLY %s AS t WHERE %s",
-					ssw_sweep_sql_identity(p), call_is_alive(p), ssw_guard_table(leaf), is_taken(p, phase, 0));
+	const char *function = ssw_guard_function(p->is_alive);
+	const char *rows = psprintf("FROM ONLY %s AS t WHERE %s", ssw_guard_table(leaf), is_taken(p, phase, 0));
+
+	if (!p->asks_together)
+		return psprintf("SELECT %s, %s(%s), t.ctid %s", ssw_sweep_sql_identity(p), function, p->key_text, rows);
+	return psprintf("SELECT u.identity, u.answer, u.place, pg_catalog.cardinality(r.identities), pg_catalog.cardinality(r.answers) FROM (SELECT k.identities, k.places, %s(k.keys) AS answers"
+					" FROM (SELECT pg_catalog.array_agg(%s) AS identities, pg_catalog.array_agg(t.ctid) AS places, pg_catalog.array_agg(%s) AS keys %s) AS k"
+					" WHERE k.keys IS NOT NULL OFFSET 0) AS r CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(r.identities),"
+					" pg_catalog.unnest(r.answers), pg_catalog.unnest(r.places)) AS u (identity, answer, place)",
+					function, ssw_sweep_sql_identity(p), p->key_text, rows);
 }
