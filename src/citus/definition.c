@@ -34,6 +34,7 @@
 #include "citus/catalog.h"
 #include "citus/definition.h"
 #include "commands/policy_store.h"
+#include "grace/arrival.h"
 #include "monitor/all_nodes.h"
 #include "policy/partition.h"
 #include "sweep/heartbeat_flush.h"
@@ -136,7 +137,13 @@ follow_tables(void)
 	ListCell   *lc;
 
 	foreach(lc, moved)
-		ssw_policy_xact_changed(((Definition *) lfirst(lc))->policy_id, SSW_SCAN_VOID);
+	{
+		int			id = ((Definition *) lfirst(lc))->policy_id;
+
+		/* heartbeats may be in memory of nodes that had the rows */
+		ssw_arrival_replace(id);
+		ssw_policy_xact_changed(id, SSW_SCAN_VOID);
+	}
 }
 
 /* What a round could not do is shown in view problem until a round can. */

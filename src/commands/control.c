@@ -24,6 +24,7 @@
 #include "base/process_slot.h"
 #include "base/shmem.h"
 #include "base/spi.h"
+#include "grace/arrival.h"
 #include "heartbeat/policy_xact.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
@@ -177,6 +178,7 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	if (ssw_policy_is_foreign(p))
 	{
 		bind_again(p, relid);
+		ssw_arrival_replace(p->id);
 		/* what the rows of another table said is nothing against these */
 		ssw_policy_xact_changed(p->id, SSW_SCAN_VOID);
 		lift(names, "restored");

@@ -1,6 +1,6 @@
 /*
  * arrival.c
- *		Grace for the rows of a shard that has come to this node.
+ *		Grace for rows whose heartbeats this node's memory does not have.
  *
  * Heartbeats in memory do not move with a shard.  The node that it leaves answers true only
  * before this node can see it (citus/route.c).  So no row dies here before one time to
@@ -10,6 +10,10 @@
  * The coordinator notes arrivals, for policies with heartbeats.  A shard without a note
  * keeps all its rows.  Workers, and callers who ask for a row, read the notes.  A shard
  * is another table when it comes back, so it arrives again.
+ *
+ * The same holds when another table takes the place of a policy's: its rows may come from
+ * shards that other nodes had.  Whoever binds the policy to it notes it, and from then on
+ * the leaves of the policy are noted as shards are.
  *
  * Facts are in sweeper.shard_arrival.  A crash leaves them, and ordinary grace follows.
  */
@@ -31,9 +35,9 @@
 #include "policy/partition.h"
 
 static bool
-has_arrivals(const SswPolicy *p)
+has_shards(const SswPolicy *p)
 {
-	return p->heartbeats && ssw_shards && ssw_shards->has(p->relid);
+	return ssw_shards && ssw_shards->has(p->relid);
 }
 
 static SswArrival *
@@ -72,15 +76,18 @@ ssw_arrival_load(SswPolicy *p)
 	uint64		n;
 
 	p->arrivals = NIL;
-	p->arrives = has_arrivals(p);
-	if (!p->arrives)
+	p->arrives = false;
+	/* the registry's rows never were elsewhere */
+	if (!p->heartbeats || p->registry)
 		return false;
 	ssw_spi_begin_as_extension(&save);
 	n = ssw_spi_exec("SELECT shard, arrived_at FROM sweeper.shard_arrival WHERE policy_id = $1", 1, &type, &value, NULL, true, 0);
 	for (uint64 i = 0; i < n; i++)
 		add(p, cxt, DatumGetObjectId(ssw_spi_column(i, 1)), DatumGetTimestampTz(ssw_spi_column(i, 2)));
 	ssw_spi_end_as(&save);
-	return true;
+	p->arrivals_read = true;
+	p->arrives = n > 0 || has_shards(p);
+	return p->arrives;
 }
 
 /* Write what has arrived, or has left, of these leaves. */
@@ -106,7 +113,21 @@ write_notes(const SswPolicy *p, List *leaves, TimestampTz at, bool all)
 	ssw_spi_end_as(&save);
 }
 
-/* In the coordinator: note which shards have come, and which have left. */
+/* Another table is the policy's now.  That this one is noted makes its leaves arrive, whatever they are. */
+void
+ssw_arrival_replace(int policy_id)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(policy_id);
+	SswIdentity save;
+
+	ssw_spi_begin_as_extension(&save);
+	ssw_spi_exec("INSERT INTO sweeper.shard_arrival SELECT policy_id, relid, pg_catalog.clock_timestamp() FROM sweeper.policy"
+				 " WHERE policy_id = $1 AND heartbeats ON CONFLICT (policy_id, shard) DO UPDATE SET arrived_at = excluded.arrived_at", 1, &type, &value, NULL, false, 0);
+	ssw_spi_end_as(&save);
+}
+
+/* In the coordinator: note which leaves have come, and which have left. */
 void
 ssw_arrival_note(SswPolicy *p)
 {
@@ -117,7 +138,8 @@ ssw_arrival_note(SswPolicy *p)
 	int			known = 0;
 	ListCell   *lc;
 
-	if (!has_arrivals(p))
+	/* without shards, only whoever changes the policy notes something */
+	if (!p->heartbeats || (p->arrivals_read && !p->arrives && !has_shards(p)))
 		return;
 	if (!p->arrives)
 	{
@@ -126,6 +148,8 @@ ssw_arrival_note(SswPolicy *p)
 		MemoryContextSwitchTo(round);
 		old = p->arrivals;
 	}
+	if (!p->arrives)
+		return;
 	leaves = ssw_partition_leaves(p, AccessShareLock, &others);
 	foreach(lc, leaves)
 		known += find(p, lfirst_oid(lc)) != NULL;

@@ -1,12 +1,13 @@
 /*
  * arrival.h
- *		Grace for the rows of a shard that has come to this node.
+ *		Grace for rows whose heartbeats this node's memory does not have.
  */
 #ifndef SSW_ARRIVAL_H
 #define SSW_ARRIVAL_H
 
 #include "policy/policy.h"
 
+extern void ssw_arrival_replace(int policy_id);
 extern void ssw_arrival_note(SswPolicy *p);
 extern bool ssw_arrival_load(SswPolicy *p);
 extern TimestampTz ssw_arrival_until(const SswPolicy *p, Oid leaf);

@@ -165,7 +165,8 @@ typedef struct SswPolicy
 	char	   *left_out;		/* boolean over t: rows that cannot be read;
 								 * set before ssw_deadline_build() */
 	char	   *row_grace;		/* set by ssw_grace_rows() */
-	bool		arrives;		/* its shards have notes of their arrival: */
+	bool		arrivals_read;
+	bool		arrives;		/* its leaves have notes of their arrival: */
 	List	   *arrivals;		/* of SswArrival; see arrival.c */
 	char	   *not_held;		/* boolean over t: the fuse does not hold its
 								 * group; set by ssw_fuse_load() */

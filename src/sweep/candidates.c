@@ -364,7 +364,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit)
 	init_receiver(&r, w, chunk, c, limit);
 	r.heartbeats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
 	r.shard = r.heartbeats ? ssw_partition_shard(w->policy, chunk->leaf) : InvalidOid;
-	r.arrives = OidIsValid(r.shard) && ssw_arrival_until(w->policy, chunk->leaf) > pass->full_cutoff;
+	r.arrives = r.heartbeats && ssw_arrival_until(w->policy, chunk->leaf) > pass->full_cutoff;
 	read_rows(w, chunk, limit, &r);
 	/* after the others */
 	chunk->nslow = list_length(r.slow);

@@ -121,6 +121,44 @@ is($to->safe_psql('postgres', "SELECT min(cleaned_at) >= '$acknowledged'::timest
     FROM sweeper.cleanup_event WHERE policy = 'm'"), 't|t', 'not before one ttl after the heartbeat, nor later than the grace');
 is(join('', everywhere("SELECT problem FROM sweeper.problem WHERE policy IN ('m', 's')")), '', 'no problem on any node');
 
+# the same when Citus makes the table again, on nodes whose memory has none of the heartbeats
+my %remade = (
+    undistributed => sub { sql("SELECT undistribute_table('undistributed'); SELECT sweeper.resume('undistributed')") },
+    parted => sub {
+        sql("SELECT undistribute_table('parted')");
+        wait_for($coordinator, "SELECT relid = 'parted'::regclass FROM sweeper.policy WHERE policy = 'parted'", 'the policy follows its table');
+        sql("SELECT sweeper.resume('parted')");
+    },
+    resharded => sub { sql("SELECT alter_distributed_table('resharded', shard_count => 2, cascade_to_colocated => false); SELECT sweeper.resume('resharded')") },
+    distributed => sub { sql("SELECT create_distributed_table('distributed', 'id', colocate_with => 'none'); SELECT truncate_local_data_after_distributing_table('distributed');
+        SELECT sweeper.resume('distributed')") });
+for my $table (sort keys %remade)
+{
+    sql("CREATE TABLE $table (id int PRIMARY KEY, seen timestamptz NOT NULL)" . ($table eq 'parted' ? ' PARTITION BY RANGE (id); CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (100)' : '') .
+        "; CREATE INDEX ON $table (seen)");
+    sql("SELECT create_distributed_table('$table', 'id', shard_count => 3, colocate_with => 'none')") unless $table eq 'distributed';
+    sql("SELECT sweeper.register('$table', last_seen => 'seen', ttl => '$ttl s', heartbeats => true, fuse_fraction => 1, start => 'now')");
+}
+wait_for($_, "SELECT count(*) = 3 FROM sweeper.policy WHERE policy IN ('undistributed', 'parted', 'resharded')") for @workers;
+my %confirmed;
+for my $table (sort keys %remade)
+{
+    sql("INSERT INTO $table SELECT i, now() - interval '@{[$ttl - 4]} s' FROM generate_series(1, 10) AS i");
+    is(sql("SELECT count(*) FROM sweeper.touch_many('$table', (SELECT array_agg(i::text) FROM generate_series(1, 10) AS i))"), 0, "$table: all are confirmed");
+    $confirmed{$table} = sql('SELECT clock_timestamp()');
+    sql("SELECT sweeper.pause('$table')");
+    $remade{$table}->();
+    # their rows look dead now, and the nodes look
+    wait_for($coordinator, "SELECT max(seen) < now() - interval '$ttl s' FROM $table");
+    sql("CALL sweeper.sweep('$table', pass => NULL)");
+}
+for my $table (sort keys %remade)
+{
+    ok(wait_for($coordinator, "SELECT count(*) = 10 FROM sweeper.cleanup_event_all WHERE policy = '$table'"), "$table: all end without further heartbeats");
+    is(sql("SELECT min(cleaned_at) >= '$confirmed{$table}'::timestamptz + interval '$ttl s' FROM sweeper.cleanup_event_all WHERE policy = '$table'"), 't',
+        "$table: not before one ttl after the heartbeat");
+}
+
 # heartbeats outlive a clean stop, and are written to the rows before they are given up
 sql("INSERT INTO s SELECT i, i, now() - interval '30 minutes' FROM generate_series(101, 140) AS i");
 my $all = "(SELECT array_agg(format('(%s,%s)', i, i)) FROM generate_series(101, 140) AS i)";
