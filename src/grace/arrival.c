@@ -113,7 +113,10 @@ write_notes(const SswPolicy *p, List *leaves, TimestampTz at, bool all)
 	ssw_spi_end_as(&save);
 }
 
-/* Another table is the policy's now.  That this one is noted makes its leaves arrive, whatever they are. */
+/*
+ * Another table is the policy's now.  Where there is Citus, its rows may come from other
+ * nodes.  That it is noted makes its leaves arrive, whatever they are.
+ */
 void
 ssw_arrival_replace(int policy_id)
 {
@@ -123,7 +126,7 @@ ssw_arrival_replace(int policy_id)
 
 	ssw_spi_begin_as_extension(&save);
 	ssw_spi_exec("INSERT INTO sweeper.shard_arrival SELECT policy_id, relid, pg_catalog.clock_timestamp() FROM sweeper.policy"
-				 " WHERE policy_id = $1 AND heartbeats ON CONFLICT (policy_id, shard) DO UPDATE SET arrived_at = excluded.arrived_at", 1, &type, &value, NULL, false, 0);
+				 " WHERE policy_id = $1 AND heartbeats AND pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL ON CONFLICT (policy_id, shard) DO UPDATE SET arrived_at = excluded.arrived_at", 1, &type, &value, NULL, false, 0);
 	ssw_spi_end_as(&save);
 }
 

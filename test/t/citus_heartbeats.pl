@@ -125,7 +125,9 @@ is(join('', everywhere("SELECT problem FROM sweeper.problem WHERE policy IN ('m'
 my %remade = (
     undistributed => sub { sql("SELECT undistribute_table('undistributed'); SELECT sweeper.resume('undistributed')") },
     parted => sub {
+        # at once, before the missing table counts as an outage; the change of another policy begins the round
         sql("SELECT undistribute_table('parted')");
+        sql("SELECT sweeper.pause('m')");
         wait_for($coordinator, "SELECT relid = 'parted'::regclass FROM sweeper.policy WHERE policy = 'parted'", 'the policy follows its table');
         sql("SELECT sweeper.resume('parted')");
     },
@@ -149,7 +151,7 @@ for my $table (sort keys %remade)
     sql("SELECT sweeper.pause('$table')");
     $remade{$table}->();
     # their rows look dead now, and the nodes look
-    wait_for($coordinator, "SELECT max(seen) < now() - interval '$ttl s' FROM $table");
+    wait_for($coordinator, "SELECT coalesce(max(seen) < now() - interval '$ttl s', true) FROM $table");
     sql("CALL sweeper.sweep('$table', pass => NULL)");
 }
 for my $table (sort keys %remade)
