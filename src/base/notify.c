@@ -7,6 +7,9 @@
  * does not read could stop every sweep.  So above half of it we notify nobody,
  * count what we left out, and log that once.
  *
+ * A transaction that has notified cannot be prepared.  So notifications wait until
+ * the transaction is about to commit, and one that is prepared sends none.
+ *
  * Shares the count and whether the queue was too full, both atomic.  A crash empties
  * both, and the queue.
  */
@@ -15,9 +18,11 @@
 #include "commands/async.h"
 #include "fmgr.h"
 #include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
 
 #include "base/notify.h"
 #include "base/shmem.h"
+#include "base/xact_list.h"
 
 /* Beyond, the server's queue is left to others. */
 #define QUEUE_FULL	0.5
@@ -29,6 +34,17 @@ typedef struct NotifyState
 } NotifyState;
 
 static NotifyState *state = NULL;
+
+typedef struct Notification
+{
+	SswXactItem item;
+	const char *channel;
+	const char *payload;
+} Notification;
+
+static void send(XactEvent event);
+
+static SswXactList pending = {.at_event = send};
 
 static void
 init_state(LWLock *lock)
@@ -59,14 +75,29 @@ ssw_notify_has_room(void)
 	return !full;
 }
 
-/* NOTIFY in the current transaction; where the queue has no room, it is counted only. */
+/* Where the queue has no room, they are counted only. */
+static void
+send(XactEvent event)
+{
+	ListCell   *lc;
+
+	if (event != XACT_EVENT_PRE_COMMIT || pending.items == NIL)
+		return;
+	if (ssw_notify_has_room())
+		foreach(lc, pending.items)
+			Async_Notify(((Notification *) lfirst(lc))->channel, ((Notification *) lfirst(lc))->payload);
+	else if (ssw_shmem_available())
+		pg_atomic_fetch_add_u64(&state->skipped, list_length(pending.items));
+}
+
+/* NOTIFY when the current transaction commits, unless it is prepared. */
 void
 ssw_notify(const char *channel, const char *payload)
 {
-	if (ssw_notify_has_room())
-		Async_Notify(channel, payload);
-	else if (ssw_shmem_available())
-		pg_atomic_fetch_add_u64(&state->skipped, 1);
+	Notification *n = ssw_xact_list_add(&pending, sizeof(Notification));
+
+	n->channel = MemoryContextStrdup(TopTransactionContext, channel);
+	n->payload = MemoryContextStrdup(TopTransactionContext, payload);
 }
 
 /* How many notifications were left out since the server started. */

@@ -14,18 +14,17 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 
 #include "base/locks.h"
 #include "base/shmem.h"
+#include "base/xact_list.h"
 #include "heartbeat/policy_xact.h"
 
 /* What the current transaction has done to a policy. */
 typedef struct PolicyChange
 {
-	int			level;			/* of its subtransaction */
+	SswXactItem item;
 	int			policy_id;
 	SswHeartbeatScan entries;
 } PolicyChange;
@@ -33,8 +32,11 @@ typedef struct PolicyChange
 static bool changed_pending = false;
 static bool created_pending = false;
 static bool commits_prepared = false;
-static List *policies_pending = NIL;	/* of PolicyChange; in
-										 * TopTransactionContext */
+
+static void at_xact_event(XactEvent event);
+
+/* What a subtransaction that is rolled back did to policies has no meaning for their rows. */
+static SswXactList policies_pending = {.at_event = at_xact_event};	/* of PolicyChange */
 
 static void
 announce(void)
@@ -44,7 +46,7 @@ announce(void)
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	generation = ssw_shmem_next_generation(created_pending);
-	foreach(lc, policies_pending)
+	foreach(lc, policies_pending.items)
 	{
 		SswPolicyShared *s = generation ? ssw_shmem_policy(MyDatabaseId, ((PolicyChange *) lfirst(lc))->policy_id, true) : NULL;
 
@@ -62,7 +64,7 @@ announce(void)
 	 */
 	if (created_pending)
 		ssw_store_forget(MyDatabaseId);
-	foreach(lc, policies_pending)
+	foreach(lc, policies_pending.items)
 	{
 		const PolicyChange *c = lfirst(lc);
 
@@ -79,12 +81,12 @@ lock_prepared(void)
 
 	if (created_pending)
 		ssw_lock_prepared(0);
-	foreach(lc, policies_pending)
+	foreach(lc, policies_pending.items)
 		ssw_lock_prepared(((PolicyChange *) lfirst(lc))->policy_id);
 }
 
 static void
-at_xact_end(XactEvent event, void *arg)
+at_xact_event(XactEvent event)
 {
 	bool		pending = changed_pending || created_pending;
 
@@ -94,43 +96,15 @@ at_xact_end(XactEvent event, void *arg)
 	if (pending && (event == XACT_EVENT_COMMIT || (event == XACT_EVENT_ABORT && commits_prepared)))
 		announce();
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-	{
 		changed_pending = created_pending = commits_prepared = false;
-		policies_pending = NIL;
-	}
-}
-
-/* What a subtransaction that is rolled back did to policies has no meaning for their rows. */
-static void
-at_subxact_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
-{
-	int			level = GetCurrentTransactionNestLevel();
-	ListCell   *lc;
-
-	foreach(lc, policies_pending)
-	{
-		PolicyChange *c = lfirst(lc);
-
-		if (c->level >= level && event == SUBXACT_EVENT_ABORT_SUB)
-			policies_pending = foreach_delete_current(policies_pending, lc);
-		else if (c->level >= level && event == SUBXACT_EVENT_COMMIT_SUB)
-			c->level = level - 1;
-	}
 }
 
 static void
 remember(bool *what)
 {
-	static bool registered = false;
-
 	if (!ssw_shmem_available())
 		return;
-	if (!registered)
-	{
-		RegisterXactCallback(at_xact_end, NULL);
-		RegisterSubXactCallback(at_subxact_end, NULL);
-		registered = true;
-	}
+	ssw_xact_list_watch(&policies_pending);
 	*what = true;
 }
 
@@ -148,19 +122,14 @@ ssw_policy_xact_changed_all(void)
 void
 ssw_policy_xact_changed(int policy_id, SswHeartbeatScan entries)
 {
-	MemoryContext old;
 	PolicyChange *c;
 
 	ssw_policy_xact_changed_all();
 	if (!changed_pending)
 		return;
-	old = MemoryContextSwitchTo(TopTransactionContext);
-	c = palloc0(sizeof(PolicyChange));
-	c->level = GetCurrentTransactionNestLevel();
+	c = ssw_xact_list_add(&policies_pending, sizeof(PolicyChange));
 	c->policy_id = policy_id;
 	c->entries = entries;
-	policies_pending = lappend(policies_pending, c);
-	MemoryContextSwitchTo(old);
 }
 
 /* Did this transaction change policies, or may it have? */
