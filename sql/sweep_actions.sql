@@ -215,6 +215,20 @@ SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'taken';
 SELECT sweeper.unregister('taken');
 DROP TABLE bare, taken, kept;
 DROP FUNCTION mark, take;
+-- rows for on_expire, of a partition with its columns in another order
+CREATE TABLE part_of (id int, gone text, g text, d timestamptz, PRIMARY KEY (id, g)) PARTITION BY LIST (g);
+ALTER TABLE part_of DROP COLUMN gone;
+CREATE TABLE part_a (d timestamptz, gone int, g text NOT NULL, id int NOT NULL);
+ALTER TABLE part_a DROP COLUMN gone;
+ALTER TABLE part_of ATTACH PARTITION part_a FOR VALUES IN ('a');
+INSERT INTO part_of VALUES (1, 'a', now());
+CREATE TABLE part_seen (id int, g text);
+CREATE FUNCTION see(part_of[]) RETURNS void LANGUAGE sql AS 'INSERT INTO part_seen SELECT id, g FROM unnest($1)';
+SELECT FROM sweeper.register('part_of', deadline => 'd', on_expire => 'see(part_of[])', check_every => '0', start => 'now');
+CALL sweeper.sweep('part_of', pass => NULL) \gset
+SELECT * FROM part_seen;
+SELECT sweeper.unregister('part_of');
+DROP TABLE part_of, part_seen CASCADE;
 -- rows for on_expire, of a table with a column that is named like what the statements call it
 CREATE TABLE named (id int PRIMARY KEY, t int, d timestamptz);
 CREATE TABLE seen (t text);

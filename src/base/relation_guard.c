@@ -168,6 +168,7 @@ drop_used(Node *node, Statement *st)
 		case T_CoerceViaIO:
 		case T_ArrayCoerceExpr:
 		case T_ConvertRowtypeExpr:
+		case T_RowExpr:
 		case T_CoerceToDomain:
 			*meant = list_delete_oid(*meant, exprType(node));
 			break;

@@ -10,8 +10,6 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -20,7 +18,6 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
@@ -31,6 +28,7 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "policy/deadline.h"
+#include "policy/partition.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 #include "policy/sweep_sql.h"
@@ -60,11 +58,20 @@ put_line(const Output *out, const char *line)
 	tuplestore_putvalues(out->rsinfo->setResult, out->rsinfo->setDesc, &value, &isnull);
 }
 
+/* A name in it must not end the comment. */
+static void
+put_comment(const Output *out, char *text)
+{
+	for (char *c = text; (c = strpbrk(c, "\r\n")) != NULL;)
+		*c = ' ';
+	put_line(out, psprintf("-- %s", text));
+}
+
 /* A statement and its plan. */
 static void
 put_statement(const Output *out, const char *what, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
-	put_line(out, psprintf("-- %s: %s, %s", out->phase, what, ssw_guard_relation(out->leaf)));
+	put_comment(out, psprintf("%s: %s, %s", out->phase, what, ssw_guard_relation(out->leaf)));
 	put_line(out, psprintf("%s;", ssw_guard_plain(sql)));
 	ssw_spi_exec(psprintf("EXPLAIN %s", sql), nargs, types, values, nulls, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -145,12 +152,6 @@ put_leaf(Output *out, Oid leaf)
 {
 	const SswPolicy *p = out->policy;
 
-	if (ssw_relation_owner(leaf) != p->owner)
-	{
-		put_line(out, psprintf("-- %s is not swept: it does not belong to \"%s\"",
-							   ssw_guard_relation(leaf), p->owner_name));
-		return;
-	}
 	out->leaf = leaf;
 	for (int i = 0; i < p->ndeadlines; i++)
 		put_phase(out, SSW_PHASE_DEADLINE + i);
@@ -164,22 +165,19 @@ put_leaves(void *arg)
 	Output	   *out = arg;
 	SswPolicy  *p = out->policy;
 	Relation	rel = relation_open(p->relid, NoLock);
-	int			leaves = 0;
-	ListCell   *lc;
+	List	   *leaves;
 
 	ssw_deadline_build(p, rel);
 	if (ssw_shmem_available())
 		ssw_grace_rows(p);
+	leaves = ssw_partition_leaves(p, AccessShareLock, NULL);
 	ssw_spi_begin();
-	foreach(lc, find_all_inheritors(p->relid, AccessShareLock, NULL))
-	{
-		Oid			leaf = lfirst_oid(lc);
-
-		if (get_rel_relkind(leaf) == RELKIND_RELATION && get_rel_persistence(leaf) != RELPERSISTENCE_TEMP && leaves++ < MAX_LEAVES)
-			put_leaf(out, leaf);
-	}
-	if (leaves > MAX_LEAVES)
-		put_line(out, psprintf("-- and %d more leaves", leaves - MAX_LEAVES));
+	for (int i = 0; i < Min(list_length(leaves), MAX_LEAVES); i++)
+		put_leaf(out, list_nth_oid(leaves, i));
+	if (leaves == NIL)
+		put_comment(out, psprintf("no table of this node has rows of policy \"%s\"", p->name));
+	if (list_length(leaves) > MAX_LEAVES)
+		put_comment(out, psprintf("and %d more leaves", list_length(leaves) - MAX_LEAVES));
 	ssw_spi_end();
 	relation_close(rel, NoLock);
 }

@@ -326,6 +326,32 @@ ssw_sweep_sql_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 }
 
 /*
+ * The row as one of the registered relation.  A shard is no child of it, and any leaf may
+ * have other columns, or the same in another order.
+ */
+static char *
+whole_row(const SswPolicy *p, Oid leaf)
+{
+	Relation	rel;
+	StringInfoData buf;
+
+	if (leaf == p->relid)
+		return pstrdup("(t.*)");
+	initStringInfo(&buf);
+	rel = table_open(p->relid, AccessShareLock);
+	for (int i = 0; i < RelationGetNumberOfAttributes(rel); i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), i);
+
+		if (!att->attisdropped)
+			appendStringInfo(&buf, "%st.%s", buf.len ? ", " : "ROW(", quote_identifier(NameStr(att->attname)));
+	}
+	appendStringInfo(&buf, ")::%s", ssw_guard_type(rel->rd_rel->reltype, -1));
+	table_close(rel, NoLock);
+	return buf.data;
+}
+
+/*
  * Call the hook once for the rows: $3 are their tids, $4 their keys as text[].
  * Rows of a leaf are handed over as rows of the registered relation.
  */
@@ -341,9 +367,8 @@ ssw_sweep_sql_hook(const SswPolicy *p, Oid leaf, bool *by_keys)
 	if (*by_keys)
 		return psprintf("SELECT %s($4)", func);
 	/* no sublink: row security that is forced is lifted in the FROM clause */
-	return psprintf("SELECT %s(ssw_r.ssw_rows) FROM (SELECT pg_catalog.array_agg((t.*)%s) AS ssw_rows FROM ONLY %s AS t"
-					" WHERE t.ctid " SSW_OP("=") " ANY ($3)) AS ssw_r", func,
-					leaf == p->relid ? "" : psprintf("::%s", ssw_guard_type(get_rel_type_id(p->relid), -1)), ssw_guard_table(leaf));
+	return psprintf("SELECT %s(ssw_r.ssw_rows) FROM (SELECT pg_catalog.array_agg(%s) AS ssw_rows FROM ONLY %s AS t"
+					" WHERE t.ctid " SSW_OP("=") " ANY ($3)) AS ssw_r", func, whole_row(p, leaf), ssw_guard_table(leaf));
 }
 
 /*

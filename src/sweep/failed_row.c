@@ -301,6 +301,8 @@ ssw_failed_row_text(const SswPolicy *p, const ErrorData *e)
 	if (p->audit == SSW_AUDIT_HASH)
 		return psprintf("error %s (its text is not kept with audit => 'hash')",
 						unpack_sql_state(e->sqlerrcode));
+	if (e->message && e->hint)
+		return psprintf("%s (hint: %s)", e->message, e->hint);
 	return e->message ? e->message : "unknown error";
 }
 

@@ -28,6 +28,8 @@ my %make = (
 # columns of the key, and the key, of row i
 my %columns = (composite => 'tenant, id', parted => 'id, at');
 my %values = (composite => 'i % 7, i', parted => q{i, timestamptz '2029-12-31 00:00+00' + (i % 3) * interval '1 day'});
+# rows that on_expire was called with
+sql("CREATE TABLE ended (id int, g text); SELECT create_distributed_table('ended', 'id', colocate_with => 'none')");
 for my $table (sort keys %make)
 {
     my $name = $table eq 'tenant' ? 'one.tenant' : $table;
@@ -43,8 +45,17 @@ for my $table (sort keys %make)
         wait_for($_, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = '$table' AND $condition") for $table eq 'here' ? $coordinator : @node;
         return pass("$table: $what");
     };
-    $is->("SELECT policy FROM sweeper.register('$name', '$table', deadline => 'd', key => '{" . ($columns =~ s/ //gr) . "}', group_by => 'g', fuse_fraction => 1, check_every => '0')", $table, 'register');
+    $is->("SELECT policy FROM sweeper.register('$name', '$table', deadline => 'd', key => '{" . ($columns =~ s/ //gr) . "}', group_by => 'g', fuse_fraction => 1, check_every => '0',
+        notify_channel => 'ends')", $table, 'register');
     $follows->('true', 'on all nodes');
+    my %shards = map { split /\|/ } split /\n/, sql("SELECT nodeport, count(*) FROM citus_shards WHERE table_name = '$name'::regclass GROUP BY 1");
+    for my $n (@node)
+    {
+        my $leaves = ($shards{ $n->port } // 0) * ($table eq 'parted' ? 2 : 1);
+        is($n->safe_psql('postgres', "SELECT count(*) FILTER (WHERE l LIKE '-- deadline: find%'), count(*) FILTER (WHERE l LIKE '-- and %'), count(*) FILTER (WHERE l LIKE '-- no table%')
+            FROM sweeper.explain_sweep('$table') AS l"), join('|', $leaves > 8 ? (8, 1) : ($leaves, 0), $leaves ? 0 : 1), "$table: explain_sweep: " . $n->name)
+            if $table ne 'here' || $n == $coordinator;
+    }
     $is->("SELECT rows_estimate, dead_estimate, exact, cardinality(sample_keys) > 0 FROM sweeper.preview('$table')", '300|100|t|t', 'preview');
     $is->("SELECT found, verdict FROM sweeper.explain_row('$table', \$\$$key{7}\$\$)", 't|alive', 'explain_row of a living row');
     $is->("SELECT verdict FROM sweeper.explain_row('$table', \$\$$key{201}\$\$)", 'due', 'explain_row of a dead row');
@@ -59,7 +70,11 @@ for my $table (sort keys %make)
     like(($coordinator->psql('postgres', "CALL sweeper.sweep('$table')"))[2], qr/policy "$table" could not be swept|cannot sweep/, "$table: a paused policy is not swept");
     sql("SELECT sweeper.resume('$table')");
     $follows->('paused_at IS NULL', 'resume');
+    sql("CREATE FUNCTION ended_$table($name\[]) RETURNS void LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.ended SELECT id, g FROM unnest(\$1); END';
+        TRUNCATE ended; SELECT sweeper.alter_policy('$table', on_expire => 'ended_$table($name\[])')");
+    $follows->('on_expire IS NOT NULL', 'on_expire');
     sql("CALL sweeper.sweep('$table')");
+    $is->("SELECT count(DISTINCT id), count(*) FROM ended WHERE g = 'g' || id % 10", '90|90', 'on_expire has the rows');
     $is->("SELECT count(*), count(*) FILTER (WHERE d < now()) FROM $name", '178|0', 'sweep');
     $is->("SELECT count(*), count(DISTINCT key), count(*) FILTER (WHERE cleanup_type = 'manual') FROM sweeper.cleanup_event_all WHERE policy = '$table'", '122|122|32', 'one event each');
     sql("SELECT sweeper.unregister('$table')");
