@@ -230,7 +230,7 @@ CREATE TABLE sweeper.shard_arrival (
     PRIMARY KEY (policy_id, shard)
 );
 COMMENT ON TABLE sweeper.shard_arrival IS
-'When this node has first seen the shards of a Citus cluster that it has, for policies with heartbeats. Rows of a shard do not end before one ttl has passed since then.';
+'When this node has first seen the shards of a Citus cluster that it has, and tables that Citus has created again, for policies with heartbeats. Their rows do not end before one ttl has passed since then.';
 
 -- When this database was last checked, written at most once per hour, and in which clusters. pg_upgrade copies it, a dump
 -- does not; that distinguishes them.

@@ -92,6 +92,26 @@ SELECT pg_advisory_unlock(101);
 CALL sweeper.sweep('lease', pass => NULL) \gset
 SELECT * FROM rows_of('lease') WHERE shard < 'lease_103';
 
+-- A shard's rows are handed to on_expire as rows of the table, whatever columns it has; explain_sweep shows the shards.
+CREATE TABLE seat (id int PRIMARY KEY, gone text, "Who" text, d timestamptz);
+ALTER TABLE seat DROP COLUMN gone;
+CREATE TABLE seat_201 ("Who" text, d timestamptz, gone int, id int PRIMARY KEY);
+ALTER TABLE seat_201 DROP COLUMN gone;
+INSERT INTO seat_201 VALUES ('ann', now() - interval '1 h', 7), ('bob', now() + interval '1 h', 8);
+INSERT INTO pg_dist_partition VALUES ('seat', 'h', 'id', 1, 's');
+CREATE FUNCTION see(seat[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen SELECT id, "Who" FROM unnest($1); END $$;
+CREATE TABLE seen (id int, who text);
+SELECT policy FROM sweeper.register('seat', deadline => 'd', on_expire => 'see(seat[])', check_every => '0', start => 'now', fuse_fraction => 1);
+SELECT line FROM sweeper.explain_sweep('seat') AS line WHERE line !~ '^ ';
+INSERT INTO pg_dist_shard VALUES ('seat', 201, 't');
+INSERT INTO pg_dist_placement VALUES (201, 201, 1, 0, 0);
+SELECT line FROM sweeper.explain_sweep('seat') AS line WHERE line !~ '^ ';
+CALL sweeper.sweep('seat', pass => NULL) \gset
+SELECT * FROM seen;
+SELECT id FROM seat_201;
+SELECT state, message FROM sweeper.failed_row;
+SELECT sweeper.unregister('seat');
+
 -- What cannot be swept is refused.
 \set VERBOSITY default
 CREATE TABLE refused (id int PRIMARY KEY, tenant int, d timestamptz, UNIQUE (id, tenant));
@@ -100,12 +120,48 @@ INSERT INTO pg_dist_partition VALUES ('refused', 'n', NULL, 1, 't');
 SELECT FROM sweeper.register('refused', deadline => 'd');
 UPDATE pg_dist_partition SET partmethod = 'a', repmodel = 'c' WHERE logicalrelid = 'refused'::regclass;
 SELECT FROM sweeper.register('refused', deadline => 'd');
-UPDATE pg_dist_partition SET partmethod = 'h', partkey = 'tenant' WHERE logicalrelid = 'refused'::regclass;
+UPDATE pg_dist_partition SET partmethod = 'r', partkey = 'tenant' WHERE logicalrelid = 'refused'::regclass;
+SELECT FROM sweeper.register('refused', deadline => 'd');
+UPDATE pg_dist_partition SET partmethod = 'h' WHERE logicalrelid = 'refused'::regclass;
 SELECT FROM sweeper.register('refused', deadline => 'd');
 UPDATE pg_dist_partition SET repmodel = 's' WHERE logicalrelid = 'refused'::regclass;
 SELECT FROM sweeper.register('refused', deadline => 'd');
 INSERT INTO refused VALUES (1, 1, now());
 SELECT FROM sweeper.register('refused', deadline => 'd', key => '{id,tenant}');
+-- a shard that is here; others are tables that only have such a name
+SELECT FROM sweeper.register('lease_102', deadline => 'd', dry_run => true);
+SELECT policy FROM sweeper.register('lease_103', deadline => 'd', dry_run => true);
+SELECT policy FROM sweeper.register('lease_106', deadline => 'd', dry_run => true);
+CREATE ROLE regress_shard_owner;
+ALTER TABLE lease_102 OWNER TO regress_shard_owner;
+SELECT policy FROM sweeper.register('lease_102', deadline => 'd', dry_run => true);
+ALTER TABLE lease_102 OWNER TO CURRENT_USER;
+DROP ROLE regress_shard_owner;
+-- the distribution column is not updated, as a partition key is not
+CREATE FUNCTION alive(text) RETURNS boolean LANGUAGE sql RETURN true;
+CREATE TABLE spread (id int, tenant int, d timestamptz, PRIMARY KEY (id, d, tenant));
+INSERT INTO pg_dist_partition VALUES ('spread', 'h', 'tenant', 1, 's');
+SELECT FROM sweeper.register('spread', deadline => 'd', action => 'update', set_clause => 'd = ''infinity'', "tenant" = 2');
+UPDATE pg_dist_partition SET partkey = 'd' WHERE logicalrelid = 'spread'::regclass;
+SELECT FROM sweeper.register('spread', deadline => 'd', action => 'update', set_clause => '(tenant, d) = (2, ''infinity'')');
+SELECT FROM sweeper.register('spread', deadline => '(d)', ttl => '1 h', is_alive => 'alive(text)');
+SELECT FROM sweeper.register('spread', last_seen => 'd', ttl => '1 h', on_null => 'repair');
+SELECT FROM sweeper.register('spread', last_seen => 'd', ttl => '1 h', heartbeats => true);
+SELECT policy FROM sweeper.register('spread', deadline => 'd', check_every => '0');
+SELECT sweeper.alter_policy('spread', ttl => '1 h', is_alive => 'alive(text)');
+-- a policy that would do so later is broken
+UPDATE pg_dist_partition SET partkey = 'tenant' WHERE logicalrelid = 'spread'::regclass;
+SELECT sweeper.alter_policy('spread', ttl => '1 h', is_alive => 'alive(text)');
+UPDATE pg_dist_partition SET partkey = 'd' WHERE logicalrelid = 'spread'::regclass;
+SELECT problem, detail, next_step FROM sweeper.problem WHERE policy = 'spread';
+SELECT sweeper.unregister('spread');
+-- names in a step to paste: a newline does not end its comment
+CREATE TABLE odd (id int PRIMARY KEY, d timestamptz, E'x\nSELECT ''pasted''; --' int);
+SELECT policy FROM sweeper.register('odd', deadline => 'd', check_every => '0');
+INSERT INTO pg_dist_partition VALUES ('odd', 'h', E'x\nSELECT ''pasted''; --', 1, 's');
+SELECT problem, next_step FROM sweeper.problem WHERE policy = 'odd';
+SELECT sweeper.unregister('odd');
+SELECT FROM sweeper.register('odd', deadline => 'd');
 -- a table that Citus does not know is an ordinary one
 CREATE TABLE plain (id int PRIMARY KEY, d timestamptz);
 CREATE INDEX ON plain (d);

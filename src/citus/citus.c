@@ -35,6 +35,7 @@
 #include "citus/remote.h"
 #include "citus/definition.h"
 #include "policy/partition.h"
+#include "policy/repair_hint.h"
 
 static bool
 has_shards(Oid relid)
@@ -99,6 +100,24 @@ lock_shard(Oid relid, int64 shard_id)
 		ssw_gate(owner, "pg_catalog", lock_shard_as_owner, &shard_id);
 }
 
+/* The distributed table of which a table has the name of a shard, or invalid. */
+static Oid
+table_of_shard(Oid leaf, int64 *shard_id)
+{
+	Oid			relid = InvalidOid;
+	SswCitusScan s;
+	HeapTuple	tup;
+
+	*shard_id = OidIsValid(ssw_citus_catalog("pg_dist_shard")) ? ssw_citus_shard_id(leaf) : 0;
+	if (*shard_id == 0 ||
+		!ssw_citus_begin(&s, "pg_dist_shard", "pg_dist_shard_shardid_index", SHARD_ID, F_INT8EQ, Int64GetDatum(*shard_id)))
+		return InvalidOid;
+	if (HeapTupleIsValid(tup = ssw_citus_next(&s)))
+		relid = DatumGetObjectId(ssw_citus_column(&s, tup, SHARD_TABLE));
+	ssw_citus_end(&s);
+	return OidIsValid(relid) && ssw_citus_shard_table(relid, *shard_id) == leaf ? relid : InvalidOid;
+}
+
 /*
  * The distributed table of a shard that has its active placement here, until the
  * transaction ends; invalid if it is no such shard.
@@ -106,18 +125,10 @@ lock_shard(Oid relid, int64 shard_id)
 static Oid
 hold_shard(Oid leaf)
 {
-	int64		shard_id = OidIsValid(ssw_citus_catalog("pg_dist_shard")) ? ssw_citus_shard_id(leaf) : 0;
-	Oid			relid = InvalidOid;
-	SswCitusScan s;
-	HeapTuple	tup;
+	int64		shard_id;
+	Oid			relid = table_of_shard(leaf, &shard_id);
 
-	if (shard_id == 0 ||
-		!ssw_citus_begin(&s, "pg_dist_shard", "pg_dist_shard_shardid_index", SHARD_ID, F_INT8EQ, Int64GetDatum(shard_id)))
-		return InvalidOid;
-	if (HeapTupleIsValid(tup = ssw_citus_next(&s)))
-		relid = DatumGetObjectId(ssw_citus_column(&s, tup, SHARD_TABLE));
-	ssw_citus_end(&s);
-	if (!OidIsValid(relid) || ssw_citus_shard_table(relid, shard_id) != leaf)
+	if (!OidIsValid(relid))
 		return InvalidOid;
 	lock_shard(relid, shard_id);
 	return ssw_citus_is_placed_here(shard_id, ssw_citus_local_group()) ? relid : InvalidOid;
@@ -212,6 +223,7 @@ find_trouble(const SswPolicy *p, Trouble *t)
 {
 	SswDistributed d;
 	bool		distributed = ssw_citus_is_distributed(p->relid, &d);
+	const char *argument;
 	const char *table = quote_literal_cstr(p->relation);
 
 	if (!OidIsValid(ssw_citus_catalog("pg_dist_partition")))
@@ -224,15 +236,21 @@ find_trouble(const SswPolicy *p, Trouble *t)
 	if (d.method == 'n' && d.replication == 't')
 		return set_trouble(t, "It is a reference table: every node has all its rows, and would expire them.",
 						   psprintf("SELECT undistribute_table(%s); -- or use a distributed table", table));
-	if (d.method == 'a')
-		return set_trouble(t, "It is distributed by append.", "Use a table that is distributed by hash.");
+	/* other nodes do not know its shards */
+	if (d.method != 'h' && d.method != 'n')
+		return set_trouble(t, psprintf("It is distributed by %s.", d.method == 'a' ? "append" : "range"), "Use a table that is distributed by hash.");
 	if (ssw_citus_has_copies(&d))
 		return set_trouble(t, "Its shards may have several placements, and each would expire the rows.",
 						   psprintf("SET citus.shard_replication_factor = 1; SELECT undistribute_table(%1$s); SELECT create_distributed_table(%1$s, %2$s);",
 									table, quote_literal_cstr(d.column ? d.column : "")));
 	if (!has_key(p, &d))
 		return set_trouble(t, psprintf("Its key is without the distribution column \"%s\".", d.column),
-						   psprintf("Give a key that contains it: key => ARRAY['%s', ...].", d.column));
+						   psprintf("Give a key that contains it: key => ARRAY[%s, ...].", quote_literal_cstr(d.column)));
+	argument = d.column ? ssw_partition_updated_by(p, d.column) : NULL;
+	if (argument)
+		return set_trouble(t, psprintf("By its %s the policy would change distribution column \"%s\", and leave rows in shards where they are not found.",
+									   argument, d.column),
+						   "Use another column.");
 	if (has_local_rows(p->relid))
 		return set_trouble(t, "This node still has the rows from before it was distributed.",
 						   psprintf("SELECT truncate_local_data_after_distributing_table(%s);", table));
@@ -249,7 +267,7 @@ find_misfit(const SswPolicy *p, char **next_step)
 		return NULL;
 	if (next_step)
 		*next_step = strncmp(t.hint, "SE", 2) == 0 ? pstrdup(t.hint) :
-			psprintf("SELECT * FROM citus_tables WHERE table_name = %s::regclass; -- %s", quote_literal_cstr(p->relation), t.hint);
+			ssw_repair_with_comment(psprintf("SELECT * FROM citus_tables WHERE table_name = %s::regclass;", quote_literal_cstr(p->relation)), t.hint);
 	return pstrdup(t.detail);
 }
 
@@ -257,15 +275,19 @@ find_misfit(const SswPolicy *p, char **next_step)
 static void
 check(const SswPolicy *p)
 {
-	SswDistributed d;
 	Trouble		t = {NULL, NULL};
+	int64		shard_id;
+	Oid			sharded = table_of_shard(p->relid, &shard_id);
 
-	if (ssw_citus_is_distributed(p->relid, &d) && ssw_citus_local_group() != 0)
+	if (OidIsValid(sharded) && ssw_relation_owner(sharded) == ssw_relation_owner(p->relid) &&
+		ssw_citus_is_placed_here(shard_id, ssw_citus_local_group()))
+		(void) set_trouble(&t, psprintf("It is a shard of table \"%s\".", get_rel_name(sharded)),
+						   "Register that table, on the coordinator.");
+	else if (has_shards(p->relid) && ssw_citus_local_group() != 0)
 		(void) set_trouble(&t, "It is distributed, and this node is not the cluster's coordinator.",
 						   "Call the function on the coordinator. The other nodes follow.");
-	else if (!find_trouble(p, &t) && p->heartbeats && ssw_citus_is_distributed(p->relid, &d) && d.column && d.method != 'h')
-		(void) set_trouble(&t, "It is not distributed by hash, which heartbeats need.",
-						   "Distribute it by hash, or renew leases by an UPDATE of the deadline: heartbeats => false.");
+	else
+		(void) find_trouble(p, &t);
 	if (t.detail)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -307,10 +307,10 @@ ssw_target_check(SswPolicy *p, Relation rel)
 	p->on_expire_name = OidIsValid(p->on_expire) ? check_hook(rel, "on_expire", p->on_expire, false) : NULL;
 	p->is_alive_name = OidIsValid(p->is_alive) ? check_hook(rel, "is_alive", p->is_alive, true) : NULL;
 	check_key(p, rel);
-	if (ssw_shards)
-		ssw_shards->check(p);
 	ssw_session_check(p, rel);
 	ssw_deadline_build(p, rel);
+	if (ssw_shards)
+		ssw_shards->check(p);
 	if (p->heartbeats)
 		check_heartbeats(p, rel);
 	ssw_gate(p->owner, p->search_path, check_statements, p);

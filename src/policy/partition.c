@@ -229,7 +229,7 @@ check_update(Oid relid, const char *field, List *columns)
 {
 	ListCell   *lc;
 
-	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
+	foreach(lc, columns ? find_all_inheritors(relid, AccessShareLock, NULL) : NIL)
 	{
 		Relation	part = table_open(lfirst_oid(lc), NoLock);
 		Bitmapset  *attnums = NULL;
@@ -249,16 +249,46 @@ check_update(Oid relid, const char *field, List *columns)
 }
 
 /*
+ * The columns that the policy updates because of one of these arguments.  Heartbeats add
+ * none that matters: the key contains what says where a row is, and they do not change it.
+ */
+static List *
+updated_columns(const SswPolicy *p, int argument)
+{
+	if (argument == 0)
+		return p->set_clause ? ssw_expr_set_columns(p->set_clause) : NIL;
+	if (p->on_null != SSW_NULL_REPAIR && !OidIsValid(p->is_alive))
+		return NIL;
+	return list_make1(p->last_seen ? p->last_seen : p->deadline);
+}
+
+static const char *
+updating_argument(const SswPolicy *p, int argument)
+{
+	return argument == 0 ? "set_clause" : p->last_seen ? "last_seen" : "deadline";
+}
+
+/* The argument because of which the policy, whose fragments were built, updates the column; or null. */
+const char *
+ssw_partition_updated_by(const SswPolicy *p, const char *column)
+{
+	ListCell   *lc;
+
+	for (int i = 0; i < 2; i++)
+		foreach(lc, updated_columns(p, i))
+			if (strcmp(lfirst(lc), column) == 0)
+			return updating_argument(p, i);
+	return NULL;
+}
+
+/*
  * Does the policy, whose fragments are there, update what the relation is partitioned
- * by?  Then an error.  Heartbeats cannot, because the key contains the partition key.
- * Looking at a partition key folds its expressions: inside the gate.
+ * by?  Then an error.  Looking at a partition key folds its expressions: inside the gate.
  */
 void
 ssw_partition_check(const SswPolicy *p)
 {
 	ssw_gate_require();
-	if (p->set_clause)
-		check_update(p->relid, "set_clause", ssw_expr_set_columns(p->set_clause));
-	if (p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive))
-		check_update(p->relid, p->last_seen ? "last_seen" : "deadline", list_make1(p->last_seen ? p->last_seen : p->deadline));
+	for (int i = 0; i < 2; i++)
+		check_update(p->relid, updating_argument(p, i), updated_columns(p, i));
 }

@@ -37,6 +37,7 @@ extern bool ssw_partition_is_writable(Oid relid);
 extern Oid	ssw_partition_shard(const SswPolicy *p, Oid leaf);
 extern List *ssw_partition_places(const SswPolicy *p);
 extern List *ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others);
+extern const char *ssw_partition_updated_by(const SswPolicy *p, const char *column);
 extern void ssw_partition_check(const SswPolicy *p);
 
 #endif							/* SSW_PARTITION_H */

@@ -27,8 +27,8 @@
 PG_FUNCTION_INFO_V1(ssw_repair_hint_sql);
 
 /* A statement, and what comes next in a comment.  A second line would end the comment, and be run. */
-static char *
-with_comment(char *statement, const char *next)
+char	   *
+ssw_repair_with_comment(char *statement, const char *next)
 {
 	return strpbrk(next, "\r\n") ? statement : psprintf("%s -- %s", statement, next);
 }
@@ -48,8 +48,8 @@ columns_step(const SswPolicy *p, const char *name)
 			appendStringInfo(&fields, "%s%s", fields.len ? ", " : "", ssw_fields[i].name);
 			appendStringInfo(&call, ", %s => '...'", ssw_fields[i].name);
 		}
-	return with_comment(psprintf("SELECT %s FROM sweeper.policy WHERE policy = %s;", fields.data, name),
-						psprintf("then, corrected: SELECT sweeper.alter_policy(%s%s);", name, call.data));
+	return ssw_repair_with_comment(psprintf("SELECT %s FROM sweeper.policy WHERE policy = %s;", fields.data, name),
+								   psprintf("then, corrected: SELECT sweeper.alter_policy(%s%s);", name, call.data));
 }
 
 /* A hook that cannot be called; null: it can.  Pasting this never makes a policy run without its hook. */
@@ -66,15 +66,15 @@ hook_step(const SswPolicy *p, const char *name, const char *field, Oid func, con
 	if (!HeapTupleIsValid(tup) && OidIsValid(ssw_policy_hook_now(signature)))
 		return alter;
 	if (!HeapTupleIsValid(tup))
-		return with_comment(psprintf("SELECT sweeper.unregister(%s);", name), psprintf("or, with another %s: %s", field, alter));
+		return ssw_repair_with_comment(psprintf("SELECT sweeper.unregister(%s);", name), psprintf("or, with another %s: %s", field, alter));
 	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
 	ReleaseSysCache(tup);
 	if (owner == p->owner || superuser_arg(owner))
 		return NULL;
 	signature = format_procedure_extended(func, FORMAT_PROC_FORCE_QUALIFY);
-	return with_comment(psprintf("SELECT pg_catalog.pg_get_functiondef(%s::pg_catalog.regprocedure);", quote_literal_cstr(signature)),
-						psprintf("if that may run as role %1$s: ALTER FUNCTION %2$s OWNER TO %1$s; SELECT sweeper.resume(%3$s);",
-								 quote_identifier(GetUserNameFromId(p->owner, false)), signature, name));
+	return ssw_repair_with_comment(psprintf("SELECT pg_catalog.pg_get_functiondef(%s::pg_catalog.regprocedure);", quote_literal_cstr(signature)),
+								   psprintf("if that may run as role %1$s: ALTER FUNCTION %2$s OWNER TO %1$s; SELECT sweeper.resume(%3$s);",
+											quote_identifier(GetUserNameFromId(p->owner, false)), signature, name));
 }
 
 /*
@@ -90,7 +90,7 @@ ssw_repair_hint(const SswPolicy *p)
 	if (!OidIsValid(owner))
 		return psprintf("SELECT sweeper.unregister(%s);", name);
 	if (ssw_policy_is_lost(p))
-		return with_comment(psprintf("SELECT sweeper.unregister(%s);", name), "then, having read its code, register the table again");
+		return ssw_repair_with_comment(psprintf("SELECT sweeper.unregister(%s);", name), "then, having read its code, register the table again");
 	if (ssw_policy_is_foreign(p) || owner != p->owner)
 		return NULL;
 	if (p->stale)

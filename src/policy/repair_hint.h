@@ -7,6 +7,7 @@
 
 #include "policy/policy.h"
 
+extern char *ssw_repair_with_comment(char *statement, const char *next);
 extern char *ssw_repair_hint(const SswPolicy *p);
 extern char *ssw_repair_hint_or_resume(const SswPolicy *p);
 

@@ -29,6 +29,13 @@ sql('CREATE TABLE ref (id int PRIMARY KEY, d timestamptz); SELECT create_referen
 fails("SELECT sweeper.register('ref', deadline => 'd')", qr/cannot sweep "ref"\nDETAIL:  It is a reference table/, 'a reference table');
 fails("SELECT sweeper.register('copy', deadline => 'd')", qr/rows from before it was distributed.*\nHINT:  SELECT truncate_local_data/, 'rows that were there before');
 sql("SELECT truncate_local_data_after_distributing_table('copy')");
+fails("SELECT sweeper.register('copy', deadline => 'd', action => 'update', set_clause => 'd = NULL, tenant = tenant + 1')", qr/would change distribution column "tenant"/,
+    'an update of the distribution column');
+sql("CREATE TABLE ranged (id int PRIMARY KEY, d timestamptz); SELECT create_distributed_table('ranged', 'id', 'range')");
+fails("SELECT sweeper.register('ranged', deadline => 'd')", qr/cannot sweep "ranged"\nDETAIL:  It is distributed by range/, 'a table distributed by range');
+my ($shard, $port) = split /\|/, sql("SELECT shard_name, nodeport FROM citus_shards WHERE table_name = 'copy'::regclass ORDER BY 1 LIMIT 1");
+my ($home) = grep { $_->port == $port } @workers;
+like(($home->psql('postgres', "SELECT sweeper.register('$shard', deadline => 'd')"))[2], qr/cannot sweep "$shard"\nDETAIL:  It is a shard of table "copy"/, 'a shard');
 
 # rows fall due while shards move: each expires once, and no living one does
 my $rows = 4000;
