@@ -30,7 +30,8 @@ SELECT n.node, coalesce(p.severity, 'critical'), p.policy, coalesce(p.problem, '
        CASE WHEN n.error IS NULL THEN p.next_step
             WHEN n.error LIKE '%permission denied%' THEN
                  format('SELECT * FROM run_command_on_all_nodes(%L); -- as a superuser', format('SELECT sweeper.grant_access(%L, ''monitor'')', quote_ident(current_user)))
-            ELSE format('SELECT * FROM pg_dist_node WHERE nodename || '':'' || nodeport = %L; -- this node must be able to connect there as role %I', n.node, current_user) END
+            ELSE format('SELECT * FROM pg_dist_node WHERE nodename || '':'' || nodeport = %L;', n.node) ||
+                 CASE WHEN current_user ~ '[\r\n]' THEN '' ELSE format(' -- this node must be able to connect there as role %I', current_user) END END
 FROM sweeper._other_nodes('problem') AS n LEFT JOIN LATERAL json_populate_recordset(NULL::sweeper.problem, n.rows) AS p ON true
 WHERE p.problem IS NOT NULL OR n.error IS NOT NULL;
 COMMENT ON VIEW sweeper.problem_all IS 'problem of all nodes of a Citus cluster, asked as the reader, with the nodes that do not answer within 2 s.';

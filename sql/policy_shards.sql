@@ -156,7 +156,8 @@ UPDATE pg_dist_partition SET partkey = 'd' WHERE logicalrelid = 'spread'::regcla
 SELECT problem, detail, next_step FROM sweeper.problem WHERE policy = 'spread';
 SELECT sweeper.unregister('spread');
 -- names in a step to paste: a newline does not end its comment
-CREATE TABLE odd (id int PRIMARY KEY, d timestamptz, E'x\nSELECT ''pasted''; --' int);
+CREATE TABLE odd (id int PRIMARY KEY, d timestamptz, "x
+SELECT 'pasted'; --" int);
 SELECT policy FROM sweeper.register('odd', deadline => 'd', check_every => '0');
 INSERT INTO pg_dist_partition VALUES ('odd', 'h', E'x\nSELECT ''pasted''; --', 1, 's');
 SELECT problem, next_step FROM sweeper.problem WHERE policy = 'odd';

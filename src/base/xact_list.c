@@ -2,9 +2,9 @@
  * xact_list.c
  *		What the current transaction has done, for when it ends.
  *
- * Runs in any process.  Each list is static in the file that fills it, and hears of the
- * transaction's events.  What a subtransaction has added is dropped when that is rolled
- * back.
+ * Runs in any process.  Each list is static in the file that fills it.  That file is called
+ * at the transaction's events.  What a subtransaction has added is dropped when that is
+ * rolled back.
  *
  * Shares nothing; a crash forgets the lists, as it does the transactions.
  */
@@ -45,7 +45,7 @@ at_subxact_event(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
 	}
 }
 
-/* Let the list hear of the events of this and all later transactions. */
+/* Call at_event() at the events of this and all later transactions. */
 void
 ssw_xact_list_watch(SswXactList *list)
 {

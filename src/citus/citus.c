@@ -100,7 +100,7 @@ lock_shard(Oid relid, int64 shard_id)
 		ssw_gate(owner, "pg_catalog", lock_shard_as_owner, &shard_id);
 }
 
-/* The distributed table of which a table has the name of a shard, or invalid. */
+/* The distributed table, if a table has the name of one of its shards; or invalid. */
 static Oid
 table_of_shard(Oid leaf, int64 *shard_id)
 {

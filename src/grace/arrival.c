@@ -12,7 +12,7 @@
  * is another table when it comes back, so it arrives again.
  *
  * The same holds when another table takes the place of a policy's: its rows may come from
- * shards that other nodes had.  Whoever binds the policy to it notes it, and from then on
+ * shards that other nodes had.  What binds the policy to it notes it.  From then on
  * the leaves of the policy are noted as shards are.
  *
  * Facts are in sweeper.shard_arrival.  A crash leaves them, and ordinary grace follows.
@@ -141,7 +141,7 @@ ssw_arrival_note(SswPolicy *p)
 	int			known = 0;
 	ListCell   *lc;
 
-	/* without shards, only whoever changes the policy notes something */
+	/* without shards, nothing is noted but by a change of the policy */
 	if (!p->heartbeats || (p->arrivals_read && !p->arrives && !has_shards(p)))
 		return;
 	if (!p->arrives)

@@ -172,7 +172,7 @@ put_leaves(void *arg)
 		ssw_grace_rows(p);
 	leaves = ssw_partition_leaves(p, AccessShareLock, NULL);
 	ssw_spi_begin();
-	for (int i = 0; i < Min(list_length(leaves), MAX_LEAVES); i++)
+	for (int i = 0; i < list_length(leaves) && i < MAX_LEAVES; i++)
 		put_leaf(out, list_nth_oid(leaves, i));
 	if (leaves == NIL)
 		put_comment(out, psprintf("no table of this node has rows of policy \"%s\"", p->name));

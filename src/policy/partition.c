@@ -249,7 +249,7 @@ check_update(Oid relid, const char *field, List *columns)
 }
 
 /*
- * The columns that the policy updates because of one of these arguments.  Heartbeats add
+ * The columns that one of these arguments makes the policy update.  Heartbeats add
  * none that matters: the key contains what says where a row is, and they do not change it.
  */
 static List *
@@ -268,7 +268,7 @@ updating_argument(const SswPolicy *p, int argument)
 	return argument == 0 ? "set_clause" : p->last_seen ? "last_seen" : "deadline";
 }
 
-/* The argument because of which the policy, whose fragments were built, updates the column; or null. */
+/* The argument that makes the policy update the column, or null.  The policy is as it is stored. */
 const char *
 ssw_partition_updated_by(const SswPolicy *p, const char *column)
 {
