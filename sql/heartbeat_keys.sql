@@ -47,9 +47,9 @@ SET DateStyle = 'German'; SET TimeZone = 'Asia/Tokyo'; SET bytea_output = 'escap
 SELECT sweeper.touch('by_uuid', '0F3A5B6C7D8E4F90A1B2C3D4E5F60718'), sweeper.touch('by_int', '007'), sweeper.touch('by_int', ' -3 '),
     sweeper.touch('by_big', '+7'), sweeper.touch('by_big', 9000000000), sweeper.touch('by_small', '07'), sweeper.touch('by_text', 'Abc'),
     sweeper.touch('by_text', ' x '), sweeper.touch('by_text', ''), sweeper.touch('by_char', 'ab      ');
-SELECT sweeper.touch('by_date', '5.3.2024'), sweeper.touch('by_time', '5.3.2024 21:00'), sweeper.touch('by_bytes', '\000\377'), sweeper.touch('by_bool', 'yes'),
+SELECT sweeper.touch('by_date', '2024-03-05'), sweeper.touch('by_time', '2024-03-05 21:00+09'), sweeper.touch('by_bytes', '\000\377'), sweeper.touch('by_bool', 'yes'),
     sweeper.touch('by_enum', 'Green'), sweeper.touch('by_domain', 'abc'), sweeper.touch('by_two', '(007,"a,b ""c""")'), sweeper.touch('by_two', '(8,"")'),
-    sweeper.touch('by_dates', '("x   ",5.3.2024)');
+    sweeper.touch('by_dates', '("x   ",2024-03-05)');
 RESET DateStyle; RESET TimeZone; RESET bytea_output;
 DELETE FROM by_uuid; DELETE FROM by_int; DELETE FROM by_big; DELETE FROM by_small; DELETE FROM by_text; DELETE FROM by_char; DELETE FROM by_date;
 DELETE FROM by_time; DELETE FROM by_bytes; DELETE FROM by_bool; DELETE FROM by_enum; DELETE FROM by_domain; DELETE FROM by_two; DELETE FROM by_dates;
@@ -67,6 +67,15 @@ INSERT INTO by_bool VALUES (true);
 INSERT INTO by_enum VALUES ('Green');
 SELECT sweeper.expire('by_dates', '{"(x,2024-03-05)"}') AS dates, sweeper.expire('by_char', '{ab}') AS char, sweeper.expire('by_bool', '{yes}') AS bool, sweeper.expire('by_enum', '{Green}') AS enum;
 SELECT policy, key FROM sweeper.cleanup_event WHERE policy IN ('by_dates', 'by_char', 'by_bool', 'by_enum') ORDER BY 1;
+-- a key's text is read in ISO style and UTC, as evidence has it, whatever the session has
+INSERT INTO by_time VALUES ('2026-02-01 05:00+00');
+SET DateStyle = 'SQL, DMY'; SET TimeZone = 'America/New_York';
+SELECT sweeper.touch('by_time', '2026-02-01 05:00'), sweeper.is_live('by_time', '2026-02-01 05:00');
+SELECT * FROM sweeper.touch_many('by_time', '{2026-02-01 05:00,2026-02-02 05:00,31.31.2026}');
+SELECT found, verdict FROM sweeper.explain_row('by_time', '2026-02-01 05:00');
+SELECT sweeper.expire('by_time', '{2026-02-01 05:00}');
+RESET DateStyle; RESET TimeZone;
+SELECT key FROM sweeper.cleanup_event WHERE policy = 'by_time';
 -- a key that is null since is no session's, and holds up nobody
 CREATE TABLE by_null (k uuid NOT NULL UNIQUE, n int, d timestamptz NOT NULL DEFAULT now() - interval '50 min');
 SELECT FROM sweeper.register('by_null', deadline => 'd', ttl => '1 hour', heartbeats => true, check_every => '0', fuse_fraction => 1, start => 'now');

@@ -45,21 +45,6 @@ PG_FUNCTION_INFO_V1(ssw_touch_many_here);
 /* A shard that moves on so often while its row is looked at is not found. */
 #define PLACE_TRIES	3
 
-/*
- * The key's text as the engine writes it; its columns' values go to values.  Types are
- * base types of the server, or enums: their input and output run nothing of a user's.
- */
-static char *
-canonical(const SswHeartbeatTarget *t, const char *key, Datum *values)
-{
-	const SswPolicy *p = t->policy;
-	char	  **fields = ssw_key_fields(p, key);
-
-	for (int i = 0; i < p->nkeys; i++)
-		values[i] = OidInputFunctionCall(t->input[i], fields[i], t->ioparam[i], -1);
-	return ssw_key_text(p->nkeys, t->types, values);
-}
-
 /* That policy, if the caller may send heartbeats to it. */
 static SswHeartbeatTarget *
 find_allowed(const char *name)
@@ -105,10 +90,17 @@ touch_of_session(const pg_uuid_t *session)
 	};
 }
 
+/*
+ * Types of keys are base types of the server, or enums: their input and output run nothing
+ * of a user's.
+ */
 static void
 parse(Touch *b)
 {
-	b->text = canonical(b->t, b->key, b->values);
+	const SswHeartbeatTarget *t = b->t;
+
+	ssw_key_read(t->policy, b->key, t->types, t->input, t->ioparam, b->values);
+	b->text = ssw_key_text(t->policy->nkeys, t->types, b->values);
 	b->shard = b->t->shards ? ssw_shard_route->find(b->t->shards, b->values) : NULL;
 	b->k = ssw_target_cache_key(b->t->policy, b->shard ? b->shard->table : InvalidOid, b->text);
 }

@@ -35,9 +35,42 @@ texts_of_key(int n)
 	return BlessTupleDesc(desc);
 }
 
+/*
+ * Values whose text may depend on settings of the session are read and written under those
+ * of the gate: one text is one row for all functions.  Returns what unpin() undoes.
+ */
+static int
+pin(int n, const Oid *types)
+{
+	int			level;
+
+	for (int i = 0; i < n; i++)
+		switch (types[i])
+		{
+			case TEXTOID:
+			case VARCHAROID:
+			case UUIDOID:
+			case INT4OID:
+			case INT8OID:
+				break;
+			default:
+				level = NewGUCNestLevel();
+				ssw_identity_pin_text();
+				return level;
+		}
+	return 0;
+}
+
+static void
+unpin(int level)
+{
+	if (level > 0)
+		AtEOXact_GUC(true, level);
+}
+
 /* The texts of the key's columns; an error when it is no text of a key. */
-char	  **
-ssw_key_fields(const SswPolicy *p, const char *key)
+static char **
+key_fields(const SswPolicy *p, const char *key)
 {
 	char	  **fields = palloc(Max(p->nkeys, 1) * sizeof(char *));
 	Datum		texts[INDEX_MAX_KEYS];
@@ -64,24 +97,38 @@ ssw_key_fields(const SswPolicy *p, const char *key)
 	return fields;
 }
 
-/* The key as values of its columns; returns how many.  An error when it is no text of a key. */
+/* The key as values of those types.  An error when it is no text of a key. */
+void
+ssw_key_read(const SswPolicy *p, const char *key, const Oid *types, const Oid *input, const Oid *ioparam, Datum *values)
+{
+	int			n = Max(p->nkeys, 1);
+	char	  **fields = key_fields(p, key);
+	int			level = pin(n, types);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (!ssw_key_is_canonical(types[i]))
+			ssw_gate_require();
+		values[i] = OidInputFunctionCall(input[i], fields[i], ioparam[i], -1);
+	}
+	unpin(level);
+}
+
+/* The same as values of its columns; returns how many. */
 int
 ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values)
 {
 	int			n = Max(p->nkeys, 1);
-	char	  **fields = ssw_key_fields(p, key);
+	Oid			input[SSW_KEY_MAX];
+	Oid			ioparam[SSW_KEY_MAX];
 
-	ssw_gate_require();
 	for (int i = 0; i < n; i++)
 	{
-		Oid			input,
-					ioparam;
-
 		types[i] = p->nkeys == 0 ? TIDOID :
 			get_atttype(p->relid, get_attnum(p->relid, p->key[i]));
-		getTypeInputInfo(types[i], &input, &ioparam);
-		values[i] = OidInputFunctionCall(input, fields[i], ioparam, -1);
+		getTypeInputInfo(types[i], &input[i], &ioparam[i]);
 	}
+	ssw_key_read(p, key, types, input, ioparam, values);
 	return n;
 }
 
@@ -167,12 +214,9 @@ ssw_key_text(int n, const Oid *types, const Datum *values)
 		case INT4OID:
 			return psprintf("%d", DatumGetInt32(values[0]));
 	}
-	/* others may depend on settings of the session */
-	level = NewGUCNestLevel();
-	ssw_identity_pin_text();
+	level = pin(n, types);
 	result = n == 1 ? value_text(types[0], values[0]) : row_text(n, types, values);
-
-	AtEOXact_GUC(true, level);
+	unpin(level);
 	return result;
 }
 

@@ -11,6 +11,7 @@
 /* Values of a key: its columns, or the tid of a relation without one. */
 #define SSW_KEY_MAX		INDEX_MAX_KEYS
 
+extern void ssw_key_read(const SswPolicy *p, const char *key, const Oid *types, const Oid *input, const Oid *ioparam, Datum *values);
 extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values);
 
 /*
@@ -25,7 +26,6 @@ extern bool ssw_key_is_canonical(Oid type);
 extern char *ssw_key_text(int n, const Oid *types, const Datum *values);
 extern char *ssw_key_sql(const SswPolicy *p);
 extern char *ssw_key_column_sql(const SswPolicy *p, int i);
-extern char **ssw_key_fields(const SswPolicy *p, const char *key);
 extern SswHeartbeatId ssw_key_heartbeat_id(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown_sql(const SswPolicy *p);
