@@ -10,6 +10,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/transam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
@@ -20,6 +21,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/typcache.h"
 #include "utils/varlena.h"
 
 #include "citus/catalog.h"
@@ -169,6 +171,18 @@ ssw_citus_is_distributed(Oid relid, SswDistributed *d)
 	}
 	ssw_citus_end(&s);
 	return HeapTupleIsValid(tup);
+}
+
+/*
+ * Is the hash of equal values of a column the same on all nodes?  Not if a type of users'
+ * is hashed by a function of the server, which may hash OIDs: those of enums do.
+ */
+bool
+ssw_citus_hashes_alike(Oid relid, const char *column)
+{
+	Oid			type = getBaseType(get_atttype(relid, get_attnum(relid, column)));
+
+	return type < FirstNormalObjectId || lookup_type_cache(type, TYPECACHE_HASH_PROC)->hash_proc >= FirstNormalObjectId;
 }
 
 /* Do several nodes have the same rows? */

@@ -49,6 +49,7 @@ extern Datum ssw_citus_column(const SswCitusScan *s, HeapTuple tup, AttrNumber n
 extern void ssw_citus_end(SswCitusScan *s);
 extern Oid	ssw_citus_function(char *name, int nargs, const Oid *types);
 extern bool ssw_citus_is_distributed(Oid relid, SswDistributed *d);
+extern bool ssw_citus_hashes_alike(Oid relid, const char *column);
 extern bool ssw_citus_has_copies(const SswDistributed *d);
 extern int32 ssw_citus_local_group(void);
 extern int32 ssw_citus_placement(int64 shard_id);

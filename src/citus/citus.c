@@ -251,6 +251,9 @@ find_trouble(const SswPolicy *p, Trouble *t)
 		return set_trouble(t, psprintf("By its %s the policy would change distribution column \"%s\", and leave rows in shards where they are not found.",
 									   argument, d.column),
 						   "Use another column.");
+	if (p->heartbeats && d.column && !ssw_citus_hashes_alike(p->relid, d.column))
+		return set_trouble(t, psprintf("Nodes hash the type of the distribution column \"%s\" differently, so they could not find the row of a heartbeat.", d.column),
+						   "Distribute it by a column of a built-in type, or renew leases by an UPDATE of the deadline: heartbeats => false.");
 	if (has_local_rows(p->relid))
 		return set_trouble(t, "This node still has the rows from before it was distributed.",
 						   psprintf("SELECT truncate_local_data_after_distributing_table(%s);", table));

@@ -118,10 +118,10 @@ load(const SswPolicy *p)
 			fmgr_info_copy(&map->hash, &type->hash_proc_finfo, CurrentMemoryContext);
 			map->column = i;
 		}
-	if (d.column && (map->column < 0 || d.method != 'h'))
+	if (d.column && (map->column < 0 || d.method != 'h' || !ssw_citus_hashes_alike(p->relid, d.column)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot find a row of policy \"%s\": its table is not distributed by the hash of a key column", p->name)));
+				 errmsg("cannot find a row of policy \"%s\": its table is not distributed by the hash of a key column that is the same on all nodes", p->name)));
 	read_shards(map, p->relid);
 	return map;
 }
