@@ -15,7 +15,6 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
-#include "nodes/makefuncs.h"
 #include "parser/parse_func.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -238,7 +237,8 @@ ssw_citus_shard_table(Oid relid, int64 shard_id)
 	static const Oid types[] = {REGCLASSOID, INT8OID, BOOLOID};
 	Datum		name = OidFunctionCall3(ssw_citus_function("shard_name", 3, types), ObjectIdGetDatum(relid), Int64GetDatum(shard_id), BoolGetDatum(false));
 
-	return RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(DatumGetTextPP(name))), NoLock, true);
+	/* in the table's schema, on which the caller may have no rights */
+	return get_relname_relid(strVal(llast(textToQualifiedNameList(DatumGetTextPP(name)))), get_rel_namespace(relid));
 }
 
 /* The number at the end of a shard's name; 0: there is none. */

@@ -100,7 +100,7 @@ lock_shard(Oid relid, int64 shard_id)
 		ssw_gate(owner, "pg_catalog", lock_shard_as_owner, &shard_id);
 }
 
-/* The distributed table, if a table has the name of one of its shards; or invalid. */
+/* The distributed table that has a shard with the number in the table's name; or invalid. */
 static Oid
 table_of_shard(Oid leaf, int64 *shard_id)
 {
@@ -115,7 +115,18 @@ table_of_shard(Oid leaf, int64 *shard_id)
 	if (HeapTupleIsValid(tup = ssw_citus_next(&s)))
 		relid = DatumGetObjectId(ssw_citus_column(&s, tup, SHARD_TABLE));
 	ssw_citus_end(&s);
-	return OidIsValid(relid) && ssw_citus_shard_table(relid, *shard_id) == leaf ? relid : InvalidOid;
+	return relid;
+}
+
+/*
+ * Is the table that shard of the other, and its active placement here?  Not a table that
+ * somebody gave the name of a shard.
+ */
+static bool
+is_shard(Oid leaf, Oid relid, int64 shard_id)
+{
+	return ssw_citus_is_placed_here(shard_id, ssw_citus_local_group()) && ssw_citus_shard_table(relid, shard_id) == leaf &&
+		ssw_relation_owner(leaf) == ssw_relation_owner(relid);
 }
 
 /*
@@ -128,10 +139,11 @@ hold_shard(Oid leaf)
 	int64		shard_id;
 	Oid			relid = table_of_shard(leaf, &shard_id);
 
-	if (!OidIsValid(relid))
+	/* only then: others may hold the lock of any shard of their own */
+	if (!OidIsValid(relid) || !is_shard(leaf, relid, shard_id))
 		return InvalidOid;
 	lock_shard(relid, shard_id);
-	return ssw_citus_is_placed_here(shard_id, ssw_citus_local_group()) ? relid : InvalidOid;
+	return is_shard(leaf, relid, shard_id) ? relid : InvalidOid;
 }
 
 static bool
@@ -282,8 +294,7 @@ check(const SswPolicy *p)
 	int64		shard_id;
 	Oid			sharded = table_of_shard(p->relid, &shard_id);
 
-	if (OidIsValid(sharded) && ssw_relation_owner(sharded) == ssw_relation_owner(p->relid) &&
-		ssw_citus_is_placed_here(shard_id, ssw_citus_local_group()))
+	if (OidIsValid(sharded) && is_shard(p->relid, sharded, shard_id))
 		(void) set_trouble(&t, psprintf("It is a shard of table \"%s\".", get_rel_name(sharded)),
 						   "Register that table, on the coordinator.");
 	else if (has_shards(p->relid) && ssw_citus_local_group() != 0)

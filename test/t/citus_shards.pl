@@ -78,6 +78,18 @@ sql("CREATE TABLE late (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON late
 sql("INSERT INTO late SELECT i, now() FROM generate_series(1, 40) AS i");
 ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM late'), 'a table that was distributed after its registration');
 
+# a local table that is named like a shard of somebody else's, which is on another node: that role cannot stop its sweeping
+sql("CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory; SET ROLE mallory; CREATE TABLE goo (id int); SELECT create_distributed_table('goo', 'id', shard_count => 1)");
+my $number = sql("SELECT shardid FROM pg_dist_shard WHERE logicalrelid = 'goo'::regclass");
+sql("CREATE TABLE victim (id int, d timestamptz) PARTITION BY RANGE (id); CREATE TABLE goo_$number PARTITION OF victim FOR VALUES FROM (0) TO (100); CREATE INDEX ON victim (d);
+    INSERT INTO victim VALUES (1, now())");
+my $holder = $coordinator->background_psql('postgres', on_error_stop => 1, extra_params => [ '-U', 'mallory' ]);
+$holder->query_safe("BEGIN; SELECT lock_shard_metadata(7, ARRAY[$number])");
+sql("SELECT sweeper.register('victim', deadline => 'd', start => 'now', fuse_fraction => 1)");
+ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM victim'), 'a partition that is named like a shard of another role is swept while that role locks its shard');
+$holder->quit;
+sql('DROP TABLE victim');
+
 # the examples of the page
 sql('DROP EXTENSION session_sweeper');
 for my $example (slurp_file('doc/citus.md') =~ /^```citus\n(.*?)^```$/msg)
