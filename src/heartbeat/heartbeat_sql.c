@@ -470,10 +470,15 @@ touch_many(FunctionCallInfo fcinfo, bool here)
 		if (error)
 			put_unconfirmed(&m, m.next++, error);
 	}
+
+	/*
+	 * each look is a subtransaction, which Citus would begin and undo on the
+	 * nodes that were asked, too
+	 */
+	look_at_slow(&m);
 	for (int i = 0; i < m.n && m.shards; i++)
 		if (m.shards[i])
 			touch_node(&m, i);
-	look_at_slow(&m);
 	return (Datum) 0;
 }
 
