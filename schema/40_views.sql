@@ -15,7 +15,7 @@ LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_repair_hin
 
 COMMENT ON FUNCTION sweeper.explain_row IS
 'Shows why a row of a policy still exists, or does not. key is a text; a composite key is a row: (a,b).
-verdict: alive, due, in grace, held by fuse, held, paused, locked, check unknown, quarantined, excluded by filter, no deadline, in retention, expired, or not found. reason has details, hint is a statement to paste.
+verdict: alive, due, in grace, held by fuse, held, paused, locked, check unknown, quarantined, excluded by filter, no deadline, in retention, expired, not found, or unknown, because a node of a cluster does not answer. reason has details, hint is a statement to paste.
 found: null if the row could not be read. state: the policy''s. last_heartbeat: from memory; it counts if it keeps the row longer than its deadline. attempts to last_error: the row''s failures. blocked_by: pids that lock it (0: a prepared transaction). ended_at and cleanup_type: of its cleanup event.
 Reads one row as the table''s owner; changes and locks nothing. Errors: 42704 no such policy, 42501 not its owner and without level monitor, 22004 null.';
 COMMENT ON FUNCTION sweeper.explain_sweep IS

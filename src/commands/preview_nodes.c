@@ -123,10 +123,10 @@ ssw_preview_add_nodes(const SswPolicy *p, SswPreview *v)
 	" oldest_deadline timestamptz, newest_deadline timestamptz, cascade_rows_per_parent numeric, sample_keys text[], advice text[])";
 	MemoryContext cxt = CurrentMemoryContext;
 	Oid			type = TEXTARRAYOID;
-	bool		complete;
-	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.preview(%s)", quote_literal_cstr(p->name)), &complete));
+	const char *silent;
+	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.preview(%s)", quote_literal_cstr(p->name)), &silent));
 
-	v->exact = v->exact && complete;
+	v->exact = v->exact && silent == NULL;
 	ssw_spi_begin();
 	ssw_spi_exec(sql, 1, &type, &answers, NULL, true, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)

@@ -141,16 +141,16 @@ ssw_other_nodes(PG_FUNCTION_ARGS)
 
 /*
  * The rows that a query gives on the other nodes, each as JSON, in an array of text, or
- * null if there are none.  A node that does not answer is a warning, and the rows are
- * not complete.
+ * null if there are none.  A node that does not answer is a warning; *silent is one of
+ * them, or null.
  */
 ArrayType  *
-ssw_nodes_rows(const char *query, bool *complete)
+ssw_nodes_rows(const char *query, const char **silent)
 {
 	ArrayBuildState *rows = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 	ListCell   *lc;
 
-	*complete = true;
+	*silent = NULL;
 	foreach(lc, ssw_nodes->ask_others(psprintf("SELECT pg_catalog.to_json(r) FROM (%s) AS r", query), NODE_TIMEOUT))
 	{
 		SswAnswer  *a = lfirst(lc);
@@ -159,7 +159,7 @@ ssw_nodes_rows(const char *query, bool *complete)
 			rows = accumArrayResult(rows, CStringGetTextDatum(a->text), false, TEXTOID, CurrentMemoryContext);
 		else
 		{
-			*complete = false;
+			*silent = a->node;
 			ereport(WARNING,
 					(errmsg("rows of node %s are missing", a->node),
 					 errdetail_internal("%s", a->text)));

@@ -28,6 +28,6 @@ typedef struct SswNodes
 
 extern const SswNodes *ssw_nodes;
 
-extern ArrayType *ssw_nodes_rows(const char *query, bool *complete);
+extern ArrayType *ssw_nodes_rows(const char *query, const char **silent);
 
 #endif							/* SSW_ALL_NODES_H */

@@ -249,7 +249,7 @@ judge_missing(Explanation *e)
 	if (r->ended_at != 0)
 		conclude(e, "expired", r->end_reason, NULL);
 	else if (r->elsewhere)
-		conclude(e, "not found", "the key's shard is on another node", "Call explain_row() on the node that has the shard.");
+		conclude(e, "not found", "the key's shard is on another node", "Call explain_row() on the coordinator of the cluster.");
 	else if (r->trouble)
 		conclude(e, "not found", r->trouble, NULL);
 	else if (p->audit > SSW_AUDIT_HASH)
@@ -311,10 +311,10 @@ set_text(const char *s, int col, Datum *values, bool *nulls)
 
 /*
  * The answer of the node that has the row; or, if none has it, of the one that ended it
- * last; 0: no node knows the row.
+ * last; 0: no node that answers knows the row.
  */
 static Datum
-ask_nodes(const SswPolicy *p, const char *key)
+ask_nodes(const SswPolicy *p, const char *key, const char **silent)
 {
 	static const char *const sql =
 	"SELECT e.* FROM pg_catalog.unnest($1) AS a (answer), pg_catalog.json_to_record(a.answer::pg_catalog.json) AS e (found boolean, state text,"
@@ -322,8 +322,7 @@ ask_nodes(const SswPolicy *p, const char *key)
 	" last_error text, blocked_by int[], ended_at timestamptz, cleanup_type text, hint text)"
 	" WHERE e.found IS NOT FALSE OR e.ended_at IS NOT NULL ORDER BY e.found DESC NULLS LAST, e.ended_at DESC LIMIT 1";
 	Oid			type = TEXTARRAYOID;
-	bool		complete;
-	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.explain_row(%s, %s)", quote_literal_cstr(p->name), quote_literal_cstr(key)), &complete));
+	Datum		answers = PointerGetDatum(ssw_nodes_rows(psprintf("SELECT * FROM sweeper.explain_row(%s, %s)", quote_literal_cstr(p->name), quote_literal_cstr(key)), silent));
 	Datum		row = (Datum) 0;
 
 	ssw_spi_begin();
@@ -331,6 +330,18 @@ ask_nodes(const SswPolicy *p, const char *key)
 		row = HeapTupleHeaderGetDatum(SPI_returntuple(SPI_tuptable->vals[0], SPI_tuptable->tupdesc));
 	ssw_spi_end();
 	return row;
+}
+
+/* The row is on another node, and those that answer do not have it. */
+static void
+judge_asked(Explanation *e, const char *silent)
+{
+	e->row.elsewhere = false;
+	judge_missing(e);
+	if (silent == NULL)
+		return;
+	e->row.done = false;
+	conclude(e, "unknown", psprintf("node %s does not answer", silent), NULL);
 }
 
 /* explain_row(policy, key): one row. */
@@ -350,10 +361,13 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 	explain(&e, text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	if (!r->found && ssw_nodes->leads(e.policy->relid))
 	{
-		Datum		row = ask_nodes(e.policy, text_to_cstring(PG_GETARG_TEXT_PP(1)));
+		const char *silent;
+		Datum		row = ask_nodes(e.policy, text_to_cstring(PG_GETARG_TEXT_PP(1)), &silent);
 
 		if (row != (Datum) 0)
 			PG_RETURN_DATUM(row);
+		if (r->elsewhere && r->ended_at == 0)
+			judge_asked(&e, silent);
 	}
 
 	v[0] = BoolGetDatum(r->found);
