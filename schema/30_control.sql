@@ -12,7 +12,7 @@ CREATE FUNCTION sweeper.retry_row(policy text, key text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_retry_row';
 CREATE FUNCTION sweeper.expire(policy text, keys text[], reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire';
-CREATE FUNCTION sweeper._expire_here(policy text, key_and_reason text[]) RETURNS bigint
+CREATE FUNCTION sweeper._expire_here(policy text, key_and_reason text[], place text) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire_here';
 CREATE FUNCTION sweeper.expire_group(policy text, group_value text, reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_expire_group';

@@ -6,15 +6,15 @@ CREATE FUNCTION sweeper.touch(policy text, key bigint) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
 CREATE FUNCTION sweeper.touch(policy text, key uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
-CREATE FUNCTION sweeper._touch_here(policy text, key text) RETURNS boolean
+CREATE FUNCTION sweeper._touch_here(policy text, key text, place text) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_here';
 CREATE FUNCTION sweeper.touch_many(policy text, keys text[]) RETURNS TABLE (key text, state text, message text)
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many';
-CREATE FUNCTION sweeper._touch_many_rows(policy text, keys text[]) RETURNS TABLE (key text, state text, message text)
+CREATE FUNCTION sweeper._touch_many_rows(policy text, keys text[], place text) RETURNS TABLE (key text, state text, message text)
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many_here';
-CREATE FUNCTION sweeper._touch_many_here(policy text, keys text[]) RETURNS text[]
+CREATE FUNCTION sweeper._touch_many_here(policy text, keys text[], place text) RETURNS text[]
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(array_agg(ARRAY[r.key, r.state, r.message]), '{}') FROM sweeper._touch_many_rows($1, $2) AS r
+    SELECT coalesce(array_agg(ARRAY[r.key, r.state, r.message]), '{}') FROM sweeper._touch_many_rows($1, $2, $3) AS r
 $$;
 CREATE FUNCTION sweeper.heartbeat(session uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_heartbeat';
@@ -28,19 +28,19 @@ CREATE FUNCTION sweeper._last_heartbeat(session uuid) RETURNS timestamptz
 LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'ssw_last_heartbeat';
 CREATE FUNCTION sweeper.is_live(policy text, key text) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_is_live';
-CREATE FUNCTION sweeper._is_live_here(policy text, key text) RETURNS boolean
+CREATE FUNCTION sweeper._is_live_here(policy text, key text, place text) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_is_live_here';
 
 COMMENT ON FUNCTION sweeper.touch(text, text) IS
-'A heartbeat for the row with that key. true: it lives for one ttl from now, also if this transaction is rolled back; only a row that this transaction has inserted loses the heartbeat by ROLLBACK TO an earlier savepoint. false: it has ended; only false means that. The key may have any spelling that its type reads; a composite one is (a,b).
+'A heartbeat for the row with that key. true: it lives for one ttl from now, also if this transaction is rolled back; only a row that this transaction has inserted loses the heartbeat by ROLLBACK TO an earlier savepoint. false: it has ended; only false means that. The key may have any spelling that its type reads, dates and times in ISO style and UTC; a composite one is (a,b).
 It takes no transaction id and writes nothing, except near the row''s deadline. Needs a policy with heartbeats, and UPDATE on the table if its row security does not apply to the caller, or level user of the policy.
-Errors, on which a client keeps its session and tries again: 55P03 the row is locked, 25006 standby or read-only transaction, 40001 others keep changing the row, 21000 rows of two tables have the key, 57P03 the server stops, 53400 memory for heartbeats is full and this is a transaction block, a pipeline, DO or a procedure, 55000 not preloaded or no heartbeats, or a row without a deadline where that means dead, in a transaction block, or this transaction has changed policies, 42501 no right, 42704 no such policy, 22004 null, others of class 22 no such key can be, SW002 a trigger kept the row from being written.';
+Errors, on which a client keeps its session and tries again: 55P03 the row is locked, 25006 standby or read-only transaction, 40001 others keep changing the row, 21000 rows of two tables have the key, 57P03 the server stops, 53400 memory for heartbeats is full and this is a transaction block, a pipeline, DO or a procedure, 55000 not preloaded or no heartbeats, or a row without a deadline where that means dead, in a transaction block, or this transaction has changed policies, 42501 no right, or a superuser asks for another node''s row in a table of a role that is none, 42704 no such policy, or not yet on the node of the row, 22004 null, others of class 22 no such key can be, SW002 a trigger kept the row from being written.';
 COMMENT ON FUNCTION sweeper.touch(text, bigint) IS 'As touch(policy, key as text).';
 COMMENT ON FUNCTION sweeper.touch(text, uuid) IS 'As touch(policy, key as text).';
-COMMENT ON FUNCTION sweeper._touch_here IS 'As touch(policy, key), called by it on the node that has the row''s shard. Errors: as touch(); 40001 if the shard is on another node.';
-COMMENT ON FUNCTION sweeper._touch_many_rows IS 'As touch_many(policy, keys); a row whose shard is on another node is unknown.';
-COMMENT ON FUNCTION sweeper._touch_many_here IS 'The rows of _touch_many_rows() in one array: key, state and message of each. Called by touch_many() on a node for all rows that it has. Errors: as touch_many().';
-COMMENT ON FUNCTION sweeper._is_live_here IS 'As is_live(policy, key), called by it on the node that has the row''s shard. Errors: as is_live(); 40001 if the shard is on another node.';
+COMMENT ON FUNCTION sweeper._touch_here IS 'As touch(policy, key), called by it on the node that has the row''s shard. place: the table and its key there. Errors: as touch(); 40001 if the shard is on another node, 55000 if the policy of this name is of another table or key here.';
+COMMENT ON FUNCTION sweeper._touch_many_rows IS 'As touch_many(policy, keys); a row whose shard is on another node is unknown. place and errors: as for _touch_here().';
+COMMENT ON FUNCTION sweeper._touch_many_here IS 'The rows of _touch_many_rows() in one array: key, state and message of each. Called by touch_many() on a node for all rows that it has. place and errors: as for _touch_many_rows().';
+COMMENT ON FUNCTION sweeper._is_live_here IS 'As is_live(policy, key), called by it on the node that has the row''s shard. place: as for _touch_here(). Errors: as is_live(); 40001 if the shard is on another node, 55000 as _touch_here().';
 COMMENT ON FUNCTION sweeper.touch_many IS
 'Heartbeats for many rows. Returns a row for each key, as given, that was not confirmed: state gone, or unknown with the reason in message (the row is locked, a trigger refused it, the text is no key). All other keys are confirmed. A client keeps the sessions that are unknown and tries again. A call waits for locked rows for one lock_timeout. Errors: those of touch() that concern the policy or the transaction and not one key, and 22004 for a null key; then some heartbeats may have counted.';
 COMMENT ON FUNCTION sweeper.is_live(text, text) IS

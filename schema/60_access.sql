@@ -34,7 +34,7 @@ DECLARE
     grantee text;
     name text := format('sweeper.%I()', marker);
     calls text := CASE WHEN marker LIKE '\_user\_of\_policy\_%' THEN
-        'sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper._touch_here(text, text), sweeper._touch_many_here(text, text[]), sweeper._touch_many_rows(text, text[]), sweeper.touch_many(text, text[]), sweeper.is_live(text, text), sweeper._is_live_here(text, text), sweeper.expire(text, text[], text), sweeper._expire_here(text, text[]), sweeper.explain_row(text, text)'
+        'sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper._touch_here(text, text, text), sweeper._touch_many_here(text, text[], text), sweeper._touch_many_rows(text, text[], text), sweeper.touch_many(text, text[]), sweeper.is_live(text, text), sweeper._is_live_here(text, text, text), sweeper.expire(text, text[], text), sweeper._expire_here(text, text[], text), sweeper.explain_row(text, text)'
         ELSE 'sweeper.acquire, sweeper.release, sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid), sweeper.is_live(uuid), sweeper.claim_session' END;
 BEGIN
     IF marker NOT LIKE '\_user\_of\_%' THEN
@@ -111,9 +111,9 @@ BEGIN
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._user(), sweeper.grant_access, sweeper.revoke_access, sweeper._give_access, sweeper._may_give_levels, sweeper.register, sweeper.alter_policy, sweeper.adopt, sweeper.unregister(text),
         sweeper.pause(text, text, timestamptz), sweeper.resume(text, text), sweeper.pause_all(text, timestamptz), sweeper.resume_all(),
         sweeper.retry_row(text, text), sweeper.stat_reset(text),
-        sweeper.expire(text, text[], text), sweeper._expire_here(text, text[]), sweeper.expire_group(text, text, text),
-        sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper._touch_here(text, text), sweeper._touch_many_here(text, text[]), sweeper._touch_many_rows(text, text[]), sweeper.touch_many(text, text[]),
-        sweeper.is_live(text, text), sweeper._is_live_here(text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid),
+        sweeper.expire(text, text[], text), sweeper._expire_here(text, text[], text), sweeper.expire_group(text, text, text),
+        sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper._touch_here(text, text, text), sweeper._touch_many_here(text, text[], text), sweeper._touch_many_rows(text, text[], text), sweeper.touch_many(text, text[]),
+        sweeper.is_live(text, text), sweeper._is_live_here(text, text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid),
         sweeper.acquire, sweeper.release, sweeper.claim_session,
         sweeper.register_worker, sweeper.register_job, sweeper.register_provider, sweeper.submit, sweeper.submit_sql, sweeper.claim,
         sweeper.start_task, sweeper.task_progress, sweeper.finish_task, sweeper.cancel_task, sweeper.get_task, sweeper.list_tasks,

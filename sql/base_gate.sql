@@ -74,19 +74,20 @@ SELECT FROM sweeper.register('gate_part', deadline => 'd', action => 'update', s
     check_every => '0', start => 'now', fuse_fraction => 1);
 SELECT policy FROM sweeper.policy WHERE policy LIKE 'gate_%' ORDER BY policy;
 CREATE FUNCTION attempt(sql text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE sql; EXCEPTION WHEN OTHERS THEN NULL; END $$;
+CREATE FUNCTION place(p text) RETURNS text SECURITY DEFINER LANGUAGE sql AS $$ SELECT relation || '(' || array_to_string(key, ', ') || ')' FROM sweeper.policy WHERE policy = p $$;
 CREATE TABLE calls (n serial, sql text);
 GRANT SELECT ON calls TO PUBLIC;
 INSERT INTO calls (sql) SELECT format(call, p) FROM unnest(ARRAY['gate_enum', 'gate_domain', 'gate_asked', 'gate_part', 'gate_part_1']) WITH ORDINALITY AS p (p, i),
     unnest(ARRAY[
-    $$SELECT sweeper.touch(%1$L, '4')$$, $$SELECT sweeper.touch(%1$L, 4)$$, $$SELECT sweeper._touch_here(%1$L, '4')$$, $$SELECT sweeper._touch_many_here(%1$L, '{4,5,x}')$$, $$SELECT sweeper._touch_many_rows(%1$L, '{4,5,x}')$$, $$SELECT sweeper.touch_many(%1$L, '{4,5,x}')$$,
-    $$SELECT sweeper._is_live_here(%1$L, '4')$$, $$SELECT sweeper.is_live(%1$L, '4')$$, $$SELECT sweeper.is_live(%1$L, '(4,4)')$$,
+    $$SELECT sweeper.touch(%1$L, '4')$$, $$SELECT sweeper.touch(%1$L, 4)$$, $$SELECT sweeper._touch_here(%1$L, '4', place(%1$L))$$, $$SELECT sweeper._touch_many_here(%1$L, '{4,5,x}', place(%1$L))$$, $$SELECT sweeper._touch_many_rows(%1$L, '{4,5,x}', place(%1$L))$$, $$SELECT sweeper.touch_many(%1$L, '{4,5,x}')$$,
+    $$SELECT sweeper._is_live_here(%1$L, '4', place(%1$L))$$, $$SELECT sweeper.is_live(%1$L, '4')$$, $$SELECT sweeper.is_live(%1$L, '(4,4)')$$,
     $$SELECT sweeper.explain_row(%1$L, '4')$$, $$SELECT sweeper.explain_row(%1$L, '(1,1)')$$, $$SELECT sweeper.explain_row(%1$L, '1')$$,
     $$SELECT sweeper.retry_row(%1$L, '2')$$, $$SELECT sweeper.explain_sweep(%1$L)$$, $$SELECT sweeper.preview(%1$L)$$,
     $$SELECT sweeper.alter_policy(%1$L, audit => 'hash')$$, $$SELECT sweeper.alter_policy(%1$L, audit => 'row', rate_limit => 100)$$,
     $$SELECT sweeper.alter_policy(%1$L, group_by => 'n')$$, $$SELECT sweeper.alter_policy(%1$L, filter => 'canary(''new filter'')')$$,
     $$SELECT sweeper.alter_policy(%1$L, reset => '{filter}')$$, $$SELECT sweeper.alter_policy(%1$L, unit => 'us')$$, $$SELECT sweeper.alter_policy(%1$L, unit => 'ms')$$,
     $$SELECT sweeper.pause(%1$L)$$, $$SELECT sweeper.resume(%1$L)$$, $$SELECT sweeper.pause_all()$$, $$SELECT sweeper.resume_all()$$,
-    $$SELECT sweeper.expire(%1$L, '{1}', 'by hand')$$, $$SELECT sweeper._expire_here(%1$L, '{1,by hand}')$$, $$SELECT sweeper.expire(%1$L, '{"(1,1)"}', 'by hand')$$, $$SELECT sweeper.expire_group(%1$L, '0', 'by hand')$$,
+    $$SELECT sweeper.expire(%1$L, '{1}', 'by hand')$$, $$SELECT sweeper._expire_here(%1$L, '{1,by hand}', place(%1$L))$$, $$SELECT sweeper.expire(%1$L, '{"(1,1)"}', 'by hand')$$, $$SELECT sweeper.expire_group(%1$L, '0', 'by hand')$$,
     $$SELECT sweeper.stat_reset(%1$L)$$, $$SELECT sweeper.schedule(%1$L, '* * * * *')$$, $$SELECT sweeper.unschedule(%1$L)$$,
     $$SELECT sweeper.grant_access('gate_member', 'user', policy => %1$L)$$, $$SELECT sweeper.revoke_access('gate_member', policy => %1$L)$$,
     $$SELECT sweeper.register(%1$L, %1$L || '_2', last_seen => 'CASE WHEN ''{x}''::canary_literal[] IS NOT NULL THEN d END', ttl => '1 h', dry_run => true)$$,

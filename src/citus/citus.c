@@ -310,6 +310,12 @@ check(const SswPolicy *p)
 				 errhint("%s", t.hint)));
 }
 
+static bool
+follows(void)
+{
+	return ssw_citus_local_group() > 0;
+}
+
 void
 ssw_citus_init(void)
 {
@@ -317,5 +323,6 @@ ssw_citus_init(void)
 	.share = ssw_citus_share,.drop = ssw_citus_drop_shared};
 
 	ssw_shards = &shards;
+	ssw_policy_follows = follows;
 	ssw_citus_remote_init();
 }

@@ -185,16 +185,17 @@ typedef struct Question
 } Question;
 
 /*
- * Citus sends the statement to the node with the row.  The aggregate makes one row of the
- * answer, whether the statement's snapshot shows the row or not: the function looks itself.
+ * Citus sends the statement to the node with the row.  HAVING makes one row of the answer,
+ * whether the statement's snapshot shows the row or not: the function looks itself.  An
+ * aggregate would, too, but Citus writes the names of those without their schema.
  */
 static void
 send(void *arg)
 {
 	Question   *q = arg;
 	const SswPolicy *p = q->policy;
-	Oid			types[SSW_KEY_MAX + 2];
-	Datum		values[SSW_KEY_MAX + 2];
+	Oid			types[SSW_KEY_MAX + 3];
+	Datum		values[SSW_KEY_MAX + 3];
 	int			n;
 	MemoryContext old;
 
@@ -204,8 +205,10 @@ send(void *arg)
 	values[n] = CStringGetTextDatum(p->name);
 	types[n + 1] = q->type;
 	values[n + 1] = q->arg;
-	if (ssw_plan_execute(psprintf("SELECT sweeper.%s($%d, $%d), pg_catalog.count(*) FROM %s AS t WHERE %s", q->function, n + 1, n + 2,
-								  ssw_guard_table(p->relid), ssw_key_matches(p, 1)), n + 2, types, values, NULL, false) != 1)
+	types[n + 2] = TEXTOID;
+	values[n + 2] = CStringGetTextDatum(ssw_key_place(p));
+	if (ssw_plan_execute(psprintf("SELECT sweeper.%s($%d, $%d, $%d) FROM %s AS t WHERE %s HAVING true", q->function, n + 1, n + 2, n + 3,
+								  ssw_guard_table(p->relid), ssw_key_matches(p, 1)), n + 3, types, values, NULL, false) != 1)
 		elog(ERROR, "the node of a row gave no answer");
 	q->answer = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &q->isnull);
 	old = MemoryContextSwitchTo(q->cxt);
@@ -215,22 +218,37 @@ send(void *arg)
 	ssw_spi_end();
 }
 
-/* The statement reads the key's columns as the caller, and no row security of the table's owner. */
+/*
+ * A statement on the table is planned and run as the caller.  That needs SELECT, and runs
+ * what the table's owner has put into indexes, row security and types: with the
+ * rights of a superuser the owner could do anything on that node.
+ */
 static void
 check_rights(const SswPolicy *p)
 {
 	bool		allowed = pg_class_aclcheck(p->relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
 	bool		columns = true;
 
+	if (superuser() && !superuser_arg(ssw_relation_owner(p->relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("a superuser cannot reach another node's rows of table \"%s\"", get_rel_name(p->relid)),
+				 errdetail("A query of the table would run code of its owner, role \"%s\", with the rights of a superuser.", p->owner_name),
+				 errhint("The session is not gone: keep it. SET ROLE to the owner, or to a role without superuser.")));
 	for (int i = 0; i < p->nkeys && !allowed; i++)
 		columns = columns && pg_attribute_aclcheck(p->relid, get_attnum(p->relid, p->key[i]), GetUserId(), ACL_SELECT) == ACLCHECK_OK;
-	if ((allowed || columns) && check_enable_rls(p->relid, InvalidOid, true) != RLS_ENABLED)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for another node's rows of table \"%s\"", get_rel_name(p->relid)),
-			 errdetail("To find the node, the role must have SELECT on the key's columns, and row security must not apply to it."),
-			 errhint("The session is not gone: keep it. Connect to the node that has the row, or grant the role SELECT.")));
+	if (!allowed && !columns)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for another node's rows of table \"%s\"", get_rel_name(p->relid)),
+				 errdetail("To reach that node, the role needs SELECT on the key's columns."),
+				 errhint("The session is not gone: keep it. Grant the role SELECT.")));
+	if (check_enable_rls(p->relid, InvalidOid, true) == RLS_ENABLED)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("row security applies to another node's rows of table \"%s\"", get_rel_name(p->relid)),
+				 errdetail("To reach that node, the table is queried as role \"%s\".", GetUserNameFromId(GetUserId(), false)),
+				 errhint("The session is not gone: keep it. Call as a role to which row security does not apply.")));
 }
 
 static Datum
@@ -247,7 +265,7 @@ ask(const SswPolicy *p, const char *function, const char *key, Oid type, Datum a
 void
 ssw_citus_route_init(void)
 {
-	static const SswShardRoute route = {.load = load,.find = find,.is_here = is_here,.ask = ask};
+	static const SswShardRoute route = {.load = load,.find = find,.is_here = is_here,.check_rights = check_rights,.ask = ask};
 
 	ssw_shard_route = &route;
 }

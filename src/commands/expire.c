@@ -151,12 +151,6 @@ check_wanted(const SswPolicy *p, const Wanted *w, Relation rel)
 				 errmsg("policy \"%s\" has no key", p->name),
 				 errdetail("Rows of different partitions may have the same ctid."),
 				 errhint("Give it one: SELECT sweeper.alter_policy(%s, key => '{...}');", quote_literal_cstr(p->name))));
-	if (w->group && p->group_text == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("policy \"%s\" has no group", p->name),
-				 errhint("Give it one: SELECT sweeper.alter_policy(%s, group_by => '...');",
-						 quote_literal_cstr(p->name))));
 }
 
 static void
@@ -226,6 +220,7 @@ ssw_expire_here(PG_FUNCTION_ARGS)
 	int			n;
 
 	ssw_argument_not_null(fcinfo, 1, "key_and_reason");
+	ssw_key_check_place(p, fcinfo);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
 	if (n != 2 || nulls[0])
 		ereport(ERROR,
@@ -244,7 +239,13 @@ ssw_expire_group(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 1, "group_value");
 	w.group = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	if (p->group_by == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" has no group", p->name),
+				 errhint("Give it one: SELECT sweeper.alter_policy(%s, group_by => '...');",
+						 quote_literal_cstr(p->name))));
 	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
-	PG_RETURN_INT64(ssw_nodes->leads(p->relid) ? ssw_expire_at_nodes(p, NULL, w.group, w.end.reason) : expire_rows(p, &w));
+	PG_RETURN_INT64(expire_everywhere(p, &w));
 }

@@ -19,7 +19,6 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/rls.h"
 
 #include "base/identity.h"
 #include "base/relation_guard.h"
@@ -30,22 +29,22 @@
 #include "policy/row_key.h"
 
 static void
-refuse(const SswPolicy *p, const char *detail)
+refuse(const SswPolicy *p, const char *detail, const char *hint)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot expire rows of policy \"%s\" on other nodes", p->name),
 			 errdetail_internal("%s", detail),
-			 errhint("Connect to the node that has the row, and call it there.")));
+			 errhint("%s", hint)));
 }
 
 static void
-check_column(const SswPolicy *p, const char *name)
+check_column(const SswPolicy *p, const char *name, const char *hint)
 {
 	AttrNumber	attnum = get_attnum(p->relid, name);
 
 	if (attnum <= 0 || get_atttype(p->relid, attnum) >= FirstNormalObjectId)
-		refuse(p, psprintf("%s is not a column of a built-in type.", name));
+		refuse(p, psprintf("%s is not a column of a built-in type.", name), hint);
 }
 
 /* Is there nothing in a query of key and group that runs code of the table's owner as the caller? */
@@ -53,13 +52,12 @@ static void
 check_plain(const SswPolicy *p, const char *group)
 {
 	if (p->nkeys == 0)
-		refuse(p, "The policy has no key.");
+		refuse(p, "The policy has no key.", psprintf("Give it one: SELECT sweeper.alter_policy(%s, key => '{...}');", quote_literal_cstr(p->name)));
 	for (int i = 0; i < p->nkeys; i++)
-		check_column(p, p->key[i]);
+		check_column(p, p->key[i], "End the rows by an UPDATE of their deadline.");
 	if (group)
-		check_column(p, p->group_by ? p->group_by : "group_by");
-	if (check_enable_rls(p->relid, InvalidOid, true) == RLS_ENABLED)
-		refuse(p, "Row security of the table applies to you.");
+		check_column(p, p->group_by, "Call sweeper.expire() with the keys of the group.");
+	ssw_shard_route->check_rights(p);
 }
 
 typedef struct Lookup

@@ -299,10 +299,15 @@ look_at_slow(Many *m)
 static SswHeartbeatTarget *
 target_of_call(FunctionCallInfo fcinfo, const char *function)
 {
+	SswHeartbeatTarget *t;
+
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	ssw_argument_not_null(fcinfo, 1, strcmp(function, "touch_many()") == 0 ? "keys" : "key");
 	ssw_refusal_check_session(function);
-	return find_allowed(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	t = find_allowed(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	if (PG_NARGS() > 2)
+		ssw_key_check_place(t->policy, fcinfo);
+	return t;
 }
 
 /* touch(policy, key): the key as text, bigint or uuid. */
@@ -320,7 +325,7 @@ ssw_touch(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(b.shard ? touch_shard(&b, false) : is_alive(&b));
 }
 
-/* _touch_here(policy, key): the key's row is on this node, or it is an error. */
+/* _touch_here(policy, key, place): the key's row is on this node, or it is an error. */
 Datum
 ssw_touch_here(PG_FUNCTION_ARGS)
 {
@@ -488,7 +493,7 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 	return touch_many(fcinfo, false);
 }
 
-/* _touch_many_rows(policy, keys): rows that are not on this node are unknown. */
+/* _touch_many_rows(policy, keys, place): rows that are not on this node are unknown. */
 Datum
 ssw_touch_many_here(PG_FUNCTION_ARGS)
 {

@@ -24,7 +24,15 @@ typedef struct SswShardRoute
 	const SswShard *(*find) (const SswShardMap *map, const Datum *values);	/* of the key's columns */
 	bool		(*is_here) (const SswShard *shard); /* now, and nobody is
 													 * moving it away */
-	/* function(policy, arg) on the node that has the key's row, as the caller */
+	void		(*check_rights) (const SswPolicy *p);	/* an error if the
+														 * caller may not query
+														 * the table for the
+														 * rows of others */
+
+	/*
+	 * function(policy, arg, place) on the node that has the key's row, as the
+	 * caller
+	 */
 	Datum		(*ask) (const SswPolicy *p, const char *function, const char *key, Oid type, Datum arg, bool *isnull);
 } SswShardRoute;
 

@@ -22,6 +22,7 @@
 #include "policy/partition.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
+#include "policy/row_key.h"
 #include "sweep/alive_by_heartbeat.h"
 
 PG_FUNCTION_INFO_V1(ssw_is_live);
@@ -108,6 +109,8 @@ is_live_of_call(FunctionCallInfo fcinfo, bool elsewhere)
 	check_primary();
 	p = find_usable(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	ssw_rights_check_rows(p, ACL_SELECT);
+	if (PG_NARGS() > 2)
+		ssw_key_check_place(p, fcinfo);
 	PG_RETURN_BOOL(is_live(p, text_to_cstring(PG_GETARG_TEXT_PP(1)), elsewhere));
 }
 
@@ -118,7 +121,7 @@ ssw_is_live(PG_FUNCTION_ARGS)
 	return is_live_of_call(fcinfo, true);
 }
 
-/* _is_live_here(policy, key): the key's row is on this node, or it is an error. */
+/* _is_live_here(policy, key, place): the key's row is on this node, or it is an error. */
 Datum
 ssw_is_live_here(PG_FUNCTION_ARGS)
 {

@@ -45,6 +45,8 @@
 	"  pg_catalog.string_agg(h.detail, '; ' ORDER BY h.held_at, h.\"group\") FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS detail" \
 	"  FROM sweeper.fuse_hold AS h WHERE h.policy_id = p.policy_id) AS f "
 
+bool		(*ssw_policy_follows) (void) = NULL;
+
 enum
 {
 	P_ID = SSW_NARGS + 1, P_NAME, P_RELID, P_RELATION, P_OWNER, P_OWNER_NAME, P_SYSID, P_DATABASE,
@@ -249,6 +251,17 @@ ssw_policy_present(SswPolicy *p)
 	return present;
 }
 
+static void
+raise_missing(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 ssw_policy_follows() ? errmsg("policy \"%s\" does not exist on this node, or not yet", name) : errmsg("policy \"%s\" does not exist", name),
+			 ssw_policy_follows() ? errdetail("If it was just registered on the coordinator of the cluster, its definition has not reached this node yet.") : 0,
+			 ssw_policy_follows() ? errhint("Its sessions are not gone: try again in a second.") :
+			 errhint("SELECT policy FROM sweeper.policy_status; lists the policies you may see.")));
+}
+
 /* One policy by name; without missing_ok a missing one is an error. */
 SswPolicy  *
 ssw_policy_find(const char *name, bool missing_ok)
@@ -258,10 +271,7 @@ ssw_policy_find(const char *name, bool missing_ok)
 	List	   *l = load("WHERE policy = $1", 1, &type, &value);
 
 	if (l == NIL && !missing_ok)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("policy \"%s\" does not exist", name),
-				 errhint("SELECT policy FROM sweeper.policy_status; lists the policies you may see.")));
+		raise_missing(name);
 	return l ? linitial(l) : NULL;
 }
 

@@ -14,6 +14,9 @@ extern SswPolicy *ssw_policy_load(int policy_id);
 extern SswPolicy *ssw_policy_present(SswPolicy *p);
 extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
 
+/* Are policies defined on another node, and copied to this one?  Filled in by citus/. */
+extern bool (*ssw_policy_follows) (void);
+
 /* policy.c: may the policy's relation and hooks be used in its name? */
 extern bool ssw_policy_is_foreign(const SswPolicy *p);
 extern Oid	ssw_policy_relation_now(const SswPolicy *p);

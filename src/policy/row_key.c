@@ -20,6 +20,7 @@
 #include "utils/typcache.h"
 #include "utils/uuid.h"
 
+#include "base/argument_checks.h"
 #include "base/identity.h"
 #include "base/relation_guard.h"
 #include "policy/row_key.h"
@@ -130,6 +131,42 @@ ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum *values)
 	}
 	ssw_key_read(p, key, types, input, ioparam, values);
 	return n;
+}
+
+/* The table and its key, by which nodes of a cluster know that they speak of the same policy. */
+char	   *
+ssw_key_place(const SswPolicy *p)
+{
+	StringInfoData buf;
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "%s(", ssw_guard_relation(p->relid));
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%s%s", i ? ", " : "", quote_identifier(p->key[i]));
+	appendStringInfoChar(&buf, ')');
+	AtEOXact_GUC(true, level);
+	return buf.data;
+}
+
+/*
+ * Is the policy that another node's, which gives its place as the third argument?  A
+ * policy that only has the same name would say that living rows are gone.
+ */
+void
+ssw_key_check_place(const SswPolicy *p, FunctionCallInfo fcinfo)
+{
+	char	   *here = ssw_key_place(p);
+	char	   *there;
+
+	ssw_argument_not_null(fcinfo, 2, "place");
+	there = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	if (strcmp(here, there) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("policy \"%s\" of this node is not the cluster's policy of that name", p->name),
+				 errdetail("It is of %s here, and of %s on the node that asks.", here, there),
+				 errhint("The session is not gone: keep it. A change of the policy is here a moment later: try again. A policy of this node alone needs another name.")));
 }
 
 /* Is it char(n), whose padding is no part of a key? */

@@ -5,6 +5,8 @@
 #ifndef SSW_ROW_KEY_H
 #define SSW_ROW_KEY_H
 
+#include "fmgr.h"
+
 #include "base/ssw.h"
 #include "policy/policy.h"
 
@@ -22,6 +24,8 @@ extern int	ssw_key_params(const SswPolicy *p, const char *key, Oid *types, Datum
 #define SSW_KEY_HASH(key) \
 	"pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(" key ", pg_catalog.getdatabaseencoding())), 'hex')"
 
+extern char *ssw_key_place(const SswPolicy *p);
+extern void ssw_key_check_place(const SswPolicy *p, FunctionCallInfo fcinfo);
 extern bool ssw_key_is_canonical(Oid type);
 extern char *ssw_key_text(int n, const Oid *types, const Datum *values);
 extern char *ssw_key_sql(const SswPolicy *p);

@@ -67,7 +67,7 @@ $session->quit;
 
 # errors
 fails($_, "SELECT sweeper.touch('s', '(1,x)')", qr/invalid input syntax for type integer/, 'no key') for $coordinator, $right;
-fails($other, "SELECT sweeper._touch_here('s', '(1,1)')", qr/its shard is moving to another node/, 'not on this node');
+fails($other, "SELECT sweeper._touch_here('s', '(1,1)', 'public.s(id, tenant)')", qr/its shard is moving to another node/, 'not on this node');
 fails($coordinator, "BEGIN READ ONLY; SELECT sweeper.touch('s', '(1,1)')", qr/read-only transaction/, 'read-only');
 
 is($other->safe_psql('postgres', "SELECT reason FROM sweeper.explain_row('s', '(1,1)')"), "the key's shard is on another node", 'explain_row says so');
@@ -97,8 +97,68 @@ like($err, qr/permission denied for another node's rows of table "s"/, 'elsewher
 sql('GRANT SELECT (tenant, id) ON s TO client');
 is($coordinator->safe_psql('postgres', "SELECT sweeper.touch('s', '(1,1)')", @as_client), 't', 'it is enough');
 sql('REVOKE UPDATE ON s FROM client');
-(undef, undef, $err) = $right->psql('postgres', "SELECT sweeper._touch_here('s', '(1,1)')", @as_client);
+(undef, undef, $err) = $right->psql('postgres', "SELECT sweeper._touch_here('s', '(1,1)', 'public.s(id, tenant)')", @as_client);
 like($err, qr/permission denied for table s/, 'the function for other nodes checks the same rights');
+sql("CREATE SCHEMA closed; CREATE TABLE closed.s (id int PRIMARY KEY, seen timestamptz NOT NULL DEFAULT now()); CREATE INDEX ON closed.s (seen);
+    SELECT create_distributed_table('closed.s', 'id'); INSERT INTO closed.s VALUES (1)");
+register("'closed.s', 'closed', last_seen => 'seen', ttl => '1 hour', heartbeats => true");
+my ($closed) = workers_of('closed.s', 1);
+$closed->safe_psql('postgres', "SET citus.enable_ddl_propagation = off; SELECT sweeper.grant_access('client', 'user', policy => 'closed')");
+is($closed->safe_psql('postgres', "SELECT sweeper.touch('closed', '1')", @as_client), 't', 'level user of the policy needs no rights on its schema');
+
+# what is sent to another node runs no code of others as the caller
+$_->safe_psql('postgres', "SET citus.enable_ddl_propagation = off; CREATE FUNCTION trap(int) RETURNS int LANGUAGE plpgsql AS \$\$ BEGIN RAISE 'trapped'; END \$\$;
+    CREATE AGGREGATE public.count(*) (sfunc = trap, stype = int, initcond = '0'); ALTER ROLE client SET search_path = public, pg_catalog") for @workers;
+sql('GRANT UPDATE, SELECT ON s TO client');
+is($coordinator->safe_psql('postgres', "SELECT sweeper.touch('s', '(1,1)'), sweeper.touch('s', '(9999,1)')", @as_client), 't|f', 'an aggregate of the same name is not used');
+$_->safe_psql('postgres', "SET citus.enable_ddl_propagation = off; DROP AGGREGATE public.count(*); DROP FUNCTION trap; ALTER ROLE client RESET search_path") for @workers;
+sql("CREATE ROLE alice LOGIN; GRANT CREATE ON SCHEMA public TO alice");
+sql("SET ROLE alice; CREATE FUNCTION who(int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS \$\$ BEGIN RAISE NOTICE 'runs as %', current_user; RETURN true; END \$\$;
+    CREATE TABLE owned (id int PRIMARY KEY, seen timestamptz NOT NULL DEFAULT now(), g int); CREATE INDEX ON owned (seen); SELECT create_distributed_table('owned', 'id');
+    CREATE INDEX ON owned (seen) WHERE who(1); INSERT INTO owned SELECT generate_series(1, 20)");
+register("'owned', last_seen => 'seen', ttl => '1 hour', heartbeats => true, group_by => 'g'");
+for my $call ("is_live('owned', '1')", "touch('owned', '1')", "expire('owned', '{1}')", "expire_group('owned', '1')") {
+    (undef, undef, $err) = $coordinator->psql('postgres', "SELECT sweeper.$call");
+    like($err, qr/a superuser cannot reach another node's rows of table "owned"/, "a superuser: $call");
+    unlike($err, qr/runs as/, 'the owner\'s code does not run');
+}
+is(sql("SELECT DISTINCT state, message FROM sweeper.touch_many('owned', '{1,2,3,4,5,6,7,8}')"), qq(unknown|a superuser cannot reach another node's rows of table "owned"), 'touch_many');
+everywhere("SET citus.enable_ddl_propagation = off; SELECT sweeper.grant_access('alice', 'user')");
+is(sql("SET ROLE alice; SELECT sweeper.touch('owned', '1'), sweeper.is_live('owned', '1'), sweeper.expire('owned', '{1}')"), 't|t|1', 'as the owner all of them can be called');
+is(join('', map { $_->safe_psql('postgres', "SELECT sweeper.is_live('owned', '2')") } (workers_of('owned', 2))[0]), 't', 'so can a superuser on the node with the row');
+
+# a policy that only has the same name does not answer for rows that it does not have
+sql("CREATE TABLE twin (id int PRIMARY KEY, seen timestamptz NOT NULL DEFAULT now()); CREATE INDEX ON twin (seen); SELECT create_distributed_table('twin', 'id'); INSERT INTO twin SELECT generate_series(1, 20)");
+fails($coordinator, "BEGIN; SELECT sweeper.register('twin', last_seen => 'seen', ttl => '1 hour', heartbeats => true); SELECT sweeper.is_live('twin', '1')",
+    qr/policy "twin" does not exist on this node.*its definition has not reached this node yet.*Its sessions are not gone: try again/s, 'a definition that other nodes do not have yet');
+my ($has, $has_not) = workers_of('twin', 1);
+$has->safe_psql('postgres', "SET citus.enable_ddl_propagation = off; CREATE TABLE local (id int PRIMARY KEY, seen timestamptz NOT NULL DEFAULT now()); CREATE INDEX ON local (seen);
+    SELECT sweeper.register('local', 'twin', last_seen => 'seen', ttl => '1 hour', heartbeats => true)");
+sql("SELECT sweeper.register('twin', last_seen => 'seen', ttl => '1 hour', heartbeats => true)");
+wait_for($has, "SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'definition not applied'");
+wait_for($has_not, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = 'twin'");
+for my $call ("touch('twin', '1')", "is_live('twin', '1')", "expire('twin', '{1}')") {
+    fails($coordinator, "SELECT sweeper.$call", qr/policy "twin" of this node is not the cluster's policy of that name.*It is of public.local\(id\) here, and of public.twin\(id\)/s, "another policy of that name: $call");
+}
+like(many_of('twin', '{1}'), qr/1\|unknown/, 'touch_many');
+$has->safe_psql('postgres', "SELECT sweeper.unregister('twin'); SET citus.enable_ddl_propagation = off; DROP TABLE local");
+wait_for($has, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = 'twin'");
+is(sql("SELECT sweeper.touch('twin', '1')"), 't', 'when the definition is there, the row is found');
+$has->safe_psql('postgres', 'SET citus.enable_ddl_propagation = off; ALTER ROLE client SET quote_all_identifiers = on');
+sql('GRANT SELECT, UPDATE ON twin TO client');
+is($coordinator->safe_psql('postgres', "SELECT sweeper.touch('twin', '1')", @as_client), 't', 'also if a setting of the node quotes names');
+
+# values that nodes hash differently
+sql("CREATE TYPE colour AS ENUM ('red', 'green', 'blue'); CREATE DOMAIN colours AS colour[]");
+for my $column ('colour', 'colours') {
+    my $key = $column eq 'colour' ? 'red' : '{red}';
+    sql("CREATE TABLE by_$column (c $column PRIMARY KEY, seen timestamptz NOT NULL DEFAULT now()); CREATE INDEX ON by_$column (seen); SELECT create_distributed_table('by_$column', 'c'); INSERT INTO by_$column VALUES ('$key')");
+    fails($coordinator, "SELECT sweeper.register('by_$column', last_seen => 'seen', ttl => '1 hour', heartbeats => true)", qr/cannot sweep "by_$column".*(Nodes hash the type of the distribution column "c" differently|column "c")/s, "heartbeats by $column");
+    register("'by_$column', last_seen => 'seen', ttl => '1 hour'");
+    fails($coordinator, "SELECT sweeper.alter_policy('by_$column', heartbeats => true)", qr/by_$column/, 'later');
+    fails($_, "SELECT sweeper.is_live('by_$column', '$key')", qr/not distributed by the hash of a key column that is the same on all nodes/, 'is_live: ' . $_->name) for @node;
+    fails($coordinator, "SELECT sweeper.expire('by_$column', '{\"$key\"}')", qr/c is not a column of a built-in type/, 'expire');
+}
 
 
 # what memory knew of a shard's rows before it left is not believed when it is back
