@@ -114,6 +114,8 @@ prepare(void *arg)
 	b->t = b->key ? find_allowed(b->policy) : ssw_target_cache_find(b->policy);
 	if (b->key)
 		parse(b);
+	else
+		ssw_refusal_check_registry();
 	if (b->shard && !OidIsValid(b->shard->table))
 		ssw_shard_route_moving(b->t->policy);
 	return true;

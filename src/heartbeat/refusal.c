@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 
 #include "base/shmem.h"
+#include "base/spi.h"
 #include "heartbeat/counters.h"
 #include "heartbeat/policy_xact.h"
 #include "heartbeat/refusal.h"
@@ -91,4 +92,24 @@ ssw_refusal_lock_relation(const SswPolicy *p)
 		pg_usleep(LOCK_LOOK_MS * 1000L);
 		waited_ms += LOCK_LOOK_MS;
 	}
+}
+
+/* A session that is not here: if none ever was on this node of a cluster, it is another node's. */
+void
+ssw_refusal_check_registry(void)
+{
+	SswIdentity save;
+	bool		any;
+
+	if (!ssw_policy_follows())
+		return;
+	ssw_spi_begin_as_extension(&save);
+	any = ssw_spi_exec("SELECT FROM sweeper.pool WHERE counter > 0 UNION ALL SELECT FROM sweeper.fence_floor WHERE is_called", 0, NULL, NULL, NULL, true, 1) > 0;
+	ssw_spi_end_as(&save);
+	if (!any)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node of the cluster has never had a pool or a worker"),
+				 errdetail("A session is on the node that has its pool."),
+				 errhint("The session is not gone: keep it. Connect to the node with its pool, by default the coordinator of the cluster.")));
 }

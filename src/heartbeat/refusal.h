@@ -11,5 +11,6 @@ extern void ssw_refusal_check_session(const char *function);
 extern void ssw_refusal_check_policy(const SswPolicy *p);
 extern void ssw_refusal_check_changes(void);
 extern void ssw_refusal_lock_relation(const SswPolicy *p);
+extern void ssw_refusal_check_registry(void);
 
 #endif							/* SSW_REFUSAL_H */

@@ -18,6 +18,7 @@
 #include "base/argument_checks.h"
 #include "base/shmem.h"
 #include "grace/grace.h"
+#include "heartbeat/refusal.h"
 #include "monitor/row_facts.h"
 #include "policy/partition.h"
 #include "policy/policy.h"
@@ -132,8 +133,12 @@ ssw_is_live_here(PG_FUNCTION_ARGS)
 Datum
 ssw_session_is_live(PG_FUNCTION_ARGS)
 {
+	bool		live;
+
 	ssw_argument_not_null(fcinfo, 0, "session");
 	check_primary();
-	PG_RETURN_BOOL(is_live(find_usable(SSW_SESSION_POLICY),
-						   DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))), false));
+	live = is_live(find_usable(SSW_SESSION_POLICY), DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))), false);
+	if (!live)
+		ssw_refusal_check_registry();
+	PG_RETURN_BOOL(live);
 }

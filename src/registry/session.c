@@ -37,6 +37,7 @@
 #include "grace/grace.h"
 #include "grace/service_log.h"
 #include "heartbeat/policy_xact.h"
+#include "heartbeat/refusal.h"
 #include "policy/policy_rights.h"
 #include "policy/sweep_sql.h"
 #include "registry/session.h"
@@ -327,7 +328,10 @@ ssw_release(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.release()");
 	value = PG_GETARG_DATUM(0);
-	PG_RETURN_BOOL(ssw_session_end(&e, "t.session " SSW_OP("=") " $1", 1, &type, &value) > 0);
+	if (ssw_session_end(&e, "t.session " SSW_OP("=") " $1", 1, &type, &value) > 0)
+		PG_RETURN_BOOL(true);
+	ssw_refusal_check_registry();
+	PG_RETURN_BOOL(false);
 }
 
 /* What is known of a session before it is claimed; in SPI. */
