@@ -192,6 +192,19 @@ expire_rows(SswPolicy *p, Wanted *w)
 	return ssw_end_found(w->found, p, &w->end);
 }
 
+/* A call on another node would leave rows alive, and return that there are none. */
+static int64
+expire_everywhere(SswPolicy *p, Wanted *w)
+{
+	if (p->from_coordinator)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot expire rows of policy \"%s\" on this node", p->name),
+				 errdetail("Its table is distributed, and this node is not the cluster's coordinator."),
+				 errhint("Call the function on the coordinator, in a statement that reads no distributed table: Citus would send such a statement to another node.")));
+	return ssw_nodes->leads(p->relid) ? ssw_expire_at_nodes(p, w->keys, w->group, w->end.reason) : expire_rows(p, w);
+}
+
 /* expire(policy, keys, reason) → rows ended. */
 Datum
 ssw_expire(PG_FUNCTION_ARGS)
@@ -206,10 +219,10 @@ ssw_expire(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("keys must not contain nulls")));
 	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
 	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
-	PG_RETURN_INT64(ssw_nodes->leads(p->relid) ? ssw_expire_at_nodes(p, w.keys, NULL, w.end.reason) : expire_rows(p, &w));
+	PG_RETURN_INT64(expire_everywhere(p, &w));
 }
 
-/* _expire_here(policy, {key, reason}): the same of a row on this node. */
+/* _expire_here(policy, {key, reason}, place): the same of a row on this node. */
 Datum
 ssw_expire_here(PG_FUNCTION_ARGS)
 {

@@ -59,6 +59,11 @@ for my $table (sort keys %make)
     $is->("SELECT rows_estimate, dead_estimate, exact, cardinality(sample_keys) > 0 FROM sweeper.preview('$table')", '300|100|t|t', 'preview');
     $is->("SELECT found, verdict FROM sweeper.explain_row('$table', \$\$$key{7}\$\$)", 't|alive', 'explain_row of a living row');
     $is->("SELECT verdict FROM sweeper.explain_row('$table', \$\$$key{201}\$\$)", 'due', 'explain_row of a dead row');
+    if ($table ne 'here') {
+        for my $call ("expire('$table', ARRAY[\$\$$key{1}\$\$])", "expire_group('$table', 'g5')") {
+            like(($workers[0]->psql('postgres', "SELECT sweeper.$call"))[2], qr/cannot expire rows of policy "$table" on this node.*Call the function on the coordinator/s, "$table: on a worker: $call");
+        }
+    }
     $is->("BEGIN; SELECT sweeper.expire('$table', ARRAY[\$\$$key{1}\$\$, \$\$$key{2}\$\$]); ROLLBACK; SELECT count(*) FROM $name", "2\n300", 'expire, undone');
     # a transaction that changes rows on all nodes is prepared there
     $is->("BEGIN; UPDATE $name SET d = d; SELECT sweeper.expire('$table', ARRAY[\$\$$key{1}\$\$, \$\$$key{2}\$\$], 'why'); COMMIT; SELECT count(*) FROM $name", "2\n298", 'expire');
@@ -81,6 +86,31 @@ for my $table (sort keys %make)
     sql("SELECT sweeper.unregister('$table')");
     ok(wait_for($_, "SELECT count(*) = 0 FROM sweeper.policy WHERE policy = '$table'"), "$table: unregister: " . $_->name) for @node;
 }
+# Citus sends a statement that reads a distributed table to a worker, where a row would be left alive
+sql("SELECT sweeper.register('hash', deadline => 'd', check_every => '0'); INSERT INTO hash SELECT i, now() + interval '1 h' FROM generate_series(1, 20) AS i ON CONFLICT DO NOTHING");
+wait_for($_, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = 'hash'") for @workers;
+like(($coordinator->psql('postgres', "SELECT sweeper.expire('hash', ARRAY[id::text]) FROM hash WHERE id = 7"))[2], qr/cannot expire rows of policy "hash" on this node.*in a statement that reads no distributed table/s,
+    'expire in a statement that reads a distributed table');
+like(($coordinator->psql('postgres', "SELECT sweeper.expire_group('hash', 'g1')"))[2], qr/policy "hash" has no group/, 'no group');
+
+# explain_row: all nodes were asked, or one does not answer
+is(sql("SELECT found, verdict, reason FROM sweeper.explain_row('hash', '9999')"), 'f|not found|no row and no event has this key', 'no node has the row');
+my $port = sql("SELECT nodeport FROM citus_shards WHERE shardid = get_shard_id_for_distribution_column('hash', 7)");
+my ($down) = grep { $_->port == $port } @workers;
+$down->stop('immediate');
+is(sql("SELECT found, verdict, reason FROM sweeper.explain_row('hash', '7')"), "|unknown|node 127.0.0.1:$port does not answer", 'the node of the row is down');
+$down->start;
+ok(wait_for($coordinator, "SELECT verdict = 'alive' FROM sweeper.explain_row('hash', '7')"), 'it is back');
+sql("SELECT sweeper.unregister('hash')");
+wait_for($_, "SELECT count(*) = 0 FROM sweeper.policy WHERE policy = 'hash'") for @node;
+# a seat is on the node where it was taken
+my $seat = sql("SELECT sweeper.create_pool('seat'); SELECT session FROM sweeper.acquire('seat')");
+$seat =~ s/^\s+//;
+for my $call ("heartbeat('$seat')", "release('$seat')", "is_live('$seat')", "attach('$seat')") {
+    like(($workers[0]->psql('postgres', "SELECT sweeper.$call"))[2], qr/this node of the cluster has never had a pool or a worker.*The session is not gone/s, "a node without pools: $call");
+}
+is($workers[0]->safe_psql('postgres', "SELECT state, message FROM sweeper.heartbeat_many('{$seat}')"), 'unknown|this node of the cluster has never had a pool or a worker', 'heartbeat_many');
+is(sql("SELECT sweeper.heartbeat('$seat')"), 't', 'it lives on its own node');
 # what is sent to other nodes does not use operators of the caller's
 sql("SELECT sweeper.register(t, t::text, deadline => 'd', ttl => '1 min', heartbeats => t = 'hash'::regclass, group_by => 'g', check_every => '0') FROM unnest('{hash,here}'::regclass[]) AS t;
     SELECT sweeper.create_pool('hash'); SELECT sweeper.acquire('hash')");
