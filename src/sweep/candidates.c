@@ -323,33 +323,57 @@ comes_by_tid(Portal portal)
 	return alone;
 }
 
-/* Run it; sorted by tid only where the plan does not do so by itself, because a sort reads all that are due together. */
-static void
+/* Take rows until so many are wanted; false: there are no more. */
+static bool
+take_rows(Portal portal, int64 limit, Receiver *r)
+{
+	TupleTableSlot *slot = NULL;
+	int64		wanted;
+
+	while ((wanted = limit - r->chunk->n - list_length(r->slow)) > 0)
+	{
+		SPI_cursor_fetch(portal, true, wanted);
+		if (slot == NULL)
+			slot = MakeSingleTupleTableSlot(SPI_tuptable->tupdesc, &TTSOpsHeapTuple);
+		for (uint64 i = 0; i < SPI_processed; i++)
+		{
+			ExecStoreHeapTuple(SPI_tuptable->vals[i], slot, false);
+			(void) receive(slot, &r->dest);
+		}
+		SPI_freetuptable(SPI_tuptable);
+		if (SPI_processed < wanted)
+			break;
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	return wanted <= 0;
+}
+
+/*
+ * Run it; sorted by tid only where the plan does not do so by itself, because a sort reads
+ * all that are due together.  Rows that are left alone, such as those that the fuse holds,
+ * may be many.  So the statement may read more rows than are wanted.
+ */
+static bool
 read_rows(SswWork *w, SswChunk *chunk, int64 limit, Receiver *r)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
+	int64		most = Max(limit, MAX_CHUNK);
 	Portal		portal = NULL;
-	TupleTableSlot *slot;
+	bool		more;
 
 	for (int by_tid = 0; portal == NULL; by_tid++)
 	{
 		portal = open_rows(w, ssw_sweep_sql_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind, r->heartbeats || has_failures(w),
-													by_tid > 0, is_fresh(w, c) && !c->by_due), chunk->cutoff, limit);
+													by_tid > 0, is_fresh(w, c) && !c->by_due), chunk->cutoff, most);
 		if (c == NULL || by_tid > 0 || comes_by_tid(portal))
 			break;
 		SPI_cursor_close(portal);
 		portal = NULL;
 	}
-	SPI_cursor_fetch(portal, true, limit);
-	slot = MakeSingleTupleTableSlot(SPI_tuptable->tupdesc, &TTSOpsHeapTuple);
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		ExecStoreHeapTuple(SPI_tuptable->vals[i], slot, false);
-		(void) receive(slot, &r->dest);
-	}
-	ExecDropSingleTupleTableSlot(slot);
+	more = take_rows(portal, limit, r);
 	SPI_cursor_close(portal);
+	return more || r->rows >= most;
 }
 
 /* The tids of the next rows, at most so many; false: these were the last. */
@@ -358,6 +382,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
+	bool		more;
 	ListCell   *lc;
 	Receiver	r;
 
@@ -365,7 +390,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit)
 	r.heartbeats = w->policy->heartbeats && pass->phase == SSW_PHASE_DEADLINE;
 	r.shard = r.heartbeats ? ssw_partition_shard(w->policy, chunk->leaf) : InvalidOid;
 	r.arrives = r.heartbeats && ssw_arrival_until(w->policy, chunk->leaf) > pass->full_cutoff;
-	read_rows(w, chunk, limit, &r);
+	more = read_rows(w, chunk, limit, &r);
 	/* after the others */
 	chunk->nslow = list_length(r.slow);
 	foreach(lc, r.slow)
@@ -373,7 +398,7 @@ collect_tids(SswWork *w, SswChunk *chunk, int64 limit)
 	if (r.rows > 0)
 		move_cursor(w, c, &r);
 	pass->collected += r.rows;
-	return r.rows >= limit;
+	return more;
 }
 
 /* Are there rows whose locks, failures or answers concern each of them? */

@@ -18,7 +18,7 @@ $node->safe_psql('postgres', q{
     CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN
         PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); RETURN OLD; END $$;
     CREATE TRIGGER hold AFTER DELETE ON swap FOR EACH ROW WHEN (OLD.id = 1) EXECUTE FUNCTION hold();
-    SELECT sweeper.register('swap', deadline => 'd', filter => 'a IS TRUE', start => 'now', check_every => '100 ms', batch_size => 10, fuse_fraction => 1)});
+    SELECT sweeper.register('swap', deadline => 'd', filter => 'a IS TRUE', start => 'now', check_every => '100 ms', batch_size => 10, max_workers => 1, fuse_fraction => 1)});
 wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'the first batch is held');
 my $swapper = $node->background_psql('postgres');
 $swapper->query_until(qr/waits/, q{\echo waits
