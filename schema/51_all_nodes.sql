@@ -18,7 +18,7 @@ SELECT l.node, s.* FROM sweeper._node() AS l (node) CROSS JOIN sweeper.policy_st
 UNION ALL
 SELECT n.node, s.policy, s.relation, coalesce(s.state, 'no answer'), s.brakes, coalesce(s.reason, n.error), s.last_look, s.next_look, s.last_pass_at,
        s.last_success, s.next_due, s.oldest_deadline, s.lag, s.backlog, s.workers, s.expired, s.last_error,
-       CASE WHEN n.error IS NULL THEN s.next_step ELSE 'SELECT * FROM sweeper.problem_all;' END
+       CASE WHEN n.error IS NULL THEN s.next_step || ' -- on node ' || n.node ELSE 'SELECT * FROM sweeper.problem_all;' END
 FROM sweeper._other_nodes('policy_status') AS n LEFT JOIN LATERAL json_populate_recordset(NULL::sweeper.policy_status, n.rows) AS s ON true
 WHERE s.policy IS NOT NULL OR n.error IS NOT NULL;
 COMMENT ON VIEW sweeper.policy_status_all IS 'policy_status of all nodes of a Citus cluster, asked as the reader. A node that does not answer within 2 s is a row with the state "no answer".';
@@ -27,7 +27,7 @@ CREATE VIEW sweeper.problem_all AS
 SELECT l.node, p.* FROM sweeper._node() AS l (node) CROSS JOIN sweeper.problem AS p
 UNION ALL
 SELECT n.node, coalesce(p.severity, 'critical'), p.policy, coalesce(p.problem, 'node does not answer'), p.since, coalesce(p.detail, n.error),
-       CASE WHEN n.error IS NULL THEN p.next_step
+       CASE WHEN n.error IS NULL THEN p.next_step || ' -- on node ' || n.node
             WHEN n.error LIKE '%permission denied%' THEN
                  format('SELECT * FROM run_command_on_all_nodes(%L); -- as a superuser', format('SELECT sweeper.grant_access(%L, ''monitor'')', quote_ident(current_user)))
             ELSE format('SELECT * FROM pg_dist_node WHERE nodename || '':'' || nodeport = %L;', n.node) ||

@@ -15,6 +15,7 @@
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/json.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
@@ -139,6 +140,19 @@ ssw_other_nodes(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* A row as JSON, with its node as the first field. */
+static char *
+with_node(const SswAnswer *a)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "{\"node\":");
+	escape_json(&buf, a->node);
+	appendStringInfo(&buf, ",%s", a->text +1);
+	return buf.data;
+}
+
 /*
  * The rows that a query gives on the other nodes, each as JSON, in an array of text, or
  * null if there are none.  A node that does not answer is a warning; *silent is one of
@@ -156,7 +170,7 @@ ssw_nodes_rows(const char *query, const char **silent)
 		SswAnswer  *a = lfirst(lc);
 
 		if (!a->failed)
-			rows = accumArrayResult(rows, CStringGetTextDatum(a->text), false, TEXTOID, CurrentMemoryContext);
+			rows = accumArrayResult(rows, CStringGetTextDatum(with_node(a)), false, TEXTOID, CurrentMemoryContext);
 		else
 		{
 			*silent = a->node;

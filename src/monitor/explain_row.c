@@ -317,7 +317,9 @@ static Datum
 ask_nodes(const SswPolicy *p, const char *key, const char **silent)
 {
 	static const char *const sql =
-	"SELECT e.* FROM pg_catalog.unnest($1) AS a (answer), pg_catalog.json_to_record(a.answer::pg_catalog.json) AS e (found boolean, state text,"
+	"SELECT e.found, e.state, e.deadline, e.last_seen, e.last_heartbeat, e.verdict, e.reason, e.attempts, e.next_attempt, e.last_error, e.blocked_by,"
+	" e.ended_at, e.cleanup_type, CASE WHEN e.hint IS NOT NULL THEN pg_catalog.concat(e.hint, ' -- on node ', e.node) END"
+	" FROM pg_catalog.unnest($1) AS a (answer), pg_catalog.json_to_record(a.answer::pg_catalog.json) AS e (node text, found boolean, state text,"
 	" deadline timestamptz, last_seen timestamptz, last_heartbeat timestamptz, verdict text, reason text, attempts int, next_attempt timestamptz,"
 	" last_error text, blocked_by int[], ended_at timestamptz, cleanup_type text, hint text)"
 	" WHERE e.found IS NOT FALSE OR e.ended_at IS NOT NULL ORDER BY e.found DESC NULLS LAST, e.ended_at DESC LIMIT 1";
