@@ -75,7 +75,7 @@ CREATE TABLE sweeper.policy (
     registered_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     registered_by     text NOT NULL DEFAULT session_user,
     resumed_at        timestamptz,
-    -- on a Citus cluster: policy_id on the coordinator, and on the other nodes the change that they applied
+    -- on the other nodes of a Citus cluster: policy_id on the coordinator, and the change that they applied
     shared_as         int UNIQUE,
     shared_at         timestamptz
 );
@@ -109,11 +109,12 @@ COMMENT ON TABLE sweeper.shared_policy IS
 CREATE TABLE sweeper.sharing_error (
     policy      text PRIMARY KEY,
     since       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    noted_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    error       text NOT NULL
+    sharing     boolean NOT NULL,
+    error       text NOT NULL,
+    next_step   text
 );
 COMMENT ON TABLE sweeper.sharing_error IS
-'Definitions of policies that this node of a Citus cluster could not apply, or, with an empty name, that the coordinator could not share. View problem shows them.';
+'Definitions of policies that this node of a Citus cluster could not apply, or, if sharing is true, that the coordinator could not share. An empty name stands for all policies. View problem shows them.';
 
 CREATE TABLE sweeper.policy_change (
     policy_id   int NOT NULL,

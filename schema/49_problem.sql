@@ -55,13 +55,18 @@ UNION ALL
 SELECT 'warning', NULL, 'restart needed', NULL, format('Library %s and SQL %s differ.', v.library, v.sql), 'ALTER EXTENSION session_sweeper UPDATE; -- and restart the server'
 FROM sweeper.version() AS v CROSS JOIN sweeper._cluster() AS c WHERE v.library <> v.sql
 UNION ALL
-SELECT 'critical', NULL, 'definitions not shared', e.since, format('The other nodes of the cluster do not get changes of policies: %s.', rtrim(e.error, '.')),
-       'SELECT * FROM citus_check_cluster_node_health();'
-FROM sweeper.sharing_error AS e WHERE e.policy = ''
+SELECT 'critical', nullif(e.policy, ''), 'definitions not shared', e.since,
+       format('The other nodes of the cluster do not get changes of %s: %s.', CASE WHEN e.policy = '' THEN 'policies' ELSE 'this policy' END, rtrim(e.error, '.')),
+       coalesce(e.next_step, 'SELECT * FROM citus_check_cluster_node_health();')
+FROM sweeper.sharing_error AS e WHERE e.sharing
 UNION ALL
-SELECT 'critical', e.policy, 'definition not applied', e.since, format('This node does not do as the policy on the coordinator says: %s.', rtrim(e.error, '.')),
-       format('SELECT relation, owner_name, on_expire_name, is_alive_name FROM sweeper.policy WHERE policy = %L; -- on the coordinator', e.policy)
-FROM sweeper.sharing_error AS e WHERE e.policy <> ''
+SELECT 'critical', NULL, 'definitions not shared', NULL, 'Nothing is swept here, so changes of policies reach neither the other nodes of the cluster nor this one.',
+       'SELECT * FROM sweeper.problem;'
+FROM sweeper._cluster() AS c WHERE c.preloaded AND NOT (c.enabled AND c.listed) AND EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')
+UNION ALL
+SELECT 'critical', nullif(e.policy, ''), 'definition not applied', e.since, format('This node does not do as the policy on the coordinator says: %s.', rtrim(e.error, '.')),
+       coalesce(e.next_step, format('SELECT relation, owner_name, on_expire_name, is_alive_name FROM sweeper.policy WHERE policy = %L; -- on the coordinator', e.policy))
+FROM sweeper.sharing_error AS e WHERE NOT e.sharing
 UNION ALL
 SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing expires until the policy is resumed.',
        coalesce(sweeper._repair_hint(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))

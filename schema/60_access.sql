@@ -178,7 +178,7 @@ CREATE POLICY visible ON sweeper.failed_row FOR SELECT
 CREATE POLICY visible ON sweeper.fuse_hold FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.sharing_error FOR SELECT
-    USING (policy IN (SELECT p.policy FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+    USING (policy = '' OR policy IN (SELECT p.policy FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.session FOR SELECT
     USING (pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(acquired_by))::oid, 'USAGE')
            OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));

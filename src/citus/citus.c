@@ -33,7 +33,7 @@
 #include "citus/catalog.h"
 #include "citus/citus.h"
 #include "citus/remote.h"
-#include "citus/definition.h"
+#include "citus/share.h"
 #include "policy/partition.h"
 #include "policy/repair_hint.h"
 

@@ -246,9 +246,6 @@ Datum
 ssw_unregister(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p;
-	Oid			type = INT4OID;
-	Datum		value;
-	char	   *before;
 
 	PreventCommandIfReadOnly("unregister()");
 	ssw_argument_not_null(fcinfo, 0, "policy");
@@ -259,12 +256,7 @@ ssw_unregister(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" is built in", p->name),
 				 errhint("SELECT sweeper.pause(%s); stops it.", quote_literal_cstr(p->name))));
-	before = ssw_policy_store_json(p->id);
 	ssw_heartbeat_flush(p);
-	value = Int32GetDatum(p->id);
-	ssw_policy_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
-	ssw_policy_store_log(p->id, p->name, "unregister", before);
-	ssw_policy_xact_changed(p->id, SSW_SCAN_REMOVE);
-	ssw_rights_forget_policy(p->id);
+	ssw_policy_store_remove(p->id, p->name);
 	PG_RETURN_VOID();
 }

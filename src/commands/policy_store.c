@@ -18,6 +18,8 @@
 #include "base/identity.h"
 #include "base/spi.h"
 #include "commands/policy_store.h"
+#include "heartbeat/policy_xact.h"
+#include "policy/policy_rights.h"
 
 /* Add a column and its value to a statement. */
 void
@@ -162,4 +164,18 @@ ssw_policy_store_json(int policy_id)
 		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	ssw_spi_end_as(&save);
 	return json;
+}
+
+/* Remove a policy that the caller has locked.  Its heartbeats are forgotten, its evidence stays. */
+void
+ssw_policy_store_remove(int policy_id, const char *name)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(policy_id);
+	char	   *before = ssw_policy_store_json(policy_id);
+
+	ssw_policy_store_exec("DELETE FROM sweeper.policy WHERE policy_id = $1", 1, &type, &value, NULL);
+	ssw_policy_store_log(policy_id, name, "unregister", before);
+	ssw_policy_xact_changed(policy_id, SSW_SCAN_REMOVE);
+	ssw_rights_forget_policy(policy_id);
 }

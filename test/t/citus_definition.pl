@@ -64,8 +64,11 @@ $two->stop('immediate');
 sql("SELECT sweeper.pause('t', 'one is down')");
 ok(wait_for($coordinator, "SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'definitions not shared'"), 'a node is down: a problem says that nothing is shared');
 is($one->safe_psql('postgres', field('paused_at IS NULL')), 't', 'and the other nodes keep what they have');
+ok(wait_for($coordinator, "SELECT since < now() - interval '16 s' FROM sweeper.problem WHERE problem = 'definitions not shared'"), 'it is down for a while');
 $two->start;
+my $back = time;
 all_have('follows when the node is back', field("paused_reason = 'one is down'"), @workers);
+cmp_ok(time - $back, '<', 12, 'soon after it is back');
 ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM sweeper.problem WHERE severity = $$critical$$'), 'no problem is left');
 sql("SELECT sweeper.resume('t')");
 all_have('resumed', field('paused_at IS NULL'), @workers);
@@ -85,10 +88,13 @@ sql("SELECT sweeper.resume('t')");
 sql("CREATE FUNCTION keep(text) RETURNS boolean LANGUAGE sql AS 'SELECT false'; ALTER FUNCTION keep(text) OWNER TO keeper");
 $one->safe_psql('postgres', "CREATE TABLE own (id int PRIMARY KEY, d timestamptz NOT NULL); CREATE INDEX ON own (d); SELECT sweeper.register('own', 'u', deadline => 'd')");
 sql("CREATE TABLE u (id bigint PRIMARY KEY, d timestamptz NOT NULL); CREATE INDEX ON u (d); SELECT create_distributed_table('u', 'id'); SELECT sweeper.register('u', deadline => 'd')");
-ok(wait_for($one, "SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'definition not applied' AND policy = 'u' AND detail ~ 'duplicate key'"), 'a name that is taken on one node is a problem there');
-$one->safe_psql('postgres', "SELECT sweeper.alter_policy('u', new_name => 'own')");
+ok(wait_for($one, "SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'definition not applied' AND policy = 'u' AND detail ~ 'a policy of table public.own has its name on this node'"), 'a name that is taken on one node is a problem there');
+my $next_step = $one->safe_psql('postgres', "SELECT next_step FROM sweeper.problem WHERE problem = 'definition not applied'");
+is($next_step, "SELECT sweeper.alter_policy('u', new_name => 'u here');", 'its next step renames the other policy');
+is(sql("SELECT next_step FROM sweeper.problem_all WHERE problem = 'definition not applied'"), "$next_step -- on node 127.0.0.1:" . $one->port, 'the coordinator says where');
+$one->safe_psql('postgres', $next_step);
 ok(wait_for($one, "SELECT count(*) = 0 FROM sweeper.problem"), 'until it is free');
-is($one->safe_psql('postgres', "SELECT string_agg(policy || ' ' || relation, ', ' ORDER BY policy) FROM sweeper.policy WHERE policy IN ('u', 'own')"), 'own public.own, u public.u', 'then it is applied');
+is($one->safe_psql('postgres', "SELECT string_agg(policy || ' ' || relation, ', ' ORDER BY policy) FROM sweeper.policy WHERE policy IN ('u', 'u here')"), 'u public.u, u here public.own', 'then it is applied');
 
 # the table is made again by Citus
 sql("SELECT undistribute_table('t')");
