@@ -24,6 +24,7 @@ typedef struct SswDefinitionChange
 	SswDefinition *here;		/* null: not yet */
 	SswDefinition *shared;		/* null: not yet, or not any more */
 	int			patience_ms;	/* for locks */
+	bool		last;			/* of this round */
 } SswDefinitionChange;
 
 /* What all policies need now. */

@@ -170,18 +170,19 @@ prepare_nodes(void *arg)
 	ssw_definition_run("DELETE FROM sweeper.sharing_error WHERE policy = ''", 0, "");
 }
 
-/* A node that was restarted has closed the connections that Citus would keep. */
+/* Citus keeps connections, which a node that is restarted closes: not until the next round. */
 static void
-limit_connections(void)
+limit_connections(const SswDefinitionChange *c)
 {
-	(void) ssw_identity_pin("citus.max_cached_conns_per_worker", "0");
+	if (c->last)
+		(void) ssw_identity_pin("citus.max_cached_conns_per_worker", "0");
 	enable_timeout_after(STATEMENT_TIMEOUT, ANSWER_MS);
 }
 
 static void
 write_definition(const SswDefinitionChange *c)
 {
-	limit_connections();
+	limit_connections(c);
 	ssw_definition_run("INSERT INTO sweeper.shared_policy (policy_id, policy, changed_at, definition)"
 					   " SELECT $1, d ->> 'policy', pg_catalog.clock_timestamp(), d FROM (VALUES ($2::pg_catalog.jsonb)) AS v (d)"
 					   " ON CONFLICT (policy_id) DO UPDATE SET policy = excluded.policy, changed_at = excluded.changed_at, definition = excluded.definition",
@@ -191,7 +192,7 @@ write_definition(const SswDefinitionChange *c)
 static void
 erase_definition(const SswDefinitionChange *c)
 {
-	limit_connections();
+	limit_connections(c);
 	ssw_definition_run("DELETE FROM sweeper.shared_policy WHERE policy_id = $1", c->shared->shared_as, "");
 }
 
@@ -322,6 +323,7 @@ make_changes(SswDefinitionRound *r, List *changes)
 			break;
 		}
 		c->patience_ms = ssw_max(PATIENCE_MIN_MS, ROUND_MS / list_length(changes));
+		c->last = lnext(changes, lc) == NULL;
 		last_tried = ssw_definition_of(c)->shared_as;
 		error = in_transaction(make_change, c);
 		if (error)
