@@ -203,19 +203,29 @@ read_definition(const SswDefinitionChange *c)
 	return one ? ((SswDefinition *) linitial(one))->text : NULL;
 }
 
-/* Another policy here may have the name. */
+/*
+ * Another policy here may have the name.  One that is shared has got another name on the
+ * coordinator: it makes way, and its definition is applied again.
+ */
 static void
-check_name(const SswDefinitionChange *c)
+take_name(const SswDefinitionChange *c)
 {
 	const char *name = quote_literal_cstr(c->shared->policy);
-	List	   *others = ssw_definition_read(psprintf("SELECT policy_id, 0, policy, relation FROM sweeper.policy WHERE policy = %s AND shared_as IS DISTINCT FROM %d",
+	List	   *others = ssw_definition_read(psprintf("SELECT coalesce(shared_as, 0), policy_id, policy, relation FROM sweeper.policy WHERE policy = %s AND shared_as IS DISTINCT FROM %d",
 													  name, c->shared->shared_as));
+	SswDefinition *other = others ? linitial(others) : NULL;
 
-	if (others)
+	if (other == NULL)
+		return;
+	if (other->shared_as == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("a policy of table %s has its name on this node", ((SswDefinition *) linitial(others))->text),
+				 errmsg("a policy of table %s has its name on this node", other->text),
 				 errhint("SELECT sweeper.alter_policy(%s, new_name => %s);", name, quote_literal_cstr(psprintf("%s here", c->shared->policy)))));
+	lock_policy(other->policy_id, c->patience_ms);
+	ssw_definition_run("UPDATE sweeper.policy SET policy = $2, shared_at = NULL WHERE policy_id = $1", other->policy_id,
+					   psprintf("%s renamed %d", other->policy, other->shared_as));
+	ssw_policy_xact_changed(other->policy_id, SSW_SCAN_NOTHING);
 }
 
 /* A policy that this node does not have yet.  Rows that were due when it was registered are its backlog. */
@@ -228,7 +238,7 @@ insert(const SswDefinitionChange *c)
 
 	if (definition == NULL)
 		return;
-	check_name(c);
+	take_name(c);
 	id = ssw_definition_run(psprintf("INSERT INTO sweeper.policy (%s, held_reason, held_at, on_expire, is_alive, shared_at,"
 									 " relid, owner, owner_name, system_identifier, database, columns, backlog_before, shared_as)"
 									 " SELECT %s, r.held_reason, r.held_at, " BOUND ", c.oid, o.oid, o.rolname, i.system_identifier, d.oid,"
@@ -291,7 +301,7 @@ update(const SswDefinitionChange *c)
 	definition = read_definition(c);
 	if (definition == NULL)
 		return;
-	check_name(c);
+	take_name(c);
 	resume(id, definition);
 	forgets = ssw_definition_run("UPDATE sweeper.policy AS p SET horizons = ARRAY[pg_catalog.clock_timestamp() + '1 s', '-infinity', pg_catalog.clock_timestamp()]"
 								 " FROM pg_catalog.jsonb_populate_record(NULL::sweeper.policy, $2::pg_catalog.jsonb) AS r"

@@ -323,7 +323,7 @@ comes_by_tid(Portal portal)
 	return alone;
 }
 
-/* Take rows until so many are wanted; false: there are no more. */
+/* Take rows until there are so many for the chunk; false: these were the last. */
 static bool
 take_rows(Portal portal, int64 limit, Receiver *r)
 {

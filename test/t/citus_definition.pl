@@ -96,6 +96,12 @@ $one->safe_psql('postgres', $next_step);
 ok(wait_for($one, "SELECT count(*) = 0 FROM sweeper.problem"), 'until it is free');
 is($one->safe_psql('postgres', "SELECT string_agg(policy || ' ' || relation, ', ' ORDER BY policy) FROM sweeper.policy WHERE policy IN ('u', 'u here')"), 'u public.u, u here public.own', 'then it is applied');
 
+# names that change places
+sql("BEGIN; SELECT sweeper.alter_policy('t', new_name => 'between'), sweeper.alter_policy('u', new_name => 't'), sweeper.alter_policy('between', new_name => 'u'); COMMIT");
+all_have('two policies have swapped their names', "SELECT string_agg(policy || ' ' || relation, ', ' ORDER BY policy) = 't public.u, u public.t' FROM sweeper.policy WHERE shared_as IS NOT NULL OR policy IN ('t', 'u')", @node);
+sql("BEGIN; SELECT sweeper.alter_policy('t', new_name => 'between'), sweeper.alter_policy('u', new_name => 't'), sweeper.alter_policy('between', new_name => 'u'); COMMIT");
+all_have('and back', "SELECT string_agg(policy || ' ' || relation, ', ' ORDER BY policy) = 't public.t, u public.u' FROM sweeper.policy WHERE shared_as IS NOT NULL OR policy IN ('t', 'u')", @node);
+
 # the table is made again by Citus
 sql("SELECT undistribute_table('t')");
 all_have('undistributed: not there any more', "SELECT count(*) = 0 FROM sweeper.policy WHERE policy = 't'", @workers);
