@@ -252,13 +252,13 @@ ssw_expire_group(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 1, "group_value");
 	w.group = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
+	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	if (p->group_by == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" has no group", p->name),
 				 errhint("Give it one: SELECT sweeper.alter_policy(%s, group_by => '...');",
 						 quote_literal_cstr(p->name))));
-	ssw_argument_bound(fcinfo, 2, "reason", SSW_MAX_TEXT);
-	w.end.reason = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	PG_RETURN_INT64(expire_everywhere(p, &w));
 }

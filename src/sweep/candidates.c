@@ -351,14 +351,14 @@ take_rows(Portal portal, int64 limit, Receiver *r)
 /*
  * Run it; sorted by tid only where the plan does not do so by itself, because a sort reads
  * all that are due together.  Rows that are left alone, such as those that the fuse holds,
- * may be many.  So the statement may read more rows than are wanted.
+ * may be many.  So the statement may read more rows than are wanted, unless reading is slow.
  */
 static bool
 read_rows(SswWork *w, SswChunk *chunk, int64 limit, Receiver *r)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
-	int64		most = Max(limit, MAX_CHUNK);
+	int64		most = ssw_pace_get(w->policy->id).chunk_rows > 0 ? limit : Max(limit, MAX_CHUNK);
 	Portal		portal = NULL;
 	bool		more;
 
