@@ -28,7 +28,7 @@ slow_checks() { # workers
 slow_checks 2
 slow_checks 20
 
-# 100,000 sessions, half of which a table says to live.
+# 100,000 sessions. A table says that one half of them lives.
 many=100000
 sql <<SQL
 ALTER SYSTEM RESET session_sweeper.max_workers;
