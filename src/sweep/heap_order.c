@@ -3,9 +3,9 @@
  *		Is it less work to delete dead rows in the order of the heap?
  *
  * Runs in the worker that holds a pass's dispenser, as the relation's owner, in SPI.
- * Where a great many rows are dead, and lie anywhere in the heap, each range of
- * deadlines would visit most of its blocks.  Measured with 1 M rows, half of them dead,
- * deadlines at random: 0.75 s of CPU in the order of the heap, 1.9 s by ranges.
+ * Where a great many rows are dead, each block is then visited once, and rows need no
+ * list of tids.  Measured with 1 M rows, half of them dead, deadlines at random: 0.45 s of
+ * CPU in the order of the heap, 1.9 s in due order.
  *
  * Shares nothing; a crash leaves nothing behind.
  */
