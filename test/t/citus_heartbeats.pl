@@ -80,7 +80,7 @@ is(sql("BEGIN; INSERT INTO s SELECT i, i FROM generate_series(50, 60) AS i;
     SELECT key, state FROM sweeper.touch_many('s', (SELECT array_agg(format('(%s,%s)', i, i)) FROM generate_series(50, 61) AS i)); ROLLBACK"), '(61,61)|gone', 'rows of this transaction');
 fails($coordinator, "SELECT sweeper.touch_many('s', '{NULL}')", qr/keys must not contain nulls/, 'a null key');
 # rows of this node are looked at before others are asked: Citus would begin and undo each look there, too
-$right->restart('fast');
+$right->restart;
 my $seen = -s $other->logfile;
 is(many($right, $keys), '(41,41)|gone (x,1)|unknown', 'touch_many when memory knows no row');
 cmp_ok(scalar(() = slurp_file($other->logfile, $seen) =~ /SAVEPOINT/g), '<', 6, 'asks the other node once');
