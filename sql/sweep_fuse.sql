@@ -393,3 +393,17 @@ SELECT count(*) FROM odd;
 SELECT key, state FROM sweeper.failed_row ORDER BY key;
 SELECT sweeper.unregister('odd');
 DROP TABLE odd;
+-- two workers with lists of their own: what one still asks about counts for the other, too
+CREATE TABLE crowd (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON crowd (d);
+CREATE FUNCTION crowd_alive(keys text[]) RETURNS boolean[] LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM pg_sleep(0.5); RETURN array_fill(false, ARRAY[cardinality(keys)]); END $$;
+SELECT FROM sweeper.register('crowd', deadline => 'd', ttl => '1 h', is_alive => 'crowd_alive(text[])', check_every => '0', max_workers => 2);
+INSERT INTO crowd SELECT i, now() + CASE WHEN i > 1050 THEN interval '1 h' ELSE '-1 min' END FROM generate_series(1, 1350) AS i;
+\set VERBOSITY terse
+CALL sweeper.sweep('crowd') \gset
+\set VERBOSITY default
+SELECT count(*), (SELECT detail FROM sweeper.fuse_hold) AS fuse FROM crowd;
+SELECT sweeper.unregister('crowd');
+DROP TABLE crowd;
+DROP FUNCTION crowd_alive;

@@ -205,7 +205,7 @@ read_definition(const SswDefinitionChange *c)
 
 /*
  * Another policy here may have the name.  One that is shared has got another name on the
- * coordinator: it makes way, and its definition is applied again.
+ * coordinator: it makes way, with a name that no user can give, and its definition is applied again.
  */
 static void
 take_name(const SswDefinitionChange *c)
@@ -224,7 +224,7 @@ take_name(const SswDefinitionChange *c)
 				 errhint("SELECT sweeper.alter_policy(%s, new_name => %s);", name, quote_literal_cstr(psprintf("%s here", c->shared->policy)))));
 	lock_policy(other->policy_id, c->patience_ms);
 	ssw_definition_run("UPDATE sweeper.policy SET policy = $2, shared_at = NULL WHERE policy_id = $1", other->policy_id,
-					   psprintf("%s renamed %d", other->policy, other->shared_as));
+					   psprintf("sweeper.renamed.%d", other->shared_as));
 	ssw_policy_xact_changed(other->policy_id, SSW_SCAN_NOTHING);
 }
 
@@ -310,6 +310,9 @@ update(const SswDefinitionChange *c)
 								" (SELECT %s, coalesce(r.held_reason, p.held_reason), coalesce(r.held_at, p.held_at), " BOUND
 								" FROM pg_catalog.jsonb_populate_record(NULL::sweeper.policy, $2::pg_catalog.jsonb) AS r)"
 								" WHERE p.policy_id = $1", list, list), id, definition);
+	/* a change may have been the repair */
+	ssw_definition_run("UPDATE sweeper.policy SET failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
+					   " WHERE policy_id = $1 AND failures > 0", id, "");
 	ssw_policy_xact_changed(id, forgets ? SSW_SCAN_REMOVE : SSW_SCAN_VOID);
 }
 
@@ -332,7 +335,10 @@ ssw_definition_list_unapplied(SswDefinitionRound *r)
 	/* not a member of the cluster yet, or not any more */
 	if (!ssw_definition_is_shared())
 		return;
-	here = ssw_definition_read("SELECT shared_as, policy_id, policy, shared_at::pg_catalog.text FROM sweeper.policy WHERE shared_as IS NOT NULL");
+	/* once more, if a function of that name has come, or has been made again */
+	here = ssw_definition_read("SELECT shared_as, policy_id, policy, CASE WHEN on_expire IS NOT DISTINCT FROM pg_catalog.to_regprocedure(on_expire_name)::pg_catalog.oid"
+							   " AND is_alive IS NOT DISTINCT FROM pg_catalog.to_regprocedure(is_alive_name)::pg_catalog.oid THEN shared_at::pg_catalog.text END"
+							   " FROM sweeper.policy WHERE shared_as IS NOT NULL");
 	shared = ssw_definition_read("SELECT policy_id, 0, policy, changed_at::pg_catalog.text FROM sweeper.shared_policy");
 	ssw_definition_list_moved(r, shared);
 	foreach(lc, here)

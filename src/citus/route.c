@@ -18,7 +18,11 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -218,6 +222,42 @@ send(void *arg)
 	ssw_spi_end();
 }
 
+/* Is the role a superuser, or can it become one? */
+static bool
+may_be_superuser(Oid role)
+{
+	Relation	roles;
+	SysScanDesc scan;
+	HeapTuple	tup;
+	bool		found = superuser_arg(role);
+
+	if (found)
+		return true;
+	roles = table_open(AuthIdRelationId, AccessShareLock);
+	scan = systable_beginscan(roles, InvalidOid, false, NULL, 0, NULL);
+	while (!found && HeapTupleIsValid(tup = systable_getnext(scan)))
+	{
+		Form_pg_authid other = (Form_pg_authid) GETSTRUCT(tup);
+
+		found = other->rolsuper && is_member_of_role_nosuper(role, other->oid);
+	}
+	systable_endscan(scan);
+	table_close(roles, AccessShareLock);
+	return found;
+}
+
+/* Do the table and all its partitions belong to superusers? */
+static bool
+belongs_to_superusers(Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+		if (!superuser_arg(ssw_relation_owner(lfirst_oid(lc))))
+		return false;
+	return true;
+}
+
 /*
  * A statement on the table is planned and run as the caller.  That needs SELECT, and runs
  * what the table's owner has put into indexes, row security and types: with the
@@ -229,12 +269,13 @@ check_rights(const SswPolicy *p)
 	bool		allowed = pg_class_aclcheck(p->relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
 	bool		columns = true;
 
-	if (superuser() && !superuser_arg(ssw_relation_owner(p->relid)))
+	if (may_be_superuser(GetUserId()) && !belongs_to_superusers(p->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("a superuser cannot reach another node's rows of table \"%s\"", get_rel_name(p->relid)),
-				 errdetail("A query of the table would run code of its owner, role \"%s\", with the rights of a superuser.", p->owner_name),
-				 errhint("The session is not gone: keep it. SET ROLE to the owner, or to a role without superuser.")));
+				 errdetail("A query of the table would run code of the owners of the table and its partitions, with the rights of role \"%s\".",
+						   GetUserNameFromId(GetUserId(), false)),
+				 errhint("The session is not gone: keep it. SET ROLE to the owner, or to a role that is no superuser or member of one.")));
 	for (int i = 0; i < p->nkeys && !allowed; i++)
 		columns = columns && pg_attribute_aclcheck(p->relid, get_attnum(p->relid, p->key[i]), GetUserId(), ACL_SELECT) == ACLCHECK_OK;
 	if (!allowed && !columns)

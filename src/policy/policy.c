@@ -38,7 +38,7 @@
 	" policy_id, policy, relid, relation, owner, owner_name, system_identifier, database, on_expire_name, is_alive_name," \
 	" CASE WHEN paused_until <= pg_catalog.now() THEN NULL ELSE paused_at END, paused_until," \
 	" held_reason, f.held_until, failures, broken, retry_at, backlog_before, horizons," \
-	" columns, f.next, f.spent, paused_reason, f.detail, last_error, shared_at IS NOT NULL FROM sweeper.policy AS p CROSS JOIN LATERAL" \
+	" columns, f.next, f.spent, paused_reason, f.detail, last_error, shared_at IS NOT NULL, coalesce(shared_as, policy_id) FROM sweeper.policy AS p CROSS JOIN LATERAL" \
 	" (SELECT max(h.held_until) FILTER (WHERE h.\"group\" IS NULL) AS held_until," \
 	"  min(h.held_until) FILTER (WHERE h.held_until > pg_catalog.clock_timestamp()) AS next," \
 	"  bool_or(h.held_until <= pg_catalog.clock_timestamp()) AS spent," \
@@ -51,7 +51,8 @@ enum
 {
 	P_ID = SSW_NARGS + 1, P_NAME, P_RELID, P_RELATION, P_OWNER, P_OWNER_NAME, P_SYSID, P_DATABASE,
 	P_ON_EXPIRE_NAME, P_IS_ALIVE_NAME, P_PAUSED_AT, P_PAUSED_UNTIL, P_HELD, P_FUSE_UNTIL, P_FAILURES, P_BROKEN, P_RETRY_AT,
-	P_BACKLOG_BEFORE, P_HORIZONS, P_COLUMNS, P_FUSE_NEXT, P_FUSE_SPENT, P_PAUSED_REASON, P_FUSE_DETAIL, P_LAST_ERROR, P_FROM_COORDINATOR
+	P_BACKLOG_BEFORE, P_HORIZONS, P_COLUMNS, P_FUSE_NEXT, P_FUSE_SPENT, P_PAUSED_REASON, P_FUSE_DETAIL, P_LAST_ERROR, P_FROM_COORDINATOR,
+	P_SHARED_AS
 };
 
 typedef struct Row
@@ -171,6 +172,7 @@ read_row(Row *r)
 	p->fuse_detail = get_text(r, P_FUSE_DETAIL);
 	p->last_error = get_text(r, P_LAST_ERROR);
 	p->from_coordinator = DatumGetBool(get(r, P_FROM_COORDINATOR));
+	p->shared_as = DatumGetInt32(get(r, P_SHARED_AS));
 	p->failures = DatumGetInt32(get(r, P_FAILURES));
 	p->broken = DatumGetBool(get(r, P_BROKEN));
 	p->retry_at = get_time(r, P_RETRY_AT);

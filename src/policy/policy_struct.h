@@ -142,6 +142,8 @@ typedef struct SswPolicy
 	char	   *paused_reason;
 	char	   *fuse_detail;
 	char	   *last_error;
+	int			shared_as;		/* its id on the coordinator of the Citus
+								 * cluster; else its own */
 	bool		from_coordinator;	/* defined on the coordinator of the Citus
 									 * cluster */
 	bool		off;			/* a built-in one: its retention is 0 */

@@ -62,6 +62,9 @@ hook_step(const SswPolicy *p, const char *name, const char *field, Oid func, con
 
 	if (signature == NULL)
 		return NULL;
+	if (!HeapTupleIsValid(tup) && p->from_coordinator)
+		return ssw_repair_with_comment(psprintf("SELECT pg_catalog.to_regprocedure(%s);", quote_literal_cstr(signature)),
+									   "if that is null, create the function here as it is on the coordinator; then the policy continues by itself");
 	alter = psprintf("SELECT sweeper.alter_policy(%s, %s => %s);", name, field, quote_literal_cstr(signature));
 	if (!HeapTupleIsValid(tup) && OidIsValid(ssw_policy_hook_now(signature)))
 		return alter;
@@ -87,6 +90,9 @@ ssw_repair_hint(const SswPolicy *p)
 	char	   *name = quote_literal_cstr(p->name);
 	char	   *step;
 
+	if (!OidIsValid(owner) && p->from_coordinator)
+		return ssw_repair_with_comment(psprintf("SELECT pg_catalog.to_regclass(%s);", quote_literal_cstr(p->relation)),
+									   "if that is null, the coordinator removes the policy here in a moment; else it continues by itself");
 	if (!OidIsValid(owner))
 		return psprintf("SELECT sweeper.unregister(%s);", name);
 	if (ssw_policy_is_lost(p))

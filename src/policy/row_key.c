@@ -141,7 +141,7 @@ ssw_key_place(const SswPolicy *p)
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "%s(", ssw_guard_relation(p->relid));
+	appendStringInfo(&buf, "%d %s(", p->shared_as, ssw_guard_relation(p->relid));
 	for (int i = 0; i < p->nkeys; i++)
 		appendStringInfo(&buf, "%s%s", i ? ", " : "", quote_identifier(p->key[i]));
 	appendStringInfoChar(&buf, ')');
@@ -165,7 +165,7 @@ ssw_key_check_place(const SswPolicy *p, FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" of this node is not the cluster's policy of that name", p->name),
-				 errdetail("It is of %s here, and of %s on the node that asks.", here, there),
+				 errdetail("Its number, table and key are %s here, and %s on the node that asks.", here, there),
 				 errhint("The session is not gone: keep it. A change of the policy is here a moment later: try again. A policy of this node alone needs another name.")));
 }
 

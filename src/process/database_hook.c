@@ -156,13 +156,6 @@ add_closed(Oid dboid, int change)
 	LWLockRelease(SswShared->lock);
 }
 
-/* After an error, or when the session is terminated in the command. */
-static void
-reopen(int code, Datum dboid)
-{
-	add_closed(DatumGetObjectId(dboid), -1);
-}
-
 /* The transaction has ended; a prepared one does not end, but no session holds it. */
 static void
 at_xact_end(XactEvent event, void *arg)
@@ -176,7 +169,10 @@ at_xact_end(XactEvent event, void *arg)
 	closed = NIL;
 }
 
-/* A savepoint may be rolled back: the database stays closed until the transaction ends. */
+/*
+ * The database stays closed until the transaction ends, also if a savepoint is rolled back
+ * or the session is terminated.
+ */
 static void
 reopen_at_end(Oid dboid)
 {
@@ -223,14 +219,14 @@ run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only
 		  ProcessUtilityContext context, ParamListInfo params,
 		  QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
 {
-	PG_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
-	{
-		add_closed(dboid, 1);
-		wait_until_empty(dboid);
-		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
-		reopen_at_end(dboid);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(reopen, ObjectIdGetDatum(dboid));
+	/*
+	 * a callback of our own at exit would not be the last one: other
+	 * extensions add theirs in the command
+	 */
+	reopen_at_end(dboid);
+	add_closed(dboid, 1);
+	wait_until_empty(dboid);
+	next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
 }
 
 /*

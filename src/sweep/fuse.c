@@ -447,6 +447,10 @@ would_trip_with(SswWork *w, int64 alive, int64 to_come, SswSuspect *s)
 	SswPass    *pass = w->pass;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	/* other workers' answers are to come, too */
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].pass == pass - SswPasses)
+			to_come += SswProcs[i].asking;
 	s->dead = pass->said_dead;
 	s->alive = pass->said_alive += alive;
 	pass->suspect = would_trip(w->policy, s->dead + to_come, s->alive);

@@ -96,6 +96,19 @@ $one->safe_psql('postgres', $next_step);
 ok(wait_for($one, "SELECT count(*) = 0 FROM sweeper.problem"), 'until it is free');
 is($one->safe_psql('postgres', "SELECT string_agg(policy || ' ' || relation, ', ' ORDER BY policy) FROM sweeper.policy WHERE policy IN ('u', 'u here')"), 'u public.u, u here public.own', 'then it is applied');
 
+# a function that is made again
+my $hook = q{CREATE FUNCTION hook(text[]) RETURNS void LANGUAGE plpgsql AS 'BEGIN END'};
+my $bound = "SELECT on_expire = 'hook(text[])'::regprocedure::oid AND NOT broken AND failures = 0 FROM sweeper.policy WHERE policy = 'u'";
+sql("$hook; SELECT sweeper.alter_policy('u', on_expire => 'hook(text[])')");
+all_have('has the function', $bound, @node);
+sql('DROP FUNCTION hook(text[])');
+all_have('misses it', "SELECT count(*) = 1 FROM sweeper.problem WHERE policy = 'u'", @node);
+unlike($one->safe_psql('postgres', "SELECT next_step FROM sweeper.problem WHERE policy = 'u'"), qr/alter_policy|unregister/, 'the next step of a node that follows is none that it refuses');
+sql("$hook; SELECT sweeper.alter_policy('u', on_expire => 'hook(text[])')");
+all_have('has the new one', $bound, @node);
+sql('INSERT INTO u SELECT i, now() FROM generate_series(1, 50) AS i');
+ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM u'), 'and calls it');
+
 # names that change places
 sql("BEGIN; SELECT sweeper.alter_policy('t', new_name => 'between'), sweeper.alter_policy('u', new_name => 't'), sweeper.alter_policy('between', new_name => 'u'); COMMIT");
 all_have('two policies have swapped their names', "SELECT string_agg(policy || ' ' || relation, ', ' ORDER BY policy) = 't public.u, u public.t' FROM sweeper.policy WHERE shared_as IS NOT NULL OR policy IN ('t', 'u')", @node);

@@ -48,6 +48,7 @@ for my $t (@types)
 sql("CREATE TABLE s (tenant int, id int, seen timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (id, tenant)); CREATE INDEX ON s (seen);
     SELECT create_distributed_table('s', 'tenant', shard_count => 8); INSERT INTO s SELECT i, i FROM generate_series(1, 40) AS i");
 register("'s', key => '{id,tenant}', last_seen => 'seen', ttl => '1 hour', heartbeats => true");
+my $shared = sql("SELECT policy_id FROM sweeper.policy WHERE policy = 's'");
 is(join(' ', everywhere("SELECT count(*) FILTER (WHERE sweeper.touch('s', format('(%s,%s)', i, i))) FROM generate_series(1, 41) AS i")), '40 40 40',
     'a composite key, and false for a row that is not there');
 my ($right, $other) = workers_of('s', 1);
@@ -67,7 +68,7 @@ $session->quit;
 
 # errors
 fails($_, "SELECT sweeper.touch('s', '(1,x)')", qr/invalid input syntax for type integer/, 'no key') for $coordinator, $right;
-fails($other, "SELECT sweeper._touch_here('s', '(1,1)', 'public.s(id, tenant)')", qr/its shard is moving to another node/, 'not on this node');
+fails($other, "SELECT sweeper._touch_here('s', '(1,1)', '$shared public.s(id, tenant)')", qr/its shard is moving to another node/, 'not on this node');
 fails($coordinator, "BEGIN READ ONLY; SELECT sweeper.touch('s', '(1,1)')", qr/read-only transaction/, 'read-only');
 
 is($other->safe_psql('postgres', "SELECT reason FROM sweeper.explain_row('s', '(1,1)')"), "the key's shard is on another node", 'explain_row says so');
@@ -97,7 +98,7 @@ like($err, qr/permission denied for another node's rows of table "s"/, 'elsewher
 sql('GRANT SELECT (tenant, id) ON s TO client');
 is($coordinator->safe_psql('postgres', "SELECT sweeper.touch('s', '(1,1)')", @as_client), 't', 'it is enough');
 sql('REVOKE UPDATE ON s FROM client');
-(undef, undef, $err) = $right->psql('postgres', "SELECT sweeper._touch_here('s', '(1,1)', 'public.s(id, tenant)')", @as_client);
+(undef, undef, $err) = $right->psql('postgres', "SELECT sweeper._touch_here('s', '(1,1)', '$shared public.s(id, tenant)')", @as_client);
 like($err, qr/permission denied for table s/, 'the function for other nodes checks the same rights');
 sql("CREATE SCHEMA closed; CREATE TABLE closed.s (id int PRIMARY KEY, seen timestamptz NOT NULL DEFAULT now()); CREATE INDEX ON closed.s (seen);
     SELECT create_distributed_table('closed.s', 'id'); INSERT INTO closed.s VALUES (1)");
@@ -123,7 +124,17 @@ for my $call ("is_live('owned', '1')", "touch('owned', '1')", "expire('owned', '
     unlike($err, qr/runs as/, 'the owner\'s code does not run');
 }
 is(sql("SELECT DISTINCT state, message FROM sweeper.touch_many('owned', '{1,2,3,4,5,6,7,8}')"), qq(unknown|a superuser cannot reach another node's rows of table "owned"), 'touch_many');
-everywhere("SET citus.enable_ddl_propagation = off; SELECT sweeper.grant_access('alice', 'user')");
+# nor does it with the rights of a member of a superuser role, nor that of a partition's owner
+sql('CREATE ROLE dba SUPERUSER; CREATE ROLE operator LOGIN; GRANT dba TO operator; GRANT SELECT, UPDATE ON owned TO operator');
+everywhere("SET citus.enable_ddl_propagation = off; SELECT sweeper.grant_access(r, 'user') FROM unnest('{alice,operator}'::regrole[]) AS r");
+(undef, undef, $err) = $coordinator->psql('postgres', "SELECT sweeper.touch('owned', '1')", extra_params => [ '-U', 'operator' ]);
+like($err, qr/a superuser cannot reach.*with the rights of role "operator"/s, 'a member of a superuser role');
+sql("CREATE TABLE parts (id int PRIMARY KEY, seen timestamptz NOT NULL DEFAULT now()) PARTITION BY HASH (id); CREATE TABLE parts_1 PARTITION OF parts FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+    CREATE INDEX ON parts (seen); SELECT create_distributed_table('parts', 'id'); INSERT INTO parts SELECT generate_series(1, 20)");
+register("'parts', last_seen => 'seen', ttl => '1 hour', heartbeats => true");
+is(sql("SELECT sweeper.touch('parts', '1')"), 't', 'of superusers alone');
+sql('ALTER TABLE parts_1 OWNER TO alice');
+fails($coordinator, "SELECT sweeper.touch('parts', '1')", qr/a superuser cannot reach another node's rows of table "parts"/, 'a partition of another owner');
 is(sql("SET ROLE alice; SELECT sweeper.touch('owned', '1'), sweeper.is_live('owned', '1'), sweeper.expire('owned', '{1}')"), 't|t|1', 'as the owner all of them can be called');
 is(join('', map { $_->safe_psql('postgres', "SELECT sweeper.is_live('owned', '2')") } (workers_of('owned', 2))[0]), 't', 'so can a superuser on the node with the row');
 
@@ -138,7 +149,7 @@ sql("SELECT sweeper.register('twin', last_seen => 'seen', ttl => '1 hour', heart
 wait_for($has, "SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'definition not applied'");
 wait_for($has_not, "SELECT count(*) = 1 FROM sweeper.policy WHERE policy = 'twin'");
 for my $call ("touch('twin', '1')", "is_live('twin', '1')", "expire('twin', '{1}')") {
-    fails($coordinator, "SELECT sweeper.$call", qr/policy "twin" of this node is not the cluster's policy of that name.*It is of public.local\(id\) here, and of public.twin\(id\)/s, "another policy of that name: $call");
+    fails($coordinator, "SELECT sweeper.$call", qr/policy "twin" of this node is not the cluster's policy of that name.*are \d+ public.local\(id\) here, and \d+ public.twin\(id\)/s, "another policy of that name: $call");
 }
 like(many_of('twin', '{1}'), qr/1\|unknown/, 'touch_many');
 $has->safe_psql('postgres', "SELECT sweeper.unregister('twin'); SET citus.enable_ddl_propagation = off; DROP TABLE local");

@@ -185,4 +185,9 @@ for my $kind (sort keys %refused)
     is(sql("SELECT state FROM sweeper.policy_status WHERE policy = 'later_$kind'"), 'waiting', "$kind: mended");
 }
 
+# Citus adds a callback of its own in the first command of a session
+$coordinator->safe_psql('postgres', 'CREATE DATABASE made');
+$coordinator->safe_psql('postgres', 'ALTER DATABASE made RENAME TO renamed');
+$coordinator->safe_psql('postgres', 'DROP DATABASE renamed');
+is(sql("SELECT count(*) FROM pg_database WHERE datname IN ('made', 'renamed')"), 0, 'commands about databases work as the first of a session');
 done_testing();
