@@ -43,7 +43,7 @@ refill() {
 SET client_min_messages = error;
 DROP TABLE IF EXISTS m;
 CREATE TABLE m (id int PRIMARY KEY, d timestamptz);
-INSERT INTO m SELECT i, now() - i * interval '1 ms' FROM generate_series(1, $many) AS i;
+INSERT INTO m SELECT i, now() - interval '1 min' - i * interval '1 ms' FROM generate_series(1, $many) AS i;
 CREATE INDEX ON m (d);
 VACUUM ANALYZE m;
 CHECKPOINT;
