@@ -58,7 +58,7 @@ for my $db (qw(postgres second)) {
     load_table($node, 'slow', 50000, 0, $db);
     $node->safe_psql($db, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN OLD; END';
         CREATE TRIGGER slow BEFORE DELETE ON slow FOR EACH ROW EXECUTE FUNCTION slow();
-        SELECT sweeper.register('slow', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20)");
+        SELECT sweeper.register('slow', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20, max_workers => 1)");
 }
 $node->append_conf('postgresql.conf', 'max_worker_processes = 4');
 $node->restart;
