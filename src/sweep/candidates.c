@@ -340,7 +340,6 @@ take_rows(Portal portal, int64 limit, Receiver *r)
 			ExecStoreHeapTuple(SPI_tuptable->vals[i], slot, false);
 			(void) receive(slot, &r->dest);
 		}
-		SPI_freetuptable(SPI_tuptable);
 		if (SPI_processed < wanted)
 			break;
 	}
