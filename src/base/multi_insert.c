@@ -22,6 +22,7 @@
 #include "base/compat.h"
 #include "base/multi_insert.h"
 #include "base/ssw.h"
+#include "base/wal.h"
 
 #define MULTI_INSERT_ROWS	256
 
@@ -109,6 +110,7 @@ flush(SswMultiInsert *a)
 		ExecClearTuple(a->slots[i]);
 	}
 	a->nslots = 0;
+	ssw_wal_start_writing();
 }
 
 /*

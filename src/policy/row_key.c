@@ -17,6 +17,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 #include "utils/uuid.h"
 
@@ -265,11 +266,34 @@ ssw_key_column_sql(const SswPolicy *p, int i)
 					"pg_catalog.concat(t.%s::pg_catalog.text)" : "pg_catalog.concat(t.%s)", quote_identifier(p->key[i]));
 }
 
-/* The same as ssw_key_text() as an expression over t, never null. */
+/* Does the text of a row of such columns, none of them null, quote none of them? */
+static bool
+has_no_quotes(const SswPolicy *p)
+{
+	for (int i = 0; i < p->nkeys; i++)
+	{
+		HeapTuple	tup = SearchSysCacheAttName(p->relid, p->key[i]);
+		Form_pg_attribute att = HeapTupleIsValid(tup) ? (Form_pg_attribute) GETSTRUCT(tup) : NULL;
+		bool		has = att && att->attnotnull &&
+		(att->atttypid == UUIDOID || att->atttypid == INT2OID || att->atttypid == INT4OID || att->atttypid == INT8OID);
+
+		if (tup)
+			ReleaseSysCache(tup);
+		if (!has)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * The same as ssw_key_text() as an expression over t, never null.  Where nothing is
+ * quoted, a row takes three times as long to become a text as its columns do.
+ */
 char	   *
 ssw_key_sql(const SswPolicy *p)
 {
 	StringInfoData buf;
+	bool		plain = has_no_quotes(p);
 
 	if (p->nkeys == 0)
 		return pstrdup("t.ctid::pg_catalog.text");
@@ -277,8 +301,11 @@ ssw_key_sql(const SswPolicy *p)
 		return ssw_key_column_sql(p, 0);
 	initStringInfo(&buf);
 	for (int i = 0; i < p->nkeys; i++)
-		appendStringInfo(&buf, "%s%s", i ? ", " : "ROW(", ssw_key_column_sql(p, i));
-	appendStringInfoString(&buf, ")::pg_catalog.text");
+		if (plain)
+			appendStringInfo(&buf, "%st.%s", i ? ", ',', " : "pg_catalog.concat('(', ", quote_identifier(p->key[i]));
+		else
+			appendStringInfo(&buf, "%s%s", i ? ", " : "ROW(", ssw_key_column_sql(p, i));
+	appendStringInfoString(&buf, plain ? ", ')')" : ")::pg_catalog.text");
 	return buf.data;
 }
 

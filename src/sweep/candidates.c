@@ -458,7 +458,9 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 {
 	SswPass    *pass = w->pass;
 	MemoryContext old = MemoryContextSwitchTo(chunk->cxt);
-	BlockNumber step = ssw_max(1, ssw_batch_rows(w) / pass->block_rows);
+
+	/* a full batch, so that its size can grow */
+	BlockNumber step = (ssw_batch_rows(w) + pass->block_rows - 1) / pass->block_rows;
 	SswBlocks  *b = &chunk->blocks;
 
 	chunk->n = step * pass->block_rows;

@@ -26,6 +26,7 @@
 
 #include "base/multi_insert.h"
 #include "base/notify.h"
+#include "base/wal.h"
 #include "heartbeat/store.h"
 #include "heartbeat/target_cache.h"
 #include "policy/policy_hooks.h"
@@ -93,6 +94,8 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 		sink->rows = repalloc_huge(sink->rows, sink->maxrows * sizeof(SswEndedRow));
 	}
 	r = &sink->rows[sink->nrows++];
+	if (sink->nrows % 1024 == 0)
+		ssw_wal_start_writing();
 #define COL(i) slot->tts_values[(i) - 1]
 #define HAS(i) (!slot->tts_isnull[(i) - 1])
 	r->key = HAS(SSW_R_KEY) ? DatumGetTextPCopy(COL(SSW_R_KEY)) : NULL;
