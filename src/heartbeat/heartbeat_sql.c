@@ -15,7 +15,6 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -60,12 +59,12 @@ typedef struct Touch
 {
 	const char *policy;
 	SswHeartbeatTarget *t;
-	const char *key;			/* as the caller wrote it; null: a session of
+	Oid			type;			/* text, bigint or uuid; invalid: a session of
 								 * the registry */
+	Datum		key;			/* as the caller gave it */
 	SswHeartbeatKey k;
 	Datum		values[SSW_KEY_MAX];
 	const SswShard *shard;		/* that has the row; null: it is in none */
-	const char *text;			/* the key, canonical */
 } Touch;
 
 /* A session of the registry, as memory knows it: nothing need be read for that. */
@@ -99,10 +98,16 @@ parse(Touch *b)
 {
 	const SswHeartbeatTarget *t = b->t;
 
-	ssw_key_read(t->policy, b->key, t->types, t->input, t->ioparam, b->values);
-	b->text = ssw_key_text(t->policy->nkeys, t->types, b->values);
-	b->shard = b->t->shards ? ssw_shard_route->find(b->t->shards, b->values) : NULL;
-	b->k = ssw_target_cache_key(b->t->policy, b->shard ? b->shard->table : InvalidOid, b->text);
+	/*
+	 * what the caller gave is the column's value: to write and read its text
+	 * is most of the work
+	 */
+	if (t->policy->nkeys == 1 && (b->type == t->types[0] || (b->type == TEXTOID && t->types[0] == VARCHAROID)))
+		b->values[0] = b->key;
+	else
+		ssw_key_read(t->policy, ssw_key_text(1, &b->type, &b->key), t->types, t->input, t->ioparam, b->values);
+	b->shard = t->shards ? ssw_shard_route->find(t->shards, b->values) : NULL;
+	b->k = ssw_target_cache_value_key(t, b->shard ? b->shard->table : InvalidOid, b->values);
 }
 
 /* In a subtransaction: the policy as it is now, and the key as that reads it. */
@@ -111,8 +116,8 @@ prepare(void *arg)
 {
 	Touch	   *b = arg;
 
-	b->t = b->key ? find_allowed(b->policy) : ssw_target_cache_find(b->policy);
-	if (b->key)
+	b->t = OidIsValid(b->type) ? find_allowed(b->policy) : ssw_target_cache_find(b->policy);
+	if (OidIsValid(b->type))
 		parse(b);
 	else
 		ssw_refusal_check_registry();
@@ -196,6 +201,7 @@ is_alive_here(Touch *b, bool *alive)
 static bool
 touch_shard(Touch *b, bool here)
 {
+	const char *text;
 	bool		alive;
 	bool		isnull;
 
@@ -203,7 +209,9 @@ touch_shard(Touch *b, bool here)
 		return alive;
 	if (here)
 		ssw_shard_route_moving(b->t->policy);
-	alive = DatumGetBool(ssw_shard_route->ask(b->t->policy, "_touch_here", b->text, TEXTOID, CStringGetTextDatum(b->text), &isnull));
+	text = ssw_key_text(b->t->policy->nkeys, b->t->types, b->values);
+
+	alive = DatumGetBool(ssw_shard_route->ask(b->t->policy, "_touch_here", text, TEXTOID, CStringGetTextDatum(text), &isnull));
 	return alive && !isnull;
 }
 
@@ -280,8 +288,8 @@ look_at_slow(Many *m)
 		SswTouch	result;
 
 		CHECK_FOR_INTERRUPTS();
-		if (b->key)
-			b->key = TextDatumGetCString(key);
+		if (OidIsValid(b->type))
+			b->key = key;
 		else
 			*b = touch_of_session(DatumGetUUIDP(key));
 		result = look(b, patience_ms, &error);
@@ -317,12 +325,10 @@ Datum
 ssw_touch(PG_FUNCTION_ARGS)
 {
 	Touch		b = {.t = target_of_call(fcinfo, "touch()")};
-	Oid			output;
-	bool		varlena;
 
-	getTypeOutputInfo(get_fn_expr_argtype(fcinfo->flinfo, 1), &output, &varlena);
 	b.policy = pstrdup(b.t->policy->name);
-	b.key = OidOutputFunctionCall(output, PG_GETARG_DATUM(1));
+	b.type = get_fn_expr_argtype(fcinfo->flinfo, 1);
+	b.key = b.type == TEXTOID ? PointerGetDatum(PG_GETARG_TEXT_PP(1)) : PG_GETARG_DATUM(1);
 	parse(&b);
 	PG_RETURN_BOOL(b.shard ? touch_shard(&b, false) : is_alive(&b));
 }
@@ -334,7 +340,8 @@ ssw_touch_here(PG_FUNCTION_ARGS)
 	Touch		b = {.t = target_of_call(fcinfo, "touch()")};
 
 	b.policy = pstrdup(b.t->policy->name);
-	b.key = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	b.type = TEXTOID;
+	b.key = PointerGetDatum(PG_GETARG_TEXT_PP(1));
 	parse(&b);
 	PG_RETURN_BOOL(b.shard ? touch_shard(&b, true) : is_alive(&b));
 }
@@ -350,7 +357,7 @@ touch_known(void *arg)
 	for (; m->next < m->n; m->next++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		b->key = TextDatumGetCString(m->keys[m->next]);
+		b->key = m->keys[m->next];
 		parse(b);
 		if (b->shard && !OidIsValid(b->shard->table) && !m->here)
 			m->shards[m->next] = b->shard;
@@ -465,7 +472,7 @@ touch_node(Many *m, int first)
 static Datum
 touch_many(FunctionCallInfo fcinfo, bool here)
 {
-	Many		m = {.touch = {.t = target_of_call(fcinfo, "touch_many()")},.here = here};
+	Many		m = {.touch = {.t = target_of_call(fcinfo, "touch_many()"),.type = TEXTOID},.here = here};
 
 	m.touch.policy = pstrdup(m.touch.t->policy->name);
 	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);

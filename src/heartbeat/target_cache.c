@@ -146,12 +146,26 @@ ssw_target_cache_find(const char *name)
 	return t;
 }
 
+static SswHeartbeatKey
+entry_key(const SswPolicy *p, Oid shard, SswHeartbeatId id)
+{
+	id.part[1] ^= shard;
+	return (SswHeartbeatKey)
+	{
+		.id = id,.database = MyDatabaseId,.policy_id = p->id
+	};
+}
+
 /* The key of a row's entry.  shard: the table that is its shard here, or invalid. */
 SswHeartbeatKey
 ssw_target_cache_key(const SswPolicy *p, Oid shard, const char *key)
 {
-	SswHeartbeatKey k = {.id = ssw_key_heartbeat_id(p, key),.database = MyDatabaseId,.policy_id = p->id};
+	return entry_key(p, shard, ssw_key_heartbeat_id(p, key));
+}
 
-	k.id.part[1] ^= shard;
-	return k;
+/* The same from the values of its columns. */
+SswHeartbeatKey
+ssw_target_cache_value_key(const SswHeartbeatTarget *t, Oid shard, const Datum *values)
+{
+	return entry_key(t->policy, shard, ssw_key_value_id(t->policy->nkeys, t->types, values));
 }

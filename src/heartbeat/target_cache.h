@@ -27,5 +27,6 @@ typedef struct SswHeartbeatTarget
 extern SswHeartbeatTarget *ssw_target_cache_find(const char *name);
 
 extern SswHeartbeatKey ssw_target_cache_key(const SswPolicy *p, Oid shard, const char *key);
+extern SswHeartbeatKey ssw_target_cache_value_key(const SswHeartbeatTarget *t, Oid shard, const Datum *values);
 
 #endif							/* SSW_TARGET_CACHE_H */

@@ -325,16 +325,51 @@ ssw_key_equals(Oid type)
 	return ssw_guard_operator(op);
 }
 
+static SswHeartbeatId
+text_id(const char *key)
+{
+	SswHeartbeatId id;
+	Datum		hash = DirectFunctionCall1(sha256_bytea, CStringGetTextDatum(key));
+
+	memcpy(&id, VARDATA_ANY(DatumGetByteaPP(hash)), sizeof(id));
+	return id;
+}
+
 /*
- * What stands for a canonical key in memory.  Two keys may share a hash, one in
- * 2^128: then the heartbeats of one session would keep the other alive.
+ * What stands in memory for a key whose columns have these base types and values.  Two
+ * keys may share a hash, one in 2^128: then the heartbeats of one session would keep the
+ * other alive.
  */
+SswHeartbeatId
+ssw_key_value_id(int n, const Oid *types, const Datum *values)
+{
+	SswHeartbeatId id = {{0}};
+
+	switch (n == 1 ? types[0] : InvalidOid)
+	{
+		case UUIDOID:
+			memcpy(&id, DatumGetUUIDP(values[0]), sizeof(id));
+			return id;
+		case INT2OID:
+			id.part[0] = (uint64) DatumGetInt16(values[0]);
+			return id;
+		case INT4OID:
+			id.part[0] = (uint64) DatumGetInt32(values[0]);
+			return id;
+		case INT8OID:
+			id.part[0] = (uint64) DatumGetInt64(values[0]);
+			return id;
+		default:
+			return text_id(ssw_key_text(n, types, values));
+	}
+}
+
+/* The same for a canonical key. */
 SswHeartbeatId
 ssw_key_heartbeat_id(const SswPolicy *p, const char *key)
 {
 	Oid			type = p->nkeys == 1 ? getBaseType(get_atttype(p->relid, get_attnum(p->relid, p->key[0]))) : InvalidOid;
 	SswHeartbeatId id = {{0}};
-	Datum		hash;
 
 	/* a key column that was altered may be null: its text is empty */
 	switch (key[0] ? type : InvalidOid)
@@ -348,9 +383,7 @@ ssw_key_heartbeat_id(const SswPolicy *p, const char *key)
 			id.part[0] = (uint64) strtoll(key, NULL, 10);
 			return id;
 		default:
-			hash = DirectFunctionCall1(sha256_bytea, CStringGetTextDatum(key));
-			memcpy(&id, VARDATA_ANY(DatumGetByteaPP(hash)), sizeof(id));
-			return id;
+			return text_id(key);
 	}
 }
 

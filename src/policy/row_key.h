@@ -30,6 +30,7 @@ extern bool ssw_key_is_canonical(Oid type);
 extern char *ssw_key_text(int n, const Oid *types, const Datum *values);
 extern char *ssw_key_sql(const SswPolicy *p);
 extern char *ssw_key_column_sql(const SswPolicy *p, int i);
+extern SswHeartbeatId ssw_key_value_id(int n, const Oid *types, const Datum *values);
 extern SswHeartbeatId ssw_key_heartbeat_id(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown(const SswPolicy *p, const char *key);
 extern char *ssw_key_shown_sql(const SswPolicy *p);
