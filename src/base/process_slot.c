@@ -253,6 +253,9 @@ free_slot(int code, Datum arg)
 		for (int i = 0; i < nleaving; i++)
 			leaving[i] (d, MySswProc);
 		leave_pass(MySswProc);
+		/* if it wants another, after those that wait now */
+		if (d && MySswProc->kind == SSW_PROC_WORKER)
+			d->wanted_since = GetCurrentTimestamp();
 		if (SswShared->launcher == me)
 			SswShared->launcher = -1;
 		if (d && d->coordinator == me)

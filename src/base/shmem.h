@@ -58,7 +58,7 @@ typedef struct SswDatabase
 	int			coordinator;	/* index in procs, or -1 */
 	int			workers_wanted; /* by its coordinator, now */
 	TimestampTz wanted_since;	/* when workers_wanted last rose above what it
-								 * has, or one of them was taken away */
+								 * has, or one of them left */
 	TimestampTz next_due;		/* coordinator wanted from then on */
 	TimestampTz not_before;		/* back-off after a failed start of its
 								 * coordinator */

@@ -51,6 +51,8 @@
 PGDLLEXPORT void ssw_launcher_main(Datum main_arg);
 
 static TimestampTz rescan_at = 0;
+static TimestampTz start_again_at = 0;	/* the server had no slot for a
+										 * coordinator */
 static TimestampTz sample_at = 0;	/* of the WAL; see throttle.c */
 
 /* Register the launcher; called while the postmaster preloads the library. */
@@ -206,6 +208,8 @@ next_start(Start *s, TimestampTz now)
 {
 	bool		waiting;
 
+	if (now < start_again_at)
+		return false;
 	s->role = InvalidOid;
 	s->kind = SSW_PROC_COORDINATOR;
 	s->database = next_database(now, &waiting);
@@ -226,7 +230,10 @@ next_start(Start *s, TimestampTz now)
 	return true;
 }
 
-/* The server has no slot for it.  It is tried again soon, not at once: others may be asked to leave. */
+/*
+ * The server has no slot for it.  A coordinator is tried again soon, not at once: the slot
+ * of one that has left is free when the server has seen that.  Nobody else gets it meanwhile.
+ */
 static void
 start_failed(const Start *s, TimestampTz now)
 {
@@ -234,8 +241,10 @@ start_failed(const Start *s, TimestampTz now)
 
 	if (s->slot >= 0)
 		ssw_process_release(s->slot);
+	if (s->kind == SSW_PROC_COORDINATOR)
+		start_again_at = now + SLOT_AGAIN_US;
 	if (d && s->kind == SSW_PROC_COORDINATOR)
-		d->not_before = now + SLOT_AGAIN_US;
+		d->not_before = now;
 	ssw_quota_no_slot(s->kind, s->database, s->role, now);
 }
 
@@ -378,6 +387,8 @@ sleep_ms(TimestampTz now)
 	LWLockRelease(SswShared->lock);
 	if (busy)
 		next = Min(next, now + BUSY_TICK_MS * INT64CONST(1000));
+	if (start_again_at > now)
+		next = Min(next, start_again_at);
 	next = Min(next, Min(rescan_at, sample_at));
 	return Max(5, (next - now) / 1000);
 }
@@ -420,6 +431,7 @@ judge_again(bool clock_set)
 	rescan_at = 0;
 	if (!clock_set)
 		return;
+	start_again_at = 0;
 	ssw_quota_forget_short();
 	ssw_throttle_forget();
 }

@@ -232,7 +232,7 @@ ssw_assign(List *watches, TimestampTz now)
 	}
 	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))
 	{
-		if (d->workers_wanted < wanted)
+		if (d->workers_wanted <= ssw_quota_count(SSW_PROC_WORKER, MyDatabaseId))
 			d->wanted_since = now;
 		d->workers_wanted = Min(wanted, ssw_max_workers);
 		ssw_shmem_wake_launcher();

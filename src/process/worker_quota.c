@@ -111,15 +111,26 @@ waiting_in(Oid role, TimestampTz before)
 	return InvalidOid;
 }
 
-/* How many places a role has, beyond its share when another role waits. */
+/* How many places are taken. */
+static int
+taken_places(void)
+{
+	return ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
+}
+
+/*
+ * How many places a role has, beyond its share when another role waits.  Where the server
+ * has no slot for more, there are only those that are taken.
+ */
 static int
 beyond_share(Oid role)
 {
+	int			places = SswShared->no_slot_since != 0 ? ssw_min(ssw_max_workers, taken_places()) : ssw_max_workers;
 	int			n = 0;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
 		n += role_of(&SswProcs[i]) == role;
-	return n - Max(1, ssw_max_workers - 1);
+	return n - Max(1, places - 1);
 }
 
 /* Must a role not get another place, because another role waits?  The caller holds the lock. */
@@ -215,7 +226,6 @@ make_room(SswProcKind kind, Oid database, Oid role, TimestampTz now)
 	bool		any = kind == SSW_PROC_RUNNER || ssw_quota_count(SSW_PROC_WORKER, database) == 0;
 	bool		runners_only = kind == SSW_PROC_RUNNER && ssw_quota_count(kind, InvalidOid) >= most_runners();
 	SswProc    *victim = NULL;
-	SswDatabase *d;
 	int			most = 0;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
@@ -238,13 +248,8 @@ make_room(SswProcKind kind, Oid database, Oid role, TimestampTz now)
 			victim = p;
 		}
 	}
-	if (victim == NULL)
-		return;
-	ssw_quota_ask_to_leave(victim, now);
-	/* if it wants another, after those that wait now */
-	d = ssw_shmem_database(victim->database, false);
-	if (d)
-		d->wanted_since = now;
+	if (victim)
+		ssw_quota_ask_to_leave(victim, now);
 }
 
 /*
@@ -257,37 +262,34 @@ ssw_quota_no_slot(SswProcKind kind, Oid database, Oid role, TimestampTz now)
 {
 	int			coordinators = ssw_quota_count(SSW_PROC_COORDINATOR, InvalidOid);
 
-	slots = coordinators + ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
+	slots = coordinators + taken_places();
 	short_until = now + SHORT_US;
 	if (coordinators <= ssw_quota_most_coordinators(now) - (kind == SSW_PROC_COORDINATOR))
 		make_room(kind, database, role, now);
 }
 
 /*
- * The database that gets the next worker: one that has none comes first, then the
- * one that has waited longest.
+ * The database that gets the next worker: that with the fewest, *has of them; of several,
+ * the one that has waited longest.
  */
 static SswDatabase *
-neediest(TimestampTz now)
+neediest(TimestampTz now, int *has)
 {
 	SswDatabase *best = NULL;
-	bool		best_has = false;
 
+	*has = INT_MAX;
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
-		int			has;
+		int			n;
 
 		if (!OidIsValid(d->oid) || d->closed > 0 || d->coordinator < 0 || d->workers_not_before > now)
 			continue;
-		has = ssw_quota_count(SSW_PROC_WORKER, d->oid);
-		if (d->workers_wanted <= has)
-			continue;
-		if (best == NULL || (has > 0) < best_has ||
-			((has > 0) == best_has && d->wanted_since < best->wanted_since))
+		n = ssw_quota_count(SSW_PROC_WORKER, d->oid);
+		if (n < d->workers_wanted && (n < *has || (n == *has && d->wanted_since < best->wanted_since)))
 		{
 			best = d;
-			best_has = has > 0;
+			*has = n;
 		}
 	}
 	return best;
@@ -314,7 +316,7 @@ longest_without_runner(void)
 static int
 free_places(void)
 {
-	return ssw_max_workers - ssw_quota_count(SSW_PROC_WORKER, InvalidOid) - ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
+	return ssw_max_workers - taken_places();
 }
 
 /*
@@ -359,18 +361,15 @@ is_for_runner(TimestampTz since)
 Oid
 ssw_quota_next_worker(TimestampTz now)
 {
-	SswDatabase *d = neediest(now);
+	int			has;
+	SswDatabase *d = neediest(now, &has);
 
-	if (d == NULL || is_for_runner(d->wanted_since))
+	if (d == NULL || is_for_runner(has > 0 ? DT_NOEND : d->wanted_since))
 		return InvalidOid;
-	if (free_places() <= 0)
-	{
-		make_room(SSW_PROC_WORKER, d->oid, InvalidOid, now);
-		return InvalidOid;
-	}
-	/* if it wants another, after those that wait now */
-	d->wanted_since = now;
-	return d->oid;
+	if (free_places() > 0)
+		return d->oid;
+	make_room(SSW_PROC_WORKER, d->oid, InvalidOid, now);
+	return InvalidOid;
 }
 
 /* Does a leave before b?  Idle ones leave first; then the oldest, which had its turn. */

@@ -51,17 +51,15 @@ $node->safe_psql('postgres', $another x 40);
 cmp_ok(launcher_memory() - $used, '<', 1000, 'no memory is lost with each start');
 $node->safe_psql('postgres', $_) for 'ALTER SYSTEM RESET session_sweeper.worker_idle_timeout', 'SELECT pg_reload_conf()';
 
-# one place for the workers of two databases that always have work: in turn
+# places for one or two workers, and two databases that always have work for more: in turn
 $node->safe_psql('postgres', 'CREATE DATABASE second');
 $node->safe_psql('second', 'CREATE EXTENSION session_sweeper');
 for my $db (qw(postgres second)) {
     load_table($node, 'slow', 50000, 0, $db);
     $node->safe_psql($db, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN OLD; END';
         CREATE TRIGGER slow BEFORE DELETE ON slow FOR EACH ROW EXECUTE FUNCTION slow();
-        SELECT sweeper.register('slow', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20, max_workers => 1)");
+        SELECT sweeper.register('slow', deadline => 'd', start => 'now', backlog_rate => 0, batch_size => 20)");
 }
-$node->append_conf('postgresql.conf', 'max_worker_processes = 4');
-$node->restart;
 sub each_gets_the_place {
     for my $db (qw(postgres second)) {
         my $left = $node->safe_psql($db, 'SELECT count(*) FROM slow');
@@ -69,13 +67,30 @@ sub each_gets_the_place {
     }
     return;
 }
-each_gets_the_place() for 1 .. 3;
-ok(1, 'each gets the place');
-
+# the databases of so many workers, in the order in which these came
+sub next_workers {
+    my ($n) = @_;
+    my (@of, %seen);
+    wait_until(
+        sub {
+            my $workers = $node->safe_psql('postgres', "SELECT datname, pid FROM pg_stat_activity
+                WHERE backend_type = 'session_sweeper worker' AND datname IS NOT NULL ORDER BY backend_start");
+            for (split /\n/, $workers) {
+                my ($db, $pid) = split /\|/;
+                push @of, $db unless $seen{$pid}++;
+            }
+            return @of >= $n;
+        },
+        "$n workers have come");
+    return "@of";
+}
 # nor do coordinators keep the workers from all the slots there are
-$node->append_conf('postgresql.conf', 'max_worker_processes = 3');
-$node->restart;
-each_gets_the_place() for 1 .. 2;
+for my $slots (4, 3) {
+    $node->append_conf('postgresql.conf', "max_worker_processes = $slots");
+    $node->restart;
+    each_gets_the_place() for 1 .. 2;
+    unlike(next_workers(12), qr/\b(\w+) \1 \1\b/, "in turn with $slots slots");
+}
 
 # limits that are lowered hold for those that run; nobody stands still
 sub limits { $node->safe_psql('postgres', "ALTER SYSTEM SET session_sweeper.$_") for @_; return $node->reload }
@@ -88,6 +103,29 @@ is($node->safe_psql('postgres', running('coordinator')), 2, 'two coordinators');
 limits('max_workers = 1', 'max_coordinators = 1');
 wait_for($node, 'SELECT (' . running('worker') . ') <= 1 AND (' . running('coordinator') . ') <= 1', 'one of each');
 each_gets_the_place();
+$node->stop;
+
+# Short of slots, too, one role does not keep them all for long while another waits.
+$node = sweeper_node('roles', 'max_worker_processes = 4', 'max_parallel_workers = 0', 'max_logical_replication_workers = 0',
+    q{session_sweeper.max_hard_time_limit = '5min'});
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('SELECT pg_advisory_lock(1)');
+$node->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; CREATE ROLE other;
+    CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN PERFORM pg_advisory_lock(1); RETURN OLD; END $$});
+for my $table ('hangs_1', 'hangs_2') {
+    $node->safe_psql('postgres', "CREATE TABLE $table (id int PRIMARY KEY, d timestamptz); INSERT INTO $table VALUES (1, now());
+        CREATE TRIGGER hang BEFORE DELETE ON $table FOR EACH ROW EXECUTE FUNCTION hang();
+        SELECT sweeper.register('$table', deadline => 'd', start => 'now', soft_time_limit => '299 s', hard_time_limit => '300 s')");
+}
+# not for 2 s, as at first
+wait_for($node, "SELECT count(*) = 2 FROM sweeper.failed_row WHERE class = 'slow'", 'both rows are slow');
+wait_for($node, "SELECT count(*) = 2 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'two workers hang');
+load_table($node, 'others', 10, 10);
+$node->safe_psql('postgres', "ALTER TABLE others OWNER TO other; SELECT sweeper.register('others', deadline => 'd', start => 'now')");
+wait_for($node, 'SELECT count(*) = 10 FROM others', 'rows of the other role go');
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM hangs_1) + (SELECT count(*) FROM hangs_2)'), 2, 'while those of the first hang');
+$holder->query_safe('SELECT pg_advisory_unlock(1)');
+$holder->quit;
 $node->stop;
 
 # each dead row in a group of its own: they are counted on disk, not in memory
