@@ -110,7 +110,7 @@ ssw_process_cancel_policy(int policy_id)
 
 		if (pass == NULL || pass->database != MyDatabaseId || pass->policy_id != policy_id || p->pid == MyProcPid)
 			continue;
-		if (pass->end == SSW_END_NONE || pass->end == SSW_END_DONE)
+		if (pass->end <= SSW_END_SPENT)
 			pass->end = SSW_END_STOPPED;
 		if (p->batch_deadline != 0)
 			ssw_process_cancel(p);

@@ -167,7 +167,10 @@ typedef enum SswCursor
 typedef enum SswPassEnd
 {
 	SSW_END_NONE,				/* running */
-	SSW_END_DONE,				/* nothing is left */
+	SSW_END_DONE,				/* nothing is left to hand out: workers end
+								 * what they have */
+	SSW_END_SPENT,				/* the same, because a rate or load care lets
+								 * no other row go now; -> LIMIT */
 	SSW_END_REFRESHED,			/* the same, and the dead wait: see
 								 * SswPass.refresh_only */
 	SSW_END_LIMIT,				/* soft limit or a rate: continue at the next
@@ -223,8 +226,8 @@ typedef struct SswPass
 	/* any worker */
 	bool		skip_locked;	/* after the first lock time-out; set without
 								 * the lock */
-	bool		more;			/* the last chunk was full: worth another
-								 * worker */
+	bool		more;			/* the last chunk was full, and more rows may
+								 * go: worth another worker */
 	double		tokens;			/* rows that may still go; < 0: no limit */
 	double		backlog_tokens;
 	int64		estimate;		/* rows due when the pass began, about */

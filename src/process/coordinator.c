@@ -188,7 +188,7 @@ find_ended(TimestampTz now, bool stop)
 
 		if (pass == NULL)
 			continue;
-		if (stop && (pass->end == SSW_END_NONE || (pass->end == SSW_END_DONE && pass->workers > 0)))
+		if (stop && (pass->end == SSW_END_NONE || (pass->end <= SSW_END_SPENT && pass->workers > 0)))
 			pass->end = SSW_END_STOPPED;
 		w->over = pass->workers == 0 &&
 			(pass->end != SSW_END_NONE || (pass->max_workers_seen > 0 && now > pass->soft_deadline) || w->policy == NULL ||

@@ -100,14 +100,13 @@ code_owner(const SswWatch *w)
 
 /*
  * So many workers have rows to handle, as far as is known: chunks, and calls of is_alive,
- * are divided.  Unless the policy says so, not those of a rate, for which one is enough.
+ * are divided.
  */
 static int
 useful_workers(const SswWatch *w)
 {
 	const SswPass *pass = w->pass;
-	bool		rated = pass->tokens >= 0 || (pass->backlog_before != 0 && pass->backlog_tokens >= 0);
-	int			most = w->policy->max_workers > 0 ? w->policy->max_workers : rated ? 1 : ssw_max_workers;
+	int			most = w->policy->max_workers > 0 ? w->policy->max_workers : ssw_max_workers;
 
 	return pass->more ? most : Min(most, pass->workers + pass->nchecks - pass->next_check);
 }

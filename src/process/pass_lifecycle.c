@@ -488,6 +488,8 @@ how_it_ended(const SswPass *pass, TimestampTz now)
 			if (pass->unfinished > 0)
 				return SSW_END_STOPPED;
 			return pass->refresh_only ? SSW_END_REFRESHED : SSW_END_DONE;
+		case SSW_END_SPENT:
+			return SSW_END_LIMIT;
 		default:
 			return pass->end;
 	}

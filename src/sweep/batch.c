@@ -98,7 +98,7 @@ ssw_batch_must_stop(SswWork *w)
 	if (now < w->pass->now)
 		return !stop_pass(w);
 	LWLockAcquire(SswShared->lock, LW_SHARED);
-	stop = MySswProc->stop || ssw_shmem_is_closed() || (w->pass->end != SSW_END_NONE && w->pass->end != SSW_END_DONE) || w->pass->yield ||
+	stop = MySswProc->stop || ssw_shmem_is_closed() || w->pass->end > SSW_END_SPENT || w->pass->yield ||
 		ssw_shmem_pass_is_stale(w->pass);
 	LWLockRelease(SswShared->lock);
 	return stop || now > w->pass->soft_deadline;

@@ -149,14 +149,14 @@ ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	if (chunk)
 	{
-		pass->more = chunk->more;
 		pass->estimate += chunk->n;
 		pass->fuse_left -= chunk->n;
 		pass->excluded += w->excluded;
 		spend(pass, chunk, chunk->n);
+		pass->more = chunk->more && (int64) pass->tokens != 0 && !(chunk->backlog && (int64) pass->backlog_tokens == 0);
 		if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
 			publish_checks(pass, chunk);
-		if (chunk->more || pass->nchecks > 1)
+		if (pass->more || pass->nchecks > 1)
 			ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	if (pass->collector == MySswProc - SswProcs)

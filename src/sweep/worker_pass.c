@@ -137,7 +137,7 @@ collect(SswWork *w, SswChunk *chunk)
 	if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
 		ssw_fuse_expect(w, leaves, chunk);
 	if (end == READ_NOT_NOW)
-		ssw_batch_end_pass(pass, SSW_END_LIMIT, 0, NULL);
+		ssw_batch_end_pass(pass, SSW_END_SPENT, 0, NULL);
 	else if (!more && chunk->n == 0 && locked != 0)
 		end_locked(pass);
 	else if (!more && chunk->n == 0)

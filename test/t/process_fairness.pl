@@ -108,6 +108,19 @@ wait_for($node, 'SELECT count(*) = 2980 FROM rated', 'others go');
 $holder->quit;
 $node->safe_psql('postgres', "SELECT sweeper.unregister('rated')");
 
+# a worker that finds the rate used up leaves the others their rows: what is_alive said of them is not lost
+$node->safe_psql('postgres', q{
+    CREATE TABLE checked (id int PRIMARY KEY, seen timestamptz); CREATE INDEX ON checked (seen);
+    INSERT INTO checked SELECT i, now() - interval '1 h' + i * interval '1 s' FROM generate_series(1, 100) AS i;
+    CREATE SEQUENCE checks;
+    CREATE FUNCTION check_slowly(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('public.checks'), pg_sleep(0.02); RETURN false; END $$;
+    SELECT sweeper.register('checked', last_seen => 'seen', ttl => '1 s', is_alive => 'check_slowly(text)', start => 'now', check_every => '100 ms',
+        backlog_rate => 0, rate_limit => 20, max_workers => 2, fuse_fraction => 1)});
+wait_for($node, 'SELECT count(*) = 0 FROM checked', 'all are checked');
+# or a few, when another policy wanted the worker
+cmp_ok($node->safe_psql('postgres', 'SELECT last_value FROM checks'), '<', 130, 'each row is checked once under a rate');
+$node->safe_psql('postgres', "SELECT sweeper.unregister('checked')");
+
 # code that catches the cancel of the hard limit is terminated
 $node->safe_psql('postgres', q{
     CREATE TABLE stubborn (id int PRIMARY KEY, d timestamptz); INSERT INTO stubborn VALUES (1, now());
