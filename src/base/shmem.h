@@ -246,9 +246,8 @@ typedef struct SswPass
 								 * all rows: all answers come before any
 								 * action */
 	bool		tripped;		/* it has, by them */
-	bool		answered;		/* is_alive has given an answer; set without
-								 * the lock */
-	int64		unanswered;		/* rows without one; the same */
+	bool		answered;		/* is_alive has given an answer */
+	int64		unanswered;		/* rows without one */
 
 	/* the dispenser: who takes it, under the lock */
 	int			collector;		/* index in procs, or -1 */

@@ -128,7 +128,7 @@ ask(SswWork *w, const ItemPointerData *tids, int n, Answers *answers)
 static void
 note_unknown(SswWork *w, const ItemPointerData *tid, int code, const char *message)
 {
-	w->pass->unanswered++;
+	w->unanswered++;
 	if (!w->failed && !w->interrupted)
 		ssw_single_record(w, tid, w->slow_us > 0 ? ssw_batch_slow_class(w) : "check", code, message);
 }
@@ -169,7 +169,7 @@ ask_safely(SswWork *w, const ItemPointerData *tids, int n, Answers *answers)
 	w->slow_us = 0;
 	if (n == 1 && ssw_single_is_deadly(w, tids, "the workers that asked is_alive about the row were ended"))
 	{
-		w->pass->unanswered++;
+		w->unanswered++;
 		return;
 	}
 	PG_TRY();
@@ -186,7 +186,7 @@ ask_safely(SswWork *w, const ItemPointerData *tids, int n, Answers *answers)
 	{
 		ssw_batch_took(w, GetCurrentTimestamp() - start);
 		if (answers->alive.n > alive || answers->dead.n > dead)
-			w->answered = w->pass->answered = true;
+			w->answered = true;
 		while (answers->unknown.n > 0)
 			note_unknown(w, &answers->unknown.tid[--answers->unknown.n], ERRCODE_NO_DATA_FOUND, "is_alive returned null");
 		return;

@@ -48,6 +48,7 @@ typedef struct SswWork
 	SswShape   *shape;			/* of the relation, when the policy was loaded */
 	SswStep		step;			/* so far the batch came */
 	bool		answered;		/* is_alive has given an answer */
+	int64		unanswered;		/* rows without one, not added to the pass yet */
 	uint32		check_list;		/* from which it pulls rows for is_alive */
 	bool		unhurried;		/* a slow row is tried with all its time */
 	bool		failed;			/* the policy as a whole; leave the pass */

@@ -497,11 +497,16 @@ ssw_fuse_expect(SswWork *w, List *leaves, const SswChunk *chunk)
 
 /* Add this worker's answers to those of the pass. */
 static void
-add_answers(SswPass *pass, int dead, int alive)
+add_answers(SswWork *w, int dead, int alive)
 {
+	SswPass    *pass = w->pass;
+
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass->said_dead += dead;
 	pass->said_alive += alive;
+	pass->answered |= w->answered;
+	pass->unanswered += w->unanswered;
+	w->unanswered = 0;
 	MySswProc->asking = 0;
 	LWLockRelease(SswShared->lock);
 }
@@ -534,7 +539,7 @@ ssw_fuse_answers(SswWork *w, int dead, int alive)
 	bool		first;
 	bool		counts = !is_backlog(w->pass, w->target.cutoff);
 
-	add_answers(w->pass, counts ? dead : 0, counts ? alive : 0);
+	add_answers(w, counts ? dead : 0, counts ? alive : 0);
 	if (!counts)
 		return false;
 	if (w->pass->suspect)
