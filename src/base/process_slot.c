@@ -7,10 +7,10 @@
  * the slot's generation is still its own.  The exit callback frees the slot and
  * whatever the process held in a pass.  A crash empties shared memory.
  *
- * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM, or
- * one that comes to a batch which ignores its cancel, ends the process at the next
- * interrupt check, batch or not.  The launcher, whose end is bounded anyway,
- * ignores it.
+ * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM, one that
+ * comes to a batch which ignores its cancel, or one that code of users sends to its own
+ * process, ends it at the next interrupt check, batch or not.  The launcher, whose end is
+ * bounded anyway, ignores it.
  */
 #include "postgres.h"
 
@@ -45,12 +45,12 @@ ssw_process_ignores_cancel(const SswProc *p, TimestampTz now)
 }
 
 static void
-handle_sigterm(SIGNAL_ARGS)
+handle_sigterm(int postgres_signal_arg, siginfo_t * info, void *context)
 {
 	static TimestampTz first = 0;
 	int			save_errno = errno;
 
-	if (MySswProc == NULL || ssw_process_ignores_cancel(MySswProc, GetCurrentTimestamp()))
+	if (MySswProc == NULL || info->si_pid == MyProcPid || ssw_process_ignores_cancel(MySswProc, GetCurrentTimestamp()))
 		die(postgres_signal_arg);
 	else if (MySswProc->terminating)
 	{
@@ -288,8 +288,12 @@ free_slot(int code, Datum arg)
 static void
 set_signals(void)
 {
+	/* pqsignal() would not tell who has sent it */
+	struct sigaction action = {.sa_sigaction = handle_sigterm,.sa_flags = SA_RESTART | SA_SIGINFO};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGTERM, &action, NULL);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, handle_sigterm);
 	pqsignal(SIGINT, handle_sigint);
 	BackgroundWorkerUnblockSignals();
 }

@@ -223,13 +223,16 @@ act_on(SswWork *w, MemoryContext cxt, Judged *j, bool alive)
 static void
 take_turn(SswWork *w, Answers *answers)
 {
-	/* all answers of the list first, where the fuse judges by them */
-	TimestampTz until = w->pass->suspect ? DT_NOEND : GetCurrentTimestamp() + SSW_BATCH_TARGET_US;
+	/*
+	 * all answers of the list first, where the fuse judges by them; where the
+	 * next row may end this worker, one
+	 */
+	TimestampTz until = w->pass->suspect ? DT_NOEND : w->singly ? DT_NOBEGIN : GetCurrentTimestamp() + SSW_BATCH_TARGET_US;
 	bool		together = w->policy->asks_together && !w->singly;
 	ItemPointerData *tids = MemoryContextAlloc(answers->cxt, SSW_CHECK_LIST * sizeof(ItemPointerData));
 	int			n = 0;
 
-	while (!ssw_batch_must_stop(w) && GetCurrentTimestamp() < until && !w->unhurried && ssw_dispenser_pull_check(w, n == 0, &tids[n]))
+	while (!ssw_batch_must_stop(w) && (n == 0 || GetCurrentTimestamp() < until) && !w->unhurried && ssw_dispenser_pull_check(w, n == 0, &tids[n]))
 	{
 		if (!together)
 			ask_safely(w, &tids[n], 1, answers);

@@ -119,9 +119,12 @@ ssw_in_hand_set(int policy_id, Oid relid, int64 row)
 	armed = true;
 }
 
+/* The end of this process that the code asked for comes while its row is known. */
 void
 ssw_in_hand_clear(void)
 {
+	if (armed && ProcDiePending)
+		CHECK_FOR_INTERRUPTS();
 	armed = false;
 }
 

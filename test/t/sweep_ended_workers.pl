@@ -56,6 +56,23 @@ wait_for($node, "SELECT count(*) = 11 FROM asked", 'is_alive: all others go');
 wait_for($node, "SELECT count(*) = 1 FROM sweeper.failed_row WHERE policy = 'asked' AND state = 'quarantined'", 'is_alive: unknown');
 is(failed('asked'), '7 quarantined error 57P01', 'is_alive: recorded');
 
+# Code that asks once for its end: of one row, and of a call for many.  Two of them before all others, which go all the same.
+$node->safe_psql('postgres', q{
+    CREATE FUNCTION alive_once(key text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+        IF key IN ('7', '9') THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN false; END $$;
+    CREATE FUNCTION alive_list(keys text[]) RETURNS boolean[] LANGUAGE sql AS $$
+        SELECT array_agg(public.alive_once(k) ORDER BY n) FROM unnest(keys) WITH ORDINALITY AS u (k, n) $$});
+for my $how ([ 'once', 'text' ], [ 'list', 'text[]' ]) {
+    my ($name, $type) = @$how;
+    load_table($node, $name, 100, 10);
+    $node->safe_psql('postgres', "UPDATE $name SET d = now() - interval '1 h' WHERE id IN (7, 9);
+        SELECT sweeper.register('$name', deadline => 'd', ttl => '1 h', is_alive => 'alive_$name($type)', start => 'now', max_retries => 100, $limits)");
+    wait_for($node, "SELECT count(*) = 12 FROM $name", "$name: all others go");
+    wait_for($node, "SELECT count(*) = 2 FROM sweeper.failed_row WHERE policy = '$name' AND state = 'quarantined'", "$name: quarantined");
+    is(failed($name), '7 quarantined error 57P01, 9 quarantined error 57P01', "is_alive($type) that asks once for the end of its worker: recorded");
+    $node->safe_psql('postgres', "SELECT sweeper.unregister('$name')");
+}
+
 # No row in particular, and every row: the policy backs off.
 load_table($node, 'sought', 20, 10);
 $node->safe_psql('postgres', q{
