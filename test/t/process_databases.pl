@@ -50,6 +50,22 @@ wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'then i
 $node->safe_psql('db2', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i");
 $node->safe_psql('postgres', 'ALTER DATABASE db2 RENAME TO renamed');
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'a renamed database is swept', 'renamed');
+# none that comes to nothing leaves the database closed to us, however it ends
+my ($ret, $out, $err) = $node->psql('postgres', 'CREATE DATABASE renamed TEMPLATE db4');
+like($err, qr/database "renamed" already exists/, 'an error in the command');
+$node->safe_psql('postgres', 'BEGIN; SAVEPOINT s; ALTER DATABASE db4 RENAME TO other; ROLLBACK TO s; COMMIT');
+$node->safe_psql('postgres', 'BEGIN; ALTER DATABASE db4 RENAME TO other; ROLLBACK');
+$node->safe_psql('db4', 'INSERT INTO login SELECT -2, now()');
+wait_for($node, 'SELECT NOT EXISTS (SELECT FROM login WHERE id = -2)', 'is swept after these', 'db4');
+my $guest = $node->background_psql('db4');
+my $drop = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'DROP DATABASE db4' ], '2>', \my $ended_drop);
+wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query = 'DROP DATABASE db4') AND NOT EXISTS
+    (SELECT FROM pg_stat_activity WHERE datname = 'db4' AND backend_type LIKE 'session_sweeper%')", 'we have left');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'DROP DATABASE db4'");
+$drop->finish;
+$guest->query_safe('INSERT INTO login SELECT -3, now()');
+wait_for($node, 'SELECT NOT EXISTS (SELECT FROM login WHERE id = -3)', 'and after the end of the session', 'db4');
+$guest->quit;
 $node->safe_psql('db3', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i");
 $node->safe_psql('postgres', 'DROP DATABASE db3');
 pass('DROP DATABASE without force');
@@ -58,7 +74,7 @@ pass('DROP DATABASE without force');
 $node->safe_psql('postgres', 'CREATE ROLE nobody LOGIN');
 $node->safe_psql('postgres', "CREATE EXTENSION session_sweeper");
 my ($before) = pids($node, 'launcher');
-my ($ret, $out, $err) = $node->psql('postgres', 'SET ROLE nobody; DROP DATABASE db4');
+($ret, $out, $err) = $node->psql('postgres', 'SET ROLE nobody; DROP DATABASE db4');
 like($err, qr/must be owner of database db4/, 'a refused DROP DATABASE');
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'goes on', 'db4');
 is((pids($node, 'launcher'))[0], $before, 'the launcher is the same');
