@@ -32,6 +32,7 @@
 #include "registry/usage_event.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/throttle.h"
+#include "work/task_head.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
 #include "work/worker_lost.h"
@@ -56,6 +57,7 @@ _PG_init(void)
 		return;
 	ssw_store_init();
 	ssw_task_shmem_init();
+	ssw_task_head_init();
 	ssw_process_on_leaving(ssw_work_runner_leaves);
 	ssw_in_hand_init();
 	ssw_throttle_init();

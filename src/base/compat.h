@@ -75,13 +75,19 @@ object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 }
 #endif
 
-/* 16: onlySummarizing (commit 19d8e230) */
+/* 16: onlySummarizing (commit 19d8e230); an update says which indexes need the new row */
 #if PG_VERSION_NUM >= 160000
+typedef TU_UpdateIndexes ssw_update_indexes;
 #define ssw_insert_index_tuples(rri, slot, estate) \
 	ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL, false)
+#define ssw_update_index_tuples(rri, slot, estate, which) \
+	ExecInsertIndexTuples(rri, slot, estate, true, false, NULL, NIL, (which) == TU_Summarizing)
 #else
+typedef bool ssw_update_indexes;
 #define ssw_insert_index_tuples(rri, slot, estate) \
 	ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL)
+#define ssw_update_index_tuples(rri, slot, estate, which) \
+	ExecInsertIndexTuples(rri, slot, estate, true, false, NULL, NIL)
 #endif
 
 /* 18: counts of an index scan, for EXPLAIN (commit 0fbceae8) */

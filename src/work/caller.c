@@ -9,14 +9,16 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
+#include "access/stratnum.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/timestamp.h"
 
 #include "base/argument_checks.h"
-#include "base/cached_plan.h"
+#include "base/own_row.h"
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
@@ -25,18 +27,27 @@
 
 #define LOCK_TIMEOUT_MS	500
 
-/*
- * Remember the caller and become the extension, in SPI, until ssw_caller_end().  A wait
- * for a row ends after the session's lock_timeout, or after LOCK_TIMEOUT_MS if that is 0.
- */
+/* Who calls the function, which is going to write. */
 SswCaller
-ssw_caller_begin(const char *function)
+ssw_caller_identify(const char *function)
 {
 	SswCaller	c = {.userid = GetUserId()};
 
 	ssw_shmem_require();
 	ssw_session_check_writable(function);
 	c.name = GetUserNameFromId(c.userid, false);
+	return c;
+}
+
+/*
+ * The same, and become the extension, in SPI, until ssw_caller_end().  A wait for a row
+ * ends after the session's lock_timeout, or after LOCK_TIMEOUT_MS if that is 0.
+ */
+SswCaller
+ssw_caller_begin(const char *function)
+{
+	SswCaller	c = ssw_caller_identify(function);
+
 	ssw_identity_become_extension(&c.save);
 	if (LockTimeout == 0)
 		ssw_identity_lock_timeout(LOCK_TIMEOUT_MS);
@@ -70,6 +81,22 @@ ssw_caller_require_role(const SswCaller *c, const char *role, const char *what)
 				 errhint("Call as a member of that role.")));
 }
 
+/* Columns of sweeper.session. */
+enum
+{
+	SESSION_POOL = 2, SESSION_OWNER = 3, SESSION_ACQUIRED_BY = 4, SESSION_TTL = 5, SESSION_STATUS = 6, SESSION_FENCE = 13
+};
+
+/* Is the row that of a worker that lives? */
+static bool
+is_active_worker(SswOwnTable *sessions)
+{
+	char	   *pool = ssw_own_text(sessions, SESSION_POOL);
+	char	   *status = ssw_own_text(sessions, SESSION_STATUS);
+
+	return pool && status && strcmp(pool, SSW_WORKER_POOL) == 0 && strcmp(status, "active") == 0;
+}
+
 /*
  * Lock the worker, so that it lives until the transaction ends.  An error when it has
  * ended, or belongs to another role.
@@ -77,25 +104,29 @@ ssw_caller_require_role(const SswCaller *c, const char *role, const char *what)
 SswWorker
 ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 {
-	static const char *const sql =
-	"SELECT s.owner, s.acquired_by, s.fence, ARRAY(SELECT w.job FROM sweeper.job_worker AS w WHERE w.worker = $1), (extract(epoch FROM s.ttl) * 1000000)::bigint FROM sweeper.session AS s"
-	" WHERE s.session = $1 AND s.pool = '" SSW_WORKER_POOL "' AND s.status = 'active' FOR SHARE OF s";
-	Oid			type = UUIDOID;
-	SswWorker	w = {0};
+	Snapshot	snapshot = ssw_own_snapshot();
+	SswOwnTable sessions;
+	ScanKeyData key;
+	SswWorker	w;
+	bool		isnull;
 
-	if (ssw_plan_execute(sql, 1, &type, &worker, NULL, false) == 0)
+	ssw_own_open(&sessions, "session", SESSION_FENCE, "session_pkey", RowShareLock, snapshot);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, worker);
+	if (!ssw_own_find(&sessions, &key, 1) || !is_active_worker(&sessions) ||
+		!ssw_own_lock(&sessions, sessions.slot->tts_tid, LockTupleShare, true) || !is_active_worker(&sessions))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("the worker does not exist"),
 				 errdetail("It was released, its connection closed, or its heartbeats stopped."),
 				 errhint("Stop its tasks, and register the worker again: SELECT sweeper.register_worker('...');")));
-	w.name = ssw_spi_text(0, 1);
+	w.name = ssw_own_text(&sessions, SESSION_OWNER);
 	if (w.name == NULL)
 		w.name = "";			/* the row was not written by acquire() */
-	w.role = ssw_spi_text(0, 2);
-	w.number = DatumGetInt64(ssw_spi_column(0, 3));
-	w.jobs = ssw_spi_column(0, 4);
-	w.ttl_us = DatumGetInt64(ssw_spi_column(0, 5));
+	w.role = ssw_own_text(&sessions, SESSION_ACQUIRED_BY);
+	w.number = DatumGetInt64(ssw_own_column(&sessions, SESSION_FENCE, &isnull));
+	w.ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(ssw_own_column(&sessions, SESSION_TTL, &isnull)), 0);
+	ssw_own_close(&sessions);
+	ssw_own_release(snapshot);
 	ssw_caller_require_role(c, w.role, "the worker");
 	return w;
 }

@@ -17,7 +17,6 @@ typedef struct SswWorker
 	char	   *role;			/* that registered it */
 	int64		number;
 	int64		ttl_us;
-	Datum		jobs;			/* it offers: bigint[], or 0 */
 } SswWorker;
 
 /* Who called, while we are the extension. */
@@ -28,6 +27,7 @@ typedef struct SswCaller
 	SswIdentity save;
 } SswCaller;
 
+extern SswCaller ssw_caller_identify(const char *function);
 extern SswCaller ssw_caller_begin(const char *function);
 extern void ssw_caller_end(const SswCaller *c);
 extern bool ssw_caller_acts_as(const SswCaller *c, const char *role);

@@ -2,148 +2,238 @@
  * claim.c
  *		claim(): the oldest tasks for a worker.
  *
- * Runs in the worker's session and transaction, as the extension's owner.  Rows
- * that another session is just claiming are skipped, so that no claim waits and a task
- * has one winner.  Shares nothing but the tables; a crash, or the caller's
- * rollback, undoes it.
+ * Runs in the worker's session and transaction.  Of the first waiting task of each of its
+ * jobs it takes the oldest, and again, until it has enough.  Rows that another session is
+ * just claiming are skipped, so that no claim waits and a task has one winner.  Shares
+ * where the waiting tasks of a job begin (task_head.c), otherwise nothing but the tables; a
+ * crash, or the caller's rollback, undoes it.
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
+#include "access/stratnum.h"
+#include "access/xact.h"
 #include "funcapi.h"
-#include "utils/array.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "base/argument_checks.h"
-#include "base/cached_plan.h"
-#include "base/spi.h"
+#include "base/own_row.h"
 #include "work/caller.h"
+#include "work/task_head.h"
+#include "work/task_row.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
 
 PG_FUNCTION_INFO_V1(ssw_claim);
 
 #define MAX_CLAIM	1000
-/* Of several jobs, so many more tasks are read: other workers may claim some of them. */
-#define LOOK_AHEAD	64
 
-/* Columns that are returned. */
+/* Columns that are returned: the task, room, category and name of its job, payload, attempt. */
 #define N_COLUMNS	6
+#define N_NAMES		3
 
-/* In the order of the tasks: an UPDATE returns rows in any. */
-#define TAKE(tasks) \
-	"WITH next AS MATERIALIZED (" tasks " LIMIT %1$d FOR NO KEY UPDATE SKIP LOCKED), taken AS (" \
-	"UPDATE sweeper.task AS t SET status = CASE WHEN $2 THEN 'running' ELSE 'claimed' END, claimed_at = $3," \
-	" started_at = CASE WHEN $2 THEN $3 END, worker = $4, worker_id = $5, worker_name = $6, worker_role = $7, attempt = t.attempt + 1," \
-	" progress_at = NULL, done = NULL, total = NULL, message = NULL, error = NULL" \
-	" FROM next, sweeper.job AS j WHERE j.job = t.job AND t.task = next.task" \
-	" RETURNING t.task, j.room, j.category, j.name, t.payload, t.attempt) SELECT * FROM taken ORDER BY task"
-
-/*
- * Limits are part of the text: for a parameter the planner would expect a tenth of all
- * tasks, and sort them.  The job is given by BETWEEN, so that only the index of waiting
- * tasks gives the order, and not the index of all tasks with their history.
- */
-
-/* Of one job: the index has them in order. */
-static const char *const of_one =
-TAKE("SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN $1 AND $1 AND q.status = 'enqueued' AND q.job IS NOT NULL ORDER BY q.job, q.task");
-
-/* Of those that were looked at. */
-static const char *const of_many =
-TAKE("SELECT q.task FROM sweeper.task AS q WHERE q.task = ANY ($1) AND q.status = 'enqueued' ORDER BY q.task");
-
-/* The oldest tasks of several jobs, after a given one. */
-static const char *const look =
-"SELECT array_agg(c.task), count(*), max(c.task::text COLLATE \"C\")::uuid FROM (SELECT o.task FROM unnest($1) AS u (job) CROSS JOIN LATERAL"
-" (SELECT q.task FROM sweeper.task AS q WHERE q.job BETWEEN u.job AND u.job AND q.status = 'enqueued' AND q.job IS NOT NULL AND q.task > $2"
-" ORDER BY q.job, q.task LIMIT %1$d) AS o ORDER BY o.task LIMIT %1$d) AS c";
+/* A job of the worker, and its first waiting task that was not looked at yet. */
+typedef struct Job
+{
+	SswTaskHead head;
+	bool		looked;			/* task was looked at: others come after it */
+	bool		waits;			/* there is one */
+	pg_uuid_t	task;
+	ItemPointerData tid;
+	bool		named;
+	Datum		names[N_NAMES];
+} Job;
 
 typedef struct Claim
 {
 	ReturnSetInfo *result;
-	int			left;
-	Oid			types[7];		/* the first is of the job or of tasks */
-	Datum		values[7];
+	Snapshot	snapshot;
+	SswOwnTable tasks;
+	Job		   *jobs;
+	int			njobs;
+
+	/* new values of the rows */
+	Datum		values[SSW_TASK_COLUMNS];
+	bool		nulls[SSW_TASK_COLUMNS];
+	bool		replace[SSW_TASK_COLUMNS];
 } Claim;
 
-/* Claim by a statement and hand the rows out. */
+/*
+ * The jobs that the worker offers, and where their tasks begin.  Only a snapshot that is
+ * taken after this may begin there.  One that is older sees tasks that others have
+ * claimed; and what this transaction has submitted is not known to others.
+ */
 static void
-take(Claim *cl, const char *sql)
+read_jobs(Claim *cl, Datum worker)
 {
-	uint64		n = ssw_plan_execute(psprintf(sql, cl->left), 7, cl->types, cl->values, NULL, false);
+	Snapshot	snapshot = ssw_own_snapshot();
+	bool		use_head = !IsolationUsesXactSnapshot() && !ssw_task_xact_any_waits();
+	int			room = 8;
+	SswOwnTable links;
+	ScanKeyData key;
+	bool		isnull;
 
-	for (uint64 i = 0; i < n; i++)
+	cl->jobs = palloc(room * sizeof(Job));
+	ssw_own_open(&links, "job_worker", 2, "job_worker_pkey", AccessShareLock, snapshot);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, worker);
+	for (bool found = ssw_own_find(&links, &key, 1); found; found = ssw_own_next(&links))
 	{
-		Datum		v[N_COLUMNS];
-		bool		isnull[N_COLUMNS];
+		int64		id = DatumGetInt64(ssw_own_column(&links, 2, &isnull));
 
-		for (int col = 0; col < N_COLUMNS; col++)
-			v[col] = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, col + 1, &isnull[col]);
-		tuplestore_putvalues(cl->result->setResult, cl->result->setDesc, v, isnull);
-		ssw_task_xact_task_changed(DatumGetUUIDP(v[0]));
+		if (cl->njobs == room)
+			cl->jobs = repalloc(cl->jobs, (room *= 2) * sizeof(Job));
+		cl->jobs[cl->njobs++] = (Job)
+		{
+			.head = use_head ? ssw_task_head_read(id) : (SswTaskHead)
+			{
+				.job = id
+			}
+		};
 	}
-	SPI_freetuptable(SPI_tuptable);
-	cl->left -= n;
+	ssw_own_close(&links);
+	ssw_own_release(snapshot);
+	for (int i = 0; i < cl->njobs; i++)
+		cl->jobs[i].task = cl->jobs[i].head.from;
 }
 
-/* Of several jobs: read the oldest tasks, then claim those that no other session claims. */
+/* Find the first waiting task of the job, or the next one. */
 static void
-take_of_many(Claim *cl, Datum jobs)
+look(Claim *cl, Job *j)
 {
-	Oid			types[] = {INT8ARRAYOID, UUIDOID};
-	pg_uuid_t	none = {0};
-	int			size = cl->left + LOOK_AHEAD;
-	Datum		values[] = {jobs, UUIDPGetDatum(&none)};
-	int64		seen;
+	static const pg_uuid_t none = {0};
+	bool		first = !j->looked;
+	ScanKeyData keys[2];
+	bool		isnull;
 
-	cl->types[0] = UUIDARRAYOID;
-	do
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(j->head.job));
+	ScanKeyInit(&keys[1], 2, first ? BTGreaterEqualStrategyNumber : BTGreaterStrategyNumber, first ? F_UUID_GE : F_UUID_GT,
+				UUIDPGetDatum(&j->task));
+	j->looked = true;
+	j->waits = ssw_own_find(&cl->tasks, keys, 2);
+	if (j->waits)
 	{
-		ssw_plan_execute(psprintf(look, size), 2, types, values, NULL, false);
-		seen = DatumGetInt64(ssw_spi_column(0, 2));
-		if (seen == 0)
-			return;
-		cl->values[0] = ssw_spi_column(0, 1);
-		values[1] = ssw_spi_column(0, 3);
-		take(cl, of_many);
-	} while (cl->left > 0 && seen == size);
+		j->task = *DatumGetUUIDP(ssw_own_column(&cl->tasks, SSW_TASK_TASK, &isnull));
+		j->tid = cl->tasks.slot->tts_tid;
+	}
+	if (first && memcmp(&j->head.horizon, &none, UUID_LEN) != 0)
+		ssw_task_head_seen(&j->head, j->waits ? &j->task : NULL);
+}
+
+static Job *
+oldest(const Claim *cl)
+{
+	Job		   *found = NULL;
+
+	for (int i = 0; i < cl->njobs; i++)
+		if (cl->jobs[i].waits && (found == NULL || memcmp(&cl->jobs[i].task, &found->task, UUID_LEN) < 0))
+			found = &cl->jobs[i];
+	return found;
+}
+
+/* Read the room, category and name of the job. */
+static void
+read_names(Claim *cl, Job *j)
+{
+	SswOwnTable jobs;
+	ScanKeyData key;
+
+	ssw_own_open(&jobs, "job", N_NAMES + 1, "job_pkey", AccessShareLock, cl->snapshot);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(j->head.job));
+	if (!ssw_own_find(&jobs, &key, 1))
+		elog(ERROR, "job " INT64_FORMAT " of a task does not exist", j->head.job);
+	for (int i = 0; i < N_NAMES; i++)
+		j->names[i] = CStringGetTextDatum(ssw_own_text(&jobs, i + 2));
+	ssw_own_close(&jobs);
+	j->named = true;
+}
+
+/* Write the task's row, and hand it out; false: another session has it. */
+static bool
+take(Claim *cl, Job *j)
+{
+	Datum		v[N_COLUMNS];
+	bool		isnull[N_COLUMNS] = {0};
+
+	ssw_own_fetch(&cl->tasks, j->tid);
+	v[5] = Int32GetDatum(DatumGetInt32(ssw_own_column(&cl->tasks, SSW_TASK_ATTEMPT, &isnull[5])) + 1);
+	ssw_task_row_set(SSW_TASK_ATTEMPT, v[5], cl->values, cl->replace);
+
+	/*
+	 * one that only a comment refers to, or that this transaction has locked,
+	 * can be locked
+	 */
+	if (!ssw_own_update(&cl->tasks, false, cl->values, cl->nulls, cl->replace) &&
+		!(ssw_own_lock(&cl->tasks, j->tid, LockTupleNoKeyExclusive, false) &&
+		  ssw_own_update(&cl->tasks, true, cl->values, cl->nulls, cl->replace)))
+		return false;
+	if (!j->named)
+		read_names(cl, j);
+	v[0] = UUIDPGetDatum(&j->task);
+	memcpy(&v[1], j->names, sizeof(j->names));
+	v[4] = ssw_own_column(&cl->tasks, SSW_TASK_PAYLOAD, &isnull[4]);
+	tuplestore_putvalues(cl->result->setResult, cl->result->setDesc, v, isnull);
+	ssw_task_xact_task_changed(&j->task);
+	return true;
+}
+
+/* The values that a task gets when the worker takes it. */
+static void
+prepare_values(Claim *cl, Datum worker, const SswWorker *w, bool start)
+{
+	static const AttrNumber none[] = {SSW_TASK_PROGRESS_AT, SSW_TASK_DONE, SSW_TASK_TOTAL, SSW_TASK_MESSAGE, SSW_TASK_ERROR};
+	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
+
+	ssw_task_row_set(SSW_TASK_STATUS, CStringGetTextDatum(start ? "running" : "claimed"), cl->values, cl->replace);
+	ssw_task_row_set(SSW_TASK_CLAIMED_AT, now, cl->values, cl->replace);
+	ssw_task_row_set(SSW_TASK_STARTED_AT, now, cl->values, cl->replace);
+	cl->nulls[SSW_TASK_STARTED_AT - 1] = !start;
+	ssw_task_row_set(SSW_TASK_WORKER, worker, cl->values, cl->replace);
+	ssw_task_row_set(SSW_TASK_WORKER_ID, Int64GetDatum(w->number), cl->values, cl->replace);
+	ssw_task_row_set(SSW_TASK_WORKER_NAME, CStringGetTextDatum(w->name), cl->values, cl->replace);
+	ssw_task_row_set(SSW_TASK_WORKER_ROLE, CStringGetTextDatum(w->role), cl->values, cl->replace);
+	for (int i = 0; i < lengthof(none); i++)
+	{
+		ssw_task_row_set(none[i], 0, cl->values, cl->replace);
+		cl->nulls[none[i] - 1] = true;
+	}
 }
 
 /* claim(worker, max, start) → the tasks. */
 Datum
 ssw_claim(PG_FUNCTION_ARGS)
 {
-	Claim		cl = {.types = {INT8OID, BOOLOID, TIMESTAMPTZOID, UUIDOID, INT8OID, TEXTOID, TEXTOID}};
+	Claim		cl = {0};
+	int			left;
 	SswCaller	c;
 	SswWorker	w;
-	ArrayType  *jobs;
+	Job		   *j;
 
 	ssw_argument_not_null(fcinfo, 0, "worker");
 	ssw_argument_not_null(fcinfo, 1, "max");
 	ssw_argument_not_null(fcinfo, 2, "start");
-	cl.left = ssw_argument_number("max", PG_GETARG_INT32(1), 1, MAX_CLAIM);
+	left = ssw_argument_number("max", PG_GETARG_INT32(1), 1, MAX_CLAIM);
 	InitMaterializedSRF(fcinfo, 0);
 	cl.result = (ReturnSetInfo *) fcinfo->resultinfo;
-	c = ssw_caller_begin("sweeper.claim()");
+	c = ssw_caller_identify("sweeper.claim()");
 	w = ssw_caller_hold_worker(&c, PG_GETARG_DATUM(0));
 	ssw_worker_lost_unheard(PG_GETARG_DATUM(0), w.ttl_us);
-	cl.values[1] = PG_GETARG_DATUM(2);
-	cl.values[2] = TimestampTzGetDatum(GetCurrentTimestamp());
-	cl.values[3] = PG_GETARG_DATUM(0);
-	cl.values[4] = Int64GetDatum(w.number);
-	cl.values[5] = CStringGetTextDatum(w.name);
-	cl.values[6] = CStringGetTextDatum(w.role);
-	jobs = DatumGetArrayTypeP(w.jobs);
-	if (ArrayGetNItems(ARR_NDIM(jobs), ARR_DIMS(jobs)) == 1)
+	prepare_values(&cl, PG_GETARG_DATUM(0), &w, PG_GETARG_BOOL(2));
+	read_jobs(&cl, PG_GETARG_DATUM(0));
+	cl.snapshot = ssw_own_snapshot();
+	ssw_own_open(&cl.tasks, "task", SSW_TASK_COLUMNS, "task_queue", RowExclusiveLock, cl.snapshot);
+	for (int i = 0; i < cl.njobs; i++)
+		look(&cl, &cl.jobs[i]);
+	while ((j = oldest(&cl)) != NULL)
 	{
-		cl.values[0] = Int64GetDatum(*(int64 *) ARR_DATA_PTR(jobs));
-		take(&cl, of_one);
+		CHECK_FOR_INTERRUPTS();
+		if (take(&cl, j) && --left == 0)
+			break;
+		look(&cl, j);
 	}
-	else
-		take_of_many(&cl, w.jobs);
-	ssw_caller_end(&c);
+	ssw_own_close(&cl.tasks);
+	ssw_own_release(cl.snapshot);
 	return (Datum) 0;
 }

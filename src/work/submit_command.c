@@ -23,7 +23,7 @@
 #include "base/guc.h"
 #include "work/caller.h"
 #include "work/command_queue.h"
-#include "work/task.h"
+#include "work/task_id.h"
 #include "work/task_xact.h"
 
 PG_FUNCTION_INFO_V1(ssw_submit_sql);

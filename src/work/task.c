@@ -2,24 +2,28 @@
  * task.c
  *		Tasks: submit them, start, finish and cancel them.
  *
- * Runs in the caller's session.  Each step is one conditional UPDATE of the task's row,
- * so that one of several callers wins.  The trigger of task_row.c lists the steps.  Shares nothing but the tables; a
- * crash, or the caller's rollback, undoes it.
+ * Runs in the caller's session.  Each step locks the task's row and looks at its state
+ * again, so that one of several callers wins.  task_row.c lists the steps.  Shares nothing
+ * but the tables; a crash, or the caller's rollback, undoes it.
  */
 #include "postgres.h"
 
+#include "access/stratnum.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "port/pg_bswap.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "base/argument_checks.h"
 #include "base/cached_plan.h"
+#include "base/own_row.h"
 #include "base/spi.h"
 #include "work/caller.h"
 #include "work/task.h"
+#include "work/task_id.h"
 #include "work/task_row.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
@@ -28,33 +32,6 @@ PG_FUNCTION_INFO_V1(ssw_submit);
 PG_FUNCTION_INFO_V1(ssw_start_task);
 PG_FUNCTION_INFO_V1(ssw_finish_task);
 PG_FUNCTION_INFO_V1(ssw_cancel_task);
-
-/* Of a time-ordered uuid (RFC 9562, version 7): 48 bits of ms, 12 of parts of one. */
-#define PARTS_OF_MS		4096
-#define US_PER_MS		1000
-
-/*
- * An identifier that is greater than those made before: here, and elsewhere as
- * far as the clocks agree.
- */
-pg_uuid_t  *
-ssw_task_identifier(void)
-{
-	static uint64 last = 0;
-	pg_uuid_t  *id = palloc(UUID_LEN);
-	TimestampTz now = GetCurrentTimestamp() + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
-	uint64		parts = (uint64) now / US_PER_MS * PARTS_OF_MS + (uint64) now % US_PER_MS * PARTS_OF_MS / US_PER_MS;
-	uint64		first;
-
-	last = Max(last + 1, parts);
-	if (!pg_strong_random(id, UUID_LEN))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	first = pg_hton64(last / PARTS_OF_MS << 16 | 7 << 12 | last % PARTS_OF_MS);
-	memcpy(id->data, &first, sizeof(first));
-	id->data[8] = (id->data[8] & 0x3f) | 0x80;
-	return id;
-}
 
 /* The job to which a task may be submitted, which does not go before the transaction ends. */
 static Datum
@@ -99,64 +76,115 @@ ssw_submit(PG_FUNCTION_ARGS)
 	values[5] = TimestampTzGetDatum(GetCurrentTimestamp());
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
 	ssw_task_xact_task_changed(id);
-	ssw_task_xact_task_waits(DatumGetInt64(values[1]));
+	ssw_task_xact_task_waits(DatumGetInt64(values[1]), id);
 	ssw_caller_end(&c);
 	PG_RETURN_UUID_P(id);
 }
 
-/* In an UPDATE by update_held(): is it still the worker role's, and the attempt the one that the caller names? */
-#define IS_HELD(n1, n2)	"worker_role = $" n1 " AND (attempt = $" n2 " OR $" n2 " = 0)"
+/* New values of a task's row. */
+typedef struct Change
+{
+	Datum		values[SSW_TASK_COLUMNS];
+	bool		nulls[SSW_TASK_COLUMNS];
+	bool		replace[SSW_TASK_COLUMNS];
+} Change;
+
+/* A text column of a row; "" for null. */
+static const char *
+text_of(SswOwnTable *t, AttrNumber column)
+{
+	char	   *text = ssw_own_text(t, column);
+
+	return text ? text : "";
+}
 
 /*
- * Run an UPDATE of a task that a worker of the caller's holds.  $1 is the task; the last two
- * are those of IS_HELD().  The attempt distinguishes a worker that lost the task from the one
- * that has it now.  True: a row was updated, and what it returns is in SPI_tuptable.
+ * Is the task in the slot held by a worker of the caller's, and can it go to that status?
+ * The attempt distinguishes a worker that lost the task from the one that has it now.
  */
 static bool
-update_held(const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char *sql, int nargs, Oid *types, Datum *values)
+is_held(SswOwnTable *tasks, const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char *to)
 {
-	Oid			type = UUIDOID;
-	char	   *role;
+	const char *role = text_of(tasks, SSW_TASK_WORKER_ROLE);
+	const char *status = text_of(tasks, SSW_TASK_STATUS);
+	bool		isnull;
 
-	if (ssw_plan_execute("SELECT worker_role FROM sweeper.task WHERE task = $1", 1, &type, values, NULL, false) == 0)
+	if (strcmp(status, "claimed") != 0 && (strcmp(status, "running") != 0 || strcmp(to, status) == 0))
 		return false;
-	role = ssw_spi_text(0, 1);
-	if (role == NULL || !(strcmp(role, c->name) == 0 || ssw_caller_acts_as(c, role)))
+	if (role[0] == '\0' || !(strcmp(role, c->name) == 0 || ssw_caller_acts_as(c, role)))
 		return false;
-	types[nargs] = TEXTOID;
-	values[nargs] = CStringGetTextDatum(role);
-	types[nargs + 1] = INT4OID;
-	values[nargs + 1] = PG_ARGISNULL(attempt) ? Int32GetDatum(0) : PG_GETARG_DATUM(attempt);
-	return ssw_plan_execute(sql, nargs + 2, types, values, NULL, false) > 0;
+	if (!PG_ARGISNULL(attempt) && PG_GETARG_INT32(attempt) != 0 &&
+		PG_GETARG_INT32(attempt) != DatumGetInt32(ssw_own_column(tasks, SSW_TASK_ATTEMPT, &isnull)))
+		return false;
+	ssw_task_row_check_step(status, to);
+	return true;
+}
+
+/* Write a task that the caller's worker holds, in the first argument; its old row is then in the slot. */
+static bool
+update_held(SswOwnTable *tasks, const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char *to, Change *change)
+{
+	ScanKeyData key;
+	bool		locked = false;
+
+	ssw_task_row_set(SSW_TASK_STATUS, CStringGetTextDatum(to), change->values, change->replace);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, PG_GETARG_DATUM(0));
+	if (!ssw_own_find(tasks, &key, 1))
+		return false;
+	while (is_held(tasks, c, fcinfo, attempt, to))
+	{
+		if (ssw_own_update(tasks, locked, change->values, change->nulls, change->replace))
+			return true;
+		/* as it is when the other session is done with it */
+		locked = ssw_own_lock(tasks, tasks->slot->tts_tid, LockTupleNoKeyExclusive, true);
+		if (!locked)
+			return false;
+	}
+	return false;
 }
 
 /* start_task(task, attempt): false when it is not, or no more, claimed by the caller's worker. */
 Datum
 ssw_start_task(PG_FUNCTION_ARGS)
 {
-	Oid			types[4] = {UUIDOID, TIMESTAMPTZOID};
-	Datum		values[4];
+	Change		change = {0};
+	SswOwnTable tasks;
 	SswCaller	c;
+	Snapshot	snapshot;
 	bool		done;
 
 	ssw_argument_not_null(fcinfo, 0, "task");
-	c = ssw_caller_begin("sweeper.start_task()");
-	values[0] = PG_GETARG_DATUM(0);
-	values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
-	done = update_held(&c, fcinfo, 1, "UPDATE sweeper.task SET status = 'running', started_at = $2"
-					   " WHERE task = $1 AND status = 'claimed' AND " IS_HELD("3", "4"), 2, types, values);
+	c = ssw_caller_identify("sweeper.start_task()");
+	snapshot = ssw_own_snapshot();
+	ssw_own_open(&tasks, "task", SSW_TASK_COLUMNS, "task_pkey", RowExclusiveLock, snapshot);
+	ssw_task_row_set(SSW_TASK_STARTED_AT, TimestampTzGetDatum(GetCurrentTimestamp()), change.values, change.replace);
+	done = update_held(&tasks, &c, fcinfo, 1, "running", &change);
 	if (done)
-		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
-	ssw_caller_end(&c);
+		ssw_task_xact_task_changed(PG_GETARG_UUID_P(0));
+	ssw_own_close(&tasks);
+	ssw_own_release(snapshot);
 	PG_RETURN_BOOL(done);
 }
 
-/* After a task of it has ended: is the job, in an array in the first row's column, an orphan now? */
-static void
-look_at_job(int col)
+/* After a task of it has ended: does nobody offer the job any more? */
+static bool
+is_left_alone(int64 job, Snapshot snapshot)
 {
-	Datum		jobs = ssw_spi_column(0, col);
+	SswOwnTable links;
+	ScanKeyData key;
+	bool		found;
 
+	ssw_own_open(&links, "job_worker", 2, "job_worker_job", AccessShareLock, snapshot);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job));
+	found = ssw_own_find(&links, &key, 1);
+	ssw_own_close(&links);
+	return !found;
+}
+
+/* Is the job, in an array, an orphan now? */
+static void
+look_at_job(Datum jobs)
+{
 	if (jobs != 0)
 		ssw_worker_lost_orphans(jobs);
 }
@@ -165,15 +193,14 @@ look_at_job(int col)
 Datum
 ssw_finish_task(PG_FUNCTION_ARGS)
 {
-	static const char *const sql =
-	"UPDATE sweeper.task AS t SET status = $2, result = $3, error = $4, finished_at = $5"
-	" WHERE task = $1 AND status IN ('claimed', 'running') AND " IS_HELD("6", "7")
-	" RETURNING CASE WHEN NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = t.job) THEN ARRAY[job] END";
-	Oid			types[7] = {UUIDOID, TEXTOID, JSONBOID, TEXTOID, TIMESTAMPTZOID};
-	Datum		values[7];
+	Change		change = {0};
+	SswOwnTable tasks;
 	char	   *status;
 	SswCaller	c;
+	Snapshot	snapshot;
 	bool		done;
+	bool		alone = false;
+	Datum		job;
 
 	ssw_argument_not_null(fcinfo, 0, "task");
 	ssw_argument_not_null(fcinfo, 1, "status");
@@ -185,23 +212,34 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 				 errhint("Use one of \"completed\", \"failed\", \"cancelled\".")));
 	ssw_argument_bound(fcinfo, 2, "result", SSW_MAX_PAYLOAD);
 	ssw_argument_bound(fcinfo, 3, "error", SSW_MAX_TEXT);
-	c = ssw_caller_begin("sweeper.finish_task()");
-	values[0] = PG_GETARG_DATUM(0);
-	values[1] = PG_GETARG_DATUM(1);
-	values[2] = PG_ARGISNULL(2) ? (Datum) 0 : PG_GETARG_DATUM(2);
-	values[3] = PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3);
-	values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
-	done = update_held(&c, fcinfo, 4, sql, 5, types, values);
+	c = ssw_caller_identify("sweeper.finish_task()");
+	snapshot = ssw_own_snapshot();
+	ssw_own_open(&tasks, "task", SSW_TASK_COLUMNS, "task_pkey", RowExclusiveLock, snapshot);
+	change.nulls[SSW_TASK_RESULT - 1] = PG_ARGISNULL(2);
+	change.nulls[SSW_TASK_ERROR - 1] = PG_ARGISNULL(3);
+	ssw_task_row_set(SSW_TASK_RESULT, PG_GETARG_DATUM(2), change.values, change.replace);
+	ssw_task_row_set(SSW_TASK_ERROR, PG_GETARG_DATUM(3), change.values, change.replace);
+	ssw_task_row_set(SSW_TASK_FINISHED_AT, TimestampTzGetDatum(GetCurrentTimestamp()), change.values, change.replace);
+	done = update_held(&tasks, &c, fcinfo, 4, status, &change);
 	if (done)
 	{
-		look_at_job(1);
-		ssw_task_row_progress(values[0]);
-		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
+		bool		isnull;
+
+		job = ssw_own_column(&tasks, SSW_TASK_JOB, &isnull);
+		alone = !isnull && is_left_alone(DatumGetInt64(job), snapshot);
+	}
+	ssw_own_close(&tasks);
+	ssw_own_release(snapshot);
+	if (alone)
+		look_at_job(PointerGetDatum(construct_array(&job, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+	if (done)
+	{
+		ssw_task_row_progress(PG_GETARG_DATUM(0));
+		ssw_task_xact_task_changed(PG_GETARG_UUID_P(0));
 		if (strcmp(status, "completed") != 0)
-			ssw_task_row_comment(values[0], c.name, PG_ARGISNULL(3) ? status :
+			ssw_task_row_comment(PG_GETARG_DATUM(0), c.name, PG_ARGISNULL(3) ? status :
 								 psprintf("%s: %s", status, text_to_cstring(PG_GETARG_TEXT_PP(3))));
 	}
-	ssw_caller_end(&c);
 	PG_RETURN_BOOL(done);
 }
 
@@ -249,7 +287,7 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 		values[1] = TimestampTzGetDatum(GetCurrentTimestamp());
 		ssw_plan_execute(cancel, 2, types, values, NULL, false);
 		running = strcmp(ssw_spi_text(0, 2), "running") == 0;
-		look_at_job(1);
+		look_at_job(ssw_spi_column(0, 1));
 		ssw_task_row_progress(values[0]);
 		ssw_task_xact_task_changed(DatumGetUUIDP(values[0]));
 		/* the coordinator has the runner of a command stop it */

@@ -2,10 +2,11 @@
  * task_row.c
  *		The states of a task, the steps between them, and what else is written to its row.
  *
- * A trigger of sweeper.task allows only the steps that are listed here.  It is C, and its
+ * A trigger of sweeper.task allows only the steps that are listed here; what changes a task
+ * without a statement (own_row.c) checks its step itself.  The trigger is C, and its
  * conditions are no expressions of the catalog, because each statement would read and
  * prepare those again.  Progress and comments are written wherever tasks change, in that
- * transaction, as the extension's owner and in SPI.
+ * transaction, as the extension's owner.
  *
  * Shares nothing; reads progress from memory (task_shmem.c).  A crash, or a
  * rollback, undoes what was written.
@@ -23,7 +24,9 @@
 #include "utils/uuid.h"
 
 #include "base/cached_plan.h"
+#include "base/identity.h"
 #include "base/shmem.h"
+#include "base/spi.h"
 #include "work/task_row.h"
 #include "work/task_shmem.h"
 
@@ -72,6 +75,18 @@ status_of(HeapTuple tup, Relation rel)
 	return isnull ? pstrdup("") : TextDatumGetCString(value);
 }
 
+/* An error unless a task may go from one state to the other. */
+void
+ssw_task_row_check_step(const char *from, const char *to)
+{
+	if (strcmp(from, to) != 0 && !leads_to(find(from), to))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a task that is %s cannot become %s", from, to),
+				 strcmp(from, "claimed") == 0 ?
+				 errhint("Start it first: sweeper.start_task(), or claim(..., start => true).") : 0));
+}
+
 /* _task_transition(), before a task is inserted, or its status written. */
 Datum
 ssw_task_transition(PG_FUNCTION_ARGS)
@@ -79,7 +94,6 @@ ssw_task_transition(PG_FUNCTION_ARGS)
 	TriggerData *t = (TriggerData *) fcinfo->context;
 	bool		is_update;
 	HeapTuple	next;
-	char	   *from;
 	char	   *to;
 
 	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(t->tg_event) || !TRIGGER_FIRED_FOR_ROW(t->tg_event) ||
@@ -96,14 +110,18 @@ ssw_task_transition(PG_FUNCTION_ARGS)
 		(void) find(to);
 		return PointerGetDatum(next);
 	}
-	from = status_of(t->tg_trigtuple, t->tg_relation);
-	if (strcmp(from, to) != 0 && !leads_to(find(from), to))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a task that is %s cannot become %s", from, to),
-				 strcmp(from, "claimed") == 0 ?
-				 errhint("Start it first: sweeper.start_task(), or claim(..., start => true).") : 0));
+	ssw_task_row_check_step(status_of(t->tg_trigtuple, t->tg_relation), to);
 	return PointerGetDatum(next);
+}
+
+static void
+execute(const char *sql, int nargs, Oid *types, Datum *values)
+{
+	SswIdentity save;
+
+	ssw_spi_begin_as_extension(&save);
+	ssw_plan_execute(sql, nargs, types, values, NULL, false);
+	ssw_spi_end_as(&save);
 }
 
 /* Write the worker's report to the row. */
@@ -122,7 +140,7 @@ ssw_task_row_said(Datum task, const SswProgress *p)
 	values[3] = BoolGetDatum(p->has_total);
 	values[4] = Int64GetDatum(p->total);
 	values[5] = p->message[0] ? CStringGetTextDatum(p->message) : (Datum) 0;
-	ssw_plan_execute(sql, 6, types, values, NULL, false);
+	execute(sql, 6, types, values);
 }
 
 /* The task changes: write its worker's last report to the row. */
@@ -143,7 +161,7 @@ ssw_task_row_comment(Datum task, const char *actor, const char *comment)
 	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID};
 	Datum		values[] = {task, CStringGetTextDatum(actor), CStringGetTextDatum(comment)};
 
-	ssw_plan_execute("INSERT INTO sweeper.task_comment (task, actor, comment) VALUES ($1, $2, $3)", 3, types, values, NULL, false);
+	execute("INSERT INTO sweeper.task_comment (task, actor, comment) VALUES ($1, $2, $3)", 3, types, values);
 }
 
 /* _task_progress(task) → progress_at, done, total, message, as memory knows them; else nulls. */

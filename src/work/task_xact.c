@@ -19,6 +19,7 @@
 
 #include "base/shmem.h"
 #include "work/runner_demand.h"
+#include "work/task_head.h"
 #include "work/task_shmem.h"
 #include "work/task_xact.h"
 #include "work/work_state.h"
@@ -26,8 +27,16 @@
 /* Items of a list that are compared with a new one. */
 #define LOOK_AT		16
 
+/* Tasks that wait for a job. */
+typedef struct Waits
+{
+	int64		job;
+	pg_uuid_t	first;
+} Waits;
+
 /* What the current transaction has done; in TopTransactionContext. */
 static List *pending_events = NIL;	/* of SswTaskEvent */
+static List *pending_waits = NIL;	/* of Waits */
 static int64 pending_rows = 0;	/* appended */
 static bool pending_left = false;	/* see worker_lost.c */
 static List *pending_roles = NIL;	/* of Oid: whose commands wait */
@@ -42,7 +51,13 @@ at_xact_end(XactEvent event, void *arg)
 				 errhint("Commit it without PREPARE TRANSACTION.")));
 	if (event == XACT_EVENT_COMMIT && pending_events)
 	{
-		bool		fits = ssw_task_shmem_post(pending_events);
+		bool		fits;
+		ListCell   *lc;
+
+		/* before sessions that wait are woken */
+		foreach(lc, pending_waits)
+			ssw_task_head_waits(((Waits *) lfirst(lc))->job, &((Waits *) lfirst(lc))->first);
+		fits = ssw_task_shmem_post(pending_events);
 
 		ssw_work_signal(fits ? SSW_WORK_EVENTS : SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST);
 		ssw_task_shmem_tell();
@@ -55,7 +70,7 @@ at_xact_end(XactEvent event, void *arg)
 		ssw_work_rows_appended(pending_rows);
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 	{
-		pending_events = pending_roles = NIL;
+		pending_events = pending_roles = pending_waits = NIL;
 		pending_rows = 0;
 		pending_left = false;
 	}
@@ -147,12 +162,36 @@ ssw_task_xact_command_waits(Oid role)
 
 /* A task waits for the job. */
 void
-ssw_task_xact_task_waits(int64 job)
+ssw_task_xact_task_waits(int64 job, const pg_uuid_t *task)
 {
 	SswTaskEvent e = {.kind = SSW_TASK_WAITS,.of.room = {0}};
+	ListCell   *lc;
+	Waits	   *w = NULL;
 
 	e.of.job = job;
 	remember_event(&e);
+	foreach(lc, pending_waits)
+		if (((Waits *) lfirst(lc))->job == job)
+		w = lfirst(lc);
+	if (w == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		w = palloc(sizeof(Waits));
+		w->job = job;
+		w->first = *task;
+		pending_waits = lappend(pending_waits, w);
+		MemoryContextSwitchTo(old);
+	}
+	if (memcmp(task, &w->first, UUID_LEN) < 0)
+		w->first = *task;
+}
+
+/* Has this transaction made tasks wait?  Others may have looked past them. */
+bool
+ssw_task_xact_any_waits(void)
+{
+	return pending_waits != NIL;
 }
 
 /* The room has other jobs or providers. */

@@ -63,7 +63,7 @@ static const char *const end_links =
 
 /*
  * Delete softly those of the jobs (bigint[]) that nobody offers and no task waits
- * for, or may yet go back to.  As the extension, in SPI.
+ * for, or may yet go back to.
  */
 void
 ssw_worker_lost_orphans(Datum jobs)
@@ -81,7 +81,9 @@ ssw_worker_lost_orphans(Datum jobs)
 	static const char *const left = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " LIMIT 1";
 	Oid			type = INT8ARRAYOID;
 	Datum		mine;
+	SswIdentity save;
 
+	ssw_spi_begin_as_extension(&save);
 	ssw_plan_execute_fresh(lock, 1, &type, &jobs);
 	mine = ssw_spi_column(0, 1);
 	if (mine != 0)
@@ -93,6 +95,7 @@ ssw_worker_lost_orphans(Datum jobs)
 	}
 	if (ssw_plan_execute_fresh(left, 1, &type, &jobs) > 0)
 		ssw_task_xact_left_over();
+	ssw_spi_end_as(&save);
 }
 
 /* End the tasks that the workers (uuid[]) hold and that made no progress since; returns how many. */
@@ -111,7 +114,7 @@ end_unheard(Datum workers, TimestampTz since, const char *reason)
 		Datum		job = SPI_getbinval(ended->vals[i], ended->tupdesc, 2, &isnull);
 
 		if (!isnull)
-			ssw_task_xact_task_waits(DatumGetInt64(job));
+			ssw_task_xact_task_waits(DatumGetInt64(job), DatumGetUUIDP(task));
 		ssw_task_row_progress(task);
 		ssw_task_xact_task_changed(DatumGetUUIDP(task));
 	}
@@ -132,19 +135,23 @@ end_tasks_of(Datum workers)
 /*
  * A worker, whose row is locked, claims.  It may have forgotten tasks in a crash or
  * fail-over.  Those that it held before, and without a report for one time to live since
- * service began, are lost.  As the extension, in SPI.
+ * service began, are lost.
  */
 void
 ssw_worker_lost_unheard(Datum worker, int64 ttl_us)
 {
 	static pg_uuid_t checked;	/* has reported all that it holds */
-	Datum		workers = PointerGetDatum(construct_array(&worker, 1, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	Datum		workers;
+	SswIdentity save;
 
 	if (ssw_service_is_clean() || ssw_service_began() == 0 || GetCurrentTimestamp() < ssw_service_began() + ttl_us ||
 		memcmp(&checked, DatumGetUUIDP(worker), UUID_LEN) == 0)
 		return;
+	workers = PointerGetDatum(construct_array(&worker, 1, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	ssw_spi_begin_as_extension(&save);
 	if (end_unheard(workers, ssw_service_began(), "Not reported by its worker since the server crashed or failed over") == 0)
 		checked = *DatumGetUUIDP(worker);
+	ssw_spi_end_as(&save);
 }
 
 /* Of the sessions that ended, what the workers among them had ends, too. */

@@ -1,0 +1,189 @@
+/*
+ * own_row.c
+ *		Rows of the extension's own tables, found, locked and written without a
+ *		statement.
+ *
+ * Runs in any session or process.  A statement that changes one row by its key spends
+ * most of its time on starting and ending the executor; what is called for each task
+ * goes this way instead.  Like multi_insert.c it needs no right of a role: only types,
+ * operators and indexes of the extension are involved, and triggers do not fire.
+ *
+ * Rows are found, locked and changed as by SELECT ... FOR UPDATE and UPDATE, at each
+ * isolation level.  A row that nobody holds is changed without locking it before.  Shares nothing; a rollback or crash undoes it.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "base/compat.h"
+#include "base/identity.h"
+#include "base/multi_insert.h"
+#include "base/own_row.h"
+#include "base/ssw.h"
+
+/* For a row that another session has locked, where the session has no lock_timeout. */
+#define LOCK_TIMEOUT_MS	500
+
+/* As a new statement: it sees what this transaction has done, and what is committed. */
+Snapshot
+ssw_own_snapshot(void)
+{
+	CommandCounterIncrement();
+	return RegisterSnapshot(GetTransactionSnapshot());
+}
+
+/* The rows that were written are seen by the next statement. */
+void
+ssw_own_release(Snapshot snapshot)
+{
+	UnregisterSnapshot(snapshot);
+	CommandCounterIncrement();
+}
+
+void
+ssw_own_open(SswOwnTable *t, const char *table, int ncolumns, const char *index, LOCKMODE mode, Snapshot snapshot)
+{
+	memset(t, 0, sizeof(SswOwnTable));
+	t->rel = table_open(ssw_multi_insert_relation(table), mode);
+	if (RelationGetDescr(t->rel)->natts < ncolumns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"sweeper.%s\" does not have the expected columns", table),
+				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
+	t->index = index_open(ssw_multi_insert_relation(index), mode);
+	t->snapshot = snapshot;
+	t->slot = table_slot_create(t->rel, NULL);
+}
+
+void
+ssw_own_close(SswOwnTable *t)
+{
+	if (t->estate)
+	{
+		ExecCloseIndices(t->rri);
+		FreeExecutorState(t->estate);
+	}
+	if (t->scan)
+		index_endscan(t->scan);
+	ExecDropSingleTupleTableSlot(t->slot);
+	index_close(t->index, NoLock);
+	table_close(t->rel, NoLock);
+}
+
+/* The first row with these keys, which are of columns of the index. */
+bool
+ssw_own_find(SswOwnTable *t, ScanKey keys, int nkeys)
+{
+	if (t->scan == NULL)
+		t->scan = ssw_index_beginscan(t->rel, t->index, t->snapshot, nkeys);
+	index_rescan(t->scan, keys, nkeys, NULL, 0);
+	return ssw_own_next(t);
+}
+
+/* The next one in the order of the index. */
+bool
+ssw_own_next(SswOwnTable *t)
+{
+	if (index_getnext_slot(t->scan, ForwardScanDirection, t->slot))
+		return true;
+	/* what it holds may be half of a row that was looked at */
+	ExecClearTuple(t->slot);
+	return false;
+}
+
+Datum
+ssw_own_column(SswOwnTable *t, AttrNumber column, bool *isnull)
+{
+	return slot_getattr(t->slot, column, isnull);
+}
+
+/* A column of type text; null is null. */
+char	   *
+ssw_own_text(SswOwnTable *t, AttrNumber column)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(t->slot, column, &isnull);
+
+	return isnull ? NULL : TextDatumGetCString(value);
+}
+
+/*
+ * Lock a row that was found.  True: it is in t->slot, in its newest version, which may
+ * be other than the one that was found if we waited.  False: it is gone, or, without
+ * waiting, another session has locked or changed it.
+ */
+bool
+ssw_own_lock(SswOwnTable *t, ItemPointerData tid, LockTupleMode mode, bool wait)
+{
+	ItemPointerData place = tid;
+	TM_FailureData failure;
+	TM_Result	result;
+	int			flags = wait && !IsolationUsesXactSnapshot() ? TUPLE_LOCK_FLAG_FIND_LAST_VERSION : 0;
+
+	ExecClearTuple(t->slot);
+	result = table_tuple_lock(t->rel, &place, t->snapshot, t->slot, GetCurrentCommandId(false), mode, LockWaitSkip, flags, &failure);
+	if (result == TM_WouldBlock && wait)
+	{
+		int			level = NewGUCNestLevel();
+
+		if (LockTimeout == 0)
+			ssw_identity_lock_timeout(LOCK_TIMEOUT_MS);
+		place = tid;
+		result = table_tuple_lock(t->rel, &place, t->snapshot, t->slot, GetCurrentCommandId(false), mode, LockWaitBlock, flags, &failure);
+		AtEOXact_GUC(false, level);
+	}
+	if ((result == TM_Updated || result == TM_Deleted) && IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent %s", result == TM_Updated ? "update" : "delete")));
+	return result == TM_Ok;
+}
+
+/* Read a row that was found before into t->slot. */
+void
+ssw_own_fetch(SswOwnTable *t, ItemPointerData tid)
+{
+	if (!TTS_EMPTY(t->slot) && ItemPointerEquals(&t->slot->tts_tid, &tid))
+		return;
+	if (!table_tuple_fetch_row_version(t->rel, &tid, t->snapshot, t->slot))
+		elog(ERROR, "a row that was found is gone");
+}
+
+/*
+ * Write a new version of the row in t->slot.  False: it is not locked by us, and another
+ * session has locked or changed it.
+ */
+bool
+ssw_own_update(SswOwnTable *t, bool locked, Datum *values, bool *nulls, bool *replace)
+{
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(t->rel), &TTSOpsHeapTuple);
+	HeapTuple	old = ExecFetchSlotHeapTuple(t->slot, false, NULL);
+	TM_FailureData failure;
+	LockTupleMode mode;
+	ssw_update_indexes which;
+	bool		done;
+
+	if (t->estate == NULL)
+	{
+		t->estate = CreateExecutorState();
+		t->rri = makeNode(ResultRelInfo);
+		InitResultRelInfo(t->rri, t->rel, 0, NULL, 0);
+		ExecOpenIndices(t->rri, false);
+	}
+	ExecStoreHeapTuple(heap_modify_tuple(old, RelationGetDescr(t->rel), values, nulls, replace), slot, true);
+	done = table_tuple_update(t->rel, &t->slot->tts_tid, slot, GetCurrentCommandId(true), t->snapshot, InvalidSnapshot, locked,
+							  &failure, &mode, &which) == TM_Ok;
+	if (done && which)
+		list_free(ssw_update_index_tuples(t->rri, slot, t->estate, which));
+	ResetPerTupleExprContext(t->estate);
+	ExecDropSingleTupleTableSlot(slot);
+	return done;
+}
