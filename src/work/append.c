@@ -1,8 +1,8 @@
 /*
  * append.c
- *		append(): accept a row now, to be written to its table soon.
+ *		append(), append_many(): accept rows now, to be written to their table soon.
  *
- * Runs in the caller's session and transaction.  The row goes straight into a table
+ * Runs in the caller's session and transaction.  The rows go straight into a table
  * without indexes.  A worker writes it to its table later, as that table's owner
  * (append_writer.c); the commit wakes the coordinator for that (task_xact.c).
  *
@@ -27,6 +27,7 @@
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/inval.h"
@@ -52,11 +53,13 @@
 #include "work/work_state.h"
 
 PG_FUNCTION_INFO_V1(ssw_append);
+PG_FUNCTION_INFO_V1(ssw_append_many);
 PG_FUNCTION_INFO_V1(ssw_alter_append);
 PG_FUNCTION_INFO_V1(ssw_flush);
 
 #define MAX_FLUSH_ROWS		100000
 #define COUNT_EVERY_US		USECS_PER_SEC
+#define INSERT_ROWS			64	/* at once */
 
 typedef struct Stream
 {
@@ -211,7 +214,21 @@ check_column(Relation rel, const char *name)
 				 errdetail("Its values are generated always.")));
 }
 
-/* The columns that the row names, and what they hold. */
+/*
+ * Do two rows name the same columns?  An object has first the lengths of all keys, then
+ * those of the values, then the keys themselves; both have at least one.
+ */
+bool
+ssw_append_same_columns(Jsonb *a, Jsonb *b)
+{
+	int			n = JB_ROOT_COUNT(a);
+
+	return n == JB_ROOT_COUNT(b) &&
+		memcmp(a->root.children, b->root.children, n * sizeof(JEntry)) == 0 &&
+		memcmp(&a->root.children[2 * n], &b->root.children[2 * n], getJsonbOffset(&a->root, n)) == 0;
+}
+
+/* May the caller append the row, by the columns that it names? */
 static void
 check_row(Relation rel, Jsonb *row)
 {
@@ -261,7 +278,7 @@ count_rows(Oid relid)
  * one is refused.
  */
 static void
-check_room(Oid relid)
+check_room(Oid relid, int more)
 {
 	static Oid	counted = InvalidOid;
 	static TimestampTz counted_at = 0;
@@ -269,20 +286,21 @@ check_room(Oid relid)
 	TimestampTz now = GetCurrentTimestamp();
 	SswWorkState s = ssw_work_read(MyDatabaseId);
 
-	if (s.rows_counted && s.most_rows + s.appended + ssw_task_xact_rows_appended() < ssw_max_appended_rows)
+	if (s.rows_counted && s.most_rows + s.appended + ssw_task_xact_rows_appended() + more <= ssw_max_appended_rows)
 		return;
-	if (relid != counted || now - counted_at > COUNT_EVERY_US || now < counted_at || rows >= ssw_max_appended_rows)
+	if (relid != counted || now - counted_at > COUNT_EVERY_US || now < counted_at || rows + more > ssw_max_appended_rows)
 	{
 		rows = count_rows(relid);
 		counted = relid;
 		counted_at = now;
 	}
-	if (rows++ >= ssw_max_appended_rows)
+	if (rows + more > ssw_max_appended_rows)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many appended rows of \"%s\" wait or were set aside", get_rel_name(relid)),
 				 errdetail("\"session_sweeper.max_appended_rows\" allows %d for a table.", ssw_max_appended_rows),
 				 errhint("SELECT * FROM sweeper.append_status; see sweeper.append_failed_row for the errors of those that were set aside, and sweeper.problem.")));
+	rows += more;
 }
 
 static Relation
@@ -302,29 +320,62 @@ open_target(Oid relid)
 	return rel;
 }
 
-/* Put the row into sweeper.append_row: no index, no trigger, no statement. */
-static void
-insert_row(int64 id, int stream, Jsonb *row)
+/* Put rows into sweeper.append_row: no index, no trigger, no statement.  Returns the number of the last. */
+static int64
+insert_rows(int stream, Jsonb **rows, int n)
 {
 	Relation	rel = table_open(ssw_multi_insert_relation("append_row"), RowExclusiveLock);
-	Datum		values[] = {Int64GetDatum(id), Int32GetDatum(stream), TimestampTzGetDatum(GetCurrentTimestamp()), JsonbPGetDatum(row)};
+	Oid			sequence = ssw_multi_insert_relation("append_row_seq");
+	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
 	bool		nulls[] = {false, false, false, false};
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
-	HeapTuple	tup = heap_form_tuple(RelationGetDescr(rel), values, nulls);
+	TupleTableSlot *slots[INSERT_ROWS];
+	int64		id = 0;
 
-	ExecStoreHeapTuple(tup, slot, true);
-	table_tuple_insert(rel, slot, GetCurrentCommandId(true), 0, NULL);
-	ExecDropSingleTupleTableSlot(slot);
+	for (int i = 0; i < n && i < INSERT_ROWS; i++)
+		slots[i] = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
+	for (int from = 0, count; from < n; from += count)
+	{
+		count = Min(n - from, INSERT_ROWS);
+		for (int i = 0; i < count; i++)
+		{
+			Datum		values[] = {0, Int32GetDatum(stream), now, JsonbPGetDatum(rows[from + i])};
+
+			id = nextval_internal(sequence, false);
+			values[0] = Int64GetDatum(id);
+			ExecStoreHeapTuple(heap_form_tuple(RelationGetDescr(rel), values, nulls), slots[i], true);
+		}
+		table_multi_insert(rel, slots, count, GetCurrentCommandId(true), 0, NULL);
+	}
+	for (int i = 0; i < n && i < INSERT_ROWS; i++)
+		ExecDropSingleTupleTableSlot(slots[i]);
 	table_close(rel, NoLock);
+	return id;
+}
+
+/* Accept rows for a table; returns the number of the last one. */
+static int64
+accept_rows(Oid relid, Jsonb **rows, int n)
+{
+	Relation	rel = open_target(relid);
+	int			stream;
+	int64		id;
+
+	check_row(rel, rows[0]);
+	for (int i = 1; i < n; i++)
+		if (!JB_ROOT_IS_OBJECT(rows[i]) || !ssw_append_same_columns(rows[i], rows[i - 1]))
+			check_row(rel, rows[i]);
+	check_room(relid, n);
+	stream = find_stream(rel);
+	relation_close(rel, NoLock);
+	id = insert_rows(stream, rows, n);
+	ssw_task_xact_rows_add(n);
+	return id;
 }
 
 /* append(target, row_data) → the row's number. */
 Datum
 ssw_append(PG_FUNCTION_ARGS)
 {
-	Relation	rel;
-	int			stream;
-	int64		id;
 	Jsonb	   *row;
 
 	ssw_argument_not_null(fcinfo, 0, "target");
@@ -333,15 +384,39 @@ ssw_append(PG_FUNCTION_ARGS)
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.append()");
 	row = PG_GETARG_JSONB_P(1);
-	rel = open_target(PG_GETARG_OID(0));
-	check_row(rel, row);
-	check_room(PG_GETARG_OID(0));
-	stream = find_stream(rel);
-	relation_close(rel, NoLock);
-	id = nextval_internal(ssw_multi_insert_relation("append_row_seq"), false);
-	insert_row(id, stream, row);
-	ssw_task_xact_row_appended();
-	PG_RETURN_INT64(id);
+	PG_RETURN_INT64(accept_rows(PG_GETARG_OID(0), &row, 1));
+}
+
+/* append_many(target, rows) → the number of the last row. */
+Datum
+ssw_append_many(PG_FUNCTION_ARGS)
+{
+	Datum	   *values;
+	bool	   *nulls;
+	Jsonb	  **rows;
+	int			n;
+
+	ssw_argument_not_null(fcinfo, 0, "target");
+	ssw_argument_not_null(fcinfo, 1, "rows");
+	ssw_shmem_require();
+	ssw_session_check_writable("sweeper.append_many()");
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), JSONBOID, -1, false, TYPALIGN_INT, &values, &nulls, &n);
+	if (n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("rows must not be empty")));
+	rows = palloc(n * sizeof(Jsonb *));
+	for (int i = 0; i < n; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("rows must not contain null")));
+		rows[i] = DatumGetJsonbP(values[i]);
+		if (VARSIZE_ANY_EXHDR(rows[i]) > SSW_MAX_PAYLOAD)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("a row must not be longer than %d bytes", SSW_MAX_PAYLOAD)));
+	}
+	PG_RETURN_INT64(accept_rows(PG_GETARG_OID(0), rows, n));
 }
 
 /* alter_append(target, flush_every, flush_rows). */

@@ -138,12 +138,12 @@ ssw_task_xact_left_over(void)
 	pending_left = true;
 }
 
-/* A row was appended. */
+/* Rows were appended. */
 void
-ssw_task_xact_row_appended(void)
+ssw_task_xact_rows_add(int n)
 {
 	watch_transaction();
-	pending_rows++;
+	pending_rows += n;
 }
 
 /* How many this transaction has appended. */

@@ -16,7 +16,7 @@ extern bool ssw_task_xact_any_waits(void);
 extern void ssw_task_xact_room_changed(SswEventKind kind, const char *room);
 extern void ssw_task_xact_command_waits(Oid role);
 extern void ssw_task_xact_left_over(void);
-extern void ssw_task_xact_row_appended(void);
+extern void ssw_task_xact_rows_add(int n);
 extern int64 ssw_task_xact_rows_appended(void);
 
 #endif							/* SSW_TASK_XACT_H */
