@@ -3,8 +3,8 @@
  *		Write appended rows to their tables.
  *
  * Runs in an ordinary worker, to which the coordinator gives an owner of tables
- * (append_demand.c).  One transaction deletes rows where append() has put them and inserts
- * them into their table, so that each is written once, in the order of their numbers.  They
+ * (append_demand.c).  One transaction deletes rows where append() has put them
+ * (append_queue.c) and inserts them into their table, so that each is written once, in the order of their numbers.  They
  * are inserted as the table's owner, through the gate.  The role that appended a row must
  * still have the right to insert it.  A batch that fails is tried again in halves, down to
  * the row that cannot be written, which is set aside with its error.
@@ -45,11 +45,12 @@
 #include "sweep/row_action.h"
 #include "sweep/row_in_hand.h"
 #include "work/append.h"
+#include "work/append_queue.h"
 #include "work/append_writer.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
 
-#define MAX_PLACES		20000	/* of a table */
+#define MAX_PLACES		50000	/* of a table */
 #define MOVE_LOCK_TIMEOUT	"100ms"
 #define MOVE_TRIES	5
 #define MAX_WAITS	12			/* for locks: as many as lead to one row of
@@ -68,29 +69,11 @@ typedef struct Trouble
 	TimestampTz rest_until;		/* no row of it could be written: it waits */
 } Trouble;
 
-/* Rows of a table, where append() has put them, in the order of their numbers. */
-typedef struct Target
-{
-	Oid			relid;
-	char	   *relation;
-	int			batch;			/* at most so many in one transaction */
-	int			n;
-	ItemPointerData *tids;
-	int64	   *ids;
-} Target;
-
-typedef struct Row
-{
-	Datum		data;
-	Oid			role;			/* that appended it */
-	char	   *columns;		/* that it names */
-} Row;
-
 /* Rows to insert, as the owner of their table. */
 typedef struct Insertion
 {
-	const Target *target;
-	Row		   *rows;
+	const SswAppendTarget *target;
+	SswAppendedRow *rows;
 	int			n;
 } Insertion;
 
@@ -134,7 +117,7 @@ names_of(const char *columns)
 
 /* Columns that are not named are left out: they get their defaults, and their types may refuse nulls. */
 static char *
-column_type(const Target *t, char *name)
+column_type(const SswAppendTarget *t, char *name)
 {
 	Oid			type;
 	int32		typmod;
@@ -151,10 +134,10 @@ column_type(const Target *t, char *name)
 
 /* Insert rows that name the same columns. */
 static void
-insert_alike(const Target *t, const Row *rows, int n)
+insert_alike(const SswAppendTarget *t, const SswAppendedRow *rows, int n)
 {
 	const char *relation = ssw_guard_table(t->relid);
-	const char *columns = rows[0].columns;
+	const char *columns = columns_of(rows[0].data);
 	StringInfoData values;
 	StringInfoData types;
 	List	   *names;
@@ -174,7 +157,7 @@ insert_alike(const Target *t, const Row *rows, int n)
 		appendStringInfo(&types, "%s%s %s", types.len ? ", " : "", name, column_type(t, lfirst(lc)));
 	}
 	for (int i = 0; i < n; i++)
-		data[i] = rows[i].data;
+		data[i] = JsonbPGetDatum(rows[i].data);
 	array = PointerGetDatum(construct_array(data, n, JSONBOID, -1, false, TYPALIGN_INT));
 	ssw_spi_exec(psprintf("INSERT INTO %s AS t (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
 						  " CROSS JOIN LATERAL pg_catalog.jsonb_to_record(d.j) AS r (%s) ORDER BY d.n",
@@ -191,7 +174,7 @@ insert_all(void *arg)
 	ssw_deferred_fire();
 	for (int from = 0, to; from < in->n; from = to)
 	{
-		for (to = from + 1; to < in->n && strcmp(in->rows[from].columns, in->rows[to].columns) == 0; to++)
+		for (to = from + 1; to < in->n && ssw_append_same_columns(in->rows[from].data, in->rows[to].data); to++)
 			;
 		insert_alike(in->target, in->rows + from, to - from);
 	}
@@ -200,11 +183,11 @@ insert_all(void *arg)
 
 /* May those who appended the rows insert them now? */
 static void
-check_rights(const Target *t, const Row *rows, int n)
+check_rights(const SswAppendTarget *t, const SswAppendedRow *rows, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (i == 0 || rows[i].role != rows[i - 1].role || strcmp(rows[i].columns, rows[i - 1].columns) != 0)
-			ssw_append_check_rights(t->relid, rows[i].role, names_of(rows[i].columns));
+		if (i == 0 || rows[i].role != rows[i - 1].role || !ssw_append_same_columns(rows[i].data, rows[i - 1].data))
+			ssw_append_check_rights(t->relid, rows[i].role, names_of(columns_of(rows[i].data)));
 }
 
 /* Run a statement on our own tables; see SPI_tuptable. */
@@ -235,33 +218,14 @@ execute_apart(const char *sql, int nargs, Oid *types, Datum *values, const Run *
 	return n;
 }
 
-/* Take the rows from where append() has put them.  A tid may have another row already. */
+/* Take the rows from where append() has put them. */
 static Insertion
-take(const Target *t, const ItemPointerData *tids, int n)
+take(const SswAppendTarget *t, const SswAppendPlace *places, int n)
 {
-	static const char *const sql =
-	"WITH gone AS (DELETE FROM sweeper.append_row AS r USING sweeper.append_stream AS s WHERE r.ctid = ANY ($1) AND s.stream = r.stream AND s.relid = $2"
-	" RETURNING r.id, r.row_data, s.role_oid) SELECT row_data, id, role_oid FROM gone ORDER BY id";
-	Oid			types[] = {TIDARRAYOID, OIDOID};
-	Datum		values[] = {ssw_action_tid_array(tids, n), ObjectIdGetDatum(t->relid)};
-	Insertion	in = {.target = t};
-	int64		first = 0;
+	Insertion	in = {.target = t,.rows = palloc(n * sizeof(SswAppendedRow))};
 
-	in.n = execute(sql, 2, types, values);
-	in.rows = palloc((in.n + 1) * sizeof(Row));
-	for (int i = 0; i < in.n; i++)
-	{
-		HeapTuple	tup = SPI_tuptable->vals[i];
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		bool		isnull;
-
-		in.rows[i].data = PointerGetDatum(PG_DETOAST_DATUM_COPY(SPI_getbinval(tup, desc, 1, &isnull)));
-		in.rows[i].role = DatumGetObjectId(SPI_getbinval(tup, desc, 3, &isnull));
-		in.rows[i].columns = columns_of(DatumGetJsonbP(in.rows[i].data));
-		if (i == 0)
-			first = DatumGetInt64(SPI_getbinval(tup, desc, 2, &isnull));
-	}
-	ssw_in_hand_set(0, t->relid, in.n == 1 ? first : 0);
+	in.n = ssw_append_queue_take(t, places, n, in.rows);
+	ssw_in_hand_set(0, t->relid, in.n == 1 ? in.rows[0].id : 0);
 	return in;
 }
 
@@ -278,7 +242,7 @@ limit_time(bool on)
 
 /* Open and lock the table.  An error when another session holds a lock on it. */
 static Relation
-open_table(const Target *t, Run *run)
+open_table(const SswAppendTarget *t, Run *run)
 {
 	Relation	rel;
 
@@ -295,7 +259,7 @@ open_table(const Target *t, Run *run)
 
 /* Write the rows, in a transaction of their own; an error is returned in the batch's context, else null. */
 static ErrorData *
-move(const Target *t, const ItemPointerData *tids, int n, Run *run)
+move(const SswAppendTarget *t, const SswAppendPlace *places, int n, Run *run)
 {
 	ErrorData  *volatile error = NULL;
 	TimestampTz began = GetCurrentTimestamp();
@@ -310,7 +274,7 @@ move(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		(void) ssw_lock_extension(true);
 		rel = open_table(t, run);
 		ssw_spi_begin();
-		in = take(t, tids, n);
+		in = take(t, places, n);
 		check_rights(t, in.rows, in.n);
 		ssw_append_check_partitions(rel, AccessShareLock);
 
@@ -341,9 +305,19 @@ move(const Target *t, const ItemPointerData *tids, int n, Run *run)
 	return error;
 }
 
+static Datum
+tid_array(const SswAppendPlace *places, int n)
+{
+	ItemPointerData *tids = palloc(n * sizeof(ItemPointerData));
+
+	for (int i = 0; i < n; i++)
+		tids[i] = places[i].tid;
+	return ssw_action_tid_array(tids, n);
+}
+
 /* Rows that cannot be written. */
 static void
-set_aside(const Target *t, const ItemPointerData *tids, int n, int sqlerrcode, const char *message, const Run *run)
+set_aside(const SswAppendTarget *t, const SswAppendPlace *places, int n, int sqlerrcode, const char *message, const Run *run)
 {
 	static const char *const sql =
 	"WITH gone AS (DELETE FROM sweeper.append_row AS r USING sweeper.append_stream AS s WHERE r.ctid = ANY ($1) AND s.stream = r.stream AND s.relid = $2"
@@ -352,7 +326,7 @@ set_aside(const Target *t, const ItemPointerData *tids, int n, int sqlerrcode, c
 	Oid			types[] = {TIDARRAYOID, OIDOID, TEXTOID, TEXTOID};
 	Datum		values[4];
 
-	values[0] = ssw_action_tid_array(tids, n);
+	values[0] = tid_array(places, n);
 	values[1] = ObjectIdGetDatum(t->relid);
 	values[2] = CStringGetTextDatum(unpack_sql_state(sqlerrcode));
 	values[3] = CStringGetTextDatum(message ? message : "unknown error");
@@ -376,14 +350,14 @@ is_of_row(const ErrorData *e, const Run *run)
 
 /* Does a row refer to one that was appended before, and is still to be written? */
 static bool
-refers_to_waiting(const Target *t, const ItemPointerData *tid, const ErrorData *e, Run *run)
+refers_to_waiting(const SswAppendTarget *t, const SswAppendPlace *place, const ErrorData *e, Run *run)
 {
 	static const char *const sql =
 	"SELECT FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
 	" WHERE s.here AND s.relid <> $1 AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $2)"
 	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $1 AND c.contype = 'f') LIMIT 1";
 	Oid			types[] = {OIDOID, TIDOID};
-	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(tid)};
+	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(&place->tid)};
 
 	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 2, types, values, run) > 0;
 }
@@ -403,7 +377,7 @@ trouble_of(Oid relid)
 
 /* The rows are tried again later.  This worker logs each error of a table once. */
 static void
-leave(const Target *t, const ErrorData *e, bool next_may_work, Run *run)
+leave(const SswAppendTarget *t, const ErrorData *e, bool next_may_work, Run *run)
 {
 	Trouble    *trouble = trouble_of(t->relid);
 
@@ -419,15 +393,15 @@ leave(const Target *t, const ErrorData *e, bool next_may_work, Run *run)
 
 /* Write them together, or in halves; false: try no others of the table now. */
 static bool
-move_in_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
+move_in_halves(const SswAppendTarget *t, const SswAppendPlace *places, int n, Run *run)
 {
-	ErrorData  *e = move(t, tids, n, run);
+	ErrorData  *e = move(t, places, n, run);
 	SswFailureClass failure;
 	bool		next_may_work;
 
 	/* a conflict with others may pass */
 	for (int tries = 1; e && n == 1 && ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK && tries < MOVE_TRIES; tries++)
-		e = move(t, tids, n, run);
+		e = move(t, places, n, run);
 	if (e == NULL)
 		return true;
 	failure = ssw_error_classify(e->sqlerrcode);
@@ -440,15 +414,15 @@ move_in_halves(const Target *t, const ItemPointerData *tids, int n, Run *run)
 		return false;
 	}
 	if (n > 1 && (is_of_row(e, run) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
-		return move_in_halves(t, tids, n / 2, run) && move_in_halves(t, tids + n / 2, n - n / 2, run);
-	if (n == 1 && refers_to_waiting(t, tids, e, run))
+		return move_in_halves(t, places, n / 2, run) && move_in_halves(t, places + n / 2, n - n / 2, run);
+	if (n == 1 && refers_to_waiting(t, places, e, run))
 	{
 		run->left = true;
 		return ++run->waits <= MAX_WAITS;
 	}
 	if (is_of_row(e, run))
 	{
-		set_aside(t, tids, n, e->sqlerrcode, e->message, run);
+		set_aside(t, places, n, e->sqlerrcode, e->message, run);
 		return true;
 	}
 	/* the next rows may work, unless the error is the table's or the server's */
@@ -464,50 +438,20 @@ is_possible(void)
 	return !XactReadOnly && ssw_lock_extension(false) && OidIsValid(get_extension_oid(SSW_EXTENSION, true)) && !ssw_identity_other_version();
 }
 
-/* The owner's tables that have due rows, and the oldest rows of each; flush() makes rows due by number. */
+/* The owner's tables that have due rows, and the oldest rows of each. */
 static List *
 read_targets(Oid owner, MemoryContext cxt)
 {
-	static const char *const sql =
-	"SELECT ctid, relid, relation, batch, id FROM (SELECT r.ctid, r.id, t.*, row_number() OVER (PARTITION BY t.relid ORDER BY r.id) AS n"
-	"  FROM (SELECT w.relid, min(w.relation) AS relation, min(w.flush_rows) AS batch, min(w.first) AS first FROM sweeper._append_waiting AS w"
-	"   JOIN pg_catalog.pg_class AS c ON c.oid = w.relid AND c.relowner = $1 WHERE w.here GROUP BY 1 HAVING bool_or(w.due OR w.first <= $2)) AS t"
-	"  JOIN sweeper._append_stream AS s ON s.relid = t.relid AND s.here JOIN sweeper.append_row AS r ON r.stream = s.stream) AS r"
-	" WHERE n <= $3 ORDER BY first, relid, id";
-	Oid			types[] = {OIDOID, INT8OID, INT4OID};
-	Datum		values[] = {ObjectIdGetDatum(owner), 0, Int32GetDatum(MAX_PLACES)};
 	List	   *result = NIL;
-	Target	   *t = NULL;
-	uint64		n = 0;
+	SswIdentity save;
 
-	values[1] = Int64GetDatum(ssw_work_read(MyDatabaseId).flush_up_to);
 	ssw_spi_start_transaction();
-	ssw_spi_begin();
 	if (is_possible())
-		n = execute(sql, 3, types, values);
-	for (uint64 i = 0; i < n; i++)
 	{
-		HeapTuple	tup = SPI_tuptable->vals[i];
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		bool		isnull;
-		Oid			relid = DatumGetObjectId(SPI_getbinval(tup, desc, 2, &isnull));
-		MemoryContext old = MemoryContextSwitchTo(cxt);
-
-		if (t == NULL || t->relid != relid)
-		{
-			t = palloc0(sizeof(Target));
-			t->relid = relid;
-			t->relation = MemoryContextStrdup(cxt, SPI_getvalue(tup, desc, 3));
-			t->batch = DatumGetInt32(SPI_getbinval(tup, desc, 4, &isnull));
-			t->tids = palloc(Min(n - i, MAX_PLACES) * sizeof(ItemPointerData));
-			t->ids = palloc(Min(n - i, MAX_PLACES) * sizeof(int64));
-			result = lappend(result, t);
-		}
-		t->tids[t->n] = *(ItemPointer) DatumGetPointer(SPI_getbinval(tup, desc, 1, &isnull));
-		t->ids[t->n++] = DatumGetInt64(SPI_getbinval(tup, desc, 5, &isnull));
-		MemoryContextSwitchTo(old);
+		ssw_spi_begin_as_extension(&save);
+		result = ssw_append_queue_read(owner, ssw_work_read(MyDatabaseId).flush_up_to, MAX_PLACES, cxt);
+		ssw_spi_end_as(&save);
 	}
-	ssw_spi_end();
 	ssw_spi_commit();
 	MemoryContextSwitchTo(cxt);
 	return result;
@@ -515,7 +459,7 @@ read_targets(Oid owner, MemoryContext cxt)
 
 /* Write the rows of one table, for about TABLE_US; true: there may be more at once. */
 static bool
-move_target(const Target *t, Run *run)
+move_target(const SswAppendTarget *t, Run *run)
 {
 	TimestampTz until = GetCurrentTimestamp() + TABLE_US;
 	bool		singly = ssw_in_hand_singly(0, t->relid);
@@ -535,9 +479,9 @@ move_target(const Target *t, Run *run)
 
 		MemoryContextReset(run->cxt);
 		MemoryContextSwitchTo(run->cxt);
-		if (singly && ssw_in_hand_deaths(0, t->relid, t->ids[from]) >= SSW_MAX_DEATHS)
-			set_aside(t, t->tids + from, 1, ERRCODE_ADMIN_SHUTDOWN, "the process that wrote the row was ended", run);
-		else if (!move_in_halves(t, t->tids + from, rows, run))
+		if (singly && ssw_in_hand_deaths(0, t->relid, t->places[from].id) >= SSW_MAX_DEATHS)
+			set_aside(t, t->places + from, 1, ERRCODE_ADMIN_SHUTDOWN, "the process that wrote the row was ended", run);
+		else if (!move_in_halves(t, t->places + from, rows, run))
 			break;
 		from += rows;
 		/* triggers may be slow: batches grow while they are fast */

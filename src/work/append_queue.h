@@ -1,0 +1,43 @@
+/*
+ * append_queue.h
+ *		Appended rows, where append() has put them.
+ */
+#ifndef SSW_APPEND_QUEUE_H
+#define SSW_APPEND_QUEUE_H
+
+#include "nodes/pg_list.h"
+#include "storage/itemptr.h"
+#include "utils/jsonb.h"
+
+/* Where a row is; its number distinguishes it from a later one in that place. */
+typedef struct SswAppendPlace
+{
+	int64		id;
+	ItemPointerData tid;
+} SswAppendPlace;
+
+/* A table of the owner, and the rows that wait for it, in the order of their numbers. */
+typedef struct SswAppendTarget
+{
+	Oid			relid;
+	char	   *relation;
+	int			batch;			/* at most so many in one transaction */
+	bool		due;
+	int			n;
+	int			room;
+	SswAppendPlace *places;
+	struct SswAppendStream *streams;	/* of all targets */
+	int			nstreams;
+} SswAppendTarget;
+
+typedef struct SswAppendedRow
+{
+	Jsonb	   *data;
+	Oid			role;			/* that appended it */
+	int64		id;
+} SswAppendedRow;
+
+extern List *ssw_append_queue_read(Oid owner, int64 up_to, int most, MemoryContext cxt);
+extern int	ssw_append_queue_take(const SswAppendTarget *t, const SswAppendPlace *places, int n, SswAppendedRow *rows);
+
+#endif							/* SSW_APPEND_QUEUE_H */
