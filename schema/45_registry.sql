@@ -8,12 +8,9 @@ CREATE TABLE sweeper.pool (
     max_per_owner   int CHECK (max_per_owner > 0),
     notify_channel  text,
     metadata        jsonb NOT NULL,
-    -- the last fence of the pool
-    counter         bigint NOT NULL,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     created_by      text NOT NULL
--- every acquire writes its counter, on the same page
-) WITH (fillfactor = 50);
+);
 
 -- Sessions refer to the pool by name, without a foreign key.  So the events of its sessions stay when it is dropped, and
 -- acquire() does not lock a key.  The functions keep both consistent.
@@ -53,21 +50,20 @@ CREATE TABLE sweeper.usage_event (
 ALTER TABLE sweeper.usage_event REPLICA IDENTITY FULL;
 CREATE INDEX usage_event_time ON sweeper.usage_event USING brin (recorded_at) WITH (autosummarize = on);
 
--- Counters of dropped pools: one that is made again begins above them.
-CREATE SEQUENCE sweeper.fence_floor AS bigint CACHE 1;
+-- The fences of all pools.
+CREATE SEQUENCE sweeper.fence_seq AS bigint CACHE 1;
 
 SELECT pg_catalog.pg_extension_config_dump('sweeper.pool', 'WHERE pool NOT LIKE ''sweeper.%''');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.session', '');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.usage_event', '');
-SELECT pg_catalog.pg_extension_config_dump('sweeper.fence_floor', '');
+SELECT pg_catalog.pg_extension_config_dump('sweeper.fence_seq', '');
 
-COMMENT ON TABLE sweeper.pool IS 'Pools of seats; written by create_pool(), alter_pool() and drop_pool(), and by each acquire().';
+COMMENT ON TABLE sweeper.pool IS 'Pools of seats; written by create_pool(), alter_pool() and drop_pool().';
 COMMENT ON COLUMN sweeper.pool.seats IS 'Sessions that may live at the same time; null: any number.';
 COMMENT ON COLUMN sweeper.pool.ttl IS 'How long a new session lives without a heartbeat.';
 COMMENT ON COLUMN sweeper.pool.max_ttl IS 'How long a new session lives at most; null: no limit.';
 COMMENT ON COLUMN sweeper.pool.max_per_owner IS 'Sessions that one owner may hold at the same time; null: any number.';
 COMMENT ON COLUMN sweeper.pool.notify_channel IS 'Channel of notifications when its sessions end.';
-COMMENT ON COLUMN sweeper.pool.counter IS 'Last fence of this pool, or of a dropped pool of this name.';
 COMMENT ON TABLE sweeper.session IS 'Living sessions, and ended ones for cleanup_event_retention. Swept by the built-in policy sweeper.session.';
 COMMENT ON COLUMN sweeper.session.session IS '122 random bits. A user that knows them may end the session.';
 COMMENT ON COLUMN sweeper.session.owner IS 'For whom the application acquired it; null until claim_session().';
@@ -134,7 +130,7 @@ COMMENT ON FUNCTION sweeper.drop_pool IS
 COMMENT ON FUNCTION sweeper.acquire IS
 'Takes a seat of a pool for an owner. Returns one row, or none if the pool is full or the owner has max_per_owner sessions. Seats of dead sessions are free. takeover: if there is no seat, the owner''s oldest sessions in the pool are ended, as many as needed, if that is enough. owner: any text, by default the session''s user; null: none yet, see claim_session(). ttl: instead of the pool''s.
 session is a secret. fence is higher than that of any earlier session of the pool. The other columns: when the session expires without a heartbeat, its ttl, and how often to send a heartbeat; whether a session of the owner was ended for it; the seats of the pool, and how many are used with it (null in a pool of any number).
-An open transaction with an acquire blocks others in the same pool. They wait for their lock_timeout, or else that of policy sweeper.session. A transaction above READ COMMITTED gets 40001 if the pool has changed since its snapshot: by another acquire, or by a pass that ended or refreshed one of its sessions.
+An open transaction with an acquire blocks others in the same pool, unless the pool has no limits. They wait for their lock_timeout, or else that of policy sweeper.session. Sessions are counted as they are committed now, at every isolation level. A transaction above READ COMMITTED gets 40001 if a session that it must end has changed since its snapshot.
 Errors: 54000 metadata is too long, 42704 no such pool, 22004 null, 22023 an argument that does not fit, 55P03 the pool''s lock was not granted, 40001 try again, 25006 read-only transaction or standby, 55000 library not preloaded.';
 COMMENT ON FUNCTION sweeper.release IS
 'Ends a session and frees its seat. true once; false if it has ended already or never existed. Errors: 22004 null, 55P03 another transaction is ending it, 40001 in a transaction above READ COMMITTED, 25006 read-only transaction or standby, 55000 library not preloaded or policy sweeper.session not usable.';

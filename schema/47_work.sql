@@ -1,7 +1,7 @@
 -- Work: workers, the jobs and providers they offer, and tasks.
 -- A worker is a session of the pool sweeper.worker.  When it ends, src/work/worker_lost.c ends its tasks, jobs and providers.
 
-INSERT INTO sweeper.pool (pool, ttl, metadata, counter, created_by) VALUES ('sweeper.worker', interval '60 s', '{}', 0, session_user);
+INSERT INTO sweeper.pool (pool, ttl, metadata, created_by) VALUES ('sweeper.worker', interval '60 s', '{}', session_user);
 
 -- Deleted jobs stay, for the names of their tasks.
 CREATE TABLE sweeper.job (

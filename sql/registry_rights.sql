@@ -47,7 +47,7 @@ SELECT sweeper.alter_pool('shop', seats => 7, ttl => '1 min', max_ttl => '1 day'
 SELECT pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by = session_user AS mine FROM sweeper.pool_status WHERE pool = 'shop';
 SELECT sweeper.alter_pool('shop', reset => '{seats,ttl,max_ttl,max_per_owner,notify_channel,metadata}');
 SELECT pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata FROM sweeper.pool_status WHERE pool = 'shop';
-SELECT change, changed_by = session_user AS by_me, old -> 'seats' AS seats_before, new -> 'seats' AS seats, new ? 'counter' AS counter FROM sweeper.policy_change WHERE policy = 'sweeper.session' AND change LIKE '%pool' AND 'shop' IN (old ->> 'pool', new ->> 'pool') ORDER BY changed_at;
+SELECT change, changed_by = session_user AS by_me, old -> 'seats' AS seats_before, new -> 'seats' AS seats FROM sweeper.policy_change WHERE policy = 'sweeper.session' AND change LIKE '%pool' AND 'shop' IN (old ->> 'pool', new ->> 'pool') ORDER BY changed_at;
 -- as clients call them
 PREPARE acquire AS SELECT count(*) FROM sweeper.acquire($1, $2, $3, $4, $5);
 EXECUTE acquire('shop', 'bob', '1 min', '{}', 'false');
@@ -79,7 +79,7 @@ SELECT session AS mine, fence > 0 AS fence FROM sweeper.acquire('shop', 'u1', me
 UPDATE sweeper.session SET owner = 'me';
 INSERT INTO sweeper.pool (pool) VALUES ('x');
 DELETE FROM sweeper.usage_event;
-SELECT setval('sweeper.fence_floor', 1);
+SELECT setval('sweeper.fence_seq', 1);
 SELECT count(*) = 1 AS mine FROM sweeper.live_session;
 SELECT pool, live FROM sweeper.pool_status WHERE pool = 'shop';
 -- others do not see the session, but who knows the id may end it

@@ -15,9 +15,14 @@
  * a change, which has to wait for callers, too, does so for a short time only,
  * because other callers wait behind it meanwhile.
  *
- * A transaction that acquires in a pool, or changes or drops it, holds the pool's lock
- * until it ends.  So the next one counts sessions when all that were given out before
- * are committed.
+ * A pool's lock is held by
+ *
+ *		acquire, claim						ShareUpdateExclusiveLock
+ *		acquire, where nothing is counted	that, then RowExclusiveLock instead
+ *		alter, drop							ExclusiveLock
+ *
+ * until the transaction ends.  So sessions are counted when all that were given out
+ * before are committed.
  *
  * Order: a pool's lock before the policy's, and that before any row of
  * sweeper.policy and before the relation.
@@ -222,14 +227,24 @@ ssw_lock_pool_query(const char *pool)
 	return object_query(&tag);
 }
 
-/* Hold a pool; false when another session does for that time, or (0) at all. */
+/* Hold a pool; false, unless that waits, when another session does. */
 bool
-ssw_lock_pool(const char *pool, int patience_ms)
+ssw_lock_pool(const char *pool, LOCKMODE mode, bool wait)
 {
 	LOCKTAG		tag;
 
 	set_pool_tag(&tag, pool);
-	return acquire_within(&tag, ExclusiveLock, patience_ms);
+	return LockAcquire(&tag, mode, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* Before the transaction ends. */
+void
+ssw_lock_pool_release(const char *pool, LOCKMODE mode)
+{
+	LOCKTAG		tag;
+
+	set_pool_tag(&tag, pool);
+	(void) LockRelease(&tag, mode, false);
 }
 
 /* A sub-id that no pool's tag has: theirs are odd. */

@@ -47,6 +47,20 @@ ssw_multi_insert_relation(const char *name)
 	return get_relname_relid(name, get_namespace_oid(SSW_SCHEMA, false));
 }
 
+/* Open a table of the extension that has so many columns. */
+Relation
+ssw_multi_insert_table(const char *name, int ncolumns, LOCKMODE mode)
+{
+	Relation	rel = table_open(ssw_multi_insert_relation(name), mode);
+
+	if (RelationGetDescr(rel)->natts != ncolumns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"sweeper.%s\" does not have the expected columns", name),
+				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
+	return rel;
+}
+
 /*
  * Is a BRIN index on the time all there is?  All rows of one transaction have the
  * same time, so the second row of a block would tell it nothing.
@@ -64,18 +78,13 @@ only_brin_on_time(ResultRelInfo *rri, AttrNumber time)
 		RelationGetIndexPredicate(index) == NIL;
 }
 
-/* Open a table of the extension as COPY does; time is the column that BRIN indexes. */
+/* Open a table of the extension as COPY does; time is the column that BRIN indexes, or 0. */
 SswMultiInsert *
 ssw_multi_insert_open(const char *table, int ncolumns, AttrNumber time)
 {
 	SswMultiInsert *a = palloc0(sizeof(SswMultiInsert));
 
-	a->rel = table_open(ssw_multi_insert_relation(table), RowExclusiveLock);
-	if (RelationGetDescr(a->rel)->natts != ncolumns)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"sweeper.%s\" does not have the expected columns", table),
-				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
+	a->rel = ssw_multi_insert_table(table, ncolumns, RowExclusiveLock);
 	a->desc = CreateTupleDescCopy(RelationGetDescr(a->rel));
 	a->estate = CreateExecutorState();
 	a->rri = makeNode(ResultRelInfo);

@@ -104,7 +104,7 @@ ssw_refusal_check_registry(void)
 	if (!ssw_policy_follows())
 		return;
 	ssw_spi_begin_as_extension(&save);
-	any = ssw_spi_exec("SELECT FROM sweeper.pool WHERE counter > 0 UNION ALL SELECT FROM sweeper.fence_floor WHERE is_called", 0, NULL, NULL, NULL, true, 1) > 0;
+	any = ssw_spi_exec("SELECT FROM sweeper.fence_seq WHERE is_called", 0, NULL, NULL, NULL, true, 1) > 0;
 	ssw_spi_end_as(&save);
 	if (!any)
 		ereport(ERROR,

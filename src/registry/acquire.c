@@ -2,32 +2,39 @@
  * acquire.c
  *		acquire(): take a seat of a pool.
  *
- * Runs in the caller's session and transaction, as the extension's owner.  The
- * pool is locked first, until the transaction ends: sessions are counted when
- * all that were given out before are committed.  A transaction whose snapshot is
- * older than one of them cannot count them; it fails where it writes the pool's
- * counter, because the other has written it too (40001).  So a pool is never
- * oversold, at any isolation level; ends of sessions need no such lock.
+ * Runs in the caller's session and transaction.  The pool is locked first, until the
+ * transaction ends: sessions are counted when all that were given out before are
+ * committed.  They are counted as of then, whatever the transaction's snapshot sees.  So a
+ * pool is never oversold, at any isolation level; ends of sessions need no such lock.
+ * Where nothing is counted, acquires do not wait for each other.
+ *
+ * Rows are read and written without statements, whose plans would cost more.
  *
  * Shares nothing but the tables.  A crash, or the caller's rollback, undoes it.
  *
- * Lock order: pool, then what an end locks (end_rows.c), then the pool's row.
+ * Lock order: pool, then what an end locks (end_rows.c).
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "commands/sequence.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "base/argument_checks.h"
-#include "base/cached_plan.h"
 #include "base/compat.h"
 #include "base/identity.h"
+#include "base/index_read.h"
+#include "base/locks.h"
+#include "base/multi_insert.h"
 #include "base/spi.h"
 #include "base/ssw.h"
 #include "policy/policy_rights.h"
@@ -39,11 +46,11 @@ PG_FUNCTION_INFO_V1(ssw_acquire);
 /* A session that is released meanwhile makes room by itself: count again. */
 #define MAX_ROUNDS		4
 /*
- * A fence is the timeline above, a count below; or more than that, where the pool
+ * A fence is the timeline above, a count below; or more than that, where the sequence
  * comes from a server of a higher timeline.
  */
 #define COUNTER_BITS	40
-#define LOWER_BITS		"1099511627775"
+#define LOWER_BITS		((INT64CONST(1) << COUNTER_BITS) - 1)
 
 typedef struct Acquire
 {
@@ -70,53 +77,87 @@ typedef struct Acquire
 	int64		fence;
 } Acquire;
 
-static int64
-get_int(int col)
+/* Columns of sweeper.pool, in the order of schema/45_registry.sql. */
+enum
 {
-	return DatumGetInt64(ssw_spi_column(0, col));
+	P_POOL, P_SEATS, P_TTL, P_MAX_TTL, P_MAX_PER_OWNER, P_CHANNEL, P_METADATA, P_CREATED_AT, P_CREATED_BY, P_NCOLS
+};
+
+static Datum
+column(const SswIndexRead *r, int which, bool *isnull)
+{
+	return slot_getattr(r->slot, which + 1, isnull);
 }
 
-/* The pool's settings, as the last transaction that locked it left them. */
+/* The pool's settings, as the last transaction that changed them left them. */
 static void
 read_pool(Acquire *a)
 {
-	Oid			type = TEXTOID;
-	Datum		max_ttl;
+	SswIndexRead r;
+	bool		isnull;
+	Datum		d;
 
-	if (ssw_plan_execute("SELECT ttl, max_ttl, coalesce(seats, -1), coalesce(max_per_owner, -1) FROM sweeper.pool WHERE pool = $1",
-						 1, &type, &a->pool_text, NULL, false) == 0)
+	ssw_index_read_begin(&r, "pool", P_NCOLS, "pool_pkey", &a->pool_text, 1);
+	if (!ssw_index_read_next(&r))
 		ssw_pool_missing(a->pool);
+	d = column(&r, P_TTL, &isnull);
 	if (a->ttl_us == 0)
-		a->ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(ssw_spi_column(0, 1)), SSW_MIN_LIFETIME);
-	max_ttl = ssw_spi_column(0, 2);
-	a->max_ttl_us = max_ttl ? ssw_argument_interval("max_ttl", DatumGetIntervalP(max_ttl), SSW_MIN_LIFETIME) : 0;
-	a->seats = DatumGetInt32(ssw_spi_column(0, 3));
-	a->max_per_owner = a->owner ? DatumGetInt32(ssw_spi_column(0, 4)) : -1;
+		a->ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(d), SSW_MIN_LIFETIME);
+	d = column(&r, P_MAX_TTL, &isnull);
+	a->max_ttl_us = isnull ? 0 : ssw_argument_interval("max_ttl", DatumGetIntervalP(d), SSW_MIN_LIFETIME);
+	d = column(&r, P_SEATS, &isnull);
+	a->seats = isnull ? -1 : DatumGetInt32(d);
+	d = column(&r, P_MAX_PER_OWNER, &isnull);
+	a->max_per_owner = isnull || !a->owner ? -1 : DatumGetInt32(d);
+	ssw_index_read_end(&r);
+}
+
+static bool
+is_limited(const Acquire *a)
+{
+	return a->seats >= 0 || a->max_per_owner >= 0;
+}
+
+static bool
+is_past(const SswIndexRead *r, int which, TimestampTz now)
+{
+	bool		isnull;
+	Datum		d = column(r, which, &isnull);
+
+	return !isnull && DatumGetTimestampTz(d) <= now;
+}
+
+/* Does the session belong to the owner? */
+static bool
+is_mine(const Acquire *a, const SswIndexRead *r)
+{
+	bool		isnull;
+	Datum		d = column(r, SSW_S_OWNER, &isnull);
+
+	return a->owner && !isnull && DatumGetBool(DirectFunctionCall2Coll(texteq, DEFAULT_COLLATION_OID, d, a->owner));
 }
 
 /*
  * Count the pool's sessions as far as its limits need it: a pool of any number
- * may hold millions.
+ * may hold millions.  The index has active ones only.
  */
 static void
 count(Acquire *a)
 {
-	static const char *const all =
-	"SELECT count(*), count(*) FILTER (WHERE owner = $2), count(*) FILTER (WHERE expires_at <= $3 OR ends_at <= $3)"
-	" FROM sweeper.session WHERE pool = $1 AND status = 'active'";
-	static const char *const own =
-	"SELECT count(*), count(*), count(*) FILTER (WHERE expires_at <= $3 OR ends_at <= $3)"
-	" FROM sweeper.session WHERE pool = $1 AND status = 'active' AND owner = $2";
-	Oid			types[] = {TEXTOID, TEXTOID, TIMESTAMPTZOID};
-	Datum		values[] = {a->pool_text, a->owner, TimestampTzGetDatum(a->now)};
+	Datum		texts[] = {a->pool_text, a->owner};
+	SswIndexRead r;
 
 	a->live = a->mine = a->overdue = 0;
-	if (a->seats < 0 && a->max_per_owner < 0)
+	if (!is_limited(a))
 		return;
-	ssw_plan_execute(a->seats >= 0 ? all : own, 3, types, values, NULL, false);
-	a->live = get_int(1);
-	a->mine = get_int(2);
-	a->overdue = get_int(3);
+	ssw_index_read_begin(&r, "session", SSW_SESSION_COLUMNS, "session_seat", texts, a->seats >= 0 ? 1 : 2);
+	while (ssw_index_read_next(&r))
+	{
+		a->live++;
+		a->mine += is_mine(a, &r);
+		a->overdue += is_past(&r, SSW_S_EXPIRES_AT, a->now) || is_past(&r, SSW_S_ENDS_AT, a->now);
+	}
+	ssw_index_read_end(&r);
 }
 
 /* How many sessions stand in the way of a new one? */
@@ -169,33 +210,70 @@ make_room(Acquire *a)
 	return excess(a) == 0;
 }
 
+/*
+ * The first fence of a new timeline begins above its bits.  Others come after it, though
+ * this transaction has not ended: a sequence does not go back.
+ */
+static int64
+begin_timeline(Oid sequence, int64 timeline)
+{
+	int64		fence;
+	SswIdentity save;
+
+	/* no pool has an empty name */
+	ssw_session_lock_pool("", ExclusiveLock);
+	fence = nextval_internal(sequence, false);
+	if (fence < timeline)
+	{
+		fence = timeline + (fence & LOWER_BITS);
+		ssw_identity_become_extension(&save);
+		(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence), Int64GetDatum(fence));
+		ssw_identity_restore(&save);
+	}
+	ssw_lock_pool_release("", ExclusiveLock);
+	return fence;
+}
+
+/* A number that is higher than all others that were given out. */
+static int64
+next_fence(void)
+{
+	Oid			sequence = ssw_multi_insert_relation("fence_seq");
+	int64		timeline = (int64) GetWALInsertionTimeLine() << COUNTER_BITS;
+	int64		fence = nextval_internal(sequence, false);
+
+	return fence < timeline ? begin_timeline(sequence, timeline) : fence;
+}
+
 /* Write the session. */
 static void
-give(Acquire *a, const char *acquired_by)
+give(Acquire *a)
 {
-	static const char *const sql =
-	"WITH p AS (UPDATE sweeper.pool SET counter = greatest(counter, $8 + (counter & " LOWER_BITS ")) + 1 WHERE pool = $1 RETURNING counter)"
-	" INSERT INTO sweeper.session (session, pool, owner, acquired_by, ttl, status, acquired_at, last_seen_at, expires_at, ends_at,"
-	" fence, metadata) SELECT gen_random_uuid(), $1, $2, $3, $4, 'active', $5, $5, $6, $7, p.counter, $9 FROM p"
-	" RETURNING session, fence";
-	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, INTERVALOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, JSONBOID};
-	Datum		values[9];
+	SswMultiInsert *table = ssw_multi_insert_open("session", SSW_SESSION_COLUMNS, 0);
+	TupleTableSlot *slot = ssw_multi_insert_slot(table);
+	Datum	   *v = slot->tts_values;
 
 	/* after the count: no earlier than the end of the previous holder */
 	a->now = GetCurrentTimestamp();
-	values[0] = a->pool_text;
-	values[1] = a->owner;
-	values[2] = CStringGetTextDatum(acquired_by);
-	values[3] = ssw_interval_of(a->ttl_us);
-	values[4] = TimestampTzGetDatum(a->now);
-	values[5] = TimestampTzGetDatum(a->now + a->ttl_us);
-	values[6] = TimestampTzGetDatum(a->max_ttl_us ? a->now + a->max_ttl_us : DT_NOEND);
-	values[7] = Int64GetDatum((int64) GetWALInsertionTimeLine() << COUNTER_BITS);
-	values[8] = a->metadata;
-	if (ssw_plan_execute(sql, lengthof(types), types, values, NULL, false) != 1)
-		ssw_pool_missing(a->pool);
-	a->session = *DatumGetUUIDP(ssw_spi_column(0, 1));
-	a->fence = get_int(2);
+	a->session = *DatumGetUUIDP(DirectFunctionCall1(gen_random_uuid, (Datum) 0));
+	a->fence = next_fence();
+	v[SSW_S_SESSION] = UUIDPGetDatum(&a->session);
+	v[SSW_S_POOL] = a->pool_text;
+	v[SSW_S_OWNER] = a->owner;
+	slot->tts_isnull[SSW_S_OWNER] = !a->owner;
+	v[SSW_S_ACQUIRED_BY] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
+	v[SSW_S_TTL] = ssw_interval_of(a->ttl_us);
+	v[SSW_S_STATUS] = CStringGetTextDatum("active");
+	v[SSW_S_ACQUIRED_AT] = v[SSW_S_LAST_SEEN_AT] = TimestampTzGetDatum(a->now);
+	v[SSW_S_EXPIRES_AT] = TimestampTzGetDatum(a->now + a->ttl_us);
+	v[SSW_S_ENDS_AT] = TimestampTzGetDatum(a->max_ttl_us ? a->now + a->max_ttl_us : DT_NOEND);
+	slot->tts_isnull[SSW_S_RELEASED_AT] = slot->tts_isnull[SSW_S_ENDED_AT] = true;
+	v[SSW_S_FENCE] = Int64GetDatum(a->fence);
+	v[SSW_S_METADATA] = a->metadata;
+	ssw_multi_insert_row(table);
+	ssw_multi_insert_close(table);
+	/* the next acquire of this statement counts it */
+	CommandCounterIncrement();
 }
 
 /* Read and check the arguments. */
@@ -251,23 +329,24 @@ Datum
 ssw_acquire(PG_FUNCTION_ARGS)
 {
 	Acquire		a = read_arguments(fcinfo);
-	char	   *acquired_by = GetUserNameFromId(GetUserId(), false);
-	SswIdentity save;
-	bool		room;
 
 	ssw_shmem_require();
 	ssw_session_check_writable("sweeper.acquire()");
 	ssw_rights_check_pool(a.pool);
 	InitMaterializedSRF(fcinfo, 0);
-	ssw_session_lock_pool(a.pool);
+	ssw_session_lock_pool(a.pool, ShareUpdateExclusiveLock);
 	a.now = GetCurrentTimestamp();
-	ssw_spi_begin_as_extension(&save);
 	read_pool(&a);
-	room = make_room(&a);
-	if (room)
-		give(&a, acquired_by);
-	ssw_spi_end_as(&save);
-	if (room)
+	if (!is_limited(&a))
+	{
+		/* we hold what others wait for, so we need not wait */
+		(void) ssw_lock_pool(a.pool, RowExclusiveLock, true);
+		ssw_lock_pool_release(a.pool, ShareUpdateExclusiveLock);
+	}
+	if (make_room(&a))
+	{
+		give(&a);
 		return_row(fcinfo, &a);
+	}
 	return (Datum) 0;
 }

@@ -17,6 +17,7 @@
 
 #include "base/argument_checks.h"
 #include "base/identity.h"
+#include "base/index_read.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
@@ -142,7 +143,7 @@ run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 	return n;
 }
 
-/* The pool's row as JSON, but its counter; null when there is none. */
+/* The pool's row as JSON; null when there is none. */
 static char *
 row_json(const char *pool)
 {
@@ -153,7 +154,7 @@ row_json(const char *pool)
 	SswIdentity save;
 
 	ssw_spi_begin_as_extension(&save);
-	if (ssw_spi_exec("SELECT (to_jsonb(p) - 'counter')::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
+	if (ssw_spi_exec("SELECT to_jsonb(p)::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
 		json = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
 	ssw_spi_end_as(&save);
 	return json;
@@ -173,7 +174,7 @@ log_change(const char *pool, const char *change, const char *before)
 	values[3] = CStringGetTextDatum(pool);
 	nulls[2] = before ? ' ' : 'n';
 	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
-		" SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) - 'counter' FROM sweeper.pool AS p WHERE p.pool = $4)"
+		" SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) FROM sweeper.pool AS p WHERE p.pool = $4)"
 		" FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
 		4, types, values, nulls);
 }
@@ -243,9 +244,9 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, A_TTL, names[A_TTL]);
 	ssw_argument_not_null(fcinfo, A_METADATA, names[A_METADATA]);
 	ssw_session_check_writable("sweeper.create_pool()");
-	ssw_session_lock_pool(s.pool);
-	if (write_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by, counter)"
-					   " SELECT $1, $2, $3, $4, $5, $6, $7, $8, last_value FROM sweeper.fence_floor ON CONFLICT (pool) DO NOTHING",
+	ssw_session_lock_pool(s.pool, ExclusiveLock);
+	if (write_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by)"
+					   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (pool) DO NOTHING",
 					   TEXTOID, CStringGetTextDatum(ssw_identity_actor())) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
@@ -317,7 +318,7 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 	check_unlimited(&s, A_SEATS);
 	check_unlimited(&s, A_MAX_PER_OWNER);
 	ssw_session_check_writable("sweeper.alter_pool()");
-	ssw_session_lock_pool(s.pool);
+	ssw_session_lock_pool(s.pool, ExclusiveLock);
 	before = row_json(s.pool);
 	if (before == NULL)
 		ssw_pool_missing(s.pool);
@@ -328,14 +329,39 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Sessions that live in the pool. */
-static uint64
-live_sessions(const char *pool)
+/* Sessions that live in the pool, also those that are newer than the transaction's snapshot. */
+static int
+live_sessions(Datum pool)
 {
-	Oid			type = TEXTOID;
-	Datum		value = CStringGetTextDatum(pool);
+	SswIndexRead sessions;
+	int			n = 0;
 
-	return run("SELECT FROM sweeper.session WHERE pool = $1 AND status = 'active'", 1, &type, &value, NULL);
+	ssw_index_read_begin(&sessions, "session", SSW_SESSION_COLUMNS, "session_seat", &pool, 1);
+	while (ssw_index_read_next(&sessions))
+		n++;
+	ssw_index_read_end(&sessions);
+	return n;
+}
+
+/* Fail unless no session lives in the pool. */
+static void
+check_empty(const char *pool, int live, bool force)
+{
+	/*
+	 * an end of those that its snapshot does not see needs another
+	 * transaction
+	 */
+	if (live > 0 && force)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent acquires in pool \"%s\"", pool),
+				 errhint("Try again.")));
+	if (live > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg_plural("cannot drop pool \"%s\": %d session lives in it",
+							   "cannot drop pool \"%s\": %d sessions live in it", live, pool, live),
+				 errhint("SELECT sweeper.drop_pool(%s, force => true); ends them.", quote_literal_cstr(pool))));
 }
 
 /* End the sessions, dead or not. */
@@ -354,7 +380,6 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 {
 	char	   *pool;
 	char	   *before;
-	uint64		live;
 	Oid			type = TEXTOID;
 	Datum		value;
 
@@ -364,28 +389,14 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	pool = TextDatumGetCString(value);
 	check_not_built_in(pool);
 	ssw_session_check_writable("sweeper.drop_pool()");
-	ssw_session_lock_pool(pool);
+	ssw_session_lock_pool(pool, ExclusiveLock);
 	before = row_json(pool);
 	if (before == NULL)
 		ssw_pool_missing(pool);
 	(void) ssw_session_end_dead(value, (Datum) 0, false);
 	if (PG_GETARG_BOOL(1))
 		end_all(value);
-	live = live_sessions(pool);
-	if (live > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg_plural("cannot drop pool \"%s\": %d session lives in it",
-							   "cannot drop pool \"%s\": %d sessions live in it", live, pool, (int) live),
-				 errhint("SELECT sweeper.drop_pool(%s, force => true); ends them.", quote_literal_cstr(pool))));
-
-	/*
-	 * a pool of this name, made again, gives higher fences; no pool has an
-	 * empty name
-	 */
-	ssw_session_lock_pool("");
-	run("SELECT setval('sweeper.fence_floor', greatest(f.last_value, p.counter)) FROM sweeper.fence_floor AS f, sweeper.pool AS p"
-		" WHERE p.pool = $1", 1, &type, &value, NULL);
+	check_empty(pool, live_sessions(value), PG_GETARG_BOOL(1));
 	if (run("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL) == 0)
 		ssw_pool_missing(pool);
 	log_change(pool, "drop_pool", before);

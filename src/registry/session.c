@@ -177,21 +177,41 @@ session_policy(void)
 	return kept;
 }
 
+static void
+pool_is_held(const char *pool, int patience_ms)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not lock pool \"%s\" within %d ms", pool, patience_ms),
+			 errdetail("A transaction that acquired in the pool, or changed it, has not ended."),
+			 errhint("Try again; transactions that acquire should end at once. To find them: %s", ssw_lock_pool_query(pool))));
+}
+
 /* Hold a pool until the transaction ends. */
 void
-ssw_session_lock_pool(const char *pool)
+ssw_session_lock_pool(const char *pool, LOCKMODE mode)
 {
 	int			patience_ms;
+	int			level;
 
-	if (ssw_lock_pool(pool, 0))
+	if (ssw_lock_pool(pool, mode, false))
 		return;
 	patience_ms = LockTimeout ? LockTimeout : session_policy()->lock_timeout_ms;
-	if (!ssw_lock_pool(pool, patience_ms))
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not lock pool \"%s\" within %d ms", pool, patience_ms),
-				 errdetail("A transaction that acquired in the pool, or changed it, has not ended."),
-				 errhint("Try again; transactions that acquire should end at once. To find them: %s", ssw_lock_pool_query(pool))));
+	level = NewGUCNestLevel();
+	ssw_identity_lock_timeout(patience_ms);
+	PG_TRY();
+	{
+		(void) ssw_lock_pool(pool, mode, true);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		FlushErrorState();
+		pool_is_held(pool, patience_ms);
+	}
+	PG_END_TRY();
+	AtEOXact_GUC(false, level);
 }
 
 /* Find the sessions that match the condition over t, lock and end them. */
@@ -354,7 +374,7 @@ look(Datum session, Datum owner)
 	Datum		values[] = {session, owner};
 	Claim		c = {0};
 
-	if (ssw_plan_execute(sql, 2, types, values, NULL, false) == 0)
+	if (ssw_plan_execute_fresh(sql, 2, types, values) == 0)
 		return c;
 	c.pool = ssw_spi_text(0, 1);
 	c.owner = ssw_spi_text(0, 2);
@@ -364,25 +384,22 @@ look(Datum session, Datum owner)
 
 /*
  * Give the session to the owner if it has none; returns who has it, null when it is gone.
- * Under the pool's lock, and the pool's row is written as by acquire(): a transaction that
- * counts an owner's sessions with an older snapshot then fails.
+ * Under the pool's lock, as an acquire.
  */
 static char *
 claim(Datum session, char *owner)
 {
 	static const char *const give =
-	"WITH p AS (UPDATE sweeper.pool SET counter = counter + 1 WHERE pool = $3)"
-	" UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL";
-	Oid			types[] = {UUIDOID, TEXTOID, TEXTOID};
-	Datum		values[] = {session, CStringGetTextDatum(owner), 0};
+	"UPDATE sweeper.session SET owner = $2 WHERE session = $1 AND status = 'active' AND owner IS NULL";
+	Oid			types[] = {UUIDOID, TEXTOID};
+	Datum		values[] = {session, CStringGetTextDatum(owner)};
 	Claim		c = look(session, values[1]);
 
 	if (c.pool == NULL || c.owner)
 		return c.owner;
-	ssw_session_lock_pool(c.pool);
-	values[2] = CStringGetTextDatum(c.pool);
+	ssw_session_lock_pool(c.pool, ShareUpdateExclusiveLock);
 	c = look(session, values[1]);
-	if (c.pool && !c.owner && c.full && ssw_session_end_dead(values[2], values[1], false) > 0)
+	if (c.pool && !c.owner && c.full && ssw_session_end_dead(CStringGetTextDatum(c.pool), values[1], false) > 0)
 		c = look(session, values[1]);
 	if (c.pool == NULL || c.owner)
 		return c.owner;
@@ -391,7 +408,7 @@ claim(Datum session, char *owner)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("owner \"%s\" already has the maximum number of sessions in pool \"%s\"", owner, c.pool),
 				 errhint("Release one of them first.")));
-	return ssw_plan_execute(give, 3, types, values, NULL, false) == 1 ? owner : look(session, values[1]).owner;
+	return ssw_plan_execute(give, 2, types, values, NULL, false) == 1 ? owner : look(session, values[1]).owner;
 }
 
 /* claim_session(session, owner) → its owner now, null when it is gone. */

@@ -6,6 +6,7 @@
 #define SSW_SESSION_H
 
 #include "fmgr.h"
+#include "storage/lockdefs.h"
 
 #include "sweep/end_rows.h"
 
@@ -15,8 +16,15 @@
 #define SSW_ZOMBIE		"zombie"
 #define SSW_DISCONNECTED "disconnected"
 
+/* Columns of sweeper.session, in the order of schema/45_registry.sql. */
+enum
+{
+	SSW_S_SESSION, SSW_S_POOL, SSW_S_OWNER, SSW_S_ACQUIRED_BY, SSW_S_TTL, SSW_S_STATUS, SSW_S_ACQUIRED_AT, SSW_S_LAST_SEEN_AT,
+	SSW_S_EXPIRES_AT, SSW_S_ENDS_AT, SSW_S_RELEASED_AT, SSW_S_ENDED_AT, SSW_S_FENCE, SSW_S_METADATA, SSW_SESSION_COLUMNS
+};
+
 extern void ssw_session_check_writable(const char *function);
-extern void ssw_session_lock_pool(const char *pool);
+extern void ssw_session_lock_pool(const char *pool, LOCKMODE mode);
 extern int64 ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values);
 extern int64 ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked);
 extern char *ssw_session_owner(FunctionCallInfo fcinfo, int arg, const char *name);

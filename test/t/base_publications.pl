@@ -52,7 +52,7 @@ is(sql('subscriber', q{SELECT string_agg(policy, ',') FROM sweeper.policy_status
 like(sql('subscriber', q{SELECT detail FROM sweeper.problem WHERE policy = 'of subscriber'}), qr/target of a subscription/, 'a table that the publisher sweeps is left to it');
 
 # What a restore writes under the same setting is written.
-sql('subscriber', q{SET session_replication_role = replica; INSERT INTO sweeper.pool (pool, ttl, metadata, created_by, counter) SELECT 'restored', ttl, metadata, created_by, 0 FROM sweeper.pool WHERE pool = 'desks'});
+sql('subscriber', q{SET session_replication_role = replica; INSERT INTO sweeper.pool (pool, ttl, metadata, created_by) SELECT 'restored', ttl, metadata, created_by FROM sweeper.pool WHERE pool = 'desks'});
 is(sql('subscriber', q{SELECT count(*) FROM sweeper.pool WHERE pool = 'restored'}), 1, 'a restore is no replication');
 sql('subscriber', 'DROP SUBSCRIPTION everything');
 $_->stop for values %node;
