@@ -351,8 +351,22 @@ look_again_at(SswWatch *w, TimestampTz at, TimestampTz soon)
 }
 
 /*
+ * A look that finds nothing is repeated after check_every, which grows while nothing is
+ * found.  It is at a time that other policies have, too: a round that looks at one or at
+ * many has the same cost for all that it does not look at.
+ */
+static TimestampTz
+idle_until(const SswWatch *w, TimestampTz now)
+{
+	int64		every = w->policy->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
+	TimestampTz at = now + every;
+
+	return at - at % Max(1, every / SSW_IDLE_MAX);
+}
+
+/*
  * When a policy looks again after a pass: soon, when rows are left or more may be due; else
- * when the next row is due, at the latest after check_every, which grows while nothing is found.
+ * when the next row is due, or when an idle policy does.
  */
 static void
 schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
@@ -376,7 +390,7 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	 * probe does
 	 */
 	w->unprobed |= w->earliest == 0;
-	at = now + w->policy->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
+	at = idle_until(w, now);
 	if (pass->next_due != 0)
 		at = Min(at, Max(soon, pass->next_due));
 	if (stopped || limited || (did && w->plain && w->excluded == 0))
@@ -398,7 +412,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	w->idle++;
 	w->unfinished = w->rate_waits = false;
 	ssw_watch_note_lock(w, false, now);
-	at = now + w->policy->check_every_us * Min(w->idle, SSW_IDLE_MAX);
+	at = idle_until(w, now);
 	look_again_at(w, w->earliest != 0 ? Min(at, w->earliest) : at, now);
 	if (w->policy->backlog_before != 0)
 		ssw_policy_row_succeeded(w);

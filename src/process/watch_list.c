@@ -82,14 +82,20 @@ ssw_watch_list_reload(void)
 	reload_wanted = true;
 }
 
+/* The search begins at *at, and leaves it behind what it found: policies are nearly always in the same order. */
 static SswWatch *
-find_watch(List *among, int policy_id)
+find_watch(List *among, int policy_id, int *at)
 {
-	ListCell   *lc;
+	for (int i = 0; i < list_length(among); i++)
+	{
+		int			n = (*at + i) % list_length(among);
+		SswWatch   *w = list_nth(among, n);
 
-	foreach(lc, among)
-		if (((SswWatch *) lfirst(lc))->policy_id == policy_id)
-		return lfirst(lc);
+		if (w->policy_id != policy_id)
+			continue;
+		*at = n + 1;
+		return w;
+	}
 	return NULL;
 }
 
@@ -171,13 +177,15 @@ is_of_this_database(const SswPass *pass)
 static List *
 adopt_passes(List *kept)
 {
+	int			at = 0;
+
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswWatch   *w;
 
 		if (!is_of_this_database(&SswPasses[i]))
 			continue;
-		w = find_watch(kept, SswPasses[i].policy_id);
+		w = find_watch(kept, SswPasses[i].policy_id, &at);
 		if (w == NULL)
 		{
 			w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
@@ -198,6 +206,7 @@ reload(const SswTurn *t, TimestampTz now)
 	List	   *policies;
 	List	   *kept = NIL;
 	Bitmapset  *known = NULL;
+	int			at = 0;
 	ListCell   *lc;
 
 	reload_wanted = false;
@@ -210,7 +219,7 @@ reload(const SswTurn *t, TimestampTz now)
 	foreach(lc, policies)
 	{
 		SswPolicy  *p = lfirst(lc);
-		SswWatch   *w = find_watch(watches, p->id);
+		SswWatch   *w = find_watch(watches, p->id, &at);
 		bool		begins = w == NULL;
 
 		if (begins)
@@ -218,12 +227,13 @@ reload(const SswTurn *t, TimestampTz now)
 		w->policy = p;
 		judge(w, begins, now);
 		kept = lappend(kept, w);
+		known = bms_add_member(known, p->id);
 	}
 	foreach(lc, watches)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		if (list_member_ptr(kept, w))
+		if (bms_is_member(w->policy_id, known))
 			continue;
 		if (retire(w))
 			kept = lappend(kept, w);
