@@ -36,7 +36,7 @@ COMMENT ON FUNCTION sweeper._expire_here IS 'expire() of one key on this node of
 COMMENT ON FUNCTION sweeper.expire_group IS
 'Ends all rows of a group of the policy (its group_by, as text) now, as expire() does, and returns how many. Events have type manual. The groups of sweeper.session are pools; its events have type expired, because the licence has ended. Errors: as expire(); 55000 the policy has no group_by.';
 COMMENT ON PROCEDURE sweeper.sweep IS
-'Runs a pass now, without rate limits, and returns its number in table pass, or null if nothing was due. With force the fuse does not check; a hold of the fuse still needs resume(). Outside of a transaction block it waits for the end, at most timeout. Errors: 42704 no such policy, 42501 not its owner and without level admin, 22023 timeout, 25001 inside a block, 55000 the policy is paused, held or disabled, or session_sweeper.databases does not list the database, 57014 not done in time.';
+'Runs a pass now, without rate limits, and returns its number in table pass, or null if nothing was due. With force the fuse does not check, and no index entry is skipped; a hold of the fuse still needs resume(). Outside of a transaction block it waits for the end, at most timeout. Errors: 42704 no such policy, 42501 not its owner and without level admin, 22023 timeout, 25001 inside a block, 55000 the policy is paused, held or disabled, or session_sweeper.databases does not list the database, 57014 not done in time.';
 
 CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, OUT state text, OUT policy_id int,
     OUT "rows" bigint, OUT started_at timestamptz, OUT state_since timestamptz) RETURNS SETOF record

@@ -28,11 +28,13 @@
 #include "utils/guc_hooks.h"
 #endif
 
-/* 16: fields of a database's statistics have no prefix */
+/* 16: fields of statistics have no prefix */
 #if PG_VERSION_NUM >= 160000
 #define ssw_dbstat(entry, field) ((entry)->field)
+#define ssw_tabstat(entry, field) ((entry)->counts.field)
 #else
 #define ssw_dbstat(entry, field) ((entry)->n_##field)
+#define ssw_tabstat(entry, field) ((entry)->t_counts.t_##field)
 #endif
 
 /* 16: one function for all object classes (commits afbfc029, c727f511) */

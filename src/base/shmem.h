@@ -369,6 +369,7 @@ typedef struct SswPolicyShared
 	uint64		requested;
 	uint64		completed;
 	bool		request_force;
+	bool		request_exact;	/* see lower_bound.c */
 	bool		request_found;	/* the last request had something to do */
 	int			request_code;	/* SQLSTATE when it did not end well, or 0 */
 	char		request_error[SSW_MESSAGE_LEN];

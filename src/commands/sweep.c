@@ -81,8 +81,17 @@ check_can_sweep(const SswPolicy *p)
 				 state == SSW_POLICY_OFF ? 0 : errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 }
 
+/* Has this session written rows of the table that statistics do not tell others yet? */
+static bool
+has_just_written(Oid relid)
+{
+	PgStat_TableStatus *t = find_tabstat_entry(relid);
+
+	return t && ssw_tabstat(t, tuples_inserted) + ssw_tabstat(t, tuples_updated) > 0;
+}
+
 static uint64
-post_request(int policy_id, bool force)
+post_request(int policy_id, bool force, bool exact)
 {
 	SswPolicyShared *s;
 	uint64		mine;
@@ -93,6 +102,7 @@ post_request(int policy_id, bool force)
 	if (s)
 	{
 		s->request_force = s->request_force || force;
+		s->request_exact = s->request_exact || exact;
 		ssw_shmem_wake_coordinator(MyDatabaseId);
 	}
 	LWLockRelease(SswShared->lock);
@@ -229,6 +239,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 	int			policy_id = p->id;
 	char	   *name = pstrdup(p->name);
 	char	   *relation = pstrdup(p->relation);
+	bool		exact = force || has_just_written(p->relid);
 	bool		leads = ssw_nodes->leads(p->relid);
 	Answer		answer = {0};
 	uint64		mine;
@@ -251,7 +262,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 		SPI_commit();
 		SPI_finish();
 		/* the transaction that SPI_commit() began has no snapshot yet */
-		mine = post_request(policy_id, force);
+		mine = post_request(policy_id, force, exact);
 		if (leads)
 		{
 			PushActiveSnapshot(GetTransactionSnapshot());
@@ -268,7 +279,7 @@ ssw_sweep(PG_FUNCTION_ARGS)
 	}
 	else
 	{
-		(void) post_request(policy_id, force);
+		(void) post_request(policy_id, force, exact);
 		if (leads)
 			sweep_at_nodes(name, wait, timeout_us, force);
 	}

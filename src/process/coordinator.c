@@ -41,6 +41,7 @@
 #include "process/pass_lifecycle.h"
 #include "process/policy_row.h"
 #include "process/policy_watch.h"
+#include "process/probe.h"
 #include "process/sweep_request.h"
 #include "process/watch_list.h"
 #include "process/worker.h"
@@ -140,16 +141,15 @@ look(SswWatch *w, TimestampTz now)
 	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;
 	w->rest.state = SSW_POLICY_UNKNOWN;
+	if (request)
+		ssw_probe_requested(w);
 	due = gone || needs_pass(w, request, now);
 	if (!due)
 	{
 		ErrorData  *error;
 
 		if (request)
-		{
 			w->held_above = 0;
-			w->read_all = true;
-		}
 		error = ssw_watch_probe(w, now);
 		if (error)
 		{

@@ -47,16 +47,23 @@
  * Somebody may hold a table for hours: the coordinator does not wait for it, because all
  * policies would wait with it.
  */
+static void
+lock_at_once(const SswPolicy *p)
+{
+	if (!ConditionalLockRelationOid(p->relid, AccessShareLock))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not obtain lock on relation %s", p->relation)));
+}
+
+/* The same, for what locks others, too. */
 static int
 begin_without_waits(const SswPolicy *p)
 {
 	int			level = NewGUCNestLevel();
 
 	(void) set_config_option("lock_timeout", LOCK_TIMEOUT_MS, PGC_SUSET, PGC_S_OVERRIDE, GUC_ACTION_SAVE, true, 0, false);
-	if (!ConditionalLockRelationOid(p->relid, AccessShareLock))
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not obtain lock on relation %s", p->relation)));
+	lock_at_once(p);
 	return level;
 }
 
@@ -314,10 +321,9 @@ static bool
 try_probe(void *arg)
 {
 	Probe	   *p = arg;
-	int			level = begin_without_waits(p->watch->policy);
 
+	lock_at_once(p->watch->policy);
 	ssw_probe(p->watch, p->now);
-	AtEOXact_GUC(false, level);
 	return true;
 }
 

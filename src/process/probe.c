@@ -21,11 +21,13 @@
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
@@ -39,6 +41,7 @@
 #include "sweep/lower_bound.h"
 #include "sweep/worker_pass.h"
 #include "process/probe.h"
+#include "process/written_tables.h"
 
 /* Dead index entries must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000
@@ -78,19 +81,30 @@ ssw_probe_outline(SswPolicy *p)
 	p->deadlines[1].absolute = true;
 }
 
+/* Is its first column that one?  The others need not be opened. */
+static bool
+begins_with(Oid index, AttrNumber attnum)
+{
+	HeapTuple	tup = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
+	bool		does = HeapTupleIsValid(tup) && ((Form_pg_index) GETSTRUCT(tup))->indkey.values[0] == attnum;
+
+	if (HeapTupleIsValid(tup))
+		ReleaseSysCache(tup);
+	return does;
+}
+
 /* Is this a btree in the order of that column, of all rows or of those of the filter? */
 static bool
-index_serves(const SswPolicy *p, Relation index, AttrNumber attnum, Oid type)
+index_serves(const SswPolicy *p, Relation index, Oid type)
 {
 	Form_pg_index form = index->rd_index;
 
 	return form->indisvalid && form->indisready && form->indislive && index->rd_rel->relam == BTREE_AM_OID &&
-		form->indkey.values[0] == attnum &&
 		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->filter_indexed &&
 		index->rd_opfamily[0] == lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
 }
 
-/* Such an index, opened, or null. */
+/* Such an index, opened, or null.  It does not wait for a lock, because all policies would wait. */
 static Relation
 find_index(const SswPolicy *p, Relation leaf, AttrNumber attnum, Oid type)
 {
@@ -98,9 +112,16 @@ find_index(const SswPolicy *p, Relation leaf, AttrNumber attnum, Oid type)
 
 	foreach(lc, RelationGetIndexList(leaf))
 	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Relation	index;
 
-		if (index_serves(p, index, attnum, type))
+		if (!begins_with(lfirst_oid(lc), attnum))
+			continue;
+		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessShareLock))
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not obtain lock on an index of relation %s", p->relation)));
+		index = index_open(lfirst_oid(lc), NoLock);
+		if (index_serves(p, index, type))
 			return index;
 		index_close(index, AccessShareLock);
 	}
@@ -127,14 +148,19 @@ static TimestampTz
 due_of(const SswPolicy *p, const SswDeadline *c, Datum value)
 {
 	Oid			type = c->sort_type;
-	char	   *sql = psprintf("SELECT %s FROM (SELECT $1) AS t (%s)", c->due,
-							   quote_identifier(get_attname(p->relid, c->attnum, false)));
+	char	   *sql;
 	bool		isnull;
-	Datum		due;
+	TimestampTz due;
 
+	/* most often it is the deadline */
+	if (strcmp(c->due, c->sort) == 0)
+		return DatumGetTimestampTz(value);
+	sql = psprintf("SELECT %s FROM (SELECT $1) AS t (%s)", c->due, quote_identifier(get_attname(p->relid, c->attnum, false)));
+	ssw_spi_begin();
 	ssw_plan_execute(sql, 1, &type, &value, NULL, true);
-	due = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	return isnull ? 0 : DatumGetTimestampTz(due);
+	due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_spi_end();
+	return isnull ? 0 : due;
 }
 
 /* A probe of a table for the first value in an index. */
@@ -142,10 +168,11 @@ typedef struct First
 {
 	bool		found;
 	Datum		value;
-	int64		entries;		/* of the index, that were read */
+	int64		entries;		/* of the index, that were read, and that the
+								 * next scan reads again */
 } First;
 
-/* The first row that the snapshot sees. */
+/* The first row that the snapshot sees.  Entries of rows that nobody sees any more are marked, and not read again. */
 static void
 read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, Snapshot snapshot, First *f)
 {
@@ -159,8 +186,8 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 	while (!f->found && index_getnext_tid(scan, direction) != NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
-		f->entries++;
 		f->found = index_fetch_heap(scan, slot);
+		f->entries += !scan->kill_prior_tuple;
 		if (f->found)
 			f->value = slot_getattr(slot, attnum, &isnull);
 	}
@@ -197,9 +224,11 @@ value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *resul
 
 	if (!ssw_lower_bound_fits(c))
 		return false;
+	ssw_spi_begin();
 	ssw_spi_exec(psprintf("SELECT LEAST($2, %s)", c->bound), 2, types, values, nulls, true, 1);
 	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	*result = isnull ? 0 : DatumGetInt64(value);
+	ssw_spi_end();
 	return !isnull;
 }
 
@@ -207,19 +236,20 @@ value_at(const SswDeadline *c, TimestampTz due, const Datum *other, int64 *resul
  * Where the next probes may begin: no row is before the first, be it committed or not,
  * and a row that is written later has a deadline that has not passed.
  */
-static void
+static bool
 keep_low(SswWatch *w, int i, Oid leaf, const First *f, TimestampTz now, SswLowerBound *low)
 {
 	const SswDeadline *c = &w->policy->deadlines[i];
 
 	if (!value_at(c, now, f->found ? &f->value : NULL, &low->value) ||
 		low->value == PG_INT64_MIN)
-		return;
+		return false;
 	low->value--;
 	low->leaf = leaf;
 	low->type = c->sort_type;
 	low->attnum = c->attnum;
 	ssw_lower_bound_keep(w->policy_id, i, low);
+	return true;
 }
 
 /*
@@ -232,8 +262,9 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	const SswPolicy *p = w->policy;
 	const SswDeadline *c = &p->deadlines[i];
 	Relation	leaf = table_open(relid, AccessShareLock);
-	AttrNumber	attnum = get_attnum(relid, get_attname(p->relid, c->attnum, false));
+	AttrNumber	attnum = relid == p->relid ? c->attnum : get_attnum(relid, get_attname(p->relid, c->attnum, false));
 	Relation	index = find_index(p, leaf, attnum, c->sort_type);
+	SnapshotData uncommitted;
 	ScanKeyData keys[2];
 	SswLowerBound low;
 	bool		bounded;
@@ -248,29 +279,45 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 		table_close(leaf, NoLock);
 		return false;
 	}
-	bounded = alone && !w->read_all && ssw_lower_bound_find(p->id, i, relid, c, now, &low);
+	bounded = alone && ssw_lower_bound_find(p->id, i, relid, c, now, &low);
 	held = i == 0 && w->held_above != 0 && value_at(c, w->held_above, NULL, &above);
 	if (held)
 		low.value = bounded ? Max(low.value, above) : above;
 	nkeys = scan_keys(keys, index, c->sort_type, bounded || held ? &low : NULL);
-	read_first_now(leaf, index, attnum, keys, nkeys, &f);
-	if (f.found)
-		*due = due_of(p, c, f.value);
 
 	/* the next bound: rows that are not committed yet must be above it, too */
+	InitDirtySnapshot(uncommitted);
+	read_first(leaf, index, attnum, keys, nkeys, &uncommitted, &f);
 	if (alone && !held && f.entries > SSW_LOW_ENTRIES)
 	{
-		SnapshotData dirty;
-
-		InitDirtySnapshot(dirty);
-		read_first(leaf, index, attnum, keys, nkeys, &dirty, &f);
 		if (!bounded)
 			low.full_at = now;
-		keep_low(w, i, relid, &f, now, &low);
+		if (keep_low(w, i, relid, &f, now, &low))
+			nkeys = scan_keys(keys, index, c->sort_type, &low);
 	}
+	if (f.found && TransactionIdIsValid(uncommitted.xmin))
+		read_first_now(leaf, index, attnum, keys, nkeys, &f);
+	if (f.found)
+		*due = due_of(p, c, f.value);
 	index_close(index, AccessShareLock);
 	table_close(leaf, NoLock);
 	return true;
+}
+
+/*
+ * Before a look that CALL sweep has asked for: where rows may have been written below the
+ * bound since it was found, that is forgotten.  Statistics of the caller's own session
+ * count too (w->exact); those of others come about a second later.
+ */
+void
+ssw_probe_requested(SswWatch *w)
+{
+	uint64		written = ssw_written_count(w->policy->relid);
+
+	if (w->exact || written != w->written)
+		ssw_lower_bound_forget(w->policy_id);
+	w->written = written;
+	w->exact = false;
 }
 
 /* Is there a row without the first deadline?  Without an index: perhaps. */
@@ -330,7 +377,6 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	leaves = ssw_partition_leaves(p, AccessShareLock, &others);
 	w->unprobed = false;
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);
-	ssw_spi_begin();
 	foreach(lc, leaves)
 		for (int i = 0; i < p->ndeadlines && !w->unprobed; i++)
 	{
@@ -356,9 +402,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	 */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		earliest = now;
-	ssw_spi_end();
 	disable_timeout(STATEMENT_TIMEOUT, false);
-	w->read_all = false;
 	if (known)
 		w->earliest = earliest;
 }

@@ -31,7 +31,8 @@ ssw_request_pending(SswWatch *w, const uint64 *current)
 	{
 		request = s->requested;
 		w->force = w->force || s->request_force;
-		s->request_force = false;
+		w->exact = w->exact || s->request_exact;
+		s->request_force = s->request_exact = false;
 	}
 	LWLockRelease(SswShared->lock);
 	return request;

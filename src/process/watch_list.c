@@ -151,6 +151,7 @@ begin_watch(SswPolicy *p, TimestampTz now)
 	SswWatch   *w = MemoryContextAllocZero(TopMemoryContext, sizeof(SswWatch));
 
 	w->policy_id = p->id;
+	w->written = PG_UINT64_MAX;
 	w->tokens = p->rate_limit;
 	w->backlog_tokens = p->backlog_rate;
 	w->tokens_at = now;

@@ -32,7 +32,8 @@ typedef struct SswWatch
 	bool		plain;			/* no code of users: the coordinator may probe
 								 * by itself */
 	bool		unprobed;		/* it could not, or has not yet since a pass */
-	bool		read_all;		/* the next probe, without a lower bound */
+	uint64		written;		/* rows of its table, as statistics said when
+								 * CALL sweep asked last */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
 	int			excluded;		/* dead rows the last pass left alone */
 	bool		unfinished;		/* the last pass is to be continued, also one
@@ -69,6 +70,7 @@ typedef struct SswWatch
 
 	/* CALL sweep; see sweep_request.c */
 	bool		force;			/* it asked for an open fuse */
+	bool		exact;			/* all is to be read, see lower_bound.c */
 	bool		owed;			/* a look that was asked for and could not be */
 	uint64		answered;		/* request dealt with in this round, or 0 */
 	int64		answer;			/* its pass, or 0 */

@@ -60,6 +60,13 @@ count_table(Oid database, Oid relid)
 	return n;
 }
 
+/* The same of a table of this database. */
+uint64
+ssw_written_count(Oid relid)
+{
+	return count_table(MyDatabaseId, relid);
+}
+
 /* Where the tables are too many: rows that were written to any. */
 static uint64
 count_all(Oid database)

@@ -9,6 +9,7 @@
 #include "nodes/pg_list.h"
 
 extern void ssw_written_watch(List *policies);
+extern uint64 ssw_written_count(Oid relid);
 extern TimestampTz ssw_written_look(TimestampTz now);
 
 #endif							/* SSW_WRITTEN_TABLES_H */

@@ -8,7 +8,8 @@
  * remembers a lower bound, at which the next probes, and the statements of a pass,
  * begin.  A probe without it follows within SSW_LOW_US, so that a row that was
  * written below it, with a deadline that had passed already, is found by then.
- * A pass that sweep() asked for does not use the bound.
+ * CALL sweep forgets it before, if the table was written since it did so last, or with
+ * "force": see ssw_probe_requested().
  *
  * One a policy and deadline, of a table without partitions, in SswPolicyShared under
  * SswShared->lock.  A crash forgets it.

@@ -338,8 +338,7 @@ prepare(SswWork *w, MemoryContext cxt)
 		ssw_deadline_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
 		ssw_fuse_load(w->policy);
-		if (!w->pass->forced)
-			ssw_lower_bound_apply(w->policy, w->pass->now);
+		ssw_lower_bound_apply(w->policy, w->pass->now);
 		w->failures = ssw_failed_row_load(w->policy);
 	}
 	if (rel)
