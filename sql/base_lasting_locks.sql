@@ -59,15 +59,19 @@ SELECT sweeper._lock_query('public.lasting') AS query \gset
 CREATE TEMP TABLE holders AS :query
 SELECT DISTINCT prepared FROM holders;
 COMMIT PREPARED 'lasting change';
--- workers
+-- a pool with a limit, and the pool of workers, which has none
+SELECT sweeper.create_pool('lasting', 5);
 SET ROLE lasting_other;
 BEGIN;
+SELECT count(*) FROM sweeper.acquire('lasting');
 SELECT sweeper.register_worker('one') IS NOT NULL AS registered;
-PREPARE TRANSACTION 'lasting worker';
+PREPARE TRANSACTION 'lasting seat';
 SET ROLE lasting_owner;
+SELECT * FROM hinted('SELECT sweeper.acquire(''lasting'')');
 SELECT * FROM hinted('SELECT sweeper.register_worker(''two'')');
 RESET ROLE;
-ROLLBACK PREPARED 'lasting worker';
+ROLLBACK PREPARED 'lasting seat';
+SELECT sweeper.drop_pool('lasting');
 RESET lock_timeout;
 -- hints that name roles quote them
 SET ROLE "Lasting Capital";

@@ -47,20 +47,6 @@ ssw_multi_insert_relation(const char *name)
 	return get_relname_relid(name, get_namespace_oid(SSW_SCHEMA, false));
 }
 
-/* Open a table of the extension that has so many columns. */
-Relation
-ssw_multi_insert_table(const char *name, int ncolumns, LOCKMODE mode)
-{
-	Relation	rel = table_open(ssw_multi_insert_relation(name), mode);
-
-	if (RelationGetDescr(rel)->natts != ncolumns)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"sweeper.%s\" does not have the expected columns", name),
-				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
-	return rel;
-}
-
 /*
  * Is a BRIN index on the time all there is?  All rows of one transaction have the
  * same time, so the second row of a block would tell it nothing.
@@ -84,7 +70,12 @@ ssw_multi_insert_open(const char *table, int ncolumns, AttrNumber time)
 {
 	SswMultiInsert *a = palloc0(sizeof(SswMultiInsert));
 
-	a->rel = ssw_multi_insert_table(table, ncolumns, RowExclusiveLock);
+	a->rel = table_open(ssw_multi_insert_relation(table), RowExclusiveLock);
+	if (RelationGetDescr(a->rel)->natts != ncolumns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"sweeper.%s\" does not have the expected columns", table),
+				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
 	a->desc = CreateTupleDescCopy(RelationGetDescr(a->rel));
 	a->estate = CreateExecutorState();
 	a->rri = makeNode(ResultRelInfo);

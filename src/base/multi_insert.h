@@ -6,13 +6,10 @@
 #define SSW_MULTI_INSERT_H
 
 #include "executor/tuptable.h"
-#include "storage/lockdefs.h"
-#include "utils/relcache.h"
 
 typedef struct SswMultiInsert SswMultiInsert;
 
 extern Oid	ssw_multi_insert_relation(const char *name);
-extern Relation ssw_multi_insert_table(const char *name, int ncolumns, LOCKMODE mode);
 extern SswMultiInsert *ssw_multi_insert_open(const char *table, int ncolumns, AttrNumber time);
 extern TupleTableSlot *ssw_multi_insert_slot(SswMultiInsert *a);
 extern void ssw_multi_insert_row(SswMultiInsert *a);

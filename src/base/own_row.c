@@ -9,7 +9,8 @@
  * operators and indexes of the extension are involved, and triggers do not fire.
  *
  * Rows are found, locked and changed as by SELECT ... FOR UPDATE and UPDATE, at each
- * isolation level.  A row that nobody holds is changed without locking it before.  Shares nothing; a rollback or crash undoes it.
+ * isolation level, unless the caller gives a snapshot of its own.  A row that nobody holds is
+ * changed without locking it before.  Shares nothing; a rollback or crash undoes it.
  */
 #include "postgres.h"
 
@@ -17,8 +18,10 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -27,6 +30,7 @@
 #include "base/identity.h"
 #include "base/multi_insert.h"
 #include "base/own_row.h"
+#include "base/spi.h"
 #include "base/ssw.h"
 
 /* For a row that another session has locked, where the session has no lock_timeout. */
@@ -36,8 +40,17 @@
 Snapshot
 ssw_own_snapshot(void)
 {
+	ssw_spi_refuse_parallel();
 	CommandCounterIncrement();
 	return RegisterSnapshot(GetTransactionSnapshot());
+}
+
+/* What is committed now, whatever the transaction's snapshot sees, and what it has done. */
+Snapshot
+ssw_own_latest(void)
+{
+	ssw_spi_refuse_parallel();
+	return RegisterSnapshot(GetLatestSnapshot());
 }
 
 /* The rows that were written are seen by the next statement. */
@@ -88,10 +101,23 @@ ssw_own_find(SswOwnTable *t, ScanKey keys, int nkeys)
 	return ssw_own_next(t);
 }
 
+/* The first row whose first columns of the index are these texts. */
+bool
+ssw_own_find_texts(SswOwnTable *t, const Datum *texts, int n)
+{
+	ScanKeyData keys[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < n; i++)
+		ScanKeyEntryInitialize(&keys[i], 0, i + 1, BTEqualStrategyNumber, InvalidOid,
+							   t->index->rd_indcollation[i], F_TEXTEQ, texts[i]);
+	return ssw_own_find(t, keys, n);
+}
+
 /* The next one in the order of the index. */
 bool
 ssw_own_next(SswOwnTable *t)
 {
+	CHECK_FOR_INTERRUPTS();
 	if (index_getnext_slot(t->scan, ForwardScanDirection, t->slot))
 		return true;
 	/* what it holds may be half of a row that was looked at */

@@ -26,10 +26,12 @@ typedef struct SswOwnTable
 } SswOwnTable;
 
 extern Snapshot ssw_own_snapshot(void);
+extern Snapshot ssw_own_latest(void);
 extern void ssw_own_release(Snapshot snapshot);
 extern void ssw_own_open(SswOwnTable *t, const char *table, int ncolumns, const char *index, LOCKMODE mode, Snapshot snapshot);
 extern void ssw_own_close(SswOwnTable *t);
 extern bool ssw_own_find(SswOwnTable *t, ScanKey keys, int nkeys);
+extern bool ssw_own_find_texts(SswOwnTable *t, const Datum *texts, int n);
 extern bool ssw_own_next(SswOwnTable *t);
 extern Datum ssw_own_column(SswOwnTable *t, AttrNumber column, bool *isnull);
 extern char *ssw_own_text(SswOwnTable *t, AttrNumber column);

@@ -24,8 +24,8 @@
 #include "base/spi.h"
 
 /* What we run takes new snapshots, which parallel queries do not allow. */
-static void
-refuse_parallel(void)
+void
+ssw_spi_refuse_parallel(void)
 {
 	if (IsInParallelMode())
 		ereport(ERROR,
@@ -37,7 +37,7 @@ refuse_parallel(void)
 void
 ssw_spi_begin(void)
 {
-	refuse_parallel();
+	ssw_spi_refuse_parallel();
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
 }
@@ -46,7 +46,7 @@ ssw_spi_begin(void)
 void
 ssw_spi_begin_nonatomic(void)
 {
-	refuse_parallel();
+	ssw_spi_refuse_parallel();
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
 }

@@ -32,9 +32,9 @@
 #include "base/argument_checks.h"
 #include "base/compat.h"
 #include "base/identity.h"
-#include "base/index_read.h"
 #include "base/locks.h"
 #include "base/multi_insert.h"
+#include "base/own_row.h"
 #include "base/spi.h"
 #include "base/ssw.h"
 #include "policy/policy_rights.h"
@@ -84,21 +84,21 @@ enum
 };
 
 static Datum
-column(const SswIndexRead *r, int which, bool *isnull)
+column(SswOwnTable *t, int which, bool *isnull)
 {
-	return slot_getattr(r->slot, which + 1, isnull);
+	return ssw_own_column(t, which + 1, isnull);
 }
 
 /* The pool's settings, as the last transaction that changed them left them. */
 static void
 read_pool(Acquire *a)
 {
-	SswIndexRead r;
+	SswOwnTable r;
 	bool		isnull;
 	Datum		d;
 
-	ssw_index_read_begin(&r, "pool", P_NCOLS, "pool_pkey", &a->pool_text, 1);
-	if (!ssw_index_read_next(&r))
+	ssw_own_open(&r, "pool", P_NCOLS, "pool_pkey", AccessShareLock, ssw_own_latest());
+	if (!ssw_own_find_texts(&r, &a->pool_text, 1))
 		ssw_pool_missing(a->pool);
 	d = column(&r, P_TTL, &isnull);
 	if (a->ttl_us == 0)
@@ -109,7 +109,8 @@ read_pool(Acquire *a)
 	a->seats = isnull ? -1 : DatumGetInt32(d);
 	d = column(&r, P_MAX_PER_OWNER, &isnull);
 	a->max_per_owner = isnull || !a->owner ? -1 : DatumGetInt32(d);
-	ssw_index_read_end(&r);
+	ssw_own_close(&r);
+	ssw_own_release(r.snapshot);
 }
 
 static bool
@@ -119,7 +120,7 @@ is_limited(const Acquire *a)
 }
 
 static bool
-is_past(const SswIndexRead *r, int which, TimestampTz now)
+is_past(SswOwnTable *r, int which, TimestampTz now)
 {
 	bool		isnull;
 	Datum		d = column(r, which, &isnull);
@@ -129,7 +130,7 @@ is_past(const SswIndexRead *r, int which, TimestampTz now)
 
 /* Does the session belong to the owner? */
 static bool
-is_mine(const Acquire *a, const SswIndexRead *r)
+is_mine(const Acquire *a, SswOwnTable *r)
 {
 	bool		isnull;
 	Datum		d = column(r, SSW_S_OWNER, &isnull);
@@ -145,19 +146,20 @@ static void
 count(Acquire *a)
 {
 	Datum		texts[] = {a->pool_text, a->owner};
-	SswIndexRead r;
+	SswOwnTable r;
 
 	a->live = a->mine = a->overdue = 0;
 	if (!is_limited(a))
 		return;
-	ssw_index_read_begin(&r, "session", SSW_SESSION_COLUMNS, "session_seat", texts, a->seats >= 0 ? 1 : 2);
-	while (ssw_index_read_next(&r))
+	ssw_own_open(&r, "session", SSW_SESSION_COLUMNS, "session_seat", AccessShareLock, ssw_own_latest());
+	for (bool found = ssw_own_find_texts(&r, texts, a->seats >= 0 ? 1 : 2); found; found = ssw_own_next(&r))
 	{
 		a->live++;
 		a->mine += is_mine(a, &r);
 		a->overdue += is_past(&r, SSW_S_EXPIRES_AT, a->now) || is_past(&r, SSW_S_ENDS_AT, a->now);
 	}
-	ssw_index_read_end(&r);
+	ssw_own_close(&r);
+	ssw_own_release(r.snapshot);
 }
 
 /* How many sessions stand in the way of a new one? */

@@ -17,7 +17,7 @@
 
 #include "base/argument_checks.h"
 #include "base/identity.h"
-#include "base/index_read.h"
+#include "base/own_row.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
@@ -333,13 +333,14 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 static int
 live_sessions(Datum pool)
 {
-	SswIndexRead sessions;
+	SswOwnTable sessions;
 	int			n = 0;
 
-	ssw_index_read_begin(&sessions, "session", SSW_SESSION_COLUMNS, "session_seat", &pool, 1);
-	while (ssw_index_read_next(&sessions))
+	ssw_own_open(&sessions, "session", SSW_SESSION_COLUMNS, "session_seat", AccessShareLock, ssw_own_latest());
+	for (bool found = ssw_own_find_texts(&sessions, &pool, 1); found; found = ssw_own_next(&sessions))
 		n++;
-	ssw_index_read_end(&sessions);
+	ssw_own_close(&sessions);
+	ssw_own_release(sessions.snapshot);
 	return n;
 }
 
