@@ -252,7 +252,8 @@ is_taken(const SswPolicy *p, SswPhase phase, int rows)
 	char	   *taken = psprintf("t.ctid " SSW_OP("=") " ANY ($3) AND %s", ssw_sweep_sql_dead(p, phase));
 
 	if (rows & SSW_ROWS_JUDGED)
-		taken = psprintf("%s AND %s " SSW_OP("=") " ANY ($4)", taken, ssw_sweep_sql_identity(p));
+		/* a subquery is hashed, an array would be searched for each row */
+		taken = psprintf("%s AND %s " SSW_OP("=") " ANY (SELECT pg_catalog.unnest($4))", taken, ssw_sweep_sql_identity(p));
 	return taken;
 }
 

@@ -36,9 +36,6 @@
 /* After so many rows without an answer, because a right, an object or a connection is missing, the policy fails. */
 #define MANY_UNKNOWN	100
 
-/* So many rows are acted on together: each is compared with the identities of all. */
-#define ACT_ON			512
-
 /* Rows that got the same answer. */
 typedef struct Judged
 {
@@ -209,13 +206,9 @@ static void
 act_on(SswWork *w, MemoryContext cxt, Judged *j, bool alive)
 {
 	w->target.refresh = alive;
-	for (int i = 0, n; i < j->n; i += n)
-	{
-		n = Min(j->n - i, ACT_ON);
-		MemoryContextSwitchTo(cxt);
-		w->target.judged = PointerGetDatum(construct_array(j->identity + i, n, TEXTOID, -1, false, TYPALIGN_INT));
-		ssw_run_batches(w, j->tid + i, n, n);
-	}
+	MemoryContextSwitchTo(cxt);
+	w->target.judged = PointerGetDatum(construct_array(j->identity, j->n, TEXTOID, -1, false, TYPALIGN_INT));
+	ssw_run_batches(w, j->tid, j->n, PG_INT32_MAX);
 	w->target.judged = (Datum) 0;
 }
 
