@@ -1,9 +1,10 @@
 #!/bin/bash
-# Heartbeats against a bare SELECT, a row write, and Redis; many at once; what they cost.
+# Heartbeats against a bare SELECT, a SELECT of the row, a row write, and Redis; keys of
+# several types; many at once; what they cost.
 set -eu
 . "$(dirname "$0")/lib.sh"
-sessions=${SESSIONS:-1000000} seconds=${SECONDS_A_RUN:-5} distinct=2000
-cluster "${steady[@]}" "session_sweeper.heartbeat_memory = '128MB'" "listen_addresses = '127.0.0.1'"
+sessions=${SESSIONS:-1000000} seconds=${SECONDS_A_RUN:-5} distinct=2000 arrays=40 others=100000
+cluster "${steady[@]}" "session_sweeper.heartbeat_memory = '256MB'" "listen_addresses = '127.0.0.1'"
 
 id() { printf '%08x-0000-4000-8000-000000000000' "$1"; }
 sql <<SQL
@@ -15,6 +16,19 @@ INSERT INTO sweeper.session (session, pool, owner, acquired_by, ttl, status, acq
 CREATE TABLE app (id uuid PRIMARY KEY, last_seen timestamptz NOT NULL, expires_at timestamptz NOT NULL);
 INSERT INTO app SELECT session, last_seen_at, expires_at FROM sweeper.session;
 CREATE INDEX ON app (expires_at);
+CREATE TABLE key_bigint AS SELECT fence AS id, expires_at FROM sweeper.session;
+CREATE TABLE key_uuid AS SELECT session AS id, expires_at FROM sweeper.session
+    WHERE fence IN (SELECT n * 499979 % $sessions + 1 FROM generate_series(1, $distinct::bigint) AS n);
+CREATE TABLE key_text AS SELECT i::text AS id, now() + interval '1 day' AS expires_at FROM generate_series(1, $others) AS i;
+CREATE TABLE key_composite AS SELECT 7 AS tenant, i AS id, now() + interval '1 day' AS expires_at FROM generate_series(1, $others::bigint) AS i;
+ALTER TABLE key_bigint ADD PRIMARY KEY (id);
+ALTER TABLE key_uuid ADD PRIMARY KEY (id);
+ALTER TABLE key_text ADD PRIMARY KEY (id);
+ALTER TABLE key_composite ADD PRIMARY KEY (tenant, id);
+SELECT format('CREATE INDEX ON key_%1\$s (expires_at)', t),
+       format('SELECT FROM sweeper.register(''key_%1\$s'', policy => ''%1\$s'', deadline => ''expires_at'', ttl => ''1 day'', heartbeats => true)', t),
+       format('VACUUM ANALYZE key_%1\$s', t)
+    FROM unnest('{bigint,uuid,text,composite}'::text[]) AS t \gexec
 VACUUM ANALYZE app;
 VACUUM ANALYZE sweeper.session;
 SQL
@@ -22,9 +36,12 @@ SQL
 part=$((sessions / 8))
 for k in 0 1 2 3 4 5 6 7; do
     sql -c "SELECT FROM sweeper.heartbeat_many(ARRAY(SELECT session FROM sweeper.session WHERE fence > $k * $part AND fence <= ($k + 1) * $part))" &
+    sql -c "SELECT FROM sweeper.touch_many('bigint', ARRAY(SELECT id::text FROM key_bigint WHERE id > $k * $part AND id <= ($k + 1) * $part))" &
 done
+sql -c "SELECT FROM sweeper.touch_many('uuid', ARRAY(SELECT id::text FROM key_uuid))" \
+    -c "SELECT FROM sweeper.touch_many('text', ARRAY(SELECT id FROM key_text))" \
+    -c "SELECT FROM sweeper.touch_many('composite', ARRAY(SELECT format('(%s,%s)', tenant, id) FROM key_composite))"
 wait
-memory=$(sql -c "SELECT size FROM pg_shmem_allocations WHERE name = 'session_sweeper heartbeats'")
 quiet -c CHECKPOINT
 
 # Scripts of pgbench: as many statements, each with a parameter of its own.
@@ -34,11 +51,39 @@ for n in $(seq "$distinct"); do
     variables+=(-D "s$n=$(id $i)")
     echo "SELECT :s$n::uuid;" >>select.sql
     echo "SELECT sweeper.heartbeat(:s$n);" >>heartbeat.sql
+    echo "SELECT sweeper.touch('uuid', :s$n::uuid);" >>touch_uuid.sql
     echo "UPDATE app SET last_seen = now(), expires_at = now() + interval '1 day' WHERE id = :s$n;" >>update.sql
 done
+echo "SELECT :s1::uuid;" >select_one.sql
+echo "SELECT sweeper.heartbeat(:s1);" >hot.sql
+# Any of the rows, by a number that pgbench draws.
+of_number() { printf '\\set k random(1, %s)\n%s;\n' "$1" "$2"; }
+of_number "$sessions" "SELECT :k::bigint" >select_bigint.sql
+of_number "$sessions" "SELECT expires_at FROM key_bigint WHERE id = :k::bigint" >row_bigint.sql
+of_number "$sessions" "SELECT sweeper.touch('bigint', :k::bigint)" >touch_bigint.sql
+of_number "$others" "SELECT sweeper.touch('text', :k::text)" >touch_text.sql
+of_number "$others" "SELECT sweeper.touch('composite', '(7,' || :k || ')')" >touch_composite.sql
+for p in $(seq $((distinct / 20))); do
+    echo '\startpipeline'
+    sed -n "$((p * 20 - 19)),$((p * 20))p" heartbeat.sql
+    echo '\endpipeline'
+done >pipeline.sql
+depths=(1 10 100 1000)
+for depth in "${depths[@]}"; do
+    for a in $(seq "$arrays"); do
+        list=''
+        for n in $(seq "$depth"); do
+            i=$(((a * depth + n) * 499979 % sessions + 1))
+            printf -v list '%s,%08x-0000-4000-8000-000000000000' "$list" $i
+        done
+        variables+=(-D "a${depth}_$a={${list:1}}")
+        echo "SELECT * FROM sweeper.heartbeat_many(:a${depth}_$a::uuid[]);"
+    done >"many_$depth.sql"
+done
+# Statements a second.
 rate() { # script, further arguments of pgbench
     "$pg_bin/pgbench" -n -M prepared -c 8 -j 2 -T "$seconds" -f "$1.sql" "${variables[@]}" "${@:2}" 2>/dev/null |
-        awk -v n="$distinct" '/^tps/ {print $3 * n}'
+        awk -v n="$(grep -cv '^\\' "$1.sql")" '/^tps/ {print $3 * n}'
 }
 
 redis=
@@ -53,16 +98,25 @@ if command -v redis-server >/dev/null; then
     redis-benchmark -s "$PWD/redis.sock" -q -P 100 -n "$sessions" -r "$sessions" SET session:__rand_int__ x >/dev/null
     redis-benchmark -p "$((PGPORT + 1))" -q -P 100 -n "$sessions" -r "$sessions" SET session:__rand_int__ x >/dev/null
 fi
-expire() { # arguments that say where
-    redis-benchmark "$@" -q --csv -c 8 -n $((seconds * 60000)) -r "$sessions" EXPIRE session:__rand_int__ 86400 | tr -d '"' | awk -F, 'END {print $(NF > 2 ? NF - 6 : 2)}'
+expire() { # depth of the pipeline, arguments that say where
+    redis-benchmark -P "$1" "${@:2}" -q --csv -c 8 -n $((seconds * ($1 > 1 ? 600000 : 60000))) -r "$sessions" EXPIRE session:__rand_int__ 86400 | tr -d '"' | awk -F, 'END {print $(NF > 2 ? NF - 6 : 2)}'
 }
 
 for run in $(seq "$runs"); do
     for side in $(rotated "$run" select heartbeat update); do rate "$side" >>"$side.rate"; done
+    for side in $(rotated "$run" select_one hot); do rate "$side" >>"$side.rate"; done
+    for side in $(rotated "$run" select_bigint row_bigint touch_bigint touch_uuid touch_text touch_composite); do rate "$side" >>"$side.rate"; done
+    rate pipeline >>pipeline_prepared.rate
+    rate pipeline -M extended >>pipeline_extended.rate
+    for depth in "${depths[@]}"; do
+        [ -z "$redis" ] || [ "$depth" = 1 ] || expire "$depth" -s "$PWD/redis.sock" >>"redis_of_$depth.rate"
+        rate "many_$depth" | awk -v d="$depth" '{print $1 * d}' >>"many_$depth.rate"
+    done
     if [ -n "$redis" ]; then
-        expire -s "$PWD/redis.sock" >>redis.rate
+        expire 1 -s "$PWD/redis.sock" | tee -a redis_of_1.rate >>redis.rate
+        expire 20 -s "$PWD/redis.sock" >>redis_20.rate
         rate heartbeat -h 127.0.0.1 >>tcp.rate
-        expire -p "$((PGPORT + 1))" >>redis_tcp.rate
+        expire 1 -p "$((PGPORT + 1))" >>redis_tcp.rate
     fi
 done
 
@@ -85,6 +139,24 @@ cat <<TXT
 | SELECT \$1::uuid | 0.85 x | $(against heartbeat.rate select.rate) | $(rounded "$(median <heartbeat.rate)") of $(rounded "$(median <select.rate)") |
 | UPDATE of the row, its deadline indexed, durable | 4 x | $(against heartbeat.rate update.rate 1) | $(rounded "$(median <update.rate)") |
 TXT
+cat <<TXT
+| one hot session, by 8 clients, against SELECT \$1::uuid | 0.90 x | $(against hot.rate select_one.rate) | $(rounded "$(median <hot.rate)") of $(rounded "$(median <select_one.rate)") |
+| touch() of 1 in $sessions bigint keys, against SELECT \$1::bigint | 0.85 x | $(against touch_bigint.rate select_bigint.rate) | $(rounded "$(median <touch_bigint.rate)") of $(rounded "$(median <select_bigint.rate)") |
+| the same, against SELECT of the row by its primary key | 1.3 x | $(against touch_bigint.rate row_bigint.rate) | $(rounded "$(median <row_bigint.rate)") |
+| touch() of 1 in $distinct uuid keys, against SELECT \$1::uuid | 0.85 x | $(against touch_uuid.rate select.rate) | $(rounded "$(median <touch_uuid.rate)") |
+| touch() of 1 in $others text keys, against SELECT \$1::bigint | | $(against touch_text.rate select_bigint.rate) | $(rounded "$(median <touch_text.rate)") |
+| touch() of 1 in $others composite keys, against SELECT \$1::bigint | | $(against touch_composite.rate select_bigint.rate) | $(rounded "$(median <touch_composite.rate)") |
+TXT
+against_redis() { # side, peer, target, what
+    echo "| $4, against Redis EXPIRE of that depth, both over a Unix socket | $3 | $(against "$1.rate" "$2.rate") | $(rounded "$(median <"$1.rate")") of $(rounded "$(median <"$2.rate")") |"
+}
+if [ -n "$redis" ]; then
+    against_redis pipeline_prepared redis_20 '' 'pipelines of 20 heartbeats, prepared'
+    against_redis pipeline_extended redis_20 '' 'pipelines of 20 heartbeats, not prepared'
+    for depth in "${depths[@]}"; do
+        against_redis "many_$depth" "redis_of_$depth" "$([ "$depth" -lt 100 ] || echo '1.5 x')" "heartbeat_many of $depth, sessions a second"
+    done
+fi
 [ -z "$redis" ] || cat <<TXT
 | Redis EXPIRE, both over TCP loopback, no pipeline | 1.5 x | $(against tcp.rate redis_tcp.rate) | $(rounded "$(median <tcp.rate)") of $(rounded "$(median <redis_tcp.rate)") |
 | Redis EXPIRE, both over a Unix socket | | $(against heartbeat.rate redis.rate) | $(rounded "$(median <redis.rate)") |
@@ -92,5 +164,4 @@ TXT
 cat <<TXT
 | heartbeat_many of 10,000 sessions, one client | 3 M sessions/s | $(awk -v ms="$(median <many)" 'BEGIN {printf "%.1f", 10 / ms}') M sessions/s | |
 | WAL bytes, transaction ids, row versions of $sent heartbeats | 0 | $(cost_of 1), $(cost_of 2), $(cost_of 3) | |
-| shared memory, a session | 100 bytes | $(awk -v m="$memory" 'BEGIN {printf "%.0f", m / int(m / 68)}') bytes; $(awk -v m="$memory" 'BEGIN {printf "%.2f", m / 68 / 1e6}') M sessions in 128 MB | |
 TXT
