@@ -78,7 +78,8 @@ SELECT code(c) FROM (VALUES
     ($$CALL sweeper.flush('hit')$$),
     ($$SELECT sweeper.alter_append('hit', flush_rows => 0)$$),
     ($$SELECT sweeper.alter_append('hit', '-1 s')$$),
-    ($$SELECT sweeper.alter_append('counted', '1 s')$$)) AS v (c);
+    ($$SELECT sweeper.alter_append('counted', '1 s')$$),
+    ($$SELECT sweeper.alter_append(1::oid::regclass, '1 s')$$)) AS v (c);
 -- how soon, and how many at a time
 SELECT sweeper.append('counted', '{"what": null}') > 0 AND sweeper.append('counted', '{"what": "x"}') > 0 AS accepted;
 SELECT sweeper.alter_append('counted', flush_every => '1 h', flush_rows => 2);

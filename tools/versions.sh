@@ -62,11 +62,18 @@ for version; do
         untested="$untested $version"
     fi
 done
-for version in "${!tests[@]}"; do
-    wait "${tests[$version]}" || failed="$failed $version"
+for version; do
+    [ -n "${tests[$version]:-}" ] || continue
+    if wait "${tests[$version]}"; then
+        echo "PostgreSQL $version: $(tail -n 1 "$keep/$version.tests")"
+    else
+        failed="$failed $version"
+    fi
+    unset "tests[$version]"
+done
+for version in $failed; do
     echo "PostgreSQL $version"
     cat "$keep/$version.tests"
-    unset "tests[$version]"
 done
 [ -z "$failed" ] || die "failed with PostgreSQL$failed"
 [ -z "$untested" ] || { echo "versions: not tested with PostgreSQL$untested" >&2; exit 3; }

@@ -430,6 +430,7 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 0, "target");
 	relid = PG_GETARG_OID(0);
+	table_close(open_target(relid), NoLock);
 	if (!object_ownercheck(RelationRelationId, relid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
 	values[0] = ObjectIdGetDatum(relid);
