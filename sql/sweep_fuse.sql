@@ -403,7 +403,8 @@ INSERT INTO crowd SELECT i, now() + CASE WHEN i > 1050 THEN interval '1 h' ELSE 
 \set VERBOSITY terse
 CALL sweeper.sweep('crowd') \gset
 \set VERBOSITY default
-SELECT count(*), (SELECT detail FROM sweeper.fuse_hold) AS fuse FROM crowd;
+-- how many it has counted by then depends on the two
+SELECT count(*), (SELECT detail ~ '^the pass would expire 1\d\d\d rows and leave [1-3]\d\d alive$' FROM sweeper.fuse_hold) AS fuse FROM crowd;
 SELECT sweeper.unregister('crowd');
 DROP TABLE crowd;
 DROP FUNCTION crowd_alive;
