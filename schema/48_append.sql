@@ -102,7 +102,7 @@ COMMENT ON FUNCTION sweeper.append_many IS
 'Accepts rows for a table, all of them or none, and returns the number of the last one. It does what append() does for each of them in their order, and is much faster. rows: as row_data of append(). They may name different columns. The fastest are rows that name the same columns one after the other.
 Errors: those of append(); 22023 rows is empty, 22004 null, also in rows.';
 COMMENT ON FUNCTION sweeper.alter_append IS
-'Sets how soon (flush_every) and how many at a time (flush_rows) appended rows of a table are written. null leaves a value unchanged. For the table''s owner. Errors: 42501 not the owner, 42P01 no such table, 42704 no row was ever appended to it, 22023 out of range.';
+'Sets how soon (flush_every) and how many at a time (flush_rows) appended rows of a table are written. null leaves a value unchanged. For the table''s owner. Errors: 42501 not the owner, 42P01 no such table, 42809 not an ordinary or partitioned table, 42704 no row was ever appended to it, 22023 out of range.';
 COMMENT ON PROCEDURE sweeper.flush IS
 'Waits until every row that the caller has appended to the table, and committed, is written or set aside. It also releases rows of a dump that the role of this name had appended to the table of this name. Errors: 25001 in a transaction block, 22004 null, 42809 no table that can be appended to, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off, or session_sweeper.databases does not list the database.';
 COMMENT ON VIEW sweeper._append_stream IS 'Streams, and whether their oids are those of this database; after a restore they are not.';
