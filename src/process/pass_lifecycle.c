@@ -454,11 +454,8 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	int64		rest = (now - pass->started_at) * FULL_PART;
 	bool		left = pass->failed + pass->skipped + pass->excluded > 0;
 
-	/*
-	 * grace ends row by row: unless it took long for a few rows, all is read
-	 * each time
-	 */
-	bool		graced = pass->graced && rest >= MIN_FULL_US && pass->expired + pass->refreshed < FEW_ROWS;
+	/* grace ends row by row, so that a pass that found many may find others soon */
+	bool		graced = pass->graced && pass->expired + pass->refreshed < FEW_ROWS;
 
 	/* what it held may have been let go since */
 	if (pass->policy_generation != w->judged_generation)
@@ -481,7 +478,7 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	else if (p->fuse_next > now || graced)
 	{
 		w->held_above = pass->deadline_cutoff[0];
-		w->full_at = now + Max(MIN_FULL_US, Min(MAX_FULL_US, rest));
+		w->full_at = now + Min(MAX_FULL_US, Max(p->fuse_next > now ? MIN_FULL_US : 0, rest));
 		if (left)
 			w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
 	}
