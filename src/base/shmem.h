@@ -136,6 +136,9 @@ typedef struct SswProc
 								 * run, or invalid */
 	Oid			append_owner;	/* of a worker: the role to whose tables it
 								 * writes appended rows, or invalid */
+	Oid			append_left;	/* of a worker: the role of whose rows it left
+								 * some that are due; the coordinator takes
+								 * that */
 
 	/* of a runner; see command_runner.c */
 	Oid			role;

@@ -52,6 +52,16 @@ set_gone_aside(void)
 	ssw_plan_execute(forget, 0, NULL, NULL, NULL, false);
 }
 
+/* An owner has due rows. */
+static void
+add_due(Oid owner)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	due = list_append_unique_oid(due, owner);
+	MemoryContextSwitchTo(old);
+}
+
 /* Find the owners whose tables' rows are due, and when others are. */
 static void
 look(int64 up_to, TimestampTz now)
@@ -87,12 +97,7 @@ look(int64 up_to, TimestampTz now)
 		most = Max(most, DatumGetInt64(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull)));
 		gone = DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)) || gone;
 		if (now_due && OidIsValid(owner))
-		{
-			MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
-			due = list_append_unique_oid(due, owner);
-			MemoryContextSwitchTo(old);
-		}
+			add_due(owner);
 		else if (!now_due && !never)
 			next = Min(next, DatumGetTimestampTz(at));
 	}
@@ -152,6 +157,30 @@ ssw_append_demand_next(int after, bool (*quota_used) (Oid owner))
 	return InvalidOid;
 }
 
+/* This worker has had its turn; more of the owner's rows are due. */
+void
+ssw_append_demand_left(Oid owner)
+{
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	MySswProc->append_left = owner;
+	LWLockRelease(SswShared->lock);
+}
+
+/* What workers left needs no look, which takes long where many rows wait. */
+static void
+take_what_was_left(void)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		SswProc    *p = &SswProcs[i];
+
+		if (p->state == SSW_STATE_FREE || p->database != MyDatabaseId || !OidIsValid(p->append_left))
+			continue;
+		add_due(p->append_left);
+		p->append_left = InvalidOid;
+	}
+}
+
 /* So many workers have, or should have, appended rows. */
 int
 ssw_append_demand_wanted(void)
@@ -159,6 +188,7 @@ ssw_append_demand_wanted(void)
 	int			n = count_writers(InvalidOid);
 	ListCell   *lc;
 
+	take_what_was_left();
 	foreach(lc, due)
 		n += count_writers(lfirst_oid(lc)) == 0;
 	return n;

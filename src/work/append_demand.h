@@ -12,7 +12,10 @@
 /* in the coordinator */
 extern TimestampTz ssw_append_demand_look(TimestampTz now);
 
-/* under SswShared->lock */
+/* in a worker */
+extern void ssw_append_demand_left(Oid owner);
+
+/* in the coordinator, under SswShared->lock */
 extern Oid	ssw_append_demand_next(int after, bool (*quota_used) (Oid owner));
 extern int	ssw_append_demand_wanted(void);
 extern void ssw_append_demand_give(SswProc *proc, Oid owner);

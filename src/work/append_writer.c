@@ -45,12 +45,14 @@
 #include "sweep/row_action.h"
 #include "sweep/row_in_hand.h"
 #include "work/append.h"
+#include "work/append_demand.h"
 #include "work/append_queue.h"
 #include "work/append_writer.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
 
-#define MAX_PLACES		50000	/* of a table */
+#define MAX_PLACES		200000	/* of a table, from one reading of the rows
+								 * that wait */
 #define MOVE_LOCK_TIMEOUT	"100ms"
 #define MOVE_TRIES	5
 #define MAX_WAITS	12			/* for locks: as many as lead to one row of
@@ -59,6 +61,7 @@
 #define BATCH_MS	1000		/* so long a batch should take */
 #define BATCH_GROWTH	8
 #define TABLE_US	USECS_PER_SEC	/* for a table, before others have a turn */
+#define READ_SHARE	4			/* or so many times as long as reading took */
 #define REST_US		(500 * 1000)	/* less than it takes until the next look */
 #define TURN_US		(10 * USECS_PER_SEC)	/* for an owner */
 
@@ -457,11 +460,11 @@ read_targets(Oid owner, MemoryContext cxt)
 	return result;
 }
 
-/* Write the rows of one table, for about TABLE_US; true: there may be more at once. */
+/* Write the rows of one table, for about so long; true: there may be more at once. */
 static bool
-move_target(const SswAppendTarget *t, Run *run)
+move_target(const SswAppendTarget *t, int64 us, Run *run)
 {
-	TimestampTz until = GetCurrentTimestamp() + TABLE_US;
+	TimestampTz until = GetCurrentTimestamp() + us;
 	bool		singly = ssw_in_hand_singly(0, t->relid);
 	int			batch = 1;
 	int			from = 0;
@@ -499,7 +502,7 @@ move_target(const SswAppendTarget *t, Run *run)
 
 /*
  * Write what was appended to this owner's tables and is due.  An error of our own tables,
- * as when the disk is full, is logged.  The coordinator tries again what is left.
+ * as when the disk is full, is logged.  The coordinator gives what is left to a worker again.
  */
 void
 ssw_append_writer_run(Oid owner, bool (*must_stop) (void))
@@ -511,12 +514,13 @@ ssw_append_writer_run(Oid owner, bool (*must_stop) (void))
 	SetConfigOption("lock_timeout", MOVE_LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
 	PG_TRY();
 	{
-		TimestampTz until = GetCurrentTimestamp() + TURN_US;
+		TimestampTz began = GetCurrentTimestamp();
 		List	   *targets = read_targets(owner, cxt);
+		int64		us = Max(TABLE_US, READ_SHARE * (GetCurrentTimestamp() - began));
 		ListCell   *lc;
 
 		foreach(lc, targets)
-			if (GetCurrentTimestamp() > until || move_target(lfirst(lc), &run))
+			if (GetCurrentTimestamp() > began + TURN_US || move_target(lfirst(lc), us, &run))
 			more = true;
 	}
 	PG_CATCH();
@@ -530,7 +534,7 @@ ssw_append_writer_run(Oid owner, bool (*must_stop) (void))
 	PG_END_TRY();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	if (more)
-		ssw_work_flush(0);
+		ssw_append_demand_left(owner);
 	ssw_task_shmem_tell();
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(cxt);
