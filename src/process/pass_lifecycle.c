@@ -454,7 +454,10 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	int64		rest = (now - pass->started_at) * FULL_PART;
 	bool		left = pass->failed + pass->skipped + pass->excluded > 0;
 
-	/* grace ends row by row, so that a pass that found many may find others soon */
+	/*
+	 * grace ends row by row, so that a pass that found many may find others
+	 * soon
+	 */
 	bool		graced = pass->graced && pass->expired + pass->refreshed < FEW_ROWS;
 
 	/* what it held may have been let go since */
