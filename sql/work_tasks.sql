@@ -285,4 +285,29 @@ CALL sweeper.sweep(repeat(E'\x01', 255)) \gset
 SELECT count(*) AS left FROM bounded;
 SELECT FROM sweeper.unregister(repeat(E'\x01', 255));
 DROP TABLE bounded;
+-- what a transaction that is rolled back has claimed or finished is as it was
+SELECT sweeper.register_worker('back', ttl => '1 h') AS w \gset
+SELECT count(sweeper.register_job(:'w', 'back', 'c', 'n'));
+SELECT sweeper.submit('back', 'c', 'n', '1') AS t1 \gset
+SELECT sweeper.submit('back', 'c', 'n', '2') AS t2 \gset
+SELECT FROM pg_sleep(0.15); -- younger ones are always looked for
+BEGIN;
+SELECT payload FROM sweeper.claim(:'w');
+SELECT payload FROM sweeper.claim(:'w');
+SELECT payload FROM sweeper.claim(:'w');
+ROLLBACK;
+SELECT payload FROM sweeper.claim(:'w', start => true);
+SELECT payload FROM sweeper.claim(:'w', start => true);
+SELECT sweeper.task_progress(:'t1', 5, 10, 'half');
+BEGIN;
+SELECT sweeper.finish_task(:'t1', 'completed');
+SELECT sweeper.submit('back', 'c', 'n', '3') AS t3 \gset
+ROLLBACK;
+SELECT status, done, total, message FROM sweeper.get_task(:'t1');
+-- columns of another version
+BEGIN;
+ALTER TABLE sweeper.task ADD x text, ADD y text;
+SELECT code(format($$SELECT sweeper.finish_task(%L, 'completed')$$, :'t1'));
+ROLLBACK;
+SELECT sweeper.release(:'w');
 DROP FUNCTION code, state, step, big;

@@ -61,16 +61,24 @@ ssw_own_release(Snapshot snapshot)
 	CommandCounterIncrement();
 }
 
+/* Another version of the extension may have other columns. */
+static void
+check_columns(const SswOwnTable *t, bool expected)
+{
+	if (!expected)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"sweeper.%s\" does not have the expected columns", RelationGetRelationName(t->rel)),
+				 errhint("Run ALTER EXTENSION session_sweeper UPDATE, or connect again if that was done.")));
+}
+
 void
 ssw_own_open(SswOwnTable *t, const char *table, int ncolumns, const char *index, LOCKMODE mode, Snapshot snapshot)
 {
 	memset(t, 0, sizeof(SswOwnTable));
 	t->rel = table_open(ssw_multi_insert_relation(table), mode);
-	if (RelationGetDescr(t->rel)->natts < ncolumns)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"sweeper.%s\" does not have the expected columns", table),
-				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
+	t->ncolumns = ncolumns;
+	check_columns(t, RelationGetDescr(t->rel)->natts >= ncolumns);
 	t->index = index_open(ssw_multi_insert_relation(index), mode);
 	t->snapshot = snapshot;
 	t->slot = table_slot_create(t->rel, NULL);
@@ -123,6 +131,34 @@ ssw_own_next(SswOwnTable *t)
 	/* what it holds may be half of a row that was looked at */
 	ExecClearTuple(t->slot);
 	return false;
+}
+
+/*
+ * A transaction whose snapshot is older than the row with these unique keys, or than its
+ * newest version, is to be tried again: it must not take that for the row's end.
+ * t->slot has what the snapshot sees, or nothing.
+ */
+void
+ssw_own_refuse_stale(SswOwnTable *t, ScanKey keys, int nkeys)
+{
+	Snapshot	latest;
+	IndexScanDesc scan;
+	TupleTableSlot *slot;
+
+	if (!IsolationUsesXactSnapshot())
+		return;
+	latest = ssw_own_latest();
+	slot = table_slot_create(t->rel, NULL);
+	scan = ssw_index_beginscan(t->rel, t->index, latest, nkeys);
+	index_rescan(scan, keys, nkeys, NULL, 0);
+	if (index_getnext_slot(scan, ForwardScanDirection, slot) &&
+		(TTS_EMPTY(t->slot) || !ItemPointerEquals(&t->slot->tts_tid, &slot->tts_tid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent update")));
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	ssw_own_release(latest);
 }
 
 Datum
@@ -197,6 +233,8 @@ ssw_own_update(SswOwnTable *t, bool locked, Datum *values, bool *nulls, bool *re
 	ssw_update_indexes which;
 	bool		done;
 
+	/* the caller's arrays have as many places */
+	check_columns(t, RelationGetDescr(t->rel)->natts == t->ncolumns);
 	if (t->estate == NULL)
 	{
 		t->estate = CreateExecutorState();

@@ -17,6 +17,7 @@
 typedef struct SswOwnTable
 {
 	Relation	rel;
+	int			ncolumns;		/* that the caller knows */
 	Relation	index;
 	Snapshot	snapshot;
 	IndexScanDesc scan;
@@ -33,6 +34,7 @@ extern void ssw_own_close(SswOwnTable *t);
 extern bool ssw_own_find(SswOwnTable *t, ScanKey keys, int nkeys);
 extern bool ssw_own_find_texts(SswOwnTable *t, const Datum *texts, int n);
 extern bool ssw_own_next(SswOwnTable *t);
+extern void ssw_own_refuse_stale(SswOwnTable *t, ScanKey keys, int nkeys);
 extern Datum ssw_own_column(SswOwnTable *t, AttrNumber column, bool *isnull);
 extern char *ssw_own_text(SswOwnTable *t, AttrNumber column);
 extern bool ssw_own_lock(SswOwnTable *t, ItemPointerData tid, LockTupleMode mode, bool wait);

@@ -316,6 +316,8 @@ typedef struct SswLowerBound
 	int			attnum;
 	int64		value;
 	TimestampTz full_at;		/* when all was read, or 0: no bound */
+	TransactionId horizon;		/* transactions before it have removed the
+								 * rows that were skipped */
 } SswLowerBound;
 
 /* How fast rows of a policy can be handled, as its workers learn. */

@@ -16,12 +16,14 @@
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -248,6 +250,7 @@ keep_low(SswWatch *w, int i, Oid leaf, const First *f, TimestampTz now, SswLower
 	low->leaf = leaf;
 	low->type = c->sort_type;
 	low->attnum = c->attnum;
+	low->horizon = ReadNextTransactionId();
 	ssw_lower_bound_keep(w->policy_id, i, low);
 	return true;
 }
@@ -280,6 +283,12 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 		return false;
 	}
 	bounded = alone && ssw_lower_bound_find(p->id, i, relid, c, now, &low);
+	if (bounded && TransactionIdPrecedesOrEquals(low.horizon, GetOldestNonRemovableTransactionId(leaf)))
+	{
+		/* nobody sees the rows that were skipped */
+		ssw_lower_bound_forget(p->id);
+		bounded = false;
+	}
 	held = i == 0 && w->held_above != 0 && value_at(c, w->held_above, NULL, &above);
 	if (held)
 		low.value = bounded ? Max(low.value, above) : above;

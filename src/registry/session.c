@@ -408,7 +408,14 @@ claim(Datum session, char *owner)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("owner \"%s\" already has the maximum number of sessions in pool \"%s\"", owner, c.pool),
 				 errhint("Release one of them first.")));
-	return ssw_plan_execute(give, 2, types, values, NULL, false) == 1 ? owner : look(session, values[1]).owner;
+	if (ssw_plan_execute(give, 2, types, values, NULL, false) == 1)
+		return owner;
+	c = look(session, values[1]);
+	if (c.pool && !c.owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access: the session is younger than the transaction")));
+	return c.owner;
 }
 
 /* claim_session(session, owner) → its owner now, null when it is gone. */

@@ -107,7 +107,7 @@ ask(SswWork *w, const ItemPointerData *tids, int n, Answers *answers)
 	if (ssw_batch_begin(w))
 	{
 		MemoryContextSwitchTo(w->batch_cxt);
-		ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
+		w->file = ssw_action_lock_leaf(w->policy, w->target.leaf, AccessShareLock);
 		w->step = SSW_STEP_ROWS;
 		ssw_batch_hurry(w);
 		ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);

@@ -261,6 +261,7 @@ ssw_batch_begin(SswWork *w)
 	Oid			extoid;
 
 	w->prolonged = w->held = 0;
+	w->file = InvalidOid;
 	w->step = SSW_STEP_BEGIN;
 	ssw_spi_start_transaction();
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
@@ -281,16 +282,19 @@ ssw_batch_begin(SswWork *w)
 
 /*
  * A transaction that reads rows of a leaf as the relation's owner, in SPI, and acts on
- * none.  What is allocated there goes to batch_cxt.
+ * none.  What is allocated there goes to batch_cxt.  Returns the leaf's file.
  */
-void
+Oid
 ssw_batch_begin_read(SswWork *w, Oid leaf, SswIdentity *save)
 {
+	Oid			file;
+
 	ssw_spi_start_transaction();
 	ssw_batch_arm(w);
 	MemoryContextSwitchTo(w->batch_cxt);
-	ssw_action_lock_leaf(w->policy, leaf, AccessShareLock);
+	file = ssw_action_lock_leaf(w->policy, leaf, AccessShareLock);
 	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, save);
+	return file;
 }
 
 void

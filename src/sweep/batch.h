@@ -55,6 +55,8 @@ typedef struct SswWork
 	bool		out_of_time;	/* not all rows at fault could be found */
 	ErrorData  *error;			/* of the last failed transaction */
 	bool		interrupted;	/* it was cancelled by others: no row's fault */
+	Oid			file;			/* of the leaf that the batch locked, or
+								 * invalid */
 	int64		slow_us;		/* it was cancelled after so long, or 0 */
 } SswWork;
 
@@ -69,7 +71,7 @@ extern bool ssw_batch_more_patience(SswWork *w);
 extern void ssw_batch_arm(SswWork *w);
 extern void ssw_batch_note_shape(SswWork *w, Relation rel);
 extern bool ssw_batch_begin(SswWork *w);
-extern void ssw_batch_begin_read(SswWork *w, Oid leaf, SswIdentity *save);
+extern Oid	ssw_batch_begin_read(SswWork *w, Oid leaf, SswIdentity *save);
 extern void ssw_batch_end_read(SswWork *w, const SswIdentity *save);
 extern void ssw_batch_open_pass(SswWork *w);
 extern void ssw_batch_disarm(void);

@@ -102,10 +102,23 @@ ssw_end_find(SswFound *f, const SswPolicy *p, const SswEnd *e, const char *match
 	ListCell   *lc;
 
 	foreach(lc, ssw_partition_places(p))
-		add_rows(f, ssw_plan_execute(psprintf("SELECT t.tableoid, t.ctid FROM %s AS t WHERE %s AND (%s) FOR UPDATE%s",
-											  ssw_guard_table(lfirst_oid(lc)), matches, p->filter ? p->filter : "true",
-											  e->skip_locked ? " SKIP LOCKED" : ""),
-									 nargs, types, values, NULL, false));
+	{
+		char	   *sql = psprintf("SELECT t.tableoid, t.ctid FROM %s AS t WHERE %s AND (%s) FOR UPDATE%s",
+								   ssw_guard_table(lfirst_oid(lc)), matches, p->filter ? p->filter : "true",
+								   e->skip_locked ? " SKIP LOCKED" : "");
+		uint64		now = IsolationUsesXactSnapshot() ? ssw_plan_execute_fresh(sql, nargs, types, values) : 0;
+		uint64		n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
+
+		/*
+		 * rows that are younger than the transaction's snapshot cannot end in
+		 * it
+		 */
+		if (now > n)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("could not serialize access due to concurrent insert into \"%s\"", p->relation)));
+		add_rows(f, n);
+	}
 }
 
 /* Act on up to ROWS_AT_ONCE rows of one leaf, from *next on. */

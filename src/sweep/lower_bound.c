@@ -8,6 +8,7 @@
  * remembers a lower bound, at which the next probes, and the statements of a pass,
  * begin.  A probe without it follows within SSW_LOW_US, so that a row that was
  * written below it, with a deadline that had passed already, is found by then.
+ * It is forgotten as soon as no snapshot is left that may see rows which were skipped.
  * CALL sweep forgets it before, if the table was written since it did so last, or with
  * "force": see ssw_probe_requested().
  *

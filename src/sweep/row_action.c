@@ -58,13 +58,15 @@ ssw_action_read_row(const SPITupleTable *rows, uint64 i)
 
 /*
  * Lock a leaf for a batch and make sure that it is still the policy's: a part of
- * its relation, and an ordinary table of its owner, whose rows are its own.
+ * its relation, and an ordinary table of its owner, whose rows are its own.  Returns
+ * its file: in another one rows have other places.
  */
-void
+Oid
 ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 {
 	HeapTuple	tup;
 	Form_pg_class c;
+	Oid			file;
 
 	LockRelationOid(leaf, mode);
 	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(leaf));
@@ -97,7 +99,9 @@ ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 						NameStr(c->relname), p->name),
 				 errhint("Sweep it on the publisher, or SELECT sweeper.alter_policy(%s, allow_replicated => true);",
 						 quote_literal_cstr(p->name))));
+	file = c->relfilenode;
 	ReleaseSysCache(tup);
+	return file;
 }
 
 /* Which rows a statement takes; see sweep_sql.h. */

@@ -69,7 +69,7 @@ extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Da
 extern Datum ssw_action_column(Oid type, int n, int col);
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
 extern void ssw_action_block_params(const SswTarget *t, const SswBlocks *b, Oid *types, Datum *values);
-extern void ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);
+extern Oid	ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode);
 extern uint64 ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
 
 #endif							/* SSW_ROW_ACTION_H */

@@ -46,7 +46,7 @@ act_as_owner(SswWork *w, const ItemPointerData *tids, int n, SswSink *sink, int 
 	uint64		rows;
 
 	ssw_in_hand_set(w->policy->id, w->target.leaf, tids && n == 1 ? ssw_in_hand_place(tids) : 0);
-	ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
+	w->file = ssw_action_lock_leaf(w->policy, w->target.leaf, RowExclusiveLock);
 	w->step = SSW_STEP_ROWS;
 	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 	ssw_deferred_fire();

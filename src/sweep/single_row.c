@@ -157,7 +157,8 @@ class_name(int code)
 
 /*
  * Record a failure of one row, which is read in a transaction of its own.  True when the
- * row was known to fail.
+ * row was known to fail.  If the table has been rewritten since, as by VACUUM FULL, another
+ * row may be in its place: the next pass finds out.
  */
 bool
 ssw_single_record(SswWork *w, const ItemPointerData *tid, const char *class, int sqlerrcode, const char *message)
@@ -167,11 +168,15 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid, const char *class, int
 
 	PG_TRY();
 	{
-		ssw_batch_begin_read(w, w->target.leaf, &save);
-		lookup_rows(w, ssw_sweep_sql_missing(w->policy, w->target.leaf, w->target.phase,
-											 ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
-					ssw_action_tid_array(tid, 1));
-		known = record_rows(w, class, sqlerrcode, message);
+		Oid			file = ssw_batch_begin_read(w, w->target.leaf, &save);
+
+		if (!OidIsValid(w->file) || file == w->file)
+		{
+			lookup_rows(w, ssw_sweep_sql_missing(w->policy, w->target.leaf, w->target.phase,
+												 ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
+						ssw_action_tid_array(tid, 1));
+			known = record_rows(w, class, sqlerrcode, message);
+		}
 		ssw_batch_end_read(w, &save);
 	}
 	PG_CATCH();
@@ -212,6 +217,7 @@ ssw_single_is_deadly(SswWork *w, const ItemPointerData *tid, const char *message
 {
 	if (!w->singly || ssw_in_hand_deaths(w->policy->id, w->target.leaf, ssw_in_hand_place(tid)) < SSW_MAX_DEATHS)
 		return false;
+	w->file = InvalidOid;
 	ssw_single_record(w, tid, SSW_FAIL_DEADLY, ERRCODE_ADMIN_SHUTDOWN, message);
 	ssw_spi_start_transaction();
 	if (ssw_lock_policy_batch_conditional(w->policy->id))

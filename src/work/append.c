@@ -59,6 +59,7 @@ PG_FUNCTION_INFO_V1(ssw_flush);
 
 #define MAX_FLUSH_ROWS		100000
 #define COUNT_EVERY_US		USECS_PER_SEC
+#define COUNT_REST			20	/* times as long as it took to count */
 #define INSERT_ROWS			64	/* at once */
 
 typedef struct Stream
@@ -272,35 +273,44 @@ count_rows(Oid relid)
 	return n;
 }
 
+/* Rows of a table, counted some time ago, and those that this session added. */
+typedef struct Counted
+{
+	Oid			relid;
+	TimestampTz at;
+	TimestampTz again_at;
+	int64		rows;
+} Counted;
+
 /*
  * A table may have only so many appended rows.  Memory knows when no table can have that
- * many.  Else the rows of this one are counted, at most each second, and always before
- * one is refused.
+ * many.  Else the rows of this one are counted, now and then, and always before one is
+ * refused.
  */
 static void
 check_room(Oid relid, int more)
 {
-	static Oid	counted = InvalidOid;
-	static TimestampTz counted_at = 0;
-	static int64 rows = 0;
+	static Counted counted[64];
+	Counted    *c = &counted[relid % lengthof(counted)];
 	TimestampTz now = GetCurrentTimestamp();
 	SswWorkState s = ssw_work_read(MyDatabaseId);
 
 	if (s.rows_counted && s.most_rows + s.appended + ssw_task_xact_rows_appended() + more <= ssw_max_appended_rows)
 		return;
-	if (relid != counted || now - counted_at > COUNT_EVERY_US || now < counted_at || rows + more > ssw_max_appended_rows)
+	if (relid != c->relid || now > c->again_at || now < c->at || c->rows + more > ssw_max_appended_rows)
 	{
-		rows = count_rows(relid);
-		counted = relid;
-		counted_at = now;
+		c->rows = count_rows(relid);
+		c->relid = relid;
+		c->at = now;
+		c->again_at = now + Max(COUNT_EVERY_US, COUNT_REST * (GetCurrentTimestamp() - now));
 	}
-	if (rows + more > ssw_max_appended_rows)
+	if (c->rows + more > ssw_max_appended_rows)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many appended rows of \"%s\" wait or were set aside", get_rel_name(relid)),
 				 errdetail("\"session_sweeper.max_appended_rows\" allows %d for a table.", ssw_max_appended_rows),
 				 errhint("SELECT * FROM sweeper.append_status; see sweeper.append_failed_row for the errors of those that were set aside, and sweeper.problem.")));
-	rows += more;
+	c->rows += more;
 }
 
 static Relation

@@ -318,22 +318,33 @@ tid_array(const SswAppendPlace *places, int n)
 	return ssw_action_tid_array(tids, n);
 }
 
-/* Rows that cannot be written. */
+static Datum
+id_array(const SswAppendPlace *places, int n)
+{
+	Datum	   *ids = palloc(n * sizeof(Datum));
+
+	for (int i = 0; i < n; i++)
+		ids[i] = Int64GetDatum(places[i].id);
+	return PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* Rows that cannot be written.  The table may have been rewritten since: they have other places then, and are tried again. */
 static void
 set_aside(const SswAppendTarget *t, const SswAppendPlace *places, int n, int sqlerrcode, const char *message, const Run *run)
 {
 	static const char *const sql =
-	"WITH gone AS (DELETE FROM sweeper.append_row AS r USING sweeper.append_stream AS s WHERE r.ctid = ANY ($1) AND s.stream = r.stream AND s.relid = $2"
+	"WITH gone AS (DELETE FROM sweeper.append_row AS r USING sweeper.append_stream AS s WHERE r.ctid = ANY ($1) AND r.id = ANY ($5) AND s.stream = r.stream AND s.relid = $2"
 	" RETURNING r.id, r.stream, r.row_data)"
 	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, $3, $4 FROM gone";
-	Oid			types[] = {TIDARRAYOID, OIDOID, TEXTOID, TEXTOID};
-	Datum		values[4];
+	Oid			types[] = {TIDARRAYOID, OIDOID, TEXTOID, TEXTOID, INT8ARRAYOID};
+	Datum		values[5];
 
 	values[0] = tid_array(places, n);
 	values[1] = ObjectIdGetDatum(t->relid);
 	values[2] = CStringGetTextDatum(unpack_sql_state(sqlerrcode));
 	values[3] = CStringGetTextDatum(message ? message : "unknown error");
-	(void) execute_apart(sql, 4, types, values, run);
+	values[4] = id_array(places, n);
+	(void) execute_apart(sql, 5, types, values, run);
 }
 
 /* Is the error the row's, which another try would bring again? */
@@ -357,12 +368,12 @@ refers_to_waiting(const SswAppendTarget *t, const SswAppendPlace *place, const E
 {
 	static const char *const sql =
 	"SELECT FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
-	" WHERE s.here AND s.relid <> $1 AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $2)"
+	" WHERE s.here AND s.relid <> $1 AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $2 AND q.id = $3)"
 	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $1 AND c.contype = 'f') LIMIT 1";
-	Oid			types[] = {OIDOID, TIDOID};
-	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(&place->tid)};
+	Oid			types[] = {OIDOID, TIDOID, INT8OID};
+	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(&place->tid), Int64GetDatum(place->id)};
 
-	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 2, types, values, run) > 0;
+	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 3, types, values, run) > 0;
 }
 
 /* The last error of a table, as this worker knows it. */

@@ -108,11 +108,15 @@ ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 	SswOwnTable sessions;
 	ScanKeyData key;
 	SswWorker	w;
+	bool		found;
 	bool		isnull;
 
 	ssw_own_open(&sessions, "session", SESSION_FENCE, "session_pkey", RowShareLock, snapshot);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, worker);
-	if (!ssw_own_find(&sessions, &key, 1) || !is_active_worker(&sessions) ||
+	found = ssw_own_find(&sessions, &key, 1);
+	if (!found)
+		ssw_own_refuse_stale(&sessions, &key, 1);
+	if (!found || !is_active_worker(&sessions) ||
 		!ssw_own_lock(&sessions, sessions.slot->tts_tid, LockTupleShare, true) || !is_active_worker(&sessions))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),

@@ -54,6 +54,8 @@ typedef struct Claim
 	SswOwnTable tasks;
 	Job		   *jobs;
 	int			njobs;
+	bool		changed;		/* tasks, by this transaction before: a
+								 * rollback may make them wait again */
 
 	/* new values of the rows */
 	Datum		values[SSW_TASK_COLUMNS];
@@ -118,7 +120,7 @@ look(Claim *cl, Job *j)
 		j->task = *DatumGetUUIDP(ssw_own_column(&cl->tasks, SSW_TASK_TASK, &isnull));
 		j->tid = cl->tasks.slot->tts_tid;
 	}
-	if (first && memcmp(&j->head.horizon, &none, UUID_LEN) != 0)
+	if (first && !cl->changed && memcmp(&j->head.horizon, &none, UUID_LEN) != 0)
 		ssw_task_head_seen(&j->head, j->waits ? &j->task : NULL);
 }
 
@@ -218,6 +220,7 @@ ssw_claim(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	cl.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	c = ssw_caller_identify("sweeper.claim()");
+	cl.changed = ssw_task_xact_any_changes();
 	w = ssw_caller_hold_worker(&c, PG_GETARG_DATUM(0));
 	ssw_worker_lost_unheard(PG_GETARG_DATUM(0), w.ttl_us);
 	prepare_values(&cl, PG_GETARG_DATUM(0), &w, PG_GETARG_BOOL(2));

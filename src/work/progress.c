@@ -4,8 +4,8 @@
  *
  * Runs in the worker's session.  Memory keeps the report (task_shmem.c), and it is written
  * to the row when the task changes.  The first report after a change reads and locks the
- * row, in a subtransaction that is rolled back; a later change of the task removes the
- * entry before it unlocks the row.
+ * row, in a subtransaction that is rolled back; the commit of a later change of the task removes
+ * the entry; a rollback leaves it.
  *
  * Shares the entries of task_shmem.c.  A crash loses reports that are not in the row.
  */

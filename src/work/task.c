@@ -125,11 +125,14 @@ static bool
 update_held(SswOwnTable *tasks, const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char *to, Change *change)
 {
 	ScanKeyData key;
+	bool		found;
 	bool		locked = false;
 
 	ssw_task_row_set(SSW_TASK_STATUS, CStringGetTextDatum(to), change->values, change->replace);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, PG_GETARG_DATUM(0));
-	if (!ssw_own_find(tasks, &key, 1))
+	found = ssw_own_find(tasks, &key, 1);
+	ssw_own_refuse_stale(tasks, &key, 1);
+	if (!found)
 		return false;
 	while (is_held(tasks, c, fcinfo, attempt, to))
 	{

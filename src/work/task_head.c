@@ -9,7 +9,8 @@
  * Runs in sessions that claim, and at the commit of what makes tasks wait (task_xact.c).
  * A claim reads the place and the counter of its slot before it takes its snapshot.  Then
  * it writes the first task that the snapshot sees, unless the counter has moved: a task that
- * another session is just claiming is seen, so an abort needs nothing.  The commit of a
+ * another session is just claiming is seen, so an abort needs nothing.  For the same reason
+ * a transaction that has changed tasks writes nothing.  The commit of a
  * task that is older than HORIZON_US moves the place back, and the counter on.  A place is
  * never later than HORIZON_US before the claim, so younger tasks need not do that: either
  * they were committed before the snapshot, or they are behind the place.

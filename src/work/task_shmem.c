@@ -215,12 +215,3 @@ ssw_task_shmem_find(const SswProgressKey *key, SswProgress *copy)
 {
 	return change_progress(key, HASH_FIND, 0, copy_out, copy);
 }
-
-/* What the worker of a task reported counts no more. */
-void
-ssw_task_shmem_forget_progress(const pg_uuid_t *task)
-{
-	SswProgressKey key = {.database = MyDatabaseId,.task = *task};
-
-	(void) change_progress(&key, HASH_REMOVE, INT_MAX, NULL, NULL);
-}

@@ -69,7 +69,6 @@ extern void ssw_task_shmem_wait(uint64 since, long timeout_ms, uint32 wait_event
 
 extern bool ssw_task_shmem_publish(const SswProgress *p, bool command);
 extern bool ssw_task_shmem_change(const SswProgressKey *key, SswProgressChange change, void *arg);
-extern void ssw_task_shmem_forget_progress(const pg_uuid_t *task);
 extern bool ssw_task_shmem_find(const SswProgressKey *key, SswProgress *copy);
 
 #endif							/* SSW_TASK_SHMEM_H */

@@ -118,7 +118,7 @@ remember_event(SswTaskEvent *e)
 	remember(&pending_events, e, sizeof(SswTaskEvent));
 }
 
-/* The task's row has changed; what its worker reported counts no more. */
+/* The task's row has changed; what its worker reported counts no more from the commit on. */
 void
 ssw_task_xact_task_changed(const pg_uuid_t *task)
 {
@@ -126,8 +126,6 @@ ssw_task_xact_task_changed(const pg_uuid_t *task)
 
 	e.of.task = *task;
 	remember_event(&e);
-	/* nor does it in the rest of this transaction */
-	ssw_task_shmem_forget_progress(task);
 }
 
 /* A worker's end had to leave something that others hold. */
@@ -192,6 +190,13 @@ bool
 ssw_task_xact_any_waits(void)
 {
 	return pending_waits != NIL;
+}
+
+/* Has this transaction changed tasks, jobs or providers? */
+bool
+ssw_task_xact_any_changes(void)
+{
+	return pending_events != NIL;
 }
 
 /* The room has other jobs or providers. */

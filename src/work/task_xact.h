@@ -13,6 +13,7 @@
 extern void ssw_task_xact_task_changed(const pg_uuid_t *task);
 extern void ssw_task_xact_task_waits(int64 job, const pg_uuid_t *task);
 extern bool ssw_task_xact_any_waits(void);
+extern bool ssw_task_xact_any_changes(void);
 extern void ssw_task_xact_room_changed(SswEventKind kind, const char *room);
 extern void ssw_task_xact_command_waits(Oid role);
 extern void ssw_task_xact_left_over(void);
