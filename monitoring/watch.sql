@@ -4,9 +4,10 @@
 --     { cat monitoring/watch.sql; echo '\watch 1'; } | psql -XqAt DATABASE
 --
 -- Needs access level monitor.  Rates are counted from one run to the next of the same
--- session.  It keeps its last numbers, and the largest backlog, in a setting,
--- watch.last.  "?": the backlog has not been counted.  On a Citus cluster it shows all
--- nodes, and names the node at the end of a line; the first lines are of this server.
+-- session, or of the last five seconds of a backlog that is being worked off.  It keeps
+-- its last numbers in a setting, watch.last.  "?": the backlog has not been counted.  On
+-- a Citus cluster it shows all nodes, and names the node at the end of a line; the first
+-- lines are of this server.
 WITH metric AS MATERIALIZED (SELECT regexp_replace(metric, '^session_sweeper_', '') AS name, labels, value FROM sweeper.metrics),
 status AS MATERIALIZED (SELECT * FROM sweeper.policy_status_all),
 problem AS MATERIALIZED (SELECT * FROM sweeper.problem_all),
@@ -20,17 +21,15 @@ before AS MATERIALIZED (SELECT nullif(current_setting('watch.last', true), '')::
 seen AS MATERIALIZED (
     SELECT jsonb_build_object('at', extract(epoch FROM clock_timestamp()),
                'heartbeats', sum(value) FILTER (WHERE name = 'heartbeats_total'),
-               'ended', (SELECT jsonb_object_agg(id, n) FROM ended),
-               'most', greatest((SELECT max(backlog) FROM status), (SELECT (last ->> 'most')::float8 FROM before))) AS now
+               'ended', (SELECT jsonb_object_agg(id, n) FROM ended)) AS now
     FROM metric),
 kept AS MATERIALIZED (SELECT now, last, (now ->> 'at')::float8 - (last ->> 'at')::float8 AS seconds, set_config('watch.last', now::text, false) FROM seen CROSS JOIN before),
 cell AS (SELECT CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8' THEN chr(9608) ELSE '#' END AS dark,
                 CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8' THEN chr(9617) ELSE '.' END AS light),
 policy AS (
-    SELECT s.node, s.policy, coalesce(nullif(array_to_string(s.brakes, '+'), ''), s.state) AS state, s.workers, s.lag, s.backlog, n.ended,
-           greatest(0, n.ended - (k.last -> 'ended' ->> (s.node || ' ' || s.policy))::float8) / k.seconds AS rate,
-           least(1, coalesce(extract(epoch FROM s.lag) / nullif(extract(epoch FROM p.max_lag), 0), 0)) AS late,
-           coalesce(s.backlog / nullif((k.now ->> 'most')::float8, 0), 0) AS part
+    SELECT s.node, s.policy, coalesce(nullif(array_to_string(s.brakes, '+'), ''), s.state) AS state, s.workers, s.lag, s.backlog, s.percent, s.eta, n.ended,
+           coalesce(s.rows_per_second, greatest(0, n.ended - (k.last -> 'ended' ->> (s.node || ' ' || s.policy))::float8) / k.seconds) AS rate,
+           least(1, coalesce(extract(epoch FROM s.lag) / nullif(extract(epoch FROM p.max_lag), 0), 0)) AS late
     FROM status AS s LEFT JOIN sweeper.policy AS p USING (policy) CROSS JOIN kept AS k
     CROSS JOIN LATERAL (SELECT coalesce((k.now -> 'ended' ->> (s.node || ' ' || s.policy))::float8, 0) AS ended) AS n
     WHERE s.policy IS NULL OR s.policy NOT LIKE 'sweeper.%' OR s.lag IS NOT NULL OR s.brakes <> '{}' OR n.ended > 0),
@@ -46,12 +45,13 @@ line (section, rank, text) AS (
         || coalesce((SELECT '   tasks ' || string_agg(value || ' ' || (labels ->> 'status'), ', ' ORDER BY labels ->> 'status') FROM metric WHERE name = 'tasks'), '')
     FROM kept
     UNION ALL
-    SELECT 2, '-Infinity', E'\n' || format('%-20s %-10s %-31s %-29s %9s %8s', 'policy', 'state', 'lag, as a part of max_lag', 'backlog, of the most seen', 'ended', 'a second')
+    SELECT 2, '-Infinity', E'\n' || format('%-20s %-10s %-31s %-27s %8s %9s %9s %8s', 'policy', 'state', 'lag, as a part of max_lag', 'done of the backlog', 'left', 'time left', 'ended', 'a second')
     UNION ALL
     SELECT 2, row_number() OVER (ORDER BY policy LIKE 'sweeper.%', policy, node),
-           format('%-20s %-10s %s %-10s %s %-8s %9s %8s', left(coalesce(policy, ''), 20), left(state, 10),
+           format('%-20s %-10s %s %-10s %s %6s %8s %9s %9s %8s', left(coalesce(policy, ''), 20), left(state, 10),
                   repeat(dark, ceil(20 * late)::int) || repeat(light, 20 - ceil(20 * late)::int), coalesce(date_trunc('second', lag)::text, '-'),
-                  repeat(dark, ceil(20 * part)::int) || repeat(light, 20 - ceil(20 * part)::int), coalesce(backlog::text, '?'), ended, coalesce(round(rate::numeric, 1)::text, '-')) || CASE WHEN many THEN '  ' || node ELSE '' END
+                  repeat(dark, floor(coalesce(percent, 0) / 5)::int) || repeat(light, 20 - floor(coalesce(percent, 0) / 5)::int), coalesce(percent || '%', '-'),
+                  coalesce(backlog::text, '?'), coalesce(date_trunc('second', eta)::text, '-'), ended, coalesce(round(rate::numeric, 1)::text, '-')) || CASE WHEN many THEN '  ' || node ELSE '' END
     FROM policy CROSS JOIN cell CROSS JOIN nodes
     UNION ALL
     SELECT 3, '-Infinity', E'\nlast events'

@@ -42,8 +42,8 @@ CREATE FUNCTION sweeper._process(OUT kind text, OUT pid int, OUT database oid, O
     OUT "rows" bigint, OUT started_at timestamptz, OUT state_since timestamptz) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'ssw_stat_process';
 CREATE FUNCTION sweeper._progress(OUT policy_id int, OUT pass bigint, OUT phase text, OUT started_at timestamptz,
-    OUT done bigint, OUT total bigint, OUT expired bigint, OUT refreshed bigint, OUT repaired bigint, OUT failed bigint,
-    OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval) RETURNS SETOF record
+    OUT done bigint, OUT rows_left bigint, OUT rate float8, OUT pace float8, OUT forced boolean, OUT expired bigint, OUT refreshed bigint,
+    OUT repaired bigint, OUT failed bigint, OUT skipped bigint, OUT batches bigint, OUT workers int, OUT max_lag interval, OUT waits_since timestamptz) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 2 AS 'MODULE_PATHNAME', 'ssw_stat_progress';
 CREATE FUNCTION sweeper._window_opens(maintenance_window text, at timestamptz) RETURNS timestamptz
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'ssw_window_opens_sql';
@@ -83,7 +83,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT true';
 COMMENT ON FUNCTION sweeper._process IS 'Processes of session_sweeper in this server, from shared memory; see view stat_process.';
 COMMENT ON FUNCTION sweeper._window_opens IS
 'The first time from a given one on at which a maintenance window is open: that time, or a later minute. Null if not within nine days. Errors: 22023 no window.';
-COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, from shared memory; see view stat_progress.';
+COMMENT ON FUNCTION sweeper._progress IS 'Running passes of this database, and policies with rows that are being worked off, from shared memory; see view stat_progress. pace: the last rate that was not 0. forced: rates do not limit it. waits_since: its pass has no worker.';
 COMMENT ON FUNCTION sweeper._policy IS 'Counters and state of the policies of this database, from shared memory; see views policy_status and stat_policy.';
 COMMENT ON FUNCTION sweeper._cluster IS
 'One row about the server, from shared memory. Library: preloaded, enabled, in recovery, the launcher, the start of service. Shortages: since when process slots are short (for at least five seconds), whether the slots of policies are used up. Heartbeats: how many memory holds and can hold, how many found no room, since when it is full, and counts by result: fast, slow, written, gone, error. listed: session_sweeper.databases includes this database. Also the number of skipped notifications.';

@@ -44,15 +44,40 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION sweeper._again IS 'What an operator can do if a policy fails with that error.';
 
+-- What is due is worked off in as many passes as it takes.
+CREATE VIEW sweeper.stat_progress AS
+SELECT p.policy, g.pass, g.phase, g.started_at, clock_timestamp() - g.started_at AS elapsed, g.done, g.rows_left,
+       -- 100 only at the end
+       trunc(100.0 * g.done / nullif(g.done + g.rows_left, 0), 1) AS percent,
+       round(g.rate::numeric, 1) AS rows_per_second,
+       -- before the first batch: by the limit, or by what is usual, as preview() does
+       make_interval(secs => g.rows_left / least(coalesce(nullif(g.rate, 0), nullif(g.pace, 0), l.rows_per_second, 20000), l.rows_per_second)) AS eta,
+       g.expired, g.refreshed, g.repaired, g.failed, g.skipped, g.batches, g.workers, g.max_lag
+FROM sweeper._progress() AS g
+JOIN sweeper.policy AS p USING (policy_id)
+CROSS JOIN LATERAL (SELECT CASE WHEN NOT g.forced THEN least(nullif(p.rate_limit, 0), CASE WHEN p.backlog_before IS NOT NULL THEN nullif(p.backlog_rate, 0) END) END
+                           AS rows_per_second) AS l;
+COMMENT ON VIEW sweeper.stat_progress IS 'Running passes, and policies whose due rows take several passes: what is done and left, how fast it goes, and when it is done.';
+COMMENT ON COLUMN sweeper.stat_progress.pass IS 'Its row in table pass, or that of the last pass; null until the first row is found.';
+COMMENT ON COLUMN sweeper.stat_progress.phase IS 'What the running pass reads: deadline, maximum age, nulls or end; or waiting: no pass runs now, because of a rate limit or a brake.';
+COMMENT ON COLUMN sweeper.stat_progress.started_at IS 'When the first row was found, by this pass or by an earlier one. What follows counts from then on.';
+COMMENT ON COLUMN sweeper.stat_progress.rows_left IS 'Due rows that are left, about. They are counted at the beginning and again from time to time. Null until the first row is found.';
+COMMENT ON COLUMN sweeper.stat_progress.percent IS 'done, as a part of done and rows_left.';
+COMMENT ON COLUMN sweeper.stat_progress.rows_per_second IS 'Rate of the last five seconds.';
+COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left: rows_left at that rate, or at the limit that holds now, if that is lower. While no row is handled, the last rate counts. Null until the first row is found.';
+
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,
        b.reason,
        b.last_look, b.next_look, b.last_pass_at, greatest(b.last_success, b.last_pass_at) AS last_success, b.oldest_due AS next_due,
        CASE WHEN b.oldest_due <= now() THEN b.oldest_due - b.keep_for END AS oldest_deadline,
        CASE WHEN b.oldest_due <= now() THEN now() - b.oldest_due END AS lag,
-       CASE WHEN b.pass IS NOT NULL THEN greatest(b.total - b.done - b.failed - b.skipped, 0)
+       CASE WHEN b.rows_left IS NOT NULL THEN b.rows_left
+            -- at least these
+            WHEN b.oldest_due <= now() AND b.state IN ('waiting', 'running', 'grace') THEN greatest(1, b.retrying)
             WHEN b.oldest_due <= now() THEN NULL
             WHEN b.last_look IS NOT NULL AND (b.oldest_due IS NOT NULL OR b.state NOT IN ('throttled', 'outside window')) THEN 0 END AS backlog,
+       b.done, b.percent, b.rows_per_second, b.eta,
        coalesce(b.workers, 0) AS workers,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
@@ -64,18 +89,18 @@ SELECT b.policy, b.relation, b.state, b.brakes,
                  coalesce(CASE WHEN b.gone THEN sweeper._repair_hint(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
 FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
-             g.pass, g.total, g.done, g.failed, g.skipped, g.workers,
+             f.retrying, g.done, g.rows_left, g.percent, g.rows_per_second, g.eta, g.workers,
              NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone
       FROM sweeper.policy AS p
       JOIN sweeper._state() AS t USING (policy_id)
       LEFT JOIN sweeper._policy() AS s USING (policy_id)
-      LEFT JOIN sweeper._progress() AS g USING (policy_id)
+      LEFT JOIN sweeper.stat_progress AS g USING (policy)
       -- rows that wait for their next attempt are late, too
-      CROSS JOIN LATERAL (SELECT min(r.deadline) + p.keep_for AS oldest_due FROM sweeper.failed_row AS r
-                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying' AND isfinite(r.deadline)) AS f) AS b
+      CROSS JOIN LATERAL (SELECT min(r.deadline) FILTER (WHERE isfinite(r.deadline)) + p.keep_for AS oldest_due, count(*) AS retrying FROM sweeper.failed_row AS r
+                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying') AS f) AS b
 -- those of users first
 ORDER BY b.policy_id <= 100, b.policy;
-COMMENT ON VIEW sweeper.policy_status IS 'One row per policy: its state, its brakes and the reason, the next look, the lag now, its workers, rows expired since stat_reset(), and the next step.';
+COMMENT ON VIEW sweeper.policy_status IS 'One row per policy: its state, its brakes and the reason, the next look, the lag now, its backlog and the time left for it, its workers, rows expired since stat_reset(), and the next step.';
 COMMENT ON COLUMN sweeper.policy_status.state IS 'The first that applies: standby, not running, restart needed (library and SQL have different versions), disabled, paused, held, fuse, broken, failing, off (a built-in policy whose retention is 0), read-only, locked, outside window, throttled (by max_wal_rate or max_replica_lag), running, grace, waiting.';
 COMMENT ON COLUMN sweeper.policy_status.reason IS 'Why it is in that state; null if the state says all.';
 COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; "fuse" even if it holds only some groups. resume() lifts them, except "broken" while the policy does not fit its table and functions: see next_step.';
@@ -84,32 +109,11 @@ COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last succee
 COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known.';
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
 COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest row known to be due has waited; null when none is known.';
-COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Approximate number of due rows: found by the running pass and not yet processed. Null if there are some that were not counted, or if there was no look yet.';
+COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Approximate number of due rows that are not processed yet. They are counted while they are worked off; before that it is a lower bound. Null while a brake keeps due rows from being counted, or if there was no look yet.';
+COMMENT ON COLUMN sweeper.policy_status.done IS 'Rows processed since the backlog was found; null when nothing is being worked off. So are percent, rows_per_second and eta: see stat_progress.';
 COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers that work on the policy now.';
 COMMENT ON COLUMN sweeper.policy_status.last_error IS 'The last failure of the policy as a whole; it stays after the policy works again.';
 COMMENT ON COLUMN sweeper.policy_status.next_step IS 'A statement to paste; null when nothing is wrong.';
-
-CREATE VIEW sweeper.stat_progress AS
-SELECT p.policy, g.pass, g.phase, g.started_at, t.elapsed, g.done, g.total,
-       round((g.done / t.seconds)::numeric, 1) AS rows_per_second,
-       CASE WHEN g.done > 0 AND g.total > g.done
-            THEN make_interval(secs => (g.total - g.done) * t.seconds / g.done) END AS eta,
-       g.expired, g.refreshed, g.repaired, g.failed, g.skipped, g.batches, g.workers, g.max_lag
-FROM (SELECT * FROM sweeper._progress()
-      UNION ALL
-      -- between two moments of its rate a policy has no pass, but the row of its last ones
-      SELECT s.policy_id, r.pass, 'waiting', r.started_at, r.expired + r.refreshed + r.repaired, NULL, r.expired, r.refreshed, r.repaired, r.failed,
-             r.skipped, r.batches, 0, r.max_lag
-      FROM sweeper._policy() AS s JOIN sweeper.pass AS r ON r.pass = s.last_pass
-      WHERE s.state = 'running' AND s.policy_id NOT IN (SELECT policy_id FROM sweeper._progress())) AS g
-JOIN sweeper.policy AS p USING (policy_id)
-CROSS JOIN LATERAL (SELECT clock_timestamp() - g.started_at AS elapsed,
-                           greatest(extract(epoch FROM clock_timestamp() - g.started_at), 0.001)::float8 AS seconds) AS t;
-COMMENT ON VIEW sweeper.stat_progress IS 'Running passes, and policies that wait for their rate limit: rows done, rows found so far, rates and counts.';
-COMMENT ON COLUMN sweeper.stat_progress.pass IS 'Its row in table pass; null until the first row is found.';
-COMMENT ON COLUMN sweeper.stat_progress.phase IS 'What it reads: deadline, maximum age, nulls or end; or it is waiting for its rate limit.';
-COMMENT ON COLUMN sweeper.stat_progress.total IS 'Rows found so far; grows while the pass reads on. Null while it waits.';
-COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left for the rows found so far; null before the first batch, while it waits, and when all are done.';
 
 CREATE VIEW sweeper.stat_process AS
 SELECT 'session_sweeper ' || q.kind AS backend_type, q.pid, d.datname AS database, q.state, p.policy, g.pass, q.rows,

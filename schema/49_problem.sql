@@ -146,10 +146,10 @@ SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Another transaction
 FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) CROSS JOIN sweeper._cluster() AS c
 WHERE c.enabled AND c.listed AND s.locked_since < now() - interval '1 min'
 UNION ALL
-SELECT 'warning', p.policy, 'pass waits for a worker', g.started_at, 'Every worker is busy with other policies.',
+SELECT 'warning', p.policy, 'pass waits for a worker', g.waits_since, 'Every worker is busy with other policies.',
        format('ALTER SYSTEM SET session_sweeper.max_workers = %s; SELECT pg_reload_conf();', current_setting('session_sweeper.max_workers')::int + 1)
 FROM sweeper.policy AS p JOIN sweeper._progress() AS g USING (policy_id)
-WHERE g.workers = 0 AND g.started_at < clock_timestamp() - interval '1 min'
+WHERE g.waits_since < clock_timestamp() - interval '1 min'
 UNION ALL
 SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('failed permanently: %s; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', f.policy)

@@ -17,7 +17,7 @@ CREATE VIEW sweeper.policy_status_all AS
 SELECT l.node, s.* FROM sweeper._node() AS l (node) CROSS JOIN sweeper.policy_status AS s
 UNION ALL
 SELECT n.node, s.policy, s.relation, coalesce(s.state, 'no answer'), s.brakes, coalesce(s.reason, n.error), s.last_look, s.next_look, s.last_pass_at,
-       s.last_success, s.next_due, s.oldest_deadline, s.lag, s.backlog, s.workers, s.expired, s.last_error,
+       s.last_success, s.next_due, s.oldest_deadline, s.lag, s.backlog, s.done, s.percent, s.rows_per_second, s.eta, s.workers, s.expired, s.last_error,
        CASE WHEN n.error IS NULL THEN s.next_step || ' -- on node ' || n.node ELSE 'SELECT * FROM sweeper.problem_all;' END
 FROM sweeper._other_nodes('policy_status') AS n LEFT JOIN LATERAL json_populate_recordset(NULL::sweeper.policy_status, n.rows) AS s ON true
 WHERE s.policy IS NOT NULL OR n.error IS NOT NULL;

@@ -233,7 +233,7 @@ typedef struct SswPass
 								 * go: worth another worker */
 	double		tokens;			/* rows that may still go; < 0: no limit */
 	double		backlog_tokens;
-	int64		estimate;		/* rows due when the pass began, about */
+	int64		handed_out;		/* rows that workers were given */
 
 	/* the fuse: the collector counts, workers add answers and what they hold */
 	bool		harmless;		/* nothing would trip, even if let go before */
@@ -291,7 +291,6 @@ typedef struct SswPass
 	int			excluded;		/* dead rows left alone: known failures */
 	int64		batches;
 	int64		max_lag_us;
-	TimestampTz progress_at;	/* last change of a count */
 	TimestampTz next_due;		/* earliest reason to look again, or 0 */
 	TimestampTz oldest_due;		/* of the last batch, keep_for added, or 0 */
 	uint64		met[SSW_MET_WORDS]; /* bits of the failed rows that workers
@@ -331,6 +330,31 @@ typedef struct SswPace
 									 * then on */
 } SswPace;
 
+/* The last five seconds, in which rows are counted for the rate of a drain. */
+#define SSW_RATE_SLOTS	10
+#define SSW_RATE_SLOT_US	(500 * 1000)
+
+/* What is due is worked off, in as many passes as it takes. */
+typedef struct SswDrain
+{
+	TimestampTz since;			/* when its first row was found, or 0: there
+								 * is none */
+	int64		left;			/* rows, about */
+	int64		counted;		/* so many were left when they were counted */
+	TimestampTz counted_at;
+	TimestampTz count_at;		/* count them again from then on */
+	int64		expired;
+	int64		refreshed;
+	int64		repaired;
+	int64		failed;
+	int64		skipped;
+	int64		batches;
+	int64		max_lag_us;
+	int64		slot;			/* the last one with rows, since the epoch */
+	int64		handled[SSW_RATE_SLOTS];	/* rows, by slot */
+	double		pace;			/* its rate when rows were last handled, or 0 */
+} SswDrain;
+
 #define SSW_END_TYPES	5		/* of cleanup events */
 
 /* Counters and the coordinator's view of a policy; entry of a shared hash. */
@@ -353,7 +377,6 @@ typedef struct SswPolicyShared
 	TimestampTz outage_until;
 	TimestampTz next_look;
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
-	int64		backlog;		/* due rows, about; 0 when none */
 	TimestampTz refresh_at;		/* see SswWatch */
 	int			idle;
 	int			excluded;
@@ -361,6 +384,7 @@ typedef struct SswPolicyShared
 	double		backlog_tokens;
 	TimestampTz tokens_at;
 	SswPace		pace;			/* private to pace.c */
+	SswDrain	drain;			/* private to drain.c, and read by views */
 	int64		heartbeat_ttl_us;	/* shortest time to live of a session with
 									 * heartbeats since the start, or 0 */
 	TimestampTz compared_at;	/* rows due until then were compared with

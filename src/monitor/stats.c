@@ -31,6 +31,7 @@
 #include "heartbeat/store.h"
 #include "policy/policy_rights.h"
 #include "process/brake.h"
+#include "sweep/drain.h"
 #include "work/work_state.h"
 
 /* Slots that have been short for so long are worth telling. */
@@ -152,48 +153,6 @@ ssw_stat_process(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* _progress(): one row a running pass of this database. */
-Datum
-ssw_stat_progress(PG_FUNCTION_ARGS)
-{
-	static const char *const phases[] = {"deadline", "maximum age", "nulls", "end"};
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	SswPass    *passes;
-	Bitmapset  *visible;
-
-	InitMaterializedSRF(fcinfo, 0);
-	if (!ssw_shmem_available())
-		return (Datum) 0;
-	visible = policies_with(SSW_RIGHT_SEE);
-	passes = copy_under_lock(SswPasses, SswShared->nprocs * sizeof(SswPass));
-	for (int i = 0; i < SswShared->nprocs; i++)
-	{
-		SswPass    *p = &passes[i];
-		Datum		v[14];
-		bool		n[14] = {0};
-
-		if (!p->in_use || p->database != MyDatabaseId || !bms_is_member(p->policy_id, visible))
-			continue;
-		v[0] = Int32GetDatum(p->policy_id);
-		v[1] = Int64GetDatum(p->pass_id);
-		n[1] = p->pass_id == 0;
-		v[2] = CStringGetTextDatum(phases[p->phase]);
-		v[3] = time_or_null(p->started_at, &n[3]);
-		v[4] = Int64GetDatum(p->expired + p->refreshed + p->repaired);
-		v[5] = Int64GetDatum(p->estimate);
-		v[6] = Int64GetDatum(p->expired);
-		v[7] = Int64GetDatum(p->refreshed);
-		v[8] = Int64GetDatum(p->repaired);
-		v[9] = Int64GetDatum(p->failed);
-		v[10] = Int64GetDatum(p->skipped);
-		v[11] = Int64GetDatum(p->batches);
-		v[12] = Int32GetDatum(p->workers);
-		v[13] = ssw_interval_of(p->max_lag_us);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
-	}
-	return (Datum) 0;
-}
-
 typedef struct Collected
 {
 	SswPolicyShared *entries;
@@ -210,6 +169,82 @@ copy_entry(SswPolicyShared *s, void *arg)
 		c->entries[c->n++] = *s;
 }
 
+/* Entries of the policies of this database. */
+static Collected
+collect(void)
+{
+	Collected	c = {.most = ssw_max_policies + SSW_BUILTIN_POLICIES};
+
+	c.entries = palloc_extended(c.most * sizeof(SswPolicyShared), MCXT_ALLOC_HUGE);
+	ssw_shmem_policies_seq(LW_SHARED, copy_entry, &c);
+	return c;
+}
+
+/* The running pass of a policy of this database, among all; or null. */
+static const SswPass *
+running(const SswPass *passes, int policy_id)
+{
+	for (int i = 0; i < SswShared->nprocs; i++)
+		if (passes[i].in_use && passes[i].database == MyDatabaseId && passes[i].policy_id == policy_id)
+			return &passes[i];
+	return NULL;
+}
+
+/* _progress(): one row a policy of this database with a running pass, or with rows that are being worked off. */
+Datum
+ssw_stat_progress(PG_FUNCTION_ARGS)
+{
+	static const char *const phases[] = {"deadline", "maximum age", "nulls", "end"};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TimestampTz now = GetCurrentTimestamp();
+	SswPass    *passes;
+	Collected	c;
+	Bitmapset  *visible;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!ssw_shmem_available())
+		return (Datum) 0;
+	visible = policies_with(SSW_RIGHT_SEE);
+	passes = copy_under_lock(SswPasses, SswShared->nprocs * sizeof(SswPass));
+	c = collect();
+	for (int i = 0; i < c.n; i++)
+	{
+		SswPolicyShared *s = &c.entries[i];
+		const SswPass *p = running(passes, s->key.policy_id);
+		SswDrain	d = s->drain;
+		Datum		v[18];
+		bool		n[18] = {0};
+
+		if ((p == NULL && d.since == 0) || !bms_is_member(s->key.policy_id, visible))
+			continue;
+		/* the last one's counts are not this pass's */
+		if (d.since == 0)
+			memset(&d, 0, sizeof(d));
+		v[0] = Int32GetDatum(s->key.policy_id);
+		v[1] = Int64GetDatum(p && p->pass_id != 0 ? p->pass_id : d.since != 0 ? s->last_pass_id : 0);
+		n[1] = DatumGetInt64(v[1]) == 0;
+		v[2] = CStringGetTextDatum(p ? phases[p->phase] : "waiting");
+		v[3] = TimestampTzGetDatum(d.since != 0 ? d.since : p->started_at);
+		v[4] = Int64GetDatum(d.expired + d.refreshed + d.repaired);
+		v[5] = Int64GetDatum(d.left);
+		n[5] = d.since == 0;
+		v[6] = Float8GetDatum(d.since != 0 ? ssw_drain_rate(&d, now) : 0);
+		v[7] = Float8GetDatum(d.pace);
+		v[8] = BoolGetDatum(p && p->forced);
+		v[9] = Int64GetDatum(d.expired);
+		v[10] = Int64GetDatum(d.refreshed);
+		v[11] = Int64GetDatum(d.repaired);
+		v[12] = Int64GetDatum(d.failed);
+		v[13] = Int64GetDatum(d.skipped);
+		v[14] = Int64GetDatum(d.batches);
+		v[15] = Int32GetDatum(p ? p->workers : 0);
+		v[16] = ssw_interval_of(d.max_lag_us);
+		v[17] = time_or_null(p && p->workers == 0 ? p->waits_since : 0, &n[17]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
+	}
+	return (Datum) 0;
+}
+
 /* The next column: a time, or null. */
 static void
 put_time(Datum *values, bool *nulls, int *k, TimestampTz t)
@@ -223,7 +258,7 @@ Datum
 ssw_stat_policy(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Collected	c = {.most = ssw_max_policies + SSW_BUILTIN_POLICIES};
+	Collected	c;
 	Datum		duration_bounds;
 	Datum		lag_bounds;
 	Bitmapset  *visible;
@@ -234,8 +269,7 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 	visible = policies_with(SSW_RIGHT_SEE);
 	duration_bounds = bounds(ssw_duration_bounds, lengthof(ssw_duration_bounds));
 	lag_bounds = bounds(ssw_lag_bounds, lengthof(ssw_lag_bounds));
-	c.entries = palloc_extended(c.most * sizeof(SswPolicyShared), MCXT_ALLOC_HUGE);
-	ssw_shmem_policies_seq(LW_SHARED, copy_entry, &c);
+	c = collect();
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];

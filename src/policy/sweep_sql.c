@@ -162,6 +162,13 @@ behind(const SswDeadline *c, SswCursor cursor)
 	return psprintf(" AND %1$s " SSW_OP(">=") " $3 AND (%1$s " SSW_OP(">") " $3 OR t.ctid " SSW_OP(">") " $4)", c->sort);
 }
 
+/* Another: only rows due after $6. */
+static const char *
+after(const SswDeadline *c, bool above)
+{
+	return above ? psprintf(" AND %s " SSW_OP(">") " $6", c->due) : "";
+}
+
 /*
  * The next $5 candidates behind the cursor, in due order.  By tid: those that are due
  * together, too, for an index that does not return them so.  Above: only rows due after $6.
@@ -178,7 +185,7 @@ ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cu
 					!p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_guard_table(leaf),
 					p->heartbeats && phase == SSW_PHASE_DEADLINE ? near(p) : ssw_sweep_sql_dead(p, phase),
 					behind(c, cursor),
-					above ? psprintf(" AND %s " SSW_OP(">") " $6", c->due) : "",
+					after(c, above),
 					c ? c->sort : "t.ctid", c && by_tid ? ", t.ctid" : "");
 }
 
@@ -190,12 +197,14 @@ in_blocks(const SswPolicy *p, SswPhase phase, SswCursor cursor)
 					ssw_sweep_sql_dead(p, phase), behind(ssw_sweep_sql_deadline(p, phase), cursor));
 }
 
-/* What the planner is asked: how many candidates are behind the cursor. */
+/* All dead rows behind the cursor, to be counted, or for the planner's estimate. */
 char	   *
-ssw_sweep_sql_estimate(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
+ssw_sweep_sql_behind(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool above)
 {
-	return psprintf("SELECT FROM ONLY %s AS t WHERE %s%s", ssw_guard_table(leaf), ssw_sweep_sql_dead(p, phase),
-					behind(ssw_sweep_sql_deadline(p, phase), cursor));
+	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
+
+	return psprintf("SELECT FROM ONLY %s AS t WHERE %s%s%s", ssw_guard_table(leaf), ssw_sweep_sql_dead(p, phase),
+					behind(c, cursor), after(c, above));
 }
 
 /* The dead rows of some blocks, in due order: shaped as those of collect. */

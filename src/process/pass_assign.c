@@ -143,7 +143,7 @@ give(SswWatch *w, SswProc *proc, TimestampTz now)
 		proc->code_owner = code_owner(w);
 	if (w->pass->max_workers_seen == 0)
 	{
-		w->pass->started_at = w->pass->progress_at = now;
+		w->pass->started_at = now;
 		w->pass->soft_deadline = now + w->policy->soft_limit_us;
 	}
 	proc->asking = 0;

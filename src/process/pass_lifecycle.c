@@ -16,6 +16,7 @@
 #include "base/guc.h"
 #include "grace/grace.h"
 #include "heartbeat/attach.h"
+#include "sweep/drain.h"
 #include "sweep/row_in_hand.h"
 #include "process/pass_lifecycle.h"
 #include "process/policy_row.h"
@@ -75,6 +76,7 @@ count_pass(SswPolicyShared *s, const SswPass *pass)
 		s->compared_at = pass->now;
 	s->failed_passes += pass->end == SSW_END_FAILED;
 	s->fuse_trips += pass->fuse_trips;
+	ssw_drain_ended(s, pass->end);
 }
 
 /* Show what the policy is doing, and what a pass did that has ended, if any. */
@@ -305,7 +307,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		 */
 		pass->fuse_open = w->force || pass->refresh_only || p->fuse_until > now || (w->rate_waits && w->tokens >= 0 && w->fuse_left >= w->tokens && !requested);
 		pass->fuse_left = w->fuse_left;
-		pass->started_at = pass->now = pass->progress_at = now;
+		pass->started_at = pass->now = now;
 		pass->soft_deadline = now + p->soft_limit_us;
 		pass->deadline_cutoff[0] = cutoffs[0];
 		pass->deadline_cutoff[1] = cutoffs[1];
@@ -407,6 +409,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 {
 	TimestampTz at;
 
+	ssw_drain_nothing_due(w->policy_id);
 	if (request)
 		ssw_request_complete(w, request, 0, 0, "");
 	w->idle++;

@@ -29,6 +29,7 @@
 #include "registry/disconnect.h"
 #include "registry/session.h"
 #include "sweep/batch.h"
+#include "sweep/drain.h"
 #include "sweep/end_rows.h"
 
 #define MAX_ROWS		1000
@@ -93,15 +94,16 @@ end_sessions(SswWork *w, const SswHeartbeatKey *keys, int n)
 static void
 count(SswWork *w, int64 rows)
 {
+	SswDrain	handled = {.expired = rows,.batches = 1};
 	SswPolicyShared *s;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	w->pass->expired += rows;
 	w->pass->batches++;
-	w->pass->progress_at = GetCurrentTimestamp();
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
 	if (s)
 	{
+		ssw_drain_handled(s, &handled);
 		s->expired += rows;
 		s->batches++;
 	}

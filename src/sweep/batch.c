@@ -37,6 +37,7 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/batch.h"
+#include "sweep/drain.h"
 #include "sweep/pace.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/throttle.h"
@@ -115,8 +116,8 @@ hard_limit(const SswPolicy *p)
 static int64 limit_us = 0;
 
 /* From now on it is cancelled after so long. */
-static void
-set_limit(int64 us)
+void
+ssw_batch_set_limit(int64 us)
 {
 	TimestampTz until = GetCurrentTimestamp() + us;
 
@@ -135,7 +136,7 @@ ssw_batch_hurry(SswWork *w)
 	SswPace		pace = ssw_pace_get(w->policy->id);
 	int64		us = Max(PATIENCE_US, pace.patience_us);
 
-	set_limit(w->unhurried ? hard : Min(us, hard));
+	ssw_batch_set_limit(w->unhurried ? hard : Min(us, hard));
 }
 
 /* An error ended the rows: was it a cancel, and whose? */
@@ -196,7 +197,7 @@ ssw_batch_arm(SswWork *w)
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	QueryCancelPending = false;
 	MySswProc->interrupted = false;
-	set_limit(hard_limit(w->policy));
+	ssw_batch_set_limit(hard_limit(w->policy));
 	ssw_in_hand_set(w->policy->id, InvalidOid, 0);
 	SetConfigOption("lock_timeout", psprintf("%d", w->policy->lock_timeout_ms),
 					PGC_SUSET, PGC_S_OVERRIDE);
@@ -421,9 +422,14 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	int64		max_lag = 0;
 	double		lag_sum = 0;
 	int64		hist[SSW_LAG_BUCKETS] = {0};
+	SswDrain	handled;
 
 	if (!w->target.refresh)
 		ssw_cleanup_event_lags(sink, now, &max_lag, &lag_sum, hist);
+	handled = (SswDrain)
+	{
+		.expired = expired,.refreshed = refreshed,.repaired = repaired,.skipped = missing,.batches = 1,.max_lag_us = max_lag
+	};
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	pass->batches++;
 	pass->repaired += repaired;
@@ -431,8 +437,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	pass->expired += expired;
 	pass->skipped += missing;
 	pass->failed += w->nfailed;
+	handled.failed = w->nfailed;
 	w->nfailed = 0;
-	pass->progress_at = now;
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
 	pass->max_lag_us = Max(pass->max_lag_us, max_lag);
 	/* rows go in order, so no other has waited for longer */
@@ -442,6 +448,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	{
 		if (max_lag > 0)
 			s->oldest_due = pass->oldest_due;
+		ssw_drain_handled(s, &handled);
 		s->batches++;
 		s->repaired += repaired;
 		s->refreshed += refreshed;

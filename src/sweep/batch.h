@@ -68,6 +68,7 @@ extern const char *ssw_batch_slow_class(SswWork *w);
 extern void ssw_batch_took(SswWork *w, int64 us);
 extern void ssw_batch_hurry(SswWork *w);
 extern bool ssw_batch_more_patience(SswWork *w);
+extern void ssw_batch_set_limit(int64 us);
 extern void ssw_batch_arm(SswWork *w);
 extern void ssw_batch_note_shape(SswWork *w, Relation rel);
 extern bool ssw_batch_begin(SswWork *w);

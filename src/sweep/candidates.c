@@ -278,7 +278,7 @@ move_cursor(SswWork *w, const SswDeadline *c, Receiver *r)
 
 /* A statement on the candidates behind the cursor, planned for its values. */
 static Portal
-open_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit)
+open_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit, int options)
 {
 	SswPass    *pass = w->pass;
 	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
@@ -301,7 +301,7 @@ open_rows(SswWork *w, const char *sql, TimestampTz cutoff, int64 limit)
 	}
 	values[4] = Int64GetDatum(limit);
 	values[5] = TimestampTzGetDatum(pass->backlog_before);
-	return SPI_cursor_open(NULL, ssw_spi_prepare(sql, 6, types, CURSOR_OPT_CUSTOM_PLAN | CURSOR_OPT_NO_SCROLL), values, nulls, true);
+	return SPI_cursor_open(NULL, ssw_spi_prepare(sql, 6, types, CURSOR_OPT_CUSTOM_PLAN | CURSOR_OPT_NO_SCROLL | options), values, nulls, true);
 }
 
 /* A btree index over the deadline alone returns equal ones in the order of their tids. */
@@ -364,7 +364,7 @@ read_rows(SswWork *w, SswChunk *chunk, int64 limit, Receiver *r)
 	for (int by_tid = 0; portal == NULL; by_tid++)
 	{
 		portal = open_rows(w, ssw_sweep_sql_collect(w->policy, chunk->leaf, pass->phase, pass->cursor_kind, r->heartbeats || has_failures(w),
-													by_tid > 0, is_fresh(w, c) && !c->by_due), chunk->cutoff, most);
+													by_tid > 0, is_fresh(w, c) && !c->by_due), chunk->cutoff, most, 0);
 		if (c == NULL || by_tid > 0 || comes_by_tid(portal))
 			break;
 		SPI_cursor_close(portal);
@@ -428,6 +428,38 @@ suits_blocks(SswWork *w, Oid leaf, const SswDeadline *c)
 	return suits;
 }
 
+/* A cursor that is at the start begins behind rows of the backlog, and those that the fuse holds. */
+static void
+begin_cursor(SswWork *w, const SswDeadline *c)
+{
+	SswPass    *pass = w->pass;
+	TimestampTz above = ssw_max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_DEADLINE ? pass->above : 0);
+	char	   *bound;
+
+	if (c == NULL || !c->by_due || pass->cursor_kind != SSW_CURSOR_NONE || above == 0 || (bound = bound_text(w, above)) == NULL)
+		return;
+	strlcpy(pass->cursor, bound, SSW_CURSOR_LEN);
+	pass->cursor_kind = SSW_CURSOR_AFTER;
+}
+
+/* All dead rows behind the cursor of a leaf, and in its phase; the first ones come soon.  In SPI, as the owner. */
+Portal
+ssw_candidates_behind(SswWork *w, TimestampTz cutoff)
+{
+	SswPass    *pass = w->pass;
+	const SswDeadline *c = ssw_sweep_sql_deadline(w->policy, pass->phase);
+
+	begin_cursor(w, c);
+	return open_rows(w, ssw_sweep_sql_behind(w->policy, pass->leaf, pass->phase, pass->cursor_kind, is_fresh(w, c) && !c->by_due), cutoff, 0, CURSOR_OPT_FAST_PLAN);
+}
+
+/* About how many these are, by the planner. */
+double
+ssw_candidates_planned(Portal portal)
+{
+	return linitial_node(PlannedStmt, portal->stmts)->planTree->plan_rows;
+}
+
 /* Do the next rows go block by block? */
 static bool
 has_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
@@ -438,13 +470,15 @@ has_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 		pass->nblocks = 0;
 	else if (pass->nblocks == 0)
 	{
-		double		rows = ssw_heap_order_rows(w, chunk->leaf, chunk->cutoff, c, cursor_datum(c, pass->cursor), &pass->nblocks);
+		Portal		portal = ssw_candidates_behind(w, chunk->cutoff);
+		double		rows = ssw_candidates_planned(portal);
 
+		SPI_cursor_close(portal);
 		pass->next_block = 0;
-		pass->block_rows = Max(1, rows / Max(1, pass->nblocks));
 		/* asked again after as many rows */
-		if (rows == 0)
+		if (!ssw_heap_order_gains(chunk->leaf, rows, &pass->nblocks))
 			pass->nblocks = pass->collected = 0;
+		pass->block_rows = Max(1, rows / Max(1, pass->nblocks));
 	}
 	/* a block may be too much for a batch */
 	if (ssw_batch_rows(w) < pass->block_rows)
@@ -474,20 +508,6 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 	ItemPointerSet(&b->to, pass->next_block, 0);
 	MemoryContextSwitchTo(old);
 	return pass->next_block < pass->nblocks;
-}
-
-/* A cursor that is at the start begins behind rows of the backlog, and those that the fuse holds. */
-static void
-begin_cursor(SswWork *w, const SswDeadline *c)
-{
-	SswPass    *pass = w->pass;
-	TimestampTz above = ssw_max(is_fresh(w, c) ? pass->backlog_before : 0, pass->phase == SSW_PHASE_DEADLINE ? pass->above : 0);
-	char	   *bound;
-
-	if (c == NULL || !c->by_due || pass->cursor_kind != SSW_CURSOR_NONE || above == 0 || (bound = bound_text(w, above)) == NULL)
-		return;
-	strlcpy(pass->cursor, bound, SSW_CURSOR_LEN);
-	pass->cursor_kind = SSW_CURSOR_AFTER;
 }
 
 /*

@@ -5,6 +5,8 @@
 #ifndef SSW_CANDIDATES_H
 #define SSW_CANDIDATES_H
 
+#include "utils/portal.h"
+
 #include "sweep/batch.h"
 
 typedef struct SswChunk
@@ -26,6 +28,8 @@ typedef struct SswChunk
 extern int64 ssw_candidates_limit(SswWork *w);
 extern bool ssw_candidates_read_less(SswWork *w);
 extern void ssw_candidates_read_more(SswWork *w, TimestampTz start);
+extern Portal ssw_candidates_behind(SswWork *w, TimestampTz cutoff);
+extern double ssw_candidates_planned(Portal portal);
 extern bool ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit);
 extern void ssw_candidates_of_blocks(SswWork *w, SswChunk *chunk);
 

@@ -18,6 +18,7 @@
 #include "base/compat.h"
 #include "policy/sweep_sql.h"
 #include "sweep/dispenser.h"
+#include "sweep/drain.h"
 
 /* Take the dispenser, to read and move the cursor; false: leave the pass. */
 bool
@@ -149,7 +150,7 @@ ssw_dispenser_give(SswWork *w, const SswChunk *chunk)
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	if (chunk)
 	{
-		pass->estimate += chunk->n;
+		pass->handed_out += chunk->n;
 		pass->fuse_left -= chunk->n;
 		pass->excluded += w->excluded;
 		spend(pass, chunk, chunk->n);
@@ -252,6 +253,8 @@ bool
 ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next)
 {
 	SswPass    *pass = w->pass;
+	SswDrain	failed = {.failed = w->nfailed};
+	SswPolicyShared *s;
 	bool		all_seen;
 
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
@@ -261,7 +264,10 @@ ssw_dispenser_leave(SswWork *w, uint64 *met, TimestampTz next)
 	for (int i = 0; i < SSW_MET_WORDS; i++)
 		met[i] = pass->met[i] |= met[i];
 	pass->excluded += ssw_failed_row_pending(w->failures);
-	pass->failed += w->nfailed;
+	pass->failed += failed.failed;
+	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, false);
+	if (s && failed.failed > 0)
+		ssw_drain_handled(s, &failed);
 	w->nfailed = 0;
 	MySswProc->asking = 0;
 	if (next != 0 && (pass->next_due == 0 || next < pass->next_due))

@@ -6,8 +6,7 @@
 #define SSW_HEAP_ORDER_H
 
 #include "storage/block.h"
-#include "sweep/batch.h"
 
-extern double ssw_heap_order_rows(SswWork *w, Oid leaf, TimestampTz cutoff, const SswDeadline *c, Datum cursor, BlockNumber *blocks);
+extern bool ssw_heap_order_gains(Oid leaf, double rows, BlockNumber *blocks);
 
 #endif							/* SSW_HEAP_ORDER_H */

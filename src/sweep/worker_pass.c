@@ -32,6 +32,7 @@
 #include "sweep/fuse.h"
 #include "sweep/fuse_hold.h"
 #include "sweep/lower_bound.h"
+#include "sweep/rows_left.h"
 #include "sweep/run_batches.h"
 #include "sweep/single_row.h"
 #include "sweep/throttle.h"
@@ -136,6 +137,8 @@ collect(SswWork *w, SswChunk *chunk)
 	chunk->more = end == READ_PART;
 	if (chunk->n > 0 && ssw_sweep_sql_asks(w->policy, chunk->phase))
 		ssw_fuse_expect(w, leaves, chunk);
+	if (chunk->n > 0 || end == READ_NOT_NOW)
+		ssw_rows_left(w, leaves, chunk);
 	if (end == READ_NOT_NOW)
 		ssw_batch_end_pass(pass, SSW_END_SPENT, 0, NULL);
 	else if (!more && chunk->n == 0 && locked != 0)

@@ -1,0 +1,60 @@
+# Done, left, rate and time left of a backlog, against a rate limit, which knows the truth.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+use Sweeper;
+
+# never analysed: the planner knows nothing of its rows
+my $node = sweeper_node('main');
+my ($rows, $rate) = (9000, 500);
+sub sql { return $node->safe_psql('postgres', @_) }
+sql(qq{CREATE EXTENSION session_sweeper;
+    CREATE TABLE limited (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON limited (d);
+    CREATE TABLE stale (id int PRIMARY KEY, d timestamptz) PARTITION BY RANGE (id);
+    CREATE TABLE stale_1 PARTITION OF stale FOR VALUES FROM (1) TO (4000);
+    CREATE TABLE stale_2 PARTITION OF stale FOR VALUES FROM (4000) TO (100000); CREATE INDEX ON stale (d);
+    INSERT INTO limited SELECT i, now() - interval '1 h' + i * interval '1 ms' FROM generate_series(1, $rows) AS i;
+    INSERT INTO stale SELECT i, now() - interval '1 h' + i % 7 * interval '1 ms' FROM generate_series(1, $rows) AS i;
+    INSERT INTO stale SELECT i, now() + interval '1 h' FROM generate_series(50001, 59000) AS i});
+# one by the limit for all rows, the other by that for the backlog of registration
+sql(qq{SELECT sweeper.register('limited', deadline => 'd', start => 'now', rate_limit => $rate, backlog_rate => 0);
+    SELECT sweeper.register('stale', deadline => 'd', start => 'now', backlog_rate => $rate)});
+
+my %began;
+my @seen;
+my $open = $node->background_psql('postgres');
+until (@seen && $seen[-1]{over}) {
+    my $at = time;
+    # the deletions are committed before memory has them
+    my @lines = split /\n/, $open->query_safe(q{SELECT format('%s %s %s %s %s %s %s %s', policy, n, g.done, g.rows_left, g.percent, g.rows_per_second, extract(epoch FROM g.eta), s.backlog)
+        FROM (SELECT 'limited' AS policy, count(*) AS n FROM limited UNION ALL SELECT 'stale', count(*) FROM stale WHERE d < now()) AS t
+        LEFT JOIN sweeper.stat_progress AS g USING (policy) JOIN sweeper.policy_status AS s USING (policy)});
+    for (@lines) {
+        my %r;
+        @r{qw(policy n done left percent rate eta backlog)} = split / /;
+        push @seen, { %r, at => $at };
+        $began{$r{policy}} //= $at if $r{done};
+    }
+    $seen[-1]{over} = !grep { (split / /)[1] } @lines;
+    select(undef, undef, undef, 0.1);
+}
+$open->quit;
+
+for my $policy (qw(limited stale)) {
+    my @of = grep { $_->{policy} eq $policy } @seen;
+    my ($end) = map { $_->{at} } grep { $_->{n} == 0 } @of;
+    my @going = grep { $_->{n} > 0 && defined $began{$policy} && $_->{at} >= $began{$policy} } @of;
+    my @late = grep { $_->{at} > $began{$policy} + 10 && $end - $_->{at} > 0.5 } @going;
+    cmp_ok(scalar @late, '>', 10, "$policy: seen often after its first 10 s");
+    is_deeply([ grep { grep { !defined || !length } @$_{qw(done left percent rate eta backlog)} } @going ], [], "$policy: nothing is null while rows are left");
+    is_deeply([ grep { $going[$_]{percent} < $going[$_ - 1]{percent} } 1 .. $#going ], [], "$policy: percent grows");
+    is_deeply([ grep { abs($_->{done} + $_->{left} - $rows) > 0.2 * $rows || abs($_->{backlog} - $_->{left}) > $rate } @going ], [], "$policy: all rows were counted");
+    is_deeply([ grep { abs($_->{eta} - ($end - $_->{at})) > 0.2 * ($end - $_->{at}) + 0.3 } @late ], [], "$policy: the time left is right");
+    is_deeply([ grep { abs($_->{rate} - $rate) > 0.2 * $rate } @late ], [], "$policy: so is the rate");
+}
+wait_for($node, 'SELECT NOT EXISTS (SELECT FROM sweeper.stat_progress)', 'nothing is worked off any more');
+is(sql(q{SELECT string_agg(concat_ws(' ', policy, backlog, done, percent, rows_per_second, eta), ', ' ORDER BY policy) FROM sweeper.policy_status WHERE policy IN ('limited', 'stale')}), 'limited 0, stale 0', 'and there is no backlog');
+done_testing();
