@@ -40,7 +40,9 @@ COMMENT ON FUNCTION sweeper._misfit IS 'What to do if no statement is known afte
 CREATE FUNCTION sweeper._again(policy text, sqlstate text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('SELECT sweeper.resume(%L);', policy)
-        || CASE WHEN sqlstate IN ('42703', '42883', '42804', '42P01') THEN ' -- when there is what the error names; or give the policy what there is, with sweeper.alter_policy()' ELSE '' END
+        || CASE WHEN sqlstate IN ('42703', '42883', '42804', '42P01') THEN ' -- when there is what the error names; or give the policy what there is, with sweeper.alter_policy()'
+                WHEN sqlstate = '42501' THEN ' -- after a GRANT, to the role that owns the table, of the right that the error names'
+                WHEN sqlstate = '53100' THEN ' -- when there is room: a disk of the server is full' ELSE '' END
 $$;
 COMMENT ON FUNCTION sweeper._again IS 'What an operator can do if a policy fails with that error.';
 

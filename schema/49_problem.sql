@@ -8,6 +8,38 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that shows which transactions lock a relation, a part of it, or a policy of it.';
 
+-- Each part has an index.  A queue is compared with five minutes ago only where a task has waited for so long.
+CREATE VIEW sweeper._job_trouble WITH (security_barrier = true) AS
+SELECT j.room, j.category, j.name, w.waiting, w.since, b.before, f.failed, f.failed_since, f.last_error,
+       w.since < now() - interval '1 min' AND NOT EXISTS (
+           SELECT FROM sweeper.job_worker AS o JOIN sweeper.session AS s ON s.session = o.worker AND s.status = 'active' WHERE o.job = j.job) AS without_worker
+FROM sweeper.job AS j
+LEFT JOIN (SELECT job, count(*) AS waiting, min(enqueued_at) AS since FROM sweeper.task WHERE status = 'enqueued' AND job IS NOT NULL GROUP BY job) AS w USING (job)
+LEFT JOIN LATERAL (SELECT count(*) AS before FROM (
+        SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued' AND t.enqueued_at <= now() - interval '5 min'
+        UNION ALL SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status IN ('claimed', 'running') AND t.worker IS NOT NULL
+            AND t.enqueued_at <= now() - interval '5 min' AND t.claimed_at > now() - interval '5 min'
+        UNION ALL SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.finished_at > now() - interval '5 min'
+            AND t.enqueued_at <= now() - interval '5 min' AND coalesce(t.claimed_at, t.finished_at) > now() - interval '5 min') AS l) AS b ON w.since < now() - interval '5 min'
+LEFT JOIN (SELECT job, count(*) FILTER (WHERE status = 'failed') AS failed, min(finished_at) FILTER (WHERE status = 'failed') AS failed_since,
+                  (array_agg(error ORDER BY finished_at DESC) FILTER (WHERE status = 'failed'))[1] AS last_error
+           FROM (SELECT job, status, error, finished_at FROM sweeper.task WHERE finished_at > now() - interval '1 hour' ORDER BY finished_at DESC LIMIT 1000) AS t
+           WHERE job IS NOT NULL
+           GROUP BY job HAVING count(*) FILTER (WHERE status = 'failed') >= 5 AND 2 * count(*) FILTER (WHERE status = 'failed') > count(*)) AS f USING (job)
+WHERE (w.since < now() - interval '1 min' OR f.failed > 0) AND pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE');
+COMMENT ON VIEW sweeper._job_trouble IS 'Jobs whose tasks have waited for a minute, with their number now and five minutes ago, and jobs of whose last tasks most have failed. For monitor.';
+
+CREATE VIEW sweeper._full_pool WITH (security_barrier = true) AS
+SELECT p.pool, p.seats, (SELECT max(s.acquired_at) FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active') AS since
+FROM sweeper.pool_status AS p WHERE p.seats > 0 AND p.free = 0;
+COMMENT ON VIEW sweeper._full_pool IS 'Pools all of whose seats are taken, and since when no seat has been acquired.';
+
+CREATE FUNCTION sweeper._task_query(room text, category text, name text, status text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('SELECT task, owner, enqueued_at, attempt, error FROM sweeper.list_tasks(rooms => ARRAY[%L], categories => ARRAY[%L], names => ARRAY[%L], statuses => ARRAY[%L]);', room, category, name, status)
+$$;
+COMMENT ON FUNCTION sweeper._task_query IS 'A statement that shows the tasks of a job in a state.';
+
 CREATE VIEW sweeper.problem AS
 SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
        'Nothing is swept in this server.' AS detail,
@@ -177,6 +209,21 @@ UNION ALL
 SELECT 'warning', NULL, 'appended rows failed', s.failed_since, format('%s rows that role %s had appended to %s could not be written; the last error: %s', s.failed, s.role, s.relation, s.last_error),
        format('SET ROLE %I; SELECT * FROM sweeper.append_failed_row WHERE relation = %L; -- then append them again, or DELETE them there', s.role, s.relation)
 FROM sweeper.append_status AS s WHERE s.failed > 0
+UNION ALL
+SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'tasks wait without a worker' WHEN 2 THEN 'queue grows' ELSE 'tasks fail again and again' END,
+       CASE t.n WHEN 3 THEN j.failed_since ELSE j.since END,
+       CASE t.n WHEN 1 THEN format('%s tasks of job %s:%s:%s wait, and no living worker offers it.', j.waiting, j.room, j.category, j.name)
+            WHEN 2 THEN format('%s tasks of job %s:%s:%s wait, %s more than five minutes ago.', j.waiting, j.room, j.category, j.name, j.waiting - j.before)
+            ELSE format('%s of the last tasks of job %s:%s:%s have failed; the last error: %s', j.failed, j.room, j.category, j.name, j.last_error) END,
+       CASE t.n WHEN 1 THEN sweeper._task_query(j.room, j.category, j.name, 'enqueued') || ' -- then start a worker that calls sweeper.register_job(), or SELECT sweeper.cancel_task(...);'
+            WHEN 2 THEN 'SELECT worker_id, name, registered_at, tasks, jobs FROM sweeper.worker_status; -- then start more workers'
+            ELSE sweeper._task_query(j.room, j.category, j.name, 'failed') END
+FROM sweeper._job_trouble AS j CROSS JOIN generate_series(1, 3) AS t (n)
+WHERE CASE t.n WHEN 1 THEN j.without_worker WHEN 2 THEN NOT j.without_worker AND j.waiting >= j.before + 10 ELSE j.failed > 0 END
+UNION ALL
+SELECT 'warning', NULL, 'pool full for long', p.since, format('All %s seats of pool %s have been taken for %s.', p.seats, p.pool, date_trunc('second', now() - p.since)),
+       format('SELECT owner, acquired_at, last_heartbeat, expires_at FROM sweeper.live_session WHERE pool = %L ORDER BY acquired_at;', p.pool)
+FROM sweeper._full_pool AS p WHERE p.since < now() - interval '15 min'
 UNION ALL
 SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('dead rows that other transactions have locked: %s; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        'SELECT pid::text AS holder, xact_start AS since, query FROM pg_stat_activity WHERE xact_start IS NOT NULL UNION ALL SELECT gid, prepared, ''prepared transaction'' FROM pg_prepared_xacts ORDER BY since;'

@@ -16,10 +16,13 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
 #include "base/identity.h"
+#include "base/relation_guard.h"
 #include "policy/partition.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
@@ -52,6 +55,33 @@ columns_step(const SswPolicy *p, const char *name)
 								   psprintf("then, corrected: SELECT sweeper.alter_policy(%s%s);", name, call.data));
 }
 
+/* A right that the owner of the table has lost. */
+static char *
+grant_step(const SswPolicy *p, const char *name, const char *right)
+{
+	return psprintf("GRANT %s TO %s; SELECT sweeper.resume(%s);", right, quote_identifier(GetUserNameFromId(p->owner, false)), name);
+}
+
+/* Rights on the table, and on its schema, without which no pass goes through; null: all are there. */
+static char *
+rights_step(const SswPolicy *p, const char *name)
+{
+	static const char *const actions[] = {[SSW_ACTION_DELETE] = "DELETE",[SSW_ACTION_UPDATE] = "UPDATE",[SSW_ACTION_CALL] = NULL};
+	Oid			relid = ssw_policy_relation_now(p);
+	const char *rights[] = {"SELECT", actions[p->action], p->heartbeats ? "UPDATE" : NULL};
+	StringInfoData missing;
+	Oid			schema = get_rel_namespace(relid);
+
+	if (!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(p->owner), ObjectIdGetDatum(schema), CStringGetTextDatum("USAGE"))))
+		return grant_step(p, name, psprintf("USAGE ON SCHEMA %s", quote_identifier(get_namespace_name(schema))));
+	initStringInfo(&missing);
+	for (int i = 0; i < lengthof(rights); i++)
+		if (rights[i] && strstr(missing.data, rights[i]) == NULL &&
+			!DatumGetBool(DirectFunctionCall3(has_table_privilege_id_id, ObjectIdGetDatum(p->owner), ObjectIdGetDatum(relid), CStringGetTextDatum(rights[i]))))
+			appendStringInfo(&missing, "%s%s", missing.len ? ", " : "", rights[i]);
+	return missing.len == 0 ? NULL : grant_step(p, name, psprintf("%s ON %s", missing.data, ssw_guard_relation(relid)));
+}
+
 /* A hook that cannot be called; null: it can.  Pasting this never makes a policy run without its hook. */
 static char *
 hook_step(const SswPolicy *p, const char *name, const char *field, Oid func, const char *signature)
@@ -72,9 +102,10 @@ hook_step(const SswPolicy *p, const char *name, const char *field, Oid func, con
 		return ssw_repair_with_comment(psprintf("SELECT sweeper.unregister(%s);", name), psprintf("or, with another %s: %s", field, alter));
 	owner = ((Form_pg_proc) GETSTRUCT(tup))->proowner;
 	ReleaseSysCache(tup);
-	if (owner == p->owner || superuser_arg(owner))
-		return NULL;
 	signature = format_procedure_extended(func, FORMAT_PROC_FORCE_QUALIFY);
+	if (owner == p->owner || superuser_arg(owner))
+		return DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(p->owner), ObjectIdGetDatum(func), CStringGetTextDatum("EXECUTE"))) ? NULL :
+			grant_step(p, name, psprintf("EXECUTE ON FUNCTION %s", signature));
 	return ssw_repair_with_comment(psprintf("SELECT pg_catalog.pg_get_functiondef(%s::pg_catalog.regprocedure);", quote_literal_cstr(signature)),
 								   psprintf("if that may run as role %1$s: ALTER FUNCTION %2$s OWNER TO %1$s; SELECT sweeper.resume(%3$s);",
 											quote_identifier(GetUserNameFromId(p->owner, false)), signature, name));
@@ -101,7 +132,9 @@ ssw_repair_hint(const SswPolicy *p)
 		return NULL;
 	if (p->stale)
 		return columns_step(p, name);
-	step = hook_step(p, name, "on_expire", p->on_expire, p->on_expire_name);
+	step = rights_step(p, name);
+	if (step == NULL)
+		step = hook_step(p, name, "on_expire", p->on_expire, p->on_expire_name);
 	if (step == NULL)
 		step = hook_step(p, name, "is_alive", p->is_alive, p->is_alive_name);
 	if (step == NULL && ssw_shards && ssw_shards->misfit(p, &step))
