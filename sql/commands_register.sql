@@ -101,7 +101,7 @@ INSERT INTO attribute SELECT i, v FROM generate_series(1, 100) AS i, generate_se
 ANALYZE attribute; ANALYZE login;
 SELECT cascade_rows_per_parent, advice FROM sweeper.register('login', policy => 'c', deadline => 'goodUntil', dry_run => true);
 CREATE INDEX ON attribute (login);
-SELECT cascade_rows_per_parent, advice FROM sweeper.register('login', policy => 'c', deadline => 'goodUntil', action => 'update', set_clause => 'who = NULL', dry_run => true);
+SELECT cascade_rows_per_parent, advice FROM sweeper.register('login', policy => 'c', deadline => 'goodUntil', action => 'update', set_clause => 'who = NULL', filter => 'who IS NOT NULL', dry_run => true);
 -- a backlog is held by auto, not by now or paused
 CREATE TABLE big (id int PRIMARY KEY, expires timestamptz);
 CREATE INDEX ON big (expires);

@@ -35,7 +35,7 @@ CREATE TABLE parent (id int, d timestamptz) PARTITION BY RANGE (id);
 CREATE FOREIGN TABLE leaf PARTITION OF parent FOR VALUES FROM (0) TO (1) SERVER regress_server;
 SELECT refused($$deadline => 'd'$$, rel)
 FROM unnest('{no.a_view,no.a_matview,no.a_sequence,no.a_type,no.a_foreign,a_temp,no.ok_pkey,pg_catalog.pg_class,information_schema.sql_features,sweeper.policy,no.ruled,no.parent}'::text[]) AS rel;
-SELECT refused($$deadline => 'd', action => 'update', set_clause => 's = ''gone'''$$, 'no.ruled');
+SELECT refused($$deadline => 'd', action => 'update', set_clause => 's = ''gone''', filter => 'true'$$, 'no.ruled');
 SELECT refused($$deadline => 'd'$$, '4294967295');
 
 -- owners
@@ -126,7 +126,7 @@ SELECT f, refused(format($$deadline => 'd', filter => %L$$, f)) FROM unnest(ARRA
     'b FROM no.ok', 'true UNION SELECT true', 'true WHERE true', 'true LIMIT 1', 'DISTINCT b', 't', '1', 'id IN (SELECT 1)', 'count(*) > 0', 'generate_series(1, 2) > 0', 'row_number() OVER () > 1',
     'random() < 1', 'd < clock_timestamp()', 'd < now()', '$1', 'nope(id)', 'tt = ''x''', 'b AND b', 'no.ok.b', 'ok.b', 't.b', '', ' ']) AS f;
 SELECT f, refused(format('deadline => %L', f)) FROM unnest(ARRAY['d + random() * interval ''1 s''', 'max(d)', '(SELECT now())', 'd, d', 'd + ', 'now()', '''2030-01-01''::timestamptz', '''2030-01-01''', 'CASE WHEN b THEN d END']) AS f;
-SELECT f, refused(format($$deadline => 'd', action => 'update', set_clause => %L$$, f)) FROM unnest(ARRAY['t = ''x''', 't = ''x'', b = false', '(t, b) = (''x'', false)', 't = $1', '(t, b) = (SELECT ($2)::text, false)', 't = ''x'' WHERE false', 't = ''x'' FROM pg_class',
+SELECT f, refused(format($$deadline => 'd', action => 'update', filter => 'true', set_clause => %L$$, f)) FROM unnest(ARRAY['t = ''x''', 't = ''x'', b = false', '(t, b) = (''x'', false)', 't = $1', '(t, b) = (SELECT ($2)::text, false)', 't = ''x'' WHERE false', 't = ''x'' FROM pg_class',
     't = ''x'' RETURNING 1', 't = ''x''; DROP TABLE no.ok', 't = ''x'' --', 't = ''x'' /*', 'tt = 1', 'b = 5', 't', 'id = $1', 'gen = now()', '']) AS f;
 
 -- arguments by themselves and together

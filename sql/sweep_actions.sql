@@ -21,7 +21,7 @@ SELECT "group", cleanup_type, count, key FROM sweeper.cleanup_event WHERE policy
 CALL sweeper.sweep('s');
 SELECT sweeper.unregister('s');
 -- an action that leaves the row dead is undone
-SELECT state FROM sweeper.register('s', deadline => 'seen', keep_for => '5 min', action => 'update', set_clause => 'status = ''again''', check_every => '0');
+SELECT state FROM sweeper.register('s', deadline => 'seen', keep_for => '5 min', action => 'update', set_clause => 'status = ''again''', filter => 'true', check_every => '0');
 CALL sweeper.sweep('s') \gset
 SELECT DISTINCT status FROM s ORDER BY 1;
 SELECT key, class, state FROM sweeper.failed_row WHERE policy = 's' ORDER BY key;

@@ -19,6 +19,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/regproc.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
@@ -100,6 +101,34 @@ is_default(const SswArgs *a, SswArg arg)
 				  ssw_args_text(arg, text_value(arg, ssw_fields[arg].dflt))) == 0;
 }
 
+/* The function of that name; without a list of arguments it must be the only one. */
+static Oid
+find_function(const char *field, text *name)
+{
+	char	   *given = text_to_cstring(name);
+	FuncCandidateList found;
+	StringInfoData all;
+
+	if (strchr(given, '('))
+		return DatumGetObjectId(DirectFunctionCall1(regprocedurein, CStringGetDatum(given)));
+	found = FuncnameGetCandidates(textToQualifiedNameList(name), -1, NIL, false, false, false, true);
+	if (found == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("%s: function %s does not exist", field, given),
+				 errhint("Create it, or name it with its schema.")));
+	if (found->next == NULL)
+		return found->oid;
+	initStringInfo(&all);
+	for (; found; found = found->next)
+		appendStringInfo(&all, "%s%s => %s", all.len ? " or " : "", field, quote_literal_cstr(format_procedure(found->oid)));
+	ereport(ERROR,
+			(errcode(ERRCODE_AMBIGUOUS_FUNCTION),
+			 errmsg("%s: more than one function is named %s", field, given),
+			 errhint("Give %s.", all.data)));
+	return InvalidOid;
+}
+
 /*
  * Read the arguments from the call, "key" being number first.  Either a null
  * leaves what is there, or a null is only right where it is the default.
@@ -120,6 +149,8 @@ ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool null_is_uncha
 			ssw_argument_bound(fcinfo, first + i, ssw_fields[i].name, MAX_TEXT_BYTES);
 		a->isnull[i] = PG_ARGISNULL(first + i);
 		a->value[i] = PG_GETARG_DATUM(first + i);
+		if (ssw_fields[i].kind == SSW_FIELD_FUNCTION && !a->isnull[i])
+			a->value[i] = ObjectIdGetDatum(find_function(ssw_fields[i].name, PG_GETARG_TEXT_PP(first + i)));
 		a->given[i] = null_is_unchanged || !is_default(a, i);
 	}
 }

@@ -9,6 +9,7 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
@@ -18,6 +19,8 @@
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "nodes/bitmapset.h"
+#include "optimizer/optimizer.h"
 #include "rewrite/prs2lock.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -30,6 +33,7 @@
 #include "base/locks.h"
 #include "base/relation_guard.h"
 #include "base/spi.h"
+#include "commands/args.h"
 #include "commands/session_check.h"
 #include "commands/target_check.h"
 #include "policy/deadline.h"
@@ -278,11 +282,72 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 					 errhint("Give a key without it.")));
 }
 
+/* A filter that leaves out the rows which set_clause has been applied to; null: that is not obvious. */
+static char *
+filter_for(const SswPolicy *p, List *set)
+{
+	const char *equals = strchr(p->set_clause, '=');
+	ListCell   *lc;
+
+	foreach(lc, set)
+	{
+		Oid			type = getBaseType(get_atttype(p->relid, get_attnum(p->relid, lfirst(lc))));
+
+		if (type == TIMESTAMPTZOID || type == TIMESTAMPOID || type == DATEOID)
+			return psprintf("%s IS NULL", quote_identifier(lfirst(lc)));
+	}
+	/* a comment would reach what follows the filter */
+	if (list_length(set) != 1 || equals == NULL || strchr(linitial(set), '=') || strstr(equals, "--") || strstr(equals, "/*"))
+		return NULL;
+	equals += 1 + strspn(equals + 1, " \t\r\n");
+	return psprintf("%s IS DISTINCT FROM %s", quote_identifier(linitial(set)), equals);
+}
+
+/*
+ * Would each pass find the rows again that an update was for?  It would without a filter
+ * where neither the update nor a trigger can change the deadline.
+ */
+static void
+check_soft_delete(const SswPolicy *p, Relation rel)
+{
+	Bitmapset  *used = NULL;
+	List	   *set;
+	ListCell   *lc;
+	char	   *filter;
+
+	if (p->action != SSW_ACTION_UPDATE || p->filter || (rel->trigdesc && rel->trigdesc->trig_update_before_row))
+		return;
+	for (int i = 0; i < p->ndeadlines; i++)
+		pull_varattnos(ssw_expr_parse(rel, "deadline", p->deadlines[i].due), 1, &used);
+	set = ssw_expr_set_columns(p->set_clause);
+	foreach(lc, set)
+		if (bms_is_member(get_attnum(p->relid, lfirst(lc)) - FirstLowInvalidHeapAttributeNumber, used))
+		return;
+	for (int i = 0; i < RelationGetNumberOfAttributes(rel); i++)
+		if (TupleDescAttr(RelationGetDescr(rel), i)->attgenerated && bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber, used))
+			return;
+	filter = filter_for(p, set);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("set_clause leaves the rows of \"%s\" dead", RelationGetRelationName(rel)),
+			 errdetail("It does not change the deadline, and no filter leaves out rows that it was applied to. So each pass would find them again."),
+			 filter == NULL ? errhint("Give a filter that is false for such rows.") :
+			 p->args && !p->args->alter ? errhint("%s", ssw_args_call(p->args, "filter", filter)) :
+			 errhint("Give filter => %s.", quote_literal_cstr(filter))));
+}
+
+typedef struct Target
+{
+	const SswPolicy *policy;
+	Relation	rel;
+} Target;
+
 /* Let the server analyse the statement that user text becomes part of. */
 static void
 check_statements(void *arg)
 {
-	const SswPolicy *p = arg;
+	const Target *t = arg;
+	const SswPolicy *p = t->policy;
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
 
 	ssw_partition_check(p);
@@ -293,6 +358,7 @@ check_statements(void *arg)
 		if (SPI_prepare(ssw_sweep_sql_action(p, p->relid, SSW_PHASE_DEADLINE + i, 0), 3, types) == NULL)
 			elog(ERROR, "could not prepare the row action: %s", SPI_result_code_string(SPI_result));
 	ssw_spi_end();
+	check_soft_delete(p, t->rel);
 }
 
 /*
@@ -302,6 +368,8 @@ check_statements(void *arg)
 void
 ssw_target_check(SswPolicy *p, Relation rel)
 {
+	Target		t = {.policy = p,.rel = rel};
+
 	check_leaves(p, rel);
 	check_replicated(p, rel);
 	p->on_expire_name = OidIsValid(p->on_expire) ? check_hook(rel, "on_expire", p->on_expire, false) : NULL;
@@ -313,5 +381,5 @@ ssw_target_check(SswPolicy *p, Relation rel)
 		ssw_shards->check(p);
 	if (p->heartbeats)
 		check_heartbeats(p, rel);
-	ssw_gate(p->owner, p->search_path, check_statements, p);
+	ssw_gate(p->owner, p->search_path, check_statements, &t);
 }
