@@ -11,9 +11,15 @@ CREATE TABLE sweeper.job (
     name            text NOT NULL,
     schema          jsonb NOT NULL,
     on_worker_loss  text NOT NULL CHECK (on_worker_loss IN ('fail', 'requeue')),
-    registered_by   text NOT NULL,
+    registered_by   text,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     deleted_at      timestamptz,
+    max_attempts    int NOT NULL DEFAULT 3,
+    backoff         interval NOT NULL DEFAULT '1 s',
+    max_backoff     interval NOT NULL DEFAULT '10 min',
+    timeout         interval,
+    permanent       boolean NOT NULL DEFAULT false,
+    provisional     boolean NOT NULL DEFAULT false,
     UNIQUE (room, category, name)
 );
 
@@ -104,8 +110,13 @@ SELECT pg_catalog.pg_extension_config_dump('sweeper.task_comment', '');
 COMMENT ON TABLE sweeper.job IS 'What workers offer to do, in a room, by category and name.';
 COMMENT ON COLUMN sweeper.job.schema IS 'Form of a payload: information for roles that submit tasks; it is not enforced.';
 COMMENT ON COLUMN sweeper.job.on_worker_loss IS 'What happens to a task whose worker ends: fail, or requeue.';
-COMMENT ON COLUMN sweeper.job.registered_by IS 'The role that registered it first. If that role was dropped, the one that revived the job.';
-COMMENT ON COLUMN sweeper.job.deleted_at IS 'Since this time no worker offers the job and no task waits for it; register_job() revives it.';
+COMMENT ON COLUMN sweeper.job.registered_by IS 'The role that registered or created it first. If that role was dropped, the one that revived the job. Null: no role yet, because submit() made the job.';
+COMMENT ON COLUMN sweeper.job.deleted_at IS 'Since this time no worker offers the job and no task waits for it, or it was dropped; register_job(), create_job() or submit() revives it.';
+COMMENT ON COLUMN sweeper.job.max_attempts IS 'A task fails for good after so many attempts.';
+COMMENT ON COLUMN sweeper.job.backoff IS 'How long a task waits after its first failed attempt; then twice as long, and so on to max_backoff.';
+COMMENT ON COLUMN sweeper.job.timeout IS 'A task that makes no progress for so long is taken from its worker. Null: never.';
+COMMENT ON COLUMN sweeper.job.permanent IS 'create_job() made it: it stays without workers and tasks, until drop_job().';
+COMMENT ON COLUMN sweeper.job.provisional IS 'submit() made or revived it, and no worker has offered it since.';
 COMMENT ON TABLE sweeper.job_worker IS 'Which workers offer which jobs.';
 COMMENT ON TABLE sweeper.provider IS 'What workers provide other than jobs, in a room, by category and name; removed with their workers.';
 COMMENT ON TABLE sweeper.task IS 'Tasks for outside workers, and commands for the extension''s own; see get_task() and list_tasks().';
@@ -141,6 +152,20 @@ CREATE FUNCTION sweeper.register_job(
     on_worker_loss text DEFAULT 'fail'
 ) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_register_job';
+CREATE FUNCTION sweeper.create_job(
+    room text,
+    category text,
+    name text,
+    schema jsonb DEFAULT '{}',
+    on_worker_loss text DEFAULT 'requeue',
+    max_attempts int DEFAULT 3,
+    backoff interval DEFAULT '1 s',
+    max_backoff interval DEFAULT '10 min',
+    timeout interval DEFAULT NULL
+) RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_create_job';
+CREATE FUNCTION sweeper.drop_job(room text, category text, name text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_drop_job';
 CREATE FUNCTION sweeper.register_provider(worker uuid, room text, category text, name text, metadata jsonb DEFAULT '{}') RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_register_provider';
 CREATE FUNCTION sweeper.submit(room text, category text, name text, payload jsonb DEFAULT '{}', group_role regrole DEFAULT NULL) RETURNS uuid
@@ -366,11 +391,19 @@ COMMENT ON COLUMN sweeper.stat_task.wait_avg IS 'How long the taken tasks waited
 COMMENT ON COLUMN sweeper.stat_task.run_avg IS 'How long the ended tasks ran.';
 
 CREATE VIEW sweeper.job_status AS
-SELECT j.job, j.room, j.category, j.name, j.schema, j.on_worker_loss, j.registered_by, j.created_at,
+SELECT j.job, j.room, j.category, j.name, j.schema, j.on_worker_loss, j.max_attempts, j.backoff, j.max_backoff, j.timeout, j.permanent, j.registered_by, j.created_at,
        (SELECT count(*) FROM sweeper.job_worker AS w WHERE w.job = j.job) AS workers,
        (SELECT count(*) FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued') AS waiting
 FROM sweeper.job AS j WHERE j.deleted_at IS NULL OFFSET 0; -- not updatable
-COMMENT ON VIEW sweeper.job_status IS 'Jobs that accept tasks: how many workers offer them, and how many tasks wait. Every reader sees all.';
+COMMENT ON VIEW sweeper.job_status IS 'Jobs: how many workers offer them, and how many tasks wait. Every reader sees all.';
+COMMENT ON COLUMN sweeper.job_status.permanent IS 'create_job() made it: it stays until drop_job().';
+
+CREATE VIEW sweeper._waiting_job AS
+SELECT j.room, j.category, j.name, t.tasks, t.since FROM sweeper.job AS j
+CROSS JOIN LATERAL (SELECT count(*) AS tasks, min(q.enqueued_at) AS since FROM sweeper.task AS q
+                    WHERE q.job = j.job AND q.status = 'enqueued' AND q.enqueued_at < now() - interval '1 min') AS t
+WHERE j.deleted_at IS NULL AND t.tasks > 0 AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job);
+COMMENT ON VIEW sweeper._waiting_job IS 'Jobs that no worker offers, and for which tasks have waited for more than a minute: how many, and since when.';
 
 CREATE VIEW sweeper.worker_status AS
 SELECT s.fence AS worker_id, s.owner AS name, s.acquired_by AS registered_by, s.acquired_at AS registered_at, s.expires_at, s.metadata,
@@ -389,11 +422,15 @@ COMMENT ON VIEW sweeper.provider_status IS 'What workers provide. Every reader s
 COMMENT ON FUNCTION sweeper.register_worker IS
 'Registers a worker and returns it. It is a secret, and a session like others: heartbeat(), attach() and release() work with it. name: for people. ttl: how long it lives without a heartbeat. When it ends, its tasks fail with "Worker disconnected" or are enqueued again, as their jobs say. Its providers are removed. So are jobs that no other worker offers and no task waits for. Errors: those of acquire().';
 COMMENT ON FUNCTION sweeper.register_job IS
-'Offers a job and returns its number: the worker takes tasks that are submitted for it. schema: form of a payload, for submitters. on_worker_loss: what happens to a task whose worker ends, fail or requeue. A second call for the same job changes nothing. A deleted job is revived, with this schema. Errors: 54000 schema is too long, 42710 the job exists with another schema or on_worker_loss, 42501 the worker or job of another role, or room @global or @internal without access level admin, 42704 the worker has ended, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
+'Offers a job and returns its number: the worker takes tasks that are submitted for it. schema: form of a payload, for submitters. on_worker_loss: what happens to a task whose worker ends, fail or requeue. A second call for the same job changes nothing. Of a job that create_job() made, it changes nothing either. A deleted job, and one that only submit() made, gets this schema and on_worker_loss. Errors: 54000 schema is too long, 42710 the job exists with another schema or on_worker_loss, 42501 the worker or job of another role, or room @global or @internal without access level admin, 42704 the worker has ended, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
+COMMENT ON FUNCTION sweeper.create_job IS
+'Makes a job that stays without workers and tasks until drop_job(), and returns its number. If the job exists, it gets these values, and stays. schema: form of a payload, for submitters. on_worker_loss: what happens to a task whose worker ends, fail or requeue. max_attempts: a task fails for good after so many attempts, 1 to 1000. backoff: how long it waits after the first failed attempt; then twice as long, and so on to max_backoff, each time a quarter more or less by chance. timeout: a task that makes no progress for so long (at least 1 s) is taken from its worker; null: never. Errors: 54000 schema is too long, 42501 the job of another role, or room @global or @internal without access level admin, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss or a number out of range, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
+COMMENT ON FUNCTION sweeper.drop_job IS
+'Drops a job, for members of the role that registered or created it, and access level admin. Tasks that wait for it are cancelled; tasks that run continue. Its workers offer it no longer. A later submit(), register_job() or create_job() makes it again. Errors: 42704 no such job, 42501 not allowed, 22004 null, 42622, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.register_provider IS
 'Registers what a worker provides other than jobs, and returns its number. If the same role registered it before, it now belongs to this worker. It is removed with the worker. Errors: as register_job().';
 COMMENT ON FUNCTION sweeper.submit IS
-'Submits a task for a job, and returns it. It waits from the commit on. group_role: its members may also see and cancel it. Errors: 54000 payload is too long, 42704 no such job, or no worker offers it and no task waits for it; 42622 a name that is empty or too long; 22004 null, 55P03, 25006.';
+'Submits a task for a job, and returns it. It waits from the commit on. A job that does not exist is made, with the defaults of create_job(); it belongs to no role until a worker offers it. group_role: its members may also see and cancel it. Errors: 54000 payload is too long, 42501 room @global or @internal has no such job, and the caller not access level admin; 42622 a name that is empty or too long; 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.claim IS
 'Takes the oldest tasks that wait for jobs of the worker, at most max (1 to 1000), and returns them in that order; no row if there is none. It does not wait: a task that another session is claiming is skipped. start: they are running at once; otherwise call start_task(). attempt: how often the task was claimed. Pass it to finish_task(), so that a task that was taken away meanwhile is not finished twice.
 After a crash or failover, once the worker''s ttl has passed since, the first claim ends old tasks of the worker as if it had ended. These are the tasks that it had before, and for which it has not called start_task() or task_progress() since.

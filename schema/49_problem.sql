@@ -202,6 +202,10 @@ SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waite
             ELSE $$SELECT task, owner, summary, started_at FROM sweeper.list_tasks(statuses => '{running}'); -- then SELECT sweeper.cancel_task(...);$$ END
 FROM sweeper._waiting_command AS t CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND t.commands > 0
 UNION ALL
+SELECT 'warning', NULL, 'tasks without a worker', j.since, format('%s tasks have waited for more than a minute for job %s:%s:%s, which no living worker offers.', j.tasks, j.room, j.category, j.name),
+       format('SELECT * FROM sweeper.worker_status; -- start a worker that offers the job, or give up its tasks: SELECT sweeper.drop_job(%L, %L, %L);', j.room, j.category, j.name)
+FROM sweeper._waiting_job AS j
+UNION ALL
 SELECT 'warning', NULL, 'appended rows wait', s.due_at, format('%s rows that role %s has appended to %s are not written; the server log says why.', s.waiting, s.role, s.relation),
        sweeper._lock_query(s.relation)
 FROM sweeper.append_status AS s CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND s.due_at < now() - interval '1 min'

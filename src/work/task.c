@@ -22,6 +22,7 @@
 #include "base/own_row.h"
 #include "base/spi.h"
 #include "work/caller.h"
+#include "work/job.h"
 #include "work/task.h"
 #include "work/task_id.h"
 #include "work/task_row.h"
@@ -32,22 +33,6 @@ PG_FUNCTION_INFO_V1(ssw_submit);
 PG_FUNCTION_INFO_V1(ssw_start_task);
 PG_FUNCTION_INFO_V1(ssw_finish_task);
 PG_FUNCTION_INFO_V1(ssw_cancel_task);
-
-/* The job to which a task may be submitted, which does not go before the transaction ends. */
-static Datum
-hold_job(FunctionCallInfo fcinfo, Datum *names)
-{
-	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID};
-
-	if (ssw_plan_execute("SELECT job FROM sweeper.job WHERE room = $1 AND category = $2 AND name = $3 AND deleted_at IS NULL FOR KEY SHARE",
-						 3, types, names, NULL, false) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("job \"%s\" does not exist", ssw_caller_label(fcinfo, 0)),
-				 errdetail("No worker offers it."),
-				 errhint("SELECT * FROM sweeper.job_status; lists those that are offered.")));
-	return ssw_spi_column(0, 1);
-}
 
 /* submit(room, category, name, payload, group_role) → the task. */
 Datum
@@ -70,7 +55,7 @@ ssw_submit(PG_FUNCTION_ARGS)
 	values[4] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
 	c = ssw_caller_begin("sweeper.submit()");
 	values[0] = UUIDPGetDatum(id);
-	values[1] = hold_job(fcinfo, names);
+	values[1] = ssw_job_hold(&c, names);
 	values[2] = PG_GETARG_DATUM(3);
 	values[3] = CStringGetTextDatum(c.name);
 	values[5] = TimestampTzGetDatum(GetCurrentTimestamp());

@@ -58,7 +58,7 @@ static const char *const end_links =
 " SELECT job, room FROM sweeper.job WHERE job IN (SELECT job FROM gone)";
 
 #define IS_ORPHAN \
-	" j.deleted_at IS NULL AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
+	" j.deleted_at IS NULL AND NOT j.permanent AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
 	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status IN ('enqueued', 'claimed', 'running'))"
 
 /*
