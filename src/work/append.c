@@ -45,6 +45,7 @@
 #include "base/multi_insert.h"
 #include "base/relation_guard.h"
 #include "base/shmem.h"
+#include "base/wait.h"
 #include "registry/session.h"
 #include "work/append.h"
 #include "work/caller.h"
@@ -487,7 +488,7 @@ ssw_flush(PG_FUNCTION_ARGS)
 	Datum		values[3];
 
 	ssw_argument_not_null(fcinfo, 0, "target");
-	ssw_task_query_check_context(fcinfo, "flush", "rows are written soon in any case");
+	ssw_wait_check_context(fcinfo, "flush", "rows are written soon in any case");
 	if (!ssw_enabled)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -4,9 +4,8 @@
  *
  * Runs in the caller's session.  get_task() and list_tasks() run as the extension's owner,
  * by functions of schema/47_work.sql that are given the caller; they also work in read-only
- * transactions and on standbys.  The procedures that wait look again and again, each time in a
- * transaction of its own; between looks the session sleeps on a condition variable of
- * task_shmem.c, without a transaction or snapshot, and commits wake it.
+ * transactions and on standbys.  Procedures that wait (wait.c) sleep on a condition variable of
+ * task_shmem.c, and commits wake them.
  *
  * Shares nothing but the tables; a crash leaves nothing behind.
  */
@@ -19,7 +18,6 @@
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -29,6 +27,7 @@
 #include "base/identity.h"
 #include "base/shmem.h"
 #include "base/spi.h"
+#include "base/wait.h"
 #include "policy/policy_rights.h"
 #include "work/task.h"
 #include "work/task_query.h"
@@ -115,26 +114,7 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Of libpq/libpq.h, which cannot be included without the headers of GSSAPI. */
-extern bool pq_check_connection(void);
-
-/* A commit of a prepared transaction wakes no session. */
-#define LOOK_EVERY_MS	1000
 #define FOREVER_US		(INT64CONST(100) * 365 * USECS_PER_DAY)
-
-/* Refuse where a transaction cannot be ended; instead says what does not wait. */
-void
-ssw_task_query_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead)
-{
-	CallContext *context = (CallContext *) fcinfo->context;
-
-	ssw_shmem_require();
-	if (context == NULL || !IsA(context, CallContext) || context->atomic)
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("%s cannot wait inside a transaction block", procedure),
-				 errhint("Call it outside of one; %s.", instead)));
-}
 
 /* Run a query for at most one row, as the caller or as the extension. */
 static uint64
@@ -151,49 +131,47 @@ execute(bool as_extension, const char *sql, int nargs, Oid *types, Datum *values
 	return n;
 }
 
-/*
- * A task that is claimed for a client that has gone would be kept from others until the
- * worker's time to live is over.  So this session ends when its client has gone.
- */
-static void
-check_client(void)
+/* A query that is run until the last column of its row is true. */
+typedef struct Look
 {
-	if (MyProcPort == NULL || pq_check_connection())
-		return;
-	ClientConnectionLost = true;
-	InterruptPending = true;
-	CHECK_FOR_INTERRUPTS();
+	bool		as_extension;
+	const char *sql;
+	int			nargs;
+	Oid		   *types;
+	Datum	   *values;
+	uint64		changes;
+	bool		found;			/* there is a row, in SPI_tuptable */
+} Look;
+
+static void
+note_changes(void *arg)
+{
+	((Look *) arg)->changes = ssw_task_shmem_changes();
 }
 
-/*
- * Run the query, each time in a transaction of its own, until the last column of its
- * row is true or the time is over.  True: there is a row, in SPI_tuptable; the
- * transaction that has read it is the one in which we return.
- */
 static bool
-look_until(bool as_extension, const char *sql, int nargs, Oid *types, Datum *values, int64 timeout_us)
+look(void *arg)
+{
+	Look	   *l = arg;
+
+	l->found = execute(l->as_extension, l->sql, l->nargs, l->types, l->values) > 0;
+	return l->found && DatumGetBool(ssw_spi_column(0, SPI_tuptable->tupdesc->natts));
+}
+
+static void
+sleep_until_change(void *arg, long timeout_ms)
 {
 	static uint32 wait_event = 0;
-	TimestampTz until = GetCurrentTimestamp() + timeout_us;
 
-	for (;;)
-	{
-		bool		found;
-		long		left;
-		uint64		changes;
+	ssw_task_shmem_wait(((Look *) arg)->changes, timeout_ms, ssw_wait_event("SessionSweeperTask", wait_event));
+}
 
-		/* a commit from here on wakes us */
-		SPI_commit();
-		changes = ssw_task_shmem_changes();
-		check_client();
-		found = execute(as_extension, sql, nargs, types, values) > 0;
-		left = (until - GetCurrentTimestamp()) / 1000;
-		if (left <= 0 || (found && DatumGetBool(ssw_spi_column(0, SPI_tuptable->tupdesc->natts))))
-			return found;
-		SPI_freetuptable(SPI_tuptable);
-		SPI_commit();
-		ssw_task_shmem_wait(changes, Min(left, LOOK_EVERY_MS), ssw_wait_event("SessionSweeperTask", wait_event));
-	}
+static void
+look_until(Look *l, int64 timeout_us)
+{
+	SswWait		w = {.look = look,.sleep = sleep_until_change,.note = note_changes,.arg = l};
+
+	ssw_wait_until(&w, timeout_us);
 }
 
 /* Wait; the columns of the row are the procedure's result, nulls without one. */
@@ -201,28 +179,12 @@ static Datum
 wait_for_row(FunctionCallInfo fcinfo, int timeout_arg, const char *timeout_name, const char *sql, int nargs, Oid *types, Datum *values)
 {
 	MemoryContext cxt = CurrentMemoryContext;
-	int64		timeout_us;
-	TupleDesc	desc;
-	Datum	   *v;
-	bool	   *isnull;
-	HeapTuple	tup;
-	bool		found;
+	int64		timeout_us = ssw_argument_interval(timeout_name, PG_GETARG_INTERVAL_P(timeout_arg), 0);
+	Look		l = {.sql = sql,.nargs = nargs,.types = types,.values = values};
+	TupleDesc	desc = ssw_wait_begin(fcinfo);
 
-	timeout_us = ssw_argument_interval(timeout_name, PG_GETARG_INTERVAL_P(timeout_arg), 0);
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	desc = BlessTupleDesc(desc);
-	v = palloc0(desc->natts * sizeof(Datum));
-	isnull = palloc(desc->natts * sizeof(bool));
-	memset(isnull, true, desc->natts * sizeof(bool));
-	ssw_spi_begin_nonatomic();
-	found = look_until(false, sql, nargs, types, values, timeout_us);
-	for (int i = 0; found && i < desc->natts; i++)
-		v[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &isnull[i]);
-	MemoryContextSwitchTo(cxt);
-	tup = heap_form_tuple(desc, v, isnull);
-	SPI_finish();
-	return HeapTupleGetDatum(tup);
+	look_until(&l, timeout_us);
+	return ssw_wait_end(desc, cxt, l.found);
 }
 
 /* CALL claim_wait(worker, wait, start, INOUT the task): nulls when there was none. */
@@ -236,7 +198,7 @@ ssw_claim_wait(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 0, "worker");
 	ssw_argument_not_null(fcinfo, 1, "wait");
 	ssw_argument_not_null(fcinfo, 2, "start");
-	ssw_task_query_check_context(fcinfo, "claim_wait", "sweeper.claim() does not wait");
+	ssw_wait_check_context(fcinfo, "claim_wait", "sweeper.claim() does not wait");
 	worker = *PG_GETARG_UUID_P(0);
 	values[0] = UUIDPGetDatum(&worker);
 	values[1] = PG_GETARG_DATUM(2);
@@ -253,7 +215,7 @@ ssw_wait_for_task(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 0, "task");
 	ssw_argument_not_null(fcinfo, 1, "timeout");
-	ssw_task_query_check_context(fcinfo, "wait_for_task", "sweeper.get_task() does not wait");
+	ssw_wait_check_context(fcinfo, "wait_for_task", "sweeper.get_task() does not wait");
 	task = *PG_GETARG_UUID_P(0);
 	value = UUIDPGetDatum(&task);
 	PG_RETURN_DATUM(wait_for_row(fcinfo, 1, "timeout", "SELECT t.status, t.finished_at IS NOT NULL FROM sweeper.get_task($1) AS t",
@@ -267,6 +229,7 @@ ssw_task_query_until_written(Oid *types, Datum *values)
 	static const char *const rows =
 	"FROM sweeper.append_row AS r WHERE r.stream IN (SELECT s.stream FROM sweeper._append_stream AS s"
 	" WHERE s.here AND s.relid = $1 AND s.role_oid = $2)";
+	Look		l;
 
 	ssw_spi_begin_nonatomic();
 	/* what this transaction has accepted counts with its commit */
@@ -276,7 +239,11 @@ ssw_task_query_until_written(Oid *types, Datum *values)
 	if (values[2] != 0)
 	{
 		ssw_work_flush(DatumGetInt64(values[2]));
-		(void) look_until(true, psprintf("SELECT NOT EXISTS (SELECT %s AND r.id <= $3)", rows), 3, types, values, FOREVER_US);
+		l = (Look)
+		{
+			.as_extension = true,.sql = psprintf("SELECT NOT EXISTS (SELECT %s AND r.id <= $3)", rows),.nargs = 3,.types = types,.values = values
+		};
+		look_until(&l, FOREVER_US);
 	}
 	SPI_finish();
 }

@@ -7,7 +7,6 @@
 
 #include "fmgr.h"
 
-extern void ssw_task_query_check_context(FunctionCallInfo fcinfo, const char *procedure, const char *instead);
 extern void ssw_task_query_until_written(Oid *types, Datum *values);
 
 #endif							/* SSW_TASK_QUERY_H */
