@@ -36,8 +36,8 @@ help:
 	@echo '  make check-regress     one suite alone: [REGRESS="name …"]'
 	@echo '  make check-isolation   [ISOLATION="name …"]; this and the former: ORDER=shuffle [SEED=…]'
 	@echo '  make check-tap         [PROVE_TESTS=test/t/….pl] [PROVE_JOBS=…]'
-	@echo '  make check-clients     real applications of Express, Django, Symfony, Laravel and Flask with their session tables:'
-	@echo '                         [CLIENTS="django …"] (test/clients/README.md)'
+	@echo '  make check-clients     real applications of Express, Django, Symfony, Laravel and Flask with their session tables,'
+	@echo '                         and the tests of clients/: [CLIENTS="django …"] (test/clients/README.md)'
 	@echo '  make check-versions    all tests on PostgreSQL 17 and 18 (as root), in root folders of later Debian releases'
 	@echo '                         that VERSIONS_DIR keeps: [VERSIONS_DIR=…] [VERSIONS="17 18"] [SUITES="regress …"]'
 	@echo '  make check-monitoring  alerts, dashboard and exporter queries, with Prometheus and a busy server: [PICTURES=doc/pictures]'
@@ -80,7 +80,7 @@ check-citus:
 
 # Another Node.js than Debian's brings its own npm.
 check-clients: setup
-	@tools/setup.sh python3-psycopg2 python3-django python3-flask-session python3-flask-sqlalchemy \
+	@tools/setup.sh python3-psycopg2 python3-psycopg python3-django python3-flask-session python3-flask-sqlalchemy \
 		php-cli php-pgsql php-symfony-http-foundation php-laravel-framework $$(command -v npm >/dev/null || echo nodejs npm)
 	@$(MAKE) --no-print-directory run-$@
 

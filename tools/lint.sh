@@ -121,9 +121,9 @@ complain "Outputs of isolation tests are below 1,000 lines:" \
 complain "Left for later:" \
     "$(grep -nE '(TODO|FIXME|HACK)' "${sources[@]}" src/*/*.h schema/*.sql test/t/*.pl tools/*.sh Makefile | grep -v '^tools/lint\.sh')"
 complain "White space at the end of a line:" \
-    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/chaos/*.* test/chaos/Chaos/*.pm test/fuzz/*.* test/fuzz/Fuzz/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
+    "$(grep -nE '[[:blank:]]+$' "${sources[@]}" src/*/*.h schema/*.sql sql/*.sql test/t/*.pl test/perl/*.pm test/chaos/*.* test/chaos/Chaos/*.pm test/fuzz/*.* test/fuzz/Fuzz/*.pm test/monitoring/* monitoring/*.y*ml test/*.sh test/clients/*.* clients/*.* clients/*/*.* test/clients/laravel/*.php test/clients/laravel/*/*.php tools/* Makefile .ci/run)"
 complain "The formatter did not understand:" "$(grep -n '/\*\*INDENT' src/*/*.[ch] session_sweeper.c)"
-for file in tools/*.sh test/*.sh test/chaos/*.sh test/monitoring/*.sh test/clients/*.sh bench/*.sh .ci/run; do
+for file in tools/*.sh test/*.sh test/chaos/*.sh test/monitoring/*.sh test/clients/*.sh clients/*.sh bench/*.sh .ci/run; do
     [ ! -f "$file" ] || bash -n "$file" || bad=1
 done
 perl_of_server=$(dirname "$("${PG_CONFIG:-pg_config}" --pgxs 2>/dev/null)")/../test/perl
@@ -141,7 +141,7 @@ complain "Pictures are not what doc/pictures/draw.pl makes (make pictures):" \
 
 # Documents
 complain "Documents name files that do not exist:" \
-    "$(grep -noE '`(src|schema|test|doc|tools|sql|bench|monitoring)/[A-Za-z_0-9./]+`' README.md doc/*.md bench/*.md monitoring/*.md schema/*.md test/*/README.md |
+    "$(grep -noE '`(src|schema|test|clients|doc|tools|sql|bench|monitoring)/[A-Za-z_0-9./]+`' README.md doc/*.md bench/*.md monitoring/*.md schema/*.md test/*/README.md clients/*.md |
         sed 's/`//g' | while IFS=: read -r page at file; do [ -e "$file" ] || echo "  $page:$at: $file"; done)"
 
 # Plain English

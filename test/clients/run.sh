@@ -1,7 +1,7 @@
 #!/bin/bash
-# Real session stores against a private server that sweeps (README.md): all, or
-# those named.  One line a client; ends with a line "N passed, N failed".  What
-# the clients and the server said is then in test-output/clients/.
+# Real session stores against a private server that sweeps (README.md), and the tests of
+# clients/, each against a server of its own: all, or those named.  One line a client; ends
+# with a line "N passed, N failed".  What they and the server said is then in test-output/clients/.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tools/private-cluster.sh
@@ -9,8 +9,15 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 
 limit=240 # seconds a client; some 45 on a quiet machine
 output=$root/test-output/clients
-[ $# -gt 0 ] || set -- connect_pg_simple django django_local symfony laravel flask_session
+[ $# -gt 0 ] || set -- connect_pg_simple django django_local symfony laravel flask_session python node logout
 passed=0 failed=0
+stores=() own=()
+for client; do
+    case $client in
+        python | node | logout) own+=("$client") ;;
+        *) stores+=("$client") ;;
+    esac
+done
 
 # What package.json names, once for each of its versions.
 node_modules() {
@@ -21,7 +28,6 @@ node_modules() {
             (cd "$modules" && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error </dev/null >/dev/null) &&
             cp "$wanted" "$modules/installed" || return
     fi
-    cp -R "$modules/node_modules" "$private/clients/"
 }
 
 mkdir -p "$output"
@@ -31,7 +37,10 @@ declare -A children=()
 trap 'for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; wait "$child" || true; done; private_cleanup' EXIT
 cp -R "$root/test/clients" "$private/clients"
 case " $* " in
-    *' connect_pg_simple '*) node_modules || echo "clients: no packages from npm" >&2 ;; # which fails that client alone
+    *' connect_pg_simple '* | *' node '* | *' logout '*)
+        node_modules || echo "clients: no packages from npm" >&2 # which fails these clients alone
+        cp -R "$output/node/node_modules" "$private/clients/"
+        ;;
 esac
 if [ "$(id -u)" = 0 ]; then chown -R postgres: "$private/clients"; fi
 # Neither the time zone of a database nor UTC, so that it is noticed who takes it for theirs.
@@ -40,22 +49,35 @@ private_start "timezone = 'Asia/Tokyo'" "max_worker_processes = 16"
 "$pg_bin/psql" -X -q -d postgres -c 'CREATE ROLE application LOGIN'
 
 cd "$private/clients"
-for client; do
+for client in "${stores[@]}"; do
     "${as_server_user[@]}" timeout -k 5 "$limit" /usr/bin/python3 -B check.py "$client" >"$client.result" 2>&1 </dev/null &
     children[$client]=$!
 done
-for client; do
-    if wait "${children[$client]}"; then
+judge() {
+    if [ "$2" = 0 ]; then
         passed=$((passed + 1))
-        echo "$client: ok"
+        echo "$1: ok"
     else
         failed=$((failed + 1))
-        echo "$client: FAILED: $(cat "$client.result")"
-        tail -n 20 "$client.log" || true
+        echo "$1: FAILED: $(cat "$1.result")"
+        tail -n 20 "$1.log" || true
     fi
+    cp "$1.result" "$1.log" "$output/" 2>/dev/null || true
+}
+for client in "${stores[@]}"; do
+    status=0
+    wait "${children[$client]}" || status=$?
     unset "children[$client]"
-    cp "$client.result" "$client.log" "$output/" 2>/dev/null || true
+    judge "$client" "$status"
 done
 cp "$private/server.log" "$output/"
+private_stop
+# They measure time: one after the other.
+for client in "${own[@]}"; do
+    status=0
+    export NODE_MODULES=$private/clients/node_modules
+    "$root/clients/test.sh" "$client" >"$client.result" 2>"$client.log" </dev/null || status=$?
+    judge "$client" "$status"
+done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
