@@ -1,6 +1,6 @@
 #!/bin/bash
 # test.sh NAME: the tests of one client (README.md) against a private server of its own, which they stop and start.
-# Folder NODE_MODULES has the packages from npm.  make check-clients calls it.
+# Folder NODE_MODULES has the packages from npm, NODE is another node than that of the path.  make check-clients calls it.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=tools/private-cluster.sh
@@ -10,6 +10,7 @@ private_folder
 cp -R "$root/clients" "$private/clients"
 cp "$root/doc/clients.md" "$private/clients/" # its examples run, too
 [ ! -d "${NODE_MODULES:-}" ] || cp -R "$NODE_MODULES" "$private/clients/"
+[ -z "${NODE:-}" ] || cp "$NODE" "$private/node"
 if [ "$(id -u)" = 0 ]; then chown -R postgres: "$private/clients"; fi
 private_start "max_worker_processes = 16" "log_min_messages = log"
 "$pg_bin/psql" -X -q -d postgres -c 'CREATE EXTENSION session_sweeper'
@@ -17,7 +18,7 @@ export PGDATABASE=postgres PGDATA=$private/data PG_BIN=$pg_bin SERVER_LOG=$priva
 # What a client says, beside what its test says.
 export CLIENT_LOG=$private/client.log
 
-run() { "${as_server_user[@]}" timeout -k 5 400 "$@" </dev/null; }
+run() { "${as_server_user[@]}" timeout -k 5 $((400 + 2 * ${LONG:-0})) "$@" </dev/null; }
 status=0
 case ${1:?a name} in
     python)
@@ -31,6 +32,10 @@ case ${1:?a name} in
     node)
         cd "$private/clients/node"
         run node --test-reporter=spec --test-name-pattern="${TESTS:-.}" test_session_sweeper.js || status=$?
+        ;;
+    queues)
+        cd "$private/clients/node"
+        run "$([ -x "$private/node" ] && echo "$private/node" || echo node)" --test-reporter=spec test_queues.js || status=$?
         ;;
     logout)
         cd "$private/clients/logout"

@@ -167,6 +167,49 @@ INSERT INTO sweeper.preset (preset, note, columns, key, settings, indexed, hook,
  '{id bigint|integer,key text|character varying,expireat timestamp without time zone|timestamp with time zone}', '{id}',
  '{"deadline": "expireat", "timezone": "UTC"}',
  NULL, NULL, NULL, NULL);
+-- Job queues: jobs of workers that died run again soon, as the queue itself would have it after its own time-out.
+-- Workers send a heartbeat for what they run.  So these are only for those who name them: adopt() does not recognise them.
+INSERT INTO sweeper.preset (preset, note, columns, key, settings, hook, lifetime)
+SELECT v.preset, v.note, v.columns, v.key, v.settings || '{"ttl": "3 s", "heartbeats": true, "check_every": "500 ms"}', v.hook,
+       'Workers that send no heartbeats lose what they run: confirm with resume() when all of them do. Give ttl if they may be silent for longer, for example while they are busy.'
+FROM (VALUES
+-- a job without another attempt, or one that a waiting job of its key could exclude, is over its time for pg-boss's own supervision
+('pg-boss running', 'pg-boss 12: jobs that run',
+ '{id uuid,name text,state job_state,retry_limit integer,retry_count integer,retry_delay integer,retry_backoff boolean,retry_delay_max integer,expire_seconds integer,start_after timestamp with time zone,started_on timestamp with time zone,policy text,output jsonb,heartbeat_on timestamp with time zone}'::text[],
+ '{name,id}'::text[], pg_catalog.jsonb_build_object('last_seen', 'started_on', 'action', 'update',
+ 'filter', 'state = ''active'' AND heartbeat_on IS DISTINCT FROM ''-infinity''',
+ 'set_clause', 'state = CASE WHEN retry_count < retry_limit AND policy IS DISTINCT FROM ''stately'' THEN ''retry'' ELSE state END, '
+ 'start_after = CASE WHEN retry_count >= retry_limit OR policy IS NOT DISTINCT FROM ''stately'' THEN start_after '
+ 'WHEN retry_backoff THEN now() + make_interval(secs => least(retry_delay_max, greatest(retry_delay, 1) * 2 ^ least(16, retry_count + 1) * (0.5 + random() / 2))) '
+ 'ELSE now() + make_interval(secs => retry_delay) END, '
+ 'output = ''{"value": {"message": "job heartbeat timeout"}}'', '
+ 'heartbeat_on = CASE WHEN retry_count < retry_limit AND policy IS DISTINCT FROM ''stately'' THEN NULL ELSE ''-infinity''::timestamptz END, '
+ 'started_on = CASE WHEN retry_count < retry_limit AND policy IS DISTINCT FROM ''stately'' THEN started_on ELSE started_on - make_interval(secs => expire_seconds) END'), NULL),
+('graphile-worker running', 'graphile-worker: jobs that run',
+ '{id bigint,job_queue_id integer,task_id integer,run_at timestamp with time zone,attempts smallint,max_attempts smallint,locked_at timestamp with time zone,locked_by text}',
+ '{id}', pg_catalog.jsonb_build_object('last_seen', 'locked_at', 'action', 'update', 'filter', 'locked_at IS NOT NULL', 'notify_channel', 'jobs:insert',
+ 'set_clause', 'locked_at = NULL, locked_by = NULL, run_at = greatest(run_at, now())'),
+ 'UPDATE {schema}._private_job_queues AS q SET locked_at = NULL, locked_by = NULL FROM {schema}._private_jobs AS j WHERE j.id = ANY ($1::bigint[]) AND q.id = j.job_queue_id AND q.locked_by = j.locked_by'),
+('River running', 'River: jobs that run',
+ '{id bigint,state river_job_state,attempt smallint,max_attempts smallint,attempted_at timestamp with time zone,attempted_by text[],errors jsonb[],finalized_at timestamp with time zone,scheduled_at timestamp with time zone}',
+ '{id}', pg_catalog.jsonb_build_object('last_seen', 'attempted_at', 'action', 'update', 'filter', 'state = ''running''',
+ 'set_clause', 'state = CASE WHEN attempt < max_attempts THEN ''retryable'' WHEN true THEN ''discarded'' ELSE state END, '
+ 'scheduled_at = CASE WHEN attempt < max_attempts THEN now() + make_interval(secs => (coalesce(cardinality(errors), 0) + 1) ^ 4 * (0.9 + random() / 5)) ELSE scheduled_at END, '
+ 'finalized_at = CASE WHEN attempt < max_attempts THEN NULL ELSE now() END, '
+ 'errors = array_append(errors, jsonb_build_object(''at'', now(), ''attempt'', attempt, ''error'', ''Stuck job rescued by session_sweeper'', ''trace'', ''''))'), NULL),
+('Oban running', 'Oban: jobs that run',
+ '{id bigint,state oban_job_state,queue text,worker text,attempt integer,max_attempts integer,attempted_at timestamp without time zone,attempted_by text[],discarded_at timestamp without time zone}',
+ '{id}', pg_catalog.jsonb_build_object('last_seen', 'attempted_at', 'timezone', 'UTC', 'action', 'update', 'filter', 'state = ''executing''',
+ 'set_clause', 'state = CASE WHEN attempt < max_attempts THEN ''available'' WHEN true THEN ''discarded'' ELSE state END, '
+ 'discarded_at = CASE WHEN attempt < max_attempts THEN discarded_at ELSE now() AT TIME ZONE ''UTC'' END'), NULL),
+('Solid Queue running', 'Solid Queue: workers and the jobs that they run',
+ '{id bigint,kind character varying,last_heartbeat_at timestamp without time zone|timestamp with time zone,supervisor_id bigint,pid integer,hostname character varying}',
+ '{id}', '{"last_seen": "last_heartbeat_at", "timezone": "UTC", "filter": "kind = ''Worker''"}',
+ 'WITH gone AS (DELETE FROM {schema}.solid_queue_claimed_executions WHERE process_id = ANY ($1::bigint[]) RETURNING job_id) INSERT INTO {schema}.solid_queue_ready_executions (job_id, queue_name, priority, created_at) SELECT j.id, j.queue_name, j.priority, now() AT TIME ZONE ''UTC'' FROM gone AS g JOIN {schema}.solid_queue_jobs AS j ON j.id = g.job_id ON CONFLICT (job_id) DO NOTHING'),
+('GoodJob running', 'GoodJob: processes without an advisory lock, and the jobs that they run',
+ '{id uuid,created_at timestamp without time zone|timestamp with time zone,updated_at timestamp without time zone|timestamp with time zone,state jsonb,lock_type smallint}',
+ '{id}', '{"last_seen": "updated_at", "timezone": "UTC", "filter": "lock_type IS NULL"}',
+ 'UPDATE {schema}.good_jobs SET locked_by_id = NULL, locked_at = NULL WHERE locked_by_id = ANY ($1::uuid[])')) AS v (preset, note, columns, key, settings, hook);
 UPDATE sweeper.preset SET beside = 'jobqueue' WHERE preset = 'hangfire_data';
 UPDATE sweeper.preset AS p SET others = v.names FROM (VALUES
 ('spring_session', '{principal_name}'::text[]), ('superset', '{created_on,created_by_fk,changed_on,changed_by_fk}'),
@@ -187,7 +230,7 @@ WHERE p.preset = v.preset;
 UPDATE sweeper.preset SET builtin = true;
 
 COMMENT ON TABLE sweeper.preset IS
-'Session tables that adopt() recognises: by columns, unique key and index. settings are the arguments of register(). Keys that are credentials are hashed in the audit. Insert a row to add a table; a dump contains the rows that are not builtin.';
+'Session tables that adopt() recognises: by columns, unique key and index. settings are the arguments of register(). A preset with heartbeats is only used if adopt() names it. Keys that are credentials are hashed in the audit. Insert a row to add a table; a dump contains the rows that are not builtin.';
 
 CREATE FUNCTION sweeper._matches(relation oid, columns text[], key text[]) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -232,7 +275,7 @@ COMMENT ON FUNCTION sweeper._indexed IS 'Does the column lead an index of the re
 CREATE FUNCTION sweeper._presets(relation oid) RETURNS SETOF sweeper.preset
 LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
     WITH named AS MATERIALIZED (
-        SELECT p, ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(p.columns) AS c) AS names FROM sweeper.preset AS p),
+        SELECT p, ARRAY(SELECT split_part(c, ' ', 1) FROM unnest(p.columns) AS c) AS names FROM sweeper.preset AS p WHERE NOT p.settings ? 'heartbeats'),
     found AS MATERIALIZED (
         SELECT p, names FROM named
         -- cheap test first: most relations do not have the names
@@ -243,7 +286,7 @@ LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
     WHERE NOT EXISTS (SELECT FROM found AS g WHERE f.names <@ g.names AND (NOT g.names <@ f.names OR ((f.p).indexed IS NULL AND (g.p).indexed IS NOT NULL)))
 $$;
 COMMENT ON FUNCTION sweeper._presets IS
-'Presets that match a relation by columns, key and index. A preset is left out if another one that matches requires more.';
+'Presets that match a relation by columns, key and index. A preset is left out if another one that matches requires more, or if it needs workers that send heartbeats.';
 
 CREATE FUNCTION sweeper._adopt(relation oid, wanted text, OUT preset text, OUT note text, OUT hook text, OUT advice text, OUT lifetime text,
     OUT columns text, OUT misfit text, OUT surplus text, OUT settings text[]) RETURNS SETOF record
@@ -323,6 +366,6 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';
 COMMENT ON FUNCTION sweeper.adopt IS
 'Registers a well-known session table, which it recognises by columns, types and primary key. A NOTICE shows what it recognised and the arguments; then it does what register() does.
 If it has to guess, the policy is held (reason assumed) until resume(), unless start is now. It guesses a lifetime or the time zone of a timestamp column that is not given. It also guesses the preset, if preset is not given and the table has columns that no known version has.
-preset: the one to use, if more than one matches; see table preset and view adoptable. If a preset needs a function for on_expire, and none is given, it is refused; the hint is the statement that creates it. Every other argument of register() overrides the preset''s; a filter is joined to the preset''s by AND.
+preset: the one to use, if more than one matches, or if it has heartbeats; see table preset and view adoptable. If a preset needs a function for on_expire, and none is given, it is refused; the hint is the statement that creates it. Every other argument of register() overrides the preset''s; a filter is joined to the preset''s by AND.
 Errors: 42704 not recognised, 42P08 more than one preset matches, 22023 no such preset or not such a table, 42883 the preset needs on_expire, and those of register().';
 REVOKE EXECUTE ON FUNCTION sweeper.adopt, sweeper._matches, sweeper._surplus, sweeper._indexed, sweeper._presets, sweeper._adopt FROM PUBLIC;

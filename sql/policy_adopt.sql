@@ -293,7 +293,7 @@ CREATE INDEX ON mcp_messages (session_id);
 SELECT policy FROM sweeper.adopt('symfony_new', policy => 'again', dry_run => true);
 SET client_min_messages = warning;
 -- a lifetime that is the application's setting: most rows would go by the default, and nobody has said that it is right
-SELECT preset, settings -> 'ttl' AS ttl, settings -> 'max_age' AS max_age, lifetime FROM sweeper.preset WHERE builtin AND settings ?| '{ttl,max_age}' ORDER BY 1;
+SELECT preset, settings -> 'ttl' AS ttl, settings -> 'max_age' AS max_age, lifetime FROM sweeper.preset WHERE builtin AND settings ?| '{ttl,max_age}' AND NOT settings ? 'heartbeats' ORDER BY 1;
 CREATE TABLE living (LIKE laravel INCLUDING ALL);
 INSERT INTO living SELECT i, NULL, NULL, NULL, '', epoch(now() - i * interval '50 min') FROM generate_series(1, 6) AS i;
 SET client_min_messages = notice;

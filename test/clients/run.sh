@@ -9,12 +9,12 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 
 limit=240 # seconds a client; some 45 on a quiet machine
 output=$root/test-output/clients
-[ $# -gt 0 ] || set -- connect_pg_simple django django_local symfony laravel flask_session python node logout
+[ $# -gt 0 ] || set -- connect_pg_simple django django_local symfony laravel flask_session python node queues logout
 passed=0 failed=0
 stores=() own=()
 for client; do
     case $client in
-        python | node | logout) own+=("$client") ;;
+        python | node | queues | logout) own+=("$client") ;;
         *) stores+=("$client") ;;
     esac
 done
@@ -30,6 +30,22 @@ node_modules() {
     fi
 }
 
+# The libraries of queues want Node.js 22, which Debian 12 does not have: a package of npm that is only the program.
+newer_node() {
+    local folder=$output/node22 arch
+    case $(uname -m) in aarch64) arch=arm64 ;; *) arch=x64 ;; esac
+    if node -e 'process.exit(parseInt(process.versions.node) < 22)' 2>/dev/null; then
+        command -v node
+        return
+    fi
+    [ -x "$folder/node_modules/node-linux-$arch/bin/node" ] || {
+        echo "Installing from npm: node-linux-$arch 22" >&2
+        mkdir -p "$folder" && (cd "$folder" && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error \
+            "node-linux-$arch@22" </dev/null >/dev/null)
+    } || return
+    echo "$folder/node_modules/node-linux-$arch/bin/node"
+}
+
 mkdir -p "$output"
 private_folder
 declare -A children=()
@@ -37,7 +53,7 @@ declare -A children=()
 trap 'for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; wait "$child" || true; done; private_cleanup' EXIT
 cp -R "$root/test/clients" "$private/clients"
 case " $* " in
-    *' connect_pg_simple '* | *' node '* | *' logout '*)
+    *' connect_pg_simple '* | *' node '* | *' queues '* | *' logout '*)
         node_modules || echo "clients: no packages from npm" >&2 # which fails these clients alone
         cp -R "$output/node/node_modules" "$private/clients/"
         ;;
@@ -74,8 +90,9 @@ cp "$private/server.log" "$output/"
 private_stop
 # They measure time: one after the other.
 for client in "${own[@]}"; do
-    status=0
-    export NODE_MODULES=$private/clients/node_modules
+    status=0 NODE=
+    [ "$client" != queues ] || NODE=$(newer_node) || echo "clients: no newer Node.js" >&2
+    export NODE NODE_MODULES=$private/clients/node_modules
     "$root/clients/test.sh" "$client" >"$client.result" 2>"$client.log" </dev/null || status=$?
     judge "$client" "$status"
 done

@@ -136,6 +136,6 @@ my @metrics = rows(q{SELECT m[1] || ' ' || m[2] FROM regexp_matches(sweeper.metr
 cmp_ok(scalar(@metrics), '>', 30, 'metrics');
 same('metrics', [ map { below("`$_`") =~ /\A\n(Counter|Gauge|Histogram)\b/ ? "$_ " . lc $1 : $_ } headings('Metrics', '`(session_sweeper_\w+)`') ], \@metrics);
 
-same('presets', [ part('Presets') =~ /^\| `(\w+)` \|/mg ], [ rows('SELECT preset FROM sweeper.preset') ]);
+same('presets', [ part('Presets') =~ /^\| `([^`]+)` \|/mg ], [ rows('SELECT preset FROM sweeper.preset') ]);
 $node->stop;
 done_testing();
