@@ -398,13 +398,6 @@ FROM sweeper.job AS j WHERE j.deleted_at IS NULL OFFSET 0; -- not updatable
 COMMENT ON VIEW sweeper.job_status IS 'Jobs: how many workers offer them, and how many tasks wait. Every reader sees all.';
 COMMENT ON COLUMN sweeper.job_status.permanent IS 'create_job() made it: it stays until drop_job().';
 
-CREATE VIEW sweeper._waiting_job AS
-SELECT j.room, j.category, j.name, t.tasks, t.since FROM sweeper.job AS j
-CROSS JOIN LATERAL (SELECT count(*) AS tasks, min(q.enqueued_at) AS since FROM sweeper.task AS q
-                    WHERE q.job = j.job AND q.status = 'enqueued' AND q.enqueued_at < now() - interval '1 min') AS t
-WHERE j.deleted_at IS NULL AND t.tasks > 0 AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job);
-COMMENT ON VIEW sweeper._waiting_job IS 'Jobs that no worker offers, and for which tasks have waited for more than a minute: how many, and since when.';
-
 CREATE VIEW sweeper.worker_status AS
 SELECT s.fence AS worker_id, s.owner AS name, s.acquired_by AS registered_by, s.acquired_at AS registered_at, s.expires_at, s.metadata,
        ARRAY(SELECT concat_ws(':', j.room, j.category, j.name) FROM sweeper.job_worker AS w JOIN sweeper.job AS j ON j.job = w.job

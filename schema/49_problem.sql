@@ -202,10 +202,6 @@ SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waite
             ELSE $$SELECT task, owner, summary, started_at FROM sweeper.list_tasks(statuses => '{running}'); -- then SELECT sweeper.cancel_task(...);$$ END
 FROM sweeper._waiting_command AS t CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND t.commands > 0
 UNION ALL
-SELECT 'warning', NULL, 'tasks without a worker', j.since, format('%s tasks have waited for more than a minute for job %s:%s:%s, which no living worker offers.', j.tasks, j.room, j.category, j.name),
-       format('SELECT * FROM sweeper.worker_status; -- start a worker that offers the job, or give up its tasks: SELECT sweeper.drop_job(%L, %L, %L);', j.room, j.category, j.name)
-FROM sweeper._waiting_job AS j
-UNION ALL
 SELECT 'warning', NULL, 'appended rows wait', s.due_at, format('%s rows that role %s has appended to %s are not written; the server log says why.', s.waiting, s.role, s.relation),
        sweeper._lock_query(s.relation)
 FROM sweeper.append_status AS s CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND s.due_at < now() - interval '1 min'
@@ -214,12 +210,12 @@ SELECT 'warning', NULL, 'appended rows failed', s.failed_since, format('%s rows 
        format('SET ROLE %I; SELECT * FROM sweeper.append_failed_row WHERE relation = %L; -- then append them again, or DELETE them there', s.role, s.relation)
 FROM sweeper.append_status AS s WHERE s.failed > 0
 UNION ALL
-SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'tasks wait without a worker' WHEN 2 THEN 'queue grows' ELSE 'tasks fail again and again' END,
+SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'tasks without a worker' WHEN 2 THEN 'queue grows' ELSE 'tasks fail again and again' END,
        CASE t.n WHEN 3 THEN j.failed_since ELSE j.since END,
-       CASE t.n WHEN 1 THEN format('%s tasks of job %s:%s:%s wait, and no living worker offers it.', j.waiting, j.room, j.category, j.name)
+       CASE t.n WHEN 1 THEN format('%s tasks wait for job %s:%s:%s, the oldest for more than a minute, and no living worker offers it.', j.waiting, j.room, j.category, j.name)
             WHEN 2 THEN format('%s tasks of job %s:%s:%s wait, %s more than five minutes ago.', j.waiting, j.room, j.category, j.name, j.waiting - j.before)
             ELSE format('%s of the last tasks of job %s:%s:%s have failed; the last error: %s', j.failed, j.room, j.category, j.name, j.last_error) END,
-       CASE t.n WHEN 1 THEN sweeper._task_query(j.room, j.category, j.name, 'enqueued') || ' -- then start a worker that calls sweeper.register_job(), or SELECT sweeper.cancel_task(...);'
+       CASE t.n WHEN 1 THEN sweeper._task_query(j.room, j.category, j.name, 'enqueued') || format(' -- then start a worker that offers the job, or give up its tasks: SELECT sweeper.drop_job(%L, %L, %L);', j.room, j.category, j.name)
             WHEN 2 THEN 'SELECT worker_id, name, registered_at, tasks, jobs FROM sweeper.worker_status; -- then start more workers'
             ELSE sweeper._task_query(j.room, j.category, j.name, 'failed') END
 FROM sweeper._job_trouble AS j CROSS JOIN generate_series(1, 3) AS t (n)

@@ -99,7 +99,7 @@ BEGIN
         sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
         sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
         sweeper.policy_status_all, sweeper.problem_all, sweeper.stat_progress_all, sweeper.pass_all, sweeper.cleanup_event_all,
-        sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task, sweeper._waiting_command, sweeper._job_trouble, sweeper._waiting_job, sweeper._full_pool TO %s', role);
+        sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task, sweeper._waiting_command, sweeper._job_trouble, sweeper._full_pool TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._state(), sweeper._cluster(),
         sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._repair_hint(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._task_query(text, text, text, text), sweeper._last_heartbeat(uuid), sweeper._dead_sessions(), sweeper._node(), sweeper._node_rows(text), sweeper._other_nodes(text), sweeper._database(),
         sweeper.metrics_text(boolean), sweeper._metrics(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
