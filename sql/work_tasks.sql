@@ -304,8 +304,9 @@ ROLLBACK;
 SELECT status, done, total, message FROM sweeper.get_task(:'t1');
 -- columns of another version
 BEGIN;
-ALTER TABLE sweeper.task ADD x text, ADD y text;
-SELECT code(format($$SELECT sweeper.finish_task(%L, 'completed')$$, :'t1'));
+ALTER TABLE sweeper.task ADD x text DEFAULT 'kept', ADD y text;
+SELECT sweeper.finish_task(:'t1', 'completed');
+SELECT status, x, y FROM sweeper.task WHERE task = :'t1';
 ROLLBACK;
 SELECT sweeper.release(:'w');
 DROP FUNCTION code, state, step, big;

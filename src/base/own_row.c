@@ -61,24 +61,17 @@ ssw_own_release(Snapshot snapshot)
 	CommandCounterIncrement();
 }
 
-/* Another version of the extension may have other columns. */
-static void
-check_columns(const SswOwnTable *t, bool expected)
-{
-	if (!expected)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"sweeper.%s\" does not have the expected columns", RelationGetRelationName(t->rel)),
-				 errhint("Run ALTER EXTENSION session_sweeper UPDATE, or connect again if that was done.")));
-}
-
 void
 ssw_own_open(SswOwnTable *t, const char *table, int ncolumns, const char *index, LOCKMODE mode, Snapshot snapshot)
 {
 	memset(t, 0, sizeof(SswOwnTable));
 	t->rel = table_open(ssw_multi_insert_relation(table), mode);
 	t->ncolumns = ncolumns;
-	check_columns(t, RelationGetDescr(t->rel)->natts >= ncolumns);
+	if (RelationGetDescr(t->rel)->natts < ncolumns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"sweeper.%s\" does not have the expected columns", table),
+				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
 	t->index = index_open(ssw_multi_insert_relation(index), mode);
 	t->snapshot = snapshot;
 	t->slot = table_slot_create(t->rel, NULL);
@@ -231,10 +224,17 @@ ssw_own_update(SswOwnTable *t, bool locked, Datum *values, bool *nulls, bool *re
 	TM_FailureData failure;
 	LockTupleMode mode;
 	ssw_update_indexes which;
+	int			natts;
 	bool		done;
 
-	/* the caller's arrays have as many places */
-	check_columns(t, RelationGetDescr(t->rel)->natts == t->ncolumns);
+	/* columns of a later version keep their values */
+	natts = RelationGetDescr(t->rel)->natts;
+	if (natts > t->ncolumns)
+	{
+		values = memcpy(palloc0(natts * sizeof(Datum)), values, t->ncolumns * sizeof(Datum));
+		nulls = memcpy(palloc0(natts * sizeof(bool)), nulls, t->ncolumns * sizeof(bool));
+		replace = memcpy(palloc0(natts * sizeof(bool)), replace, t->ncolumns * sizeof(bool));
+	}
 	if (t->estate == NULL)
 	{
 		t->estate = CreateExecutorState();
