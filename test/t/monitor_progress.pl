@@ -47,6 +47,7 @@ for my $policy (qw(limited stale)) {
     my @of = grep { $_->{policy} eq $policy } @seen;
     my ($end) = map { $_->{at} } grep { $_->{n} == 0 } @of;
     my @going = grep { $_->{n} > 0 && defined $began{$policy} && $_->{at} >= $began{$policy} } @of;
+    pop @going;    # its last rows may have gone between the snapshot of the table and the look at memory
     my @late = grep { $_->{at} > $began{$policy} + 10 && $end - $_->{at} > 0.5 } @going;
     cmp_ok(scalar @late, '>', 10, "$policy: seen often after its first 10 s");
     is_deeply([ grep { grep { !defined || !length } @$_{qw(done left percent rate eta backlog)} } @going ], [], "$policy: nothing is null while rows are left");
