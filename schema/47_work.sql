@@ -77,9 +77,14 @@ CREATE TABLE sweeper.task (
     message             text,
     result              jsonb,
     error               text,
+    priority            int NOT NULL DEFAULT 0,
+    unique_key          text,
+    origin              text,
     CHECK ((job IS NULL) <> (command IS NULL))
 );
-CREATE INDEX task_queue ON sweeper.task (job, task) WHERE status = 'enqueued' AND job IS NOT NULL;
+CREATE INDEX task_queue ON sweeper.task (job, priority DESC, task) WHERE status = 'enqueued' AND job IS NOT NULL;
+CREATE INDEX task_later ON sweeper.task (not_before) WHERE status = 'allocated';
+CREATE UNIQUE INDEX task_unique ON sweeper.task (job, unique_key) WHERE unique_key IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX task_held ON sweeper.task (worker) WHERE status IN ('claimed', 'running') AND worker IS NOT NULL;
 CREATE INDEX task_command ON sweeper.task (status, owner_oid, task) WHERE command IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX task_finished ON sweeper.task (finished_at) WHERE finished_at IS NOT NULL;
@@ -129,9 +134,12 @@ COMMENT ON COLUMN sweeper.task.worker_role IS 'The role whose worker claimed it;
 COMMENT ON COLUMN sweeper.task.machine_id IS 'The server that runs it, by session_sweeper.machine_id; null for outside workers.';
 COMMENT ON COLUMN sweeper.task.incarnation IS 'The run of the server in which it was submitted. A command does not outlive that run.';
 COMMENT ON COLUMN sweeper.task.time_limit IS 'Limit of each attempt of a command.';
-COMMENT ON COLUMN sweeper.task.not_before IS 'For status allocated: the time of the next attempt.';
+COMMENT ON COLUMN sweeper.task.not_before IS 'For status allocated: the time from which it waits for a worker.';
 COMMENT ON COLUMN sweeper.task.attempt IS 'How often it was claimed.';
 COMMENT ON COLUMN sweeper.task.consumed_at IS 'When its owner first read its result.';
+COMMENT ON COLUMN sweeper.task.priority IS 'Higher ones are claimed first: -100 to 100.';
+COMMENT ON COLUMN sweeper.task.unique_key IS 'No other task of the job has this key until the task has ended.';
+COMMENT ON COLUMN sweeper.task.origin IS 'The room that submitted it; null: that of the job.';
 COMMENT ON TABLE sweeper.task_comment IS 'Actions on tasks: what, by which role, and why.';
 
 CREATE FUNCTION sweeper.register_worker(name text, metadata jsonb DEFAULT '{}', ttl interval DEFAULT '60 s') RETURNS uuid
@@ -168,8 +176,30 @@ CREATE FUNCTION sweeper.drop_job(room text, category text, name text) RETURNS vo
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_drop_job';
 CREATE FUNCTION sweeper.register_provider(worker uuid, room text, category text, name text, metadata jsonb DEFAULT '{}') RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_register_provider';
-CREATE FUNCTION sweeper.submit(room text, category text, name text, payload jsonb DEFAULT '{}', group_role regrole DEFAULT NULL) RETURNS uuid
+CREATE FUNCTION sweeper.submit(
+    room text,
+    category text,
+    name text,
+    payload jsonb DEFAULT '{}',
+    group_role regrole DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    priority int DEFAULT 0,
+    unique_key text DEFAULT NULL,
+    origin text DEFAULT NULL
+) RETURNS uuid
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_submit';
+CREATE FUNCTION sweeper.submit_many(
+    room text,
+    category text,
+    name text,
+    payloads jsonb[],
+    group_role regrole DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    priority int DEFAULT 0,
+    unique_key text DEFAULT NULL,
+    origin text DEFAULT NULL
+) RETURNS SETOF uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME', 'ssw_submit_many';
 CREATE FUNCTION sweeper.claim(
     worker uuid,
     max int DEFAULT 1,
@@ -208,12 +238,13 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_task_progress';
 
 -- All columns of a task; the functions below return them to the roles that may see it.
 CREATE VIEW sweeper.task_info AS
-SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room, j.category, j.name, t.summary, t.status, t.owner, t.group_role,
-       t.worker_id, t.worker_name, t.machine_id, t.attempt, t.max_retries, t.not_before,
+SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room, j.category, j.name, coalesce(t.origin, j.room) AS origin, t.summary, t.status, t.owner, t.group_role,
+       t.worker_id, t.worker_name, t.machine_id, t.attempt, t.max_retries, t.not_before, t.priority, t.unique_key,
        CASE WHEN t.status = 'enqueued' THEN
            CASE WHEN t.job IS NULL
            THEN (SELECT count(*) FROM sweeper.task AS q WHERE q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued' AND q.task <= t.task)
-           ELSE (SELECT count(*) FROM sweeper.task AS q WHERE q.job = t.job AND q.status = 'enqueued' AND q.task <= t.task) END
+           ELSE (SELECT count(*) FROM sweeper.task AS q WHERE q.job = t.job AND q.status = 'enqueued'
+                 AND (q.priority > t.priority OR (q.priority = t.priority AND q.task <= t.task))) END
        END AS queue_position,
        t.cancel_requested_at, t.created_at, t.enqueued_at, t.claimed_at, t.started_at,
        coalesce(p.progress_at, t.progress_at) AS progress_at, t.finished_at, t.consumed_at,
@@ -221,6 +252,7 @@ SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room
 FROM sweeper.task AS t LEFT JOIN sweeper.job AS j ON j.job = t.job CROSS JOIN LATERAL sweeper._task_progress(t.task) AS p;
 COMMENT ON VIEW sweeper.task_info IS 'All tasks, as get_task() and list_tasks() show them; for monitor.';
 COMMENT ON COLUMN sweeper.task_info.kind IS 'job: for outside workers; sql: a command that runs in the server.';
+COMMENT ON COLUMN sweeper.task_info.origin IS 'The room that submitted it.';
 COMMENT ON COLUMN sweeper.task_info.queue_position IS '1: the next of its job to be claimed; null if it does not wait.';
 COMMENT ON COLUMN sweeper.task_info.worker_id IS 'Number of the worker that claimed it last.';
 
@@ -256,6 +288,7 @@ CREATE FUNCTION sweeper._list_tasks(
     rooms text[],
     categories text[],
     names text[],
+    origins text[],
     owners text[],
     group_roles text[],
     workers text[],
@@ -283,6 +316,7 @@ WHERE (monitor OR ARRAY[i.owner, i.group_role]::name[] && (SELECT sweeper._roles
   AND (rooms IS NULL OR i.room ILIKE ANY ((SELECT sweeper._like(rooms))::text[]))
   AND (categories IS NULL OR i.category ILIKE ANY ((SELECT sweeper._like(categories))::text[]))
   AND (names IS NULL OR i.name ILIKE ANY ((SELECT sweeper._like(names))::text[]))
+  AND (origins IS NULL OR i.origin ILIKE ANY ((SELECT sweeper._like(origins))::text[]))
   AND (owners IS NULL OR i.owner ILIKE ANY ((SELECT sweeper._like(owners))::text[]))
   AND (group_roles IS NULL OR i.group_role ILIKE ANY ((SELECT sweeper._like(group_roles))::text[]) OR (cardinality(group_roles) = 0 AND i.group_role IS NULL))
   AND (workers IS NULL OR i.worker_name ILIKE ANY ((SELECT sweeper._like(workers))::text[]))
@@ -297,13 +331,13 @@ WHERE (monitor OR ARRAY[i.owner, i.group_role]::name[] && (SELECT sweeper._roles
 ORDER BY i.task DESC LIMIT max OFFSET skip),
 -- each queue is read once, for any number of its tasks
 place AS (
-    SELECT q.task, row_number() OVER (PARTITION BY q.job ORDER BY q.task) AS n FROM sweeper.task AS q
+    SELECT q.task, row_number() OVER (PARTITION BY q.job ORDER BY q.priority DESC, q.task) AS n FROM sweeper.task AS q
     WHERE q.job = ANY (ARRAY(SELECT p.job FROM page AS p WHERE p.status = 'enqueued')) AND q.job IS NOT NULL AND q.status = 'enqueued'
     UNION ALL
     SELECT q.task, row_number() OVER (ORDER BY q.task) FROM sweeper.task AS q
     WHERE EXISTS (SELECT FROM page AS p WHERE p.status = 'enqueued' AND p.job IS NULL) AND q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued')
-SELECT i.task, i.kind, i.room, i.category, i.name, i.summary, i.status, i.owner, i.group_role, i.worker_id, i.worker_name, i.machine_id, i.attempt,
-       i.max_retries, i.not_before, o.n, i.cancel_requested_at, i.created_at, i.enqueued_at, i.claimed_at, i.started_at, i.progress_at, i.finished_at,
+SELECT i.task, i.kind, i.room, i.category, i.name, i.origin, i.summary, i.status, i.owner, i.group_role, i.worker_id, i.worker_name, i.machine_id, i.attempt,
+       i.max_retries, i.not_before, i.priority, i.unique_key, o.n, i.cancel_requested_at, i.created_at, i.enqueued_at, i.claimed_at, i.started_at, i.progress_at, i.finished_at,
        i.consumed_at, i.done, i.total, i.message, i.error
 FROM page AS p JOIN sweeper.task_info AS i USING (task) LEFT JOIN place AS o USING (task) ORDER BY p.task DESC
 $$;
@@ -315,6 +349,7 @@ CREATE FUNCTION sweeper.list_tasks(
     rooms text[] DEFAULT NULL,
     categories text[] DEFAULT NULL,
     names text[] DEFAULT NULL,
+    origins text[] DEFAULT NULL,
     owners text[] DEFAULT NULL,
     group_roles text[] DEFAULT NULL,
     workers text[] DEFAULT NULL,
@@ -423,9 +458,11 @@ COMMENT ON FUNCTION sweeper.drop_job IS
 COMMENT ON FUNCTION sweeper.register_provider IS
 'Registers what a worker provides other than jobs, and returns its number. If the same role registered it before, it now belongs to this worker. It is removed with the worker. Errors: as register_job().';
 COMMENT ON FUNCTION sweeper.submit IS
-'Submits a task for a job, and returns it. It waits from the commit on. A job that does not exist is made, with the defaults of create_job(); it belongs to no role until a worker offers it. group_role: its members may also see and cancel it. Errors: 54000 payload is too long, 42501 room @global or @internal has no such job, and the caller not access level admin; 42622 a name that is empty or too long; 22004 null, 55P03, 25006.';
+'Submits a task for a job, and returns it. It waits from the commit on. A job that does not exist is made, with the defaults of create_job(); it belongs to no role until a worker offers it. group_role: its members may also see and cancel it. run_at: no worker can claim it before. priority: -100 to 100, higher ones are claimed first. unique_key: while a task of the job with this key has not ended, nothing is submitted, and that task is returned. origin: the room that submits, by default that of the job. Errors: 54000 payload is too long, 22023 priority, 40001 in a transaction above READ COMMITTED that does not see a task with unique_key, 42501 room @global or @internal has no such job, and the caller not access level admin; 42622 a name that is empty or too long; 22004 null, 55P03, 25006.';
+COMMENT ON FUNCTION sweeper.submit_many IS
+'As submit(), for several payloads at once: all or none. Returns the tasks in the order of the payloads. unique_key: only with one payload. Errors: 22023 several payloads with one unique_key, and those of submit().';
 COMMENT ON FUNCTION sweeper.claim IS
-'Takes the oldest tasks that wait for jobs of the worker, at most max (1 to 1000), and returns them in that order; no row if there is none. It does not wait: a task that another session is claiming is skipped. start: they are running at once; otherwise call start_task(). attempt: how often the task was claimed. Pass it to finish_task(), so that a task that was taken away meanwhile is not finished twice.
+'Takes tasks that wait for jobs of the worker, at most max (1 to 1000): those of higher priority first, then the oldest. Returns them in that order; no row if there is none. It does not wait: a task that another session is claiming is skipped. start: they are running at once; otherwise call start_task(). attempt: how often the task was claimed. Pass it to finish_task(), so that a task that was taken away meanwhile is not finished twice.
 After a crash or failover, once the worker''s ttl has passed since, the first claim ends old tasks of the worker as if it had ended. These are the tasks that it had before, and for which it has not called start_task() or task_progress() since.
 Errors: 42704 the worker has ended: stop, and register again; 42501 the worker of another role, 22023 max, 40001 in a transaction above READ COMMITTED, 25006.';
 COMMENT ON PROCEDURE sweeper.claim_wait IS
@@ -443,7 +480,7 @@ COMMENT ON FUNCTION sweeper.cancel_task IS
 COMMENT ON FUNCTION sweeper.get_task IS
 'One task, with payload, result and comments. For its owner, members of its group_role, and access levels monitor and admin. When its owner reads a task that has ended, it is consumed, and removed a day later. Errors: 42704 no such task, or not yours; 22004 null.';
 COMMENT ON FUNCTION sweeper.list_tasks IS
-'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Every given argument must match; of a list, one element is enough. In tasks (by their identifiers), rooms, categories, names, owners, group_roles, workers (by name) and machine_ids, a * stands for any characters, and case does not matter. An empty group_roles: tasks without one. after and before include the instant. Errors: 22023 max or skip negative.';
+'Tasks that the caller may see (see get_task()), newest first: at most max (null: all), after skip. Every given argument must match; of a list, one element is enough. In tasks (by their identifiers), rooms, categories, names, origins (the rooms that submitted), owners, group_roles, workers (by name) and machine_ids, a * stands for any characters, and case does not matter. An empty group_roles: tasks without one. after and before include the instant. Errors: 22023 max or skip negative.';
 COMMENT ON FUNCTION sweeper.submit_sql IS
 'Submits a command and returns its task. The server runs it after the commit, connected as the calling role, in a transaction of its own (READ COMMITTED) that commits with the task''s end. summary: for people. max_retries: how often it is tried again after an error, after 1 s, 2 s, 4 s and so on to 10 min. timeout: of each attempt, at most 1 day, by default session_sweeper.task_timeout. group_role: as in submit().
 In the command, task_progress() needs no task. If it returns false, raise SQLSTATE SW006: the task ends as cancelled, or dropped when the server stops. A command does not outlive the run of the server: otherwise it is dropped.

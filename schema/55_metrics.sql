@@ -26,6 +26,7 @@ FROM (SELECT false AS ended, unnest('{allocated,enqueued,claimed,running}'::text
 LEFT JOIN (SELECT a.ended, a.status, sum(a.n) AS n
            FROM (SELECT false AS ended, 'enqueued' AS status, count(*) AS n FROM sweeper.task WHERE status = 'enqueued' AND job IS NOT NULL AND command IS NULL
                  UNION ALL SELECT false, status, count(*) FROM sweeper.task WHERE status IN ('claimed', 'running') AND worker IS NOT NULL AND command IS NULL GROUP BY status
+                 UNION ALL SELECT false, 'allocated', count(*) FROM sweeper.task WHERE status = 'allocated' AND command IS NULL
                  UNION ALL SELECT false, status, count(*) FROM sweeper.task WHERE command IS NOT NULL AND finished_at IS NULL GROUP BY status
                  UNION ALL SELECT true, status, count(*) FROM sweeper.task WHERE finished_at > now() - interval '1 hour' GROUP BY status) AS a
            GROUP BY a.ended, a.status) AS c USING (ended, status)

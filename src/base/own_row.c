@@ -92,13 +92,46 @@ ssw_own_close(SswOwnTable *t)
 	table_close(t->rel, NoLock);
 }
 
+/* From now on by this snapshot. */
+void
+ssw_own_see(SswOwnTable *t, Snapshot snapshot)
+{
+	t->snapshot = snapshot;
+	if (t->scan)
+		t->scan->xs_snapshot = snapshot;
+}
+
+/* With as many keys each time. */
+static void
+begin_scan(SswOwnTable *t, ScanKey keys, int nkeys, bool want_entry)
+{
+	if (t->scan == NULL)
+		t->scan = ssw_index_beginscan(t->rel, t->index, t->snapshot, nkeys);
+	t->scan->xs_want_itup = want_entry;
+	index_rescan(t->scan, keys, nkeys, NULL, 0);
+}
+
+/*
+ * A column of the first entry with these keys in a btree index, which may be that of a row
+ * that nobody sees, or not any more.  False: there is none.
+ */
+bool
+ssw_own_peek(SswOwnTable *t, ScanKey keys, int nkeys, AttrNumber column, Datum *value)
+{
+	bool		isnull;
+
+	begin_scan(t, keys, nkeys, true);
+	if (index_getnext_tid(t->scan, ForwardScanDirection) == NULL)
+		return false;
+	*value = index_getattr(t->scan->xs_itup, column, t->scan->xs_itupdesc, &isnull);
+	return true;
+}
+
 /* The first row with these keys, which are of columns of the index. */
 bool
 ssw_own_find(SswOwnTable *t, ScanKey keys, int nkeys)
 {
-	if (t->scan == NULL)
-		t->scan = ssw_index_beginscan(t->rel, t->index, t->snapshot, nkeys);
-	index_rescan(t->scan, keys, nkeys, NULL, 0);
+	begin_scan(t, keys, nkeys, false);
 	return ssw_own_next(t);
 }
 

@@ -31,6 +31,8 @@ extern Snapshot ssw_own_latest(void);
 extern void ssw_own_release(Snapshot snapshot);
 extern void ssw_own_open(SswOwnTable *t, const char *table, int ncolumns, const char *index, LOCKMODE mode, Snapshot snapshot);
 extern void ssw_own_close(SswOwnTable *t);
+extern void ssw_own_see(SswOwnTable *t, Snapshot snapshot);
+extern bool ssw_own_peek(SswOwnTable *t, ScanKey keys, int nkeys, AttrNumber column, Datum *value);
 extern bool ssw_own_find(SswOwnTable *t, ScanKey keys, int nkeys);
 extern bool ssw_own_find_texts(SswOwnTable *t, const Datum *texts, int n);
 extern bool ssw_own_next(SswOwnTable *t);

@@ -1,9 +1,10 @@
 /*
  * claim.c
- *		claim(): the oldest tasks for a worker.
+ *		claim(): the next tasks for a worker.
  *
- * Runs in the worker's session and transaction.  Of the first waiting task of each of its
- * jobs it takes the oldest, and again, until it has enough.  Rows that another session is
+ * Runs in the worker's session and transaction.  Of the first waiting tasks of each priority
+ * of each of its jobs it takes the one of the highest priority, and of these the oldest, and
+ * again, until it has enough.  Rows that another session is
  * just claiming are skipped, so that no claim waits and a task has one winner.  Shares
  * where the waiting tasks of a job begin (task_head.c), otherwise nothing but the tables; a
  * crash, or the caller's rollback, undoes it.
@@ -35,7 +36,10 @@ PG_FUNCTION_INFO_V1(ssw_claim);
 #define N_COLUMNS	6
 #define N_NAMES		3
 
-/* A job of the worker, and its first waiting task that was not looked at yet. */
+/* Of a search for tasks; as many each time. */
+#define N_KEYS		3
+
+/* A job of the worker, one of its priorities, and the first waiting task of both that was not looked at yet. */
 typedef struct Job
 {
 	SswTaskHead head;
@@ -54,6 +58,7 @@ typedef struct Claim
 	SswOwnTable tasks;
 	Job		   *jobs;
 	int			njobs;
+	int			room;			/* for so many */
 	bool		changed;		/* tasks, by this transaction before: a
 								 * rollback may make them wait again */
 
@@ -62,6 +67,41 @@ typedef struct Claim
 	bool		nulls[SSW_TASK_COLUMNS];
 	bool		replace[SSW_TASK_COLUMNS];
 } Claim;
+
+static void
+add_job(Claim *cl, int64 id, int32 priority, bool use_head)
+{
+	SswTaskHead from_first = {.job = id,.priority = priority};
+
+	if (cl->njobs == cl->room)
+		cl->jobs = repalloc(cl->jobs, (cl->room *= 2) * sizeof(Job));
+	cl->jobs[cl->njobs++] = (Job)
+	{
+		.head = use_head ? ssw_task_head_read(id, priority) : from_first
+	};
+}
+
+/*
+ * Add the job once for each priority between two that the index knows.  Tasks that do not
+ * wait any more may be there, too: then nothing is found later.  Where there is none,
+ * that costs little.
+ */
+static void
+add_priorities(Claim *cl, int64 id, int32 above, int32 below, bool use_head)
+{
+	ScanKeyData keys[N_KEYS];
+	Datum		priority = Int32GetDatum(below);
+
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(id));
+	ScanKeyInit(&keys[1], 2, BTGreaterStrategyNumber, F_INT4GT, Int32GetDatum(above));
+	for (;;)
+	{
+		ScanKeyInit(&keys[2], 2, BTLessStrategyNumber, F_INT4LT, priority);
+		if (!ssw_own_peek(&cl->tasks, keys, N_KEYS, 2, &priority))
+			break;
+		add_job(cl, id, DatumGetInt32(priority), use_head);
+	}
+}
 
 /*
  * The jobs that the worker offers, and where their tasks begin.  Only a snapshot that is
@@ -73,48 +113,45 @@ read_jobs(Claim *cl, Datum worker)
 {
 	Snapshot	snapshot = ssw_own_snapshot();
 	bool		use_head = !IsolationUsesXactSnapshot() && !ssw_task_xact_any_waits();
-	int			room = 8;
 	SswOwnTable links;
 	ScanKeyData key;
 	bool		isnull;
 
-	cl->jobs = palloc(room * sizeof(Job));
+	cl->jobs = palloc((cl->room = 8) * sizeof(Job));
+	ssw_own_open(&cl->tasks, "task", SSW_TASK_COLUMNS, "task_queue", RowExclusiveLock, snapshot);
 	ssw_own_open(&links, "job_worker", 2, "job_worker_pkey", AccessShareLock, snapshot);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, worker);
 	for (bool found = ssw_own_find(&links, &key, 1); found; found = ssw_own_next(&links))
 	{
 		int64		id = DatumGetInt64(ssw_own_column(&links, 2, &isnull));
 
-		if (cl->njobs == room)
-			cl->jobs = repalloc(cl->jobs, (room *= 2) * sizeof(Job));
-		cl->jobs[cl->njobs++] = (Job)
-		{
-			.head = use_head ? ssw_task_head_read(id) : (SswTaskHead)
-			{
-				.job = id
-			}
-		};
+		/* most tasks have the default */
+		add_priorities(cl, id, 0, PG_INT32_MAX, use_head);
+		add_job(cl, id, 0, use_head);
+		add_priorities(cl, id, PG_INT32_MIN, 0, use_head);
 	}
 	ssw_own_close(&links);
+	ssw_own_see(&cl->tasks, NULL);
 	ssw_own_release(snapshot);
 	for (int i = 0; i < cl->njobs; i++)
 		cl->jobs[i].task = cl->jobs[i].head.from;
 }
 
-/* Find the first waiting task of the job, or the next one. */
+/* Find the first waiting task of the job and priority, or the next one. */
 static void
 look(Claim *cl, Job *j)
 {
 	static const pg_uuid_t none = {0};
 	bool		first = !j->looked;
-	ScanKeyData keys[2];
+	ScanKeyData keys[N_KEYS];
 	bool		isnull;
 
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(j->head.job));
-	ScanKeyInit(&keys[1], 2, first ? BTGreaterEqualStrategyNumber : BTGreaterStrategyNumber, first ? F_UUID_GE : F_UUID_GT,
+	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(j->head.priority));
+	ScanKeyInit(&keys[2], 3, first ? BTGreaterEqualStrategyNumber : BTGreaterStrategyNumber, first ? F_UUID_GE : F_UUID_GT,
 				UUIDPGetDatum(&j->task));
 	j->looked = true;
-	j->waits = ssw_own_find(&cl->tasks, keys, 2);
+	j->waits = ssw_own_find(&cl->tasks, keys, N_KEYS);
 	if (j->waits)
 	{
 		j->task = *DatumGetUUIDP(ssw_own_column(&cl->tasks, SSW_TASK_TASK, &isnull));
@@ -124,13 +161,22 @@ look(Claim *cl, Job *j)
 		ssw_task_head_seen(&j->head, j->waits ? &j->task : NULL);
 }
 
+/* Is the task of one to be taken before that of the other? */
+static bool
+is_before(const Job *a, const Job *b)
+{
+	if (a->head.priority != b->head.priority)
+		return a->head.priority > b->head.priority;
+	return memcmp(&a->task, &b->task, UUID_LEN) < 0;
+}
+
 static Job *
-oldest(const Claim *cl)
+next_job(const Claim *cl)
 {
 	Job		   *found = NULL;
 
 	for (int i = 0; i < cl->njobs; i++)
-		if (cl->jobs[i].waits && (found == NULL || memcmp(&cl->jobs[i].task, &found->task, UUID_LEN) < 0))
+		if (cl->jobs[i].waits && (found == NULL || is_before(&cl->jobs[i], found)))
 			found = &cl->jobs[i];
 	return found;
 }
@@ -226,10 +272,10 @@ ssw_claim(PG_FUNCTION_ARGS)
 	prepare_values(&cl, PG_GETARG_DATUM(0), &w, PG_GETARG_BOOL(2));
 	read_jobs(&cl, PG_GETARG_DATUM(0));
 	cl.snapshot = ssw_own_snapshot();
-	ssw_own_open(&cl.tasks, "task", SSW_TASK_COLUMNS, "task_queue", RowExclusiveLock, cl.snapshot);
+	ssw_own_see(&cl.tasks, cl.snapshot);
 	for (int i = 0; i < cl.njobs; i++)
 		look(&cl, &cl.jobs[i]);
-	while ((j = oldest(&cl)) != NULL)
+	while ((j = next_job(&cl)) != NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (take(&cl, j) && --left == 0)

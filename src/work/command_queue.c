@@ -1,11 +1,12 @@
 /*
  * command_queue.c
- *		Commands of submit_sql(): which of them wait, and which lost their runner.
+ *		Commands of submit_sql(): which of them wait, and which lost their runner.  Tasks
+ *		that wait for their time.
  *
  * Runs in the coordinator, in the transaction of a round, as the extension's
  * owner.  It looks when there is a reason (work_state.c), or something is due.  It says
  * for which role the launcher is to start a runner, and ends or tries again the commands
- * whose runners have gone.
+ * whose runners have gone.  When its time has come it has a task wait for workers.
  *
  * Shares the runners' slots, under SswShared->lock, and work_state.c.  Commands belong
  * to a run of the server; after a crash, as after a stop, the next coordinator
@@ -44,6 +45,9 @@
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
 #define FAILED_REST_US		(5 * USECS_PER_SEC)
+#define LOCKED_REST_US		(100 * INT64CONST(1000))	/* another session holds
+														 * what is due */
+#define MAX_DUE				1000	/* tasks in one look */
 #define MAX_FAILED_STARTS	5
 
 #define STILL_THERE			"command IS NOT NULL AND finished_at IS NULL"
@@ -194,28 +198,38 @@ look_at_running(TimestampTz now)
 		next_at = Min(next_at, now + LOOK_EVERY_US);
 }
 
-/* Those that waited to be tried again wait for a runner. */
+/* Tasks whose time has come wait for a worker, or a runner. */
 static void
-enqueue_again(void)
+enqueue_due(TimestampTz now)
 {
 	static const char *const move =
-	"WITH due AS MATERIALIZED (SELECT task FROM sweeper.task WHERE " STILL_THERE
-	" AND status = 'allocated' AND not_before <= clock_timestamp() ORDER BY task FOR NO KEY UPDATE SKIP LOCKED)"
+	"WITH due AS MATERIALIZED (SELECT task FROM sweeper.task WHERE status = 'allocated' AND not_before <= clock_timestamp()"
+	" ORDER BY not_before LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)"
 	" UPDATE sweeper.task AS t SET status = 'enqueued', enqueued_at = clock_timestamp(), not_before = NULL"
-	" FROM due WHERE t.task = due.task RETURNING t.task, t.owner_oid";
-	uint64		n = ssw_plan_execute(move, 0, NULL, NULL, NULL, false);
+	" FROM due WHERE t.task = due.task RETURNING t.task, t.owner_oid, t.job, t.priority";
+	Oid			type = INT4OID;
+	Datum		most = Int32GetDatum(MAX_DUE);
+	uint64		n = ssw_plan_execute(move, 1, &type, &most, NULL, false);
 	Datum		not_before;
 
 	for (uint64 i = 0; i < n; i++)
 	{
-		ssw_task_xact_task_changed(DatumGetUUIDP(ssw_spi_column(i, 1)));
-		/* a runner that is woken before we commit does not see them */
-		ssw_task_xact_command_waits(DatumGetObjectId(ssw_spi_column(i, 2)));
+		pg_uuid_t  *task = DatumGetUUIDP(ssw_spi_column(i, 1));
+		Datum		job = ssw_spi_column(i, 3);
+
+		ssw_task_xact_task_changed(task);
+		if (job != 0)
+			ssw_task_xact_task_waits(DatumGetInt64(job), DatumGetInt32(ssw_spi_column(i, 4)), task);
+		else
+			/* a runner that is woken before we commit does not see them */
+			ssw_task_xact_command_waits(DatumGetObjectId(ssw_spi_column(i, 2)));
 	}
-	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE " STILL_THERE " AND status = 'allocated'", 0, NULL, NULL, NULL, false);
+	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE status = 'allocated'", 0, NULL, NULL, NULL, false);
 	not_before = ssw_spi_column(0, 1);
-	if (not_before != 0)
-		next_at = Min(next_at, DatumGetTimestampTz(not_before));
+	if (n == MAX_DUE)
+		next_at = now;
+	else if (not_before != 0)
+		next_at = Min(next_at, Max(DatumGetTimestampTz(not_before), now + (DatumGetTimestampTz(not_before) <= now ? LOCKED_REST_US : 0)));
 }
 
 /* Find the roles whose commands wait, one index probe each. */
@@ -270,7 +284,7 @@ try_look(void *arg)
 	}
 	next_at = Min(next_at, rest_at);
 	look_at_running(now);
-	enqueue_again();
+	enqueue_due(now);
 	look_at_waiting(now);
 	appended_at = ssw_append_demand_look(now);
 	next_at = Min(next_at, appended_at);
@@ -287,12 +301,14 @@ TimestampTz
 ssw_queue_round(TimestampTz now)
 {
 	static TimestampTz not_before = 0;
-	SswWorkState s = ssw_work_take(MyDatabaseId, SSW_WORK_COMMANDS | SSW_WORK_LEFT_OVER);
+	SswWorkState s = ssw_work_take(MyDatabaseId, SSW_WORK_COMMANDS | SSW_WORK_LEFT_OVER | SSW_WORK_TIMED);
 	ErrorData  *e;
 
 	/* the coordinator before us knew when there is something to do again */
 	if (!begun && next_at == 0)
 		next_at = s.look_at;
+	if (s.reasons & SSW_WORK_TIMED)
+		next_at = Min(next_at, s.timed_at);
 
 	/* what is still left after that is signalled again */
 	if (s.reasons & SSW_WORK_LEFT_OVER)
@@ -307,7 +323,12 @@ ssw_queue_round(TimestampTz now)
 	if (now < not_before && not_before - now <= FAILED_REST_US)
 		return not_before;
 	if ((s.reasons & (SSW_WORK_COMMANDS | SSW_WORK_LEFT_OVER | SSW_WORK_APPENDED)) == 0 && now < next_at)
+	{
+		/* if this process ends, the next one knows */
+		if (s.reasons & SSW_WORK_TIMED)
+			ssw_work_looked(next_at, NULL);
 		return next_at;
+	}
 	next_at = DT_NOEND;
 	e = ssw_spi_try(try_look, &now);
 	ssw_work_looked(next_at, e ? e->message : NULL);

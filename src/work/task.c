@@ -1,6 +1,6 @@
 /*
  * task.c
- *		Tasks: submit them, start, finish and cancel them.
+ *		Tasks: start, finish and cancel them.
  *
  * Runs in the caller's session.  Each step locks the task's row and looks at its state
  * again, so that one of several callers wins.  task_row.c lists the steps.  Shares nothing
@@ -22,49 +22,14 @@
 #include "base/own_row.h"
 #include "base/spi.h"
 #include "work/caller.h"
-#include "work/job.h"
 #include "work/task.h"
-#include "work/task_id.h"
 #include "work/task_row.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
 
-PG_FUNCTION_INFO_V1(ssw_submit);
 PG_FUNCTION_INFO_V1(ssw_start_task);
 PG_FUNCTION_INFO_V1(ssw_finish_task);
 PG_FUNCTION_INFO_V1(ssw_cancel_task);
-
-/* submit(room, category, name, payload, group_role) → the task. */
-Datum
-ssw_submit(PG_FUNCTION_ARGS)
-{
-	static const char *const sql =
-	"INSERT INTO sweeper.task (task, job, payload, status, owner, group_role, created_at, enqueued_at)"
-	" VALUES ($1, $2, $3, 'enqueued', $4, $5, $6, $6)";
-	Oid			types[] = {UUIDOID, INT8OID, JSONBOID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
-	Datum		names[3];
-	Datum		values[6];
-	pg_uuid_t  *id = ssw_task_identifier();
-	SswCaller	c;
-
-	names[0] = ssw_caller_name(fcinfo, 0, "room");
-	names[1] = ssw_caller_name(fcinfo, 1, "category");
-	names[2] = ssw_caller_name(fcinfo, 2, "name");
-	ssw_argument_not_null(fcinfo, 3, "payload");
-	ssw_argument_bound(fcinfo, 3, "payload", SSW_MAX_PAYLOAD);
-	values[4] = PG_ARGISNULL(4) ? (Datum) 0 : CStringGetTextDatum(GetUserNameFromId(PG_GETARG_OID(4), false));
-	c = ssw_caller_begin("sweeper.submit()");
-	values[0] = UUIDPGetDatum(id);
-	values[1] = ssw_job_hold(&c, names);
-	values[2] = PG_GETARG_DATUM(3);
-	values[3] = CStringGetTextDatum(c.name);
-	values[5] = TimestampTzGetDatum(GetCurrentTimestamp());
-	ssw_plan_execute(sql, 6, types, values, NULL, false);
-	ssw_task_xact_task_changed(id);
-	ssw_task_xact_task_waits(DatumGetInt64(values[1]), id);
-	ssw_caller_end(&c);
-	PG_RETURN_UUID_P(id);
-}
 
 /* New values of a task's row. */
 typedef struct Change

@@ -35,7 +35,7 @@
 #define HELD_BACK_US		(5 * USECS_PER_SEC)
 
 static const char *const tasks_of =
-"SELECT jsonb_build_object('task', i.task, 'status', i.status, 'room', i.room, 'category', i.category, 'name', i.name)::text"
+"SELECT jsonb_build_object('task', i.task, 'status', i.status, 'room', i.room, 'category', i.category, 'name', i.name, 'origin', i.origin)::text"
 " FROM sweeper.task_info AS i WHERE i.task = ANY ($1) ORDER BY i.task";
 static const char *const jobs_of =
 "SELECT jsonb_build_object('room', j.room, 'category', j.category, 'name', j.name)::text FROM sweeper.job AS j WHERE j.job = ANY ($1)";

@@ -39,7 +39,7 @@ PG_FUNCTION_INFO_V1(ssw_list_tasks);
 PG_FUNCTION_INFO_V1(ssw_claim_wait);
 PG_FUNCTION_INFO_V1(ssw_wait_for_task);
 
-#define N_LIST_ARGS		22
+#define N_LIST_ARGS		23
 
 /* Run it and hand the rows out; returns how many. */
 static uint64

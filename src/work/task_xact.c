@@ -31,6 +31,7 @@
 typedef struct Waits
 {
 	int64		job;
+	int32		priority;
 	pg_uuid_t	first;
 } Waits;
 
@@ -39,6 +40,7 @@ static List *pending_events = NIL;	/* of SswTaskEvent */
 static List *pending_waits = NIL;	/* of Waits */
 static int64 pending_rows = 0;	/* appended */
 static bool pending_left = false;	/* see worker_lost.c */
+static TimestampTz pending_look = DT_NOEND; /* the coordinator is to look then */
 static List *pending_roles = NIL;	/* of Oid: whose commands wait */
 
 static void
@@ -56,7 +58,11 @@ at_xact_end(XactEvent event, void *arg)
 
 		/* before sessions that wait are woken */
 		foreach(lc, pending_waits)
-			ssw_task_head_waits(((Waits *) lfirst(lc))->job, &((Waits *) lfirst(lc))->first);
+		{
+			Waits	   *w = lfirst(lc);
+
+			ssw_task_head_waits(w->job, w->priority, &w->first);
+		}
 		fits = ssw_task_shmem_post(pending_events);
 
 		ssw_work_signal(fits ? SSW_WORK_EVENTS : SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST);
@@ -64,6 +70,8 @@ at_xact_end(XactEvent event, void *arg)
 		if (pending_roles)
 			ssw_runner_wake(pending_roles);
 	}
+	if (event == XACT_EVENT_COMMIT && pending_look != DT_NOEND)
+		ssw_work_look_by(pending_look);
 	if (event == XACT_EVENT_COMMIT && pending_left)
 		ssw_work_signal(SSW_WORK_LEFT_OVER);
 	if (event == XACT_EVENT_COMMIT && pending_rows > 0)
@@ -72,6 +80,7 @@ at_xact_end(XactEvent event, void *arg)
 	{
 		pending_events = pending_roles = pending_waits = NIL;
 		pending_rows = 0;
+		pending_look = DT_NOEND;
 		pending_left = false;
 	}
 }
@@ -158,25 +167,37 @@ ssw_task_xact_command_waits(Oid role)
 	remember(&pending_roles, &role, sizeof(role));
 }
 
+/* Something about a task is due then: the coordinator is to look. */
+void
+ssw_task_xact_look_by(TimestampTz at)
+{
+	watch_transaction();
+	pending_look = Min(pending_look, at);
+}
+
 /* A task waits for the job. */
 void
-ssw_task_xact_task_waits(int64 job, const pg_uuid_t *task)
+ssw_task_xact_task_waits(int64 job, int32 priority, const pg_uuid_t *task)
 {
 	SswTaskEvent e = {.kind = SSW_TASK_WAITS,.of.room = {0}};
-	ListCell   *lc;
 	Waits	   *w = NULL;
 
 	e.of.job = job;
 	remember_event(&e);
-	foreach(lc, pending_waits)
-		if (((Waits *) lfirst(lc))->job == job)
-		w = lfirst(lc);
+	/* twice on the list does no harm */
+	for (int i = 1; i <= LOOK_AT && i <= list_length(pending_waits) && w == NULL; i++)
+	{
+		w = list_nth(pending_waits, list_length(pending_waits) - i);
+		if (w->job != job || w->priority != priority)
+			w = NULL;
+	}
 	if (w == NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 
 		w = palloc(sizeof(Waits));
 		w->job = job;
+		w->priority = priority;
 		w->first = *task;
 		pending_waits = lappend(pending_waits, w);
 		MemoryContextSwitchTo(old);

@@ -6,12 +6,14 @@
 #define SSW_TASK_XACT_H
 
 #include "access/xact.h"
+#include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 
 #include "work/task_shmem.h"
 
 extern void ssw_task_xact_task_changed(const pg_uuid_t *task);
-extern void ssw_task_xact_task_waits(int64 job, const pg_uuid_t *task);
+extern void ssw_task_xact_task_waits(int64 job, int32 priority, const pg_uuid_t *task);
+extern void ssw_task_xact_look_by(TimestampTz at);
 extern bool ssw_task_xact_any_waits(void);
 extern bool ssw_task_xact_any_changes(void);
 extern void ssw_task_xact_room_changed(SswEventKind kind, const char *room);

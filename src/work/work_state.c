@@ -138,6 +138,22 @@ ssw_work_signal(int reasons)
 		ssw_shmem_wake_own_coordinator();
 }
 
+/* In a session: something is due then, and the coordinator is to know. */
+void
+ssw_work_look_by(TimestampTz at)
+{
+	SswWorkState *s = lock_state(MyDatabaseId);
+	bool		is_new = (s->reasons & SSW_WORK_TIMED) == 0 || at < s->timed_at;
+
+	if (is_new)
+		s->timed_at = at;
+	s->reasons |= SSW_WORK_TIMED;
+	s->look_at = Min(s->look_at, at);
+	unlock();
+	if (is_new)
+		ssw_shmem_wake_own_coordinator();
+}
+
 /* In the coordinator: it has looked and does so again then; or an error (else null) kept it from that. */
 void
 ssw_work_looked(TimestampTz look_at, const char *error)

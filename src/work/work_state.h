@@ -14,6 +14,7 @@
 #define SSW_WORK_APPENDED		0x04	/* rows were appended */
 #define SSW_WORK_EVENTS			0x08	/* listeners are to be notified */
 #define SSW_WORK_EVENTS_LOST	0x10	/* of more than memory holds */
+#define SSW_WORK_TIMED			0x20	/* tasks are due at a time */
 
 #define SSW_MAX_FAILED_ROLES	8
 
@@ -31,6 +32,8 @@ typedef struct SswWorkState
 	int			reasons;
 	TimestampTz look_at;		/* the coordinator looks then without a
 								 * reason, or 0: at once */
+	TimestampTz timed_at;		/* the earliest of those times since the last
+								 * look */
 	TimestampTz failing_since;	/* its looks fail, or 0 */
 	char		error[128];
 
@@ -49,6 +52,7 @@ extern SswWorkState ssw_work_read(Oid database);
 extern SswWorkState ssw_work_take(Oid database, int reasons);
 extern bool ssw_work_add(Oid database, int reasons);
 extern void ssw_work_signal(int reasons);
+extern void ssw_work_look_by(TimestampTz at);
 extern void ssw_work_looked(TimestampTz look_at, const char *error);
 extern void ssw_work_look_again(void);
 

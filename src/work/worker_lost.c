@@ -46,10 +46,10 @@ static const char *const end_tasks =
 " ORDER BY t.task FOR NO KEY UPDATE OF t SKIP LOCKED),"
 " ended AS (UPDATE sweeper.task AS t SET status = CASE WHEN lost.cancelled THEN 'cancelled' WHEN lost.requeue THEN 'enqueued' ELSE 'failed' END,"
 " finished_at = CASE WHEN NOT lost.requeue THEN clock_timestamp() END, worker = CASE WHEN NOT lost.requeue THEN t.worker END,"
-" error = $3 FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.job),"
+" error = $3 FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.job, t.priority),"
 " said AS (INSERT INTO sweeper.task_comment (task, actor, comment)"
 " SELECT task, 'session_sweeper', status || ': ' || $3 FROM ended)"
-" SELECT task, CASE WHEN status = 'enqueued' THEN job END FROM ended";
+" SELECT task, CASE WHEN status = 'enqueued' THEN job END, priority FROM ended";
 
 static const char *const end_providers = "DELETE FROM sweeper.provider WHERE worker = ANY ($1) RETURNING room";
 
@@ -59,7 +59,9 @@ static const char *const end_links =
 
 #define IS_ORPHAN \
 	" j.deleted_at IS NULL AND NOT j.permanent AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
-	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status IN ('enqueued', 'claimed', 'running'))"
+	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued')" \
+	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status IN ('claimed', 'running') AND t.worker IS NOT NULL)" \
+	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'allocated')"
 
 /*
  * Delete softly those of the jobs (bigint[]) that nobody offers and no task waits
@@ -114,7 +116,7 @@ end_unheard(Datum workers, TimestampTz since, const char *reason)
 		Datum		job = SPI_getbinval(ended->vals[i], ended->tupdesc, 2, &isnull);
 
 		if (!isnull)
-			ssw_task_xact_task_waits(DatumGetInt64(job), DatumGetUUIDP(task));
+			ssw_task_xact_task_waits(DatumGetInt64(job), DatumGetInt32(SPI_getbinval(ended->vals[i], ended->tupdesc, 3, &isnull)), DatumGetUUIDP(task));
 		ssw_task_row_progress(task);
 		ssw_task_xact_task_changed(DatumGetUUIDP(task));
 	}
