@@ -29,6 +29,8 @@
 #include "process/database_hook.h"
 #include "process/launcher.h"
 #include "registry/disconnect.h"
+#include "registry/pool_count.h"
+#include "registry/seat_queue.h"
 #include "registry/usage_event.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/throttle.h"
@@ -49,6 +51,7 @@ _PG_init(void)
 	ssw_guard_init();
 	ssw_unit_guess_init();
 	ssw_usage_init();
+	ssw_pool_count_hooks();
 	ssw_disconnect_init();
 	ssw_worker_lost_init();
 	ssw_citus_init();
@@ -65,6 +68,8 @@ _PG_init(void)
 	ssw_notify_init();
 	ssw_attach_init();
 	ssw_work_init();
+	ssw_pool_count_init();
+	ssw_seat_queue_init();
 	ssw_counters_init();
 	ssw_shmem_init();
 	ssw_heartbeat_xact_init();

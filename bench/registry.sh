@@ -1,6 +1,6 @@
 #!/bin/bash
-# Seats: acquire and release against a plain insert and update, and a pass over
-# sessions with a few dead ones.
+# Seats: acquire and release against a plain insert and update, a pass over
+# sessions with a few dead ones, and a session that waits for a seat.
 set -eu
 . "$(dirname "$0")/lib.sh"
 seconds=${REGISTRY_SECONDS:-20}
@@ -52,6 +52,19 @@ for _ in $(seq $((10 * runs + 1))); do
 done
 tail -n +2 passes >warm
 
+# A seat that is released goes to the first that waits for it.
+sql -c "SELECT sweeper.create_pool('one', 1)" >/dev/null
+for i in $(seq $((10 * runs))); do
+    sql -c "SELECT FROM sweeper.acquire('one', 'holder')" >/dev/null
+    sql -c "CALL sweeper.acquire_wait('one', 'waiter$i', '60 s')" >/dev/null &
+    wait_for "SELECT waiting = 1 FROM sweeper.pool_status WHERE pool = 'one'"
+    sql -c "SELECT sweeper.release(session) FROM sweeper.session WHERE pool = 'one' AND status = 'active'" >/dev/null
+    wait "$!"
+    sql -c "SELECT 1000 * extract(epoch FROM w.acquired_at - h.released_at) FROM sweeper.session AS w, sweeper.session AS h
+        WHERE w.owner = 'waiter$i' AND h.pool = 'one' AND h.owner = 'holder' ORDER BY h.fence DESC LIMIT 1" >>waits
+    sql -c "SELECT sweeper.release(session) FROM sweeper.session WHERE pool = 'one' AND status = 'active'" >/dev/null
+done
+
 cat <<TXT
 | seats: 1,000 pools of 100, 8 clients, a commit each for acquire and release | measured |
 | --- | --- |
@@ -62,4 +75,8 @@ cat <<TXT
 | one pass over 1,000 sessions in 50 pools, 10 of them dead, medians of $(wc -l <warm) | target | measured |
 | --- | --- | --- |
 | CALL sweep | 10 ms | $(rounded "$(median <warm)" 2) ms (at most $(rounded "$(maximum <warm)" 2)) |
+
+| waiting for a seat, medians of $(wc -l <waits) | target | measured |
+| --- | --- | --- |
+| from the release to the acquire of the first that waits | 25 ms | $(rounded "$(median <waits)" 2) ms (at most $(rounded "$(maximum <waits)" 2)) |
 TXT

@@ -6,7 +6,7 @@ LANGUAGE c IMMUTABLE PARALLEL SAFE ROWS 40 AS 'MODULE_PATHNAME', 'ssw_metric_fam
 COMMENT ON FUNCTION sweeper._metric_families IS 'Names, Prometheus types and texts of the metrics.';
 CREATE FUNCTION sweeper._metrics(pools boolean, OUT metric text, OUT type text, OUT labels jsonb, OUT value float8, OUT family text, OUT help text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 200 SET search_path = pg_catalog, pg_temp SET jit = off AS 'MODULE_PATHNAME', 'ssw_metrics';
-COMMENT ON FUNCTION sweeper._metrics IS 'The series of all metrics, with the rights of the reader. pools: seats of each pool instead of their sum.';
+COMMENT ON FUNCTION sweeper._metrics IS 'The series of all metrics, with the rights of the reader. pools: seats and sessions of each pool instead of their sum.';
 
 -- A histogram of single counts as Prometheus has it: up to each bound, and all of them.
 CREATE FUNCTION sweeper._metric_histogram(bounds float8[], counts bigint[], sum float8, OUT suffix text, OUT le text, OUT value float8) RETURNS SETOF record
@@ -54,4 +54,4 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
           FROM sweeper._metrics(metrics_text.pools) AS m GROUP BY m.family, m.help, m.type) AS t
 $$;
 COMMENT ON FUNCTION sweeper.metrics_text IS
-'View metrics in the text format of Prometheus. pools: seats of each pool, in a label, instead of their sum; where pools are many, so are these. Errors: 42501 not granted, 22004 null.';
+'View metrics in the text format of Prometheus. pools: seats and ended sessions of each pool, in a label, instead of their sum; where pools are many, so are these. Errors: 42501 not granted, 22004 null.';

@@ -35,7 +35,7 @@ DECLARE
     name text := format('sweeper.%I()', marker);
     calls text := CASE WHEN marker LIKE '\_user\_of\_policy\_%' THEN
         'sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper._touch_here(text, text, text), sweeper._touch_many_here(text, text[], text), sweeper._touch_many_rows(text, text[], text), sweeper.touch_many(text, text[]), sweeper.is_live(text, text), sweeper._is_live_here(text, text, text), sweeper.expire(text, text[], text), sweeper._expire_here(text, text[], text), sweeper.explain_row(text, text)'
-        ELSE 'sweeper.acquire, sweeper.release, sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid), sweeper.is_live(uuid), sweeper.claim_session' END;
+        ELSE 'sweeper.acquire, sweeper.acquire_wait, sweeper.release, sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid), sweeper.is_live(uuid), sweeper.claim_session' END;
 BEGIN
     IF marker NOT LIKE '\_user\_of\_%' THEN
         RAISE EXCEPTION '"%" is not the function of a policy or pool', marker USING ERRCODE = 'invalid_parameter_value';
@@ -58,7 +58,7 @@ BEGIN
         END LOOP;
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role::regrole);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION %s, %s TO %s', name, calls, role::regrole);
+    EXECUTE format('GRANT EXECUTE ON ROUTINE %s, %s TO %s', name, calls, role::regrole);
 END
 $$;
 CREATE FUNCTION sweeper._give_access(role oid, policy text, pool text, granted boolean) RETURNS void
@@ -96,12 +96,12 @@ BEGIN
     EXECUTE format('GRANT SELECT ON sweeper.policy, sweeper.policy_change, sweeper.pass, sweeper.cleanup_event,
         sweeper.failed_row, sweeper.fuse_hold, sweeper.sharing_error, sweeper.policy_status, sweeper.stat_progress, sweeper.stat_process, sweeper.stat_policy,
         sweeper.problem, sweeper.stat_cleanup_daily, sweeper.stat_cleanup_lag, sweeper.preset, sweeper.adoptable,
-        sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
+        sweeper.pool, sweeper.session, sweeper.usage_event, sweeper.pool_day, sweeper.pool_month, sweeper.pool_status, sweeper.live_session, sweeper.stat_pool_cleanup,
         sweeper.job_status, sweeper.worker_status, sweeper.provider_status,
         sweeper.policy_status_all, sweeper.problem_all, sweeper.stat_progress_all, sweeper.pass_all, sweeper.cleanup_event_all,
         sweeper.append_status, sweeper.append_failed_row, sweeper.metrics, sweeper._metric_task, sweeper._waiting_command, sweeper._job_trouble, sweeper._full_pool TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._process(), sweeper._progress(), sweeper._policy(), sweeper._state(), sweeper._cluster(),
-        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._repair_hint(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._task_query(text, text, text, text), sweeper._last_heartbeat(uuid), sweeper._dead_sessions(), sweeper._node(), sweeper._node_rows(text), sweeper._other_nodes(text), sweeper._database(),
+        sweeper._library(), sweeper.version(), sweeper.explain_row(text, text), sweeper.explain_sweep(text), sweeper.preview(text), sweeper._matches(oid, text[], text[]), sweeper._surplus(oid, text[], text[]), sweeper._indexed(oid, text), sweeper._presets(oid), sweeper._repair_hint(int), sweeper._misfit(text), sweeper._again(text, text), sweeper._lock_query(text), sweeper._task_query(text, text, text, text), sweeper._last_heartbeat(uuid), sweeper._dead_sessions(), sweeper._node(), sweeper._node_rows(text), sweeper._other_nodes(text), sweeper._database(), sweeper._pool_counts(), sweeper._waiting(text),
         sweeper.metrics_text(boolean), sweeper._metrics(boolean), sweeper._metric_families(), sweeper._metric_histogram(float8[], bigint[], float8), sweeper._metric_text(text, jsonb, float8) TO %s', role);
     IF level = 'monitor' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._monitor(), sweeper.get_task, sweeper.list_tasks, sweeper._task_progress(uuid) TO %s', role);
@@ -119,7 +119,7 @@ BEGIN
         sweeper.start_task, sweeper.task_progress, sweeper.finish_task, sweeper.cancel_task, sweeper.get_task, sweeper.list_tasks,
         sweeper.append, sweeper.append_many, sweeper.alter_append, sweeper.schedule, sweeper.unschedule TO %s', role);
     EXECUTE format('GRANT DELETE ON sweeper.append_failed_row TO %s', role);
-    EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.flush, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.flush, sweeper.acquire_wait, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
     IF level = 'admin' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor(),
             sweeper.create_pool, sweeper.alter_pool, sweeper.drop_pool TO %s', role);
@@ -145,7 +145,7 @@ END
 $$;
 COMMENT ON FUNCTION sweeper.grant_access IS
 'Gives a role an access level. Run by the extension''s owner. user: register its own tables and control those policies, send heartbeats, acquire and release sessions, be a worker, submit tasks, append rows. monitor: see everything. admin: also pause, resume and limit any policy, but change no code; create, alter and drop pools, and end any session.
-With a policy or a pool, gives level user for that policy or pool only: touch(), is_live(), expire() and explain_row() for its rows, without rights on the table and regardless of its row security; or acquire() in that pool. Run by the policy''s owner or level admin, for a pool by level admin.
+With a policy or a pool, gives level user for that policy or pool only: touch(), is_live(), expire() and explain_row() for its rows, without rights on the table and regardless of its row security; or acquire() and acquire_wait() in that pool. Run by the policy''s owner or level admin, for a pool by level admin.
 Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy or pool, 42501 not allowed, 22004 null, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s if that is 0.';
 COMMENT ON FUNCTION sweeper.revoke_access IS
 'Takes every access level from a role, also those of policies and pools. Run by the extension''s owner. With a policy or a pool, takes that level alone; run by a role that may give it. Errors: as grant_access().';
@@ -192,6 +192,7 @@ ALTER TABLE sweeper.shard_arrival ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.preset ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.service_mark ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.pool ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sweeper.pool_day ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.job ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.job_worker ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.provider ENABLE ROW LEVEL SECURITY;
@@ -202,6 +203,7 @@ ALTER TABLE sweeper.append_row ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.append_failed ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON sweeper.preset FOR SELECT USING (true);
 CREATE POLICY visible ON sweeper.pool FOR SELECT USING (true);
+CREATE POLICY visible ON sweeper.pool_day FOR SELECT USING (true);
 
 ALTER VIEW sweeper.policy_status SET (security_invoker = true);
 ALTER VIEW sweeper.stat_progress SET (security_invoker = true);

@@ -51,7 +51,8 @@ JOIN sweeper.metrics AS m ON m.family = 'session_sweeper_heartbeats_total' AND m
 SELECT count(*) AS invalid FROM regexp_split_to_table(sweeper.metrics_text(), '\n') AS l
 WHERE l <> '' AND l !~ '^# HELP session_sweeper_[a-z_]+ [A-Z].*[.?]$' AND l !~ '^# TYPE session_sweeper_[a-z_]+ (counter|gauge|histogram)$' AND l !~ '^session_sweeper_[a-z_]+(\{[a-z]+="([^"\\\n]|\\.)*"(,[a-z]+="([^"\\\n]|\\.)*")*\})? (\+Inf|[0-9.e+-]+)$';
 SELECT replace(l, current_database(), 'db') FROM regexp_split_to_table(sweeper.metrics_text(), '\n') AS l WHERE l ~ '^session_sweeper_(rows_ended_total.*(expired|manual)|lag_seconds_count).*c"';
-SELECT replace(l, current_database(), 'db') FROM regexp_split_to_table(sweeper.metrics_text(pools => true), '\n') AS l WHERE l ~ 'pool=' ORDER BY 1;
+SELECT replace(l, current_database(), 'db') FROM regexp_split_to_table(sweeper.metrics_text(pools => true), '\n') AS l WHERE l ~ 'pool=' AND l !~ '_total' ORDER BY 1; -- what is counted of sessions comes from a table
+SELECT count(*) AS of_pools FROM regexp_split_to_table(sweeper.metrics_text(pools => true), '\n') AS l WHERE l ~ 'rows_ended_total.*sweeper.session' AND l !~ 'pool=';
 SELECT count(*) FROM regexp_split_to_table(sweeper.metrics_text(), '\n') AS l WHERE l ~ 'pool=';
 SELECT count(*) AS sums FROM regexp_split_to_table(sweeper.metrics_text(pools => true), '\n') AS l WHERE l ~ '^session_sweeper_seats' AND l !~ 'pool=';
 -- who may watch sees all, who owns a policy his own

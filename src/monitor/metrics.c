@@ -17,11 +17,12 @@
 
 #include "base/argument_checks.h"
 #include "base/spi.h"
+#include "policy/policy_struct.h"
 
 PG_FUNCTION_INFO_V1(ssw_metrics);
 PG_FUNCTION_INFO_V1(ssw_metric_families);
 
-/* What several metrics read; $1: seats of each pool instead of their sum. */
+/* What several metrics read; $1: seats and sessions of each pool instead of their sum. */
 #define SOURCES \
 	"WITH cluster AS MATERIALIZED (SELECT * FROM sweeper._cluster())," \
 	" stat AS MATERIALIZED (SELECT p.policy, s.* FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id))," \
@@ -31,8 +32,12 @@ PG_FUNCTION_INFO_V1(ssw_metric_families);
 	"  FROM sweeper.policy_status AS t LEFT JOIN stat AS s USING (policy) CROSS JOIN cluster AS c)," \
 	" failed AS MATERIALIZED (SELECT policy, count(*) FILTER (WHERE state = 'quarantined') AS quarantined," \
 	"  count(*) FILTER (WHERE state = 'retrying') AS retrying FROM sweeper.failed_row GROUP BY policy)," \
-	" seats AS MATERIALIZED (SELECT pool, seats, live, over_by FROM sweeper.pool_status WHERE $1" \
-	"  UNION ALL SELECT NULL, NULL, coalesce(sum(live), 0), coalesce(sum(over_by), 0) FROM sweeper.pool_status HAVING NOT $1)," \
+	" seats AS MATERIALIZED (SELECT pool, seats, live, over_by, waiting FROM sweeper.pool_status WHERE $1" \
+	"  UNION ALL SELECT NULL, NULL, coalesce(sum(live), 0), coalesce(sum(over_by), 0), coalesce(sum(waiting), 0) FROM sweeper.pool_status HAVING NOT $1)," \
+	" pools AS MATERIALIZED (SELECT pool, sum(acquired) AS acquired, sum(refused) AS refused," \
+	"  ARRAY[sum(zombie), sum(expired), sum(released), sum(disconnected), sum(manual)] AS ended FROM sweeper.pool_day GROUP BY pool)," \
+	" kept AS MATERIALIZED (SELECT * FROM pools WHERE $1" \
+	"  UNION ALL SELECT NULL, coalesce(sum(acquired), 0), coalesce(sum(refused), 0), NULL FROM pools WHERE pool NOT LIKE 'sweeper.%' HAVING NOT $1)," \
 	" appended AS MATERIALIZED (SELECT coalesce(sum(waiting), 0) AS waiting, coalesce(sum(failed), 0) AS failed," \
 	"  greatest(0, extract(epoch FROM now() - min(due_at))) AS overdue FROM sweeper.append_status)," \
 	" process AS MATERIALIZED (SELECT kind FROM sweeper._process())," \
@@ -65,10 +70,12 @@ static const Metric metrics[] = {
 	"Passes that failed for a reason that concerns the whole policy."},
 	{"fuse_trips_total", "counter", OF_POLICY, "s.fuse_trips", "stat AS s",
 	"Passes that the fuse held."},
-	{"rows_ended_total", "counter", OF_POLICY ", 'type', e.type", "e.n",
-		"stat AS s CROSS JOIN LATERAL unnest('{zombie,expired,released,disconnected,manual}'::text[], s.ended) AS e (type, n)"
+	{"rows_ended_total", "counter", OF_POLICY ", 'pool', s.pool, 'type', e.type", "e.n",
+		"(SELECT policy, NULL::text AS pool, ended FROM stat WHERE NOT $1 OR policy <> '" SSW_SESSION_POLICY "'"
+		"  UNION ALL SELECT '" SSW_SESSION_POLICY "', pool, ended FROM kept WHERE $1) AS s"
+		" CROSS JOIN LATERAL unnest('{zombie,expired,released,disconnected,manual}'::text[], s.ended::bigint[]) AS e (type, n)"
 		" WHERE e.n > 0 OR e.type IN ('zombie', 'expired')",
-	"Rows that were expired or ended otherwise, by the type of their cleanup event, also in transactions that were rolled back."},
+	"Rows that were expired or ended otherwise, by the type of their cleanup event, also in transactions that were rolled back. Sessions by pool, if asked for: as table pool_day has them."},
 	{"rows_refreshed_total", "counter", OF_POLICY, "s.refreshed", "stat AS s",
 	"Rows whose deadline was prolonged because of heartbeats or is_alive."},
 	{"rows_repaired_total", "counter", OF_POLICY, "s.repaired", "stat AS s",
@@ -134,6 +141,12 @@ static const Metric metrics[] = {
 	"Seats taken, in all pools or in one."},
 	{"seats_over", "gauge", "'pool', s.pool", "s.over_by", "seats AS s",
 	"Sessions beyond the seats, in all pools or in one."},
+	{"seats_waiting", "gauge", "'pool', s.pool", "s.waiting", "seats AS s",
+	"Sessions that wait for a seat in acquire_wait(), in all pools or in one."},
+	{"seats_acquired_total", "counter", "'pool', s.pool", "s.acquired", "kept AS s WHERE s.pool IS NULL OR s.pool NOT LIKE 'sweeper.%'",
+	"Seats that were acquired, in all pools or in one, as table pool_day has them."},
+	{"seats_refused_total", "counter", "'pool', s.pool", "s.refused", "kept AS s WHERE s.pool IS NULL OR s.pool NOT LIKE 'sweeper.%'",
+	"Calls that found no seat, in all pools or in one, as table pool_day has them."},
 	{"tasks", "gauge", "'status', s.status", "s.n", "sweeper._metric_task AS s WHERE NOT s.ended",
 	"Tasks that have not ended, by state."},
 	{"tasks_without_worker", "gauge", "", "coalesce(sum(s.waiting) FILTER (WHERE s.without_worker), 0)", "sweeper._job_trouble AS s",

@@ -34,10 +34,10 @@ typedef struct SswPolicyHooks
 	void		(*read_row) (TupleTableSlot *slot, int first_extra, SswEndedRow *row);
 
 	/*
-	 * in the batch's transaction, as the extension; event: id of the first
-	 * row's event
+	 * in the batch's transaction, as the extension, before the events are
+	 * written; event: id of the first row's
 	 */
-	void		(*rows_ended) (const SswEndedRow *rows, int n, const char *type, int64 event);
+	void		(*rows_ended) (SswEndedRow *rows, int n, const char *type, int64 event);
 
 	/*
 	 * in the pass's collector, before it looks for rows; what lasts goes to

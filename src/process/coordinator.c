@@ -30,6 +30,7 @@
 #include "grace/service_log.h"
 #include "heartbeat/store_scan.h"
 #include "policy/partition.h"
+#include "registry/pool_count.h"
 #include "work/command_queue.h"
 #include "work/runner_demand.h"
 #include "work/task_notify.h"
@@ -261,6 +262,7 @@ extension_present(const SswTurn *t)
 		ssw_store_forget(MyDatabaseId);
 		ssw_task_shmem_forget(MyDatabaseId);
 		ssw_work_forget(MyDatabaseId);
+		ssw_pool_count_forget(MyDatabaseId);
 		ssw_runner_demand_none(true);
 	}
 	return present;
@@ -451,6 +453,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	work_on_passes(now, ssw_turn_is_over(t, ssw_watch_list_all(), now));
 	others = ssw_min(others, ssw_task_notify(now));
 	others = ssw_min(others, ssw_queue_round(now));
+	others = ssw_min(others, ssw_pool_count_write(now));
 	ssw_assign(ssw_watch_list_all(), now);
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);

@@ -41,6 +41,7 @@
 #include "work/task_shmem.h"
 #include "work/work_state.h"
 #include "process/database_hook.h"
+#include "registry/pool_count.h"
 
 /* How much longer than a batch may take to end; the server itself waits 5 s more. */
 #define CLOSE_GRACE_MS		2000
@@ -293,6 +294,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		ssw_store_forget(dboid);
 		ssw_task_shmem_forget(dboid);
 		ssw_work_forget(dboid);
+		ssw_pool_count_forget(dboid);
 	}
 }
 

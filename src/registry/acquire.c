@@ -39,6 +39,8 @@
 #include "base/ssw.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
+#include "registry/pool_count.h"
+#include "registry/seat_queue.h"
 #include "registry/session.h"
 
 PG_FUNCTION_INFO_V1(ssw_acquire);
@@ -77,12 +79,6 @@ typedef struct Acquire
 	int64		fence;
 } Acquire;
 
-/* Columns of sweeper.pool, in the order of schema/45_registry.sql. */
-enum
-{
-	P_POOL, P_SEATS, P_TTL, P_MAX_TTL, P_MAX_PER_OWNER, P_CHANNEL, P_METADATA, P_CREATED_AT, P_CREATED_BY, P_NCOLS
-};
-
 static Datum
 column(SswOwnTable *t, int which, bool *isnull)
 {
@@ -97,17 +93,17 @@ read_pool(Acquire *a)
 	bool		isnull;
 	Datum		d;
 
-	ssw_own_open(&r, "pool", P_NCOLS, "pool_pkey", AccessShareLock, ssw_own_latest());
+	ssw_own_open(&r, "pool", SSW_P_NCOLS, "pool_pkey", AccessShareLock, ssw_own_latest());
 	if (!ssw_own_find_texts(&r, &a->pool_text, 1))
 		ssw_pool_missing(a->pool);
-	d = column(&r, P_TTL, &isnull);
+	d = column(&r, SSW_P_TTL, &isnull);
 	if (a->ttl_us == 0)
 		a->ttl_us = ssw_argument_interval("ttl", DatumGetIntervalP(d), SSW_MIN_LIFETIME);
-	d = column(&r, P_MAX_TTL, &isnull);
+	d = column(&r, SSW_P_MAX_TTL, &isnull);
 	a->max_ttl_us = isnull ? 0 : ssw_argument_interval("max_ttl", DatumGetIntervalP(d), SSW_MIN_LIFETIME);
-	d = column(&r, P_SEATS, &isnull);
+	d = column(&r, SSW_P_SEATS, &isnull);
 	a->seats = isnull ? -1 : DatumGetInt32(d);
-	d = column(&r, P_MAX_PER_OWNER, &isnull);
+	d = column(&r, SSW_P_MAX_PER_OWNER, &isnull);
 	a->max_per_owner = isnull || !a->owner ? -1 : DatumGetInt32(d);
 	ssw_own_close(&r);
 	ssw_own_release(r.snapshot);
@@ -186,6 +182,23 @@ take_over(Acquire *a, int64 n)
 }
 
 /*
+ * Sessions that wait for a seat have theirs before this one; but one for which another of
+ * its owner has ended takes none from them.
+ */
+static bool
+is_turn(Acquire *a)
+{
+	int			ahead = a->seats >= 0 ? ssw_seat_queue_ahead(a->pool) : 0;
+
+	if (ahead > 0 && a->live + ahead >= a->seats && a->taken_over == 0 && a->takeover && a->mine > 0)
+	{
+		take_over(a, 1);
+		count(a);
+	}
+	return ahead == 0 || a->live + ahead < a->seats || a->taken_over > 0;
+}
+
+/*
  * Is there a seat?  Dead holders go first: those that nobody else is just ending,
  * and, if that was not enough, the others, which are waited for.
  */
@@ -209,7 +222,7 @@ make_room(Acquire *a)
 		take_over(a, excess(a));
 		count(a);
 	}
-	return excess(a) == 0;
+	return excess(a) == 0 && is_turn(a);
 }
 
 /*
@@ -272,10 +285,23 @@ give(Acquire *a)
 	slot->tts_isnull[SSW_S_RELEASED_AT] = slot->tts_isnull[SSW_S_ENDED_AT] = true;
 	v[SSW_S_FENCE] = Int64GetDatum(a->fence);
 	v[SSW_S_METADATA] = a->metadata;
+	v[SSW_S_SEATS_USED] = Int32GetDatum((int32) a->live + 1);
+	slot->tts_isnull[SSW_S_SEATS_USED] = a->seats < 0;
 	ssw_multi_insert_row(table);
 	ssw_multi_insert_close(table);
 	/* the next acquire of this statement counts it */
 	CommandCounterIncrement();
+	ssw_pool_count_acquired(a->pool, a->seats < 0 ? 0 : a->live + 1);
+}
+
+/* There is no seat.  One that waits lets others pass if its owner has enough. */
+static void
+refuse(const Acquire *a)
+{
+	if (!ssw_seat_queue_joined())
+		ssw_pool_count_refused(a->pool);
+	else if (a->max_per_owner >= 0 && a->mine >= a->max_per_owner)
+		ssw_seat_queue_let_pass();
 }
 
 /* Read and check the arguments. */
@@ -350,5 +376,7 @@ ssw_acquire(PG_FUNCTION_ARGS)
 		give(&a);
 		return_row(fcinfo, &a);
 	}
+	else
+		refuse(&a);
 	return (Datum) 0;
 }

@@ -21,6 +21,7 @@
 #include "base/spi.h"
 #include "policy/policy_rights.h"
 #include "registry/pool.h"
+#include "registry/pool_count.h"
 #include "registry/session.h"
 
 PG_FUNCTION_INFO_V1(ssw_create_pool);
@@ -326,6 +327,7 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 		ssw_pool_missing(s.pool);
 	check_times(s.pool);
 	log_change(s.pool, "alter_pool", before);
+	ssw_pool_count_changed(s.pool);
 	PG_RETURN_VOID();
 }
 
@@ -401,6 +403,7 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	if (run("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL) == 0)
 		ssw_pool_missing(pool);
 	log_change(pool, "drop_pool", before);
+	ssw_pool_count_changed(pool);
 	ssw_rights_forget_pool(pool);
 	PG_RETURN_VOID();
 }

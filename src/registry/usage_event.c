@@ -55,7 +55,7 @@ read_life(TupleTableSlot *slot, int first, SswEndedRow *row)
 
 /* One usage row for each session that ended, with the id of its cleanup event. */
 static void
-add_usage(const SswEndedRow *rows, int n, const char *type, int64 event)
+add_usage(SswEndedRow *rows, int n, const char *type, int64 event)
 {
 	SswMultiInsert *table = ssw_multi_insert_open("usage_event", U_NCOLS, U_RECORDED_AT + 1);
 	Datum		end_type = CStringGetTextDatum(type);

@@ -184,6 +184,12 @@ compare_groups(const void *a, const void *b)
 	return (int) VARSIZE_ANY_EXHDR(x->group) - (int) VARSIZE_ANY_EXHDR(y->group);
 }
 
+bool
+ssw_cleanup_event_same_group(const SswEndedRow *a, const SswEndedRow *b)
+{
+	return compare_groups(a, b) == 0;
+}
+
 /* Rows from start that share a group. */
 static int
 group_length(SswSink *sink, int start)
@@ -299,23 +305,30 @@ notify(SswSink *sink, const char *channel, int start, int count, int64 first_id,
 	pfree(buf.data);
 }
 
+/* The place of a cleanup type in SswPolicyShared.ended. */
+int
+ssw_cleanup_event_type(const char *name)
+{
+	static const char *const types[SSW_END_TYPES] = {"zombie", "expired", "released", "disconnected", "manual"};
+	int			type = 0;
+
+	while (type < SSW_END_TYPES - 1 && strcmp(types[type], name) != 0)
+		type++;
+	return type;
+}
+
 /* As the server's own statistics, these count what is rolled back, too. */
 static void
 count(const SswSink *sink)
 {
-	/* in the order of SswPolicyShared.ended */
-	static const char *const types[SSW_END_TYPES] = {"zombie", "expired", "released", "disconnected", "manual"};
 	SswPolicyShared *s;
-	int			type = 0;
 
 	if (!ssw_shmem_available())
 		return;
-	while (type < SSW_END_TYPES - 1 && strcmp(types[type], sink->cleanup_type) != 0)
-		type++;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 	s = ssw_shmem_policy(MyDatabaseId, sink->policy->id, true);
 	if (s)
-		s->ended[type] += sink->nrows;
+		s->ended[ssw_cleanup_event_type(sink->cleanup_type)] += sink->nrows;
 	LWLockRelease(SswShared->lock);
 }
 

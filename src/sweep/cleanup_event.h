@@ -7,6 +7,7 @@
 
 #include "base/shmem.h"
 #include "policy/policy.h"
+#include "policy/policy_hooks.h"
 #include "tcop/dest.h"
 
 typedef struct SswSink SswSink;
@@ -17,6 +18,8 @@ extern DestReceiver *ssw_cleanup_event_receiver(SswSink *sink);
 extern void ssw_cleanup_event_of_shard(SswSink *sink, Oid shard);
 extern bool ssw_cleanup_event_still_dead(SswSink *sink);
 extern void ssw_cleanup_event_end(SswSink *sink);
+extern int	ssw_cleanup_event_type(const char *name);
+extern bool ssw_cleanup_event_same_group(const SswEndedRow *a, const SswEndedRow *b);
 extern void ssw_cleanup_event_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us,
 								   double *sum, int64 *hist);
 

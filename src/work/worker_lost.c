@@ -158,7 +158,7 @@ ssw_worker_lost_unheard(Datum worker, int64 ttl_us)
 
 /* Of the sessions that ended, what the workers among them had ends, too. */
 static void
-workers_ended(const SswEndedRow *rows, int nrows, const char *end_type, int64 event)
+workers_ended(SswEndedRow *rows, int nrows, const char *end_type, int64 event)
 {
 	Oid			type = UUIDARRAYOID;
 	Datum	   *ids = palloc(nrows * sizeof(Datum));

@@ -1,0 +1,255 @@
+/*
+ * seat_queue.c
+ *		Sessions that wait for a seat, in the order in which they came.
+ *
+ * Runs in sessions that wait (acquire_wait.c), that acquire, and that end sessions.  The
+ * first of a pool that can take a seat has the turn: it alone tries, when it is woken, and
+ * at least each second, because a seat also becomes free when its holder's time is over.
+ * It is woken at the commit of an end, or of a change of the pool.  One whose owner has as
+ * many as the pool allows lets the others pass until then.
+ *
+ * An acquire that does not wait gets no seat that one before it in the queue is to have.
+ * So that one that hangs keeps no seat from others, a session counts only as long as it
+ * has looked at the queue within STALE_US.
+ *
+ * Shares the queue of all pools, under its own lock, held for a few instructions; fixed
+ * memory of about 50 kB.  A crash empties it, and ends those who wait.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "base/compat.h"
+#include "base/shmem.h"
+#include "registry/seat_queue.h"
+
+PG_FUNCTION_INFO_V1(ssw_waiting);
+
+#define MAX_WAITERS		1024
+#define STALE_US		(3 * USECS_PER_SEC)
+
+typedef struct Waiter
+{
+	Oid			database;
+	bool		lets_pass;		/* until a seat becomes free */
+	uint64		pool;			/* a hash of its name */
+	Latch	   *latch;
+	TimestampTz looked_at;
+} Waiter;
+
+typedef struct Queue
+{
+	LWLock	   *lock;
+	int			n;				/* a reader of 0 needs no lock */
+	Waiter		waiters[MAX_WAITERS];	/* in the order in which they came */
+} Queue;
+
+static Queue *queue = NULL;
+static uint64 my_pool;
+static bool joined = false;
+
+static void
+init_queue(LWLock *lock)
+{
+	queue->lock = lock;
+}
+
+/* Called from _PG_init. */
+void
+ssw_seat_queue_init(void)
+{
+	ssw_shmem_add_struct("session_sweeper seat queue", sizeof(Queue), &queue, init_queue);
+}
+
+static uint64
+hash_of(const char *pool)
+{
+	return hash_bytes_extended((const unsigned char *) pool, strlen(pool), 0);
+}
+
+static bool
+is_of(const Waiter *w, uint64 pool)
+{
+	return w->database == MyDatabaseId && w->pool == pool;
+}
+
+/* Can it take a seat?  The lock is held. */
+static bool
+counts(const Waiter *w, uint64 pool, TimestampTz now)
+{
+	return is_of(w, pool) && !w->lets_pass && now - w->looked_at <= STALE_US;
+}
+
+/* The first that can, or null; the lock is held. */
+static Waiter *
+first_of(uint64 pool, TimestampTz now)
+{
+	for (int i = 0; i < queue->n; i++)
+		if (counts(&queue->waiters[i], pool, now))
+			return &queue->waiters[i];
+	return NULL;
+}
+
+/* The place of this session, or null; the lock is held. */
+static Waiter *
+mine(void)
+{
+	for (int i = 0; joined && i < queue->n; i++)
+		if (queue->waiters[i].latch == MyLatch)
+			return &queue->waiters[i];
+	return NULL;
+}
+
+static void
+wake_first(uint64 pool)
+{
+	Waiter	   *w = first_of(pool, GetCurrentTimestamp());
+
+	if (w && w->latch != MyLatch)
+		SetLatch(w->latch);
+}
+
+/* Take a place at the end.  The caller must leave, also after an error. */
+void
+ssw_seat_queue_join(const char *pool)
+{
+	bool		fits;
+
+	my_pool = hash_of(pool);
+	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
+	fits = queue->n < MAX_WAITERS;
+	if (fits)
+		queue->waiters[queue->n++] = (Waiter)
+	{
+		.database = MyDatabaseId,.pool = my_pool,.latch = MyLatch,.looked_at = GetCurrentTimestamp()
+	};
+	joined = fits;
+	LWLockRelease(queue->lock);
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("%d sessions of the server wait for seats already", MAX_WAITERS),
+				 errhint("Try again; sweeper.acquire() does not wait.")));
+}
+
+/* Give the place up; it is the next one's turn.  As a callback at the exit of the process. */
+void
+ssw_seat_queue_leave(int code, Datum arg)
+{
+	Waiter	   *w;
+
+	if (!joined)
+		return;
+	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
+	w = mine();
+	if (w)
+	{
+		queue->n--;
+		memmove(w, w + 1, (char *) &queue->waiters[queue->n] - (char *) w);
+	}
+	joined = false;
+	wake_first(my_pool);
+	LWLockRelease(queue->lock);
+}
+
+/* Does this session wait for a seat? */
+bool
+ssw_seat_queue_joined(void)
+{
+	return joined;
+}
+
+bool
+ssw_seat_queue_my_turn(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Waiter	   *w;
+	bool		turn;
+
+	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
+	w = mine();
+	w->looked_at = now;
+	turn = first_of(my_pool, now) == w;
+	LWLockRelease(queue->lock);
+	return turn;
+}
+
+/* This session's owner has as many seats as the pool allows: others come first until one becomes free. */
+void
+ssw_seat_queue_let_pass(void)
+{
+	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
+	mine()->lets_pass = true;
+	wake_first(my_pool);
+	LWLockRelease(queue->lock);
+}
+
+/* Until this session is woken, or the time is over. */
+void
+ssw_seat_queue_sleep(long timeout_ms)
+{
+	static uint32 wait_event = 0;
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(1, timeout_ms), ssw_wait_event("SessionSweeperSeat", wait_event));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* A seat of the pool may be free. */
+void
+ssw_seat_queue_wake(const char *pool)
+{
+	uint64		hash = hash_of(pool);
+
+	if (queue == NULL || *(volatile int *) &queue->n == 0)
+		return;
+	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < queue->n; i++)
+		if (is_of(&queue->waiters[i], hash))
+			queue->waiters[i].lets_pass = false;
+	wake_first(hash);
+	LWLockRelease(queue->lock);
+}
+
+/* How many are to have a seat of the pool before this session? */
+int
+ssw_seat_queue_ahead(const char *pool)
+{
+	TimestampTz now;
+	uint64		hash;
+	int			n = 0;
+
+	if (joined || *(volatile int *) &queue->n == 0)
+		return 0;
+	now = GetCurrentTimestamp();
+	hash = hash_of(pool);
+	LWLockAcquire(queue->lock, LW_SHARED);
+	for (int i = 0; i < queue->n; i++)
+		n += counts(&queue->waiters[i], hash, now);
+	LWLockRelease(queue->lock);
+	return n;
+}
+
+/* _waiting(pool) → how many sessions wait for a seat of it. */
+Datum
+ssw_waiting(PG_FUNCTION_ARGS)
+{
+	char	   *pool = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	uint64		hash = hash_of(pool);
+	int			n = 0;
+
+	if (queue == NULL)
+		PG_RETURN_INT32(0);
+	LWLockAcquire(queue->lock, LW_SHARED);
+	for (int i = 0; i < queue->n; i++)
+		n += is_of(&queue->waiters[i], hash);
+	LWLockRelease(queue->lock);
+	PG_RETURN_INT32(n);
+}
