@@ -56,6 +56,11 @@ function named(args, n) {
     return [text.join(''), given.map(([, value]) => value)];
 }
 
+/** An interval as node-pg has it. */
+function milliseconds({ days = 0, hours = 0, minutes = 0, seconds = 0, milliseconds: rest = 0 }) {
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + rest;
+}
+
 /** Submits a task in the transaction of your client (or by your pool), and returns it.  args: others of sweeper.submit(). */
 async function submit(client, room, category, name, payload = {}, args = {}) {
     const [text, values] = named(args, 4);
@@ -173,23 +178,25 @@ class Lease {
 
 /**
  * Runs body with a seat of a pool, and returns its result.  config: as for new pg.Client().  args: those of sweeper.acquire(),
- * and attach: false behind a pooler (otherwise the seat is free as soon as the connection ends).  Rejects with Full if there is
+ * attach: false behind a pooler (otherwise the seat is free as soon as the connection ends), and wait: seconds to wait for a
+ * seat, which needs owner and can have no others of acquire()'s.  Rejects with Full if there is
  * no seat, and with Lost as soon as the seat is lost; body should end then, by its signal.
  */
-async function seat(config, pool, { attach = true, ...args }, body) {
+async function seat(config, pool, { attach = true, wait = 0, ...args }, body) {
     const line = new Line(config);
-    const [text, values] = named(args, 1);
-    const asked = performance.now();
-    let row;
+    const [text, values] = named(wait ? { wait: `${wait} s`, ...args } : args, 1);
+    let row, asked;
     try {
-        [row] = await line.call(`SELECT session, fence::float8, seats, seats_used, (1000 * extract(epoch FROM ttl))::float8 AS ttl,
-                (1000 * extract(epoch FROM heartbeat_every))::float8 AS every FROM sweeper.acquire($1${text})`, [pool, ...values]);
-        if (!row) throw new Full(`pool ${pool} is full`);
+        [row] = await line.call(`${wait ? 'CALL sweeper.acquire_wait' : 'SELECT * FROM sweeper.acquire'}($1${text})`, [pool, ...values], 1000 * wait + LIMIT);
+        if (!row?.session) throw new Full(`pool ${pool} is full`);
+        asked = performance.now();
+        const [{ alive }] = await line.call('SELECT sweeper.heartbeat($1) AS alive', [row.session]);
+        if (!alive) throw new Lost('the session has ended');
     } catch (error) {
         await line.close();
         throw error;
     }
-    const lease = new Lease(line, row.session, row.ttl, row.every, attach, asked);
+    const lease = new Lease(line, row.session, milliseconds(row.ttl), milliseconds(row.heartbeat_every), attach, asked);
     const leave = new AbortController();
     const heart = (async () => {
         while (!leave.signal.aborted && !lease.signal.aborted) {
@@ -201,7 +208,7 @@ async function seat(config, pool, { attach = true, ...args }, body) {
     lost.catch(() => {});
     try {
         const { session, fence, seats, seats_used } = row;
-        const result = await Promise.race([body({ session, fence, seats, seats_used, signal: lease.signal }), lost]);
+        const result = await Promise.race([body({ session, fence: Number(fence), seats, seats_used, signal: lease.signal }), lost]);
         lease.signal.throwIfAborted();
         return result;
     } finally {

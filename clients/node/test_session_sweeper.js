@@ -81,6 +81,19 @@ test('seats', async (t) => {
         assert.deepEqual(await sql('SELECT owner, status FROM sweeper.session WHERE pool = $1', pool), [{ owner: 'ann', status: 'released' }]);
     });
 
+    await withPool('waits for its turn', async () => {
+        if (!(await sql("SELECT FROM pg_proc WHERE proname = 'acquire_wait'")).length) return;
+        let second;
+        await seat(config, pool, { owner: 'ann' }, async () => {
+            await assert.rejects(seat(config, pool, { owner: 'bob', wait: 1 }, () => {}), Full);
+            second = seat(config, pool, { owner: 'bob', wait: 20 }, async (s) => [performance.now(), s.fence]);
+            await sleep(2 * TTL * 1000);
+        });
+        const freed = performance.now();
+        const [began, fence] = await second;
+        assert.ok(began - freed < 1000 && fence > 0, `after ${began - freed} ms`);
+    });
+
     await withPool('ends with the process', async () => {
         const child = spawn(process.execPath, ['-e', `require('./session_sweeper.js').seat({}, '${pool}', {}, () => { console.log('in'); return new Promise(() => {}); })`],
             { stdio: ['ignore', 'pipe', 'inherit'] });

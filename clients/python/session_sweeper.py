@@ -189,26 +189,33 @@ class seat:
     """A seat of a pool for a block: with seat(connect, pool, owner=…), or async with.
 
     connect: a connection string, or what returns a connection.  attach: free the seat as soon as the connection ends; not
-    behind a pooler.  on_lost: called at once, by another thread, when the seat is lost.  arguments: those of sweeper.acquire().
+    behind a pooler.  on_lost: called at once, by another thread, when the seat is lost.  wait: seconds to wait for a seat, which
+    needs owner.  arguments: those of sweeper.acquire(), of which a wait can have no others.
     Raises Full at the start, and Lost at the end of a block that has outlived its seat.  An async block is cancelled.
     """
 
-    def __init__(self, connect, pool, *, attach=True, on_lost=None, **arguments):
-        self._connect, self._pool, self._attach, self._on_lost, self._arguments = _connector(connect), pool, attach, on_lost, arguments
+    def __init__(self, connect, pool, *, attach=True, on_lost=None, wait=0, **arguments):
+        self._connect, self._pool, self._attach, self._on_lost = _connector(connect), pool, attach, on_lost
+        self._wait, self._arguments = wait, arguments
 
     def __enter__(self):
-        line, (text, values), asked = _Line(self._connect), _named(self._arguments), time.monotonic()
+        line, (text, values) = _Line(self._connect), _named(self._arguments)
         try:
-            rows = line.call(f"""SELECT session, fence, seats, seats_used, extract(epoch FROM ttl)::float8, extract(epoch FROM heartbeat_every)::float8
-                                 FROM sweeper.acquire(%s{text})""", self._pool, *values)
-            if not rows:
+            if self._wait:
+                [row] = line.call(f"CALL sweeper.acquire_wait(%s, wait => %s{text})", self._pool, f"{self._wait} s", *values, limit=self._wait + LIMIT)
+            else:
+                [row] = line.call(f"SELECT * FROM sweeper.acquire(%s{text})", self._pool, *values) or [(None,)]
+            if row[0] is None:
                 raise Full(f"pool {self._pool} is full")
+            session, self.fence, _, ttl, every, _, self.seats, self.seats_used = row
+            self.session = str(session)
+            asked = time.monotonic()
+            if not line.call("SELECT sweeper.heartbeat(%s)", self.session)[0][0]:
+                raise Lost("the session has ended")
         except BaseException:
             line.close()
             raise
-        session, self.fence, self.seats, self.seats_used, ttl, every = rows[0]
-        self.session = str(session)
-        self._lease = _Lease(line, self.session, ttl, every, self._attach, asked)
+        self._lease = _Lease(line, self.session, ttl.total_seconds(), every.total_seconds(), self._attach, asked)
         self.lost, self.check = self._lease.lost, self._lease.check
         if self._on_lost:
             self._lease.on_lost.append(self._on_lost)

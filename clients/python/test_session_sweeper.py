@@ -84,6 +84,25 @@ class SeatTest(Base):
             s.check()
         self.assertEqual(sql("SELECT owner, status FROM sweeper.session WHERE pool = %s", self.pool), [("ann", "released")])
 
+    def test_waits_for_its_turn(self):
+        if not sql("SELECT 1 FROM pg_proc WHERE proname = 'acquire_wait'"):
+            self.skipTest("there is no acquire_wait")
+        began = []
+
+        def second():
+            with seat(connect, self.pool, owner="bob", wait=20) as s:
+                began.append((time.monotonic(), s.fence))
+        with seat(connect, self.pool, owner="ann"):
+            with self.assertRaises(Full), seat(connect, self.pool, owner="bob", wait=1):
+                pass
+            waiting = threading.Thread(target=second)
+            waiting.start()
+            self.assertFalse(began)
+            time.sleep(2 * TTL)
+        freed = time.monotonic()
+        waiting.join()
+        self.assertLess(began[0][0] - freed, 1)
+
     def test_dies_with_the_process(self):
         code = f"import session_sweeper as s, sys\nwith s.seat('', {self.pool!r}): print('in', flush=True); sys.stdin.read()"
         with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
