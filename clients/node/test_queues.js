@@ -128,14 +128,19 @@ for (const [library, queue] of Object.entries(QUEUES).filter(([name]) => (proces
                 workers.push(start(library));
             }
             for (const id of jobs) await runs(id);
-            for (let i = 0; i < LONG - 2; i++) {
-                await sleep(1000);
+            let looks = 0;
+            while (!workers.some((w) => jobs.some((id) => w.said('ended', id)))) {
                 for (const id of jobs) {
                     const { state, lost, age } = await queue.look(id);
+                    if (state === 'done') continue;
                     assert.deepEqual([state, lost], ['running', 0]);
                     assert.ok(age < 5, `for the library it has run for ${age} s`);
                 }
+                looks++;
+                await sleep(1000);
             }
+            t.diagnostic(`${jobs.length} jobs seen ${looks} times`);
+            assert.ok(looks > LONG / 2);
             for (const id of jobs) {
                 await waitFor(`the end of ${id}`, async () => (await queue.look(id)).state === 'done');
                 assert.equal(workers.filter((w) => w.said('began', id)).length, 1, 'it ran once');
