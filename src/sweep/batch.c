@@ -415,6 +415,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	TimestampTz now = GetCurrentTimestamp();
 	SswPass    *pass = w->pass;
 	SswPolicyShared *s;
+	bool		newer = pass->backlog_before != 0 && !w->policy->heartbeats && w->target.cutoff > pass->backlog_before;
 	bool		repair = w->target.refresh && !ssw_sweep_sql_asks(w->policy, w->target.phase);
 	uint64		repaired = repair ? rows : 0;
 	uint64		refreshed = w->prolonged + (w->target.refresh && !repair ? rows : 0);
@@ -441,12 +442,16 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	w->nfailed = 0;
 	s = ssw_shmem_policy(MyDatabaseId, w->policy->id, true);
 	pass->max_lag_us = Max(pass->max_lag_us, max_lag);
-	/* rows go in order, so no other has waited for longer */
-	if (max_lag > 0)
+
+	/*
+	 * rows go in order, so no other has waited for longer; but newer ones go
+	 * before a backlog
+	 */
+	if (max_lag > 0 && !newer)
 		pass->oldest_due = now - max_lag;
 	if (s)
 	{
-		if (max_lag > 0)
+		if (max_lag > 0 && !newer)
 			s->oldest_due = pass->oldest_due;
 		ssw_drain_handled(s, &handled);
 		s->batches++;

@@ -13,21 +13,29 @@ my ($rows, $rate) = (9000, 500);
 sub sql { return $node->safe_psql('postgres', @_) }
 sql(qq{CREATE EXTENSION session_sweeper;
     CREATE TABLE limited (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON limited (d);
+    CREATE TABLE mixed (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON mixed (d);
     CREATE TABLE stale (id int PRIMARY KEY, d timestamptz) PARTITION BY RANGE (id);
     CREATE TABLE stale_1 PARTITION OF stale FOR VALUES FROM (1) TO (4000);
     CREATE TABLE stale_2 PARTITION OF stale FOR VALUES FROM (4000) TO (100000); CREATE INDEX ON stale (d);
     INSERT INTO limited SELECT i, now() - interval '1 h' + i * interval '1 ms' FROM generate_series(1, $rows) AS i;
+    INSERT INTO mixed SELECT i, now() - interval '1 h' FROM generate_series(1, $rows) AS i;
     INSERT INTO stale SELECT i, now() - interval '1 h' + i % 7 * interval '1 ms' FROM generate_series(1, $rows) AS i;
     INSERT INTO stale SELECT i, now() + interval '1 h' FROM generate_series(50001, 59000) AS i});
 # one by the limit for all rows, the other by that for the backlog of registration
 sql(qq{SELECT sweeper.register('limited', deadline => 'd', start => 'now', rate_limit => $rate, backlog_rate => 0);
-    SELECT sweeper.register('stale', deadline => 'd', start => 'now', backlog_rate => $rate)});
+    SELECT sweeper.register('stale', deadline => 'd', start => 'now', backlog_rate => $rate);
+    SELECT sweeper.register('mixed', deadline => 'd', start => 'now', check_every => '50 ms', backlog_rate => 20)});
 
 my %began;
 my @seen;
+my @forgotten;
 my $open = $node->background_psql('postgres');
 until (@seen && $seen[-1]{over}) {
     my $at = time;
+    # rows that fall due meanwhile go at once, and say nothing of the others
+    $open->query_safe(q{INSERT INTO mixed SELECT coalesce(max(id), 0) + 1, now() FROM mixed});
+    my ($wait, $late) = split /\|/, $open->query_safe(q{SELECT count(*), s.lag > '50 min' FROM mixed CROSS JOIN sweeper.policy_status AS s WHERE s.policy = 'mixed' AND d < now() - interval '50 min' GROUP BY 2});
+    push @forgotten, $at if $wait && $wait > $rate && $began{limited} && $late ne 't';
     # the deletions are committed before memory has them
     my @lines = split /\n/, $open->query_safe(q{SELECT format('%s %s %s %s %s %s %s %s', policy, n, g.done, g.rows_left, g.percent, g.rows_per_second, extract(epoch FROM g.eta), s.backlog)
         FROM (SELECT 'limited' AS policy, count(*) AS n FROM limited UNION ALL SELECT 'stale', count(*) FROM stale WHERE d < now()) AS t
@@ -56,6 +64,7 @@ for my $policy (qw(limited stale)) {
     is_deeply([ grep { abs($_->{eta} - ($end - $_->{at})) > 0.2 * ($end - $_->{at}) + 0.3 } @late ], [], "$policy: the time left is right");
     is_deeply([ grep { abs($_->{rate} - $rate) > 0.2 * $rate } @late ], [], "$policy: so is the rate");
 }
-wait_for($node, 'SELECT NOT EXISTS (SELECT FROM sweeper.stat_progress)', 'nothing is worked off any more');
+is_deeply(\@forgotten, [], 'the lag is that of the oldest row, also while newer ones go first');
+wait_for($node, q{SELECT NOT EXISTS (SELECT FROM sweeper.stat_progress WHERE policy IN ('limited', 'stale'))}, 'nothing is worked off any more');
 is(sql(q{SELECT string_agg(concat_ws(' ', policy, backlog, done, percent, rows_per_second, eta), ', ' ORDER BY policy) FROM sweeper.policy_status WHERE policy IN ('limited', 'stale')}), 'limited 0, stale 0', 'and there is no backlog');
 done_testing();
