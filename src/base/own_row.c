@@ -73,13 +73,20 @@ ssw_own_open(SswOwnTable *t, const char *table, int ncolumns, const char *index,
 				 errmsg("table \"sweeper.%s\" does not have the expected columns", table),
 				 errhint("Run ALTER EXTENSION session_sweeper UPDATE.")));
 	t->index = index_open(ssw_multi_insert_relation(index), mode);
+	t->mode = mode;
 	t->snapshot = snapshot;
 	t->slot = table_slot_create(t->rel, NULL);
 }
 
+/*
+ * A table that was only read is unlocked, as catalogs are: a session has room for 16 locks
+ * that cost little, and a claim comes near that.
+ */
 void
 ssw_own_close(SswOwnTable *t)
 {
+	LOCKMODE	mode = t->mode == AccessShareLock ? AccessShareLock : NoLock;
+
 	if (t->estate)
 	{
 		ExecCloseIndices(t->rri);
@@ -88,8 +95,8 @@ ssw_own_close(SswOwnTable *t)
 	if (t->scan)
 		index_endscan(t->scan);
 	ExecDropSingleTupleTableSlot(t->slot);
-	index_close(t->index, NoLock);
-	table_close(t->rel, NoLock);
+	index_close(t->index, mode);
+	table_close(t->rel, mode);
 }
 
 /* From now on by this snapshot. */

@@ -11,6 +11,7 @@
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
 #include "nodes/lockoptions.h"
+#include "storage/lockdefs.h"
 #include "utils/snapshot.h"
 
 /* A table, read by one of its indexes; all of it lives in the memory of its opening. */
@@ -19,6 +20,7 @@ typedef struct SswOwnTable
 	Relation	rel;
 	int			ncolumns;		/* that the caller knows */
 	Relation	index;
+	LOCKMODE	mode;			/* of both */
 	Snapshot	snapshot;
 	IndexScanDesc scan;
 	TupleTableSlot *slot;		/* the row that was found, or locked */
