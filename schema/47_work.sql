@@ -214,10 +214,22 @@ CREATE FUNCTION sweeper.claim(
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME', 'ssw_claim';
 CREATE FUNCTION sweeper.start_task(task uuid, attempt int DEFAULT NULL) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_start_task';
-CREATE FUNCTION sweeper.finish_task(task uuid, status text, result jsonb DEFAULT NULL, error text DEFAULT NULL, attempt int DEFAULT NULL) RETURNS boolean
+CREATE FUNCTION sweeper.finish_task(
+    task uuid,
+    status text,
+    result jsonb DEFAULT NULL,
+    error text DEFAULT NULL,
+    retry boolean DEFAULT false,
+    attempt int DEFAULT NULL
+) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_finish_task';
 CREATE FUNCTION sweeper.cancel_task(task uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_cancel_task';
+CREATE FUNCTION sweeper.retry_task(task uuid) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_retry_task';
+CREATE FUNCTION sweeper._backoff(attempt int, backoff interval, most interval) RETURNS interval
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+RETURN make_interval(secs => least(extract(epoch FROM most), extract(epoch FROM backoff) * 2.0 ^ least(attempt - 1, 30))::float8 * (0.75 + random() / 2));
 
 CREATE FUNCTION sweeper._task_progress(
     task uuid,
@@ -448,7 +460,7 @@ FROM sweeper.provider AS p LEFT JOIN sweeper.session AS s ON s.session = p.worke
 COMMENT ON VIEW sweeper.provider_status IS 'What workers provide. Every reader sees all.';
 
 COMMENT ON FUNCTION sweeper.register_worker IS
-'Registers a worker and returns it. It is a secret, and a session like others: heartbeat(), attach() and release() work with it. name: for people. ttl: how long it lives without a heartbeat. When it ends, its tasks fail with "Worker disconnected" or are enqueued again, as their jobs say. Its providers are removed. So are jobs that no other worker offers and no task waits for. Errors: those of acquire().';
+'Registers a worker and returns it. It is a secret, and a session like others: heartbeat(), attach() and release() work with it. name: for people. ttl: how long it lives without a heartbeat. When it ends, its tasks fail with "Worker disconnected" or are tried again, as their jobs say. Its providers are removed. So are jobs that no other worker offers and no task waits for. Errors: those of acquire().';
 COMMENT ON FUNCTION sweeper.register_job IS
 'Offers a job and returns its number: the worker takes tasks that are submitted for it. schema: form of a payload, for submitters. on_worker_loss: what happens to a task whose worker ends, fail or requeue. A second call for the same job changes nothing. Of a job that create_job() made, it changes nothing either. A deleted job, and one that only submit() made, gets this schema and on_worker_loss. Errors: 54000 schema is too long, 42710 the job exists with another schema or on_worker_loss, 42501 the worker or job of another role, or room @global or @internal without access level admin, 42704 the worker has ended, 22004 null, 42622 a name that is empty or too long, 22023 on_worker_loss, 55P03 a row was not locked in time, 25006 read-only transaction or standby.';
 COMMENT ON FUNCTION sweeper.create_job IS
@@ -474,9 +486,12 @@ COMMENT ON FUNCTION sweeper.start_task IS
 COMMENT ON FUNCTION sweeper.task_progress IS
 'Reports the progress of a task of the caller''s worker, and that the worker lives. It is kept in memory, and others see it at once. done and total: in any unit. message: at most 127 bytes. null: as before. False: stop, because the task is to be cancelled or is no longer the caller''s. On an error nothing is known: continue. attempt: see claim(). task: by default the one that runs in this session, in a command of submit_sql(). Errors: 22023 negative, 55P03 the task is being changed, 25006 read-only transaction or standby, 22004 null.';
 COMMENT ON FUNCTION sweeper.finish_task IS
-'Ends a task of the caller''s worker. status: completed, failed or cancelled. result and error are stored with it. False: it has ended already, or is no longer the caller''s. attempt: see claim(). Errors: 54000 result or error is too long, 55000 not started yet, 22023 status, 22004 null, 55P03, 25006.';
+'Ends a task of the caller''s worker. status: completed, failed or cancelled. result and error are stored with it. retry, with failed: it is tried again later, unless its job''s max_attempts are made, or it was cancelled. False: it has ended already, or is no longer the caller''s. attempt: see claim(). Errors: 54000 result or error is too long, 55000 not started yet, 22023 status, 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.cancel_task IS
 'Cancels a task. If it does not run yet, it ends at once. Otherwise task_progress() asks its worker to stop, which the worker may ignore. True for the one call that cancels it; false: it has ended, or was cancelled before. For its owner, members of its group_role and access level admin. Errors: 42704 no such task, or not yours; 22004 null, 55P03, 25006.';
+COMMENT ON FUNCTION sweeper.retry_task IS
+'Has a task that failed for good wait for a worker once more. False: it has not failed. For its owner, members of its group_role and access level admin. Errors: 42704 no such task, or not yours; 0A000 a command: submit it again; 23505 another task has its unique_key, 42501 its job has ended, in room @global or @internal, and the caller has not access level admin; 22004 null, 55P03, 25006.';
+COMMENT ON FUNCTION sweeper._backoff IS 'How long a task waits after its first, second, ... failed attempt: a quarter more or less by chance.';
 COMMENT ON FUNCTION sweeper.get_task IS
 'One task, with payload, result and comments. For its owner, members of its group_role, and access levels monitor and admin. When its owner reads a task that has ended, it is consumed, and removed a day later. Errors: 42704 no such task, or not yours; 22004 null.';
 COMMENT ON FUNCTION sweeper.list_tasks IS

@@ -97,6 +97,7 @@ SELECT room, category, name, worker_name, metadata FROM sweeper.provider_status 
 SELECT count(*) FROM sweeper.claim(:'w1', 4);
 SELECT count(*) FILTER (WHERE sweeper.start_task(task)) FROM sweeper.list_tasks(names => '{mul}', statuses => '{claimed}');
 SELECT sweeper.cancel_task(task) FROM sweeper.list_tasks(names => '{mul}', statuses => '{running}');
+UPDATE sweeper.job SET backoff = '1 h' WHERE name = 'mul';
 SELECT sweeper.release(:'w1');
 SELECT payload, s.status, s.error, s.ended, s.comments FROM sweeper.task CROSS JOIN LATERAL state(payload) AS s WHERE payload ? 'end' ORDER BY task;
 SELECT worker_name, count(*) FROM sweeper.list_tasks(statuses => '{failed}') GROUP BY 1;
@@ -104,7 +105,7 @@ SELECT name FROM sweeper.provider_status;
 SELECT name, workers, waiting FROM sweeper.job_status ORDER BY name;
 SELECT cleanup_type, "group", owner FROM sweeper.cleanup_event WHERE policy = 'sweeper.session' AND "group" = 'sweeper.worker' AND owner = 'w1';
 -- the last task of a job that nobody offers any more takes it with it
-SELECT sweeper.cancel_task(task) FROM sweeper.list_tasks(names => '{mul}', statuses => '{enqueued}') ORDER BY task DESC;
+SELECT sweeper.cancel_task(task) FROM sweeper.list_tasks(names => '{mul}', statuses => '{enqueued,allocated}') ORDER BY task DESC;
 SELECT name FROM sweeper.job_status ORDER BY name;
 -- its tasks still say its name; it comes back with another schema
 SELECT DISTINCT name FROM sweeper.list_tasks(names => '{MU*}');

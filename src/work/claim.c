@@ -35,6 +35,7 @@ PG_FUNCTION_INFO_V1(ssw_claim);
 /* Columns that are returned: the task, room, category and name of its job, payload, attempt. */
 #define N_COLUMNS	6
 #define N_NAMES		3
+#define JOB_TIMEOUT	13			/* column of sweeper.job */
 
 /* Of a search for tasks; as many each time. */
 #define N_KEYS		3
@@ -47,8 +48,9 @@ typedef struct Job
 	bool		waits;			/* there is one */
 	pg_uuid_t	task;
 	ItemPointerData tid;
-	bool		named;
+	bool		named;			/* the rest is known */
 	Datum		names[N_NAMES];
+	int64		timeout_us;		/* 0: none */
 } Job;
 
 typedef struct Claim
@@ -181,19 +183,24 @@ next_job(const Claim *cl)
 	return found;
 }
 
-/* Read the room, category and name of the job. */
+/* Read the room, category, name and timeout of the job. */
 static void
 read_names(Claim *cl, Job *j)
 {
 	SswOwnTable jobs;
 	ScanKeyData key;
+	Datum		timeout;
+	bool		isnull;
 
-	ssw_own_open(&jobs, "job", N_NAMES + 1, "job_pkey", AccessShareLock, cl->snapshot);
+	ssw_own_open(&jobs, "job", JOB_TIMEOUT, "job_pkey", AccessShareLock, cl->snapshot);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(j->head.job));
 	if (!ssw_own_find(&jobs, &key, 1))
 		elog(ERROR, "job " INT64_FORMAT " of a task does not exist", j->head.job);
 	for (int i = 0; i < N_NAMES; i++)
 		j->names[i] = CStringGetTextDatum(ssw_own_text(&jobs, i + 2));
+	timeout = ssw_own_column(&jobs, JOB_TIMEOUT, &isnull);
+	if (!isnull)
+		j->timeout_us = ssw_argument_interval("timeout", DatumGetIntervalP(timeout), 0);
 	ssw_own_close(&jobs);
 	j->named = true;
 }
@@ -224,6 +231,8 @@ take(Claim *cl, Job *j)
 	v[4] = ssw_own_column(&cl->tasks, SSW_TASK_PAYLOAD, &isnull[4]);
 	tuplestore_putvalues(cl->result->setResult, cl->result->setDesc, v, isnull);
 	ssw_task_xact_task_changed(&j->task);
+	if (j->timeout_us > 0)
+		ssw_task_xact_look_by(GetCurrentTimestamp() + j->timeout_us);
 	return true;
 }
 

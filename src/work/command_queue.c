@@ -1,7 +1,7 @@
 /*
  * command_queue.c
  *		Commands of submit_sql(): which of them wait, and which lost their runner.  Tasks
- *		that wait for their time.
+ *		that wait for their time, or run for too long.
  *
  * Runs in the coordinator, in the transaction of a round, as the extension's
  * owner.  It looks when there is a reason (work_state.c), or something is due.  It says
@@ -38,6 +38,7 @@
 #include "work/append_demand.h"
 #include "work/command_queue.h"
 #include "work/runner_demand.h"
+#include "work/task_retry.h"
 #include "work/task_row.h"
 #include "work/task_xact.h"
 #include "work/work_state.h"
@@ -45,8 +46,6 @@
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
 #define FAILED_REST_US		(5 * USECS_PER_SEC)
-#define LOCKED_REST_US		(100 * INT64CONST(1000))	/* another session holds
-														 * what is due */
 #define MAX_DUE				1000	/* tasks in one look */
 #define MAX_FAILED_STARTS	5
 
@@ -88,8 +87,7 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	"WITH r AS (SELECT $3 = 'failed' AND attempt <= max_retries AND cancel_requested_at IS NULL AS again FROM sweeper.task WHERE task = $1)"
 	" UPDATE sweeper.task AS t SET status = CASE WHEN r.again THEN 'allocated' ELSE $3 END,"
 	" finished_at = CASE WHEN NOT r.again THEN clock_timestamp() END, error = $4,"
-	" not_before = CASE WHEN r.again THEN clock_timestamp()"
-	" + least(interval '10 min', interval '1 s' * 2 ^ least(attempt - 1, 20)) * (0.75 + random() / 2) END"
+	" not_before = CASE WHEN r.again THEN clock_timestamp() + sweeper._backoff(attempt, '1 s', '10 min') END"
 	" FROM r WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING r.again";
 	Oid			types[] = {UUIDOID, INT4OID, TEXTOID, TEXTOID};
 	Datum		values[4];
@@ -229,7 +227,7 @@ enqueue_due(TimestampTz now)
 	if (n == MAX_DUE)
 		next_at = now;
 	else if (not_before != 0)
-		next_at = Min(next_at, Max(DatumGetTimestampTz(not_before), now + (DatumGetTimestampTz(not_before) <= now ? LOCKED_REST_US : 0)));
+		next_at = Min(next_at, Max(DatumGetTimestampTz(not_before), now + (DatumGetTimestampTz(not_before) <= now ? SSW_LOCKED_REST_US : 0)));
 }
 
 /* Find the roles whose commands wait, one index probe each. */
@@ -271,7 +269,7 @@ static bool
 try_look(void *arg)
 {
 	TimestampTz now = *(TimestampTz *) arg;
-	TimestampTz appended_at;
+	TimestampTz others_at;
 	SswIdentity save;
 
 	ssw_spi_begin_as_extension(&save);
@@ -286,8 +284,10 @@ try_look(void *arg)
 	look_at_running(now);
 	enqueue_due(now);
 	look_at_waiting(now);
-	appended_at = ssw_append_demand_look(now);
-	next_at = Min(next_at, appended_at);
+	others_at = ssw_append_demand_look(now);
+	next_at = Min(next_at, others_at);
+	others_at = ssw_task_retry_look(now);
+	next_at = Min(next_at, others_at);
 	ssw_spi_end_as(&save);
 	begun = true;
 	return true;

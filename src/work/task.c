@@ -1,6 +1,6 @@
 /*
  * task.c
- *		Tasks: start, finish and cancel them.
+ *		Tasks: start, finish, cancel and retry them.
  *
  * Runs in the caller's session.  Each step locks the task's row and looks at its state
  * again, so that one of several callers wins.  task_row.c lists the steps.  Shares nothing
@@ -22,7 +22,9 @@
 #include "base/own_row.h"
 #include "base/spi.h"
 #include "work/caller.h"
+#include "work/job.h"
 #include "work/task.h"
+#include "work/task_retry.h"
 #include "work/task_row.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
@@ -30,6 +32,7 @@
 PG_FUNCTION_INFO_V1(ssw_start_task);
 PG_FUNCTION_INFO_V1(ssw_finish_task);
 PG_FUNCTION_INFO_V1(ssw_cancel_task);
+PG_FUNCTION_INFO_V1(ssw_retry_task);
 
 /* New values of a task's row. */
 typedef struct Change
@@ -142,7 +145,41 @@ look_at_job(Datum jobs)
 		ssw_worker_lost_orphans(jobs);
 }
 
-/* finish_task(task, status, result, error, attempt): false when it has ended or is not the caller's. */
+/* Lock a task that the caller's worker holds, in the first argument. */
+static bool
+lock_held(SswOwnTable *tasks, const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char *to)
+{
+	ScanKeyData key;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, PG_GETARG_DATUM(0));
+	return ssw_own_find(tasks, &key, 1) && is_held(tasks, c, fcinfo, attempt, to) &&
+		ssw_own_lock(tasks, tasks->slot->tts_tid, LockTupleNoKeyExclusive, true) && is_held(tasks, c, fcinfo, attempt, to);
+}
+
+/* Arguments of finish_task(). */
+enum
+{
+	F_TASK, F_STATUS, F_RESULT, F_ERROR, F_RETRY, F_ATTEMPT
+};
+
+/* The attempt failed, and the task, which is locked, may be tried again. */
+static void
+retry_later(FunctionCallInfo fcinfo, const SswCaller *c)
+{
+	static const char *const sql = SSW_END_ATTEMPTS("t.task = $4");
+	Oid			type = UUIDOID;
+	Datum		values[] = {PG_GETARG_DATUM(F_ERROR), BoolGetDatum(true), CStringGetTextDatum(c->name), PG_GETARG_DATUM(F_TASK)};
+	SswIdentity save;
+
+	if (PG_ARGISNULL(F_ERROR))
+		values[0] = CStringGetTextDatum("its worker gave no reason");
+	ssw_spi_begin_as_extension(&save);
+	if (ssw_task_retry_end(sql, lengthof(values), &type, values) == 0)
+		elog(ERROR, "a task that was locked is gone");
+	ssw_spi_end_as(&save);
+}
+
+/* finish_task(task, status, result, error, retry, attempt): false when it has ended or is not the caller's. */
 Datum
 ssw_finish_task(PG_FUNCTION_ARGS)
 {
@@ -151,29 +188,37 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	char	   *status;
 	SswCaller	c;
 	Snapshot	snapshot;
+	bool		retry;
 	bool		done;
 	bool		alone = false;
 	Datum		job;
 
-	ssw_argument_not_null(fcinfo, 0, "task");
-	ssw_argument_not_null(fcinfo, 1, "status");
-	status = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	ssw_argument_not_null(fcinfo, F_TASK, "task");
+	ssw_argument_not_null(fcinfo, F_STATUS, "status");
+	ssw_argument_not_null(fcinfo, F_RETRY, "retry");
+	status = text_to_cstring(PG_GETARG_TEXT_PP(F_STATUS));
+	retry = PG_GETARG_BOOL(F_RETRY);
 	if (strcmp(status, "completed") != 0 && strcmp(status, "failed") != 0 && strcmp(status, "cancelled") != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("status must not be \"%s\"", status),
 				 errhint("Use one of \"completed\", \"failed\", \"cancelled\".")));
-	ssw_argument_bound(fcinfo, 2, "result", SSW_MAX_PAYLOAD);
-	ssw_argument_bound(fcinfo, 3, "error", SSW_MAX_TEXT);
+	if (retry && strcmp(status, "failed") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a task that is %s cannot be tried again", status),
+				 errhint("Use status \"failed\", or leave out retry.")));
+	ssw_argument_bound(fcinfo, F_RESULT, "result", SSW_MAX_PAYLOAD);
+	ssw_argument_bound(fcinfo, F_ERROR, "error", SSW_MAX_TEXT);
 	c = ssw_caller_identify("sweeper.finish_task()");
 	snapshot = ssw_own_snapshot();
 	ssw_own_open(&tasks, "task", SSW_TASK_COLUMNS, "task_pkey", RowExclusiveLock, snapshot);
-	change.nulls[SSW_TASK_RESULT - 1] = PG_ARGISNULL(2);
-	change.nulls[SSW_TASK_ERROR - 1] = PG_ARGISNULL(3);
-	ssw_task_row_set(SSW_TASK_RESULT, PG_GETARG_DATUM(2), change.values, change.replace);
-	ssw_task_row_set(SSW_TASK_ERROR, PG_GETARG_DATUM(3), change.values, change.replace);
+	change.nulls[SSW_TASK_RESULT - 1] = PG_ARGISNULL(F_RESULT);
+	change.nulls[SSW_TASK_ERROR - 1] = PG_ARGISNULL(F_ERROR);
+	ssw_task_row_set(SSW_TASK_RESULT, PG_GETARG_DATUM(F_RESULT), change.values, change.replace);
+	ssw_task_row_set(SSW_TASK_ERROR, PG_GETARG_DATUM(F_ERROR), change.values, change.replace);
 	ssw_task_row_set(SSW_TASK_FINISHED_AT, TimestampTzGetDatum(GetCurrentTimestamp()), change.values, change.replace);
-	done = update_held(&tasks, &c, fcinfo, 4, status, &change);
+	done = retry ? lock_held(&tasks, &c, fcinfo, F_ATTEMPT, status) : update_held(&tasks, &c, fcinfo, F_ATTEMPT, status, &change);
 	if (done)
 	{
 		bool		isnull;
@@ -183,15 +228,17 @@ ssw_finish_task(PG_FUNCTION_ARGS)
 	}
 	ssw_own_close(&tasks);
 	ssw_own_release(snapshot);
+	if (done && retry)
+		retry_later(fcinfo, &c);
 	if (alone)
 		look_at_job(PointerGetDatum(construct_array(&job, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
-	if (done)
+	if (done && !retry)
 	{
-		ssw_task_row_progress(PG_GETARG_DATUM(0));
-		ssw_task_xact_task_changed(PG_GETARG_UUID_P(0));
+		ssw_task_row_progress(PG_GETARG_DATUM(F_TASK));
+		ssw_task_xact_task_changed(PG_GETARG_UUID_P(F_TASK));
 		if (strcmp(status, "completed") != 0)
-			ssw_task_row_comment(PG_GETARG_DATUM(0), c.name, PG_ARGISNULL(3) ? status :
-								 psprintf("%s: %s", status, text_to_cstring(PG_GETARG_TEXT_PP(3))));
+			ssw_task_row_comment(PG_GETARG_DATUM(F_TASK), c.name, PG_ARGISNULL(F_ERROR) ? status :
+								 psprintf("%s: %s", status, text_to_cstring(PG_GETARG_TEXT_PP(F_ERROR))));
 	}
 	PG_RETURN_BOOL(done);
 }
@@ -207,32 +254,43 @@ ssw_task_missing(Datum task)
 			 errhint("SELECT * FROM sweeper.list_tasks(); lists the tasks that you may see.")));
 }
 
+/*
+ * Lock a task for its owner, its group, or admins; else an error.  The row has the columns
+ * that are asked for.
+ */
+static void
+lock_own(const SswCaller *c, Datum task, const char *columns)
+{
+	Oid			type = UUIDOID;
+	char	   *owner;
+	char	   *group;
+
+	if (ssw_plan_execute(psprintf("SELECT owner, group_role, %s FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE", columns),
+						 1, &type, &task, NULL, false) == 0)
+		ssw_task_missing(task);
+	owner = ssw_spi_text(0, 1);
+	group = ssw_spi_text(0, 2);
+	if (!ssw_caller_acts_as(c, owner) && !(group && ssw_caller_acts_as(c, group)))
+		ssw_task_missing(task);
+}
+
 /* cancel_task(task): true for the one call that cancelled it, or asked its worker to stop. */
 Datum
 ssw_cancel_task(PG_FUNCTION_ARGS)
 {
-	static const char *const look =
-	"SELECT owner, group_role, cancel_requested_at IS NULL AND finished_at IS NULL FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE";
 	static const char *const cancel =
 	"UPDATE sweeper.task SET cancel_requested_at = $2, status = CASE WHEN status = 'running' THEN status ELSE 'cancelled' END,"
 	" finished_at = CASE WHEN status <> 'running' THEN $2 END WHERE task = $1 RETURNING CASE WHEN status = 'cancelled' AND job IS NOT NULL THEN ARRAY[job] END, status";
 	Oid			types[] = {UUIDOID, TIMESTAMPTZOID};
 	Datum		values[2];
-	char	   *owner;
-	char	   *group;
 	SswCaller	c;
 	bool		done;
 
 	ssw_argument_not_null(fcinfo, 0, "task");
 	c = ssw_caller_begin("sweeper.cancel_task()");
 	values[0] = PG_GETARG_DATUM(0);
-	if (ssw_plan_execute(look, 1, types, values, NULL, false) == 0)
-		ssw_task_missing(values[0]);
-	owner = ssw_spi_text(0, 1);
-	group = ssw_spi_text(0, 2);
+	lock_own(&c, values[0], "cancel_requested_at IS NULL AND finished_at IS NULL");
 	done = DatumGetBool(ssw_spi_column(0, 3));
-	if (!ssw_caller_acts_as(&c, owner) && !(group && ssw_caller_acts_as(&c, group)))
-		ssw_task_missing(values[0]);
 	if (done)
 	{
 		bool		running;
@@ -247,6 +305,71 @@ ssw_cancel_task(PG_FUNCTION_ARGS)
 		if (running)
 			ssw_task_xact_command_waits(InvalidOid);
 		ssw_task_row_comment(values[0], c.name, running ? "cancel requested" : "cancelled before it started");
+	}
+	ssw_caller_end(&c);
+	PG_RETURN_BOOL(done);
+}
+
+/* The job of a task that was ended, as a submit holds it. */
+static void
+hold_job_again(const SswCaller *c, Datum job)
+{
+	Oid			type = INT8OID;
+	Datum		names[3];
+
+	if (ssw_plan_execute("SELECT room, category, name FROM sweeper.job WHERE job = $1", 1, &type, &job, NULL, false) == 0)
+		elog(ERROR, "job " INT64_FORMAT " of a task does not exist", DatumGetInt64(job));
+	for (int i = 0; i < 3; i++)
+		names[i] = CStringGetTextDatum(ssw_spi_text(0, i + 1));
+	(void) ssw_job_hold(c, names);
+}
+
+/* Another task that has not ended may have its unique key. */
+static void
+check_key_is_free(Datum task)
+{
+	static const char *const sql =
+	"SELECT o.task::text FROM sweeper.task AS o JOIN sweeper.task AS t ON o.job = t.job AND o.unique_key = t.unique_key WHERE t.task = $1 AND o.finished_at IS NULL";
+	Oid			type = UUIDOID;
+
+	if (ssw_plan_execute(sql, 1, &type, &task, NULL, false) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNIQUE_VIOLATION),
+				 errmsg("another task of the job has the unique_key of task %s", DatumGetCString(DirectFunctionCall1(uuid_out, task))),
+				 errdetail("Task %s has not ended.", ssw_spi_text(0, 1)),
+				 errhint("Try again when that has ended.")));
+}
+
+/* retry_task(task): false unless it has failed for good. */
+Datum
+ssw_retry_task(PG_FUNCTION_ARGS)
+{
+	static const char *const retry =
+	"UPDATE sweeper.task SET status = 'enqueued', enqueued_at = clock_timestamp(), finished_at = NULL, consumed_at = NULL, cancel_requested_at = NULL, worker = NULL"
+	" WHERE task = $1 RETURNING job, priority";
+	Oid			type = UUIDOID;
+	Datum		task;
+	SswCaller	c;
+	bool		done;
+
+	ssw_argument_not_null(fcinfo, 0, "task");
+	task = PG_GETARG_DATUM(0);
+	c = ssw_caller_begin("sweeper.retry_task()");
+	lock_own(&c, task, "status = 'failed', job");
+	done = DatumGetBool(ssw_spi_column(0, 3));
+	if (ssw_spi_column(0, 4) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a command cannot be tried again"),
+				 errhint("Submit it again: sweeper.submit_sql().")));
+	if (done)
+	{
+		hold_job_again(&c, ssw_spi_column(0, 4));
+		check_key_is_free(task);
+		ssw_plan_execute(retry, 1, &type, &task, NULL, false);
+		ssw_task_xact_task_waits(DatumGetInt64(ssw_spi_column(0, 1)), DatumGetInt32(ssw_spi_column(0, 2)), DatumGetUUIDP(task));
+		ssw_task_xact_task_changed(DatumGetUUIDP(task));
+		ssw_task_row_comment(task, c.name, "tried again");
 	}
 	ssw_caller_end(&c);
 	PG_RETURN_BOOL(done);

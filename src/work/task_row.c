@@ -42,9 +42,9 @@ typedef struct Transitions
 static const Transitions transitions[] = {
 	{"allocated", {"enqueued", "cancelled", "dropped"}},
 	{"enqueued", {"claimed", "running", "cancelled", "dropped"}},
-	{"claimed", {"running", "enqueued", "failed", "cancelled", "dropped"}},
-	{"running", {"completed", "failed", "cancelled", "dropped", "enqueued", "allocated"}},
-	{"completed", {0}}, {"failed", {0}}, {"cancelled", {0}}, {"dropped", {0}},
+	{"claimed", {"running", "failed", "cancelled", "dropped", "allocated"}},
+	{"running", {"completed", "failed", "cancelled", "dropped", "allocated"}},
+	{"completed", {0}}, {"failed", {"enqueued"}}, {"cancelled", {0}}, {"dropped", {0}},
 };
 
 static const Transitions *

@@ -8,6 +8,9 @@
 
 #include "base/shmem.h"
 
+/* The coordinator looks again after that, when another session holds what is due. */
+#define SSW_LOCKED_REST_US	(100 * INT64CONST(1000))
+
 /* Reasons why the coordinator is to look. */
 #define SSW_WORK_COMMANDS		0x01	/* commands or runners have changed */
 #define SSW_WORK_LEFT_OVER		0x02	/* others held rows of a lost worker */

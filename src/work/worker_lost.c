@@ -32,24 +32,14 @@
 #include "policy/policy.h"
 #include "policy/policy_hooks.h"
 #include "registry/usage_event.h"
-#include "work/task_row.h"
+#include "work/task_retry.h"
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
 
-/* End the tasks of workers ($1) that made no progress since then ($2), for a reason ($3). */
-static const char *const end_tasks =
-"WITH lost AS MATERIALIZED (SELECT t.task, t.cancel_requested_at IS NOT NULL AS cancelled,"
-" j.on_worker_loss = 'requeue' AND t.cancel_requested_at IS NULL AS requeue"
-" FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
-" WHERE t.worker = ANY ($1) AND t.status IN ('claimed', 'running') AND"
-" ($2 = 'infinity' OR $2 > greatest(t.claimed_at, t.started_at, t.progress_at, (SELECT p.progress_at FROM sweeper._task_progress(t.task) AS p)))"
-" ORDER BY t.task FOR NO KEY UPDATE OF t SKIP LOCKED),"
-" ended AS (UPDATE sweeper.task AS t SET status = CASE WHEN lost.cancelled THEN 'cancelled' WHEN lost.requeue THEN 'enqueued' ELSE 'failed' END,"
-" finished_at = CASE WHEN NOT lost.requeue THEN clock_timestamp() END, worker = CASE WHEN NOT lost.requeue THEN t.worker END,"
-" error = $3 FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.job, t.priority),"
-" said AS (INSERT INTO sweeper.task_comment (task, actor, comment)"
-" SELECT task, 'session_sweeper', status || ': ' || $3 FROM ended)"
-" SELECT task, CASE WHEN status = 'enqueued' THEN job END, priority FROM ended";
+/* End the attempts of workers ($4) that made no progress since then ($5). */
+static const char *const end_attempts =
+SSW_END_ATTEMPTS("t.worker = ANY ($4) AND"
+				 " ($5 = 'infinity' OR $5 > greatest(t.claimed_at, t.started_at, t.progress_at, (SELECT p.progress_at FROM sweeper._task_progress(t.task) AS p)))");
 
 static const char *const end_providers = "DELETE FROM sweeper.provider WHERE worker = ANY ($1) RETURNING room";
 
@@ -104,23 +94,10 @@ ssw_worker_lost_orphans(Datum jobs)
 static uint64
 end_unheard(Datum workers, TimestampTz since, const char *reason)
 {
-	Oid			types[] = {UUIDARRAYOID, TIMESTAMPTZOID, TEXTOID};
-	Datum		values[] = {workers, TimestampTzGetDatum(since), CStringGetTextDatum(reason)};
-	uint64		rows = ssw_plan_execute_fresh(end_tasks, 3, types, values);
-	SPITupleTable *ended = SPI_tuptable;
+	Oid			types[] = {UUIDARRAYOID, TIMESTAMPTZOID};
+	Datum		values[] = {CStringGetTextDatum(reason), BoolGetDatum(false), CStringGetTextDatum(SSW_EXTENSION), workers, TimestampTzGetDatum(since)};
 
-	for (uint64 i = 0; i < rows; i++)
-	{
-		bool		isnull;
-		Datum		task = SPI_getbinval(ended->vals[i], ended->tupdesc, 1, &isnull);
-		Datum		job = SPI_getbinval(ended->vals[i], ended->tupdesc, 2, &isnull);
-
-		if (!isnull)
-			ssw_task_xact_task_waits(DatumGetInt64(job), DatumGetInt32(SPI_getbinval(ended->vals[i], ended->tupdesc, 3, &isnull)), DatumGetUUIDP(task));
-		ssw_task_row_progress(task);
-		ssw_task_xact_task_changed(DatumGetUUIDP(task));
-	}
-	return rows;
+	return ssw_task_retry_end(end_attempts, lengthof(values), types, values);
 }
 
 static void

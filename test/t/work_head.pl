@@ -13,6 +13,7 @@ sub client { return $node->background_psql('postgres', on_error_stop => 0) }
 sql('CREATE EXTENSION session_sweeper');
 my $worker = sql(q{SELECT sweeper.register_worker('w', ttl => '1 day')});
 sql("SELECT sweeper.register_job('$worker', 'r', 'c', 'n', on_worker_loss => 'requeue')");
+sql(q{UPDATE sweeper.job SET backoff = '0'});
 sub submit { return sql(q{SELECT sweeper.submit('r', 'c', 'n')}) }
 sub claim { return sql("SELECT task FROM sweeper.claim('$worker', $_[0])") }
 # a task of now is too young for the place to be behind it
@@ -85,6 +86,7 @@ sql("SELECT sweeper.register_job('$other', 'r', 'c', 'n', on_worker_loss => 'req
 is(sql("SELECT task FROM sweeper.claim('$other')"), $tasks[0], 'another worker claims');
 empty();
 is(sql("SELECT sweeper.release('$other')"), 't', 'and ends');
+wait_for($node, "SELECT status = 'enqueued' FROM sweeper.task WHERE task = '$tasks[0]'");
 is(claim(1), $tasks[0], 'what it had is found');
 
 # several jobs: the oldest first, each from its own place
