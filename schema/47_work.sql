@@ -176,6 +176,8 @@ CREATE FUNCTION sweeper.drop_job(room text, category text, name text) RETURNS vo
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_drop_job';
 CREATE FUNCTION sweeper.register_provider(worker uuid, room text, category text, name text, metadata jsonb DEFAULT '{}') RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_register_provider';
+CREATE FUNCTION sweeper.unregister_provider(provider bigint) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_unregister_provider';
 CREATE FUNCTION sweeper.submit(
     room text,
     category text,
@@ -469,6 +471,8 @@ COMMENT ON FUNCTION sweeper.drop_job IS
 'Drops a job, for members of the role that registered or created it, and access level admin. Tasks that wait for it are cancelled; tasks that run continue. Its workers offer it no longer. A later submit(), register_job() or create_job() makes it again. Errors: 42704 no such job, 42501 not allowed, 22004 null, 42622, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.register_provider IS
 'Registers what a worker provides other than jobs, and returns its number. If the same role registered it before, it now belongs to this worker. It is removed with the worker. Errors: as register_job().';
+COMMENT ON FUNCTION sweeper.unregister_provider IS
+'Removes a provider before its worker ends, for members of the role that registered it, and access level admin. Errors: 42704 no such provider, 42501 that of another role, 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.submit IS
 'Submits a task for a job, and returns it. It waits from the commit on. A job that does not exist is made, with the defaults of create_job(); it belongs to no role until a worker offers it. group_role: its members may also see and cancel it. run_at: no worker can claim it before. priority: -100 to 100, higher ones are claimed first. unique_key: while a task of the job with this key has not ended, nothing is submitted, and that task is returned. origin: the room that submits, by default that of the job. Errors: 54000 payload is too long, 22023 priority, 40001 in a transaction above READ COMMITTED that does not see a task with unique_key, 42501 room @global or @internal has no such job, and the caller not access level admin; 42622 a name that is empty or too long; 22004 null, 55P03, 25006.';
 COMMENT ON FUNCTION sweeper.submit_many IS

@@ -115,7 +115,7 @@ BEGIN
         sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper._touch_here(text, text, text), sweeper._touch_many_here(text, text[], text), sweeper._touch_many_rows(text, text[], text), sweeper.touch_many(text, text[]),
         sweeper.is_live(text, text), sweeper._is_live_here(text, text, text), sweeper.is_live(uuid), sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid),
         sweeper.acquire, sweeper.release, sweeper.claim_session,
-        sweeper.register_worker, sweeper.register_job, sweeper.create_job, sweeper.drop_job, sweeper.register_provider, sweeper.submit, sweeper.submit_many, sweeper.submit_sql, sweeper.claim,
+        sweeper.register_worker, sweeper.register_job, sweeper.create_job, sweeper.drop_job, sweeper.register_provider, sweeper.unregister_provider, sweeper.submit, sweeper.submit_many, sweeper.submit_sql, sweeper.claim,
         sweeper.start_task, sweeper.task_progress, sweeper.finish_task, sweeper.cancel_task, sweeper.retry_task, sweeper.get_task, sweeper.list_tasks,
         sweeper.append, sweeper.append_many, sweeper.alter_append, sweeper.schedule, sweeper.unschedule TO %s', role);
     EXECUTE format('GRANT DELETE ON sweeper.append_failed_row TO %s', role);

@@ -94,6 +94,10 @@ SELECT sweeper.submit('room1', 'math', n, jsonb_build_object('end', n, 'i', i)) 
 SELECT sweeper.register_provider(:'w1', 'room1', 'frames', 'p') = sweeper.register_provider(:'w1', 'room1', 'frames', 'p', '{"v": 2}') AS upsert;
 SELECT sweeper.register_provider(:'w2', 'room1', 'frames', 'q') IS NOT NULL AS another;
 SELECT room, category, name, worker_name, metadata FROM sweeper.provider_status ORDER BY name;
+SELECT sweeper.register_provider(:'w2', 'room1', 'frames', 'brief') AS p \gset
+SELECT sweeper.unregister_provider(:p);
+SELECT regexp_replace(code(format('SELECT sweeper.unregister_provider(%s)', :p)), '\d+ does', '... does'), code('SELECT sweeper.unregister_provider(NULL)');
+SELECT name FROM sweeper.provider_status ORDER BY name;
 SELECT count(*) FROM sweeper.claim(:'w1', 4);
 SELECT count(*) FILTER (WHERE sweeper.start_task(task)) FROM sweeper.list_tasks(names => '{mul}', statuses => '{claimed}');
 SELECT sweeper.cancel_task(task) FROM sweeper.list_tasks(names => '{mul}', statuses => '{running}');
@@ -175,6 +179,7 @@ SELECT code(format($$SELECT sweeper.register_job(%L, '@global', 'c', 'n')$$, :'w
 SELECT code(format($$SELECT sweeper.register_job(%L, 'room1', 'math', 'mul', '{"b": 1}')$$, :'wm')) AS others_job;
 SELECT code(format($$SELECT sweeper.register_provider(%L, 'room1', 'frames', 'q')$$, :'wm')) AS others_provider;
 SELECT code(format($$SELECT sweeper.claim(%L)$$, :'w2')) AS others_worker;
+SELECT regexp_replace(code(format('SELECT sweeper.unregister_provider(%s)', provider)), 'provider \d+', 'provider ...') AS others_provider FROM sweeper.provider_status WHERE name = 'q';
 SET ROLE regress_owner;
 SELECT sweeper.submit('room3', 'c', 'n', '{"by": "role"}', group_role => 'regress_group') AS tr \gset
 SELECT code(format($$SELECT sweeper.claim(%L)$$, :'wm')) AS others_worker;

@@ -33,6 +33,7 @@ PG_FUNCTION_INFO_V1(ssw_register_job);
 PG_FUNCTION_INFO_V1(ssw_create_job);
 PG_FUNCTION_INFO_V1(ssw_drop_job);
 PG_FUNCTION_INFO_V1(ssw_register_provider);
+PG_FUNCTION_INFO_V1(ssw_unregister_provider);
 
 /* Of a job that workers or tasks have made. */
 #define DEFAULT_MAX_ATTEMPTS	3
@@ -321,4 +322,27 @@ ssw_register_provider(PG_FUNCTION_ARGS)
 	ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, TextDatumGetCString(values[0]));
 	ssw_caller_end(&c);
 	PG_RETURN_DATUM(provider);
+}
+
+/* unregister_provider(provider). */
+Datum
+ssw_unregister_provider(PG_FUNCTION_ARGS)
+{
+	Oid			type = INT8OID;
+	Datum		provider;
+	SswCaller	c;
+
+	ssw_argument_not_null(fcinfo, 0, "provider");
+	provider = PG_GETARG_DATUM(0);
+	c = ssw_caller_begin("sweeper.unregister_provider()");
+	if (ssw_plan_execute("DELETE FROM sweeper.provider WHERE provider = $1 RETURNING room, owner", 1, &type, &provider, NULL, false) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("provider " INT64_FORMAT " does not exist", DatumGetInt64(provider)),
+				 errhint("SELECT * FROM sweeper.provider_status; lists the providers.")));
+	/* undone with the caller's statement */
+	ssw_caller_require_role(&c, ssw_spi_text(0, 2), psprintf("provider " INT64_FORMAT, DatumGetInt64(provider)));
+	ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, ssw_spi_text(0, 1));
+	ssw_caller_end(&c);
+	PG_RETURN_VOID();
 }

@@ -175,6 +175,16 @@ $all = heard_all();
 is(count($all, qr/"sweeper\.jobs" with payload "\{"room": "r"\}"/), 1, 'a worker of three jobs ends: its room is told once');
 is(count($all, qr/"sweeper\.task" with payload "\{[^\n]*"$t"[^\n]*"failed"/), 1, 'and its task');
 is(count($all, qr/"sweeper\.providers" with payload "\{"room": "open"\}"/), 1, 'and the room of its provider');
+sql("SELECT sweeper.unregister_provider(sweeper.register_provider('$chief', 'brief', 'c', 'n'))");
+is(count(heard_all(), qr/"sweeper\.providers" with payload "\{"room": "brief"\}"/), 1, 'a provider is unregistered: its room');
+# rooms that submit to jobs of other rooms
+sql(q{SELECT sweeper.create_job('@global', 'c', 'cross'), sweeper.create_job('@internal', 'c', 'cross')});
+my @cross = map { sql("SELECT sweeper.submit('$_', 'c', 'cross', origin => 'lobby')") } '@global', '@internal';
+$all = heard_all();
+is(count($all, qr/"sweeper\.task" with payload "\{[^\n]*"origin": "lobby"/), 2, 'events of global and internal jobs have the room that submitted');
+is(sql(q{SELECT string_agg(room, ' ' ORDER BY task) FROM sweeper.list_tasks(origins => '{lobby}')}), '@global @internal', 'and lists can be asked for it');
+is(sql(q{SELECT count(*) FROM sweeper.list_tasks(origins => '{lobby}', rooms => '{r}')}), 0, 'which is not the room of the job');
+sql("SELECT sweeper.cancel_task('$_')") for @cross;
 my @pair = map { worker("pair$_", 'shared') } 1, 2;
 $t = submit('shared');
 heard_all();
