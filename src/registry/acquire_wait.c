@@ -13,7 +13,6 @@
 
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -101,13 +100,16 @@ ssw_acquire_wait(PG_FUNCTION_ARGS)
 		s.values[i] = PG_ARGISNULL(args[i]) ? (Datum) 0 : PG_GETARG_DATUM(args[i]);
 	}
 	desc = ssw_wait_begin(fcinfo);
-	PG_ENSURE_ERROR_CLEANUP(ssw_seat_queue_leave, (Datum) 0);
+	ssw_seat_queue_join(pool);
+	PG_TRY();
 	{
-		ssw_seat_queue_join(pool);
 		ssw_wait_until(&w, timeout_us);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(ssw_seat_queue_leave, (Datum) 0);
-	ssw_seat_queue_leave(0, (Datum) 0);
+	PG_FINALLY();
+	{
+		ssw_seat_queue_leave();
+	}
+	PG_END_TRY();
 	if (!s.found)
 		ssw_pool_count_refused(pool);
 	return ssw_wait_end(desc, cxt, s.found);

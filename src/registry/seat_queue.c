@@ -116,32 +116,9 @@ wake_first(uint64 pool)
 		SetLatch(w->latch);
 }
 
-/* Take a place at the end.  The caller must leave, also after an error. */
+/* Give the place up; it is the next one's turn. */
 void
-ssw_seat_queue_join(const char *pool)
-{
-	bool		fits;
-
-	my_pool = hash_of(pool);
-	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
-	fits = queue->n < MAX_WAITERS;
-	if (fits)
-		queue->waiters[queue->n++] = (Waiter)
-	{
-		.database = MyDatabaseId,.pool = my_pool,.latch = MyLatch,.looked_at = GetCurrentTimestamp()
-	};
-	joined = fits;
-	LWLockRelease(queue->lock);
-	if (!fits)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("%d sessions of the server wait for seats already", MAX_WAITERS),
-				 errhint("Try again; sweeper.acquire() does not wait.")));
-}
-
-/* Give the place up; it is the next one's turn.  As a callback at the exit of the process. */
-void
-ssw_seat_queue_leave(int code, Datum arg)
+ssw_seat_queue_leave(void)
 {
 	Waiter	   *w;
 
@@ -157,6 +134,39 @@ ssw_seat_queue_leave(int code, Datum arg)
 	joined = false;
 	wake_first(my_pool);
 	LWLockRelease(queue->lock);
+}
+
+static void
+at_exit(int code, Datum arg)
+{
+	ssw_seat_queue_leave();
+}
+
+/* Take a place at the end.  The caller must leave, also after an error; the end of the process does. */
+void
+ssw_seat_queue_join(const char *pool)
+{
+	static bool registered = false;
+	bool		fits;
+
+	if (!registered)
+		on_shmem_exit(at_exit, (Datum) 0);
+	registered = true;
+	my_pool = hash_of(pool);
+	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
+	fits = queue->n < MAX_WAITERS;
+	if (fits)
+		queue->waiters[queue->n++] = (Waiter)
+	{
+		.database = MyDatabaseId,.pool = my_pool,.latch = MyLatch,.looked_at = GetCurrentTimestamp()
+	};
+	joined = fits;
+	LWLockRelease(queue->lock);
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("%d sessions of the server wait for seats already", MAX_WAITERS),
+				 errhint("Try again; sweeper.acquire() does not wait.")));
 }
 
 /* Does this session wait for a seat? */

@@ -5,11 +5,9 @@
 #ifndef SSW_SEAT_QUEUE_H
 #define SSW_SEAT_QUEUE_H
 
-#include "fmgr.h"
-
 extern void ssw_seat_queue_init(void);
 extern void ssw_seat_queue_join(const char *pool);
-extern void ssw_seat_queue_leave(int code, Datum arg);
+extern void ssw_seat_queue_leave(void);
 extern bool ssw_seat_queue_joined(void);
 extern bool ssw_seat_queue_my_turn(void);
 extern void ssw_seat_queue_let_pass(void);
