@@ -269,6 +269,7 @@ SELECT code(c) FROM (VALUES
     ($$SELECT sweeper.finish_task(gen_random_uuid(), 'failed', error => repeat('e', 65537))$$),
     ($$SELECT sweeper.submit_sql('SELECT 1 -- ' || repeat('c', 1048576))$$),
     ($$SELECT sweeper.submit_sql('SELECT 1', repeat('s', 65537))$$),
+    ($$SELECT sweeper.list_tasks(rooms => ARRAY[repeat('r', 65537)])$$),
     ($$SELECT sweeper.submit_sql('SELECT 1', timeout => '1 day 00:00:00.000001')$$),
     ($$SELECT sweeper.append('bounded', big(1048576))$$),
     ($$SELECT sweeper.pause('bounded', repeat('r', 65537))$$),

@@ -104,6 +104,9 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 	{
 		appendStringInfo(&sql, ", $%d", i + 3);
 		types[i + 2] = get_fn_expr_argtype(fcinfo->flinfo, i);
+		/* each row is compared with all of a list */
+		if (types[i + 2] == TEXTARRAYOID)
+			ssw_argument_bound(fcinfo, i, "a list", SSW_MAX_TEXT);
 		values[i + 2] = PG_ARGISNULL(i) ? (Datum) 0 : PG_GETARG_DATUM(i);
 		nulls[i + 2] = PG_ARGISNULL(i) ? 'n' : ' ';
 	}
