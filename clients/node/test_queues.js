@@ -40,7 +40,7 @@ async function adopt(relation, preset) {
         const create = error.hint.match(/CREATE FUNCTION .*?; (?=SELECT)/s)[0];
         const signature = create.match(/FUNCTION (.*?) RETURNS/)[1];
         await sql(create);
-        await sql('SELECT sweeper.adopt($1::text::regclass, $2, start => $3, on_expire => $4::text::regprocedure)', relation, preset, 'now', signature);
+        await sql('SELECT sweeper.adopt($1::text::regclass, $2, start => $3, on_expire => $4)', relation, preset, 'now', signature);
     });
 }
 
