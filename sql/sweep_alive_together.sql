@@ -12,12 +12,14 @@ CALL sweeper.sweep('together', pass => NULL) \gset
 SELECT count(*) FILTER (WHERE id % 7 = 0) AS unknown, count(*) FILTER (WHERE id % 7 > 0 AND id % 2 = 0 AND d > now()) AS living, count(*) FROM together;
 SELECT class, message, count(*) FROM sweeper.failed_row GROUP BY 1, 2;
 SELECT cleanup_type, count(*) FROM sweeper.cleanup_event WHERE policy = 'together' GROUP BY 1;
-SELECT last_value FROM calls;
+-- a slow server may cut the rows into several batches
+SELECT last_value < 10 AS calls_for_many, last_value AS calls FROM calls \gset
+\echo :calls_for_many
 -- nothing is due: not called
 DELETE FROM sweeper.failed_row;
 DELETE FROM together WHERE id % 7 = 0;
 CALL sweeper.sweep('together') \gset
-SELECT last_value FROM calls;
+SELECT last_value = :calls AS not_called FROM calls;
 -- one key raises an error: the others get their answers
 CREATE OR REPLACE FUNCTION who_lives(keys text[]) RETURNS boolean[] LANGUAGE plpgsql AS $$ BEGIN
     IF '33' = ANY (keys) THEN RAISE EXCEPTION 'who is 33?'; END IF;
