@@ -6,8 +6,16 @@ set -eu
 policies=${POLICIES:-1000} seconds=${IDLE_SECONDS:-60}
 cluster "max_locks_per_transaction = 1000"
 
-# Nanoseconds of CPU that our processes have taken; one that has ended no longer counts.
-cpu() { sql -c "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'session_sweeper%'" | while read -r pid; do cut -d ' ' -f 1 "/proc/$pid/schedstat"; done | awk '{n += $1} END {printf "%d\n", n}'; }
+# Nanoseconds of CPU that the whole cluster has taken: the processes that run, and
+# those that the postmaster has seen the end of.
+cpu() {
+    local postmaster pid
+    postmaster=$(head -n 1 "$private/data/postmaster.pid")
+    {
+        for pid in "$postmaster" $(pgrep -P "$postmaster"); do cut -d ' ' -f 1 "/proc/$pid/schedstat"; done
+        awk -v hz="$(getconf CLK_TCK)" '{printf "%d\n", ($16 + $17) * 1e9 / hz}' "/proc/$postmaster/stat"
+    } 2>/dev/null | awk '{n += $1} END {printf "%d\n", n}'
+}
 
 # Per cent of a core, with so many policies in each of so many databases.
 idle() { # databases

@@ -53,6 +53,7 @@
 
 static bool begun = false;
 static TimestampTz next_at = 0;
+static TimestampTz timed_at = 0;	/* tasks are due, or over their time */
 static TimestampTz rest_at = DT_NOEND;	/* look at what was left */
 
 /* The run of the server, and the database, to which a command belongs. */
@@ -88,10 +89,11 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	" UPDATE sweeper.task AS t SET status = CASE WHEN r.again THEN 'allocated' ELSE $3 END,"
 	" finished_at = CASE WHEN NOT r.again THEN clock_timestamp() END, error = $4,"
 	" not_before = CASE WHEN r.again THEN clock_timestamp() + sweeper._backoff(attempt, '1 s', '10 min') END"
-	" FROM r WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING r.again";
+	" FROM r WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING r.again, t.not_before";
 	Oid			types[] = {UUIDOID, INT4OID, TEXTOID, TEXTOID};
 	Datum		values[4];
 	bool		again;
+	TimestampTz at;
 
 	values[0] = task;
 	values[1] = Int32GetDatum(attempt);
@@ -100,13 +102,12 @@ ssw_queue_end(Datum task, int attempt, const char *status, const char *error, co
 	if (ssw_plan_execute(sql, 4, types, values, NULL, false) == 0)
 		return false;
 	again = DatumGetBool(ssw_spi_column(0, 1));
+	at = again ? DatumGetTimestampTz(ssw_spi_column(0, 2)) : DT_NOEND;
 	ssw_task_row_progress(task);
 	ssw_task_xact_task_changed(DatumGetUUIDP(task));
 	if (comment)
 		ssw_task_row_comment(task, "session_sweeper", again ? psprintf("%s\nIt is tried again.", comment) : comment);
-	/* the coordinator is to know when, not a runner that has nothing to do */
-	if (again)
-		ssw_task_xact_command_waits(InvalidOid);
+	ssw_task_xact_look_by(at);
 	return true;
 }
 
@@ -196,8 +197,8 @@ look_at_running(TimestampTz now)
 		next_at = Min(next_at, now + LOOK_EVERY_US);
 }
 
-/* Tasks whose time has come wait for a worker, or a runner. */
-static void
+/* Tasks whose time has come wait for a worker, or a runner.  Returns when the next one's time comes. */
+static TimestampTz
 enqueue_due(TimestampTz now)
 {
 	static const char *const move =
@@ -225,9 +226,11 @@ enqueue_due(TimestampTz now)
 	ssw_plan_execute("SELECT min(not_before) FROM sweeper.task WHERE status = 'allocated'", 0, NULL, NULL, NULL, false);
 	not_before = ssw_spi_column(0, 1);
 	if (n == MAX_DUE)
-		next_at = now;
-	else if (not_before != 0)
-		next_at = Min(next_at, Max(DatumGetTimestampTz(not_before), now + (DatumGetTimestampTz(not_before) <= now ? SSW_LOCKED_REST_US : 0)));
+		return now;
+	if (not_before == 0)
+		return DT_NOEND;
+	/* what is due and still here is locked */
+	return DatumGetTimestampTz(not_before) <= now ? now + SSW_LOCKED_REST_US : DatumGetTimestampTz(not_before);
 }
 
 /* Find the roles whose commands wait, one index probe each. */
@@ -282,11 +285,15 @@ try_look(void *arg)
 	}
 	next_at = Min(next_at, rest_at);
 	look_at_running(now);
-	enqueue_due(now);
+	if (now >= timed_at)
+	{
+		timed_at = enqueue_due(now);
+		others_at = ssw_task_retry_look(now);
+		timed_at = Min(timed_at, others_at);
+	}
+	next_at = Min(next_at, timed_at);
 	look_at_waiting(now);
 	others_at = ssw_append_demand_look(now);
-	next_at = Min(next_at, others_at);
-	others_at = ssw_task_retry_look(now);
 	next_at = Min(next_at, others_at);
 	ssw_spi_end_as(&save);
 	begun = true;
@@ -308,7 +315,10 @@ ssw_queue_round(TimestampTz now)
 	if (!begun && next_at == 0)
 		next_at = s.look_at;
 	if (s.reasons & SSW_WORK_TIMED)
-		next_at = Min(next_at, s.timed_at);
+	{
+		timed_at = Min(timed_at, s.timed_at);
+		next_at = Min(next_at, timed_at);
+	}
 
 	/* what is still left after that is signalled again */
 	if (s.reasons & SSW_WORK_LEFT_OVER)
@@ -335,7 +345,7 @@ ssw_queue_round(TimestampTz now)
 	if (e == NULL)
 		return next_at;
 	not_before = now + FAILED_REST_US;
-	next_at = 0;
+	next_at = timed_at = 0;
 	ereport(WARNING,
 			(errcode(e->sqlerrcode),
 			 errmsg("could not serve the commands and appended rows of database \"%s\": %s",

@@ -216,6 +216,9 @@ ssw_create_job(PG_FUNCTION_ARGS)
 	values[REGISTERED_BY] = CStringGetTextDatum(c.name);
 	job = find_or_write(&c, ssw_caller_label(fcinfo, 0), values);
 	ssw_task_xact_room_changed(SSW_JOBS_CHANGED, TextDatumGetCString(values[ROOM]));
+	/* tasks that run may be over their time now */
+	if (!PG_ARGISNULL(8))
+		ssw_task_xact_look_by(GetCurrentTimestamp());
 	ssw_caller_end(&c);
 	PG_RETURN_INT64(job);
 }

@@ -144,13 +144,14 @@ ssw_work_look_by(TimestampTz at)
 {
 	SswWorkState *s = lock_state(MyDatabaseId);
 	bool		is_new = (s->reasons & SSW_WORK_TIMED) == 0 || at < s->timed_at;
+	bool		looks_before = s->look_at != 0 && s->look_at <= at;
 
 	if (is_new)
 		s->timed_at = at;
 	s->reasons |= SSW_WORK_TIMED;
 	s->look_at = Min(s->look_at, at);
 	unlock();
-	if (is_new)
+	if (is_new && !looks_before)
 		ssw_shmem_wake_own_coordinator();
 }
 
