@@ -66,7 +66,7 @@ cpu() {
         postmaster=$(head -n 1 "$all/$node/data/postmaster.pid")
         sed 's/.*) //' "/proc/$postmaster/stat" | awk '{print $12 + $13 + $14 + $15}'
         for pid in $(ps -o pid= --ppid "$postmaster"); do sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | awk '{print $12 + $13}'; done
-    done | awk '{n += $1} END {printf "%d\n", n * 10000}'
+    done | awk '{n += $1} END {printf "%.0f\n", n * 10000}'
 }
 
 # 1. A pass against statements through the coordinator.

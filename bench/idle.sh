@@ -13,13 +13,24 @@ cpu() {
     postmaster=$(head -n 1 "$private/data/postmaster.pid")
     {
         for pid in "$postmaster" $(pgrep -P "$postmaster"); do cut -d ' ' -f 1 "/proc/$pid/schedstat"; done
-        awk -v hz="$(getconf CLK_TCK)" '{printf "%d\n", ($16 + $17) * 1e9 / hz}' "/proc/$postmaster/stat"
-    } 2>/dev/null | awk '{n += $1} END {printf "%d\n", n}'
+        awk -v hz="$(getconf CLK_TCK)" '{printf "%.0f\n", ($16 + $17) * 1e9 / hz}' "/proc/$postmaster/stat"
+    } 2>/dev/null | awk '{n += $1} END {printf "%.0f\n", n}'
 }
 
-# Per cent of a core, with so many policies in each of so many databases.
+spent() {
+    local before
+    before=$(cpu)
+    sleep "$seconds"
+    echo $(($(cpu) - before))
+}
+enabled() {
+    sql -c "ALTER SYSTEM SET session_sweeper.enabled = $1" -c "SELECT pg_reload_conf()" >/dev/null
+    wait_for "SELECT (count(*) > 1) = (current_setting('session_sweeper.enabled') = 'on') FROM pg_stat_activity WHERE backend_type LIKE 'session_sweeper%'"
+}
+
+# Per cent of a core, beyond what the cluster takes while the extension rests, with so many policies in each of so many databases.
 idle() { # databases
-    local i before after
+    local i on off
     for i in $(seq "$1"); do
         sql -c "CREATE DATABASE d$1_$i"
         sql -d "d$1_$i" <<SQL
@@ -31,11 +42,12 @@ SELECT format('CREATE TABLE t%1\$s (id int PRIMARY KEY, d timestamptz NOT NULL);
 VACUUM ANALYZE;
 SQL
     done
-    sleep 30 # an idle policy looks less and less often
-    before=$(cpu)
-    sleep "$seconds"
-    after=$(cpu)
-    awk -v ns=$((after - before)) -v s="$seconds" 'BEGIN {printf "%.2f", ns / 1e7 / s}'
+    sleep 60 # an idle policy looks less and less often
+    on=$(spent)
+    enabled off
+    off=$(spent)
+    enabled on
+    awk -v ns=$((on - off)) -v s="$seconds" 'BEGIN {printf "%.2f", ns / 1e7 / s}'
     for i in $(seq "$1"); do sql -c "DROP DATABASE d$1_$i"; done
 }
 cat <<TXT

@@ -35,6 +35,8 @@ typedef struct SswWatch
 	uint64		written;		/* rows of its table, as statistics said when
 								 * CALL sweep asked last */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
+	TimestampTz probed_at;
+	uint64		probed_written; /* rows of its table, as statistics said then */
 	int			excluded;		/* dead rows the last pass left alone */
 	bool		unfinished;		/* the last pass is to be continued, also one
 								 * of CALL sweep */
@@ -82,5 +84,7 @@ typedef struct SswWatch
 
 /* A policy in which nothing happens is looked at up to so many check_every apart. */
 #define SSW_IDLE_MAX		10
+/* Its index is read at least so many check_every apart, also while statistics say that nobody writes the table. */
+#define SSW_UNWRITTEN_MAX	60
 
 #endif							/* SSW_WATCHED_POLICY_H */
