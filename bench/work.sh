@@ -148,6 +148,24 @@ for run in $(seq "$runs"); do
     done
 done
 
+# A million and a half: seconds until the last is in its table.
+drained() {
+    local began=$EPOCHREALTIME
+    "$1"
+    wait_for "SELECT coalesce(sum(waiting), 0) = 0 FROM sweeper.append_status" 600
+    awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN {print b - a}' >>"$1.drained"
+    [ "$(sql -c "SELECT count(*) FROM log")" = 1500000 ] || die "rows are missing"
+    sql -c "TRUNCATE log" -c CHECKPOINT
+}
+thirty() { for _ in $(seq 30); do echo "$1;"; done | quiet; }
+appended() { thirty "SELECT sweeper.append_many('log', array_agg(jsonb_build_object('who', i, 'what', 'x' || i, 'n', i % 10))) FROM generate_series(1, 50000) AS i"; }
+inserted() { thirty "INSERT INTO log (who, what, n) SELECT i, 'x' || i, i % 10 FROM generate_series(1, 50000) AS i"; }
+sql -c "ALTER SYSTEM SET session_sweeper.max_appended_rows = 2000000" -c "SELECT pg_reload_conf()" >/dev/null
+wait_for "SELECT current_setting('session_sweeper.max_appended_rows') = '2000000'"
+for run in $(seq "$runs"); do
+    for side in $(rotated "$run" appended inserted); do drained "$side"; done
+done
+
 # 1,000 workers that are dead, with 10 tasks, 3 jobs and 2 providers each.
 sql <<'SQL'
 TRUNCATE sweeper.task, sweeper.task_comment, sweeper.session, sweeper.job_worker, sweeper.provider, worker;
@@ -179,6 +197,7 @@ cat <<TXT
 | append of one row a transaction, 5 indexes, against INSERT | 1.3 x | $(against append.one insert.one) |
 | 100 calls of append a transaction | | $(against append.100 insert.100) |
 | append_many of $many rows, against INSERT of as many | 3 x | $(against append.many insert.many) |
+| 30 calls of append_many of 50,000 rows, until the last is written, against INSERT of as many | | $(against appended.drained inserted.drained); $(rounded "$(median <appended.drained)" 1) s |
 | a pass over 1,000 dead workers with 10 tasks, 3 jobs, 2 providers each | 1 s | $(rounded "$(median <stale)") ms |
 | shared memory of tasks | | $(sql -c "SELECT pg_size_pretty(sum(allocated_size)) FROM pg_shmem_allocations WHERE name IN ('session_sweeper tasks', 'session_sweeper progress', 'session_sweeper task heads')") |
 TXT
