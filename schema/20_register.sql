@@ -57,6 +57,7 @@ CREATE FUNCTION sweeper.register(
     allow_replicated boolean DEFAULT false,
     maintenance_window text DEFAULT NULL,
     start text DEFAULT 'auto',
+    if_exists text DEFAULT 'error',
     dry_run boolean DEFAULT false
 ) RETURNS sweeper.preview_result
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_register';
@@ -126,7 +127,8 @@ keep_for: time between the deadline and the action. filter: one boolean expressi
 action: delete, update with set_clause, or call with on_expire. on_expire: a function of text[] (keys) or of an array of the table''s rows, called before the action. If it deletes rows itself, or changes their keys, the action must be call. is_alive: a function of the key as text that returns boolean, or of text[] that returns boolean[], called before a row expires, except past max_age. True gives the row one ttl from now, false expires it. Both functions belong to the table''s owner or a superuser. audit: row, hash, count or none.
 Intervals have no months; a day is 24 hours. check_every ''0'': no automatic passes. rate_limit and backlog_rate are rows per second; 0 disables. lock_timeout must be below deadlock_timeout. search_path: for users'' code, by default the caller''s. maintenance_window: automatic passes run only then. It has times, days if not all, and a time zone, by default the session''s, as in ''Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin''. Rows of sessions with heartbeats are refreshed at any time.
 start: auto, now, or paused. auto holds the policy, with a NOTICE, if there are at least 20 rows and more than half of them, or of a sample, are dead already.
-Errors: 42501 not the owner, 42809 not a table that can be swept, 42703 no such column, 42804 wrong type, 22023 arguments that do not fit or deadlines that are implausible, 42601 not one expression, 42P17 volatile, 42710 name taken, 42939 name reserved, 22004 null, 0A000 not supported, 42P01 no such table, others of class 42 an expression that PostgreSQL refuses.';
+if_exists: error, or alter: if the table has a policy of this name, its arguments become those of this call; arguments that are not given get their defaults. It stays paused or held, and keeps its failed rows and heartbeats. If all arguments are as they were, nothing is written. start then matters only for a changed deadline: now does not hold the policy.
+Errors: 42501 not the owner, 42809 not a table that can be swept, 42703 no such column, 42804 wrong type, 22023 arguments that do not fit or deadlines that are implausible, 42601 not one expression, 42P17 volatile, 42710 name taken, 55000 and 55P03 with if_exists as alter_policy(), 42939 name reserved, 22004 null, 0A000 not supported, 42P01 no such table, others of class 42 an expression that PostgreSQL refuses.';
 COMMENT ON FUNCTION sweeper.alter_policy IS
 'Changes arguments of a policy as in register(). null leaves an argument unchanged, reset names those that get their defaults, new_name renames the policy. Everything is checked as by register(), and changes are recorded in policy_change.
 It waits for running batches. It also waits for transactions that ended rows by a call, at most the session''s lock_timeout, or, if that is 0, the policy''s. heartbeats => false and another key first write pending heartbeats to the rows, as unregister() does.

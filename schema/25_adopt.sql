@@ -360,6 +360,7 @@ CREATE FUNCTION sweeper.adopt(
     allow_replicated boolean DEFAULT NULL,
     maintenance_window text DEFAULT NULL,
     start text DEFAULT 'auto',
+    if_exists text DEFAULT 'error',
     dry_run boolean DEFAULT false
 ) RETURNS sweeper.preview_result
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_adopt';

@@ -110,7 +110,8 @@ CREATE FUNCTION sweeper.create_pool(
     max_ttl interval DEFAULT NULL,
     max_per_owner int DEFAULT NULL,
     notify_channel text DEFAULT NULL,
-    metadata jsonb DEFAULT '{}'
+    metadata jsonb DEFAULT '{}',
+    if_exists text DEFAULT 'error'
 ) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_create_pool';
 CREATE FUNCTION sweeper.alter_pool(
@@ -162,7 +163,7 @@ CREATE FUNCTION sweeper.claim_session(session uuid, owner text) RETURNS text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_claim_session';
 
 COMMENT ON FUNCTION sweeper.create_pool IS
-'Creates a pool. seats: how many sessions may live at the same time; null any number, 0 none. ttl: how long a session lives without a heartbeat. max_ttl: how long it lives at most. max_per_owner: how many one owner may hold. notify_channel: channel of notifications when its sessions end. ttl and max_ttl have no months, a day is 24 hours. Errors: 54000 metadata is too long, 42710 the pool exists, 22004 null, 22023 an argument that does not fit, 42622 a name that is too long or empty, 42939 a name that begins with sweeper., 25006 read-only transaction or standby, 55P03 another transaction creates or drops it and does not end.';
+'Creates a pool. seats: how many sessions may live at the same time; null any number, 0 none. ttl: how long a session lives without a heartbeat. max_ttl: how long it lives at most. max_per_owner: how many one owner may hold. notify_channel: channel of notifications when its sessions end. ttl and max_ttl have no months, a day is 24 hours. if_exists: error, or alter: an existing pool gets these settings, as by alter_pool(); settings that are not given get their defaults. Errors: 54000 metadata is too long, 42710 the pool exists, 22004 null, 22023 an argument that does not fit, 42622 a name that is too long or empty, 42939 a name that begins with sweeper., 25006 read-only transaction or standby, 55P03 another transaction creates or drops it and does not end.';
 COMMENT ON FUNCTION sweeper.alter_pool IS
 'Changes a pool. null leaves a setting unchanged, reset names those that get their defaults. A new ttl or max_ttl holds for new sessions. If there are fewer seats than live sessions, no session ends, but acquire() returns no seat until there are fewer; see over_by of pool_status. Waits for an open acquire, and blocks others until it commits. A built-in pool has neither seats nor max_per_owner: 55000. Errors: 54000 metadata is too long, 42704 no such pool, and those of create_pool().';
 COMMENT ON FUNCTION sweeper.drop_pool IS

@@ -165,6 +165,19 @@ SELECT sweeper.drop_pool(pool, force => true) FROM sweeper.pool_status ORDER BY 
 SELECT sweeper.alter_policy('sweeper.session', reset => '{check_every}');
 DROP VIEW ends;
 DROP FUNCTION age_all;
+-- a pool that is created again, as a migration does: unchanged, changed, back to the defaults
+DELETE FROM sweeper.policy_change WHERE change LIKE '%\_pool';
+SELECT sweeper.create_pool('again', 3, max_ttl => '1 h', if_exists => 'alter'), sweeper.create_pool('again', 3, ttl => '360 s', max_ttl => '60 min', if_exists => 'alter');
+SELECT seats_used FROM sweeper.acquire('again', 'ann');
+SELECT sweeper.create_pool('again', 2, notify_channel => 'ends', if_exists => 'alter');
+SELECT sweeper.create_pool('again', 2, ttl => '1 h', max_ttl => '1 min', if_exists => 'alter');
+SELECT sweeper.create_pool('again', 2, if_exists => 'replace');
+SELECT sweeper.create_pool('again', 2, if_exists => NULL);
+SELECT sweeper.create_pool('again', 2);
+SELECT sweeper.create_pool('sweeper.worker', if_exists => 'alter');
+SELECT change, old ->> 'seats' AS old_seats, new - '{created_at,created_by}'::text[] AS new FROM sweeper.policy_change WHERE change LIKE '%\_pool' ORDER BY changed_at;
+SELECT seats, live FROM sweeper.pool_status WHERE pool = 'again';
+SELECT sweeper.drop_pool('again', force => true);
 
 -- Without its policy no session can be used; that is an error, not a crash.
 BEGIN;

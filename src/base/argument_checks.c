@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "base/argument_checks.h"
@@ -32,6 +33,22 @@ ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", name)));
+}
+
+/* if_exists: false for "error", true for "alter". */
+bool
+ssw_argument_or_alter(FunctionCallInfo fcinfo, int arg)
+{
+	char	   *word;
+
+	ssw_argument_not_null(fcinfo, arg, "if_exists");
+	word = text_to_cstring(PG_GETARG_TEXT_PP(arg));
+	if (strcmp(word, "error") != 0 && strcmp(word, "alter") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unknown if_exists \"%s\"", word),
+				 errhint("Use \"error\" or \"alter\".")));
+	return strcmp(word, "alter") == 0;
 }
 
 /* So many microseconds; a day is 24 hours. */

@@ -23,5 +23,6 @@ extern int64 ssw_argument_interval(const char *name, const Interval *v, int64 mi
 extern int64 ssw_argument_number(const char *name, int64 v, int64 min, int64 max);
 extern void ssw_argument_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most);
 extern void ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name);
+extern bool ssw_argument_or_alter(FunctionCallInfo fcinfo, int arg);
 
 #endif							/* SSW_ARGUMENT_CHECKS_H */

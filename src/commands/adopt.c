@@ -208,7 +208,7 @@ notice_preset(const SswArgs *a, const Preset *preset, List *set, Relation rel)
 		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));
 }
 
-/* adopt(relation, preset, policy, register's fields..., start, dry_run) */
+/* adopt(relation, preset, policy, register's fields..., start, if_exists, dry_run) */
 Datum
 ssw_adopt(PG_FUNCTION_ARGS)
 {
@@ -220,16 +220,13 @@ ssw_adopt(PG_FUNCTION_ARGS)
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_argument_not_null(fcinfo, 0, "relation");
-	ssw_argument_not_null(fcinfo, 3 + SSW_NARGS, "start");
-	ssw_argument_not_null(fcinfo, 4 + SSW_NARGS, "dry_run");
 	rel = ssw_target_open(PG_GETARG_OID(0));
 	a->function = "adopt";
 	a->first = quote_literal_cstr(ssw_guard_relation(PG_GETARG_OID(0)));
 	if (!PG_ARGISNULL(1))
 		a->first = psprintf("%s, preset => %s", a->first, quote_literal_cstr(text_to_cstring(PG_GETARG_TEXT_PP(1))));
 	a->policy = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
-	a->start = text_to_cstring(PG_GETARG_TEXT_PP(3 + SSW_NARGS));
-	a->dry_run = PG_GETARG_BOOL(4 + SSW_NARGS);
+	ssw_args_read_start(a, fcinfo, 3 + SSW_NARGS);
 	for (int i = 0; i < SSW_NARGS; i++)
 		ssw_args_default(a, i);
 	ssw_args_read(a, fcinfo, 3, true);

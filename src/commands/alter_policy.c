@@ -1,6 +1,6 @@
 /*
  * alter_policy.c
- *		SQL functions alter_policy and unregister.
+ *		SQL functions alter_policy and unregister, and register of a policy that exists.
  *
  * Run in the caller's session and transaction, like register().  They hold the
  * policy's lock (locks.c), so they wait for the batches in flight and keep new
@@ -23,15 +23,17 @@
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/process_slot.h"
+#include "commands/alter_policy.h"
 #include "commands/args.h"
 #include "commands/policy_store.h"
 #include "commands/preview.h"
-#include "commands/register.h"
+#include "commands/register_checks.h"
 #include "commands/target_check.h"
 #include "heartbeat/policy_xact.h"
 #include "policy/policy.h"
 #include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
+#include "process/brake.h"
 #include "sweep/heartbeat_flush.h"
 
 PG_FUNCTION_INFO_V1(ssw_alter_policy);
@@ -137,12 +139,10 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 						  q.n, q.types, q.values, q.nulls);
 }
 
-/* Rights, and whether the relation still is what was registered. */
-static Relation
-open_for_alter(const SswPolicy *p)
+/* Whether the relation still is what was registered. */
+static void
+check_relation(const SswPolicy *p)
 {
-	Relation	rel;
-
 	if (strncmp(p->name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -156,14 +156,18 @@ open_for_alter(const SswPolicy *p)
 				 errhint("If this is intended: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
 	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(p->relid)))
 		ssw_register_table_gone(p);
-	rel = ssw_target_open(p->relid);
+}
+
+/* The same of the owner; the caller has a lock on rel. */
+static void
+check_owner(const SswPolicy *p, Relation rel)
+{
 	if (rel->rd_rel->relowner != p->owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the owner of table %s has changed since policy \"%s\" was registered", p->relation, p->name),
 				 errdetail("It was registered for role \"%s\".", p->owner_name),
 				 errhint("As its present owner: %s", ssw_repair_hint_or_resume(p))));
-	return rel;
 }
 
 /* Does what a row says of its deadline have another meaning now? */
@@ -174,33 +178,18 @@ redefines(const SswArgs *a, const SswPolicy *p)
 		(p->last_seen && (a->given[SSW_ARG_TTL] || a->given[SSW_ARG_TTL_COLUMN]));
 }
 
-/* alter_policy(policy, fields, reset, new_name): null leaves a field. */
-Datum
-ssw_alter_policy(PG_FUNCTION_ARGS)
+/*
+ * Change what is given.  The caller has locked the policy and, unless only limits change
+ * (rel is null), its relation.  Returns what a look at the relation found, or null.
+ */
+static SswPreview *
+alter(SswArgs *a, SswPolicy *old, Relation rel, const char *new_name)
 {
-	SswArgs    *a = palloc0(sizeof(SswArgs));
-	SswPolicy  *old;
 	SswPolicy  *p;
 	SswPreview *v = NULL;
-	Relation	rel = NULL;
 	const char *held = NULL;
 	char	   *before;
-	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
-	PreventCommandIfReadOnly("alter_policy()");
-	ssw_argument_not_null(fcinfo, 0, "policy");
-	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
-	a->alter = true;
-	ssw_args_read(a, fcinfo, 1, true);
-	reset_args(a, fcinfo, 1 + SSW_NARGS);
-	if (any_given(a, SSW_FIELD_LIMIT, false) || !PG_ARGISNULL(2 + SSW_NARGS))
-	{
-		(void) ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
-		rel = open_for_alter(old);
-		/* nobody renames its columns from now on */
-		old = ssw_policy_load(old->id);
-		check_stale(a, old);
-	}
 	/* the policy as it will be: what is not given stays */
 	p = ssw_policy_load(old->id);
 	p->args = a;
@@ -209,16 +198,14 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		ssw_args_set_text(a, SSW_ARG_FILTER, p->filter);
 	if (!a->given[SSW_ARG_SET_CLAUSE])
 		ssw_args_set_text(a, SSW_ARG_SET_CLAUSE, p->set_clause);
-	if (!PG_ARGISNULL(2 + SSW_NARGS))
+	if (new_name)
 	{
-		char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));
-
-		if (strcmp(name, old->name) != 0)
+		if (strcmp(new_name, old->name) != 0)
 		{
-			ssw_lock_policy_name(name);
-			ssw_register_check_name(name);
+			ssw_lock_policy_name(new_name);
+			ssw_register_check_name(new_name);
 		}
-		p->name = name;
+		p->name = pstrdup(new_name);
 	}
 	before = ssw_policy_store_json(old->id);
 	ssw_args_fill_limits(a, p);
@@ -235,10 +222,104 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	update_policy(a, p, v, rel, held);
 	ssw_policy_store_log(p->id, p->name, "alter", before);
 	ssw_policy_xact_changed(p->id, rel == NULL ? SSW_SCAN_NOTHING : redefines(a, p) ? SSW_SCAN_VOID : SSW_SCAN_LOOK);
+	return v;
+}
+
+/* alter_policy(policy, fields, reset, new_name): null leaves a field. */
+Datum
+ssw_alter_policy(PG_FUNCTION_ARGS)
+{
+	SswArgs    *a = palloc0(sizeof(SswArgs));
+	SswPolicy  *old;
+	Relation	rel = NULL;
+	char	   *new_name = PG_ARGISNULL(2 + SSW_NARGS) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));
+	int			level = ssw_identity_pin("quote_all_identifiers", "off");
+
+	PreventCommandIfReadOnly("alter_policy()");
+	ssw_argument_not_null(fcinfo, 0, "policy");
+	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
+	a->alter = true;
+	a->start = "auto";
+	ssw_args_read(a, fcinfo, 1, true);
+	reset_args(a, fcinfo, 1 + SSW_NARGS);
+	if (any_given(a, SSW_FIELD_LIMIT, false) || new_name)
+	{
+		(void) ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);
+		check_relation(old);
+		rel = ssw_target_open(old->relid);
+		check_owner(old, rel);
+		/* nobody renames its columns from now on */
+		old = ssw_policy_load(old->id);
+		check_stale(a, old);
+	}
+	(void) alter(a, old, rel, new_name);
 	if (rel)
 		table_close(rel, NoLock);
 	AtEOXact_GUC(true, level);
 	PG_RETURN_VOID();
+}
+
+/* Mark as given what registering would change, or what has lost its meaning.  False: nothing. */
+static bool
+mark_changes(SswArgs *a, const SswPolicy *given, const SswPolicy *resolved, const SswPolicy *old)
+{
+	bool		any = false;
+
+	for (int i = 0; i < SSW_NARGS; i++)
+	{
+		const SswField *f = &ssw_fields[i];
+		bool		stored_resolved = f->kind == SSW_FIELD_NAMES || (f->flags & SSW_FIELD_RESOLVED);
+
+		a->given[i] = !ssw_field_equal(stored_resolved ? resolved : given, old, f) || (old->stale & UINT64CONST(1) << i);
+		any |= a->given[i];
+	}
+	return any;
+}
+
+/* May the caller make it what register() says? */
+static void
+check_may_alter(const SswPolicy *old, Relation rel)
+{
+	(void) ssw_rights_policy(cstring_to_text(old->name), SSW_RIGHT_OWNER);
+	check_relation(old);
+	check_owner(old, rel);
+}
+
+/*
+ * register() or adopt() of a policy that exists, of the same relation, with if_exists
+ * "alter": its definition becomes p, which has been checked; given is the same with its
+ * texts as they were given.  Brakes and counters stay.  Nothing is written, and no lock
+ * on the policy taken, if it is so already.  Returns the preview row.
+ *
+ * The relation is locked before the policy here.  The caller's transaction may have
+ * altered it, too; batches do not wait for it longer than the policy's lock_timeout.
+ */
+Datum
+ssw_alter_as_registered(FunctionCallInfo fcinfo, const SswPolicy *given, SswPolicy *p, SswPolicy *old, Relation rel)
+{
+	SswArgs		a = *p->args;
+	SswPreview *v = NULL;
+	const char *unused;
+	bool		changes;
+
+	a.alter = true;
+	check_may_alter(old, rel);
+	changes = mark_changes(&a, given, p, old);
+	if (changes && !a.dry_run)
+	{
+		PreventCommandIfReadOnly("register()");
+		old = ssw_rights_change(cstring_to_text(p->name), SSW_RIGHT_OWNER);
+		check_may_alter(old, rel);
+		if (mark_changes(&a, given, p, old))
+			v = alter(&a, old, any_given(&a, SSW_FIELD_LIMIT, false) ? rel : NULL, NULL);
+	}
+	else if (any_given(&a, SSW_FIELD_DEADLINE, true))
+		v = ssw_register_look(p, rel, &unused);
+	if (v == NULL)
+		v = ssw_preview_run(p, rel);
+	v->advice = list_concat(v->advice, a.advice);
+	return ssw_preview_row(fcinfo, p, v, a.dry_run ? "dry run" :
+						   ssw_brake_name(ssw_brake_state(ssw_policy_load(old->id), GetCurrentTimestamp(), &unused)));
 }
 
 /* unregister(policy): cancels the batches in flight; the evidence stays. */

@@ -155,6 +155,46 @@ ssw_args_read(SswArgs *a, FunctionCallInfo fcinfo, int first, bool null_is_uncha
 	}
 }
 
+static void
+check_text(const SswField *f, const char *value)
+{
+	StringInfoData words;
+
+	if (value[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be empty", f->name),
+				 errhint("Leave it out, or give a value.")));
+	if (f->words == NULL)
+		return;
+	initStringInfo(&words);
+	for (int i = 0; f->words[i]; i++)
+	{
+		if (strcmp(value, f->words[i]) == 0)
+			return;
+		appendStringInfo(&words, "%s\"%s\"", i == 0 ? "" : f->words[i + 1] ? ", " : " or ", f->words[i]);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unknown %s \"%s\"", f->name, value),
+			 errhint("Use %s.", words.data)));
+}
+
+/* Read start, if_exists and dry_run, start being number first. */
+void
+ssw_args_read_start(SswArgs *a, FunctionCallInfo fcinfo, int first)
+{
+	static const char *const starts[] = {"auto", "now", "paused", NULL};
+	const SswField start = {"start", SSW_FIELD_WORD,.words = starts};
+
+	ssw_argument_not_null(fcinfo, first, start.name);
+	ssw_argument_not_null(fcinfo, first + 2, "dry_run");
+	a->start = text_to_cstring(PG_GETARG_TEXT_PP(first));
+	check_text(&start, a->start);
+	a->or_alter = ssw_argument_or_alter(fcinfo, first + 1);
+	a->dry_run = PG_GETARG_BOOL(first + 2);
+}
+
 /* The call of register() or adopt() as it was, with one more argument. */
 char	   *
 ssw_args_call(const SswArgs *a, const char *name, const char *value)
@@ -170,6 +210,8 @@ ssw_args_call(const SswArgs *a, const char *name, const char *value)
 			appendStringInfo(&buf, ", %s => %s", ssw_fields[i].name, quote_literal_cstr(ssw_args_text(i, a->value[i])));
 	if (strcmp(a->start, "auto") != 0 && strcmp(name, "start") != 0)
 		appendStringInfo(&buf, ", start => %s", quote_literal_cstr(a->start));
+	if (a->or_alter)
+		appendStringInfoString(&buf, ", if_exists => 'alter'");
 	if (a->dry_run && strcmp(name, "start") != 0)
 		appendStringInfoString(&buf, ", dry_run => true");
 	appendStringInfo(&buf, ", %s => %s);", name, quote_literal_cstr(value));
@@ -196,31 +238,6 @@ check_names(const char *name, Datum value)
 						(errcode(ERRCODE_DUPLICATE_COLUMN),
 						 errmsg("%s names column \"%s\" more than once", name, TextDatumGetCString(elems[i]))));
 	}
-}
-
-static void
-check_text(const SswField *f, const char *value)
-{
-	StringInfoData words;
-
-	if (value[0] == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be empty", f->name),
-				 errhint("Leave it out, or give a value.")));
-	if (f->words == NULL)
-		return;
-	initStringInfo(&words);
-	for (int i = 0; f->words[i]; i++)
-	{
-		if (strcmp(value, f->words[i]) == 0)
-			return;
-		appendStringInfo(&words, "%s\"%s\"", i == 0 ? "" : f->words[i + 1] ? ", " : " or ", f->words[i]);
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("unknown %s \"%s\"", f->name, value),
-			 errhint("Use %s.", words.data)));
 }
 
 /* An argument by itself. */

@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
@@ -27,11 +26,13 @@
 #include "base/locks.h"
 #include "base/relation_guard.h"
 #include "base/shmem.h"
+#include "commands/alter_policy.h"
 #include "commands/args.h"
 #include "commands/policy_store.h"
 #include "commands/preview.h"
 #include "commands/preview_nodes.h"
 #include "commands/register.h"
+#include "commands/register_checks.h"
 #include "commands/target_check.h"
 #include "heartbeat/policy_xact.h"
 #include "monitor/all_nodes.h"
@@ -44,59 +45,19 @@
 PG_FUNCTION_INFO_V1(ssw_register);
 PG_FUNCTION_INFO_V1(ssw_preview);
 
-/* Fewer rows than these are no reason to ask first. */
-#define BACKLOG_ROWS	20
-
-/* ereport that a name is taken, with one that is free. */
-static void
-name_taken(const char *name)
+/* The policy that the call alters, which is of the same table; null: there is none of that name. */
+static SswPolicy *
+find_altered(const SswPolicy *p)
 {
-	char	   *free_name = NULL;
+	SswPolicy  *old = ssw_policy_find(p->name, true);
+	Oid			relid = old ? ssw_policy_relation_now(old) : InvalidOid;
 
-	for (int i = 2; free_name == NULL; i++)
-	{
-		char	   *candidate = psprintf("%s_%d", name, i);
-
-		if (ssw_policy_find(candidate, true) == NULL)
-			free_name = candidate;
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_DUPLICATE_OBJECT),
-			 errmsg("policy \"%s\" already exists", name),
-			 errhint("Give a name that is free, for example policy => %s, or change the policy with sweeper.alter_policy().",
-					 quote_literal_cstr(free_name))));
-}
-
-/* ereport that a policy's table was dropped. */
-void
-ssw_register_table_gone(const SswPolicy *p)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_TABLE),
-			 errmsg("table %s of policy \"%s\" no longer exists", p->relation, p->name),
-			 errhint("SELECT sweeper.unregister(%s);", quote_literal_cstr(p->name))));
-}
-
-/* May a policy have this name? */
-void
-ssw_register_check_name(const char *name)
-{
-	if (name[0] == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_NAME),
-				 errmsg("the name of a policy must not be empty")));
-	if (strlen(name) > SSW_MAX_NAME)
-		ereport(ERROR,
-				(errcode(ERRCODE_NAME_TOO_LONG),
-				 errmsg("the name of a policy must not be longer than %d bytes", SSW_MAX_NAME)));
-	if (strncmp(name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_RESERVED_NAME),
-				 errmsg("policy name \"%s\" is reserved", name),
-				 errdetail("Names that begin with \"%s\" are those of the built-in policies.", SSW_BUILTIN_PREFIX),
-				 errhint("Give another name.")));
-	if (ssw_policy_find(name, true))
-		name_taken(name);
+	if (old == NULL || relid == p->relid)
+		return old;
+	if (!OidIsValid(ssw_relation_owner(relid)))
+		ssw_register_table_gone(old);
+	ssw_register_name_taken(p->name, p->relation);
+	return NULL;
 }
 
 /* As regclass prints it with an empty search_path, without "public.". */
@@ -108,98 +69,8 @@ default_name(Oid relid)
 	return ssw_guard_relation(relid);
 }
 
-/* Say how to make a sweep cheap. */
-static void
-notice_index(const SswPolicy *p, const SswPreview *v)
-{
-	ListCell   *lc;
-
-	foreach(lc, v->missing)
-		ereport(NOTICE,
-				(errmsg("policy \"%s\": no index finds the dead rows of %s", p->name, p->relation),
-				 errdetail("Each look reads the whole table; while it is small, that costs little."),
-				 errhint("%s", (char *) lfirst(lc))));
-}
-
-/* The arguments that adopt() guessed, as "name => value"; or, to be completed, the one that says what is dead. */
-static char *
-doubtful_args(const SswPolicy *p, bool values)
-{
-	const SswArgs *a = p->args;
-	StringInfoData buf;
-	ListCell   *lc;
-
-	initStringInfo(&buf);
-	foreach(lc, a->assumed)
-		appendStringInfo(&buf, "%s%s => %s", buf.len ? ", " : "", ssw_fields[lfirst_int(lc)].name,
-						 values ? quote_literal_cstr(ssw_args_text(lfirst_int(lc), a->value[lfirst_int(lc)])) : "'...'");
-	if (buf.len == 0 && !values)
-		appendStringInfo(&buf, "%s => '...'", p->last_seen ? "last_seen" : "deadline");
-	return buf.data;
-}
-
-/* How a held policy is resumed, and how it is corrected. */
-static char *
-held_hint(const SswPolicy *p)
-{
-	char	   *name = quote_literal_cstr(p->name);
-
-	if (p->args->dry_run)
-		return psprintf("If that is right: %s If it is not, give %s.",
-						ssw_args_call(p->args, "start", "now"), doubtful_args(p, false));
-	return psprintf("If that is right: SELECT sweeper.resume(%s); If it is not: SELECT sweeper.alter_policy(%s, %s), sweeper.resume(%s);",
-					name, name, doubtful_args(p, false), name);
-}
-
-/*
- * Why nothing must be removed before somebody has confirmed it, or null: what the
- * deadline means is a guess, or most rows are dead already.
- */
-static const char *
-hold(const SswPolicy *p, const SswPreview *v)
-{
-	const SswArgs *a = p->args;
-	bool		guessed = a->assumed != NIL || a->doubt != NULL;
-	const char *about = v->exact ? "" : "about ";
-
-	if (!guessed && (v->rows < BACKLOG_ROWS || v->sample_dead <= 0.5))
-		return NULL;
-	ereport(NOTICE,
-			(guessed ? errmsg("policy \"%s\" %s held: adopt() had to guess some arguments", p->name, a->dry_run ? "would be" : "is") :
-			 errmsg("policy \"%s\" %s held: more than half of its rows are dead already", p->name, a->dry_run ? "would be" : "is"),
-			 errdetail("Of %s" INT64_FORMAT " rows, %s" INT64_FORMAT " would be expired now.%s%s%s%s%s", about, v->rows, about, v->dead,
-					   a->assumed ? " Assumed: " : "", doubtful_args(p, true), a->assumed ? "." : "",
-					   a->doubt ? " " : "", a->doubt ? a->doubt : ""),
-			 errhint("%s", held_hint(p))));
-	return guessed ? "assumed" : "backlog";
-}
-
-/* Look at the table, refuse what is implausible and say what is held, why (*held), and what makes a sweep cheap. */
-SswPreview *
-ssw_register_look(SswPolicy *p, Relation rel, const char **held)
-{
-	SswPreview *v = ssw_preview_run(p, rel);
-
-	ssw_preview_check_plausible(p, v);
-	notice_index(p, v);
-	if (p->args->alter || strcmp(p->args->start, "auto") == 0)
-		*held = hold(p, v);
-	return v;
-}
-
-/* What the policy is bound to. */
-void
-ssw_register_identity(SswPolicy *p, Relation rel)
-{
-	p->relid = RelationGetRelid(rel);
-	p->relation = ssw_guard_relation(p->relid);
-	p->owner = rel->rd_rel->relowner;
-	p->owner_name = GetUserNameFromId(p->owner, false);
-	p->system_identifier = GetSystemIdentifier();
-	p->database = MyDatabaseId;
-}
-
-static void
+/* False: another session took the name meanwhile. */
+static bool
 insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel, const char *held)
 {
 	SswParams	q = {0};
@@ -227,9 +98,7 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 										   " ON CONFLICT (policy) DO NOTHING RETURNING policy_id",
 										   q.columns.data, q.params.data),
 								  q.n, q.types, q.values, q.nulls);
-	/* another session took the name meanwhile */
-	if (p->id == 0)
-		name_taken(p->name);
+	return p->id != 0;
 }
 
 /*
@@ -240,27 +109,37 @@ Datum
 ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 {
 	SswPolicy  *p = palloc0(sizeof(SswPolicy));
+	SswPolicy	given;
+	SswPolicy  *old;
 	SswPreview *v;
 	const char *held = NULL;
 
-	if (strcmp(a->start, "auto") != 0 && strcmp(a->start, "now") != 0 && strcmp(a->start, "paused") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unknown start \"%s\"", a->start),
-				 errhint("Use \"auto\", \"now\" or \"paused\".")));
 	p->args = a;
 	p->name = a->policy ? a->policy : default_name(RelationGetRelid(rel));
 	ssw_register_identity(p, rel);
 	ssw_args_fill_limits(a, p);
 	ssw_args_fill(a, p);
+	given = *p;
 	/* before the name: on a node that follows, the table's own policy has it */
 	ssw_target_check(p, rel);
-	ssw_register_check_name(p->name);
+	if (a->or_alter)
+	{
+		ssw_register_check_spelling(p->name);
+		if ((old = find_altered(p)) != NULL)
+			return ssw_alter_as_registered(fcinfo, &given, p, old, rel);
+	}
+	else
+		ssw_register_check_name(p->name);
 	v = ssw_register_look(p, rel, &held);
 	v->advice = list_concat(v->advice, a->advice);
 	if (!a->dry_run)
 	{
-		insert_policy(a, p, v, rel, held);
+		if (!insert_policy(a, p, v, rel, held))
+		{
+			if (a->or_alter && (old = find_altered(p)) != NULL)
+				return ssw_alter_as_registered(fcinfo, &given, p, old, rel);
+			ssw_register_name_taken(p->name, NULL);
+		}
 		ssw_policy_store_log(p->id, p->name, "register", NULL);
 		ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
 		if (!ssw_shmem_available())
@@ -273,7 +152,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 						   strcmp(a->start, "paused") == 0 ? "paused" : "waiting");
 }
 
-/* register(relation, policy, fields, start, dry_run): see schema/20_register.sql. */
+/* register(relation, policy, fields, start, if_exists, dry_run): see schema/20_register.sql. */
 Datum
 ssw_register(PG_FUNCTION_ARGS)
 {
@@ -283,14 +162,11 @@ ssw_register(PG_FUNCTION_ARGS)
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
 	ssw_argument_not_null(fcinfo, 0, "relation");
-	ssw_argument_not_null(fcinfo, 2 + SSW_NARGS, "start");
-	ssw_argument_not_null(fcinfo, 3 + SSW_NARGS, "dry_run");
 	rel = ssw_target_open(PG_GETARG_OID(0));
 	a->function = "register";
 	a->first = quote_literal_cstr(ssw_guard_relation(PG_GETARG_OID(0)));
 	a->policy = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
-	a->start = text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));
-	a->dry_run = PG_GETARG_BOOL(3 + SSW_NARGS);
+	ssw_args_read_start(a, fcinfo, 2 + SSW_NARGS);
 	ssw_args_read(a, fcinfo, 2, false);
 	result = ssw_register_relation(fcinfo, a, rel);
 	table_close(rel, NoLock);

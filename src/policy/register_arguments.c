@@ -155,3 +155,45 @@ ssw_field_set(void *policy, const SswField *f, Datum value, bool isnull)
 			break;
 	}
 }
+
+static bool
+same_text(const char *a, const char *b)
+{
+	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+/* Is the member the same in both policies?  No names are as good as null. */
+bool
+ssw_field_equal(const void *policy1, const void *policy2, const SswField *f)
+{
+	const char *a = (const char *) policy1 + f->offset;
+	const char *b = (const char *) policy2 + f->offset;
+	int			n;
+
+	switch (f->kind)
+	{
+		case SSW_FIELD_TEXT:
+			return same_text(*(char *const *) a, *(char *const *) b);
+		case SSW_FIELD_NAMES:
+			n = *(const int *) ((const char *) policy1 + f->count);
+			if (n != *(const int *) ((const char *) policy2 + f->count))
+				return false;
+			for (int i = 0; i < n; i++)
+				if (strcmp((*(char **const *) a)[i], (*(char **const *) b)[i]) != 0)
+					return false;
+			return true;
+		case SSW_FIELD_INTERVAL:
+			return *(const int64 *) a == *(const int64 *) b;
+		case SSW_FIELD_WORD:
+		case SSW_FIELD_MILLISECONDS:
+		case SSW_FIELD_INT:
+			return *(const int *) a == *(const int *) b;
+		case SSW_FIELD_REAL:
+			return *(const float4 *) a == *(const float4 *) b;
+		case SSW_FIELD_BOOL:
+			return *(const bool *) a == *(const bool *) b;
+		case SSW_FIELD_FUNCTION:
+			return *(const Oid *) a == *(const Oid *) b;
+	}
+	return false;
+}

@@ -61,5 +61,6 @@ extern const SswField ssw_fields[SSW_NARGS];
 
 extern Oid	ssw_field_type(const SswField *f);
 extern void ssw_field_set(void *policy, const SswField *f, Datum value, bool isnull);
+extern bool ssw_field_equal(const void *policy1, const void *policy2, const SswField *f);
 
 #endif							/* SSW_REGISTER_ARGUMENTS_H */

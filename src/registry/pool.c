@@ -235,24 +235,53 @@ check_times(const char *pool)
 				 errdetail("A session would end before it could miss a heartbeat.")));
 }
 
-/* create_pool(pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata). */
+/* Make an existing pool what the call says; what is not given has its default. */
+static void
+redefine(const Settings *s)
+{
+	char	   *before = row_json(s->pool);
+
+	/* a pool that its snapshot does not see needs another transaction */
+	if (before == NULL || write_settings(s, "UPDATE sweeper.pool SET seats = $2, ttl = $3, max_ttl = $4, max_per_owner = $5, notify_channel = $6, metadata = $7"
+										 " WHERE pool = $1 AND $8 IS NOT NULL", TEXTOID, CStringGetTextDatum("")) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("pool \"%s\" was created meanwhile", s->pool),
+				 errhint("Try again.")));
+	check_times(s->pool);
+	log_change(s->pool, "alter_pool", before);
+	ssw_pool_count_changed(s->pool);
+}
+
+/* create_pool(pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, if_exists). */
 Datum
 ssw_create_pool(PG_FUNCTION_ARGS)
 {
+	static const char *const same =
+	"SELECT FROM sweeper.pool WHERE pool = $1 AND $8 IS NOT NULL"
+	" AND (seats, ttl, max_ttl, max_per_owner, notify_channel, metadata) IS NOT DISTINCT FROM ($2, $3, $4, $5, $6, $7)";
 	Settings	s = read_arguments(fcinfo);
+	bool		or_alter = ssw_argument_or_alter(fcinfo, A_N);
 
 	check_name(s.pool);
 	ssw_argument_not_null(fcinfo, A_TTL, names[A_TTL]);
 	ssw_argument_not_null(fcinfo, A_METADATA, names[A_METADATA]);
 	ssw_session_check_writable("sweeper.create_pool()");
+	if (or_alter && write_settings(&s, same, TEXTOID, CStringGetTextDatum("")) > 0)
+		PG_RETURN_VOID();
 	ssw_session_lock_pool(s.pool, ExclusiveLock);
 	if (write_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by)"
 					   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (pool) DO NOTHING",
 					   TEXTOID, CStringGetTextDatum(ssw_identity_actor())) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("pool \"%s\" already exists", s.pool),
-				 errhint("Change it with sweeper.alter_pool().")));
+	{
+		if (!or_alter)
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_OBJECT),
+					 errmsg("pool \"%s\" already exists", s.pool),
+					 errhint("Change it with sweeper.alter_pool(), or give if_exists => 'alter'.")));
+		redefine(&s);
+		PG_RETURN_VOID();
+	}
 	check_times(s.pool);
 	log_change(s.pool, "create_pool", NULL);
 	PG_RETURN_VOID();
