@@ -40,10 +40,10 @@ node_has_pg() {
 
 # shellcheck disable=SC2086  # a list
 missing=$(lacking $packages)
-# The clients in doc/clients.md, for their test, where the machine can have them.
+# What examples of the documents need, for their tests, where the machine can have it.
 clients=
 case " ${GOALS:-} " in *" check "* | *" check-tap "* | *" setup "*)
-    clients=$(lacking python3-psycopg2 default-jdk-headless libpostgresql-jdbc-java)
+    clients=$(lacking python3-psycopg2 python3-django python3-alembic default-jdk-headless libpostgresql-jdbc-java)
     node_has_pg || clients="$clients node-pg"
     ;;
 esac
@@ -57,7 +57,7 @@ elif [ -n "$missing" ]; then
     as_root=sudo
 else
     # nobody is asked for a password for what is tested or not
-    sudo -n true 2>/dev/null || { echo "setup: no$clients: README's clients are not all tested"; exit 0; }
+    sudo -n true 2>/dev/null || { echo "setup: no$clients: examples of the documents are not all tested"; exit 0; }
     as_root=sudo
 fi
 
@@ -87,9 +87,9 @@ apt() {
     die "apt could not install$missing (another PostgreSQL: PG_MAJOR=17, or PG_CONFIG=…)"
 }
 
-[ -z "$clients" ] || echo "Installing, for README's clients:$clients"
+[ -z "$clients" ] || echo "Installing, for examples of the documents:$clients"
 for client in $clients; do
     apt install --no-install-recommends "$client" ||
         { [ "$client" = node-pg ] && $as_root npm install --global pg >"$log" 2>&1 && node_has_pg; } ||
-        echo "setup: no $client: its example in README.md is not tested"
+        echo "setup: no $client: its example in the documents is not tested"
 done
