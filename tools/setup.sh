@@ -9,7 +9,7 @@ die() { echo "setup: $*" >&2; exit 1; }
 
 major=${PG_MAJOR:-15}
 packages="gcc make libc6-dev perl libipc-run-perl patch pg-bsd-indent spin pgbouncer
-    postgresql-$major postgresql-server-dev-$major postgresql-$major-cron"
+    postgresql-$major postgresql-server-dev-$major postgresql-$major-cron postgresql-$major-partman"
 packages=${*:-$packages}
 
 if [ -n "${PG_CONFIG:-}" ] && [ $# = 0 ]; then

@@ -75,9 +75,14 @@ $node->safe_psql('doc_tasks_md', q{CREATE SCHEMA cron; CREATE FUNCTION cron.sche
 
 my ($ret, $out, $err) = $node->psql('postgres', (examples("- item:\n  ```sql\n  SELECT 1;\n  SELECT nothing;\n  ```\n"))[0], on_error_stop => 1);
 like("$ret $out", qr/^3 1$/, 'an example with a mistake fails');
+my $partman = $node->safe_psql('postgres', "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'pg_partman' AND version LIKE '4.%'");
 for my $page (@pages) {
     my @blocks = examples($text{$page});
     is(scalar(@blocks), scalar(() = $text{$page} =~ /```sql/g), "$page: all examples are found");
+    if ($page eq 'doc/partitions.md' && !$partman) {
+        diag("SKIPPED: $page needs pg_partman 4");
+        next;
+    }
     next unless @blocks;
     $node->safe_psql($database{$page}, 'CREATE EXTENSION session_sweeper') unless $text{$page} =~ /^ *CREATE EXTENSION session_sweeper/m;
     for my $block (@blocks) {
