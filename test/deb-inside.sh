@@ -49,6 +49,7 @@ check 'it says what to do next' grep -q shared_preload_libraries "/usr/share/doc
 check 'the links of its pages lead somewhere' links_lead_somewhere
 check 'alerts and dashboard are there' ls "/usr/share/doc/$package/monitoring/rules.yml" "/usr/share/doc/$package/monitoring/dashboard.json"
 setting set listen_addresses ''
+check 'clients are there, without their tests' bash -c 'cd "/usr/share/doc/$1/clients" && ls python/session_sweeper.py node/session_sweeper.js logout && ! find . -name "*test*" | grep .' - "$package"
 check 'a server without preload starts' cluster start
 check 'CREATE EXTENSION works there' sql 'CREATE EXTENSION session_sweeper'
 check 'and says that the library is not preloaded' says "SELECT restart_needed FROM sweeper.version()" t
