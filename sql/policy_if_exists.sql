@@ -75,6 +75,12 @@ ALTER TABLE cart RENAME code TO sku;
 SELECT state FROM sweeper.register('cart', deadline => 'expires', filter => 'code <> ''x''', check_every => '0', if_exists => 'alter');
 SELECT state FROM sweeper.register('cart', deadline => 'expires', filter => 'sku <> ''x''', check_every => '0', if_exists => 'alter');
 SELECT deadline, filter FROM sweeper.policy WHERE policy = 'cart';
+-- the same words for another column are a change
+ALTER TABLE cart RENAME sku TO old_sku;
+ALTER TABLE cart ADD sku text NOT NULL DEFAULT '';
+SELECT state FROM sweeper.preview('cart');
+SELECT state FROM sweeper.register('cart', deadline => 'expires', filter => 'sku <> ''x''', check_every => '0', if_exists => 'alter');
+SELECT state FROM sweeper.preview('cart');
 -- a function that was made again is bound again
 DROP FUNCTION before_end;
 CREATE FUNCTION before_end(text[]) RETURNS void LANGUAGE sql AS 'SELECT';

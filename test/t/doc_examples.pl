@@ -75,7 +75,7 @@ $node->safe_psql('doc_tasks_md', q{CREATE SCHEMA cron; CREATE FUNCTION cron.sche
 
 my ($ret, $out, $err) = $node->psql('postgres', (examples("- item:\n  ```sql\n  SELECT 1;\n  SELECT nothing;\n  ```\n"))[0], on_error_stop => 1);
 like("$ret $out", qr/^3 1$/, 'an example with a mistake fails');
-my $partman = $node->safe_psql('postgres', "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'pg_partman' AND version LIKE '4.%'");
+my $partman = $node->safe_psql('postgres', "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_partman' AND default_version LIKE '4.%'");
 for my $page (@pages) {
     my @blocks = examples($text{$page});
     is(scalar(@blocks), scalar(() = $text{$page} =~ /```sql/g), "$page: all examples are found");

@@ -8,7 +8,7 @@ use Test::More;
 use Sweeper;
 
 my $node = sweeper_node('main');
-my $version = $node->safe_psql('postgres', "SELECT coalesce(max(split_part(version, '.', 1)::int), 0) FROM pg_available_extension_versions WHERE name = 'pg_partman'");
+my $version = $node->safe_psql('postgres', "SELECT coalesce(max(split_part(default_version, '.', 1)::int), 0) FROM pg_available_extensions WHERE name = 'pg_partman'");
 plan(skip_all => 'this PostgreSQL has no pg_partman') unless $version;
 # from version 5 on it is always native
 my $native = $version < 5 ? "p_type => 'native', " : '';
