@@ -58,6 +58,7 @@ CREATE TABLE sweeper.pool_day (
     seats           int,
     acquired        bigint NOT NULL DEFAULT 0,
     refused         bigint NOT NULL DEFAULT 0,
+    last_refused    timestamptz,
     peak            bigint NOT NULL DEFAULT 0,
     zombie          bigint NOT NULL DEFAULT 0,
     expired         bigint NOT NULL DEFAULT 0,
@@ -97,6 +98,7 @@ COMMENT ON COLUMN sweeper.pool_day.day IS 'In the time zone of setting log_timez
 COMMENT ON COLUMN sweeper.pool_day.seats IS 'Seats of the pool, when the row was last written; null: any number, or the pool was dropped before.';
 COMMENT ON COLUMN sweeper.pool_day.acquired IS 'Sessions that got a seat.';
 COMMENT ON COLUMN sweeper.pool_day.refused IS 'Calls of acquire() that returned no seat, and of acquire_wait() that ended without one.';
+COMMENT ON COLUMN sweeper.pool_day.last_refused IS 'When the last of these calls found no seat.';
 COMMENT ON COLUMN sweeper.pool_day.peak IS 'The most sessions that held a seat at the same time.';
 COMMENT ON COLUMN sweeper.pool_day.zombie IS 'Sessions that ended because heartbeats stopped. The next columns are the other cleanup types.';
 COMMENT ON TABLE sweeper.usage_event IS 'One row for each session that ended; kept for usage_event_retention, by default forever.';
@@ -185,7 +187,7 @@ CREATE FUNCTION sweeper._dead_sessions(OUT pool text, OUT fence bigint) RETURNS 
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_dead_sessions';
 COMMENT ON FUNCTION sweeper._dead_sessions IS 'Sessions that are dead and not yet swept: acquire() takes their seats.';
 
-CREATE FUNCTION sweeper._pool_counts(OUT pool text, OUT day date, OUT acquired bigint, OUT refused bigint, OUT peak bigint, OUT change bigint, OUT highest bigint) RETURNS SETOF record
+CREATE FUNCTION sweeper._pool_counts(OUT pool text, OUT day date, OUT acquired bigint, OUT refused bigint, OUT peak bigint, OUT change bigint, OUT highest bigint, OUT last_refused timestamptz) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_pool_counts';
 COMMENT ON FUNCTION sweeper._pool_counts IS 'What is not written to table pool_day yet. peak: the most that lived, as acquires counted. change, highest: how the number of sessions has changed since counts were written, and at most.';
 CREATE FUNCTION sweeper._waiting(pool text) RETURNS int
@@ -198,6 +200,7 @@ WITH dead AS MATERIALIZED (SELECT d.pool, d.fence FROM sweeper._dead_sessions() 
      today AS (SELECT (now() AT TIME ZONE current_setting('log_timezone'))::date AS day)
 SELECT p.pool, p.seats, c.live, CASE WHEN p.seats IS NOT NULL THEN greatest(p.seats - c.live, 0) END AS free, greatest(c.live - p.seats, 0) AS over_by,
        sweeper._waiting(p.pool) AS waiting, coalesce(d.refused, 0) + coalesce(n.refused, 0) AS refused,
+       greatest(d.last_refused, n.last_refused) AS last_refused,
        greatest(c.live, d.peak, n.peak, CASE WHEN p.seats IS NULL THEN c.live - n.change + n.highest END) AS peak_today,
        p.ttl, p.max_ttl, p.max_per_owner, c.owners, c.oldest, c.next_expiry, p.notify_channel, p.metadata, p.created_at, p.created_by
 FROM sweeper.pool AS p CROSS JOIN today AS t
@@ -215,6 +218,7 @@ COMMENT ON COLUMN sweeper.pool_status.free IS 'Null in a pool of any number.';
 COMMENT ON COLUMN sweeper.pool_status.over_by IS 'Sessions beyond the seats, after alter_pool(). acquire() returns no seat until it is 0.';
 COMMENT ON COLUMN sweeper.pool_status.waiting IS 'Sessions that wait in acquire_wait().';
 COMMENT ON COLUMN sweeper.pool_status.refused IS 'Calls today that found no seat; see pool_day.';
+COMMENT ON COLUMN sweeper.pool_status.last_refused IS 'When the last of them found no seat.';
 COMMENT ON COLUMN sweeper.pool_status.peak_today IS 'The most sessions that held a seat at the same time today.';
 COMMENT ON COLUMN sweeper.pool_status.owners IS 'Different owners of live sessions.';
 COMMENT ON COLUMN sweeper.pool_status.oldest IS 'When the oldest live session was acquired.';

@@ -30,9 +30,9 @@ WHERE (w.since < now() - interval '1 min' OR f.failed > 0) AND pg_catalog.has_fu
 COMMENT ON VIEW sweeper._job_trouble IS 'Jobs whose tasks have waited for a minute, with their number now and five minutes ago, and jobs of whose last tasks most have failed. For monitor.';
 
 CREATE VIEW sweeper._full_pool WITH (security_barrier = true) AS
-SELECT p.pool, p.seats, (SELECT max(s.acquired_at) FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active') AS since
+SELECT p.pool, p.seats, p.live, p.waiting, p.refused, p.last_refused, (SELECT max(s.acquired_at) FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active') AS since
 FROM sweeper.pool_status AS p WHERE p.seats > 0 AND p.free = 0;
-COMMENT ON VIEW sweeper._full_pool IS 'Pools all of whose seats are taken, and since when no seat has been acquired.';
+COMMENT ON VIEW sweeper._full_pool IS 'Pools all of whose seats are taken, since when no seat has been acquired, and calls that found none today.';
 
 CREATE FUNCTION sweeper._task_query(room text, category text, name text, status text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -221,9 +221,14 @@ SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'tasks without a worker' WHEN 2 THE
 FROM sweeper._job_trouble AS j CROSS JOIN generate_series(1, 3) AS t (n)
 WHERE CASE t.n WHEN 1 THEN j.without_worker WHEN 2 THEN NOT j.without_worker AND j.waiting >= j.before + 10 ELSE j.failed > 0 END
 UNION ALL
-SELECT 'warning', NULL, 'pool full for long', p.since, format('All %s seats of pool %s have been taken for %s.', p.seats, p.pool, date_trunc('second', now() - p.since)),
-       format('SELECT owner, acquired_at, last_heartbeat, expires_at FROM sweeper.live_session WHERE pool = %L ORDER BY acquired_at;', p.pool)
-FROM sweeper._full_pool AS p WHERE p.since < now() - interval '15 min'
+SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'pool full for long' ELSE 'seats refused' END, CASE t.n WHEN 1 THEN p.since ELSE least(p.since, p.last_refused) END,
+       CASE t.n WHEN 1 THEN format('All %s seats of pool %s have been taken for %s.', p.seats, p.pool, date_trunc('second', now() - p.since))
+            ELSE format('%s calls have found no seat in pool %s today, the last one %s ago. Its seats: %s, taken: %s, sessions that wait: %s.',
+                        p.refused, p.pool, date_trunc('second', greatest(now() - p.last_refused, '0')), p.seats, p.live, p.waiting) END,
+       CASE t.n WHEN 1 THEN format('SELECT owner, acquired_at, last_heartbeat, expires_at FROM sweeper.live_session WHERE pool = %L ORDER BY acquired_at;', p.pool)
+            ELSE format('SELECT sweeper.alter_pool(%L, seats => %s); -- if there may be so many', p.pool, p.live + p.waiting + 1) END
+FROM sweeper._full_pool AS p CROSS JOIN generate_series(1, 2) AS t (n)
+WHERE CASE t.n WHEN 1 THEN p.since < now() - interval '15 min' ELSE p.last_refused > now() - interval '5 min' END
 UNION ALL
 SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('dead rows that other transactions have locked: %s; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        'SELECT pid::text AS holder, xact_start AS since, query FROM pg_stat_activity WHERE xact_start IS NOT NULL UNION ALL SELECT gid, prepared, ''prepared transaction'' FROM pg_prepared_xacts ORDER BY since;'

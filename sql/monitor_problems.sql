@@ -54,7 +54,27 @@ UPDATE sweeper.session SET acquired_at = now() - interval '20 min' WHERE session
 SELECT problem, severity, earlier, regexp_replace(detail, 'taken for .*', 'taken for ...') AS detail, next_step FROM trouble;
 SELECT sweeper.alter_pool(:'odd', seats => 2);
 SELECT * FROM trouble;
+-- seats that were refused: until there is one, or for five minutes
+SELECT session FROM sweeper.acquire(:'odd', 'bob') \gset
+SELECT * FROM trouble;
+SELECT count(*) FROM sweeper.acquire(:'odd', 'carl');
+SELECT count(*) FROM sweeper.acquire(:'odd', 'carl');
+SELECT problem, severity, earlier, regexp_replace(detail, 'one .* ago', 'one ... ago') AS detail, next_step FROM trouble;
+SELECT next_step FROM sweeper.problem \gexec
+SELECT * FROM trouble;
+SELECT count(*) FROM sweeper.acquire(:'odd', 'carl');
+SELECT problem FROM trouble;
+SELECT sweeper.release(:'session');
+SELECT * FROM trouble;
+SELECT count(*) FROM sweeper.acquire(:'odd', 'carl');
+SELECT problem FROM trouble;
+CALL wait_until('SELECT sum(refused) = 2 FROM sweeper.pool_day WHERE pool LIKE ''it%''');
+UPDATE sweeper.pool_day SET last_refused = now() - interval '6 min';
+SELECT * FROM trouble;
+SELECT count(*) FROM sweeper.acquire(:'odd', 'carl');
+SELECT problem FROM trouble;
 SELECT sweeper.drop_pool(:'odd', force => true);
+SELECT * FROM trouble;
 -- rights that were revoked: the GRANT
 CREATE SCHEMA :"odd";
 GRANT USAGE, CREATE ON SCHEMA :"odd" TO regress_problem_user;

@@ -69,7 +69,7 @@ typedef struct CountKey
 
 enum
 {
-	C_ACQUIRED, C_REFUSED, C_PEAK, C_CHANGE, C_HIGHEST, C_ENDED, C_N = C_ENDED + SSW_END_TYPES
+	C_ACQUIRED, C_REFUSED, C_PEAK, C_CHANGE, C_HIGHEST, C_LAST_REFUSED, C_ENDED, C_N = C_ENDED + SSW_END_TYPES
 };
 
 typedef struct Count
@@ -78,7 +78,8 @@ typedef struct Count
 
 	/*
 	 * C_PEAK: the most that lived, as acquires counted; C_CHANGE: by how many
-	 * there are more, C_HIGHEST: at most, since the counts were written
+	 * there are more, C_HIGHEST: at most, since the counts were written;
+	 * C_LAST_REFUSED: a time, or DT_NOBEGIN
 	 */
 	int64		n[C_N];
 } Count;
@@ -188,6 +189,7 @@ count_of(const CountKey *key)
 		Written    *w = written_of(key->database);
 
 		memset(c->n, 0, sizeof(c->n));
+		c->n[C_LAST_REFUSED] = DT_NOBEGIN;
 		if (w)
 			w->waits = true;
 	}
@@ -199,6 +201,7 @@ static void
 add(const char *pool, int what, int64 n, int64 live)
 {
 	CountKey	key = {0};
+	TimestampTz now = GetCurrentTimestamp();
 	Count	   *c;
 	long		before;
 	bool		hurry;
@@ -206,7 +209,7 @@ add(const char *pool, int what, int64 n, int64 live)
 	if (shared == NULL)
 		return;
 	key.database = MyDatabaseId;
-	key.day = day_of(GetCurrentTimestamp());
+	key.day = day_of(now);
 	strlcpy(key.pool, pool, sizeof(key.pool));
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	before = hash_get_num_entries(counts);
@@ -218,6 +221,8 @@ add(const char *pool, int what, int64 n, int64 live)
 		c->n[C_CHANGE] += what == C_ACQUIRED ? n : what >= C_ENDED ? -n : 0;
 		c->n[C_HIGHEST] = Max(c->n[C_HIGHEST], c->n[C_CHANGE]);
 		c->n[C_PEAK] = Max(c->n[C_PEAK], live);
+		if (what == C_REFUSED)
+			c->n[C_LAST_REFUSED] = now;
 	}
 	LWLockRelease(shared->lock);
 	if (hurry)
@@ -372,8 +377,9 @@ put_back(void)
 			continue;
 		c->n[C_PEAK] = Max(c->n[C_PEAK], taken[i].n[C_PEAK]);
 		c->n[C_HIGHEST] = Max(taken[i].n[C_HIGHEST], taken[i].n[C_CHANGE] + c->n[C_HIGHEST]);
+		c->n[C_LAST_REFUSED] = Max(c->n[C_LAST_REFUSED], taken[i].n[C_LAST_REFUSED]);
 		for (int k = 0; k < C_N; k++)
-			if (k != C_PEAK && k != C_HIGHEST)
+			if (k != C_PEAK && k != C_HIGHEST && k != C_LAST_REFUSED)
 				c->n[k] += taken[i].n[k];
 	}
 	LWLockRelease(shared->lock);
@@ -390,13 +396,13 @@ at_end_of_writing(XactEvent event, void *arg)
 }
 
 static Datum
-array_of(int which)
+array_of(int which, Oid type)
 {
 	Datum	   *d = palloc(Max(1, ntaken) * sizeof(Datum));
 
 	for (int i = 0; i < ntaken; i++)
 		d[i] = Int64GetDatum(taken[i].n[which]);
-	return PointerGetDatum(construct_array(d, ntaken, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return PointerGetDatum(construct_array(d, ntaken, type, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 /* Add what was taken to the table; in a pool of any number, the highest of the day comes from how many live now. */
@@ -404,15 +410,15 @@ static void
 write_counts(DateADT today)
 {
 	static const char *const sql =
-	"INSERT INTO sweeper.pool_day AS d (day, pool, seats, acquired, refused, peak, zombie, expired, released, disconnected, manual)"
-	" SELECT c.day, c.pool, p.seats, c.acquired, c.refused, greatest(c.peak, CASE WHEN c.day = $3 THEN l.live END,"
+	"INSERT INTO sweeper.pool_day AS d (day, pool, seats, acquired, refused, last_refused, peak, zombie, expired, released, disconnected, manual)"
+	" SELECT c.day, c.pool, p.seats, c.acquired, c.refused, nullif(c.last_refused, '-infinity'), greatest(c.peak, CASE WHEN c.day = $3 THEN l.live END,"
 	"  CASE WHEN p.seats IS NULL THEN l.live - sum(c.change) OVER (PARTITION BY c.pool ORDER BY c.day DESC) + c.highest END),"
 	"  c.zombie, c.expired, c.released, c.disconnected, c.manual"
-	" FROM unnest($1, $2, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
-	"  AS c (pool, day, acquired, refused, peak, change, highest, zombie, expired, released, disconnected, manual)"
+	" FROM unnest($1, $2, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+	"  AS c (pool, day, acquired, refused, peak, change, highest, last_refused, zombie, expired, released, disconnected, manual)"
 	" LEFT JOIN sweeper.pool AS p USING (pool)"
 	" CROSS JOIN LATERAL (SELECT count(*) AS live FROM sweeper.session AS s WHERE s.pool = c.pool AND s.status = 'active') AS l"
-	" ON CONFLICT (pool, day) DO UPDATE SET acquired = d.acquired + excluded.acquired, refused = d.refused + excluded.refused,"
+	" ON CONFLICT (pool, day) DO UPDATE SET acquired = d.acquired + excluded.acquired, refused = d.refused + excluded.refused, last_refused = greatest(d.last_refused, excluded.last_refused),"
 	"  peak = greatest(d.peak, excluded.peak), zombie = d.zombie + excluded.zombie, expired = d.expired + excluded.expired,"
 	"  released = d.released + excluded.released, disconnected = d.disconnected + excluded.disconnected, manual = d.manual + excluded.manual,"
 	/* a pool that was dropped has had seats */
@@ -432,8 +438,8 @@ write_counts(DateADT today)
 	values[2] = DateADTGetDatum(today);
 	for (int k = 0; k < C_N; k++)
 	{
-		types[3 + k] = INT8ARRAYOID;
-		values[3 + k] = array_of(k);
+		types[3 + k] = k == C_LAST_REFUSED ? TIMESTAMPTZARRAYOID : INT8ARRAYOID;
+		values[3 + k] = array_of(k, k == C_LAST_REFUSED ? TIMESTAMPTZOID : INT8OID);
 	}
 	ssw_spi_exec(sql, 3 + C_N, types, values, NULL, false, 0);
 }
@@ -562,6 +568,7 @@ ssw_pool_counts(PG_FUNCTION_ARGS)
 		v[1] = DateADTGetDatum(copy[i].key.day);
 		for (int k = 0; k < C_ENDED; k++)
 			v[2 + k] = Int64GetDatum(copy[i].n[k]);
+		nulls[2 + C_LAST_REFUSED] = copy[i].n[C_LAST_REFUSED] == DT_NOBEGIN;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, nulls);
 	}
 	return (Datum) 0;
