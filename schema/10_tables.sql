@@ -69,6 +69,8 @@ CREATE TABLE sweeper.policy (
     last_sqlstate     text,
     -- rows due before this time are the backlog found at registration; null once they have expired
     backlog_before    timestamptz,
+    -- so many were due then, about
+    backlog_rows      bigint,
     -- grace after a crash: pairs of a start of service and the latest deadline that passed during it; null or empty without grace
     horizons          timestamptz[],
     last_pass_at      timestamptz,
@@ -216,12 +218,14 @@ CREATE TABLE sweeper.fuse_hold (
     "group"       text,
     held_at       timestamptz NOT NULL,
     held_until    timestamptz NOT NULL,
-    detail        text NOT NULL
+    detail        text NOT NULL,
+    rows          bigint NOT NULL DEFAULT 0
 );
 ALTER TABLE sweeper.fuse_hold REPLICA IDENTITY FULL;
 COMMENT ON TABLE sweeper.fuse_hold IS 'Groups of policies, or whole policies, that the fuse holds or has held.';
 COMMENT ON COLUMN sweeper.fuse_hold."group" IS 'Null: the whole policy.';
 COMMENT ON COLUMN sweeper.fuse_hold.held_until IS 'After this time the rows expire without a decision, unless the policy is paused.';
+COMMENT ON COLUMN sweeper.fuse_hold.rows IS 'Rows that were due when the fuse tripped.';
 
 -- Not dumped: the oids are those of one database.
 CREATE TABLE sweeper.shard_arrival (

@@ -53,7 +53,7 @@ CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT last_look
     OUT failed_passes bigint, OUT fuse_trips bigint, OUT max_lag interval, OUT busy_seconds float8, OUT duration_histogram bigint[],
     OUT duration_seconds float8, OUT lag_histogram bigint[], OUT lag_seconds float8, OUT ended bigint[],
     OUT last_pass bigint, OUT last_success timestamptz, OUT locked_since timestamptz,
-    OUT duration_bounds float8[], OUT lag_bounds float8[]) RETURNS SETOF record
+    OUT duration_bounds float8[], OUT lag_bounds float8[], OUT due_rows bigint) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_policy';
 CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text, OUT brakes text[], OUT misfit text) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_state';

@@ -76,9 +76,9 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        CASE WHEN b.oldest_due <= now() THEN now() - b.oldest_due END AS lag,
        CASE WHEN b.rows_left IS NOT NULL THEN b.rows_left
             -- at least these
-            WHEN b.oldest_due <= now() AND b.state IN ('waiting', 'running', 'grace') THEN greatest(1, b.retrying)
-            WHEN b.oldest_due <= now() THEN NULL
-            WHEN b.last_look IS NOT NULL AND (b.oldest_due IS NOT NULL OR b.state NOT IN ('throttled', 'outside window')) THEN 0 END AS backlog,
+            WHEN b.oldest_due <= now() THEN greatest(1, b.retrying, b.counted)
+            WHEN b.counted IS NOT NULL THEN b.counted
+            WHEN b.last_look IS NOT NULL AND (b.oldest_due IS NOT NULL OR b.state NOT IN ('throttled', 'outside window', 'paused', 'held', 'fuse')) THEN 0 END AS backlog,
        b.done, b.percent, b.rows_per_second, b.eta,
        coalesce(b.workers, 0) AS workers,
        coalesce(b.expired, 0) AS expired,
@@ -91,7 +91,10 @@ SELECT b.policy, b.relation, b.state, b.brakes,
                  coalesce(CASE WHEN b.gone THEN sweeper._repair_hint(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
 FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
-             f.retrying, g.done, g.rows_left, g.percent, g.rows_per_second, g.eta, g.workers,
+             f.retrying,
+             -- while a brake is on: in an index, at registration, or by the fuse
+             CASE WHEN t.state NOT IN ('waiting', 'running', 'grace') OR h.rows > 0 THEN greatest(coalesce(s.due_rows, CASE WHEN p.backlog_before IS NOT NULL THEN p.backlog_rows END), h.rows) END AS counted,
+             g.done, g.rows_left, g.percent, g.rows_per_second, g.eta, g.workers,
              NOT EXISTS (SELECT FROM pg_catalog.pg_class AS r WHERE r.oid = p.relid) AS gone
       FROM sweeper.policy AS p
       JOIN sweeper._state() AS t USING (policy_id)
@@ -99,7 +102,8 @@ FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_
       LEFT JOIN sweeper.stat_progress AS g USING (policy)
       -- rows that wait for their next attempt are late, too
       CROSS JOIN LATERAL (SELECT min(r.deadline) FILTER (WHERE isfinite(r.deadline)) + p.keep_for AS oldest_due, count(*) AS retrying FROM sweeper.failed_row AS r
-                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying') AS f) AS b
+                          WHERE r.policy_id = p.policy_id AND r.state = 'retrying') AS f
+      CROSS JOIN LATERAL (SELECT sum(o.rows)::bigint AS rows FROM sweeper.fuse_hold AS o WHERE o.policy_id = p.policy_id AND o.held_until > clock_timestamp()) AS h) AS b
 -- those of users first
 ORDER BY b.policy_id <= 100, b.policy;
 COMMENT ON VIEW sweeper.policy_status IS 'One row per policy: its state, its brakes and the reason, the next look, the lag now, its backlog and the time left for it, its workers, rows expired since stat_reset(), and the next step.';
@@ -111,7 +115,7 @@ COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last succee
 COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known.';
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
 COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest row known to be due has waited; null when none is known.';
-COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Approximate number of due rows that are not processed yet. They are counted while they are worked off; before that it is a lower bound. Null while a brake keeps due rows from being counted, or if there was no look yet.';
+COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Approximate number of due rows that are not processed yet. They are counted while they are worked off; before that it is a lower bound. While a brake is on, entries of an index are counted; without such an index, what registration or the fuse has counted. Null if nothing is known: there was no look yet, or the policy is paused or held and only a pass can find what is due.';
 COMMENT ON COLUMN sweeper.policy_status.done IS 'Rows processed since the backlog was found; null when nothing is being worked off. So are percent, rows_per_second and eta: see stat_progress.';
 COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers that work on the policy now.';
 COMMENT ON COLUMN sweeper.policy_status.last_error IS 'The last failure of the policy as a whole; it stays after the policy works again.';

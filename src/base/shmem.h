@@ -377,6 +377,7 @@ typedef struct SswPolicyShared
 	TimestampTz outage_until;
 	TimestampTz next_look;
 	TimestampTz oldest_due;		/* deadline of the oldest row still due, or 0 */
+	int64		due_rows;		/* see SswWatch; -1: unknown */
 	TimestampTz refresh_at;		/* see SswWatch */
 	int			idle;
 	int			excluded;

@@ -31,7 +31,7 @@
 /* Columns that each node has for itself. */
 #define OWN_COLUMNS \
 	"{policy_id,relid,owner,system_identifier,database,on_expire,is_alive,columns,failures,failing_since,broken,retry_at," \
-	"last_error,last_sqlstate,backlog_before,horizons,last_pass_at,shared_as,shared_at}"
+	"last_error,last_sqlstate,backlog_before,backlog_rows,horizons,last_pass_at,shared_as,shared_at}"
 
 /* A hold that registration decided is part of the definition; others are of this node. */
 #define DEFINITION \

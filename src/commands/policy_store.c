@@ -119,7 +119,7 @@ ssw_policy_store_exec(const char *sql, int nargs, Oid *types, Datum *values, con
 /* Columns that passes and brakes write, or that follow from others: they are no part of the definition. */
 #define STATE_COLUMNS \
 	"'{paused_at,paused_by,paused_reason,paused_until,held_reason,held_at," \
-	"failures,failing_since,broken,retry_at,last_error,last_sqlstate,backlog_before,horizons," \
+	"failures,failing_since,broken,retry_at,last_error,last_sqlstate,backlog_before,backlog_rows,horizons," \
 	"last_pass_at,columns,resumed_at,shared_as,shared_at}'::pg_catalog.text[]"
 
 /* Write down who changed what.  old is the row before, as JSON, or null. */

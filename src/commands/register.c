@@ -91,6 +91,7 @@ insert_policy(const SswArgs *a, SswPolicy *p, const SswPreview *v, Relation rel,
 	ssw_policy_store_add_text(&q, "paused_by", paused ? ssw_identity_actor() : NULL);
 	ssw_policy_store_add_text(&q, "paused_reason", paused ? "registered paused" : NULL);
 	ssw_policy_store_add(&q, "backlog_before", TIMESTAMPTZOID, now, v->dead == 0);
+	ssw_policy_store_add(&q, "backlog_rows", INT8OID, Int64GetDatum(v->dead), v->dead == 0);
 	ssw_policy_store_add_fields(&q, a, p, rel);
 	q.nulls[q.n] = '\0';
 	ssw_lock_policy_name(p->name);

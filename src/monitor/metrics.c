@@ -102,7 +102,7 @@ static const Metric metrics[] = {
 		"sweeper.policy AS s CROSS JOIN cluster AS c WHERE c.listed AND s.check_every > interval '0' AND s.backlog_before IS NULL",
 	"Rows overdue for longer are a problem. Absent for policies that look only when asked, before the backlog of registration is gone, and where the database is not listed."},
 	{"backlog_rows", "gauge", OF_POLICY, "s.backlog", "status AS s",
-	"Due rows that are not processed yet, about; before they are counted, a lower bound. Absent while a brake keeps due rows from being counted."},
+	"Due rows that are not processed yet, about; before they are counted, a lower bound. Absent while a brake is on and nothing is known of due rows."},
 	{"progress_rows_done", "gauge", OF_POLICY, "coalesce(s.done, 0)", "status AS s",
 	"Rows processed of the backlog that is being worked off; 0 if there is none."},
 	{"progress_percent", "gauge", OF_POLICY, "coalesce(s.percent, 100)", "status AS s WHERE s.percent IS NOT NULL OR s.backlog = 0",

@@ -273,8 +273,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 	for (int i = 0; i < c.n; i++)
 	{
 		SswPolicyShared *s = &c.entries[i];
-		Datum		v[28];
-		bool		n[28] = {0};
+		Datum		v[29];
+		bool		n[29] = {0};
 		int			k = 0;
 
 		if (!bms_is_member(s->key.policy_id, visible))
@@ -309,6 +309,8 @@ ssw_stat_policy(PG_FUNCTION_ARGS)
 		put_time(v, n, &k, s->locked ? s->blocked_since : 0);
 		v[k++] = duration_bounds;
 		v[k++] = lag_bounds;
+		n[k] = s->state == SSW_POLICY_UNKNOWN || s->due_rows < 0;
+		v[k++] = Int64GetDatum(s->due_rows);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

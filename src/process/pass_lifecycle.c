@@ -105,6 +105,7 @@ ssw_passes_publish(SswWatch *w, const SswPass *ended)
 		w->looks = 0;
 		s->running_pass = w->pass ? w->pass - SswPasses : -1;
 		s->oldest_due = w->earliest;
+		s->due_rows = w->runs ? -1 : w->due_rows;
 		s->refresh_at = w->refresh_at;
 		s->idle = w->idle;
 		s->excluded = w->excluded;

@@ -23,6 +23,7 @@
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "optimizer/plancat.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
@@ -48,6 +49,8 @@
 
 /* Dead index entries must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000
+/* Entries that are counted; beyond them the number is an estimate. */
+#define COUNT_ENTRIES	100000
 
 static bool
 is_builtin_column(Relation rel, const char *name)
@@ -353,6 +356,102 @@ has_null(SswWatch *w, Oid relid)
 	return f.found;
 }
 
+/* Rows of a leaf, by its size. */
+static double
+rows_of(Relation leaf)
+{
+	BlockNumber pages;
+	double		rows;
+	double		visible;
+
+	estimate_rel_size(leaf, NULL, &pages, &rows, &visible);
+	return rows;
+}
+
+/*
+ * Count entries of the index in ascending order, up to most of them.  Where there are more,
+ * values up to the last are taken to be as close together as those that were counted.
+ */
+static double
+count_entries(Relation leaf, Relation index, Oid type, int64 last, int most)
+{
+	Oid			op = get_opfamily_member(index->rd_opfamily[0], type, type, BTLessEqualStrategyNumber);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	IndexScanDesc scan = ssw_index_beginscan(leaf, index, snapshot, 1);
+	ScanDirection direction = (index->rd_indoption[0] & INDOPTION_DESC) ? BackwardScanDirection : ForwardScanDirection;
+	ScanKeyData key;
+	int64		first = 0;
+	int64		reached = 0;
+	int			n = 0;
+
+	ScanKeyEntryInitialize(&key, 0, 1, BTLessEqualStrategyNumber, type, InvalidOid, get_opcode(op), Int64GetDatum(last));
+	scan->xs_want_itup = true;
+	index_rescan(scan, &key, 1, NULL, 0);
+	while (n < most && index_getnext_tid(scan, direction) != NULL)
+	{
+		bool		isnull;
+
+		CHECK_FOR_INTERRUPTS();
+		reached = DatumGetInt64(index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull));
+		if (n++ == 0)
+			first = reached;
+	}
+	index_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	if (n < most || reached <= first)
+		return n;
+	return Min(Max(n, rows_of(leaf)), n * (((double) last - first) / ((double) reached - first)));
+}
+
+/* So many rows of a leaf are due by a deadline, about; -1: no index says. */
+static double
+count_due(SswWatch *w, Oid relid, int i, TimestampTz now, int most)
+{
+	const SswPolicy *p = w->policy;
+	const SswDeadline *c = &p->deadlines[i];
+	Relation	leaf = table_open(relid, AccessShareLock);
+	AttrNumber	attnum = relid == p->relid ? c->attnum : get_attnum(relid, get_attname(p->relid, c->attnum, false));
+	Relation	index = find_index(p, leaf, attnum, c->sort_type);
+	int64		last;
+	double		rows = -1;
+
+	if (index && value_at(c, now - p->keep_for_us, NULL, &last))
+		rows = count_entries(leaf, index, c->sort_type, last, most);
+	if (index)
+		index_close(index, AccessShareLock);
+	table_close(leaf, NoLock);
+	return rows;
+}
+
+/*
+ * While a brake is on nobody handles what is due, and no pass counts it: w->due_rows.  What
+ * is due by both deadlines counts once.
+ */
+static void
+count_all_due(SswWatch *w, List *leaves, TimestampTz now)
+{
+	double		rows = 0;
+	ListCell   *lc;
+
+	w->due_rows = -1;
+	foreach(lc, leaves)
+	{
+		int			most = Max(COUNT_ENTRIES / list_length(leaves), 1000);
+		double		due = 0;
+
+		for (int i = 0; i < w->policy->ndeadlines && due >= 0; i++)
+		{
+			double		n = count_due(w, lfirst_oid(lc), i, now, most);
+
+			due = n < 0 ? n : Max(due, n);
+		}
+		if (due < 0)
+			return;
+		rows += due;
+	}
+	w->due_rows = (int64) rows;
+}
+
 /* A row with that deadline: when may it go? */
 static void
 note_earliest(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
@@ -429,6 +528,8 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	 */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		earliest = now;
+	if (known && !w->runs)
+		count_all_due(w, leaves, now);
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	if (known)
 		w->earliest = earliest;

@@ -37,6 +37,8 @@ typedef struct SswWatch
 	TimestampTz earliest;		/* earliest due time known, or 0 */
 	TimestampTz probed_at;
 	uint64		probed_written; /* rows of its table, as statistics said then */
+	int64		due_rows;		/* so many are due, about, while a brake is
+								 * on; -1: unknown */
 	int			excluded;		/* dead rows the last pass left alone */
 	bool		unfinished;		/* the last pass is to be continued, also one
 								 * of CALL sweep */

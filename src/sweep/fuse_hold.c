@@ -85,9 +85,9 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 	const SswPolicy *p = w->policy;
 	TimestampTz until = GetCurrentTimestamp() + hold_us(p, s);
 	char	   *message = ssw_fuse_describe(s);
-	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID};
-	Datum		values[5];
-	char		nulls[] = "     ";
+	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, INT8OID};
+	Datum		values[6];
+	char		nulls[] = "      ";
 	SswIdentity save;
 
 	values[0] = Int32GetDatum(p->id);
@@ -96,9 +96,10 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 	values[2] = TimestampTzGetDatum(w->pass->now);
 	values[3] = TimestampTzGetDatum(until);
 	values[4] = CStringGetTextDatum(message);
+	values[5] = Int64GetDatum(s->dead);
 	ssw_spi_begin_as_extension(&save);
-	ssw_spi_exec("INSERT INTO sweeper.fuse_hold (policy_id, \"group\", held_at, held_until, detail) VALUES ($1, $2, $3, $4, $5)",
-				 5, types, values, nulls, false, 0);
+	ssw_spi_exec("INSERT INTO sweeper.fuse_hold (policy_id, \"group\", held_at, held_until, detail, rows) VALUES ($1, $2, $3, $4, $5, $6)",
+				 6, types, values, nulls, false, 0);
 	ssw_spi_exec("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, new)"
 				 " SELECT policy_id, policy, 'session_sweeper', 'fuse', pg_catalog.jsonb_build_object('group', $2, 'detail', $5, 'until', $4)"
 				 " FROM sweeper.policy WHERE policy_id = $1 AND $3 IS NOT NULL", 5, types, values, nulls, false, 0);
