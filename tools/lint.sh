@@ -56,6 +56,14 @@ complain "Calls that can run code of users, where tools/gate-calls.txt does not 
             { sub(/\(/, ""); if (!(($0, file) in may)) print "  " path ": " $0 }' tools/gate-calls.txt - | sort -u)"
 complain "Entries of databases are read and written in base/ and process/ (the views copy them; runner_demand.c chooses the runner):" \
     "$(grep -nE '(ssw_shmem_database\(|SswShared->databases)' src/*/*.c | grep -vE '^src/(base|process)/|^src/monitor/stats\.c|^src/work/runner_demand\.c')"
+complain "An error of class 42501 has a hint, which says who can give which right (errmsg_internal: no user sees it):" \
+    "$(awk 'FNR == 1 || /ereport\(/ { lacks = 0 }
+        /^\t.*aclcheck_error\(/ || /errcode\(ERRCODE_INSUFFICIENT_PRIVILEGE\)/ { lacks = FNR }
+        /errhint\(|errmsg_internal\(/ { lacks = 0 }
+        /;$/ { if (lacks) print "  " FILENAME ":" lacks; lacks = 0 }' "${sources[@]}"
+    awk '/insufficient_privilege/ && !/^COMMENT/ { lacks = FNR }
+        /HINT = / { lacks = 0 }
+        /;$/ { if (lacks) print "  " FILENAME ":" lacks; lacks = 0 }' schema/*.sql)"
 complain "A call, ++ or -- in Min() or Max(), which evaluate an argument twice (ssw_min() and ssw_max() do not):" \
     "$(awk -f tools/minmax.awk "${sources[@]}")"
 complain "Files of C have at most 600 lines:" "$(wc -l "${sources[@]}" | awk '$1 > 600 && $2 != "total"')"

@@ -27,6 +27,7 @@
 #include "commands/policy_store.h"
 #include "grace/arrival.h"
 #include "policy/partition.h"
+#include "policy/repair_hint.h"
 
 /* Columns that each node has for itself. */
 #define OWN_COLUMNS \
@@ -278,7 +279,9 @@ resume(int policy_id, const char *definition)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("it belongs to role \"%s\" on this node, and no member of that role has resumed the policy on the coordinator",
-						name ? name : p->owner_name)));
+						name ? name : p->owner_name),
+				 errhint("%s", ssw_repair_with_comment(psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name)),
+													   "on the coordinator, as a member of that role"))));
 	if (resumes)
 		ssw_definition_run("SELECT 1 FROM sweeper.policy AS p CROSS JOIN LATERAL sweeper.resume(p.policy) WHERE p.policy_id = $1", policy_id, "");
 }

@@ -27,6 +27,7 @@
 
 #include "base/identity.h"
 #include "base/locks.h"
+#include "base/relation_guard.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
 
@@ -137,15 +138,19 @@ may_use_rows(const SswPolicy *p, AclMode mode)
 void
 ssw_rights_check_rows(const SswPolicy *p, AclMode mode)
 {
-	AclResult	result;
 	char	   *role;
 
 	if (may_use_rows(p, mode))
 		return;
-	result = pg_class_aclcheck(p->relid, GetUserId(), mode);
-	if (result != ACLCHECK_OK)
-		aclcheck_error(result, OBJECT_TABLE, get_rel_name(p->relid));
 	role = GetUserNameFromId(GetUserId(), false);
+	if (pg_class_aclcheck(p->relid, GetUserId(), mode) != ACLCHECK_OK)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for table %s", get_rel_name(p->relid)),
+				 errdetail("Role \"%s\" has neither level user of policy \"%s\" nor %s on its table.", role, p->name, mode == ACL_UPDATE ? "UPDATE" : "SELECT"),
+				 errhint("Have SELECT sweeper.grant_access(%s, 'user', policy => %s); run by the policy's owner or level admin; or GRANT %s ON %s TO %s;",
+						 quote_literal_cstr(quote_identifier(role)), quote_literal_cstr(p->name),
+						 mode == ACL_UPDATE ? "UPDATE" : "SELECT", ssw_guard_relation(p->relid), quote_identifier(role))));
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("row security of table \"%s\" applies to role \"%s\"", get_rel_name(p->relid), role),
@@ -235,7 +240,8 @@ ssw_give_access(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for pool \"%s\"", name),
-				 errhint("Only level admin may give access to a pool.")));
+				 errhint("Only level admin may give access to a pool. A superuser can run: SELECT sweeper.grant_access(%s, 'admin');",
+						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))))));
 	set_access(role, marker_of_pool(name), name, PG_GETARG_BOOL(3));
 	PG_RETURN_VOID();
 }

@@ -51,6 +51,7 @@
 #define PROBE_TIMEOUT_MS	2000
 /* Entries that are counted; beyond them the number is an estimate. */
 #define COUNT_ENTRIES	100000
+#define COUNT_LEAST		1000	/* of each leaf */
 
 static bool
 is_builtin_column(Relation rel, const char *name)
@@ -382,6 +383,7 @@ count_entries(Relation leaf, Relation index, Oid type, int64 last, int most)
 	ScanKeyData key;
 	int64		first = 0;
 	int64		reached = 0;
+	double		rows;
 	int			n = 0;
 
 	ScanKeyEntryInitialize(&key, 0, 1, BTLessEqualStrategyNumber, type, InvalidOid, get_opcode(op), Int64GetDatum(last));
@@ -400,7 +402,8 @@ count_entries(Relation leaf, Relation index, Oid type, int64 last, int most)
 	UnregisterSnapshot(snapshot);
 	if (n < most || reached <= first)
 		return n;
-	return Min(Max(n, rows_of(leaf)), n * (((double) last - first) / ((double) reached - first)));
+	rows = rows_of(leaf);
+	return Min(Max(n, rows), n * (((double) last - first) / ((double) reached - first)));
 }
 
 /* So many rows of a leaf are due by a deadline, about; -1: no index says. */
@@ -430,18 +433,18 @@ count_due(SswWatch *w, Oid relid, int i, TimestampTz now, int most)
 static void
 count_all_due(SswWatch *w, List *leaves, TimestampTz now)
 {
+	int			share = list_length(leaves) ? COUNT_ENTRIES / list_length(leaves) : 0;
 	double		rows = 0;
 	ListCell   *lc;
 
 	w->due_rows = -1;
 	foreach(lc, leaves)
 	{
-		int			most = Max(COUNT_ENTRIES / list_length(leaves), 1000);
 		double		due = 0;
 
 		for (int i = 0; i < w->policy->ndeadlines && due >= 0; i++)
 		{
-			double		n = count_due(w, lfirst_oid(lc), i, now, most);
+			double		n = count_due(w, lfirst_oid(lc), i, now, Max(share, COUNT_LEAST));
 
 			due = n < 0 ? n : Max(due, n);
 		}

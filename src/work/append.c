@@ -141,6 +141,18 @@ find_stream(Relation rel)
 	return stream;
 }
 
+static void
+lacks_right(const char *kind, char *name, const char *right, char *full_name, Oid role)
+{
+	char	   *grantee = GetUserNameFromId(role, false);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for %s %s", kind, name),
+			 errdetail("Role \"%s\" appends rows with its own rights.", grantee),
+			 errhint("GRANT %s ON %s%s TO %s;", right, strcmp(kind, "schema") == 0 ? "SCHEMA " : "", full_name, quote_identifier(grantee))));
+}
+
 /*
  * May the role insert rows with these columns?  The table's owner inserts them later,
  * so the role's rights are checked when they are accepted and again when they are
@@ -153,14 +165,14 @@ ssw_append_check_rights(Oid relid, Oid role, List *columns)
 	ListCell   *lc;
 
 	if (object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA, get_namespace_name(schema));
+		lacks_right("schema", get_namespace_name(schema), "USAGE", pstrdup(quote_identifier(get_namespace_name(schema))), role);
 	if (pg_class_aclcheck(relid, role, ACL_INSERT) != ACLCHECK_OK)
 		foreach(lc, columns)
 	{
 		AttrNumber	att = get_attnum(relid, lfirst(lc));
 
 		if (att == InvalidAttrNumber || pg_attribute_aclcheck(relid, att, role, ACL_INSERT) != ACLCHECK_OK)
-			aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
+			lacks_right("table", get_rel_name(relid), "INSERT", ssw_guard_relation(relid), role);
 	}
 	if (check_enable_rls(relid, role, true) != RLS_ENABLED)
 		role = ssw_relation_owner(relid);
@@ -443,7 +455,10 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 	relid = PG_GETARG_OID(0);
 	table_close(open_target(relid), NoLock);
 	if (!object_ownercheck(RelationRelationId, relid, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be owner of table %s", get_rel_name(relid)),
+				 errhint("Call as a member of role \"%s\".", GetUserNameFromId(ssw_relation_owner(relid), false))));
 	values[0] = ObjectIdGetDatum(relid);
 	values[1] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
 	if (values[1])

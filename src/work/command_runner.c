@@ -314,7 +314,7 @@ connect_as_role(void)
 	if (GetUserId() != MySswProc->role || GetSessionUserId() != MySswProc->role)
 		ereport(FATAL,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("a process for commands of role \"%s\" is not connected as that role", GetUserNameFromId(MySswProc->role, false))));
+				 errmsg_internal("a process for commands of role \"%s\" is not connected as that role", GetUserNameFromId(MySswProc->role, false))));
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);
 }
 
