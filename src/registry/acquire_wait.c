@@ -92,13 +92,16 @@ ssw_acquire_wait(PG_FUNCTION_ARGS)
 	timeout_us = ssw_argument_interval("wait", PG_GETARG_INTERVAL_P(2), 0);
 	pool = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ssw_rights_check_pool(pool);
-	for (int i = 0; i < N_ARGS; i++)
-	{
-		static const int args[N_ARGS] = {0, 1, TTL_ARG};
 
-		s.nulls[i] = PG_ARGISNULL(args[i]) ? 'n' : ' ';
-		s.values[i] = PG_ARGISNULL(args[i]) ? (Datum) 0 : PG_GETARG_DATUM(args[i]);
-	}
+	/*
+	 * what is in a table, out of line, may be gone when this transaction has
+	 * ended
+	 */
+	s.values[0] = PointerGetDatum(PG_GETARG_TEXT_P_COPY(0));
+	s.values[1] = PointerGetDatum(PG_GETARG_TEXT_P_COPY(1));
+	s.nulls[2] = PG_ARGISNULL(TTL_ARG) ? 'n' : ' ';
+	if (!PG_ARGISNULL(TTL_ARG))
+		s.values[2] = IntervalPGetDatum(PG_GETARG_INTERVAL_P(TTL_ARG));
 	desc = ssw_wait_begin(fcinfo);
 	ssw_seat_queue_join(pool);
 	PG_TRY();

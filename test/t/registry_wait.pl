@@ -18,12 +18,12 @@ sql(q{CREATE EXTENSION session_sweeper; SELECT sweeper.create_pool('lic', 1), sw
 # A client that waits for a seat of a pool; the queue has its place when this returns.
 my %waiter;
 sub begin_waiting {
-    my ($owner, $pool, $wait) = @_;
-    $wait //= '60 s';
+    my ($owner, $pool, $expression) = @_;
+    $expression //= "'$owner'";
     my $before = sql("SELECT waiting FROM sweeper.pool_status WHERE pool = '$pool'");
     my $client = $waiter{$owner} = client();
     $client->{backend} = $client->query_safe('SELECT pg_backend_pid()');
-    $client->query_until(qr/waits/, "\\echo waits\nCALL sweeper.acquire_wait('$pool', '$owner', '$wait');\n\\echo back\n");
+    $client->query_until(qr/waits/, "\\echo waits\nCALL sweeper.acquire_wait('$pool', $expression, '60 s');\n\\echo back\n");
     # twice: it sleeps, and is not just about to look
     wait_for($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $client->{backend} AND state = 'active' AND wait_event_type = 'Extension' AND backend_xmin IS NULL AND backend_xid IS NULL") for 1 .. 2;
     is(sql("SELECT waiting - $before FROM sweeper.pool_status WHERE pool = '$pool'"), 1, "$owner waits");
@@ -152,6 +152,21 @@ $holder->query_safe('ROLLBACK');
 $waiter{emil} = $patient;
 is(waited('emil'), 'a seat', 'acquire_wait does not');
 $_->quit for $holder, $other;
+
+# an owner that a function has read from a table, out of line, and whose row is gone when there is a seat
+my $long = 'x' x 200;
+sql(qq{SELECT sweeper.create_pool('toasted', 1); SELECT FROM sweeper.acquire('toasted', 'first');
+    CREATE TABLE wide (@{[ join ', ', map { "c$_ text" } 1 .. 12 ]}) WITH (toast_tuple_target = 128);
+    ALTER TABLE wide @{[ join ', ', map { "ALTER c$_ SET STORAGE EXTERNAL" } 1 .. 12 ]};
+    INSERT INTO wide SELECT @{[ join ', ', map { "'$long'" } 1 .. 12 ]};
+    CREATE FUNCTION wide_owner() RETURNS text LANGUAGE sql VOLATILE AS 'SELECT c1 FROM wide';});
+is(sql(q{SELECT pg_relation_size(reltoastrelid) > 0 FROM pg_class WHERE relname = 'wide'}), 't', 'it is out of line');
+begin_waiting('wide', 'toasted', 'wide_owner()');
+sql(q{DELETE FROM wide});
+sql(q{VACUUM wide});
+release('first');
+is(waited('wide'), 'a seat', 'has its seat all the same');
+is(sql(q{SELECT owner FROM sweeper.live_session WHERE pool = 'toasted'}), $long, 'in its name');
 
 # what it refuses
 like(complaint(q{BEGIN; CALL sweeper.acquire_wait('lic', 'x', '1 s')}), qr/25001: acquire_wait cannot wait inside a transaction block.*HINT:  Call it outside of one; sweeper\.acquire\(\) does not wait\./s, 'no transaction block');
