@@ -23,6 +23,7 @@ SELECT sweeper.register_job(:'worker', 'room', 'image', :'odd', on_worker_loss =
 SELECT * FROM trouble;
 UPDATE sweeper.task SET enqueued_at = now() - interval '6 min' WHERE task = (SELECT min(task::text)::uuid FROM sweeper.task);
 SELECT * FROM trouble;
+SELECT format('SELECT name, tasks, jobs FROM (%s) AS s', split_part(next_step, ';', 1)) FROM sweeper.problem \gexec
 -- not if as many have been taken meanwhile
 UPDATE sweeper.task SET enqueued_at = now() - interval '6 min';
 SELECT count(*) FROM sweeper.claim(:'worker', 6, start => true);
@@ -30,6 +31,7 @@ SELECT * FROM trouble;
 -- tasks that fail again and again
 SELECT count(sweeper.finish_task(task, 'failed', error => 'no space for ' || name)) FROM sweeper.list_tasks(statuses => '{running}');
 SELECT problem, severity, earlier, detail, next_step FROM trouble;
+SELECT format('SELECT count(*), min(error) FROM (%s) AS s', rtrim(next_step, ';')) FROM sweeper.problem \gexec
 SELECT count(*) FROM sweeper.claim(:'worker', 7, start => true);
 SELECT count(sweeper.finish_task(task, 'completed')) FROM sweeper.list_tasks(statuses => '{running}');
 SELECT * FROM trouble;
@@ -52,6 +54,7 @@ SELECT * FROM trouble;
 SELECT value FROM sweeper.metrics WHERE family = 'session_sweeper_pools_full';
 UPDATE sweeper.session SET acquired_at = now() - interval '20 min' WHERE session = :'session';
 SELECT problem, severity, earlier, regexp_replace(detail, 'taken for .*', 'taken for ...') AS detail, next_step FROM trouble;
+SELECT format('SELECT owner FROM (%s) AS s', rtrim(next_step, ';')) FROM sweeper.problem \gexec
 SELECT sweeper.alter_pool(:'odd', seats => 2);
 SELECT * FROM trouble;
 -- seats that were refused: until there is one, or for five minutes

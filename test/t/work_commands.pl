@@ -400,6 +400,7 @@ running($t = submit('ann', 'SELECT pg_sleep(600)'));
 $node->stop('immediate');
 $node->start;
 wait_for($node, q{SELECT detail ~ 'not this one' FROM sweeper.problem WHERE problem = 'tasks are not processed'}, 'it is told');
+like(sql(q{BEGIN; LOCK TABLE sweeper.task IN SHARE MODE;} . sql(q{SELECT next_step FROM sweeper.problem WHERE problem = 'tasks are not processed'})), qr/^sweeper\.task\|\d+\|ShareLock$/m, 'who has locked them, by the statement that the problem gives');
 my $coordinator = sql(q{SELECT pid FROM sweeper.stat_process WHERE backend_type = 'session_sweeper coordinator'});
 for my $row (1 .. 3) {
     sql("INSERT INTO login VALUES ($row, now())");
