@@ -32,6 +32,7 @@ help:
 	@echo '  make demo              watch dead rows of three session tables go, in a private cluster;'
 	@echo '                         PGHOST=… [PGPORT=… PGUSER=…]: on a server of your own'
 	@echo '  make demo DEMO=watch   a busy server at a glance, for a minute: bars of lag and backlog, rates, events, problems'
+	@echo '  make demo DEMO=page    the same in a browser: [PORT=8432]'
 	@echo '  make check             regression, isolation and TAP tests against private clusters'
 	@echo '  make check-regress     one suite alone: [REGRESS="name …"]'
 	@echo '  make check-isolation   [ISOLATION="name …"]; this and the former: ORDER=shuffle [SEED=…]'
@@ -40,7 +41,7 @@ help:
 	@echo '                         and the tests of clients/: [CLIENTS="django …"] (test/clients/README.md)'
 	@echo '  make check-versions    all tests on PostgreSQL 17 and 18 (as root), in root folders of later Debian releases'
 	@echo '                         that VERSIONS_DIR keeps: [VERSIONS_DIR=…] [VERSIONS="17 18"] [SUITES="regress …"]'
-	@echo '  make check-monitoring  alerts, dashboard and exporter queries, with Prometheus and a busy server: [PICTURES=doc/pictures]'
+	@echo '  make check-monitoring  alerts, dashboard, exporter queries and the page, with Prometheus and a busy server: [PICTURES=doc/pictures]'
 	@echo '  make check-matrix      check, then check-versions'
 	@echo '  make bench             measurements against peers, 20 to 50 minutes: [BENCH="pass lag …"] [RUNS=5] (bench/README.md)'
 	@echo '  make model             the protocol of heartbeats, checked exhaustively: a minute (test/model/README.md)'
@@ -85,7 +86,7 @@ check-clients: setup
 	@$(MAKE) --no-print-directory run-$@
 
 check-monitoring: setup
-	@tools/setup.sh prometheus prometheus-postgres-exporter chromium-headless-shell
+	@tools/setup.sh prometheus prometheus-postgres-exporter chromium-headless-shell python3 fonts-inter
 	@$(MAKE) --no-print-directory run-$@
 
 # From here on there is a server, and PG_CONFIG is known.
@@ -103,11 +104,11 @@ run-install:
 # that happens to be in the environment.
 ifeq ($(origin PGHOST),command line)
 run-demo:
-	@test -z '$(DEMO)' || { echo 'make: DEMO=$(DEMO) has a server of its own; on yours, run monitoring/watch.sql in psql' >&2; exit 2; }
+	@test -z '$(DEMO)' || { echo 'make: DEMO=$(DEMO) has a server of its own; on yours, run monitoring/watch.sql in psql, or monitoring/page/server.py' >&2; exit 2; }
 	@$(RUN) tools/demo.sh --own-server
 else
 run-demo: run-install
-	@$(RUN) tools/demo$(addprefix -,$(DEMO)).sh
+	@$(RUN) $(if $(PORT),PORT='$(PORT)') tools/demo$(addprefix -,$(DEMO)).sh
 endif
 
 run-model:
@@ -125,6 +126,7 @@ run-check-clients: run-install
 
 run-check-monitoring: run-install
 	@$(RUN) test/monitoring/run.sh
+	@$(RUN) test/monitoring/page.sh
 
 check-versions:
 	@tools/versions.sh $(VERSIONS)

@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 if [ $# = 0 ]; then
     cd "$root"
     shopt -s nullglob
-    set -- *.md doc/*.md bench/*.md monitoring/*.* schema/*.md schema/*.sql test/*.md test/*/README.md clients/*.md clients/*.sh src/*.md src/*/README.md \
+    set -- *.md doc/*.md bench/*.md monitoring/*.* monitoring/page/*.* schema/*.md schema/*.sql test/*.md test/*/README.md clients/*.md clients/*.sh src/*.md src/*/README.md \
         session_sweeper.c session_sweeper.control src/*/*.[ch] Makefile debian/README.Debian tools/*.sh tools/gate-calls.txt bench/*.sh test/*.sh test/*/*.sh
 fi
 # shellcheck disable=SC2016  # the program is Perl

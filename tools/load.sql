@@ -68,6 +68,8 @@ BEGIN
         PERFORM sweeper.acquire('cad', 'user' || turn % 10, ttl => '2 s');
         PERFORM sweeper.release(session) FROM (SELECT session FROM sweeper.live_session WHERE pool = 'cad' ORDER BY acquired_at LIMIT turn % 2) AS s;
         PERFORM sweeper.heartbeat(session) FROM (SELECT session FROM sweeper.live_session WHERE pool = 'cad' ORDER BY acquired_at DESC LIMIT 5) AS s;
+        PERFORM sweeper.heartbeat(session) FROM sweeper.session WHERE pool = 'sweeper.worker' AND status = 'active';
+        PERFORM sweeper.task_progress(task, turn % 400, 400, 'image ' || turn % 400) FROM sweeper.task_info WHERE status = 'running' AND kind = 'job';
         PERFORM sweeper.append('hit', jsonb_build_object('page', 'p' || turn));
         IF turn % 20 = 5 THEN
             INSERT INTO parcel (expires_at) SELECT now() + i * interval '1 ms' FROM generate_series(1, 1000) AS i;

@@ -43,7 +43,7 @@ sed -n '/^ *SELECT sweeper.grant_access/p' "$root/monitoring/README.md" | psql -
 
 # The files of the folder, with a shorter interval and the ports of this run.
 "${as_server_user[@]}" mkdir "$private/monitoring"
-install -m 644 "$root"/monitoring/* "$private/monitoring"
+install -m 644 "$root"/monitoring/*.* "$private/monitoring"
 sed -i "s/^#pool //" "$private/monitoring/queries.yaml"
 sed -i "s/\b15s\b/1s/; s/localhost:9187/127.0.0.1:$exporter/" "$private/monitoring/prometheus.yml"
 
