@@ -142,7 +142,7 @@ INSERT INTO many SELECT i, extract(epoch FROM now()) * 1000 + 3600000 FROM gener
 SELECT sweeper.register('many', deadline => 'expires', unit => 'us', dry_run => true);
 \set VERBOSITY default
 SET client_min_messages = warning;
-SELECT rows_estimate BETWEEN 70000 AND 160000 AS about, dead_estimate, exact FROM sweeper.register('many', deadline => 'expires', unit => 'ms', dry_run => true);
+SELECT rows_estimate BETWEEN 50000 AND 200000 AS about, dead_estimate, exact FROM sweeper.register('many', deadline => 'expires', unit => 'ms', dry_run => true);
 -- nobody has analysed them: pages may be nearly empty; most rows are dead
 DELETE FROM many WHERE id % 10 <> 0;
 UPDATE many SET expires = expires - 7200000 WHERE id % 100 < 70;

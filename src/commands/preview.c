@@ -177,7 +177,8 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 static void
 look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cxt)
 {
-	double		estimate = ssw_sample_estimate(rel);
+	bool		analysed;
+	double		estimate = ssw_sample_estimate(rel, &analysed);
 	double		part;
 	char	   *list = psprintf("%s, %s, %s, %s, %s", dead_sql(p), filter_sql(p), absurd_sql(p), due_sql(p), p->key_text);
 	Tally		t = stream(p, v, cxt, ssw_sample_select(rel, list, SAMPLE_ROWS, &part));
@@ -188,8 +189,12 @@ look_at_sample(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext cx
 		part = 1;
 		t = stream(p, v, cxt, psprintf("SELECT %s FROM %s AS t", list, ssw_guard_table(RelationGetRelid(rel))));
 	}
-	/* the planner may guess how full a page is; the sample has seen it */
-	if (t.complete && part < 1)
+
+	/*
+	 * The planner may guess how full a page is, or know it from long ago. The
+	 * sample has seen it, but of few pages.
+	 */
+	if (t.complete && part < 1 && (!analysed || fabs(t.rows / part - estimate) > estimate / 2))
 		estimate = t.rows / part;
 	v->exact = t.complete && part == 1;
 	v->rows = v->exact || t.rows == 0 ? t.matched :
@@ -290,7 +295,7 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 
 	if (p->action != SSW_ACTION_DELETE)
 		return;
-	parents = ssw_sample_estimate(rel);
+	parents = ssw_sample_estimate(rel, NULL);
 	parents = Max(parents, 1);
 	n = ssw_spi_exec("SELECT f.conrelid, f.confdeltype IN ('c', 'n', 'd'), pg_catalog.quote_ident(f.conname),"
 					 " pg_catalog.format('%I.%I', s.nspname, c.relname),"
@@ -316,7 +321,7 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 
 			if (c == NULL)
 				continue;		/* dropped meanwhile */
-			v->cascade_rows += ssw_sample_estimate(c) / parents;
+			v->cascade_rows += ssw_sample_estimate(c, NULL) / parents;
 			table_close(c, NoLock);
 		}
 		else

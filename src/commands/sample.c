@@ -17,14 +17,16 @@
 #include "base/relation_guard.h"
 #include "commands/sample.h"
 
-/* Rows of a relation and its children, about. */
+/* Rows of a relation and its children, about; *analysed (or null): by VACUUM or ANALYZE, not by a guess at their width. */
 double
-ssw_sample_estimate(Relation rel)
+ssw_sample_estimate(Relation rel, bool *analysed)
 {
 	List	   *all = find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL);
 	ListCell   *lc;
 	double		rows = 0;
 
+	if (analysed)
+		*analysed = true;
 	foreach(lc, all)
 	{
 		Relation	leaf = table_open(lfirst_oid(lc), NoLock);
@@ -46,6 +48,8 @@ ssw_sample_estimate(Relation rel)
 						 errhint("Its rows exist on the primary only: call it there.")));
 			blocks = RelationGetNumberOfBlocks(leaf);
 			estimate_rel_size(leaf, NULL, &pages, &tuples, &allvisible);
+			if (analysed && leaf->rd_rel->reltuples < 0)
+				*analysed = false;
 			/* to the planner ten pages, when it was never analysed */
 			rows += pages > blocks ? tuples * blocks / pages : tuples;
 		}
@@ -61,7 +65,7 @@ ssw_sample_estimate(Relation rel)
 char	   *
 ssw_sample_select(Relation rel, const char *list, double rows_wanted, double *part)
 {
-	double		rows = ssw_sample_estimate(rel);
+	double		rows = ssw_sample_estimate(rel, NULL);
 	char	   *name = ssw_guard_table(RelationGetRelid(rel));
 
 	*part = rows <= rows_wanted * 10 ? 1 : Max(0.00000001, rows_wanted / rows);

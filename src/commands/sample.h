@@ -7,7 +7,7 @@
 
 #include "policy/policy.h"
 
-extern double ssw_sample_estimate(Relation rel);
+extern double ssw_sample_estimate(Relation rel, bool *analysed);
 extern char *ssw_sample_select(Relation rel, const char *list, double rows_wanted, double *part);
 
 #endif							/* SSW_SAMPLE_H */

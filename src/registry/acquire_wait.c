@@ -38,7 +38,7 @@ typedef struct Seat
 	Datum		values[N_ARGS]; /* pool, owner, ttl */
 	char		nulls[N_ARGS + 1];
 	bool		found;
-	bool		locked;
+	ErrorData  *locked;			/* the last look found the pool locked */
 } Seat;
 
 static bool
@@ -57,13 +57,13 @@ look(void *arg)
 	Seat	   *s = arg;
 	ErrorData  *e;
 
-	s->locked = false;
+	s->locked = NULL;
 	if (!ssw_seat_queue_my_turn())
 		return false;
 	e = ssw_spi_try(acquire, s);
-	s->locked = e && e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
-	if (e && !s->locked)
+	if (e && e->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(e);
+	s->locked = e;
 	return s->found;
 }
 
@@ -113,6 +113,8 @@ ssw_acquire_wait(PG_FUNCTION_ARGS)
 		ssw_seat_queue_leave();
 	}
 	PG_END_TRY();
+	if (s.locked)
+		ReThrowError(s.locked); /* there may be a seat */
 	if (!s.found)
 		ssw_pool_count_refused(pool);
 	return ssw_wait_end(desc, cxt, s.found);

@@ -169,6 +169,14 @@ is(waited('wide'), 'a seat', 'has its seat all the same');
 is(sql(q{SELECT owner FROM sweeper.live_session WHERE pool = 'toasted'}), $long, 'in its name');
 
 # what it refuses
+# a transaction that stays open keeps the pool, not its seats
+sql(q{SELECT sweeper.create_pool('kept', seats => 10)});
+my $keeper = client();
+$keeper->query_safe(q{BEGIN; SELECT FROM sweeper.acquire('kept', 'open')});
+like(complaint(qq{CALL sweeper.acquire_wait('kept', 'x', '$_')}), qr/ERROR:  55P03: .*HINT:/s, "a pool that is kept has perhaps a seat: $_") for '0', '100 ms';
+$keeper->query_safe('ROLLBACK');
+$keeper->quit;
+is(pool('kept'), '0|0|0|0', 'none of them counts as refused');
 like(complaint(q{BEGIN; CALL sweeper.acquire_wait('lic', 'x', '1 s')}), qr/25001: acquire_wait cannot wait inside a transaction block.*HINT:  Call it outside of one; sweeper\.acquire\(\) does not wait\./s, 'no transaction block');
 like(complaint(q{CALL sweeper.acquire_wait('lic', 'x', '-1 s')}), qr/22023: wait must not be negative/, 'no time below zero');
 like(complaint(q{CALL sweeper.acquire_wait(NULL, 'x', '1 s')}), qr/22004: pool must not be null/, 'a pool');
