@@ -216,6 +216,16 @@ test('workers', async (t) => {
         await working(worker, 'retry', async () => assert.equal((await ends(await send('retry'), 'completed')).attempt, 3));
     });
 
+    await t.test('a job that hangs is taken away, though its worker lives, and is told to stop', async () => {
+        await sql("SELECT sweeper.create_job('hangs', 'test', 'job', timeout => '2 s', backoff => '100 ms')");
+        let stopped;
+        const worker = new Worker(config).job('hangs', 'test', 'job', {}, async (task) => {
+            if (task.attempt === 1) stopped = await aborted(task.signal, 60);
+        });
+        await working(worker, 'hangs', async () => assert.equal((await ends(await send('hangs'), 'completed')).attempt, 2));
+        assert.equal(stopped, true);
+    });
+
     await t.test('cancel', async () => {
         let began;
         const worker = new Worker(config).job('cancel', 'test', 'job', {}, async (task) => {

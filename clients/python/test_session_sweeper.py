@@ -247,6 +247,20 @@ class WorkerTest(Base):
             self.ends(task, "completed")
             self.assertEqual(self.column("attempt", task), 3)
 
+    def test_timeout(self):
+        """A job that hangs is taken away, though its worker lives, and is told to stop."""
+        sql("SELECT sweeper.create_job(%s, 'test', 'job', timeout => '2 s', backoff => '100 ms')", self.pool)
+        worker, stopped = Worker(connect, "w"), []
+
+        @worker.job(self.pool, "test")
+        def job(task):
+            if task.attempt == 1:
+                stopped.append(task.stopped.wait(60))
+        with self.working(worker):
+            task = self.submit()
+            self.ends(task, "completed")
+        self.assertEqual((stopped, self.column("attempt", task)), ([True], 2))
+
     def test_cancel(self):
         worker, began = Worker(connect, "w"), threading.Event()
 

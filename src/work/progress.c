@@ -2,6 +2,10 @@
  * progress.c
  *		task_progress(): the worker of a task reports, and learns whether it is to stop.
  *
+ * A call that reports nothing only asks: it is no progress, so the timeout of the job
+ * runs on.  Exception: the first word since the start of service, because a crash loses
+ * progress, and a task that nobody speaks of then is lost (worker_lost.c).
+ *
  * Runs in the worker's session.  Memory keeps the report (task_shmem.c), and it is written
  * to the row when the task changes.  The first report after a change reads and locks the
  * row, in a subtransaction that is rolled back; the commit of a later change of the task removes
@@ -23,6 +27,7 @@
 #include "base/cached_plan.h"
 #include "base/shmem.h"
 #include "base/spi.h"
+#include "grace/service_log.h"
 #include "heartbeat/heartbeat_sql.h"
 #include "registry/session.h"
 #include "work/caller.h"
@@ -48,6 +53,8 @@ typedef struct Report
 	Oid			role;			/* as which the caller acts */
 	int			attempt;		/* 0: whichever */
 	SswProgress said;			/* done, total, message, where given */
+	bool		is_progress;	/* it says any of them, or is the first word
+								 * since the start */
 	Answer		answer;
 	Oid			role_of_task;
 	pg_uuid_t	worker;			/* zeros: none */
@@ -65,7 +72,8 @@ add_report(SswProgress *p, void *arg)
 	w->answer = ANSWER_NOT_YOURS;
 	if (p->role != w->role || (w->attempt != 0 && w->attempt != p->attempt))
 		return;
-	p->at = GetCurrentTimestamp();
+	if (w->is_progress)
+		p->at = GetCurrentTimestamp();
 	if (w->said.has_done)
 		p->done = w->said.done;
 	p->has_done |= w->said.has_done;
@@ -80,13 +88,15 @@ add_report(SswProgress *p, void *arg)
 
 /*
  * The task as its row says, which is locked; false: it does not run, or this
- * transaction has changed it, and may yet undo that (*ours).
+ * transaction has changed it, and may yet undo that (*ours).  *unheard: nobody has spoken
+ * of it since service began.
  */
 static bool
-read_task(Datum task, SswProgress *p, bool *ours)
+read_task(Datum task, SswProgress *p, bool *ours, bool *unheard)
 {
 	static const char *const sql =
-	"SELECT CASE WHEN command IS NULL THEN worker_role END, attempt, worker, cancel_requested_at IS NOT NULL, progress_at, done, total, message, xmin, owner_oid"
+	"SELECT CASE WHEN command IS NULL THEN worker_role END, attempt, worker, cancel_requested_at IS NOT NULL, progress_at, done, total, message, xmin, owner_oid,"
+	" greatest(claimed_at, started_at, progress_at)"
 	" FROM sweeper.task WHERE task = $1 AND status IN ('claimed', 'running') FOR SHARE";
 	Oid			type = UUIDOID;
 	HeapTuple	tup;
@@ -117,6 +127,7 @@ read_task(Datum task, SswProgress *p, bool *ours)
 	if (message)
 		strlcpy(p->message, message, sizeof(p->message));
 	*ours = TransactionIdIsCurrentTransactionId(DatumGetTransactionId(SPI_getbinval(tup, desc, 9, &isnull)));
+	*unheard = DatumGetTimestampTz(SPI_getbinval(tup, desc, 11, &isnull)) < ssw_service_began();
 	return true;
 }
 
@@ -138,10 +149,12 @@ look(void *arg)
 	SswProgress p = {.key = w->key};
 	SswCaller	c = ssw_caller_begin("sweeper.task_progress()");
 	bool		ours = false;
+	bool		unheard = false;
 
 	w->answer = ANSWER_NOT_YOURS;
-	if (read_task(task, &p, &ours))
+	if (read_task(task, &p, &ours, &unheard))
 	{
+		w->is_progress |= unheard;
 		w->role_of_task = p.role;
 		add_report(&p, w);
 		if (w->answer != ANSWER_NOT_YOURS && (ours || !ssw_task_shmem_publish(&p, is_own(task))))
@@ -190,13 +203,14 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 	w.said.total = w.said.has_total ? ssw_argument_number("total", PG_GETARG_INT64(2), 0, PG_INT64_MAX) : 0;
 	if (!PG_ARGISNULL(3))
 		ssw_shmem_text(w.said.message, text_to_cstring(PG_GETARG_TEXT_PP(3)), SSW_PROGRESS_LEN);
+	w.is_progress = w.said.has_done || w.said.has_total || !PG_ARGISNULL(3);
 	w.attempt = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
 	w.key = (SswProgressKey)
 	{
 		.database = MyDatabaseId,.task = *DatumGetUUIDP(task)
 	};
 	report(&w);
-	if (w.answer == ANSWER_UNKNOWN)
+	if (w.answer == ANSWER_UNKNOWN && w.is_progress)
 	{
 		SswCaller	c = ssw_caller_begin("sweeper.task_progress()");
 

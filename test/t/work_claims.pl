@@ -277,7 +277,7 @@ sql("SELECT sweeper.register_job('$short', 'r', 'c', 'lost', on_worker_loss => '
 is(sql("SELECT count(*) FROM sweeper.claim('$short', 2, start => true)"), 2, 'a worker holds two tasks');
 $node->stop('immediate');
 $node->start;
-is(sql("SELECT sweeper.task_progress('$held[1]', 1), count(*) FROM sweeper.claim('$short')"), 't|0', 'it has a time to live to name them');
+is(sql("SELECT sweeper.task_progress('$held[1]'), count(*) FROM sweeper.claim('$short')"), 't|0', 'it has a time to live to name them');
 wait_for($node, "SELECT count(*) = 1 FROM (SELECT sweeper.heartbeat('$short') OFFSET 0) AS h, sweeper.claim('$short', start => true) AS c WHERE c.task = '$held[0]' AND c.attempt = 2", 'the one not named is lost, and claimed again');
 is(sql("SELECT string_agg(comment, ',') FROM sweeper.task_comment WHERE task = '$held[0]'"), "attempt 1 failed: Not reported by its worker since the server crashed or failed over\nIt is tried again.", 'which is on record');
 is(status($held[1]), 'running', 'the other one runs');

@@ -21,13 +21,16 @@ is(sql("SELECT count(*) FROM sweeper.claim('$worker', 10, true)"), 4, 'four task
 # twice the timeout: one task makes progress, the worker is alive for all of them
 wait_until(sub {
     sql("SELECT sweeper.heartbeat('$worker'), sweeper.task_progress('$reports', 1)");
+    # who only asks makes no progress
+    sql("SELECT sweeper.task_progress('$task{fail}'), sweeper.task_progress('$task{again}', attempt => 1)");
     return sql("SELECT clock_timestamp() > claimed_at + interval '4 s' FROM sweeper.task WHERE task = '$reports'") eq 't';
 }, 'the worker reports for one of them');
 is(state($reports), 'running 1', 'that one runs on');
 is(sql("SELECT sweeper.finish_task('$reports', 'completed')"), 't', 'to its end');
 is(state($task{patient}), 'running 1', 'and that of a job without timeout');
-is(state($task{fail}), 'failed 1 No progress within the timeout of its job', 'one without a word has failed');
-is(sql("SELECT sweeper.task_progress('$task{fail}', 1), sweeper.finish_task('$task{fail}', 'completed')"), 'f|f', 'and its worker learns it');
+is(state($task{fail}), 'failed 1 No progress within the timeout of its job', 'one whose worker only asks has failed');
+is(sql("SELECT sweeper.task_progress('$task{fail}')"), 'f', 'and its worker learns it');
+is(sql("SELECT sweeper.task_progress('$task{fail}', 1), sweeper.finish_task('$task{fail}', 'completed')"), 'f|f', 'however it asks');
 like(state($task{again}), qr/^(allocated|enqueued) 1 No progress within the timeout of its job$/, 'another is to be tried again');
 is(sql("SELECT finished_at - claimed_at BETWEEN '2 s' AND '3 s' FROM sweeper.task WHERE task = '$task{fail}'"), 't', 'soon after that time');
 like(sql("CALL sweeper.claim_wait('$worker', '60 s')"), qr/^$task{again}\|.*\|2$/, 'and waits for a worker');
