@@ -68,6 +68,14 @@ async function submit(client, room, category, name, payload = {}, args = {}) {
     return rows[0].task;
 }
 
+/** What is a number as a bigint that is not negative: others would be refused later, far from the line with the mistake. */
+function whole(name, value) {
+    if (value === null) return null;
+    if (typeof value !== 'number' && typeof value !== 'bigint') throw new TypeError(`${name} must be a number, not ${typeof value}`);
+    if (!(value >= 0 && value < 2n ** 63n)) throw new RangeError(`${name} must be a number from 0 to 2^63 - 1, not ${value}`);
+    return String(BigInt(typeof value === 'number' ? Math.trunc(value) : value));
+}
+
 /** One connection, which is opened when it is needed; one call at a time.  No call outlasts its limit. */
 class Line {
     constructor(config) {
@@ -146,7 +154,10 @@ class Lease {
         this.controller.abort(new Lost(reason));
     }
 
-    /** A heartbeat, and what else is asked in the same statement.  Its row; null: nothing is known, or the session is lost. */
+    /**
+     * A heartbeat, and what else is asked in the same statement.  Its row; null: nothing is known, or the session is lost.
+     * What the server refuses of `more` must not cost the heartbeat: that is sent alone then.
+     */
     async ask(more = '', values = []) {
         const attach = this.attach && (this.line.fresh || this.line.broken);
         const asked = performance.now();
@@ -155,6 +166,11 @@ class Lease {
             [row] = await this.line.call(`SELECT sweeper.${attach ? 'attach' : 'heartbeat'}($1) AS alive${more}`, [this.session, ...values],
                 Math.min(LIMIT, this.every));
         } catch (error) {
+            if (more && !this.line.broken) {
+                if (error.message !== this.refused) log.warn(`the server refuses a report, which is dropped: ${error.message}`);
+                this.refused = error.message;
+                return this.ask();
+            }
             log.warn(`heartbeat: nothing is known: ${error.message}`);
             if (attach && !this.line.broken) this.attach = false; // refused, for example by allow_attach: heartbeats must do
             return null;
@@ -228,10 +244,10 @@ class Task {
         this.news = () => {};
     }
 
-    /** Reports how far it is; returns at once.  Throws Stopped if it shall stop. */
+    /** Reports how far it is, in whole numbers; returns at once.  Throws Stopped if it shall stop. */
     progress({ done = null, total = null, message = null } = {}) {
         this.signal.throwIfAborted();
-        this.report = [done, total, message];
+        this.report = [whole('done', done), whole('total', total), message === null ? null : String(message)];
         this.news();
     }
 
@@ -346,7 +362,7 @@ class Worker {
     async look(lease, task) {
         const { report } = task;
         const row = await lease.ask(', sweeper.task_progress($2, $3, $4, $5, attempt => $6) AS wanted', [task.task, ...(report ?? [null, null, null]), task.attempt]);
-        if (row && !row.wanted) task.stop();
+        if (row && row.wanted === false) task.stop();
         if (row && task.report === report) task.report = null;
         return row;
     }

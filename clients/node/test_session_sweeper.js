@@ -226,6 +226,28 @@ test('workers', async (t) => {
         assert.equal(stopped, true);
     });
 
+    await t.test('a report is checked where it is made; one that the server refuses does not cost the heartbeat', async () => {
+        await sql("SELECT sweeper.create_job('reports', 'test', 'job', max_attempts => 1)");
+        const refused = [];
+        const warn = log.warn;
+        const lines = [];
+        log.warn = (text) => { lines.push(text); warn(text); };
+        const worker = new Worker(config, 'w', { ttl: TTL }).job('reports', 'test', 'job', {}, async (task) => {
+            for (const mistake of [{ done: '5' }, { total: [1] }, { done: -1 }, { done: NaN }, { total: 2n ** 63n }]) {
+                try { task.progress(mistake); } catch (error) { refused.push(error.name); }
+            }
+            for (const end = performance.now() + 2000 * TTL; performance.now() < end; await sleep(100)) task.progress({ message: '\0' });
+            task.progress({ done: 1.25, total: 100n, message: 7 });
+        });
+        await working(worker, 'reports', async () => {
+            const row = await ends(await send('reports'), 'completed');
+            assert.deepEqual([row.done, row.total, row.message, row.attempt], ['1', '100', '7', 1]);
+        });
+        log.warn = warn;
+        assert.deepEqual(refused, ['TypeError', 'TypeError', 'RangeError', 'RangeError', 'RangeError']);
+        assert.equal(lines.filter((line) => line.includes('refuses a report')).length, 1, lines);
+    });
+
     await t.test('cancel', async () => {
         let began;
         const worker = new Worker(config).job('cancel', 'test', 'job', {}, async (task) => {

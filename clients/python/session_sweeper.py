@@ -23,6 +23,7 @@ import functools
 import inspect
 import json
 import logging
+import numbers
 import os
 import signal
 import socket
@@ -82,6 +83,17 @@ def submit(connection, room, category, name, payload=None, **arguments):
         return str(cursor.fetchone()[0])
 
 
+def _whole(name, value):
+    """What is a number as a bigint that is not negative: others would be refused later, far from the line with the mistake."""
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Number):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    if not 0 <= value < 2**63:
+        raise ValueError(f"{name} must be a number from 0 to 2^63 - 1, not {value!r}")
+    return int(value)
+
+
 class _Line:
     """One connection, used by one thread at a time; it is opened when it is needed.  No call outlasts its limit."""
 
@@ -131,17 +143,25 @@ class _Lease:
 
     def __init__(self, line, session, ttl, every, attach, asked):
         self.line, self.session, self.ttl, self.every, self._attach = line, session, ttl, every, attach
-        self.lost, self.reason, self.on_lost = threading.Event(), None, []
+        self.lost, self.reason, self.on_lost, self._refused = threading.Event(), None, [], None
         self._lock, self._until, self._over = threading.Lock(), asked + ttl, threading.Event()
         threading.Thread(target=self._watch, name="session_sweeper watch", daemon=True).start()
 
     def ask(self, more="", *values):
-        """A heartbeat, and what else is asked in the same statement.  Its row; None: nothing is known, or the session is lost."""
+        """A heartbeat, and what else is asked in the same statement.  Its row; None: nothing is known, or the session is lost.
+
+        What the server refuses of `more` must not cost the heartbeat: that is sent alone then, and the row has one column.
+        """
         attach, asked = self._attach and (self.line.fresh or self.line.broken), time.monotonic()
         try:
             row = self.line.call(f"SELECT sweeper.{'attach' if attach else 'heartbeat'}(%s){more}", self.session, *values,
                                  limit=min(LIMIT, self.every))[0]
         except Exception as error:
+            if more and not self.line.broken:
+                if str(error) != self._refused:
+                    log.warning("the server refuses a report, which is dropped: %s", str(error).strip())
+                self._refused = str(error)
+                return self.ask()
             log.warning("heartbeat: nothing is known: %s", str(error).strip())
             if attach and not self.line.broken:
                 self._attach = False  # refused, for example by allow_attach: heartbeats must do
@@ -265,9 +285,9 @@ class Task:
         self._report, self._news = None, threading.Event()
 
     def progress(self, done=None, total=None, message=None):
-        """Report how far it is; returns at once.  Raises Stopped if it shall stop."""
+        """Report how far it is, in whole numbers; returns at once.  Raises Stopped if it shall stop."""
         self.check()
-        self._report = (done, total, message)
+        self._report = _whole("done", done), _whole("total", total), None if message is None else str(message)
         self._news.set()
 
     def check(self):
@@ -399,7 +419,7 @@ class Worker:
                 continue
             report = task._report
             row = lease.ask(", sweeper.task_progress(%s, %s, %s, %s, attempt => %s)", task.task, *(report or (None, None, None)), task.attempt)
-            if row and not row[1] and not task.stopped.is_set():
+            if row and row[1:] == (False,) and not task.stopped.is_set():
                 task.stopped.set()
                 task._news.set()
             if row and task._report is report:

@@ -1,6 +1,7 @@
 """The client against a private server that it may stop: ../test.sh python.  DRIVER names the driver."""
 import asyncio
 import contextlib
+import decimal
 import importlib
 import json
 import logging
@@ -260,6 +261,30 @@ class WorkerTest(Base):
             task = self.submit()
             self.ends(task, "completed")
         self.assertEqual((stopped, self.column("attempt", task)), ([True], 2))
+
+    def test_progress(self):
+        """A report is checked where it is made; one that the server refuses does not cost the heartbeat."""
+        sql("SELECT sweeper.create_job(%s, 'test', 'job', max_attempts => 1)", self.pool)
+        worker, refused = Worker(connect, "w", ttl=TTL), []
+
+        @worker.job(self.pool, "test")
+        def job(task):
+            for mistake in ({"done": "5"}, {"total": [1]}, {"done": -1}, {"done": float("nan")}, {"total": 2**63}):
+                try:
+                    task.progress(**mistake)
+                except (TypeError, ValueError) as error:
+                    refused.append(type(error))
+            end = time.monotonic() + 2 * TTL
+            while time.monotonic() < end:
+                task.progress(message="\0")  # no text of PostgreSQL has that
+                time.sleep(0.1)
+            task.progress(done=1.25, total=decimal.Decimal(100), message=7)
+        with self.assertLogs("session_sweeper") as logs, self.working(worker):
+            task = self.submit()
+            self.ends(task, "completed")
+        self.assertEqual(refused, [TypeError, TypeError, ValueError, ValueError, ValueError])
+        self.assertEqual(sql("SELECT done, total, message, attempt FROM sweeper.get_task(%s)", task), [(1, 100, "7", 1)])
+        self.assertEqual(len([line for line in logs.output if "refuses a report" in line]), 1, logs.output)
 
     def test_cancel(self):
         worker, began = Worker(connect, "w"), threading.Event()
