@@ -23,6 +23,7 @@ const { Client } = require('pg');
 
 const LIMIT = 5000; // milliseconds until a silent connection is given up
 const LOOK = 1000; // between questions whether a running task is still wanted, and between tries after an error
+const REFUSED = /^(22|3F|42)/; // SQLSTATE: a wrong argument, no such schema, no such function or no right
 const WAIT = 5000; // that a worker waits for a task at a time
 
 class Full extends Error {}
@@ -46,14 +47,22 @@ function pause(milliseconds, ...signals) {
     });
 }
 
+/** What the caller may give by name. */
+const ARGUMENTS = {
+    acquire: ['owner', 'ttl', 'metadata', 'takeover'],
+    acquire_wait: ['owner', 'ttl', 'wait'],
+    register_job: ['schema', 'on_worker_loss'],
+    submit: ['group_role', 'run_at', 'priority', 'unique_key', 'origin'],
+};
+
 /** Named arguments of a function: their text in SQL, after n parameters, and their values.  Undefined ones keep their defaults. */
-function named(args, n) {
+function named(of, args, n) {
+    for (const name of Object.keys(args)) {
+        const hint = of.startsWith('acquire') ? '' : '; attempts, backoff and timeout are set by sweeper.create_job()';
+        if (!ARGUMENTS[of].includes(name)) throw new TypeError(`sweeper.${of}() has no argument "${name}", but ${ARGUMENTS[of].join(', ')}${hint}`);
+    }
     const given = Object.entries(args).filter(([, value]) => value !== undefined && value !== null);
-    const text = given.map(([name], i) => {
-        if (!/^[a-z_]+$/.test(name)) throw new TypeError(`"${name}" is no name of an argument`);
-        return `, "${name}" => $${n + i + 1}`;
-    });
-    return [text.join(''), given.map(([, value]) => value)];
+    return [given.map(([name], i) => `, ${name} => $${n + i + 1}`).join(''), given.map(([, value]) => value)];
 }
 
 /** An interval as node-pg has it. */
@@ -63,7 +72,7 @@ function milliseconds({ days = 0, hours = 0, minutes = 0, seconds = 0, milliseco
 
 /** Submits a task in the transaction of your client (or by your pool), and returns it.  args: others of sweeper.submit(). */
 async function submit(client, room, category, name, payload = {}, args = {}) {
-    const [text, values] = named(args, 4);
+    const [text, values] = named('submit', args, 4);
     const { rows } = await client.query(`SELECT sweeper.submit($1, $2, $3, $4${text}) AS task`, [room, category, name, JSON.stringify(payload), ...values]);
     return rows[0].task;
 }
@@ -192,6 +201,13 @@ class Lease {
     }
 }
 
+/** Which limit leaves no seat, as far as the role may see it. */
+async function limit(line, pool) {
+    const [row] = await line.call('SELECT free, max_per_owner AS most FROM sweeper.pool_status WHERE pool = $1', [pool]).catch(() => []);
+    if (!row || row.free === '0') return `pool ${pool} is full`;
+    return row.most ? `the owner has max_per_owner (${row.most}) seats of pool ${pool}` : `others wait for pool ${pool}`;
+}
+
 /**
  * Runs body with a seat of a pool, and returns its result.  config: as for new pg.Client().  args: those of sweeper.acquire(),
  * attach: false behind a pooler (otherwise the seat is free as soon as the connection ends), and wait: seconds to wait for a
@@ -199,12 +215,13 @@ class Lease {
  * no seat, and with Lost as soon as the seat is lost; body should end then, by its signal.
  */
 async function seat(config, pool, { attach = true, wait = 0, ...args }, body) {
+    const [text, values] = wait ? named('acquire_wait', { wait: `${wait} s`, ...args }, 1) : named('acquire', args, 1);
+    if (wait && (args.owner ?? null) === null) throw new TypeError('wait needs owner');
     const line = new Line(config);
-    const [text, values] = named(wait ? { wait: `${wait} s`, ...args } : args, 1);
     let row, asked;
     try {
         [row] = await line.call(`${wait ? 'CALL sweeper.acquire_wait' : 'SELECT * FROM sweeper.acquire'}($1${text})`, [pool, ...values], 1000 * wait + LIMIT);
-        if (!row?.session) throw new Full(`pool ${pool} is full`);
+        if (!row?.session) throw new Full(await limit(line, pool));
         asked = performance.now();
         const [{ alive }] = await line.call('SELECT sweeper.heartbeat($1) AS alive', [row.session]);
         if (!alive) throw new Lost('the session has ended');
@@ -266,18 +283,20 @@ class Worker {
 
     /** A job: body(task) is called for each of its tasks; its result is the task's.  args: others of sweeper.register_job(). */
     job(room, category, name, args, body) {
-        this.jobs.set(JSON.stringify([room, category, name]), { key: [room, category, name], args, body });
+        this.jobs.set(JSON.stringify([room, category, name]), { key: [room, category, name], named: named('register_job', args ?? {}, 4), body });
         return this;
     }
 
     /** Takes no more tasks.  run() ends when those that run have ended, and within some seconds if there are none. */
     stop() { this.stopping.abort(); }
 
+    /** Rejects if the server refuses the worker or a job, for example for want of a right: a service manager should see that. */
     async run({ signals = true } = {}) {
         const stop = () => this.stop();
         if (signals) process.on('SIGTERM', stop).on('SIGINT', stop);
         await Promise.all(Array.from({ length: this.slots }, () => this.slot()));
         if (signals) process.off('SIGTERM', stop).off('SIGINT', stop);
+        if (this.refusal) throw this.refusal;
     }
 
     async slot() {
@@ -288,7 +307,14 @@ class Worker {
             try {
                 lease = await this.register(line);
             } catch (error) {
-                log.warn(`cannot register the worker: ${error.message}`);
+                if (REFUSED.test(error.code) && !line.broken) {
+                    const hint = error.code === '42501' ? `; access is given by: SELECT sweeper.grant_access('${line.client.user}', 'user')` : '';
+                    log.warn(`the server refuses the worker, which ends: ${error.message}${hint}`);
+                    this.refusal = error;
+                    this.stop();
+                } else {
+                    log.warn(`cannot register the worker: ${error.message}`);
+                }
                 await line.close();
                 await pause(LOOK, stop);
                 continue;
@@ -306,8 +332,7 @@ class Worker {
         const [{ worker }] = await line.call('SELECT sweeper.register_worker($1, $2, $3) AS worker', [this.name, JSON.stringify(this.metadata), `${this.ttl} s`]);
         const lease = new Lease(line, worker, 1000 * this.ttl, 1000 * this.ttl / 3, this.attach, asked);
         try {
-            for (const { key, args } of this.jobs.values()) {
-                const [text, values] = named(args, 4);
+            for (const { key, named: [text, values] } of this.jobs.values()) {
                 await line.call(`SELECT sweeper.register_job($1, $2, $3, $4${text})`, [worker, ...key, ...values]);
             }
         } catch (error) {

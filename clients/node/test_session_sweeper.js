@@ -81,6 +81,14 @@ test('seats', async (t) => {
         assert.deepEqual(await sql('SELECT owner, status FROM sweeper.session WHERE pool = $1', pool), [{ owner: 'ann', status: 'released' }]);
     });
 
+    await withPool('which limit', async () => {
+        await seat(config, pool, { owner: 'ann' }, async () => {
+            await assert.rejects(seat(config, pool, { owner: 'ann' }, () => {}), { message: /is full/ });
+            await sql('SELECT sweeper.alter_pool($1, seats => 2, max_per_owner => 1)', pool);
+            await assert.rejects(seat(config, pool, { owner: 'ann' }, () => {}), { message: /max_per_owner \(1\)/ });
+        });
+    });
+
     await withPool('waits for its turn', async () => {
         if (!(await sql("SELECT FROM pg_proc WHERE proname = 'acquire_wait'")).length) return;
         let second;
@@ -226,6 +234,17 @@ test('workers', async (t) => {
         assert.equal(stopped, true);
     });
 
+    await t.test('a worker without access ends with the error', async () => {
+        await sql('CREATE ROLE stranger LOGIN');
+        const { warn } = log;
+        const lines = [];
+        log.warn = (text) => { lines.push(text); };
+        const worker = new Worker({ ...config, user: 'stranger' }).job('strange', 'test', 'job', {}, () => {});
+        await assert.rejects(worker.run({ signals: false }), { code: '42501' });
+        log.warn = warn;
+        assert.match(lines.join('\n'), /^the server refuses the worker, which ends: .*SELECT sweeper\.grant_access\('stranger', 'user'\)$/);
+    });
+
     await t.test('a report is checked where it is made; one that the server refuses does not cost the heartbeat', async () => {
         await sql("SELECT sweeper.create_job('reports', 'test', 'job', max_attempts => 1)");
         const refused = [];
@@ -355,5 +374,10 @@ test('examples of doc/clients.md', async () => {
 });
 
 test('names of arguments', async () => {
-    await assert.rejects(submit({ query() {} }, 'a', 'b', 'c', {}, { 'a" => 1); --': 1 }), TypeError);
+    for (const mistake of [{ 'a" => 1); --': 1 }, { max_attempts: 4 }]) {
+        await assert.rejects(submit({ query() {} }, 'a', 'b', 'c', {}, mistake), { name: 'TypeError', message: /create_job/ });
+        assert.throws(() => new Worker().job('a', 'b', 'c', mistake, () => {}), { name: 'TypeError', message: /create_job/ });
+    }
+    await assert.rejects(seat({}, 'p', { wait: 1 }, () => {}), { name: 'TypeError', message: /owner/ });
+    await assert.rejects(seat({}, 'p', { seats: 1 }, () => {}), { name: 'TypeError', message: /seats/ });
 });

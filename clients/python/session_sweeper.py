@@ -19,6 +19,8 @@ tried again.  One time to live after the last answer true the session counts as 
 """
 import asyncio
 import concurrent.futures
+import contextlib
+import datetime
 import functools
 import inspect
 import json
@@ -33,6 +35,7 @@ import time
 log = logging.getLogger("session_sweeper")
 LIMIT = 5  # seconds until a silent connection is given up
 LOOK = 1  # seconds between questions whether a running task is still wanted, and between tries after an error
+REFUSED = ("22", "3F", "42")  # classes of SQLSTATE: a wrong argument, no such schema, no such function or no right
 WAIT = 5  # seconds that a worker waits for a task at a time
 
 
@@ -63,35 +66,58 @@ def _connector(connect):
     return functools.partial(driver.connect, connect, connect_timeout=LIMIT)
 
 
-def _named(arguments):
+_ARGUMENTS = {  # which the caller may give by name, and their types
+    "acquire": {"owner": (str,), "ttl": (datetime.timedelta, str), "metadata": (dict, list, str), "takeover": (bool,)},
+    "acquire_wait": {"owner": (str,), "ttl": (datetime.timedelta, str)},
+    "register_job": {"schema": (dict, list, str), "on_worker_loss": (str,)},
+    "submit": {"group_role": (str,), "run_at": (datetime.date, str), "priority": (int,), "unique_key": (str,), "origin": (str,)},
+}
+
+
+def _named(function, arguments):
     """Named arguments of a function: their text in SQL, and their values.  Those that are None keep their defaults."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if not all(name.isidentifier() for name in given):
-        raise TypeError("names of arguments must be identifiers")
-    return "".join(f', "{name}" => %s' for name in given), [_plain(value) for value in given.values()]
-
-
-def _plain(value):
-    return json.dumps(value) if isinstance(value, (dict, list)) else value
+    given, known = {name: value for name, value in arguments.items() if value is not None}, _ARGUMENTS[function]
+    for name in arguments:
+        if name not in known:
+            hint = "" if "acquire" in function else "; attempts, backoff and timeout are set by sweeper.create_job()"
+            raise TypeError(f"sweeper.{function}() has no argument {name!r}, but {', '.join(known)}{hint}")
+        if name in given and not isinstance(given[name], known[name]):
+            raise TypeError(f"{name} must be {' or '.join(kind.__name__ for kind in known[name])}, not {type(given[name]).__name__}")
+    return "".join(f", {name} => %s" for name in given), [json.dumps(v) if isinstance(v, (dict, list)) else v for v in given.values()]
 
 
 def submit(connection, room, category, name, payload=None, **arguments):
-    """Submit a task in the transaction of your connection, and return it.  arguments: others of sweeper.submit()."""
-    text, values = _named(arguments)
+    """Submit a task in the transaction of your connection, and return it.  arguments: others of sweeper.submit().
+    With an AsyncConnection of psycopg 3: await submit(…)."""
+    return _submit(connection, room, category, name, [payload], arguments, lambda tasks: tasks[0])
+
+
+def submit_many(connection, room, category, name, payloads, **arguments):
+    """As submit(), a task for each payload, all or none; returns the tasks in this order."""
+    return _submit(connection, room, category, name, payloads, arguments, list)
+
+
+def _submit(connection, room, category, name, payloads, arguments, result):
+    text, values = _named("submit", arguments)
+    call = (f"SELECT array(SELECT sweeper.submit_many(%s, %s, %s, %s::jsonb[]{text}))::text[]",
+            [room, category, name, [json.dumps({} if payload is None else payload) for payload in payloads], *values])
+
+    async def later():
+        async with connection.cursor() as cursor:
+            await cursor.execute(*call)
+            return result((await cursor.fetchone())[0])
+    if inspect.iscoroutinefunction(connection.commit):
+        return later()
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT sweeper.submit(%s, %s, %s, %s{text})", [room, category, name, json.dumps(payload or {}), *values])
-        return str(cursor.fetchone()[0])
+        cursor.execute(*call)
+        return result(cursor.fetchone()[0])
 
 
 def _whole(name, value):
     """What is a number as a bigint that is not negative: others would be refused later, far from the line with the mistake."""
-    if value is None:
-        return None
-    if not isinstance(value, numbers.Number):
-        raise TypeError(f"{name} must be a number, not {value!r}")
-    if not 0 <= value < 2**63:
+    if value is not None and not (isinstance(value, numbers.Number) and 0 <= value < 2**63):
         raise ValueError(f"{name} must be a number from 0 to 2^63 - 1, not {value!r}")
-    return int(value)
+    return None if value is None else int(value)
 
 
 class _Line:
@@ -123,10 +149,8 @@ class _Line:
 
     @staticmethod
     def _cut(stream):
-        try:
+        with contextlib.suppress(OSError):  # it has ended by itself
             stream.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it has ended by itself
 
     @property
     def broken(self):
@@ -149,9 +173,7 @@ class _Lease:
 
     def ask(self, more="", *values):
         """A heartbeat, and what else is asked in the same statement.  Its row; None: nothing is known, or the session is lost.
-
-        What the server refuses of `more` must not cost the heartbeat: that is sent alone then, and the row has one column.
-        """
+        What the server refuses of `more` must not cost the heartbeat: that is sent alone then, and the row has one column."""
         attach, asked = self._attach and (self.line.fresh or self.line.broken), time.monotonic()
         try:
             row = self.line.call(f"SELECT sweeper.{'attach' if attach else 'heartbeat'}(%s){more}", self.session, *values,
@@ -216,17 +238,19 @@ class seat:
 
     def __init__(self, connect, pool, *, attach=True, on_lost=None, wait=0, **arguments):
         self._connect, self._pool, self._attach, self._on_lost = _connector(connect), pool, attach, on_lost
-        self._wait, self._arguments = wait, arguments
+        self._wait, self._arguments = wait, _named("acquire_wait" if wait else "acquire", arguments)
+        if wait and arguments.get("owner") is None:
+            raise TypeError("wait needs owner")
 
     def __enter__(self):
-        line, (text, values) = _Line(self._connect), _named(self._arguments)
+        line, (text, values) = _Line(self._connect), self._arguments
         try:
             if self._wait:
                 [row] = line.call(f"CALL sweeper.acquire_wait(%s, wait => %s{text})", self._pool, f"{self._wait} s", *values, limit=self._wait + LIMIT)
             else:
                 [row] = line.call(f"SELECT * FROM sweeper.acquire(%s{text})", self._pool, *values) or [(None,)]
             if row[0] is None:
-                raise Full(f"pool {self._pool} is full")
+                raise Full(self._limit(line))
             session, self.fence, _, ttl, every, _, self.seats, self.seats_used = row
             self.session = str(session)
             asked = time.monotonic()
@@ -243,6 +267,14 @@ class seat:
         self._heart = threading.Thread(target=self._beat, name="session_sweeper heartbeat", daemon=True)
         self._heart.start()
         return self
+
+    def _limit(self, line):
+        """Which limit leaves no seat, as far as the role may see it."""
+        with contextlib.suppress(Exception):
+            [(free, most)] = line.call("SELECT free, max_per_owner FROM sweeper.pool_status WHERE pool = %s", self._pool)
+            if free != 0:
+                return f"the owner has max_per_owner ({most}) seats of pool {self._pool}" if most else f"others wait for pool {self._pool}"
+        return f"pool {self._pool} is full"
 
     def _beat(self):
         while not self.lost.is_set():
@@ -304,17 +336,19 @@ class Worker:
     def __init__(self, connect, name=None, *, slots=1, ttl=60, attach=True, metadata=None):
         self._connect, self._name, self._slots, self._ttl, self._attach = _connector(connect), name or socket.gethostname(), slots, ttl, attach
         self._metadata, self._jobs, self._stop, self._loop, self._executor = metadata or {}, {}, threading.Event(), None, None
+        self._refusal = None
 
     def job(self, room, category, name=None, *, retry_on=(), **arguments):
         """Decorator of a function of a Task.  retry_on: exceptions after which the task is tried again, as after Retry.
         arguments: others of sweeper.register_job().  The function's result, if it has one, is the task's."""
-        def decorate(function):
-            self._jobs[room, category, name or function.__name__] = function, (Retry, *retry_on), arguments
+        def decorate(function, named=_named("register_job", arguments)):
+            self._jobs[room, category, name or function.__name__] = function, (Retry, *retry_on), named
             return function
         return decorate
 
     def run(self):
-        """Work until stop(), or a signal SIGTERM or SIGINT.  Tasks that run are finished first."""
+        """Work until stop(), or a signal SIGTERM or SIGINT.  Tasks that run are finished first.  Raises the error if the server
+        refuses the worker or a job, for example for want of a right: a service manager should see that.  Otherwise it tries again."""
         if threading.current_thread() is threading.main_thread() and self._loop is None:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.stop())
@@ -324,8 +358,7 @@ class Worker:
             turning = threading.Thread(target=own.run_forever, daemon=True)
             turning.start()
         with concurrent.futures.ThreadPoolExecutor(self._slots) as self._executor:
-            slots = [threading.Thread(target=self._slot, name=f"session_sweeper slot {n}") for n in range(self._slots)]
-            for slot in slots:
+            for slot in (slots := [threading.Thread(target=self._slot, name=f"session_sweeper slot {n}") for n in range(self._slots)]):
                 slot.start()
             for slot in slots:
                 slot.join()
@@ -334,6 +367,8 @@ class Worker:
             turning.join()
             own.close()
             self._loop = None
+        if self._refusal:
+            raise self._refusal
 
     async def arun(self):
         """As run(); jobs that are coroutines run in the caller's event loop.  Cancel it, or call stop(), to end it."""
@@ -356,7 +391,14 @@ class Worker:
             try:
                 lease = self._register(line)
             except Exception as error:
-                log.warning("cannot register the worker: %s", str(error).strip())
+                state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""  # of psycopg 3, psycopg2
+                if state[:2] in REFUSED and not line.broken:
+                    hint = f"; access is given by: SELECT sweeper.grant_access('{line._connection.info.user}', 'user')" if state == "42501" else ""
+                    log.error("the server refuses the worker, which ends: %s%s", str(error).strip(), hint)
+                    self._refusal = error
+                    self.stop()
+                else:
+                    log.warning("cannot register the worker: %s", str(error).strip())
                 line.close()
                 self._stop.wait(LOOK)
                 continue
@@ -371,8 +413,7 @@ class Worker:
         [(worker,)] = line.call("SELECT sweeper.register_worker(%s, %s, %s)", self._name, json.dumps(self._metadata), f"{self._ttl} s")
         lease = _Lease(line, str(worker), self._ttl, self._ttl / 3, self._attach, asked)
         try:
-            for (room, category, name), (_, _, arguments) in self._jobs.items():
-                text, values = _named(arguments)
+            for (room, category, name), (_, _, (text, values)) in self._jobs.items():
                 line.call(f"SELECT sweeper.register_job(%s, %s, %s, %s{text})", lease.session, room, category, name, *values)
         except BaseException:
             lease.end()
@@ -434,8 +475,9 @@ class Worker:
         except (Stopped, asyncio.CancelledError, concurrent.futures.CancelledError):
             status, error = "cancelled", "the worker was asked to stop"
         except Exception as failure:
-            log.exception("task %s failed", task.task)
-            status, error, more = "failed", f"{type(failure).__name__}: {failure}"[:2000], ", retry => true" if isinstance(failure, retry_on) else ""
+            again = isinstance(failure, retry_on)
+            status, error, more = "failed", f"{type(failure).__name__}: {failure}"[:2000], ", retry => true" if again else ""
+            log.log(logging.INFO if again else logging.ERROR, "attempt %s of task %s failed: %s", task.attempt, task.task, error, exc_info=not again)
         while not lease.lost.is_set():
             try:
                 text = None if result is None else json.dumps(result)

@@ -1,6 +1,7 @@
 """The client against a private server that it may stop: ../test.sh python.  DRIVER names the driver."""
 import asyncio
 import contextlib
+import datetime
 import decimal
 import importlib
 import json
@@ -84,6 +85,22 @@ class SeatTest(Base):
             self.assertFalse(s.lost.wait(2 * TTL), "it lives on heartbeats")
             s.check()
         self.assertEqual(sql("SELECT owner, status FROM sweeper.session WHERE pool = %s", self.pool), [("ann", "released")])
+
+    def test_arguments(self):
+        for mistake in ({"wait": 1}, {"owner": 7}, {"seats": 1}, {"ttl": 60}, {"wait": 1, "owner": "ann", "takeover": True}):
+            with self.assertRaisesRegex(TypeError, "owner|seats|ttl|takeover"):
+                seat(connect, self.pool, **mistake)
+        with seat(connect, self.pool, owner="ann", ttl=datetime.timedelta(seconds=TTL), metadata={"a": 1}, takeover=True) as s:
+            self.assertEqual(sql("SELECT metadata FROM sweeper.session WHERE session = %s", s.session), [({"a": 1},)])
+
+    def test_which_limit(self):
+        with seat(connect, self.pool, owner="ann"):
+            with self.assertRaisesRegex(Full, "pool .* is full"), seat(connect, self.pool, owner="ann"):
+                pass
+            sql("SELECT sweeper.alter_pool(%s, seats => 2, max_per_owner => 1)", self.pool)
+            for arguments in ({}, {"wait": 1}):
+                with self.assertRaisesRegex(Full, r"max_per_owner \(1\)"), seat(connect, self.pool, owner="ann", **arguments):
+                    pass
 
     def test_waits_for_its_turn(self):
         if not sql("SELECT 1 FROM pg_proc WHERE proname = 'acquire_wait'"):
@@ -198,10 +215,9 @@ class WorkerTest(Base):
             self.assertFalse(thread.is_alive())
 
     def submit(self, payload=None, **arguments):
-        connection = connect("test")
-        task = submit(connection, self.pool, "test", "job", payload, **arguments)
-        connection.commit()
-        connection.close()
+        with contextlib.closing(connect("test")) as connection:
+            task = submit(connection, self.pool, "test", "job", payload, **arguments)
+            connection.commit()
         return task
 
     def column(self, name, task):
@@ -243,10 +259,12 @@ class WorkerTest(Base):
         def job(task):
             if task.attempt < 3:
                 raise OSError("away") if task.attempt == 1 else Retry("later")
-        with self.working(worker):
+        with self.assertLogs("session_sweeper", "INFO") as logs, self.working(worker):
             task = self.submit()
             self.ends(task, "completed")
             self.assertEqual(self.column("attempt", task), 3)
+        self.assertEqual([line for line in logs.output if line.startswith("INFO:")],
+                         [f"INFO:session_sweeper:attempt {n} of task {task} failed: {why}" for n, why in ((1, "OSError: away"), (2, "Retry: later"))])
 
     def test_timeout(self):
         """A job that hangs is taken away, though its worker lives, and is told to stop."""
@@ -261,6 +279,52 @@ class WorkerTest(Base):
             task = self.submit()
             self.ends(task, "completed")
         self.assertEqual((stopped, self.column("attempt", task)), ([True], 2))
+
+    def test_submit(self):
+        """Every payload as it is, many at once, and with asyncio."""
+        payloads = [None, {}, [], False, 0, "", {"n": 1}, "\u00e9\\\"", [1, {"a": None}]]
+        expected = [{} if payload is None else payload for payload in payloads]
+
+        def read(tasks):
+            return [self.column("payload", task) for task in tasks]
+        self.assertEqual(read([self.submit(payload) for payload in payloads]), expected)
+        connection = connect("test")
+        self.addCleanup(connection.close)
+        tasks = session_sweeper.submit_many(connection, self.pool, "test", "job", payloads, priority=7)
+        self.assertEqual(session_sweeper.submit_many(connection, self.pool, "test", "job", []), [])
+        connection.commit()
+        connection.close()
+        self.assertEqual((read(tasks), self.column("priority", tasks[0])), (expected, 7))
+        for mistake in ({"max_attempts": 4}, {"run_at": datetime.timedelta(1)}, {"priority": "high"}, {'a" => 1); --': 1}):
+            with self.assertRaisesRegex(TypeError, re.escape(list(mistake)[0])):
+                self.submit(**mistake)
+        with self.assertRaisesRegex(TypeError, "create_job"):
+            self.submit(max_attempts=4)
+        self.column("status", self.submit(run_at=datetime.datetime.now(datetime.timezone.utc), unique_key="k"))
+
+        async def main():
+            async with await driver.AsyncConnection.connect("application_name=test") as connection:
+                made = [await submit(connection, self.pool, "test", "job", 0), *await session_sweeper.submit_many(connection, self.pool, "test", "job", payloads)]
+            await connection.close()
+            return made
+        if driver.__name__ == "psycopg":
+            self.assertEqual(read(asyncio.run(main())), [0, *expected])
+
+    def test_refused(self):
+        """A worker without access, or with a job that is not its, ends with the error: once it is told what to do, and who runs it sees it."""
+        role = self.pool.lower().replace(".", "_")
+        sql(f'CREATE ROLE "{role}" LOGIN')
+        worker = Worker(lambda: driver.connect(f"user={role} connect_timeout=5 application_name=client"), "w", slots=2)
+        worker.job(self.pool, "test", "job")(print)
+        with self.assertLogs("session_sweeper") as logs, self.assertRaisesRegex(driver.Error, "permission denied"):
+            worker.run()
+        self.assertIn(f"SELECT sweeper.grant_access('{role}', 'user')", logs.output[0])
+        self.assertLessEqual(len(logs.output), 2, "one line of each slot")
+        for mistake in ({"max_attempts": 5}, {"timeout": "1 s"}):
+            with self.assertRaisesRegex(TypeError, f"{list(mistake)[0]}.*create_job"):
+                worker.job(self.pool, "test", "job", **mistake)
+        with self.assertRaisesRegex(TypeError, "schema"):
+            worker.job(self.pool, "test", "job", schema=1)
 
     def test_progress(self):
         """A report is checked where it is made; one that the server refuses does not cost the heartbeat."""
@@ -282,7 +346,7 @@ class WorkerTest(Base):
         with self.assertLogs("session_sweeper") as logs, self.working(worker):
             task = self.submit()
             self.ends(task, "completed")
-        self.assertEqual(refused, [TypeError, TypeError, ValueError, ValueError, ValueError])
+        self.assertEqual(refused, [ValueError] * 5)
         self.assertEqual(sql("SELECT done, total, message, attempt FROM sweeper.get_task(%s)", task), [(1, 100, "7", 1)])
         self.assertEqual(len([line for line in logs.output if "refuses a report" in line]), 1, logs.output)
 
@@ -426,14 +490,6 @@ class DocumentTest(unittest.TestCase):
             wait_for("the result", lambda: sql("SELECT result FROM sweeper.get_task(%s)", task) == [({"size": 7168},)])
             child.terminate()
         self.assertEqual(child.returncode, 0)
-
-
-class UnitTest(unittest.TestCase):
-    def test_names_of_arguments(self):
-        self.assertEqual(session_sweeper._named({"run_at": "x", "priority": None, "schema": {"a": 1}}),
-                         (', "run_at" => %s, "schema" => %s', ["x", json.dumps({"a": 1})]))
-        with self.assertRaises(TypeError):
-            session_sweeper._named({'a" => 1); --': 1})
 
 
 if __name__ == "__main__":
