@@ -253,7 +253,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_task_progress';
 -- All columns of a task; the functions below return them to the roles that may see it.
 CREATE VIEW sweeper.task_info AS
 SELECT t.task, CASE WHEN t.job IS NULL THEN 'sql' ELSE 'job' END AS kind, j.room, j.category, j.name, coalesce(t.origin, j.room) AS origin, t.summary, t.status, t.owner, t.group_role,
-       t.worker_id, t.worker_name, t.machine_id, t.attempt, t.max_retries, t.not_before, t.priority, t.unique_key,
+       t.worker_id, t.worker_name, t.machine_id, t.attempt, coalesce(j.max_attempts - 1, t.max_retries) AS max_retries, t.not_before, t.priority, t.unique_key,
        CASE WHEN t.status = 'enqueued' THEN
            CASE WHEN t.job IS NULL
            THEN (SELECT count(*) FROM sweeper.task AS q WHERE q.command IS NOT NULL AND q.finished_at IS NULL AND q.status = 'enqueued' AND q.task <= t.task)
@@ -268,6 +268,7 @@ COMMENT ON VIEW sweeper.task_info IS 'All tasks, as get_task() and list_tasks() 
 COMMENT ON COLUMN sweeper.task_info.kind IS 'job: for outside workers; sql: a command that runs in the server.';
 COMMENT ON COLUMN sweeper.task_info.origin IS 'The room that submitted it.';
 COMMENT ON COLUMN sweeper.task_info.queue_position IS '1: the next of its job to be claimed; null if it does not wait.';
+COMMENT ON COLUMN sweeper.task_info.max_retries IS 'How often it is tried again after a failure: max_attempts - 1 of its job, or max_retries of submit_sql().';
 COMMENT ON COLUMN sweeper.task_info.worker_id IS 'Number of the worker that claimed it last.';
 
 CREATE VIEW sweeper.task_detail AS

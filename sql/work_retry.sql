@@ -25,6 +25,7 @@ SET ROLE regress_client;
 SELECT sweeper.submit('r', 'c', 'n', '1', group_role => 'regress_group', unique_key => 'k') AS t1 \gset
 SELECT sweeper.submit('r', 'c', 'fail', '2') AS t2 \gset
 SELECT sweeper.submit('r', 'c', 'n', '3') AS t3 \gset
+SELECT name, max_retries FROM sweeper.list_tasks(names => '{n,fail}') ORDER BY name, task;
 SELECT code(format($$SELECT sweeper.finish_task(%L, 'completed', retry => true)$$, :'t1')), code(format($$SELECT sweeper.finish_task(%L, 'failed', retry => NULL)$$, :'t1')),
     sweeper.finish_task(:'t1', 'failed', retry => true) AS waits, sweeper.retry_task(:'t1') AS waits;
 -- twice, and then no more: a dead letter with both reasons
