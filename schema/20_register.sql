@@ -116,7 +116,7 @@ COMMENT ON TYPE sweeper.preview_result IS
 'What a pass over a policy would find.
 state: waiting, held, paused, fuse, failing, broken, or dry run.
 rows_estimate: rows that the policy covers. dead_estimate: rows that would expire now. If exact is true they are counted; of more than 100,000 rows only the dead ones are.
-oldest_deadline, newest_deadline: of the dead rows. sample_keys: up to five dead rows, hashed with audit => ''hash''.
+oldest_deadline, newest_deadline: of the dead rows that were read; null when none has a deadline. sample_keys: up to five dead rows, hashed with audit => ''hash''.
 index_used: the index that finds the dead rows; null: each look reads the table.
 cascade_rows_per_parent: rows that foreign keys delete or change with each row. estimated_seconds: for all dead rows. advice: statements and facts that help.';
 COMMENT ON FUNCTION sweeper.register IS

@@ -121,11 +121,14 @@ tally_row(SswPreview *v, Tally *t, MemoryContext cxt, HeapTuple tup)
 		TimestampTz due = DatumGetTimestampTz(d);
 
 		t->with_deadline++;
-		if (!v->found || due < v->oldest)
-			v->oldest = due;
-		if (!v->found || due > v->newest)
-			v->newest = due;
-		v->found = true;
+		v->earliest = Min(v->earliest, due);
+		v->latest = Max(v->latest, due);
+		if (get_bool(tup, 1))
+		{
+			v->oldest = v->found ? Min(v->oldest, due) : due;
+			v->newest = v->found ? Max(v->newest, due) : due;
+			v->found = true;
+		}
 	}
 	if (get_bool(tup, 3))
 		t->absurd++;
@@ -346,6 +349,8 @@ look(SswPolicy *p, Relation rel, bool advise, bool count)
 	/* keys and expressions as in a pass */
 	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
 	v->exact = true;
+	v->earliest = DT_NOEND;
+	v->latest = DT_NOBEGIN;
 	if (advise)
 		advise_index(p, rel, v, cxt);
 	if (count)
@@ -420,7 +425,7 @@ ssw_preview_check_plausible(const SswPolicy *p, const SswPreview *v)
 			 errmsg("deadlines of %s are implausible", p->relation),
 			 errdetail("%d %% of the rows that were read would have a deadline more than five years ago or more than a hundred years ahead, between %s and %s.",
 					   (int) rint(v->sample_absurd * 100),
-					   pstrdup(timestamptz_to_str(v->oldest)), pstrdup(timestamptz_to_str(v->newest))),
+					   pstrdup(timestamptz_to_str(v->earliest)), pstrdup(timestamptz_to_str(v->latest))),
 			 errhint("Check %s%s, or exclude such rows by filter.",
 					 p->last_seen ? "last_seen and ttl" : "deadline",
 					 p->unit ? " and unit" : p->timezone ? " and timezone" : "")));

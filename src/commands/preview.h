@@ -18,7 +18,9 @@ typedef struct SswPreview
 	bool		exact;			/* dead is a count, and rows of a small table */
 	double		sample_dead;	/* share of them that is dead */
 	double		sample_absurd;	/* share with an implausible deadline */
-	TimestampTz oldest;			/* deadline; DT_NOBEGIN when there is none */
+	TimestampTz earliest;		/* deadlines of all rows read in this process */
+	TimestampTz latest;
+	TimestampTz oldest;			/* deadlines of the dead ones */
 	TimestampTz newest;
 	bool		found;			/* oldest and newest are set */
 	Oid			index;			/* that serves the first deadline, or invalid */
