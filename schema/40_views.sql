@@ -52,8 +52,10 @@ SELECT p.policy, g.pass, g.phase, g.started_at, clock_timestamp() - g.started_at
        -- 100 only at the end
        trunc(100.0 * g.done / nullif(g.done + g.rows_left, 0), 1) AS percent,
        round(g.rate::numeric, 1) AS rows_per_second,
-       -- before the first batch: by the limit, or by what is usual, as preview() does
-       make_interval(secs => g.rows_left / least(coalesce(nullif(g.rate, 0), nullif(g.pace, 0), l.rows_per_second, 20000), l.rows_per_second)) AS eta,
+       -- before the first row, by the limit; no limit says when rows that fail are done
+       CASE WHEN p.failures = 0 AND (g.done > 0 OR NOT (g.failed + g.skipped > 0
+                 OR EXISTS (SELECT FROM sweeper.failed_row AS r WHERE r.policy_id = p.policy_id AND r.state = 'retrying')))
+            THEN make_interval(secs => g.rows_left / least(coalesce(nullif(g.rate, 0), nullif(g.pace, 0), l.rows_per_second), l.rows_per_second)) END AS eta,
        g.expired, g.refreshed, g.repaired, g.failed, g.skipped, g.batches, g.workers, g.max_lag
 FROM sweeper._progress() AS g
 JOIN sweeper.policy AS p USING (policy_id)
@@ -65,8 +67,8 @@ COMMENT ON COLUMN sweeper.stat_progress.phase IS 'What the running pass reads: d
 COMMENT ON COLUMN sweeper.stat_progress.started_at IS 'When the first row was found, by this pass or by an earlier one. What follows counts from then on.';
 COMMENT ON COLUMN sweeper.stat_progress.rows_left IS 'Due rows that are left, about. They are counted at the beginning and again from time to time. Null until the first row is found.';
 COMMENT ON COLUMN sweeper.stat_progress.percent IS 'done, as a part of done and rows_left.';
-COMMENT ON COLUMN sweeper.stat_progress.rows_per_second IS 'Rate of the last five seconds.';
-COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left: rows_left at that rate, or at the limit that holds now, if that is lower. While no row is handled, the last rate counts. Null until the first row is found.';
+COMMENT ON COLUMN sweeper.stat_progress.rows_per_second IS 'Rate of the last five seconds in which the policy could run. Time under a brake does not count.';
+COMMENT ON COLUMN sweeper.stat_progress.eta IS 'Time left: rows_left at that rate, or at the limit that holds now, if that is lower. While no row is handled, the last rate counts. Null until the first row is found, while no rate is known, and while rows or the policy fail and none was processed.';
 
 CREATE VIEW sweeper.policy_status AS
 SELECT b.policy, b.relation, b.state, b.brakes,

@@ -52,7 +52,28 @@ CALL wait_until($$SELECT bool_and(backlog = CASE policy WHEN 'grouped' THEN 350 
 SELECT policy, state, brakes, backlog FROM sweeper.policy_status WHERE policy IN ('blown', 'grouped', 'sifted') ORDER BY policy;
 -- a hold that was lifted counts no more
 SELECT cardinality(sweeper.resume(p)) FROM unnest('{blown,grouped,sifted}'::text[]) AS p;
-CALL wait_until($$SELECT NOT EXISTS (SELECT FROM blown WHERE d < now()) AND NOT EXISTS (SELECT FROM grouped WHERE d < now()) AND NOT EXISTS (SELECT FROM sifted WHERE d < now())$$);
+CALL wait_until($$SELECT count(*) = 0 FROM (SELECT d FROM blown UNION ALL SELECT d FROM grouped UNION ALL SELECT d FROM sifted) AS r WHERE d < now()$$);
 CALL wait_until($$SELECT sum(backlog) = 0 FROM sweeper.policy_status WHERE policy IN ('blown', 'grouped', 'sifted')$$);
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy IN ('blown', 'grouped', 'sifted', 'counted', 'filtered', 'bare', 'large');
 DROP TABLE blown, grouped, sifted, counted, filtered, bare, large;
+-- while rows or the policy fail and none was processed, nobody knows the time left
+CREATE TABLE etas (policy text, eta interval);
+CREATE TABLE refused (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON refused (d);
+CREATE TABLE refers (id int REFERENCES refused); CREATE INDEX ON refers (id);
+INSERT INTO refused SELECT i, now() - interval '1 h' FROM generate_series(1, 5) AS i;
+INSERT INTO refers SELECT id FROM refused;
+SELECT state FROM sweeper.register('refused', deadline => 'd', start => 'now', fuse_fraction => 1, backlog_rate => 0, check_every => '100 ms');
+CALL wait_until($$WITH e AS (INSERT INTO etas SELECT policy, eta FROM sweeper.policy_status WHERE policy = 'refused' AND eta IS NOT NULL)
+    SELECT (SELECT count(*) FROM refused) = 5 AND EXISTS (SELECT FROM sweeper.policy WHERE policy = 'refused' AND failures >= 2
+        UNION ALL SELECT FROM sweeper.failed_row AS r JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'refused' AND attempts >= 2)$$);
+SELECT policy, backlog > 0 AS left, eta FROM sweeper.policy_status WHERE policy = 'refused';
+SELECT count(*) FROM sweeper.metrics AS m JOIN sweeper.policy_status AS s ON s.policy = m.labels ->> 'policy' WHERE m.family = 'session_sweeper_progress_eta_seconds' AND s.policy = 'refused' AND s.backlog > 0;
+SELECT * FROM etas;
+-- with a limit neither
+SELECT sweeper.alter_policy('refused', rate_limit => 1000);
+SELECT sweeper.resume('refused') IS NOT NULL AS resumed;
+CALL wait_until($$SELECT EXISTS (SELECT FROM sweeper.policy WHERE policy = 'refused' AND failures >= 2
+        UNION ALL SELECT FROM sweeper.failed_row AS r JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'refused' AND attempts >= 2)$$);
+SELECT policy, backlog > 0 AS left, eta FROM sweeper.policy_status WHERE policy = 'refused';
+SELECT sweeper.unregister('refused');
+DROP TABLE refers, refused, etas;

@@ -350,7 +350,10 @@ typedef struct SswDrain
 	int64		skipped;
 	int64		batches;
 	int64		max_lag_us;
-	int64		slot;			/* the last one with rows, since the epoch */
+	int64		idle_us;		/* in which no pass could run */
+	TimestampTz idle_since;		/* or 0 */
+	int64		slot;			/* the last one with rows, since the epoch and
+								 * without idle time */
 	int64		handled[SSW_RATE_SLOTS];	/* rows, by slot */
 	double		pace;			/* its rate when rows were last handled, or 0 */
 } SswDrain;

@@ -110,7 +110,7 @@ static const Metric metrics[] = {
 	{"progress_rows_per_second", "gauge", OF_POLICY, "coalesce(s.rows_per_second, 0)", "status AS s",
 	"Rows processed a second, of the last five seconds; 0 if nothing is being worked off."},
 	{"progress_eta_seconds", "gauge", OF_POLICY, "coalesce(extract(epoch FROM s.eta), 0)", "status AS s WHERE s.eta IS NOT NULL OR s.backlog = 0",
-	"Time left for the backlog; 0 if there is none. Absent while it is not being worked off."},
+	"Time left for the backlog; 0 if there is none. Absent while it is not being worked off, and while no rate is known because no row could be processed."},
 	{"brake", "gauge", OF_POLICY ", 'brake', b.brake", "(b.brake = ANY (s.all_brakes))::int",
 		"status AS s CROSS JOIN unnest('{paused,held,fuse,failing,broken,throttled,outside window,locked,read-only}'::text[]) AS b (brake)",
 	"Is the brake on (1) or not (0)?"},

@@ -94,6 +94,7 @@ ssw_passes_publish(SswWatch *w, const SswPass *ended)
 	s = ssw_shmem_policy(MyDatabaseId, w->policy_id, true);
 	if (s)
 	{
+		ssw_drain_runs(s, w->pass || throttled);
 		s->judged_generation = w->judged_generation;
 		s->state = rests ? w->rest.state : w->pass || throttled ? SSW_POLICY_RUNNING : w->state;
 		strlcpy(s->reason, rests ? w->rest.reason : throttled ? rate : w->reason, sizeof(s->reason));

@@ -87,10 +87,35 @@ ssw_drain_counted(int policy_id, int64 left)
 	LWLockRelease(SswShared->lock);
 }
 
-/* Rows a second in the last five seconds, or since the drain began. */
-double
-ssw_drain_rate(const SswDrain *d, TimestampTz now)
+/* The clock of a drain stands while it is idle. */
+static TimestampTz
+active_clock(const SswDrain *d, TimestampTz now)
 {
+	return (d->idle_since ? Min(now, d->idle_since) : now) - d->idle_us;
+}
+
+/*
+ * A pass of the policy runs, or waits for its rate limit: or does it neither, because of a
+ * brake?  The caller holds the lock.
+ */
+void
+ssw_drain_runs(SswPolicyShared *s, bool runs)
+{
+	SswDrain   *d = &s->drain;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (d->since == 0 || runs == (d->idle_since == 0))
+		return;
+	if (runs)
+		d->idle_us += Max(0, now - d->idle_since);
+	d->idle_since = runs ? 0 : now;
+}
+
+/* Rows a second in the last five seconds that were not idle, or since the drain began. */
+double
+ssw_drain_rate(const SswDrain *d, TimestampTz at)
+{
+	TimestampTz now = active_clock(d, at);
 	int64		present = now / SSW_RATE_SLOT_US;
 	int64		us = (SSW_RATE_SLOTS - 1) * SSW_RATE_SLOT_US + now % SSW_RATE_SLOT_US;
 	int64		rows = 0;
@@ -106,11 +131,12 @@ ssw_drain_handled(SswPolicyShared *s, const SswDrain *rows)
 {
 	SswDrain   *d = &s->drain;
 	TimestampTz now = GetCurrentTimestamp();
-	int64		present = now / SSW_RATE_SLOT_US;
+	int64		present;
 	int64		done = rows->expired + rows->refreshed + rows->repaired;
 
 	if (d->since == 0)
 		begin(d, now);
+	present = active_clock(d, now) / SSW_RATE_SLOT_US;
 	d->expired += rows->expired;
 	d->refreshed += rows->refreshed;
 	d->repaired += rows->repaired;

@@ -67,4 +67,25 @@ for my $policy (qw(limited stale)) {
 is_deeply(\@forgotten, [], 'the lag is that of the oldest row, also while newer ones go first');
 wait_for($node, q{SELECT NOT EXISTS (SELECT FROM sweeper.stat_progress WHERE policy IN ('limited', 'stale'))}, 'nothing is worked off any more');
 is(sql(q{SELECT string_agg(concat_ws(' ', policy, backlog, done, percent, rows_per_second, eta), ', ' ORDER BY policy) FROM sweeper.policy_status WHERE policy IN ('limited', 'stale')}), 'limited 0, stale 0', 'and there is no backlog');
+
+# the clock stands while a policy is paused
+sql(q{CREATE TABLE halted (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON halted (d);
+    INSERT INTO halted SELECT i, now() - interval '1 h' + i * interval '1 ms' FROM generate_series(1, 100000) AS i;
+    SELECT sweeper.register('halted', deadline => 'd', start => 'now', rate_limit => 500, backlog_rate => 0, fuse_fraction => 1)});
+sub halted { return split /\|/, sql(q{SELECT done, rows_per_second, eta FROM sweeper.stat_progress WHERE policy = 'halted'}) }
+wait_for($node, q{SELECT done > 3000 FROM sweeper.stat_progress WHERE policy = 'halted'}, 'some rows are gone');
+sql(q{SELECT sweeper.pause('halted', 'for lunch')});
+wait_for($node, q{SELECT s.state = 'paused' AND s.workers = 0 FROM sweeper.policy_status AS s WHERE policy = 'halted'}, 'it is paused');
+my ($done, $before, $eta) = halted();
+my $began = time;
+my @differ;
+while (time < $began + 6) {
+    my @now = halted();
+    push @differ, "@now" if "@now" ne "$done $before $eta";
+    select(undef, undef, undef, 0.2);
+}
+is_deeply(\@differ, [], 'rate and time left stay the same while it is paused');
+sql(q{SELECT sweeper.resume('halted')});
+wait_for($node, "SELECT done > $done FROM sweeper.stat_progress WHERE policy = 'halted'", 'it goes on');
+cmp_ok((halted())[1], '>', $before / 2, 'and so does the rate');
 done_testing();
