@@ -138,7 +138,7 @@ SAVEPOINT s;
 SELECT sweeper.touch('stand', 5);
 ROLLBACK;
 BEGIN;
-SELECT sweeper.register('passer_by', policy => 'other', deadline => 'd', ttl => '1 hour', heartbeats => true) IS NOT NULL AS registered;
+SELECT count(*) = 1 AS registered FROM sweeper.register('passer_by', policy => 'other', deadline => 'd', ttl => '1 hour', heartbeats => true);
 SELECT sweeper.touch('other', 1);
 ROLLBACK;
 SELECT sweeper.touch('stand', 5);
