@@ -55,7 +55,7 @@ CREATE FUNCTION sweeper._policy(OUT policy_id int, OUT state text, OUT last_look
     OUT last_pass bigint, OUT last_success timestamptz, OUT locked_since timestamptz,
     OUT duration_bounds float8[], OUT lag_bounds float8[], OUT due_rows bigint) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_policy';
-CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text, OUT brakes text[], OUT misfit text) RETURNS SETOF record
+CREATE FUNCTION sweeper._state(OUT policy_id int, OUT state text, OUT reason text, OUT brakes text[], OUT misfit text, OUT found_since timestamptz) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'ssw_stat_state';
 CREATE FUNCTION sweeper._cluster(OUT preloaded boolean, OUT enabled boolean, OUT in_recovery boolean, OUT launcher_pid int,
     OUT service_start timestamptz, OUT slots_short_since timestamptz, OUT listed boolean,

@@ -26,7 +26,7 @@ Errors: 42704 no such policy, 42501 not its owner and without level monitor, 550
 COMMENT ON FUNCTION sweeper._database IS
 'Databases that the launcher knows, from shared memory: whether it has the extension, when its coordinator is next due, since when its tasks fail to be processed, and the error.';
 COMMENT ON FUNCTION sweeper._state IS
-'State of each policy that the reader may see, and the reason, as in policy_status, problem and metrics. brakes: those that resume() releases. misfit: why the policy does not fit its table and functions.';
+'State of each policy that the reader may see, and the reason, as in policy_status, problem and metrics. brakes: those that resume() releases. misfit: why the policy does not fit its table and functions. found_since: when the coordinator first found the policy in that state; null if it has not yet.';
 COMMENT ON FUNCTION sweeper._repair_hint IS
 'A statement after which a policy fits its table and functions again; null when it does already, or the caller may not see it.';
 

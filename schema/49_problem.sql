@@ -75,8 +75,11 @@ SELECT 'warning', NULL, 'heartbeat memory full', c.heartbeats_full_since,
        format('ALTER SYSTEM SET session_sweeper.heartbeat_memory = %L; -- then restart the server', greatest(1, c.most_heartbeats * 136 / 1048576 + 1) || 'MB')
 FROM sweeper._cluster() AS c WHERE c.heartbeats_full_since IS NOT NULL
 UNION ALL
-SELECT 'warning', NULL, 'policy slots short', NULL, format('All %s slots for policies in shared memory are in use, in all databases together. Further policies have no counters, and sweep() refuses them.', current_setting('session_sweeper.max_policies')),
-       format('ALTER SYSTEM SET session_sweeper.max_policies = %s; -- then restart the server', 2 * current_setting('session_sweeper.max_policies')::int)
+SELECT 'warning', NULL, 'policy slots short', NULL::timestamptz, format('All %s slots for policies in shared memory are in use, in all databases together. Further policies have no counters, and sweep() refuses them.', current_setting('session_sweeper.max_policies')),
+       format('ALTER SYSTEM SET session_sweeper.max_policies = %s; -- then restart the server', 
+              -- those that have a place, and those of this database that have none
+              100 * (1 + (current_setting('session_sweeper.max_policies')::int
+                          + (SELECT count(*) FROM sweeper.policy AS p WHERE p.policy_id > 100 AND NOT EXISTS (SELECT FROM sweeper._policy() AS s WHERE s.policy_id = p.policy_id))) / 100))
 FROM sweeper._cluster() AS c WHERE c.policies_full
 UNION ALL
 SELECT 'critical', NULL, 'tasks are not processed', b.work_failing_since, format('Commands, tasks of workers that ended, and appended rows wait: %s.', b.work_error),
@@ -114,7 +117,7 @@ SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHE
        coalesce(sweeper._repair_hint(p.policy_id), sweeper._again(p.policy, p.last_sqlstate))
 FROM sweeper.policy AS p WHERE p.failures > 0
 UNION ALL
-SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s.state END, NULL, coalesce(s.misfit, s.reason),
+SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s.state END, s.found_since, coalesce(s.misfit, s.reason),
        CASE WHEN s.state = 'read-only' THEN
                  -- our processes are the bootstrap superuser's
                  coalesce((SELECT format('BEGIN READ WRITE; ALTER %s RESET default_transaction_read_only; COMMIT;',
@@ -236,4 +239,4 @@ FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - i
 COMMENT ON VIEW sweeper.problem IS 'One row for each current problem, with a statement to paste; empty means healthy.';
 COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should expire remain, or a person must decide; warning: may become critical.';
 COMMENT ON COLUMN sweeper.problem.policy IS 'Null if the problem concerns the server or the database.';
-COMMENT ON COLUMN sweeper.problem.since IS 'Null when unknown.';
+COMMENT ON COLUMN sweeper.problem.since IS 'For a policy that does not fit its table and functions: when the coordinator first saw it, since the start of the service. Null when not known: before it has seen it, and for partitions of another owner, policy slots short, and settings.';

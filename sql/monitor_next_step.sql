@@ -54,6 +54,8 @@ DROP TABLE dropped;
 SELECT format('CALL sweeper.sweep(%L, pass => NULL)', policy) FROM sweeper.policy WHERE policy NOT LIKE 'sweeper.%' ORDER BY policy \gexec
 \o
 SELECT policy, problem, detail FROM sweeper.problem ORDER BY policy;
+-- since the coordinator first saw it
+SELECT policy, problem FROM sweeper.problem WHERE since IS NULL OR since NOT BETWEEN now() - interval '1 h' AND now();
 SELECT policy, next_step FROM sweeper.problem ORDER BY policy;
 SELECT p.policy FROM sweeper.problem AS p JOIN sweeper.policy_status AS s USING (policy) WHERE s.next_step IS DISTINCT FROM p.next_step;
 -- one state wherever it is read, also where a brake is lifted and the coordinator does not know of it yet

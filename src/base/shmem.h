@@ -369,6 +369,7 @@ typedef struct SswPolicyShared
 	uint64		judged_generation;	/* the coordinator judged it then; it
 									 * wrote what follows */
 	SswPolicyState state;		/* as its coordinator found it */
+	TimestampTz state_since;	/* when it first did */
 	char		reason[160];
 	TimestampTz last_look;
 	TimestampTz last_success;	/* it found nothing, or a pass went well */

@@ -329,11 +329,13 @@ ssw_stat_state(PG_FUNCTION_ARGS)
 	foreach(lc, ssw_policy_load_all())
 	{
 		SswPolicy  *p = lfirst(lc);
-		Datum		v[5];
-		bool		n[5] = {0};
+		Datum		v[6];
+		bool		n[6] = {0};
 		Datum		on[lengthof(brakes)];
 		int			non = 0;
 		const char *reason;
+		SswPolicyState state;
+		SswPolicyShared found = {0};
 
 		if (!ssw_rights_have(p, SSW_RIGHT_SEE))
 			continue;
@@ -346,10 +348,14 @@ ssw_stat_state(PG_FUNCTION_ARGS)
 				on[non++] = CStringGetTextDatum(ssw_brake_name(brakes[i]));
 		}
 		v[0] = Int32GetDatum(p->id);
-		v[1] = CStringGetTextDatum(ssw_brake_name(ssw_brake_state(p, now, &reason)));
+		state = ssw_brake_state(p, now, &reason);
+		v[1] = CStringGetTextDatum(ssw_brake_name(state));
 		v[2] = text_or_null(reason, &n[2]);
 		v[3] = PointerGetDatum(construct_array(on, non, TEXTOID, -1, false, TYPALIGN_INT));
 		v[4] = text_or_null(ssw_brake_misfit(p), &n[4]);
+		if (ssw_shmem_available())
+			(void) ssw_shmem_read_policy(p->id, &found);
+		v[5] = time_or_null(found.state == state ? found.state_since : 0, &n[5]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, v, n);
 	}
 	return (Datum) 0;

@@ -84,6 +84,7 @@ void
 ssw_passes_publish(SswWatch *w, const SswPass *ended)
 {
 	SswPolicyShared *s;
+	SswPolicyState state;
 	char		rate[sizeof(s->reason)] = "";
 	bool		throttled = w->policy && w->runs && w->rate_waits;
 	bool		rests = w->policy && w->runs && w->rest.state != SSW_POLICY_UNKNOWN;
@@ -96,7 +97,10 @@ ssw_passes_publish(SswWatch *w, const SswPass *ended)
 	{
 		ssw_drain_runs(s, w->pass || throttled);
 		s->judged_generation = w->judged_generation;
-		s->state = rests ? w->rest.state : w->pass || throttled ? SSW_POLICY_RUNNING : w->state;
+		state = rests ? w->rest.state : w->pass || throttled ? SSW_POLICY_RUNNING : w->state;
+		if (state != s->state || s->state_since == 0)
+			s->state_since = GetCurrentTimestamp();
+		s->state = state;
 		strlcpy(s->reason, rests ? w->rest.reason : throttled ? rate : w->reason, sizeof(s->reason));
 		s->unfinished = w->unfinished;
 		s->next_look = w->runs ? w->next_look : 0;
