@@ -109,7 +109,7 @@ FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_
 -- those of users first
 ORDER BY b.policy_id <= 100, b.policy;
 COMMENT ON VIEW sweeper.policy_status IS 'One row per policy: its state, its brakes and the reason, the next look, the lag now, its backlog and the time left for it, its workers, rows expired since stat_reset(), and the next step.';
-COMMENT ON COLUMN sweeper.policy_status.state IS 'The first that applies: standby, not running, restart needed (library and SQL have different versions), disabled, paused, held, fuse, broken, failing, off (a built-in policy whose retention is 0), read-only, locked, outside window, throttled (by max_wal_rate or max_replica_lag), running, grace, waiting.';
+COMMENT ON COLUMN sweeper.policy_status.state IS 'The first that applies: standby, not running, restart needed (library and SQL have different versions), disabled, paused, held, fuse, broken, failing, off (a built-in policy whose retention is 0), read-only, locked, outside window, throttled (by max_wal_rate or max_replica_lag), running, grace, waiting (no pass and no brake: nothing is due, or due rows that failed or are locked wait for their next attempt).';
 COMMENT ON COLUMN sweeper.policy_status.reason IS 'Why it is in that state; null if the state says all.';
 COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; "fuse" even if it holds only some groups. resume() lifts them, except "broken" while the policy does not fit its table and functions: see next_step.';
 COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last completed.';
