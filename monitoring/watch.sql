@@ -1,4 +1,5 @@
--- The sweeper of a database at a glance, for a terminal.  In psql, with \pset format
+-- The sweeper of a database at a glance, for a terminal: problems first, then the 20
+-- policies with most trouble.  In psql, with \pset format
 -- unaligned and \pset tuples_only on, run this file's text and then  \watch 1 ; or
 --
 --     { cat monitoring/watch.sql; echo '\watch 1'; } | psql -XqAt DATABASE
@@ -29,7 +30,8 @@ cell AS (SELECT CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding(
 policy AS (
     SELECT s.node, s.policy, coalesce(nullif(array_to_string(s.brakes, '+'), ''), s.state) AS state, s.workers, s.lag, s.backlog, s.percent, s.eta, n.ended,
            coalesce(s.rows_per_second, greatest(0, n.ended - (k.last -> 'ended' ->> (s.node || ' ' || s.policy))::float8) / k.seconds) AS rate,
-           least(1, coalesce(extract(epoch FROM s.lag) / nullif(extract(epoch FROM p.max_lag), 0), 0)) AS late
+           least(1, coalesce(extract(epoch FROM s.lag) / nullif(extract(epoch FROM p.max_lag), 0), 0)) AS late,
+           row_number() OVER (ORDER BY s.brakes = '{}' AND s.state = 'waiting', s.lag DESC NULLS LAST, s.backlog DESC NULLS LAST, s.policy LIKE 'sweeper.%', s.policy, s.node) AS place
     FROM status AS s LEFT JOIN sweeper.policy AS p USING (policy) CROSS JOIN kept AS k
     CROSS JOIN LATERAL (SELECT coalesce((k.now -> 'ended' ->> (s.node || ' ' || s.policy))::float8, 0) AS ended) AS n
     WHERE s.policy IS NULL OR s.policy NOT LIKE 'sweeper.%' OR s.lag IS NOT NULL OR s.brakes <> '{}' OR n.ended > 0),
@@ -45,25 +47,27 @@ line (section, rank, text) AS (
         || coalesce((SELECT '   tasks ' || string_agg(value || ' ' || (labels ->> 'status'), ', ' ORDER BY labels ->> 'status') FROM metric WHERE name = 'tasks'), '')
     FROM kept
     UNION ALL
-    SELECT 2, '-Infinity', E'\n' || format('%-20s %-10s %-31s %-27s %8s %9s %9s %8s', 'policy', 'state', 'lag, as a part of max_lag', 'done of the backlog', 'left', 'time left', 'ended', 'a second')
+    SELECT 2, '-Infinity', E'\nproblems' || CASE WHEN NOT EXISTS (SELECT FROM problem) THEN ': none' ELSE '' END
     UNION ALL
-    SELECT 2, row_number() OVER (ORDER BY policy LIKE 'sweeper.%', policy, node),
+    SELECT 2, CASE severity WHEN 'critical' THEN 0 ELSE 1 END, format('%-8s  %-20s %-24s %s', severity, left(coalesce(policy, ''), 20), problem, next_step) || CASE WHEN many THEN ' -- ' || node ELSE '' END
+    FROM problem CROSS JOIN nodes
+    UNION ALL
+    SELECT 3, '-Infinity', E'\n' || format('%-20s %-10s %-31s %-27s %8s %9s %9s %8s', 'policy', 'state', 'lag, as a part of max_lag', 'done of the backlog', 'left', 'time left', 'ended', 'a second')
+    UNION ALL
+    SELECT 3, place,
            format('%-20s %-10s %s %-10s %s %6s %8s %9s %9s %8s', left(coalesce(policy, ''), 20), left(state, 10),
                   repeat(dark, ceil(20 * late)::int) || repeat(light, 20 - ceil(20 * late)::int), coalesce(date_trunc('second', lag)::text, '-'),
                   repeat(dark, floor(coalesce(percent, 0) / 5)::int) || repeat(light, 20 - floor(coalesce(percent, 0) / 5)::int), coalesce(percent || '%', '-'),
                   coalesce(backlog::text, '?'), coalesce(date_trunc('second', eta)::text, '-'), ended, coalesce(round(rate::numeric, 1)::text, '-')) || CASE WHEN many THEN '  ' || node ELSE '' END
-    FROM policy CROSS JOIN cell CROSS JOIN nodes
+    FROM policy CROSS JOIN cell CROSS JOIN nodes WHERE place <= 20
     UNION ALL
-    SELECT 3, '-Infinity', E'\nlast events'
+    SELECT 3, 'Infinity', format('... and %s more', count(*)) FROM policy WHERE place > 20 HAVING count(*) > 0
     UNION ALL
-    SELECT 3, -extract(epoch FROM cleaned_at), rtrim(format('%s  %-20s %-13s %-24s %s', to_char(cleaned_at, 'HH24:MI:SS.MS'), left(policy, 20), cleaned.type,
+    SELECT 4, '-Infinity', E'\nlast events'
+    UNION ALL
+    SELECT 4, -extract(epoch FROM cleaned_at), rtrim(format('%s  %-20s %-13s %-24s %s', to_char(cleaned_at, 'HH24:MI:SS.MS'), left(policy, 20), cleaned.type,
            left(CASE WHEN n > 1 THEN n || ' rows' ELSE key END, 24), left(reason, 40)))
     FROM (SELECT cleaned_at, policy, cleanup_type AS type, sum(count) AS n, min(key) AS key, min(reason) AS reason
           FROM (SELECT * FROM sweeper.cleanup_event_all WHERE cleaned_at > now() - interval '1 min' ORDER BY cleaned_at DESC LIMIT 5000) AS e
-          GROUP BY 1, 2, 3 ORDER BY 1 DESC LIMIT 6) AS cleaned
-    UNION ALL
-    SELECT 4, '-Infinity', E'\nproblems' || CASE WHEN NOT EXISTS (SELECT FROM problem) THEN ': none' ELSE '' END
-    UNION ALL
-    SELECT 4, CASE severity WHEN 'critical' THEN 0 ELSE 1 END, format('%-8s  %-20s %-24s %s', severity, left(coalesce(policy, ''), 20), problem, next_step) || CASE WHEN many THEN ' -- ' || node ELSE '' END
-    FROM problem CROSS JOIN nodes)
+          GROUP BY 1, 2, 3 ORDER BY 1 DESC LIMIT 6) AS cleaned)
 SELECT text FROM line ORDER BY section, rank, text;

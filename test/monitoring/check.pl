@@ -255,7 +255,7 @@ sub watch {
     my ($good, $text) = run('sh', '-c', "cat '$file' '$file' | '$pg_bin/psql' -XqAt -v ON_ERROR_STOP=1 -U prometheus -d app 2>&1");
     my ($first, $second) = $text =~ /^(session_sweeper in app at .*?)^(session_sweeper in app at .*)/ms;
     ok($good && $second, 'watch.sql, for a role of level monitor', $text);
-    ok(($second // '') =~ m{heartbeats \d+/s.*^login +running .* \d+:\d\d:\d\d .* \d+\.\d\n.*^last events.* login .* rows\n.*^problems\n.*legacy .*sweeper\.resume}ms,
+    ok(($second // '') =~ m{heartbeats \d+/s.*^problems\n.*legacy .*sweeper\.resume.*^login +running .* \d+:\d\d:\d\d .* \d+\.\d\n.*^last events.* login .* rows\n}ms,
         'it has rates, the lag, events and problems', $second);
 }
 

@@ -88,4 +88,16 @@ is_deeply(\@differ, [], 'rate and time left stay the same while it is paused');
 sql(q{SELECT sweeper.resume('halted')});
 wait_for($node, "SELECT done > $done FROM sweeper.stat_progress WHERE policy = 'halted'", 'it goes on');
 cmp_ok((halted())[1], '>', $before / 2, 'and so does the rate');
+
+# the watch has problems first, then the 20 policies with most trouble
+sql(q{CREATE TABLE calm (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON calm (d);
+    SELECT count(sweeper.register('calm', policy => 'calm_' || i, deadline => 'd')) FROM generate_series(1, 30) AS i;
+    CREATE TABLE zealous (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON zealous (d); INSERT INTO zealous SELECT i, now() - interval '1 h' FROM generate_series(1, 100) AS i;
+    SELECT sweeper.register('zealous', deadline => 'd')});
+wait_for($node, q{SELECT count(*) = 30 FROM sweeper.policy_status WHERE policy LIKE 'calm%' AND state = 'waiting'}, 'many policies do nothing');
+my $watch = sql(slurp_file('monitoring/watch.sql'));
+like($watch, qr/^problems\n.*zealous .*held.*?^policy .*?^(?:halted|zealous) .*?^\.\.\. and (\d+) more$/ms, 'problems, then trouble, then how many more there are');
+my ($shown) = $watch =~ /^policy [^\n]*\n(.*?)^\.\.\. and/ms;
+is(scalar(() = $shown =~ /\n/g), 20, 'there are 20 policies');
+is(scalar(() = $shown =~ /^(?:halted|zealous) /mg), 2, 'those with trouble are among them');
 done_testing();

@@ -33,6 +33,12 @@ is(told($offset, $not_written), 1, 'one line in the log for a table that stays l
 $holder->query_safe('COMMIT');
 wait_for($node, 'SELECT count(*) = 2 FROM held', 'when it is free, the row is written');
 
+# append itself waits for a lock of mode ACCESS EXCLUSIVE, until the caller's lock_timeout
+$holder->query_safe('BEGIN; LOCK TABLE held IN ACCESS EXCLUSIVE MODE');
+my ($ret, $out, $err) = $node->psql('postgres', q{SET lock_timeout = '100 ms'; SELECT sweeper.append('held', '{"n": 9}')});
+like($err, qr/lock timeout/, 'the caller does not wait for longer');
+$holder->query_safe('COMMIT');
+
 # an error of the table that is none of its rows: it is tried, but not at each occasion, and a new beginning is told again
 $offset = -s $node->logfile;
 sql(q{CREATE TRIGGER down BEFORE INSERT ON held FOR EACH ROW EXECUTE FUNCTION down(); SELECT sweeper.append('held', '{"n": 3}')});
