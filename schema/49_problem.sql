@@ -76,7 +76,7 @@ SELECT 'warning', NULL, 'heartbeat memory full', c.heartbeats_full_since,
 FROM sweeper._cluster() AS c WHERE c.heartbeats_full_since IS NOT NULL
 UNION ALL
 SELECT 'warning', NULL, 'policy slots short', NULL::timestamptz, format('All %s slots for policies in shared memory are in use, in all databases together. Further policies have no counters, and sweep() refuses them.', current_setting('session_sweeper.max_policies')),
-       format('ALTER SYSTEM SET session_sweeper.max_policies = %s; -- then restart the server', 
+       format('ALTER SYSTEM SET session_sweeper.max_policies = %s; -- then restart the server',
               -- those that have a place, and those of this database that have none
               100 * (1 + (current_setting('session_sweeper.max_policies')::int
                           + (SELECT count(*) FROM sweeper.policy AS p WHERE p.policy_id > 100 AND NOT EXISTS (SELECT FROM sweeper._policy() AS s WHERE s.policy_id = p.policy_id))) / 100))
