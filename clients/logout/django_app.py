@@ -3,7 +3,12 @@
     python3 django_app.py migrate
     python3 django_app.py PORT SECONDS    SECONDS: lifetime of a session
 
-PGHOST and the like say where the database is.
+PGHOST and the like say where the database is.  Once the table is there, its owner says:
+
+    SELECT state FROM sweeper.adopt('django_session', notify_channel => 'session_ended')
+    SELECT sweeper.resume('django_session')    -- if the state is held
+
+A session that Django itself deletes (logout, flush) ends no page: end its streams there.
 """
 import hashlib
 import json

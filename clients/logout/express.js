@@ -1,5 +1,9 @@
 // Express, express-session and connect-pg-simple.  Pages that are open leave as soon as their session ends.
 //   node express.js PORT SECONDS    SECONDS: lifetime of a session; PGHOST and the like say where the database is
+// Once the table is there, its owner says, in the time zone of the connections that write it:
+//   SELECT state FROM sweeper.adopt('session', notify_channel => 'session_ended', timezone => current_setting('TimeZone'))
+//   SELECT sweeper.resume('session')    -- if the state is held
+// A session that the application itself deletes ends no page: end its streams there.
 'use strict';
 const { createHash } = require('node:crypto');
 const express = require('express');

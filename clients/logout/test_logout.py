@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import time
@@ -74,7 +75,11 @@ class Logout:
                 break
             except OSError:
                 time.sleep(0.1)
-        sql(f"SELECT sweeper.adopt('{cls.table}', notify_channel => 'session_ended', start => 'now')")
+        with open(cls.serve[-1]) as file:  # the statements that it tells
+            for statement in re.findall(r"^(?://)? +(SELECT .*sweeper\..*?)(?: +--.*)?$", file.read(), re.M):
+                sql(statement)
+        [(state,)] = sql("SELECT state FROM sweeper.policy_status WHERE policy = %s", cls.table)
+        assert state not in ("held", "paused"), state
 
     @classmethod
     def tearDownClass(cls):
@@ -94,6 +99,17 @@ class Logout:
         self.assertLess(ann.logout() - began, 1)
         self.assertEqual(ann.events().status, 401)
         self.assertEqual(bob.events().status, 200)
+
+    def test_ended_by_the_application(self):
+        """Nothing is sent: it was not the sweeper."""
+        fay = self.page("fay")
+        before = sql("SELECT coalesce(max(id), 0) FROM sweeper.cleanup_event WHERE policy = %s", self.table)
+        sql(f"DELETE FROM {self.table} WHERE {self.key} = %s", fay.id)
+        gus = self.page("gus")
+        sql(f"SELECT sweeper.expire('{self.table}', ARRAY[%s])", gus.id)
+        gus.logout()
+        self.assertEqual(sql("SELECT count(*) FROM sweeper.cleanup_event WHERE policy = %s AND id > %s", self.table, before[0][0]), [(1,)])
+        self.assertEqual(fay.events().status, 401)
 
     def test_lifetime(self):
         cyd = self.page("cyd")
