@@ -218,7 +218,7 @@ SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'tasks without a worker' WHEN 2 THE
        CASE t.n WHEN 1 THEN format('%s tasks wait for job %s:%s:%s, the oldest for more than a minute, and no living worker offers it.', j.waiting, j.room, j.category, j.name)
             WHEN 2 THEN format('%s tasks of job %s:%s:%s wait, %s more than five minutes ago.', j.waiting, j.room, j.category, j.name, j.waiting - j.before)
             ELSE format('%s of the last tasks of job %s:%s:%s have failed; the last error: %s', j.failed, j.room, j.category, j.name, j.last_error) END,
-       CASE t.n WHEN 1 THEN sweeper._task_query(j.room, j.category, j.name, 'enqueued') || format(' -- then start a worker that offers the job, or give up its tasks: SELECT sweeper.drop_job(%L, %L, %L);', j.room, j.category, j.name)
+       CASE t.n WHEN 1 THEN sweeper._task_query(j.room, j.category, j.name, 'enqueued') || ' -- then start a worker that offers the job, or give up its tasks with drop_job()'
             WHEN 2 THEN 'SELECT worker_id, name, registered_at, tasks, jobs FROM sweeper.worker_status; -- then start more workers'
             ELSE sweeper._task_query(j.room, j.category, j.name, 'failed') END
 FROM sweeper._job_trouble AS j CROSS JOIN generate_series(1, 3) AS t (n)

@@ -52,6 +52,10 @@
 /* Entries that are counted; beyond them the number is an estimate. */
 #define COUNT_ENTRIES	100000
 #define COUNT_LEAST		1000	/* of each leaf */
+/* Counts take such a part of the coordinator's time, those of one policy another part. */
+#define COUNT_PART		20
+#define COUNT_POLICY_PART	5000
+#define COUNT_REST_MAX_US	(15 * USECS_PER_MINUTE)
 
 static bool
 is_builtin_column(Relation rel, const char *name)
@@ -455,6 +459,23 @@ count_all_due(SswWatch *w, List *leaves, TimestampTz now)
 	w->due_rows = (int64) rows;
 }
 
+/* Count, unless that was done a short while ago: also when all policies are judged again and again, no other waits for it. */
+static void
+count_at_leisure(SswWatch *w, List *leaves, TimestampTz now)
+{
+	static TimestampTz rest_until = 0;
+	TimestampTz began = GetCurrentTimestamp();
+	int64		spent;
+
+	if ((began < rest_until && rest_until - began <= COUNT_REST_MAX_US) ||
+		(began < w->count_at && w->count_at - began <= COUNT_REST_MAX_US))
+		return;
+	count_all_due(w, leaves, now);
+	spent = Max(0, GetCurrentTimestamp() - began);
+	rest_until = began + Min(COUNT_REST_MAX_US, COUNT_PART * spent);
+	w->count_at = began + Min(COUNT_REST_MAX_US, COUNT_POLICY_PART * spent);
+}
+
 /* A row with that deadline: when may it go? */
 static void
 note_earliest(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
@@ -532,7 +553,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		earliest = now;
 	if (known && !w->runs)
-		count_all_due(w, leaves, now);
+		count_at_leisure(w, leaves, now);
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	if (known)
 		w->earliest = earliest;

@@ -127,7 +127,8 @@ judge(SswWatch *w, bool begins, TimestampTz now)
 	w->unprobed = true;			/* what was known may be of another definition */
 	w->judged_generation = generation;
 	w->fuse_left = 0;
-	w->due_rows = -1;
+	if (begins)
+		w->due_rows = -1;
 	if (!begins && (!w->runs || w->rest.state != SSW_POLICY_UNKNOWN || w->held_above != 0))
 		w->next_look = now;
 	w->held_above = 0;

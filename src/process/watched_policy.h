@@ -39,6 +39,7 @@ typedef struct SswWatch
 	uint64		probed_written; /* rows of its table, as statistics said then */
 	int64		due_rows;		/* so many are due, about, while a brake is
 								 * on; -1: unknown */
+	TimestampTz count_at;		/* not counted again until then */
 	int			excluded;		/* dead rows the last pass left alone */
 	bool		unfinished;		/* the last pass is to be continued, also one
 								 * of CALL sweep */
