@@ -30,7 +30,7 @@ INTERVAL = 2   # seconds between two readings
 PATIENCE = 15  # seconds without a line, after which a psql is given up
 HISTORY = 300  # readings that the charts show
 
-# A function of somebody else's that is called like one of the server must not run.
+# A function in schema public with the name of a built-in one must not run.
 SESSION = '-c search_path=pg_catalog,pg_temp -c default_transaction_read_only=on -c statement_timeout=10s -c lock_timeout=2s -c jit=off'
 
 # Who reads, for what is said if it may not.
