@@ -31,6 +31,8 @@ SELECT * FROM trouble;
 -- tasks that fail again and again
 SELECT count(sweeper.finish_task(task, 'failed', error => 'no space for ' || name)) FROM sweeper.list_tasks(statuses => '{running}');
 SELECT problem, severity, earlier, detail, next_step FROM trouble;
+-- a name does not end the comment of a statement
+SELECT count(*) FROM trouble WHERE next_step ~ '-- [^\n]*\n';
 SELECT format('SELECT count(*), min(error) FROM (%s) AS s', rtrim(next_step, ';')) FROM sweeper.problem \gexec
 SELECT count(*) FROM sweeper.claim(:'worker', 7, start => true);
 SELECT count(sweeper.finish_task(task, 'completed')) FROM sweeper.list_tasks(statuses => '{running}');
