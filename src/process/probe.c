@@ -470,6 +470,9 @@ count_at_leisure(SswWatch *w, List *leaves, TimestampTz now)
 	if ((began < rest_until && rest_until - began <= COUNT_REST_MAX_US) ||
 		(began < w->count_at && w->count_at - began <= COUNT_REST_MAX_US))
 		return;
+	/* if it takes too long, the probe ends with an error */
+	rest_until = began + COUNT_PART * PROBE_TIMEOUT_MS * INT64CONST(1000);
+	w->count_at = began + COUNT_REST_MAX_US;
 	count_all_due(w, leaves, now);
 	spent = Max(0, GetCurrentTimestamp() - began);
 	rest_until = began + Min(COUNT_REST_MAX_US, COUNT_PART * spent);
