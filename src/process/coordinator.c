@@ -46,6 +46,7 @@
 #include "process/sweep_request.h"
 #include "process/watch_list.h"
 #include "process/worker.h"
+#include "process/written_tables.h"
 
 #define MARK_EVERY_S		(60 * 60)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
@@ -409,6 +410,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz others;
+	TimestampTz written_at;
 	TimestampTz next;
 
 	blocked_look_at = DT_NOEND;
@@ -450,6 +452,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	blocked_look_at = ssw_watch_blocked(ssw_watch_list_all(), now);
 	note_grace(now);
 	ssw_throttle_look(now);
+	written_at = ssw_written_wake(ssw_watch_list_all(), now);
 	work_on_passes(now, ssw_turn_is_over(t, ssw_watch_list_all(), now));
 	others = ssw_min(others, ssw_task_notify(now));
 	others = ssw_min(others, ssw_queue_round(now));
@@ -457,7 +460,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	ssw_assign(ssw_watch_list_all(), now);
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);
-	next = next_wakeup(now);
+	next = Min(next_wakeup(now), written_at);
 	*needed = needed_at(others, now);
 	ssw_spi_commit();
 	ssw_request_answer(ssw_watch_list_all());

@@ -22,6 +22,7 @@
 #include "process/policy_row.h"
 #include "process/policy_watch.h"
 #include "process/sweep_request.h"
+#include "process/written_tables.h"
 
 /* So many passes look at a row between refresh_ahead and its deadline. */
 #define REFRESHES	8
@@ -366,7 +367,8 @@ look_again_at(SswWatch *w, TimestampTz at, TimestampTz soon)
 static TimestampTz
 idle_until(const SswWatch *w, TimestampTz now)
 {
-	int64		every = w->policy->check_every_us * Min(Max(w->idle, 1), SSW_IDLE_MAX);
+	int			most = ssw_written_tells(w) ? SSW_UNWRITTEN_MAX : SSW_IDLE_MAX;
+	int64		every = w->policy->check_every_us * Min(Max(w->idle, 1), most);
 	TimestampTz at = now + every;
 
 	return at - at % Max(1, every / SSW_IDLE_MAX);

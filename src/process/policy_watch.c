@@ -323,8 +323,7 @@ try_probe(void *arg)
 	Probe	   *p = arg;
 
 	lock_at_once(p->watch->policy);
-	if (!ssw_probe_holds(p->watch, p->now))
-		ssw_probe(p->watch, p->now);
+	ssw_probe(p->watch, p->now);
 	return true;
 }
 

@@ -495,18 +495,6 @@ note_earliest(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz c
 }
 
 /*
- * Does what the last probe has found still hold for an idle policy, as far as statistics
- * say?  Then its index needs no look.
- */
-bool
-ssw_probe_holds(const SswWatch *w, TimestampTz now)
-{
-	return !w->unprobed && w->idle >= SSW_IDLE_MAX && w->held_above == 0 && (w->earliest == 0 || w->earliest > now) &&
-		now >= w->probed_at && now - w->probed_at < SSW_UNWRITTEN_MAX * w->policy->check_every_us &&
-		ssw_written_count(w->policy->relid) == w->probed_written;
-}
-
-/*
  * Find the earliest time at which a row of a plain policy is due; w->earliest is 0
  * when it has no rows.  One index probe a leaf and deadline; without an index a worker
  * must look (w->unprobed).  Of what cannot be looked at, what was known stays known.
@@ -525,7 +513,6 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	ssw_grace_cutoffs(p, now, cutoffs);
 	leaves = ssw_partition_leaves(p, AccessShareLock, &others);
 	/* before it is read; nothing is known of parts, or without statistics */
-	w->probed_at = now;
 	w->probed_written = pgstat_track_counts && list_length(leaves) == 1 && linitial_oid(leaves) == p->relid ?
 		ssw_written_count(p->relid) : PG_UINT64_MAX;
 	w->unprobed = false;

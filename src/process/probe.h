@@ -10,7 +10,6 @@
 extern bool ssw_probe_is_plain(const SswPolicy *p, Relation rel);
 extern void ssw_probe_outline(SswPolicy *p);
 extern void ssw_probe_requested(SswWatch *w);
-extern bool ssw_probe_holds(const SswWatch *w, TimestampTz now);
 extern void ssw_probe(SswWatch *w, TimestampTz now);
 
 #endif							/* SSW_PROBE_H */

@@ -35,8 +35,8 @@ typedef struct SswWatch
 	uint64		written;		/* rows of its table, as statistics said when
 								 * CALL sweep asked last */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
-	TimestampTz probed_at;
-	uint64		probed_written; /* rows of its table, as statistics said then */
+	uint64		probed_written; /* rows of its table, as statistics said at the
+								 * last probe; or PG_UINT64_MAX */
 	int64		due_rows;		/* so many are due, about, while a brake is
 								 * on; -1: unknown */
 	TimestampTz count_at;		/* not counted again until then */
@@ -87,7 +87,7 @@ typedef struct SswWatch
 
 /* A policy in which nothing happens is looked at up to so many check_every apart. */
 #define SSW_IDLE_MAX		10
-/* Its index is read at least so many check_every apart, also while statistics say that nobody writes the table. */
+/* While statistics would say if its table were written, up to so many. */
 #define SSW_UNWRITTEN_MAX	60
 
 #endif							/* SSW_WATCHED_POLICY_H */

@@ -1,6 +1,9 @@
 /*
  * written_tables.c
- *		Which databases may have rows that no coordinator has seen.
+ *		Which tables may have rows that no look has seen.
+ *
+ * An idle policy is looked at rarely.  The coordinator sees in the cumulative
+ * statistics that its table was written, and looks.
  *
  * With more databases than coordinators an idle database has none, and what falls
  * due there is known.  A row that is written meanwhile may be due earlier: the
@@ -9,10 +12,10 @@
  * says which tables these are.
  *
  * Sessions report their statistics when they are idle, at most once a second; what
- * they did within a second of a report, ten seconds later.  So a database that was
- * written is looked at for that long.  A procedure that commits and continues does
+ * they did within a second of a report, ten seconds later.  So what was written is
+ * looked at for that long.  A procedure that commits and continues does
  * not report at all: its rows are found by the turn that each database takes in
- * SSW_IDLE_TURN_US anyway.
+ * SSW_IDLE_TURN_US anyway, or by the next look.
  *
  * Shares the lists of tables and what was seen, in SswDatabase, under
  * SswShared->lock.  A crash empties them.
@@ -148,6 +151,47 @@ ssw_written_watch(List *policies)
 		memcpy(d->swept, swept, sizeof(swept));
 	}
 	LWLockRelease(SswShared->lock);
+}
+
+/* Would statistics say if a row of the policy had been written since its last probe? */
+bool
+ssw_written_tells(const SswWatch *w)
+{
+	return w->plain && !w->unprobed && w->excluded == 0 && w->probed_written != PG_UINT64_MAX;
+}
+
+/*
+ * The coordinator's part, each second: an idle policy whose table was written looks as
+ * if it had just been found idle.  Counters of the tables are read only if that of the
+ * database has changed.  Returns when it is to be called next: never, while no policy is idle.
+ */
+TimestampTz
+ssw_written_wake(List *watches, TimestampTz now)
+{
+	static TimestampTz look_at = 0;
+	static uint64 seen = 0;
+	uint64		all;
+	bool		idle = false;
+	ListCell   *lc;
+
+	if (now < look_at && look_at <= now + LOOK_US)
+		return look_at;
+	all = count_all(MyDatabaseId);
+	foreach(lc, watches)
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->policy == NULL || !w->runs || w->pass || w->idle <= 1 || w->policy->check_every_us == 0 || !ssw_written_tells(w))
+			continue;
+		idle = true;
+		if (all == seen || ssw_written_count(w->policy->relid) == w->probed_written)
+			continue;
+		w->idle = 0;
+		w->next_look = Min(w->next_look, w->last_look + w->policy->check_every_us);
+	}
+	seen = all;
+	look_at = idle ? now + LOOK_US : 0;
+	return idle ? look_at : DT_NOEND;
 }
 
 /*

@@ -1,6 +1,6 @@
 /*
  * written_tables.h
- *		Which databases may have rows that no coordinator has seen.
+ *		Which tables may have rows that no look has seen.
  */
 #ifndef SSW_WRITTEN_TABLES_H
 #define SSW_WRITTEN_TABLES_H
@@ -8,8 +8,12 @@
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 
+#include "process/watched_policy.h"
+
 extern void ssw_written_watch(List *policies);
 extern uint64 ssw_written_count(Oid relid);
+extern bool ssw_written_tells(const SswWatch *w);
+extern TimestampTz ssw_written_wake(List *watches, TimestampTz now);
 extern TimestampTz ssw_written_look(TimestampTz now);
 
 #endif							/* SSW_WRITTEN_TABLES_H */
