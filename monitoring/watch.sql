@@ -1,6 +1,5 @@
 -- The sweeper of a database at a glance, for a terminal: problems first, then the 20
--- policies with most trouble.  In psql, with \pset format
--- unaligned and \pset tuples_only on, run this file's text and then  \watch 1 ; or
+-- policies with most trouble.  In psql:
 --
 --     { cat monitoring/watch.sql; echo '\watch 1'; } | psql -XqAt DATABASE
 --
@@ -9,6 +8,7 @@
 -- its last numbers in a setting, watch.last.  "?": the backlog has not been counted.  On
 -- a Citus cluster it shows all nodes, and names the node at the end of a line; the first
 -- lines are of this server.
+SET search_path = pg_catalog, pg_temp; -- what somebody else has named like a function of PostgreSQL does not run
 WITH metric AS MATERIALIZED (SELECT regexp_replace(metric, '^session_sweeper_', '') AS name, labels, value FROM sweeper.metrics),
 status AS MATERIALIZED (SELECT * FROM sweeper.policy_status_all),
 problem AS MATERIALIZED (SELECT * FROM sweeper.problem_all),

@@ -1,4 +1,5 @@
-# A superuser with a hostile search_path calls every function and reads every view: no statement of ours uses what the path has.
+# A superuser with a hostile search_path calls every function, reads every view, and runs what monitoring/ has: no statement
+# of ours uses what the path has.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -20,4 +21,17 @@ like(($node->psql('postgres', "SET search_path = shadow, pg_catalog; SELECT 'a':
 my ($calls, $errors) = shadowed($node, 'x', 'y');
 is($errors, '', "by none of $calls statements");
 cmp_ok($calls, '>', 400, 'which is the whole surface');
+
+my $server = slurp_file('monitoring/page/server.py');
+my ($options) = $server =~ /^SESSION = '(.*)'$/m;
+my ($figures) = $server =~ /^FIGURES = r"""\n(.*?)\n\\watch """$/ms;
+my @series = slurp_file('monitoring/queries.yaml') =~ s/^#pool //mgr =~ /^  query: \|\n(.*?)^  metrics:/msg;
+is(scalar(@series), 2, 'two queries for the exporter');
+$node->safe_psql('postgres', 'ALTER DATABASE postgres SET search_path = shadow, pg_catalog');
+for my $query (slurp_file('monitoring/watch.sql'), @series, $figures) {
+    local $ENV{PGOPTIONS} = $query eq $figures ? $options : '';
+    my ($rc, $out, $err) = $node->psql('postgres', $query);
+    is($err, '', 'nor by ' . ($query =~ /^(.*)/)[0]);
+    isnt($out, '', 'which has an answer');
+}
 done_testing();
