@@ -8,7 +8,7 @@
 -- its last numbers in a setting, watch.last.  "?": the backlog has not been counted.  On
 -- a Citus cluster it shows all nodes, and names the node at the end of a line; the first
 -- lines are of this server.
-SET search_path = pg_catalog, pg_temp; -- what somebody else has named like a function of PostgreSQL does not run
+SET search_path = pg_catalog, pg_temp; -- no function of another role runs
 WITH metric AS MATERIALIZED (SELECT regexp_replace(metric, '^session_sweeper_', '') AS name, labels, value FROM sweeper.metrics),
 status AS MATERIALIZED (SELECT * FROM sweeper.policy_status_all),
 problem AS MATERIALIZED (SELECT * FROM sweeper.problem_all),

@@ -54,6 +54,12 @@ complain "Calls that can run code of users, where tools/gate-calls.txt does not 
         awk 'FNR == NR { sub(/#.*/, ""); f = $1; sub(/:/, "", f); for (i = 2; i <= NF; i++) may[f, $i] = 1; next }
             /\.c$/ { path = file = $0; gsub(/.*\/|\.c$/, "", file); next }
             { sub(/\(/, ""); if (!(($0, file) in may)) print "  " path ": " $0 }' tools/gate-calls.txt - | sort -u)"
+complain "A name with a line break would end the comment of a next step (test it on that line or the next):" \
+    "$(awk -v q="'" 'function test(text) { if (text ~ "~ " q "\\[.r.n\\]" q) held = ""; if (held) print "  " held; held = "" }
+        FNR == 1 { if (held) print "  " held; held = "" }
+        held { test($0) }
+        $0 !~ /^ *--/ && $0 ~ q "[^" q "]*-- [^" q "]*%([0-9][$])?[sIL]" { held = FILENAME ":" FNR; if ($0 ~ "~ " q "\\[.r.n\\]" q) held = "" }
+        END { if (held) print "  " held }' schema/*.sql)"
 complain "Entries of databases are read and written in base/ and process/ (the views copy them; runner_demand.c chooses the runner):" \
     "$(grep -nE '(ssw_shmem_database\(|SswShared->databases)' src/*/*.c | grep -vE '^src/(base|process)/|^src/monitor/stats\.c|^src/work/runner_demand\.c')"
 complain "An error of class 42501 has a hint, which says who can give which right (errmsg_internal: no user sees it):" \

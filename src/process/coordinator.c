@@ -460,7 +460,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	ssw_assign(ssw_watch_list_all(), now);
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);
-	next = Min(next_wakeup(now), written_at);
+	next = ssw_min(next_wakeup(now), written_at);
 	*needed = needed_at(others, now);
 	ssw_spi_commit();
 	ssw_request_answer(ssw_watch_list_all());

@@ -12,13 +12,14 @@
  * So that one that hangs keeps no seat from others, a session counts only as long as it
  * has looked at the queue within STALE_US.
  *
- * Shares the queue of all pools, under its own lock, held for a few instructions; fixed
- * memory of about 50 kB.  A crash empties it, and ends those who wait.
+ * Shares the queue of all pools, with a place for each session of the server, under its
+ * own lock, held for a few instructions.  A crash empties it, and ends those who wait.
  */
 #include "postgres.h"
 
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "replication/walsender.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -32,7 +33,6 @@
 
 PG_FUNCTION_INFO_V1(ssw_waiting);
 
-#define MAX_WAITERS		1024
 #define STALE_US		(3 * USECS_PER_SEC)
 
 typedef struct Waiter
@@ -48,7 +48,8 @@ typedef struct Queue
 {
 	LWLock	   *lock;
 	int			n;				/* a reader of 0 needs no lock */
-	Waiter		waiters[MAX_WAITERS];	/* in the order in which they came */
+	Waiter		waiters[FLEXIBLE_ARRAY_MEMBER]; /* in the order in which they
+												 * came */
 } Queue;
 
 static Queue *queue = NULL;
@@ -65,7 +66,10 @@ init_queue(LWLock *lock)
 void
 ssw_seat_queue_init(void)
 {
-	ssw_shmem_add_struct("session_sweeper seat queue", sizeof(Queue), &queue, init_queue);
+	/* MaxBackends is not known yet; a session waits for one seat at a time */
+	Size		places = mul_size(MaxConnections + max_worker_processes + max_wal_senders, sizeof(Waiter));
+
+	ssw_shmem_add_struct("session_sweeper seat queue", offsetof(Queue, waiters) + places, &queue, init_queue);
 }
 
 static uint64
@@ -147,26 +151,19 @@ void
 ssw_seat_queue_join(const char *pool)
 {
 	static bool registered = false;
-	bool		fits;
 
 	if (!registered)
 		on_shmem_exit(at_exit, (Datum) 0);
 	registered = true;
 	my_pool = hash_of(pool);
 	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
-	fits = queue->n < MAX_WAITERS;
-	if (fits)
-		queue->waiters[queue->n++] = (Waiter)
+	Assert(!joined);
+	queue->waiters[queue->n++] = (Waiter)
 	{
 		.database = MyDatabaseId,.pool = my_pool,.latch = MyLatch,.looked_at = GetCurrentTimestamp()
 	};
-	joined = fits;
+	joined = true;
 	LWLockRelease(queue->lock);
-	if (!fits)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("%d sessions of the server wait for seats already", MAX_WAITERS),
-				 errhint("Try again; sweeper.acquire() does not wait.")));
 }
 
 /* Does this session wait for a seat? */

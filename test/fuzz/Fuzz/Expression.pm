@@ -48,8 +48,7 @@ sub lines {
     my $table = 'fuzz.e' . $n;
     my @lines = (["CREATE TABLE $table (LIKE fuzz.lease INCLUDING ALL);"], ["ALTER TABLE $table OWNER TO fuzz_user;"],
         ["INSERT INTO $table SELECT (jsonb_populate_record(l, jsonb_build_object('expires_at', now() - interval '1 s' * (random() * 10)))).* FROM fuzz.lease AS l;"]);
-    my %with = (deadline => 'expires_at', fuse_fraction => 1, start => 'now', check_every => '100 ms', if_exists => undef);
-    delete $with{if_exists};
+    my %with = (deadline => 'expires_at', fuse_fraction => 1, start => 'now', check_every => '100 ms');
     push @lines, [ "SELECT sweeper.register('$table', " . join(', ', map { "$_ => '$with{$_}'" } sort keys %with) . ');', 'register' ];
     for (1 .. 8) {
         my $what = one(sort keys %argument);
@@ -57,7 +56,8 @@ sub lines {
         my $set = $what eq 'set_clause' ? "action => 'update', set_clause => $text" : $what eq 'created' ? "created => $text, max_age => '1 h'"
             : $what eq 'last_seen' ? "last_seen => $text, ttl => '1 s', reset => '{deadline}'" : "$what => $text";
         $set .= one('', '', ", on_expire => 'fuzz.hook(text[])'", ", is_alive => 'fuzz.alive(text)', ttl => '1 s'", ", is_alive => 'fuzz.alive_many(text[])', ttl => '1 s'", ", audit => 'hash'", ", key => '{who,n}'", ", on_null => 'repair', ttl => '1 s'", ", capture => '{note,props,mood}'");
-        push @lines, [ "SELECT sweeper.alter_policy('$table', $set);", 'alter_policy' ],
+        my $again = join ', ', "if_exists => 'alter'", $set =~ s/, reset => '\{deadline\}'//r, map { "$_ => '$with{$_}'" } grep { $set !~ /^$_ =>/ } sort keys %with;
+        push @lines, chance(0.7) ? [ "SELECT sweeper.alter_policy('$table', $set);", 'alter_policy' ] : [ "SELECT sweeper.register('$table', $again);", 'register' ],
             ["UPDATE $table SET expires_at = now() - interval '1 s', note = '', n = n % 4;"],
             [ "CALL sweeper.sweep('$table', timeout => '300 ms');", 'sweep' ],
             map { [ "SELECT * FROM sweeper.$_;", $_ =~ s/\(.*//r ] } one("preview('$table')", "explain_row('$table', (SELECT id::text FROM $table LIMIT 1))", "explain_sweep('$table')", "expire('$table', ARRAY(SELECT id::text FROM $table LIMIT 2), 'x')", "is_live('$table', (SELECT id::text FROM $table LIMIT 1))", "policy_status", "problem", "resume('$table')", "metrics_text()");
