@@ -184,6 +184,7 @@ class Handler(BaseHTTPRequestHandler):
              '/uPlot.js': ('uplot/uPlot.iife.min.js', 'text/javascript; charset=utf-8'),
              '/uPlot.css': ('uplot/uPlot.min.css', 'text/css; charset=utf-8')}
     reader = None
+    timeout = 10  # seconds that a client may take to ask
 
     def do_GET(self):
         # A foreign page whose name leads to this machine could read the answers otherwise.

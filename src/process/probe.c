@@ -336,7 +336,6 @@ ssw_probe_requested(SswWatch *w)
 		ssw_lower_bound_forget(w->policy_id);
 	w->written = written;
 	w->exact = false;
-	w->unprobed = true;			/* what the last probe has found holds no more */
 }
 
 /* Is there a row without the first deadline?  Without an index: perhaps. */

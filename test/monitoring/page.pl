@@ -5,6 +5,7 @@ use strict;
 use warnings;
 use utf8;
 use HTTP::Tiny;
+use IO::Select;
 use IO::Socket::INET;
 use JSON::PP;
 use Time::HiRes qw(time);
@@ -86,6 +87,7 @@ sub visible { return $_[0] =~ s/([\x00-\x09\x0b-\x1f\x7f-\x9f\xad\x{200b}-\x{200
 sub answers {
     my ($port) = @_;
     my $http = HTTP::Tiny->new(timeout => 20);
+    my $silent = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port);
     my $raw = sub {
         my ($request) = @_;
         my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) or return 'no connection';
@@ -108,6 +110,7 @@ sub answers {
     my @listens = map { open my $fh, '<', $_ or (); grep { /^\s*\d+: \S+:$hex \S+ 0A / } <$fh> } '/proc/net/tcp', '/proc/net/tcp6';
     ok(@listens == 1 && $listens[0] =~ / 0100007F:$hex /, 'it listens on the loopback address alone', join '', @listens);
     my @links = map { /(?:src|href)="([^"]*)"|url\(([^)]*)\)/g } $page->{content}, $http->get("http://127.0.0.1:$port/uPlot.css")->{content};
+    ok(IO::Select->new($silent)->can_read(60) && !sysread($silent, my $byte, 1), 'a client that asks nothing is given up');
     is(join(' ', grep { defined && !/^(?:uPlot\.(?:js|css)$|data:)/ } @links), '', 'the page loads nothing from elsewhere');
 }
 sub like_line { my ($line, $status, $name) = @_; return ok(($line // '') =~ m{^HTTP/1\.[01] $status }, $name, $line) }
