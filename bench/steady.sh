@@ -18,38 +18,41 @@ echo "INSERT INTO b (id, d) SELECT gen_random_uuid(), clock_timestamp() + interv
 cpu() { cat "/proc/$server/stat" $(pgrep -P "$server" | sed 's|.*|/proc/&/stat|') 2>/dev/null | sed 's/.*) //' | awk -v hz="$(getconf CLK_TCK)" '{t += $12 + $13} NR == 1 {t += $14 + $15} END {print t / hz}'; }
 state() { echo "$(cpu) $(sql -F ' ' -c "SELECT pg_current_wal_insert_lsn() - '0/0', pg_table_size('b'), pg_indexes_size('b')")"; }
 job() { quiet -c "SELECT cron.schedule('b', '* * * * *', \$\$$1\$\$)"; }
-policy() { sql -c "SELECT FROM sweeper.register('b', deadline => 'd', start => 'now', audit => '$1')"; }
+policy() { # audit, min_interval
+    quiet -c "ALTER SYSTEM SET session_sweeper.min_interval = '${2:-40ms}'" -c "SELECT pg_reload_conf()"
+    sql -c "SELECT FROM sweeper.register('b', deadline => 'd', start => 'now', audit => '$1')"
+}
 
 measure() { # side
     local before after inserted left
     fill ordered 0
     sql -c "INSERT INTO b (id, d) SELECT gen_random_uuid(), 'infinity' FROM generate_series(1, $rows)" -c "VACUUM ANALYZE b" \
         -c "TRUNCATE audit_same, sweeper.cleanup_event" -c CHECKPOINT
-    case $1 in none) policy none ;; ours) policy row ;; bare) job "$bare" ;; same) job "$same" ;; esac
+    case $1 in none) policy none ;; ours) policy row ;; rare) policy row 1s ;; bare) job "$bare" ;; same) job "$same" ;; esac
     before=$(state)
     "$pg_bin/pgbench" -n -M prepared -R $((rate / 500)) -T "$seconds" -f insert.sql postgres >pgbench.log 2>&1 || die "$(tail -n 3 pgbench.log)"
     after=$(state)
     inserted=$((500 * $(sed -n 's/^number of transactions actually processed: \([0-9]*\).*/\1/p' pgbench.log)))
     left=$(sql -c "SELECT count(*) - $rows FROM b")
-    case $1 in none | ours) quiet -c "SELECT sweeper.unregister('b')" ;; bare | same) quiet -c "SELECT cron.unschedule('b')" ;; esac
+    case $1 in none | ours | rare) quiet -c "SELECT sweeper.unregister('b')" ;; bare | same) quiet -c "SELECT cron.unschedule('b')" ;; esac
     echo "$before $after $inserted $left" >>"$1.raw"
 }
 for run in $(seq "$runs"); do
-    for side in $(rotated "$run" alone none bare ours same); do measure "$side"; done
+    for side in $(rotated "$run" alone none bare ours rare same); do measure "$side"; done
 done
 
 # Cost a row that ended, beyond that of its insertion: microseconds, bytes of WAL; growth of table and indexes in MB.
-for side in none bare ours same; do
+for side in none bare ours rare same; do
     paste -d ' ' "$side.raw" alone.raw | awk '{ended = $9 - $10
         print 1e6 * (($5 - $1) / $9 - ($15 - $11) / $19) * $9 / ended, (($6 - $2) / $9 - ($16 - $12) / $19) * $9 / ended, ($7 - $3) / 1e6, ($8 - $4) / 1e6}' >"$side.costs"
     for i in 1 2 3 4; do cut -d ' ' -f $i "$side.costs" >"$side.$i"; done
 done
 row() { # number, name
-    echo "| $2 | $(against "ours.$1" "same.$1") | $(rounded "$(median <"ours.$1")" 1); $(rounded "$(median <"same.$1")" 1) | $(against "none.$1" "bare.$1") | $(rounded "$(median <"none.$1")" 1); $(rounded "$(median <"bare.$1")" 1) |"
+    echo "| $2 | $(against "ours.$1" "same.$1") | $(rounded "$(median <"ours.$1")" 1); $(rounded "$(median <"same.$1")" 1) | $(against "rare.$1" "same.$1") | $(rounded "$(median <"rare.$1")" 1) | $(against "none.$1" "bare.$1") | $(rounded "$(median <"none.$1")" 1); $(rounded "$(median <"bare.$1")" 1) |"
 }
 cat <<TXT
-| $rate rows/s come and fall due $life s later, among $rows, $seconds s; defaults against a job of pg_cron each minute (target: 1 x) | an event each, against a DELETE with the same audit | here | no audit, against a bare DELETE | here |
-| --- | --- | --- | --- | --- |
+| $rate rows/s come and fall due $life s later, among $rows, $seconds s; defaults against a job of pg_cron each minute (target: 1 x) | an event each, against a DELETE with the same audit | here | the same with min_interval of 1 s | here | no audit, against a bare DELETE | here |
+| --- | --- | --- | --- | --- | --- | --- |
 $(row 1 "CPU of all server processes a row that ended, microseconds")
 $(row 2 "WAL a row that ended, bytes")
 $(row 3 "growth of the table, MB")
