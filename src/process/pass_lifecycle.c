@@ -404,8 +404,11 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	at = idle_until(w, now);
 	if (pass->next_due != 0)
 		at = Min(at, Max(soon, pass->next_due));
-	if (stopped || limited || (did && w->plain && w->excluded == 0))
+	if (stopped || limited)
 		at = soon;
+	/* at once, if another database waits for this look */
+	else if (did && w->plain && w->excluded == 0)
+		at = SswShared->coordinators_waiting ? now : soon;
 	/* not at once: a change of the policy may take long */
 	if (stopped)
 		w->not_before = soon;
