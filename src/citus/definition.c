@@ -268,10 +268,12 @@ resume(int policy_id, const char *definition)
 	bool		resumes = ssw_definition_run("SELECT 1 FROM sweeper.policy WHERE policy_id = $1"
 											 " AND resumed_at IS DISTINCT FROM ($2::pg_catalog.jsonb ->> 'resumed_at')::pg_catalog.timestamptz",
 											 policy_id, definition) > 0;
-	Oid			relid = ssw_policy_relation_now(p);
+	Oid			relid = p ? ssw_policy_relation_now(p) : InvalidOid;
 	Oid			owner;
 	char	   *name;
 
+	if (p == NULL)
+		return;
 	ssw_lock_relation(relid, AccessShareLock);
 	owner = resumes && OidIsValid(ssw_relation_owner(relid)) ? ssw_relation_owner(relid) : p->owner;
 	name = GetUserNameFromId(owner, true);

@@ -191,7 +191,7 @@ alter(SswArgs *a, SswPolicy *old, Relation rel, const char *new_name)
 	char	   *before;
 
 	/* the policy as it will be: what is not given stays */
-	p = ssw_policy_load(old->id);
+	p = ssw_policy_again(old);
 	p->args = a;
 	/* a filter that is a renamed column is written by its name of today */
 	if (!a->given[SSW_ARG_FILTER])
@@ -249,7 +249,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 		rel = ssw_target_open(old->relid);
 		check_owner(old, rel);
 		/* nobody renames its columns from now on */
-		old = ssw_policy_load(old->id);
+		old = ssw_policy_again(old);
 		check_stale(a, old);
 	}
 	(void) alter(a, old, rel, new_name);
@@ -319,7 +319,7 @@ ssw_alter_as_registered(FunctionCallInfo fcinfo, const SswPolicy *given, SswPoli
 		v = ssw_preview_run(p, rel);
 	v->advice = list_concat(v->advice, a.advice);
 	return ssw_preview_row(fcinfo, p, v, a.dry_run ? "dry run" :
-						   ssw_brake_name(ssw_brake_state(ssw_policy_load(old->id), GetCurrentTimestamp(), &unused)));
+						   ssw_brake_name(ssw_brake_state(ssw_policy_again(old), GetCurrentTimestamp(), &unused)));
 }
 
 /* unregister(policy): cancels the batches in flight; the evidence stays. */

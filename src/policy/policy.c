@@ -236,14 +236,11 @@ ssw_policy_load(int policy_id)
 	return l ? linitial(l) : NULL;
 }
 
-/*
- * The policy, for a caller who has locked its relation since it was read: until then
- * columns could be renamed.
- */
+/* The policy as it is now, of the same relation; an error when it is gone. */
 SswPolicy  *
-ssw_policy_present(SswPolicy *p)
+ssw_policy_again(const SswPolicy *p)
 {
-	SswPolicy  *present = p->as_of == SharedInvalidMessageCounter ? p : ssw_policy_load(p->id);
+	SswPolicy  *present = ssw_policy_load(p->id);
 
 	if (present == NULL || present->relid != p->relid)
 		ereport(ERROR,
@@ -251,6 +248,16 @@ ssw_policy_present(SswPolicy *p)
 				 errmsg("policy \"%s\" was altered meanwhile", p->name),
 				 errhint("Try again.")));
 	return present;
+}
+
+/*
+ * The policy, for a caller who has locked its relation since it was read: until then
+ * columns could be renamed.
+ */
+SswPolicy  *
+ssw_policy_present(SswPolicy *p)
+{
+	return p->as_of == SharedInvalidMessageCounter ? p : ssw_policy_again(p);
 }
 
 static void

@@ -11,6 +11,7 @@
 /* policy.c: read rows.  All results are allocated in CurrentMemoryContext. */
 extern List *ssw_policy_load_all(void);
 extern SswPolicy *ssw_policy_load(int policy_id);
+extern SswPolicy *ssw_policy_again(const SswPolicy *p);
 extern SswPolicy *ssw_policy_present(SswPolicy *p);
 extern SswPolicy *ssw_policy_find(const char *name, bool missing_ok);
 

@@ -251,7 +251,7 @@ leave_out(SswWork *w, MemoryContext cxt)
 	{
 		rel = table_open(p->relid, NoLock);
 		MemoryContextSwitchTo(cxt);
-		w->target.policy = w->policy = ssw_policy_load(p->id);
+		w->target.policy = w->policy = ssw_policy_again(p);
 		w->policy->left_out = left_out;
 		ssw_deadline_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
