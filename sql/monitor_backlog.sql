@@ -18,22 +18,22 @@ SELECT policy, state, about(backlog, 3000) FROM sweeper.policy_status WHERE poli
 CALL wait_until($$SELECT lag > '49 min' FROM sweeper.policy_status WHERE policy = 'counted'$$);
 SELECT policy, state, about(backlog, 3000) FROM sweeper.policy_status WHERE policy IN ('counted', 'filtered', 'bare') ORDER BY policy;
 SELECT metric, labels ->> 'policy' AS policy, about(value::bigint, 3000) FROM sweeper.metrics WHERE family = 'session_sweeper_backlog_rows' AND labels ->> 'policy' IN ('counted', 'filtered', 'bare') ORDER BY 2;
--- more entries than are counted, in both orders of an index, and in several partitions
+-- perhaps more entries than are counted, many with the same deadline, in both orders of an index, and in several partitions
 CREATE TABLE large (id int, d timestamptz, PRIMARY KEY (id)) PARTITION BY RANGE (id);
 CREATE TABLE large_1 PARTITION OF large FOR VALUES FROM (0) TO (200000);
 CREATE TABLE large_2 PARTITION OF large FOR VALUES FROM (200000) TO (400000);
 CREATE INDEX ON large (d DESC);
-INSERT INTO large SELECT i, now() + interval '1 h' - i * interval '1 s' FROM generate_series(0, 299999) AS i;
+INSERT INTO large SELECT i, now() + interval '1 h' - CASE WHEN i % 2 = 0 THEN i ELSE 200001 END * interval '1 s' FROM generate_series(0, 299999) AS i;
+ANALYZE large;
 SELECT sweeper.register('large', deadline => 'd', start => 'paused') IS NOT NULL AS registered;
 CALL wait_until($$SELECT s.due_rows IS NOT NULL FROM sweeper._policy() AS s JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'large'$$);
-SELECT policy, state, about(backlog, 296400) FROM sweeper.policy_status WHERE policy = 'large';
+SELECT policy, state, about(backlog, 298200) FROM sweeper.policy_status WHERE policy = 'large';
 -- rows that somebody else deletes, and those that come while it is paused
 DELETE FROM counted WHERE id > 1000;
 SELECT sweeper.pause('counted', 'later');
 VACUUM counted;
 CALL wait_until($$SELECT state = 'paused' AND about(backlog, 1000) FROM sweeper.policy_status WHERE policy = 'counted'$$);
 INSERT INTO counted SELECT i, now() FROM generate_series(5000, 5999) AS i;
-SELECT sweeper.pause('counted', 'later still');
 CALL wait_until($$SELECT state = 'paused' AND about(backlog, 2000) FROM sweeper.policy_status WHERE policy = 'counted'$$);
 -- nothing is due any more
 DELETE FROM counted WHERE id > 0;

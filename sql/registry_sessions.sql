@@ -185,3 +185,9 @@ SELECT sweeper.alter_policy('sweeper.session', lock_timeout => '400 ms');
 DELETE FROM sweeper.policy WHERE policy = 'sweeper.session';
 SELECT sweeper.claim_session('00000000-0000-4000-8000-000000000000', 'x');
 ROLLBACK;
+-- statistics have each acquire at its commit, so that a policy which is looked at rarely ends the session in time
+SELECT sweeper.create_pool('reported');
+SELECT pg_stat_get_tuples_inserted('sweeper.session'::regclass) AS reported \gset
+SELECT session IS NOT NULL AS given FROM sweeper.acquire('reported');
+SELECT session IS NOT NULL AS given FROM sweeper.acquire('reported');
+SELECT pg_stat_get_tuples_inserted('sweeper.session'::regclass) - :reported AS reported;

@@ -440,6 +440,8 @@ typedef struct SswSharedState
 
 	int			launcher;		/* index in procs, or -1 */
 	bool		rescan;			/* the list of databases changed */
+	bool		counts_writes;	/* track_counts, as sessions have it; the
+								 * launcher writes it */
 	bool		coordinators_waiting;	/* a database waits for a coordinator */
 	int			nprocs;			/* length of procs and passes */
 	TimestampTz no_slot_since;	/* 0: there was one for every start lately */

@@ -96,6 +96,9 @@ look_at_braked(SswWatch *w, uint64 request, TimestampTz now)
 		FreeErrorData(error);
 	every = Max(LATE_LOOK_US, w->policy->check_every_us);
 	w->next_look = now + Max(every, Min(LATE_LOOK_MAX_US, LATE_LOOK_PART * (GetCurrentTimestamp() - now)));
+	/* what is due is counted then */
+	if (w->count_at > now)
+		w->next_look = Min(w->next_look, w->count_at);
 	ssw_passes_publish(w, NULL);
 }
 
@@ -217,6 +220,9 @@ next_wakeup(TimestampTz now)
 			next = ssw_min(next, ssw_min(w->next_look, ssw_passes_gone_at(w)));
 		else if (w->brake_until != 0)
 			next = Min(next, w->brake_until);
+		/* views show how late its rows are */
+		if (w->policy && !w->runs && w->pass == NULL && w->plain && !w->locked)
+			next = Min(next, ssw_max(w->next_look, w->not_before));
 		if (w->policy && w->policy->fuse_next > now)
 			next = Min(next, w->policy->fuse_next);
 	}

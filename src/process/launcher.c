@@ -464,6 +464,7 @@ ssw_launcher_main(Datum main_arg)
 		if (ssw_service_watch_clock())
 			judge_again(true);
 		ssw_service_alive(false);
+		SswShared->counts_writes = pgstat_track_counts;
 		ssw_file_clean();
 		if (now >= rescan_at || SswShared->rescan)
 			scan_databases();

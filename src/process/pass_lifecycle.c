@@ -368,7 +368,7 @@ static TimestampTz
 idle_until(const SswWatch *w, TimestampTz now)
 {
 	int			most = ssw_written_tells(w) ? SSW_UNWRITTEN_MAX : SSW_IDLE_MAX;
-	int64		most_us = Max(w->policy->check_every_us, SSW_IDLE_TURN_US);
+	int64		most_us = Max(w->policy->check_every_us, SSW_IDLE_LOOK_US);
 	int64		every = Min(w->policy->check_every_us * Min(Max(w->idle, 1), most), most_us);
 	TimestampTz at = now + every;
 

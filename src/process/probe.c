@@ -19,6 +19,7 @@
 #include "access/transam.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_statistic.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -49,13 +50,13 @@
 
 /* Dead index entries must not hang the coordinator. */
 #define PROBE_TIMEOUT_MS	2000
-/* Entries that are counted; beyond them the number is an estimate. */
-#define COUNT_ENTRIES	100000
-#define COUNT_LEAST		1000	/* of each leaf */
+/* Entries are counted for so long; then statistics say how many there are. */
+#define COUNT_US		(20 * 1000)
+#define COUNT_STEP		1000	/* between two looks at the clock */
 /* Counts take such a part of the coordinator's time, those of one policy another part. */
 #define COUNT_PART		20
-#define COUNT_POLICY_PART	5000
-#define COUNT_REST_MAX_US	(15 * USECS_PER_MINUTE)
+#define COUNT_POLICY_PART	1000
+#define COUNT_REST_US	(5 * USECS_PER_SEC)
 
 static bool
 is_builtin_column(Relation rel, const char *name)
@@ -372,46 +373,75 @@ rows_of(Relation leaf)
 	return rows;
 }
 
-/*
- * Count entries of the index in ascending order, up to most of them.  Where there are more,
- * values up to the last are taken to be as close together as those that were counted.
- */
+/* Such a part of a column's values is not above the last, says ANALYZE; 0: nothing is known. */
 static double
-count_entries(Relation leaf, Relation index, Oid type, int64 last, int most)
+fraction_until(Oid relid, AttrNumber attnum, int64 last)
+{
+	HeapTuple	tup = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid), Int16GetDatum(attnum), BoolGetDatum(false));
+	double		common = 0;
+	double		fraction = 0;
+	int			below = 0;
+	AttStatsSlot slot;
+
+	if (!HeapTupleIsValid(tup))
+		return 0;
+	if (get_attstatsslot(&slot, tup, STATISTIC_KIND_MCV, InvalidOid, ATTSTATSSLOT_VALUES | ATTSTATSSLOT_NUMBERS))
+	{
+		for (int i = 0; i < slot.nvalues; i++)
+		{
+			common += slot.numbers[i];
+			fraction += DatumGetInt64(slot.values[i]) <= last ? slot.numbers[i] : 0;
+		}
+		free_attstatsslot(&slot);
+	}
+	if (get_attstatsslot(&slot, tup, STATISTIC_KIND_HISTOGRAM, InvalidOid, ATTSTATSSLOT_VALUES))
+	{
+		double		bins;
+
+		while (below < slot.nvalues && DatumGetInt64(slot.values[below]) <= last)
+			below++;
+		bins = Max(0, below - 1);
+		if (below > 0 && below < slot.nvalues)
+		{
+			double		low = DatumGetInt64(slot.values[below - 1]);
+
+			bins += (last - low) / (DatumGetInt64(slot.values[below]) - low);
+		}
+		fraction += (1 - common - ((Form_pg_statistic) GETSTRUCT(tup))->stanullfrac) * bins / Max(1, slot.nvalues - 1);
+		free_attstatsslot(&slot);
+	}
+	ReleaseSysCache(tup);
+	return fraction;
+}
+
+/* Count entries of the index up to the last value.  After that time what statistics say counts, unless more were seen. */
+static double
+count_entries(Relation leaf, Relation index, AttrNumber attnum, Oid type, int64 last, TimestampTz until)
 {
 	Oid			op = get_opfamily_member(index->rd_opfamily[0], type, type, BTLessEqualStrategyNumber);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	IndexScanDesc scan = ssw_index_beginscan(leaf, index, snapshot, 1);
 	ScanDirection direction = (index->rd_indoption[0] & INDOPTION_DESC) ? BackwardScanDirection : ForwardScanDirection;
 	ScanKeyData key;
-	int64		first = 0;
-	int64		reached = 0;
-	double		rows;
-	int			n = 0;
+	bool		more = true;
+	int64		n = 0;
 
 	ScanKeyEntryInitialize(&key, 0, 1, BTLessEqualStrategyNumber, type, InvalidOid, get_opcode(op), Int64GetDatum(last));
 	scan->xs_want_itup = true;
 	index_rescan(scan, &key, 1, NULL, 0);
-	while (n < most && index_getnext_tid(scan, direction) != NULL)
+	while ((n % COUNT_STEP != 0 || GetCurrentTimestamp() < until) && (more = index_getnext_tid(scan, direction) != NULL))
 	{
-		bool		isnull;
-
 		CHECK_FOR_INTERRUPTS();
-		reached = DatumGetInt64(index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull));
-		if (n++ == 0)
-			first = reached;
+		n++;
 	}
 	index_endscan(scan);
 	UnregisterSnapshot(snapshot);
-	if (n < most || reached <= first)
-		return n;
-	rows = rows_of(leaf);
-	return Min(Max(n, rows), n * (((double) last - first) / ((double) reached - first)));
+	return more ? Max(n, rows_of(leaf) * fraction_until(RelationGetRelid(leaf), attnum, last)) : n;
 }
 
 /* So many rows of a leaf are due by a deadline, about; -1: no index says. */
 static double
-count_due(SswWatch *w, Oid relid, int i, TimestampTz now, int most)
+count_due(SswWatch *w, Oid relid, int i, TimestampTz now, TimestampTz until)
 {
 	const SswPolicy *p = w->policy;
 	const SswDeadline *c = &p->deadlines[i];
@@ -422,7 +452,7 @@ count_due(SswWatch *w, Oid relid, int i, TimestampTz now, int most)
 	double		rows = -1;
 
 	if (index && value_at(c, now - p->keep_for_us, NULL, &last))
-		rows = count_entries(leaf, index, c->sort_type, last, most);
+		rows = count_entries(leaf, index, attnum, c->sort_type, last, until);
 	if (index)
 		index_close(index, AccessShareLock);
 	table_close(leaf, NoLock);
@@ -436,7 +466,7 @@ count_due(SswWatch *w, Oid relid, int i, TimestampTz now, int most)
 static void
 count_all_due(SswWatch *w, List *leaves, TimestampTz now)
 {
-	int			share = list_length(leaves) ? COUNT_ENTRIES / list_length(leaves) : 0;
+	TimestampTz until = GetCurrentTimestamp() + COUNT_US;
 	double		rows = 0;
 	ListCell   *lc;
 
@@ -447,7 +477,7 @@ count_all_due(SswWatch *w, List *leaves, TimestampTz now)
 
 		for (int i = 0; i < w->policy->ndeadlines && due >= 0; i++)
 		{
-			double		n = count_due(w, lfirst_oid(lc), i, now, Max(share, COUNT_LEAST));
+			double		n = count_due(w, lfirst_oid(lc), i, now, until);
 
 			due = n < 0 ? n : Max(due, n);
 		}
@@ -458,24 +488,35 @@ count_all_due(SswWatch *w, List *leaves, TimestampTz now)
 	w->due_rows = (int64) rows;
 }
 
-/* Count, unless that was done a short while ago: also when all policies are judged again and again, no other waits for it. */
+/*
+ * Count, unless that was done a short while ago.  Also when all policies are judged again
+ * and again, no other waits for it: after a count come those of other policies, one by one.
+ */
 static void
 count_at_leisure(SswWatch *w, List *leaves, TimestampTz now)
 {
 	static TimestampTz rest_until = 0;
+	static TimestampTz taken_until = 0;
+	static int64 rest = 0;
 	TimestampTz began = GetCurrentTimestamp();
-	int64		spent;
 
-	if ((began < rest_until && rest_until - began <= COUNT_REST_MAX_US) ||
-		(began < w->count_at && w->count_at - began <= COUNT_REST_MAX_US))
+	if (began < w->count_at && w->count_at - began <= COUNT_POLICY_PART * rest + COUNT_REST_US)
 		return;
+	if (began < rest_until && rest_until - began <= rest)
+	{
+		taken_until = ssw_max(taken_until, rest_until);
+		w->count_at = taken_until;
+		taken_until += rest;
+		return;
+	}
 	/* if it takes too long, the probe ends with an error */
-	rest_until = began + COUNT_PART * PROBE_TIMEOUT_MS * INT64CONST(1000);
-	w->count_at = began + COUNT_REST_MAX_US;
+	rest = COUNT_PART * PROBE_TIMEOUT_MS * INT64CONST(1000);
+	rest_until = began + rest;
+	w->count_at = began + COUNT_POLICY_PART * COUNT_US;
 	count_all_due(w, leaves, now);
-	spent = Max(0, GetCurrentTimestamp() - began);
-	rest_until = began + Min(COUNT_REST_MAX_US, COUNT_PART * spent);
-	w->count_at = began + Min(COUNT_REST_MAX_US, COUNT_POLICY_PART * spent);
+	rest = COUNT_PART * Max(0, GetCurrentTimestamp() - began);
+	rest_until = began + rest;
+	w->count_at = began + Max(COUNT_REST_US, COUNT_POLICY_PART / COUNT_PART * rest);
 }
 
 /* A row with that deadline: when may it go? */
@@ -512,7 +553,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	ssw_grace_cutoffs(p, now, cutoffs);
 	leaves = ssw_partition_leaves(p, AccessShareLock, &others);
 	/* before it is read; nothing is known of parts, or without statistics */
-	w->probed_written = pgstat_track_counts && list_length(leaves) == 1 && linitial_oid(leaves) == p->relid ?
+	w->probed_written = SswShared->counts_writes && list_length(leaves) == 1 && linitial_oid(leaves) == p->relid ?
 		ssw_written_count(p->relid) : PG_UINT64_MAX;
 	w->unprobed = false;
 	enable_timeout_after(STATEMENT_TIMEOUT, PROBE_TIMEOUT_MS);

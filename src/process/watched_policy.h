@@ -89,5 +89,7 @@ typedef struct SswWatch
 #define SSW_IDLE_MAX		10
 /* While statistics would say if its table were written, up to so many. */
 #define SSW_UNWRITTEN_MAX	60
+/* But no longer than that, unless check_every is. */
+#define SSW_IDLE_LOOK_US	USECS_PER_MINUTE
 
 #endif							/* SSW_WATCHED_POLICY_H */

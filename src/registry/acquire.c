@@ -23,6 +23,7 @@
 #include "commands/sequence.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -289,6 +290,12 @@ give(Acquire *a)
 	slot->tts_isnull[SSW_S_SEATS_USED] = a->seats < 0;
 	ssw_multi_insert_row(table);
 	ssw_multi_insert_close(table);
+
+	/*
+	 * looks that are rare while nobody acquires learn of it at the commit;
+	 * see written_tables.c
+	 */
+	pgstat_force_next_flush();
 	/* the next acquire of this statement counts it */
 	CommandCounterIncrement();
 	ssw_pool_count_acquired(a->pool, a->seats < 0 ? 0 : a->live + 1);
