@@ -222,7 +222,7 @@ next_wakeup(TimestampTz now)
 			next = Min(next, w->brake_until);
 		/* views show how late its rows are */
 		if (w->policy && !w->runs && w->pass == NULL && w->plain && !w->locked)
-			next = Min(next, ssw_max(w->next_look, w->not_before));
+			next = ssw_min(next, ssw_max(w->next_look, w->not_before));
 		if (w->policy && w->policy->fuse_next > now)
 			next = Min(next, w->policy->fuse_next);
 	}

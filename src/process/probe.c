@@ -425,6 +425,7 @@ count_entries(Relation leaf, Relation index, AttrNumber attnum, Oid type, int64 
 	ScanKeyData key;
 	bool		more = true;
 	int64		n = 0;
+	double		planned;
 
 	ScanKeyEntryInitialize(&key, 0, 1, BTLessEqualStrategyNumber, type, InvalidOid, get_opcode(op), Int64GetDatum(last));
 	scan->xs_want_itup = true;
@@ -436,7 +437,8 @@ count_entries(Relation leaf, Relation index, AttrNumber attnum, Oid type, int64 
 	}
 	index_endscan(scan);
 	UnregisterSnapshot(snapshot);
-	return more ? Max(n, rows_of(leaf) * fraction_until(RelationGetRelid(leaf), attnum, last)) : n;
+	planned = more ? rows_of(leaf) * fraction_until(RelationGetRelid(leaf), attnum, last) : 0;
+	return Max(n, planned);
 }
 
 /* So many rows of a leaf are due by a deadline, about; -1: no index says. */
