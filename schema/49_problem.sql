@@ -104,13 +104,18 @@ SELECT 'critical', nullif(e.policy, ''), 'definition not applied', e.since, form
 FROM sweeper.sharing_error AS e WHERE NOT e.sharing
 UNION ALL
 SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing expires until the policy is resumed.',
-       coalesce(sweeper._repair_hint(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
+       coalesce(sweeper._repair_hint(p.policy_id), CASE WHEN p.held_reason <> 'restored' THEN sweeper._decide(p.policy, p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now())) END,
+                format('SELECT sweeper.resume(%L);', p.policy))
 FROM sweeper.policy AS p WHERE p.held_reason IS NOT NULL
 UNION ALL
-SELECT 'critical', p.policy, 'fuse', f.held_at,
-       format('%s. These rows are held until %s. Then they expire, unless the policy is paused.', f.detail, date_trunc('second', f.held_until)),
-       format('SELECT sweeper.resume(%L%s);', p.policy, ', ' || quote_literal(f."group"))
-FROM sweeper.policy AS p JOIN sweeper.fuse_hold AS f USING (policy_id) WHERE f.held_until > clock_timestamp()
+SELECT CASE WHEN a.paused THEN 'warning' ELSE 'critical' END, p.policy, 'fuse', f.held_at,
+       format('%s. These rows are held until %s. %s', f.detail, date_trunc('second', f.held_until),
+              CASE WHEN a.paused THEN format('The policy is paused%s: they do not expire before the pause ends.', ' until ' || date_trunc('second', p.paused_until))
+                   ELSE 'Then they expire, unless the policy is paused.' END),
+       sweeper._decide(p.policy, a.paused, f."group")
+FROM sweeper.policy AS p JOIN sweeper.fuse_hold AS f USING (policy_id)
+CROSS JOIN LATERAL (SELECT p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) AS paused) AS a
+WHERE f.held_until > clock_timestamp()
 UNION ALL
 SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
        p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
@@ -146,7 +151,8 @@ FROM (WITH RECURSIVE tree AS (
 WHERE r.relowner <> l.owner AND r.relkind = 'r'
 UNION ALL
 SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws(': ', p.paused_by, p.paused_reason),
-       format('SELECT sweeper.resume(%L);', p.policy)
+       CASE WHEN p.held_reason <> 'restored' OR EXISTS (SELECT FROM sweeper.fuse_hold AS f WHERE f.policy_id = p.policy_id AND f.held_until > clock_timestamp())
+            THEN sweeper._decide(p.policy, true) ELSE format('SELECT sweeper.resume(%L);', p.policy) END
 FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())
 UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', l.since,
@@ -238,5 +244,6 @@ SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('dea
 FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;
 COMMENT ON VIEW sweeper.problem IS 'One row for each current problem, with a statement to paste; empty means healthy.';
 COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should expire remain, or a person must decide; warning: may become critical.';
+COMMENT ON COLUMN sweeper.problem.next_step IS 'A statement to paste. Where a person must decide, it only shows what to look at; the comment after it says what can be done then.';
 COMMENT ON COLUMN sweeper.problem.policy IS 'Null if the problem concerns the server or the database.';
 COMMENT ON COLUMN sweeper.problem.since IS 'For a policy that does not fit its table and functions: when the coordinator first saw it, since the start of the service. Null when not known: before it has seen it, and for partitions of another owner, policy slots short, and settings.';

@@ -47,6 +47,8 @@ sub gone {
     my ($problem, $policy) = @_;
     return ok(wait_until(sub { return next_step($problem, $policy) eq '' }, "the problem \"$problem\" is gone"), "$problem: over");
 }
+# What the comment of a next step has for a person who has looked.
+sub decide { return sql(next_step($_[0]) =~ s/.*-- then ([^;]*;).*/$1/r) }
 sub rows { return join ', ', map { "(SELECT count(*) FROM $_)" } @_ }
 sub due { return "CREATE TABLE $_[0] (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON $_[0] (d); INSERT INTO $_[0] SELECT i, now() - interval '1 h' FROM generate_series(1, $_[1]) AS i;" }
 
@@ -107,13 +109,17 @@ $node->restart;
 # brakes
 sql(due('heldback', 200));
 sql(q{SELECT sweeper.register('heldback', deadline => 'd')});
-paste('held');
+like(paste('held'), qr/^heldback\|/, 'held: it shows what would expire');
+is(next_step('held') ? sql('SELECT ' . rows('heldback')) : '', 200, 'and all is held');
+decide('held');
 wait_for($node, 'SELECT ' . rows('heldback') . ' = 0', 'held: resumed');
 gone('held');
 $pasted{'held'} = basename(__FILE__);
 sql(q{INSERT INTO heldback SELECT i, now() + interval '1 h' FROM generate_series(1, 200) AS i});
 sql(q{UPDATE heldback SET d = now()});
-paste('fuse');
+like(paste('fuse'), qr/^heldback\|.*\|200\|/, 'fuse: it shows what would expire');
+is(next_step('fuse') ? sql('SELECT ' . rows('heldback')) : '', 200, 'and all is held');
+decide('fuse');
 wait_for($node, 'SELECT ' . rows('heldback') . ' = 0', 'fuse: resumed');
 gone('fuse');
 sql(q{SELECT sweeper.pause('one'); UPDATE sweeper.policy SET paused_at = now() - interval '2 days' WHERE policy = 'one'});
