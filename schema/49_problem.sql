@@ -32,7 +32,7 @@ COMMENT ON VIEW sweeper._job_trouble IS 'Jobs whose tasks have waited for a minu
 CREATE VIEW sweeper._full_pool WITH (security_barrier = true) AS
 SELECT p.pool, p.seats, p.live, p.waiting, p.refused, p.last_refused, (SELECT max(s.acquired_at) FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active') AS since
 FROM sweeper.pool_status AS p WHERE p.seats > 0 AND p.free = 0;
-COMMENT ON VIEW sweeper._full_pool IS 'Pools all of whose seats are taken, since when no seat has been acquired, and calls that found none today.';
+COMMENT ON VIEW sweeper._full_pool IS 'Pools all of whose seats are taken, since when no seat has been acquired, and calls that found no seat today.';
 
 CREATE FUNCTION sweeper._task_query(room text, category text, name text, status text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -232,7 +232,7 @@ WHERE CASE t.n WHEN 1 THEN j.without_worker WHEN 2 THEN NOT j.without_worker AND
 UNION ALL
 SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'pool full for long' ELSE 'seats refused' END, CASE t.n WHEN 1 THEN p.since ELSE least(p.since, p.last_refused) END,
        CASE t.n WHEN 1 THEN format('All %s seats of pool %s have been taken for %s.', p.seats, p.pool, date_trunc('second', now() - p.since))
-            ELSE format('%s calls have found no seat in pool %s today, the last one %s ago. Its seats: %s, taken: %s, sessions that wait: %s.',
+            ELSE format('%s calls have found pool %s full today, the last one %s ago. Its seats: %s, taken: %s, sessions that wait: %s.',
                         p.refused, p.pool, date_trunc('second', greatest(now() - p.last_refused, '0')), p.seats, p.live, p.waiting) END,
        CASE t.n WHEN 1 THEN format('SELECT owner, acquired_at, last_heartbeat, expires_at FROM sweeper.live_session WHERE pool = %L ORDER BY acquired_at;', p.pool)
             ELSE format('SELECT sweeper.alter_pool(%L, seats => %s); -- if there may be so many', p.pool, p.live + p.waiting + 1) END
