@@ -171,7 +171,7 @@ CROSS JOIN LATERAL (SELECT coalesce(s.oldest_due, CASE WHEN t.state = 'throttled
 WHERE c.listed AND l.since < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND t.state IN ('waiting', 'grace', 'running', 'locked', 'throttled', 'disabled', 'not running')
 UNION ALL
 SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
-       format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', p.policy)
+       format('SELECT * FROM sweeper.failed_row WHERE policy = %L; -- fix what message says; then they expire by themselves, at the next attempt', p.policy)
 FROM sweeper.policy AS p JOIN sweeper.failed_row AS f USING (policy_id)
 WHERE f.state = 'retrying' AND f.class <> 'locked' AND f.first_at < now() - p.max_lag GROUP BY p.policy
 UNION ALL
@@ -193,7 +193,8 @@ FROM sweeper.policy AS p JOIN sweeper._progress() AS g USING (policy_id)
 WHERE g.waits_since < clock_timestamp() - interval '1 min'
 UNION ALL
 SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('failed permanently: %s; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
-       format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', f.policy)
+       format('SELECT * FROM sweeper.failed_row WHERE policy = %L; -- fix what message says; then SELECT sweeper.resume(%s);', f.policy,
+              CASE WHEN f.policy ~ '[\r\n]' THEN '...' ELSE quote_literal(f.policy) END)
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
 UNION ALL
 SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows that role %s had appended to %s came with a dump. They wait until flush() is called.', s.restored, s.role, s.relation),
