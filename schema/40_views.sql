@@ -46,6 +46,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION sweeper._again IS 'What an operator can do if a policy fails with that error.';
 
+CREATE FUNCTION sweeper._decide(policy text, paused boolean, "group" text DEFAULT NULL) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('SELECT * FROM sweeper.preview(%1$L); -- then SELECT sweeper.resume(%2$s);%3$s',
+                  policy, CASE WHEN concat(policy, "group") ~ '[\r\n]' THEN '...' ELSE concat_ws(', ', quote_literal(policy), CASE WHEN NOT paused THEN quote_literal("group") END) END,
+                  CASE WHEN paused THEN ' which ends the pause, too'
+                       ELSE format(' or SELECT sweeper.pause(%s);', CASE WHEN policy ~ '[\r\n]' THEN '...' ELSE quote_literal(policy) END) END)
+$$;
+COMMENT ON FUNCTION sweeper._decide IS 'What a person looks at before rows expire that a hold protects, and how to end the hold.';
+
 -- What is due is worked off in as many passes as it takes.
 CREATE VIEW sweeper.stat_progress AS
 SELECT p.policy, g.pass, g.phase, g.started_at, clock_timestamp() - g.started_at AS elapsed, g.done, g.rows_left,
@@ -88,9 +97,10 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._misfit(b.policy))
             WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
-            WHEN b.state = 'held' THEN coalesce(sweeper._repair_hint(b.policy_id), format('SELECT sweeper.resume(%L);', b.policy))
-            WHEN b.state IN ('paused', 'fuse') THEN
-                 coalesce(CASE WHEN b.gone THEN sweeper._repair_hint(b.policy_id) END, format('SELECT sweeper.resume(%L);', b.policy))
+            WHEN b.state IN ('held', 'paused', 'fuse') THEN
+                 coalesce(CASE WHEN b.gone OR b.state = 'held' THEN sweeper._repair_hint(b.policy_id) END,
+                          CASE WHEN coalesce(b.held_reason, CASE WHEN 'fuse' = ANY (b.brakes) THEN 'fuse' END) <> 'restored' THEN sweeper._decide(b.policy, b.state = 'paused') END,
+                          format('SELECT sweeper.resume(%L);', b.policy))
             WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
 FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              f.retrying,
@@ -121,7 +131,7 @@ COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Approximate number of due ro
 COMMENT ON COLUMN sweeper.policy_status.done IS 'Rows processed since the backlog was found; null when nothing is being worked off. So are percent, rows_per_second and eta: see stat_progress.';
 COMMENT ON COLUMN sweeper.policy_status.workers IS 'Workers that work on the policy now.';
 COMMENT ON COLUMN sweeper.policy_status.last_error IS 'The last failure of the policy as a whole; it stays after the policy works again.';
-COMMENT ON COLUMN sweeper.policy_status.next_step IS 'A statement to paste; null when nothing is wrong.';
+COMMENT ON COLUMN sweeper.policy_status.next_step IS 'A statement to paste; null when nothing is wrong. See problem.';
 
 CREATE VIEW sweeper.stat_process AS
 SELECT 'session_sweeper ' || q.kind AS backend_type, q.pid, d.datname AS database, q.state, p.policy, g.pass, q.rows,

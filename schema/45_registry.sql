@@ -97,8 +97,8 @@ COMMENT ON TABLE sweeper.pool_day IS 'What happened to each pool on each day, as
 COMMENT ON COLUMN sweeper.pool_day.day IS 'In the time zone of setting log_timezone, which is the same for all sessions.';
 COMMENT ON COLUMN sweeper.pool_day.seats IS 'Seats of the pool, when the row was last written; null: any number, or the pool was dropped before.';
 COMMENT ON COLUMN sweeper.pool_day.acquired IS 'Sessions that got a seat.';
-COMMENT ON COLUMN sweeper.pool_day.refused IS 'Calls of acquire() that returned no seat, and of acquire_wait() that ended without one.';
-COMMENT ON COLUMN sweeper.pool_day.last_refused IS 'When the last of these calls found no seat.';
+COMMENT ON COLUMN sweeper.pool_day.refused IS 'Calls of acquire(), and of acquire_wait() that ended without a seat, which found every seat taken, or promised to sessions that wait. A call that is refused because its owner has max_per_owner sessions, while a seat is free, does not count.';
+COMMENT ON COLUMN sweeper.pool_day.last_refused IS 'When the last of these calls found the pool full.';
 COMMENT ON COLUMN sweeper.pool_day.peak IS 'The most sessions that held a seat at the same time.';
 COMMENT ON COLUMN sweeper.pool_day.zombie IS 'Sessions that ended because heartbeats stopped. The next columns are the other cleanup types.';
 COMMENT ON TABLE sweeper.usage_event IS 'One row for each session that ended; kept for usage_event_retention, by default forever.';
@@ -217,8 +217,8 @@ COMMENT ON COLUMN sweeper.pool_status.live IS 'Sessions that hold a seat. A dead
 COMMENT ON COLUMN sweeper.pool_status.free IS 'Null in a pool of any number.';
 COMMENT ON COLUMN sweeper.pool_status.over_by IS 'Sessions beyond the seats, after alter_pool(). acquire() returns no seat until it is 0.';
 COMMENT ON COLUMN sweeper.pool_status.waiting IS 'Sessions that wait in acquire_wait().';
-COMMENT ON COLUMN sweeper.pool_status.refused IS 'Calls today that found no seat; see pool_day.';
-COMMENT ON COLUMN sweeper.pool_status.last_refused IS 'When the last of them found no seat.';
+COMMENT ON COLUMN sweeper.pool_status.refused IS 'Calls today that found the pool full; see pool_day.';
+COMMENT ON COLUMN sweeper.pool_status.last_refused IS 'When the last of them found the pool full.';
 COMMENT ON COLUMN sweeper.pool_status.peak_today IS 'The most sessions that held a seat at the same time today.';
 COMMENT ON COLUMN sweeper.pool_status.owners IS 'Different owners of live sessions.';
 COMMENT ON COLUMN sweeper.pool_status.oldest IS 'When the oldest live session was acquired.';

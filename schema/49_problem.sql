@@ -32,7 +32,7 @@ COMMENT ON VIEW sweeper._job_trouble IS 'Jobs whose tasks have waited for a minu
 CREATE VIEW sweeper._full_pool WITH (security_barrier = true) AS
 SELECT p.pool, p.seats, p.live, p.waiting, p.refused, p.last_refused, (SELECT max(s.acquired_at) FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active') AS since
 FROM sweeper.pool_status AS p WHERE p.seats > 0 AND p.free = 0;
-COMMENT ON VIEW sweeper._full_pool IS 'Pools all of whose seats are taken, since when no seat has been acquired, and calls that found none today.';
+COMMENT ON VIEW sweeper._full_pool IS 'Pools all of whose seats are taken, since when no seat has been acquired, and calls that found no seat today.';
 
 CREATE FUNCTION sweeper._task_query(room text, category text, name text, status text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -104,13 +104,18 @@ SELECT 'critical', nullif(e.policy, ''), 'definition not applied', e.since, form
 FROM sweeper.sharing_error AS e WHERE NOT e.sharing
 UNION ALL
 SELECT 'warning', p.policy, 'held: ' || p.held_reason, p.held_at, 'Nothing expires until the policy is resumed.',
-       coalesce(sweeper._repair_hint(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy))
+       coalesce(sweeper._repair_hint(p.policy_id), CASE WHEN p.held_reason <> 'restored' THEN sweeper._decide(p.policy, p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now())) END,
+                format('SELECT sweeper.resume(%L);', p.policy))
 FROM sweeper.policy AS p WHERE p.held_reason IS NOT NULL
 UNION ALL
-SELECT 'critical', p.policy, 'fuse', f.held_at,
-       format('%s. These rows are held until %s. Then they expire, unless the policy is paused.', f.detail, date_trunc('second', f.held_until)),
-       format('SELECT sweeper.resume(%L%s);', p.policy, ', ' || quote_literal(f."group"))
-FROM sweeper.policy AS p JOIN sweeper.fuse_hold AS f USING (policy_id) WHERE f.held_until > clock_timestamp()
+SELECT CASE WHEN a.paused THEN 'warning' ELSE 'critical' END, p.policy, 'fuse', f.held_at,
+       format('%s. These rows are held until %s. %s', f.detail, date_trunc('second', f.held_until),
+              CASE WHEN a.paused THEN format('The policy is paused%s: they do not expire before the pause ends.', ' until ' || date_trunc('second', p.paused_until))
+                   ELSE 'Then they expire, unless the policy is paused.' END),
+       sweeper._decide(p.policy, a.paused, f."group")
+FROM sweeper.policy AS p JOIN sweeper.fuse_hold AS f USING (policy_id)
+CROSS JOIN LATERAL (SELECT p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) AS paused) AS a
+WHERE f.held_until > clock_timestamp()
 UNION ALL
 SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
        p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
@@ -146,7 +151,8 @@ FROM (WITH RECURSIVE tree AS (
 WHERE r.relowner <> l.owner AND r.relkind = 'r'
 UNION ALL
 SELECT 'warning', p.policy, 'paused for more than a day', p.paused_at, concat_ws(': ', p.paused_by, p.paused_reason),
-       format('SELECT sweeper.resume(%L);', p.policy)
+       CASE WHEN p.held_reason <> 'restored' OR EXISTS (SELECT FROM sweeper.fuse_hold AS f WHERE f.policy_id = p.policy_id AND f.held_until > clock_timestamp())
+            THEN sweeper._decide(p.policy, true) ELSE format('SELECT sweeper.resume(%L);', p.policy) END
 FROM sweeper.policy AS p WHERE p.paused_at < now() - interval '1 day' AND (p.paused_until IS NULL OR p.paused_until > now())
 UNION ALL
 SELECT 'warning', p.policy, 'lag above max_lag', l.since,
@@ -165,7 +171,7 @@ CROSS JOIN LATERAL (SELECT coalesce(s.oldest_due, CASE WHEN t.state = 'throttled
 WHERE c.listed AND l.since < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND t.state IN ('waiting', 'grace', 'running', 'locked', 'throttled', 'disabled', 'not running')
 UNION ALL
 SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
-       format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', p.policy)
+       format('SELECT * FROM sweeper.failed_row WHERE policy = %L; -- fix what message says; then they expire by themselves, at the next attempt', p.policy)
 FROM sweeper.policy AS p JOIN sweeper.failed_row AS f USING (policy_id)
 WHERE f.state = 'retrying' AND f.class <> 'locked' AND f.first_at < now() - p.max_lag GROUP BY p.policy
 UNION ALL
@@ -187,7 +193,8 @@ FROM sweeper.policy AS p JOIN sweeper._progress() AS g USING (policy_id)
 WHERE g.waits_since < clock_timestamp() - interval '1 min'
 UNION ALL
 SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('failed permanently: %s; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
-       format('SELECT * FROM sweeper.failed_row WHERE policy = %L;', f.policy)
+       format('SELECT * FROM sweeper.failed_row WHERE policy = %L; -- fix what message says; then SELECT sweeper.resume(%s);', f.policy,
+              CASE WHEN f.policy ~ '[\r\n]' THEN '...' ELSE quote_literal(f.policy) END)
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
 UNION ALL
 SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows that role %s had appended to %s came with a dump. They wait until flush() is called.', s.restored, s.role, s.relation),
@@ -226,7 +233,7 @@ WHERE CASE t.n WHEN 1 THEN j.without_worker WHEN 2 THEN NOT j.without_worker AND
 UNION ALL
 SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'pool full for long' ELSE 'seats refused' END, CASE t.n WHEN 1 THEN p.since ELSE least(p.since, p.last_refused) END,
        CASE t.n WHEN 1 THEN format('All %s seats of pool %s have been taken for %s.', p.seats, p.pool, date_trunc('second', now() - p.since))
-            ELSE format('%s calls have found no seat in pool %s today, the last one %s ago. Its seats: %s, taken: %s, sessions that wait: %s.',
+            ELSE format('%s calls have found pool %s full today, the last one %s ago. Its seats: %s, taken: %s, sessions that wait: %s.',
                         p.refused, p.pool, date_trunc('second', greatest(now() - p.last_refused, '0')), p.seats, p.live, p.waiting) END,
        CASE t.n WHEN 1 THEN format('SELECT owner, acquired_at, last_heartbeat, expires_at FROM sweeper.live_session WHERE pool = %L ORDER BY acquired_at;', p.pool)
             ELSE format('SELECT sweeper.alter_pool(%L, seats => %s); -- if there may be so many', p.pool, p.live + p.waiting + 1) END
@@ -238,5 +245,6 @@ SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('dea
 FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;
 COMMENT ON VIEW sweeper.problem IS 'One row for each current problem, with a statement to paste; empty means healthy.';
 COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should expire remain, or a person must decide; warning: may become critical.';
+COMMENT ON COLUMN sweeper.problem.next_step IS 'A statement to paste. Where a person must decide, it only shows what to look at; the comment after it says what can be done then.';
 COMMENT ON COLUMN sweeper.problem.policy IS 'Null if the problem concerns the server or the database.';
 COMMENT ON COLUMN sweeper.problem.since IS 'For a policy that does not fit its table and functions: when the coordinator first saw it, since the start of the service. Null when not known: before it has seen it, and for partitions of another owner, policy slots short, and settings.';

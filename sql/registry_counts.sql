@@ -15,9 +15,16 @@ SELECT * FROM today;
 BEGIN;
 SELECT sweeper.alter_pool('cad', seats => 9);
 SELECT seats_used FROM sweeper.acquire('cad', 'dora');
+-- one that its owner has enough of is no seat that is missing
 SELECT count(*) FROM sweeper.acquire('cad', 'ann');
 ROLLBACK;
+SELECT sweeper.alter_pool('cad', seats => 4);
+SELECT count(*) FROM sweeper.acquire('cad', 'ann');
+CALL sweeper.acquire_wait('cad', 'ann', '0');
+SELECT sweeper.alter_pool('cad', seats => 3);
+SELECT * FROM today;
 CALL sweeper.acquire_wait('cad', 'carl', '0');
+CALL sweeper.acquire_wait('cad', 'ann', '0');
 SELECT * FROM today;
 -- the most of the day stays
 SELECT count(*) FROM (SELECT sweeper.release(session) FROM sweeper.live_session WHERE pool = 'any' OR owner = 'bob') AS r;

@@ -59,6 +59,14 @@ SELECT count(*) FROM f WHERE ended;
 SELECT "group", detail, held_until - held_at BETWEEN '1 h' AND '61 min' AS an_hour FROM sweeper.fuse_hold;
 SELECT state, brakes, reason FROM sweeper.policy_status WHERE policy = 'f';
 SELECT regexp_replace(detail, 'until [^.]*', 'until ...') AS detail, next_step FROM sweeper.problem WHERE policy = 'f';
+-- while it is paused too, nothing expires: no critical problem, and what ends the pause says so
+BEGIN;
+SELECT sweeper.pause('f');
+SELECT severity, regexp_replace(detail, 'until [^.]*', 'until ...') AS detail, next_step FROM sweeper.problem WHERE policy = 'f';
+SELECT state, next_step FROM sweeper.policy_status WHERE policy = 'f';
+SELECT sweeper.pause('f', until => now() + interval '1 day');
+SELECT severity, regexp_replace(detail, 'until [^.:]*:[^.:]*:[^.:]*', 'until ...', 'g') AS detail FROM sweeper.problem WHERE policy = 'f';
+ROLLBACK;
 SELECT state, verdict, reason, hint FROM sweeper.explain_row('f', '13');
 -- others go in the same pass, and in later ones
 UPDATE f SET d = now() WHERE id IN (1, 2, 23);

@@ -39,6 +39,7 @@
 #include "base/spi.h"
 #include "base/ssw.h"
 #include "policy/policy_rights.h"
+#include "registry/acquire.h"
 #include "registry/pool.h"
 #include "registry/pool_count.h"
 #include "registry/seat_queue.h"
@@ -79,6 +80,9 @@ typedef struct Acquire
 	pg_uuid_t	session;
 	int64		fence;
 } Acquire;
+
+/* What the last call of this session that was refused has found. */
+static bool found_full;
 
 static Datum
 column(SswOwnTable *t, int which, bool *isnull)
@@ -301,14 +305,28 @@ give(Acquire *a)
 	ssw_pool_count_acquired(a->pool, a->seats < 0 ? 0 : a->live + 1);
 }
 
-/* There is no seat.  One that waits lets others pass if its owner has enough. */
+/*
+ * There is no seat.  It counts if every one is taken, or is to be another's: more seats
+ * would help nobody whose owner has enough.  One that waits lets others pass then.
+ */
 static void
 refuse(const Acquire *a)
 {
-	if (!ssw_seat_queue_joined())
+	found_full = a->seats >= 0 && a->live + ssw_seat_queue_ahead(a->pool) >= a->seats;
+	if (ssw_seat_queue_joined())
+	{
+		if (a->max_per_owner >= 0 && a->mine >= a->max_per_owner)
+			ssw_seat_queue_let_pass();
+	}
+	else if (found_full)
 		ssw_pool_count_refused(a->pool);
-	else if (a->max_per_owner >= 0 && a->mine >= a->max_per_owner)
-		ssw_seat_queue_let_pass();
+}
+
+/* Was every seat taken when this session was refused last? */
+bool
+ssw_acquire_found_full(void)
+{
+	return found_full;
 }
 
 /* Read and check the arguments. */

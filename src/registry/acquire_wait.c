@@ -21,6 +21,7 @@
 #include "base/spi.h"
 #include "base/wait.h"
 #include "policy/policy_rights.h"
+#include "registry/acquire.h"
 #include "registry/pool_count.h"
 #include "registry/seat_queue.h"
 #include "registry/session.h"
@@ -38,6 +39,8 @@ typedef struct Seat
 	Datum		values[N_ARGS]; /* pool, owner, ttl */
 	char		nulls[N_ARGS + 1];
 	bool		found;
+	bool		full;			/* so was the pool, unless a look has found
+								 * else */
 	ErrorData  *locked;			/* the last look found the pool locked */
 } Seat;
 
@@ -48,6 +51,8 @@ acquire(void *arg)
 	Seat	   *s = arg;
 
 	s->found = ssw_spi_exec("SELECT a.* FROM sweeper.acquire($1, $2, $3) AS a", N_ARGS, types, s->values, s->nulls, false, 1) > 0;
+	if (!s->found)
+		s->full = ssw_acquire_found_full();
 	return true;
 }
 
@@ -78,7 +83,7 @@ Datum
 ssw_acquire_wait(PG_FUNCTION_ARGS)
 {
 	MemoryContext cxt = CurrentMemoryContext;
-	Seat		s = {.nulls = "   "};
+	Seat		s = {.nulls = "   ",.full = true};
 	SswWait		w = {.look = look,.sleep = sleep_until_woken,.arg = &s};
 	int64		timeout_us;
 	TupleDesc	desc;
@@ -115,7 +120,7 @@ ssw_acquire_wait(PG_FUNCTION_ARGS)
 	PG_END_TRY();
 	if (s.locked)
 		ReThrowError(s.locked); /* there may be a seat */
-	if (!s.found)
+	if (!s.found && s.full)
 		ssw_pool_count_refused(pool);
 	return ssw_wait_end(desc, cxt, s.found);
 }

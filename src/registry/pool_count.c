@@ -278,7 +278,7 @@ ssw_pool_count_changed(const char *pool)
 	remember(pool, C_N, 0, 0);
 }
 
-/* There was no seat: that counts now, whatever the transaction comes to. */
+/* The pool was full: that counts now, whatever the transaction comes to. */
 void
 ssw_pool_count_refused(const char *pool)
 {

@@ -1,5 +1,5 @@
-# The migrations of doc/migrations.md, by Django and Alembic: up, down and up again, by a role that only owns its tables, in
-# databases that have the extension from template1.
+# The migrations of doc/migrations.md, in SQL, by Django and by Alembic: up, down and up again.  A superuser runs only what the
+# page has for a new server; the role that it makes connects, and runs the rest.  Databases of Django and Alembic have the extension from template1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -9,13 +9,13 @@ use Sweeper;
 
 my $page = slurp_file('doc/migrations.md');
 my %block = map { /^from (\w+)/ ? ($1 => $_) : () } $page =~ /^```python\n(.*?)^```$/msg;
+my ($new_server, @sql) = $page =~ /^```sql\n(.*?)^```$/msg;
 my $python = '/usr/bin/python3';
 my $node = sweeper_node('main');
-$node->safe_psql('template1', q{
-    CREATE EXTENSION session_sweeper;
-    CREATE ROLE deployer LOGIN;
-    GRANT CREATE ON SCHEMA public TO deployer;
-    SELECT sweeper.grant_access('deployer', 'user')});
+like($new_server, qr/CREATE EXTENSION/, 'what a superuser runs');
+$node->safe_psql('postgres', 'CREATE DATABASE sql_app');
+$node->safe_psql('sql_app', $new_server);
+$node->safe_psql('template1', $new_server =~ s/^CREATE ROLE .*$//mgr);
 local @ENV{qw(PGHOST PGPORT PYTHONDONTWRITEBYTECODE)} = ($node->host, $node->port, 1);
 
 sub policies {
@@ -52,6 +52,29 @@ sub there_and_back {
     }
     return;
 }
+
+# as a tool for plain SQL does: each file in a transaction
+sub files {
+    for my $file (@_) {
+        my ($rc, $out, $err) = $node->psql('sql_app', $file, extra_params => [ '-1', '-U', 'deployer' ], on_error_stop => 1);
+        is($rc, 0, 'deployer: ' . ($file =~ /^(SELECT.{0,50})/m)[0]) or diag($err);
+    }
+    return;
+}
+my $down = pop @sql;
+is(scalar(@sql), 3, 'a table, its policy as it is later, and all policies');
+there_and_back('sql_app', 'cart of deployer', sub { files(@sql) }, sub { files($down) });
+is($node->safe_psql('sql_app', 'SELECT pool, seats, created_by FROM sweeper.pool_status'), 'checkout|50|deployer', 'its pool');
+
+# in a database that has the extension from template1, pools need one step more
+$node->safe_psql('postgres', 'CREATE DATABASE copied');
+my @as = (extra_params => [ '-U', 'deployer' ], on_error_stop => 1);
+my $drop = ($down =~ /^(SELECT sweeper\.drop_pool.*)$/m)[0];
+$node->safe_psql('copied', q{SELECT sweeper.create_pool('checkout', seats => 50)}, @as);
+my ($rc, $out, $err) = $node->psql('copied', $drop, @as);
+like("$rc $err", qr/^3 .*restored/, 'a copied database: drop_pool is an error');
+$node->safe_psql('copied', "SELECT sweeper.resume('sweeper.session'); $drop", @as);
+is($node->safe_psql('copied', 'SELECT count(*) FROM sweeper.pool_status'), 0, 'after resume it is none');
 
 SKIP: {
     my $here = system("$python -c 'import django, psycopg2' 2>/dev/null") == 0;

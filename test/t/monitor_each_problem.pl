@@ -47,6 +47,8 @@ sub gone {
     my ($problem, $policy) = @_;
     return ok(wait_until(sub { return next_step($problem, $policy) eq '' }, "the problem \"$problem\" is gone"), "$problem: over");
 }
+# What the comment of a next step has for a person who has looked.
+sub decide { return sql(next_step(@_) =~ s/.*-- .*?then ([^;]*;).*/$1/r) }
 sub rows { return join ', ', map { "(SELECT count(*) FROM $_)" } @_ }
 sub due { return "CREATE TABLE $_[0] (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON $_[0] (d); INSERT INTO $_[0] SELECT i, now() - interval '1 h' FROM generate_series(1, $_[1]) AS i;" }
 
@@ -107,13 +109,17 @@ $node->restart;
 # brakes
 sql(due('heldback', 200));
 sql(q{SELECT sweeper.register('heldback', deadline => 'd')});
-paste('held');
+like(paste('held'), qr/^heldback\|/, 'held: it shows what would expire');
+is(next_step('held') ? sql('SELECT ' . rows('heldback')) : '', 200, 'and all is held');
+decide('held');
 wait_for($node, 'SELECT ' . rows('heldback') . ' = 0', 'held: resumed');
 gone('held');
 $pasted{'held'} = basename(__FILE__);
 sql(q{INSERT INTO heldback SELECT i, now() + interval '1 h' FROM generate_series(1, 200) AS i});
 sql(q{UPDATE heldback SET d = now()});
-paste('fuse');
+like(paste('fuse'), qr/^heldback\|.*\|200\|/, 'fuse: it shows what would expire');
+is(next_step('fuse') ? sql('SELECT ' . rows('heldback')) : '', 200, 'and all is held');
+decide('fuse');
 wait_for($node, 'SELECT ' . rows('heldback') . ' = 0', 'fuse: resumed');
 gone('fuse');
 sql(q{SELECT sweeper.pause('one'); UPDATE sweeper.policy SET paused_at = now() - interval '2 days' WHERE policy = 'one'});
@@ -135,7 +141,9 @@ sql(q{SELECT sweeper.register('retried', deadline => 'd', start => 'now', max_la
 sql(q{UPDATE sweeper.policy SET backlog_before = NULL WHERE policy = 'slow'});
 like(paste('rows fail again and again', 'retried'), qr/not this one/, 'rows fail again and again: it shows the error');
 like(paste('quarantined rows', 'gaveup'), qr/not this one/, 'quarantined rows: it shows the error');
-sql(qq{DROP TRIGGER refuse ON $_; SELECT sweeper.retry_row('$_', '1')}) for qw(retried gaveup);
+sql(qq{DROP TRIGGER refuse ON $_}) for qw(retried gaveup);
+sql(q{SELECT sweeper.retry_row('retried', '1')});
+decide('quarantined rows', 'gaveup');
 gone('rows fail again and again', 'retried');
 gone('quarantined rows', 'gaveup');
 my $pastes = 0;

@@ -28,7 +28,7 @@ is(sql('SELECT ' . live('a')), 180, 'those of the one are held');
 is(sql('SELECT status FROM sweeper.list_tasks()'), 'failed', q(the worker's task failed));
 is(sql(q{SELECT "group", detail, held_until - held_at BETWEEN '3 min' AND '4 min' FROM sweeper.fuse_hold}),
     'a|the pass would expire 105 rows of group "a" and leave 75 alive|t', 'for one time to live of the rows, not of the policy');
-is(sql(q{SELECT severity, policy, next_step FROM sweeper.problem WHERE problem = 'fuse'}), q{critical|sweeper.session|SELECT sweeper.resume('sweeper.session', 'a');},
+is(sql(q{SELECT severity, policy, next_step FROM sweeper.problem WHERE problem = 'fuse'}), q{critical|sweeper.session|SELECT * FROM sweeper.preview('sweeper.session'); -- then SELECT sweeper.resume('sweeper.session', 'a'); or SELECT sweeper.pause('sweeper.session');},
     'problem names it');
 like(slurp_file($node->logfile), qr/policy "sweeper.session" is held by its fuse: .*group "a"/, 'and so does the log');
 is(sql(q{SELECT fuse_trips FROM sweeper.stat_policy WHERE policy = 'sweeper.session'}), 1, 'counted');

@@ -66,6 +66,7 @@ my $day = $node->safe_psql('postgres', "SET timezone = 'UTC'; SELECT date_trunc(
 $node->safe_psql('postgres', "SET ROLE app; SELECT sweeper.alter_policy('visit', ttl => '1 h', heartbeats => true);
     INSERT INTO visit VALUES (2000, '$day', now() + interval '1 h')");
 is($node->safe_psql('postgres', qq{SELECT sweeper.touch('visit', '(2000,"$day")'), sweeper.touch('visit', '(2001,"$day")')}), 't|f', 'heartbeats');
+is($node->safe_psql('postgres', qq{SELECT sweeper.expire('visit', ARRAY['(2000,"$day")'])}), 1, 'expire takes an array of keys');
 
 # without inherit_privileges its partitions belong to its caller, and are not swept
 $node->safe_psql('postgres', "UPDATE partman.part_config SET premake = 6, inherit_privileges = false; SELECT partman.run_maintenance('public.visit')");
